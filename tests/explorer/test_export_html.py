@@ -92,7 +92,7 @@ def test_the_file_has_the_numbers_of_the_exploration(page):
             np.testing.assert_allclose(rolled, whole(exploration, run, layer, 0, mode="rollout"), atol=0.5001e-4)
             norms = np.frombuffer(blob(manifest, data, f"norms/{run}/{layer}"), "<f4").reshape(3, 5)
             found = whole(exploration, run, layer, 2) * norms[2]
-            np.testing.assert_allclose(found, whole(exploration, run, layer, 2, mode="norms"), rtol=1e-6)
+            np.testing.assert_allclose(found, whole(exploration, run, layer, 2, mode="norms"), rtol=2**-13)
         assert json.loads(blob(manifest, data, f"heads/{run}")) == exploration.heads(run)
         assert json.loads(blob(manifest, data, f"attributions/{run}")) == exploration.default_attributions(run)
         moved = exploration.movement([0, 1])

@@ -24,7 +24,7 @@ from regard.explorer.live import LiveRuns
 from regard.explorer.manifest import describe_run, difference_blocked_by, provenance_of, title_of
 from regard.explorer.map_reader import Head, MapReader
 from regard.explorer.movement import MAX_MOVEMENT_TOKENS, movement
-from regard.explorer.next_tokens import next_tokens, predictions_by_layer
+from regard.explorer.next_tokens import next_tokens, predictions_by_layer, predicts_next_tokens
 from regard.explorer.opening import Opening, opening_of
 from regard.explorer.residual_stream import residual_stream
 from regard.explorer.run import Run, make_run
@@ -35,6 +35,7 @@ from regard.trace import Trace
 from regard.trace.map_statistics import Pooling
 
 FORMAT = "regard.explore/1"
+_MAX_FILE_PREDICTIONS = 256  # of a page in a file, one after each token
 _INITIAL_CELLS = 256  # along a side of the map that the page opens with
 
 
@@ -348,6 +349,13 @@ class Exploration:
         """
         return next_tokens(self._runs[run], position, temperature, seed)
 
+    def all_next_tokens(self, run: int) -> list[dict[str, Any]]:
+        """Return `next_tokens` after each token, for an exported page; none of a long text, or without predictions."""
+        found = self._runs[run]
+        if found.length > _MAX_FILE_PREDICTIONS or not predicts_next_tokens(found):
+            return []
+        return [next_tokens(found, i, 1.0, None) for i in range(found.length)]
+
     def lens(self, run: int, *, position: int | None = None, token: int | None = None) -> dict[str, Any]:
         """Return the logit lens of one position: the likeliest tokens after the embeddings and after each block.
 
@@ -458,7 +466,11 @@ class Exploration:
     def _describe(self, number: int, opening: Opening | None = None) -> dict[str, Any]:
         run = self._runs[number]
         description = describe_run(run, self._maps.thumbnail_size(number), opening or self.opening)
-        return {**description, "attribution": describe_attribution(run, self._other_text(number))}
+        return {
+            **description,
+            "predicts_tokens": predicts_next_tokens(run),
+            "attribution": describe_attribution(run, self._other_text(number)),
+        }
 
 
 def _process_peak() -> int | None:

@@ -6,11 +6,12 @@ their encoding. Their names, with numbers from 0:
 
 * ``heads/RUN``: JSON, as of `Exploration.heads`
 * ``attributions/RUN``: JSON, as of `Exploration.default_attributions`
+* ``next_tokens/RUN``: JSON, as of `Exploration.next_tokens`, after each token
 * ``movement/RUN``: JSON, with the points of this run alone, on one plane with all runs of its projection key
 * ``thumbnails/RUN``: bytes, ``L H t t``
 * ``differences``: JSON, as of `Exploration.differences`, of two runs that can be compared cell by cell
 * ``weights/RUN/LAYER/HEAD``, ``rollout/RUN/LAYER``: packed weights, ``T S``
-* ``norms/RUN/LAYER``: float32, ``H S``, the value norm of each column
+* ``norms/RUN/LAYER``: float32, ``H S``, the value norm of each column, of 13 bits
 * ``cell_inputs/RUN/LAYER/HEAD``: float32, the arrays of `Exploration.cell_inputs`; the manifest has the numbers that go
   with them in ``cell_inputs``, under the same name. Heads have none whose values were not recorded, with a bias or a
   mask with holes, or if they exceed the size of the file.
@@ -86,7 +87,7 @@ def render_page(exploration: Exploration) -> bytes:
 def _render(exploration: Exploration) -> bytes | None:
     """Return the page; None if it exceeds the largest size."""
     before, between, after = _template()
-    manifest = {**exploration.manifest(), "can": {"ablate": False, "tiles": False}}
+    manifest = {**exploration.manifest(), "can": {"ablate": False, "tiles": False}, "live_models": []}
     blobs = [blob for run in exploration.numbers for blob in _auxiliary_blobs(exploration, run)]
     if manifest["difference_blocked_by"] is None:
         blobs.append(("differences", encode_blob(json_bytes(exploration.differences([0, 1])))))
@@ -160,6 +161,8 @@ def _auxiliary_blobs(exploration: Exploration, run: int) -> Iterator[Blob]:
     """Yield the blobs of a run besides its maps and cell inputs."""
     key = exploration.run(run).projection_key
     yield f"heads/{run}", encode_blob(json_bytes(exploration.heads(run)))
+    if next_tokens := exploration.all_next_tokens(run):
+        yield f"next_tokens/{run}", encode_blob(json_bytes(next_tokens))
     if attributions := exploration.default_attributions(run):
         yield f"attributions/{run}", encode_blob(json_bytes(attributions))
     yield f"thumbnails/{run}", encode_blob(exploration.thumbnails(run)[1])
@@ -171,8 +174,14 @@ def _auxiliary_blobs(exploration: Exploration, run: int) -> Iterator[Blob]:
         yield f"movement/{run}", encode_blob(json_bytes({**moved, **own}))
     if "norms" in exploration.modes:
         for layer in range(len(exploration.run(run).layers)):
-            norms = exploration.value_norms(run, layer).astype("<f4").tobytes()
+            norms = _with_13_bits(exploration.value_norms(run, layer)).astype("<f4").tobytes()
             yield f"norms/{run}/{layer}", encode_blob(norms)
+
+
+def _with_13_bits(x: np.ndarray) -> np.ndarray:
+    """Return x with 13 bits of each mantissa, which pack better; four decimals of a weight have as many."""
+    mantissa, exponent = np.frexp(x)
+    return np.asarray(np.ldexp(np.round(mantissa * 2**13) / 2**13, exponent))
 
 
 def _fit_maps(

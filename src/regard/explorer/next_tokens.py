@@ -19,6 +19,11 @@ _TOP = 20
 _TOP_OF_LAYER = 3
 
 
+def predicts_next_tokens(run: Run) -> bool:
+    """Tell whether a run has a model that predicts the next token."""
+    return run.model is not None and run.encoding is not None and predicts_tokens(run.model)
+
+
 def next_tokens(run: Run, position: int | None, temperature: float, seed: int | None) -> dict[str, Any]:
     """Return the distribution of the next token as plain data; see `Exploration.next_tokens`."""
     if not temperature > 0:

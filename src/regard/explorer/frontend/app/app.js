@@ -38,13 +38,14 @@ export class App {
     this.printMedia = matchMedia("print");
     const { layer, head, row = null, col = null } = manifest.runs[0].initial;
     this.initialState = { ...INITIAL_STATE, layer, head };
-    const fromUrl = syncUrl ? decode(location.hash) : {};
+    const fromUrl = this.wanted();
     const opening = "layer" in fromUrl || "head" in fromUrl ? {} : { row, col };
     this.store = new Store(normalize({ ...this.initialState, ...opening, ...fromUrl }, this.manifest));
     this.queries = new Queries(this);
     this.presenter = new Presenter(this);
     /** @type {MapData | null} */
     this.mapData = null; // of the map that is shown
+    this.opensRun = false; // the next text that has run opens with its own head and cell
     this.urlWrittenAt = -Infinity;
     this.historyKey = historyKeyOf(this.state);
     this.parts = createLayout(this);
@@ -119,11 +120,35 @@ export class App {
     event.stopPropagation();
   }
 
+  /** What the address says; a text that is the given one is no other. */
+  wanted() {
+    const found = this.syncUrl ? decode(location.hash) : {};
+    const { text, model } = this.manifest.runs[0];
+    const isGiven = found.text === text && (found.model ?? model) === model;
+    return isGiven || !this.manifest.live_models?.length ? { ...found, text: "", model: "" } : found;
+  }
+
   readUrl() {
-    const { editedRun } = this.state;
-    const state = normalize({ ...this.initialState, editedRun, ...decode(location.hash) }, this.manifest);
+    const { editedRun, liveRun, text, model } = this.state;
+    const wanted = { ...this.initialState, editedRun, ...this.wanted() };
+    const isSame = wanted.text === text && wanted.model === model;
+    const state = normalize({ ...wanted, liveRun: isSame ? liveRun : null }, this.manifest);
     this.historyKey = historyKeyOf(state);
     this.store.set(state);
+  }
+
+  /** The state and the texts and models that it is of: `regard explore --open` shows the same on another machine. */
+  address() {
+    const { state, manifest } = this;
+    if (!manifest.live_models?.includes(manifest.runs[0].model)) return encode(state);
+    const [a, b] = manifest.runs.slice(0, manifest.numGivenRuns);
+    const address = encode(state.text ? state : { ...state, text: a.text, model: a.model });
+    if (state.text || !b) return address;
+    const other = {
+      ...(b.text === a.text ? {} : { text_b: b.text }),
+      ...(b.model === a.model ? {} : { model_b: b.model }),
+    };
+    return `${address}&${new URLSearchParams(other)}`;
   }
 
   /** Write the state into the URL, with a history entry for each view and ablation. */
@@ -131,7 +156,7 @@ export class App {
     clearTimeout(this.urlTimer);
     const write = () => {
       this.urlWrittenAt = performance.now();
-      const hash = `#${encode(this.state)}`;
+      const hash = `#${this.address()}`;
       if (location.hash === hash) return;
       if (this.historyKey === historyKeyOf(this.state)) history.replaceState(null, "", hash);
       else history.pushState(null, "", hash);
@@ -228,7 +253,7 @@ export class App {
   }
 }
 
-/** What has an entry of the history: each view and ablation. @param {State} state */
-function historyKeyOf({ view, ablated, ablatedRun }) {
-  return JSON.stringify([view, ablated, ablatedRun]);
+/** What has an entry of the history: each view, ablation and text. @param {State} state */
+function historyKeyOf({ view, ablated, ablatedRun, text, model }) {
+  return JSON.stringify([view, ablated, ablatedRun, text, model]);
 }

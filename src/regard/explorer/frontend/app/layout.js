@@ -8,10 +8,12 @@ import { AttributionPanel } from "../views/attribution-panel.js";
 import { CellView } from "../views/cell-view.js";
 import { DisplayOptions } from "../views/display-options.js";
 import { HeadGrid } from "../views/head-grid.js";
+import { LiveText } from "../views/live-text.js";
 import { Legend } from "../views/legend.js";
 import { MapView } from "../views/map-view.js";
 import { MemoryPanel } from "../views/memory-panel.js";
 import { MovementView } from "../views/movement-view.js";
+import { NextTokensPanel } from "../views/next-tokens-panel.js";
 import { SideSwitch } from "../views/side-switch.js";
 import { TextPanel } from "../views/text-panel.js";
 import { TrainingPanel } from "../views/training-panel.js";
@@ -29,6 +31,7 @@ import {
   toggleTheme,
 } from "./actions.js";
 import { helpDialog, keybindingsOf, VIEWS } from "./keybindings.js";
+import { appendToken, runText, sampleToken } from "./predictions.js";
 
 /**
  * @typedef {import("./app.js").App} App
@@ -86,6 +89,13 @@ function createParts(app) {
       set,
       select: ({ members }) => set({ row: members[0], pins: [] }),
     }),
+    live: manifest.live_models?.length ? new LiveText(manifest.live_models, (run) => runText(app, run)) : null,
+    nextTokens: new NextTokensPanel({
+      toggle: (nextTokens) => set({ nextTokens }),
+      setTemperature: (temperature) => set({ temperature }),
+      append: (token) => appendToken(app, token),
+      sample: () => sampleToken(app),
+    }),
     ablation: new AblationPanel({
       ablate: (heads) => ablateHeads(app, heads),
       select: (selection) => set({ ...withSelection(app.state, selection), side: "diff" }),
@@ -131,7 +141,14 @@ export function createLayout(app) {
   parts.main.append(
     parts.grid.node,
     headPanel(parts, app.manifest.can.ablate),
-    el("div", { class: "rg-side" }, parts.textPanel.node, parts.attribution.node, parts.ablation.panel),
+    el(
+      "div",
+      { class: "rg-side" },
+      parts.textPanel.node,
+      parts.nextTokens.node,
+      parts.attribution.node,
+      parts.ablation.panel,
+    ),
     parts.cellView.node,
     parts.movement.node,
   );
@@ -166,9 +183,9 @@ function headPanel(parts, canAblate) {
 }
 
 /** @param {App} app @param {Parts} parts */
-function header(app, { text, tabs, searchInput, matchCount, displayOptions, help }) {
+function header(app, { text, live, tabs, searchInput, matchCount, displayOptions, help }) {
   const saveMenu = createSaveMenu(app);
-  const menus = [displayOptions.node, saveMenu]; // of one name, so that the browser closes one as the other opens
+  const menus = [displayOptions.node, saveMenu, ...(live ? [live.menu] : [])]; // of one name, so that the browser closes one as the other opens
   for (const menu of menus) menu.setAttribute("name", "rg-menu");
   document.addEventListener(
     "pointerdown",
@@ -179,7 +196,7 @@ function header(app, { text, tabs, searchInput, matchCount, displayOptions, help
     "header",
     { class: "rg-header" },
     el("h1", { class: "rg-logo" }, "regard"),
-    text,
+    live?.node ?? text,
     tabs.node,
     el(
       "div",
@@ -207,7 +224,15 @@ function createSaveMenu(app) {
   const items = /** @type {const} */ (["svg", "png", "csv"]).map((kind) =>
     button(`As ${kind.toUpperCase()}`, () => save(kind), { class: "rg-item" }),
   );
-  const panel = el("div", { class: "rg-panel rg-panel-narrow" }, ...items, status);
+  const command = el("input", {
+    type: "text",
+    class: "rg-search",
+    readonly: "",
+    on: { focus: () => command.select() },
+  });
+  const again = field("The command that opens this view again", command);
+  const panel = el("div", { class: "rg-panel rg-panel-narrow" }, ...items, again, status);
   const menu = el("details", { class: "rg-menu" }, el("summary", {}, "Save"), panel);
+  menu.addEventListener("toggle", () => (command.value = `regard explore --open '#${app.address()}'`));
   return menu;
 }

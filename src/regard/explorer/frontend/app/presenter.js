@@ -16,6 +16,7 @@ import {
 } from "../views/messages.js";
 import { sideNames } from "../views/side-switch.js";
 import { showAttribution } from "./attribution.js";
+import { showLive, showNextTokens } from "./predictions.js";
 
 /**
  * @typedef {import("./app.js").App} App
@@ -64,6 +65,8 @@ export class Presenter {
     this.showCellSteps();
     this.showMovement();
     showAttribution(app);
+    showNextTokens(app);
+    showLive(app);
   }
 
   /** @param {State} state */

@@ -6,6 +6,7 @@ import { subtract } from "../data/matrix.js";
 import { Query, QueryClient } from "../data/query.js";
 import { differenceBlockedBy } from "../state/sides.js";
 import { showAttribution } from "./attribution.js";
+import { showLive, showNextTokens } from "./predictions.js";
 
 /**
  * @typedef {import("./app.js").App} App
@@ -15,6 +16,8 @@ import { showAttribution } from "./attribution.js";
  * @typedef {import("../data/tokens.js").Group} Group
  * @typedef {import("../state/state.js").State} State
  * @typedef {import("../data/source.js").Ablation & Pick<State, "ablated" | "ablatedRun">} AblationResult
+ * @typedef {import("../data/source.js").NextTokens} NextTokens
+ * @typedef {{ now: NextTokens, before: NextTokens | null, lens: import("../data/source.js").Lens | null }} Predictions
  * @typedef {{ sides: MapData[], difference: MapData | null, pooledMax: number, cellMax: number }} Maps
  */
 
@@ -51,6 +54,10 @@ export class Queries {
     this.attribution = new Query(this.client, () => showAttribution(app), { handlesError: true });
     /** @type {Query<Float32Array>} */
     this.attended = new Query(this.client, () => showAttribution(app));
+    /** @type {Query<{ run: number, metadata: import("../data/source.js").Run }>} */
+    this.live = new Query(this.client, () => showLive(app), { handlesError: true });
+    /** @type {Query<Predictions>} */
+    this.nextTokens = new Query(this.client, () => showNextTokens(app), { handlesError: true });
     /** @type {Map<string, import("../data/source.js").Attribution>} */
     this.attributions = new Map(); // by query: some take seconds
     /** @type {Map<string, Promise<any>>} */
@@ -171,6 +178,24 @@ export class Queries {
       ablated,
       ablatedRun,
     }));
+  }
+
+  /** @param {string} text @param {string} model */
+  fetchLive(text, model) {
+    this.live.fetch(JSON.stringify([text, model]), (signal) => this.app.source.runText(text, model, signal));
+  }
+
+  /** The next token after a position, and before an ablation. @param {number} run @param {number | null} base @param {number} position @param {number} temperature */
+  fetchNextTokens(run, base, position, temperature) {
+    const { source } = this.app;
+    this.nextTokens.fetch(JSON.stringify([run, position, temperature]), async (signal) => {
+      const [now, before, lens] = await Promise.all([
+        source.nextTokens(run, { position, temperature }, signal),
+        base === null ? null : source.nextTokens(base, { position, temperature }, signal),
+        source.lens(run, { position }, signal).catch(() => null), // an encoder-decoder has none
+      ]);
+      return { now, before, lens };
+    });
   }
 
   /** @param {number} run @param {import("../data/source.js").AttributionQuery} query */

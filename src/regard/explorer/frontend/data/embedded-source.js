@@ -55,6 +55,10 @@ export function embeddedSource(contents, text) {
     return weights.map((weight, n) => weight * norms[head * cols + (n % cols)]);
   };
 
+  const refuse = async () => {
+    throw new Error("A page in a file has no model to run again: use regard explore without -o.");
+  };
+
   return {
     manifest: async () => contents,
     memory: async () => null,
@@ -72,9 +76,13 @@ export function embeddedSource(contents, text) {
       const titles = Object.fromEntries(contents.attribution_methods.map(({ key, title }) => [key, title]));
       return heldAttribution(held, query, runs[run].attribution.method, titles);
     },
-    ablate: async () => {
-      throw new Error("A page in a file has no model to run again: use regard explore without -o.");
+    ablate: refuse,
+    runText: refuse,
+    nextTokens: async (run, { position = runs[run].tokens.length - 1 }) => {
+      const all = contents.blobs?.[`next_tokens/${run}`] ? await json(`next_tokens/${run}`) : refuse();
+      return (await all)[position];
     },
+    lens: async () => null,
     tile: async (run, layer, head, region) =>
       poolRegion({ ...runs[run].layers[layer], values: await mapOf(run, layer, head, region.mode) }, region),
     row: async (run, layer, head, i, mode) => {

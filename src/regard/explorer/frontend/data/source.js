@@ -8,13 +8,14 @@ import { withProducts } from "./cell.js";
  * @typedef {import("../state/state.js").Head} Head
  * @typedef {{ name: string, number: number, heads: number, kv_heads: number | null, rows: number, cols: number, causal: boolean, row_sum_error: number | null, num_nonfinite_rows: number }} Layer
  * @typedef {{ rows: number, cols: number, height: number, width: number, pixels: string }} Picture  red, green and blue, in base64
- * @typedef {{ model: string, text: string, tokens: Token[], picture: Picture | null, layers: Layer[], projection_key: string | null, initial: { layer: number, head: number, row?: number, col?: number }, attribution: Attributable, title?: string, base_run?: number, thumbnail_size: number, num_sampled_rows?: number | null }} Run
+ * @typedef {{ model: string, text: string, tokens: Token[], picture: Picture | null, layers: Layer[], projection_key: string | null, initial: { layer: number, head: number, row?: number, col?: number }, attribution: Attributable, predicts_tokens: boolean, title?: string, base_run?: number, thumbnail_size: number, num_sampled_rows?: number | null }} Run
  * @typedef {{ key: string, title: string, unit?: string, description: string, caveat: string, source: string }} Explanation
  * @typedef {object} Manifest
  * @property {string} format
  * @property {string} title
  * @property {string} provenance
  * @property {{ ablate: boolean, tiles: boolean }} can
+ * @property {string[]} live_models  that a text can be run with; none in a file
  * @property {number | null} decimals
  * @property {Run[]} runs
  * @property {Explanation[]} metrics
@@ -52,6 +53,10 @@ import { withProducts } from "./cell.js";
  *   What can be attributed in a run; only `blocked_by` if nothing can.
  * @typedef {{ token: number, text: string, probability: number }} LikelyToken
  * @typedef {{ method?: string, to?: string, token?: number, position?: number }} AttributionQuery  without what is the default
+ * @typedef {{ token: number, text: string, probability: number }} PredictedToken
+ * @typedef {{ position?: number, temperature?: number, seed?: number }} NextTokensQuery  after the last token by default
+ * @typedef {{ position: number, tokens: PredictedToken[], rest: number, entropy: number, drawn: PredictedToken | null }} NextTokens
+ * @typedef {{ position: number, token: number, text: string, layers: { step: string, tokens: PredictedToken[], probability: number, rank: number }[] }} Lens
  * @typedef {object} Attribution
  * @property {string} method
  * @property {string} metric           the number that is attributed, in words
@@ -78,6 +83,9 @@ import { withProducts } from "./cell.js";
  * @property {(signal?: AbortSignal) => Promise<Memory | null>} memory  of Python; null without it
  * @property {(known: number, signal?: AbortSignal) => Promise<TrainingNews | null>} training  the runs of checkpoints from the number `known` on; null where none can come
  * @property {(heads: [number, number][], run: number, signal?: AbortSignal) => Promise<Ablation>} ablate
+ * @property {(text: string, model: string, signal?: AbortSignal) => Promise<{ run: number, metadata: Run }>} runText
+ * @property {(run: number, query: NextTokensQuery, signal?: AbortSignal) => Promise<NextTokens>} nextTokens
+ * @property {(run: number, query: { position?: number }, signal?: AbortSignal) => Promise<Lens | null>} lens  null where there is none
  *
  * @typedef {(method: string, params: Record<string, any>, signal?: AbortSignal) => Promise<any>} Transport
  *   Resolves to a Uint8Array for a binary response, else to the JSON value.
@@ -102,5 +110,8 @@ export function apiSource(request) {
     memory: (signal) => request("memory", {}, signal),
     training: (known, signal) => request("training", { known }, signal),
     ablate: (heads, run, signal) => request("ablate", { heads, run }, signal),
+    runText: (text, model, signal) => request("run_text", { text, model }, signal),
+    nextTokens: (run, query, signal) => request("next_tokens", { run, ...query }, signal),
+    lens: (run, query, signal) => request("lens", { run, ...query }, signal),
   };
 }

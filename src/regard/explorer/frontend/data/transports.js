@@ -5,7 +5,7 @@
 /** Send requests to the local server. @param {string} base URL of the page, which ends with "/" @returns {Transport} */
 export function httpTransport(base) {
   return async (method, params, signal) => {
-    const isPost = method === "ablate";
+    const isPost = ["ablate", "run_text"].includes(method);
     const query = isPost
       ? ""
       : `?${new URLSearchParams(Object.entries(params).map(([name, value]) => [name, String(value)]))}`;

@@ -5,6 +5,8 @@
  * @typedef {{ read: (text: string) => T | undefined, write: (value: any) => string }} Codec  `undefined` for what is not valid
  */
 
+const MAX_TEXT = 4000; // characters of a text in an address
+
 /** @type {Codec<number>} */
 const count = { read: (text) => (/^\d{1,9}$/.test(text) ? Number(text) : undefined), write: String };
 /** @type {Codec<number | "mean">} */
@@ -17,6 +19,9 @@ const oneOf = (...choices) => ({ read: (text) => choices.find((choice) => choice
 
 /** @param {number} [maxLength] @returns {Codec<string>} */
 const text = (maxLength = 200) => ({ read: (value) => value.slice(0, maxLength), write: String });
+
+/** A text that is whole or not at all. @type {Codec<string>} */
+const wholeText = { read: (value) => (value.length <= MAX_TEXT ? value : undefined), write: String };
 
 /** A number from 0, with three decimals. @param {number} [max] @returns {Codec<number>} */
 const decimal = (max = Infinity) => ({
@@ -101,4 +106,9 @@ export const FIELDS = {
   ablatedRun: ["xr", 0, count],
   checkpoint: ["step", null, count],
   editedRun: ["", null],
+  text: ["text", "", wholeText],
+  model: ["model", "", text()],
+  liveRun: ["", null],
+  nextTokens: ["nt", false, flag],
+  temperature: ["temp", 1, decimal(2)],
 };

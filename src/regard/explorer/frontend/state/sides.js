@@ -21,10 +21,11 @@ export function checkpointIndex({ checkpoint }, { checkpoints }) {
   return Math.max(0, lastUpTo(steps, checkpoint));
 }
 
-/** The runs of A and B: the two given, a checkpoint, or one run and its ablation. @param {State} state @param {Manifest} manifest */
+/** The runs of A and B: the two given, a checkpoint, a text that was run, or one run and its ablation. @param {State} state @param {Manifest} manifest */
 export function runsOf(state, { numGivenRuns, runs, training }) {
-  const { editedRun } = state;
+  const { editedRun, liveRun } = state;
   if (editedRun !== null) return [runs[editedRun].base_run ?? 0, editedRun];
+  if (liveRun !== null) return [liveRun];
   if (training) return [training.checkpoints[checkpointIndex(state, training)].run];
   return (numGivenRuns ?? runs.length) > 1 ? [0, 1] : [0];
 }

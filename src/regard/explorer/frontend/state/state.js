@@ -47,6 +47,11 @@ import { checkpointIndex, differenceBlockedBy, runsOf } from "./sides.js";
  * @property {number} ablatedRun    the run that they are ablated in: 0 or 1
  * @property {number | null} checkpoint  the step of the one that is shown, of a training run; null: the newest
  * @property {number | null} editedRun  the run of that ablation, which is then B; valid until the server ends
+ * @property {string} text          a text that the page runs itself; empty: that of the given runs
+ * @property {string} model         the name of what runs it
+ * @property {number | null} liveRun  its run, which is then A; null until it has run
+ * @property {boolean} nextTokens   whether the panel of what comes next is open
+ * @property {number} temperature   of the next token
  */
 
 /** @type {Readonly<State>} */
@@ -63,14 +68,15 @@ export function normalize(wanted, manifest) {
   const shown = training?.checkpoints[checkpointIndex(wanted, training)];
   const checkpoint = shown && wanted.checkpoint !== null ? shown.step : null;
   const lastRun = (manifest.numGivenRuns ?? manifest.runs.length) - 1;
-  const base = shown ? shown.run : Math.min(wanted.ablatedRun, lastRun); // heads are ablated in the checkpoint that is shown
+  const liveRun = wanted.text ? wanted.liveRun : null;
+  const base = shown?.run ?? liveRun ?? Math.min(wanted.ablatedRun, lastRun); // heads are ablated in the run that is shown
   const { layers } = manifest.runs[base];
   const ablated = wanted.ablated.filter(([layer, head]) => manifest.can.ablate && head < (layers[layer]?.heads ?? 0));
-  const ablatedRun = ablated.length || !shown ? base : 0;
+  const ablatedRun = ablated.length ? base : 0;
   const { editedRun: edited } = wanted;
-  const isOfOther = shown && edited !== null && manifest.runs[edited].base_run !== ablatedRun; // an earlier checkpoint
+  const isOfOther = edited !== null && manifest.runs[edited].base_run !== ablatedRun; // an earlier checkpoint, or text
   const editedRun = ablated.length && !isOfOther ? edited : null;
-  const state = { ...wanted, checkpoint, ablated, ablatedRun, editedRun };
+  const state = { ...wanted, checkpoint, ablated, ablatedRun, editedRun, liveRun };
   const numbers = runsOf(state, manifest);
   const [a, b = a] = numbers.map((run) => manifest.runs[run]);
   const selection = clampSelection(a, state);
@@ -100,6 +106,7 @@ export function normalize(wanted, manifest) {
       ? state.attributionMethod
       : "",
     ...clampRange(state, length),
+    temperature: Math.max(0.1, state.temperature),
     pins: state.pins.filter((i) => i < length),
   };
   const awaitsAblation = ablated.length > 0 && next.editedRun === null;

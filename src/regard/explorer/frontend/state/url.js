@@ -12,7 +12,7 @@ export function encode(state) {
   for (const [name, [key, initial, codec]] of Object.entries(FIELDS)) {
     const value = /** @type {any} */ (state)[name];
     const isWritten = ALWAYS_WRITTEN.includes(name) || JSON.stringify(value) !== JSON.stringify(initial);
-    if (codec && isWritten) params.set(key, codec.write(value));
+    if (codec && isWritten && codec.read(codec.write(value)) !== undefined) params.set(key, codec.write(value));
   }
   return params.toString();
 }

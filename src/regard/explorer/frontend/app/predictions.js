@@ -1,0 +1,91 @@
+// What the text box and the panel of what comes next show of the state and of the answers that have arrived.
+
+import { label } from "../data/tokens.js";
+
+/** @typedef {import("./app.js").App} App */
+
+/** Run a text, which becomes A; or return to the given one. @param {App} app @param {import("../views/live-text.js").LiveRun} run */
+export function runText(app, { text, model }) {
+  const { state, manifest, queries } = app;
+  const given = manifest.runs[0];
+  const isGiven = text === given.text && model === given.model;
+  const { layer, head, row = null, col = null } = given.initial;
+  app.opensRun = true;
+  const opening = isGiven ? { layer, head, row, col } : {};
+  const reset = {
+    liveRun: null,
+    ablated: [],
+    selectionB: null,
+    side: /** @type {const} */ ("A"),
+    zoom: null,
+    pins: [],
+  };
+  app.set({ ...reset, from: null, to: null, ...opening, text: isGiven ? "" : text, model: isGiven ? "" : model });
+  if (state.text === text && queries.live.currentError) app.presenter.refresh(app.state); // once more
+}
+
+/** @param {App} app */
+export function showLive(app) {
+  const { state, queries, manifest, parts } = app;
+  if (!parts.live) return;
+  const { text, model } = state;
+  if (!text) queries.live.reset();
+  else queries.fetchLive(text, model || manifest.live_models[0]);
+  const { current, currentError: error } = queries.live;
+  if (text && current && state.liveRun !== current.run) {
+    const { layer, head, row = null, col = null } = current.metadata.initial;
+    manifest.runs[current.run] = current.metadata;
+    const opening = app.opensRun ? { layer, head, row, col } : app.wanted();
+    app.opensRun = false;
+    return app.set({ ...opening, text, model, liveRun: current.run });
+  }
+  const shown = app.shownRun();
+  parts.live.show({ text: shown.text, model: shown.model }, Boolean(text && !current && !error), error?.message ?? "");
+}
+
+/** @param {App} app */
+export function showNextTokens(app) {
+  const { state, manifest, queries, parts } = app;
+  const panel = parts.nextTokens;
+  const run = app.shownRun();
+  panel.node.hidden = !run.predicts_tokens;
+  if (!state.nextTokens || !run.predicts_tokens) return panel.setOpen(false);
+  const number = state.editedRun ?? app.shownHead().run;
+  const position = positionOf(app);
+  queries.fetchNextTokens(number, manifest.runs[number].base_run ?? null, position, state.temperature);
+  const { data, currentError: error } = queries.nextTokens;
+  panel.show({
+    after: label(run.tokens[position].text),
+    now: data?.now ?? null,
+    before: data?.before ?? null,
+    lens: data?.lens ?? null,
+    temperature: state.temperature,
+    canContinue: manifest.live_models.includes(run.model),
+    error: error?.message ?? "",
+  });
+}
+
+/** The token that the next one follows: that of the row, else the last. @param {App} app */
+function positionOf(app) {
+  return Math.min(app.state.row ?? Infinity, app.shownRun().tokens.length - 1);
+}
+
+/** Go on with another token after the chosen one, and run that text. @param {App} app @param {string} token */
+export function appendToken(app, token) {
+  const { text, model, tokens } = app.shownRun();
+  runText(app, { text: text.slice(0, tokens[positionOf(app)].end) + token, model });
+}
+
+/** Draw the next token, and append it. @param {App} app */
+export async function sampleToken(app) {
+  const { run } = app.shownHead();
+  const seed = Math.floor(Math.random() * 2 ** 31);
+  const { drawn } = await app.queries.client.track(
+    app.source.nextTokens(
+      run,
+      { position: positionOf(app), temperature: app.state.temperature, seed },
+      app.controller.signal,
+    ),
+  );
+  if (drawn) appendToken(app, drawn.text);
+}

@@ -1,0 +1,254 @@
+"""Texts that are run in the page, what comes next, and the address that carries both."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from urllib.parse import parse_qs
+
+import numpy as np
+import pytest
+from pages import TEXT, explored, served, settled
+from test_access import serious
+
+import regard
+from regard.explorer import write_page
+from regard.explorer.address import read_address
+from regard.functional import softmax
+
+SEQUENCE = "qzkfbdqzk"
+
+
+@pytest.fixture(scope="session")
+def induction():
+    return regard.load("induction")
+
+
+@pytest.fixture(scope="session")
+def sequence_address(induction):
+    with served(explored(induction, SEQUENCE, layer=1, head=0)) as address:
+        yield address
+
+
+@pytest.fixture(scope="session")
+def sequence_file(induction, tmp_path_factory):
+    path = tmp_path_factory.mktemp("pages") / "induction.html"
+    write_page(explored(induction, SEQUENCE, layer=1, head=0), path)
+    return path.as_uri()
+
+
+def box(page):
+    return page.get_by_role("textbox", name="Text", exact=True)
+
+
+def run(page, text):
+    box(page).fill(text)
+    box(page).press("Enter")
+    page.wait_for_function("(text) => new URLSearchParams(location.hash.slice(1)).get('text') === text", arg=text)
+    page.wait_for_function("() => !document.querySelector('.rg-live button').disabled")
+    settled(page)
+
+
+def last_runs(page):
+    return page.locator(".rg-live .rg-item")
+
+
+def predicted(page):
+    """Return the tokens that come next, and their percentages."""
+    page.wait_for_selector(".rg-next-token")
+    settled(page)
+    rows = [row.inner_text().split("\n") for row in page.locator(".rg-next-token").all()]
+    return {row[0]: row[-1] for row in rows}
+
+
+def test_enter_runs_a_text(open_page, address):
+    page = open_page(address)
+    run(page, "A dog slept")
+    assert parse_qs(page.url.partition("#")[2])["text"] == ["A dog slept"]
+    assert {"a", "dog", "slept"} <= set(page.locator("main .rg-word").all_inner_texts())
+
+
+def test_the_last_runs_are_a_press_away(open_page, address):
+    page = open_page(address)
+    run(page, "A dog slept")
+    run(page, "A cat slept")
+    page.get_by_text("Last runs", exact=True).click()
+    assert last_runs(page).count() == 2
+    last_runs(page).get_by_text("A dog slept").click()
+    page.wait_for_url(re.compile(r"text=A\+dog\+slept"))
+    settled(page)
+    assert box(page).input_value() == "A dog slept"
+    assert last_runs(page).count() == 2
+
+
+def test_the_given_text_is_run_again_by_its_own_run(open_page, address):
+    page = open_page(address)
+    before = page.locator("h2").first.inner_text()
+    run(page, "A dog slept")
+    run(page, TEXT)
+    assert page.locator("h2").first.inner_text() == before
+
+
+def test_a_text_that_cannot_be_run_says_why_and_keeps_what_is_shown(open_page, address):
+    page = open_page(address, allow="400")
+    box(page).fill("word " * 600)
+    box(page).press("Enter")
+    page.wait_for_selector(".rg-live .rg-refused")
+    assert "512" in page.locator(".rg-live .rg-refused").inner_text()
+    assert page.locator(".rg-map[data-drawn]").is_visible()
+    run(page, "A dog slept")
+    assert page.locator(".rg-live .rg-refused").count() == 0
+
+
+def test_an_empty_text_is_not_run(open_page, address):
+    page = open_page(address)
+    before = page.url
+    box(page).fill("  ")
+    box(page).press("Enter")
+    assert "Write a text" in page.locator(".rg-live").inner_text()
+    assert page.url == before
+
+
+def test_hostile_text_is_text(open_page, address):
+    page = open_page(address)
+    run(page, "<img src=x onerror=alert(1)> </script><script>alert(2)</script> \u202eback")
+    assert page.locator(".rg-live script, .rg-live img").count() == 0
+    run(page, "A dog slept")
+    assert last_runs(page).count() == 2
+
+
+def test_another_model_reads_the_text(open_page, address):
+    page = open_page(address)
+    page.get_by_label("Model", exact=True).select_option("induction")
+    page.wait_for_selector(".rg-live .rg-refused, .rg-live button:not([disabled])")
+    run(page, "qzkfqz")
+    page.get_by_label("Model", exact=True).select_option("induction")
+    page.wait_for_url(re.compile("model=induction"))
+    settled(page)
+    assert page.get_by_label("Layer", exact=True).locator("option").count() == 2
+
+
+def test_the_address_opens_the_same_elsewhere(open_page, address):
+    page = open_page(address)
+    run(page, "A dog slept")
+    page.get_by_label("Layer", exact=True).select_option("1")
+    page.get_by_label("Head", exact=True).select_option("7")
+    settled(page)
+    page.wait_for_url(re.compile("l=1&h=7"))
+    there = open_page(page.url)
+    there.wait_for_url(re.compile("l=1&h=7"))
+    there.wait_for_function("() => document.querySelector('.rg-live-input').value === 'A dog slept'")
+    assert there.locator("h2").first.inner_text() == "Layer 1 · Head 7"
+
+
+def test_the_command_that_is_shown_opens_the_same(open_page, address):
+    page = open_page(address)
+    run(page, "It's a dog & a cat")
+    page.get_by_text("Save", exact=True).click()
+    command = page.get_by_label("The command that opens this view again")
+    page.wait_for_function("(node) => node.value", arg=command.element_handle())
+    words = shlex.split(command.input_value())
+    assert words[:3] == ["regard", "explore", "--open"]
+    found = read_address(words[3])
+    assert (found.texts, found.models) == (("It's a dog & a cat",), ("minilm",))
+
+
+def test_back_returns_to_the_text_before(open_page, address):
+    page = open_page(address)
+    run(page, "A dog slept")
+    page.go_back()
+    page.wait_for_function("(text) => document.querySelector('.rg-live-input').value === text", arg=TEXT)
+    page.go_forward()
+    page.wait_for_function("() => document.querySelector('.rg-live-input').value === 'A dog slept'")
+
+
+def test_a_head_of_a_live_text_is_ablated(open_page, address, one):
+    page = open_page(address)
+    run(page, "A dog slept")
+    page.get_by_role("button", name="Ablate this head").click()
+    page.get_by_role("region", name="Effect of the ablation").wait_for()
+    settled(page)
+    assert "dog" in page.get_by_role("region", name="Effect of the ablation").inner_text()
+
+
+@pytest.mark.parametrize("position", [8, 4])
+def test_what_comes_next_has_the_probabilities_of_the_model(open_page, sequence_address, induction, position):
+    page = open_page(f"{sequence_address}#v=head&l=1&h=0&i={position}&j=0&nt=1")
+    found = predicted(page)
+    shares = softmax(np.asarray(induction(SEQUENCE).logits[0, position], np.float64))
+    likeliest = int(shares.argmax())
+    token = induction.tokenizer.decode([likeliest]).strip()
+    assert float(found[token].split()[0]) == pytest.approx(100 * shares[likeliest], abs=0.5)
+
+
+def test_the_temperature_changes_the_distribution(open_page, sequence_address, induction):
+    page = open_page(f"{sequence_address}#v=head&l=1&h=0&i=8&j=0&nt=1&temp=2")
+    found = predicted(page)
+    shares = softmax(np.asarray(induction(SEQUENCE).logits[0, 8], np.float64) / 2)
+    token = induction.tokenizer.decode([int(shares.argmax())]).strip()
+    assert float(found[token].split()[0]) == pytest.approx(100 * shares.max(), abs=0.5)
+
+
+def test_a_token_is_taken_and_the_text_goes_on(open_page, sequence_address):
+    page = open_page(f"{sequence_address}#v=head&l=1&h=0&nt=1")
+    predicted(page)
+    page.locator(".rg-next-token").first.click()
+    page.wait_for_function("() => document.querySelector('.rg-live-input').value.replaceAll(' ', '').length === 10")
+    assert box(page).input_value().replace(" ", "") == f"{SEQUENCE}f"
+
+
+def test_a_token_is_sampled_and_the_text_goes_on(open_page, sequence_address):
+    page = open_page(f"{sequence_address}#v=head&l=1&h=0&nt=1")
+    predicted(page)
+    page.get_by_role("button", name="Sample one and go on").click()
+    page.wait_for_function("() => document.querySelector('.rg-live-input').value.replaceAll(' ', '').length === 10")
+
+
+def test_the_lens_says_the_prediction_after_each_layer(open_page, sequence_address, induction):
+    page = open_page(f"{sequence_address}#v=head&l=1&h=0&i=8&j=0&nt=1")
+    predicted(page)
+    page.get_by_text("Layer by layer").click()
+    trace = regard.Trace()
+    induction(SEQUENCE, trace=trace)
+    lens = regard.metrics.logit_lens(induction, trace)
+    ranks = [int(row.inner_text()) for row in page.locator(".rg-lens-body td:last-child").all()]
+    assert ranks == [int(rank) + 1 for rank in lens.target_rank[:, 0, 8]]
+
+
+def test_an_ablation_shows_what_it_changes_of_what_comes_next(open_page, sequence_address, induction):
+    page = open_page(f"{sequence_address}#v=head&l=1&h=0&i=8&j=0&nt=1&x=1.0_1.1_1.2_1.3")
+    page.wait_for_function("() => document.querySelector('.rg-next-token .rg-number')?.textContent.includes('(')")
+    before = softmax(np.asarray(induction(SEQUENCE).logits[0, 8], np.float64))
+    edit = regard.edits.ablate(*((1, head) for head in range(4)))
+    after = softmax(np.asarray(induction(SEQUENCE, edit=edit).logits[0, 8], np.float64))
+    likeliest = int(after.argmax())
+    now, was = re.findall(r"([\d.]+) %", predicted(page)[induction.tokenizer.decode([likeliest]).strip()])
+    assert float(now) == pytest.approx(100 * after[likeliest], abs=0.5)
+    assert float(was) == pytest.approx(100 * before[likeliest], abs=0.5)
+
+
+def test_an_encoder_has_nothing_that_comes_next(open_page, address):
+    page = open_page(address)
+    assert not page.get_by_text("What comes next").is_visible()
+
+
+def test_a_file_has_what_comes_next_and_runs_no_text(open_page, sequence_file, induction):
+    page = open_page(f"{sequence_file}#v=head&l=1&h=0&i=8&j=0&nt=1")
+    assert page.locator(".rg-live").count() == 0
+    found = predicted(page)
+    shares = softmax(np.asarray(induction(SEQUENCE).logits[0, 8], np.float64))
+    assert float(found["f"].split()[0]) == pytest.approx(100 * shares.max(), abs=0.5)
+    assert page.locator(".rg-next-token").first.is_disabled()
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1440, 320])
+def test_it_is_accessible(open_page, sequence_address, theme, width):
+    page = open_page(f"{sequence_address}#v=head&l=1&h=0&i=8&j=0&nt=1&theme={theme}")
+    page.set_viewport_size({"width": width, "height": 900})
+    predicted(page)
+    page.get_by_text("Layer by layer").click()
+    run(page, "qzkfqz")
+    settled(page)
+    assert serious(page) == []
+    assert page.evaluate("() => document.documentElement.scrollWidth <= innerWidth")
