@@ -88,12 +88,14 @@ void swiglu(const HeadRows& gate, const HeadRows& up, const HeadRows& output) {
   run_op(params);
 }
 
-// x += y, both of `rows` rows of `columns`.
-void add(const char* y, ptrdiff_t rows, ptrdiff_t columns, char* x) {
-  run_tasks(rows, double(rows) * double(columns), 0, [&](ptrdiff_t row, void*) {
-    const float* from = reinterpret_cast<const float*>(y) + row * columns;
-    float* to = reinterpret_cast<float*>(x) + row * columns;
-    for (ptrdiff_t i = 0; i < columns; ++i) to[i] += from[i];
+// x += y, both of `count` numbers.
+void add(const char* y, ptrdiff_t count, char* x) {
+  constexpr ptrdiff_t PER_TASK = 16384;
+  const float* from = reinterpret_cast<const float*>(y);
+  float* to = reinterpret_cast<float*>(x);
+  run_tasks(ceil_div(count, PER_TASK), double(count), 0, [&](ptrdiff_t task, void*) {
+    const ptrdiff_t stop = std::min(count, (task + 1) * PER_TASK);
+    for (ptrdiff_t i = task * PER_TASK; i < stop; ++i) to[i] += from[i];
   });
 }
 
@@ -214,7 +216,7 @@ class DecoderStep {
     append(v, texts, values);
     if (!attend(block, q, texts, keys, values, context)) return false;
     run_linear(block.out.params, tokens, context, y);
-    add(y, tokens, width_, x);
+    add(y, tokens * width_, x);
 
     rms_norm(block.mlp_norm, x_rows, y_rows);
     const TemporaryBuffer gate_up(tokens, 2 * hidden_, F32), hidden(tokens, hidden_, F32);
@@ -225,7 +227,7 @@ class DecoderStep {
     if (!both) run_linear(block.gate_up[1].params, tokens, y, up.data);
     swiglu(gate, up, {hidden, tokens, hidden_, 1, hidden_});
     run_linear(block.down.params, tokens, hidden, y);
-    add(y, tokens, width_, x);
+    add(y, tokens * width_, x);
     return true;
   }
 

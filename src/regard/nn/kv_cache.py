@@ -10,6 +10,7 @@ import numpy as np
 
 from regard._utils.errors import RegardError
 from regard._utils.validation import whole_number
+from regard.functional import native
 from regard.functional.arrays import Array, as_array, device, namespace
 
 __all__ = ["KVCache"]
@@ -196,6 +197,10 @@ class _Buffer:
 
 
 def _enlarged(x: Array, capacity: int) -> Array:
+    if type(x) is np.ndarray:
+        enlarged = native.empty((*x.shape[:-2], capacity, x.shape[-1]), x.dtype)
+        enlarged[..., : x.shape[-2], :] = x
+        return enlarged
     xp = namespace(x)
     more = (*x.shape[:-2], capacity - x.shape[-2], x.shape[-1])
     return xp.concat([x, xp.zeros(more, dtype=x.dtype, device=device(x))], axis=-2)
