@@ -25,14 +25,14 @@ AREAS = {
     "cli": ("src/regard/cli/*.py",),
     "explorer": ("src/regard/explorer/*.py",),
     "csrc": ("csrc/**/*.h", "csrc/**/*.cpp", "CMakeLists.txt"),
-    "frontend": ("src/regard/explorer/frontend/**/*.js", "tests/browser/**/*.js"),
+    "frontend": ("src/regard/explorer/frontend/**/*.[jt]s", "tests/browser/**/*.js"),
     "pages": ("README.md", "CONTRIBUTING.md", "SECURITY.md", "docs/*.md", "docs/decisions/*.md"),
     "everywhere": (
         *("src/**/*.py", "src/**/*.pyi", "tests/**/*.py", "benchmarks/*.py", "examples/*.py", "docs/*.py"),
         *(
             "csrc/**/*.h",
             "csrc/**/*.cpp",
-            "src/regard/explorer/frontend/**/*.js",
+            "src/regard/explorer/frontend/**/*.[jt]s",
             "README.md",
             "docs/*.md",
             "noxfile.py",

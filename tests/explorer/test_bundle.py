@@ -87,6 +87,11 @@ def _entry():
     return re.search(r'<script type="module" src="static/([\w./-]+)">', frontend_file("index.html"))[1]
 
 
+def test_declarations_of_types_are_no_part_of_the_page():
+    assert frontend_file("types.d.ts")
+    assert not any(name.endswith(".ts") for name in frontend_files())
+
+
 @pytest.mark.parametrize("entry", [_entry(), "app/widget.js"])
 def test_the_page_s_own_modules_are_of_that_kind(entry):
     assert entry in frontend_files()

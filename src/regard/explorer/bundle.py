@@ -32,10 +32,12 @@ def frontend_file(name: str) -> str:
 
 
 def frontend_files() -> tuple[str, ...]:
-    """Return the paths of the page's files, relative to ``frontend``."""
+    """Return the paths of the page's files, relative to ``frontend``; declarations of types are none of them."""
 
     def names(folder: Traversable, prefix: str) -> Iterator[str]:
         for entry in folder.iterdir():
+            if entry.name.endswith(".d.ts"):
+                continue
             if entry.is_file():
                 yield prefix + entry.name
             else:

@@ -4,10 +4,8 @@ import { search } from "../data/tokens.js";
 import { activeElementOf } from "../platform/dom.js";
 import { checkpointIndex, selectionOf, withSelection } from "../state/sides.js";
 
-/**
- * @typedef {import("./app.js").App} App
- * @typedef {import("../data/tokens.js").Group} Group
- */
+/** @import { App } from "./app.js" */
+/** @import { Group, Selection } from "../types.js" */
 
 /** @param {App} app @param {number} row @param {number} col of the map */
 export function selectCell(app, row, col) {
@@ -84,7 +82,7 @@ export function closeMenu(menu) {
   menu.querySelector("summary")?.focus();
 }
 
-/** Select a layer or a head on the visible side. @param {App} app @param {Partial<import("../state/state.js").Selection>} choice */
+/** Select a layer or a head on the visible side. @param {App} app @param {Partial<Selection>} choice */
 export function selectHead(app, choice) {
   app.set(withSelection(app.state, choice));
 }

@@ -11,13 +11,8 @@ import { createLayout } from "./layout.js";
 import { Presenter } from "./presenter.js";
 import { Queries } from "./queries.js";
 
-/**
- * @typedef {import("../state/state.js").State} State
- * @typedef {import("../data/source.js").Source} Source
- * @typedef {import("../data/source.js").Manifest} Manifest
- * @typedef {import("../data/tile-source.js").MapData} MapData
- * @typedef {import("../data/tokens.js").Group} Group
- */
+/** @import { ColorScheme, Group, Manifest, MapData, Maps, Source } from "../types.js" */
+/** @import { State, Theme, TrainingNews, ViewName } from "../types.js" */
 
 const FOLLOW_MS = 1000; // between questions for new checkpoints
 const URL_INTERVAL_MS = 100; // browsers refuse more frequent changes
@@ -25,7 +20,7 @@ const URL_INTERVAL_MS = 100; // browsers refuse more frequent changes
 export class App {
   /**
    * @param {HTMLElement} root @param {Source} source @param {Manifest} manifest
-   * @param {{ syncUrl: boolean, colorScheme?: import("../platform/color-scheme.js").ColorScheme }} options
+   * @param {{ syncUrl: boolean, colorScheme?: ColorScheme }} options
    *   `colorScheme`: of the page or notebook around
    */
   constructor(root, source, manifest, { syncUrl, colorScheme = matchMedia("(prefers-color-scheme: dark)") }) {
@@ -93,7 +88,7 @@ export class App {
     }, FOLLOW_MS);
   }
 
-  /** @param {import("../data/source.js").TrainingNews} news */
+  /** @param {TrainingNews} news */
   addCheckpoints({ training, runs }) {
     for (const { number, metadata } of runs) this.manifest.runs[number] = metadata;
     this.manifest.training = training;
@@ -167,7 +162,7 @@ export class App {
     else this.urlTimer = setTimeout(write, URL_INTERVAL_MS);
   }
 
-  /** @param {import("../state/state.js").ViewName} view */
+  /** @param {ViewName} view */
   switchView(view) {
     const { main, movement, cellView } = this.parts;
     const isFirst = main.dataset.view === undefined;
@@ -200,7 +195,7 @@ export class App {
 
   // Selectors
 
-  /** @returns {import("../render/colormap.js").Theme} */
+  /** @returns {Theme} */
   get theme() {
     if (this.printMedia.matches) return "light";
     return this.state.theme === "auto" ? (this.colorScheme.matches ? "dark" : "light") : this.state.theme;
@@ -237,7 +232,7 @@ export class App {
 
   /** The maps of these heads. */
   queriedMaps() {
-    const { sides } = /** @type {import("./queries.js").Maps} */ (this.queries.maps.data);
+    const { sides } = /** @type {Maps} */ (this.queries.maps.data);
     return this.showsDifference ? sides : [sides[this.state.side === "B" ? sides.length - 1 : 0]];
   }
 

@@ -5,11 +5,8 @@ import { attributionQuery, sentence } from "../data/attribution.js";
 import { groupTokens, label } from "../data/tokens.js";
 import { attendedMessage, headingMessage, quantityOf } from "../views/messages.js";
 
-/**
- * @typedef {import("./app.js").App} App
- * @typedef {import("../data/tokens.js").Group} Group
- * @typedef {import("../views/attribution-panel.js").Attended} Attended
- */
+/** @import { App } from "./app.js" */
+/** @import { Attended, Group } from "../types.js" */
 
 /** @param {App} app */
 export function showAttribution(app) {

@@ -16,10 +16,7 @@ import {
   zoomToCell,
 } from "./actions.js";
 
-/**
- * @typedef {import("../state/state.js").State} State
- * @typedef {{ keys: string[], shown?: string, description: string, disabled?: boolean, action: (key: string) => void }} Binding
- */
+/** @import { Binding, State } from "../types.js" */
 
 export const VIEWS = /** @type {{ key: string, title: string }[]} */ ([
   { key: "heads", title: "All heads" },

@@ -34,8 +34,8 @@ import { helpDialog, keybindingsOf, VIEWS } from "./keybindings.js";
 import { appendToken, runText, sampleToken } from "./predictions.js";
 
 /**
- * @typedef {import("./app.js").App} App
- * @typedef {import("../state/state.js").State} State
+ * @import { App } from "./app.js"
+ * @import { State } from "../types.js"
  * @typedef {ReturnType<typeof createParts>} Parts
  */
 

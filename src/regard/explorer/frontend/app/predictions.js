@@ -2,9 +2,10 @@
 
 import { label } from "../data/tokens.js";
 
-/** @typedef {import("./app.js").App} App */
+/** @import { App } from "./app.js" */
+/** @import { LiveRun } from "../types.js" */
 
-/** Run a text, which becomes A; or return to the given one. @param {App} app @param {import("../views/live-text.js").LiveRun} run */
+/** Run a text, which becomes A; or return to the given one. @param {App} app @param {LiveRun} run */
 export function runText(app, { text, model }) {
   const { state, manifest, queries } = app;
   const given = manifest.runs[0];

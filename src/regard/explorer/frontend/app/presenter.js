@@ -18,12 +18,8 @@ import { sideNames } from "../views/side-switch.js";
 import { showAttribution } from "./attribution.js";
 import { showLive, showNextTokens } from "./predictions.js";
 
-/**
- * @typedef {import("./app.js").App} App
- * @typedef {import("../state/state.js").State} State
- * @typedef {import("../data/tile-source.js").MapData} MapData
- * @typedef {import("../data/tokens.js").Group} Group
- */
+/** @import { App } from "./app.js" */
+/** @import { Group, HeadRef, MapData, State } from "../types.js" */
 
 export class Presenter {
   /** @param {App} app */
@@ -79,7 +75,7 @@ export class Presenter {
     const isOneRun = sides.length > 1 && sides[0].run === sides[1].run; // two heads of it are compared
     const { layers } = app.selectedRun();
     const { layer, head } = selectionOf(state);
-    const numbered = (/** @type {import("../data/tile-source.js").HeadRef} */ ref) => ({
+    const numbered = (/** @type {HeadRef} */ ref) => ({
       layer: manifest.runs[ref.run].layers[ref.layer].number,
       head: ref.head,
     });

@@ -8,18 +8,9 @@ import { differenceBlockedBy } from "../state/sides.js";
 import { showAttribution } from "./attribution.js";
 import { showLive, showNextTokens } from "./predictions.js";
 
-/**
- * @typedef {import("./app.js").App} App
- * @typedef {import("../data/tile-source.js").MapData} MapData
- * @typedef {import("../data/tile-source.js").HeadRef} HeadRef
- * @typedef {import("../data/source.js").Movement} Movement
- * @typedef {import("../data/tokens.js").Group} Group
- * @typedef {import("../state/state.js").State} State
- * @typedef {import("../data/source.js").Ablation & Pick<State, "ablated" | "ablatedRun">} AblationResult
- * @typedef {import("../data/source.js").NextTokens} NextTokens
- * @typedef {{ now: NextTokens, before: NextTokens | null, lens: import("../data/source.js").Lens | null }} Predictions
- * @typedef {{ sides: MapData[], difference: MapData | null, pooledMax: number, cellMax: number }} Maps
- */
+/** @import { App } from "./app.js" */
+/** @import { AblationResult, Attribution, AttributionQuery, Cell, Group, HeadDifferences, HeadMetrics } from "../types.js" */
+/** @import { HeadRef, Maps, Movement, Predictions, Run, State } from "../types.js" */
 
 export class Queries {
   /** @param {App} app */
@@ -38,27 +29,27 @@ export class Queries {
     this.cellValue = new Query(this.client, () => app.presenter.showCell());
     /** @type {Query<Float32Array>} */
     this.wordWeights = new Query(this.client, () => app.presenter.showText());
-    /** @type {Query<import("../data/source.js").Cell>} */
+    /** @type {Query<Cell>} */
     this.cell = new Query(this.client, () => app.presenter.showCellSteps(), { handlesError: true });
     /** @type {Query<Map<number, Movement>>} */
     this.movement = new Query(this.client, () => app.presenter.showMovement());
-    /** @type {Query<import("../data/source.js").HeadMetrics>} */
+    /** @type {Query<HeadMetrics>} */
     this.heads = new Query(this.client, () => app.presenter.showHeads());
     /** @type {Query<Uint8Array>} */
     this.thumbnails = new Query(this.client, () => app.presenter.showHeads());
-    /** @type {Query<import("../data/source.js").HeadDifferences>} */
+    /** @type {Query<HeadDifferences>} */
     this.differences = new Query(this.client, () => app.presenter.showHeads());
     /** @type {Query<AblationResult>} */
     this.ablation = new Query(this.client, () => app.presenter.showAblation(), { handlesError: true });
-    /** @type {Query<import("../data/source.js").Attribution>} */
+    /** @type {Query<Attribution>} */
     this.attribution = new Query(this.client, () => showAttribution(app), { handlesError: true });
     /** @type {Query<Float32Array>} */
     this.attended = new Query(this.client, () => showAttribution(app));
-    /** @type {Query<{ run: number, metadata: import("../data/source.js").Run }>} */
+    /** @type {Query<{ run: number, metadata: Run }>} */
     this.live = new Query(this.client, () => showLive(app), { handlesError: true });
     /** @type {Query<Predictions>} */
     this.nextTokens = new Query(this.client, () => showNextTokens(app), { handlesError: true });
-    /** @type {Map<string, import("../data/source.js").Attribution>} */
+    /** @type {Map<string, Attribution>} */
     this.attributions = new Map(); // by query: some take seconds
     /** @type {Map<string, Promise<any>>} */
     this.cache = new Map(); // of each run, since the page switches between runs
@@ -198,7 +189,7 @@ export class Queries {
     });
   }
 
-  /** @param {number} run @param {import("../data/source.js").AttributionQuery} query */
+  /** @param {number} run @param {AttributionQuery} query */
   fetchAttribution(run, query) {
     const key = JSON.stringify([run, query]);
     this.attribution.fetch(key, async (signal) => {

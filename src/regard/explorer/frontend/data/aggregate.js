@@ -1,9 +1,6 @@
 // Attention from or to selected tokens, summed over these and merged into words.
 
-/**
- * @typedef {import("./tokens.js").Group} Group
- * @typedef {import("./source.js").Source} Source
- */
+/** @import { Group, HeadRef, Source } from "../types.js" */
 
 /**
  * Values of tokens merged into groups: a word is attended to as much as its tokens together, and attends as their mean.
@@ -25,7 +22,7 @@ export function sumArrays(arrays) {
 
 /**
  * The weights between selected groups and every group of the other axis.
- * @param {Source} source @param {import("./tile-source.js").HeadRef} headRef @param {Group[]} selected
+ * @param {Source} source @param {HeadRef} headRef @param {Group[]} selected
  * @param {Group[]} axis @param {"out" | "in"} direction @param {string} mode @param {AbortSignal} signal
  */
 export async function wordWeightsOf(source, { run, layer, head }, selected, axis, direction, mode, signal) {

@@ -3,13 +3,7 @@
 import { formatFixed, formatSignificant } from "../render/format.js";
 import { maxAbs } from "./matrix.js";
 
-/**
- * @typedef {import("../state/state.js").State} State
- * @typedef {import("./source.js").Run} Run
- * @typedef {import("./source.js").Attribution} Attribution
- * @typedef {import("./source.js").AttributionQuery} AttributionQuery
- * @typedef {Record<string, Attribution | { error: string }>} HeldAttributions  of the default target, by method
- */
+/** @import { Attribution, AttributionQuery, HeldAttributions, Run, State } from "../types.js" */
 
 /** What a person has chosen; a default is left out. @param {State} state @param {Run} run @returns {AttributionQuery} */
 export function attributionQuery({ attributionMethod, target, targetToken, afterRow, row }, { attribution, tokens }) {

@@ -1,12 +1,7 @@
 // The arithmetic of one weight. The server sends its recorded numbers; a file holds the arrays of a head, from which
 // `cellFrom` computes them. `withProducts` derives the rest for both.
 
-/**
- * @typedef {(number | null)[] | null} Vector   null within: not finite
- * @typedef {{ q: Vector, k: Vector, kv_head: number | null, scale: number | null, scaled: number | null, softcap: number | null, capped: number | null, bias: number | null, masked: boolean | null, biased: number | null, sink: number | null, lse: number | null, row_sum: number | null, weight: number | null, v: Vector, output: Vector, ablated: boolean, rotated: boolean | null, embedding: Vector, source: string }} RecordedCell  as `regard.explorer.cell` describes it
- * @typedef {RecordedCell & { products: Vector, score_raw: number | null, weighted_value: Vector }} Cell
- * @typedef {{ head_dim: number, value_dim: number, scale: number, softcap: number | null, sink: number | null, kv_head: number, rotated: boolean | null }} HeadFields
- */
+/** @import { Cell, HeadFields, RecordedCell } from "../types.js" */
 
 /**
  * Add the products of query and key, their sum q · k, and weight · v.

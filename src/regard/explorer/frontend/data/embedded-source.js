@@ -6,11 +6,7 @@ import { decodeBlob, unpackWeights } from "./codec.js";
 import { poolRegion } from "./matrix.js";
 import { keepLast } from "./tile-source.js";
 
-/**
- * @typedef {import("./source.js").Manifest} Manifest
- * @typedef {import("./source.js").Source} Source
- * @typedef {import("../state/state.js").Head} Head
- */
+/** @import { Head, Manifest, Source } from "../types.js" */
 
 const MAX_CACHED_WEIGHTS = 1 << 24;
 

@@ -4,16 +4,7 @@ import { mergeTokens, normalizeRows, subtract } from "./matrix.js";
 import { DifferenceTiles, InMemoryTiles, MAX_IN_MEMORY_SIDE, RemoteTiles } from "./tile-source.js";
 import { groupMembers, groupTokens } from "./tokens.js";
 
-/**
- * @typedef {import("./matrix.js").Matrix} Matrix
- * @typedef {import("./tokens.js").Group} Group
- * @typedef {import("./source.js").Source} Source
- * @typedef {import("./tile-source.js").HeadRef} HeadRef
- * @typedef {import("./tile-source.js").TileRegion} TileRegion
- * @typedef {import("./tile-source.js").MapData} MapData
- * @typedef {import("../state/state.js").State} State
- * @typedef {{ rows: number, cols: number }} Extent
- */
+/** @import { Extent, Group, HeadRef, Manifest, MapData, Matrix, Run, Source, State, TileRegion } from "../types.js" */
 
 /**
  * The range of tokens that a map shows: all of them if the text ends before it.
@@ -37,13 +28,13 @@ function tokenSelection(state, layer) {
   return { words: inMemory && state.words, special: !inMemory || state.special, ...tokenRange(state, layer.rows) };
 }
 
-/** @param {State} state @param {import("./source.js").Run} run @param {number} layer */
+/** @param {State} state @param {Run} run @param {number} layer */
 export function numRowsShown(state, { tokens, layers }, layer) {
   return groupMembers(tokens, tokenSelection(state, layers[layer])).length;
 }
 
 /**
- * @param {Source} source @param {import("./source.js").Manifest} manifest @param {State} state @param {HeadRef} headRef
+ * @param {Source} source @param {Manifest} manifest @param {State} state @param {HeadRef} headRef
  * @param {{ signal: AbortSignal, onTile: () => void, onError: (error: Error) => void }} options
  * @returns {Promise<MapData>}
  */

@@ -1,9 +1,6 @@
 // Matrix arithmetic of maps: merging, normalizing, subtracting and pooling. Pure functions.
 
-/**
- * @typedef {import("./tokens.js").Group} Group
- * @typedef {{ values: Float32Array, rows: number, cols: number }} Matrix
- */
+/** @import { Group, Matrix } from "../types.js" */
 
 /**
  * A map with groups of tokens as rows and columns: a word is attended to as much as its tokens together, and attends as

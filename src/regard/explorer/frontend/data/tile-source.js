@@ -4,30 +4,7 @@
 import { numLevels, TILE } from "../render/viewport.js";
 import { downsample, maxAbs, subtract } from "./matrix.js";
 
-/**
- * @typedef {import("./matrix.js").Matrix} Matrix
- * @typedef {import("./tokens.js").Group} Group
- * @typedef {import("./source.js").Source} Source
- * @typedef {{ run: number, layer: number, head: import("../state/state.js").Head }} HeadRef
- * @typedef {{ row0: number, row1: number, col0: number, col1: number, bin_size: number }} TileRegion
- * @typedef {object} TileSource
- * @property {number} rows
- * @property {number} cols
- * @property {number} levels
- * @property {number} pooledMax   the largest absolute value of the overview
- * @property {number} cellMax     the largest absolute value of a single cell
- * @property {(level: number, i: number, j: number) => Matrix | null} tile   null until it is fetched
- * @property {(visible: Set<string>) => void} cancelExcept   cancel the fetches of all other tiles
- * @property {number} numPending
- * @property {{ bytes: number, limit: number }} memory  of values and their pixels
- * @typedef {object} MapData
- * @property {Group[]} rows
- * @property {Group[]} cols
- * @property {TileSource} pyramid
- * @property {TileSource} colorPyramid       what is coloured: the same values, or normalized by row
- * @property {Float32Array | null} hiddenMass   of each row, the attention to tokens without a column
- * @property {boolean} inMemory                tokens can be merged and left out
- */
+/** @import { Matrix, TileRegion, TileSource } from "../types.js" */
 
 export const MAX_IN_MEMORY_SIDE = 1024; // tokens
 const MAX_TILES = 160; // of 256 KB each, and as much for its pixels

@@ -1,13 +1,6 @@
 // Tokens as readable text: invisible characters escaped, long ones truncated, sub-words merged into words. Pure functions.
 
-/**
- * @typedef {{ text: string, special: boolean, word: number | null, start: number, end: number }} Token
- *   `start` and `end` count UTF-16 code units of the text, as JavaScript does.
- * @typedef {{ members: number[], label: string, full: string, special: boolean }} Group
- *   A row or column of a map: a token, or the tokens of one word.
- * @typedef {{ words: boolean, special: boolean, from: number, to: number }} TokenSelection
- *   Whether to merge words and to show special tokens; the half-open range of tokens.
- */
+/** @import { Group, Token, TokenSelection } from "../types.js" */
 
 const INVISIBLE =
   /(?![\ufe00-\ufe0f])[\p{Cc}\p{Cs}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}\ufff9-\ufffb\ufffe\uffff]/u; // but for variation selectors

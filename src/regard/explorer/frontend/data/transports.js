@@ -1,6 +1,6 @@
 // How the page reaches Python: HTTP requests to the local server, or messages to the kernel of a notebook.
 
-/** @typedef {import("./source.js").Transport} Transport */
+/** @import { Transport } from "../types.js" */
 
 /** Send requests to the local server. @param {string} base URL of the page, which ends with "/" @returns {Transport} */
 export function httpTransport(base) {

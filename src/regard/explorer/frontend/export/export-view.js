@@ -6,11 +6,8 @@ import { legendMessage } from "../views/messages.js";
 import { csvField, fileName, rasterize, toCsv, toRecordCsv } from "./file-export.js";
 import { composeSheet } from "./svg-snapshot.js";
 
-/**
- * @typedef {import("../app/app.js").App} App
- * @typedef {import("../data/tile-source.js").MapData} MapData
- * @typedef {import("../data/tokens.js").Group} Group
- */
+/** @import { App } from "../app/app.js" */
+/** @import { Group, MapData, Movement } from "../types.js" */
 
 /** Download the current view. @param {App} app @param {"svg" | "png" | "csv"} kind */
 export async function exportView(app, kind) {
@@ -78,7 +75,7 @@ function composeCsv(app, mapData) {
   return mapCsv(app, mapData);
 }
 
-/** @param {App} app @param {Map<number, import("../data/source.js").Movement>} movements by run */
+/** @param {App} app @param {Map<number, Movement>} movements by run */
 function movementCsv(app, movements) {
   const sides = app.sides();
   const lines = [...movements].flatMap(([run, { points, stages }]) => {

@@ -5,6 +5,8 @@ import { svg } from "../platform/dom.js";
 import { FONT } from "../render/scene.js";
 import { toXmlText } from "./file-export.js";
 
+/** @import { ThemeColors } from "../types.js" */
+
 const EXCLUDED =
   "button:not(.rg-head, .rg-heading button), input, select, label, .rg-zoom, .rg-tip, .rg-corner, .rg-visually-hidden";
 const STYLE_PROPERTIES = ["fill", "stroke", "stroke-width", "opacity", "font-size", "font-weight", "font-family"];
@@ -109,7 +111,7 @@ function textLines(text, style, x0, y0) {
 
 /**
  * Parts of the page in columns, below a title.
- * @param {string} title @param {string} subtitle @param {Element[][]} columns @param {import("../render/scene.js").ThemeColors} colors
+ * @param {string} title @param {string} subtitle @param {Element[][]} columns @param {ThemeColors} colors
  * @param {(canvas: HTMLCanvasElement) => SVGElement | null} drawCanvas
  */
 export function composeSheet(title, subtitle, columns, colors, drawCanvas) {

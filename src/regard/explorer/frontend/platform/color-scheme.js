@@ -1,6 +1,6 @@
 // The color scheme of a notebook: dark if its text is light. Its background may be transparent or an image.
 
-/** @typedef {{ readonly matches: boolean, addEventListener: (type: "change", onChange: () => void, options: { signal: AbortSignal }) => void }} ColorScheme */
+/** @import { ColorScheme } from "../types.js" */
 
 /** @implements {ColorScheme} */
 export class NotebookColorScheme {

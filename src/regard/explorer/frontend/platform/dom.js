@@ -1,9 +1,6 @@
 // DOM elements. Text is only set by textContent, and styles by the style object, so that no token is interpreted as HTML.
 
-/**
- * @typedef {Record<string, any>} Props
- *   `on` maps events to listeners, `style` properties to values, `data` names to data attributes; null and false are omitted.
- */
+/** @import { Props } from "../types.js" */
 
 const SVG = "http://www.w3.org/2000/svg";
 const AS_PROPERTY = ["value", "checked", "disabled", "hidden", "open", "tabIndex", "id", "type", "min", "max", "step"];

@@ -1,6 +1,6 @@
 // Curves over the steps of a training run: scales, ticks, paths, and labels that do not overlap. Pure functions.
 
-/** @typedef {{ left: number, right: number, top: number, bottom: number }} Frame  in pixels */
+/** @import { Frame } from "../types.js" */
 
 /** The function from a value to a pixel. @param {[number, number]} domain @param {[number, number]} range */
 export function linearScale([low, high], [start, end]) {

@@ -3,10 +3,7 @@
 import { formatCompact } from "./format.js";
 import { FONT, LABEL_SPACING_PX, MIN_CELL_GAP_PX, MIN_VALUE_PX, visibleCells } from "./scene.js";
 
-/**
- * @typedef {import("./scene.js").Scene} Scene
- * @typedef {import("./scene.js").Context2D} Context2D
- */
+/** @import { Context2D, Group, Scene } from "../types.js" */
 
 /** @param {Context2D} ctx @param {Scene} scene */
 export function drawCursor(ctx, { plotArea, viewport, row, col, colors, mapData }) {
@@ -83,7 +80,7 @@ export function labelPositions(from, to, step, selected, found) {
 }
 
 /**
- * @param {Context2D} ctx @param {Scene} scene @param {import("../data/tokens.js").Group} group
+ * @param {Context2D} ctx @param {Scene} scene @param {Group} group
  * @param {number} x @param {number} y @param {boolean} selected @param {boolean} found
  */
 function drawLabel(ctx, { colors }, group, x, y, selected, found) {
@@ -98,7 +95,7 @@ function drawLabel(ctx, { colors }, group, x, y, selected, found) {
   ctx.fillText(group.label, x, y);
 }
 
-/** The width of the longest label, of a sample. @param {Context2D} ctx @param {import("../data/tokens.js").Group[]} axis */
+/** The width of the longest label, of a sample. @param {Context2D} ctx @param {Group[]} axis */
 export function widestLabel(ctx, axis) {
   ctx.font = `600 12px ${FONT}`;
   const stride = Math.max(1, Math.floor(axis.length / 300));

@@ -8,15 +8,12 @@ import { scalePosition } from "./scale.js";
 import { decimalsFor, FONT, isLoaded, levelOf, MIN_CELL_GAP_PX, MIN_VALUE_PX, valueAt, visibleCells } from "./scene.js";
 import { TILE, visibleTiles } from "./viewport.js";
 
-/**
- * @typedef {import("./scene.js").Scene} Scene
- * @typedef {import("./scene.js").Context2D} Context2D
- */
+/** @import { Context2D, Matrix, Scene } from "../types.js" */
 
 /** @type {WeakMap<Float32Array, { imageKey: string, canvas: HTMLCanvasElement }>} */
 const tileImages = new WeakMap();
 
-/** @param {import("../data/matrix.js").Matrix} tile @param {Scene} scene */
+/** @param {Matrix} tile @param {Scene} scene */
 function tileImage(tile, { scale, table, theme }) {
   const imageKey = `${theme}/${scale.kind}/${scale.max}/${scale.signed}`;
   const cached = tileImages.get(tile.values);
@@ -99,7 +96,7 @@ function drawTiles(ctx, scene, visible) {
 }
 
 /**
- * @param {Context2D} ctx @param {Scene} scene @param {import("../data/matrix.js").Matrix} tile
+ * @param {Context2D} ctx @param {Scene} scene @param {Matrix} tile
  * @param {number} level @param {number} i @param {number} j
  * @param {{ level: number, i: number, j: number } | null} clipTo  the finer tile that it replaces
  */

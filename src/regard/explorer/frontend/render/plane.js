@@ -2,25 +2,7 @@
 
 import { FONT } from "./scene.js";
 
-/**
- * @typedef {{ width: number, height: number }} Size  in pixels
- * @typedef {{ x: number, y: number }} Point
- * @typedef {{ left: number, right: number, top: number, bottom: number }} Box
- * @typedef {object} Dot
- * @property {number} token
- * @property {0 | 1} side         of the run, A or B
- * @property {string} label
- * @property {boolean} isSelected
- * @property {boolean} isFitted   the plane is fitted to it
- * @property {Point[]} track      at each stage; y grows downwards
- * @typedef {object} PlaneScene
- * @property {Dot[]} dots
- * @property {number} stage
- * @property {number} focused     index of the dot with the focus, or -1
- * @property {import("./viewport.js").Viewport} viewport
- * @property {Size} size
- * @property {import("./scene.js").ThemeColors} colors
- */
+/** @import { Box, Context2D, Dot, PlaneScene, Point, Size, ThemeColors } from "../types.js" */
 
 const MARGIN = 44;
 const MAX_LABELS = 120;
@@ -83,7 +65,7 @@ function overlaps(one, other) {
 
 /**
  * Draw the plane; the points of all dots in pixels, and the boxes of their labels by index.
- * @param {import("./scene.js").Context2D} ctx @param {PlaneScene} scene
+ * @param {Context2D} ctx @param {PlaneScene} scene
  */
 export function drawPlane(ctx, { dots, stage, focused, viewport, size, colors }) {
   const toPixels = (/** @type {Point} */ { x, y }) => ({
@@ -119,8 +101,8 @@ export function drawPlane(ctx, { dots, stage, focused, viewport, size, colors })
   return { points, labels: drawLabels(ctx, dots, points, visible, size, colors) };
 }
 
-/** A disc; a ring for what the plane is not fitted to. @param {import("./scene.js").Context2D} ctx @param {Point} point
- * @param {Dot} dot @param {number} radius @param {import("./scene.js").ThemeColors} colors */
+/** A disc; a ring for what the plane is not fitted to. @param {Context2D} ctx @param {Point} point
+ * @param {Dot} dot @param {number} radius @param {ThemeColors} colors */
 function drawDot(ctx, point, { side, isSelected, isFitted }, radius, colors) {
   const color = colors[RUN_COLORS[side]];
   ctx.fillStyle = isFitted ? color : colors.ground;
@@ -130,7 +112,7 @@ function drawDot(ctx, point, { side, isSelected, isFitted }, radius, colors) {
   ctx.stroke();
 }
 
-/** @param {import("./scene.js").Context2D} ctx @param {Point} center @param {number} radius */
+/** @param {Context2D} ctx @param {Point} center @param {number} radius */
 function fillCircle(ctx, { x, y }, radius) {
   ctx.beginPath();
   ctx.arc(x, y, radius, 0, 2 * Math.PI);
@@ -138,8 +120,8 @@ function fillCircle(ctx, { x, y }, radius) {
 }
 
 /**
- * @param {import("./scene.js").Context2D} ctx @param {Dot[]} dots @param {Point[]} points @param {number[]} visible indices
- * @param {Size} size @param {import("./scene.js").ThemeColors} colors
+ * @param {Context2D} ctx @param {Dot[]} dots @param {Point[]} points @param {number[]} visible indices
+ * @param {Size} size @param {ThemeColors} colors
  */
 function drawLabels(ctx, dots, points, visible, size, colors) {
   const selectedFirst = visible.filter((n) => dots[n].isSelected).concat(visible.filter((n) => !dots[n].isSelected));

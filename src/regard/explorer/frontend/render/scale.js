@@ -1,10 +1,6 @@
 // Linear, logarithmic and signed scales: from a number to its place on a colormap. Pure functions.
 
-/**
- * @typedef {"linear" | "log"} ScaleKind
- * @typedef {{ kind: ScaleKind, max: number, signed: boolean }} Scale
- *   `max` is the value at the end; a signed scale goes from -max to max.
- */
+/** @import { Scale } from "../types.js" */
 
 export const LOG_DECADES = 4; // below the maximum
 

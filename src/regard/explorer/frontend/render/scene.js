@@ -3,32 +3,9 @@
 import { tileKey } from "../data/tile-source.js";
 import { levelFor, TILE } from "./viewport.js";
 
-/**
- * @typedef {object} Scene
- * @property {import("../data/tile-source.js").MapData} mapData
- * @property {import("./viewport.js").Viewport} viewport
- * @property {import("./scale.js").Scale} scale
- * @property {import("./colormap.js").Theme} theme
- * @property {ThemeColors} colors
- * @property {Uint32Array} table
- * @property {number} decimals      that are exact
- * @property {number | null} row    of the cell, an index
- * @property {number | null} col
- * @property {Set<number>} rowsFound
- * @property {Set<number>} colsFound
- * @property {boolean} causal
- * @property {PlotArea} plotArea
- * @typedef {{ left: number, top: number, width: number, height: number, strip: number }} PlotArea  of the cells, in pixels; `strip` is the width for the hidden mass
- * @typedef {Record<(typeof COLOR_NAMES)[number], string>} ThemeColors
- * @typedef {Pick<CanvasRenderingContext2D, "save" | "restore" | "translate" | "rotate" | "beginPath" | "moveTo" | "lineTo" | "clip" | "fill" |
- *   "stroke" | "arc" | "fillRect" | "strokeRect" | "textAlign" | "textBaseline" | "direction" | "font" | "lineWidth" | "globalAlpha" | "imageSmoothingEnabled"> & {
- *   fillStyle: any, strokeStyle: any, rect: (x: number, y: number, width: number, height: number) => void,
- *   roundRect: (x: number, y: number, width: number, height: number, radius: number) => void, fillText: (text: string, x: number, y: number) => void,
- *   measureText: (text: string) => { width: number },
- *   drawImage: (picture: HTMLCanvasElement, x: number, y: number, width: number, height: number) => void }} Context2D  of a canvas, or an SvgContext
- */
+/** @import { Scene, ThemeColors, TileSource } from "../types.js" */
 
-const COLOR_NAMES = /** @type {const} */ ([
+export const COLOR_NAMES = /** @type {const} */ ([
   "text",
   "muted",
   "line",
@@ -54,7 +31,7 @@ export function themeColors(node) {
   );
 }
 
-/** @param {import("../data/tile-source.js").TileSource} pyramid @param {number} level @param {number} i @param {number} j */
+/** @param {TileSource} pyramid @param {number} level @param {number} i @param {number} j */
 export function isLoaded(pyramid, level, i, j) {
   const tiles = /** @type {any} */ (pyramid).tiles;
   return tiles instanceof Map && tiles.has(tileKey(level, i, j));
@@ -62,7 +39,7 @@ export function isLoaded(pyramid, level, i, j) {
 
 /**
  * The value of a cell of a level; null until its tile is fetched.
- * @param {import("../data/tile-source.js").TileSource} pyramid @param {number} row @param {number} col @param {number} [level]
+ * @param {TileSource} pyramid @param {number} row @param {number} col @param {number} [level]
  */
 export function valueAt(pyramid, row, col, level = 0) {
   const [i, j] = [Math.floor(row / TILE), Math.floor(col / TILE)];

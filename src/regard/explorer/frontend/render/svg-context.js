@@ -2,7 +2,7 @@
 
 import { svg } from "../platform/dom.js";
 
-/** @typedef {import("./map-renderer.js").Context2D} Context2D */
+/** @import { Context2D } from "../types.js" */
 
 const TEXT_ANCHORS = /** @type {Record<string, string>} */ ({ right: "end", center: "middle" });
 

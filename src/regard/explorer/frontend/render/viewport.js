@@ -1,10 +1,6 @@
 // The viewport of a map, as of OpenSeadragon: the cell at its upper left corner, and the size of a cell. Pure functions.
 
-/**
- * @typedef {{ x: number, y: number, k: number }} Viewport   column and row at the corner; pixels a cell
- * @typedef {{ width: number, height: number }} Size     of the plot area, in pixels
- * @typedef {{ rows: number, cols: number }} Extent      of the map, in cells
- */
+/** @import { Extent, Size, Viewport } from "../types.js" */
 
 export const MAX_CELL_SIZE = 64;
 export const TILE = 256; // cells of a level on each side of a tile

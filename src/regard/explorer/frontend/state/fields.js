@@ -1,5 +1,7 @@
 // The fields of the state, once: the key of each in the address, its initial value, and how it stands there.
 
+/** @import { State, Viewport } from "../types.js" */
+
 /**
  * @template T
  * @typedef {{ read: (text: string) => T | undefined, write: (value: any) => string }} Codec  `undefined` for what is not valid
@@ -57,7 +59,7 @@ const layerAndHead = {
   write: (at) => at.join("."),
 };
 
-/** @type {Codec<import("../render/viewport.js").Viewport>} */
+/** @type {Codec<Viewport>} */
 const viewport = {
   read: (value) => {
     const [x, y, k] = value.split("_").map(Number);
@@ -68,7 +70,7 @@ const viewport = {
 
 export const VIEW_NAMES = /** @type {const} */ (["heads", "head", "cell", "movement"]);
 
-/** Key, initial value and codec; a field without these two is not in the address. @type {Record<keyof import("./state.js").State, [string, any, Codec<any>?]>} */
+/** Key, initial value and codec; a field without these two is not in the address. @type {Record<keyof State, [string, any, Codec<any>?]>} */
 export const FIELDS = {
   view: ["v", "head", oneOf(...VIEW_NAMES)],
   layer: ["l", 0, count],

@@ -3,17 +3,12 @@
 import { numRowsShown } from "../data/map-data.js";
 import { lastUpTo } from "../render/curves.js";
 
-/**
- * @typedef {import("./state.js").State} State
- * @typedef {import("./state.js").Selection} Selection
- * @typedef {import("../data/source.js").Manifest} Manifest
- * @typedef {import("../data/tile-source.js").HeadRef} HeadRef
- */
+/** @import { HeadRef, Manifest, Selection, State, Training } from "../types.js" */
 
 /**
  * The number of the checkpoint that is shown: that of the chosen step, or the last one before it; without a choice the
  * newest.
- * @param {Pick<State, "checkpoint">} state @param {import("../data/source.js").Training} training
+ * @param {Pick<State, "checkpoint">} state @param {Training} training
  */
 export function checkpointIndex({ checkpoint }, { checkpoints }) {
   if (checkpoint === null) return checkpoints.length - 1;

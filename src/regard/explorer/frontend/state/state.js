@@ -3,56 +3,7 @@
 import { FIELDS } from "./fields.js";
 import { checkpointIndex, differenceBlockedBy, runsOf } from "./sides.js";
 
-/**
- * @typedef {import("../data/source.js").Run} Run
- * @typedef {import("../data/source.js").Manifest} Manifest
- * @typedef {(typeof import("./fields.js").VIEW_NAMES)[number]} ViewName
- * @typedef {"A" | "B" | "diff"} Side
- * @typedef {number | "mean"} Head
- * @typedef {{ layer: number, head: Head }} Selection
- * @typedef {object} State
- * @property {ViewName} view
- * @property {number} layer         of A, and of B without a selection of its own
- * @property {Head} head
- * @property {Selection | null} selectionB  if B is another head, or of a model with other layers
- * @property {number | null} row    the query token of the cell
- * @property {number | null} col    its key token
- * @property {Side} side
- * @property {string} mode
- * @property {string} metric
- * @property {"layer" | "metric"} order
- * @property {number} threshold     heads below it are dimmed: a share of the range of the metric
- * @property {number[]} collapsedLayers  rows of the grid shown as their mean
- * @property {number[]} collapsedHeads   columns of the grid shown as their mean
- * @property {boolean} words        merge the tokens of a word
- * @property {boolean} special      show special tokens
- * @property {boolean} log
- * @property {boolean} byRow        normalize the colours of each row
- * @property {"max" | "mean"} pool
- * @property {number | null} from   the first token shown
- * @property {number | null} to     the token after the last
- * @property {number[]} pins
- * @property {"out" | "in"} direction  of the text panel: what a word attends to, or what attends to it
- * @property {boolean} arcs
- * @property {boolean} attribution  whether the panel of what mattered is open
- * @property {string} attributionMethod  empty: that of the model
- * @property {string} target        of the attribution, as text; empty: the default or the token
- * @property {number | null} targetToken  as the id of a next token
- * @property {boolean} afterRow     the next token is that after the row
- * @property {string} query
- * @property {number} stage         of the movement
- * @property {"auto" | "light" | "dark"} theme
- * @property {import("../render/viewport.js").Viewport | null} zoom   null: the whole map
- * @property {[number, number][]} ablated  (layer, head)
- * @property {number} ablatedRun    the run that they are ablated in: 0 or 1
- * @property {number | null} checkpoint  the step of the one that is shown, of a training run; null: the newest
- * @property {number | null} editedRun  the run of that ablation, which is then B; valid until the server ends
- * @property {string} text          a text that the page runs itself; empty: that of the given runs
- * @property {string} model         the name of what runs it
- * @property {number | null} liveRun  its run, which is then A; null until it has run
- * @property {boolean} nextTokens   whether the panel of what comes next is open
- * @property {number} temperature   of the next token
- */
+/** @import { Manifest, Run, Selection, State } from "../types.js" */
 
 /** @type {Readonly<State>} */
 export const INITIAL_STATE = Object.freeze(

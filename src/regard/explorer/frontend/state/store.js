@@ -1,6 +1,6 @@
 // The store: holds the state and notifies its subscribers.
 
-/** @typedef {import("./state.js").State} State */
+/** @import { State } from "../types.js" */
 
 /** Holds the state and notifies subscribers of changes. */
 export class Store {

@@ -2,7 +2,7 @@
 
 import { FIELDS } from "./fields.js";
 
-/** @typedef {import("./state.js").State} State */
+/** @import { State } from "../types.js" */
 
 const ALWAYS_WRITTEN = ["layer", "head", "view"];
 

@@ -5,13 +5,7 @@ import { bidi, button, el, setText } from "../platform/dom.js";
 import { formatFixed, formatPercent } from "../render/format.js";
 import { shade } from "./word-strip.js";
 
-/**
- * @typedef {import("../state/state.js").State} State
- * @typedef {import("../state/state.js").Selection} Selection
- * @typedef {import("../data/source.js").Manifest} Manifest
- * @typedef {import("../app/queries.js").AblationResult} AblationResult
- * @typedef {import("../render/colormap.js").Theme} Theme
- */
+/** @import { AblationResult, Manifest, NextToken, Selection, State, Theme } from "../types.js" */
 
 const MAX_WORDS = 400;
 
@@ -112,7 +106,7 @@ function turnedWord(text, cosine, minCosine, theme) {
   return node;
 }
 
-/** @param {import("../data/source.js").NextToken[]} tokens */
+/** @param {NextToken[]} tokens */
 function nextTokenTable(tokens) {
   const headings = ["token", "before", "after"].map((text) => el("th", { scope: "col" }, text));
   const rows = tokens.map(({ token, before, after }) => {

@@ -8,28 +8,8 @@ import { formatFixed, formatPercent, formatSignificant } from "../render/format.
 import { Legend } from "./legend.js";
 import { visibleRange, WordStrip } from "./word-strip.js";
 
-/**
- * @typedef {import("../state/state.js").State} State
- * @typedef {import("../data/tokens.js").Group} Group
- * @typedef {import("../data/source.js").Attribution} Attribution
- * @typedef {import("../data/source.js").AttributionMethod} AttributionMethod
- * @typedef {import("../data/source.js").Run} Run
- * @typedef {{ name: string, quantity: string, weights: Float32Array }} Attended  by whom, and the weight of each word
- * @typedef {object} AttributionProps
- * @property {State} state
- * @property {Run} run
- * @property {string} side        of two, else empty
- * @property {string} after      the token that the next one follows; empty: the last
- * @property {Group[]} groups     the words
- * @property {Set<number>} selected  indices of words
- * @property {AttributionMethod} method
- * @property {Attribution | null} answer  the last one
- * @property {boolean} isCurrent  whether it is that of the choice
- * @property {string} error
- * @property {Float32Array | null} scores  of the words
- * @property {Attended | null} attended
- * @property {import("../render/colormap.js").Theme} theme
- */
+/** @import { Attended, Attribution, AttributionMethod, AttributionProps, Group } from "../types.js" */
+/** @import { LikelyToken, State, StripProps } from "../types.js" */
 
 const MAX_TARGET = 2000; // characters
 
@@ -141,7 +121,7 @@ export class AttributionPanel {
     /** @type {HTMLElement | undefined} */ (this.likely.children[focused])?.focus();
   }
 
-  /** @param {import("../data/source.js").LikelyToken} each @param {boolean} isTarget */
+  /** @param {LikelyToken} each @param {boolean} isTarget */
   likelyButton({ token, text, probability }, isTarget) {
     const share = probability < 0.0005 ? "< 0.1 %" : formatPercent(probability);
     const node = button("", () => this.actions.set({ target: "", targetToken: token }), {
@@ -180,7 +160,7 @@ export class AttributionPanel {
     this.point(null);
   }
 
-  /** @param {Attended | null} attended @param {Omit<import("./word-strip.js").StripProps, "values" | "scale" | "format"> & { kind: "log" | "linear" }} common */
+  /** @param {Attended | null} attended @param {Omit<StripProps, "values" | "scale" | "format"> & { kind: "log" | "linear" }} common */
   showAttended(attended, { kind, ...common }) {
     const { heading, strip, legend } = this.attended;
     for (const node of [strip.node, legend.node]) node.hidden = attended === null;

@@ -4,12 +4,7 @@ import { label } from "../data/tokens.js";
 import { bidi, el, iconButton, svg } from "../platform/dom.js";
 import { formatSignificant } from "../render/format.js";
 
-/**
- * @typedef {import("../data/cell.js").Cell} Cell
- * @typedef {(number | null)[]} Values
- * @typedef {{ side: string, from: string, to: string, layer: number, head: number, heads: number, kvHeads: number | null, mode: string, shown: number | null }} CellNames
- *   `shown` is the value of the cell on the map in that display mode, if it is known
- */
+/** @import { Cell, CellNames, Numbers } from "../types.js" */
 
 const BARS_HEIGHT = 64;
 
@@ -22,7 +17,7 @@ function formula(text) {
 
 /**
  * Bars up and down from a line in the middle, the longest to the edge; none for NaN and infinity.
- * @param {Values} values @param {number} height
+ * @param {Numbers} values @param {number} height
  */
 export function barLayout(values, height) {
   const finite = values.map((value) => (value !== null && Number.isFinite(value) ? value : 0));
@@ -33,7 +28,7 @@ export function barLayout(values, height) {
   });
 }
 
-/** @param {Values} values @param {string} name @param {"plain" | "signed"} kind of color */
+/** @param {Numbers} values @param {string} name @param {"plain" | "signed"} kind of color */
 export function bars(values, name, kind = "plain") {
   const width = Math.max(1, values.length) * 10;
   const drawing = svg("svg", {

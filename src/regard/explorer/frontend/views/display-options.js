@@ -2,10 +2,7 @@
 
 import { button, el, segmented, toggle } from "../platform/dom.js";
 
-/**
- * @typedef {import("../state/state.js").State} State
- * @typedef {import("../render/scale.js").Scale} Scale
- */
+/** @import { State } from "../types.js" */
 
 export class DisplayOptions {
   /** @param {(change: Partial<State>) => void} set */

@@ -17,16 +17,8 @@ import { colorTable, tableIndex } from "../render/colormap.js";
 import { formatFixed } from "../render/format.js";
 import { selectionOf } from "../state/sides.js";
 
-/**
- * @typedef {import("../state/state.js").State} State
- * @typedef {import("../state/state.js").Selection} Selection
- * @typedef {import("../render/colormap.js").Theme} Theme
- * @typedef {import("../data/source.js").Manifest} Manifest
- * @typedef {import("../data/source.js").HeadMetrics} HeadMetrics
- * @typedef {import("../data/source.js").HeadDifferences} HeadDifferences
- * @typedef {(number | null)[][]} Values  of each layer and head
- * @typedef {{ layer: number | "mean", head: number | "mean", node: HTMLButtonElement, caption: HTMLElement }} Cell
- */
+/** @import { GridCell, Head, HeadDifferences, HeadMetrics, HeadRef, HeadValues } from "../types.js" */
+/** @import { Manifest, Selection, State, Theme } from "../types.js" */
 
 const DIFFERENCE = {
   title: "largest change of a weight",
@@ -119,7 +111,7 @@ export class HeadGrid {
       el("p", { class: "rg-description rg-hint" }, "Click a head to choose it, and again to open it."),
       el("div", { class: "rg-grid-container" }, this.body),
     );
-    /** @type {Cell[]} */
+    /** @type {GridCell[]} */
     this.cells = [];
     this.layoutKey = ""; // of what the cells show
     this.body.addEventListener("keydown", (event) => this.onKeydown(event));
@@ -152,7 +144,7 @@ export class HeadGrid {
     this.layoutKey = "";
   }
 
-  /** @param {State} state @param {Theme} theme @param {import("../data/tile-source.js").HeadRef[]} sides A and B, or one */
+  /** @param {State} state @param {Theme} theme @param {HeadRef[]} sides A and B, or one */
   update(state, theme, sides) {
     if (this.data.run < 0) return;
     const values = this.data.difference?.largest ?? this.data.metrics?.[state.metric] ?? null;
@@ -188,7 +180,7 @@ export class HeadGrid {
     );
   }
 
-  /** @param {State} state @param {Values | null} values @param {number} least value of the threshold */
+  /** @param {State} state @param {HeadValues | null} values @param {number} least value of the threshold */
   updateControls({ order, metric, threshold, collapsedLayers, collapsedHeads }, values, least) {
     const explanation = this.explanation();
     const isAllLayers = collapsedLayers.length >= this.layers().length;
@@ -206,7 +198,7 @@ export class HeadGrid {
     setText(this.count, threshold > 0 ? `${numAbove} of ${numHeads} heads` : "");
   }
 
-  /** @param {Cell} cell @param {number | null} value */
+  /** @param {GridCell} cell @param {number | null} value */
   labelCell({ layer, head, node, caption }, value) {
     const number = layer === "mean" ? layer : this.layers()[layer].number; // of the model
     const ofLayer = head === "mean" ? `layer ${number}, mean of heads` : `layer ${number}, head ${head}`;
@@ -226,7 +218,7 @@ export class HeadGrid {
     return this.data.difference ? DIFFERENCE : this.manifest.metrics.find(({ key }) => key === this.metric.value);
   }
 
-  /** @param {State} state @param {Theme} theme @param {Values | null} values */
+  /** @param {State} state @param {Theme} theme @param {HeadValues | null} values */
   layout({ order, collapsedLayers, collapsedHeads }, theme, values) {
     const active = activeElementOf(this.body);
     const focusedName = this.body.contains(active) ? active?.getAttribute("aria-label") : null;
@@ -294,7 +286,7 @@ export class HeadGrid {
     );
   }
 
-  /** @param {number | "mean"} layer @param {import("../state/state.js").Head} head */
+  /** @param {number | "mean"} layer @param {Head} head */
   cell(layer, head) {
     const canvas = el("canvas", { class: "rg-thumb", "aria-hidden": "true" });
     const size = this.thumbnailSize();
@@ -322,7 +314,7 @@ export class HeadGrid {
     return this.manifest.runs[this.data.run].thumbnail_size;
   }
 
-  /** @param {number | "mean"} layer @param {import("../state/state.js").Head} head */
+  /** @param {number | "mean"} layer @param {Head} head */
   thumbnail(layer, head) {
     const thumbnails = this.signedThumbnails ?? this.data.thumbnails;
     if (!thumbnails) return null;

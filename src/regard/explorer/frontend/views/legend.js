@@ -5,7 +5,7 @@ import { colorAt, toCss } from "../render/colormap.js";
 import { formatTick } from "../render/format.js";
 import { scalePosition, ticks } from "../render/scale.js";
 
-/** @typedef {import("../render/scale.js").Scale} Scale */
+/** @import { Scale, Theme } from "../types.js" */
 
 export class Legend {
   /** @param {string} name for screen readers */
@@ -21,7 +21,7 @@ export class Legend {
     );
   }
 
-  /** @param {Scale} scale @param {import("../render/colormap.js").Theme} theme @param {string} description */
+  /** @param {Scale} scale @param {Theme} theme @param {string} description */
   update(scale, theme, description) {
     const context = this.canvas.getContext("2d");
     for (let x = 0; context && x < 256; x++) {

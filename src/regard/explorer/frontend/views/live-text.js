@@ -3,7 +3,7 @@
 import { label } from "../data/tokens.js";
 import { activeElementOf, bidi, button, consume, el, select, setText } from "../platform/dom.js";
 
-/** @typedef {{ text: string, model: string }} LiveRun */
+/** @import { LiveRun } from "../types.js" */
 
 const MAX_RECENT = 6;
 

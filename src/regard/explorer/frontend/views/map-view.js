@@ -7,22 +7,14 @@ import { levelOf, themeColors, valueAt } from "../render/scene.js";
 import { clampViewport, fitWhole, minCellSize, panTo } from "../render/viewport.js";
 import { ZoomView } from "./zoom-view.js";
 
-/**
- * @typedef {import("../render/scene.js").Scene} Scene
- * @typedef {import("./zoom-view.js").Viewport} Viewport
- * @typedef {import("./zoom-view.js").PointerPosition} PointerPosition
- * @typedef {Omit<Scene, "viewport" | "table" | "colors" | "plotArea"> & { viewport: Viewport | null, cellMax: number }} MapProps
- *   `cellMax` ends the scale of single cells; the viewport is null for the whole map.
- * @typedef {{ selectCell: (row: number, col: number) => void, openCell: () => void, saveViewport: (viewport: Viewport | null) => void,
- *   message: (row: number, col: number, value: number | null) => string }} Actions
- */
+/** @import { MapActions, Context2D, MapProps, PointerPosition, Scene, Viewport } from "../types.js" */
 
 const SAVE_DELAY_MS = 200;
 const READABLE_CELL_PX = 34; // a cell shows its value
 const LABEL_ANGLE = Math.PI / 3;
 
 export class MapView extends ZoomView {
-  /** @param {Actions} actions @param {string} describedBy  the id of the message about the cell */
+  /** @param {MapActions} actions @param {string} describedBy  the id of the message about the cell */
   constructor(actions, describedBy) {
     const stageProps = {
       tabIndex: 0,
@@ -101,7 +93,7 @@ export class MapView extends ZoomView {
     if (this.props) super.drawNow();
   }
 
-  /** @param {import("../render/scene.js").Context2D} context */
+  /** @param {Context2D} context */
   paint(context) {
     const { pyramid } = /** @type {MapProps} */ (this.props).mapData;
     pyramid.cancelExcept(drawMap(context, this.scene()));

@@ -2,10 +2,7 @@
 
 import { el, setText } from "../platform/dom.js";
 
-/**
- * @typedef {import("../data/source.js").Memory} Memory
- * @typedef {{ bytes: number, limit: number }} PageMemory  of the maps that are shown
- */
+/** @import { Memory, PageMemory } from "../types.js" */
 
 export class MemoryPanel {
   /** @param {{ fetchMemory: () => Promise<Memory | null>, pageMemory: () => PageMemory }} actions */

@@ -2,12 +2,7 @@
 
 import { decimalsOfSum, formatFixed, formatSignificant } from "../render/format.js";
 
-/**
- * @typedef {import("../state/state.js").State} State
- * @typedef {import("../state/state.js").Selection} Selection
- * @typedef {import("../data/tile-source.js").MapData} MapData
- * @typedef {import("../data/source.js").Manifest} Manifest
- */
+/** @import { Manifest, MapData, Selection, State } from "../types.js" */
 
 /** @param {Selection} a  with the number of its layer in the model @param {Selection} [b]  of a difference */
 export function headingMessage(a, b = a) {

@@ -7,12 +7,7 @@ import { MANY_DOTS } from "../render/plane.js";
 import { PlaneView } from "./plane-view.js";
 import { Player, prefersReducedMotion } from "./player.js";
 
-/**
- * @typedef {import("../data/source.js").Movement} Movement
- * @typedef {import("../data/tokens.js").Group} Group
- * @typedef {{ text: string, special: boolean }} Token
- * @typedef {{ movement: Movement, axis: Group[], tokens: Token[], side: number, title: string }} Path   of one run, A (0) or B (1)
- */
+/** @import { Path, PathToken } from "../types.js" */
 
 const RUN_CLASSES = ["rg-run-a", "rg-run-b"];
 const STAGE_MS = 900; // of the animation
@@ -23,7 +18,7 @@ export function stageName(name) {
   return block ? `after layer ${block[1]}` : name.replace(/_/g, " ");
 }
 
-/** To which tokens the plane is not fitted, and why. @param {Token[]} tokens @param {number} sinkLength */
+/** To which tokens the plane is not fitted, and why. @param {PathToken[]} tokens @param {number} sinkLength */
 export function leftOutMessage(tokens, sinkLength) {
   const namesOf = (/** @type {boolean} */ special) => [
     ...new Set(tokens.filter((token) => token.special === special).map(({ text }) => `“${label(text, 24)}”`)),

@@ -4,19 +4,7 @@ import { escapeInvisible, label } from "../data/tokens.js";
 import { bidi, button, el, field, setAttribute, setText, slider } from "../platform/dom.js";
 import { formatFixed, formatPercent } from "../render/format.js";
 
-/**
- * @typedef {import("../data/source.js").NextTokens} NextTokens
- * @typedef {import("../data/source.js").Lens} Lens
- * @typedef {import("../data/source.js").PredictedToken} PredictedToken
- * @typedef {object} NextTokensProps
- * @property {string} after       the token that the next one follows
- * @property {NextTokens | null} now
- * @property {NextTokens | null} before  without the edit, where there is one
- * @property {Lens | null} lens
- * @property {number} temperature
- * @property {boolean} canContinue  a token may be appended to the text
- * @property {string} error
- */
+/** @import { Lens, NextTokens, NextTokensProps, PredictedToken } from "../types.js" */
 
 const SHOWN = 8;
 

@@ -5,11 +5,7 @@ import { boundsOf, drawPlane, fitViewport, MANY_DOTS } from "../render/plane.js"
 import { themeColors } from "../render/scene.js";
 import { ZoomView } from "./zoom-view.js";
 
-/**
- * @typedef {import("../render/plane.js").Dot} Dot
- * @typedef {import("./zoom-view.js").Viewport} Viewport
- * @typedef {import("./zoom-view.js").PointerPosition} PointerPosition
- */
+/** @import { Context2D, Dot, PointerPosition, Viewport } from "../types.js" */
 
 const MAX_ZOOM = 200; // beyond the whole
 const HIT_PX = 14;
@@ -104,7 +100,7 @@ export class PlaneView extends ZoomView {
     return Math.abs(k / whole.k - 1) < 1e-3 && near(x, whole.x) && near(y, whole.y);
   }
 
-  /** @param {import("../render/scene.js").Context2D} context */
+  /** @param {Context2D} context */
   paint(context) {
     const { dots, stagePosition: stage, focused, viewport, size, colors } = this;
     this.drawn = drawPlane(context, { dots, stage, focused, viewport, size, colors });

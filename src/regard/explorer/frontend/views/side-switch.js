@@ -3,11 +3,7 @@
 import { distinguish } from "../data/tokens.js";
 import { el, segmented, setText } from "../platform/dom.js";
 
-/**
- * @typedef {import("../state/state.js").State} State
- * @typedef {import("../data/source.js").Manifest} Manifest
- * @typedef {import("../data/tile-source.js").HeadRef} HeadRef
- */
+/** @import { HeadRef, Manifest, Side, State } from "../types.js" */
 
 /** The names of A and B: what tells them apart. @param {State} state @param {Manifest} manifest @param {HeadRef[]} sides two */
 export function sideNames(state, manifest, sides) {
@@ -20,7 +16,7 @@ export function sideNames(state, manifest, sides) {
 }
 
 export class SideSwitch {
-  /** @param {(side: import("../state/state.js").Side) => void} select @param {boolean} hasDifference  whether A − B is a choice */
+  /** @param {(side: Side) => void} select @param {boolean} hasDifference  whether A − B is a choice */
   constructor(select, hasDifference) {
     this.hasDifference = hasDifference;
     const sides = [

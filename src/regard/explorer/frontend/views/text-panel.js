@@ -7,13 +7,7 @@ import { formatFixed } from "../render/format.js";
 import { scalePosition } from "../render/scale.js";
 import { visibleRange, WordStrip } from "./word-strip.js";
 
-/**
- * @typedef {import("../state/state.js").State} State
- * @typedef {import("../data/tokens.js").Group} Group
- * @typedef {{ groups: Group[], text: string, picture: import("../data/source.js").Picture | null, weights: Float32Array | null, selected: Set<number>, pinned: Set<number>, found: Set<number>,
- *   scale: import("../render/scale.js").Scale, heading: string, theme: import("../render/colormap.js").Theme, decimals: number, state: State }} TextProps
- *   `weights` has a value for each group: the attention from or to the `selected` ones.
- */
+/** @import { Group, State, TextProps } from "../types.js" */
 
 const MAX_ARCS = 12;
 const NUM_TOP = 6;

@@ -17,16 +17,7 @@ import { formatFixed, formatSignificant } from "../render/format.js";
 import { selectionOf } from "../state/sides.js";
 import { Player, prefersReducedMotion } from "./player.js";
 
-/**
- * @typedef {import("../state/state.js").State} State
- * @typedef {import("../state/state.js").Selection} Selection
- * @typedef {import("../data/source.js").Training} Training
- * @typedef {import("../data/source.js").Measure} Measure
- * @typedef {import("../render/curves.js").Frame} Frame
- * @typedef {{ training: Training, index: number, selection: Selection }} Shown
- * @typedef {{ node: HTMLElement, caption: HTMLElement, picture: SVGElement, size: { width: number, height: number }, right: number }} Chart
- *   `right` is the margin, for names of lines.
- */
+/** @import { Chart, Frame, Measure, Selection, Shown, State, Training } from "../types.js" */
 
 const PLAY_MS = 9000; // of a whole run
 const [MIN_STEP_MS, MAX_STEP_MS, REDUCED_STEP_MS] = [120, 600, 1000]; // of a checkpoint

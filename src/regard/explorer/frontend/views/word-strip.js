@@ -5,21 +5,7 @@ import { activeElementOf, arrowStep, bidi, consume, el, setAttribute, setTabStop
 import { colorAt, textColorOn, toCss } from "../render/colormap.js";
 import { scalePosition } from "../render/scale.js";
 
-/**
- * @typedef {import("../data/tokens.js").Group} Group
- * @typedef {import("../data/source.js").Picture} Picture
- * @typedef {object} StripProps
- * @property {Group[]} groups
- * @property {number} start     of the words on the page
- * @property {number} end
- * @property {string} text
- * @property {Picture | null} [picture]  whose patches the words are
- * @property {ArrayLike<number> | null} values
- * @property {import("../render/scale.js").Scale} scale
- * @property {import("../render/colormap.js").Theme} theme
- * @property {Set<number>} selected
- * @property {(value: number) => string} format
- */
+/** @import { Group, Picture, StripProps, Theme } from "../types.js" */
 
 const MAX_WORDS = 600; // on the page at a time
 const MIN_UNDERLINED = 0.02; // of the largest value
@@ -34,7 +20,7 @@ export function visibleRange(length, center, max = MAX_WORDS) {
   return { start, end: start + max };
 }
 
-/** Shade a word, or leave it plain. @param {HTMLElement} node @param {import("../render/colormap.js").Theme} theme @param {number} position on the colormap */
+/** Shade a word, or leave it plain. @param {HTMLElement} node @param {Theme} theme @param {number} position on the colormap */
 export function shade(node, theme, position) {
   const color = colorAt(theme, position);
   node.style.setProperty("background-color", position === 0 ? "" : toCss(color));

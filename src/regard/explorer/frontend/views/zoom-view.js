@@ -7,10 +7,7 @@ import { SvgContext } from "../render/svg-context.js";
 import { interpolate, zoomAt } from "../render/viewport.js";
 import { prefersReducedMotion } from "./player.js";
 
-/**
- * @typedef {import("../render/viewport.js").Viewport} Viewport
- * @typedef {{ clientX: number, clientY: number }} PointerPosition
- */
+/** @import { Context2D, PointerPosition, Props, Viewport } from "../types.js" */
 
 export const ZOOM_STEP = 1.6;
 const ANIMATION_MS = 180;
@@ -23,7 +20,7 @@ export const WHEEL_KEY = /Mac|iPad|iPhone/.test(globalThis.navigator?.platform ?
 
 export class ZoomView {
   /**
-   * @param {{ node: string, stage: string }} classes @param {import("../platform/dom.js").Props} stageProps
+   * @param {{ node: string, stage: string }} classes @param {Props} stageProps
    * @param {string} whole  what the last button shows
    */
   constructor(classes, stageProps, whole) {
@@ -70,7 +67,7 @@ export class ZoomView {
     return true;
   }
   measure() {} // the plot area
-  paint(/** @type {import("../render/scene.js").Context2D} */ _) {} // on the canvas, or as SVG
+  paint(/** @type {Context2D} */ _) {} // on the canvas, or as SVG
   onViewport() {} // it has changed
   onClick(/** @type {PointerPosition} */ _) {}
   /** "" for none. @param {PointerPosition} _ */

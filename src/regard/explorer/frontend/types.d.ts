@@ -1,0 +1,707 @@
+// The types of the page: what Python sends, the state, and what the views are given. Nothing of it is loaded.
+
+// data/source.js
+
+export type Layer = {
+  name: string;
+  number: number;
+  heads: number;
+  kv_heads: number | null;
+  rows: number;
+  cols: number;
+  causal: boolean;
+  row_sum_error: number | null;
+  num_nonfinite_rows: number;
+};
+
+/** red, green and blue, in base64 */
+export type Picture = { rows: number; cols: number; height: number; width: number; pixels: string };
+
+export type Run = {
+  model: string;
+  text: string;
+  tokens: Token[];
+  picture: Picture | null;
+  layers: Layer[];
+  projection_key: string | null;
+  initial: { layer: number; head: number; row?: number; col?: number };
+  attribution: Attributable;
+  predicts_tokens: boolean;
+  title?: string;
+  base_run?: number;
+  thumbnail_size: number;
+  num_sampled_rows?: number | null;
+};
+
+export type Explanation = {
+  key: string;
+  title: string;
+  unit?: string;
+  description: string;
+  caveat: string;
+  source: string;
+};
+
+export interface Manifest {
+  format: string;
+  title: string;
+  provenance: string;
+  can: { ablate: boolean; tiles: boolean };
+  /** that a text can be run with; none in a file */
+  live_models: string[];
+  decimals: number | null;
+  runs: Run[];
+  metrics: Explanation[];
+  modes: Explanation[];
+  attribution_methods: AttributionMethod[];
+  difference_blocked_by?: string | null;
+  /** of a training run, whose checkpoints are the runs */
+  training?: Training;
+  /** that are compared: without those of ablations and checkpoints */
+  numGivenRuns?: number;
+  /** of an exported page: first character and number of characters */
+  blobs?: Record<string, [number, number]>;
+  /** of an exported page */
+  cell_inputs?: Record<string, HeadFields>;
+}
+
+export type Checkpoint = { step: number; run: number };
+
+/** `values` are those of every head at each checkpoint, C L H; `strongest` are the heads in which the last are largest. */
+export type Measure = {
+  key: string;
+  title: string;
+  description: string;
+  values: (number | null)[][][];
+  strongest: [number, number][];
+};
+
+export type LossCurve = { steps: number[]; values: number[]; steps_per_point?: number };
+
+export interface Training {
+  /** more checkpoints may come */
+  is_live: boolean;
+  /** the last step, of a run that goes on the last planned one */
+  end: number;
+  loss: LossCurve;
+  held_out: LossCurve;
+  checkpoints: Checkpoint[];
+  /** checkpoints of the run that the page does not have */
+  num_left_out: number;
+  measures: Measure[];
+}
+
+export type TrainingNews = { training: Training; runs: { number: number; metadata: Run }[] };
+
+export type Region = {
+  mode: string;
+  row0: number;
+  row1: number;
+  col0: number;
+  col1: number;
+  bin_size: number;
+  pool: "max" | "mean";
+};
+
+/** of one run */
+export type Movement = {
+  explained_variance_ratio: number[];
+  points: number[][][];
+  stages: string[];
+  sink_length: number;
+  left_out: number[];
+};
+
+/** of runs on one plane */
+export type Movements = {
+  explained_variance_ratio: number[];
+  points: number[][][][];
+  stages: string[];
+  sink_length: number;
+  left_out: number[][];
+};
+
+export type HeadMetrics = { metrics: Record<string, (number | null)[][]> };
+
+/** as `regard.explorer.exploration` describes it */
+export type HeadDifferences = { largest: number[][]; thumbnails: string };
+
+export type NextToken = { token: string; before: number; after: number };
+
+/** bytes */
+export type Memory = { runs: number; overviews: number; overviews_limit: number; process_peak: number | null };
+
+/** `heads` has the largest change of a weight in each layer and head. */
+export type Ablation = {
+  run: number;
+  metadata: Run;
+  changes: { cosines: number[]; next_tokens: NextToken[] | null; heads: number[][] };
+};
+
+export type AttributionMethod = {
+  key: string;
+  title: string;
+  description: string;
+  caveat: string;
+  source: string;
+  is_signed: boolean;
+};
+
+/** What can be attributed in a run; only `blocked_by` if nothing can. */
+export type Attributable = {
+  blocked_by: string | null;
+  method: string;
+  target: "token" | "text";
+  default_text: string | null;
+  has_positions: boolean;
+};
+
+export type LikelyToken = { token: number; text: string; probability: number };
+
+/** without what is the default */
+export type AttributionQuery = { method?: string; to?: string; token?: number; position?: number };
+
+export type PredictedToken = { token: number; text: string; probability: number };
+
+/** after the last token by default */
+export type NextTokensQuery = { position?: number; temperature?: number; seed?: number };
+
+export type NextTokens = {
+  position: number;
+  tokens: PredictedToken[];
+  rest: number;
+  entropy: number;
+  drawn: PredictedToken | null;
+};
+
+export type Lens = {
+  position: number;
+  token: number;
+  text: string;
+  layers: { step: string; tokens: PredictedToken[]; probability: number; rank: number }[];
+};
+
+export interface Attribution {
+  method: string;
+  /** the number that is attributed, in words */
+  metric: string;
+  value: number;
+  baseline_value: number | null;
+  /** of integrated gradients: whether the scores add up to the difference */
+  is_complete: boolean | null;
+  /** the contribution of each token */
+  scores: number[];
+  /** the weight of each token in the mean over layers and heads */
+  attended: number[];
+  to: string | null;
+  token: number | null;
+  likely: LikelyToken[] | null;
+}
+
+export interface Source {
+  manifest: (signal?: AbortSignal) => Promise<Manifest>;
+  heads: (run: number, signal?: AbortSignal) => Promise<HeadMetrics>;
+  /** 0 to 255, L H t t; the manifest has t */
+  thumbnails: (run: number, signal?: AbortSignal) => Promise<Uint8Array>;
+  differences: (runs: number[], signal?: AbortSignal) => Promise<HeadDifferences>;
+  tile: (run: number, layer: number, head: Head, region: Region, signal?: AbortSignal) => Promise<Float32Array>;
+  row: (run: number, layer: number, head: Head, i: number, mode: string, signal?: AbortSignal) => Promise<Float32Array>;
+  column: (
+    run: number,
+    layer: number,
+    head: Head,
+    j: number,
+    mode: string,
+    signal?: AbortSignal,
+  ) => Promise<Float32Array>;
+  cell: (run: number, layer: number, head: Head, i: number, j: number, signal?: AbortSignal) => Promise<Cell>;
+  movement: (runs: number[], signal?: AbortSignal) => Promise<Movements>;
+  attribution: (run: number, query: AttributionQuery, signal?: AbortSignal) => Promise<Attribution>;
+  /** of Python; null without it */
+  memory: (signal?: AbortSignal) => Promise<Memory | null>;
+  /** the runs of checkpoints from the number `known` on; null where none can come */
+  training: (known: number, signal?: AbortSignal) => Promise<TrainingNews | null>;
+  ablate: (heads: [number, number][], run: number, signal?: AbortSignal) => Promise<Ablation>;
+  runText: (text: string, model: string, signal?: AbortSignal) => Promise<{ run: number; metadata: Run }>;
+  nextTokens: (run: number, query: NextTokensQuery, signal?: AbortSignal) => Promise<NextTokens>;
+  /** null where there is none */
+  lens: (run: number, query: { position?: number }, signal?: AbortSignal) => Promise<Lens | null>;
+}
+
+/** Resolves to a Uint8Array for a binary response, else to the JSON value. */
+export type Transport = (method: string, params: Record<string, any>, signal?: AbortSignal) => Promise<any>;
+
+// data/tokens.js
+
+/** `start` and `end` count UTF-16 code units of the text, as JavaScript does. */
+export type Token = { text: string; special: boolean; word: number | null; start: number; end: number };
+
+/** A row or column of a map: a token, or the tokens of one word. */
+export type Group = { members: number[]; label: string; full: string; special: boolean };
+
+/** Whether to merge words and to show special tokens; the half-open range of tokens. */
+export type TokenSelection = { words: boolean; special: boolean; from: number; to: number };
+
+// data/cell.js
+
+/** null within: not finite */
+export type Vector = (number | null)[] | null;
+
+/** as `regard.explorer.cell` describes it */
+export type RecordedCell = {
+  q: Vector;
+  k: Vector;
+  kv_head: number | null;
+  scale: number | null;
+  scaled: number | null;
+  softcap: number | null;
+  capped: number | null;
+  bias: number | null;
+  masked: boolean | null;
+  biased: number | null;
+  sink: number | null;
+  lse: number | null;
+  row_sum: number | null;
+  weight: number | null;
+  v: Vector;
+  output: Vector;
+  ablated: boolean;
+  rotated: boolean | null;
+  embedding: Vector;
+  source: string;
+};
+
+export type Cell = RecordedCell & { products: Vector; score_raw: number | null; weighted_value: Vector };
+
+export type HeadFields = {
+  head_dim: number;
+  value_dim: number;
+  scale: number;
+  softcap: number | null;
+  sink: number | null;
+  kv_head: number;
+  rotated: boolean | null;
+};
+
+// data/attribution.js
+
+/** of the default target, by method */
+export type HeldAttributions = Record<string, Attribution | { error: string }>;
+
+// data/matrix.js
+
+export type Matrix = { values: Float32Array; rows: number; cols: number };
+
+// data/tile-source.js
+
+export type HeadRef = { run: number; layer: number; head: Head };
+
+export type TileRegion = { row0: number; row1: number; col0: number; col1: number; bin_size: number };
+
+export interface TileSource {
+  rows: number;
+  cols: number;
+  levels: number;
+  /** the largest absolute value of the overview */
+  pooledMax: number;
+  /** the largest absolute value of a single cell */
+  cellMax: number;
+  /** null until it is fetched */
+  tile: (level: number, i: number, j: number) => Matrix | null;
+  /** cancel the fetches of all other tiles */
+  cancelExcept: (visible: Set<string>) => void;
+  numPending: number;
+  /** of values and their pixels */
+  memory: { bytes: number; limit: number };
+}
+
+export interface MapData {
+  rows: Group[];
+  cols: Group[];
+  pyramid: TileSource;
+  /** what is coloured: the same values, or normalized by row */
+  colorPyramid: TileSource;
+  /** of each row, the attention to tokens without a column */
+  hiddenMass: Float32Array | null;
+  /** tokens can be merged and left out */
+  inMemory: boolean;
+}
+
+// data/map-data.js
+
+export type Extent = { rows: number; cols: number };
+
+// state/state.js
+
+export type ViewName = (typeof import("./state/fields.js").VIEW_NAMES)[number];
+
+export type Side = "A" | "B" | "diff";
+
+export type Head = number | "mean";
+
+export type Selection = { layer: number; head: Head };
+
+export interface State {
+  view: ViewName;
+  /** of A, and of B without a selection of its own */
+  layer: number;
+  head: Head;
+  /** if B is another head, or of a model with other layers */
+  selectionB: Selection | null;
+  /** the query token of the cell */
+  row: number | null;
+  /** its key token */
+  col: number | null;
+  side: Side;
+  mode: string;
+  metric: string;
+  order: "layer" | "metric";
+  /** heads below it are dimmed: a share of the range of the metric */
+  threshold: number;
+  /** rows of the grid shown as their mean */
+  collapsedLayers: number[];
+  /** columns of the grid shown as their mean */
+  collapsedHeads: number[];
+  /** merge the tokens of a word */
+  words: boolean;
+  /** show special tokens */
+  special: boolean;
+  log: boolean;
+  /** normalize the colours of each row */
+  byRow: boolean;
+  pool: "max" | "mean";
+  /** the first token shown */
+  from: number | null;
+  /** the token after the last */
+  to: number | null;
+  pins: number[];
+  /** of the text panel: what a word attends to, or what attends to it */
+  direction: "out" | "in";
+  arcs: boolean;
+  /** whether the panel of what mattered is open */
+  attribution: boolean;
+  /** empty: that of the model */
+  attributionMethod: string;
+  /** of the attribution, as text; empty: the default or the token */
+  target: string;
+  /** as the id of a next token */
+  targetToken: number | null;
+  /** the next token is that after the row */
+  afterRow: boolean;
+  query: string;
+  /** of the movement */
+  stage: number;
+  theme: "auto" | "light" | "dark";
+  /** null: the whole map */
+  zoom: Viewport | null;
+  /** (layer, head) */
+  ablated: [number, number][];
+  /** the run that they are ablated in: 0 or 1 */
+  ablatedRun: number;
+  /** the step of the one that is shown, of a training run; null: the newest */
+  checkpoint: number | null;
+  /** the run of that ablation, which is then B; valid until the server ends */
+  editedRun: number | null;
+  /** a text that the page runs itself; empty: that of the given runs */
+  text: string;
+  /** the name of what runs it */
+  model: string;
+  /** its run, which is then A; null until it has run */
+  liveRun: number | null;
+  /** whether the panel of what comes next is open */
+  nextTokens: boolean;
+  /** of the next token */
+  temperature: number;
+}
+
+// render/colormap.js
+
+export type Theme = "light" | "dark";
+
+export type Rgb = [number, number, number];
+
+// render/curves.js
+
+/** in pixels */
+export type Frame = { left: number; right: number; top: number; bottom: number };
+
+// render/plane.js
+
+/** in pixels */
+export type Size = { width: number; height: number };
+
+export type Point = { x: number; y: number };
+
+export type Box = { left: number; right: number; top: number; bottom: number };
+
+export interface Dot {
+  token: number;
+  /** of the run, A or B */
+  side: 0 | 1;
+  label: string;
+  isSelected: boolean;
+  /** the plane is fitted to it */
+  isFitted: boolean;
+  /** at each stage; y grows downwards */
+  track: Point[];
+}
+
+export interface PlaneScene {
+  dots: Dot[];
+  stage: number;
+  /** index of the dot with the focus, or -1 */
+  focused: number;
+  viewport: Viewport;
+  size: Size;
+  colors: ThemeColors;
+}
+
+// render/scale.js
+
+export type ScaleKind = "linear" | "log";
+
+/** `max` is the value at the end; a signed scale goes from -max to max. */
+export type Scale = { kind: ScaleKind; max: number; signed: boolean };
+
+// render/scene.js
+
+export interface Scene {
+  mapData: MapData;
+  viewport: Viewport;
+  scale: Scale;
+  theme: Theme;
+  colors: ThemeColors;
+  table: Uint32Array;
+  /** that are exact */
+  decimals: number;
+  /** of the cell, an index */
+  row: number | null;
+  col: number | null;
+  rowsFound: Set<number>;
+  colsFound: Set<number>;
+  causal: boolean;
+  plotArea: PlotArea;
+}
+
+/** of the cells, in pixels; `strip` is the width for the hidden mass */
+export type PlotArea = { left: number; top: number; width: number; height: number; strip: number };
+
+export type ThemeColors = Record<(typeof import("./render/scene.js").COLOR_NAMES)[number], string>;
+
+/** of a canvas, or an SvgContext */
+export type Context2D = Pick<
+  CanvasRenderingContext2D,
+  | "save"
+  | "restore"
+  | "translate"
+  | "rotate"
+  | "beginPath"
+  | "moveTo"
+  | "lineTo"
+  | "clip"
+  | "fill"
+  | "stroke"
+  | "arc"
+  | "fillRect"
+  | "strokeRect"
+  | "textAlign"
+  | "textBaseline"
+  | "direction"
+  | "font"
+  | "lineWidth"
+  | "globalAlpha"
+  | "imageSmoothingEnabled"
+> & {
+  fillStyle: any;
+  strokeStyle: any;
+  rect: (x: number, y: number, width: number, height: number) => void;
+  roundRect: (x: number, y: number, width: number, height: number, radius: number) => void;
+  fillText: (text: string, x: number, y: number) => void;
+  measureText: (text: string) => { width: number };
+  drawImage: (picture: HTMLCanvasElement, x: number, y: number, width: number, height: number) => void;
+};
+
+// render/viewport.js
+
+/** column and row at the corner; pixels a cell */
+export type Viewport = { x: number; y: number; k: number };
+
+// platform/color-scheme.js
+
+export type ColorScheme = {
+  readonly matches: boolean;
+  addEventListener: (type: "change", onChange: () => void, options: { signal: AbortSignal }) => void;
+};
+
+// platform/dom.js
+
+/** `on` maps events to listeners, `style` properties to values, `data` names to data attributes; null and false are omitted. */
+export type Props = Record<string, any>;
+
+// app/keybindings.js
+
+export type Binding = {
+  keys: string[];
+  shown?: string;
+  description: string;
+  disabled?: boolean;
+  action: (key: string) => void;
+};
+
+// app/queries.js
+
+export type AblationResult = Ablation & Pick<State, "ablated" | "ablatedRun">;
+
+export type Predictions = { now: NextTokens; before: NextTokens | null; lens: Lens | null };
+
+export type Maps = { sides: MapData[]; difference: MapData | null; pooledMax: number; cellMax: number };
+
+// views/attribution-panel.js
+
+/** by whom, and the weight of each word */
+export type Attended = { name: string; quantity: string; weights: Float32Array };
+
+export interface AttributionProps {
+  state: State;
+  run: Run;
+  /** of two, else empty */
+  side: string;
+  /** the token that the next one follows; empty: the last */
+  after: string;
+  /** the words */
+  groups: Group[];
+  /** indices of words */
+  selected: Set<number>;
+  method: AttributionMethod;
+  /** the last one */
+  answer: Attribution | null;
+  /** whether it is that of the choice */
+  isCurrent: boolean;
+  error: string;
+  /** of the words */
+  scores: Float32Array | null;
+  attended: Attended | null;
+  theme: Theme;
+}
+
+// views/cell-view.js
+
+export type Numbers = (number | null)[];
+
+/** `shown` is the value of the cell on the map in that display mode, if it is known */
+export type CellNames = {
+  side: string;
+  from: string;
+  to: string;
+  layer: number;
+  head: number;
+  heads: number;
+  kvHeads: number | null;
+  mode: string;
+  shown: number | null;
+};
+
+// views/head-grid.js
+
+/** of each layer and head */
+export type HeadValues = (number | null)[][];
+
+export type GridCell = { layer: number | "mean"; head: number | "mean"; node: HTMLButtonElement; caption: HTMLElement };
+
+// views/live-text.js
+
+export type LiveRun = { text: string; model: string };
+
+// views/map-view.js
+
+/** `cellMax` ends the scale of single cells; the viewport is null for the whole map. */
+export type MapProps = Omit<Scene, "viewport" | "table" | "colors" | "plotArea"> & {
+  viewport: Viewport | null;
+  cellMax: number;
+};
+
+export type MapActions = {
+  selectCell: (row: number, col: number) => void;
+  openCell: () => void;
+  saveViewport: (viewport: Viewport | null) => void;
+  message: (row: number, col: number, value: number | null) => string;
+};
+
+// views/memory-panel.js
+
+/** of the maps that are shown */
+export type PageMemory = { bytes: number; limit: number };
+
+// views/movement-view.js
+
+export type PathToken = { text: string; special: boolean };
+
+/** of one run, A (0) or B (1) */
+export type Path = { movement: Movement; axis: Group[]; tokens: PathToken[]; side: number; title: string };
+
+// views/next-tokens-panel.js
+
+export interface NextTokensProps {
+  /** the token that the next one follows */
+  after: string;
+  now: NextTokens | null;
+  /** without the edit, where there is one */
+  before: NextTokens | null;
+  lens: Lens | null;
+  temperature: number;
+  /** a token may be appended to the text */
+  canContinue: boolean;
+  error: string;
+}
+
+// views/text-panel.js
+
+/** `weights` has a value for each group: the attention from or to the `selected` ones. */
+export type TextProps = {
+  groups: Group[];
+  text: string;
+  picture: Picture | null;
+  weights: Float32Array | null;
+  selected: Set<number>;
+  pinned: Set<number>;
+  found: Set<number>;
+  scale: Scale;
+  heading: string;
+  theme: Theme;
+  decimals: number;
+  state: State;
+};
+
+// views/training-panel.js
+
+export type Shown = { training: Training; index: number; selection: Selection };
+
+/** `right` is the margin, for names of lines. */
+export type Chart = {
+  node: HTMLElement;
+  caption: HTMLElement;
+  picture: SVGElement;
+  size: { width: number; height: number };
+  right: number;
+};
+
+// views/word-strip.js
+
+export interface StripProps {
+  groups: Group[];
+  /** of the words on the page */
+  start: number;
+  end: number;
+  text: string;
+  /** whose patches the words are */
+  picture?: Picture | null;
+  values: ArrayLike<number> | null;
+  scale: Scale;
+  theme: Theme;
+  selected: Set<number>;
+  format: (value: number) => string;
+}
+
+// views/zoom-view.js
+
+export type PointerPosition = { clientX: number; clientY: number };
