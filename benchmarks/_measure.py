@@ -148,6 +148,16 @@ def kernel_in_words() -> str:
     return f"The kernel runs on {kernel.instruction_set()}" if kernel else "There is no kernel"
 
 
+def multiply_add_peak(threads: int) -> float:
+    """Return the most multiply-adds a second that all threads do together in registers."""
+    from regard import set_num_threads
+    from regard.functional import native
+
+    set_num_threads(threads)
+    kernel = native.kernel()
+    return max(kernel.fma_peak() for _ in range(9)) if kernel else float("inf")
+
+
 def faster(ours: Times, theirs: Times) -> Ratio:
     """Return how many times as fast `ours` is."""
     return Ratio([b / a for a, b in zip(ours.rounds, theirs.rounds, strict=True)])
@@ -169,6 +179,13 @@ def machine() -> str:
         lines = [line for line in info.read_text(encoding="utf-8").splitlines() if line.startswith("model name")]
         processor = lines[0].split(":", 1)[1].strip() if lines else processor
     return f"{processor}, {len(os.sched_getaffinity(0))} cores, {platform.system()}, Python {platform.python_version()}"
+
+
+def priority() -> str:
+    """Return in words the priority of this process, if it is that of real time: ", with real-time priority"."""
+    real_time = {getattr(os, name, None) for name in ("SCHED_RR", "SCHED_FIFO")}
+    is_real_time = hasattr(os, "sched_getscheduler") and os.sched_getscheduler(0) in real_time
+    return ", each process with real-time priority" if is_real_time else ""
 
 
 def versions(*packages: str) -> str:

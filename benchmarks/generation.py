@@ -41,6 +41,8 @@ from _measure import (
     kernel_in_words,
     machine,
     markdown,
+    multiply_add_peak,
+    priority,
     versions,
 )
 
@@ -229,6 +231,22 @@ def footprints(names: Sequence[str], rounds: int) -> dict[str, tuple[float, floa
             for name, each in found.items()}  # fmt: skip
 
 
+def multiply_adds(config: Any, length: int) -> int:
+    """Return the multiply-adds of a text of so many tokens, of which the last gets logits."""
+    width, hidden = config.embed_dim, config.hidden_dim
+    queries, keys = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
+    maps = width * (2 * queries + 2 * keys + 3 * hidden)
+    attention = queries * (length + 1)  # scores and contexts, of half of the keys on average
+    return int(config.num_layers * length * (maps + attention) + width * config.vocab_size)
+
+
+def least() -> str:
+    """Return how long the multiply-adds of the texts take at least."""
+    config, speed = regard_model().config, multiply_add_peak(THREADS)
+    texts = ", ".join(f"{length:,} tokens {1e3 * multiply_adds(config, length) / speed:.0f} ms" for length in LENGTHS)
+    return f"{texts}, at {speed / 1e9:.0f} thousand million a second"
+
+
 def page(times: dict[str, dict[str, Times]], cold: dict[str, Times], sizes: dict[str, tuple[float, float]]) -> str:
     """Return the measurement as Markdown: a row for each model, with the ratio of its times to those of regard."""
     rows = []
@@ -253,9 +271,12 @@ def page(times: dict[str, dict[str, Times]], cold: dict[str, Times], sizes: dict
             "brackets the middle half; times: the model's ÷ regard's. regard and llama.cpp Q4_1 read the file itself.",
             "transformers computes with weights in float32, llama.cpp (without AMX) with activations of 8 bits, except",
             "those of F16.",
-            "Made by `nox -s bench`.",
+            f"Made by `nox -s bench`{priority()}.",
             "",
             markdown(header, rows),
+            "",
+            "The least, the multiply-adds of a text in float32 at the most that both cores do in registers:",
+            f"{least()}.",
             "",
             f"From a cold start to the first token: {starts}.",
             "",

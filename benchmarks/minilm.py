@@ -24,7 +24,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from _measure import REST, Times, alternate_processes, answer, faster, kernel_in_words, machine, markdown, versions
+from _measure import (
+    REST,
+    Times,
+    alternate_processes,
+    answer,
+    faster,
+    kernel_in_words,
+    machine,
+    markdown,
+    multiply_add_peak,
+    priority,
+    versions,
+)
 
 LENGTHS = (8, 128, 510)
 THREADS = 2
@@ -228,16 +240,6 @@ def multiply_adds(lengths: Sequence[int]) -> int:
     return sum(layers * n * width * (4 * width + 2 * hidden + 2 * n) for n in lengths)
 
 
-def peak() -> float:
-    """Return the most multiply-adds a second that all threads do together in registers."""
-    from regard import set_num_threads
-    from regard.functional import native
-
-    set_num_threads(THREADS)
-    kernel = native.kernel()
-    return max(kernel.fma_peak() for _ in range(9)) if kernel else float("inf")
-
-
 def row(title: str, its: dict[str, Times], least: float | None = None) -> list[str]:
     """Return a row: seconds of each, how many times as fast regard is as the better peer, and its least seconds."""
     rounds = [[its[peer].rounds for peer in PEERS if peer in its]]
@@ -255,7 +257,7 @@ def page(parts: dict[str, dict[str, dict[str, Times]]], count: int) -> str:
 
     import regard
 
-    speed, encode = peak(), regard.load("minilm").tokenizer
+    speed, encode = multiply_add_peak(THREADS), regard.load("minilm").tokenizer
     rows = [row(f"all 72 maps, {n} tokens", of("maps", f"{n} maps"), multiply_adds([n]) / speed) for n in LENGTHS]
     plain, mixed = of("maps", "plain"), of("mixed", "mixed")
     plain.pop("regard, lazy", None)
@@ -272,7 +274,7 @@ def page(parts: dict[str, dict[str, dict[str, Times]]], count: int) -> str:
             f"{versions('numpy', 'torch', 'transformers', 'onnxruntime')}.",
             f"{kernel_in_words()}. float32; medians of rounds that alternate",
             f"({', '.join(f'{part} {n}' for part, n in rounds.items())}), in brackets the middle half.",
-            "Made by `nox -s bench`.",
+            f"Made by `nox -s bench`{priority()}.",
             "",
             'Maps are arrays of weights in `regard` (`Trace(only="*.attn.weights")`), transformers (eager,',
             "`output_attentions=True`) and ONNX Runtime (exported from it, weights among the outputs). *Lazy* records",
