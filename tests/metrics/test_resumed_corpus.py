@@ -186,11 +186,21 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-def start(corpus_file, out):
+# With its sums written it waits until it is interrupted, or until its standard input ends.
+WAITING = COMMAND.replace(
+    "print(",
+    """write = running_sums.SumsFile.write
+running_sums.SumsFile.write = lambda self, sums: (write(self, sums), sys.stdin.read())
+print(""",
+)
+
+
+def start(corpus_file, out, command=COMMAND):
     environment = os.environ | {"PYTHONPATH": str(Path(regard.__file__).parents[1])}
     arguments = ["heads", "--corpus", str(corpus_file), "--model", "induction", "-o", str(out)]
     process = subprocess.Popen(
-        [sys.executable, "-c", COMMAND, *arguments],
+        [sys.executable, "-c", command, *arguments],
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -233,7 +243,7 @@ def test_ctrl_c_keeps_the_sums_and_says_so(tmp_path):
     lines = tmp_path / "corpus.txt"
     lines.write_text("\n".join(texts_of(4000)) + "\n")
     out, state = tmp_path / "heads.csv", tmp_path / "heads.csv.resume"
-    process = start(lines, out)
+    process = start(lines, out, WAITING)
     while not state.exists():
         assert process.poll() is None
         time.sleep(0.01)
