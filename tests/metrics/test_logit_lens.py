@@ -220,7 +220,7 @@ def test_models_without_an_unembedding(case, function):
 
 def test_metrics_of_texts_and_models_of_pictures():
     model = regard.load(golden.FOLDER / "vit/plain")
-    with pytest.raises(RegardError, match="looks at pictures, and this takes a text"):
+    with pytest.raises(RegardError, match="a model of texts is needed"):
         metrics.attribute(model, "a", to="b")
 
 
