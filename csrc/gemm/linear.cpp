@@ -298,7 +298,8 @@ void multiply_panel(const LinearParams& params, Matrix<T> x, ptrdiff_t first, pt
   const bool is_last = t + depth >= params.depth;
   for (ptrdiff_t i = 0; i < rows; i += LINEAR_MR) {  // bias and activation while a tile is in L1
     const ptrdiff_t tile = min_of<ptrdiff_t>(LINEAR_MR, rows - i);
-    next.prefetch(i / LINEAR_MR, ceil_div(rows, LINEAR_MR));
+    // The processor itself foresees what a single tile reads.
+    if (rows > LINEAR_MR) next.prefetch(i / LINEAR_MR, ceil_div(rows, LINEAR_MR));
     T* to = sums + i * sums_row;
     if (t == 0) prefetch_output<T>(out + i * params.columns, rows - i, params.columns, count);
     if (t == 0)
