@@ -196,6 +196,19 @@ def test_each_text_of_a_batch_is_resampled_from_one_text(model):
         np.testing.assert_array_equal(trace["blocks.1.mlp.output"][row], reference["blocks.1.mlp.output"][i])
 
 
+def test_a_pattern_of_a_reference_is_each_of_its_steps(model):
+    _, batch = run(model, ["the cat sat", "a cat sat", "sat the a"])
+    for reference in (batch, [run(model, text)[1] for text in TEXTS]):
+        for replacing in (mean_ablate, resample_ablate):
+            _, expected = run(model, "a cat", edit=replacing(reference, *(f"blocks.{i}.attn.context" for i in (0, 1))))
+            edit = replacing(iter([reference]) if reference is batch else iter(reference), "blocks.*.attn.context")
+            _, trace = run(model, "a cat", edit=edit)
+            assert list(edit) == ["blocks.0.attn.context", "blocks.1.attn.context"]
+            np.testing.assert_array_equal(trace["blocks.1.output"], expected["blocks.1.output"])
+    with pytest.raises(RegardError, match=r"the trace has no 'blocks.\*.attn.contxt'; did you mean"):
+        mean_ablate(batch, "blocks.*.attn.contxt")
+
+
 @pytest.mark.parametrize(
     ("edit", "message"),
     [

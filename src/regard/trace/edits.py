@@ -12,8 +12,9 @@ its target's position 0. A position that a generated text does not reach changes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
@@ -184,6 +185,7 @@ def mean_ablate(reference: Reference, *sites: Site, positions: Positions = None,
     reference : Trace or iterable of Trace
         Runs on other texts that recorded the sites, as ``model.iter_traces(texts, only="*.attn.context")`` yields them.
     *sites : str or (layer, head)
+        Recorded in them, or patterns, as for `Trace`.
     positions : int or sequence of int, optional
         Those to replace; all by default.
     by_position : bool
@@ -201,10 +203,11 @@ def mean_ablate(reference: Reference, *sites: Site, positions: Positions = None,
     https://arxiv.org/abs/2211.00593.
     """
     by_position = boolean("by_position", by_position)
-    parts, chosen = parts_of(sites, None), indices_of("positions", positions)
+    chosen = indices_of("positions", positions)
+    parts, entries = _reference_parts(reference, sites)
     sums: dict[str, Any] = {}
     count = 0
-    for entry in _entries(reference, parts):
+    for entry in entries:
         for name, value in entry.values.items():
             total = value.astype(np.float64) if by_position else value.sum(-2, keepdims=True, dtype=np.float64)
             if name in sums and sums[name].shape != total.shape:
@@ -260,9 +263,9 @@ def resample_ablate(reference: Reference, *sites: Site, positions: Positions = N
     ----------
     Chan et al. (2022), "Causal scrubbing", https://www.alignmentforum.org/posts/JvZhhzycHu2Yd57RN.
     """
-    parts, chosen = parts_of(sites, None), indices_of("positions", positions)
-    seed = whole_number("seed", seed, 0)
-    entries = list(_entries(reference, parts))
+    chosen, seed = indices_of("positions", positions), whole_number("seed", seed, 0)
+    parts, found = _reference_parts(reference, sites)
+    entries = list(found)
     longest = max(entry.length for entry in entries)
 
     def draw(layout: TextLayout) -> list[_Entry]:
@@ -354,27 +357,35 @@ class _Entry(NamedTuple):
     values: dict[str, np.ndarray]
 
 
-def _entries(reference: Reference, names: Iterable[str]) -> Iterable[_Entry]:
-    """Yield the texts of a reference set; an error if there is none."""
-    found = False
+def _reference_parts(
+    reference: Reference, sites: Sequence[Site]
+) -> tuple[dict[str, list[int] | None], Iterator[_Entry]]:
+    """Return the steps of some sites with their heads, and the texts of a reference set; an error if there is none."""
     if not isinstance(reference, Iterable) or isinstance(reference, str):
         raise RegardError(f"a reference is a trace, or several, such as model.iter_traces(texts), got {reference!r}")
-    for item in (reference,) if isinstance(reference, Trace) else reference:
-        trace = _checked_trace(item[1] if isinstance(item, tuple) and len(item) == 2 else item)
+    items = (reference,) if isinstance(reference, Trace) else reference
+    traces = (_checked_trace(item[1] if isinstance(item, tuple) and len(item) == 2 else item) for item in items)
+    first = next(traces, None)
+    if first is None:
+        raise RegardError("the reference has no texts: give a trace, or what model.iter_traces(texts, only=...) yields")
+    parts = parts_of(sites, None, first)
+    return parts, _entries(chain((first,), traces), parts)
+
+
+def _entries(traces: Iterable[Trace], names: Iterable[str]) -> Iterator[_Entry]:
+    """Yield the texts of a reference set."""
+    for trace in traces:
         values = {name: trace[name] for name in names}
         values = {name: to_numpy(value) if hasattr(value, "requires_grad") else value for name, value in values.items()}
         first = next(iter(values))
         layout = trace.layout(first)
         for at in range(len(values[first])):
-            found = True
             if layout is not None:
                 start, length = int(layout.starts[at]), int(layout.lengths[at])
             else:
                 start, length = 0, len(trace.encodings[at]) if trace.encodings else values[first].shape[-2]
             text = slice(start, start + length)
             yield _Entry(length, {name: value[at][..., text, :] for name, value in values.items()})
-    if not found:
-        raise RegardError("the reference has no texts: give a trace, or what model.iter_traces(texts, only=...) yields")
 
 
 def _checked_trace(trace: Any) -> Trace:
