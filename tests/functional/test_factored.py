@@ -53,6 +53,14 @@ def test_products_of_products(rng, inner):
     np.testing.assert_allclose(np.asarray(both[1]), whole[1], atol=1e-12)
 
 
+def test_products_with_a_vector_are_vectors(rng):
+    x, left, right = product(rng, 3, 6, 5), rng.standard_normal(6), rng.standard_normal(5)
+    np.testing.assert_allclose(x @ right, np.asarray(x) @ right, atol=1e-12)
+    np.testing.assert_allclose(left @ x, left @ np.asarray(x), atol=1e-12)
+    with pytest.raises(ValueError, match="size 6 is different from 5"):
+        x @ left
+
+
 def test_a_product_of_a_whole_vocabulary_takes_no_memory_of_its_square(rng):
     x = FactoredMatrix(rng.standard_normal((200_000, 4)), rng.standard_normal((4, 200_000)))  # 320 GB
     assert x.norm > 0

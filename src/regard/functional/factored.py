@@ -55,17 +55,21 @@ class FactoredMatrix:
         """The transpose."""
         return FactoredMatrix(self.right.mT, self.left.mT)
 
-    def __matmul__(self, other: FactoredMatrix | np.ndarray) -> FactoredMatrix:
-        """Return the product with a matrix or another product, of the smaller inner size."""
+    def __matmul__(self, other: FactoredMatrix | np.ndarray) -> FactoredMatrix | np.ndarray:
+        """Return the product with a matrix or another product, of the smaller inner size; with a vector, a vector."""
         if not isinstance(other, FactoredMatrix):
-            return FactoredMatrix(self.left, self.right @ other)
+            inner: np.ndarray = self.right @ other
+            is_vector = np.ndim(other) == 1
+            return (self.left @ inner[..., None])[..., 0] if is_vector else FactoredMatrix(self.left, inner)
         inner = self.right @ other.left
         if inner.shape[-2] <= inner.shape[-1]:
             return FactoredMatrix(self.left, inner @ other.right)
         return FactoredMatrix(self.left @ inner, other.right)
 
-    def __rmatmul__(self, other: np.ndarray) -> FactoredMatrix:
-        return FactoredMatrix(other @ self.left, self.right)
+    def __rmatmul__(self, other: np.ndarray) -> FactoredMatrix | np.ndarray:
+        inner: np.ndarray = other @ self.left
+        is_vector = np.ndim(other) == 1
+        return (inner[..., None, :] @ self.right)[..., 0, :] if is_vector else FactoredMatrix(inner, self.right)
 
     def __getitem__(self, index: Any) -> FactoredMatrix | np.ndarray:
         """Return products at an index of the leading axes, and of these some rows and columns.
