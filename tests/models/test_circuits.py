@@ -168,6 +168,7 @@ def test_matrices_of_heads_index_as_an_array(our_smollm2):
             np.testing.assert_array_equal(weights[index], whole[index])
         assert len(weights) == len(list(weights)) == 30
         np.testing.assert_array_equal(2 * weights, 2 * whole)
+        np.testing.assert_array_equal(weights.mT, whole.mT)
         for index in (30, (0, 9), (-31, 0), (0, -10)):
             with pytest.raises(IndexError, match="there is no"):
                 weights[index]

@@ -48,6 +48,11 @@ class HeadWeights(NDArrayOperatorsMixin):
         self._read, self.shape, self.dtype = read, shape, dtype
         self._per_stored = shape[1] // stored
 
+    @property
+    def mT(self) -> np.ndarray:
+        """All matrices transposed, ``L H D E``, computed."""
+        return np.asarray(self).mT
+
     def __len__(self) -> int:
         return self.shape[0]
 
