@@ -93,9 +93,15 @@ def test_an_unknown_type_lists_the_registered_ones(write_bert, registered):
 
 
 def test_a_type_is_registered_once(registered):
-    for model_type in ("bert", "reversed-bert"):
+    for model_type, family in (("bert", ReversedBert), ("bert", Bert), ("reversed-bert", Bert)):
         with pytest.raises(RegardError, match=f"model type '{model_type}' is already registered"):
-            register(model_type, ReversedBert)
+            register(model_type, family)
+
+
+def test_a_class_that_is_defined_once_more_takes_its_place(registered):
+    again = type("ReversedBert", (Bert,), {"__module__": __name__})
+    register("reversed-bert", again)
+    assert FAMILIES["reversed-bert"] is again
 
 
 @pytest.mark.parametrize("family", [None, "bert.Bert", object, BertConfig])

@@ -82,8 +82,8 @@ def register(model_type: str, family: type[PretrainedModel]) -> None:
     Raises
     ------
     RegardError
-        The model type is no text, or has a family already; or `family` is not a subclass of `TextModel` or
-        `ImageModel` with a ``load`` of its own.
+        The model type is no text, or has another family already (the same class, defined once more as a notebook does,
+        takes its place); or `family` is not a subclass of `TextModel` or `ImageModel` with a ``load`` of its own.
     """
     if not isinstance(model_type, str) or not model_type:
         raise RegardError(f"model_type is that of config.json, such as 'my-type', got {model_type!r}")
@@ -94,7 +94,8 @@ def register(model_type: str, family: type[PretrainedModel]) -> None:
             f"{family.__name__} has no load, which builds a model from a checkpoint: define it, or derive "
             "from a family that has one, such as regard.models.Llama"
         )
-    if model_type in FAMILIES:
+    known = FAMILIES.get(model_type, family)
+    if isinstance(known, str) or (known.__module__, known.__qualname__) != (family.__module__, family.__qualname__):
         raise RegardError(f"model type {model_type!r} is already registered; choose another name")
     _FAMILIES[model_type] = family
 
