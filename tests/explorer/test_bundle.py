@@ -65,7 +65,8 @@ def test_each_module_is_there_once_and_before_what_imports_it():
     assert code.count("const $data_words = ") == 1
     assert "import" not in code
     assert "@param" not in code
-    assert "of which" in code
+    assert "of which" not in code
+    assert "https://example.org" in code
 
 
 @pytest.mark.usefixtures("modules")

@@ -20,6 +20,7 @@ def test_a_sweep_is_the_ablation_of_each_head_by_itself(causal, layer):
     found = explored(causal, text).sweep(0, layer, position=position)
     plain = softmax(np.asarray(causal(text).logits[0, position], np.float64))
     assert found["token"] == int(plain.argmax())
+    assert found["text"] == causal.tokenizer.decode([found["token"]])
     assert found["before"] == pytest.approx(plain.max(), rel=1e-6)
     for head, after in enumerate(found["after"]):
         logits = np.asarray(causal(text, edit=regard.edits.ablate((layer, head))).logits[0, position], np.float64)

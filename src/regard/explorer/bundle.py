@@ -19,9 +19,10 @@ _IMPORT = re.compile(
 )
 _EXPORT = re.compile(r"^export\s+((?:async\s+)?function\*?|const|class)\s+(\w+)", re.MULTILINE)
 _LIST = re.compile(r"^export\s+\{([^}]*)\};?[ \t]*$", re.MULTILINE)
-# Comments, indents and empty lines. No module has a string with a line break.
-_BLANKS = re.compile(r"/\*\*.*?\*/|^[ \t]*//[^\n]*\n|^[ \t]+|^\n", re.MULTILINE | re.DOTALL)
-_STYLE_BLANKS = re.compile(r"/\*.*?\*/|^[ \t]+|^\n", re.MULTILINE | re.DOTALL)
+# Comments, indents and empty lines. No module has a string with a line break, so that // without a quote after it on
+# its line begins a comment.
+_BLANKS = re.compile(r"/\*\*.*?\*/|^[ \t]*//[^\n]*\n|[ \t]+//[ \t][^\n\"'`]*$|^[ \t]+|^\n", re.MULTILINE | re.DOTALL)
+_STYLE_BLANKS = re.compile(r"/\*.*?\*/|^[ \t]+|^\n|(?<=[{};,])\s+|\s+(?=[{}])", re.MULTILINE | re.DOTALL)
 _STYLE_IMPORT = re.compile(r'^@import "\./([\w./-]+)";$', re.MULTILINE)
 _OTHER = re.compile(r"^(?:import|export)\b.*$", re.MULTILINE)
 

@@ -19,7 +19,7 @@ from regard.explorer.cache import Cache
 from regard.explorer.cell import cell, cell_inputs
 from regard.explorer.display_modes import DISPLAY_MODES
 from regard.explorer.head_metrics import EXPLANATIONS, head_metrics_of
-from regard.explorer.head_search import ablate_each_head, heads_with_weights
+from regard.explorer.head_search import ablate_each_head, heads_with_weights, live_metrics
 from regard.explorer.live import LiveRuns
 from regard.explorer.manifest import describe_run, difference_blocked_by, provenance_of, title_of
 from regard.explorer.map_reader import Head, MapReader
@@ -123,7 +123,7 @@ class Exploration:
             "decimals": None,
             "runs": [self._describe(number) for number in self.numbers],
             "difference_blocked_by": difference_blocked_by(self.runs),
-            "metrics": list(EXPLANATIONS),
+            "metrics": [*EXPLANATIONS, *live_metrics(self.runs)],
             "modes": [mode for mode in DISPLAY_MODES if mode["key"] in self.modes],
             "attribution_methods": list(ATTRIBUTION_METHODS),
         }

@@ -88,6 +88,7 @@ def _render(exploration: Exploration) -> bytes | None:
     """Return the page; None if it exceeds the largest size."""
     before, between, after = _template()
     manifest = {**exploration.manifest(), "can": {"ablate": False, "tiles": False}, "live_models": []}
+    manifest["metrics"] = [metric for metric in manifest["metrics"] if not metric.get("live")]
     blobs = [blob for run in exploration.numbers for blob in _auxiliary_blobs(exploration, run)]
     if manifest["difference_blocked_by"] is None:
         blobs.append(("differences", encode_blob(json_bytes(exploration.differences([0, 1])))))

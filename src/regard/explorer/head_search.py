@@ -16,10 +16,33 @@ from regard.metrics.attribution_target import predicts_at_each_token, predicts_t
 from regard.metrics.layer_maps import CancelCheck
 from regard.models.decoder import Decoder
 from regard.trace import Trace
+from regard.views.next_tokens import token_name
 from regard.views.similarity import cosine
 
 MAX_CELLS = 64
 _TOKENS_PER_BATCH = 4096
+
+
+def live_metrics(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """Return what describes the metrics that are computed when they are chosen: those that runs have in common."""
+    weight = {
+        "key": "cell_weight",
+        "title": "Weight of the chosen cells",
+        "description": "The mean weight that a head gives the chosen cells of the map.",
+        "caveat": "Add cells to rank the heads by several of them.",
+    }
+    predicts = all(run.model is not None and predicts_tokens(run.model) for run in runs)
+    effect = {
+        "key": "ablation_effect",
+        "title": "Effect of ablation",
+        "description": "How much the probability of the likeliest token after the chosen word falls without this head."
+        if predicts
+        else "How far the vector of the chosen word turns without this head: 1 − cosine.",
+        "caveat": "Each head is ablated by itself; heads that do the same work may each show little."
+        + (" Below 0, the probability rises." if predicts else ""),
+    }
+    shown = [effect, weight] if all(run.can_ablate for run in runs) else [weight]
+    return [{**metric, "unit": "", "source": "", "live": True} for metric in shown]
 
 
 def ablate_each_head(
@@ -89,7 +112,8 @@ class _Number:
 
     def __init__(self, run: Run, position: int, token: int | None) -> None:
         self._run, self._position = run, position
-        self.token, self.text = None, None
+        self.token: int | None = None
+        self.text: str | None = None
         self.before = 1.0
         if predicts_tokens(run.model):
             at = position if predicts_at_each_token(run.model) else run.length - 1
@@ -97,6 +121,7 @@ class _Number:
             self.token = int(logits.argmax()) if token is None else token
             check_index("token id", self.token, len(logits))
             self.before = float(softmax(logits)[self.token])
+            self.text = token_name(run.model.tokenizer, self.token)
         elif token is not None:
             raise RegardError(f"{run.model.name} predicts no next token: leave out token")
 

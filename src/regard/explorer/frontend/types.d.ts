@@ -40,7 +40,32 @@ export type Explanation = {
   description: string;
   caveat: string;
   source: string;
+  /** computed when it is chosen */
+  live?: boolean;
 };
+
+/** `before` and `after` the ablation of each head of a layer: the probability of a token, or a cosine. */
+export type Sweep = { before: number; after: number[]; token: number | null; text: string | null };
+
+/** What each part writes into the residual stream, its length and what it adds to the logit, as `regard.explorer.residual_stream` has it. */
+export interface ResidualStream {
+  position: number;
+  /** null of a model that is no decoder, as all that it adds */
+  token: number | null;
+  text: string | null;
+  logit?: number | null;
+  embeddings?: number | null;
+  bias?: number | null;
+  layers: StreamLayer[];
+}
+
+/** Lengths, and what is added to the logit. */
+export interface StreamLayer {
+  attn: number | null;
+  mlp: number | null;
+  output: number | null;
+  adds?: { heads: (number | null)[]; attn: number | null; mlp: number | null };
+}
 
 export interface Manifest {
   format: string;
@@ -226,6 +251,9 @@ export interface Source {
   nextTokens: (run: number, query: NextTokensQuery, signal?: AbortSignal) => Promise<NextTokens>;
   /** null where there is none */
   lens: (run: number, query: { position?: number }, signal?: AbortSignal) => Promise<Lens | null>;
+  sweep: (run: number, layer: number, query: { position?: number }, signal?: AbortSignal) => Promise<Sweep>;
+  findHeads: (run: number, cells: [number, number][], signal?: AbortSignal) => Promise<{ values: HeadValues }>;
+  residualStream: (run: number, query: { position?: number }, signal?: AbortSignal) => Promise<ResidualStream>;
 }
 
 /** Resolves to a Uint8Array for a binary response, else to the JSON value. */
@@ -410,6 +438,8 @@ export interface State {
   liveRun: number | null;
   /** whether the panel of what comes next is open */
   nextTokens: boolean;
+  /** the cells that heads are searched by, (query, key); none: the chosen one */
+  cells: [number, number][];
   /** of the next token */
   temperature: number;
 }
@@ -550,6 +580,9 @@ export type Binding = {
 
 // app/queries.js
 
+/** The values of a metric that is computed when it is chosen, and what is said of them. */
+export type LiveMetric = { values: HeadValues | null; message: string };
+
 export type AblationResult = Ablation & Pick<State, "ablated" | "ablatedRun">;
 
 export type Predictions = { now: NextTokens; before: NextTokens | null; lens: Lens | null };
@@ -623,6 +656,7 @@ export type MapProps = Omit<Scene, "viewport" | "table" | "colors" | "plotArea">
 export type MapActions = {
   selectCell: (row: number, col: number) => void;
   openCell: () => void;
+  addCell: (row: number, col: number) => void;
   saveViewport: (viewport: Viewport | null) => void;
   message: (row: number, col: number, value: number | null) => string;
 };
@@ -704,4 +738,8 @@ export interface StripProps {
 
 // views/zoom-view.js
 
-export type PointerPosition = { clientX: number; clientY: number };
+export type PointerPosition = { clientX: number; clientY: number; shiftKey?: boolean };
+
+// views/cell-search.js
+
+export type NamedCell = { cell: [number, number]; name: string };

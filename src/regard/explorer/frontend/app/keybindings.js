@@ -3,6 +3,7 @@
 import { el, iconButton } from "../platform/dom.js";
 import { selectionOf } from "../state/sides.js";
 import { WHEEL_KEY, ZOOM_STEP } from "../views/zoom-view.js";
+import { toggleChosenCell } from "./head-search.js";
 import {
   dismiss,
   moveCell,
@@ -23,6 +24,7 @@ export const VIEWS = /** @type {{ key: string, title: string }[]} */ ([
   { key: "head", title: "One head" },
   { key: "cell", title: "Calculation" },
   { key: "movement", title: "Representations by layer" },
+  { key: "model", title: "Whole model" },
 ]);
 
 const ARROWS = /** @type {Record<string, number[]>} */ ({
@@ -62,8 +64,9 @@ export function keybindingsOf(app) {
         ])
       : []),
     ["m", "Mean of the layer's heads, or one head", () => selectHead(app, { head })],
-    ["1 2 3 4", VIEWS.map(({ title }) => title).join(", "), setView, { shown: "1 2 3 4" }],
+    ["1 2 3 4 5", VIEWS.map(({ title }) => title).join(", "), setView, { shown: "1 2 3 4 5" }],
     ["+ = - 0", "Zoom in, zoom out, everything", zoom, { shown: "+ − 0", disabled: state.view === "heads" }],
+    ["x", "Add the cell to those that heads are found by, or remove it", () => toggleChosenCell(app), { disabled }],
     ["z", "Zoom to the cell until its value shows", () => zoomToCell(app), { disabled }],
     [
       "t",
@@ -114,7 +117,7 @@ const MAP_CLICKS = "Choose a cell, a head or a word; again, open the head or the
 const GESTURES = /** @type {Record<string, [string, string][]>} */ ({
   Mouse: [
     ["Click", MAP_CLICKS],
-    ["Shift + click", "Add a word: pinned words are summed"],
+    ["Shift + click", "Add a word: pinned words are summed; a cell: heads are found by all"],
     [`${WHEEL_KEY} + wheel`, "Zoom; the wheel alone scrolls the page"],
     ["Drag", "Move the map or the plane, once zoomed in"],
   ],

@@ -5,6 +5,7 @@ import { button, el, field, iconButton, segmented, select, setText } from "../pl
 import { withSelection } from "../state/sides.js";
 import { AblationPanel } from "../views/ablation-panel.js";
 import { AttributionPanel } from "../views/attribution-panel.js";
+import { CellSearch } from "../views/cell-search.js";
 import { CellView } from "../views/cell-view.js";
 import { DisplayOptions } from "../views/display-options.js";
 import { HeadGrid } from "../views/head-grid.js";
@@ -12,6 +13,7 @@ import { LiveText } from "../views/live-text.js";
 import { Legend } from "../views/legend.js";
 import { MapView } from "../views/map-view.js";
 import { MemoryPanel } from "../views/memory-panel.js";
+import { ModelView } from "../views/model-view.js";
 import { MovementView } from "../views/movement-view.js";
 import { NextTokensPanel } from "../views/next-tokens-panel.js";
 import { SideSwitch } from "../views/side-switch.js";
@@ -31,6 +33,7 @@ import {
   toggleTheme,
 } from "./actions.js";
 import { helpDialog, keybindingsOf, VIEWS } from "./keybindings.js";
+import { findHeads, toggleCell, toggleChosenCell } from "./head-search.js";
 import { appendToken, runText, sampleToken } from "./predictions.js";
 
 /**
@@ -66,6 +69,10 @@ function createParts(app) {
       {
         selectCell: (row, col) => selectCell(app, row, col),
         openCell: () => set({ view: "cell" }),
+        addCell: (row, col) => {
+          const { rows, cols } = /** @type {import("../types.js").MapData} */ (app.mapData);
+          toggleCell(app, rows[row].members[0], cols[col].members[0]);
+        },
         saveViewport: (zoom) => set({ zoom }),
         message: (row, col, value) => app.presenter.cellMessage(row, col, value),
       },
@@ -80,6 +87,14 @@ function createParts(app) {
     movement: new MovementView({
       setStage: (stage) => set({ stage }),
       select: (token) => set({ row: token }),
+    }),
+    model: new ModelView({
+      openHead: (choice) => set({ ...withSelection(app.state, choice), view: "head" }),
+      openOutput: () => set({ nextTokens: true, view: "head" }),
+    }),
+    cellSearch: new CellSearch({
+      find: () => findHeads(app),
+      toggle: (cell) => (cell ? toggleCell(app, ...cell) : toggleChosenCell(app)),
     }),
     displayOptions: new DisplayOptions(set),
     legend: new Legend(),
@@ -136,6 +151,8 @@ function createParts(app) {
 export function createLayout(app) {
   const parts = createParts(app);
   parts.tabs.node.classList.add("rg-tabs");
+  const modelTab = /** @type {HTMLElement} */ (parts.tabs.node.querySelector('[data-key="model"]'));
+  modelTab.hidden = !app.manifest.can.ablate; // the view says why
   parts.grid.node.prepend(parts.sideSwitches[0].node);
   parts.movement.node.prepend(parts.sideSwitches[2].node);
   parts.main.append(
@@ -151,6 +168,7 @@ export function createLayout(app) {
     ),
     parts.cellView.node,
     parts.movement.node,
+    parts.model.node,
   );
   const footer = el("footer", { class: "rg-footer" }, parts.provenance, parts.memory.node);
   const training = parts.training ? [parts.training.node] : [];
@@ -178,6 +196,7 @@ function headPanel(parts, canAblate) {
     el("div", { class: "rg-bar rg-compare" }, sideSwitches[1].node, compareButton, ...ablationButtons),
     map.node,
     el("div", { class: "rg-below-map" }, readout, legend.node),
+    parts.cellSearch.node,
     parts.modeDescription,
   );
 }

@@ -66,6 +66,16 @@ export function showNextTokens(app) {
   });
 }
 
+/** @param {App} app */
+export function showModel(app) {
+  const { state, queries, parts } = app;
+  if (state.view !== "model") return;
+  queries.fetchStream(app.shownHead().run, positionOf(app));
+  const { current, currentError: error } = queries.stream;
+  if (current) parts.model.show(current, app.shownRun(), app.theme);
+  else parts.model.showMessage(error?.message ?? "Running the model …");
+}
+
 /** The token that the next one follows: that of the row, else the last. @param {App} app */
 function positionOf(app) {
   return Math.min(app.state.row ?? Infinity, app.shownRun().tokens.length - 1);

@@ -16,7 +16,8 @@ import {
 } from "../views/messages.js";
 import { sideNames } from "../views/side-switch.js";
 import { showAttribution } from "./attribution.js";
-import { showLive, showNextTokens } from "./predictions.js";
+import { liveMetric, showCellSearch } from "./head-search.js";
+import { showLive, showModel, showNextTokens } from "./predictions.js";
 
 /** @import { App } from "./app.js" */
 /** @import { Group, HeadRef, MapData, State } from "../types.js" */
@@ -62,6 +63,8 @@ export class Presenter {
     this.showMovement();
     showAttribution(app);
     showNextTokens(app);
+    showModel(app);
+    showCellSearch(app);
     showLive(app);
   }
 
@@ -113,7 +116,8 @@ export class Presenter {
     const shown = (/** @type {import("../data/query.js").Query<any>} */ query) =>
       query.current ?? (manifest.training ? query.data : null); // of the checkpoint before, until others have come
     parts.grid.setData(run, shown(heads), shown(thumbnails), isDifference ? differences.current : null);
-    parts.grid.update(state, theme, sides);
+    const canSearch = state.view === "heads" || data || error;
+    parts.grid.update(state, theme, sides, canSearch ? liveMetric(this.app) : null);
   }
 
   showTraining() {

@@ -4,13 +4,15 @@ import { wordWeightsOf } from "../data/aggregate.js";
 import { differenceOf, loadMap } from "../data/map-data.js";
 import { subtract } from "../data/matrix.js";
 import { Query, QueryClient } from "../data/query.js";
+import { label } from "../data/tokens.js";
+import { formatPercent } from "../render/format.js";
 import { differenceBlockedBy } from "../state/sides.js";
 import { showAttribution } from "./attribution.js";
-import { showLive, showNextTokens } from "./predictions.js";
+import { showLive, showModel, showNextTokens } from "./predictions.js";
 
 /** @import { App } from "./app.js" */
 /** @import { AblationResult, Attribution, AttributionQuery, Cell, Group, HeadDifferences, HeadMetrics } from "../types.js" */
-/** @import { HeadRef, Maps, Movement, Predictions, Run, State } from "../types.js" */
+/** @import { HeadRef, HeadValues, Layer, LiveMetric, Maps, Movement, Predictions, ResidualStream, Run, State } from "../types.js" */
 
 export class Queries {
   /** @param {App} app */
@@ -49,6 +51,12 @@ export class Queries {
     this.live = new Query(this.client, () => showLive(app), { handlesError: true });
     /** @type {Query<Predictions>} */
     this.nextTokens = new Query(this.client, () => showNextTokens(app), { handlesError: true });
+    /** @type {Query<LiveMetric>} */
+    this.headSearch = new Query(this.client, () => app.presenter.showHeads(), { handlesError: true });
+    /** @type {LiveMetric | null} */
+    this.progress = null; // of a search that goes on
+    /** @type {Query<ResidualStream>} */
+    this.stream = new Query(this.client, () => showModel(app), { handlesError: true });
     /** @type {Map<string, Attribution>} */
     this.attributions = new Map(); // by query: some take seconds
     /** @type {Map<string, Promise<any>>} */
@@ -187,6 +195,47 @@ export class Queries {
       ]);
       return { now, before, lens };
     });
+  }
+
+  /** What the ablation of each head changes, layer after layer. @param {number} run @param {Layer[]} layers @param {number} position */
+  fetchSweep(run, layers, position) {
+    const { source, presenter } = this.app;
+    this.headSearch.fetch(JSON.stringify(["sweep", run, position]), async (signal) => {
+      const values = /** @type {HeadValues} */ ([]);
+      const start = performance.now();
+      const word = `\u2068${label(this.app.manifest.runs[run].tokens[position].text)}\u2069`;
+      let [message, left] = ["", ""];
+      for (const [n, { number }] of layers.entries()) {
+        this.progress = {
+          values: [...values],
+          message: `Ablating each head: layer ${number} of ${layers.length}${left}`,
+        };
+        presenter.showHeads();
+        const { before, after, text } = await source.sweep(run, n, { position }, signal);
+        values.push(after.map((share) => before - share));
+        const seconds = (((performance.now() - start) / (n + 1)) * (layers.length - n - 1)) / 1000;
+        left = `, about ${Math.ceil(seconds)} s left`;
+        const next = text === null ? "" : `\u2068${label(text)}\u2069 after ${word}: ${formatPercent(before)}`;
+        message = next ? `${next} with all heads.` : `The vector of ${word}.`;
+      }
+      return { values, message };
+    });
+  }
+
+  /** @param {number} run @param {[number, number][]} cells */
+  fetchCellWeights(run, cells) {
+    this.progress = null;
+    this.headSearch.fetch(JSON.stringify(["cells", run, cells]), async (signal) => ({
+      ...(await this.app.source.findHeads(run, cells, signal)),
+      message: "",
+    }));
+  }
+
+  /** @param {number} run @param {number} position */
+  fetchStream(run, position) {
+    this.stream.fetch(JSON.stringify([run, position]), (signal) =>
+      this.app.source.residualStream(run, { position }, signal),
+    );
   }
 
   /** @param {number} run @param {AttributionQuery} query */

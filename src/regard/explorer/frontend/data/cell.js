@@ -3,10 +3,7 @@
 
 /** @import { Cell, HeadFields, RecordedCell } from "../types.js" */
 
-/**
- * Add the products of query and key, their sum q · k, and weight · v.
- * @param {RecordedCell} cell @returns {Cell}
- */
+/** Add the products of query and key, their sum q · k, and weight · v. @param {RecordedCell} cell @returns {Cell} */
 export function withProducts(cell) {
   const { q, k, v, ablated } = cell;
   const weight = ablated ? 0 : cell.weight;

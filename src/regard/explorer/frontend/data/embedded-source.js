@@ -74,6 +74,9 @@ export function embeddedSource(contents, text) {
     },
     ablate: refuse,
     runText: refuse,
+    sweep: refuse,
+    findHeads: refuse,
+    residualStream: refuse,
     nextTokens: async (run, { position = runs[run].tokens.length - 1 }) => {
       const all = contents.blobs?.[`next_tokens/${run}`] ? await json(`next_tokens/${run}`) : refuse();
       return (await all)[position];

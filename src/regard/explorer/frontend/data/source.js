@@ -25,6 +25,10 @@ export function apiSource(request) {
     ablate: (heads, run, signal) => request("ablate", { heads, run }, signal),
     runText: (text, model, signal) => request("run_text", { text, model }, signal),
     nextTokens: (run, query, signal) => request("next_tokens", { run, ...query }, signal),
+    sweep: (run, layer, query, signal) => request("sweep", { run, layer, ...query }, signal),
+    findHeads: (run, cells, signal) =>
+      request("find_heads", { run, cells: cells.map((cell) => cell.join(".")).join("_") }, signal),
+    residualStream: (run, query, signal) => request("residual_stream", { run, ...query }, signal),
     lens: (run, query, signal) => request("lens", { run, ...query }, signal),
   };
 }

@@ -6,10 +6,7 @@ const INVISIBLE =
   /(?![\ufe00-\ufe0f])[\p{Cc}\p{Cs}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}\ufff9-\ufffb\ufffe\uffff]/u; // but for variation selectors
 const JOINERS = "\u200c\u200d"; // part of scripts and emoji between two characters
 
-/**
- * The text with control, invisible and bidirectional characters as visible placeholders.
- * @param {string} text
- */
+/** The text with control, invisible and bidirectional characters as visible placeholders. @param {string} text */
 export function escapeInvisible(text) {
   if (/^[ -~]*$/.test(text)) return text; // fast path: most tokens
   const chars = Array.from(text);
@@ -42,10 +39,7 @@ export function truncate(text, maxLength) {
     : chars.slice(0, maxLength - 1).join("") + "…";
 }
 
-/**
- * The label of a token: short, visible, never empty.
- * @param {string} text @param {number} [maxLength]
- */
+/** The label of a token: short, visible, never empty. @param {string} text @param {number} [maxLength] */
 export function label(text, maxLength = 18) {
   const escaped = escapeInvisible(truncate(text, 4 * maxLength).replace(/^ (?=\S)/, ""));
   return escaped === ""
@@ -75,10 +69,7 @@ export function distinguish(a, b, maxLength = 40) {
   return [shorten(a), shorten(b)];
 }
 
-/**
- * The tokens of each row or column of a map.
- * @param {Token[]} tokens @param {TokenSelection} query
- */
+/** The tokens of each row or column of a map. @param {Token[]} tokens @param {TokenSelection} query */
 export function groupMembers(tokens, { words, special, from, to }) {
   /** @type {number[][]} */
   const all = [];
@@ -111,10 +102,7 @@ export function groupTokens(tokens, text, query) {
   });
 }
 
-/**
- * The group of each token; -1 for a token that is not shown.
- * @param {Group[]} axis @param {number} length
- */
+/** The group of each token; -1 for a token that is not shown. @param {Group[]} axis @param {number} length */
 export function groupIndices(axis, length) {
   const indices = new Int32Array(length).fill(-1);
   axis.forEach((group, index) => group.members.forEach((i) => (indices[i] = index)));

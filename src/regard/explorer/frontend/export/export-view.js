@@ -37,6 +37,7 @@ function composeDrawing(app) {
     head: headTitle,
     cell: headTitle,
     movement: "Representations by layer",
+    model: "Whole model",
   }[state.view];
   const [headsSides, headSides, movementSides] = parts.sideSwitches.map(({ names }) => names);
   const head = [headSides, map.node, parts.readout, parts.legend.node, parts.modeDescription];
@@ -44,6 +45,7 @@ function composeDrawing(app) {
     heads: [[headsSides, grid.description, grid.count, grid.body]],
     head: [head],
     cell: [head, [parts.cellView.node]],
+    model: [[parts.model.heading, parts.model.body]],
     movement: [[movementSides, movement.legend, movement.stageText, movement.plane.node, movement.explanation]],
   }[state.view];
   const { model, text } = app.shownRun();
@@ -56,9 +58,8 @@ function composeDrawing(app) {
 /** @param {App} app @param {MapData} mapData */
 function composeCsv(app, mapData) {
   const { state, queries, parts } = app;
-  const { metrics } = parts.grid.data;
-  if (state.view === "heads" && metrics) {
-    const values = metrics[state.metric];
+  const values = parts.grid.data.metrics?.[state.metric] ?? parts.grid.values;
+  if (state.view === "heads" && values) {
     const layers = values.map((_, layer) => `layer ${parts.grid.layers()[layer].number}`);
     const heads = values[0].map((_, head) => `head ${head}`);
     return toCsv(state.metric, layers, heads, (layer, head) => values[layer][head], 6);

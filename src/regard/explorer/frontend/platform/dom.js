@@ -141,10 +141,7 @@ export function setText(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }
 
-/**
- * Run an action once in the next animation frame.
- * @param {() => void} action
- */
+/** Run an action once in the next animation frame. @param {() => void} action */
 export function oncePerFrame(action) {
   let isScheduled = false;
   return () => {

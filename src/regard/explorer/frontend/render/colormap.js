@@ -19,11 +19,7 @@ export function parseHex(hex) {
   return [n >> 16, (n >> 8) & 255, n & 255];
 }
 
-/**
- * The color at a position from -1 to 1.
- * @param {Theme} theme @param {number} position
- * @returns {Rgb}
- */
+/** The color at a position from -1 to 1. @param {Theme} theme @param {number} position @returns {Rgb} */
 export function colorAt(theme, position) {
   const stops = (position < 0 ? NEGATIVE : POSITIVE)[theme];
   const x = Math.min(1, Math.abs(position)) * (stops.length - 1);

@@ -28,10 +28,7 @@ function tileImage(tile, { scale, table, theme }) {
   return canvas;
 }
 
-/**
- * Draw a scene; returns the keys of the visible tiles.
- * @param {Context2D} ctx @param {Scene} scene
- */
+/** Draw a scene; returns the keys of the visible tiles. @param {Context2D} ctx @param {Scene} scene */
 export function drawMap(ctx, scene) {
   const { plotArea, viewport, mapData, colors } = scene;
   const visible = new Set(/** @type {string[]} */ ([]));

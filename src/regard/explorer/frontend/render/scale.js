@@ -19,10 +19,7 @@ export function ticks({ kind, max, signed }) {
     : positive;
 }
 
-/**
- * The position of a value: 0 to 1, or -1 to 1 on a signed scale.
- * @param {Scale} scale @param {number} value
- */
+/** The position of a value: 0 to 1, or -1 to 1 on a signed scale. @param {Scale} scale @param {number} value */
 export function scalePosition({ kind, max, signed }, value) {
   if (!(max > 0) || Number.isNaN(value)) return 0;
   const magnitude = Math.min(1, Math.abs(value) / max);

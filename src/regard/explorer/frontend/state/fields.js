@@ -68,7 +68,7 @@ const viewport = {
   write: ({ x, y, k }) => [x.toFixed(3), y.toFixed(3), k.toPrecision(6)].map(Number).join("_"),
 };
 
-export const VIEW_NAMES = /** @type {const} */ (["heads", "head", "cell", "movement"]);
+export const VIEW_NAMES = /** @type {const} */ (["heads", "head", "cell", "movement", "model"]);
 
 /** Key, initial value and codec; a field without these two is not in the address. @type {Record<keyof State, [string, any, Codec<any>?]>} */
 export const FIELDS = {
@@ -112,5 +112,6 @@ export const FIELDS = {
   model: ["model", "", text()],
   liveRun: ["", null],
   nextTokens: ["nt", false, flag],
+  cells: ["cells", [], list(layerAndHead, "_")],
   temperature: ["temp", 1, decimal(2)],
 };

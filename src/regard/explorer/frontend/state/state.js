@@ -59,6 +59,7 @@ export function normalize(wanted, manifest) {
     ...clampRange(state, length),
     temperature: Math.max(0.1, state.temperature),
     pins: state.pins.filter((i) => i < length),
+    cells: state.cells.filter(([row, col]) => Math.max(row, col) < length),
   };
   const awaitsAblation = ablated.length > 0 && next.editedRun === null;
   return next.side === "diff" && !awaitsAblation && differenceBlockedBy(next, manifest) !== null

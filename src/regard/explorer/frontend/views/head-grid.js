@@ -17,7 +17,7 @@ import { colorTable, tableIndex } from "../render/colormap.js";
 import { formatFixed } from "../render/format.js";
 import { selectionOf } from "../state/sides.js";
 
-/** @import { GridCell, Head, HeadDifferences, HeadMetrics, HeadRef, HeadValues } from "../types.js" */
+/** @import { GridCell, Head, HeadDifferences, HeadMetrics, HeadRef, HeadValues, LiveMetric } from "../types.js" */
 /** @import { Manifest, Selection, State, Theme } from "../types.js" */
 
 const DIFFERENCE = {
@@ -98,6 +98,9 @@ export class HeadGrid {
         }),
     );
     this.description = el("p", { class: "rg-description" });
+    this.progress = el("p", { class: "rg-description", role: "status" });
+    /** @type {HeadValues | null} */
+    this.values = null; // that the grid shows
     this.count = el("span", { class: "rg-muted" });
     const minimum = field("Minimum", this.threshold);
     minimum.append(this.thresholdText);
@@ -108,6 +111,7 @@ export class HeadGrid {
       { class: "rg-heads", "aria-label": "All heads" },
       el("div", { class: "rg-bar rg-grid-controls" }, ...controls),
       this.description,
+      this.progress,
       el("p", { class: "rg-description rg-hint" }, "Click a head to choose it, and again to open it."),
       el("div", { class: "rg-grid-container" }, this.body),
     );
@@ -144,15 +148,23 @@ export class HeadGrid {
     this.layoutKey = "";
   }
 
-  /** @param {State} state @param {Theme} theme @param {HeadRef[]} sides A and B, or one */
-  update(state, theme, sides) {
+  /** @param {State} state @param {Theme} theme @param {HeadRef[]} sides A and B, or one @param {LiveMetric | null} live */
+  update(state, theme, sides, live) {
     if (this.data.run < 0) return;
-    const values = this.data.difference?.largest ?? this.data.metrics?.[state.metric] ?? null;
+    const held = this.data.difference?.largest ?? this.data.metrics?.[state.metric];
+    const values = (this.values = held ?? live?.values ?? null);
+    setText(this.progress, live?.message ?? "");
     const { min, max } = extentOf(values ?? []);
     const least = min + state.threshold * (max - min);
     const { order, collapsedLayers, collapsedHeads, metric } = state;
     this.updateControls(state, values, least);
-    const layoutKey = JSON.stringify([order, collapsedLayers, collapsedHeads, order === "metric" ? metric : "", theme]);
+    const layoutKey = JSON.stringify([
+      order,
+      collapsedLayers,
+      collapsedHeads,
+      order === "metric" && (live ? live.values : metric),
+      theme,
+    ]);
     if (layoutKey !== this.layoutKey) {
       this.layoutKey = layoutKey;
       this.layout(state, theme, values);
@@ -204,7 +216,7 @@ export class HeadGrid {
     const ofLayer = head === "mean" ? `layer ${number}, mean of heads` : `layer ${number}, head ${head}`;
     const name = layer === "mean" ? `head ${head}, mean over layers` : ofLayer;
     const explanation = this.explanation();
-    const text = value === null ? "" : formatFixed(value, 2);
+    const text = value === null ? "" : formatFixed(value, explanation && "live" in explanation ? 3 : 2);
     const measured = value === null ? name : `${name}, ${explanation?.title ?? ""} ${text} ${unitOf(explanation)}`;
     const title = node.dataset.ablated === "true" ? `${measured}, ablated` : measured;
     const shown = this.body.classList.contains("rg-sorted") ? `L${number} H${head} · ${text || "–"}` : text;

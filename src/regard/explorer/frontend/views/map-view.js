@@ -168,7 +168,8 @@ export class MapView extends ZoomView {
   onClick(event) {
     const cell = this.cellAt(event);
     if (!cell) return;
-    if (cell.row === this.props?.row && cell.col === this.props?.col) this.actions.openCell();
+    if (event.shiftKey) this.actions.addCell(cell.row, cell.col);
+    else if (cell.row === this.props?.row && cell.col === this.props?.col) this.actions.openCell();
     else this.actions.selectCell(cell.row, cell.col);
   }
 

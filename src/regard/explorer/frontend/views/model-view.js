@@ -1,0 +1,135 @@
+// The whole model at one position: what each part writes into the residual stream, and adds to the prediction.
+
+import { label } from "../data/tokens.js";
+import { bidi, button, el, setText } from "../platform/dom.js";
+import { formatSignificant } from "../render/format.js";
+import { shade } from "./word-strip.js";
+
+/** @import { ResidualStream, Run, Selection, StreamLayer, Theme } from "../types.js" */
+
+export class ModelView {
+  /** @param {{ openHead: (selection: Partial<Selection>) => void, openOutput: () => void }} actions */
+  constructor(actions) {
+    this.actions = actions;
+    this.heading = el("p", { class: "rg-description", role: "status" });
+    this.body = el("div", { class: "rg-stream" });
+    this.node = el("section", { class: "rg-model-view", "aria-label": "Whole model" }, this.heading, this.body);
+    this.key = "";
+  }
+
+  /** @param {string} message */
+  showMessage(message) {
+    this.key = "";
+    setText(this.heading, message);
+    this.body.replaceChildren();
+  }
+
+  /** @param {ResidualStream} stream @param {Run} run @param {Theme} theme */
+  show(stream, run, theme) {
+    const key = JSON.stringify([stream, run.layers, theme]);
+    if (key === this.key) return;
+    this.key = key;
+    const { position, text, layers } = stream;
+    const at = bidi(label(run.tokens[position].text));
+    if (text === null) this.heading.replaceChildren("At ", at, ", the length of what each part writes.");
+    else {
+      const adds = ["At ", at, ", what each part adds to the logit of ", bidi(label(text))];
+      this.heading.replaceChildren(...adds, ". Blue adds, brown subtracts.");
+    }
+    const largest = (/** @type {(number | null | undefined)[]} */ all) =>
+      Math.max(...all.map((x) => Math.abs(x ?? 0))) || 1;
+    const parts = layers.flatMap(({ attn, mlp, adds }) => (adds ? [adds.attn, adds.mlp] : [attn, mlp]));
+    const scale = {
+      part: largest([...parts, stream.embeddings, stream.bias]),
+      head: largest(layers.flatMap(({ adds }) => adds?.heads ?? [])),
+      length: largest(layers.map(({ output }) => output)),
+      theme,
+    };
+    const names = ["", "Attention", ...(text === null ? [] : ["Heads"]), "MLP", "Residual stream"];
+    this.body.classList.toggle("rg-lengths", text === null);
+    this.body.replaceChildren(
+      el(
+        "div",
+        { class: "rg-stream-row rg-stream-names", "aria-hidden": "true" },
+        ...names.map((name) => el("span", {}, name)),
+      ),
+      ...(text === null ? [] : [total("Embedding", stream.embeddings, scale.part)]),
+      ...layers.map((layer, n) => this.row(layer, n, run, scale)),
+      ...(stream.bias ? [total("Bias", stream.bias, scale.part)] : []),
+      ...(text === null ? [] : [this.output(text, stream.logit)]),
+    );
+  }
+
+  /** @param {StreamLayer} layer @param {number} n @param {Run} run @param {{ part: number, head: number, length: number, theme: Theme }} scale */
+  row({ attn, mlp, output, adds }, n, run, scale) {
+    const { number } = run.layers[n];
+    const heads = adds?.heads ?? [];
+    const lengths = heads.map((x) => Math.abs(x ?? 0));
+    const strongest = lengths.indexOf(Math.max(...lengths));
+    const of = (/** @type {number | null} */ length) => `, length ${formatSignificant(length ?? NaN)}`;
+    const attention = button("", () => this.actions.openHead(adds ? { layer: n, head: strongest } : { layer: n }), {
+      class: "rg-stream-part",
+      title: `Attention of layer ${number}${of(attn)}: open ${adds ? "its strongest head" : "the layer"}`,
+    });
+    attention.append(signedBar(adds ? adds.attn : attn, scale.part));
+    const ticks = heads.map((value, head) => {
+      const says = `Layer ${number}, head ${head}: ${formatSignificant(value ?? NaN)}`;
+      const props = { class: "rg-stream-head", title: says, "aria-label": `${head}, ${says}` };
+      const tick = button(String(head), () => this.actions.openHead({ layer: n, head }), props);
+      shade(tick, scale.theme, (value ?? 0) / scale.head);
+      return tick;
+    });
+    return el(
+      "div",
+      { class: "rg-stream-row", role: "group", "aria-label": `Layer ${number}` },
+      el("span", { class: "rg-muted" }, String(number)),
+      attention,
+      adds ? el("div", { class: "rg-stream-heads" }, ...ticks) : false,
+      el(
+        "div",
+        { class: "rg-stream-part", title: `MLP of layer ${number}${of(mlp)}` },
+        signedBar(adds ? adds.mlp : mlp, scale.part),
+      ),
+      el(
+        "div",
+        {
+          class: "rg-stream-length",
+          title: `After layer ${number}${of(output)}`,
+          style: { "--rg-share": String((output ?? 0) / scale.length) },
+        },
+        formatSignificant(output ?? NaN),
+      ),
+    );
+  }
+
+  /** @param {string} text @param {number | null} [logit] */
+  output(text, logit) {
+    const node = button("", () => this.actions.openOutput(), { class: "rg-button", title: "What comes next" });
+    node.append("Logit of ", bidi(label(text)), ` ${formatSignificant(logit ?? NaN)}`);
+    return el("div", { class: "rg-stream-row" }, el("span", { class: "rg-muted" }, "="), node);
+  }
+}
+
+/** A bar from the middle, to the right for what adds, and its number. @param {number | null | undefined} value @param {number} max */
+function signedBar(value, max) {
+  const share = (value ?? 0) / max;
+  const style = { "--rg-from": String(Math.min(0.5, 0.5 + share / 2)), "--rg-share": String(Math.abs(share) / 2) };
+  const bar = el("span", { class: `rg-signed ${share < 0 ? "rg-down" : ""}`, style });
+  return el(
+    "span",
+    { class: "rg-signed-number" },
+    bar,
+    el("span", { class: "rg-number" }, formatSignificant(value ?? NaN)),
+  );
+}
+
+/** @param {string} name @param {number | null | undefined} value @param {number} max */
+function total(name, value, max) {
+  return el(
+    "div",
+    { class: "rg-stream-row" },
+    el("span", {}, ""),
+    el("div", { class: "rg-stream-part" }, signedBar(value, max)),
+    el("span", { class: "rg-muted" }, name),
+  );
+}
