@@ -196,6 +196,16 @@ def test_each_text_of_a_batch_is_resampled_from_one_text(model):
         np.testing.assert_array_equal(trace["blocks.1.mlp.output"][row], reference["blocks.1.mlp.output"][i])
 
 
+def test_a_reference_is_of_vectors_or_maps(model):
+    trace = Trace(only="*.scale")
+    model("the cat sat", trace=trace)
+    for replacing in (mean_ablate, resample_ablate):
+        with pytest.raises(
+            RegardError, match=r"blocks.1.mlp_norm.scale has the axes B T: a reference is of vectors or maps"
+        ):
+            replacing(trace, "blocks.1.mlp_norm.scale")
+
+
 def test_a_pattern_of_a_reference_is_each_of_its_steps(model):
     _, batch = run(model, ["the cat sat", "a cat sat", "sat the a"])
     for reference in (batch, [run(model, text)[1] for text in TEXTS]):

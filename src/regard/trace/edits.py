@@ -376,6 +376,9 @@ def _entries(traces: Iterable[Trace], names: Iterable[str]) -> Iterator[_Entry]:
     """Yield the texts of a reference set."""
     for trace in traces:
         values = {name: trace[name] for name in names}
+        for name in names:
+            if trace.axes(name).split()[-2:-1] not in (["T"], ["S"]):
+                raise RegardError(f"{name} has the axes {trace.axes(name)}: a reference is of vectors or maps, … T E")
         values = {name: to_numpy(value) if hasattr(value, "requires_grad") else value for name, value in values.items()}
         first = next(iter(values))
         layout = trace.layout(first)
