@@ -37,9 +37,9 @@ void pack(const WritableArray& panels, const Array& weight, ptrdiff_t first_colu
 // Where x does not stay in the caches from panel to panel, tasks have several panels, and each thread several tasks.
 // With few rows they have several as well: a thread then reads the weights in long runs, as fast as memory gives them.
 ptrdiff_t panels_per_task(const LinearParams& params, ptrdiff_t single_tasks) {
-  constexpr ptrdiff_t MOST = 8, TASKS_PER_THREAD = 4, FEW_ROWS = 8, LONG_TASKS_PER_THREAD = 2;
+  constexpr ptrdiff_t MOST = 8, TASKS_PER_THREAD = 4, STREAMED_ROWS = 8, LONG_TASKS_PER_THREAD = 2;
   constexpr double CACHED = 1 << 18;  // numbers of x
-  if (params.rows <= FEW_ROWS)
+  if (params.rows <= STREAMED_ROWS)
     return std::clamp<ptrdiff_t>(single_tasks / (LONG_TASKS_PER_THREAD * num_threads()), 1, MOST);
   if (double(params.rows) * double(params.depth) <= CACHED) return 1;
   return std::clamp<ptrdiff_t>(single_tasks / (TASKS_PER_THREAD * num_threads()), 1, MOST);
