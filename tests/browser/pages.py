@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
+import math
 import re
 import threading
 import time
@@ -45,6 +46,16 @@ def settled(page):
 def readout(page):
     """Return what is said of the cell, without the marks that keep directions of text apart."""
     return page.locator(".rg-readout").inner_text().replace("\u2068", "").replace("\u2069", "")
+
+
+def exact(page):
+    """Return the value of the cell with all its digits."""
+    return number(page.locator(".rg-readout").get_attribute("title"))
+
+
+def weight_text(value):
+    """Return a weight as the page writes it: three significant digits."""
+    return f"{value:.{max(0, 2 - math.floor(math.log10(abs(value))))}f}".replace("-", "−")
 
 
 def number(text):

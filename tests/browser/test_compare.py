@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 import pytest
-from pages import CAUSAL, dots_of, explored, number, readout, served, settled
+from pages import CAUSAL, dots_of, exact, explored, number, readout, served, settled, weight_text
 
 import regard
 from regard.explorer import Exploration
@@ -71,7 +71,7 @@ def test_every_head_of_both_models_is_reached(open_page, two_models):
     assert page.locator("h2").first.inner_text() == "Layer 5 · Head 11"
     page.locator(".rg-text-panel .rg-word").nth(3).click()
     settled(page)
-    assert page.locator(".rg-top .rg-number").first.inner_text() == f"{exploration.row(1, 5, 11, 3).max():.4f}"
+    assert page.locator(".rg-top .rg-number").first.inner_text() == weight_text(exploration.row(1, 5, 11, 3).max())
     assert choices(page, "Layer") == [str(n) for n in range(6)]
     page.reload()
     settled(page)
@@ -94,13 +94,13 @@ def test_every_token_of_the_longer_text_is_reached(open_page, unequal):
     page.keyboard.press("]")
     settled(page)
     both = np.sum([exploration.row(1, 2, 4, token) for token in (last, last - 1)], axis=0)
-    assert page.locator(".rg-top .rg-number").first.inner_text() == f"{both.max():.4f}"
+    assert page.locator(".rg-top .rg-number").first.inner_text() == weight_text(both.max())
     assert page.locator(".rg-pinned").count() == 2
     page.goto("about:blank")
     page.goto(f"{address}#v=head&l=2&h=4&s=B&i={last}&j=2&from=2&to={last + 1}")
     page.wait_for_selector(".rg-map[data-drawn]", state="attached")
     settled(page)
-    assert number(readout(page)) == pytest.approx(float(exploration.row(1, 2, 4, last)[2]), abs=5e-7)
+    assert exact(page) == pytest.approx(float(exploration.row(1, 2, 4, last)[2]), abs=5e-7)
     assert f"to={last + 1}" in page.url
     side(page, "A")
     assert page.locator(".rg-text-panel .rg-word").count() == exploration.runs[0].length - 2
@@ -115,7 +115,7 @@ def test_why_there_is_no_difference_can_be_read(open_page, unequal):
     assert (
         exploration.manifest()["difference_blocked_by"] in page.locator(".rg-head-panel .rg-side-switch").inner_text()
     )
-    assert number(readout(page)) == pytest.approx(float(exploration.row(0, 2, 3, 2)[2]), abs=5e-7)
+    assert exact(page) == pytest.approx(float(exploration.row(0, 2, 3, 2)[2]), abs=5e-7)
     assert "A − B" not in readout(page)
 
 
@@ -161,7 +161,7 @@ def test_words_without_a_partner_have_no_difference(open_page, minilm):
         settled(page)
         assert "merged into words, A has 4 rows and B 5" in page.locator(".rg-head-panel .rg-side-switch").inner_text()
         assert page.get_by_role("button", name="A − B").is_disabled()
-        assert number(readout(page)) == pytest.approx(in_words(exploration, 0, 3, 1)[1, 1], abs=2e-6)
+        assert exact(page) == pytest.approx(in_words(exploration, 0, 3, 1)[1, 1], abs=2e-6)
         assert "A − B" not in readout(page)
         page.keyboard.press("w")
         settled(page)
@@ -173,7 +173,7 @@ def test_words_of_each_text_are_its_own(open_page, split_differently, direction)
     address, exploration = split_differently
     page = open_page(f"{address}#v=head&l=3&h=1&i=1&j=1&s=diff&words=1&d={direction}")
     difference = in_words(exploration, 0, 3, 1) - in_words(exploration, 1, 3, 1)
-    assert number(readout(page)) == pytest.approx(difference[1, 1], abs=2e-6)
+    assert exact(page) == pytest.approx(difference[1, 1], abs=2e-6)
     shares = np.array(
         [number(word.get_attribute("aria-label")) for word in page.locator(".rg-text-panel .rg-word").all()]
     )

@@ -37,8 +37,8 @@ def table(page):
     [
         ("v=heads&l=2&h=3", ".rg-head", ["All heads: a row for each layer, below each head its entropy", "11", "5"]),
         ("v=heads&l=2&h=3&o=metric&m=sink", ".rg-head", ["All heads by sink"]),
-        (HEAD, ".rg-map", ["Layer 2 · Head 3 · weights", "it attends to cat: 0.003450", "weight", "un"]),
-        ("v=cell&l=2&h=3&i=8&j=2", "[data-step=output]", ["Softmax", "Output of the head", "0.003450", "Score"]),
+        (HEAD, ".rg-map", ["Layer 2 · Head 3 · weights", "it attends to cat: 0.00345", "weight", "un"]),
+        ("v=cell&l=2&h=3&i=8&j=2", "[data-step=output]", ["Softmax", "Output of the head", "0.00345", "Score"]),
         ("v=movement&l=2&h=3", ".rg-plane[data-drawn]", ["Representations by layer", "after layer 5", "un"]),
     ],
 )

@@ -131,6 +131,56 @@ def test_the_sheet_of_the_calculation_takes_the_focus_and_closes(open_page, addr
     assert page.evaluate("document.activeElement.className") == "rg-stage"
 
 
+@pytest.mark.parametrize("width", [1440, 1024, 390])
+def test_arcs_strike_through_no_word(open_page, one, address, width):
+    page = open_page(f"{address}#{HEAD}&arcs=1")
+    page.set_viewport_size({"width": width, "height": 900})
+    settled(page)
+    struck = page.evaluate(
+        """() => {
+          const boxes = [...document.querySelectorAll(".rg-text-panel .rg-word")].map((n) => n.getBoundingClientRect());
+          const inside = (point) => boxes.some(({ left, right, top, bottom }) =>
+            point.x > left + 1 && point.x < right - 1 && point.y > top + 2 && point.y < bottom - 2);
+          const lines = document.querySelector(".rg-arcs").getBoundingClientRect();
+          return [...document.querySelectorAll(".rg-arcs path")].map((path) => {
+            const to = (n) => path.getPointAtLength(n).matrixTransform(path.getScreenCTM());
+            const length = path.getTotalLength();
+            return Array.from({ length: 200 }, (_, n) => to((n * length) / 199)).filter(
+              (point) => inside(point) || point.x < lines.left - 1 || point.x > lines.right + 1).length;
+          });
+        }"""
+    )
+    assert len(struck) >= 5
+    assert sum(struck) == 0
+
+
+@pytest.mark.parametrize(("width", "height"), [(1440, 900), (1920, 1080), (2560, 1440)])
+def test_the_map_and_the_grid_take_the_room_of_the_window(open_page, address, width, height):
+    page = open_page(f"{address}#v=head&l=2&h=3&to=12")
+    page.set_viewport_size({"width": width, "height": height})
+    settled(page)
+    stage = box(page, ".rg-stage")
+    ink = page.evaluate(
+        """() => {
+          const canvas = document.querySelector(".rg-map canvas");
+          const { data, width, height } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+          const isInk = (x, y) => data[4 * (y * width + x)] < 250;
+          const columns = [...Array(width).keys()].filter((x) => [...Array(height).keys()].some((y) => isInk(x, y)));
+          const rows = [...Array(height).keys()].filter((y) => [...Array(width).keys()].some((x) => isInk(x, y)));
+          return [columns.at(-1) - columns[0], rows.at(-1) - rows[0]];
+        }"""
+    )
+    assert max(ink[0] / stage["width"], ink[1] / stage["height"]) > 0.88
+    page.keyboard.press("1")
+    settled(page)
+    grid = box(page, ".rg-grid")
+    room = page.locator(".rg-heads").evaluate("(node) => node.scrollHeight - node.clientHeight")
+    assert room <= 1  # all heads are in the window
+    last = box(page, ".rg-grid-row:last-child .rg-head:last-child")
+    fills = (last["x"] + last["width"] - grid["x"]) / grid["width"], (last["y"] + last["height"]) / height
+    assert max(fills) > 0.8
+
+
 def test_arcs_of_a_difference_have_the_sign_of_its_numbers(open_page, address_of_two, two):
     page = open_page(f"{address_of_two}#{HEAD}&s=diff&arcs=1")
     row = two.row(0, 2, 3, 8) - two.row(1, 2, 3, 8)

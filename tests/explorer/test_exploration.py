@@ -54,6 +54,14 @@ def test_places_in_the_text_count_as_javascript_does():
     assert spelled[-1] == "b"
 
 
+def test_parts_of_a_character_read_as_it_with_their_numbers(our_smollm2):
+    encoding = our_smollm2.tokenizer("עולם, naïve 🧑‍🔬")
+    labels = run_module._readable_labels(encoding)
+    assert labels[:6] == ["ע₁", "ע₂", "ו", "ל", "ם₁", "ם₂"]
+    assert not any("\\x" in label for label in labels)
+    assert "naïve" in "".join(labels)
+
+
 @pytest.mark.parametrize("layer", [0, 1])
 @pytest.mark.parametrize("head", [0, 2])
 def test_a_tile_of_single_cells_is_exact(bert, short, layer, head):

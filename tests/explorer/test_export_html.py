@@ -227,6 +227,15 @@ def test_a_text_that_no_file_holds_is_refused():
         render_page(long_exploration(3000))
 
 
+def test_a_text_too_long_for_a_file_is_refused_before_the_model_runs(monkeypatch, tmp_path):
+    model = regard.models.toy(["word"])
+    monkeypatch.setattr(type(model), "__call__", lambda *_, **__: pytest.fail("the model ran"))
+    for texts in (["word " * 3000], ["word", "word " * 3000]):
+        with pytest.raises(RegardError, match="at most 2,048 tokens, this one has 3,000"):
+            regard.explore(*texts, model=model, html=tmp_path / "page.html")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_long_words_are_no_weights(bert):
     trace = recorded(bert, "the cat")
     (encoding,) = trace.encodings

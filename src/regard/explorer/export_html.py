@@ -24,7 +24,7 @@ import hashlib
 import html
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -68,20 +68,26 @@ def render_page(exploration: Exploration) -> bytes:
     Weights are rounded to as many decimals as fit, 4 at most and 2 at least; the page shows no more. The remaining
     bytes hold the cell inputs of one head after the other, from the initial one on.
     """
-    if any(run.is_long for run in exploration.runs):
-        raise RegardError(
-            f"a file holds texts of at most {MAX_WHOLE_TOKENS:,} tokens, this one has {_lengths(exploration)}: explore "
-            "it with the server (without -o)"
-        )
+    lengths = [run.length for run in exploration.runs]
+    check_fits_file(lengths)
     shown: Exploration | None = exploration
     while shown is not None:
         if (page := _render(shown)) is not None:
             return page
         shown = shown.fewer()
     raise RegardError(
-        f"a text of {_lengths(exploration)} tokens and its weights exceed a file of {_LIMITS[-1] // 1_000_000} MB: "
+        f"a text of {_together(lengths)} tokens and its weights exceed a file of {_LIMITS[-1] // 1_000_000} MB: "
         "explore it with the server (without -o), or give a shorter one"
     )
+
+
+def check_fits_file(lengths: Sequence[int]) -> None:
+    """Raise `RegardError` if one of some texts, of so many tokens, is too long for a file."""
+    if max(lengths) > MAX_WHOLE_TOKENS:
+        raise RegardError(
+            f"a file holds texts of at most {MAX_WHOLE_TOKENS:,} tokens, this one has {_together(lengths)}: explore "
+            "it with the server (without -o)"
+        )
 
 
 def _render(exploration: Exploration) -> bytes | None:
@@ -154,8 +160,8 @@ def _json_for_script(value: Any) -> bytes:
     return json_bytes(value).replace(b"<", b"\\u003c")
 
 
-def _lengths(exploration: Exploration) -> str:
-    return " and ".join(f"{run.length:,}" for run in exploration.runs)
+def _together(lengths: Sequence[int]) -> str:
+    return " and ".join(f"{length:,}" for length in lengths)
 
 
 def _auxiliary_blobs(exploration: Exploration, run: int) -> Iterator[Blob]:

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from regard._utils.errors import RegardError
 from regard.explorer.exploration import Exploration
-from regard.explorer.export_html import write_page
+from regard.explorer.export_html import check_fits_file, write_page
 from regard.explorer.run import recorded
 from regard.explorer.training import TrainingExploration
 from regard.explorer.validation import check_num_runs
@@ -67,7 +67,7 @@ def explore(
     serves = html is None and not _in_notebook()
     if not serves and (port is not None or not browser):
         raise RegardError("port and browser are for the server: leave them out with html=, and in a notebook")
-    exploration = exploration_of(sources, model, batch=batch, layer=layer, head=head)
+    exploration = exploration_of(sources, model, batch=batch, layer=layer, head=head, for_file=html is not None)
     if html is not None:
         write_page(exploration, html)
         return None
@@ -101,8 +101,12 @@ def exploration_of(
     batch: int = 0,
     layer: int | None = None,
     head: int | None = None,
+    for_file: bool = False,
 ) -> Exploration:
-    """Return the exploration of texts, run by `model`, and of traces; the parameters are those of `explore`."""
+    """Return the exploration of texts, run by `model`, and of traces; the parameters are those of `explore`.
+
+    An error `for_file`, before any model runs, if a text is too long for one.
+    """
     if sources and isinstance(sources[0], TrainingRun):
         if batch:
             raise RegardError(f"a training run is explored on one text, without a batch: leave out batch={batch}")
@@ -112,8 +116,7 @@ def exploration_of(
         sources = [sources[0]] * 2
     check_num_runs(len(sources), len(pair))
     loaded: dict[str, Any] = {}
-    traces: list[Trace] = []
-    models = []
+    models: list[Any] = []
     for source, source_model in zip(sources, pair, strict=True):
         if isinstance(source, str | Mapping) and source_model is None:
             source_model = "minilm"
@@ -122,12 +125,12 @@ def exploration_of(
             source_model = loaded[name] = loaded.get(name) or as_text_model(load(name))
         if isinstance(source, str | Mapping):
             _check_model(source_model)
-            if layer is not None and (layer < 0 or not traces):  # before anything is run
+            if layer is not None and (layer < 0 or not models):
                 layer = resolve_index("layer", layer, range(source_model.config.num_layers))
-            traces.append(recorded(source_model, source, layer))
+            if for_file and isinstance(source, str):
+                check_fits_file([len(source_model.tokenizer(source))])
             models.append(source_model)
         elif isinstance(source, Trace):
-            traces.append(source)
             if source_model is not None:
                 _check_model(source_model)
                 if source_model.name != source.model:
@@ -136,6 +139,10 @@ def exploration_of(
             models.append(source_model)
         else:
             raise RegardError(f"give texts or traces, not {type(source).__name__}")
+    traces: list[Any] = [
+        recorded(source_model, source, layer) if isinstance(source, str | Mapping) else source
+        for source, source_model in zip(sources, models, strict=True)
+    ]
     return Exploration(*traces, models=models, batch=batch, layer=layer, head=head)
 
 

@@ -29,6 +29,8 @@ STEPS = ("picture", "*embeddings", "*attn.weights", "*attn.v", "*attn.context", 
 NUM_SAMPLED_ROWS = 512
 """Rows of a long text from which its metrics and thumbnails are computed."""
 
+_BYTE = re.compile(r"\\x[0-9a-f]{2}")  # in a label, of an incomplete character
+_SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 _MAX_ROLLOUT_BYTES = LIMIT // 3  # of one run: the cache holds those of two and other maps beside them
 
 
@@ -121,11 +123,16 @@ class Run:
         if encoding is None:
             numbered = range(self.length)
             return [{"text": str(i), "special": False, "word": i, "start": 0, "end": 0} for i in numbered]
+        labels, special_tokens = _readable_labels(encoding), encoding.special_tokens_mask
         units = np.cumsum([0, *(1 + (ord(letter) > 0xFFFF) for letter in encoding.text)])
         return [
             {"text": text, "special": special, "word": word, "start": int(units[start]), "end": int(units[end])}
             for text, special, word, (start, end) in zip(
-                token_labels(encoding), encoding.special_tokens_mask, encoding.word_ids, encoding.offsets, strict=True
+                labels,
+                special_tokens,
+                encoding.word_ids,
+                encoding.offsets,
+                strict=True,
             )
         ]
 
@@ -189,6 +196,21 @@ def _one_encoding(model: Any, text: Mapping[str, Any]) -> Encoding:
     if len(encodings) != 1:
         raise RegardError(f"a mapping for the explorer must hold one text, got {len(encodings)}")
     return encodings[0]
+
+
+def _readable_labels(encoding: Encoding) -> list[str]:
+    r"""Return the label of each token; parts of one character are that character with the number of the part.
+
+    A byte-level vocabulary may split a letter: the bytes of ``ם`` are ``ם₁`` and ``ם₂``, not ``\xd7`` and ``\x9d``.
+    """
+    labels, offsets, part = list(token_labels(encoding)), encoding.offsets, 0
+    for n, (start, end) in enumerate(offsets):
+        continues = n > 0 and start < offsets[n - 1][1]
+        is_continued = n + 1 < len(offsets) and offsets[n + 1][0] < end
+        part = part + 1 if continues else 1
+        if _BYTE.search(labels[n]) and (continues or is_continued):
+            labels[n] = encoding.text[start:end] + str(part).translate(_SUBSCRIPTS)
+    return labels
 
 
 def _describe_layer(layer: LayerMap) -> dict[str, Any]:

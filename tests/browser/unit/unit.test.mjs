@@ -166,6 +166,15 @@ test("digits are those asked for", () => {
     assert.equal(format.formatSignificant(3.35e-7), "3.35·10⁻⁷");
 });
 
+test("a weight has three significant digits, and none that are not exact", () => {
+    assert.deepEqual(
+        [0.652858, 0.0147, 0.012, 0.00123, 1, 6.4, -0.0242].map((x) => format.formatWeight(x)),
+        ["0.653", "0.0147", "0.0120", "0.00123", "1.00", "6.40", "−0.0242"],
+    );
+    assert.deepEqual([format.formatWeight(0.01234, 4), format.formatWeight(0.00004, 4)], ["0.0123", "0.0000"]);
+    assert.deepEqual([format.formatWeight(0.0000123), format.formatWeight(0)], ["1.23·10⁻⁵", "0"]);
+});
+
 test("lightness goes one mode along both families, in light and dark", () => {
     for (const theme of ["light", "dark"])
         for (const sign of [1, -1]) {

@@ -1,6 +1,7 @@
 // The page: one state, its URL, and what it selects. The presenter shows it; the source is known by its interface alone.
 
 import { activeElementOf, setAttribute, setText } from "../platform/dom.js";
+import { MAX_IN_MEMORY_SIDE } from "../data/tile-source.js";
 import { sidesOf } from "../state/sides.js";
 import { INITIAL_STATE, normalize } from "../state/state.js";
 import { Store } from "../state/store.js";
@@ -31,8 +32,10 @@ export class App {
     this.controller = new AbortController(); // aborted when the page closes
     this.colorScheme = colorScheme;
     this.printMedia = matchMedia("print");
-    const { layer, head, row = null, col = null } = manifest.runs[0].initial;
-    this.initialState = { ...INITIAL_STATE, layer, head };
+    const { initial, tokens } = manifest.runs[0];
+    const { layer, head, row = null, col = null } = initial;
+    /** @type {State} */
+    this.initialState = { ...INITIAL_STATE, layer, head, log: tokens.length > MAX_IN_MEMORY_SIDE };
     const fromUrl = this.wanted();
     const opening = "layer" in fromUrl || "head" in fromUrl ? {} : { row, col };
     this.store = new Store(normalize({ ...this.initialState, ...opening, ...fromUrl }, this.manifest));
@@ -134,10 +137,10 @@ export class App {
 
   /** The state and the texts and models that it is of: `regard explore --open` shows the same on another machine. */
   address() {
-    const { state, manifest } = this;
-    if (!manifest.live_models?.includes(manifest.runs[0].model)) return encode(state);
+    const { state, manifest, initialState } = this;
+    if (!manifest.live_models?.includes(manifest.runs[0].model)) return encode(state, initialState);
     const [a, b] = manifest.runs.slice(0, manifest.numGivenRuns);
-    const address = encode(state.text ? state : { ...state, text: a.text, model: a.model });
+    const address = encode(state.text ? state : { ...state, text: a.text, model: a.model }, initialState);
     if (state.text || !b) return address;
     const other = {
       ...(b.text === a.text ? {} : { text_b: b.text }),

@@ -191,6 +191,7 @@ export class Presenter {
     const value = this.cellValue();
     const message = this.cellMessage(row, col, value);
     setText(readout, message);
+    readout.title = this.cellMessage(row, col, value, true);
     if (value !== null) setText(liveRegion, `${message}. ${title.textContent}`);
     if (app.state.mode !== "raw") this.showCellSteps(); // which say what this value is
   }
@@ -203,10 +204,10 @@ export class Presenter {
     return valueAt(mapData.pyramid, row, col) ?? queries.cellValue.current;
   }
 
-  /** @param {number} row @param {number} col of the map @param {number | null} value */
-  cellMessage(row, col, value) {
+  /** @param {number} row @param {number} col of the map @param {number | null} value @param {boolean} [inFull] */
+  cellMessage(row, col, value, inFull) {
     const { mapData, state, showsDifference } = this.app;
-    return mapData ? cellMessage(state, mapData, showsDifference, row, col, value, this.decimals()) : "";
+    return mapData ? cellMessage(state, mapData, showsDifference, row, col, value, this.decimals(), inFull) : "";
   }
 
   /** The words, shaded by their weights. */

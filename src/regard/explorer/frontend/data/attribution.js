@@ -1,6 +1,6 @@
 // What mattered: the query of the page, its answer from an exported page, and its numbers in words. Pure functions.
 
-import { formatFixed, formatSignificant } from "../render/format.js";
+import { formatFixed, formatSignificant, formatWeight } from "../render/format.js";
 import { maxAbs } from "./matrix.js";
 
 /** @import { Attribution, AttributionQuery, HeldAttributions, Run, State } from "../types.js" */
@@ -84,7 +84,7 @@ export function strongestMessage(labels, scores, weights) {
  * @param {string} label @param {string} score @param {number | null} weight
  */
 export function wordMessage(label, score, weight) {
-  const attended = weight === null ? "" : `; attended to: ${formatFixed(weight, 3)}`;
+  const attended = weight === null ? "" : `; attended to: ${formatWeight(weight)}`;
   return `${isolate(label)} contributed ${score}${attended}`;
 }
 

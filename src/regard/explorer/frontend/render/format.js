@@ -1,5 +1,7 @@
 // Numbers as text: fixed decimals, significant digits, percent. Pure functions.
 
+const MAX_DECIMALS = 6;
+
 /**
  * Fixed decimals, never "-0".
  * @param {number} value @param {number} [decimals]
@@ -24,18 +26,23 @@ export function formatCompact(value, decimals) {
 }
 
 /**
- * Four significant digits.
- * @param {number} value
+ * Significant digits, with no more decimals than are exact.
+ * @param {number} value @param {number} [digits] @param {number} [maxDecimals]
  */
-export function formatSignificant(value) {
+export function formatSignificant(value, digits = 4, maxDecimals = MAX_DECIMALS) {
   if (!Number.isFinite(value)) return formatFixed(value);
   const magnitude = Math.abs(value);
   if (magnitude === 0) return "0";
-  if (magnitude >= 1e5 || magnitude < 1e-4) {
+  if (magnitude >= 1e5 || (magnitude < 1e-4 && maxDecimals >= MAX_DECIMALS)) {
     const [mantissa, exponent] = magnitude.toExponential(2).split("e");
     return `${value < 0 ? "−" : ""}${mantissa}·10${toSuperscript(Number(exponent))}`;
   }
-  return formatFixed(value, Math.max(0, Math.min(6, 3 - Math.floor(Math.log10(magnitude)))));
+  return formatFixed(value, Math.max(0, Math.min(maxDecimals, digits - 1 - Math.floor(Math.log10(magnitude)))));
+}
+
+/** A weight as it reads everywhere but within the small cells of a map. @param {number} value @param {number} [decimals] that are exact */
+export function formatWeight(value, decimals) {
+  return formatSignificant(value, 3, decimals);
 }
 
 /** @param {number} exponent */

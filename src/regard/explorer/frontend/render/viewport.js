@@ -2,7 +2,7 @@
 
 /** @import { Extent, Size, Viewport } from "../types.js" */
 
-export const MAX_CELL_SIZE = 64;
+export const MAX_CELL_SIZE = 96;
 export const TILE = 256; // cells of a level on each side of a tile
 
 /** The viewport of the whole map. @param {Extent} extent @param {Size} size @returns {Viewport} */

@@ -1,16 +1,17 @@
 // The state as the fragment of a URL, and back.
 
 import { FIELDS } from "./fields.js";
+import { INITIAL_STATE } from "./state.js";
 
 /** @import { State } from "../types.js" */
 
 const ALWAYS_WRITTEN = ["layer", "head", "view"];
 
-/** What differs from the initial state. @param {State} state @returns {string} */
-export function encode(state) {
+/** What differs from the initial state of the page. @param {State} state @param {State} [initialState] @returns {string} */
+export function encode(state, initialState = INITIAL_STATE) {
   const params = new URLSearchParams();
-  for (const [name, [key, initial, codec]] of Object.entries(FIELDS)) {
-    const value = /** @type {any} */ (state)[name];
+  for (const [name, [key, , codec]] of Object.entries(FIELDS)) {
+    const [value, initial] = [state, initialState].map((one) => /** @type {any} */ (one)[name]);
     const isWritten = ALWAYS_WRITTEN.includes(name) || JSON.stringify(value) !== JSON.stringify(initial);
     if (codec && isWritten && codec.read(codec.write(value)) !== undefined) params.set(key, codec.write(value));
   }

@@ -2,7 +2,7 @@
 
 import { escapeInvisible, label, textDirection } from "../data/tokens.js";
 import { bidi, button, el, setText } from "../platform/dom.js";
-import { formatFixed, formatPercent } from "../render/format.js";
+import { formatFixed, formatPercent, formatWeight } from "../render/format.js";
 import { shade } from "./word-strip.js";
 
 /** @import { AblationResult, Manifest, NextToken, Selection, State, Theme } from "../types.js" */
@@ -69,7 +69,7 @@ export class AblationPanel {
       `layer ${layers[layer].number} head ${head}`;
     const sides = `A is text ${"AB"[ablatedRun]} and B is its ablation; restore all heads to compare with the other text.`;
     const heads = mostChangedHeads(changes.heads).map(({ layer, head, change }) =>
-      button(`L${nameOf(layer, head).slice(1)}, by ${formatFixed(change, 3)}`, () =>
+      button(`L${nameOf(layer, head).slice(1)}, by ${formatWeight(change)}`, () =>
         this.actions.select({ layer, head }),
       ),
     );

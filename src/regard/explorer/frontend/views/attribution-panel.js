@@ -4,7 +4,7 @@ import { completenessMessage, formatContribution, strongestMessage, wordMessage 
 import { maxAbs } from "../data/matrix.js";
 import { escapeInvisible, label, truncate } from "../data/tokens.js";
 import { activeElementOf, bidi, button, el, field, select, setAttribute, setText, toggle } from "../platform/dom.js";
-import { formatFixed, formatPercent, formatSignificant } from "../render/format.js";
+import { formatPercent, formatSignificant, formatWeight } from "../render/format.js";
 import { Legend } from "./legend.js";
 import { visibleRange, WordStrip } from "./word-strip.js";
 
@@ -167,7 +167,7 @@ export class AttributionPanel {
     setText(heading, attended?.name ?? "");
     if (!attended) return;
     const scale = { kind, max: maxAbs(attended.weights) || 1, signed: false };
-    strip.show({ ...common, values: attended.weights, scale, format: (weight) => formatFixed(weight, 3) });
+    strip.show({ ...common, values: attended.weights, scale, format: formatWeight });
     legend.update(scale, common.theme, attended.quantity);
   }
 

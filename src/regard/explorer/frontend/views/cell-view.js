@@ -2,7 +2,7 @@
 
 import { label } from "../data/tokens.js";
 import { bidi, el, iconButton, svg } from "../platform/dom.js";
-import { formatSignificant } from "../render/format.js";
+import { formatFixed, formatSignificant, formatWeight } from "../render/format.js";
 
 /** @import { Cell, CellNames, Numbers } from "../types.js" */
 
@@ -90,7 +90,13 @@ function rolloutStep(_, { mode, shown }) {
   if (mode !== "rollout") return null;
   const note =
     "The steps below are those of the weight of this head in this layer, one of those that rollout averages.";
-  return step("rollout", "Rollout, on the map", "R_l_ = ½ (mean of heads + I) R_l−1_", format(shown), paragraph(note));
+  return step(
+    "rollout",
+    "Rollout, on the map",
+    "R_l_ = ½ (mean of heads + I) R_l−1_",
+    shown === null ? "–" : formatWeight(shown),
+    paragraph(note),
+  );
 }
 
 /** Embedding, query, key and their product. @type {((cell: Cell, names: CellNames) => HTMLElement | null)[]} */
@@ -169,14 +175,17 @@ function weightStep({ lse, sink, row_sum: rowSum, weight }) {
   const normalizer = lse === null ? "" : `lse = ln Σ exp(s) over ${terms} = ${formatSignificant(lse)}. `;
   const sum = isOne ? "1" : formatSignificant(rowSum ?? NaN);
   const fill = el("span", { style: { width: `${Math.max(0, Math.min(1, weight ?? 0)) * 100}%` } });
-  const text = formatSignificant(weight ?? NaN);
+  const text = formatWeight(weight ?? NaN);
+  const inFull = weight === null ? "" : `In full ${formatFixed(weight, 9)}. `;
   return step(
     "weight",
     "Softmax",
     "w_ij_ = exp(s_ij_ − lse_i_)",
     text,
     el("div", { class: "rg-meter", role: "img", "aria-label": `Weight ${text} of 1` }, fill),
-    paragraph(`${normalizer}The row sums to ${sum}${sink === null ? "" : ", with the weight of the sink to 1"}.`),
+    paragraph(
+      `${inFull}${normalizer}The row sums to ${sum}${sink === null ? "" : ", with the weight of the sink to 1"}.`,
+    ),
   );
 }
 
@@ -190,17 +199,17 @@ const outputSteps = [
     if (!v || !weighted || ablated) return null;
     const value = figure(bars(v, "Value by dimension"), "v of ", name(to));
     const drawing = bars(weighted, "Weighted value by dimension", "signed");
-    const product = figure(drawing, `× ${formatSignificant(weight ?? NaN)}, on its own scale`);
+    const product = figure(drawing, `× ${formatWeight(weight ?? NaN)}, on its own scale`);
     const pair = el("div", { class: "rg-pair" }, value, product);
     return step("weighted_value", "Weighted value", "w_ij_ v_j_", `${v.length} numbers`, pair);
   },
   ({ weight }, { mode, shown, to }) => {
     if (mode !== "norms" || shown === null || !weight) return null;
-    const factors = `${formatSignificant(weight)} × ${formatSignificant(shown / weight)}`;
+    const factors = `${formatWeight(weight)} × ${formatWeight(shown / weight)}`;
     const note = `The map shows this length: ${factors}, the length that the value of `;
     const equation = "‖w_ij_ v_j_ W_O_‖ = w_ij_ ‖v_j_ W_O_‖";
     const more = paragraph(note, name(to), " has after the output projection.");
-    return step("norm", "Weight × value", equation, formatSignificant(shown), more);
+    return step("norm", "Weight × value", equation, formatWeight(shown), more);
   },
   ({ output, ablated }, { from }) => {
     if (!output || ablated) return null;

@@ -20,6 +20,8 @@ import { selectionOf } from "../state/sides.js";
 /** @import { GridCell, Head, HeadDifferences, HeadMetrics, HeadRef, HeadValues, LiveMetric } from "../types.js" */
 /** @import { Manifest, Selection, State, Theme } from "../types.js" */
 
+/** @typedef {{ layer: number | "mean", head: number | "mean", node: HTMLButtonElement, caption: HTMLElement }} GridCell */
+
 const DIFFERENCE = {
   title: "largest change of a weight",
   unit: "",
@@ -254,6 +256,7 @@ export class HeadGrid {
           ...(collapsedHeads.length > 0 ? [this.meanRow(collapsedHeads)] : []),
           ...(collapsedHeads.length < columns.length ? [...layers.keys()].map(rowOf) : []),
         ];
+    this.body.style.setProperty("--rg-rows", String(rows.length));
     this.body.replaceChildren(...rows);
     if (!focusedName) return;
     const all = [...this.body.querySelectorAll("button")];

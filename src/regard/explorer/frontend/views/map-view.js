@@ -10,6 +10,7 @@ import { ZoomView } from "./zoom-view.js";
 /** @import { MapActions, Context2D, MapProps, PointerPosition, Scene, Viewport } from "../types.js" */
 
 const SAVE_DELAY_MS = 200;
+const NARROW_PX = 500;
 const READABLE_CELL_PX = 34; // a cell shows its value
 const LABEL_ANGLE = Math.PI / 3;
 
@@ -79,7 +80,8 @@ export class MapView extends ZoomView {
     const { width, height } = this.size;
     const left = Math.min(Math.max(48, width * 0.28), widestLabel(context, rows) + 16);
     const top = Math.min(120, widestLabel(context, cols) * Math.sin(LABEL_ANGLE) + 18);
-    const right = hiddenMass ? 74 : 34;
+    const buttons = width > NARROW_PX ? 34 : 0; // of the zoom, which are below the map of a phone
+    const right = hiddenMass ? 74 + buttons : 34;
     this.plotArea = {
       left,
       top,

@@ -1,6 +1,6 @@
 // Messages of the page about its values. Pure functions.
 
-import { decimalsOfSum, formatFixed, formatSignificant } from "../render/format.js";
+import { decimalsOfSum, formatFixed, formatSignificant, formatWeight } from "../render/format.js";
 
 /** @import { Manifest, MapData, Selection, State } from "../types.js" */
 
@@ -97,15 +97,15 @@ export function topWordsMessage({ mode, direction }, isDifference, numSelected) 
 /**
  * The value of a cell, in words.
  * @param {State} state @param {MapData} map @param {boolean} isDifference @param {number} row @param {number} col
- * @param {number | null} value @param {number} decimals
+ * @param {number | null} value @param {number} decimals that are exact @param {boolean} [inFull]  with all of these
  */
-export function cellMessage({ mode }, { rows, cols, hiddenMass }, isDifference, row, col, value, decimals) {
+export function cellMessage({ mode }, { rows, cols, hiddenMass }, isDifference, row, col, value, decimals, inFull) {
   const [from, to] = [rows[row], cols[col]];
   if (!from || !to) return "";
   const [verb, , preposition] = (VERBS[mode] ?? VERBS.raw).out;
   const whole = mode === "norms" ? "the lengths in this row" : "this row";
-  const hidden = hiddenMass ? `; ${formatFixed(hiddenMass[row], 3)} of ${whole} is hidden` : "";
-  const number = value === null ? "…" : formatFixed(value, decimals);
+  const hidden = hiddenMass ? `; ${formatWeight(hiddenMass[row], 3)} of ${whole} is hidden` : "";
+  const number = inFull ? formatFixed : formatWeight;
   const difference = isDifference ? ", A − B" : "";
-  return `\u2068${from.label}\u2069 ${verb} ${preposition} \u2068${to.label}\u2069${difference}: ${number}${hidden}`;
+  return `\u2068${from.label}\u2069 ${verb} ${preposition} \u2068${to.label}\u2069${difference}: ${value === null ? "…" : number(value, decimals)}${hidden}`;
 }

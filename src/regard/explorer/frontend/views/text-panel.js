@@ -2,14 +2,16 @@
 
 import { topK } from "../data/matrix.js";
 import { bidi, button, el, segmented, setText, svg, toggle } from "../platform/dom.js";
+import { arcPath } from "../render/arcs.js";
 import { colorAt, toCss } from "../render/colormap.js";
-import { formatFixed } from "../render/format.js";
+import { formatFixed, formatWeight } from "../render/format.js";
 import { scalePosition } from "../render/scale.js";
 import { visibleRange, WordStrip } from "./word-strip.js";
 
 /** @import { Group, State, TextProps } from "../types.js" */
 
 const MAX_ARCS = 12;
+const MARGIN_PX = 5; // of the line that arcs take along the text
 const NUM_TOP = 6;
 
 export class TextPanel {
@@ -57,7 +59,7 @@ export class TextPanel {
     this.direction.show(state.direction);
     this.arcs.box.checked = state.arcs;
     this.clear.hidden = state.pins.length === 0;
-    const format = (/** @type {number} */ weight) => formatFixed(weight, Math.min(3, decimals));
+    const format = (/** @type {number} */ weight) => formatWeight(weight, decimals);
     this.strip.show({ ...props, ...range, values: weights, format });
     this.strip.mark("rg-pinned", (index) => pinned.has(index));
     this.strip.mark("rg-match", (index) => found.has(index));
@@ -94,7 +96,7 @@ export class TextPanel {
         {},
         bidi(groups[index].label, { class: "rg-top-word" }),
         el("span", { class: "rg-top-bar" }, bar),
-        el("span", { class: "rg-number" }, formatFixed(weight, Math.min(4, decimals))),
+        el("span", { class: "rg-number", title: formatFixed(weight, decimals) }, formatWeight(weight, decimals)),
       );
     });
     this.top.replaceChildren(...entries);
@@ -108,21 +110,21 @@ export class TextPanel {
     if (!weights || !isShown) return;
     const { wordNodes, node } = this.strip;
     const box = node.getBoundingClientRect();
-    this.lines.setAttribute("viewBox", `0 0 ${box.width} ${box.height}`);
+    const place = { left: node.offsetLeft, top: node.offsetTop, width: box.width, height: box.height };
+    for (const [name, pixels] of Object.entries(place)) this.lines.style.setProperty(name, `${pixels}px`);
     const anchor = (/** @type {HTMLElement} */ wordNode) => {
       const position = wordNode.getBoundingClientRect();
       return { x: position.left + position.width / 2 - box.left, y: position.top - box.top + 1 };
     };
+    const margin = node.dir === "rtl" ? box.width - MARGIN_PX : MARGIN_PX;
     const strongest = topK(weights, MAX_ARCS);
     for (const start of selected)
       for (const end of strongest) {
         const [a, b] = [wordNodes.get(start), wordNodes.get(end)];
         const part = Math.abs(weights[end] / (weights[strongest[0]] || 1));
         if (!a || !b || a === b || part < 0.02) continue;
-        const [p, q] = [anchor(a), anchor(b)];
-        const height = Math.min(46, 12 + Math.abs(p.x - q.x) / 6);
         const sign = state?.side !== "diff" ? "" : weights[end] < 0 ? "rg-down" : "rg-up";
-        const d = `M${p.x} ${p.y}C${p.x} ${p.y - height} ${q.x} ${q.y - height} ${q.x} ${q.y}`;
+        const d = arcPath(anchor(a), anchor(b), margin);
         const style = { "stroke-width": 0.6 + 3.4 * part, opacity: 0.35 + 0.6 * part };
         this.lines.append(svg("path", { d, class: sign, ...style }));
       }
