@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import operator
+import time
 from typing import Any
 
 import numpy as np
 
 from regard._utils.errors import RegardError
+from regard.explorer.progress import Watch
 from regard.explorer.run import Run, shown_steps_of
 from regard.explorer.validation import check_index
 from regard.metrics.layer_maps import layers_of
@@ -19,7 +21,7 @@ _MAX_ROWS = 256  # compared in each head
 _TOP_TOKENS = 10
 
 
-def ablate_heads(run: Run, heads: Any) -> tuple[Run, dict[str, Any]]:
+def ablate_heads(run: Run, heads: Any, watch: Watch = lambda _: None) -> tuple[Run, dict[str, Any]]:
     """Return the run of the same model and text without some heads, (layer, head), and what has changed.
 
     ``cosines`` compare the last vector of each token before and after; ``next_tokens`` are the probabilities that
@@ -31,11 +33,16 @@ def ablate_heads(run: Run, heads: Any) -> tuple[Run, dict[str, Any]]:
     chosen = _validate_heads(run, heads)
     edits = ablate(*((run.layers[layer].name, head) for layer, head in chosen))
     trace = Trace(maps=True, only=shown_steps_of(run.trace), edit=edits)
+    num_steps, begin = len(run.trace.names()), time.monotonic()
+    watch(lambda: len(trace.names()) / num_steps / 3)
     with np.errstate(all="ignore"):
         after = run.model(run.encoding, trace=trace)
+    end = time.monotonic()
+    watch(lambda: (1 + min(1.0, (time.monotonic() - end) / (end - begin))) / 3)  # as long as with the edit
+    before = run.unedited
     names = ", ".join(f"layer {run.number(layer)} head {head}" for layer, head in chosen)
     edited = Run(trace, layers_of(trace, 0), 0, run.encoding, run.model, f"without {names}", tuple(chosen), after)
-    return edited, {"heads": _max_weight_changes(run, edited, chosen[0][0])} | _changes(run.unedited, after, run)
+    return edited, {"heads": _max_weight_changes(run, edited, chosen[0][0], watch)} | _changes(before, after, run)
 
 
 def _validate_heads(run: Run, heads: Any) -> list[tuple[int, int]]:
@@ -51,7 +58,7 @@ def _validate_heads(run: Run, heads: Any) -> list[tuple[int, int]]:
     return chosen
 
 
-def _max_weight_changes(run: Run, edited: Run, first: int) -> list[list[float]]:
+def _max_weight_changes(run: Run, edited: Run, first: int, watch: Watch) -> list[list[float]]:
     """Return the largest change of a weight in each head, ``L H``: 0 up to the first ablated layer."""
     rows = np.unique(np.linspace(0, run.length - 1, min(run.length, _MAX_ROWS)).astype(int))
 
@@ -59,10 +66,11 @@ def _max_weight_changes(run: Run, edited: Run, first: int) -> list[list[float]]:
         before, after = (each.layers[layer].tile(head, rows, None) for each in (run, edited))
         return round(float(np.abs(before - after).max()), 6)
 
-    return [
-        [change(number, head) if number > first else 0.0 for head in range(len(layer.heads))]
-        for number, layer in enumerate(run.layers)
-    ]
+    found: list[list[float]] = []
+    watch(lambda: (2 + len(found) / len(run.layers)) / 3)
+    for number, layer in enumerate(run.layers):
+        found.append([change(number, head) if number > first else 0.0 for head in range(len(layer.heads))])
+    return found
 
 
 def _changes(before: Any, after: Any, run: Run) -> dict[str, Any]:

@@ -47,6 +47,7 @@ class _Method(NamedTuple):
 _HEAD = ("run", "layer", "head")
 _METHODS = {
     "manifest": _Method(lambda x, _, __: x.manifest()),
+    "progress": _Method(lambda x, _, __: x.progress()),
     "memory": _Method(lambda x, _, __: x.memory()),
     "heads": _Method(lambda x, params, check: x.heads(**params, check=check), ("run",)),
     "thumbnails": _Method(lambda x, params, check: x.thumbnails(**params, check=check)[1], ("run",)),

@@ -26,6 +26,7 @@ from regard.explorer.map_reader import Head, MapReader
 from regard.explorer.movement import MAX_MOVEMENT_TOKENS, movement
 from regard.explorer.next_tokens import next_tokens, predictions_by_layer, predicts_next_tokens
 from regard.explorer.opening import Opening, opening_of
+from regard.explorer.progress import Progress
 from regard.explorer.residual_stream import residual_stream
 from regard.explorer.run import Run, make_run
 from regard.explorer.run_store import RunStore
@@ -78,6 +79,7 @@ class Exploration:
     def _open(self, store: RunStore, shown: Sequence[Run]) -> None:
         self._runs = store
         self._cache = Cache()
+        self._progress = Progress()
         self._maps = MapReader(store, self._cache)
         self._live = LiveRuns(store, [run.model for run in shown])
         self.runs = tuple(shown)  # A and B
@@ -149,6 +151,10 @@ class Exploration:
             check=check,
         )
 
+    def progress(self) -> dict[str, dict[str, float | None]]:
+        """Return how far the ablation and the metrics of heads are that are computed now; see `Progress.describe`."""
+        return self._progress.describe()
+
     def memory(self) -> dict[str, int | None]:
         """Return bytes held: by the runs, by overviews now and at most, and the peak of the process.
 
@@ -168,7 +174,12 @@ class Exploration:
     def heads(self, run: int, *, check: CancelCheck = lambda: None) -> dict[str, Any]:
         """Return the metrics of every head, ``L H`` each; for a long text from some of its rows."""
         found = self._runs[run]
-        values = self._cache.get(("heads", run), lambda: head_metrics_of(found, found.sampled_rows(), check))
+
+        def compute() -> np.ndarray:
+            with self._progress.of("heads") as watch:
+                return head_metrics_of(found, found.sampled_rows(), check, watch)
+
+        values = self._cache.get(("heads", run), compute)
         return {
             "metrics": {
                 metric["key"]: [[None if np.isnan(x) else round(float(x), 6) for x in row] for row in of_metric]
@@ -308,7 +319,8 @@ class Exploration:
         RegardError
             There is no such run or head, or the run has no model.
         """
-        number, changes = self._runs.ablate(run, heads)
+        with self._progress.of("ablate") as watch:
+            number, changes = self._runs.ablate(run, heads, watch)
         return {"run": number, "metadata": {**self._describe(number), "base_run": run}, "changes": changes}
 
     def run_text(self, text: str, *, model: str | None = None) -> dict[str, Any]:

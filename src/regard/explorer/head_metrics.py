@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from regard.explorer.progress import Watch
 from regard.explorer.run import Run
 from regard.metrics.heads import layer_metrics
 from regard.metrics.layer_maps import CancelCheck
@@ -22,14 +23,17 @@ EXPLANATIONS = tuple(
 )
 
 
-def head_metrics_of(run: Run, rows: np.ndarray, check: CancelCheck) -> np.ndarray:
+def head_metrics_of(run: Run, rows: np.ndarray, check: CancelCheck, watch: Watch = lambda _: None) -> np.ndarray:
     """Return the metrics of every head, ``M L H``, from some rows; NaN where no row of the text counts.
 
     Heads that a layer lacks are NaN too.
     """
     max_heads = max(len(layer.heads) for layer in run.layers)
     found = np.full((len(EXPLANATIONS), len(run.layers), max_heads), np.nan)
+    done = 0
+    watch(lambda: done / len(run.layers))
     for number, layer in enumerate(run.layers):
         of_layer = layer_metrics(layer.row_blocks(rows, check), run.encoding)
         found[:, number, : len(layer.heads)] = [of_layer[str(metric["key"])] for metric in EXPLANATIONS]
+        done += 1
     return found

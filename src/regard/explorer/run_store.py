@@ -8,6 +8,7 @@ from typing import Any
 
 from regard._utils.errors import RegardError
 from regard.explorer.ablation import ablate_heads
+from regard.explorer.progress import Watch
 from regard.explorer.run import Run
 from regard.explorer.validation import check_index
 
@@ -48,12 +49,12 @@ class RunStore:
             self._bases.append(number)
         return number
 
-    def ablate(self, number: int, heads: Any) -> tuple[int, dict[str, Any]]:
+    def ablate(self, number: int, heads: Any, watch: Watch = lambda _: None) -> tuple[int, dict[str, Any]]:
         """Repeat a run without some heads; return the number of the new run, and what has changed."""
         check_index("run to ablate", number, max(self._bases) + 1)
         if number not in self._bases:
             raise RegardError(f"there is no run to ablate {number}: it is an ablation itself")
-        run, changes = ablate_heads(self[number], heads)
+        run, changes = ablate_heads(self[number], heads, watch)
         with self._lock:
             new = self._append(run, lambda: ablate_heads(self[number], heads)[0])
         return new, changes

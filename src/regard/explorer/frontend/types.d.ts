@@ -223,6 +223,8 @@ export interface Attribution {
   likely: LikelyToken[] | null;
 }
 
+export type Progress = { share: number; seconds_left: number | null };
+
 export interface Source {
   manifest: (signal?: AbortSignal) => Promise<Manifest>;
   heads: (run: number, signal?: AbortSignal) => Promise<HeadMetrics>;
@@ -242,6 +244,8 @@ export interface Source {
   cell: (run: number, layer: number, head: Head, i: number, j: number, signal?: AbortSignal) => Promise<Cell>;
   movement: (runs: number[], signal?: AbortSignal) => Promise<Movements>;
   attribution: (run: number, query: AttributionQuery, signal?: AbortSignal) => Promise<Attribution>;
+  /** of each computation that runs, by method */
+  progress: (signal?: AbortSignal) => Promise<Record<string, Progress>>;
   /** of Python; null without it */
   memory: (signal?: AbortSignal) => Promise<Memory | null>;
   /** the runs of checkpoints from the number `known` on; null where none can come */

@@ -15,6 +15,7 @@ import { Queries } from "./queries.js";
 /** @import { ColorScheme, Group, Manifest, MapData, Maps, Source } from "../types.js" */
 /** @import { State, Theme, TrainingNews, ViewName } from "../types.js" */
 
+const PROGRESS_MS = 700; // between questions how far a long computation is
 const FOLLOW_MS = 1000; // between questions for new checkpoints
 const URL_INTERVAL_MS = 100; // browsers refuse more frequent changes
 
@@ -73,6 +74,7 @@ export class App {
   close() {
     this.controller.abort();
     clearTimeout(this.urlTimer);
+    clearTimeout(this.progressTimer);
     this.queries.close();
     this.parts.movement.player.stop();
     this.parts.training?.player.stop();
@@ -187,6 +189,19 @@ export class App {
   setBusy(busy) {
     if (busy) setAttribute(this.root, "aria-busy", "true");
     else this.root.removeAttribute("aria-busy");
+    clearTimeout(this.progressTimer);
+    this.presenter.showProgress({});
+    if (busy) this.followProgress();
+  }
+
+  /** Show how far long computations are, as long as some run. */
+  followProgress() {
+    this.progressTimer = setTimeout(async () => {
+      const progress = await this.source.progress(this.controller.signal).catch(() => ({}));
+      if (!this.root.hasAttribute("aria-busy") || this.controller.signal.aborted) return;
+      this.presenter.showProgress(progress);
+      this.followProgress();
+    }, PROGRESS_MS);
   }
 
   /** @param {Error[]} errors all current ones */

@@ -188,7 +188,9 @@ export function createLayout(app) {
 function headPanel(parts, canAblate) {
   const { title, layer, head, modes, sideSwitches, compareButton, ablation, map, legend } = parts;
   const readout = el("div", { class: "rg-readout-row" }, parts.readout, parts.calculateButton);
-  const ablationButtons = canAblate ? [ablation.toggleButton, ablation.resetButton, ablation.status] : [];
+  const ablationButtons = canAblate
+    ? [ablation.toggleButton, ablation.resetButton, ablation.status, ablation.progress]
+    : [];
   return el(
     "section",
     { class: "rg-head-panel", "aria-label": "One head" },

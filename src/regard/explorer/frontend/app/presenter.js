@@ -11,6 +11,7 @@ import {
   headingMessage,
   knownDecimals,
   legendMessage,
+  progressMessage,
   provenanceMessage,
   topWordsMessage,
 } from "../views/messages.js";
@@ -20,7 +21,7 @@ import { liveMetric, showCellSearch } from "./head-search.js";
 import { showLive, showModel, showNextTokens } from "./predictions.js";
 
 /** @import { App } from "./app.js" */
-/** @import { Group, HeadRef, MapData, State } from "../types.js" */
+/** @import { Group, HeadRef, MapData, Progress, State } from "../types.js" */
 
 export class Presenter {
   /** @param {App} app */
@@ -118,6 +119,13 @@ export class Presenter {
     parts.grid.setData(run, shown(heads), shown(thumbnails), isDifference ? differences.current : null);
     const canSearch = state.view === "heads" || data || error;
     parts.grid.update(state, theme, sides, canSearch ? liveMetric(this.app) : null);
+  }
+
+  /** How far long computations are. @param {Record<string, Progress>} progress */
+  showProgress({ heads, ablate }) {
+    const { grid, ablation } = this.app.parts;
+    setText(grid.progress, heads ? `Measuring the heads … ${progressMessage(heads)}` : "");
+    setText(ablation.progress, ablate ? progressMessage(ablate) : "");
   }
 
   showTraining() {

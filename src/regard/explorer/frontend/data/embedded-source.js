@@ -57,6 +57,7 @@ export function embeddedSource(contents, text) {
 
   return {
     manifest: async () => contents,
+    progress: async () => ({}),
     memory: async () => null,
     training: async () => null,
     heads: (run) => json(`heads/${run}`),

@@ -20,6 +20,7 @@ export function apiSource(request) {
       withProducts(await request("cell", { run, layer, head, i, j }, signal)),
     movement: (runs, signal) => request("movement", { runs }, signal),
     attribution: (run, query, signal) => request("attribution", { run, ...query }, signal),
+    progress: (signal) => request("progress", {}, signal),
     memory: (signal) => request("memory", {}, signal),
     training: (known, signal) => request("training", { known }, signal),
     ablate: (heads, run, signal) => request("ablate", { heads, run }, signal),

@@ -31,6 +31,7 @@ export class AblationPanel {
     this.toggleButton = button("Ablate this head", () => this.toggle());
     this.resetButton = button("Restore all heads", () => actions.ablate([]));
     this.status = el("span", { class: "rg-muted", role: "status" });
+    this.progress = el("span", { class: "rg-muted rg-progress" });
     this.body = el("div", { class: "rg-changes" });
     this.panel = el(
       "section",

@@ -104,10 +104,11 @@ export class HeadGrid {
     /** @type {HeadValues | null} */
     this.values = null; // that the grid shows
     this.count = el("span", { class: "rg-muted" });
+    this.progress = el("span", { class: "rg-muted rg-progress" });
     const minimum = field("Minimum", this.threshold);
     minimum.append(this.thresholdText);
     this.metricField = field("Metric", this.metric);
-    const controls = [this.order.node, this.collapse.node, this.metricField, minimum, this.count];
+    const controls = [this.order.node, this.collapse.node, this.metricField, minimum, this.count, this.progress];
     this.node = el(
       "section",
       { class: "rg-heads", "aria-label": "All heads" },

@@ -2,7 +2,7 @@
 
 import { decimalsOfSum, formatFixed, formatSignificant, formatWeight } from "../render/format.js";
 
-/** @import { Manifest, MapData, Selection, State } from "../types.js" */
+/** @import { Manifest, MapData, Progress, Selection, State } from "../types.js" */
 
 /** @param {Selection} a  with the number of its layer in the model @param {Selection} [b]  of a difference */
 export function headingMessage(a, b = a) {
@@ -10,6 +10,13 @@ export function headingMessage(a, b = a) {
   const name = `Layer ${a.layer} · ${nameOf(a)}`;
   if (b.layer === a.layer) return b.head === a.head ? name : `${name} − ${nameOf(b)}`;
   return `${name} − Layer ${b.layer} · ${nameOf(b)}`;
+}
+
+/** How much is done, and how long the rest takes. @param {Progress} progress */
+export function progressMessage({ share, seconds_left: seconds }) {
+  const left =
+    seconds === null ? "" : seconds < 90 ? `, ${Math.ceil(seconds)} s left` : `, ${Math.ceil(seconds / 60)} min left`;
+  return `${Math.round(100 * share)} %${left}`;
 }
 
 /** What computed the weights, and how exact they are. @param {Manifest} manifest @param {number} run @param {number} layer */
