@@ -59,7 +59,9 @@ def weight_text(value):
 
 
 def number(text):
-    return float(re.search(r"[−-]?\d+\.\d+", text)[0].replace("−", "-"))
+    found = re.search(r"([−-]?\d+\.\d+)(?:·10([⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+))?", text)
+    exponent = (found[2] or "⁰").translate(str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789"))
+    return float(found[1].replace("−", "-")) * 10.0 ** int(exponent)
 
 
 def saved(page, kind):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from pages import exact, settled, weight_text
+from pages import exact, served, settled, traced, weight_text
+
+from regard.explorer import Exploration
 
 HEADS = [[(layer, head) for head in range(12)] for layer in range(6)]  # of MiniLM
 
@@ -156,3 +158,30 @@ def test_why_a_head_cannot_be_switched_off_stands_beside_the_button(open_page, a
     page.wait_for_selector("text=no model")
     page.wait_for_url(lambda url: "x=" not in url)
     assert page.get_by_role("button", name="Ablate this head").is_enabled()
+
+
+def test_how_far_an_ablation_is_stands_beside_its_button(open_page, address):
+    page = open_page(f"{address}#v=head&l=2&h=3")
+    share = '{"ablate": {"share": 0.4, "seconds_left": 11.2}}'
+    page.route("**/api/progress*", lambda route: route.fulfill(body=share, content_type="application/json"))
+    held = []
+    page.route("**/api/ablate*", lambda route: held.append(route))
+    page.get_by_role("button", name="Ablate this head").click()
+    page.wait_for_selector("text=Running the model again")
+    page.wait_for_selector("text=40 %, 12 s left")
+    held[0].continue_()
+    page.wait_for_selector(".rg-changes h3")
+    settled(page)
+    assert page.locator(".rg-progress").all_inner_texts() == ["", ""]
+
+
+def test_pictures_of_a_long_text_come_before_its_measures(open_page):
+    asked = []
+    with served(Exploration(traced([f"w{i}" for i in range(2100)], causal=True))) as address:
+        page = open_page(f"{address}#v=heads")
+        page.on("request", lambda request: asked.append(request.url))
+        page.reload()
+        page.wait_for_selector(".rg-head")
+        settled(page)
+    asked = [name for url in asked for name in ("thumbnails", "heads") if f"/api/{name}" in url]
+    assert asked == ["thumbnails", "heads"]

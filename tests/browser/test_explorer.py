@@ -537,3 +537,17 @@ def test_one_weight_reads_the_same_everywhere(open_page, address, one):
     word = page.locator(".rg-text-panel .rg-word").nth(2)
     assert word.get_attribute("aria-label") == f"cat {short}"
     assert word.get_attribute("title") == f"cat: {short}"
+
+
+def test_a_long_text_opens_on_a_log_scale_and_the_address_says_when_it_does_not(open_page):
+    with served(Exploration(traced([f"w{i}" for i in range(1100)], causal=True))) as address:
+        page = open_page(f"{address}#v=head&l=0&h=0")
+        legend = page.locator(".rg-below-map .rg-legend")
+        assert "in powers of ten" in legend.inner_text()
+        assert "log=" not in page.url
+        page.keyboard.press("l")
+        page.wait_for_url("**log=0*")
+        page.reload()
+        page.wait_for_selector(".rg-map[data-drawn]", state="attached")
+        settled(page)
+        assert "in powers of ten" not in legend.inner_text()

@@ -12,7 +12,8 @@ from explorations import explored, long_exploration, recorded, whole
 import golden
 import regard
 from regard import RegardError, Trace
-from regard.explorer import Exploration, launch, map_reader
+from regard.explorer import Exploration, ablation, head_metrics, launch, map_reader
+from regard.explorer import progress as progress_module
 from regard.explorer import run as run_module
 from regard.explorer.display_modes import rollouts
 from regard.explorer.movement import movement
@@ -874,3 +875,46 @@ def test_the_trace_of_a_picture_is_explored_as_a_sequence_of_patches():
     trace = Trace(maps=True)
     regard.load(golden.FOLDER / "vit/plain")(np.zeros((12, 12, 3), np.uint8), trace=trace)
     assert '"r2c1"' in json.dumps(Exploration(trace).manifest())
+
+
+def test_how_far_an_ablation_is_grows_and_ends(bert, monkeypatch):
+    exploration, seen = explored(bert, "the cat sat"), []
+    compare = ablation._changes
+    tap = regard.Trace.__call__
+
+    def observed(trace, name, value, axes):
+        seen.append(exploration.progress()["ablate"]["share"])
+        return tap(trace, name, value, axes)
+
+    monkeypatch.setattr(regard.Trace, "__call__", observed)
+    monkeypatch.setattr(
+        ablation, "_changes", lambda *x: [seen.append(exploration.progress()["ablate"]["share"]), compare(*x)][1]
+    )
+    exploration.ablate([[0, 1]])
+    assert seen == sorted(seen)
+    assert seen[0] == 0
+    assert len(set(seen)) > 3
+    assert seen[-1] == 1
+    assert exploration.progress() == {}
+
+
+def test_the_time_that_is_left_follows_from_the_share(monkeypatch):
+    clock = [100.0]
+    monkeypatch.setattr(progress_module.time, "monotonic", lambda: clock[0])
+    progress = progress_module.Progress()
+    with progress.of("heads") as watch:
+        assert progress.describe() == {"heads": {"share": 0, "seconds_left": None}}
+        clock[0] += 10
+        watch(lambda: 0.25)
+        assert progress.describe() == {"heads": {"share": 0.25, "seconds_left": 30}}
+    assert progress.describe() == {}
+
+
+def test_metrics_say_how_far_they_are(monkeypatch):
+    exploration, seen = long_exploration(300), []
+    measured = head_metrics.layer_metrics
+    monkeypatch.setattr(
+        head_metrics, "layer_metrics", lambda *x: [seen.append(exploration.progress()), measured(*x)][1]
+    )
+    exploration.heads(0)
+    assert seen == [{"heads": {"share": 0, "seconds_left": None}}]
