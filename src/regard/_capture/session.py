@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from regard._capture.recording import Recording
+from regard._capture.recording import GROUPS, Recording
 from regard._capture.scopes import ModuleScopes
 from regard._utils.errors import RegardError
 from regard.functional import Options
@@ -104,7 +104,7 @@ class CaptureSession:
     def _found(self) -> str:
         """Return the end of an error message: the steps that a capture of this model can record."""
         names = generalized(self.trace.tapped())
-        return f"; the steps found in it are {', '.join(names)}" if names else ""
+        return f"; the steps found in it are {', '.join(names)}, and the groups {', '.join(GROUPS)}" if names else ""
 
 
 def edits_weights(trace: Recorder) -> bool:

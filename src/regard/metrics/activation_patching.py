@@ -475,6 +475,8 @@ def same_length(model: Any, clean: str | Encoding, corrupt: str | Encoding) -> t
 
 
 def _check_lengths(one: Encoding, other: Encoding) -> tuple[Encoding, Encoding]:
+    if not len(one):
+        raise RegardError("the text is empty: there is nothing to patch")
     if len(one) != len(other):
         raise RegardError(
             f"both texts must have the same number of tokens, got {len(one)} and {len(other)}: exchange a word for one "

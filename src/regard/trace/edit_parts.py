@@ -36,6 +36,8 @@ def change_part(
         at = _index(name, heads, None, value.shape)
         value[at] = change(value[at])
         return value
+    if _is_of_positions(place):
+        return change_part(name, value[..., None], heads, positions, _with_features(place), change)[..., 0]
     whole, layout = _with_batch(value, place, heads)
     columns = _numbers(name, positions, layout, place.axes) + layout.starts[:, None]
     _write(name, whole, heads, columns, change)
@@ -49,6 +51,9 @@ def write_part(
 
     By default all positions; while a text is generated, those that the other run has.
     """
+    if _is_of_positions(place):
+        wide = Source(source.values[..., None], source.layout)
+        return write_part(name, value[..., None], heads, positions, _with_features(place), wide)[..., 0]
     if positions is None and _stand_alike(place.layout, source.layout):
         at = _index(name, heads, None, value.shape)
         _check_shapes(name, source.values, value, len(value), by_position=False)
@@ -83,6 +88,16 @@ def write_part(
 
     _write(name, whole, heads, columns, replaced)
     return value
+
+
+def _is_of_positions(place: Place) -> bool:
+    """Tell whether a value has one number for each position, ``B T``, as the scale of a norm."""
+    return place.axes.split()[-1:] == ["T"]
+
+
+def _with_features(place: Place) -> Place:
+    """Return the place of a value with one more axis, ``B T E``."""
+    return Place(place.layout, f"{place.axes} E")
 
 
 def _write(

@@ -36,6 +36,10 @@ class Edits(dict[str, Edit]):
     array([[7.]])
     """
 
+    def __repr__(self) -> str:
+        names = list(self)
+        return f"<Edits of {', '.join(names[:3])}{f' and {len(names) - 3} more steps' if len(names) > 3 else ''}>"
+
     def __or__(self, other: Mapping[str, Edit]) -> Edits:  # type: ignore[override]
         if not isinstance(other, Mapping):
             raise RegardError(f"edits are joined with edits, or a mapping of names to functions, got {truncate(other)}")
