@@ -162,6 +162,7 @@ export function createLayout(app) {
       "div",
       { class: "rg-side" },
       parts.textPanel.node,
+      parts.cellSearch.node,
       parts.nextTokens.node,
       parts.attribution.node,
       parts.ablation.panel,
@@ -198,7 +199,6 @@ function headPanel(parts, canAblate) {
     el("div", { class: "rg-bar rg-compare" }, sideSwitches[1].node, compareButton, ...ablationButtons),
     map.node,
     el("div", { class: "rg-below-map" }, readout, legend.node),
-    parts.cellSearch.node,
     parts.modeDescription,
   );
 }
