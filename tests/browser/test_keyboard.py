@@ -84,12 +84,12 @@ def test_tab_reaches_every_part(open_page, address):
 
 def test_focus_stays_where_it_was(open_page, address):
     page = open_page(f"{address}#{HEAD}")
-    page.locator("summary").first.focus()
+    page.get_by_text("Display", exact=True).focus()
     page.keyboard.press("Enter")
     page.keyboard.press("Tab")
     page.keyboard.press("Escape")
     assert focused(page) == "Display"
-    page.locator("summary").nth(1).focus()
+    page.get_by_text("Save", exact=True).focus()
     page.keyboard.press("Enter")
     page.keyboard.press("Tab")
     with page.expect_download():
