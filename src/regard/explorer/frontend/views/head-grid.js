@@ -100,7 +100,7 @@ export class HeadGrid {
         }),
     );
     this.description = el("p", { class: "rg-description" });
-    this.progress = el("p", { class: "rg-description", role: "status" });
+    this.liveMessage = el("p", { class: "rg-description", role: "status" });
     /** @type {HeadValues | null} */
     this.values = null; // that the grid shows
     this.count = el("span", { class: "rg-muted" });
@@ -114,7 +114,7 @@ export class HeadGrid {
       { class: "rg-heads", "aria-label": "All heads" },
       el("div", { class: "rg-bar rg-grid-controls" }, ...controls),
       this.description,
-      this.progress,
+      this.liveMessage,
       el("p", { class: "rg-description rg-hint" }, "Click a head to choose it, and again to open it."),
       el("div", { class: "rg-grid-container" }, this.body),
     );
@@ -156,7 +156,7 @@ export class HeadGrid {
     if (this.data.run < 0) return;
     const held = this.data.difference?.largest ?? this.data.metrics?.[state.metric];
     const values = (this.values = held ?? live?.values ?? null);
-    setText(this.progress, live?.message ?? "");
+    setText(this.liveMessage, live?.message ?? "");
     const { min, max } = extentOf(values ?? []);
     const least = min + state.threshold * (max - min);
     const { order, collapsedLayers, collapsedHeads, metric } = state;
