@@ -119,7 +119,8 @@ def test_examples_in_docstrings_run(name):
 @pytest.mark.parametrize(
     ("code", "heavy"),
     [
-        ("import regard", ("numpy", "tokenizers", "matplotlib", "rich")),
+        ("import regard", ("numpy", "tokenizers", "matplotlib", "rich", "dask")),
+        ("import regard.dask", ("numpy", "dask", "distributed")),
         (
             "import regard.models",
             ("tokenizers", "regard.models.bert", "regard.models.llama", "regard.models.language"),
@@ -131,7 +132,7 @@ def test_examples_in_docstrings_run(name):
                 *(f"regard.functional.{name}" for name in ("varlen", "linear_attention", "jax_operator", "numpy_vjps")),
             ),
         ),
-        ("from regard.cli.parser import parse; parse(['hi'])", ("numpy", "tokenizers", "matplotlib", "rich")),
+        ("from regard.cli.parser import parse; parse(['hi'])", ("numpy", "tokenizers", "matplotlib", "rich", "dask")),
         (
             "import sys; from regard.cli import main; main(['a b', '--toy'])",
             (
@@ -143,6 +144,7 @@ def test_examples_in_docstrings_run(name):
                 "starlette",
                 "uvicorn",
                 "anyio",
+                "dask",
             ),
         ),
     ],

@@ -37,7 +37,7 @@ TYPE_CHECKING = False  # not of `typing`: no import may delay the handler of int
 if TYPE_CHECKING:
     from typing import Any
 
-    from regard import explorer, functional, jax, metrics, models, nn, plot, terminal, text, torch, training, views
+    from regard import dask, explorer, functional, jax, metrics, models, nn, plot, terminal, text, torch, training, views
     from regard._capture.capture import capture
     from regard.explorer import explore
     from regard.functional import (
@@ -103,6 +103,7 @@ __all__ = [
     "training",
     "torch",
     "jax",
+    "dask",
     "__version__",
 ]
 
@@ -138,7 +139,7 @@ _MODULE_OF = {
 }
 _PACKAGES = (
     "functional", "nn", "text", "models", "metrics", "training", "views", "plot", "terminal", "explorer", "torch",
-    "jax",
+    "jax", "dask",
 )  # fmt: skip
 _MODULES = {"edits": "trace.edits"} | {name: name for name in _PACKAGES}
 
