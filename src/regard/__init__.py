@@ -37,7 +37,21 @@ TYPE_CHECKING = False  # not of `typing`: no import may delay the handler of int
 if TYPE_CHECKING:
     from typing import Any
 
-    from regard import dask, explorer, functional, jax, metrics, models, nn, plot, terminal, text, torch, training, views
+    from regard import (
+        dask,
+        explorer,
+        functional,
+        jax,
+        metrics,
+        models,
+        nn,
+        plot,
+        terminal,
+        text,
+        torch,
+        training,
+        views,
+    )
     from regard._capture.capture import capture
     from regard.explorer import explore
     from regard.functional import (
