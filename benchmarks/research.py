@@ -31,8 +31,8 @@ RESULTS = Path(__file__).parent / "results" / "research.md"
 FOLDERS = "RESEARCH_MODELS"  # names the folder of the models
 SHORT, LONG, PROMPTS, BATCH = 14, 256, 100, 20
 REST = 0.3  # seconds; threads of PyTorch spin after a call
-SECONDS = 0.3  # that a call is repeated
-ROUNDS = 6  # of a minute and a half; each is a median of calls, where they are short
+SECONDS = 1.0  # that a call is repeated: the first pays for memory that the system has taken since the last turn
+ROUNDS = 6  # of nearly two minutes; each is a median of calls, where they are shorter than SECONDS
 CALLS = {
     "forward": f"forward, {SHORT} tokens",
     "short": f"everything recorded, {SHORT} tokens",

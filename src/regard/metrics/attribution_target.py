@@ -176,7 +176,7 @@ def next_token_id(model: Any, encoding: Encoding, token: str | int, position: in
             raise RegardError(f"there is no token {token}: {model.name} has {model.config.vocab_size:,}")
         return int(token)
     if not isinstance(token, str) or not token:
-        raise RegardError(f"give a next token as text or as its id, or a function of the output, got {token!r}")
+        raise RegardError(f"give a next token as text or as its id, got {token!r}")
     row = _row(encoding, position)
     text = encoding.text if row == len(encoding) - 1 else encoding.text[: encoding.offsets[row][1]]
     after = None if isinstance(model, EncoderDecoder) else _text_ids(model, text + token)
