@@ -9,11 +9,14 @@ from __future__ import annotations
 import importlib
 import sys
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from regard._utils.errors import RegardError
 
-__all__: list[str] = []  # those of `_MODULE_OF` whose modules are there
+if TYPE_CHECKING:
+    from regard.dask.attention import attention
+
+__all__ = ["attention"]  # those of `_MODULE_OF` whose modules are there
 
 _MODULE_OF = {
     "embed": "frames",

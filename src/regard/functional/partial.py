@@ -11,7 +11,7 @@ from regard._utils.errors import RegardError
 from regard.functional.arrays import Array, is_finite, namespace
 from regard.functional.blockwise import blockwise
 from regard.functional.dispatch import choose_implementation
-from regard.functional.inputs import Options, validate_inputs
+from regard.functional.inputs import AttentionInputs, Options, validate_inputs
 from regard.functional.native.attention import native_forward_with_stats
 from regard.functional.nonfinite import nonzero, zero_neginf
 from regard.functional.overflow import narrowed, widened
@@ -51,7 +51,11 @@ def attention_partial(q: Array, k: Array, v: Array, **options: Unpack[Options]) 
     >>> bool(np.allclose(merge_partials(*parts).output, whole.output))
     True
     """
-    p = validate_inputs(q, k, v, **options)
+    return compute_partial(validate_inputs(q, k, v, **options))
+
+
+def compute_partial(p: AttentionInputs) -> Partial:
+    """Return attention over the keys of validated inputs, for `merge_partials`."""
     is_valid = False
     if choose_implementation(p)[0] == "native":
         context, stats, is_valid = native_forward_with_stats(p, p.compute_dtype)

@@ -32,8 +32,8 @@ def attention_tile(
     widest. Without it those of `rows` are computed.
     """
     check_stage(stage)
-    row, keep_row_axis = _index("rows", p.layout, rows, p.layout.queries)
-    col, keep_col_axis = _index("cols", p.layout, cols, p.layout.keys)
+    row, keep_row_axis = as_index("rows", p.layout, rows, p.layout.queries)
+    col, keep_col_axis = as_index("cols", p.layout, cols, p.layout.keys)
     kernel_inputs = native_map_inputs(p)
     if kernel_inputs is not None and not exposes_masked_nonfinite(p, stage):
         part = map_tile(kernel_inputs, row, col, stage, stats)
@@ -84,7 +84,7 @@ def check_stage(stage: str) -> None:
         raise RegardError(f"stage must be scores, capped, biased or weights, got {stage!r}")
 
 
-def _index(name: str, layout: ScoreLayout, index: Any, length: int) -> tuple[Index, bool]:
+def as_index(name: str, layout: ScoreLayout, index: Any, length: int) -> tuple[Index, bool]:
     """Return `index` as a slice or as an array of indices from 0, and whether its axis stays."""
     if index is None:
         return slice(0, length), True
