@@ -4,4 +4,5 @@ import sys
 
 from regard.cli import main
 
-sys.exit(main())
+if __name__ == "__main__":  # processes that a cluster starts import this file under another name
+    sys.exit(main())

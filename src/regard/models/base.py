@@ -330,7 +330,7 @@ class TextModel(PretrainedModel):
 
     def embed(
         self,
-        texts: Sequence[str] | Mapping[str, Any],
+        texts: Sequence[str | Encoding] | Mapping[str, Any],
         *,
         batch_size: int = 32,
         pooling: str | Pooling | None = None,
@@ -345,7 +345,7 @@ class TextModel(PretrainedModel):
         Parameters
         ----------
         texts : sequence of str, or mapping
-            Texts; or ``input_ids`` and ``attention_mask`` of transformers, with padding on the right.
+            Texts, or their encodings; or ``input_ids`` and ``attention_mask`` of transformers, with padding on the right.
         batch_size : int
             How many texts run together.
         pooling : str or Pooling, optional
@@ -467,17 +467,17 @@ class TextModel(PretrainedModel):
         )
 
     def _encodings(
-        self, texts: Sequence[str] | Mapping[str, Any], truncate: bool, label: Callable[[int], str]
+        self, texts: Sequence[str | Encoding] | Mapping[str, Any], truncate: bool, label: Callable[[int], str]
     ) -> list[Encoding]:
         """Return the texts as tokens, at least one and at most `max_length` each."""
         if isinstance(texts, Mapping):
             encodings = remove_padding(texts, self.tokenizer)
         elif isinstance(texts, Set):
             raise RegardError("a set has no order; give a list of texts")
-        elif isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
+        elif isinstance(texts, str | Encoding) or not all(isinstance(text, str | Encoding) for text in texts):
             raise RegardError("embed takes a sequence of str")
         else:
-            encodings = [self.tokenizer(text) for text in texts]
+            encodings = [self.tokenizer(text) if isinstance(text, str) else text for text in texts]
         too_long = [i for i, encoding in enumerate(encodings) if len(encoding) > self.max_length]
         if too_long and not truncate:
             others = f" (and {len(too_long) - 1} more too long)" if len(too_long) > 1 else ""

@@ -1,0 +1,228 @@
+"""Where tasks run: in this process, or on the workers of a cluster of Dask."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, Protocol, TypeVar
+
+from regard._utils.errors import RegardError
+from regard._utils.memory import gigabytes
+from regard.functional.native.loader import num_processors
+
+_IN_FLIGHT = 10_000  # tasks that a scheduler has at a time
+_KILLS = 10  # workers that a task may kill before it is given up, of a cluster started here
+_PACKAGES = ("dask", "distributed", "cloudpickle", "msgpack", "numpy", "pandas", "pyarrow", "tokenizers", "regard")
+
+Item = TypeVar("Item")
+
+
+class SchedulerLostError(Exception):
+    """The connection to the scheduler ended; what it had not returned is lost."""
+
+
+class Workers(Protocol):
+    """What runs tasks."""
+
+    count: int
+
+    def map(self, name: str, function: Callable[[Item], Any], items: Sequence[Item]) -> Iterator[tuple[Item, Any]]:
+        """Yield each item with the result of `function`, or the error that it ended with, in any order."""
+
+    def reconnect(self) -> None:
+        """Wait until there is a scheduler again."""
+
+
+class ThisProcess:
+    """Runs tasks one after the other."""
+
+    count = 1
+
+    def map(self, name: str, function: Callable[[Item], Any], items: Sequence[Item]) -> Iterator[tuple[Item, Any]]:
+        """Yield each item with its result."""
+        del name  # for a dashboard
+        for item in items:
+            yield item, _outcome(function, item)
+
+    def reconnect(self) -> None:
+        """Do nothing."""
+
+
+def _outcome(function: Callable[[Item], Any], item: Item) -> Any:
+    try:
+        return function(item)
+    except RegardError as error:
+        return error
+
+
+class Cluster:
+    """The workers of a scheduler.
+
+    Parameters
+    ----------
+    connect : function
+        Returns a client; called again when the connection is lost.
+    wait : float
+        Seconds to wait for a scheduler that went away, and for its first worker.
+    """
+
+    def __init__(self, connect: Callable[[], Any], wait: float) -> None:
+        self._connect, self._wait = connect, wait
+        self.client = self._connected()
+
+    @property
+    def count(self) -> int:
+        """The number of workers now; at least 1."""
+        return max(1, len(self.client.scheduler_info(n_workers=-1)["workers"]))
+
+    @property
+    def dashboard(self) -> str | None:
+        """The address of Dask's dashboard; None without bokeh."""
+        try:
+            import bokeh  # type: ignore[import-not-found, import-untyped, unused-ignore]  # noqa: F401
+        except ImportError:
+            return None
+        return str(self.client.dashboard_link)
+
+    def map(self, name: str, function: Callable[[Item], Any], items: Sequence[Item]) -> Iterator[tuple[Item, Any]]:
+        """Yield each item with its result or error. The dashboard shows the tasks by `name`."""
+        from distributed import CancelledError, as_completed
+
+        token, waiting, of_future = secrets.token_hex(4), iter(enumerate(items)), {}
+
+        def submit() -> Any:
+            for number, item in waiting:
+                future = self.client.submit(function, item, key=f"{name}-{number:07d}-{token}", pure=False)
+                of_future[future] = item
+                return future
+            return None
+
+        try:
+            first = [future for _ in range(_IN_FLIGHT) if (future := submit()) is not None]
+            queue = as_completed(first)
+            for future in queue:
+                item = of_future.pop(future)
+                if future.status == "finished":
+                    yield item, future.result()
+                elif future.status == "error":
+                    yield item, future.exception()
+                else:  # lost, or cancelled with its scheduler
+                    raise SchedulerLostError
+                future.release()
+                if (following := submit()) is not None:
+                    queue.add(following)
+        except (OSError, CancelledError, TimeoutError) as error:  # CommClosedError is an OSError
+            raise SchedulerLostError from error
+        finally:
+            with suppress(Exception):
+                self.client.cancel(list(of_future), force=True)
+
+    def reconnect(self) -> None:
+        """Connect again, for as long as the scheduler may take to come back."""
+        with suppress(Exception):
+            self.client.close(timeout=1)
+        self.client = self._connected()
+
+    def _connected(self) -> Any:
+        end = time.monotonic() + self._wait
+        while True:
+            try:
+                client = self._connect()
+                client.wait_for_workers(1, timeout=max(1.0, end - time.monotonic()))
+                check_versions(client.get_versions(packages=list(_PACKAGES)))
+                return client
+            except (OSError, TimeoutError) as error:
+                if time.monotonic() >= end:
+                    raise RegardError(
+                        f"no worker of Dask answers within {self._wait:g} s: {error or 'start the workers'}"
+                    ) from error
+                time.sleep(0.5)
+
+
+def check_versions(found: dict[str, Any]) -> None:
+    """Raise `RegardError` if a worker has another version of Python or of a package than the client."""
+
+    def versions(one: Any) -> dict[str, str]:
+        python = str(one["host"]["python"]).split(".")[:2]
+        known = {name: str(one["packages"].get(name)) for name in _PACKAGES}
+        return {"Python": ".".join(python), **known}
+
+    here = versions(found["client"])
+    others = {"the scheduler": found["scheduler"], **{f"worker {x}": one for x, one in found["workers"].items()}}
+    for place, one in others.items():
+        there = versions(one)
+        names = ("Python", "dask", "distributed", "cloudpickle", "msgpack") if place == "the scheduler" else here
+        if different := [name for name in names if there[name] != here[name]]:
+            listed = ", ".join(f"{name} {there[name]} (here {here[name]})" for name in different)
+            raise RegardError(f"{place} has {listed}: install the same versions")
+
+
+@contextmanager
+def start_workers(count: int, memory: str | None = None) -> Iterator[Cluster]:
+    """Start a cluster of processes on this machine, which share its processors.
+
+    Raises
+    ------
+    RegardError
+        Dask is missing, or a process gets less memory than it needs.
+    """
+    from distributed import Client, LocalCluster
+
+    import dask
+
+    threads = max(1, num_processors() // count)
+    settings = {
+        "distributed.scheduler.allowed-failures": _KILLS,
+        "distributed.comm.timeouts.connect": "60s",
+        "distributed.nanny.pre-spawn-environ": {"MALLOC_TRIM_THRESHOLD_": 65536, "OPENBLAS_NUM_THREADS": 1},
+    }
+    with (
+        dask.config.set(settings),
+        LocalCluster(
+            n_workers=count,
+            threads_per_worker=threads,
+            processes=True,
+            memory_limit=memory or "auto",
+            dashboard_address=":0",
+            silence_logs="CRITICAL",
+        ) as cluster,
+    ):
+        yield from _closing(Cluster(lambda: Client(cluster), 120.0))
+
+
+@contextmanager
+def use_scheduler(address: str, wait: float = 300.0) -> Iterator[Cluster]:
+    """Connect to a scheduler that is there; it stays."""
+    from distributed import Client
+
+    def connect() -> Any:
+        try:
+            return Client(address, timeout=5)
+        except ValueError as error:
+            raise RegardError(f"{address} is no address of a scheduler, such as tcp://host:8786: {error}") from error
+
+    yield from _closing(Cluster(connect, wait))
+
+
+def _closing(cluster: Cluster) -> Iterator[Cluster]:
+    try:
+        yield cluster
+    finally:
+        with suppress(Exception):
+            cluster.client.close(timeout=5)
+
+
+def worker_memory(cluster: Workers) -> str:
+    """Return the memory that each worker may take, in words."""
+    if not isinstance(cluster, Cluster):
+        return "that of this process"
+    limits = [one["memory_limit"] for one in cluster.client.scheduler_info(n_workers=-1)["workers"].values()]
+    return gigabytes(min(limits)) if limits and min(limits) else "no limit"
+
+
+def scheduler_address(given: str | None) -> str | None:
+    """Return the scheduler that was asked for, else that of DASK_SCHEDULER_ADDRESS."""
+    return given or os.environ.get("DASK_SCHEDULER_ADDRESS") or None

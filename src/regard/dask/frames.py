@@ -1,0 +1,171 @@
+"""Dask dataframes of texts in, dataframes of results out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pandas
+
+from regard._utils.errors import RegardError
+from regard.dask.jobs import EmbedJob, embedding_width
+from regard.dask.model_spec import ModelSpec, describe_model, load_model, one_at_a_time
+from regard.dask.rows import encode_rows
+from regard.trace import Trace
+
+
+def embed(
+    frame: Any,
+    column: str,
+    *,
+    model: str = "minilm",
+    pooling: str | None = None,
+    truncate: bool = False,
+    batch_size: int = 32,
+    ignore: Sequence[str] = (),
+) -> Any:
+    """Return a dask dataframe with the columns ``vector`` and ``error`` beside those of `frame`; nothing is computed.
+
+    Parameters
+    ----------
+    frame : dask.dataframe.DataFrame
+    column : str
+        The texts.
+    model : str
+        A name or the path of a folder, which each worker loads once.
+    pooling, truncate, batch_size
+        As `TextModel.embed` takes them.
+    ignore : sequence of str
+        As `regard.load` takes it.
+
+    Returns
+    -------
+    dask.dataframe.DataFrame
+        ``vector`` is a list of E numbers, null where a row has none; ``error`` then says why. Index and partitions are
+        those of `frame`.
+
+    Raises
+    ------
+    RegardError
+        There is no such column, the frame has one of the new ones, or the model cannot be loaded.
+    """
+    spec = describe_model(model, ignore)
+    job = EmbedJob(truncate, pooling, batch_size)
+    meta = _embedded(_checked(frame, column, ("vector", "error")), column, job, spec)
+    return frame.map_partitions(_embedded, column, job, spec, meta=meta, enforce_metadata=False)
+
+
+def map_texts(
+    frame: Any,
+    function: Callable[[Trace], Any],
+    column: str = "text",
+    *,
+    name: str = "result",
+    meta: Any = None,
+    model: str = "minilm",
+    only: Any = None,
+    truncate: bool = False,
+    batch_size: int = 32,
+    ignore: Sequence[str] = (),
+) -> Any:
+    """Return a dask dataframe with the result of a function of the trace of each text; nothing is computed.
+
+    Parameters
+    ----------
+    frame : dask.dataframe.DataFrame
+    function : function
+        From the `Trace` of a text to a number, a text, or an array, which becomes a list.
+    column, name : str
+        The columns of the texts and of the results.
+    meta : dtype, optional
+        Of the results. By default that of the function on the trace of a short text.
+    only
+        The steps that are recorded, as `Trace` takes them.
+    model, truncate, batch_size, ignore
+        As for `embed`.
+
+    Raises
+    ------
+    RegardError
+        As for `embed`; or the function fails on a short text and no `meta` is given.
+    """
+    spec = describe_model(model, ignore)
+    options = {"only": only, "truncate": truncate, "batch_size": batch_size}
+    empty = _checked(frame, column, (name, "error"))
+    dtype = _result_dtype(spec, function, options) if meta is None else pandas.api.types.pandas_dtype(meta)
+    described = _with_columns(empty, {name: pandas.Series([], dtype=dtype), "error": pandas.Series([], dtype="str")})
+    return frame.map_partitions(_mapped, column, function, name, dtype, spec, options, meta=described)
+
+
+def _checked(frame: Any, column: str, new: Sequence[str]) -> pandas.DataFrame:
+    """Return the meta of a frame."""
+    empty = getattr(frame, "_meta", None)
+    if not isinstance(empty, pandas.DataFrame):
+        raise RegardError("frame is a dask dataframe: dask.dataframe.from_pandas, read_parquet, …")
+    if column not in empty.columns:
+        raise RegardError(f"the frame has no column {column!r}, but {', '.join(map(str, empty.columns)) or 'none'}")
+    if taken := [name for name in new if name in empty.columns]:
+        raise RegardError(f"the frame has a column {taken[0]!r} already: rename it")
+    return empty
+
+
+def _with_columns(part: pandas.DataFrame, columns: dict[str, pandas.Series]) -> pandas.DataFrame:
+    return part.assign(**{name: series.set_axis(part.index) for name, series in columns.items()})
+
+
+def _values(part: pandas.DataFrame, column: str) -> list[Any]:
+    return list(part[column].astype(object))
+
+
+def _embedded(part: pandas.DataFrame, column: str, job: EmbedJob, spec: ModelSpec) -> pandas.DataFrame:
+    import pyarrow
+
+    model = load_model(spec)
+    encodings, errors = encode_rows(model, _values(part, column), truncate=job.truncate)
+    with one_at_a_time():
+        width = None if len(part) else embedding_width(model, job.pooling)
+        arrow = job.columns(model, encodings, len(part), lambda i: f"row {part.index[i]!r}")["vector"]
+    assert width is None or arrow.type.list_size == width
+    dtype = pandas.ArrowDtype(arrow.type)
+    vector = pandas.Series(pandas.arrays.ArrowExtensionArray(pyarrow.chunked_array([arrow])), dtype=dtype)
+    return _with_columns(part, {"vector": vector, "error": pandas.Series(errors, dtype="str")})
+
+
+def _mapped(
+    part: pandas.DataFrame,
+    column: str,
+    function: Callable[[Trace], Any],
+    name: str,
+    dtype: Any,
+    spec: ModelSpec,
+    options: dict[str, Any],
+) -> pandas.DataFrame:
+    model = load_model(spec)
+    encodings, errors = encode_rows(model, _values(part, column), truncate=options["truncate"])
+    indices, results = list(encodings), [None] * len(part)
+    with one_at_a_time():
+        traces = model.iter_traces(list(encodings.values()), only=options["only"], batch_size=options["batch_size"])
+        for i, trace in traces:
+            results[indices[i]] = _plain(function(trace))
+    return _with_columns(part, {name: pandas.Series(results, dtype=dtype), "error": pandas.Series(errors, dtype="str")})
+
+
+def _plain(value: Any) -> Any:
+    return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
+
+
+def _result_dtype(spec: ModelSpec, function: Callable[[Trace], Any], options: dict[str, Any]) -> Any:
+    import pyarrow
+
+    model = load_model(spec)
+    try:
+        with one_at_a_time():
+            ((_, trace),) = model.iter_traces(["a"], only=options["only"])
+            value = function(trace)
+    except Exception as error:
+        raise RegardError(f"the function fails on the trace of a short text, {error!r}: give meta=") from error
+    plain = _plain(value)
+    if isinstance(plain, float | int) and not isinstance(plain, bool):
+        return pandas.Float64Dtype()  # of which a row without a text has none
+    return pandas.ArrowDtype(pyarrow.scalar(plain).type)

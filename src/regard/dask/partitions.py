@@ -1,0 +1,118 @@
+"""A corpus cut by tokens: what each piece holds, and the partitions that are computed and written whole."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+import numpy as np
+
+from regard.dask.model_spec import ModelSpec, load_model
+from regard.dask.rows import encode_rows
+from regard.dask.source import Piece
+
+SHOWN_ERRORS = 5
+
+
+@dataclass(frozen=True, eq=False)
+class Scan:
+    """What a piece holds: tokens of each row (0: it cannot be run), how many rows cannot and why, and a digest."""
+
+    lengths: np.ndarray
+    errors: tuple[tuple[int, str], ...]  # the first of them: row of the piece, from 0, and the reason
+    num_errors: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Rows of a piece, from `start` to before `stop`; `first_row` is the place of row 0 in its file, from 1."""
+
+    piece: Piece
+    start: int
+    stop: int
+    first_row: int
+
+
+@dataclass(frozen=True)
+class Partition:
+    """Rows that are computed by one task and written as one file."""
+
+    number: int
+    segments: tuple[Segment, ...]
+    tokens: int
+
+    @property
+    def rows(self) -> int:
+        """The number of its rows."""
+        return sum(segment.stop - segment.start for segment in self.segments)
+
+    def __str__(self) -> str:
+        first, last = self.segments[0], self.segments[-1]
+        end = f"row {last.first_row + last.stop - 1}"
+        if last.piece.address != first.piece.address:
+            end += f" of {last.piece.address}"
+        return f"partition {self.number} ({first.piece.address} row {first.first_row + first.start} to {end})"
+
+
+def scan(piece: Piece, spec: ModelSpec, truncate: bool) -> Scan:
+    """Return what a piece holds."""
+    values = piece.read()
+    encodings, errors = encode_rows(load_model(spec), values, truncate=truncate)
+    digest = hashlib.sha256()
+    for value in values:
+        digest.update(f"{value!r}\n".encode("utf-8", "surrogatepass"))
+    found = [(i, error) for i, error in enumerate(errors) if error is not None]
+    lengths = np.array([len(encodings[i]) if i in encodings else 0 for i in range(len(values))], np.int64)
+    return Scan(lengths, tuple(found[:SHOWN_ERRORS]), len(found), digest.hexdigest())
+
+
+def first_rows(pieces: Sequence[Piece], scans: Sequence[Scan]) -> list[int]:
+    """Return the place of the first row of each piece in its file, from 1."""
+    places = []
+    for _, same in groupby(zip(pieces, scans, strict=True), key=lambda item: item[0].address):
+        place = 1
+        for _, found in same:
+            places.append(place)
+            place += len(found.lengths)
+    return places
+
+
+def cut(pieces: Sequence[Piece], scans: Sequence[Scan], partition_tokens: int) -> list[Partition]:
+    """Return partitions of at most `partition_tokens`, or one row, in the order of the corpus.
+
+    A row counts a token at least, so that rows without a text fill partitions too.
+    """
+    partitions: list[Partition] = []
+    segments: list[Segment] = []
+    filled = 0
+
+    def close() -> None:
+        nonlocal segments, filled
+        if segments:
+            partitions.append(Partition(len(partitions), tuple(segments), filled))
+        segments, filled = [], 0
+
+    for piece, found, first_row in zip(pieces, scans, first_rows(pieces, scans), strict=True):
+        ends = np.cumsum(np.maximum(found.lengths, 1))
+        start = 0
+        while start < len(ends):
+            before = int(ends[start - 1]) if start else 0
+            stop = int(np.searchsorted(ends, before + partition_tokens - filled, side="right"))
+            if stop <= start:  # the next row does not fit
+                if segments:
+                    close()
+                    continue
+                stop = start + 1
+            segments.append(Segment(piece, start, stop, first_row))
+            filled += int(ends[stop - 1]) - before
+            start = stop
+    close()
+    return partitions
+
+
+def fingerprint(scans: Iterable[Scan]) -> str:
+    """Return the digest of a corpus."""
+    return hashlib.sha256("".join(found.sha256 for found in scans).encode()).hexdigest()

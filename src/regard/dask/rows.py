@@ -1,0 +1,45 @@
+"""Rows of a corpus as tokens, each with the reason why it cannot be run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from regard.models.base import TextModel, truncated
+from regard.text.encoding import Encoding
+
+
+def encode_row(model: TextModel, value: Any, *, truncate: bool) -> Encoding | str:
+    """Return the value of a row as tokens, or in words why it is no text that the model runs."""
+    if _is_null(value):
+        return "null"
+    if isinstance(value, bytes):
+        return "not UTF-8, or not JSON"
+    if not isinstance(value, str):
+        return f"no text but {type(value).__name__}"
+    if not value.strip():
+        return "empty"
+    encoding = model.tokenizer(value)
+    if not len(encoding):
+        return "no tokens"
+    if len(encoding) <= model.max_length:
+        return encoding
+    if truncate:
+        return truncated(encoding, model.max_length)
+    return f"{len(encoding):,} tokens, but {model.name} accepts at most {model.max_length:,}"
+
+
+def encode_rows(
+    model: TextModel, values: Sequence[Any], *, truncate: bool
+) -> tuple[dict[int, Encoding], list[str | None]]:
+    """Return the texts as tokens, by the index of the row, and the error of each row, None where there is none."""
+    found = [encode_row(model, value, truncate=truncate) for value in values]
+    encodings = {i: each for i, each in enumerate(found) if isinstance(each, Encoding)}
+    return encodings, [each if isinstance(each, str) else None for each in found]
+
+
+def _is_null(value: Any) -> bool:
+    """Tell whether a value is None, NaN or the missing value of pandas."""
+    return (
+        value is None or (isinstance(value, float) and value != value) or type(value).__name__ in ("NAType", "NaTType")
+    )

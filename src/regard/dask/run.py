@@ -1,0 +1,250 @@
+"""A run of a job over a corpus into a folder: planned, computed partition by partition, and continued."""
+
+from __future__ import annotations
+
+import functools
+import io
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from regard._utils.errors import RegardError
+from regard._version import __version__
+from regard.dask.cluster import SchedulerLostError, Workers, worker_memory
+from regard.dask.jobs import Job, identity
+from regard.dask.model_spec import ModelSpec, load_model, one_at_a_time
+from regard.dask.output import OutputFolder, Plan, first_errors, is_unchanged, part_name, require_same
+from regard.dask.partitions import SHOWN_ERRORS, Partition, cut, fingerprint, first_rows, scan
+from regard.dask.rows import encode_rows
+from regard.dask.source import Corpus
+from regard.models.memory import estimate_memory
+from regard.trace import Trace
+
+PARTITION_TOKENS = 1 << 18
+_ROUNDS = 3  # in which a partition whose workers died is tried, the last ones alone
+_SAMPLED_TOKENS = 1 << 13
+
+Progress = Callable[[int, int], None]
+"""Called with the texts and tokens that are done."""
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a run has written."""
+
+    plan: Plan
+    computed: int  # partitions, the others were there
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a run would take: bytes beside the model in each worker, and seconds from a measured sample."""
+
+    plan: Plan
+    written: int  # partitions that are there
+    workers: int
+    limit: str  # memory of a worker, in words
+    memory: int
+    seconds: float
+
+
+def make_plan(
+    job: Job, spec: ModelSpec, corpus: Corpus, folder: OutputFolder, workers: Workers, partition_tokens: int
+) -> Plan:
+    """Return the plan in the folder if it is of this run, or a new one; the texts are read unless the files are known.
+
+    Raises
+    ------
+    RegardError
+        The folder is of another run, or a file cannot be read.
+    """
+    known = folder.read_plan()
+    about = {
+        "version of regard": __version__,
+        "model": f"sha256 {spec.sha256}",
+        "column": corpus.column,
+        "tokens of a partition": partition_tokens,
+        **identity(job),
+    }
+    if known is not None:
+        require_same(folder.address, known, about | {"texts": known.identity.get("texts")})
+        if is_unchanged(known, corpus):
+            return known
+    found = dict(
+        _run(workers, f"scan-{job.name}", functools.partial(scan, spec=spec, truncate=job.truncate), corpus.pieces)
+    )
+    scans = [found[piece] for piece in corpus.pieces]
+    about["texts"] = fingerprint(scans)
+    if known is not None:
+        require_same(folder.address, known, about)
+    if not any(len(each.lengths) for each in scans):
+        raise RegardError(f"there is no text in {corpus.address}")
+    with_errors = (
+        (piece, place, each.errors)
+        for piece, place, each in zip(corpus.pieces, first_rows(corpus.pieces, scans), scans, strict=True)
+    )
+    partitions = known.partitions if known is not None else tuple(cut(corpus.pieces, scans, partition_tokens))
+    errors = first_errors(with_errors)[:SHOWN_ERRORS]
+    return Plan(about, corpus.stamps, partitions, errors, sum(each.num_errors for each in scans))
+
+
+def run(
+    job: Job,
+    spec: ModelSpec,
+    corpus: Corpus,
+    out: str,
+    workers: Workers,
+    *,
+    partition_tokens: int = PARTITION_TOKENS,
+    started: Callable[[Plan, int, int], Progress | None] = lambda *_: None,
+) -> Summary:
+    """Compute what is missing in the folder `out`.
+
+    `started` is called with the plan and the texts and tokens that are there, and returns what is called after each
+    partition.
+
+    Raises
+    ------
+    RegardError
+        An input is wrong, or the run ended early: the message says how much is written.
+    """
+    folder = OutputFolder(out)
+    folder.create()
+    plan = make_plan(job, spec, corpus, folder, workers, partition_tokens)
+    if folder.read_plan() != plan:
+        folder.write_plan(plan)
+    there = folder.written()
+    missing = [partition for partition in plan.partitions if part_name(partition) not in there]
+    rows, tokens = plan.rows - sum(p.rows for p in missing), plan.tokens - sum(p.tokens for p in missing)
+    progress = started(plan, rows, tokens)
+    compute = functools.partial(compute_partition, job=job, spec=spec, out=out)
+    try:
+        for partition, _ in _run(workers, job.name, compute, missing):
+            rows, tokens = rows + partition.rows, tokens + partition.tokens
+            if progress is not None:
+                progress(rows, tokens)
+    except RegardError as error:
+        raise RegardError(f"{error}; {_so_far(folder, plan)}") from error
+    except KeyboardInterrupt as interrupt:
+        interrupt.add_note(_so_far(folder, plan))
+        raise
+    folder.remove_partial()
+    return Summary(plan, len(missing))
+
+
+def compute_partition(partition: Partition, *, job: Job, spec: ModelSpec, out: str) -> None:
+    """Write the file of a partition, unless it is there: a worker may die between writing it and saying so."""
+    folder = OutputFolder(out)
+    if folder.has(part_name(partition)):
+        return
+    files, rows, values = [], [], []
+    for segment in partition.segments:
+        files += [segment.piece.address] * (segment.stop - segment.start)
+        rows += range(segment.first_row + segment.start, segment.first_row + segment.stop)
+        values += segment.piece.read()[segment.start : segment.stop]
+    content = _table_bytes(job, spec, files, rows, values)
+    folder.write(part_name(partition), content)
+
+
+def _table_bytes(job: Job, spec: ModelSpec, files: list[str], rows: list[int], values: list[Any]) -> bytes:
+    import pyarrow
+    from pyarrow import parquet
+
+    model = load_model(spec)
+    encodings, errors = encode_rows(model, values, truncate=job.truncate)
+    with one_at_a_time():
+        columns = job.columns(model, encodings, len(values), lambda i: f"{files[i]} row {rows[i]}")
+    table = pyarrow.table(
+        {
+            "file": pyarrow.array(files, pyarrow.string()),
+            "row": pyarrow.array(rows, pyarrow.int64()),
+            **columns,
+            "error": pyarrow.array(errors, pyarrow.string()),
+        }
+    )
+    stream = io.BytesIO()
+    parquet.write_table(table, stream)
+    return stream.getvalue()
+
+
+def _run(workers: Workers, name: str, function: Callable[[Any], Any], items: Any) -> Any:
+    """Yield each item with its result, whatever happens to workers and scheduler.
+
+    Raises
+    ------
+    RegardError
+        A task failed, or its workers died every time.
+    """
+    from distributed import KilledWorker
+
+    pending = dict.fromkeys(items)
+    killed: dict[Any, BaseException] = {}
+    for _ in range(_ROUNDS):
+        killed.clear()
+        while waiting := [item for item in pending if item not in killed]:
+            try:
+                for item, result in workers.map(name, function, waiting):
+                    if isinstance(result, KilledWorker):
+                        killed[item] = result
+                    elif isinstance(result, BaseException):
+                        raise _as_regard_error(result)
+                    else:
+                        del pending[item]
+                        yield item, result
+            except SchedulerLostError:
+                workers.reconnect()
+        if not killed:
+            return
+    raise RegardError(
+        f"{next(iter(killed))} ended every worker that computed it, {worker_memory(workers)} each: give workers more "
+        "memory, or --batch-size less"
+    )
+
+
+def _as_regard_error(error: BaseException) -> BaseException:
+    if isinstance(error, RegardError) or not isinstance(error, OSError | MemoryError):
+        return error
+    return RegardError(f"a worker ended with {type(error).__name__}: {error}")
+
+
+def _so_far(folder: OutputFolder, plan: Plan) -> str:
+    written = len(folder.written() & {part_name(partition) for partition in plan.partitions})
+    return f"{written} of {len(plan.partitions)} partitions are in {folder.address}: the same command continues"
+
+
+def estimate(
+    job: Job, spec: ModelSpec, corpus: Corpus, out: str, workers: Workers, partition_tokens: int = PARTITION_TOKENS
+) -> Estimate:
+    """Return what a run would take. Creates nothing."""
+    folder = OutputFolder(out)
+    plan = make_plan(job, spec, corpus, folder, workers, partition_tokens)
+    there = folder.written() if folder.read_plan() is not None else set()
+    missing = [partition for partition in plan.partitions if part_name(partition) not in there]
+    sample = functools.partial(measure, job=job, spec=spec)
+    ((_, (rate, longest)),) = _run(workers, f"sample-{job.name}", sample, (missing or list(plan.partitions))[:1])
+    memory = estimate_memory(load_model(spec), getattr(job, "batch_size", 1), longest, Trace(only=())).total
+    seconds = sum(partition.tokens for partition in missing) / rate / workers.count
+    return Estimate(plan, len(plan.partitions) - len(missing), workers.count, worker_memory(workers), memory, seconds)
+
+
+def measure(partition: Partition, *, job: Job, spec: ModelSpec) -> tuple[float, int]:
+    """Return tokens a second of a sample of a partition, and the tokens of its longest text."""
+    model = load_model(spec)
+    encodings: dict[int, Any] = {}
+    longest = taken = 0
+    for segment in partition.segments:
+        values = segment.piece.read()[segment.start : segment.stop]
+        found, _ = encode_rows(model, values, truncate=job.truncate)
+        longest = max([longest, *map(len, found.values())])
+        for encoding in found.values():
+            if taken < _SAMPLED_TOKENS:
+                encodings[len(encodings)] = encoding
+                taken += len(encoding)
+    if not encodings:
+        return 1.0, 1
+    with one_at_a_time():
+        job.columns(model, {0: encodings[0]}, 1, str)  # what is made at the first run
+        start = time.perf_counter()
+        job.columns(model, encodings, len(encodings), str)
+    return taken / (time.perf_counter() - start), longest

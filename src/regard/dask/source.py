@@ -1,0 +1,234 @@
+"""The texts of a corpus: files of Parquet, CSV, JSON lines or text, at any address of fsspec, in pieces.
+
+A piece is read on its own, by any worker: a row group, a CSV file, or a range of bytes between two ends of lines.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any
+
+from regard._utils.errors import RegardError
+
+_FORMATS = {
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".csv": "csv",
+    ".jsonl": "json",
+    ".ndjson": "json",
+    ".txt": "text",
+    ".text": "text",
+}
+_COMPRESSED = {".gz", ".bz2", ".xz", ".zst"}
+_BLOCK = 1 << 23  # bytes of a piece of lines
+_LARGEST_WHOLE = 1 << 30  # bytes of a file that is read as one piece
+_PROBED = 100  # lines in which the keys of JSON lines are looked up
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of a file.
+
+    Parameters
+    ----------
+    address : str
+        Of the file, with its protocol.
+    format : str
+    column : str
+        Of the texts; unused for a file of text.
+    start, length : int
+        Bytes, of lines; the number of a row group and 1, of Parquet; unused for CSV.
+    """
+
+    address: str
+    format: str
+    column: str
+    start: int = 0
+    length: int = 0
+
+    def read(self) -> list[Any]:
+        """Return the value of each row: a text, None where there is none, or what stands there instead."""
+        with reading(self.address):
+            return _READERS[self.format](self)
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """The pieces of all files in order, with a stamp of each file that changes when the file does."""
+
+    address: str
+    column: str
+    pieces: tuple[Piece, ...]
+    stamps: tuple[tuple[str, str], ...]
+
+
+def open_corpus(address: str, column: str = "text") -> Corpus:
+    """Return the pieces of a file, of the files that a pattern matches, or of those in a folder.
+
+    Raises
+    ------
+    RegardError
+        There is no such file, none of a known format, no such column, or no permission.
+    """
+    from fsspec.core import url_to_fs
+
+    with reading(address):
+        fs, path = url_to_fs(address)
+        found = sorted(fs.find(path, maxdepth=1) if fs.isdir(path) else fs.glob(path) if "*" in path else [path])
+        names = [name for name in found if _format(name)]
+        if not names and not fs.exists(path) and "*" not in path:
+            raise RegardError(f"there is no file {address}")
+        if not names:
+            raise RegardError(f"{address} is no file of {', '.join(_FORMATS)}, and holds none")
+        if len(kinds := {_format(name) for name in names}) > 1:
+            raise RegardError(f"{address} holds files of several formats, {', '.join(sorted(kinds))}: give a pattern")
+        infos = [(fs.unstrip_protocol(name), fs.info(name)) for name in names]
+        stamps = tuple((name, f"{info['size']} {fs.ukey(fs._strip_protocol(name))}") for name, info in infos)
+        pieces = tuple(piece for name, info in infos for piece in _pieces(name, int(info["size"]), column))
+    return Corpus(address, column, pieces, stamps)
+
+
+@contextmanager
+def reading(address: str) -> Iterator[None]:
+    """Turn an error of reading into a `RegardError` that names the file."""
+    try:
+        yield
+    except RegardError:
+        raise
+    except PermissionError:
+        raise RegardError(f"no permission to read {address}") from None
+    except FileNotFoundError:
+        raise RegardError(f"there is no file {address}") from None
+    except ImportError as error:  # a file system or format whose package is missing
+        raise RegardError(f"cannot read {address}: {error}") from error
+    except (OSError, ValueError) as error:  # those of pyarrow and pandas derive from them
+        first = (str(error).splitlines() or [type(error).__name__])[0]
+        raise RegardError(f"cannot read {address}: {first}") from error
+
+
+def _format(name: str) -> str:
+    suffixes = PurePosixPath(name).suffixes
+    if suffixes and suffixes[-1] in _COMPRESSED:
+        suffixes.pop()
+    return _FORMATS.get(suffixes[-1].lower(), "") if suffixes else ""
+
+
+def _open(address: str) -> Any:
+    import fsspec
+
+    return fsspec.open(address, "rb", compression="infer")
+
+
+def _pieces(address: str, size: int, column: str) -> Iterator[Piece]:
+    kind = _format(address)
+    if kind == "parquet":
+        from pyarrow import parquet
+
+        with _open(address) as stream:
+            file = parquet.ParquetFile(stream)
+            _require_column(address, column, file.schema_arrow.names)
+            yield from (Piece(address, kind, column, group, 1) for group in range(file.num_row_groups))
+        return
+    is_compressed = PurePosixPath(address).suffix in _COMPRESSED
+    if kind == "csv":
+        _require_column(address, column, _csv_names(address))
+    elif kind == "json":
+        _require_column(address, column, _json_names(address, column))
+    if (kind == "csv" or is_compressed) and size > _LARGEST_WHOLE:
+        raise RegardError(
+            f"{address} has {size / 1e9:.1f} GB, and is read whole: split it, or convert it to Parquet or JSON lines"
+        )
+    if kind == "csv" or is_compressed:
+        yield Piece(address, kind, column)
+        return
+    yield from (Piece(address, kind, column, start, min(_BLOCK, size - start)) for start in range(0, size, _BLOCK))
+
+
+def _require_column(address: str, column: str, names: list[str]) -> None:
+    if column not in names:
+        known = ", ".join(map(str, names)) or "none"
+        raise RegardError(f"{address} has no column {column!r}: give --column, one of {known}")
+
+
+def _csv_names(address: str) -> list[str]:
+    import pandas
+
+    with _open(address) as stream:
+        try:
+            return [str(name) for name in pandas.read_csv(stream, nrows=0, sep=None, engine="python").columns]
+        except pandas.errors.EmptyDataError:
+            return []
+
+
+def _json_names(address: str, column: str) -> list[str]:
+    """Return the keys of the first lines; the column alone of an empty file."""
+    names: dict[str, None] = {}
+    with _open(address) as stream:
+        for _, line in zip(range(_PROBED), stream, strict=False):
+            row = _json_row(line)
+            names |= dict.fromkeys(row if isinstance(row, dict) else ())
+            if column in names:
+                break
+    return list(names) or [column]
+
+
+def _json_row(line: bytes) -> Any:
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        return line
+
+
+def _read_parquet(piece: Piece) -> list[Any]:
+    from pyarrow import parquet
+
+    with _open(piece.address) as stream:
+        group = parquet.ParquetFile(stream).read_row_group(piece.start, columns=[piece.column])
+        return list(group[piece.column].to_pylist())
+
+
+def _read_csv(piece: Piece) -> list[Any]:
+    import pandas
+
+    with _open(piece.address) as stream:
+        column = pandas.read_csv(
+            stream, usecols=[piece.column], dtype=object, keep_default_na=False, na_values=[""], encoding="utf-8"
+        )[piece.column]
+    return [value if isinstance(value, str) else None for value in column]
+
+
+def _lines(piece: Piece) -> list[bytes]:
+    from fsspec.utils import read_block
+
+    with _open(piece.address) as stream:
+        # Both ends move to the end of a line, so that each line is in one piece, whole.
+        block = read_block(stream, piece.start, piece.length, b"\n") if piece.length else stream.read()
+    return block.removesuffix(b"\n").split(b"\n") if block else []
+
+
+def _read_text(piece: Piece) -> list[Any]:
+    return [_decoded(line.removesuffix(b"\r").strip()) for line in _lines(piece)]
+
+
+def _decoded(line: bytes) -> Any:
+    try:
+        return line.decode()
+    except UnicodeDecodeError:
+        return line
+
+
+def _read_json(piece: Piece) -> list[Any]:
+    rows = [_json_row(line) for line in _lines(piece)]
+    return [row.get(piece.column) if isinstance(row, dict) else row for row in rows]
+
+
+_READERS: dict[str, Callable[[Piece], list[Any]]] = {
+    "parquet": _read_parquet,
+    "csv": _read_csv,
+    "json": _read_json,
+    "text": _read_text,
+}
