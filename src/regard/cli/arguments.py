@@ -82,6 +82,24 @@ def add_output_files(parser: argparse.ArgumentParser, command: str, *, required:
         group.add_argument(*names, action="append", default=[], required=required, metavar="FILE", help=what)
 
 
+def add_corpus(parser: argparse.ArgumentParser) -> None:
+    """Add the options of a run over a corpus into a folder."""
+    group = parser.add_argument_group("a corpus, in partitions; needs regard[dask]")
+    group.add_argument(
+        "--out", metavar="FOLDER", help="a Parquet file for each partition; the same command again computes the rest"
+    )
+    group.add_argument("--column", metavar="NAME", help="the texts in Parquet, CSV or JSON lines (text)")
+    group.add_argument("--workers", type=count, metavar="N", help="start N processes (this one computes)")
+    group.add_argument("--memory", metavar="SIZE", help="of each of them, such as 2GB (its share of the machine)")
+    group.add_argument(
+        "--scheduler", metavar="ADDRESS", help="use the workers of a scheduler of Dask (DASK_SCHEDULER_ADDRESS)"
+    )
+    group.add_argument("--partition-tokens", type=count, metavar="N", help="tokens of a partition (262144)")
+    group.add_argument(
+        "--dry-run", action="store_true", help="print partitions, tokens, memory and time; write nothing"
+    )
+
+
 def add_theme(parser: argparse.ArgumentParser) -> None:
     """Add ``--theme``."""
     parser.add_argument(

@@ -163,7 +163,12 @@ def _attribute(parser: ArgumentParser) -> None:
 
 
 def _embed(parser: ArgumentParser) -> None:
-    parser.add_argument("file", metavar="FILE", nargs="?", help="a file with one text a line; - reads standard input")
+    parser.add_argument(
+        "file",
+        metavar="FILE",
+        nargs="?",
+        help="a file with one text a line, - reads standard input; or, with --out, a corpus",
+    )
     parser.add_argument("--text", action="append", metavar="TEXT", dest="texts", help="a text, in place of a file")
     arguments.add_model(parser, "minilm")
     parser.add_argument(
@@ -175,7 +180,8 @@ def _embed(parser: ArgumentParser) -> None:
     parser.add_argument("--batch-size", type=count, default=32, metavar="N", help="lines per batch (32)")
     parser.add_argument("--truncate", action="store_true", help="cut lines that are too long")
     parser.add_argument("--skip-empty", action="store_true", help="skip empty lines")
-    arguments.add_output_files(parser, "embed", required=True)
+    arguments.add_output_files(parser, "embed")
+    arguments.add_corpus(parser)
 
 
 def _train(parser: ArgumentParser) -> None:
@@ -325,12 +331,13 @@ COMMANDS = {
     ),
     "embed": Command(
         "write one vector for each line of a text",
-        "FILE -o FILE [options]",
+        "FILE -o FILE [options]\n       regard embed CORPUS --out FOLDER [options]",
         """\
   regard embed sentences.txt -o vectors.npy
   regard embed sentences.txt -o vectors.npy --truncate
   cat sentences.txt | regard embed - -o vectors.npy
-  regard embed --text "The cat sat." --text "A dog ran." -o vectors.npy""",
+  regard embed --text "The cat sat." --text "A dog ran." -o vectors.npy
+  regard embed corpus.parquet --column text --out vectors --workers 2    (needs regard[dask])""",
         _embed,
     ),
     "train": Command(

@@ -1,4 +1,4 @@
-"""``regard embed FILE -o vectors.npy``: one vector for each line."""
+"""``regard embed FILE -o vectors.npy``: one vector for each line; of a corpus in a folder of partitions."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 
 from regard._utils.errors import RegardError
 from regard._utils.files import atomic_write
+from regard.cli.corpus import corpus_job, is_corpus_run, run_corpus
 from regard.cli.input import read_file_or_input
 from regard.cli.output_files import check_output_files, write_output_files
 from regard.cli.progress import progress_bar
@@ -26,7 +27,17 @@ class Embedded(NamedTuple):
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Write one vector for each line of a file, or for each ``--text``."""
+    """Write one vector for each line of a file, or for each ``--text``, or for each row of a corpus."""
+    if is_corpus_run(arguments):
+        if arguments.file is None or arguments.texts is not None or arguments.output or arguments.skip_empty:
+            raise RegardError(
+                "--out takes a corpus, and neither --text, -o nor --skip-empty: an empty row has no vector"
+            )
+        options = {"truncate": arguments.truncate, "pooling": arguments.pooling, "batch_size": arguments.batch_size}
+        run_corpus(arguments, arguments.file, corpus_job("EmbedJob", options))
+        return
+    if not arguments.output:
+        raise RegardError("say where: -o vectors.npy, or --out FOLDER for a corpus")
     texts = _texts(arguments)
     check_output_files(arguments)
     if any(map(is_parquet, arguments.output)):

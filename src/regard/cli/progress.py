@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -22,3 +23,35 @@ def progress_bar(total: int) -> Iterator[Callable[[int, int | None], None] | Non
     with bar:
         task = bar.add_task("", total=total)
         yield lambda done, _: bar.update(task, completed=done)
+
+
+@contextmanager
+def corpus_progress() -> Iterator[Callable[[int, int, int, int], Callable[[int, int], None] | None]]:
+    """Yield a function that begins a progress bar on standard error.
+
+    It takes all texts and tokens and those that are done, and returns the callback for those done, None where standard
+    error is no terminal.
+    """
+    if sys.stderr is None or not sys.stderr.isatty():
+        yield lambda *_: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    shown = TextColumn("{task.fields[texts]:,} of {task.fields[of]:,} texts · {task.fields[rate]}")
+    bar = Progress(BarColumn(), shown, TimeRemainingColumn(), console=Console(stderr=True), transient=True)
+
+    def begin(texts: int, tokens: int, texts_there: int, tokens_there: int) -> Callable[[int, int], None]:
+        task = bar.add_task("", total=tokens, completed=tokens_there, texts=texts_there, of=texts, rate="")
+        start = time.monotonic()
+
+        def update(texts_done: int, tokens_done: int) -> None:
+            seconds = max(time.monotonic() - start, 1e-9)
+            rates = (texts_done - texts_there) / seconds, (tokens_done - tokens_there) / seconds
+            rate = f"{rates[0]:,.0f} texts/s · {rates[1]:,.0f} tokens/s"
+            bar.update(task, completed=tokens_done, texts=texts_done, rate=rate)
+
+        return update
+
+    with bar:
+        yield begin

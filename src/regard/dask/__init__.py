@@ -15,8 +15,9 @@ from regard._utils.errors import RegardError
 
 if TYPE_CHECKING:
     from regard.dask.attention import attention
+    from regard.dask.frames import embed, map_texts
 
-__all__ = ["attention"]  # those of `_MODULE_OF` whose modules are there
+__all__ = ["embed", "map_texts", "attention"]  # those of `_MODULE_OF` whose modules are there
 
 _MODULE_OF = {
     "embed": "frames",
@@ -38,16 +39,20 @@ class _Package(ModuleType):
 sys.modules[__name__].__class__ = _Package
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _MODULE_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+def import_module(name: str) -> ModuleType:
+    """Return a module of this package; an error that says how to install what it needs."""
     try:
-        module = importlib.import_module(f"regard.dask.{_MODULE_OF[name]}")
+        return importlib.import_module(f"regard.dask.{name}")
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("regard"):
             raise
         raise RegardError(f"regard.dask needs {error.name}: pip install 'regard[dask]'") from error
-    value = getattr(module, name)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(_MODULE_OF[name]), name)
     globals()[name] = value
     return value
 

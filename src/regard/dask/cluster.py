@@ -14,7 +14,6 @@ from regard._utils.memory import gigabytes
 from regard.functional.native.loader import num_processors
 
 _IN_FLIGHT = 10_000  # tasks that a scheduler has at a time
-_KILLS = 10  # workers that a task may kill before it is given up, of a cluster started here
 _PACKAGES = ("dask", "distributed", "cloudpickle", "msgpack", "numpy", "pandas", "pyarrow", "tokenizers", "regard")
 
 Item = TypeVar("Item")
@@ -72,11 +71,16 @@ class Cluster:
     def __init__(self, connect: Callable[[], Any], wait: float) -> None:
         self._connect, self._wait = connect, wait
         self.client = self._connected()
+        limits = [one["memory_limit"] for one in self._workers().values()]
+        self.memory_limit: int = min(limits, default=0)  # bytes of each worker; 0 where there is no limit
 
     @property
     def count(self) -> int:
         """The number of workers now; at least 1."""
-        return max(1, len(self.client.scheduler_info(n_workers=-1)["workers"]))
+        return max(1, len(self._workers()))
+
+    def _workers(self) -> dict[str, Any]:
+        return dict(self.client.scheduler_info(n_workers=-1)["workers"])
 
     @property
     def dashboard(self) -> str | None:
@@ -175,7 +179,6 @@ def start_workers(count: int, memory: str | None = None) -> Iterator[Cluster]:
 
     threads = max(1, num_processors() // count)
     settings = {
-        "distributed.scheduler.allowed-failures": _KILLS,
         "distributed.comm.timeouts.connect": "60s",
         "distributed.nanny.pre-spawn-environ": {"MALLOC_TRIM_THRESHOLD_": 65536, "OPENBLAS_NUM_THREADS": 1},
     }
@@ -219,8 +222,7 @@ def worker_memory(cluster: Workers) -> str:
     """Return the memory that each worker may take, in words."""
     if not isinstance(cluster, Cluster):
         return "that of this process"
-    limits = [one["memory_limit"] for one in cluster.client.scheduler_info(n_workers=-1)["workers"].values()]
-    return gigabytes(min(limits)) if limits and min(limits) else "no limit"
+    return gigabytes(cluster.memory_limit) if cluster.memory_limit else "no limit"
 
 
 def scheduler_address(given: str | None) -> str | None:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
+from regard.dask.model_spec import ModelSpec, load_model
 from regard.models.base import TextModel
 from regard.text.encoding import Encoding
 
@@ -21,6 +22,9 @@ class Job(Protocol):
     @property
     def options(self) -> dict[str, Any]:
         """What decides the result."""
+
+    def check(self, spec: ModelSpec) -> None:
+        """Raise `RegardError` if the model cannot do it."""
 
     def columns(
         self, model: TextModel, encodings: Mapping[int, Encoding], rows: int, label: Callable[[int], str]
@@ -42,6 +46,10 @@ class EmbedJob:
     def options(self) -> dict[str, Any]:
         """What decides the bits of the vectors: not the size of a batch."""
         return {"truncate": self.truncate, "pooling": self.pooling}
+
+    def check(self, spec: ModelSpec) -> None:
+        """Raise `RegardError` if the model has no pooling and none is given."""
+        embedding_width(load_model(spec), self.pooling)
 
     def columns(
         self, model: TextModel, encodings: Mapping[int, Encoding], rows: int, label: Callable[[int], str]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import posixpath
 import secrets
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -53,17 +53,27 @@ class OutputFolder:
         self.address = address
         self._is_local = "file" in (self._fs.protocol if isinstance(self._fs.protocol, tuple) else (self._fs.protocol,))
 
+    def check(self) -> None:
+        """Raise `RegardError` if the folder holds anything but a run, or is none."""
+        with self._writing():
+            if not self._fs.exists(self._path):
+                return
+            if not self._fs.isdir(self._path):
+                raise RegardError(f"{self.address} is a file: give a folder")
+            names = self.written()
+            if "manifest.json" not in names and any(not name.startswith(".") for name in names):
+                raise RegardError(f"{self.address} exists and holds other files: give a new folder")
+
     def create(self) -> None:
-        """Create the folder; an error if it holds anything but a run, or cannot be written."""
+        """Create the folder; an error if it cannot be one of a run."""
+        self.check()
+        with self._writing():
+            self._fs.makedirs(self._path, exist_ok=True)
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
         try:
-            if self._fs.exists(self._path):
-                if not self._fs.isdir(self._path):
-                    raise RegardError(f"{self.address} is a file: give a folder")
-                names = [posixpath.basename(name) for name in self._fs.ls(self._path, detail=False)]
-                if "manifest.json" not in names and any(not name.startswith(".") for name in names):
-                    raise RegardError(f"{self.address} exists and holds other files: give a new folder")
-            else:
-                self._fs.makedirs(self._path, exist_ok=True)
+            yield
         except PermissionError as error:
             raise RegardError(f"no permission to write to {self.address}") from error
         except OSError as error:

@@ -19,10 +19,11 @@ from regard.dask.partitions import SHOWN_ERRORS, Partition, cut, fingerprint, fi
 from regard.dask.rows import encode_rows
 from regard.dask.source import Corpus
 from regard.models.memory import estimate_memory
+from regard.nn import parameters
 from regard.trace import Trace
 
 PARTITION_TOKENS = 1 << 18
-_ROUNDS = 3  # in which a partition whose workers died is tried, the last ones alone
+_ROUNDS = 2  # in which a partition is tried whose workers died, four in a round
 _SAMPLED_TOKENS = 1 << 13
 
 Progress = Callable[[int, int], None]
@@ -46,7 +47,14 @@ class Estimate:
     workers: int
     limit: str  # memory of a worker, in words
     memory: int
+    model: int  # bytes, shared by the workers of a machine
+    rate: float  # tokens a second of one worker
     seconds: float
+
+
+def check_folder(address: str) -> None:
+    """Raise `RegardError` if a run cannot have this folder. Creates nothing."""
+    OutputFolder(address).check()
 
 
 def make_plan(
@@ -225,7 +233,9 @@ def estimate(
     ((_, (rate, longest)),) = _run(workers, f"sample-{job.name}", sample, (missing or list(plan.partitions))[:1])
     memory = estimate_memory(load_model(spec), getattr(job, "batch_size", 1), longest, Trace(only=())).total
     seconds = sum(partition.tokens for partition in missing) / rate / workers.count
-    return Estimate(plan, len(plan.partitions) - len(missing), workers.count, worker_memory(workers), memory, seconds)
+    model = sum(array.nbytes for array in {id(x): x for x in parameters(load_model(spec)).values()}.values())
+    written, limit = len(plan.partitions) - len(missing), worker_memory(workers)
+    return Estimate(plan, written, workers.count, limit, memory, model, rate, seconds)
 
 
 def measure(partition: Partition, *, job: Job, spec: ModelSpec) -> tuple[float, int]:

@@ -159,7 +159,7 @@ def _csv_names(address: str) -> list[str]:
 
     with _open(address) as stream:
         try:
-            return [str(name) for name in pandas.read_csv(stream, nrows=0, sep=None, engine="python").columns]
+            return [str(name) for name in pandas.read_csv(stream, nrows=0).columns]
         except pandas.errors.EmptyDataError:
             return []
 

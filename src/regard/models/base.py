@@ -345,7 +345,7 @@ class TextModel(PretrainedModel):
         Parameters
         ----------
         texts : sequence of str, or mapping
-            Texts, or their encodings; or ``input_ids`` and ``attention_mask`` of transformers, with padding on the right.
+            Texts, or encodings; or ``input_ids`` and ``attention_mask`` of transformers, with padding on the right.
         batch_size : int
             How many texts run together.
         pooling : str or Pooling, optional

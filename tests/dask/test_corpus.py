@@ -1,0 +1,290 @@
+"""Runs over a corpus in this process: what is read, cut, written, continued and refused."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pandas
+import pyarrow
+import pytest
+from corpora import parts, sentences
+from hypothesis import given
+from hypothesis import strategies as st
+from pyarrow import parquet
+
+import regard
+from regard import RegardError
+from regard.cli import main
+from regard.dask.partitions import Scan, cut
+from regard.dask.source import Piece, open_corpus
+
+MODEL = ["--model", "induction", "--pooling", "mean"]  # of characters a to z
+TEXTS = ["abcabc", "qzk", "kqxkqxab", "a", "zzzz", "bcd", "xyxyxyxy"]
+
+
+@pytest.fixture
+def embed(tmp_path, capsys):
+    """Return a function that runs the command over a file, and gives the exit status, the output and the errors."""
+
+    def run(file, *options, out="out"):
+        status = main(["embed", str(file), "--out", str(tmp_path / out), *MODEL, *map(str, options)])
+        captured = capsys.readouterr()
+        return status, captured.out, captured.err
+
+    return run
+
+
+def table(folder):
+    return pyarrow.concat_tables([parquet.read_table(path) for path in sorted(folder.glob("part-*.parquet"))])
+
+
+def vectors(texts):
+    return regard.load("induction").embed(texts, pooling="mean")
+
+
+def write(path, texts, column="text"):
+    frame = pandas.DataFrame({"id": range(len(texts)), column: texts})
+    writers = {
+        ".parquet": lambda: frame.to_parquet(path, row_group_size=3),
+        ".csv": lambda: frame.to_csv(path, index=False),
+        ".jsonl": lambda: frame.to_json(path, orient="records", lines=True),
+        ".gz": lambda: frame.to_json(path, orient="records", lines=True),
+        ".txt": lambda: path.write_text("\n".join(texts) + "\n"),
+    }
+    writers[path.suffix]()
+    return path
+
+
+@pytest.mark.parametrize("name", ["c.parquet", "c.csv", "c.jsonl", "c.jsonl.gz", "c.txt"])
+def test_each_format_gives_the_vectors_of_one_call(embed, tmp_path, name):
+    status, _, errors = embed(write(tmp_path / name, TEXTS), "--partition-tokens", 9)
+    assert status == 0, errors
+    found = table(tmp_path / "out")
+    assert found["row"].to_pylist() == list(range(1, len(TEXTS) + 1))
+    assert set(found["file"].to_pylist()) == {f"file://{tmp_path / name}"}
+    assert found["error"].null_count == len(TEXTS)
+    np.testing.assert_array_equal(np.array(found["vector"].to_pylist(), np.float32), vectors(TEXTS))
+
+
+def test_folders_and_patterns_give_all_their_files_in_order(embed, tmp_path):
+    (tmp_path / "in").mkdir()
+    for number in range(3):
+        write(tmp_path / "in" / f"{number}.parquet", TEXTS[number : number + 2])
+    embed(tmp_path / "in", out="folder")
+    embed(f"{tmp_path}/in/*.parquet", out="pattern")
+    assert table(tmp_path / "folder") == table(tmp_path / "pattern")
+    assert table(tmp_path / "folder")["row"].to_pylist() == [1, 2] * 3
+
+
+def test_addresses_of_fsspec(embed, tmp_path):
+    import fsspec
+
+    fs = fsspec.filesystem("memory")
+    fs.pipe_file("/in/c.txt", "\n".join(TEXTS).encode())
+    assert main(["embed", "memory://in/c.txt", "--out", "memory://out", *MODEL]) == 0
+    names = sorted(name.rpartition("/")[2] for name in fs.ls("/out", detail=False))
+    assert names == ["manifest.json", "part-0000000.parquet"]
+    with fs.open("/out/part-0000000.parquet") as stream:
+        found = parquet.read_table(stream)
+    np.testing.assert_array_equal(np.array(found["vector"].to_pylist(), np.float32), vectors(TEXTS))
+
+
+@pytest.mark.parametrize("block", [1, 2, 7, 1 << 20])
+def test_a_line_is_in_one_piece_whatever_their_size(tmp_path, monkeypatch, block):
+    monkeypatch.setattr("regard.dask.source._BLOCK", block)
+    for text in ("a\nbb\n\nccc", "a\r\nbb\r\n", "\n\n", "", "é\n" * 3):
+        (tmp_path / "c.txt").write_bytes(text.encode())
+        read = [value for piece in open_corpus(str(tmp_path / "c.txt")).pieces for value in piece.read()]
+        assert read == text.replace("\r", "").removesuffix("\n").split("\n") if text else read == []
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 30), max_size=8), max_size=8),
+    st.integers(1, 60),
+)
+def test_partitions_hold_every_row_once_in_order_and_at_most_their_tokens(pieces, most):
+    names = [Piece(f"file{i // 2}", "text", "text", i, 1) for i in range(len(pieces))]
+    scans = [Scan(np.array(lengths, np.int64), (), 0, "") for lengths in pieces]
+    found = cut(names, scans, most)
+    rows = [(s.piece, i) for each in found for s in each.segments for i in range(s.start, s.stop)]
+    assert rows == [(piece, i) for piece, lengths in zip(names, pieces, strict=True) for i in range(len(lengths))]
+    tokens = {piece: [max(n, 1) for n in lengths] for piece, lengths in zip(names, pieces, strict=True)}
+    sums = [sum(sum(tokens[s.piece][s.start : s.stop]) for s in each.segments) for each in found]
+    assert sums == [each.tokens for each in found]
+    assert all(total <= most or each.rows == 1 for total, each in zip(sums, found, strict=True))
+
+
+def test_rows_that_cannot_be_embedded_are_named(embed, tmp_path):
+    rows = ["abc", None, 7, "", "a" * 10_000, ["a"], "cab"]
+    file = tmp_path / "c.jsonl"
+    lines = [json.dumps({"text": row}) for row in rows] + ["{broken", json.dumps({"other": 1})]
+    file.write_text("\n".join(lines))
+    status, _, errors = embed(file)
+    assert status == 0
+    assert "7 rows could not be run, see the column error; the first: file://" in errors
+    assert "c.jsonl row 2: null" in errors
+    found = table(tmp_path / "out")
+    said = [None, "null", "no text but int", "empty", "10,000 tokens, but induction accepts", "no text but list", None]
+    said += ["not UTF-8, or not JSON", "null"]
+    for one, expected in zip(found["error"].to_pylist(), said, strict=True):
+        assert one == expected or one.startswith(expected)
+    assert [vector is None for vector in found["vector"].to_pylist()] == [error is not None for error in said]
+
+
+def test_10_mb_in_one_row(embed, tmp_path):
+    file = write(tmp_path / "c.parquet", ["abc", "ab" * 5_000_000, "cab"])
+    assert embed(file)[0] == 0
+    assert table(tmp_path / "out")["error"].to_pylist()[1].startswith("10,000,000 tokens, but induction accepts")
+    assert embed(file, "--truncate", out="cut")[0] == 0
+    assert table(tmp_path / "cut")["error"].null_count == 3
+
+
+def test_an_empty_row_group_and_an_empty_file(embed, tmp_path):
+    schema = pyarrow.schema([("text", pyarrow.string())])
+    (tmp_path / "in").mkdir()
+    with parquet.ParquetWriter(tmp_path / "in" / "a.parquet", schema) as writer:
+        for rows in (["abc"], [], ["cab"]):
+            writer.write_table(pyarrow.table({"text": pyarrow.array(rows, pyarrow.string())}))
+    parquet.write_table(schema.empty_table(), tmp_path / "in" / "b.parquet")
+    assert embed(tmp_path / "in")[0] == 0
+    assert table(tmp_path / "out")["row"].to_pylist() == [1, 2]
+
+
+def test_the_same_command_computes_what_is_missing(embed, tmp_path):
+    file = write(tmp_path / "c.parquet", TEXTS)
+    embed(file, "--partition-tokens", 9)
+    whole = parts(tmp_path / "out")
+    (tmp_path / "out" / "part-0000001.parquet").unlink()
+    others = {path: path.stat().st_ino for path in (tmp_path / "out").glob("part-*")}
+    status, _, errors = embed(file, "--partition-tokens", 9)
+    assert status == 0
+    assert f"{len(whole) - 1} of them there before" in errors
+    assert parts(tmp_path / "out") == whole
+    assert {path: path.stat().st_ino for path in others} == others
+
+
+def test_a_touched_file_is_the_same_input_and_a_changed_one_is_not(embed, tmp_path):
+    file = write(tmp_path / "c.parquet", TEXTS)
+    embed(file)
+    os.utime(file, (1, 1))
+    assert embed(file)[0] == 0
+    write(file, [*TEXTS[:-1], "abab"])
+    status, _, errors = embed(file)
+    assert status == 2
+    assert "is of a run with other texts: repeat that run as it was, or give a new folder" in errors
+
+
+@pytest.mark.parametrize(
+    ("options", "other"),
+    [(["--truncate"], "truncate"), (["--pooling", "max"], "pooling"), (["--partition-tokens", "5"], "tokens")],
+)
+def test_other_options_into_the_same_folder_are_an_error(embed, tmp_path, options, other):
+    file = write(tmp_path / "c.parquet", TEXTS)
+    embed(file)
+    whole = parts(tmp_path / "out")
+    status, _, errors = embed(file, *options)
+    assert status == 2
+    assert len(errors.splitlines()) == 1
+    assert f"is of a run with other {other}" in errors
+    assert parts(tmp_path / "out") == whole
+
+
+def bad_inputs(tmp_path):
+    file = write(tmp_path / "c.parquet", TEXTS)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "mine.txt").write_text("kept")
+    (tmp_path / "damaged").mkdir()
+    (tmp_path / "damaged" / "manifest.json").write_text("{")
+    (tmp_path / "bad.parquet").write_text("no parquet")
+    (tmp_path / "mixed").mkdir()
+    write(tmp_path / "mixed" / "a.csv", TEXTS)
+    write(tmp_path / "mixed" / "b.txt", TEXTS)
+    (tmp_path / "empty.csv").write_text("")
+    parquet.write_table(pyarrow.table({"text": pyarrow.array([], pyarrow.string())}), tmp_path / "none.parquet")
+    return {
+        "no column 'txt': give --column, one of id, text": [file, "--column", "txt"],
+        "there is no file": [tmp_path / "absent.parquet"],
+        "holds other files: give a new folder": [file, "--out", tmp_path / "full"],
+        "is a file: give a folder": [file, "--out", file],
+        "manifest.json is damaged": [file, "--out", tmp_path / "damaged"],
+        "cannot read": [tmp_path / "bad.parquet"],
+        "files of several formats, csv, text": [tmp_path / "mixed"],
+        "has no column 'text': give --column, one of none": [tmp_path / "empty.csv"],
+        "there is no text in": [tmp_path / "none.parquet"],
+        "is no file of .parquet": [__file__],
+        "cannot read nowhere://": ["nowhere://c.parquet"],
+        "choose one": [file, "--workers", "2", "--scheduler", "tcp://127.0.0.1:1"],
+        "neither --text, -o nor --skip-empty": [file, "-o", "vectors.npy"],
+        "processes that --workers starts": [file, "--memory", "1GB"],
+    }
+
+
+@pytest.mark.parametrize("number", range(14))
+def test_bad_input_is_one_sentence(embed, tmp_path, number):
+    message, (file, *options) = list(bad_inputs(tmp_path).items())[number]
+    status, output, errors = embed(file, *options)
+    assert (status, output) == (2, "")
+    assert len(errors.splitlines()) == 1
+    assert message in errors
+    assert (tmp_path / "full" / "mine.txt").read_text() == "kept"
+
+
+def test_no_permission_is_one_sentence(tmp_path):
+    """As another user, because root may do everything."""
+    file = write(tmp_path / "c.parquet", TEXTS)
+    if os.getuid() != 0:
+        file.chmod(0)
+        with pytest.raises(RegardError, match="no permission to read"):
+            open_corpus(str(file))
+        return
+    code = f"""
+import os, sys
+from regard.dask.source import open_corpus
+from regard.dask.output import OutputFolder
+import pyarrow.parquet, fsspec.implementations.local
+os.setuid(65534)
+for act in (lambda: open_corpus({str(file)!r}), lambda: OutputFolder({str(tmp_path / "locked" / "out")!r}).create()):
+    try:
+        act()
+    except Exception as error:
+        print(type(error).__name__, error)
+"""
+    (tmp_path / "locked").mkdir()
+    for folder in tmp_path.parents:
+        if folder.stat().st_uid == 0 and not folder.stat().st_mode & 0o001:
+            break
+    (tmp_path / "locked").chmod(0o700)
+    file.chmod(0)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "RegardError no permission to read" in done.stdout
+    assert "RegardError no permission to write" in done.stdout
+
+
+def test_a_dry_run_writes_nothing(embed, tmp_path):
+    file = write(tmp_path / "c.parquet", TEXTS)
+    status, output, _ = embed(file, "--dry-run", "--partition-tokens", 9)
+    assert status == 0
+    lines = dict(line.split("  ", 1) for line in output.splitlines())
+    assert lines["rows"].strip() == "7"
+    assert lines["tokens"].strip() == str(sum(map(len, TEXTS)))
+    assert {"partitions", "workers", "memory a worker", "time"} <= {name.strip() for name in lines}
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.minilm
+def test_bits_depend_neither_on_the_batch_nor_on_the_partition(minilm):
+    texts = sentences(300, longest=120)
+    whole = minilm.embed(texts)
+    for size in (1, 7, 32):
+        np.testing.assert_array_equal(minilm.embed(texts[40:140], batch_size=size), whole[40:140])
+
+
+def test_compressed_lines_are_one_piece(tmp_path):
+    (tmp_path / "c.txt.gz").write_bytes(gzip.compress("\n".join(TEXTS).encode()))
+    (piece,) = open_corpus(str(tmp_path / "c.txt.gz")).pieces
+    assert piece.read() == TEXTS

@@ -1,0 +1,254 @@
+"""Faults of a real cluster of processes: the same files in the end, and nothing computed twice that was written."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+import cloudpickle
+import pandas
+import psutil
+import pytest
+from corpora import Watcher, parts, sentences
+
+from regard import RegardError
+from regard.dask import run as runs
+from regard.dask.cluster import ThisProcess, start_workers, use_scheduler
+from regard.dask.jobs import EmbedJob
+from regard.dask.model_spec import describe_model
+from regard.dask.source import open_corpus
+
+pytestmark = [pytest.mark.cluster, pytest.mark.minilm, pytest.mark.filterwarnings("ignore")]
+
+TOKENS = 1500  # of a partition
+
+
+@pytest.fixture(scope="module")
+def case(tmp_path_factory):
+    """Return a function that runs the job into a folder, the files of an undisturbed run, and the corpus."""
+    folder = tmp_path_factory.mktemp("corpus")
+    file = folder / "corpus.parquet"
+    texts = sentences(1200)
+    texts[7], texts[900] = None, ""
+    pandas.DataFrame({"text": texts}).to_parquet(file, row_group_size=200)
+    spec, corpus = describe_model("minilm"), open_corpus(str(file))
+
+    def run(out, workers, **options):
+        return runs.run(EmbedJob(**options), spec, corpus, str(out), workers, partition_tokens=TOKENS)
+
+    run(folder / "whole", ThisProcess())
+    return run, parts(folder / "whole"), file
+
+
+def worker_processes():
+    """Return the processes of the workers that this one has started."""
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            if any("spawn_main" in word for word in process.cmdline()) and process.memory_info().rss > 5e7:
+                found.append(process)
+    return found
+
+
+def killed_at_moments(case, tmp_path, kills, seed):
+    run, whole, _ = case
+    draw, end, killed = random.Random(seed), threading.Event(), []
+
+    def kill():
+        while len(killed) < kills and not end.is_set():
+            time.sleep(draw.uniform(0.05, 1.0))
+            if found := worker_processes():
+                process = draw.choice(found)
+                with contextlib.suppress(psutil.Error):
+                    os.kill(process.pid, signal.SIGKILL)
+                    killed.append(process.pid)
+
+    with start_workers(2) as workers:
+        thread = threading.Thread(target=kill, daemon=True)
+        thread.start()
+        total = 0
+        while total == 0 or len(killed) < kills:  # the corpus again, until all have been killed
+            out = tmp_path / f"out{total}"
+            out.mkdir()
+            with Watcher(out):
+                run(out, workers)
+            assert parts(out) == whole
+            assert not list(out.glob(".*"))
+            total += 1
+        end.set()
+        thread.join()
+    assert len(killed) == kills
+
+
+def test_a_worker_killed_at_some_moments(case, tmp_path):
+    killed_at_moments(case, tmp_path, 4, 0)
+
+
+@pytest.mark.sweep
+def test_a_worker_killed_at_20_random_moments(case, tmp_path):
+    killed_at_moments(case, tmp_path, 20, 1)
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_any_number_of_workers_writes_the_same_files(case, tmp_path, count):
+    run, whole, _ = case
+    with start_workers(count) as workers:
+        assert workers.count == count
+        run(tmp_path / "out", workers)
+    assert parts(tmp_path / "out") == whole
+
+
+def test_a_partition_that_takes_too_much_memory(tmp_path):
+    """It is named with the limit; the others are written; with a smaller batch the same folder is completed."""
+    file, spec = tmp_path / "corpus.parquet", describe_model("minilm")
+    texts = ["The cat sat on the mat and the dog ran."] * 4600 + ["the " * 600] * 110
+    pandas.DataFrame({"text": texts}).to_parquet(file)
+    corpus = open_corpus(str(file))
+
+    def run(out, workers, batch_size):
+        job = EmbedJob(truncate=True, batch_size=batch_size)
+        return runs.run(job, spec, corpus, str(tmp_path / out), workers, partition_tokens=60_000)
+
+    run("whole", ThisProcess(), 8)
+    with start_workers(1, "600MB") as workers, pytest.raises(RegardError) as caught:
+        run("out", workers, 400)
+    message = str(caught.value)
+    assert "ended every worker that computed it, 0.6 GB each: give workers more memory" in message
+    assert f"are in {tmp_path / 'out'}: the same command continues" in message
+    (tmp_path / "out").mkdir(exist_ok=True)
+    with Watcher(tmp_path / "out"), start_workers(1, "600MB") as workers:
+        run("out", workers, 4)
+    assert parts(tmp_path / "out") == parts(tmp_path / "whole")
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@contextlib.contextmanager
+def scheduler(port):
+    """Run a scheduler and a worker in processes of their own."""
+    address = f"tcp://127.0.0.1:{port}"
+    commands = (
+        ["scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard"],
+        ["worker", address, "--nthreads", "1", "--no-dashboard", "--no-nanny"],
+    )
+    started = [
+        subprocess.Popen([sys.executable, "-m", "dask", *command], stderr=subprocess.DEVNULL) for command in commands
+    ]
+    try:
+        yield started
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+
+
+def test_a_scheduler_stopped_and_started(case, tmp_path):
+    run, whole, _ = case
+    port, out, stack = free_port(), tmp_path / "out", contextlib.ExitStack()
+    out.mkdir()
+    with stack:
+        first = stack.enter_context(scheduler(port))
+
+        def restart():
+            for process in first:
+                process.kill()
+                process.wait()
+            stack.enter_context(scheduler(port))
+
+        with use_scheduler(f"tcp://127.0.0.1:{port}", wait=60) as workers, Watcher(out, 2, restart) as watcher:
+            run(out, workers)
+        assert watcher._action is None
+    assert parts(out) == whole
+
+
+def test_a_scheduler_that_does_not_come_back_is_one_sentence(case, tmp_path):
+    run, whole, _ = case
+    port, out = free_port(), tmp_path / "out"
+    out.mkdir()
+    with scheduler(port) as processes:
+
+        def stop():
+            for process in processes:
+                process.kill()
+
+        with (
+            use_scheduler(f"tcp://127.0.0.1:{port}", wait=3) as workers,
+            Watcher(out, 2, stop),
+            pytest.raises(RegardError, match=r"no worker of Dask answers within 3 s.*the same command continues"),
+        ):
+            run(out, workers)
+    run(out, ThisProcess())
+    assert parts(out) == whole
+
+
+def test_ctrl_c_and_the_same_command_again(case, tmp_path):
+    _, whole, file = case
+    out = tmp_path / "out"
+    out.mkdir()
+    command = [sys.executable, "-m", "regard", "embed", str(file), "--out", str(out), "--workers", "2"]
+    command += ["--partition-tokens", str(TOKENS)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    with Watcher(out, 2, lambda: os.killpg(process.pid, signal.SIGINT)) as watcher:
+        _, errors = process.communicate(timeout=60)
+        assert process.returncode == 130, errors
+        assert 2 <= len(watcher.seen) < len(whole)
+        assert [line for line in errors.splitlines() if "Traceback" in line] == []
+        assert f"of {len(whole)} partitions are in {out}: the same command continues" in errors
+        done = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=True)
+    assert "of them there before" in done.stderr
+    assert parts(out) == whole
+
+
+def fill_disk(is_full):
+    """Make the disk of this process full."""
+    import errno
+    import os
+
+    def full(_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    real = getattr(os, "real_fsync", os.fsync)
+    os.real_fsync, os.fsync = real, full if is_full else real
+
+
+def test_a_full_disk(case, tmp_path):
+    run, whole, _ = case
+    out = tmp_path / "out"
+    out.mkdir()
+    with start_workers(2) as workers:
+        cloudpickle.register_pickle_by_value(sys.modules[__name__])
+        with Watcher(out, 2, lambda: workers.client.run(fill_disk, True)):
+            with pytest.raises(RegardError, match=r"No space left on device; \d+ of \d+ partitions are in"):
+                run(out, workers)
+            assert 2 <= len(parts(out)) < len(whole)
+            workers.client.run(fill_disk, False)
+            run(out, workers)
+    assert parts(out) == whole
+
+
+def age():
+    """Make the version of regard in this process another."""
+    import regard
+
+    regard.__version__ = "0.0.1"
+
+
+def test_other_versions_are_refused_by_name(tmp_path):
+    with start_workers(1) as workers:
+        cloudpickle.register_pickle_by_value(sys.modules[__name__])
+        workers.client.run(age)
+        with pytest.raises(
+            RegardError, match=r"worker tcp://\S+ has regard 0\.0\.1 \(here .*install the same versions"
+        ):
+            workers.reconnect()
