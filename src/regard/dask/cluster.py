@@ -14,7 +14,7 @@ from regard._utils.memory import gigabytes
 from regard.functional.native.loader import num_processors
 
 _IN_FLIGHT = 10_000  # tasks that a scheduler has at a time
-_PACKAGES = ("dask", "distributed", "cloudpickle", "msgpack", "numpy", "pandas", "pyarrow", "tokenizers", "regard")
+_PACKAGES = ("dask", "distributed", "cloudpickle", "msgpack", "numpy", "pandas", "pyarrow", "tokenizers")
 
 Item = TypeVar("Item")
 
@@ -137,6 +137,7 @@ class Cluster:
                 client = self._connect()
                 client.wait_for_workers(1, timeout=max(1.0, end - time.monotonic()))
                 check_versions(client.get_versions(packages=list(_PACKAGES)))
+                _check_regard(client.run(regard_version, on_error="return"))
                 return client
             except (OSError, TimeoutError) as error:
                 if time.monotonic() >= end:
@@ -164,6 +165,24 @@ def check_versions(found: dict[str, Any]) -> None:
             raise RegardError(f"{place} has {listed}: install the same versions")
 
 
+def regard_version() -> str:
+    """Return the version of regard in this process."""
+    from regard import _version
+
+    return _version.__version__
+
+
+def _check_regard(found: dict[str, Any]) -> None:
+    """Raise `RegardError` if a worker has another version of regard, or none."""
+    for address, version in found.items():
+        if isinstance(version, BaseException):
+            raise RegardError(f"worker {address} has no regard.dask ({version}): pip install 'regard[dask]' there")
+        if version != regard_version():
+            raise RegardError(
+                f"worker {address} has regard {version} (here {regard_version()}): install the same versions"
+            )
+
+
 @contextmanager
 def start_workers(count: int, memory: str | None = None) -> Iterator[Cluster]:
     """Start a cluster of processes on this machine, which share its processors.
@@ -180,6 +199,7 @@ def start_workers(count: int, memory: str | None = None) -> Iterator[Cluster]:
     threads = max(1, num_processors() // count)
     settings = {
         "distributed.comm.timeouts.connect": "60s",
+        "distributed.worker.preload": ["regard.dask.preload"],
         "distributed.nanny.pre-spawn-environ": {"MALLOC_TRIM_THRESHOLD_": 65536, "OPENBLAS_NUM_THREADS": 1},
     }
     with (

@@ -146,7 +146,9 @@ def compute_partition(partition: Partition, *, job: Job, spec: ModelSpec, out: s
     folder = OutputFolder(out)
     if folder.has(part_name(partition)):
         return
-    files, rows, values = [], [], []
+    files: list[str] = []
+    rows: list[int] = []
+    values: list[Any] = []
     for segment in partition.segments:
         files += [segment.piece.address] * (segment.stop - segment.start)
         rows += range(segment.first_row + segment.start, segment.first_row + segment.stop)
