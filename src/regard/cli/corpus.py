@@ -11,7 +11,7 @@ from regard._utils.errors import RegardError
 from regard._utils.memory import gigabytes
 from regard.cli.output import tell, write
 from regard.cli.progress import corpus_progress
-from regard.dask import import_module
+from regard.dask import load_module
 from regard.views import escape
 
 _OPTIONS = ("column", "workers", "memory", "scheduler", "partition_tokens", "dry_run")
@@ -27,12 +27,12 @@ def is_corpus_run(arguments: argparse.Namespace) -> bool:
 
 def corpus_job(name: str, options: Mapping[str, Any]) -> Any:
     """Return a job of `regard.dask.jobs`."""
-    return getattr(import_module("jobs"), name)(**options)
+    return getattr(load_module("jobs"), name)(**options)
 
 
 def run_corpus(arguments: argparse.Namespace, address: str, job: Any) -> Any:
     """Run a job over a corpus, or print its plan, and say what was written; return the summary, None of a plan."""
-    runs, sources, specs = (import_module(name) for name in ("run", "source", "model_spec"))
+    runs, sources, specs = (load_module(name) for name in ("run", "source", "model_spec"))
     runs.check_folder(arguments.out)
     corpus = sources.open_corpus(address, arguments.column or "text")
     spec = specs.describe_model(arguments.model, arguments.ignore or ())
@@ -72,7 +72,7 @@ def run_corpus(arguments: argparse.Namespace, address: str, job: Any) -> Any:
 
 @contextmanager
 def _workers(arguments: argparse.Namespace) -> Iterator[Any]:
-    clusters = import_module("cluster")
+    clusters = load_module("cluster")
     if arguments.workers and arguments.scheduler:
         raise RegardError("--workers starts processes and --scheduler uses others: choose one")
     if arguments.memory and not arguments.workers:

@@ -39,7 +39,7 @@ class _Package(ModuleType):
 sys.modules[__name__].__class__ = _Package
 
 
-def import_module(name: str) -> ModuleType:
+def load_module(name: str) -> ModuleType:
     """Return a module of this package; an error that says how to install what it needs."""
     try:
         return importlib.import_module(f"regard.dask.{name}")
@@ -52,7 +52,7 @@ def import_module(name: str) -> ModuleType:
 def __getattr__(name: str) -> Any:
     if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(_MODULE_OF[name]), name)
+    value = getattr(load_module(_MODULE_OF[name]), name)
     globals()[name] = value
     return value
 
