@@ -16,8 +16,9 @@ template <class T> class ForwardKernel {
       : params_(params),
         scores_(params, scratch),
         softmax_(scratch),
-        weights_(scratch.allocate<T>(params.weights ? max_of<ptrdiff_t>(params.keys, BLOCK_KEYS) : BLOCK_KEYS,
-                                     BLOCK_QUERIES)),
+        weights_(scratch.allocate<T>(
+            params.weights ? max_of<ptrdiff_t>(params.keys + LANES<T>, BLOCK_KEYS) : BLOCK_KEYS, BLOCK_QUERIES)),
+        rows_(scratch.allocate<T>(params.weights ? LANES<T> : 0, rows_stride(params))),
         block_max_(scratch.allocate<T>(params.weights ? ceil_div(params.keys, BLOCK_KEYS) : 0, BLOCK_QUERIES)),
         context_(scratch.allocate<T>(params.value_dim, BLOCK_QUERIES)),
         values_(scratch.allocate<T>(max_of<ptrdiff_t>(BLOCK_KEYS, BLOCK_QUERIES), params.value_dim)),
@@ -127,54 +128,69 @@ template <class T> class ForwardKernel {
     for (int i = 0; i < BLOCK_QUERIES; ++i) to[i] = is_added ? softmax_.row_max[i] : -INF<T>;
   }
 
-  // Write the normalised weights, 0 where masked.
+  // Write the normalised weights, 0 where masked: a vector of queries at a time is transposed into rows.
   void write_weights() {
     T* out = const_cast<T*>(head_matrix<T>(params_.weights, head_).block(start_).data);
     const ptrdiff_t begin = min_of(scores_.begin(), params_.keys), end = max_of(begin, scores_.end());
-    write_zeros(out, 0, begin);
-    for (ptrdiff_t j = begin; j < end; j += BLOCK_KEYS) {
-      const T* block_max = block_max_ + (j - begin) / BLOCK_KEYS * BLOCK_QUERIES;
-      T factors[BLOCK_QUERIES];
-      bool any = false;
-      for (ptrdiff_t i = 0; i < scores_.lanes(); i += LANES<T>) {
-        const V<T> row_max = load<T>(softmax_.row_max + i), max = load<T>(block_max + i);
-        V<T> inverse;
-        for (ptrdiff_t n = 0; n < LANES<T>; ++n)
-          inverse[n] = softmax_.row_sum[i + n] == 0 ? T(0) : T(1 / softmax_.row_sum[i + n]);
-        const V<T> factor = max == -INF<T> ? V<T>{} : exp<T>(max - row_max) * inverse;
-        any |= regard::REGARD_ISA::any(factor != 0);
-        store<T>(factors + i, factor);
+    const bool streams = streams_weights(params_, sizeof(T));
+    find_factors(begin, end);
+    for (ptrdiff_t lane = 0; lane < count_; lane += LANES<T>) {
+      fill_rows(0, begin);
+      for (ptrdiff_t j = begin; j < end; j += BLOCK_KEYS)
+        normalize_block(lane, j, min_of<ptrdiff_t>(BLOCK_KEYS, end - j),
+                        load<T>(block_max_ + (j - begin) / BLOCK_KEYS * BLOCK_QUERIES + lane));
+      fill_rows(end, params_.keys);
+      for (ptrdiff_t i = 0; i < min_of<ptrdiff_t>(LANES<T>, count_ - lane); ++i) {
+        T* to = out + (lane + i) * params_.weights.row_stride;
+        if (streams)
+          copy_streaming<T>(rows_ + i * rows_stride(params_), params_.keys, to);
+        else
+          __builtin_memcpy(to, rows_ + i * rows_stride(params_), size_t(params_.keys) * sizeof(T));
       }
-      const ptrdiff_t keys = min_of<ptrdiff_t>(BLOCK_KEYS, end - j);
-      if (any)
-        write_block(out, j, keys, factors);
-      else
-        write_zeros(out, j, keys);
     }
-    write_zeros(out, end, params_.keys - end);
+    if (streams) streaming_fence();
   }
 
-  void write_zeros(T* out, ptrdiff_t start, ptrdiff_t keys) const {
-    for (ptrdiff_t i = 0; keys > 0 && i < count_; ++i)
-      for (ptrdiff_t j = 0; j < keys; ++j) out[i * params_.weights.row_stride + start + j] = 0;
+  // Replace the maxima of each block of keys by the factors that normalise its exponentials; 0 for a masked block.
+  void find_factors(ptrdiff_t begin, ptrdiff_t end) {
+    for (ptrdiff_t i = 0; i < scores_.lanes(); i += LANES<T>) {
+      const V<T> row_max = load<T>(softmax_.row_max + i);
+      V<T> inverse;
+      for (ptrdiff_t n = 0; n < LANES<T>; ++n)
+        inverse[n] = softmax_.row_sum[i + n] == 0 ? T(0) : T(1 / softmax_.row_sum[i + n]);
+      for (ptrdiff_t block = 0; block < ceil_div(end - begin, BLOCK_KEYS); ++block) {
+        T* at = block_max_ + block * BLOCK_QUERIES + i;
+        const V<T> max = load<T>(at);
+        store<T>(at, max == -INF<T> ? V<T>{} : exp<T>(max - row_max) * inverse);
+      }
+    }
   }
 
-  void write_block(T* out, ptrdiff_t start, ptrdiff_t keys, const T* factors) const {
-    const ptrdiff_t row_stride = params_.weights.row_stride;
-    const T* from = weights_ + start * BLOCK_QUERIES;
-    ptrdiff_t j = for_each_column<T>(from, BLOCK_QUERIES, keys, count_,
-                                     [=](ptrdiff_t i, ptrdiff_t at, V<T> x) __attribute__((always_inline)) {
-                                       store<T>(out + i * row_stride + start + at, max<T>(x, V<T>{}) * factors[i]);
-                                     });
-    for (; j < keys; ++j)
-      for (ptrdiff_t i = 0; i < count_; ++i)
-        out[i * row_stride + start + j] = max_of(from[j * BLOCK_QUERIES + i], T(0)) * factors[i];
+  // Rows of weights of a vector of queries. What is transposed last may reach beyond the keys.
+  static ptrdiff_t rows_stride(const AttentionParams& params) { return round_up(params.keys, LANES<T>) + LANES<T>; }
+
+  void fill_rows(ptrdiff_t from, ptrdiff_t to) const {
+    for (ptrdiff_t i = 0; i < LANES<T>; ++i)
+      for (ptrdiff_t j = from; j < to; ++j) rows_[i * rows_stride(params_) + j] = 0;
+  }
+
+  // A lane of `factors` belongs to a query; all are 0 where the block may not have been computed.
+  void normalize_block(ptrdiff_t lane, ptrdiff_t start, ptrdiff_t keys, V<T> factors) const {
+    if (!any(factors != 0)) return fill_rows(start, start + keys);
+    T scales[LANES<T>];
+    store<T>(scales, factors);
+    T* const rows = rows_ + start;
+    const ptrdiff_t stride = rows_stride(params_);
+    for_each_column<T>(weights_ + start * BLOCK_QUERIES + lane, BLOCK_QUERIES, round_up(keys, LANES<T>), LANES<T>,
+                       [=, &scales](ptrdiff_t i, ptrdiff_t at, V<T> x) __attribute__((always_inline)) {
+                         store<T>(rows + i * stride + at, max<T>(x, V<T>{}) * scales[i]);
+                       });
   }
 
   const AttentionParams& params_;
   ScoreBlock<T> scores_;
   OnlineSoftmax<T> softmax_;
-  T *weights_, *block_max_, *context_, *values_;
+  T *weights_, *rows_, *block_max_, *context_, *values_;
   uint8_t* nonfinite_;
   ptrdiff_t head_ = 0, start_ = 0, count_ = 0;
   bool checks_values_ = false, has_nonfinite_ = false, is_finite_ = true;

@@ -10,8 +10,7 @@
 namespace regard::REGARD_ISA {
 namespace {
 
-constexpr ptrdiff_t L2_BYTES = ptrdiff_t(1) << 19;               // scores that stay in a core's own cache
-constexpr ptrdiff_t STREAMING_STORE_BYTES = ptrdiff_t(1) << 23;  // results from here on are stored past the caches
+constexpr ptrdiff_t L2_BYTES = ptrdiff_t(1) << 19;  // scores that stay in a core's own cache
 
 // Call f(start, count) for the blocks of keys begin <= j < end. They start at multiples of BLOCK_KEYS, so that a row is
 // summed in the same chunks in any block of queries.

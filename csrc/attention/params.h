@@ -191,6 +191,12 @@ static inline bool keeps_weights(const AttentionParams& params) {
          params.keys <= (ptrdiff_t(1) << 19) / (BLOCK_QUERIES * size);
 }
 
+// Weights of at least so many bytes are stored past the caches.
+constexpr ptrdiff_t STREAMING_STORE_BYTES = ptrdiff_t(1) << 23;
+static inline bool streams_weights(const AttentionParams& params, ptrdiff_t itemsize) {
+  return product(params.heads, params.queries, params.keys, itemsize) >= STREAMING_STORE_BYTES;
+}
+
 // Keys of one task of the backward pass: few enough for several tasks a thread, many enough to amortise loading the
 // queries, and no more than fit into L2 with their gradients.
 static inline ptrdiff_t keys_per_task(const AttentionParams& params) {

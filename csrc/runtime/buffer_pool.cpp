@@ -26,7 +26,8 @@ constexpr size_t MAX_POOLED_BYTES = size_t(64) << 20;
 #endif
 // Whether a buffer lies in a chunk: madvise() takes whole pages, which buffers are if pages are of 4 KB.
 #if defined(MADV_HUGEPAGE) && !defined(__SANITIZE_ADDRESS__)
-constexpr size_t MAX_IN_CHUNK = MAX_POOLED_BYTES ? size_t(8) << 20 : 0;
+constexpr size_t CHUNK = size_t(32) << 20;
+constexpr size_t MAX_IN_CHUNK = MAX_POOLED_BYTES ? CHUNK / 2 - LARGE_UNIT : 0;  // two fit into it
 size_t page_size() {
   static const size_t size = size_t(sysconf(_SC_PAGESIZE));
   return size;
@@ -109,7 +110,6 @@ char* map_aligned(size_t bytes, size_t alignment) {
 // 4 KB pages ten times as slowly. A chunk without a buffer in use stays in the pool, but the system may take its memory
 // when it needs some. Memory that is evicted from the pool returns to the system at once, addresses with the last
 // buffer of a chunk.
-constexpr size_t CHUNK = size_t(32) << 20;
 
 struct Chunk {  // at its start; it is mapped at a multiple of CHUNK
   size_t bytes, used = PAGE;

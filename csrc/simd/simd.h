@@ -99,6 +99,16 @@ template <class T> REGARD_INLINE void store_streaming(T* to, V<T> x) { store<T>(
 REGARD_INLINE void streaming_fence() {}
 #endif
 
+// Copy `count` elements, whole cache lines of `to` by streaming stores.
+template <class T> void copy_streaming(const T* from, ptrdiff_t count, T* to) {
+  constexpr ptrdiff_t line = VECTOR_BYTES / ptrdiff_t(sizeof(T));
+  const ptrdiff_t before = ptrdiff_t(-reinterpret_cast<uintptr_t>(to) % VECTOR_BYTES / sizeof(T));
+  ptrdiff_t j = before < count ? before : count;
+  __builtin_memcpy(to, from, size_t(j) * sizeof(T));
+  for (; j + line <= count; j += line) store_streaming<T>(to + j, load<T>(from + j));
+  __builtin_memcpy(to + j, from + j, size_t(count - j) * sizeof(T));
+}
+
 template <class T> REGARD_INLINE V<T> splat(T x) { return x - V<T>{}; }
 
 // Lane-wise maximum and minimum; NaN in `a` propagates. (Intrinsics where the compiler does not find the instruction.)

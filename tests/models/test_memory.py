@@ -95,6 +95,20 @@ def test_a_batch_that_does_not_fit_is_refused(decoder, monkeypatch):
         decoder.embed(["a" * 200] * 40, pooling="mean", batch_size=40)
 
 
+def test_runs_that_record_alike_are_estimated_once(decoder, monkeypatch):
+    estimates = [estimate_memory(decoder, 1, 300, Trace(only=only)) for only in ("*.output", "*", "*.output", "*")]
+    assert estimates[:2] == estimates[2:]
+    assert estimates[0] != estimates[1]
+    assert estimate_memory(decoder, 1, 301, Trace(only="*")) != estimates[1]
+    monkeypatch.setattr("regard.models.memory.MemoryProbe", lambda *_: pytest.fail("estimated again"))
+    assert estimate_memory(decoder, 1, 300, Trace(only="*.output")) is estimates[0]
+    stored = vars(decoder)["_memory_estimates"]
+    monkeypatch.undo()
+    for length in range(2, 300):
+        estimate_memory(decoder, 1, length, Trace(only="*"))
+    assert len(stored) <= 256
+
+
 def test_where_memory_is_unknown_nothing_is_refused(decoder, monkeypatch):
     monkeypatch.setattr("regard.models.memory.available_memory", lambda: None)
     assert decoder([3] * 200, trace=Trace()).hidden.shape == (1, 200, 12)

@@ -16,6 +16,7 @@ from regard.trace.memory_probe import MemoryProbe, Tap, TapList, list_taps
 _WORKING_ARRAYS = 6  # of the size of the largest value of a layer, that live at the same time
 _SMALL, _SMALL_UNRECORDED = 64, 4096  # tokens of a run that is not worth an estimate, with and without a trace
 _NEGLIGIBLE = 1 << 26  # bytes that are not worth asking the system how many there are
+_MOST_ESTIMATES = 256  # that a model stores
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ def estimate_memory(
 ) -> MemoryEstimate:
     """Return an estimate for a batch of `batch` texts of `length` tokens, from the taps of a run of two tokens.
 
-    The taps are stored in the model.
+    The taps are stored in the model, and so is the estimate.
 
     Parameters
     ----------
@@ -49,11 +50,17 @@ def estimate_memory(
     cached : bool
         Whether keys and values of all layers stay, as in generation.
     """
-    probe = MemoryProbe(trace, batch, length, target_length)
-    probe.add(_taps(model, length, trace))
-    # A growing cache is copied into one of twice the size.
-    working = _WORKING_ARRAYS * probe.largest + 2 * probe.largest_recorded + 3 * probe.cache * cached
-    return MemoryEstimate(probe.recorded, working)
+    estimates = instance_cache(model, "_memory_estimates", dict[Any, MemoryEstimate])
+    key = (trace._selection, batch, length, target_length, cached)
+    if key not in estimates:
+        probe = MemoryProbe(trace, batch, length, target_length)
+        probe.add(_taps(model, length, trace))
+        # A growing cache is copied into one of twice the size.
+        working = _WORKING_ARRAYS * probe.largest + 2 * probe.largest_recorded + 3 * probe.cache * cached
+        if len(estimates) >= _MOST_ESTIMATES:
+            estimates.clear()
+        estimates[key] = MemoryEstimate(probe.recorded, working)
+    return estimates[key]
 
 
 def _taps(model: Any, length: int, trace: Trace) -> tuple[Tap, ...]:
@@ -85,11 +92,9 @@ def check_memory(model: Any, shape: tuple[int, ...], trace: Any, *, target_lengt
     records = isinstance(trace, Trace)
     if batch * (length + target_length) > (_SMALL if records else _SMALL_UNRECORDED):
         recorder = trace if records else Trace(only=())
-        lengths = {"B": batch, "T": max(length, target_length), "S": max(length, target_length)}
-        sizes = [tap.nbytes(lengths) for tap in _taps(model, length, recorder)]
-        if sum(sizes) + (_WORKING_ARRAYS + 2) * max(sizes, default=0) <= _NEGLIGIBLE:  # more than any estimate
-            return
-        require_memory(estimate_memory(model, batch, length, recorder, target_length=target_length), batch, length)
+        estimate = estimate_memory(model, batch, length, recorder, target_length=target_length)
+        if estimate.total > _NEGLIGIBLE:
+            require_memory(estimate, batch, length)
 
 
 def require_memory(estimate: MemoryEstimate, batch: int, length: int) -> None:

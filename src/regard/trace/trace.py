@@ -246,6 +246,11 @@ class Trace:
         return self._is_last(self._prefix + name)
 
     @property
+    def _selection(self) -> tuple[Any, ...]:
+        """What decides which steps are recorded or edited, and where a run ends: two traces alike in it are alike."""
+        return self._only, self._keep_maps, tuple(self._edit), self._stop
+
+    @property
     def asks_for_values(self) -> bool:
         """Whether there may be steps that it records or edits, or after which a run ends."""
         return self._only is None or bool(self._only or self._edit or self._stop)

@@ -159,6 +159,16 @@ def test_an_earlier_call_leaves_nothing_behind(rng, dtype, monkeypatch):
     assert finite == [True]
 
 
+@pytest.mark.parametrize("keys", [509, 528])
+def test_weights_that_are_stored_past_the_caches_have_the_same_bits(rng, keys):
+    q, k, v = (rng.standard_normal((12, n, 8)).astype(np.float32) for n in (510, keys, keys))
+    every, alone = Trace(only="weights"), [Trace(only="weights") for _ in q]
+    attention(q, k, v, causal=keys == 528, trace=every)  # more than 8 MB
+    for head, trace in enumerate(alone):
+        attention(q[head], k[head], v[head], causal=keys == 528, trace=trace)
+        np.testing.assert_array_equal(every["weights"][head], trace["weights"])
+
+
 @pytest.mark.parametrize("poison", [np.nan, np.inf, -np.inf])
 def test_weights_beside_numbers_that_are_not_finite(rng, poison):
     q, k, v = rng.standard_normal((3, 2, 70, 8)).astype(np.float32)
