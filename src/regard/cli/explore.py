@@ -1,4 +1,4 @@
-"""``regard explore TEXT`` or ``RUN``: attention, or the checkpoints of a training run, in the browser."""
+"""``regard explore TEXT``, ``RUN`` or ``MAP.zarr``: attention, or the checkpoints of a run, in the browser."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ from regard.explorer import Exploration
 from regard.explorer.address import read_address
 from regard.explorer.launch import exploration_of
 from regard.explorer.run import STEPS, shown_steps
+from regard.explorer.stored import StoredExploration
 from regard.explorer.training import TrainingExploration
 from regard.models import ImageModel, load
 from regard.models.base import as_text_model
 from regard.trace import Trace
+from regard.trace.stored_map import is_map
 from regard.training import TrainingRun, checkpoints
 
 
@@ -28,7 +30,7 @@ def run(arguments: argparse.Namespace) -> None:
     view = _opened(arguments) if arguments.open is not None else ""
     if arguments.output and (arguments.port is not None or arguments.no_browser):
         raise RegardError("-o writes a file and serves no page: leave out --port and --no-browser")
-    explored = _training_run(arguments) or Explored(partial(_exploration, arguments))
+    explored = _stored_map(arguments) or _training_run(arguments) or Explored(partial(_exploration, arguments))
     if arguments.output:
         write_output_files(explored, arguments)
         return
@@ -48,6 +50,19 @@ def _opened(arguments: argparse.Namespace) -> str:
     named, compared = (*address.models, None, None)[:2]
     arguments.model, arguments.compare_model = arguments.model or named, arguments.compare_model or compared
     return address.view
+
+
+def _stored_map(arguments: argparse.Namespace) -> Explored | None:
+    """Return the attention map on disk whose folder is given in place of a text, or None."""
+    if not arguments.text or not is_map(arguments.text[0]):
+        return None
+    folder = arguments.text[0]
+    options = ("trace", "model", "compare_model", "ignore", "toy", "layer", "file", *TOY_OPTIONS)
+    if given := [option for option in options if getattr(arguments, option) not in (None, False)]:
+        raise RegardError(f"{folder} is an attention map on disk: leave out {option_names(given)}")
+    if len(arguments.text) > 1:
+        raise RegardError(f"{folder} is an attention map on disk, which is explored alone: leave out the texts")
+    return Explored(partial(StoredExploration, folder, head=arguments.head))
 
 
 def _training_run(arguments: argparse.Namespace) -> Explored | None:

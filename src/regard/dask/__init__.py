@@ -15,9 +15,10 @@ from regard._utils.errors import RegardError
 
 if TYPE_CHECKING:
     from regard.dask.attention import attention
+    from regard.dask.attention_map import AttentionMap
     from regard.dask.frames import embed, map_texts
 
-__all__ = ["embed", "map_texts", "attention"]  # those of `_MODULE_OF` whose modules are there
+__all__ = ["embed", "map_texts", "attention", "AttentionMap"]  # those of `_MODULE_OF` whose modules are there
 
 _MODULE_OF = {
     "embed": "frames",

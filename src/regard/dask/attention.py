@@ -114,5 +114,4 @@ def _empty(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
 
 
 def _context_shape(blocks: AttentionBlocks, block: QueryBlock) -> tuple[int, ...]:
-    lead = (edges[i + 1] - edges[i] for edges, i in zip(blocks.lead, block.lead, strict=True))
-    return (*lead, block.rows.stop - block.rows.start, blocks.inputs.context_shape[-1])
+    return (*blocks.lead_sizes(block.lead), block.rows.stop - block.rows.start, blocks.inputs.context_shape[-1])

@@ -95,6 +95,17 @@ class AttentionBlocks:
         p = slice_inputs(self.inputs, ScoreBlock(self.inputs.layout, block.entries, block.rows, self.col_span(col)))
         return p if sinks else p.replace(sinks=None)
 
+    def query_inputs(self, block: QueryBlock) -> AttentionInputs:
+        """Return the inputs of a block of queries without any keys."""
+        return slice_inputs(
+            self.inputs.replace(mask=None, bias=None),
+            ScoreBlock(self.inputs.layout, block.entries, block.rows, slice(0, 0)),
+        )
+
+    def lead_sizes(self, lead: tuple[int, ...]) -> tuple[int, ...]:
+        """Return how many batch entries and heads a block has."""
+        return tuple(edges[i + 1] - edges[i] for edges, i in zip(self.lead, lead, strict=True))
+
     def col_span(self, col: int) -> slice:
         """Return the keys of a block."""
         return slice(self.cols[col], self.cols[col + 1])

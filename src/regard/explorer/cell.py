@@ -80,11 +80,10 @@ class _Scores(NamedTuple):
 def _scores_of_map(layer: LayerMap, head: int, i: int, j: int) -> _Scores:
     attention_map = layer.heads[head]
     assert isinstance(attention_map, AttentionMap)
-    q, k = _queries_and_keys(attention_map)
     scaled, capped = (float(layer.tile(head, [i], [j], stage)[0, 0]) for stage in ("scores", "capped"))
     biased = layer.tile(head, [i], None, "biased")[0].astype(np.float64)
     source = f"{layer.name or 'the layer'}: q, k and the log-sum-exp"
-    q, k = q[i].astype(np.float64), k[j].astype(np.float64)
+    q, k = (np.asarray(x, np.float64).reshape(-1) for x in (attention_map.query(i), attention_map.key(j)))
     sink = _sink_of(attention_map)
     return _Scores(q, k, attention_map.scale, scaled, attention_map.softcap, capped, biased, sink, source)
 

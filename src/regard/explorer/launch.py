@@ -11,15 +11,17 @@ from regard._utils.errors import RegardError
 from regard.explorer.exploration import Exploration
 from regard.explorer.export_html import check_fits_file, write_page
 from regard.explorer.run import recorded
+from regard.explorer.stored import StoredExploration
 from regard.explorer.training import TrainingExploration
 from regard.explorer.validation import check_num_runs
 from regard.models import load
 from regard.models.base import PretrainedModel, as_text_model
 from regard.trace import Trace
+from regard.trace.stored_map import StoredMap
 from regard.training import TrainingRun
 from regard.views.trace_access import resolve_index
 
-Source: TypeAlias = "Trace | str | Mapping[str, Any] | TrainingRun"
+Source: TypeAlias = "Trace | str | Mapping[str, Any] | TrainingRun | StoredMap"
 
 
 def explore(
@@ -36,9 +38,10 @@ def explore(
 
     Parameters
     ----------
-    *sources : Trace, str, mapping or TrainingRun
+    *sources : Trace, str, mapping, TrainingRun or StoredMap
         One run or text, or two to compare. Record a run with ``Trace(maps=True)``. A mapping has the ``input_ids`` of
-        one text. A `regard.training.TrainingRun` is explored over its checkpoints, on a text that may follow.
+        one text. A `regard.training.TrainingRun` is explored over its checkpoints, on a text that may follow. A map
+        that `regard.dask.AttentionMap.to_zarr` wrote is opened with `regard.trace.open_map`.
     model : Model or str, or two of them
         What runs a text, by default "minilm"; or what ran a trace, which ablations need. A name is loaded. Two models
         are for the two sources in turn, or both for a single text.
@@ -111,6 +114,10 @@ def exploration_of(
         if batch:
             raise RegardError(f"a training run is explored on one text, without a batch: leave out batch={batch}")
         return _exploration_of_training(sources[0], sources[1:], model, layer, head)
+    if sources and isinstance(sources[0], StoredMap):
+        if len(sources) > 1 or model is not None or layer is not None:
+            raise RegardError("a stored map is explored alone: leave out other sources, model and layer")
+        return StoredExploration(sources[0], batch=batch, head=head)
     pair = list(model) if isinstance(model, list | tuple) else [model] * max(1, len(sources))
     if len(sources) == 1 and len(pair) == 2 and isinstance(sources[0], str | Mapping):
         sources = [sources[0]] * 2

@@ -7,7 +7,7 @@ from typing import Any
 
 from regard._version import __version__
 from regard.explorer.opening import Opening
-from regard.explorer.run import NUM_SAMPLED_ROWS, Run
+from regard.explorer.run import Run
 from regard.functional import native
 
 
@@ -22,7 +22,7 @@ def describe_run(run: Run, thumbnail_size: int, opening: Opening) -> dict[str, A
         "layers": run.layer_descriptions,
         "projection_key": run.projection_key,
         "thumbnail_size": thumbnail_size,
-        "num_sampled_rows": NUM_SAMPLED_ROWS if run.is_long else None,
+        "num_sampled_rows": len(run.sampled_rows()) if run.is_long else None,
         "initial": opening.describe(run),
     }
 

@@ -15,6 +15,7 @@ from regard.explorer.run_store import RunStore
 from regard.explorer.validation import check_index, check_range
 from regard.metrics.layer_maps import CancelCheck, LayerMap
 from regard.trace.map_statistics import Pooling
+from regard.trace.stored_map import StoredMap
 
 Head: TypeAlias = int | Literal["mean"]
 
@@ -138,6 +139,11 @@ class MapReader:
         """Return a region of one head, pooled from its weights or from the overview of all of it."""
         layer_map = self._runs[run].layers[layer]
         heights, widths = np.diff(row_edges), np.diff(col_edges)
+        source = layer_map.heads[head]
+        if isinstance(source, StoredMap) and (
+            max(heights.max(), widths.max()) >= source.cells[0] or heights.sum() * widths.sum() > _MAX_POOLED
+        ):
+            return source.pooled_between(row_edges, col_edges, pool)
         n = layer_map.length
         side = min(_OVERVIEW_SIZE, n)
         finer = max(heights.max(), widths.max()) * side < n
@@ -172,7 +178,7 @@ class MapReader:
         for index, layer in enumerate(run.layers):
             for head in range(len(layer.heads)):
                 check()
-                if len(rows) == layer.length:
+                if len(rows) == layer.length or isinstance(layer.source, StoredMap):
                     weights = pooling.overview(layer, head, (side, side), "max", check)
                 else:
                     strip = layer.tile(head, rows, None)

@@ -27,7 +27,9 @@ STEPS = ("picture", "*embeddings", "*attn.weights", "*attn.v", "*attn.context", 
 """Name patterns of the steps that the page shows."""
 
 NUM_SAMPLED_ROWS = 512
-"""Rows of a long text from which its metrics and thumbnails are computed."""
+"""Rows of a long text from which its metrics and thumbnails are computed; of a very long one fewer."""
+
+_SAMPLED_WEIGHTS = 2**26  # at most
 
 _BYTE = re.compile(r"\\x[0-9a-f]{2}")  # in a label, of an incomplete character
 _SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
@@ -154,7 +156,8 @@ class Run:
 
     def sampled_rows(self) -> np.ndarray:
         """Return the rows from which thumbnails and metrics are computed: all, for a long text some."""
-        return _spread(self.length, NUM_SAMPLED_ROWS) if self.is_long else np.arange(self.length)
+        count = min(NUM_SAMPLED_ROWS, max(16, _SAMPLED_WEIGHTS // self.length))
+        return _spread(self.length, count) if self.is_long else np.arange(self.length)
 
 
 def shown_steps(length: int, layer: int | None = None) -> tuple[str, ...]:

@@ -227,6 +227,14 @@ class AttentionMap:
         shown = f"heads 0 to {min(heads, MAX_TILES) - 1} of {heads}" if heads > 1 else "one head"
         return f"{shown}, queries down, keys across"
 
+    def query(self, row: int) -> Array:
+        """Return the query vector of one position, ``... H D``."""
+        return self.q[..., row, :]
+
+    def key(self, col: int) -> Array:
+        """Return the key vector of one position, ``... G D``."""
+        return self.k[..., col, :]
+
     # Weights
 
     __iter__: None = None  # else Python calls __getitem__ until an IndexError, which it does not raise

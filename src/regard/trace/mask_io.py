@@ -47,9 +47,15 @@ _MAX_DEPTH = 50  # of masks in masks
 
 def inputs_to_arrays(p: AttentionInputs, prefix: str = "") -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Return queries, keys, mask, bias and options as arrays, whose names begin with `prefix`, and JSON."""
+    arrays, fields = rules_to_arrays(p, prefix)
+    return {f"{prefix}q": to_numpy(p.q), f"{prefix}k": to_numpy(p.k), **arrays}, fields
+
+
+def rules_to_arrays(p: AttentionInputs, prefix: str = "") -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Return the same without queries and keys."""
     if is_head_slice(p):
         raise RegardError("some heads of a map cannot be saved; save the whole map")
-    arrays = {f"{prefix}q": to_numpy(p.q), f"{prefix}k": to_numpy(p.k)}
+    arrays: dict[str, np.ndarray] = {}
     values = {"query_offset": p.layout.query_offset, **{name: getattr(p, name) for name in _OPTIONS}}
     fields = {name: to_json(value, arrays, f"{prefix}{name}") for name, value in values.items()}
     dtype = str(p.dtype).split(".")[-1]

@@ -1,0 +1,617 @@
+"""An attention map of one text on many workers: statistics and overviews of a map whose keys fit no machine."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Unpack
+
+import dask.array as da
+import numpy as np
+from dask.base import tokenize
+from dask.delayed import Delayed
+from dask.highlevelgraph import HighLevelGraph
+from dask.task_spec import TaskRef
+
+import dask
+from regard._utils.errors import RegardError
+from regard._utils.validation import whole_number
+from regard.dask.blocks import AttentionBlocks, QueryBlock, task, with_arrays
+from regard.functional.inputs import AttentionInputs, Options
+from regard.functional.native.map import Pooling
+from regard.functional.nonfinite import zero_neginf
+from regard.functional.online_softmax import SoftmaxStats
+from regard.functional.tile import attention_tile
+from regard.trace.attention_map import Top
+from regard.trace.map_statistics import POOLINGS, MapStatistics, equal_cells, statistics_of
+from regard.trace.mask_io import rules_to_arrays
+from regard.trace.stored_map import FORMAT, TILE_CELLS, import_zarr, overview_cells
+
+_STRIP_WEIGHTS = 2**21  # that are held at a time while cells are pooled
+
+
+class AttentionMap:
+    """The weights ``... H T S`` of a call of attention on dask arrays, of which only statistics are computed.
+
+    Names and meaning are those of `regard.AttentionMap`; each result is a lazy dask array. The softmax statistics of
+    the rows are computed in one pass over the blocks that the rules leave, and each result in one more; results that
+    are computed together share the first.
+
+    Parameters
+    ----------
+    q : dask array, ``... H T D``
+    k : dask array, ``... G S D``
+    **options
+        Those of `regard.dask.attention` that say how scores become weights: `mask`, `bias`, `causal`, `query_offset`,
+        `window`, `scale`, `softcap`, `sinks` and `key_lengths`.
+
+    Raises
+    ------
+    RegardError
+        The arguments do not fit; see `regard.dask.attention`.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> attention_map = AttentionMap(da.zeros((1, 3, 2), chunks=2), da.zeros((1, 3, 2), chunks=2), causal=True)
+    >>> attention_map
+    <regard.dask.AttentionMap 1 × 3 × 3 in 3 of 4 blocks>
+    >>> attention_map.received().compute().round(3)
+    array([[1.833, 0.833, 0.333]])
+    """
+
+    def __init__(self, q: Any, k: Any, **options: Unpack[Options]) -> None:
+        self._q, self._k, self._options = q, k, options
+        self._blocks = AttentionBlocks(q, k, **options)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """``... H T S``."""
+        return self._blocks.inputs.layout.shape
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self.shape)
+
+    def __repr__(self) -> str:
+        pairs = self._blocks.pairs
+        computed, all_blocks = sum(map(len, pairs.values())), len(pairs) * self._blocks.num_key_blocks
+        return f"<regard.dask.AttentionMap {' × '.join(map(str, self.shape))} in {computed} of {all_blocks} blocks>"
+
+    @property
+    def lse(self) -> Any:
+        """The natural log of Σ exp(score) of each row, ``... H T`` in float64; −inf for an empty row."""
+        return self._of_rows("map-lse", lambda _, stats, __: (_lse, stats), np.float64)
+
+    def entropy(self) -> Any:
+        """Return −Σ w log w of each row in nats, ``... H T``."""
+        return self._of_rows("map-entropy", functools.partial(self._row_sums, _entropy))
+
+    def distance(self) -> Any:
+        """Return the mean attention distance of each row in positions, ``... H T``; 0 for an empty row."""
+        return self._of_rows("map-distance", functools.partial(self._row_sums, _distance_and_mass, finish=_ratio))
+
+    def received(self) -> Any:
+        """Return the sum of the weights of each key over all queries, ``... H S``."""
+        graph, blocks = self._row_stats(), self._blocks
+        parts: dict[Any, list[Any]] = {}
+        for block, cols in blocks.pairs.items():
+            for col in cols:
+                key = blocks.keys("map-received-part", block, col)
+                graph[key] = self._pair_task(key, _received, block, col)
+                parts.setdefault((*block.lead, col), []).append(key)
+        for index in itertools.product(*(range(len(edges) - 1) for edges in (*blocks.lead, blocks.cols))):
+            key = (f"map-received-{blocks.token}", *index)
+            shape = (*blocks.lead_sizes(index[:-1]), blocks.cols[index[-1] + 1] - blocks.cols[index[-1]])
+            graph[key] = task(key, _sum, shape, self._dtype, *map(TaskRef, parts.get(index, [])))
+        chunks = blocks.chunks(np.diff(blocks.cols).tolist(), rows=False)
+        return blocks.collection("map-received", graph, chunks, self._dtype)
+
+    def top(self, k: int) -> Top:
+        """Return the k largest weights of each row and their keys, dask arrays ``... H T k``.
+
+        Of equal weights the first key comes first; −1, with weight 0, where a query attends to fewer than k.
+        """
+        count = whole_number("the number of keys of top", k, 1)
+        graph, blocks = self._row_stats(), self._blocks
+        for block, cols in blocks.pairs.items():
+            parts = []
+            for col in cols:
+                key = blocks.keys(f"map-top-{count}-part", block, col)
+                graph[key] = self._pair_task(key, _top, block, col, count=count, first=blocks.cols[col])
+                parts.append(TaskRef(key))
+            found = blocks.keys(f"map-top-{count}", block)
+            shape = (*blocks.lead_sizes(block.lead), block.rows.stop - block.rows.start, count)
+            graph[found] = task(found, _largest, shape, self._dtype, *parts)
+            for number, name in enumerate(Top._fields):
+                key = (*blocks.keys(f"map-top-{count}-{name}", block), 0)
+                graph[key] = task(key, _item, TaskRef(found), number)
+        chunks = blocks.chunks((count,))
+        dtypes = {"weights": self._dtype, "keys": np.dtype(np.int64)}
+        return Top(*(blocks.collection(f"map-top-{count}-{name}", graph, chunks, dtypes[name]) for name in Top._fields))
+
+    def pooled(self, size: tuple[int, int], how: Pooling = "max") -> Any:
+        """Return an overview of ``... H P Q`` cells, each the largest or the mean of the weights that it covers.
+
+        Parameters
+        ----------
+        size : (P, Q)
+            An axis of the map that is shorter keeps its own length.
+        how : {"max", "mean"}
+            The maximum shows single large weights; the mean keeps the sum.
+
+        Returns
+        -------
+        dask array
+            In one chunk for all cells of a head.
+        """
+        if how not in POOLINGS:
+            raise RegardError(f"how must be {' or '.join(POOLINGS)}, got {how!r}")
+        if not isinstance(size, Sequence) or len(size) != 2:
+            raise RegardError(f"the size of an overview is (rows, columns), got {size!r}")
+        counts = (whole_number("a side of an overview", count, 1) for count in size)
+        axes = [
+            np.array([0, *(end for _, end in equal_cells(length, count))])
+            for length, count in zip(self.shape[-2:], counts, strict=True)
+        ]
+        graph, blocks = self._row_stats(), self._blocks
+        name = f"map-pooled-{how}-{len(axes[0]) - 1}-{len(axes[1]) - 1}"
+        parts: dict[Any, list[Any]] = {}
+        for block, cols in blocks.pairs.items():
+            for col in cols:
+                spans = (block.rows, blocks.col_span(col))
+                inside = [_edges_inside(edges, span) for edges, span in zip(axes, spans, strict=True)]
+                key = blocks.keys(f"{name}-part", block, col)
+                edges = tuple(found for _, found in inside)
+                graph[key] = self._pair_task(key, _pooled, block, col, edges=edges, how=how)
+                parts.setdefault(block.lead, []).append((inside[0][0], inside[1][0], key))
+        cell_counts = tuple(len(edges) - 1 for edges in axes)
+        for lead in itertools.product(*(range(len(edges) - 1) for edges in blocks.lead)):
+            key = (f"{name}-{blocks.token}", *lead, 0, 0)
+            found = parts.get(lead, [])
+            at = [(row, col) for row, col, _ in found]
+            shape = (*blocks.lead_sizes(lead), *cell_counts)
+            area = np.outer(*(np.diff(edges) for edges in axes)) if how == "mean" else None
+            graph[key] = task(key, _joined, shape, at, area, self._dtype, *(TaskRef(part) for *_, part in found))
+        chunks = blocks.chunks(*((count,) for count in cell_counts), rows=False)
+        return blocks.collection(name, graph, chunks, self._dtype)
+
+    def to_zarr(self, path: str | os.PathLike[str], *, top: int = 8) -> None:
+        """Compute and write the map to a Zarr group, which ``regard explore PATH`` browses.
+
+        Queries, keys, rules and row statistics, from which any part of the map is computed when it is read; overviews
+        at every scale, of which cells without weight take no space; entropy, received and the largest weights.
+
+        Parameters
+        ----------
+        path : path or URL
+            That all workers reach. A folder that exists is not overwritten.
+        top : int
+            How many of the largest weights of each row are kept.
+
+        Raises
+        ------
+        RegardError
+            zarr is not installed; the path exists; the map is empty; or a mask or bias is a function, of a class of
+            your own, or a dask array, which cannot be written: give a rule of regard or a NumPy array.
+        """
+        _MapWriter(self, os.fspath(path), whole_number("top", top, 1)).write()
+
+    # Tasks
+
+    @property
+    def _dtype(self) -> np.dtype[Any]:
+        dtype: np.dtype[Any] = np.dtype(self._blocks.inputs.dtype)
+        return dtype
+
+    def _row_stats(self) -> dict[Any, Any]:
+        """Return the tasks of the softmax statistics of all rows, ``map-stats`` for each block of queries."""
+        graph, blocks = {}, self._blocks
+        for block, cols in blocks.pairs.items():
+            parts = []
+            for at, col in enumerate(cols):
+                key = blocks.keys("map-stats-part", block, col)
+                inputs = blocks.pair_inputs(block, col, sinks=at == 0)
+                graph[key] = task(key, _stats, inputs, **blocks.array_refs(block, col))
+                parts.append(TaskRef(key))
+            key = blocks.keys("map-stats", block)
+            shape = (*blocks.lead_sizes(block.lead), block.rows.stop - block.rows.start, 1)
+            empty = blocks.query_inputs(block).sinks
+            graph[key] = task(key, _merged_stats, *parts) if parts else task(key, _empty_stats, shape, empty)
+        return graph
+
+    def _pair_task(self, key: Any, function: Any, block: QueryBlock, col: int, **options: Any) -> Any:
+        """Return a task of the inputs and the row statistics of a pair of blocks."""
+        blocks = self._blocks
+        inputs, stats = blocks.pair_inputs(block, col, sinks=False), TaskRef(blocks.keys("map-stats", block))
+        return task(key, _call, function, inputs, stats, options, **blocks.array_refs(block, col))
+
+    def _of_rows(self, name: str, make: Callable[..., Any], dtype: Any = None) -> Any:
+        """Return the dask array ``... H T`` of what `make` returns for a block of queries: a function and arguments."""
+        graph, blocks = self._row_stats(), self._blocks
+        dtype = np.dtype(dtype or self._dtype)
+        for block in blocks.query_blocks:
+            key = blocks.keys(name, block)
+            function, *arguments = make(block, TaskRef(blocks.keys("map-stats", block)), graph)
+            graph[key] = task(key, _as_dtype, dtype, function, *arguments)
+        return blocks.collection(name, graph, blocks.chunks(), dtype)
+
+    def _row_sums(
+        self, function: Any, block: QueryBlock, stats: Any, graph: dict[Any, Any], finish: Any = None
+    ) -> tuple[Any, ...]:
+        """Add a task for each pair of blocks; return what sums their results."""
+        blocks, name = self._blocks, f"map{function.__name__.replace('_', '-')}-part"
+        parts = [blocks.keys(name, block, col) for col in blocks.pairs[block]]
+        for key, col in zip(parts, blocks.pairs[block], strict=True):
+            graph[key] = self._pair_task(key, function, block, col)
+        return (_sum_of_rows, finish, stats, *map(TaskRef, parts))
+
+
+class _MapWriter:
+    """Writes a map: its arrays, and overviews as a tree of tiles, of which each task writes one."""
+
+    def __init__(self, attention_map: AttentionMap, path: str, top: int) -> None:
+        import_zarr()
+        given = attention_map._blocks
+        if 0 in attention_map.shape:
+            raise RegardError(f"a map of {attention_map.shape} has nothing to write")
+        if dropped := [name for name in ("mask", "bias") if name in given.chunked]:
+            raise RegardError(f"{dropped[0]} is a dask array, which is not written: give a rule or a NumPy array")
+        if "://" not in path and Path(path).exists():
+            raise RegardError(f"{path} exists: give another name, or remove it")
+        self.path, self.top = path, top
+        self.rules, self.fields = rules_to_arrays(given.inputs)
+        *lead, queries, keys = attention_map.shape
+        share = sum(map(len, given.pairs.values())) / max(1, len(given.pairs) * given.num_key_blocks)
+        self.cells = overview_cells(queries, keys, math.prod(lead), share)
+        side = TILE_CELLS * self.cells[0]
+        q, k = (x.rechunk({x.ndim - 2: side}) for x in (attention_map._q, attention_map._k))
+        self.map = AttentionMap(q, k, **attention_map._options)
+        self.blocks = self.map._blocks
+
+    def write(self) -> None:
+        """Write everything; the attribute that makes it a map comes last."""
+        zarr = import_zarr()
+        try:
+            group = zarr.open_group(self.path, mode="w-", zarr_format=3)
+        except OSError as error:
+            raise RegardError(f"{self.path} cannot be written: {error.strerror or error}") from None
+        targets, sources = self._create(group)
+        stored = da.store(sources, targets, lock=False, compute=False, return_stored=False)
+        dask.compute(stored, self._overviews())
+        group.attrs["regard"] = {"format": FORMAT, **self.fields, "cells": self.cells}
+
+    def _create(self, group: Any) -> tuple[list[Any], list[Any]]:
+        """Create all arrays, write those of the rules, and return those to be filled with what goes there."""
+        side, attention_map = TILE_CELLS * self.cells[0], self.map
+        dtype = np.dtype(str(self.fields["dtype"]))
+        row_max_dtype = self.blocks.inputs.compute_dtype
+        row_stats = [
+            attention_map._of_rows(f"map-{name}", _field_of_stats(name, row_max_dtype), stored)
+            for name, stored in zip(_STATS, (row_max_dtype, np.float64), strict=True)
+        ]
+        top = attention_map.top(self.top)
+        arrays = {
+            "q": attention_map._q.astype(dtype), "k": attention_map._k.astype(dtype),
+            **dict(zip(_STATS, row_stats, strict=True)),
+            "entropy": attention_map.entropy(), "received": attention_map.received(),
+            "top_weights": top.weights, "top_keys": top.keys,
+        }  # fmt: skip
+        after = {"q": 2, "k": 2, "top_weights": 2, "top_keys": 2}
+        targets = []
+        for name, x in arrays.items():
+            last = (min(side, x.shape[-after.get(name, 1)]), *x.shape[x.ndim - after.get(name, 1) + 1 :])
+            chunks = (*(1 for _ in range(x.ndim - len(last))), *last)
+            targets.append(group.create_array(name, shape=x.shape, chunks=chunks, dtype=x.dtype))
+        *lead, queries, keys = attention_map.shape
+        for how, cell in itertools.product(POOLINGS, self.cells):
+            shape = (*lead, -(-queries // cell), -(-keys // cell))
+            chunks = (*(1 for _ in lead), TILE_CELLS, TILE_CELLS)
+            group.create_array(f"overview/{how}/{cell}", shape=shape, chunks=chunks, dtype=np.float32)
+        for name, rule in self.rules.items():
+            group.create_array(f"rules/{name}", data=rule)
+        return targets, list(arrays.values())
+
+    def _overviews(self) -> Any:
+        """Return the delayed count of tiles, whose tasks write them."""
+        blocks, graph = self.blocks, self.map._row_stats()
+        roots: list[Any] = []
+        for lead in itertools.product(*(range(len(edges) - 1) for edges in blocks.lead)):
+            tiles = self._finest_tiles(graph, lead)
+            for cell in self.cells[1:]:
+                tiles = self._coarser_tiles(graph, lead, tiles, cell)
+            roots += tiles.values()
+        name = f"map-overviews-{tokenize(blocks.token, self.path)}"
+        graph[name] = task(name, _count, *map(TaskRef, roots))
+        return Delayed(name, HighLevelGraph.from_collections(name, graph, list(blocks.chunked.values())))
+
+    def _finest_tiles(self, graph: dict[Any, Any], lead: tuple[int, ...]) -> dict[tuple[int, int], Any]:
+        blocks, cell, tiles = self.blocks, self.cells[0], {}
+        name = f"map-tile-{cell}-{tokenize(self.path)}"
+        for block, cols in blocks.pairs.items():
+            for col in cols if block.lead == lead else ():
+                key = blocks.keys(name, block, col)
+                write = functools.partial(_write, self.path, cell, self._region(block.lead, block.row, col))
+                lengths = (block.rows.stop - block.rows.start, blocks.cols[col + 1] - blocks.cols[col])
+                edges = tuple(np.array([*range(0, length, cell), length]) for length in lengths)
+                graph[key] = self.map._pair_task(key, _tile, block, col, edges=edges, write=write)
+                tiles[block.row, col] = key
+        return tiles
+
+    def _coarser_tiles(
+        self, graph: dict[Any, Any], lead: tuple[int, ...], tiles: dict[tuple[int, int], Any], cell: int
+    ) -> dict[tuple[int, int], Any]:
+        """Add the tiles of cells of twice the side, of up to four tiles each; return their keys by place."""
+        children: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        for row, col in tiles:
+            children.setdefault((row // 2, col // 2), []).append((row, col))
+        found = {}
+        side = TILE_CELLS * cell
+        for (row, col), places in children.items():
+            key = (f"map-tile-{cell}-{tokenize(self.path)}-{self.blocks.token}", *lead, row, col)
+            write = functools.partial(_write, self.path, cell, self._region(lead, row, col))
+            sizes = [
+                np.diff([*range(0, length, cell), length])
+                for length in (
+                    min(side, size - side * at) for size, at in zip(self.map.shape[-2:], (row, col), strict=True)
+                )
+            ]
+            at = [(TILE_CELLS // 2 * (r % 2), TILE_CELLS // 2 * (c % 2)) for r, c in places]
+            graph[key] = task(key, _parent_tile, sizes, at, write, *(TaskRef(tiles[place]) for place in places))
+            found[row, col] = key
+        return found
+
+    def _region(self, lead: tuple[int, ...], row: int, col: int) -> tuple[slice, ...]:
+        spans = (slice(edges[i], edges[i + 1]) for edges, i in zip(self.blocks.lead, lead, strict=True))
+        return (*spans, *(slice(TILE_CELLS * at, TILE_CELLS * (at + 1)) for at in (row, col)))
+
+
+_STATS = SoftmaxStats._fields
+
+
+def _field_of_stats(name: str, dtype: Any) -> Callable[..., Any]:
+    return lambda _, stats, __: (_stats_field, stats, name, dtype)
+
+
+# What tasks do
+
+
+def _call(function: Any, p: AttentionInputs, stats: SoftmaxStats, options: dict[str, Any], **arrays: Any) -> Any:
+    return function(_ready(p, arrays), stats, **options)
+
+
+def _ready(p: AttentionInputs, arrays: dict[str, np.ndarray]) -> AttentionInputs:
+    return with_arrays(p, arrays).to_compute_dtype()
+
+
+def _statistics(p: AttentionInputs, stats: SoftmaxStats) -> MapStatistics:
+    """Return the statistics of a block, of rows whose softmax is over all keys."""
+    found = statistics_of(p)
+    found.stats = stats
+    return found
+
+
+def _stats(p: AttentionInputs, **arrays: np.ndarray) -> SoftmaxStats:
+    return statistics_of(_ready(p, arrays)).stats
+
+
+def _merged_stats(*parts: SoftmaxStats) -> SoftmaxStats:
+    row_max = functools.reduce(np.maximum, (part.row_max for part in parts))
+    shift = zero_neginf(row_max)
+    scaled = (part.row_sum * np.exp((part.row_max - shift).astype(np.float64)) for part in parts)
+    return SoftmaxStats(row_max, functools.reduce(np.add, scaled))
+
+
+def _empty_stats(shape: tuple[int, ...], sinks: np.ndarray | None) -> SoftmaxStats:
+    row_max = np.full(shape, -np.inf) if sinks is None else np.array(np.broadcast_to(sinks, shape))
+    return SoftmaxStats(row_max, (row_max > -np.inf).astype(np.float64))
+
+
+def _stats_field(stats: SoftmaxStats, name: str, dtype: Any) -> np.ndarray:
+    """Return the maximum of each row, rounded to a dtype, or the sum that goes with the rounded maximum."""
+    row_max = stats.row_max.astype(dtype)
+    shift = (stats.row_max - zero_neginf(row_max)).astype(np.float64)
+    row_sum = np.where(stats.row_sum == 0, 0.0, stats.row_sum * np.exp(np.where(np.isneginf(shift), 0.0, shift)))
+    return np.asarray({"row_max": row_max, "row_sum": row_sum}[name][..., 0])
+
+
+def _lse(stats: SoftmaxStats) -> np.ndarray:
+    return np.asarray(stats.lse(np, None))
+
+
+def _entropy(p: AttentionInputs, stats: SoftmaxStats) -> np.ndarray:
+    return np.asarray(_statistics(p, stats).entropy())
+
+
+def _distance_and_mass(p: AttentionInputs, stats: SoftmaxStats) -> np.ndarray:
+    """Return Σ w |i − j| and Σ w of each row over the keys of a block, ``2 ... H T``."""
+    own = statistics_of(p).stats
+    mass = own.row_sum * np.exp((own.row_max - zero_neginf(stats.row_max)).astype(np.float64))
+    mass = (mass / np.where(stats.row_sum == 0, 1, stats.row_sum))[..., 0]
+    return np.stack([np.asarray(_statistics(p, own).distance()) * mass, mass])
+
+
+def _ratio(sums: np.ndarray) -> np.ndarray:
+    return np.asarray(sums[0] / np.where(sums[1] == 0, 1, sums[1]))
+
+
+def _received(p: AttentionInputs, stats: SoftmaxStats) -> np.ndarray:
+    return np.asarray(_statistics(p, stats).received())
+
+
+def _top(p: AttentionInputs, stats: SoftmaxStats, *, count: int, first: int) -> tuple[np.ndarray, np.ndarray]:
+    weights, keys = _statistics(p, stats).top(count)
+    return np.asarray(weights), np.where(np.asarray(keys) < 0, -1, np.asarray(keys, np.int64) + first)
+
+
+def _largest(shape: tuple[int, ...], dtype: Any, *parts: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, ...]:
+    if not parts:
+        return np.zeros(shape, dtype), np.full(shape, -1, np.int64)
+    weights, keys = (np.concatenate(x, axis=-1) for x in zip(*parts, strict=True))
+    order = np.argsort(-np.where(keys < 0, -1.0, weights), axis=-1, kind="stable")[..., : shape[-1]]
+    return np.take_along_axis(weights, order, -1).astype(dtype), np.take_along_axis(keys, order, -1)
+
+
+def _item(pair: tuple[Any, ...], number: int) -> Any:
+    return pair[number]
+
+
+def _as_dtype(dtype: Any, function: Any, *arguments: Any) -> np.ndarray:
+    return np.asarray(function(*arguments)).astype(dtype, copy=False)
+
+
+def _sum_of_rows(finish: Any, stats: SoftmaxStats, *parts: np.ndarray) -> np.ndarray:
+    if not parts:
+        return np.zeros(stats.row_max.shape[:-1])
+    total = functools.reduce(np.add, parts)
+    return total if finish is None else np.asarray(finish(total))
+
+
+def _sum(shape: tuple[int, ...], dtype: Any, *parts: np.ndarray) -> np.ndarray:
+    return np.asarray(functools.reduce(np.add, parts, np.zeros(shape))).astype(dtype)
+
+
+def _pooled(
+    p: AttentionInputs, stats: SoftmaxStats, *, edges: tuple[np.ndarray, np.ndarray], how: Pooling
+) -> np.ndarray:
+    return pool_block(p, stats, *edges)[POOLINGS.index(how)]
+
+
+def _joined(
+    shape: tuple[int, ...], at: list[tuple[int, int]], area: np.ndarray | None, dtype: Any, *parts: np.ndarray
+) -> np.ndarray:
+    """Return an overview of parts of it, whose cells may overlap by one: maxima, or sums to be divided by `area`."""
+    found, join = np.zeros(shape), np.maximum if area is None else np.add
+    for (row, col), part in zip(at, parts, strict=True):
+        region = found[..., row : row + part.shape[-2], col : col + part.shape[-1]]
+        join(region, part, out=region)
+    return (found if area is None else found / area).astype(dtype)
+
+
+Write = Callable[[np.ndarray, np.ndarray, Sequence[np.ndarray]], None]
+
+
+def _tile(
+    p: AttentionInputs, stats: SoftmaxStats, *, edges: tuple[np.ndarray, np.ndarray], write: Write
+) -> tuple[np.ndarray, np.ndarray]:
+    largest, total = pool_block(p, stats, *edges)
+    write(largest, total, [np.diff(axis) for axis in edges])
+    return _halved(largest, np.maximum), _halved(total, np.add)
+
+
+def _parent_tile(
+    sizes: list[np.ndarray], at: list[tuple[int, int]], write: Write, *children: tuple[np.ndarray, np.ndarray]
+) -> tuple[np.ndarray, np.ndarray]:
+    lead = children[0][0].shape[:-2]
+    pair = [np.zeros((*lead, *(len(axis) for axis in sizes))) for _ in range(2)]
+    for (row, col), child in zip(at, children, strict=True):
+        for whole, part in zip(pair, child, strict=True):
+            whole[..., row : row + part.shape[-2], col : col + part.shape[-1]] = part
+    write(pair[0], pair[1], sizes)
+    return _halved(pair[0], np.maximum), _halved(pair[1], np.add)
+
+
+def _write(
+    path: str,
+    cell: int,
+    region: tuple[slice, ...],
+    largest: np.ndarray,
+    total: np.ndarray,
+    sizes: Sequence[np.ndarray],
+) -> None:
+    group = import_zarr().open_group(path, mode="r+", zarr_format=3)
+    mean: np.ndarray = total / (sizes[0][:, None] * sizes[1]).astype(np.float64)
+    for how, values in zip(POOLINGS, (largest, mean), strict=True):
+        target = group[f"overview/{how}/{cell}"]
+        ends = zip(region[-2:], target.shape[-2:], strict=True)
+        target[(*region[:-2], *(slice(span.start, min(span.stop, end)) for span, end in ends))] = values
+
+
+def _count(*tiles: Any) -> int:
+    return len(tiles)
+
+
+def _halved(x: np.ndarray, join: np.ufunc) -> np.ndarray:
+    """Return cells of twice the side; the last of what is left."""
+    for axis in (-2, -1):
+        x = join.reduceat(x, np.arange(0, x.shape[axis], 2), axis=axis)
+    return x
+
+
+def _edges_inside(edges: np.ndarray, span: slice) -> tuple[int, np.ndarray]:
+    """Return the first cell that overlaps a span, and the edges of all that do, counted from its start."""
+    first = int(np.searchsorted(edges, span.start, side="right")) - 1
+    end = int(np.searchsorted(edges, span.stop, side="left"))
+    return first, np.clip(edges[first : end + 1], span.start, span.stop) - span.start
+
+
+def pool_block(
+    p: AttentionInputs, stats: SoftmaxStats, row_edges: np.ndarray, col_edges: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the largest weight and the sum of the weights between edges of a block, ``... H P Q`` each in float64.
+
+    `stats` are those of the rows over all keys. Weights are computed in strips of rows and the keys that they need.
+    """
+    shape = (*p.layout.shape[:-2], len(row_edges) - 1, len(col_edges) - 1)
+    largest, total = np.zeros(shape), np.zeros(shape)
+    ranges = None if p.mask is None else p.mask.key_ranges(p.layout)
+    for rows, cells in _strips(row_edges, max(1, _STRIP_WEIGHTS // max(1, math.prod(p.layout.shape) // shape_rows(p)))):
+        first, end = _touched(col_edges, ranges, rows)
+        if end <= first:
+            continue
+        cols = slice(int(col_edges[first]), int(col_edges[end]))
+        weights = np.asarray(attention_tile(p, rows, cols, "weights", stats), np.float64)
+        starts = col_edges[first:end] - cols.start
+        for found, join in ((largest, np.maximum), (total, np.add)):
+            pooled = _reduced(_reduced(weights, starts, -1, join), cells[0], -2, join)
+            region = found[..., cells[1] : cells[1] + len(cells[0]), first:end]
+            join(region, pooled, out=region)
+    return largest, total
+
+
+def shape_rows(p: AttentionInputs) -> int:
+    """Return the number of queries, at least 1."""
+    return max(1, p.layout.queries)
+
+
+def _strips(edges: np.ndarray, height: int) -> Iterator[tuple[slice, tuple[np.ndarray, int]]]:
+    """Yield strips of at most `height` rows: where its cells begin, counted from the strip, and the first of them."""
+    start = int(edges[0])
+    while start < edges[-1]:
+        stop = min(start + height, int(edges[-1]))
+        last = int(edges[np.searchsorted(edges, stop, side="right") - 1])
+        stop = last if last > start else stop  # whole cells where one fits
+        first, inside = _edges_inside(edges, slice(start, stop))
+        yield slice(start, stop), (inside[:-1], first)
+        start = stop
+
+
+def _touched(col_edges: np.ndarray, ranges: Any, rows: slice) -> tuple[int, int]:
+    """Return the first cell of columns and the end of those that some rows attend to."""
+    if ranges is None:
+        return 0, len(col_edges) - 1
+    begin, end = (x[..., rows] if x.shape[-1] != 1 else x for x in ranges)
+    begin, end = np.broadcast_arrays(begin, end)
+    some = end > begin
+    if not some.any():
+        return 0, 0
+    least, most = max(0, int(begin[some].min())), min(int(end[some].max()), int(col_edges[-1]))
+    if most <= least:
+        return 0, 0
+    return int(np.searchsorted(col_edges, least, side="right")) - 1, int(np.searchsorted(col_edges, most, side="left"))
+
+
+def _reduced(x: np.ndarray, starts: np.ndarray, axis: int, join: np.ufunc) -> np.ndarray:
+    """Return `x` reduced between starts; cells of one size faster."""
+    length = x.shape[axis]
+    size = length // len(starts)
+    if size * len(starts) == length and np.array_equal(starts, np.arange(0, length, size)):
+        axis += x.ndim
+        blocks = x.reshape(*x.shape[:axis], len(starts), size, *x.shape[axis + 1 :])
+        return np.asarray(join.reduce(blocks, axis=axis + 1))
+    return np.asarray(join.reduceat(x, starts, axis=axis))

@@ -1,0 +1,205 @@
+"""Statistics and overviews of `regard.dask.AttentionMap` are those of `regard.AttentionMap`, lazily and on disk."""
+
+from __future__ import annotations
+
+import json
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attention_cases import random_case
+from regard import AttentionMap, RegardError
+from regard.trace import open_map
+from sweeps import sweep_after
+
+dask = pytest.importorskip("dask")
+da = pytest.importorskip("dask.array")
+pytest.importorskip("zarr")
+
+import regard.dask  # noqa: E402, after the skip
+
+seeds = st.integers(0, 2**31)
+
+
+@pytest.fixture(autouse=True)
+def synchronous():
+    with dask.config.set(scheduler="synchronous"):
+        yield
+
+
+@pytest.fixture
+def small_tiles(monkeypatch):
+    """Cells of 2 × 2 weights in tiles of 2 × 2 cells, so that small maps have a pyramid."""
+    monkeypatch.setattr("regard.dask.attention_map.TILE_CELLS", 2)
+    monkeypatch.setattr("regard.trace.stored_map.TILE_CELLS", 2)
+    monkeypatch.setattr("regard.trace.stored_map.FINEST_CELL", 2)
+
+
+def chunked(x, rng):
+    def sizes(length):
+        cuts = sorted({0, length, *rng.integers(0, length + 1, 2).tolist()})
+        return tuple(np.diff(cuts).tolist()) or (0,)
+
+    return da.from_array(x, chunks=tuple(sizes(length) for length in x.shape))
+
+
+def both(seed):
+    case, rng = random_case(seed), np.random.default_rng(seed)
+    lazy = regard.dask.AttentionMap(chunked(case.q, rng), chunked(case.k, rng), **case.options)
+    return lazy, AttentionMap(case.q, case.k, **case.options), rng
+
+
+def close(ours, theirs):
+    np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-11)
+
+
+@given(seeds)
+def test_statistics_are_those_of_one_machine(seed):
+    lazy, one, rng = both(seed)
+    assert lazy.shape == one.shape
+    size, count = tuple(rng.integers(1, 12, 2).tolist()), int(rng.integers(1, 6))
+    wanted = {
+        "lse": one.lse, "entropy": one.entropy(), "distance": one.distance(), "received": one.received(),
+        "pooled": one.pooled(size), "mean": one.pooled(size, "mean"), **one.top(count)._asdict(),
+    }  # fmt: skip
+    arrays = {
+        "lse": lazy.lse, "entropy": lazy.entropy(), "distance": lazy.distance(), "received": lazy.received(),
+        "pooled": lazy.pooled(size), "mean": lazy.pooled(size, "mean"), **lazy.top(count)._asdict(),
+    }  # fmt: skip
+    found = dict(zip(arrays, dask.compute(*arrays.values()), strict=True))
+    for name, array in arrays.items():
+        assert (array.shape, array.dtype) == (found[name].shape, found[name].dtype) == (wanted[name].shape, array.dtype)
+        if name != "keys":
+            close(found[name], wanted[name])
+    swapped = found["keys"] != wanted["keys"]  # of weights that are equal but for rounding
+    close(found["weights"][swapped], wanted["weights"][swapped])
+
+
+@pytest.mark.usefixtures("small_tiles")
+@pytest.mark.parametrize("seed", sweep_after(12, range(60)))
+def test_a_map_on_disk_is_the_map(tmp_path, seed):
+    lazy, one, rng = both(seed)
+    lazy.to_zarr(tmp_path / "a.zarr", top=3)
+    stored = open_map(tmp_path / "a.zarr")
+    assert stored.shape == one.shape
+    for stage in ("weights", "biased"):
+        close(stored.tile(stage=stage), one.tile(stage=stage))
+    cell = tuple(int(rng.integers(0, n)) for n in one.shape)
+    rows, cols = rng.integers(0, one.shape[-2], 4), rng.integers(0, one.shape[-1], 4)
+    close(stored[cell], one[cell])
+    close(stored[..., rows, cols], one[..., rows, cols])
+    for lead in [(), *([(0,), (cell[0],), (slice(0, 1),)] if one.ndim > 2 else [])]:
+        part, theirs = stored.select(*lead), one.select(*lead)
+        assert part.shape == theirs.shape
+        for name in ("entropy", "received", "tile"):
+            close(getattr(part, name)(), getattr(theirs, name)())
+        close(part.lse, theirs.lse)
+        close(part.q, theirs.q)
+        close(part.top(2).weights, theirs.top(2).weights)
+    terms = stored.score_terms(*cell)
+    close(terms.score, one.score_terms(*cell).score)
+    assert terms.kv_head == one.score_terms(*cell).kv_head
+    close(pickle.loads(pickle.dumps(stored)).tile(), one.tile())
+
+
+@pytest.mark.usefixtures("small_tiles")
+@pytest.mark.parametrize("seed", sweep_after(12, range(60)))
+def test_overviews_on_disk_are_pooled_weights_at_every_scale(tmp_path, seed):
+    lazy, one, _ = both(seed)
+    lazy.to_zarr(tmp_path / "a.zarr")
+    stored, weights = open_map(tmp_path / "a.zarr"), one.weights()
+    assert max(one.shape[-2:]) <= 2 * stored.cells[-1]
+    for cell in stored.cells:
+        rows, cols = (np.array([*range(0, length, cell), length]) for length in one.shape[-2:])
+        for how, join in (("max", np.maximum), ("mean", np.add)):
+            wanted = join.reduceat(join.reduceat(weights, rows[:-1], axis=-2), cols[:-1], axis=-1)
+            wanted = wanted if how == "max" else wanted / np.outer(np.diff(rows), np.diff(cols))
+            np.testing.assert_allclose(stored.pooled_between(rows, cols, how), wanted, rtol=1e-6, atol=1e-9)
+
+
+def test_cells_without_weight_take_no_space(tmp_path):
+    x = da.from_array(np.random.default_rng(0).standard_normal((40_000, 4)).astype(np.float32), chunks=(8192, 4))
+    regard.dask.AttentionMap(x, x, causal=True, window=(100, 0)).to_zarr(tmp_path / "a.zarr")
+    written = [path for path in (tmp_path / "a.zarr/overview/max/32/c").rglob("*") if path.is_file()]
+    assert len(written) == 9  # of 5 × 5 tiles: the diagonal, and those below it
+
+
+def test_what_cannot_be_written_is_said(tmp_path):
+    x = da.zeros((6, 2), chunks=2)
+    attention_map = regard.dask.AttentionMap(x, x)
+    (tmp_path / "there").mkdir()
+    for made, path, message in (
+        (attention_map, tmp_path / "there", "exists"),
+        (regard.dask.AttentionMap(x, x, mask=da.ones((6, 6), dtype=bool)), tmp_path / "a", "mask is a dask array"),
+        (regard.dask.AttentionMap(x, x, mask=lambda b, h, q, k: q >= k), tmp_path / "a", "cannot be saved"),
+        (regard.dask.AttentionMap(x, x[:0]), tmp_path / "a", "nothing to write"),
+        (attention_map, tmp_path / "no" / "file.txt" / "\0", "cannot be written|null byte"),
+    ):
+        with pytest.raises((RegardError, ValueError), match=message):
+            made.to_zarr(path)
+
+
+def damaged(tmp_path, change):
+    """Return the path of a map whose metadata `change` was given, as JSON by file."""
+    x = da.from_array(np.eye(6, dtype=np.float32), chunks=2)
+    path = tmp_path / "a.zarr"
+    regard.dask.AttentionMap(x, x, causal=True).to_zarr(path)
+    for file in (path, *(path / name for name in ("q", "row_max", "top_keys"))):
+        metadata = json.loads((file / "zarr.json").read_text())
+        change(file.name, metadata)
+        (file / "zarr.json").write_text(json.dumps(metadata))
+    return path
+
+
+def fields(**changed):
+    def change(name, metadata):
+        if name == "a.zarr":
+            metadata["attributes"]["regard"].update(changed)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda name, x: x["attributes"].clear() if name == "a.zarr" else None, "interrupted"),
+        (fields(format="regard.map/9"), "its format is .regard.map/9"),
+        (fields(shape=[6, 7]), "do not fit a map"),
+        (fields(shape=[10**12, 6]), "cannot have the shape"),
+        (fields(shape="six"), "damaged map|a list of lengths|do not fit|cannot have"),
+        (fields(cells=[3]), "powers of two"),
+        (fields(cells=[]), "powers of two"),
+        (fields(mask={"kind": "eval"}), "damaged map"),
+        (fields(scale="x"), "scale"),
+        (lambda name, x: x.update(data_type="int8") if name == "q" else None, "q is no array of the dtype"),
+        (lambda name, x: x.update(shape=[6, 7]) if name == "row_max" else None, "no Zarr|row_max|damaged"),
+        (
+            lambda name, x: x["chunk_grid"]["configuration"].update(chunk_shape=[2**40, 6]) if name == "q" else None,
+            "chunks of",
+        ),
+        (lambda name, x: x.pop("node_type"), "damaged map"),
+    ],
+)
+def test_a_damaged_folder_is_one_sentence(tmp_path, change, message):
+    with pytest.raises(RegardError, match=message) as error:
+        open_map(damaged(tmp_path, change))
+    assert "\n" not in str(error.value)
+
+
+def test_a_damaged_chunk_is_one_sentence(tmp_path):
+    path = damaged(tmp_path, lambda name, x: None)
+    for chunk in [file for file in (path / "k" / "c").rglob("*") if file.is_file()]:
+        chunk.write_bytes(b"\x00" + chunk.read_bytes()[5:])
+    with pytest.raises(RegardError, match="k cannot be read"):
+        open_map(path).tile()
+
+
+def test_a_folder_that_is_none_is_one_sentence(tmp_path):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file.zarr").write_text("text")
+    for name, message in (("empty", "no Zarr group"), ("file.zarr", "no folder"), ("away.zarr", "no folder")):
+        with pytest.raises(RegardError, match=message):
+            open_map(tmp_path / name)
