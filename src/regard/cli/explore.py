@@ -58,7 +58,8 @@ def _stored_map(arguments: argparse.Namespace) -> Explored | None:
         return None
     folder = arguments.text[0]
     options = ("trace", "model", "compare_model", "ignore", "toy", "layer", "file", *TOY_OPTIONS)
-    if given := [option for option in options if getattr(arguments, option) not in (None, False)]:
+    values = {option: getattr(arguments, option) for option in options}
+    if given := [option for option, value in values.items() if value is not None and value is not False]:
         raise RegardError(f"{folder} is an attention map on disk: leave out {option_names(given)}")
     if len(arguments.text) > 1:
         raise RegardError(f"{folder} is an attention map on disk, which is explored alone: leave out the texts")

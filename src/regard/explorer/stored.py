@@ -51,6 +51,11 @@ class StoredExploration(Exploration):
         self._open(RunStore([run]), [run])
         self.opening = opening_of(run, None, head)
 
+    @property
+    def live_models(self) -> tuple[str, ...]:
+        """None: the map is of vectors, not of words."""
+        return ()
+
     def manifest(self) -> dict[str, Any]:
         """Return what the page loads first, with the name of the folder as its title."""
         return super().manifest() | {"title": self._name}

@@ -23,14 +23,14 @@ class ScoreBlock:
     """Consecutive batch entries, heads, queries and keys of a layout of NumPy arrays."""
 
     layout: ScoreLayout  # of all
-    lead: tuple[slice, ...]  # of the axes before T S
+    entries: tuple[slice, ...]  # batch entries and heads: of the axes before T S
     rows: slice
     cols: slice
 
     @property
     def own_layout(self) -> ScoreLayout:
         """The layout of the block alone, with the positions that its queries have among its keys."""
-        shape = (*(part.stop - part.start for part in (*self.lead, self.rows, self.cols)),)
+        shape = (*(part.stop - part.start for part in (*self.entries, self.rows, self.cols)),)
         given, whole = self.layout.query_offset, self.layout
         offset = whole.keys - whole.queries if given is None else given
         return ScoreLayout(whole.xp, whole.device, shape, self.offset(offset))
@@ -42,12 +42,12 @@ class ScoreBlock:
 
     def per_sequence(self, value: Any) -> Any:
         """Return the entries of a number for each batch entry."""
-        return _sliced(np.asarray(value, np.int64), self.lead[:-1]) if np.ndim(value) else value
+        return _sliced(np.asarray(value, np.int64), self.entries[:-1]) if np.ndim(value) else value
 
-    def take_lead(self, x: np.ndarray, after: int) -> np.ndarray:
+    def take_entries(self, x: np.ndarray, after: int) -> np.ndarray:
         """Return the batch entries and heads of an array that broadcasts to ``... H`` and `after` more axes."""
         count = max(0, x.ndim - after)
-        return x[(*_broadcast_slices(x.shape[:count], self.lead), ...)] if count else x
+        return x[(*_broadcast_slices(x.shape[:count], self.entries), ...)] if count else x
 
     def shift(self, rows: Index, cols: Index) -> tuple[Index, Index]:
         """Return rows and columns of the block as those of the whole."""
@@ -63,32 +63,32 @@ def slice_inputs(p: AttentionInputs, block: ScoreBlock) -> AttentionInputs:
         layout=block.own_layout,
         mask=None if p.mask is None else slice_mask(p.mask, block),
         bias=None if p.bias is None else slice_bias(p.bias, block),
-        sinks=None if p.sinks is None else block.take_lead(p.sinks, 2),
+        sinks=None if p.sinks is None else block.take_entries(p.sinks, 2),
     )
 
 
-def nonempty_spans(p: AttentionInputs, lead: tuple[slice, ...], rows: slice, edges: Sequence[int]) -> Iterator[int]:
+def nonempty_spans(p: AttentionInputs, entries: tuple[slice, ...], rows: slice, edges: Sequence[int]) -> Iterator[int]:
     """Yield the number of each span of keys between two edges of which the mask leaves something to some queries.
 
     Halves of which it leaves nothing are not looked into.
     """
     if rows.stop > rows.start:
         bare = p.replace(bias=None, sinks=None)
-        yield from _nonempty_between(bare, lead, rows, edges, 0, len(edges) - 1)
+        yield from _nonempty_between(bare, entries, rows, edges, 0, len(edges) - 1)
 
 
 def _nonempty_between(
-    p: AttentionInputs, lead: tuple[slice, ...], rows: slice, edges: Sequence[int], first: int, end: int
+    p: AttentionInputs, entries: tuple[slice, ...], rows: slice, edges: Sequence[int], first: int, end: int
 ) -> Iterator[int]:
     cols = slice(edges[first], edges[end])
-    if cols.stop <= cols.start or _is_empty(p, ScoreBlock(p.layout, lead, rows, cols)):
+    if cols.stop <= cols.start or _is_empty(p, ScoreBlock(p.layout, entries, rows, cols)):
         return
     if end - first == 1:
         yield first
         return
     middle = (first + end) // 2
-    yield from _nonempty_between(p, lead, rows, edges, first, middle)
-    yield from _nonempty_between(p, lead, rows, edges, middle, end)
+    yield from _nonempty_between(p, entries, rows, edges, first, middle)
+    yield from _nonempty_between(p, entries, rows, edges, middle, end)
 
 
 def _is_empty(p: AttentionInputs, block: ScoreBlock) -> bool:
@@ -113,13 +113,14 @@ def slice_mask(mask: Mask, block: ScoreBlock) -> Mask:
     if isinstance(mask, SegmentMask):
         queries, keys = (np.asarray(ids) for ids in (mask.queries, mask.queries if mask.keys is None else mask.keys))
         return SegmentMask(
-            _sliced(queries[..., block.rows], block.lead[:-1], 1), _sliced(keys[..., block.cols], block.lead[:-1], 1)
+            _sliced(queries[..., block.rows], block.entries[:-1], 1),
+            _sliced(keys[..., block.cols], block.entries[:-1], 1),
         )
     if isinstance(mask, KeyRangeMask):
-        ends = (block.take_lead(np.asarray(x)[..., block.rows], 1) for x in (mask.first, mask.last))
+        ends = (block.take_entries(np.asarray(x)[..., block.rows], 1) for x in (mask.first, mask.last))
         return KeyRangeMask(*(np.clip(x.astype(np.int64) - first, 0, count) for x in ends))
     if isinstance(mask, DenseMask):
-        return DenseMask(take_broadcast(block.take_lead(np.asarray(mask.array), 2), block.rows, block.cols))
+        return DenseMask(take_broadcast(block.take_entries(np.asarray(mask.array), 2), block.rows, block.cols))
     if isinstance(mask, BlockMask):
         return _MaskOfBlock(*_part_of_block_mask(mask, block))
     return _MaskOfBlock(mask, block)
@@ -128,7 +129,7 @@ def slice_mask(mask: Mask, block: ScoreBlock) -> Mask:
 def slice_bias(bias: Bias, block: ScoreBlock) -> Bias:
     """Return the bias of a block."""
     parameter: Any = None if bias.parameter is None else np.asarray(bias.parameter)
-    heads = block.lead[-1:] or (slice(0, 1),)
+    heads = block.entries[-1:] or (slice(0, 1),)
     if isinstance(bias, ALiBi):
         return ALiBi(_sliced(parameter, heads))
     if isinstance(bias, RelativePositionBias):
@@ -139,13 +140,13 @@ def slice_bias(bias: Bias, block: ScoreBlock) -> Bias:
         least = block.cols.start - (block.rows.stop - 1) - offsets[1]
         most = block.cols.stop - 1 - block.rows.start - offsets[0]
         at = slice(least - bias.min_distance, max(least, most + 1) - bias.min_distance)
-        return DistanceBias(block.take_lead(parameter, 1)[..., at], least)
+        return DistanceBias(block.take_entries(parameter, 1)[..., at], least)
     if isinstance(bias, DenseBias):
-        return DenseBias(take_broadcast(block.take_lead(parameter, 2), block.rows, block.cols))
+        return DenseBias(take_broadcast(block.take_entries(parameter, 2), block.rows, block.cols))
     if isinstance(bias, ScoreMod):
         b, h = bias.indices or batch_and_head_indices(block.layout)
         derivative = _AtBlock(bias.derivative, block) if callable(bias.derivative) else bias.derivative
-        indices = block.take_lead(np.asarray(b), 2), block.take_lead(np.asarray(h), 2)
+        indices = block.take_entries(np.asarray(b), 2), block.take_entries(np.asarray(h), 2)
         return ScoreMod(_AtBlock(bias.score_mod, block), derivative, indices)
     return _BiasOfBlock(bias, block)
 
@@ -159,7 +160,7 @@ class _MaskOfBlock(Mask):
 
     def allows(self, layout: ScoreLayout, rows: Index, cols: Index) -> Array:  # noqa: ARG002
         allowed = np.asarray(self.mask.allows(self.block.layout, *self.block.shift(rows, cols)))
-        return self.block.take_lead(allowed, 2)
+        return self.block.take_entries(allowed, 2)
 
     def block_kind(self, layout: ScoreLayout, rows: slice, cols: slice) -> BlockKind:  # noqa: ARG002
         return self.mask.block_kind(self.block.layout, *self.block.shift(rows, cols))
@@ -169,7 +170,7 @@ class _MaskOfBlock(Mask):
         if whole is None:
             return None
         ends = (x[..., self.block.rows] if x.shape[-1] != 1 else x for x in whole)
-        return KeyRanges(*(self.block.take_lead(x, 1) - self.block.cols.start for x in ends))
+        return KeyRanges(*(self.block.take_entries(x, 1) - self.block.cols.start for x in ends))
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,7 +187,7 @@ class _BiasOfBlock(Bias):
 
     def values(self, layout: ScoreLayout, rows: Index, cols: Index) -> Array:  # noqa: ARG002
         values = np.asarray(self.bias.values(self.block.layout, *self.block.shift(rows, cols)))
-        return self.block.take_lead(values, 2)
+        return self.block.take_entries(values, 2)
 
 
 @dataclass(frozen=True, eq=False)
@@ -216,7 +217,7 @@ def _part_of_block_mask(mask: BlockMask, block: ScoreBlock) -> tuple[BlockMask, 
         slice(span.start - first, span.stop - first)
         for span, first in ((block.rows, above * BLOCK_QUERIES), (block.cols, before * BLOCK_KEYS))
     )
-    return part, ScoreBlock(layout, block.lead, rows, cols)
+    return part, ScoreBlock(layout, block.entries, rows, cols)
 
 
 def _sliced(x: np.ndarray, slices: tuple[slice, ...], after: int = 0) -> np.ndarray:

@@ -169,7 +169,9 @@ class StoredMap(AttentionMap):
     def sinks(self) -> np.ndarray | None:
         """The sink logit of each head, if there is one."""
         sinks = self._inputs.sinks
-        return None if sinks is None else ScoreBlock(self._inputs.layout, self._entries, *_NOTHING).take_lead(sinks, 2)
+        return (
+            None if sinks is None else ScoreBlock(self._inputs.layout, self._entries, *_NOTHING).take_entries(sinks, 2)
+        )
 
     @property
     def nbytes(self) -> int:
