@@ -2,7 +2,8 @@
 
 In Python, to the bytes of an answer; and in Chromium, from the address to a painted map, and from asking for a tile to
 its last byte, by the page's own clock. The server is `regard explore`. Of a long text, one layer is recorded as q, k
-and the log-sum-exp, which is how `Trace(maps=True)` keeps it.
+and the log-sum-exp, which is how `Trace(maps=True)` keeps it. Then what a person waits for: a text run in the page, a
+head changed, and a text of thousands of tokens of SmolLM2.
 
     python benchmarks/explorer.py            32,768 tokens, and the table in benchmarks/results
     python benchmarks/explorer.py --smoke    2,304 tokens, nothing written
@@ -141,6 +142,87 @@ def long_text_in_browser(browser: Any, trace: regard.Trace, tokens: int, rounds:
     return rows, sentence
 
 
+# From a key to the end of the frame that shows what it asked for, with all of its tiles.
+_PRESS = """
+async ([key, target, text]) => {
+  const frame = () => new Promise(requestAnimationFrame);
+  const map = () => document.querySelector(".rg-map").dataset;
+  const picture = () => document.querySelector(".rg-map canvas").toDataURL();
+  const pressed = document.querySelector(target) ?? document.body, { drawn } = map(), before = picture();
+  if (text) pressed.value = text;
+  const started = performance.now();
+  pressed.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true, cancelable: true }));
+  const isAsked = () => (text ? new URLSearchParams(location.hash.slice(1)).get("text") === text
+                              : picture() !== before);
+  while (map().drawn === drawn || map().waiting !== "0" || !isAsked()) {
+    if (performance.now() - started > 10_000) throw new Error(`${key} changed nothing`);
+    await frame();
+  }
+  await new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
+  return performance.now() - started;
+}
+"""
+_HAS_THUMBNAIL = """
+() => {
+  const thumbnail = document.querySelector(".rg-thumb");
+  return thumbnail?.getContext("2d").getImageData(0, 0, thumbnail.width, thumbnail.height).data.some(Boolean);
+}
+"""
+_FRAMES = """
+async (milliseconds) => {
+  const started = performance.now();
+  let frames = 0, now = started;
+  while (now - started < milliseconds) { now = await new Promise(requestAnimationFrame); frames++; }
+  return 1000 * frames / (now - started);
+}
+"""
+WORDS = ("cat", "dog", "bird", "horse", "child", "teacher", "river", "engine", "letter", "garden", "doctor", "window")
+SENTENCE = "The {} did not cross the street because it was too tired."  # 14 tokens of MiniLM
+LONG_TEXT = 3_365  # tokens of SmolLM2
+
+
+def interactions(browser: Any) -> list[list[str]]:
+    """Return how long a person waits for a text that the page runs, and for another head."""
+    with timing.command_serving(SENTENCE.format("animal")) as (address, _):
+        with timing.opened(browser, address) as page:
+            text = [page.evaluate(_PRESS, ["Enter", ".rg-live-input", SENTENCE.format(word)]) for word in WORDS]
+        with timing.opened(browser, f"{address}#l=2&h=0") as page:
+            head = [page.evaluate(_PRESS, [key, "body", ""]) for key in ["]"] * 10 + ["["] * 10]
+    return [
+        ["a text of 14 tokens, MiniLM, from Enter to the painted map", spread([each / 1e3 for each in text])],
+        ["another head, from the key to the painted map", spread([each / 1e3 for each in head])],
+    ]
+
+
+def long_text_of_model(browser: Any) -> list[list[str]]:
+    """Return how long a text of thousands of tokens takes to run and to look at."""
+    model: Any = regard.load("smollm2")
+    words = (f"{WORDS[i * i % 11]} number {i} saw the {WORDS[i * 7 % 12]}." for i in itertools.count())
+    text = ""
+    while len(model.tokenizer(text)) < LONG_TEXT:
+        text += " ".join(itertools.islice(words, 10)) + "\n"
+    text = text[: model.tokenizer(text).offsets[LONG_TEXT - 1][1]]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "text.txt"
+        path.write_text(text, encoding="utf-8")
+        started = time.perf_counter()
+        command = timing.command_serving("--model", "smollm2", "--file", str(path))
+        with command as (address, _), timing.opened(browser, address) as page:
+            painted = time.perf_counter() - started
+            page.keyboard.press("1")
+            page.wait_for_function(_HAS_THUMBNAIL, timeout=300_000)
+            thumbnails = time.perf_counter() - started - painted
+            page.keyboard.press("4")
+            page.wait_for_selector(".rg-plane[data-drawn]", timeout=300_000)
+            page.keyboard.press(" ")
+            frames = float(page.evaluate(_FRAMES, 3_000))
+    return [
+        [f"{LONG_TEXT:,} tokens of SmolLM2, from the command to the painted map", f"{painted:.1f} s"],
+        ["its thumbnails in view, after that", f"{thumbnails:.1f} s"],
+        ["its representations by layer while they play", f"{frames:.0f} frames a second"],
+    ]
+
+
 def pages(browser: Any, sizes: tuple[int, ...], rounds: int) -> list[list[str]]:
     """Return how large files of 12 layers × 12 heads are, of random vectors, and how long they take."""
     rows = []
@@ -166,6 +248,7 @@ def main() -> None:
     rows, memory = long_text(trace, tokens, rounds)
     with timing.launched() as browser:
         seen, held = long_text_in_browser(browser, trace, tokens, rounds)
+        waits = interactions(browser) + ([] if smoke else long_text_of_model(browser))
         files = pages(browser, (32,) if smoke else (128, 512), rounds)
         chromium = browser.version
     report = "\n".join(
@@ -186,6 +269,10 @@ def main() -> None:
             markdown(["", "by the page's clock"], seen),
             "",
             held,
+            "",
+            "What a person waits for, in Chromium:",
+            "",
+            markdown(["", "until it is painted"], waits),
             "",
             "As one file: 12 layers × 12 heads of random vectors, not causal: harder to pack than a text's.",
             "",
