@@ -14,7 +14,7 @@ export function runText(app, { text, model }) {
   app.opensRun = true;
   const opening = isGiven ? { layer, head, row, col } : {};
   const reset = {
-    liveRun: null,
+    liveRun: isGiven ? null : state.liveRun, // until the new one is there
     ablated: [],
     selectionB: null,
     side: /** @type {const} */ ("A"),
