@@ -9,9 +9,11 @@ the pictures are current.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -98,14 +100,21 @@ def draw(browser: Any, model: Any, images: Path) -> None:
                 context.close()
 
 
-def main() -> None:
+@contextlib.contextmanager
+def launched() -> Iterator[Any]:
+    """Yield a Chromium without a window."""
     from playwright.sync_api import sync_playwright
 
     chromium = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        draw(browser, regard.load("minilm"), IMAGES)
+        yield browser
         browser.close()
+
+
+def main() -> None:
+    with launched() as browser:
+        draw(browser, regard.load("minilm"), IMAGES)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,99 @@
+"""Record the explorer in use: a text is run, a word chosen, all heads, the calculation, representations by layer.
+
+    python docs/record_explorer.py
+
+writes ``docs/images/explorer.gif``. Needs what `docs/draw_explorer.py` needs, and Pillow.
+"""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from draw_explorer import TEXT, launched
+
+OUT = Path(__file__).resolve().parent / "images" / "explorer.gif"
+SIZE = {"width": 1440, "height": 900}
+SHOWN = (960, 600)  # pixels
+FRAME = 120  # milliseconds
+COLORS = 128
+OTHER = "wide"
+
+
+class Recorder:
+    """Takes pictures of a page; equal ones after each other become one that stays longer."""
+
+    def __init__(self, page: Any) -> None:
+        self.page = page
+        self.frames: list[Any] = []
+        self.durations: list[int] = []
+
+    def hold(self, milliseconds: int = FRAME) -> None:
+        """Add what is seen now, for some time."""
+        from PIL import Image
+
+        picture = Image.open(io.BytesIO(self.page.screenshot())).convert("RGB").resize(SHOWN, Image.Resampling.LANCZOS)
+        if self.frames and picture.tobytes() == self.frames[-1].tobytes():
+            self.durations[-1] += milliseconds
+            return
+        self.frames.append(picture)
+        self.durations.append(milliseconds)
+
+    def settle(self, milliseconds: int) -> None:
+        """Wait until what was asked has come, and stay on it."""
+        self.page.wait_for_selector(":root:not(:has(.regard[aria-busy]))", state="attached")
+        self.page.wait_for_timeout(700)
+        self.hold(milliseconds)
+
+    def save(self, path: Path) -> None:
+        """Write an animated GIF that begins anew at its end."""
+        from PIL import Image
+
+        palette = self.frames[0].quantize(COLORS)  # one for all: colours stay as they are from frame to frame
+        frames = [frame.quantize(COLORS, palette=palette, dither=Image.Dither.NONE) for frame in self.frames]
+        frames[0].save(path, save_all=True, append_images=frames[1:], duration=self.durations, loop=0, optimize=True)
+
+
+def record(page: Any) -> Recorder:
+    """Go through the views and return the recording."""
+    recorder = Recorder(page)
+    recorder.settle(1800)
+    box = page.get_by_role("textbox", name="Text", exact=True)
+    box.press("End")
+    for _ in TEXT.split()[-1]:
+        box.press("Backspace")
+        recorder.hold(80)
+    for letter in OTHER:
+        box.press_sequentially(letter)
+        recorder.hold(140)
+    box.press("Enter")
+    recorder.settle(1600)
+    page.locator("main .rg-word").get_by_text("street", exact=True).first.click()
+    recorder.settle(1800)
+    for view in ("All heads", "Calculation", "Representations by layer"):
+        page.get_by_text(view, exact=True).first.click()
+        recorder.settle(2000)
+    page.wait_for_selector(".rg-plane[data-drawn]")
+    page.get_by_role("button", name="Play").first.click()
+    for _ in range(24):
+        recorder.hold()
+    recorder.hold(1500)
+    return recorder
+
+
+def main() -> None:
+    command = [sys.executable, "-m", "regard", "explore", TEXT, "--no-browser", "--port", "0"]
+    with launched() as browser, subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        address = server.stdout.readline().strip() if server.stdout else ""
+        page = browser.new_page(viewport=SIZE, color_scheme="light")
+        page.goto(f"{address}#v=head&l=3&h=1&special=0&arcs=1")
+        page.wait_for_selector(".rg-map[data-drawn]", state="attached")
+        record(page).save(OUT)
+        server.terminate()
+
+
+if __name__ == "__main__":
+    main()
