@@ -166,7 +166,7 @@ template <class T> class ForwardKernel {
     }
   }
 
-  // Rows of weights of a vector of queries. What is transposed last may reach beyond the keys.
+  // Rows of weights of a vector of queries. The last keys are transposed with others that do not exist.
   static ptrdiff_t rows_stride(const AttentionParams& params) { return round_up(params.keys, LANES<T>) + LANES<T>; }
 
   void fill_rows(ptrdiff_t from, ptrdiff_t to) const {
