@@ -18,6 +18,7 @@ import regard
 
 PACKAGES = (
     "regard",
+    "regard.dask",
     "regard.functional",
     "regard.functional.native",
     "regard.jax",

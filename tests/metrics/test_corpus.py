@@ -96,3 +96,28 @@ def test_mistakes(model):
         corpus_head_metrics(model, [])
     with pytest.raises(RegardError, match="level must be between 0 and 1"):
         corpus_head_metrics(model, TEXTS[:1]).interval("sink", 95)
+
+
+def test_running_means_have_the_same_bits_in_any_order_and_division():
+    rng = np.random.default_rng(1)
+    values = rng.standard_normal((60, 2, 3)) * 10.0 ** rng.integers(-6, 6, (60, 2, 3))
+    values[rng.random(values.shape) < 0.2] = np.nan
+    one = RunningMean()
+    for value in values:
+        one = one.add(value)
+    parts = [RunningMean() for _ in range(4)]
+    for i in rng.permutation(60):
+        at = int(rng.integers(4))
+        parts[at] = parts[at].add(values[i])
+    other = parts[3].merge(parts[1]).merge(parts[0].merge(parts[2]))
+    for name in ("count", "mean", "deviation"):
+        np.testing.assert_array_equal(getattr(other, name), getattr(one, name))
+    np.testing.assert_allclose(one.mean, np.nanmean(values, 0), rtol=1e-13)
+    np.testing.assert_allclose(one.deviation, np.nanstd(values, 0, ddof=1), rtol=1e-12)
+
+
+def test_a_mean_is_rounded_once():
+    running = RunningMean()
+    for value in (1e6, 0.1, -1e6):  # which a sum of floats does not keep
+        running = running.add(np.array(value))
+    assert running.mean == 0.1 / 3

@@ -89,7 +89,9 @@ def _generate(parser: ArgumentParser) -> None:
 def _heads(parser: ArgumentParser) -> None:
     arguments.add_text(parser)
     arguments.add_model(parser, "minilm")
-    parser.add_argument("--corpus", metavar="FILE", help="the mean over many texts, one a line, in place of a text")
+    parser.add_argument(
+        "--corpus", metavar="FILE", help="the mean over many texts, one a line, or with --out any corpus"
+    )
     parser.add_argument("--truncate", action="store_true", help="truncate lines of --corpus that are too long")
     parser.add_argument("--repeated-tokens", type=count, metavar="N", help="N random tokens, twice, in place of a text")
     parser.add_argument(
@@ -101,6 +103,7 @@ def _heads(parser: ArgumentParser) -> None:
     parser.add_argument("--all", action="store_true", help="print all heads, not only the strongest")
     arguments.add_json(parser, "the metrics")
     arguments.add_output_files(parser, "heads")
+    arguments.add_corpus(parser)
     arguments.add_color(parser)
     arguments.add_toy(parser)
 
@@ -336,8 +339,7 @@ COMMANDS = {
   regard embed sentences.txt -o vectors.npy
   regard embed sentences.txt -o vectors.npy --truncate
   cat sentences.txt | regard embed - -o vectors.npy
-  regard embed --text "The cat sat." --text "A dog ran." -o vectors.npy
-  regard embed corpus.parquet --column text --out vectors --workers 2    (needs regard[dask])""",
+  regard embed --text "The cat sat." --text "A dog ran." -o vectors.npy""",
         _embed,
     ),
     "train": Command(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import reduce
 from typing import Any
 
 from regard._utils.errors import RegardError
@@ -68,6 +69,13 @@ def run_corpus(arguments: argparse.Namespace, address: str, job: Any) -> Any:
             f"the first: {escape(file)} row {row}: {escape(reason)}"
         )
     return summary
+
+
+def merged_sums(out: str, plan: Any) -> Any:
+    """Return the sums of all partitions of a folder."""
+    runs, jobs = load_module("run"), load_module("jobs")
+    tables = map(jobs.sums_of_table, runs.read_parts(out, plan))
+    return reduce(lambda a, b: a.merge(b), tables)
 
 
 @contextmanager

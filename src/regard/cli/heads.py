@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
+from typing import TypeAlias
 
 from rich.text import Text
 
 from regard._utils.errors import RegardError
 from regard.cli.console import make_console, print_header
+from regard.cli.corpus import corpus_job, is_corpus_run, merged_sums, run_corpus
 from regard.cli.input import load_model, read_file_or_input, read_text, run_model, run_picture
 from regard.cli.output import tell, write
 from regard.cli.output_files import check_output_files, write_output_files
@@ -31,7 +33,11 @@ def run(arguments: argparse.Namespace) -> None:
     check_output_files(arguments)
     if any(map(is_parquet, arguments.output)):
         load_pyarrow()  # raises before anything is computed
-    model, result, source = _measured(arguments)
+    if is_corpus_run(arguments) and (arguments.corpus is None or arguments.text or arguments.file or arguments.toy):
+        raise RegardError("--out is for --corpus, without a text and --toy")
+    if (measured := _measured(arguments)) is None:
+        return
+    model, result, source = measured
     write_output_files(result, arguments)
     if (sums := _sums_file(arguments)) is not None:
         remove_sums(sums)
@@ -61,8 +67,11 @@ def run(arguments: argparse.Namespace) -> None:
     console.print(Text(f"{units}, the others fractions of the weight; –: not defined on this text", style="dim"))
 
 
-def _measured(arguments: argparse.Namespace) -> tuple[Model | ImageModel, HeadMetrics | CorpusHeadMetrics, str]:
-    """Return the model, the metrics of its heads, and what they were computed on."""
+_Measured: TypeAlias = tuple[Model | ImageModel, HeadMetrics | CorpusHeadMetrics, str]
+
+
+def _measured(arguments: argparse.Namespace) -> _Measured | None:
+    """Return the model, the metrics of its heads, and what they were computed on; None where only a plan is printed."""
     if arguments.corpus is None and arguments.repeated_tokens is None:
         text = read_text(arguments)
         model = load_model(arguments, [text], pictures=True)
@@ -80,6 +89,8 @@ def _measured(arguments: argparse.Namespace) -> tuple[Model | ImageModel, HeadMe
         model = load_model(arguments, [])
         length = arguments.repeated_tokens
         return model, repeated_tokens(model, length=length), f"on {length} random tokens, twice"
+    if arguments.out is not None:
+        return _measured_partitions(arguments)
     lines = read_file_or_input(arguments.corpus).splitlines()
     texts = [line.strip() for line in lines if line.strip()]
     if not texts:
@@ -100,9 +111,19 @@ def _measured(arguments: argparse.Namespace) -> tuple[Model | ImageModel, HeadMe
     return model, found, f"in the mean over {len(texts):,} texts"
 
 
+def _measured_partitions(arguments: argparse.Namespace) -> _Measured | None:
+    summary = run_corpus(arguments, arguments.corpus, corpus_job("HeadsJob", {"truncate": arguments.truncate}))
+    if summary is None:
+        return None
+    sums = merged_sums(arguments.out, summary.plan)
+    if not sums.done:
+        raise RegardError(f"no row of {arguments.corpus} can be run: {summary.plan.errors[0][2]}")
+    return load_model(arguments, []), CorpusHeadMetrics.of_sums(sums), f"in the mean over {sums.done:,} texts"
+
+
 def _sums_file(arguments: argparse.Namespace) -> str | None:
     """Return the file of the sums of a corpus, beside the first output; None without a corpus or an output file."""
-    if arguments.corpus is None or not arguments.output:
+    if arguments.corpus is None or arguments.out is not None or not arguments.output:
         return None
     path = str(arguments.output[0])
     is_file = not Path(path).exists() or Path(path).is_file()  # no device, no pipe

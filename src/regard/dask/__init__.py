@@ -15,10 +15,11 @@ from regard._utils.errors import RegardError
 
 if TYPE_CHECKING:
     from regard.dask.attention import attention
+    from regard.dask.attention import attention
     from regard.dask.attention_map import AttentionMap
-    from regard.dask.frames import embed, map_texts
+    from regard.dask.frames import embed, head_metrics, map_texts
 
-__all__ = ["embed", "map_texts", "attention", "AttentionMap"]  # those of `_MODULE_OF` whose modules are there
+__all__ = ["embed", "head_metrics", "map_texts", "attention", "AttentionMap"]
 
 _MODULE_OF = {
     "embed": "frames",

@@ -26,7 +26,9 @@ class SchedulerLostError(Exception):
 class Workers(Protocol):
     """What runs tasks."""
 
-    count: int
+    @property
+    def count(self) -> int:
+        """The number of workers now; at least 1."""
 
     def map(self, name: str, function: Callable[[Item], Any], items: Sequence[Item]) -> Iterator[tuple[Item, Any]]:
         """Yield each item with the result of `function`, or the error that it ended with, in any order."""
@@ -38,7 +40,10 @@ class Workers(Protocol):
 class ThisProcess:
     """Runs tasks one after the other."""
 
-    count = 1
+    @property
+    def count(self) -> int:
+        """One."""
+        return 1
 
     def map(self, name: str, function: Callable[[Item], Any], items: Sequence[Item]) -> Iterator[tuple[Item, Any]]:
         """Yield each item with its result."""
@@ -184,8 +189,8 @@ def _check_regard(found: dict[str, Any]) -> None:
 
 
 @contextmanager
-def start_workers(count: int, memory: str | None = None) -> Iterator[Cluster]:
-    """Start a cluster of processes on this machine, which share its processors.
+def start_workers(count: int, memory: str | None = None, threads: int | None = None) -> Iterator[Cluster]:
+    """Start a cluster of processes on this machine, which share its processors unless `threads` of each are given.
 
     Raises
     ------
@@ -196,7 +201,7 @@ def start_workers(count: int, memory: str | None = None) -> Iterator[Cluster]:
 
     import dask
 
-    threads = max(1, num_processors() // count)
+    threads = threads or max(1, num_processors() // count)
     settings = {
         "distributed.comm.timeouts.connect": "60s",
         "distributed.worker.preload": ["regard.dask.preload"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,9 +10,11 @@ import numpy as np
 import pandas
 
 from regard._utils.errors import RegardError
-from regard.dask.jobs import EmbedJob, embedding_width
+from regard.dask.jobs import EmbedJob, HeadsJob
 from regard.dask.model_spec import ModelSpec, describe_model, load_model, one_at_a_time
 from regard.dask.rows import encode_rows
+from regard.metrics import CorpusHeadMetrics
+from regard.metrics.running_sums import Sums
 from regard.trace import Trace
 
 
@@ -54,6 +57,46 @@ def embed(
     job = EmbedJob(truncate, pooling, batch_size)
     meta = _embedded(_checked(frame, column, ("vector", "error")), column, job, spec)
     return frame.map_partitions(_embedded, column, job, spec, meta=meta, enforce_metadata=False)
+
+
+def head_metrics(
+    frame: Any,
+    column: str,
+    *,
+    model: str = "minilm",
+    truncate: bool = False,
+    batch_size: int = 32,
+    ignore: Sequence[str] = (),
+) -> Any:
+    """Return a dask dataframe with a row for each head; nothing is computed.
+
+    Parameters
+    ----------
+    frame : dask.dataframe.DataFrame
+    column, model, truncate, batch_size, ignore
+        As for `embed`.
+
+    Returns
+    -------
+    dask.dataframe.DataFrame
+        The columns of `regard.metrics.CorpusHeadMetrics.to_columns`, with its bits: they do not depend on the
+        partitions. ``left_out`` is the number of rows that could not be run.
+
+    Raises
+    ------
+    RegardError
+        As for `embed`; when it is computed, there is no text.
+    """
+    from dask.dataframe import from_delayed
+
+    from dask import delayed
+
+    spec, job = describe_model(model, ignore), HeadsJob(truncate, batch_size)
+    _checked(frame, column, ())
+    parts = [delayed(_sums)(part, column, job, spec) for part in frame[[column]].to_delayed()]
+    short = pandas.DataFrame({column: ["a"]})
+    meta = _head_table([_sums(short, column, job, spec)])
+    return from_delayed([delayed(_head_table)(parts)], meta=meta.iloc[:0])
 
 
 def map_texts(
@@ -124,12 +167,26 @@ def _embedded(part: pandas.DataFrame, column: str, job: EmbedJob, spec: ModelSpe
     model = load_model(spec)
     encodings, errors = encode_rows(model, _values(part, column), truncate=job.truncate)
     with one_at_a_time():
-        width = None if len(part) else embedding_width(model, job.pooling)
-        arrow = job.columns(model, encodings, len(part), lambda i: f"row {part.index[i]!r}")["vector"]
-    assert width is None or arrow.type.list_size == width
+        arrow = job.vectors(model, encodings, len(part), lambda i: f"row {part.index[i]!r}")
     dtype = pandas.ArrowDtype(arrow.type)
     vector = pandas.Series(pandas.arrays.ArrowExtensionArray(pyarrow.chunked_array([arrow])), dtype=dtype)
     return _with_columns(part, {"vector": vector, "error": pandas.Series(errors, dtype="str")})
+
+
+def _sums(part: pandas.DataFrame, column: str, job: HeadsJob, spec: ModelSpec) -> tuple[Sums, int]:
+    """Return the sums of a partition, and how many rows it leaves out."""
+    model = load_model(spec)
+    encodings, _ = encode_rows(model, _values(part, column), truncate=job.truncate)
+    with one_at_a_time():
+        return job.sums(model, encodings), len(part) - len(encodings)
+
+
+def _head_table(parts: Sequence[tuple[Sums, int]]) -> pandas.DataFrame:
+    sums = functools.reduce(Sums.merge, (each for each, _ in parts), Sums())
+    if not sums.done:
+        raise RegardError("there is no text in the frame")
+    left_out = sum(count for _, count in parts)
+    return pandas.DataFrame({**CorpusHeadMetrics.of_sums(sums).to_columns(), "left_out": left_out})
 
 
 def _mapped(

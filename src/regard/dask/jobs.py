@@ -9,27 +9,44 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from regard.dask.model_spec import ModelSpec, load_model
+from regard.metrics import METRICS, head_metrics
+from regard.metrics.running_sums import RunningMean, Sums
 from regard.models.base import TextModel
 from regard.text.encoding import Encoding
 
 
+@dataclass(frozen=True)
+class Rows:
+    """Rows of a corpus: their places, the tokens of those that are texts, by index, and the errors of the others."""
+
+    files: Sequence[str]
+    numbers: Sequence[int]  # in their files, from 1
+    encodings: Mapping[int, Encoding]
+    errors: Sequence[str | None]
+
+    def label(self, index: int) -> str:
+        """Return the place of a row in words."""
+        return f"{self.files[index]} row {self.numbers[index]}"
+
+
 class Job(Protocol):
-    """Columns of a table from the texts of some rows."""
+    """A table from the texts of some rows."""
 
     name: ClassVar[str]
-    truncate: bool
+
+    @property
+    def truncate(self) -> bool:
+        """Whether texts are truncated that are too long."""
 
     @property
     def options(self) -> dict[str, Any]:
-        """What decides the result."""
+        """What decides the bits of the result: not the size of a batch."""
 
     def check(self, spec: ModelSpec) -> None:
         """Raise `RegardError` if the model cannot do it."""
 
-    def columns(
-        self, model: TextModel, encodings: Mapping[int, Encoding], rows: int, label: Callable[[int], str]
-    ) -> dict[str, Any]:
-        """Return arrow arrays of `rows` values, null in rows that are not among `encodings`."""
+    def table(self, model: TextModel, rows: Rows) -> Any:
+        """Return the table of arrow that is written."""
 
 
 @dataclass(frozen=True)
@@ -44,19 +61,31 @@ class EmbedJob:
 
     @property
     def options(self) -> dict[str, Any]:
-        """What decides the bits of the vectors: not the size of a batch."""
+        """What decides the bits of the vectors."""
         return {"truncate": self.truncate, "pooling": self.pooling}
 
     def check(self, spec: ModelSpec) -> None:
         """Raise `RegardError` if the model has no pooling and none is given."""
         embedding_width(load_model(spec), self.pooling)
 
-    def columns(
-        self, model: TextModel, encodings: Mapping[int, Encoding], rows: int, label: Callable[[int], str]
-    ) -> dict[str, Any]:
-        """Return the column ``vector``."""
+    def table(self, model: TextModel, rows: Rows) -> Any:
+        """Return the columns file, row, vector and error."""
+        import pyarrow
+
+        return pyarrow.table(
+            {
+                "file": pyarrow.array(rows.files, pyarrow.string()),
+                "row": pyarrow.array(rows.numbers, pyarrow.int64()),
+                "vector": self.vectors(model, rows.encodings, len(rows.files), rows.label),
+                "error": pyarrow.array(rows.errors, pyarrow.string()),
+            }
+        )
+
+    def vectors(
+        self, model: TextModel, encodings: Mapping[int, Encoding], count: int, label: Callable[[int], str]
+    ) -> Any:
+        """Return an arrow array of `count` vectors, null in rows that are not among `encodings`."""
         indices = list(encodings)
-        vectors = np.zeros((0, embedding_width(model, self.pooling)), np.float32)
         if indices:
             vectors = model.embed(
                 list(encodings.values()),
@@ -64,7 +93,74 @@ class EmbedJob:
                 pooling=self.pooling,
                 label=lambda i: label(indices[i]),
             )
-        return {"vector": fixed_lists(vectors, indices, rows)}
+        else:
+            vectors = np.zeros((0, embedding_width(model, self.pooling)), np.float32)
+        return fixed_lists(vectors, indices, count)
+
+
+@dataclass(frozen=True)
+class HeadsJob:
+    """Sums of the metrics of every head over the texts."""
+
+    truncate: bool = False
+    batch_size: int = 32
+
+    name: ClassVar[str] = "heads"
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What decides the bits of the sums."""
+        return {"truncate": self.truncate}
+
+    def check(self, spec: ModelSpec) -> None:
+        """Do nothing: every model of texts has heads."""
+
+    def table(self, model: TextModel, rows: Rows) -> Any:
+        """Return a row for each head; of each metric how many texts have it, their sum and that of the squares."""
+        return table_of_sums(self.sums(model, rows.encodings))
+
+    def sums(self, model: TextModel, encodings: Mapping[int, Encoding]) -> Sums:
+        """Return the sums over texts, of which there may be none."""
+        sums = Sums()
+        traces = model.iter_traces(list(encodings.values()), only="*attn.weights", batch_size=self.batch_size)
+        for _, trace in traces:
+            sums = sums.add(head_metrics(trace))
+        return sums
+
+
+def table_of_sums(sums: Sums) -> Any:
+    """Return sums as a table of arrow, which `sums_of_table` reads."""
+    import pyarrow
+
+    heads = next(iter(sums.means.values())).count.shape[1] if sums.done else 0
+    columns = {
+        "layer": pyarrow.array([name for name in sums.layers for _ in range(heads)], pyarrow.string()),
+        "head": pyarrow.array([head for _ in sums.layers for head in range(heads)], pyarrow.int64()),
+        "texts": pyarrow.array([sums.done] * (len(sums.layers) * heads), pyarrow.int64()),
+    }
+    for name, each in sums.means.items():
+        columns[f"{name}_count"] = pyarrow.array(each.count.reshape(-1)[: len(columns["head"])])
+        for kind, limbs in (("total", each.total), ("squares", each.squares)):
+            flat = limbs.reshape(-1, limbs.shape[-1])[: len(columns["head"])]
+            columns[f"{name}_{kind}"] = fixed_lists(flat, range(len(flat)), len(flat))
+    return pyarrow.table(columns)
+
+
+def sums_of_table(table: Any) -> Sums:
+    """Return the sums in a table of `table_of_sums`."""
+    if not len(table):
+        return Sums()
+    layers = tuple(dict.fromkeys(table["layer"].to_pylist()))
+    shape = (len(layers), len(table) // len(layers))
+
+    def array(name: str, *last: int) -> np.ndarray:
+        return np.array(table[name].to_pylist(), np.int64).reshape(*shape, *last)
+
+    means = {
+        name: RunningMean(array(f"{name}_count"), array(f"{name}_total", 3), array(f"{name}_squares", 3))
+        for name in METRICS
+    }
+    return Sums(int(table["texts"][0].as_py()), layers, means)
 
 
 def embedding_width(model: TextModel, pooling: str | None) -> int:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import functools
 import io
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from regard._utils.errors import RegardError
 from regard._version import __version__
 from regard.dask.cluster import SchedulerLostError, Workers, worker_memory
-from regard.dask.jobs import Job, identity
+from regard.dask.jobs import Job, Rows, identity
 from regard.dask.model_spec import ModelSpec, load_model, one_at_a_time
 from regard.dask.output import OutputFolder, Plan, first_errors, is_unchanged, part_name, require_same
 from regard.dask.partitions import SHOWN_ERRORS, Partition, cut, fingerprint, first_rows, scan
@@ -157,25 +157,25 @@ def compute_partition(partition: Partition, *, job: Job, spec: ModelSpec, out: s
     folder.write(part_name(partition), content)
 
 
-def _table_bytes(job: Job, spec: ModelSpec, files: list[str], rows: list[int], values: list[Any]) -> bytes:
-    import pyarrow
+def _table_bytes(job: Job, spec: ModelSpec, files: list[str], numbers: list[int], values: list[Any]) -> bytes:
     from pyarrow import parquet
 
     model = load_model(spec)
     encodings, errors = encode_rows(model, values, truncate=job.truncate)
     with one_at_a_time():
-        columns = job.columns(model, encodings, len(values), lambda i: f"{files[i]} row {rows[i]}")
-    table = pyarrow.table(
-        {
-            "file": pyarrow.array(files, pyarrow.string()),
-            "row": pyarrow.array(rows, pyarrow.int64()),
-            **columns,
-            "error": pyarrow.array(errors, pyarrow.string()),
-        }
-    )
+        table = job.table(model, Rows(files, numbers, encodings, errors))
     stream = io.BytesIO()
     parquet.write_table(table, stream)
     return stream.getvalue()
+
+
+def read_parts(out: str, plan: Plan) -> Iterator[Any]:
+    """Yield the table of each partition of a run that has ended."""
+    from pyarrow import parquet
+
+    folder = OutputFolder(out)
+    for partition in plan.partitions:
+        yield parquet.read_table(io.BytesIO(folder.read(part_name(partition))))
 
 
 def _run(workers: Workers, name: str, function: Callable[[Any], Any], items: Any) -> Any:
@@ -256,7 +256,12 @@ def measure(partition: Partition, *, job: Job, spec: ModelSpec) -> tuple[float, 
     if not encodings:
         return 1.0, 1
     with one_at_a_time():
-        job.columns(model, {0: encodings[0]}, 1, str)  # what is made at the first run
+        job.table(model, _sample({0: encodings[0]}))  # what is made at the first run
         start = time.perf_counter()
-        job.columns(model, encodings, len(encodings), str)
+        job.table(model, _sample(encodings))
     return taken / (time.perf_counter() - start), longest
+
+
+def _sample(encodings: Mapping[int, Any]) -> Rows:
+    count = len(encodings)
+    return Rows(["sample"] * count, range(1, count + 1), encodings, [None] * count)

@@ -44,6 +44,13 @@ class CorpusHeadMetrics(Tabular):
 
     __repr__ = fields_repr
 
+    @classmethod
+    def of_sums(cls, sums: Sums) -> CorpusHeadMetrics:
+        """Return the metrics of the texts in running sums."""
+        counts = {name: each.count for name, each in sums.means.items()}
+        means = {name: np.where(counts[name] > 0, each.mean, np.nan) for name, each in sums.means.items()}
+        return cls(sums.layers, counts, means, {name: each.deviation for name, each in sums.means.items()})
+
     def _repr_html_(self) -> str:
         """Return the HTML that a notebook shows: each mean as a map of layers and heads."""
         texts = max(int(count.max(initial=0)) for count in self.counts.values())
@@ -148,10 +155,4 @@ def measure_corpus(
             file.write(sums)
     if not sums.done:
         raise RegardError(f"there is no {'picture' if isinstance(model, ImageModel) else 'text'}; give at least one")
-    means = sums.means
-    return CorpusHeadMetrics(
-        sums.layers,
-        {name: each.count for name, each in means.items()},
-        {name: np.where(each.count > 0, each.mean, np.nan) for name, each in means.items()},
-        {name: each.deviation for name, each in means.items()},
-    )
+    return CorpusHeadMetrics.of_sums(sums)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from dataclasses import dataclass, field
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +26,10 @@ from regard.text.encoding import Encoding
 from regard.text.words import join_names
 from regard.trace import Trace
 
-_FORMAT = "regard: head metrics of a corpus, running sums, 1"
-_ARRAYS = ("count", "mean", "squares")
+_FORMAT = "regard: head metrics of a corpus, running sums, 2"
+_ARRAYS = ("count", "total", "squares")
+_LIMBS = 3
+_LOW_BITS = (1 << 32) - 1
 _SECONDS = 5.0  # between two times that the file is written
 _PROBE_TOKENS = 64
 
@@ -34,26 +38,67 @@ _PROBE_TOKENS = 64
 class RunningMean:
     """Running mean and variance of arrays in which NaN is no value.
 
-    Welford (1962), "Note on a method for calculating corrected sums of squares and products", Technometrics 4.
+    Sums are exact, in whole numbers of 2⁻⁶⁴, to which each value and each square is rounded: the bits of the result
+    depend neither on the order of the values nor on how they are divided among processes. A sum is less than 2⁶³.
     """
 
     count: np.ndarray = field(default_factory=lambda: np.zeros((), np.int64))
-    mean: np.ndarray = field(default_factory=lambda: np.zeros(()))
-    squares: np.ndarray = field(default_factory=lambda: np.zeros(()))  # of the differences from the mean
+    total: np.ndarray = field(default_factory=lambda: np.zeros(_LIMBS, np.int64))  # ... 3: in units of 1, 2⁻³², 2⁻⁶⁴
+    squares: np.ndarray = field(default_factory=lambda: np.zeros(_LIMBS, np.int64))
 
     def add(self, values: np.ndarray) -> RunningMean:
         """Return the running mean with one more array of values."""
         has_value = np.isfinite(values)
-        count = self.count + has_value
-        change = np.where(has_value, values - self.mean, 0)
-        mean = self.mean + change / np.maximum(count, 1)
-        return RunningMean(count, mean, self.squares + change * np.where(has_value, values - mean, 0))
+        present = np.where(has_value, values, 0).astype(np.float64)
+        return self.merge(RunningMean(has_value.astype(np.int64), _fixed_point(present), _fixed_point(present**2)))
+
+    def merge(self, other: RunningMean) -> RunningMean:
+        """Return the running mean of the values of both."""
+        sums = (_carried(getattr(self, name) + getattr(other, name)) for name in ("total", "squares"))
+        return RunningMean(self.count + other.count, *sums)
+
+    @property
+    def mean(self) -> np.ndarray:
+        """The mean, rounded once; 0 where there is no value."""
+        return _each(lambda count, total, _: float(total / max(count, 1)), self)
 
     @property
     def deviation(self) -> np.ndarray:
-        """The standard deviation of a sample."""
-        found = np.sqrt(self.squares / np.maximum(self.count - 1, 1))
-        return np.where(self.count > 1, found, np.nan)
+        """The standard deviation of a sample; NaN of fewer than two values."""
+
+        def one(count: int, total: Fraction, squares: Fraction) -> float:
+            if count < 2:
+                return math.nan
+            return math.sqrt(max(0.0, float((squares - total * total / count) / (count - 1))))
+
+        return _each(one, self)
+
+
+def _fixed_point(values: np.ndarray) -> np.ndarray:
+    """Return floats, ``...``, as whole numbers of 1, 2⁻³² and 2⁻⁶⁴, ``... 3``."""
+    whole = np.floor(values)
+    middle = np.floor((values - whole) * 2**32)
+    low = np.rint(((values - whole) * 2**32 - middle) * 2**32)
+    return np.stack([whole, middle, low], axis=-1).astype(np.int64)
+
+
+def _carried(limbs: np.ndarray) -> np.ndarray:
+    """Return the same numbers with the lower limbs in 0 to 2³²."""
+    whole, middle, low = np.moveaxis(limbs, -1, 0)
+    middle = middle + (low >> 32)
+    return np.stack([whole + (middle >> 32), middle & _LOW_BITS, low & _LOW_BITS], axis=-1)
+
+
+def _each(function: Callable[[int, Fraction, Fraction], float], sums: RunningMean) -> np.ndarray:
+    """Return a function of count, sum and sum of squares of each element, which are exact."""
+    limbs = (np.broadcast_to(x, (*sums.count.shape, _LIMBS)).reshape(-1, _LIMBS) for x in (sums.total, sums.squares))
+    totals, squares = ([_fraction(*map(int, each)) for each in x] for x in limbs)
+    found = map(function, map(int, sums.count.reshape(-1)), totals, squares)
+    return np.fromiter(found, np.float64, sums.count.size).reshape(sums.count.shape)
+
+
+def _fraction(whole: int, middle: int, low: int) -> Fraction:
+    return Fraction((whole << 64) + (middle << 32) + low, 1 << 64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +113,11 @@ class Sums:
         """Return the sums with one more text."""
         means = {name: each.add(found.values[name][0]) for name, each in self.means.items()}
         return Sums(self.done + 1, found.layers, means)
+
+    def merge(self, other: Sums) -> Sums:
+        """Return the sums of the texts of both."""
+        means = {name: each.merge(other.means[name]) for name, each in self.means.items()}
+        return Sums(self.done + other.done, self.layers or other.layers, means)
 
 
 class SumsFile:
@@ -117,10 +167,16 @@ class SumsFile:
                 f"{self.path} is of an interrupted run with other {join_names(other)}: repeat that run as it was, or "
                 "remove the file"
             )
-        if set(file) != names or len({file[name].shape for name in names}) != 1:
+        if set(file) != names or not _fit_together(file):
             raise RegardError(f"{self.path} is damaged: remove it")
         means = {name: RunningMean(*(np.array(file[f"{name}.{kind}"]) for kind in _ARRAYS)) for name in METRICS}
         return Sums(int(known["done"]), tuple(json.loads(known["layers"])), means)
+
+
+def _fit_together(file: Mapping[str, Any]) -> bool:
+    """Tell whether all arrays are of the same heads."""
+    shapes = {(*file[f"{name}.count"].shape, _LIMBS) for name in METRICS}
+    return {file[f"{name}.{kind}"].shape for name in METRICS for kind in _ARRAYS[1:]} == shapes and len(shapes) == 1
 
 
 def remove_sums(path: str | os.PathLike[str]) -> None:
