@@ -76,3 +76,15 @@ def test_nothing_is_computed_before_it_is_asked_for(frame):
 def test_wrong_arguments(frame, call, message):
     with pytest.raises(RegardError, match=message):
         call(frame)
+
+
+def test_without_dask_the_package_imports_and_its_names_say_what_is_missing(monkeypatch):
+    import sys
+
+    for name in ("regard.dask.frames", "regard.dask.attention"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.setitem(sys.modules, "dask", None)
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    monkeypatch.delitem(vars(regard.dask), "embed", raising=False)
+    with pytest.raises(RegardError, match=r"regard\.dask needs pandas: pip install 'regard\[dask\]'"):
+        regard.dask.embed  # noqa: B018

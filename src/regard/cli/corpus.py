@@ -12,7 +12,7 @@ from regard._utils.errors import RegardError
 from regard._utils.memory import gigabytes
 from regard.cli.output import tell, write
 from regard.cli.progress import corpus_progress
-from regard.dask import load_module
+from regard.dask.extra import load_module
 from regard.views import escape
 
 _OPTIONS = ("column", "workers", "memory", "scheduler", "partition_tokens", "dry_run")

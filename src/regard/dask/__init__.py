@@ -11,10 +11,7 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from regard._utils.errors import RegardError
-
 if TYPE_CHECKING:
-    from regard.dask.attention import attention
     from regard.dask.attention import attention
     from regard.dask.attention_map import AttentionMap
     from regard.dask.frames import embed, head_metrics, map_texts
@@ -41,20 +38,11 @@ class _Package(ModuleType):
 sys.modules[__name__].__class__ = _Package
 
 
-def load_module(name: str) -> ModuleType:
-    """Return a module of this package; an error that says how to install what it needs."""
-    try:
-        return importlib.import_module(f"regard.dask.{name}")
-    except ModuleNotFoundError as error:
-        if (error.name or "").startswith("regard"):
-            raise
-        raise RegardError(f"regard.dask needs {error.name}: pip install 'regard[dask]'") from error
-
-
 def __getattr__(name: str) -> Any:
     if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(load_module(_MODULE_OF[name]), name)
+    module = importlib.import_module("regard.dask.extra").load_module(_MODULE_OF[name])
+    value = getattr(module, name)
     globals()[name] = value
     return value
 
