@@ -77,6 +77,7 @@ docs/training
 docs/formats
 docs/frameworks
 docs/transformers
+docs/scale
 docs/explorer
 ```
 ```{toctree}

@@ -94,7 +94,7 @@ def add_corpus(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--scheduler", metavar="ADDRESS", help="use the workers of a scheduler of Dask (DASK_SCHEDULER_ADDRESS)"
     )
-    group.add_argument("--partition-tokens", type=count, metavar="N", help="tokens of a partition (262144)")
+    group.add_argument("--partition-tokens", type=count, metavar="N", help="tokens of a partition (65536)")
     group.add_argument(
         "--dry-run", action="store_true", help="print partitions, tokens, memory and time; write nothing"
     )

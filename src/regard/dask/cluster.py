@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 
 from regard._utils.errors import RegardError
 from regard._utils.memory import gigabytes
-from regard.functional.native.loader import num_processors
+from regard.functional.native.loader import default_num_threads
 
 _IN_FLIGHT = 10_000  # tasks that a scheduler has at a time
 _PACKAGES = ("dask", "distributed", "cloudpickle", "msgpack", "numpy", "pandas", "pyarrow", "tokenizers")
@@ -190,7 +190,7 @@ def _check_regard(found: dict[str, Any]) -> None:
 
 @contextmanager
 def start_workers(count: int, memory: str | None = None, threads: int | None = None) -> Iterator[Cluster]:
-    """Start a cluster of processes on this machine, which share its processors unless `threads` of each are given.
+    """Start a cluster of processes on this machine, which share its threads unless those of each are given.
 
     Raises
     ------
@@ -201,7 +201,7 @@ def start_workers(count: int, memory: str | None = None, threads: int | None = N
 
     import dask
 
-    threads = threads or max(1, num_processors() // count)
+    threads = threads or max(1, default_num_threads() // count)
     settings = {
         "distributed.comm.timeouts.connect": "60s",
         "distributed.worker.preload": ["regard.dask.preload"],

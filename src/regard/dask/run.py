@@ -22,7 +22,7 @@ from regard.models.memory import estimate_memory
 from regard.nn import parameters
 from regard.trace import Trace
 
-PARTITION_TOKENS = 1 << 18
+PARTITION_TOKENS = 1 << 16
 _ROUNDS = 2  # in which a partition is tried whose workers died, four in a round
 _SAMPLED_TOKENS = 1 << 13
 

@@ -24,7 +24,7 @@ _FORMATS = {
     ".text": "text",
 }
 _COMPRESSED = {".gz", ".bz2", ".xz", ".zst"}
-_BLOCK = 1 << 23  # bytes of a piece of lines
+_BLOCK = 1 << 19  # bytes of a piece of lines
 _LARGEST_WHOLE = 1 << 30  # bytes of a file that is read as one piece
 _PROBED = 100  # lines in which the keys of JSON lines are looked up
 
