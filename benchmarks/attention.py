@@ -9,6 +9,7 @@ All get the same arrays and as many threads, in turn, in short rounds; the resul
 from __future__ import annotations
 
 import argparse
+import datetime
 import math
 import os
 import subprocess
@@ -30,6 +31,7 @@ from _measure import (
     faster,
     machine,
     markdown,
+    priority,
     versions,
 )
 
@@ -458,7 +460,7 @@ def main() -> None:
         "# Attention",
         f"{machine()}; {THREADS} threads each. {versions('numpy', 'torch', 'jax', 'onnxruntime')}.\n"
         f"The kernel runs on {kernel.instruction_set()}. Medians of {rounds} rounds that alternate, in brackets the "
-        "middle half of the rounds. Made by `nox -s bench`.",
+        f"middle half of the rounds. Made by `nox -s bench`{priority()}, on {datetime.date.today()}.",
     ]
     for part in (forward, both_ways, options, decode, many_heads, neighbouring_shapes, half_precision, peers):
         parts.append(part(rounds, smoke))
