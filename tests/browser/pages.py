@@ -168,9 +168,10 @@ def notebook(open_page, exploration, folder, width="auto"):
 
     page.expose_function("askKernel", asked)
     page.evaluate(
-        """async (module) => {
+        """async ([module, markup]) => {
           const listeners = new Set();
           const model = {
+            get: (name) => ({ markup })[name],
             on: (name, listener) => listeners.add(listener),
             off: (name, listener) => listeners.delete(listener),
             send: async (message) => {
@@ -184,7 +185,7 @@ def notebook(open_page, exploration, folder, width="auto"):
           const { default: widget } = await import(address);
           window.endWidget = widget.render({ model, el: document.getElementById("out") });
         }""",
-        str(widget._esm),
+        [str(widget._esm), widget.markup],
     )
     page.wait_for_selector(".rg-map[data-drawn]", state="attached")
     settled(page)

@@ -551,3 +551,56 @@ def test_a_long_text_opens_on_a_log_scale_and_the_address_says_when_it_does_not(
         page.wait_for_selector(".rg-map[data-drawn]", state="attached")
         settled(page)
         assert "in powers of ten" not in legend.inner_text()
+
+
+def numbers_of(locator):
+    return [number(text.replace("−∞", "-inf")) for text in locator.all_inner_texts()]
+
+
+@pytest.mark.parametrize("where", ["server", "file"])
+def test_the_row_of_scores_becomes_the_row_of_weights(open_page, address, file_address, one, where):
+    start = address if where == "server" else file_address
+    page = open_page(f"{start}#v=cell&l=2&h=3&i=8&j=2", selector="[data-step=row]")
+    settled(page)
+    scores = np.array(one.cell(0, 2, 3, 8, 2)["row"]["scores"])
+    weights = np.exp(scores - scores.max()) / np.exp(scores - scores.max()).sum()
+    order = np.argsort(-weights)[:8]
+    rows = page.locator("[data-step=row] tbody tr")
+    assert rows.count() == len(order)
+    for n, column in enumerate(order):
+        cells = numbers_of(rows.nth(n).locator("td"))
+        wanted = [scores[column], scores[column] - scores.max(), np.exp(scores[column] - scores.max()), weights[column]]
+        assert cells == pytest.approx(wanted, rel=6e-3, abs=1e-6)
+    assert page.locator("[data-step=row] rect").count() == 2 * len(scores)
+    said = page.locator("[data-step=row] p").inner_text()
+    assert number(said.split("= ")[2]) == pytest.approx(np.exp(scores - scores.max()).sum(), rel=1e-3)
+    rows.nth(1).get_by_role("button").click()  # another key of the row
+    settled(page)
+    assert f"&j={order[1]}" in page.url
+    assert_shown = weight_text(weights[order[1]])
+    page.wait_for_function("text => document.querySelector('[data-value=weight]').innerText === text", arg=assert_shown)
+
+
+def test_a_pressed_number_says_where_it_comes_from(open_page, address, one):
+    page = open_page(f"{address}#v=cell&l=2&h=3&i=8&j=2", selector="[data-step=scaled]")
+    cell = one.cell(0, 2, 3, 8, 2)
+    said = page.locator("[data-step=scaled] .rg-derivation")
+    assert said.is_hidden()
+    page.locator("[data-value=scaled]").click()
+    score, scale, scaled = numbers_of(said.locator("b"))
+    assert score == pytest.approx(np.dot(cell["q"], cell["k"]), rel=1e-3)
+    assert scale == pytest.approx(cell["scale"], rel=1e-3)
+    assert scaled == pytest.approx(score * scale, rel=1e-3)
+    page.locator("[data-value=weight]").click()
+    biased, lse, weight_ = numbers_of(page.locator("[data-step=weight] .rg-derivation b"))
+    assert weight_ == pytest.approx(np.exp(biased - lse), rel=1e-2)
+    projected = page.locator("[data-value=projected]").inner_text()
+    assert number(projected) == pytest.approx(cell["projected"]["length"], rel=1e-3)
+
+
+def test_rollout_has_a_derivation_of_its_own(open_page, address, one):
+    page = open_page(f"{address}#v=cell&l=2&h=3&i=8&j=2&w=rollout", selector="[data-step=rollout] tbody tr")
+    terms = one.cell(0, 2, 3, 8, 2, mode="rollout")["rollout"]
+    mixed, before, total, value = numbers_of(page.locator("[data-step=rollout] .rg-derivation b"))
+    assert [mixed, before] == pytest.approx([terms["mixed"], terms["before"]], rel=1e-3)
+    assert value == pytest.approx(exact(page), rel=5e-3) == pytest.approx((mixed + before) / total, rel=5e-3)

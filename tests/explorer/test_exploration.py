@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,8 +16,11 @@ from regard import RegardError, Trace
 from regard.explorer import Exploration, ablation, head_metrics, launch, map_reader
 from regard.explorer import progress as progress_module
 from regard.explorer import run as run_module
+from regard.explorer.cell import bias_note
 from regard.explorer.display_modes import rollouts
+from regard.explorer.manifest import distinct_texts
 from regard.explorer.movement import movement
+from regard.metrics.layer_maps import LayerMap
 
 
 def test_the_manifest_is_json_that_says_what_there_is(bert):
@@ -918,3 +922,62 @@ def test_metrics_say_how_far_they_are(monkeypatch):
     )
     exploration.heads(0)
     assert seen == [{"heads": {"share": 0, "seconds_left": None}}]
+
+
+def test_two_long_texts_are_named_by_where_they_part():
+    begin = "The animal did not cross the street because it was too"
+    runs = [SimpleNamespace(encoding=SimpleNamespace(text=f"{begin} {end}")) for end in ("tired", "wide")]
+    assert distinct_texts(runs) == ["…it was too tired", "…it was too wide"]
+    runs = [SimpleNamespace(encoding=SimpleNamespace(text=text)) for text in ("a cat", "a dog")]
+    assert distinct_texts(runs) == ["a cat", "a dog"]
+
+
+def test_a_row_of_scores_becomes_a_row_of_weights(short):
+    steps = short.cell(0, 1, 2, 3, 1)
+    row = steps["row"]
+    scores = np.array(row["scores"])
+    assert row["columns"] == [0, 1, 2, 3, 4]
+    assert row["max"] == scores.max()
+    assert row["sum"] == pytest.approx(np.exp(scores - scores.max()).sum(), rel=1e-5)
+    np.testing.assert_allclose(row["weights"], np.exp(scores) / np.exp(scores).sum(), rtol=1e-5)
+    np.testing.assert_allclose(row["weights"], short.row(0, 1, 2, 3), rtol=1e-5)
+
+
+def test_weights_times_values_sum_to_what_the_head_writes(bert, short):
+    steps, run = short.cell(0, 1, 2, 3, 1), short.run(0)
+    terms = steps["terms"]
+    v = run.trace["blocks.1.attn.v"][0, 2]
+    for column, vector in zip(terms["columns"], terms["vectors"], strict=True):
+        np.testing.assert_allclose(vector, short.row(0, 1, 2, 3)[column] * v[column], rtol=1e-4, atol=1e-7)
+    np.testing.assert_allclose(np.sum([*terms["vectors"], terms["rest"]], axis=0), steps["output"], atol=1e-5)
+    projection = np.asarray(bert.blocks[1].attn.o_proj.weight, np.float64)
+    context = np.asarray(run.trace["blocks.1.attn.context"][0, :, 3], np.float64)  # H Dv
+    written = np.einsum("hd,hde->he", context, projection.reshape(*context.shape, -1))
+    projected = steps["projected"]
+    assert projected["width"] == projection.shape[1]
+    assert projected["length"] == pytest.approx(np.linalg.norm(written[2]), rel=1e-4)
+    assert projected["attention_length"] == pytest.approx(np.linalg.norm(written.sum(0)), rel=1e-4)
+    total = written.sum(0)
+    assert projected["share"] == pytest.approx(written[2] @ total / (total @ total), rel=1e-3)
+
+
+def test_the_terms_of_rollout_sum_to_the_cell_of_the_map(short):
+    for layer in (0, 1):
+        terms = short.cell(0, layer, 2, 3, 1, mode="rollout")["rollout"]
+        shown = short.whole(0, layer, "mean", "rollout")[3, 1]
+        assert (terms["mixed"] + terms["before"]) / terms["total"] == pytest.approx(shown, rel=1e-5)
+        assert terms["mixed"] == pytest.approx(np.dot(terms["means"], terms["previous"]), rel=1e-6)
+    assert short.cell(0, 1, 2, 3, 1)["rollout"] is None
+
+
+def test_a_bias_that_falls_with_the_distance_is_named():
+    n, slope = 6, 0.25
+    distance = np.abs(np.subtract.outer(np.arange(n), np.arange(n)))
+    rng = np.random.default_rng(3)
+    q, k = rng.normal(size=(2, 1, n, 4))
+
+    def named(bias):
+        return bias_note(LayerMap("blocks.0.attn", regard.AttentionMap(q, k, bias=bias), 1, n), 0, 4, 1)
+
+    assert named(-slope * distance[None]) == "ALiBi: −0.25 for each token of distance; these are 3 tokens apart."
+    assert "by the distance of the tokens or by a table" in named(rng.normal(size=(1, n, n)))

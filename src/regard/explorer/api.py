@@ -59,7 +59,7 @@ _METHODS = {
     ),
     "row": _Method(lambda x, params, check: x.row(**params, check=check), (*_HEAD, "i"), ("mode",)),
     "column": _Method(lambda x, params, check: x.column(**params, check=check), (*_HEAD, "j"), ("mode",)),
-    "cell": _Method(lambda x, params, _: x.cell(**params), (*_HEAD, "i", "j")),
+    "cell": _Method(lambda x, params, _: x.cell(**params), (*_HEAD, "i", "j"), ("mode",)),
     "movement": _Method(lambda x, params, _: x.movement(**params), ("runs",)),
     "attribution": _Method(
         lambda x, params, check: x.attribution(**params, check=check), ("run",), ("method", "to", "token", "position")

@@ -47,6 +47,18 @@ def frontend_files() -> tuple[str, ...]:
     return tuple(sorted(names(files("regard.explorer") / "frontend", "")))
 
 
+def bundle_page() -> str:
+    """Return the page without comments, indents and spaces within tags."""
+    page = re.sub(r"<!--.*?-->", "", frontend_file("index.html"), flags=re.DOTALL)
+    tags = re.sub(r"<[^>]+>", lambda tag: re.sub(r"\s+(?=/?>)", "", re.sub(r"\s+", " ", tag[0])), page)
+    return re.sub(r"\s*\n\s*", "\n", tags)
+
+
+def page_markup() -> str:
+    """Return the ``<template>`` of the page's markup."""
+    return re.search(r"<template.*</template>", bundle_page(), re.DOTALL)[0]  # type: ignore[index]
+
+
 def bundle_styles() -> str:
     """Return the page's style sheets as one, without comments and indents."""
     return _STYLE_BLANKS.sub("", _STYLE_IMPORT.sub(lambda found: frontend_file(found[1]), frontend_file("style.css")))

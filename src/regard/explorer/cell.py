@@ -6,15 +6,20 @@ weighted value.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from regard.explorer.movement import embeddings_of, vectors_of
 from regard.metrics.layer_maps import LayerMap
 from regard.trace import AttentionMap, Trace
 
 _FIT_SIZE = 64  # rows and columns that the scale of recorded scores is fitted to
+_ROW_SHOWN = 48  # tokens of a row, the heaviest
+_ROLLOUT_SHOWN = 8
+_TERMS_SHOWN = 3  # weighted values that are shown one by one
 _EMBEDDING_SHOWN = 8  # numbers of an embedding, of which there are hundreds
 
 
@@ -25,7 +30,9 @@ def cell(
 
     q · k, times ``scale``, is ``scaled``; after ``softcap`` it is ``capped``, with ``bias`` it is ``biased``, and the
     weight is exp(biased − lse). The weights of the row sum to ``row_sum``; a head's own ``sink`` has exp(sink − lse)
-    of 1. ``output`` is Σ weight · v over the row, 0 for an ``ablated`` head.
+    of 1. ``row`` has the scores and weights of the heaviest tokens, the largest score ``max`` and the ``sum`` of
+    exp(score − max) over all, with the sink. ``output`` is Σ weight · v over the row, 0 for an ``ablated`` head;
+    ``terms`` has the largest of its summands, and the ``rest``.
     """
     v, context = (_head_step(trace, layer, name, batch, head) for name in ("v", "context"))
     scores = _scores_of_map(layer, head, i, j) if layer.is_map else _scores_of_arrays(trace, layer, batch, head, i, j)
@@ -56,11 +63,104 @@ def cell(
         "weight": _finite(weight),
         "v": None if v is None else _vector(v[j]),
         "output": None if context is None else _vector(context[i]),
+        "row": _row_terms(row, weights, lse, scores.sink),
+        "terms": None if v is None else _value_terms(weights, v[: len(weights)].astype(np.float64)),
         "ablated": ablated,
         "rotated": rotated,
         "embedding": _vector(embedding),
         "source": scores.source,
     }
+
+
+def _row_terms(scores: np.ndarray | None, weights: np.ndarray, lse: float | None, sink: float | None) -> Any:
+    """Return how the scores of a row become its weights; None where the scores are not known."""
+    if scores is None or lse is None or not np.isfinite(lse):
+        return None
+    columns = np.sort(np.argsort(-weights, kind="stable")[:_ROW_SHOWN])
+    largest = max(float(scores.max()), -np.inf if sink is None else sink)
+    return {
+        "columns": columns.tolist(),
+        "scores": _vector(scores[columns]),
+        "weights": _vector(weights[columns]),
+        "max": largest,
+        "sum": float(np.exp(lse - largest)),
+    }
+
+
+def _value_terms(weights: np.ndarray, v: np.ndarray) -> dict[str, Any]:
+    """Return the largest weights times values, ``S Dv``, and the sum of all others."""
+    columns = np.argsort(-weights, kind="stable")[:_TERMS_SHOWN]
+    columns = columns[weights[columns] > 0]
+    others = np.where(np.isin(np.arange(len(weights)), columns), 0, weights)
+    visible = others > 0  # hidden values may hold anything
+    return {
+        "columns": columns.tolist(),
+        "weights": _vector(weights[columns]),
+        "vectors": [_vector(weights[j] * v[j]) for j in columns],
+        "rest": _vector(others[visible] @ v[visible]),
+    }
+
+
+def projected_output(
+    projection: ArrayLike, trace: Trace, layer: LayerMap, head: int, i: int, batch: int, ablated: Collection[int]
+) -> dict[str, Any]:
+    """Return what a head writes into the residual stream at token i: the ``length`` of its output times W_O.
+
+    ``attention_length`` is that of all heads of the layer together, and ``share`` the part of this head along it.
+    `projection` is the whole W_O, ``(H Dv) E``; ablated heads write nothing.
+    """
+    v, heads = layer.values(trace, batch), range(len(layer.heads))
+    split = np.asarray(projection, np.float64).reshape(len(heads), v.shape[-1], -1)  # H Dv E
+    written = np.zeros((len(heads), split.shape[-1]))
+    for each in heads:
+        if each not in ablated:
+            weights = layer.tile(each, [i], None)[0].astype(np.float64)
+            visible = weights > 0  # hidden values may hold anything
+            written[each] = weights[visible] @ v[layer.kv_head(each)][visible] @ split[each]
+    total, own = written.sum(axis=0), written[head]
+    length = float(np.linalg.norm(total))
+    return {
+        "length": _finite(float(np.linalg.norm(own))),
+        "width": len(own),
+        "attention_length": _finite(length),
+        "share": _finite(float(own @ total) / length**2) if length > 0 else None,
+    }
+
+
+def rollout_terms(mean: np.ndarray, before: np.ndarray, i: int, j: int) -> dict[str, Any]:
+    """Return the terms of cell i, j of rollout, which is (``mixed`` + ``before``) / ``total``.
+
+    `mean` is row i of the mean of heads, ``S``; `before` the rollout of the layer before, ``S S``. ``mixed`` is the sum
+    of mean · before over all tokens; its largest terms are those of ``columns``. ``total`` is 2, less what sinks take.
+    """
+    previous = before[:, j].astype(np.float64)
+    products = mean * previous
+    columns = np.argsort(-products, kind="stable")[:_ROLLOUT_SHOWN]
+    columns = columns[products[columns] > 0]
+    return {
+        "mixed": float(products.sum()),
+        "before": float(previous[i]),
+        "total": float(mean.sum()) + 1,
+        "columns": columns.tolist(),
+        "means": _vector(mean[columns]),
+        "previous": _vector(previous[columns]),
+    }
+
+
+def bias_note(layer: LayerMap, head: int, i: int, j: int) -> str | None:
+    """Return what the bias of a cell is, in words; None without a bias, or where it is not recorded."""
+    if not layer.is_map:
+        return None
+    capped, biased = (layer.tile(head, [i], None, stage)[0].astype(np.float64) for stage in ("capped", "biased"))
+    visible = np.isfinite(biased)
+    bias, distance = (biased - capped)[visible], np.abs(i - np.flatnonzero(visible))
+    if not visible[j] or not np.abs(bias).max(initial=0.0) > 0:
+        return None
+    slope = -float(bias @ distance) / max(1.0, float(distance @ distance))
+    apart = f"{abs(i - j)} tokens apart"
+    if np.allclose(bias, -slope * distance, rtol=0, atol=1e-4 * np.abs(bias).max()):
+        return f"ALiBi: −{slope:.4g} for each token of distance; these are {apart}."
+    return f"The model adds it by the distance of the tokens or by a table; these are {apart}, i − j = {i - j}."
 
 
 class _Scores(NamedTuple):

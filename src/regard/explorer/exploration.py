@@ -16,12 +16,12 @@ from regard._utils.errors import RegardError
 from regard.explorer.attribution import EXPLANATIONS as ATTRIBUTION_METHODS
 from regard.explorer.attribution import AttributionQuery, attribute_run, default_attributions, describe_attribution
 from regard.explorer.cache import Cache
-from regard.explorer.cell import cell, cell_inputs
+from regard.explorer.cell import bias_note, cell, cell_inputs
 from regard.explorer.display_modes import DISPLAY_MODES
 from regard.explorer.head_metrics import EXPLANATIONS, head_metrics_of
 from regard.explorer.head_search import ablate_each_head, heads_with_weights, live_metrics
 from regard.explorer.live import LiveRuns
-from regard.explorer.manifest import describe_run, difference_blocked_by, provenance_of, title_of
+from regard.explorer.manifest import describe_run, difference_blocked_by, distinct_texts, provenance_of, title_of
 from regard.explorer.map_reader import Head, MapReader
 from regard.explorer.movement import MAX_MOVEMENT_TOKENS, movement
 from regard.explorer.next_tokens import next_tokens, predictions_by_layer, predicts_next_tokens
@@ -125,6 +125,7 @@ class Exploration:
             "decimals": None,
             "runs": [self._describe(number) for number in self.numbers],
             "difference_blocked_by": difference_blocked_by(self.runs),
+            "distinct_texts": distinct_texts(self.runs),
             "metrics": [*EXPLANATIONS, *live_metrics(self.runs)],
             "modes": [mode for mode in DISPLAY_MODES if mode["key"] in self.modes],
             "attribution_methods": list(ATTRIBUTION_METHODS),
@@ -265,15 +266,25 @@ class Exploration:
         """Return the attention of every token to token j, float32 ``T``."""
         return self._maps.line(run, layer, head, j, 1, mode, check)
 
-    def cell(self, run: int, layer: int, head: Head, i: int, j: int) -> dict[str, Any]:
-        """Return one weight step by step; see `regard.explorer.cell.cell`."""
+    def cell(self, run: int, layer: int, head: Head, i: int, j: int, *, mode: str = "raw") -> dict[str, Any]:
+        """Return one weight step by step; see `regard.explorer.cell.cell`.
+
+        With what the head writes into the residual stream, ``projected``, where there is a model, and with the mode
+        "rollout" the terms of that value.
+        """
         found, layer_map = self._maps.layer(run, layer, head)
         if head == "mean":
             raise RegardError("the mean of heads has no steps of its own: choose one head")
         check_index("token", i, layer_map.length)
         check_index("token", j, layer_map.length)
         ablated = (layer, head) in found.ablated
-        return cell(found.trace, layer_map, head, i, j, batch=found.batch, rotated=found.rotates, ablated=ablated)
+        steps = cell(found.trace, layer_map, head, i, j, batch=found.batch, rotated=found.rotates, ablated=ablated)
+        return {
+            **steps,
+            "projected": self._maps.projected_output(run, layer, head, i),
+            "rollout": self._maps.rollout_terms(run, layer, i, j) if mode == "rollout" else None,
+            "bias_note": bias_note(layer_map, head, i, j),
+        }
 
     def cell_inputs(self, run: int, layer: int, head: int) -> tuple[bytes, dict[str, Any]] | None:
         """Return the arrays that all cells of a head can be computed from, float32, and the numbers that go with them.

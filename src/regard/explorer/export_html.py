@@ -32,7 +32,7 @@ import numpy as np
 
 from regard._utils.errors import RegardError
 from regard._utils.files import atomic_write
-from regard.explorer.bundle import bundle_module, bundle_styles, frontend_file
+from regard.explorer.bundle import bundle_module, bundle_page, bundle_styles, page_markup
 from regard.explorer.codec import MAX_DECIMALS, encode_blob, json_bytes, pack_weights
 from regard.explorer.display_modes import MAX_WHOLE_TOKENS
 from regard.explorer.exploration import Exploration
@@ -116,6 +116,7 @@ def _render(exploration: Exploration) -> bytes | None:
         texts.append(text)
         start += len(text)
     manifest |= {"decimals": decimals, "cell_inputs": {name: fields for (name, _), fields in inputs}, "blobs": index}
+    manifest["heads_with_steps"] = _heads_in_words(exploration, [name for (name, _), _ in inputs])
     return b"".join([before, _json_for_script(manifest), between, *texts, after])
 
 
@@ -124,7 +125,8 @@ def _template() -> tuple[bytes, bytes, bytes]:
 
     In three parts: the manifest goes between the first two, the data between the last two.
     """
-    page = frontend_file("index.html")
+    packed = encode_blob(page_markup().encode("utf-8")).decode("ascii")
+    page = bundle_page().replace(page_markup(), f'<script type="text/plain" id="regard-markup">{packed}</script>')
     style, script = _STYLE.search(page), _SCRIPT.search(page)
     if style is None or script is None:
         raise RegardError('index.html needs one <link rel="stylesheet"> and one <script type="module">')
@@ -144,6 +146,16 @@ def _template() -> tuple[bytes, bytes, bytes]:
     before += '<script type="application/json" id="regard-manifest">'
     after = f'</script>\n<script type="module">{code}</script>{after}'
     return before.encode("utf-8"), between.encode("utf-8"), after.encode("utf-8")
+
+
+def _heads_in_words(exploration: Exploration, names: Sequence[str]) -> str:
+    """Return which heads have cell inputs of these names."""
+    heads = [tuple(map(int, name.split("/")[1:])) for name in names]
+    layers = {exploration.run(run).number(layer) for run, layer, _ in heads}
+    if len(layers) != 1:
+        return "other heads" if layers else "no head"
+    layer, own = layers.pop(), {head for _, _, head in heads}
+    return f"layer {layer} alone" if len(own) > 1 else f"layer {layer}, head {own.pop()} alone"
 
 
 def _hash(text: str) -> str:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
 from regard._utils.errors import RegardError
 from regard.explorer import pooling
 from regard.explorer.cache import Cache
-from regard.explorer.display_modes import heads_of, rollouts, value_norms_of, weights_times_norms
+from regard.explorer.cell import projected_output, rollout_terms
+from regard.explorer.display_modes import has_value_norms, heads_of, rollouts, value_norms_of, weights_times_norms
 from regard.explorer.run import Run
 from regard.explorer.run_store import RunStore
 from regard.explorer.validation import check_index, check_range
 from regard.metrics.layer_maps import CancelCheck, LayerMap
+from regard.nn import parameters
 from regard.trace.map_statistics import Pooling
 from regard.trace.stored_map import StoredMap
 
@@ -93,6 +95,25 @@ class MapReader:
         norms = value_norms_of(found.model, found.trace, layer_map, found.batch)
         norms[[head for at, head in found.ablated if at == layer]] = 0
         return _float32(norms)
+
+    def projected_output(self, run: int, layer: int, head: int, i: int) -> dict[str, Any] | None:
+        """Return what a head writes at a token; None without a model or values. See `cell.projected_output`."""
+        found, layer_map = self.layer(run, layer, head)
+        if found.model is None or not has_value_norms(found.model, found.trace, [layer_map]):
+            return None
+        projection = parameters(found.model)[layer_map.step("o_proj.weight")]
+        ablated = [each for at, each in found.ablated if at == layer]
+        return projected_output(projection, found.trace, layer_map, head, i, found.batch, ablated)
+
+    def rollout_terms(self, run: int, layer: int, i: int, j: int) -> dict[str, Any]:
+        """Return the terms of a cell of rollout; see `cell.rollout_terms`."""
+        found, layer_map = self.layer(run, layer, "mean")
+        maps = self._cache.get(("rollout", run), lambda: rollouts(found.layers, lambda: None, found.ablated))
+        before = maps[layer - 1] if layer else np.eye(layer_map.length)
+        without = [each for at, each in found.ablated if at == layer]
+        heads = [layer_map.tile(head, [i], None)[0] for head in range(len(layer_map.heads)) if head not in without]
+        mean = np.zeros(layer_map.length) + np.sum(heads, axis=0, dtype=np.float64) / len(layer_map.heads)
+        return rollout_terms(mean, before, i, j)
 
     def thumbnail_size(self, run: int) -> int:
         """Return the number of cells along a side of a run's thumbnails."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from regard._utils.errors import RegardError
 from regard.explorer.api import dispatch, internal_error
-from regard.explorer.bundle import bundle_module, bundle_styles
+from regard.explorer.bundle import bundle_module, bundle_styles, page_markup
 from regard.explorer.exploration import Exploration
 
 # Shown where a notebook is read without a kernel.
@@ -24,6 +24,7 @@ def make_widget(exploration: Exploration) -> Any:
     """Return a widget that shows an exploration; an error if anywidget is not installed."""
     try:
         from anywidget import AnyWidget
+        from traitlets import Unicode
     except ImportError:
         raise RegardError(
             "a notebook needs anywidget: pip install 'regard[notebook]'; in a script regard.explore opens the browser"
@@ -31,6 +32,7 @@ def make_widget(exploration: Exploration) -> Any:
     page = {
         "_esm": f"{bundle_module('app/widget.js')}export default {{ render: $entry.render }};\n",
         "_css": bundle_styles(),
+        "markup": Unicode(page_markup()).tag(sync=True),
         "__repr__": lambda _: _TEXT,
     }
     shown = type("Explorer", (AnyWidget,), page)()

@@ -99,11 +99,6 @@ test("pieces join to the word that they are of", () => {
     );
     assert.deepEqual(Array.from(text.groupIndices(text.groupTokens(tokens, "unkindly", wanted), 4)), [-1, 0, 0, 1]);
 });
-test("two long texts are named by where they part", () => {
-    const begin = "The animal did not cross the street because it was too";
-    assert.deepEqual(text.distinguish(`${begin} tired`, `${begin} wide`), ["…it was too tired", "…it was too wide"]);
-    assert.deepEqual(text.distinguish("a cat", "a dog"), ["a cat", "a dog"]);
-});
 test("no picture holds what XML cannot", () => {
     assert.equal(files.toXmlText("a\u0000\u001b\ufffe\ud800\n\t漢🙂"), "a\ufffd\ufffd\ufffd\ufffd\n\t漢🙂");
 });
@@ -747,7 +742,7 @@ test("sides are named by what sets them apart", () => {
     const named = (more, ...at) =>
         compare.sideNames(
             { ...state.INITIAL_STATE, ...more },
-            { runs },
+            { runs, distinct_texts: ["a cat", "a dog"] },
             at.map((run, n) => ({ run, layer: 1, head: n })),
         );
     assert.deepEqual(named({}, 0, 1), ["one", "two"]);

@@ -80,6 +80,10 @@ export interface Manifest {
   modes: Explanation[];
   attribution_methods: AttributionMethod[];
   difference_blocked_by?: string | null;
+  /** the texts of A and B without their common beginning */
+  distinct_texts: string[];
+  /** of a file, in words */
+  heads_with_steps?: string;
   /** of a training run, whose checkpoints are the runs */
   training?: Training;
   /** that are compared: without those of ablations and checkpoints */
@@ -241,7 +245,15 @@ export interface Source {
     mode: string,
     signal?: AbortSignal,
   ) => Promise<Float32Array>;
-  cell: (run: number, layer: number, head: Head, i: number, j: number, signal?: AbortSignal) => Promise<Cell>;
+  cell: (
+    run: number,
+    layer: number,
+    head: Head,
+    i: number,
+    j: number,
+    mode: string,
+    signal?: AbortSignal,
+  ) => Promise<Cell>;
   movement: (runs: number[], signal?: AbortSignal) => Promise<Movements>;
   attribution: (run: number, query: AttributionQuery, signal?: AbortSignal) => Promise<Attribution>;
   /** of each computation that runs, by method */
@@ -262,6 +274,139 @@ export interface Source {
 
 /** Resolves to a Uint8Array for a binary response, else to the JSON value. */
 export type Transport = (method: string, params: Record<string, any>, signal?: AbortSignal) => Promise<any>;
+
+// index.html
+
+/** The elements of the page by their `data-ref`; `tests/explorer/test_markup.py` compares them. */
+export interface Refs {
+  live: HTMLElement;
+  liveModel: HTMLSelectElement;
+  liveInput: HTMLTextAreaElement;
+  liveRun: HTMLButtonElement;
+  liveMenu: HTMLDetailsElement;
+  liveRecent: HTMLElement;
+  liveStatus: HTMLElement;
+  text: HTMLElement;
+  tabs: HTMLElement;
+  searchInput: HTMLInputElement;
+  matchCount: HTMLElement;
+  special: HTMLInputElement;
+  words: HTMLInputElement;
+  byRow: HTMLInputElement;
+  firstToken: HTMLInputElement;
+  lastToken: HTMLInputElement;
+  allTokens: HTMLButtonElement;
+  displayNote: HTMLElement;
+  saveMenu: HTMLDetailsElement;
+  openCommand: HTMLInputElement;
+  saveStatus: HTMLElement;
+  themeButton: HTMLButtonElement;
+  helpButton: HTMLButtonElement;
+  training: HTMLElement;
+  curves: HTMLElement;
+  trainingBar: HTMLElement;
+  checkpoint: HTMLInputElement;
+  checkpointText: HTMLOutputElement;
+  newest: HTMLButtonElement;
+  trainingStatus: HTMLElement;
+  main: HTMLElement;
+  headsSides: HTMLElement;
+  headSides: HTMLElement;
+  movementSides: HTMLElement;
+  legend: HTMLElement;
+  matteredLegend: HTMLElement;
+  attendedLegend: HTMLElement;
+  collapse: HTMLElement;
+  metricField: HTMLElement;
+  metric: HTMLSelectElement;
+  thresholdText: HTMLElement;
+  headCount: HTMLElement;
+  headProgress: HTMLElement;
+  metricDescription: HTMLElement;
+  liveMessage: HTMLElement;
+  grid: HTMLElement;
+  title: HTMLElement;
+  layer: HTMLSelectElement;
+  head: HTMLSelectElement;
+  modes: HTMLElement;
+  compareButton: HTMLButtonElement;
+  ablation: HTMLElement;
+  ablateButton: HTMLButtonElement;
+  restoreButton: HTMLButtonElement;
+  ablationStatus: HTMLElement;
+  ablationProgress: HTMLElement;
+  map: HTMLElement;
+  readout: HTMLElement;
+  calculateButton: HTMLButtonElement;
+  modeDescription: HTMLElement;
+  unpin: HTMLButtonElement;
+  textContainer: HTMLElement;
+  textNote: HTMLElement;
+  topHeading: HTMLElement;
+  top: HTMLElement;
+  cellSearch: HTMLElement;
+  findHeads: HTMLButtonElement;
+  addCell: HTMLButtonElement;
+  cells: HTMLElement;
+  nextTokens: HTMLElement;
+  nextHeading: HTMLElement;
+  nextControls: HTMLElement;
+  temperatureText: HTMLElement;
+  sample: HTMLButtonElement;
+  nextList: HTMLElement;
+  lens: HTMLElement;
+  attributionControls: HTMLElement;
+  method: HTMLSelectElement;
+  targetName: HTMLElement;
+  target: HTMLInputElement;
+  likely: HTMLElement;
+  afterRow: HTMLElement;
+  attributionStatus: HTMLElement;
+  attributionResult: HTMLElement;
+  attributionReadout: HTMLElement;
+  mattered: HTMLElement;
+  attended: HTMLElement;
+  attributionDescription: HTMLElement;
+  changes: HTMLElement;
+  changesTitle: HTMLElement;
+  changesSides: HTMLElement;
+  changesNote: HTMLElement;
+  changedHeads: HTMLElement;
+  minCosine: HTMLElement;
+  turnedWords: HTMLElement;
+  changedTokens: HTMLTableElement;
+  cell: HTMLElement;
+  cellHead: HTMLElement;
+  cellTitle: HTMLElement;
+  closeCell: HTMLButtonElement;
+  cellSide: HTMLElement;
+  steps: HTMLElement;
+  stepTemplate: HTMLTemplateElement;
+  cellSource: HTMLElement;
+  movementBar: HTMLElement;
+  stage: HTMLInputElement;
+  stageText: HTMLOutputElement;
+  movementLegend: HTMLElement;
+  plane: HTMLElement;
+  planeTokens: HTMLElement;
+  movementText: HTMLElement;
+  model: HTMLElement;
+  modelHeading: HTMLElement;
+  stream: HTMLElement;
+  streamNames: HTMLElement;
+  headsName: HTMLElement;
+  streamRow: HTMLTemplateElement;
+  provenance: HTMLElement;
+  memory: HTMLDetailsElement;
+  memoryText: HTMLElement;
+  errorBar: HTMLElement;
+  errorText: HTMLElement;
+  retry: HTMLButtonElement;
+  liveRegion: HTMLElement;
+  help: HTMLDialogElement;
+  closeHelp: HTMLButtonElement;
+  wheelKey: HTMLElement;
+}
 
 // data/tokens.js
 
@@ -300,8 +445,28 @@ export type RecordedCell = {
   ablated: boolean;
   rotated: boolean | null;
   embedding: Vector;
+  /** the scores and weights of the heaviest tokens of the row; null without scores */
+  row: RowTerms | null;
+  /** weight · value of the heaviest tokens, and of all others together; null without values */
+  terms: { columns: number[]; weights: number[]; vectors: number[][]; rest: number[] | null } | null;
+  /** of the head's output after W_O; null without a model */
+  projected: { length: number; width: number; attention_length: number | null; share: number | null } | null;
+  /** of the cell on the map of rollout; null without one, or in another mode */
+  rollout: {
+    mixed: number;
+    before: number;
+    total: number;
+    columns: number[];
+    means: number[];
+    previous: number[];
+  } | null;
+  /** what the bias is, in words; null without one */
+  bias_note: string | null;
   source: string;
 };
+
+/** `max` is the largest score of the row, `sum` that of exp(score − max), with the sink */
+export type RowTerms = { columns: number[]; scores: (number | null)[]; weights: number[]; max: number; sum: number };
 
 export type Cell = RecordedCell & { products: Vector; score_raw: number | null; weighted_value: Vector };
 
@@ -576,9 +741,7 @@ export type Props = Record<string, any>;
 
 export type Binding = {
   keys: string[];
-  shown?: string;
-  description: string;
-  disabled?: boolean;
+  disabled: boolean;
   action: (key: string) => void;
 };
 
@@ -636,6 +799,8 @@ export type CellNames = {
   kvHeads: number | null;
   mode: string;
   shown: number | null;
+  /** of every token */
+  labels: string[];
 };
 
 // views/head-grid.js

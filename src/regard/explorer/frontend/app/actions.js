@@ -59,7 +59,7 @@ export function pinSelected(app) {
 export function dismiss(app) {
   const menu = /** @type {HTMLDetailsElement | null} */ (app.root.querySelector("details[open]"));
   if (menu) closeMenu(menu);
-  else if (activeElementOf(app.root) === app.parts.searchInput) focusMainView(app);
+  else if (activeElementOf(app.root) === app.refs.searchInput) focusMainView(app);
   else if (app.state.view === "cell") closeCalculation(app);
   else app.set({ pins: [] });
 }
@@ -71,8 +71,8 @@ export function closeCalculation(app) {
 }
 
 /** Focus the map, or the tab of the view if no map is shown. @param {App} app */
-export function focusMainView({ parts: { map, tabs } }) {
-  const target = map.stage.offsetParent ? map.stage : tabs.node.querySelector('[aria-pressed="true"]');
+export function focusMainView({ parts: { map }, refs: { tabs } }) {
+  const target = map.stage.offsetParent ? map.stage : tabs.querySelector('[aria-pressed="true"]');
   /** @type {HTMLElement | null} */ (target)?.focus();
 }
 
@@ -136,6 +136,14 @@ export function ablateHeads(app, ablated) {
   const ablatedRun = state.ablated.length ? state.ablatedRun : app.shownHead().run;
   const backTo = /** @type {const} */ ({ side: ablatedRun === 1 ? "B" : "A" });
   app.set({ ablated, ablatedRun, selectionB: null, ...selectionOf(state), ...(ablated.length ? {} : backTo) });
+}
+
+/** Show the tokens between two inputs; an empty one is an end of the text. @param {App} app */
+export function setRange(app) {
+  const { firstToken, lastToken } = app.refs;
+  const [first, last] = [firstToken, lastToken].map(({ value }) => (value === "" ? null : Number(value)));
+  app.set({ from: first, to: last === null ? null : last + 1 });
+  app.presenter.showDisplayOptions(); // undo what was rejected
 }
 
 /** Light or dark; "auto" when that is the theme of the system. @param {App} app */

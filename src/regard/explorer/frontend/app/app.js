@@ -8,7 +8,7 @@ import { Store } from "../state/store.js";
 import { decode, encode } from "../state/url.js";
 import { focusMainView } from "./actions.js";
 import { findBinding, keybindingsOf } from "./keybindings.js";
-import { createLayout } from "./layout.js";
+import { createLayout, fillMarkup } from "./layout.js";
 import { Presenter } from "./presenter.js";
 import { Queries } from "./queries.js";
 
@@ -19,13 +19,23 @@ const PROGRESS_MS = 700; // between questions how far a long computation is
 const FOLLOW_MS = 1000; // between questions for new checkpoints
 const URL_INTERVAL_MS = 100; // browsers refuse more frequent changes
 
+/** What a change of a field sets too. @type {Record<string, Partial<State>>} */
+const RESETS = {
+  special: { zoom: null },
+  words: { zoom: null },
+  from: { zoom: null },
+  to: { zoom: null },
+  target: { targetToken: null },
+  order: { collapsedLayers: [], collapsedHeads: [] },
+};
+
 export class App {
   /**
    * @param {HTMLElement} root @param {Source} source @param {Manifest} manifest
-   * @param {{ syncUrl: boolean, colorScheme?: ColorScheme }} options
-   *   `colorScheme`: of the page or notebook around
+   * @param {{ markup: DocumentFragment, syncUrl: boolean, colorScheme?: ColorScheme }} options
+   *   `markup`: of the page, without data; `colorScheme`: of the page or notebook around
    */
-  constructor(root, source, manifest, { syncUrl, colorScheme = matchMedia("(prefers-color-scheme: dark)") }) {
+  constructor(root, source, manifest, { markup, syncUrl, colorScheme = matchMedia("(prefers-color-scheme: dark)") }) {
     this.root = root;
     this.source = source;
     this.manifest = { ...manifest, numGivenRuns: manifest.training ? 1 : manifest.runs.length };
@@ -47,6 +57,7 @@ export class App {
     this.opensRun = false; // the next text that has run opens with its own head and cell
     this.urlWrittenAt = -Infinity;
     this.historyKey = historyKeyOf(this.state);
+    this.refs = fillMarkup(root, markup);
     this.parts = createLayout(this);
     this.listen();
     this.presenter.refresh(this.state);
@@ -108,13 +119,14 @@ export class App {
 
   /** @param {Partial<State>} change */
   set(change) {
-    this.store.set(normalize({ ...this.state, ...change }, this.manifest));
+    const resets = Object.keys(change).map((name) => RESETS[name]);
+    this.store.set(normalize(Object.assign({}, this.state, ...resets, change), this.manifest));
   }
 
   /** @param {KeyboardEvent} event */
   onKeydown(event) {
     const binding = findBinding(keybindingsOf(this), event);
-    if (!binding || this.parts.help.open) return;
+    if (!binding || this.refs.help.open) return;
     binding.action(event.key);
     event.preventDefault();
     event.stopPropagation();
@@ -169,7 +181,8 @@ export class App {
 
   /** @param {ViewName} view */
   switchView(view) {
-    const { main, movement, cellView } = this.parts;
+    const { movement, cellView } = this.parts;
+    const { main } = this.refs;
     const isFirst = main.dataset.view === undefined;
     main.dataset.view = view;
     if (view !== "movement") movement.player.stop();
@@ -207,8 +220,8 @@ export class App {
   /** @param {Error[]} errors all current ones */
   showErrors(errors) {
     if (this.controller.signal.aborted) return;
-    this.parts.errorBar.hidden = errors.length === 0;
-    setText(this.parts.errorText, [...new Set(errors.map(({ message }) => message))].join(" "));
+    this.refs.errorBar.hidden = errors.length === 0;
+    setText(this.refs.errorText, [...new Set(errors.map(({ message }) => message))].join(" "));
   }
 
   // Selectors

@@ -12,7 +12,7 @@ import { attendedMessage, headingMessage, quantityOf } from "../views/messages.j
 export function showAttribution(app) {
   const { state, queries, manifest, parts } = app;
   const panel = parts.attribution;
-  if (!state.attribution) return panel.setOpen(false);
+  if (!state.attribution) return;
   const { run: number } = app.shownHead();
   const run = app.shownRun();
   const blockedBy = run.attribution.blocked_by;

@@ -62,8 +62,13 @@ export function liveMetric(app) {
   if (state.metric === "ablation_effect") {
     const position = Math.min(state.row ?? Infinity, tokens.length - 1);
     queries.fetchSweep(run, layers, position);
-  } else if (cells.length) queries.fetchCellWeights(run, cells);
-  else return { values: null, message: "Choose a cell of the map first." };
+  } else if (cells.length) {
+    queries.progress = null;
+    query.fetch(["cells", run, cells], async (signal) => ({
+      ...(await app.source.findHeads(run, cells, signal)),
+      message: "",
+    }));
+  } else return { values: null, message: "Choose a cell of the map first." };
   const { current, currentError } = query;
   if (currentError) return { values: null, message: currentError.message };
   if (!current) return queries.progress ?? { values: null, message: "…" };

@@ -1,20 +1,26 @@
 // Entry point of the page, served or exported.
 
+import { decodeBlob } from "../data/codec.js";
 import { embeddedSource } from "../data/embedded-source.js";
 import { apiSource } from "../data/source.js";
 import { httpTransport } from "../data/transports.js";
-import { el } from "../platform/dom.js";
+import { el, parseMarkup } from "../platform/dom.js";
 import { App } from "./app.js";
 
 const root = /** @type {HTMLElement} */ (document.getElementById("regard"));
-const embedded = document.getElementById("regard-manifest");
-const textOf = (/** @type {HTMLElement | null} */ node) => node?.textContent ?? "";
-const source = embedded
-  ? embeddedSource(JSON.parse(textOf(embedded)), textOf(document.getElementById("regard-data")))
-  : apiSource(httpTransport(new URL("./", location.href).href));
-source
-  .manifest()
-  .then((manifest) => new App(root, source, manifest, { syncUrl: true }))
-  .catch(({ message }) => {
-    root.replaceChildren(el("p", { class: "rg-error", role: "alert" }, `This page could not start: ${message}`));
-  });
+const textOf = (/** @type {string} */ id) => document.getElementById(id)?.textContent ?? "";
+
+/** The page of a file has its data, and its markup packed. */
+async function start() {
+  const [held, served] = [textOf("regard-manifest"), document.getElementById("regard-page")];
+  const source = held
+    ? embeddedSource(JSON.parse(held), textOf("regard-data"))
+    : apiSource(httpTransport(new URL("./", location.href).href));
+  const packed = async () => new TextDecoder().decode(await decodeBlob(textOf("regard-markup")));
+  const markup = served instanceof HTMLTemplateElement ? served.content : parseMarkup(await packed());
+  new App(root, source, await source.manifest(), { markup, syncUrl: true });
+}
+
+start().catch(({ message }) => {
+  root.replaceChildren(el("p", { class: "rg-error", role: "alert" }, `This page could not start: ${message}`));
+});

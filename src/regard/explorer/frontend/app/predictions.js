@@ -28,10 +28,11 @@ export function runText(app, { text, model }) {
 /** @param {App} app */
 export function showLive(app) {
   const { state, queries, manifest, parts } = app;
-  if (!parts.live) return;
+  if (!manifest.live_models?.length) return;
   const { text, model } = state;
   if (!text) queries.live.reset();
-  else queries.fetchLive(text, model || manifest.live_models[0]);
+  else
+    queries.live.fetch([text, model], (signal) => app.source.runText(text, model || manifest.live_models[0], signal));
   const { current, currentError: error } = queries.live;
   if (text && current && state.liveRun !== current.run) {
     const { layer, head, row = null, col = null } = current.metadata.initial;
@@ -49,8 +50,8 @@ export function showNextTokens(app) {
   const { state, manifest, queries, parts } = app;
   const panel = parts.nextTokens;
   const run = app.shownRun();
-  panel.node.hidden = !run.predicts_tokens;
-  if (!state.nextTokens || !run.predicts_tokens) return panel.setOpen(false);
+  app.refs.nextTokens.hidden = !run.predicts_tokens;
+  if (!state.nextTokens || !run.predicts_tokens) return;
   const number = state.editedRun ?? app.shownHead().run;
   const position = positionOf(app);
   queries.fetchNextTokens(number, manifest.runs[number].base_run ?? null, position, state.temperature);
@@ -70,7 +71,8 @@ export function showNextTokens(app) {
 export function showModel(app) {
   const { state, queries, parts } = app;
   if (state.view !== "model") return;
-  queries.fetchStream(app.shownHead().run, positionOf(app));
+  const [{ run }, position] = [app.shownHead(), positionOf(app)];
+  queries.stream.fetch([run, position], (signal) => app.source.residualStream(run, { position }, signal));
   const { current, currentError: error } = queries.stream;
   if (current) parts.model.show(current, app.shownRun(), app.theme);
   else parts.model.showMessage(error?.message ?? "Running the model …");

@@ -3,7 +3,7 @@
 import { fitsInMemory } from "../data/map-data.js";
 import { maxAbs } from "../data/matrix.js";
 import { escapeInvisible, groupIndices, groupTokens, label, search } from "../data/tokens.js";
-import { activeElementOf, bidi, el, setAttribute, setText } from "../platform/dom.js";
+import { bidi, el, setAttribute, setOptions, setText, showSegment } from "../platform/dom.js";
 import { valueAt } from "../render/scene.js";
 import { checkpointIndex, differenceBlockedBy, runsOnPlane, selectionOf } from "../state/sides.js";
 import {
@@ -17,6 +17,7 @@ import {
 } from "../views/messages.js";
 import { sideNames } from "../views/side-switch.js";
 import { showAttribution } from "./attribution.js";
+import { showControls } from "./controls.js";
 import { liveMetric, showCellSearch } from "./head-search.js";
 import { showLive, showModel, showNextTokens } from "./predictions.js";
 
@@ -34,7 +35,7 @@ export class Presenter {
   /** @param {State} state */
   refresh(state) {
     const { app } = this;
-    const { theme, parts, queries, manifest, root } = app;
+    const { theme, parts, refs, queries, manifest, root } = app;
     if (root.dataset.theme !== theme) root.dataset.theme = theme;
     if (app.syncUrl) {
       document.documentElement.dataset.theme = theme;
@@ -43,15 +44,17 @@ export class Presenter {
     }
     const shown = app.shownHead();
     const inMemory = fitsInMemory(state, app.shownRun().layers[shown.layer]);
-    parts.tabs.show(state.view);
-    if (parts.main.dataset.view !== state.view) app.switchView(state.view);
-    parts.modes.show(state.mode, (key) => key === "raw" || inMemory || manifest.can.tiles);
-    parts.displayOptions.update(state, app.shownRun().tokens.length, inMemory);
+    showControls(root, state);
+    showSegment(refs.modes, state.mode, (key) => key === "raw" || inMemory || manifest.can.tiles);
+    this.showDisplayOptions();
+    if (refs.main.dataset.view !== state.view) app.switchView(state.view);
     const sides = app.sides();
     const blockedBy = differenceBlockedBy(state, manifest);
     const isOneRun = sides.length > 1 && sides[0].run === sides[1].run;
-    const blocks = [isOneRun ? "A and B are heads of one run" : blockedBy, blockedBy, null];
-    parts.sideSwitches.forEach((sideSwitch, n) => sideSwitch.update(state, manifest, sides, blocks[n]));
+    const { heads, head, movement } = parts.sideSwitches;
+    heads.update(state, manifest, sides, isOneRun ? "A and B are heads of one run" : blockedBy);
+    head.update(state, manifest, sides, blockedBy);
+    movement.update(state, manifest, sides, null);
     queries.fetchAblation(state);
     parts.ablation.update(state, shown, state.ablated.length > 0 && !queries.ablation.isCurrent);
     parts.ablation.showResult(queries.ablation.current, manifest, theme);
@@ -69,10 +72,25 @@ export class Presenter {
     showLive(app);
   }
 
+  /** Tokens and words of a long text are neither merged nor left out. */
+  showDisplayOptions() {
+    const { state, refs } = this.app;
+    const { length } = this.app.shownRun().tokens;
+    const inMemory = fitsInMemory(state, this.app.shownRun().layers[this.app.shownHead().layer]);
+    const { special, words, byRow, firstToken, lastToken, displayNote } = refs;
+    [special.checked, words.checked, byRow.checked] = inMemory
+      ? [state.special, state.words, state.byRow]
+      : [true, false, false];
+    for (const box of [special, words, byRow]) box.disabled = !inMemory;
+    [firstToken.value, lastToken.value] = [state.from ?? 0, (state.to ?? length) - 1].map(String);
+    firstToken.max = lastToken.max = String(length - 1);
+    displayNote.hidden = inMemory;
+  }
+
   /** @param {State} state */
   showHeadings(state) {
     const { app } = this;
-    const { parts, manifest } = app;
+    const { refs, manifest } = app;
     const shown = app.shownHead();
     const run = app.shownRun();
     const sides = app.sides();
@@ -83,24 +101,27 @@ export class Presenter {
       layer: manifest.runs[ref.run].layers[ref.layer].number,
       head: ref.head,
     });
-    setText(parts.title, headingMessage(numbered(shown), numbered((state.side === "diff" && sides[1]) || shown)));
-    const layerNames = layers.map(({ number }) => String(number));
-    const headNames = [...Array.from({ length: layers[layer].heads }, (_, n) => String(n)), "mean"];
-    setOptions(parts.layer, layerNames, layer);
-    setOptions(parts.head, headNames, head === "mean" ? layers[layer].heads : head);
+    setText(refs.title, headingMessage(numbered(shown), numbered((state.side === "diff" && sides[1]) || shown)));
+    const named = (/** @type {number | string} */ name) => ({ key: String(name), title: String(name) });
+    setOptions(
+      refs.layer,
+      layers.map(({ number }) => named(number)),
+    );
+    refs.layer.selectedIndex = layer;
+    setOptions(refs.head, [...Array(layers[layer].heads).keys(), "mean"].map(named));
+    refs.head.value = String(head);
     const text = label(run.text.replace(/\s+/g, " "), 90);
     const title = escapeInvisible(run.text.slice(0, 600));
-    parts.text.replaceChildren(el("span", { class: "rg-model" }, run.model), " ", bidi(text, { title }));
+    refs.text.replaceChildren(el("span", { class: "rg-model" }, run.model), " ", bidi(text, { title }));
     const mode = manifest.modes.find(({ key }) => key === state.mode);
     if (mode) {
-      setText(parts.modeDescription, `${mode.description} ${mode.caveat}`);
-      parts.modeDescription.title = mode.source;
+      setText(refs.modeDescription, `${mode.description} ${mode.caveat}`);
+      refs.modeDescription.title = mode.source;
     }
-    setText(parts.compareButton, isOneRun ? "Stop comparing" : "Compare with another head");
-    parts.compareButton.hidden = !isOneRun && sides.length > 1;
-    if (activeElementOf(app.root) !== parts.searchInput) parts.searchInput.value = state.query;
-    setText(parts.matchCount, state.query ? `${search(run.tokens, run.text, state.query).length} found` : "");
-    setText(parts.provenance, provenanceMessage(manifest, shown.run, shown.layer));
+    setText(refs.compareButton, isOneRun ? "Stop comparing" : "Compare with another head");
+    refs.compareButton.hidden = !isOneRun && sides.length > 1;
+    setText(refs.matchCount, state.query ? `${search(run.tokens, run.text, state.query).length} found` : "");
+    setText(refs.provenance, provenanceMessage(manifest, shown.run, shown.layer));
   }
 
   showHeads() {
@@ -123,9 +144,9 @@ export class Presenter {
 
   /** How far long computations are. @param {Record<string, Progress>} progress */
   showProgress({ heads, ablate }) {
-    const { grid, ablation } = this.app.parts;
-    setText(grid.progress, heads ? `Measuring the heads … ${progressMessage(heads)}` : "");
-    setText(ablation.progress, ablate ? progressMessage(ablate) : "");
+    const { headProgress, ablationProgress } = this.app.refs;
+    setText(headProgress, heads ? `Measuring the heads … ${progressMessage(heads)}` : "");
+    setText(ablationProgress, ablate ? progressMessage(ablate) : "");
   }
 
   showTraining() {
@@ -187,7 +208,7 @@ export class Presenter {
   /** The value of the cell, in the line below the map and for screen readers. */
   showCell() {
     const { app } = this;
-    const { readout, calculateButton, liveRegion, title } = app.parts;
+    const { readout, calculateButton, liveRegion, title } = app.refs;
     const { maps, cellValue } = app.queries;
     const { row, col } = app.cursor();
     calculateButton.hidden = row === null || col === null;
@@ -239,7 +260,7 @@ export class Presenter {
     const { data, error, isCurrent } = queries.wordWeights;
     const weights = error || data?.length !== axis.length ? null : data;
     const max = weights ? maxAbs(weights) || 1 : 1;
-    parts.textPanel.top.classList.toggle("rg-stale", weights !== null && !isCurrent);
+    app.refs.top.classList.toggle("rg-stale", weights !== null && !isCurrent);
     parts.textPanel.show({
       groups: axis,
       text: app.shownRun().text,
@@ -272,7 +293,10 @@ export class Presenter {
     if (row === null || col === null) return showMessage("Choose a cell of the map to see its weight step by step.");
     if (head === "mean") return showMessage("The mean of heads has no steps of its own: choose one head.");
     if (row >= rows || col >= cols) return showMessage("This text is shorter: it has no such cell.");
-    queries.fetchCell(headRef, head, row, col);
+    const { run, layer } = headRef;
+    queries.cell.fetch([run, layer, head, row, col, state.mode], (signal) =>
+      app.source.cell(run, layer, head, row, col, state.mode, signal),
+    );
     if (queries.cell.error) return parts.cellView.showMessage(queries.cell.error.message);
     if (!queries.cell.current) return parts.cellView.setStale(true);
     parts.cellView.show(queries.cell.current, {
@@ -284,6 +308,7 @@ export class Presenter {
       heads,
       kvHeads: kv_heads,
       mode: state.mode,
+      labels: tokens.map(({ text }) => label(text)),
       shown: app.showsDifference || state.words ? null : this.cellValue(), // of this head and these tokens
     });
   }
@@ -303,7 +328,7 @@ export class Presenter {
     const { data, error, current } = app.queries.ablation;
     if (error) {
       app.set({ ablated: data?.ablated ?? [], ablatedRun: data?.ablatedRun ?? 0 }); // as before
-      return setText(app.parts.ablation.status, error.message);
+      return setText(app.refs.ablationStatus, error.message);
     }
     if (!current) return;
     app.manifest.runs[current.run] = current.metadata;
@@ -330,7 +355,7 @@ export class Presenter {
       return { movement, side, tokens, title: names[side], axis: groupTokens(tokens, text, selection) };
     });
     const hasOtherPlane = sides.some(({ run }) => runs[run].projection_key && !together.includes(run));
-    parts.sideSwitches[2].node.hidden = !hasOtherPlane;
+    parts.sideSwitches.movement.node.hidden = !hasOtherPlane;
     const selected = new Set([...state.pins, ...(state.row === null ? [] : [state.row])]);
     parts.movement.show(paths, state.stage, selected, hasOtherPlane);
   }
@@ -339,11 +364,4 @@ export class Presenter {
 /** @param {Int32Array} indices of all tokens, -1 for hidden ones @param {number[]} tokens */
 function indicesOf(indices, tokens) {
   return new Set(tokens.map((i) => indices[i]).filter((index) => index >= 0));
-}
-
-/** Fill a list, if its options differ. @param {HTMLSelectElement} list @param {string[]} values @param {number} selected index */
-function setOptions(list, values, selected) {
-  const isSame = list.options.length === values.length && values.every((value, n) => list.options[n].value === value);
-  if (!isSame) list.replaceChildren(...values.map((value) => el("option", { value }, value)));
-  list.selectedIndex = selected;
 }

@@ -57,8 +57,6 @@ export class Queries {
     this.progress = null; // of a search that goes on
     /** @type {Query<ResidualStream>} */
     this.stream = new Query(this.client, () => showModel(app), { handlesError: true });
-    /** @type {Map<string, Attribution>} */
-    this.attributions = new Map(); // by query: some take seconds
     /** @type {Map<string, Promise<any>>} */
     this.cache = new Map(); // of each run, since the page switches between runs
   }
@@ -84,7 +82,7 @@ export class Queries {
   fetchMaps(state, headRefs) {
     const { source, manifest, parts } = this.app;
     const { mode, words, special, byRow, pool, from, to } = state;
-    this.maps.fetch(JSON.stringify([headRefs, mode, words, special, byRow, pool, from, to]), async (signal) => {
+    this.maps.fetch([headRefs, mode, words, special, byRow, pool, from, to], async (signal) => {
       const onTile = () => {
         this.maps.setError(null);
         parts.map.draw();
@@ -109,7 +107,7 @@ export class Queries {
     if (row === null || col === null) return;
     const pool = /** @type {const} */ ("max");
     const region = { mode, row0: row, row1: row + 1, col0: col, col1: col + 1, bin_size: 1, pool };
-    this.cellValue.fetch(JSON.stringify([headRefs, region]), async (signal) => {
+    this.cellValue.fetch([headRefs, region], async (signal) => {
       const [[a], [b] = [0]] = await Promise.all(
         headRefs.map(({ run, layer, head }) => this.app.source.tile(run, layer, head, region, signal)),
       );
@@ -135,13 +133,6 @@ export class Queries {
       );
       return b ? subtract(a, b) : a;
     });
-  }
-
-  /** @param {HeadRef} headRef @param {number} head @param {number} row @param {number} col */
-  fetchCell({ run, layer }, head, row, col) {
-    this.cell.fetch(JSON.stringify([run, layer, head, row, col]), (signal) =>
-      this.app.source.cell(run, layer, head, row, col, signal),
-    );
   }
 
   /** @param {number[]} runs */
@@ -172,22 +163,17 @@ export class Queries {
   /** Run the model again without the ablated heads. @param {State} state */
   fetchAblation({ ablated, ablatedRun }) {
     if (ablated.length === 0) return this.ablation.reset();
-    this.ablation.fetch(JSON.stringify([ablated, ablatedRun]), async (signal) => ({
+    this.ablation.fetch([ablated, ablatedRun], async (signal) => ({
       ...(await this.app.source.ablate(ablated, ablatedRun, signal)),
       ablated,
       ablatedRun,
     }));
   }
 
-  /** @param {string} text @param {string} model */
-  fetchLive(text, model) {
-    this.live.fetch(JSON.stringify([text, model]), (signal) => this.app.source.runText(text, model, signal));
-  }
-
   /** The next token after a position, and before an ablation. @param {number} run @param {number | null} base @param {number} position @param {number} temperature */
   fetchNextTokens(run, base, position, temperature) {
     const { source } = this.app;
-    this.nextTokens.fetch(JSON.stringify([run, position, temperature]), async (signal) => {
+    this.nextTokens.fetch([run, position, temperature], async (signal) => {
       const [now, before, lens] = await Promise.all([
         source.nextTokens(run, { position, temperature }, signal),
         base === null ? null : source.nextTokens(base, { position, temperature }, signal),
@@ -200,7 +186,7 @@ export class Queries {
   /** What the ablation of each head changes, layer after layer. @param {number} run @param {Layer[]} layers @param {number} position */
   fetchSweep(run, layers, position) {
     const { source, presenter } = this.app;
-    this.headSearch.fetch(JSON.stringify(["sweep", run, position]), async (signal) => {
+    this.headSearch.fetch(["sweep", run, position], async (signal) => {
       const values = /** @type {HeadValues} */ ([]);
       const start = performance.now();
       const word = `\u2068${label(this.app.manifest.runs[run].tokens[position].text)}\u2069`;
@@ -222,30 +208,10 @@ export class Queries {
     });
   }
 
-  /** @param {number} run @param {[number, number][]} cells */
-  fetchCellWeights(run, cells) {
-    this.progress = null;
-    this.headSearch.fetch(JSON.stringify(["cells", run, cells]), async (signal) => ({
-      ...(await this.app.source.findHeads(run, cells, signal)),
-      message: "",
-    }));
-  }
-
-  /** @param {number} run @param {number} position */
-  fetchStream(run, position) {
-    this.stream.fetch(JSON.stringify([run, position]), (signal) =>
-      this.app.source.residualStream(run, { position }, signal),
-    );
-  }
-
   /** @param {number} run @param {AttributionQuery} query */
   fetchAttribution(run, query) {
-    const key = JSON.stringify([run, query]);
-    this.attribution.fetch(key, async (signal) => {
-      const found = this.attributions.get(key) ?? (await this.app.source.attribution(run, query, signal));
-      this.attributions.set(key, found);
-      return found;
-    });
+    const key = JSON.stringify(["attribution", run, query]); // some take seconds
+    this.attribution.fetch(key, (signal) => this.cached(key, () => this.app.source.attribution(run, query, signal)));
   }
 
   /**
@@ -255,7 +221,7 @@ export class Queries {
   fetchAttended({ mode }, headRef, selected, axis) {
     if (selected.length === 0) return this.attended.reset();
     const members = [selected, axis].map((groups) => groups.map((group) => group.members));
-    this.attended.fetch(JSON.stringify([headRef, mode, members]), (signal) =>
+    this.attended.fetch([headRef, mode, members], (signal) =>
       wordWeightsOf(this.app.source, headRef, selected, axis, "out", mode, signal),
     );
   }

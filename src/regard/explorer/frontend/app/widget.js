@@ -3,7 +3,7 @@
 import { apiSource } from "../data/source.js";
 import { KernelTransport } from "../data/transports.js";
 import { NotebookColorScheme } from "../platform/color-scheme.js";
-import { el } from "../platform/dom.js";
+import { el, parseMarkup } from "../platform/dom.js";
 import { App } from "./app.js";
 
 const UNRESPONSIVE =
@@ -26,7 +26,8 @@ export function render({ model, el: container }) {
   });
   const source = apiSource(transport.request.bind(transport));
   const colorScheme = new NotebookColorScheme(container);
-  const app = source.manifest().then((manifest) => new App(root, source, manifest, { syncUrl: false, colorScheme }));
+  const options = { markup: parseMarkup(model.get("markup")), syncUrl: false, colorScheme };
+  const app = source.manifest().then((manifest) => new App(root, source, manifest, options));
   app.catch(({ message }) =>
     root.replaceChildren(el("p", { class: "rg-error", role: "alert" }, `This view could not start: ${message}`)),
   );

@@ -3,6 +3,8 @@
 
 /** @import { Cell, HeadFields, RecordedCell } from "../types.js" */
 
+const [ROW_SHOWN, TERMS_SHOWN] = [48, 3]; // as `regard.explorer.cell`
+
 /** Add the products of query and key, their sum q · k, and weight · v. @param {RecordedCell} cell @returns {Cell} */
 export function withProducts(cell) {
   const { q, k, v, ablated } = cell;
@@ -34,12 +36,18 @@ export function cellFrom(arrays, fields, { rows, cols }, i, j) {
   const weightOf = (/** @type {number} */ col) =>
     isAllowed(col) && Number.isFinite(lse) ? Math.exp(cap(scaledScore(col)) - lse) : 0;
   const output = new Array(dv).fill(0);
-  let rowSum = 0;
-  for (let col = 0; col < cols; col++) {
-    const weight = weightOf(col);
-    rowSum += weight;
-    if (weight > 0) for (let n = 0; n < dv; n++) output[n] += weight * values[col * dv + n];
-  }
+  const weights = Array.from({ length: cols }, (_, col) => weightOf(col));
+  const valueOf = (/** @type {number} */ col) => Array.from(values.subarray(col * dv, (col + 1) * dv));
+  weights.forEach((weight, col) => {
+    if (weight > 0) valueOf(col).forEach((x, n) => (output[n] += weight * x));
+  });
+  const rowSum = weights.reduce((sum, weight) => sum + weight, 0);
+  const heaviest = [...weights.keys()].sort((a, b) => weights[b] - weights[a]);
+  const columns = heaviest.slice(0, ROW_SHOWN).sort((a, b) => a - b);
+  const scores = columns.map((col) => (isAllowed(col) ? cap(scaledScore(col)) : null));
+  const max = Math.max(sink ?? -Infinity, ...scores.map((score) => score ?? -Infinity));
+  const largest = heaviest.slice(0, TERMS_SHOWN).filter((col) => weights[col] > 0);
+  const vectors = largest.map((col) => valueOf(col).map((x) => weights[col] * x));
   const capped = cap(scaledScore(j));
   return withProducts({
     q,
@@ -61,6 +69,18 @@ export function cellFrom(arrays, fields, { rows, cols }, i, j) {
     ablated: false,
     rotated,
     embedding: null,
+    row: Number.isFinite(max)
+      ? { columns, scores, weights: columns.map((col) => weights[col]), max, sum: Math.exp(lse - max) }
+      : null,
+    terms: {
+      columns: largest,
+      weights: largest.map((col) => weights[col]),
+      vectors,
+      rest: output.map((x, n) => x - vectors.reduce((sum, vector) => sum + vector[n], 0)),
+    },
+    projected: null,
+    rollout: null,
+    bias_note: null,
     source: "q, k, v and the log-sum-exp of this file, which holds no embeddings",
   });
 }

@@ -100,20 +100,9 @@ export function embeddedSource(contents, text) {
       if (head === "mean") throw new Error("The mean of heads has no steps of its own: choose one head.");
       if (!fields)
         throw new Error(
-          `This file holds the steps of ${headsWithSteps(contents, run)}; regard explore without -o has all.`,
+          `This file holds the steps of ${contents.heads_with_steps}; regard explore without -o has all.`,
         );
       return cellFrom(new Float32Array((await blob(name)).buffer), fields, runs[run].layers[layer], i, j);
     },
   };
-}
-
-/** @param {Manifest} contents @param {number} run */
-function headsWithSteps({ cell_inputs, runs }, run) {
-  const held = Object.keys(cell_inputs ?? {})
-    .map((name) => name.split("/").slice(1).map(Number))
-    .filter(([heldRun]) => heldRun === run);
-  if (held.length === 0) return "no head";
-  const layers = [...new Set(held.map(([, layer]) => runs[run].layers[layer].number))];
-  if (layers.length > 1) return "other heads";
-  return held.length > 1 ? `layer ${layers} alone` : `layer ${layers}, head ${held[0][2]} alone`;
 }

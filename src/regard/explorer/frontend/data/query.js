@@ -73,9 +73,9 @@ export class Query {
     return this.errorKey === this.key ? this.error : null;
   }
 
-  /** @param {string} key @param {(signal: AbortSignal) => Promise<T>} queryFn */
-  fetch(key, queryFn) {
-    this.key = key;
+  /** @param {unknown} what  plain data that names it @param {(signal: AbortSignal) => Promise<T>} queryFn */
+  fetch(what, queryFn) {
+    const key = (this.key = JSON.stringify(what));
     if (this.inFlightKey === key) return;
     this.controller?.abort();
     this.inFlightKey = key;

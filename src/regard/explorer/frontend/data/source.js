@@ -16,8 +16,8 @@ export function apiSource(request) {
     tile: (run, layer, head, region, signal) => floats("tile", { run, layer, head, ...region }, signal),
     row: (run, layer, head, i, mode, signal) => floats("row", { run, layer, head, i, mode }, signal),
     column: (run, layer, head, j, mode, signal) => floats("column", { run, layer, head, j, mode }, signal),
-    cell: async (run, layer, head, i, j, signal) =>
-      withProducts(await request("cell", { run, layer, head, i, j }, signal)),
+    cell: async (run, layer, head, i, j, mode, signal) =>
+      withProducts(await request("cell", { run, layer, head, i, j, mode }, signal)),
     movement: (runs, signal) => request("movement", { runs }, signal),
     attribution: (run, query, signal) => request("attribution", { run, ...query }, signal),
     progress: (signal) => request("progress", {}, signal),

@@ -55,20 +55,6 @@ export function textDirection(text) {
   return /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\u{10800}-\u{10fff}\u{1e800}-\u{1efff}]/u.test(first) ? "rtl" : "ltr";
 }
 
-/**
- * Labels that tell two texts apart, without their common beginning.
- * @param {string} a @param {string} b @param {number} [maxLength]
- * @returns {[string, string]}
- */
-export function distinguish(a, b, maxLength = 40) {
-  if (a === b || (a.length <= maxLength && b.length <= maxLength)) return [label(a, maxLength), label(b, maxLength)];
-  let common = 0;
-  while (common < Math.min(a.length, b.length) && a[common] === b[common]) common += 1;
-  const from = Math.max(0, a.lastIndexOf(" ", Math.max(0, common - 12)));
-  const shorten = (/** @type {string} */ text) => label(from ? `…${text.slice(from + 1)}` : text, maxLength);
-  return [shorten(a), shorten(b)];
-}
-
 /** The tokens of each row or column of a map. @param {Token[]} tokens @param {TokenSelection} query */
 export function groupMembers(tokens, { words, special, from, to }) {
   /** @type {number[][]} */

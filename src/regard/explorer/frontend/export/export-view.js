@@ -11,10 +11,10 @@ import { composeSheet } from "./svg-snapshot.js";
 
 /** Download the current view. @param {App} app @param {"svg" | "png" | "csv"} kind */
 export async function exportView(app, kind) {
-  const { mapData, state, manifest, parts } = app;
+  const { mapData, state, manifest, refs } = app;
   if (!mapData) return;
   const view = state.view === "head" ? "" : state.view;
-  const name = `${fileName(manifest.title, parts.title.textContent ?? "", view)}.${kind}`;
+  const name = `${fileName(manifest.title, refs.title.textContent ?? "", view)}.${kind}`;
   if (kind === "csv") return downloadFile(name, new Blob([composeCsv(app, mapData)], { type: "text/csv" }));
   const drawing = composeDrawing(app);
   if (kind === "svg") return downloadFile(name, new Blob([drawing], { type: "image/svg+xml" }));
@@ -25,12 +25,12 @@ export async function exportView(app, kind) {
 
 /** @param {App} app */
 function composeDrawing(app) {
-  const { state, manifest, parts } = app;
-  const { grid, map, movement } = parts;
+  const { state, manifest, parts, refs } = app;
+  const { map, movement, sideSwitches, legend } = parts;
   const titleOf = (/** @type {{ key: string, title: string }[]} */ list, /** @type {string} */ key) =>
     list.find((one) => one.key === key)?.title.toLowerCase();
   const metric = titleOf(manifest.metrics, state.metric);
-  const headTitle = `${parts.title.textContent} · ${titleOf(manifest.modes, state.mode)}`;
+  const headTitle = `${refs.title.textContent} · ${titleOf(manifest.modes, state.mode)}`;
   const gridTitle = `All heads: a row for each layer, below each head its ${metric}`;
   const title = {
     heads: state.order === "metric" ? `All heads by ${metric}` : gridTitle,
@@ -39,20 +39,20 @@ function composeDrawing(app) {
     movement: "Representations by layer",
     model: "Whole model",
   }[state.view];
-  const [headsSides, headSides, movementSides] = parts.sideSwitches.map(({ names }) => names);
-  const head = [headSides, map.node, parts.readout, parts.legend.node, parts.modeDescription];
+  const head = [sideSwitches.head.names, map.node, refs.readout, legend.node, refs.modeDescription];
+  const { metricDescription, headCount, grid, movementLegend, stageText, movementText } = refs;
   const columns = {
-    heads: [[headsSides, grid.description, grid.count, grid.body]],
+    heads: [[sideSwitches.heads.names, metricDescription, headCount, grid]],
     head: [head],
-    cell: [head, [parts.cellView.node]],
-    model: [[parts.model.heading, parts.model.body]],
-    movement: [[movementSides, movement.legend, movement.stageText, movement.plane.node, movement.explanation]],
+    cell: [head, [refs.cell]],
+    model: [[refs.modelHeading, refs.stream]],
+    movement: [[sideSwitches.movement.names, movementLegend, stageText, movement.plane.node, movementText]],
   }[state.view];
   const { model, text } = app.shownRun();
   const subtitle = [model, text.replace(/\s+/g, " ")].filter(Boolean).join("  ·  ");
   const drawCanvas = (/** @type {HTMLCanvasElement} */ canvas) =>
     [map, movement.plane].find((view) => view.canvas === canvas)?.toSvg() ?? null;
-  return composeSheet(title, subtitle, columns, themeColors(parts.main), drawCanvas);
+  return composeSheet(title, subtitle, columns, themeColors(refs.main), drawCanvas);
 }
 
 /** @param {App} app @param {MapData} mapData */
@@ -71,7 +71,8 @@ function composeCsv(app, mapData) {
     const { model, tokens, layers } = app.shownRun();
     const { row, col } = state;
     const [query, key] = [tokens[row].text, tokens[col].text];
-    return toRecordCsv({ model, layer: layers[layer].number, head, row, query, column: col, key, ...cell });
+    const { row: _, terms, rollout, projected, ...numbers } = cell;
+    return toRecordCsv({ model, layer: layers[layer].number, head, row, query, column: col, key, ...numbers });
   }
   return mapCsv(app, mapData);
 }

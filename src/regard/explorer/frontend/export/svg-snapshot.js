@@ -8,7 +8,7 @@ import { toXmlText } from "./file-export.js";
 /** @import { ThemeColors } from "../types.js" */
 
 const EXCLUDED =
-  "button:not(.rg-head, .rg-heading button), input, select, label, .rg-zoom, .rg-tip, .rg-corner, .rg-visually-hidden";
+  "button:not(.rg-head, .rg-heading button, .rg-value, .rg-token), input, select, label, .rg-zoom, .rg-tip, .rg-corner, .rg-visually-hidden";
 const STYLE_PROPERTIES = ["fill", "stroke", "stroke-width", "opacity", "font-size", "font-weight", "font-family"];
 const [MARGIN, GAP, COLUMN_GAP] = [20, 12, 36];
 

@@ -1,6 +1,6 @@
 // DOM elements. Text is only set by textContent, and styles by the style object, so that no token is interpreted as HTML.
 
-/** @import { Props } from "../types.js" */
+/** @import { Props, Refs } from "../types.js" */
 
 const SVG = "http://www.w3.org/2000/svg";
 const AS_PROPERTY = ["value", "checked", "disabled", "hidden", "open", "tabIndex", "id", "type", "min", "max", "step"];
@@ -55,58 +55,51 @@ export function button(text, action, props = {}) {
   return el("button", { type: "button", class: "rg-button", on: { click: action }, ...props }, text);
 }
 
-/** @param {string} title @param {string} symbol @param {() => void} action */
-export function iconButton(title, symbol, action) {
-  return button(symbol, action, { class: "rg-icon", title, "aria-label": title });
+/** A row of a table, its first cell a heading. @param {string | Node} heading @param {...(string | Node)} cells */
+export function tableRow(heading, ...cells) {
+  return el("tr", {}, el("th", { scope: "row" }, heading), ...cells.map((cell) => el("td", {}, cell)));
 }
 
-/**
- * A segmented control: buttons of which one is selected.
- * @param {string} name for screen readers
- * @param {{ key: string, title: string, description?: string }[]} choices @param {(key: any) => void} onSelect
- */
-export function segmented(name, choices, onSelect) {
-  const buttons = choices.map(({ key, title, description }) =>
-    button(title, () => onSelect(key), { class: "rg-segment", title: description ?? null, data: { key } }),
+/** The markup of the page. @param {string} text of a template, which Python sends */
+export function parseMarkup(text) {
+  const template = new DOMParser().parseFromString(text, "text/html").querySelector("template");
+  return /** @type {HTMLTemplateElement} */ (template).content;
+}
+
+/** The elements of the page by their `data-ref`. @param {ParentNode} root @returns {Refs} */
+export function refsOf(root) {
+  const named = /** @type {NodeListOf<HTMLElement>} */ (root.querySelectorAll("[data-ref]"));
+  return /** @type {any} */ (Object.fromEntries([...named].map((node) => [node.dataset.ref, node])));
+}
+
+/** The buttons of a segmented control. @param {{ key: string, title: string, description?: string }[]} choices */
+export function segments(choices) {
+  return choices.map(({ key, title, description }) =>
+    el("button", { type: "button", class: "rg-segment", title: description, data: { key } }, title),
   );
-  const node = el("div", { class: "rg-segmented", role: "group", "aria-label": name }, ...buttons);
-  return {
-    node,
-    /** @param {string} selected @param {(key: string) => boolean} [allowed] */
-    show(selected, allowed = () => true) {
-      for (const segment of buttons) {
-        const key = segment.dataset.key ?? "";
-        setAttribute(segment, "aria-pressed", String(key === selected));
-        segment.disabled = !allowed(key);
-      }
-    },
-  };
 }
 
-/** A checkbox. @param {string} title @param {string} hint @param {(on: boolean) => void} onChange */
-export function toggle(title, hint, onChange) {
-  const box = el("input", { type: "checkbox", on: { change: () => onChange(box.checked) } });
-  const node = el("label", { class: "rg-toggle", title: hint || null }, box, el("span", {}, title));
-  return { node, box };
+/** Listen to the buttons of a segmented control. @param {HTMLElement} node @param {(key: any) => void} onSelect */
+export function onSegment(node, onSelect) {
+  node.addEventListener("click", ({ target }) => {
+    const segment = /** @type {HTMLElement | null} */ (/** @type {Element} */ (target).closest("[data-key]"));
+    if (segment) onSelect(segment.dataset.key);
+  });
 }
 
-/** @param {string} title @param {{ key: string, title: string }[]} choices @param {(key: string) => void} onSelect */
-export function select(title, choices, onSelect) {
-  const options = choices.map(({ key, title: name }) => el("option", { value: key }, name));
-  const list = el("select", { "aria-label": title, on: { change: () => onSelect(list.value) } }, ...options);
-  return list;
+/** Show which button of a segmented control is selected. @param {HTMLElement} node @param {string} selected @param {(key: string) => boolean} [allowed] */
+export function showSegment(node, selected, allowed = () => true) {
+  for (const segment of /** @type {Iterable<HTMLButtonElement>} */ (node.querySelectorAll("[data-key]"))) {
+    const { key = "" } = segment.dataset;
+    setAttribute(segment, "aria-pressed", String(key === selected));
+    segment.disabled = !allowed(key);
+  }
 }
 
-/** @param {string} name for screen readers @param {(value: number) => void} onInput @param {Props} [props] */
-export function slider(name, onInput, props = {}) {
-  const input = el("input", { type: "range", min: "0", "aria-label": name, ...props });
-  input.addEventListener("input", () => onInput(Number(input.value)));
-  return input;
-}
-
-/** A control after its name. @param {string | Node} name @param {Node} control */
-export function field(name, control) {
-  return el("label", { class: "rg-field" }, el("span", {}, name), control);
+/** Fill a list, if its options differ. @param {HTMLSelectElement} list @param {{ key: string, title: string }[]} choices */
+export function setOptions(list, choices) {
+  const isSame = list.options.length === choices.length && choices.every(({ key }, n) => list.options[n].value === key);
+  if (!isSame) list.replaceChildren(...choices.map(({ key, title }) => el("option", { value: key }, title)));
 }
 
 /** The step of an arrow key along a row of elements; undefined for any other key. @param {KeyboardEvent} event */

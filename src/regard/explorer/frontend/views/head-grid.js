@@ -5,22 +5,18 @@ import {
   button,
   consume,
   el,
-  field,
-  segmented,
-  select,
+  onSegment,
   setAttribute,
   setTabStop,
   setText,
-  slider,
+  showSegment,
 } from "../platform/dom.js";
 import { colorTable, tableIndex } from "../render/colormap.js";
 import { formatFixed } from "../render/format.js";
 import { selectionOf } from "../state/sides.js";
 
 /** @import { GridCell, Head, HeadDifferences, HeadMetrics, HeadRef, HeadValues, LiveMetric } from "../types.js" */
-/** @import { Manifest, Selection, State, Theme } from "../types.js" */
-
-/** @typedef {{ layer: number | "mean", head: number | "mean", node: HTMLButtonElement, caption: HTMLElement }} GridCell */
+/** @import { Manifest, Refs, Selection, State, Theme } from "../types.js" */
 
 const DIFFERENCE = {
   title: "largest change of a weight",
@@ -62,62 +58,25 @@ function signedBytes(text) {
 
 export class HeadGrid {
   /**
-   * @param {Manifest} manifest
+   * @param {Refs} refs @param {Manifest} manifest
    * @param {{ select: (selection: Selection, open: boolean) => void, set: (change: Partial<State>) => void }} actions
    */
-  constructor(manifest, actions) {
+  constructor(refs, manifest, actions) {
+    this.refs = refs;
     this.manifest = manifest;
     this.actions = actions;
     /** @type {{ run: number, metrics: HeadMetrics["metrics"] | null, thumbnails: Uint8Array | null, difference: HeadDifferences | null }} */
     this.data = { run: -1, metrics: null, thumbnails: null, difference: null };
-    this.body = el("div", { class: "rg-grid", role: "grid", "aria-label": "All heads" });
-    this.metric = select("Metric of heads", manifest.metrics, (metric) => actions.set({ metric }));
-    this.order = segmented(
-      "Order of heads",
-      [
-        { key: "layer", title: "By layer" },
-        { key: "metric", title: "By metric" },
-      ],
-      (order) => actions.set({ order, ...(order === "metric" ? { collapsedLayers: [], collapsedHeads: [] } : {}) }),
+    this.body = refs.grid;
+    onSegment(refs.collapse, (key) =>
+      actions.set({
+        order: "layer",
+        collapsedLayers: key === "layers" ? [...this.layers().keys()] : [],
+        collapsedHeads: key === "heads" ? this.columns() : [],
+      }),
     );
-    this.threshold = slider("Threshold of the metric", (threshold) => actions.set({ threshold }), {
-      max: "1",
-      step: "0.01",
-    });
-    this.thresholdText = el("span", { class: "rg-number" });
-    this.collapse = segmented(
-      "Collapse",
-      [
-        { key: "none", title: "Each head" },
-        { key: "layers", title: "Mean of layers", description: "Each layer as the mean of its heads" },
-        { key: "heads", title: "Mean of columns", description: "Each column as the mean over layers" },
-      ],
-      (key) =>
-        actions.set({
-          collapsedLayers: key === "layers" ? [...this.layers().keys()] : [],
-          collapsedHeads: key === "heads" ? this.columns() : [],
-          order: "layer",
-        }),
-    );
-    this.description = el("p", { class: "rg-description" });
-    this.liveMessage = el("p", { class: "rg-description", role: "status" });
     /** @type {HeadValues | null} */
     this.values = null; // that the grid shows
-    this.count = el("span", { class: "rg-muted" });
-    this.progress = el("span", { class: "rg-muted rg-progress" });
-    const minimum = field("Minimum", this.threshold);
-    minimum.append(this.thresholdText);
-    this.metricField = field("Metric", this.metric);
-    const controls = [this.order.node, this.collapse.node, this.metricField, minimum, this.count, this.progress];
-    this.node = el(
-      "section",
-      { class: "rg-heads", "aria-label": "All heads" },
-      el("div", { class: "rg-bar rg-grid-controls" }, ...controls),
-      this.description,
-      this.liveMessage,
-      el("p", { class: "rg-description rg-hint" }, "Click a head to choose it, and again to open it."),
-      el("div", { class: "rg-grid-container" }, this.body),
-    );
     /** @type {GridCell[]} */
     this.cells = [];
     this.layoutKey = ""; // of what the cells show
@@ -156,7 +115,7 @@ export class HeadGrid {
     if (this.data.run < 0) return;
     const held = this.data.difference?.largest ?? this.data.metrics?.[state.metric];
     const values = (this.values = held ?? live?.values ?? null);
-    setText(this.liveMessage, live?.message ?? "");
+    setText(this.refs.liveMessage, live?.message ?? "");
     const { min, max } = extentOf(values ?? []);
     const least = min + state.threshold * (max - min);
     const { order, collapsedLayers, collapsedHeads, metric } = state;
@@ -196,21 +155,19 @@ export class HeadGrid {
   }
 
   /** @param {State} state @param {HeadValues | null} values @param {number} least value of the threshold */
-  updateControls({ order, metric, threshold, collapsedLayers, collapsedHeads }, values, least) {
+  updateControls({ threshold, collapsedLayers, collapsedHeads }, values, least) {
     const explanation = this.explanation();
     const isAllLayers = collapsedLayers.length >= this.layers().length;
     const isAllHeads = collapsedHeads.length >= this.columns().length;
-    this.order.show(order);
-    this.collapse.show(isAllLayers ? "layers" : isAllHeads ? "heads" : "none");
-    this.metric.value = metric;
-    this.metricField.hidden = this.data.difference !== null;
-    this.threshold.value = String(threshold);
-    setText(this.thresholdText, threshold > 0 ? `${formatFixed(least, 2)} ${unitOf(explanation)}` : "off");
-    setText(this.description, explanation ? `${explanation.description} ${explanation.caveat}` : "");
-    this.description.title = explanation?.source ?? "";
+    const { collapse, metricField, thresholdText, metricDescription, headCount } = this.refs;
+    showSegment(collapse, isAllLayers ? "layers" : isAllHeads ? "heads" : "none");
+    metricField.hidden = this.data.difference !== null;
+    setText(thresholdText, threshold > 0 ? `${formatFixed(least, 2)} ${unitOf(explanation)}` : "off");
+    setText(metricDescription, explanation ? `${explanation.description} ${explanation.caveat}` : "");
+    metricDescription.title = explanation?.source ?? "";
     const numHeads = this.layers().reduce((sum, layer) => sum + layer.heads, 0); // collapsed ones too
     const numAbove = (values ?? []).flat().filter((value) => value !== null && value >= least).length;
-    setText(this.count, threshold > 0 ? `${numAbove} of ${numHeads} heads` : "");
+    setText(headCount, threshold > 0 ? `${numAbove} of ${numHeads} heads` : "");
   }
 
   /** @param {GridCell} cell @param {number | null} value */
@@ -230,7 +187,7 @@ export class HeadGrid {
 
   /** What the values of the heads are. */
   explanation() {
-    return this.data.difference ? DIFFERENCE : this.manifest.metrics.find(({ key }) => key === this.metric.value);
+    return this.data.difference ? DIFFERENCE : this.manifest.metrics.find(({ key }) => key === this.refs.metric.value);
   }
 
   /** @param {State} state @param {Theme} theme @param {HeadValues | null} values */
@@ -379,16 +336,13 @@ function heading(role, text, title, name, pressed, collapse) {
 
 /** The nearest button in the next row, or with -1 in the previous. @param {HTMLElement} from @param {HTMLButtonElement[]} all @param {1 | -1} direction */
 function nearestInRow(from, all, direction) {
-  const centerOf = (/** @type {HTMLElement} */ button) => {
-    const { left, right, top, bottom } = button.getBoundingClientRect();
-    return { x: (left + right) / 2, y: (top + bottom) / 2 };
-  };
-  const { x, y } = centerOf(from);
-  const distances = all
-    .map((button) => ({ button, center: centerOf(button) }))
-    .filter(({ center }) => (center.y - y) * direction > 4)
-    .map(({ button, center }) => ({ button, distance: Math.abs(center.y - y) * 1e4 + Math.abs(center.x - x) }));
-  return distances.sort((a, b) => a.distance - b.distance)[0]?.button;
+  const [start, ...boxes] = [from, ...all].map((node) => node.getBoundingClientRect());
+  const distances = boxes.map(({ left, top, height }, n) => {
+    const rows = (top + height / 2 - start.top - start.height / 2) * direction;
+    return { node: all[n], distance: rows > 4 ? rows * 1e4 + Math.abs(left - start.left) : Infinity };
+  });
+  const nearest = distances.reduce((best, each) => (each.distance < best.distance ? each : best));
+  return nearest.distance < Infinity ? nearest.node : undefined;
 }
 
 /** @param {{ unit?: string } | undefined} explanation */

@@ -8,17 +8,12 @@ import { scalePosition, ticks } from "../render/scale.js";
 /** @import { Scale, Theme } from "../types.js" */
 
 export class Legend {
-  /** @param {string} name for screen readers */
-  constructor(name = "Legend") {
-    this.canvas = el("canvas", { width: "256", height: "1", class: "rg-legend-bar", "aria-hidden": "true" });
-    this.tickLabels = el("div", { class: "rg-legend-ticks" });
-    this.description = el("span", { class: "rg-muted" });
-    this.node = el(
-      "div",
-      { class: "rg-legend", role: "group", "aria-label": name },
-      el("div", { class: "rg-legend-scale" }, this.canvas, this.tickLabels),
-      this.description,
-    );
+  /** @param {HTMLElement} node */
+  constructor(node) {
+    this.node = node;
+    this.canvas = /** @type {HTMLCanvasElement} */ (node.querySelector("canvas"));
+    this.tickLabels = /** @type {Element} */ (node.querySelector(".rg-legend-ticks"));
+    this.description = /** @type {Element} */ (node.lastElementChild);
   }
 
   /** @param {Scale} scale @param {Theme} theme @param {string} description */

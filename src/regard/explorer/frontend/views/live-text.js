@@ -1,76 +1,62 @@
 // The text box: another text, or another model, runs with Enter; the last runs stay a press away.
 
 import { label } from "../data/tokens.js";
-import { activeElementOf, bidi, button, consume, el, select, setText } from "../platform/dom.js";
+import { activeElementOf, bidi, button, consume, setOptions, setText } from "../platform/dom.js";
 
-/** @import { LiveRun } from "../types.js" */
+/** @import { LiveRun, Refs } from "../types.js" */
 
 const MAX_RECENT = 6;
 
 export class LiveText {
-  /** @param {string[]} models @param {(run: LiveRun) => void} run */
-  constructor(models, run) {
+  /** @param {Refs} refs @param {string[]} models @param {(run: LiveRun) => void} run */
+  constructor(refs, models, run) {
+    this.refs = refs;
     this.run = run;
     /** @type {LiveRun[]} */
     this.recent = [];
-    this.input = el("textarea", {
-      rows: 1,
-      class: "rg-search rg-live-input",
-      "aria-label": "Text",
-      spellcheck: "false",
-      autocomplete: "off",
-      on: { keydown: (/** @type {KeyboardEvent} */ event) => this.onKeydown(event) },
-    });
-    const choices = models.map((key) => ({ key, title: key.split(/[\\/]/).pop() || key }));
-    this.model = select("Model", choices, () => this.submit());
-    this.button = button("Run", () => this.submit(), { title: "Run this text (Enter)" });
-    this.status = el("span", { class: "rg-muted", role: "status" });
-    this.list = el("div", { class: "rg-panel" });
-    this.menu = el("details", { class: "rg-menu", hidden: true }, el("summary", {}, "Last runs"), this.list);
-    this.node = el(
-      "section",
-      { class: "rg-live", "aria-label": "Text and model" },
-      this.model,
-      this.input,
-      this.button,
-      this.menu,
-      this.status,
+    const { liveInput, liveModel, liveRun } = refs;
+    setOptions(
+      liveModel,
+      models.map((key) => ({ key, title: key.split(/[\\/]/).pop() || key })),
     );
+    liveInput.addEventListener("keydown", (event) => this.onKeydown(event));
+    liveModel.addEventListener("change", () => this.submit());
+    liveRun.addEventListener("click", () => this.submit());
   }
 
   /** @param {KeyboardEvent} event */
   onKeydown(event) {
-    if (event.key === "Escape") this.input.value = this.shown?.text ?? "";
+    if (event.key === "Escape") this.refs.liveInput.value = this.shown?.text ?? "";
     else if (event.key !== "Enter" || event.shiftKey || event.isComposing) return event.stopPropagation();
     else this.submit();
     consume(event);
   }
 
   submit() {
-    const text = this.input.value.trim();
-    if (text) this.run({ text, model: this.model.value });
-    else setText(this.status, "Write a text first.");
+    const text = this.refs.liveInput.value.trim();
+    if (text) this.run({ text, model: this.refs.liveModel.value });
+    else setText(this.refs.liveStatus, "Write a text first.");
   }
 
   /** @param {LiveRun} shown @param {boolean} isRunning @param {string} error */
   show(shown, isRunning, error) {
-    this.button.disabled = isRunning;
-    setText(this.status, error || (isRunning ? "Running the model …" : ""));
-    this.status.classList.toggle("rg-refused", error !== "");
+    this.refs.liveRun.disabled = isRunning;
+    setText(this.refs.liveStatus, error || (isRunning ? "Running the model …" : ""));
+    this.refs.liveStatus.classList.toggle("rg-refused", error !== "");
     const isShown = (/** @type {LiveRun} */ { text, model }) => text === shown.text && model === shown.model;
     if (isRunning || error || (this.shown && isShown(this.shown))) return;
     this.shown = shown;
-    if (activeElementOf(this.input) !== this.input || this.input.value.trim() !== shown.text)
-      this.input.value = shown.text;
-    this.model.value = shown.model;
+    if (activeElementOf(this.refs.liveInput) !== this.refs.liveInput || this.refs.liveInput.value.trim() !== shown.text)
+      this.refs.liveInput.value = shown.text;
+    this.refs.liveModel.value = shown.model;
     this.recent = [shown, ...this.recent.filter((each) => !isShown(each))].slice(0, MAX_RECENT);
     const others = this.recent.slice(1).map((each) => {
       const node = button("", () => this.run(each), { class: "rg-button rg-item", title: each.model });
       node.append(bidi(label(each.text, 48)));
       return node;
     });
-    this.menu.open = false;
-    this.menu.hidden = others.length === 0;
-    this.list.replaceChildren(...others);
+    this.refs.liveMenu.open = false;
+    this.refs.liveMenu.hidden = others.length === 0;
+    this.refs.liveRecent.replaceChildren(...others);
   }
 }

@@ -7,7 +7,7 @@ import { levelOf, themeColors, valueAt } from "../render/scene.js";
 import { clampViewport, fitWhole, minCellSize, panTo } from "../render/viewport.js";
 import { ZoomView } from "./zoom-view.js";
 
-/** @import { MapActions, Context2D, MapProps, PointerPosition, Scene, Viewport } from "../types.js" */
+/** @import { MapActions, Context2D, MapProps, PointerPosition, Refs, Scene, Viewport } from "../types.js" */
 
 const SAVE_DELAY_MS = 200;
 const NARROW_PX = 500;
@@ -15,16 +15,10 @@ const READABLE_CELL_PX = 34; // a cell shows its value
 const LABEL_ANGLE = Math.PI / 3;
 
 export class MapView extends ZoomView {
-  /** @param {MapActions} actions @param {string} describedBy  the id of the message about the cell */
-  constructor(actions, describedBy) {
-    const stageProps = {
-      tabIndex: 0,
-      role: "application",
-      "aria-roledescription": "attention map",
-      "aria-label": "Attention map",
-      "aria-describedby": describedBy,
-    };
-    super({ node: "rg-map", stage: "rg-stage" }, stageProps, "Show the whole map");
+  /** @param {Refs} refs @param {MapActions} actions */
+  constructor({ map, liveRegion }, actions) {
+    super(map);
+    this.stage.setAttribute("aria-describedby", liveRegion.id);
     this.actions = actions;
     /** @type {MapProps | null} */
     this.props = null;

@@ -1,24 +1,16 @@
 // The memory of Python and of the page, fetched when the panel opens.
 
-import { el, setText } from "../platform/dom.js";
+import { setText } from "../platform/dom.js";
 
-/** @import { Memory, PageMemory } from "../types.js" */
+/** @import { Memory, PageMemory, Refs } from "../types.js" */
 
-export class MemoryPanel {
-  /** @param {{ fetchMemory: () => Promise<Memory | null>, pageMemory: () => PageMemory }} actions */
-  constructor({ fetchMemory, pageMemory }) {
-    this.text = el("p", { class: "rg-muted", role: "status" });
-    this.node = el("details", { class: "rg-memory" }, el("summary", {}, "Memory"), this.text);
-    this.node.addEventListener("toggle", () => {
-      if (!this.node.open) return;
-      fetchMemory()
-        .then(
-          (memory) => describeMemory(memory, pageMemory(), jsHeap()),
-          (error) => error.message,
-        )
-        .then((words) => setText(this.text, words));
-    });
-  }
+/** @param {Refs} refs @param {() => Promise<Memory | null>} fetchMemory @param {() => PageMemory} pageMemory */
+export function listenToMemory({ memory: panel, memoryText }, fetchMemory, pageMemory) {
+  panel.addEventListener("toggle", async () => {
+    if (!panel.open) return;
+    const message = fetchMemory().then((memory) => describeMemory(memory, pageMemory(), jsHeap()));
+    setText(memoryText, await message.catch((error) => error.message));
+  });
 }
 
 /** The bytes of the JavaScript heap, where the browser reports it. @returns {number | null} */

@@ -1,19 +1,19 @@
 // The whole model at one position: what each part writes into the residual stream, and adds to the prediction.
 
 import { label } from "../data/tokens.js";
-import { bidi, button, el, setText } from "../platform/dom.js";
+import { bidi, button, el, setAttribute, setText } from "../platform/dom.js";
 import { formatSignificant } from "../render/format.js";
 import { shade } from "./word-strip.js";
 
-/** @import { ResidualStream, Run, Selection, StreamLayer, Theme } from "../types.js" */
+/** @import { Refs, ResidualStream, Run, Selection, StreamLayer, Theme } from "../types.js" */
 
 export class ModelView {
-  /** @param {{ openHead: (selection: Partial<Selection>) => void, openOutput: () => void }} actions */
-  constructor(actions) {
+  /** @param {Refs} refs @param {{ openHead: (selection: Partial<Selection>) => void, openOutput: () => void }} actions */
+  constructor(refs, actions) {
+    this.refs = refs;
     this.actions = actions;
-    this.heading = el("p", { class: "rg-description", role: "status" });
-    this.body = el("div", { class: "rg-stream" });
-    this.node = el("section", { class: "rg-model-view", "aria-label": "Whole model" }, this.heading, this.body);
+    this.heading = refs.modelHeading;
+    this.body = refs.stream;
     this.key = "";
   }
 
@@ -45,61 +45,49 @@ export class ModelView {
       length: largest(layers.map(({ output }) => output)),
       theme,
     };
-    const names = ["", "Attention", ...(text === null ? [] : ["Heads"]), "MLP", "Residual stream"];
-    this.body.classList.toggle("rg-lengths", text === null);
+    const isLengths = text === null;
+    this.body.classList.toggle("rg-lengths", isLengths);
+    this.refs.headsName.hidden = isLengths;
     this.body.replaceChildren(
-      el(
-        "div",
-        { class: "rg-stream-row rg-stream-names", "aria-hidden": "true" },
-        ...names.map((name) => el("span", {}, name)),
-      ),
-      ...(text === null ? [] : [total("Embedding", stream.embeddings, scale.part)]),
+      this.refs.streamNames,
+      ...(isLengths ? [] : [total("Embedding", stream.embeddings, scale.part)]),
       ...layers.map((layer, n) => this.row(layer, n, run, scale)),
       ...(stream.bias ? [total("Bias", stream.bias, scale.part)] : []),
-      ...(text === null ? [] : [this.output(text, stream.logit)]),
+      ...(isLengths ? [] : [this.output(text, stream.logit)]),
     );
   }
 
   /** @param {StreamLayer} layer @param {number} n @param {Run} run @param {{ part: number, head: number, length: number, theme: Theme }} scale */
   row({ attn, mlp, output, adds }, n, run, scale) {
+    const row = /** @type {HTMLElement} */ (this.refs.streamRow.content.firstElementChild?.cloneNode(true));
+    const [name, attention, ofHeads, ofMlp, after] = /** @type {HTMLElement[]} */ ([...row.children]);
     const { number } = run.layers[n];
+    const of = (/** @type {number | null} */ length) => `, length ${formatSignificant(length ?? NaN)}`;
     const heads = adds?.heads ?? [];
     const lengths = heads.map((x) => Math.abs(x ?? 0));
     const strongest = lengths.indexOf(Math.max(...lengths));
-    const of = (/** @type {number | null} */ length) => `, length ${formatSignificant(length ?? NaN)}`;
-    const attention = button("", () => this.actions.openHead(adds ? { layer: n, head: strongest } : { layer: n }), {
-      class: "rg-stream-part",
-      title: `Attention of layer ${number}${of(attn)}: open ${adds ? "its strongest head" : "the layer"}`,
-    });
-    attention.append(signedBar(adds ? adds.attn : attn, scale.part));
-    const ticks = heads.map((value, head) => {
+    const buttons = heads.map((value, head) => {
       const says = `Layer ${number}, head ${head}: ${formatSignificant(value ?? NaN)}`;
       const props = { class: "rg-stream-head", title: says, "aria-label": `${head}, ${says}` };
-      const tick = button(String(head), () => this.actions.openHead({ layer: n, head }), props);
-      shade(tick, scale.theme, (value ?? 0) / scale.head);
-      return tick;
+      const node = button(String(head), () => this.actions.openHead({ layer: n, head }), props);
+      shade(node, scale.theme, (value ?? 0) / scale.head);
+      return node;
     });
-    return el(
-      "div",
-      { class: "rg-stream-row", role: "group", "aria-label": `Layer ${number}` },
-      el("span", { class: "rg-muted" }, String(number)),
-      attention,
-      adds ? el("div", { class: "rg-stream-heads" }, ...ticks) : false,
-      el(
-        "div",
-        { class: "rg-stream-part", title: `MLP of layer ${number}${of(mlp)}` },
-        signedBar(adds ? adds.mlp : mlp, scale.part),
-      ),
-      el(
-        "div",
-        {
-          class: "rg-stream-length",
-          title: `After layer ${number}${of(output)}`,
-          style: { "--rg-share": String((output ?? 0) / scale.length) },
-        },
-        formatSignificant(output ?? NaN),
-      ),
+    setAttribute(row, "aria-label", `Layer ${number}`);
+    name.textContent = String(number);
+    attention.title = `Attention of layer ${number}${of(attn)}: open ${adds ? "its strongest head" : "the layer"}`;
+    attention.addEventListener("click", () =>
+      this.actions.openHead(adds ? { layer: n, head: strongest } : { layer: n }),
     );
+    attention.append(signedBar(adds ? adds.attn : attn, scale.part));
+    if (adds) ofHeads.append(...buttons);
+    else ofHeads.remove();
+    ofMlp.title = `MLP of layer ${number}${of(mlp)}`;
+    ofMlp.append(signedBar(adds ? adds.mlp : mlp, scale.part));
+    after.title = `After layer ${number}${of(output)}`;
+    after.style.setProperty("--rg-share", String((output ?? 0) / scale.length));
+    after.textContent = formatSignificant(output ?? NaN);
+    return row;
   }
 
   /** @param {string} text @param {number | null} [logit] */
@@ -115,21 +103,12 @@ function signedBar(value, max) {
   const share = (value ?? 0) / max;
   const style = { "--rg-from": String(Math.min(0.5, 0.5 + share / 2)), "--rg-share": String(Math.abs(share) / 2) };
   const bar = el("span", { class: `rg-signed ${share < 0 ? "rg-down" : ""}`, style });
-  return el(
-    "span",
-    { class: "rg-signed-number" },
-    bar,
-    el("span", { class: "rg-number" }, formatSignificant(value ?? NaN)),
-  );
+  const number = el("span", { class: "rg-number" }, formatSignificant(value ?? NaN));
+  return el("span", { class: "rg-signed-number" }, bar, number);
 }
 
 /** @param {string} name @param {number | null | undefined} value @param {number} max */
 function total(name, value, max) {
-  return el(
-    "div",
-    { class: "rg-stream-row" },
-    el("span", {}, ""),
-    el("div", { class: "rg-stream-part" }, signedBar(value, max)),
-    el("span", { class: "rg-muted" }, name),
-  );
+  const part = el("div", { class: "rg-stream-part" }, signedBar(value, max));
+  return el("div", { class: "rg-stream-row" }, el("span"), part, el("span", { class: "rg-muted" }, name));
 }

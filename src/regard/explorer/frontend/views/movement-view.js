@@ -1,13 +1,13 @@
 // Movement: the vector of each token at every stage, projected onto one plane.
 
 import { label } from "../data/tokens.js";
-import { bidi, el, setAttribute, setText, slider } from "../platform/dom.js";
+import { bidi, el, setAttribute, setText } from "../platform/dom.js";
 import { formatPercent } from "../render/format.js";
 import { MANY_DOTS } from "../render/plane.js";
 import { PlaneView } from "./plane-view.js";
 import { Player, prefersReducedMotion } from "./player.js";
 
-/** @import { Path, PathToken } from "../types.js" */
+/** @import { Path, PathToken, Refs } from "../types.js" */
 
 const RUN_CLASSES = ["rg-run-a", "rg-run-b"];
 const STAGE_MS = 900; // of the animation
@@ -54,17 +54,17 @@ export function dotsOf({ movement: { points, left_out: leftOut }, axis, side }, 
 }
 
 export class MovementView {
-  /** @param {{ setStage: (stage: number) => void, select: (token: number) => void }} actions */
-  constructor(actions) {
+  /** @param {Refs} refs @param {{ setStage: (stage: number) => void, select: (token: number) => void }} actions */
+  constructor(refs, actions) {
     this.actions = actions;
-    this.slider = slider("Stage", (position) => this.moveTo(position), {
-      step: "0.01",
-      class: "rg-slider",
-      on: {
-        change: () => actions.setStage(Math.round(Number(this.slider.value))),
-        keydown: (/** @type {KeyboardEvent} */ event) => this.onSliderKey(event),
-      },
-    });
+    this.slider = refs.stage;
+    this.stageText = refs.stageText;
+    this.bar = refs.movementBar;
+    this.legend = refs.movementLegend;
+    this.explanation = refs.movementText;
+    this.slider.addEventListener("input", () => this.moveTo(Number(this.slider.value)));
+    this.slider.addEventListener("change", () => actions.setStage(Math.round(Number(this.slider.value))));
+    this.slider.addEventListener("keydown", (event) => this.onSliderKey(event));
     this.player = new Player({
       rewind: () => this.position >= this.lastStage && this.moveTo(0),
       advance: (ms) => {
@@ -75,13 +75,8 @@ export class MovementView {
       interval: () => (prefersReducedMotion() ? STAGE_MS : 0),
       onStop: () => actions.setStage(Math.round(100 * this.position) / 100), // as the slider has it
     });
-    this.stageText = el("output", { class: "rg-stage-name" });
-    this.bar = el("div", { class: "rg-bar" }, this.player.button, this.slider, this.stageText);
-    this.legend = el("ul", { class: "rg-bar rg-runs", "aria-label": "Legend" });
-    this.plane = new PlaneView(actions);
-    this.explanation = el("p", { class: "rg-description", role: "status" });
-    const props = { class: "rg-movement", "aria-label": "Representations by layer" };
-    this.node = el("section", props, this.bar, this.legend, this.plane.node, this.explanation);
+    this.plane = new PlaneView(refs, actions);
+    this.bar.prepend(this.player.button);
     /** @type {string[]} */
     this.stages = [];
     this.position = 0; // a stage, or between two

@@ -5,7 +5,7 @@ import { boundsOf, drawPlane, fitViewport, MANY_DOTS } from "../render/plane.js"
 import { themeColors } from "../render/scene.js";
 import { ZoomView } from "./zoom-view.js";
 
-/** @import { Context2D, Dot, PointerPosition, Viewport } from "../types.js" */
+/** @import { Context2D, Dot, PointerPosition, Refs, Viewport } from "../types.js" */
 
 const MAX_ZOOM = 200; // beyond the whole
 const HIT_PX = 14;
@@ -13,12 +13,11 @@ const OUTSIDE_SHARE = 0.005; // of many dots, at each end of an axis; one has to
 const EMPTY = { left: -1, right: 1, top: -1, bottom: 1 };
 
 export class PlaneView extends ZoomView {
-  /** @param {{ select: (token: number) => void }} actions */
-  constructor(actions) {
-    super({ node: "rg-plane", stage: "rg-plane-stage" }, { tabIndex: -1 }, "Show all tokens");
+  /** @param {Refs} refs @param {{ select: (token: number) => void }} actions */
+  constructor({ plane, planeTokens }, actions) {
+    super(plane);
     this.actions = actions;
-    this.list = el("div", { class: "rg-visually-hidden", role: "group", "aria-label": "Tokens" });
-    this.stage.append(this.list);
+    this.list = planeTokens;
     /** @type {HTMLButtonElement[]} */
     this.buttons = []; // of the list, one for each dot
     /** @type {Dot[]} */

@@ -1,50 +1,33 @@
 // The text beside the map: select words, and the others are shaded by the attention to or from these.
 
 import { topK } from "../data/matrix.js";
-import { bidi, button, el, segmented, setText, svg, toggle } from "../platform/dom.js";
+import { bidi, el, setText, svg } from "../platform/dom.js";
 import { arcPath } from "../render/arcs.js";
 import { colorAt, toCss } from "../render/colormap.js";
 import { formatFixed, formatWeight } from "../render/format.js";
 import { scalePosition } from "../render/scale.js";
 import { visibleRange, WordStrip } from "./word-strip.js";
 
-/** @import { Group, State, TextProps } from "../types.js" */
+/** @import { Group, Refs, TextProps } from "../types.js" */
 
 const MAX_ARCS = 12;
 const MARGIN_PX = 5; // of the line that arcs take along the text
 const NUM_TOP = 6;
 
 export class TextPanel {
-  /** @param {{ set: (change: Partial<State>) => void, select: (group: Group, add: boolean) => void, pin: (group: Group) => void }} actions */
-  constructor(actions) {
-    this.direction = segmented(
-      "Direction",
-      [
-        { key: "out", title: "Attends to", description: "The attention of the selected word to others" },
-        { key: "in", title: "Attended by", description: "The attention of others to the selected word" },
-      ],
-      (direction) => actions.set({ direction }),
-    );
-    this.arcs = toggle("Arcs", "Draw arcs to the words with the largest weights (A)", (arcs) => actions.set({ arcs }));
-    this.clear = button("Unpin all", () => actions.set({ pins: [] }));
-    this.note = el("p", { class: "rg-description" });
+  /** @param {Refs} refs @param {{ select: (group: Group, add: boolean) => void, pin: (group: Group) => void }} actions */
+  constructor(refs, actions) {
+    this.clear = refs.unpin;
+    this.note = refs.textNote;
+    this.container = refs.textContainer;
+    this.heading = refs.topHeading;
+    this.top = refs.top;
     this.strip = new WordStrip("The text, word by word", {
       select: (group, event) =>
         event.altKey ? actions.pin(group) : actions.select(group, event.shiftKey || event.ctrlKey || event.metaKey),
     });
     this.lines = svg("svg", { class: "rg-arcs", "aria-hidden": "true" });
-    this.container = el("div", { class: "rg-text" }, this.lines, this.strip.node);
-    this.top = el("ol", { class: "rg-top" });
-    this.heading = el("h3", {}, "Most");
-    this.node = el(
-      "section",
-      { class: "rg-text-panel", "aria-label": "Text" },
-      el("div", { class: "rg-bar" }, this.direction.node, this.arcs.node, this.clear),
-      this.container,
-      this.note,
-      this.heading,
-      this.top,
-    );
+    this.container.append(this.lines, this.strip.node);
     /** @type {number | null} */
     this.lastSelected = null;
     new ResizeObserver(() => this.drawArcs()).observe(this.strip.node);
@@ -56,8 +39,6 @@ export class TextPanel {
     this.props = props;
     const [first = 0] = selected;
     const range = picture ? { start: 0, end: groups.length } : visibleRange(groups.length, first);
-    this.direction.show(state.direction);
-    this.arcs.box.checked = state.arcs;
     this.clear.hidden = state.pins.length === 0;
     const format = (/** @type {number} */ weight) => formatWeight(weight, decimals);
     this.strip.show({ ...props, ...range, values: weights, format });

@@ -1,23 +1,12 @@
 // A training run: its loss and two measures of every head over the steps, and the checkpoint that is shown.
 
-import {
-  activeElementOf,
-  arrowStep,
-  button,
-  consume,
-  el,
-  setAttribute,
-  setTabStop,
-  setText,
-  slider,
-  svg,
-} from "../platform/dom.js";
+import { activeElementOf, arrowStep, consume, el, setAttribute, setTabStop, setText, svg } from "../platform/dom.js";
 import { lastUpTo, linearScale, nearestIndex, pathThrough, spreadLabels, ticksUpTo } from "../render/curves.js";
 import { formatFixed, formatSignificant } from "../render/format.js";
 import { selectionOf } from "../state/sides.js";
 import { Player, prefersReducedMotion } from "./player.js";
 
-/** @import { Chart, Frame, Measure, Selection, Shown, State, Training } from "../types.js" */
+/** @import { Chart, Frame, Measure, Refs, Selection, Shown, State, Training } from "../types.js" */
 
 const PLAY_MS = 9000; // of a whole run
 const [MIN_STEP_MS, MAX_STEP_MS, REDUCED_STEP_MS] = [120, 600, 1000]; // of a checkpoint
@@ -52,16 +41,22 @@ export function checkpointMessage({ checkpoints, loss, held_out, end }, index) {
 
 export class TrainingPanel {
   /**
-   * @param {Measure[]} measures
+   * @param {Refs} refs @param {Measure[]} measures
    * @param {{ showCheckpoint: (index: number) => void, selectHead: (selection: Selection) => void, isSettled: () => boolean }} actions
    */
-  constructor(measures, actions) {
+  constructor(refs, measures, actions) {
     this.actions = actions;
     /** @type {Shown | null} */
     this.shown = null;
     this.isReachable = true;
+    this.node = refs.training;
+    this.slider = refs.checkpoint;
+    this.message = refs.checkpointText;
+    this.newest = refs.newest;
+    this.status = refs.trainingStatus;
     this.charts = [this.chart("rg-loss", MARGIN.right), ...measures.map(() => this.chart("rg-measure", MARGIN.labels))];
-    this.slider = slider("Checkpoint", (index) => this.choose(index), { step: "1", class: "rg-slider" });
+    this.slider.addEventListener("input", () => this.choose(Number(this.slider.value)));
+    this.newest.addEventListener("click", () => this.choose(Infinity));
     const last = () => (this.shown?.training.checkpoints.length ?? 1) - 1;
     const index = () => this.shown?.index ?? 0;
     this.player = new Player({
@@ -73,15 +68,8 @@ export class TrainingPanel {
       interval: () =>
         prefersReducedMotion() ? REDUCED_STEP_MS : clamp(PLAY_MS / Math.max(1, last()), MIN_STEP_MS, MAX_STEP_MS),
     });
-    this.message = el("output", { class: "rg-checkpoint" });
-    this.status = el("span", { class: "rg-muted", role: "status" });
-    this.newest = button("Follow the newest", () => this.choose(Infinity), { hidden: true });
-    this.node = el(
-      "section",
-      { class: "rg-training", "aria-label": "Training" },
-      el("div", { class: "rg-curves" }, ...this.charts.map(({ node }) => node)),
-      el("div", { class: "rg-bar" }, this.player.button, this.slider, this.message, this.newest, this.status),
-    );
+    refs.trainingBar.prepend(this.player.button);
+    refs.curves.append(...this.charts.map(({ node }) => node));
   }
 
   /** @param {string} className @param {number} right @returns {Chart} */

@@ -1,15 +1,15 @@
 // A canvas that zooms and pans, by Ctrl and the wheel, drag, pinch, keys and buttons: the base of the map and of the
 // plane. The wheel alone scrolls the page.
 
-import { el, iconButton, oncePerFrame } from "../platform/dom.js";
+import { el, oncePerFrame } from "../platform/dom.js";
 import { themeColors } from "../render/scene.js";
 import { SvgContext } from "../render/svg-context.js";
 import { interpolate, zoomAt } from "../render/viewport.js";
 import { prefersReducedMotion } from "./player.js";
 
-/** @import { Context2D, PointerPosition, Props, Viewport } from "../types.js" */
+/** @import { Context2D, PointerPosition, Viewport } from "../types.js" */
 
-export const ZOOM_STEP = 1.6;
+const ZOOM_STEP = 1.6;
 const ANIMATION_MS = 180;
 const CLICK_TOLERANCE_PX = 5;
 const WHEEL_SPEED = 0.01; // of a pixel; a pinch on a trackpad is a wheel with Ctrl to the browser, in steps of few pixels
@@ -19,28 +19,15 @@ const HINT_MS = 1500;
 export const WHEEL_KEY = /Mac|iPad|iPhone/.test(globalThis.navigator?.platform ?? "") ? "⌘" : "Ctrl";
 
 export class ZoomView {
-  /**
-   * @param {{ node: string, stage: string }} classes @param {Props} stageProps
-   * @param {string} whole  what the last button shows
-   */
-  constructor(classes, stageProps, whole) {
-    this.canvas = el("canvas", { class: "rg-canvas", "aria-hidden": "true" });
-    this.tip = el("div", { class: "rg-tip", hidden: true, "aria-hidden": "true" });
-    this.hint = el("p", { class: "rg-wheel-hint", hidden: true, "aria-hidden": "true" }, `${WHEEL_KEY} + wheel zooms`);
-    this.stage = el("div", { class: classes.stage, ...stageProps }, this.canvas, this.tip, this.hint);
-    const zoom = (/** @type {number} */ factor) => () => this.zoomBy(factor);
-    this.node = el(
-      "div",
-      { class: classes.node },
-      this.stage,
-      el(
-        "div",
-        { class: "rg-zoom", role: "group", "aria-label": "Zoom" },
-        iconButton("Zoom in (+)", "+", zoom(ZOOM_STEP)),
-        iconButton("Zoom out (−)", "−", zoom(1 / ZOOM_STEP)),
-        iconButton(`${whole} (0)`, "⤢", () => this.fit()),
-      ),
-    );
+  /** @param {HTMLElement} node  its stage, with a canvas, a tip and a hint, and its buttons */
+  constructor(node) {
+    this.node = node;
+    this.stage = /** @type {HTMLElement} */ (node.children[0]);
+    this.canvas = /** @type {HTMLCanvasElement} */ (this.stage.children[0]);
+    this.tip = /** @type {HTMLElement} */ (this.stage.children[1]);
+    this.hint = /** @type {HTMLElement} */ (this.stage.children[2]);
+    this.hint.textContent = `${WHEEL_KEY} + wheel zooms`;
+    node.addEventListener("click", ({ target }) => this.zoomByKey(/** @type {HTMLElement} */ (target).dataset.zoom));
     /** @type {Viewport} */
     this.viewport = { x: 0, y: 0, k: 1 };
     /** @type {Viewport | null} */
@@ -118,6 +105,12 @@ export class ZoomView {
 
   fit() {
     this.animateTo(this.whole());
+  }
+
+  /** In, out or the whole, by a key or its button. @param {string} [key] + = - or 0 */
+  zoomByKey(key) {
+    if (key === "0") this.fit();
+    else if (key) this.zoomBy(key === "-" ? 1 / ZOOM_STEP : ZOOM_STEP);
   }
 
   /** @param {number} factor */
