@@ -52,9 +52,7 @@ export function fillMarkup(root, markup) {
 /** Create what fills the markup, and listen to its controls. @param {App} app */
 export function createLayout(app) {
   const { manifest, refs } = app;
-  const canRun = Boolean(manifest.live_models?.length);
-  refs.live.hidden = !canRun;
-  refs.text.hidden = canRun;
+  (manifest.live_models?.length ? refs.text : refs.live).remove();
   if (!manifest.can.ablate) refs.ablation.remove();
   if (!manifest.training) for (const node of app.root.querySelectorAll("[data-training]")) node.remove();
   /** @type {HTMLElement} */ (refs.tabs.querySelector('[data-key="model"]')).hidden = !manifest.can.ablate; // it says why

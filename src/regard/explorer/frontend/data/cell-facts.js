@@ -122,7 +122,9 @@ function rowTable({ row }) {
   const rows = order.map((n) => {
     const score = scores[n];
     const shifted = score === null ? -Infinity : score - max;
-    return [score ?? -Infinity, shifted, Math.exp(shifted)].map((x) => formatWeight(x)).concat(formatWeight(weights[n]));
+    return [score ?? -Infinity, shifted, Math.exp(shifted)]
+      .map((x) => formatWeight(x))
+      .concat(formatWeight(weights[n]));
   });
   return { columns: order.map((n) => columns[n]), rows };
 }
