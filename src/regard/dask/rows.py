@@ -8,6 +8,8 @@ from typing import Any
 from regard.models.base import TextModel, truncated
 from regard.text.encoding import Encoding
 
+_CHARACTERS = 64  # of a token, at most, in a text of words
+
 
 def encode_row(model: TextModel, value: Any, *, truncate: bool) -> Encoding | str:
     """Return the value of a row as tokens, or in words why it is no text that the model runs."""
@@ -19,14 +21,30 @@ def encode_row(model: TextModel, value: Any, *, truncate: bool) -> Encoding | st
         return f"no text but {type(value).__name__}"
     if not value.strip():
         return "empty"
-    encoding = model.tokenizer(value)
+    encoding, is_whole = _encode(model, value)
     if not len(encoding):
         return "no tokens"
     if len(encoding) <= model.max_length:
         return encoding
     if truncate:
         return truncated(encoding, model.max_length)
-    return f"{len(encoding):,} tokens, but {model.name} accepts at most {model.max_length:,}"
+    more = "" if is_whole else "more than "
+    return f"{more}{len(encoding):,} tokens, but {model.name} accepts at most {model.max_length:,}"
+
+
+def _encode(model: TextModel, text: str) -> tuple[Encoding, bool]:
+    """Return a text as tokens, and True; or the beginning of one that is much too long, and False.
+
+    A text of megabytes would take gigabytes as tokens. Its beginning has at least twice the tokens that are used, and
+    ends at a space where it has one, so that those tokens are the ones of the whole text.
+    """
+    most = _CHARACTERS * model.max_length
+    if len(text) > 2 * most:
+        beginning = text[:most]
+        encoding = model.tokenizer(beginning[: beginning.rfind(" ")] if " " in beginning else beginning)
+        if len(encoding) > 2 * model.max_length:
+            return encoding, False
+    return model.tokenizer(text), True
 
 
 def encode_rows(
