@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from pages import TEXT, explored, served, settled
+from pages import TEXT, explored, saved, served, settled
 from test_access import serious
 
 import regard
@@ -210,3 +211,20 @@ def test_it_is_accessible(open_page, sequence_address, theme, view):
         settled(page)
         assert serious(page) == []
         assert page.evaluate("() => document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_the_cells_to_search_by_are_outlined_on_the_map(open_page, address):
+    page = open_page(f"{address}#v=head&l=2&h=3&i=8&j=2&cells=8.2_3.1")
+
+    def frames():
+        drawing = ElementTree.fromstring(saved(page, "SVG"))
+        stroked = [node for node in drawing.iter("{http://www.w3.org/2000/svg}rect") if node.get("fill") == "none"]
+        return sorted(
+            (float(node.get("x")), float(node.get("y"))) for node in stroked if node.get("stroke-width") == "1.5"
+        )
+
+    (x0, y0), (x1, y1) = frames()
+    assert (x1 - x0) == pytest.approx((y1 - y0) / 5, abs=0.1)  # cells are square: 1 column, and 5 rows apart
+    page.goto(f"{address}#v=head&l=2&h=3&i=8&j=2")
+    settled(page)
+    assert frames() == []

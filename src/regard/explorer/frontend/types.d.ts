@@ -676,6 +676,8 @@ export interface Scene {
   /** of the cell, an index */
   row: number | null;
   col: number | null;
+  /** the cells that heads are searched by, as indices */
+  chosen: { row: number | null; col: number | null }[];
   rowsFound: Set<number>;
   colsFound: Set<number>;
   causal: boolean;

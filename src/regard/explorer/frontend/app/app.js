@@ -267,15 +267,14 @@ export class App {
     return this.showsDifference ? sides : [sides[this.state.side === "B" ? sides.length - 1 : 0]];
   }
 
-  /** The cell as indices into the rows and columns of the map. */
-  cursor() {
-    const { row, col } = this.state;
+  /** A cell of tokens, by default the chosen one, as indices into the rows and columns of the map. @param {Pick<State, "row" | "col">} cell */
+  cursor({ row, col } = this.state) {
+    const { rows, cols } = this.mapData ?? { rows: [], cols: [] };
     const indexOf = (/** @type {number | null} */ token, /** @type {Group[]} */ axis) => {
       const index = token === null ? -1 : axis.findIndex(({ members }) => members.includes(token));
       return index < 0 ? null : index;
     };
-    if (!this.mapData) return { row: null, col: null };
-    return { row: indexOf(row, this.mapData.rows), col: indexOf(col, this.mapData.cols) };
+    return { row: indexOf(row, rows), col: indexOf(col, cols) };
   }
 }
 

@@ -43,9 +43,7 @@ export class Presenter {
       document.title = `${escapeInvisible(manifest.title)} · regard`;
     }
     const shown = app.shownHead();
-    const inMemory = fitsInMemory(state, app.shownRun().layers[shown.layer]);
     showControls(root, state);
-    showSegment(refs.modes, state.mode, (key) => key === "raw" || inMemory || manifest.can.tiles);
     this.showDisplayOptions();
     if (refs.main.dataset.view !== state.view) app.switchView(state.view);
     const sides = app.sides();
@@ -74,16 +72,17 @@ export class Presenter {
 
   /** Tokens and words of a long text are neither merged nor left out. */
   showDisplayOptions() {
-    const { state, refs } = this.app;
-    const { length } = this.app.shownRun().tokens;
-    const inMemory = fitsInMemory(state, this.app.shownRun().layers[this.app.shownHead().layer]);
+    const { state, refs, manifest } = this.app;
+    const { tokens, layers } = this.app.shownRun();
+    const inMemory = fitsInMemory(state, layers[this.app.shownHead().layer]);
+    showSegment(refs.modes, state.mode, (key) => key === "raw" || inMemory || manifest.can.tiles);
     const { special, words, byRow, firstToken, lastToken, displayNote } = refs;
     [special.checked, words.checked, byRow.checked] = inMemory
       ? [state.special, state.words, state.byRow]
       : [true, false, false];
     for (const box of [special, words, byRow]) box.disabled = !inMemory;
-    [firstToken.value, lastToken.value] = [state.from ?? 0, (state.to ?? length) - 1].map(String);
-    firstToken.max = lastToken.max = String(length - 1);
+    [firstToken.value, lastToken.value] = [state.from ?? 0, (state.to ?? tokens.length) - 1].map(String);
+    firstToken.max = lastToken.max = String(tokens.length - 1);
     displayNote.hidden = inMemory;
   }
 
@@ -181,6 +180,7 @@ export class Presenter {
       theme,
       decimals: this.decimals(),
       ...app.cursor(),
+      chosen: state.cells.map(([row, col]) => app.cursor({ row, col })),
       rowsFound: matches.rows,
       colsFound: matches.cols,
       causal: layer.causal && !(state.words && inMemory) && state.mode === "raw" && rows.length === cols.length,

@@ -6,20 +6,22 @@ import { FONT, LABEL_SPACING_PX, MIN_CELL_GAP_PX, MIN_VALUE_PX, visibleCells } f
 /** @import { Context2D, Group, Scene } from "../types.js" */
 
 /** @param {Context2D} ctx @param {Scene} scene */
-export function drawCursor(ctx, { plotArea, viewport, row, col, colors, mapData }) {
-  if (row === null || col === null) return;
-  const [x, y] = [plotArea.left + (col - viewport.x) * viewport.k, plotArea.top + (row - viewport.y) * viewport.k];
-  const side = Math.max(viewport.k, 5);
+export function drawCursor(ctx, { plotArea, viewport, row, col, colors, mapData, chosen }) {
   ctx.save();
   ctx.beginPath();
-  ctx.rect(
-    plotArea.left - 2,
-    plotArea.top - 2,
-    Math.min(plotArea.width, mapData.cols.length * viewport.k) + 4,
-    Math.min(plotArea.height, mapData.rows.length * viewport.k) + 4,
-  );
+  const width = Math.min(plotArea.width, mapData.cols.length * viewport.k);
+  const height = Math.min(plotArea.height, mapData.rows.length * viewport.k);
+  ctx.rect(plotArea.left - 2, plotArea.top - 2, width + 4, height + 4);
   ctx.clip();
   ctx.strokeStyle = colors.mark;
+  const place = (/** @type {number} */ at, /** @type {"left" | "top"} */ side, /** @type {"x" | "y"} */ axis) =>
+    plotArea[side] + (at - viewport[axis]) * viewport.k;
+  ctx.lineWidth = 1.5;
+  for (const { row: i, col: j } of chosen)
+    if (i !== null && j !== null)
+      ctx.strokeRect(place(j, "left", "x") + 1, place(i, "top", "y") + 1, viewport.k - 2, viewport.k - 2);
+  if (row === null || col === null) return ctx.restore();
+  const [x, y, side] = [place(col, "left", "x"), place(row, "top", "y"), Math.max(viewport.k, 5)];
   if (viewport.k < MIN_VALUE_PX) {
     ctx.globalAlpha = 0.28;
     ctx.lineWidth = 1;
