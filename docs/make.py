@@ -48,7 +48,7 @@ _NAMES = (
 )
 PAGES = ("README.md", *(f"docs/{name}.md" for name in _NAMES))
 IMAGES = Path("docs/images")
-BROWSER_PICTURES = "explorer-"  # prefix of the pictures made by draw_explorer.py
+BROWSER_PICTURES = ("explorer-", "explorer.")  # prefixes of those by draw_explorer.py and record_explorer.py
 MAX_PIXEL_DIFFERENCE = 0.01  # mean over all pixels, 1: black against white; font versions differ slightly
 
 _BLOCK = re.compile(

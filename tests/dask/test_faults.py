@@ -193,11 +193,12 @@ def test_a_scheduler_that_does_not_come_back_is_one_sentence(case, tmp_path):
 
 
 def test_ctrl_c_and_the_same_command_again(case, tmp_path):
-    _, whole, file = case
+    *_, file = case
     out = tmp_path / "out"
     out.mkdir()
-    command = [sys.executable, "-m", "regard", "embed", str(file), "--out", str(out), "--workers", "2"]
-    command += ["--partition-tokens", str(TOKENS)]
+    plain = [sys.executable, "-m", "regard", "embed", str(file), "--partition-tokens", "100", "--out"]  # in many
+    subprocess.run([*plain, str(tmp_path / "whole")], stderr=subprocess.DEVNULL, check=True)
+    whole, command = parts(tmp_path / "whole"), [*plain, str(out), "--workers", "2"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
     with Watcher(out, 2, lambda: os.killpg(process.pid, signal.SIGINT)) as watcher:
         _, errors = process.communicate(timeout=60)

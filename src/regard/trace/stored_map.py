@@ -86,7 +86,10 @@ def open_map(path: str | os.PathLike[str]) -> StoredMap:
 
 def is_map(path: str | os.PathLike[str]) -> bool:
     """Tell whether a path names a Zarr group: a folder with its metadata, or any name that ends in .zarr."""
-    return os.fspath(path).endswith(".zarr") or (Path(path) / "zarr.json").is_file()
+    try:
+        return os.fspath(path).endswith(".zarr") or (Path(path) / "zarr.json").is_file()
+    except OSError:  # a text, too long for the name of a folder
+        return False
 
 
 def import_zarr() -> Any:
