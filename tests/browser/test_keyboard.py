@@ -244,6 +244,7 @@ def test_a_click_chooses_a_cell_and_another_on_it_opens_its_calculation(open_pag
     page.wait_for_url(re.compile("v=cell"))
     page.go_back()
     page.wait_for_url(re.compile("v=head"))
+    settled(page)
     page.mouse.dblclick(middle[0] + 30, middle[1] + 30)
     page.wait_for_url(re.compile("v=cell"))
 

@@ -62,7 +62,7 @@ def test_jupyterlab(open_page, known, tmp_path):
         # Each of two views of one widget gets its own answers, both asking at once.
         words = [4, 2]
         page.evaluate(
-            "(words) => document.querySelectorAll('.rg-words:not(.rg-strip)').forEach((text, n) => "
+            "(words) => document.querySelectorAll('.rg-text-panel .rg-words[role=group]').forEach((text, n) => "
             "text.children[words[n]].click())",
             words,
         )

@@ -827,6 +827,8 @@ export type MapProps = Omit<Scene, "viewport" | "table" | "colors" | "plotArea">
 export type MapActions = {
   selectCell: (row: number, col: number) => void;
   openCell: () => void;
+  /** In the state: a second click may come before the first is drawn. */
+  isSelected: (row: number, col: number) => boolean;
   addCell: (row: number, col: number) => void;
   saveViewport: (viewport: Viewport | null) => void;
   message: (row: number, col: number, value: number | null) => string;

@@ -86,6 +86,7 @@ function createParts(app, refs) {
     map: new MapView(refs, {
       selectCell: (row, col) => selectCell(app, row, col),
       openCell: () => set({ view: "cell" }),
+      isSelected: (row, col) => app.cursor().row === row && app.cursor().col === col,
       addCell: (row, col) => {
         const { rows, cols } = /** @type {import("../types.js").MapData} */ (app.mapData);
         toggleCell(app, rows[row].members[0], cols[col].members[0]);

@@ -165,7 +165,7 @@ export class MapView extends ZoomView {
     const cell = this.cellAt(event);
     if (!cell) return;
     if (event.shiftKey) this.actions.addCell(cell.row, cell.col);
-    else if (cell.row === this.props?.row && cell.col === this.props?.col) this.actions.openCell();
+    else if (this.actions.isSelected(cell.row, cell.col)) this.actions.openCell();
     else this.actions.selectCell(cell.row, cell.col);
   }
 
