@@ -1,6 +1,7 @@
 """Figures of attention with matplotlib, on new figures or on axes of the caller."""
 
 from regard.plot.attribution import attribution
+from regard.plot.figure import figure
 from regard.plot.head_grid import head_grid
 from regard.plot.heatmap import heatmap
 from regard.plot.movement import movement
@@ -8,4 +9,4 @@ from regard.plot.picture import picture
 from regard.plot.save import save
 from regard.plot.training import training
 
-__all__ = ["heatmap", "head_grid", "picture", "movement", "attribution", "training", "save"]
+__all__ = ["heatmap", "head_grid", "figure", "picture", "movement", "attribution", "training", "save"]

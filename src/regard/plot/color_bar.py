@@ -18,17 +18,19 @@ if TYPE_CHECKING:
 BAR_WIDTH, BAR_HEIGHT, BAR_LABELS = 2.3, 0.09, 0.42
 """Inches: width and height of the bar, and the height of its numbers and label below."""
 
-_DOTS_PER_INCH = 100  # smaller dots may not be drawn
+DOTS_PER_INCH = 100
+"""Of a map on a screen: smaller dots may not be drawn."""
+
 _MIN_GAP = 0.19  # of the bar, between the last two numbers
 
 
-def max_pool(weights: np.ndarray, cell: float) -> tuple[np.ndarray, str]:
+def max_pool(weights: np.ndarray, cell: float, dots_per_inch: float = DOTS_PER_INCH) -> tuple[np.ndarray, str]:
     """Return a map that can be drawn with cells of `cell` inches, and a note if it is pooled.
 
     The cells of one dot become their maximum: their mean would be a weight that does not occur, and a sample would
     omit weights.
     """
-    k = math.ceil(1 / (cell * _DOTS_PER_INCH) - 1e-9)
+    k = math.ceil(1 / (cell * dots_per_inch) - 1e-9)
     if k <= 1:
         return weights, ""
     for axis, length in enumerate(weights.shape):
@@ -37,11 +39,11 @@ def max_pool(weights: np.ndarray, cell: float) -> tuple[np.ndarray, str]:
     return weights, f"Each dot is the largest of {k}×{k} weights."
 
 
-def drawn_map(view: AttentionView, cell: float) -> tuple[np.ndarray, str]:
+def drawn_map(view: AttentionView, cell: float, dots_per_inch: float = DOTS_PER_INCH) -> tuple[np.ndarray, str]:
     """Return the map as `max_pool` does, as a masked array if cells are masked."""
-    weights, note = max_pool(view.weights, cell)
+    weights, note = max_pool(view.weights, cell, dots_per_inch)
     if view.masked.any():
-        weights = np.ma.masked_array(weights, mask=~max_pool(~view.masked, cell)[0])
+        weights = np.ma.masked_array(weights, mask=~max_pool(~view.masked, cell, dots_per_inch)[0])
     return weights, note
 
 

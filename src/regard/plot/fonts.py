@@ -55,6 +55,15 @@ def find_fonts(texts: Iterable[str]) -> FontFallback:
     return FontFallback(tuple(families), frozenset(missing))
 
 
+def has_postscript_outlines(family: str) -> bool:
+    """Tell whether a font is OpenType with PostScript outlines, such as Noto Sans CJK: a PDF loses it as TrueType."""
+    from fontTools.ttLib import TTFont
+    from matplotlib.font_manager import FontProperties, findfont
+
+    with TTFont(findfont(FontProperties(family=[family])), fontNumber=0, lazy=True) as font:
+        return "CFF " in font or "CFF2" in font
+
+
 def _covering(missing: set[str], names: Iterable[str]) -> list[str]:
     """Return the fonts among `names` that draw missing characters, and remove those from `missing`."""
     drawn = {name: _drawn(_font(name), missing) for name in names}

@@ -1,4 +1,4 @@
-"""Writing a figure to a file, atomically, with equal bytes for equal figures."""
+"""A figure as a file: written atomically, with fonts embedded, and with equal bytes for equal figures."""
 
 from __future__ import annotations
 
@@ -9,20 +9,22 @@ from typing import TYPE_CHECKING
 
 from regard._utils.errors import RegardError
 from regard._utils.files import atomic_write
+from regard.plot.fonts import has_postscript_outlines
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure, SubFigure
 
 # Without dates, which would change the bytes of every run.
 _METADATA: dict[str, dict[str, None]] = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
-_DOTS_PER_INCH = 200
+_MIN_DOTS_PER_INCH = 200
 
 
 def save(figure: Figure | SubFigure, path: str | os.PathLike[str], kind: str | None = None) -> None:
-    """Write a figure as PNG (200 dots per inch), SVG or PDF.
+    """Write a figure as PNG (200 dots per inch, or those of the figure if it has more), SVG or PDF.
 
-    SVG text is drawn as outlines, so that the picture does not depend on installed fonts and a label cannot act as
-    markup; each label is also a comment beside its outlines. PDF text stays text.
+    No file depends on installed fonts. SVG text is drawn as outlines, so that a label cannot act as markup either; each
+    label is also a comment beside its outlines. PDF text stays text, with the glyphs that it uses embedded, as TrueType
+    or, if one of its fonts has PostScript outlines, as Type 3.
 
     Parameters
     ----------
@@ -38,16 +40,26 @@ def save(figure: Figure | SubFigure, path: str | os.PathLike[str], kind: str | N
     RegardError
         The kind is unknown, or the file cannot be written.
     """
-    import matplotlib
-
     given = Path(path).suffix[1:] if kind is None else kind
     if given.lower() not in _METADATA:
         raise RegardError(f"cannot save a figure to {path}: the suffix must be .{', .'.join(_METADATA)}")
-    kind = given.lower()
+    drawn = encode(figure, given.lower())
+    with atomic_write(path) as stream:
+        stream.write(drawn)
+
+
+def encode(figure: Figure | SubFigure, kind: str) -> bytes:
+    """Return what `save` writes, for a kind of ``png``, ``svg`` or ``pdf``."""
+    import matplotlib
+    from matplotlib.text import Text
+
+    whole = figure.get_figure(root=True)
+    assert whole is not None
+    families = dict.fromkeys(family for text in whole.findobj(Text) for family in text.get_fontfamily())
     drawn = io.BytesIO()
     with matplotlib.rc_context(
         {
-            "pdf.fonttype": 3,  # 42 loses the glyphs of OpenType fonts with PostScript outlines: Noto CJK
+            "pdf.fonttype": 3 if kind == "pdf" and any(map(has_postscript_outlines, families)) else 42,
             "savefig.bbox": None,
             "savefig.facecolor": "auto",
             "savefig.transparent": False,
@@ -55,8 +67,5 @@ def save(figure: Figure | SubFigure, path: str | os.PathLike[str], kind: str | N
             "svg.hashsalt": "regard",
         }
     ):
-        whole = figure.get_figure(root=True)
-        assert whole is not None
-        whole.savefig(drawn, format=kind, dpi=_DOTS_PER_INCH, metadata=_METADATA[kind])
-    with atomic_write(path) as stream:
-        stream.write(drawn.getvalue())
+        whole.savefig(drawn, format=kind, dpi=max(_MIN_DOTS_PER_INCH, whole.dpi), metadata=_METADATA[kind])
+    return drawn.getvalue()

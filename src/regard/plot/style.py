@@ -24,8 +24,9 @@ class Style:
     """The colours of one theme.
 
     `sequential` are blues in steps of equal lightness (OKLab), from the background, on which a weight of 0 is
-    invisible, to its opposite: the same order in grey and for every kind of colour vision. `original`, `contextual`
-    and `texts`, the colours of compared texts, are those of Okabe and Ito (2008), lightened on black.
+    invisible, to its opposite: the same order in grey and for every kind of colour vision; `negative` are browns of the
+    same lightness. `original`, `contextual` and `texts`, the colours of compared texts, are those of Okabe and Ito
+    (2008), lightened on black.
     """
 
     background: str
@@ -38,12 +39,20 @@ class Style:
     contextual: str
     texts: tuple[str, ...]
     sequential: tuple[str, ...]
+    negative: tuple[str, ...]
 
     def colormap(self) -> Colormap:
         """Return the colormap of weights, from 0 up, with the colour of masked cells."""
         from matplotlib.colors import LinearSegmentedColormap
 
         return LinearSegmentedColormap.from_list("regard.weights", self.sequential, bad=self.masked)
+
+    def diverging_colormap(self) -> Colormap:
+        """Return the colormap of differences: browns below 0, the background at 0, blues above."""
+        from matplotlib.colors import LinearSegmentedColormap
+
+        colors = (*reversed(self.negative), *self.sequential[1:])
+        return LinearSegmentedColormap.from_list("regard.differences", colors, N=257, bad=self.masked)
 
     def rc_context(self) -> AbstractContextManager[None]:
         """Return a context in which matplotlib draws in this style, independent of its global settings."""
@@ -117,6 +126,7 @@ _STYLES = {
         contextual="#d55e00",
         texts=("#0072b2", "#d55e00", "#009e73", "#b3558a"),
         sequential=("#ffffff", "#d3e6ed", "#a8ccdf", "#7eb1d3", "#5a95c7", "#3c78b8", "#2a5aa4", "#213d8a", "#1c2468"),
+        negative=("#ffffff", "#fbe3d0", "#f6c59f", "#eda56e", "#de8544", "#c66a27", "#a55219", "#813d12", "#5e2b0d"),
     ),
     "dark": Style(
         background="#15171d",
@@ -129,5 +139,6 @@ _STYLES = {
         contextual="#f09a3e",
         texts=("#56b4e9", "#f09a3e", "#2fc196", "#df93bf"),
         sequential=("#15171d", "#1f2d46", "#26466f", "#2c6293", "#3580b4", "#43a1cc", "#63c1de", "#95deec", "#ccf8fa"),
+        negative=("#15171d", "#33251c", "#573723", "#7d4a27", "#a4602a", "#c87a35", "#e39a54", "#f4be86", "#fde4c6"),
     ),
 }

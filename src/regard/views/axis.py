@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -24,6 +24,16 @@ class Axis:
     length: int  # the number of tokens
     shown: tuple[int, ...]  # indices of the items that are shown
     omitted: tuple[int, ...]  # indices of the special tokens that are not
+
+    def within(self, first: int, end: int) -> Axis:
+        """Return the axis that shows only items which begin at a token from `first` to before `end`.
+
+        An error if that is none.
+        """
+        shown = tuple(i for i in self.shown if first <= self.starts[i] < end)
+        if not shown:
+            raise RegardError(f"no token is shown from {first} to before {end}: there are {self.length}")
+        return replace(self, shown=shown)
 
     def sum(self, values: np.ndarray, axis: int) -> np.ndarray:
         """Return the sum of each item's tokens along `axis`."""

@@ -110,6 +110,7 @@ def select(
     batch: int = 0,
     show_special_tokens: bool = False,
     merge_subwords: bool = False,
+    span: tuple[int, int] | None = None,
 ) -> AttentionView:
     """Select one attention map.
 
@@ -134,12 +135,15 @@ def select(
         as in an empty text, they are shown.
     merge_subwords : bool
         Merge sub-words into words: sum over keys, mean over queries, so that rows keep their sum.
+    span : (int, int), optional
+        The first token that is shown, and the first after it that is not; of a merged word, where it begins counts. The
+        weight on other tokens is not shown, and rows lack it.
 
     Raises
     ------
     RegardError
-        There are no weights, or no such layer, head or batch entry; shapes and labels do not match; or the weights
-        are negative, not finite, or have rows that sum to more than 1.
+        There are no weights, or no such layer, head, batch entry or token; shapes and labels do not match; or the
+        weights are negative, not finite, or have rows that sum to more than 1.
     """
     recorded = _recorded(source)
     layers = tuple(number for number in recorded if number is not None)
@@ -156,6 +160,8 @@ def select(
     if tokens is None and isinstance(source, Trace):
         tokens = batch_encoding(source, batch, entries)
     rows, columns = _axes(stack, tokens, keys, show_special_tokens, merge_subwords, padded=entries > 1)
+    if span is not None:
+        rows, columns = rows.within(*span), columns.within(*span)
     masked = _masked(source, scope, stack, batch)
     return _view(source, stack, masked, rows, columns, layer, layers, head)
 
