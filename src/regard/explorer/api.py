@@ -72,6 +72,11 @@ _METHODS = {
     "residual_stream": _Method(lambda x, params, _: x.residual_stream(**params), ("run",), ("position", "token")),
     "sweep": _Method(lambda x, params, check: x.sweep(**params, check=check), ("run", "layer"), ("position", "token")),
     "find_heads": _Method(lambda x, params, check: x.find_heads(**params, check=check), ("run", "cells")),
+    "figure": _Method(
+        lambda x, params, _: x.figure(**params),
+        ("sides",),
+        ("format", "mode", "special", "words", "first", "end", "width", "caption"),
+    ),
 }
 
 
@@ -79,10 +84,14 @@ def _parse(name: str, value: Any) -> Any:
     """Return a parameter in its own type; in a URL it is a string."""
     if name == "heads":
         return value
-    if name in ("mode", "pool", "method", "to", "text", "model"):
+    if name in ("mode", "pool", "method", "to", "text", "model", "format", "width"):
         return str(value)
     if name == "temperature":
         return _number(name, value)
+    if name in ("special", "words", "caption"):
+        return _flag(name, value)
+    if name == "sides":
+        return [_side(part) for part in str(value).split("_")]
     if name == "cells":
         return [_cell(part) for part in str(value).split("_")]
     if name == "runs":
@@ -107,6 +116,20 @@ def _number(name: str, value: Any) -> float:
     if not np.isfinite(number):
         raise RegardError(f"{name} is a finite number, not {number}")
     return number
+
+
+def _flag(name: str, value: Any) -> bool:
+    if str(value) not in ("true", "false", "True", "False"):
+        raise RegardError(f"{name} is true or false, not {str(value)[:40]!r}")
+    return str(value).lower() == "true"
+
+
+def _side(text: str) -> tuple[int, int, Any]:
+    """Return run, layer and head of ``0.2.3``, ``0.2.mean`` or ``0.0.all``."""
+    run, _, rest = text.partition(".")
+    layer, _, head = rest.partition(".")
+    which = head if head in ("mean", "all") else _whole_number("the head of a side", head)
+    return _whole_number("the run of a side", run), _whole_number("the layer of a side", layer), which
 
 
 def _cell(text: str) -> tuple[int, int]:

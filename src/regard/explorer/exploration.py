@@ -18,6 +18,7 @@ from regard.explorer.attribution import AttributionQuery, attribute_run, default
 from regard.explorer.cache import Cache
 from regard.explorer.cell import bias_note, cell, cell_inputs
 from regard.explorer.display_modes import DISPLAY_MODES
+from regard.explorer.figures import FigureOptions, Side, draw_figure
 from regard.explorer.head_metrics import EXPLANATIONS, head_metrics_of
 from regard.explorer.head_search import ablate_each_head, heads_with_weights, live_metrics
 from regard.explorer.live import LiveRuns
@@ -120,6 +121,7 @@ class Exploration:
             "can": {
                 "ablate": all(run.model is not None and run.encoding is not None for run in self.runs),
                 "tiles": True,
+                "figures": True,
             },
             "live_models": list(self.live_models),
             "decimals": None,
@@ -438,6 +440,30 @@ class Exploration:
             There is no such run or cell, or there are more than 64 cells.
         """
         return {"values": heads_with_weights(self._runs[run], cells, check)}
+
+    def figure(self, sides: Sequence[tuple[int, int, Side]], *, format: str = "pdf", **options: Any) -> bytes:
+        """Return a figure for print of one map, of A, B and A − B, or of all heads.
+
+        Parameters
+        ----------
+        sides : sequence of (run, layer, head)
+            One, or A and B; the head "all" stands for the maps of all heads.
+        format : {"pdf", "svg", "png", "py"}
+            "py" is the Python that writes the figure as PDF.
+        **options
+            Those of `regard.explorer.figures.FigureOptions`.
+
+        Raises
+        ------
+        RegardError
+            There is no such run, layer, head, format or width; the run has no trace; or more than 2,048 tokens would be
+            shown.
+        """
+        chosen = [
+            (self._maps.layer(run, layer, 0 if head == "all" else head)[0], layer, head)
+            for run, layer, head in dict.fromkeys(sides)
+        ]
+        return draw_figure(chosen, format, FigureOptions(**options))
 
     def attribution(
         self,

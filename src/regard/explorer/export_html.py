@@ -93,7 +93,8 @@ def check_fits_file(lengths: Sequence[int]) -> None:
 def _render(exploration: Exploration) -> bytes | None:
     """Return the page; None if it exceeds the largest size."""
     before, between, after = _template()
-    manifest = {**exploration.manifest(), "can": {"ablate": False, "tiles": False}, "live_models": []}
+    manifest = {**exploration.manifest(), "live_models": []}
+    manifest["can"] = dict.fromkeys(manifest["can"], False)
     manifest["metrics"] = [metric for metric in manifest["metrics"] if not metric.get("live")]
     blobs = [blob for run in exploration.numbers for blob in _auxiliary_blobs(exploration, run)]
     if manifest["difference_blocked_by"] is None:

@@ -58,4 +58,5 @@ class StoredExploration(Exploration):
 
     def manifest(self) -> dict[str, Any]:
         """Return what the page loads first, with the name of the folder as its title."""
-        return super().manifest() | {"title": self._name}
+        manifest = super().manifest()
+        return manifest | {"title": self._name, "can": {**manifest["can"], "figures": False}}

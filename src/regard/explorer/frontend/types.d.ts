@@ -71,7 +71,7 @@ export interface Manifest {
   format: string;
   title: string;
   provenance: string;
-  can: { ablate: boolean; tiles: boolean };
+  can: { ablate: boolean; tiles: boolean; figures: boolean };
   /** that a text can be run with; none in a file */
   live_models: string[];
   decimals: number | null;
@@ -190,6 +190,18 @@ export type LikelyToken = { token: number; text: string; probability: number };
 /** without what is the default */
 export type AttributionQuery = { method?: string; to?: string; token?: number; position?: number };
 
+/** Sides are `run.layer.head`, A and B with _ between them; the head "all" stands for all heads. */
+export type FigureQuery = {
+  sides: string;
+  mode: string;
+  special: boolean;
+  words: boolean;
+  first: number;
+  end: number;
+  width: string;
+  caption: boolean;
+};
+
 export type PredictedToken = { token: number; text: string; probability: number };
 
 /** after the last token by default */
@@ -270,6 +282,8 @@ export interface Source {
   sweep: (run: number, layer: number, query: { position?: number }, signal?: AbortSignal) => Promise<Sweep>;
   findHeads: (run: number, cells: [number, number][], signal?: AbortSignal) => Promise<{ values: HeadValues }>;
   residualStream: (run: number, query: { position?: number }, signal?: AbortSignal) => Promise<ResidualStream>;
+  /** the bytes of the file */
+  figure: (query: FigureQuery & { format: string }, signal?: AbortSignal) => Promise<Uint8Array<ArrayBuffer>>;
 }
 
 /** Resolves to a Uint8Array for a binary response, else to the JSON value. */
@@ -298,6 +312,13 @@ export interface Refs {
   allTokens: HTMLButtonElement;
   displayNote: HTMLElement;
   saveMenu: HTMLDetailsElement;
+  figure: HTMLFieldSetElement;
+  figureFormat: HTMLSelectElement;
+  figureWidth: HTMLSelectElement;
+  figureCaption: HTMLInputElement;
+  figureSave: HTMLButtonElement;
+  figureCode: HTMLTextAreaElement;
+  figureNote: HTMLElement;
   openCommand: HTMLInputElement;
   saveStatus: HTMLElement;
   themeButton: HTMLButtonElement;

@@ -45,7 +45,7 @@ export function showAttribution(app) {
     answer: isOfRun ? answer : null,
     isCurrent,
     error: error ? sentence(error.message) : "",
-    scores: isOfRun ? merge(answer.scores, groups) : null,
+    scores: isOfRun ? mergeByGroup(answer.scores, groups, "out") : null,
     attended: isOfRun ? attendedOf(app, groups, chosen, answer.attended) : null,
     theme: app.theme,
   });
@@ -57,8 +57,8 @@ export function showAttribution(app) {
  * @returns {Attended | null}
  */
 function attendedOf(app, groups, chosen, mean) {
-  if (chosen.length === 0)
-    return { name: "Attended to, mean of all layers and heads", quantity: "weight", weights: merge(mean, groups) };
+  const weights = mergeByGroup(mean, groups, "out");
+  if (chosen.length === 0) return { name: "Attended to, mean of all layers and heads", quantity: "weight", weights };
   const { data, error } = app.queries.attended;
   if (error || data?.length !== groups.length) return null;
   const { mode } = app.state;
@@ -66,9 +66,4 @@ function attendedOf(app, groups, chosen, mean) {
   const heading = headingMessage({ layer: app.shownRun().layers[layer].number, head });
   const labels = chosen.map((index) => groups[index].label);
   return { name: attendedMessage(mode, labels, heading), quantity: quantityOf(mode), weights: data };
-}
-
-/** The sums of the words. @param {number[]} values of each token @param {Group[]} groups */
-function merge(values, groups) {
-  return mergeByGroup(Float32Array.from(values), groups, "out");
 }

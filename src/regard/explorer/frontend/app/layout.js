@@ -1,6 +1,7 @@
 // The parts of the page: what fills its markup, and what its buttons do.
 
 import { exportView } from "../export/export-view.js";
+import { listenToFigures } from "../export/print-figure.js";
 import { refsOf, segments, setOptions, setText } from "../platform/dom.js";
 import { withSelection } from "../state/sides.js";
 import { AblationPanel } from "../views/ablation-panel.js";
@@ -65,6 +66,7 @@ export function createLayout(app) {
   bindControls(app.root, (change) => app.set(change));
   listenToButtons(app, refs);
   listenToMenus(app, refs);
+  listenToFigures(app, refs);
   listenToMemory(
     refs,
     () => app.source.memory(app.controller.signal),

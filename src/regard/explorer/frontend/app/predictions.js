@@ -92,13 +92,8 @@ export function appendToken(app, token) {
 /** Draw the next token, and append it. @param {App} app */
 export async function sampleToken(app) {
   const { run } = app.shownHead();
-  const seed = Math.floor(Math.random() * 2 ** 31);
-  const { drawn } = await app.queries.client.track(
-    app.source.nextTokens(
-      run,
-      { position: positionOf(app), temperature: app.state.temperature, seed },
-      app.controller.signal,
-    ),
-  );
+  const { temperature } = app.state;
+  const query = { position: positionOf(app), temperature, seed: Math.floor(Math.random() * 2 ** 31) };
+  const { drawn } = await app.queries.client.track(app.source.nextTokens(run, query, app.controller.signal));
   if (drawn) appendToken(app, drawn.text);
 }

@@ -4,7 +4,7 @@
 
 /**
  * Values of tokens merged into groups: a word is attended to as much as its tokens together, and attends as their mean.
- * @param {Float32Array} values of every token @param {Group[]} groups @param {"out" | "in"} direction
+ * @param {ArrayLike<number>} values of every token @param {Group[]} groups @param {"out" | "in"} direction
  */
 export function mergeByGroup(values, groups, direction) {
   return Float32Array.from(groups, ({ members }) => {

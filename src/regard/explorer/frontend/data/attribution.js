@@ -34,7 +34,8 @@ export function heldAttribution(held, query, defaultMethod, titles) {
   const isTarget =
     "error" in answer
       ? to === undefined && token === undefined
-      : [undefined, answer.to, likelyText(answer)].includes(to) && [undefined, answer.token].includes(token);
+      : [undefined, answer.to, answer.likely?.find((each) => each.token === answer.token)?.text].includes(to) &&
+        [undefined, answer.token].includes(token);
   const isDefault = isTarget && position === undefined;
   if (!isDefault)
     throw new Error(
@@ -42,11 +43,6 @@ export function heldAttribution(held, query, defaultMethod, titles) {
     );
   if ("error" in answer) throw new Error(answer.error);
   return answer;
-}
-
-/** The text of the token that is the target. @param {Attribution} answer */
-function likelyText({ likely, token }) {
-  return likely?.find((each) => each.token === token)?.text;
 }
 
 /**

@@ -78,6 +78,7 @@ export function embeddedSource(contents, text) {
     sweep: refuse,
     findHeads: refuse,
     residualStream: refuse,
+    figure: refuse,
     nextTokens: async (run, { position = runs[run].tokens.length - 1 }) => {
       const all = contents.blobs?.[`next_tokens/${run}`] ? await json(`next_tokens/${run}`) : refuse();
       return (await all)[position];

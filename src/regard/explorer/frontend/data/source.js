@@ -31,5 +31,6 @@ export function apiSource(request) {
       request("find_heads", { run, cells: cells.map((cell) => cell.join(".")).join("_") }, signal),
     residualStream: (run, query, signal) => request("residual_stream", { run, ...query }, signal),
     lens: (run, query, signal) => request("lens", { run, ...query }, signal),
+    figure: (query, signal) => request("figure", query, signal),
   };
 }

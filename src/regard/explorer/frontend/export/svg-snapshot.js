@@ -50,25 +50,12 @@ function snapshotCanvas(canvas, frame, drawing) {
     drawing.setAttribute("y", String(frame.y));
     return [drawing];
   }
+  const href = canvas.toDataURL("image/png");
+  const image = svg("image", { ...frame, href, preserveAspectRatio: "none", "image-rendering": "pixelated" });
   const selected = canvas.closest('[aria-selected="true"]');
-  const image = svg("image", {
-    ...frame,
-    href: canvas.toDataURL("image/png"),
-    preserveAspectRatio: "none",
-    "image-rendering": "pixelated",
-  });
-  return selected
-    ? [
-        image,
-        svg("rect", {
-          ...frame,
-          rx: 4,
-          fill: "none",
-          stroke: getComputedStyle(selected).getPropertyValue("--mark"),
-          "stroke-width": 2,
-        }),
-      ]
-    : [image];
+  if (!selected) return [image];
+  const stroke = getComputedStyle(selected).getPropertyValue("--mark");
+  return [image, svg("rect", { ...frame, rx: 4, fill: "none", stroke, "stroke-width": 2 })];
 }
 
 /** A copy of a drawing with its computed styles. @param {SVGElement} original @param {Record<string, number>} frame */
@@ -120,12 +107,8 @@ export function composeSheet(title, subtitle, columns, colors, drawCanvas) {
   );
   const widths = snapshots.map((column) => Math.max(0, ...column.map(({ width }) => width)));
   const heights = snapshots.map((column) => column.reduce((sum, { height }) => sum + height + GAP, 0));
-  const sheetWidth =
-    Math.max(
-      320,
-      widths.reduce((sum, width) => sum + width + COLUMN_GAP, -COLUMN_GAP),
-    ) +
-    2 * MARGIN;
+  const columnsWidth = widths.reduce((sum, width) => sum + width + COLUMN_GAP, -COLUMN_GAP);
+  const sheetWidth = Math.max(320, columnsWidth) + 2 * MARGIN;
   const sheetHeight = Math.max(...heights) + 48 + 2 * MARGIN;
   const out = svg("svg", {
     xmlns: "http://www.w3.org/2000/svg",

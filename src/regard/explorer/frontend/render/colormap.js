@@ -55,13 +55,7 @@ export function luminance(rgb) {
   return 0.2126 * r + 0.7152 * g + 0.0722 * b;
 }
 
-/** @param {Rgb} a @param {Rgb} b @returns {number} 1 to 21 */
-export function contrast(a, b) {
-  const [low, high] = [luminance(a), luminance(b)].sort((x, y) => x - y);
-  return (high + 0.05) / (low + 0.05);
-}
-
-/** Black or white, whichever has more contrast with a color. @param {Rgb} rgb */
+/** Black or white, whichever has more contrast with a color: as much as the other at 1.05 / (y + 0.05) = (y + 0.05) / 0.05. @param {Rgb} rgb */
 export function textColorOn(rgb) {
-  return contrast(rgb, [255, 255, 255]) > contrast(rgb, [0, 0, 0]) ? "#ffffff" : "#000000";
+  return luminance(rgb) + 0.05 < Math.sqrt(1.05 * 0.05) ? "#ffffff" : "#000000";
 }

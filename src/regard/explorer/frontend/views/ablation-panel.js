@@ -3,6 +3,7 @@
 import { escapeInvisible, label, textDirection } from "../data/tokens.js";
 import { bidi, button, setText, tableRow } from "../platform/dom.js";
 import { formatFixed, formatPercent, formatWeight } from "../render/format.js";
+import { rankHeads } from "./head-grid.js";
 import { shade } from "./word-strip.js";
 
 /** @import { AblationResult, Manifest, NextToken, Refs, Selection, State, Theme } from "../types.js" */
@@ -14,11 +15,8 @@ const MAX_WORDS = 400;
  * @param {number[][]} changes the largest of each head, L H @param {number} [count]
  */
 export function mostChangedHeads(changes, count = 3) {
-  const all = changes.flatMap((row, layer) => row.map((change, head) => ({ layer, head, change })));
-  return all
-    .filter(({ change }) => change > 0)
-    .sort((a, b) => b.change - a.change)
-    .slice(0, count);
+  const isChanged = (/** @type {{ value: number | null }} */ { value }) => value !== null && value > 0;
+  return rankHeads(changes).filter(isChanged).slice(0, count);
 }
 
 export class AblationPanel {
@@ -74,8 +72,8 @@ export class AblationPanel {
       ? "Only weights in later layers change. The largest changes are in:"
       : "No shown weight changes: no later layer is shown.";
     setText(refs.changesNote, note);
-    const buttons = heads.map(({ layer, head, change }) =>
-      button(`L${nameOf(layer, head).slice(1)}, by ${formatWeight(change)}`, () =>
+    const buttons = heads.map(({ layer, head, value }) =>
+      button(`L${nameOf(layer, head).slice(1)}, by ${formatWeight(Number(value))}`, () =>
         this.actions.select({ layer, head }),
       ),
     );

@@ -97,17 +97,9 @@ export class HeadGrid {
    * @param {HeadDifferences | null} difference  A − B of every head, shown in place of the heads of the run
    */
   setData(run, heads, thumbnails, difference) {
-    const metrics = heads?.metrics ?? null;
-    const { data } = this;
-    if (
-      data.run === run &&
-      data.metrics === metrics &&
-      data.thumbnails === thumbnails &&
-      data.difference === difference
-    )
-      return;
-    this.data = { run, metrics, thumbnails, difference };
-    this.layoutKey = "";
+    const before = Object.values(this.data);
+    this.data = { run, metrics: heads?.metrics ?? null, thumbnails, difference };
+    if (Object.values(this.data).some((part, n) => part !== before[n])) this.layoutKey = "";
   }
 
   /** @param {State} state @param {Theme} theme @param {HeadRef[]} sides A and B, or one @param {LiveMetric | null} live */

@@ -8,14 +8,10 @@ import { setText } from "../platform/dom.js";
 export function listenToMemory({ memory: panel, memoryText }, fetchMemory, pageMemory) {
   panel.addEventListener("toggle", async () => {
     if (!panel.open) return;
-    const message = fetchMemory().then((memory) => describeMemory(memory, pageMemory(), jsHeap()));
+    const { memory: heap } = /** @type {any} */ (performance); // where the browser reports it
+    const message = fetchMemory().then((memory) => describeMemory(memory, pageMemory(), heap?.usedJSHeapSize ?? null));
     setText(memoryText, await message.catch((error) => error.message));
   });
-}
-
-/** The bytes of the JavaScript heap, where the browser reports it. @returns {number | null} */
-function jsHeap() {
-  return /** @type {any} */ (performance).memory?.usedJSHeapSize ?? null;
 }
 
 /** @param {Memory | null} memory of Python; null without it @param {PageMemory} pageMemory @param {number | null} jsHeap */

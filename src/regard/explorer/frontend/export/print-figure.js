@@ -1,0 +1,42 @@
+// Figures for print, which Python draws, and the Python that draws them again.
+
+import { downloadFile, setText } from "../platform/dom.js";
+import { fileName } from "./file-export.js";
+
+/** @import { App } from "../app/app.js" */
+/** @import { FigureQuery, Refs } from "../types.js" */
+
+/** What is shown, as a figure: one map, A and B, or all heads. @param {App} app @returns {FigureQuery} */
+function figureQuery(app) {
+  const { view, side, mode, special, words, from, to } = app.state;
+  const shown = side === "diff" ? app.sides() : [app.shownHead()];
+  const sideOf = (/** @type {typeof shown[0]} */ { run, layer, head }) =>
+    view === "heads" ? `${run}.0.all` : `${run}.${layer}.${head}`;
+  const { figureWidth: width, figureCaption: caption } = app.refs;
+  const range = { first: from ?? 0, end: to ?? app.shownRun().tokens.length };
+  const sides = shown.map(sideOf).join("_");
+  return { sides, mode, special, words, ...range, width: width.value, caption: caption.checked };
+}
+
+/** @param {App} app @param {Refs} refs */
+export function listenToFigures(
+  app,
+  { saveMenu, saveStatus, figure, figureNote, figureFormat, figureSave, figureCode },
+) {
+  const use = (/** @type {string} */ format, /** @type {(bytes: Uint8Array<ArrayBuffer>) => void} */ take) => {
+    setText(saveStatus, "");
+    const drawn = app.source.figure({ ...figureQuery(app), format }, app.controller.signal);
+    app.queries.client.track(drawn).then(take, ({ message }) => setText(saveStatus, message));
+  };
+  const showCode = () => {
+    figure.hidden = !(figureNote.hidden = app.manifest.can.figures && app.state.mode === "raw");
+    if (saveMenu.open && !figure.hidden) use("py", (text) => (figureCode.value = new TextDecoder().decode(text)));
+  };
+  saveMenu.addEventListener("toggle", showCode);
+  figure.addEventListener("change", showCode);
+  figureCode.addEventListener("focus", () => figureCode.select());
+  figureSave.addEventListener("click", () => {
+    const name = fileName(app.manifest.title, app.refs.title.textContent ?? "", "figure");
+    use(figureFormat.value, (bytes) => downloadFile(`${name}.${figureFormat.value}`, new Blob([bytes])));
+  });
+}
