@@ -133,6 +133,26 @@ def add_color(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_print(parser: argparse.ArgumentParser) -> None:
+    """Add ``--width`` and ``--caption``."""
+    parser.add_argument(
+        "--width",
+        type=print_width,
+        metavar="WIDTH",
+        help="pictures of maps for print: column (85 mm), page (170 mm), or millimetres",
+    )
+    parser.add_argument("--caption", action="store_true", help="with --width, write below what is shown")
+
+
+def print_width(text: str) -> str | float:
+    """Return the width of a figure for print: a name, or millimetres."""
+    if text in ("column", "page"):
+        return text
+    with suppress(ValueError):
+        return float(text)
+    raise argparse.ArgumentTypeError(f"expected column, page or millimetres, got {text!r}")
+
+
 def whole_number(text: str) -> int:
     """Return a whole number."""
     with suppress(ValueError):

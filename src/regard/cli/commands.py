@@ -31,6 +31,7 @@ def _show(parser: ArgumentParser) -> None:
     )
     group.add_argument("--top", type=count, default=3, metavar="N", help="how many keys to name for each query (3)")
     arguments.add_output_files(parser, "show")
+    arguments.add_print(parser)
     arguments.add_theme(parser)
     arguments.add_json(parser, "the map")
     arguments.add_color(parser)

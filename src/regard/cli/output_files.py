@@ -56,14 +56,27 @@ def _heatmap(path: str, shown: Shown, arguments: argparse.Namespace) -> None:
 
     if isinstance(shown.view, PatchView):
         save(picture(shown.view, theme=arguments.theme).figure, path)
-        return
-    save(heatmap(shown.view, theme=arguments.theme).figure, path)
+    elif arguments.width is not None:
+        _save_figure(path, shown.trace, arguments, layer=shown.view.layer, head=arguments.head)
+    else:
+        save(heatmap(shown.view, theme=arguments.theme).figure, path)
 
 
 def _head_grid(path: str, shown: Shown, arguments: argparse.Namespace) -> None:
     from regard.plot import head_grid, save
 
-    save(head_grid(shown.trace, **_tokens_and_theme(arguments)), path)
+    if arguments.width is not None:
+        _save_figure(path, shown.trace, arguments, head="all")
+    else:
+        save(head_grid(shown.trace, **_tokens_and_theme(arguments)), path)
+
+
+def _save_figure(path: str, trace: Any, arguments: argparse.Namespace, **selection: Any) -> None:
+    """Write a figure for print."""
+    from regard.plot import figure, save
+
+    options = {"width": arguments.width, "caption": arguments.caption, **_tokens_and_theme(arguments)}
+    save(figure(trace, **selection, **options), path)
 
 
 def _movement(path: str, shown: Shown, arguments: argparse.Namespace) -> None:

@@ -30,8 +30,11 @@ def run(arguments: argparse.Namespace) -> None:
     start = time.perf_counter()
     text = read_text(arguments)
     check_output_files(arguments)
+    _check_print(arguments)
     model = load_model(arguments, [text], pictures=True)
     if isinstance(model, ImageModel):
+        if arguments.width is not None:
+            raise RegardError("--width is for maps of texts: leave it out for a picture")
         show_picture(arguments, model, text)
         return
     choose_map(arguments, model)
@@ -60,6 +63,13 @@ def run(arguments: argparse.Namespace) -> None:
         write(json.dumps(to_json(view, top=arguments.top), allow_nan=False))
     else:
         _print(arguments, model, trace, view, seconds)
+
+
+def _check_print(arguments: argparse.Namespace) -> None:
+    if arguments.caption and arguments.width is None:
+        raise RegardError("--caption is for pictures for print: give --width too")
+    if arguments.width is not None and not (arguments.output or arguments.head_grid):
+        raise RegardError("--width is for pictures of maps: give -o FILE or --head-grid FILE too")
 
 
 def _print(

@@ -1,0 +1,38 @@
+"""Figures for print from the command line: the width that is asked for, and no option that does nothing."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from regard.cli import main
+
+TEXT = ["the cat sat", "--toy", "--num-heads", "2"]
+
+
+@pytest.mark.parametrize(("width", "millimetres"), [("column", 85), ("page", 170), ("100.5", 100.5)])
+def test_a_picture_is_as_wide_as_asked(tmp_path, capsys, width, millimetres):
+    one, every = str(tmp_path / "one.pdf"), str(tmp_path / "every.pdf")
+    files = ["-o", one, "--head-grid", every, "--width", width, "--caption"]
+    assert main([*TEXT, "--head", "1", *files]) == 0
+    for path in (one, every):
+        pdf = (tmp_path / path).read_bytes()
+        box = re.search(rb"/MediaBox \[ ([\d. ]+) \]", pdf)[1].split()
+        assert float(box[2]) * 25.4 / 72 == pytest.approx(millimetres, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--width", "wide", "-o", "a.pdf"], "expected column, page or millimetres, got 'wide'"),
+        (["--width", "3", "-o", "a.pdf"], "width is from 40 to 500 mm, got 3"),
+        (["--caption", "-o", "a.pdf"], "give --width too"),
+        (["--width", "page"], "give -o FILE or --head-grid FILE too"),
+    ],
+)
+def test_what_would_do_nothing_is_an_error(tmp_path, monkeypatch, capsys, options, said):
+    monkeypatch.chdir(tmp_path)
+    assert main([*TEXT, *options]) == 2
+    assert said in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
