@@ -70,7 +70,7 @@ def test_the_manifest_has_no_model_and_few_sampled_rows(long_map):
     manifest = StoredExploration(long_map[0]).manifest()
     run = manifest["runs"][0]
     assert (manifest["title"], len(run["tokens"]), manifest["live_models"]) == ("long.zarr", 20_000, [])
-    assert not manifest["can"]["ablate"]
+    assert manifest["can"] == {"ablate": False, "tiles": True, "figures": False}
     assert len(dispatch(StoredExploration(long_map[0]), "thumbnails", {"run": 0})) == 32 * 32
 
 

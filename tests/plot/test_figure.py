@@ -148,6 +148,8 @@ def test_a_and_b_share_a_scale_and_their_difference_is_centred_at_0(pair, width)
     # Side by side on a page, one below the other in a column.
     places = np.array([ax.get_position().p0 for ax in maps])
     assert np.ptp(places[:, 0 if width == "column" else 1]) < 1e-6
+    if width == "page":
+        assert len({text.get_position()[1] for text in drawn.texts if text.get_text() == "key"}) == 1
 
 
 def test_no_difference_is_the_background(trace):
@@ -231,7 +233,7 @@ def test_hostile_tokens_are_inert(tmp_path):
     assert "an own $caption$ of <x/>" in [text.get_text() for text in drawn.texts]
 
 
-def test_a_caption_says_what_is_shown(pair):
+def test_a_caption_says_what_is_shown(pair, text_trace):
     one = caption_of(figure(pair[0], layer=1, head=2, caption=True))
     share = f"{select(pair[0], layer=1, head=2).special_mass.mean():.0%}"
     assert "Attention weights of made-up, layer 1 of 0–2, head 2 of 0–4: “the cats unbelievably sat”" in one
@@ -241,6 +243,9 @@ def test_a_caption_says_what_is_shown(pair):
     assert "B: made-up, layer 1 of 0–2, head 2 of 0–4, edited: “a cats unbelievably sat”." in two
     assert "A − B is blue where A is larger and brown where B is." in two
     assert "Attention weights of made-up, every head" in caption_of(figure(pair[0], head="all", caption=True))
+    ended = figure(text_trace(["no", "more."]), pair[0], head=2, span=(1, 3), caption=True)
+    assert "“no more.” B: " in caption_of(ended)
+    assert "Colours are on a square-root scale." in caption_of(figure(pair[0], head="all", caption=True))
     bare = written(figure(pair[0], layer=1, head=2))
     assert not any("Attention" in text for text in bare)
 

@@ -318,7 +318,8 @@ def _layout(page: _Page, panels: list[_Panel]) -> _Layout:
                 height = (down - sum(below) - len(panels) * above - _GAP * (len(panels) - 1)) / len(panels)
             else:
                 width = (across - sum(lefts) - sum(rights) - _GAP * (len(panels) - 1)) / len(panels)
-                height = down - above - max(below)
+                below = [max(below)] * len(panels)
+                height = down - above - below[0]
             previous, cell = cell, min(width / columns, height / rows, _MAX_CELL)
             if math.isclose(cell, previous):
                 break
@@ -598,8 +599,10 @@ def _caption(
         if quoted[0] == quoted[1]:
             quoted = [quoted[0], ""]
         said = [f"Attention weights; {axes}."]
-        said += [f"{'AB'[n]}: {described(n, view)}{quoted[n]}." for n, view in enumerate(views)]
+        said += [_sentence(f"{'AB'[n]}: {described(n, view)}{quoted[n]}") for n, view in enumerate(views)]
         said.append("A − B is blue where A is larger and brown where B is.")
+    if all_heads:
+        said.append("Colours are on a square-root scale.")
     left_out = dict.fromkeys(token for view in views for token in view.special_tokens)
     if left_out:
         shares = [f"{view.special_mass.mean():.0%} of the attention" for view in views]
@@ -611,6 +614,10 @@ def _caption(
         said.append(f"Only tokens {span[0]} to {span[1] - 1} are shown.")
     said.append(mask_note(views[0]).strip())
     return " ".join(filter(None, said))
+
+
+def _sentence(text: str) -> str:
+    return text if text.endswith((".”", "?”", "!”")) else f"{text}."
 
 
 def _compose(page: _Page, drawing: _Drawing) -> Figure:

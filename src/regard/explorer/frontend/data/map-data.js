@@ -23,7 +23,7 @@ export function fitsInMemory(state, { rows, cols }) {
 }
 
 /** Which tokens a map shows; those of a long text are neither merged nor left out. @param {State} state @param {Extent} layer */
-function tokenSelection(state, layer) {
+export function tokenSelection(state, layer) {
   const inMemory = fitsInMemory(state, layer);
   return { words: inMemory && state.words, special: !inMemory || state.special, ...tokenRange(state, layer.rows) };
 }

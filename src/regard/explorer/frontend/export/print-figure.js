@@ -1,5 +1,6 @@
 // Figures for print, which Python draws, and the Python that draws them again.
 
+import { tokenSelection } from "../data/map-data.js";
 import { downloadFile, setText } from "../platform/dom.js";
 import { fileName } from "./file-export.js";
 
@@ -8,14 +9,14 @@ import { fileName } from "./file-export.js";
 
 /** What is shown, as a figure: one map, A and B, or all heads. @param {App} app @returns {FigureQuery} */
 function figureQuery(app) {
-  const { view, side, mode, special, words, from, to } = app.state;
+  const { view, side, mode } = app.state;
   const shown = side === "diff" ? app.sides() : [app.shownHead()];
   const sideOf = (/** @type {typeof shown[0]} */ { run, layer, head }) =>
     view === "heads" ? `${run}.0.all` : `${run}.${layer}.${head}`;
   const { figureWidth: width, figureCaption: caption } = app.refs;
-  const range = { first: from ?? 0, end: to ?? app.shownRun().tokens.length };
+  const { from, to, ...tokens } = tokenSelection(app.state, app.shownRun().layers[app.shownHead().layer]);
   const sides = shown.map(sideOf).join("_");
-  return { sides, mode, special, words, ...range, width: width.value, caption: caption.checked };
+  return { sides, mode, ...tokens, first: from, end: to, width: width.value, caption: caption.checked };
 }
 
 /** @param {App} app @param {Refs} refs */
