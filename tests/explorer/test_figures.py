@@ -6,12 +6,15 @@ import threading
 
 import pytest
 from explorations import explored, long_exploration, recorded
-from test_server import Client, served
+from test_server import served
+from test_training import small
 
-from regard import RegardError, Trace, load
+from regard import RegardError, Trace, load, train
 from regard.explorer import Exploration
 from regard.explorer.api import dispatch
 from regard.explorer.export_html import render_page
+from regard.explorer.training import TrainingExploration
+from regard.training import TrainingRun
 
 BEGINNINGS = {"pdf": b"%PDF-", "svg": b"<?xml", "png": b"\x89PNG"}
 
@@ -62,6 +65,26 @@ def test_two_models_are_loaded_once_each(bert, write_bert, tmp_path):
     assert script.count("regard.load(") == 2
     one, again = drawn_again(exploration, tmp_path, {"sides": "0.1.2_1.1.2"})
     assert one == again
+
+
+def test_a_checkpoint_of_a_training_run_is_loaded_again(tmp_path):
+    model, task = small()
+    train(
+        model, task.batches(), steps=2, learning_rate=0.01, folder=tmp_path / "run", save_every=1,
+        evaluation=task.held_out(1), evaluate_every=1,
+    )  # fmt: skip
+    exploration = TrainingExploration(TrainingRun(tmp_path / "run"))
+    run = exploration.manifest()["training"]["checkpoints"][-1]["run"]
+    one, other = drawn_again(exploration, tmp_path, {"sides": f"{run}.0.0", "caption": True})
+    assert one == other
+    assert ").load(2)" in dispatch(exploration, "figure", {"sides": f"{run}.0.0", "format": "py"}).decode()
+
+
+def test_a_text_that_the_page_ran_is_run_again(bert, tmp_path):
+    exploration = explored(bert, "the cats sat")
+    run = exploration.run_text("sat the cats")["run"]
+    one, other = drawn_again(exploration, tmp_path, {"sides": f"{run}.1.2"})
+    assert one == other
 
 
 def test_a_saved_trace_is_read_again(bert, tmp_path):
@@ -127,8 +150,7 @@ def test_a_long_text_needs_a_range():
 
 def test_over_http_a_figure_is_bytes_with_the_headers_of_all_answers(bert):
     exploration = explored(bert, "the cats sat")
-    with served(exploration) as port:
-        client = port if isinstance(port, Client) else Client(port)
+    with served(exploration) as client:
         status, headers, content = client.api("figure?sides=0.1.2&format=svg&special=true&words=false&caption=true")
         assert status == 200
         assert headers["content-type"] == "application/octet-stream"

@@ -463,7 +463,11 @@ class Exploration:
             (self._maps.layer(run, layer, 0 if head == "all" else head)[0], layer, head)
             for run, layer, head in dict.fromkeys(sides)
         ]
-        return draw_figure(chosen, format, FigureOptions(**options))
+        return draw_figure(chosen, format, FigureOptions(**options), self.load_expression)
+
+    def load_expression(self, model: Any) -> str:
+        """Return the Python that loads a model of a run."""
+        return f"regard.load({model.name!r})"
 
     def attribution(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -43,8 +43,16 @@ class FigureOptions:
     caption: bool = False
 
 
-def draw_figure(sides: Sequence[tuple[Run, int, Side]], format: str, options: FigureOptions) -> bytes:
-    """Return the file of a figure, or with the format "py" the Python that writes it; see `Exploration.figure`."""
+def draw_figure(
+    sides: Sequence[tuple[Run, int, Side]],
+    format: str,
+    options: FigureOptions,
+    load_expression: Callable[[Any], str],
+) -> bytes:
+    """Return the file of a figure, or with the format "py" the Python that writes it; see `Exploration.figure`.
+
+    `load_expression` returns the Python that loads a model.
+    """
     if format not in FORMATS:
         raise RegardError(f"format is one of {', '.join(FORMATS)}, not {format[:40]!r}")
     if not 1 <= len(sides) <= 2:
@@ -53,7 +61,7 @@ def draw_figure(sides: Sequence[tuple[Run, int, Side]], format: str, options: Fi
         raise RegardError("figures are of weights: choose Weights as the display mode")
     arguments = _arguments(sides, options)
     if format == "py":
-        return _script(sides, arguments).encode()
+        return _script(sides, arguments, load_expression).encode()
     shown = max(_span(run, options)[1] - _span(run, options)[0] for run, _, _ in sides)
     if shown > MAX_WHOLE_TOKENS:
         raise RegardError(
@@ -108,14 +116,16 @@ def _shown_trace(run: Run) -> Trace:
     return run.trace.subtrace(_scope(run)) if _scope(run) else run.trace
 
 
-def _script(sides: Sequence[tuple[Run, int, Side]], arguments: dict[str, Any]) -> str:
+def _script(
+    sides: Sequence[tuple[Run, int, Side]], arguments: dict[str, Any], load_expression: Callable[[Any], str]
+) -> str:
     """Return the Python that draws a figure with these arguments."""
     runs = list({id(run): run for run, _, _ in sides}.values())
     traces = {id(run): name for run, name in zip(runs, ["trace"] if len(runs) == 1 else ["a", "b"], strict=True)}
-    loaded = list(dict.fromkeys(run.model.name for run in runs if run.can_ablate))
+    loaded = {run.model.name: load_expression(run.model) for run in runs if run.can_ablate}
     models = dict(zip(loaded, ["model"] if len(loaded) == 1 else ["model_a", "model_b"], strict=False))
     lines = ["import regard", "from regard.plot import figure, save", ""]
-    lines += [f"{variable} = regard.load({name!r})" for name, variable in models.items()]
+    lines += [f"{variable} = {loaded[name]}" for name, variable in models.items()]
     for run in runs:
         name = traces[id(run)]
         if run.can_ablate:

@@ -127,6 +127,11 @@ class TrainingExploration(Exploration):
         known = next((each.description for each in self._checkpoints if each.run == number), None)
         return known or super()._describe(number, opening)
 
+    def load_expression(self, model: Any) -> str:
+        """Return the Python that loads the model of a checkpoint."""
+        step = next(step for step in self.source.checkpoints if model.name == self.source.name_of(step))
+        return f"regard.training.TrainingRun({str(self.source.folder)!r}).load({step})"
+
     def _other_text(self, number: int) -> None:  # noqa: ARG002
         return None  # all checkpoints read one text
 

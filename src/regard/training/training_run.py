@@ -77,12 +77,16 @@ class TrainingRun:
         """That of the folder."""
         return self.folder.resolve().name
 
+    def name_of(self, step: int) -> str:
+        """Return the name of the model of a checkpoint."""
+        return f"{self.name}, step {step}"
+
     def load(self, step: int) -> Any:
         """Load the model of a checkpoint."""
         found = self.checkpoints
         if step not in found:
             raise RegardError(f"there is no checkpoint of step {step} in {self.folder}")
-        return replace(load(found[step]), name=f"{self.name}, step {step}")
+        return replace(load(found[step]), name=self.name_of(step))
 
     def encode(self, model: Any, text: str | None = None) -> Encoding:
         """Return a text as a model of the run reads it; None: the first held-out text of the run.
