@@ -234,7 +234,8 @@ def cell_inputs(
         return None
     largest = biased.argmax(axis=-1)[:, None]
     score, weight = (np.take_along_axis(x, largest, axis=-1)[:, 0].astype(np.float64) for x in (biased, weights))
-    lse = score - np.log(weight)
+    lse = np.zeros_like(score)  # of a row without weights
+    np.subtract(score, np.log(weight, where=weight > 0, out=np.zeros_like(weight)), where=weight > 0, out=lse)
     content = b"".join(np.ascontiguousarray(x, "<f4").tobytes() for x in (q, k, v[: layer.length], lse, begin, end))
     return content, {
         "head_dim": q.shape[-1],

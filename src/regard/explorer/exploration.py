@@ -27,9 +27,10 @@ from regard.explorer.map_reader import Head, MapReader
 from regard.explorer.movement import MAX_MOVEMENT_TOKENS, movement
 from regard.explorer.next_tokens import next_tokens, predictions_by_layer, predicts_next_tokens
 from regard.explorer.opening import Opening, opening_of
+from regard.explorer.pair import run_of
 from regard.explorer.progress import Progress
 from regard.explorer.residual_stream import residual_stream
-from regard.explorer.run import Run, make_run
+from regard.explorer.run import Run
 from regard.explorer.run_store import RunStore
 from regard.explorer.validation import check_index, check_num_runs
 from regard.metrics.layer_maps import CancelCheck
@@ -73,7 +74,7 @@ class Exploration:
         check_num_runs(len(traces), len(models))
         if not all(isinstance(trace, Trace) for trace in traces):
             raise RegardError("an Exploration is of traces; regard.explore takes texts too")
-        runs = [make_run(trace, model, batch) for trace, model in zip(traces, models, strict=True)]
+        runs = [run_of(trace, model, batch) for trace, model in zip(traces, models, strict=True)]
         self._open(RunStore(runs), runs)
         self.opening = opening_of(self.runs[0], layer, head)
 
@@ -82,7 +83,7 @@ class Exploration:
         self._cache = Cache()
         self._progress = Progress()
         self._maps = MapReader(store, self._cache)
-        self._live = LiveRuns(store, [run.model for run in shown])
+        self._live = LiveRuns(store, [run.reader for run in shown])
         self.runs = tuple(shown)  # A and B
 
     @property
@@ -180,7 +181,7 @@ class Exploration:
 
         def compute() -> np.ndarray:
             with self._progress.of("heads") as watch:
-                return head_metrics_of(found, found.sampled_rows(), check, watch)
+                return head_metrics_of(found, check, watch)
 
         values = self._cache.get(("heads", run), compute)
         return {

@@ -23,8 +23,8 @@ EXPLANATIONS = tuple(
 )
 
 
-def head_metrics_of(run: Run, rows: np.ndarray, check: CancelCheck, watch: Watch = lambda _: None) -> np.ndarray:
-    """Return the metrics of every head, ``M L H``, from some rows; NaN where no row of the text counts.
+def head_metrics_of(run: Run, check: CancelCheck, watch: Watch = lambda _: None) -> np.ndarray:
+    """Return the metrics of every head, ``M L H``, of a long text from some rows; NaN where no row of the text counts.
 
     Heads that a layer lacks are NaN too.
     """
@@ -33,7 +33,8 @@ def head_metrics_of(run: Run, rows: np.ndarray, check: CancelCheck, watch: Watch
     done = 0
     watch(lambda: done / len(run.layers))
     for number, layer in enumerate(run.layers):
-        of_layer = layer_metrics(layer.row_blocks(rows, check), run.encoding)
+        measured, rows, encoding = run.measured(number)
+        of_layer = layer_metrics(measured.row_blocks(rows, check), encoding)
         found[:, number, : len(layer.heads)] = [of_layer[str(metric["key"])] for metric in EXPLANATIONS]
         done += 1
     return found

@@ -10,7 +10,8 @@ from typing import Any
 
 from regard._utils.errors import RegardError
 from regard.explorer.opening import Opening, opening_of
-from regard.explorer.run import Run, make_run, recorded
+from regard.explorer.pair import run_of
+from regard.explorer.run import Run, recorded
 from regard.explorer.run_store import RunStore
 from regard.models import load
 from regard.models.base import TextModel, as_text_model
@@ -42,7 +43,7 @@ class LiveRuns:
                 model = self._model(name)
 
                 def make() -> Run:
-                    return make_run(recorded(model, text), model, 0)
+                    return run_of(recorded(model, text), model, 0)
 
                 run = make()
                 self._runs[name, text] = self._store.add(run, make), opening_of(run, None, None)

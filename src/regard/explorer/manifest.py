@@ -62,5 +62,12 @@ def difference_blocked_by(runs: Sequence[Run]) -> str | None:
         return "there is one run: give two texts"
     if runs[0].length != runs[1].length:
         return f"A has {runs[0].length} tokens and B {runs[1].length}: A and B cannot be compared cell by cell"
-    sizes = [[(run.number(n), len(layer.heads)) for n, layer in enumerate(run.layers)] for run in runs]
-    return None if sizes[0] == sizes[1] else "A and B have different layers and heads"
+    sizes = [[(run.label(n), len(layer.heads)) for n, layer in enumerate(run.layers)] for run in runs]
+    if sizes[0] != sizes[1]:
+        return "A and B have different layers and heads"
+    blocks = [[run.block(n) for n in range(len(run.layers))] for run in runs]
+    return (
+        None
+        if blocks[0] == blocks[1]
+        else "the texts of A and B differ in their numbers of tokens, as their targets do"
+    )

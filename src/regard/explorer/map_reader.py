@@ -199,7 +199,9 @@ class MapReader:
         for index, layer in enumerate(run.layers):
             for head in range(len(layer.heads)):
                 check()
-                if len(rows) == layer.length or isinstance(layer.source, StoredMap):
+                if (block := run.block(index)) is not None:
+                    weights = pooling.resized(layer.tile(head, np.array(block[0]), np.array(block[1])), side)
+                elif len(rows) == layer.length or isinstance(layer.source, StoredMap):
                     weights = pooling.overview(layer, head, (side, side), "max", check)
                 else:
                     strip = layer.tile(head, rows, None)

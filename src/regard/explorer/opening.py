@@ -37,9 +37,9 @@ class Opening(NamedTuple):
 def opening_of(run: Run, layer: int | None, head: int | None) -> Opening:
     """Return what the page opens with: the head asked for, or the one with the most telling weight."""
     numbers = [run.number(place) for place in range(len(run.layers))]
-    layers = range(len(numbers)) if layer is None else [numbers.index(resolve_index("layer", layer, numbers))]
+    layers = run.telling_layers() if layer is None else [numbers.index(resolve_index("layer", layer, numbers))]
     if head is not None:
-        layers = layers if layer is not None else [len(numbers) - 1]
+        layers = layers if layer is not None else layers[-1:]
         check_index("head", head, len(run.layers[layers[0]].heads))
     elif layer is not None:
         head = 0
@@ -58,29 +58,27 @@ def telling_weight(run: Run, heads: list[tuple[int, int]]) -> tuple[float, Openi
     that word, and the mean at that distance: it is small where all attend to one token, and where a head attends by
     position. It is large for a verb and its object, or a pronoun and what it stands for.
     """
-    n = min(run.length, MAX_TOKENS)
-    is_pair = _pairs_of_words(run, n)
+    tokens = run.telling_tokens(MAX_TOKENS)
+    is_pair = _pairs_of_words(run, tokens)
     best = -np.inf, Opening(*heads[0])
     for layer, head in heads if is_pair.any() else ():
-        weights = run.layers[layer].tile(head, np.arange(n), np.arange(n)).astype(np.float64)
+        weights = run.layers[layer].tile(head, tokens, tokens).astype(np.float64)
         excess = np.where(is_pair, weights - _mean_of_others(weights) - _mean_at_distance(weights), -np.inf)
         row, col = np.unravel_index(int(excess.argmax()), excess.shape)
         if excess[row, col] > best[0]:
-            best = float(excess[row, col]), Opening(layer, head, int(row), int(col))
+            best = float(excess[row, col]), Opening(layer, head, int(tokens[row]), int(tokens[col]))
     return best
 
 
 def head_of_words(run: Run) -> tuple[int, int]:
     """Return the layer and head with most attention to words: least to the first token, special tokens and a sink."""
-    words = np.flatnonzero(~_is_special(run))
+    words, layers = np.flatnonzero(~_is_special(run)), run.telling_layers()
     if not len(words):
-        return len(run.layers) - 1, 0
-    upper = len(run.layers) // 2  # lower heads attend to positions more than to words
+        return layers[-1], 0
     given = [
-        (-float(layer.tile(head, words[:64], words).sum(axis=-1).mean()), number, head)
-        for number, layer in enumerate(run.layers)
-        if number >= upper
-        for head in range(len(layer.heads))
+        (-float(run.layers[number].tile(head, words[:64], words).sum(axis=-1).mean()), number, head)
+        for number in layers[len(layers) // 2 :]  # lower heads attend to positions more than to words
+        for head in range(len(run.layers[number].heads))
     ]
     return min(given)[1:]
 
@@ -98,13 +96,13 @@ def _is_special(run: Run) -> np.ndarray:
     return special
 
 
-def _pairs_of_words(run: Run, n: int) -> np.ndarray:
-    """Return which tokens are of two words that are not beside each other, ``n n``."""
+def _pairs_of_words(run: Run, tokens: np.ndarray) -> np.ndarray:
+    """Return which of some tokens are of two words that are not beside each other, ``n n``."""
     if run.encoding is None:
-        return np.zeros((n, n), bool)
-    words = np.array([-1 if word is None else word for word in run.encoding.word_ids[:n]])
-    letters = [any(map(str.isalnum, token)) for token in run.encoding.tokens[:n]]
-    is_word = (words >= 0) & np.array(letters) & ~_is_special(run)[:n]
+        return np.zeros((len(tokens), len(tokens)), bool)
+    words = np.array([-1 if word is None else word for word in run.encoding.word_ids])[tokens]
+    letters = [any(map(str.isalnum, run.encoding.tokens[i])) for i in tokens]
+    is_word = (words >= 0) & np.array(letters) & ~_is_special(run)[tokens]
     is_pair: np.ndarray = (np.abs(words[:, None] - words) > 1) & is_word[:, None] & is_word
     return is_pair
 

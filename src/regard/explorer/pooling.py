@@ -47,6 +47,17 @@ def pooled_region(
     return np.concatenate(found)
 
 
+def resized(weights: np.ndarray, side: int) -> np.ndarray:
+    """Return ``side side`` cells: the largest weight in each, or, along an axis that is shorter, weights repeated."""
+    for axis in (0, 1):
+        starts = np.arange(side) * weights.shape[axis] // side
+        if weights.shape[axis] < side:
+            weights = np.take(weights, starts, axis)
+        else:
+            weights = np.maximum.reduceat(weights, starts, axis)
+    return weights
+
+
 def even_edges(start: int, stop: int, count: int) -> np.ndarray:
     """Return the ``count + 1`` edges of bins as equal as possible."""
     return start + np.arange(count + 1) * (stop - start) // count

@@ -18,6 +18,7 @@ from regard.explorer.movement import MAX_MOVEMENT_TOKENS, stages_of
 from regard.metrics.layer_maps import LayerMap, layers_of
 from regard.models.base import run_traced
 from regard.models.batch import remove_padding
+from regard.models.encoder_decoder import EncoderDecoder
 from regard.text.encoding import Encoding
 from regard.trace import AttentionMap, Trace
 from regard.trace.step_names import matches
@@ -28,6 +29,12 @@ STEPS = ("picture", "*embeddings", "*attn.weights", "*attn.v", "*attn.context", 
 
 NUM_SAMPLED_ROWS = 512
 """Rows of a long text from which its metrics and thumbnails are computed; of a very long one fewer."""
+
+ARROW = "→"
+"""Stands between the text and the target of an encoder–decoder."""
+
+MAX_GENERATED = 64
+"""Tokens that an encoder–decoder generates as the target, at most."""
 
 _SAMPLED_WEIGHTS = 2**26  # at most
 
@@ -93,6 +100,11 @@ class Run:
         return None if self.model is None else getattr(self.model.config, "rope", None) is not None
 
     @property
+    def reader(self) -> Any:
+        """What runs other texts, or None."""
+        return self.model
+
+    @property
     def can_ablate(self) -> bool:
         """Whether the run can be repeated without some heads."""
         return self.model is not None and self.encoding is not None
@@ -113,10 +125,33 @@ class Run:
         named = re.search(r"(?:^|\.)blocks\.(\d+)\.", self.layers[layer].name)
         return int(named[1]) if named else layer
 
+    def label(self, layer: int) -> int | str:
+        """Return what the page calls a layer: its number."""
+        return self.number(layer)
+
+    def block(self, layer: int) -> tuple[range, range] | None:  # noqa: ARG002
+        """Return the rows and columns to which the map of a layer is limited; None: all."""
+        return None
+
+    def measured(self, layer: int) -> tuple[LayerMap, np.ndarray, Encoding | None]:
+        """Return a map, rows of it, and its tokens, from which the metrics of a layer are computed."""
+        return self.layers[layer], self.sampled_rows(), self.encoding
+
+    def telling_layers(self) -> list[int]:
+        """Return the layers among which the page chooses one to open with."""
+        return list(range(len(self.layers)))
+
+    def telling_tokens(self, most: int) -> np.ndarray:
+        """Return the tokens among which the page looks for a weight to open with."""
+        return np.arange(min(self.length, most))
+
     @cached_property
     def layer_descriptions(self) -> list[dict[str, Any]]:
         """Each layer as plain data for the page."""
-        return [{"number": self.number(n), **_describe_layer(layer)} for n, layer in enumerate(self.layers)]
+        return [
+            {"number": self.label(n), "block": _edges(self.block(n)), **_describe_layer(layer, self.block(n))}
+            for n, layer in enumerate(self.layers)
+        ]
 
     @cached_property
     def token_descriptions(self) -> list[dict[str, Any]]:
@@ -188,10 +223,27 @@ def make_run(trace: Trace, model: Any, batch: int) -> Run:
 def recorded(model: Any, text: str | Mapping[str, Any], layer: int | None = None) -> Trace:
     """Return the trace of a model on a text, with the steps that the page shows; of a long text, `layer` alone.
 
+    An encoder–decoder reads what stands after the arrow of ``"text → target"`` as the target, else what it generates.
+
     An error if the model cannot read the text, or if its vectors overflow.
     """
+    target = ""
+    if isinstance(model, EncoderDecoder) and isinstance(text, str):
+        text, _, target = map(str.strip, text.partition(ARROW))
     encoding = model.tokenizer(text) if isinstance(text, str) else _one_encoding(model, text)
+    if isinstance(model, EncoderDecoder):
+        return _recorded_pair(model, encoding, target)
     return run_traced(model, encoding, Trace(maps=True, optional=shown_steps(len(encoding), layer)))
+
+
+def _recorded_pair(model: EncoderDecoder, text: Encoding, target: str) -> Trace:
+    trace = Trace(maps=True, optional=("*attn.weights", "*attn.v", "*attn.context"))
+    with np.errstate(all="ignore"):
+        if target:
+            model(text, target, trace=trace)
+        else:
+            model.generate(text, max_new_tokens=MAX_GENERATED, trace=trace)
+    return trace
 
 
 def _one_encoding(model: Any, text: Mapping[str, Any]) -> Encoding:
@@ -216,7 +268,11 @@ def _readable_labels(encoding: Encoding) -> list[str]:
     return labels
 
 
-def _describe_layer(layer: LayerMap) -> dict[str, Any]:
+def _edges(block: tuple[range, range] | None) -> list[dict[str, int]] | None:
+    return None if block is None else [{"from": each.start, "to": each.stop} for each in block]
+
+
+def _describe_layer(layer: LayerMap, block: tuple[range, range] | None) -> dict[str, Any]:
     rows = _spread(layer.length, max(8, min(64, (1 << 20) // layer.length)))
     heads = range(len(layer.heads))
     sums = np.array([layer.tile(head, rows, None).sum(axis=-1, dtype=np.float64) for head in heads])
@@ -224,8 +280,11 @@ def _describe_layer(layer: LayerMap) -> dict[str, Any]:
     nonempty = finite & (sums != 0)  # a fully masked row sums to 0
     has_sinks = any(isinstance(source, AttentionMap) and source.sinks is not None for source in layer.heads)
     probed = [0, layer.length // 2]
-    causal = layer.length > 1 and all(
-        not layer.tile(head, np.array([i]), None)[0, i + 1 :].any() for head in heads[:1] for i in probed
+    is_own = block is None or block[0] == block[1]  # else the columns are of another sequence
+    causal = (
+        is_own
+        and layer.length > 1
+        and all(not layer.tile(head, np.array([i]), None)[0, i + 1 :].any() for head in heads[:1] for i in probed)
     )
     return {
         "name": layer.name,

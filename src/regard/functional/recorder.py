@@ -93,8 +93,8 @@ class Recorder(Protocol):
         """Return the recorders of a part of a run that keeps nothing for gradients, and of the same part again."""
         return self, self
 
-    def set_metadata(self, model: str, encodings: Sequence[Any]) -> None:  # noqa: ARG002
-        """Store the model's name, and the tokens of each batch entry."""
+    def set_metadata(self, model: str, encodings: Sequence[Any], targets: Sequence[Any] = ()) -> None:  # noqa: ARG002
+        """Store the model's name, and the tokens of each batch entry, of an encoder–decoder also of its target."""
         return
 
     def set_layout(self, layout: Any) -> None:  # noqa: ARG002

@@ -82,7 +82,7 @@ class GradientTrace(Trace):
     def gradients(self, found: Sequence[Any]) -> Trace:
         """Return the gradients of `leaves` as a trace, under the names of the steps."""
         trace = Trace()
-        trace.set_metadata(self.model, self.encodings)
+        trace.set_metadata(self.model, self.encodings, self.target_encodings)
         for (name, (_, axes)), gradient in zip(self._leaves.items(), found, strict=True):
             trace(name, gradient, axes)
         return trace

@@ -60,7 +60,7 @@ class TensorTrace(Trace):
     def to_trace(self) -> Trace:
         """Return the values as NumPy arrays, in a trace that can be saved, shown, and passed to functions of regard."""
         found = Trace()
-        found.set_metadata(self.model, self.encodings)
+        found.set_metadata(self.model, self.encodings, self.target_encodings)
         for name, value in self._values.items():
             found.take(name, to_numpy(value), self._axes[name])
         found._layouts = dict(self._layouts)

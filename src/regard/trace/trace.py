@@ -93,6 +93,8 @@ class Trace:
         Name of the traced model, "" for a bare layer.
     encodings : tuple of Encoding
         The tokens of each batch entry; empty where there is no text.
+    target_encodings : tuple of Encoding
+        The tokens that the decoder of an encoder–decoder read for each of them; empty for other models.
 
     Examples
     --------
@@ -119,6 +121,7 @@ class Trace:
     ) -> None:
         self.model = ""
         self.encodings: tuple[Encoding, ...] = ()
+        self.target_encodings: tuple[Encoding, ...] = ()
         self._optional = names_of("optional", optional)
         self._required = () if only is None else names_of("only", only)
         self._only = None if only is None and not self._optional else (*self._required, *self._optional)
@@ -315,10 +318,10 @@ class Trace:
             self._note(name, "... H T S", weights.ndim)
             self._values[name] = to_numpy(weights)
 
-    def set_metadata(self, model: str, encodings: Sequence[Encoding]) -> None:
-        """Store the model's name, and the tokens of each batch entry."""
+    def set_metadata(self, model: str, encodings: Sequence[Encoding], targets: Sequence[Encoding] = ()) -> None:
+        """Store the model's name, and the tokens of each batch entry, of an encoder–decoder also of its target."""
         self.model = model
-        self.encodings = tuple(encodings)
+        self.encodings, self.target_encodings = tuple(encodings), tuple(targets)
 
     def set_layout(self, layout: TextLayout) -> None:
         """Say where the texts of the batch stand in the values that are computed from here on."""
@@ -571,7 +574,7 @@ class Trace:
         if not isinstance(index, int | np.integer) or not 0 <= index < count:
             raise RegardError(f"there is no text {index!r} in a batch of {count}")
         found = self._empty()
-        found.model, found.encodings = self.model, self.encodings[index : index + 1]
+        found.set_metadata(self.model, self.encodings[index : index + 1], self.target_encodings[index : index + 1])
         found._taps, found._untapped, found._axes = dict(self._taps), dict(self._untapped), dict(self._axes)
         one = slice(index, index + 1)
         found._layouts = {name: layout and layout.select(one) for name, layout in self._layouts.items()}
@@ -589,8 +592,8 @@ class Trace:
     def subtrace(self, name: str) -> Trace:
         """Return the values recorded under ``name.``, without that prefix, as a trace.
 
-        The ``"encoder"`` or the ``"decoder"`` of an encoder–decoder is then a trace like that of any other model. The
-        decoder's has no tokens: the encodings of a trace are those of the encoder's input.
+        The ``"encoder"`` or the ``"decoder"`` of an encoder–decoder is then a trace like that of any other model, with
+        the tokens of the text or of the target.
 
         Raises
         ------
@@ -601,7 +604,8 @@ class Trace:
             raise RegardError(f"a part of a trace is named, 'decoder', got {name!r}")
         prefix = f"{name}."
         found = self._empty()
-        found.model, found.encodings = self.model, () if name.split(".")[0] == "decoder" else self.encodings
+        is_decoder = name.split(".")[0] == "decoder"
+        found.set_metadata(self.model, self.target_encodings if is_decoder else self.encodings)
         for attribute in ("_taps", "_untapped", "_values", "_axes", "_maps", "_layouts"):
             inside = {full: value for full, value in getattr(self, attribute).items() if full.startswith(prefix)}
             getattr(found, attribute).update({full.removeprefix(prefix): value for full, value in inside.items()})
@@ -675,7 +679,15 @@ class Trace:
         RegardError
             The file cannot be written, or the number of encodings is not the batch size.
         """
-        data = TraceData(self.model, self.encodings, self._axes, self._values, self._maps, tuple(self._untapped))
+        data = TraceData(
+            self.model,
+            self.encodings,
+            self._axes,
+            self._values,
+            self._maps,
+            tuple(self._untapped),
+            self.target_encodings,
+        )
         check_batch(data)
         write_trace(path, data)
 
@@ -689,7 +701,7 @@ class Trace:
             The file is missing, damaged, or not a trace.
         """
         trace, data = cls(), read_trace(path)
-        trace.model, trace.encodings = data.model, data.encodings
+        trace.set_metadata(data.model, data.encodings, data.target_encodings)
         trace._axes, trace._values, trace._maps = data.axes, data.values, data.maps
         trace._untapped = dict.fromkeys(data.untapped)
         return trace

@@ -29,6 +29,7 @@ class TraceData(NamedTuple):
     values: dict[str, np.ndarray]
     maps: dict[str, AttentionMap]
     untapped: tuple[str, ...] = ()
+    target_encodings: tuple[Encoding, ...] = ()
 
 
 def write_trace(path: str | os.PathLike[str], data: TraceData) -> None:
@@ -44,6 +45,8 @@ def write_trace(path: str | os.PathLike[str], data: TraceData) -> None:
         "axes": json.dumps(data.axes),
         "optional": json.dumps(data.untapped),
     }
+    if data.target_encodings:
+        metadata["targets"] = json.dumps([encoding.to_dict() for encoding in data.target_encodings])
     write_safetensors(path, arrays, metadata | ({"maps": json.dumps(maps)} if maps else {}))
 
 
@@ -62,7 +65,9 @@ def read_trace(path: str | os.PathLike[str]) -> TraceData:
 
 
 def _parsed(file: SafetensorsFile) -> TraceData:
-    encodings = tuple(Encoding.from_dict(fields) for fields in json.loads(file.metadata["encodings"]))
+    encodings, targets = (
+        tuple(map(Encoding.from_dict, json.loads(file.metadata.get(key, "[]")))) for key in ("encodings", "targets")
+    )
     letters = json.loads(file.metadata["axes"])  # in the order of computation, which the tensors are not
     arrays = {name: file[name] for name in file}
     for name, array in arrays.items():
@@ -78,7 +83,7 @@ def _parsed(file: SafetensorsFile) -> TraceData:
     values = {name: arrays[name] for name in letters if name not in maps}
     axes = {name: fitted_axes(name, given, (values | maps)[name].ndim) for name, given in letters.items()}
     optional = tuple(str(name) for name in json.loads(file.metadata.get("optional", "[]")))
-    data = TraceData(file.metadata["model"], encodings, axes, values, maps, optional)
+    data = TraceData(file.metadata["model"], encodings, axes, values, maps, optional, targets)
     check_batch(data)
     return data
 
@@ -89,6 +94,8 @@ def check_batch(data: TraceData) -> None:
         batch = (data.maps[name] if name in data.maps else data.values[name]).shape[0]
         if data.encodings and axes.startswith("B ") and batch != len(data.encodings):
             raise RegardError(f"{name} has a batch of {batch}, but there are {len(data.encodings)} encodings")
+    if data.target_encodings and len(data.target_encodings) != len(data.encodings):
+        raise RegardError(f"there are {len(data.target_encodings)} targets of {len(data.encodings)} texts")
 
 
 @functools.lru_cache(1024)

@@ -4,7 +4,10 @@
 
 export type Layer = {
   name: string;
-  number: number;
+  /** in the model, or a name of an encoder–decoder's */
+  number: number | string;
+  /** the tokens of its rows and of its columns; null: all */
+  block: { from: number; to: number }[] | null;
   heads: number;
   kv_heads: number | null;
   rows: number;
@@ -811,12 +814,15 @@ export interface AttributionProps {
 
 export type Numbers = (number | null)[];
 
+/** a layer as its model numbers or names it */
+export type HeadName = { layer: number | string; head: Head };
+
 /** `shown` is the value of the cell on the map in that display mode, if it is known */
 export type CellNames = {
   side: string;
   from: string;
   to: string;
-  layer: number;
+  layer: number | string;
   head: number;
   heads: number;
   kvHeads: number | null;

@@ -28,7 +28,7 @@ export class Presenter {
   /** @param {App} app */
   constructor(app) {
     this.app = app;
-    /** @type {{ key: string, rows: Set<number>, cols: Set<number> } | null} */
+    /** @type {{ key: string, tokens: number[], rows: Set<number>, cols: Set<number> } | null} */
     this.matches = null; // of the search, on the axes of the map
   }
 
@@ -102,10 +102,8 @@ export class Presenter {
     });
     setText(refs.title, headingMessage(numbered(shown), numbered((state.side === "diff" && sides[1]) || shown)));
     const named = (/** @type {number | string} */ name) => ({ key: String(name), title: String(name) });
-    setOptions(
-      refs.layer,
-      layers.map(({ number }) => named(number)),
-    );
+    const numbers = layers.map(({ number }) => number);
+    setOptions(refs.layer, numbers.map(named));
     refs.layer.selectedIndex = layer;
     setOptions(refs.head, [...Array(layers[layer].heads).keys(), "mean"].map(named));
     refs.head.value = String(head);
@@ -202,7 +200,7 @@ export class Presenter {
     const { tokens, text } = this.app.shownRun();
     const found = search(tokens, text, query).flat();
     const on = (/** @type {Group[]} */ axis) => indicesOf(groupIndices(axis, tokens.length), found);
-    return (this.matches = { key, rows: on(mapData.rows), cols: on(mapData.cols) });
+    return (this.matches = { key, tokens: found, rows: on(mapData.rows), cols: on(mapData.cols) });
   }
 
   /** The value of the cell, in the line below the map and for screen readers. */
@@ -248,27 +246,32 @@ export class Presenter {
     const axesOf = (/** @type {MapData} */ { rows, cols }) =>
       isOut ? { own: rows, axis: cols } : { own: cols, axis: rows };
     const { own, axis } = axesOf(mapData);
+    const { rows, cols } = mapData;
     const token = isOut ? state.row : state.col;
     const tokens = state.pins.length ? state.pins : token === null ? [] : [token];
     const matches = this.matchesOn(mapData);
     const { length } = app.shownRun().tokens;
-    const [ownIndices, indices] = [groupIndices(own, length), groupIndices(axis, length)];
+    const { block } = app.shownRun().layers[app.shownHead().layer];
+    const crosses = block && block[0].from !== block[1].from; // the words of both are shown, the text's before the target's
+    const [groups, start] = crosses ? [[...cols, ...rows], isOut ? 0 : cols.length] : [axis, 0];
+    const [ownIndices, indices] = [groupIndices(own, length), groupIndices(groups, length)];
     const selected = indicesOf(indices, tokens);
     queries.fetchWordWeights(state, app.queriedHeads(), app.queriedMaps().map(axesOf), [
       ...indicesOf(ownIndices, tokens),
     ]);
     const { data, error, isCurrent } = queries.wordWeights;
-    const weights = error || data?.length !== axis.length ? null : data;
+    const weights = error || data?.length !== axis.length ? null : new Float32Array(groups.length);
+    weights?.set(/** @type {Float32Array} */ (data), start);
     const max = weights ? maxAbs(weights) || 1 : 1;
     app.refs.top.classList.toggle("rg-stale", weights !== null && !isCurrent);
     parts.textPanel.show({
-      groups: axis,
+      groups,
       text: app.shownRun().text,
       picture: app.shownRun().picture,
       weights,
       selected,
       pinned: indicesOf(indices, state.pins),
-      found: isOut ? matches.cols : matches.rows,
+      found: crosses ? indicesOf(indices, matches.tokens) : isOut ? matches.cols : matches.rows,
       scale: { kind: state.log ? "log" : "linear", max, signed: app.showsDifference },
       heading: topWordsMessage(state, app.showsDifference, selected.size),
       theme,

@@ -4,7 +4,7 @@ import { mergeTokens, normalizeRows, subtract } from "./matrix.js";
 import { DifferenceTiles, InMemoryTiles, MAX_IN_MEMORY_SIDE, RemoteTiles } from "./tile-source.js";
 import { groupMembers, groupTokens } from "./tokens.js";
 
-/** @import { Extent, Group, HeadRef, Manifest, MapData, Matrix, Run, Source, State, TileRegion } from "../types.js" */
+/** @import { Extent, Group, HeadRef, Layer, Manifest, MapData, Matrix, Run, Source, State, TileRegion } from "../types.js" */
 
 /**
  * The range of tokens that a map shows: all of them if the text ends before it.
@@ -22,10 +22,13 @@ export function fitsInMemory(state, { rows, cols }) {
   return Math.max(r.to - r.from, c.to - c.from) <= MAX_IN_MEMORY_SIDE;
 }
 
-/** Which tokens a map shows; those of a long text are neither merged nor left out. @param {State} state @param {Extent} layer */
+/** The tokens of rows and columns: those of the layer's block, else those chosen. @param {State} state @param {Layer} layer */
+const rangesOf = (state, { rows, cols, block }) => block ?? [tokenRange(state, rows), tokenRange(state, cols)];
+
+/** Which tokens a map shows; those of a long text are neither merged nor left out. @param {State} state @param {Layer} layer */
 export function tokenSelection(state, layer) {
   const inMemory = fitsInMemory(state, layer);
-  return { words: inMemory && state.words, special: !inMemory || state.special, ...tokenRange(state, layer.rows) };
+  return { words: inMemory && state.words, special: !inMemory || state.special, ...rangesOf(state, layer)[0] };
 }
 
 /** @param {State} state @param {Run} run @param {number} layer */
@@ -40,8 +43,8 @@ export function numRowsShown(state, { tokens, layers }, layer) {
  */
 export async function loadMap(source, manifest, state, { run, layer, head }, { signal, onTile, onError }) {
   const { tokens, text, layers } = manifest.runs[run];
-  const { rows: numRows, cols: numCols } = layers[layer];
-  const [rowRange, colRange] = [tokenRange(state, numRows), tokenRange(state, numCols)];
+  const { cols: numCols, block } = layers[layer];
+  const [rowRange, colRange] = rangesOf(state, layers[layer]);
   const selection = tokenSelection(state, layers[layer]);
   const rows = groupTokens(tokens, text, selection);
   const cols = groupTokens(tokens, text, { ...selection, ...colRange });
@@ -63,7 +66,8 @@ export async function loadMap(source, manifest, state, { run, layer, head }, { s
   const region = { mode, row0: rowRange.from, row1: rowRange.to, col0, col1, bin_size: 1, pool: state.pool };
   const values = await source.tile(run, layer, head, region, signal);
   const { matrix, hidden } = mergeTokens(values, col1 - col0, rows, cols, rowRange.from, col0);
-  const hidesColumns = cols.reduce((sum, group) => sum + group.members.length, 0) < numCols;
+  const numOwn = block ? colRange.to - colRange.from : numCols;
+  const hidesColumns = cols.flatMap(({ members }) => members).length < numOwn;
   const isKnown = hidesColumns && (hasAllColumns || mode !== "norms");
   const hiddenMass = isKnown ? hiddenMassOf(matrix, hasAllColumns ? hidden : null) : null;
   return { rows, cols, ...pyramidsOf(matrix, state), hiddenMass, inMemory: true };

@@ -2,7 +2,7 @@
 
 import { downloadFile } from "../platform/dom.js";
 import { levelOf, themeColors, valueAt, visibleCells } from "../render/scene.js";
-import { legendMessage } from "../views/messages.js";
+import { layerName, legendMessage } from "../views/messages.js";
 import { csvField, fileName, rasterize, toCsv, toRecordCsv } from "./file-export.js";
 import { composeSheet } from "./svg-snapshot.js";
 
@@ -60,7 +60,7 @@ function composeCsv(app, mapData) {
   const { state, queries, parts } = app;
   const values = parts.grid.data.metrics?.[state.metric] ?? parts.grid.values;
   if (state.view === "heads" && values) {
-    const layers = values.map((_, layer) => `layer ${parts.grid.layers()[layer].number}`);
+    const layers = values.map((_, layer) => layerName(parts.grid.layers()[layer].number).toLowerCase());
     const heads = values[0].map((_, head) => `head ${head}`);
     return toCsv(state.metric, layers, heads, (layer, head) => values[layer][head], 6);
   }

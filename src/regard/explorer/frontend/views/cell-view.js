@@ -4,6 +4,7 @@ import { cellFacts } from "../data/cell-facts.js";
 import { label } from "../data/tokens.js";
 import { bidi, button, el, setText, svg, tableRow } from "../platform/dom.js";
 import { formatSignificant, formatWeight } from "../render/format.js";
+import { layerName } from "./messages.js";
 
 /** @import { Cell, CellNames, Numbers, Refs } from "../types.js" */
 
@@ -88,7 +89,7 @@ export class CellView {
       bidi(label(names.from), { class: "rg-name" }),
       " attends to ",
       bidi(label(names.to), { class: "rg-name" }),
-      el("span", { class: "rg-muted" }, ` layer ${names.layer} · head ${names.head}`),
+      el("span", { class: "rg-muted" }, ` ${layerName(names.layer).toLowerCase()} · head ${names.head}`),
     );
     this.side.textContent = names.side;
     this.list.replaceChildren(this.steps(cell, names));

@@ -13,6 +13,7 @@ import {
 } from "../platform/dom.js";
 import { colorTable, tableIndex } from "../render/colormap.js";
 import { formatFixed } from "../render/format.js";
+import { layerName } from "./messages.js";
 import { selectionOf } from "../state/sides.js";
 
 /** @import { GridCell, Head, HeadDifferences, HeadMetrics, HeadRef, HeadValues, LiveMetric } from "../types.js" */
@@ -165,7 +166,8 @@ export class HeadGrid {
   /** @param {GridCell} cell @param {number | null} value */
   labelCell({ layer, head, node, caption }, value) {
     const number = layer === "mean" ? layer : this.layers()[layer].number; // of the model
-    const ofLayer = head === "mean" ? `layer ${number}, mean of heads` : `layer ${number}, head ${head}`;
+    const named = layerName(number).toLowerCase();
+    const ofLayer = head === "mean" ? `${named}, mean of heads` : `${named}, head ${head}`;
     const name = layer === "mean" ? `head ${head}, mean over layers` : ofLayer;
     const explanation = this.explanation();
     const text = value === null ? "" : formatFixed(value, explanation && "live" in explanation ? 3 : 2);
@@ -198,6 +200,10 @@ export class HeadGrid {
     const rowOf = (/** @type {number} */ layer) => this.row(layer, collapsedLayers);
     this.body.classList.toggle("rg-sorted", Boolean(sorted));
     this.body.classList.toggle("rg-with-means", collapsedHeads.length > 0);
+    this.body.classList.toggle(
+      "rg-with-names",
+      this.layers().some(({ block }) => block),
+    );
     this.body.style.setProperty("--rg-columns", String(hasColumns ? columns.length : 1));
     const rows = sorted
       ? [gridRow(...sorted.map(({ layer, head }) => this.cell(layer, head)))]
@@ -235,9 +241,9 @@ export class HeadGrid {
     const { heads, number } = this.layers()[layer];
     const isCollapsed = collapsed.includes(layer);
     const shown = isCollapsed ? [/** @type {const} */ ("mean")] : [...Array(heads).keys()];
-    const title = `Layer ${number}: show the mean of its heads, or each head`;
+    const title = `${layerName(number)}: show the mean of its heads, or each head`;
     const collapse = () => this.actions.set({ collapsedLayers: toggled(collapsed, layer) });
-    const header = heading("rowheader", String(number), title, `Collapse layer ${number}`, isCollapsed, collapse);
+    const header = heading("rowheader", String(number), title, `Collapse ${layerName(number)}`, isCollapsed, collapse);
     return gridRow(header, ...shown.map((head) => this.cell(layer, head)));
   }
 

@@ -2,14 +2,17 @@
 
 import { decimalsOfSum, formatFixed, formatSignificant, formatWeight } from "../render/format.js";
 
-/** @import { Manifest, MapData, Progress, Selection, State } from "../types.js" */
+/** @import { HeadName, Manifest, MapData, Progress, State } from "../types.js" */
 
-/** @param {Selection} a  with the number of its layer in the model @param {Selection} [b]  of a difference */
+/** A layer by its number, or by its name. @param {number | string} layer */
+export const layerName = (layer) => (typeof layer === "string" ? layer : `Layer ${layer}`);
+
+/** @param {HeadName} a @param {HeadName} [b]  of a difference */
 export function headingMessage(a, b = a) {
-  const nameOf = (/** @type {Selection} */ { head }) => (head === "mean" ? "mean of heads" : `Head ${head}`);
-  const name = `Layer ${a.layer} · ${nameOf(a)}`;
-  if (b.layer === a.layer) return b.head === a.head ? name : `${name} − ${nameOf(b)}`;
-  return `${name} − Layer ${b.layer} · ${nameOf(b)}`;
+  const nameOf = (/** @type {HeadName} */ { head }) => (head === "mean" ? "mean of heads" : `Head ${head}`);
+  const inFull = (/** @type {HeadName} */ at) => `${layerName(at.layer)} · ${nameOf(at)}`;
+  if (b.layer === a.layer) return b.head === a.head ? inFull(a) : `${inFull(a)} − ${nameOf(b)}`;
+  return `${inFull(a)} − ${inFull(b)}`;
 }
 
 /** How much is done, and how long the rest takes. @param {Progress} progress */

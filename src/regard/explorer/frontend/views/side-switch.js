@@ -2,13 +2,14 @@
 
 import { label } from "../data/tokens.js";
 import { onSegment, setText, showSegment } from "../platform/dom.js";
+import { layerName } from "./messages.js";
 
 /** @import { HeadRef, Manifest, Side, State } from "../types.js" */
 
 /** The names of A and B: what tells them apart. @param {State} state @param {Manifest} manifest @param {HeadRef[]} sides two */
 export function sideNames(state, manifest, sides) {
   const nameOf = (/** @type {HeadRef} */ { run, layer, head }) =>
-    `layer ${manifest.runs[run].layers[layer].number} ${head === "mean" ? "mean" : `head ${head}`}`;
+    `${layerName(manifest.runs[run].layers[layer].number).toLowerCase()} ${head === "mean" ? "mean" : `head ${head}`}`;
   if (sides[0].run === sides[1].run) return sides.map(nameOf);
   const [a, b] = sides.map(({ run }) => manifest.runs[run]);
   if (state.editedRun !== null) return ["original", b.title || "ablated"];
