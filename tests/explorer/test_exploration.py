@@ -297,7 +297,9 @@ def test_a_run_and_its_edit_stand_on_one_plane(short):
 
 
 def test_runs_that_share_no_plane_are_not_drawn_on_one(bert, bart):
-    exploration = launch.exploration_of(["the cat"], [bert, bart])
+    trace = regard.Trace(maps=True)
+    bart("the cat", trace=trace)
+    exploration = launch.exploration_of(["the cat", trace], [bert, bart])
     planes = [run["projection_key"] for run in exploration.manifest()["runs"]]
     assert None not in planes
     assert planes[0] != planes[1]
@@ -464,7 +466,7 @@ def test_a_decoder_is_explored_as_a_part_of_its_trace(bart):
     exploration = Exploration(trace.subtrace("decoder"))
     (run,) = exploration.runs
     assert [layer.name for layer in run.layers] == ["blocks.0.attn", "blocks.1.attn"]
-    assert [token["text"] for token in exploration.manifest()["runs"][0]["tokens"]] == ["0", "1", "2", "3"]
+    assert [token["text"] for token in exploration.manifest()["runs"][0]["tokens"]] == ["w2", "w3", "w6", "w5"]
     np.testing.assert_allclose(exploration.whole(0, 1, 0), trace["decoder.blocks.1.attn.weights"][0, 0], atol=1e-6)
 
 

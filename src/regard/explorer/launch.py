@@ -16,6 +16,7 @@ from regard.explorer.training import TrainingExploration
 from regard.explorer.validation import check_num_runs
 from regard.models import load
 from regard.models.base import PretrainedModel, as_text_model
+from regard.models.encoder_decoder import EncoderDecoder
 from regard.trace import Trace
 from regard.trace.stored_map import StoredMap
 from regard.training import TrainingRun
@@ -133,7 +134,8 @@ def exploration_of(
             source_model = loaded[name] = loaded.get(name) or as_text_model(load(name))
         if isinstance(source, str | Mapping):
             _check_model(source_model)
-            if layer is not None and (layer < 0 or not models):
+            has_one_stack = not isinstance(source_model, EncoderDecoder)  # else layers are counted as they are shown
+            if layer is not None and has_one_stack and (layer < 0 or not models):
                 layer = resolve_index("layer", layer, range(source_model.config.num_layers))
             if for_file and isinstance(source, str):
                 check_fits_file([len(source_model.tokenizer(source))])

@@ -246,14 +246,12 @@ export class Presenter {
     const axesOf = (/** @type {MapData} */ { rows, cols }) =>
       isOut ? { own: rows, axis: cols } : { own: cols, axis: rows };
     const { own, axis } = axesOf(mapData);
-    const { rows, cols } = mapData;
     const token = isOut ? state.row : state.col;
     const tokens = state.pins.length ? state.pins : token === null ? [] : [token];
-    const matches = this.matchesOn(mapData);
     const { length } = app.shownRun().tokens;
     const { block } = app.shownRun().layers[app.shownHead().layer];
     const crosses = block && block[0].from !== block[1].from; // the words of both are shown, the text's before the target's
-    const [groups, start] = crosses ? [[...cols, ...rows], isOut ? 0 : cols.length] : [axis, 0];
+    const [groups, start] = crosses ? [[...mapData.cols, ...mapData.rows], isOut ? 0 : mapData.cols.length] : [axis, 0];
     const [ownIndices, indices] = [groupIndices(own, length), groupIndices(groups, length)];
     const selected = indicesOf(indices, tokens);
     queries.fetchWordWeights(state, app.queriedHeads(), app.queriedMaps().map(axesOf), [
@@ -271,7 +269,7 @@ export class Presenter {
       weights,
       selected,
       pinned: indicesOf(indices, state.pins),
-      found: crosses ? indicesOf(indices, matches.tokens) : isOut ? matches.cols : matches.rows,
+      found: indicesOf(indices, this.matchesOn(mapData).tokens),
       scale: { kind: state.log ? "log" : "linear", max, signed: app.showsDifference },
       heading: topWordsMessage(state, app.showsDifference, selected.size),
       theme,

@@ -27,10 +27,7 @@ function isBeyondLatin(char) {
   return char !== undefined && /** @type {number} */ (char.codePointAt(0)) > 0x24f;
 }
 
-/**
- * At most `maxLength` characters, the last of them "…" if the text was longer.
- * @param {string} text @param {number} maxLength
- */
+/** At most `maxLength` characters, the last of them "…" if the text was longer. @param {string} text @param {number} maxLength */
 export function truncate(text, maxLength) {
   if (text.length <= maxLength) return text;
   const chars = Array.from(text.slice(0, 4 * maxLength + 4));

@@ -2,20 +2,14 @@
 
 const MAX_DECIMALS = 6;
 
-/**
- * Fixed decimals, never "-0".
- * @param {number} value @param {number} [decimals]
- */
+/** Fixed decimals, never "-0". @param {number} value @param {number} [decimals] */
 export function formatFixed(value, decimals = 3) {
   if (!Number.isFinite(value)) return value > 0 ? "∞" : value < 0 ? "−∞" : "–";
   const text = Math.abs(value).toFixed(decimals);
   return value < 0 && Number(text) !== 0 ? `−${text}` : text;
 }
 
-/**
- * The exact decimals of a sum of rounded numbers.
- * @param {number} decimals of each @param {number} terms
- */
+/** The exact decimals of a sum of rounded numbers. @param {number} decimals of each @param {number} terms */
 export function decimalsOfSum(decimals, terms) {
   return Math.max(0, decimals - Math.ceil(Math.log10(Math.max(1, terms)) - 1e-9));
 }
@@ -25,10 +19,7 @@ export function formatCompact(value, decimals) {
   return formatFixed(value, decimals).replace(/^(−?)0\./, "$1.");
 }
 
-/**
- * Significant digits, with no more decimals than are exact.
- * @param {number} value @param {number} [digits] @param {number} [maxDecimals]
- */
+/** Significant digits, at most as many decimals as are exact. @param {number} value @param {number} [digits] @param {number} [maxDecimals] */
 export function formatSignificant(value, digits = 4, maxDecimals = MAX_DECIMALS) {
   if (!Number.isFinite(value)) return formatFixed(value);
   const magnitude = Math.abs(value);

@@ -64,6 +64,8 @@ export function differenceBlockedBy(state, manifest) {
   const blocked = "A and B cannot be compared cell by cell";
   if (a.rows !== b.rows || a.cols !== b.cols)
     return manifest.difference_blocked_by ?? `A has ${a.rows} tokens and B ${b.rows}: ${blocked}`;
+  if (String(a.block?.map(Object.values)) !== String(b.block?.map(Object.values)))
+    return `the tokens are others: ${blocked}`;
   if (sides[0].run === sides[1].run || state.editedRun !== null) return null; // of one text
   if (manifest.difference_blocked_by) return manifest.difference_blocked_by;
   const [rowsA, rowsB] = sides.map(({ run, layer }) => numRowsShown(state, manifest.runs[run], layer));
