@@ -162,6 +162,7 @@ def test_what_has_no_meaning_for_two_sequences_is_an_error(bart):
         lambda: exploration.whole(0, 0, 0, "rollout"),
         lambda: exploration.residual_stream(0),
         lambda: exploration.sweep(0, 0),
+        lambda: exploration.figure([(0, 0, 0)]),
     ):
         with pytest.raises(RegardError):
             ask()

@@ -122,7 +122,7 @@ class Exploration:
             "can": {
                 "ablate": all(run.model is not None and run.encoding is not None for run in self.runs),
                 "tiles": True,
-                "figures": True,
+                "figures": all(run.block(0) is None for run in self.runs),
             },
             "live_models": list(self.live_models),
             "decimals": None,

@@ -57,6 +57,8 @@ def draw_figure(
         raise RegardError(f"format is one of {', '.join(FORMATS)}, not {format[:40]!r}")
     if not 1 <= len(sides) <= 2:
         raise RegardError(f"a figure is of one side or of two, not of {len(sides)}")
+    if any(run.block(0) is not None for run, _, _ in sides):
+        raise RegardError("a figure is of one sequence, not of a text and its target: regard.plot draws their maps")
     if options.mode != "raw":
         raise RegardError("figures are of weights: choose Weights as the display mode")
     arguments = _arguments(sides, options)

@@ -66,8 +66,7 @@ export async function loadMap(source, manifest, state, { run, layer, head }, { s
   const region = { mode, row0: rowRange.from, row1: rowRange.to, col0, col1, bin_size: 1, pool: state.pool };
   const values = await source.tile(run, layer, head, region, signal);
   const { matrix, hidden } = mergeTokens(values, col1 - col0, rows, cols, rowRange.from, col0);
-  const numOwn = block ? colRange.to - colRange.from : numCols;
-  const hidesColumns = cols.flatMap(({ members }) => members).length < numOwn;
+  const hidesColumns = cols.flatMap(({ members }) => members).length < (block ? colRange.to - colRange.from : numCols);
   const isKnown = hidesColumns && (hasAllColumns || mode !== "norms");
   const hiddenMass = isKnown ? hiddenMassOf(matrix, hasAllColumns ? hidden : null) : null;
   return { rows, cols, ...pyramidsOf(matrix, state), hiddenMass, inMemory: true };
