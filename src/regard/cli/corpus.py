@@ -26,20 +26,21 @@ def is_corpus_run(arguments: argparse.Namespace) -> bool:
     return arguments.out is not None
 
 
-def corpus_job(name: str, options: Mapping[str, Any]) -> Any:
-    """Return a job of `regard.dask.jobs`."""
-    return getattr(load_module("jobs"), name)(**options)
+def run_corpus(arguments: argparse.Namespace, address: str, name: str, options: Mapping[str, Any]) -> Any:
+    """Run a job of `regard.dask.jobs` over a corpus, or print its plan, and say what was written.
 
-
-def run_corpus(arguments: argparse.Namespace, address: str, job: Any) -> Any:
-    """Run a job over a corpus, or print its plan, and say what was written; return the summary, None of a plan."""
-    runs, sources, specs = (load_module(name) for name in ("run", "source", "model_spec"))
-    runs.check_folder(arguments.out)
-    corpus = sources.open_corpus(address, arguments.column or "text")
-    spec = specs.describe_model(arguments.model, arguments.ignore or ())
-    job.check(spec)
-    tokens = arguments.partition_tokens or runs.PARTITION_TOKENS
+    Returns the summary, None of a plan. Workers start while this process imports what it needs.
+    """
+    corpus = load_module("source").open_corpus(address, arguments.column or "text")
     with _workers(arguments) as workers:
+        jobs, runs, specs = (load_module(module) for module in ("jobs", "run", "model_spec"))
+        job = getattr(jobs, name)(**options)
+        runs.check_folder(arguments.out)
+        tokens = arguments.partition_tokens or runs.PARTITION_TOKENS
+        spec = specs.describe_model(arguments.model, arguments.ignore or ())
+        job.check(spec)
+        if workers.dashboard:
+            tell(f"dashboard: {workers.dashboard}")
         if arguments.dry_run:
             write(_plan_in_words(runs.estimate(job, spec, corpus, arguments.out, workers, tokens)))
             return None
@@ -95,8 +96,6 @@ def _workers(arguments: argparse.Namespace) -> Iterator[Any]:
         if is_local
         else clusters.use_scheduler(address) as w
     ):
-        if w.dashboard:
-            tell(f"dashboard: {w.dashboard}")
         yield w
 
 

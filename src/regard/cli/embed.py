@@ -9,7 +9,7 @@ import numpy as np
 
 from regard._utils.errors import RegardError
 from regard._utils.files import atomic_write
-from regard.cli.corpus import corpus_job, is_corpus_run, run_corpus
+from regard.cli.corpus import is_corpus_run, run_corpus
 from regard.cli.input import read_file_or_input
 from regard.cli.output_files import check_output_files, write_output_files
 from regard.cli.progress import progress_bar
@@ -34,7 +34,7 @@ def run(arguments: argparse.Namespace) -> None:
                 "--out takes a corpus, and neither --text, -o nor --skip-empty: an empty row has no vector"
             )
         options = {"truncate": arguments.truncate, "pooling": arguments.pooling, "batch_size": arguments.batch_size}
-        run_corpus(arguments, arguments.file, corpus_job("EmbedJob", options))
+        run_corpus(arguments, arguments.file, "EmbedJob", options)
         return
     if not arguments.output:
         raise RegardError("say where: -o vectors.npy, or --out FOLDER for a corpus")

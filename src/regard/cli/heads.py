@@ -11,7 +11,7 @@ from rich.text import Text
 
 from regard._utils.errors import RegardError
 from regard.cli.console import make_console, print_header
-from regard.cli.corpus import corpus_job, is_corpus_run, merged_sums, run_corpus
+from regard.cli.corpus import is_corpus_run, merged_sums, run_corpus
 from regard.cli.input import load_model, read_file_or_input, read_text, run_model, run_picture
 from regard.cli.output import tell, write
 from regard.cli.output_files import check_output_files, write_output_files
@@ -112,7 +112,7 @@ def _measured(arguments: argparse.Namespace) -> _Measured | None:
 
 
 def _measured_partitions(arguments: argparse.Namespace) -> _Measured | None:
-    summary = run_corpus(arguments, arguments.corpus, corpus_job("HeadsJob", {"truncate": arguments.truncate}))
+    summary = run_corpus(arguments, arguments.corpus, "HeadsJob", {"truncate": arguments.truncate})
     if summary is None:
         return None
     sums = merged_sums(arguments.out, summary.plan)

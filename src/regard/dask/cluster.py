@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, Protocol, TypeVar
 
 from regard._utils.errors import RegardError
@@ -14,6 +16,7 @@ from regard._utils.memory import gigabytes
 from regard.functional.native.loader import default_num_threads
 
 _IN_FLIGHT = 10_000  # tasks that a scheduler has at a time
+_STARTS = 3  # of the processes of a machine, where one ends before it is a worker
 _PACKAGES = ("dask", "distributed", "cloudpickle", "msgpack", "numpy", "pandas", "pyarrow", "tokenizers")
 
 Item = TypeVar("Item")
@@ -30,6 +33,13 @@ class Workers(Protocol):
     def count(self) -> int:
         """The number of workers now; at least 1."""
 
+    def are_there(self) -> bool:
+        """Tell whether they can begin now; otherwise `map` waits for them."""
+
+    @property
+    def dashboard(self) -> str | None:
+        """The address of Dask's dashboard; None where there is none."""
+
     def map(self, name: str, function: Callable[[Item], Any], items: Sequence[Item]) -> Iterator[tuple[Item, Any]]:
         """Yield each item with the result of `function`, or the error that it ended with, in any order."""
 
@@ -44,6 +54,15 @@ class ThisProcess:
     def count(self) -> int:
         """One."""
         return 1
+
+    def are_there(self) -> bool:
+        """Return True."""
+        return True
+
+    @property
+    def dashboard(self) -> None:
+        """None."""
+        return None
 
     def map(self, name: str, function: Callable[[Item], Any], items: Sequence[Item]) -> Iterator[tuple[Item, Any]]:
         """Yield each item with its result."""
@@ -63,21 +82,33 @@ def _outcome(function: Callable[[Item], Any], item: Item) -> Any:
 
 
 class Cluster:
-    """The workers of a scheduler.
+    """The workers of a scheduler, which it connects to in the background.
 
     Parameters
     ----------
     connect : function
-        Returns a client; called again when the connection is lost.
+        Returns a client; called in another thread, and again when the connection is lost.
     wait : float
         Seconds to wait for a scheduler that went away, and for its first worker.
     """
 
     def __init__(self, connect: Callable[[], Any], wait: float) -> None:
         self._connect, self._wait = connect, wait
-        self.client = self._connected()
-        limits = [one["memory_limit"] for one in self._workers().values()]
-        self.memory_limit: int = min(limits, default=0)  # bytes of each worker; 0 where there is no limit
+        self._connecting = self._begin()
+
+    @property
+    def client(self) -> Any:
+        """The connection, once workers are there."""
+        return self._connecting.result()[0]
+
+    @property
+    def memory_limit(self) -> int:
+        """Bytes of each worker; 0 where there is no limit."""
+        return self._connecting.result()[1]
+
+    def are_there(self) -> bool:
+        """Tell whether workers are there, or none will be."""
+        return self._connecting.done()
 
     @property
     def count(self) -> int:
@@ -133,17 +164,27 @@ class Cluster:
         """Connect again, for as long as the scheduler may take to come back."""
         with suppress(Exception):
             self.client.close(timeout=1)
-        self.client = self._connected()
+        self._connecting = self._begin()
+        self._connecting.result()
 
-    def _connected(self) -> Any:
+    def _begin(self) -> Future[tuple[Any, int]]:
+        thread = ThreadPoolExecutor(1, "regard-connect")
+        try:
+            return thread.submit(self._connected)
+        finally:
+            thread.shutdown(wait=False)
+
+    def _connected(self) -> tuple[Any, int]:
+        """Return a client and the memory of a worker."""
         end = time.monotonic() + self._wait
         while True:
             try:
                 client = self._connect()
                 client.wait_for_workers(1, timeout=max(1.0, end - time.monotonic()))
                 check_versions(client.get_versions(packages=list(_PACKAGES)))
-                _check_regard(client.run(regard_version, on_error="return"))
-                return client
+                _check_regard(client.run(_prepare, on_error="return"))
+                limits = [one["memory_limit"] for one in client.scheduler_info(n_workers=-1)["workers"].values()]
+                return client, min(limits, default=0)
             except (OSError, TimeoutError) as error:
                 if time.monotonic() >= end:
                     raise RegardError(
@@ -177,9 +218,20 @@ def regard_version() -> str:
     return _version.__version__
 
 
+def _prepare() -> str:
+    """Import what tasks need, while the client has other work; return the version of regard in this process."""
+    import regard.dask.run  # noqa: F401
+
+    with suppress(ImportError):  # pyarrow would import it at the first array
+        import pandas  # noqa: F401
+    return regard_version()
+
+
 def _check_regard(found: dict[str, Any]) -> None:
-    """Raise `RegardError` if a worker has another version of regard, or none."""
+    """Raise `RegardError` if a worker has another version of regard, or none; OSError if one has gone away."""
     for address, version in found.items():
+        if isinstance(version, OSError):
+            raise version
         if isinstance(version, BaseException):
             raise RegardError(f"worker {address} has no regard.dask ({version}): pip install 'regard[dask]' there")
         if version != regard_version():
@@ -192,12 +244,10 @@ def _check_regard(found: dict[str, Any]) -> None:
 def start_workers(count: int, memory: str | None = None, threads: int | None = None) -> Iterator[Cluster]:
     """Start a cluster of processes on this machine, which share its threads unless those of each are given.
 
-    Raises
-    ------
-    RegardError
-        Dask is missing, or a process gets less memory than it needs.
+    They start in the background. The profiler of Dask, which looks at each worker a hundred times a second, is off; and
+    memory is returned to the system as in other processes, where Dask's own setting would return any 64 KB.
     """
-    from distributed import Client, LocalCluster
+    from distributed import Client, LocalCluster  # not in the background, beside other imports
 
     import dask
 
@@ -205,20 +255,28 @@ def start_workers(count: int, memory: str | None = None, threads: int | None = N
     settings = {
         "distributed.comm.timeouts.connect": "60s",
         "distributed.worker.preload": ["regard.dask.preload"],
-        "distributed.nanny.pre-spawn-environ": {"MALLOC_TRIM_THRESHOLD_": 65536, "OPENBLAS_NUM_THREADS": 1},
+        "distributed.worker.profile.enabled": False,
+        "distributed.nanny.pre-spawn-environ": {"MALLOC_ARENA_MAX": 1, "OPENBLAS_NUM_THREADS": 1},
     }
-    with (
-        dask.config.set(settings),
-        LocalCluster(
-            n_workers=count,
-            threads_per_worker=threads,
-            processes=True,
-            memory_limit=memory or "auto",
-            dashboard_address=":0",
-            silence_logs="CRITICAL",
-        ) as cluster,
-    ):
-        yield from _closing(Cluster(lambda: Client(cluster), 120.0))
+    with dask.config.set(settings), ExitStack() as processes:
+
+        @functools.cache
+        def local() -> Any:
+            for _ in range(_STARTS):
+                with suppress(RuntimeError):  # a process has ended before it was a worker
+                    return processes.enter_context(
+                        LocalCluster(
+                            n_workers=count,
+                            threads_per_worker=threads,
+                            processes=True,
+                            memory_limit=memory or "auto",
+                            dashboard_address=":0",
+                            silence_logs="CRITICAL",
+                        )
+                    )
+            raise RegardError("processes of workers end while they start: give them more memory")
+
+        yield from _closing(Cluster(lambda: Client(local()), 120.0))
 
 
 @contextmanager

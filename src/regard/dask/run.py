@@ -15,9 +15,9 @@ from regard.dask.cluster import SchedulerLostError, Workers, worker_memory
 from regard.dask.jobs import Job, Rows, identity
 from regard.dask.model_spec import ModelSpec, load_model, one_at_a_time
 from regard.dask.output import OutputFolder, Plan, first_errors, is_unchanged, part_name, require_same
-from regard.dask.partitions import SHOWN_ERRORS, Partition, cut, fingerprint, first_rows, scan
+from regard.dask.partitions import SHOWN_ERRORS, Partition, Scan, cut, fingerprint, first_rows, scan
 from regard.dask.rows import encode_rows
-from regard.dask.source import Corpus
+from regard.dask.source import Corpus, Piece
 from regard.models.memory import estimate_memory
 from regard.nn import parameters
 from regard.trace import Trace
@@ -79,10 +79,7 @@ def make_plan(
         require_same(folder.address, known, about | {"texts": known.identity.get("texts")})
         if is_unchanged(known, corpus):
             return known
-    found = dict(
-        _run(workers, f"scan-{job.name}", functools.partial(scan, spec=spec, truncate=job.truncate), corpus.pieces)
-    )
-    scans = [found[piece] for piece in corpus.pieces]
+    scans = _scans(job, spec, corpus, workers)
     about["texts"] = fingerprint(scans)
     if known is not None:
         require_same(folder.address, known, about)
@@ -95,6 +92,19 @@ def make_plan(
     partitions = known.partitions if known is not None else tuple(cut(corpus.pieces, scans, partition_tokens))
     errors = first_errors(with_errors)[:SHOWN_ERRORS]
     return Plan(about, corpus.stamps, partitions, errors, sum(each.num_errors for each in scans))
+
+
+def _scans(job: Job, spec: ModelSpec, corpus: Corpus, workers: Workers) -> list[Scan]:
+    """Return what each piece holds; this process begins while the workers start."""
+    scan_piece = functools.partial(scan, spec=spec, truncate=job.truncate)
+    found: dict[Piece, Scan] = {}
+    for piece in corpus.pieces:
+        if workers.are_there():
+            break
+        found[piece] = scan_piece(piece)
+    rest = [piece for piece in corpus.pieces if piece not in found]
+    found |= dict(_run(workers, f"scan-{job.name}", scan_piece, rest))
+    return [found[piece] for piece in corpus.pieces]
 
 
 def run(
@@ -245,12 +255,13 @@ def measure(partition: Partition, *, job: Job, spec: ModelSpec) -> tuple[float, 
     model = load_model(spec)
     encodings: dict[int, Any] = {}
     longest = taken = 0
+    sampled = getattr(job, "sampled_tokens", _SAMPLED_TOKENS)
     for segment in partition.segments:
         values = segment.piece.read()[segment.start : segment.stop]
         found, _ = encode_rows(model, values, truncate=job.truncate)
         longest = max([longest, *map(len, found.values())])
         for encoding in found.values():
-            if taken < _SAMPLED_TOKENS:
+            if taken < sampled:
                 encodings[len(encodings)] = encoding
                 taken += len(encoding)
     if not encodings:
