@@ -1,4 +1,4 @@
-"""``regard attribute TEXT --to " Paris"``: what mattered, beside what was attended to."""
+"""``regard attribute TEXT --to " Paris"``: what mattered, beside what was attended to; of a corpus in a folder."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ import json
 
 from rich.text import Text
 
+from regard._utils.errors import RegardError
 from regard.cli.console import has_color, make_console, print_header
-from regard.cli.input import announce_memory, load_model, read_text
+from regard.cli.corpus import is_corpus_run, run_corpus
+from regard.cli.input import announce_memory, load_model, option_names, read_text
 from regard.cli.output import write
 from regard.cli.output_files import Attributed, check_length, check_output_files, write_output_files
 from regard.metrics import ATTRIBUTION_METHODS, attribute
@@ -18,7 +20,12 @@ from regard.views import AttributionRow, attribution_rows, escape, format_number
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Print how much each token contributed to a next token, or to the similarity with another text."""
+    """Print how much each token contributed to a next token, or to the similarity with another text; or of a corpus."""
+    if is_corpus_run(arguments):
+        _run_corpus(arguments)
+        return
+    if arguments.corpus is not None or arguments.truncate:
+        raise RegardError("--corpus and --truncate are for --out FOLDER")
     check_output_files(arguments)
     text = read_text(arguments)
     texts = [each for each in (text, arguments.to, arguments.versus) if each]
@@ -65,6 +72,18 @@ def run(arguments: argparse.Namespace) -> None:
             if not found.is_complete:
                 console.print(Text("not yet exact: give more --steps, another --baseline or another --method"))
     write_output_files(Attributed(found, rows), arguments)
+
+
+def _run_corpus(arguments: argparse.Namespace) -> None:
+    """Write a row for each token of a corpus."""
+    others = ("text", "file", "toy", "output", "json", "merge_subwords")
+    if given := [name for name in others if getattr(arguments, name)]:
+        what = "a text" if given[0] in ("text", "file") else "-o" if given[0] == "output" else option_names(given[:1])
+        raise RegardError(f"--out writes the tokens of a corpus: leave out {what}")
+    if arguments.corpus is None:
+        raise RegardError("--out is for a corpus: give --corpus FILE")
+    names = ("to", "versus", "method", "score", "baseline", "steps", "truncate")
+    run_corpus(arguments, arguments.corpus, "AttributeJob", {name: getattr(arguments, name) for name in names})
 
 
 def _strongest(rows: list[AttributionRow]) -> str:

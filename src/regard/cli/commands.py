@@ -134,6 +134,8 @@ def _ablate(parser: ArgumentParser) -> None:
 
 def _attribute(parser: ArgumentParser) -> None:
     arguments.add_text(parser)
+    parser.add_argument("--corpus", metavar="FILE", help="with --out, each text of a corpus in place of one")
+    parser.add_argument("--truncate", action="store_true", help="truncate texts of --corpus that are too long")
     parser.add_argument(
         "--to", required=True, metavar="TEXT", help='the next token, " Paris"; of an encoder a text to be similar to'
     )
@@ -160,6 +162,7 @@ def _attribute(parser: ArgumentParser) -> None:
     parser.add_argument("--steps", type=count, metavar="N", help="points of integrated gradients (32)")
     parser.add_argument("--merge-subwords", action="store_true", help="merge sub-word tokens into words")
     arguments.add_output_files(parser, "attribute")
+    arguments.add_corpus(parser)
     arguments.add_theme(parser)
     arguments.add_json(parser, "the contributions")
     arguments.add_color(parser)
@@ -326,7 +329,7 @@ COMMANDS = {
     ),
     "attribute": Command(
         "show which tokens mattered for the next one",
-        "TEXT --to TEXT [options]",
+        "TEXT --to TEXT [options]\n       regard attribute --corpus CORPUS --to TEXT --out FOLDER [options]",
         """\
   regard attribute "The capital of France is" --to " Paris"
   regard attribute "The capital of France is" --to " Paris" --versus " Rome" -o paris.png

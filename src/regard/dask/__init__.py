@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from regard.dask.attention import attention
     from regard.dask.attention_map import AttentionMap
-    from regard.dask.frames import embed, head_metrics, map_texts
+    from regard.dask.frames import attribute, embed, head_metrics, map_texts
 
-__all__ = ["embed", "head_metrics", "map_texts", "attention", "AttentionMap"]
+__all__ = ["embed", "head_metrics", "attribute", "map_texts", "attention", "AttentionMap"]
 
 _MODULE_OF = {
     "embed": "frames",
     "head_metrics": "frames",
+    "attribute": "frames",
     "map_texts": "frames",
     "attention": "attention",
     "AttentionMap": "attention_map",

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas
 
 from regard._utils.errors import RegardError
-from regard.dask.jobs import EmbedJob, HeadsJob
+from regard.dask.jobs import AttributeJob, EmbedJob, HeadsJob
 from regard.dask.model_spec import ModelSpec, describe_model, load_model, one_at_a_time
 from regard.dask.rows import encode_rows
 from regard.metrics import CorpusHeadMetrics
+from regard.metrics.attribution_target import Score
 from regard.metrics.running_sums import Sums
 from regard.trace import Trace
 
@@ -57,6 +58,48 @@ def embed(
     job = EmbedJob(truncate, pooling, batch_size)
     meta = _embedded(_checked(frame, column, ("vector", "error")), column, job, spec)
     return frame.map_partitions(_embedded, column, job, spec, meta=meta, enforce_metadata=False)
+
+
+def attribute(
+    frame: Any,
+    column: str,
+    to: str | int,
+    *,
+    model: str = "smollm2",
+    versus: str | int | None = None,
+    method: str | None = None,
+    score: Score | None = None,
+    baseline: Literal["zero", "pad", "mask"] | None = None,
+    steps: int | None = None,
+    truncate: bool = False,
+    ignore: Sequence[str] = (),
+) -> Any:
+    """Return a dask dataframe with a row for each token of each text, and what it contributed; nothing is computed.
+
+    Parameters
+    ----------
+    frame : dask.dataframe.DataFrame
+    column, model, truncate, ignore
+        As for `embed`.
+    to, versus, method, score, baseline, steps
+        As `regard.metrics.attribute` takes them, the same for every text.
+
+    Returns
+    -------
+    dask.dataframe.DataFrame
+        With the index of the text: ``position``, ``token``, ``score`` and ``attended`` of the token; ``value`` and
+        ``baseline_value`` of the text. A text that cannot be run has one row, and ``error`` says why.
+
+    Raises
+    ------
+    RegardError
+        As for `embed`; or the model has no such number or method.
+    """
+    spec = describe_model(model, ignore)
+    job = AttributeJob(to, versus, method, score, baseline, steps, truncate)
+    job.check(spec)
+    meta = _attributed(_checked(frame, column, ()), column, job, spec)
+    return frame.map_partitions(_attributed, column, job, spec, meta=meta, enforce_metadata=False)
 
 
 def head_metrics(
@@ -171,6 +214,16 @@ def _embedded(part: pandas.DataFrame, column: str, job: EmbedJob, spec: ModelSpe
     dtype = pandas.ArrowDtype(arrow.type)
     vector = pandas.Series(pandas.arrays.ArrowExtensionArray(pyarrow.chunked_array([arrow])), dtype=dtype)
     return _with_columns(part, {"vector": vector, "error": pandas.Series(errors, dtype="str")})
+
+
+def _attributed(part: pandas.DataFrame, column: str, job: AttributeJob, spec: ModelSpec) -> pandas.DataFrame:
+    model = load_model(spec)
+    encodings, errors = encode_rows(model, _values(part, column), truncate=job.truncate)
+    with one_at_a_time():
+        places, columns = job.contributions(model, encodings, errors)
+    dtypes = {"position": "Int64", "token": "str", "error": "str"}
+    found = {name: pandas.Series(each.to_pandas(), dtype=dtypes.get(name, "f8")) for name, each in columns.items()}
+    return pandas.DataFrame(found).set_axis(part.index[places.to_numpy()], axis=0)
 
 
 def _sums(part: pandas.DataFrame, column: str, job: HeadsJob, spec: ModelSpec) -> tuple[Sums, int]:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 
+from regard._utils.errors import RegardError
 from regard.dask.model_spec import ModelSpec, load_model
-from regard.metrics import METRICS, head_metrics
+from regard.metrics import METRICS, Attribution, attribute, head_metrics
+from regard.metrics.attribution_target import Score
 from regard.metrics.running_sums import RunningMean, Sums
 from regard.models.base import TextModel
 from regard.text.encoding import Encoding
@@ -128,6 +130,90 @@ class HeadsJob:
         return sums
 
 
+@dataclass(frozen=True)
+class AttributeJob:
+    """A row for each token: what it contributed to a number, `regard.metrics.attribute` of each text."""
+
+    to: str | int
+    versus: str | int | None = None
+    method: str | None = None
+    score: Score | None = None
+    baseline: Literal["zero", "pad", "mask"] | None = None
+    steps: int | None = None
+    truncate: bool = False
+
+    name: ClassVar[str] = "attribute"
+    sampled_tokens: ClassVar[int] = 1 << 9  # which take as long as many more of the other jobs
+    columns: ClassVar[tuple[str, ...]] = ("position", "token", "score", "attended", "value", "baseline_value", "error")
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What decides the bits of the contributions."""
+        return asdict(self)
+
+    def check(self, spec: ModelSpec) -> None:
+        """Raise `RegardError` if the model has no such number or method, by a short text."""
+        self._attribution(load_model(spec), _SHORT if self.to != _SHORT else _OTHER)
+
+    def table(self, model: TextModel, rows: Rows) -> Any:
+        """Return the columns file and row, and those of `contributions`."""
+        places, columns = self.contributions(model, rows.encodings, rows.errors)
+        import pyarrow
+
+        files, numbers = pyarrow.array(rows.files, pyarrow.string()), pyarrow.array(rows.numbers, pyarrow.int64())
+        return pyarrow.table({"file": files.take(places), "row": numbers.take(places), **columns})
+
+    def contributions(
+        self, model: TextModel, encodings: Mapping[int, Encoding], errors: Sequence[str | None]
+    ) -> tuple[Any, dict[str, Any]]:
+        """Return arrow arrays with an entry for each token, or for the error of a text: its index, and the columns."""
+        import pyarrow
+
+        types = (pyarrow.int64(), pyarrow.string(), *([pyarrow.float64()] * 4), pyarrow.string())
+        parts: dict[str, list[Any]] = {name: [] for name in self.columns}
+        places: list[int] = []
+        for index, reason in enumerate(errors):
+            found = self._row_columns(model, encodings[index]) if reason is None else _error_columns(reason)
+            count = len(found["error"])
+            places += [index] * count
+            for name, kind in zip(self.columns, types, strict=True):
+                parts[name].append(pyarrow.array(found.get(name, [None] * count), kind))
+        arrays = {
+            name: pyarrow.chunked_array(chunks, kind).combine_chunks()
+            for (name, chunks), kind in zip(parts.items(), types, strict=True)
+        }
+        return pyarrow.array(places, pyarrow.int64()), arrays
+
+    def _row_columns(self, model: TextModel, encoding: Encoding) -> dict[str, Any]:
+        try:
+            found = self._attribution(model, encoding)
+        except RegardError as error:  # of this text: it is the one to compare with, or too long for the memory
+            return _error_columns(str(error))
+        count = len(found.scores)
+        columns = {name: column.tolist() for name, column in found.to_columns().items()}
+        return columns | {
+            "value": [found.value] * count,
+            "baseline_value": [found.baseline_value] * count,
+            "error": [None] * count,
+        }
+
+    def _attribution(self, model: TextModel, text: str | Encoding) -> Attribution:
+        return attribute(
+            model,
+            text,
+            self.to,
+            versus=self.versus,
+            method=self.method,
+            score=self.score,
+            baseline=self.baseline,
+            steps=self.steps,
+        )
+
+
+def _error_columns(reason: str) -> dict[str, Any]:
+    return {"error": [reason]}
+
+
 def table_of_sums(sums: Sums) -> Any:
     """Return sums as a table of arrow, which `sums_of_table` reads."""
     import pyarrow
@@ -168,7 +254,7 @@ def embedding_width(model: TextModel, pooling: str | None) -> int:
     return int(model.embed([_SHORT], pooling=pooling, truncate=True).shape[1])
 
 
-_SHORT = "a"  # a text that every vocabulary has
+_SHORT, _OTHER = "a", "b"  # texts that every vocabulary has
 
 
 def fixed_lists(values: np.ndarray, indices: Sequence[int], rows: int) -> Any:
