@@ -43,6 +43,13 @@ def settled(page):
     page.wait_for_timeout(150)
 
 
+def expect(locator):
+    """Return what waits for a locator to be as a test says."""
+    from playwright.sync_api import expect  # on use: other sessions collect these files too
+
+    return expect(locator)
+
+
 def readout(page):
     """Return what is said of the cell, without the marks that keep directions of text apart."""
     return page.locator(".rg-readout").inner_text().replace("\u2068", "").replace("\u2069", "")

@@ -6,8 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from pages import notebook, settled
-from playwright.sync_api import expect
+from pages import expect, notebook, settled
 from test_access import serious
 
 BEGINNINGS = {"pdf": b"%PDF-", "svg": b"<?xml", "png": b"\x89PNG"}

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from pages import served, settled
+from pages import expect, served, settled
 from test_access import serious
 
 import regard
@@ -16,12 +16,6 @@ from regard.explorer.training import TrainingExploration
 from regard.training import TrainingRun, make_task, new_model
 
 STEPS = (0, 3, 6, 9, 12)
-
-
-def expect(locator):
-    from playwright.sync_api import expect  # on use: other sessions collect this file too
-
-    return expect(locator)
 
 
 @pytest.fixture(scope="session")
