@@ -88,17 +88,6 @@ void swiglu(const HeadRows& gate, const HeadRows& up, const HeadRows& output) {
   run_op(params);
 }
 
-// x += y, both of `count` numbers.
-void add(const char* y, ptrdiff_t count, char* x) {
-  constexpr ptrdiff_t PER_TASK = 16384;
-  const float* from = reinterpret_cast<const float*>(y);
-  float* to = reinterpret_cast<float*>(x);
-  run_tasks(ceil_div(count, PER_TASK), double(count), 0, [&](ptrdiff_t task, void*) {
-    const ptrdiff_t stop = std::min(count, (task + 1) * PER_TASK);
-    for (ptrdiff_t i = task * PER_TASK; i < stop; ++i) to[i] += from[i];
-  });
-}
-
 // Cosines and sines, a row for each token, or one for all.
 struct Rotation {
   Array cos, sin;
@@ -215,8 +204,7 @@ class DecoderStep {
     append(k, texts, keys);
     append(v, texts, values);
     if (!attend(block, q, texts, keys, values, context)) return false;
-    run_linear(block.out.params, tokens, context, y);
-    add(y, tokens * width_, x);
+    run_linear(block.out.params, tokens, context, y, x);
 
     rms_norm(block.mlp_norm, x_rows, y_rows);
     const TemporaryBuffer gate_up(tokens, 2 * hidden_, F32), hidden(tokens, hidden_, F32);
@@ -226,8 +214,7 @@ class DecoderStep {
     run_linear(block.gate_up[0].params, tokens, y, gate.data);
     if (!both) run_linear(block.gate_up[1].params, tokens, y, up.data);
     swiglu(gate, up, {hidden, tokens, hidden_, 1, hidden_});
-    run_linear(block.down.params, tokens, hidden, y);
-    add(y, tokens * width_, x);
+    run_linear(block.down.params, tokens, hidden, y, x);
     return true;
   }
 
@@ -235,11 +222,16 @@ class DecoderStep {
   void append(const HeadRows& rows, ptrdiff_t texts, const WritableArray& cache) const {
     const ptrdiff_t count = rows.tokens / texts, position = ptrdiff_t(cache.stride(2));
     float* first = static_cast<float*>(cache.data()) + (ptrdiff_t(cache.shape(2)) - count) * position;
-    for (ptrdiff_t token = 0; token < rows.tokens; ++token)
-      for (ptrdiff_t head = 0; head < kv_heads_; ++head)
-        std::copy_n(rows.at(token, head), head_dim_,
-                    first + token / count * ptrdiff_t(cache.stride(0)) + head * ptrdiff_t(cache.stride(1)) +
-                        token % count * position);
+    constexpr ptrdiff_t PER_TASK = 64;
+    run_tasks(ceil_div(rows.tokens, PER_TASK), double(rows.tokens * kv_heads_ * head_dim_), 0,
+              [&](ptrdiff_t task, void*) {
+                const ptrdiff_t stop = std::min(rows.tokens, (task + 1) * PER_TASK);
+                for (ptrdiff_t token = task * PER_TASK; token < stop; ++token)
+                  for (ptrdiff_t head = 0; head < kv_heads_; ++head)
+                    std::copy_n(rows.at(token, head), head_dim_,
+                                first + token / count * ptrdiff_t(cache.stride(0)) + head * ptrdiff_t(cache.stride(1)) +
+                                    token % count * position);
+              });
   }
 
   bool attend(const DecoderBlock& block, const HeadRows& q, ptrdiff_t texts, const WritableArray& keys,

@@ -140,8 +140,8 @@ LinearParams linear_params(const Array& weight, const OptionalArray& bias, Activ
   return params;
 }
 
-void run_linear(LinearParams params, ptrdiff_t rows, const char* x, char* output) {
-  params.x_row_stride = params.depth, params.x_col_stride = 1;
+void run_linear(LinearParams params, ptrdiff_t rows, const char* x, char* output, char* residual) {
+  params.x_row_stride = params.depth, params.x_col_stride = 1, params.residual = residual;
   run_strided(params, rows, x, output);
 }
 

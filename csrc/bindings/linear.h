@@ -60,7 +60,7 @@ Quantization quantization_named(const std::string&);  // "none" for weights that
 LinearParams linear_params(const Array& weight, const OptionalArray& bias, Activation activation, DType dtype,
                            ptrdiff_t depth, ptrdiff_t columns, Quantization quantization = Quantization::none);
 
-// `x` and `output` are contiguous rows.
-void run_linear(LinearParams params, ptrdiff_t rows, const char* x, char* output);
+// `x`, `output` and `residual`, to which the output is added if it is given, are contiguous rows.
+void run_linear(LinearParams params, ptrdiff_t rows, const char* x, char* output, char* residual = nullptr);
 
 }  // namespace regard

@@ -374,6 +374,19 @@ template <class T> void pack_panel(const PackParams& params, ptrdiff_t panel) {
 
 ptrdiff_t row_blocks(const LinearParams& params) { return uses_gemv(params) ? 1 : ceil_div(params.rows, MC); }
 
+// Add what a task has computed to the residual while it is in the caches.
+template <class T>
+void add_to_residual(const LinearParams& params, ptrdiff_t first, ptrdiff_t rows, ptrdiff_t start, ptrdiff_t count) {
+  if (!params.residual) return;
+  for (ptrdiff_t i = first; i < first + rows; ++i) {
+    const T* from = reinterpret_cast<const T*>(params.output) + i * params.columns + start;
+    T* to = reinterpret_cast<T*>(params.residual) + i * params.columns + start;
+    for_each_vector<T>(count, [&](ptrdiff_t j, ptrdiff_t n) __attribute__((always_inline)) {
+      store_n<T>(to + j, load_n<T>(to + j, n) + load_n<T>(from + j, n), n);
+    });
+  }
+}
+
 template <class T> void run_task(const LinearParams& params, ptrdiff_t task, void* memory) {
   const ptrdiff_t blocks = row_blocks(params);
   ptrdiff_t start = task / blocks * columns_per_task(params), stop = start + columns_per_task(params);
@@ -393,17 +406,18 @@ template <class T> void run_task(const LinearParams& params, ptrdiff_t task, voi
       gemv<T, 1>(params, start, count);
     else
       gemv<T, GEMV_ROWS<T>>(params, start, count);
-    if (params.activation == Activation::identity) return;
     LinearParams without_bias = params;
     without_bias.bias = nullptr;
     T* out = reinterpret_cast<T*>(params.output) + start;
-    return finish_rows<T>(without_bias, out, params.columns, params.rows, start, count, out);
+    finish_rows<T>(without_bias, out, params.columns, params.rows, start, count, out);
+    return add_to_residual<T>(params, 0, params.rows, start, count);
   }
   const ptrdiff_t height = min_of(MC, round_up(ceil_div(params.rows, blocks), LINEAR_MR));  // of equal size
   const ptrdiff_t first = task % blocks * height;
   if (first >= params.rows) return;
   const ptrdiff_t rows = min_of(height, params.rows - first);
   gemm_block<T>(params, first, rows, start, count, memory);
+  add_to_residual<T>(params, first, rows, start, count);
 }
 
 }  // namespace

@@ -53,7 +53,8 @@ struct LinearParams {
   const char *x, *weight, *bias;
   ptrdiff_t x_row_stride, x_col_stride, weight_row_stride, weight_col_stride;
   char* output;
-  DType dtype;  // of all arrays but quantized weights
+  char* residual = nullptr;  // to which the output is added, of its shape and layout
+  DType dtype;               // of all arrays but quantized weights
   Activation activation = Activation::identity;
   bool is_packed = false;
   Quantization quantization = Quantization::none;

@@ -47,14 +47,14 @@ def decode_step(
     batch, count, _ = x.shape
     attn = blocks[0].attn
     layout = (np.ndarray, x.dtype, (batch, attn.num_kv_heads), attn.head_dim) * 2  # of keys and of values
-    filled = [cache if cache is not None and cache.has_shape else _empty_cache(cache, layout) for cache in caches]
+    filled = [cache if cache is None or cache.has_shape else _empty_cache(cache, layout) for cache in caches]
     lefts = [None if block.attn.window is None else block.attn.window[0] for block in blocks]
     windows = [(i, left) for i, left in enumerate(lefts) if left is not None]
-    if any(cache.layout != layout for cache in filled):
+    if any(cache is not None and cache.layout != layout for cache in filled):
         return None
-    if any(len(filled[i]) + count > left + 1 for i, left in windows):
+    if any(len(filled[i] or ()) + count > left + 1 for i, left in windows):
         return None
-    reserved = [cache.reserve(count) for cache in filled]
+    reserved = _reserve(filled, layout, count)
     y, (cos, sin) = x.copy(), _rotation_rows(rotation, batch, count)
     if not step(y, cos, sin, [cache.k for cache in reserved], [cache.v for cache in reserved]):
         return None
@@ -72,6 +72,19 @@ def _rotation_rows(rotation: CosSin, batch: int, count: int) -> list[np.ndarray]
             rows = np.broadcast_to(part.reshape(-1, *part.shape[-2:]), (batch, count, part.shape[-1]))
         found.append(np.ascontiguousarray(rows.reshape(-1, part.shape[-1])))
     return found
+
+
+def _reserve(caches: Sequence[KVCache | None], layout: tuple[Any, ...], count: int) -> list[KVCache]:
+    """Return the caches with `count` more positions; one for all that nobody wants, which each block overwrites."""
+    shared: KVCache | None = None
+    reserved = []
+    for cache in caches:
+        if cache is None:
+            shared = _empty_cache(None, layout).reserve(count) if shared is None else shared
+            reserved.append(shared)
+        else:
+            reserved.append(cache.reserve(count))
+    return reserved
 
 
 def _empty_cache(cache: KVCache | None, layout: tuple[Any, ...]) -> KVCache:
