@@ -291,3 +291,122 @@ def test_compressed_lines_are_one_piece(tmp_path):
     (tmp_path / "c.txt.gz").write_bytes(gzip.compress("\n".join(TEXTS).encode()))
     (piece,) = open_corpus(str(tmp_path / "c.txt.gz")).pieces
     assert piece.read() == TEXTS
+
+
+def test_another_run_that_begins_in_the_folder_is_refused(embed, tmp_path, monkeypatch):
+    """Both find an empty folder; the later one to write its manifest does not mix its partitions with the other's."""
+    from regard.dask import run as runs
+
+    file, real = write(tmp_path / "corpus.txt", TEXTS), runs.make_plan
+
+    def late(*arguments):
+        plan = real(*arguments)
+        monkeypatch.setattr(runs, "make_plan", real)
+        assert embed(file, "--pooling", "cls")[0] == 0  # begins and ends while this one reads the texts
+        return plan
+
+    monkeypatch.setattr(runs, "make_plan", late)
+    status, _, err = embed(file)
+    assert (status, err.count("\n")) == (2, 1)
+    assert "is of a run with other pooling" in err
+    assert embed(file, "--pooling", "cls")[0] == 0
+
+
+def test_texts_that_change_during_a_run_are_an_error(embed, tmp_path, monkeypatch):
+    from regard.dask import run as runs
+
+    file, real = write(tmp_path / "corpus.txt", TEXTS), runs.make_plan
+
+    def changed(*arguments):
+        plan = real(*arguments)
+        write(file, [text.upper()[:1] for text in TEXTS])
+        return plan
+
+    monkeypatch.setattr(runs, "make_plan", changed)
+    status, _, err = embed(file)
+    assert (status, err.count("\n")) == (2, 1)
+    assert "corpus.txt has changed since the run began: give a new folder" in err
+    assert not list((tmp_path / "out").glob("part-*"))
+
+
+def test_a_run_continues_where_the_same_texts_were_written_again_or_elsewhere(embed, tmp_path):
+    file = write(tmp_path / "corpus.jsonl", TEXTS)
+    assert embed(file, "--partition-tokens", 8)[0] == 0
+    expected = parts(tmp_path / "out")
+    first, second = sorted(expected)[1:3]
+    (tmp_path / "out" / first).unlink()
+    file.write_text("".join(json.dumps({"n": 1, "other": "x" * 50, "text": text}) + "\n" for text in TEXTS))
+    assert embed(file, "--partition-tokens", 8)[0] == 0
+    assert parts(tmp_path / "out") == expected
+    (tmp_path / "out" / second).unlink()
+    moved = file.rename(tmp_path / "moved.jsonl")
+    assert embed(moved, "--partition-tokens", 8)[0] == 0
+    np.testing.assert_array_equal(
+        np.stack(table(tmp_path / "out")["vector"].to_pylist()).astype(np.float32), vectors(TEXTS)
+    )
+
+
+def test_a_lone_surrogate_is_the_error_of_its_row(embed, tmp_path):
+    file = tmp_path / "corpus.jsonl"
+    file.write_text('{"text": "abc"}\n{"text": "a\\ud800b"}\n{"text": "qzk"}\n')
+    assert embed(file)[0] == 0
+    found = table(tmp_path / "out")
+    assert [error is None for error in found["error"].to_pylist()] == [True, False, True]
+    assert "lone surrogate" in found["error"][1].as_py()
+
+
+def read_csv(tmp_path, content):
+    file = tmp_path / "corpus.csv"
+    file.write_text(content)
+    return [value for piece in open_corpus(str(file)).pieces for value in piece.read()]
+
+
+def test_a_csv_row_with_more_fields_than_the_header_keeps_its_columns(tmp_path):
+    assert read_csv(tmp_path, "text,n\nab,1,9\ncd,2,3\n") == ["ab", "cd"]
+
+
+def test_blank_lines_of_a_csv_are_rows(tmp_path):
+    assert read_csv(tmp_path, 'text\nab\n\ncd\n""\nef\n') == ["ab", None, "cd", None, "ef"]
+
+
+def test_a_folder_is_read_with_its_subfolders_and_without_hidden_files(tmp_path):
+    for name in ("b.txt", "a/c.txt", ".hidden.txt", "_meta.txt", ".git/d.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(f"{name}\n")
+    assert [value for piece in open_corpus(str(tmp_path)).pieces for value in piece.read()] == ["a/c.txt", "b.txt"]
+
+
+def test_lines_of_utf_16_are_no_text(tmp_path):
+    (tmp_path / "corpus.txt").write_bytes("ab\ncd\nef\n".encode("utf-16"))
+    (piece,) = open_corpus(str(tmp_path / "corpus.txt")).pieces
+    assert not any(isinstance(value, str) and value for value in piece.read())
+
+
+def test_empty_names_are_errors(embed, tmp_path, capsys):
+    file = write(tmp_path / "corpus.txt", TEXTS)
+    for argv, message in (
+        (["", "--out", str(tmp_path / "new")], "the corpus has no name"),
+        ([str(file), "--out", ""], "no name"),
+    ):
+        assert main(["embed", *argv, *MODEL]) == 2
+        err = capsys.readouterr().err
+        assert message in err
+        assert err.count("\n") == 1
+
+
+def test_workers_that_write_elsewhere_are_an_error(tmp_path, monkeypatch):
+    from regard.dask import run as runs
+    from regard.dask.cluster import ThisProcess
+    from regard.dask.jobs import EmbedJob
+    from regard.dask.model_spec import describe_model
+
+    file = write(tmp_path / "corpus.txt", TEXTS)
+    real = runs.OutputFolder.everywhere
+    job, spec, corpus = EmbedJob(pooling="mean"), describe_model("induction"), open_corpus(str(file))
+    monkeypatch.chdir(tmp_path)
+    runs.run(job, spec, corpus, "out", ThisProcess())  # relative, and the same for a worker in another folder
+    assert real.fget(runs.OutputFolder("out")) == str(tmp_path / "out")
+    (tmp_path / "other").mkdir()
+    monkeypatch.setattr(runs.OutputFolder, "everywhere", property(lambda _: str(tmp_path / "other")))
+    with pytest.raises(RegardError, match="give one that all machines share"):
+        runs.run(job, spec, corpus, "new", ThisProcess())

@@ -88,3 +88,34 @@ def test_without_dask_the_package_imports_and_its_names_say_what_is_missing(monk
     monkeypatch.delitem(vars(regard.dask), "embed", raising=False)
     with pytest.raises(RegardError, match=r"regard\.dask needs pandas: pip install 'regard\[dask\]'"):
         regard.dask.embed  # noqa: B018
+
+
+def test_results_keep_their_numbers(frame):
+    whole = regard.dask.map_texts(frame, lambda trace: 2**60 + 1, model="induction").compute(scheduler="sync")
+    assert whole["result"].dropna().unique().tolist() == [2**60 + 1]
+    nan = regard.dask.map_texts(frame, lambda trace: float("nan"), model="induction").compute(scheduler="sync")
+    assert nan["result"].isna().tolist() == [not isinstance(text, str) for text in TEXTS]  # NaN is a result
+
+
+def test_wrong_names_and_results_are_errors(frame):
+    for name in ("error", 5):
+        with pytest.raises(RegardError, match="name is that of the column of results"):
+            regard.dask.map_texts(frame, len, model="induction", name=name)
+    with pytest.raises(RegardError, match="returns None for a short text: give meta="):
+        regard.dask.map_texts(frame, lambda trace: None, model="induction")
+    with pytest.raises(RegardError, match="column is the name of one"):
+        regard.dask.embed(frame, ["text"], model="induction", pooling="mean")
+    twice = dd.from_pandas(pandas.DataFrame([["a", "b"]], columns=["text", "text"]), npartitions=1)
+    with pytest.raises(RegardError, match="several columns 'text'"):
+        regard.dask.embed(twice, "text", model="induction", pooling="mean")
+
+
+@pytest.mark.filterwarnings("ignore:The inplace keyword")  # in Dask
+def test_vectors_are_written_and_read_again(frame, tmp_path):
+    found = regard.dask.embed(
+        frame[["id"]].assign(text=frame["id"].astype(str) + "ab"), "text", model="induction", pooling="mean"
+    )
+    found.to_parquet(tmp_path / "vectors")
+    again = dd.read_parquet(tmp_path / "vectors", dtype_backend="pyarrow").compute()
+    expected = found.compute(scheduler="sync")
+    assert again["vector"].tolist() == expected["vector"].tolist()

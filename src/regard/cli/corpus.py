@@ -60,9 +60,10 @@ def run_corpus(arguments: argparse.Namespace, address: str, name: str, options: 
                     tell(escape(note))
                 raise
     plan = summary.plan
-    there = len(plan.partitions) - summary.computed
+    parts = len(plan.partitions)
+    there = parts - summary.computed
     before = f", {there:,} of them there before" if there else ""
-    tell(f"{escape(arguments.out)}: {plan.rows:,} rows in {len(plan.partitions):,} partitions{before}")
+    tell(f"{escape(arguments.out)}: {plan.rows:,} rows in {parts:,} partition{'s' * (parts != 1)}{before}")
     if plan.num_errors:
         file, row, reason = plan.errors[0]
         tell(

@@ -176,6 +176,8 @@ def map_texts(
     RegardError
         As for `embed`; or the function fails on a short text and no `meta` is given.
     """
+    if not isinstance(name, str) or name == "error":
+        raise RegardError(f"name is that of the column of results, which is not 'error', got {name!r}")
     spec = describe_model(model, ignore)
     options = {"only": only, "truncate": truncate, "batch_size": batch_size}
     empty = _checked(frame, column, (name, "error"))
@@ -189,6 +191,10 @@ def _checked(frame: Any, column: str, new: Sequence[str]) -> pandas.DataFrame:
     empty = getattr(frame, "_meta", None)
     if not isinstance(empty, pandas.DataFrame):
         raise RegardError("frame is a dask dataframe: dask.dataframe.from_pandas, read_parquet, …")
+    if not isinstance(column, str):
+        raise RegardError(f"column is the name of one, got {column!r}")
+    if list(empty.columns).count(column) > 1:
+        raise RegardError(f"the frame has several columns {column!r}: rename them")
     if column not in empty.columns:
         raise RegardError(f"the frame has no column {column!r}, but {', '.join(map(str, empty.columns)) or 'none'}")
     if taken := [name for name in new if name in empty.columns]:
@@ -258,7 +264,15 @@ def _mapped(
         traces = model.iter_traces(list(encodings.values()), only=options["only"], batch_size=options["batch_size"])
         for i, trace in traces:
             results[indices[i]] = _plain(function(trace))
-    return _with_columns(part, {name: pandas.Series(results, dtype=dtype), "error": pandas.Series(errors, dtype="str")})
+    return _with_columns(part, {name: _series(results, dtype), "error": pandas.Series(errors, dtype="str")})
+
+
+def _series(results: list[Any], dtype: Any) -> pandas.Series:
+    if dtype != pandas.Float64Dtype():
+        return pandas.Series(results, dtype=dtype)
+    missing = np.array([result is None for result in results], bool)
+    values = np.array([0.0 if result is None else result for result in results], np.float64)
+    return pandas.Series(pandas.arrays.FloatingArray(values, missing))  # NaN is a result, and not a missing one
 
 
 def _plain(value: Any) -> Any:
@@ -276,6 +290,10 @@ def _result_dtype(spec: ModelSpec, function: Callable[[Trace], Any], options: di
     except Exception as error:
         raise RegardError(f"the function fails on the trace of a short text, {error!r}: give meta=") from error
     plain = _plain(value)
-    if isinstance(plain, float | int) and not isinstance(plain, bool):
+    if plain is None:
+        raise RegardError("the function returns None for a short text: give meta=")
+    if isinstance(plain, int) and not isinstance(plain, bool):
+        return pandas.Int64Dtype()
+    if isinstance(plain, float):
         return pandas.Float64Dtype()  # of which a row without a text has none
     return pandas.ArrowDtype(pyarrow.scalar(plain).type)

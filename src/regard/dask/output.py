@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import posixpath
 import secrets
 from collections.abc import Iterable, Iterator
@@ -16,7 +17,7 @@ from regard.dask.partitions import Partition, Segment
 from regard.dask.source import Corpus, Piece
 from regard.text.words import join_names
 
-_FORMAT = "regard: partitions of a corpus, 1"
+_FORMAT = "regard: partitions of a corpus, 2"
 
 
 @dataclass(frozen=True)
@@ -46,12 +47,19 @@ class OutputFolder:
     def __init__(self, address: str) -> None:
         from fsspec.core import url_to_fs
 
+        if not address:
+            raise RegardError("the folder has no name: give a folder")
         try:
             self._fs, self._path = url_to_fs(address)
         except (ImportError, ValueError) as error:
             raise RegardError(f"cannot write to {address}: {error}") from error
         self.address = address
         self._is_local = "file" in (self._fs.protocol if isinstance(self._fs.protocol, tuple) else (self._fs.protocol,))
+
+    @property
+    def everywhere(self) -> str:
+        """The address as any process of this machine means it."""
+        return self._path if self._is_local else self.address
 
     def check(self) -> None:
         """Raise `RegardError` if the folder holds anything but a run, or is none."""
@@ -87,25 +95,27 @@ class OutputFolder:
             return None
         except PermissionError as error:
             raise RegardError(f"no permission to read {self.address}/manifest.json") from error
+        except OSError as error:
+            raise RegardError(f"cannot read {self.address}/manifest.json: {error.strerror or error}") from error
         try:
             found = json.loads(content)
             if found.pop("format") != _FORMAT:
                 raise ValueError("another format")
             return _plan(found)
-        except (ValueError, KeyError, TypeError, IndexError) as error:
+        except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
             raise RegardError(
                 f"{self.address}/manifest.json is damaged or of another version of regard: give a new folder"
             ) from error
 
     def write_plan(self, plan: Plan) -> None:
         """Write the manifest."""
-        pieces = list(dict.fromkeys(segment.piece for each in plan.partitions for segment in each.segments))
-        number = {piece: i for i, piece in enumerate(pieces)}
+        digests = {segment.piece: segment.sha256 for each in plan.partitions for segment in each.segments}
+        number = {piece: i for i, piece in enumerate(digests)}
         content = {
             "format": _FORMAT,
             "identity": plan.identity,
             "stamps": plan.stamps,
-            "pieces": [asdict(piece) for piece in pieces],
+            "pieces": [[asdict(piece), sha256] for piece, sha256 in digests.items()],
             "partitions": [
                 [each.tokens, [(number[s.piece], s.start, s.stop, s.first_row) for s in each.segments]]
                 for each in plan.partitions
@@ -113,7 +123,25 @@ class OutputFolder:
             "errors": plan.errors,
             "num_errors": plan.num_errors,
         }
-        self.write("manifest.json", json.dumps(content).encode())
+        content_bytes = json.dumps(content).encode()
+        if self._is_local and not self.has("manifest.json"):
+            self._write_first("manifest.json", content_bytes)
+        else:
+            self.write("manifest.json", content_bytes)
+
+    def _write_first(self, name: str, content: bytes) -> None:
+        """Write a file that appears whole, unless another process has written one of this name before."""
+        part = f".regard-{secrets.token_hex(8)}.part"
+        self.write(part, content)
+        try:
+            os.link(f"{self._path}/{part}", f"{self._path}/{name}")
+        except FileExistsError:
+            pass
+        except OSError:  # no links there
+            self.write(name, content)
+        finally:
+            with suppress(OSError):
+                self._fs.rm_file(f"{self._path}/{part}")
 
     def write(self, name: str, content: bytes) -> None:
         """Write a file that appears whole: under another name, then renamed."""
@@ -178,11 +206,16 @@ def first_errors(items: Iterable[tuple[Piece, int, tuple[tuple[int, str], ...]]]
 
 
 def _plan(found: dict[str, Any]) -> Plan:
-    pieces = [Piece(**each) for each in found["pieces"]]
+    pieces = [(Piece(**fields), str(sha256)) for fields, sha256 in found["pieces"]]
+
+    def segment(number: int, start: int, stop: int, first_row: int) -> Segment:
+        piece, sha256 = pieces[number]
+        return Segment(piece, start, stop, first_row, sha256)
+
     partitions = tuple(
-        Partition(number, tuple(Segment(pieces[i], start, stop, first) for i, start, stop, first in segments), tokens)
+        Partition(number, tuple(segment(*each) for each in segments), tokens)
         for number, (tokens, segments) in enumerate(found["partitions"])
     )
     stamps = tuple((name, stamp) for name, stamp in found["stamps"])
     errors = tuple((file, row, reason) for file, row, reason in found["errors"])
-    return Plan(found["identity"], stamps, partitions, errors, found["num_errors"])
+    return Plan({**found["identity"]}, stamps, partitions, errors, found["num_errors"])

@@ -6,9 +6,11 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from typing import Any
 
 import numpy as np
 
+from regard._utils.errors import RegardError
 from regard.dask.model_spec import ModelSpec, load_model
 from regard.dask.rows import encode_rows
 from regard.dask.source import Piece
@@ -34,6 +36,14 @@ class Segment:
     start: int
     stop: int
     first_row: int
+    sha256: str = ""  # of the piece, as it was cut
+
+    def read(self) -> list[Any]:
+        """Return the value of each row; an error if the piece is no longer what was cut."""
+        values = self.piece.read()
+        if digest(values) != self.sha256:
+            raise RegardError(f"{self.piece.address} has changed since the run began: give a new folder")
+        return values[self.start : self.stop]
 
 
 @dataclass(frozen=True)
@@ -61,12 +71,14 @@ def scan(piece: Piece, spec: ModelSpec, truncate: bool) -> Scan:
     """Return what a piece holds."""
     values = piece.read()
     encodings, errors = encode_rows(load_model(spec), values, truncate=truncate)
-    digest = hashlib.sha256()
-    for value in values:
-        digest.update(f"{value!r}\n".encode("utf-8", "surrogatepass"))
     found = [(i, error) for i, error in enumerate(errors) if error is not None]
     lengths = np.array([len(encodings[i]) if i in encodings else 0 for i in range(len(values))], np.int64)
-    return Scan(lengths, tuple(found[:SHOWN_ERRORS]), len(found), digest.hexdigest())
+    return Scan(lengths, tuple(found[:SHOWN_ERRORS]), len(found), digest(values))
+
+
+def digest(values: Sequence[Any]) -> str:
+    """Return the digest of rows."""
+    return hashlib.sha256("".join(f"{value!r}\n" for value in values).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def first_rows(pieces: Sequence[Piece], scans: Sequence[Scan]) -> list[int]:
@@ -106,7 +118,7 @@ def cut(pieces: Sequence[Piece], scans: Sequence[Scan], partition_tokens: int) -
                     close()
                     continue
                 stop = start + 1
-            segments.append(Segment(piece, start, stop, first_row))
+            segments.append(Segment(piece, start, stop, first_row, found.sha256))
             filled += int(ends[stop - 1]) - before
             start = stop
     close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from regard._utils.errors import RegardError
 from regard.models.base import TextModel, truncated
 from regard.text.encoding import Encoding
 
@@ -21,7 +22,10 @@ def encode_row(model: TextModel, value: Any, *, truncate: bool) -> Encoding | st
         return f"no text but {type(value).__name__}"
     if not value.strip():
         return "empty"
-    encoding, is_whole = _encode(model, value)
+    try:
+        encoding, is_whole = _encode(model, value)
+    except RegardError as error:  # a lone surrogate
+        return str(error)
     if not len(encoding):
         return "no tokens"
     if len(encoding) <= model.max_length:

@@ -89,7 +89,7 @@ def make_plan(
         (piece, place, each.errors)
         for piece, place, each in zip(corpus.pieces, first_rows(corpus.pieces, scans), scans, strict=True)
     )
-    partitions = known.partitions if known is not None else tuple(cut(corpus.pieces, scans, partition_tokens))
+    partitions = tuple(cut(corpus.pieces, scans, partition_tokens))
     errors = first_errors(with_errors)[:SHOWN_ERRORS]
     return Plan(about, corpus.stamps, partitions, errors, sum(each.num_errors for each in scans))
 
@@ -130,13 +130,17 @@ def run(
     folder = OutputFolder(out)
     folder.create()
     plan = make_plan(job, spec, corpus, folder, workers, partition_tokens)
-    if folder.read_plan() != plan:
+    if (found := folder.read_plan()) is None:
+        folder.write_plan(plan)
+        found = folder.read_plan() or plan
+    require_same(out, found, plan.identity)  # another run may have begun there
+    if found != plan:
         folder.write_plan(plan)
     there = folder.written()
     missing = [partition for partition in plan.partitions if part_name(partition) not in there]
     rows, tokens = plan.rows - sum(p.rows for p in missing), plan.tokens - sum(p.tokens for p in missing)
     progress = started(plan, rows, tokens)
-    compute = functools.partial(compute_partition, job=job, spec=spec, out=out)
+    compute = functools.partial(compute_partition, job=job, spec=spec, out=folder.everywhere)
     try:
         for partition, _ in _run(workers, job.name, compute, missing):
             rows, tokens = rows + partition.rows, tokens + partition.tokens
@@ -148,6 +152,8 @@ def run(
         interrupt.add_note(_so_far(folder, plan))
         raise
     folder.remove_partial()
+    if {part_name(partition) for partition in plan.partitions} - folder.written():
+        raise RegardError(f"the workers have another folder {out} than this process: give one that all machines share")
     return Summary(plan, len(missing))
 
 
@@ -162,7 +168,7 @@ def compute_partition(partition: Partition, *, job: Job, spec: ModelSpec, out: s
     for segment in partition.segments:
         files += [segment.piece.address] * (segment.stop - segment.start)
         rows += range(segment.first_row + segment.start, segment.first_row + segment.stop)
-        values += segment.piece.read()[segment.start : segment.stop]
+        values += segment.read()
     content = _table_bytes(job, spec, files, rows, values)
     folder.write(part_name(partition), content)
 
@@ -257,7 +263,7 @@ def measure(partition: Partition, *, job: Job, spec: ModelSpec) -> tuple[float, 
     longest = taken = 0
     sampled = getattr(job, "sampled_tokens", _SAMPLED_TOKENS)
     for segment in partition.segments:
-        values = segment.piece.read()[segment.start : segment.stop]
+        values = segment.read()
         found, _ = encode_rows(model, values, truncate=job.truncate)
         longest = max([longest, *map(len, found.values())])
         for encoding in found.values():

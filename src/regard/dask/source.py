@@ -67,7 +67,9 @@ class Corpus:
 
 
 def open_corpus(address: str, column: str = "text") -> Corpus:
-    """Return the pieces of a file, of the files that a pattern matches, or of those in a folder.
+    """Return the pieces of a file, of the files that a pattern matches, or of those in a folder and its subfolders.
+
+    In folders, names that begin with a dot or an underscore are left out, and files of other formats.
 
     Raises
     ------
@@ -76,9 +78,14 @@ def open_corpus(address: str, column: str = "text") -> Corpus:
     """
     from fsspec.core import url_to_fs
 
+    if not address:
+        raise RegardError("the corpus has no name: give a file or a folder")
     with reading(address):
         fs, path = url_to_fs(address)
-        found = sorted(fs.find(path, maxdepth=1) if fs.isdir(path) else fs.glob(path) if "*" in path else [path])
+        if fs.isdir(path):
+            found = [name for name in sorted(fs.find(path)) if not _is_hidden(name.removeprefix(path))]
+        else:
+            found = sorted(fs.glob(path)) if "*" in path and not fs.exists(path) else [path]
         names = [name for name in found if _format(name)]
         if not names and not fs.exists(path) and "*" not in path:
             raise RegardError(f"there is no file {address}")
@@ -108,6 +115,11 @@ def reading(address: str) -> Iterator[None]:
     except (OSError, ValueError) as error:  # those of pyarrow and pandas derive from them
         first = (str(error).splitlines() or [type(error).__name__])[0]
         raise RegardError(f"cannot read {address}: {first}") from error
+
+
+def _is_hidden(path: str) -> bool:
+    """Tell whether a file, or a folder on the way to it, begins with a dot or an underscore."""
+    return any(part.startswith((".", "_")) for part in PurePosixPath(path).parts)
 
 
 def _format(name: str) -> str:
@@ -196,7 +208,14 @@ def _read_csv(piece: Piece) -> list[Any]:
 
     with _open(piece.address) as stream:
         column = pandas.read_csv(
-            stream, usecols=[piece.column], dtype=object, keep_default_na=False, na_values=[""], encoding="utf-8"
+            stream,
+            usecols=[piece.column],
+            index_col=False,  # the first column is none where a row has more fields than the header
+            skip_blank_lines=False,
+            dtype=object,
+            keep_default_na=False,
+            na_values=[""],
+            encoding="utf-8",
         )[piece.column]
     return [value if isinstance(value, str) else None for value in column]
 
@@ -216,7 +235,7 @@ def _read_text(piece: Piece) -> list[Any]:
 
 def _decoded(line: bytes) -> Any:
     try:
-        return line.decode()
+        return line if b"\0" in line else line.decode()  # with zeros it is of UTF-16
     except UnicodeDecodeError:
         return line
 
