@@ -410,3 +410,18 @@ def test_workers_that_write_elsewhere_are_an_error(tmp_path, monkeypatch):
     monkeypatch.setattr(runs.OutputFolder, "everywhere", property(lambda _: str(tmp_path / "other")))
     with pytest.raises(RegardError, match="give one that all machines share"):
         runs.run(job, spec, corpus, "new", ThisProcess())
+
+
+def test_memory_with_which_no_worker_starts_is_an_error(embed, tmp_path):
+    file = write(tmp_path / "corpus.txt", TEXTS)
+    for memory, message in (("nonsense", "an amount such as 2GB, got 'nonsense'"), ("10MB", "a worker needs 0.4 GB")):
+        status, _, err = embed(file, "--workers", "1", "--memory", memory)
+        assert (status, err.count("\n")) == (2, 1)
+        assert message in err
+
+
+def test_a_scheduler_that_was_never_there_is_not_waited_for_long(embed, tmp_path, monkeypatch):
+    monkeypatch.setattr("regard.dask.cluster._FIRST_WAIT", 1.0)
+    status, _, err = embed(write(tmp_path / "corpus.txt", TEXTS), "--scheduler", "tcp://127.0.0.1:1")
+    assert (status, err.count("\n")) == (2, 1)
+    assert "no worker of Dask answers within 1 s" in err

@@ -60,7 +60,9 @@ def _compare(parser: ArgumentParser) -> None:
 
 
 def _explore(parser: ArgumentParser) -> None:
-    arguments.add_text(parser, "the text, or the folder of a training run and, if you like, a text")
+    arguments.add_text(
+        parser, "the text, the folder of a training run and, if you like, a text, or a map on disk, MAP.zarr"
+    )
     arguments.add_model(parser, "minilm")
     parser.set_defaults(model=None)  # minilm for a text, no model for a saved run
     parser.add_argument("--compare-model", metavar="NAME", help="a second model, for the same text or the second text")

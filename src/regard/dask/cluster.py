@@ -19,6 +19,9 @@ _IN_FLIGHT = 10_000  # tasks that a scheduler has at a time
 _STARTS = 3  # of the processes of a machine, where one ends before it is a worker
 _PACKAGES = ("dask", "distributed", "cloudpickle", "msgpack", "numpy", "pandas", "pyarrow", "tokenizers")
 
+_LEAST_MEMORY = 400_000_000  # bytes: Python, Dask and the libraries of a worker take 300 MB
+_FIRST_WAIT = 30.0  # seconds for the answer of a scheduler that was never there
+
 Item = TypeVar("Item")
 
 
@@ -93,7 +96,7 @@ class Cluster:
     """
 
     def __init__(self, connect: Callable[[], Any], wait: float) -> None:
-        self._connect, self._wait = connect, wait
+        self._connect, self._wait, self._was_there = connect, wait, False
         self._connecting = self._begin()
 
     @property
@@ -177,19 +180,20 @@ class Cluster:
     def _connected(self) -> tuple[Any, int]:
         """Return a client and the memory of a worker."""
         end = time.monotonic() + self._wait
+        patience = end if self._was_there else time.monotonic() + min(self._wait, _FIRST_WAIT)
         while True:
             try:
                 client = self._connect()
+                self._was_there, patience = True, end
                 client.wait_for_workers(1, timeout=max(1.0, end - time.monotonic()))
                 check_versions(client.get_versions(packages=list(_PACKAGES)))
                 _check_regard(client.run(_prepare, on_error="return"))
                 limits = [one["memory_limit"] for one in client.scheduler_info(n_workers=-1)["workers"].values()]
                 return client, min(limits, default=0)
             except (OSError, TimeoutError) as error:
-                if time.monotonic() >= end:
-                    raise RegardError(
-                        f"no worker of Dask answers within {self._wait:g} s: {error or 'start the workers'}"
-                    ) from error
+                if time.monotonic() >= patience:
+                    waited = f"within {self._wait if self._was_there else _FIRST_WAIT:g} s"
+                    raise RegardError(f"no worker of Dask answers {waited}: {error or 'start the workers'}") from error
                 time.sleep(0.5)
 
 
@@ -240,6 +244,18 @@ def _check_regard(found: dict[str, Any]) -> None:
             )
 
 
+def _check_memory(memory: str | None) -> None:
+    """Raise `RegardError` unless it is an amount with which a worker can start."""
+    from dask.utils import parse_bytes
+
+    try:
+        limit = _LEAST_MEMORY if memory is None else parse_bytes(memory)
+    except ValueError:
+        raise RegardError(f"the memory of a worker is an amount such as 2GB, got {memory!r}") from None
+    if limit < _LEAST_MEMORY:
+        raise RegardError(f"a worker needs {gigabytes(_LEAST_MEMORY)} to start, and --memory {memory} is less")
+
+
 @contextmanager
 def start_workers(count: int, memory: str | None = None, threads: int | None = None) -> Iterator[Cluster]:
     """Start a cluster of processes on this machine, which share its threads unless those of each are given.
@@ -251,6 +267,7 @@ def start_workers(count: int, memory: str | None = None, threads: int | None = N
 
     import dask
 
+    _check_memory(memory)
     threads = threads or max(1, default_num_threads() // count)
     settings = {
         "distributed.comm.timeouts.connect": "60s",

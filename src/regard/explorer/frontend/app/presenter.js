@@ -316,11 +316,9 @@ export class Presenter {
 
   /** Of which side the steps are, of two. */
   stepsSideMessage() {
-    const { state } = this.app;
+    const { side } = this.app.state;
     if (this.app.sides().length < 2) return "";
-    return state.side === "diff"
-      ? "These are the steps of A; choose B for its own."
-      : `These are the steps of ${state.side}.`;
+    return side === "diff" ? "These are the steps of A; choose B for its own." : `These are the steps of ${side}.`;
   }
 
   /** The run of an ablation becomes B. */

@@ -241,9 +241,17 @@ export class HeadGrid {
     const { heads, number } = this.layers()[layer];
     const isCollapsed = collapsed.includes(layer);
     const shown = isCollapsed ? [/** @type {const} */ ("mean")] : [...Array(heads).keys()];
-    const title = `${layerName(number)}: show the mean of its heads, or each head`;
+    const named = layerName(number);
+    const title = `${named}: show the mean of its heads, or each head`;
     const collapse = () => this.actions.set({ collapsedLayers: toggled(collapsed, layer) });
-    const header = heading("rowheader", String(number), title, `Collapse ${layerName(number)}`, isCollapsed, collapse);
+    const header = heading(
+      "rowheader",
+      String(number),
+      title,
+      `Collapse ${named.toLowerCase()}`,
+      isCollapsed,
+      collapse,
+    );
     return gridRow(header, ...shown.map((head) => this.cell(layer, head)));
   }
 
