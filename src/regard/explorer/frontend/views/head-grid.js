@@ -244,14 +244,8 @@ export class HeadGrid {
     const named = layerName(number);
     const title = `${named}: show the mean of its heads, or each head`;
     const collapse = () => this.actions.set({ collapsedLayers: toggled(collapsed, layer) });
-    const header = heading(
-      "rowheader",
-      String(number),
-      title,
-      `Collapse ${named.toLowerCase()}`,
-      isCollapsed,
-      collapse,
-    );
+    const hint = `Collapse ${named.toLowerCase()}`;
+    const header = heading("rowheader", String(number), title, hint, isCollapsed, collapse);
     return gridRow(header, ...shown.map((head) => this.cell(layer, head)));
   }
 
