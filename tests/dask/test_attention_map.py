@@ -203,3 +203,16 @@ def test_a_folder_that_is_none_is_one_sentence(tmp_path):
     for name, message in (("empty", "no Zarr group"), ("file.zarr", "no folder"), ("away.zarr", "no folder")):
         with pytest.raises(RegardError, match=message):
             open_map(tmp_path / name)
+
+
+def test_whole_numbers_are_written_and_what_cannot_be_leaves_no_folder(tmp_path):
+    import ml_dtypes
+
+    q = da.from_array(np.arange(24).reshape(1, 6, 4) % 5, chunks=3)
+    regard.dask.AttentionMap(q, q).to_zarr(str(tmp_path / "whole.zarr"))
+    expected = regard.trace.AttentionMap(np.asarray(q, np.float64), np.asarray(q, np.float64))
+    np.testing.assert_allclose(open_map(tmp_path / "whole.zarr").tile(None, None), expected[:], rtol=1e-6)
+    half = da.from_array(np.ones((1, 6, 4), ml_dtypes.bfloat16), chunks=3)
+    with pytest.raises(RegardError, match="not from bfloat16: convert q and k"):
+        regard.dask.AttentionMap(half, half).to_zarr(str(tmp_path / "half.zarr"))
+    assert not (tmp_path / "half.zarr").exists()

@@ -199,7 +199,13 @@ def test_ctrl_c_and_the_same_command_again(case, tmp_path):
     plain = [sys.executable, "-m", "regard", "embed", str(file), "--partition-tokens", "100", "--out"]  # in many
     subprocess.run([*plain, str(tmp_path / "whole")], stderr=subprocess.DEVNULL, check=True)
     whole, command = parts(tmp_path / "whole"), [*plain, str(out), "--workers", "2"]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    process = subprocess.Popen(
+        command,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell ignores it in the background
+    )
     with Watcher(out, 2, lambda: os.killpg(process.pid, signal.SIGINT)) as watcher:
         _, errors = process.communicate(timeout=60)
         assert process.returncode == 130, errors

@@ -266,6 +266,8 @@ class _MapWriter:
             raise RegardError(f"{path} exists: give another name, or remove it")
         self.path, self.top = path, top
         self.rules, self.fields = rules_to_arrays(given.inputs)
+        self.dtype = _stored_dtype(given.inputs.dtype)
+        self.fields["dtype"] = self.dtype.name
         *lead, queries, keys = attention_map.shape
         share = sum(map(len, given.pairs.values())) / max(1, len(given.pairs) * given.num_key_blocks)
         self.cells = overview_cells(queries, keys, math.prod(lead), share)
@@ -289,7 +291,7 @@ class _MapWriter:
     def _create(self, group: Any) -> tuple[list[Any], list[Any]]:
         """Create all arrays, write those of the rules, and return those to be filled with what goes there."""
         side, attention_map = TILE_CELLS * self.cells[0], self.map
-        dtype = np.dtype(str(self.fields["dtype"]))
+        dtype = self.dtype
         row_max_dtype = self.blocks.inputs.compute_dtype
         row_stats = [
             attention_map._of_rows(f"map-{name}", _field_of_stats(name, row_max_dtype), stored)
@@ -372,6 +374,14 @@ class _MapWriter:
 
 
 _STATS = SoftmaxStats._fields
+
+
+def _stored_dtype(dtype: Any) -> np.dtype[Any]:
+    """Return the dtype in which vectors are stored; an error if Zarr has none like it."""
+    found: np.dtype[Any] = np.dtype(dtype)
+    if found.kind != "f":
+        raise RegardError(f"a map is written from float16, float32 or float64, not from {found}: convert q and k")
+    return found
 
 
 def _field_of_stats(name: str, dtype: Any) -> Callable[..., Any]:
