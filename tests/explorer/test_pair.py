@@ -11,7 +11,7 @@ import regard
 from regard import RegardError
 from regard.explorer import Exploration
 from regard.explorer.launch import exploration_of
-from regard.explorer.pair import MAX_PAIR_TOKENS
+from regard.explorer.run import MAX_PAIR_TOKENS
 from regard.metrics import head_metrics
 
 GOLDEN = Path(__file__).parents[1] / "models" / "golden"
@@ -185,3 +185,17 @@ def test_a_trace_keeps_the_tokens_of_its_targets(bart, tmp_path):
     assert trace.subtrace("decoder").encodings == trace.target_encodings
     assert trace.subtrace("encoder").encodings == trace.encodings
     assert traced(regard.load("induction"), "a b a").target_encodings == ()
+
+
+def test_a_long_text_is_shown_by_the_encoder_alone():
+    t5 = regard.load(GOLDEN / "t5" / "gated")
+    exploration = exploration_of([" ".join(["w5 w6 w7 w8"] * 250)], t5)
+    (run,) = exploration.manifest()["runs"]
+    assert len(run["tokens"]) >= 1000
+    assert [layer["block"] for layer in run["layers"]] == [None] * len(run["layers"])
+
+
+def test_an_empty_text_or_target(bart):
+    assert exploration_of([f"{TEXT} →"], bart).runs[0].encoding == exploration_of([TEXT], bart).runs[0].encoding
+    with pytest.raises(RegardError, match="empty"):
+        exploration_of(["→ w5"], bart)

@@ -13,13 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from regard._utils.errors import RegardError
-from regard.explorer.run import ARROW, Run, make_run
+from regard.explorer.run import ARROW, MAX_PAIR_TOKENS, Run, make_run
 from regard.metrics.layer_maps import LayerMap
 from regard.text.encoding import Encoding
 from regard.trace import AttentionMap, Trace
-
-MAX_PAIR_TOKENS = 1024
-"""Tokens of a text and its target together."""
 
 
 class Block(NamedTuple):

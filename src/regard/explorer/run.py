@@ -33,6 +33,9 @@ NUM_SAMPLED_ROWS = 512
 ARROW = "→"
 """Stands between the text and the target of an encoder–decoder."""
 
+MAX_PAIR_TOKENS = 1024
+"""Tokens of a text and its target together."""
+
 MAX_GENERATED = 64
 """Tokens that an encoder–decoder generates as the target, at most."""
 
@@ -223,7 +226,8 @@ def make_run(trace: Trace, model: Any, batch: int) -> Run:
 def recorded(model: Any, text: str | Mapping[str, Any], layer: int | None = None) -> Trace:
     """Return the trace of a model on a text, with the steps that the page shows; of a long text, `layer` alone.
 
-    An encoder–decoder reads what stands after the arrow of ``"text → target"`` as the target, else what it generates.
+    An encoder–decoder reads what stands after the arrow of ``"text → target"`` as the target, else what it generates;
+    for a long text its encoder alone is recorded.
 
     An error if the model cannot read the text, or if its vectors overflow.
     """
@@ -231,7 +235,7 @@ def recorded(model: Any, text: str | Mapping[str, Any], layer: int | None = None
     if isinstance(model, EncoderDecoder) and isinstance(text, str):
         text, _, target = map(str.strip, text.partition(ARROW))
     encoding = model.tokenizer(text) if isinstance(text, str) else _one_encoding(model, text)
-    if isinstance(model, EncoderDecoder):
+    if isinstance(model, EncoderDecoder) and (target or len(encoding) + MAX_GENERATED < MAX_PAIR_TOKENS):
         return _recorded_pair(model, encoding, target)
     return run_traced(model, encoding, Trace(maps=True, optional=shown_steps(len(encoding), layer)))
 
