@@ -36,10 +36,16 @@ def chunked(x, rng):
 
 
 def own_error(case, exact):
-    """Return twice the largest error of `regard.attention` and one ulp of the largest value, and its result."""
+    """Return twice the largest error of `regard.attention` and its result.
+
+    Of a few numbers that may hit the truth by luck: rounding each score once moves a weight by eps/2 of the score, up
+    or down, and is added.
+    """
     ours = attention(case.q, case.k, case.v, **case.options)
-    finite = np.abs(exact).max(initial=0)
-    return 2 * np.abs(ours - exact).max(initial=0) + np.finfo(ours.dtype).eps * finite, ours
+    longest = [np.linalg.norm(x.astype(np.float64), axis=-1).max(initial=0) for x in (case.q, case.k)]
+    bias = np.abs(case.added).max(initial=0, where=case.attends)
+    luck = np.finfo(ours.dtype).eps * (1 + np.prod(longest) * case.scale + bias) * np.abs(case.v).max(initial=0)
+    return 2 * np.abs(ours - exact).max(initial=0) + luck, ours
 
 
 @given(seeds)
