@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -12,9 +12,7 @@ from regard.functional.native.attention import empty_array, unsupported_arrays_r
 from regard.functional.native.convert import compute_type, dtype_name, to_kernel
 from regard.functional.online_softmax import SoftmaxStats
 from regard.functional.score_layout import MAX_POSITION
-
-if TYPE_CHECKING:
-    from regard.functional.varlen import VarlenInputs
+from regard.functional.varlen_inputs import VarlenInputs
 
 
 def varlen_unsupported_reason(p: VarlenInputs) -> str | None:
