@@ -77,9 +77,6 @@ class TensorTrace(Trace):
     def _repr_html_(self) -> str:
         return self.to_trace()._repr_html_()
 
-    def _empty(self) -> Trace:
-        return TensorTrace()
-
     def _stack(self, values: list[Any]) -> Any:
         import torch
 
