@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 
+class NoTokenizer(RegardError):
+    """A model has no tokenizer."""
+
+
 @dataclass(frozen=True, eq=False)
 class SubwordTokenizer:
     """Splits a text into the tokens of a pretrained model, by the ``tokenizers`` library.
@@ -84,7 +88,7 @@ class SubwordTokenizer:
         path = folder / "vocab.json"
         if (content := read_file(path)) is not None:
             return cls._from_merges(path, content, ByteLevelSettings(**read_settings(folder, ByteLevelSettings)))
-        raise RegardError(
+        raise NoTokenizer(
             f"no tokenizer in {folder}: it has neither tokenizer.json nor vocab.txt nor vocab.json; transformers "
             f"writes tokenizer.json from other files with save_pretrained(NEW_FOLDER)"
         )
@@ -146,6 +150,8 @@ class SubwordTokenizer:
         RegardError
             Its kind or its pre-tokenizer is not supported, or its vocabulary is malformed.
         """
+        if metadata.get("tokenizer.ggml.model", "none") in ("none", "no_vocab"):
+            raise NoTokenizer(f"no tokenizer in {path}: its metadata have no tokenizer.ggml.model")
         with _library_errors(f"the tokenizer of {path} cannot be built"):
             backend = build_from_gguf(metadata)
             names = {"bos": "bos", "eos": "eos", "unknown": "unk", "padding": "pad"}

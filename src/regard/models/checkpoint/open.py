@@ -12,6 +12,8 @@ from regard.models.checkpoint.gguf import GgufCheckpoint
 from regard.models.checkpoint.safetensors import open_safetensors
 from regard.models.checkpoint.tensors import Tensors
 from regard.text import SubwordTokenizer
+from regard.text.id_tokenizer import IdTokenizer
+from regard.text.subword_tokenizer import NoTokenizer
 from regard.text.words import join_names
 
 
@@ -55,12 +57,15 @@ def open_checkpoint(path: Path, ignore: Collection[str] = ()) -> Checkpoint:
 
 
 def tokenizer_for(checkpoint: Checkpoint, vocab_size: int) -> SubwordTokenizer:
-    """Return the tokenizer of a checkpoint whose embeddings have `vocab_size` rows.
+    """Return the tokenizer of a checkpoint whose embeddings have `vocab_size` rows; that of ids where it has none.
 
     Special tokens may lie beyond these rows, because text yields one only if it contains it literally: BART's
     summariser has a mask token without an embedding. An ordinary token beyond them is an error.
     """
-    tokenizer = checkpoint.tokenizer()
+    try:
+        tokenizer = checkpoint.tokenizer()
+    except NoTokenizer as error:
+        return IdTokenizer.of_size(vocab_size, str(error))
     if not tokenizer.special_ids.issuperset(range(vocab_size, tokenizer.vocab_size)):
         raise RegardError(
             f"the tokenizer of {checkpoint.path} has {tokenizer.vocab_size} tokens, but its embeddings have "
