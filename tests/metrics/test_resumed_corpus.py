@@ -145,14 +145,28 @@ def test_another_run_is_refused_and_says_what_differs(model, tmp_path):
 
 def test_a_file_that_is_something_else_is_refused(model, tmp_path):
     path = tmp_path / "sums"
-    path.write_bytes(b"a,b\n1,2\n")
-    with pytest.raises(RegardError, match="sums"):
-        corpus_head_metrics(model, ["abc"], resume=path)
-    assert path.read_bytes() == b"a,b\n1,2\n"
     write_safetensors(path, {"x": np.zeros(3)})
     with pytest.raises(RegardError, match="is not a file of running sums: move it away"):
         corpus_head_metrics(model, ["abc"], resume=path)
     assert path.exists()
+
+
+@pytest.mark.parametrize("name", ["sums", "sums.pt", "sums.bin", "table.parquet.resume"])
+@pytest.mark.parametrize(
+    "content", [b"", b"a, b\n1, 2\n", b"PK\x03\x04", b"\x80\x04", b"GGUF", b"\x09" + bytes(7) + b"{garbage}"]
+)
+def test_a_file_of_anything_else_is_called_that(model, tmp_path, name, content):
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(RegardError) as caught:
+        corpus_head_metrics(model, ["abc"], resume=path)
+    assert str(caught.value) == f"{path} is not a file of running sums: move it away, or resume from another"
+    assert path.read_bytes() == content
+
+
+def test_a_folder_is_no_file_of_running_sums(model, tmp_path):
+    with pytest.raises(RegardError, match="is not a file of running sums: move it away"):
+        corpus_head_metrics(model, ["abc"], resume=tmp_path)
 
 
 def test_texts_that_are_read_once_cannot_be_resumed(model, tmp_path):

@@ -155,11 +155,16 @@ class SumsFile:
         """
         if not self.path.exists():
             return Sums()
-        file = SafetensorsFile(self.path)
+        try:
+            file = SafetensorsFile(self.path)
+        except RegardError as error:
+            if isinstance(error.__cause__, OSError):
+                raise
+            raise self._other_file() from error
         known = file.metadata
         names = {f"{name}.{kind}" for name in METRICS for kind in _ARRAYS}
         if known.get("format") != _FORMAT or not known.get("done", "").isdecimal():
-            raise RegardError(f"{self.path} is not a file of running sums: move it away, or resume from another")
+            raise self._other_file()
         if other := [name for name, value in self.identity.items() if known.get(name) != value]:
             if "texts" in other:  # by the first of which the model is known
                 other = [name for name in other if name != "model"]
@@ -171,6 +176,9 @@ class SumsFile:
             raise RegardError(f"{self.path} is damaged: remove it")
         means = {name: RunningMean(*(np.array(file[f"{name}.{kind}"]) for kind in _ARRAYS)) for name in METRICS}
         return Sums(int(known["done"]), tuple(json.loads(known["layers"])), means)
+
+    def _other_file(self) -> RegardError:
+        return RegardError(f"{self.path} is not a file of running sums: move it away, or resume from another")
 
 
 def _fit_together(file: Mapping[str, Any]) -> bool:
