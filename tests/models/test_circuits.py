@@ -174,6 +174,24 @@ def test_matrices_of_heads_index_as_an_array(our_smollm2):
                 weights[index]
 
 
+def test_heads_of_a_group_read_one_matrix_of_the_model():
+    model = regard.load(golden.FOLDER / "llama" / "plain", dtype=np.float64)
+    circuits, stored = Circuits(model, fold_norms=False), model.blocks[0].attn.k_proj.weight
+    group = model.config.num_heads // model.config.num_kv_heads
+    assert group > 1
+    for head in range(group):
+        assert np.shares_memory(circuits.W_K[0, head], stored)
+        assert circuits.W_K[0, head].ctypes.data == circuits.W_K[0, 0].ctypes.data
+    assert circuits.W_K[0, group].ctypes.data != circuits.W_K[0, 0].ctypes.data
+
+
+def test_what_is_kept_cannot_be_written_to(our_smollm2):
+    circuits = Circuits(our_smollm2)
+    for kept in (circuits.W_E, circuits.W_U):
+        with pytest.raises(ValueError, match="read-only"):
+            kept[0] = 0
+
+
 def test_one_matrix_does_not_copy_the_model(our_smollm2):
     circuits = Circuits(our_smollm2)
     tracemalloc.start()

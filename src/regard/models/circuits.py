@@ -25,7 +25,9 @@ class HeadWeights(NDArrayOperatorsMixin):
     """The matrices of all heads, a read-only array ``L H E D`` of which each is computed when it is read.
 
     ``weights[layer, head]`` computes one of them, ``weights[layer]`` those of a layer; ``np.asarray(weights)`` and
-    arithmetic copy all.
+    arithmetic copy all. Heads that share keys and values read the one matrix that is stored, a view of it where no norm
+    is folded; an array ``L H E D`` of all cannot be such a view, since no stride along H says that several heads in a
+    row are the same, and so those of a layer repeat it.
 
     Parameters
     ----------
@@ -145,15 +147,15 @@ class Circuits:
 
     @cached_property
     def W_E(self) -> np.ndarray:
-        """The embedding table, ``V E``, with the factor by which some models scale it."""
+        """The embedding table, ``V E``, with the factor by which some models scale it; read-only."""
         table = np.asarray(self._embedding.weight)
-        return table if self._scale == 1 else table * table.dtype.type(self._scale)
+        return _read_only(table if self._scale == 1 else table * table.dtype.type(self._scale))
 
     @cached_property
     def W_U(self) -> np.ndarray:
-        """From contextual vectors to logits, ``E V``, before a soft cap."""
+        """From contextual vectors to logits, ``E V``, before a soft cap; read-only."""
         head = np.asarray(self._embedding.weight).T if self._lm_head is None else np.asarray(self._lm_head.weight)
-        return self._reading(head, self._final_norm)
+        return _read_only(self._reading(head, self._final_norm))
 
     @property
     def W_Q(self) -> HeadWeights:
@@ -268,6 +270,12 @@ class Circuits:
         if layer >= layers or head >= heads:
             raise RegardError(f"there is no layer {layer}, head {head}: the model has {layers} layers of {heads} heads")
         return layer, head
+
+
+def _read_only(x: np.ndarray) -> np.ndarray:
+    view = x.view()
+    view.flags.writeable = False
+    return view
 
 
 def _wide(x: np.ndarray) -> np.ndarray:
