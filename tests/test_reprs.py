@@ -68,14 +68,45 @@ def test_a_result_is_a_table_and_a_small_block_of_html(results, name):
     assert len(shown) < 30_000
 
 
-@pytest.mark.parametrize("name", ["metrics", "grid", "lens", "logits"])
+@pytest.mark.parametrize("name", ["metrics", "grid", "lens", "logits", "attribution"])
 def test_results_that_are_arrays_have_labels(results, name):
     pytest.importorskip("xarray")
     data = results[name].to_xarray()
+    assert data.sizes
     assert set(data.dims) <= set("N B L H T k".split())
     for variable in data.data_vars:
         source = results[name]
         np.testing.assert_array_equal(data[variable], getattr(source, variable))
+
+
+def test_means_over_a_corpus_have_labels_and_intervals(results):
+    pytest.importorskip("xarray")
+    found = results["corpus"]
+    data = found.to_xarray()
+    assert data.sizes == {"L": 2, "H": 4}
+    assert data.layer.values.tolist() == list(found.layers)
+    for name, mean in found.means.items():
+        low, high = found.interval(name)
+        for suffix, values in (("", mean), ("_low", low), ("_high", high), ("_texts", found.counts[name])):
+            np.testing.assert_array_equal(data[name + suffix], values)
+    assert len(data.data_vars) == 4 * len(found.means)
+
+
+def test_effects_of_patches_have_labels(results):
+    pytest.importorskip("xarray")
+    effects = results["effects"].effects
+    data = results["effects"].to_xarray()
+    assert list(data.data_vars) == list(effects.names())
+    assert data.token.values.tolist() == list(TEXT)
+    assert data["blocks.1.attn.context"].dims == ("B", "H", "T")
+    for name in effects.names():
+        np.testing.assert_array_equal(data[name], effects[name])
+
+
+def test_metrics_of_heads_say_of_how_many_texts_and_heads(results):
+    names = ", ".join(metrics.METRICS)
+    assert repr(results["metrics"]) == f"<HeadMetrics of 1 text, 2 × 4 heads: {names}>"
+    assert repr(results["corpus"]) == f"<CorpusHeadMetrics over 2 texts, 2 × 4 heads: {names}>"
 
 
 def test_each_result_of_metrics_is_a_table():

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from regard._utils.errors import RegardError
-from regard._utils.frames import Tabular
+from regard._utils.frames import Tabular, make_dataset
 from regard._utils.reprs import fields_repr
 from regard._utils.validation import whole_number
 from regard.metrics.attribution_methods import (
@@ -90,6 +90,11 @@ class Attribution(Tabular):
         """Return a row for each token: ``position``, ``token``, ``score`` and ``attended``."""
         columns = {"position": np.arange(len(self.scores)), "token": np.array(self.tokens)}
         return columns | {"score": self.scores, "attended": self.attended}
+
+    def to_xarray(self) -> Any:
+        """Return `scores` and `attended` as an ``xarray.Dataset``; ``token`` is a coordinate."""
+        variables = {name: ("T", getattr(self, name)) for name in ("scores", "attended")}
+        return make_dataset(variables, {"token": ("T", np.array(self.tokens))})
 
     def _repr_html_(self) -> str:
         """Return the HTML that a notebook shows: the size of each score, and the largest."""

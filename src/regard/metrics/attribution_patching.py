@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from regard._utils.errors import RegardError
-from regard._utils.frames import Tabular
+from regard._utils.frames import Tabular, make_dataset
 from regard.metrics.activation_patching import same_length
 from regard.metrics.attribution_target import Score, Target, attributed_metric
 from regard.models.base import run_traced
@@ -60,6 +60,11 @@ class PatchingEffects(Tabular):
         steps, heads, positions, effects = (np.concatenate(each) for each in zip(*rows, strict=True))
         tokens = np.array(self.effects.encodings[0].tokens)[positions]
         return {"step": steps, "head": heads, "position": positions, "token": tokens, "effect": effects}
+
+    def to_xarray(self) -> Any:
+        """Return the effects as an ``xarray.Dataset``, a variable for each step; ``token`` is a coordinate."""
+        variables = {name: (self.effects.axes(name), values) for name, values in self.effects.items()}
+        return make_dataset(variables, {"token": ("T", np.array(self.effects.encodings[0].tokens))})
 
     def __repr__(self) -> str:
         runs = f"corrupt {self.corrupt_value:.4g}, clean {self.value:.4g}"

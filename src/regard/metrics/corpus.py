@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 
 from regard._utils.errors import RegardError
-from regard._utils.frames import Tabular
-from regard._utils.reprs import fields_repr
+from regard._utils.frames import Tabular, make_dataset
 from regard._utils.validation import finite_number, one_of
-from regard.metrics.heads import HeadMetrics, head_metrics, metrics_html
+from regard.metrics.heads import HeadMetrics, count_texts, described, head_metrics, metrics_html
 from regard.metrics.running_sums import Sums, SumsFile, remove_sums, run_identity
 from regard.models.base import TextModel
 from regard.models.corpus import Progress
@@ -42,7 +41,9 @@ class CorpusHeadMetrics(Tabular):
     means: Mapping[str, np.ndarray]
     deviations: Mapping[str, np.ndarray]
 
-    __repr__ = fields_repr
+    def __repr__(self) -> str:
+        """Return the number of texts, the sizes and the names of the metrics."""
+        return f"<CorpusHeadMetrics over {count_texts(self._texts)}, {described(self.as_head_metrics())}>"
 
     @classmethod
     def of_sums(cls, sums: Sums) -> CorpusHeadMetrics:
@@ -53,8 +54,7 @@ class CorpusHeadMetrics(Tabular):
 
     def _repr_html_(self) -> str:
         """Return the HTML that a notebook shows: each mean as a map of layers and heads."""
-        texts = max(int(count.max(initial=0)) for count in self.counts.values())
-        return metrics_html(self.as_head_metrics(), f"Means over {texts:,} texts")
+        return metrics_html(self.as_head_metrics(), f"Means over {count_texts(self._texts)}")
 
     def interval(self, name: str, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
         """Return the confidence interval of the mean of a metric, by the normal approximation: for 30 texts and more.
@@ -80,6 +80,17 @@ class CorpusHeadMetrics(Tabular):
             columns |= {name: mean.ravel(), f"{name}_low": low.ravel(), f"{name}_high": high.ravel()}
             columns[f"{name}_texts"] = self.counts[name].ravel()
         return columns
+
+    def to_xarray(self) -> Any:
+        """Return the columns of `to_columns` as an ``xarray.Dataset`` of ``L H``; ``layer`` is a coordinate."""
+        columns, shape = self.to_columns(), self.means["entropy"].shape
+        del columns["layer"], columns["head"]
+        variables = {name: ("L H", values.reshape(shape)) for name, values in columns.items()}
+        return make_dataset(variables, {"layer": ("L", np.array(self.layers))})
+
+    @property
+    def _texts(self) -> int:
+        return max(int(count.max(initial=0)) for count in self.counts.values())
 
 
 def corpus_head_metrics(

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from regard._utils.frames import Tabular, make_dataset
-from regard._utils.reprs import fields_repr
 from regard.metrics.layer_maps import encoding_of, entries_of, layers_of
 from regard.metrics.registry import METRICS, RowBlock, Rows, listed_metrics, metric
 from regard.text.encoding import Encoding
@@ -137,7 +136,9 @@ class HeadMetrics(Tabular):
     layers: tuple[str, ...]
     values: Mapping[str, np.ndarray]
 
-    __repr__ = fields_repr
+    def __repr__(self) -> str:
+        """Return the number of texts, the sizes and the names of the metrics."""
+        return f"<HeadMetrics of {count_texts(len(self.entropy))}, {described(self)}>"
 
     def __getattr__(self, name: str) -> np.ndarray:
         if name in METRICS:
@@ -146,7 +147,7 @@ class HeadMetrics(Tabular):
 
     def _repr_html_(self) -> str:
         """Return the HTML that a notebook shows: each metric of the first text as a map of layers and heads."""
-        return metrics_html(self, f"HeadMetrics of {len(self.entropy)} texts")
+        return metrics_html(self, f"HeadMetrics of {count_texts(len(self.entropy))}")
 
     def to_columns(self) -> dict[str, np.ndarray]:
         """Return a row for each head of each text: ``text``, ``layer``, ``head``, each metric, and ``label``."""
@@ -173,6 +174,17 @@ class HeadMetrics(Tabular):
         if self.evenness[at] >= 0.9:
             return "broad"
         return "narrow" if self.evenness[at] < 0.25 else ""
+
+
+def count_texts(number: int) -> str:
+    """Return a number of texts in words."""
+    return f"{number:,} text{'s' * (number != 1)}"
+
+
+def described(metrics: HeadMetrics) -> str:
+    """Return the sizes and the names of head metrics."""
+    _, layers, heads = metrics.entropy.shape
+    return f"{layers} × {heads} heads: {', '.join(metrics.values)}"
 
 
 def metrics_html(metrics: HeadMetrics, title: str) -> str:
