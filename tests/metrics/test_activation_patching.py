@@ -196,6 +196,15 @@ def test_mistakes_of_a_grid(change, message):
         patch_grid(model, clean, corrupt, **{"metric": (A, B), **change})
 
 
+@pytest.mark.parametrize(
+    ("clean", "corrupt", "which"), [(np.nan, 1, "clean text is nan"), (1, np.inf, "corrupt text is inf")]
+)
+def test_a_metric_that_is_no_number_of_a_text_recovers_nothing(llama, clean, corrupt, which):
+    numbers = iter([clean, corrupt])
+    with pytest.raises(RegardError, match=f"the metric of the {which}, of which nothing can be recovered"):
+        patch_grid(llama, *texts(llama), lambda output: next(numbers, 0.0))
+
+
 def test_texts_of_different_lengths_are_an_error(llama):
     with pytest.raises(RegardError, match="the same number of tokens, got 7 and 6"):
         patch_grid(llama, texts(llama)[0], llama.tokenizer.from_ids(CORRUPT[:-1]), A)

@@ -419,6 +419,9 @@ def _measured(model: Any, given: _Input, clean_run: Output, corrupt_run: Output,
     compute: _Rows = logits if is_of_tokens else np.asarray  # the logits of many runs at once
     baselines = tuple(float(compute(read(run.hidden))[0]) for run in (clean_run, corrupt_run))
     return _Measured(model, given.array, named.name, read, compute, baselines)  # type: ignore[arg-type]
+    for run, value in zip(("clean", "corrupt"), baselines, strict=True):
+        if not np.isfinite(value):
+            raise RegardError(f"the metric of the {run} text is {value}, of which nothing can be recovered")
 
 
 def _class_metric(model: Any, pair: tuple[Any, Any]) -> AttributedMetric:
