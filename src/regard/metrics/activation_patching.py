@@ -21,6 +21,7 @@ from regard.metrics.attribution_target import (
     predicts_at_each_token,
 )
 from regard.models.base import Output, PretrainedModel, TextModel
+from regard.models.batch import OneText
 from regard.models.decoder import Decoder
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.models.images.model import ImageModel, Pictures
@@ -122,8 +123,8 @@ class PatchGrid(Tabular):
 
 def patch_grid(
     model: Any,
-    clean: str | Encoding | Pictures,
-    corrupt: str | Encoding | Pictures,
+    clean: OneText | Pictures,
+    corrupt: OneText | Pictures,
     metric: PatchMetric,
     *,
     over: Over = ("layer", "position"),
@@ -140,7 +141,7 @@ def patch_grid(
     Parameters
     ----------
     model : Model
-    clean, corrupt : str or Encoding, or picture
+    clean, corrupt : str, Encoding or ids, or picture
         Of the same number of tokens; two pictures, for a model of pictures.
     metric : str, int, pair of them, or function
         A next token, or a class of pictures: its logit. A pair: the difference of both logits. Or a function of the
@@ -277,8 +278,8 @@ class PathEffect(Tabular):
 
 def path_patching(
     model: Any,
-    clean: str | Encoding,
-    corrupt: str | Encoding,
+    clean: OneText,
+    corrupt: OneText,
     metric: PatchMetric,
     *,
     sender: Head,
@@ -295,7 +296,7 @@ def path_patching(
     Parameters
     ----------
     model : Decoder
-    clean, corrupt : str or Encoding
+    clean, corrupt : str, Encoding or ids
         Of the same number of tokens.
     metric
         As for `patch_grid`.
@@ -418,10 +419,10 @@ def _measured(model: Any, given: _Input, clean_run: Output, corrupt_run: Output,
     read: _Rows = (lambda hidden: hidden[:, -1]) if is_of_tokens else read_number
     compute: _Rows = logits if is_of_tokens else np.asarray  # the logits of many runs at once
     baselines = tuple(float(compute(read(run.hidden))[0]) for run in (clean_run, corrupt_run))
-    return _Measured(model, given.array, named.name, read, compute, baselines)  # type: ignore[arg-type]
     for run, value in zip(("clean", "corrupt"), baselines, strict=True):
         if not np.isfinite(value):
             raise RegardError(f"the metric of the {run} text is {value}, of which nothing can be recovered")
+    return _Measured(model, given.array, named.name, read, compute, baselines)  # type: ignore[arg-type]
 
 
 def _class_metric(model: Any, pair: tuple[Any, Any]) -> AttributedMetric:
@@ -472,7 +473,7 @@ def _at(clean: np.ndarray, chosen: np.ndarray) -> Edit:
     return edit
 
 
-def same_length(model: Any, clean: str | Encoding, corrupt: str | Encoding) -> tuple[Encoding, Encoding]:
+def same_length(model: Any, clean: OneText, corrupt: OneText) -> tuple[Encoding, Encoding]:
     """Return two texts as tokens; an error if they have not the same number of them."""
     return _check_lengths(*(encoding_of(model, each) for each in (clean, corrupt)))
 

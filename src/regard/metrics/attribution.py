@@ -21,6 +21,7 @@ from regard.metrics.attribution_methods import (
 from regard.metrics.attribution_target import Score, Target, attributed_metric, encoding_of
 from regard.metrics.layer_maps import CancelCheck, layers_of
 from regard.models.base import run_traced
+from regard.models.batch import OneText
 from regard.nn.checkpoint import with_checkpoints
 from regard.text.encoding import Encoding
 from regard.trace import Trace
@@ -112,7 +113,7 @@ class Attribution(Tabular):
 
 def attribute(
     model: Any,
-    text: str | Encoding,
+    text: OneText,
     to: Target,
     *,
     versus: str | int | None = None,
@@ -130,7 +131,7 @@ def attribute(
     Parameters
     ----------
     model : Model
-    text : str or Encoding
+    text : str, Encoding or ids
         One text.
     to : str, int or function
         Of a language model, the next token: one token as it follows the text (``" Paris"``), or its id; of an

@@ -13,6 +13,7 @@ from regard._utils.frames import Tabular, make_dataset
 from regard.metrics.activation_patching import same_length
 from regard.metrics.attribution_target import Score, Target, attributed_metric
 from regard.models.base import run_traced
+from regard.models.batch import OneText
 from regard.trace import Trace
 from regard.trace.notebook_html import page, table, tokens_line
 
@@ -94,8 +95,8 @@ class PatchingEffects(Tabular):
 
 def attribution_patching(
     model: Any,
-    text: str,
-    corrupt: str,
+    text: OneText,
+    corrupt: OneText,
     to: Target,
     *,
     versus: str | int | None = None,
@@ -111,7 +112,7 @@ def attribution_patching(
     Parameters
     ----------
     model : Model
-    text, corrupt : str
+    text, corrupt : str, Encoding or ids
         Of the same number of tokens.
     to, versus, score
         The number, as in `attribute`.

@@ -10,6 +10,7 @@ import numpy as np
 from regard import functional as F
 from regard._utils.errors import RegardError
 from regard._utils.validation import truncate
+from regard.models.batch import OneText, as_encoding
 from regard.models.decoder import Decoder
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.models.pooling import Pooling
@@ -70,17 +71,13 @@ def attributed_metric(
     return AttributedMetric(f"{quantity} of {' minus that of '.join(names)}", compute, row)
 
 
-def encoding_of(model: Any, text: str | Encoding) -> Encoding:
+def encoding_of(model: Any, text: OneText) -> Encoding:
     """Return one text as tokens."""
     if not hasattr(model, "tokenizer"):
         raise RegardError(f"a model of texts is needed, such as smollm2 or minilm, got {truncate(model)}")
-    if not isinstance(text, str | Encoding):
+    encoding = as_encoding(text, model.tokenizer)
+    if encoding is None:
         raise RegardError(f"give one text, or one as tokens, got {type(text).__name__}")
-    if not hasattr(model, "tokenizer"):
-        raise RegardError(
-            f"{model.name} looks at pictures, and this takes a text: choose a model of texts, or model.text"
-        )
-    encoding: Encoding = model.tokenizer(text) if isinstance(text, str) else text
     return encoding
 
 

@@ -16,9 +16,9 @@ from regard._utils.validation import finite_number, one_of
 from regard.metrics.heads import HeadMetrics, count_texts, described, head_metrics, metrics_html
 from regard.metrics.running_sums import Sums, SumsFile, remove_sums, run_identity
 from regard.models.base import TextModel
+from regard.models.batch import OneText
 from regard.models.corpus import Progress
 from regard.models.images.model import ImageModel
-from regard.text.encoding import Encoding
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +95,7 @@ class CorpusHeadMetrics(Tabular):
 
 def corpus_head_metrics(
     model: Any,
-    texts: Iterable[str | Encoding],
+    texts: Iterable[OneText],
     *,
     batch_size: int = 32,
     truncate: bool = False,
@@ -134,7 +134,7 @@ def corpus_head_metrics(
 
 def measure_corpus(
     model: Any,
-    texts: Iterable[str | Encoding],
+    texts: Iterable[OneText],
     *,
     batch_size: int = 32,
     truncate: bool = False,

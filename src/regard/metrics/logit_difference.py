@@ -11,13 +11,14 @@ import numpy as np
 from regard._utils.errors import RegardError
 from regard._utils.validation import whole_number
 from regard.metrics.attribution_target import encoding_of, next_token_id, predicts_at_each_token
+from regard.models.batch import OneText
 from regard.text.encoding import Encoding
 from regard.trace import Edit
 
 
 def logit_difference(
     model: Any,
-    texts: Iterable[str | Encoding],
+    texts: Iterable[OneText],
     answers: Iterable[tuple[str | int, str | int]],
     *,
     edit: Mapping[str, Edit] | None = None,
@@ -30,7 +31,7 @@ def logit_difference(
     Parameters
     ----------
     model : Decoder
-    texts : iterable of str or Encoding
+    texts : iterable of str, encodings or ids
     answers : iterable of (str or int, str or int)
         For each text two next tokens, usually the right one and a wrong one.
     edit : mapping of str to function, optional

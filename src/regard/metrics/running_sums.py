@@ -21,6 +21,7 @@ from regard.formats.safetensors import SafetensorsFile, write_safetensors
 from regard.metrics.heads import HeadMetrics, head_metrics
 from regard.metrics.registry import METRICS
 from regard.models.base import run_traced, truncated
+from regard.models.batch import OneText
 from regard.models.corpus import check_texts, encode
 from regard.text.encoding import Encoding
 from regard.text.words import join_names
@@ -195,7 +196,7 @@ def remove_sums(path: str | os.PathLike[str]) -> None:
         raise RegardError(f"cannot remove {path}: {error.strerror or error}") from error
 
 
-def run_identity(model: Any, texts: Iterable[str | Encoding], options: Mapping[str, object]) -> dict[str, str]:
+def run_identity(model: Any, texts: Iterable[OneText], options: Mapping[str, object]) -> dict[str, str]:
     """Return what decides the bits of a result, by the word that an error has for it.
 
     The model is known by the metrics of its heads on the first text: they have the bits of its weights, and of how
@@ -211,7 +212,8 @@ def run_identity(model: Any, texts: Iterable[str | Encoding], options: Mapping[s
         raise RegardError("resume= needs texts that can be read twice, such as a list, got an iterator")
     digest, model_digest = hashlib.sha256(), hashlib.sha256()
     for text in texts:
-        content = (text.ids, text.special_tokens_mask) if isinstance(text, Encoding) else text
+        content: object = (text.ids, text.special_tokens_mask) if isinstance(text, Encoding) else text
+        content = text.tolist() if isinstance(text, np.ndarray) else content
         digest.update(f"{content!r}\n".encode("utf-8", "surrogatepass"))
     for text in texts:
         encoding = encode(model, 0, text, True)

@@ -14,7 +14,7 @@ from regard._utils.errors import RegardError
 from regard._utils.reprs import fields_repr
 from regard._utils.validation import truncate, whole_number
 from regard.functional.recorder import NULL_RECORDER, Recorder, RunStopped
-from regard.models.batch import Batch, Text, Tokenizer, make_batch, remove_padding
+from regard.models.batch import Batch, OneText, Text, Tokenizer, make_batch, remove_padding
 from regard.models.checkpoint.open import Checkpoint
 from regard.models.gradients import Metric, ModelGradients, gradients_of_run, language_loss, next_tokens
 from regard.models.memory import check_memory
@@ -401,7 +401,7 @@ class TextModel(PretrainedModel):
 
     def iter_traces(
         self,
-        texts: Iterable[str | Encoding],
+        texts: Iterable[OneText],
         *,
         batch_size: int = 32,
         only: str | Iterable[str] | None = None,
@@ -420,7 +420,7 @@ class TextModel(PretrainedModel):
         Parameters
         ----------
         texts : iterable of str
-            Any number of them; an open file yields its lines.
+            Any number of them; an open file yields its lines. Each may also be an encoding, or ids.
         batch_size : int
             The most texts that run together.
         only

@@ -17,6 +17,9 @@ Text: TypeAlias = "str | Encoding | Sequence[str] | Sequence[Encoding] | Sequenc
 """One text or a batch of them, as strings, as encodings, as ids (``T`` or ``B T``), or as the mapping that a
 tokenizer of transformers returns, with ``input_ids`` and optionally ``attention_mask``."""
 
+OneText: TypeAlias = "str | Encoding | Sequence[int] | np.ndarray"
+"""One text, as a string, as an encoding, or as ids, ``T``."""
+
 
 class Tokenizer(Protocol):
     """The part of a tokenizer that a model needs."""
@@ -44,6 +47,19 @@ class Batch:
     def layout(self) -> TextLayout:
         """Where the texts stand in it."""
         return TextLayout.of(self.ids.shape, None if self.mask is None else self.mask[:, 0, 0])
+
+
+def as_encoding(text: Any, tokenizer: Tokenizer) -> Encoding | None:
+    """Return one text as tokens; None for what is no text."""
+    if isinstance(text, str):
+        return tokenizer(text)
+    if isinstance(text, list | tuple):
+        is_ids = bool(text) and all(isinstance(i, int | np.integer) and not isinstance(i, bool) for i in text)
+    else:
+        is_ids = isinstance(text, np.ndarray) and text.ndim == 1 and text.dtype.kind in "iu"
+    if is_ids:
+        return tokenizer.from_ids([int(i) for i in text])
+    return text if isinstance(text, Encoding) else None
 
 
 def make_batch(text: Text, tokenizer: Tokenizer, *, max_length: int, name: str) -> Batch:

@@ -8,7 +8,9 @@ from typing import Any, Literal, TypeAlias
 
 from regard._utils.errors import RegardError
 from regard._utils.validation import function, whole_number
+from regard._utils.validation import truncate as shortened
 from regard.models.base import run_traced, truncated
+from regard.models.batch import OneText, as_encoding
 from regard.text.encoding import Encoding
 from regard.trace import Edit, Trace
 
@@ -20,7 +22,7 @@ _WINDOW = 4096  # texts that are sorted by length at a time
 
 def iter_traces(
     model: Any,
-    texts: Iterable[str | Encoding],
+    texts: Iterable[OneText],
     *,
     batch_size: int = 32,
     only: str | Iterable[str] | None = None,
@@ -100,7 +102,7 @@ def _traces(
 
 
 def _text_batches(
-    model: Any, texts: Iterable[str | Encoding], batch_size: int, truncate: bool, skip: int
+    model: Any, texts: Iterable[OneText], batch_size: int, truncate: bool, skip: int
 ) -> Iterator[list[tuple[int, Any]]]:
     """Yield texts as tokens, those of the same number of them together, the shortest of a window first."""
     numbered, done = enumerate(texts), 0
@@ -122,9 +124,9 @@ def _batches(items: Iterator[tuple[int, Any]], size: int) -> Iterator[list[tuple
 
 def encode(model: Any, index: int, text: object, truncate: bool) -> Encoding:
     """Return a text as tokens, at least one and at most those that the model takes."""
-    if not isinstance(text, str | Encoding):
-        raise RegardError(f"text {index} is no str, got {text!r}")
-    encoding: Encoding = model.tokenizer(text.removesuffix("\n")) if isinstance(text, str) else text
+    encoding = as_encoding(text.removesuffix("\n") if isinstance(text, str) else text, model.tokenizer)
+    if encoding is None:
+        raise RegardError(f"text {index} is no str, no encoding and no ids, got {shortened(text)}")
     if not len(encoding):
         raise RegardError(f"text {index} is empty; give at least one token")
     if len(encoding) <= model.max_length:
