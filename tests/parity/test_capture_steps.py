@@ -275,6 +275,9 @@ def test_what_is_not_there_is_named(pair):
     expected = r"record= matched no step of this run: 'resid'; the steps found in it are .*blocks\.\*\.mlp\.output"
     with pytest.raises(RegardError, match=expected), regard.capture(model, record="mlp, resid"):
         run(model, inputs())
+    expected = r"record= matched no step of this run: 'resid'; the groups are weights, .*'blocks\.3\.output'"
+    with pytest.raises(RegardError, match=expected), regard.capture(model, record="resid"):
+        run(model, inputs())
     with pytest.raises(RegardError, match=r"edit= matched no step.*blocks\.9\.output"):  # noqa: SIM117
         with regard.capture(model, record="mlp", edit=edits.scale(2, "blocks.9.output")):
             run(model, inputs())

@@ -98,7 +98,8 @@ class CaptureSession:
                 f"transformers, or a fast path of PyTorch bypassed its modules{self._found()}"
             )
         if missing:
-            raise RegardError(f"record= matched no step of this run: {', '.join(map(repr, missing))}{self._found()}")
+            known = self._found() or f"; the groups are {', '.join(GROUPS)}, and a name is 'blocks.3.output', for one"
+            raise RegardError(f"record= matched no step of this run: {', '.join(map(repr, missing))}{known}")
         self.trace.check_matched()
 
     def _found(self) -> str:
