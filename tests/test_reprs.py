@@ -7,11 +7,13 @@ import pytest
 
 import golden
 import regard
-from regard import Trace, metrics
+from regard import Trace, metrics, views
 from regard._utils.frames import Tabular
 from regard.models import CLIP
 from regard.nn import parameters
 from regard.text import Vocabulary, WordVectors
+from regard.training import make_task
+from regard.views.vectors import vectors_from_trace
 
 TEXT = "qzkfabcd" * 8
 
@@ -38,6 +40,10 @@ def results():
         "effects": metrics.attribution_patching(model, TEXT, "x" + TEXT[1:], "k"),
         "lens": metrics.logit_lens(model, trace),
         "logits": metrics.logit_attribution(model, trace, "k"),
+        "picture": regard.load(golden.FOLDER / "vit" / "long")({"pixel_values": np.zeros((1, 3, 16, 16), np.float32)}),
+        "view": views.select(trace, layer=0, head=0),
+        "movement": vectors_from_trace(trace),
+        "batch": make_task("induction").held_out(1)[0],
         "vocabulary": Vocabulary(words),
         "vectors": WordVectors(Vocabulary(words), np.ones((2000, 50))),
     }
@@ -45,7 +51,7 @@ def results():
 
 NAMES = (
     "model tokenizer block output encoding trace step metrics corpus generated attribution grid path effects lens "
-    "logits vocabulary vectors"
+    "logits picture view movement batch vocabulary vectors"
 )
 RESULTS = "metrics corpus attribution grid path effects lens logits"
 

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from regard._utils.errors import RegardError
+from regard._utils.reprs import fields_repr
 from regard.models.batch import Tokenizer, make_batch
 
 IGNORED = -100
@@ -32,6 +33,8 @@ class Batch:
     ids: np.ndarray
     targets: np.ndarray
     mask: np.ndarray | None = None
+
+    __repr__ = fields_repr
 
     @property
     def num_targets(self) -> int:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from regard._utils.errors import RegardError
+from regard._utils.reprs import fields_repr
 from regard.text.encoding import Encoding
 from regard.trace import Trace
 from regard.views.axis import rows_of_word
@@ -46,6 +47,8 @@ class PatchView:
     describe: str
     model: str
     picture: np.ndarray | None
+
+    __repr__ = fields_repr
 
     def as_map(self) -> AttentionView:
         """Return the numbers as a map with a row for each row of patches."""

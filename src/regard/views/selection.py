@@ -10,6 +10,7 @@ from typing import TypeAlias
 import numpy as np
 
 from regard._utils.errors import RegardError
+from regard._utils.reprs import fields_repr
 from regard.functional.arrays import Array
 from regard.text.encoding import Encoding
 from regard.trace import Trace
@@ -73,6 +74,8 @@ class AttentionView:
     head: int | None
     heads: int
     model: str
+
+    __repr__ = fields_repr
 
     @property
     def describe(self) -> str:

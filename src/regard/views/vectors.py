@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from regard._utils.errors import RegardError
+from regard._utils.reprs import fields_repr
 from regard.functional.arrays import Array
 from regard.text.encoding import Encoding
 from regard.trace import Trace
@@ -30,6 +31,8 @@ class TextVectors:
     contextual_label: str  # such as "output of layer 5"
     model: str  # its name, or ""
     text: str  # as it was given, or ""
+
+    __repr__ = fields_repr
 
 
 def vectors_from_trace(

@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from regard._utils.errors import RegardError
+from regard._utils.reprs import fields_repr
 from regard.functional.recorder import NULL_RECORDER, Recorder
 from regard.functional.variable import Variable
 from regard.models.base import PooledOutput, PretrainedModel, until_stop, with_edits
@@ -41,6 +42,8 @@ class ImageOutput(PooledOutput):
     """
 
     labels: tuple[str, ...] = field(default=(), kw_only=True)
+
+    __repr__ = fields_repr
 
     def loss(self) -> Any:
         """Raise: a picture has no next token."""
