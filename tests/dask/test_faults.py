@@ -47,14 +47,19 @@ def case(tmp_path_factory):
     return run, parts(folder / "whole"), file
 
 
-def worker_processes():
-    """Return the processes of the workers that this one has started."""
+def starting_processes(least=0):
+    """Return the processes of workers that this one has started, also those that are no workers yet."""
     found = []
     for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error):
-            if any("spawn_main" in word for word in process.cmdline()) and process.memory_info().rss > 5e7:
+            if any("spawn_main" in word for word in process.cmdline()) and process.memory_info().rss > least:
                 found.append(process)
     return found
+
+
+def worker_processes():
+    """Return those that have imported what a worker needs."""
+    return starting_processes(5e7)
 
 
 def killed_at_moments(case, tmp_path, kills, seed):
@@ -94,6 +99,21 @@ def test_a_worker_killed_at_some_moments(case, tmp_path):
 @pytest.mark.sweep
 def test_a_worker_killed_at_20_random_moments(case, tmp_path):
     killed_at_moments(case, tmp_path, 20, 1)
+
+
+def test_a_worker_that_does_not_start_again_is_replaced(case, tmp_path, monkeypatch):
+    """Dask gives one up that is not back in time, as on a busy machine; here its process is stopped while it starts."""
+    run, whole, _ = case
+    monkeypatch.setattr("regard.dask.cluster._LOST_AFTER", 1.0)
+    with start_workers(1) as workers:
+        (first,) = workers.client.run(os.getpid).values()
+        os.kill(first, signal.SIGKILL)
+        while not (again := [process for process in starting_processes() if process.pid != first]):
+            pass
+        again[0].suspend()
+        run(tmp_path / "out", workers)
+        again[0].kill()
+    assert parts(tmp_path / "out") == whole
 
 
 @pytest.mark.parametrize("count", [1, 2, 4])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import os
 import secrets
@@ -21,6 +22,7 @@ _PACKAGES = ("dask", "distributed", "cloudpickle", "msgpack", "numpy", "pandas",
 
 _LEAST_MEMORY = 400_000_000  # bytes: Python, Dask and the libraries of a worker take 300 MB
 _FIRST_WAIT = 30.0  # seconds for the answer of a scheduler that was never there
+_LOST_AFTER = 30.0  # seconds that Dask waits for a process to start again before it gives it up
 
 Item = TypeVar("Item")
 
@@ -273,6 +275,7 @@ def start_workers(count: int, memory: str | None = None, threads: int | None = N
         "distributed.comm.timeouts.connect": "60s",
         "distributed.worker.preload": ["regard.dask.preload"],
         "distributed.worker.profile.enabled": False,
+        "distributed.deploy.lost-worker-timeout": _LOST_AFTER,
         "distributed.nanny.pre-spawn-environ": {"MALLOC_ARENA_MAX": 1, "OPENBLAS_NUM_THREADS": 1},
     }
     with dask.config.set(settings), ExitStack() as processes:
@@ -281,7 +284,7 @@ def start_workers(count: int, memory: str | None = None, threads: int | None = N
         def local() -> Any:
             for _ in range(_STARTS):
                 with suppress(RuntimeError):  # a process has ended before it was a worker
-                    return processes.enter_context(
+                    started = processes.enter_context(
                         LocalCluster(
                             n_workers=count,
                             threads_per_worker=threads,
@@ -291,9 +294,21 @@ def start_workers(count: int, memory: str | None = None, threads: int | None = N
                             silence_logs="CRITICAL",
                         )
                     )
+                    started.loop.add_callback(_keep, started, count)
+                    return started
             raise RegardError("processes of workers end while they start: give them more memory")
 
         yield from _closing(Cluster(lambda: Client(local()), 120.0))
+
+
+async def _keep(cluster: Any, count: int) -> None:
+    """Start others in place of workers that Dask has given up, because they were not back in time or did not start."""
+    while cluster.status.name == "running":
+        for name, nanny in list(cluster.workers.items()):
+            if nanny.status.name in ("closed", "failed"):
+                del cluster.workers[name]
+        cluster.scale(count)
+        await asyncio.sleep(1)
 
 
 @contextmanager
