@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeVar
 
 from regard._utils.errors import RegardError
 from regard._utils.memory import gigabytes
+from regard.dask.preload import import_for_tasks
 from regard.functional.native.loader import default_num_threads
 
 _IN_FLIGHT = 10_000  # tasks that a scheduler has at a time
@@ -226,10 +227,7 @@ def regard_version() -> str:
 
 def _prepare() -> str:
     """Import what tasks need, while the client has other work; return the version of regard in this process."""
-    import regard.dask.run  # noqa: F401
-
-    with suppress(ImportError):  # pyarrow would import it at the first array
-        import pandas  # noqa: F401
+    import_for_tasks()
     return regard_version()
 
 
@@ -275,6 +273,7 @@ def start_workers(count: int, memory: str | None = None, threads: int | None = N
         "distributed.comm.timeouts.connect": "60s",
         "distributed.worker.preload": ["regard.dask.preload"],
         "distributed.worker.profile.enabled": False,
+        "distributed.admin.tick.interval": "1s",
         "distributed.deploy.lost-worker-timeout": _LOST_AFTER,
         "distributed.nanny.pre-spawn-environ": {"MALLOC_ARENA_MAX": 1, "OPENBLAS_NUM_THREADS": 1},
     }

@@ -174,6 +174,7 @@ def compute_partition(partition: Partition, *, job: Job, spec: ModelSpec, out: s
 
 
 def _table_bytes(job: Job, spec: ModelSpec, files: list[str], numbers: list[int], values: list[Any]) -> bytes:
+    import pyarrow
     from pyarrow import parquet
 
     model = load_model(spec)
@@ -181,7 +182,8 @@ def _table_bytes(job: Job, spec: ModelSpec, files: list[str], numbers: list[int]
     with one_at_a_time():
         table = job.table(model, Rows(files, numbers, encodings, errors))
     stream = io.BytesIO()
-    parquet.write_table(table, stream)
+    words = [field.name for field in table.schema if pyarrow.types.is_string(field.type)]
+    parquet.write_table(table, stream, use_dictionary=words)  # numbers hardly repeat
     return stream.getvalue()
 
 
