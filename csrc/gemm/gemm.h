@@ -17,9 +17,19 @@ enum class Epilogue {
   rescale,  // C = C * factor[lanes] + A B
 };
 
+// Cache lines that are fetched during a product, a few at a time: many at once would keep its own loads waiting.
+struct Prefetch {
+  const char* at = nullptr;
+  ptrdiff_t lines = 0;
+};
+
 template <class T, Epilogue epilogue, int rows, int vectors>
 __attribute__((noinline)) void microkernel(Matrix<T> a, const T* b, ptrdiff_t ldb, ptrdiff_t depth, T* c, ptrdiff_t ldc,
-                                           const T* factor, T* invalid) {
+                                           const T* factor, T* invalid, Prefetch prefetch) {
+  // The usual cases, with fewer instructions to compute addresses; in each tile they would compile long.
+  constexpr bool is_whole = rows >= MR;
+  constexpr ptrdiff_t steps = is_whole ? 4 : 1;
+  const ptrdiff_t lines = ceil_div(prefetch.lines * steps, max_of<ptrdiff_t>(1, depth));
   V<T> sums[rows][vectors] = {};
   if constexpr (epilogue == Epilogue::extend)
 #pragma GCC unroll 8
@@ -28,7 +38,7 @@ __attribute__((noinline)) void microkernel(Matrix<T> a, const T* b, ptrdiff_t ld
       for (int n = 0; n < vectors; ++n) sums[i][n] = load<T>(c + i * ldc + n * LANES<T>);
   const auto accumulate = [&](ptrdiff_t row_stride, ptrdiff_t col_stride) __attribute__((always_inline)) {
     const T* at = a.data;
-    for (ptrdiff_t t = 0; t < depth; ++t) {
+    const auto multiply = [&]() __attribute__((always_inline)) {
       V<T> b_vectors[vectors];
 #pragma GCC unroll 8
       for (int n = 0; n < vectors; ++n) b_vectors[n] = load<T>(b + n * LANES<T>);
@@ -39,10 +49,16 @@ __attribute__((noinline)) void microkernel(Matrix<T> a, const T* b, ptrdiff_t ld
         for (int n = 0; n < vectors; ++n) sums[i][n] += x * b_vectors[n];
       }
       at += col_stride, b += ldb;
+    };
+    ptrdiff_t t = 0;
+    for (; t + steps <= depth; t += steps) {
+      for (ptrdiff_t n = 0; n < lines && prefetch.lines; ++n, --prefetch.lines, prefetch.at += 64)
+        __builtin_prefetch(prefetch.at, 0, 3);
+#pragma GCC unroll 8
+      for (ptrdiff_t n = 0; n < steps; ++n) multiply();
     }
+    for (; t < depth; ++t) multiply();
   };
-  // The usual cases of whole tiles, with fewer instructions to compute addresses; in each tile they would compile long.
-  constexpr bool is_whole = rows >= MR;
   if (is_whole && a.col_stride == 1)
     accumulate(a.row_stride, 1);
   else if (is_whole && a.row_stride == 1)
@@ -77,20 +93,20 @@ __attribute__((noinline)) void microkernel(Matrix<T> a, const T* b, ptrdiff_t ld
 
 template <class T, Epilogue epilogue, int rows, int tile_vectors>
 REGARD_INLINE void gemm_rows(Matrix<T> a, const T* b, ptrdiff_t ldb, ptrdiff_t depth, T* c, ptrdiff_t ldc,
-                             ptrdiff_t lanes, const T* factor, T* invalid) {
+                             ptrdiff_t lanes, const T* factor, T* invalid, Prefetch prefetch) {
   constexpr int width = tile_vectors * LANES<T>;
   const auto factor_at = [&](ptrdiff_t n) { return epilogue == Epilogue::rescale ? factor + n : factor; };
   ptrdiff_t n = 0;
-  for (; n + width <= lanes; n += width)
-    microkernel<T, epilogue, rows, tile_vectors>(a, b + n, ldb, depth, c + n, ldc, factor_at(n), invalid);
+  for (; n + width <= lanes; n += width, prefetch = {})
+    microkernel<T, epilogue, rows, tile_vectors>(a, b + n, ldb, depth, c + n, ldc, factor_at(n), invalid, prefetch);
   switch ((lanes - n) / LANES<T>) {
     case 3:
       return microkernel<T, epilogue, rows, 3 < tile_vectors ? 3 : 1>(a, b + n, ldb, depth, c + n, ldc, factor_at(n),
-                                                                      invalid);
+                                                                      invalid, prefetch);
     case 2:
       return microkernel<T, epilogue, rows, 2 < tile_vectors ? 2 : 1>(a, b + n, ldb, depth, c + n, ldc, factor_at(n),
-                                                                      invalid);
-    case 1: return microkernel<T, epilogue, rows, 1>(a, b + n, ldb, depth, c + n, ldc, factor_at(n), invalid);
+                                                                      invalid, prefetch);
+    case 1: return microkernel<T, epilogue, rows, 1>(a, b + n, ldb, depth, c + n, ldc, factor_at(n), invalid, prefetch);
     default: return;
   }
 }
@@ -99,14 +115,15 @@ REGARD_INLINE void gemm_rows(Matrix<T> a, const T* b, ptrdiff_t ldb, ptrdiff_t d
 // NaN or infinite.
 template <class T, Epilogue epilogue, int mr = MR, int tile_vectors = TILE_VECTORS>
 void gemm(Matrix<T> a, ptrdiff_t rows, ptrdiff_t depth, const T* b, ptrdiff_t ldb, T* c, ptrdiff_t ldc, ptrdiff_t lanes,
-          const T* factor = nullptr, T* invalid = nullptr) {
+          const T* factor = nullptr, T* invalid = nullptr, Prefetch prefetch = {}) {
   ptrdiff_t i = 0;
-  for (; i + mr <= rows; i += mr)
-    gemm_rows<T, epilogue, mr, tile_vectors>(a.block(i), b, ldb, depth, c + i * ldc, ldc, lanes, factor, invalid);
+  for (; i + mr <= rows; i += mr, prefetch = {})
+    gemm_rows<T, epilogue, mr, tile_vectors>(a.block(i), b, ldb, depth, c + i * ldc, ldc, lanes, factor, invalid,
+                                             prefetch);
   if constexpr (mr > 1)  // remaining rows
     if (i < rows)
       gemm<T, epilogue, mr - 1, tile_vectors>(a.block(i), rows - i, depth, b, ldb, c + i * ldc, ldc, lanes, factor,
-                                              invalid);
+                                              invalid, prefetch);
 }
 
 }  // namespace regard::REGARD_ISA

@@ -257,16 +257,11 @@ void finish_rows(const LinearParams& params, const T* sums, ptrdiff_t sums_row, 
   });
 }
 
-// Packed weights that are needed next, fetched part by part while others are multiplied.
-struct NextWeights {
-  const char* at = nullptr;
-  ptrdiff_t bytes = 0;
-
-  void prefetch(ptrdiff_t part, ptrdiff_t parts) const {
-    const ptrdiff_t size = round_up(ceil_div(bytes, parts), 64);
-    for (ptrdiff_t i = part * size; i < min_of(bytes, (part + 1) * size); i += 64) __builtin_prefetch(at + i, 0, 2);
-  }
-};
+// The part of what is fetched that one of `parts` tiles fetches.
+Prefetch part_of(const Prefetch& all, ptrdiff_t part, ptrdiff_t parts) {
+  const ptrdiff_t lines = ceil_div(all.lines, parts), first = min_of(all.lines, part * lines);
+  return {all.at + 64 * first, min_of(lines, all.lines - first)};
+}
 
 // The part of the output that a tile of at most `rows` rows writes.
 template <class T> void prefetch_output(const T* to, ptrdiff_t rows, ptrdiff_t row_stride, ptrdiff_t count) {
@@ -278,7 +273,7 @@ template <class T> void prefetch_output(const T* to, ptrdiff_t rows, ptrdiff_t r
 template <class T>
 void multiply_panel(const LinearParams& params, Matrix<T> x, ptrdiff_t first, ptrdiff_t rows, ptrdiff_t t,
                     ptrdiff_t depth, ptrdiff_t start, ptrdiff_t count, const PanelScratch<T>& scratch,
-                    const NextWeights& next) {
+                    const Prefetch& next) {
   T* out = reinterpret_cast<T*>(params.output) + first * params.columns + start;
   const ptrdiff_t width = params.is_packed ? NR : round_up(count, is_quantized(params) ? GROUP : LANES<T>);
   T* sums = count == width ? out : scratch.sums;  // a partial last vector would overwrite the output
@@ -298,16 +293,15 @@ void multiply_panel(const LinearParams& params, Matrix<T> x, ptrdiff_t first, pt
   const bool is_last = t + depth >= params.depth;
   for (ptrdiff_t i = 0; i < rows; i += LINEAR_MR) {  // bias and activation while a tile is in L1
     const ptrdiff_t tile = min_of<ptrdiff_t>(LINEAR_MR, rows - i);
-    // The processor itself foresees what a single tile reads.
-    if (rows > LINEAR_MR) next.prefetch(i / LINEAR_MR, ceil_div(rows, LINEAR_MR));
+    const Prefetch prefetch = part_of(next, i / LINEAR_MR, ceil_div(rows, LINEAR_MR));
     T* to = sums + i * sums_row;
     if (t == 0) prefetch_output<T>(out + i * params.columns, rows - i, params.columns, count);
     if (t == 0)
       gemm<T, Epilogue::set, LINEAR_MR, LINEAR_TILE_VECTORS>(x.block(i), tile, depth, weights, weights_row, to,
-                                                             sums_row, width);
+                                                             sums_row, width, nullptr, nullptr, prefetch);
     else
       gemm<T, Epilogue::add, LINEAR_MR, LINEAR_TILE_VECTORS>(x.block(i), tile, depth, weights, weights_row, to,
-                                                             sums_row, width);
+                                                             sums_row, width, nullptr, nullptr, prefetch);
     if (is_last) finish_rows<T>(params, to, sums_row, tile, start, count, out + i * params.columns);
   }
 }
@@ -336,7 +330,7 @@ struct GroupRuns {
 // The packed weights that a task, of `count` columns from `start` on, multiplies by after those of inputs t and column
 // start + n: the next columns, the next inputs, or those of the next task.
 template <class T>
-NextWeights next_weights(const LinearParams& params, ptrdiff_t t, ptrdiff_t n, ptrdiff_t start, ptrdiff_t count) {
+Prefetch next_weights(const LinearParams& params, ptrdiff_t t, ptrdiff_t n, ptrdiff_t start, ptrdiff_t count) {
   if (!params.is_packed) return {};
   const ptrdiff_t depth = panel_depth(params);
   if (n += NR; n >= count) n = 0, t += depth;
@@ -344,7 +338,7 @@ NextWeights next_weights(const LinearParams& params, ptrdiff_t t, ptrdiff_t n, p
   if (start + n >= params.columns) return {};
   const ptrdiff_t inputs = min_of(depth, params.depth - t);
   return {params.weight + ((start + n) * params.depth + t * NR) * ptrdiff_t(sizeof(T)),
-          inputs * NR * ptrdiff_t(sizeof(T))};
+          ceil_div(inputs * NR * ptrdiff_t(sizeof(T)), 64)};
 }
 
 template <class T>
