@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import json
+import lzma
 import os
+import re
 import subprocess
 import sys
 
@@ -344,6 +347,46 @@ def test_a_run_continues_where_the_same_texts_were_written_again_or_elsewhere(em
     np.testing.assert_array_equal(
         np.stack(table(tmp_path / "out")["vector"].to_pylist()).astype(np.float32), vectors(TEXTS)
     )
+
+
+@pytest.mark.parametrize("name", ["c.jsonl.gz", "c.txt.bz2", "c.csv.xz"])
+@pytest.mark.parametrize("damage", ["cut", "changed"])
+def test_a_damaged_compressed_file_is_one_sentence(embed, tmp_path, name, damage):
+    packed = {"gz": gzip, "bz2": bz2, "xz": lzma}[name.rpartition(".")[2]].compress(
+        ("text\n" + "abc\n" * 5000).encode()
+    )
+    half = len(packed) // 2
+    (tmp_path / name).write_bytes(packed[:half] if damage == "cut" else packed[:half] + b"\0\1" + packed[half + 2 :])
+    status, _, err = embed(tmp_path / name)
+    assert (status, err.count("\n")) == (2, 1)
+    assert re.search(rf"cannot read (file://)?{tmp_path / name}: \S", err)
+
+
+def test_a_byte_order_mark_is_no_character(tmp_path):
+    for name, text in (
+        ("c.txt", "ab\ncd\n"),
+        ("c.csv", "text\nab\ncd\n"),
+        ("c.jsonl", '{"text":"ab"}\n{"text":"cd"}\n'),
+    ):
+        (tmp_path / name).write_text(text, encoding="utf-8-sig")
+        assert [value for piece in open_corpus(str(tmp_path / name)).pieces for value in piece.read()] == ["ab", "cd"]
+
+
+def test_texts_that_parquet_has_as_bytes_are_decoded(tmp_path):
+    texts = pyarrow.array(["café".encode(), b"\xff", None], pyarrow.binary())
+    parquet.write_table(pyarrow.table({"text": texts}), tmp_path / "c.parquet")
+    (piece,) = open_corpus(str(tmp_path / "c.parquet")).pieces
+    assert piece.read() == ["café", b"\xff", None]
+
+
+def test_patterns(tmp_path):
+    for name in ("a", "b", "c"):
+        (tmp_path / f"{name}.txt").write_text(f"{name}\n")
+    for pattern, found in (("?.txt", ["a", "b", "c"]), ("[ab].txt", ["a", "b"]), ("*.txt", ["a", "b", "c"])):
+        corpus = open_corpus(f"{tmp_path}/{pattern}")
+        assert [value for piece in corpus.pieces for value in piece.read()] == found
+    with pytest.raises(RegardError, match=r"no file matches \S+x\*\.txt$"):
+        open_corpus(f"{tmp_path}/x*.txt")
 
 
 def test_a_lone_surrogate_is_the_error_of_its_row(embed, tmp_path):

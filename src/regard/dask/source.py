@@ -5,10 +5,12 @@ A piece is read on its own, by any worker: a row group, a CSV file, or a range o
 
 from __future__ import annotations
 
+import codecs
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from glob import has_magic
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -85,9 +87,12 @@ def open_corpus(address: str, column: str = "text") -> Corpus:
         if fs.isdir(path):
             found = [name for name in sorted(fs.find(path)) if not _is_hidden(name.removeprefix(path))]
         else:
-            found = sorted(fs.glob(path)) if "*" in path and not fs.exists(path) else [path]
+            is_pattern = has_magic(path) and not fs.exists(path)
+            found = sorted(fs.glob(path)) if is_pattern else [path]
+            if is_pattern and not found:
+                raise RegardError(f"no file matches {address}")
         names = [name for name in found if _format(name)]
-        if not names and not fs.exists(path) and "*" not in path:
+        if not names and found == [path] and not fs.exists(path):
             raise RegardError(f"there is no file {address}")
         if not names:
             raise RegardError(f"{address} is no file of {', '.join(_FORMATS)}, and holds none")
@@ -110,9 +115,7 @@ def reading(address: str) -> Iterator[None]:
         raise RegardError(f"no permission to read {address}") from None
     except FileNotFoundError:
         raise RegardError(f"there is no file {address}") from None
-    except ImportError as error:  # a file system or format whose package is missing
-        raise RegardError(f"cannot read {address}: {error}") from error
-    except (OSError, ValueError) as error:  # those of pyarrow and pandas derive from them
+    except Exception as error:  # of the format, the compression or the file system, which have their own classes
         first = (str(error).splitlines() or [type(error).__name__])[0]
         raise RegardError(f"cannot read {address}: {first}") from error
 
@@ -200,7 +203,8 @@ def _read_parquet(piece: Piece) -> list[Any]:
 
     with _open(piece.address) as stream:
         group = parquet.ParquetFile(stream).read_row_group(piece.start, columns=[piece.column])
-        return list(group[piece.column].to_pylist())
+        values = group[piece.column].to_pylist()
+    return [_decoded(value) if isinstance(value, bytes) else value for value in values]
 
 
 def _read_csv(piece: Piece) -> list[Any]:
@@ -226,6 +230,8 @@ def _lines(piece: Piece) -> list[bytes]:
     with _open(piece.address) as stream:
         # Both ends move to the end of a line, so that each line is in one piece, whole.
         block = read_block(stream, piece.start, piece.length, b"\n") if piece.length else stream.read()
+    if not piece.start:
+        block = block.removeprefix(codecs.BOM_UTF8)
     return block.removesuffix(b"\n").split(b"\n") if block else []
 
 
