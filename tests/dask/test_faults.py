@@ -17,6 +17,7 @@ import pandas
 import psutil
 import pytest
 from corpora import Watcher, parts, sentences
+from distributed import Client
 
 from regard import RegardError
 from regard.dask import run as runs
@@ -63,14 +64,19 @@ def worker_processes():
 
 
 def killed_at_moments(case, tmp_path, kills, seed):
+    """Kill a worker at random moments, each after a partition was written since the one before: runs go on."""
     run, whole, _ = case
     draw, end, killed = random.Random(seed), threading.Event(), []
 
+    def written():
+        return sum(1 for _ in tmp_path.glob("out*/part-*"))
+
     def kill():
+        before = 0
         while len(killed) < kills and not end.is_set():
             time.sleep(draw.uniform(0.05, 1.0))
-            if found := worker_processes():
-                process = draw.choice(found)
+            if written() > before and (found := worker_processes()):
+                process, before = draw.choice(found), written()
                 with contextlib.suppress(psutil.Error):
                     os.kill(process.pid, signal.SIGKILL)
                     killed.append(process.pid)
@@ -149,14 +155,17 @@ def test_a_partition_that_takes_too_much_memory(tmp_path):
 
 
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """Return a port that is free, and is not given to others while no scheduler has it: below those of connections."""
+    for port in random.Random().sample(range(10_000, 32_000), 100):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("no port is free")
 
 
 @contextlib.contextmanager
 def scheduler(port):
-    """Run a scheduler and a worker in processes of their own."""
+    """Run a scheduler and a worker in processes of their own, which are there however long they take to start."""
     address = f"tcp://127.0.0.1:{port}"
     commands = (
         ["scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard"],
@@ -166,6 +175,8 @@ def scheduler(port):
         subprocess.Popen([sys.executable, "-m", "dask", *command], stderr=subprocess.DEVNULL) for command in commands
     ]
     try:
+        with Client(address, timeout=600) as client:
+            client.wait_for_workers(1)
         yield started
     finally:
         for process in started:
@@ -186,7 +197,7 @@ def test_a_scheduler_stopped_and_started(case, tmp_path):
                 process.wait()
             stack.enter_context(scheduler(port))
 
-        with use_scheduler(f"tcp://127.0.0.1:{port}", wait=60) as workers, Watcher(out, 2, restart) as watcher:
+        with use_scheduler(f"tcp://127.0.0.1:{port}", wait=600) as workers, Watcher(out, 2, restart) as watcher:
             run(out, workers)
         assert watcher._action is None
     assert parts(out) == whole
@@ -203,11 +214,26 @@ def test_a_scheduler_that_does_not_come_back_is_one_sentence(case, tmp_path):
                 process.kill()
 
         with (
-            use_scheduler(f"tcp://127.0.0.1:{port}", wait=3) as workers,
+            use_scheduler(f"tcp://127.0.0.1:{port}", wait=5) as workers,
             Watcher(out, 2, stop),
-            pytest.raises(RegardError, match=r"no worker of Dask answers within 3 s.*the same command continues"),
+            pytest.raises(RegardError, match=r"no worker of Dask answers within 5 s.*the same command continues"),
         ):
             run(out, workers)
+    run(out, ThisProcess())
+    assert parts(out) == whole
+
+
+def test_a_scheduler_whose_workers_do_not_come_back_is_one_sentence(case, tmp_path):
+    run, whole, _ = case
+    port, out = free_port(), tmp_path / "out"
+    out.mkdir()
+    with (
+        scheduler(port) as (_, worker),
+        use_scheduler(f"tcp://127.0.0.1:{port}", wait=5) as workers,
+        Watcher(out, 2, worker.kill),
+        pytest.raises(RegardError, match=r"no worker of Dask answers within 5 s.*the same command continues"),
+    ):
+        run(out, workers)
     run(out, ThisProcess())
     assert parts(out) == whole
 
@@ -227,7 +253,7 @@ def test_ctrl_c_and_the_same_command_again(case, tmp_path):
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell ignores it in the background
     )
     with Watcher(out, 2, lambda: os.killpg(process.pid, signal.SIGINT)) as watcher:
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=600)
         assert process.returncode == 130, errors
         assert 2 <= len(watcher.seen) < len(whole)
         assert "Traceback" not in errors, errors
@@ -237,16 +263,21 @@ def test_ctrl_c_and_the_same_command_again(case, tmp_path):
     assert parts(out) == whole
 
 
-def fill_disk(is_full):
-    """Make the disk of this process full."""
+def fill_disk(files):
+    """Make the disk of this process full after some files; None makes it empty."""
     import errno
     import os
 
-    def full(_):
-        raise OSError(errno.ENOSPC, "No space left on device")
+    left = [files]
+
+    def sync(descriptor):
+        if not left[0]:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        left[0] -= 1
+        real(descriptor)
 
     real = getattr(os, "real_fsync", os.fsync)
-    os.real_fsync, os.fsync = real, full if is_full else real
+    os.real_fsync, os.fsync = real, real if files is None else sync
 
 
 def test_a_full_disk(case, tmp_path):
@@ -255,11 +286,12 @@ def test_a_full_disk(case, tmp_path):
     out.mkdir()
     with start_workers(2) as workers:
         cloudpickle.register_pickle_by_value(sys.modules[__name__])
-        with Watcher(out, 2, lambda: workers.client.run(fill_disk, True)):
+        workers.client.run(fill_disk, 2)
+        with Watcher(out):
             with pytest.raises(RegardError, match=r"No space left on device; \d+ of \d+ partitions are in"):
                 run(out, workers)
-            assert 2 <= len(parts(out)) < len(whole)
-            workers.client.run(fill_disk, False)
+            assert 2 <= len(parts(out)) <= 4
+            workers.client.run(fill_disk, None)
             run(out, workers)
     assert parts(out) == whole
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import itertools
 import os
 import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
+from queue import Empty, SimpleQueue
 from typing import Any, Protocol, TypeVar
 
 from regard._utils.errors import RegardError
@@ -23,6 +25,7 @@ _PACKAGES = ("dask", "distributed", "cloudpickle", "msgpack", "numpy", "pandas",
 
 _LEAST_MEMORY = 400_000_000  # bytes: Python, Dask and the libraries of a worker take 300 MB
 _FIRST_WAIT = 30.0  # seconds for the answer of a scheduler that was never there
+_LOOK = 5.0  # seconds after which a run without results looks whether there are workers
 _LOST_AFTER = 30.0  # seconds that Dask waits for a process to start again before it gives it up
 
 Item = TypeVar("Item")
@@ -95,7 +98,7 @@ class Cluster:
     connect : function
         Returns a client; called in another thread, and again when the connection is lost.
     wait : float
-        Seconds to wait for a scheduler that went away, and for its first worker.
+        Seconds to wait for a scheduler that went away, and for a worker where there is none.
     """
 
     def __init__(self, connect: Callable[[], Any], wait: float) -> None:
@@ -135,36 +138,46 @@ class Cluster:
 
     def map(self, name: str, function: Callable[[Item], Any], items: Sequence[Item]) -> Iterator[tuple[Item, Any]]:
         """Yield each item with its result or error. The dashboard shows the tasks by `name`."""
-        from distributed import CancelledError, as_completed
+        from distributed import CancelledError
 
         token, waiting, of_future = secrets.token_hex(4), iter(enumerate(items)), {}
+        done: SimpleQueue[Any] = SimpleQueue()
 
-        def submit() -> Any:
-            for number, item in waiting:
+        def submit(count: int) -> None:
+            for number, item in itertools.islice(waiting, count):
                 future = self.client.submit(function, item, key=f"{name}-{number:07d}-{token}", pure=False)
                 of_future[future] = item
-                return future
-            return None
+                future.add_done_callback(done.put)
 
         try:
-            first = [future for _ in range(_IN_FLIGHT) if (future := submit()) is not None]
-            queue = as_completed(first)
-            for future in queue:
+            submit(_IN_FLIGHT)
+            while of_future:
+                future = self._next(done)
                 item = of_future.pop(future)
                 if future.status == "finished":
-                    yield item, future.result()
+                    yield item, future.result(timeout=self._wait)  # its worker may have died since
                 elif future.status == "error":
                     yield item, future.exception()
                 else:  # lost, or cancelled with its scheduler
                     raise SchedulerLostError
                 future.release()
-                if (following := submit()) is not None:
-                    queue.add(following)
+                submit(1)
         except (OSError, CancelledError, TimeoutError) as error:  # CommClosedError is an OSError
             raise SchedulerLostError from error
         finally:
             with suppress(Exception):
                 self.client.cancel(list(of_future), force=True)
+
+    def _next(self, done: SimpleQueue[Any]) -> Any:
+        """Return the next future that is done; an error if there are no workers for too long."""
+        seen = time.monotonic()
+        while True:
+            with suppress(Empty):
+                return done.get(timeout=min(_LOOK, self._wait))
+            if self._workers():
+                seen = time.monotonic()
+            elif time.monotonic() - seen >= self._wait:
+                raise RegardError(f"no worker of Dask answers within {self._wait:g} s: start the workers")
 
     def reconnect(self) -> None:
         """Connect again, for as long as the scheduler may take to come back."""
@@ -182,21 +195,21 @@ class Cluster:
 
     def _connected(self) -> tuple[Any, int]:
         """Return a client and the memory of a worker."""
-        end = time.monotonic() + self._wait
-        patience = end if self._was_there else time.monotonic() + min(self._wait, _FIRST_WAIT)
+        patience = self._wait if self._was_there else min(self._wait, _FIRST_WAIT)
+        start = time.monotonic()
         while True:
             try:
                 client = self._connect()
-                self._was_there, patience = True, end
-                client.wait_for_workers(1, timeout=max(1.0, end - time.monotonic()))
+                self._was_there, patience = True, self._wait
+                client.wait_for_workers(1, timeout=max(1.0, start + patience - time.monotonic()))
                 check_versions(client.get_versions(packages=list(_PACKAGES)))
                 _check_regard(client.run(_prepare, on_error="return"))
                 limits = [one["memory_limit"] for one in client.scheduler_info(n_workers=-1)["workers"].values()]
                 return client, min(limits, default=0)
             except (OSError, TimeoutError) as error:
-                if time.monotonic() >= patience:
-                    waited = f"within {self._wait if self._was_there else _FIRST_WAIT:g} s"
-                    raise RegardError(f"no worker of Dask answers {waited}: {error or 'start the workers'}") from error
+                if time.monotonic() - start >= patience:
+                    reason = error or "start the workers"
+                    raise RegardError(f"no worker of Dask answers within {patience:g} s: {reason}") from error
                 time.sleep(0.5)
 
 
