@@ -251,6 +251,8 @@ def bench(session: nox.Session) -> None:
         "generation",
         "research",
         "corpus",
+        "dask_corpus",
+        "scale",
         "explorer",
     ):
         session.run("python", f"benchmarks/{benchmark}.py", *session.posargs)

@@ -1,10 +1,10 @@
 """Embeddings of a corpus on workers of Dask: overhead beside the plain command, scaling, and a peer.
 
-Overhead: the command with one worker beside the plain command, from the start of Python to its end, on one thread
-each; client and scheduler have the other processor. Scaling: the run alone, its workers
-started, by two workers of one thread beside one. The peer is `encode` of sentence-transformers with a pool of two
-processes of one thread, the pool started; without that package, its part of the table is missing. A round measures each
-once, in turn.
+Overhead: the command with one worker beside the plain command, from the start of Python to its end, both on one thread,
+where client and scheduler have the other processor, and both on two, where they have none of their own. Scaling: the
+run alone, its workers started, by two workers of one thread beside one. The peer is `encode` of sentence-transformers
+with a pool of two processes of one thread, the pool started, which must give the same vectors; without that package,
+its part of the table is missing. A round measures each once, in turn.
 
     python benchmarks/dask_corpus.py                 20,000 sentences, and the table in benchmarks/results
     python benchmarks/dask_corpus.py --raw FILE      adds a round to those in FILE, and writes the table of all
@@ -26,21 +26,33 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from _measure import kernel_in_words, machine, markdown, versions
+from _measure import kernel_in_words, machine, markdown, priority, versions
 from corpus import sentences
 
 RESULTS = Path(__file__).parent / "results" / "dask_corpus.md"
 PEER = "sentence-transformers, two processes"
-CONTESTANTS = ("plain command", "command, one worker", "one worker", "two workers", PEER)
+COMMANDS = {  # by name: how many threads, and whether on a worker
+    "plain command": (1, False),
+    "command, one worker": (1, True),
+    "plain command, two threads": (2, False),
+    "command, one worker of two threads": (2, True),
+}
+CONTESTANTS = (*COMMANDS, "one worker", "two workers", PEER)
 REST = 1.0  # seconds between two
 
 
-def command(file: Path, out: Path, *options: str) -> float:
-    """Return the seconds of a command, on one thread."""
-    words = [sys.executable, "-m", "regard", "embed", str(file), *options, str(out)]
+def command(file: Path, out: Path, threads: int, on_worker: bool) -> float:
+    """Return the seconds of a command."""
+    options = ["--workers", "1", "--out", str(out)] if on_worker else ["-o", f"{out}.npy"]
+    words = [sys.executable, "-m", "regard", "embed", str(file), *options]
     start = time.perf_counter()
-    subprocess.run(words, check=True, stderr=subprocess.DEVNULL)
+    subprocess.run(words, check=True, stderr=subprocess.DEVNULL, env=os.environ | limits(threads))
     return time.perf_counter() - start
+
+
+def limits(threads: int) -> dict[str, str]:
+    """Return the variables that give a process some threads."""
+    return dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), str(threads))
 
 
 def run(file: Path, out: Path, workers: int) -> float:
@@ -65,13 +77,16 @@ def peer(file: Path) -> float:
     """Return the seconds of sentence-transformers."""
     from sentence_transformers import SentenceTransformer  # type: ignore[import-not-found, unused-ignore]
 
+    from regard import load
     from regard.models.hub import resolve
 
     model: Any = SentenceTransformer(str(resolve.find("minilm")), device="cpu")
     texts = file.read_text(encoding="utf-8").splitlines()
     pool = model.start_multi_process_pool(["cpu", "cpu"])
     try:
-        model.encode(texts[:64], pool=pool, batch_size=32)
+        warm = model.encode(texts[:64], pool=pool, batch_size=32)
+        if np.abs(warm - load("minilm").embed(texts[:64])).max() > 1e-5:
+            sys.exit("sentence-transformers gives other vectors")
         start = time.perf_counter()
         model.encode(texts, pool=pool, batch_size=32)
         return time.perf_counter() - start
@@ -81,31 +96,23 @@ def peer(file: Path) -> float:
 
 def measure(name: str, count: int) -> float:
     """Return the seconds of one contestant; of those that are no command, for two fifths of the sentences."""
-    count = count if "command" in name else count * 2 // 5
+    count = count if name in COMMANDS else count * 2 // 5
     with tempfile.TemporaryDirectory() as folder:
         file, out = Path(folder, "corpus.txt"), Path(folder, "out")
         file.write_text("\n".join(sentences(count)) + "\n", encoding="utf-8")
-        match name:
-            case "plain command":
-                return command(file, out.with_suffix(".npy"), "-o")
-            case "command, one worker":
-                return command(file, out, "--workers", "1", "--out")
-            case "one worker":
-                return run(file, out, 1)
-            case "two workers":
-                return run(file, out, 2)
-            case _:
-                return peer(file)
+        if name in COMMANDS:
+            return command(file, out, *COMMANDS[name])
+        return peer(file) if name == PEER else run(file, out, ("one worker", "two workers").index(name) + 1)
 
 
 def one_round(count: int, contestants: list[str]) -> dict[str, float]:
     """Return the seconds of each contestant, in a process of its own."""
     seconds = {}
-    one_thread = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     for name in contestants:
         time.sleep(REST)
         words = [sys.executable, __file__, "--work", name, "--count", str(count)]
-        done = subprocess.run(words, stdout=subprocess.PIPE, check=True, env=os.environ | one_thread)
+        environment = os.environ | limits(1) | {"HF_HUB_OFFLINE": "1"}
+        done = subprocess.run(words, stdout=subprocess.PIPE, check=True, env=environment)
         seconds[name] = float(done.stdout.split()[-1])
     return seconds
 
@@ -122,7 +129,8 @@ def table(rounds: list[dict[str, float]], count: int) -> str:
         return f"{np.median(found):.1f} s" if found else "not measured"
 
     rows = [
-        ["overhead: the command with one worker ÷ the plain one, one thread", ratio(*CONTESTANTS[1::-1])],
+        ["overhead: the command with one worker ÷ the plain one, one thread each", ratio(*CONTESTANTS[1::-1])],
+        ["overhead: the same with two threads each", ratio(*CONTESTANTS[3:1:-1])],
         ["scaling: one worker ÷ two workers, a thread each (2 is linear)", ratio("one worker", "two workers")],
         [f"{PEER} ÷ two workers", ratio(PEER, "two workers")],
     ]
@@ -132,7 +140,7 @@ def table(rounds: list[dict[str, float]], count: int) -> str:
         f"{machine()}; {date.today().isoformat()}. "
         f"{versions('numpy', 'dask', 'distributed', 'sentence-transformers', 'torch')}. {kernel_in_words()}. "
         f"{count:,} sentences of up to 80 words by MiniLM in float32, without the commands {count * 2 // 5:,}; "
-        f"{rounds_in_words}, median (least to most). "
+        f"{rounds_in_words}, median (least to most){priority()}. "
         "Commands are measured from the start of Python to its end; the others without the start of their processes. "
         "Made by `python benchmarks/dask_corpus.py`.",
         markdown(["", "ratio"], rows),

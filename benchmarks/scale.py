@@ -1,14 +1,14 @@
 """What corpora and long texts cost on more workers than there are here: simulated from rates that are measured here.
 
-`--simulate` measures, on one thread, the tokens that MiniLM embeds and the floating-point operations of attention of a
+It measures, on one thread, the tokens that MiniLM embeds and the floating-point operations of attention of a
 pair of blocks, and the bytes that two processes of a cluster of Dask exchange; and writes a table of bytes moved and of
 time on 1 to 1,000 workers of that speed. What it assumes stands below the tables.
 
 `--million` computes one attention of 1,000,000 × 1,000,000 tokens and its map on two workers of 1 GB, checks 200 rows
 against a direct computation, and prints seconds, bytes and errors.
 
-    python benchmarks/scale.py --simulate            the tables, in benchmarks/results/scale.md
-    python benchmarks/scale.py --simulate --smoke    smaller measurements, nothing written
+    python benchmarks/scale.py            the tables, in benchmarks/results/scale.md; so does --simulate
+    python benchmarks/scale.py --smoke    smaller measurements, nothing written
     python benchmarks/scale.py --million --out MAP.zarr
 """
 
@@ -263,14 +263,12 @@ def _peak() -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--simulate", action="store_true")
+    parser.add_argument("--simulate", action="store_true", help="also beside --million")
     parser.add_argument("--million", action="store_true")
     parser.add_argument("--smoke", action="store_true")
     parser.add_argument("--out", type=Path, help="folder of the map of --million, which is kept")
     arguments = parser.parse_args()
-    if not arguments.simulate and not arguments.million:
-        parser.error("give --simulate or --million")
-    if arguments.simulate:
+    if arguments.simulate or not arguments.million:
         page = simulate(measured(smoke=arguments.smoke))
         print(page)
         if not arguments.smoke:
