@@ -74,6 +74,17 @@ def test_each_format_gives_the_vectors_of_one_call(embed, tmp_path, name):
     np.testing.assert_array_equal(np.array(found["vector"].to_pylist(), np.float32), vectors(TEXTS))
 
 
+@pytest.mark.filterwarnings("ignore:The inplace keyword")  # in Dask
+def test_the_folder_is_a_data_set_of_parquet(embed, tmp_path):
+    embed(write(tmp_path / "c.csv", TEXTS), "--partition-tokens", 9)
+    whole = table(tmp_path / "out").to_pandas()
+    pandas.testing.assert_frame_equal(pandas.read_parquet(tmp_path / "out"), whole)
+    import dask.dataframe as dd
+
+    again = dd.read_parquet(tmp_path / "out", dtype_backend="pyarrow").compute(scheduler="sync")
+    assert again["row"].tolist() == whole["row"].tolist()
+
+
 def test_folders_and_patterns_give_all_their_files_in_order(embed, tmp_path):
     (tmp_path / "in").mkdir()
     for number in range(3):
@@ -91,7 +102,7 @@ def test_addresses_of_fsspec(embed, tmp_path):
     fs.pipe_file("/in/c.txt", "\n".join(TEXTS).encode())
     assert main(["embed", "memory://in/c.txt", "--out", "memory://out", *MODEL]) == 0
     names = sorted(name.rpartition("/")[2] for name in fs.ls("/out", detail=False))
-    assert names == ["manifest.json", "part-0000000.parquet"]
+    assert names == ["_manifest.json", "part-0000000.parquet"]
     with fs.open("/out/part-0000000.parquet") as stream:
         found = parquet.read_table(stream)
     np.testing.assert_array_equal(np.array(found["vector"].to_pylist(), np.float32), vectors(TEXTS))
@@ -205,7 +216,7 @@ def bad_inputs(tmp_path):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine.txt").write_text("kept")
     (tmp_path / "damaged").mkdir()
-    (tmp_path / "damaged" / "manifest.json").write_text("{")
+    (tmp_path / "damaged" / "_manifest.json").write_text("{")
     (tmp_path / "bad.parquet").write_text("no parquet")
     (tmp_path / "mixed").mkdir()
     write(tmp_path / "mixed" / "a.csv", TEXTS)
@@ -217,7 +228,7 @@ def bad_inputs(tmp_path):
         "there is no file": [tmp_path / "absent.parquet"],
         "holds other files: give a new folder": [file, "--out", tmp_path / "full"],
         "is a file: give a folder": [file, "--out", file],
-        "manifest.json is damaged": [file, "--out", tmp_path / "damaged"],
+        "_manifest.json is damaged": [file, "--out", tmp_path / "damaged"],
         "cannot read": [tmp_path / "bad.parquet"],
         "files of several formats, csv, text": [tmp_path / "mixed"],
         "has no column 'text': give --column, one of none": [tmp_path / "empty.csv"],
@@ -227,10 +238,11 @@ def bad_inputs(tmp_path):
         "choose one": [file, "--workers", "2", "--scheduler", "tcp://127.0.0.1:1"],
         "neither --text, -o nor --skip-empty": [file, "-o", "vectors.npy"],
         "processes that --workers starts": [file, "--memory", "1GB"],
+        "here is no address of a scheduler, such as tcp://host:8786: missing port": [file, "--scheduler", "here"],
     }
 
 
-@pytest.mark.parametrize("number", range(14))
+@pytest.mark.parametrize("number", range(15))
 def test_bad_input_is_one_sentence(embed, tmp_path, number):
     message, (file, *options) = list(bad_inputs(tmp_path).items())[number]
     status, output, errors = embed(file, *options)
@@ -238,6 +250,7 @@ def test_bad_input_is_one_sentence(embed, tmp_path, number):
     assert len(errors.splitlines()) == 1
     assert message in errors
     assert (tmp_path / "full" / "mine.txt").read_text() == "kept"
+    assert "the same command continues" not in errors
 
 
 def test_no_permission_is_one_sentence(tmp_path):

@@ -327,14 +327,14 @@ async def _keep(cluster: Any, count: int) -> None:
 def use_scheduler(address: str, wait: float = 300.0) -> Iterator[Cluster]:
     """Connect to a scheduler that is there; it stays."""
     from distributed import Client
+    from distributed.comm import get_address_host_port
 
-    def connect() -> Any:
-        try:
-            return Client(address, timeout=5)
-        except ValueError as error:
-            raise RegardError(f"{address} is no address of a scheduler, such as tcp://host:8786: {error}") from error
-
-    yield from _closing(Cluster(connect, wait))
+    try:
+        if not address.startswith("ucx://"):  # whose package reads it
+            get_address_host_port(address)
+    except ValueError as error:
+        raise RegardError(f"{address} is no address of a scheduler, such as tcp://host:8786: {error}") from error
+    yield from _closing(Cluster(lambda: Client(address, timeout=5), wait))
 
 
 def _closing(cluster: Cluster) -> Iterator[Cluster]:

@@ -18,6 +18,7 @@ from regard.dask.source import Corpus, Piece
 from regard.text.words import join_names
 
 _FORMAT = "regard: partitions of a corpus, 2"
+_MANIFEST = "_manifest.json"  # what reads a folder of Parquet passes over an underscore
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ class OutputFolder:
             if not self._fs.isdir(self._path):
                 raise RegardError(f"{self.address} is a file: give a folder")
             names = self.written()
-            if "manifest.json" not in names and any(not name.startswith(".") for name in names):
+            if _MANIFEST not in names and any(not name.startswith(".") for name in names):
                 raise RegardError(f"{self.address} exists and holds other files: give a new folder")
 
     def create(self) -> None:
@@ -90,13 +91,13 @@ class OutputFolder:
     def read_plan(self) -> Plan | None:
         """Return the plan of the run in the folder, None if there is none."""
         try:
-            content = self._fs.cat_file(f"{self._path}/manifest.json")
+            content = self._fs.cat_file(f"{self._path}/{_MANIFEST}")
         except FileNotFoundError:
             return None
         except PermissionError as error:
-            raise RegardError(f"no permission to read {self.address}/manifest.json") from error
+            raise RegardError(f"no permission to read {self.address}/{_MANIFEST}") from error
         except OSError as error:
-            raise RegardError(f"cannot read {self.address}/manifest.json: {error.strerror or error}") from error
+            raise RegardError(f"cannot read {self.address}/{_MANIFEST}: {error.strerror or error}") from error
         try:
             found = json.loads(content)
             if found.pop("format") != _FORMAT:
@@ -104,7 +105,7 @@ class OutputFolder:
             return _plan(found)
         except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
             raise RegardError(
-                f"{self.address}/manifest.json is damaged or of another version of regard: give a new folder"
+                f"{self.address}/{_MANIFEST} is damaged or of another version of regard: give a new folder"
             ) from error
 
     def write_plan(self, plan: Plan) -> None:
@@ -124,10 +125,10 @@ class OutputFolder:
             "num_errors": plan.num_errors,
         }
         content_bytes = json.dumps(content).encode()
-        if self._is_local and not self.has("manifest.json"):
-            self._write_first("manifest.json", content_bytes)
+        if self._is_local and not self.has(_MANIFEST):
+            self._write_first(_MANIFEST, content_bytes)
         else:
-            self.write("manifest.json", content_bytes)
+            self.write(_MANIFEST, content_bytes)
 
     def _write_first(self, name: str, content: bytes) -> None:
         """Write a file that appears whole, unless another process has written one of this name before."""
