@@ -342,6 +342,39 @@ _QWEN3_MOE_CASES = {
     },
     "long": {"num_experts_per_tok": 3, "max_position_embeddings": 140},
 }
+_DEEPSEEK = {name: _LLAMA[name] for name in _LLAMA if name != "head_dim"}
+_DEEPSEEK |= {"num_attention_heads": 3, "num_hidden_layers": 3, "first_k_dense_replace": 1}
+_DEEPSEEK |= {"q_lora_rank": 7, "kv_lora_rank": 5, "qk_nope_head_dim": 6, "qk_rope_head_dim": 4, "v_head_dim": 3}
+_DEEPSEEK |= {
+    "n_routed_experts": 6,
+    "num_experts_per_tok": 3,
+    "n_group": 3,
+    "topk_group": 2,
+    "moe_intermediate_size": 10,
+}
+_DEEPSEEK_CASES = {
+    "plain": {},
+    "biased": {
+        "q_lora_rank": None,
+        "rope_interleave": False,
+        "attention_bias": True,
+        "norm_topk_prob": False,
+        "n_shared_experts": 2,
+        "first_k_dense_replace": 0,
+        "num_hidden_layers": 2,
+        "hidden_act": "gelu",
+        "rms_norm_eps": 1e-2,
+    },
+    "yarn": {
+        "rope_parameters": _YARN | {"mscale": 0.7, "mscale_all_dim": 1.2},
+        "n_group": 1,
+        "topk_group": 1,
+        "first_k_dense_replace": 3,
+        "tie_word_embeddings": True,
+        "routed_scaling_factor": 1.0,
+    },
+    "long": {"rope_parameters": _YARN | {"factor": 2.0}, "max_position_embeddings": 140, "num_hidden_layers": 2},
+}
 _GEMMA3_CASES = {
     "plain": {"sliding_window": 3, "query_pre_attn_scalar": 5},
     "types": {
@@ -496,6 +529,7 @@ CASES = {
         "Qwen3MoeConfig", "Qwen3MoeForCausalLM", _LLAMA | _FEW_EXPERTS | {"moe_intermediate_size": 10}, _QWEN3_MOE_CASES
     ),
     "smollm3": Family("SmolLM3Config", "SmolLM3ForCausalLM", _LLAMA | {"pad_token_id": 0}, _SMOLLM3_CASES),
+    "deepseek_v3": Family("DeepseekV3Config", "DeepseekV3ForCausalLM", _DEEPSEEK, _DEEPSEEK_CASES),
     "gpt_oss": Family("GptOssConfig", "GptOssForCausalLM", _LLAMA | _EXPERTS, _GPT_OSS_CASES),
 }
 """The families and their cases."""

@@ -19,6 +19,8 @@ CASES = (
     *CASES,
     "mixtral/plain",
     "qwen3_moe/plain",
+    "deepseek_v3/plain",
+    "deepseek_v3/biased",
     "modernbert/plain",
     "mpnet/plain",
     "albert/groups",

@@ -14,7 +14,7 @@ from regard import RegardError, Trace, edits
 CASES = [(family, case) for family in TEXT_FAMILIES for case in make_golden.CASES[family].cases if case != "long"]
 FIRST = dict(reversed(CASES))
 STAGES = ("scores", "capped", "biased")  # of an attention in a model's own code there are none
-NOT_CAPTURED = (*STAGES, "attn_post_norm", "mlp_post_norm")
+NOT_CAPTURED = (*STAGES, "attn_post_norm", "mlp_post_norm", "kv_latent")
 ONLY_CAPTURED = {"logits", "encoder.embeddings", "decoder.embeddings"}  # T5's are its token embeddings
 
 

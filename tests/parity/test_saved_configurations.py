@@ -45,6 +45,11 @@ OLDER = {
     "smollm3": {"rope_theta": 5_000_000.0, "rope_scaling": None, "no_rope_layers": [1, 0]},
     "mixtral": {"rope_theta": 500.0, "router_jitter_noise": 0.1},
     "qwen3_moe": {"rope_theta": 500.0, "num_experts": 7, "max_window_layers": 48, "sliding_window": None},
+    "deepseek_v3": {
+        "rope_theta": 500.0, "rope_scaling": {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 20},
+        "ep_size": 1, "scoring_func": "sigmoid", "topk_method": "noaux_tc", "moe_layer_freq": 1, "seq_aux": True,
+        "aux_loss_alpha": 0.001, "num_nextn_predict_layers": 1,
+    },
     "gemma3_text": {
         "rope_theta": 2e6, "rope_local_base_freq": 500, "rope_scaling": {"factor": 8.0, "rope_type": "linear"},
         "sliding_window_pattern": 2, "cache_implementation": "hybrid",

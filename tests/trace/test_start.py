@@ -11,7 +11,7 @@ from regard import RegardError, Trace
 
 DECODERS = (
     *("llama", "gpt2", "gpt_neo", "gemma", "gpt_oss", "qwen"),
-    *("mistral", "mixtral", "opt", "olmo2", "phi3", "smollm3"),
+    *("mistral", "mixtral", "opt", "olmo2", "phi3", "smollm3", "deepseek"),
 )
 CASES = [case for case in golden.KEPT if case.startswith(DECODERS)]
 IDS = np.array([[5, 6, 7, 8], [9, 5, 6, 5]])

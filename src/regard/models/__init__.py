@@ -18,6 +18,7 @@ from regard.models.toy import Toy, ToyConfig, toy
 
 if TYPE_CHECKING:
     from regard.models.circuits import Circuits
+    from regard.models.deepseek_v3 import LatentAttention, SharedAndRoutedExperts
     from regard.models.encoder_decoder import EncoderDecoderOutput
     from regard.models.generation.decoding_state import DecodingState
     from regard.models.generation.loop import Generated, Stream
@@ -46,6 +47,8 @@ _MODULES = {
     "ImageOutput": "images.model",
     "ImageProcessor": "images.processor",
     "MixtureOfExperts": "mixtral",
+    "LatentAttention": "deepseek_v3",
+    "SharedAndRoutedExperts": "deepseek_v3",
     **_FAMILY_MODULES,
 }
 
@@ -71,6 +74,8 @@ __all__ = [
     "register",
     "Experts",
     "MixtureOfExperts",
+    "LatentAttention",
+    "SharedAndRoutedExperts",
     "Toy",
     "ToyConfig",
     "toy",

@@ -130,6 +130,10 @@ class Circuits:
             raise RegardError(f"{getattr(model, 'name', model)!r} has no circuits: they are those of a decoder")
         if any(block.attn.o_proj is None for block in blocks):
             raise RegardError(f"{model.name} has no circuits: a head without o_proj writes nothing of its own")
+        if any(block.attn.k_proj.weight.shape[0] != block.attn.o_proj.weight.shape[1] for block in blocks):
+            raise RegardError(
+                f"{model.name} has no circuits: its heads read latents, with a norm between, not the stream"
+            )
         self.name, self.fold_norms = model.name, fold_norms
         # Not the model itself, which may hold these circuits.
         self._blocks, self._embedding, self._scale = blocks, model.token_embedding, model.embedding_scale

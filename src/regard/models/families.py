@@ -30,6 +30,7 @@ _FAMILIES: dict[str, str | type[PretrainedModel]] = {
     "clip_text_model": "clip.CLIPText",
     "clip_vision_model": "clip.CLIPVision",
     "deberta-v2": "deberta_v2.DebertaV2",
+    "deepseek_v3": "deepseek_v3.DeepseekV3",
     "distilbert": "distilbert.DistilBert",
     "electra": "electra.Electra",
     "gemma2": "gemma2.Gemma2",

@@ -6,7 +6,7 @@ Mistral and Qwen are configurations of this model; others change its blocks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -96,7 +96,9 @@ class Llama(Decoder):
     def load(cls, checkpoint: Checkpoint, *, name: str, dtype: Any = np.float32) -> Self:
         """Build the model from its checkpoint."""
         config = cls.config_type.read(checkpoint.config())
-        weights = shared.load_decoder_tensors(checkpoint, config, cls.tensors, unused=_frequencies(config), dtype=dtype)
+        weights = shared.load_decoder_tensors(
+            checkpoint, config, cls.tensors, unused=lambda prefix: cls.unused(config, prefix), dtype=dtype
+        )
         return cls(
             **shared.common_fields(checkpoint, config, weights, name=name),
             blocks=tuple(cls.block(weights, i, config) for i in range(config.num_layers)),
@@ -143,11 +145,11 @@ class Llama(Decoder):
         )
 
     @classmethod
+    def unused(cls, config: Any, prefix: str) -> tuple[str, ...]:
+        """Return the names, or their beginnings, of tensors that may be present too: older checkpoints store angles."""
+        return tuple(f"{prefix}layers.{i}.self_attn.rotary_emb.inv_freq" for i in range(config.num_layers))
+
+    @classmethod
     def mlp_tensors(cls, name: str, hf_name: str, config: Any) -> Iterator[TensorSpec]:
         """Yield the tensors of the feed-forward layer of a block, by its name here and in the checkpoint."""
         return shared.gated_tensors(f"{name}.mlp", f"{hf_name}.mlp", config, bias=config.mlp_bias)
-
-
-def _frequencies(config: shared.DecoderConfig) -> Callable[[str], tuple[str, ...]]:
-    """Return the names of the rotary frequencies that older checkpoints store, for a prefix."""
-    return lambda prefix: tuple(f"{prefix}layers.{i}.self_attn.rotary_emb.inv_freq" for i in range(config.num_layers))

@@ -65,6 +65,7 @@ _FORMULAS = {
     "normalized": "x / scale, of centred x in a LayerNorm",
     "projected_q": "x · W_q (+ b_q), split into heads; norm and rotation make q of it",
     "projected_k": "x · W_k (+ b_k), split into heads; norm and rotation make k of it",
+    "kv_latent": "norm(x · W (+ b)), from which the keys and values of all heads are read",
     "q": "x · W_q (+ b_q), split into heads",
     "k": "x · W_k (+ b_k), split into heads",
     "v": "x · W_v (+ b_v), split into heads",
@@ -80,7 +81,7 @@ _FORMULAS = {
     "gate": "x · W_gate (+ b_gate)",
     "up": "x · W_up (+ b_up)",
     "hidden": "activation(x · W_up (+ b_up)); with a gate, activation(gate) × up",
-    "experts": "softmax of the largest scores of x · W_router + b_router",
+    "experts": "of the experts with the largest scores x · W_router (+ b_router), softmax or sigmoid of them",
     "final_norm": "norm(the output of the last block)",
 }
 _OUTPUTS = {

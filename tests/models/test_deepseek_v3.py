@@ -1,0 +1,116 @@
+"""Latent attention: what the cache holds, and that a step from it is that of a whole run."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import golden
+import regard
+from regard import RegardError, Trace, edits
+from regard.functional.recorder import NULL_RECORDER
+from regard.models import LatentAttention
+
+CASES = [case for case in golden.KEPT if case.startswith("deepseek_v3/")]
+IDS = np.array([[5, 9, 4, 9, 11, 6, 5, 8], [7, 3, 8, 2, 10, 6, 5, 9]])
+
+
+@pytest.fixture(params=CASES)
+def model(request):
+    return regard.load(golden.FOLDER / request.param, dtype=np.float64)
+
+
+def decoded(model, trace, prompt=3):
+    """Return the contextual vectors of all tokens, after a prompt one by one, and the caches."""
+    found, state = model.prefill(IDS[:, :prompt], trace=trace)
+    parts = [found]
+    for t in range(prompt, IDS.shape[1]):
+        found, state = model.decode_step(IDS[:, t : t + 1], state, trace=trace)
+        parts.append(found)
+    return np.concatenate(parts, axis=1), state.caches
+
+
+def test_the_cache_has_latents_and_no_keys_or_values(model):
+    config = model.config
+    hidden, caches = decoded(model, NULL_RECORDER)
+    for cache in caches:
+        assert cache.k.shape == (2, IDS.shape[1], config.latent_dim)
+        assert cache.v.shape == (2, IDS.shape[1], config.rotated_dim)
+    np.testing.assert_allclose(hidden, model(IDS).hidden, rtol=1e-9, atol=1e-10)
+
+
+def test_attention_to_latents_is_that_to_their_keys_and_values(model, monkeypatch):
+    """Without a trace no key or value is made of the tokens before; with one they are, to be recorded."""
+    made = []
+    expand = LatentAttention._keys_and_values
+    monkeypatch.setattr(
+        LatentAttention, "_keys_and_values", lambda self, *parts: made.append(len(parts[0])) or expand(self, *parts)
+    )
+    hidden, _ = decoded(model, NULL_RECORDER)
+    assert len(made) == len(model.blocks)  # of the prompt alone
+    traced, _ = decoded(model, Trace(only="*.q").editing())
+    assert len(made) == len(model.blocks) * (2 + IDS.shape[1] - 3)
+    np.testing.assert_allclose(hidden, traced, rtol=1e-9, atol=1e-10)
+
+
+def test_the_latent_of_a_step_is_recorded(model):
+    trace = Trace()
+    model(IDS, trace=trace)
+    latent, k, v = (trace[f"blocks.0.attn.{name}"] for name in ("kv_latent", "k", "v"))
+    attn, heads = model.blocks[0].attn, model.config.num_heads
+    for values, projection in ((k[..., : -model.config.rotated_dim], attn.k_proj), (v, attn.v_proj)):
+        made = (latent @ projection.weight).reshape(*IDS.shape, heads, -1).swapaxes(1, 2)
+        np.testing.assert_allclose(values, made, rtol=1e-12, atol=1e-14)
+    shared = k[..., -model.config.rotated_dim :]
+    np.testing.assert_array_equal(shared, np.broadcast_to(shared[:, :1], shared.shape))
+
+
+@pytest.mark.parametrize("name", ["k", "v", "kv_latent", "q", "context"])
+def test_an_edit_while_decoding_is_that_of_a_whole_run(model, name):
+    """Edited keys and values have no latent, and stay in the cache as they are."""
+    site = f"blocks.0.attn.{name}"
+    edit = edits.scale(1.5, site) | edits.scale(-1, site, positions=[1, 4])
+    hidden, _ = decoded(model, Trace(only=(), edit=edit))
+    np.testing.assert_allclose(hidden, model(IDS, edit=edit).hidden, rtol=1e-9, atol=1e-10)
+
+
+def test_layers_for_further_tokens_are_not_read(changed):
+    extra = {"model.layers.3.eh_proj.weight": np.zeros((2, 2), np.float16)}
+    expected = regard.load(golden.FOLDER / "deepseek_v3" / "plain")(IDS).hidden
+    found = regard.load(changed("deepseek_v3/plain", extra=extra))
+    np.testing.assert_array_equal(found(IDS).hidden, expected)
+
+
+def test_layers_that_were_not_announced_are_unexpected(changed):
+    extra = {"model.layers.3.eh_proj.weight": np.zeros((2, 2), np.float16)}
+    with pytest.raises(RegardError, match=r"unexpected model\.layers\.3\.eh_proj\.weight"):
+        regard.load(changed("deepseek_v3/plain", {"num_nextn_predict_layers": 0}, extra=extra))
+
+
+def test_the_names_of_its_first_files(changed):
+    older = {"scoring_func": "sigmoid", "topk_method": "noaux_tc", "moe_layer_freq": 1, "ep_size": 1, "seq_aux": True}
+    older |= {"rope_parameters": None, "rope_theta": 10_000, "aux_loss_alpha": 0.001}
+    expected = regard.load(golden.FOLDER / "deepseek_v3" / "plain")(IDS).hidden
+    folder = changed("deepseek_v3/plain", older, drop=("head_dim", "qk_head_dim", "rope_interleave"))
+    np.testing.assert_array_equal(regard.load(folder)(IDS).hidden, expected)
+
+
+@pytest.mark.parametrize(
+    ("config", "problem"),
+    [
+        ({"n_group": 4}, r"n_routed_experts 6 do not split into 4 groups \(n_group\) of two or more"),
+        ({"n_group": 6}, r"n_routed_experts 6 do not split into 6 groups \(n_group\) of two or more"),
+        ({"topk_group": 4}, "topk_group 4 is more than the 3 groups of n_group"),
+        ({"num_experts_per_tok": 5}, "num_experts_per_tok 5 is more than the 4 of topk_group"),
+        ({"n_routed_experts": 12288}, "n_routed_experts 12288 is more than the maximum of 4096"),
+        ({"num_key_value_heads": 1}, "num_key_value_heads 1 must be 3: each head has keys of its own"),
+        ({"scoring_func": "softmax"}, "scoring_func='softmax' is not supported"),
+        ({"qk_rope_head_dim": 5, "head_dim": 5, "qk_head_dim": 11}, "head_dim 5 is not an even number"),
+        ({"head_dim": 8}, r"head_dim=8 is not supported \(supported: 4\)"),
+        ({"qk_head_dim": 8}, r"qk_head_dim=8 is not supported \(supported: 10\)"),
+        ({"quantization_config": {"quant_method": "fp8"}}, "unknown field quantization_config"),
+    ],
+)
+def test_what_is_not_supported(changed, config, problem):
+    with pytest.raises(RegardError, match=problem):
+        regard.load(changed("deepseek_v3/plain", config))
