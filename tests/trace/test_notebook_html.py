@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import regard
+import tiny_decoder
 from fake_traces import encoding_of
 from regard import AttentionMap, Trace, metrics
 from regard.trace.notebook_html import escaped, picture
@@ -105,6 +106,27 @@ def test_metrics_and_grids_show_layers_and_heads():
     grid = metrics.patch_grid(model, "qzkfqz", "qxkfqz", ("k", "f"))
     assert read_png(grid._repr_html_()).shape == (2, 6, 4)
     assert "recovered, layers down, most in blocks." in grid._repr_html_()
+
+
+def test_tokens_are_shown_as_they_are_read(tmp_path):
+    """A byte-level vocabulary spells a space Ġ, and letters of other alphabets as those of their bytes."""
+    model, trace = regard.load(tiny_decoder.write(tmp_path / "tiny")), Trace()
+    text, other = "ab \N{LATIN SMALL LETTER E WITH ACUTE}", "ac \N{LATIN SMALL LETTER E WITH ACUTE}"
+    model(text, trace=trace)
+    assert trace.encodings[0].tokens[2] == "Ġ"
+    for found in (
+        trace,
+        metrics.logit_lens(model, trace, "a"),
+        metrics.logit_attribution(model, trace, "a"),
+        metrics.patch_grid(model, text, other, "a"),
+        metrics.attribution_patching(model, text, other, "a"),
+        metrics.attribute(model, text, "a"),
+    ):
+        shown = found._repr_html_()
+        assert "<code>b</code>" in shown
+        assert "<code> </code>" in shown
+        assert "Ġ" not in shown
+        assert r"\xc3" in shown
 
 
 def test_what_is_empty_is_shown_too():

@@ -9,9 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from regard import Encoding
 from regard.views import escape
-from regard.views.labels import token_labels
 
 AS_THEY_ARE = [
     "the",
@@ -104,36 +102,3 @@ def test_a_code_point_is_cut_whole():
 def test_characters_that_cannot_be_drawn_become_code_points():
     assert escape("a猫", missing={"猫"}) == "a⟨U+732B⟩"
     assert escape("\x1b", missing={"␛"}) == "⟨U+001B⟩"
-
-
-def encoding(text, *tokens):
-    """Return an encoding of (token, start, end) triples."""
-    return Encoding(
-        text=text,
-        ids=tuple(range(len(tokens))),
-        tokens=tuple(token for token, _, _ in tokens),
-        special_tokens_mask=(False,) * len(tokens),
-        word_ids=tuple(range(len(tokens))),
-        offsets=tuple((start, end) for _, start, end in tokens),
-    )
-
-
-def test_byte_level_tokens_are_decoded():
-    text = "the café 🐱\n"
-    byte_level = [("the", 0, 3), ("Ġcaf", 3, 7), ("Ã©", 7, 8), ("ĠðŁ", 8, 10), ("Ĳ±", 9, 10), ("Ċ", 10, 11)]
-    assert token_labels(encoding(text, *byte_level)) == ("the", "caf", "é", r"\xf0\x9f", r"\x90\xb1", "\n")
-
-
-def test_the_end_of_a_word_is_no_part_of_its_label():
-    tokens = [("pho", 0, 3), ("to</w>", 3, 5), ("caf", 6, 9), ("Ã©</w>", 9, 10), ("</w>", 11, 15)]
-    assert token_labels(encoding("Photo café </w>", *tokens)) == ("pho", "to", "caf", "é", "</w>")
-
-
-def test_other_pieces_stay_as_the_vocabulary_spells_them():
-    text = "Playing Ãé č"
-    word_piece = [("play", 0, 4), ("##ing", 4, 7), ("ã", 8, 9), ("e", 9, 10), ("č", 11, 12)]
-    assert token_labels(encoding(text, *word_piece)) == ("play", "##ing", "ã", "e", "č")
-
-
-def test_an_unknown_token_is_shown_as_unknown():
-    assert token_labels(encoding("🐱", ("[UNK]", 0, 1))) == ("[UNK]",)

@@ -20,9 +20,9 @@ from regard.models.base import run_traced
 from regard.models.batch import remove_padding
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.text.encoding import Encoding
+from regard.text.token_labels import token_labels
 from regard.trace import AttentionMap, Trace
 from regard.trace.step_names import matches
-from regard.views.labels import token_labels
 
 STEPS = ("picture", "*embeddings", "*attn.weights", "*attn.v", "*attn.context", "*blocks.*.output")
 """Name patterns of the steps that the page shows."""

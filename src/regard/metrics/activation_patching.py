@@ -28,6 +28,7 @@ from regard.models.images.model import ImageModel, Pictures
 from regard.models.images.patches import patch_encoding
 from regard.models.images.read import label_of, pictures_of
 from regard.text.encoding import Encoding
+from regard.text.token_labels import token_labels
 from regard.trace import Edit, Trace
 from regard.trace.edits import Head, freeze, patch
 from regard.trace.notebook_html import page, picture, table, tokens_line
@@ -67,6 +68,8 @@ class PatchGrid(Tabular):
         ``"L T"`` or ``"L H"``.
     layers, sites : tuple of int
         The layer of each row; the position, or head, of each column.
+    labels : tuple of str
+        The columns as they are read: tokens without the signs of a vocabulary.
     """
 
     metric: str
@@ -78,6 +81,7 @@ class PatchGrid(Tabular):
     axes: str
     layers: tuple[int, ...]
     sites: tuple[int, ...]
+    labels: tuple[str, ...]
 
     @property
     def recovered(self) -> np.ndarray:
@@ -88,11 +92,11 @@ class PatchGrid(Tabular):
     def _repr_html_(self) -> str:
         """Return the HTML that a notebook shows: what each site recovers, and where it is most."""
         best = np.unravel_index(np.nan_to_num(self.recovered, nan=-np.inf).argmax(), self.values.shape)
-        most = f"most in {self.steps[best[0]]}, {self.columns[best[1]]}: {self.recovered[best]:.0%}"
+        most = f"most in {self.steps[best[0]]}, {self.labels[best[1]]}: {self.recovered[best]:.0%}"
         return page(
             repr(self)[1:-1],
             picture([np.nan_to_num(self.recovered)], f"recovered, layers down, {most}", cell=10),
-            tokens_line(self.columns),
+            tokens_line(self.labels),
             try_next=("grid.recovered", "grid.to_frame()"),
         )
 
@@ -202,8 +206,9 @@ def patch_grid(
     values = measured.compute(np.concatenate(read)).reshape(len(rows), len(sites))
     columns = tuple(map(str, sites)) if by_head else tuple(texts[0].tokens[i] for i in sites)
     axes = "L H" if by_head else "L T"
+    labels = columns if by_head else tuple(token_labels(texts[0])[i] for i in sites)
     numbers = (tuple(rows.tolist()), tuple(sites.tolist()))
-    return PatchGrid(measured.name, values, *measured.baselines, steps, columns, axes, *numbers)
+    return PatchGrid(measured.name, values, *measured.baselines, steps, columns, axes, *numbers, labels)
 
 
 def _check_has_blocks(model: Any) -> None:

@@ -24,6 +24,7 @@ from regard.models.base import run_traced
 from regard.models.batch import OneText
 from regard.nn.checkpoint import with_checkpoints
 from regard.text.encoding import Encoding
+from regard.text.token_labels import token_labels
 from regard.trace import Trace
 from regard.trace.notebook_html import page, picture, table, tokens_line
 
@@ -99,12 +100,12 @@ class Attribution(Tabular):
 
     def _repr_html_(self) -> str:
         """Return the HTML that a notebook shows: the size of each score, and the largest."""
-        sizes = np.abs(self.scores)
+        sizes, labels = np.abs(self.scores), token_labels(self.encoding)
         largest = np.argsort(-sizes)[:_ROWS].tolist()
-        rows = [(self.tokens[i], f"{self.scores[i]:+.4g}", f"{self.attended[i]:.1%}") for i in largest]
+        rows = [(labels[i], f"{self.scores[i]:+.4g}", f"{self.attended[i]:.1%}") for i in largest]
         return page(
             f"Attribution by {self.method}: {self.metric} is {self.value:.4g}",
-            tokens_line(self.tokens),
+            tokens_line(labels),
             picture([sizes[None] / (sizes.max() or 1)], "size of the score of each token", cell=10),
             table(("token", "largest scores", "attended"), rows),
             try_next=("found.scores", "found.to_frame()", "regard.plot.attribution(found)"),

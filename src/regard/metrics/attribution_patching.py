@@ -14,6 +14,7 @@ from regard.metrics.activation_patching import same_length
 from regard.metrics.attribution_target import Score, Target, attributed_metric
 from regard.models.base import run_traced
 from regard.models.batch import OneText
+from regard.text.token_labels import token_labels
 from regard.trace import Trace
 from regard.trace.notebook_html import page, table, tokens_line
 
@@ -73,14 +74,14 @@ class PatchingEffects(Tabular):
 
     def _repr_html_(self) -> str:
         """Return the HTML that a notebook shows: the tokens, and the largest effects."""
-        columns = self.to_columns()
+        columns, labels = self.to_columns(), token_labels(self.effects.encodings[0])
         largest = np.argsort(-np.abs(columns["effect"]))[:_ROWS]
         head = ["" if h < 0 else str(h) for h in columns["head"][largest].tolist()]
-        steps, tokens, effects = (columns[name][largest].tolist() for name in ("step", "token", "effect"))
-        rows = zip(steps, head, tokens, (f"{effect:+.4g}" for effect in effects), strict=True)
+        steps, places, effects = (columns[name][largest].tolist() for name in ("step", "position", "effect"))
+        rows = zip(steps, head, [labels[i] for i in places], (f"{effect:+.4g}" for effect in effects), strict=True)
         return page(
             repr(self)[1:-1],
-            tokens_line(self.effects.encodings[0].tokens),
+            tokens_line(labels),
             table(("step", "head", "token", "largest effects"), rows),
             try_next=("found.heads()", "found.positions()", "found.to_frame()"),
         )

@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from regard.text.encoding import Encoding
+from regard.text.token_labels import token_labels
 
 
 @dataclass(frozen=True)
@@ -58,5 +59,5 @@ class TokenPlaces:
         return {"token": ("T", self.tokens)} if is_one else {}
 
     def first_text(self) -> tuple[str, ...]:
-        """Return the tokens of the first text."""
-        return self.encodings[0].tokens if self.encodings else ("",) * self.shape[1]
+        """Return the tokens of the first text, as they are read."""
+        return token_labels(self.encodings[0]) if self.encodings else ("",) * self.shape[1]

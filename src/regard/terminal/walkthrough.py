@@ -12,9 +12,10 @@ from rich.text import Text
 
 from regard._utils.errors import RegardError
 from regard.terminal.tables import ljust, wrap_parts
+from regard.text.token_labels import token_labels
 from regard.trace import Trace
 from regard.trace.steps import formula
-from regard.views.labels import escape, format_number, head_label, token_labels
+from regard.views.labels import escape, format_number, head_label
 from regard.views.trace_access import batch_entry, layers_with, resolve_index
 
 _FEW = 6  # printed numbers of a long vector

@@ -209,9 +209,9 @@ class AttentionMap:
     def _repr_html_(self) -> str:
         """Return the HTML that a notebook shows: the first heads as small maps."""
         if 0 in self.shape:
-            return page(repr(self))
+            return page(repr(self)[1:-1])
         return page(
-            repr(self),
+            repr(self)[1:-1],
             picture(self.small_tiles(), self._caption()),
             try_next=("attention_map[head, rows, cols]", "attention_map.top(3)", "attention_map.entropy()"),
         )

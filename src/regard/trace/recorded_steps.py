@@ -13,6 +13,7 @@ from regard._utils.errors import RegardError
 from regard._utils.frames import load_xarray
 from regard.functional.scores import STAGES
 from regard.text.encoding import Encoding
+from regard.text.token_labels import token_labels
 from regard.trace.attention_map import AttentionMap
 from regard.trace.notebook_html import MAX_SIDE, MAX_TILES, page, picture, table, tokens_line
 from regard.trace.step_names import canonical_name, did_you_mean, preferred_names, quadratic_stage
@@ -270,7 +271,7 @@ class RecordedSteps:
 
     def _repr_html_(self) -> str:
         """Return the HTML that a notebook shows: the tokens, the last attention, and the first steps."""
-        parts = [tokens_line(self.encodings[0].tokens)] if self.encodings else []
+        parts = [tokens_line(token_labels(self.encodings[0]))] if self.encodings else []
         attentions = [name for name in self if quadratic_stage(name) == "weights" and 0 not in self._shape(name)]
         for name in attentions[-1:]:
             source = self._maps.get(name) or self._values[name]

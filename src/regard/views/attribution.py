@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from regard.text.encoding import Encoding
-from regard.views.labels import token_labels
+from regard.text.token_labels import token_labels
 
 
 class AttributionRow(NamedTuple):

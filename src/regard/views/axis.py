@@ -10,7 +10,8 @@ import numpy as np
 
 from regard._utils.errors import RegardError
 from regard.text.encoding import Encoding
-from regard.views.labels import escape, token_labels
+from regard.text.token_labels import token_labels
+from regard.views.labels import escape
 
 
 @dataclass(frozen=True)

@@ -7,20 +7,10 @@ from collections.abc import Collection
 
 from rich.cells import cell_len
 
-from regard.text.encoding import Encoding
-
 _JOINERS = "\u200c\u200d"
 _JOINABLE = {"Lo", "Mn", "Mc", "So", "Sk"}
 _INVISIBLE = set("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
 _MAX_MARKS = 3  # on one letter
-_END_OF_WORD = "</w>"  # in the vocabulary of CLIP
-
-# The byte of each letter of a byte-level vocabulary: printable bytes are themselves, the others are the letters from
-# U+0100 on. Source: ``bytes_to_unicode`` of GPT-2 (Radford et al. 2019).
-_PRINTABLE = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-_BYTES = {chr(byte): byte for byte in _PRINTABLE} | {
-    chr(0x100 + n): byte for n, byte in enumerate(sorted(set(range(256)) - set(_PRINTABLE)))
-}
 
 
 def code_point(character: str) -> str:
@@ -61,21 +51,6 @@ def format_number(value: float, spec: str = ".2f") -> str:
 def head_label(layer: int, head: int) -> str:
     """Return the short name of a head: ``L3H7`` is head 7 of layer 3, both from 0."""
     return f"L{layer}H{head}"
-
-
-def token_labels(encoding: Encoding) -> tuple[str, ...]:
-    r"""Return a label for each token: its vocabulary spelling, decoded if it is byte-level.
-
-    Byte-level vocabularies (GPT-2, Llama 3, SmolLM2) spell `` café`` as ``ĠcafÃ©``, and that of CLIP as ``cafÃ©</w>``.
-    The bytes of an incomplete character are shown as ``\xf0``.
-    """
-    text = encoding.text
-    return tuple(
-        token if special else _decode(token, text[start:end])
-        for token, special, (start, end) in zip(
-            encoding.tokens, encoding.special_tokens_mask, encoding.offsets, strict=True
-        )
-    )
 
 
 def _clusters(text: str, missing: Collection[str]) -> list[str]:
@@ -142,15 +117,3 @@ def _take_columns(clusters: list[str], width: int) -> list[str]:
             break
         kept.append(cluster)
     return kept
-
-
-def _decode(token: str, spanned: str) -> str:
-    if token != _END_OF_WORD and not spanned.endswith(_END_OF_WORD):
-        token = token.removesuffix(_END_OF_WORD)
-    if token.lower() == spanned.lower() or not all(letter in _BYTES for letter in token):
-        return token
-    spelled = bytes(_BYTES[letter] for letter in token)
-    if spelled.strip() not in spanned.encode("utf-8", "surrogatepass"):
-        return token
-    # The leading space belongs to the vocabulary's spelling, not to the word.
-    return spelled.decode("utf-8", "backslashreplace").strip(" ") or " "

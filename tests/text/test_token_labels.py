@@ -1,0 +1,39 @@
+"""Tokens as they are read."""
+
+from __future__ import annotations
+
+from regard.text.encoding import Encoding
+from regard.text.token_labels import token_labels
+
+
+def encoding(text, *tokens):
+    """Return an encoding of (token, start, end) triples."""
+    return Encoding(
+        text=text,
+        ids=tuple(range(len(tokens))),
+        tokens=tuple(token for token, _, _ in tokens),
+        special_tokens_mask=(False,) * len(tokens),
+        word_ids=tuple(range(len(tokens))),
+        offsets=tuple((start, end) for _, start, end in tokens),
+    )
+
+
+def test_byte_level_tokens_are_decoded():
+    text = "the café 🐱\n"
+    byte_level = [("the", 0, 3), ("Ġcaf", 3, 7), ("Ã©", 7, 8), ("ĠðŁ", 8, 10), ("Ĳ±", 9, 10), ("Ċ", 10, 11)]
+    assert token_labels(encoding(text, *byte_level)) == ("the", "caf", "é", r"\xf0\x9f", r"\x90\xb1", "\n")
+
+
+def test_the_end_of_a_word_is_no_part_of_its_label():
+    tokens = [("pho", 0, 3), ("to</w>", 3, 5), ("caf", 6, 9), ("Ã©</w>", 9, 10), ("</w>", 11, 15)]
+    assert token_labels(encoding("Photo café </w>", *tokens)) == ("pho", "to", "caf", "é", "</w>")
+
+
+def test_other_pieces_stay_as_the_vocabulary_spells_them():
+    text = "Playing Ãé č"
+    word_piece = [("play", 0, 4), ("##ing", 4, 7), ("ã", 8, 9), ("e", 9, 10), ("č", 11, 12)]
+    assert token_labels(encoding(text, *word_piece)) == ("play", "##ing", "ã", "e", "č")
+
+
+def test_an_unknown_token_is_shown_as_unknown():
+    assert token_labels(encoding("🐱", ("[UNK]", 0, 1))) == ("[UNK]",)
