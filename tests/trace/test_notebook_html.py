@@ -14,6 +14,7 @@ import regard
 import tiny_decoder
 from fake_traces import encoding_of
 from regard import AttentionMap, Trace, metrics
+from regard.metrics.registry import listed_metrics
 from regard.trace.notebook_html import escaped, picture
 
 HOSTILE = ("<script>alert(1)</script>", "' onerror='x", "\u202e", "\x1b[31m", "&amp;")
@@ -106,6 +107,16 @@ def test_metrics_and_grids_show_layers_and_heads():
     grid = metrics.patch_grid(model, "qzkfqz", "qxkfqz", ("k", "f"))
     assert read_png(grid._repr_html_()).shape == (2, 6, 4)
     assert "recovered, layers down, most in blocks." in grid._repr_html_()
+
+
+def test_a_metric_that_no_token_has_takes_no_place():
+    trace = Trace(maps=True)
+    regard.load("induction")("qzkf", trace=trace)  # in which nothing is repeated
+    found = metrics.head_metrics(trace)
+    assert np.isnan(found.induction).all()
+    shown = found._repr_html_()
+    assert "Induction" not in shown
+    assert shown.count("<figure") == sum(np.isfinite(found.values[each.name]).any() for each in listed_metrics())
 
 
 def test_tokens_are_shown_as_they_are_read(tmp_path):

@@ -14,7 +14,7 @@ from regard.metrics.layer_maps import encoding_of, entries_of, layers_of
 from regard.metrics.registry import METRICS, RowBlock, Rows, listed_metrics, metric
 from regard.text.encoding import Encoding
 from regard.trace import Trace
-from regard.trace.notebook_html import page, picture
+from regard.trace.notebook_html import page, picture, side_by_side
 
 
 @metric(
@@ -192,14 +192,16 @@ def metrics_html(metrics: HeadMetrics, title: str) -> str:
     parts = []
     for entry in listed_metrics():
         values = metrics.values[entry.name][0]
+        if not np.isfinite(values).any():
+            continue
         largest = np.nanmax(values, initial=0)
         heads = ", ".join(f"L{i}H{j} {values[i, j]:{entry.format}}" for i, j in strongest_heads(entry.name, values))
         scaled = values / largest if largest else values
-        parts.append(picture([np.nan_to_num(scaled)], f"{entry.title} ({entry.unit}): {heads or '–'}", cell=10))
+        parts.append(picture([np.nan_to_num(scaled)], f"{entry.title} ({entry.unit}): {heads}", cell=10))
     _, layers, heads = metrics.entropy.shape
     return page(
         f"{title}, {layers} layers (down) of {heads} heads (across), dark is large",
-        *parts,
+        side_by_side(parts),
         try_next=("metrics.induction", "metrics.to_frame()"),
     )
 

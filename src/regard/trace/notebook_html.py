@@ -52,6 +52,11 @@ def picture(tiles: Sequence[np.ndarray], caption: str, *, cell: int | None = Non
     )
 
 
+def side_by_side(parts: Iterable[str]) -> str:
+    """Return parts beside each other, in as many lines as they need."""
+    return f"<div style='display:flex;flex-wrap:wrap;column-gap:2em'>{''.join(parts)}</div>"
+
+
 def tokens_line(tokens: Sequence[str], count: int = 40) -> str:
     """Return the first tokens of a text as HTML."""
     more = f" … {len(tokens)} in all" if len(tokens) > count else ""
