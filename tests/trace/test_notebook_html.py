@@ -70,6 +70,10 @@ def test_a_trace_shows_its_last_attention(write_bert, maps):
     assert "1 × 3 × 5 × 4" in shown
 
 
+def test_a_picture_is_no_wider_than_its_cell_of_the_notebook():
+    assert "max-width:100%;height:auto" in picture([np.ones((3, 900))], "caption", cell=10)
+
+
 def test_long_maps_are_small():
     rng = np.random.default_rng(0)
     q = rng.standard_normal((2, 20, 500, 4))

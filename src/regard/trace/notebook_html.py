@@ -47,7 +47,8 @@ def picture(tiles: Sequence[np.ndarray], caption: str, *, cell: int | None = Non
     source = base64.b64encode(_png(values)).decode()
     return (
         f"<figure style='margin:.5em 0'><img alt='{escaped(caption)}' src='data:image/png;base64,{source}' "
-        f"width='{values.shape[1] * side}' height='{height * side}' style='image-rendering:pixelated'>"
+        f"width='{values.shape[1] * side}' height='{height * side}' "
+        f"style='image-rendering:pixelated;max-width:100%;height:auto'>"
         f"<figcaption style='opacity:.75'>{escaped(caption)}</figcaption></figure>"
     )
 
