@@ -22,6 +22,7 @@ _LIST = re.compile(r"^export\s+\{([^}]*)\};?[ \t]*$", re.MULTILINE)
 # Comments, indents and empty lines. No module has a string with a line break, so that // without a quote after it on
 # its line begins a comment.
 _BLANKS = re.compile(r"/\*\*.*?\*/|^[ \t]*//[^\n]*\n|[ \t]+//[ \t][^\n\"'`]*$|^[ \t]+|^\n", re.MULTILINE | re.DOTALL)
+_LINE_ENDS = re.compile(r"^((?!.*//).*[;{,(\[])\n", re.MULTILINE)  # after which no line break is needed
 _STYLE_BLANKS = re.compile(r"/\*.*?\*/|^[ \t]+|^\n|(?<=[{};,])\s+|\s+(?=[{}])", re.MULTILINE | re.DOTALL)
 _STYLE_IMPORT = re.compile(r'^@import "\./([\w./-]+)";$', re.MULTILINE)
 _OTHER = re.compile(r"^(?:import|export)\b.*$", re.MULTILINE)
@@ -91,6 +92,7 @@ def _collect(name: str, importers: tuple[str, ...], scripts: dict[str, str]) -> 
     code = _LIST.sub("", _EXPORT.sub(r"\1 \2", _IMPORT.sub(to_constant, code)))
     if other := _OTHER.search(code):
         raise RegardError(f"{name} has an unsupported import or export: {other[0]}")
+    code = _LINE_ENDS.sub(r"\1", code)
     scripts[name] = f"const {_variable(name)} = (() => {{\n{code}\nreturn {{ {', '.join(exports)} }};\n}})();"
 
 
