@@ -140,11 +140,11 @@ class RelativePositionBias(_FiniteByDistance):
         shape = tuple(self.parameter.shape)
         if len(shape) != 2 or shape[1] not in (1, layout.heads):
             raise RegardError(f"RelativePositionBias needs a table of buckets × {layout.heads} heads, got {shape}")
-        self._buckets(layout.key_indices(slice(0, 0)))
+        self.buckets(layout.key_indices(slice(0, 0)))
 
     def values(self, layout: ScoreLayout, rows: Index, cols: Index) -> Array:
         """Return the value of each head for the bucket of each distance."""
-        buckets = self._buckets(_distances(layout, rows, cols))  # R C, or ... 1 R C
+        buckets = self.buckets(_distances(layout, rows, cols))  # R C, or ... 1 R C
         values = layout.xp.take(_to_compute_dtype(self.parameter), layout.xp.reshape(buckets, (-1,)), axis=0)
         values = layout.xp.moveaxis(
             layout.xp.reshape(values, (*buckets.shape, self.parameter.shape[1])), -1, -3
@@ -157,14 +157,15 @@ class RelativePositionBias(_FiniteByDistance):
         by_distance = _diagonal_sums(d_values)[..., None, :]  # ... H 1 R+C-1
         steps = xp.arange(by_distance.shape[-1], device=layout.device)[None, :]
         first = cols.start - (rows.stop - 1)
-        buckets = self._buckets(steps + first - layout.resolve_offset())  # 1 R+C-1, or ... 1 1 R+C-1
+        buckets = self.buckets(steps + first - layout.resolve_offset())  # 1 R+C-1, or ... 1 1 R+C-1
         sums = [
             sum_to_shape(xp.where(buckets == b, by_distance, xp.zeros_like(by_distance)), (heads, 1, 1))[:, 0, 0]
             for b in range(self.parameter.shape[0])
         ]
         return xp.stack(sums)
 
-    def _buckets(self, relative: Array) -> Array:
+    def buckets(self, relative: Array) -> Array:
+        """Return the row of the table for each distance, key position − query position."""
         return relative_position_buckets(
             relative,
             bidirectional=self.bidirectional,

@@ -48,7 +48,7 @@ def slice_heads(p: AttentionInputs, index: Sequence[int | slice]) -> tuple[Atten
 
 def is_head_slice(p: AttentionInputs) -> bool:
     """Tell whether the inputs are a slice whose mask, bias or offsets refer to the whole call."""
-    is_sliced = isinstance(p.bias, _SlicedBias) or (isinstance(p.bias, ScoreMod) and p.bias.indices is not None)
+    is_sliced = isinstance(p.bias, SlicedBias) or (isinstance(p.bias, ScoreMod) and p.bias.indices is not None)
     return p.layout.offsets is not None or _is_sliced(p.mask) or is_sliced
 
 
@@ -96,7 +96,7 @@ class HeadSlice:
         if isinstance(bias, ScoreMod):
             b, h = (self.take(x) for x in batch_and_head_indices(self.layout))
             return replace(bias, indices=(b, h))
-        return DenseBias(self.take(bias.parameter)) if isinstance(bias, DenseBias) else _SlicedBias(bias, self)
+        return DenseBias(self.take(bias.parameter)) if isinstance(bias, DenseBias) else SlicedBias(bias, self)
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,7 +118,7 @@ class _SlicedMask(Mask):
 
 
 @dataclass(frozen=True, eq=False)
-class _SlicedBias(Bias):
+class SlicedBias(Bias):
     """A bias of the whole call, evaluated and then sliced."""
 
     bias: Bias
@@ -126,13 +126,16 @@ class _SlicedBias(Bias):
 
     @property
     def can_mask(self) -> bool:  # type: ignore[override]
+        """That of the whole bias."""
         return self.bias.can_mask
 
     @property
     def by_distance(self) -> bool:  # type: ignore[override]
+        """That of the whole bias."""
         return self.bias.by_distance
 
     def values(self, layout: ScoreLayout, rows: Index, cols: Index) -> Array:  # noqa: ARG002
+        """Return the part of the values of the whole bias."""
         return self.part.take(self.bias.values(self.part.layout, rows, cols))
 
 

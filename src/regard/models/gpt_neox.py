@@ -20,7 +20,7 @@ from regard.models.checkpoint.open import Checkpoint
 from regard.models.checkpoint.tensors import TensorSpec, fused_tensors, linear_tensors, norm_tensors
 from regard.models.decoder import Caches, Decoder
 from regard.models.rope import read_rope
-from regard.nn import DecoderBlock
+from regard.nn import CosSin, DecoderBlock
 from regard.nn.layers import traced_norm
 
 
@@ -67,9 +67,13 @@ class GPTNeoX(Decoder):
         """Embeddings, blocks, final norm; `Decoder.head` makes logits of the result."""
         x = trace("token_embeddings", self.token_embedding(ids), "B T E")
         x = trace("embeddings", x, "B T E")
-        rotation = self.config.rope(positions, x.dtype)
+        rotation = self.rotation(positions, x.dtype)
         x, caches = self.run_blocks(x, caches, rotation=rotation, mask=mask, trace=trace)
         return trace("final_norm", traced_norm(self.final_norm, x, trace, "final_norm"), "B T E"), caches
+
+    def rotation(self, positions: np.ndarray, dtype: Any) -> CosSin:
+        """Return the rotation of queries and keys at some positions, of all blocks."""
+        return self.config.rope(positions, dtype)
 
     @classmethod
     def load(cls, checkpoint: Checkpoint, *, name: str, dtype: Any = np.float32) -> Self:

@@ -21,7 +21,7 @@ from regard.models.checkpoint.open import Checkpoint, tokenizer_for
 from regard.models.checkpoint.tensors import TensorSpec, fused_tensors, linear_tensors, load_tensors
 from regard.models.decoder_checkpoint import MAX_LAYERS, check_unsupported_flags, read_windows
 from regard.models.rope import Rope, read_ropes_by_type
-from regard.nn import Embedding, EncoderBlock, LayerNorm, SelfAttention
+from regard.nn import CosSin, Embedding, EncoderBlock, LayerNorm, SelfAttention
 from regard.nn.layers import traced_norm
 from regard.text import SubwordTokenizer
 
@@ -116,14 +116,19 @@ class ModernBert(TextModel):
         """
         x = trace("token_embeddings", self.token_embedding(ids), "B T E")
         x = trace("normed_embeddings", traced_norm(self.embedding_norm, x, trace, "embedding_norm"), "B T E")
-        positions = np.arange(ids.shape[1])
-        wide, local = self.config.rope(positions, x.dtype), self.config.local_rope(positions, x.dtype)
         options: list[dict[str, Any]] = [
-            {"rotation": wide} if window is None else {"rotation": local, "window": (window, window)}
-            for window in self.config.windows
+            {"rotation": rotation} | ({} if window is None else {"window": (window, window)})
+            for rotation, window in zip(
+                self.rotation(np.arange(ids.shape[1]), x.dtype), self.config.windows, strict=True
+            )
         ]
         x = run_blocks(self.blocks, x, mask, trace, options)
         return without_padding(trace("final_norm", traced_norm(self.final_norm, x, trace, "final_norm"), "B T E"), mask)
+
+    def rotation(self, positions: np.ndarray, dtype: Any) -> list[CosSin]:
+        """Return the rotation of queries and keys at some positions, of each block."""
+        wide, local = self.config.rope(positions, dtype), self.config.local_rope(positions, dtype)
+        return [wide if window is None else local for window in self.config.windows]
 
     @classmethod
     def load(cls, checkpoint: Checkpoint, *, name: str, dtype: Any = np.float32) -> Self:

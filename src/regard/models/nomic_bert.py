@@ -19,7 +19,7 @@ from regard.models.checkpoint.config import ConfigReader
 from regard.models.checkpoint.open import Checkpoint, tokenizer_for
 from regard.models.checkpoint.tensors import TensorSpec, fused_tensors, linear_tensors, load_tensors, norm_tensors
 from regard.models.rope import Rope, read_rope
-from regard.nn import Embedding, EncoderBlock, LayerNorm, SelfAttention
+from regard.nn import CosSin, Embedding, EncoderBlock, LayerNorm, SelfAttention
 from regard.nn.layers import traced_norm
 from regard.text import SubwordTokenizer
 
@@ -79,8 +79,12 @@ class NomicBert(TextModel):
         segment = trace("type_embeddings", self.type_embedding(np.zeros(ids.shape[1], dtype=int)), "T E")
         x = trace("embeddings", x + segment, "B T E")
         x = trace("normed_embeddings", traced_norm(self.embedding_norm, x, trace, "embedding_norm"), "B T E")
-        rotation = self.config.rope(np.arange(ids.shape[1]), x.dtype)
+        rotation = self.rotation(np.arange(ids.shape[1]), x.dtype)
         return run_blocks(self.blocks, x, mask, trace, [{"rotation": rotation}] * len(self.blocks))
+
+    def rotation(self, positions: np.ndarray, dtype: Any) -> CosSin:
+        """Return the rotation of queries and keys at some positions, of all blocks."""
+        return self.config.rope(positions, dtype)
 
     @classmethod
     def load(cls, checkpoint: Checkpoint, *, name: str, dtype: Any = np.float32) -> Self:

@@ -22,7 +22,8 @@ from regard._utils.memory import available_memory
 from regard._utils.validation import whole_number
 from regard.functional import native
 from regard.functional.arrays import Array
-from regard.functional.head_slice import slice_heads
+from regard.functional.biases import Bias
+from regard.functional.head_slice import SlicedBias, slice_heads
 from regard.functional.heads import count_heads
 from regard.functional.inputs import AttentionInputs, Options, validate_inputs
 from regard.functional.native.map import Pooling
@@ -172,6 +173,14 @@ class AttentionMap:
     def softcap(self) -> float | None:
         """The softcap of the scores, if there is one."""
         return self._inputs.softcap
+
+    @property
+    def bias(self) -> Bias | None:
+        """The rule of the bias of the scores, that of all heads, if there is one."""
+        bias = self._inputs.bias
+        while isinstance(bias, SlicedBias):
+            bias = bias.bias
+        return bias
 
     @property
     def sinks(self) -> Array | None:
