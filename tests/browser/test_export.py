@@ -96,10 +96,9 @@ def test_steps_are_saved_as_bars_and_as_numbers_with_names(open_page, address, o
     page = open_page(f"{address}#v=cell&l=2&h=3&i=8&j=2", selector="[data-step=output]")
     cell = one.cell(0, 2, 3, 8, 2)
     bars = [inner for inner in drawn(page).iter(f"{SVG}svg") if "rg-bars" in inner.get("class", "")]
-    assert len(bars) == 13
-    assert sum(len(list(inner.iter(f"{SVG}rect"))) for inner in bars) == 10 * 32 + 2 * len(
-        cell["row"]["columns"]
-    ) + len(cell["embedding"])
+    assert len(bars) == 17
+    numbers = 10 * 32 + 2 * len(cell["row"]["columns"]) + len(cell["embedding"]) + 4 * cell["projected"]["width"]
+    assert sum(len(list(inner.iter(f"{SVG}rect"))) for inner in bars) == numbers
     lines = {line[0]: line[1:] for line in table(page)}
     assert [lines[name][0] for name in ("layer", "head", "query", "key")] == ["2", "3", "it", "cat"]
     assert [float(x) for x in lines["products"]] == pytest.approx(np.multiply(cell["q"], cell["k"]))

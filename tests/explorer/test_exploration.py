@@ -20,6 +20,7 @@ from regard.explorer.cell import bias_note
 from regard.explorer.display_modes import rollouts
 from regard.explorer.manifest import distinct_texts
 from regard.explorer.movement import movement
+from regard.functional.biases import ALiBi, RelativePositionBias
 from regard.metrics.layer_maps import LayerMap
 
 
@@ -613,7 +614,7 @@ def test_padding_of_a_batch_does_not_show(bert, short):
         (lambda x: x.row(0, 0, 0, 5), "there is no token 5"),
         (lambda x: x.row(0, 0, 0, -1), "there is no token -1"),
         (lambda x: x.row(0, 0, 0, 0, mode="deep"), "no display mode 'deep'"),
-        (lambda x: x.cell(0, 0, "mean", 0, 0), "choose one head"),
+        (lambda x: x.cell(0, 0, "mean", 0, 5), "there is no token 5"),
         (lambda x: x.ablate([]), "no head to ablate"),
         (lambda x: x.ablate([[0]]), "pairs \\(layer, head\\)"),
         (lambda x: x.ablate([[0, 0.5]]), "pairs \\(layer, head\\)"),
@@ -957,9 +958,10 @@ def test_weights_times_values_sum_to_what_the_head_writes(bert, short):
     written = np.einsum("hd,hde->he", context, projection.reshape(*context.shape, -1))
     projected = steps["projected"]
     assert projected["width"] == projection.shape[1]
-    assert projected["length"] == pytest.approx(np.linalg.norm(written[2]), rel=1e-4)
-    assert projected["attention_length"] == pytest.approx(np.linalg.norm(written.sum(0)), rel=1e-4)
-    total = written.sum(0)
+    total, bias = written.sum(0), np.asarray(bert.blocks[1].attn.o_proj.bias, np.float64)
+    np.testing.assert_allclose(projected["vector"], written[2], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(projected["attention"], total + bias, rtol=1e-4, atol=1e-5)
+    assert projected["lengths"]["vector"] == pytest.approx(np.linalg.norm(written[2]), rel=1e-4)
     assert projected["share"] == pytest.approx(written[2] @ total / (total @ total), rel=1e-3)
 
 
@@ -979,7 +981,96 @@ def test_a_bias_that_falls_with_the_distance_is_named():
     q, k = rng.normal(size=(2, 1, n, 4))
 
     def named(bias):
-        return bias_note(LayerMap("blocks.0.attn", regard.AttentionMap(q, k, bias=bias), 1, n), 0, 4, 1)
+        layer = LayerMap("blocks.0.attn", regard.AttentionMap(q, k, bias=bias), 1, n)
+        return bias_note(layer, layer.source.bias, 0, 4, 1)
 
     assert named(-slope * distance[None]) == "ALiBi: −0.25 for each token of distance; these are 3 tokens apart."
-    assert "by the distance of the tokens or by a table" in named(rng.normal(size=(1, n, n)))
+    assert "to the score of this query and key; they are 3 tokens apart" in named(rng.normal(size=(1, n, n)))
+    assert named(ALiBi(np.array([slope]))) == "ALiBi: −0.25 for each token of distance; these are 3 tokens apart."
+
+
+@pytest.mark.parametrize(("bidirectional", "i", "j", "said"), [
+    (True, 20, 3, "bucket 10 of 32, j − i = −22 to −16."),
+    (True, 1, 3, "bucket 18 of 32, j − i = 2."),
+    (False, 20, 3, "bucket 16 of 32, j − i = −18 to −16."),
+    (True, 190, 3, "bucket 15 of 32, j − i = −128 to −91, and all beyond."),
+])  # fmt: skip
+def test_a_bias_of_a_table_names_its_bucket(rng, bidirectional, i, j, said):
+    n = 200
+    q, k = rng.normal(size=(2, 1, n, 4))
+    rule = RelativePositionBias(rng.normal(size=(32, 1)), bidirectional=bidirectional)
+    layer = LayerMap("blocks.0.attn", regard.AttentionMap(q, k, bias=rule), 1, n)
+    own = rule.buckets(np.arange(n) - i)
+    same = np.flatnonzero(own == own[j]) - i
+    note = bias_note(layer, rule, 0, i, j)
+    assert note is not None
+    assert note.endswith(said)
+    assert str(own[j]) in note
+    assert str(abs(same.max())) in note
+
+
+@pytest.mark.parametrize("case", [
+    "llama/plain", "llama/yarn-mscale", "llama/dynamic", "phi3/partial", "gpt_neox/half", "smollm3/plain",
+    "qwen3/plain", "gemma2/plain", "gemma3_text/plain", "modernbert/plain", "nomic_bert/plain",
+])  # fmt: skip
+def test_the_rotation_of_a_cell_undoes_and_adds_up(case):
+    model, text, (i, j) = regard.load(golden.FOLDER / case), "some text that is not short", (4, 1)
+    exploration = explored(model, text)
+    projected = Trace(only=["*projected_q", "*projected_k"])
+    model(text, trace=projected)
+    for layer in range(len(exploration.runs[0].layers)):
+        cell = exploration.cell(0, layer, 1, i, j)
+        rotation = cell["rotation"]
+        if case == "smollm3/plain" and layer == 3:  # a layer without rotation
+            assert (cell["rotated"], rotation) == (False, None)
+            continue
+        assert cell["rotated"] is True
+        assert rotation["distance"] == 3
+        rest = set(range(len(cell["q"]))) - {d for pair in rotation["pairs"] for d in pair["dims"]}
+        products = sum(pair["product"] for pair in rotation["pairs"])
+        others = sum(cell["q"][d] * cell["k"][d] for d in rest)
+        assert products + others == pytest.approx(np.dot(cell["q"], cell["k"]), rel=1e-5, abs=1e-6)
+        normed = "gemma3" in case or "qwen3" in case  # between projection and rotation
+        for pair in rotation["pairs"]:
+            for name, at, head in (("q", i, 1), ("k", j, cell["kv_head"])):
+                before, after = pair[name]
+                np.testing.assert_allclose(after, np.array(cell[name])[pair["dims"]], rtol=1e-6)
+                if not normed:
+                    known = projected[f"blocks.{layer}.attn.projected_{name}"][0, head, at][pair["dims"]]
+                    np.testing.assert_allclose(before, known, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("case", ["llama/plain", "gpt2/plain", "bert/gelu", "nomic_bert/plain", "modernbert/plain",
+                                  "gemma2/plain", "olmo2/plain"])  # fmt: skip
+def test_the_residual_stream_of_a_cell_is_the_model_s(case):
+    model, text = regard.load(golden.FOLDER / case), "some text that is not short"
+    exploration, residual = explored(model, text), Trace(only="*attn_residual")
+    model(text, trace=residual)
+    for layer in range(len(exploration.runs[0].layers)):
+        projected = exploration.cell(0, layer, 1, 4, 1)["projected"]
+        if case in ("gemma2/plain", "olmo2/plain"):  # norms what attention writes, before it is added
+            assert (projected["normed"], projected["after"]) == (True, None)
+            continue
+        known = residual[f"blocks.{layer}.attn_residual"][0, 4]
+        after = np.array(projected["after"], np.float32)
+        if not getattr(model.blocks[layer], "norm_first", True):  # the step is recorded after the norm
+            after = model.blocks[layer].attn_norm(after)
+        np.testing.assert_allclose(after, known, rtol=1e-4, atol=1e-5)
+        assert projected["lengths"]["after"] == pytest.approx(np.linalg.norm(projected["after"]), rel=1e-6)
+
+
+@pytest.mark.parametrize("mode", ["raw", "rollout", "norms"])
+def test_the_mean_of_heads_has_what_each_head_has(short, mode):
+    cell = short.cell(0, 1, "mean", 3, 1, mode=mode)
+    shown = short.whole(0, 1, "mean", mode)[3, 1]
+    heads = [short.whole(0, 1, head, "raw" if mode == "rollout" else mode)[3, 1] for head in range(3)]
+    np.testing.assert_allclose(cell["mean"]["heads"], heads, rtol=1e-5)
+    value = cell["rollout"]["value"] if mode == "rollout" else cell["mean"]["value"]
+    assert value == pytest.approx(shown, rel=1e-5)
+    assert cell["weight"] is None
+
+
+def test_a_weight_times_its_value_has_the_length_on_the_map(short):
+    cell = short.cell(0, 1, 2, 3, 1, mode="norms")
+    assert cell["weight"] * cell["value_length"] == pytest.approx(short.whole(0, 1, 2, "norms")[3, 1], rel=1e-5)
+    assert short.cell(0, 1, 2, 3, 1)["value_length"] is None

@@ -10,7 +10,7 @@ import numpy as np
 from regard._utils.errors import RegardError
 from regard.explorer.run import Run
 from regard.explorer.validation import check_index
-from regard.metrics.attribution import attribute
+from regard.metrics.attribution import Attribution, attribute
 from regard.metrics.attribution_methods import ATTRIBUTION_METHODS, DEFAULT_STEPS, default_method
 from regard.metrics.attribution_target import next_token_id, predicts_at_each_token, predicts_tokens
 from regard.metrics.layer_maps import CancelCheck
@@ -87,13 +87,23 @@ def attribute_run(run: Run, other_text: str | None, query: AttributionQuery, che
         "metric": found.metric,
         "value": found.value,
         "baseline_value": found.baseline_value,
-        "is_complete": found.is_complete,
+        "note": _completeness_note(found),
         "scores": found.scores.tolist(),
         "attended": found.attended.tolist(),
         "to": target if likely is None else None,
         "token": None if likely is None else target,
         "likely": likely,
     }
+
+
+def _completeness_note(found: Attribution) -> str:
+    """Return that the contributions do not sum to what they should; empty where they do, or need not."""
+    if found.is_complete is not False or found.baseline_value is None:
+        return ""
+    total, change = found.scores.sum(), found.value - found.baseline_value
+    return (
+        f"Not exact: the contributions sum to {total:.4g}, the number changes by {change:.4g}. Choose another method."
+    )
 
 
 def _target_of(

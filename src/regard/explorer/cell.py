@@ -6,15 +6,23 @@ weighted value.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from regard.explorer.movement import embeddings_of, vectors_of
+from regard.explorer.run import Run
+from regard.functional.biases import Bias, RelativePositionBias
 from regard.metrics.layer_maps import LayerMap
 from regard.trace import AttentionMap, Trace
+
+STEP_NAMES = (
+    "q", "k", "v", "kv_head", "scale", "scaled", "softcap", "capped", "bias", "masked", "biased", "sink", "sink_weight",
+    "lse", "row_sum", "weight", "output", "output_length", "row", "terms", "ablated", "rotated", "rotation",
+    "projected", "value_length", "bias_note", "embedding", "source",
+)  # fmt: skip
+"""What a cell of one head has."""
 
 _FIT_SIZE = 64  # rows and columns that the scale of recorded scores is fitted to
 _ROW_SHOWN = 48  # tokens of a row, the heaviest
@@ -23,9 +31,7 @@ _TERMS_SHOWN = 3  # weighted values that are shown one by one
 _EMBEDDING_SHOWN = 8  # numbers of an embedding, of which there are hundreds
 
 
-def cell(
-    trace: Trace, layer: LayerMap, head: int, i: int, j: int, *, batch: int, rotated: bool | None, ablated: bool
-) -> dict[str, Any]:
+def cell(trace: Trace, layer: LayerMap, head: int, i: int, j: int, *, batch: int, ablated: bool) -> dict[str, Any]:
     """Return the steps by which token i attends to token j in a head, as plain data; None for what was not recorded.
 
     q · k, times ``scale``, is ``scaled``; after ``softcap`` it is ``capped``, with ``bias`` it is ``biased``, and the
@@ -58,15 +64,16 @@ def cell(
         "masked": masked,
         "biased": _finite(biased),
         "sink": scores.sink,
+        "sink_weight": None if scores.sink is None or lse is None else _finite(float(np.exp(scores.sink - lse))),
         "lse": _finite(lse),
         "row_sum": _finite(float(weights.sum())),
         "weight": _finite(weight),
         "v": None if v is None else _vector(v[j]),
         "output": None if context is None else _vector(context[i]),
+        "output_length": None if context is None else _finite(float(np.linalg.norm(context[i].astype(np.float64)))),
         "row": _row_terms(row, weights, lse, scores.sink),
         "terms": None if v is None else _value_terms(weights, v[: len(weights)].astype(np.float64)),
         "ablated": ablated,
-        "rotated": rotated,
         "embedding": _vector(embedding),
         "source": scores.source,
     }
@@ -76,11 +83,13 @@ def _row_terms(scores: np.ndarray | None, weights: np.ndarray, lse: float | None
     """Return how the scores of a row become its weights; None where the scores are not known."""
     if scores is None or lse is None or not np.isfinite(lse):
         return None
-    columns = np.sort(np.argsort(-weights, kind="stable")[:_ROW_SHOWN])
+    heaviest = np.argsort(-weights, kind="stable")[:_ROW_SHOWN]
+    columns = np.sort(heaviest[scores[heaviest] > -np.inf])
     largest = max(float(scores.max()), -np.inf if sink is None else sink)
     return {
         "columns": columns.tolist(),
         "scores": _vector(scores[columns]),
+        "shifted": _vector(scores[columns] - largest),
         "weights": _vector(weights[columns]),
         "max": largest,
         "sum": float(np.exp(lse - largest)),
@@ -101,30 +110,48 @@ def _value_terms(weights: np.ndarray, v: np.ndarray) -> dict[str, Any]:
     }
 
 
-def projected_output(
-    projection: ArrayLike, trace: Trace, layer: LayerMap, head: int, i: int, batch: int, ablated: Collection[int]
-) -> dict[str, Any]:
-    """Return what a head writes into the residual stream at token i: the ``length`` of its output times W_O.
+def projected_output(weights: Mapping[str, Any], run: Run, layer_index: int, head: int, i: int) -> dict[str, Any]:
+    """Return what a head writes into the residual stream at token i: its output times W_O, ``vector``, ``E``.
 
-    ``attention_length`` is that of all heads of the layer together, and ``share`` the part of this head along it.
-    `projection` is the whole W_O, ``(H Dv) E``; ablated heads write nothing.
+    ``attention`` is that of all heads of the layer together with the bias of W_O, ``share`` the part of this head along
+    the sum of heads. ``before`` is the stream that it is added to and ``after`` their sum, None where that was not
+    recorded, or where the model normalises what attention writes first, ``normed``. ``lengths`` are of all of these.
+    Ablated heads write nothing.
     """
-    v, heads = layer.values(trace, batch), range(len(layer.heads))
-    split = np.asarray(projection, np.float64).reshape(len(heads), v.shape[-1], -1)  # H Dv E
+    layer, heads = run.layers[layer_index], range(len(run.layers[layer_index].heads))
+    v = layer.values(run.trace, run.batch)
+    split = np.asarray(weights[layer.step("o_proj.weight")], np.float64).reshape(len(heads), v.shape[-1], -1)  # H Dv E
     written = np.zeros((len(heads), split.shape[-1]))
     for each in heads:
-        if each not in ablated:
-            weights = layer.tile(each, [i], None)[0].astype(np.float64)
-            visible = weights > 0  # hidden values may hold anything
-            written[each] = weights[visible] @ v[layer.kv_head(each)][visible] @ split[each]
+        if (layer_index, each) not in run.ablated:
+            of_head = layer.tile(each, [i], None)[0].astype(np.float64)
+            visible = of_head > 0  # hidden values may hold anything
+            written[each] = of_head[visible] @ v[layer.kv_head(each)][visible] @ split[each]
     total, own = written.sum(axis=0), written[head]
-    length = float(np.linalg.norm(total))
+    bias = weights.get(layer.step("o_proj.bias"))
+    attention = total if bias is None else total + np.asarray(bias, np.float64)
+    number, name = run.number(layer_index), layer.name.removesuffix("attn")
+    prefix = name[: name.rindex("blocks.")]
+    inputs = (
+        ("normed_embeddings", "embeddings", "token_embeddings") if number == 0 else (f"blocks.{number - 1}.output",)
+    )
+    stream = next((prefix + step for step in inputs if prefix + step in run.trace), None)
+    before = None if stream is None else vectors_of(run.trace, stream, run.batch)[i]
+    normed = any(key.startswith(f"{name}attn_post_norm") for key in weights)
+    after = None if before is None or normed else before + attention
+    vectors = {"vector": own, "attention": attention, "before": before, "after": after}
     return {
-        "length": _finite(float(np.linalg.norm(own))),
+        **{key: _vector(vector) for key, vector in vectors.items()},
+        "lengths": {key: _finite(float(np.linalg.norm(x))) for key, x in vectors.items() if x is not None},
         "width": len(own),
-        "attention_length": _finite(length),
-        "share": _finite(float(own @ total) / length**2) if length > 0 else None,
+        "share": _finite(float(own @ total / (total @ total))) if total.any() else None,
+        "normed": normed,
     }
+
+
+def mean_terms(values: np.ndarray) -> dict[str, Any]:
+    """Return what every head has at a cell, ``H``, of which the map shows the mean."""
+    return {"heads": _vector(values), "sum": _finite(float(values.sum())), "value": _finite(float(values.mean()))}
 
 
 def rollout_terms(mean: np.ndarray, before: np.ndarray, i: int, j: int) -> dict[str, Any]:
@@ -137,17 +164,19 @@ def rollout_terms(mean: np.ndarray, before: np.ndarray, i: int, j: int) -> dict[
     products = mean * previous
     columns = np.argsort(-products, kind="stable")[:_ROLLOUT_SHOWN]
     columns = columns[products[columns] > 0]
+    mixed, total = float(products.sum()), float(mean.sum()) + 1
     return {
-        "mixed": float(products.sum()),
+        "mixed": mixed,
         "before": float(previous[i]),
-        "total": float(mean.sum()) + 1,
+        "total": total,
+        "value": (mixed + float(previous[i])) / total,
         "columns": columns.tolist(),
         "means": _vector(mean[columns]),
         "previous": _vector(previous[columns]),
     }
 
 
-def bias_note(layer: LayerMap, head: int, i: int, j: int) -> str | None:
+def bias_note(layer: LayerMap, rule: Bias | None, head: int, i: int, j: int) -> str | None:
     """Return what the bias of a cell is, in words; None without a bias, or where it is not recorded."""
     if not layer.is_map:
         return None
@@ -156,11 +185,30 @@ def bias_note(layer: LayerMap, head: int, i: int, j: int) -> str | None:
     bias, distance = (biased - capped)[visible], np.abs(i - np.flatnonzero(visible))
     if not visible[j] or not np.abs(bias).max(initial=0.0) > 0:
         return None
-    slope = -float(bias @ distance) / max(1.0, float(distance @ distance))
     apart = f"{abs(i - j)} tokens apart"
+    slope = -float(bias @ distance) / max(1.0, float(distance @ distance))
     if np.allclose(bias, -slope * distance, rtol=0, atol=1e-4 * np.abs(bias).max()):
         return f"ALiBi: −{slope:.4g} for each token of distance; these are {apart}."
-    return f"The model adds it by the distance of the tokens or by a table; these are {apart}, i − j = {i - j}."
+    if isinstance(rule, RelativePositionBias):
+        return _bucket_note(rule, j - i)
+    return f"The model adds it to the score of this query and key; they are {apart}, i − j = {i - j}."
+
+
+def _bucket_note(rule: RelativePositionBias, relative: int) -> str:
+    """Return which bucket of a learned table a distance is in, j − i, and which other distances are."""
+    near = np.arange(-rule.max_distance, rule.max_distance + 1)
+    if not rule.bidirectional:
+        near = near[near <= 0]
+    buckets = rule.buckets(near)
+    bucket = int(rule.buckets(np.array([relative]))[0])
+    same = near[buckets == bucket]
+    ends = [("−" if x < 0 else "") + str(abs(x)) for x in (same[0], same[-1])]
+    distances = ends[0] if ends[0] == ends[1] else f"{ends[0]} to {ends[1]}"
+    beyond = ", and all beyond" if rule.max_distance in np.abs(same) else ""
+    return (
+        f"A learned number of this head for the bucket of j − i: bucket {bucket} of {rule.parameter.shape[0]}, "
+        f"j − i = {distances}{beyond}."
+    )
 
 
 class _Scores(NamedTuple):

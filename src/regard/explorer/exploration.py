@@ -16,7 +16,7 @@ from regard._utils.errors import RegardError
 from regard.explorer.attribution import EXPLANATIONS as ATTRIBUTION_METHODS
 from regard.explorer.attribution import AttributionQuery, attribute_run, default_attributions, describe_attribution
 from regard.explorer.cache import Cache
-from regard.explorer.cell import bias_note, cell, cell_inputs
+from regard.explorer.cell import STEP_NAMES, bias_note, cell, cell_inputs
 from regard.explorer.display_modes import DISPLAY_MODES
 from regard.explorer.figures import FigureOptions, Side, draw_figure
 from regard.explorer.head_metrics import EXPLANATIONS, head_metrics_of
@@ -30,6 +30,7 @@ from regard.explorer.opening import Opening, opening_of
 from regard.explorer.pair import run_of
 from regard.explorer.progress import Progress
 from regard.explorer.residual_stream import residual_stream
+from regard.explorer.rotation import rotated_pairs, rotates
 from regard.explorer.run import Run
 from regard.explorer.run_store import RunStore
 from regard.explorer.validation import check_index, check_num_runs
@@ -272,21 +273,28 @@ class Exploration:
     def cell(self, run: int, layer: int, head: Head, i: int, j: int, *, mode: str = "raw") -> dict[str, Any]:
         """Return one weight step by step; see `regard.explorer.cell.cell`.
 
-        With what the head writes into the residual stream, ``projected``, where there is a model, and with the mode
-        "rollout" the terms of that value.
+        With ``rotation``, the pairs of dimensions that turn, and ``projected``, what the head writes into the residual
+        stream, where there is a model; with ``value_length`` for the mode "norms", and the terms of ``rollout`` for
+        that mode. Of the mean of heads only ``mean``, what each head has, and the terms of rollout.
         """
         found, layer_map = self._maps.layer(run, layer, head)
-        if head == "mean":
-            raise RegardError("the mean of heads has no steps of its own: choose one head")
         check_index("token", i, layer_map.length)
         check_index("token", j, layer_map.length)
-        ablated = (layer, head) in found.ablated
-        steps = cell(found.trace, layer_map, head, i, j, batch=found.batch, rotated=found.rotates, ablated=ablated)
+        none = {"mean": None, "rollout": None}
+        means = self._maps.rollout_terms(run, layer, i, j) if mode == "rollout" else none
+        if head == "mean":
+            of_heads = means["mean"] or self._maps.mean_terms(run, layer, i, j, mode)
+            return {**dict.fromkeys(STEP_NAMES), **means, "mean": of_heads}
+        ablated, block = (layer, head) in found.ablated, found.number(layer)
+        steps = cell(found.trace, layer_map, head, i, j, batch=found.batch, ablated=ablated)
         return {
             **steps,
+            "rotated": rotates(found.model, block),
+            "rotation": rotated_pairs(found.model, block, found.length, steps["q"], steps["k"], i, j),
             "projected": self._maps.projected_output(run, layer, head, i),
-            "rollout": self._maps.rollout_terms(run, layer, i, j) if mode == "rollout" else None,
-            "bias_note": bias_note(layer_map, head, i, j),
+            "value_length": float(self._maps.value_norms(run, layer)[head, j]) if mode == "norms" else None,
+            **means,
+            "bias_note": bias_note(layer_map, found.bias_rule(layer), head, i, j),
         }
 
     def cell_inputs(self, run: int, layer: int, head: int) -> tuple[bytes, dict[str, Any]] | None:
@@ -296,7 +304,8 @@ class Exploration:
         ``T`` each, concatenated. None if these are not enough: with a bias, a mask with holes, or without v.
         """
         found, layer_map = self._maps.layer(run, layer, head)
-        return cell_inputs(found.trace, layer_map, head, batch=found.batch, rotated=found.rotates)
+        rotated = rotates(found.model, found.number(layer))
+        return cell_inputs(found.trace, layer_map, head, batch=found.batch, rotated=rotated)
 
     def value_norms(self, run: int, layer: int) -> np.ndarray:
         """Return ‖v W_O‖ of each token in each head, float32 ``H S``; 0 for ablated heads."""

@@ -9,7 +9,7 @@ import numpy as np
 from regard._utils.errors import RegardError
 from regard.explorer import pooling
 from regard.explorer.cache import Cache
-from regard.explorer.cell import projected_output, rollout_terms
+from regard.explorer.cell import mean_terms, projected_output, rollout_terms
 from regard.explorer.display_modes import has_value_norms, heads_of, rollouts, value_norms_of, weights_times_norms
 from regard.explorer.run import Run
 from regard.explorer.run_store import RunStore
@@ -101,19 +101,22 @@ class MapReader:
         found, layer_map = self.layer(run, layer, head)
         if found.model is None or not has_value_norms(found.model, found.trace, [layer_map]):
             return None
-        projection = parameters(found.model)[layer_map.step("o_proj.weight")]
-        ablated = [each for at, each in found.ablated if at == layer]
-        return projected_output(projection, found.trace, layer_map, head, i, found.batch, ablated)
+        return projected_output(parameters(found.model), found, layer, head, i)
+
+    def mean_terms(self, run: int, layer: int, i: int, j: int, mode: str) -> dict[str, Any]:
+        """Return what each head has at a cell of the mean of heads; of rollout, what it averages."""
+        values = self._weights_of_heads(run, layer, [i])[:, 0, j]
+        return mean_terms(values * self.value_norms(run, layer)[:, j] if mode == "norms" else values)
 
     def rollout_terms(self, run: int, layer: int, i: int, j: int) -> dict[str, Any]:
-        """Return the terms of a cell of rollout; see `cell.rollout_terms`."""
+        """Return what each head has at a cell, ``mean``, and the terms of ``rollout``; see `cell.rollout_terms`."""
         found, layer_map = self.layer(run, layer, "mean")
         maps = self._cache.get(("rollout", run), lambda: rollouts(found.layers, lambda: None, found.ablated))
         before = maps[layer - 1] if layer else np.eye(layer_map.length)
-        without = [each for at, each in found.ablated if at == layer]
-        heads = [layer_map.tile(head, [i], None)[0] for head in range(len(layer_map.heads)) if head not in without]
-        mean = np.zeros(layer_map.length) + np.sum(heads, axis=0, dtype=np.float64) / len(layer_map.heads)
-        return rollout_terms(mean, before, i, j)
+        weights = self._weights_of_heads(run, layer, [i])[:, 0]
+        weights[[head for at, head in found.ablated if at == layer]] = 0
+        mixed = rollout_terms(weights.mean(axis=0), before, i, j)
+        return {"mean": mean_terms(weights[:, j]), "rollout": mixed}
 
     def thumbnail_size(self, run: int) -> int:
         """Return the number of cells along a side of a run's thumbnails."""
@@ -146,6 +149,11 @@ class MapReader:
 
             return self._cache.get(("norms", run, layer, head), compute)
         return None
+
+    def _weights_of_heads(self, run: int, layer: int, rows: list[int]) -> np.ndarray:
+        """Return rows of all heads, ``H R S`` in float64."""
+        layer_map = self._runs[run].layers[layer]
+        return np.stack([layer_map.tile(head, rows, None) for head in range(len(layer_map.heads))]).astype(np.float64)
 
     def _pool_head(
         self,

@@ -14,6 +14,7 @@ import numpy as np
 
 from regard._utils.errors import RegardError
 from regard.explorer.run import ARROW, MAX_PAIR_TOKENS, Run, make_run
+from regard.functional.biases import Bias
 from regard.metrics.layer_maps import LayerMap
 from regard.text.encoding import Encoding
 from regard.trace import AttentionMap, Trace
@@ -57,6 +58,11 @@ class PairRun(Run):
     def block(self, layer: int) -> Block:
         """Return the block of a layer."""
         return _block(self.layers[layer].name, *map(len, self.encodings))
+
+    def bias_rule(self, layer: int) -> Bias | None:
+        """Return the rule of the bias of a layer, which its map among all tokens holds as an array."""
+        source = self.own_layers[layer].source
+        return source.bias if isinstance(source, AttentionMap) else None
 
     def measured(self, layer: int) -> tuple[LayerMap, np.ndarray, Encoding | None]:
         """Return what the metrics of a layer are computed from: of self-attention, the sequence alone."""

@@ -15,6 +15,7 @@ from regard._utils.errors import RegardError
 from regard.explorer.cache import LIMIT
 from regard.explorer.display_modes import MAX_WHOLE_TOKENS, has_value_norms
 from regard.explorer.movement import MAX_MOVEMENT_TOKENS, stages_of
+from regard.functional.biases import Bias
 from regard.metrics.layer_maps import LayerMap, layers_of
 from regard.models.base import run_traced
 from regard.models.batch import remove_padding
@@ -98,11 +99,6 @@ class Run:
         return " ".join(f"{name}:{self.trace[name].shape[-1]}" for name in stages)
 
     @property
-    def rotates(self) -> bool | None:
-        """Whether the model applies rotary embeddings to queries and keys; None without a model."""
-        return None if self.model is None else getattr(self.model.config, "rope", None) is not None
-
-    @property
     def reader(self) -> Any:
         """What runs other texts, or None."""
         return self.model
@@ -135,6 +131,11 @@ class Run:
     def block(self, layer: int) -> tuple[range, range] | None:  # noqa: ARG002
         """Return the rows and columns to which the map of a layer is limited; None: all."""
         return None
+
+    def bias_rule(self, layer: int) -> Bias | None:
+        """Return the rule by which a layer adds a bias to its scores; None where there is none, or none is recorded."""
+        source = self.layers[layer].source
+        return source.bias if isinstance(source, AttentionMap) else None
 
     def measured(self, layer: int) -> tuple[LayerMap, np.ndarray, Encoding | None]:
         """Return a map, rows of it, and its tokens, from which the metrics of a layer are computed."""

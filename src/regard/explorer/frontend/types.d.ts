@@ -231,8 +231,8 @@ export interface Attribution {
   metric: string;
   value: number;
   baseline_value: number | null;
-  /** of integrated gradients: whether the scores add up to the difference */
-  is_complete: boolean | null;
+  /** that integrated gradients do not add up yet; empty if they do */
+  note: string;
   /** the contribution of each token */
   scores: number[];
   /** the weight of each token in the mean over layers and heads */
@@ -378,7 +378,9 @@ export interface Refs {
   temperatureText: HTMLElement;
   sample: HTMLButtonElement;
   nextList: HTMLElement;
-  lens: HTMLElement;
+  lensTable: HTMLElement;
+  lensToken: HTMLElement;
+  lensRows: HTMLElement;
   attributionControls: HTMLElement;
   method: HTMLSelectElement;
   targetName: HTMLElement;
@@ -461,11 +463,13 @@ export type RecordedCell = {
   masked: boolean | null;
   biased: number | null;
   sink: number | null;
+  sink_weight: number | null;
   lse: number | null;
   row_sum: number | null;
   weight: number | null;
   v: Vector;
   output: Vector;
+  output_length: number | null;
   ablated: boolean;
   rotated: boolean | null;
   embedding: Vector;
@@ -473,24 +477,53 @@ export type RecordedCell = {
   row: RowTerms | null;
   /** weight · value of the heaviest tokens, and of all others together; null without values */
   terms: { columns: number[]; weights: number[]; vectors: number[][]; rest: number[] | null } | null;
-  /** of the head's output after W_O; null without a model */
-  projected: { length: number; width: number; attention_length: number | null; share: number | null } | null;
+  /** the pairs of dimensions with the largest products; null where nothing rotates, or without a model */
+  rotation: { i: number; j: number; distance: number; pairs: RotatedPair[] } | null;
+  /** what the head and what all heads write into the stream, and the stream before and after it; null without a model */
+  projected: Projected | null;
+  /** of the value after W_O, in the mode "norms" */
+  value_length: number | null;
+  /** what each head has, of the mean of heads and in rollout; null of one head */
+  mean: { heads: Vector; sum: number; value: number } | null;
   /** of the cell on the map of rollout; null without one, or in another mode */
   rollout: {
     mixed: number;
     before: number;
     total: number;
+    value: number;
     columns: number[];
     means: number[];
     previous: number[];
   } | null;
   /** what the bias is, in words; null without one */
   bias_note: string | null;
-  source: string;
+  /** null of the mean of heads */
+  source: string | null;
 };
 
+export type Projected = {
+  vector: Vector;
+  attention: Vector;
+  before: Vector;
+  after: Vector;
+  lengths: Record<string, number | null>;
+  width: number;
+  share: number | null;
+  normed: boolean;
+};
+
+/** a query and a key, each before and after the rotation; `angle` is that of one token, in radians */
+export type RotatedPair = { dims: number[]; angle: number; q: number[][]; k: number[][]; product: number };
+
 /** `max` is the largest score of the row, `sum` that of exp(score − max), with the sink */
-export type RowTerms = { columns: number[]; scores: (number | null)[]; weights: number[]; max: number; sum: number };
+export type RowTerms = {
+  columns: number[];
+  scores: (number | null)[];
+  shifted: (number | null)[];
+  weights: number[];
+  max: number;
+  sum: number;
+};
 
 export type Cell = RecordedCell & { products: Vector; score_raw: number | null; weighted_value: Vector };
 
@@ -817,17 +850,15 @@ export type Numbers = (number | null)[];
 /** a layer as its model numbers or names it */
 export type HeadName = { layer: number | string; head: Head };
 
-/** `shown` is the value of the cell on the map in that display mode, if it is known */
 export type CellNames = {
   side: string;
   from: string;
   to: string;
   layer: number | string;
-  head: number;
+  head: Head;
   heads: number;
   kvHeads: number | null;
   mode: string;
-  shown: number | null;
   /** of every token */
   labels: string[];
 };

@@ -23,12 +23,8 @@ export function showAttribution(app) {
   const chosen = groups.flatMap((group, index) => (group.members.some((i) => tokens.includes(i)) ? [index] : []));
   const query = attributionQuery(state, run);
   queries.fetchAttribution(number, query);
-  queries.fetchAttended(
-    state,
-    app.shownHead(),
-    chosen.map((index) => groups[index]),
-    groups,
-  );
+  const chosenGroups = chosen.map((index) => groups[index]);
+  queries.fetchAttended(state, app.shownHead(), chosenGroups, groups);
   const { data: answer, currentError: error, isCurrent } = queries.attribution;
   const isOfRun = answer !== null && answer.scores.length === run.tokens.length;
   const methodOf = isOfRun && isCurrent ? answer.method : state.attributionMethod || run.attribution.method;

@@ -220,7 +220,6 @@ export class Presenter {
     setText(readout, message);
     readout.title = this.cellMessage(row, col, value, true);
     if (value !== null) setText(liveRegion, `${message}. ${title.textContent}`);
-    if (app.state.mode !== "raw") this.showCellSteps(); // which say what this value is
   }
 
   /** The value of the chosen cell on the map; null before it is loaded. */
@@ -292,7 +291,6 @@ export class Presenter {
       parts.cellView.showMessage(message);
     };
     if (row === null || col === null) return showMessage("Choose a cell of the map to see its weight step by step.");
-    if (head === "mean") return showMessage("The mean of heads has no steps of its own: choose one head.");
     if (row >= rows || col >= cols) return showMessage("This text is shorter: it has no such cell.");
     const { run, layer } = headRef;
     queries.cell.fetch([run, layer, head, row, col, state.mode], (signal) =>
@@ -310,13 +308,13 @@ export class Presenter {
       kvHeads: kv_heads,
       mode: state.mode,
       labels: tokens.map(({ text }) => label(text)),
-      shown: app.showsDifference || state.words ? null : this.cellValue(), // of this head and these tokens
     });
   }
 
   /** Of which side the steps are, of two. */
   stepsSideMessage() {
-    const { side } = this.app.state;
+    const { side, words } = this.app.state;
+    if (words) return "The map shows whole words; these are the steps of their first tokens.";
     if (this.app.sides().length < 2) return "";
     return side === "diff" ? "These are the steps of A; choose B for its own." : `These are the steps of ${side}.`;
   }

@@ -32,10 +32,7 @@ export function render({ model, el: container }) {
     root.replaceChildren(el("p", { class: "rg-error", role: "alert" }, `This view could not start: ${message}`)),
   );
   return () => {
-    app.then(
-      (started) => started.close(),
-      () => {},
-    );
+    app.then((started) => started.close()).catch(() => {}); // it may not have started
     transport.close();
     frame.remove();
   };

@@ -94,11 +94,3 @@ export function sentence(message) {
 function isolate(text) {
   return `\u2068${text}\u2069`;
 }
-
-/** That integrated gradients do not add up yet; empty if they do. @param {Attribution} answer */
-export function completenessMessage({ is_complete, scores, value, baseline_value }) {
-  if (is_complete !== false || baseline_value === null) return "";
-  const sum = formatSignificant(scores.reduce((total, score) => total + score, 0));
-  const difference = formatSignificant(value - baseline_value);
-  return `Not exact: the contributions sum to ${sum}, the number changes by ${difference}. Choose another method.`;
-}

@@ -43,9 +43,11 @@ export function cellFrom(arrays, fields, { rows, cols }, i, j) {
   });
   const rowSum = weights.reduce((sum, weight) => sum + weight, 0);
   const heaviest = [...weights.keys()].sort((a, b) => weights[b] - weights[a]);
-  const columns = heaviest.slice(0, ROW_SHOWN).sort((a, b) => a - b);
-  const scores = columns.map((col) => (isAllowed(col) ? cap(scaledScore(col)) : null));
-  const max = Math.max(sink ?? -Infinity, ...scores.map((score) => score ?? -Infinity));
+  const visible = heaviest.slice(0, ROW_SHOWN).filter(isAllowed);
+  const columns = visible.sort((a, b) => a - b);
+  const scores = columns.map((col) => cap(scaledScore(col)));
+  const max = Math.max(sink ?? -Infinity, ...scores);
+  const shifted = scores.map((score) => score - max);
   const largest = heaviest.slice(0, TERMS_SHOWN).filter((col) => weights[col] > 0);
   const vectors = largest.map((col) => valueOf(col).map((x) => weights[col] * x));
   const capped = cap(scaledScore(j));
@@ -61,16 +63,19 @@ export function cellFrom(arrays, fields, { rows, cols }, i, j) {
     masked: !isAllowed(j),
     biased: isAllowed(j) ? capped : null,
     sink,
+    sink_weight: sink === null ? null : Math.exp(sink - lse),
     lse: Number.isFinite(lse) ? lse : null,
     row_sum: rowSum,
     weight: weightOf(j),
     v: Array.from(values.subarray(j * dv, (j + 1) * dv)),
     output,
+    output_length: Math.hypot(...output),
     ablated: false,
     rotated,
+    rotation: null,
     embedding: null,
     row: Number.isFinite(max)
-      ? { columns, scores, weights: columns.map((col) => weights[col]), max, sum: Math.exp(lse - max) }
+      ? { columns, scores, shifted, weights: columns.map((col) => weights[col]), max, sum: Math.exp(lse - max) }
       : null,
     terms: {
       columns: largest,
@@ -79,6 +84,8 @@ export function cellFrom(arrays, fields, { rows, cols }, i, j) {
       rest: output.map((x, n) => x - vectors.reduce((sum, vector) => sum + vector[n], 0)),
     },
     projected: null,
+    value_length: null,
+    mean: null,
     rollout: null,
     bias_note: null,
     source: "q, k, v and the log-sum-exp of this file, which holds no embeddings",

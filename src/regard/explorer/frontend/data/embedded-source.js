@@ -23,6 +23,7 @@ export function embeddedSource(contents, text) {
     const [start, length] = entry;
     return decodeBlob(text.slice(start, start + length));
   };
+  const floats = async (/** @type {string} */ name) => new Float32Array((await blob(name)).buffer);
   const json = async (/** @type {string} */ name) => JSON.parse(new TextDecoder().decode(await blob(name)));
 
   /** The whole map of a head, T S. @param {number} run @param {number} layer @param {Head} head @param {string} mode */
@@ -47,7 +48,7 @@ export function embeddedSource(contents, text) {
     }
     const weights = await unpack(`weights/${run}/${layer}/${head}`);
     if (mode !== "norms") return weights;
-    const norms = new Float32Array((await blob(`norms/${run}/${layer}`)).buffer);
+    const norms = await floats(`norms/${run}/${layer}`);
     return weights.map((weight, n) => weight * norms[head * cols + (n % cols)]);
   };
 
@@ -95,15 +96,17 @@ export function embeddedSource(contents, text) {
       const map = await mapOf(run, layer, head, mode);
       return Float32Array.from({ length: rows }, (_, i) => map[i * cols + j]);
     },
-    cell: async (run, layer, head, i, j) => {
+    cell: async (run, layer, head, i, j, mode) => {
       const name = `cell_inputs/${run}/${layer}/${head}`;
       const fields = contents.cell_inputs?.[name];
-      if (head === "mean") throw new Error("The mean of heads has no steps of its own: choose one head.");
-      if (!fields)
-        throw new Error(
-          `This file holds the steps of ${contents.heads_with_steps}; regard explore without -o has all.`,
-        );
-      return cellFrom(new Float32Array((await blob(name)).buffer), fields, runs[run].layers[layer], i, j);
+      const has = "regard explore without -o has";
+      if (head === "mean") throw new Error(`A file holds no steps of the mean of heads; ${has} them.`);
+      if (!fields) throw new Error(`This file holds the steps of ${contents.heads_with_steps}; ${has} all.`);
+      const { layers } = runs[run];
+      const steps = cellFrom(await floats(name), fields, layers[layer], i, j);
+      if (mode === "rollout") steps.source += `. They end at the weight; ${has} those of rollout too`;
+      const norms = mode === "norms" ? await floats(`norms/${run}/${layer}`) : [];
+      return { ...steps, value_length: norms[head * layers[layer].cols + j] ?? null };
     },
   };
 }

@@ -66,13 +66,13 @@ function composeCsv(app, mapData) {
   }
   if (state.view === "movement" && queries.movement.current) return movementCsv(app, queries.movement.current);
   const cell = queries.cell.current;
-  if (state.view === "cell" && cell && state.row !== null && state.col !== null) {
+  if (state.view === "cell" && cell?.source && state.row !== null && state.col !== null) {
     const { layer, head } = app.shownHead();
     const { model, tokens, layers } = app.shownRun();
     const { row, col } = state;
     const [query, key] = [tokens[row].text, tokens[col].text];
-    const { row: _, terms, rollout, projected, ...numbers } = cell;
-    return toRecordCsv({ model, layer: layers[layer].number, head, row, query, column: col, key, ...numbers });
+    const names = { model, layer: layers[layer].number, head, row, query, column: col, key };
+    return toRecordCsv({ ...names, ...cell, row });
   }
   return mapCsv(app, mapData);
 }

@@ -44,13 +44,13 @@ export async function rasterize(source, ratio) {
   }
 }
 
-/** A record, one line for each field. @param {Record<string, unknown>} record */
+/** A record, one line for each number, text or list. @param {Record<string, unknown>} record */
 export function toRecordCsv(record) {
   const field = (/** @type {unknown} */ x) =>
     typeof x === "number" ? csvField(String(x), true) : csvField(String(x ?? ""));
-  return `${Object.entries(record)
-    .map(([name, value]) => [name, ...(Array.isArray(value) ? value : [value])].map(field).join(","))
-    .join("\n")}\n`;
+  const isFlat = (/** @type {unknown} */ x) => x === null || typeof x !== "object" || Array.isArray(x);
+  const fields = Object.entries(record).filter(([, value]) => isFlat(value));
+  return fields.map(([name, value]) => `${[name, value].flat().map(field).join(",")}\n`).join("");
 }
 
 /** A file name from parts, each shortened. @param {string[]} parts */

@@ -9,7 +9,9 @@ import { toXmlText } from "./file-export.js";
 
 const EXCLUDED =
   "button:not(.rg-head, .rg-heading button, .rg-value, .rg-token), input, select, label, .rg-zoom, .rg-tip, .rg-corner, .rg-visually-hidden";
-const STYLE_PROPERTIES = ["fill", "stroke", "stroke-width", "opacity", "font-size", "font-weight", "font-family"];
+const STYLE_PROPERTIES = "fill stroke stroke-width stroke-dasharray opacity font-size font-weight font-family".split(
+  " ",
+);
 const [MARGIN, GAP, COLUMN_GAP] = [20, 12, 36];
 
 /**

@@ -16,10 +16,8 @@ export class SvgContext {
     /** @type {any[]} */
     this.stack = [];
     this.path = "";
-    /** @type {{ x: number, y: number, width: number, height: number, rx: number } | null} */
-    this.rectangle = null;
-    /** @type {{ cx: number, cy: number, r: number } | null} */
-    this.circle = null;
+    /** @type {[string, Record<string, number>] | null} */
+    this.shape = null; // a rectangle or a circle in place of the path
     this.fillStyle = this.strokeStyle = "#000000";
     this.lineWidth = this.globalAlpha = 1;
     this.font = "12px sans-serif";
@@ -62,7 +60,7 @@ export class SvgContext {
 
   beginPath() {
     this.path = "";
-    this.rectangle = this.circle = null;
+    this.shape = null;
   }
 
   /** @param {number} x @param {number} y */
@@ -82,12 +80,12 @@ export class SvgContext {
 
   /** @param {number} x @param {number} y @param {number} width @param {number} height @param {number} rx */
   roundRect(x, y, width, height, rx) {
-    this.rectangle = { x, y, width: Math.max(0, width), height: Math.max(0, height), rx };
+    this.shape = ["rect", { x, y, width: Math.max(0, width), height: Math.max(0, height), rx }];
   }
 
   /** A whole circle. @param {number} cx @param {number} cy @param {number} r */
   arc(cx, cy, r) {
-    this.circle = { cx, cy, r };
+    this.shape = ["circle", { cx, cy, r }];
   }
 
   fill() {
@@ -100,14 +98,13 @@ export class SvgContext {
 
   /** @param {Record<string, string | number>} style */
   paint(style) {
-    if (this.rectangle) this.append("rect", { ...this.rectangle, ...style });
-    else if (this.circle) this.append("circle", { ...this.circle, ...style });
-    else this.append("path", { d: this.path, ...style });
+    const [tag, attributes] = this.shape ?? ["path", { d: this.path }];
+    this.append(tag, { ...attributes, ...style });
   }
 
   /** Clip what follows to the rectangle of the path. */
   clip() {
-    const { x, y, width, height } = this.rectangle ?? { x: 0, y: 0, width: 0, height: 0 };
+    const { x = 0, y = 0, width = 0, height = 0 } = this.shape?.[1] ?? {};
     const viewBox = [x, y, width, height].map((n) => n.toFixed(2)).join(" ");
     this.parent = this.append("svg", { x, y, width, height, viewBox });
   }

@@ -53,9 +53,7 @@ export function normalize(wanted, manifest) {
     collapsedHeads: collapsed(state.collapsedHeads, Math.max(...shownLayers.map(({ heads }) => heads))),
     mode: validKey(manifest.modes, state.mode),
     metric: validKey(manifest.metrics, state.metric),
-    attributionMethod: manifest.attribution_methods.some(({ key }) => key === state.attributionMethod)
-      ? state.attributionMethod
-      : "",
+    attributionMethod: manifest.attribution_methods.find(({ key }) => key === state.attributionMethod)?.key ?? "",
     ...clampRange(state, length),
     temperature: Math.max(0.1, state.temperature),
     pins: state.pins.filter((i) => i < length),

@@ -1,6 +1,6 @@
 // What mattered beside what was attended to: two copies of the text, and the choice of method and target.
 
-import { completenessMessage, formatContribution, strongestMessage, wordMessage } from "../data/attribution.js";
+import { formatContribution, strongestMessage, wordMessage } from "../data/attribution.js";
 import { maxAbs } from "../data/matrix.js";
 import { escapeInvisible, label, truncate } from "../data/tokens.js";
 import { activeElementOf, bidi, button, el, setText } from "../platform/dom.js";
@@ -111,9 +111,8 @@ export class AttributionPanel {
     const against = method.is_signed ? "blue for it; brown and underlined against it" : "how relevant";
     this.mattered.legend.update(scale, theme, against);
     this.showAttended(attended, { ...common, kind });
-    const completeness = completenessMessage(answer);
     const { attributionDescription: description } = this.refs;
-    setText(description, [completeness, method.description, method.caveat].filter(Boolean).join(" "));
+    setText(description, [answer.note, method.description, method.caveat].filter(Boolean).join(" "));
     description.title = method.source;
     this.point(null);
   }

@@ -1,6 +1,6 @@
 // One weight, step by step: each formula of the lesson, as the markup has it, with the numbers of this cell.
 
-import { cellFacts } from "../data/cell-facts.js";
+import { cellFacts, rolloutTable, rowTable } from "../data/cell-facts.js";
 import { label } from "../data/tokens.js";
 import { bidi, button, el, setText, svg, tableRow } from "../platform/dom.js";
 import { formatSignificant, formatWeight } from "../render/format.js";
@@ -42,6 +42,36 @@ function bars(values, name, kind = "plain", labels = []) {
   const middle = BARS_HEIGHT / 2;
   drawing.append(svg("line", { x1: 0, x2: width, y1: middle, y2: middle, "vector-effect": "non-scaling-stroke" }));
   return drawing;
+}
+
+/** @param {Node} drawing @param {string} caption */
+function figure(drawing, caption) {
+  return el("figure", {}, drawing, el("figcaption", {}, caption));
+}
+
+/** The largest weights times values, and the sum of all others. @param {Cell} cell @param {CellNames} names */
+function termFigures({ terms }, { labels }) {
+  const { columns = [], weights = [], vectors = [], rest = null } = terms ?? {};
+  const titles = columns.map((column, n) => `${formatWeight(weights[n])} × v of ${labels[column]}`);
+  return [...vectors, ...(rest ? [rest] : [])].map((vector, n) => {
+    const title = titles[n] ?? "all other tokens";
+    return figure(bars(vector, title, "signed"), title);
+  });
+}
+
+/** Pairs of dimensions as vectors to the rim of a circle, before and after the rotation. @param {Cell} cell */
+function dials({ rotation }) {
+  return (rotation?.pairs ?? []).map(({ dims, angle, product, ...vectors }) => {
+    const name = `dimensions ${dims.join(", ")}: θ = ${formatSignificant(angle, 3)}, product ${formatSignificant(product)}`;
+    const drawing = svg("svg", { class: "rg-dial", viewBox: "-34 -34 68 68", role: "img", "aria-label": name });
+    drawing.append(svg("circle", { r: 32 }));
+    for (const [of, radius] of Object.entries({ q: 31, k: 21 }))
+      vectors[/** @type {"q" | "k"} */ (of)].forEach(([x, y], isAfter) => {
+        const scale = radius / (Math.hypot(x, y) || 1);
+        drawing.append(svg("line", { x2: scale * x, y2: -scale * y, class: `rg-dial-${of} rg-turn-${isAfter}` }));
+      });
+    return figure(drawing, name);
+  });
 }
 
 export class CellView {
@@ -89,7 +119,11 @@ export class CellView {
       bidi(label(names.from), { class: "rg-name" }),
       " attends to ",
       bidi(label(names.to), { class: "rg-name" }),
-      el("span", { class: "rg-muted" }, ` ${layerName(names.layer).toLowerCase()} · head ${names.head}`),
+      el(
+        "span",
+        { class: "rg-muted" },
+        ` ${layerName(names.layer).toLowerCase()} · ${names.head === "mean" ? "mean of heads" : `head ${names.head}`}`,
+      ),
     );
     this.side.textContent = names.side;
     this.list.replaceChildren(this.steps(cell, names));
@@ -99,16 +133,18 @@ export class CellView {
 
   /** The markup of the steps that this cell has, with its numbers. @param {Cell} cell @param {CellNames} names */
   steps(cell, names) {
-    const { facts, vectors, tables } = cellFacts(cell, names);
+    const facts = cellFacts(cell, names);
+    const tables = { rowTerms: rowTable(cell), rolloutTerms: rolloutTable(cell) };
     const rowLabels = (cell.row?.columns ?? []).map((column) => names.labels[column]);
     const content = /** @type {DocumentFragment} */ (this.template.content.cloneNode(true));
     const all = (/** @type {string} */ selector) =>
       /** @type {NodeListOf<HTMLElement>} */ (content.querySelectorAll(selector));
-    for (const node of all("[data-if]")) if (!facts[node.dataset.if ?? ""]) node.remove();
+    for (const node of all("[data-if]")) if (!node.dataset.if?.split(" ").every((name) => facts[name])) node.remove();
     for (const node of all("[data-fact]")) setText(node, facts[node.dataset.fact ?? ""] ?? "");
     for (const node of all("[data-bars]")) {
-      const { bars: name = "", name: title = "", kind } = node.dataset;
-      node.replaceWith(bars(vectors[name] ?? [], title, kind, name.startsWith("row") ? rowLabels : []));
+      const { bars: path = "", name = "", kind } = node.dataset;
+      const vector = path.split(".").reduce((part, key) => part?.[key], /** @type {any} */ (cell));
+      node.replaceWith(bars(vector ?? [], name, kind, path.startsWith("row.") ? rowLabels : []));
     }
     for (const node of all("[data-rows]")) {
       const { columns, rows } = tables[/** @type {"rowTerms"} */ (node.dataset.rows)];
@@ -116,18 +152,8 @@ export class CellView {
         button(label(names.labels[columns[n]], 14), () => this.actions.selectColumn(columns[n]), { class: "rg-token" });
       node.append(...rows.map((row, n) => tableRow(choose(n), ...row)));
     }
-    for (const node of all("[data-terms]")) {
-      const { columns = [], vectors: ofTokens = [], rest = null } = cell.terms ?? {};
-      const titles = columns.map(
-        (column, n) => `${formatWeight(cell.terms?.weights[n] ?? NaN)} × v of ${names.labels[column]}`,
-      );
-      const drawn = rest ? [...ofTokens, rest] : ofTokens;
-      const figures = drawn.map((vector, n) => {
-        const title = titles[n] ?? "all other tokens";
-        return el("figure", {}, bars(vector, title, "signed"), el("figcaption", {}, title));
-      });
-      node.append(...figures);
-    }
+    for (const node of all("[data-figures]"))
+      node.append(...(node.dataset.figures === "terms" ? termFigures(cell, names) : dials(cell)));
     const meter = content.querySelector(".rg-meter");
     meter?.setAttribute("aria-label", `Weight ${facts.weight} of 1`);
     const share = Math.max(0, Math.min(1, cell.weight ?? 0));

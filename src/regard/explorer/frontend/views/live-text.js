@@ -15,10 +15,8 @@ export class LiveText {
     /** @type {LiveRun[]} */
     this.recent = [];
     const { liveInput, liveModel, liveRun } = refs;
-    setOptions(
-      liveModel,
-      models.map((key) => ({ key, title: key.split(/[\\/]/).pop() || key })),
-    );
+    const choices = models.map((key) => ({ key, title: key.split(/[\\/]/).pop() || key }));
+    setOptions(liveModel, choices);
     liveInput.addEventListener("keydown", (event) => this.onKeydown(event));
     liveModel.addEventListener("change", () => this.submit());
     liveRun.addEventListener("click", () => this.submit());

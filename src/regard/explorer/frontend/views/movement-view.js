@@ -20,21 +20,15 @@ export function stageName(name) {
 
 /** To which tokens the plane is not fitted, and why. @param {PathToken[]} tokens @param {number} sinkLength */
 export function leftOutMessage(tokens, sinkLength) {
-  const namesOf = (/** @type {boolean} */ special) => [
-    ...new Set(tokens.filter((token) => token.special === special).map(({ text }) => `“${label(text, 24)}”`)),
-  ];
-  const list = (/** @type {string[]} */ names) =>
-    names.slice(0, 3).join(", ") + (names.length > 3 ? ` and ${names.length - 3} more` : "");
+  const namesOf = (/** @type {boolean} */ special) => {
+    const found = tokens.filter((token) => token.special === special).map(({ text }) => `“${label(text, 24)}”`);
+    const names = [...new Set(found)];
+    return names.slice(0, 3).join(", ") + (names.length > 3 ? ` and ${names.length - 3} more` : "");
+  };
   const [sinks, special] = [namesOf(false), namesOf(true)];
-  const [are, is] = sinks.length > 1 ? ["are", "their vectors are"] : ["is", "its vector is"];
-  return [
-    sinks.length > 0 &&
-      ` ${list(sinks)} ${are} left out of the fit: ${is} more than ${sinkLength} times as long as the median (attention sink).`,
-    special.length > 0 && ` Special tokens (${list(special)}) are left out of the fit.`,
-    tokens.length > 0 && " Rings mark what is left out.",
-  ]
-    .filter(Boolean)
-    .join("");
+  const why = `whose vector is more than ${sinkLength} times as long as the median (attention sink)`;
+  const parts = [sinks && `${sinks}, ${why}`, special && `special tokens (${special})`].filter(Boolean);
+  return parts.length ? ` Left out of the fit and marked by rings: ${parts.join("; ")}.` : "";
 }
 
 /** The tokens or words of a run as dots, at the mean of their tokens. @param {Path} path @param {Set<number>} selected tokens */

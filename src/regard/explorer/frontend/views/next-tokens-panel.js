@@ -18,10 +18,11 @@ export class NextTokensPanel {
 
   /** @param {NextTokensProps} props */
   show({ after, now, before, lens, temperature, canContinue, error }) {
-    const { nextHeading, nextControls, nextList, lens: lensBody, sample, temperatureText } = this.refs;
+    const { nextHeading, nextControls, nextList, lensTable, lensToken, lensRows, sample, temperatureText } = this.refs;
     setText(temperatureText, temperature.toFixed(1));
     sample.hidden = !canContinue;
-    for (const node of [nextControls, nextList, lensBody]) node.hidden = error !== "" || !now;
+    for (const node of [nextControls, nextList]) node.hidden = error !== "" || !now;
+    lensTable.hidden = error !== "" || !lens;
     if (error || !now) return setText(nextHeading, error || "…");
     const changed = before ? ", and before the ablation" : "";
     nextHeading.replaceChildren("After ", bidi(after), `${changed}: entropy ${formatFixed(now.entropy, 2)} nats`);
@@ -29,7 +30,8 @@ export class NextTokensPanel {
     if (key === this.key) return;
     this.key = key;
     nextList.replaceChildren(...now.tokens.slice(0, SHOWN).map((each) => this.row(each, before, canContinue)));
-    lensBody.replaceChildren(...(lens ? lensTable(lens) : []));
+    setText(lensToken, `“${label(lens?.text ?? "", 14)}”`);
+    lensRows.replaceChildren(...(lens?.layers ?? []).map(lensRow));
   }
 
   /** @param {PredictedToken} each @param {NextTokens | null} before @param {boolean} canContinue */
@@ -51,25 +53,9 @@ export class NextTokensPanel {
   }
 }
 
-/** The likeliest token after each layer. @param {Lens} lens @returns {Node[]} */
-function lensTable({ text, layers }) {
-  const headings = ["after", "likeliest", `“${label(text, 14)}”`, "rank"].map((name) =>
-    el("th", { scope: "col" }, name),
-  );
-  const rows = layers.map(({ step, tokens: [first], probability, rank }) =>
-    tableRow(
-      step.replace(/^blocks\.(\d+)\.output$/, "layer $1"),
-      el("span", {}, bidi(label(first.text, 14)), ` ${formatPercent(first.probability)}`),
-      formatPercent(probability),
-      String(rank + 1),
-    ),
-  );
-  const table = el(
-    "table",
-    { class: "rg-next-tokens" },
-    el("caption", {}, "Logit lens: the prediction if the model ended here"),
-    el("thead", {}, el("tr", {}, ...headings)),
-    el("tbody", {}, ...rows),
-  );
-  return [el("details", {}, el("summary", {}, "Layer by layer"), table)];
+/** The likeliest token after a layer, and the share and rank of the last prediction. @param {Lens["layers"][0]} layer */
+function lensRow({ step, tokens: [first], probability, rank }) {
+  const likeliest = el("span", {}, bidi(label(first.text, 14)), ` ${formatPercent(first.probability)}`);
+  const name = step.replace(/^blocks\.(\d+)\.output$/, "layer $1");
+  return tableRow(name, likeliest, formatPercent(probability), String(rank + 1));
 }

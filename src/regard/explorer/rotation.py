@@ -1,0 +1,63 @@
+"""The rotary embedding of one query and one key: pairs of dimensions, each turned by its own angle a token."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from regard import functional as F
+
+Vector: TypeAlias = list[float | None] | None
+
+_PAIRS_SHOWN = 4
+_MIN_POSITIONS = 2  # from which the angle of a token is read
+
+
+def rotates(model: Any, block: int) -> bool | None:
+    """Tell whether a block of a model rotates queries and keys; None without a model."""
+    if model is None:
+        return None
+    return _rotation_of(model, block, _MIN_POSITIONS) is not None
+
+
+def rotated_pairs(model: Any, block: int, length: int, q: Vector, k: Vector, i: int, j: int) -> dict[str, Any] | None:
+    """Return the ``pairs`` of dimensions whose product is largest, of a query and a key after the rotation, ``D`` each.
+
+    With the positions ``i`` and ``j`` and their ``distance``. Of each pair ``dims``, the ``angle`` of a token in
+    radians, ``q`` and ``k`` before and after, and the ``product`` of both after it, which depends on i − j alone. None
+    where the block rotates nothing, or where they are not known.
+    """
+    rotation = None if model is None else _rotation_of(model, block, max(length, _MIN_POSITIONS))
+    if rotation is None or q is None or k is None or None in (*q, *k):
+        return None
+    turns = rotation[0] + 1j * rotation[1]  # T P
+    pairs = np.array(F.rotary_pairs(len(q), rotary_dim=2 * turns.shape[-1])[: turns.shape[-1]])  # P 2
+    after = {name: x[pairs[:, 0]] + 1j * x[pairs[:, 1]] for name, x in (("q", np.array(q)), ("k", np.array(k)))}
+    before = {name: after[name] / turns[at] for name, at in (("q", i), ("k", j))}
+    products = (after["q"] * after["k"].conj()).real
+    angles = np.angle(turns[1] / turns[0])
+    largest = np.argsort(-np.abs(products), kind="stable")[:_PAIRS_SHOWN]
+    described = [
+        {
+            "dims": pairs[pair].tolist(),
+            "angle": float(angles[pair]),
+            "product": float(products[pair]),
+            **{name: [_point(before[name][pair]), _point(after[name][pair])] for name in ("q", "k")},
+        }
+        for pair in largest
+    ]
+    return {"i": i, "j": j, "distance": i - j, "pairs": described}
+
+
+def _rotation_of(model: Any, block: int, length: int) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return cosines and sines of the positions of a text, ``T P`` in float64."""
+    if getattr(model.config, "rope", None) is None:
+        return None
+    rotation = model.rotation(np.arange(length), np.float64)
+    found: tuple[np.ndarray, np.ndarray] | None = rotation[block] if isinstance(rotation, list) else rotation
+    return found
+
+
+def _point(x: complex) -> list[float]:
+    return [float(x.real), float(x.imag)]
