@@ -44,7 +44,7 @@ def test_any_stretch_of_tokens_becomes_one_that_there_is(open_page, address, one
 def test_what_fails_is_said_though_other_things_succeed(open_page, address):
     page = open_page(f"{address}#v=head&l=2&h=3&i=8&j=2", allow=REFUSED)
     refuse(page, "tile")
-    page.keyboard.press("]")
+    page.keyboard.press("m")
     settled(page)
     page.keyboard.press("ArrowDown")
     settled(page)
@@ -92,10 +92,11 @@ def test_a_server_that_is_gone_is_named_and_nothing_jumps(open_page, minilm):
     with served(explored(minilm, TEXT)) as address:
         page = open_page(f"{address}#v=head&l=2&h=3&i=8&j=2", allow=REFUSED)
         before = page.locator(".rg-stage").bounding_box()
-    page.keyboard.press("]")
+    for _ in range(2):  # the map of the first is there
+        page.keyboard.press("]")
     page.wait_for_selector(".rg-error-bar:visible")
     assert problem(page) == "The server does not respond: is regard explore still running?"
-    assert page.locator("h2").first.inner_text() == "Layer 2 · Head 4"
+    assert page.locator("h2").first.inner_text() == "Layer 2 · Head 5"
     assert page.locator(".rg-top li").count() == 0
     assert page.locator(".rg-stage").bounding_box() == before
     page.wait_for_timeout(400)

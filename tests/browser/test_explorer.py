@@ -509,6 +509,16 @@ def test_the_calculation_ends_at_what_the_map_shows(open_page, address, one):
     assert float(page.locator("[data-value=rollout]").inner_text()) == pytest.approx(exact(page), rel=5e-3)
 
 
+@pytest.mark.parametrize(("key", "layer", "head"), [("]", 2, 4), ("[", 2, 2), ("}", 3, 3), ("{", 1, 3)])
+def test_the_map_of_a_key_is_there_before_it(open_page, address, one, key, layer, head):
+    page = open_page(f"{address}#v=head&l=2&h=3&i=8&j=2")
+    page.route("**/api/tile?*", lambda route: None)  # from now on no map comes
+    page.keyboard.press(key)
+    page.wait_for_function("() => !document.querySelector('.rg-map .rg-stale')")
+    page.wait_for_timeout(50)
+    assert exact(page) == pytest.approx(weight(one, layer, head, 8, 2), abs=5e-7)
+
+
 @pytest.mark.parametrize("means", ["Mean of layers", "Mean of columns"])
 def test_means_are_labelled_within_the_grid(open_page, address, means):
     page = open_page(f"{address}#v=head&l=2&h=3")

@@ -506,10 +506,10 @@ test("what is left out of the fit is named, with the reason", () => {
     const token = (text, special = false) => ({ text, special });
     assert.equal(movement.leftOutMessage([], 10), "");
     const one = movement.leftOutMessage([token(" The")], 10);
-    assert.match(one, /“The” is left out of the fit: its vector is more than 10 times as long as the median/);
+    assert.match(one, /Left out of the fit and marked by rings: “The”, whose vector is more than 10 times as long/);
     const many = movement.leftOutMessage([token("a"), token("b"), token("c"), token("d"), token("[SEP]", true)], 10);
-    assert.match(many, /“a”, “b”, “c” and 1 more are left out of the fit: their vectors are/);
-    assert.match(many, /Special tokens \(“\[SEP\]”\) are left out/);
+    assert.match(many, /“a”, “b”, “c” and 1 more, whose vector/);
+    assert.match(many, /; special tokens \(“\[SEP\]”\)\.$/);
 });
 test("no name covers another", () => {
     const points = Array.from({ length: 30 }, () => ({ x: 400, y: 300 }));
@@ -812,7 +812,7 @@ test("a page that is closed gives up the tiles that are on their way", () => {
         () => {},
         () => {},
     );
-    const closing = new queries.Queries({ setBusy() {}, showErrors() {} });
+    const closing = new queries.Queries({ setBusy() {}, showErrors() {}, controller: new AbortController() });
     closing.maps.data = { sides: [{ pyramid }], difference: null, pooledMax: 1, cellMax: 1 };
     pyramid.tile(0, 1, 1);
     closing.close();
@@ -879,11 +879,7 @@ test("what mattered most is named beside what was attended to most", () => {
     assert.equal(attribution.wordMessage("b", "+0.5", 0.25), "\u2068b\u2069 contributed +0.5; attended to: 0.250");
     assert.equal(attribution.wordMessage("b", "+0.5", null), "\u2068b\u2069 contributed +0.5");
 });
-test("integrated gradients that do not add up say so", () => {
-    const answer = { scores: [1, 2], value: 5, baseline_value: 1 };
-    assert.match(attribution.completenessMessage({ ...answer, is_complete: false }), /sum to 3.*, .* changes by 4/);
-    assert.equal(attribution.completenessMessage({ ...answer, is_complete: true }), "");
-    assert.equal(attribution.completenessMessage({ ...answer, is_complete: null, baseline_value: null }), "");
+test("a message becomes a sentence", () => {
     assert.equal(attribution.sentence("'a b' is 2 tokens: choose one"), "'a b' is 2 tokens: choose one.");
     assert.equal(attribution.sentence("there is no token 9…"), "There is no token 9…");
 });

@@ -87,13 +87,14 @@ export function selectHead(app, choice) {
   app.set(withSelection(app.state, choice));
 }
 
-/** @param {App} app @param {number} heads @param {number} layers */
-export function stepHead(app, heads, layers) {
+/** The head to which a key goes: [ and ] to the one beside, { and } to the layer beside. @param {App} app @param {string} key @returns {Selection} */
+export function headBeside(app, key) {
   const { layer, head } = selectionOf(app.state);
-  const all = app.selectedRun().layers;
-  const next = (layer + layers + all.length) % all.length;
-  const count = all[next].heads;
-  selectHead(app, { layer: next, head: heads === 0 ? head : head === "mean" ? 0 : (head + heads + count) % count });
+  const { layers } = app.selectedRun();
+  const step = "]}".includes(key) ? 1 : -1;
+  if ("{}".includes(key)) return { layer: (layer + step + layers.length) % layers.length, head };
+  const { heads } = layers[layer];
+  return { layer, head: head === "mean" ? 0 : (head + step + heads) % heads };
 }
 
 /** Show a checkpoint of a training run; after the last one the page follows the newest. @param {App} app @param {number} index */

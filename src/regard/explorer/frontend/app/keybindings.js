@@ -4,13 +4,13 @@ import { selectionOf } from "../state/sides.js";
 import { toggleChosenCell } from "./head-search.js";
 import {
   dismiss,
+  headBeside,
   moveCell,
   nextMode,
   nextSide,
   pinSelected,
   selectHead,
   stepCheckpoint,
-  stepHead,
   toggleTheme,
   zoomToCell,
 } from "./actions.js";
@@ -37,8 +37,7 @@ export function keybindingsOf(app) {
   const table = [
     ["ArrowUp ArrowDown ArrowLeft ArrowRight", (key) => moveCell(app, ARROWS[key]), disabled],
     ["Enter", set({ view: "cell" })],
-    ["[ ]", (key) => stepHead(app, key === "]" ? 1 : -1, 0)],
-    ["{ }", (key) => stepHead(app, 0, key === "}" ? 1 : -1)],
+    ["[ ] { }", (key) => selectHead(app, headBeside(app, key))],
     [", .", (key) => stepCheckpoint(app, key === "." ? 1 : -1), !training],
     ["k", () => app.parts.training?.player.toggle(), !training],
     ["m", () => selectHead(app, { head })],

@@ -1,12 +1,15 @@
 // The queries of the page: maps, weights of words, the steps of a cell, movement, heads, ablations.
 
 import { wordWeightsOf } from "../data/aggregate.js";
-import { differenceOf, loadMap } from "../data/map-data.js";
+import { differenceOf, fitsInMemory, loadMap } from "../data/map-data.js";
 import { subtract } from "../data/matrix.js";
 import { Query, QueryClient } from "../data/query.js";
+import { recentMaps } from "../data/recent-maps.js";
 import { label } from "../data/tokens.js";
 import { formatPercent } from "../render/format.js";
-import { differenceBlockedBy } from "../state/sides.js";
+import { differenceBlockedBy, sidesOf, withSelection } from "../state/sides.js";
+import { normalize } from "../state/state.js";
+import { headBeside } from "./actions.js";
 import { showAttribution } from "./attribution.js";
 import { showLive, showModel, showNextTokens } from "./predictions.js";
 
@@ -26,7 +29,9 @@ export class Queries {
     this.maps = new Query(this.client, () => {
       app.presenter.showMap();
       app.presenter.showHeads();
+      this.prefetchMaps();
     });
+    this.fetchMap = recentMaps(app.source, app.controller.signal);
     /** @type {Query<number>} */
     this.cellValue = new Query(this.client, () => app.presenter.showCell());
     /** @type {Query<Float32Array>} */
@@ -87,7 +92,8 @@ export class Queries {
         this.maps.setError(null);
         parts.map.draw();
       };
-      const options = { signal, onTile, onError: (/** @type {Error} */ error) => this.maps.setError(error) };
+      const onError = (/** @type {Error} */ error) => this.maps.setError(error);
+      const options = { signal, onTile, onError, fetchMap: this.fetchMap };
       const sides = await Promise.all(headRefs.map((ref) => loadMap(source, manifest, state, ref, options)));
       signal.throwIfAborted();
       this.cancelTiles();
@@ -100,6 +106,20 @@ export class Queries {
         cellMax: Math.max(...sides.map(({ pyramid }) => pyramid.cellMax)) || 1,
       };
     });
+  }
+
+  /** Fetch the maps of a short text that are one key away: those of the heads and layers beside. */
+  prefetchMaps() {
+    const { app, fetchMap } = this;
+    const { state, manifest, source, controller } = app;
+    const ignore = () => {};
+    const options = { signal: controller.signal, onTile: ignore, onError: ignore, fetchMap };
+    for (const key of this.maps.error ? "" : "[]{}") {
+      const next = normalize({ ...state, ...withSelection(state, headBeside(app, key)) }, manifest);
+      for (const ref of sidesOf(next, manifest))
+        if (fitsInMemory(next, manifest.runs[ref.run].layers[ref.layer]))
+          loadMap(source, manifest, next, ref, options).catch(ignore);
+    }
   }
 
   /** The value of the cell, while only an overview is loaded. @param {State} state @param {HeadRef[]} headRefs one, or A and B of a difference */

@@ -4,6 +4,7 @@ import { mergeTokens, normalizeRows, subtract } from "./matrix.js";
 import { DifferenceTiles, InMemoryTiles, MAX_IN_MEMORY_SIDE, RemoteTiles } from "./tile-source.js";
 import { groupMembers, groupTokens } from "./tokens.js";
 
+/** @import { recentMaps } from "./recent-maps.js" */
 /** @import { Extent, Group, HeadRef, Layer, Manifest, MapData, Matrix, Run, Source, State, TileRegion } from "../types.js" */
 
 /**
@@ -38,10 +39,10 @@ export function numRowsShown(state, { tokens, layers }, layer) {
 
 /**
  * @param {Source} source @param {Manifest} manifest @param {State} state @param {HeadRef} headRef
- * @param {{ signal: AbortSignal, onTile: () => void, onError: (error: Error) => void }} options
+ * @param {{ signal: AbortSignal, onTile: () => void, onError: (error: Error) => void, fetchMap: ReturnType<typeof recentMaps> }} options
  * @returns {Promise<MapData>}
  */
-export async function loadMap(source, manifest, state, { run, layer, head }, { signal, onTile, onError }) {
+export async function loadMap(source, manifest, state, { run, layer, head }, { signal, onTile, onError, fetchMap }) {
   const { tokens, text, layers } = manifest.runs[run];
   const { cols: numCols, block } = layers[layer];
   const [rowRange, colRange] = rangesOf(state, layers[layer]);
@@ -64,7 +65,7 @@ export async function loadMap(source, manifest, state, { run, layer, head }, { s
   const hasAllColumns = numCols <= MAX_IN_MEMORY_SIDE;
   const [col0, col1] = hasAllColumns ? [0, numCols] : [colRange.from, colRange.to];
   const region = { mode, row0: rowRange.from, row1: rowRange.to, col0, col1, bin_size: 1, pool: state.pool };
-  const values = await source.tile(run, layer, head, region, signal);
+  const values = await fetchMap(run, layer, head, region);
   const { matrix, hidden } = mergeTokens(values, col1 - col0, rows, cols, rowRange.from, col0);
   const hidesColumns = cols.flatMap(({ members }) => members).length < (block ? colRange.to - colRange.from : numCols);
   const isKnown = hidesColumns && (hasAllColumns || mode !== "norms");
