@@ -405,15 +405,15 @@ def test_a_causal_model_that_shares_keys_and_turns_them(open_page):
     with served(exploration) as address:
         page = open_page(f"{address}#v=cell&l=0&h=1&i={last}&j=1", selector="[data-step=output]")
         said = page.locator("[data-step=qk] p").inner_text()
-        assert "after the rotary embedding" in said
+        assert "after the rotation below" in said
         assert f"Key/value head 0 serves query heads 0 to {layer['heads'] // layer['kv_heads'] - 1}" in said
         page.goto(f"{address}#v=cell&l=0&h=1&i=1&j={last}")
         page.wait_for_selector("text=The masked score is −∞")
         assert page.locator("[data-value=weight]").inner_text() == "0"
         page.goto(f"{address}#v=head&l=0&h=1")
         page.get_by_role("button", name="Ablate this head").click()
-        page.wait_for_selector(".rg-next-tokens")
-        assert page.locator(".rg-next-tokens tbody tr").count() > 0
+        page.wait_for_selector(".rg-changes .rg-next-tokens")
+        assert page.locator(".rg-changes tbody tr").count() > 0
 
 
 @pytest.mark.parametrize("where", ["server", "file"])
@@ -605,7 +605,7 @@ def test_a_pressed_number_says_where_it_comes_from(open_page, address, one):
     biased, lse, weight_ = numbers_of(page.locator("[data-step=weight] .rg-derivation b"))
     assert weight_ == pytest.approx(np.exp(biased - lse), rel=1e-2)
     projected = page.locator("[data-value=projected]").inner_text()
-    assert number(projected) == pytest.approx(cell["projected"]["length"], rel=1e-3)
+    assert number(projected) == pytest.approx(cell["projected"]["lengths"]["vector"], rel=1e-3)
 
 
 def test_rollout_has_a_derivation_of_its_own(open_page, address, one):

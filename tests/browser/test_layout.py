@@ -240,3 +240,17 @@ def test_what_a_mask_hides_is_grey_though_words_that_cannot_be_joined_are_asked_
             " grey += data[n] === 246 && data[n + 1] === 247 && data[n + 2] === 249; return grey / (data.length / 4); }"
         )
         assert grey > 0.1
+
+
+def test_paper_has_where_numbers_come_from_and_no_panel_that_is_closed(open_page, address):
+    page = open_page(f"{address}#v=cell&l=2&h=3&i=8&j=2", selector="[data-step=output]")
+    assert page.locator("[data-step=weight] .rg-derivation").is_hidden()
+    page.emulate_media(media="print")
+    assert page.locator("[data-step=weight] .rg-derivation").is_visible()
+    page.emulate_media(media="screen")
+    page.keyboard.press("2")
+    settled(page)
+    closed = page.get_by_role("button", name="What mattered")
+    assert closed.is_visible()
+    page.emulate_media(media="print")
+    assert closed.is_hidden()
