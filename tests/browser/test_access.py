@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from pages import settled
+from pages import CAUSAL, explored, served, settled
+
+import regard
 
 AXE = Path(__file__).parent / "node_modules" / "axe-core" / "axe.min.js"
 VIEWS = (
@@ -13,6 +15,9 @@ VIEWS = (
     "v=heads&l=2&h=3&o=metric",
     "v=head&l=2&h=3&i=8&j=2&pins=3.8&special=0",
     "v=cell&l=2&h=3&i=8&j=2",
+    "v=cell&l=2&h=3&i=8&j=2&w=rollout",
+    "v=cell&l=2&h=mean&i=8&j=2",
+    "v=model&i=8",
     "v=movement&l=2&h=3&i=8",
 )
 
@@ -37,8 +42,28 @@ def test_axe_finds_nothing_serious(open_page, address, view, scheme):
     assert serious(page) == []
 
 
+@pytest.mark.parametrize("width", [1440, 320])
+@pytest.mark.parametrize("view", VIEWS)
+def test_axe_finds_nothing_serious_in_forced_colours(open_page, address, view, width):
+    page = open_page(f"{address}#{view}", forced_colors="active")
+    page.set_viewport_size({"width": width, "height": 760})
+    settled(page)
+    page.wait_for_timeout(250)  # a sheet rises
+    assert serious(page) == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.parametrize("view", ["v=cell", "v=cell&h=mean", "v=cell&w=rollout"])
+def test_axe_finds_nothing_serious_in_the_steps_of_a_model_that_rotates(open_page, view):
+    with served(explored(regard.load(CAUSAL), "some text that is not short", layer=1, head=1)) as address:
+        page = open_page(f"{address}#l=1&h=1&i=4&j=2&{view}", selector=".rg-step")
+        for number in page.locator("button.rg-value").all():
+            number.click()
+        assert serious(page) == []
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("view", ["v=head", "v=cell", "v=heads&s=diff", "v=head&x=2.3"])
+@pytest.mark.parametrize("view", ["v=head", "v=cell", "v=heads&s=diff", "v=head&x=2.3", "v=movement", "v=model"])
 def test_axe_finds_nothing_serious_on_a_phone(open_page, address_of_two, view, scheme):
     page = open_page(f"{address_of_two}#l=2&h=3&i=8&j=2&{view}", color_scheme=scheme)
     for width in (375, 320):

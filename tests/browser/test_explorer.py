@@ -201,7 +201,7 @@ def test_the_list_says_what_a_word_does(open_page, address_of_two):
     page.get_by_role("button", name="A", exact=True).click()
     page.get_by_role("button", name="Attended by").click()
     settled(page)
-    assert heading.inner_text() == "cat is contained most in"
+    assert heading.inner_text() == "cat contributes most to"
 
 
 def test_two_texts_as_a_b_and_their_difference(open_page, address_of_two, two):

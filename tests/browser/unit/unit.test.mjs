@@ -632,11 +632,11 @@ test("each mode has its own verb, in the cell and over the list", () => {
         );
     assert.match(said("raw"), /attends to .*: 0.50; 0.250 of this row is hidden/);
     assert.match(said("norms"), /receives from .*; 0.250 of the lengths in this row is hidden/);
-    assert.match(said("rollout", true), /consists of .*, A − B: 0.50/);
+    assert.match(said("rollout", true), /contributes to .*, A − B: 0.50/);
     const most = (mode, direction, isDifference, many) =>
         messages.topWordsMessage({ ...state.INITIAL_STATE, mode, direction }, isDifference, many);
     assert.equal(most("raw", "out", false, 2), "attend most to");
-    assert.equal(most("rollout", "in", false, 1), "is contained most in");
+    assert.equal(most("rollout", "in", false, 1), "contributes most to");
     assert.equal(most("norms", "in", true, 1), "gives to, A − B");
 });
 test("the legend says what the colours are of", () => {

@@ -80,7 +80,7 @@ export function legendMessage({ byRow, mode, log, pool }, isDifference, max, { b
 // By display mode and direction: the verb of one word, of several, and its preposition.
 const VERBS = /** @type {Record<string, { out: string[], in: string[] }>} */ ({
   raw: { out: ["attends", "attend", "to"], in: ["is attended to", "are attended to", "by"] },
-  rollout: { out: ["consists", "consist", "of"], in: ["is contained", "are contained", "in"] },
+  rollout: { out: ["consists", "consist", "of"], in: ["contributes", "contribute", "to"] },
   norms: { out: ["receives", "receive", "from"], in: ["gives", "give", "to"] },
 });
 
@@ -110,9 +110,10 @@ export function topWordsMessage({ mode, direction }, isDifference, numSelected) 
  * @param {number | null} value @param {number} decimals that are exact @param {boolean} [inFull]  with all of these
  */
 export function cellMessage({ mode }, { rows, cols, hiddenMass }, isDifference, row, col, value, decimals, inFull) {
-  const [from, to] = [rows[row], cols[col]];
+  const isOfKey = mode === "rollout"; // which contributes to the query
+  const [from, to] = isOfKey ? [cols[col], rows[row]] : [rows[row], cols[col]];
   if (!from || !to) return "";
-  const [verb, , preposition] = (VERBS[mode] ?? VERBS.raw).out;
+  const [verb, , preposition] = (VERBS[mode] ?? VERBS.raw)[isOfKey ? "in" : "out"];
   const whole = mode === "norms" ? "the lengths in this row" : "this row";
   const hidden = hiddenMass ? `; ${formatWeight(hiddenMass[row], 3)} of ${whole} is hidden` : "";
   const number = inFull ? formatFixed : formatWeight;
