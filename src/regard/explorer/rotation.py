@@ -15,8 +15,8 @@ _MIN_POSITIONS = 2  # from which the angle of a token is read
 
 
 def rotates(model: Any, block: int) -> bool | None:
-    """Tell whether a block of a model rotates queries and keys; None without a model."""
-    if model is None:
+    """Tell whether a block of a model rotates queries and keys; None without a model, or where it does not tell how."""
+    if model is None or (_has_rope(model) and not hasattr(model, "rotation")):
         return None
     return _rotation_of(model, block, _MIN_POSITIONS) is not None
 
@@ -52,11 +52,15 @@ def rotated_pairs(model: Any, block: int, length: int, q: Vector, k: Vector, i: 
 
 def _rotation_of(model: Any, block: int, length: int) -> tuple[np.ndarray, np.ndarray] | None:
     """Return cosines and sines of the positions of a text, ``T P`` in float64."""
-    if getattr(model.config, "rope", None) is None:
+    if not _has_rope(model) or not hasattr(model, "rotation"):
         return None
     rotation = model.rotation(np.arange(length), np.float64)
     found: tuple[np.ndarray, np.ndarray] | None = rotation[block] if isinstance(rotation, list) else rotation
     return found
+
+
+def _has_rope(model: Any) -> bool:
+    return getattr(model.config, "rope", None) is not None
 
 
 def _point(x: complex) -> list[float]:
