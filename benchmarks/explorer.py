@@ -147,18 +147,17 @@ def long_text_in_browser(browser: Any, trace: regard.Trace, tokens: int, rounds:
 _PRESS = """
 async ([key, target, text]) => {
   const map = document.querySelector(".rg-map"), pressed = document.querySelector(target);
-  const [canvas, title] = [map.querySelector("canvas"), document.querySelector("h2")];
-  const [picture, name] = [canvas.toDataURL(), title.textContent];
-  const textShown = () => new URLSearchParams(location.hash.slice(1)).get("text");
+  const canvas = map.querySelector("canvas");
+  const shown = () => document.querySelector(text ? ".rg-text-panel .rg-words" : "h2").textContent;
+  await new Promise((done) => setTimeout(done, 400 + 17 * Math.random()));
+  const [picture, before] = [canvas.toDataURL(), shown()];
   let painted = null;
   const onDrawn = () => {
-    const isOld = text ? textShown() !== text : title.textContent === name;
-    if (painted || isOld || map.querySelector(".rg-stale")) return;
+    if (painted || shown() === before || map.querySelector(".rg-stale")) return;
     painted = new Promise((done) => setTimeout(() => done(performance.now())));
   };
   new MutationObserver(onDrawn).observe(map, { attributes: true, attributeFilter: ["data-drawn"] });
   if (text) pressed.value = text;
-  await new Promise((done) => setTimeout(done, 400 + 17 * Math.random()));
   const started = performance.now();
   pressed.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true, cancelable: true }));
   while (!painted) {
