@@ -76,6 +76,10 @@ def test_without_words_no_token_is_chosen():
     assert opening_of(run, None, None) == (0, 0, None, None)
 
 
+def test_without_a_telling_weight_a_head_of_other_words_opens():
+    assert opening_of(run_of(np.eye(N), np.eye(N)[[0] * N], even()), None, None) == (0, 2, None, None)
+
+
 def test_a_shorter_text_does_not_get_a_token_that_it_lacks():
     opening, run = Opening(3, 5, 7, 2), run_of(even())
     assert opening.describe(run) == {"layer": 0, "head": 0, "row": 7, "col": 2}

@@ -13,7 +13,7 @@ from regard.views.trace_access import resolve_index
 MAX_TOKENS = 64
 """The first tokens of a text, in which a telling weight is looked for."""
 
-MIN_EXCESS = 0.3
+MIN_EXCESS = 0.25
 """Below it no word is chosen."""
 
 
@@ -71,16 +71,21 @@ def telling_weight(run: Run, heads: list[tuple[int, int]]) -> tuple[float, Openi
 
 
 def head_of_words(run: Run) -> tuple[int, int]:
-    """Return the layer and head with most attention to words: least to the first token, special tokens and a sink."""
+    """Return the layer and head with most attention to other words: least to itself, the first and special tokens."""
     words, layers = np.flatnonzero(~_is_special(run)), run.telling_layers()
     if not len(words):
         return layers[-1], 0
     given = [
-        (-float(run.layers[number].tile(head, words[:64], words).sum(axis=-1).mean()), number, head)
+        (-_mean_to_others(run.layers[number].tile(head, words[:64], words)), number, head)
         for number in layers[len(layers) // 2 :]  # lower heads attend to positions more than to words
         for head in range(len(run.layers[number].heads))
     ]
     return min(given)[1:]
+
+
+def _mean_to_others(weights: np.ndarray) -> float:
+    """Return the mean attention of words, the first of the columns, to other words."""
+    return float((weights.sum(axis=-1) - weights.diagonal()).mean())
 
 
 def _heads(run: Run, layer: int, head: int | None) -> list[int]:
