@@ -1,0 +1,178 @@
+"""In which texts of many a head attends most strongly: the largest weight of each row, ranked over all of them."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from regard._utils.errors import RegardError
+from regard._utils.validation import one_of, whole_number
+from regard.metrics.layer_maps import WEIGHTS_PER_BLOCK, LayerMap, layers_of
+from regard.models.base import TextModel
+from regard.models.corpus import Progress
+from regard.text.encoding import Encoding
+
+
+@dataclass(frozen=True)
+class StrongRow:
+    """The largest weight of one row.
+
+    Parameters
+    ----------
+    weight : float
+    index : int
+        The number of the text, from 0.
+    row, col : int
+        The positions of the query and the key.
+    query, key : str
+        Their tokens, as labels.
+    text : str
+    """
+
+    weight: float
+    index: int
+    row: int
+    col: int
+    query: str
+    key: str
+    text: str
+
+
+@dataclass(frozen=True)
+class PairKind:
+    """A kind of pairs of a query and a key."""
+
+    title: str
+    pairs: Callable[[np.ndarray, np.ndarray], np.ndarray]
+    """From the ids of the tokens, ``S``, and positions of queries, ``R``, to which keys make such pairs, ``R S``."""
+
+
+def _behind(ids: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Return how far each key stands behind its query, ``R S``."""
+    return np.asarray(rows[:, None] - np.arange(len(ids)))
+
+
+def _is_same(ids: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    return np.asarray(ids[rows, None] == ids)
+
+
+def _follows_repeat(ids: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Return which keys follow an earlier occurrence of the query, ``R S``."""
+    previous = np.concatenate([[-1], ids[:-1]])
+    return np.asarray((ids[rows, None] == previous) & (_behind(ids, rows) >= 0))
+
+
+def _at_least(distance: int) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+    """Return what finds keys at a distance or farther, but for the first token, on which heads rest."""
+    return lambda ids, rows: (abs(_behind(ids, rows)) >= distance) & (np.arange(len(ids)) > 0)
+
+
+PAIR_KINDS: dict[str, PairKind] = {
+    "any": PairKind("any two words", lambda ids, rows: np.ones((len(rows), len(ids)), bool)),
+    "other": PairKind("a word and another, not the first", _at_least(1)),
+    "far": PairKind("words 5 or more apart", _at_least(5)),
+    "previous": PairKind("a word and the one before it", lambda ids, rows: _behind(ids, rows) == 1),
+    "next": PairKind("a word and the one after it", lambda ids, rows: _behind(ids, rows) == -1),
+    "repeated": PairKind(
+        "a word and itself elsewhere", lambda ids, rows: _is_same(ids, rows) & (_behind(ids, rows) != 0)
+    ),
+    "induction": PairKind("a word and what followed it before", _follows_repeat),
+}
+"""The kinds of pairs that `strongest_rows` takes, by name. Pairs with special tokens are of none."""
+
+
+def strongest_rows(
+    model: Any,
+    texts: Iterable[str | Encoding],
+    layer: int,
+    head: int,
+    k: int = 20,
+    *,
+    pair: str = "any",
+    batch_size: int = 32,
+    truncate: bool = False,
+    progress: Progress | None = None,
+) -> list[StrongRow]:
+    """Return the rows of many texts in which a head attends most strongly, the strongest first.
+
+    Each query of each text counts once, with the key of the largest weight among the pairs of the kind. Special tokens
+    are neither: a head that rests on them would have no other rows. Memory does not grow with the number of texts.
+
+    Parameters
+    ----------
+    model : Model
+    texts, batch_size, truncate, progress
+        As `TextModel.iter_traces` takes them.
+    layer, head : int
+    k : int
+        How many, at most.
+    pair : str
+        Which pairs count, a key of `PAIR_KINDS`.
+
+    Raises
+    ------
+    RegardError
+        There is no text, or one cannot be run; or no such layer, head or kind of pairs.
+
+    Examples
+    --------
+    >>> import regard
+    >>> model = regard.load("induction")
+    >>> for found in strongest_rows(model, ["kzvb", "qzkfq"], 1, 0, pair="induction"):
+    ...     print(found.text, found.query, found.key, round(found.weight, 2))
+    qzkfq q z 1.0
+    """
+    if not isinstance(model, TextModel):
+        raise RegardError("rows are sought in texts: give a model of texts")
+    number_of_layers, heads = model.config.num_layers, model.config.num_heads
+    layer, head = whole_number("layer", layer, 0), whole_number("head", head, 0)
+    if layer >= number_of_layers or head >= heads:
+        raise RegardError(f"{model.name} has {number_of_layers} layers of {heads} heads: no layer {layer} head {head}")
+    one_of("pair", pair, PAIR_KINDS)
+    k = whole_number("k", k, 1)
+    only = f"*blocks.{layer}.attn.weights"
+    found: list[StrongRow] = []
+    has_text = False
+    for index, trace in model.iter_traces(
+        texts, batch_size=batch_size, only=only, truncate=truncate, progress=progress
+    ):
+        has_text = True
+        (encoding,), (layer_map,) = trace.encodings, layers_of(trace, 0)
+        rows = _largest_of_rows(layer_map, head, encoding, PAIR_KINDS[pair].pairs)
+        found = heapq.nsmallest(k, [*found, *(_described(encoding, index, *row) for row in rows)], key=_rank)
+    if not has_text:
+        raise RegardError("there is no text; give at least one")
+    return found
+
+
+def _rank(row: StrongRow) -> tuple[float, int, int]:
+    """Return what rows are sorted by: the largest weight first, then in the order of the texts."""
+    return -row.weight, row.index, row.row
+
+
+def _largest_of_rows(
+    layer: LayerMap, head: int, encoding: Encoding, pairs: Callable[[np.ndarray, np.ndarray], np.ndarray]
+) -> Iterator[tuple[float, int, int]]:
+    """Yield the largest weight of each row that has a pair of the kind, with the row and its column."""
+    ids = np.array(encoding.ids)
+    is_word = ~np.array(encoding.special_tokens_mask, bool)
+    words = np.flatnonzero(is_word)
+    height = max(1, WEIGHTS_PER_BLOCK // len(ids))
+    for start in range(0, len(words), height):
+        rows = words[start : start + height]
+        weights = np.where(pairs(ids, rows) & is_word, layer.tile(head, rows, None), -1.0)  # R S
+        cols = weights.argmax(axis=-1)
+        for row, col, weight in zip(rows, cols, weights[np.arange(len(rows)), cols], strict=True):
+            if weight > 0:  # not NaN
+                yield float(weight), int(row), int(col)
+
+
+def _described(encoding: Encoding, index: int, weight: float, row: int, col: int) -> StrongRow:
+    query, key = (
+        encoding.text[start:end] or encoding.tokens[at] for at in (row, col) for start, end in [encoding.offsets[at]]
+    )
+    return StrongRow(weight, index, row, col, query, key, encoding.text)
