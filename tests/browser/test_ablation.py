@@ -185,3 +185,34 @@ def test_pictures_of_a_long_text_come_before_its_measures(open_page):
         settled(page)
     asked = [name for url in asked for name in ("thumbnails", "heads") if f"/api/{name}" in url]
     assert asked == ["thumbnails", "heads"]
+
+
+def test_an_ablation_is_undone_and_done_again_by_buttons_and_keys(open_page, address):
+    page = open_page(f"{address}#v=head&l=2&h=3&i=8&j=2")
+    undo, redo = (page.get_by_role("button", name=name, exact=True) for name in ("Undo", "Redo"))
+    assert not undo.is_visible()
+    ablate(page)
+    page.keyboard.press("]")
+    settled(page)
+    page.get_by_role("button", name="Ablate this head").click()
+    page.wait_for_url("**x=2.3_2.4*")
+    settled(page)
+    undo.click()
+    page.wait_for_url(lambda url: url.endswith("x=2.3") or "x=2.3&" in url)
+    settled(page)
+    page.keyboard.press("u")
+    settled(page)
+    assert "x=" not in page.url
+    assert page.locator('.rg-head[data-ablated="true"]').count() == 0
+    assert not undo.is_visible()
+    page.keyboard.press("r")
+    page.wait_for_url(lambda url: url.endswith("x=2.3") or "x=2.3&" in url)
+    settled(page)
+    redo.click()
+    page.wait_for_url("**x=2.3_2.4*")
+    settled(page)
+    assert not redo.is_visible()
+    page.get_by_role("button", name="Restore all heads").click()
+    settled(page)
+    undo.click()
+    page.wait_for_url("**x=2.3_2.4*")

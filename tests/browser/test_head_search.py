@@ -228,3 +228,41 @@ def test_the_cells_to_search_by_are_outlined_on_the_map(open_page, address):
     page.goto(f"{address}#v=head&l=2&h=3&i=8&j=2")
     settled(page)
     assert frames() == []
+
+
+def test_cells_are_written_as_words(open_page, address, minilm):
+    page = open_page(f"{address}#v=head&l=2&h=3")
+    find = page.get_by_role("button", name=re.compile("Find heads with"))
+    field = page.get_by_label("Cells to search by, as words")
+    field.fill("it → cat, Tired -> sat")
+    field.press("Enter")
+    page.wait_for_url(re.compile("cells="))
+    settled(page)
+    tokens = [token["text"] for token in describe(minilm)]
+    cells = [(tokens.index("it"), tokens.index("cat")), (tokens.index("tired"), tokens.index("sat"))]
+    assert re.search(r"cells=([\d._]+)", page.url)[1] == "_".join(f"{i}.{j}" for i, j in cells)
+    find.click()
+    page.wait_for_selector(".rg-sorted")
+    found = shown_values(page)
+    trace = regard.Trace()
+    minilm(TEXT, trace=trace)
+    weights = {
+        (n, h): float(np.mean([trace[f"blocks.{n}.attn.weights"][0, h, i, j] for i, j in cells]))
+        for n in range(6)
+        for h in range(12)
+    }
+    assert found == pytest.approx(weights, abs=6e-4)
+
+
+def describe(model):
+    return explored(model, TEXT).manifest()["runs"][0]["tokens"]
+
+
+@pytest.mark.parametrize("written", ["it", "it → zebra", "it → cat, dog", "→"])
+def test_cells_that_are_none_are_refused_in_a_sentence(open_page, address, written):
+    page = open_page(f"{address}#v=head&l=2&h=3&i=8&j=2")
+    field = page.get_by_label("Cells to search by, as words")
+    field.fill(written)
+    field.press("Enter")
+    page.get_by_text("Write it → animal, with words of the text.").wait_for()
+    assert "cells=" not in page.url

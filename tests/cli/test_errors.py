@@ -58,6 +58,11 @@ MISTAKES = {
         "explore takes one or two texts, got 3: quote each text",
     ),
     "an empty one of two": (["explore", "a", " ", "--toy"], "one of the two texts is empty"),
+    "a corpus and a file to write": (
+        ["explore", "a", "--corpus", "x", "-o", "p.html"],
+        "leave out -o, --trace and --toy",
+    ),
+    "a corpus that is missing": (["explore", "a", "--corpus", "nowhere.txt"], "cannot read nowhere.txt"),
     "a text and a trace": (["explore", "a", "--trace", "x"], "either a text or --trace, not both"),
     "a trace and a model": (["explore", "--trace", "x", "--toy"], "--trace shows a saved run: leave out --toy"),
     "a trace that is missing": (["explore", "--trace", "nowhere.safetensors"], "nowhere.safetensors"),

@@ -50,6 +50,19 @@ def test_a_text_from_a_file_is_explored(tmp_path, capsys):
     capsys.readouterr()
 
 
+def test_a_corpus_is_searched_beside_its_first_text_or_another(tmp_path, capsys, monkeypatch, write_bert):
+    asked = []
+    monkeypatch.setattr(server, "serve", lambda exploration, **options: asked.append(exploration))
+    (tmp_path / "lines.txt").write_text("\nthe cat\nthe cat sat\n", encoding="utf-8")
+    words = ["explore", "--model", str(write_bert(folder="one")), "--corpus", str(tmp_path / "lines.txt")]
+    assert main(words) == 0
+    assert main([*words, "on the mat"]) == 0
+    assert [exploration.manifest()["runs"][0]["text"] for exploration in asked] == ["the cat", "on the mat"]
+    for exploration in asked:
+        assert {row["text"] for row in exploration.strongest_rows(0, 0, 0)["rows"]} == {"the cat", "the cat sat"}
+    capsys.readouterr()
+
+
 def test_a_failed_page_leaves_the_existing_file(tmp_path, capsys):
     target = tmp_path / "page.html"
     target.write_text("before")

@@ -19,7 +19,7 @@ from regard.explorer import run as run_module
 from regard.explorer.cell import bias_note
 from regard.explorer.display_modes import rollouts
 from regard.explorer.manifest import distinct_texts
-from regard.explorer.movement import movement
+from regard.explorer.movement import describe_plane, movement
 from regard.functional.biases import ALiBi, RelativePositionBias
 from regard.metrics.layer_maps import LayerMap
 
@@ -365,6 +365,20 @@ def test_the_fit_leaves_out_special_tokens_and_sinks_while_enough_remain(rng, sp
     moved = movement([(traced_stages(stages), 0, np.array(special, dtype=bool))])
     assert moved["left_out"] == [left_out]
     assert np.isfinite(moved["points"]).all()
+
+
+def test_what_is_left_out_of_the_fit_is_named_with_the_reason():
+    tokens = [{"text": text, "special": text == "[SEP]"} for text in (" a", "b", "c", "d", "[SEP]", "e")]
+    said = describe_plane({"explained_variance_ratio": [0.5, 0.05], "left_out": [[0]]}, [tokens])
+    assert said.startswith(
+        "The two axes show 55 % of the variance (50 % across, 5.0 % up) and hide 45 %. “a” is left out"
+    )
+    assert "its vector is more than 10 times as long as the median" in said
+    many = describe_plane({"explained_variance_ratio": [0.5, 0.5], "left_out": [[0, 1, 2, 3, 4]]}, [tokens])
+    assert "“a”, “b”, “c” and 1 more are left out of the fit: their vectors are" in many
+    assert "Special tokens (“[SEP]”) are left out" in many
+    nothing = describe_plane({"explained_variance_ratio": [0.5, 0.5], "left_out": [[]]}, [tokens])
+    assert "left out" not in nothing
 
 
 def test_two_texts_are_comparable_when_they_have_as_many_tokens(bert):

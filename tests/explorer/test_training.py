@@ -62,7 +62,7 @@ def test_checkpoints_are_runs_of_one_text(exploration, written):
     manifest = exploration.manifest()
     training = manifest["training"]
     assert manifest["title"] == "Training of run"
-    assert training["checkpoints"] == [{"step": step, "run": n} for n, step in enumerate(SAVED)]
+    assert [(each["step"], each["run"]) for each in training["checkpoints"]] == [(s, n) for n, s in enumerate(SAVED)]
     assert [run["model"] for run in manifest["runs"]] == [f"run, step {step}" for step in SAVED]
     assert len({run["text"] for run in manifest["runs"]}) == 1
     run = TrainingRun(written)
@@ -93,6 +93,18 @@ def test_losses_and_measures(exploration, written):
         last = np.array(measure["values"][-1])
         assert last[tuple(measure["strongest"][0])] == last.max()
         assert exploration.heads(3)["metrics"][measure["key"]] == measure["values"][3]
+    first, second = (list(map(tuple, measure["strongest"])) for measure in training["measures"])
+    assert training["prominent"] == {f"{a}.{b}": 0 if (a, b) in first else 1 for a, b in {*first, *second}}
+
+
+def test_what_is_said_of_a_checkpoint_is_of_its_step(exploration, written):
+    said = [each["message"] for each in exploration.manifest()["training"]["checkpoints"]]
+    losses = TrainingRun(written).losses()
+    held_out = dict(zip(losses.evaluation_steps, losses.evaluation_values, strict=True))
+    assert said[0] == "step 0 of 12"
+    for step, message in list(zip(SAVED, said, strict=True))[1:]:
+        parts = [f"step {step} of 12", f"loss {losses.values[step - 1]:.4g}"]
+        assert message == " · ".join(parts + [f"held out {held_out[n]:.4g}" for n in held_out if n == step])
 
 
 def test_a_text_of_ones_own(written):
@@ -120,7 +132,7 @@ def test_new_checkpoints_are_added_while_the_run_goes_on(written, tmp_path):
     news = dispatch(exploration, "training", {"known": "2"})
     assert [each["number"] for each in news["runs"]] == [2, 3]
     assert news["runs"][0]["metadata"]["model"] == "run, step 6"
-    assert news["training"]["checkpoints"][-1] == {"step": 9, "run": 3}
+    assert news["training"]["checkpoints"][-1].items() >= {"step": 9, "run": 3}.items()
     assert news["training"]["loss"]["steps"][-1] == 9
     assert news["training"]["is_live"]
     part(written, tmp_path / "run", 12)
@@ -135,7 +147,7 @@ def test_an_ablation_has_a_number_of_its_own(written, tmp_path):
     found = exploration.ablate([(0, 0)], run=1)
     assert (found["run"], found["metadata"]["base_run"]) == (2, 1)
     part(written, tmp_path / "run", 6)
-    assert exploration.training(2)["training"]["checkpoints"][-1] == {"step": 6, "run": 3}
+    assert exploration.training(2)["training"]["checkpoints"][-1].items() >= {"step": 6, "run": 3}.items()
     manifest = exploration.manifest()  # of a page that is opened now
     assert [run and run["model"] for run in manifest["runs"]] == ["run, step 0", "run, step 3", None, "run, step 6"]
     assert exploration.ablate([(0, 0)], run=3)["run"] == 4

@@ -68,6 +68,9 @@ def _explore(parser: ArgumentParser) -> None:
     parser.add_argument("--compare-model", metavar="NAME", help="a second model, for the same text or the second text")
     parser.add_argument("--trace", metavar="FILE", nargs="+", help="one or two saved runs in place of a text")
     arguments.add_layer_and_head(parser, head, layer="the page chooses", head="the page chooses")
+    parser.add_argument(
+        "--corpus", metavar="FILE", help="sentences, one a line: the page finds those where a head attends most"
+    )
     parser.add_argument("--open", metavar="ADDRESS", help="what a copied address shows, or one in a file")
     arguments.add_server(parser)
     arguments.add_output_files(parser, "explore")

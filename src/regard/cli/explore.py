@@ -13,6 +13,7 @@ from regard.cli.output import write
 from regard.cli.output_files import Explored, check_length, check_output_files, write_output_files
 from regard.explorer import Exploration
 from regard.explorer.address import read_address
+from regard.explorer.corpus import Corpus
 from regard.explorer.launch import exploration_of
 from regard.explorer.run import STEPS, shown_steps
 from regard.explorer.stored import StoredExploration
@@ -27,6 +28,7 @@ from regard.training import TrainingRun, checkpoints
 def run(arguments: argparse.Namespace) -> None:
     """Run the texts, or read the traces, and serve the page or write it."""
     check_output_files(arguments)
+    corpus = _corpus(arguments)
     view = _opened(arguments) if arguments.open is not None else ""
     if arguments.output and (arguments.port is not None or arguments.no_browser):
         raise RegardError("-o writes a file and serves no page: leave out --port and --no-browser")
@@ -36,7 +38,21 @@ def run(arguments: argparse.Namespace) -> None:
         return
     from regard.explorer.server import serve
 
-    serve(explored.exploration(), port=arguments.port, browser=not arguments.no_browser, view=view, tell=write)
+    exploration = explored.exploration()
+    exploration.corpus = corpus
+    serve(exploration, port=arguments.port, browser=not arguments.no_browser, view=view, tell=write)
+
+
+def _corpus(arguments: argparse.Namespace) -> Corpus | None:
+    """Return the sentences of ``--corpus``, the first of which is shown where no text is given."""
+    if arguments.corpus is None:
+        return None
+    if arguments.output or arguments.trace or arguments.toy:
+        raise RegardError("--corpus is run by the model of a served page: leave out -o, --trace and --toy")
+    corpus = Corpus(Path(arguments.corpus))
+    if not arguments.text and arguments.file is None and arguments.open is None:
+        arguments.text = [corpus.first()]
+    return corpus
 
 
 def _opened(arguments: argparse.Namespace) -> str:

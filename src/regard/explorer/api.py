@@ -72,6 +72,9 @@ _METHODS = {
     "residual_stream": _Method(lambda x, params, _: x.residual_stream(**params), ("run",), ("position", "token")),
     "sweep": _Method(lambda x, params, check: x.sweep(**params, check=check), ("run", "layer"), ("position", "token")),
     "find_heads": _Method(lambda x, params, check: x.find_heads(**params, check=check), ("run", "cells")),
+    "strongest_rows": _Method(
+        lambda x, params, check: x.strongest_rows(**params, check=check), _HEAD, ("pair", "count")
+    ),
     "figure": _Method(
         lambda x, params, _: x.figure(**params),
         ("sides",),
@@ -84,7 +87,7 @@ def _parse(name: str, value: Any) -> Any:
     """Return a parameter in its own type; in a URL it is a string."""
     if name == "heads":
         return value
-    if name in ("mode", "pool", "method", "to", "text", "model", "format", "width"):
+    if name in ("mode", "pool", "method", "to", "text", "model", "format", "width", "pair"):
         return str(value)
     if name == "temperature":
         return _number(name, value)

@@ -17,14 +17,15 @@ from regard.explorer.attribution import EXPLANATIONS as ATTRIBUTION_METHODS
 from regard.explorer.attribution import AttributionQuery, attribute_run, default_attributions, describe_attribution
 from regard.explorer.cache import Cache
 from regard.explorer.cell import STEP_NAMES, bias_note, cell, cell_inputs
+from regard.explorer.corpus import PAIRS, Corpus
 from regard.explorer.display_modes import DISPLAY_MODES
 from regard.explorer.figures import FigureOptions, Side, draw_figure
-from regard.explorer.head_metrics import EXPLANATIONS, head_metrics_of
+from regard.explorer.head_metrics import DIFFERENCE, EXPLANATIONS, head_metrics_of
 from regard.explorer.head_search import ablate_each_head, heads_with_weights, live_metrics
 from regard.explorer.live import LiveRuns
 from regard.explorer.manifest import describe_run, difference_blocked_by, distinct_texts, provenance_of, title_of
 from regard.explorer.map_reader import Head, MapReader
-from regard.explorer.movement import MAX_MOVEMENT_TOKENS, movement
+from regard.explorer.movement import MAX_MOVEMENT_TOKENS, describe_plane, movement
 from regard.explorer.next_tokens import next_tokens, predictions_by_layer, predicts_next_tokens
 from regard.explorer.opening import Opening, opening_of
 from regard.explorer.pair import run_of
@@ -86,6 +87,7 @@ class Exploration:
         self._maps = MapReader(store, self._cache)
         self._live = LiveRuns(store, [run.reader for run in shown])
         self.runs = tuple(shown)  # A and B
+        self.corpus: Corpus | None = None  # sentences in which heads are sought
 
     @property
     def initial_head(self) -> tuple[int, int]:
@@ -126,6 +128,7 @@ class Exploration:
                 "figures": all(run.block(0) is None for run in self.runs),
             },
             "live_models": list(self.live_models),
+            "pairs": list(PAIRS) if self.corpus else [],
             "decimals": None,
             "runs": [self._describe(number) for number in self.numbers],
             "difference_blocked_by": difference_blocked_by(self.runs),
@@ -204,7 +207,7 @@ class Exploration:
 
         ``largest`` is the largest change of a weight in each head, ``L H``; for a long text in some of its rows.
         ``thumbnails`` has a signed byte for each cell, ``L H t t`` in base64, of the difference farthest from 0 in it:
-        its sign times 127 · √(difference / largest of all heads).
+        its sign times 127 · √(difference / largest of all heads). ``explanation`` is of the grid, as those of metrics.
 
         Raises
         ------
@@ -222,6 +225,7 @@ class Exploration:
         return {
             "largest": [[round(float(x), 6) for x in row] for row in np.abs(found).max(axis=(-2, -1))],
             "thumbnails": base64.b64encode(scaled.astype(np.int8).tobytes()).decode("ascii"),
+            "explanation": DIFFERENCE,
         }
 
     def tile(
@@ -314,6 +318,8 @@ class Exploration:
     def movement(self, runs: Sequence[int]) -> dict[str, Any]:
         """Return the position of each token at every stage, on one plane for all `runs`; see `movement`.
 
+        The ``note`` says what the plane shows, and what is left out of its fit.
+
         Raises
         ------
         RegardError
@@ -330,7 +336,8 @@ class Exploration:
             )
         if len(keys) > 1:
             raise RegardError("these runs have different stages or vector sizes, so they share no plane")
-        return movement([(run.trace, run.batch, run.special) for run in found])
+        moved = movement([(run.trace, run.batch, run.special) for run in found])
+        return {**moved, "note": describe_plane(moved, [run.token_descriptions for run in found])}
 
     def ablate(self, heads: Sequence[Sequence[int]], *, run: int = 0) -> dict[str, Any]:
         """Run the model of A or B again without some heads, (layer, head); return the new run and what has changed.
@@ -450,6 +457,32 @@ class Exploration:
             There is no such run or cell, or there are more than 64 cells.
         """
         return {"values": heads_with_weights(self._runs[run], cells, check)}
+
+    def strongest_rows(
+        self,
+        run: int,
+        layer: int,
+        head: Head,
+        *,
+        pair: str = "any",
+        count: int = 20,
+        check: CancelCheck = lambda: None,
+    ) -> dict[str, Any]:
+        """Return the rows of the corpus in which a head attends most strongly, the strongest first, and the ``texts``.
+
+        See `regard.metrics.strongest_rows`; ``parts`` are the words of a row with the text around them.
+
+        Raises
+        ------
+        RegardError
+            There is no corpus; or the run has no model of texts, or is an ablation; or there is no such layer, head or
+            kind of pairs.
+        """
+        if self.corpus is None:
+            raise RegardError("there is no corpus to search: regard explore --corpus FILE")
+        found, _ = self._maps.layer(run, layer, head)
+        with self._progress.of("strongest_rows") as watch:
+            return self.corpus.strongest_rows(found, layer, head, pair, count, check, watch)
 
     def figure(self, sides: Sequence[tuple[int, int, Side]], *, format: str = "pdf", **options: Any) -> bytes:
         """Return a figure for print of one map, of A, B and A − B, or of all heads.

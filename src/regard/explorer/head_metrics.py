@@ -22,6 +22,16 @@ EXPLANATIONS = tuple(
     for entry in listed_metrics()
 )
 
+DIFFERENCE = {
+    "key": "difference",
+    "title": "largest change of a weight",
+    "unit": "",
+    "description": "A − B of every head: blue where A is larger, brown where B is, on one scale for all heads.",
+    "caveat": "The number is the largest change of a weight.",
+    "source": "",
+}
+"""What the grid of A − B shows."""
+
 
 def head_metrics_of(run: Run, check: CancelCheck, watch: Watch = lambda _: None) -> np.ndarray:
     """Return the metrics of every head, ``M L H``, of a long text from some rows; NaN where no row of the text counts.

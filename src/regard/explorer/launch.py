@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from regard._utils.errors import RegardError
+from regard.explorer.corpus import Corpus
 from regard.explorer.exploration import Exploration
 from regard.explorer.export_html import check_fits_file, write_page
 from regard.explorer.run import recorded
@@ -34,6 +36,7 @@ def explore(
     batch: int = 0,
     layer: int | None = None,
     head: int | None = None,
+    corpus: str | os.PathLike[str] | None = None,
 ) -> Any:
     """Open the explorer: a page with the attention of a text, from all heads to the arithmetic of one weight.
 
@@ -58,6 +61,8 @@ def explore(
     layer, head : int, optional
         What the page opens with; by default a head with little attention to special tokens. Of a text of more than
         4,096 tokens only a given layer is recorded.
+    corpus : path, optional
+        A file of sentences, one a line, among which the page finds those where a head attends most strongly.
 
     Returns
     -------
@@ -72,7 +77,11 @@ def explore(
     serves = html is None and not _in_notebook()
     if not serves and (port is not None or not browser):
         raise RegardError("port and browser are for the server: leave them out with html=, and in a notebook")
+    if html is not None and corpus is not None:
+        raise RegardError("a file has no model to run a corpus: leave out corpus=")
     exploration = exploration_of(sources, model, batch=batch, layer=layer, head=head, for_file=html is not None)
+    if corpus is not None:
+        exploration.corpus = Corpus(Path(corpus))
     if html is not None:
         write_page(exploration, html)
         return None

@@ -10,7 +10,14 @@ from typing import Any
 import numpy as np
 
 from regard.trace import Trace
-from regard.views.projection import SINK_LENGTH, find_sinks, principal_plane, standardize, tokens_to_fit
+from regard.views.projection import (
+    describe_sinks,
+    enumerate_names,
+    find_sinks,
+    principal_plane,
+    standardize,
+    tokens_to_fit,
+)
 
 MAX_MOVEMENT_TOKENS = 4096
 """Longer texts have no movement: the vectors of all stages are held together."""
@@ -45,8 +52,7 @@ def movement(texts: Sequence[tuple[Trace, int, np.ndarray]]) -> dict[str, Any]:
     -------
     dict
         ``points`` of each run, stage and token, ``R L T 2``; ``stages``, their names; ``explained_variance_ratio`` of
-        both axes, of the tokens of the fit; ``left_out``, the indices of the other tokens of each run; and
-        ``sink_length``, how many times as long as the median the vector of a sink is.
+        both axes, of the tokens of the fit; and ``left_out``, the indices of the other tokens of each run.
     """
     stages = stages_of(texts[0][0])
     clouds = [
@@ -60,9 +66,35 @@ def movement(texts: Sequence[tuple[Trace, int, np.ndarray]]) -> dict[str, Any]:
         "explained_variance_ratio": ratio.tolist(),
         "stages": stages,
         "points": [[stage[a:b].round(4).tolist() for stage in points] for a, b in bounds],
-        "sink_length": SINK_LENGTH,
         "left_out": [np.flatnonzero(~fitted[a:b]).tolist() for a, b in bounds],
     }
+
+
+def describe_plane(moved: dict[str, Any], tokens: Sequence[Sequence[dict[str, Any]]]) -> str:
+    """Return what the plane of `movement` shows and hides, and the tokens that it is not fitted to, with the reason.
+
+    `tokens` are those of each run, as the page has them.
+    """
+    across, up = moved["explained_variance_ratio"]
+    outside = [of_run[t] for of_run, left_out in zip(tokens, moved["left_out"], strict=True) for t in left_out]
+    sinks, special = (
+        list(dict.fromkeys(token["text"].strip() for token in outside if token["special"] is kind))
+        for kind in (False, True)
+    )
+    sentences = [
+        f"The two axes show {_percent(across + up)} of the variance ({_percent(across)} across, {_percent(up)} up) "
+        f"and hide {_percent(max(0.0, 1 - across - up))}.",
+        sinks and describe_sinks(sinks, "left out of the fit"),
+        special and f"Special tokens ({enumerate_names([f'“{name}”' for name in special])}) are left out of the fit.",
+        outside and "Rings mark what is left out.",
+        "All stages share one plane; each is centred on its own mean, since all vectors also shift together and grow. "
+        "Tokens close on the plane may be far apart in space.",
+    ]
+    return " ".join(sentence for sentence in sentences if sentence)
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.{1 if share < 0.0995 else 0}f} %"
 
 
 def vectors_of(trace: Trace, name: str, batch: int) -> np.ndarray:

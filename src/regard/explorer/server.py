@@ -44,7 +44,7 @@ _MAX_PORTS = 100  # tried
 _MAX_CONCURRENT = 2
 _SLOW_METHODS = (
     "thumbnails", "heads", "differences", "movement", "training", "ablate", "attribution", "run_text",
-    "residual_stream", "sweep", "find_heads", "figure",
+    "residual_stream", "sweep", "find_heads", "strongest_rows", "figure",
 )  # fmt: skip
 _POST_METHODS = ("ablate", "run_text")
 _MAX_BODY_BYTES = 100_000

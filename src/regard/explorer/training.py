@@ -177,25 +177,42 @@ class TrainingExploration(Exploration):
         steps, values, steps_per_point = mean_losses(losses.steps, losses.values, _MAX_POINTS)
         held_out = mean_losses(losses.evaluation_steps, losses.evaluation_values, _MAX_POINTS)
         written = [step for step in self.source.checkpoints if step <= self._checkpoints[-1].step]
-        ends = [self._checkpoints[-1].step, *losses.steps[-1:], 1]
+        end = max(self._checkpoints[-1].step, *losses.steps[-1:], 1, self.planned_steps or 0)
+        told = {"loss": dict(zip(steps, values, strict=True)), "held out": dict(zip(*held_out[:2], strict=True))}
+        strongest = {name: strongest_heads(name, self._last_values(name)) for name in INDUCTION_CIRCUIT}
+        prominent = [(at, n) for n, heads in enumerate(strongest.values()) for at in heads]
         return {
             "is_live": self.planned_steps is not None,
-            "end": max(*ends, self.planned_steps or 0),
+            "end": end,
             "loss": {"steps": steps, "values": _short(values), "steps_per_point": steps_per_point},
             "held_out": {"steps": held_out[0], "values": _short(held_out[1])},
-            "checkpoints": [{"step": each.step, "run": each.run} for each in self._checkpoints],
+            "checkpoints": [
+                {"step": each.step, "run": each.run, "message": _describe_step(each.step, end, told)}
+                for each in self._checkpoints
+            ],
             "num_left_out": max(0, len(written) - len(self._checkpoints)),
+            "prominent": {f"{layer}.{head}": n for (layer, head), n in reversed(prominent)},
             "measures": [
                 {
                     "key": name,
                     "title": METRICS[name].title,
                     "description": f"{METRICS[name].description} {METRICS[name].caveat}",
                     "values": [each.measures[name] for each in self._checkpoints],
-                    "strongest": [list(at) for at in strongest_heads(name, self._last_values(name))],
+                    "strongest": [list(at) for at in strongest[name]],
                 }
                 for name in INDUCTION_CIRCUIT
             ],
         }
+
+
+def _describe_step(step: int, end: int, told: dict[str, dict[int, float]]) -> str:
+    """Return the step of a checkpoint, the loss until then, and the one held out if it was computed there."""
+    parts = [f"step {step:,} of {end:,}"]
+    if until := [at for at in told["loss"] if at <= step]:
+        parts.append(f"loss {told['loss'][max(until)]:.4g}")
+    if step in told["held out"]:
+        parts.append(f"held out {told['held out'][step]:.4g}")
+    return " · ".join(parts)
 
 
 def _short(values: Sequence[float]) -> list[float]:

@@ -29,7 +29,9 @@ class StrongRow:
     row, col : int
         The positions of the query and the key.
     query, key : str
-        Their tokens, as labels.
+        What they are of the text.
+    query_span, key_span : (int, int)
+        Where: start and end in characters.
     text : str
     """
 
@@ -39,6 +41,8 @@ class StrongRow:
     col: int
     query: str
     key: str
+    query_span: tuple[int, int]
+    key_span: tuple[int, int]
     text: str
 
 
@@ -172,7 +176,6 @@ def _largest_of_rows(
 
 
 def _described(encoding: Encoding, index: int, weight: float, row: int, col: int) -> StrongRow:
-    query, key = (
-        encoding.text[start:end] or encoding.tokens[at] for at in (row, col) for start, end in [encoding.offsets[at]]
-    )
-    return StrongRow(weight, index, row, col, query, key, encoding.text)
+    spans = encoding.offsets[row], encoding.offsets[col]
+    query, key = (encoding.text[slice(*span)] for span in spans)
+    return StrongRow(weight, index, row, col, query, key, *spans, encoding.text)

@@ -15,7 +15,7 @@ from regard.plot.style import Style, get_style, style_for_axes
 from regard.plot.text_metrics import LINE
 from regard.text.encoding import Encoding
 from regard.trace import Trace
-from regard.views.projection import SINK_LENGTH
+from regard.views.projection import describe_sinks
 from regard.views.vectors import TextVectors, vectors_from_arrays, vectors_from_trace
 
 if TYPE_CHECKING:
@@ -161,17 +161,8 @@ def _note(texts: Sequence[TextVectors], fonts: FontFallback, scene: plane.Scene)
         f"among the others. The plane shows {scene.explained_variance_ratio.sum():.0%} of the variance."
     )
     if scene.sinks:
-        note += f" {_left_out(scene.sinks)}"
+        note += f" {describe_sinks(scene.sinks, 'left out')}"
     return note if scene.fits_all else f"{note} Special tokens are left out of the fit."
-
-
-def _left_out(sinks: Sequence[str]) -> str:
-    """Say which words are neither fitted nor drawn, and why; the explorer says the same."""
-    named = ", ".join(f"“{label}”" for label in sinks[:3]) + (f" and {len(sinks) - 3} more" if len(sinks) > 3 else "")
-    are, its, is_sink = ("is", "its vector is", "an attention sink")
-    if len(sinks) > 1:
-        are, its, is_sink = ("are", "their vectors are", "attention sinks")
-    return f"{named} {are} left out: {its} more than {SINK_LENGTH:.0f} times as long as the median ({is_sink})."
 
 
 def _new_axes(size: tuple[float, float], heading: Heading, legend: float, fonts: FontFallback, style: Style) -> Axes:

@@ -142,3 +142,17 @@ def _centre(cloud: np.ndarray, fitted: np.ndarray) -> np.ndarray:
 
 def _spread(centred: np.ndarray) -> float:
     return float(np.sqrt((centred**2).sum(axis=1).mean()))
+
+
+def describe_sinks(sinks: Sequence[str], left_out: str) -> str:
+    """Return which tokens are left out of something, in these words, and why."""
+    are, its, is_sink = ("is", "its vector is", "an attention sink")
+    if len(sinks) > 1:
+        are, its, is_sink = ("are", "their vectors are", "attention sinks")
+    names = enumerate_names([f"“{sink}”" for sink in sinks])
+    return f"{names} {are} {left_out}: {its} more than {SINK_LENGTH:.0f} times as long as the median ({is_sink})."
+
+
+def enumerate_names(names: Sequence[str]) -> str:
+    """Return three names, and how many more there are."""
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

@@ -19,6 +19,7 @@ const modules = {
     grid: "views/head-grid",
     movement: "views/movement-view",
     plane: "render/plane",
+    lines: "render/lines",
     tiles: "data/tile-source",
     maps: "data/map-data",
     annotations: "render/map-annotations",
@@ -33,7 +34,6 @@ const modules = {
     cellView: "views/cell-view",
     queries: "app/queries",
     curves: "render/curves",
-    training: "views/training-panel",
 };
 const {
     text,
@@ -51,6 +51,7 @@ const {
     grid,
     movement,
     plane,
+    lines,
     tiles,
     maps,
     annotations,
@@ -65,7 +66,6 @@ const {
     cellView,
     queries,
     curves,
-    training,
 } = Object.fromEntries(await Promise.all(Object.entries(modules).map(async ([name, path]) => [name, await at(path)])));
 const token = (t, word, start = 0, special = false) => ({
     text: t,
@@ -502,14 +502,45 @@ test("a viewport fits what it is given, with the same scale along both axes", ()
     assert.equal(k, 50); // 44 pixels are free on each side
     assert.deepEqual([(0 - x) * k, (2 - y) * k], [244, 144]);
 });
-test("what is left out of the fit is named, with the reason", () => {
-    const token = (text, special = false) => ({ text, special });
-    assert.equal(movement.leftOutMessage([], 10), "");
-    const one = movement.leftOutMessage([token(" The")], 10);
-    assert.match(one, /Left out of the fit and marked by rings: “The”, whose vector is more than 10 times as long/);
-    const many = movement.leftOutMessage([token("a"), token("b"), token("c"), token("d"), token("[SEP]", true)], 10);
-    assert.match(many, /“a”, “b”, “c” and 1 more, whose vector/);
-    assert.match(many, /; special tokens \(“\[SEP\]”\)\.$/);
+test("lines of one opacity are one path, from keys to queries", () => {
+    const map = { values: Float32Array.of(0.5, 0.5, 1, 0.04), rows: 2, cols: 2 };
+    const linear = { kind: "linear", max: 1, signed: false };
+    const all = lines.linePaths(map, linear, 0, () => true);
+    assert.deepEqual(
+        all.map(({ opacity }) => opacity),
+        [0.5, 1],
+    );
+    assert.equal(all[0].d, "M0 0.5C45 0.5 55 0.5 100 0.5M0 1.5C45 1.5 55 0.5 100 0.5");
+    const [one] = lines.linePaths(map, linear, 0.1, (row) => row === 1);
+    assert.deepEqual([one.d, one.opacity], ["M0 0.6C45 0.6 55 1.6 100 1.6", 1]);
+    assert.deepEqual(lines.linePaths(map, { ...linear, kind: "log" }, 0, () => true).length, 3);
+});
+test("an item of a list is toggled, whatever it holds", () => {
+    assert.deepEqual(state.toggled([[1, 2]], [3, 4]), [
+        [1, 2],
+        [3, 4],
+    ]);
+    assert.deepEqual(
+        state.toggled(
+            [
+                [1, 2],
+                [3, 4],
+            ],
+            [1, 2],
+        ),
+        [[3, 4]],
+    );
+});
+test("the heads of lines are those of the layers, and none is not the same as no choice", () => {
+    const run = { layers: [{ heads: 2, rows: 3, cols: 3 }], tokens: [1, 2, 3].map((t) => token(String(t))) };
+    const manifest = { can: { ablate: true }, modes: [], metrics: [], attribution_methods: [], runs: [run] };
+    const linesOf = (address) => state.normalize({ ...state.INITIAL_STATE, ...url.decode(address) }, manifest).lines;
+    assert.equal(linesOf(""), null);
+    assert.deepEqual(linesOf("lh="), []);
+    assert.deepEqual(linesOf("lh=0.1_0.mean_0.2_1.0_x"), [
+        { layer: 0, head: 1 },
+        { layer: 0, head: "mean" },
+    ]);
 });
 test("no name covers another", () => {
     const points = Array.from({ length: 30 }, () => ({ x: 400, y: 300 }));
@@ -707,13 +738,17 @@ test("a map that is held is cut into tiles, level by level", () => {
     const top = map.tile(1, 0, 0);
     assert.deepEqual([top.rows, top.cols, Math.max(...top.values)], [150, 250, 9]);
 });
-test("a difference is taken tile by tile, and waits for both", () => {
-    const [a, b] = [whole(2, 2, () => 3), whole(2, 2, (r) => r)];
-    const difference = new tiles.DifferenceTiles(a, b);
-    assert.deepEqual(Array.from(difference.tile(0, 0, 0).values), [3, 3, 2, 2]);
-    assert.equal(difference.tile(0, 0, 0), difference.tile(0, 0, 0));
-    b.tile = () => null;
+test("a difference is taken tile by tile, and its scale holds both", async () => {
+    const side = (values, scale) => {
+        const found = async () => Float32Array.from(values);
+        return Object.assign(new tiles.RemoteTiles(found, { rows: 2, cols: 2 }, () => {}, assert.fail), scale);
+    };
+    const a = side([3, 3, 3, 3], { pooledMax: 3, cellMax: 3 });
+    const difference = new tiles.DifferenceTiles(a, side([0, 0, 1, 1], { pooledMax: 1, cellMax: 5 }));
+    assert.deepEqual([difference.pooledMax, difference.cellMax], [3, 5]);
     assert.equal(difference.tile(0, 0, 0), null);
+    await difference.load(0, 0, 0, new AbortController().signal);
+    assert.deepEqual(Array.from(difference.tile(0, 0, 0).values), [3, 3, 2, 2]);
 });
 test("rows are coloured by themselves and keep their numbers", () => {
     const one = (at) => ({
@@ -929,7 +964,6 @@ test("the checkpoint of a step is the last one before it", () => {
     assert.deepEqual(indices, [2, 0, 0, 1, 1, 2]);
     assert.equal(checkpointIndex({ checkpoint: 3 }, { checkpoints: checkpoints.slice(1) }), 0);
     assert.equal(curves.nearestIndex([0, 20, 40], 31), 2);
-    assert.equal(curves.lastUpTo([5], 4), -1);
 });
 
 test("the run of a checkpoint is shown, and its ablation with it alone", () => {
@@ -957,31 +991,4 @@ test("the run of a checkpoint is shown, and its ablation with it alone", () => {
         null,
     );
     assert.equal(url.decode(url.encode({ ...state.INITIAL_STATE, checkpoint: 20 })).checkpoint, 20);
-});
-
-test("what is said of a checkpoint is of its step", () => {
-    const shown = {
-        end: 1200,
-        checkpoints: [{ step: 0 }, { step: 1000 }],
-        loss: { steps: [500, 1000], values: [2.5, 0.25] },
-        held_out: { steps: [1000], values: [0.5] },
-    };
-    assert.equal(training.checkpointMessage(shown, 0), "step 0 of 1,200");
-    assert.match(training.checkpointMessage(shown, 1), /^step 1,000 of 1,200 · loss 0\.25\d* · held out 0\.5\d*$/);
-    const measures = [
-        { strongest: [[0, 1]] },
-        {
-            strongest: [
-                [1, 0],
-                [0, 1],
-            ],
-        },
-    ];
-    assert.deepEqual(
-        [...training.prominentHeads(measures)],
-        [
-            ["0.1", "rg-run-a"],
-            ["1.0", "rg-run-b"],
-        ],
-    );
 });

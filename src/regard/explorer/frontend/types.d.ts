@@ -1,8 +1,9 @@
-// The types of the page: what Python sends, the state, and what the views are given. Nothing of it is loaded.
+// The types of the page: what Python sends, the state, and what the views are given. Nothing of it is loaded, and every
+// module knows them without an import.
 
 // data/source.js
 
-export type Layer = {
+type Layer = {
   name: string;
   /** in the model, or a name of an encoder–decoder's */
   number: number | string;
@@ -18,9 +19,9 @@ export type Layer = {
 };
 
 /** red, green and blue, in base64 */
-export type Picture = { rows: number; cols: number; height: number; width: number; pixels: string };
+type Picture = { rows: number; cols: number; height: number; width: number; pixels: string };
 
-export type Run = {
+type Run = {
   model: string;
   text: string;
   tokens: Token[];
@@ -36,7 +37,7 @@ export type Run = {
   num_sampled_rows?: number | null;
 };
 
-export type Explanation = {
+type Explanation = {
   key: string;
   title: string;
   unit?: string;
@@ -48,10 +49,23 @@ export type Explanation = {
 };
 
 /** `before` and `after` the ablation of each head of a layer: the probability of a token, or a cosine. */
-export type Sweep = { before: number; after: number[]; token: number | null; text: string | null };
+type Sweep = { before: number; after: number[]; token: number | null; text: string | null };
+
+/** `parts` are the query, the key and the text around them. */
+type StrongRow = {
+  text: string;
+  row: number;
+  col: number;
+  query: string;
+  key: string;
+  weight: number;
+  parts: [string, "" | "query" | "key"][];
+};
+
+type StrongRows = { texts: number; rows: StrongRow[] };
 
 /** What each part writes into the residual stream, its length and what it adds to the logit, as `regard.explorer.residual_stream` has it. */
-export interface ResidualStream {
+interface ResidualStream {
   position: number;
   /** null of a model that is no decoder, as all that it adds */
   token: number | null;
@@ -63,18 +77,20 @@ export interface ResidualStream {
 }
 
 /** Lengths, and what is added to the logit. */
-export interface StreamLayer {
+interface StreamLayer {
   attn: number | null;
   mlp: number | null;
   output: number | null;
   adds?: { heads: (number | null)[]; attn: number | null; mlp: number | null };
 }
 
-export interface Manifest {
+interface Manifest {
   format: string;
   title: string;
   provenance: string;
   can: { ablate: boolean; tiles: boolean; figures: boolean };
+  /** kinds of pairs that a corpus is searched for; none without one */
+  pairs?: { key: string; title: string }[];
   /** that a text can be run with; none in a file */
   live_models: string[];
   decimals: number | null;
@@ -97,10 +113,11 @@ export interface Manifest {
   cell_inputs?: Record<string, HeadFields>;
 }
 
-export type Checkpoint = { step: number; run: number };
+/** `message`: its step and losses, in words */
+type Checkpoint = { step: number; run: number; message: string };
 
 /** `values` are those of every head at each checkpoint, C L H; `strongest` are the heads in which the last are largest. */
-export type Measure = {
+type Measure = {
   key: string;
   title: string;
   description: string;
@@ -108,9 +125,9 @@ export type Measure = {
   strongest: [number, number][];
 };
 
-export type LossCurve = { steps: number[]; values: number[]; steps_per_point?: number };
+type LossCurve = { steps: number[]; values: number[]; steps_per_point?: number };
 
-export interface Training {
+interface Training {
   /** more checkpoints may come */
   is_live: boolean;
   /** the last step, of a run that goes on the last planned one */
@@ -120,12 +137,14 @@ export interface Training {
   checkpoints: Checkpoint[];
   /** checkpoints of the run that the page does not have */
   num_left_out: number;
+  /** the heads that stand out, `layer.head`: the first measure in which they do */
+  prominent: Record<string, number>;
   measures: Measure[];
 }
 
-export type TrainingNews = { training: Training; runs: { number: number; metadata: Run }[] };
+type TrainingNews = { training: Training; runs: { number: number; metadata: Run }[] };
 
-export type Region = {
+type Region = {
   mode: string;
   row0: number;
   row1: number;
@@ -136,41 +155,41 @@ export type Region = {
 };
 
 /** of one run */
-export type Movement = {
+type Movement = {
   explained_variance_ratio: number[];
   points: number[][][];
   stages: string[];
-  sink_length: number;
   left_out: number[];
+  note: string;
 };
 
 /** of runs on one plane */
-export type Movements = {
+type Movements = {
   explained_variance_ratio: number[];
   points: number[][][][];
   stages: string[];
-  sink_length: number;
   left_out: number[][];
+  note: string;
 };
 
-export type HeadMetrics = { metrics: Record<string, (number | null)[][]> };
+type HeadMetrics = { metrics: Record<string, (number | null)[][]> };
 
 /** as `regard.explorer.exploration` describes it */
-export type HeadDifferences = { largest: number[][]; thumbnails: string };
+type HeadDifferences = { largest: number[][]; thumbnails: string; explanation: Explanation };
 
-export type NextToken = { token: string; before: number; after: number };
+type NextToken = { token: string; before: number; after: number };
 
 /** bytes */
-export type Memory = { runs: number; overviews: number; overviews_limit: number; process_peak: number | null };
+type Memory = { runs: number; overviews: number; overviews_limit: number; process_peak: number | null };
 
 /** `heads` has the largest change of a weight in each layer and head. */
-export type Ablation = {
+type Ablation = {
   run: number;
   metadata: Run;
   changes: { cosines: number[]; next_tokens: NextToken[] | null; heads: number[][] };
 };
 
-export type AttributionMethod = {
+type AttributionMethod = {
   key: string;
   title: string;
   description: string;
@@ -180,7 +199,7 @@ export type AttributionMethod = {
 };
 
 /** What can be attributed in a run; only `blocked_by` if nothing can. */
-export type Attributable = {
+type Attributable = {
   blocked_by: string | null;
   method: string;
   target: "token" | "text";
@@ -188,13 +207,13 @@ export type Attributable = {
   has_positions: boolean;
 };
 
-export type LikelyToken = { token: number; text: string; probability: number };
+type LikelyToken = { token: number; text: string; probability: number };
 
 /** without what is the default */
-export type AttributionQuery = { method?: string; to?: string; token?: number; position?: number };
+type AttributionQuery = { method?: string; to?: string; token?: number; position?: number };
 
 /** Sides are `run.layer.head`, A and B with _ between them; the head "all" stands for all heads. */
-export type FigureQuery = {
+type FigureQuery = {
   sides: string;
   mode: string;
   special: boolean;
@@ -205,12 +224,12 @@ export type FigureQuery = {
   caption: boolean;
 };
 
-export type PredictedToken = { token: number; text: string; probability: number };
+type PredictedToken = { token: number; text: string; probability: number };
 
 /** after the last token by default */
-export type NextTokensQuery = { position?: number; temperature?: number; seed?: number };
+type NextTokensQuery = { position?: number; temperature?: number; seed?: number };
 
-export type NextTokens = {
+type NextTokens = {
   position: number;
   tokens: PredictedToken[];
   rest: number;
@@ -218,14 +237,14 @@ export type NextTokens = {
   drawn: PredictedToken | null;
 };
 
-export type Lens = {
+type Lens = {
   position: number;
   token: number;
   text: string;
   layers: { step: string; tokens: PredictedToken[]; probability: number; rank: number }[];
 };
 
-export interface Attribution {
+interface Attribution {
   method: string;
   /** the number that is attributed, in words */
   metric: string;
@@ -242,9 +261,9 @@ export interface Attribution {
   likely: LikelyToken[] | null;
 }
 
-export type Progress = { share: number; seconds_left: number | null };
+type Progress = { share: number; seconds_left: number | null };
 
-export interface Source {
+interface Source {
   manifest: (signal?: AbortSignal) => Promise<Manifest>;
   heads: (run: number, signal?: AbortSignal) => Promise<HeadMetrics>;
   /** 0 to 255, L H t t; the manifest has t */
@@ -284,18 +303,19 @@ export interface Source {
   lens: (run: number, query: { position?: number }, signal?: AbortSignal) => Promise<Lens | null>;
   sweep: (run: number, layer: number, query: { position?: number }, signal?: AbortSignal) => Promise<Sweep>;
   findHeads: (run: number, cells: [number, number][], signal?: AbortSignal) => Promise<{ values: HeadValues }>;
+  strongestRows: (run: number, layer: number, head: Head, pair: string, signal?: AbortSignal) => Promise<StrongRows>;
   residualStream: (run: number, query: { position?: number }, signal?: AbortSignal) => Promise<ResidualStream>;
   /** the bytes of the file */
   figure: (query: FigureQuery & { format: string }, signal?: AbortSignal) => Promise<Uint8Array<ArrayBuffer>>;
 }
 
 /** Resolves to a Uint8Array for a binary response, else to the JSON value. */
-export type Transport = (method: string, params: Record<string, any>, signal?: AbortSignal) => Promise<any>;
+type Transport = (method: string, params: Record<string, any>, signal?: AbortSignal) => Promise<any>;
 
 // index.html
 
 /** The elements of the page by their `data-ref`; `tests/explorer/test_markup.py` compares them. */
-export interface Refs {
+interface Refs {
   live: HTMLElement;
   liveModel: HTMLSelectElement;
   liveInput: HTMLTextAreaElement;
@@ -357,6 +377,8 @@ export interface Refs {
   ablation: HTMLElement;
   ablateButton: HTMLButtonElement;
   restoreButton: HTMLButtonElement;
+  undoButton: HTMLButtonElement;
+  redoButton: HTMLButtonElement;
   ablationStatus: HTMLElement;
   ablationProgress: HTMLElement;
   map: HTMLElement;
@@ -371,6 +393,8 @@ export interface Refs {
   cellSearch: HTMLElement;
   findHeads: HTMLButtonElement;
   addCell: HTMLButtonElement;
+  writtenCells: HTMLInputElement;
+  cellsStatus: HTMLElement;
   cells: HTMLElement;
   nextTokens: HTMLElement;
   nextHeading: HTMLElement;
@@ -393,6 +417,12 @@ export interface Refs {
   mattered: HTMLElement;
   attended: HTMLElement;
   attributionDescription: HTMLElement;
+  corpus: HTMLElement;
+  pair: HTMLSelectElement;
+  cancelRows: HTMLButtonElement;
+  rowsProgress: HTMLElement;
+  rowsStatus: HTMLElement;
+  strongRows: HTMLElement;
   changes: HTMLElement;
   changesTitle: HTMLElement;
   changesSides: HTMLElement;
@@ -422,6 +452,12 @@ export interface Refs {
   streamNames: HTMLElement;
   headsName: HTMLElement;
   streamRow: HTMLTemplateElement;
+  linesSides: HTMLElement;
+  linesLayer: HTMLSelectElement;
+  clearLines: HTMLButtonElement;
+  linesNote: HTMLElement;
+  lines: HTMLElement;
+  linesReadout: HTMLElement;
   provenance: HTMLElement;
   memory: HTMLDetailsElement;
   memoryText: HTMLElement;
@@ -437,21 +473,21 @@ export interface Refs {
 // data/tokens.js
 
 /** `start` and `end` count UTF-16 code units of the text, as JavaScript does. */
-export type Token = { text: string; special: boolean; word: number | null; start: number; end: number };
+type Token = { text: string; special: boolean; word: number | null; start: number; end: number };
 
 /** A row or column of a map: a token, or the tokens of one word. */
-export type Group = { members: number[]; label: string; full: string; special: boolean };
+type Group = { members: number[]; label: string; full: string; special: boolean };
 
 /** Whether to merge words and to show special tokens; the half-open range of tokens. */
-export type TokenSelection = { words: boolean; special: boolean; from: number; to: number };
+type TokenSelection = { words: boolean; special: boolean; from: number; to: number };
 
 // data/cell.js
 
 /** null within: not finite */
-export type Vector = (number | null)[] | null;
+type Vector = (number | null)[] | null;
 
 /** as `regard.explorer.cell` describes it */
-export type RecordedCell = {
+type RecordedCell = {
   q: Vector;
   k: Vector;
   kv_head: number | null;
@@ -501,7 +537,7 @@ export type RecordedCell = {
   source: string | null;
 };
 
-export type Projected = {
+type Projected = {
   vector: Vector;
   attention: Vector;
   before: Vector;
@@ -513,10 +549,10 @@ export type Projected = {
 };
 
 /** a query and a key, each before and after the rotation; `angle` is that of one token, in radians */
-export type RotatedPair = { dims: number[]; angle: number; q: number[][]; k: number[][]; product: number };
+type RotatedPair = { dims: number[]; angle: number; q: number[][]; k: number[][]; product: number };
 
 /** `max` is the largest score of the row, `sum` that of exp(score − max), with the sink */
-export type RowTerms = {
+type RowTerms = {
   columns: number[];
   scores: (number | null)[];
   shifted: (number | null)[];
@@ -525,9 +561,9 @@ export type RowTerms = {
   sum: number;
 };
 
-export type Cell = RecordedCell & { products: Vector; score_raw: number | null; weighted_value: Vector };
+type Cell = RecordedCell & { products: Vector; score_raw: number | null; weighted_value: Vector };
 
-export type HeadFields = {
+type HeadFields = {
   head_dim: number;
   value_dim: number;
   scale: number;
@@ -540,19 +576,19 @@ export type HeadFields = {
 // data/attribution.js
 
 /** of the default target, by method */
-export type HeldAttributions = Record<string, Attribution | { error: string }>;
+type HeldAttributions = Record<string, Attribution | { error: string }>;
 
 // data/matrix.js
 
-export type Matrix = { values: Float32Array; rows: number; cols: number };
+type Matrix = { values: Float32Array; rows: number; cols: number };
 
 // data/tile-source.js
 
-export type HeadRef = { run: number; layer: number; head: Head };
+type HeadRef = { run: number; layer: number; head: Head };
 
-export type TileRegion = { row0: number; row1: number; col0: number; col1: number; bin_size: number };
+type TileRegion = { row0: number; row1: number; col0: number; col1: number; bin_size: number };
 
-export interface TileSource {
+interface TileSource {
   rows: number;
   cols: number;
   levels: number;
@@ -569,7 +605,7 @@ export interface TileSource {
   memory: { bytes: number; limit: number };
 }
 
-export interface MapData {
+interface MapData {
   rows: Group[];
   cols: Group[];
   pyramid: TileSource;
@@ -583,25 +619,25 @@ export interface MapData {
 
 // data/map-data.js
 
-export type Extent = { rows: number; cols: number };
+type Extent = { rows: number; cols: number };
 
 // state/state.js
 
-export type ViewName = (typeof import("./state/fields.js").VIEW_NAMES)[number];
+type ViewName = (typeof import("./state/fields.js").VIEW_NAMES)[number];
 
-export type Side = "A" | "B" | "diff";
+type Side = "A" | "B" | "diff";
 
-export type Head = number | "mean";
+type Head = number | "mean";
 
-export type Selection = { layer: number; head: Head };
+type HeadChoice = { layer: number; head: Head };
 
-export interface State {
+interface State {
   view: ViewName;
   /** of A, and of B without a selection of its own */
   layer: number;
   head: Head;
   /** if B is another head, or of a model with other layers */
-  selectionB: Selection | null;
+  selectionB: HeadChoice | null;
   /** the query token of the cell */
   row: number | null;
   /** its key token */
@@ -666,31 +702,39 @@ export interface State {
   nextTokens: boolean;
   /** the cells that heads are searched by, (query, key); none: the chosen one */
   cells: [number, number][];
+  /** the heads whose lines are drawn; null: the shown one, and of other layers the mean */
+  lines: HeadChoice[] | null;
+  /** lines are drawn in all layers, one after the other */
+  chain: boolean;
   /** of the next token */
   temperature: number;
+  /** whether the panel of a corpus is open */
+  corpus: boolean;
+  /** the kind of pairs that it is searched for */
+  pair: string;
 }
 
 // render/colormap.js
 
-export type Theme = "light" | "dark";
+type Theme = "light" | "dark";
 
-export type Rgb = [number, number, number];
+type Rgb = [number, number, number];
 
 // render/curves.js
 
 /** in pixels */
-export type Frame = { left: number; right: number; top: number; bottom: number };
+type Frame = { left: number; right: number; top: number; bottom: number };
 
 // render/plane.js
 
 /** in pixels */
-export type Size = { width: number; height: number };
+type Size = { width: number; height: number };
 
-export type Point = { x: number; y: number };
+type Point = { x: number; y: number };
 
-export type Box = { left: number; right: number; top: number; bottom: number };
+type Box = { left: number; right: number; top: number; bottom: number };
 
-export interface Dot {
+interface Dot {
   token: number;
   /** of the run, A or B */
   side: 0 | 1;
@@ -702,7 +746,7 @@ export interface Dot {
   track: Point[];
 }
 
-export interface PlaneScene {
+interface PlaneScene {
   dots: Dot[];
   stage: number;
   /** index of the dot with the focus, or -1 */
@@ -714,14 +758,14 @@ export interface PlaneScene {
 
 // render/scale.js
 
-export type ScaleKind = "linear" | "log";
+type ScaleKind = "linear" | "log";
 
 /** `max` is the value at the end; a signed scale goes from -max to max. */
-export type Scale = { kind: ScaleKind; max: number; signed: boolean };
+type Scale = { kind: ScaleKind; max: number; signed: boolean };
 
 // render/scene.js
 
-export interface Scene {
+interface Scene {
   mapData: MapData;
   viewport: Viewport;
   scale: Scale;
@@ -742,12 +786,12 @@ export interface Scene {
 }
 
 /** of the cells, in pixels; `strip` is the width for the hidden mass */
-export type PlotArea = { left: number; top: number; width: number; height: number; strip: number };
+type PlotArea = { left: number; top: number; width: number; height: number; strip: number };
 
-export type ThemeColors = Record<(typeof import("./render/scene.js").COLOR_NAMES)[number], string>;
+type ThemeColors = Record<(typeof import("./render/scene.js").COLOR_NAMES)[number], string>;
 
 /** of a canvas, or an SvgContext */
-export type Context2D = Pick<
+type Context2D = Pick<
   CanvasRenderingContext2D,
   | "save"
   | "restore"
@@ -782,11 +826,11 @@ export type Context2D = Pick<
 // render/viewport.js
 
 /** column and row at the corner; pixels a cell */
-export type Viewport = { x: number; y: number; k: number };
+type Viewport = { x: number; y: number; k: number };
 
 // platform/color-scheme.js
 
-export type ColorScheme = {
+type ColorScheme = {
   readonly matches: boolean;
   addEventListener: (type: "change", onChange: () => void, options: { signal: AbortSignal }) => void;
 };
@@ -794,11 +838,11 @@ export type ColorScheme = {
 // platform/dom.js
 
 /** `on` maps events to listeners, `style` properties to values, `data` names to data attributes; null and false are omitted. */
-export type Props = Record<string, any>;
+type Props = Record<string, any>;
 
 // app/keybindings.js
 
-export type Binding = {
+type Binding = {
   keys: string[];
   disabled: boolean;
   action: (key: string) => void;
@@ -807,20 +851,23 @@ export type Binding = {
 // app/queries.js
 
 /** The values of a metric that is computed when it is chosen, and what is said of them. */
-export type LiveMetric = { values: HeadValues | null; message: string };
+type LiveMetric = { values: HeadValues | null; message: string };
 
-export type AblationResult = Ablation & Pick<State, "ablated" | "ablatedRun">;
+/** of the drawn heads of each drawn layer */
+type LineMaps = LineLayer["drawn"][];
 
-export type Predictions = { now: NextTokens; before: NextTokens | null; lens: Lens | null };
+type AblationResult = Ablation & Pick<State, "ablated" | "ablatedRun">;
 
-export type Maps = { sides: MapData[]; difference: MapData | null; pooledMax: number; cellMax: number };
+type Predictions = { now: NextTokens; before: NextTokens | null; lens: Lens | null };
+
+type Maps = { sides: MapData[]; difference: MapData | null; pooledMax: number; cellMax: number };
 
 // views/attribution-panel.js
 
 /** by whom, and the weight of each word */
-export type Attended = { name: string; quantity: string; weights: Float32Array };
+type Attended = { name: string; quantity: string; weights: Float32Array };
 
-export interface AttributionProps {
+interface AttributionProps {
   state: State;
   run: Run;
   /** of two, else empty */
@@ -845,12 +892,12 @@ export interface AttributionProps {
 
 // views/cell-view.js
 
-export type Numbers = (number | null)[];
+type Numbers = (number | null)[];
 
 /** a layer as its model numbers or names it */
-export type HeadName = { layer: number | string; head: Head };
+type HeadName = { layer: number | string; head: Head };
 
-export type CellNames = {
+type CellNames = {
   side: string;
   from: string;
   to: string;
@@ -866,23 +913,43 @@ export type CellNames = {
 // views/head-grid.js
 
 /** of each layer and head */
-export type HeadValues = (number | null)[][];
+type HeadValues = (number | null)[][];
 
-export type GridCell = { layer: number | "mean"; head: number | "mean"; node: HTMLButtonElement; caption: HTMLElement };
+type GridCell = { layer: number | "mean"; head: number | "mean"; node: HTMLButtonElement; caption: HTMLElement };
+
+// views/lines-view.js
+
+type LineLayer = { layer: number; name: string; heads: Head[]; drawn: { head: Head; map: Matrix }[] };
+
+/** `column` counts from the left, where the keys of the first layer are. */
+type LineWord = { column: number; index: number };
+
+type LinesProps = {
+  /** the keys of the first layer, and the queries of each */
+  columns: Group[][];
+  titles: string[];
+  layers: LineLayer[];
+  /** indices on each column */
+  pinned: Set<number>[];
+  /** whether they are pinned as keys */
+  isKey: boolean;
+  scale: Scale;
+  note: string;
+};
 
 // views/live-text.js
 
-export type LiveRun = { text: string; model: string };
+type LiveRun = { text: string; model: string };
 
 // views/map-view.js
 
 /** `cellMax` ends the scale of single cells; the viewport is null for the whole map. */
-export type MapProps = Omit<Scene, "viewport" | "table" | "colors" | "plotArea"> & {
+type MapProps = Omit<Scene, "viewport" | "table" | "colors" | "plotArea"> & {
   viewport: Viewport | null;
   cellMax: number;
 };
 
-export type MapActions = {
+type MapActions = {
   selectCell: (row: number, col: number) => void;
   openCell: () => void;
   /** In the state: a second click may come before the first is drawn. */
@@ -895,18 +962,16 @@ export type MapActions = {
 // views/memory-panel.js
 
 /** of the maps that are shown */
-export type PageMemory = { bytes: number; limit: number };
+type PageMemory = { bytes: number; limit: number };
 
 // views/movement-view.js
 
-export type PathToken = { text: string; special: boolean };
-
 /** of one run, A (0) or B (1) */
-export type Path = { movement: Movement; axis: Group[]; tokens: PathToken[]; side: number; title: string };
+type Path = { movement: Movement; axis: Group[]; side: number; title: string };
 
 // views/next-tokens-panel.js
 
-export interface NextTokensProps {
+interface NextTokensProps {
   /** the token that the next one follows */
   after: string;
   now: NextTokens | null;
@@ -922,7 +987,7 @@ export interface NextTokensProps {
 // views/text-panel.js
 
 /** `weights` has a value for each group: the attention from or to the `selected` ones. */
-export type TextProps = {
+type TextProps = {
   groups: Group[];
   text: string;
   picture: Picture | null;
@@ -939,10 +1004,10 @@ export type TextProps = {
 
 // views/training-panel.js
 
-export type Shown = { training: Training; index: number; selection: Selection };
+type Shown = { training: Training; index: number; selection: HeadChoice };
 
 /** `right` is the margin, for names of lines. */
-export type Chart = {
+type Chart = {
   node: HTMLElement;
   caption: HTMLElement;
   picture: SVGElement;
@@ -952,7 +1017,7 @@ export type Chart = {
 
 // views/word-strip.js
 
-export interface StripProps {
+interface StripProps {
   groups: Group[];
   /** of the words on the page */
   start: number;
@@ -969,8 +1034,10 @@ export interface StripProps {
 
 // views/zoom-view.js
 
-export type PointerPosition = { clientX: number; clientY: number; shiftKey?: boolean };
+type PointerPosition = { clientX: number; clientY: number; shiftKey?: boolean };
 
-// views/cell-search.js
+// classes that other modules name
 
-export type NamedCell = { cell: [number, number]; name: string };
+type App = import("./app/app.js").App;
+
+type Query<T> = import("./data/query.js").Query<T>;

@@ -4,9 +4,6 @@ import { search } from "../data/tokens.js";
 import { activeElementOf } from "../platform/dom.js";
 import { checkpointIndex, selectionOf, withSelection } from "../state/sides.js";
 
-/** @import { App } from "./app.js" */
-/** @import { Group, Selection } from "../types.js" */
-
 /** @param {App} app @param {number} row @param {number} col of the map */
 export function selectCell(app, row, col) {
   const { mapData } = app;
@@ -82,12 +79,12 @@ export function closeMenu(menu) {
   menu.querySelector("summary")?.focus();
 }
 
-/** Select a layer or a head on the visible side. @param {App} app @param {Partial<Selection>} choice */
+/** Select a layer or a head on the visible side. @param {App} app @param {Partial<HeadChoice>} choice */
 export function selectHead(app, choice) {
   app.set(withSelection(app.state, choice));
 }
 
-/** The head to which a key goes: [ and ] to the one beside, { and } to the layer beside. @param {App} app @param {string} key @returns {Selection} */
+/** The head to which a key goes: [ and ] to the one beside, { and } to the layer beside. @param {App} app @param {string} key @returns {HeadChoice} */
 export function headBeside(app, key) {
   const { layer, head } = selectionOf(app.state);
   const { layers } = app.selectedRun();
@@ -131,12 +128,26 @@ export function toggleHeadComparison(app) {
   else app.set({ selectionB: { layer, head }, side: "B" });
 }
 
-/** Ablate heads of the visible text, or change the heads of an ablation. @param {App} app @param {[number, number][]} ablated */
-export function ablateHeads(app, ablated) {
+/** Ablate heads of the visible text, or change the heads of an ablation. @param {App} app @param {State["ablated"]} ablated @param {App["edits"]} [edits] */
+export function ablateHeads(app, ablated, edits = { past: [...app.edits.past, app.state.ablated], future: [] }) {
   const { state } = app;
+  app.edits = edits;
   const ablatedRun = state.ablated.length ? state.ablatedRun : app.shownHead().run;
   const backTo = /** @type {const} */ ({ side: ablatedRun === 1 ? "B" : "A" });
   app.set({ ablated, ablatedRun, selectionB: null, ...selectionOf(state), ...(ablated.length ? {} : backTo) });
+}
+
+/** @param {App} app */
+export function undoAblation(app) {
+  const { past, future } = app.edits;
+  const before = past.at(-1);
+  if (before) ablateHeads(app, before, { past: past.slice(0, -1), future: [app.state.ablated, ...future] });
+}
+
+/** @param {App} app */
+export function redoAblation(app) {
+  const [after, ...future] = app.edits.future;
+  if (after) ablateHeads(app, after, { past: [...app.edits.past, app.state.ablated], future });
 }
 
 /** Show the tokens between two inputs; an empty one is an end of the text. @param {App} app */

@@ -4,16 +4,12 @@ import { activeElementOf, setAttribute, setText } from "../platform/dom.js";
 import { MAX_IN_MEMORY_SIDE } from "../data/tile-source.js";
 import { sidesOf } from "../state/sides.js";
 import { INITIAL_STATE, normalize } from "../state/state.js";
-import { Store } from "../state/store.js";
 import { decode, encode } from "../state/url.js";
 import { focusMainView } from "./actions.js";
 import { findBinding, keybindingsOf } from "./keybindings.js";
 import { createLayout, fillMarkup } from "./layout.js";
 import { Presenter } from "./presenter.js";
 import { Queries } from "./queries.js";
-
-/** @import { ColorScheme, Group, Manifest, MapData, Maps, Source } from "../types.js" */
-/** @import { State, Theme, TrainingNews, ViewName } from "../types.js" */
 
 const PROGRESS_MS = 700; // between questions how far a long computation is
 const FOLLOW_MS = 1000; // between questions for new checkpoints
@@ -49,12 +45,12 @@ export class App {
     this.initialState = { ...INITIAL_STATE, layer, head, log: tokens.length > MAX_IN_MEMORY_SIDE };
     const fromUrl = this.wanted();
     const opening = "layer" in fromUrl || "head" in fromUrl ? {} : { row, col };
-    this.store = new Store(normalize({ ...this.initialState, ...opening, ...fromUrl }, this.manifest));
-    this.queries = new Queries(this);
+    this.state = normalize({ ...this.initialState, ...opening, ...fromUrl }, this.manifest);
     this.presenter = new Presenter(this);
-    /** @type {MapData | null} */
-    this.mapData = null; // of the map that is shown
-    this.opensRun = false; // the next text that has run opens with its own head and cell
+    this.queries = new Queries(this);
+    this.mapData = /** @type {MapData | null} */ (null); // of the map that is shown
+    this.opening = /** @type {Partial<State> | "own" | null} */ (null); // of the next text that has run; null: the address
+    this.edits = { past: /** @type {State["ablated"][]} */ ([]), future: /** @type {State["ablated"][]} */ ([]) };
     this.urlWrittenAt = -Infinity;
     this.historyKey = historyKeyOf(this.state);
     this.refs = fillMarkup(root, markup);
@@ -67,7 +63,6 @@ export class App {
   listen() {
     const { signal } = this.controller;
     const refresh = () => this.presenter.refresh(this.state);
-    this.store.subscribe(refresh);
     this.colorScheme.addEventListener("change", refresh, { signal });
     const onPrint = () => {
       refresh();
@@ -113,14 +108,17 @@ export class App {
     if (this.state === state) this.presenter.refresh(state);
   }
 
-  get state() {
-    return this.store.state;
-  }
-
   /** @param {Partial<State>} change */
   set(change) {
     const resets = Object.keys(change).map((name) => RESETS[name]);
-    this.store.set(normalize(Object.assign({}, this.state, ...resets, change), this.manifest));
+    this.show(normalize(Object.assign({}, this.state, ...resets, change), this.manifest));
+  }
+
+  /** @param {State} next */
+  show(next) {
+    if (JSON.stringify(next) === JSON.stringify(this.state)) return;
+    this.state = next;
+    this.presenter.refresh(next);
   }
 
   /** @param {KeyboardEvent} event */
@@ -146,7 +144,7 @@ export class App {
     const isSame = wanted.text === text && wanted.model === model;
     const state = normalize({ ...wanted, liveRun: isSame ? liveRun : null }, this.manifest);
     this.historyKey = historyKeyOf(state);
-    this.store.set(state);
+    this.show(state);
   }
 
   /** The state and the texts and models that it is of: `regard explore --open` shows the same on another machine. */

@@ -5,9 +5,6 @@ import { attributionQuery, sentence } from "../data/attribution.js";
 import { groupTokens, label } from "../data/tokens.js";
 import { attendedMessage, headingMessage, quantityOf } from "../views/messages.js";
 
-/** @import { App } from "./app.js" */
-/** @import { Attended, Group } from "../types.js" */
-
 /** @param {App} app */
 export function showAttribution(app) {
   const { state, queries, manifest, parts } = app;
@@ -23,8 +20,8 @@ export function showAttribution(app) {
   const chosen = groups.flatMap((group, index) => (group.members.some((i) => tokens.includes(i)) ? [index] : []));
   const query = attributionQuery(state, run);
   queries.fetchAttribution(number, query);
-  const chosenGroups = chosen.map((index) => groups[index]);
-  queries.fetchAttended(state, app.shownHead(), chosenGroups, groups);
+  const selected = chosen.map((index) => groups[index]);
+  queries.fetchAttended(state, app.shownHead(), selected, groups);
   const { data: answer, currentError: error, isCurrent } = queries.attribution;
   const isOfRun = answer !== null && answer.scores.length === run.tokens.length;
   const methodOf = isOfRun && isCurrent ? answer.method : state.attributionMethod || run.attribution.method;

@@ -2,8 +2,6 @@
 
 import { activeElementOf, onSegment, setAttribute, showSegment } from "../platform/dom.js";
 
-/** @import { State } from "../types.js" */
-
 /** @param {ParentNode} root */
 function controlsOf(root) {
   const nodes = /** @type {NodeListOf<HTMLElement>} */ (root.querySelectorAll("[data-field]"));

@@ -1,9 +1,8 @@
 // Which heads matter: the metrics of the grid that are computed when they are chosen, and the cells to search by.
 
-import { label } from "../data/tokens.js";
-
-/** @import { App } from "./app.js" */
-/** @import { LiveMetric } from "../types.js" */
+import { groupTokens, label } from "../data/tokens.js";
+import { button, setText } from "../platform/dom.js";
+import { toggled } from "../state/state.js";
 
 /** The cells to search by: those that were added, else the chosen one. @param {App} app */
 function cellsOf({ state }) {
@@ -24,8 +23,19 @@ export function findHeads(app) {
 
 /** Add a cell to those to search by, or remove it. @param {App} app @param {number} row @param {number} col */
 export function toggleCell(app, row, col) {
-  const others = app.state.cells.filter((cell) => cell[0] !== row || cell[1] !== col);
-  app.set({ row, col, cells: others.length < app.state.cells.length ? others : [...others, [row, col]] });
+  app.set({ row, col, cells: toggled(app.state.cells, [row, col]) });
+}
+
+/** Search by cells that are written as words, each by its first place in the text. @param {App} app @param {string} written "it → animal, cross → street" */
+export function writeCells(app, written) {
+  const { tokens, text } = app.shownRun();
+  const words = groupTokens(tokens, text, { words: true, special: true, from: 0, to: Infinity });
+  const tokenOf = (/** @type {string} */ word) =>
+    words.find(({ full }) => full.trim().toLowerCase() === word.trim().toLowerCase())?.members[0] ?? -1;
+  const cells = written.split(",").map((pair) => /** @type {[number, number]} */ (pair.split(/→|->/).map(tokenOf)));
+  const isCell = cells.every((cell) => cell.length === 2 && Math.min(...cell) >= 0);
+  setText(app.refs.cellsStatus, isCell || !written.trim() ? "" : "Write it → animal, with words of the text.");
+  if (isCell) app.set({ cells, row: cells[0][0], col: cells[0][1] });
 }
 
 /** @param {App} app */
@@ -36,12 +46,19 @@ export function toggleChosenCell(app) {
 
 /** @param {App} app */
 export function showCellSearch(app) {
-  const { state, manifest, parts } = app;
+  const { state, manifest, refs } = app;
   const { cells, row, col } = state;
   const canSearch = manifest.metrics.some(({ key }) => key === "cell_weight");
+  refs.cellSearch.hidden = !canSearch;
+  refs.addCell.disabled = row === null || col === null;
+  refs.findHeads.disabled = cellsOf(app).length === 0;
+  setText(refs.findHeads, cells.length > 1 ? "Find heads with these weights" : "Find heads with this weight");
   const isAdded = cells.some((cell) => cell[0] === row && cell[1] === col);
-  const names = cells.map((cell) => ({ cell, name: nameOf(app, cell) }));
-  parts.cellSearch.show(names, isAdded, canSearch && row !== null && col !== null);
+  setText(refs.addCell, isAdded ? "Remove this cell" : "Add this cell");
+  const chips = cells.map((cell) =>
+    button(`${nameOf(app, cell)} ×`, () => toggleCell(app, ...cell), { title: "Remove this cell from the search" }),
+  );
+  refs.cells.replaceChildren(...chips);
 }
 
 /**

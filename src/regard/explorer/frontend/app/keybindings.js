@@ -2,20 +2,7 @@
 
 import { selectionOf } from "../state/sides.js";
 import { toggleChosenCell } from "./head-search.js";
-import {
-  dismiss,
-  headBeside,
-  moveCell,
-  nextMode,
-  nextSide,
-  pinSelected,
-  selectHead,
-  stepCheckpoint,
-  toggleTheme,
-  zoomToCell,
-} from "./actions.js";
-
-/** @import { Binding, State } from "../types.js" */
+import * as actions from "./actions.js";
 
 const ARROWS = /** @type {Record<string, number[]>} */ ({
   ArrowUp: [-1, 0],
@@ -24,7 +11,7 @@ const ARROWS = /** @type {Record<string, number[]>} */ ({
   ArrowRight: [0, 1],
 });
 
-/** @param {import("./app.js").App} app @returns {Binding[]} */
+/** @param {App} app @returns {Binding[]} */
 export function keybindingsOf(app) {
   const { state } = app;
   const { training } = app.manifest;
@@ -32,33 +19,35 @@ export function keybindingsOf(app) {
   const disabled = state.view !== "head" && state.view !== "cell"; // no map is shown
   const head = selectionOf(state).head === "mean" ? 0 : "mean";
   const zoomed = state.view === "movement" ? app.parts.movement.plane : app.parts.map;
-  const views = /** @type {const} */ (["heads", "head", "cell", "movement", "model"]);
+  const views = /** @type {const} */ (["heads", "head", "cell", "movement", "model", "lines"]);
   /** @type {[string, (key: string) => void, boolean?][]} */
   const table = [
-    ["ArrowUp ArrowDown ArrowLeft ArrowRight", (key) => moveCell(app, ARROWS[key]), disabled],
+    ["ArrowUp ArrowDown ArrowLeft ArrowRight", (key) => actions.moveCell(app, ARROWS[key]), disabled],
     ["Enter", set({ view: "cell" })],
-    ["[ ] { }", (key) => selectHead(app, headBeside(app, key))],
-    [", .", (key) => stepCheckpoint(app, key === "." ? 1 : -1), !training],
+    ["[ ] { }", (key) => actions.selectHead(app, actions.headBeside(app, key))],
+    [", .", (key) => actions.stepCheckpoint(app, key === "." ? 1 : -1), !training],
     ["k", () => app.parts.training?.player.toggle(), !training],
-    ["m", () => selectHead(app, { head })],
-    ["1 2 3 4 5", (key) => app.set({ view: views[Number(key) - 1] })],
+    ["m", () => actions.selectHead(app, { head })],
+    ["1 2 3 4 5 6", (key) => app.set({ view: views[Number(key) - 1] })],
     ["+ = - 0", (key) => zoomed.zoomByKey(key), state.view === "heads"],
     ["x", () => toggleChosenCell(app), disabled],
-    ["z", () => zoomToCell(app), disabled],
+    ["u", () => actions.undoAblation(app), state.ablated.length > 0 && state.editedRun === null],
+    ["r", () => actions.redoAblation(app), state.ablated.length > 0 && state.editedRun === null],
+    ["z", () => actions.zoomToCell(app), disabled],
     ["t", set({ direction: state.direction === "out" ? "in" : "out" })],
-    ["p", () => pinSelected(app)],
+    ["p", () => actions.pinSelected(app)],
     ["a", set({ arcs: !state.arcs })],
     ["g", set({ attribution: !state.attribution })],
-    ["c", () => nextSide(app)],
-    ["v", () => nextMode(app)],
+    ["c", () => actions.nextSide(app)],
+    ["v", () => actions.nextMode(app)],
     ["s", set({ special: !state.special })],
     ["w", set({ words: !state.words })],
     ["l", set({ log: !state.log })],
     ["n", set({ byRow: !state.byRow })],
     ["/", () => app.refs.searchInput.focus()],
-    ["d", () => toggleTheme(app)],
+    ["d", () => actions.toggleTheme(app)],
     ["?", () => app.refs.help.showModal()],
-    ["Escape", () => dismiss(app)],
+    ["Escape", () => actions.dismiss(app)],
   ];
   return table.map(([keys, action, isDisabled = false]) => ({ keys: keys.split(" "), action, disabled: isDisabled }));
 }

@@ -6,10 +6,10 @@ import { refsOf, segments, setOptions, setText } from "../platform/dom.js";
 import { withSelection } from "../state/sides.js";
 import { AblationPanel } from "../views/ablation-panel.js";
 import { AttributionPanel } from "../views/attribution-panel.js";
-import { CellSearch } from "../views/cell-search.js";
 import { CellView } from "../views/cell-view.js";
 import { HeadGrid } from "../views/head-grid.js";
 import { Legend } from "../views/legend.js";
+import { LinesView } from "../views/lines-view.js";
 import { LiveText } from "../views/live-text.js";
 import { MapView } from "../views/map-view.js";
 import { listenToMemory } from "../views/memory-panel.js";
@@ -20,27 +20,13 @@ import { SideSwitch } from "../views/side-switch.js";
 import { TextPanel } from "../views/text-panel.js";
 import { TrainingPanel } from "../views/training-panel.js";
 import { WHEEL_KEY } from "../views/zoom-view.js";
-import {
-  ablateHeads,
-  closeCalculation,
-  closeMenu,
-  goToMatch,
-  selectCell,
-  selectHead,
-  selectWord,
-  setRange,
-  showCheckpoint,
-  toggleHeadComparison,
-  togglePin,
-  toggleTheme,
-} from "./actions.js";
+import * as actions from "./actions.js";
 import { bindControls } from "./controls.js";
-import { findHeads, toggleCell, toggleChosenCell } from "./head-search.js";
+import { findHeads, toggleCell, toggleChosenCell, writeCells } from "./head-search.js";
+import { pinLines, toggleLines } from "./lines.js";
 import { appendToken, runText, sampleToken } from "./predictions.js";
 
 /**
- * @import { App } from "./app.js"
- * @import { Refs, State } from "../types.js"
  * @typedef {ReturnType<typeof createParts>} Parts
  */
 
@@ -55,11 +41,13 @@ export function createLayout(app) {
   const { manifest, refs } = app;
   (manifest.live_models?.length ? refs.text : refs.live).remove();
   if (!manifest.can.ablate) refs.ablation.remove();
+  refs.corpus.hidden = !manifest.pairs?.length;
   if (!manifest.training) for (const node of app.root.querySelectorAll("[data-training]")) node.remove();
   /** @type {HTMLElement} */ (refs.tabs.querySelector('[data-key="model"]')).hidden = !manifest.can.ablate; // it says why
   refs.liveRegion.id = app.syncUrl ? "rg-live" : `rg-live-${Math.random().toString(36).slice(2)}`;
   refs.modes.append(...segments(manifest.modes));
   setOptions(refs.metric, manifest.metrics);
+  setOptions(refs.pair, manifest.pairs ?? []);
   setOptions(refs.method, manifest.attribution_methods);
   refs.wheelKey.textContent = `${WHEEL_KEY} + wheel`;
   const parts = createParts(app, refs);
@@ -67,11 +55,7 @@ export function createLayout(app) {
   listenToButtons(app, refs);
   listenToMenus(app, refs);
   listenToFigures(app, refs);
-  listenToMemory(
-    refs,
-    () => app.source.memory(app.controller.signal),
-    () => app.queries.memory(),
-  );
+  listenToMemory(app);
   return parts;
 }
 
@@ -86,22 +70,22 @@ function createParts(app, refs) {
       select: (selection, open) => set({ ...withSelection(app.state, selection), ...(open ? { view: "head" } : {}) }),
     }),
     map: new MapView(refs, {
-      selectCell: (row, col) => selectCell(app, row, col),
+      selectCell: (row, col) => actions.selectCell(app, row, col),
       openCell: () => set({ view: "cell" }),
       isSelected: (row, col) => app.cursor().row === row && app.cursor().col === col,
       addCell: (row, col) => {
-        const { rows, cols } = /** @type {import("../types.js").MapData} */ (app.mapData);
+        const { rows, cols } = /** @type {MapData} */ (app.mapData);
         toggleCell(app, rows[row].members[0], cols[col].members[0]);
       },
       saveViewport: (zoom) => set({ zoom }),
       message: (row, col, value) => app.presenter.cellMessage(row, col, value),
     }),
     textPanel: new TextPanel(refs, {
-      select: (group, add) => selectWord(app, group, add),
-      pin: (group) => togglePin(app, group.members),
+      select: (group, add) => actions.selectWord(app, group, add),
+      pin: (group) => actions.togglePin(app, group.members),
     }),
     cellView: new CellView(refs, {
-      close: () => closeCalculation(app),
+      close: () => actions.closeCalculation(app),
       onShow: () => app.showAboveSheet(),
       selectColumn: (col) => set({ col }),
     }),
@@ -113,15 +97,16 @@ function createParts(app, refs) {
       openHead: (choice) => set({ ...withSelection(app.state, choice), view: "head" }),
       openOutput: () => set({ nextTokens: true, view: "head" }),
     }),
-    cellSearch: new CellSearch(refs, {
-      find: () => findHeads(app),
-      toggle: (cell) => (cell ? toggleCell(app, ...cell) : toggleChosenCell(app)),
+    lines: new LinesView(refs, {
+      toggleHead: (layer, head) => toggleLines(app, layer, head),
+      pin: (word, isKey) => pinLines(app, word, isKey),
     }),
     legend: new Legend(refs.legend),
     sideSwitches: {
       heads: sideSwitch(refs.headsSides),
       head: sideSwitch(refs.headSides),
       movement: sideSwitch(refs.movementSides),
+      lines: sideSwitch(refs.linesSides),
     },
     attribution: new AttributionPanel(refs, {
       set,
@@ -130,13 +115,13 @@ function createParts(app, refs) {
     live: new LiveText(refs, manifest.live_models, (run) => runText(app, run)),
     nextTokens: new NextTokensPanel(refs, (token) => appendToken(app, token)),
     ablation: new AblationPanel(refs, {
-      ablate: (heads) => ablateHeads(app, heads),
+      ablate: (heads) => actions.ablateHeads(app, heads),
       select: (selection) => set({ ...withSelection(app.state, selection), side: "diff" }),
     }),
     training: manifest.training
       ? new TrainingPanel(refs, manifest.training.measures, {
-          showCheckpoint: (index) => showCheckpoint(app, index),
-          selectHead: (selection) => selectHead(app, selection),
+          showCheckpoint: (index) => actions.showCheckpoint(app, index),
+          selectHead: (selection) => actions.selectHead(app, selection),
           isSettled: () => app.queries.maps.isCurrent,
         })
       : null,
@@ -147,21 +132,34 @@ function createParts(app, refs) {
 function listenToButtons(app, refs) {
   const clicks = /** @type {[HTMLElement, () => void][]} */ ([
     [refs.allTokens, () => app.set({ from: null, to: null })],
+    [refs.findHeads, () => findHeads(app)],
+    [refs.addCell, () => toggleChosenCell(app)],
+    [refs.cancelRows, () => app.set({ corpus: false })],
+    [refs.undoButton, () => actions.undoAblation(app)],
+    [refs.redoButton, () => actions.redoAblation(app)],
+    [refs.clearLines, () => app.set({ lines: [] })],
     [refs.unpin, () => app.set({ pins: [] })],
-    [refs.themeButton, () => toggleTheme(app)],
+    [refs.themeButton, () => actions.toggleTheme(app)],
     [refs.helpButton, () => refs.help.showModal()],
     [refs.closeHelp, () => refs.help.close()],
     [refs.retry, () => app.presenter.refresh(app.state)],
-    [refs.compareButton, () => toggleHeadComparison(app)],
+    [refs.compareButton, () => actions.toggleHeadComparison(app)],
     [refs.calculateButton, () => app.set({ view: "cell" })],
     [refs.sample, () => sampleToken(app)],
   ]);
   for (const [node, action] of clicks) node.addEventListener("click", action);
-  const { layer, head, searchInput, firstToken, lastToken, help } = refs;
-  layer.addEventListener("change", () => selectHead(app, { layer: layer.selectedIndex }));
-  head.addEventListener("change", () => selectHead(app, { head: head.value === "mean" ? "mean" : Number(head.value) }));
-  searchInput.addEventListener("keydown", ({ key, shiftKey }) => key === "Enter" && goToMatch(app, shiftKey ? -1 : 1));
-  for (const node of [firstToken, lastToken]) node.addEventListener("change", () => setRange(app));
+  refs.writtenCells.addEventListener("change", () => writeCells(app, refs.writtenCells.value));
+  const { layer, linesLayer, head, searchInput, firstToken, lastToken, help } = refs;
+  for (const list of [layer, linesLayer])
+    list.addEventListener("change", () => actions.selectHead(app, { layer: list.selectedIndex }));
+  head.addEventListener("change", () =>
+    actions.selectHead(app, { head: head.value === "mean" ? "mean" : Number(head.value) }),
+  );
+  searchInput.addEventListener(
+    "keydown",
+    ({ key, shiftKey }) => key === "Enter" && actions.goToMatch(app, shiftKey ? -1 : 1),
+  );
+  for (const node of [firstToken, lastToken]) node.addEventListener("change", () => actions.setRange(app));
   help.addEventListener("click", ({ target }) => target === help && help.close());
 }
 
@@ -180,7 +178,7 @@ function listenToMenus(app, { saveMenu, saveStatus, openCommand }) {
     if (!save) return;
     setText(saveStatus, "");
     exportView(app, /** @type {"svg" | "png" | "csv"} */ (save)).then(
-      () => saveMenu.open && closeMenu(saveMenu),
+      () => saveMenu.open && actions.closeMenu(saveMenu),
       ({ message }) => setText(saveStatus, message),
     );
   });

@@ -2,17 +2,15 @@
 
 import { label } from "../data/tokens.js";
 
-/** @import { App } from "./app.js" */
-/** @import { LiveRun } from "../types.js" */
-
-/** Run a text, which becomes A; or return to the given one. @param {App} app @param {LiveRun} run */
-export function runText(app, { text, model }) {
+/** Run a text, which becomes A, and show a cell of it; or return to the given one. @param {App} app @param {LiveRun} run @param {Partial<State>} [cell] */
+export function runText(app, { text, model }, cell) {
   const { state, manifest, queries } = app;
   const given = manifest.runs[0];
   const isGiven = text === given.text && model === given.model;
-  const { layer, head, row = null, col = null } = given.initial;
-  app.opensRun = true;
-  const opening = isGiven ? { layer, head, row, col } : {};
+  const isShown = text === state.text && model === state.model && state.liveRun !== null;
+  app.opening = isGiven || isShown ? null : (cell ?? "own");
+  app.edits = { past: [], future: [] }; // of another text
+  const opening = isGiven ? (cell ?? openingOf(given)) : isShown ? cell : {};
   const reset = {
     liveRun: isGiven ? null : state.liveRun, // until the new one is there
     ablated: [],
@@ -25,6 +23,11 @@ export function runText(app, { text, model }) {
   if (state.text === text && queries.live.currentError) app.presenter.refresh(app.state); // once more
 }
 
+/** What a run opens with. @param {Run} run @returns {Partial<State>} */
+function openingOf({ initial: { layer, head, row, col } }) {
+  return { layer, head, row: row ?? null, col: col ?? null };
+}
+
 /** @param {App} app */
 export function showLive(app) {
   const { state, queries, manifest, parts } = app;
@@ -35,10 +38,9 @@ export function showLive(app) {
     queries.live.fetch([text, model], (signal) => app.source.runText(text, model || manifest.live_models[0], signal));
   const { current, currentError: error } = queries.live;
   if (text && current && state.liveRun !== current.run) {
-    const { layer, head, row = null, col = null } = current.metadata.initial;
     manifest.runs[current.run] = current.metadata;
-    const opening = app.opensRun ? { layer, head, row, col } : app.wanted();
-    app.opensRun = false;
+    const opening = app.opening === "own" ? openingOf(current.metadata) : (app.opening ?? app.wanted());
+    app.opening = null;
     return app.set({ ...opening, text, model, liveRun: current.run });
   }
   const shown = app.shownRun();

@@ -6,30 +6,19 @@ import { escapeInvisible, groupIndices, groupTokens, label, search } from "../da
 import { bidi, el, setAttribute, setOptions, setText, showSegment } from "../platform/dom.js";
 import { valueAt } from "../render/scene.js";
 import { checkpointIndex, differenceBlockedBy, runsOnPlane, selectionOf } from "../state/sides.js";
-import {
-  cellMessage,
-  headingMessage,
-  knownDecimals,
-  legendMessage,
-  progressMessage,
-  provenanceMessage,
-  topWordsMessage,
-} from "../views/messages.js";
+import * as messages from "../views/messages.js";
 import { sideNames } from "../views/side-switch.js";
 import { showAttribution } from "./attribution.js";
 import { showControls } from "./controls.js";
+import { showStrongRows } from "./corpus.js";
 import { liveMetric, showCellSearch } from "./head-search.js";
+import { showLines } from "./lines.js";
 import { showLive, showModel, showNextTokens } from "./predictions.js";
-
-/** @import { App } from "./app.js" */
-/** @import { Group, HeadRef, MapData, Progress, State } from "../types.js" */
 
 export class Presenter {
   /** @param {App} app */
   constructor(app) {
     this.app = app;
-    /** @type {{ key: string, tokens: number[], rows: Set<number>, cols: Set<number> } | null} */
-    this.matches = null; // of the search, on the axes of the map
   }
 
   /** @param {State} state */
@@ -49,12 +38,12 @@ export class Presenter {
     const sides = app.sides();
     const blockedBy = differenceBlockedBy(state, manifest);
     const isOneRun = sides.length > 1 && sides[0].run === sides[1].run;
-    const { heads, head, movement } = parts.sideSwitches;
+    const { heads, head, movement, lines } = parts.sideSwitches;
     heads.update(state, manifest, sides, isOneRun ? "A and B are heads of one run" : blockedBy);
     head.update(state, manifest, sides, blockedBy);
-    movement.update(state, manifest, sides, null);
+    for (const one of [movement, lines]) one.update(state, manifest, sides, null);
     queries.fetchAblation(state);
-    parts.ablation.update(state, shown, state.ablated.length > 0 && !queries.ablation.isCurrent);
+    parts.ablation.update(state, shown, state.ablated.length > 0 && !queries.ablation.isCurrent, app.edits);
     parts.ablation.showResult(queries.ablation.current, manifest, theme);
     this.showTraining();
     this.showHeads();
@@ -66,6 +55,8 @@ export class Presenter {
     showAttribution(app);
     showNextTokens(app);
     showModel(app);
+    showLines(app);
+    showStrongRows(app);
     showCellSearch(app);
     showLive(app);
   }
@@ -100,11 +91,16 @@ export class Presenter {
       layer: manifest.runs[ref.run].layers[ref.layer].number,
       head: ref.head,
     });
-    setText(refs.title, headingMessage(numbered(shown), numbered((state.side === "diff" && sides[1]) || shown)));
+    setText(
+      refs.title,
+      messages.headingMessage(numbered(shown), numbered((state.side === "diff" && sides[1]) || shown)),
+    );
     const named = (/** @type {number | string} */ name) => ({ key: String(name), title: String(name) });
     const numbers = layers.map(({ number }) => number);
-    setOptions(refs.layer, numbers.map(named));
-    refs.layer.selectedIndex = layer;
+    for (const list of [refs.layer, refs.linesLayer]) {
+      setOptions(list, numbers.map(named));
+      list.selectedIndex = layer;
+    }
     setOptions(refs.head, [...Array(layers[layer].heads).keys(), "mean"].map(named));
     refs.head.value = String(head);
     const text = label(run.text.replace(/\s+/g, " "), 90);
@@ -118,7 +114,7 @@ export class Presenter {
     setText(refs.compareButton, isOneRun ? "Stop comparing" : "Compare with another head");
     refs.compareButton.hidden = !isOneRun && sides.length > 1;
     setText(refs.matchCount, state.query ? `${search(run.tokens, run.text, state.query).length} found` : "");
-    setText(refs.provenance, provenanceMessage(manifest, shown.run, shown.layer));
+    setText(refs.provenance, messages.provenanceMessage(manifest, shown.run, shown.layer));
   }
 
   showHeads() {
@@ -132,18 +128,18 @@ export class Presenter {
       if (isDifference) queries.fetchDifferences(sides.map((side) => side.run));
     }
     const { heads, thumbnails, differences } = queries;
-    const shown = (/** @type {import("../data/query.js").Query<any>} */ query) =>
-      query.current ?? (manifest.training ? query.data : null); // of the checkpoint before, until others have come
+    const shown = (/** @type {Query<any>} */ query) => query.current ?? (manifest.training ? query.data : null); // of the checkpoint before, until others have come
     parts.grid.setData(run, shown(heads), shown(thumbnails), isDifference ? differences.current : null);
     const canSearch = state.view === "heads" || data || error;
     parts.grid.update(state, theme, sides, canSearch ? liveMetric(this.app) : null);
   }
 
   /** How far long computations are. @param {Record<string, Progress>} progress */
-  showProgress({ heads, ablate }) {
-    const { headProgress, ablationProgress } = this.app.refs;
-    setText(headProgress, heads ? `Measuring the heads … ${progressMessage(heads)}` : "");
-    setText(ablationProgress, ablate ? progressMessage(ablate) : "");
+  showProgress({ heads, ablate, strongest_rows: rows }) {
+    const { headProgress, ablationProgress, rowsProgress } = this.app.refs;
+    setText(rowsProgress, rows ? messages.progressMessage(rows) : "");
+    setText(headProgress, heads ? `Measuring the heads … ${messages.progressMessage(heads)}` : "");
+    setText(ablationProgress, ablate ? messages.progressMessage(ablate) : "");
   }
 
   showTraining() {
@@ -154,7 +150,8 @@ export class Presenter {
   /** The decimals that are exact. @param {number} [terms] of a sum */
   decimals(terms = 1) {
     const { manifest, state, queries } = this.app;
-    return knownDecimals(manifest.decimals, state, this.app.queriedMaps(), queries.maps.data?.pooledMax ?? 1, terms);
+    const max = queries.maps.data?.pooledMax ?? 1;
+    return messages.knownDecimals(manifest.decimals, state, this.app.queriedMaps(), max, terms);
   }
 
   /** The map, its legend and its cell; stale ones are faint. */
@@ -165,7 +162,6 @@ export class Presenter {
     for (const node of [parts.map.stage, parts.legend.node]) node.classList.toggle("rg-stale", !maps.isCurrent);
     if (!maps.data) return;
     const mapData = (showsDifference && maps.data.difference) || app.queriedMaps()[0];
-    if (app.mapData !== mapData) this.matches = null;
     app.mapData = mapData;
     const { rows, cols, pyramid, colorPyramid, inMemory } = mapData;
     const matches = this.matchesOn(mapData);
@@ -186,7 +182,7 @@ export class Presenter {
     });
     const name = `Attention map, ${rows.length} query rows, ${cols.length} key columns. Arrow keys move the cell.`;
     setAttribute(parts.map.stage, "aria-label", name);
-    const legend = legendMessage(state, showsDifference, pyramid.pooledMax, parts.map.pooling());
+    const legend = messages.legendMessage(state, showsDifference, pyramid.pooledMax, parts.map.pooling());
     parts.legend.update(parts.map.scale(), theme, legend);
     this.showCell();
     this.showText();
@@ -194,13 +190,10 @@ export class Presenter {
 
   /** The matches of the search as rows and columns. @param {MapData} mapData */
   matchesOn(mapData) {
-    const { query, side } = this.app.state;
-    const key = JSON.stringify([query, side]);
-    if (this.matches?.key === key) return this.matches;
     const { tokens, text } = this.app.shownRun();
-    const found = search(tokens, text, query).flat();
+    const found = search(tokens, text, this.app.state.query).flat();
     const on = (/** @type {Group[]} */ axis) => indicesOf(groupIndices(axis, tokens.length), found);
-    return (this.matches = { key, tokens: found, rows: on(mapData.rows), cols: on(mapData.cols) });
+    return { tokens: found, rows: on(mapData.rows), cols: on(mapData.cols) };
   }
 
   /** The value of the cell, in the line below the map and for screen readers. */
@@ -233,7 +226,9 @@ export class Presenter {
   /** @param {number} row @param {number} col of the map @param {number | null} value @param {boolean} [inFull] */
   cellMessage(row, col, value, inFull) {
     const { mapData, state, showsDifference } = this.app;
-    return mapData ? cellMessage(state, mapData, showsDifference, row, col, value, this.decimals(), inFull) : "";
+    return mapData
+      ? messages.cellMessage(state, mapData, showsDifference, row, col, value, this.decimals(), inFull)
+      : "";
   }
 
   /** The words, shaded by their weights. */
@@ -270,7 +265,7 @@ export class Presenter {
       pinned: indicesOf(indices, state.pins),
       found: indicesOf(indices, this.matchesOn(mapData).tokens),
       scale: { kind: state.log ? "log" : "linear", max, signed: app.showsDifference },
-      heading: topWordsMessage(state, app.showsDifference, selected.size),
+      heading: messages.topWordsMessage(state, app.showsDifference, selected.size),
       theme,
       decimals: this.decimals(Math.max(1, state.pins.length)),
       state,
@@ -349,7 +344,7 @@ export class Presenter {
     const paths = [...queries.movement.current].map(([run, movement]) => {
       const side = sides.findIndex((ref) => ref.run === run);
       const { tokens, text } = runs[run];
-      return { movement, side, tokens, title: names[side], axis: groupTokens(tokens, text, selection) };
+      return { movement, side, title: names[side], axis: groupTokens(tokens, text, selection) };
     });
     const hasOtherPlane = sides.some(({ run }) => runs[run].projection_key && !together.includes(run));
     parts.sideSwitches.movement.node.hidden = !hasOtherPlane;

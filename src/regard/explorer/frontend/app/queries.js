@@ -11,11 +11,9 @@ import { differenceBlockedBy, sidesOf, withSelection } from "../state/sides.js";
 import { normalize } from "../state/state.js";
 import { headBeside } from "./actions.js";
 import { showAttribution } from "./attribution.js";
+import { showStrongRows } from "./corpus.js";
+import { showLines } from "./lines.js";
 import { showLive, showModel, showNextTokens } from "./predictions.js";
-
-/** @import { App } from "./app.js" */
-/** @import { AblationResult, Attribution, AttributionQuery, Cell, Group, HeadDifferences, HeadMetrics } from "../types.js" */
-/** @import { HeadRef, HeadValues, Layer, LiveMetric, Maps, Movement, Predictions, ResidualStream, Run, State } from "../types.js" */
 
 export class Queries {
   /** @param {App} app */
@@ -25,43 +23,29 @@ export class Queries {
       (busy) => app.setBusy(busy),
       (errors) => app.showErrors(errors),
     );
-    /** @type {Query<Maps>} */
-    this.maps = new Query(this.client, () => {
-      app.presenter.showMap();
-      app.presenter.showHeads();
-      this.prefetchMaps();
-    });
+    const { presenter } = app;
+    const query = (/** @type {() => void} */ show, handlesError = false) =>
+      new Query(this.client, show, { handlesError });
+    const showMaps = () => [presenter.showMap(), presenter.showHeads(), this.prefetchMaps()];
+    this.maps = /** @type {Query<Maps>} */ (query(showMaps));
     this.fetchMap = recentMaps(app.source, app.controller.signal);
-    /** @type {Query<number>} */
-    this.cellValue = new Query(this.client, () => app.presenter.showCell());
-    /** @type {Query<Float32Array>} */
-    this.wordWeights = new Query(this.client, () => app.presenter.showText());
-    /** @type {Query<Cell>} */
-    this.cell = new Query(this.client, () => app.presenter.showCellSteps(), { handlesError: true });
-    /** @type {Query<Map<number, Movement>>} */
-    this.movement = new Query(this.client, () => app.presenter.showMovement());
-    /** @type {Query<HeadMetrics>} */
-    this.heads = new Query(this.client, () => app.presenter.showHeads());
-    /** @type {Query<Uint8Array>} */
-    this.thumbnails = new Query(this.client, () => app.presenter.showHeads());
-    /** @type {Query<HeadDifferences>} */
-    this.differences = new Query(this.client, () => app.presenter.showHeads());
-    /** @type {Query<AblationResult>} */
-    this.ablation = new Query(this.client, () => app.presenter.showAblation(), { handlesError: true });
-    /** @type {Query<Attribution>} */
-    this.attribution = new Query(this.client, () => showAttribution(app), { handlesError: true });
-    /** @type {Query<Float32Array>} */
-    this.attended = new Query(this.client, () => showAttribution(app));
-    /** @type {Query<{ run: number, metadata: Run }>} */
-    this.live = new Query(this.client, () => showLive(app), { handlesError: true });
-    /** @type {Query<Predictions>} */
-    this.nextTokens = new Query(this.client, () => showNextTokens(app), { handlesError: true });
-    /** @type {Query<LiveMetric>} */
-    this.headSearch = new Query(this.client, () => app.presenter.showHeads(), { handlesError: true });
-    /** @type {LiveMetric | null} */
-    this.progress = null; // of a search that goes on
-    /** @type {Query<ResidualStream>} */
-    this.stream = new Query(this.client, () => showModel(app), { handlesError: true });
+    this.cellValue = /** @type {Query<number>} */ (query(() => presenter.showCell()));
+    this.wordWeights = /** @type {Query<Float32Array>} */ (query(() => presenter.showText()));
+    this.cell = /** @type {Query<Cell>} */ (query(() => presenter.showCellSteps(), true));
+    this.movement = /** @type {Query<Map<number, Movement>>} */ (query(() => presenter.showMovement()));
+    this.heads = /** @type {Query<HeadMetrics>} */ (query(() => presenter.showHeads()));
+    this.thumbnails = /** @type {Query<Uint8Array>} */ (query(() => presenter.showHeads()));
+    this.differences = /** @type {Query<HeadDifferences>} */ (query(() => presenter.showHeads()));
+    this.ablation = /** @type {Query<AblationResult>} */ (query(() => presenter.showAblation(), true));
+    this.attribution = /** @type {Query<Attribution>} */ (query(() => showAttribution(app), true));
+    this.attended = /** @type {Query<Float32Array>} */ (query(() => showAttribution(app)));
+    this.live = /** @type {Query<{ run: number, metadata: Run }>} */ (query(() => showLive(app), true));
+    this.nextTokens = /** @type {Query<Predictions>} */ (query(() => showNextTokens(app), true));
+    this.headSearch = /** @type {Query<LiveMetric>} */ (query(() => presenter.showHeads(), true));
+    this.strongRows = /** @type {Query<StrongRows>} */ (query(() => showStrongRows(app), true));
+    this.lines = /** @type {Query<LineMaps>} */ (query(() => showLines(app)));
+    this.progress = /** @type {LiveMetric | null} */ (null); // of a search that goes on
+    this.stream = /** @type {Query<ResidualStream>} */ (query(() => showModel(app), true));
     /** @type {Map<string, Promise<any>>} */
     this.cache = new Map(); // of each run, since the page switches between runs
   }
@@ -72,13 +56,18 @@ export class Queries {
   }
 
   cancelTiles() {
-    for (const { pyramid } of this.maps.data?.sides ?? []) pyramid.cancelExcept(new Set());
+    for (const pyramid of this.pyramids()) pyramid.cancelExcept(new Set());
+  }
+
+  /** Of A, B and A − B. */
+  pyramids() {
+    const { sides, difference } = this.maps.data ?? { sides: [], difference: null };
+    return (difference ? [...sides, difference] : sides).map(({ pyramid }) => pyramid);
   }
 
   /** Bytes of the maps that are shown, and their limit. */
   memory() {
-    const { sides, difference } = this.maps.data ?? { sides: [], difference: null };
-    const all = (difference ? [...sides, difference] : sides).map(({ pyramid }) => pyramid.memory);
+    const all = this.pyramids().map(({ memory }) => memory);
     const sumOf = (/** @type {"bytes" | "limit"} */ key) => all.reduce((sum, memory) => sum + memory[key], 0);
     return { bytes: sumOf("bytes"), limit: sumOf("limit") };
   }

@@ -1,7 +1,5 @@
 // Attention from or to selected tokens, summed over these and merged into words.
 
-/** @import { Group, HeadRef, Source } from "../types.js" */
-
 /**
  * Values of tokens merged into groups: a word is attended to as much as its tokens together, and attends as their mean.
  * @param {ArrayLike<number>} values of every token @param {Group[]} groups @param {"out" | "in"} direction

@@ -3,8 +3,6 @@
 import { formatFixed, formatSignificant, formatWeight } from "../render/format.js";
 import { maxAbs } from "./matrix.js";
 
-/** @import { Attribution, AttributionQuery, HeldAttributions, Run, State } from "../types.js" */
-
 /** What a person has chosen; a default is left out. @param {State} state @param {Run} run @returns {AttributionQuery} */
 export function attributionQuery({ attributionMethod, target, targetToken, afterRow, row }, { attribution, tokens }) {
   const isToken = attribution.target === "token";
@@ -24,20 +22,16 @@ export function attributionQuery({ attributionMethod, target, targetToken, after
  */
 export function heldAttribution(held, query, defaultMethod, titles) {
   const { method = defaultMethod, to, token, position } = query;
-  const titleOf = (/** @type {string} */ key) => titles[key] ?? key;
   const answer = held[method];
   const server = "regard explore without -o has all";
   if (!answer) {
-    const others = Object.keys(held).map(titleOf).join(", ");
-    throw new Error(`This file holds ${others || "no attribution"}, not ${titleOf(method)}: ${server}.`);
+    const others = Object.keys(held).map((key) => titles[key]);
+    throw new Error(`This file holds ${others.join(", ") || "no attribution"}, not ${titles[method]}: ${server}.`);
   }
-  const isTarget =
-    "error" in answer
-      ? to === undefined && token === undefined
-      : [undefined, answer.to, answer.likely?.find((each) => each.token === answer.token)?.text].includes(to) &&
-        [undefined, answer.token].includes(token);
-  const isDefault = isTarget && position === undefined;
-  if (!isDefault)
+  const own = "error" in answer ? { to: null, token: null, likely: null } : answer;
+  const text = own.likely?.find((each) => each.token === own.token)?.text;
+  const isOwn = [undefined, own.to, text].includes(to) && [undefined, own.token].includes(token);
+  if (!isOwn || position !== undefined)
     throw new Error(
       `This file holds what mattered for its default target alone: ${server}. Clear the target to see it.`,
     );

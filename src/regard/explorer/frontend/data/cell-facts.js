@@ -3,8 +3,6 @@
 import { formatFixed, formatPercent, formatSignificant, formatWeight } from "../render/format.js";
 import { label } from "./tokens.js";
 
-/** @import { Cell, CellNames } from "../types.js" */
-
 const MAX_ROWS = 8; // of a table
 
 /** @param {number | null | undefined} x */

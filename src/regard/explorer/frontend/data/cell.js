@@ -1,8 +1,6 @@
 // The arithmetic of one weight. The server sends its recorded numbers; a file holds the arrays of a head, from which
 // `cellFrom` computes them. `withProducts` derives the rest for both.
 
-/** @import { Cell, HeadFields, RecordedCell } from "../types.js" */
-
 const [ROW_SHOWN, TERMS_SHOWN] = [48, 3]; // as `regard.explorer.cell`
 
 /** Add the products of query and key, their sum q · k, and weight · v. @param {RecordedCell} cell @returns {Cell} */

@@ -6,15 +6,12 @@ import { decodeBlob, unpackWeights } from "./codec.js";
 import { poolRegion } from "./matrix.js";
 import { keepLast } from "./tile-source.js";
 
-/** @import { Head, Manifest, Source } from "../types.js" */
-
 const MAX_CACHED_WEIGHTS = 1 << 24;
 
 /** @param {Manifest} contents @param {string} text of all blobs @returns {Source} */
 export function embeddedSource(contents, text) {
   const { runs } = contents;
-  /** @type {Map<string, Promise<Float32Array>>} */
-  const maps = new Map();
+  const maps = /** @type {Map<string, Promise<Float32Array>>} */ (new Map());
 
   /** @param {string} name */
   const blob = async (name) => {
@@ -78,6 +75,7 @@ export function embeddedSource(contents, text) {
     runText: refuse,
     sweep: refuse,
     findHeads: refuse,
+    strongestRows: refuse,
     residualStream: refuse,
     figure: refuse,
     nextTokens: async (run, { position = runs[run].tokens.length - 1 }) => {

@@ -5,7 +5,6 @@ import { DifferenceTiles, InMemoryTiles, MAX_IN_MEMORY_SIDE, RemoteTiles } from 
 import { groupMembers, groupTokens } from "./tokens.js";
 
 /** @import { recentMaps } from "./recent-maps.js" */
-/** @import { Extent, Group, HeadRef, Layer, Manifest, MapData, Matrix, Run, Source, State, TileRegion } from "../types.js" */
 
 /**
  * The range of tokens that a map shows: all of them if the text ends before it.
@@ -37,18 +36,23 @@ export function numRowsShown(state, { tokens, layers }, layer) {
   return groupMembers(tokens, tokenSelection(state, layers[layer])).length;
 }
 
+/** The rows and columns of a map. @param {State} state @param {Run} run @param {number} layer */
+export function axesOf(state, { tokens, text, layers }, layer) {
+  const selection = tokenSelection(state, layers[layer]);
+  const [, colRange] = rangesOf(state, layers[layer]);
+  return { rows: groupTokens(tokens, text, selection), cols: groupTokens(tokens, text, { ...selection, ...colRange }) };
+}
+
 /**
  * @param {Source} source @param {Manifest} manifest @param {State} state @param {HeadRef} headRef
  * @param {{ signal: AbortSignal, onTile: () => void, onError: (error: Error) => void, fetchMap: ReturnType<typeof recentMaps> }} options
  * @returns {Promise<MapData>}
  */
 export async function loadMap(source, manifest, state, { run, layer, head }, { signal, onTile, onError, fetchMap }) {
-  const { tokens, text, layers } = manifest.runs[run];
+  const { layers } = manifest.runs[run];
   const { cols: numCols, block } = layers[layer];
   const [rowRange, colRange] = rangesOf(state, layers[layer]);
-  const selection = tokenSelection(state, layers[layer]);
-  const rows = groupTokens(tokens, text, selection);
-  const cols = groupTokens(tokens, text, { ...selection, ...colRange });
+  const { rows, cols } = axesOf(state, manifest.runs[run], layer);
   const { mode } = state;
   if (!fitsInMemory(state, layers[layer])) {
     const [dy, dx] = [rowRange.from, colRange.from];
@@ -95,7 +99,7 @@ export function differenceOf(a, b, state) {
   const [one, other] = [a.pyramid, b.pyramid];
   const axes = { rows: pairLabels(a.rows, b.rows), cols: pairLabels(a.cols, b.cols), hiddenMass: null };
   if (!(one instanceof InMemoryTiles && other instanceof InMemoryTiles)) {
-    const pyramid = new DifferenceTiles(one, other);
+    const pyramid = new DifferenceTiles(/** @type {RemoteTiles} */ (one), /** @type {RemoteTiles} */ (other));
     return { ...axes, pyramid, colorPyramid: pyramid, inMemory: false };
   }
   const matrix = { ...one.matrices[0], values: subtract(one.matrices[0].values, other.matrices[0].values) };

@@ -1,7 +1,5 @@
 // Matrix arithmetic of maps: merging, normalizing, subtracting and pooling. Pure functions.
 
-/** @import { Group, Matrix } from "../types.js" */
-
 /**
  * A map with groups of tokens as rows and columns: a word is attended to as much as its tokens together, and attends as
  * their mean.
@@ -85,8 +83,7 @@ export function poolRegion({ values, cols: width }, { row0, row1, col0, col1, bi
 
 /** Indices of the largest absolute values, the largest first. @param {Float32Array} values @param {number} count */
 export function topK(values, count) {
-  /** @type {number[]} */
-  const top = [];
+  const top = /** @type {number[]} */ ([]);
   for (let n = 0; n < values.length; n++) {
     const size = Math.abs(values[n]);
     if (top.length === count && size <= Math.abs(values[top[count - 1]])) continue;

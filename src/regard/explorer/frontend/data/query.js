@@ -8,8 +8,7 @@ export class QueryClient {
   constructor(onBusy, onErrors) {
     this.onBusy = onBusy;
     this.onErrors = onErrors;
-    /** @type {Query<any>[]} */
-    this.queries = [];
+    this.queries = /** @type {Query<any>[]} */ ([]);
     this.numFetching = 0;
   }
 
@@ -45,16 +44,13 @@ export class Query {
     this.client = client;
     this.onSettled = onSettled;
     this.handlesError = handlesError;
-    /** @type {T | null} */
-    this.data = null; // the last that arrived
-    /** @type {Error | null} */
-    this.error = null;
+    this.data = /** @type {T | null} */ (null); // the last that arrived
+    this.error = /** @type {Error | null} */ (null);
     this.key = ""; // of the data that is needed now
     this.inFlightKey = ""; // of the last fetch, which may have arrived
     this.dataKey = "";
     this.errorKey = "";
-    /** @type {AbortController | null} */
-    this.controller = null;
+    this.controller = /** @type {AbortController | null} */ (null);
     client.queries.push(this);
   }
 

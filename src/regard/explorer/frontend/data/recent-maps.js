@@ -2,8 +2,6 @@
 
 import { keepLast } from "./tile-source.js";
 
-/** @import { Head, Region, Source } from "../types.js" */
-
 const MAX_MAPS = 16; // of 4 MB at most
 
 /** What fetches a map, once for as long as it is kept. @param {Source} source @param {AbortSignal} signal of the page */

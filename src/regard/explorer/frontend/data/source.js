@@ -2,8 +2,6 @@
 
 import { withProducts } from "./cell.js";
 
-/** @import { Source, Transport } from "../types.js" */
-
 /** The API of `regard.explorer.api`, over any transport. @param {Transport} request @returns {Source} */
 export function apiSource(request) {
   /** @param {string} method @param {Record<string, any>} params @param {AbortSignal} [signal] */
@@ -29,6 +27,7 @@ export function apiSource(request) {
     sweep: (run, layer, query, signal) => request("sweep", { run, layer, ...query }, signal),
     findHeads: (run, cells, signal) =>
       request("find_heads", { run, cells: cells.map((cell) => cell.join(".")).join("_") }, signal),
+    strongestRows: (run, layer, head, pair, signal) => request("strongest_rows", { run, layer, head, pair }, signal),
     residualStream: (run, query, signal) => request("residual_stream", { run, ...query }, signal),
     lens: (run, query, signal) => request("lens", { run, ...query }, signal),
     figure: (query, signal) => request("figure", query, signal),

@@ -4,8 +4,6 @@
 import { numLevels, TILE } from "../render/viewport.js";
 import { downsample, maxAbs, subtract } from "./matrix.js";
 
-/** @import { Matrix, TileRegion, TileSource } from "../types.js" */
-
 export const MAX_IN_MEMORY_SIDE = 1024; // tokens
 const MAX_TILES = 160; // of 256 KB each, and as much for its pixels
 const MAX_CONCURRENT = 6;
@@ -15,11 +13,6 @@ const MAX_IN_MEMORY_BYTES = 3 * 4 * MAX_IN_MEMORY_SIDE ** 2 * (4 / 3); // each l
 /** Forget all but the last entries. @param {Map<string, any>} entries @param {number} count */
 export function keepLast(entries, count) {
   for (const old of [...entries.keys()].slice(0, -count)) entries.delete(old);
-}
-
-/** Bytes of tiles and of their pixels. @param {Matrix[]} tiles */
-function memoryOf(tiles) {
-  return { bytes: tiles.reduce((sum, { values }) => sum + 2 * values.byteLength, 0), limit: MAX_BYTES };
 }
 
 /** Tiles of a map in memory. @implements {TileSource} */
@@ -32,8 +25,7 @@ export class InMemoryTiles {
     this.cols = matrix.cols;
     this.levels = numLevels(matrix);
     this.pooledMax = this.cellMax = maxAbs(matrix.values);
-    /** @type {Map<string, Matrix>} */
-    this.tiles = new Map();
+    this.tiles = /** @type {Map<string, Matrix>} */ (new Map());
   }
 
   /** @param {number} level @param {number} i @param {number} j */
@@ -90,8 +82,7 @@ export class RemoteTiles {
     this.pooledMax = this.cellMax = 0;
     this.onTile = onTile;
     this.onError = onError;
-    /** @type {Map<string, Matrix>} */
-    this.tiles = new Map();
+    this.tiles = /** @type {Map<string, Matrix>} */ (new Map());
     /** @type {Map<string, { level: number, i: number, j: number, controller: AbortController | null }>} */
     this.pending = new Map();
   }
@@ -139,7 +130,8 @@ export class RemoteTiles {
   }
 
   get memory() {
-    return memoryOf([...this.tiles.values()]);
+    const bytes = [...this.tiles.values()].reduce((sum, { values }) => sum + 2 * values.byteLength, 0); // and pixels
+    return { bytes, limit: MAX_BYTES };
   }
 
   startFetches() {
@@ -180,52 +172,17 @@ export class RemoteTiles {
   }
 }
 
-/** A − B of two maps whose tiles are fetched. @implements {TileSource} */
-export class DifferenceTiles {
-  /** @param {TileSource} a @param {TileSource} b */
+/** A − B of two maps whose tiles are fetched. Its scale ends where that of A or B does: single cells may differ more than tiles. */
+export class DifferenceTiles extends RemoteTiles {
+  /** @param {RemoteTiles} a @param {RemoteTiles} b */
   constructor(a, b) {
-    this.a = a;
-    this.b = b;
-    this.rows = a.rows;
-    this.cols = a.cols;
-    this.levels = a.levels;
-    /** @type {Map<string, { source: Matrix, tile: Matrix }>} */
-    this.tiles = new Map();
-  }
-
-  get pooledMax() {
-    return Math.max(this.a.pooledMax, this.b.pooledMax);
-  }
-
-  get cellMax() {
-    return Math.max(this.a.cellMax, this.b.cellMax);
-  }
-
-  /** @param {number} level @param {number} i @param {number} j */
-  tile(level, i, j) {
-    const [a, b] = [this.a.tile(level, i, j), this.b.tile(level, i, j)];
-    if (!a || !b) return null;
-    const key = tileKey(level, i, j);
-    let cached = this.tiles.get(key);
-    if (!cached || cached.source !== a) {
-      cached = { source: a, tile: { values: subtract(a.values, b.values), rows: a.rows, cols: a.cols } };
-      this.tiles.set(key, cached);
-      keepLast(this.tiles, MAX_TILES);
-    }
-    return cached.tile;
-  }
-
-  /** @param {Set<string>} visible */
-  cancelExcept(visible) {
-    this.a.cancelExcept(visible);
-    this.b.cancelExcept(visible);
-  }
-
-  get numPending() {
-    return this.a.numPending + this.b.numPending;
-  }
-
-  get memory() {
-    return memoryOf([...this.tiles.values()].map(({ tile }) => tile));
+    /** @type {RemoteTiles["fetchTile"]} */
+    const fetchBoth = async (...at) => {
+      const [one, other] = await Promise.all([a, b].map((side) => side.fetchTile(...at)));
+      return subtract(one, other);
+    };
+    super(fetchBoth, a, a.onTile, a.onError);
+    this.pooledMax = Math.max(a.pooledMax, b.pooledMax);
+    this.cellMax = Math.max(a.cellMax, b.cellMax);
   }
 }

@@ -1,7 +1,5 @@
 // Tokens as readable text: invisible characters escaped, long ones truncated, sub-words merged into words. Pure functions.
 
-/** @import { Group, Token, TokenSelection } from "../types.js" */
-
 const INVISIBLE =
   /(?![\ufe00-\ufe0f])[\p{Cc}\p{Cs}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}\ufff9-\ufffb\ufffe\uffff]/u; // but for variation selectors
 const JOINERS = "\u200c\u200d"; // part of scripts and emoji between two characters
@@ -54,8 +52,7 @@ export function textDirection(text) {
 
 /** The tokens of each row or column of a map. @param {Token[]} tokens @param {TokenSelection} query */
 export function groupMembers(tokens, { words, special, from, to }) {
-  /** @type {number[][]} */
-  const all = [];
+  const all = /** @type {number[][]} */ ([]);
   let word = /** @type {number | null} */ (null);
   for (let i = Math.max(0, from); i < Math.min(to, tokens.length); i++) {
     const token = tokens[i];
@@ -99,12 +96,9 @@ export function groupIndices(axis, length) {
  * @returns {number[][]}
  */
 export function search(tokens, text, query) {
-  const parts = query
-    .trim()
-    .split(/\s+/)
-    .map((part) => part.replace(/[\\^$.*+?()[\]{}|/]/g, "\\$&"));
-  if (parts[0] === "") return [];
-  const pattern = parts.join("\\s+");
+  const words = query.trim().split(/\s+/);
+  if (words[0] === "") return [];
+  const pattern = words.map((word) => word.replace(/[\\^$.*+?()[\]{}|/]/g, "\\$&")).join("\\s+");
   const positioned = Array.from(tokens.keys()).filter((i) => tokens[i].start < tokens[i].end);
   let first = 0; // that may contain part of the next match
   const found = Array.from(text.matchAll(new RegExp(pattern, "giu")), ({ index, 0: { length } }) => {

@@ -1,7 +1,5 @@
 // How the page reaches Python: HTTP requests to the local server, or messages to the kernel of a notebook.
 
-/** @import { Transport } from "../types.js" */
-
 /** Send requests to the local server. @param {string} base URL of the page, which ends with "/" @returns {Transport} */
 export function httpTransport(base) {
   return async (method, params, signal) => {

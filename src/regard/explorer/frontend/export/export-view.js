@@ -6,9 +6,6 @@ import { layerName, legendMessage } from "../views/messages.js";
 import { csvField, fileName, rasterize, toCsv, toRecordCsv } from "./file-export.js";
 import { composeSheet } from "./svg-snapshot.js";
 
-/** @import { App } from "../app/app.js" */
-/** @import { Group, MapData, Movement } from "../types.js" */
-
 /** Download the current view. @param {App} app @param {"svg" | "png" | "csv"} kind */
 export async function exportView(app, kind) {
   const { mapData, state, manifest, refs } = app;
@@ -38,6 +35,7 @@ function composeDrawing(app) {
     cell: headTitle,
     movement: "Representations by layer",
     model: "Whole model",
+    lines: "Lines",
   }[state.view];
   const head = [sideSwitches.head.names, map.node, refs.readout, legend.node, refs.modeDescription];
   const { metricDescription, headCount, grid, movementLegend, stageText, movementText } = refs;
@@ -46,6 +44,7 @@ function composeDrawing(app) {
     head: [head],
     cell: [head, [refs.cell]],
     model: [[refs.modelHeading, refs.stream]],
+    lines: [[sideSwitches.lines.names, refs.linesNote, refs.lines, refs.linesReadout]],
     movement: [[sideSwitches.movement.names, movementLegend, stageText, movement.plane.node, movementText]],
   }[state.view];
   const { model, text } = app.shownRun();
@@ -74,6 +73,7 @@ function composeCsv(app, mapData) {
     const names = { model, layer: layers[layer].number, head, row, query, column: col, key };
     return toRecordCsv({ ...names, ...cell, row });
   }
+  if (state.view === "lines" && parts.lines.props) return linesCsv(parts.lines.props);
   return mapCsv(app, mapData);
 }
 
@@ -90,6 +90,19 @@ function movementCsv(app, movements) {
     );
   });
   return `${["run,stage,token,x,y", ...lines].join("\n")}\n`;
+}
+
+/** The weights of the heads whose lines are drawn. @param {LinesProps} props */
+function linesCsv({ columns, layers }) {
+  const lines = layers.flatMap(({ name, drawn }, n) =>
+    drawn.flatMap(({ head, map: { values, cols } }) =>
+      Array.from(values, (weight, at) => {
+        const [query, key] = [columns[n + 1][Math.floor(at / cols)], columns[n][at % cols]];
+        return [...[name, head, query.full, key.full].map((text) => csvField(String(text))), weight].join(",");
+      }),
+    ),
+  );
+  return `${["layer,head,query,key,weight", ...lines].join("\n")}\n`;
 }
 
 /** The visible cells of the map, of the level that is drawn. @param {App} app @param {MapData} mapData */

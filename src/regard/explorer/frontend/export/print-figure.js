@@ -4,9 +4,6 @@ import { tokenSelection } from "../data/map-data.js";
 import { downloadFile, setText } from "../platform/dom.js";
 import { fileName } from "./file-export.js";
 
-/** @import { App } from "../app/app.js" */
-/** @import { FigureQuery, Refs } from "../types.js" */
-
 /** What is shown, as a figure: one map, A and B, or all heads. @param {App} app @returns {FigureQuery} */
 function figureQuery(app) {
   const { view, side, mode } = app.state;

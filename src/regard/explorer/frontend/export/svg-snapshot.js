@@ -5,10 +5,8 @@ import { svg } from "../platform/dom.js";
 import { FONT } from "../render/scene.js";
 import { toXmlText } from "./file-export.js";
 
-/** @import { ThemeColors } from "../types.js" */
-
 const EXCLUDED =
-  "button:not(.rg-head, .rg-heading button, .rg-value, .rg-token), input, select, label, .rg-zoom, .rg-tip, .rg-corner, .rg-visually-hidden";
+  "button:not(.rg-head, .rg-heading button, .rg-value, .rg-token, .rg-line-word, .rg-line-toggle), input, select, label, .rg-zoom, .rg-tip, .rg-corner, .rg-visually-hidden";
 const STYLE_PROPERTIES = "fill stroke stroke-width stroke-dasharray opacity font-size font-weight font-family".split(
   " ",
 );
@@ -47,11 +45,8 @@ export function snapshot(root, drawCanvas) {
 
 /** @param {HTMLCanvasElement} canvas @param {Record<string, number>} frame @param {SVGElement | null} drawing */
 function snapshotCanvas(canvas, frame, drawing) {
-  if (drawing) {
-    drawing.setAttribute("x", String(frame.x));
-    drawing.setAttribute("y", String(frame.y));
-    return [drawing];
-  }
+  for (const axis of ["x", "y"]) drawing?.setAttribute(axis, String(frame[axis]));
+  if (drawing) return [drawing];
   const href = canvas.toDataURL("image/png");
   const image = svg("image", { ...frame, href, preserveAspectRatio: "none", "image-rendering": "pixelated" });
   const selected = canvas.closest('[aria-selected="true"]');
@@ -74,8 +69,7 @@ function inlineStyles(original, frame) {
 
 /** The lines of a text. @param {Text} text @param {CSSStyleDeclaration} style @param {number} x0 @param {number} y0 */
 function textLines(text, style, x0, y0) {
-  /** @type {{ words: string[], left: number, top: number, height: number }[]} */
-  const lines = [];
+  const lines = /** @type {{ words: string[], left: number, top: number, height: number }[]} */ ([]);
   const range = document.createRange();
   for (const found of text.data.matchAll(/\S+/g)) {
     range.setStart(text, found.index);

@@ -1,7 +1,5 @@
 // The color scheme of a notebook: dark if its text is light. Its background may be transparent or an image.
 
-/** @import { ColorScheme } from "../types.js" */
-
 /** @implements {ColorScheme} */
 export class NotebookColorScheme {
   /** @param {Element} element in the notebook, with its text color */

@@ -1,7 +1,5 @@
 // DOM elements. Text is only set by textContent, and styles by the style object, so that no token is interpreted as HTML.
 
-/** @import { Props, Refs } from "../types.js" */
-
 const SVG = "http://www.w3.org/2000/svg";
 const AS_PROPERTY = ["value", "checked", "disabled", "hidden", "open", "tabIndex", "id", "type", "min", "max", "step"];
 
@@ -102,10 +100,29 @@ export function setOptions(list, choices) {
   if (!isSame) list.replaceChildren(...choices.map(({ key, title }) => el("option", { value: key }, title)));
 }
 
-/** The step of an arrow key along a row of elements; undefined for any other key. @param {KeyboardEvent} event */
-export function arrowStep({ key, ctrlKey, metaKey, altKey }) {
-  if (ctrlKey || metaKey || altKey) return undefined;
-  return { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[key];
+/**
+ * Arrow keys move the focus among elements of a node, and with it which of them the tab key reaches.
+ * @template {HTMLElement | SVGElement} E
+ * @param {Element} node @param {string} selector
+ * @param {(all: E[], from: E, key: string) => E | undefined} [choose]  by default a neighbour, around the ends
+ */
+export function onArrows(node, selector, choose = nextOf) {
+  node.addEventListener("keydown", (/** @type {any} */ event) => {
+    const from = event.target.closest(selector);
+    if (!from || event.ctrlKey || event.metaKey || event.altKey) return;
+    const all = /** @type {E[]} */ ([...node.querySelectorAll(selector)]);
+    const next = choose(all, from, event.key);
+    if (!next) return;
+    setTabStop(all, next);
+    next.focus();
+    consume(event);
+  });
+}
+
+/** @template E @param {E[]} all @param {E} from @param {string} key */
+export function nextOf(all, from, key) {
+  const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[key];
+  return step === undefined ? step : all[(all.indexOf(from) + step + all.length) % all.length];
 }
 
 /** Make one of some elements that which the tab key reaches. @param {Iterable<HTMLElement | SVGElement>} all @param {Element | undefined} stop */

@@ -1,8 +1,6 @@
 // Colormaps, one for each sign. Both start at the background, for 0, and change lightness in equal steps, so that they
 // are readable in greyscale and with any colour vision. Pure functions.
 
-/** @import { Rgb, Theme } from "../types.js" */
-
 const POSITIVE = {
   light: ["#ffffff", "#d3e6ed", "#a8ccdf", "#7eb1d3", "#5a95c7", "#3c78b8", "#2a5aa4", "#213d8a", "#1c2468"],
   dark: ["#15171d", "#1f2d46", "#26466f", "#2c6293", "#3580b4", "#43a1cc", "#63c1de", "#95deec", "#ccf8fa"],

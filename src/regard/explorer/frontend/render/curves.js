@@ -1,7 +1,5 @@
 // Curves over the steps of a training run: scales, ticks, paths, and labels that do not overlap. Pure functions.
 
-/** @import { Frame } from "../types.js" */
-
 /** The function from a value to a pixel. @param {[number, number]} domain @param {[number, number]} range */
 export function linearScale([low, high], [start, end]) {
   const size = high - low || 1;
@@ -37,21 +35,13 @@ export function nearestIndex(values, wanted) {
   return best;
 }
 
-/** The last of ascending values that is not larger than another; -1 for none. @param {number[]} values @param {number} wanted */
-export function lastUpTo(values, wanted) {
-  let found = -1;
-  while (found + 1 < values.length && values[found + 1] <= wanted) found += 1;
-  return found;
-}
-
 /**
  * Heights of labels at least `gap` apart and within a frame, as near to their own heights as their order allows.
  * @param {number[]} heights @param {number} gap @param {Frame} frame
  */
 export function spreadLabels(heights, gap, { top, bottom }) {
   const order = heights.map((_, n) => n).sort((a, b) => heights[a] - heights[b]);
-  /** @type {number[]} */
-  const placed = [];
+  const placed = /** @type {number[]} */ ([]);
   let least = top;
   for (const n of order) {
     placed[n] = Math.max(heights[n], least);

@@ -3,8 +3,6 @@
 import { formatCompact } from "./format.js";
 import { FONT, LABEL_SPACING_PX, MIN_CELL_GAP_PX, MIN_VALUE_PX, visibleCells } from "./scene.js";
 
-/** @import { Context2D, Group, Scene } from "../types.js" */
-
 /** @param {Context2D} ctx @param {Scene} scene */
 export function drawCursor(ctx, { plotArea, viewport, row, col, colors, mapData, chosen }) {
   ctx.save();

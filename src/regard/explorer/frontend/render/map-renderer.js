@@ -8,8 +8,6 @@ import { scalePosition } from "./scale.js";
 import { decimalsFor, FONT, isLoaded, levelOf, MIN_CELL_GAP_PX, MIN_VALUE_PX, valueAt, visibleCells } from "./scene.js";
 import { TILE, visibleTiles } from "./viewport.js";
 
-/** @import { Context2D, Matrix, Scene } from "../types.js" */
-
 /** @type {WeakMap<Float32Array, { imageKey: string, canvas: HTMLCanvasElement }>} */
 const tileImages = new WeakMap();
 

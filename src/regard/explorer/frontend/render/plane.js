@@ -2,8 +2,6 @@
 
 import { FONT } from "./scene.js";
 
-/** @import { Box, Context2D, Dot, PlaneScene, Point, Size, ThemeColors } from "../types.js" */
-
 const MARGIN = 44;
 const MAX_LABELS = 120;
 export const MANY_DOTS = 500; // of more, only those that are selected leave a trail
@@ -131,11 +129,8 @@ function drawLabels(ctx, dots, points, visible, size, colors) {
     ctx.font = fontOf(n);
     return { ...points[n], width: ctx.measureText(dots[n].label).width };
   });
-  const boxes = placeLabels(
-    sized,
-    visible.map((n) => points[n]),
-    size,
-  );
+  const dotsShown = visible.map((n) => points[n]);
+  const boxes = placeLabels(sized, dotsShown, size);
   return labelled.flatMap((n, index) => {
     const box = boxes[index];
     if (!box) return [];

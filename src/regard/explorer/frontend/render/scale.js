@@ -1,22 +1,14 @@
 // Linear, logarithmic and signed scales: from a number to its place on a colormap. Pure functions.
 
-/** @import { Scale } from "../types.js" */
-
 export const LOG_DECADES = 4; // below the maximum
 
 /** Values to label, in ascending order. @param {Scale} scale */
 export function ticks({ kind, max, signed }) {
   const shares = kind === "linear" ? [0.5, 1] : signed ? [0.01, 1] : [0.001, 0.01, 0.1, 1];
   const positive = [kind === "linear" || signed ? 0 : 1e-4, ...shares].map((share) => share * max);
-  return signed
-    ? [
-        ...positive
-          .slice(1)
-          .reverse()
-          .map((x) => -x),
-        ...positive,
-      ]
-    : positive;
+  const [, ...others] = positive;
+  const negative = others.map((x) => -x).reverse();
+  return signed ? [...negative, ...positive] : positive;
 }
 
 /** The position of a value: 0 to 1, or -1 to 1 on a signed scale. @param {Scale} scale @param {number} value */

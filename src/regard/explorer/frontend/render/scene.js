@@ -3,8 +3,6 @@
 import { tileKey } from "../data/tile-source.js";
 import { levelFor, TILE } from "./viewport.js";
 
-/** @import { Scene, ThemeColors, TileSource } from "../types.js" */
-
 export const COLOR_NAMES = /** @type {const} */ ([
   "text",
   "muted",

@@ -2,8 +2,6 @@
 
 import { svg } from "../platform/dom.js";
 
-/** @import { Context2D } from "../types.js" */
-
 const TEXT_ANCHORS = /** @type {Record<string, string>} */ ({ right: "end", center: "middle" });
 
 /** @implements {Context2D} */
@@ -13,20 +11,15 @@ export class SvgContext {
     this.root = svg("svg", { viewBox: `0 0 ${width} ${height}`, width, height });
     this.measuring = measuring;
     this.parent = this.root;
-    /** @type {any[]} */
-    this.stack = [];
-    this.path = "";
-    /** @type {[string, Record<string, number>] | null} */
-    this.shape = null; // a rectangle or a circle in place of the path
+    this.stack = /** @type {any[]} */ ([]);
+    this.shape = "path"; // that is begun, an element
+    this.attributes = /** @type {Record<string, string | number>} */ ({ d: "" });
     this.fillStyle = this.strokeStyle = "#000000";
     this.lineWidth = this.globalAlpha = 1;
     this.font = "12px sans-serif";
-    /** @type {CanvasTextAlign} */
-    this.textAlign = "left";
-    /** @type {CanvasTextBaseline} */
-    this.textBaseline = "alphabetic";
-    /** @type {CanvasDirection} */
-    this.direction = "ltr";
+    this.textAlign = /** @type {CanvasTextAlign} */ ("left");
+    this.textBaseline = /** @type {CanvasTextBaseline} */ ("alphabetic");
+    this.direction = /** @type {CanvasDirection} */ ("ltr");
     this.imageSmoothingEnabled = true;
   }
 
@@ -59,18 +52,17 @@ export class SvgContext {
   }
 
   beginPath() {
-    this.path = "";
-    this.shape = null;
+    [this.shape, this.attributes] = ["path", { d: "" }];
   }
 
   /** @param {number} x @param {number} y */
   moveTo(x, y) {
-    this.path += `M${x.toFixed(2)} ${y.toFixed(2)}`;
+    this.attributes.d += `M${x.toFixed(2)} ${y.toFixed(2)}`;
   }
 
   /** @param {number} x @param {number} y */
   lineTo(x, y) {
-    this.path += `L${x.toFixed(2)} ${y.toFixed(2)}`;
+    this.attributes.d += `L${x.toFixed(2)} ${y.toFixed(2)}`;
   }
 
   /** @param {number} x @param {number} y @param {number} width @param {number} height */
@@ -80,32 +72,27 @@ export class SvgContext {
 
   /** @param {number} x @param {number} y @param {number} width @param {number} height @param {number} rx */
   roundRect(x, y, width, height, rx) {
-    this.shape = ["rect", { x, y, width: Math.max(0, width), height: Math.max(0, height), rx }];
+    [this.shape, this.attributes] = ["rect", { x, y, width: Math.max(0, width), height: Math.max(0, height), rx }];
   }
 
   /** A whole circle. @param {number} cx @param {number} cy @param {number} r */
   arc(cx, cy, r) {
-    this.shape = ["circle", { cx, cy, r }];
+    [this.shape, this.attributes] = ["circle", { cx, cy, r }];
   }
 
   fill() {
-    this.paint({ fill: this.fillStyle });
+    this.append(this.shape, { ...this.attributes, fill: this.fillStyle });
   }
 
   stroke() {
-    this.paint({ fill: "none", stroke: this.strokeStyle, "stroke-width": this.lineWidth });
-  }
-
-  /** @param {Record<string, string | number>} style */
-  paint(style) {
-    const [tag, attributes] = this.shape ?? ["path", { d: this.path }];
-    this.append(tag, { ...attributes, ...style });
+    const style = { fill: "none", stroke: this.strokeStyle, "stroke-width": this.lineWidth };
+    this.append(this.shape, { ...this.attributes, ...style });
   }
 
   /** Clip what follows to the rectangle of the path. */
   clip() {
-    const { x = 0, y = 0, width = 0, height = 0 } = this.shape?.[1] ?? {};
-    const viewBox = [x, y, width, height].map((n) => n.toFixed(2)).join(" ");
+    const { x, y, width, height } = this.attributes;
+    const viewBox = [x, y, width, height].map((n) => Number(n).toFixed(2)).join(" ");
     this.parent = this.append("svg", { x, y, width, height, viewBox });
   }
 
@@ -116,8 +103,9 @@ export class SvgContext {
 
   /** @param {number} x @param {number} y @param {number} width @param {number} height */
   strokeRect(x, y, width, height) {
-    const style = { fill: "none", stroke: this.strokeStyle, "stroke-width": this.lineWidth };
-    this.append("rect", { x, y, width, height, ...style });
+    this.beginPath();
+    this.rect(x, y, width, height);
+    this.stroke();
   }
 
   /** @param {HTMLCanvasElement} canvas @param {number} x @param {number} y @param {number} width @param {number} height */

@@ -1,7 +1,5 @@
 // The viewport of a map, as of OpenSeadragon: the cell at its upper left corner, and the size of a cell. Pure functions.
 
-/** @import { Extent, Size, Viewport } from "../types.js" */
-
 export const MAX_CELL_SIZE = 96;
 export const TILE = 256; // cells of a level on each side of a tile
 

@@ -1,7 +1,5 @@
 // The fields of the state, once: the key of each in the address, its initial value, and how it stands there.
 
-/** @import { State, Viewport } from "../types.js" */
-
 /**
  * @template T
  * @typedef {{ read: (text: string) => T | undefined, write: (value: any) => string }} Codec  `undefined` for what is not valid
@@ -13,8 +11,7 @@ const MAX_TEXT = 4000; // characters of a text in an address
 const count = { read: (text) => (/^\d{1,9}$/.test(text) ? Number(text) : undefined), write: String };
 /** @type {Codec<number | "mean">} */
 const head = { read: (text) => (text === "mean" ? text : count.read(text)), write: String };
-/** @type {Codec<boolean>} */
-const flag = { read: (text) => text === "1", write: (on) => (on ? "1" : "0") };
+const flag = /** @type {Codec<boolean>} */ ({ read: (text) => text === "1", write: (on) => (on ? "1" : "0") });
 
 /** @param {...string} choices @returns {Codec<string>} */
 const oneOf = (...choices) => ({ read: (text) => choices.find((choice) => choice === text), write: String });
@@ -68,7 +65,7 @@ const viewport = {
   write: ({ x, y, k }) => [x.toFixed(3), y.toFixed(3), k.toPrecision(6)].map(Number).join("_"),
 };
 
-export const VIEW_NAMES = /** @type {const} */ (["heads", "head", "cell", "movement", "model"]);
+export const VIEW_NAMES = /** @type {const} */ (["heads", "head", "cell", "movement", "model", "lines"]);
 
 /** Key, initial value and codec; a field without these two is not in the address. @type {Record<keyof State, [string, any, Codec<any>?]>} */
 export const FIELDS = {
@@ -113,5 +110,9 @@ export const FIELDS = {
   liveRun: ["", null],
   nextTokens: ["nt", false, flag],
   cells: ["cells", [], list(layerAndHead, "_")],
+  lines: ["lh", null, list(selection, "_")],
+  chain: ["ch", false, flag],
+  corpus: ["cp", false, flag],
+  pair: ["pair", "any", text()],
   temperature: ["temp", 1, decimal(2)],
 };

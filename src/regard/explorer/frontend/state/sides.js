@@ -1,9 +1,6 @@
 // The two sides of a comparison, A and B: which run, layer and head each one shows, and whether A − B is defined.
 
 import { numRowsShown } from "../data/map-data.js";
-import { lastUpTo } from "../render/curves.js";
-
-/** @import { HeadRef, Manifest, Selection, State, Training } from "../types.js" */
 
 /**
  * The number of the checkpoint that is shown: that of the chosen step, or the last one before it; without a choice the
@@ -12,8 +9,8 @@ import { lastUpTo } from "../render/curves.js";
  */
 export function checkpointIndex({ checkpoint }, { checkpoints }) {
   if (checkpoint === null) return checkpoints.length - 1;
-  const steps = checkpoints.map(({ step }) => step);
-  return Math.max(0, lastUpTo(steps, checkpoint));
+  const last = checkpoints.findLastIndex(({ step }) => step <= checkpoint);
+  return Math.max(0, last);
 }
 
 /** The runs of A and B: the two given, a checkpoint, a text that was run, or one run and its ablation. @param {State} state @param {Manifest} manifest */
@@ -33,12 +30,12 @@ export function sidesOf(state, manifest) {
   return runB === undefined && !selectionB ? [a] : [a, { run: runB ?? runA, ...(selectionB ?? { layer, head }) }];
 }
 
-/** The layer and head of the visible side. @param {State} state @returns {Selection} */
+/** The layer and head of the visible side. @param {State} state @returns {HeadChoice} */
 export function selectionOf({ side, layer, head, selectionB }) {
   return selectionB && side !== "A" ? selectionB : { layer, head };
 }
 
-/** The change that selects a layer or head on the visible side. @param {State} state @param {Partial<Selection>} choice @returns {Partial<State>} */
+/** The change that selects a layer or head on the visible side. @param {State} state @param {Partial<HeadChoice>} choice @returns {Partial<State>} */
 export function withSelection(state, choice) {
   const selection = { ...selectionOf(state), ...choice };
   return state.selectionB && state.side !== "A" ? { selectionB: selection } : selection;

@@ -3,8 +3,6 @@
 import { FIELDS } from "./fields.js";
 import { checkpointIndex, differenceBlockedBy, runsOf } from "./sides.js";
 
-/** @import { Manifest, Run, Selection, State } from "../types.js" */
-
 /** @type {Readonly<State>} */
 export const INITIAL_STATE = Object.freeze(
   /** @type {any} */ (Object.fromEntries(Object.entries(FIELDS).map(([name, [, initial]]) => [name, initial]))),
@@ -57,6 +55,8 @@ export function normalize(wanted, manifest) {
     ...clampRange(state, length),
     temperature: Math.max(0.1, state.temperature),
     pins: state.pins.filter((i) => i < length),
+    lines:
+      state.lines?.filter(({ layer, head }) => (head === "mean" ? 0 : head) < (shownLayers[layer]?.heads ?? 0)) ?? null,
     cells: state.cells.filter(([row, col]) => Math.max(row, col) < length),
   };
   const awaitsAblation = ablated.length > 0 && next.editedRun === null;
@@ -65,7 +65,13 @@ export function normalize(wanted, manifest) {
     : next;
 }
 
-/** The nearest layer and head of a run. @param {Run} run @param {Selection} wanted @returns {Selection} */
+/** A list without an item, or with it. @template T @param {T[]} list @param {T} item */
+export function toggled(list, item) {
+  const others = list.filter((each) => JSON.stringify(each) !== JSON.stringify(item));
+  return others.length < list.length ? others : [...list, item];
+}
+
+/** The nearest layer and head of a run. @param {Run} run @param {HeadChoice} wanted @returns {HeadChoice} */
 function clampSelection({ layers }, { layer, head }) {
   const index = clampIndex(layer, layers.length);
   return { layer: index, head: head === "mean" ? head : clampIndex(head, layers[index].heads) };

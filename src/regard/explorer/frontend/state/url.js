@@ -3,8 +3,6 @@
 import { FIELDS } from "./fields.js";
 import { INITIAL_STATE } from "./state.js";
 
-/** @import { State } from "../types.js" */
-
 const ALWAYS_WRITTEN = ["layer", "head", "view"];
 
 /** What differs from the initial state of the page. @param {State} state @param {State} [initialState] @returns {string} */

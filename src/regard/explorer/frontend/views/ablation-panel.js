@@ -3,40 +3,38 @@
 import { escapeInvisible, label, textDirection } from "../data/tokens.js";
 import { bidi, button, setText, tableRow } from "../platform/dom.js";
 import { formatFixed, formatPercent, formatWeight } from "../render/format.js";
+import { toggled } from "../state/state.js";
 import { rankHeads } from "./head-grid.js";
 import { shade } from "./word-strip.js";
 
-/** @import { AblationResult, Manifest, NextToken, Refs, Selection, State, Theme } from "../types.js" */
-
 const MAX_WORDS = 400;
 
-/**
- * The heads whose weights change most, in descending order; none without a change.
- * @param {number[][]} changes the largest of each head, L H @param {number} [count]
- */
-export function mostChangedHeads(changes, count = 3) {
-  const isChanged = (/** @type {{ value: number | null }} */ { value }) => value !== null && value > 0;
-  return rankHeads(changes).filter(isChanged).slice(0, count);
+/** The three heads whose weights change most, in descending order; none without a change. @param {number[][]} changes the largest of each head, L H */
+export function mostChangedHeads(changes) {
+  const first = rankHeads(changes).slice(0, 3);
+  return first.filter(({ value }) => Number(value) > 0);
 }
 
 export class AblationPanel {
   /**
    * @param {Refs} refs
-   * @param {{ ablate: (heads: [number, number][]) => void, select: (selection: Selection) => void }} actions
+   * @param {{ ablate: (heads: [number, number][]) => void, select: (selection: HeadChoice) => void }} actions
    */
   constructor(refs, actions) {
     this.refs = refs;
     this.actions = actions;
-    /** @type {[number, number][]} */
-    this.ablated = [];
+    this.ablated = /** @type {[number, number][]} */ ([]);
     this.shownKey = "";
     refs.ablateButton.addEventListener("click", () => this.toggle());
     refs.restoreButton.addEventListener("click", () => actions.ablate([]));
   }
 
-  /** @param {State} state @param {Selection} shown @param {boolean} isRunning */
-  update({ ablated }, { layer, head }, isRunning) {
-    const { ablateButton, restoreButton, ablationStatus } = this.refs;
+  /** @param {State} state @param {HeadChoice} shown @param {boolean} isRunning @param {App["edits"]} edits */
+  update({ ablated }, { layer, head }, isRunning, { past, future }) {
+    const { ablateButton, restoreButton, undoButton, redoButton, ablationStatus } = this.refs;
+    undoButton.hidden = past.length === 0;
+    redoButton.hidden = future.length === 0;
+    for (const each of [undoButton, redoButton]) each.disabled = isRunning;
     this.ablated = ablated;
     this.head = head === "mean" ? null : /** @type {[number, number]} */ ([layer, head]);
     const isAblated = this.head !== null && ablated.some(([l, h]) => l === this.head?.[0] && h === this.head?.[1]);
@@ -48,9 +46,7 @@ export class AblationPanel {
 
   toggle() {
     if (!this.head) return;
-    const [layer, head] = this.head;
-    const others = this.ablated.filter(([l, h]) => l !== layer || h !== head);
-    this.actions.ablate(others.length < this.ablated.length ? others : [...this.ablated, [layer, head]]);
+    this.actions.ablate(toggled(this.ablated, this.head));
   }
 
   /** @param {AblationResult | null} result @param {Manifest} manifest @param {Theme} theme */

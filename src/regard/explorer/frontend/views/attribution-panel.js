@@ -8,9 +8,6 @@ import { formatPercent, formatSignificant, formatWeight } from "../render/format
 import { Legend } from "./legend.js";
 import { visibleRange, WordStrip } from "./word-strip.js";
 
-/** @import { Attended, Attribution, AttributionProps, Group } from "../types.js" */
-/** @import { LikelyToken, Refs, State, StripProps } from "../types.js" */
-
 export class AttributionPanel {
   /** @param {Refs} refs @param {{ set: (change: Partial<State>) => void, select: (group: Group) => void }} actions */
   constructor(refs, actions) {
@@ -30,8 +27,7 @@ export class AttributionPanel {
     const strips = [this.mattered, this.attended].map((one) => one.strip.node);
     for (const node of strips)
       node.addEventListener("scroll", () => strips.forEach((other) => (other.scrollTop = node.scrollTop)));
-    /** @type {AttributionProps | null} */
-    this.props = null;
+    this.props = /** @type {AttributionProps | null} */ (null);
     this.likelyKey = "";
   }
 
@@ -102,12 +98,8 @@ export class AttributionPanel {
     const position = after ? [" after ", bidi(after)] : [];
     const value = el("span", { class: "rg-number" }, formatSignificant(answer.value));
     this.mattered.heading.replaceChildren("For the ", bidi(metric), ...position, ": ", value, side);
-    this.mattered.strip.show({
-      ...common,
-      values: scores,
-      scale,
-      format: (score) => formatContribution(score, max, method.is_signed),
-    });
+    const format = (/** @type {number} */ score) => formatContribution(score, max, method.is_signed);
+    this.mattered.strip.show({ ...common, values: scores, scale, format });
     const against = method.is_signed ? "blue for it; brown and underlined against it" : "how relevant";
     this.mattered.legend.update(scale, theme, against);
     this.showAttended(attended, { ...common, kind });

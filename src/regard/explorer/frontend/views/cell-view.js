@@ -6,8 +6,6 @@ import { bidi, button, el, setText, svg, tableRow } from "../platform/dom.js";
 import { formatSignificant, formatWeight } from "../render/format.js";
 import { layerName } from "./messages.js";
 
-/** @import { Cell, CellNames, Numbers, Refs } from "../types.js" */
-
 const BARS_HEIGHT = 64;
 const SWIPE_PX = 40;
 

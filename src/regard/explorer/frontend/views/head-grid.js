@@ -3,8 +3,8 @@
 import {
   activeElementOf,
   button,
-  consume,
   el,
+  onArrows,
   onSegment,
   setAttribute,
   setTabStop,
@@ -15,17 +15,7 @@ import { colorTable, tableIndex } from "../render/colormap.js";
 import { formatFixed } from "../render/format.js";
 import { layerName } from "./messages.js";
 import { selectionOf } from "../state/sides.js";
-
-/** @import { GridCell, Head, HeadDifferences, HeadMetrics, HeadRef, HeadValues, LiveMetric } from "../types.js" */
-/** @import { Manifest, Refs, Selection, State, Theme } from "../types.js" */
-
-const DIFFERENCE = {
-  title: "largest change of a weight",
-  unit: "",
-  description: "A − B of every head: blue where A is larger, brown where B is, on one scale for all heads.",
-  caveat: "The number is the largest change of a weight.",
-  source: "",
-};
+import { toggled } from "../state/state.js";
 
 /**
  * Heads in descending order of a metric, those without a value last.
@@ -60,7 +50,7 @@ function signedBytes(text) {
 export class HeadGrid {
   /**
    * @param {Refs} refs @param {Manifest} manifest
-   * @param {{ select: (selection: Selection, open: boolean) => void, set: (change: Partial<State>) => void }} actions
+   * @param {{ select: (selection: HeadChoice, open: boolean) => void, set: (change: Partial<State>) => void }} actions
    */
   constructor(refs, manifest, actions) {
     this.refs = refs;
@@ -76,12 +66,10 @@ export class HeadGrid {
         collapsedHeads: key === "heads" ? this.columns() : [],
       }),
     );
-    /** @type {HeadValues | null} */
-    this.values = null; // that the grid shows
-    /** @type {GridCell[]} */
-    this.cells = [];
+    this.values = /** @type {HeadValues | null} */ (null); // that the grid shows
+    this.cells = /** @type {GridCell[]} */ ([]);
     this.layoutKey = ""; // of what the cells show
-    this.body.addEventListener("keydown", (event) => this.onKeydown(event));
+    onArrows(this.body, "button:not(:disabled)", nextHead);
   }
 
   layers() {
@@ -113,13 +101,8 @@ export class HeadGrid {
     const least = min + state.threshold * (max - min);
     const { order, collapsedLayers, collapsedHeads, metric } = state;
     this.updateControls(state, values, least);
-    const layoutKey = JSON.stringify([
-      order,
-      collapsedLayers,
-      collapsedHeads,
-      order === "metric" && (live ? live.values : metric),
-      theme,
-    ]);
+    const ranked = order === "metric" && (live ? live.values : metric);
+    const layoutKey = JSON.stringify([order, collapsedLayers, collapsedHeads, ranked, theme]);
     if (layoutKey !== this.layoutKey) {
       this.layoutKey = layoutKey;
       this.layout(state, theme, values);
@@ -131,7 +114,7 @@ export class HeadGrid {
       const { layer, head, node } = cell;
       const isMean = layer === "mean" || head === "mean";
       const value = isMean ? null : (values?.[layer]?.[head] ?? null);
-      const is = (/** @type {Selection} */ at) => layer === at.layer && head === at.head;
+      const is = (/** @type {HeadChoice} */ at) => layer === at.layer && head === at.head;
       node.classList.toggle("rg-dimmed", state.threshold > 0 && !isMean && (value === null || value < least));
       node.dataset.side = compared.map((at, n) => (is(at) ? "AB"[n] : "")).join("");
       node.dataset.ablated = String(ablated.has(`${layer}.${head}`));
@@ -181,7 +164,7 @@ export class HeadGrid {
 
   /** What the values of the heads are. */
   explanation() {
-    return this.data.difference ? DIFFERENCE : this.manifest.metrics.find(({ key }) => key === this.refs.metric.value);
+    return this.data.difference?.explanation ?? this.manifest.metrics.find(({ key }) => key === this.refs.metric.value);
   }
 
   /** @param {State} state @param {Theme} theme @param {HeadValues | null} values */
@@ -244,8 +227,8 @@ export class HeadGrid {
     const named = layerName(number);
     const title = `${named}: show the mean of its heads, or each head`;
     const collapse = () => this.actions.set({ collapsedLayers: toggled(collapsed, layer) });
-    const hint = `Collapse ${named.toLowerCase()}`;
-    const header = heading("rowheader", String(number), title, hint, isCollapsed, collapse);
+    const name = `Collapse ${named.toLowerCase()}`;
+    const header = heading("rowheader", String(number), title, name, isCollapsed, collapse);
     return gridRow(header, ...shown.map((head) => this.cell(layer, head)));
   }
 
@@ -291,32 +274,28 @@ export class HeadGrid {
   thumbnail(layer, head) {
     const thumbnails = this.signedThumbnails ?? this.data.thumbnails;
     if (!thumbnails) return null;
-    const [layers, numCells, width] = [this.layers(), this.thumbnailSize() ** 2, this.columns().length];
-    const among = (/** @type {number | "mean"} */ at, /** @type {number} */ count) =>
-      at === "mean" ? [...Array(count).keys()] : at < count ? [at] : [];
-    const places = among(layer, layers.length).flatMap((l) => among(head, layers[l].heads).map((h) => l * width + h));
+    const [numCells, width] = [this.thumbnailSize() ** 2, this.columns().length];
+    const isOf = (/** @type {number | "mean"} */ at, /** @type {number} */ n) => at === "mean" || at === n;
+    const places = this.layers().flatMap(({ heads }, l) =>
+      isOf(layer, l) ? [...Array(heads).keys()].filter((h) => isOf(head, h)).map((h) => l * width + h) : [],
+    );
     return meanThumbnail(places.map((place) => thumbnails.subarray(place * numCells, (place + 1) * numCells)));
   }
+}
 
-  /** Arrow keys move between heads and headings. @param {KeyboardEvent} event */
-  onKeydown(event) {
-    const all = /** @type {HTMLButtonElement[]} */ ([...this.body.querySelectorAll("button:not(:disabled)")]);
-    const index = all.indexOf(/** @type {any} */ (activeElementOf(this.body)));
-    if (index < 0 || event.ctrlKey || event.metaKey || event.altKey) return;
-    const next = {
-      ArrowRight: all[index + 1],
-      ArrowLeft: all[index - 1],
-      ArrowDown: nearestInRow(all[index], all, 1),
-      ArrowUp: nearestInRow(all[index], all, -1),
-      Home: all[0],
-      End: all[all.length - 1],
-    }[event.key];
-    if (next) {
-      next.focus();
-      if (next.getAttribute("aria-selected") === "false") next.click();
-    } else if (!event.key.startsWith("Arrow")) return;
-    consume(event);
-  }
+/** The next head or heading, which is chosen if it is a head. @param {HTMLButtonElement[]} all @param {HTMLButtonElement} from @param {string} key */
+function nextHead(all, from, key) {
+  const index = all.indexOf(from);
+  const next = {
+    ArrowRight: all[index + 1],
+    ArrowLeft: all[index - 1],
+    ArrowDown: nearestInRow(from, all, 1),
+    ArrowUp: nearestInRow(from, all, -1),
+    Home: all[0],
+    End: all[all.length - 1],
+  }[key];
+  if (next?.getAttribute("aria-selected") === "false") next.click();
+  return next ?? (key.startsWith("Arrow") ? from : undefined); // no cell moves at an end
 }
 
 /** @param {...HTMLElement} cells */
@@ -348,9 +327,4 @@ function nearestInRow(from, all, direction) {
 /** @param {{ unit?: string } | undefined} explanation */
 function unitOf(explanation) {
   return explanation?.unit && explanation.unit !== "share" ? explanation.unit : "";
-}
-
-/** A list without a number, or with it. @param {number[]} list @param {number} n */
-export function toggled(list, n) {
-  return list.includes(n) ? list.filter((x) => x !== n) : [...list, n].sort((a, b) => a - b);
 }

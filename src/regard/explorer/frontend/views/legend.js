@@ -5,8 +5,6 @@ import { colorAt, toCss } from "../render/colormap.js";
 import { formatTick } from "../render/format.js";
 import { scalePosition, ticks } from "../render/scale.js";
 
-/** @import { Scale, Theme } from "../types.js" */
-
 export class Legend {
   /** @param {HTMLElement} node */
   constructor(node) {

@@ -3,8 +3,6 @@
 import { label } from "../data/tokens.js";
 import { activeElementOf, bidi, button, consume, setOptions, setText } from "../platform/dom.js";
 
-/** @import { LiveRun, Refs } from "../types.js" */
-
 const MAX_RECENT = 6;
 
 export class LiveText {
@@ -12,8 +10,7 @@ export class LiveText {
   constructor(refs, models, run) {
     this.refs = refs;
     this.run = run;
-    /** @type {LiveRun[]} */
-    this.recent = [];
+    this.recent = /** @type {LiveRun[]} */ ([]);
     const { liveInput, liveModel, liveRun } = refs;
     const choices = models.map((key) => ({ key, title: key.split(/[\\/]/).pop() || key }));
     setOptions(liveModel, choices);

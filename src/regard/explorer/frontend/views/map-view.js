@@ -7,8 +7,6 @@ import { levelOf, themeColors, valueAt } from "../render/scene.js";
 import { clampViewport, fitWhole, minCellSize, panTo } from "../render/viewport.js";
 import { ZoomView } from "./zoom-view.js";
 
-/** @import { MapActions, Context2D, MapProps, PointerPosition, Refs, Scene, Viewport } from "../types.js" */
-
 const SAVE_DELAY_MS = 200;
 const NARROW_PX = 500;
 const READABLE_CELL_PX = 34; // a cell shows its value
@@ -20,8 +18,7 @@ export class MapView extends ZoomView {
     super(map);
     this.stage.setAttribute("aria-describedby", liveRegion.id);
     this.actions = actions;
-    /** @type {MapProps | null} */
-    this.props = null;
+    this.props = /** @type {MapProps | null} */ (null);
     this.table = colorTable("light");
     this.savedViewport = ""; // as JSON
   }

@@ -2,15 +2,15 @@
 
 import { setText } from "../platform/dom.js";
 
-/** @import { Memory, PageMemory, Refs } from "../types.js" */
-
-/** @param {Refs} refs @param {() => Promise<Memory | null>} fetchMemory @param {() => PageMemory} pageMemory */
-export function listenToMemory({ memory: panel, memoryText }, fetchMemory, pageMemory) {
-  panel.addEventListener("toggle", async () => {
-    if (!panel.open) return;
+/** @param {App} app */
+export function listenToMemory({ refs, source, queries, controller }) {
+  refs.memory.addEventListener("toggle", async () => {
+    if (!refs.memory.open) return;
     const { memory: heap } = /** @type {any} */ (performance); // where the browser reports it
-    const message = fetchMemory().then((memory) => describeMemory(memory, pageMemory(), heap?.usedJSHeapSize ?? null));
-    setText(memoryText, await message.catch((error) => error.message));
+    const message = source
+      .memory(controller.signal)
+      .then((memory) => describeMemory(memory, queries.memory(), heap?.usedJSHeapSize ?? null));
+    setText(refs.memoryText, await message.catch((error) => error.message));
   });
 }
 
@@ -18,11 +18,10 @@ export function listenToMemory({ memory: panel, memoryText }, fetchMemory, pageM
 export function describeMemory(memory, pageMemory, jsHeap) {
   const mb = (/** @type {number} */ bytes) =>
     `${(bytes / 1e6).toLocaleString("en", { maximumFractionDigits: bytes < 1e7 ? 1 : 0 })} MB`;
-  const parts = memory && [
-    `Python holds ${mb(memory.runs)} of runs and ${mb(memory.overviews)} of overviews, at most ${mb(memory.overviews_limit)}`,
-    memory.process_peak === null ? "" : `; the peak of its process is ${mb(memory.process_peak)}`,
-    ". ",
-  ];
+  const peak = memory?.process_peak ? `; the peak of its process is ${mb(memory.process_peak)}` : "";
+  const python = memory
+    ? `Python holds ${mb(memory.runs)} of runs and ${mb(memory.overviews)} of overviews, at most ${mb(memory.overviews_limit)}${peak}. `
+    : "";
   const page = `The maps on the page hold ${mb(pageMemory.bytes)} of weights and pixels, at most ${mb(pageMemory.limit)}`;
-  return `${parts ? parts.join("") : ""}${page}${jsHeap === null ? "" : `; the JavaScript heap ${mb(jsHeap)}`}.`;
+  return `${python}${page}${jsHeap === null ? "" : `; the JavaScript heap ${mb(jsHeap)}`}.`;
 }

@@ -2,8 +2,6 @@
 
 import { decimalsOfSum, formatFixed, formatSignificant, formatWeight } from "../render/format.js";
 
-/** @import { HeadName, Manifest, MapData, Progress, State } from "../types.js" */
-
 /** A layer by its number, or by its name. @param {number | string} layer */
 export const layerName = (layer) => (typeof layer === "string" ? layer : `Layer ${layer}`);
 

@@ -5,10 +5,8 @@ import { bidi, button, el, setAttribute, setText } from "../platform/dom.js";
 import { formatSignificant } from "../render/format.js";
 import { shade } from "./word-strip.js";
 
-/** @import { Refs, ResidualStream, Run, Selection, StreamLayer, Theme } from "../types.js" */
-
 export class ModelView {
-  /** @param {Refs} refs @param {{ openHead: (selection: Partial<Selection>) => void, openOutput: () => void }} actions */
+  /** @param {Refs} refs @param {{ openHead: (selection: Partial<HeadChoice>) => void, openOutput: () => void }} actions */
   constructor(refs, actions) {
     this.refs = refs;
     this.actions = actions;

@@ -1,13 +1,9 @@
 // Movement: the vector of each token at every stage, projected onto one plane.
 
-import { label } from "../data/tokens.js";
 import { bidi, el, setAttribute, setText } from "../platform/dom.js";
-import { formatPercent } from "../render/format.js";
 import { MANY_DOTS } from "../render/plane.js";
 import { PlaneView } from "./plane-view.js";
 import { Player, prefersReducedMotion } from "./player.js";
-
-/** @import { Path, PathToken, Refs } from "../types.js" */
 
 const RUN_CLASSES = ["rg-run-a", "rg-run-b"];
 const STAGE_MS = 900; // of the animation
@@ -16,19 +12,6 @@ const STAGE_MS = 900; // of the animation
 export function stageName(name) {
   const block = /blocks\.(\d+)\.output$/.exec(name);
   return block ? `after layer ${block[1]}` : name.replace(/_/g, " ");
-}
-
-/** To which tokens the plane is not fitted, and why. @param {PathToken[]} tokens @param {number} sinkLength */
-export function leftOutMessage(tokens, sinkLength) {
-  const namesOf = (/** @type {boolean} */ special) => {
-    const found = tokens.filter((token) => token.special === special).map(({ text }) => `“${label(text, 24)}”`);
-    const names = [...new Set(found)];
-    return names.slice(0, 3).join(", ") + (names.length > 3 ? ` and ${names.length - 3} more` : "");
-  };
-  const [sinks, special] = [namesOf(false), namesOf(true)];
-  const why = `whose vector is more than ${sinkLength} times as long as the median (attention sink)`;
-  const parts = [sinks && `${sinks}, ${why}`, special && `special tokens (${special})`].filter(Boolean);
-  return parts.length ? ` Left out of the fit and marked by rings: ${parts.join("; ")}.` : "";
 }
 
 /** The tokens or words of a run as dots, at the mean of their tokens. @param {Path} path @param {Set<number>} selected tokens */
@@ -71,8 +54,7 @@ export class MovementView {
     });
     this.plane = new PlaneView(refs, actions);
     this.bar.prepend(this.player.button);
-    /** @type {string[]} */
-    this.stages = [];
+    this.stages = /** @type {string[]} */ ([]);
     this.position = 0; // a stage, or between two
     this.showMessage("");
   }
@@ -110,13 +92,8 @@ export class MovementView {
     this.plane.show(dots, this.position);
     if (!this.player.isPlaying) this.moveTo(stage < 0 ? this.lastStage : Math.min(stage, this.lastStage));
     else this.moveTo(this.position);
-    const [first, second] = movement.explained_variance_ratio;
-    const rest = Math.max(0, 1 - first - second);
-    const leftOut = paths.flatMap(({ tokens, movement: { left_out } }) => left_out.map((t) => tokens[t]));
     const message = [
-      `The two axes show ${formatPercent(first + second)} of the variance (${formatPercent(first)} across, ${formatPercent(second)} up) and hide ${formatPercent(rest)}.`,
-      leftOutMessage(leftOut, movement.sink_length),
-      " All stages share one plane; each is centred on its own mean, since all vectors also shift together and grow. Tokens close on the plane may be far apart in space.",
+      movement.note,
       dots.length > MANY_DOTS
         ? " Of so many tokens, only those that are chosen leave a trail, and a few lie outside until one zooms out."
         : "",

@@ -4,8 +4,6 @@ import { escapeInvisible, label } from "../data/tokens.js";
 import { bidi, button, el, setText, tableRow } from "../platform/dom.js";
 import { formatFixed, formatPercent } from "../render/format.js";
 
-/** @import { Lens, NextTokens, NextTokensProps, PredictedToken, Refs } from "../types.js" */
-
 const SHOWN = 8;
 
 export class NextTokensPanel {

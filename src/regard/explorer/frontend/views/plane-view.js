@@ -1,11 +1,9 @@
 // The plane of the token vectors: a canvas with zoom and pan, and a list of the tokens for keys and screen readers.
 
-import { arrowStep, consume, el, setAttribute, setTabStop } from "../platform/dom.js";
+import { el, onArrows, setAttribute, setTabStop } from "../platform/dom.js";
 import { boundsOf, drawPlane, fitViewport, MANY_DOTS } from "../render/plane.js";
 import { themeColors } from "../render/scene.js";
 import { ZoomView } from "./zoom-view.js";
-
-/** @import { Context2D, Dot, PointerPosition, Refs, Viewport } from "../types.js" */
 
 const MAX_ZOOM = 200; // beyond the whole
 const HIT_PX = 14;
@@ -18,19 +16,16 @@ export class PlaneView extends ZoomView {
     super(plane);
     this.actions = actions;
     this.list = planeTokens;
-    /** @type {HTMLButtonElement[]} */
-    this.buttons = []; // of the list, one for each dot
-    /** @type {Dot[]} */
-    this.dots = [];
+    this.buttons = /** @type {HTMLButtonElement[]} */ ([]); // of the list, one for each dot
+    this.dots = /** @type {Dot[]} */ ([]);
     this.stagePosition = 0;
     this.focused = -1;
     this.bounds = this.fittedBounds = EMPTY;
-    /** @type {ReturnType<typeof drawPlane>} */
-    this.drawn = { points: [], labels: [] };
+    this.drawn = /** @type {ReturnType<typeof drawPlane>} */ ({ points: [], labels: [] });
     this.list.addEventListener("click", ({ target }) => this.selectDot(this.indexOf(target)));
     this.list.addEventListener("focusin", ({ target }) => this.setFocused(this.indexOf(target)));
     this.list.addEventListener("focusout", () => this.setFocused(-1));
-    this.list.addEventListener("keydown", (event) => this.onKeydown(event));
+    onArrows(this.list, "button");
   }
 
   /** @param {Dot[]} dots @param {number} stage */
@@ -148,15 +143,5 @@ export class PlaneView extends ZoomView {
     if (point && (point.x < 0 || point.y < 0 || point.x > width || point.y > height))
       this.jumpTo(this.panBy(width / 2 - point.x, height / 2 - point.y));
     this.draw();
-  }
-
-  /** Arrow keys move between tokens. @param {KeyboardEvent} event */
-  onKeydown(event) {
-    const step = arrowStep(event);
-    if (step === undefined) return;
-    const next = this.buttons[(this.indexOf(event.target) + step + this.buttons.length) % this.buttons.length];
-    setTabStop(this.buttons, next);
-    next.focus();
-    consume(event);
   }
 }

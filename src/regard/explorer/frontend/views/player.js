@@ -18,8 +18,7 @@ export class Player {
   constructor(film) {
     this.film = film;
     this.button = button("Play", () => this.toggle(), { class: "rg-primary" });
-    /** @type {number | undefined} */
-    this.timer = undefined;
+    this.timer = /** @type {number | undefined} */ (undefined);
   }
 
   get isPlaying() {

@@ -4,8 +4,6 @@ import { label } from "../data/tokens.js";
 import { onSegment, setText, showSegment } from "../platform/dom.js";
 import { layerName } from "./messages.js";
 
-/** @import { HeadRef, Manifest, Side, State } from "../types.js" */
-
 /** The names of A and B: what tells them apart. @param {State} state @param {Manifest} manifest @param {HeadRef[]} sides two */
 export function sideNames(state, manifest, sides) {
   const nameOf = (/** @type {HeadRef} */ { run, layer, head }) =>

@@ -8,8 +8,6 @@ import { formatFixed, formatWeight } from "../render/format.js";
 import { scalePosition } from "../render/scale.js";
 import { visibleRange, WordStrip } from "./word-strip.js";
 
-/** @import { Group, Refs, TextProps } from "../types.js" */
-
 const MAX_ARCS = 12;
 const MARGIN_PX = 5; // of the line that arcs take along the text
 const NUM_TOP = 6;
@@ -27,9 +25,8 @@ export class TextPanel {
         event.altKey ? actions.pin(group) : actions.select(group, event.shiftKey || event.ctrlKey || event.metaKey),
     });
     this.lines = svg("svg", { class: "rg-arcs", "aria-hidden": "true" });
-    this.container.append(this.lines, this.strip.node);
-    /** @type {number | null} */
-    this.lastSelected = null;
+    this.container.append(el("div", { class: "rg-over-arcs" }, this.lines, this.strip.node));
+    this.lastSelected = /** @type {number | null} */ (null);
     new ResizeObserver(() => this.drawArcs()).observe(this.strip.node);
   }
 
@@ -91,8 +88,6 @@ export class TextPanel {
     if (!weights || !isShown) return;
     const { wordNodes, node } = this.strip;
     const box = node.getBoundingClientRect();
-    const place = { left: node.offsetLeft, top: node.offsetTop, width: box.width, height: box.height };
-    for (const [name, pixels] of Object.entries(place)) this.lines.style.setProperty(name, `${pixels}px`);
     const anchor = (/** @type {HTMLElement} */ wordNode) => {
       const position = wordNode.getBoundingClientRect();
       return { x: position.left + position.width / 2 - box.left, y: position.top - box.top + 1 };

@@ -1,12 +1,20 @@
 // A training run: its loss and two measures of every head over the steps, and the checkpoint that is shown.
 
-import { activeElementOf, arrowStep, consume, el, setAttribute, setTabStop, setText, svg } from "../platform/dom.js";
-import { lastUpTo, linearScale, nearestIndex, pathThrough, spreadLabels, ticksUpTo } from "../render/curves.js";
+import {
+  activeElementOf,
+  consume,
+  el,
+  onArrows,
+  nextOf,
+  setAttribute,
+  setTabStop,
+  setText,
+  svg,
+} from "../platform/dom.js";
+import { linearScale, nearestIndex, pathThrough, spreadLabels, ticksUpTo } from "../render/curves.js";
 import { formatFixed, formatSignificant } from "../render/format.js";
 import { selectionOf } from "../state/sides.js";
 import { Player, prefersReducedMotion } from "./player.js";
-
-/** @import { Chart, Frame, Measure, Refs, Selection, Shown, State, Training } from "../types.js" */
 
 const PLAY_MS = 9000; // of a whole run
 const [MIN_STEP_MS, MAX_STEP_MS, REDUCED_STEP_MS] = [120, 600, 1000]; // of a checkpoint
@@ -15,39 +23,14 @@ const LABEL_GAP = 13;
 const UNREACHABLE = "no answer: has the command ended?";
 const CLASSES = ["rg-run-a", "rg-run-b"]; // the heads that stand out in each measure
 
-/** The class of each head that stands out: of the first measure in which it does. @param {Measure[]} measures */
-export function prominentHeads(measures) {
-  /** @type {Map<string, string>} */
-  const found = new Map();
-  measures.forEach(({ strongest }, n) =>
-    strongest.forEach((at) => found.has(at.join(".")) || found.set(at.join("."), CLASSES[n])),
-  );
-  return found;
-}
-
-/** What is said of a checkpoint. @param {Training} training @param {number} index */
-export function checkpointMessage({ checkpoints, loss, held_out, end }, index) {
-  const { step } = checkpoints[index];
-  const now = loss.values[lastUpTo(loss.steps, step)];
-  const evaluated = held_out.values[held_out.steps.indexOf(step)];
-  return [
-    `step ${step.toLocaleString("en")} of ${end.toLocaleString("en")}`,
-    now === undefined ? "" : `loss ${formatSignificant(now)}`,
-    evaluated === undefined ? "" : `held out ${formatSignificant(evaluated)}`,
-  ]
-    .filter(Boolean)
-    .join(" · ");
-}
-
 export class TrainingPanel {
   /**
    * @param {Refs} refs @param {Measure[]} measures
-   * @param {{ showCheckpoint: (index: number) => void, selectHead: (selection: Selection) => void, isSettled: () => boolean }} actions
+   * @param {{ showCheckpoint: (index: number) => void, selectHead: (selection: HeadChoice) => void, isSettled: () => boolean }} actions
    */
   constructor(refs, measures, actions) {
     this.actions = actions;
-    /** @type {Shown | null} */
-    this.shown = null;
+    this.shown = /** @type {Shown | null} */ (null);
     this.isReachable = true;
     this.node = refs.training;
     this.slider = refs.checkpoint;
@@ -66,7 +49,9 @@ export class TrainingPanel {
         return index() < last();
       },
       interval: () =>
-        prefersReducedMotion() ? REDUCED_STEP_MS : clamp(PLAY_MS / Math.max(1, last()), MIN_STEP_MS, MAX_STEP_MS),
+        prefersReducedMotion()
+          ? REDUCED_STEP_MS
+          : Math.max(MIN_STEP_MS, Math.min(MAX_STEP_MS, PLAY_MS / Math.max(1, last()))),
     });
     refs.trainingBar.prepend(this.player.button);
     refs.curves.append(...this.charts.map(({ node }) => node));
@@ -89,6 +74,7 @@ export class TrainingPanel {
     picture.addEventListener("pointerdown", (event) => this.onPointer(chart, event));
     picture.addEventListener("pointermove", (event) => event.buttons === 1 && this.onPointer(chart, event));
     picture.addEventListener("keydown", (event) => this.onKeydown(event));
+    onArrows(picture, "[data-head]", nextHead);
     return chart;
   }
 
@@ -98,7 +84,7 @@ export class TrainingPanel {
     this.shown = { training, index, selection: selectionOf(state) };
     this.slider.max = String(checkpoints.length - 1);
     if (Number(this.slider.value) !== index) this.slider.value = String(index);
-    const message = checkpointMessage(training, index);
+    const message = training.checkpoints[index].message;
     this.slider.setAttribute("aria-valuetext", message);
     setText(this.message, message);
     this.newest.hidden = !is_live || state.checkpoint === null;
@@ -140,19 +126,11 @@ export class TrainingPanel {
     this.choose(nearestIndex(steps, step));
   }
 
-  /** Arrow keys move between heads. @param {KeyboardEvent} event */
+  /** @param {KeyboardEvent} event */
   onKeydown(event) {
     const line = lineAt(event);
-    if (!line || event.ctrlKey || event.metaKey || event.altKey) return;
-    const step = arrowStep(event);
-    if (step !== undefined) {
-      const all = /** @type {NodeListOf<SVGElement>} */ (line.parentNode?.querySelectorAll("[data-head]"));
-      const lines = [...all].sort((a, b) => compareHeads(headOf(a), headOf(b)));
-      const next = lines[(lines.indexOf(line) + step + lines.length) % lines.length];
-      setTabStop(lines, next);
-      next.focus();
-    } else if (event.key === "Enter" || event.key === " ") this.actions.selectHead(headOf(line));
-    else return;
+    if (!line || (event.key !== "Enter" && event.key !== " ")) return;
+    this.actions.selectHead(headOf(line));
     consume(event);
   }
 
@@ -171,12 +149,9 @@ function drawLoss(chart, { training, index }) {
   const x = linearScale([0, training.end], [frame.left, frame.right]);
   const y = linearScale([0, 1.06 * max], [frame.bottom, frame.top]);
   const size = loss.steps_per_point ?? 1;
+  const unit = el("span", {}, size > 1 ? `nats, mean of ${size} steps` : "nats");
   const heldOut = el("span", { class: "rg-held-out" }, el("span", { class: "rg-dot" }), "held out");
-  chart.caption.replaceChildren(
-    el("strong", {}, "Loss"),
-    el("span", {}, size > 1 ? `nats, mean of ${size} steps` : "nats"),
-    held_out.values.length ? heldOut : "",
-  );
+  chart.caption.replaceChildren(el("strong", {}, "Loss"), unit, held_out.values.length ? heldOut : "");
   const line = pathThrough(loss.steps.map((step, n) => ({ x: x(step), y: y(loss.values[n]) })));
   const dots = held_out.steps.map((step, n) =>
     svg("circle", { cx: x(step).toFixed(1), cy: y(held_out.values[n]).toFixed(1), r: 2.6 }),
@@ -192,7 +167,7 @@ function drawLoss(chart, { training, index }) {
 
 /** @param {Chart} chart @param {Shown} shown @param {Measure} measure */
 function drawMeasure(chart, { training, index, selection }, { key, title, description, values, strongest }) {
-  const { checkpoints, measures, end } = training;
+  const { checkpoints, prominent, end } = training;
   const frame = frameOf(chart);
   const x = linearScale([0, end], [frame.left, frame.right]);
   const y = linearScale([0, 1], [frame.bottom, frame.top]);
@@ -200,13 +175,12 @@ function drawMeasure(chart, { training, index, selection }, { key, title, descri
   const note = isKnown ? "of every head" : "has no value: no token of the text repeats";
   chart.caption.replaceChildren(el("strong", {}, title), el("span", { class: isKnown ? "rg-of-heads" : null }, note));
   chart.node.title = description;
-  const prominent = prominentHeads(measures);
   const lines = values[0].flatMap((ofLayer, layer) =>
     ofLayer.map((_, head) => {
       const at = `${layer}.${head}`;
       const isSelected = selection.layer === layer && selection.head === head;
-      const className = `${prominent.get(at) ?? "rg-other"}${isSelected ? " rg-strong" : ""}`;
-      const rank = 2 * Number(isSelected) + Number(prominent.has(at));
+      const className = `${CLASSES[prominent[at]] ?? "rg-other"}${isSelected ? " rg-strong" : ""}`;
+      const rank = 2 * Number(isSelected) + Number(at in prominent);
       return { layer, head, at, isSelected, className, rank, values: values.map((each) => each[layer][head]) };
     }),
   );
@@ -251,7 +225,7 @@ function drawMeasure(chart, { training, index, selection }, { key, title, descri
     );
   });
   setTabStop(groups, groups[groups.length - 1]);
-  const name = `${title} of every head, ${checkpointMessage(training, index)}`;
+  const name = `${title} of every head, ${training.checkpoints[index].message}`;
   drawChart(chart, name, training, index, [0, 0.5, 1], y, groups, [
     svg("g", { class: "rg-values" }, ...dots),
     svg("g", { "aria-hidden": "true" }, ...labels),
@@ -294,11 +268,6 @@ function frameOf({ size, right }) {
   return { left: MARGIN.left, right: size.width - right, top: MARGIN.top, bottom: size.height - MARGIN.bottom };
 }
 
-/** @param {number} value @param {number} min @param {number} max */
-function clamp(value, min, max) {
-  return Math.max(min, Math.min(max, value));
-}
-
 /** The line of a head that an event is on. @param {Event} event @returns {SVGElement | null} */
 function lineAt({ target }) {
   return /** @type {Element} */ (target).closest("[data-head]");
@@ -310,7 +279,9 @@ function headOf(line) {
   return { layer, head };
 }
 
-/** @param {{ layer: number, head: number }} a @param {{ layer: number, head: number }} b */
-function compareHeads(a, b) {
-  return a.layer - b.layer || a.head - b.head;
+/** In the order of heads, not in that of drawing. @param {SVGElement[]} lines @param {SVGElement} from @param {string} key */
+function nextHead(lines, from, key) {
+  const place = (/** @type {SVGElement} */ line) => 1e4 * headOf(line).layer + headOf(line).head;
+  lines.sort((a, b) => place(a) - place(b));
+  return nextOf(lines, from, key);
 }

@@ -1,11 +1,9 @@
 // A text, its words shaded by a number each. The arrow keys move between words.
 
 import { escapeInvisible, textDirection } from "../data/tokens.js";
-import { activeElementOf, arrowStep, bidi, consume, el, setAttribute, setTabStop } from "../platform/dom.js";
+import { activeElementOf, bidi, consume, el, onArrows, nextOf, setAttribute, setTabStop } from "../platform/dom.js";
 import { colorAt, textColorOn, toCss } from "../render/colormap.js";
 import { scalePosition } from "../render/scale.js";
-
-/** @import { Group, Picture, StripProps, Theme } from "../types.js" */
 
 const MAX_WORDS = 600; // on the page at a time
 const MIN_UNDERLINED = 0.02; // of the largest value
@@ -34,10 +32,8 @@ export class WordStrip {
    */
   constructor(name, { select, point = () => {} }) {
     this.node = el("div", { class: "rg-words", role: "group", "aria-label": name });
-    /** @type {Map<number, HTMLElement>} */
-    this.wordNodes = new Map();
-    /** @type {Group[]} */
-    this.groups = [];
+    this.wordNodes = /** @type {Map<number, HTMLElement>} */ (new Map());
+    this.groups = /** @type {Group[]} */ ([]);
     this.layoutKey = "";
     const on = (/** @type {string} */ type, /** @type {(index: number | null, event: any) => void} */ listener) =>
       this.node.addEventListener(type, (event) => listener(indexAt(event.target), event));
@@ -48,11 +44,11 @@ export class WordStrip {
     on("click", (index, event) => index !== null && select(this.groups[index], event));
     on("keydown", (index, event) => {
       if (index === null || event.ctrlKey || event.metaKey || event.altKey) return;
-      if (event.key === "Enter" || event.key === " ") select(this.groups[index], event);
-      else if (event.key === "ArrowRight" || event.key === "ArrowLeft") this.focus(index + (arrowStep(event) ?? 0));
-      else return;
+      if (event.key !== "Enter" && event.key !== " ") return;
+      select(this.groups[index], event);
       consume(event);
     });
+    onArrows(this.node, "[data-index]", (all, from, key) => (/Up|Down/.test(key) ? undefined : nextOf(all, from, key)));
   }
 
   /** @param {number} index */

@@ -7,8 +7,6 @@ import { SvgContext } from "../render/svg-context.js";
 import { interpolate, zoomAt } from "../render/viewport.js";
 import { prefersReducedMotion } from "./player.js";
 
-/** @import { Context2D, PointerPosition, Viewport } from "../types.js" */
-
 const ZOOM_STEP = 1.6;
 const ANIMATION_MS = 180;
 const CLICK_TOLERANCE_PX = 5;
@@ -28,10 +26,8 @@ export class ZoomView {
     this.hint = /** @type {HTMLElement} */ (this.stage.children[2]);
     this.hint.textContent = `${WHEEL_KEY} + wheel zooms`;
     node.addEventListener("click", ({ target }) => this.zoomByKey(/** @type {HTMLElement} */ (target).dataset.zoom));
-    /** @type {Viewport} */
-    this.viewport = { x: 0, y: 0, k: 1 };
-    /** @type {Viewport | null} */
-    this.target = null; // of an animation
+    this.viewport = /** @type {Viewport} */ ({ x: 0, y: 0, k: 1 });
+    this.target = /** @type {Viewport | null} */ (null); // of an animation
     this.size = { width: 0, height: 0 }; // of the canvas; in print, of the window
     this.plotArea = { left: 0, top: 0, width: 100, height: 100, strip: 0 };
     this.colors = themeColors(this.node);
@@ -189,8 +185,7 @@ export class ZoomView {
   }
 
   listenToPointers() {
-    /** @type {Map<number, { x: number, y: number }>} */
-    const down = new Map();
+    const down = /** @type {Map<number, { x: number, y: number }>} */ (new Map());
     let moved = 0;
     this.stage.addEventListener("pointerdown", (event) => {
       if (event.button !== 0) return;

@@ -1,0 +1,252 @@
+"""Lines between words, of several heads and of all layers: held against the weights that Python computes."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+
+import numpy as np
+import pytest
+from pages import CAUSAL, OTHER, TEXT, expect, explored, notebook, number, saved, served, settled
+from test_access import serious
+
+import regard
+
+CHOSEN = "v=lines&l=2&h=3&lh=2.3_2.5"
+WIDTH = 100
+
+
+@pytest.fixture(scope="module")
+def weights(minilm):
+    """Return the weights of every head, L H T S."""
+    trace = regard.Trace()
+    minilm(TEXT, trace=trace)
+    return np.stack([trace[f"blocks.{n}.attn.weights"][0] for n in range(6)])
+
+
+def drawn(page, layer=0):
+    """Return the lines of a drawing: by the colour of a head and the cell, their opacity in tenths."""
+    found = defaultdict(dict)
+    for path in page.locator(".rg-lines svg").nth(layer).locator("path").all():
+        color, opacity = path.get_attribute("class"), round(10 * float(path.get_attribute("opacity")))
+        for key, query in re.findall(rf"M0 ([\d.]+)C[^M]* {WIDTH} ([\d.]+)", path.get_attribute("d")):
+            found[color][int(float(query)), int(float(key))] = opacity
+    return dict(found)
+
+
+def expected(*maps, rows=None, cols=None, largest=None):
+    """Return what `drawn` returns of some heads on one scale, of some rows and columns."""
+    largest = largest or max(one.max() for one in maps)
+    found = {}
+    for n, one in enumerate(maps):
+        tenths = np.floor(10 * np.float64(one) / largest + 0.5).astype(int)
+        cells = {
+            (int(i), int(j)): int(tenths[i, j])
+            for i, j in np.argwhere(tenths > 0)
+            if (rows is None or i in rows) and (cols is None or j in cols)
+        }
+        if cells:
+            found[f"rg-line-{n}"] = cells
+    return found
+
+
+def word(page, column, index):
+    return page.locator(f".rg-line-word[data-place='{column}.{index}']")
+
+
+def leave(page):
+    """Point at no word."""
+    page.mouse.move(2, 2)
+    page.evaluate("document.activeElement.blur()")
+
+
+def test_each_chosen_head_is_drawn_in_its_colour(open_page, address, weights):
+    page = open_page(f"{address}#{CHOSEN}")
+    assert drawn(page) == expected(weights[2, 3], weights[2, 5])
+    strokes = [
+        page.locator(f".rg-lines path.rg-line-{n}").first.evaluate("node => getComputedStyle(node).stroke")
+        for n in range(2)
+    ]
+    assert len(set(strokes)) == 2
+    shown = page.get_by_role("group", name="Heads of Layer 2").locator("[aria-pressed=true]")
+    assert shown.all_inner_texts() == ["3", "5"]
+    assert number(page.locator("[data-ref=linesNote]").inner_text()) == pytest.approx(
+        weights[2, [3, 5]].max(), rel=6e-3
+    )
+
+
+def test_heads_are_pressed_and_released_and_the_address_has_them(open_page, address, weights):
+    page = open_page(f"{address}#v=lines&l=2&h=3")
+    assert drawn(page) == expected(weights[2, 3])  # the shown head without a choice
+    heads = page.get_by_role("group", name="Heads of Layer 2")
+    heads.get_by_role("button", name="mean, Layer 2").click()
+    page.wait_for_url(re.compile(r"lh=2\.3_2\.mean"))
+    settled(page)
+    assert drawn(page) == expected(weights[2, 3], weights[2].mean(axis=0))
+    heads.get_by_role("button", name=re.compile("^3, ")).click()
+    page.wait_for_url(re.compile(r"lh=2\.mean(&|$)"))
+    settled(page)
+    assert drawn(page) == expected(weights[2].mean(axis=0))
+    for head in range(7):
+        heads.get_by_role("button", name=re.compile(f"^{head}, ")).click()
+    settled(page)
+    expect(heads.get_by_role("button", name=re.compile("^11, "))).to_be_disabled()  # there are eight colours
+    page.get_by_label("Layer of the lines").select_option("4")
+    page.wait_for_url(re.compile("l=4"))
+    settled(page)
+    assert drawn(page) == expected(weights[4, 3])
+
+
+def test_a_word_that_is_pointed_at_shows_its_lines_alone(open_page, address, weights):
+    page = open_page(f"{address}#{CHOSEN}")
+    word(page, 1, 8).hover()
+    assert drawn(page) == expected(weights[2, 3], weights[2, 5], rows={8})
+    said = page.locator("[data-ref=linesReadout]").inner_text().replace("\u2068", "").replace("\u2069", "")
+    tokens = page.locator(".rg-line-words").first.locator("button").all_inner_texts()
+    for head in (3, 5):
+        best = np.argsort(-weights[2, head, 8], kind="stable")[:3]
+        told = re.search(rf"head {head}: ([^·]*)", said)[1].strip().split(", ")
+        assert [each.rsplit(" ", 1)[0] for each in told] == [tokens[j] for j in best]
+        values = [float(each.rsplit(" ", 1)[1]) for each in told]
+        assert values == pytest.approx(list(weights[2, head, 8, best]), rel=6e-3)
+    word(page, 0, 2).hover()
+    assert drawn(page) == expected(weights[2, 3], weights[2, 5], cols={2})
+    assert "is attended to by" in page.locator("[data-ref=linesReadout]").inner_text()
+    leave(page)
+    assert drawn(page) == expected(weights[2, 3], weights[2, 5])
+
+
+def test_a_pressed_word_keeps_its_lines_and_keys_reach_all_words(open_page, address, weights):
+    page = open_page(f"{address}#{CHOSEN}")
+    word(page, 0, 0).focus()
+    for key in ("ArrowDown", "ArrowDown", "ArrowRight"):
+        page.keyboard.press(key)
+    assert page.evaluate("document.activeElement.dataset.place") == "1.2"
+    assert drawn(page) == expected(weights[2, 3], weights[2, 5], rows={2})
+    page.keyboard.press("Enter")
+    page.wait_for_url(re.compile("pins=2"))
+    settled(page)
+    assert page.evaluate("document.activeElement.dataset.place") == "1.2"
+    leave(page)
+    assert drawn(page) == expected(weights[2, 3], weights[2, 5], rows={2})
+    assert word(page, 1, 2).get_attribute("aria-pressed") == "true"
+    word(page, 1, 5).click()
+    page.wait_for_url(re.compile(r"pins=2\.5"))
+    leave(page)
+    assert drawn(page) == expected(weights[2, 3], weights[2, 5], rows={2, 5})
+    word(page, 0, 4).click()
+    page.wait_for_url(re.compile("pins=4&d=in"))
+    leave(page)
+    assert drawn(page) == expected(weights[2, 3], weights[2, 5], cols={4})
+
+
+def test_all_layers_are_chained(open_page, address, weights):
+    page = open_page(f"{address}#v=lines&l=2&h=3&ch=1")
+    maps = [weights[n].mean(axis=0) if n != 2 else weights[2, 3] for n in range(6)]
+    largest = max(one.max() for one in maps)
+    for n, one in enumerate(maps):
+        assert drawn(page, n) == expected(one, largest=largest)
+    assert page.locator(".rg-line-words").count() == 7
+    word(page, 3, 8).hover()  # the word after layer 2: what it attends to there, and what attends to it in layer 3
+    parts = [{}, {}, expected(maps[2], rows={8}, largest=largest), expected(maps[3], cols={8}, largest=largest), {}, {}]
+    assert [drawn(page, n) for n in range(6)] == parts
+    page.get_by_role("button", name="No heads").click()
+    page.wait_for_url(re.compile("lh="))
+    settled(page)
+    assert page.locator(".rg-lines path").count() == 0
+    page.get_by_role("group", name="Heads of Layer 1").get_by_role("button", name=re.compile("^5, ")).click()
+    page.wait_for_url(re.compile(r"lh=1\.5"))
+    settled(page)
+    leave(page)
+    assert drawn(page, 1) == expected(weights[1, 5])
+
+
+def test_words_and_special_tokens_are_as_on_the_map(open_page, address, one):
+    page = open_page(f"{address}#{CHOSEN}&special=0&words=1")
+    groups = {}
+    for i, token in enumerate(one.manifest()["runs"][0]["tokens"]):
+        if not token["special"]:
+            groups.setdefault(token["word"], []).append(i)
+    members = list(groups.values())
+    whole = one.whole(0, 2, 3)
+    merged = np.array([[whole[np.ix_(a, b)].sum(axis=1).mean() for b in members] for a in members])
+    other = one.whole(0, 2, 5)
+    merged_other = np.array([[other[np.ix_(a, b)].sum(axis=1).mean() for b in members] for a in members])
+    assert drawn(page) == expected(merged, merged_other)
+
+
+def test_a_long_text_is_refused_in_a_sentence(open_page, minilm):
+    with served(explored(minilm, " ".join(["word"] * 140))) as address:
+        page = open_page(f"{address}#v=lines&l=2&h=3")
+        said = page.locator("[data-ref=linesNote]")
+        expect(said).to_contain_text("between 128 words at most, and here are 142")
+        assert page.locator(".rg-lines svg").count() == 0
+        page.goto(f"{address}#v=lines&l=2&h=3&from=1&to=100")
+        page.wait_for_selector(".rg-lines svg")
+        assert page.locator(".rg-line-words").first.locator("button").count() == 99
+
+
+def test_it_is_the_same_in_a_file_and_in_a_notebook(open_page, file_address, one, tmp_path, weights):
+    page = open_page(f"{file_address}#v=lines&l=2&h=3&lh=2.3_2.mean")
+    for cell, tenth in expected(weights[2, 3], weights[2].mean(axis=0))["rg-line-0"].items():
+        assert drawn(page)["rg-line-0"].get(cell, 0) == pytest.approx(tenth, abs=1)  # of rounded weights
+        break
+    assert set(drawn(page)) == {"rg-line-0", "rg-line-1"}
+    inside = notebook(open_page, one, tmp_path)
+    inside.get_by_role("button", name="Lines").click()
+    inside.wait_for_selector(".rg-lines path")
+    settled(inside)
+    layer, head = one.initial_head
+    assert drawn(inside) == expected(one.whole(0, layer, head))
+
+
+def test_of_two_texts_each_is_shown(open_page, address_of_two, minilm):
+    page = open_page(f"{address_of_two}#{CHOSEN}")
+    page.locator(".rg-lines-view").get_by_role("button", name="B", exact=True).click()
+    page.wait_for_url(re.compile("s=B"))
+    settled(page)
+    trace = regard.Trace()
+    minilm(OTHER, trace=trace)
+    found = np.asarray(trace["blocks.2.attn.weights"])[0]
+    assert drawn(page) == expected(found[3], found[5])
+
+
+def test_a_causal_map_has_no_line_to_what_follows(open_page):
+    model = regard.load(CAUSAL)
+    with served(explored(model, "some text that is long", layer=1, head=0)) as address:
+        page = open_page(f"{address}#v=lines&ch=1")
+        cells = [cell for n in range(2) for cell in drawn(page, n)["rg-line-0"]]
+        assert all(key <= query for query, key in cells)
+
+
+def test_it_is_saved_as_a_picture_and_as_numbers(open_page, address, weights):
+    page = open_page(f"{address}#{CHOSEN}")
+    drawing = saved(page, "SVG").decode()
+    assert drawing.count("<path") == page.locator(".rg-lines path").count()
+    assert ">animal<" not in drawing
+    assert ">cat<" in drawing
+    rows = saved(page, "CSV").decode().splitlines()
+    assert rows[0] == "layer,head,query,key,weight"
+    values = [float(row.rsplit(",", 1)[1]) for row in rows[1:]]
+    np.testing.assert_allclose(values, weights[2, [3, 5]].ravel(), atol=1e-6)
+
+
+@pytest.mark.parametrize("view", [CHOSEN, "v=lines&l=2&h=3&ch=1&pins=8"])
+@pytest.mark.parametrize("theme", ["light", "dark", "forced"])
+def test_it_is_accessible_at_every_width(open_page, address, theme, view):
+    forced = {"forced_colors": "active"} if theme == "forced" else {"color_scheme": theme}
+    page = open_page(f"{address}#{view}", **forced)
+    for width in (1440, 375, 320):
+        page.set_viewport_size({"width": width, "height": 900})
+        settled(page)
+        assert serious(page) == []
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_it_is_printed(open_page, address):
+    page = open_page(f"{address}#{CHOSEN}", color_scheme="dark")
+    page.emulate_media(media="print")
+    settled(page)
+    assert page.locator(".rg-lines path").first.is_visible()
+    assert page.locator(".regard").get_attribute("data-theme") == "light"
+    assert not page.locator(".rg-tabs").is_visible()

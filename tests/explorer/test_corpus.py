@@ -1,0 +1,103 @@
+"""A corpus beside the page: the rows in which a head attends most strongly, with progress, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+from explorations import explored
+
+import regard
+from regard import RegardError
+from regard.explorer.api import dispatch
+from regard.explorer.corpus import Corpus, describe_row
+from regard.metrics import PAIR_KINDS, StrongRow, strongest_rows
+
+LINES = ["the cat sat the cat", "the cat", "on the mat the on", "sat on the sat"]
+
+
+@pytest.fixture
+def searched(bert, tmp_path):
+    exploration = explored(bert, "the cat sat")
+    (tmp_path / "lines.txt").write_text("\n\n".join(LINES) + "\n \n", encoding="utf-8")
+    exploration.corpus = Corpus(tmp_path / "lines.txt")
+    return exploration
+
+
+def test_rows_are_those_of_the_metric_with_the_words_in_their_text(searched, bert):
+    found = dispatch(searched, "strongest_rows", {"run": "0", "layer": "1", "head": "2", "pair": "repeated"})
+    expected = strongest_rows(bert, LINES, 1, 2, 20, pair="repeated")
+    assert found["texts"] == 4
+    assert len(found["rows"]) == len(expected) > 3
+    for row, each in zip(found["rows"], expected, strict=True):
+        assert (row["text"], row["row"], row["col"]) == (each.text, each.row, each.col)
+        assert row["weight"] == pytest.approx(each.weight, rel=1e-5)
+        assert "".join(text for text, _ in row["parts"]).strip("…") in each.text
+        assert {kind: text for text, kind in row["parts"] if kind} == {"query": each.query, "key": each.key}
+
+
+def test_a_long_text_is_shown_around_its_words():
+    text = "one two " * 30 + "cat " + "three four " * 30 + "dog " + "five six " * 30
+    spans = [(at, at + 3) for at in (text.index("dog"), text.index("cat"))]
+    parts = describe_row(StrongRow(0.5, 0, 9, 2, "dog", "cat", *spans, text))["parts"]
+    before, key, between, query, after = parts
+    assert (key, query) == (["cat", "key"], ["dog", "query"])
+    assert (before[0][0], after[0][-1]) == ("…", "…")
+    assert text.split("cat")[0].endswith(f" {before[0][1:]}")
+    assert text.split("dog")[1].startswith(f"{after[0][:-1]} ")
+    first, _, last = between[0].partition("…")
+    assert f"cat{first} " in text
+    assert f" {last}dog" in text
+    assert all(len(part) < 110 for part, _ in parts)
+
+
+def test_how_far_a_search_is_can_be_asked_and_it_can_be_given_up(searched):
+    shares = []
+
+    class GivenUp(Exception):
+        pass
+
+    def check():
+        shares.append(searched.progress()["strongest_rows"]["share"])
+        if len(shares) == 2:
+            raise GivenUp
+
+    with pytest.raises(GivenUp):
+        searched.strongest_rows(0, 0, 0, check=check)
+    assert 0 < shares[0] < shares[1] <= 1
+    assert searched.progress() == {}
+
+
+def test_a_page_offers_the_pairs_only_with_a_corpus(searched, bert):
+    assert [pair["key"] for pair in searched.manifest()["pairs"]] == list(PAIR_KINDS)
+    plain = explored(bert, "the cat sat")
+    assert plain.manifest()["pairs"] == []
+    with pytest.raises(RegardError, match="there is no corpus"):
+        plain.strongest_rows(0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("params", "said"),
+    [
+        ({"head": "mean"}, "choose one head"),
+        ({"layer": 9}, "layer"),
+        ({"pair": "odd"}, "pair must be one of"),
+        ({"count": 0}, "count is a number from 1 to 100"),
+        ({"run": 1}, "choose A"),
+    ],
+)
+def test_what_cannot_be_sought_is_said(searched, params, said):
+    searched.ablate([(0, 0)])
+    with pytest.raises(RegardError, match=said):
+        dispatch(searched, "strongest_rows", {"run": 0, "layer": 0, "head": 0, **params})
+
+
+def test_a_file_that_is_none(tmp_path, bert):
+    with pytest.raises(RegardError, match="cannot read"):
+        Corpus(tmp_path / "nowhere.txt")
+    (tmp_path / "empty.txt").write_text("\n \n", encoding="utf-8")
+    with pytest.raises(RegardError, match="every line is empty"):
+        Corpus(tmp_path / "empty.txt")
+    (tmp_path / "bytes.txt").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(RegardError, match="cannot read"):
+        Corpus(tmp_path / "bytes.txt")
+    with pytest.raises(RegardError, match="a file has no model"):
+        regard.explore("the cat", model=bert, html=tmp_path / "page.html", corpus=tmp_path / "empty.txt")
