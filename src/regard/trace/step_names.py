@@ -168,6 +168,7 @@ def _common_start(names: tuple[str, ...]) -> str:
     return first[: first[:length].rfind(".") + 1]
 
 
+@functools.lru_cache(1 << 15)
 def asks_by_name(name: str, pattern: str) -> bool:
     """Whether a pattern that matches a step ends with the step's own name: ``*.scale`` does, ``*`` does not."""
     last = name.rpartition(".")[2]

@@ -206,7 +206,9 @@ class Trace(RecordedSteps):
     def wants(self, name: str) -> bool:
         """Whether a tap called `name` in this scope would be recorded or edited."""
         full = self._prefix + name
-        return self._is_recorded(full) or self._is_edited(full) or self._is_computed_last(full)
+        if self._is_recorded(full):
+            return True
+        return bool(self._edit or self._stop) and (self._is_edited(full) or self._is_computed_last(full))
 
     def asks_for(self, *names: str) -> bool:
         """Whether one of these optional taps of this scope is to be made; count their names as those of the run."""
