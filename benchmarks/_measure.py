@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import math
 import os
 import platform
 import statistics
@@ -9,9 +11,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import NamedTuple
+
+import numpy as np
 
 ROUND = 0.05  # seconds that one contestant takes at a time
 REST = 0.03  # seconds between two, in which the threads of the one stop spinning
@@ -156,6 +161,55 @@ def multiply_add_peak(threads: int) -> float:
     set_num_threads(threads)
     kernel = native.kernel()
     return max(kernel.fma_peak() for _ in range(9)) if kernel else float("inf")
+
+
+def least_seconds(call: Callable[[], object], seconds: float = 0.5) -> float:
+    """Return the seconds of the quickest of many calls."""
+    found, until = math.inf, time.perf_counter() + seconds
+    while time.perf_counter() < until:
+        start = time.perf_counter()
+        call()
+        found = min(found, time.perf_counter() - start)
+    return found
+
+
+class Rates(NamedTuple):
+    """The most that all threads do together of each part of a model alone."""
+
+    products: float  # multiply-adds a second with packed weights that stay in the cores' own caches
+    exponentials: float  # a second, in these caches
+    gelus: float  # likewise
+    stores: float  # bytes a second, written to memory
+
+    @classmethod
+    def measure(cls, threads: int) -> Rates:
+        """Measure them with the kernel."""
+        from regard import set_num_threads
+        from regard.functional import native
+        from regard.functional.native import ops
+
+        set_num_threads(threads)
+        kernel, x, weight = native.kernel(), np.ones((2048, 384), np.float32), np.ones((384, 384), np.float32)
+        packed, out, some, one = ops.pack([weight]), np.empty_like(x), x[:512], np.ones((512, 1), np.float32)
+        if kernel is None or packed is None:
+            return cls(*[math.inf] * 4)
+        parts = [np.ones(1 << 26, np.uint8) for _ in range(threads)]
+
+        def write(part: np.ndarray) -> object:
+            return ctypes.memset(part.ctypes.data, 1, part.size)
+
+        with ThreadPoolExecutor(threads) as pool:
+            stores = threads * len(parts[0]) / least_seconds(lambda: list(pool.map(write, parts)))
+        return cls(
+            x.size * len(weight) / least_seconds(lambda: kernel.linear(out, x, packed, None)),
+            some.size / least_seconds(lambda: kernel.scaled_softmax(out[:512], some, one, one)),
+            some.size / least_seconds(lambda: kernel.gelu(out[:512], some, None)),
+            stores,
+        )
+
+    def __str__(self) -> str:
+        counts = ", ".join(f"{1e-9 * n:,.1f}" for n in self[:3])
+        return f"{counts} thousand million a second, {1e-9 * self.stores:,.0f} GB/s"
 
 
 def faster(ours: Times, theirs: Times) -> Ratio:

@@ -24,6 +24,7 @@ import numpy as np
 from _measure import (
     BLAS_REST,
     ROUND,
+    Rates,
     Ratio,
     alternate,
     alternate_processes,
@@ -78,7 +79,8 @@ def shapes(smoke: bool) -> Iterator[tuple[int, int, bool]]:
 def forward(rounds: int, smoke: bool) -> str:
     """Return the table of forward passes beside PyTorch."""
     kernel = native.kernel()
-    rows, ratios, speeds, peaks = [], [], [], [0.0]
+    rates = Rates.measure(THREADS)
+    rows, ratios, speeds, limits, peaks = [], [], [], [], [0.0]
     for dim, length, causal in shapes(smoke):
         q, k, v = inputs(length, dim)
         tensors = [torch.from_numpy(x) for x in (q, k, v)]
@@ -94,14 +96,20 @@ def forward(rounds: int, smoke: bool) -> str:
         kind = "causal" if causal else "full"
         rows.append([str(dim), f"{length:,}", kind, str(times["regard"]), str(times["torch"]), str(ratio)])
         ratios.append(ratio)
-        speeds.append(2 * dim * cells / times["regard"].median)
+        products, seconds = 2 * dim * cells, times["regard"].median
+        limits.append((products / rates.products + cells / rates.exponentials) / seconds)
+        speeds.append(products / seconds)
         peaks.append(kernel.fma_peak())
     peak = max(peaks)
-    rows = [[*row, f"{100 * speed / peak:.0f}%"] for row, speed in zip(rows, speeds, strict=True)]
-    header = ["D", "n", "", "regard", "PyTorch", "times as fast", "of peak"]
+    shares = ([f"{100 * share / peak:.0f}%", f"{100 * part:.0f}%"] for share, part in zip(speeds, limits, strict=True))
+    rows = [[*row, *share] for row, share in zip(rows, shares, strict=True)]
+    header = ["D", "n", "", "regard", "PyTorch", "times as fast", "of peak", "of the limit"]
     note = (
         f"Of peak: multiply-adds of the cells that the mask allows, out of {peak / 1e9:.0f} thousand million a "
-        "second, the most that all threads together did in registers in the same rounds."
+        "second, the most that all threads together did in registers in the same rounds. The limit is the sum of two "
+        "parts, each alone and as fast as in the cores' own caches: multiply-adds of a large product with packed "
+        f"weights, and an exponential for each of these cells ({rates.products / 1e9:.0f} and "
+        f"{rates.exponentials / 1e9:.0f} thousand million a second)."
     )
     return f"## Forward\n\n{HEADS} heads, float32. {summary(ratios)}\n{note}\n\n{markdown(header, rows)}"
 

@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 from _measure import (
     REST,
+    Rates,
     Times,
     alternate_processes,
     answer,
@@ -240,13 +241,21 @@ def multiply_adds(lengths: Sequence[int]) -> int:
     return sum(layers * n * width * (4 * width + 2 * hidden + 2 * n) for n in lengths)
 
 
-def row(title: str, its: dict[str, Times], least: float | None = None) -> list[str]:
-    """Return a row: seconds of each, how many times as fast regard is as the better peer, and its least seconds."""
+def limit(length: int, rates: Rates) -> float:
+    """Return the seconds of the parts of a text with its maps, each alone and at its own rate."""
+    layers, heads, hidden = 6, 12, 1536
+    weights = layers * heads * length**2
+    gelus = layers * length * hidden / rates.gelus
+    return multiply_adds([length]) / rates.products + weights / rates.exponentials + gelus + 4 * weights / rates.stores
+
+
+def row(title: str, its: dict[str, Times], *bounds: float) -> list[str]:
+    """Return a row: seconds of each, how many times as fast regard is as the better peer, and lower bounds of it."""
     rounds = [[its[peer].rounds for peer in PEERS if peer in its]]
     best = Times([min(each) for each in zip(*rounds[0], strict=True)])
     shown = [f"{its[name]}" if name in its else "" for name in RUNS]
-    share = "" if least is None else f"{1e3 * least:,.3f} ms, {100 * least / its['regard'].median:.0f}%"
-    return [title, *shown, f"{faster(its['regard'], best)}", share]
+    shares = [f"{1e3 * bound:,.3f} ms, {100 * bound / its['regard'].median:.0f}%" for bound in bounds]
+    return [title, *shown, f"{faster(its['regard'], best)}", *shares, *[""] * (2 - len(shares))]
 
 
 def page(parts: dict[str, dict[str, dict[str, Times]]], count: int) -> str:
@@ -257,8 +266,11 @@ def page(parts: dict[str, dict[str, dict[str, Times]]], count: int) -> str:
 
     import regard
 
-    speed, encode = multiply_add_peak(THREADS), regard.load("minilm").tokenizer
-    rows = [row(f"all 72 maps, {n} tokens", of("maps", f"{n} maps"), multiply_adds([n]) / speed) for n in LENGTHS]
+    speed, rates, encode = multiply_add_peak(THREADS), Rates.measure(THREADS), regard.load("minilm").tokenizer
+    rows = [
+        row(f"all 72 maps, {n} tokens", of("maps", f"{n} maps"), multiply_adds([n]) / speed, limit(n, rates))
+        for n in LENGTHS
+    ]
     plain, mixed = of("maps", "plain"), of("mixed", "mixed")
     plain.pop("regard, lazy", None)
     one, every = [LENGTHS[0]], [len(encode(text).ids) for text in sentences(count)]
@@ -282,9 +294,12 @@ def page(parts: dict[str, dict[str, dict[str, Times]]], count: int) -> str:
             "computed: it is not compared. Without maps the peers use PyTorch's fused attention. Tokenization is left",
             "out of the first four rows. Sentences have 3 to 200 words; peers run them sorted by length in batches of",
             f"{BATCH}, padded. The least is the time of the multiply-adds without padding at the most that both cores",
-            f"do in registers, {speed / 1e9:.0f} thousand million a second, and its share of regard's.",
+            f"do in registers, {speed / 1e9:.0f} thousand million a second, and its share of regard's. The limit is",
+            "the sum of the parts, each alone and as fast as in the cores' own caches: multiply-adds of a large",
+            "product with packed weights, exponentials, activations, and the bytes of the maps, written to memory",
+            f"({rates}). Norms, reading weights from memory and the interpreter are not in it.",
             "",
-            markdown(["", *RUNS, "times as fast as the better peer", "the least"], rows),
+            markdown(["", *RUNS, "times as fast as the better peer", "the least", "the limit"], rows),
             "",
         ]
     )
