@@ -196,13 +196,24 @@ def test_too_many_tokens_says_the_limit_and_what_to_do(write_bert):
         ([], "the text is empty"),
         (np.zeros((1, 0), int), "the text is empty"),
         (np.zeros((1, 2)), r"integer ids of shape T or B T, got float64"),
-        ([[1, 2], [3]], "rows of one length"),
+        ([[]], "the text is empty"),
+        ([[1, 2], [3.5]], "a batch has a str, an Encoding or ids for each text"),
+        ([[1, 2], []], "a batch has a str, an Encoding or ids for each text"),
         (np.array([23]), "not among the 23 ids|id 23"),
     ],
 )
 def test_what_is_no_text(write_bert, text, message):
     with pytest.raises(RegardError, match=message):
         regard.load(write_bert())(text)
+
+
+def test_ids_of_several_texts_are_padded_as_the_texts_are(write_bert):
+    model = regard.load(write_bert())
+    rows = [[2, 7, 8, 3], [2, 9, 3], (2, 3)]
+    found = model(rows)
+    assert [encoding.ids for encoding in found.encodings] == [tuple(row) for row in rows]
+    np.testing.assert_array_equal(found.hidden, model([model.tokenizer.from_ids(row) for row in rows]).hidden)
+    np.testing.assert_array_equal(model(iter(rows)).hidden, found.hidden)
 
 
 def test_an_empty_text_is_its_special_tokens(write_bert):

@@ -174,7 +174,7 @@ def test_the_special_tokens_at_the_end_of_a_string_are_not_read(changed):
         (["w5", "w6"], "w7", "got 1 targets for 2 texts"),
         ("w5", ["w7", "w8"], "got 2 targets for 1 texts"),
         ("w5", [], "the text is empty"),
-        ("w5", [[7, 8], [9]], "rows of one length"),
+        ("w5", [[7, 8], [9]], "got 2 targets for 1 texts"),
         ("w5", [23], "not among the 23 ids|id 23"),
         ("w5", 0.5, "a text must be a str, an Encoding or integer ids"),
         ([], "w7", "the text is empty"),

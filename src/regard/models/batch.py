@@ -13,12 +13,12 @@ from regard.models.tokenized_inputs import TokenizedInputs
 from regard.text.encoding import Encoding
 from regard.trace.text_layout import TextLayout
 
-Text: TypeAlias = "str | Encoding | Sequence[str] | Sequence[Encoding] | Sequence[int] | np.ndarray | Mapping[str, Any]"
-"""One text or a batch of them, as strings, as encodings, as ids (``T`` or ``B T``), or as the mapping that a
-tokenizer of transformers returns, with ``input_ids`` and optionally ``attention_mask``."""
-
 OneText: TypeAlias = "str | Encoding | Sequence[int] | np.ndarray"
 """One text, as a string, as an encoding, or as ids, ``T``."""
+
+Text: TypeAlias = "OneText | Sequence[str | Encoding] | Sequence[Sequence[int]] | Mapping[str, Any]"
+"""One text or a batch of them, as strings, as encodings, as ids (``T``, ``B T``, or a list for each text), or as the
+mapping that a tokenizer of transformers returns, with ``input_ids`` and optionally ``attention_mask``."""
 
 
 class Tokenizer(Protocol):
@@ -130,13 +130,16 @@ def _encodings(text: Text, tokenizer: Tokenizer) -> tuple[Encoding, ...]:
     if isinstance(text, Encoding):
         return (text,)
     if isinstance(text, Iterable) and not isinstance(text, np.ndarray):
-        encodings = [tokenizer(item) if isinstance(item, str) else item for item in text]
-        if all(isinstance(encoding, Encoding) for encoding in encodings):
-            return tuple(encodings)  # type: ignore[arg-type]
+        text = list(text)  # type: ignore[assignment]
+        found = [encoding for item in text if (encoding := as_encoding(item, tokenizer)) is not None]
+        if len(found) == len(text):
+            return tuple(found)
     try:
         ids = np.asarray(text)
     except ValueError as error:
-        raise RegardError(f"a batch of ids must have rows of one length: {error}; give texts or encodings") from error
+        raise RegardError(f"a batch has a str, an Encoding or ids for each text, got others: {error}") from error
+    if not ids.size:
+        return ()
     if not np.issubdtype(ids.dtype, np.integer) or ids.ndim not in (1, 2):
         raise RegardError(
             f"a text must be a str, an Encoding or integer ids of shape T or B T, got {ids.dtype} of shape {ids.shape}"
