@@ -10,6 +10,7 @@ import regard
 from regard import RegardError, Trace, edits
 from regard.functional.recorder import NULL_RECORDER
 from regard.models import LatentAttention
+from regard.models.memory import estimate_memory
 
 CASES = [case for case in golden.KEPT if case.startswith("deepseek_v3/")]
 IDS = np.array([[5, 9, 4, 9, 11, 6, 5, 8], [7, 3, 8, 2, 10, 6, 5, 9]])
@@ -72,6 +73,13 @@ def test_an_edit_while_decoding_is_that_of_a_whole_run(model, name):
     edit = edits.scale(1.5, site) | edits.scale(-1, site, positions=[1, 4])
     hidden, _ = decoded(model, Trace(only=(), edit=edit))
     np.testing.assert_allclose(hidden, model(IDS, edit=edit).hidden, rtol=1e-9, atol=1e-10)
+
+
+def test_the_memory_of_a_cache_is_that_of_latents(model):
+    estimates = [estimate_memory(model, 1, 1000, Trace(only=()), cached=cached).total for cached in (False, True)]
+    config = model.config
+    of_latents = 8 * 1000 * config.num_layers * config.latent_dim
+    assert estimates[1] - estimates[0] == 3 * of_latents
 
 
 def test_layers_for_further_tokens_are_not_read(changed):

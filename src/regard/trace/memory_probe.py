@@ -107,7 +107,7 @@ class MemoryProbe(Trace):
     recorded : int
         Bytes of the recorded values and maps.
     cache : int
-        Bytes of the keys and values of all layers.
+        Bytes of the keys and values of all layers, or of the latents that stand for them.
     largest, largest_recorded : int
         Bytes of the largest value that is linear in the length, and of the largest that is recorded or edited.
     """
@@ -117,6 +117,7 @@ class MemoryProbe(Trace):
         self._lengths = {"B": batch, "T": length, "S": length}
         self._cross_lengths = {"B": batch, "T": target_length, "S": length}
         self._target_lengths = {"B": batch, "T": target_length, "S": target_length}
+        self._latents: set[str] = set()  # the attentions that have some
         self.recorded = self.cache = self.largest = self.largest_recorded = 0
 
     def add(self, taps: Iterable[Tap]) -> None:
@@ -138,7 +139,9 @@ class MemoryProbe(Trace):
             self.largest = max(self.largest, size)
         elif name in STAGES and self.wants_attention():
             return  # its map gives it
-        if name in ("k", "v"):
+        if name == "kv_latent":
+            self._latents.add(self._prefix)
+        if name == "kv_latent" or (name in ("k", "v") and self._prefix not in self._latents):
             self.cache += size
         if self.wants(name):
             self.largest_recorded = max(self.largest_recorded, size)
