@@ -14,7 +14,7 @@ from regard.metrics.layer_maps import encoding_of, entries_of, layers_of
 from regard.metrics.registry import METRICS, RowBlock, Rows, listed_metrics, metric
 from regard.text.encoding import Encoding
 from regard.trace import Trace
-from regard.trace.notebook_html import page, picture, side_by_side
+from regard.trace.notebook_html import page, picture, wrapped_row
 
 
 @metric(
@@ -201,7 +201,7 @@ def metrics_html(metrics: HeadMetrics, title: str) -> str:
     _, layers, heads = metrics.entropy.shape
     return page(
         f"{title}, {layers} layers (down) of {heads} heads (across), dark is large",
-        side_by_side(parts),
+        wrapped_row(parts),
         try_next=("metrics.induction", "metrics.to_frame()"),
     )
 

@@ -53,7 +53,7 @@ def picture(tiles: Sequence[np.ndarray], caption: str, *, cell: int | None = Non
     )
 
 
-def side_by_side(parts: Iterable[str]) -> str:
+def wrapped_row(parts: Iterable[str]) -> str:
     """Return parts beside each other, in as many lines as they need."""
     return f"<div style='display:flex;flex-wrap:wrap;column-gap:2em'>{''.join(parts)}</div>"
 
