@@ -122,6 +122,21 @@ def test_a_worker_that_does_not_start_again_is_replaced(case, tmp_path, monkeypa
     assert parts(tmp_path / "out") == whole
 
 
+def test_results_that_are_lost_with_their_workers_are_computed_again():
+    with start_workers(2) as workers:
+        results = workers.map("square", lambda x: x * x, range(6))
+        found = [next(results)]
+        futures = workers.client.futures.values()
+        while not all(future.status == "finished" for future in futures):
+            time.sleep(0.01)
+        for process in worker_processes():
+            process.kill()
+        while not any(future.status == "lost" for future in futures):
+            time.sleep(0.01)
+        found += results
+    assert sorted(found) == [(x, x * x) for x in range(6)]
+
+
 @pytest.mark.parametrize("count", [1, 2, 4])
 def test_any_number_of_workers_writes_the_same_files(case, tmp_path, count):
     run, whole, _ = case

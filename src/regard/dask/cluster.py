@@ -8,7 +8,7 @@ import itertools
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from queue import Empty, SimpleQueue
@@ -140,17 +140,18 @@ class Cluster:
         """Yield each item with its result or error. The dashboard shows the tasks by `name`."""
         from distributed import CancelledError
 
-        token, waiting, of_future = secrets.token_hex(4), iter(enumerate(items)), {}
-        done: SimpleQueue[Any] = SimpleQueue()
+        token, waiting, of_future = secrets.token_hex(4), iter(items), {}
+        numbers, done = itertools.count(), SimpleQueue[Any]()
 
-        def submit(count: int) -> None:
-            for number, item in itertools.islice(waiting, count):
-                future = self.client.submit(function, item, key=f"{name}-{number:07d}-{token}", pure=False)
+        def submit(items: Iterable[Item]) -> None:
+            for item in items:
+                key = f"{name}-{next(numbers):07d}-{token}"
+                future = self.client.submit(function, item, key=key, pure=False)
                 of_future[future] = item
                 future.add_done_callback(done.put)
 
         try:
-            submit(_IN_FLIGHT)
+            submit(itertools.islice(waiting, _IN_FLIGHT))
             while of_future:
                 future = self._next(done)
                 item = of_future.pop(future)
@@ -158,10 +159,12 @@ class Cluster:
                     yield item, future.result(timeout=self._wait)  # its worker may have died since
                 elif future.status == "error":
                     yield item, future.exception()
-                else:  # lost, or cancelled with its scheduler
+                elif future.status == "lost":  # with its worker; those of other workers still run
+                    submit([item])
+                else:  # cancelled with its scheduler
                     raise SchedulerLostError
                 future.release()
-                submit(1)
+                submit(itertools.islice(waiting, 1))
         except (OSError, CancelledError, TimeoutError) as error:  # CommClosedError is an OSError
             raise SchedulerLostError from error
         finally:
