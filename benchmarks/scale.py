@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from _measure import kernel_in_words, machine, markdown, versions
+from _measure import kernel_in_words, machine, markdown, priority, versions
 from corpus import sentences
 
 from regard.dask.run import PARTITION_TOKENS
@@ -160,8 +160,8 @@ def simulate(rates: Rates) -> str:
         [
             "# Many workers, simulated",
             "",
-            f"{machine()}; {date.today().isoformat()}. {versions('numpy', 'dask', 'distributed')}. {kernel_in_words()}."
-            " Made by `python benchmarks/scale.py --simulate`.",
+            f"{machine()}; {date.today().isoformat()}. {versions('numpy', 'dask', 'distributed')}. {kernel_in_words()}"
+            f"{priority()}. Made by `python benchmarks/scale.py --simulate`.",
             "",
             f"Measured on one thread: MiniLM embeds {rates.tokens:,.0f} tokens a second, "
             f"{rates.tokens_per_sentence:.1f} to a sentence; attention of {BLOCK:,} × {BLOCK:,} tokens, D = {DIM}, "
