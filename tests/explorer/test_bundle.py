@@ -60,9 +60,9 @@ def test_the_script_does_what_the_modules_do():
 @pytest.mark.usefixtures("modules")
 def test_each_module_is_there_once_and_before_what_imports_it():
     code = bundle_module("app/main.js")
-    places = [code.index(f"const ${name} = ") for name in ("data_words", "data_numbers", "app_main", "entry")]
+    places = [code.index(f"const ${name}=") for name in ("data_words", "data_numbers", "app_main", "entry")]
     assert places == sorted(places)
-    assert code.count("const $data_words = ") == 1
+    assert code.count("const $data_words=") == 1
     assert "import" not in code
     assert "@param" not in code
     assert "of which" not in code

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 
+from rjsmin import jsmin
+
 from regard._utils.errors import RegardError
 
 _IMPORT = re.compile(
@@ -19,10 +21,6 @@ _IMPORT = re.compile(
 )
 _EXPORT = re.compile(r"^export\s+((?:async\s+)?function\*?|const|class)\s+(\w+)", re.MULTILINE)
 _LIST = re.compile(r"^export\s+\{([^}]*)\};?[ \t]*$", re.MULTILINE)
-# Comments, indents and empty lines. No module has a string with a line break, so that // without a quote after it on
-# its line begins a comment.
-_BLANKS = re.compile(r"/\*\*.*?\*/|^[ \t]*//[^\n]*\n|[ \t]+//[ \t][^\n\"'`]*$|^[ \t]+|^\n", re.MULTILINE | re.DOTALL)
-_LINE_ENDS = re.compile(r"^((?!.*//).*[;{,(\[])\n", re.MULTILINE)  # after which no line break is needed
 _STYLE_BLANKS = re.compile(r"/\*.*?\*/|^[ \t]+|^\n|(?<=[{};,])\s+|\s+(?=[{}])", re.MULTILINE | re.DOTALL)
 _STYLE_IMPORT = re.compile(r'^@import "\./([\w./-]+)";$', re.MULTILINE)
 _OTHER = re.compile(r"^(?:import|export)\b.*$", re.MULTILINE)
@@ -66,10 +64,11 @@ def bundle_styles() -> str:
 
 
 def bundle_module(entry: str) -> str:
-    """Return a module and everything it imports as one script; its exports are in ``$entry``."""
+    """Return a module and everything it imports as one script without comments; its exports are in ``$entry``."""
     scripts: dict[str, str] = {}
     _collect(entry, (), scripts)
-    return "\n".join([*scripts.values(), f"const $entry = {_variable(entry)};\n"])
+    script = "\n".join([*scripts.values(), f"const $entry = {_variable(entry)};"])
+    return f"{jsmin(script)}\n"
 
 
 def _collect(name: str, importers: tuple[str, ...], scripts: dict[str, str]) -> None:
@@ -78,7 +77,7 @@ def _collect(name: str, importers: tuple[str, ...], scripts: dict[str, str]) -> 
         return
     if name in importers:
         raise RegardError(f"circular import: {' → '.join([*importers, name])}")
-    code = _BLANKS.sub("", frontend_file(name))
+    code = frontend_file(name)
     for _, _, path in _IMPORT.findall(code):
         _collect(_resolve(path, name), (*importers, name), scripts)
     exports = [word for _, word in _EXPORT.findall(code)]
@@ -92,7 +91,6 @@ def _collect(name: str, importers: tuple[str, ...], scripts: dict[str, str]) -> 
     code = _LIST.sub("", _EXPORT.sub(r"\1 \2", _IMPORT.sub(to_constant, code)))
     if other := _OTHER.search(code):
         raise RegardError(f"{name} has an unsupported import or export: {other[0]}")
-    code = _LINE_ENDS.sub(r"\1", code)
     scripts[name] = f"const {_variable(name)} = (() => {{\n{code}\nreturn {{ {', '.join(exports)} }};\n}})();"
 
 
