@@ -39,6 +39,7 @@ def results():
         "path": metrics.path_patching(model, TEXT, "x" + TEXT[1:], "k", sender=(0, 0), receiver=(1, 0)),
         "effects": metrics.attribution_patching(model, TEXT, "x" + TEXT[1:], "k"),
         "lens": metrics.logit_lens(model, trace),
+        "strongest": metrics.strongest_rows(model, [TEXT, "qzkf"], 1, 0),
         "logits": metrics.logit_attribution(model, trace, "k"),
         "picture": regard.load(golden.FOLDER / "vit" / "long")({"pixel_values": np.zeros((1, 3, 16, 16), np.float32)}),
         "view": views.select(trace, layer=0, head=0),
@@ -51,9 +52,9 @@ def results():
 
 NAMES = (
     "model tokenizer block output encoding trace step metrics corpus generated attribution grid path effects lens "
-    "logits picture view movement batch vocabulary vectors"
+    "strongest logits picture view movement batch vocabulary vectors"
 )
-RESULTS = "metrics corpus attribution grid path effects lens logits"
+RESULTS = "metrics corpus strongest attribution grid path effects lens logits"
 
 
 @pytest.mark.parametrize("name", NAMES.split())
@@ -119,7 +120,7 @@ def test_each_result_of_metrics_is_a_table():
     """A new class of results has a table, a short repr and HTML too."""
     for name in metrics.__all__:
         found = getattr(metrics, name)
-        if isinstance(found, type) and name not in ("Metric", "AttributionMethod"):
+        if isinstance(found, type) and name not in ("Metric", "AttributionMethod", "StrongRow"):
             assert issubclass(found, Tabular)
             assert found.to_columns is not Tabular.to_columns
             assert hasattr(found, "_repr_html_")

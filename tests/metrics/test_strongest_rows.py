@@ -24,8 +24,8 @@ IS_PAIR = {
     "any": lambda ids, i, j: True,
     "other": lambda ids, i, j: i != j and j > 0,
     "far": lambda ids, i, j: abs(i - j) >= 5 and j > 0,
-    "previous": lambda ids, i, j: j == i - 1,
-    "next": lambda ids, i, j: j == i + 1,
+    "previous_token": lambda ids, i, j: j == i - 1,
+    "next_token": lambda ids, i, j: j == i + 1,
     "repeated": lambda ids, i, j: i != j and ids[i] == ids[j],
     "induction": lambda ids, i, j: 0 < j <= i and ids[j - 1] == ids[i],
 }

@@ -17,7 +17,7 @@ from regard.metrics.logit_difference import logit_difference
 from regard.metrics.registry import METRICS, Metric
 from regard.metrics.repeated import repeated_tokens
 from regard.metrics.rollout import rollout
-from regard.metrics.strongest_rows import PAIR_KINDS, StrongRow, strongest_rows
+from regard.metrics.strongest_rows import PAIR_KINDS, StrongRow, StrongRows, strongest_rows
 from regard.metrics.value_norms import value_norms
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "strongest_heads",
     "PAIR_KINDS",
     "StrongRow",
+    "StrongRows",
     "strongest_rows",
     "repeated_tokens",
     "rollout",

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 
 from regard._utils.errors import RegardError
+from regard._utils.frames import Tabular
 from regard._utils.validation import one_of, whole_number
 from regard.metrics.layer_maps import WEIGHTS_PER_BLOCK, LayerMap, layers_of
 from regard.models.base import TextModel
 from regard.models.corpus import Progress
 from regard.text.encoding import Encoding
+from regard.trace.notebook_html import page, table
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,51 @@ class StrongRow:
     text: str
 
 
+@dataclass(frozen=True, repr=False)
+class StrongRows(Tabular):
+    """The strongest rows of a head over many texts, the strongest first: a sequence of `StrongRow`.
+
+    Parameters
+    ----------
+    head : str
+        ``"L3H1"``.
+    pair : str
+        The kind of pairs that counted.
+    rows : tuple of StrongRow
+    """
+
+    head: str
+    pair: str
+    rows: tuple[StrongRow, ...]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[StrongRow]:
+        return iter(self.rows)
+
+    def __getitem__(self, number: int) -> StrongRow:
+        return self.rows[number]
+
+    def to_columns(self) -> dict[str, np.ndarray]:
+        """Return a row for each, of the fields of `StrongRow` but its spans."""
+        names = (field.name for field in fields(StrongRow) if not field.name.endswith("_span"))
+        return {name: np.array([getattr(row, name) for row in self.rows]) for name in names}
+
+    def __repr__(self) -> str:
+        strongest = f", the strongest {self.rows[0].query!r} → {self.rows[0].key!r}" if self.rows else ""
+        return f"<StrongRows of {self.head}, {self.pair}: {len(self)}{strongest}>"
+
+    def _repr_html_(self) -> str:
+        """Return the HTML that a notebook shows: the first rows."""
+        cells = [(f"{row.weight:.3g}", row.query, row.key, row.text[:80]) for row in self.rows[:10]]
+        return page(
+            repr(self)[1:-1],
+            table(("weight", "query", "key", "text"), cells),
+            try_next=("rows[0].text", "rows.to_frame()"),
+        )
+
+
 @dataclass(frozen=True)
 class PairKind:
     """A kind of pairs of a query and a key."""
@@ -66,8 +113,8 @@ def _is_same(ids: np.ndarray, rows: np.ndarray) -> np.ndarray:
 
 def _follows_repeat(ids: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """Return which keys follow an earlier occurrence of the query, ``R S``."""
-    previous = np.concatenate([[-1], ids[:-1]])
-    return np.asarray((ids[rows, None] == previous) & (_behind(ids, rows) >= 0))
+    shifted = np.concatenate([[-1], ids[:-1]])  # the id before each key
+    return np.asarray((ids[rows, None] == shifted) & (_behind(ids, rows) >= 0))
 
 
 def _at_least(distance: int) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
@@ -79,8 +126,8 @@ PAIR_KINDS: dict[str, PairKind] = {
     "any": PairKind("any two words", lambda ids, rows: np.ones((len(rows), len(ids)), bool)),
     "other": PairKind("a word and another, not the first", _at_least(1)),
     "far": PairKind("words 5 or more apart", _at_least(5)),
-    "previous": PairKind("a word and the one before it", lambda ids, rows: _behind(ids, rows) == 1),
-    "next": PairKind("a word and the one after it", lambda ids, rows: _behind(ids, rows) == -1),
+    "previous_token": PairKind("a word and the one before it", lambda ids, rows: _behind(ids, rows) == 1),
+    "next_token": PairKind("a word and the one after it", lambda ids, rows: _behind(ids, rows) == -1),
     "repeated": PairKind(
         "a word and itself elsewhere", lambda ids, rows: _is_same(ids, rows) & (_behind(ids, rows) != 0)
     ),
@@ -100,7 +147,7 @@ def strongest_rows(
     batch_size: int = 32,
     truncate: bool = False,
     progress: Progress | None = None,
-) -> list[StrongRow]:
+) -> StrongRows:
     """Return the rows of many texts in which a head attends most strongly, the strongest first.
 
     Each query of each text counts once, with the key of the largest weight among the pairs of the kind. Special tokens
@@ -150,7 +197,7 @@ def strongest_rows(
         found = heapq.nsmallest(k, [*found, *(_described(encoding, index, *row) for row in rows)], key=_rank)
     if not has_text:
         raise RegardError("there is no text; give at least one")
-    return found
+    return StrongRows(f"L{layer}H{head}", pair, tuple(found))
 
 
 def _rank(row: StrongRow) -> tuple[float, int, int]:
