@@ -286,7 +286,7 @@ def test_ctrl_c_ends_a_watched_run_and_its_page(tmp_path):
     connection.request("GET", f"{address[2]}api/training?known=0")
     answer = json.loads(connection.getresponse().read())
     assert answer["training"]["is_live"]
-    assert answer["training"]["checkpoints"][0] == {"step": 0, "run": 0}
+    assert answer["training"]["checkpoints"][0] == {"step": 0, "run": 0, "message": "step 0 of 1,500"}
     connection.request("GET", "/wrong-token/api/training")
     assert connection.getresponse().status == 404
     process.send_signal(signal.SIGINT)

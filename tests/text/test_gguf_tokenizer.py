@@ -110,7 +110,6 @@ COUNT = len(TOKENS)
     ("base", "changes", "message"),
     [
         (TOKENIZER, {"model": "t5"}, "its tokenizer has kind 't5'; supported: 'gpt2', 'llama'"),
-        (TOKENIZER, {"model": None}, "its tokenizer has kind None"),
         (TOKENIZER, {"model": 5}, r"tokenizer\.ggml\.model must be a str, got 5"),
         (TOKENIZER, {"pre": "chameleon"}, r"its pre-tokenizer \(tokenizer\.ggml\.pre\) is 'chameleon'; supported: "),
         (TOKENIZER, {"tokens": None}, r"tokenizer\.ggml\.tokens must be a list of strings, but is missing"),
