@@ -133,7 +133,9 @@ def projected_output(weights: Mapping[str, Any], run: Run, layer_index: int, hea
     number, name = run.number(layer_index), layer.name.removesuffix("attn")
     prefix = name[: name.rindex("blocks.")]
     inputs = (
-        ("normed_embeddings", "embeddings", "token_embeddings") if number == 0 else (f"blocks.{number - 1}.output",)
+        ("projected_embeddings", "normed_embeddings", "embeddings", "token_embeddings")
+        if number == 0
+        else (f"blocks.{number - 1}.output",)
     )
     stream = next((prefix + step for step in inputs if prefix + step in run.trace), None)
     before = None if stream is None else vectors_of(run.trace, stream, run.batch)[i]
