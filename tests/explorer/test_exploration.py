@@ -1026,11 +1026,12 @@ def test_a_bias_of_a_table_names_its_bucket(rng, bidirectional, i, j, said):
 @pytest.mark.parametrize("case", [
     "llama/plain", "llama/yarn-mscale", "llama/dynamic", "phi3/partial", "gpt_neox/half", "smollm3/plain",
     "qwen3/plain", "gemma2/plain", "gemma3_text/plain", "modernbert/plain", "nomic_bert/plain",
+    "deepseek_v3/yarn",
 ])  # fmt: skip
 def test_the_rotation_of_a_cell_undoes_and_adds_up(case):
     model, text, (i, j) = regard.load(golden.FOLDER / case), "some text that is not short", (4, 1)
     exploration = explored(model, text)
-    projected = Trace(only=["*projected_q", "*projected_k"])
+    projected = Trace(optional=["*projected_q", "*projected_k"])  # a latent has no such keys
     model(text, trace=projected)
     for layer in range(len(exploration.runs[0].layers)):
         cell = exploration.cell(0, layer, 1, i, j)
@@ -1049,7 +1050,7 @@ def test_the_rotation_of_a_cell_undoes_and_adds_up(case):
             for name, at, head in (("q", i, 1), ("k", j, cell["kv_head"])):
                 before, after = pair[name]
                 np.testing.assert_allclose(after, np.array(cell[name])[pair["dims"]], rtol=1e-6)
-                if not normed:
+                if not normed and f"blocks.{layer}.attn.projected_{name}" in projected:
                     known = projected[f"blocks.{layer}.attn.projected_{name}"][0, head, at][pair["dims"]]
                     np.testing.assert_allclose(before, known, rtol=1e-4, atol=1e-5)
 

@@ -32,7 +32,9 @@ def rotated_pairs(model: Any, block: int, length: int, q: Vector, k: Vector, i: 
     if rotation is None or q is None or k is None or None in (*q, *k):
         return None
     turns = rotation[0] + 1j * rotation[1]  # T P
-    pairs = np.array(F.rotary_pairs(len(q), rotary_dim=2 * turns.shape[-1])[: turns.shape[-1]])  # P 2
+    width = 2 * turns.shape[-1]
+    first = len(q) - width if getattr(model, "rotates_last", False) else 0
+    pairs = first + np.array(F.rotary_pairs(width))  # P 2
     after = {name: x[pairs[:, 0]] + 1j * x[pairs[:, 1]] for name, x in (("q", np.array(q)), ("k", np.array(k)))}
     before = {name: after[name] / turns[at] for name, at in (("q", i), ("k", j))}
     products = (after["q"] * after["k"].conj()).real

@@ -263,6 +263,7 @@ class DeepseekV3(Llama):
     """A DeepSeek-V3 with its tokenizer; its forward pass is Llama's."""
 
     config_type: ClassVar[type[LlamaConfig]] = DeepseekV3Config
+    rotates_last: ClassVar[bool] = True
 
     @classmethod
     def block(cls, weights: dict[str, np.ndarray], layer: int, config: Any) -> DecoderBlock:

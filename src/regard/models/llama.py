@@ -74,6 +74,7 @@ class Llama(Decoder):
     """A Llama with its tokenizer."""
 
     config_type: ClassVar[Any] = LlamaConfig  # a relative has its own
+    rotates_last: ClassVar[bool] = False  # features of a head, where it rotates some of them; else the first
 
     config: Any
 
