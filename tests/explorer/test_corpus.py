@@ -101,3 +101,8 @@ def test_a_file_that_is_none(tmp_path, bert):
         Corpus(tmp_path / "bytes.txt")
     with pytest.raises(RegardError, match="a file has no model"):
         regard.explore("the cat", model=bert, html=tmp_path / "page.html", corpus=tmp_path / "empty.txt")
+
+
+def test_a_byte_order_mark_is_no_text(tmp_path):
+    (tmp_path / "lines.txt").write_text("the cat\r\n\r\nthe mat", encoding="utf-8-sig", newline="")
+    assert [*Corpus(tmp_path / "lines.txt")] == ["the cat", "the mat"]

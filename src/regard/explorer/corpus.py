@@ -66,7 +66,7 @@ class Corpus:
 
     def _lines(self) -> Iterator[str]:
         try:
-            with self.path.open(encoding="utf-8") as file:
+            with self.path.open(encoding="utf-8-sig") as file:
                 yield from filter(None, map(str.strip, file))
         except (OSError, UnicodeDecodeError) as error:
             raise RegardError(f"cannot read {self.path}: {getattr(error, 'strerror', None) or error}") from error
