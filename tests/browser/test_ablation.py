@@ -216,3 +216,27 @@ def test_an_ablation_is_undone_and_done_again_by_buttons_and_keys(open_page, add
     settled(page)
     undo.click()
     page.wait_for_url("**x=2.3_2.4*")
+
+
+def test_an_ablation_is_done_again_in_its_own_text(open_page, address_of_two):
+    page = open_page(f"{address_of_two}#v=head&l=2&h=3&i=8&j=2")
+    ablate(page)
+    page.get_by_role("button", name="Restore all heads").click()
+    page.wait_for_url(lambda url: "x=" not in url)
+    page.locator(".rg-head-panel .rg-side-switch").get_by_role("button", name="B", exact=True).click()
+    page.wait_for_url("**s=B*")
+    page.get_by_role("button", name="Undo", exact=True).click()
+    page.wait_for_url("**x=2.3*")
+    page.wait_for_selector(".rg-changes h3")
+    assert "A is text A and B is its ablation" in page.locator(".rg-changes").inner_text()
+
+
+def test_back_is_undone_as_any_other_change(open_page, address):
+    page = open_page(f"{address}#v=head&l=2&h=3&i=8&j=2")
+    ablate(page)
+    page.wait_for_url("**x=2.3*")
+    page.go_back()
+    page.wait_for_url(lambda url: "x=" not in url)
+    settled(page)
+    page.get_by_role("button", name="Undo", exact=True).click()
+    page.wait_for_url("**x=2.3*")

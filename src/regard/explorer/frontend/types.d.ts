@@ -856,7 +856,10 @@ type LiveMetric = { values: HeadValues | null; message: string };
 /** of the drawn heads of each drawn layer */
 type LineMaps = LineLayer["drawn"][];
 
-type AblationResult = Ablation & Pick<State, "ablated" | "ablatedRun">;
+/** heads without output, and the run that they are of */
+type AblationChoice = Pick<State, "ablated" | "ablatedRun">;
+
+type AblationResult = Ablation & AblationChoice;
 
 type Predictions = { now: NextTokens; before: NextTokens | null; lens: Lens | null };
 

@@ -128,26 +128,31 @@ export function toggleHeadComparison(app) {
   else app.set({ selectionB: { layer, head }, side: "B" });
 }
 
-/** Ablate heads of the visible text, or change the heads of an ablation. @param {App} app @param {State["ablated"]} ablated @param {App["edits"]} [edits] */
-export function ablateHeads(app, ablated, edits = { past: [...app.edits.past, app.state.ablated], future: [] }) {
-  const { state } = app;
-  app.edits = edits;
+/** Ablate heads of the visible text, or change the heads of an ablation. @param {App} app @param {State["ablated"]} ablated */
+export function ablateHeads(app, ablated) {
+  const { state, edits } = app;
   const ablatedRun = state.ablated.length ? state.ablatedRun : app.shownHead().run;
-  const backTo = /** @type {const} */ ({ side: ablatedRun === 1 ? "B" : "A" });
-  app.set({ ablated, ablatedRun, selectionB: null, ...selectionOf(state), ...(ablated.length ? {} : backTo) });
+  setAblation(app, { ablated, ablatedRun }, { past: [...edits.past, state], future: [] });
+}
+
+/** @param {App} app @param {AblationChoice} ablation @param {App["edits"]} edits before and after it */
+function setAblation(app, { ablated, ablatedRun }, edits) {
+  const { state } = app;
+  const side = ablated.length ? state.side : state.ablatedRun === 1 ? "B" : "A";
+  app.edits = edits;
+  app.set({ ablated, ablatedRun, selectionB: null, ...selectionOf(state), side });
 }
 
 /** @param {App} app */
 export function undoAblation(app) {
   const { past, future } = app.edits;
-  const before = past.at(-1);
-  if (before) ablateHeads(app, before, { past: past.slice(0, -1), future: [app.state.ablated, ...future] });
+  if (past.length) setAblation(app, past[past.length - 1], { past: past.slice(0, -1), future: [app.state, ...future] });
 }
 
 /** @param {App} app */
 export function redoAblation(app) {
   const [after, ...future] = app.edits.future;
-  if (after) ablateHeads(app, after, { past: [...app.edits.past, app.state.ablated], future });
+  if (after) setAblation(app, after, { past: [...app.edits.past, app.state], future });
 }
 
 /** Show the tokens between two inputs; an empty one is an end of the text. @param {App} app */

@@ -50,7 +50,7 @@ export class App {
     this.queries = new Queries(this);
     this.mapData = /** @type {MapData | null} */ (null); // of the map that is shown
     this.opening = /** @type {Partial<State> | "own" | null} */ (null); // of the next text that has run; null: the address
-    this.edits = { past: /** @type {State["ablated"][]} */ ([]), future: /** @type {State["ablated"][]} */ ([]) };
+    this.edits = { past: /** @type {AblationChoice[]} */ ([]), future: /** @type {AblationChoice[]} */ ([]) };
     this.urlWrittenAt = -Infinity;
     this.historyKey = historyKeyOf(this.state);
     this.refs = fillMarkup(root, markup);
@@ -143,6 +143,8 @@ export class App {
     const wanted = { ...this.initialState, editedRun, ...this.wanted() };
     const isSame = wanted.text === text && wanted.model === model;
     const state = normalize({ ...wanted, liveRun: isSame ? liveRun : null }, this.manifest);
+    if (!isSame || String(state.ablated) !== String(this.state.ablated))
+      this.edits = { past: isSame ? [...this.edits.past, this.state] : [], future: [] }; // Back is undone too
     this.historyKey = historyKeyOf(state);
     this.show(state);
   }

@@ -25,7 +25,7 @@ export class AblationPanel {
     this.actions = actions;
     this.ablated = /** @type {[number, number][]} */ ([]);
     this.shownKey = "";
-    refs.ablateButton.addEventListener("click", () => this.toggle());
+    refs.ablateButton.addEventListener("click", () => this.head && actions.ablate(toggled(this.ablated, this.head)));
     refs.restoreButton.addEventListener("click", () => actions.ablate([]));
   }
 
@@ -42,11 +42,6 @@ export class AblationPanel {
     ablateButton.disabled = this.head === null || isRunning;
     restoreButton.hidden = ablated.length === 0;
     setText(ablationStatus, isRunning ? "Running the model again …" : "");
-  }
-
-  toggle() {
-    if (!this.head) return;
-    this.actions.ablate(toggled(this.ablated, this.head));
   }
 
   /** @param {AblationResult | null} result @param {Manifest} manifest @param {Theme} theme */
