@@ -87,8 +87,11 @@ def test_a_search_shows_how_far_it_is_and_is_given_up(open_page, minilm, tmp_pat
 
 
 def test_what_cannot_be_sought_is_said(open_page, corpus_address):
-    page = open_page(f"{corpus_address}#v=head&l=2&h=mean&cp=1", allow="400")
+    page = open_page(f"{corpus_address}#v=head&l=2&h=3&cp=1", allow="400")
+    assert rows_of(page)
+    page.keyboard.press("m")
     expect(page.locator("[data-ref=rowsStatus]")).to_contain_text("choose one head")
+    assert page.locator(".rg-strong-row").count() == 0  # not those of the head before
 
 
 def test_without_a_corpus_there_is_no_panel(open_page, address, file_address):

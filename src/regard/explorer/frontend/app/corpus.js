@@ -15,8 +15,9 @@ export function showStrongRows(app) {
   refs.cancelRows.hidden = Boolean(current || error);
   const texts = current?.texts.toLocaleString("en");
   setText(refs.rowsStatus, error?.message ?? (current ? `Of ${texts} sentences:` : "Reading the sentences …"));
-  if (refs.strongRows.dataset.of === query.dataKey) return; // they keep the focus
-  refs.strongRows.dataset.of = query.dataKey;
+  const of = current ? query.dataKey : "";
+  if (refs.strongRows.dataset.of === of) return; // they keep the focus
+  refs.strongRows.dataset.of = of;
   refs.strongRows.replaceChildren(...(current?.rows ?? []).map((row) => el("li", {}, rowButton(app, row))));
 }
 

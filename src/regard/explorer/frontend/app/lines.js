@@ -43,8 +43,7 @@ export function pinLines(app, { members }, isKey) {
 export function showLines(app) {
   const { state, queries, manifest, parts, source } = app;
   if (state.view !== "lines") return;
-  const { run } = app.shownHead();
-  const { layers, tokens } = app.shownRun();
+  const [{ run }, { layers, tokens }] = [app.shownHead(), app.shownRun()];
   const numbers = layersOf(app);
   const axes = numbers.map((layer) => axesOf(state, app.shownRun(), layer));
   const columns = [axes[0].cols, ...axes.map(({ rows }) => rows)];
