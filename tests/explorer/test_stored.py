@@ -95,6 +95,7 @@ def test_a_batch_of_heads_is_explored_and_exported(tmp_path):
         (("{}", "hello"), "explored alone"),
         (("{}", "--model", "minilm"), "leave out --model"),
         (("{}", "--layer", "0"), "leave out --layer"),
+        (("{}", "--corpus", __file__), "leave out --corpus"),
         (("{}", "--head", "3"), "no head 3"),
         (("away.zarr",), "no folder away.zarr"),
     ],

@@ -73,7 +73,7 @@ def _stored_map(arguments: argparse.Namespace) -> Explored | None:
     if not arguments.text or not is_map(arguments.text[0]):
         return None
     folder = arguments.text[0]
-    options = ("trace", "model", "compare_model", "ignore", "toy", "layer", "file", *TOY_OPTIONS)
+    options = ("trace", "model", "compare_model", "ignore", "toy", "layer", "file", "corpus", *TOY_OPTIONS)
     values = {option: getattr(arguments, option) for option in options}
     if given := [option for option, value in values.items() if value is not None and value is not False]:
         raise RegardError(f"{folder} is an attention map on disk: leave out {option_names(given)}")
