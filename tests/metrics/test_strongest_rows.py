@@ -68,6 +68,12 @@ def test_the_words_are_those_of_the_text(minilm):
     assert first.key == SENTENCES[0][slice(*encoding.offsets[first.col])]
 
 
+def test_a_text_that_was_cut_is_the_part_that_was_read(minilm):
+    (first, *_) = strongest_rows(minilm, ["cat dog " * 600], 2, 3, 1, truncate=True)
+    assert first.text == ("cat dog " * 255).rstrip()  # 510 tokens between [CLS] and [SEP]
+    assert minilm(first.text).hidden.shape[1] == 512
+
+
 @pytest.mark.parametrize("kind", ["other", "repeated", "induction"])
 def test_of_a_decoder(kind):
     model = regard.load("induction")
@@ -117,5 +123,5 @@ def test_a_kind_of_pairs_that_is_none(minilm):
 
 
 def test_a_model_of_pictures_has_no_sentences():
-    with pytest.raises(RegardError, match="model of texts"):
+    with pytest.raises(RegardError, match="an encoder or a decoder of texts"):
         strongest_rows(object(), SENTENCES, 0, 0)

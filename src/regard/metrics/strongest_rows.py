@@ -15,6 +15,7 @@ from regard._utils.validation import one_of, whole_number
 from regard.metrics.layer_maps import WEIGHTS_PER_BLOCK, LayerMap, layers_of
 from regard.models.base import TextModel
 from regard.models.corpus import Progress
+from regard.models.encoder_decoder import EncoderDecoder
 from regard.text.encoding import Encoding
 from regard.trace.notebook_html import page, table
 
@@ -35,6 +36,7 @@ class StrongRow:
     query_span, key_span : (int, int)
         Where: start and end in characters.
     text : str
+        As far as it was read: with `truncate` without what was cut.
     """
 
     weight: float
@@ -102,8 +104,8 @@ class PairKind:
     """From the ids of the tokens, ``S``, and positions of queries, ``R``, to which keys make such pairs, ``R S``."""
 
 
-def _behind(ids: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Return how far each key stands behind its query, ``R S``."""
+def _distance_before(ids: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Return how far each key is before its query, ``R S``."""
     return np.asarray(rows[:, None] - np.arange(len(ids)))
 
 
@@ -114,22 +116,22 @@ def _is_same(ids: np.ndarray, rows: np.ndarray) -> np.ndarray:
 def _follows_repeat(ids: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """Return which keys follow an earlier occurrence of the query, ``R S``."""
     shifted = np.concatenate([[-1], ids[:-1]])  # the id before each key
-    return np.asarray((ids[rows, None] == shifted) & (_behind(ids, rows) >= 0))
+    return np.asarray((ids[rows, None] == shifted) & (_distance_before(ids, rows) >= 0))
 
 
 def _at_least(distance: int) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
     """Return what finds keys at a distance or farther, but for the first token, on which heads rest."""
-    return lambda ids, rows: (abs(_behind(ids, rows)) >= distance) & (np.arange(len(ids)) > 0)
+    return lambda ids, rows: (abs(_distance_before(ids, rows)) >= distance) & (np.arange(len(ids)) > 0)
 
 
 PAIR_KINDS: dict[str, PairKind] = {
     "any": PairKind("any two words", lambda ids, rows: np.ones((len(rows), len(ids)), bool)),
     "other": PairKind("a word and another, not the first", _at_least(1)),
     "far": PairKind("words 5 or more apart", _at_least(5)),
-    "previous_token": PairKind("a word and the one before it", lambda ids, rows: _behind(ids, rows) == 1),
-    "next_token": PairKind("a word and the one after it", lambda ids, rows: _behind(ids, rows) == -1),
+    "previous_token": PairKind("a word and the one before it", lambda ids, rows: _distance_before(ids, rows) == 1),
+    "next_token": PairKind("a word and the one after it", lambda ids, rows: _distance_before(ids, rows) == -1),
     "repeated": PairKind(
-        "a word and itself elsewhere", lambda ids, rows: _is_same(ids, rows) & (_behind(ids, rows) != 0)
+        "a word and itself elsewhere", lambda ids, rows: _is_same(ids, rows) & (_distance_before(ids, rows) != 0)
     ),
     "induction": PairKind("a word and what followed it before", _follows_repeat),
 }
@@ -156,6 +158,7 @@ def strongest_rows(
     Parameters
     ----------
     model : Model
+        An encoder or a decoder of texts.
     texts, batch_size, truncate, progress
         As `TextModel.iter_traces` takes them.
     layer, head : int
@@ -177,8 +180,8 @@ def strongest_rows(
     ...     print(found.text, found.query, found.key, round(found.weight, 2))
     qzkfq q z 1.0
     """
-    if not isinstance(model, TextModel):
-        raise RegardError("rows are sought in texts: give a model of texts")
+    if not isinstance(model, TextModel) or isinstance(model, EncoderDecoder):
+        raise RegardError("rows are sought in texts: give an encoder or a decoder of texts")
     number_of_layers, heads = model.config.num_layers, model.config.num_heads
     layer, head = whole_number("layer", layer, 0), whole_number("head", head, 0)
     if layer >= number_of_layers or head >= heads:
@@ -225,4 +228,5 @@ def _largest_of_rows(
 def _described(encoding: Encoding, index: int, weight: float, row: int, col: int) -> StrongRow:
     spans = encoding.offsets[row], encoding.offsets[col]
     query, key = (encoding.text[slice(*span)] for span in spans)
-    return StrongRow(weight, index, row, col, query, key, *spans, encoding.text)
+    text = encoding.text[: max(end for _, end in encoding.offsets)]
+    return StrongRow(weight, index, row, col, query, key, *spans, text)
