@@ -15,10 +15,10 @@ def test_queries_after_a_cache(pair):
 
     model, eager = pair("llama")
     ids = inputs()["input_ids"]
-    state = run(model, {"input_ids": ids[:, :9]}, use_cache=True).past_key_values
+    state = run(model, {"input_ids": ids[:, :9]}, use_cache=True).cache
     whole = run(eager, {"input_ids": ids}, output_attentions=True).attentions
     with regard.capture(model) as trace:
-        run(model, {"input_ids": ids[:, 9:]}, past_key_values=state, use_cache=True)
+        run(model, {"input_ids": ids[:, 9:]}, cache=state, use_cache=True)
     close(trace["blocks.2.attn.weights"], whole[2][:, :, 9:])
     assert torch.equal(torch.tensor(trace.map("blocks.2.attn").shape), torch.tensor([2, 4, 4, LENGTH]))
 

@@ -34,7 +34,7 @@ def test_keys_behind_the_written_ones_of_a_static_cache_are_not_read(transformer
     cache = transformers.StaticCache(model.config, max_cache_len=24)
     pieces = []
     for first, last in ((0, 6), (6, 10), (10, 11)):
-        pieces.append(model(IDS[:, first:last], past_key_values=cache).logits)
+        pieces.append(model(IDS[:, first:last], cache=cache).logits)
         for layer in cache.layers:
             if layer.keys.shape[2] == 24:  # those of sliding windows are shorter, and full
                 layer.keys[:, :, last:] = layer.values[:, :, last:] = torch.nan

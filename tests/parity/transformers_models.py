@@ -84,6 +84,7 @@ DECODERS = {
     "gpt_bigcode": GPT2,
     "gpt_neox": {},
     "gpt_oss": {**EXPERTS, **LAYERS, "head_dim": 6},
+    "gptj": {"rotary_dim": 4},
     "granite": {},
     "llama": {},
     "llama4_text": {**EXPERTS, "head_dim": 6, "attention_chunk_size": 5, "intermediate_size_mlp": 20},
@@ -155,7 +156,6 @@ NO_SUCH_CLASS = "'regard'"  # KeyError of transformers: a class for each impleme
 UNSUPPORTED = {
     "bloom": ({}, OWN_CODE),
     "falcon": ({}, NO_SUCH_CLASS),
-    "gptj": ({}, NO_SUCH_CLASS),
     "longformer": ({}, OWN_CODE),
     "mpnet": ({}, OWN_CODE),
     "mpt": ({}, OWN_CODE),

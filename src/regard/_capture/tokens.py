@@ -14,6 +14,8 @@ from regard.text.encoding import Encoding
 from regard.text.encoding_from_ids import encode_tokens
 from regard.trace.text_layout import TextLayout
 
+_CACHE_NAMES = ("cache", "past_key_values")  # of transformers since 5.24, and before
+
 
 @contextmanager
 def recorded_tokens(model: Any, tokenizer: Any, session: CaptureSession) -> Iterator[None]:
@@ -53,7 +55,8 @@ def recorded_tokens(model: Any, tokenizer: Any, session: CaptureSession) -> Iter
 def _layout(ids: Any, options: dict[str, Any], prompts: list[np.ndarray]) -> TextLayout | None:
     """Return where the texts of a call stand; None where it does not say it. `prompts` keeps the first call's."""
     given: Any = options.get("inputs_embeds") if ids is None else ids
-    mask, cache = options.get("attention_mask"), options.get("past_key_values")
+    mask = options.get("attention_mask")
+    cache = next((options[name] for name in _CACHE_NAMES if options.get(name) is not None), None)
     if getattr(given, "ndim", 0) < 2 or (mask is not None and mask.ndim != 2):
         return None
     batch, length = given.shape[:2]
