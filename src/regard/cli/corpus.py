@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import reduce
@@ -91,13 +92,13 @@ def _workers(arguments: argparse.Namespace) -> Iterator[Any]:
     if address is None and not arguments.workers:
         yield clusters.ThisProcess()
         return
-    is_local = address is None
-    with (
-        clusters.start_workers(arguments.workers, arguments.memory)
-        if is_local
-        else clusters.use_scheduler(address) as w
-    ):
-        yield w
+    started = (
+        clusters.use_scheduler(address) if address else clusters.start_workers(arguments.workers, arguments.memory)
+    )
+    with started as workers:
+        for name in ("distributed", "distributed.client"):  # what fails is said by this command, in a sentence
+            logging.getLogger(name).setLevel(logging.CRITICAL)
+        yield workers
 
 
 def _plan_in_words(found: Any) -> str:

@@ -125,19 +125,22 @@ class OutputFolder:
             "num_errors": plan.num_errors,
         }
         content_bytes = json.dumps(content).encode()
-        if self._is_local and not self.has(_MANIFEST):
-            self._write_first(_MANIFEST, content_bytes)
-        else:
-            self.write(_MANIFEST, content_bytes)
+        (self.write if self.has(_MANIFEST) else self.write_new)(_MANIFEST, content_bytes)
 
-    def _write_first(self, name: str, content: bytes) -> None:
+    def write_new(self, name: str, content: bytes) -> None:
         """Write a file that appears whole, unless another process has written one of this name before."""
+        if not self._is_local:
+            if not self.has(name):
+                self.write(name, content)
+            return
         part = f".regard-{secrets.token_hex(8)}.part"
-        self.write(part, content)
         try:
+            self.write(part, content)
             os.link(f"{self._path}/{part}", f"{self._path}/{name}")
         except FileExistsError:
             pass
+        except RegardError as error:
+            raise RegardError(str(error).replace(part, name)) from error
         except OSError:  # no links there
             self.write(name, content)
         finally:

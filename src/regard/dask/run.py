@@ -158,7 +158,10 @@ def run(
 
 
 def compute_partition(partition: Partition, *, job: Job, spec: ModelSpec, out: str) -> None:
-    """Write the file of a partition, unless it is there: a worker may die between writing it and saying so."""
+    """Write the file of a partition, unless it is there.
+
+    A worker may die between writing it and saying so, and a task of a run that has ended may still be running.
+    """
     folder = OutputFolder(out)
     if folder.has(part_name(partition)):
         return
@@ -170,7 +173,7 @@ def compute_partition(partition: Partition, *, job: Job, spec: ModelSpec, out: s
         rows += range(segment.first_row + segment.start, segment.first_row + segment.stop)
         values += segment.read()
     content = _table_bytes(job, spec, files, rows, values)
-    folder.write(part_name(partition), content)
+    folder.write_new(part_name(partition), content)
 
 
 def _table_bytes(job: Job, spec: ModelSpec, files: list[str], numbers: list[int], values: list[Any]) -> bytes:
