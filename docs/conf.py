@@ -128,7 +128,7 @@ def _target(link: str, name: str) -> str:
     if (ROOT / found).is_dir():
         return f"{REPOSITORY}/tree/main/{found}"
     if found.startswith("benchmarks/") or (
-        (ROOT / found).is_file() and Path(found).suffix not in (".md", ".png", ".svg")
+        (ROOT / found).is_file() and Path(found).suffix not in (".md", ".png", ".svg", ".gif")
     ):
         return f"{REPOSITORY}/blob/main/{found}"
     return link  # a page, a picture, or a broken link, which MyST reports
