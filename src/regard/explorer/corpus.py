@@ -11,8 +11,6 @@ from regard.explorer.progress import Watch
 from regard.explorer.run import Run
 from regard.metrics.layer_maps import CancelCheck
 from regard.metrics.strongest_rows import PAIR_KINDS, StrongRow, strongest_rows
-from regard.models.base import TextModel
-from regard.models.encoder_decoder import EncoderDecoder
 
 MAX_ROWS = 100
 _CONTEXT = 48  # characters on each side of the two words
@@ -44,9 +42,6 @@ class Corpus:
         self, run: Run, layer: int, head: Any, pair: str, count: int, check: CancelCheck, watch: Watch
     ) -> dict[str, Any]:
         """Return the strongest rows of a head as plain data; see `Exploration.strongest_rows`."""
-        model = run.model
-        if not isinstance(model, TextModel) or isinstance(model, EncoderDecoder):
-            raise RegardError("sentences are run by an encoder or a decoder of texts: this run has none")
         if run.ablated:
             raise RegardError("sentences are run by the whole model: choose A")
         if head == "mean":
@@ -61,7 +56,8 @@ class Corpus:
             done = texts
             check()
 
-        found = strongest_rows(model, self, run.number(layer), head, count, pair=pair, truncate=True, progress=progress)
+        layer = run.number(layer)
+        found = strongest_rows(run.model, self, layer, head, count, pair=pair, truncate=True, progress=progress)
         return {"texts": len(self), "rows": [describe_row(row) for row in found]}
 
     def _lines(self) -> Iterator[str]:
