@@ -107,7 +107,7 @@ class MemoryProbe(Trace):
     recorded : int
         Bytes of the recorded values and maps.
     cache : int
-        Bytes of the keys and values of all layers, or of the latents that stand for them.
+        Bytes of the keys and values of all layers, or of the latents from which they are computed.
     largest, largest_recorded : int
         Bytes of the largest value that is linear in the length, and of the largest that is recorded or edited.
     """

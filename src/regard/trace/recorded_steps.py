@@ -40,7 +40,7 @@ class RecordedSteps:
         self._values: dict[str, np.ndarray] = {}
         self._axes: dict[str, str] = {}
         self._maps: dict[str, AttentionMap] = {}  # by the name of its weights
-        self._layouts: dict[str, TextLayout | None] = {}  # where the texts of the batch stand in each value
+        self._layouts: dict[str, TextLayout | None] = {}  # the positions of the texts in each value
 
     def set_metadata(self, model: str, encodings: Sequence[Encoding], targets: Sequence[Encoding] = ()) -> None:
         """Store the model's name, and the tokens of each batch entry, of an encoder–decoder also of its target."""
