@@ -196,11 +196,12 @@ ptrdiff_t panel_depth(const LinearParams& params) {
 }
 
 template <class T> struct PanelScratch {
-  T *weights, *sums;
+  T *weights, *sums, *bias;
 
   PanelScratch(const LinearParams& params, Scratch& scratch)
       : weights(scratch.allocate<T>(min_of(panel_depth(params), params.depth), NR)),
-        sums(scratch.allocate<T>(MC, NR)) {}
+        sums(scratch.allocate<T>(MC, NR)),
+        bias(scratch.allocate<T>(NR)) {}
 };
 
 struct GemvScratch {
@@ -241,32 +242,22 @@ template <class T, class F> REGARD_INLINE void with_activation(Activation activa
   }
 }
 
-// out = activation(sums + bias), which may be in place, for `rows` rows of `count` columns from `start` on.
+// out = activation(sums), which may be in place, for `rows` rows of `count` columns.
 template <class T>
-void finish_rows(const LinearParams& params, const T* sums, ptrdiff_t sums_row, ptrdiff_t rows, ptrdiff_t start,
-                 ptrdiff_t count, T* out) {
-  const T* bias = reinterpret_cast<const T*>(params.bias);
-  if (!bias && sums == out && params.activation == Activation::identity) return;
+void activate_rows(const LinearParams& params, const T* sums, ptrdiff_t sums_row, ptrdiff_t rows, ptrdiff_t count,
+                   T* out) {
   with_activation<T>(params.activation, [&](auto f) __attribute__((always_inline)) {
     for (ptrdiff_t i = 0; i < rows; ++i)
       for_each_vector<T>(count, [&](ptrdiff_t j, ptrdiff_t n) __attribute__((always_inline)) {
-        V<T> x = load_n<T>(sums + i * sums_row + j, n);
-        if (bias) x += load_n<T>(bias + start + j, n);
-        store_n<T>(out + i * params.columns + j, f(x), n);
+        store_n<T>(out + i * params.columns + j, f(load_n<T>(sums + i * sums_row + j, n)), n);
       });
   });
 }
 
-// The part of what is fetched that one of `parts` tiles fetches.
-Prefetch part_of(const Prefetch& all, ptrdiff_t part, ptrdiff_t parts) {
+// The part of what is fetched that some of `parts` tiles fetch, from `part` on.
+Prefetch part_of(const Prefetch& all, ptrdiff_t part, ptrdiff_t count, ptrdiff_t parts) {
   const ptrdiff_t lines = ceil_div(all.lines, parts), first = min_of(all.lines, part * lines);
-  return {all.at + 64 * first, min_of(lines, all.lines - first)};
-}
-
-// The part of the output that a tile of at most `rows` rows writes.
-template <class T> void prefetch_output(const T* to, ptrdiff_t rows, ptrdiff_t row_stride, ptrdiff_t count) {
-  for (ptrdiff_t i = 0; i < min_of<ptrdiff_t>(LINEAR_MR, rows); ++i)
-    for (ptrdiff_t j = 0; j < count; j += 64 / ptrdiff_t(sizeof(T))) __builtin_prefetch(to + i * row_stride + j, 1, 3);
+  return {all.at + 64 * first, min_of(lines * count, all.lines - first)};
 }
 
 // Multiply `depth` inputs, from t on, of a block of x by those of at most NR columns of W from `start` on.
@@ -291,18 +282,22 @@ void multiply_panel(const LinearParams& params, Matrix<T> x, ptrdiff_t first, pt
     weights_row = params.weight_row_stride;
   }
   const bool is_last = t + depth >= params.depth;
-  for (ptrdiff_t i = 0; i < rows; i += LINEAR_MR) {  // bias and activation while a tile is in L1
-    const ptrdiff_t tile = min_of<ptrdiff_t>(LINEAR_MR, rows - i);
-    const Prefetch prefetch = part_of(next, i / LINEAR_MR, ceil_div(rows, LINEAR_MR));
+  for (ptrdiff_t j = 0; j < width; ++j)  // x + -0 is x, whatever x
+    scratch.bias[j] =
+        is_last && params.bias && j < count ? reinterpret_cast<const T*>(params.bias)[start + j] : T(-0.0);
+  const bool is_activated = is_last && !(sums == out && params.activation == Activation::identity);
+  const ptrdiff_t step = is_activated ? LINEAR_MR : rows;  // the activation while a tile is in L1
+  for (ptrdiff_t i = 0; i < rows; i += step) {
+    const ptrdiff_t tile = min_of(step, rows - i);
+    const Prefetch prefetch = part_of(next, i / LINEAR_MR, ceil_div(tile, LINEAR_MR), ceil_div(rows, LINEAR_MR));
     T* to = sums + i * sums_row;
-    if (t == 0) prefetch_output<T>(out + i * params.columns, rows - i, params.columns, count);
     if (t == 0)
-      gemm<T, Epilogue::set, LINEAR_MR, LINEAR_TILE_VECTORS>(x.block(i), tile, depth, weights, weights_row, to,
-                                                             sums_row, width, nullptr, nullptr, prefetch);
+      gemm<T, Epilogue::bias, LINEAR_MR, LINEAR_TILE_VECTORS>(x.block(i), tile, depth, weights, weights_row, to,
+                                                              sums_row, width, scratch.bias, nullptr, prefetch);
     else
-      gemm<T, Epilogue::add, LINEAR_MR, LINEAR_TILE_VECTORS>(x.block(i), tile, depth, weights, weights_row, to,
-                                                             sums_row, width, nullptr, nullptr, prefetch);
-    if (is_last) finish_rows<T>(params, to, sums_row, tile, start, count, out + i * params.columns);
+      gemm<T, Epilogue::add_bias, LINEAR_MR, LINEAR_TILE_VECTORS>(x.block(i), tile, depth, weights, weights_row, to,
+                                                                  sums_row, width, scratch.bias, nullptr, prefetch);
+    if (is_activated) activate_rows<T>(params, to, sums_row, tile, count, out + i * params.columns);
   }
 }
 
@@ -400,10 +395,9 @@ template <class T> void run_task(const LinearParams& params, ptrdiff_t task, voi
       gemv<T, 1>(params, start, count);
     else
       gemv<T, GEMV_ROWS<T>>(params, start, count);
-    LinearParams without_bias = params;
-    without_bias.bias = nullptr;
     T* out = reinterpret_cast<T*>(params.output) + start;
-    finish_rows<T>(without_bias, out, params.columns, params.rows, start, count, out);
+    if (params.activation != Activation::identity)
+      activate_rows<T>(params, out, params.columns, params.rows, count, out);
     return add_to_residual<T>(params, 0, params.rows, start, count);
   }
   const ptrdiff_t height = min_of(MC, round_up(ceil_div(params.rows, blocks), LINEAR_MR));  // of equal size
