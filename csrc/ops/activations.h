@@ -55,15 +55,13 @@ template <> REGARD_INLINE V<double> erfc_series<double>(V<double> t) {
 // x * gate, where the gate is 0 at x = -infinity; there the limit, 0.
 template <class T> REGARD_INLINE V<T> gated(V<T> x, V<T> gate) { return (x == -INF<T> ? V<T>{} : x) * gate; }
 
-// x Phi(x), Phi(x) = erfc(-x / sqrt 2) / 2. For x < 0 erfc is computed directly, not as 1 - erf, and keeps its
-// precision.
+// x Phi(x) = max(x, 0) - |x| Phi(-|x|), Phi(-y) = erfc(y / sqrt 2) / 2, which is never computed as a difference, so
+// that the tail keeps its precision.
 template <class T> REGARD_INLINE V<T> gelu(V<T> x) {
-  constexpr T root_half = T(0.70710678118654752440), saturated = 250;  // Phi is 0 or 1 from here on
-  const V<T> size = x < 0 ? -x : x;
-  const V<T> z = min<T>(size, splat(saturated)) * root_half;
-  const V<T> inverse = 1 / (z + T(2.5));
-  const V<T> half_erfc = T(0.5) * erfc_series<T>(1 - 5 * inverse) * inverse * exp<T>(-z * z);  // of erfc(z)
-  return gated<T>(x, x < 0 ? half_erfc : 1 - half_erfc);
+  constexpr T root_half = T(0.70710678118654752440), shift = T(2.5) / root_half, saturated = 40;  // Phi(-40) is 0
+  const V<T> size = min<T>(x < 0 ? -x : x, splat(saturated)), inverse = 1 / (size + shift);
+  const V<T> tail = root_half * erfc_series<T>(1 - 2 * shift * inverse) * (inverse * exp<T>(T(-0.5) * size * size));
+  return max<T>(x, V<T>{}) - size * tail;
 }
 
 // Phi(x) + x phi(x), phi the density of the normal distribution.
