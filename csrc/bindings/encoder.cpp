@@ -23,17 +23,23 @@ struct Norm {
 
   // norm(x + residual), all contiguous.
   void operator()(ptrdiff_t rows, const char* x, const char* residual, char* output, DType dtype) const {
+    run_op(params(rows, x, residual, 1, output, dtype));
+  }
+
+  // The same, not yet run; without residual, with one of a row for each (axes = 1), or with one row for all (0).
+  OpParams params(ptrdiff_t rows, const char* x, const char* residual, int axes, char* output, DType dtype) const {
     OpParams params;
     params.op = Op::layer_norm, params.rows = rows, params.columns = ptrdiff_t(weight.shape(0)), params.eps = eps;
     const auto rows_at = [&](const char* data, int axes) {
       StridedRows found;
+      if (!data) return found;
       found.data = const_cast<char*>(data), found.axes = axes, found.dtype = dtype;
       found.shape[0] = rows, found.strides[0] = params.columns;
       return found;
     };
-    params.x = rows_at(x, 1), params.other = rows_at(residual, 1), params.output = rows_at(output, 1);
+    params.x = rows_at(x, 1), params.other = rows_at(residual, axes), params.output = rows_at(output, 1);
     params.weight = rows_at(data_ptr(weight), 0), params.bias = rows_at(data_ptr(bias), 0);
-    run_op(params);
+    return params;
   }
 
   void check(ptrdiff_t columns, DType dtype) const {
@@ -44,6 +50,78 @@ struct Norm {
     }
   }
 };
+
+// Rows of two tables, and where their sums are written to.
+template <class T> struct EmbeddingRows {
+  ptrdiff_t width, num_positions;
+  const int64_t* ids;
+  const T *tokens, *positions;
+  T* output;
+
+  // A row of the table is wherever its token is.
+  void prefetch(ptrdiff_t row) const {
+    for (ptrdiff_t j = 0; j < width; j += 64 / ptrdiff_t(sizeof(T))) __builtin_prefetch(tokens + ids[row] * width + j);
+  }
+
+  void add(ptrdiff_t row) const {
+    const T *token = tokens + ids[row] * width, *position = positions + row % num_positions * width;
+    for (ptrdiff_t j = 0; j < width; ++j) output[row * width + j] = token[j] + position[j];
+  }
+};
+
+constexpr ptrdiff_t ROWS_AHEAD = 4;  // that are prefetched
+
+template <class T>
+void embed_rows(const WritableArray& output, const Array& ids, const Array& tokens, const Array& positions,
+                const OptionalArray& type, const Norm& norm) {
+  const auto data = [](const auto& x) { return static_cast<const T*>(static_cast<const void*>(x.data())); };
+  const ptrdiff_t rows = ptrdiff_t(output.shape(0)), width = last_axis(output), rows_at_once = 16;
+  const EmbeddingRows<T> sums{
+      width,           ptrdiff_t(positions.shape(0)), static_cast<const int64_t*>(ids.data()), data(tokens),
+      data(positions), static_cast<T*>(output.data())};
+  const char* const type_row = type ? data_ptr(*type) : nullptr;
+  const auto norm_of = [&](ptrdiff_t first, ptrdiff_t count) {
+    char* const at = reinterpret_cast<char*>(sums.output + first * width);
+    return norm.params(count, at, type_row, 0, at, sizeof(T) == 8 ? DType::float64 : DType::float32);
+  };
+  const KernelTable& isa = kernels();
+  run_tasks(ceil_div(rows, rows_at_once), 20 * double(rows) * double(width), isa.op_scratch(norm_of(0, rows_at_once)),
+            [&](ptrdiff_t task, void* scratch) {
+              const ptrdiff_t first = task * rows_at_once, count = std::min(rows_at_once, rows - first);
+              for (ptrdiff_t row = first; row < first + count; ++row) {
+                if (row + ROWS_AHEAD < first + count) sums.prefetch(row + ROWS_AHEAD);
+                sums.add(row);
+              }
+              const OpParams params = norm_of(first, count);
+              for (ptrdiff_t part = 0; part < isa.op_tasks(params); ++part) isa.op(params, part, scratch);
+            });
+}
+
+// The norm of the sums of the embeddings of tokens, N E, of their positions, which repeat, P E, and of a type, E. False
+// where an id is outside the table.
+bool embed(const WritableArray& output, const Array& ids, const Array& tokens, const Array& positions,
+           const OptionalArray& type, const Array& weight, const Array& bias, double eps) {
+  const DType dtype = dtype_of("the output", output);
+  const Norm norm{weight, bias, eps};
+  if (output.ndim() != 2 || ids.ndim() != 1 || tokens.ndim() != 2 || positions.ndim() != 2 || !positions.shape(0) ||
+      ids.shape(0) != output.shape(0) || ids.dtype() != nb::dtype<int64_t>() || !is_contiguous(ids) ||
+      !is_contiguous(output))
+    throw_invalid("the shapes", "do not fit");
+  norm.check(last_axis(output), dtype);
+  for (const Array& table : {tokens, positions, type ? *type : positions}) {
+    check_dtype("a table", table, dtype);
+    if (last_axis(table) != last_axis(output) || !is_contiguous(table)) throw_invalid("a table", "does not fit");
+  }
+  const int64_t* const all = static_cast<const int64_t*>(ids.data());
+  for (size_t i = 0; i < ids.shape(0); ++i)
+    if (all[i] < 0 || all[i] >= ptrdiff_t(tokens.shape(0))) return false;
+  if (output.size() == 0) return true;
+  if (dtype == DType::float64)
+    embed_rows<double>(output, ids, tokens, positions, type, norm);
+  else
+    embed_rows<float>(output, ids, tokens, positions, type, norm);
+  return true;
+}
 
 // Everything after the heads of an encoder block with norms after its sublayers (post-norm): output projection,
 // residual and norm, feed-forward, residual and norm. Weights are packed. It is one call, because interpreter code is
@@ -281,6 +359,8 @@ void bind_encoder(nb::module_& m) {
            "num_kv_heads"_a, "head_dim"_a, "scale"_a, "blocks"_a, nb::keep_alive<1, 6>())
       .def("__call__", &EncoderBlocks::operator(), "output"_a, "x"_a, "lengths"_a, "weights"_a)
       .def("keeps_weights", &EncoderBlocks::keeps_weights, "length"_a);
+  m.def("embed", &embed, "output"_a, "ids"_a, "tokens"_a, "positions"_a, "type"_a.none(), "norm_weight"_a,
+        "norm_bias"_a, "norm_eps"_a);
 }
 
 }  // namespace regard

@@ -12,7 +12,16 @@ import pytest
 from regard import Trace
 from regard.functional import native
 from regard.functional.recorder import NULL_RECORDER
-from regard.nn import EncoderBlock, FeedForward, GatedFeedForward, LayerNorm, Linear, SelfAttention, fast_paths
+from regard.nn import (
+    Embedding,
+    EncoderBlock,
+    FeedForward,
+    GatedFeedForward,
+    LayerNorm,
+    Linear,
+    SelfAttention,
+    fast_paths,
+)
 from regard.nn.fast_paths import Packed
 
 WITH_KERNEL = pytest.mark.skipif(native.kernel() is None, reason="there is no kernel to pack for")
@@ -474,3 +483,61 @@ def test_misfits_of_all_blocks_are_refused(rng, mapped):
             kernel.EncoderBlocks(*sizes, 0.5, [block])
     with pytest.raises(ValueError, match="number of heads"):
         kernel.EncoderBlocks(4, 4, 5, 0.5, [])
+
+
+def embeddings(rng, dtype, width=50, *, has_types=True, shape=(2, 37), per_text=False):
+    """Return the arguments of `fast_paths.embed` but the recorder."""
+    table, rows, types = (rng.standard_normal(size).astype(dtype) for size in ((90, width), (60, width), (2, width)))
+    positions = rows[rng.integers(0, 60, shape)] if per_text else rows[: shape[1]]
+    norm = LayerNorm(*rng.standard_normal((2, width)).astype(dtype), eps=1e-6)
+    ids = rng.integers(0, len(table), shape)
+    return ids, Embedding(table), positions, Embedding(types) if has_types else None, norm
+
+
+@WITH_KERNEL
+@pytest.mark.parametrize("shape", [(1, 1), (3, 5), (2, 60)])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("per_text", [False, True])
+@pytest.mark.parametrize("has_types", [False, True])
+def test_embeddings_at_once_are_those_step_by_step(rng, has_types, per_text, dtype, shape):
+    given = embeddings(rng, dtype, has_types=has_types, shape=shape, per_text=per_text)
+    ids, tokens, positions, types, norm = given
+    steps = tokens(ids) + positions
+    if types is not None:
+        steps = steps + types(np.zeros(shape[1], int))
+    np.testing.assert_array_equal(fast_paths.embed(*given, NULL_RECORDER), norm(steps))
+
+
+@WITH_KERNEL
+@pytest.mark.parametrize("step", ["token_embeddings", "*type_embeddings", "normed_embeddings", "*.normalized", "*"])
+def test_embeddings_at_once_only_where_no_step_is_wanted(rng, step):
+    given = embeddings(rng, np.float32)
+    assert fast_paths.embed(*given, Trace(only=step)) is None
+    trace = Trace(only="blocks.*.attn.weights")
+    assert fast_paths.embed(*given, trace) is not None
+    assert [name for name in trace._taps if "embeddings" in name] == list(fast_paths._EMBEDDINGS)
+
+
+@WITH_KERNEL
+def test_misfits_of_embeddings_go_step_by_step(rng):
+    ids, tokens, positions, types, norm = embeddings(rng, np.float32)
+    for i in (-1, 90):
+        assert fast_paths.embed(np.full_like(ids, i), tokens, positions, types, norm, NULL_RECORDER) is None
+    assert fast_paths.embed(ids[:0], tokens, positions, types, norm, NULL_RECORDER) is None
+    assert fast_paths.embed(ids.astype(np.int32), tokens, positions, types, norm, NULL_RECORDER) is None
+    assert fast_paths.embed(ids, tokens, positions.astype(np.float64), types, norm, NULL_RECORDER) is None
+    assert fast_paths.embed(ids, tokens, positions, types, LayerNorm(norm.weight, None), NULL_RECORDER) is None
+    own = type("Own", (Embedding,), {"__module__": "elsewhere"})(tokens.weight)
+    assert fast_paths.embed(ids, own, positions, types, norm, NULL_RECORDER) is None
+    kernel, flat = native.kernel(), ids.reshape(-1)
+    out, rest = np.zeros((len(flat), 50), np.float32), (types.weight[0], norm.weight, norm.bias, 1e-6)
+    for wrong in [
+        (out, flat[:-1], tokens.weight, positions),
+        (out, flat.astype(np.int32), tokens.weight, positions),
+        (out, flat, tokens.weight[:, :-1], positions),
+        (out, flat, tokens.weight.astype(np.float64), positions),
+        (out, flat, tokens.weight, positions[:0]),
+        (out[::2], flat[::2], tokens.weight, positions),
+    ]:
+        with pytest.raises((ValueError, TypeError)):
+            kernel.embed(*wrong, *rest)

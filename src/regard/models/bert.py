@@ -130,21 +130,25 @@ class Bert(TextModel):
         ``embeddings``, ``normed_embeddings``, ``projected_embeddings`` if they are widened, and for each block
         ``blocks.i.attn.*``, ``blocks.i.mlp.*``, ``blocks.i.output``.
         """
-        tokens = trace("token_embeddings", self.token_embedding(ids), "B T E")
-        positions = self.positions(ids)
-        positions = trace("position_embeddings", positions, "B T E" if positions.ndim == 3 else "T E")
-        embeddings = tokens + positions
-        if self.type_embedding is not None:
-            segment = self.type_embedding(np.zeros(ids.shape[1], dtype=int))
-            embeddings = embeddings + trace("type_embeddings", segment, "T E")
-        embeddings = trace("embeddings", embeddings, "B T E")
-        x = traced_norm(self.embedding_norm, embeddings, trace, "embedding_norm")
-        x = trace("normed_embeddings", x, "B T E")
+        x = self.embed_ids(ids, trace)
         if self.embedding_proj is not None:
             x = trace("projected_embeddings", self.embedding_proj(x), "B T E")
         options = self.attention_options()
         fused = None if options else fast_paths.encode(self, self.blocks, x, mask, trace)
         return run_blocks(self.blocks, x, mask, trace, [options] * len(self.blocks)) if fused is None else fused
+
+    def embed_ids(self, ids: np.ndarray, trace: Recorder) -> np.ndarray:
+        """Return the norm of the sum of all embeddings, ``B T E``, of ids ``B T``."""
+        positions, types, norm = self.positions(ids), self.type_embedding, self.embedding_norm
+        fused = fast_paths.embed(ids, self.token_embedding, positions, types, norm, trace)
+        if fused is not None:
+            return fused
+        tokens = trace("token_embeddings", self.token_embedding(ids), "B T E")
+        embeddings = tokens + trace("position_embeddings", positions, "B T E" if positions.ndim == 3 else "T E")
+        if types is not None:
+            embeddings = embeddings + trace("type_embeddings", types(np.zeros(ids.shape[1], dtype=int)), "T E")
+        x = traced_norm(norm, trace("embeddings", embeddings, "B T E"), trace, "embedding_norm")
+        return trace("normed_embeddings", x, "B T E")
 
     def attention_options(self) -> dict[str, Any]:
         """Return further options of attention in every block, such as a bias."""

@@ -27,7 +27,7 @@ from regard.nn.quantized import QuantizedWeight
 if TYPE_CHECKING:
     from regard.nn.attention import MultiHeadAttention, SelfAttention
     from regard.nn.encoder import EncoderBlock
-    from regard.nn.layers import GatedFeedForward, LayerNorm, Linear
+    from regard.nn.layers import Embedding, GatedFeedForward, LayerNorm, Linear
 
 T = TypeVar("T")
 
@@ -38,6 +38,8 @@ _SMALL = 1 << 22  # bytes of queries
 _HEADS = ("q", "k", "v", "scores", "capped", "biased", "dropped", "context")
 _TAIL = ("attn.output", "attn_residual", "mlp.hidden", "mlp.output")  # the taps of the steps that are fused
 _BLOCK = (*(f"attn.{name}" for name in _HEADS), *_TAIL, "output")  # of all of a block but the weights
+_EMBEDDINGS = ("token_embeddings", "position_embeddings", "type_embeddings", "embeddings", "normed_embeddings")
+_EMBEDDING_NORM = ("embedding_norm.scale", "embedding_norm.normalized")
 _OPTIONAL = (  # optional taps of the steps that are fused
     *("attn.head_outputs", "mlp.up"),
     *(f"{norm}{step}" for norm in ("attn_norm", "mlp_norm") for step in ("", ".scale", ".normalized")),
@@ -96,6 +98,35 @@ def post_norm_block(block: EncoderBlock, x: np.ndarray, trace: Recorder, options
     with trace.scope("attn"):
         y = block.attn.project_out(context, trace=trace)
     return block.after_attention(x, y, trace)
+
+
+def embed(
+    ids: np.ndarray,
+    tokens: Embedding,
+    positions: np.ndarray,
+    types: Embedding | None,
+    norm: LayerNorm,
+    trace: Recorder,
+) -> np.ndarray | None:
+    """Return the norm of the sum of the embeddings of tokens, positions and the first type, ``B T E``, from one call.
+
+    Only where none of its steps is wanted.
+
+    Parameters
+    ----------
+    ids : integer array, ``B T``
+    tokens : Embedding
+    positions : array, ``T E`` or ``B T E``
+    types : Embedding, optional
+    norm : LayerNorm
+    """
+    arrays = _norm_arrays(norm)
+    names = [name for name in _EMBEDDINGS if types is not None or name != "type_embeddings"]
+    if arrays is None or not are_ours(tokens, norm, *([] if types is None else [types])):
+        return None
+    if trace.asks_for(*_EMBEDDING_NORM) or not trace.can_skip(*names):
+        return None
+    return ops.embed(ids, tokens.weight, positions, None if types is None else types.weight[0], arrays)
 
 
 def encode(

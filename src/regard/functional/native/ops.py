@@ -208,6 +208,35 @@ def pack_quantized(blocks: Sequence[np.ndarray], kind: str, inputs: int) -> np.n
     return packed
 
 
+def embed(ids: np.ndarray, tokens: Array, positions: Array, type_row: Array | None, norm: Norm) -> np.ndarray | None:
+    """Return the norm of the sum of embeddings, ``B T E``.
+
+    None without a kernel, without ids or where one is outside the table, and where the arrays are not contiguous and of
+    one dtype.
+
+    Parameters
+    ----------
+    ids : int64 array, ``B T``
+    tokens : array, ``V E``
+    positions : array, ``T E`` or ``B T E``
+    type_row : array, ``E``, optional
+    norm : (weight, bias, eps)
+    """
+    kernel, dtype = native.kernel(), norm[0].dtype
+    arrays = [tokens, positions, *norm[:2], *([] if type_row is None else [type_row])]
+    if kernel is None or dtype not in COMPUTE_DTYPES or not ids.size:
+        return None
+    if any(type(x) is not np.ndarray or x.dtype != dtype or not x.flags.c_contiguous for x in arrays):
+        return None
+    if ids.dtype != np.int64 or not ids.flags.c_contiguous:
+        return None
+    width = positions.shape[-1]
+    output = native.empty((ids.size, width), dtype)
+    tables = _kernel_view(tokens), _kernel_view(positions).reshape(-1, width)
+    is_computed = kernel.embed(output, ids.reshape(-1), *tables, type_row, *norm)
+    return output.reshape(*ids.shape, width) if is_computed else None
+
+
 def prepare_block_tail(
     out: Map, attn_norm: Norm, up: Map, activation: str | None, down: Map, mlp_norm: Norm
 ) -> FusedBlockTail | None:
