@@ -24,12 +24,15 @@ from regard.trace.attention_map import AttentionMap
 from regard.trace.mask_io import to_numpy
 from regard.trace.recorded_steps import RecordedSteps
 from regard.trace.step_names import (
+    any_asked,
+    any_matches,
     asks_by_name,
     canonical_name,
     canonical_names,
     did_you_mean,
     matches,
     quadratic_stage,
+    scoped,
 )
 from regard.trace.text_layout import Place, TextLayout, located
 from regard.trace.trace_file import fitted_axes
@@ -212,9 +215,9 @@ class Trace(RecordedSteps):
 
     def asks_for(self, *names: str) -> bool:
         """Whether one of these optional taps of this scope is to be made; count their names as those of the run."""
-        full = [self._prefix + name for name in names]
+        full = scoped(self._prefix, names)
         self._untapped.update(dict.fromkeys(full))
-        return bool(self._asked) and any(self._asks_for(each) for each in full)
+        return any_asked(full, self._asked) and any(self._asks_for(each) for each in full)
 
     def announce(self, name: str) -> None:
         """Count a tap that follows in this scope as one of the run."""
@@ -265,9 +268,11 @@ class Trace(RecordedSteps):
 
     def can_skip(self, *names: str) -> bool:
         """Whether none of these taps needs its value; if so, count their names as tapped."""
-        if any([self.wants(name) for name in names]):  # noqa: C419, a list is faster
+        full = scoped(self._prefix, names)
+        is_named = self._only is None or any_matches(full, self._asked)
+        if is_named and any(self.wants(name) for name in names):
             return False
-        self._taps.update(dict.fromkeys(self._prefix + name for name in names))
+        self._taps.update(dict.fromkeys(full))
         return True
 
     def attention_options(self) -> dict[str, Any]:
