@@ -336,6 +336,7 @@ def main() -> None:
 
 def measure(arguments: argparse.Namespace, folder: str) -> None:
     """Measure the parts that are wanted; write the table once all are there."""
+    Path(folder).mkdir(parents=True, exist_ok=True)
     if not Path(folder, "plain.onnx").exists():
         subprocess.run([sys.executable, __file__, "--export", "--folder", folder], check=True)
     count = 40 if arguments.smoke else SENTENCES

@@ -15,7 +15,7 @@ from regard.trace.memory_probe import MemoryProbe, Tap, TapList, list_taps
 
 _WORKING_ARRAYS = 6  # of the size of the largest value of a layer, that live at the same time
 _SMALL, _SMALL_UNRECORDED = 64, 4096  # tokens of a run that is not worth an estimate, with and without a trace
-_NEGLIGIBLE = 1 << 26  # bytes that are not worth asking the system how many there are
+_NEGLIGIBLE = 1 << 27  # bytes that are not worth asking the system how many there are
 _MOST_ESTIMATES = 256  # that a model stores
 
 
