@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import math
 import os
 import platform
@@ -11,7 +10,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import NamedTuple
@@ -178,8 +176,7 @@ class Rates(NamedTuple):
 
     products: float  # multiply-adds a second with packed weights that stay in the cores' own caches
     exponentials: float  # a second, in these caches
-    gelus: float  # likewise
-    stores: float  # bytes a second, written to memory
+    activations: float  # SwiGLU a second, in these caches
 
     @classmethod
     def measure(cls, threads: int) -> Rates:
@@ -192,24 +189,12 @@ class Rates(NamedTuple):
         kernel, x, weight = native.kernel(), np.ones((2048, 384), np.float32), np.ones((384, 384), np.float32)
         packed, out, some, one = ops.pack([weight]), np.empty_like(x), x[:512], np.ones((512, 1), np.float32)
         if kernel is None or packed is None:
-            return cls(*[math.inf] * 4)
-        parts = [np.ones(1 << 26, np.uint8) for _ in range(threads)]
-
-        def write(part: np.ndarray) -> object:
-            return ctypes.memset(part.ctypes.data, 1, part.size)
-
-        with ThreadPoolExecutor(threads) as pool:
-            stores = threads * len(parts[0]) / least_seconds(lambda: list(pool.map(write, parts)))
+            return cls(*[math.inf] * 3)
         return cls(
             x.size * len(weight) / least_seconds(lambda: kernel.linear(out, x, packed, None)),
             some.size / least_seconds(lambda: kernel.scaled_softmax(out[:512], some, one, one)),
-            some.size / least_seconds(lambda: kernel.gelu(out[:512], some, None)),
-            stores,
+            some.size / least_seconds(lambda: kernel.swiglu(out[:512], some, some, None, None)),
         )
-
-    def __str__(self) -> str:
-        counts = ", ".join(f"{1e-9 * n:,.1f}" for n in self[:3])
-        return f"{counts} thousand million a second, {1e-9 * self.stores:,.0f} GB/s"
 
 
 def faster(ours: Times, theirs: Times) -> Ratio:

@@ -242,14 +242,25 @@ def multiply_adds(config: Any, length: int) -> int:
 
 
 def least() -> str:
-    """Return how long the multiply-adds of the texts take at least."""
-    config, speeds = regard_model().config, (multiply_add_peak(THREADS), Rates.measure(THREADS).products)
+    """Return how long the multiply-adds of the texts take at least, and how long their parts, each alone."""
+    config, speed, rates = regard_model().config, multiply_add_peak(THREADS), Rates.measure(THREADS)
 
-    def texts(speed: float) -> str:
-        each = (f"{length:,} tokens {1e3 * multiply_adds(config, length) / speed:.0f} ms" for length in LENGTHS)
-        return f"{', '.join(each)}, at {speed / 1e9:.0f} thousand million a second"
+    def parts(length: int) -> float:
+        scores = config.num_layers * config.num_heads * length * (length + 1) / 2
+        activations = config.num_layers * config.hidden_dim * length
+        products = multiply_adds(config, length)
+        return float(products / rates.products + scores / rates.exponentials + activations / rates.activations)
 
-    return f"{texts(speeds[0])};\nas fast as a large product with packed weights: {texts(speeds[1])}"
+    def texts(seconds: Callable[[int], float]) -> str:
+        return ", ".join(f"{length:,} tokens {1e3 * seconds(length):.0f} ms" for length in LENGTHS)
+
+    products, exponentials, activations = (f"{1e-9 * rate:.0f}" for rate in rates)
+    return (
+        f"{texts(lambda n: multiply_adds(config, n) / speed)}, at {speed / 1e9:.0f} thousand million a second.\n"
+        "The limit, these as fast as in a large product with packed weights, exponentials and SwiGLU, each alone in\n"
+        f"the cores' own caches: {texts(parts)}; {products}, {exponentials} and\n"
+        f"{activations} thousand million a second"
+    )
 
 
 def page(times: dict[str, dict[str, Times]], cold: dict[str, Times], sizes: dict[str, tuple[float, float]]) -> str:

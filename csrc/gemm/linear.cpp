@@ -301,6 +301,8 @@ void multiply_panel(const LinearParams& params, Matrix<T> x, ptrdiff_t first, pt
   }
 }
 
+ptrdiff_t row_blocks(const LinearParams& params) { return uses_gemv(params) ? 1 : ceil_div(params.rows, MC); }
+
 ptrdiff_t columns_per_task(const LinearParams& params) {
   return uses_gemv(params) ? GEMV_TASK_COLUMNS : params.panels_per_task * NR;
 }
@@ -329,7 +331,7 @@ Prefetch next_weights(const LinearParams& params, ptrdiff_t t, ptrdiff_t n, ptrd
   if (!params.is_packed) return {};
   const ptrdiff_t depth = panel_depth(params);
   if (n += NR; n >= count) n = 0, t += depth;
-  if (t >= params.depth) t = 0, start += params.threads * columns_per_task(params);
+  if (t >= params.depth) t = 0, start += ceil_div(params.threads, row_blocks(params)) * columns_per_task(params);
   if (start + n >= params.columns) return {};
   const ptrdiff_t inputs = min_of(depth, params.depth - t);
   return {params.weight + ((start + n) * params.depth + t * NR) * ptrdiff_t(sizeof(T)),
@@ -360,8 +362,6 @@ template <class T> void pack_panel(const PackParams& params, ptrdiff_t panel) {
                   params.weight_row_stride, params.weight_col_stride, stop - start, params.depth,
                   reinterpret_cast<T*>(params.panels) + panel * NR * params.depth + start % NR, NR);
 }
-
-ptrdiff_t row_blocks(const LinearParams& params) { return uses_gemv(params) ? 1 : ceil_div(params.rows, MC); }
 
 // Add what a task has computed to the residual while it is in the caches.
 template <class T>

@@ -24,6 +24,7 @@ constexpr size_t MAX_POOLED_BYTES = 0;  // AddressSanitizer must see every free
 #else
 constexpr size_t MAX_POOLED_BYTES = size_t(64) << 20;
 #endif
+constexpr size_t MAX_RESIDENT_BYTES = 2 * MAX_POOLED_BYTES;  // beyond, the system may take the memory of free chunks
 // Whether a buffer lies in a chunk: madvise() takes whole pages, which buffers are if pages are of 4 KB.
 #if defined(MADV_HUGEPAGE) && !defined(__SANITIZE_ADDRESS__)
 constexpr size_t CHUNK = size_t(32) << 20;
@@ -258,7 +259,7 @@ void release_buffer(void* data, size_t bytes) {
   evict(size_class, bytes);
   pool.buffers[pool.count++] = {data, bytes};
   size_class.pooled += bytes;
-  enter_pool(data, bytes, size_class.pooled > MAX_POOLED_BYTES);
+  enter_pool(data, bytes, size_class.pooled > MAX_RESIDENT_BYTES);
 }
 
 void keep_buffers(bool keep) {
