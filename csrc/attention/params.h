@@ -76,7 +76,7 @@ struct AttentionParams {
   Operand output;             // T Dv
   Operand row_max, row_sum;   // T, row_sum in float64; weight = exp(score - row_max) / row_sum
   Operand weights;            // T S in the compute dtype, rows contiguous; only where keeps_weights()
-  bool* nonfinite = nullptr;  // set if a score or a result is NaN or infinite: sums may have overflowed
+  bool* nonfinite = nullptr;  // set if a score or a result is NaN, infinite or close to it: sums may have overflowed
 };
 
 static inline void set_flag(bool* flag) { __atomic_store_n(flag, true, __ATOMIC_RELAXED); }

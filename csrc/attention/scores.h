@@ -49,7 +49,7 @@ template <class T> class ScoreBlock {
   ptrdiff_t end() const { return end_; }
   ptrdiff_t lanes() const { return lanes_; }
 
-  // Whether all scaled scores so far were finite.
+  // Whether all scaled scores so far were finite, and not close to infinity.
   bool all_finite() const { return !any(load<T>(invalid_) != 0); }
 
   // Whether the mask allows any of these keys for any query of the block.
@@ -311,7 +311,7 @@ template <class T> class ScoreBlock {
 
   const AttentionParams& params_;
   T *queries_, *buffer_;
-  T invalid_[LANES<T>] = {};  // 0, or NaN once a scaled score was not finite
+  T invalid_[LANES<T>] = {};  // 0, or NaN once a scaled score was not finite, or close to it
   Int<T>*key_begin_, *key_end_;
   // For each vector of queries: the keys that any, and that all of them attend to.
   ptrdiff_t *any_begin_, *any_end_, *all_begin_, *all_end_;

@@ -257,7 +257,7 @@ double forward_cost(const AttentionParams& a) {
   return double(a.heads) * double(a.queries) * double(a.keys) * double(a.head_dim + a.value_dim + 20);
 }
 
-// Compute the output; false if a score or a result is not finite: sums may have overflowed.
+// Compute the output; false if a score or a result is not finite, or close to it: sums may have overflowed.
 bool forward(AttentionCall& call, std::optional<WritableArray> output, std::optional<WritableArray> row_max,
              std::optional<WritableArray> row_sum, std::optional<WritableArray> weights) {
   AttentionParams& a = call.params;

@@ -104,8 +104,8 @@ bool embed(const WritableArray& output, const Array& ids, const Array& tokens, c
   const DType dtype = dtype_of("the output", output);
   const Norm norm{weight, bias, eps};
   if (output.ndim() != 2 || ids.ndim() != 1 || tokens.ndim() != 2 || positions.ndim() != 2 || !positions.shape(0) ||
-      ids.shape(0) != output.shape(0) || ids.dtype() != nb::dtype<int64_t>() || !is_contiguous(ids) ||
-      !is_contiguous(output))
+      output.shape(0) % positions.shape(0) || (type && type->ndim() != 1) || ids.shape(0) != output.shape(0) ||
+      ids.dtype() != nb::dtype<int64_t>() || !is_contiguous(ids) || !is_contiguous(output))
     throw_invalid("the shapes", "do not fit");
   norm.check(last_axis(output), dtype);
   for (const Array& table : {tokens, positions, type ? *type : positions}) {

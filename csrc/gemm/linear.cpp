@@ -254,7 +254,7 @@ void activate_rows(const LinearParams& params, const T* sums, ptrdiff_t sums_row
   });
 }
 
-// The part of what is fetched that some of `parts` tiles fetch, from `part` on.
+// The part of what `parts` tiles fetch that `count` of them, from `part` on, fetch.
 Prefetch part_of(const Prefetch& all, ptrdiff_t part, ptrdiff_t count, ptrdiff_t parts) {
   const ptrdiff_t lines = ceil_div(all.lines, parts), first = min_of(all.lines, part * lines);
   return {all.at + 64 * first, min_of(lines * count, all.lines - first)};
@@ -285,7 +285,7 @@ void multiply_panel(const LinearParams& params, Matrix<T> x, ptrdiff_t first, pt
   for (ptrdiff_t j = 0; j < width; ++j)  // x + -0 is x, whatever x
     scratch.bias[j] =
         is_last && params.bias && j < count ? reinterpret_cast<const T*>(params.bias)[start + j] : T(-0.0);
-  const bool is_activated = is_last && !(sums == out && params.activation == Activation::identity);
+  const bool is_activated = is_last && params.activation != Activation::identity;
   const ptrdiff_t step = is_activated ? LINEAR_MR : rows;  // the activation while a tile is in L1
   for (ptrdiff_t i = 0; i < rows; i += step) {
     const ptrdiff_t tile = min_of(step, rows - i);
@@ -297,7 +297,8 @@ void multiply_panel(const LinearParams& params, Matrix<T> x, ptrdiff_t first, pt
     else
       gemm<T, Epilogue::add_bias, LINEAR_MR, LINEAR_TILE_VECTORS>(x.block(i), tile, depth, weights, weights_row, to,
                                                                   sums_row, width, scratch.bias, nullptr, prefetch);
-    if (is_activated) activate_rows<T>(params, to, sums_row, tile, count, out + i * params.columns);
+    if (is_activated || (is_last && sums != out))
+      activate_rows<T>(params, to, sums_row, tile, count, out + i * params.columns);
   }
 }
 

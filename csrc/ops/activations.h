@@ -56,7 +56,7 @@ template <> REGARD_INLINE V<double> erfc_series<double>(V<double> t) {
 template <class T> REGARD_INLINE V<T> gated(V<T> x, V<T> gate) { return (x == -INF<T> ? V<T>{} : x) * gate; }
 
 // x Phi(x) = max(x, 0) - |x| Phi(-|x|), Phi(-y) = erfc(y / sqrt 2) / 2, which is never computed as a difference, so
-// that the tail keeps its precision.
+// that the tail keeps its precision. A result of 0 may have either sign.
 template <class T> REGARD_INLINE V<T> gelu(V<T> x) {
   constexpr T root_half = T(0.70710678118654752440), shift = T(2.5) / root_half, saturated = 40;  // Phi(-40) is 0
   const V<T> size = min<T>(x < 0 ? -x : x, splat(saturated)), inverse = 1 / (size + shift);

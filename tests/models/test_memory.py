@@ -125,6 +125,7 @@ def test_no_run_that_could_be_refused_counts_as_next_to_nothing(case, options, m
     model = regard.load(golden.FOLDER / case)
     trace, length = Trace(**options), min(24, model.max_length)
     total = estimate_memory(model, 40, length, trace).total
+    assert total > 0
     monkeypatch.setattr("regard.models.memory._NEGLIGIBLE", total - 1)
     monkeypatch.setattr("regard.models.memory.available_memory", lambda: total - 1)
     with pytest.raises(RegardError, match="give fewer or shorter texts"):

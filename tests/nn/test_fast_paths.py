@@ -9,9 +9,12 @@ import pickle
 import numpy as np
 import pytest
 
+import golden
+import regard
 from regard import Trace
 from regard.functional import native
 from regard.functional.recorder import NULL_RECORDER
+from regard.models.bert import Bert
 from regard.nn import (
     Embedding,
     EncoderBlock,
@@ -509,13 +512,34 @@ def test_embeddings_at_once_are_those_step_by_step(rng, has_types, per_text, dty
 
 
 @WITH_KERNEL
-@pytest.mark.parametrize("step", ["token_embeddings", "*type_embeddings", "normed_embeddings", "*.normalized", "*"])
+@pytest.mark.parametrize("step", ["token_embeddings", "*type_embeddings", "embeddings", "*.normalized", "*"])
 def test_embeddings_at_once_only_where_no_step_is_wanted(rng, step):
     given = embeddings(rng, np.float32)
     assert fast_paths.embed(*given, Trace(only=step)) is None
     trace = Trace(only="blocks.*.attn.weights")
     assert fast_paths.embed(*given, trace) is not None
-    assert [name for name in trace._taps if "embeddings" in name] == list(fast_paths._EMBEDDINGS)
+    assert [name for name in trace._taps if "embeddings" in name] == list(fast_paths._EMBEDDING_TAPS)
+    for other in (Trace(only=(), stop=step), Trace(only=(), edit={step: lambda x: x})) if "*" not in step else ():
+        assert fast_paths.embed(*given, other) is None
+
+
+BERTS = sorted({case.split("/")[0]: case for case in sorted(golden.cases(Bert))}.values())
+
+
+@WITH_KERNEL
+@pytest.mark.parametrize("only", [(), ("*.output",), ("normed_embeddings",), ("blocks.*.attn.weights",)])
+@pytest.mark.parametrize("case", BERTS)
+def test_a_model_does_not_show_how_it_embeds(case, only, monkeypatch):
+    model = regard.load(golden.FOLDER / case)
+    ids = np.random.default_rng(0).integers(0, 5, (3, min(24, model.max_length)))
+    fast, slow = Trace(only=only), Trace(only=only)
+    found = model(ids, trace=fast).hidden
+    monkeypatch.setattr(fast_paths, "embed", lambda *_: None)
+    np.testing.assert_array_equal(found, model(ids, trace=slow).hidden)
+    assert list(fast._taps) == list(slow._taps)
+    assert fast.keys() == slow.keys()
+    for name in fast:
+        np.testing.assert_array_equal(fast[name], slow[name])
 
 
 @WITH_KERNEL
@@ -527,6 +551,10 @@ def test_misfits_of_embeddings_go_step_by_step(rng):
     assert fast_paths.embed(ids.astype(np.int32), tokens, positions, types, norm, NULL_RECORDER) is None
     assert fast_paths.embed(ids, tokens, positions.astype(np.float64), types, norm, NULL_RECORDER) is None
     assert fast_paths.embed(ids, tokens, positions, types, LayerNorm(norm.weight, None), NULL_RECORDER) is None
+    for misfit in (positions[:3], positions[:-1], np.tile(positions, (2, 1)), positions[:, :-1], positions[::-1]):
+        assert fast_paths.embed(ids, tokens, misfit, types, norm, NULL_RECORDER) is None
+    unaligned = np.frombuffer(b"x" + tokens.weight.tobytes(), np.float32, offset=1).reshape(tokens.weight.shape)
+    assert fast_paths.embed(ids, Embedding(unaligned), positions, types, norm, NULL_RECORDER) is None
     own = type("Own", (Embedding,), {"__module__": "elsewhere"})(tokens.weight)
     assert fast_paths.embed(ids, own, positions, types, norm, NULL_RECORDER) is None
     kernel, flat = native.kernel(), ids.reshape(-1)
@@ -537,7 +565,11 @@ def test_misfits_of_embeddings_go_step_by_step(rng):
         (out, flat, tokens.weight[:, :-1], positions),
         (out, flat, tokens.weight.astype(np.float64), positions),
         (out, flat, tokens.weight, positions[:0]),
+        (out, flat, tokens.weight, positions[:3]),
         (out[::2], flat[::2], tokens.weight, positions),
     ]:
         with pytest.raises((ValueError, TypeError)):
             kernel.embed(*wrong, *rest)
+    for row in (types.weight, types.weight[:0], types.weight[0, 0]):
+        with pytest.raises((ValueError, TypeError)):
+            kernel.embed(out, flat, tokens.weight, positions, row, *rest[1:])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 
@@ -233,3 +235,22 @@ def test_memory_counts_them_only_where_they_are_asked_for(llama):
     assert every == sum(value.nbytes for value in trace.values())
     sizes = llama.config
     assert asked == sizes.num_layers * sizes.num_heads * 80 * sizes.embed_dim * 8
+
+
+STEPS = ("token_embeddings", "embeddings", "attn.q", "attn.weights", "attn.output", "mlp.up", "norm.scale", "output")
+ASKED = ("*", "*.output", "blocks.0.attn.weights", "*.scale", "hook_embed", "blocks.0.hook_resid_pre", "*.hook_q")
+
+
+@pytest.mark.parametrize("prefix", ["", "blocks.0.", "blocks.1.attn."])
+@pytest.mark.parametrize("asked", [None, (), *[(name,) for name in ASKED], ("*.q", "*.scale"), ("mlp.up", "output")])
+@pytest.mark.parametrize("options", [{}, {"maps": True}, {"stop": "blocks.0.output"}, {"edit": {"*.q": np.copy}}])
+def test_many_steps_are_wanted_where_one_of_them_is(prefix, asked, options):
+    """What is looked up for many names at once is what is found for each of them."""
+    for names in [STEPS, *[(name,) for name in STEPS], STEPS[:3], STEPS[4:]]:
+        trace, other = (Trace(only=asked, **options) for _ in range(2))
+        with trace.scope(prefix.removesuffix(".")) if prefix else nullcontext():
+            is_wanted = any(trace.wants(name) for name in names)
+            assert trace.can_skip(*names) is not is_wanted
+            assert list(trace._taps) == ([] if is_wanted else [prefix + name for name in names])
+        with other.scope(prefix.removesuffix(".")) if prefix else nullcontext():
+            assert other.asks_for(*names) is any(other._asks_for(prefix + name) for name in names)

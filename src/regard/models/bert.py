@@ -140,14 +140,13 @@ class Bert(TextModel):
     def embed_ids(self, ids: np.ndarray, trace: Recorder) -> np.ndarray:
         """Return the norm of the sum of all embeddings, ``B T E``, of ids ``B T``."""
         positions, types, norm = self.positions(ids), self.type_embedding, self.embedding_norm
-        fused = fast_paths.embed(ids, self.token_embedding, positions, types, norm, trace)
-        if fused is not None:
-            return fused
-        tokens = trace("token_embeddings", self.token_embedding(ids), "B T E")
-        embeddings = tokens + trace("position_embeddings", positions, "B T E" if positions.ndim == 3 else "T E")
-        if types is not None:
-            embeddings = embeddings + trace("type_embeddings", types(np.zeros(ids.shape[1], dtype=int)), "T E")
-        x = traced_norm(norm, trace("embeddings", embeddings, "B T E"), trace, "embedding_norm")
+        x = fast_paths.embed(ids, self.token_embedding, positions, types, norm, trace)
+        if x is None:
+            tokens = trace("token_embeddings", self.token_embedding(ids), "B T E")
+            embeddings = tokens + trace("position_embeddings", positions, "B T E" if positions.ndim == 3 else "T E")
+            if types is not None:
+                embeddings = embeddings + trace("type_embeddings", types(np.zeros(ids.shape[1], dtype=int)), "T E")
+            x = traced_norm(norm, trace("embeddings", embeddings, "B T E"), trace, "embedding_norm")
         return trace("normed_embeddings", x, "B T E")
 
     def attention_options(self) -> dict[str, Any]:

@@ -38,7 +38,7 @@ _SMALL = 1 << 22  # bytes of queries
 _HEADS = ("q", "k", "v", "scores", "capped", "biased", "dropped", "context")
 _TAIL = ("attn.output", "attn_residual", "mlp.hidden", "mlp.output")  # the taps of the steps that are fused
 _BLOCK = (*(f"attn.{name}" for name in _HEADS), *_TAIL, "output")  # of all of a block but the weights
-_EMBEDDINGS = ("token_embeddings", "position_embeddings", "type_embeddings", "embeddings", "normed_embeddings")
+_EMBEDDING_TAPS = ("token_embeddings", "position_embeddings", "type_embeddings", "embeddings")  # that are summed
 _EMBEDDING_NORM = ("embedding_norm.scale", "embedding_norm.normalized")
 _OPTIONAL = (  # optional taps of the steps that are fused
     *("attn.head_outputs", "mlp.up"),
@@ -110,7 +110,7 @@ def embed(
 ) -> np.ndarray | None:
     """Return the norm of the sum of the embeddings of tokens, positions and the first type, ``B T E``, from one call.
 
-    Only where none of its steps is wanted.
+    Only where none of the steps before the norm is wanted.
 
     Parameters
     ----------
@@ -121,7 +121,7 @@ def embed(
     norm : LayerNorm
     """
     arrays = _norm_arrays(norm)
-    names = [name for name in _EMBEDDINGS if types is not None or name != "type_embeddings"]
+    names = [name for name in _EMBEDDING_TAPS if types is not None or name != "type_embeddings"]
     if arrays is None or not are_ours(tokens, norm, *([] if types is None else [types])):
         return None
     if trace.asks_for(*_EMBEDDING_NORM) or not trace.can_skip(*names):

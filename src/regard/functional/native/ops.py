@@ -211,8 +211,8 @@ def pack_quantized(blocks: Sequence[np.ndarray], kind: str, inputs: int) -> np.n
 def embed(ids: np.ndarray, tokens: Array, positions: Array, type_row: Array | None, norm: Norm) -> np.ndarray | None:
     """Return the norm of the sum of embeddings, ``B T E``.
 
-    None without a kernel, without ids or where one is outside the table, and where the arrays are not contiguous and of
-    one dtype.
+    None without a kernel, without ids or where one is outside the table, and where the arrays are not contiguous, of
+    one dtype and of these shapes.
 
     Parameters
     ----------
@@ -224,16 +224,17 @@ def embed(ids: np.ndarray, tokens: Array, positions: Array, type_row: Array | No
     """
     kernel, dtype = native.kernel(), norm[0].dtype
     arrays = [tokens, positions, *norm[:2], *([] if type_row is None else [type_row])]
-    if kernel is None or dtype not in COMPUTE_DTYPES or not ids.size:
+    if kernel is None or dtype not in COMPUTE_DTYPES or ids.dtype != np.int64 or not ids.size:
         return None
-    if any(type(x) is not np.ndarray or x.dtype != dtype or not x.flags.c_contiguous for x in arrays):
+    if any(type(x) is not np.ndarray or x.dtype != dtype for x in arrays):
         return None
-    if ids.dtype != np.int64 or not ids.flags.c_contiguous:
+    if not all(x.flags.c_contiguous and x.flags.aligned for x in (ids, *arrays)):
         return None
-    width = positions.shape[-1]
+    width = tokens.shape[-1]
+    if positions.shape not in ((ids.shape[-1], width), (*ids.shape, width)):
+        return None
     output = native.empty((ids.size, width), dtype)
-    tables = _kernel_view(tokens), _kernel_view(positions).reshape(-1, width)
-    is_computed = kernel.embed(output, ids.reshape(-1), *tables, type_row, *norm)
+    is_computed = kernel.embed(output, ids.reshape(-1), tokens, positions.reshape(-1, width), type_row, *norm)
     return output.reshape(*ids.shape, width) if is_computed else None
 
 
