@@ -51,6 +51,7 @@ WORDS = """
     were when we there can an your which their said if do will each about how up out them then she many some so these
     would other into has more her two like him see time could no make than first been its who now people my made over
 """
+LAYERS, HEADS, WIDTH, HIDDEN = 6, 12, 384, 1536  # of the model
 LIMIT = "the limit"
 RESULTS = Path(__file__).parent / "results" / "minilm.md"
 
@@ -152,7 +153,7 @@ def embed(texts: list[str], folder: str, hidden: Callable[[np.ndarray, np.ndarra
     tokenizer.no_padding()
     encoded = [encoding.ids for encoding in tokenizer.encode_batch(texts)]
     order = sorted(range(len(encoded)), key=lambda i: -len(encoded[i]))
-    vectors = np.empty((len(texts), 384), np.float32)
+    vectors = np.empty((len(texts), WIDTH), np.float32)
     for start in range(0, len(order), BATCH):
         chosen = order[start : start + BATCH]
         lengths = np.array([len(encoded[i]) for i in chosen])
@@ -242,8 +243,7 @@ def measure_processes(folder: str, count: int, rounds: int) -> dict[str, dict[st
 
 def multiply_adds(lengths: Sequence[int]) -> int:
     """Return the multiply-adds of texts of so many tokens: of the linear maps, the scores and the contexts."""
-    layers, width, hidden = 6, 384, 1536
-    return sum(layers * n * width * (4 * width + 2 * hidden + 2 * n) for n in lengths)
+    return sum(LAYERS * n * WIDTH * (4 * WIDTH + 2 * HIDDEN + 2 * n) for n in lengths)
 
 
 def limit_runs() -> dict[str, Run]:
@@ -253,9 +253,9 @@ def limit_runs() -> dict[str, Run]:
     from regard.functional.native import ops
 
     regard.set_num_threads(THREADS)
-    kernel, x, weight = native.kernel(), np.ones((2048, 384), np.float32), np.ones((384, 384), np.float32)
+    kernel, x, weight = native.kernel(), np.ones((2048, WIDTH), np.float32), np.ones((WIDTH, WIDTH), np.float32)
     packed, out, one = ops.pack([weight]), np.empty_like(x), np.ones((512, 1), np.float32)
-    memory = [np.ones(4 * 72 * max(LENGTHS) ** 2, np.uint8) for _ in range(THREADS)]
+    memory = [np.ones(4 * LAYERS * HEADS * max(LENGTHS) ** 2 // THREADS, np.uint8) for _ in range(THREADS)]
     pool = ThreadPoolExecutor(THREADS)
     if kernel is None or packed is None:
         sys.exit("the limit is measured with the kernel")
@@ -265,10 +265,10 @@ def limit_runs() -> dict[str, Run]:
             call(min(most, rows - first))
 
     def run(length: int) -> None:
-        weights, hidden = 6 * 12 * length**2, 6 * 1536 * length
+        weights, hidden = LAYERS * HEADS * length**2, LAYERS * HIDDEN * length
         in_parts(multiply_adds([length]) // weight.size, len(x), lambda n: kernel.linear(out[:n], x[:n], packed, None))
-        in_parts(-(-weights // 384), 512, lambda n: kernel.scaled_softmax(out[:n], x[:n], one[:n], one[:n]))
-        in_parts(-(-hidden // 384), 512, lambda n: kernel.gelu(out[:n], x[:n], None))
+        in_parts(-(-weights // WIDTH), 512, lambda n: kernel.scaled_softmax(out[:n], x[:n], one[:n], one[:n]))
+        in_parts(-(-hidden // WIDTH), 512, lambda n: kernel.gelu(out[:n], x[:n], None))
         list(pool.map(lambda part: ctypes.memset(part.ctypes.data, 1, 4 * weights // THREADS), memory))
 
     return {f"{n} maps": functools.partial(run, n) for n in LENGTHS} | {"plain": lambda: None}

@@ -246,6 +246,7 @@ template <class T, class F> REGARD_INLINE void with_activation(Activation activa
 template <class T>
 void activate_rows(const LinearParams& params, const T* sums, ptrdiff_t sums_row, ptrdiff_t rows, ptrdiff_t count,
                    T* out) {
+  if (sums == out && params.activation == Activation::identity) return;
   with_activation<T>(params.activation, [&](auto f) __attribute__((always_inline)) {
     for (ptrdiff_t i = 0; i < rows; ++i)
       for_each_vector<T>(count, [&](ptrdiff_t j, ptrdiff_t n) __attribute__((always_inline)) {
@@ -285,8 +286,7 @@ void multiply_panel(const LinearParams& params, Matrix<T> x, ptrdiff_t first, pt
   for (ptrdiff_t j = 0; j < width; ++j)  // x + -0 is x, whatever x
     scratch.bias[j] =
         is_last && params.bias && j < count ? reinterpret_cast<const T*>(params.bias)[start + j] : T(-0.0);
-  const bool is_activated = is_last && params.activation != Activation::identity;
-  const ptrdiff_t step = is_activated ? LINEAR_MR : rows;  // the activation while a tile is in L1
+  const ptrdiff_t step = is_last && params.activation != Activation::identity ? LINEAR_MR : rows;  // while in L1
   for (ptrdiff_t i = 0; i < rows; i += step) {
     const ptrdiff_t tile = min_of(step, rows - i);
     const Prefetch prefetch = part_of(next, i / LINEAR_MR, ceil_div(tile, LINEAR_MR), ceil_div(rows, LINEAR_MR));
@@ -297,8 +297,7 @@ void multiply_panel(const LinearParams& params, Matrix<T> x, ptrdiff_t first, pt
     else
       gemm<T, Epilogue::add_bias, LINEAR_MR, LINEAR_TILE_VECTORS>(x.block(i), tile, depth, weights, weights_row, to,
                                                                   sums_row, width, scratch.bias, nullptr, prefetch);
-    if (is_activated || (is_last && sums != out))
-      activate_rows<T>(params, to, sums_row, tile, count, out + i * params.columns);
+    if (is_last) activate_rows<T>(params, to, sums_row, tile, count, out + i * params.columns);
   }
 }
 
@@ -397,8 +396,7 @@ template <class T> void run_task(const LinearParams& params, ptrdiff_t task, voi
     else
       gemv<T, GEMV_ROWS<T>>(params, start, count);
     T* out = reinterpret_cast<T*>(params.output) + start;
-    if (params.activation != Activation::identity)
-      activate_rows<T>(params, out, params.columns, params.rows, count, out);
+    activate_rows<T>(params, out, params.columns, params.rows, count, out);
     return add_to_residual<T>(params, 0, params.rows, start, count);
   }
   const ptrdiff_t height = min_of(MC, round_up(ceil_div(params.rows, blocks), LINEAR_MR));  // of equal size
