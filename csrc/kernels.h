@@ -33,12 +33,15 @@ namespace regard {
   f(ptrdiff_t, op_tasks, (const OpParams&))                                                      \
   f(size_t, op_scratch, (const OpParams&))                                                       \
   f(void, op, (const OpParams&, ptrdiff_t task, void* scratch))                                  \
+  f(void, embed, (const EmbedParams&, ptrdiff_t task))                                           \
   f(ptrdiff_t, flat_tasks, (ptrdiff_t size))                                                     \
   f(void, adamw, (const AdamWParams&, ptrdiff_t task))                                           \
   /* of the numbers of a task, of flat_tasks(size) */                                            \
   f(double, square_sum, (const char* x, DType, ptrdiff_t size, ptrdiff_t task))                  \
   f(ptrdiff_t, linear_tasks, (const LinearParams&))                                              \
   f(size_t, linear_scratch, (const LinearParams&))                                               \
+  /* whether it can be gated */                                                                  \
+  f(bool, linear_gates, (const LinearParams&))                                                   \
   f(void, linear, (const LinearParams&, ptrdiff_t task, void* scratch))                          \
   f(void, pack, (const PackParams&, ptrdiff_t panel))                                            \
   f(void, pack_group, (const QuantizedPackParams&, ptrdiff_t group))                             \

@@ -207,13 +207,16 @@ class DecoderStep {
     run_linear(block.out.params, tokens, context, y, x);
 
     rms_norm(block.mlp_norm, x_rows, y_rows);
-    const TemporaryBuffer gate_up(tokens, 2 * hidden_, F32), hidden(tokens, hidden_, F32);
+    const TemporaryBuffer hidden(tokens, hidden_, F32);
     const bool both = block.gate_up.size() == 1;
-    const HeadRows gate{gate_up, tokens, both ? 2 * hidden_ : hidden_, 1, hidden_};
-    const HeadRows up{gate_up + 4 * (both ? 1 : tokens) * hidden_, tokens, gate.row_stride, 1, hidden_};
-    run_linear(block.gate_up[0].params, tokens, y, gate.data);
-    if (!both) run_linear(block.gate_up[1].params, tokens, y, up.data);
-    swiglu(gate, up, {hidden, tokens, hidden_, 1, hidden_});
+    if (!both || !run_gated_linear(block.gate_up[0].params, tokens, y, hidden)) {
+      const TemporaryBuffer gate_up(tokens, 2 * hidden_, F32);
+      const HeadRows gate{gate_up, tokens, both ? 2 * hidden_ : hidden_, 1, hidden_};
+      const HeadRows up{gate_up + 4 * (both ? 1 : tokens) * hidden_, tokens, gate.row_stride, 1, hidden_};
+      run_linear(block.gate_up[0].params, tokens, y, gate.data);
+      if (!both) run_linear(block.gate_up[1].params, tokens, y, up.data);
+      swiglu(gate, up, {hidden, tokens, hidden_, 1, hidden_});
+    }
     run_linear(block.down.params, tokens, hidden, y, x);
     return true;
   }

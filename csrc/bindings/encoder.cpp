@@ -23,23 +23,17 @@ struct Norm {
 
   // norm(x + residual), all contiguous.
   void operator()(ptrdiff_t rows, const char* x, const char* residual, char* output, DType dtype) const {
-    run_op(params(rows, x, residual, 1, output, dtype));
-  }
-
-  // The same, not yet run; without residual, with one of a row for each (axes = 1), or with one row for all (0).
-  OpParams params(ptrdiff_t rows, const char* x, const char* residual, int axes, char* output, DType dtype) const {
     OpParams params;
     params.op = Op::layer_norm, params.rows = rows, params.columns = ptrdiff_t(weight.shape(0)), params.eps = eps;
     const auto rows_at = [&](const char* data, int axes) {
       StridedRows found;
-      if (!data) return found;
       found.data = const_cast<char*>(data), found.axes = axes, found.dtype = dtype;
       found.shape[0] = rows, found.strides[0] = params.columns;
       return found;
     };
-    params.x = rows_at(x, 1), params.other = rows_at(residual, axes), params.output = rows_at(output, 1);
+    params.x = rows_at(x, 1), params.other = rows_at(residual, 1), params.output = rows_at(output, 1);
     params.weight = rows_at(data_ptr(weight), 0), params.bias = rows_at(data_ptr(bias), 0);
-    return params;
+    run_op(params);
   }
 
   void check(ptrdiff_t columns, DType dtype) const {
@@ -50,52 +44,6 @@ struct Norm {
     }
   }
 };
-
-// Rows of two tables, and where their sums are written to.
-template <class T> struct EmbeddingRows {
-  ptrdiff_t width, num_positions;
-  const int64_t* ids;
-  const T *tokens, *positions;
-  T* output;
-
-  // A row of the table is wherever its token is.
-  void prefetch(ptrdiff_t row) const {
-    for (ptrdiff_t j = 0; j < width; j += 64 / ptrdiff_t(sizeof(T))) __builtin_prefetch(tokens + ids[row] * width + j);
-  }
-
-  void add(ptrdiff_t row) const {
-    const T *token = tokens + ids[row] * width, *position = positions + row % num_positions * width;
-    for (ptrdiff_t j = 0; j < width; ++j) output[row * width + j] = token[j] + position[j];
-  }
-};
-
-constexpr ptrdiff_t ROWS_AHEAD = 4;  // that are prefetched
-
-template <class T>
-void embed_rows(const WritableArray& output, const Array& ids, const Array& tokens, const Array& positions,
-                const OptionalArray& type, const Norm& norm) {
-  const auto data = [](const auto& x) { return static_cast<const T*>(static_cast<const void*>(x.data())); };
-  const ptrdiff_t rows = ptrdiff_t(output.shape(0)), width = last_axis(output), rows_at_once = 16;
-  const EmbeddingRows<T> sums{
-      width,           ptrdiff_t(positions.shape(0)), static_cast<const int64_t*>(ids.data()), data(tokens),
-      data(positions), static_cast<T*>(output.data())};
-  const char* const type_row = type ? data_ptr(*type) : nullptr;
-  const auto norm_of = [&](ptrdiff_t first, ptrdiff_t count) {
-    char* const at = reinterpret_cast<char*>(sums.output + first * width);
-    return norm.params(count, at, type_row, 0, at, sizeof(T) == 8 ? DType::float64 : DType::float32);
-  };
-  const KernelTable& isa = kernels();
-  run_tasks(ceil_div(rows, rows_at_once), 20 * double(rows) * double(width), isa.op_scratch(norm_of(0, rows_at_once)),
-            [&](ptrdiff_t task, void* scratch) {
-              const ptrdiff_t first = task * rows_at_once, count = std::min(rows_at_once, rows - first);
-              for (ptrdiff_t row = first; row < first + count; ++row) {
-                if (row + ROWS_AHEAD < first + count) sums.prefetch(row + ROWS_AHEAD);
-                sums.add(row);
-              }
-              const OpParams params = norm_of(first, count);
-              for (ptrdiff_t part = 0; part < isa.op_tasks(params); ++part) isa.op(params, part, scratch);
-            });
-}
 
 // The norm of the sums of the embeddings of tokens, N E, of their positions, which repeat, P E, and of a type, E. False
 // where an id is outside the table.
@@ -115,11 +63,15 @@ bool embed(const WritableArray& output, const Array& ids, const Array& tokens, c
   const int64_t* const all = static_cast<const int64_t*>(ids.data());
   for (size_t i = 0; i < ids.shape(0); ++i)
     if (all[i] < 0 || all[i] >= ptrdiff_t(tokens.shape(0))) return false;
-  if (output.size() == 0) return true;
-  if (dtype == DType::float64)
-    embed_rows<double>(output, ids, tokens, positions, type, norm);
-  else
-    embed_rows<float>(output, ids, tokens, positions, type, norm);
+  EmbedParams params;
+  params.rows = ptrdiff_t(output.shape(0)), params.columns = last_axis(output), params.eps = eps, params.dtype = dtype;
+  params.positions = ptrdiff_t(positions.shape(0)), params.ids = all, params.output = static_cast<char*>(output.data());
+  params.tokens = data_ptr(tokens), params.position = data_ptr(positions),
+  params.type = type ? data_ptr(*type) : nullptr;
+  params.weight = data_ptr(weight), params.bias = data_ptr(bias);
+  const ptrdiff_t tasks = params.columns ? ceil_div(params.rows, EMBEDDED_ROWS) : 0;
+  run_tasks(tasks, 20 * double(params.rows) * double(params.columns), 0,
+            [&, embed = kernels().embed](ptrdiff_t task, void*) { embed(params, task); });
   return true;
 }
 

@@ -37,12 +37,13 @@ void pack(const WritableArray& panels, const Array& weight, ptrdiff_t first_colu
 // Where x does not stay in the caches from panel to panel, tasks have several panels, and each thread several tasks.
 // With few rows they have several as well: a thread then reads the weights in long runs, as fast as memory gives them.
 ptrdiff_t panels_per_task(const LinearParams& params, ptrdiff_t single_tasks) {
-  constexpr ptrdiff_t MOST = 8, TASKS_PER_THREAD = 4, STREAMED_ROWS = 8, LONG_TASKS_PER_THREAD = 2;
-  constexpr double CACHED = 1 << 18;  // numbers of x
+  constexpr ptrdiff_t TASKS_PER_THREAD = 4, STREAMED_ROWS = 8, LONG_TASKS_PER_THREAD = 2;
+  const ptrdiff_t most = params.is_gated ? 4 : 8;  // of gates, each is two
+  constexpr double CACHED = 1 << 18;               // numbers of x
   if (params.rows <= STREAMED_ROWS)
-    return std::clamp<ptrdiff_t>(single_tasks / (LONG_TASKS_PER_THREAD * num_threads()), 1, MOST);
+    return std::clamp<ptrdiff_t>(single_tasks / (LONG_TASKS_PER_THREAD * num_threads()), 1, most);
   if (double(params.rows) * double(params.depth) <= CACHED) return 1;
-  return std::clamp<ptrdiff_t>(single_tasks / (TASKS_PER_THREAD * num_threads()), 1, MOST);
+  return std::clamp<ptrdiff_t>(single_tasks / (TASKS_PER_THREAD * num_threads()), 1, most);
 }
 
 // Run a linear map whose strides of x are set.
@@ -143,6 +144,13 @@ LinearParams linear_params(const Array& weight, const OptionalArray& bias, Activ
 void run_linear(LinearParams params, ptrdiff_t rows, const char* x, char* output, char* residual) {
   params.x_row_stride = params.depth, params.x_col_stride = 1, params.residual = residual;
   run_strided(params, rows, x, output);
+}
+
+bool run_gated_linear(LinearParams params, ptrdiff_t rows, const char* x, char* output) {
+  params.rows = rows, params.x_row_stride = params.depth, params.x_col_stride = 1, params.is_gated = true;
+  if (!kernels().linear_gates(params)) return false;
+  run_strided(params, rows, x, output);
+  return true;
 }
 
 void bind_linear(nb::module_& m) {

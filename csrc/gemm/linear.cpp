@@ -195,13 +195,20 @@ ptrdiff_t panel_depth(const LinearParams& params) {
   return round_up(ceil_div(params.depth, max_of<ptrdiff_t>(1, ceil_div(params.depth, QUANTIZED_KC))), inputs);
 }
 
+ptrdiff_t row_blocks(const LinearParams& params) { return uses_gemv(params) ? 1 : ceil_div(params.rows, MC); }
+
+ptrdiff_t columns_per_task(const LinearParams& params) {
+  return uses_gemv(params) ? GEMV_TASK_COLUMNS : params.panels_per_task * NR;
+}
+
 template <class T> struct PanelScratch {
-  T *weights, *sums, *bias;
+  T *weights, *sums, *bias, *gates;
 
   PanelScratch(const LinearParams& params, Scratch& scratch)
       : weights(scratch.allocate<T>(min_of(panel_depth(params), params.depth), NR)),
         sums(scratch.allocate<T>(MC, NR)),
-        bias(scratch.allocate<T>(NR)) {}
+        bias(scratch.allocate<T>(NR)),
+        gates(scratch.allocate<T>(params.is_gated ? columns_per_task(params) : 0, MC)) {}
 };
 
 struct GemvScratch {
@@ -244,15 +251,25 @@ template <class T, class F> REGARD_INLINE void with_activation(Activation activa
 
 // out = activation(sums), which may be in place, for `rows` rows of `count` columns.
 template <class T>
-void activate_rows(const LinearParams& params, const T* sums, ptrdiff_t sums_row, ptrdiff_t rows, ptrdiff_t count,
-                   T* out) {
-  if (sums == out && params.activation == Activation::identity) return;
-  with_activation<T>(params.activation, [&](auto f) __attribute__((always_inline)) {
+void activate_rows(Activation activation, const T* sums, ptrdiff_t sums_row, ptrdiff_t rows, ptrdiff_t count, T* out,
+                   ptrdiff_t out_row) {
+  if (sums == out && activation == Activation::identity) return;
+  with_activation<T>(activation, [&](auto f) __attribute__((always_inline)) {
     for (ptrdiff_t i = 0; i < rows; ++i)
       for_each_vector<T>(count, [&](ptrdiff_t j, ptrdiff_t n) __attribute__((always_inline)) {
-        store_n<T>(out + i * params.columns + j, f(load_n<T>(sums + i * sums_row + j, n)), n);
+        store_n<T>(out + i * out_row + j, f(load_n<T>(sums + i * sums_row + j, n)), n);
       });
   });
+}
+
+// out = silu(gates) * out
+template <class T>
+void gate_rows(const T* gates, ptrdiff_t gates_row, ptrdiff_t rows, ptrdiff_t count, T* out, ptrdiff_t out_row) {
+  for (ptrdiff_t i = 0; i < rows; ++i)
+    for_each_vector<T>(count, [&](ptrdiff_t j, ptrdiff_t n) __attribute__((always_inline)) {
+      T* const at = out + i * out_row + j;
+      store_n<T>(at, silu<T>(load_n<T>(gates + i * gates_row + j, n)) * load_n<T>(at, n), n);
+    });
 }
 
 // The part of what `parts` tiles fetch that `count` of them, from `part` on, fetch.
@@ -261,15 +278,22 @@ Prefetch part_of(const Prefetch& all, ptrdiff_t part, ptrdiff_t count, ptrdiff_t
   return {all.at + 64 * first, min_of(lines * count, all.lines - first)};
 }
 
-// Multiply `depth` inputs, from t on, of a block of x by those of at most NR columns of W from `start` on.
+// At most NR columns of W, where their products with a block of x go, and the gates of these.
+template <class T> struct Panel {
+  ptrdiff_t start, count;
+  T* out;
+  ptrdiff_t out_row;
+  const T* gates = nullptr;  // in rows of NR
+};
+
+// Multiply `depth` inputs, from t on, of a block of x by those of a panel.
 template <class T>
-void multiply_panel(const LinearParams& params, Matrix<T> x, ptrdiff_t first, ptrdiff_t rows, ptrdiff_t t,
-                    ptrdiff_t depth, ptrdiff_t start, ptrdiff_t count, const PanelScratch<T>& scratch,
-                    const Prefetch& next) {
-  T* out = reinterpret_cast<T*>(params.output) + first * params.columns + start;
+void multiply_panel(const LinearParams& params, Matrix<T> x, ptrdiff_t rows, ptrdiff_t t, ptrdiff_t depth,
+                    const Panel<T>& panel, const PanelScratch<T>& scratch, const Prefetch& next) {
+  const auto [start, count, out, out_row, gates] = panel;
   const ptrdiff_t width = params.is_packed ? NR : round_up(count, is_quantized(params) ? GROUP : LANES<T>);
   T* sums = count == width ? out : scratch.sums;  // a partial last vector would overwrite the output
-  const ptrdiff_t sums_row = count == width ? params.columns : width;
+  const ptrdiff_t sums_row = count == width ? out_row : width;
   const T* weights = scratch.weights;
   ptrdiff_t weights_row = width;
   if (params.is_packed) {
@@ -286,7 +310,8 @@ void multiply_panel(const LinearParams& params, Matrix<T> x, ptrdiff_t first, pt
   for (ptrdiff_t j = 0; j < width; ++j)  // x + -0 is x, whatever x
     scratch.bias[j] =
         is_last && params.bias && j < count ? reinterpret_cast<const T*>(params.bias)[start + j] : T(-0.0);
-  const ptrdiff_t step = is_last && params.activation != Activation::identity ? LINEAR_MR : rows;  // while in L1
+  const bool is_activated = is_last && (params.activation != Activation::identity || gates);
+  const ptrdiff_t step = is_activated ? LINEAR_MR : rows;  // while in L1
   for (ptrdiff_t i = 0; i < rows; i += step) {
     const ptrdiff_t tile = min_of(step, rows - i);
     const Prefetch prefetch = part_of(next, i / LINEAR_MR, ceil_div(tile, LINEAR_MR), ceil_div(rows, LINEAR_MR));
@@ -297,14 +322,9 @@ void multiply_panel(const LinearParams& params, Matrix<T> x, ptrdiff_t first, pt
     else
       gemm<T, Epilogue::add_bias, LINEAR_MR, LINEAR_TILE_VECTORS>(x.block(i), tile, depth, weights, weights_row, to,
                                                                   sums_row, width, scratch.bias, nullptr, prefetch);
-    if (is_last) activate_rows<T>(params, to, sums_row, tile, count, out + i * params.columns);
+    if (is_last) activate_rows<T>(params.activation, to, sums_row, tile, count, out + i * out_row, out_row);
+    if (is_last && gates) gate_rows<T>(gates + i * NR, NR, tile, count, out + i * out_row, out_row);
   }
-}
-
-ptrdiff_t row_blocks(const LinearParams& params) { return uses_gemv(params) ? 1 : ceil_div(params.rows, MC); }
-
-ptrdiff_t columns_per_task(const LinearParams& params) {
-  return uses_gemv(params) ? GEMV_TASK_COLUMNS : params.panels_per_task * NR;
 }
 
 // The tasks of dot products with quantized weights: first a long run of groups for each thread, which it reads as fast
@@ -325,14 +345,19 @@ struct GroupRuns {
 };
 
 // The packed weights that a task, of `count` columns from `start` on, multiplies by after those of inputs t and column
-// start + n: the next columns, the next inputs, or those of the next task.
+// start + n: those that are gated, the next columns, the next inputs, or those of the next task.
 template <class T>
-Prefetch next_weights(const LinearParams& params, ptrdiff_t t, ptrdiff_t n, ptrdiff_t start, ptrdiff_t count) {
+Prefetch next_weights(const LinearParams& params, ptrdiff_t t, ptrdiff_t n, bool gates, ptrdiff_t start,
+                      ptrdiff_t count) {
   if (!params.is_packed) return {};
   const ptrdiff_t depth = panel_depth(params);
-  if (n += NR; n >= count) n = 0, t += depth;
-  if (t >= params.depth) t = 0, start += ceil_div(params.threads, row_blocks(params)) * columns_per_task(params);
-  if (start + n >= params.columns) return {};
+  if (gates) {
+    start += params.output_columns();
+  } else {
+    if (n += NR; n >= count) n = 0, t += depth;
+    if (t >= params.depth) t = 0, start += ceil_div(params.threads, row_blocks(params)) * columns_per_task(params);
+    if (start + n >= params.output_columns()) return {};
+  }
   const ptrdiff_t inputs = min_of(depth, params.depth - t);
   return {params.weight + ((start + n) * params.depth + t * NR) * ptrdiff_t(sizeof(T)),
           ceil_div(inputs * NR * ptrdiff_t(sizeof(T)), 64)};
@@ -342,15 +367,24 @@ template <class T>
 void gemm_block(const LinearParams& params, ptrdiff_t first, ptrdiff_t rows, ptrdiff_t start, ptrdiff_t count,
                 void* memory) {
   Scratch scratch(memory);
-  PanelScratch<T> panel(params, scratch);
+  PanelScratch<T> buffers(params, scratch);
   const Matrix<T> x =
       Matrix<T>{reinterpret_cast<const T*>(params.x), params.x_row_stride, params.x_col_stride}.block(first);
+  const ptrdiff_t columns = params.output_columns();
   ptrdiff_t t = 0;
   do {
     const ptrdiff_t depth = min_of(panel_depth(params), params.depth - t);
-    for (ptrdiff_t n = 0; n < count; n += NR)
-      multiply_panel<T>(params, x.block(0, t), first, rows, t, depth, start + n, min_of(NR, count - n), panel,
-                        next_weights<T>(params, t, n, start, count));
+    const auto multiply = [&](ptrdiff_t n, bool gates, const Panel<T>& panel) {
+      multiply_panel<T>(params, x.block(0, t), rows, t, depth, panel, buffers,
+                        next_weights<T>(params, t, n, gates, start, count));
+    };
+    for (ptrdiff_t n = 0; n < count; n += NR) {
+      const ptrdiff_t width = min_of(NR, count - n);
+      T* const out = reinterpret_cast<T*>(params.output) + first * columns + start + n;
+      T* const gates = params.is_gated ? buffers.gates + n * MC : nullptr;
+      if (gates) multiply(n, true, {start + n, width, gates, NR});
+      multiply(n, false, {start + n + (gates ? columns : 0), width, out, columns, gates});
+    }
     t += depth;
   } while (t < params.depth);
 }
@@ -383,7 +417,7 @@ template <class T> void run_task(const LinearParams& params, ptrdiff_t task, voi
     const GroupRuns runs(params);
     start = runs.begin(task) * GROUP, stop = runs.begin(task + 1) * GROUP;
   }
-  const ptrdiff_t count = min_of(stop, params.columns) - start;
+  const ptrdiff_t count = min_of(stop, params.output_columns()) - start;
   if (uses_gemv(params)) {
     if (is_quantized(params)) {
       Scratch scratch(memory);
@@ -396,7 +430,7 @@ template <class T> void run_task(const LinearParams& params, ptrdiff_t task, voi
     else
       gemv<T, GEMV_ROWS<T>>(params, start, count);
     T* out = reinterpret_cast<T*>(params.output) + start;
-    activate_rows<T>(params, out, params.columns, params.rows, count, out);
+    activate_rows<T>(params.activation, out, params.columns, params.rows, count, out, params.columns);
     return add_to_residual<T>(params, 0, params.rows, start, count);
   }
   const ptrdiff_t height = min_of(MC, round_up(ceil_div(params.rows, blocks), LINEAR_MR));  // of equal size
@@ -412,7 +446,12 @@ template <class T> void run_task(const LinearParams& params, ptrdiff_t task, voi
 ptrdiff_t linear_tasks(const LinearParams& params) {
   if (!params.rows) return 0;
   if (uses_group_runs(params)) return GroupRuns(params).tasks();
-  return product(ceil_div(params.columns, columns_per_task(params)), row_blocks(params));
+  return product(ceil_div(params.output_columns(), columns_per_task(params)), row_blocks(params));
+}
+
+bool linear_gates(const LinearParams& params) {
+  const ptrdiff_t unit = params.is_packed ? NR : is_quantized(params) ? GROUP : 0;  // of which both halves are whole
+  return unit && !uses_gemv(params) && params.columns % (2 * unit) == 0;
 }
 
 size_t linear_scratch(const LinearParams& params) {

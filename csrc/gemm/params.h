@@ -57,10 +57,13 @@ struct LinearParams {
   DType dtype;               // of all arrays but quantized weights
   Activation activation = Activation::identity;
   bool is_packed = false;
+  bool is_gated = false;  // SwiGLU: the output is silu(first half of the columns) * (second half)
   Quantization quantization = Quantization::none;
   // Without effect on the result:
   ptrdiff_t panels_per_task = 1;  // of NR columns, for which a block of x is read once
   ptrdiff_t threads = 1;          // that share the tasks
+
+  ptrdiff_t output_columns() const { return is_gated ? columns / 2 : columns; }
 };
 
 // Pack the columns of a weight into panels, beginning at column `first_column` of these.

@@ -253,7 +253,28 @@ template <class T> void run_task(const OpParams& params, ptrdiff_t task, void* m
     run_row<T>(params, row, start, min_of<ptrdiff_t>(width, params.columns - start), buffers, sums);
 }
 
+template <class T> void embed_rows(const EmbedParams& params, ptrdiff_t first, ptrdiff_t stop) {
+  constexpr ptrdiff_t AHEAD = 4;  // rows that are prefetched: each is wherever its token is in the table
+  const ptrdiff_t columns = params.columns;
+  const auto array = [](const char* data) { return reinterpret_cast<const T*>(data); };
+  const auto token = [&](ptrdiff_t row) { return array(params.tokens) + params.ids[row] * columns; };
+  for (ptrdiff_t row = first; row < stop; ++row) {
+    for (ptrdiff_t j = 0; row + AHEAD < stop && j < columns; j += LANES<T>) __builtin_prefetch(token(row + AHEAD) + j);
+    T* const out = reinterpret_cast<T*>(params.output) + row * columns;
+    const T *x = token(row), *position = array(params.position) + row % params.positions * columns;
+    for_each_vector<T>(columns, [&](ptrdiff_t j, ptrdiff_t count) __attribute__((always_inline)) {
+      store_n<T>(out + j, load_n<T>(x + j, count) + load_n<T>(position + j, count), count);
+    });
+    norm<T, true>(out, array(params.type), columns, params.eps, array(params.weight), array(params.bias), out);
+  }
+}
+
 }  // namespace
+
+void embed(const EmbedParams& params, ptrdiff_t task) {
+  const ptrdiff_t first = task * EMBEDDED_ROWS, stop = min_of(params.rows, first + EMBEDDED_ROWS);
+  params.dtype == DType::float64 ? embed_rows<double>(params, first, stop) : embed_rows<float>(params, first, stop);
+}
 
 ptrdiff_t op_tasks(const OpParams& params) {
   if (!params.columns) return 0;

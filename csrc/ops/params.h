@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "common.h"
 #include "ops/activation_list.h"
@@ -65,6 +66,17 @@ struct OpParams {
 
 // Rows of a task, at least, if it has sums: they then take little memory beside the rows.
 constexpr ptrdiff_t SUMMED_ROWS = 64;
+
+// Layer norm of the sums of embeddings: of a token, of its position and, if given, of a type. All contiguous.
+struct EmbedParams {
+  ptrdiff_t rows, columns, positions;  // the positions repeat
+  const int64_t* ids;                  // rows of `tokens`
+  const char *tokens, *position, *type, *weight, *bias;
+  double eps;
+  char* output;
+  DType dtype;
+};
+constexpr ptrdiff_t EMBEDDED_ROWS = 16;  // of a task
 
 // An update of AdamW, in place.
 struct AdamWParams {

@@ -53,17 +53,18 @@ class Maker:
     def norm(self, features):
         return nn.RMSNorm(self.mapped(self.rng.uniform(0.5, 1.5, features)), 1e-5)
 
-    def block(self, kind="Q4_1", *, v_kind=None, up_kind=None, bias=False, qk_norm=False, **options):
+    def block(self, kind="Q4_1", *, v_kind=None, up_kind=None, bias=False, qk_norm=False, width=E, hidden=F, **options):
         q, k, v, o = (
-            self.linear(E, H * D, kind, bias),
-            self.linear(E, G * D, kind, bias),
-            self.linear(E, G * D, v_kind or kind, bias),
-            self.linear(H * D, E, kind, bias),
+            self.linear(width, H * D, kind, bias),
+            self.linear(width, G * D, kind, bias),
+            self.linear(width, G * D, v_kind or kind, bias),
+            self.linear(H * D, width, kind, bias),
         )
         norms = {name: self.norm(D) for name in ("q_norm", "k_norm") if qk_norm}
         attn = nn.CausalAttention(q, k, v, o, num_heads=H, **norms, **options)
-        maps = self.linear(E, F, kind), self.linear(E, F, up_kind or kind), self.linear(F, E, kind)
-        return nn.DecoderBlock(self.norm(E), attn, self.norm(E), nn.GatedFeedForward(*maps))
+        gate, up = (self.linear(width, hidden, kind, bias) for kind in (kind, up_kind or kind))
+        mlp = nn.GatedFeedForward(gate, up, self.linear(hidden, width, kind))
+        return nn.DecoderBlock(self.norm(width), attn, self.norm(width), mlp)
 
 
 @pytest.fixture
@@ -124,6 +125,21 @@ def test_a_step_gives_the_bits_of_the_blocks(rng, maker, name, batch, length):
             assert (one.start, one.end) == (other.start, other.end)
             np.testing.assert_array_equal(one.k, other.k)
             np.testing.assert_array_equal(one.v, other.v)
+
+
+# Halves of whole panels and not, of several panels for a task, and inputs of several panels.
+@pytest.mark.parametrize("count", [5, 30, 70, 600])
+@pytest.mark.parametrize(("width", "hidden"), [(448, 224), (416, 480), (800, 2880), (64, 32), (64, 40)])
+@pytest.mark.parametrize("kind", ["Q4_1", "BF16", None])
+def test_gates_give_the_bits_of_the_blocks(rng, maker, kind, width, hidden, count):
+    if kind == "Q4_1" and hidden % 32:
+        hidden += 32 - hidden % 32
+    blocks = [maker.block(kind, width=width, hidden=hidden, bias=True)]
+    x = rng.standard_normal((1, count, width)).astype(np.float32)
+    rotated = rotation(rng, count=count)
+    wanted, _ = one_by_one(blocks, x, [KVCache()], rotated)
+    found, _ = decode_step(Owner(), blocks, x, [KVCache()], rotated)
+    np.testing.assert_array_equal(found, wanted)
 
 
 @pytest.mark.parametrize("count", [2, 10, 13, 70, 300])
