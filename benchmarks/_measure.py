@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import platform
+import re
 import statistics
 import subprocess
 import sys
@@ -215,9 +216,18 @@ def machine() -> str:
     processor = platform.processor() or platform.machine()
     info = Path("/proc/cpuinfo")
     if info.is_file():
-        lines = [line for line in info.read_text(encoding="utf-8").splitlines() if line.startswith("model name")]
-        processor = lines[0].split(":", 1)[1].strip() if lines else processor
+        fields = dict(re.findall(r"^(.+?)\s*: (.*)$", info.read_text(encoding="utf-8"), re.MULTILINE))
+        processor = fields.get("model name", processor)
+        numbers = {"cpu family": "family", "model": "model"}  # the name may be that of several
+        processor += "".join(f", {word} {fields[key]}" for key, word in numbers.items() if key in fields)
     return f"{processor}, {len(os.sched_getaffinity(0))} cores, {platform.system()}, Python {platform.python_version()}"
+
+
+def write_results(page: str, text: str) -> None:
+    """Write a page into `results`; into a folder there, if $REGARD_BENCH_MACHINE names one: that of another machine."""
+    folder = Path(__file__).parent / "results" / os.environ.get("REGARD_BENCH_MACHINE", "")
+    folder.mkdir(exist_ok=True)
+    (folder / page).write_text(text.rstrip("\n") + "\n", encoding="utf-8")
 
 
 def priority() -> str:

@@ -14,19 +14,16 @@ the threads can do, measured in the same rounds.
 from __future__ import annotations
 
 import argparse
-import platform
 import statistics
 import sys
 import time
 from collections.abc import Callable
 from functools import partial
-from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import numpy as np
-from _measure import BLAS_REST
+from _measure import BLAS_REST, machine, versions, write_results
 
 from regard import AttentionMap, attention_weights
 from regard.functional import native
@@ -35,7 +32,6 @@ from regard.functional.native import buffer_pool
 DIM = 64
 TILE = 512
 SHORT = 0.1  # seconds
-RESULTS = Path(__file__).parent / "results" / "attention_map.md"
 
 
 def formula(q: np.ndarray, k: np.ndarray) -> np.ndarray:
@@ -153,7 +149,7 @@ def main() -> None:
             f"float32, {kernel.instruction_set()}; {native.num_threads()} threads, together at most "
             f"{max(peaks) / 1e9:.0f} thousand million",
             "fused multiply-adds a second, measured in the same rounds.",
-            f"Python {platform.python_version()}, NumPy {version('numpy')}, {platform.machine()}.",
+            f"{machine()}; {versions('numpy')}.",
             "Medians, and the smallest and largest time. Made by `nox -s bench`.",
             "",
             "| | kernel | NumPy | | NumPy without a kernel | | the formula in NumPy | |",
@@ -170,7 +166,7 @@ def main() -> None:
     )
     print(table)
     if not smoke:
-        RESULTS.write_text(table + "\n", encoding="utf-8")
+        write_results("attention_map.md", table)
 
 
 if __name__ == "__main__":

@@ -12,22 +12,19 @@ from __future__ import annotations
 
 import argparse
 import json
-import platform
 import resource
 import subprocess
 import sys
 import time
-from importlib.metadata import version
-from pathlib import Path
 
 import numpy as np
+from _measure import machine, versions, write_results
 
 from regard import attention_vjp, explain_plan
 
 DIM = 64
 BOUND_MB = 200
 CALLS = {"all tokens": {}, "causal": {"causal": True}, "causal, window of 4,096": {"causal": True, "window": (4096, 0)}}
-RESULTS = Path(__file__).parent / "results" / "attention_memory.md"
 
 
 def measure(tokens: int, call: str) -> dict[str, float]:
@@ -77,7 +74,7 @@ def main() -> None:
             "",
             f'One head, D = {DIM}, float32, `implementation="blockwise"`: peak resident memory above the inputs and',
             f"the outputs. The bound is {BOUND_MB} MB; n² weights would be {4 * tokens**2 / 1e9:.1f} GB.",
-            f"Python {platform.python_version()}, NumPy {version('numpy')}, {platform.machine()}.",
+            f"{machine()}; {versions('numpy')}.",
             "Made by `nox -s bench`.",
             "",
             "| | blocks read | memory | forward | forward and backward |",
@@ -87,7 +84,7 @@ def main() -> None:
     )
     print(table)
     if not arguments.smoke:
-        RESULTS.write_text(table + "\n", encoding="utf-8")
+        write_results("attention_memory.md", table)
 
 
 if __name__ == "__main__":

@@ -11,13 +11,13 @@ because the speed of a machine drifts slowly.
 from __future__ import annotations
 
 import argparse
-import platform
 import statistics
 import subprocess
 import sys
 import time
-from importlib.metadata import version
 from pathlib import Path
+
+from _measure import machine, versions, write_results
 
 from regard.models.hub import resolve
 
@@ -33,7 +33,6 @@ with torch.no_grad():
     output = model(**tokenizer(text, return_tensors="pt"), output_attentions=True)
 print(torch.stack(output.attentions).shape)
 """
-RESULTS = Path(__file__).parent / "results" / "cold_start.md"
 
 
 def seconds(command: list[str]) -> float:
@@ -63,9 +62,8 @@ def table(ours: list[float], theirs: list[float]) -> str:
         ("**times faster**", f"**{statistics.median(ratios):.1f}**", f"{ratios[0]:.1f} to {ratios[-1]:.1f}"),
     ]
     lines = ["| whole process | median | spread |", "|---|---|---|", *(f"| {' | '.join(row)} |" for row in rows)]
-    peers = ", ".join(f"{name} {version(name)}" for name in ("torch", "transformers", "numpy"))
-    machine = f"{platform.system()} {platform.machine()}, Python {platform.python_version()}, {peers}"
-    note = f"{len(ours)} pairs, alternating, the model on disk. {machine}. Made by `nox -s bench`."
+    peers = versions("torch", "transformers", "numpy")
+    note = f"{len(ours)} pairs, alternating, the model on disk. {machine()}; {peers}. Made by `nox -s bench`."
     return "\n".join(["# Cold start", "", *lines, "", note, ""])
 
 
@@ -76,8 +74,7 @@ def main() -> None:
     page = table(*measure(2 if smoke else 10))
     print(page)
     if not smoke:
-        RESULTS.parent.mkdir(exist_ok=True)
-        RESULTS.write_text(page, encoding="utf-8")
+        write_results("cold_start.md", page)
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from _measure import kernel_in_words, machine, markdown, quartiles, versions
+from _measure import kernel_in_words, machine, markdown, quartiles, versions, write_results
 
 BOUND_MB = 500
 KILLS = 3
@@ -36,7 +36,6 @@ WORDS = """
     the of and to in a is that it was for on are as with his they at be this from have or by one had not but what all
     were when we there can an your which their said if do will each about how up out them then she many some so these
 """
-RESULTS = Path(__file__).parent / "results" / "corpus.md"
 
 
 def sentences(count: int) -> list[str]:
@@ -132,7 +131,7 @@ def main() -> None:
     if megabytes > BOUND_MB:
         sys.exit(f"more than {BOUND_MB} MB above the model")
     if not arguments.smoke:
-        RESULTS.write_text(page + "\n", encoding="utf-8")
+        write_results("corpus.md", page)
 
 
 if __name__ == "__main__":

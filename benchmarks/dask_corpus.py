@@ -26,10 +26,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from _measure import kernel_in_words, machine, markdown, priority, versions
+from _measure import kernel_in_words, machine, markdown, priority, versions, write_results
 from corpus import sentences
 
-RESULTS = Path(__file__).parent / "results" / "dask_corpus.md"
 PEER = "sentence-transformers, two processes"
 COMMANDS = {  # by name: how many threads, and whether on a worker
     "plain command": (1, False),
@@ -169,7 +168,7 @@ def main() -> None:
     page = table(rounds, count)
     print(page)
     if not arguments.smoke:
-        RESULTS.write_text(page + "\n", encoding="utf-8")
+        write_results("dask_corpus.md", page)
 
 
 if __name__ == "__main__":

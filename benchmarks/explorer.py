@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from _measure import machine, markdown, versions
+from _measure import machine, markdown, versions, write_results
 
 import regard
 from regard.explorer import Exploration
@@ -38,7 +38,6 @@ timing: Any = import_module("timing")  # how the tests measure
 HEADS, DIM = 4, 64
 ZOOMS = (0.05, 0.15, 0.5, 1.5, 5, 20, 40)  # pixels of a token along a side
 CELLS = 256  # a tile's, along a side
-RESULTS = Path(__file__).parent / "results" / "explorer.md"
 
 
 def recorded(tokens: int, layers: int, heads: int, *, causal: bool) -> regard.Trace:
@@ -288,7 +287,7 @@ def main() -> None:
     )
     print(report)
     if not smoke:
-        RESULTS.write_text(report + "\n", encoding="utf-8")
+        write_results("explorer.md", report)
 
 
 if __name__ == "__main__":

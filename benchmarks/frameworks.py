@@ -14,7 +14,6 @@ import math
 import os
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,10 +27,10 @@ from _measure import (
     machine,
     markdown,
     versions,
+    write_results,
 )
 
 THREADS = len(os.sched_getaffinity(0))
-RESULTS = Path(__file__).parent / "results" / "frameworks.md"
 HEADS, DIM = 12, 64
 RNG = np.random.default_rng(0)
 
@@ -298,7 +297,7 @@ def main() -> None:
     text = head + "\n\n".join(tables) + "\n"
     print(text)
     if not arguments.smoke and not arguments.part:
-        RESULTS.write_text(text, encoding="utf-8")
+        write_results("frameworks.md", text)
 
 
 if __name__ == "__main__":

@@ -45,6 +45,7 @@ from _measure import (
     multiply_add_peak,
     priority,
     versions,
+    write_results,
 )
 
 SMOKE = "--smoke" in sys.argv
@@ -54,7 +55,6 @@ LENGTHS = (64,) if SMOKE else (512, 2048)
 THREADS = 2
 SECONDS = 0.1 if SMOKE else 0.5  # of a round, at least one run
 CALLS = {"token": f"a token, of {TOKENS}"} | {str(n): f"a text of {n:,} tokens" for n in LENGTHS}
-RESULTS = Path(__file__).parent / "results" / "generation.md"
 LLAMA_FILES = "LLAMA_FILES"  # names the folder of llama.cpp's own files
 LLAMA_KINDS = {"Q4_0": 2, "Q8_0": 7, "F16": 1}  # made by its quantiser, and their numbers there
 
@@ -328,7 +328,7 @@ def main() -> None:
     text = page(times, cold, sizes)
     print(text)
     if not SMOKE:
-        RESULTS.write_text(text, encoding="utf-8")
+        write_results("generation.md", text)
     return None
 
 

@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import argparse
 import time
-from pathlib import Path
 
 import numpy as np
-from _measure import machine
+from _measure import machine, write_results
 
 from regard import Trace, load, training
 from regard.metrics import head_metrics
 from regard.training.tasks import make_task, repeated_sequences
 
-RESULT = Path(__file__).parent / "results" / "induction.md"
 LENGTH, COUNT = 24, 32  # of the held-out sequences
 
 
@@ -97,7 +95,7 @@ def main() -> None:
     ]
     worst = f"Least induction **{min(r[0] for r in rows):.3f}**, largest loss **{max(r[2] for r in rows):.4f}** nats."
     heading = f"# Learning the induction heads\n\n{str(__doc__).splitlines()[0]} {machine()}."
-    RESULT.write_text("\n\n".join([heading, "\n".join(lines), worst]) + "\n", "utf-8")
+    write_results("induction.md", "\n\n".join([heading, "\n".join(lines), worst]))
 
 
 if __name__ == "__main__":

@@ -39,6 +39,7 @@ from _measure import (
     multiply_add_peak,
     priority,
     versions,
+    write_results,
 )
 
 LENGTHS = (8, 128, 510)
@@ -53,7 +54,6 @@ WORDS = """
 """
 LAYERS, HEADS, WIDTH, HIDDEN = 6, 12, 384, 1536  # of the model
 LIMIT = "the limit"
-RESULTS = Path(__file__).parent / "results" / "minilm.md"
 
 Run = Callable[[], Any]
 
@@ -391,7 +391,7 @@ def measure(arguments: argparse.Namespace, folder: str) -> None:
     text = page(found, count)
     print(text)
     if not arguments.smoke:
-        RESULTS.write_text(text, encoding="utf-8")
+        write_results("minilm.md", text)
 
 
 if __name__ == "__main__":

@@ -24,10 +24,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from _measure import Times, alternate_processes, answer, faster, kernel_in_words, machine, markdown, versions
+from _measure import (
+    Times,
+    alternate_processes,
+    answer,
+    faster,
+    kernel_in_words,
+    machine,
+    markdown,
+    versions,
+    write_results,
+)
 
 THREADS = 2
-RESULTS = Path(__file__).parent / "results" / "research.md"
 FOLDERS = "RESEARCH_MODELS"  # names the folder of the models
 SHORT, LONG, PROMPTS, BATCH = 14, 256, 100, 20
 REST = 0.3  # seconds; threads of PyTorch spin after a call
@@ -357,7 +366,7 @@ def main() -> None:
     ])  # fmt: skip
     print(page)
     if not arguments.smoke:
-        RESULTS.write_text(page + "\n", encoding="utf-8")
+        write_results("research.md", page)
     return None
 
 

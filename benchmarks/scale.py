@@ -24,12 +24,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from _measure import kernel_in_words, machine, markdown, priority, versions
+from _measure import kernel_in_words, machine, markdown, priority, versions, write_results
 from corpus import sentences
 
 from regard.dask.run import PARTITION_TOKENS
 
-RESULTS = Path(__file__).parent / "results" / "scale.md"
 WORKERS = (1, 2, 10, 100, 1000)
 SENTENCES = tuple(10**n for n in range(6, 10))
 TOKENS = tuple(10**n for n in range(6, 9))
@@ -272,7 +271,7 @@ def main() -> None:
         page = simulate(measured(smoke=arguments.smoke))
         print(page)
         if not arguments.smoke:
-            RESULTS.write_text(page + "\n", encoding="utf-8")
+            write_results("scale.md", page)
     if arguments.million:
         with tempfile.TemporaryDirectory() as folder:
             print(million(arguments.out or Path(folder) / "million.zarr"))

@@ -22,12 +22,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from _measure import alternate_processes, answer, faster, kernel_in_words, machine, markdown, versions
+from _measure import alternate_processes, answer, faster, kernel_in_words, machine, markdown, versions, write_results
 
 from regard.functional import native
 
 THREADS = len(os.sched_getaffinity(0))
-RESULTS = Path(__file__).parent / "results" / "training.md"
 LEARNING_RATE = 1e-4
 CHECKED_STEPS = 3
 LONG_RUN = (200, 400, 600)  # steps after which the evaluation loss is taken
@@ -296,7 +295,7 @@ def main() -> None:
     text += "" if arguments.smoke else long_run()
     print(text)
     if not arguments.smoke:
-        RESULTS.write_text(text, encoding="utf-8")
+        write_results("training.md", text)
 
 
 if __name__ == "__main__":

@@ -200,3 +200,6 @@ def test_the_readme_prints_the_speed_of_attention_that_was_measured():
     readme = " ".join((ROOT / "README.md").read_text("utf-8").split())
     assert f"**{forward} times** as fast as PyTorch's" in readme
     assert f"**{both} times** with its gradients" in readme
+    page = (ROOT / "benchmarks/results/amd-zen4/attention.md").read_text("utf-8")
+    forward, both, *_ = re.findall(r"Geometric mean \*\*([\d.]+)\*\*", page)
+    assert f"**{forward} and {both} times** on its [Zen 4]" in readme
