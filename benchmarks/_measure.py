@@ -20,6 +20,9 @@ import numpy as np
 ROUND = 0.05  # seconds that one contestant takes at a time
 REST = 0.03  # seconds between two, in which the threads of the one stop spinning
 BLAS_REST = 0.2  # the same where one is NumPy's BLAS, whose threads spin for a tenth
+RESULTS = Path(__file__).parent / "results"
+if _machine := os.environ.get("REGARD_BENCH_MACHINE"):  # a folder for it, beside the pages of another
+    RESULTS /= re.sub(r"[^\w-]", "-", _machine)
 
 
 class Times(NamedTuple):
@@ -218,16 +221,15 @@ def machine() -> str:
     if info.is_file():
         fields = dict(re.findall(r"^(.+?)\s*: (.*)$", info.read_text(encoding="utf-8"), re.MULTILINE))
         processor = fields.get("model name", processor)
-        numbers = {"cpu family": "family", "model": "model"}  # the name may be that of several
+        numbers = {"cpu family": "family", "model": "model"}  # several models share a name
         processor += "".join(f", {word} {fields[key]}" for key, word in numbers.items() if key in fields)
     return f"{processor}, {len(os.sched_getaffinity(0))} cores, {platform.system()}, Python {platform.python_version()}"
 
 
 def write_results(page: str, text: str) -> None:
-    """Write a page into `results`; into a folder there, if $REGARD_BENCH_MACHINE names one: that of another machine."""
-    folder = Path(__file__).parent / "results" / os.environ.get("REGARD_BENCH_MACHINE", "")
-    folder.mkdir(exist_ok=True)
-    (folder / page).write_text(text.rstrip("\n") + "\n", encoding="utf-8")
+    """Write a page, which names its machine, into the folder of results."""
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / page).write_text(text.rstrip("\n") + "\n", encoding="utf-8")
 
 
 def priority() -> str:

@@ -40,8 +40,8 @@ namespace regard {
   f(double, square_sum, (const char* x, DType, ptrdiff_t size, ptrdiff_t task))                  \
   f(ptrdiff_t, linear_tasks, (const LinearParams&))                                              \
   f(size_t, linear_scratch, (const LinearParams&))                                               \
-  /* whether it can be gated */                                                                  \
-  f(bool, linear_gates, (const LinearParams&))                                                   \
+  /* whether `linear` can be gated */                                                            \
+  f(bool, supports_swiglu, (const LinearParams&))                                                \
   f(void, linear, (const LinearParams&, ptrdiff_t task, void* scratch))                          \
   f(void, pack, (const PackParams&, ptrdiff_t panel))                                            \
   f(void, pack_group, (const QuantizedPackParams&, ptrdiff_t group))                             \

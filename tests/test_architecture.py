@@ -203,3 +203,6 @@ def test_the_readme_prints_the_speed_of_attention_that_was_measured():
     page = (ROOT / "benchmarks/results/amd-zen4/attention.md").read_text("utf-8")
     forward, both, *_ = re.findall(r"Geometric mean \*\*([\d.]+)\*\*", page)
     assert f"**{forward} and {both} times** on its [Zen 4]" in readme
+    page = (ROOT / "benchmarks/results/intel-sapphire-rapids/attention.md").read_text("utf-8")
+    forward = re.findall(r"Geometric mean \*\*([\d.]+)\*\*", page)[0]
+    assert f"{forward} times, in an older measurement, on Intel's" in readme

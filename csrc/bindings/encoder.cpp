@@ -65,13 +65,15 @@ bool embed(const WritableArray& output, const Array& ids, const Array& tokens, c
     if (all[i] < 0 || all[i] >= ptrdiff_t(tokens.shape(0))) return false;
   EmbedParams params;
   params.rows = ptrdiff_t(output.shape(0)), params.columns = last_axis(output), params.eps = eps, params.dtype = dtype;
-  params.positions = ptrdiff_t(positions.shape(0)), params.ids = all, params.output = static_cast<char*>(output.data());
-  params.tokens = data_ptr(tokens), params.position = data_ptr(positions),
-  params.type = type ? data_ptr(*type) : nullptr;
+  params.num_positions = ptrdiff_t(positions.shape(0)), params.ids = all,
+  params.output = static_cast<char*>(output.data());
+  params.token_embeddings = data_ptr(tokens), params.position_embeddings = data_ptr(positions);
+  params.type_embedding = type ? data_ptr(*type) : nullptr;
   params.weight = data_ptr(weight), params.bias = data_ptr(bias);
-  const ptrdiff_t tasks = params.columns ? ceil_div(params.rows, EMBEDDED_ROWS) : 0;
+  const KernelTable& isa = kernels();
+  const ptrdiff_t tasks = params.columns ? ceil_div(params.rows, EMBED_ROWS_PER_TASK) : 0;
   run_tasks(tasks, 20 * double(params.rows) * double(params.columns), 0,
-            [&, embed = kernels().embed](ptrdiff_t task, void*) { embed(params, task); });
+            [&](ptrdiff_t task, void*) { isa.embed(params, task); });
   return true;
 }
 

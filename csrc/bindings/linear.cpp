@@ -38,7 +38,7 @@ void pack(const WritableArray& panels, const Array& weight, ptrdiff_t first_colu
 // With few rows they have several as well: a thread then reads the weights in long runs, as fast as memory gives them.
 ptrdiff_t panels_per_task(const LinearParams& params, ptrdiff_t single_tasks) {
   constexpr ptrdiff_t TASKS_PER_THREAD = 4, STREAMED_ROWS = 8, LONG_TASKS_PER_THREAD = 2;
-  const ptrdiff_t most = params.is_gated ? 4 : 8;  // of gates, each is two
+  const ptrdiff_t most = params.is_gated ? 4 : 8;  // a gate and what it gates are two
   constexpr double CACHED = 1 << 18;               // numbers of x
   if (params.rows <= STREAMED_ROWS)
     return std::clamp<ptrdiff_t>(single_tasks / (LONG_TASKS_PER_THREAD * num_threads()), 1, most);
@@ -148,7 +148,8 @@ void run_linear(LinearParams params, ptrdiff_t rows, const char* x, char* output
 
 bool run_gated_linear(LinearParams params, ptrdiff_t rows, const char* x, char* output) {
   params.rows = rows, params.x_row_stride = params.depth, params.x_col_stride = 1, params.is_gated = true;
-  if (!kernels().linear_gates(params)) return false;
+  params.threads = num_threads();
+  if (!kernels().supports_swiglu(params)) return false;
   run_strided(params, rows, x, output);
   return true;
 }

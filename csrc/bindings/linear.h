@@ -63,7 +63,8 @@ LinearParams linear_params(const Array& weight, const OptionalArray& bias, Activ
 // `x`, `output` and `residual`, to which the output is added if it is given, are contiguous rows.
 void run_linear(LinearParams params, ptrdiff_t rows, const char* x, char* output, char* residual = nullptr);
 
-// SwiGLU of the two halves of the columns, in one pass. False, and nothing is done, where the kernel has no such pass.
+// SwiGLU of the two halves of the columns, in one pass, to an output of half as many; x and it are contiguous rows.
+// False, and nothing is done, where the kernel has no such pass.
 bool run_gated_linear(LinearParams params, ptrdiff_t rows, const char* x, char* output);
 
 }  // namespace regard

@@ -4,9 +4,10 @@
 // With few rows of x, reading the weights dominates. If the weights of an output are contiguous, they are read once, in
 // memory order, by dot products along the inputs (GEMV). Otherwise a panel of NR columns is packed and multiplied by
 // all rows (GEMM). Weights packed in advance take the GEMM path with any number of rows. Quantized weights are
-// dequantized in registers for the dot products of few rows, and panel by panel for more.
-#include "gemm/dot_products.h"
+// dequantized in registers for the dot products of few rows, and panel by panel for more. SwiGLU is applied to sums
+// that are still in the caches.
 #include "gemm/gemm.h"
+#include "gemm/gemv.h"
 #include "gemm/quantized.h"
 #include "kernels.h"
 #include "ops/activations.h"
@@ -205,11 +206,11 @@ struct GroupRuns {
 // The packed weights that a task, of `count` columns from `start` on, multiplies by after those of inputs t and column
 // start + n: those that are gated, the next columns, the next inputs, or those of the next task.
 template <class T>
-Prefetch next_weights(const LinearParams& params, ptrdiff_t t, ptrdiff_t n, bool gates, ptrdiff_t start,
+Prefetch next_weights(const LinearParams& params, ptrdiff_t t, ptrdiff_t n, bool is_gate, ptrdiff_t start,
                       ptrdiff_t count) {
   if (!params.is_packed) return {};
   const ptrdiff_t depth = panel_depth(params);
-  if (gates) {
+  if (is_gate) {
     start += params.output_columns();
   } else {
     if (n += NR; n >= count) n = 0, t += depth;
@@ -232,9 +233,9 @@ void gemm_block(const LinearParams& params, ptrdiff_t first, ptrdiff_t rows, ptr
   ptrdiff_t t = 0;
   do {
     const ptrdiff_t depth = min_of(panel_depth(params), params.depth - t);
-    const auto multiply = [&](ptrdiff_t n, bool gates, const Panel<T>& panel) {
+    const auto multiply = [&](ptrdiff_t n, bool is_gate, const Panel<T>& panel) {
       multiply_panel<T>(params, x.block(0, t), rows, t, depth, panel, buffers,
-                        next_weights<T>(params, t, n, gates, start, count));
+                        next_weights<T>(params, t, n, is_gate, start, count));
     };
     for (ptrdiff_t n = 0; n < count; n += NR) {
       const ptrdiff_t width = min_of(NR, count - n);
@@ -260,8 +261,8 @@ template <class T>
 void add_to_residual(const LinearParams& params, ptrdiff_t first, ptrdiff_t rows, ptrdiff_t start, ptrdiff_t count) {
   if (!params.residual) return;
   for (ptrdiff_t i = first; i < first + rows; ++i) {
-    const T* from = reinterpret_cast<const T*>(params.output) + i * params.columns + start;
-    T* to = reinterpret_cast<T*>(params.residual) + i * params.columns + start;
+    const T* from = reinterpret_cast<const T*>(params.output) + i * params.output_columns() + start;
+    T* to = reinterpret_cast<T*>(params.residual) + i * params.output_columns() + start;
     for_each_vector<T>(count, [&](ptrdiff_t j, ptrdiff_t n) __attribute__((always_inline)) {
       store_n<T>(to + j, load_n<T>(to + j, n) + load_n<T>(from + j, n), n);
     });
@@ -307,9 +308,11 @@ ptrdiff_t linear_tasks(const LinearParams& params) {
   return product(ceil_div(params.output_columns(), columns_per_task(params)), row_blocks(params));
 }
 
-bool linear_gates(const LinearParams& params) {
+// Few tasks would keep fewer threads busy than those of the product alone.
+bool supports_swiglu(const LinearParams& params) {
   const ptrdiff_t unit = params.is_packed ? NR : is_quantized(params) ? GROUP : 0;  // of which both halves are whole
-  return unit && !uses_gemv(params) && params.columns % (2 * unit) == 0;
+  return unit && !uses_gemv(params) && params.columns % (2 * unit) == 0 && linear_tasks(params) >= params.threads &&
+         params.activation == Activation::identity && !params.residual;
 }
 
 size_t linear_scratch(const LinearParams& params) {

@@ -47,7 +47,7 @@ static inline ptrdiff_t group_bytes(Quantization quantization, ptrdiff_t depth) 
   return group_halves_bytes(quantization, depth) + product(depth / block.inputs, block.words, GROUP * 4);
 }
 
-// activation(x W + b). Strides count elements; the output is contiguous.
+// activation(x W + b), or SwiGLU. Strides count elements; the output is contiguous.
 struct LinearParams {
   ptrdiff_t rows, depth, columns;
   const char *x, *weight, *bias;
@@ -57,10 +57,10 @@ struct LinearParams {
   DType dtype;               // of all arrays but quantized weights
   Activation activation = Activation::identity;
   bool is_packed = false;
-  bool is_gated = false;  // SwiGLU: the output is silu(first half of the columns) * (second half)
+  bool is_gated = false;  // SwiGLU: silu(first half of the columns) * (second half), without activation and residual
   Quantization quantization = Quantization::none;
   // Without effect on the result:
-  ptrdiff_t panels_per_task = 1;  // of NR columns, for which a block of x is read once
+  ptrdiff_t panels_per_task = 1;  // of NR output columns, for which a block of x is read once
   ptrdiff_t threads = 1;          // that share the tasks
 
   ptrdiff_t output_columns() const { return is_gated ? columns / 2 : columns; }

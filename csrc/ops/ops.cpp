@@ -1,5 +1,5 @@
-// Row-wise operations: softmax, norms, activations, rotary embeddings, sums. Each reads and writes its rows once, where
-// NumPy passes over memory for every step of the formula.
+// Row-wise operations: softmax, norms, activations, rotary embeddings, embeddings with their norm, sums. Each reads and
+// writes its rows once, where NumPy passes over memory for every step of the formula.
 #include "kernels.h"
 #include "ops/activations.h"
 #include "ops/strided_rows.h"
@@ -257,22 +257,24 @@ template <class T> void embed_rows(const EmbedParams& params, ptrdiff_t first, p
   constexpr ptrdiff_t AHEAD = 4;  // rows that are prefetched: each is wherever its token is in the table
   const ptrdiff_t columns = params.columns;
   const auto array = [](const char* data) { return reinterpret_cast<const T*>(data); };
-  const auto token = [&](ptrdiff_t row) { return array(params.tokens) + params.ids[row] * columns; };
+  const auto token = [&](ptrdiff_t row) { return array(params.token_embeddings) + params.ids[row] * columns; };
   for (ptrdiff_t row = first; row < stop; ++row) {
-    for (ptrdiff_t j = 0; row + AHEAD < stop && j < columns; j += LANES<T>) __builtin_prefetch(token(row + AHEAD) + j);
+    const ptrdiff_t prefetched = row + AHEAD < stop ? columns : 0;
+    for (ptrdiff_t j = 0; j < prefetched; j += 64 / ptrdiff_t(sizeof(T))) __builtin_prefetch(token(row + AHEAD) + j);
     T* const out = reinterpret_cast<T*>(params.output) + row * columns;
-    const T *x = token(row), *position = array(params.position) + row % params.positions * columns;
+    const T *x = token(row), *position = array(params.position_embeddings) + row % params.num_positions * columns;
     for_each_vector<T>(columns, [&](ptrdiff_t j, ptrdiff_t count) __attribute__((always_inline)) {
       store_n<T>(out + j, load_n<T>(x + j, count) + load_n<T>(position + j, count), count);
     });
-    norm<T, true>(out, array(params.type), columns, params.eps, array(params.weight), array(params.bias), out);
+    norm<T, true>(out, array(params.type_embedding), columns, params.eps, array(params.weight), array(params.bias),
+                  out);
   }
 }
 
 }  // namespace
 
 void embed(const EmbedParams& params, ptrdiff_t task) {
-  const ptrdiff_t first = task * EMBEDDED_ROWS, stop = min_of(params.rows, first + EMBEDDED_ROWS);
+  const ptrdiff_t first = task * EMBED_ROWS_PER_TASK, stop = min_of(params.rows, first + EMBED_ROWS_PER_TASK);
   params.dtype == DType::float64 ? embed_rows<double>(params, first, stop) : embed_rows<float>(params, first, stop);
 }
 

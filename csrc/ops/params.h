@@ -1,4 +1,4 @@
-// Parameters of the row-wise operations: softmax, norms, activations, rotary embeddings.
+// Parameters of the row-wise operations: softmax, norms, activations, rotary embeddings, embeddings with their norm.
 #pragma once
 
 #include <cstddef>
@@ -69,14 +69,14 @@ constexpr ptrdiff_t SUMMED_ROWS = 64;
 
 // Layer norm of the sums of embeddings: of a token, of its position and, if given, of a type. All contiguous.
 struct EmbedParams {
-  ptrdiff_t rows, columns, positions;  // the positions repeat
-  const int64_t* ids;                  // rows of `tokens`
-  const char *tokens, *position, *type, *weight, *bias;
+  ptrdiff_t rows, columns, num_positions;  // the positions repeat
+  const int64_t* ids;                      // rows of `token_embeddings`
+  const char *token_embeddings, *position_embeddings, *type_embedding, *weight, *bias;
   double eps;
   char* output;
   DType dtype;
 };
-constexpr ptrdiff_t EMBEDDED_ROWS = 16;  // of a task
+constexpr ptrdiff_t EMBED_ROWS_PER_TASK = 16;
 
 // An update of AdamW, in place.
 struct AdamWParams {

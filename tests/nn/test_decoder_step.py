@@ -20,7 +20,7 @@ from regard.nn.kv_cache import KVCache
 
 pytestmark = pytest.mark.skipif(native.kernel() is None, reason="there is no kernel that runs a step")
 
-E, H, G, D, F = 64, 6, 3, 32, 96
+E, H, G, D, F = 64, 8, 4, 32, 96
 
 
 class Owner:
@@ -127,19 +127,31 @@ def test_a_step_gives_the_bits_of_the_blocks(rng, maker, name, batch, length):
             np.testing.assert_array_equal(one.v, other.v)
 
 
-# Halves of whole panels and not, of several panels for a task, and inputs of several panels.
+# Halves of whole panels and not, several panels for a task, and inputs of several panels.
+GATES = [
+    ("Q4_1", 448, 224), ("Q4_1", 800, 2880), ("Q4_1", 64, 32), ("Q4_K", 512, 256), ("Q6_K", 256, 768),
+    ("BF16", 448, 224), ("BF16", 64, 40), (None, 416, 480), (None, 800, 2880), (None, 64, 40),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("instructions", native.kernel().instruction_sets()[:-1] if native.kernel() else [])
 @pytest.mark.parametrize("count", [5, 30, 70, 600])
-@pytest.mark.parametrize(("width", "hidden"), [(448, 224), (416, 480), (800, 2880), (64, 32), (64, 40)])
-@pytest.mark.parametrize("kind", ["Q4_1", "BF16", None])
-def test_gates_give_the_bits_of_the_blocks(rng, maker, kind, width, hidden, count):
-    if kind == "Q4_1" and hidden % 32:
-        hidden += 32 - hidden % 32
+@pytest.mark.parametrize(("kind", "width", "hidden"), GATES)
+def test_gates_give_the_bits_of_the_blocks(rng, maker, kind, width, hidden, count, instructions):
     blocks = [maker.block(kind, width=width, hidden=hidden, bias=True)]
     x = rng.standard_normal((1, count, width)).astype(np.float32)
     rotated = rotation(rng, count=count)
-    wanted, _ = one_by_one(blocks, x, [KVCache()], rotated)
-    found, _ = decode_step(Owner(), blocks, x, [KVCache()], rotated)
-    np.testing.assert_array_equal(found, wanted)
+    before = native.kernel().instruction_set(), native.num_threads()
+    native.kernel().use_instruction_set(instructions)
+    try:
+        wanted, _ = one_by_one(blocks, x, [KVCache()], rotated)
+        for threads in (1, 3):
+            native.set_num_threads(threads)
+            found, _ = decode_step(Owner(), blocks, x, [KVCache()], rotated)
+            np.testing.assert_array_equal(found, wanted)
+    finally:
+        native.kernel().use_instruction_set(before[0])
+        native.set_num_threads(before[1])
 
 
 @pytest.mark.parametrize("count", [2, 10, 13, 70, 300])
@@ -185,12 +197,14 @@ def test_neither_x_nor_the_caches_change(rng, maker):
     assert not np.shares_memory(first[1][0].k, again[1][0].k)
 
 
-def test_every_number_of_threads_gives_the_same_bits(rng, maker):
-    blocks, owner = [maker.block() for _ in range(2)], Owner()
+@pytest.mark.parametrize("kind", ["Q4_1", None])
+@pytest.mark.parametrize("tokens", [1, 70])
+def test_every_number_of_threads_gives_the_same_bits(rng, maker, tokens, kind):
+    blocks, owner = [maker.block(kind) for _ in range(2)], Owner()
     x, caches, rotated = (
-        rng.standard_normal((3, 1, E)).astype(np.float32),
+        rng.standard_normal((3, tokens, E)).astype(np.float32),
         caches_of(rng, blocks, 3, 700),
-        rotation(rng),
+        rotation(rng, count=tokens),
     )
     before, found = native.num_threads(), []
     try:

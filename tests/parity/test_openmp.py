@@ -83,7 +83,8 @@ def test_an_interrupt_ends_a_call():
 def test_a_daemon_thread_in_a_call_at_exit_says_nothing():
     run(  # with arrays: PyTorch aborts where a tensor is freed in such a thread, in its own functions too
         "arrays = [q.numpy()] * 3\n"
-        "regard.attention(q, q, q)\n"  # from here on the threads are those of PyTorch
+        "regard.attention(q, q, q)\n"
+        "assert regard.functional.native.kernel().use_openmp()\n"  # from here on
         "started = threading.Event()\n"
         "def work():\n"
         "    while True: started.set(); regard.attention(*arrays)\n"
