@@ -254,13 +254,14 @@ template <class T> void run_task(const OpParams& params, ptrdiff_t task, void* m
 }
 
 template <class T> void embed_rows(const EmbedParams& params, ptrdiff_t first, ptrdiff_t stop) {
-  constexpr ptrdiff_t AHEAD = 4;  // rows that are prefetched: each is wherever its token is in the table
+  constexpr ptrdiff_t PREFETCH_ROWS = 4;  // prefetch distance: a row is wherever its token is in the table
   const ptrdiff_t columns = params.columns;
   const auto array = [](const char* data) { return reinterpret_cast<const T*>(data); };
   const auto token = [&](ptrdiff_t row) { return array(params.token_embeddings) + params.ids[row] * columns; };
   for (ptrdiff_t row = first; row < stop; ++row) {
-    const ptrdiff_t prefetched = row + AHEAD < stop ? columns : 0;
-    for (ptrdiff_t j = 0; j < prefetched; j += 64 / ptrdiff_t(sizeof(T))) __builtin_prefetch(token(row + AHEAD) + j);
+    const ptrdiff_t prefetched = row + PREFETCH_ROWS < stop ? columns : 0;
+    for (ptrdiff_t j = 0; j < prefetched; j += 64 / ptrdiff_t(sizeof(T)))
+      __builtin_prefetch(token(row + PREFETCH_ROWS) + j);
     T* const out = reinterpret_cast<T*>(params.output) + row * columns;
     const T *x = token(row), *position = array(params.position_embeddings) + row % params.num_positions * columns;
     for_each_vector<T>(columns, [&](ptrdiff_t j, ptrdiff_t count) __attribute__((always_inline)) {

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 LINE = 1.3 / 72
@@ -50,7 +51,7 @@ class TextMetrics:
         return width / 7200, height / 7200
 
     def wrap(self, text: str, points: float, width: float) -> tuple[str, ...]:
-        """Return the lines of `text`, broken at spaces to fit into `width`; a longer word is not broken."""
+        """Return the lines of `text` that fit into `width`, broken at spaces, and within a word that is wider."""
         lines: list[str] = []
         for paragraph in filter(None, text.split("\n")):
             line, *rest = paragraph.split(" ")
@@ -58,7 +59,16 @@ class TextMetrics:
                 if self.width(f"{line} {word}", points) <= width:
                     line = f"{line} {word}"
                 else:
-                    lines.append(line)
+                    lines += self._pieces(line, points, width)
                     line = word
-            lines.append(line)
+            lines += self._pieces(line, points, width)
         return tuple(lines)
+
+    def _pieces(self, line: str, points: float, width: float) -> Iterator[str]:
+        """Yield pieces of a line that fit into `width`, of at least one character."""
+        while self.width(line, points) > width and len(line) > 1:
+            lengths = range(2, len(line))
+            count = 1 + bisect_right(lengths, width, key=lambda length: self.width(line[:length], points))
+            yield line[:count]
+            line = line[count:]
+        yield line
