@@ -15,6 +15,7 @@ import pytest
 from gguf_files import quantised
 from regard import RegardError, nn
 from regard.functional import native
+from regard.functional.native import ops
 from regard.nn.decoder_step import decode_step
 from regard.nn.kv_cache import KVCache
 
@@ -43,6 +44,8 @@ class Maker:
 
     def linear(self, inputs, outputs, kind, bias=False):
         weight = self.rng.normal(0, inputs**-0.5, (outputs, inputs)).astype(np.float32)
+        if kind is None and ops.pack([weight.T]) is None:
+            pytest.skip("NumPy multiplies float32 where the kernel is slower")
         stored = (
             self.mapped(weight).T
             if kind is None
