@@ -225,8 +225,7 @@ def browser(session: nox.Session) -> None:
         session.run("pytest", "-m", "browser", *session.posargs)
         return
     times = "tests/browser/test_times.py"
-    waiting = ("-n", str(2 * (os.cpu_count() or 1)), "--maxprocesses", "8", "--dist", "worksteal")  # mostly for a frame
-    session.run("pytest", "-m", "browser", *waiting, "tests/browser", "--ignore", times)
+    session.run("pytest", "-m", "browser", *DISTRIBUTED, "tests/browser", "--ignore", times)
     session.run("pytest", "-m", "browser", times)
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from pages import OTHER, TEXT, explored, served, settled
+from pages import ENDED, OTHER, TEXT, explored, served, settled
 from timing import launched
 
 from regard.explorer import write_page
@@ -40,6 +40,8 @@ def open_page(browser):
 
         def said(message):
             if origin is not None and message.type != "error":
+                return
+            if message.location["url"].startswith(tuple(ENDED)):
                 return
             if allow is None or allow not in message.text:
                 wrong.append(f"console: {message.text}")

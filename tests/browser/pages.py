@@ -88,6 +88,9 @@ def explored(model, *texts, layer=2, head=3):
     return Exploration(*traces, models=[model] * len(texts), layer=layer, head=head)
 
 
+ENDED: set[str] = set()  # the addresses of servers that have ended, while a page may still ask them
+
+
 @contextlib.contextmanager
 def served(exploration):
     """Serve an exploration from a thread, and yield the address of its page."""
@@ -101,9 +104,12 @@ def served(exploration):
     thread.start()
     while not server.started:
         time.sleep(0.01)
+    address = f"http://127.0.0.1:{listening.getsockname()[1]}/token/"
+    ENDED.discard(address)
     try:
-        yield f"http://127.0.0.1:{listening.getsockname()[1]}/token/"
+        yield address
     finally:
+        ENDED.add(address)
         server.should_exit = True
         thread.join(10)
         listening.close()
