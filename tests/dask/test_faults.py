@@ -151,13 +151,13 @@ def test_any_number_of_workers_writes_the_same_files(case, tmp_path, count):
 def test_a_partition_that_takes_too_much_memory(tmp_path):
     """It is named with the limit; the others are written; with a smaller batch the same folder is completed."""
     file, spec = tmp_path / "corpus.parquet", describe_model("minilm")
-    texts = ["The cat sat on the mat and the dog ran."] * 4600 + ["the " * 600] * 110
+    texts = ["the " * 600] * 220 + ["The cat sat on the mat and the dog ran."] * 4600
     pandas.DataFrame({"text": texts}).to_parquet(file)
     corpus = open_corpus(str(file))
 
     def run(out, workers, batch_size):
         job = EmbedJob(truncate=True, batch_size=batch_size)
-        return runs.run(job, spec, corpus, str(tmp_path / out), workers, partition_tokens=60_000)
+        return runs.run(job, spec, corpus, str(tmp_path / out), workers, partition_tokens=115_000)
 
     run("whole", ThisProcess(), 8)
     with start_workers(1, "600MB") as workers, pytest.raises(RegardError) as caught:
