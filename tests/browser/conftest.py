@@ -41,7 +41,7 @@ def open_page(browser):
         def said(message):
             if origin is not None and message.type != "error":
                 return
-            if message.location["url"].startswith(tuple(ENDED)):
+            if "net::ERR_CONNECTION" in message.text and message.location["url"].startswith(tuple(ENDED)):
                 return
             if allow is None or allow not in message.text:
                 wrong.append(f"console: {message.text}")
