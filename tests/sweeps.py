@@ -1,8 +1,10 @@
-"""Which cases of a long product run in the default session; `nox -s sweep` runs the others."""
+"""Which cases of a long product run: a few always, of the others a share (`--sweep`), chosen by a seed (`--seed`)."""
 
 from __future__ import annotations
 
 import itertools
+import zlib
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -34,3 +36,21 @@ def sweep_except(kept: Iterable[Any], values: Iterable[Any]) -> list[Any]:
     """Return parameters of which all but those `kept` are marked `sweep`."""
     kept = list(kept)
     return [x if x in kept else pytest.param(x, marks=pytest.mark.sweep) for x in values]
+
+
+def mark_pairwise(items: Sequence[pytest.Item]) -> None:
+    """Of a product of parameters marked `pairwise`, mark as `sweep` the cases that add no pair of values."""
+    products = defaultdict(list)
+    for item in items:
+        if item.get_closest_marker("pairwise") and not item.get_closest_marker("sweep"):
+            products[item.nodeid.partition("[")[0]].append(item)
+    for cases in products.values():
+        cover = pairwise_cover([case.callspec.params for case in cases])
+        for number, case in enumerate(cases):
+            if number not in cover:
+                case.add_marker("sweep")
+
+
+def is_drawn(nodeid: str, share: float, seed: int) -> bool:
+    """Return whether a case of the sweep is in the sample: each with the probability `share`, the same everywhere."""
+    return zlib.crc32(f"{seed} {nodeid}".encode()) < share * 2**32

@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from pages import ENDED, OTHER, TEXT, explored, served, settled
 from timing import launched
 
 from regard.explorer import write_page
-
-
-def pytest_collection_modifyitems(items):
-    for item in items:
-        if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.browser)
 
 
 @pytest.fixture(scope="session")

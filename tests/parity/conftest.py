@@ -1,21 +1,11 @@
-"""The peers, loaded once; without them there is nothing here to run."""
+"""The peers, loaded once."""
 
 from __future__ import annotations
 
 import functools
-import importlib.util
 import warnings
-from pathlib import Path
 
 import pytest
-
-collect_ignore_glob = [] if importlib.util.find_spec("torch") else ["test_*.py"]
-
-
-def pytest_collection_modifyitems(items):
-    for item in items:
-        if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.parity)
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import warnings
 
 import numpy as np
@@ -409,3 +411,19 @@ def test_arrays_that_the_kernel_cannot_read_are_named_with_what_to_do():
     for array in (x, np.asarray(x)):
         assert regard.explain_plan(array, array, array).implementation == "native"
         assert native(array).shape == jax.jit(native)(array).shape == (2, 3, 4)
+
+
+def test_a_map_of_bfloat16_tensors_is_an_array_of_float32(rng):
+    look = AttentionMap(*rng.standard_normal((2, 3, 4, 2), dtype=np.float32))
+    half = AttentionMap(torch.from_numpy(np.array(look.q)).bfloat16(), torch.from_numpy(np.array(look.k)).bfloat16())
+    assert np.asarray(half).dtype == np.float32
+    np.testing.assert_array_equal(np.asarray(half), half.weights().float().numpy())
+
+
+@pytest.mark.parametrize("asarray", [torch.asarray, jnp.asarray])
+def test_maps_are_copied_and_pickled(asarray, rng):
+    x = asarray(rng.standard_normal((2, 3, 4)).astype(np.float32))
+    look = AttentionMap(x, x, causal=True)
+    for kept in (copy.deepcopy(look), pickle.loads(pickle.dumps(look))):
+        assert type(kept.q) is type(x)
+        np.testing.assert_array_equal(np.asarray(kept), np.asarray(look))

@@ -170,3 +170,19 @@ def test_sums_are_tensors_too(qkv):
     theirs = torch.logsumexp(qkv[0] @ qkv[1].mT / 8**0.5, -1)
     assert isinstance(part.lse, torch.Tensor)
     torch.testing.assert_close(part.lse, theirs)
+
+
+@pytest.mark.parametrize("tiles", native.kernel().tile_implementations()[:-1] if native.kernel() else [])
+def test_products_of_bfloat16_are_those_of_the_same_numbers_in_numpy(tiles, rng):
+    import ml_dtypes
+
+    kernel = native.kernel()
+    q, k, v = (rng.standard_normal((4, length, 40)).astype(ml_dtypes.bfloat16) for length in (130, 150, 150))
+    tensors = [torch.from_numpy(x.astype(np.float32)).bfloat16() for x in (q, k[:2], v[:2])]
+    try:
+        assert kernel.use_tiles(tiles)
+        ours, expected = attention(*tensors), attention(q, k[:2], v[:2])
+    finally:
+        kernel.use_tiles("auto")
+    assert ours.dtype == torch.bfloat16
+    np.testing.assert_array_equal(ours.float().numpy(), expected.astype(np.float32))

@@ -86,3 +86,15 @@ def test_padding_on_the_left_of_prompts(transformers, tmp_path, case):
 
 def test_the_golden_cases_cover_every_family():
     assert {family for family, _ in FAMILIES} | PICTURES == {case.split("/")[0] for case in golden.KEPT}
+
+
+@pytest.mark.parametrize("case", ["bert/gelu", "llama/plain", "t5/relu"])
+def test_tensors_are_the_ids_that_they_hold(case):
+    import torch
+
+    model = regard.load(golden.FOLDER / case, dtype=np.float64)
+    ids, mask = padded("right")
+    tensors = {"input_ids": torch.tensor(ids), "attention_mask": torch.tensor(mask)}
+    arrays = {"input_ids": ids, "attention_mask": mask}
+    np.testing.assert_array_equal(model(tensors).hidden, model(arrays).hidden)
+    np.testing.assert_array_equal(model({"input_ids": torch.tensor(ids[0])}).hidden, model(ids[0]).hidden)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import importlib
 import pickle
 import tracemalloc
 
@@ -321,16 +320,6 @@ def test_as_an_array_it_is_its_weights(rng):
         np.array(look, copy=False)
 
 
-@pytest.mark.parity
-def test_a_map_of_bfloat16_tensors_is_an_array_of_float32(rng):
-    import torch
-
-    look = AttentionMap(*rng.standard_normal((2, 3, 4, 2), dtype=np.float32))
-    half = AttentionMap(torch.from_numpy(np.array(look.q)).bfloat16(), torch.from_numpy(np.array(look.k)).bfloat16())
-    assert np.asarray(half).dtype == np.float32
-    np.testing.assert_array_equal(np.asarray(half), half.weights().float().numpy())
-
-
 def test_an_array_that_does_not_fit_is_an_error_that_says_what_does():
     x = np.zeros((1, 2**21, 1), dtype=np.float32)
     look = AttentionMap(x, x)
@@ -350,16 +339,9 @@ def test_maps_are_copied_and_pickled_with_every_mask_and_bias(rng):
         same_map(pickle.loads(pickle.dumps(part)), part)
 
 
-@pytest.mark.parametrize(
-    "library",
-    [
-        "array_api_strict",
-        pytest.param("torch", marks=pytest.mark.parity),
-        pytest.param("jax.numpy", marks=pytest.mark.parity),
-    ],
-)
-def test_maps_of_other_libraries_are_copied_and_pickled(library, rng):
-    xp = importlib.import_module(library)
+def test_maps_of_other_libraries_are_copied_and_pickled(rng):
+    import array_api_strict as xp
+
     x = xp.asarray(rng.standard_normal((2, 3, 4)).astype(np.float32))
     look = AttentionMap(x, x, causal=True)
     for kept in (copy.deepcopy(look), pickle.loads(pickle.dumps(look))):

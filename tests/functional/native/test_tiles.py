@@ -159,18 +159,6 @@ def test_heads_of_one_key_are_broadcast(tiles, rng):
     np.testing.assert_array_equal(once, attention(q, np.repeat(k[:1], 4, 0), v))
 
 
-@pytest.mark.parity
-def test_tensors_of_torch(tiles, rng):
-    import torch
-
-    q, k, v = draw(rng, heads=4)
-    tensors = [torch.from_numpy(x.astype(np.float32)).bfloat16() for x in (q, k[:2], v[:2])]
-    ours = attention(*tensors)
-    assert ours.dtype == torch.bfloat16
-    expected = attention(q, k[:2], v[:2])
-    np.testing.assert_array_equal(ours.float().numpy(), expected.astype(np.float32))
-
-
 def test_names(tiles):
     kernel = native.kernel()
     names = kernel.tile_implementations()

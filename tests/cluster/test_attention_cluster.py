@@ -15,7 +15,7 @@ distributed = pytest.importorskip("distributed")
 
 import regard.dask  # noqa: E402, after the skip
 
-pytestmark = [pytest.mark.cluster, pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.filterwarnings("ignore")]
 
 DIM = 64
 

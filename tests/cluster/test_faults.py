@@ -26,7 +26,7 @@ from regard.dask.jobs import EmbedJob
 from regard.dask.model_spec import describe_model
 from regard.dask.source import open_corpus
 
-pytestmark = [pytest.mark.cluster, pytest.mark.minilm, pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.minilm, pytest.mark.filterwarnings("ignore")]
 
 TOKENS = 1500  # of a partition
 
