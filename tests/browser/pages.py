@@ -8,12 +8,12 @@ import json
 import math
 import re
 import threading
-import time
 from itertools import pairwise
 from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
+from timing import HANGS
 
 import regard
 from regard.explorer import Exploration
@@ -37,16 +37,63 @@ HOSTILE = (
 )
 
 
+# Counts what a page is about to do: answers that it reads, frames, and what it put off for so short a time that it
+# belongs to what was done: a query that is not busy yet has such a timer, but not what asks from time to time.
+WATCH = """
+(() => {
+  const SOON_MS = 200;
+  const soon = new Set();
+  const [timeout, frame, ask] = [setTimeout, requestAnimationFrame, fetch].map((native) => native.bind(window));
+  const once = (name, schedule, cancel) => {
+    const native = window[cancel].bind(window);
+    window[cancel] = (id) => (soon.delete(name + id), native(id));
+    return (action, ...others) => {
+      const id = schedule((...given) => {
+        soon.delete(name + id);
+        action(...given);
+      }, ...others);
+      soon.add(name + id);
+      return id;
+    };
+  };
+  const short = once("timer", timeout, "clearTimeout");
+  window.setTimeout = (action, ms, ...others) => (ms > SOON_MS ? timeout : short)(action, ms, ...others);
+  window.requestAnimationFrame = once("frame", frame, "cancelAnimationFrame");
+  window.fetch = async (...request) => {
+    const asked = {};
+    soon.add(asked);
+    try {
+      const response = await ask(...request);
+      for (const name of ["json", "text", "arrayBuffer"]) {
+        response[name] = () => Response.prototype[name].call(response).finally(() => soon.delete(asked));
+      }
+      return response;
+    } catch (error) {
+      soon.delete(asked);
+      throw error;
+    }
+  };
+  const moves = (motion) => motion.playState === "running" && isFinite(motion.effect.getComputedTiming().endTime);
+  const isSeen = () => document.querySelector(".regard[aria-busy]") || document.getAnimations().some(moves);
+  const turn = () => new Promise((done) => frame(() => timeout(done))); // a frame, and what it has led to
+  window.settled = async () => {
+    do for (let n = 0; n < 2; n++) await turn();
+    while (soon.size || isSeen());
+  };
+})();
+"""
+
+
 def settled(page):
-    """Wait until what was asked has come and is drawn."""
-    page.wait_for_selector(":root:not(:has(.regard[aria-busy]))", state="attached")
-    page.wait_for_timeout(150)
+    """Wait until the page has done all that it was asked, with what that led to: answers, drawing, motion, address."""
+    page.evaluate("settled()")
 
 
 def expect(locator):
     """Return what waits for a locator to be as a test says."""
     from playwright.sync_api import expect  # on use: other sessions collect these files too
 
+    expect.set_options(timeout=HANGS)
     return expect(locator)
 
 
@@ -88,9 +135,6 @@ def explored(model, *texts, layer=2, head=3):
     return Exploration(*traces, models=[model] * len(texts), layer=layer, head=head)
 
 
-ENDED: set[str] = set()  # the addresses of servers that have ended, while a page may still ask them
-
-
 @contextlib.contextmanager
 def served(exploration):
     """Serve an exploration from a thread, and yield the address of its page."""
@@ -98,20 +142,22 @@ def served(exploration):
 
     from regard.explorer.server import application, listen
 
+    class Server(uvicorn.Server):
+        async def startup(self, sockets=None):
+            await super().startup(sockets)
+            answers.set()
+
+    answers = threading.Event()
     listening = listen(0)
-    server = uvicorn.Server(uvicorn.Config(application(exploration, "token"), log_level="error", ws="none"))
+    server = Server(uvicorn.Config(application(exploration, "token"), log_level="error", ws="none"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
     thread.start()
-    while not server.started:
-        time.sleep(0.01)
-    address = f"http://127.0.0.1:{listening.getsockname()[1]}/token/"
-    ENDED.discard(address)
+    answers.wait()
     try:
-        yield address
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}/token/"
     finally:
-        ENDED.add(address)
         server.should_exit = True
-        thread.join(10)
+        thread.join()
         listening.close()
 
 

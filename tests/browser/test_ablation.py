@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from pages import exact, served, settled, traced, weight_text
+from pages import exact, settled, traced, weight_text
 
 from regard.explorer import Exploration
 
@@ -175,14 +175,14 @@ def test_how_far_an_ablation_is_stands_beside_its_button(open_page, address):
     assert page.locator(".rg-progress").all_inner_texts() == ["", ""]
 
 
-def test_pictures_of_a_long_text_come_before_its_measures(open_page):
+def test_pictures_of_a_long_text_come_before_its_measures(open_page, serve):
     asked = []
-    with served(Exploration(traced([f"w{i}" for i in range(2100)], causal=True))) as address:
-        page = open_page(f"{address}#v=heads")
-        page.on("request", lambda request: asked.append(request.url))
-        page.reload()
-        page.wait_for_selector(".rg-head")
-        settled(page)
+    address = serve(Exploration(traced([f"w{i}" for i in range(2100)], causal=True)))
+    page = open_page(f"{address}#v=heads")
+    page.on("request", lambda request: asked.append(request.url))
+    page.reload()
+    page.wait_for_selector(".rg-head")
+    settled(page)
     asked = [name for url in asked for name in ("thumbnails", "heads") if f"/api/{name}" in url]
     assert asked == ["thumbnails", "heads"]
 

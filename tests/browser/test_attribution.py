@@ -248,13 +248,13 @@ def test_a_token_that_is_none_is_refused(open_page, sequence_address):
     ready(page)
 
 
-def test_a_saved_trace_and_an_ablation_say_why_nothing_mattered(open_page, sequence_address, induction):
+def test_a_saved_trace_and_an_ablation_say_why_nothing_mattered(open_page, serve, sequence_address, induction):
     trace = Trace(maps=True)
     induction(SEQUENCE, trace=trace)
-    with served(Exploration(trace)) as saved:
-        page = open_page(f"{saved}#{OPEN}")
-        assert "explore a text with a model, not a saved trace" in said(page)
-        assert page.get_by_label("Method", exact=True).is_hidden()
+    saved = serve(Exploration(trace))
+    page = open_page(f"{saved}#{OPEN}")
+    assert "explore a text with a model, not a saved trace" in said(page)
+    assert page.get_by_label("Method", exact=True).is_hidden()
     page = open_page(f"{sequence_address}#v=head&l=0&h=0&i=8&j=3&g=1")
     page.get_by_role("button", name="Ablate this head").click()
     page.wait_for_selector(".rg-changes h3")
@@ -299,37 +299,36 @@ def test_a_notebook_has_the_panel(open_page, sequence, tmp_path):
     assert "For the logit of 'f'" in said(page)
 
 
-def test_hostile_words_and_targets_are_inert(open_page):
+def test_hostile_words_and_targets_are_inert(open_page, serve):
     text = " ".join(word for word in HOSTILE if len(word) < 100)
     model = regard.models.toy([text])
     target = "<img src=x onerror=alert(1)>"
-    with served(explored(model, text, layer=0, head=0)) as address:
-        page = open_page(f"{address}#v=head&g=1", allow="Failed to load resource")
-        page.wait_for_selector(f"{READY}, .rg-refused")
-        page.get_by_label("Similar to", exact=True).fill(target)
-        page.keyboard.press("Enter")
-        page.wait_for_selector(f"{READY}, .rg-refused")
-        settled(page)
-        assert page.locator(f"{PANEL} :is(img, script)").count() == 0
-        assert page.locator(".rg-strip .rg-word").count() > 0
+    address = serve(explored(model, text, layer=0, head=0))
+    page = open_page(f"{address}#v=head&g=1", allow="Failed to load resource")
+    page.wait_for_selector(f"{READY}, .rg-refused")
+    page.get_by_label("Similar to", exact=True).fill(target)
+    page.keyboard.press("Enter")
+    page.wait_for_selector(f"{READY}, .rg-refused")
+    settled(page)
+    assert page.locator(f"{PANEL} :is(img, script)").count() == 0
+    assert page.locator(".rg-strip .rg-word").count() > 0
 
 
-def test_both_copies_of_a_long_text_scroll_together(open_page, induction):
-    with served(explored(induction, "qzkfbd" * 20, layer=1, head=0)) as address:
-        page = open_page(f"{address}#{OPEN}")
-        page.set_viewport_size({"width": 800, "height": 500})
-        ready(page)
-        mattered, attended = page.locator(".rg-strip").all()
-        mattered.evaluate("(node) => (node.scrollTop = 60)")
-        page.wait_for_timeout(100)
-        assert attended.evaluate("(node) => node.scrollTop") == mattered.evaluate("(node) => node.scrollTop") > 20
+def test_both_copies_of_a_long_text_scroll_together(open_page, serve, induction):
+    address = serve(explored(induction, "qzkfbd" * 20, layer=1, head=0))
+    page = open_page(f"{address}#{OPEN}")
+    page.set_viewport_size({"width": 800, "height": 500})
+    ready(page)
+    mattered, attended = page.locator(".rg-strip").all()
+    mattered.evaluate("(node) => (node.scrollTop = 60)")
+    settled(page)
+    assert attended.evaluate("(node) => node.scrollTop") == mattered.evaluate("(node) => node.scrollTop") > 20
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing_serious(open_page, sequence_address, scheme):
     page = open_page(f"{sequence_address}#{OPEN}", color_scheme=scheme)
     ready(page)
-    page.wait_for_timeout(300)
     assert serious(page) == []
 
 

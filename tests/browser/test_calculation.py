@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from pages import GOLDEN, exact, explored, number, served, settled
+from pages import GOLDEN, exact, explored, number, settled
 
 import regard
 from regard.explorer import Exploration, write_page
@@ -93,34 +93,32 @@ def derived(page, step):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_every_step_is_what_its_numbers_make(open_page, case):
+def test_every_step_is_what_its_numbers_make(open_page, serve, case):
     exploration, (layer, head, i, j), steps, sink, lse = oracle(case)
-    with served(exploration) as address:
-        page = open_page(f"{address}#v=cell&l={layer}&h={head}&i={i}&j={j}", selector="[data-step=row]")
-        assert steps["weight"][j] > 0
-        for name, row in steps.items():
-            assert shown(page, name) == pytest.approx(row[j], rel=5e-3, abs=1e-6), name  # a weight has three digits
-            numbers = derived(page, name)
-            assert numbers[-1] == pytest.approx(row[j], rel=6e-3, abs=1e-6), name
-            made = {
-                "score": lambda n: n[0] + n[1],
-                "scaled": lambda n: n[0] * n[1],
-                "capped": lambda n: n[0] * np.tanh(n[1] / n[2]),
-                "bias": lambda n: n[0] + n[1],
-                "weight": lambda n: np.exp(n[0] - n[1]),
-            }[name](numbers)
-            assert made == pytest.approx(numbers[-1], rel=6e-3, abs=2e-3), name  # of numbers of four digits
-        assert exact(page) == pytest.approx(steps["weight"][j], rel=1e-4, abs=1e-6)  # on the map
-        assert page.locator("[data-value=sink]").count() == (1 if sink else 0)
-        if sink:
-            assert shown(page, "sink") == pytest.approx(sink, rel=2e-3)
-        said = page.locator("[data-step=row] > p").inner_text()
-        assert value_of(said.rsplit("= ", 1)[1].rstrip(".")) == pytest.approx(lse, rel=1e-3)
-        rows = page.locator("[data-step=row] tbody tr")
-        weights = np.sort(steps["weight"])[::-1][: rows.count()]
-        assert [value_of(x) for x in rows.locator("td:last-child").all_inner_texts()] == pytest.approx(
-            weights, rel=6e-3
-        )
+    address = serve(exploration)
+    page = open_page(f"{address}#v=cell&l={layer}&h={head}&i={i}&j={j}", selector="[data-step=row]")
+    assert steps["weight"][j] > 0
+    for name, row in steps.items():
+        assert shown(page, name) == pytest.approx(row[j], rel=5e-3, abs=1e-6), name  # a weight has three digits
+        numbers = derived(page, name)
+        assert numbers[-1] == pytest.approx(row[j], rel=6e-3, abs=1e-6), name
+        made = {
+            "score": lambda n: n[0] + n[1],
+            "scaled": lambda n: n[0] * n[1],
+            "capped": lambda n: n[0] * np.tanh(n[1] / n[2]),
+            "bias": lambda n: n[0] + n[1],
+            "weight": lambda n: np.exp(n[0] - n[1]),
+        }[name](numbers)
+        assert made == pytest.approx(numbers[-1], rel=6e-3, abs=2e-3), name  # of numbers of four digits
+    assert exact(page) == pytest.approx(steps["weight"][j], rel=1e-4, abs=1e-6)  # on the map
+    assert page.locator("[data-value=sink]").count() == (1 if sink else 0)
+    if sink:
+        assert shown(page, "sink") == pytest.approx(sink, rel=2e-3)
+    said = page.locator("[data-step=row] > p").inner_text()
+    assert value_of(said.rsplit("= ", 1)[1].rstrip(".")) == pytest.approx(lse, rel=1e-3)
+    rows = page.locator("[data-step=row] tbody tr")
+    weights = np.sort(steps["weight"])[::-1][: rows.count()]
+    assert [value_of(x) for x in rows.locator("td:last-child").all_inner_texts()] == pytest.approx(weights, rel=6e-3)
 
 
 @pytest.mark.parametrize(("case", "said"), [
@@ -128,70 +126,70 @@ def test_every_step_is_what_its_numbers_make(open_page, case):
     ("alibi", "ALiBi: −0.0625 for each token of distance; these are 4 tokens apart."),
     ("t5/relu", "A learned number of this head for the bucket of j − i: bucket 4 of 32, j − i = −4."),
 ])  # fmt: skip
-def test_what_a_step_stands_for_is_said(open_page, case, said):
+def test_what_a_step_stands_for_is_said(open_page, serve, case, said):
     exploration, (layer, head, i, _), *_ = oracle(case)
     j = i - 4
-    with served(exploration) as address:
-        page = open_page(f"{address}#v=cell&l={layer}&h={head}&i={i}&j={j}", selector="[data-step=row]")
-        assert said in page.locator(".rg-cell").inner_text()
+    address = serve(exploration)
+    page = open_page(f"{address}#v=cell&l={layer}&h={head}&i={i}&j={j}", selector="[data-step=row]")
+    assert said in page.locator(".rg-cell").inner_text()
 
 
 @pytest.mark.parametrize(("case", "layer", "pairs"), [
     ("llama/plain", 1, 2), ("gpt_neox/half", 1, 1), ("modernbert/plain", 1, 2), ("smollm3/plain", 3, 0),
     ("mpnet/plain", 1, 0),
 ])  # fmt: skip
-def test_a_rotation_is_shown_as_rotation(open_page, case, layer, pairs):
+def test_a_rotation_is_shown_as_rotation(open_page, serve, case, layer, pairs):
     exploration, (_, head, i, j), *_ = oracle(case)
-    with served(exploration) as address:
-        page = open_page(f"{address}#v=cell&l={layer}&h={head}&i={i}&j={j}", selector="[data-step=row]")
-        dials = page.locator("[data-step=rotation] svg")
-        assert dials.count() == pairs
-        assert ("after the rotation below" in page.locator("[data-step=qk] p").inner_text()) == (pairs > 0)
-        rotation = exploration.cell(0, layer, head, i, j)["rotation"]
-        for dial, pair in zip(dials.all(), rotation["pairs"] if rotation else [], strict=True):
-            for name, position in (("q", i), ("k", j)):
-                lines = dial.locator(f".rg-dial-{name}")
-                ends = [[float(line.get_attribute(at)) for at in ("x2", "y2")] for line in lines.all()]
-                before, after = (complex(x, -y) for x, y in ends)
-                turned = np.exp(1j * pair["angle"] * position)
-                assert after / abs(after) == pytest.approx(before / abs(before) * turned, abs=1e-6)
+    address = serve(exploration)
+    page = open_page(f"{address}#v=cell&l={layer}&h={head}&i={i}&j={j}", selector="[data-step=row]")
+    dials = page.locator("[data-step=rotation] svg")
+    assert dials.count() == pairs
+    assert ("after the rotation below" in page.locator("[data-step=qk] p").inner_text()) == (pairs > 0)
+    rotation = exploration.cell(0, layer, head, i, j)["rotation"]
+    for dial, pair in zip(dials.all(), rotation["pairs"] if rotation else [], strict=True):
+        for name, position in (("q", i), ("k", j)):
+            lines = dial.locator(f".rg-dial-{name}")
+            ends = [[float(line.get_attribute(at)) for at in ("x2", "y2")] for line in lines.all()]
+            before, after = (complex(x, -y) for x, y in ends)
+            turned = np.exp(1j * pair["angle"] * position)
+            assert after / abs(after) == pytest.approx(before / abs(before) * turned, abs=1e-6)
 
 
 @pytest.mark.parametrize("mode", ["raw", "rollout", "norms"])
 @pytest.mark.parametrize("head", [1, "mean"])
-def test_the_last_step_is_what_the_map_shows(open_page, mode, head):
+def test_the_last_step_is_what_the_map_shows(open_page, serve, mode, head):
     exploration = explored(regard.load(GOLDEN / "llama" / "plain"), TEXT, layer=1, head=1)
-    with served(exploration) as address:
-        page = open_page(f"{address}#v=cell&l=1&h={head}&i=5&j=1&w={mode}", selector=".rg-step")
-        on_map = exploration.whole(0, 1, head, mode)[5, 1]
-        last = {
-            "raw": "weight" if head == 1 else "mean",
-            "norms": "norm" if head == 1 else "mean",
-            "rollout": "rollout",
-        }
-        assert shown(page, last[mode]) == pytest.approx(on_map, rel=5e-3)
-        assert exact(page) == pytest.approx(on_map, rel=1e-4, abs=1e-6)
-        steps = [step.get_attribute("data-step") for step in page.locator(".rg-step").all()]
-        after = steps[steps.index(last[mode]) + 1 :]
-        assert after == (["weighted_value", "output", "projected", "residual"] if (mode, head) == ("raw", 1) else [])
-        if last[mode] != "weight":
-            numbers = derived(page, last[mode])
-            made = numbers[0] * numbers[1] if last[mode] == "norm" else sum(numbers[:-2]) / numbers[-2]
-            assert made == pytest.approx(numbers[-1], rel=6e-3)
+    address = serve(exploration)
+    page = open_page(f"{address}#v=cell&l=1&h={head}&i=5&j=1&w={mode}", selector=".rg-step")
+    on_map = exploration.whole(0, 1, head, mode)[5, 1]
+    last = {
+        "raw": "weight" if head == 1 else "mean",
+        "norms": "norm" if head == 1 else "mean",
+        "rollout": "rollout",
+    }
+    assert shown(page, last[mode]) == pytest.approx(on_map, rel=5e-3)
+    assert exact(page) == pytest.approx(on_map, rel=1e-4, abs=1e-6)
+    steps = [step.get_attribute("data-step") for step in page.locator(".rg-step").all()]
+    after = steps[steps.index(last[mode]) + 1 :]
+    assert after == (["weighted_value", "output", "projected", "residual"] if (mode, head) == ("raw", 1) else [])
+    if last[mode] != "weight":
+        numbers = derived(page, last[mode])
+        made = numbers[0] * numbers[1] if last[mode] == "norm" else sum(numbers[:-2]) / numbers[-2]
+        assert made == pytest.approx(numbers[-1], rel=6e-3)
 
 
-def test_what_the_head_writes_is_added_to_the_stream(open_page):
+def test_what_the_head_writes_is_added_to_the_stream(open_page, serve):
     model = regard.load(GOLDEN / "llama" / "plain")
     residual = regard.Trace(only="*attn_residual")
     model(TEXT, trace=residual)
     after = np.linalg.norm(residual["blocks.1.attn_residual"][0, 5])
-    with served(explored(model, TEXT, layer=1, head=1)) as address:
-        page = open_page(f"{address}#v=cell&l=1&h=1&i=5&j=1", selector="[data-step=residual]")
-        assert derived(page, "residual")[-1] == pytest.approx(after, rel=1e-3)
-        written, output = derived(page, "projected")
-        assert written == shown(page, "projected")
-        assert output == pytest.approx(np.linalg.norm(_output(model)), rel=1e-3)
-        assert page.locator("[data-step=residual] svg").count() == 3
+    address = serve(explored(model, TEXT, layer=1, head=1))
+    page = open_page(f"{address}#v=cell&l=1&h=1&i=5&j=1", selector="[data-step=residual]")
+    assert derived(page, "residual")[-1] == pytest.approx(after, rel=1e-3)
+    written, output = derived(page, "projected")
+    assert written == shown(page, "projected")
+    assert output == pytest.approx(np.linalg.norm(_output(model)), rel=1e-3)
+    assert page.locator("[data-step=residual] svg").count() == 3
 
 
 def _output(model):

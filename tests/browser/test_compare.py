@@ -152,20 +152,20 @@ def test_where_heads_cannot_be_compared_it_is_said(open_page, unequal, address):
     assert "A and B are heads of one run" in switch.inner_text()
 
 
-def test_words_without_a_partner_have_no_difference(open_page, minilm):
+def test_words_without_a_partner_have_no_difference(open_page, serve, minilm):
     exploration = explored(minilm, "tokenization works", "the cat works")
-    with served(exploration) as address:
-        page = open_page(f"{address}#v=head&l=3&h=1&i=1&j=1&s=diff")
-        assert "A − B" in readout(page)
-        page.keyboard.press("w")
-        settled(page)
-        assert "merged into words, A has 4 rows and B 5" in page.locator(".rg-head-panel .rg-side-switch").inner_text()
-        assert page.get_by_role("button", name="A − B").is_disabled()
-        assert exact(page) == pytest.approx(in_words(exploration, 0, 3, 1)[1, 1], abs=2e-6)
-        assert "A − B" not in readout(page)
-        page.keyboard.press("w")
-        settled(page)
-        assert page.get_by_role("button", name="A − B").is_enabled()
+    address = serve(exploration)
+    page = open_page(f"{address}#v=head&l=3&h=1&i=1&j=1&s=diff")
+    assert "A − B" in readout(page)
+    page.keyboard.press("w")
+    settled(page)
+    assert "merged into words, A has 4 rows and B 5" in page.locator(".rg-head-panel .rg-side-switch").inner_text()
+    assert page.get_by_role("button", name="A − B").is_disabled()
+    assert exact(page) == pytest.approx(in_words(exploration, 0, 3, 1)[1, 1], abs=2e-6)
+    assert "A − B" not in readout(page)
+    page.keyboard.press("w")
+    settled(page)
+    assert page.get_by_role("button", name="A − B").is_enabled()
 
 
 @pytest.mark.parametrize("direction", ["out", "in"])

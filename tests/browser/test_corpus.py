@@ -69,21 +69,21 @@ def test_pairs_and_head_are_chosen_and_the_address_has_them(open_page, corpus_ad
     assert [number(row.locator(".rg-number").inner_text()) for row in rows_of(page)] == pytest.approx(weights, rel=6e-3)
 
 
-def test_a_search_shows_how_far_it_is_and_is_given_up(open_page, minilm, tmp_path):
+def test_a_search_shows_how_far_it_is_and_is_given_up(open_page, serve, minilm, tmp_path):
     file = tmp_path / "many.txt"
     file.write_text("\n".join(f"{line} {n}" for n in range(3000) for line in LINES), encoding="utf-8")
     exploration = explored(minilm, TEXT)
     exploration.corpus = Corpus(file)
-    with served(exploration) as address:
-        page = open_page(f"{address}#v=head&l=2&h=3", allow="aborted")
-        page.get_by_role("button", name="In other sentences").click()
-        expect(page.locator("[data-ref=rowsProgress]")).to_contain_text("%", timeout=60_000)
-        page.get_by_role("button", name="Cancel").click()
-        page.wait_for_selector(":root:not(:has(.regard[aria-busy]))", state="attached")
-        assert exploration.progress().get("strongest_rows") is None or page.wait_for_function(
-            "async () => !('strongest_rows' in await (await fetch('api/progress')).json())"
-        )
-        expect(page.get_by_role("button", name="In other sentences")).to_have_attribute("aria-expanded", "false")
+    address = serve(exploration)
+    page = open_page(f"{address}#v=head&l=2&h=3", allow="aborted")
+    page.get_by_role("button", name="In other sentences").click()
+    expect(page.locator("[data-ref=rowsProgress]")).to_contain_text("%")
+    page.get_by_role("button", name="Cancel").click()
+    page.wait_for_selector(":root:not(:has(.regard[aria-busy]))", state="attached")
+    assert exploration.progress().get("strongest_rows") is None or page.wait_for_function(
+        "async () => !('strongest_rows' in await (await fetch('api/progress')).json())"
+    )
+    expect(page.get_by_role("button", name="In other sentences")).to_have_attribute("aria-expanded", "false")
 
 
 def test_what_cannot_be_sought_is_said(open_page, corpus_address):

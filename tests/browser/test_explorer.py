@@ -18,7 +18,6 @@ from pages import (
     number,
     readout,
     saved,
-    served,
     settled,
     traced,
     weight_text,
@@ -142,12 +141,15 @@ def test_a_word_is_unpinned_by_whichever_of_its_pieces_was_pinned(open_page, add
         assert page.locator(".rg-pinned").count() == 0
 
 
-@pytest.mark.parametrize("way", ["raw", "rollout", "norms"])
-def test_each_way_shows_the_numbers_of_the_api_and_what_they_mean(open_page, address, one, way):
-    page = open_page(f"{address}#v=head&l=2&h=3&i=8&j=2&w={way}")
-    assert exact(page) == pytest.approx(weight(one, 2, 3, 8, 2, way), abs=5e-7)
-    entry = next(entry for entry in one.manifest()["modes"] if entry["key"] == way)
-    assert page.locator(".rg-mode-description").inner_text() == f"{entry['description']} {entry['caveat']}"
+def test_each_way_shows_the_numbers_of_the_api_and_what_they_mean(open_page, address, one):
+    page = open_page(f"{address}#v=head&l=2&h=3&i=8&j=2")
+    entries = {entry["key"]: entry for entry in one.manifest()["modes"]}
+    for way in ("raw", "rollout", "norms"):
+        page.goto(f"{address}#v=head&l=2&h=3&i=8&j=2&w={way}")
+        settled(page)
+        assert exact(page) == pytest.approx(weight(one, 2, 3, 8, 2, way), abs=5e-7)
+        said = page.locator(".rg-mode-description").inner_text()
+        assert said == f"{entries[way]['description']} {entries[way]['caveat']}"
 
 
 def test_rows_by_themselves_keep_their_numbers(open_page, address, one):
@@ -176,13 +178,13 @@ def test_what_is_hidden_of_lengths_is_a_share_of_them(open_page, address, one):
     assert f"{(row[0] + row[-1]) / row.sum():.3f} of the lengths in this row is hidden" in readout(page)
 
 
-@pytest.mark.parametrize(("query", "tokens"), [("unbelievably", 5), ("The MAT", 2), ("it", 2), ("[sep]", 1)])
-def test_words_are_found_as_they_stand_in_the_text(open_page, address, query, tokens):
+def test_words_are_found_as_they_stand_in_the_text(open_page, address):
     page = open_page(f"{address}#v=head&l=2&h=3")
-    page.get_by_label("Find a word").fill(query)
-    settled(page)
-    assert page.locator(".rg-match-count").inner_text() == f"{2 if query == 'it' else 1} found"
-    assert page.locator(".rg-match").count() == tokens
+    for query, tokens in (("unbelievably", 5), ("The MAT", 2), ("it", 2), ("[sep]", 1)):
+        page.get_by_label("Find a word").fill(query)
+        settled(page)
+        assert page.locator(".rg-match-count").inner_text() == f"{2 if query == 'it' else 1} found"
+        assert page.locator(".rg-match").count() == tokens, query
 
 
 def test_the_steps_beside_a_difference_say_whose_they_are(open_page, address_of_two):
@@ -225,26 +227,26 @@ def test_two_heads_as_a_and_b(open_page, address, one):
     assert exact(page) == pytest.approx(difference, abs=2e-6)
 
 
-def test_a_layer_that_was_recorded_alone_keeps_its_number(open_page):
+def test_a_layer_that_was_recorded_alone_keeps_its_number(open_page, serve):
     model, trace = regard.load(CAUSAL), regard.Trace(maps=True, only=["blocks.1.attn.weights", "blocks.1.attn.v"])
     model("some text that is not short", trace=trace)
     exploration = Exploration(trace, models=[model], layer=1, head=0)
-    with served(exploration) as address:
-        page = open_page(f"{address}#v=heads&l=0&h=0")
-        assert page.locator("h2").first.inner_text() == "Layer 1 · Head 0"
-        assert page.get_by_role("gridcell", name=re.compile("layer 1, head 3")).count() == 1
-        assert page.get_by_label("Collapse layer 1").count() == 1
-        page.goto(f"{address}#v=head&l=0&h=1&i=4&j=2")
-        assert page.get_by_label("Layer", exact=True).locator("option").all_inner_texts() == ["1"]
-        page.get_by_role("button", name="Ablate this head").click()
-        page.wait_for_selector(".rg-changes h3")
-        settled(page)
-        assert page.locator(".rg-changes h3").inner_text() == "Without layer 1 head 1"
-        page.locator(".rg-head-panel").get_by_role("button", name="A − B").click()
-        assert page.locator(".rg-head-panel .rg-side-name").inner_text() == "original − without layer 1 head 1"
-        page.get_by_label("Head", exact=True).select_option("2")
-        settled(page)
-        assert exact(page) == 0
+    address = serve(exploration)
+    page = open_page(f"{address}#v=heads&l=0&h=0")
+    assert page.locator("h2").first.inner_text() == "Layer 1 · Head 0"
+    assert page.get_by_role("gridcell", name=re.compile("layer 1, head 3")).count() == 1
+    assert page.get_by_label("Collapse layer 1").count() == 1
+    page.goto(f"{address}#v=head&l=0&h=1&i=4&j=2")
+    assert page.get_by_label("Layer", exact=True).locator("option").all_inner_texts() == ["1"]
+    page.get_by_role("button", name="Ablate this head").click()
+    page.wait_for_selector(".rg-changes h3")
+    settled(page)
+    assert page.locator(".rg-changes h3").inner_text() == "Without layer 1 head 1"
+    page.locator(".rg-head-panel").get_by_role("button", name="A − B").click()
+    assert page.locator(".rg-head-panel .rg-side-name").inner_text() == "original − without layer 1 head 1"
+    page.get_by_label("Head", exact=True).select_option("2")
+    settled(page)
+    assert exact(page) == 0
 
 
 def test_movement_of_an_edit_shares_a_plane_with_what_was_before(open_page, address, one):
@@ -337,14 +339,14 @@ def test_a_file_without_a_network_shows_the_same(open_page, file_address, one):
 
 
 @pytest.mark.parametrize("where", ["server", "file"])
-def test_hostile_tokens_are_inert_and_readable(open_page, tmp_path, where):
+def test_hostile_tokens_are_inert_and_readable(open_page, serve, tmp_path, where):
     exploration = hostile()
     if where == "file":
         write_page(exploration, tmp_path / "page.html")
         check_hostile(open_page((tmp_path / "page.html").as_uri()))
     else:
-        with served(exploration) as address:
-            check_hostile(open_page(address))
+        address = serve(exploration)
+        check_hostile(open_page(address))
 
 
 def check_hostile(page):
@@ -384,95 +386,94 @@ def check_inert(page):
 
 
 @pytest.mark.parametrize("text", ["שלום עולם", "مرحبا يا عالم"])
-def test_a_text_that_runs_from_right_to_left_does(open_page, minilm, text):
+def test_a_text_that_runs_from_right_to_left_does(open_page, serve, minilm, text):
     exploration = explored(minilm, text)
     last = exploration.runs[0].length - 1
-    with served(exploration) as address:
-        page = open_page(address)
-        words = page.locator(".rg-text-panel .rg-word")
-        assert [words.nth(n).inner_text() for n in (0, last)] == ["[CLS]", "[SEP]"]
-        places = [words.nth(n).bounding_box()["x"] for n in range(3)]
-        assert places == sorted(places, reverse=True)
-        page.get_by_role("button", name="Ablate this head").click()
-        page.wait_for_selector(".rg-changes .rg-word")
-        assert page.locator(".rg-changes .rg-words").get_attribute("dir") == "rtl"
+    address = serve(exploration)
+    page = open_page(address)
+    words = page.locator(".rg-text-panel .rg-word")
+    assert [words.nth(n).inner_text() for n in (0, last)] == ["[CLS]", "[SEP]"]
+    places = [words.nth(n).bounding_box()["x"] for n in range(3)]
+    assert places == sorted(places, reverse=True)
+    page.get_by_role("button", name="Ablate this head").click()
+    page.wait_for_selector(".rg-changes .rg-word")
+    assert page.locator(".rg-changes .rg-words").get_attribute("dir") == "rtl"
 
 
-def test_a_causal_model_that_shares_keys_and_turns_them(open_page):
+def test_a_causal_model_that_shares_keys_and_turns_them(open_page, serve):
     exploration = explored(regard.load(CAUSAL), "some text that is not short", layer=0, head=1)
     layer = exploration.manifest()["runs"][0]["layers"][0]
     last = layer["rows"] - 1
-    with served(exploration) as address:
-        page = open_page(f"{address}#v=cell&l=0&h=1&i={last}&j=1", selector="[data-step=output]")
-        said = page.locator("[data-step=qk] p").inner_text()
-        assert "after the rotation below" in said
-        assert f"Key/value head 0 serves query heads 0 to {layer['heads'] // layer['kv_heads'] - 1}" in said
-        page.goto(f"{address}#v=cell&l=0&h=1&i=1&j={last}")
-        page.wait_for_selector("text=The masked score is −∞")
-        assert page.locator("[data-value=weight]").inner_text() == "0"
-        page.goto(f"{address}#v=head&l=0&h=1")
-        page.get_by_role("button", name="Ablate this head").click()
-        page.wait_for_selector(".rg-changes .rg-next-tokens")
-        assert page.locator(".rg-changes tbody tr").count() > 0
+    address = serve(exploration)
+    page = open_page(f"{address}#v=cell&l=0&h=1&i={last}&j=1", selector="[data-step=output]")
+    said = page.locator("[data-step=qk] p").inner_text()
+    assert "after the rotation below" in said
+    assert f"Key/value head 0 serves query heads 0 to {layer['heads'] // layer['kv_heads'] - 1}" in said
+    page.goto(f"{address}#v=cell&l=0&h=1&i=1&j={last}")
+    page.wait_for_selector("text=The masked score is −∞")
+    assert page.locator("[data-value=weight]").inner_text() == "0"
+    page.goto(f"{address}#v=head&l=0&h=1")
+    page.get_by_role("button", name="Ablate this head").click()
+    page.wait_for_selector(".rg-changes .rg-next-tokens")
+    assert page.locator(".rg-changes tbody tr").count() > 0
 
 
 @pytest.mark.parametrize("where", ["server", "file"])
-def test_the_share_of_a_sink_is_a_step(open_page, tmp_path, where):
+def test_the_share_of_a_sink_is_a_step(open_page, serve, tmp_path, where):
     exploration = explored(regard.load(SINKS), "some text that is not short", layer=1, head=2)
     sums = [exploration.row(0, 1, head, 4).sum() for head in range(6)]
     head = int(np.argmin(sums))
     cell = exploration.cell(0, 1, head, 4, 1)
     assert 0.1 < cell["row_sum"] < 0.9
-    with served(exploration) as address:
-        if where == "file":
-            write_page(exploration, tmp_path / "page.html")
-            address = (tmp_path / "page.html").as_uri()
-        page = open_page(f"{address}#v=cell&l=1&h={head}&i=4&j=1", selector="[data-step=output]")
-        sink = float(page.locator("[data-value=sink]").inner_text())
-        assert sink == pytest.approx(1 - cell["row_sum"], rel=2e-3)
-        said = page.locator("[data-step=weight] p").inner_text()
-        assert "over the row and the sink" in said
-        assert number(said.split("The row sums to ")[1]) == pytest.approx(cell["row_sum"], rel=1e-3)
+    address = serve(exploration)
+    if where == "file":
+        write_page(exploration, tmp_path / "page.html")
+        address = (tmp_path / "page.html").as_uri()
+    page = open_page(f"{address}#v=cell&l=1&h={head}&i=4&j=1", selector="[data-step=output]")
+    sink = float(page.locator("[data-value=sink]").inner_text())
+    assert sink == pytest.approx(1 - cell["row_sum"], rel=2e-3)
+    said = page.locator("[data-step=weight] p").inner_text()
+    assert "over the row and the sink" in said
+    assert number(said.split("The row sums to ")[1]) == pytest.approx(cell["row_sum"], rel=1e-3)
 
 
-def test_a_long_text_from_the_whole_to_single_cells(open_page):
+def test_a_long_text_from_the_whole_to_single_cells(open_page, serve):
     tokens = [f"w{i}" for i in range(4096)]
     exploration = Exploration(traced(tokens, causal=True))
-    with served(exploration) as address:
-        page = open_page(f"{address}#v=head&l=0&h=1&i=3000&j=2990")
-        assert exact(page) == pytest.approx(weight(exploration, 0, 1, 3000, 2990), abs=5e-7)
-        page.keyboard.press("z")
-        page.wait_for_timeout(600)
-        settled(page)
-        lines = saved(page, "CSV").decode().splitlines()
-        rows = [int(line.split(",")[0][1:]) for line in lines[1:]]
-        cols = [int(name[1:]) for name in lines[0].split(",")[1:]]
-        assert 3000 in rows
-        assert 2990 in cols
-        shown = np.array([[float(x) for x in line.split(",")[1:]] for line in lines[1:]])
-        known = np.stack([exploration.row(0, 0, 1, row)[cols] for row in rows])
-        assert shown == pytest.approx(known, abs=5e-7)
-        page.keyboard.press("0")
-        page.wait_for_timeout(800)
-        assert "z=" not in page.url
+    address = serve(exploration)
+    page = open_page(f"{address}#v=head&l=0&h=1&i=3000&j=2990")
+    assert exact(page) == pytest.approx(weight(exploration, 0, 1, 3000, 2990), abs=5e-7)
+    page.keyboard.press("z")
+    settled(page)
+    lines = saved(page, "CSV").decode().splitlines()
+    rows = [int(line.split(",")[0][1:]) for line in lines[1:]]
+    cols = [int(name[1:]) for name in lines[0].split(",")[1:]]
+    assert 3000 in rows
+    assert 2990 in cols
+    shown = np.array([[float(x) for x in line.split(",")[1:]] for line in lines[1:]])
+    known = np.stack([exploration.row(0, 0, 1, row)[cols] for row in rows])
+    assert shown == pytest.approx(known, abs=5e-7)
+    page.keyboard.press("0")
+    settled(page)
+    assert "z=" not in page.url
 
 
-def test_single_cells_of_a_long_text_are_coloured_by_weights_though_means_are_seen_from_afar(open_page):
+def test_single_cells_of_a_long_text_are_coloured_by_weights_though_means_are_seen_from_afar(open_page, serve):
     exploration = Exploration(traced([f"w{i}" for i in range(3000)], causal=True))
-    with served(exploration) as address:
-        page = open_page(f"{address}#v=head&l=0&h=0&pool=mean&i=6&j=2&log=0")
-        ends = page.locator(".rg-legend-ticks span").last
-        most_of_means = float(ends.inner_text())
-        assert most_of_means < 0.2
-        assert re.search(
-            r"the mean of \d+ × \d+, the end of the scale includes larger values",
-            page.locator(".rg-below-map .rg-legend").inner_text(),
-        )
-        page.keyboard.press("z")
-        page.wait_for_url(re.compile("&z="))
-        settled(page)
-        assert float(ends.inner_text()) == pytest.approx(1, abs=0.01)
-        assert "mean" not in page.locator(".rg-below-map .rg-legend").inner_text()
+    address = serve(exploration)
+    page = open_page(f"{address}#v=head&l=0&h=0&pool=mean&i=6&j=2&log=0")
+    ends = page.locator(".rg-legend-ticks span").last
+    most_of_means = float(ends.inner_text())
+    assert most_of_means < 0.2
+    assert re.search(
+        r"the mean of \d+ × \d+, the end of the scale includes larger values",
+        page.locator(".rg-below-map .rg-legend").inner_text(),
+    )
+    page.keyboard.press("z")
+    page.wait_for_url(re.compile("&z="))
+    settled(page)
+    assert float(ends.inner_text()) == pytest.approx(1, abs=0.01)
+    assert "mean" not in page.locator(".rg-below-map .rg-legend").inner_text()
 
 
 def test_a_notebook_shows_it_by_messages(open_page, one, tmp_path):
@@ -514,8 +515,10 @@ def test_the_map_of_a_key_is_there_before_it(open_page, address, one, key, layer
     page = open_page(f"{address}#v=head&l=2&h=3&i=8&j=2")
     page.route("**/api/tile?*", lambda route: None)  # from now on no map comes
     page.keyboard.press(key)
-    page.wait_for_function("() => !document.querySelector('.rg-map .rg-stale')")
-    page.wait_for_timeout(50)
+    page.wait_for_function(
+        "(title) => document.querySelector('h2').innerText === title && !document.querySelector('.rg-map .rg-stale')",
+        arg=f"Layer {layer} · Head {head}",
+    )
     assert exact(page) == pytest.approx(weight(one, layer, head, 8, 2), abs=5e-7)
 
 
@@ -549,18 +552,18 @@ def test_one_weight_reads_the_same_everywhere(open_page, address, one):
     assert word.get_attribute("title") == f"cat: {short}"
 
 
-def test_a_long_text_opens_on_a_log_scale_and_the_address_says_when_it_does_not(open_page):
-    with served(Exploration(traced([f"w{i}" for i in range(1100)], causal=True))) as address:
-        page = open_page(f"{address}#v=head&l=0&h=0")
-        legend = page.locator(".rg-below-map .rg-legend")
-        assert "in powers of ten" in legend.inner_text()
-        assert "log=" not in page.url
-        page.keyboard.press("l")
-        page.wait_for_url("**log=0*")
-        page.reload()
-        page.wait_for_selector(".rg-map[data-drawn]", state="attached")
-        settled(page)
-        assert "in powers of ten" not in legend.inner_text()
+def test_a_long_text_opens_on_a_log_scale_and_the_address_says_when_it_does_not(open_page, serve):
+    address = serve(Exploration(traced([f"w{i}" for i in range(1100)], causal=True)))
+    page = open_page(f"{address}#v=head&l=0&h=0")
+    legend = page.locator(".rg-below-map .rg-legend")
+    assert "in powers of ten" in legend.inner_text()
+    assert "log=" not in page.url
+    page.keyboard.press("l")
+    page.wait_for_url("**log=0*")
+    page.reload()
+    page.wait_for_selector(".rg-map[data-drawn]", state="attached")
+    settled(page)
+    assert "in powers of ten" not in legend.inner_text()
 
 
 def numbers_of(locator):

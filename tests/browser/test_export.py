@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import matplotlib.image
 import numpy as np
 import pytest
-from pages import CAUSAL, HOSTILE, hostile, saved, served, settled, traced
+from pages import CAUSAL, HOSTILE, hostile, saved, settled, traced
 
 import regard
 from regard.explorer import Exploration
@@ -44,7 +44,6 @@ def table(page):
 )
 def test_a_picture_says_what_it_shows(open_page, address, view, selector, said, scheme):
     page = open_page(f"{address}#{view}", selector=selector, color_scheme=scheme)
-    page.wait_for_timeout(200)
     picture = drawn(page)
     shown = texts(picture)
     for words in said:
@@ -84,7 +83,6 @@ def test_a_map_is_saved_cell_by_cell(open_page, address, one):
 
 def test_a_picture_of_heads_carries_the_filter_and_what_is_chosen(open_page, address):
     page = open_page(f"{address}#v=heads&l=2&h=3&n=0.5")
-    page.wait_for_timeout(400)
     faint = page.locator(".rg-dimmed").count()
     picture = drawn(page)
     assert sum(group.get("opacity") == "0.16" for group in picture.iter(f"{SVG}g")) == faint > 0
@@ -107,83 +105,81 @@ def test_steps_are_saved_as_bars_and_as_numbers_with_names(open_page, address, o
     assert table(page)[0][0] == "weight"  # no steps: what the map shows, not the cell of before
 
 
-def test_an_overview_is_saved_as_what_it_shows(open_page):
+def test_an_overview_is_saved_as_what_it_shows(open_page, serve):
     exploration = Exploration(traced([f"w{i}" for i in range(2999)], causal=True))
-    with served(exploration) as address:
-        page = open_page(f"{address}#v=head&l=0&h=1")
-        lines = table(page)
-        by = int(re.fullmatch(r"weight, the largest of (\d+) × \1", lines[0][0])[1])
-        numbers = np.array([[float(x) for x in line[1:]] for line in lines[1:]])
-        starts = np.arange(0, 2999, by)
-        weights = exploration.runs[0].layers[0].tile(1, None, None)
-        pooled = np.maximum.reduceat(np.maximum.reduceat(weights, starts, axis=0), starts, axis=1)
-        assert numbers == pytest.approx(pooled, abs=6e-7)
-        assert lines[3][0] == f"{2 * by} w{2 * by} … {3 * by - 1} w{3 * by - 1}"
-        assert lines[-1][0] == f"{starts[-1]} w{starts[-1]} … 2998 w2998"
+    address = serve(exploration)
+    page = open_page(f"{address}#v=head&l=0&h=1")
+    lines = table(page)
+    by = int(re.fullmatch(r"weight, the largest of (\d+) × \1", lines[0][0])[1])
+    numbers = np.array([[float(x) for x in line[1:]] for line in lines[1:]])
+    starts = np.arange(0, 2999, by)
+    weights = exploration.runs[0].layers[0].tile(1, None, None)
+    pooled = np.maximum.reduceat(np.maximum.reduceat(weights, starts, axis=0), starts, axis=1)
+    assert numbers == pytest.approx(pooled, abs=6e-7)
+    assert lines[3][0] == f"{2 * by} w{2 * by} … {3 * by - 1} w{3 * by - 1}"
+    assert lines[-1][0] == f"{starts[-1]} w{starts[-1]} … 2998 w2998"
 
 
-def test_a_difference_from_afar_is_of_the_largest_of_each_side_and_says_so(open_page):
+def test_a_difference_from_afar_is_of_the_largest_of_each_side_and_says_so(open_page, serve):
     tokens = [f"w{i}" for i in range(1150)]
     exploration = Exploration(*(traced(tokens, causal=True, seed=seed) for seed in (1, 2)))
-    with served(exploration) as address:
-        page = open_page(f"{address}#v=head&l=0&h=1&s=diff")
-        lines = table(page)
-        said = r"weight, the largest of (\d+) × \1, in A minus the largest in B: blue where A is larger"
-        by = int(re.match(said, lines[0][0])[1])
-        assert re.search(said, page.locator(".rg-below-map .rg-legend").inner_text())
-        starts = np.arange(0, 1150, by)
-        one, other = (
-            np.maximum.reduceat(np.maximum.reduceat(run.layers[0].tile(1, None, None), starts, axis=0), starts, axis=1)
-            for run in exploration.runs
-        )
-        numbers = np.array([[float(x) for x in line[1:]] for line in lines[1:]])
-        assert numbers == pytest.approx(one - other, abs=2e-6)
+    address = serve(exploration)
+    page = open_page(f"{address}#v=head&l=0&h=1&s=diff")
+    lines = table(page)
+    said = r"weight, the largest of (\d+) × \1, in A minus the largest in B: blue where A is larger"
+    by = int(re.match(said, lines[0][0])[1])
+    assert re.search(said, page.locator(".rg-below-map .rg-legend").inner_text())
+    starts = np.arange(0, 1150, by)
+    one, other = (
+        np.maximum.reduceat(np.maximum.reduceat(run.layers[0].tile(1, None, None), starts, axis=0), starts, axis=1)
+        for run in exploration.runs
+    )
+    numbers = np.array([[float(x) for x in line[1:]] for line in lines[1:]])
+    assert numbers == pytest.approx(one - other, abs=2e-6)
 
 
-def test_a_file_names_a_layer_as_the_model_does(open_page):
+def test_a_file_names_a_layer_as_the_model_does(open_page, serve):
     trace = regard.Trace(maps=True, only=["blocks.1.attn.weights", "blocks.1.attn.v"])
     regard.load(CAUSAL)("some text that is not short", trace=trace)
-    with served(Exploration(trace)) as address:
-        page = open_page(f"{address}#v=cell&l=0&h=1&i=2&j=1", selector="[data-step=weight]")
-        assert "Layer 1 · Head 1 · weights" in texts(drawn(page))
-        assert dict(line[:2] for line in table(page))["layer"] == "1"
-        page.keyboard.press("1")
+    address = serve(Exploration(trace))
+    page = open_page(f"{address}#v=cell&l=0&h=1&i=2&j=1", selector="[data-step=weight]")
+    assert "Layer 1 · Head 1 · weights" in texts(drawn(page))
+    assert dict(line[:2] for line in table(page))["layer"] == "1"
+    page.keyboard.press("1")
+    settled(page)
+    assert table(page)[1][0] == "layer 1"
+
+
+def test_files_of_two_heads_of_a_long_text_have_two_names(open_page, serve):
+    address = serve(Exploration(traced([f"word{i} " for i in range(40)])))
+    page = open_page(address)
+    names = set()
+    for head in ("0", "1"):
+        page.get_by_label("Head", exact=True).select_option(head)
         settled(page)
-        assert table(page)[1][0] == "layer 1"
-
-
-def test_files_of_two_heads_of_a_long_text_have_two_names(open_page):
-    with served(Exploration(traced([f"word{i} " for i in range(40)]))) as address:
-        page = open_page(address)
-        names = set()
-        for head in ("0", "1"):
-            page.get_by_label("Head", exact=True).select_option(head)
-            settled(page)
-            page.get_by_text("Save", exact=True).click()
-            with page.expect_download() as download:
-                page.get_by_role("button", name="As CSV").click()
-            names.add(download.value.suggested_filename)
-        assert len(names) == 2
+        page.get_by_text("Save", exact=True).click()
+        with page.expect_download() as download:
+            page.get_by_role("button", name="As CSV").click()
+        names.add(download.value.suggested_filename)
+    assert len(names) == 2
 
 
 @pytest.mark.parametrize(
     ("view", "there"),
     [("heads", ".rg-head"), ("head", ".rg-map"), ("cell", "[data-step=output]"), ("movement", ".rg-plane[data-drawn]")],
 )
-def test_hostile_tokens_are_saved_as_what_they_are(open_page, view, there):
-    with served(hostile()) as address:
-        page = open_page(f"{address}#v={view}&i=2&j=4", selector=there)
-        for token in range(len(HOSTILE)) if view == "cell" else [2]:
-            page.goto(f"{address}#v={view}&i={token}&j={(token + 4) % len(HOSTILE)}")
-            settled(page)
-            picture = drawn(page)
-            assert not re.search("[\\x00-\\x08\\u202e\\ufffe]", "".join(picture.itertext()))
-            assert not {node.tag for node in picture.iter()} & {
-                f"{SVG}{tag}" for tag in ("script", "img", "foreignObject")
-            }
-            assert max(map(len, texts(picture))) < 300
-        assert saved(page, "PNG").startswith(b"\x89PNG")
-        assert len(table(page)) > 1
+def test_hostile_tokens_are_saved_as_what_they_are(open_page, serve, view, there):
+    address = serve(hostile())
+    page = open_page(f"{address}#v={view}&i=2&j=4", selector=there)
+    for token in range(len(HOSTILE)) if view == "cell" else [2]:
+        page.goto(f"{address}#v={view}&i={token}&j={(token + 4) % len(HOSTILE)}")
+        settled(page)
+        picture = drawn(page)
+        assert not re.search("[\\x00-\\x08\\u202e\\ufffe]", "".join(picture.itertext()))
+        assert not {node.tag for node in picture.iter()} & {f"{SVG}{tag}" for tag in ("script", "img", "foreignObject")}
+        assert max(map(len, texts(picture))) < 300
+    assert saved(page, "PNG").startswith(b"\x89PNG")
+    assert len(table(page)) > 1
 
 
 def test_a_picture_that_cannot_be_made_is_said_to_be_none(open_page, address):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from pages import notebook, served, settled, traced
+from pages import notebook, settled, traced
 
 from regard.explorer import Exploration
 
@@ -38,18 +38,18 @@ def test_a_notebook_shows_a_map_that_can_be_read_whatever_its_width(open_page, o
     page.evaluate("endWidget()")
 
 
-@pytest.mark.parametrize(("width", "height"), [(1440, 900), (1366, 625), (1280, 720), (1280, 600), (1250, 560)])
-def test_what_a_map_says_is_seen_in_a_low_window(open_page, address_of_two, width, height):
+def test_what_a_map_says_is_seen_in_a_low_window(open_page, address_of_two):
     page = open_page(f"{address_of_two}#{HEAD}&s=diff")
-    page.set_viewport_size({"width": width, "height": height})
-    settled(page)
-    panel = box(page, ".rg-head-panel")
-    for part in (".rg-readout", ".rg-legend", ".rg-mode-description"):
-        assert is_inside(box(page, part), panel), part
-    assert box(page, ".rg-stage")["height"] >= 200
-    if height >= 600:  # nothing is below the window
-        assert is_inside(panel, {"x": 0, "y": 0, "width": width, "height": height})
-        assert page.locator(".rg-head-panel").evaluate("(node) => node.scrollHeight - node.clientHeight") <= 1
+    for width, height in ((1440, 900), (1366, 625), (1280, 720), (1280, 600), (1250, 560)):
+        page.set_viewport_size({"width": width, "height": height})
+        settled(page)
+        panel = box(page, ".rg-head-panel")
+        for part in (".rg-readout", ".rg-legend", ".rg-mode-description"):
+            assert is_inside(box(page, part), panel), part
+        assert box(page, ".rg-stage")["height"] >= 200
+        if height >= 600:  # nothing is below the window
+            assert is_inside(panel, {"x": 0, "y": 0, "width": width, "height": height})
+            assert page.locator(".rg-head-panel").evaluate("(node) => node.scrollHeight - node.clientHeight") <= 1
 
 
 def test_heads_in_the_order_of_a_measure_are_as_wide_as_their_columns(open_page, address):
@@ -60,21 +60,21 @@ def test_heads_in_the_order_of_a_measure_are_as_wide_as_their_columns(open_page,
         assert caption.evaluate("(node) => node.scrollWidth <= node.clientWidth")
 
 
-def test_one_layer_of_many_heads_is_seen(open_page):
-    with served(Exploration(traced([f"w{i}" for i in range(20)], heads=144, causal=True))) as address:
-        page = open_page(f"{address}#v=heads")
-        assert box(page, ".rg-thumb")["width"] >= 76
+def test_one_layer_of_many_heads_is_seen(open_page, serve):
+    address = serve(Exploration(traced([f"w{i}" for i in range(20)], heads=144, causal=True)))
+    page = open_page(f"{address}#v=heads")
+    assert box(page, ".rg-thumb")["width"] >= 76
 
 
-def test_a_long_text_leaves_room_for_what_a_word_looks_at(open_page):
-    with served(Exploration(traced([f"word{i}" for i in range(600)]))) as address:
-        page = open_page(f"{address}#v=head&l=0&h=1&i=300")
-        assert is_inside(box(page, ".rg-selected"), box(page, ".rg-text"))
-        for width, height in ((1440, 900), (900, 1000)):
-            page.set_viewport_size({"width": width, "height": height})
-            settled(page)
-            top = box(page, ".rg-top")
-            assert top["y"] + top["height"] <= height
+def test_a_long_text_leaves_room_for_what_a_word_looks_at(open_page, serve):
+    address = serve(Exploration(traced([f"word{i}" for i in range(600)])))
+    page = open_page(f"{address}#v=head&l=0&h=1&i=300")
+    assert is_inside(box(page, ".rg-selected"), box(page, ".rg-text"))
+    for width, height in ((1440, 900), (900, 1000)):
+        page.set_viewport_size({"width": width, "height": height})
+        settled(page)
+        top = box(page, ".rg-top")
+        assert top["y"] + top["height"] <= height
 
 
 def test_formulas_of_the_steps_stand_in_line(open_page, address):
@@ -131,27 +131,28 @@ def test_the_sheet_of_the_calculation_takes_the_focus_and_closes(open_page, addr
     assert page.evaluate("document.activeElement.className") == "rg-stage"
 
 
-@pytest.mark.parametrize("width", [1440, 1024, 390])
-def test_arcs_strike_through_no_word(open_page, one, address, width):
+def test_arcs_strike_through_no_word(open_page, one, address):
     page = open_page(f"{address}#{HEAD}&arcs=1")
-    page.set_viewport_size({"width": width, "height": 900})
-    settled(page)
-    struck = page.evaluate(
-        """() => {
-          const boxes = [...document.querySelectorAll(".rg-text-panel .rg-word")].map((n) => n.getBoundingClientRect());
-          const inside = (point) => boxes.some(({ left, right, top, bottom }) =>
-            point.x > left + 1 && point.x < right - 1 && point.y > top + 2 && point.y < bottom - 2);
-          const lines = document.querySelector(".rg-arcs").getBoundingClientRect();
-          return [...document.querySelectorAll(".rg-arcs path")].map((path) => {
-            const to = (n) => path.getPointAtLength(n).matrixTransform(path.getScreenCTM());
-            const length = path.getTotalLength();
-            return Array.from({ length: 200 }, (_, n) => to((n * length) / 199)).filter(
-              (point) => inside(point) || point.x < lines.left - 1 || point.x > lines.right + 1).length;
-          });
-        }"""
-    )
-    assert len(struck) >= 5
-    assert sum(struck) == 0
+    for width in (1440, 1024, 390):
+        page.set_viewport_size({"width": width, "height": 900})
+        settled(page)
+        struck = page.evaluate(
+            """() => {
+              const words = [...document.querySelectorAll(".rg-text-panel .rg-word")];
+              const boxes = words.map((word) => word.getBoundingClientRect());
+              const inside = (point) => boxes.some(({ left, right, top, bottom }) =>
+                point.x > left + 1 && point.x < right - 1 && point.y > top + 2 && point.y < bottom - 2);
+              const lines = document.querySelector(".rg-arcs").getBoundingClientRect();
+              return [...document.querySelectorAll(".rg-arcs path")].map((path) => {
+                const to = (n) => path.getPointAtLength(n).matrixTransform(path.getScreenCTM());
+                const length = path.getTotalLength();
+                return Array.from({ length: 200 }, (_, n) => to((n * length) / 199)).filter(
+                  (point) => inside(point) || point.x < lines.left - 1 || point.x > lines.right + 1).length;
+              });
+            }"""
+        )
+        assert len(struck) >= 5
+        assert sum(struck) == 0
 
 
 @pytest.mark.parametrize(("width", "height"), [(1440, 900), (1920, 1080), (2560, 1440)])
@@ -231,15 +232,15 @@ def test_each_view_prints_what_it_shows_on_white(open_page, address, view, selec
         assert map_box["width"] <= paper["width"]
 
 
-def test_what_a_mask_hides_is_grey_though_words_that_cannot_be_joined_are_asked_for(open_page):
-    with served(Exploration(traced([f"w{i}" for i in range(1200)], causal=True))) as address:
-        page = open_page(f"{address}#v=head&l=0&h=1&words=1")
-        grey = page.locator(".rg-map .rg-canvas").evaluate(
-            "(canvas) => { const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);"
-            " let grey = 0; for (let n = 0; n < data.length; n += 4)"
-            " grey += data[n] === 246 && data[n + 1] === 247 && data[n + 2] === 249; return grey / (data.length / 4); }"
-        )
-        assert grey > 0.1
+def test_what_a_mask_hides_is_grey_though_words_that_cannot_be_joined_are_asked_for(open_page, serve):
+    address = serve(Exploration(traced([f"w{i}" for i in range(1200)], causal=True)))
+    page = open_page(f"{address}#v=head&l=0&h=1&words=1")
+    grey = page.locator(".rg-map .rg-canvas").evaluate(
+        "(canvas) => { const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);"
+        " let grey = 0; for (let n = 0; n < data.length; n += 4)"
+        " grey += data[n] === 246 && data[n + 1] === 247 && data[n + 2] === 249; return grey / (data.length / 4); }"
+    )
+    assert grey > 0.1
 
 
 def test_paper_has_where_numbers_come_from_and_no_panel_that_is_closed(open_page, address):

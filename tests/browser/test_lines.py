@@ -7,7 +7,7 @@ from collections import defaultdict
 
 import numpy as np
 import pytest
-from pages import CAUSAL, OTHER, TEXT, expect, explored, notebook, number, saved, served, settled
+from pages import CAUSAL, OTHER, TEXT, expect, explored, notebook, number, saved, settled
 from test_access import serious
 
 import regard
@@ -175,15 +175,15 @@ def test_words_and_special_tokens_are_as_on_the_map(open_page, address, one):
     assert drawn(page) == expected(merged, merged_other)
 
 
-def test_a_long_text_is_refused_in_a_sentence(open_page, minilm):
-    with served(explored(minilm, " ".join(["word"] * 140))) as address:
-        page = open_page(f"{address}#v=lines&l=2&h=3")
-        said = page.locator("[data-ref=linesNote]")
-        expect(said).to_contain_text("between 128 words at most, and here are 142")
-        assert page.locator(".rg-lines svg").count() == 0
-        page.goto(f"{address}#v=lines&l=2&h=3&from=1&to=100")
-        page.wait_for_selector(".rg-lines svg")
-        assert page.locator(".rg-line-words").first.locator("button").count() == 99
+def test_a_long_text_is_refused_in_a_sentence(open_page, serve, minilm):
+    address = serve(explored(minilm, " ".join(["word"] * 140)))
+    page = open_page(f"{address}#v=lines&l=2&h=3")
+    said = page.locator("[data-ref=linesNote]")
+    expect(said).to_contain_text("between 128 words at most, and here are 142")
+    assert page.locator(".rg-lines svg").count() == 0
+    page.goto(f"{address}#v=lines&l=2&h=3&from=1&to=100")
+    page.wait_for_selector(".rg-lines svg")
+    assert page.locator(".rg-line-words").first.locator("button").count() == 99
 
 
 def test_it_is_the_same_in_a_file_and_in_a_notebook(open_page, file_address, one, tmp_path, weights):
@@ -211,12 +211,12 @@ def test_of_two_texts_each_is_shown(open_page, address_of_two, minilm):
     assert drawn(page) == expected(found[3], found[5])
 
 
-def test_a_causal_map_has_no_line_to_what_follows(open_page):
+def test_a_causal_map_has_no_line_to_what_follows(open_page, serve):
     model = regard.load(CAUSAL)
-    with served(explored(model, "some text that is long", layer=1, head=0)) as address:
-        page = open_page(f"{address}#v=lines&ch=1")
-        cells = [cell for n in range(2) for cell in drawn(page, n)["rg-line-0"]]
-        assert all(key <= query for query, key in cells)
+    address = serve(explored(model, "some text that is long", layer=1, head=0))
+    page = open_page(f"{address}#v=lines&ch=1")
+    cells = [cell for n in range(2) for cell in drawn(page, n)["rg-line-0"]]
+    assert all(key <= query for query, key in cells)
 
 
 def test_it_is_saved_as_a_picture_and_as_numbers(open_page, address, weights):

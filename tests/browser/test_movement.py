@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from pages import dots_of, plane_of, served, settled, traced
+from pages import dots_of, expect, plane_of, served, settled, traced
 
 from regard.explorer import Exploration
 
 PLANE = ".rg-plane[data-drawn]"
 VIEW = "v=movement&l=2&h=3"
-HAS_TIME = 20_000
+SLOWLY = (
+    "() => { let now = 0; performance.now = () => (now += 20); }"  # a play has 20 ms a frame, however long one takes
+)
 
 
 def with_vectors(tokens, sink=None):
@@ -51,10 +53,10 @@ def test_a_sink_is_left_out_of_the_fit_and_of_the_view_until_one_zooms_out(open_
     assert spread(page) > 200  # the others fill the plane
     for _ in range(12):
         page.get_by_role("button", name="Zoom out (−)").click()
-        page.wait_for_timeout(250)
+        settled(page)
     assert len(dots_of(page)) == 9
     page.get_by_role("button", name="Show all tokens (0)").click()
-    page.wait_for_timeout(400)
+    settled(page)
     assert len(dots_of(page)) == 8
 
 
@@ -67,25 +69,25 @@ def test_the_plane_zooms_and_pans_by_keys_wheel_and_drag(open_page, sunk):
     page = open_page(f"{sunk}#v=movement", selector=PLANE)
     whole = dots_of(page)
     page.keyboard.press("+")
-    page.wait_for_timeout(400)
+    settled(page)
     x, y = middle(page)
     zoomed = np.array(dots_of(page))
     page.mouse.move(x, y)
     page.keyboard.down("Control")
     page.mouse.wheel(0, -120)
     page.keyboard.up("Control")
-    page.wait_for_timeout(200)
+    settled(page)
     nearer = dots_of(page)
     page.mouse.move(x, y)
     page.mouse.down()
     page.mouse.move(x + 40, y + 25, steps=4)
     page.mouse.up()
-    page.wait_for_timeout(200)
+    settled(page)
     shifts = np.array(dots_of(page))[:, None] - np.array(nearer)[None]
     assert (np.abs(shifts - [40, -25]).max(axis=-1) < 0.6).any(axis=1).sum() >= 2
     assert len(set(whole) & set(map(tuple, zoomed))) == len(set(nearer) & set(map(tuple, zoomed))) == 0
     page.keyboard.press("0")
-    page.wait_for_timeout(400)
+    settled(page)
     assert dots_of(page) == whole
 
 
@@ -116,27 +118,33 @@ def test_arrow_keys_on_the_slider_go_from_stage_to_stage(open_page, sunk):
     assert names == ["after layer 0", "embeddings", "after layer 0"]
 
 
-def test_until_the_plane_is_computed_the_page_says_so_and_does_not_play(browser, sunk):
-    page = browser.new_page()
+def test_until_the_plane_is_computed_the_page_says_so_and_does_not_play(open_page, sunk):
+    page = open_page(f"{sunk}#v=head")
     held = []
     page.route("**/api/movement*", lambda route: held.append(route))
-    page.goto(f"{sunk}#v=movement")
+    page.keyboard.press("4")
     page.wait_for_selector("text=Computing the plane of all stages")
     play = page.locator(".rg-movement .rg-primary")
     assert play.is_disabled()
     assert play.is_hidden()
     held[0].continue_()
     page.wait_for_selector(PLANE)
-    page.get_by_role("button", name="Play").click()
-    page.get_by_role("button", name="Pause").click()
-    page.close()
+    page.evaluate(SLOWLY)
+    play.click()
+    expect(play).to_have_text("Pause")
 
 
 def test_the_address_has_the_stage_where_one_paused(open_page, sunk):
     page = open_page(f"{sunk}#v=movement", selector=PLANE)
+    page.evaluate(SLOWLY)
     page.get_by_role("button", name="Play").click()
-    page.wait_for_timeout(500)
-    page.get_by_role("button", name="Pause").click()
+    page.evaluate(
+        """async () => {
+          while (document.querySelector("input[type=range][data-ref=stage]").value < 0.3)
+            await new Promise(requestAnimationFrame);
+          document.querySelector(".rg-movement .rg-primary").click();
+        }"""
+    )
     settled(page)
     assert 0 < float(page.get_by_label("Stage").input_value()) < 2
     again = open_page(page.url, selector=PLANE)
@@ -144,17 +152,18 @@ def test_the_address_has_the_stage_where_one_paused(open_page, sunk):
     assert dots_of(again) == dots_of(page)
 
 
-def test_of_many_tokens_only_the_chosen_leave_a_trail(open_page):
+def test_of_many_tokens_only_the_chosen_leave_a_trail(open_page, serve):
     tokens = [f"w{n}" for n in range(600)]
-    with served(with_vectors(tokens)) as address:
-        page = open_page(f"{address}#v=movement&i=7", selector=PLANE)
-        assert "only those that are chosen leave a trail" in described(page)
-        assert 570 <= len(dots_of(page)) <= 600
-        before = int(page.locator(PLANE).get_attribute("data-drawn"))
-        page.get_by_label("Stage").fill("0")
-        page.get_by_role("button", name="Play").click()
-        page.get_by_role("button", name="Play").wait_for(timeout=HAS_TIME)
-        assert int(page.locator(PLANE).get_attribute("data-drawn")) > before + 10
+    address = serve(with_vectors(tokens))
+    page = open_page(f"{address}#v=movement&i=7", selector=PLANE)
+    assert "only those that are chosen leave a trail" in described(page)
+    assert 570 <= len(dots_of(page)) <= 600
+    before = int(page.locator(PLANE).get_attribute("data-drawn"))
+    page.get_by_label("Stage").fill("0")
+    page.evaluate(SLOWLY)
+    page.get_by_role("button", name="Play").click()
+    page.get_by_role("button", name="Play").wait_for()
+    assert int(page.locator(PLANE).get_attribute("data-drawn")) > before + 10
 
 
 @pytest.mark.parametrize("options", [{"color_scheme": "dark"}, {"forced_colors": "active"}, {"device_scale_factor": 2}])

@@ -73,7 +73,6 @@ def test_a_chosen_patch_shades_the_others(open_page, picture_address, picture_tr
     top = page.locator(".rg-top li").first
     assert top.inner_text().startswith(name)
     assert number(top.inner_text()) == pytest.approx(weights[strongest], abs=1e-4)
-    page.wait_for_timeout(300)  # of the transition
     shades = page.locator(".rg-patch").evaluate_all("all => all.map((one) => getComputedStyle(one).backgroundColor)")
     colors = [[float(x) for x in re.findall(r"[\d.]+", shade)] for shade in shades]
     light = np.array([765 if len(color) == 4 and color[3] == 0 else sum(color[:3]) for color in colors])

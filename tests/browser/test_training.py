@@ -125,7 +125,7 @@ def test_playing_goes_from_the_first_to_the_last(open_page, training_file, motio
     )
     page.get_by_role("button", name="Play").click()
     expect(page.get_by_role("button", name="Pause")).to_be_visible()
-    expect(page.get_by_role("button", name="Play")).to_be_visible(timeout=20_000)
+    page.get_by_role("button", name="Play").wait_for()
     assert page.evaluate("steps") == [str(step) for step in STEPS]
     page.keyboard.press("k")
     expect(page.get_by_role("button", name="Pause")).to_be_visible()
@@ -182,18 +182,18 @@ def test_an_ablation_follows_the_checkpoint(open_page, training_address):
     expect(checkpoint(page)).to_contain_text("step 12")
 
 
-@pytest.mark.parametrize("view", ["heads", "cell", "movement"])
-def test_every_view_is_of_the_checkpoint(open_page, training_file, view):
-    page = open_page(f"{training_file}#v={view}&l=1&h=1&i=5&j=4", selector=".rg-training")
-    pictures = []
-    for index in (0, 4):
-        slide_to(page, index)
-        page.wait_for_timeout(200)
-        pictures.append(page.locator(".rg-main").screenshot())
-    assert pictures[0] != pictures[1]
+def test_every_view_is_of_the_checkpoint(open_page, training_file):
+    page = open_page(f"{training_file}#v=head&l=1&h=1&i=5&j=4")
+    for view in ("heads", "cell", "movement"):
+        page.goto(f"{training_file}#v={view}&l=1&h=1&i=5&j=4")
+        pictures = []
+        for index in (0, 4):
+            slide_to(page, index)
+            pictures.append(page.locator(".rg-main").screenshot())
+        assert pictures[0] != pictures[1], view
 
 
-def test_a_checkpoint_that_appears_is_shown(open_page, run_folder, tmp_path):
+def test_a_checkpoint_that_appears_is_shown(open_page, serve, run_folder, tmp_path):
     folder = tmp_path / "run"
 
     def write(*steps):
@@ -206,22 +206,22 @@ def test_a_checkpoint_that_appears_is_shown(open_page, run_folder, tmp_path):
 
     folder.mkdir()
     write(0, 3)
-    with served(TrainingExploration(TrainingRun(folder))) as address:
-        page = open_page(address)
-        expect(checkpoint(page)).to_contain_text("step 3 of 12")
-        expect(page.get_by_text("training goes on")).to_be_visible()
-        np.testing.assert_allclose(marker_shares(page), 0.25, atol=0.01)
-        write(6)
-        expect(checkpoint(page)).to_contain_text("step 6 of 12")
-        slide_to(page, 1)
-        write(9)
-        expect(page.get_by_label("Checkpoint", exact=True)).to_have_attribute("max", "3")
-        expect(checkpoint(page)).to_contain_text("step 3 of 12")  # as the reader chose
-        page.get_by_role("button", name="Follow the newest").click()
-        expect(checkpoint(page)).to_contain_text("step 9 of 12")
-        write(12)
-        expect(checkpoint(page)).to_contain_text("step 12 of 12")
-        expect(page.get_by_text("training goes on")).to_have_count(0)
+    address = serve(TrainingExploration(TrainingRun(folder)))
+    page = open_page(address)
+    expect(checkpoint(page)).to_contain_text("step 3 of 12")
+    expect(page.get_by_text("training goes on")).to_be_visible()
+    np.testing.assert_allclose(marker_shares(page), 0.25, atol=0.01)
+    write(6)
+    expect(checkpoint(page)).to_contain_text("step 6 of 12")
+    slide_to(page, 1)
+    write(9)
+    expect(page.get_by_label("Checkpoint", exact=True)).to_have_attribute("max", "3")
+    expect(checkpoint(page)).to_contain_text("step 3 of 12")  # as the reader chose
+    page.get_by_role("button", name="Follow the newest").click()
+    expect(checkpoint(page)).to_contain_text("step 9 of 12")
+    write(12)
+    expect(checkpoint(page)).to_contain_text("step 12 of 12")
+    expect(page.get_by_text("training goes on")).to_have_count(0)
 
 
 def test_a_run_without_losses_or_repetition(open_page, run_folder, tmp_path):
@@ -234,17 +234,17 @@ def test_a_run_without_losses_or_repetition(open_page, run_folder, tmp_path):
     expect(checkpoint(page)).to_have_text("step 12 of 12")
 
 
-@pytest.mark.parametrize("width", [320, 390, 760, 1000, 1440])
-def test_nothing_leaves_the_page(open_page, training_file, width):
+def test_nothing_leaves_the_page(open_page, training_file):
     page = open_page(f"{training_file}#v=head&l=1&h=1&step=6")
-    page.set_viewport_size({"width": width, "height": 900})
-    settled(page)
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-    found = SimpleNamespace(**page.locator(".rg-training").bounding_box())
-    for part in page.locator(".rg-training :is(.rg-curve, input, output, figcaption)").all():
-        box = part.bounding_box()
-        assert box["x"] >= 0
-        assert box["x"] + box["width"] <= found.width + 0.5
+    for width in (320, 390, 760, 1000, 1440):
+        page.set_viewport_size({"width": width, "height": 900})
+        settled(page)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        found = SimpleNamespace(**page.locator(".rg-training").bounding_box())
+        for part in page.locator(".rg-training :is(.rg-curve, input, output, figcaption)").all():
+            box = part.bounding_box()
+            assert box["x"] >= 0
+            assert box["x"] + box["width"] <= found.width + 0.5
 
 
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1440), ("dark", 1440), ("light", 375)])

@@ -142,13 +142,26 @@ def test_save_keeps_everything(run, tiny, tmp_path):
         assert np.allclose(saved[name], arrays[name], rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("option", ["-o", "--head-grid", "--movement"])
-@pytest.mark.parametrize(("suffix", "signature"), [("png", b"\x89PNG"), ("svg", b"<?xm"), ("PDF", b"%PDF")])
-def test_the_suffix_says_what_kind_of_picture_is_written(run, tiny, tmp_path, option, suffix, signature):
+SIGNATURES = {"png": b"\x89PNG", "svg": b"<?xm", "PDF": b"%PDF"}
+
+
+@pytest.mark.parametrize(
+    ("suffix", "option"),
+    [
+        *(pytest.param(suffix, "-o") for suffix in SIGNATURES),
+        *(pytest.param("svg", option) for option in ("--head-grid", "--movement")),
+        *(
+            pytest.param(suffix, option, marks=pytest.mark.sweep)
+            for suffix in ("png", "PDF")
+            for option in ("--head-grid", "--movement")
+        ),
+    ],
+)
+def test_the_suffix_says_what_kind_of_picture_is_written(run, tiny, tmp_path, option, suffix):
     path = tmp_path / f"picture.{suffix}"
     status, out, err = run(TEXT, "--model", tiny, option, str(path))
     assert status == 0
-    assert path.read_bytes()[:4] == signature
+    assert path.read_bytes()[:4] == SIGNATURES[suffix]
     assert re.fullmatch(rf"wrote {re.escape(str(path))}: .+\n", err)
     assert "cat" in out  # the table is printed too
 

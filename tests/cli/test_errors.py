@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -359,32 +360,61 @@ def test_standard_output_on_a_full_disk():
     assert done.stderr == "regard: cannot write the output: No space left on device\n"
 
 
+FULL = """
+import contextlib, io, json, resource, signal, sys, traceback
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+import matplotlib.font_manager  # which writes its list of fonts
+from regard.cli import main
+resource.setrlimit(resource.RLIMIT_FSIZE, (512, 512))
+answers = []
+for argv in json.loads(sys.argv[1]):
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()) as said:
+        try:
+            status = main(argv)
+        except Exception:
+            status = traceback.format_exc()
+    answers.append([status, said.getvalue()])
+print(json.dumps(answers))
+"""
+
+
+@pytest.fixture(scope="module")
+def full_disk(tmp_path_factory):
+    """Return the targets of commands on a disk that fills up, each with the status and standard error of its command.
+
+    A limit of 512 bytes on any file stands in for a full disk.
+    """
+    home = tmp_path_factory.mktemp("full")
+    targets = [home / option.strip("-") / f"x{suffix}" for option, suffix in FILES]
+    for target in targets:
+        target.parent.mkdir(exist_ok=True)
+    commands = [["a b c d", "--toy", option, str(target)] for (option, _), target in zip(FILES, targets, strict=True)]
+    environment = {**os.environ, "MPLCONFIGDIR": str(home / "mpl")}
+    done = subprocess.run(
+        [sys.executable, "-c", FULL, json.dumps(commands)], stdout=subprocess.PIPE, check=True, env=environment
+    )
+    return dict(zip(FILES, zip(targets, json.loads(done.stdout), strict=True), strict=True))
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="file size limits are POSIX")
 @pytest.mark.parametrize(("option", "suffix"), FILES)
-def test_a_disk_that_fills_up_leaves_nothing(tmp_path, option, suffix):
-    """A limit of 512 bytes on any file stands in for a full disk."""
-    limited = (
-        "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
-        "from regard.cli import main; import matplotlib.figure;"
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (512, 512)); sys.exit(main(sys.argv[1:]))"
-    )
-    target = tmp_path / f"x{suffix}"
-    done = subprocess.run(
-        [sys.executable, "-c", limited, "a b c d", "--toy", option, str(target)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "MPLCONFIGDIR": str(tmp_path / "mpl")},
-    )
-    assert done.returncode == 2, done.stderr
-    assert f"cannot write {target}" in done.stderr.splitlines()[-1]
-    assert "Traceback" not in done.stderr
-    assert [p for p in tmp_path.iterdir() if p.name != "mpl"] == []
+def test_a_disk_that_fills_up_leaves_nothing(full_disk, option, suffix):
+    target, (status, said) = full_disk[option, suffix]
+    assert status == 2, said
+    assert f"cannot write {target}" in said.splitlines()[-1]
+    assert "Traceback" not in said
+    assert list(target.parent.iterdir()) == []
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full on this system")  # noqa: PTH110
-@pytest.mark.parametrize("argv", [["--help"], ["show", "--help"], ["--version"], ["models"], ["a", "--toy", "--json"]])
-@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize(
+    ("argv", "unbuffered"),
+    [
+        *((argv, "") for argv in (["--help"], ["show", "--help"], ["--version"], ["models"], ["a", "--toy", "--json"])),
+        *((argv, "1") for argv in (["--help"], ["models"], ["a", "--toy", "--json"])),
+        *(pytest.param(argv, "1", marks=pytest.mark.sweep) for argv in (["show", "--help"], ["--version"])),
+    ],
+)
 def test_a_failed_write_is_an_error(argv, unbuffered):
     environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
     with open("/dev/full", "w") as full:  # noqa: PTH123

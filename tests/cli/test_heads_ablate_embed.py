@@ -360,3 +360,18 @@ def test_parquet_without_pyarrow_is_an_error_before_anything_is_computed(capsys,
     assert main([*given, "-o", str(path)]) != 0
     assert f"pip install 'regard[parquet]', or write a {other} file" in capsys.readouterr().err
     assert not path.exists()
+
+
+def test_heads_over_a_corpus_cuts_long_texts_on_request(run, tiny, tmp_path):
+    path = tmp_path / "corpus.txt"
+    path.write_text(f"{TEXT}\n{'the cat ' * 40}\n")
+    status, _, err = run("heads", "--corpus", str(path), "--model", tiny, "--json")
+    assert (status, "accepts at most" in err) == (2, True)
+    assert run("heads", "--corpus", str(path), "--model", tiny, "--json", "--truncate")[0] == 0
+
+
+def test_only_a_line_feed_ends_a_line(run, tiny, tmp_path):
+    path, out = tmp_path / "texts.txt", tmp_path / "v.npy"
+    path.write_text("the cat\u2028sat\nthe\x0bmat\n", encoding="utf-8", newline="\n")
+    assert run("embed", str(path), "--model", tiny, "-o", str(out))[0] == 0
+    assert len(np.load(out)) == 2

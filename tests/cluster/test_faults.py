@@ -64,7 +64,7 @@ def worker_processes():
 
 
 def killed_at_moments(case, tmp_path, kills, seed):
-    """Kill a worker at random moments, each after a partition was written since the one before: runs go on."""
+    """Kill a worker when some partitions more are written, as many as are drawn: runs go on."""
     run, whole, _ = case
     draw, end, killed = random.Random(seed), threading.Event(), []
 
@@ -72,14 +72,15 @@ def killed_at_moments(case, tmp_path, kills, seed):
         return sum(1 for _ in tmp_path.glob("out*/part-*"))
 
     def kill():
-        before = 0
+        wanted = draw.randint(1, 4)
         while len(killed) < kills and not end.is_set():
-            time.sleep(draw.uniform(0.05, 1.0))
-            if written() > before and (found := worker_processes()):
-                process, before = draw.choice(found), written()
-                with contextlib.suppress(psutil.Error):
+            if written() >= wanted and (found := worker_processes()):
+                process, wanted = draw.choice(found), written() + draw.randint(1, 4)
+                with contextlib.suppress(ProcessLookupError):
                     os.kill(process.pid, signal.SIGKILL)
                     killed.append(process.pid)
+            else:
+                time.sleep(0.001)
 
     with start_workers(2) as workers:
         thread = threading.Thread(target=kill, daemon=True)
@@ -227,11 +228,12 @@ def test_a_scheduler_that_does_not_come_back_is_one_sentence(case, tmp_path):
     with scheduler(port) as processes:
 
         def stop():
+            workers._wait = 5  # from now on: before, a slow answer is one
             for process in processes:
                 process.kill()
 
         with (
-            use_scheduler(f"tcp://127.0.0.1:{port}", wait=5) as workers,
+            use_scheduler(f"tcp://127.0.0.1:{port}", wait=600) as workers,
             Watcher(out, 2, stop),
             pytest.raises(RegardError, match=r"no worker of Dask answers within 5 s.*the same command continues"),
         ):
@@ -244,10 +246,15 @@ def test_a_scheduler_whose_workers_do_not_come_back_is_one_sentence(case, tmp_pa
     run, whole, _ = case
     port, out = free_port(), tmp_path / "out"
     out.mkdir()
+
+    def stop():
+        workers._wait = 5
+        worker.kill()
+
     with (
         scheduler(port) as (_, worker),
-        use_scheduler(f"tcp://127.0.0.1:{port}", wait=5) as workers,
-        Watcher(out, 2, worker.kill),
+        use_scheduler(f"tcp://127.0.0.1:{port}", wait=600) as workers,
+        Watcher(out, 2, stop),
         pytest.raises(RegardError, match=r"no worker of Dask answers within 5 s.*the same command continues"),
     ):
         run(out, workers)

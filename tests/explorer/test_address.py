@@ -99,3 +99,7 @@ def test_an_address_is_no_markup_in_the_page_that_leads_there():
         page = path.read_text()
     assert "<script>" not in page
     assert unescape(page).count('#v=head&q="><script>') == 2
+
+
+def test_a_choice_of_nothing_is_a_part_of_the_view():
+    assert parse_qsl(read_address("#v=lines&lh=&text=a").view, keep_blank_values=True) == [("v", "lines"), ("lh", "")]

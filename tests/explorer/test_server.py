@@ -66,12 +66,13 @@ def served(exploration, closing=None):
         listening.close()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def exploration(bert):
+    """Return an exploration that no test changes."""
     return explored(bert, "the cat sat", "the cat on")
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def client(exploration):
     with served(exploration) as client:
         yield client
@@ -123,12 +124,13 @@ def test_answers_are_those_of_the_exploration(client, exploration):
         np.testing.assert_array_equal(found, whole(exploration, 0, 1, 0, "rollout")[index])
 
 
-def test_an_edit_is_a_new_run(client):
-    status, _, content = client.api("ablate", method="POST", body=json.dumps({"heads": [[0, 1]]}))
-    edited = json.loads(content)
-    assert (status, edited["run"]) == (200, 2)
-    assert edited["metadata"]["title"] == "without layer 0 head 1"
-    assert client.api("thumbnails?run=2")[0] == 200
+def test_an_edit_is_a_new_run(bert):
+    with served(explored(bert, "the cat sat", "the cat on")) as client:
+        status, _, content = client.api("ablate", method="POST", body=json.dumps({"heads": [[0, 1]]}))
+        edited = json.loads(content)
+        assert (status, edited["run"]) == (200, 2)
+        assert edited["metadata"]["title"] == "without layer 0 head 1"
+        assert client.api("thumbnails?run=2")[0] == 200
 
 
 def test_every_answer_has_a_strict_policy(client):
@@ -364,7 +366,7 @@ def test_without_a_browser_the_address_is_told(monkeypatch, browser):
     assert told == ["no browser found: open the address above in a browser on this machine"]
 
 
-def test_a_browser_is_opened_at_the_address(monkeypatch, exploration):
+def test_a_browser_is_opened_at_the_address(monkeypatch, bert):
     opened = threading.Event()
     addresses, paths = [], []
 
@@ -379,7 +381,7 @@ def test_a_browser_is_opened_at_the_address(monkeypatch, exploration):
     ran = []
     monkeypatch.setattr(uvicorn.Server, "run", lambda self, sockets: (ran.append(sockets), opened.wait(WATCHDOG)))
     told = []
-    serve(exploration, port=0, tell=told.append)
+    serve(explored(bert, "the cat sat"), port=0, tell=told.append)
     assert told == [f"{addresses[0]}\nCtrl-C ends it"]
     assert re.fullmatch(r"http://127\.0\.0\.1:\d+/[\w-]{32}/", addresses[0])
     assert ran[0][0].fileno() == -1  # closed at the end

@@ -6,7 +6,6 @@ import os
 import struct
 import subprocess
 import sys
-import time
 import tracemalloc
 from pathlib import Path
 
@@ -176,14 +175,14 @@ UNSOUND = {
 
 
 @pytest.mark.parametrize(("content", "message"), UNSOUND.values(), ids=UNSOUND.keys())
-def test_an_unsound_file_is_refused_on_one_line_at_once(file, content: bytes, message: str) -> None:
+def test_an_unsound_file_is_refused_on_one_line_without_the_memory_that_it_asks_for(
+    file, content: bytes, message: str
+) -> None:
     tracemalloc.start()
-    start = time.process_time()
     try:
         with pytest.raises(RegardError, match=rf"\Acannot read .*a\.gguf: .*{message}.{{,300}}\Z"):
             file(content)
         assert tracemalloc.get_traced_memory()[1] < 1_000_000
-        assert time.process_time() - start < 1
     finally:
         tracemalloc.stop()
 

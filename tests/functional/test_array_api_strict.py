@@ -12,7 +12,7 @@ from library_calls import CALLS, in_precision
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
-    cut_into_blocks(monkeypatch, 3, 2)
+    cut_into_blocks(monkeypatch, 3, 4)  # of 5 queries by 7 keys
 
 
 @pytest.mark.pairwise

@@ -12,7 +12,7 @@ from regard import Trace, attention, attention_partial, attention_vjp, attention
 from regard.functional import Options
 from sweeps import sweep_after
 
-SEEDS = sweep_after(8, range(0, 2000, 50))
+SEEDS = sweep_after(4, range(0, 2000, 50))
 
 
 @pytest.fixture(autouse=True)

@@ -10,6 +10,7 @@ from regard import (
     RegardError,
     attention,
     attention_vjp,
+    attention_weights,
 )
 from regard.functional import (
     ALiBi,
@@ -18,6 +19,7 @@ from regard.functional import (
     DistanceBias,
     KeyLengths,
     KeyRangeMask,
+    PrefixLM,
     SegmentMask,
     SlidingWindow,
     alibi_slopes,
@@ -123,3 +125,9 @@ def test_blocks_that_are_ruled_out_are_never_read(monkeypatch):
 def test_key_ranges_and_distance_biases_must_fit_the_scores(options, message):
     with pytest.raises(RegardError, match=message):
         attention(np.zeros((4, 3)), np.zeros((5, 3)), np.zeros((5, 3)), **options)
+
+
+def test_a_single_key_between_two_ranges_stays_masked():
+    rule = PrefixLM(2) | SlidingWindow(0, 0, query_offset=3)
+    weights = attention_weights(np.zeros((1, 2)), np.zeros((5, 2)), mask=rule)
+    np.testing.assert_allclose(weights, [[1 / 3, 1 / 3, 0, 1 / 3, 0]])

@@ -26,3 +26,7 @@ def test_sinusoidal_positions_of_an_odd_width_end_with_a_sine():
 def test_learned_positions_take_rows_from_an_offset(rng):
     table = rng.standard_normal((7, 3))
     np.testing.assert_array_equal(F.learned_positions(table, 2, offset=5), table[5:])
+
+
+def test_slopes_of_other_numbers_of_heads_take_every_second_one_of_twice_as_many():
+    np.testing.assert_allclose(F.alibi_slopes(6), [1 / 4, 1 / 16, 1 / 64, 1 / 256, 1 / 2, 1 / 8], rtol=1e-15)

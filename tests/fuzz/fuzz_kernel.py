@@ -285,14 +285,12 @@ def allowed(call: Call, *, extreme: bool = False, bfloat16: bool = False) -> Bou
     if extreme:
         off, off_sink = np.minimum(off, 0.5), np.minimum(off_sink, 0.5)
     total = exponentials.sum(-1, keepdims=True) + of_sink
-    ends = [
-        (exponentials * np.exp(sign * off)).sum(-1, keepdims=True) + of_sink * np.exp(sign * off_sink)
-        for sign in (-1, 1)
-    ]
+    shrunk, grown = (exponentials * np.exp(sign * off) for sign in (-1, 1))
+    ends = [end.sum(-1, keepdims=True) + of_sink * np.exp(sign * off_sink) for sign, end in ((-1, shrunk), (1, grown))]
     safe = np.where(total == 0, 1, total)
     weights = exponentials / safe
-    most = exponentials * np.exp(off) / np.where(ends[0] == 0, 1, ends[0])
-    least = exponentials * np.exp(-off) / np.where(ends[1] == 0, 1, ends[1])
+    most = grown / np.where(ends[0] == 0, 1, ends[0])
+    least = shrunk / np.where(ends[1] == 0, 1, ends[1])
     with np.errstate(divide="ignore"):
         lse = (highest + np.log(total))[..., 0]
         lse_error = np.maximum(*(abs(np.log(end / safe)) for end in ends))[..., 0] + 2 * u * abs(lse)
@@ -331,11 +329,22 @@ def rounded(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
         return wide.astype(dtype).astype(x.dtype)
 
 
-def fault(call: Call) -> str | None:
-    """Return the fault of the kernel's results of a call, or None."""
-    call.select()
-    bounds, dtype = allowed(call), call.case.q.dtype
-    of_context = allowed(call, bfloat16=True) if call.computes_in_bfloat16() else bounds
+def fault(*calls: Call) -> str | None:
+    """Return the first fault of the kernel's results, or None, of calls that compute the same case."""
+    bounds, in_bfloat16 = allowed(calls[0]), None
+    for call in calls:
+        call.select()
+        of_context = bounds
+        if call.computes_in_bfloat16():
+            of_context = in_bfloat16 = in_bfloat16 or allowed(call, bfloat16=True)
+        if wrong := beyond(bounds, of_context, call):
+            return wrong if len(calls) == 1 else f"{call.instruction_set}, bfloat16 in {call.tiles}: {wrong}"
+    return None
+
+
+def beyond(bounds: Bounds, of_context: Bounds, call: Call) -> str | None:
+    """Return where the results of a call are beyond their bounds; those of `attention` have bounds of their own."""
+    dtype = call.case.q.dtype
     ours = attention(*call.arrays, **call.arguments(), implementation="native")
     if ours.shape != bounds.low.shape or ours.dtype != dtype:
         return f"{ours.shape} of {ours.dtype}, not {bounds.low.shape} of {dtype}"

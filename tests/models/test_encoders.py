@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,8 @@ import golden
 import regard
 from regard import RegardError, Trace, nn
 from regard.models import LanguageModel, TextModel
+from regard.models.checkpoint.config import ConfigReader
+from regard.models.nomic_bert import NomicBertConfig
 
 CASES = golden.cases(TextModel, without=LanguageModel)
 LONG, SHORT = [7, 20, 3, 11, 15, 9], [12, 6, 19]
@@ -175,3 +179,9 @@ def test_what_has_no_part_in_the_computation_changes_nothing(changed):
 def test_what_a_family_does_not_support(changed, case, config, problem):
     with pytest.raises(RegardError, match=problem):
         regard.load(changed(case, config))
+
+
+def test_nomic_bert_turns_with_its_own_base_by_default():
+    fields = json.loads((golden.FOLDER / "nomic_bert/plain/config.json").read_text(encoding="utf-8"))
+    del fields["rope_parameters"]
+    assert NomicBertConfig.read(ConfigReader(fields, "config.json")).rope.base == 1000.0

@@ -14,7 +14,8 @@ from regard.models import FAMILIES
 @pytest.mark.parametrize("case", golden.KEPT)
 @pytest.mark.parametrize(("dtype", "tolerance"), [(np.float32, 1e-5), (np.float64, 1e-10)])
 def test_the_numbers_of_transformers(case, dtype, tolerance):
-    golden.check(golden.FOLDER / case, dtype=dtype, tolerance=tolerance)
+    # What greedy decoding appends in float64: test_decoder.py, by `generate`.
+    golden.check(golden.FOLDER / case, dtype=dtype, tolerance=tolerance, greedy=dtype is np.float32)
 
 
 def test_every_family_is_kept_and_stands_on_the_page_on_models():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 
@@ -17,6 +19,11 @@ CASES = sorted({case.split("/")[0]: case for case in sorted(golden.cases(TextMod
 RECORDINGS = [{}, {"maps": True}, {"only": "*attn.weights"}, {"only": "*attn.weights", "maps": True}, {"only": ()}]
 
 
+@functools.cache  # for each recording
+def load(case):
+    return regard.load(golden.FOLDER / case)
+
+
 @pytest.fixture
 def decoder(tmp_path):
     return regard.load(tiny_decoder.write(tmp_path / "model", {"max_position_embeddings": 4000}))
@@ -29,7 +36,7 @@ def held(trace):
 @pytest.mark.parametrize("options", RECORDINGS, ids=str)
 @pytest.mark.parametrize("case", CASES)
 def test_the_estimate_is_what_a_trace_holds(case, options):
-    model = regard.load(golden.FOLDER / case)
+    model = load(case)
     trace, length = Trace(**options), min(24, model.max_length)
     estimate = estimate_memory(model, 3, length, trace)
     model(np.full((3, length), 3), trace=trace)
@@ -122,7 +129,7 @@ def test_a_run_that_takes_next_to_nothing_does_not_ask_the_system(decoder, monke
 @pytest.mark.parametrize("options", RECORDINGS, ids=str)
 @pytest.mark.parametrize("case", CASES)
 def test_no_run_that_could_be_refused_counts_as_next_to_nothing(case, options, monkeypatch):
-    model = regard.load(golden.FOLDER / case)
+    model = load(case)
     trace, length = Trace(**options), min(24, model.max_length)
     total = estimate_memory(model, 40, length, trace).total
     assert total > 0
@@ -130,3 +137,10 @@ def test_no_run_that_could_be_refused_counts_as_next_to_nothing(case, options, m
     monkeypatch.setattr("regard.models.memory.available_memory", lambda: total - 1)
     with pytest.raises(RegardError, match="give fewer or shorter texts"):
         model(np.full((40, length), 3), trace=trace)
+
+
+def test_an_estimate_of_a_whole_run_is_not_that_of_a_part(decoder):
+    whole, part = (
+        estimate_memory(decoder, 1, 300, Trace(maps=True, stop=stop)).recorded for stop in (None, "blocks.0.output")
+    )
+    assert 0 < part < whole

@@ -25,6 +25,7 @@ from regard import (
     merge_partials,
 )
 from regard.functional import ALiBi, Causal, Mask, RelativePositionBias, SegmentMask, alibi_slopes, rotary
+from sweeps import sweep_except
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -48,6 +49,12 @@ def x64(request):
 @pytest.fixture
 def small_blocks(monkeypatch):
     cut_into_blocks(monkeypatch, 3, 2)
+
+
+@pytest.fixture
+def few_blocks(monkeypatch):
+    """Let there be four blocks: JAX compiles each operation of each."""
+    cut_into_blocks(monkeypatch, 3, 4)
 
 
 def name_of(dtype):
@@ -85,9 +92,16 @@ SOME = [
 ]
 
 
-@pytest.mark.parametrize(("name", "wide"), [*((name, True) for name in CALLS), *((name, False) for name in SOME)])
-def test_the_numbers_of_numpy_in_jax(name, wide):
+# In JAX always: each option in attention and its gradients, and every function with some options.
+LONG = ("tiles", "map", "parts")  # of many operations, each of which is compiled
+IN_JAX = [(name, True) for name in CALLS] + [(name, False) for name in SOME]
+KEPT_IN_JAX = [(name, wide) for name, wide in IN_JAX if not name.startswith(LONG) or (wide and name in SOME)]
+
+
+@pytest.mark.parametrize("call", sweep_except(KEPT_IN_JAX, IN_JAX), ids=lambda call: f"{call[0]}-{call[1]}")
+def test_the_numbers_of_numpy_in_jax(call):
     """In one block: JAX compiles each operation for each shape, and many small blocks would take minutes."""
+    name, wide = call
     dtype = np.float64 if wide else np.float32
     with enable_x64(wide):
         ours, theirs = (CALLS[name](in_precision(dtype, make)) for make in (jnp.asarray, np.asarray))
@@ -169,7 +183,9 @@ def test_autograd_goes_through_attention(name, implementation):
     # Where the bias hides there is nothing to differentiate: a step from −inf stays there, and the slope is 0.
     finite = {n: x for n, x in inputs.items() if n != "bias"}
     assert torch.autograd.gradcheck(
-        lambda *values: function(*values, *(inputs[n] for n in inputs if n == "bias")), tuple(finite.values())
+        lambda *values: function(*values, *(inputs[n] for n in inputs if n == "bias")),
+        tuple(finite.values()),
+        fast_mode=True,  # along one direction of each; below every number is compared
     )
 
     output = function(*inputs.values())
@@ -222,7 +238,7 @@ def test_autograd_goes_through_parts_caches_and_rotations():
 
 
 @pytest.mark.parametrize("implementation", ["reference", "blockwise"])
-@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.usefixtures("few_blocks")
 def test_jax_traces_every_array(implementation, x64):
     dtype = np.float64 if x64 else np.float32
     arrays = {
@@ -263,9 +279,10 @@ def test_jax_compiles_every_call(name):
             close(one, other)
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("implementation", ["reference", "blockwise"])
 @pytest.mark.parametrize("name", DIFFERENTIABLE)
-@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.usefixtures("few_blocks")
 def test_jax_differentiates_attention(name, implementation, x64):
     dtype = np.float64 if x64 else np.float32
     arrays, options = DIFFERENTIABLE[name]

@@ -142,6 +142,7 @@ def smollm2(transformers, smollm2_file):
     return tokenizer, transformers.AutoModelForCausalLM.from_pretrained(folder, gguf_file=name, dtype=torch.float32)
 
 
+LOGITS = 2e-3  # of numbers up to 30, by sums of float32 in 30 layers: 600 roundings
 PROMPTS = (
     "The capital of France is",
     "Once upon a time, in a village by the sea,",
@@ -158,13 +159,16 @@ def test_smollm2_says_what_it_says_in_transformers(smollm2, our_smollm2, prompt)
 
     _, model = smollm2
     encoding = our_smollm2.tokenizer(prompt)
-    ids = torch.tensor([encoding.ids])
+    said = list(our_smollm2.generate(encoding, max_new_tokens=64).ids)
+    whole = [*encoding.ids, *said]
     with torch.no_grad():
-        logits = model(ids).logits.numpy()
-        generated = model.generate(ids, max_new_tokens=64, do_sample=False, eos_token_id=2, pad_token_id=2)[0]
-    np.testing.assert_allclose(our_smollm2(encoding).logits, logits, rtol=0, atol=2e-3)
-    ours = our_smollm2.generate(encoding, max_new_tokens=64)
-    assert [*encoding.ids, *ours.ids] == generated.tolist()
+        logits = model(torch.tensor([whole])).logits.numpy()
+    np.testing.assert_allclose(our_smollm2(whole).logits, logits, rtol=0, atol=LOGITS)
+    # Each token is the likeliest there too, but where two are as near as the logits are known.
+    before = logits[0, len(encoding.ids) - 1 : -1]
+    chosen = np.take_along_axis(before, np.array(said)[:, None], 1)[:, 0]
+    assert (chosen >= before.max(1) - 2 * LOGITS).all()
+    assert len(said) == 64 or said[-1] == 2
 
 
 @pytest.mark.smollm2

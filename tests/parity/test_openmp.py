@@ -73,8 +73,7 @@ def test_an_interrupt_ends_a_call():
         "def handler(*_): raise KeyboardInterrupt\n"
         "signal.signal(signal.SIGALRM, handler)\n"
         "regard.attention(q, q, q)\n"
-        "signal.setitimer(signal.ITIMER_REAL, 0.2)\n"
-        "try: regard.attention(long, long, long)\n"
+        "try: signal.setitimer(signal.ITIMER_REAL, 0.2); regard.attention(long, long, long)\n"
         "except KeyboardInterrupt: print('interrupted')\n"
         "print((regard.attention(q, q, q) == regard.attention(q, q, q)).all().item())\n"
     ) == ["interrupted", "True"]

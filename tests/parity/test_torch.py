@@ -105,7 +105,7 @@ def compiled(function, **options):
 def test_gradcheck(case):
     function, given, others = case
     given = [x.clone().requires_grad_() for x in given]
-    assert torch.autograd.gradcheck(lambda *x: function(*x, *others), given)
+    assert torch.autograd.gradcheck(lambda *x: function(*x, *others), given, fast_mode=True)  # along random directions
 
 
 def test_it_compiles_whole(case):

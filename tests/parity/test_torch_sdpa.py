@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(os.environ.get("REGARD_PURE") == "1", reason="th
 
 # Random calls, 2,000 in all; so many of each kind run in the default session.
 DRAWN = {"sdpa": 1400, "flex": 500, "compiled": 100}
-KEPT = {"sdpa": 150, "flex": 40, "compiled": 6}
+KEPT = {"sdpa": 150, "flex": 12, "compiled": 6}
 BOUNDS = {torch.float64: 1e-12, torch.float32: 3e-5, torch.bfloat16: 4e-2, torch.float16: 5e-3}
 
 

@@ -100,6 +100,7 @@ def test_output_and_gradients(transformers, calls, name, side):
         assert_close(gradient, expected_gradients[parameter], largest)
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("cache", ["dynamic", "static"])
 @pytest.mark.parametrize("side", ["none", "left"])
 @pytest.mark.parametrize("name", [*DECODERS, *ENCODER_DECODERS])

@@ -7,7 +7,7 @@ import pytest
 from matplotlib.patches import Rectangle
 
 from fake_traces import encoding_of
-from figure_geometry import assert_apart_and_inside, texts_of
+from figure_geometry import assert_apart_and_inside
 from regard import RegardError
 from regard.metrics import Attribution
 from regard.plot import attribution
@@ -24,9 +24,8 @@ def found_of(words, scores=None):
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("words", [WORDS[:1], WORDS, ["$x_1^2$", "猫は", "W" * 90, "\x1b[31m", "שלום"], WORDS * 8])
 def test_nothing_covers_another(words, theme):
-    figure = attribution(found_of(words), theme=theme)
-    assert_apart_and_inside(figure)
-    assert "contribution" in [text.get_text() for text in texts_of(figure)]
+    texts = assert_apart_and_inside(attribution(found_of(words), theme=theme))
+    assert "contribution" in [text.get_text() for text in texts]
 
 
 @pytest.mark.parametrize("scores", [[2.0, -1.0, 0.0], [2.0, 1.0, 0.0], [-2.0, -1.0, 0.0], [0.0, 0.0, 0.0]])

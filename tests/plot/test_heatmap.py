@@ -194,8 +194,7 @@ def test_the_note_says_if_labels_are_left_out(rng, tokens, step):
     assert step == 1 or f"One label of {step} is shown" in written
 
 
-@pytest.mark.parametrize("length", [4, 1500])
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize(("length", "theme"), [(4, "light"), (4, "dark"), (1500, "dark")])
 def test_masked_cells_have_a_colour_of_their_own(length, theme):
     ax = heatmap(np.tri(length) / np.arange(1, length + 1)[:, None], theme=theme)
     (image,) = ax.images

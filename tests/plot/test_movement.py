@@ -12,6 +12,7 @@ from figure_geometry import assert_apart_and_inside, texts_of
 from regard import RegardError, Trace
 from regard.plot import movement
 from regard.views import project
+from sweeps import sweep_except
 
 WORDS = "the quick brown foxes jumped over a lazy dog because it was tired . internationalisation ,".split()
 STRANGE = [
@@ -39,7 +40,7 @@ def written(ax):
     return " ".join(text.get_text() for text in texts_of(ax.figure))
 
 
-@pytest.mark.parametrize("size", [*range(1, 13), 20, 30, 45, 60])
+@pytest.mark.parametrize("size", sweep_except((1, 2, 3, 5, 8, 12, 20, 30, 60), [*range(1, 13), 20, 30, 45, 60]))
 def test_labels_neither_collide_nor_are_cut_off(text_trace, size):
     ax = movement(text_trace([WORDS[i % len(WORDS)] for i in range(size)]))
     assert_apart_and_inside(ax.figure)

@@ -12,6 +12,7 @@ import pytest
 from matplotlib.artist import Artist
 from matplotlib.figure import Figure
 
+from fake_traces import SENTENCE, encoding_of, trace_of
 from regard import RegardError
 from regard.plot import head_grid, heatmap, movement, save
 
@@ -20,37 +21,49 @@ HOSTILE = ["<script>alert(1)</script>", "--><x/>", "a\x00b", "\x1b[31m", "\ud800
 HOSTILE += ['"/><image href="http://example.org/a"/>', "javascript:alert(1)", "url(http://example.org/a)"]
 
 
+@pytest.fixture(scope="module")
+def small():
+    """Return a figure that takes little time to save."""
+    return Figure(figsize=(1, 1))
+
+
 @pytest.mark.parametrize("kind", BEGINNINGS)
-def test_the_suffix_is_the_kind(trace, tmp_path, kind):
+def test_the_suffix_is_the_kind(small, tmp_path, kind):
     for path in (tmp_path / f"a.{kind}", tmp_path / f"b.{kind.upper()}"):
-        save(heatmap(trace).figure, path)
+        save(small, path)
         assert path.read_bytes().startswith(BEGINNINGS[kind])
 
 
-def test_a_kind_can_be_given(trace, tmp_path):
-    save(heatmap(trace).figure, tmp_path / "picture", "svg")
+def test_a_kind_can_be_given(small, tmp_path):
+    save(small, tmp_path / "picture", "svg")
     assert (tmp_path / "picture").read_bytes().startswith(BEGINNINGS["svg"])
 
 
 @pytest.mark.parametrize("name", ["picture", "picture.gif", ".png"])
-def test_an_unknown_ending_is_an_error_that_lists_the_known(trace, tmp_path, name):
+def test_an_unknown_ending_is_an_error_that_lists_the_known(small, tmp_path, name):
     with pytest.raises(RegardError, match=r"the suffix must be .png, .svg, .pdf"):
-        save(heatmap(trace).figure, tmp_path / name)
+        save(small, tmp_path / name)
     assert not list(tmp_path.iterdir())
 
 
+@pytest.fixture(scope="module", params=[lambda t: heatmap(t).figure, head_grid, lambda t: movement(t).figure])
+def drawn_twice(request):
+    """Return two figures that were drawn of one trace."""
+    trace = trace_of(np.random.default_rng(5), encoding_of(SENTENCE))
+    return request.param(trace), request.param(trace)
+
+
 @pytest.mark.parametrize("kind", BEGINNINGS)
-@pytest.mark.parametrize("view", [lambda t: heatmap(t).figure, head_grid, lambda t: movement(t).figure])
-def test_the_same_trace_gives_the_same_bytes(trace, tmp_path, kind, view):
-    for name in ("one", "two"):
-        save(view(trace), tmp_path / name, kind)
+def test_the_same_trace_gives_the_same_bytes(drawn_twice, tmp_path, kind):
+    for name, figure in zip(("one", "two"), drawn_twice, strict=True):
+        save(figure, tmp_path / name, kind)
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
 
 
-def test_files_have_no_date(trace, tmp_path):
-    save(heatmap(trace).figure, tmp_path / "a.pdf")
+def test_files_have_no_date(small, tmp_path):
+    save(small, tmp_path / "a.pdf")
     assert b"CreationDate" not in (tmp_path / "a.pdf").read_bytes()
-    save(heatmap(trace).figure, tmp_path / "a.svg")
+    save(small, tmp_path / "a.svg")
     assert b"date" not in (tmp_path / "a.svg").read_bytes()
 
 
@@ -72,9 +85,9 @@ def test_a_figure_that_cannot_be_drawn_to_its_end_leaves_the_old_file(tmp_path, 
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_folder_that_is_not_there_is_an_error(trace, tmp_path):
+def test_a_folder_that_is_not_there_is_an_error(small, tmp_path):
     with pytest.raises(RegardError, match="cannot write"):
-        save(heatmap(trace).figure, tmp_path / "nowhere" / "a.png")
+        save(small, tmp_path / "nowhere" / "a.png")
 
 
 def test_hostile_tokens_are_inert_in_svg(tmp_path):

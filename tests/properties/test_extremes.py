@@ -30,7 +30,8 @@ def exact(q, k, v, scale):
         q, k, v = ([[mpmath.mpf(float(x)) for x in row] for row in array] for array in (q, k, v))
         for query in q:
             scores = [mpmath.fdot(query, key) * mpmath.mpf(scale) for key in k]
-            exponentials = [mpmath.exp(score - max(scores)) for score in scores]
+            highest = max(scores)
+            exponentials = [mpmath.exp(score - highest) for score in scores]
             total = mpmath.fsum(exponentials)
             rows.append([float(mpmath.fdot(exponentials, column) / total) for column in zip(*v, strict=True)])
         return np.array(rows)

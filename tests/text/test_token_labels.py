@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from tokenizers.pre_tokenizers import ByteLevel
+
 from regard.text.encoding import Encoding
 from regard.text.token_labels import token_labels
 
@@ -37,3 +39,11 @@ def test_other_pieces_stay_as_the_vocabulary_spells_them():
 
 def test_an_unknown_token_is_shown_as_unknown():
     assert token_labels(encoding("🐱", ("[UNK]", 0, 1))) == ("[UNK]",)
+
+
+def test_every_byte_has_the_letter_of_the_tokenizers_library():
+    split = ByteLevel(add_prefix_space=False, use_regex=False)
+    for letter in map(chr, range(0xC0, 0x800)):  # two bytes each, the second any from 0x80 to 0xBF
+        if letter.isprintable() and not letter.isspace():
+            ((token, _),) = split.pre_tokenize_str(letter)
+            assert token_labels(encoding(letter, (token, 0, 1))) == (letter,), hex(ord(letter))

@@ -3,7 +3,6 @@
 import base64
 import copy
 import json
-import time
 
 import pytest
 from small_tokenizers import wordpiece_json
@@ -130,11 +129,9 @@ MALFORMED = {
 @pytest.mark.parametrize("case", [*TOO_MUCH, *MALFORMED])
 def test_what_could_take_unbounded_time_or_memory_is_refused(read, case):
     fields, message = (TOO_MUCH | MALFORMED)[case]
-    start = time.process_time()
     with pytest.raises(RegardError, match=r"is not a tokenizer\.json .*: ") as error:
         read(fields)("a")
     assert message in str(error.value)
-    assert time.process_time() - start < 5
 
 
 @pytest.mark.parametrize(
@@ -169,10 +166,10 @@ def test_truncation_of_any_kind_is_left_out(read):
 def test_growth_that_is_admitted_has_an_end_for_long_texts(read):
     """Within the factor, a text is refused that would in fact become too long, and only then."""
     tokenizer = read(normalizers(*[replace("a", "aa")] * 12))
-    assert tokenizer("a" * 100).tokens == ("[CLS]", "[UNK]", "[SEP]")
-    assert len(tokenizer("the " * 20_000)) == 20_002
-    with pytest.raises(RegardError, match=r"make 8,192,000 bytes of 2,000$"):
-        tokenizer("a" * 2000)
+    assert tokenizer("a" * 10).tokens == ("[CLS]", "[UNK]", "[SEP]")
+    assert len(tokenizer("the " * 2000)) == 2002  # 33 MB if every letter became 4096
+    with pytest.raises(RegardError, match=r"make 4,198,400 bytes of 1,025$"):  # more than 4 MiB
+        tokenizer("a" * 1025)
 
 
 HIDDEN = {

@@ -129,3 +129,9 @@ def test_all_ids_outside_the_vocabulary_are_named():
 def test_ids_must_be_a_flat_sequence_of_integers(ids):
     with pytest.raises(RegardError, match="flat sequence of integers"):
         WordTokenizer(lesson).from_ids(ids)
+
+
+def test_special_tokens_in_a_row_are_words_of_their_own():
+    tokens, special, words = ("<s>", "[MASK]", "a"), (True, True, False), (None, None, 0)
+    encoding = Encoding("a", (1, 2, 3), tokens, special, words, ((0, 0), (0, 0), (0, 1)))
+    assert encoding.word_groups() == [("<s>", [0]), ("[MASK]", [1]), ("a", [2])]

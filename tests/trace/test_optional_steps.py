@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from contextlib import nullcontext
 
 import numpy as np
@@ -19,8 +20,13 @@ CASES = [case for case in golden.KEPT if not case.startswith("clip/")]  # its ha
 NORMS = tuple(f"*.{name}_norm" for name in ("attn", "cross", "mlp", "attn_post", "mlp_post"))
 
 
+@functools.cache  # for two tests
+def load(case):
+    return regard.load(golden.FOLDER / case, dtype=np.float64)
+
+
 def run(case, **options):
-    model = regard.load(golden.FOLDER / case, dtype=np.float64)
+    model = load(case)
     trace = Trace(**options)
     if isinstance(model, ImageModel):
         model(

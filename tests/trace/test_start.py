@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 
@@ -22,10 +24,15 @@ def model():
     return regard.load(golden.FOLDER / next(case for case in CASES if case.startswith("llama")))
 
 
+@functools.cache  # for the tests without and with maps
+def load(case):
+    return regard.load(golden.FOLDER / case)
+
+
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("maps", [False, True])
 def test_the_steps_from_there_are_those_of_a_whole_run(case, maps):
-    model = regard.load(golden.FOLDER / case)
+    model = load(case)
     whole = Trace(maps=maps)
     hidden = model(IDS, trace=whole).hidden
     for i in range(len(model.blocks)):

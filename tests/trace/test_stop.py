@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 
 import numpy as np
@@ -19,10 +20,15 @@ def steps_until(names, stop):
     return names[: names.index(stop) + 1]
 
 
+@functools.cache  # for the tests without and with maps
+def load(case):
+    return regard.load(golden.FOLDER / case)
+
+
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("maps", [False, True])
 def test_the_steps_until_then_are_those_of_a_whole_run(case, maps, rng):
-    model = regard.load(golden.FOLDER / case)
+    model = load(case)
     whole = Trace(maps=maps)
     whole_output = model(IDS, trace=whole)
     names = whole.names()

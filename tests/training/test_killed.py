@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -14,21 +13,34 @@ import regard
 from regard.formats.safetensors import SafetensorsFile
 from regard.training import TrainingRun, checkpoints
 
-RUN = """
-import sys
+STEPS, MOST = 40, 600  # of 16 files opened, renamed or made for each step
+RUN = f"""
 from regard import training
-config = {"model_type": "gpt2", "n_embd": 32, "n_layer": 1, "n_head": 2, "n_positions": 64}
+config = {{"model_type": "gpt2", "n_embd": 32, "n_layer": 1, "n_head": 2, "n_positions": 64}}
 task = training.make_task("reverse", batch_size=8)
-model = training.new_model({**config, "vocab_size": task.tokenizer.vocab_size}, task.tokenizer, seed=1)
-print("starts", flush=True)
-training.train(model, task.batches(1), steps=250, dropout=0.1, save_every=1, folder=sys.argv[1], resume=True)
+model = training.new_model({{**config, "vocab_size": task.tokenizer.vocab_size}}, task.tokenizer, seed=1)
+training.train(model, task.batches(1), steps={STEPS}, dropout=0.1, save_every=1, folder=folder, resume=True)
 """
 
+# It ends at once, as if killed, before it opens, renames or removes a file of its folder for the n-th time.
+KILLED = (
+    """
+import os, sys
+folder, left = sys.argv[1], int(sys.argv[2])
+def count(event, arguments):
+    global left
+    if event in ("open", "os.rename", "os.remove", "os.rmdir", "os.mkdir") and str(arguments[0]).startswith(folder):
+        left -= 1
+        if left < 0:
+            os._exit(9)
+sys.addaudithook(count)
+"""
+    + RUN
+)
 
-def start(folder):
-    process = subprocess.Popen([sys.executable, "-c", RUN, str(folder)], stdout=subprocess.PIPE, text=True)
-    assert process.stdout.readline() == "starts\n"
-    return process
+
+def run(folder):
+    exec(RUN, {"folder": str(folder)})
 
 
 def contents(path: Path):
@@ -39,10 +51,8 @@ def contents(path: Path):
 def test_killed_at_random_moments(tmp_path, kills):
     moments = random.Random(kills)
     for _ in range(kills):
-        process = start(tmp_path / "killed")
-        time.sleep(moments.uniform(0, 0.3))
-        process.kill()
-        process.communicate()
+        command = [sys.executable, "-c", KILLED, str(tmp_path / "killed"), str(moments.randint(0, MOST // kills))]
+        assert subprocess.run(command, check=False).returncode == 9
         if found := checkpoints(tmp_path / "killed"):
             assert TrainingRun(tmp_path / "killed").losses().steps[: max(found)] == list(range(1, max(found) + 1))
         for path in list(found.values())[-2:]:
@@ -51,9 +61,9 @@ def test_killed_at_random_moments(tmp_path, kills):
                 SafetensorsFile(path / "model.safetensors")
             )
     for name in ("killed", "whole"):
-        assert start(tmp_path / name).communicate() == ("", None)
+        run(tmp_path / name)
     killed, whole = (checkpoints(tmp_path / name) for name in ("killed", "whole"))
-    assert list(killed) == list(whole) == list(range(1, 251))
+    assert list(killed) == list(whole) == list(range(1, STEPS + 1))
     for step in whole:
         assert contents(killed[step]) == contents(whole[step])
     assert (tmp_path / "killed" / "losses.csv").read_bytes() == (tmp_path / "whole" / "losses.csv").read_bytes()

@@ -629,9 +629,10 @@ test("words are found where they stand in the text, whole or across tokens", () 
     ];
     tokens[0].end = 0;
     const found = (wanted) => text.search(tokens, "unkind the mat", wanted);
-    assert.deepEqual(["UNKIND", "nk", "the  mat", "t", "[cls]", "cat", " ", "un|the"].map(found), [
+    assert.deepEqual(["UNKIND", "nk", "kind", "the  mat", "t", "[cls]", "cat", " ", "un|the"].map(found), [
         [[1, 2]],
         [[1, 2]],
+        [[2]],
         [[3, 4]],
         [[3], [4]],
         [[0]],
@@ -640,6 +641,11 @@ test("words are found where they stand in the text, whole or across tokens", () 
         [],
     ]);
     assert.deepEqual(text.search([token("a-b", 0)], "a-b", "a-b"), [[0]]);
+});
+test("a text that is too long for an address is not in it, since it would be read as none", () => {
+    const written = (length) => url.encode({ ...state.INITIAL_STATE, text: "a".repeat(length) });
+    assert.equal(url.decode(written(4000)).text.length, 4000);
+    assert.doesNotMatch(written(4001), /text=/);
 });
 test("headings name one head, or what is taken from it", () => {
     assert.equal(messages.headingMessage({ layer: 2, head: "mean" }), "Layer 2 · mean of heads");

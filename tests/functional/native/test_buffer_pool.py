@@ -53,7 +53,7 @@ def filled(sizes):
 def test_the_pool_is_bounded():
     gc.collect()
     before = resident()
-    arrays = filled([1 << 22] * 30)  # 16 MB each
+    arrays = filled([1 << 22] * 12)  # 16 MB each
     del arrays
     gc.collect()
     assert resident() - before < 100e6

@@ -66,19 +66,19 @@ def test_a_subinterpreter_computes_without_the_kernel():
 
 
 @pytest.mark.skipif(PURE, reason="there is no kernel")
-@pytest.mark.parametrize("dtype", ["numpy.float32", "ml_dtypes.bfloat16"])
-def test_a_daemon_thread_in_calls_while_the_process_exits_says_nothing(dtype):
+def test_a_daemon_thread_in_calls_while_the_process_exits_says_nothing():
     code = (
         "import ctypes, sys, threading, ml_dtypes, numpy\n"
         "libc = ctypes.CDLL(None)\n"
         # glibc: after what the kernel registered, exit calls sleep(1), whose argument is the exit status.
         "if hasattr(libc, 'on_exit'): libc.on_exit(libc.sleep, None)\n"
         "import regard\n"
-        f"x, started = numpy.ones((8, 512, 64), {dtype}), threading.Event()\n"
-        "def work():\n"
+        "def work(x, started):\n"
         "    while True: started.set(); regard.attention(x, x, x)\n"
-        "for _ in range(3): threading.Thread(target=work, daemon=True).start()\n"
-        "started.wait()\n"
+        "for dtype in (numpy.float32, ml_dtypes.bfloat16, numpy.float32, ml_dtypes.bfloat16):\n"
+        "    x, started = numpy.ones((8, 512, 64), dtype), threading.Event()\n"
+        "    threading.Thread(target=work, args=(x, started), daemon=True).start()\n"
+        "    started.wait()\n"
         "regard.attention(x, x, x)\n"
         "sys.exit(1)\n"
     )

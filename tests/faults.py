@@ -1,0 +1,519 @@
+"""Planted faults: small mistakes, each of which has to turn the guard red.
+
+``python tests/faults.py`` copies the files of the repository, plants one mistake after the other in the copy and runs
+the tests that are to notice it there; if these pass, the whole suite, and then that of peers and of the browser. What
+no test notices is printed, and the exit status is 1. `nox -s mutants` runs it in the night.
+
+The mistakes are such as a change makes by chance: a bound off by one, an argument that is not passed on, a default, a
+sign, the last part of a loop. A fault that needs another text after a change of its file says so when the script runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import filecmp
+import importlib.util
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDER = ROOT / ".nox" / "faults"  # kept, so that the kernel is built whole only once
+TREE, OBJECTS, WHEELS = FOLDER / "tree", FOLDER / "objects", FOLDER / "wheels"
+NATIVE = "src/regard/functional/native"
+
+# If the named tests pass. The second needs packages and a browser; without these it is left out.
+WHOLE: tuple[tuple[str, ...], ...] = ((), ("tests/parity", "tests/browser"))
+TIME_LIMIT = 1800  # seconds of one run of tests; a fault may make them wait for ever
+
+
+class Fault(NamedTuple):
+    """A mistake of one line, and the tests that are to notice it first."""
+
+    file: str
+    old: str  # occurs once in the file
+    new: str
+    tests: str  # files and folders in tests/
+
+
+FAULTS = (
+    # Attention in NumPy.
+    Fault(
+        "src/regard/functional/mask_rules.py",
+        "cols.start > last + self.right",
+        "cols.start >= last + self.right",
+        "functional/test_masks.py functional/test_attention.py",
+    ),
+    Fault(
+        "src/regard/functional/masks.py",
+        "np.minimum(last, other_last)) & ~empty",
+        "np.minimum(last, other_last) + 1) & ~empty",
+        "functional/test_masks.py",
+    ),
+    Fault(
+        "src/regard/functional/partial.py",
+        "xp.where(row_sum == 0, -xp.inf, zero_neginf(row_max) + xp.log(nonzero(row_sum)))",
+        "zero_neginf(row_max) + xp.log(nonzero(row_sum))",
+        "functional/test_partial.py",
+    ),
+    Fault(
+        "src/regard/functional/backward.py",
+        "xp.broadcast_to(weights * factors, d_scores.shape)",
+        "xp.broadcast_to(weights, d_scores.shape)",
+        "functional/test_backward.py functional/test_dropout.py",
+    ),
+    Fault(
+        "src/regard/functional/backward.py",
+        "sum_to_shape(-delta * stats.weights(p.sinks, xp), p.sinks.shape)",
+        "sum_to_shape(delta * stats.weights(p.sinks, xp), p.sinks.shape)",
+        "functional/test_backward.py",
+    ),
+    Fault(
+        "src/regard/functional/backward.py",
+        "(block.capped / p.softcap) ** 2",
+        "(block.scores / p.softcap) ** 2",
+        "functional/test_backward.py",
+    ),
+    Fault(
+        "src/regard/functional/rotary.py",
+        "length = None if bounds is None else bounds[1] + 1",
+        "length = None if bounds is None else bounds[1]",
+        "functional/test_rotary.py",
+    ),
+    Fault(
+        "src/regard/functional/blockwise.py",
+        "slice(rows.start + s.start, rows.start + s.stop)",
+        "slice(s.start, s.stop)",
+        "functional/test_attention.py trace/test_attention_map.py",
+    ),
+    Fault(
+        "src/regard/functional/block_mask.py",
+        "last[open_end.astype(bool)] = keys",
+        "last[open_end.astype(bool)] = keys - 1",
+        "functional/test_block_mask.py",
+    ),
+    # The kernel. Faults of one file are neighbours: its objects are then compiled once for both.
+    Fault(
+        "csrc/attention/decode.cpp",
+        "row = head % params.heads_per_kv * params.queries + i;",
+        "row = head % params.heads_per_kv + i * params.heads_per_kv;",
+        "functional/native/test_attention.py",
+    ),
+    Fault(
+        "csrc/attention/decode.cpp",
+        "dropout_factor<T>(params_, head_of(head, row), i, start + j)",
+        "dropout_factor<T>(params_, head_of(head, row), i, j)",
+        "functional/native/test_attention.py functional/test_dropout.py",
+    ),
+    Fault(
+        "csrc/attention/backward.cpp",
+        "accumulate_rows(d_v_, value_width_, key_begin_, keys, fwd_.value_dim, params_.d_v, segment > 0);",
+        "accumulate_rows(d_v_, value_width_, key_begin_, keys, fwd_.value_dim, params_.d_v, false);",
+        "functional/native/test_backward.py",
+    ),
+    Fault(
+        "csrc/attention/backward.cpp",
+        "(start_ - first_query_ + i) + (key_end_ - 1 - start - j)",
+        "(start_ - first_query_ + i) + (key_end_ - start - j)",
+        "functional/native/test_backward.py",
+    ),
+    Fault(
+        "csrc/ops/ops.cpp",
+        "return without_padding<T>(centered * centered, count);",
+        "return centered * centered;",
+        "functional/native/test_ops.py",
+    ),
+    Fault(
+        "csrc/ops/adamw.cpp",
+        "boundary = max_of(start, min_of(stop, params.decayed));",
+        "boundary = min_of(stop, params.decayed);",
+        "functional/native/test_ops.py",
+    ),
+    Fault(
+        "csrc/gemm/linear.cpp",
+        "is_last && params.bias && j < count ?",
+        "params.bias && j < count ?",
+        "functional/native/test_ops.py functional/test_linear.py",
+    ),
+    Fault(
+        "csrc/attention/map.cpp",
+        "for (ptrdiff_t l = count_ - i; l < N; ++l) some[l] = 0;",
+        "for (ptrdiff_t l = count_ - i + 1; l < N; ++l) some[l] = 0;",
+        "functional/native/test_map.py trace/test_attention_map.py",
+    ),
+    Fault(
+        "csrc/gemm/quantized.h",
+        "bits_at(block.word(0), part % 4 * 8 + 6, 3) << 4);",
+        "bits_at(block.word(0), part % 4 * 8 + 6, 3) << 2);",
+        "nn/test_quantized.py",
+    ),
+    # Models.
+    Fault(
+        "src/regard/models/roberta.py",
+        "np.where(is_text, is_text.cumsum(axis=1), 0)",
+        "np.where(is_text, np.arange(1, ids.shape[1] + 1), 0)",
+        "models/test_encoders.py models/test_tokenized_inputs.py models/test_golden.py",
+    ),
+    Fault(
+        "src/regard/models/nomic_bert.py",
+        "read_rope(reader, sizes, base=1000.0)",
+        "read_rope(reader, sizes)",
+        "models/test_encoders.py models/test_golden.py",
+    ),
+    Fault(
+        "src/regard/models/gpt2.py",
+        'tied=reader.flag("tie_word_embeddings", True)',
+        'tied=reader.flag("tie_word_embeddings", False)',
+        "models/test_decoder.py models/test_golden.py",
+    ),
+    Fault(
+        "src/regard/functional/positions.py",
+        "np.arange(1, 2 * (num_heads - below), 2) / (2 * below)",
+        "np.arange(1, num_heads - below + 1) / (2 * below)",
+        "functional/test_positions.py",
+    ),
+    Fault(
+        "src/regard/models/checkpoint/gguf_architectures.py",
+        '"attn_k.weight": _deinterleaved("num_key_value_heads")',
+        '"attn_k.weight": _deinterleaved("num_attention_heads")',
+        "models/checkpoint",
+    ),
+    Fault(
+        "src/regard/models/generation/sampling.py",
+        "np.cumsum(probabilities) - probabilities < self.top_p",
+        "np.cumsum(probabilities) < self.top_p",
+        "models/generation",
+    ),
+    Fault(
+        "src/regard/models/generation/loop.py",
+        "self._pending[: min(found)]",
+        "self._pending[: found[0]]",
+        "models/generation",
+    ),
+    Fault(
+        "src/regard/nn/kv_cache.py",
+        "_low=self._low + dropped",
+        "_low=self._low",
+        "nn/test_kv_cache.py",
+    ),
+    # Traces and edits.
+    Fault(
+        "src/regard/trace/edits.py",
+        "context[i, start : start + length].mean",
+        "context[i, :length].mean",
+        "trace/test_edits.py trace/test_edit_positions.py",
+    ),
+    Fault(
+        "src/regard/trace/edit_parts.py",
+        "np.where(given < 0, given + lengths, given)",
+        "np.where(given < 0, given + lengths.max(), given)",
+        "trace/test_edit_positions.py trace/test_edits.py",
+    ),
+    Fault(
+        "src/regard/trace/trace_file.py",
+        "letters[len(letters) - ndim :]",
+        "letters[:ndim]",
+        "trace/test_trace.py test_architecture.py",
+    ),
+    Fault(
+        "src/regard/trace/step_names.py",
+        'parts[1:-1] = [_ONE_PART if part == "*" else part for part in parts[1:-1]]',
+        'parts[1:] = [_ONE_PART if part == "*" else part for part in parts[1:]]',
+        "trace/test_trace.py trace/test_edits.py trace/test_optional_steps.py",
+    ),
+    Fault(
+        "src/regard/trace/map_statistics.py",
+        "(layout.query_indices(rows) + layout.resolve_offset())",
+        "layout.query_indices(rows)",
+        "trace/test_attention_map.py",
+    ),
+    Fault(
+        "src/regard/trace/trace.py",
+        "return self._only, self._keep_maps, tuple(self._edit), self._stop",
+        "return self._only, self._keep_maps, tuple(self._edit)",
+        "trace/test_stop.py models/test_memory.py",
+    ),
+    Fault(
+        "src/regard/trace/attention_map.py",
+        "head * count_heads(self.k) // count_heads(self.q)",
+        "head % count_heads(self.k)",
+        "trace/test_attention_map.py dask/test_attention_map.py",
+    ),
+    Fault(
+        "src/regard/metrics/heads.py",
+        "after[np.arange(len(block.rows)), block.rows] = False",
+        "after[np.arange(len(block.rows)), block.rows] &= True",
+        "metrics/test_metrics.py",
+    ),
+    Fault(
+        "src/regard/metrics/rollout.py",
+        "axis=0).sum(0) / len(weights)",
+        "axis=0).mean(0)",
+        "explorer/test_exploration.py",
+    ),
+    # The explorer.
+    Fault(
+        "src/regard/explorer/pooling.py",
+        "found = found / (heights[:, None] * widths)",
+        "found = found / (heights[0] * widths[0])",
+        "explorer/test_pooling.py",
+    ),
+    Fault(
+        "src/regard/explorer/pooling.py",
+        'np.searchsorted(cell_edges, edges[1:], side="left")',
+        'np.searchsorted(cell_edges, edges[1:], side="right")',
+        "explorer/test_pooling.py",
+    ),
+    Fault(
+        "src/regard/explorer/export_html.py",
+        'json_bytes(value).replace(b"<", b"\\\\u003c")',
+        'json_bytes(value).replace(b"</", b"<\\\\/")',
+        "explorer/test_export_html.py",
+    ),
+    Fault(
+        "src/regard/explorer/address.py",
+        "parse_qsl(fragment, keep_blank_values=True, max_num_fields=_MAX_PARTS)",
+        "parse_qsl(fragment, max_num_fields=_MAX_PARTS)",
+        "explorer/test_address.py",
+    ),
+    Fault(
+        "src/regard/explorer/cache.py",
+        "self._arrays.move_to_end(key)",
+        "self._arrays.move_to_end(key, last=False)",
+        "explorer/test_exploration.py explorer/test_server.py",
+    ),
+    Fault(
+        "src/regard/explorer/frontend/data/matrix.js",
+        "sum / ((i1 - i0) * (j1 - j0))",
+        "sum / bin_size ** 2",
+        "browser/test_javascript.py",
+    ),
+    Fault(
+        "src/regard/explorer/frontend/data/tokens.js",
+        "tokens[positioned[first]].end <= index",
+        "tokens[positioned[first]].end < index",
+        "browser/test_javascript.py",
+    ),
+    Fault(
+        "src/regard/explorer/frontend/state/url.js",
+        "isWritten && codec.read(codec.write(value)) !== undefined",
+        "isWritten",
+        "browser/test_javascript.py",
+    ),
+    Fault(
+        "src/regard/explorer/frontend/data/codec.js",
+        "1 + Math.ceil(count / blob[0])",
+        "1 + Math.floor(count / blob[0])",
+        "browser/test_javascript.py",
+    ),
+    # Commands and texts.
+    Fault(
+        "src/regard/cli/heads.py",
+        "measure_corpus(model, texts, truncate=arguments.truncate, progress=progress, resume=sums)",
+        "measure_corpus(model, texts, progress=progress, resume=sums)",
+        "cli/test_heads_ablate_embed.py",
+    ),
+    Fault("src/regard/cli/main.py", "return EXIT_CLOSED_PIPE", "return 0", "cli/test_errors.py"),
+    Fault("src/regard/cli/input.py", 'content.decode("utf-8-sig")', 'content.decode("utf-8")', "cli/test_commands.py"),
+    Fault(
+        "src/regard/cli/embed.py",
+        '.removesuffix("\\n").split("\\n")',
+        ".splitlines()",
+        "cli/test_heads_ablate_embed.py",
+    ),
+    Fault(
+        "src/regard/text/token_labels.py",
+        "*range(0xAE, 0x100)",
+        "*range(0xAD, 0x100)",
+        "text/test_token_labels.py",
+    ),
+    Fault(
+        "src/regard/text/encoding.py",
+        "if word is not None and word == previous:",
+        "if word == previous:",
+        "text/test_word_tokenizer.py views/test_patches.py",
+    ),
+    Fault(
+        "src/regard/text/byte_level.py",
+        "AddedToken(settings.mask_token, lstrip=True)",
+        "AddedToken(settings.mask_token)",
+        "text/test_subword_tokenizer.py",
+    ),
+    # Training and corpora.
+    Fault(
+        "src/regard/training/schedules.py",
+        "return (step + 1) / warmup",
+        "return step / warmup",
+        "test_architecture.py",
+    ),
+    Fault(
+        "src/regard/dask/partitions.py",
+        "place += len(found.lengths)",
+        "place += len(found.lengths) - found.num_errors",
+        "dask/test_corpus.py",
+    ),
+)
+
+
+def main() -> int:
+    """Plant the faults that are chosen; return 1 if one is not noticed."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--only", metavar="PATTERN", default="", help="a number, from 1, or a part of a file's name")
+    parser.add_argument("--jobs", type=int, default=2, metavar="N", help="processes of pytest (2)")
+    parser.add_argument(
+        "--named", action="store_true", help="run the named tests alone, not the whole suite after them"
+    )
+    parser.add_argument("--list", action="store_true", help="print the faults alone")
+    arguments = parser.parse_args()
+    chosen = [
+        (number, fault)
+        for number, fault in enumerate(FAULTS, 1)
+        if arguments.only in ("", str(number)) or (not arguments.only.isdigit() and arguments.only in fault.file)
+    ]
+    for number, fault in chosen if arguments.list else ():
+        print(f"{number}. {fault.file}: {fault.old} → {fault.new}")
+    if arguments.list:
+        return 0
+    if not chosen or report_misplaced(chosen):
+        return 1
+    use_copy()
+    copy_repository()
+    parts = list(dict.fromkeys(part for _, fault in chosen for part in tests_of(fault)))
+    start = time.perf_counter()
+    if found := first_failure(parts, arguments.jobs):
+        print(f"without a fault {found} fails, so that nothing could be told")
+        return 1
+    print(f"without a fault: passed ({time.perf_counter() - start:.0f} s)", flush=True)
+    missed = 0
+    for number, fault in chosen:
+        start = time.perf_counter()
+        with planted(fault):
+            found = first_failure(tests_of(fault), arguments.jobs)
+            where = "" if found else ", not by the named tests"
+            for rest in () if found or arguments.named else WHOLE:
+                found = found or first_failure([part for part in rest if is_installed(part)], arguments.jobs, rest)
+        missed += not found
+        told = f"caught by {found}{where}" if found else f"NOT CAUGHT: {fault.old} → {fault.new}"
+        print(f"{number:3} {fault.file}: {told} ({time.perf_counter() - start:.0f} s)", flush=True)
+    print(f"{len(chosen) - missed} of {len(chosen)} faults were caught")
+    return int(missed > 0)
+
+
+def report_misplaced(faults: Iterable[tuple[int, Fault]]) -> bool:
+    """Print the faults whose old text does not occur exactly once; return whether there are any."""
+    is_any = False
+    for number, fault in faults:
+        count = (ROOT / fault.file).read_text(encoding="utf-8").count(fault.old)
+        if count != 1 or fault.old == fault.new:
+            print(f"{number:3} {fault.file}: its old text occurs {count} times: {fault.old}")
+            is_any = True
+    return is_any
+
+
+def tests_of(fault: Fault) -> list[str]:
+    return [f"tests/{part}" for part in fault.tests.split()]
+
+
+def is_installed(part: str) -> bool:
+    """Tell whether the tests of peers, or of the browser, can run here."""
+    needed = {"tests/parity": ("torch", "transformers", "jax"), "tests/browser": ("playwright",)}[part]
+    return all(map(importlib.util.find_spec, needed))
+
+
+def use_copy() -> None:
+    """Make the processes that start from here on find the package in the copy."""
+    os.environ |= {"OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": str(TREE / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+def copy_repository() -> None:
+    """Make the copy like the working tree. Files that are alike stay: what was built of them is still right."""
+    command = ["git", "ls-files", "-co", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.splitlines()
+    files = [name for name in listed if (ROOT / name).is_file()]
+    for path in [path for path in TREE.rglob("*") if path.is_file() and not path.is_symlink()]:
+        if "node_modules" not in path.parts and path.relative_to(TREE).as_posix() not in files:
+            path.unlink()
+    for name in files:
+        to = TREE / name
+        if not to.exists() or not filecmp.cmp(ROOT / name, to, shallow=False):
+            to.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, to)  # with a new time: it may have had a fault when it was built
+    modules, link = ROOT / "tests" / "browser" / "node_modules", TREE / "tests" / "browser" / "node_modules"
+    if modules.exists() and not link.exists():
+        link.symlink_to(modules)
+    shutil.copy(installed_kernel(), TREE / NATIVE)
+    where = [sys.executable, "-c", "import regard; print(regard.__file__)"]
+    found = subprocess.run(where, cwd=TREE, check=True, capture_output=True, text=True).stdout.strip()
+    if not Path(found).is_relative_to(TREE):
+        raise SystemExit(f"python finds regard in {found}, not in the copy")
+
+
+def installed_kernel() -> str:
+    """Return the file of the compiled kernel of this environment."""
+    spec = importlib.util.find_spec("regard.functional.native._kernel")
+    if spec is None or spec.origin is None:
+        raise SystemExit("regard is not installed here with its compiled kernel")
+    return spec.origin
+
+
+@contextmanager
+def planted(fault: Fault) -> Iterator[None]:
+    """Plant a fault in the copy; of the kernel, build it too."""
+    path = TREE / fault.file
+    text = path.read_text(encoding="utf-8")
+    path.write_text(text.replace(fault.old, fault.new), encoding="utf-8")
+    is_compiled = fault.file.startswith("csrc/")
+    try:
+        if is_compiled:
+            build_kernel()
+        yield
+    finally:
+        path.write_text(text, encoding="utf-8")
+        if is_compiled:
+            shutil.copy(installed_kernel(), TREE / NATIVE)
+
+
+def build_kernel() -> None:
+    """Build the kernel from the copy, and put it beside its sources."""
+    shutil.rmtree(WHEELS, ignore_errors=True)
+    command = ["-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", f"--wheel-dir={WHEELS}"]
+    path = {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}  # cmake and ninja
+    settings = f"--config-settings=build-dir={OBJECTS}"
+    subprocess.run([sys.executable, *command, settings, "."], cwd=TREE, check=True, env=os.environ | path)
+    (wheel,) = WHEELS.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if "/_kernel" in name and name.endswith(".so"))
+        (TREE / NATIVE / Path(name).name).write_bytes(archive.read(name))
+
+
+def first_failure(parts: list[str], jobs: int, asked: tuple[str, ...] = ()) -> str:
+    """Return the first test of some files and folders that fails, of all if none is named; "" if they pass."""
+    if asked and not parts:
+        return ""
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", str(jobs), "-p", "no:cacheprovider", *parts]
+    process = subprocess.Popen(
+        command, cwd=TREE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    )
+    try:
+        output, _ = process.communicate(timeout=TIME_LIMIT)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        return f"the limit of {TIME_LIMIT} s"
+    if process.returncode == 0:
+        return ""
+    named = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", output, re.MULTILINE)
+    return named[1] if named else f"pytest's status {process.returncode}: {output.strip()[-200:]}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
