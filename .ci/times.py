@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
-from collections import Counter
+from collections import defaultdict
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -19,9 +19,9 @@ PAGE = ROOT / "CONTRIBUTING.md"
 FILES, TESTS = 20, 30  # how many of the slowest are listed
 
 
-def tests() -> Counter[tuple[str, str, str]]:
+def tests() -> dict[tuple[str, str, str], float]:
     """Return the seconds of each test: session, file and name."""
-    seconds: Counter[tuple[str, str, str]] = Counter()
+    seconds: dict[tuple[str, str, str], float] = defaultdict(float)
     for report in sorted(REPORTS.glob("*.xml")):
         for case in ElementTree.parse(report).iter("testcase"):
             place = case.get("classname", "").replace(".", "/")
@@ -29,8 +29,10 @@ def tests() -> Counter[tuple[str, str, str]]:
     return seconds
 
 
-def table(title: str, rows: list[tuple[str, float]], total: float) -> str:
-    lines = [f"{seconds:8.1f} s {seconds / total:6.1%}  {name}" for name, seconds in rows]
+def table(title: str, seconds: dict[str, float], count: int) -> str:
+    """Return the rows that took longest, each with its share of all."""
+    rows, total = sorted(seconds.items(), key=lambda item: -item[1])[:count], sum(seconds.values())
+    lines = [f"{each:8.1f} s {each / total:6.1%}  {name}" for name, each in rows]
     return "\n".join([title, *lines, ""])
 
 
@@ -42,9 +44,7 @@ def with_times(page: str, sessions: dict[str, float]) -> str:
         known = [sessions[name] for name in names if name in sessions]
         return f"{match['row']}| {round(sum(known)):,} s |" if len(known) == len(names) else match[0]
 
-    return re.sub(
-        r"^(?P<row>\| (?P<names>`\w+`(?:, `\w+`)*) \|.*)\| (?:[\d,]+ s )?\|$", row, page, flags=re.MULTILINE
-    )
+    return re.sub(r"^(?P<row>\| (?P<names>`\w+`(?:, `\w+`)*) \|.*)\| (?:[\d,]+ s )?\|$", row, page, flags=re.MULTILINE)
 
 
 def main() -> None:
@@ -55,16 +55,14 @@ def main() -> None:
     if not path.exists():
         raise SystemExit("no session has run yet: nox")
     sessions: dict[str, float] = json.loads(path.read_text(encoding="utf-8"))
-    by_session = sorted(sessions.items(), key=lambda item: -item[1])
-    print(table("Sessions, from start to end", by_session, sum(sessions.values())))
-    seconds = tests()
-    files: Counter[str] = Counter()
-    for (session, file, _), each in seconds.items():
-        files[f"{session}: {file}"] += each
-    total = seconds.total()
-    print(table("Files, the sum of their tests", files.most_common(FILES), total))
-    slowest = [(f"{session}: {file}::{name}", each) for (session, file, name), each in seconds.most_common(TESTS)]
-    print(table("Tests", slowest, total))
+    print(table("Sessions, from start to end", sessions, len(sessions)))
+    files: dict[str, float] = defaultdict(float)
+    each_test: dict[str, float] = {}
+    for (session, file, name), seconds in tests().items():
+        files[f"{session}: {file}"] += seconds
+        each_test[f"{session}: {file}::{name}"] = seconds
+    print(table("Files, the sum of their tests", files, FILES))
+    print(table("Tests", each_test, TESTS))
     if arguments.write:
         PAGE.write_text(with_times(PAGE.read_text(encoding="utf-8"), sessions), encoding="utf-8")
 

@@ -18,11 +18,11 @@ export class Player {
   constructor(film) {
     this.film = film;
     this.button = button("Play", () => this.toggle(), { class: "rg-primary" });
-    this.timer = /** @type {number | undefined} */ (undefined);
+    this.cancel = /** @type {(() => void) | undefined} */ (undefined); // of the next call
   }
 
   get isPlaying() {
-    return this.timer !== undefined;
+    return this.cancel !== undefined;
   }
 
   toggle() {
@@ -36,17 +36,19 @@ export class Player {
       if (hasMore && this.isPlaying) schedule();
       else this.stop();
     };
-    const schedule = () => (this.timer = interval > 0 ? setTimeout(tick, interval) : requestAnimationFrame(tick));
+    const schedule = () => {
+      const call = interval > 0 ? setTimeout(tick, interval) : requestAnimationFrame(tick);
+      this.cancel = () => (interval > 0 ? clearTimeout(call) : cancelAnimationFrame(call)); // numbered apart
+    };
     this.button.textContent = "Pause";
     this.film.rewind();
     schedule();
   }
 
   stop() {
-    if (this.timer === undefined) return;
-    clearTimeout(this.timer);
-    cancelAnimationFrame(this.timer);
-    this.timer = undefined;
+    if (!this.cancel) return;
+    this.cancel();
+    this.cancel = undefined;
     this.button.textContent = "Play";
     this.film.onStop?.();
   }
