@@ -173,7 +173,7 @@ class Package(Environment):
         """Run tests, in the guard with a sample of the sweep; their times are written to ``.nox/times``."""
         name = self._session.name
         # As users' folders are, and as titles and commands have failed with.
-        temporary = CACHE / "tmp" / name / "a folder whose path is long, with spaces and a letter (ü) that is not ASCII"
+        temporary = CACHE / "tmp" / name / "a folder whose path is long, with spaces and ü, a letter that is not ASCII"
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.parent.mkdir(parents=True, exist_ok=True)
         options = [f"--junitxml={CACHE / 'times' / name}.xml", f"--basetemp={temporary}"]
