@@ -46,7 +46,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "wheels"))
+    monkeypatch.setenv("PIP_FIND_LINKS", (tmp_path / "wheels").as_uri())  # pip splits paths at spaces
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     return tmp_path
@@ -86,8 +86,9 @@ def names_in(folder: Path) -> list[str]:
 STAND_IN = """
 import os, shutil, sys
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 print("on standard output")
-wheels = [*Path(os.environ["PIP_FIND_LINKS"]).glob("*.whl")]
+wheels = [*Path(unquote(urlsplit(os.environ["PIP_FIND_LINKS"]).path)).glob("*.whl")]
 if not wheels:
     sys.exit("ERROR: No matching distribution found for tiny-carrier==1.0")
 folder = Path(sys.argv[sys.argv.index("--dest") + 1])
