@@ -142,8 +142,10 @@ class Environment:
 
     def run(self, *arguments: str, env: dict[str, str | None] | None = None) -> None:
         """Run the interpreter; the programs of the environment are found first."""
-        path = {"PATH": f"{self.bin}{os.pathsep}{os.environ['PATH']}"}
-        self._session.run(str(self.bin / "python"), *arguments, external=True, env=path | (env or {}))
+        path = f"{self.bin}{os.pathsep}{os.environ['PATH']}"
+        # What was compiled once is read by the workers and by the next run.
+        variables = {"PATH": path, "PYTHONDONTWRITEBYTECODE": None, **(env or {})}
+        self._session.run(str(self.bin / "python"), *arguments, external=True, env=variables)
 
 
 class Package(Environment):

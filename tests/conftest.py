@@ -52,9 +52,9 @@ def pytest_report_header(config):
 def pytest_collection_modifyitems(config, items):
     mark_pairwise(items)
     share, seed = config.getoption("sweep"), config.getoption("seed")
-    left_out = [item for item in items if item.get_closest_marker("sweep") and not is_drawn(item.nodeid, share, seed)]
-    config.hook.pytest_deselected(items=left_out)
-    items[:] = [item for item in items if item not in set(left_out)]
+    left_out = {item for item in items if item.get_closest_marker("sweep") and not is_drawn(item.nodeid, share, seed)}
+    config.hook.pytest_deselected(items=list(left_out))
+    items[:] = [item for item in items if item not in left_out]
 
 
 @pytest.fixture

@@ -15,9 +15,11 @@ def small_blocks(monkeypatch):
     cut_into_blocks(monkeypatch, 3, 4)  # of 5 queries by 7 keys
 
 
-@pytest.mark.pairwise
-@pytest.mark.parametrize("device", ["CPU_DEVICE", "device1"])
-@pytest.mark.parametrize(("dtype", "rtol", "atol"), [(np.float64, 1e-12, 1e-13), (np.float32, 1e-5, 1e-6)])
+@pytest.mark.parametrize("device", ["device1", pytest.param("CPU_DEVICE", marks=pytest.mark.sweep)])
+@pytest.mark.parametrize(
+    ("dtype", "rtol", "atol"),
+    [(np.float64, 1e-12, 1e-13), pytest.param(np.float32, 1e-5, 1e-6, marks=pytest.mark.sweep)],
+)
 @pytest.mark.parametrize("name", CALLS)
 def test_the_numbers_of_numpy_in_arrays_of_its_own(name, dtype, rtol, atol, device):
     device = xp.Device(device)

@@ -133,11 +133,12 @@ def _layout(page: Page, panels: list[_Panel]) -> _Layout:
     rows, columns = panels[0].values.shape
     rights = [bar_width(is_difference=panel.scale.vmin != 0) if panel.bar else 0.0 for panel in panels]
     above = TITLE_TYPE * LINE + PAD if len(panels) > 1 else OVERHANG
+    tokens = [_token_labels(page, panel.view) for panel in panels]
     for points in (*_TYPES, None):
         size = points or NUMBER_TYPE
         cell = _MAX_CELL
         for _ in range(4):  # labels of positions, and whether columns are upright, depend on the size of a cell
-            labels = [_labels(page, panel.view, points, cell) for panel in panels]
+            labels = [_labels(page, *each, points, cell) for each in tokens]
             lefts = [
                 0.0
                 if n > 0 and not stacked and label.rows == labels[0].rows
@@ -165,17 +166,20 @@ def _layout(page: Page, panels: list[_Panel]) -> _Layout:
     raise AssertionError("positions always fit")
 
 
-def _labels(page: Page, view: AttentionView, points: float | None, cell: float) -> _Labels:
+def _token_labels(page: Page, view: AttentionView) -> tuple[list[str], list[str]]:
+    """Return the labels of all queries and of all keys."""
+    queries, keys = ([page.fonts.label(token, _LABEL_COLUMNS) for token in side] for side in (view.queries, view.keys))
+    return queries, keys
+
+
+def _labels(page: Page, rows: list[str], columns: list[str], points: float | None, cell: float) -> _Labels:
     """Return the labels of all tokens in this type size; without one, positions as far apart as they need."""
     if points is not None:
-        rows = [page.fonts.label(query, _LABEL_COLUMNS) for query in view.queries]
-        columns = [page.fonts.label(key, _LABEL_COLUMNS) for key in view.keys]
         upright = page.text_width(columns, points) > cell - PAD
         return _Labels(rows, columns, 1, points, upright, positions=False)
-    longest = max(len(view.queries), len(view.keys))
-    spacing = page.text_width([str(longest)], NUMBER_TYPE) + 2 * PAD
+    spacing = page.text_width([str(max(len(rows), len(columns)))], NUMBER_TYPE) + 2 * PAD
     step = next(n * 10**power for power in count() for n in (1, 2, 5) if n * 10**power * cell >= spacing)
-    numbers = [[str(n) for n in range(0, length, step)] for length in (len(view.queries), len(view.keys))]
+    numbers = [[str(n) for n in range(0, len(labels), step)] for labels in (rows, columns)]
     return _Labels(numbers[0], numbers[1], step, NUMBER_TYPE, upright=False, positions=True)
 
 
