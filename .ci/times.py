@@ -29,6 +29,13 @@ def tests() -> dict[tuple[str, str, str], float]:
     return seconds
 
 
+def seconds_of(ring: str) -> dict[str, float]:
+    """Return the seconds of the sessions that ran in the guard, or by name."""
+    path = REPORTS / f"{ring}.json"
+    found: dict[str, float] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return found
+
+
 def table(title: str, seconds: dict[str, float], count: int) -> str:
     """Return the rows that took longest, each with its share of all."""
     rows, total = sorted(seconds.items(), key=lambda item: -item[1])[:count], sum(seconds.values())
@@ -37,7 +44,7 @@ def table(title: str, seconds: dict[str, float], count: int) -> str:
 
 
 def with_times(page: str, sessions: dict[str, float]) -> str:
-    """Return a page whose rows of sessions end with the seconds of the last run; what did not run stays as it is."""
+    """Return a page whose rows of sessions end with their seconds; what did not run stays as it is."""
 
     def row(match: re.Match[str]) -> str:
         names = re.findall(r"`(\w+)`", match["names"])
@@ -51,11 +58,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--write", action="store_true", help="put the seconds of sessions into CONTRIBUTING.md")
     arguments = parser.parse_args()
-    path = REPORTS / "sessions.json"
-    if not path.exists():
-        raise SystemExit("no session has run yet: nox")
-    sessions: dict[str, float] = json.loads(path.read_text(encoding="utf-8"))
-    print(table("Sessions, from start to end", sessions, len(sessions)))
+    for name, title in (("sessions", "Sessions, from start to end"), ("guard", "Sessions of the guard")):
+        if sessions := seconds_of(name):
+            print(table(title, sessions, len(sessions)))
     files: dict[str, float] = defaultdict(float)
     each_test: dict[str, float] = {}
     for (session, file, name), seconds in tests().items():
@@ -64,7 +69,7 @@ def main() -> None:
     print(table("Files, the sum of their tests", files, FILES))
     print(table("Tests", each_test, TESTS))
     if arguments.write:
-        PAGE.write_text(with_times(PAGE.read_text(encoding="utf-8"), sessions), encoding="utf-8")
+        PAGE.write_text(with_times(PAGE.read_text(encoding="utf-8"), seconds_of("guard")), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,12 +1,14 @@
-"""Regenerate the outputs and pictures of the pages, or check that they are current.
+"""Check that the outputs and images of the pages are current, or write them anew.
 
 All ``python`` blocks of a page run in one namespace; the output of each is in the ``text`` block after it. Lines of a
 ``console`` block that begin with ``$`` are run by the shell; their output follows in the block. Pictures are the files
 that the blocks write to ``docs/images``.
 
-    python docs/make.py            write what has changed
-    python docs/make.py --check    write nothing; exit with 1 if a page or a picture is not current
-    python docs/make.py docs/steering.md   that page alone, with or without --check
+    python docs/make.py            write nothing; exit with 1 if a page or an image is not current
+    python docs/make.py --write    write what has changed
+    python docs/make.py docs/steering.md   that page alone, with or without --write
+
+A page is current if it differs by measured times and rounding alone: sums have other last bits on another processor.
 
 Blocks marked ``norun`` after the language (```console norun) are left alone.
 """
@@ -16,6 +18,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import difflib
+import functools
 import io
 import multiprocessing
 import os
@@ -25,7 +28,7 @@ import subprocess
 import sys
 import tempfile
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from decimal import Decimal
 from itertools import repeat
@@ -61,16 +64,20 @@ _BLOCK = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 _VOLATILE = re.compile(r"\d+\.\d\d s\b")
-_DECIMAL = re.compile(r"([-+]?\d+\.\d+(?:e[-+]?\d+)?)")
+_DECIMAL = re.compile(r"((?<![\d.])[-+]?\d+\.\d+(?:e[-+]?\d+)?(?!\.?\d))")
 
 
-def regenerate(page: str, name: str = "page") -> str:
-    """Return the text of a page with current outputs; `name` is for tracebacks."""
+def regenerate(page: str, name: str = "page", *, exact: bool = True) -> str:
+    """Return the text of a page with current outputs; `name` is for tracebacks.
+
+    A line that differs by a measured time alone stays; if not `exact`, one that differs by rounding too.
+    """
+    keep = functools.partial(_keep, exact=exact)
     namespace: dict[str, Any] = {"__name__": "__page__"}
 
     def block(match: re.Match[str]) -> str:
         if match["language"] == "console":
-            return f"```console\n{_console(match['code'])}```\n" + _after(match)
+            return f"```console\n{_console(match['code'], keep)}```\n" + _after(match)
         printed = io.StringIO()
         lines_above = page[: match.start("code")].count("\n")
         with contextlib.redirect_stdout(printed):
@@ -78,7 +85,7 @@ def regenerate(page: str, name: str = "page") -> str:
         head = f"```python\n{match['code']}```\n"
         if not printed.getvalue():
             return head
-        return f"{head}{match['gap'] or ''}```text\n{_unless_volatile(printed.getvalue(), match['output'] or '')}```\n"
+        return f"{head}{match['gap'] or ''}```text\n{keep(printed.getvalue(), match['output'] or '')}```\n"
 
     with np.printoptions():  # a page does not change those of the next
         return _BLOCK.sub(block, page)
@@ -89,7 +96,7 @@ def _after(match: re.Match[str]) -> str:
     return "" if match["output"] is None else f"{match['gap']}```text\n{match['output']}```\n"
 
 
-def _console(code: str) -> str:
+def _console(code: str, keep: Callable[[str, str], str]) -> str:
     before = re.split(r"^\$ (.*)\n", code, flags=re.MULTILINE)
     lines = [before[0]]
     for command, old in zip(before[1::2], before[2::2], strict=True):
@@ -97,36 +104,37 @@ def _console(code: str) -> str:
             command, shell=True, check=True, capture_output=True, text=True, env={**os.environ, "COLUMNS": "100"}
         )
         new = "".join(line.rstrip() + "\n" for line in done.stdout.splitlines())
-        lines.append(f"$ {command}\n{_unless_volatile(new, old)}")
+        lines.append(f"$ {command}\n{keep(new, old)}")
     return "".join(lines)
 
 
-def _unless_volatile(new: str, old: str) -> str:
+def _keep(new: str, old: str, *, exact: bool) -> str:
     """Return `new`, with the line of `old` wherever the two differ only in measured times, or by rounding."""
     known = {_VOLATILE.sub("", line): line for line in old.splitlines(keepends=True)}
     lines = [known.get(_VOLATILE.sub("", line), line) for line in new.splitlines(keepends=True)]
     before = old.splitlines(keepends=True)
-    if len(before) == len(lines):
+    if not exact and len(before) == len(lines):
         lines = [one if same_but_for_rounding(one, line) else line for one, line in zip(before, lines, strict=True)]
     return "".join(lines)
 
 
 def same_but_for_rounding(old: str, new: str) -> bool:
-    """Return whether two lines differ at most by one unit in the last digit of numbers with a decimal point.
+    """Return whether two lines differ at most by one unit in the last digit of their numbers with a decimal point.
 
-    Sums have other last bits on another processor, and a number between two that can be printed falls to either side.
+    A number that falls between two that can be printed is rounded to either. One of a single digit must be the same.
     """
     one, other = _DECIMAL.split(old), _DECIMAL.split(new)
     if len(one) != len(other) or any(a.split() != b.split() for a, b in zip(one[::2], other[::2], strict=True)):
         return False
-    pairs = zip(map(Decimal, one[1::2]), map(Decimal, other[1::2]), strict=True)
-    return all(abs(a - b) <= Decimal(1).scaleb(max(_exponent(a), _exponent(b))) for a, b in pairs)
+    return all(map(_are_close, map(Decimal, one[1::2]), map(Decimal, other[1::2])))
 
 
-def _exponent(number: Decimal) -> int:
-    exponent = number.as_tuple().exponent
-    assert isinstance(exponent, int)  # the pattern matches neither NaN nor infinities
-    return exponent
+def _are_close(a: Decimal, b: Decimal) -> bool:
+    (_, digits, p), (_, _, q) = a.as_tuple(), b.as_tuple()
+    assert isinstance(p, int)  # the pattern matches neither NaN nor infinities
+    assert isinstance(q, int)
+    decades = abs(p - q) <= 1  # 9.99 and 10.0 have as many digits
+    return a == b or (len(digits) > 1 and decades and abs(a - b) <= Decimal(1).scaleb(min(p, q)))
 
 
 def differences(folder: Path, pages: Sequence[str] = PAGES) -> list[str]:
@@ -162,26 +170,26 @@ def _picture_differs(old: Path, new: Path) -> str:
     return f"pixels differ by {difference:.3f} on average" if difference > MAX_PIXEL_DIFFERENCE else ""
 
 
-def _write_regenerated(page: str, folder: Path) -> None:
+def _write_regenerated(page: str, folder: Path, exact: bool) -> None:
     os.chdir(folder)  # the blocks write here
     text = (ROOT / page).read_text(encoding="utf-8")
-    (folder / page).write_text(regenerate(text, page), encoding="utf-8")
+    (folder / page).write_text(regenerate(text, page, exact=exact), encoding="utf-8")
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Regenerate the pages, or check that they are current.")
-    parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if something is not current")
+    parser = argparse.ArgumentParser(description="Check that the pages are current, or write them anew.")
+    parser.add_argument("--write", action="store_true", help="write what has changed")
     parser.add_argument("pages", nargs="*", choices=[*PAGES, []], metavar="PAGE", help="all by default")
     arguments = parser.parse_args()
-    check, pages = arguments.check, arguments.pages or PAGES
+    write, pages = arguments.write, arguments.pages or PAGES
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / IMAGES).mkdir(parents=True)
         (folder / "tests").symlink_to(ROOT / "tests")  # the pages load its small models
-        with ProcessPoolExecutor(os.cpu_count(), multiprocessing.get_context("spawn")) as processes:
-            deque(processes.map(_write_regenerated, pages, repeat(folder)), maxlen=0)  # raises what one has raised
+        with ProcessPoolExecutor(os.cpu_count(), multiprocessing.get_context("spawn"), max_tasks_per_child=1) as pool:
+            deque(pool.map(_write_regenerated, pages, repeat(folder), repeat(write)), maxlen=0)  # raises errors
         found = differences(folder, pages)
-        if found and not check:
+        if found and write:
             for page in pages:
                 shutil.copy(folder / page, ROOT / page)
             for name in stale_pictures(folder, pages):
@@ -189,7 +197,7 @@ def main() -> int:
                 if (folder / IMAGES / name).exists():
                     shutil.copy(folder / IMAGES / name, ROOT / IMAGES)
     sys.stdout.writelines(found or ["Everything is current.\n"])
-    return 1 if found and check else 0
+    return 1 if found and not write else 0
 
 
 if __name__ == "__main__":

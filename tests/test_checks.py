@@ -83,7 +83,7 @@ def test_only_the_guard_draws_samples(noxfile, monkeypatch, ci, samples):
     monkeypatch.setattr("nox.registry._REGISTRY", {})
     now = script("noxfile.py")
     assert samples == now.GUARD
-    assert now.sample(500) == (["--cases", "50", "--seed", "16"] if samples else ["--cases", "500"])
+    assert now.random_cases(500) == ["--cases", "50" if samples else "500", "--seed", "16"]
 
 
 @given(st.text(), st.integers(0, 2**32 - 1), st.floats(0, 1), st.floats(0, 1))
@@ -130,13 +130,22 @@ def pins():
 
 
 def test_every_package_that_a_check_needs_is_pinned(noxfile):
-    project = noxfile.PROJECT
-    lists = [project["project"]["dependencies"], *project["project"]["optional-dependencies"].values()]
-    needed = {
-        re.match(r"[\w.-]+", item)[0] for items in [*lists, *project["dependency-groups"].values()] for item in items
-    }
+    project = noxfile.PROJECT["project"]
+    lists = [project["dependencies"], *project["optional-dependencies"].values()]
+    lists += [noxfile.PROJECT["build-system"]["requires"], *noxfile.PROJECT["dependency-groups"].values()]
+    needed = {re.match(r"[\w.-]+", item)[0] for items in lists for item in items}
     missing = {name for name in needed if name.lower().replace("_", "-") not in pins()}
     assert missing == set()
+
+
+def test_what_builds_the_package_is_in_the_environment(noxfile):
+    assert set(noxfile.PROJECT["build-system"]["requires"]) <= set(noxfile.PROJECT["dependency-groups"]["build"])
+
+
+def test_planted_faults_are_of_lines_that_are_there():
+    faults = script("tests/faults.py")
+    assert len(faults.FAULTS) >= 30
+    assert not faults.report_misplaced(enumerate(faults.FAULTS, 1))
 
 
 def test_pins_are_versions_not_addresses():
@@ -165,6 +174,10 @@ def test_times_of_sessions_go_into_their_rows():
         ("0.1 a", "0.1 b", False),
         ("0.5 0.5", "0.5", False),
         ("0.5", "nan", False),
+        ("0.3", "0.3967", False),
+        ("[0.1 0.9]", "[0.2 0.8]", False),
+        ("torch 2.13.0", "torch 2.14.0", False),
+        ("a 0.12.", "a 0.13.", True),
     ],
 )
 def test_a_page_may_differ_by_rounding_alone(old, new, same):

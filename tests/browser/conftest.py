@@ -6,7 +6,7 @@ import contextlib
 from dataclasses import replace
 
 import pytest
-from pages import OTHER, TEXT, WATCH, explored, served, settled
+from pages import AT_REST, OTHER, TEXT, explored, served, settled
 from timing import HANGS, launched
 
 from regard.explorer import write_page
@@ -38,7 +38,7 @@ def open_page(browser, serve):  # its pages close before the servers
         contexts.append(context)
         context.set_default_timeout(HANGS)
         if origin is None:  # a notebook is never at rest
-            context.add_init_script(WATCH)
+            context.add_init_script(AT_REST)
         page = context.new_page()
         own = origin or (address.split("#")[0] if address.startswith("file:") else "/".join(address.split("/")[:4]))
 

@@ -39,7 +39,7 @@ HOSTILE = (
 
 # Counts what a page is about to do: answers that it reads, frames, and what it put off for so short a time that it
 # belongs to what was done: a query that is not busy yet has such a timer, but not what asks from time to time.
-WATCH = """
+AT_REST = """
 (() => {
   const SOON_MS = 200;
   const soon = new Set();

@@ -20,7 +20,7 @@ HANGS = 300_000  # ms: what has not come by then never comes
 SHARP = ".rg-map[data-drawn][data-waiting='0']"
 
 # When the frame is over that had the first map, and when the first that had all of its tiles.
-_WATCH = """
+_FIRST_IMAGE = """
 performance.setResourceTimingBufferSize(10000);
 const seen = {};
 const watch = (name, selector) => {
@@ -49,7 +49,12 @@ def launched() -> Iterator[Any]:
     """Yield a Chromium without a window."""
     from playwright.sync_api import sync_playwright
 
-    names = ("chromium-headless-shell", "chromium", "chromium-browser")  # the first has no windows: a third of the work
+    names = (
+        "chromium-headless-shell",
+        "chromium",
+        "chromium-browser",
+        "google-chrome",
+    )  # the first has no windows: a third of the work
     chromium = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, names)), None)
     if not chromium:
         raise RuntimeError("the explorer is driven in Chromium: apt-get install chromium-headless-shell")
@@ -65,7 +70,7 @@ def opened(browser: Any, address: str, **options: Any) -> Iterator[Any]:
     context = browser.new_context(viewport=SIZE, **options)
     context.set_default_timeout(HANGS)
     page = context.new_page()
-    page.add_init_script(_WATCH)
+    page.add_init_script(_FIRST_IMAGE)
     page.goto(address)
     page.wait_for_selector(SHARP, state="attached")
     page.evaluate("async () => { while (!window.sharpAt) await new Promise(requestAnimationFrame); }")

@@ -63,7 +63,7 @@ def worker_processes():
     return starting_processes(5e7)
 
 
-def killed_at_moments(case, tmp_path, kills, seed):
+def killed_after_partitions(case, tmp_path, kills, seed):
     """Kill a worker when some partitions more are written, as many as are drawn: runs go on."""
     run, whole, _ = case
     draw, end, killed = random.Random(seed), threading.Event(), []
@@ -99,13 +99,13 @@ def killed_at_moments(case, tmp_path, kills, seed):
     assert len(killed) == kills
 
 
-def test_a_worker_killed_at_some_moments(case, tmp_path):
-    killed_at_moments(case, tmp_path, 4, 0)
+def test_a_worker_killed_some_times(case, tmp_path):
+    killed_after_partitions(case, tmp_path, 4, 0)
 
 
 @pytest.mark.sweep
-def test_a_worker_killed_at_20_random_moments(case, tmp_path):
-    killed_at_moments(case, tmp_path, 20, 1)
+def test_a_worker_killed_20_times(case, tmp_path):
+    killed_after_partitions(case, tmp_path, 20, 1)
 
 
 def test_a_worker_that_does_not_start_again_is_replaced(case, tmp_path, monkeypatch):

@@ -102,10 +102,11 @@ def compiled(function, **options):
     return torch.compile(function, fullgraph=True, backend="aot_eager", **options)
 
 
-def test_gradcheck(case):
+@pytest.mark.parametrize("fast", [True, pytest.param(False, marks=pytest.mark.sweep)])  # along random directions
+def test_gradcheck(case, fast):
     function, given, others = case
     given = [x.clone().requires_grad_() for x in given]
-    assert torch.autograd.gradcheck(lambda *x: function(*x, *others), given, fast_mode=True)  # along random directions
+    assert torch.autograd.gradcheck(lambda *x: function(*x, *others), given, fast_mode=fast)
 
 
 def test_it_compiles_whole(case):

@@ -90,6 +90,7 @@ def test_a_run_ends_with_the_evaluation_loss_of_pytorch(transformers, tmp_path):
     with torch.no_grad():
         expected = cross_entropy(model.eval(), held_out).item()
     run = trained(new, ids, evaluation=[held_out])
+    assert expected < 0.9 * run.steps[0].loss
     assert run.steps[-1].evaluation_loss == pytest.approx(expected, rel=1e-10)
 
 

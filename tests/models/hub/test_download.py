@@ -365,7 +365,7 @@ def test_a_hub_that_does_not_answer_is_left_after_seconds(
     assert "TIMEOUT = 5.0" in script
     (home / "fetch_from_hub.py").write_text(script.replace("TIMEOUT = 5.0", "TIMEOUT = 0.2"))
     monkeypatch.setattr(download, "__file__", str(home / "download.py"))
-    with serving(lambda handler: threading.Event().wait(30)) as server:
+    with serving(lambda handler: threading.Event().wait(60)) as server:
         monkeypatch.setenv("HF_ENDPOINT", server.address)
         with pytest.raises(RegardError, match=r"\nhub: no answer within 0.2 seconds\n|Timeout"):
             resolve.find("tiny")
