@@ -207,7 +207,7 @@ class PackageEnvironment(Environment):
         """Run tests: the newcomer's without the sweep, in the guard with a sample, else with all of it."""
         name = self._session.name
         # As users' folders are, and as titles and commands have failed with. Windows has short paths.
-        long = "a folder whose path is long, with spaces and ü, a letter that is not ASCII"
+        long = "a folder whose path is long with spaces and ü which is not ASCII"
         temporary = CACHE / "tmp" / name / ("ü" if os.name == "nt" else long)
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.parent.mkdir(parents=True, exist_ok=True)

@@ -92,8 +92,8 @@ SOME = [
 ]
 
 
-# In JAX always: each option in attention and its gradients, and every function with some options.
-LONG = ("tiles", "map", "parts")  # of many operations, each of which is compiled
+# In JAX always: each option in attention by its formula and in gradients, and every function with some options.
+LONG = ("tiles", "map", "parts", "weights", "attention, blockwise")  # of many operations, each of which is compiled
 IN_JAX = [(name, True) for name in CALLS] + [(name, False) for name in SOME]
 KEPT_IN_JAX = [(name, wide) for name, wide in IN_JAX if not name.startswith(LONG) or (wide and name in SOME)]
 
