@@ -48,4 +48,4 @@ class Progress:
     def pytest_report_teststatus(self, report: pytest.TestReport) -> tuple[str, str, str] | None:
         if self._quiet or hasattr(report, "wasxfail") or (report.when != "call" and report.passed):
             return None
-        return "error" if report.failed and report.when != "call" else report.outcome, "", ""
+        return "error" if report.failed and report.when != "call" else report.outcome, "", report.outcome.upper()

@@ -123,6 +123,7 @@ def test_a_case_that_fails_is_named_at_once_and_the_file_that_runs(tmp_path):
     assert "[  0%] tests/utils/test_files.py" in lines
     assert [line for line in lines if line.startswith("FAILED ") and line.endswith("::test_bad")]
     assert lines[-1].count("1 failed") == 1
+    assert [line for line in lines if line.startswith("FAILED ") and line.endswith("::test_bad - ValueError")]
 
 
 def pins():
