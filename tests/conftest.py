@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -55,6 +56,12 @@ def pytest_collection_modifyitems(config, items):
     left_out = {item for item in items if item.get_closest_marker("sweep") and not is_drawn(item.nodeid, share, seed)}
     config.hook.pytest_deselected(items=list(left_out))
     items[:] = [item for item in items if item not in left_out]
+
+
+def pytest_collection_finish(session):
+    """Leave what was collected out of garbage collections: they would pass over it thousands of times."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture
