@@ -89,6 +89,19 @@ def settled(page):
     page.evaluate("settled()")
 
 
+def hold(page, pattern):
+    """Hold requests back; return a function that lets the first go on, as soon as there is one."""
+    held = []
+    page.route(pattern, lambda route: held.append(route))
+
+    def let_go():
+        while not held:  # the page may show that it waits before its request has come here
+            page.evaluate("new Promise(requestAnimationFrame)")
+        held[0].continue_()
+
+    return let_go
+
+
 def expect(locator):
     """Return what waits for a locator to be as a test says."""
     from playwright.sync_api import expect  # on use: other sessions collect these files too

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from pages import exact, settled, traced, weight_text
+from pages import exact, hold, settled, traced, weight_text
 
 from regard.explorer import Exploration
 
@@ -164,12 +164,11 @@ def test_how_far_an_ablation_is_stands_beside_its_button(open_page, address):
     page = open_page(f"{address}#v=head&l=2&h=3")
     share = '{"ablate": {"share": 0.4, "seconds_left": 11.2}}'
     page.route("**/api/progress*", lambda route: route.fulfill(body=share, content_type="application/json"))
-    held = []
-    page.route("**/api/ablate*", lambda route: held.append(route))
+    let_go = hold(page, "**/api/ablate*")
     page.get_by_role("button", name="Ablate this head").click()
     page.wait_for_selector("text=Running the model again")
     page.wait_for_selector("text=40 %, 12 s left")
-    held[0].continue_()
+    let_go()
     page.wait_for_selector(".rg-changes h3")
     settled(page)
     assert page.locator(".rg-progress").all_inner_texts() == ["", ""]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pages import TEXT, explored, served, settled
+from pages import TEXT, explored, hold, served, settled
 
 REFUSED = "Failed to load resource"  # what a browser's console says of an answer that is an error
 
@@ -63,11 +63,10 @@ def test_what_fails_is_said_though_other_things_succeed(open_page, address):
 
 def test_steps_that_are_not_wanted_any_more_are_faint(open_page, address):
     page = open_page(f"{address}#v=cell&l=2&h=3&i=8&j=2", selector="[data-step=output]")
-    held = []
-    page.route("**/api/cell?*", lambda route: held.append(route))
+    let_go = hold(page, "**/api/cell?*")
     page.keyboard.press("]")
     page.wait_for_selector(".rg-cell.rg-stale")
-    held[0].continue_()
+    let_go()
     page.wait_for_selector(".rg-cell:not(.rg-stale)")
     assert "head 4" in page.locator(".rg-cell h3").inner_text()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from pages import dots_of, expect, plane_of, served, settled, traced
+from pages import dots_of, expect, hold, plane_of, served, settled, traced
 
 from regard.explorer import Exploration
 
@@ -120,14 +120,13 @@ def test_arrow_keys_on_the_slider_go_from_stage_to_stage(open_page, sunk):
 
 def test_until_the_plane_is_computed_the_page_says_so_and_does_not_play(open_page, sunk):
     page = open_page(f"{sunk}#v=head")
-    held = []
-    page.route("**/api/movement*", lambda route: held.append(route))
+    let_go = hold(page, "**/api/movement*")
     page.keyboard.press("4")
     page.wait_for_selector("text=Computing the plane of all stages")
     play = page.locator(".rg-movement .rg-primary")
     assert play.is_disabled()
     assert play.is_hidden()
-    held[0].continue_()
+    let_go()
     page.wait_for_selector(PLANE)
     page.evaluate(SLOWLY)
     play.click()
