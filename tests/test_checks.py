@@ -121,9 +121,9 @@ def test_a_case_that_fails_is_named_at_once_and_the_file_that_runs(tmp_path):
     assert done.returncode == 1
     assert "sweep: 25%, --seed=0" in lines
     assert "[  0%] tests/utils/test_files.py" in lines
-    assert [line for line in lines if line.startswith("FAILED ") and line.endswith("::test_bad")]
+    named = [line for line in lines if line.startswith("FAILED ") and "::test_bad" in line]
+    assert len(named) == 2  # at once, and in the summary
     assert lines[-1].count("1 failed") == 1
-    assert [line for line in lines if line.startswith("FAILED ") and line.endswith("::test_bad - ValueError")]
 
 
 def pins():
