@@ -189,7 +189,7 @@ class PackageEnvironment(Environment):
         """Return a wheel of the package as the folder holds it; objects of the last build of this name are reused."""
         options = {"build-dir": str(ENVIRONMENT / "objects" / name), **settings}
         wheel = self.pip_wheel(".", name, *(f"--config-settings={key}={value}" for key, value in options.items()))
-        if wheel.name.endswith("-py3-none-any.whl") and "REGARD_PURE" not in os.environ:
+        if wheel.name.endswith("-py3-none-any.whl") and os.environ.get("REGARD_PURE") != "1":
             self._session.error("the kernel was not compiled: it needs GCC or Clang (REGARD_PURE=1 does without)")
         return wheel
 
@@ -346,7 +346,7 @@ def fuzz(session: nox.Session) -> None:
 
 @check(*LIBRARY, "tests/functional", "tests/nn", "tests/properties", "tests/fuzz")
 def pure(session: nox.Session) -> None:
-    """The source distribution is whole, and makes a package of pure Python where there is no compiler, which works."""
+    """The source distribution is complete, and without a compiler installs as pure Python that passes the tests."""
     env = PackageEnvironment(session)
     folder = CACHE / "sdist"
     shutil.rmtree(folder, ignore_errors=True)
