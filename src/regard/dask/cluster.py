@@ -153,10 +153,10 @@ class Cluster:
         try:
             submit(itertools.islice(waiting, _IN_FLIGHT))
             while of_future:
-                future = self._next(done)
+                future = self._patiently(done.get)
                 item = of_future.pop(future)
-                if future.status == "finished":
-                    yield item, future.result(timeout=self._wait)  # its worker may have died since
+                if future.status == "finished":  # its worker may have died since: it is computed again
+                    yield item, self._patiently(future.result)
                 elif future.status == "error":
                     yield item, future.exception()
                 elif future.status == "lost":  # with its worker; those of other workers still run
@@ -165,18 +165,18 @@ class Cluster:
                     raise SchedulerLostError
                 future.release()
                 submit(itertools.islice(waiting, 1))
-        except (OSError, CancelledError, TimeoutError) as error:  # CommClosedError is an OSError
+        except (OSError, CancelledError) as error:  # CommClosedError is an OSError
             raise SchedulerLostError from error
         finally:
             with suppress(Exception):
                 self.client.cancel(list(of_future), force=True)
 
-    def _next(self, done: SimpleQueue[Any]) -> Any:
-        """Return the next future that is done; an error if there are no workers for too long."""
+    def _patiently(self, get: Callable[..., Any]) -> Any:
+        """Return what a function with a timeout returns at last; an error if there are no workers for too long."""
         seen = time.monotonic()
         while True:
-            with suppress(Empty):
-                return done.get(timeout=min(_LOOK, self._wait))
+            with suppress(Empty, TimeoutError):
+                return get(timeout=min(_LOOK, self._wait))
             if self._workers():
                 seen = time.monotonic()
             elif time.monotonic() - seen >= self._wait:
