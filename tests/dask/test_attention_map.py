@@ -186,7 +186,7 @@ def fields(**changed):
         (fields(cells=[]), "powers of two"),
         (fields(mask={"kind": "eval"}), "damaged map"),
         (fields(scale="x"), "scale"),
-        (lambda name, x: x.update(data_type="int8") if name == "q" else None, "q is no array of the dtype"),
+        (lambda name, x: x.update(data_type="int8") if name == "q" else None, "q is no array|damaged map"),
         (lambda name, x: x.update(shape=[6, 7]) if name == "row_max" else None, "no Zarr|row_max|damaged"),
         (
             lambda name, x: x["chunk_grid"]["configuration"].update(chunk_shape=[2**40, 6]) if name == "q" else None,
@@ -207,6 +207,24 @@ def test_a_damaged_chunk_is_one_sentence(tmp_path):
         chunk.write_bytes(b"\x00" + chunk.read_bytes()[5:])
     with pytest.raises(RegardError, match="k cannot be read"):
         open_map(path).tile()
+
+
+@pytest.mark.parametrize("name", ["q", "k", "row_max", "row_sum", "entropy", "received"])
+def test_a_chunk_that_was_not_copied_is_told(tmp_path, name):
+    path = damaged(tmp_path, lambda name, x: None)
+    next(file for file in sorted((path / name / "c").rglob("*")) if file.is_file()).unlink()
+    with pytest.raises(RegardError, match=f"{name} lacks 1 of its .* chunks: copy the folder again"):
+        open_map(path)
+
+
+def test_keys_of_another_map_are_told_by_the_sums_of_rows(tmp_path):
+    path = damaged(tmp_path, lambda name, x: None)
+    import zarr
+
+    keys = zarr.open_group(path, mode="r+")["k"]
+    keys[...] = np.random.default_rng(1).standard_normal(keys.shape)
+    with pytest.raises(RegardError, match=r"the weights of row 0 sum to .*: its queries or keys are not those"):
+        open_map(path)
 
 
 def test_a_folder_that_is_none_is_one_sentence(tmp_path):

@@ -122,3 +122,10 @@ def test_an_infinity_of_a_part_shows_in_the_whole_however_small_its_weight():
 def test_infinities_of_both_signs_in_different_parts_are_nan_in_the_whole():
     q, k, v = np.ones((1, 1)), np.zeros((2, 1)), np.array([[np.inf], [-np.inf]])
     assert np.isnan(merge_partials(*(attention_partial(q, k[i : i + 1], v[i : i + 1]) for i in range(2))).output)
+
+
+def test_parts_of_other_heads_are_refused():
+    rng = np.random.default_rng(0)
+    q, k = rng.standard_normal((2, 5, 8)), rng.standard_normal((2, 7, 8))
+    with pytest.raises(RegardError, match="parts to merge must be of the same queries and heads"):
+        merge_partials(attention_partial(q, k, k), attention_partial(q[:1], k[:1], k[:1]))

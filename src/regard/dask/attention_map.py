@@ -309,7 +309,8 @@ class _MapWriter:
         for name, x in arrays.items():
             last = (min(side, x.shape[-after.get(name, 1)]), *x.shape[x.ndim - after.get(name, 1) + 1 :])
             chunks = (*(1 for _ in range(x.ndim - len(last))), *last)
-            targets.append(group.create_array(name, shape=x.shape, chunks=chunks, dtype=x.dtype))
+            missing = np.nan if x.dtype.kind == "f" else -1  # no chunk of a map is this, so that none is left out
+            targets.append(group.create_array(name, shape=x.shape, chunks=chunks, dtype=x.dtype, fill_value=missing))
         *lead, queries, keys = attention_map.shape
         for how, cell in itertools.product(POOLINGS, self.cells):
             shape = (*lead, -(-queries // cell), -(-keys // cell))

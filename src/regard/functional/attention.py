@@ -83,7 +83,9 @@ def attention(
     sinks : floating array, ``H``, optional
         One extra logit per head, in the denominator of the softmax only.
     key_lengths : int, or integer array with one for each batch entry, optional
-        Keys from this position on are padding.
+        Keys from this position on are padding. They do not change the default of `query_offset`, as a batch of texts
+        needs that is padded on the right; in a cache that is valid up to n, give ``query_offset=n - T``, which is the
+        default of ONNX there.
     dropout : float
         Probability with which a weight is set to zero; the others are scaled by 1 / (1 − dropout).
     rng : numpy.random.Generator, optional
@@ -111,7 +113,7 @@ def attention(
     References
     ----------
     Vaswani et al. (2017), "Attention is all you need", https://arxiv.org/abs/1706.03762. The semantics
-    follow the ONNX operator Attention, opset 25.
+    follow the ONNX operator Attention, opset 25, but for the default of `query_offset` beside `key_lengths`.
 
     Examples
     --------

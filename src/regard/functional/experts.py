@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from regard._utils.errors import RegardError
+from regard._utils.validation import whole_number
 from regard.functional.linear import linear_vjp
 from regard.functional.softmax import softmax
 from regard.functional.variable import Pullback, is_recorded, record_vjp
@@ -22,7 +24,14 @@ def top_k_softmax(logits: np.ndarray, k: int) -> Any:
     Parameters
     ----------
     logits : array, ``... X``
+        Of integers the softmax is float64.
     k : int
+        1 to ``X``.
+
+    Raises
+    ------
+    RegardError
+        `k` is no such number, or there are no logits.
 
     Examples
     --------
@@ -32,6 +41,11 @@ def top_k_softmax(logits: np.ndarray, k: int) -> Any:
     """
     if is_recorded(logits):
         return record_vjp(top_k_softmax_vjp, logits, k=k)
+    logits, k = np.asarray(logits), whole_number("k", k, 1)
+    if logits.ndim < 1 or k > logits.shape[-1]:
+        raise RegardError(f"k is at most the number of logits of a row, got {k} for logits of shape {logits.shape}")
+    if logits.dtype.kind in "iu":
+        logits = logits.astype(np.float64)
     largest = np.argpartition(logits, -k, axis=-1)[..., -k:]
     weights = np.zeros_like(logits)
     np.put_along_axis(weights, largest, softmax(np.take_along_axis(logits, largest, -1)), -1)
@@ -55,7 +69,7 @@ def experts(
     slope: float,
     limit: float,
 ) -> Any:
-    """Return Σ routing × expert(x), over the experts of each token with a weight above 0.
+    """Return Σ routing × expert(x), over the experts of each token with a weight other than 0.
 
     An expert is the gated network of gpt-oss: ((up + 1) × gate × sigmoid(slope × gate)) · W_down + b_down.
 
@@ -75,6 +89,11 @@ def experts(
     Returns
     -------
     array, ``... E``
+
+    Raises
+    ------
+    RegardError
+        The shapes do not fit: `routing` has a column for each expert.
     """
     arrays = (x, routing, gate_up_weight, gate_up_bias, down_weight, down_bias)
     if is_recorded(*arrays):
@@ -119,9 +138,22 @@ def experts_vjp(
 def _experts(*arrays: np.ndarray, slope: float, limit: float) -> tuple[np.ndarray, list[tuple[int, np.ndarray]]]:
     """Return the output, and the experts that have tokens, with a boolean array ``...`` of theirs."""
     x, routing, gate_up_weight, gate_up_bias, down_weight, down_bias = arrays
+    count, width, hidden_dim = down_weight.shape[0], x.shape[-1], down_weight.shape[1]
+    wanted = {
+        "routing": (routing, (*x.shape[:-1], count)),
+        "gate_up_weight": (gate_up_weight, (count, width, 2 * hidden_dim)),
+        "gate_up_bias": (gate_up_bias, (count, 2 * hidden_dim)),
+        "down_weight": (down_weight, (count, hidden_dim, width)),
+        "down_bias": (down_bias, (count, width)),
+    }
+    for name, (array, shape) in wanted.items():
+        if array.shape != shape:
+            raise RegardError(
+                f"{name} of {count} experts for x {x.shape} must have the shape {shape}, got {array.shape}"
+            )
     output, chosen = np.zeros_like(x), []
     for i in map(int, np.flatnonzero(routing.reshape(-1, routing.shape[-1]).any(0))):
-        tokens = routing[..., i] > 0
+        tokens = routing[..., i] != 0  # NaN among them, so that it shows
         hidden, _ = _gated_vjp(x[tokens] @ gate_up_weight[i] + gate_up_bias[i], slope, limit)
         output[tokens] += (hidden @ down_weight[i] + down_bias[i]) * routing[tokens, i, None]
         chosen.append((i, tokens))

@@ -84,12 +84,8 @@ def merge_partials(*partials: Partial) -> Partial:
         )
     if len(partials) == 1:
         return partials[0]
-    try:
-        shape = np.broadcast_shapes(*(tuple(part.output.shape) for part in partials))
-        fits = all(broadcasts(part.lse.shape, shape[:-1]) for part in partials)
-    except ValueError:
-        fits = False
-    if not fits:
+    shape = tuple(partials[0].output.shape)
+    if not all(tuple(part.output.shape) == shape and broadcasts(part.lse.shape, shape[:-1]) for part in partials):
         shapes = ", ".join(f"output {tuple(part.output.shape)} with lse {tuple(part.lse.shape)}" for part in partials)
         raise RegardError(f"parts to merge must be of the same queries and heads: {shapes}")
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from regard._utils.errors import RegardError
 from regard._utils.validation import whole_number
-from regard.functional.arrays import Array, as_array, namespace, widest_float
+from regard.functional.arrays import Array, as_array, integers, namespace, widest_float
 
 
 def sinusoidal_positions(length: int, embed_dim: int, *, base: float = 10_000.0) -> Array:
@@ -129,7 +129,12 @@ def relative_position_buckets(
 
     Returns
     -------
-    integer array, shape of `relative`
+    integer array, shape of `relative`; of the usual integer dtype, however narrow that of `relative` is
+
+    Raises
+    ------
+    RegardError
+        `relative` is not of integers, or the numbers of buckets and distances do not fit.
 
     References
     ----------
@@ -150,6 +155,10 @@ def relative_position_buckets(
     exact = num_buckets // 2  # the number of near distances with a bucket each
     if exact < 1 or max_distance <= exact:
         raise RegardError(f"max_distance {max_distance} must exceed the {exact} exact buckets, of which one is needed")
+    if not xp.isdtype(relative.dtype, "integral"):
+        raise RegardError(f"relative must be an array of integers, got {relative.dtype}")
+    kind = xp.iinfo(relative.dtype)  # distances are cut before they are widened: none is too large for the usual dtype
+    relative = integers(xp.clip(relative, max(kind.min, -max_distance), min(kind.max, max_distance)))
     distance = xp.abs(relative) if bidirectional else xp.where(relative < 0, -relative, 0)
     wide = xp.astype(xp.where(distance < exact, exact, distance), widest_float(xp, getattr(relative, "device", None)))
     # In float64 bucket ends are exact; the float32 of the original code rounds some of them up.

@@ -146,7 +146,9 @@ def attention_varlen(
 
 
 def _is_native(p: VarlenInputs) -> bool:
-    """Tell whether the kernel computes a call; raise if it is asked to and cannot."""
+    """Tell whether the kernel computes a call, of at least one sequence; raise if it is asked to and cannot."""
+    if not len(p.query_counts):
+        return False
     reason = varlen_unsupported_reason(p) if p.implementation in ("auto", "native") else "not asked"
     if p.implementation == "native" and reason is not None:
         raise RegardError(f"implementation='native' cannot compute this call: {reason}; use 'auto'")

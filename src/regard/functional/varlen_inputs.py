@@ -222,7 +222,7 @@ def _starts(name: str, value: Array, rows: int | None, longest: int | None) -> n
         most = int((starts[1:] - starts[:-1]).max(initial=0))
         if operator.index(longest) < most:
             raise RegardError(f"max_seqlen_{name[-1]} is {longest}, but a sequence has {most}")
-    return starts.astype(np.int32, copy=False)
+    return np.ascontiguousarray(starts, np.int32)
 
 
 def _integers(name: str, value: Array) -> np.ndarray:

@@ -43,7 +43,11 @@ class QuantizedWeight(NDArrayOperatorsMixin):
                 f"a QuantizedWeight is made from rows of whole blocks, uint8, and their kind ({', '.join(BLOCKS)}), "
                 f"got {blocks.dtype} {blocks.shape} and {kind!r}"
             )
-        self.blocks, self.kind, self.transposed = blocks, kind, transposed
+        self.blocks, self.kind, self.transposed = (
+            blocks if blocks.strides[1] == 1 else np.ascontiguousarray(blocks),
+            kind,
+            transposed,
+        )
         shape = len(blocks), blocks.shape[1] // size * numbers
         self.shape: tuple[int, int] = shape[::-1] if transposed else shape
 

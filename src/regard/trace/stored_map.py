@@ -50,6 +50,8 @@ MAX_CELLS = 2**26
 _BLOCK_SCORES = 2**24  # computed at a time
 _MAX_CHUNK_BYTES = 2**28
 _MAX_TOKENS = 2**29
+_MAX_CHECKED_KEYS = 2**17  # of a map whose rows are checked when it is opened, which reads the keys of a head
+_ROUNDING = 0.01
 
 
 def overview_cells(queries: int, keys: int, heads: int, nonempty: float = 1.0) -> list[int]:
@@ -143,6 +145,25 @@ class StoredMap(AttentionMap):
             raise RegardError(f"the largest weights {tops[0].shape} and their keys {tops[1].shape} do not fit the map")
         for name, x in zip(("top_weights", "top_keys"), tops, strict=True):
             _check_array(x, name, "f" if name == "top_weights" else "i")
+        for name in ("q", "k", "row_max", "row_sum", "entropy", "received"):
+            x = self._group[name]
+            if absent := x.nchunks - x.nchunks_initialized:
+                raise RegardError(f"{name} lacks {absent} of its {x.nchunks} chunks: copy the folder again, whole")
+        self._check_rows()
+
+    def _check_rows(self) -> None:
+        """Raise RegardError unless the weights of some rows of the first head sum to 1, or at most that with sinks."""
+        first = self.select(*[0] * (len(self.shape) - 2))
+        if self.shape[-1] > _MAX_CHECKED_KEYS:
+            return
+        for row in sorted({0, self.shape[-2] // 2, self.shape[-2] - 1}):
+            total = float(np.sum(first.tile(row), dtype=np.float64))
+            has_keys = float(first._stats(slice(row, row + 1)).row_sum.reshape(-1)[0]) > 0
+            least = 0.0 if self.sinks is not None or not has_keys else 1 - _ROUNDING
+            if not least <= total <= 1 + _ROUNDING:
+                raise RegardError(
+                    f"the weights of row {row} sum to {total:.4g}: its queries or keys are not those that were written"
+                )
 
     # What is on disk
 
