@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 import regard
 from regard import RegardError, training
+from regard.formats.safetensors import SafetensorsFile, write_safetensors
 from regard.training.run_folder import LOSSES
 
 OPTIONS = {"steps": 6, "learning_rate": 1e-3, "save_every": 2}
@@ -141,3 +144,52 @@ def test_a_file_is_no_checkpoint(tmp_path):
     assert training.checkpoints(tmp_path) == {}
     train(tmp_path, steps=1)
     assert list(training.checkpoints(tmp_path)) == [1]
+
+
+@pytest.mark.parametrize("name", [LOSSES, "lock", "step-000004/training.json", "notes"])
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+def test_nothing_but_plain_files_is_followed(cut, tmp_path, name, kind):
+    """A link would lead what is written out of the folder, a pipe would hang."""
+    precious = tmp_path / "precious"
+    precious.write_text("step,loss,evaluation_loss\n")
+    (cut / name).unlink(missing_ok=True)
+    (cut / name).symlink_to(precious) if kind == "link" else os.mkfifo(cut / name)
+    with pytest.raises(RegardError, match=re.escape(f"{name} is {'a link' if kind == 'link' else 'no plain file'}")):
+        train(cut, resume=True, data={"task": "reverse"})
+    with pytest.raises(RegardError, match=re.escape(name)):
+        training.TrainingRun(cut)
+    assert precious.read_text() == "step,loss,evaluation_loss\n"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            lambda folder, state: folder.rename(folder.with_name("step-000005")),
+            "it is of step 4, .* may have been renamed",
+        ),
+        (lambda folder, state: write(folder, {**state, "optimizer_steps": 0}), "its optimizer has made 0 steps"),
+        (lambda folder, state: write(folder, {**state, "optimizer_steps": 10**400}), "has made 1000"),
+        (lambda folder, state: write(folder, {**state, "step": -4, "optimizer_steps": -4}), "of step -4"),
+    ],
+)
+def test_the_steps_of_a_checkpoint_agree(cut, change, message):
+    folder = training.checkpoints(cut)[4]
+    change(folder, json.loads((folder / "training.json").read_text()))
+    with pytest.raises(RegardError, match=message):
+        train(cut, resume=True, data={"task": "reverse"})
+
+
+def write(folder, state):
+    (folder / "training.json").write_text(json.dumps(state))
+
+
+@pytest.mark.parametrize(("kind", "value"), [("first", np.nan), ("second", -1.0), ("second", np.inf)])
+def test_moments_that_no_run_has_are_an_error(cut, kind, value):
+    path = training.checkpoints(cut)[4] / "optimizer.safetensors"
+    file = SafetensorsFile(path)
+    tensors = {name: file[name].copy() for name in file}
+    next(x for name, x in tensors.items() if name.startswith(kind)).flat[0] = value
+    write_safetensors(path, tensors)
+    with pytest.raises(RegardError, match=r"moments .* are not finite, or squares are negative"):
+        train(cut, resume=True, data={"task": "reverse"})

@@ -12,6 +12,7 @@ from typing import IO, NamedTuple
 
 from regard._utils.errors import RegardError
 from regard._utils.files import atomic_write
+from regard.text.files import read_file
 
 
 class Step(NamedTuple):
@@ -86,11 +87,11 @@ class Log:
 
     def _rows(self, path: Path, start: int) -> list[str]:
         """Return the complete rows up to a step."""
-        if not path.exists():
+        if (content := read_file(path)) is None:
             return []
         try:
-            text = path.read_text("utf-8")
-        except (OSError, UnicodeDecodeError) as error:
+            text = content.decode()
+        except UnicodeDecodeError as error:
             raise RegardError(f"cannot read the log {path}: {error}") from error
         lines = text.split("\n")[self._is_csv : -1]  # after the last newline is what a kill has cut
         return [line for line in lines if self._step(line) <= start]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import secrets
@@ -10,8 +9,12 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from regard._utils.errors import RegardError
+from regard._utils.validation import truncate
 from regard.formats.safetensors import SafetensorsFile, write_safetensors
+from regard.text.files import read_json_object
 from regard.text.words import join_names
 from regard.training.log import Log
 from regard.training.optimizer import AdamW
@@ -72,18 +75,22 @@ def open_losses(folder: Path, start: int) -> Log:
 
 def read_state(path: Path) -> dict[str, Any]:
     """Return what a checkpoint holds beside the model and the moments of the optimizer; an error if it is damaged."""
-    try:
-        state = json.loads((path / _STATE).read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise RegardError(f"{path} is no checkpoint of a training run: {_STATE} cannot be read ({error})") from error
-    if not isinstance(state, dict):
-        raise RegardError(f"{path} is no checkpoint of a training run: {_STATE} is not a JSON object")
+    state = read_json_object(path / _STATE)
+    if state is None:
+        raise RegardError(f"{path} is no checkpoint of a training run: it has no {_STATE}")
     fields = {"step": int, "optimizer_steps": int, "options": dict, "data": dict}
     wrong = [name for name, kind in fields.items() if not isinstance(state.get(name), kind)]
     if not wrong and not isinstance(state["options"].get("steps"), int):
         wrong = ["options.steps"]
     if wrong:
         raise RegardError(f"{path} cannot be resumed or shown: {_STATE} lacks {join_names(wrong)}")
+    named = _CHECKPOINT.fullmatch(path.name)
+    steps = {state["step"], state["optimizer_steps"], *([int(named[1])] if named else [])}
+    if len(steps) > 1 or state["step"] < 0:
+        raise RegardError(
+            f"{path} cannot be resumed or shown: by its {_STATE} it is of step {state['step']}, and its optimizer has "
+            f"made {truncate(state['optimizer_steps'])} steps; the folder may have been renamed"
+        )
     return state
 
 
@@ -109,6 +116,8 @@ def load_checkpoint(path: Path, trainable: Trainable, optimizer: AdamW) -> None:
     for kind, flat in kinds.items():
         for name, x in trainable.by_tensor(flat).items():
             x[...] = moments[f"{kind}.{name}"]
+    if not np.isfinite(optimizer.first).all() or not (optimizer.second >= 0).all() or np.isinf(optimizer.second).any():
+        raise RegardError(f"{path} is damaged: the moments in {_OPTIMIZER} are not finite, or squares are negative")
     optimizer.steps = state["optimizer_steps"]
 
 

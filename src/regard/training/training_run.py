@@ -13,6 +13,7 @@ from regard._utils.errors import RegardError
 from regard.models import load
 from regard.text.encoding import Encoding
 from regard.training.run_folder import LOSSES, checkpoints, read_state
+from regard.training.run_lock import check_plain
 
 
 class Losses(NamedTuple):
@@ -59,7 +60,9 @@ class TrainingRun:
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder)
         found = self.checkpoints
-        if not found:
+        if found:
+            check_plain(self.folder)
+        else:
             raise RegardError(f"{self.folder} is not the folder of a training run: it has no checkpoint")
         state = read_state(list(found.values())[-1])
         self.num_steps = int(state["options"]["steps"])  # of the whole run
