@@ -323,13 +323,8 @@ FAULTS = (
         "cli/test_heads_ablate_embed.py",
     ),
     Fault("src/regard/cli/main.py", "return EXIT_CLOSED_PIPE", "return 0", "cli/test_errors.py"),
-    Fault("src/regard/cli/input.py", 'content.decode("utf-8-sig")', 'content.decode("utf-8")', "cli/test_commands.py"),
-    Fault(
-        "src/regard/cli/embed.py",
-        '.removesuffix("\\n").split("\\n")',
-        ".splitlines()",
-        "cli/test_heads_ablate_embed.py",
-    ),
+    Fault("src/regard/text/lines.py", 'content.decode("utf-8-sig")', 'content.decode("utf-8")', "text/test_lines.py"),
+    Fault("src/regard/text/lines.py", "lines if lines[-1] else lines[:-1]", "lines", "text/test_lines.py"),
     Fault(
         "src/regard/text/token_labels.py",
         "*range(0xAE, 0x100)",
@@ -344,8 +339,8 @@ FAULTS = (
     ),
     Fault(
         "src/regard/text/byte_level.py",
-        "AddedToken(settings.mask_token, lstrip=True)",
-        "AddedToken(settings.mask_token)",
+        'whole = [cls, settings.pad_token or "<pad>", sep, settings.unk_token or "<unk>", settings.mask_token]',
+        'whole = [cls, settings.pad_token or "<pad>", sep, settings.unk_token or "<unk>"]',
         "text/test_subword_tokenizer.py",
     ),
     # Training and corpora.

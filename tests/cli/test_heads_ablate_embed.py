@@ -8,6 +8,7 @@ import re
 import sys
 
 import numpy as np
+import pandas
 import pytest
 
 import regard
@@ -375,3 +376,58 @@ def test_only_a_line_feed_ends_a_line(run, tiny, tmp_path):
     path.write_text("the cat\u2028sat\nthe\x0bmat\n", encoding="utf-8", newline="\n")
     assert run("embed", str(path), "--model", tiny, "-o", str(out))[0] == 0
     assert len(np.load(out)) == 2
+
+
+TABLE = ["The cat sat.", "", "A dog, which ran", "=cmd()"]
+
+
+@pytest.fixture(params=[".csv", ".tsv", ".jsonl", ".parquet"])
+def table(request, tmp_path):
+    """A table with a number and a text in each row, one of which has none."""
+    path = tmp_path / f"texts{request.param}"
+    frame = pandas.DataFrame({"n": range(len(TABLE)), "text": [text or None for text in TABLE]})
+    if request.param == ".parquet":
+        frame.to_parquet(path)
+    elif request.param == ".jsonl":
+        frame.to_json(path, orient="records", lines=True)
+    else:
+        frame.to_csv(path, index=False, sep="\t" if request.param == ".tsv" else ",")
+    return path
+
+
+def test_embed_reads_a_column_of_a_table(run, tiny, table, tmp_path):
+    out = str(tmp_path / "v.npy")
+    given = ["embed", str(table), "--model", tiny, "-o", out, "--column", "text"]
+    status, _, err = run(*given)
+    assert status == 2
+    assert "line 2 is empty" in err
+    assert run(*given, "--skip-empty")[0] == 0
+    np.testing.assert_array_equal(np.load(out), regard.load(tiny).embed([text for text in TABLE if text]))
+
+
+def test_embed_refuses_a_table_without_the_name_of_a_column(run, tiny, table, tmp_path):
+    out = str(tmp_path / "v.npy")
+    status, _, err = run("embed", str(table), "--model", tiny, "-o", out)
+    assert status == 2
+    assert "is a table: name the column of its texts, --column, one of n, text" in err
+    assert "has no column 'words'" in run("embed", str(table), "--column", "words", "--model", tiny, "-o", out)[2]
+    assert (
+        "row 1 of" in run("embed", str(table), "--column", "n", "--model", tiny, "-o", out)[2] or table.suffix[2] == "s"
+    )
+
+
+def test_corpora_of_every_command_have_the_same_lines(run, tiny, tmp_path):
+    path, out = tmp_path / "s.txt", tmp_path / "v.npy"
+    path.write_bytes("the cat\u2028a.\nA b\u0085c.\rthe\x0cd.\n".encode())
+    assert run("embed", str(path), "--model", tiny, "-o", str(out))[0] == 0
+    assert len(np.load(out)) == 3
+    assert "in the mean over 3 texts" in " ".join(run("heads", "--corpus", str(path), "--model", tiny)[1].split())
+
+
+def test_embed_takes_prompts_and_a_limit(run, tiny, tmp_path):
+    out = str(tmp_path / "v.npy")
+    given = ["embed", "--text", "the cat", "--model", tiny, "-o", out]
+    assert run(*given, "--prompt", "a b ", "--max-length", "7")[0] == 0
+    np.testing.assert_array_equal(np.load(out), regard.load(tiny).embed(["a b the cat"]))
+    assert "embeds at most 3" in run(*given, "--max-length", "3")[2]
+    assert "no prompt 'title'" in run(*given, "--prompt-name", "title")[2]

@@ -91,6 +91,7 @@ def add_corpus(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--column", metavar="NAME", help="the texts in Parquet, CSV or JSON lines (text)")
     group.add_argument("--workers", type=count, metavar="N", help="start N processes (this one computes)")
     group.add_argument("--memory", metavar="SIZE", help="of each of them, such as 2GB (its share of the machine)")
+    group.add_argument("--dashboard", action="store_true", help="show Dask's dashboard of them to this machine")
     group.add_argument(
         "--scheduler", metavar="ADDRESS", help="use the workers of a scheduler of Dask (DASK_SCHEDULER_ADDRESS)"
     )

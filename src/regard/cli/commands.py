@@ -190,7 +190,10 @@ def _embed(parser: ArgumentParser) -> None:
         help="%(choices)s (as the model is configured)",
     )
     parser.add_argument("--batch-size", type=count, default=32, metavar="N", help="lines per batch (32)")
+    parser.add_argument("--max-length", type=count, metavar="N", help="tokens of a line (as the model is configured)")
     parser.add_argument("--truncate", action="store_true", help="cut lines that are too long")
+    parser.add_argument("--prompt", metavar="TEXT", help="a text before each line")
+    parser.add_argument("--prompt-name", metavar="NAME", help="a prompt that the model has, before each line")
     parser.add_argument("--skip-empty", action="store_true", help="skip empty lines")
     arguments.add_output_files(parser, "embed")
     arguments.add_corpus(parser)
@@ -236,6 +239,14 @@ def _train(parser: ArgumentParser) -> None:
 def _pull(parser: ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="a name from regard models")
     parser.add_argument("--force", action="store_true", help="download again what is already there")
+
+
+def _info(parser: ArgumentParser) -> None:
+    parser.add_argument("--model", metavar="NAME", help="a name from regard models, or a folder")
+    parser.add_argument(
+        "--ignore", action="append", metavar="FIELD", help="an unknown field of its config.json that changes nothing"
+    )
+    arguments.add_color(parser)
 
 
 def _completion(parser: ArgumentParser) -> None:
@@ -364,7 +375,12 @@ COMMANDS = {
     ),
     "models": Command("list the known models and their folders", "[options]", "  regard models", arguments.add_color),
     "pull": Command("download a model", "NAME [options]", "  regard pull minilm\n  regard pull minilm --force", _pull),
-    "info": Command("print versions, threads and available models", "[options]", "  regard info", arguments.add_color),
+    "info": Command(
+        "print versions, threads and available models; of one model what its files say",
+        "[options]",
+        "  regard info\n  regard info --model induction",
+        _info,
+    ),
     "completion": Command(
         "print a completion script for a shell",
         "{bash,zsh,tcsh}",

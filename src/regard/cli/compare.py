@@ -10,7 +10,7 @@ from rich.text import Text
 
 from regard._utils.errors import RegardError
 from regard.cli.console import make_console, print_header
-from regard.cli.input import check_word, load_model, run_model
+from regard.cli.input import check_no_file, check_word, load_model, run_model
 from regard.cli.output import write
 from regard.cli.output_files import check_length, check_output_files, required_steps, write_output_files
 from regard.views import escape, format_number
@@ -22,6 +22,8 @@ def run(arguments: argparse.Namespace) -> None:
     texts = [text.strip() for text in arguments.texts]
     if not all(texts):
         raise RegardError('compare needs two texts: regard compare "the river bank" "the bank manager" --word bank')
+    for text in texts:
+        check_no_file(text, None)
     check_output_files(arguments)
     model = load_model(arguments, texts)
     outputs = (f"blocks.{n}.output" for n in range(model.config.num_layers))

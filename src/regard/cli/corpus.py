@@ -16,12 +16,13 @@ from regard.cli.progress import corpus_progress
 from regard.dask.extra import load_module
 from regard.views import escape
 
-_OPTIONS = ("column", "workers", "memory", "scheduler", "partition_tokens", "dry_run")
+_OPTIONS = ("dashboard", "workers", "memory", "scheduler", "partition_tokens", "dry_run")
 
 
 def is_corpus_run(arguments: argparse.Namespace) -> bool:
     """Tell whether ``--out`` is given; an error if an option of it is given without it."""
-    given = [name for name in _OPTIONS if getattr(arguments, name)]
+    alone = () if arguments.command == "embed" else ("column",)  # which embed reads from a table too
+    given = [name for name in (*alone, *_OPTIONS) if getattr(arguments, name)]
     if arguments.out is None and given:
         raise RegardError(f"--{given[0].replace('_', '-')} is for a corpus: give --out FOLDER")
     return arguments.out is not None
@@ -88,12 +89,16 @@ def _workers(arguments: argparse.Namespace) -> Iterator[Any]:
         raise RegardError("--workers starts processes and --scheduler uses others: choose one")
     if arguments.memory and not arguments.workers:
         raise RegardError("--memory is that of processes that --workers starts")
+    if arguments.dashboard and not arguments.workers:
+        raise RegardError("--dashboard is that of processes that --workers starts")
     address = None if arguments.workers else clusters.scheduler_address(arguments.scheduler)
     if address is None and not arguments.workers:
         yield clusters.ThisProcess()
         return
     started = (
-        clusters.use_scheduler(address) if address else clusters.start_workers(arguments.workers, arguments.memory)
+        clusters.use_scheduler(address)
+        if address
+        else clusters.start_workers(arguments.workers, arguments.memory, dashboard=arguments.dashboard)
     )
     with started as workers:
         for name in ("distributed", "distributed.client"):  # what fails is said by this command, in a sentence

@@ -10,10 +10,10 @@ import numpy as np
 from regard._utils.errors import RegardError
 from regard._utils.files import atomic_write
 from regard.cli.corpus import is_corpus_run, run_corpus
-from regard.cli.input import read_file_or_input
+from regard.cli.input import read_lines
 from regard.cli.output_files import check_output_files, write_output_files
 from regard.cli.progress import progress_bar
-from regard.cli.tables import is_parquet, load_pyarrow, write_parquet
+from regard.cli.tables import is_parquet, is_table, load_pyarrow, read_column, write_parquet
 from regard.models import load
 from regard.models.base import as_text_model
 
@@ -28,14 +28,17 @@ class Embedded(NamedTuple):
 
 def run(arguments: argparse.Namespace) -> None:
     """Write one vector for each line of a file, or for each ``--text``, or for each row of a corpus."""
+    names = ("pooling", "max_length", "truncate", "prompt", "prompt_name", "batch_size")
+    options = {name: getattr(arguments, name) for name in names}
     if is_corpus_run(arguments):
         if arguments.file is None or arguments.texts is not None or arguments.output or arguments.skip_empty:
             raise RegardError(
                 "--out takes a corpus, and neither --text, -o nor --skip-empty: an empty row has no vector"
             )
-        options = {"truncate": arguments.truncate, "pooling": arguments.pooling, "batch_size": arguments.batch_size}
         run_corpus(arguments, arguments.file, "EmbedJob", options)
         return
+    if arguments.column is not None and not is_table(arguments.file or ""):
+        raise RegardError("--column is that of a table: give a file of CSV, JSON lines or Parquet")
     if not arguments.output:
         raise RegardError("say where: -o vectors.npy, or --out FOLDER for a corpus")
     texts = _texts(arguments)
@@ -47,11 +50,9 @@ def run(arguments: argparse.Namespace) -> None:
     with progress_bar(len(texts)) as progress:
         vectors = model.embed(
             list(texts.values()),
-            batch_size=arguments.batch_size,
-            pooling=arguments.pooling,
-            truncate=arguments.truncate,
             progress=progress,
             label=lambda i: f"line {lines[i]}",
+            **options,
         )
     write_output_files(Embedded(lines, list(texts.values()), vectors), arguments)
 
@@ -65,8 +66,10 @@ def _texts(arguments: argparse.Namespace) -> dict[int, str]:
         raise RegardError("give either a file with one text a line (- reads standard input) or --text")
     if arguments.texts is not None:
         lines = arguments.texts
+    elif is_table(arguments.file):
+        lines = read_column(arguments.file, arguments.column)
     else:
-        lines = read_file_or_input(arguments.file, "; for a text give --text TEXT").removesuffix("\n").split("\n")
+        lines = read_lines(arguments.file, "; for a text give --text TEXT")
     stripped = {number: line.strip() for number, line in enumerate(lines, start=1)}
     empty = [number for number, line in stripped.items() if not line]
     if len(empty) == len(stripped):

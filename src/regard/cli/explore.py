@@ -8,7 +8,7 @@ from pathlib import Path
 
 from regard._utils.errors import RegardError
 from regard.cli.arguments import TOY_OPTIONS
-from regard.cli.input import announce_memory, load_model, option_names, read_text, run_picture
+from regard.cli.input import announce_memory, check_no_file, load_model, option_names, read_text, run_picture
 from regard.cli.output import write
 from regard.cli.output_files import Explored, check_length, check_output_files, write_output_files
 from regard.explorer import Exploration
@@ -136,5 +136,7 @@ def _texts(arguments: argparse.Namespace) -> list[str]:
     if len(arguments.text) == 2 and arguments.file is None:
         if not all(text.strip() for text in arguments.text):
             raise RegardError("one of the two texts is empty")
+        for text in arguments.text:
+            check_no_file(text, None)
         return [text.strip() for text in arguments.text]
     return [read_text(arguments)]

@@ -16,7 +16,7 @@ from regard._version import __version__
 from regard.cli.console import has_color, make_console
 from regard.functional import native
 from regard.functional.native.loader import num_processors
-from regard.models import FAMILIES
+from regard.models import FAMILIES, PretrainedModel, TextModel, load
 from regard.models.hub import resolve
 from regard.models.hub.paths import models_folder
 from regard.views import escape
@@ -29,6 +29,8 @@ def run(arguments: argparse.Namespace) -> None:
     """Print what a bug report should contain."""
     console = make_console(arguments)
     facts = [*_facts(), ("colour", "yes" if has_color(console) else "no")]
+    if arguments.model is not None:
+        facts = list(_facts_of_model(load(arguments.model, ignore=arguments.ignore or ())))
     width = max(len(name) for name, *_ in facts) + 2
     page = Text()
     for name, *values in facts:
@@ -53,6 +55,26 @@ def _facts() -> Iterator[tuple[str, ...]]:
     yield "families", *textwrap.wrap(", ".join(sorted(FAMILIES)), 60)
     yield "models", *(f"{e.name}: {folder or 'not downloaded'}" for e, folder in resolve.installed())
     yield "model folder", str(models_folder())
+
+
+def _facts_of_model(model: PretrainedModel) -> Iterator[tuple[str, ...]]:
+    """Yield what the files of a model say beside its weights."""
+    yield "model", str(model)
+    yield "ignored fields", ", ".join(getattr(model.config, "ignored", ())) or "none"
+    if not isinstance(model, TextModel):
+        return
+    yield "most tokens", f"{model.max_length:,}"
+    settings = model.sentence
+    if settings.problem is not None or settings.pooling is None:
+        yield "vectors of texts", settings.problem or "it names no pooling"
+        return
+    pooling = settings.pooling
+    steps = [", ".join(pooling.modes), *["a linear map"] * len(pooling.dense), *["length 1"] * pooling.normalize]
+    yield "vectors of texts", ", then ".join(steps)
+    yield "embeds at most", f"{settings.max_length or model.max_length:,} tokens"
+    prompts = [f"{name}: {prompt!r}" for name, prompt in settings.prompts.items() if prompt]
+    yield "prompts", *(prompts or ["none"])
+    yield "default prompt", settings.default_prompt_name or "none"
 
 
 def _version(package: str) -> str:

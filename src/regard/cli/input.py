@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import os
+import re
 import shlex
 import sys
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, overload
 
 from regard._utils.errors import RegardError
@@ -18,6 +20,7 @@ from regard.models import ImageModel, Model, load, toy
 from regard.models.base import as_text_model, run_traced
 from regard.models.memory import MemoryEstimate, estimate_memory, require_memory
 from regard.text.encoding import Encoding
+from regard.text.lines import decode_text, split_lines
 from regard.text.words import join_names
 from regard.trace import Trace
 from regard.views import escape
@@ -25,6 +28,8 @@ from regard.views.axis import make_axis, rows_of_word
 from regard.views.trace_access import resolve_index
 
 _MAX_TEXT_BYTES = 50_000_000
+_TEXT_FILES = (".txt", ".text", ".md", ".rst", ".csv", ".tsv", ".json", ".jsonl", ".parquet", ".html", ".pdf", ".docx")
+_PICTURES = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".tif", ".tiff", ".ppm")
 _SMALL_MAP = 1 << 16  # weights, of a text whose run is not worth an estimate
 _LARGE = 1_000_000_000  # bytes
 
@@ -48,10 +53,26 @@ def read_text(arguments: argparse.Namespace) -> str:
         raise RegardError(f"{command} takes one text, got {len(words)}: quote it, regard {command} {joined}")
     else:
         text = "".join(words)
+        check_no_file(text, "--file")
     if not text.strip():
         command = "" if arguments.command == "show" else f" {arguments.command}"
         raise RegardError(f'no text: try regard{command} "The cat sat on the mat", - or --file FILE')
     return text.strip()
+
+
+def check_no_file(text: str, option: str | None) -> None:
+    """Raise `RegardError` for a text that is the name of a file of text, or an address; `option` reads such a file.
+
+    The name of a picture may be meant: `load_model` says whether the model looks at one.
+    """
+    is_word, suffix = text.split() == [text], PurePath(text).suffix.lower()
+    if is_word and re.match(r"[a-z][a-z0-9+.-]*://", text):
+        raise RegardError(f"{escape(text, 60)} is an address, and nothing is fetched: give the text, or a file of it")
+    is_there = os.path.exists(text)  # noqa: PTH110 (Path.exists raises for an invalid path)
+    is_name = is_file(text) or (is_word and (is_there or text.endswith("/") or suffix in _TEXT_FILES))
+    if is_name and suffix not in _PICTURES:
+        how = f"{option} {shlex.quote(text)} reads it" if option else "give the text itself"
+        raise RegardError(f"{escape(text, 60)} is the name of a file, not a text: {how}; - reads standard input")
 
 
 def read_file_or_input(name: str, hint: str = "") -> str:
@@ -59,6 +80,11 @@ def read_file_or_input(name: str, hint: str = "") -> str:
     if name == "-" and sys.stdin is None:
         raise RegardError("cannot read standard input: it is closed; give a file")
     return _read(None if name == "-" else Path(name), hint)
+
+
+def read_lines(name: str, hint: str = "") -> list[str]:
+    """Return the lines of the file `name`, or of standard input, as `read_file_or_input` reads them."""
+    return split_lines(read_file_or_input(name, hint))
 
 
 @overload
@@ -87,7 +113,10 @@ def load_model(arguments: argparse.Namespace, texts: Sequence[str], *, pictures:
             return loaded
         if pictures and isinstance(half := getattr(loaded, "vision", None), ImageModel) and is_file(texts[0]):
             return half
-        return as_text_model(loaded)
+        model = as_text_model(loaded)
+        if pictures and texts and is_file(texts[0]):
+            raise RegardError(f"{model.name} reads texts, not pictures: choose a model of pictures, or give a text")
+        return model
     file = given.pop("embeddings", None)
     return toy(texts, **given) if file is None else _toy_with_vectors(texts, file, given)
 
@@ -189,7 +218,4 @@ def _read(path: Path | None, hint: str = "") -> str:
         raise RegardError(f"cannot read {source}: {error.strerror or error}{hint}") from error
     if len(content) > _MAX_TEXT_BYTES:
         raise RegardError(f"{source} is larger than {_MAX_TEXT_BYTES // 1_000_000} MB: split it")
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise RegardError(f"{source} is not UTF-8 text (byte {error.start}): convert it first") from error
+    return decode_text(content, source)

@@ -15,6 +15,7 @@ from regard.cli.commands import COMMANDS
 from regard.cli.output import writing
 
 _DEFAULT_COMMAND = "show"
+_OTHER_NAMES = {"help": "--help", "version": "--version", "list": "models", "download": "pull NAME"}
 _EPILOG = """\
 regard TEXT is short for regard show TEXT; regard show --help lists its options.
 Each argument is one text: quote it. Put a text that starts with - or is like the name of a command after --:
@@ -78,6 +79,11 @@ def _check_no_command_meant(words: Sequence[str]) -> None:
 
     if words[0].startswith("-") or words[0].split() != [words[0]]:
         return
+    if (meant := _OTHER_NAMES.get(words[0].lower())) is not None:
+        raise RegardError(
+            f"there is no command {words[0]}: type regard {meant}. To use it as a text, put it after --: "
+            f"regard -- {words[0]}"
+        )
     if close := get_close_matches(words[0].lower(), COMMANDS, n=1, cutoff=0.75):
         raise RegardError(
             f"unknown command {words[0]}; did you mean {close[0]}? To use it as a text, put it after --: "

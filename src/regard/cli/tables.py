@@ -1,14 +1,19 @@
-"""Tables of columns as files: Parquet and CSV."""
+"""Tables of columns as files: Parquet, CSV and, to read, JSON lines."""
 
 from __future__ import annotations
 
 import csv
 import io
+import json
 from collections.abc import Mapping
+from pathlib import Path, PurePath
 from typing import Any
 
 from regard._utils.errors import RegardError
 from regard._utils.files import atomic_write
+from regard._utils.validation import truncate
+from regard.cli.input import read_file_or_input, read_lines
+from regard.text.words import join_names
 
 
 def write_table(path: str, columns: Mapping[str, Any]) -> None:
@@ -30,6 +35,76 @@ def write_parquet(path: str, table: Any) -> None:
 
     with atomic_write(path) as stream:
         parquet.write_table(table, stream)
+
+
+_TABLES = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet", ".pq")
+_MAX_PARQUET = 1 << 30  # bytes
+
+
+def is_table(path: str) -> bool:
+    """Tell whether a file holds a table that `read_column` reads, by its suffix."""
+    return PurePath(path).suffix.lower() in _TABLES
+
+
+def read_column(path: str, column: str | None) -> list[str]:
+    """Return the texts in a column of a table, "" where a row has none.
+
+    Raises
+    ------
+    RegardError
+        No column is named, there is none of this name, the file cannot be read, or a cell is no text.
+    """
+    suffix = PurePath(path).suffix.lower()
+    read = {".csv": _csv_rows, ".tsv": _csv_rows, ".parquet": _parquet_rows, ".pq": _parquet_rows}.get(
+        suffix, _json_rows
+    )
+    names, cells = read(path, column)
+    if column is None or column not in names:
+        what = "is a table: name the column of its texts" if column is None else f"has no column {column!r}"
+        raise RegardError(f"{path} {what}, --column, one of {join_names(names) or 'none'}")
+    for number, cell in enumerate(cells, 1):
+        if not isinstance(cell, str | None):
+            raise RegardError(f"row {number} of {path} has no text in its column {column!r}, but {truncate(cell)}")
+    return [cell or "" for cell in cells]
+
+
+def _csv_rows(path: str, column: str | None) -> tuple[list[str], list[Any]]:
+    delimiter = "\t" if path.lower().endswith(".tsv") else ","
+    csv.field_size_limit(1 << 30)  # the file is bounded
+    rows = csv.DictReader(io.StringIO(read_file_or_input(path), newline=""), delimiter=delimiter)
+    try:
+        return list(rows.fieldnames or ()), [row.get(column) for row in rows] if column is not None else []
+    except csv.Error as error:
+        raise RegardError(f"{path} is no CSV, line {rows.line_num}: {error}") from error
+
+
+def _json_rows(path: str, column: str | None) -> tuple[list[str], list[Any]]:
+    names: dict[str, None] = {}
+    cells = []
+    for number, line in enumerate(read_lines(path), 1):
+        try:
+            row = json.loads(line)
+            names |= dict.fromkeys(row)
+            cells.append(row.get(column))
+        except (ValueError, TypeError, AttributeError, RecursionError) as error:
+            raise RegardError(f"line {number} of {path} is no JSON object: {truncate(line)}") from error
+    return list(names), cells
+
+
+def _parquet_rows(path: str, column: str | None) -> tuple[list[str], list[Any]]:
+    pyarrow = load_pyarrow(".csv")
+    from pyarrow import parquet
+
+    try:
+        with parquet.ParquetFile(path) as file:
+            names = file.schema_arrow.names
+            if column not in names:
+                return names, []
+            if Path(path).stat().st_size > _MAX_PARQUET:
+                raise RegardError(f"{path} is larger than {_MAX_PARQUET // 10**9} GB: regard embed {path} --out FOLDER")
+            return names, file.read([column])[column].to_pylist()
+    except (OSError, pyarrow.ArrowException) as error:
+        raise RegardError(f"cannot read {path}: {error}") from error
 
 
 def is_parquet(path: str) -> bool:

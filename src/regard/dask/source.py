@@ -15,6 +15,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from regard._utils.errors import RegardError
+from regard.text.lines import split_lines
 
 _FORMATS = {
     ".parquet": "parquet",
@@ -232,11 +233,11 @@ def _lines(piece: Piece) -> list[bytes]:
         block = read_block(stream, piece.start, piece.length, b"\n") if piece.length else stream.read()
     if not piece.start:
         block = block.removeprefix(codecs.BOM_UTF8)
-    return block.removesuffix(b"\n").split(b"\n") if block else []
+    return split_lines(block)
 
 
 def _read_text(piece: Piece) -> list[Any]:
-    return [_decoded(line.removesuffix(b"\r").strip()) for line in _lines(piece)]
+    return [_decoded(line.strip()) for line in _lines(piece)]
 
 
 def _decoded(line: bytes) -> Any:

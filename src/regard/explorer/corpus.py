@@ -63,7 +63,11 @@ class Corpus:
     def _lines(self) -> Iterator[str]:
         try:
             with self.path.open(encoding="utf-8-sig") as file:
-                yield from filter(None, map(str.strip, file))
+                for line in file:
+                    if "\0" in line:
+                        raise RegardError(f"{self.path} is not UTF-8 text: it has a zero byte, as UTF-16 has")
+                    if text := line.strip():
+                        yield text
         except (OSError, UnicodeDecodeError) as error:
             raise RegardError(f"cannot read {self.path}: {getattr(error, 'strerror', None) or error}") from error
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -74,8 +75,8 @@ class Encoding:
         """Return the words in order, each as its text and the positions of its tokens.
 
         A special token is a word of its own. The text of a word is the slice of `text` that its tokens cover, with the
-        case and accents that a tokenizer may drop, and without surrounding spaces, which a byte-level tokenizer counts
-        as a part of it.
+        case and the marks that a tokenizer may drop, those after its last letter among them, and without surrounding
+        spaces, which a byte-level tokenizer counts as a part of it.
         """
         groups: list[tuple[str, list[int]]] = []
         previous: int | None = None
@@ -89,6 +90,11 @@ class Encoding:
 
     def _text_of(self, positions: Sequence[int]) -> str:
         start, end = self.offsets[positions[0]][0], self.offsets[positions[-1]][1]
+        following = positions[-1] + 1
+        is_last = following == len(self) or self.special_tokens_mask[following]
+        most = len(self.text) if is_last else self.offsets[following][0]
+        while 0 < end < most and unicodedata.category(self.text[end])[0] == "M":
+            end += 1
         return self.text[start:end].strip() or self.tokens[positions[0]]
 
     def to_dict(self) -> dict[str, Any]:

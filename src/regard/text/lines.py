@@ -1,0 +1,36 @@
+"""The lines of a file of texts, one text a line, as every command reads them."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, AnyStr
+
+from regard._utils.errors import RegardError
+
+_ENDS: dict[type, re.Pattern[Any]] = {str: re.compile("\r\n|\r|\n"), bytes: re.compile(b"\r\n|\r|\n")}
+
+
+def split_lines(content: AnyStr) -> list[AnyStr]:
+    """Return the lines of a file, which end with a line feed, a carriage return or both.
+
+    Other signs that Unicode has for the end of a line (U+2028, U+0085, a form feed) are part of a text.
+    """
+    lines: list[AnyStr] = _ENDS[type(content)].split(content)
+    return lines if lines[-1] else lines[:-1]
+
+
+def decode_text(content: bytes, source: object) -> str:
+    """Return the content of a file in UTF-8, without a byte order mark; `source` names it.
+
+    Raises
+    ------
+    RegardError
+        It is in another encoding, or has a zero byte, as text in UTF-16 has.
+    """
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise RegardError(f"{source} is not UTF-8 text (byte {error.start}): convert it first") from error
+    if "\0" in text:
+        raise RegardError(f"{source} is not UTF-8 text: it has a zero byte, as UTF-16 has; convert it first")
+    return text
