@@ -7,17 +7,19 @@ import os
 import random
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import threading
 import time
+import urllib.request
 
 import cloudpickle
 import pandas
 import psutil
 import pytest
 from corpora import Watcher, parts, sentences
-from distributed import Client
+from distributed import Client, Security
 
 import dask
 from regard import RegardError
@@ -337,3 +339,32 @@ def test_other_versions_are_refused_by_name(tmp_path):
             RegardError, match=r"worker tcp://\S+ has regard 0\.0\.1 \(here .*install the same versions"
         ):
             workers.reconnect()
+
+
+def test_nobody_else_can_reach_the_workers():
+    """They listen on this machine alone, and refuse whoever has not the certificate of the run."""
+    with start_workers(2) as workers:
+        address = workers.client.scheduler.address
+        assert address.startswith("tls://127.0.0.1:")
+        assert workers.dashboard is None
+        processes = [psutil.Process(), *psutil.Process().children(recursive=True)]
+        listening = [each for one in processes for each in one.net_connections("inet") if each.status == "LISTEN"]
+        assert {each.laddr.ip for each in listening} == {"127.0.0.1"}
+        assert len(listening) >= 3
+        host, port = address.removeprefix("tls://").split(":")
+        with socket.create_connection((host, int(port))) as plain:
+            plain.sendall(b"\0" * 64)
+            with contextlib.suppress(ConnectionError):
+                assert plain.recv(1) in (b"", b"\x15")  # the end, or an alert of TLS
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        own = Security.temporary().get_connection_args("client")["ssl_context"]  # of another run
+        for stranger in (context, own):
+            with pytest.raises((ssl.SSLError, ConnectionError)), socket.create_connection((host, int(port))) as raw:
+                stranger.wrap_socket(raw).recv(1)
+        for each in listening:  # the pages of Dask, which say addresses and keys of tasks
+            with (
+                contextlib.suppress(OSError),
+                urllib.request.urlopen(f"http://127.0.0.1:{each.laddr.port}/json/identity.json", timeout=60),
+            ):
+                raise AssertionError("a page of Dask is there")

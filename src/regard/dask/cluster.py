@@ -28,6 +28,8 @@ _FIRST_WAIT = 30.0  # seconds for the answer of a scheduler that was never there
 _LOOK = 5.0  # seconds after which a run without results looks whether there are workers
 _LOST_AFTER = 30.0  # seconds that Dask waits for a process to start again before it gives it up
 
+_PAGES = ["distributed.http.scheduler.info", "distributed.http.statics"]  # that the dashboard has besides its own
+
 Item = TypeVar("Item")
 
 
@@ -99,10 +101,12 @@ class Cluster:
         Returns a client; called in another thread, and again when the connection is lost.
     wait : float
         Seconds to wait for a scheduler that went away, and for a worker where there is none.
+    has_dashboard : bool
     """
 
-    def __init__(self, connect: Callable[[], Any], wait: float) -> None:
+    def __init__(self, connect: Callable[[], Any], wait: float, *, has_dashboard: bool = True) -> None:
         self._connect, self._wait, self._was_there = connect, wait, False
+        self._has_dashboard = has_dashboard
         self._connecting = self._begin()
 
     @property
@@ -129,7 +133,9 @@ class Cluster:
 
     @property
     def dashboard(self) -> str | None:
-        """The address of Dask's dashboard; None without bokeh."""
+        """The address of Dask's dashboard; None without bokeh, or where it is off."""
+        if not self._has_dashboard:
+            return None
         try:
             import bokeh  # type: ignore[import-not-found, import-untyped, unused-ignore]  # noqa: F401
         except ImportError:
@@ -273,20 +279,31 @@ def _check_memory(memory: str | None) -> None:
 
 
 @contextmanager
-def start_workers(count: int, memory: str | None = None, threads: int | None = None) -> Iterator[Cluster]:
+def start_workers(
+    count: int, memory: str | None = None, threads: int | None = None, *, dashboard: bool = False
+) -> Iterator[Cluster]:
     """Start a cluster of processes on this machine, which share its threads unless those of each are given.
+
+    They listen on 127.0.0.1 alone, and take nothing without the certificate that is made for this run: who could send a
+    task could run any code as this user. The `dashboard` has no such lock: every user of the machine can look at it.
 
     They start in the background. The profiler of Dask, which looks at each worker a hundred times a second, is off; and
     memory is returned to the system as in other processes, where Dask's own setting would return any 64 KB.
     """
-    from distributed import Client, LocalCluster  # not in the background, beside other imports
+    from distributed import Client, LocalCluster, Security  # not in the background, beside other imports
 
     import dask
 
     _check_memory(memory)
+    try:
+        security = Security.temporary()
+    except ImportError:
+        raise RegardError("processes need the package cryptography: pip install 'regard[dask]'") from None
     threads = threads or max(1, default_num_threads() // count)
     settings = {
         "distributed.comm.timeouts.connect": "60s",
+        "distributed.scheduler.http.routes": _PAGES if dashboard else [],
+        "distributed.worker.http.routes": [],
         "distributed.worker.preload": ["regard.dask.preload"],
         "distributed.worker.profile.enabled": False,
         "distributed.admin.tick.interval": "1s",
@@ -305,7 +322,10 @@ def start_workers(count: int, memory: str | None = None, threads: int | None = N
                             threads_per_worker=threads,
                             processes=True,
                             memory_limit=memory or "auto",
-                            dashboard_address=":0",
+                            security=security,
+                            dashboard_address="127.0.0.1:0",
+                            worker_dashboard_address="127.0.0.1:0",
+                            scheduler_kwargs={"dashboard": dashboard},
                             silence_logs="CRITICAL",
                         )
                     )
@@ -313,7 +333,7 @@ def start_workers(count: int, memory: str | None = None, threads: int | None = N
                     return started
             raise RegardError("processes of workers end while they start: give them more memory")
 
-        yield from _closing(Cluster(lambda: Client(local()), 120.0))
+        yield from _closing(Cluster(lambda: Client(local()), 120.0, has_dashboard=dashboard))
 
 
 async def _keep(cluster: Any, count: int) -> None:
