@@ -21,7 +21,7 @@ def changed(tmp_path):
 
     def change(case, config=None, drop=(), rename=str, extra=None, without=()):
         folder = tmp_path / "changed"
-        shutil.copytree(golden.FOLDER / case, folder)
+        shutil.copytree(golden.FOLDER / case, folder, dirs_exist_ok=True)
         fields = json.loads((folder / "config.json").read_text())
         fields = {name: value for name, value in {**fields, **(config or {})}.items() if name not in drop}
         (folder / "config.json").write_text(json.dumps(fields))

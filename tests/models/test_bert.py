@@ -114,7 +114,7 @@ def test_weights_are_read_from_the_map_and_cannot_be_written(write_bert):
         ({"num_hidden_layers": 10**9}, r"has 37 tensors, too few for 1000000000 layers"),
         ({"sliding_window": 4}, r"unknown field sliding_window=4"),
         ({"num_attention_heads": 5}, r"hidden_size 12 does not split into 5 attention heads"),
-        ({"hidden_act": "x", "rope": 1, "vocab_size": 0}, r"vocab_size.*hidden_act.*rope"),
+        ({"hidden_act": "x", "rope_theta": 1, "vocab_size": 0}, r"vocab_size.*hidden_act.*rope"),
     ],
 )
 def test_a_configuration_is_read_strictly(write_bert, config, message):

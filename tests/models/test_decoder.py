@@ -289,10 +289,23 @@ def test_fields_without_an_effect_are_read_over(changed, field):
 
 
 def test_fields_can_be_ignored_by_name(changed):
-    folder = changed("llama/plain", {"odd": 1, "odder": {"a": 2}})
+    folder = changed("llama/plain", {"odd": 1, "odder": {"a": 2}, "transformers_version": "99.0"})
     assert regard.load(folder, ignore=("odd", "odder")).config.num_layers == 2
     with pytest.raises(RegardError, match=r"unknown field odder="):
         regard.load(folder, ignore=["odd"])
+
+
+def test_fields_that_transformers_does_not_have_are_ignored_and_named(changed):
+    """They change nothing there; of a newer version, or of a model with code of its own, that is not known."""
+    odd = {"max_sequence_length": 9, "odd": 1, "custom_pipelines": {}}
+    model = regard.load(changed("llama/plain", odd))
+    assert model.config.ignored == ("custom_pipelines", "max_sequence_length", "odd")
+    assert model.config == regard.load(golden.FOLDER / "llama/plain").config
+    for more in ({"transformers_version": "99.0"}, {"auto_map": {"AutoModelForCausalLM": "modeling.Model"}}):
+        with pytest.raises(RegardError, match="unknown field max_sequence_length=9; unknown field odd=1"):
+            regard.load(changed("llama/plain", {**odd, **more}))
+    assert regard.load(changed("llama/plain", {**odd, "transformers_version": "4.20.1"})).config.ignored
+    assert regard.load(changed("llama/plain", {**odd, "auto_map": {"AutoTokenizer": "x"}})).config.ignored
 
 
 @pytest.mark.parametrize("name", ["hidden_size", "rope_parameters", "absent"])
@@ -341,7 +354,7 @@ def test_a_cap_at_the_edge_gives_scores(changed, cap):
             r"or --ignore quantization_config, if this field changes nothing$",
         ),
         (
-            {"partial_rotary_factor": 0.5, "odd": 1},
+            {"partial_rotary_factor": 0.5, "odd": 1, "transformers_version": "99.0"},
             r"unknown field odd=1; unknown field partial_rotary_factor=0\.5; pass load\(\.\.\., ignore=\['odd', "
             r"'partial_rotary_factor'\]\), or --ignore odd --ignore partial_rotary_factor, if these fields change noth",
         ),
@@ -474,7 +487,11 @@ def test_a_parallel_block_reads_its_input_twice():
 @pytest.mark.parametrize(
     ("case", "config", "problem"),
     [
-        ("gpt_neox/plain", {"num_key_value_heads": 1}, "unknown field num_key_value_heads=1"),
+        (
+            "gpt_neox/plain",
+            {"num_key_value_heads": 1, "transformers_version": "99.0"},
+            "unknown field num_key_value_heads=1",
+        ),
         ("gpt_neo/plain", {"attention_types": [[["global"], 3]]}, "attention_types must make global or local of each"),
         ("opt/plain", {"do_layer_norm_before": False}, "do_layer_norm_before=False is not supported"),
         ("opt/plain", {"word_embed_proj_dim": 8}, r"word_embed_proj_dim=8 is not supported \(supported: None, 12\)"),
@@ -485,7 +502,7 @@ def test_a_parallel_block_reads_its_input_twice():
         ("qwen3_moe/plain", {"mlp_only_layers": "all"}, "mlp_only_layers must be a list of numbers of layers"),
         ("gemma3_text/plain", {"attn_logit_softcapping": 50.0}, "attn_logit_softcapping=50.0 is not supported"),
         ("gemma3_text/plain", {"rope_parameters": {"rope_theta": 1e4}}, "rope_parameters must have entries for"),
-        ("olmo2/plain", {"clip_qkv": 8.0}, "unknown field clip_qkv=8.0"),
+        ("olmo2/plain", {"clip_qkv": 8.0, "transformers_version": "99.0"}, "unknown field clip_qkv=8.0"),
     ],
 )
 def test_what_a_family_does_not_support(changed, case, config, problem):

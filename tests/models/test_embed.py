@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import pandas
 import pytest
 
 import regard
@@ -134,24 +135,80 @@ def test_a_model_that_returns_the_vectors_of_another_text(sentence_model, monkey
         ({"pooling_mode_mean_tokens": 1}, None, "pooling_mode_mean_tokens=1 is not supported"),
         ({"pooling_mode_middle": True}, None, "unknown field pooling_mode_middle"),
         ({"pooling_mode_mean_tokens": False}, None, "no pooling mode is true"),
-        ({"pooling_mode_mean_tokens": True, "include_prompt": False}, None, "include_prompt=False is not supported"),
+        ({"pooling_mode": "middle"}, None, "pooling_mode='middle' is not supported"),
         (None, [*PLAIN, ("DenseMask", "2_Dense")], "lists the modules Transformer, Pooling, DenseMask"),
-        (None, [("Transformer", "0_Transformer"), ("Pooling", "1_Pooling")], "a Transformer in the folder itself"),
-        (None, [("Transformer", ""), ("Pooling", "../other")], "it must be a folder beside it"),
+        (None, [("WordEmbeddings", ""), ("Pooling", "1_Pooling")], "lists the modules WordEmbeddings, Pooling"),
+        (None, [*PLAIN, ("Normalize", ""), ("Dense", "2_Dense")], "lists the modules"),
+        (None, [*PLAIN, ("Dense", "2_Dense")], r"there is no config\.json"),
+        (None, [("Transformer", "0_Transformer"), ("Pooling", "1_Pooling")], "0_Transformer .*has no config"),
+        (None, [("Transformer", ""), ("Pooling", "../other")], "it must be one beside it"),
         (None, [("Transformer", ""), ("Pooling", "2_Pooling")], r"there is no config\.json"),
     ],
 )
-def test_what_is_not_known_is_told(sentence_model, pooling, modules, message):
+def test_what_is_not_known_has_no_vectors_but_runs(sentence_model, pooling, modules, message):
+    model = regard.load(sentence_model(pooling, modules))
+    assert model("the cat").hidden.shape == (1, 4, 12)
     with pytest.raises(RegardError, match=message):
-        regard.load(sentence_model(pooling, modules))
+        model.embed(["the cat"])
+    assert model.embed(["the cat"], pooling="mean").shape == (1, 12)
 
 
 @pytest.mark.parametrize("content", [b"[", b"{}", b"[1]", b'[{"type": "Pooling"}]', b"\xff", b"[" * 100_000, b"null"])
-def test_a_damaged_list_of_modules(sentence_model, content):
+@pytest.mark.parametrize("name", ["modules.json", "sentence_bert_config.json", "config_sentence_transformers.json"])
+def test_a_damaged_file_is_told(sentence_model, name, content):
     folder = sentence_model()
-    (folder / "modules.json").write_bytes(content)
-    with pytest.raises(RegardError, match=r"modules\.json"):
-        regard.load(folder)
+    (folder / name).write_bytes(content)
+    model = regard.load(folder)
+    if name == "modules.json" or content != b"{}":
+        with pytest.raises(RegardError, match=name.replace(".", r"\.")):
+            model.embed(["a"])
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"max_seq_length": 0}, "max_seq_length must be a whole number"),
+        ({"do_lower_case": 1}, "do_lower_case must be true or false"),
+        ({"transformer_task": "text-generation"}, "transformer_task='text-generation' is not supported"),
+        ({"processing_kwargs": {"text": {}}}, "processing_kwargs with text is not supported"),
+        ({"something_new": True}, "unknown field something_new"),
+    ],
+)
+def test_settings_of_the_transformer_that_are_not_known(sentence_model, fields, message):
+    folder = sentence_model()
+    (folder / "sentence_bert_config.json").write_text(json.dumps(fields))
+    with pytest.raises(RegardError, match=message):
+        regard.load(folder).embed(["a"])
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        (b"abc", "embed takes a sequence of str, got bytes"),
+        (7, "embed takes a sequence of str, got int"),
+        (["a", None], "but text 1 is None"),
+        (["a", b"b"], "but text 1 is b'b'"),
+        ("a", r"got one text: give \[text\]"),
+        (pandas.DataFrame({"text": ["a"]}), "got a table: give its column of texts"),
+    ],
+)
+def test_what_is_no_text_is_told_with_its_place(sentence_model, texts, message):
+    with pytest.raises(RegardError, match=message):
+        regard.load(sentence_model()).embed(texts)
+
+
+def test_texts_may_come_from_anywhere(sentence_model):
+    model = regard.load(sentence_model())
+    wanted = model.embed(TEXTS)
+    for texts in (iter(TEXTS), tuple(TEXTS), np.array(TEXTS), pandas.Series(TEXTS), (text for text in TEXTS)):
+        np.testing.assert_array_equal(model.embed(texts), wanted)
+
+
+def test_bytes_are_no_text(sentence_model):
+    model = regard.load(sentence_model())
+    for text in (b"abc", bytearray(b"abc"), memoryview(b"abc")):
+        with pytest.raises(RegardError, match=r"a text is a str, got .*: decode it first"):
+            model(text)
 
 
 @pytest.mark.minilm

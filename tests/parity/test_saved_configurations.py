@@ -74,3 +74,9 @@ def test_fields_of_older_files_mean_what_transformers_takes_them_for(transformer
     reads = getattr(models, models.FAMILIES[family].rpartition(".")[2] + "Config").read
     older |= {"model_type": family}
     assert reads(ConfigReader(older, "config.json")) == reads(ConfigReader(newer, "config.json"))
+
+
+def test_the_fields_that_transformers_has_are_those_that_were_read():
+    from make_known_fields import TARGET, content
+
+    assert TARGET.read_text(encoding="utf-8") == content(), "python tests/make_known_fields.py writes them anew"

@@ -3,6 +3,7 @@ import json
 import os
 import subprocess
 import sys
+import unicodedata
 
 import numpy as np
 import pytest
@@ -340,7 +341,7 @@ def write_merges(tmp_path):
 
 def test_merges_as_roberta_has_them_stand_between_start_and_end(write_merges, bytes_tokenizer):
     tokenizer = SubwordTokenizer.from_folder(write_merges())
-    encoding, plain = tokenizer("a cat <mask>"), bytes_tokenizer("a cat")
+    encoding, plain = tokenizer("a cat<mask>"), bytes_tokenizer("a cat")
     assert encoding.ids == (0, *(i + 5 for i in plain.ids), 4, 2)
     assert encoding.special_tokens_mask == (True, *[False] * (len(plain) + 1), True)
     assert tokenizer.pad_id == 1
@@ -403,3 +404,24 @@ def test_merges_that_are_malformed(write_merges, name, content, message):
         (folder / name).write_bytes(content)
     with pytest.raises(RegardError, match=message):
         SubwordTokenizer.from_folder(folder)
+
+
+@pytest.mark.minilm
+@pytest.mark.parametrize(
+    "text",
+    [
+        "été déjà vu là",
+        unicodedata.normalize("NFD", "été déjà vu là"),
+        "मैं में हूँ",
+        "ذهبَ الولدُ",
+        unicodedata.normalize("NFD", "Việt Nam cà phê"),
+        "שָׁלוֹם עוֹלָם",
+        "cafe\u0301, the",
+    ],
+)
+def test_words_are_those_that_were_typed(minilm, text):
+    """Their last marks too, which an uncased BERT drops and which stand after the last letter of a token."""
+    encoding = minilm.tokenizer(text)
+    words = [word for word, at in encoding.word_groups() if not encoding.special_tokens_mask[at[0]]]
+    assert "".join(words) == "".join(text.split())
+    assert [word for word in words if word.isalpha() or len(word) > 1] == text.replace(",", " ").split()

@@ -25,7 +25,10 @@ def embed(
     *,
     model: str = "minilm",
     pooling: str | None = None,
+    max_length: int | None = None,
     truncate: bool = False,
+    prompt: str | None = None,
+    prompt_name: str | None = None,
     batch_size: int = 32,
     ignore: Sequence[str] = (),
 ) -> Any:
@@ -38,7 +41,7 @@ def embed(
         The texts.
     model : str
         A name or the path of a folder, which each worker loads once.
-    pooling, truncate, batch_size
+    pooling, max_length, truncate, prompt, prompt_name, batch_size
         As `TextModel.embed` takes them.
     ignore : sequence of str
         As `regard.load` takes it.
@@ -55,7 +58,7 @@ def embed(
         There is no such column, the frame has one of the new ones, or the model cannot be loaded.
     """
     spec = describe_model(model, ignore)
-    job = EmbedJob(truncate, pooling, batch_size)
+    job = EmbedJob(truncate, pooling, max_length, prompt, prompt_name, batch_size)
     meta = _embedded(_checked(frame, column, ("vector", "error")), column, job, spec)
     return frame.map_partitions(_embedded, column, job, spec, meta=meta, enforce_metadata=False)
 
@@ -214,7 +217,7 @@ def _embedded(part: pandas.DataFrame, column: str, job: EmbedJob, spec: ModelSpe
     import pyarrow
 
     model = load_model(spec)
-    encodings, errors = encode_rows(model, _values(part, column), truncate=job.truncate)
+    encodings, errors = encode_rows(job.reader(model), _values(part, column), truncate=job.truncate)
     with one_at_a_time():
         arrow = job.vectors(model, encodings, len(part), lambda i: f"row {part.index[i]!r}")
     dtype = pandas.ArrowDtype(arrow.type)
@@ -224,7 +227,7 @@ def _embedded(part: pandas.DataFrame, column: str, job: EmbedJob, spec: ModelSpe
 
 def _attributed(part: pandas.DataFrame, column: str, job: AttributeJob, spec: ModelSpec) -> pandas.DataFrame:
     model = load_model(spec)
-    encodings, errors = encode_rows(model, _values(part, column), truncate=job.truncate)
+    encodings, errors = encode_rows(job.reader(model), _values(part, column), truncate=job.truncate)
     with one_at_a_time():
         places, columns = job.contributions(model, encodings, errors)
     dtypes = {"position": "Int64", "token": "str", "error": "str"}
@@ -235,7 +238,7 @@ def _attributed(part: pandas.DataFrame, column: str, job: AttributeJob, spec: Mo
 def _sums(part: pandas.DataFrame, column: str, job: HeadsJob, spec: ModelSpec) -> tuple[Sums, int]:
     """Return the sums of a partition, and how many rows it leaves out."""
     model = load_model(spec)
-    encodings, _ = encode_rows(model, _values(part, column), truncate=job.truncate)
+    encodings, _ = encode_rows(job.reader(model), _values(part, column), truncate=job.truncate)
     with one_at_a_time():
         return job.sums(model, encodings), len(part) - len(encodings)
 

@@ -10,10 +10,12 @@ import numpy as np
 
 from regard._utils.errors import RegardError
 from regard.dask.model_spec import ModelSpec, load_model
+from regard.dask.rows import Reader
 from regard.metrics import METRICS, Attribution, attribute, head_metrics
 from regard.metrics.attribution_target import Score
 from regard.metrics.running_sums import RunningMean, Sums
 from regard.models.base import TextModel
+from regard.models.sentence import sentence_reader
 from regard.text.encoding import Encoding
 
 
@@ -44,6 +46,9 @@ class Job(Protocol):
     def options(self) -> dict[str, Any]:
         """What decides the bits of the result: not the size of a batch."""
 
+    def reader(self, model: TextModel) -> Reader:
+        """Return what makes tokens of the texts."""
+
     def check(self, spec: ModelSpec) -> None:
         """Raise `RegardError` if the model cannot do it."""
 
@@ -57,6 +62,9 @@ class EmbedJob:
 
     truncate: bool = False
     pooling: str | None = None
+    max_length: int | None = None
+    prompt: str | None = None
+    prompt_name: str | None = None
     batch_size: int = 32
 
     name: ClassVar[str] = "embed"
@@ -64,11 +72,17 @@ class EmbedJob:
     @property
     def options(self) -> dict[str, Any]:
         """What decides the bits of the vectors."""
-        return {"truncate": self.truncate, "pooling": self.pooling}
+        return {name: value for name, value in asdict(self).items() if name != "batch_size"}
+
+    def reader(self, model: TextModel) -> Reader:
+        """Return what makes tokens of the texts as the model embeds them."""
+        return sentence_reader(model, self.max_length, self.prompt, self.prompt_name)
 
     def check(self, spec: ModelSpec) -> None:
-        """Raise `RegardError` if the model has no pooling and none is given."""
-        embedding_width(load_model(spec), self.pooling)
+        """Raise `RegardError` if the model has no pooling and none is given, or not what else is asked for."""
+        model = load_model(spec)
+        self.reader(model)
+        embedding_width(model, self.pooling)
 
     def table(self, model: TextModel, rows: Rows) -> Any:
         """Return the columns file, row, vector and error."""
@@ -93,6 +107,9 @@ class EmbedJob:
                 list(encodings.values()),
                 batch_size=self.batch_size,
                 pooling=self.pooling,
+                max_length=self.max_length,
+                prompt=self.prompt,
+                prompt_name=self.prompt_name,
                 label=lambda i: label(indices[i]),
             )
         else:
@@ -113,6 +130,10 @@ class HeadsJob:
     def options(self) -> dict[str, Any]:
         """What decides the bits of the sums."""
         return {"truncate": self.truncate}
+
+    def reader(self, model: TextModel) -> Reader:
+        """Return the model."""
+        return model
 
     def check(self, spec: ModelSpec) -> None:
         """Do nothing: every model of texts has heads."""
@@ -150,6 +171,10 @@ class AttributeJob:
     def options(self) -> dict[str, Any]:
         """What decides the bits of the contributions."""
         return asdict(self)
+
+    def reader(self, model: TextModel) -> Reader:
+        """Return the model."""
+        return model
 
     def check(self, spec: ModelSpec) -> None:
         """Raise `RegardError` if the model has no such number or method, by a short text."""

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from regard._utils.errors import RegardError
+from regard.dask.jobs import Job
 from regard.dask.model_spec import ModelSpec, load_model
 from regard.dask.rows import encode_rows
 from regard.dask.source import Piece
@@ -67,10 +68,10 @@ class Partition:
         return f"partition {self.number} ({first.piece.address} row {first.first_row + first.start} to {end})"
 
 
-def scan(piece: Piece, spec: ModelSpec, truncate: bool) -> Scan:
+def scan(piece: Piece, spec: ModelSpec, job: Job) -> Scan:
     """Return what a piece holds."""
     values = piece.read()
-    encodings, errors = encode_rows(load_model(spec), values, truncate=truncate)
+    encodings, errors = encode_rows(job.reader(load_model(spec)), values, truncate=job.truncate)
     found = [(i, error) for i, error in enumerate(errors) if error is not None]
     lengths = np.array([len(encodings[i]) if i in encodings else 0 for i in range(len(values))], np.int64)
     return Scan(lengths, tuple(found[:SHOWN_ERRORS]), len(found), digest(values))

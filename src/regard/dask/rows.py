@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from regard._utils.errors import RegardError
 from regard.models.base import TextModel, truncated
+from regard.models.sentence import SentenceReader
 from regard.text.encoding import Encoding
+
+Reader: TypeAlias = TextModel | SentenceReader
+"""What makes tokens of texts, and says how many of them a text may have."""
 
 _CHARACTERS = 64  # of a token, at most, in a text of words
 
 
-def encode_row(model: TextModel, value: Any, *, truncate: bool) -> Encoding | str:
-    """Return the value of a row as tokens, or in words why it is no text that the model runs."""
+def encode_row(reader: Reader, value: Any, *, truncate: bool) -> Encoding | str:
+    """Return the value of a row as tokens, or in words why it is no text that can be run."""
     if _is_null(value):
         return "null"
     if isinstance(value, bytes):
@@ -23,39 +27,39 @@ def encode_row(model: TextModel, value: Any, *, truncate: bool) -> Encoding | st
     if not value.strip():
         return "empty"
     try:
-        encoding, is_whole = _encode(model, value)
+        encoding, is_whole = _encode(reader, value)
     except RegardError as error:  # a lone surrogate
         return str(error)
     if not len(encoding):
         return "no tokens"
-    if len(encoding) <= model.max_length:
+    if len(encoding) <= reader.max_length:
         return encoding
     if truncate:
-        return truncated(encoding, model.max_length)
+        return truncated(encoding, reader.max_length)
     more = "" if is_whole else "more than "
-    return f"{more}{len(encoding):,} tokens, but {model.name} accepts at most {model.max_length:,}"
+    return f"{more}{len(encoding):,} tokens, but {reader.name} accepts at most {reader.max_length:,}"
 
 
-def _encode(model: TextModel, text: str) -> tuple[Encoding, bool]:
+def _encode(reader: Reader, text: str) -> tuple[Encoding, bool]:
     """Return a text as tokens, and True; or the beginning of one that is much too long, and False.
 
     A text of megabytes would take gigabytes as tokens. Its beginning has at least twice the tokens that are used, and
     ends at a space where it has one, so that those tokens are the ones of the whole text.
     """
-    most = _CHARACTERS * model.max_length
+    most = _CHARACTERS * reader.max_length
     if len(text) > 2 * most:
         beginning = text[:most]
-        encoding = model.tokenizer(beginning[: beginning.rfind(" ")] if " " in beginning else beginning)
-        if len(encoding) > 2 * model.max_length:
+        encoding = reader.tokenizer(beginning[: beginning.rfind(" ")] if " " in beginning else beginning)
+        if len(encoding) > 2 * reader.max_length:
             return encoding, False
-    return model.tokenizer(text), True
+    return reader.tokenizer(text), True
 
 
 def encode_rows(
-    model: TextModel, values: Sequence[Any], *, truncate: bool
+    reader: Reader, values: Sequence[Any], *, truncate: bool
 ) -> tuple[dict[int, Encoding], list[str | None]]:
     """Return the texts as tokens, by the index of the row, and the error of each row, None where there is none."""
-    found = [encode_row(model, value, truncate=truncate) for value in values]
+    found = [encode_row(reader, value, truncate=truncate) for value in values]
     encodings = {i: each for i, each in enumerate(found) if isinstance(each, Encoding)}
     return encodings, [each if isinstance(each, str) else None for each in found]
 

@@ -96,7 +96,7 @@ def make_plan(
 
 def _scans(job: Job, spec: ModelSpec, corpus: Corpus, workers: Workers) -> list[Scan]:
     """Return what each piece holds; this process begins while the workers start."""
-    scan_piece = functools.partial(scan, spec=spec, truncate=job.truncate)
+    scan_piece = functools.partial(scan, spec=spec, job=job)
     found: dict[Piece, Scan] = {}
     for piece in corpus.pieces:
         if workers.are_there():
@@ -181,7 +181,7 @@ def _table_bytes(job: Job, spec: ModelSpec, files: list[str], numbers: list[int]
     from pyarrow import parquet
 
     model = load_model(spec)
-    encodings, errors = encode_rows(model, values, truncate=job.truncate)
+    encodings, errors = encode_rows(job.reader(model), values, truncate=job.truncate)
     with one_at_a_time():
         table = job.table(model, Rows(files, numbers, encodings, errors))
     stream = io.BytesIO()
@@ -269,7 +269,7 @@ def measure(partition: Partition, *, job: Job, spec: ModelSpec) -> tuple[float, 
     sampled = getattr(job, "sampled_tokens", _SAMPLED_TOKENS)
     for segment in partition.segments:
         values = segment.read()
-        found, _ = encode_rows(model, values, truncate=job.truncate)
+        found, _ = encode_rows(job.reader(model), values, truncate=job.truncate)
         longest = max([longest, *map(len, found.values())])
         for encoding in found.values():
             if taken < sampled:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -13,7 +14,7 @@ from regard._utils.validation import truncate
 from regard.models.batch import OneText, as_encoding
 from regard.models.decoder import Decoder
 from regard.models.encoder_decoder import EncoderDecoder
-from regard.models.pooling import Pooling
+from regard.models.sentence import SentenceSettings
 from regard.text.encoding import Encoding
 from regard.text.words import join_names
 
@@ -153,7 +154,9 @@ def _similarity(model: Any, encoding: Encoding, to: Any, versus: Any) -> Attribu
     texts = [to] if versus is None else [to, versus]
     if not all(isinstance(text, str) and text.split() for text in texts):
         raise RegardError(f"{model.name} predicts no token: give a text to compare with, got {to!r}")
-    pooling = Pooling((getattr(model, "pooling", None) or Pooling(("mean",))).modes, normalize=False)
+    settings: SentenceSettings = getattr(model, "sentence", SentenceSettings())
+    says = settings.pooling is not None or settings.problem is not None
+    pooling = replace(settings.chosen_pooling(None if says else "mean", model.name), normalize=False)
 
     def vector(hidden: Any) -> Any:
         pooled = pooling(hidden)

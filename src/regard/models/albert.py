@@ -46,7 +46,7 @@ class Albert(Bert):
     config_type: ClassVar[type[BertConfig]] = AlbertConfig
     prefixes: ClassVar[tuple[str, ...]] = ("", "albert.")
     unused: ClassVar[tuple[str, ...]] = (
-        "embeddings.position_ids", "pooler.", "predictions.", "sop_classifier.", "classifier.", "qa_outputs.",
+        "pooler.", "predictions.", "sop_classifier.", "classifier.", "qa_outputs.",
     )  # fmt: skip
     block_names: ClassVar[Mapping[str, str]] = {
         "attn.q_proj": "attention.query",

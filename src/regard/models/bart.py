@@ -18,6 +18,7 @@ from regard.functional.recorder import NULL_RECORDER, Recorder
 from regard.models.build import encoder_blocks, feed_forward, layer_norm, projections
 from regard.models.checkpoint.config import ConfigReader
 from regard.models.checkpoint.generation_config import config_with_start_id
+from regard.models.checkpoint.model_config import ModelConfig
 from regard.models.checkpoint.open import Checkpoint
 from regard.models.checkpoint.tensors import TensorSpec, linear_tensors, load_tensors, norm_tensors
 from regard.models.encoder_decoder import EncoderDecoder, embedding_names
@@ -32,7 +33,7 @@ _POSITION_OFFSET = 2  # the row of the first position
 
 
 @dataclass(frozen=True)
-class BartConfig:
+class BartConfig(ModelConfig):
     """The configuration of a BART.
 
     ``V``, ``E``, positions; blocks, ``H`` and feed-forward width of encoder and decoder; whether embeddings are
@@ -234,7 +235,7 @@ class Bart(EncoderDecoder):
             _tensors(config, prefix, sorted(set(name_of.values())), has_bias="final_logits_bias" in shapes),
             num_layers=config.num_layers + config.num_decoder_layers,
             unused=(
-                *(f"{prefix}{name}" for name in ("shared.weight", "encoder.version", "decoder.version")),
+                f"{prefix}shared.weight",
                 "classification_head.",
                 "qa_outputs.",
             ),

@@ -18,7 +18,8 @@ from regard.models.batch import Batch, OneText, Text, Tokenizer, make_batch, rem
 from regard.models.checkpoint.open import Checkpoint
 from regard.models.gradients import Metric, ModelGradients, gradients_of_run, language_loss, next_tokens
 from regard.models.memory import check_memory
-from regard.models.pooling import MODES, Pooling
+from regard.models.pooling import Pooling
+from regard.models.sentence import SentenceReader, SentenceSettings, sentence_reader
 from regard.nn import Layer, parameters
 from regard.text.encoding import Encoding
 from regard.trace import Edit, Trace
@@ -210,14 +211,14 @@ class TextModel(PretrainedModel):
     config
         Its configuration, a frozen dataclass.
     tokenizer : Tokenizer
-    pooling : Pooling, optional
-        How a sentence model makes one vector of those of its tokens.
+    sentence : SentenceSettings
+        How it embeds texts: pooling, the most tokens, prompts.
     """
 
     name: str
     config: Any
     tokenizer: Tokenizer
-    pooling: Pooling | None = field(default=None, kw_only=True, repr=False)
+    sentence: SentenceSettings = field(default=SentenceSettings(), kw_only=True, repr=False)
 
     @property
     def max_length(self) -> int:
@@ -334,12 +335,16 @@ class TextModel(PretrainedModel):
         *,
         batch_size: int = 32,
         pooling: str | Pooling | None = None,
+        max_length: int | None = None,
         truncate: bool = False,
+        prompt: str | None = None,
+        prompt_name: str | None = None,
         progress: Callable[[int, int], None] | None = None,
         label: Callable[[int], str] = "text {}".format,
     ) -> np.ndarray:
         """Return one vector for each text, ``N E``, in the order given.
 
+        By default as the files beside a sentence model say (`sentence`), which is what sentence-transformers computes.
         Texts of similar length run together, so that there is little padding.
 
         Parameters
@@ -351,8 +356,16 @@ class TextModel(PretrainedModel):
         pooling : str or Pooling, optional
             ``"mean"``, ``"cls"``, ``"max"``, ``"mean_sqrt_len"``, ``"weightedmean"`` or ``"lasttoken"``, with vectors
             of length 1; or a `Pooling`. By default that of the model's own configuration.
+        max_length : int, optional
+            The most tokens of a text, special ones included: by default as many as the model was made for, which may be
+            fewer than it takes (all-MiniLM-L6-v2: 256 of 512).
         truncate : bool
-            Truncate texts longer than `max_length` instead of raising an error.
+            Truncate texts that are longer instead of raising an error.
+        prompt : str, optional
+            A text that is put before each text, not before encodings.
+        prompt_name : str, optional
+            The name of one of the model's prompts, ``model.sentence.prompts``: ``"query"``. By default the model's
+            default prompt, where it has one; ``prompt=""`` puts nothing.
         progress : function, optional
             Called with the number of texts done and the number of all.
         label : function, optional
@@ -361,20 +374,18 @@ class TextModel(PretrainedModel):
         Raises
         ------
         RegardError
-            There is no text, one is too long, or no pooling is given and the model has none.
+            There is no text, one is too long, no pooling is given and the model has none that can be computed, or it
+            has no prompt of this name.
 
         References
         ----------
         Reimers and Gurevych (2019), "Sentence-BERT", https://arxiv.org/abs/1908.10084.
         """
         batch_size = whole_number("batch_size", batch_size, 1)
-        chosen = Pooling((pooling,)) if isinstance(pooling, str) else pooling or self.pooling
-        if chosen is None:
-            raise RegardError(
-                f"{self.name} has no default pooling: no modules.json and no 1_Pooling; give pooling, one of "
-                f"{', '.join(MODES)}"
-            )
-        encodings = self._encodings(texts, truncate, label)
+        chosen = self.sentence.chosen_pooling(pooling, self.name)
+        reader = sentence_reader(self, max_length, prompt, prompt_name)
+        encodings = self._encodings(texts, reader, truncate, label)
+        firsts = [0 if chosen.include_prompt else reader.prompt_tokens(encoding) for encoding in encodings]
         vectors: np.ndarray | None = None
         done = 0
         order = sorted(range(len(encodings)), key=lambda i: -len(encodings[i]))  # similar lengths: little padding
@@ -385,7 +396,7 @@ class TextModel(PretrainedModel):
             if hidden.shape[:2] != (len(indices), len(encodings[indices[0]])):
                 raise RegardError(f"{self.name} cannot embed: its contextual vectors are not those of the input text")
             with np.errstate(all="ignore"):
-                pooled = [chosen(row[: len(encodings[i])]) for row, i in zip(hidden, indices, strict=True)]
+                pooled = [chosen(row[: len(encodings[i])], firsts[i]) for row, i in zip(hidden, indices, strict=True)]
             for i, vector in zip(indices, pooled, strict=True):
                 if not np.isfinite(vector).all():
                     raise RegardError(f"the vector of {label(i)} is not finite in {hidden.dtype}")
@@ -467,29 +478,48 @@ class TextModel(PretrainedModel):
         )
 
     def _encodings(
-        self, texts: Sequence[str | Encoding] | Mapping[str, Any], truncate: bool, label: Callable[[int], str]
+        self,
+        texts: Sequence[str | Encoding] | Mapping[str, Any],
+        reader: SentenceReader,
+        truncate: bool,
+        label: Callable[[int], str],
     ) -> list[Encoding]:
-        """Return the texts as tokens, at least one and at most `max_length` each."""
+        """Return the texts as tokens, at least one and at most those that the reader takes."""
         if isinstance(texts, Mapping):
             encodings = remove_padding(texts, self.tokenizer)
-        elif isinstance(texts, Set):
-            raise RegardError("a set has no order; give a list of texts")
-        elif isinstance(texts, str | Encoding) or not all(isinstance(text, str | Encoding) for text in texts):
-            raise RegardError("embed takes a sequence of str")
         else:
-            encodings = [self.tokenizer(text) if isinstance(text, str) else text for text in texts]
-        too_long = [i for i, encoding in enumerate(encodings) if len(encoding) > self.max_length]
+            texts = _sequence_of_texts(texts, label)
+            encodings = [reader.tokenizer(text) if isinstance(text, str) else text for text in texts]
+        too_long = [i for i, encoding in enumerate(encodings) if len(encoding) > reader.max_length]
         if too_long and not truncate:
             others = f" (and {len(too_long) - 1} more too long)" if len(too_long) > 1 else ""
+            more = f", or give max_length up to {self.max_length}" if self.max_length > reader.max_length else ""
             raise RegardError(
-                f"{label(too_long[0])} has {len(encodings[too_long[0]])} tokens, but {self.name} accepts at most "
-                f"{self.max_length}{others}; shorten it or truncate"
+                f"{label(too_long[0])} has {len(encodings[too_long[0]])} tokens, but {self.name} "
+                f"{'embeds' if more else 'accepts'} at most {reader.max_length}{others}; shorten it or truncate{more}"
             )
         if empty := [i for i, encoding in enumerate(encodings) if not len(encoding)]:
             raise RegardError(f"{label(empty[0])} has no tokens; leave it out")
         for i in too_long:
-            encodings[i] = truncated(encodings[i], self.max_length)
+            encodings[i] = truncated(encodings[i], reader.max_length)
         return encodings
+
+
+def _sequence_of_texts(texts: Any, label: Callable[[int], str]) -> list[str | Encoding]:
+    """Return texts as a list; an error for what is none, which says what to give instead."""
+    if isinstance(texts, Set):
+        raise RegardError("a set has no order; give a list of texts")
+    if isinstance(texts, str | Encoding):
+        raise RegardError("embed takes a sequence of str, got one text: give [text]")
+    if hasattr(texts, "columns"):
+        raise RegardError("embed takes a sequence of str, got a table: give its column of texts, table[NAME]")
+    if not isinstance(texts, Iterable) or isinstance(texts, bytes | bytearray | memoryview):
+        raise RegardError(f"embed takes a sequence of str, got {type(texts).__name__}")
+    found = list(texts)
+    for i, text in enumerate(found):
+        if not isinstance(text, str | Encoding):
+            raise RegardError(f"embed takes a sequence of str, but {label(i)} is {truncate(text)}")
+    return found
 
 
 def as_text_model(model: PretrainedModel) -> TextModel:

@@ -129,6 +129,8 @@ def _encodings(text: Text, tokenizer: Tokenizer) -> tuple[Encoding, ...]:
         return (tokenizer(text),)
     if isinstance(text, Encoding):
         return (text,)
+    if isinstance(text, bytes | bytearray | memoryview):
+        raise RegardError(f"a text is a str, got {type(text).__name__}: decode it first, text.decode()")
     if isinstance(text, Iterable) and not isinstance(text, np.ndarray):
         text = list(text)  # type: ignore[assignment]
         found = [encoding for item in text if (encoding := as_encoding(item, tokenizer)) is not None]

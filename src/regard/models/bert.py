@@ -17,6 +17,7 @@ from regard.functional.recorder import NULL_RECORDER, Recorder
 from regard.models.base import TextModel
 from regard.models.build import encoder_blocks, layer_norm, linear
 from regard.models.checkpoint.config import ConfigReader
+from regard.models.checkpoint.model_config import ModelConfig
 from regard.models.checkpoint.open import Checkpoint, tokenizer_for
 from regard.models.checkpoint.tensors import (
     OLD_NORM_SUFFIXES,
@@ -31,7 +32,7 @@ from regard.text import SubwordTokenizer
 
 
 @dataclass(frozen=True)
-class BertConfig:
+class BertConfig(ModelConfig):
     """The sizes of a BERT: ``V``, ``E``, ``L``, ``H``, feed-forward width, positions, segments; and its activation."""
 
     vocab_size: int
@@ -110,7 +111,7 @@ class Bert(TextModel):
 
     config_type: ClassVar[type[BertConfig]] = BertConfig
     prefixes: ClassVar[tuple[str, ...]] = ("", "bert.")
-    unused: ClassVar[tuple[str, ...]] = ("embeddings.position_ids", "pooler.", "cls.", "classifier.", "qa_outputs.")
+    unused: ClassVar[tuple[str, ...]] = ("pooler.", "cls.", "classifier.", "qa_outputs.")
     block_prefix: ClassVar[str] = "encoder.layer."
     block_names: ClassVar[Mapping[str, str]] = BLOCK_NAMES
 

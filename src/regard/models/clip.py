@@ -20,6 +20,7 @@ from regard.models.base import PooledOutput, PretrainedModel, TextModel
 from regard.models.bert import run_blocks, without_padding
 from regard.models.build import encoder_blocks, layer_norm, linear
 from regard.models.checkpoint.config import ConfigReader
+from regard.models.checkpoint.model_config import ModelConfig
 from regard.models.checkpoint.open import Checkpoint, tokenizer_for
 from regard.models.checkpoint.tensors import TensorSpec, linear_tensors, load_tensors, norm_tensors
 from regard.models.images.model import ImageModel, ImageOutput, Pictures, check_processor
@@ -34,7 +35,7 @@ _OLD_END_ID = 2  # of configurations that name a wrong end token: the largest id
 
 
 @dataclass(frozen=True)
-class CLIPTextConfig:
+class CLIPTextConfig(ModelConfig):
     """The sizes of the text half: ``V``, ``E``, ``L``, ``H``, feed-forward width, positions; and its end token."""
 
     vocab_size: int
@@ -78,7 +79,7 @@ class CLIPVisionConfig(ImageConfig):
 
 
 @dataclass(frozen=True)
-class CLIPConfig:
+class CLIPConfig(ModelConfig):
     """The configurations of both halves, and the width of the space that they share."""
 
     text: CLIPTextConfig
@@ -156,7 +157,6 @@ class CLIPText(TextModel):
             checkpoint,
             _text_tensors(config, prefix, config.projection_dim if "text_projection.weight" in shapes else 0),
             num_layers=config.num_layers,
-            unused=(f"{prefix}embeddings.position_ids",),
             dtype=dtype,
         )
         return cls.from_weights(weights, config, name, tokenizer_for(checkpoint, config.vocab_size))
@@ -219,7 +219,6 @@ class CLIPVision(ImageModel):
             checkpoint,
             _vision_tensors(config, prefix, config.projection_dim if "visual_projection.weight" in shapes else 0),
             num_layers=config.num_layers,
-            unused=(f"{prefix}embeddings.position_ids",),
             dtype=dtype,
         )
         return cls.from_weights(weights, config, name, checkpoint)
@@ -308,7 +307,6 @@ class CLIP(PretrainedModel):
             checkpoint,
             tensors(),
             num_layers=text.num_layers + vision.num_layers,
-            unused=("text_model.embeddings.position_ids", "vision_model.embeddings.position_ids"),
             dtype=dtype,
         )
         return cls(

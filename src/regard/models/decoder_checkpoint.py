@@ -11,6 +11,7 @@ import numpy as np
 
 from regard.models.build import linear
 from regard.models.checkpoint.config import ConfigReader
+from regard.models.checkpoint.model_config import ModelConfig
 from regard.models.checkpoint.open import Checkpoint
 from regard.models.checkpoint.tensors import TensorSpec, fused_tensors, linear_tensors, load_tensors
 from regard.models.language import language_fields
@@ -21,7 +22,7 @@ MAX_LAYERS = 10_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class DecoderConfig:
+class DecoderConfig(ModelConfig):
     """The sizes of a decoder with rotary positions.
 
     They are ``V``, ``E``, ``L``, ``H``, ``G``, ``D``, the feed-forward width and the positions; `windows` has for each
@@ -156,6 +157,7 @@ def load_decoder_tensors(
         chain(specs(config, prefix), () if is_headless and f"{head}.weight" not in shapes else head_tensors),
         num_layers=config.num_layers,
         unused=("score.", *unused(prefix)),
+        shared={f"{prefix}{embedding}": f"{head}.weight"} if config.tied else {},
         dtype=dtype,
     )
     # A tied head may be stored too; one that differs from the embeddings is used, and the configuration is wrong.

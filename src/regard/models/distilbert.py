@@ -46,7 +46,7 @@ class DistilBert(Bert):
     config_type: ClassVar[type[BertConfig]] = DistilBertConfig
     prefixes: ClassVar[tuple[str, ...]] = ("", "distilbert.")
     unused: ClassVar[tuple[str, ...]] = (
-        "embeddings.position_ids", "vocab_", "pre_classifier.", "classifier.", "qa_outputs.",
+        "vocab_", "pre_classifier.", "classifier.", "qa_outputs.",
     )  # fmt: skip
     block_prefix: ClassVar[str] = "transformer.layer."
     block_names: ClassVar[Mapping[str, str]] = {

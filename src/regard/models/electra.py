@@ -36,7 +36,7 @@ class Electra(Bert):
     config_type: ClassVar[type[BertConfig]] = ElectraConfig
     prefixes: ClassVar[tuple[str, ...]] = ("", "electra.")
     unused: ClassVar[tuple[str, ...]] = (
-        "embeddings.position_ids", "discriminator_predictions.", "generator_predictions.", "generator_lm_head.",
+        "discriminator_predictions.", "generator_predictions.", "generator_lm_head.",
         "classifier.", "qa_outputs.", "sequence_summary.",
     )  # fmt: skip
 

@@ -14,9 +14,9 @@ import numpy as np
 
 from regard._utils.errors import RegardError
 from regard.models.base import PretrainedModel, TextModel
+from regard.models.checkpoint.model_config import ModelConfig
 from regard.models.checkpoint.open import Checkpoint, FolderCheckpoint, open_checkpoint
 from regard.models.hub import resolve
-from regard.models.pooling import read_pooling
 
 if TYPE_CHECKING:
     from regard.models.bert import Bert
@@ -169,7 +169,11 @@ def load(
     if isinstance(checkpoint, FolderCheckpoint):
         checkpoint.registered_type = _registered_type(checkpoint)
     model = family.load(checkpoint, name=os.fspath(name_or_path), dtype=dtype)
-    return replace(model, pooling=read_pooling(checkpoint.path)) if isinstance(model, TextModel) else model
+    if isinstance(checkpoint, FolderCheckpoint) and isinstance(model.config, ModelConfig):
+        model = replace(model, config=replace(model.config, ignored=tuple(checkpoint.ignored)))
+    if not isinstance(model, TextModel):
+        return model
+    return replace(model, sentence=checkpoint.sentence_settings(resolve.known_settings(name_or_path)))
 
 
 def family_of(checkpoint: Checkpoint) -> type[PretrainedModel]:

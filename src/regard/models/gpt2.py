@@ -15,6 +15,7 @@ import numpy as np
 from regard.functional.recorder import Recorder
 from regard.models.build import feed_forward, layer_norm, linear
 from regard.models.checkpoint.config import ConfigReader
+from regard.models.checkpoint.model_config import ModelConfig
 from regard.models.checkpoint.open import Checkpoint
 from regard.models.checkpoint.tensors import TensorSpec
 from regard.models.decoder import Caches, Decoder
@@ -23,11 +24,10 @@ from regard.nn import CausalAttention, DecoderBlock, Embedding, Linear
 from regard.nn.layers import traced_norm
 
 _SUMMARY = ("type", "use_proj", "activation", "proj_to_labels", "first_dropout")
-_MASKS = ("bias", "masked_bias")
 
 
 @dataclass(frozen=True)
-class GPT2Config:
+class GPT2Config(ModelConfig):
     """The sizes of a GPT-2: ``V``, ``E``, ``L``, ``H``, feed-forward width, positions; and its choices."""
 
     vocab_size: int
@@ -120,7 +120,6 @@ class GPT2(Decoder):
             cls.tensors,
             prefix=cls.prefix,
             embedding=cls.embedding,
-            unused=lambda prefix: cls.masks(config, prefix),
             dtype=dtype,
         )
         return cls(
@@ -139,11 +138,6 @@ class GPT2(Decoder):
     def tensors(cls, config: Any, prefix: str) -> Iterator[TensorSpec]:
         """Yield every tensor except the head."""
         return _tensors(config, prefix)
-
-    @classmethod
-    def masks(cls, config: Any, prefix: str) -> tuple[str, ...]:
-        """Return the names of the masks that older checkpoints store."""
-        return tuple(f"{prefix}h.{i}.attn.{name}" for i in range(config.num_layers) for name in _MASKS)
 
 
 def _block(weights: dict[str, np.ndarray], layer: int, config: GPT2Config) -> DecoderBlock:

@@ -13,6 +13,7 @@ import numpy as np
 
 from regard.models.build import causal_attention, feed_forward, layer_norm
 from regard.models.checkpoint.config import ConfigReader
+from regard.models.checkpoint.model_config import ModelConfig
 from regard.models.checkpoint.tensors import TensorSpec, linear_tensors, norm_tensors
 from regard.models.decoder_checkpoint import MAX_LAYERS, check_unsupported_flags
 from regard.models.gpt2 import GPT2, ignore_summary
@@ -20,7 +21,7 @@ from regard.nn import DecoderBlock
 
 
 @dataclass(frozen=True)
-class GPTNeoConfig:
+class GPTNeoConfig(ModelConfig):
     """The sizes of a GPT-Neo and its choices; `windows` as in `DecoderConfig`."""
 
     vocab_size: int
@@ -95,12 +96,6 @@ class GPTNeo(GPT2):
             yield from linear_tensors(f"{name}.mlp.up_proj", f"{hf_name}.mlp.c_fc", E, F)
             yield from linear_tensors(f"{name}.mlp.down_proj", f"{hf_name}.mlp.c_proj", F, E)
         yield from norm_tensors("final_norm", f"{prefix}ln_f", E)
-
-    @classmethod
-    def masks(cls, config: GPTNeoConfig, prefix: str) -> tuple[str, ...]:
-        """Return the names of the masks that older checkpoints store."""
-        names = ("bias", "masked_bias")
-        return tuple(f"{prefix}h.{i}.attn.attention.{name}" for i in range(config.num_layers) for name in names)
 
 
 def _read_windows(reader: ConfigReader, num_layers: int) -> tuple[int | None, ...]:

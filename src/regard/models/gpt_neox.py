@@ -86,7 +86,6 @@ class GPTNeoX(Decoder):
             prefix="gpt_neox.",
             embedding="embed_in.weight",
             head="embed_out",
-            unused=lambda prefix: _constants(config, prefix),
             dtype=dtype,
         )
         return cls(
@@ -123,9 +122,3 @@ def _tensors(config: GPTNeoXConfig, prefix: str) -> Iterator[TensorSpec]:
         yield from linear_tensors(f"{at}.mlp.up_proj", f"{hf}.mlp.dense_h_to_4h", E, F)
         yield from linear_tensors(f"{at}.mlp.down_proj", f"{hf}.mlp.dense_4h_to_h", F, E)
     yield from norm_tensors("final_norm", f"{prefix}final_layer_norm", E)
-
-
-def _constants(config: GPTNeoXConfig, prefix: str) -> tuple[str, ...]:
-    """Return the names of the masks and rotary frequencies that older checkpoints store."""
-    names = ("attention.bias", "attention.masked_bias", "attention.rotary_emb.inv_freq")
-    return tuple(f"{prefix}layers.{i}.{name}" for i in range(config.num_layers) for name in names)

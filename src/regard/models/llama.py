@@ -146,9 +146,9 @@ class Llama(Decoder):
         )
 
     @classmethod
-    def unused(cls, config: Any, prefix: str) -> tuple[str, ...]:
-        """Return the names, or their beginnings, of tensors that may be present too: older checkpoints store angles."""
-        return tuple(f"{prefix}layers.{i}.self_attn.rotary_emb.inv_freq" for i in range(config.num_layers))
+    def unused(cls, config: Any, prefix: str) -> tuple[str, ...]:  # noqa: ARG003
+        """Return the beginnings of names of tensors that may be present too."""
+        return ()
 
     @classmethod
     def mlp_tensors(cls, name: str, hf_name: str, config: Any) -> Iterator[TensorSpec]:

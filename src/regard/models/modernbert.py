@@ -17,6 +17,7 @@ from regard.models.base import TextModel
 from regard.models.bert import run_blocks, without_padding
 from regard.models.build import gated_feed_forward, projections
 from regard.models.checkpoint.config import ConfigReader
+from regard.models.checkpoint.model_config import ModelConfig
 from regard.models.checkpoint.open import Checkpoint, tokenizer_for
 from regard.models.checkpoint.tensors import TensorSpec, fused_tensors, linear_tensors, load_tensors
 from regard.models.decoder_checkpoint import MAX_LAYERS, check_unsupported_flags, read_windows
@@ -27,7 +28,7 @@ from regard.text import SubwordTokenizer
 
 
 @dataclass(frozen=True)
-class ModernBertConfig:
+class ModernBertConfig(ModelConfig):
     """The sizes of a ModernBERT, and its choices.
 
     `windows` has for each layer the distance to which it attends, at either side, None for all; `rope` is the rotation
@@ -63,7 +64,8 @@ class ModernBertConfig:
         reader.splits("hidden_size", embed_dim, num_heads)
         layers = reader.count("num_hidden_layers")
         reader.require(layers <= MAX_LAYERS, f"num_hidden_layers {layers} is more than the maximum of {MAX_LAYERS}")
-        layers, sizes = min(layers, MAX_LAYERS), {"head_dim": embed_dim // num_heads}
+        layers = min(layers, MAX_LAYERS)
+        sizes: dict[str, Any] = {"head_dim": embed_dim // num_heads}
         sizes["max_positions"] = reader.count("max_position_embeddings")
         reader.require(sizes["head_dim"] % 2 == 0, f"heads of {sizes['head_dim']} features cannot rotate in pairs")
         every, window = reader.count("global_attn_every_n_layers", 3), reader.count("local_attention", 128) // 2

@@ -16,6 +16,7 @@ from regard.models.base import TextModel
 from regard.models.bert import read_sizes, run_blocks
 from regard.models.build import gated_feed_forward, layer_norm, projections
 from regard.models.checkpoint.config import ConfigReader
+from regard.models.checkpoint.model_config import ModelConfig
 from regard.models.checkpoint.open import Checkpoint, tokenizer_for
 from regard.models.checkpoint.tensors import TensorSpec, fused_tensors, linear_tensors, load_tensors, norm_tensors
 from regard.models.rope import Rope, read_rope
@@ -25,7 +26,7 @@ from regard.text import SubwordTokenizer
 
 
 @dataclass(frozen=True)
-class NomicBertConfig:
+class NomicBertConfig(ModelConfig):
     """The sizes of a Nomic BERT: ``V``, ``E``, ``L``, ``H``, ``D``, feed-forward width, positions, segments."""
 
     vocab_size: int
@@ -95,7 +96,7 @@ class NomicBert(TextModel):
             _tensors(config),
             num_layers=config.num_layers,
             prefixes=("", "bert.", "nomic_bert."),
-            unused=("embeddings.position_ids", "pooler.", "cls.", "classifier.", "qa_outputs."),
+            unused=("pooler.", "cls.", "classifier.", "qa_outputs."),
             dtype=dtype,
         )
         return cls(

@@ -14,6 +14,7 @@ import numpy as np
 
 from regard.models.build import causal_attention, feed_forward, layer_norm
 from regard.models.checkpoint.config import ConfigReader
+from regard.models.checkpoint.model_config import ModelConfig
 from regard.models.checkpoint.tensors import TensorSpec, linear_tensors, norm_tensors
 from regard.models.decoder_checkpoint import MAX_LAYERS, check_unsupported_flags
 from regard.models.gpt2 import GPT2
@@ -23,7 +24,7 @@ _OFFSET = 2  # rows of the table of positions before that of the first token
 
 
 @dataclass(frozen=True)
-class OPTConfig:
+class OPTConfig(ModelConfig):
     """The sizes of an OPT, its activation, and whether its linear maps have biases."""
 
     vocab_size: int
@@ -110,8 +111,3 @@ class OPT(GPT2):
             yield from linear_tensors(f"{name}.mlp.up_proj", f"{hf_name}.fc1", E, F, bias=bias)
             yield from linear_tensors(f"{name}.mlp.down_proj", f"{hf_name}.fc2", F, E, bias=bias)
         yield from norm_tensors("final_norm", f"{hf}.final_layer_norm", E)
-
-    @classmethod
-    def masks(cls, config: OPTConfig, prefix: str) -> tuple[str, ...]:  # noqa: ARG003
-        """Return no names: no checkpoint stores masks."""
-        return ()

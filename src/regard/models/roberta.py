@@ -42,7 +42,7 @@ class Roberta(Bert):
 
     config_type: ClassVar[type[BertConfig]] = RobertaConfig
     prefixes: ClassVar[tuple[str, ...]] = ("", "roberta.")
-    unused: ClassVar[tuple[str, ...]] = ("embeddings.position_ids", "pooler.", "lm_head.", "classifier.", "qa_outputs.")
+    unused: ClassVar[tuple[str, ...]] = ("pooler.", "lm_head.", "classifier.", "qa_outputs.")
 
     @property
     def max_length(self) -> int:

@@ -19,6 +19,7 @@ from regard.functional.recorder import NULL_RECORDER, Recorder
 from regard.models.build import feed_forward, gated_feed_forward, projections, rms_norm
 from regard.models.checkpoint.config import ConfigReader
 from regard.models.checkpoint.generation_config import config_with_start_id
+from regard.models.checkpoint.model_config import ModelConfig
 from regard.models.checkpoint.open import Checkpoint
 from regard.models.checkpoint.tensors import TensorSpec, linear_tensors, load_tensors
 from regard.models.encoder_decoder import EncoderDecoder, embedding_names
@@ -32,7 +33,7 @@ _MAX_DISTANCE = 2**31
 
 
 @dataclass(frozen=True)
-class T5Config:
+class T5Config(ModelConfig):
     """The configuration of a T5.
 
     ``V``, ``E``, blocks of encoder and decoder, ``H``, ``D``, feed-forward width; the number of distance buckets and

@@ -44,13 +44,14 @@ _PRE_TOKENIZERS: dict[str, tuple[str, ...]] = {
     "llama3": (_LLAMA3,),
     "llama-v3": (_LLAMA3,),
     "qwen2": (_QWEN2,),
+    "deepseek-r1-qwen": (_QWEN2,),
     "gpt-4o": (_GPT4O,),
     "tekken": (_TEKKEN,),
     "default": (r"[\p{P}\$\+<=>\^~\|]+", _GPT2, r"\p{N}+", r"[0-9][0-9][0-9]"),
 }
 _IGNORE_MERGES = frozenset({"llama-bpe", "llama3", "llama-v3", "tekken"})  # a word that is a token is not split
 _ADD_BOS = frozenset({"llama-bpe", "llama3", "llama-v3", "tekken"})  # by default
-_NFC = frozenset({"qwen2"})  # normalise to Unicode NFC
+_NFC = frozenset({"qwen2", "deepseek-r1-qwen"})  # normalise to Unicode NFC
 
 
 def build_from_gguf(metadata: Mapping[str, Any]) -> Tokenizer:

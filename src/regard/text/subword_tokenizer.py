@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -17,13 +18,14 @@ from regard.text.encoding import Encoding
 from regard.text.encoding_from_ids import check_ids, encode_tokens
 from regard.text.files import read_file
 from regard.text.gguf_tokenizer import build_from_gguf, special_token
+from regard.text.tokenizer_class import BYTE_LEVEL, WORD_PIECES, added_tokens, apply_class, tokenizer_class
 from regard.text.tokenizer_config import read_chat_template, read_settings
 from regard.text.tokenizer_json import Growth, check_document
-from regard.text.wordpiece import WordPieceSettings, build_wordpiece
-from regard.text.words import check_text
+from regard.text.wordpiece import MPNET_TOKENS, WordPieceSettings, add_missing, build_wordpiece
+from regard.text.words import check_text, join_names
 
 if TYPE_CHECKING:
-    from tokenizers import Tokenizer
+    from tokenizers import AddedToken, Tokenizer
 
 
 class NoTokenizer(RegardError):
@@ -79,15 +81,23 @@ class SubwordTokenizer:
 
     @classmethod
     def _from_folder(cls, folder: Path) -> SubwordTokenizer:
-        path = folder / "tokenizer.json"
-        if (content := read_file(path)) is not None:
-            return cls._from_json(path, content, read_settings(folder).get("pad_token"))
-        path = folder / "vocab.txt"
-        if (content := read_file(path)) is not None:
-            return cls._from_pieces(path, content, WordPieceSettings(**read_settings(folder)))
-        path = folder / "vocab.json"
-        if (content := read_file(path)) is not None:
-            return cls._from_merges(path, content, ByteLevelSettings(**read_settings(folder, ByteLevelSettings)))
+        kind, added = tokenizer_class(folder), added_tokens(folder)
+        if (content := read_file(path := folder / "tokenizer.json")) is not None:
+            settings = WordPieceSettings(**read_settings(folder))
+            has_space = read_settings(folder, ByteLevelSettings).get("add_prefix_space", False)
+            found = cls._from_json(path, content, read_settings(folder).get("pad_token"))
+            with _library_errors(f"the tokenizer in {folder} cannot be built"):
+                apply_class(found.backend, kind, settings, add_prefix_space=has_space)
+                add_missing(found.backend, added)
+            return found
+        if (content := read_file(path := folder / "vocab.txt")) is not None:
+            _require(kind, WORD_PIECES, path)
+            defaults = MPNET_TOKENS if kind == "MPNetTokenizer" else {}
+            return cls._from_pieces(path, content, WordPieceSettings(**(defaults | read_settings(folder))), added)
+        if (content := read_file(path := folder / "vocab.json")) is not None:
+            _require(kind, (*BYTE_LEVEL, "CLIPTokenizer"), path)
+            given = {**read_settings(folder, ByteLevelSettings), "tokenizer_class": kind}
+            return cls._from_merges(path, content, ByteLevelSettings(**given), added)
         raise NoTokenizer(
             f"no tokenizer in {folder}: it has neither tokenizer.json nor vocab.txt nor vocab.json; transformers "
             f"writes tokenizer.json from other files with save_pretrained(NEW_FOLDER)"
@@ -175,19 +185,23 @@ class SubwordTokenizer:
         return tokenizer
 
     @classmethod
-    def _from_pieces(cls, path: Path, content: bytes, settings: WordPieceSettings) -> SubwordTokenizer:
+    def _from_pieces(
+        cls, path: Path, content: bytes, settings: WordPieceSettings, added: Iterable[AddedToken] = ()
+    ) -> SubwordTokenizer:
         try:
             lines = content.decode().replace("\r\n", "\n").removesuffix("\n").split("\n")
-            backend = build_wordpiece(lines, settings)
+            backend = build_wordpiece(lines, settings, added)
         except (UnicodeDecodeError, RegardError) as error:
             raise RegardError(f"{path} is not a WordPiece vocabulary: {error}") from error
         return cls(backend, _pad_id(backend, settings.pad_token))
 
     @classmethod
-    def _from_merges(cls, path: Path, content: bytes, settings: ByteLevelSettings) -> SubwordTokenizer:
+    def _from_merges(
+        cls, path: Path, content: bytes, settings: ByteLevelSettings, added: Iterable[AddedToken]
+    ) -> SubwordTokenizer:
         merges = _content(path.with_name("merges.txt"))
         with _library_errors(f"{path} is not a byte-level vocabulary"):
-            backend = build_byte_level(content.decode(), merges.decode(), settings)
+            backend = build_byte_level(content.decode(), merges.decode(), settings, added)
         return cls(backend, _pad_id(backend, settings.pad_token))
 
     def __call__(self, text: str) -> Encoding:
@@ -201,6 +215,17 @@ class SubwordTokenizer:
             `text` is not a str, has a lone surrogate, or cannot be encoded with the vocabulary.
         """
         return self._encode(text, add_special_tokens=True)
+
+    def lowercased(self) -> SubwordTokenizer:
+        """Return this tokenizer with texts lower-cased first, as ``do_lower_case`` of sentence-transformers does."""
+        from tokenizers import Tokenizer
+        from tokenizers.normalizers import Lowercase, Sequence
+
+        if _lowercases(json.loads(self.backend.to_str())["normalizer"]):
+            return self
+        backend = Tokenizer.from_str(self.backend.to_str())
+        backend.normalizer = Sequence([Lowercase(), *([] if backend.normalizer is None else [backend.normalizer])])
+        return replace(self, backend=backend)
 
     def apply_chat_template(
         self, messages: Iterable[Mapping[str, Any]], *, add_generation_prompt: bool = True, **variables: Any
@@ -286,6 +311,23 @@ class SubwordTokenizer:
 
     def _has(self, token_id: int) -> bool:
         return 0 <= token_id < 1 << 32 and self.backend.id_to_token(token_id) is not None
+
+
+def _require(kind: str | None, known: tuple[str, ...], path: Path) -> None:
+    """Raise `NoTokenizer` for a class whose files alone do not say how it splits a text."""
+    if kind is not None and kind not in known:
+        raise NoTokenizer(
+            f"a {escape(kind)} is not built from {path}: of its kind {join_names(known)} are; transformers writes "
+            "tokenizer.json from other files with save_pretrained(NEW_FOLDER)"
+        )
+
+
+def _lowercases(normalizer: Any) -> bool:
+    """Return whether the normalizer of a tokenizer.json lower-cases."""
+    if not isinstance(normalizer, dict):
+        return False
+    is_one = normalizer.get("type") == "Lowercase" or normalizer.get("lowercase") is True
+    return is_one or any(map(_lowercases, normalizer.get("normalizers") or ()))
 
 
 def _pad_id(backend: Tokenizer, pad_token: str | None) -> int | None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from regard._utils.errors import RegardError
 
 if TYPE_CHECKING:
-    from tokenizers import Tokenizer
+    from tokenizers import AddedToken, Tokenizer
 
 
 @dataclass(frozen=True)
@@ -26,8 +26,37 @@ class WordPieceSettings:
     mask_token: str = "[MASK]"  # never split, if the vocabulary has it
 
 
-def build_wordpiece(pieces: Sequence[str], settings: WordPieceSettings) -> Tokenizer:
+MPNET_TOKENS = {"cls_token": "<s>", "sep_token": "</s>", "pad_token": "<pad>", "mask_token": "<mask>"}
+"""Of the tokenizer of MPNet, where it names no others."""
+
+
+def add_missing(tokenizer: Tokenizer, tokens: Iterable[AddedToken | str]) -> None:
+    """Add tokens in order, strings as special ones; one that was added before keeps its properties."""
+    from tokenizers import AddedToken
+
+    there = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
+    for token in tokens:
+        each = AddedToken(token, special=True, normalized=False) if isinstance(token, str) else token
+        if each.content not in there:
+            there.add(each.content)
+            tokenizer.add_tokens([each])
+
+
+def bert_normalizer(settings: WordPieceSettings) -> Any:
+    """Return what BERT does to a text before it is split."""
+    from tokenizers.normalizers import BertNormalizer
+
+    return BertNormalizer(
+        lowercase=settings.lowercase,
+        strip_accents=settings.strip_accents,
+        handle_chinese_chars=settings.split_chinese,
+    )
+
+
+def build_wordpiece(pieces: Sequence[str], settings: WordPieceSettings, added: Iterable[AddedToken] = ()) -> Tokenizer:
     """Return a tokenizer in which the id of a piece is its index in `pieces`; of equal pieces the last counts.
+
+    `added` are further tokens, which are never split.
 
     Raises
     ------
@@ -41,7 +70,6 @@ def build_wordpiece(pieces: Sequence[str], settings: WordPieceSettings) -> Token
     from tokenizers import Tokenizer
     from tokenizers.decoders import WordPiece as WordPieceDecoder
     from tokenizers.models import WordPiece
-    from tokenizers.normalizers import BertNormalizer
     from tokenizers.pre_tokenizers import BertPreTokenizer
     from tokenizers.processors import TemplateProcessing
 
@@ -50,13 +78,10 @@ def build_wordpiece(pieces: Sequence[str], settings: WordPieceSettings) -> Token
     if missing := [token for token in (unk, cls, sep) if token not in ids]:
         raise RegardError(f"its {len(pieces)} lines lack {', '.join(missing)}, which a WordPiece vocabulary must have")
     tokenizer = Tokenizer(WordPiece(ids, unk_token=unk))
+    add_missing(tokenizer, added)
     special = [settings.pad_token, unk, cls, sep, settings.mask_token]
-    tokenizer.add_special_tokens([token for token in special if token in ids])
-    tokenizer.normalizer = BertNormalizer(
-        lowercase=settings.lowercase,
-        strip_accents=settings.strip_accents,
-        handle_chinese_chars=settings.split_chinese,
-    )
+    add_missing(tokenizer, (token for token in special if token in ids))
+    tokenizer.normalizer = bert_normalizer(settings)
     tokenizer.pre_tokenizer = BertPreTokenizer()
     tokenizer.post_processor = TemplateProcessing(
         single=[cls, "$A", sep],

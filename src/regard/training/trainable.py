@@ -24,6 +24,7 @@ from regard.models.checkpoint.tensors import ComputedArray, NewTensors, Recorded
 from regard.models.families import family_of
 from regard.models.hub import resolve
 from regard.models.language import LanguageModel
+from regard.models.sentence import sentence_files
 from regard.nn import parameters
 from regard.text import SubwordTokenizer
 from regard.text.files import read_file, read_json_object
@@ -37,10 +38,7 @@ _LAST = ("o_proj.weight", "down_proj.weight", "down_weight")  # of a sublayer
 _SPECIAL = {
     "unk_token": (UNKNOWN, "[UNK]"), "mask_token": MASKS, "cls_token": ("[CLS]",), "sep_token": ("[SEP]",),
 }  # fmt: skip
-_COPIED = (
-    "generation_config.json", "chat_template.jinja", "special_tokens_map.json",
-    "modules.json", "1_Pooling/config.json", "sentence_bert_config.json", "config_sentence_transformers.json",
-)  # fmt: skip
+_COPIED = ("generation_config.json", "chat_template.jinja", "special_tokens_map.json")
 
 
 class Trainable:
@@ -213,9 +211,9 @@ class Trainable:
         with atomic_write(path / "tokenizer.json") as stream:
             stream.write(self.tokenizer.backend.to_str(pretty=True).encode())
         write_json(path / "tokenizer_config.json", self._tokenizer_settings())
-        for name in _COPIED:
-            content = None if self._folder is None else read_file(self._folder / name)
-            if content is not None:
+        source = self._folder
+        for name in () if source is None else (*_COPIED, *sentence_files(source)):
+            if source is not None and (content := read_file(source / name)) is not None:
                 (path / name).parent.mkdir(exist_ok=True)
                 with atomic_write(path / name) as stream:
                     stream.write(content)

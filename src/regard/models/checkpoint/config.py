@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Collection
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 from regard._utils.errors import RegardError
 from regard._utils.validation import escape, truncate
 from regard.functional.activation import ACTIVATIONS
+from regard.models.checkpoint.known_fields import COMMON, FIELDS, TRANSFORMERS
 from regard.text.files import read_json_object
 
 # Fields that do not affect the hidden states: origin of the weights, training, generation, labels of classes, pooler,
@@ -33,11 +35,23 @@ IGNORED_FIELDS = frozenset(
 )
 
 
+# Fields that the code which all models of transformers share may read.
+_READ_ANYWHERE = frozenset(
+    """
+    add_cross_attention auto_map compression_config cross_attention_hidden_size is_decoder is_encoder_decoder
+    layer_types partial_rotary_factor position_embedding_type pruned_heads quantization_config rope_interleaved
+    rope_parameters rope_scaling rope_theta rotary_emb_base rotary_pct sliding_window tie_encoder_decoder
+    tie_word_embeddings use_sliding_window
+    """.split()  # noqa: SIM905
+)
+
+
 class ConfigReader:
     """Reads the fields of config.json at `path` one by one, and reports all problems at once.
 
     The unknown fields `ignore` are no problem; if it is None, none can be ignored. A `model_type` for which a family
-    outside regard is registered is read as that of the family from which it derives.
+    outside regard is registered is read as that of the family from which it derives. With a list `ignored`, a field
+    that transformers does not have either, so that it changes nothing there, is no problem, and is added to that.
     """
 
     def __init__(
@@ -46,8 +60,10 @@ class ConfigReader:
         path: str | Path,
         ignore: Collection[str] | None = None,
         registered_type: str | None = None,
+        ignored: list[str] | None = None,
     ) -> None:
         self._fields = dict(fields)
+        self._inert = None if ignored is None else _Inert(fields, ignored, fields.get("transformers_version"))
         self._registered_type = registered_type
         self._path = path
         self._ignore = ignore
@@ -55,13 +71,17 @@ class ConfigReader:
 
     @classmethod
     def open(
-        cls, path: Path, ignore: Collection[str] | None = None, registered_type: str | None = None
+        cls,
+        path: Path,
+        ignore: Collection[str] | None = None,
+        registered_type: str | None = None,
+        ignored: list[str] | None = None,
     ) -> ConfigReader:
         """Read config.json at `path`."""
         fields = read_json_object(path)
         if fields is None:
             raise RegardError(f"there is no {path.name} in {path.parent}: not the folder of a model")
-        return cls(fields, path, ignore, registered_type)
+        return cls(fields, path, ignore, registered_type, ignored)
 
     @property
     def fields(self) -> dict[str, Any]:
@@ -73,7 +93,10 @@ class ConfigReader:
         ignored = None if self._ignore is None else [field for field in self._ignore if field in fields]
         if ignored:
             self._ignore = [field for field in self._ignore or () if field not in ignored]
-        return ConfigReader(fields, f"{name} of {self._path}", ignored)
+        reader = ConfigReader(fields, f"{name} of {self._path}", ignored)
+        if self._inert is not None:
+            reader._inert = _Inert(fields, self._inert.noted, self._inert.version)
+        return reader
 
     def peek(self, name: str) -> Any:
         """Return the value of a field, or None, without reading it."""
@@ -174,6 +197,8 @@ class ConfigReader:
         ignore = self._ignore or ()
         given = {name for name, value in self._fields.items() if value is not None}
         unknown = sorted(given - IGNORED_FIELDS - set(ignore))
+        if self._inert is not None:
+            unknown = [name for name in unknown if not self._inert.note(name)]
         problems = self._problems + [f"unknown field {name}={truncate(self._fields[name])}" for name in unknown]
         for name in ignore:
             if name not in self._fields:
@@ -184,3 +209,31 @@ class ConfigReader:
             problems.append(f"pass load(..., ignore={[*ignore, *unknown]}), or {options}, if {these} nothing")
         if problems:
             raise RegardError(f"cannot run the model of {self._path}: {escape('; '.join(problems))}")
+
+
+class _Inert:
+    """Tells which fields of a configuration change nothing in transformers, and notes them.
+
+    They are those that its class for the model type does not have. Of a newer version than the one that was looked at,
+    or of a model with code of its own, nothing is known.
+    """
+
+    def __init__(self, fields: dict[str, Any], noted: list[str], version: Any) -> None:
+        self.noted, self.version, model_type = noted, version, fields.get("model_type")
+        own_code = isinstance(fields.get("auto_map"), dict) and any("Model" in name for name in fields["auto_map"])
+        names = FIELDS.get(model_type) if isinstance(model_type, str) else None
+        is_known = names is not None and not own_code and not _is_newer(version)
+        self._has = frozenset(f"{COMMON} {names}".split()) | _READ_ANYWHERE if is_known else None
+
+    def note(self, name: str) -> bool:
+        """Return whether a field changes nothing."""
+        is_inert = self._has is not None and name not in self._has
+        if is_inert and name not in self.noted:
+            self.noted.append(name)
+        return is_inert
+
+
+def _is_newer(version: Any) -> bool:
+    """Return whether a version of transformers is newer than the one whose classes were read."""
+    numbers = [[int(x) for x in re.findall(r"\d+", str(each))[:2]] for each in (version, TRANSFORMERS)]
+    return numbers[0] > numbers[1]

@@ -20,7 +20,11 @@ from regard.formats.gguf import GgufFile
 from regard.functional import rotary_frequencies
 from regard.models.checkpoint.config import ConfigReader
 from regard.models.checkpoint.gguf_architectures import ARCHITECTURES, ROPE_SCALING, Architecture, transposed
+from regard.models.pooling import Pooling
+from regard.models.sentence import SentenceSettings
 from regard.text import SubwordTokenizer
+
+_POOLINGS = {1: "mean", 2: "cls", 3: "lasttoken"}  # of llama.cpp; 4 ranks pairs of texts
 
 
 class GgufCheckpoint:
@@ -54,6 +58,15 @@ class GgufCheckpoint:
         """Return the tokenizer that the metadata describes."""
         return SubwordTokenizer.from_gguf(self._file.metadata, self.path)
 
+    def sentence_settings(self, _: Mapping[str, str]) -> SentenceSettings:
+        """Return the pooling of an embedding model, whose vectors llama.cpp scales to length 1."""
+        kind = self._file.metadata.get(f"{self._name}.pooling_type", 0)
+        if kind == 0:
+            return SentenceSettings()
+        if kind not in _POOLINGS:
+            return SentenceSettings(problem=f"{self.path} has the pooling {kind!r}, which makes no vectors of texts")
+        return SentenceSettings(pooling=Pooling((_POOLINGS[kind],)))
+
     @cached_property
     def _fields(self) -> dict[str, Any]:
         """The configuration fields. An unknown key keeps its name, which the reader reports."""
@@ -63,6 +76,7 @@ class GgufCheckpoint:
         fields: dict[str, Any] = {"model_type": architecture.model_type, **architecture.constants}
         rope = {name: given.pop(key) for key, name in ROPE_SCALING.items() if key in given}
         given.pop("rope.scaling.finetuned", None)  # whether the model was trained with it
+        given.pop("pooling_type", None)  # of `sentence_settings`
         dimensions, width = given.pop("rope.dimension_count", None), given.pop("attention.value_length", None)
         if given.get("expert_count") == 0:  # some models without experts have it
             given.pop("expert_count")

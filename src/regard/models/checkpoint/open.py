@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TypeAlias
 
@@ -11,6 +11,7 @@ from regard.models.checkpoint.config import ConfigReader
 from regard.models.checkpoint.gguf import GgufCheckpoint
 from regard.models.checkpoint.safetensors import open_safetensors
 from regard.models.checkpoint.tensors import Tensors
+from regard.models.sentence import SentenceSettings, read_sentence_settings, transformer_folder
 from regard.text import SubwordTokenizer
 from regard.text.id_tokenizer import IdTokenizer
 from regard.text.subword_tokenizer import NoTokenizer
@@ -18,15 +19,19 @@ from regard.text.words import join_names
 
 
 class FolderCheckpoint:
-    """A folder with config.json, model.safetensors (or its shards) and tokenizer.json (or vocab.txt)."""
+    """A folder with config.json, model.safetensors (or its shards) and tokenizer.json (or vocab.txt).
+
+    Of a sentence model it may hold the folder with these.
+    """
 
     def __init__(self, folder: Path, ignore: Collection[str] = ()) -> None:
-        self.path, self._ignore = folder, ignore
+        self.path, self._ignore, self._outer = transformer_folder(folder), ignore, folder
+        self.ignored: list[str] = []  # fields of config.json that change nothing, in the order in which they are found
         self.registered_type: str | None = None  # for which a family outside regard is registered
 
     def config(self) -> ConfigReader:
         """Return a new reader of config.json."""
-        return ConfigReader.open(self.path / "config.json", self._ignore, self.registered_type)
+        return ConfigReader.open(self.path / "config.json", self._ignore, self.registered_type, self.ignored)
 
     def tensors(self) -> Tensors:
         """Return the tensors, memory-mapped."""
@@ -35,6 +40,10 @@ class FolderCheckpoint:
     def tokenizer(self) -> SubwordTokenizer:
         """Return the tokenizer of the folder."""
         return SubwordTokenizer.from_folder(self.path)
+
+    def sentence_settings(self, known: Mapping[str, str]) -> SentenceSettings:
+        """Return how it embeds texts; `known` has the contents of files that may be missing."""
+        return read_sentence_settings(self._outer, known)
 
 
 Checkpoint: TypeAlias = FolderCheckpoint | GgufCheckpoint

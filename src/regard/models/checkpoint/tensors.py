@@ -203,6 +203,7 @@ def load_tensors(
     prefixes: tuple[str, ...] = ("",),
     unused: tuple[str, ...] = (),
     renamed_suffixes: Mapping[str, str] | None = None,
+    shared: Mapping[str, str] | None = None,
     dtype: Any = np.float32,
 ) -> dict[str, Any]:
     """Return the tensors of a checkpoint by their names here, in `dtype`; without a copy where stored in it.
@@ -223,6 +224,8 @@ def load_tensors(
         Prefixes of tensors that may be present and do not affect the hidden states.
     renamed_suffixes
         Old suffixes of names, and what they are called now.
+    shared
+        Names of tensors that a file may have under another name alone, and that: a tied embedding table as the head.
 
     Raises
     ------
@@ -238,13 +241,20 @@ def load_tensors(
         tensors.create(specs, prefixes[-1])
     all_shapes = tensors.shapes
     stored_names = current_names(all_shapes, renamed_suffixes or {})
+    for name, other in (shared or {}).items():
+        if name not in stored_names and other in stored_names:
+            stored_names[name] = stored_names[other]
     shapes = {name: all_shapes[stored] for name, stored in stored_names.items()}
     prefix = max(prefixes, key=lambda p: sum(p + spec.hf_name in shapes for spec in specs))
     wanted = {prefix + spec.hf_name: spec for spec in specs}  # one of each tensor
     problems = []
     if missing := [name for name in wanted if name not in shapes]:
         problems.append(f"missing {join_names(missing, _MAX_NAMES)}")
-    unexpected = [name for name in shapes if name not in wanted and not name.removeprefix(prefix).startswith(unused)]
+    unexpected = [
+        name
+        for name, shape in shapes.items()
+        if name not in wanted and not name.removeprefix(prefix).startswith(unused) and not _is_constant(name, shape)
+    ]
     if unexpected:
         problems.append(f"unexpected {join_names(map(escape, unexpected), _MAX_NAMES)}")
     misshapen = [name for name in wanted if name in shapes and tuple(shapes[name]) != wanted[name].shape]
@@ -286,6 +296,15 @@ def load_tensors(
             array = np.frombuffer(array.tobytes(), array.dtype).reshape(array.shape)
         weights[spec.name] = array.T if spec.transposed else array
     return weights
+
+
+def _is_constant(name: str, shape: tuple[int, ...]) -> bool:
+    """Return whether a tensor is one that older versions stored and that follows from the configuration.
+
+    Positions, rotary frequencies, versions, and causal masks, 1 1 n n.
+    """
+    last = name.rpartition(".")[2]
+    return last in ("position_ids", "inv_freq", "masked_bias", "version") or (last == "bias" and len(shape) == 4)
 
 
 def current_names(names: Iterable[str], suffixes: Mapping[str, str]) -> dict[str, str]:

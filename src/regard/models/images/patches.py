@@ -11,6 +11,7 @@ import numpy as np
 from regard._utils.errors import RegardError
 from regard.functional.recorder import NULL_RECORDER, Recorder
 from regard.models.checkpoint.config import ConfigReader
+from regard.models.checkpoint.model_config import ModelConfig
 from regard.models.checkpoint.tensors import TensorSpec
 from regard.nn import Embedding, Layer, Linear
 from regard.text.encoding import Encoding
@@ -20,7 +21,7 @@ _CHANNELS = 3
 
 
 @dataclass(frozen=True)
-class ImageConfig:
+class ImageConfig(ModelConfig):
     """The sizes of a model of pictures: ``E``, ``L``, ``H``, feed-forward width; of picture and patch, height × width.
 
     Parameters

@@ -1,0 +1,328 @@
+"""How a sentence model embeds a text, as the files of sentence-transformers beside it say."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from regard._utils.errors import RegardError
+from regard._utils.validation import truncate, whole_number
+from regard.formats.safetensors import SafetensorsFile
+from regard.models.checkpoint.config import ConfigReader
+from regard.models.pooling import DENSE_ACTIVATIONS, MODES, DenseLayer, Pooling
+from regard.text.encoding import Encoding
+from regard.text.files import read_file, read_json_object
+from regard.text.subword_tokenizer import SubwordTokenizer
+from regard.text.words import join_names
+
+_MODULES = "modules.json"
+_POOLING = "1_Pooling/config.json"
+_TEXTS = "config_sentence_transformers.json"
+# Beside the Transformer; the other names are those of the first versions.
+_TRANSFORMER = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+_POOLING_FIELDS = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+    "pooling_mode_lasttoken": "lasttoken",
+}
+_ONLY_TEXT = ({"text": {"method": "forward", "method_output_name": "last_hidden_state"}},)
+
+
+@dataclass(frozen=True, eq=False)
+class SentenceSettings:
+    """What the files beside a model say of its vectors of texts.
+
+    Parameters
+    ----------
+    pooling : Pooling, optional
+        How the vectors of the tokens become one; None where the files do not say.
+    max_length : int, optional
+        The most tokens of a text, special ones included; None: as many as the model takes.
+    prompts : mapping of str to str
+        What is put before a text, by name.
+    default_prompt_name : str, optional
+        The prompt of a text for which none is named.
+    lowercase : bool
+        Whether texts are lower-cased before they are tokens, whatever the tokenizer does.
+    similarity : str
+        How two vectors are compared: ``"cosine"``, ``"dot"``, ``"euclidean"`` or ``"manhattan"``.
+    problem : str, optional
+        Why the vectors that the files describe cannot be computed.
+    """
+
+    pooling: Pooling | None = None
+    max_length: int | None = None
+    prompts: Mapping[str, str] = field(default_factory=dict)
+    default_prompt_name: str | None = None
+    lowercase: bool = False
+    similarity: str = "cosine"
+    problem: str | None = None
+
+    def chosen_pooling(self, pooling: str | Pooling | None, name: str) -> Pooling:
+        """Return the pooling that is given, else the model's own; an error if it has none."""
+        if isinstance(pooling, str):
+            return Pooling((pooling,))
+        if pooling is None and self.problem is not None:
+            raise RegardError(f"{self.problem}; give pooling, one of {', '.join(MODES)}, for vectors without it")
+        if (chosen := pooling or self.pooling) is None:
+            raise RegardError(
+                f"{name} has no default pooling: no modules.json and no 1_Pooling; give pooling, one of "
+                f"{', '.join(MODES)}"
+            )
+        return chosen
+
+    def chosen_prompt(self, prompt: str | None, prompt_name: str | None) -> str:
+        """Return the text that is put before each text; an error if there is no prompt of this name."""
+        if prompt is not None and prompt_name is not None:
+            raise RegardError("prompt= and prompt_name= are both given; give one of them")
+        if prompt is not None:
+            if not isinstance(prompt, str):
+                raise RegardError(f"prompt is a str, got {truncate(prompt)}")
+            return prompt
+        if prompt_name is None:
+            return "" if self.default_prompt_name is None else self.prompts[self.default_prompt_name]
+        if prompt_name not in self.prompts:
+            known = join_names(self.prompts) if self.prompts else "none"
+            raise RegardError(f"the model has no prompt {prompt_name!r}; known: {known}; prompt= takes any text")
+        return self.prompts[prompt_name]
+
+
+@dataclass(frozen=True, eq=False)
+class SentenceReader:
+    """Makes tokens of texts to be embedded: lower-cases them and puts a prompt before them as the model wants it.
+
+    It has the part of a model that tokenizing a text needs.
+
+    Parameters
+    ----------
+    name : str
+        Of the model.
+    model_tokenizer : Tokenizer
+    max_length : int
+        The most tokens of a text.
+    prompt : str
+    """
+
+    name: str
+    model_tokenizer: Any
+    max_length: int
+    prompt: str
+
+    def tokenizer(self, text: str) -> Encoding:
+        """Return a text after the prompt as tokens."""
+        found: Encoding = self.model_tokenizer(self.prompt + text)
+        return found
+
+    def prompt_tokens(self, encoding: Encoding) -> int:
+        """Return how many tokens at the beginning of a text are of the prompt and before it; 0 without a prompt."""
+        if not self.prompt or not encoding.text.startswith(self.prompt):
+            return 0
+        alone = self.model_tokenizer(self.prompt)
+        return len(alone) - bool(len(alone) and alone.special_tokens_mask[-1])
+
+
+def sentence_reader(
+    model: Any, max_length: int | None = None, prompt: str | None = None, prompt_name: str | None = None
+) -> SentenceReader:
+    """Return what makes tokens of the texts that a model embeds; None stands for what its files say.
+
+    An error if `max_length` is more than the model takes, or if it has no prompt of this name.
+    """
+    settings: SentenceSettings = model.sentence
+    if max_length is None:
+        limit = min(model.max_length, settings.max_length or model.max_length)
+    elif (limit := whole_number("max_length", max_length, 1)) > model.max_length:
+        raise RegardError(f"max_length is {limit}, but {model.name} accepts at most {model.max_length} tokens")
+    tokenizer = model.tokenizer
+    if settings.lowercase and isinstance(tokenizer, SubwordTokenizer):
+        tokenizer = tokenizer.lowercased()
+    return SentenceReader(model.name, tokenizer, limit, settings.chosen_prompt(prompt, prompt_name))
+
+
+# The files.
+
+
+def transformer_folder(folder: Path) -> Path:
+    """Return the folder of the Transformer of a sentence model, which in the first versions is one inside `folder`."""
+    try:
+        modules = json.loads(read_file(folder / _MODULES) or b"[]")
+        inner = str(modules[0]["path"])
+        is_one = modules[0]["type"].endswith(".Transformer") and Path(inner).name == inner != ""
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError, RegardError):
+        return folder  # `read_sentence_settings` tells
+    return folder / inner if is_one and (folder / inner / "config.json").is_file() else folder
+
+
+def read_sentence_settings(folder: Path, known: Mapping[str, str] | None = None) -> SentenceSettings:
+    """Return what the files of a sentence model in `folder` say; of another model nothing.
+
+    ``modules.json`` lists the steps: Transformer, Pooling, any number of Dense, and Normalize if vectors are scaled to
+    length 1. With ``1_Pooling/config.json`` alone, as in packages with a part of the files, vectors are scaled to
+    length 1, as most sentence models do; cosine similarities are the same either way. Beside the Transformer
+    ``sentence_bert_config.json`` has the most tokens, ``config_sentence_transformers.json`` the prompts. `known` has
+    the contents of files that may be missing. What cannot be computed or read is the `problem` of the settings.
+
+    References
+    ----------
+    Reimers and Gurevych (2019), "Sentence-BERT", https://arxiv.org/abs/1908.10084, and the library of the authors.
+    """
+    files = _Files(folder, known or {})
+    try:
+        steps, inner = _steps(files)
+        settings = SentenceSettings(pooling=_pooling(files, steps))
+        return _with_texts(_with_transformer(settings, files, inner), files)
+    except RegardError as error:
+        return SentenceSettings(problem=f"the vectors of the model in {folder} cannot be computed: {error}")
+
+
+def sentence_files(folder: Path) -> list[str]:
+    """Return the names of the files in `folder` that say how it embeds texts, weights of Dense among them."""
+    names = [_MODULES, _POOLING, _TEXTS, *(f"sentence_{kind}_config.json" for kind in _TRANSFORMER)]
+    try:
+        steps, _ = _steps(_Files(folder, {}))
+    except RegardError:
+        steps = []  # what cannot be computed is not copied
+    names += [f"{inner}/{file}" for _, inner in steps if inner for file in ("config.json", "model.safetensors")]
+    return [name for name in dict.fromkeys(names) if (folder / name).is_file()]
+
+
+class _Files:
+    """The files of a folder, and contents for those that may be missing."""
+
+    def __init__(self, folder: Path, known: Mapping[str, str]) -> None:
+        self.folder, self._known = folder, known
+
+    def read(self, name: str) -> bytes | None:
+        content = read_file(self.folder / name)
+        return self._known[name].encode() if content is None and name in self._known else content
+
+    def object(self, name: str) -> dict[str, Any] | None:
+        found = read_json_object(self.folder / name)
+        return json.loads(self._known[name]) if found is None and name in self._known else found
+
+
+def _steps(files: _Files) -> tuple[list[tuple[str, str]], str]:
+    """Return the modules after the Transformer, kind and folder of each, and the folder of the Transformer."""
+    content, path = files.read(_MODULES), files.folder / _MODULES
+    if content is None:
+        there = files.read(_POOLING) is not None
+        return ([("Pooling", "1_Pooling"), ("Normalize", "")] if there else []), ""
+    try:
+        modules = json.loads(content.decode())
+        steps = [(str(module["type"]).rpartition(".")[2], str(module["path"])) for module in modules]
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise RegardError(f"{path} is not a list of modules: {error!r}; fetch the file again") from error
+    steps = [step for step in steps if step[0] != "Dropout"]  # which drops nothing when a model is used
+    kinds = [kind for kind, _ in steps]
+    after = kinds[2:-1] if kinds[-1:] == ["Normalize"] else kinds[2:]
+    if kinds[:2] != ["Transformer", "Pooling"] or set(after) - {"Dense"}:
+        raise RegardError(
+            f"{path} lists the modules {join_names(kinds) or 'none'}; supported: a Transformer, a Pooling after it, "
+            "then any number of Dense, and optionally a Normalize"
+        )
+    for kind, name in steps:  # a folder of the model, not a path
+        if Path(name).name != name or (kind in ("Pooling", "Dense") and not name):
+            raise RegardError(f"{path} gives {ascii(name)[:80]} as the folder of its {kind}; it must be one beside it")
+    inner = steps[0][1]
+    if inner and not (files.folder / inner / "config.json").is_file():
+        raise RegardError(f"{path} gives {inner} as the folder of its Transformer, which has no config.json")
+    return steps[1:], inner
+
+
+def _pooling(files: _Files, steps: list[tuple[str, str]]) -> Pooling | None:
+    if not steps:
+        return None
+    pooling = _read_pooling(files.folder / steps[0][1] / "config.json")
+    dense = tuple(_read_dense(files.folder / name) for kind, name in steps if kind == "Dense")
+    return replace(pooling, normalize=steps[-1][0] == "Normalize", dense=dense)
+
+
+def _read_pooling(path: Path) -> Pooling:
+    reader = ConfigReader.open(path)
+    for name in ("word_embedding_dimension", "embedding_dimension"):
+        if reader.peek(name) is not None:
+            reader.count(name)  # the width of the model is used
+    include_prompt = reader.flag("include_prompt", True)
+    modes = [mode for name, mode in _POOLING_FIELDS.items() if reader.choice(name, False, [False, True])]
+    named: Any = reader.take("pooling_mode")
+    for mode in named if isinstance(named, list) else [named] * (named is not None):
+        known = "mean_sqrt_len" if mode == "mean_sqrt_len_tokens" else mode
+        reader.require(known in MODES, f"pooling_mode={truncate(mode)} is not supported")
+        modes += [known] if known in MODES and known not in modes else []
+    reader.require(bool(modes), "no pooling mode is true")
+    reader.finish()
+    return Pooling(tuple(modes), include_prompt=include_prompt)
+
+
+def _read_dense(folder: Path) -> DenseLayer:
+    reader = ConfigReader.open(folder / "config.json")
+    shape = reader.count("out_features"), reader.count("in_features")
+    has_bias = reader.flag("bias", True)
+    activation = str(reader.take("activation_function", "Tanh")).rpartition(".")[2]
+    reader.require(activation in DENSE_ACTIVATIONS, f"activation_function={truncate(activation)} is not supported")
+    reader.only(use_residual=False)
+    for name in ("module_input_name", "module_output_name"):
+        reader.choice(name, None, [None, "sentence_embedding"])
+    reader.finish()
+    path = folder / "model.safetensors"
+    if not path.exists():
+        raise RegardError(f"there is no {path}: the weights of a Dense are read from safetensors alone")
+    file = SafetensorsFile(path)
+    wanted = {"linear.weight": shape, **({"linear.bias": shape[:1]} if has_bias else {})}
+    if (found := dict(file.shapes)) != wanted:
+        raise RegardError(f"{path} has the tensors {found}, and its config.json says {wanted}")
+    return DenseLayer(file["linear.weight"].T, file["linear.bias"] if has_bias else None, activation)
+
+
+def _with_transformer(settings: SentenceSettings, files: _Files, inner: str) -> SentenceSettings:
+    """Add what the file beside the Transformer says: the most tokens, and whether texts are lower-cased."""
+    names = (f"{inner}/sentence_{kind}_config.json".lstrip("/") for kind in _TRANSFORMER)
+    name, fields = next(((name, found) for name in names if (found := files.object(name)) is not None), ("", {}))
+    reader = ConfigReader(fields, files.folder / name)
+    max_length = reader.optional_count("max_seq_length")
+    lowercase = reader.flag("do_lower_case", False)
+    reader.choice("transformer_task", None, [None, "feature-extraction"])
+    reader.choice("modality_config", None, [None, *_ONLY_TEXT])
+    reader.choice("module_output_name", None, [None, "token_embeddings"])
+    for kind in ("model", "config"):  # how weights are loaded
+        reader.ignore(f"{kind}_args", f"{kind}_kwargs")
+    reader.ignore("unpad_inputs", "backend")
+    for kind in ("tokenizer_args", "processor_kwargs", "processing_kwargs"):
+        given = reader.take(kind) or {}
+        changing = set(given) - {"padding_side", "use_fast"} if isinstance(given, dict) else {kind}
+        reader.require(not changing, f"{kind} with {join_names(sorted(changing))} is not supported")
+    reader.finish()
+    if max_length is None:
+        max_length = _tokenizer_limit(files.object(f"{inner}/tokenizer_config.json".lstrip("/")) or {})
+    return replace(settings, max_length=max_length, lowercase=lowercase)
+
+
+def _tokenizer_limit(settings: Mapping[str, Any]) -> int | None:
+    """Return the most tokens that a tokenizer_config.json gives; transformers writes 1e30 where there is no limit."""
+    limit = settings.get("model_max_length")
+    is_one = isinstance(limit, int) and not isinstance(limit, bool) and 0 < limit < 1e9
+    return limit if is_one else None
+
+
+def _with_texts(settings: SentenceSettings, files: _Files) -> SentenceSettings:
+    """Add what config_sentence_transformers.json says: prompts, and how vectors are compared."""
+    fields, path = files.object(_TEXTS) or {}, files.folder / _TEXTS
+    prompts = fields.get("prompts") or {}
+    if not isinstance(prompts, dict) or not all(isinstance(text, str | None) for text in prompts.values()):
+        raise RegardError(f"prompts in {path} must be texts by name")
+    prompts = {"query": "", "document": "", **{key: text or "" for key, text in prompts.items()}}  # as every model has
+    default = fields.get("default_prompt_name")
+    if default is not None and default not in prompts:
+        raise RegardError(f"{path} names {truncate(default)} as its default prompt, which it does not have")
+    similarity = fields.get("similarity_fn_name") or "cosine"
+    if similarity not in (known := ("cosine", "dot", "euclidean", "manhattan")):
+        raise RegardError(
+            f"similarity_fn_name in {path} must be one of {join_names(known)}, got {truncate(similarity)}"
+        )
+    return replace(settings, prompts=prompts, default_prompt_name=default, similarity=similarity)

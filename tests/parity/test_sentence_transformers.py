@@ -1,0 +1,227 @@
+"""Sentence models as they are published: `embed` against sentence-transformers, on the same folder."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import regard
+from regard import RegardError
+from regard.training.trainable import Trainable
+
+WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] the cat sat on mat The Cat a query : dog ran . search _ in hand".split()
+TEXTS = ["The Cat sat on the mat.", "a dog ran", "the", "query : the cat sat on a mat in the hand . the dog ran on"]
+WIDTH = 16
+DENSE = {
+    "in_features": WIDTH,
+    "out_features": 6,
+    "bias": True,
+    "activation_function": "torch.nn.modules.activation.Tanh",
+}
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory):
+    """Return the folder of a tiny BERT whose tokenizer keeps the case."""
+    import torch
+    import transformers
+
+    torch.manual_seed(0)
+    sizes = {"hidden_size": WIDTH, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+    config = transformers.BertConfig(vocab_size=len(WORDS), max_position_embeddings=24, **sizes)
+    model = transformers.BertModel(config, add_pooling_layer=False)
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    folder = tmp_path_factory.mktemp("bert")
+    model.save_pretrained(folder)
+    (folder / "vocab.txt").write_text("\n".join(WORDS) + "\n")
+    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer", "do_lower_case": false}')
+    return folder
+
+
+@pytest.fixture
+def publish(bert, tmp_path):
+    """Return a function that writes a sentence model around the BERT and returns its folder."""
+
+    def write(pooling=None, dense=(), normalize=True, bert_config=None, texts_config=None, inner="", limit=None):
+        import torch
+        from safetensors.torch import save_file
+
+        folder = tmp_path / "model"
+        (folder / inner).mkdir(parents=True)
+        for file in bert.iterdir():
+            (folder / inner / file.name).write_bytes(file.read_bytes())
+        kinds = ["Transformer", "Pooling", *["Dense"] * len(dense), *["Normalize"] * normalize]
+        modules = []
+        for i, kind in enumerate(kinds):
+            path = f"{i}_{kind}" if i else inner
+            (folder / path).mkdir(exist_ok=True)
+            modules.append({"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"})
+        write_json(folder / "modules.json", modules)
+        config = {"word_embedding_dimension": WIDTH, **(pooling or {"pooling_mode_mean_tokens": True})}
+        write_json(folder / "1_Pooling" / "config.json", config)
+        for i, fields in enumerate(dense):
+            torch.manual_seed(i)
+            at = folder / f"{2 + i}_Dense"
+            write_json(at / "config.json", fields)
+            tensors = {"linear.weight": torch.randn(fields["out_features"], fields["in_features"])}
+            tensors |= {"linear.bias": torch.randn(fields["out_features"])} if fields["bias"] else {}
+            save_file(tensors, at / "model.safetensors")
+        for name, fields in (("sentence_bert", bert_config), ("config_sentence_transformers", texts_config)):
+            if fields is not None:
+                at = folder / inner if name == "sentence_bert" else folder
+                write_json(at / f"{name}{'_config' * (name == 'sentence_bert')}.json", fields)
+        if limit is not None:
+            path = folder / inner / "tokenizer_config.json"
+            write_json(path, {**json.loads(path.read_text()), "model_max_length": limit})
+        return folder
+
+    return write
+
+
+def write_json(path, value):
+    path.write_text(json.dumps(value))
+
+
+def compare(folder, **options):
+    """Compare the vectors, and those of texts that are cut, with what sentence-transformers computes."""
+    from sentence_transformers import SentenceTransformer
+
+    peer = SentenceTransformer(str(folder), device="cpu")
+    model = regard.load(folder)
+    theirs, ours = peer.encode(TEXTS, **options), model.embed(TEXTS, truncate=True, **options)
+    assert theirs.shape == ours.shape
+    np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=2e-5)
+    return model, ours
+
+
+MODES = ("cls_token", "max_tokens", "mean_tokens", "mean_sqrt_len_tokens", "weightedmean_tokens", "lasttoken")
+
+
+@pytest.mark.parametrize(
+    "pooling",
+    [
+        *({f"pooling_mode_{mode}": True} for mode in MODES),
+        {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": True},
+        {"pooling_mode": "mean_sqrt_len_tokens"},
+        {"pooling_mode": ["cls", "max"]},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("normalize", [True, False])
+def test_pooling(publish, pooling, normalize):
+    compare(publish(pooling, normalize=normalize))
+
+
+@pytest.mark.parametrize("activation", ["activation.Tanh", "activation.ReLU", "activation.GELU", "linear.Identity"])
+@pytest.mark.parametrize("bias", [True, False])
+def test_dense(publish, activation, bias):
+    fields = {**DENSE, "bias": bias, "activation_function": f"torch.nn.modules.{activation}"}
+    _, ours = compare(publish(dense=[fields]))
+    assert ours.shape == (len(TEXTS), 6)
+
+
+def test_several_dense(publish):
+    compare(publish(dense=[DENSE, {**DENSE, "in_features": 6, "out_features": 9}], normalize=False))
+
+
+@pytest.mark.parametrize("inner", ["", "0_Transformer"])
+@pytest.mark.parametrize(
+    ("fields", "limit", "most"),
+    [
+        ({"max_seq_length": 8, "do_lower_case": False}, None, 8),
+        ({"max_seq_length": 8}, 12, 8),
+        ({}, 12, 12),
+        (None, 10, 10),
+        (None, 10**30, 24),
+        ({"max_seq_length": None}, None, 24),
+    ],
+)
+def test_the_most_tokens(publish, inner, fields, limit, most):
+    folder = publish(bert_config=fields, inner=inner, limit=limit)
+    model, _ = compare(folder)
+    long = " ".join(["the cat"] * 10)
+    assert len(model.tokenizer(long)) == 22
+    if most == 24:
+        assert model.embed([long]).shape == (1, WIDTH)
+    else:
+        with pytest.raises(RegardError, match=f"embeds at most {most}; shorten it or truncate, or give max_length"):
+            model.embed([long])
+    assert not np.allclose(model.embed([long], max_length=24), model.embed([long], truncate=True)) or most == 24
+    with pytest.raises(RegardError, match=r"max_length is 25, but .* accepts at most 24"):
+        model.embed([long], max_length=25)
+
+
+def test_texts_are_lower_cased_where_the_tokenizer_does_not(publish):
+    folder = publish(bert_config={"max_seq_length": 24, "do_lower_case": True})
+    model, ours = compare(folder)
+    assert not np.allclose(ours, regard.load(publish_again(folder)).embed(TEXTS))
+    assert model.tokenizer("The Cat").tokens == ("[CLS]", "The", "Cat", "[SEP]")  # the model is that of transformers
+
+
+def publish_again(folder):
+    """Return the folder without its settings."""
+    (folder / "sentence_bert_config.json").unlink()
+    return folder
+
+
+PROMPTS = {"prompts": {"query": "query : ", "passage": "the "}, "default_prompt_name": None}
+
+
+@pytest.mark.parametrize("include", [True, False])
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    ("default", "options"),
+    [
+        (None, {}),
+        (None, {"prompt_name": "query"}),
+        (None, {"prompt_name": "document"}),
+        (None, {"prompt": "the cat "}),
+        ("passage", {}),
+        ("passage", {"prompt_name": "query"}),
+        ("passage", {"prompt": ""}),
+    ],
+)
+def test_prompts(publish, include, mode, default, options):
+    pooling = {f"pooling_mode_{mode}": True, "include_prompt": include}
+    compare(publish(pooling, texts_config={**PROMPTS, "default_prompt_name": default}), **options)
+
+
+def test_prompts_that_are_not_there(publish):
+    model = regard.load(publish(texts_config=PROMPTS))
+    with pytest.raises(RegardError, match=r"no prompt 'title'; known: query, document and passage|known: "):
+        model.embed(TEXTS, prompt_name="title")
+    with pytest.raises(RegardError, match="both given"):
+        model.embed(TEXTS, prompt_name="query", prompt="x")
+
+
+def test_a_folder_that_was_trained_embeds_as_before(publish, tmp_path):
+    folder = publish(dense=[DENSE], bert_config={"max_seq_length": 8, "do_lower_case": True}, texts_config=PROMPTS)
+    Trainable.of(regard.load(folder)).save(tmp_path / "saved")
+    ours = regard.load(tmp_path / "saved").embed(TEXTS, truncate=True, prompt_name="query")
+    theirs = regard.load(folder).embed(TEXTS, truncate=True, prompt_name="query")
+    np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+    compare(tmp_path / "saved")
+
+
+@pytest.mark.minilm
+def test_minilm_as_it_is_published(minilm_dir, tmp_path):
+    """Texts of more than 256 tokens are cut there, though the model takes 512."""
+    from sentence_transformers import SentenceTransformer
+
+    for file in minilm_dir.rglob("*"):
+        if file.is_file():
+            target = tmp_path / file.relative_to(minilm_dir)
+            target.parent.mkdir(exist_ok=True)
+            target.symlink_to(file)
+    for name, content in regard.models.hub.registry.KNOWN["minilm"].settings:
+        (tmp_path / name).write_text(content)
+    texts = ["The committee met on Tuesday to discuss the budget of the school. " * 30, "A short text."]
+    theirs = SentenceTransformer(str(tmp_path), device="cpu").encode(texts)
+    for model in (regard.load(tmp_path), regard.load("minilm", download=False)):
+        ours = model.embed(texts, truncate=True)
+        np.testing.assert_allclose(ours, theirs, atol=2e-6)
+        with pytest.raises(RegardError, match="embeds at most 256"):
+            model.embed(texts)
