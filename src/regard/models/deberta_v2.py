@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
 
 from regard import functional as F
+from regard.functional import learned_positions
 from regard.functional.recorder import NULL_RECORDER, Recorder
 from regard.models.base import TextModel
 from regard.models.bert import BLOCK_NAMES, BertConfig, block_tensors, read_sizes, run_blocks
@@ -32,17 +33,21 @@ _BOTH = ("p2c|c2p", "c2p|p2c", ["p2c", "c2p"], ["c2p", "p2c"])
 
 @dataclass(frozen=True)
 class DebertaV2Config(BertConfig):
-    """The configuration of a BERT, how many buckets the distances at either side have, and where the last begins."""
+    """The configuration of a BERT, how many buckets the distances at either side have, and where the last begins.
+
+    With `has_positions` the input is the sum of the embeddings of tokens and positions.
+    """
 
     num_buckets: int
     max_distance: int
+    has_positions: bool = False
 
     @classmethod
     def read(cls, reader: ConfigReader) -> Self:
         """Read a Hugging Face config.json; an unknown field or value is an error."""
         reader.only(type_vocab_size=0, conv_kernel_size=0)
-        for name, value in (("relative_attention", True), ("share_att_key", True), ("position_biased_input", False)):
-            reader.choice(name, not value, [value])
+        for name in ("relative_attention", "share_att_key"):
+            reader.choice(name, False, [True])
         reader.choice("norm_rel_ebd", "none", ["layer_norm"])
         reader.choice("pos_att_type", None, _BOTH)
         reader.ignore("legacy", *(f"pooler_{name}" for name in ("dropout", "hidden_act", "hidden_size")))
@@ -54,6 +59,7 @@ class DebertaV2Config(BertConfig):
             **sizes,
             num_buckets=reader.count("position_buckets"),
             max_distance=distance if type(distance) is int and distance > 0 else sizes["max_positions"],
+            has_positions=reader.flag("position_biased_input", True),
         )
         reader.require(
             2 <= config.num_buckets < 2 * config.max_distance - 2,
@@ -122,6 +128,7 @@ class DebertaV2(TextModel):
     distance_embedding: Embedding
     distance_norm: LayerNorm
     blocks: tuple[EncoderBlock, ...]
+    position_embedding: Embedding | None = field(default=None, kw_only=True)
 
     @property
     def max_length(self) -> int:
@@ -133,10 +140,14 @@ class DebertaV2(TextModel):
     ) -> np.ndarray:
         """Return the contextual vectors, ``B T E``, of ids ``B T``; `mask`, ``B 1 1 T``, is True where there is text.
 
-        Vectors of padding are 0. Taps ``token_embeddings``, ``normed_embeddings``, and for each block
+        Vectors of padding are 0. Taps ``token_embeddings``, with positions ``position_embeddings`` and their sum
+        ``embeddings``, ``normed_embeddings``, and for each block
         ``blocks.i.attn.*``, ``blocks.i.attn_residual``, ``blocks.i.mlp.*`` and ``blocks.i.output``.
         """
         x = trace("token_embeddings", self.token_embedding(ids), "B T E")
+        if self.position_embedding is not None:
+            positions = learned_positions(self.position_embedding.weight, ids.shape[1])
+            x = trace("embeddings", x + trace("position_embeddings", positions, "T E"), "B T E")
         x = trace("normed_embeddings", traced_norm(self.embedding_norm, x, trace, "embedding_norm"), "B T E")
         distances = self.distance_norm(self.distance_embedding(np.arange(2 * self.config.num_buckets)))
         options = {"distances": distances, "indices": self.config.bucket_indices(ids.shape[1])}
@@ -152,11 +163,12 @@ class DebertaV2(TextModel):
             num_layers=config.num_layers,
             prefixes=("", "deberta."),
             unused=(
-                "embeddings.position_", "pooler.", "cls.", "classifier.", "qa_outputs.", "lm_predictions.",
-                "mask_predictions.",
+                *(() if config.has_positions else ("embeddings.position_embeddings.",)),
+                *("pooler.", "cls.", "classifier.", "qa_outputs.", "lm_predictions.", "mask_predictions."),
             ),
             dtype=dtype,
-        )  # fmt: skip
+        )
+        positions = Embedding(weights["position_embedding.weight"]) if config.has_positions else None
         return cls(
             name=name,
             config=config,
@@ -166,6 +178,7 @@ class DebertaV2(TextModel):
             distance_embedding=Embedding(weights["distance_embedding.weight"]),
             distance_norm=layer_norm(weights, "distance_norm", config.norm_eps),
             blocks=tuple(_block(weights, f"blocks.{i}", config) for i in range(config.num_layers)),
+            position_embedding=positions,
         )
 
 
@@ -183,6 +196,10 @@ def _tensors(config: DebertaV2Config) -> Iterator[TensorSpec]:
     E, names = config.embed_dim, dict(BLOCK_NAMES)
     names |= {f"attn.{part[0]}_proj": f"attention.self.{part}_proj" for part in ("query", "key", "value")}
     yield TensorSpec("token_embedding.weight", "embeddings.word_embeddings.weight", (config.vocab_size, E))
+    if config.has_positions:
+        yield TensorSpec(
+            "position_embedding.weight", "embeddings.position_embeddings.weight", (config.max_positions, E)
+        )
     yield from norm_tensors("embedding_norm", "embeddings.LayerNorm", E)
     yield TensorSpec("distance_embedding.weight", "encoder.rel_embeddings.weight", (2 * config.num_buckets, E))
     yield from norm_tensors("distance_norm", "encoder.LayerNorm", E)

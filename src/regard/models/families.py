@@ -180,7 +180,7 @@ def family_of(checkpoint: Checkpoint) -> type[PretrainedModel]:
     """Return the family of a checkpoint; an error if there is none for its ``model_type``."""
     model_type = checkpoint.config().peek("model_type")
     if isinstance(model_type, str) and model_type in FAMILIES:
-        return _family(model_type)
+        return _family(model_type).of(checkpoint)
     packages = _families_of_packages()
     if not isinstance(model_type, str) or model_type not in packages:
         known = ", ".join(sorted({*FAMILIES, *packages}))

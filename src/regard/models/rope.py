@@ -114,7 +114,7 @@ def _rope(reader: ConfigReader, sizes: Mapping[str, Any], found: Any, base: floa
         dim = _rotated(reader, dim, (found or {}).get("partial_rotary_factor", share))
         found = None if found is None else {k: v for k, v in found.items() if k != "partial_rotary_factor"}
     if found is None:
-        return Rope(dim, base)
+        return _even(dim, base, None)
     numbers = {
         name: value
         for name, value in found.items()
@@ -130,8 +130,13 @@ def _rope(reader: ConfigReader, sizes: Mapping[str, Any], found: Any, base: floa
             f"dynamic rope scaling begins at max_position_embeddings {sizes['max_positions']}, not at {original!r}",
         )
     scaling = None if kind == "default" and not numbers else {"rope_type": kind, **numbers}
-    rope = Rope(dim, found.get("rope_theta", base), scaling)
+    theta = found.get("rope_theta", base)
+    reader.require(
+        dim % 2 == 0 or kind != "dynamic", f"dynamic rope scaling of {dim} features, which is no even number"
+    )
+    rope = Rope(dim, theta, scaling)
     try:
+        rope = _even(dim, theta, scaling)
         with np.errstate(all="ignore"):
             frequencies, _ = F.rotary_frequencies(
                 min(rope.dim + rope.dim % 2, MAX_HEAD_DIM), base=rope.base, scaling=rope.scaling, length=1
@@ -144,13 +149,18 @@ def _rope(reader: ConfigReader, sizes: Mapping[str, Any], found: Any, base: floa
     return rope
 
 
+def _even(dim: int, base: float, scaling: Mapping[str, Any] | None) -> Rope:
+    """Return the rotation of `dim` features; of an odd number one more is rotated, by the angles of the odd number."""
+    return Rope(dim + 1, base ** ((dim + 1) / dim), scaling) if dim % 2 else Rope(dim, base, scaling)
+
+
 def _rotated(reader: ConfigReader, head_dim: int, share: Any) -> int:
     """Return how many features of a head are rotated."""
     is_share = isinstance(share, int | float) and not isinstance(share, bool) and 0 < share <= 1
     reader.require(is_share, f"partial_rotary_factor must be a number above 0 and at most 1, got {share!r}")
     dim = int(head_dim * share) if is_share else head_dim
     reader.require(
-        dim >= 2 and dim % 2 == 0,
-        f"partial_rotary_factor {share!r} of {head_dim} features is {dim}, not an even number to rotate in pairs",
+        1 < dim + dim % 2 <= head_dim,
+        f"partial_rotary_factor {share!r} of {head_dim} features is {dim}, too few or too many to rotate in pairs",
     )
-    return dim if dim >= 2 and dim % 2 == 0 else 2
+    return dim if 1 < dim + dim % 2 <= head_dim else 2

@@ -7,7 +7,7 @@ RMS norms, and linear maps have no bias. Version 1.1 and Flan-T5 have a gated fe
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Self, TypeVar
 
@@ -16,11 +16,12 @@ import numpy as np
 from regard.functional import RelativePositionBias
 from regard.functional.activation import ACTIVATIONS
 from regard.functional.recorder import NULL_RECORDER, Recorder
+from regard.models.base import PretrainedModel, TextModel
 from regard.models.build import feed_forward, gated_feed_forward, projections, rms_norm
 from regard.models.checkpoint.config import ConfigReader
 from regard.models.checkpoint.generation_config import config_with_start_id
 from regard.models.checkpoint.model_config import ModelConfig
-from regard.models.checkpoint.open import Checkpoint
+from regard.models.checkpoint.open import Checkpoint, tokenizer_for
 from regard.models.checkpoint.tensors import TensorSpec, linear_tensors, load_tensors
 from regard.models.encoder_decoder import EncoderDecoder, embedding_names
 from regard.models.generation.decoding_state import DecodingState
@@ -59,7 +60,8 @@ class T5Config(ModelConfig):
     @classmethod
     def read(cls, reader: ConfigReader) -> T5Config:
         """Read a Hugging Face config.json; an unknown field or value is an error."""
-        reader.only(model_type="t5", is_encoder_decoder=True, is_decoder=False)
+        reader.only(model_type="t5", is_decoder=False)
+        reader.choice("is_encoder_decoder", True, [True, False])  # transformers says False of an encoder alone
         reader.ignore("dropout_rate", "initializer_factor", "n_positions")
         forward = reader.choice("feed_forward_proj", "relu", [*ACTIVATIONS, *(f"gated-{name}" for name in ACTIVATIONS)])
         activation = forward.removeprefix("gated-")
@@ -197,11 +199,7 @@ class T5(EncoderDecoder):
         ``encoder.final_norm``.
         """
         with trace.scope("encoder"):
-            x = trace("token_embeddings", self.encoder.token_embedding(ids), "B T E")
-            for index, block in enumerate(self.encoder.blocks):
-                with trace.scope(f"blocks.{index}"):
-                    x = block(x, self.encoder.position_bias, mask=mask, trace=trace)
-            return trace("final_norm", traced_norm(self.encoder.final_norm, x, trace, "final_norm"), "B T E")
+            return _encode(self.encoder, ids, mask, trace)
 
     def decode(
         self, ids: np.ndarray, state: DecodingState, *, mask: np.ndarray | None = None, trace: Recorder = NULL_RECORDER
@@ -235,65 +233,134 @@ class T5(EncoderDecoder):
         return self.lm_head(hidden)
 
     @classmethod
+    def of(cls, checkpoint: Checkpoint) -> type[PretrainedModel]:
+        """Return this class, or that of an encoder that was saved alone."""
+        has_decoder = any(tensor.startswith("decoder.") for tensor in checkpoint.tensors().shapes)
+        return cls if has_decoder else T5Encoder
+
+    @classmethod
     def load(cls, checkpoint: Checkpoint, *, name: str, dtype: Any = np.float32) -> Self:
         """Build the model from its checkpoint."""
         config = T5Config.read(config_with_start_id(checkpoint))
         name_of = embedding_names(checkpoint.tensors().shapes, "", tied=config.is_tied)
-        weights = load_tensors(
-            checkpoint,
-            _tensors(config, sorted(set(name_of.values()))),
-            num_layers=config.num_layers + config.num_decoder_layers,
-            unused=(
-                "shared.weight",
-                "qa_outputs.",
-                "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.",  # in the oldest files, never used
-            ),
-            dtype=dtype,
-        )
-
-        def norm(at: str) -> RMSNorm:
-            return rms_norm(weights, at, config.norm_eps)
-
-        def attention(at: str) -> SelfAttention:
-            return SelfAttention(*projections(weights, at), num_heads=config.num_heads)
-
-        def mlp(at: str) -> FeedForward | GatedFeedForward:
-            return (gated_feed_forward if config.is_gated else feed_forward)(weights, at, config.activation)
-
-        def stack(at: str, block: Callable[[str], Block], num_layers: int, *, bidirectional: bool) -> T5Stack[Block]:
-            table = weights[f"{at}.position_bias.parameter"]
-            return T5Stack(
-                Embedding(weights[name_of[at]]),
-                RelativePositionBias(table, bidirectional=bidirectional, max_distance=config.max_distance),
-                tuple(block(f"{at}.blocks.{i}") for i in range(num_layers)),
-                norm(f"{at}.final_norm"),
-            )
-
-        def encoder_block(at: str) -> T5EncoderBlock:
-            return T5EncoderBlock(
-                norm(f"{at}.attn_norm"), attention(f"{at}.attn"), norm(f"{at}.mlp_norm"), mlp(f"{at}.mlp")
-            )
-
-        def decoder_block(at: str) -> T5DecoderBlock:
-            return T5DecoderBlock(
-                norm(f"{at}.attn_norm"),
-                attention(f"{at}.attn"),
-                norm(f"{at}.cross_norm"),
-                CrossAttention(*projections(weights, f"{at}.cross_attn"), num_heads=config.num_heads),
-                norm(f"{at}.mlp_norm"),
-                mlp(f"{at}.mlp"),
-            )
-
+        weights = _load(checkpoint, config, sorted(set(name_of.values())), ("encoder", "decoder"), dtype)
         return cls(
             **language_fields(checkpoint, config, name=name),
-            encoder=stack("encoder", encoder_block, config.num_layers, bidirectional=True),
-            decoder=stack("decoder", decoder_block, config.num_decoder_layers, bidirectional=False),
+            encoder=_encoder(weights, config, name_of["encoder"]),
+            decoder=_decoder(weights, config, name_of["decoder"]),
             lm_head=Linear(weights[name_of["head"]].T),
         )
 
 
-def _tensors(config: T5Config, embeddings: list[str]) -> Iterator[TensorSpec]:
-    """Yield every tensor of a T5."""
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class T5Encoder(TextModel):
+    """The encoder of a T5 that was saved alone, as those of sentence models are (gtr-t5), with its tokenizer."""
+
+    config: T5Config
+    encoder: T5Stack[T5EncoderBlock]
+
+    @property
+    def max_length(self) -> int:
+        """No limit: all far distances share a bucket."""
+        return sys.maxsize
+
+    @property
+    def blocks(self) -> tuple[T5EncoderBlock, ...]:
+        """Those of the encoder."""
+        return self.encoder.blocks
+
+    def forward(
+        self, ids: np.ndarray, *, mask: np.ndarray | None = None, trace: Recorder = NULL_RECORDER
+    ) -> np.ndarray:
+        """Return the contextual vectors, ``B T E``, of ids ``B T``; `mask`, ``B 1 1 T``, is True where there is text.
+
+        Taps ``token_embeddings``, for each block ``blocks.i.attn.*`` and so on, and ``final_norm``.
+        """
+        return _encode(self.encoder, ids, mask, trace)
+
+    @classmethod
+    def load(cls, checkpoint: Checkpoint, *, name: str, dtype: Any = np.float32) -> Self:
+        """Build the model from its checkpoint."""
+        config = T5Config.read(checkpoint.config())
+        shapes = checkpoint.tensors().shapes
+        table = next((x for x in ("shared.weight", "encoder.embed_tokens.weight") if x in shapes), "shared.weight")
+        weights = _load(checkpoint, config, [table], ("encoder",), dtype)
+        return cls(
+            name=name,
+            config=config,
+            tokenizer=tokenizer_for(checkpoint, config.vocab_size),
+            encoder=_encoder(weights, config, table),
+        )
+
+
+def _encode(stack: T5Stack[T5EncoderBlock], ids: np.ndarray, mask: np.ndarray | None, trace: Recorder) -> np.ndarray:
+    x = trace("token_embeddings", stack.token_embedding(ids), "B T E")
+    for index, block in enumerate(stack.blocks):
+        with trace.scope(f"blocks.{index}"):
+            x = block(x, stack.position_bias, mask=mask, trace=trace)
+    return trace("final_norm", traced_norm(stack.final_norm, x, trace, "final_norm"), "B T E")
+
+
+def _load(
+    checkpoint: Checkpoint, config: T5Config, embeddings: list[str], stacks: tuple[str, ...], dtype: Any
+) -> dict[str, Any]:
+    return load_tensors(
+        checkpoint,
+        _tensors(config, embeddings, stacks),
+        num_layers=config.num_layers + config.num_decoder_layers * ("decoder" in stacks),
+        unused=(
+            *("shared.weight", "encoder.embed_tokens.weight"),
+            "qa_outputs.",
+            "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.",  # in the oldest files, never used
+        ),
+        dtype=dtype,
+    )
+
+
+def _stack(
+    weights: Mapping[str, Any], config: T5Config, at: str, table: str, blocks: Iterable[Block], *, bidirectional: bool
+) -> T5Stack[Block]:
+    bias = RelativePositionBias(
+        weights[f"{at}.position_bias.parameter"], bidirectional=bidirectional, max_distance=config.max_distance
+    )
+    norm = rms_norm(weights, f"{at}.final_norm", config.norm_eps)
+    return T5Stack(Embedding(weights[table]), bias, tuple(blocks), norm)
+
+
+def _encoder(weights: Mapping[str, Any], config: T5Config, table: str) -> T5Stack[T5EncoderBlock]:
+    blocks = (
+        T5EncoderBlock(
+            rms_norm(weights, f"{at}.attn_norm", config.norm_eps),
+            SelfAttention(*projections(weights, f"{at}.attn"), num_heads=config.num_heads),
+            rms_norm(weights, f"{at}.mlp_norm", config.norm_eps),
+            _mlp(weights, config, f"{at}.mlp"),
+        )
+        for at in (f"encoder.blocks.{i}" for i in range(config.num_layers))
+    )
+    return _stack(weights, config, "encoder", table, blocks, bidirectional=True)
+
+
+def _decoder(weights: Mapping[str, Any], config: T5Config, table: str) -> T5Stack[T5DecoderBlock]:
+    blocks = (
+        T5DecoderBlock(
+            rms_norm(weights, f"{at}.attn_norm", config.norm_eps),
+            SelfAttention(*projections(weights, f"{at}.attn"), num_heads=config.num_heads),
+            rms_norm(weights, f"{at}.cross_norm", config.norm_eps),
+            CrossAttention(*projections(weights, f"{at}.cross_attn"), num_heads=config.num_heads),
+            rms_norm(weights, f"{at}.mlp_norm", config.norm_eps),
+            _mlp(weights, config, f"{at}.mlp"),
+        )
+        for at in (f"decoder.blocks.{i}" for i in range(config.num_decoder_layers))
+    )
+    return _stack(weights, config, "decoder", table, blocks, bidirectional=False)
+
+
+def _mlp(weights: Mapping[str, Any], config: T5Config, at: str) -> FeedForward | GatedFeedForward:
+    return (gated_feed_forward if config.is_gated else feed_forward)(weights, at, config.activation)
+
+
+def _tensors(config: T5Config, embeddings: list[str], stacks: tuple[str, ...]) -> Iterator[TensorSpec]:
+    """Yield every tensor of the encoder, the decoder or both."""
     E, F, HD = config.embed_dim, config.hidden_dim, config.num_heads * config.head_dim
 
     def attention(name: str, hf_name: str) -> Iterator[TensorSpec]:
@@ -303,7 +370,8 @@ def _tensors(config: T5Config, embeddings: list[str]) -> Iterator[TensorSpec]:
 
     for hf_name in embeddings:
         yield TensorSpec(hf_name, hf_name, (config.vocab_size, E))
-    for stack, num_layers in (("encoder", config.num_layers), ("decoder", config.num_decoder_layers)):
+    layers = {"encoder": config.num_layers, "decoder": config.num_decoder_layers}
+    for stack, num_layers in ((stack, layers[stack]) for stack in stacks):
         yield TensorSpec(
             f"{stack}.position_bias.parameter",
             f"{stack}.block.0.layer.0.SelfAttention.relative_attention_bias.weight",

