@@ -84,7 +84,7 @@ def test_the_encoder_of_a_t5_alone(transformers, tmp_path, gated):
     assert type(ours).__name__ == "T5Encoder"
     trace = regard.Trace(maps=True)
     ours(IDS[0], trace=trace)
-    assert trace["blocks.1.attn.weights"].weights().shape == (1, 3, 12, 12)
+    assert trace["blocks.1.attn.weights"].shape == (1, 4, 12, 12)
     assert ours.embed([ours.tokenizer.from_ids(row) for row in IDS], pooling="mean").shape == (2, 24)
 
 

@@ -425,3 +425,13 @@ def test_words_are_those_that_were_typed(minilm, text):
     words = [word for word, at in encoding.word_groups() if not encoding.special_tokens_mask[at[0]]]
     assert "".join(words) == "".join(text.split())
     assert [word for word in words if word.isalpha() or len(word) > 1] == text.replace(",", " ").split()
+
+
+@pytest.mark.parametrize("text", ["<x>BMS", "a BMS", "<x>BMS<x>a", "BMS"])
+def test_words_after_a_space_that_the_text_does_not_have_are_whole(write_merges, text):
+    """A tokenizer may put one before the text, and before what follows an added token."""
+    config = {"add_prefix_space": True, "tokenizer_class": "RobertaTokenizer"}
+    config["added_tokens_decoder"] = {"900": {"content": "<x>", "special": False}}
+    encoding = SubwordTokenizer.from_folder(write_merges(config=config))(text)
+    words = [word for word, at in encoding.word_groups() if not encoding.special_tokens_mask[at[0]]]
+    assert words == text.replace("<x>", " <x> ").split()

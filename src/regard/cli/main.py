@@ -55,8 +55,16 @@ def _run(argv: Sequence[str] | None, interrupts: list[int]) -> int:
 
         if sys.stdout is None:
             raise RegardError("cannot write the output: standard output is closed")
-        if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors in ("strict", "surrogateescape"):
-            sys.stdout.reconfigure(errors="replace")  # for an encoding that is not UTF-8
+        from regard.cli import signs
+
+        signs.register()
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper) and stream.errors in (
+                "strict",
+                "surrogateescape",
+                "backslashreplace",
+            ):
+                stream.reconfigure(errors=signs.ERRORS)  # for an encoding that is not UTF-8
         from regard.cli.parser import parse
 
         arguments = parse(sys.argv[1:] if argv is None else argv)

@@ -89,7 +89,9 @@ class Encoding:
         return [(self._text_of(positions), positions) for _, positions in groups]
 
     def _text_of(self, positions: Sequence[int]) -> str:
-        start, end = self.offsets[positions[0]][0], self.offsets[positions[-1]][1]
+        spans = [self.offsets[i] for i in positions]  # of a space that the text does not have it is empty, anywhere
+        filled = [span for span in spans if span[0] < span[1]] or spans
+        start, end = min(start for start, _ in filled), max(end for _, end in filled)
         following = positions[-1] + 1
         is_last = following == len(self) or self.special_tokens_mask[following]
         most = len(self.text) if is_last else self.offsets[following][0]
