@@ -459,7 +459,7 @@ def test_an_output_that_is_not_utf_8(settings):
         [*REGARD, "hi there", "--toy"], capture_output=True, text=True, check=False, env={**environment, **settings}
     )
     assert (done.returncode, done.stderr) == (0, "")
-    assert "1 layer . 1 head" in done.stdout
+    assert ". 1 layer x 1 head ." in done.stdout
 
 
 @pytest.fixture

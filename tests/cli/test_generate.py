@@ -183,3 +183,11 @@ def test_jinja_is_checked_before_the_model_is_loaded(run, monkeypatch):
     monkeypatch.setitem(sys.modules, "jinja2", None)
     status, _, err = run("generate", "hi", "--chat")
     assert (status, err) == (2, "regard: a chat template needs Jinja: pip install jinja2\n")
+
+
+@pytest.mark.smollm2
+def test_a_model_that_ends_at_once_is_asked_as_it_was_trained(run):
+    turns = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nHello<|im_end|>"
+    status, out, err = run("generate", turns, "--model", "smollm2", "--max-new-tokens", "5")
+    assert (status, out.strip()) == (0, "")
+    assert "smollm2 ended at once: it answers messages, --chat" in err

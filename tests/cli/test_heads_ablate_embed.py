@@ -431,3 +431,15 @@ def test_embed_takes_prompts_and_a_limit(run, tiny, tmp_path):
     np.testing.assert_array_equal(np.load(out), regard.load(tiny).embed(["a b the cat"]))
     assert "embeds at most 3" in run(*given, "--max-length", "3")[2]
     assert "no prompt 'title'" in run(*given, "--prompt-name", "title")[2]
+
+
+@pytest.mark.parametrize("command", ["show", "heads", "embed"])
+def test_texts_of_another_language_are_told_in_a_line(run, tiny, tmp_path, command):
+    text = "zebra yacht the xylophone"
+    given = ["--text", text, "-o", str(tmp_path / "v.npy")] if command == "embed" else [text]
+    status, _, err = run(command, *given, "--model", tiny)
+    assert status == 0
+    assert "3 of 4 tokens are unknown to" in err
+    assert "choose a model of this language, --model NAME" in err
+    known = ["--text", "the cat", "-o", str(tmp_path / "w.npy")] if command == "embed" else ["the cat"]
+    assert "unknown" not in run(command, *known, "--model", tiny)[2]

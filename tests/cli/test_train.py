@@ -13,10 +13,12 @@ import sys
 from contextlib import contextmanager
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 import regard
 from regard.cli import main, watch
+from regard.cli.parser import parse
 from regard.training import checkpoints
 
 SMALL = ("--steps", "4", "--batch-size", "4")
@@ -294,3 +296,20 @@ def test_ctrl_c_ends_a_watched_run_and_its_page(tmp_path):
     assert process.returncode == 130
     assert "interrupted" in error
     assert f"step-{max(checkpoints(tmp_path / 'run')):06d}" in out
+
+
+def test_a_folder_of_a_run_is_its_last_step(tmp_path, capsys):
+    folder = tmp_path / "run"
+    task = regard.training.make_task("reverse", batch_size=2)
+    regard.train(task.new_model(), task.batches(), steps=12, save_every=2, folder=folder)
+    for path in (folder, str(folder)):
+        np.testing.assert_array_equal(
+            regard.load(path).token_embedding.weight, regard.load(folder / "step-000012").token_embedding.weight
+        )
+    assert main(["heads", "abc", "--model", str(folder)]) == 0
+
+
+@pytest.mark.parametrize(("written", "head"), [("l1h2", 2), ("L1H2", 2), ("l1H0", 0)])
+def test_a_head_is_named_in_capitals_or_not(written, head):
+    arguments = parse(["qzkf", "--model", "induction", "--head", written])
+    assert (arguments.layer, arguments.head) == (1, head)

@@ -170,8 +170,8 @@ def count(text: str) -> int:
 
 
 def layer_and_head(text: str) -> tuple[int, int]:
-    """Return the numbers of a layer and a head, written ``L3H7``."""
-    if found := re.fullmatch(r"L([0-9]+)H([0-9]+)", text):
+    """Return the numbers of a layer and a head, written ``L3H7``, in capitals or not."""
+    if found := re.fullmatch(r"L([0-9]+)H([0-9]+)", text.upper()):
         return int(found[1]), int(found[2])
     raise argparse.ArgumentTypeError(f"expected a layer and a head such as L3H7, got {text!r}")
 
@@ -179,7 +179,7 @@ def layer_and_head(text: str) -> tuple[int, int]:
 def head(text: str) -> int | tuple[int, int]:
     """Return the number of a head, or with its layer."""
     with suppress(ValueError):
-        return layer_and_head(text) if text.startswith("L") else int(text)
+        return layer_and_head(text) if text.upper().startswith("L") else int(text)
     raise argparse.ArgumentTypeError(f"expected a head such as 7 or L3H7, got {text!r}")
 
 

@@ -10,12 +10,14 @@ import numpy as np
 from regard._utils.errors import RegardError
 from regard._utils.files import atomic_write
 from regard.cli.corpus import is_corpus_run, run_corpus
-from regard.cli.input import read_lines
+from regard.cli.input import read_lines, warn_unknown
 from regard.cli.output_files import check_output_files, write_output_files
 from regard.cli.progress import progress_bar
 from regard.cli.tables import is_parquet, is_table, load_pyarrow, read_column, write_parquet
 from regard.models import load
 from regard.models.base import as_text_model
+
+_SAMPLED_TEXTS = 20  # of which the tokens are looked at before all are run
 
 
 class Embedded(NamedTuple):
@@ -47,6 +49,7 @@ def run(arguments: argparse.Namespace) -> None:
         load_pyarrow(".npy")  # raises before anything is computed
     model = as_text_model(load(arguments.model, ignore=arguments.ignore or ()))
     lines = list(texts)
+    warn_unknown(model, [model.tokenizer(text) for text in list(texts.values())[:_SAMPLED_TEXTS]])
     with progress_bar(len(texts)) as progress:
         vectors = model.embed(
             list(texts.values()),

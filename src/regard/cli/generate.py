@@ -45,6 +45,8 @@ def run(arguments: argparse.Namespace) -> None:
         _write(model, stream.generated, arguments)
         raise
     done = stream.generated
+    if not done.text.strip() and model.tokenizer.chat_template is not None and not arguments.chat:
+        tell(f"{escape(model.name)} ended at once: it answers messages, --chat")
     if done.finish_reason == "max_context":
         tell(f"{escape(model.name)} has a context of at most {model.max_length} tokens")
     _write(model, done, arguments)

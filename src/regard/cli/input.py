@@ -32,6 +32,7 @@ _TEXT_FILES = (".txt", ".text", ".md", ".rst", ".csv", ".tsv", ".json", ".jsonl"
 _PICTURES = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".tif", ".tiff", ".ppm")
 _SMALL_MAP = 1 << 16  # weights, of a text whose run is not worth an estimate
 _LARGE = 1_000_000_000  # bytes
+_MANY_UNKNOWN = 0.3  # of the tokens of a text
 
 
 def read_text(arguments: argparse.Namespace) -> str:
@@ -159,9 +160,27 @@ def run_model(
         stop = f"encoder.{stop}"
     names = None if only is None else [*only, *(f"encoder.{name}" for name in only)]
     trace = Trace(only=None if names is None else (), optional=names or (), maps=True, stop=stop)
+    warn_unknown(model, [text])
     announce_memory(model, len(text), trace, shown=shown)
     run_traced(model, text, trace)
     return trace.subtrace("encoder") if any(name.startswith("encoder.") for name in trace) else trace
+
+
+def warn_unknown(model: Model, encodings: Iterable[Encoding]) -> None:
+    """Print one line on standard error if many tokens of the texts are the one for what the vocabulary lacks."""
+    unknown = getattr(model.tokenizer, "unk_id", None)
+    ids = [
+        i
+        for encoding in encodings
+        for i, special in zip(encoding.ids, encoding.special_tokens_mask, strict=True)
+        if not special
+    ]
+    count = ids.count(unknown)
+    if count >= 2 and count >= _MANY_UNKNOWN * len(ids):
+        tell(
+            f"{count:,} of {len(ids):,} tokens are unknown to {escape(model.name)}, which all look the same to it: "
+            "choose a model of this language, --model NAME"
+        )
 
 
 def run_picture(model: ImageModel, path: str, only: Sequence[str] | None = None) -> Trace:

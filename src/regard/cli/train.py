@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -15,7 +16,8 @@ from rich.text import Text
 from regard._utils.errors import RegardError
 from regard.cli.console import make_console
 from regard.cli.input import read_file_or_input
-from regard.training import Step, Task, Trainable, checkpoints, make_task, text_task, train
+from regard.models import LanguageModel
+from regard.training import Step, Task, Trainable, TrainingResult, checkpoints, make_task, text_task, train
 from regard.training.objectives import MaskedWords, SequenceToSequence
 from regard.training.options import known_options
 from regard.training.run_folder import read_state
@@ -86,10 +88,21 @@ def run(arguments: argparse.Namespace) -> None:
             )
         console.print()
         console.print(Text(f"saved {escape(str(result.checkpoint))}"), soft_wrap=True)
+        console.print(Text(f"next: {_next(result, folder)}"), soft_wrap=True)
         if result.interrupted:
             raise KeyboardInterrupt
         if watch is not None:
             watch.wait()
+
+
+def _next(result: TrainingResult, folder: Path) -> str:
+    """Return the command that goes on from a run: to what was left of it, or to what it made."""
+    if result.interrupted:
+        return "the same command with --resume goes on"
+    made = shlex.quote(str(folder))
+    return (
+        f'regard generate "…" --model {made}' if isinstance(result.model, LanguageModel) else f"regard explore {made}"
+    )
 
 
 def _watch(folder: Path, steps: int, arguments: argparse.Namespace) -> AbstractContextManager[Watch | None]:

@@ -136,8 +136,8 @@ def load(
     ----------
     name_or_path
         ``"minilm"``, ``"smollm2"``, ``"induction"`` (which regard has itself), a folder with config.json,
-        model.safetensors (or its shards) and tokenizer.json (or vocab.txt), or a GGUF file. Without a tokenizer the
-        model takes ids alone.
+        model.safetensors (or its shards) and tokenizer.json (or vocab.txt), the folder of a training run, of which the
+        last step is taken, or a GGUF file. Without a tokenizer the model takes ids alone.
     download : bool
         Whether to fetch a named model that is not on this machine. The places are searched in this order:
         ``REGARD_MODELS`` or the user's cache, installed packages with the files, the Hugging Face cache, the Hugging

@@ -305,6 +305,12 @@ class SubwordTokenizer:
         """The ids of special tokens, such as the one for padding."""
         return frozenset(i for i, token in self.backend.get_added_tokens_decoder().items() if token.special)
 
+    @property
+    def unk_id(self) -> int | None:
+        """The id of the token for what the vocabulary cannot spell; None if it has none."""
+        token = getattr(self.backend.model, "unk_token", None)
+        return None if not isinstance(token, str) else self.backend.token_to_id(token)
+
     def token_to_id(self, token: str) -> int | None:
         """Return the id of a token as in the vocabulary (``"##ing"``), None if there is no such token."""
         return self.backend.token_to_id(check_text(token))

@@ -53,7 +53,7 @@ Checkpoint: TypeAlias = FolderCheckpoint | GgufCheckpoint
 def open_checkpoint(path: Path, ignore: Collection[str] = ()) -> Checkpoint:
     """Return the checkpoint at `path`: a GGUF file, a folder with one GGUF file and no config.json, or a folder.
 
-    Its configuration may have the unknown fields `ignore`.
+    Of the folder of a training run it is that of the last step. Its configuration may have the unknown fields `ignore`.
 
     An error if a GGUF file is malformed, or if the folder has several.
     """
@@ -62,7 +62,17 @@ def open_checkpoint(path: Path, ignore: Collection[str] = ()) -> Checkpoint:
     files = [] if (path / "config.json").exists() else sorted(path.glob("*.gguf"))
     if len(files) > 1:
         raise RegardError(f"{path} holds {len(files)} GGUF files; give one of {join_names(f.name for f in files)}")
-    return GgufCheckpoint(files[0], ignore) if files else FolderCheckpoint(path, ignore)
+    if files:
+        return GgufCheckpoint(files[0], ignore)
+    return FolderCheckpoint(_last_step(path) or path, ignore)
+
+
+def _last_step(folder: Path) -> Path | None:
+    """Return the last checkpoint of the folder of a training run; None for another folder."""
+    if (folder / "config.json").exists():
+        return None
+    steps = [path for path in folder.glob("step-*") if path.name[5:].isdecimal() and (path / "config.json").is_file()]
+    return max(steps, key=lambda path: int(path.name[5:]), default=None)
 
 
 def tokenizer_for(checkpoint: Checkpoint, vocab_size: int) -> SubwordTokenizer:
