@@ -225,3 +225,17 @@ def test_minilm_as_it_is_published(minilm_dir, tmp_path):
         np.testing.assert_allclose(ours, theirs, atol=2e-6)
         with pytest.raises(RegardError, match="embeds at most 256"):
             model.embed(texts)
+
+
+@pytest.mark.minilm
+def test_the_folder_of_a_named_model_loads_unchanged(minilm_dir, tmp_path, monkeypatch):
+    import shutil
+
+    from sentence_transformers import SentenceTransformer
+
+    shutil.copytree(minilm_dir, tmp_path / "minilm", symlinks=False)
+    monkeypatch.setenv("REGARD_MODELS", str(tmp_path))
+    ours = regard.load("minilm", download=False)
+    peer = SentenceTransformer(str(tmp_path / "minilm"), device="cpu")
+    assert peer.max_seq_length == 256
+    np.testing.assert_allclose(ours.embed(TEXTS), peer.encode(TEXTS), atol=2e-6)

@@ -486,3 +486,33 @@ def test_what_a_model_requires_is_checked_before_a_download(home: Path, monkeypa
     for fetch in (resolve.find, resolve.pull):
         with pytest.raises(RegardError, match="reading a GGUF file needs the gguf library: pip install gguf"):
             fetch("smollm2")
+
+
+# The small files that a source may lack.
+
+
+def test_the_own_folder_gets_them(home, package, monkeypatch):
+    settings = (("modules.json", "[]"), ("sentence_bert_config.json", '{"max_seq_length": 256}'))
+    monkeypatch.setattr(registry, "KNOWN", {"tiny": replace(MODEL, settings=settings)})
+    own = put(home / "models" / "tiny")
+    (own / "modules.json").write_text("[1]")  # of the user
+    assert resolve.find("tiny") == own
+    assert (own / "modules.json").read_text() == "[1]"
+    assert json.loads((own / "sentence_bert_config.json").read_text()) == {"max_seq_length": 256}
+    assert resolve.known_settings("tiny") == dict(settings)
+    assert resolve.known_settings(own) == {}
+
+
+def test_another_place_stays_as_it_is(home, package, monkeypatch):
+    settings = (("modules.json", "[]"),)
+    monkeypatch.setattr(registry, "KNOWN", {"tiny": replace(MODEL, settings=settings)})
+    assert resolve.find("tiny") == put(package)
+    assert not (package / "modules.json").exists()
+
+
+def test_those_of_minilm_are_the_published_ones():
+    sums = {name: hashlib.sha256(content.encode()).hexdigest() for name, content in KNOWN["minilm"].settings}
+    assert sums == {
+        "modules.json": "84e40c8e006c9b1d6c122e02cba9b02458120b5fb0c87b746c41e0207cf642cf",
+        "sentence_bert_config.json": "fc1993fde0a95c24ec6c022539d41cf6e2f7c9721e5415d6fb6897472a9cd4b7",
+    }
