@@ -331,7 +331,7 @@ COMMANDS = {
         """\
   regard heads "The cat sat on the mat, and the cat slept"
   regard heads "The cat sat on the mat" --all
-  regard heads --repeated-tokens 50 --sort induction
+  regard heads --repeated-tokens 50 --sort induction --model induction
   regard heads --corpus sentences.txt -o heads.csv""",
         _heads,
     ),

@@ -175,7 +175,7 @@ def warn_unknown(model: Model, encodings: Iterable[Encoding]) -> None:
         for i, special in zip(encoding.ids, encoding.special_tokens_mask, strict=True)
         if not special
     ]
-    count = ids.count(unknown)
+    count = 0 if unknown is None else ids.count(unknown)
     if count >= 2 and count >= _MANY_UNKNOWN * len(ids):
         tell(
             f"{count:,} of {len(ids):,} tokens are unknown to {escape(model.name)}, which all look the same to it: "

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Unpack
+from collections.abc import Iterable
+from typing import Never, Unpack
 
 import numpy as np
 
@@ -52,6 +53,7 @@ def attention(
     rng: np.random.Generator | None = None,
     implementation: Implementation = "auto",
     trace: Recorder = NULL_RECORDER,
+    **others: Never,
 ) -> Array:
     """Return softmax(q · kᵀ × scale) · v: for each query the mean of the values, weighted by how well its key matches.
 
@@ -127,6 +129,8 @@ def attention(
     array([[0.5],
            [0.5]])
     """
+    if others:
+        raise TypeError(_unknown_argument(others))
     options: Options = {
         "mask": mask, "bias": bias, "causal": causal, "query_offset": query_offset, "window": window, "scale": scale,
         "softcap": softcap, "sinks": sinks, "key_lengths": key_lengths, "dropout": dropout, "rng": rng,
@@ -152,6 +156,25 @@ def attention(
     if Variable in (type(q), type(k), type(v), type(sinks), type(getattr(bias, "parameter", bias))):
         return _recorded(p, trace)
     return compute_attention(p, trace)
+
+
+_OTHER_NAMES = {
+    "attn_mask": "mask= (boolean, True: the query attends) or bias= (added to the scores)",
+    "is_causal": "causal=",
+    "dropout_p": "dropout= with rng=",
+    "enable_gqa": "not needed: fewer key heads than query heads are grouped",
+    "softmax_scale": "scale=",
+    "window_size": "window=",
+    "alibi_slopes": "bias=ALiBi(slopes)",
+    "key_padding_mask": "key_lengths= or mask=",
+}
+
+
+def _unknown_argument(names: Iterable[str]) -> str:
+    """Return the message for arguments of other libraries."""
+    name = next(iter(names))
+    known = f": it is {_OTHER_NAMES[name]} here" if name in _OTHER_NAMES else ""
+    return f"attention has no argument {name}{known}"
 
 
 def compute_attention(p: AttentionInputs, trace: Recorder) -> Array:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar, Literal, Protocol, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeVar, cast
 
 import numpy as np
 
@@ -162,6 +162,10 @@ class Model(Protocol):
     def tokenizer(self) -> Tokenizer:
         """Its tokenizer."""
 
+    def __init__(self, *_: Any, **__: Any) -> None:
+        """Raise `RegardError`: a model is loaded."""
+        raise RegardError('a model is loaded: regard.load("minilm"), or the folder of its files')
+
     def __call__(self, text: Text, *, trace: Recorder = NULL_RECORDER) -> Output:
         """Run on one text or a batch."""
 
@@ -194,6 +198,15 @@ class PretrainedModel(Layer):
     def circuits(self) -> Any:
         """Raise AttributeError: a decoder has circuits."""
         raise AttributeError(f"{self.name} has no circuits: they are those of a decoder, such as smollm2")
+
+    if not TYPE_CHECKING:  # to which a model has the attributes of its class alone
+
+        def __getattr__(self, name: str) -> Any:
+            """Raise AttributeError; of what language models alone have with the way to one."""
+            if name in ("circuits", "generate", "stream", "predictions"):
+                kind = "a decoder" if name == "circuits" else "a language model"
+                raise AttributeError(f"{self.name} has no {name}: {kind} has, such as regard.load('smollm2')")
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __repr__(self) -> str:
         """Return its class, name and sizes; `config` has the others, `blocks` the layers."""

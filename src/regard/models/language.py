@@ -197,7 +197,7 @@ class LanguageModel(TextModel):
         function("on_text", on_text)
         is_one = _is_one(prompt)
         texts = self._prompts(prompt)
-        sequences = self._generation_states(texts.encodings, GenerationOptions(**options))
+        sequences = self._generation_states(texts.encodings, GenerationOptions.of(**options))
         if isinstance(trace, Trace) and trace.has_start:
             raise RegardError("start= is for one run: leave it out of the trace of generate")
         edits = with_edits(trace, edit)
@@ -231,7 +231,7 @@ class LanguageModel(TextModel):
         if not _is_one(prompt):
             raise RegardError("stream takes one text; for a batch use generate with on_text")
         texts = self._prompts(prompt)
-        (sequence,) = self._generation_states(texts.encodings, GenerationOptions(**options))
+        (sequence,) = self._generation_states(texts.encodings, GenerationOptions.of(**options))
         return Stream(sequence, generation_loop(self, texts, [sequence], with_edits(NULL_RECORDER, edit)))
 
     def _prompts(self, prompt: Text) -> Batch:

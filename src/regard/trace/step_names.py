@@ -209,8 +209,12 @@ def quadratic_stage(name: str) -> Any:
 
 def did_you_mean(name: str, names: Collection[str]) -> str:
     """Return the end of an error message that suggests similar names."""
+    if not names:
+        return "it has recorded nothing yet: run a model with it, model(text, trace=trace)"
     known = generalized(names) if "*" in name else names
     close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    parts = [each for each in generalized(names) if f".{name}." in f".{each}."]  # a part of a name
+    close = close or [each for each in parts if each.endswith("weights")][:1] or parts[:3]
     return f"did you mean {' or '.join(close)}?" if close else f"none of the {len(names)} names is similar"
 
 

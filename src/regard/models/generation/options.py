@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from difflib import get_close_matches
 from functools import cached_property
-from typing import Literal, TypeAlias, TypedDict
+from typing import Any, Literal, TypeAlias, TypedDict
 
 import numpy as np
 
@@ -18,6 +19,9 @@ StopCondition: TypeAlias = str | int
 
 FinishReason: TypeAlias = Literal["", "eos", "stop", "length", "max_context"]
 """Why a generation has finished; "" while it has not."""
+
+
+_OTHER_NAMES = {"max_tokens": "max_new_tokens", "max_length": "max_new_tokens", "n_predict": "max_new_tokens"}
 
 
 class GenerationArguments(TypedDict, total=False):
@@ -44,6 +48,18 @@ class GenerationOptions(Sampling):
         for one in self._conditions:
             if not (isinstance(one, str) and one) and (not isinstance(one, int | np.integer) or isinstance(one, bool)):
                 raise RegardError(f"stop must be a non-empty string, a token id, or a sequence of them, got {one!r}")
+
+    @classmethod
+    def of(cls, **options: Any) -> GenerationOptions:
+        """Return options by their names; TypeError for another name, with the one that is meant."""
+        known = [field.name for field in fields(cls)]
+        for name in options:
+            if name not in known:
+                close = get_close_matches(name, known, n=1, cutoff=0.5)
+                meant = _OTHER_NAMES.get(name, close[0] if close else None)
+                hint = f"did you mean {meant}?" if meant else f"it has {', '.join(known)}"
+                raise TypeError(f"generate has no argument {name}; {hint}")
+        return cls(**options)
 
     @cached_property
     def stop_strings(self) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import chain
@@ -171,7 +172,15 @@ def _no_folder(text: str) -> str:
     if os.path.isfile(text):  # noqa: PTH113
         return f"{text} is a file, but not GGUF; give the folder that holds the model's files"
     names = [model.name for model in registry.KNOWN.values() if model.hub == text]
-    return f"there is no folder {text}" + (f"; the name of this model is {names[0]}" if names else "")
+    if names:
+        return f"there is no folder {text}; the name of this model is {names[0]}"
+    if re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", text, re.ASCII):
+        folder = text.partition("/")[2]
+        return (
+            f"there is no folder {text}; of a model of the Hugging Face hub fetch the files first, "
+            f"`hf download {text} --local-dir {folder}`, and give that folder, {folder}/"
+        )
+    return f"there is no folder {text}"
 
 
 def _known(name: str) -> KnownModel:

@@ -1,0 +1,66 @@
+"""What is said to somebody who types what another library has: what to do instead."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import regard
+from regard import RegardError
+
+X = np.ones((2, 3, 4))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: regard.Trace()["blocks.0.attn.weights"], "it has recorded nothing yet: run a model with it"),
+        (lambda: regard.Model("minilm"), r'a model is loaded: regard\.load\("minilm"\)'),
+        (lambda: regard.load("Qwen/Qwen3-0.6B"), "`hf download Qwen/Qwen3-0.6B --local-dir Qwen3-0.6B`, and give that"),
+        (lambda: regard.load("sentence-transformers/all-MiniLM-L6-v2"), "the name of this model is minilm"),
+    ],
+)
+def test_errors(call, message):
+    with pytest.raises(RegardError, match=message):
+        call()
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ({"attn_mask": None}, "no argument attn_mask: it is mask="),
+        ({"is_causal": True}, "no argument is_causal: it is causal="),
+        ({"dropout_p": 0.1}, "no argument dropout_p: it is dropout= with rng="),
+        ({"enable_gqa": True}, "no argument enable_gqa: it is not needed"),
+        ({"mystery": 1}, "no argument mystery$"),
+    ],
+)
+def test_names_of_other_libraries(option, message):
+    with pytest.raises(TypeError, match=message):
+        regard.attention(X, X, X, **option)
+
+
+@pytest.mark.parametrize(
+    ("option", "meant"),
+    [("max_tokens", "max_new_tokens"), ("max_length", "max_new_tokens"), ("temprature", "temperature")],
+)
+def test_options_of_generation(option, meant):
+    with pytest.raises(TypeError, match=f"no argument {option}; did you mean {meant}"):
+        regard.load("induction").generate("abc", **{option: 3})
+
+
+def test_a_part_of_a_name_of_a_step():
+    trace = regard.Trace()
+    regard.load("induction")("abc", trace=trace)
+    with pytest.raises(RegardError, match=r"no 'attn'; did you mean blocks\.\*\.attn\.weights"):
+        trace["attn"]
+
+
+@pytest.mark.parametrize("name", ["generate", "stream", "predictions", "circuits"])
+def test_what_an_encoder_has_not(write_bert, name):
+    model = regard.load(write_bert())
+    assert not hasattr(model, name)
+    with pytest.raises(AttributeError, match=rf"has no {name}: .* has, such as regard\.load\('smollm2'\)"):
+        getattr(model, name)
+    with pytest.raises(AttributeError, match="'Bert' object has no attribute 'odd'"):
+        model.odd  # noqa: B018
