@@ -443,3 +443,12 @@ def test_texts_of_another_language_are_told_in_a_line(run, tiny, tmp_path, comma
     assert "choose a model of this language, --model NAME" in err
     known = ["--text", "the cat", "-o", str(tmp_path / "w.npy")] if command == "embed" else ["the cat"]
     assert "unknown" not in run(command, *known, "--model", tiny)[2]
+
+
+def test_heads_of_a_corpus_say_of_how_many_texts_a_mean_is(run, tiny, tmp_path):
+    path = tmp_path / "texts.txt"
+    path.write_text("the cat the cat\na b\nthe mats\n")
+    out = " ".join(run("heads", "--corpus", str(path), "--model", tiny)[1].split())
+    assert re.search(r"Of 3 texts .*induction of 1.*: the others have no case", out)
+    path.write_text("the cat the cat\na b a b\n")
+    assert "the others have no case" not in " ".join(run("heads", "--corpus", str(path), "--model", tiny)[1].split())

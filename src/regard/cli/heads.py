@@ -23,6 +23,7 @@ from regard.metrics.registry import listed_metrics
 from regard.metrics.running_sums import remove_sums
 from regard.models import ImageModel, Model, TextModel
 from regard.terminal import heads_rows, heads_summary, heads_table
+from regard.text.words import join_names
 from regard.views import escape
 
 
@@ -59,12 +60,24 @@ def run(arguments: argparse.Namespace) -> None:
         console.print(Text("The strongest heads by each metric", style="bold"))
         console.print()
         console.print(heads_summary(metrics, width=console.width))
+        if few := _of_few_texts(result):
+            console.print(Text(few, style="dim"))
         console.print(Text("--all prints the table of all heads, --sort METRIC the largest first", style="dim"))
         return
     console.print(heads_table(metrics, sort=arguments.sort or "layer", width=console.width), soft_wrap=True)
     console.print()
     units = ", ".join(f"{entry.name} in {entry.unit}" for entry in listed_metrics() if entry.unit != "share")
     console.print(Text(f"{units}, the others fractions of the weight; –: not defined on this text", style="dim"))
+
+
+def _of_few_texts(result: HeadMetrics | CorpusHeadMetrics) -> str:
+    """Return which metrics are means over a part of the texts, since the others have no case of them; "" for none."""
+    if not isinstance(result, CorpusHeadMetrics):
+        return ""
+    counts = {entry.name: int(result.counts[entry.name].max(initial=0)) for entry in listed_metrics()}
+    texts = max(counts.values())
+    few = [f"{name} of {count:,}" for name, count in counts.items() if count < texts]
+    return f"Of {texts:,} texts {join_names(few)}: the others have no case." if few else ""
 
 
 _Measured: TypeAlias = tuple[Model | ImageModel, HeadMetrics | CorpusHeadMetrics, str]
