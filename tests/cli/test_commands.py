@@ -269,7 +269,7 @@ def test_a_text_may_be_the_name_of_a_command(run):
     assert "toy layer" in out
 
 
-@pytest.mark.parametrize("argv", [["--model", "TINY", "the cat"], ["explain it", "--model", "TINY"]])
+@pytest.mark.parametrize("argv", [["--model", "TINY", "the cat"], ["explain the cat", "--model", "TINY"]])
 def test_an_option_or_a_text_of_words_is_no_misspelt_command(run, tiny, argv):
     status, out, err = run(*(tiny if word == "TINY" else word for word in argv))
     assert (status, err) == (0, "")
@@ -546,3 +546,15 @@ def test_of_an_encoder_decoder_the_encoder_is_shown(run):
     np.testing.assert_allclose(json.loads(out)["weights"], weights, atol=1e-6)
     assert run("explain", "w5 w6 w7", "--model", folder)[0] == 0
     assert run("compare", "w5 w6", "w6 w7", "--word", "w6", "--model", folder)[0] == 0
+
+
+def test_a_long_file_is_cut_and_drawn_without_a_word(run, write_bert, tmp_path):
+    folder, page = str(write_bert()), tmp_path / "page.txt"
+    page.write_text("the cat sat on the mats " * 40)
+    given = ["--file", str(page), "--model", folder]
+    assert "accepts at most 7" in run(*given)[2]
+    status, out, err = run(*given, "--truncate", "--quiet", "-o", str(tmp_path / "map.svg"))
+    assert (status, out) == (0, "")
+    assert err == f"wrote {tmp_path / 'map.svg'}\n" or "map.svg" in err
+    assert "--quiet prints nothing" in run(*given, "--truncate", "--quiet")[2]
+    assert "7 tokens" in run(*given, "--truncate")[1]

@@ -30,6 +30,8 @@ def _show(parser: ArgumentParser) -> None:
         "--word", metavar="WORD", help="print only the rows of this word, files show all; of a picture a patch, r2c5"
     )
     group.add_argument("--top", type=count, default=3, metavar="N", help="how many keys to name for each query (3)")
+    parser.add_argument("--truncate", action="store_true", help="cut a text that is too long for the model")
+    parser.add_argument("--quiet", action="store_true", help="print nothing, only write files")
     arguments.add_output_files(parser, "show")
     arguments.add_print(parser)
     arguments.add_theme(parser)

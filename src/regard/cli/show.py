@@ -16,6 +16,7 @@ from regard.cli.output import write
 from regard.cli.output_files import Shown, check_length, check_output_files, required_steps, write_output_files
 from regard.cli.show_picture import show_picture
 from regard.models import ImageModel, Model
+from regard.models.base import truncated
 from regard.terminal import terminal_heatmap, terminal_table
 from regard.trace import Trace
 from regard.views import AttentionView, escape, select, to_json
@@ -39,6 +40,8 @@ def run(arguments: argparse.Namespace) -> None:
         return
     choose_map(arguments, model)
     encoding = model.tokenizer(text)
+    if arguments.truncate and len(encoding) > (most := getattr(model, "max_length", len(encoding))):
+        encoding = truncated(encoding, most)
     options = {"show_special_tokens": arguments.show_special_tokens, "merge_subwords": arguments.merge_subwords}
     if len(encoding) and all(encoding.special_tokens_mask) and not arguments.show_special_tokens:
         raise RegardError("the text has only special tokens: --show-special-tokens shows them")
@@ -61,13 +64,15 @@ def run(arguments: argparse.Namespace) -> None:
     view = view if rows is None else view.rows(rows)
     if arguments.json:
         write(json.dumps(to_json(view, top=arguments.top), allow_nan=False))
-    else:
+    elif not arguments.quiet:
         _print(arguments, model, trace, view, seconds)
 
 
 def _check_print(arguments: argparse.Namespace) -> None:
     if arguments.caption and arguments.width is None:
         raise RegardError("--caption is for pictures for print: give --width too")
+    if arguments.quiet and not (arguments.output or arguments.head_grid):
+        raise RegardError("--quiet prints nothing: give a file to write too, -o FILE")
     if arguments.width is not None and not (arguments.output or arguments.head_grid):
         raise RegardError("--width is for pictures of maps: give -o FILE or --head-grid FILE too")
 
