@@ -339,8 +339,8 @@ FAULTS = (
     ),
     Fault(
         "src/regard/text/byte_level.py",
-        'whole = [cls, settings.pad_token or "<pad>", sep, settings.unk_token or "<unk>", settings.mask_token]',
-        'whole = [cls, settings.pad_token or "<pad>", sep, settings.unk_token or "<unk>"]',
+        'whole = [cls, settings.pad_token or "<pad>", sep, settings.unk_token or "<unk>", settings.mask_token, *ends]',
+        'whole = [cls, settings.pad_token or "<pad>", sep, settings.unk_token or "<unk>", *ends]',
         "text/test_subword_tokenizer.py",
     ),
     # Training and corpora.

@@ -400,9 +400,25 @@ def test_embed_reads_a_column_of_a_table(run, tiny, table, tmp_path):
     given = ["embed", str(table), "--model", tiny, "-o", out, "--column", "text"]
     status, _, err = run(*given)
     assert status == 2
-    assert "line 2 is empty" in err
+    assert "row 2 is empty" in err
     assert run(*given, "--skip-empty")[0] == 0
     np.testing.assert_array_equal(np.load(out), regard.load(tiny).embed([text for text in TABLE if text]))
+
+
+def test_heads_read_a_column_of_a_table(run, tiny, table):
+    out = " ".join(run("heads", "--corpus", str(table), "--column", "text", "--model", tiny)[1].split())
+    assert "in the mean over 3 texts" in out
+    assert "is a table: name the column" in run("heads", "--corpus", str(table), "--model", tiny)[2]
+
+
+@pytest.mark.parametrize("name", ["texts.json", "texts.jsonl.gz", "texts.pdf"])
+def test_files_that_hold_no_text_a_line_are_refused(run, tiny, tmp_path, name):
+    (tmp_path / name).write_text("[1]\n")
+    for command in (
+        ["embed", str(tmp_path / name), "-o", str(tmp_path / "v.npy")],
+        ["heads", "--corpus", str(tmp_path / name)],
+    ):
+        assert "does not hold a text a line" in run(*command, "--model", tiny)[2]
 
 
 def test_embed_refuses_a_table_without_the_name_of_a_column(run, tiny, table, tmp_path):

@@ -134,7 +134,6 @@ def test_a_model_that_returns_the_vectors_of_another_text(sentence_model, monkey
     [
         ({"pooling_mode_mean_tokens": 1}, None, "pooling_mode_mean_tokens=1 is not supported"),
         ({"pooling_mode_middle": True}, None, "unknown field pooling_mode_middle"),
-        ({"pooling_mode_mean_tokens": False}, None, "no pooling mode is true"),
         ({"pooling_mode": "middle"}, None, "pooling_mode='middle' is not supported"),
         (None, [*PLAIN, ("DenseMask", "2_Dense")], "lists the modules Transformer, Pooling, DenseMask"),
         (None, [("WordEmbeddings", ""), ("Pooling", "1_Pooling")], "lists the modules WordEmbeddings, Pooling"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from transformers_models import SIZES, T5
 
 import regard
+from regard import RegardError
 from regard.formats.safetensors import SafetensorsFile, write_safetensors
 
 IDS = [[5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16], [17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28]]
@@ -31,7 +33,7 @@ def saved(transformers, folder, model_type, fields, more, model=None):
     import torch
 
     torch.manual_seed(0)
-    config = transformers.AutoConfig.for_model(model_type, **{**SIZES, **fields})
+    config = transformers.AutoConfig.for_model(model_type, **sizes(model_type, fields), **fields)
     model = transformers.AutoModel.from_config(config) if model is None else model(config)
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.2)
@@ -39,6 +41,15 @@ def saved(transformers, folder, model_type, fields, more, model=None):
     path = folder / "config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **more}))
     return model
+
+
+def sizes(model_type, without=()):
+    """Return the sizes that a configuration of this type has; others of the table change something elsewhere."""
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+    kind = CONFIG_MAPPING[model_type]
+    known = {*inspect.signature(kind.__init__).parameters, *kind.attribute_map}
+    return {name: value for name, value in SIZES.items() if name in known and name not in without}
 
 
 def compare(model, folder):
@@ -88,12 +99,21 @@ def test_the_encoder_of_a_t5_alone(transformers, tmp_path, gated):
     assert ours.embed([ours.tokenizer.from_ids(row) for row in IDS], pooling="mean").shape == (2, 24)
 
 
+@pytest.mark.parametrize("field", ["is_causal", "per_layer_config", "transformers_weights", "attention_chunk_size"])
+@pytest.mark.parametrize("model_type", ["llama", "gpt2", "gpt_neox", "qwen2"])
+def test_fields_that_shared_code_reads_are_refused(transformers, tmp_path, model_type, field):
+    """They are in no class of a model, and change what it computes."""
+    saved(transformers, tmp_path, model_type, {}, {field: False})
+    with pytest.raises(RegardError, match=f"unknown field {field}=False"):
+        regard.load(tmp_path)
+
+
 def test_a_tied_model_that_keeps_its_head_alone(transformers, tmp_path):
     import torch
 
     for model_type in ("llama", "gpt2", "opt"):
         folder = tmp_path / model_type
-        config = transformers.AutoConfig.for_model(model_type, **{**SIZES, "tie_word_embeddings": True})
+        config = transformers.AutoConfig.for_model(model_type, **sizes(model_type), tie_word_embeddings=True)
         torch.manual_seed(0)
         model = transformers.AutoModelForCausalLM.from_config(config).eval()
         model.save_pretrained(folder)

@@ -106,7 +106,10 @@ MODES = ("cls_token", "max_tokens", "mean_tokens", "mean_sqrt_len_tokens", "weig
         *({f"pooling_mode_{mode}": True} for mode in MODES),
         {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": True},
         {"pooling_mode": "mean_sqrt_len_tokens"},
-        {"pooling_mode": ["cls", "max"]},
+        {"pooling_mode": ["max", "cls"]},
+        {"pooling_mode": ["lasttoken", "mean", "lasttoken"]},
+        {"pooling_mode": "cls", "pooling_mode_mean_tokens": True},
+        {"pooling_mode_mean_tokens": False},
     ],
     ids=str,
 )
@@ -189,16 +192,54 @@ def test_prompts(publish, include, mode, default, options):
     compare(publish(pooling, texts_config={**PROMPTS, "default_prompt_name": default}), **options)
 
 
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("most", [3, 4, 5, 8])
+def test_a_prompt_as_long_as_the_limit(publish, mode, most):
+    pooling = {f"pooling_mode_{mode}": True, "include_prompt": False}
+    compare(publish(pooling, bert_config={"max_seq_length": most}), prompt="the cat sat on ")
+
+
+@pytest.mark.parametrize("normalize", [True, False])
+def test_vectors_of_fewer_features(publish, normalize):
+    _, ours = compare(publish(normalize=normalize, texts_config={"truncate_dim": 4}))
+    assert ours.shape == (len(TEXTS), 4)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"bert_config": {"config_kwargs": {"num_hidden_layers": 1}}}, "config_kwargs with num_hidden_layers"),
+        ({"bert_config": {"model_args": {"output_attentions": True}}}, "model_args with output_attentions"),
+        ({"texts_config": {"something_new": 1}}, "unknown field something_new"),
+        ({"dense": [{**DENSE, "activation_function": "my.module.ReLU"}]}, "activation_function='my.module.ReLU'"),
+    ],
+)
+def test_what_changes_vectors_and_is_not_known_is_refused(publish, change, message):
+    with pytest.raises(RegardError, match=message):
+        regard.load(publish(**change)).embed(TEXTS)
+
+
+def test_a_module_of_another_package_is_not_taken_for_one_of_the_library(publish):
+    folder = publish()
+    modules = json.loads((folder / "modules.json").read_text())
+    modules[1]["type"] = "my.own.Pooling"
+    write_json(folder / "modules.json", modules)
+    with pytest.raises(RegardError, match=r"lists the modules Transformer, my\.own\.Pooling"):
+        regard.load(folder).embed(TEXTS)
+
+
 def test_prompts_that_are_not_there(publish):
     model = regard.load(publish(texts_config=PROMPTS))
-    with pytest.raises(RegardError, match=r"no prompt 'title'; known: query, document and passage|known: "):
+    with pytest.raises(RegardError, match="no prompt 'title'; known: query, document, passage; prompt= takes any text"):
         model.embed(TEXTS, prompt_name="title")
     with pytest.raises(RegardError, match="both given"):
         model.embed(TEXTS, prompt_name="query", prompt="x")
 
 
-def test_a_folder_that_was_trained_embeds_as_before(publish, tmp_path):
-    folder = publish(dense=[DENSE], bert_config={"max_seq_length": 8, "do_lower_case": True}, texts_config=PROMPTS)
+@pytest.mark.parametrize("inner", ["", "0_Transformer"])
+def test_a_folder_that_was_trained_embeds_as_before(publish, tmp_path, inner):
+    limits = {"max_seq_length": 8, "do_lower_case": True}
+    folder = publish(dense=[DENSE], bert_config=limits, texts_config=PROMPTS, inner=inner)
     Trainable.of(regard.load(folder)).save(tmp_path / "saved")
     ours = regard.load(tmp_path / "saved").embed(TEXTS, truncate=True, prompt_name="query")
     theirs = regard.load(folder).embed(TEXTS, truncate=True, prompt_name="query")

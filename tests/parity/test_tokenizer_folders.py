@@ -106,9 +106,7 @@ def publish(source, folder, model_type, kind, settings, shape, size):
 
 
 @pytest.mark.pairwise
-@pytest.mark.parametrize(
-    "shape", ["vocabulary", "vocabulary classless", "decoder", "added", "json", "json decoder", "json added"]
-)
+@pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("settings", SETTINGS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_ids_of_transformers(transformers, vocabulary, tmp_path, kind, settings, shape):
@@ -127,6 +125,43 @@ def test_the_ids_of_transformers(transformers, vocabulary, tmp_path, kind, setti
     ours = SubwordTokenizer.from_folder(tmp_path / "model")
     for text in STRINGS:
         assert list(ours(text).ids) == theirs(text)["input_ids"], (text, ours(text).tokens)
+
+
+@pytest.mark.parametrize("shape", ["vocabulary", "json"])
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [
+        ("BertTokenizer", {"cls_token": "[MASK]"}),
+        ("BertTokenizer", {"sep_token": "[PAD]", "unk_token": "[MASK]"}),
+        ("RobertaTokenizer", {"cls_token": "<mask>", "sep_token": "<pad>"}),
+        ("GPT2Tokenizer", {"pad_token": "<|pad|>"}),
+        ("CLIPTokenizer", {"bos_token": "<|endoftext|>"}),
+    ],
+)
+@pytest.mark.parametrize("place", ["tokenizer_config.json", "special_tokens_map.json"])
+def test_special_tokens_of_other_names(transformers, vocabulary, tmp_path, kind, settings, shape, place):
+    model_type, special = KINDS[kind]
+    source, folder = vocabulary(model_type, special), tmp_path / "model"
+    if shape == "json" and kind == "CLIPTokenizer":
+        pytest.skip("no tokenizer.json of this kind")
+    publish(source, folder, model_type, kind, {}, shape, 900)
+    path = folder / place
+    path.write_text(json.dumps({**(json.loads(path.read_text()) if path.exists() else {}), **settings}))
+    theirs, ours = transformers.AutoTokenizer.from_pretrained(folder), SubwordTokenizer.from_folder(folder)
+    for text in STRINGS:
+        assert list(ours(text).ids) == theirs(text)["input_ids"], (text, ours(text).tokens)
+    if "pad_token" in settings:
+        assert ours.pad_id == theirs.pad_token_id
+
+
+@pytest.mark.parametrize("declared", [None, "GPT2Tokenizer"])
+@pytest.mark.parametrize("model_type", ["qwen2", "qwen3", "gpt_neox", "llama", "olmo2", "mistral", "phi3", "smollm3"])
+def test_a_vocabulary_of_another_model_type_is_refused(vocabulary, tmp_path, model_type, declared):
+    if declared and model_type in ("qwen3", "gpt_neox", "llama", "smollm3"):
+        pytest.skip("transformers takes the class that is named")
+    publish(vocabulary("gpt2", GPT2), tmp_path / "model", model_type, declared, {}, "vocabulary", 10)
+    with pytest.raises(NoTokenizer, match="is not built from"):
+        SubwordTokenizer.from_folder(tmp_path / "model")
 
 
 @pytest.mark.parametrize("kind", ["BertJapaneseTokenizer", "BertweetTokenizer", "FunnelTokenizer"])

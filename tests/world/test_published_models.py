@@ -61,3 +61,8 @@ def test_the_ids_of_clip(clip_vocabulary):
     assert ours("a photo of a cat").ids == (49406, 320, 1125, 539, 320, 2368, 49407)  # as OpenAI's code has them
     for text in varied_strings(500):
         assert list(ours(text).ids) == theirs(text)["input_ids"], text
+
+
+def test_what_clip_reads_is_written_again(clip_vocabulary):
+    ours = SubwordTokenizer.from_folder(clip_vocabulary)
+    assert ours.decode(ours("a photo of the Cat").ids) == "a photo of the cat"

@@ -88,7 +88,7 @@ def add_corpus(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--out", metavar="FOLDER", help="a Parquet file for each partition; the same command again computes the rest"
     )
-    group.add_argument("--column", metavar="NAME", help="the texts in Parquet, CSV or JSON lines (text)")
+    group.add_argument("--column", metavar="NAME", help="the texts in Parquet, CSV or JSON lines (of a corpus text)")
     group.add_argument("--workers", type=count, metavar="N", help="start N processes (this one computes)")
     group.add_argument("--memory", metavar="SIZE", help="of each of them, such as 2GB (its share of the machine)")
     group.add_argument("--dashboard", action="store_true", help="show Dask's dashboard of them to this machine")

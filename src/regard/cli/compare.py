@@ -22,7 +22,7 @@ def run(arguments: argparse.Namespace) -> None:
     texts = [text.strip() for text in arguments.texts]
     if not all(texts):
         raise RegardError('compare needs two texts: regard compare "the river bank" "the bank manager" --word bank')
-    for text in texts:
+    for text in [] if arguments.literal else texts:
         check_no_file(text, None)
     check_output_files(arguments)
     model = load_model(arguments, texts)

@@ -21,7 +21,7 @@ _OPTIONS = ("dashboard", "workers", "memory", "scheduler", "partition_tokens", "
 
 def is_corpus_run(arguments: argparse.Namespace) -> bool:
     """Tell whether ``--out`` is given; an error if an option of it is given without it."""
-    alone = () if arguments.command == "embed" else ("column",)  # which embed reads from a table too
+    alone = () if arguments.command in ("embed", "heads") else ("column",)  # those read it from a table too
     given = [name for name in (*alone, *_OPTIONS) if getattr(arguments, name)]
     if arguments.out is None and given:
         raise RegardError(f"--{given[0].replace('_', '-')} is for a corpus: give --out FOLDER")

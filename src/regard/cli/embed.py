@@ -10,10 +10,10 @@ import numpy as np
 from regard._utils.errors import RegardError
 from regard._utils.files import atomic_write
 from regard.cli.corpus import is_corpus_run, run_corpus
-from regard.cli.input import read_lines, warn_unknown
+from regard.cli.input import warn_unknown
 from regard.cli.output_files import check_output_files, write_output_files
 from regard.cli.progress import progress_bar
-from regard.cli.tables import is_parquet, is_table, load_pyarrow, read_column, write_parquet
+from regard.cli.tables import is_parquet, is_table, load_pyarrow, read_texts, write_parquet
 from regard.models import load
 from regard.models.base import as_text_model
 
@@ -39,8 +39,6 @@ def run(arguments: argparse.Namespace) -> None:
             )
         run_corpus(arguments, arguments.file, "EmbedJob", options)
         return
-    if arguments.column is not None and not is_table(arguments.file or ""):
-        raise RegardError("--column is that of a table: give a file of CSV, JSON lines or Parquet")
     if not arguments.output:
         raise RegardError("say where: -o vectors.npy, or --out FOLDER for a corpus")
     texts = _texts(arguments)
@@ -54,7 +52,7 @@ def run(arguments: argparse.Namespace) -> None:
         vectors = model.embed(
             list(texts.values()),
             progress=progress,
-            label=lambda i: f"line {lines[i]}",
+            label=lambda i: f"{_unit(arguments)} {lines[i]}",
             **options,
         )
     write_output_files(Embedded(lines, list(texts.values()), vectors), arguments)
@@ -69,10 +67,8 @@ def _texts(arguments: argparse.Namespace) -> dict[int, str]:
         raise RegardError("give either a file with one text a line (- reads standard input) or --text")
     if arguments.texts is not None:
         lines = arguments.texts
-    elif is_table(arguments.file):
-        lines = read_column(arguments.file, arguments.column)
     else:
-        lines = read_lines(arguments.file, "; for a text give --text TEXT")
+        lines = read_texts(arguments.file, arguments.column, "; for a text give --text TEXT")
     stripped = {number: line.strip() for number, line in enumerate(lines, start=1)}
     empty = [number for number, line in stripped.items() if not line]
     if len(empty) == len(stripped):
@@ -80,10 +76,15 @@ def _texts(arguments: argparse.Namespace) -> dict[int, str]:
     if empty and not arguments.skip_empty:
         named = ", ".join(map(str, empty[:5])) + (" …" if len(empty) > 5 else "")
         raise RegardError(
-            f"line{'s' * (len(empty) > 1)} {named} {'are' if len(empty) > 1 else 'is'} empty: --skip-empty leaves "
-            f"{'them' if len(empty) > 1 else 'it'} out"
+            f"{_unit(arguments)}{'s' * (len(empty) > 1)} {named} {'are' if len(empty) > 1 else 'is'} empty: "
+            f"--skip-empty leaves {'them' if len(empty) > 1 else 'it'} out"
         )
     return {number: line for number, line in stripped.items() if line}
+
+
+def _unit(arguments: argparse.Namespace) -> str:
+    """Return what a text is one of: a row of a table, or a line."""
+    return "row" if arguments.file is not None and is_table(arguments.file) else "line"
 
 
 def write_vectors(path: str, embedded: Embedded) -> None:

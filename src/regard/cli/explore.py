@@ -136,7 +136,7 @@ def _texts(arguments: argparse.Namespace) -> list[str]:
     if len(arguments.text) == 2 and arguments.file is None:
         if not all(text.strip() for text in arguments.text):
             raise RegardError("one of the two texts is empty")
-        for text in arguments.text:
+        for text in [] if arguments.literal else arguments.text:
             check_no_file(text, None)
         return [text.strip() for text in arguments.text]
     return [read_text(arguments)]

@@ -12,11 +12,11 @@ from rich.text import Text
 from regard._utils.errors import RegardError
 from regard.cli.console import make_console, print_header
 from regard.cli.corpus import is_corpus_run, merged_sums, run_corpus
-from regard.cli.input import load_model, read_lines, read_text, run_model, run_picture
+from regard.cli.input import load_model, read_text, run_model, run_picture
 from regard.cli.output import tell, write
 from regard.cli.output_files import check_output_files, write_output_files
 from regard.cli.progress import progress_bar
-from regard.cli.tables import is_parquet, load_pyarrow
+from regard.cli.tables import is_parquet, load_pyarrow, read_texts
 from regard.metrics import CorpusHeadMetrics, HeadMetrics, head_metrics, repeated_tokens
 from regard.metrics.corpus import measure_corpus
 from regard.metrics.registry import listed_metrics
@@ -104,7 +104,7 @@ def _measured(arguments: argparse.Namespace) -> _Measured | None:
         return model, repeated_tokens(model, length=length), f"on {length} random tokens, twice"
     if arguments.out is not None:
         return _measured_partitions(arguments)
-    lines = read_lines(arguments.corpus)
+    lines = read_texts(arguments.corpus, arguments.column)
     texts = [line.strip() for line in lines if line.strip()]
     if not texts:
         raise RegardError(f"no text in {arguments.corpus}: every line is empty")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import sys
 import textwrap
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
@@ -12,6 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 import numpy as np
 from rich.text import Text
 
+from regard._utils.errors import RegardError
 from regard._version import __version__
 from regard.cli.console import has_color, make_console
 from regard.functional import native
@@ -27,6 +29,8 @@ _THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS
 
 def run(arguments: argparse.Namespace) -> None:
     """Print what a bug report should contain."""
+    if arguments.ignore and arguments.model is None:
+        raise RegardError("--ignore is for the configuration of a model: give --model too")
     console = make_console(arguments)
     facts = [*_facts(), ("colour", "yes" if has_color(console) else "no")]
     if arguments.model is not None:
@@ -63,7 +67,8 @@ def _facts_of_model(model: PretrainedModel) -> Iterator[tuple[str, ...]]:
     yield "ignored fields", ", ".join(getattr(model.config, "ignored", ())) or "none"
     if not isinstance(model, TextModel):
         return
-    yield "most tokens", f"{model.max_length:,}"
+    most = "any number of" if model.max_length == sys.maxsize else f"{model.max_length:,}"
+    yield "takes", f"{most} tokens"
     settings = model.sentence
     if settings.problem is not None or settings.pooling is None:
         yield "vectors of texts", settings.problem or "it names no pooling"
@@ -71,7 +76,8 @@ def _facts_of_model(model: PretrainedModel) -> Iterator[tuple[str, ...]]:
     pooling = settings.pooling
     steps = [", ".join(pooling.modes), *["a linear map"] * len(pooling.dense), *["length 1"] * pooling.normalize]
     yield "vectors of texts", ", then ".join(steps)
-    yield "embeds at most", f"{settings.max_length or model.max_length:,} tokens"
+    if settings.max_length is not None:
+        yield "embeds at most", f"{settings.max_length:,} tokens"
     prompts = [f"{name}: {prompt!r}" for name, prompt in settings.prompts.items() if prompt]
     yield "prompts", *(prompts or ["none"])
     yield "default prompt", settings.default_prompt_name or "none"

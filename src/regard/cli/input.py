@@ -54,7 +54,8 @@ def read_text(arguments: argparse.Namespace) -> str:
         raise RegardError(f"{command} takes one text, got {len(words)}: quote it, regard {command} {joined}")
     else:
         text = "".join(words)
-        check_no_file(text, "--file")
+        if not arguments.literal:
+            check_no_file(text, "--file")
     if not text.strip():
         command = "" if arguments.command == "show" else f" {arguments.command}"
         raise RegardError(f'no text: try regard{command} "The cat sat on the mat", - or --file FILE')
@@ -67,10 +68,12 @@ def check_no_file(text: str, option: str | None) -> None:
     The name of a picture may be meant: `load_model` says whether the model looks at one.
     """
     is_word, suffix = text.split() == [text], PurePath(text).suffix.lower()
-    if is_word and re.match(r"[a-z][a-z0-9+.-]*://", text):
+    if is_word and re.match(r"[a-z][a-z0-9+.-]*://", text, re.IGNORECASE):
         raise RegardError(f"{escape(text, 60)} is an address, and nothing is fetched: give the text, or a file of it")
     is_there = os.path.exists(text)  # noqa: PTH110 (Path.exists raises for an invalid path)
     is_name = is_file(text) or (is_word and (is_there or text.endswith("/") or suffix in _TEXT_FILES))
+    if is_word and os.path.isdir(text):  # noqa: PTH112 (as above)
+        raise RegardError(f"{escape(text, 60)} is a folder here: to use it as a text, put it after --: regard -- TEXT")
     if is_name and suffix not in _PICTURES:
         how = f"{option} {shlex.quote(text)} reads it" if option else "give the text itself"
         raise RegardError(f"{escape(text, 60)} is the name of a file, not a text: {how}; - reads standard input")

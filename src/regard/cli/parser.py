@@ -70,6 +70,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     if rest:
         raise RegardError(f"unexpected argument {' '.join(rest)!r}; quote each text")
     choose_layer(arguments)
+    arguments.literal = "--" in words  # a text that is like a name of something
     return arguments
 
 

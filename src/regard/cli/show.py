@@ -16,7 +16,6 @@ from regard.cli.output import write
 from regard.cli.output_files import Shown, check_length, check_output_files, required_steps, write_output_files
 from regard.cli.show_picture import show_picture
 from regard.models import ImageModel, Model
-from regard.models.base import truncated
 from regard.terminal import terminal_heatmap, terminal_table
 from regard.trace import Trace
 from regard.views import AttentionView, escape, select, to_json
@@ -41,7 +40,7 @@ def run(arguments: argparse.Namespace) -> None:
     choose_map(arguments, model)
     encoding = model.tokenizer(text)
     if arguments.truncate and len(encoding) > (most := getattr(model, "max_length", len(encoding))):
-        encoding = truncated(encoding, most)
+        encoding = encoding.truncated(most)
     options = {"show_special_tokens": arguments.show_special_tokens, "merge_subwords": arguments.merge_subwords}
     if len(encoding) and all(encoding.special_tokens_mask) and not arguments.show_special_tokens:
         raise RegardError("the text has only special tokens: --show-special-tokens shows them")

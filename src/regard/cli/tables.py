@@ -38,7 +38,28 @@ def write_parquet(path: str, table: Any) -> None:
 
 
 _TABLES = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet", ".pq")
+_NO_TEXTS = (".json", ".gz", ".bz2", ".xz", ".zst", ".zip", ".pdf", ".docx", ".xlsx")
 _MAX_PARQUET = 1 << 30  # bytes
+
+
+def read_texts(path: str, column: str | None = None, hint: str = "") -> list[str]:
+    """Return the lines of a file, or the column of a table, by its suffix; `hint` ends an error of reading.
+
+    Raises
+    ------
+    RegardError
+        The file is a table without `column`, another file with it, or one whose lines are no texts.
+    """
+    if is_table(path):
+        return read_column(path, column)
+    if column is not None:
+        raise RegardError("--column names a column of a table: give a file of CSV, JSON lines or Parquet")
+    suffix = PurePath(path).suffix.lower()
+    if suffix in _NO_TEXTS:
+        raise RegardError(
+            f"{path} does not hold a text a line ({suffix}): unpack it, or convert it to text, CSV or JSON lines"
+        )
+    return read_lines(path, hint)
 
 
 def is_table(path: str) -> bool:
@@ -75,19 +96,22 @@ def _csv_rows(path: str, column: str | None) -> tuple[list[str], list[Any]]:
     try:
         return list(rows.fieldnames or ()), [row.get(column) for row in rows] if column is not None else []
     except csv.Error as error:
-        raise RegardError(f"{path} is no CSV, line {rows.line_num}: {error}") from error
+        raise RegardError(f"line {rows.line_num} of {path} is not CSV: {error}") from error
 
 
 def _json_rows(path: str, column: str | None) -> tuple[list[str], list[Any]]:
     names: dict[str, None] = {}
-    cells = []
+    cells: list[Any] = []
     for number, line in enumerate(read_lines(path), 1):
+        if not line.strip():
+            cells.append(None)
+            continue
         try:
             row = json.loads(line)
             names |= dict.fromkeys(row)
             cells.append(row.get(column))
         except (ValueError, TypeError, AttributeError, RecursionError) as error:
-            raise RegardError(f"line {number} of {path} is no JSON object: {truncate(line)}") from error
+            raise RegardError(f"line {number} of {path} is not a JSON object: {truncate(line)}") from error
     return list(names), cells
 
 

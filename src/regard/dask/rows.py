@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from regard._utils.errors import RegardError
-from regard.models.base import TextModel, truncated
+from regard.models.base import TextModel
 from regard.models.sentence import SentenceReader
 from regard.text.encoding import Encoding
 
@@ -35,7 +35,7 @@ def encode_row(reader: Reader, value: Any, *, truncate: bool) -> Encoding | str:
     if len(encoding) <= reader.max_length:
         return encoding
     if truncate:
-        return truncated(encoding, reader.max_length)
+        return encoding.truncated(reader.max_length)
     more = "" if is_whole else "more than "
     return f"{more}{len(encoding):,} tokens, but {reader.name} accepts at most {reader.max_length:,}"
 

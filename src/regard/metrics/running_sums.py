@@ -20,7 +20,7 @@ from regard._version import __version__
 from regard.formats.safetensors import SafetensorsFile, write_safetensors
 from regard.metrics.heads import HeadMetrics, head_metrics
 from regard.metrics.registry import METRICS
-from regard.models.base import run_traced, truncated
+from regard.models.base import run_traced
 from regard.models.batch import OneText
 from regard.models.corpus import check_texts, encode
 from regard.text.encoding import Encoding
@@ -217,7 +217,7 @@ def run_identity(model: Any, texts: Iterable[OneText], options: Mapping[str, obj
         digest.update(f"{content!r}\n".encode("utf-8", "surrogatepass"))
     for text in texts:
         encoding = encode(model, 0, text, True)
-        probe = truncated(encoding, _PROBE_TOKENS) if len(encoding) > _PROBE_TOKENS else encoding
+        probe = encoding.truncated(_PROBE_TOKENS) if len(encoding) > _PROBE_TOKENS else encoding
         found = head_metrics(run_traced(model, [probe], Trace(only="*attn.weights", maps=True)))
         for values in found.values.values():
             model_digest.update(values.tobytes())

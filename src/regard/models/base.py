@@ -519,7 +519,7 @@ class TextModel(PretrainedModel):
         if empty := [i for i, encoding in enumerate(encodings) if not len(encoding)]:
             raise RegardError(f"{label(empty[0])} has no tokens; leave it out")
         for i in too_long:
-            encodings[i] = truncated(encodings[i], reader.max_length)
+            encodings[i] = encodings[i].truncated(reader.max_length)
         return encodings
 
 
@@ -567,15 +567,6 @@ def until_stop(run: Callable[[], Result], trace: Recorder, encodings: tuple[Enco
         result = cast(Result, StoppedOutput(encodings, reason))
     trace.check_matched()
     return result
-
-
-def truncated(encoding: Encoding, max_length: int) -> Encoding:
-    """Return the first tokens of a text and its final special tokens, `max_length` together."""
-    num_final = 0
-    while num_final < max_length and encoding.special_tokens_mask[len(encoding) - 1 - num_final]:
-        num_final += 1
-    kept = [*range(max_length - num_final), *range(len(encoding) - num_final, len(encoding))]
-    return encoding.select(kept)
 
 
 def run_traced(model: Any, text: Any, trace: Trace) -> Trace:

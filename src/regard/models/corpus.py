@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 from regard._utils.errors import RegardError
 from regard._utils.validation import function, whole_number
 from regard._utils.validation import truncate as shortened
-from regard.models.base import run_traced, truncated
+from regard.models.base import run_traced
 from regard.models.batch import OneText, as_encoding
 from regard.text.encoding import Encoding
 from regard.trace import Edit, Trace
@@ -136,4 +136,4 @@ def encode(model: Any, index: int, text: object, truncate: bool) -> Encoding:
             f"text {index} has {len(encoding)} tokens, but {model.name} accepts at most {model.max_length}; shorten it "
             "or truncate"
         )
-    return truncated(encoding, model.max_length)
+    return encoding.truncated(model.max_length)

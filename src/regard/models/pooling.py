@@ -28,8 +28,8 @@ MODES: Mapping[str, Callable[[np.ndarray, int], Any]] = MappingProxyType(
         "lasttoken": lambda hidden, _: hidden[-1],
     }
 )
-"""Functions from ``T E`` to ``E`` of the tokens from `first` on, by their names in sentence-transformers. Results of
-several are concatenated in this order. ``mean_sqrt_len`` divides the sum by the root of the length; ``weightedmean``
+"""Functions from ``T E`` to ``E`` of the tokens from `first` on, by their names in sentence-transformers.
+``mean_sqrt_len`` divides the sum by the root of the length; ``weightedmean``
 gives token i the weight i + 1."""
 
 DENSE_ACTIVATIONS: Mapping[str, Callable[[Any], Any]] = MappingProxyType(
@@ -67,19 +67,22 @@ class Pooling:
     Parameters
     ----------
     modes : tuple of str
-        Names in `MODES`.
+        Names in `MODES`; the results of several are concatenated in this order.
     normalize : bool
         Whether vectors are scaled to length 1, at the end.
     dense : tuple of DenseLayer
         Linear maps that are applied to the pooled vector, one after the other.
     include_prompt : bool
         Whether the tokens of a prompt are pooled with the others.
+    truncate_dim : int, optional
+        How many features are kept, the first.
     """
 
     modes: tuple[str, ...]
     normalize: bool = True
     dense: tuple[DenseLayer, ...] = ()
     include_prompt: bool = True
+    truncate_dim: int | None = None
 
     def __post_init__(self) -> None:
         unknown = [mode for mode in self.modes if mode not in MODES]
@@ -89,12 +92,11 @@ class Pooling:
     def __call__(self, hidden: np.ndarray, first: int = 0) -> np.ndarray:
         """Return the vector of a text from ``T E`` without padding, of the tokens from `first` on.
 
-        It has ``E`` features for each mode, or those of the last linear map.
+        It has ``E`` features for each mode, or those of the last linear map, of which `truncate_dim` are kept.
         """
-        vector = np.concatenate([pool(hidden, first) for mode, pool in MODES.items() if mode in self.modes])
+        vector = np.concatenate([MODES[mode](hidden, first) for mode in self.modes])
         for dense in self.dense:
             vector = dense(vector)
-        if not self.normalize:
-            return vector
-        length = np.linalg.norm(vector)
-        return vector / length if length else vector
+        if self.normalize and (length := np.linalg.norm(vector)):
+            vector = vector / length
+        return vector[: self.truncate_dim]

@@ -18,6 +18,7 @@ from regard.text.files import read_file, read_json_object
 from regard.text.subword_tokenizer import SubwordTokenizer
 from regard.text.words import join_names
 
+_LIBRARY = "sentence_transformers."
 _MODULES = "modules.json"
 _POOLING = "1_Pooling/config.json"
 _TEXTS = "config_sentence_transformers.json"
@@ -30,6 +31,14 @@ _POOLING_FIELDS = {
     "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len",
     "pooling_mode_weightedmean_tokens": "weightedmean",
     "pooling_mode_lasttoken": "lasttoken",
+}
+# Arguments for other libraries that change nothing of the vectors but their last digits.
+_LOADING = ("cache_dir", "local_files_only", "revision", "token", "trust_remote_code")
+_HARMLESS = {
+    **dict.fromkeys(("model_args", "model_kwargs"), ("attn_implementation", "device_map", "dtype", "torch_dtype")),
+    **dict.fromkeys(("config_args", "config_kwargs"), ()),
+    **dict.fromkeys(("tokenizer_args", "processor_kwargs"), ("padding_side", "use_fast")),
+    "processing_kwargs": (),
 }
 _ONLY_TEXT = ({"text": {"method": "forward", "method_output_name": "last_hidden_state"}},)
 
@@ -51,7 +60,7 @@ class SentenceSettings:
     lowercase : bool
         Whether texts are lower-cased before they are tokens, whatever the tokenizer does.
     similarity : str
-        How two vectors are compared: ``"cosine"``, ``"dot"``, ``"euclidean"`` or ``"manhattan"``.
+        How two vectors are meant to be compared: ``"cosine"``, ``"dot"``, ``"euclidean"`` or ``"manhattan"``.
     problem : str, optional
         Why the vectors that the files describe cannot be computed.
     """
@@ -123,7 +132,7 @@ class SentenceReader:
         """Return how many tokens at the beginning of a text are of the prompt and before it; 0 without a prompt."""
         if not self.prompt or not encoding.text.startswith(self.prompt):
             return 0
-        alone = self.model_tokenizer(self.prompt)
+        alone: Encoding = self.model_tokenizer(self.prompt).truncated(self.max_length)
         return len(alone) - bool(len(alone) and alone.special_tokens_mask[-1])
 
 
@@ -151,11 +160,11 @@ def sentence_reader(
 def transformer_folder(folder: Path) -> Path:
     """Return the folder of the Transformer of a sentence model, which in the first versions is one inside `folder`."""
     try:
-        modules = json.loads(read_file(folder / _MODULES) or b"[]")
-        inner = str(modules[0]["path"])
-        is_one = modules[0]["type"].endswith(".Transformer") and Path(inner).name == inner != ""
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError, RegardError):
+        modules = _modules(_Files(folder, {})) or [("", "")]
+    except RegardError:
         return folder  # `read_sentence_settings` tells
+    kind, inner = modules[0]
+    is_one = kind == "Transformer" and Path(inner).name == inner != ""
     return folder / inner if is_one and (folder / inner / "config.json").is_file() else folder
 
 
@@ -181,15 +190,24 @@ def read_sentence_settings(folder: Path, known: Mapping[str, str] | None = None)
         return SentenceSettings(problem=f"the vectors of the model in {folder} cannot be computed: {error}")
 
 
-def sentence_files(folder: Path) -> list[str]:
-    """Return the names of the files in `folder` that say how it embeds texts, weights of Dense among them."""
-    names = [_MODULES, _POOLING, _TEXTS, *(f"sentence_{kind}_config.json" for kind in _TRANSFORMER)]
+def sentence_files(folder: Path) -> dict[str, bytes]:
+    """Return the files in `folder` that say how it embeds texts by their names, weights of Dense among them.
+
+    They are those of a folder that has the Transformer itself.
+    """
+    files = _Files(folder, {})
+    names = {name: name for name in (_POOLING, _TEXTS)}
     try:
-        steps, _ = _steps(_Files(folder, {}))
+        (steps, inner), modules = _steps(files), json.loads(files.read(_MODULES) or b"null")
     except RegardError:
-        steps = []  # what cannot be computed is not copied
-    names += [f"{inner}/{file}" for _, inner in steps if inner for file in ("config.json", "model.safetensors")]
-    return [name for name in dict.fromkeys(names) if (folder / name).is_file()]
+        steps, inner, modules = [], "", None  # what cannot be computed is not copied
+    names |= {f"{at}/{file}": f"{at}/{file}" for _, at in steps if at for file in ("config.json", "model.safetensors")}
+    names |= {name: f"{inner}/{name}".lstrip("/") for name in (f"sentence_{kind}_config.json" for kind in _TRANSFORMER)}
+    found = {name: content for name, at in names.items() if (content := read_file(folder / at)) is not None}
+    if modules is not None:
+        flat = [{**module, "path": ""} if module["path"] == inner else module for module in modules]
+        found[_MODULES] = json.dumps(flat, indent=2).encode()
+    return found
 
 
 class _Files:
@@ -207,17 +225,25 @@ class _Files:
         return json.loads(self._known[name]) if found is None and name in self._known else found
 
 
-def _steps(files: _Files) -> tuple[list[tuple[str, str]], str]:
-    """Return the modules after the Transformer, kind and folder of each, and the folder of the Transformer."""
-    content, path = files.read(_MODULES), files.folder / _MODULES
+def _modules(files: _Files) -> list[tuple[str, str]] | None:
+    """Return the kind and the folder of each module; the kind of one that is not the library's is its whole name."""
+    content = files.read(_MODULES)
     if content is None:
-        there = files.read(_POOLING) is not None
-        return ([("Pooling", "1_Pooling"), ("Normalize", "")] if there else []), ""
+        return None
     try:
         modules = json.loads(content.decode())
-        steps = [(str(module["type"]).rpartition(".")[2], str(module["path"])) for module in modules]
+        names = [(str(module["type"]), str(module["path"])) for module in modules]
     except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise RegardError(f"{path} is not a list of modules: {error!r}; fetch the file again") from error
+        raise RegardError(f"{files.folder / _MODULES} is not a list of modules: {error!r}; fetch it again") from error
+    return [(kind.rpartition(".")[2] if kind.startswith(_LIBRARY) else kind, folder) for kind, folder in names]
+
+
+def _steps(files: _Files) -> tuple[list[tuple[str, str]], str]:
+    """Return the modules after the Transformer, kind and folder of each, and the folder of the Transformer."""
+    steps, path = _modules(files), files.folder / _MODULES
+    if steps is None:
+        there = files.read(_POOLING) is not None
+        return ([("Pooling", "1_Pooling"), ("Normalize", "")] if there else []), ""
     steps = [step for step in steps if step[0] != "Dropout"]  # which drops nothing when a model is used
     kinds = [kind for kind, _ in steps]
     after = kinds[2:-1] if kinds[-1:] == ["Normalize"] else kinds[2:]
@@ -249,34 +275,36 @@ def _read_pooling(path: Path) -> Pooling:
         if reader.peek(name) is not None:
             reader.count(name)  # the width of the model is used
     include_prompt = reader.flag("include_prompt", True)
-    modes = [mode for name, mode in _POOLING_FIELDS.items() if reader.choice(name, False, [False, True])]
-    named: Any = reader.take("pooling_mode")
+    flags = [mode for name, mode in _POOLING_FIELDS.items() if reader.choice(name, False, [False, True])]
+    named: Any = reader.take("pooling_mode")  # which counts alone, where it is there
+    modes = []
     for mode in named if isinstance(named, list) else [named] * (named is not None):
         known = "mean_sqrt_len" if mode == "mean_sqrt_len_tokens" else mode
-        reader.require(known in MODES, f"pooling_mode={truncate(mode)} is not supported")
-        modes += [known] if known in MODES and known not in modes else []
-    reader.require(bool(modes), "no pooling mode is true")
+        reader.require(isinstance(known, str) and known in MODES, f"pooling_mode={truncate(mode)} is not supported")
+        modes.append(known)
     reader.finish()
-    return Pooling(tuple(modes), include_prompt=include_prompt)
+    return Pooling(tuple(modes or flags or ["mean"]), include_prompt=include_prompt)
 
 
 def _read_dense(folder: Path) -> DenseLayer:
     reader = ConfigReader.open(folder / "config.json")
     shape = reader.count("out_features"), reader.count("in_features")
     has_bias = reader.flag("bias", True)
-    activation = str(reader.take("activation_function", "Tanh")).rpartition(".")[2]
-    reader.require(activation in DENSE_ACTIVATIONS, f"activation_function={truncate(activation)} is not supported")
+    path = str(reader.take("activation_function", "torch.nn.modules.activation.Tanh"))
+    activation = path.rpartition(".")[2]
+    is_known = path.startswith("torch.nn.") and activation in DENSE_ACTIVATIONS
+    reader.require(is_known, f"activation_function={truncate(path)} is not supported")
     reader.only(use_residual=False)
     for name in ("module_input_name", "module_output_name"):
         reader.choice(name, None, [None, "sentence_embedding"])
     reader.finish()
-    path = folder / "model.safetensors"
-    if not path.exists():
-        raise RegardError(f"there is no {path}: the weights of a Dense are read from safetensors alone")
-    file = SafetensorsFile(path)
+    stored = folder / "model.safetensors"
+    if not stored.exists():
+        raise RegardError(f"there is no {stored}: the weights of a Dense are read from safetensors alone")
+    file = SafetensorsFile(stored)
     wanted = {"linear.weight": shape, **({"linear.bias": shape[:1]} if has_bias else {})}
     if (found := dict(file.shapes)) != wanted:
-        raise RegardError(f"{path} has the tensors {found}, and its config.json says {wanted}")
+        raise RegardError(f"{stored} has the tensors {found}, and its config.json says {wanted}")
     return DenseLayer(file["linear.weight"].T, file["linear.bias"] if has_bias else None, activation)
 
 
@@ -290,16 +318,17 @@ def _with_transformer(settings: SentenceSettings, files: _Files, inner: str) -> 
     reader.choice("transformer_task", None, [None, "feature-extraction"])
     reader.choice("modality_config", None, [None, *_ONLY_TEXT])
     reader.choice("module_output_name", None, [None, "token_embeddings"])
-    for kind in ("model", "config"):  # how weights are loaded
-        reader.ignore(f"{kind}_args", f"{kind}_kwargs")
     reader.ignore("unpad_inputs", "backend")
-    for kind in ("tokenizer_args", "processor_kwargs", "processing_kwargs"):
+    for kind, harmless in _HARMLESS.items():
         given = reader.take(kind) or {}
-        changing = set(given) - {"padding_side", "use_fast"} if isinstance(given, dict) else {kind}
+        changing = set(given) - {*harmless, *_LOADING} if isinstance(given, dict) else {kind}
         reader.require(not changing, f"{kind} with {join_names(sorted(changing))} is not supported")
+    tokenizer = files.object(f"{inner}/tokenizer_config.json".lstrip("/")) or {}
+    side = tokenizer.get("truncation_side")
+    reader.require(side in (None, "right"), f"truncation_side={truncate(side)} is not supported")
     reader.finish()
     if max_length is None:
-        max_length = _tokenizer_limit(files.object(f"{inner}/tokenizer_config.json".lstrip("/")) or {})
+        max_length = _tokenizer_limit(tokenizer)
     return replace(settings, max_length=max_length, lowercase=lowercase)
 
 
@@ -312,17 +341,17 @@ def _tokenizer_limit(settings: Mapping[str, Any]) -> int | None:
 
 def _with_texts(settings: SentenceSettings, files: _Files) -> SentenceSettings:
     """Add what config_sentence_transformers.json says: prompts, and how vectors are compared."""
-    fields, path = files.object(_TEXTS) or {}, files.folder / _TEXTS
-    prompts = fields.get("prompts") or {}
+    path = files.folder / _TEXTS
+    reader = ConfigReader(files.object(_TEXTS) or {}, path)
+    reader.ignore("__version__", "model_type")
+    prompts, default = reader.take("prompts") or {}, reader.take("default_prompt_name")
+    similarity, truncate_dim = reader.take("similarity_fn_name"), reader.optional_count("truncate_dim")
+    reader.finish()
     if not isinstance(prompts, dict) or not all(isinstance(text, str | None) for text in prompts.values()):
         raise RegardError(f"prompts in {path} must be texts by name")
     prompts = {"query": "", "document": "", **{key: text or "" for key, text in prompts.items()}}  # as every model has
-    default = fields.get("default_prompt_name")
     if default is not None and default not in prompts:
         raise RegardError(f"{path} names {truncate(default)} as its default prompt, which it does not have")
-    similarity = fields.get("similarity_fn_name") or "cosine"
-    if similarity not in (known := ("cosine", "dot", "euclidean", "manhattan")):
-        raise RegardError(
-            f"similarity_fn_name in {path} must be one of {join_names(known)}, got {truncate(similarity)}"
-        )
-    return replace(settings, prompts=prompts, default_prompt_name=default, similarity=similarity)
+    pooling = settings.pooling and replace(settings.pooling, truncate_dim=truncate_dim)
+    similarity = similarity if isinstance(similarity, str) else "cosine"
+    return replace(settings, pooling=pooling, prompts=prompts, default_prompt_name=default, similarity=similarity)

@@ -31,7 +31,8 @@ class ByteLevelSettings:
     add_bos_token
         Whether one of GPT-2's kind puts `bos_token` before each text, as OPT's does.
     bos_token, eos_token
-        Of GPT-2's kind; ``<|endoftext|>`` by default.
+        By default ``<|endoftext|>`` of GPT-2's kind, ``<s>`` and ``</s>`` of RoBERTa's, ``<|startoftext|>`` and
+        ``<|endoftext|>`` of CLIP's.
     cls_token, sep_token
         Of RoBERTa's kind: the tokens for the start and for the end.
     unk_token, pad_token, mask_token
@@ -42,8 +43,8 @@ class ByteLevelSettings:
     add_prefix_space: bool = False
     tokenizer_class: str | None = None
     add_bos_token: bool = False
-    bos_token: str = _END_OF_TEXT
-    eos_token: str = _END_OF_TEXT
+    bos_token: str | None = None
+    eos_token: str | None = None
     cls_token: str = "<s>"
     sep_token: str = "</s>"
     unk_token: str | None = None
@@ -76,7 +77,7 @@ def build_byte_level(
 
     ids = _vocabulary(vocabulary)
     if settings.tokenizer_class == "CLIPTokenizer":
-        return _build_clip(ids, merges, added)
+        return _build_clip(ids, merges, settings, added)
     cls, sep = settings.cls_token, settings.sep_token
     is_gpt2 = settings.tokenizer_class in _GPT2_CLASSES
     is_roberta = not is_gpt2 and cls in ids and sep in ids
@@ -93,17 +94,18 @@ def build_byte_level(
     return tokenizer
 
 
-def _build_clip(ids: dict[str, int], merges: str, added: Iterable[AddedToken]) -> Tokenizer:
+def _build_clip(
+    ids: dict[str, int], merges: str, settings: ByteLevelSettings, added: Iterable[AddedToken]
+) -> Tokenizer:
     """Return CLIP's tokenizer, in which the last piece of a word is marked; spaces and letter case do not count.
 
     Radford et al. (2021), "Learning transferable visual models from natural language supervision", section 2.4.
     """
-    from tokenizers import Regex, Tokenizer, normalizers, pre_tokenizers
-    from tokenizers.decoders import ByteLevel as ByteLevelDecoder
+    from tokenizers import Regex, Tokenizer, decoders, normalizers, pre_tokenizers
     from tokenizers.models import BPE
     from tokenizers.processors import RobertaProcessing
 
-    begin, end = "<|startoftext|>", _END_OF_TEXT
+    begin, end = settings.bos_token or "<|startoftext|>", settings.eos_token or _END_OF_TEXT
     if missing := [token for token in (begin, end) if token not in ids]:
         raise RegardError(f"its {len(ids)} tokens lack {', '.join(missing)}, which CLIP puts around a text")
     model = BPE(
@@ -116,7 +118,8 @@ def _build_clip(ids: dict[str, int], merges: str, added: Iterable[AddedToken]) -
     words = r"<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+"
     split = pre_tokenizers.Split(Regex(words), behavior="removed", invert=True)
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(add_prefix_space=False)])
-    tokenizer.decoder = ByteLevelDecoder()
+    spaces = decoders.Replace("</w>", " "), decoders.Strip(" ", 0, 1)
+    tokenizer.decoder = decoders.Sequence([decoders.ByteLevel(), *spaces])
     add_missing(tokenizer, added)
     add_missing(tokenizer, (begin, end))
     tokenizer.post_processor = RobertaProcessing(
@@ -127,7 +130,8 @@ def _build_clip(ids: dict[str, int], merges: str, added: Iterable[AddedToken]) -
 
 def _add_roberta_tokens(tokenizer: Tokenizer, ids: dict[str, int], settings: ByteLevelSettings) -> None:
     cls, sep = settings.cls_token, settings.sep_token
-    whole = [cls, settings.pad_token or "<pad>", sep, settings.unk_token or "<unk>", settings.mask_token]
+    ends = [settings.bos_token or "<s>", settings.eos_token or "</s>"]
+    whole = [cls, settings.pad_token or "<pad>", sep, settings.unk_token or "<unk>", settings.mask_token, *ends]
     add_missing(tokenizer, (token for token in whole if token in ids))
     add_roberta_ends(tokenizer, cls, sep, add_prefix_space=settings.add_prefix_space)
 
@@ -146,8 +150,8 @@ def add_roberta_ends(tokenizer: Tokenizer, cls: str = "<s>", sep: str = "</s>", 
 def _add_gpt2_tokens(tokenizer: Tokenizer, ids: dict[str, int], settings: ByteLevelSettings) -> None:
     from tokenizers.processors import TemplateProcessing
 
-    bos = settings.bos_token
-    whole = [bos, settings.eos_token, settings.unk_token or _END_OF_TEXT, settings.pad_token]
+    bos = settings.bos_token or _END_OF_TEXT
+    whole = [bos, settings.eos_token or _END_OF_TEXT, settings.unk_token or _END_OF_TEXT, settings.pad_token]
     add_missing(tokenizer, (token for token in whole if token in ids))
     if settings.add_bos_token:
         if bos not in ids:

@@ -59,6 +59,14 @@ class Encoding:
         """Return the encoding with the tokens at `positions` alone; the text stays whole."""
         return Encoding(self.text, *(tuple(getattr(self, name)[i] for i in positions) for name in _PER_TOKEN))
 
+    def truncated(self, max_length: int) -> Encoding:
+        """Return the encoding with the first tokens and the final special ones, `max_length` together at most."""
+        num_final = 0
+        while num_final < min(max_length, len(self)) and self.special_tokens_mask[len(self) - 1 - num_final]:
+            num_final += 1
+        kept = [*range(max_length - num_final), *range(len(self) - num_final, len(self))]
+        return self if len(self) <= max_length else self.select(kept)
+
     def prepend_special(self, ids: Sequence[int], tokens: Sequence[str]) -> Encoding:
         """Return the encoding with special tokens before it; the text stays."""
         count = len(ids)

@@ -82,17 +82,18 @@ class SubwordTokenizer:
     @classmethod
     def _from_folder(cls, folder: Path) -> SubwordTokenizer:
         kind, added = tokenizer_class(folder), added_tokens(folder)
+        defaults = MPNET_TOKENS if kind == "MPNetTokenizer" else {}
         if (content := read_file(path := folder / "tokenizer.json")) is not None:
-            settings = WordPieceSettings(**read_settings(folder))
-            has_space = read_settings(folder, ByteLevelSettings).get("add_prefix_space", False)
-            found = cls._from_json(path, content, read_settings(folder).get("pad_token"))
+            settings, of_bytes = read_settings(folder), read_settings(folder, ByteLevelSettings)
+            found = cls._from_json(path, content, None)
             with _library_errors(f"the tokenizer in {folder} cannot be built"):
-                apply_class(found.backend, kind, settings, add_prefix_space=has_space)
+                word_pieces = WordPieceSettings(**(defaults | settings))
+                apply_class(found.backend, kind, word_pieces, ByteLevelSettings(**of_bytes))
                 add_missing(found.backend, added)
-            return found
+            pad = settings.get("pad_token")
+            return found if pad is None else replace(found, pad_id=_pad_id(found.backend, pad))
         if (content := read_file(path := folder / "vocab.txt")) is not None:
             _require(kind, WORD_PIECES, path)
-            defaults = MPNET_TOKENS if kind == "MPNetTokenizer" else {}
             return cls._from_pieces(path, content, WordPieceSettings(**(defaults | read_settings(folder))), added)
         if (content := read_file(path := folder / "vocab.json")) is not None:
             _require(kind, (*BYTE_LEVEL, "CLIPTokenizer"), path)
@@ -202,7 +203,10 @@ class SubwordTokenizer:
         merges = _content(path.with_name("merges.txt"))
         with _library_errors(f"{path} is not a byte-level vocabulary"):
             backend = build_byte_level(content.decode(), merges.decode(), settings, added)
-        return cls(backend, _pad_id(backend, settings.pad_token))
+        pad = settings.pad_token
+        if pad is None and settings.tokenizer_class == "CLIPTokenizer":
+            pad = settings.eos_token or "<|endoftext|>"
+        return cls(backend, _pad_id(backend, pad))
 
     def __call__(self, text: str) -> Encoding:
         """Return `text` as tokens, with the special tokens that the model expects around it.

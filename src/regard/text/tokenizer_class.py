@@ -7,15 +7,16 @@ in ``tokenizer_config.json``, whatever ``tokenizer.json`` says of letter case or
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from regard._utils.errors import RegardError
 from regard._utils.validation import truncate
-from regard.text.byte_level import add_roberta_ends
+from regard.text.byte_level import ByteLevelSettings, add_roberta_ends
 from regard.text.files import read_json_object
-from regard.text.wordpiece import WordPieceSettings, bert_normalizer
+from regard.text.tokenizer_config import token_content
+from regard.text.wordpiece import WordPieceSettings, add_bert_ends, bert_normalizer
 
 if TYPE_CHECKING:
     from tokenizers import AddedToken, Tokenizer
@@ -32,37 +33,51 @@ BYTE_LEVEL = (
     "MvpTokenizer",
     "RobertaTokenizer",
 )
-# Of models whose files name no class.
+_FROM_JSON = "TokenizersBackend"  # of transformers: a tokenizer.json as it is
+# By model type, as transformers has it.
 _OF_MODEL_TYPE = {
-    "bart": "RobertaTokenizer", "bert": "BertTokenizer", "clip": "CLIPTokenizer", "distilbert": "BertTokenizer",
-    "electra": "BertTokenizer", "gpt2": "GPT2Tokenizer", "gpt_neo": "GPT2Tokenizer", "mpnet": "MPNetTokenizer",
-    "nomic_bert": "BertTokenizer", "opt": "GPT2Tokenizer", "roberta": "RobertaTokenizer",
+    "albert": "AlbertTokenizer", "bart": "RobertaTokenizer", "bert": "BertTokenizer", "clip": "CLIPTokenizer",
+    "deberta-v2": "DebertaV2Tokenizer", "distilbert": "BertTokenizer", "electra": "BertTokenizer",
+    "gemma2": "GemmaTokenizer", "gemma3_text": "GemmaTokenizer", "gpt2": "GPT2Tokenizer", "gpt_neo": "GPT2Tokenizer",
+    "gpt_neox": "GPTNeoXTokenizer", "mistral": _FROM_JSON, "mixtral": _FROM_JSON, "modernbert": _FROM_JSON,
+    "mpnet": "MPNetTokenizer", "nomic_bert": "BertTokenizer", "olmo2": _FROM_JSON, "opt": "GPT2Tokenizer",
+    "phi3": _FROM_JSON, "qwen2": "Qwen2Tokenizer", "qwen3": "Qwen2Tokenizer", "qwen3_moe": "Qwen2Tokenizer",
+    "roberta": "RobertaTokenizer", "t5": "T5Tokenizer", "xlm-roberta": "XLMRobertaTokenizer",
 }  # fmt: skip
+_ANY_CLASS = ("deepseek_v3", "gpt_oss", "llama", "smollm3")  # types that have none of their own
+_WRONG_CLASSES = ("modernbert", "phi3", "qwen2")  # types whose published files name another class than they mean
 _NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 _FLAGS = ("lstrip", "rstrip", "normalized", "single_word", "special")
 
 
 def tokenizer_class(folder: Path) -> str | None:
     """Return the class of the tokenizer in `folder`, without the ending Fast; None where no file says it."""
-    config: dict[str, Any] = {}
-    for name in ("tokenizer_config.json", "config.json"):
-        config = read_json_object(folder / name) or {}
-        if isinstance(found := config.get("tokenizer_class"), str):
-            return found.removesuffix("Fast")
-    return _OF_MODEL_TYPE.get(str(config.get("model_type")))
+    settings, config = (read_json_object(folder / name) or {} for name in ("tokenizer_config.json", "config.json"))
+    model_type, declared = config.get("model_type"), settings.get("tokenizer_class", config.get("tokenizer_class"))
+    of_type = _OF_MODEL_TYPE.get(model_type) if isinstance(model_type, str) else None
+    if of_type == _FROM_JSON or (of_type is not None and model_type in _WRONG_CLASSES):
+        return of_type
+    if isinstance(declared, str):
+        return declared.removesuffix("Fast")
+    return _FROM_JSON if model_type in _ANY_CLASS else of_type
 
 
-def apply_class(backend: Tokenizer, kind: str | None, settings: WordPieceSettings, *, add_prefix_space: bool) -> None:
+def apply_class(
+    backend: Tokenizer, kind: str | None, word_pieces: WordPieceSettings, byte_level: ByteLevelSettings
+) -> None:
     """Change what the class of a tokenizer makes anew of a tokenizer.json, by its settings."""
     from tokenizers import models, pre_tokenizers
 
     if kind in WORD_PIECES and isinstance(backend.model, models.WordPiece):
-        backend.normalizer = bert_normalizer(settings)
+        backend.model.unk_token = word_pieces.unk_token
+        backend.normalizer = bert_normalizer(word_pieces)
         backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        add_bert_ends(backend, word_pieces)
     elif kind in BYTE_LEVEL and isinstance(backend.pre_tokenizer, pre_tokenizers.ByteLevel):
-        backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=add_prefix_space)
+        space = byte_level.add_prefix_space
+        backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=space)
         if kind != "GPT2Tokenizer":
-            add_roberta_ends(backend, add_prefix_space=add_prefix_space)
+            add_roberta_ends(backend, byte_level.cls_token, byte_level.sep_token, add_prefix_space=space)
 
 
 def added_tokens(folder: Path) -> Iterator[AddedToken]:
@@ -82,7 +97,7 @@ def added_tokens(folder: Path) -> Iterator[AddedToken]:
     for name in ("additional_special_tokens", "extra_special_tokens"):
         more = config.get(name) or []
         named += list(more.values()) if isinstance(more, dict) else more if isinstance(more, list) else []
-    special = {_content(token) for token in named}
+    special = {token_content(token) for token in named}
     if decoder is None:
         path = folder / "added_tokens.json"
         added = read_json_object(path) or {}
@@ -99,13 +114,9 @@ def added_tokens(folder: Path) -> Iterator[AddedToken]:
         yield _token(AddedToken, {**token, "special": True} if isinstance(token, dict) else token, path)
 
 
-def _content(token: Any) -> Any:
-    return token.get("content") if isinstance(token, Mapping) else token
-
-
 def _token(kind: Any, token: Any, path: Path) -> Any:
     """Return an added token from its text, which is special, or from its fields."""
-    content = _content(token)
+    content = token_content(token)
     try:
         json.dumps(content, ensure_ascii=False).encode()  # a lone surrogate
         if not isinstance(content, str) or not content:

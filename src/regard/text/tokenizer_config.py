@@ -22,6 +22,8 @@ def read_settings(folder: Path, of: type = WordPieceSettings) -> dict[str, Any]:
     """
     path = folder / "tokenizer_config.json"
     config = read_json_object(path) or {}
+    if config.get("added_tokens_decoder") is None:  # older files have the special tokens beside it
+        config |= read_json_object(folder / "special_tokens_map.json") or {}
     keys = {"lowercase": "do_lower_case", "split_chinese": "tokenize_chinese_chars"}  # other names are equal
     settings: dict[str, Any] = {}
     problems = []
@@ -31,7 +33,7 @@ def read_settings(folder: Path, of: type = WordPieceSettings) -> dict[str, Any]:
         kind: type = bool
         if name.endswith("_token") and not name.startswith("add_"):
             kind = str
-            value = _content(value)
+            value = token_content(value)
         elif name.endswith("_class"):
             kind = str
         if isinstance(value, kind) and not (isinstance(value, str) and _SURROGATE.search(value)):
@@ -63,10 +65,10 @@ def read_chat_template(folder: Path) -> ChatTemplate | None:
         return None
     if not isinstance(template, str):
         raise RegardError(f"in {path} chat_template must be a str, got {ascii(template)[:80]}")
-    tokens = {name: _content(value) for name, value in config.items() if name.endswith("_token")}
+    tokens = {name: token_content(value) for name, value in config.items() if name.endswith("_token")}
     return ChatTemplate(template, {name: token for name, token in tokens.items() if isinstance(token, str)})
 
 
-def _content(token: Any) -> Any:
+def token_content(token: Any) -> Any:
     """Return a token that is given as a string or as an object with properties."""
     return token.get("content") if isinstance(token, dict) else token

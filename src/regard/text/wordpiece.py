@@ -53,6 +53,20 @@ def bert_normalizer(settings: WordPieceSettings) -> Any:
     )
 
 
+def add_bert_ends(tokenizer: Tokenizer, settings: WordPieceSettings) -> None:
+    """Put the tokens for the start and the end around each text, if the vocabulary has them."""
+    from tokenizers.processors import TemplateProcessing
+
+    cls, sep = settings.cls_token, settings.sep_token
+    start, end = tokenizer.token_to_id(cls), tokenizer.token_to_id(sep)
+    if start is not None and end is not None:
+        tokenizer.post_processor = TemplateProcessing(
+            single=[cls, "$A", sep],
+            pair=[cls, "$A", sep, "$B:1", f"{sep}:1"],
+            special_tokens=[(cls, start), (sep, end)],
+        )
+
+
 def build_wordpiece(pieces: Sequence[str], settings: WordPieceSettings, added: Iterable[AddedToken] = ()) -> Tokenizer:
     """Return a tokenizer in which the id of a piece is its index in `pieces`; of equal pieces the last counts.
 
@@ -71,7 +85,6 @@ def build_wordpiece(pieces: Sequence[str], settings: WordPieceSettings, added: I
     from tokenizers.decoders import WordPiece as WordPieceDecoder
     from tokenizers.models import WordPiece
     from tokenizers.pre_tokenizers import BertPreTokenizer
-    from tokenizers.processors import TemplateProcessing
 
     ids = {piece: index for index, piece in enumerate(pieces)}
     cls, sep, unk = settings.cls_token, settings.sep_token, settings.unk_token
@@ -83,10 +96,6 @@ def build_wordpiece(pieces: Sequence[str], settings: WordPieceSettings, added: I
     add_missing(tokenizer, (token for token in special if token in ids))
     tokenizer.normalizer = bert_normalizer(settings)
     tokenizer.pre_tokenizer = BertPreTokenizer()
-    tokenizer.post_processor = TemplateProcessing(
-        single=[cls, "$A", sep],
-        pair=[cls, "$A", sep, "$B:1", f"{sep}:1"],
-        special_tokens=[(cls, ids[cls]), (sep, ids[sep])],
-    )
+    add_bert_ends(tokenizer, settings)
     tokenizer.decoder = WordPieceDecoder()
     return tokenizer

@@ -24,7 +24,7 @@ from regard.models.checkpoint.tensors import ComputedArray, NewTensors, Recorded
 from regard.models.families import family_of
 from regard.models.hub import resolve
 from regard.models.language import LanguageModel
-from regard.models.sentence import sentence_files
+from regard.models.sentence import sentence_files, transformer_folder
 from regard.nn import parameters
 from regard.text import SubwordTokenizer
 from regard.text.files import read_file, read_json_object
@@ -211,12 +211,14 @@ class Trainable:
         with atomic_write(path / "tokenizer.json") as stream:
             stream.write(self.tokenizer.backend.to_str(pretty=True).encode())
         write_json(path / "tokenizer_config.json", self._tokenizer_settings())
-        source = self._folder
-        for name in () if source is None else (*_COPIED, *sentence_files(source)):
-            if source is not None and (content := read_file(source / name)) is not None:
-                (path / name).parent.mkdir(exist_ok=True)
-                with atomic_write(path / name) as stream:
-                    stream.write(content)
+        if self._folder is None:
+            return
+        inner = transformer_folder(self._folder)
+        copied = {name: content for name in _COPIED if (content := read_file(inner / name)) is not None}
+        for name, content in {**copied, **sentence_files(self._folder)}.items():
+            (path / name).parent.mkdir(exist_ok=True)
+            with atomic_write(path / name) as stream:
+                stream.write(content)
 
     def _tokenizer_settings(self) -> dict[str, Any]:
         """Return the settings of the folder that the model is from, and the special tokens."""
@@ -226,7 +228,7 @@ class Trainable:
         if template is not None:  # a GGUF file has it without settings
             before |= {**template.tokens, "chat_template": template.source}
         if self._folder is not None:
-            before |= read_json_object(self._folder / "tokenizer_config.json") or {}
+            before |= read_json_object(transformer_folder(self._folder) / "tokenizer_config.json") or {}
         settings = {name: value for name, value in before.items() if name not in ("auto_map", "name_or_path")}
         for kind, names in _SPECIAL.items():
             found = [name for name in names if backend.token_to_id(name) is not None]

@@ -75,7 +75,7 @@ def test_a_folder_that_is_there_comes_before_a_known_name(home: Path, monkeypatc
     assert resolve.find("tiny") == Path("tiny")
 
 
-@pytest.mark.parametrize("path", ["no/such", "./tiny", Path("nowhere")])
+@pytest.mark.parametrize("path", ["no/such/folder", "./tiny", Path("nowhere")])
 def test_a_path_to_nowhere_is_refused(path: str | Path) -> None:
     with pytest.raises(RegardError, match=f"there is no folder {re.escape(str(path))}$"):
         resolve.find(path)

@@ -70,6 +70,10 @@ def test_grey_of_sixteen_bits_keeps_its_range(tmp_path, suffix):
     for x in (path, Image.open(path)):
         for channel in rgb(x).transpose(2, 0, 1):
             np.testing.assert_array_equal(channel, wanted)
+    exif = Image.Exif()
+    exif[274] = 6  # turned by a quarter
+    turned = save(tmp_path / f"turned{suffix}", Image.fromarray(grey), exif=exif)
+    np.testing.assert_array_equal(rgb(turned)[..., 0], np.rot90(wanted, -1))
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.int32])

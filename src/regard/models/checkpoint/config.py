@@ -35,13 +35,11 @@ IGNORED_FIELDS = frozenset(
 )
 
 
-# Fields that the code which all models of transformers share may read.
-_READ_ANYWHERE = frozenset(
+# Fields of older versions that changed the numbers of some models.
+_OLDER = frozenset(
     """
-    add_cross_attention auto_map compression_config cross_attention_hidden_size is_decoder is_encoder_decoder
-    layer_types partial_rotary_factor position_embedding_type pruned_heads quantization_config rope_interleaved
-    rope_parameters rope_scaling rope_theta rotary_emb_base rotary_pct sliding_window tie_encoder_decoder
-    tie_word_embeddings use_sliding_window
+    add_cross_attention auto_map compression_config cross_attention_hidden_size is_decoder position_embedding_type
+    pruned_heads rope_interleaved rotary_emb_base rotary_pct tie_encoder_decoder use_sliding_window
     """.split()  # noqa: SIM905
 )
 
@@ -223,7 +221,7 @@ class _Inert:
         own_code = isinstance(fields.get("auto_map"), dict) and any("Model" in name for name in fields["auto_map"])
         names = FIELDS.get(model_type) if isinstance(model_type, str) else None
         is_known = names is not None and not own_code and not _is_newer(version)
-        self._has = frozenset(f"{COMMON} {names}".split()) | _READ_ANYWHERE if is_known else None
+        self._has = frozenset(f"{COMMON} {names}".split()) | _OLDER if is_known else None
 
     def note(self, name: str) -> bool:
         """Return whether a field changes nothing."""

@@ -6,211 +6,168 @@ TRANSFORMERS = "5.24.0"
 """The version whose classes were read."""
 
 COMMON = """
-    architectures attribute_map base_config_key base_model_ep_plan base_model_fsdp_plan base_model_pp_plan
-    base_model_tp_plan chunk_size_feed_forward dtype extra_config_files extra_files hidden_size id2label
-    is_encoder_decoder label2id model_type num_attention_heads num_hidden_layers output_hidden_states
-    problem_type return_dict sub_configs_defaults transformers_version
+    adapter_kwargs adapter_name allow_all_kernels allow_is_causal_skip architectures attention_chunk_size
+    attention_dropout attn_implementation attribute_map base_config_key base_model_ep_plan base_model_fsdp_plan
+    base_model_pp_plan base_model_tp_plan bos_token_id cache_dir capture_scalar_outputs chain_hidden_post_norm
+    chunk_size_feed_forward classifier_dropout commit_message compile_config configuration_files
+    create_compatible_mapping create_pr default_theta device device_map device_mesh disable_mmap
+    disk_offload_folder distributed_config dtype dtype_plan eos_token_id experts_implementation
+    extra_config_files extra_files first_k_dense_replace force_cpu force_download fusion_config
+    generation_config get get_mtp_config get_text_config gguf_file gradient_checkpointing head_dim hf_quantizer
+    hidden_dropout hidden_size id2label ignore_mismatched_sizes init_std initializer_factor initializer_range
+    is_causal is_encoder_decoder is_heterogeneous is_quantized json kernel_config key_mapping kv_sharing_modes
+    label2id layer_types local_files_only logits_mup_width_multiplier max_memory max_position_embeddings
+    mlp_layer_types model_type mtp_hidden_states_first mtp_layer_types mtp_mlp_layer_types mtp_per_layer_config
+    name_or_path nested_rope_parameter_keys num_attention_heads num_hidden_layers num_key_value_heads num_labels
+    num_mtp_layers number_of_conv_states offload_buffers offload_folder output_attentions output_hidden_states
+    output_loading_info pad_token_id partial_rotary_factor per_layer_config pretrained_model_name_or_path
+    problem_type proxies quant_method quantization_config repo_id return_dict return_unused_kwargs revision
+    rms_norm_eps rope_parameters rope_scaling rope_theta sanitize_kernel_mapping save_pretrained sep_token_id
+    sharded_metadata sliding_window softcap standardize_rope_params state_dict sub_config_name sub_configs
+    sub_configs_defaults subfolder tags tie_word_embeddings to_dict token token_classification_bias torch_dtype
+    tp_plan tp_size tqdm_class transformers_version transformers_weights trust_remote_code unpadded_vocab_size
+    use_kernels validate_architecture validate_rope variant vision_config vocab_size weight_mapping weights_only
 """
 """Of every type, separated by spaces."""
 
 FIELDS = {
     "albert": """
-        attention_probs_dropout_prob bos_token_id classifier_dropout_prob embedding_size eos_token_id hidden_act
-        hidden_dropout_prob initializer_range inner_group_num intermediate_size layer_norm_eps
-        max_position_embeddings num_hidden_groups num_labels pad_token_id tie_word_embeddings type_vocab_size
-        vocab_size
+        attention_probs_dropout_prob classifier_dropout_prob embedding_size hidden_act hidden_dropout_prob
+        inner_group_num intermediate_size layer_norm_eps num_hidden_groups type_vocab_size
     """,
     "bart": """
-        activation_dropout activation_function attention_dropout bos_token_id classifier_dropout d_model
-        decoder_attention_heads decoder_ffn_dim decoder_layerdrop decoder_layers decoder_start_token_id dropout
-        encoder_attention_heads encoder_ffn_dim encoder_layerdrop encoder_layers eos_token_id
-        forced_eos_token_id init_std is_decoder max_position_embeddings num_labels pad_token_id scale_embedding
-        tie_word_embeddings use_cache vocab_size
+        activation_dropout activation_function d_model decoder_attention_heads decoder_ffn_dim decoder_layerdrop
+        decoder_layers decoder_start_token_id dropout encoder_attention_heads encoder_ffn_dim encoder_layerdrop
+        encoder_layers forced_eos_token_id is_decoder scale_embedding use_cache
     """,
     "bert": """
-        add_cross_attention attention_probs_dropout_prob bos_token_id classifier_dropout eos_token_id hidden_act
-        hidden_dropout_prob initializer_range intermediate_size is_decoder layer_norm_eps
-        max_position_embeddings num_labels pad_token_id tie_word_embeddings type_vocab_size use_cache vocab_size
+        add_cross_attention attention_probs_dropout_prob embedding_size hidden_act hidden_dropout_prob
+        intermediate_size is_decoder layer_norm_eps type_vocab_size use_cache
     """,
     "clip": """
-        attention_dropout eos_token_id hidden_act image_size initializer_factor initializer_range
-        intermediate_size is_causal layer_norm_eps logit_scale_init_value max_position_embeddings num_channels
-        num_labels patch_size projection_dim text_config text_config_dict to_dict update vision_config
-        vision_config_dict vocab_size
+        hidden_act image_size intermediate_size layer_norm_eps logit_scale_init_value num_channels patch_size
+        projection_dim text_config text_config_dict update vision_config_dict
     """,
     "clip_text_model": """
-        attention_dropout bos_token_id eos_token_id hidden_act image_size initializer_factor initializer_range
-        intermediate_size is_causal layer_norm_eps logit_scale_init_value max_position_embeddings num_channels
-        num_labels pad_token_id patch_size projection_dim text_config text_config_dict to_dict update
-        vision_config vision_config_dict vocab_size
+        hidden_act image_size intermediate_size layer_norm_eps logit_scale_init_value num_channels patch_size
+        projection_dim text_config text_config_dict update vision_config_dict
     """,
     "clip_vision_model": """
-        attention_dropout eos_token_id hidden_act image_size initializer_factor initializer_range
-        intermediate_size is_causal layer_norm_eps logit_scale_init_value max_position_embeddings num_channels
-        num_labels patch_size projection_dim text_config text_config_dict to_dict update vision_config
-        vision_config_dict vocab_size
+        hidden_act image_size intermediate_size layer_norm_eps logit_scale_init_value num_channels patch_size
+        projection_dim text_config text_config_dict update vision_config_dict
     """,
     "deberta-v2": """
-        attention_head_size attention_probs_dropout_prob bos_token_id cls_dropout conv_act conv_groups
-        conv_kernel_size embedding_size eos_token_id hidden_act hidden_dropout_prob initializer_range
-        intermediate_size layer_norm_eps legacy max_position_embeddings max_relative_positions norm_rel_ebd
-        num_labels output_attentions pad_token_id pooler_dropout pooler_hidden_act pooler_hidden_size
-        pos_att_type position_biased_input position_buckets relative_attention share_att_key tie_word_embeddings
-        type_vocab_size vocab_size
+        attention_head_size attention_probs_dropout_prob cls_dropout conv_act conv_groups conv_kernel_size
+        embedding_size hidden_act hidden_dropout_prob intermediate_size layer_norm_eps legacy
+        max_relative_positions norm_rel_ebd pooler_dropout pooler_hidden_act pooler_hidden_size pos_att_type
+        position_biased_input position_buckets relative_attention share_att_key type_vocab_size
     """,
     "deepseek_v3": """
-        attention_bias attention_dropout bos_token_id eos_token_id first_k_dense_replace head_dim hidden_act
-        initializer_range intermediate_size kv_lora_rank max_position_embeddings moe_intermediate_size n_group
-        n_routed_experts n_shared_experts norm_topk_prob num_experts_per_tok num_key_value_heads
-        num_local_experts num_mtp_layers num_nextn_predict_layers output_router_logits pad_token_id
-        pretraining_tp q_lora_rank qk_head_dim qk_nope_head_dim qk_rope_head_dim rms_norm_eps rope_interleave
-        rope_parameters routed_scaling_factor tie_word_embeddings topk_group use_cache v_head_dim vocab_size
+        attention_bias hidden_act intermediate_size kv_lora_rank moe_intermediate_size n_group n_routed_experts
+        n_shared_experts norm_topk_prob num_experts_per_tok num_local_experts num_nextn_predict_layers
+        output_router_logits pretraining_tp q_lora_rank qk_head_dim qk_nope_head_dim qk_rope_head_dim
+        rope_interleave routed_scaling_factor topk_group use_cache v_head_dim
     """,
     "distilbert": """
-        activation attention_dropout bos_token_id dim dropout eos_token_id hidden_dim initializer_range
-        max_position_embeddings n_heads n_layers num_labels pad_token_id qa_dropout seq_classif_dropout
-        sinusoidal_pos_embds tie_word_embeddings vocab_size
+        activation dim dropout hidden_dim n_heads n_layers qa_dropout seq_classif_dropout sinusoidal_pos_embds
     """,
     "electra": """
-        add_cross_attention attention_probs_dropout_prob bos_token_id classifier_dropout embedding_size
-        eos_token_id hidden_act hidden_dropout_prob initializer_range intermediate_size is_decoder
-        layer_norm_eps max_position_embeddings num_labels pad_token_id summary_activation summary_first_dropout
-        summary_last_dropout summary_proj_to_labels summary_type summary_use_proj tie_word_embeddings
-        type_vocab_size use_cache vocab_size
+        add_cross_attention attention_probs_dropout_prob embedding_size hidden_act hidden_dropout_prob
+        intermediate_size is_decoder layer_norm_eps summary_activation summary_first_dropout
+        summary_last_dropout summary_proj_to_labels summary_type summary_use_proj type_vocab_size use_cache
     """,
     "gemma2": """
-        attention_bias attention_dropout attn_logit_softcapping bos_token_id eos_token_id
-        final_logit_softcapping head_dim hidden_activation initializer_range intermediate_size layer_types
-        max_position_embeddings num_key_value_heads pad_token_id query_pre_attn_scalar rms_norm_eps
-        rope_parameters sliding_window tie_word_embeddings use_bidirectional_attention use_cache vocab_size
+        attention_bias attn_logit_softcapping final_logit_softcapping hidden_activation intermediate_size
+        query_pre_attn_scalar use_bidirectional_attention use_cache
     """,
     "gemma3_text": """
-        attention_bias attention_dropout attn_logit_softcapping bos_token_id eos_token_id
-        final_logit_softcapping get_text_config head_dim hidden_activation image_token_id initializer_range
-        intermediate_size layer_types max_position_embeddings mm_tokens_per_image num_key_value_heads
-        pad_token_id query_pre_attn_scalar rms_norm_eps rope_local_base_freq rope_parameters rope_scaling
-        rope_theta sliding_window sliding_window_pattern text_config tie_word_embeddings token_type_ids
-        use_bidirectional_attention use_cache vision_config vocab_size
+        attention_bias attn_logit_softcapping final_logit_softcapping hidden_activation image_token_id
+        intermediate_size mm_tokens_per_image query_pre_attn_scalar rope_local_base_freq sliding_window_pattern
+        text_config token_type_ids use_bidirectional_attention use_cache
     """,
     "gpt2": """
-        activation_function add_cross_attention attn_pdrop bos_token_id classifier_dropout embd_pdrop
-        eos_token_id hidden_dropout initializer_range layer_norm_epsilon max_position_embeddings n_embd n_head
-        n_inner n_layer n_positions num_labels output_attentions pad_token_id reorder_and_upcast_attn
-        resid_pdrop scale_attn_by_inverse_layer_idx scale_attn_weights summary_activation summary_first_dropout
-        summary_last_dropout summary_proj_to_labels summary_type summary_use_proj tie_word_embeddings use_cache
-        vocab_size
+        activation_function add_cross_attention attn_pdrop embd_pdrop layer_norm_epsilon n_embd n_head n_inner
+        n_layer n_positions reorder_and_upcast_attn resid_pdrop scale_attn_by_inverse_layer_idx
+        scale_attn_weights summary_activation summary_first_dropout summary_last_dropout summary_proj_to_labels
+        summary_type summary_use_proj use_cache
     """,
     "gpt_neo": """
-        activation_function attention_dropout attention_layers attention_types bos_token_id classifier_dropout
-        embed_dropout eos_token_id initializer_range intermediate_size layer_norm_epsilon
-        max_position_embeddings num_heads num_labels num_layers output_attentions pad_token_id resid_dropout
-        tie_word_embeddings use_cache vocab_size window_size
+        activation_function attention_layers attention_types embed_dropout intermediate_size layer_norm_epsilon
+        num_heads num_layers resid_dropout use_cache window_size
     """,
     "gpt_neox": """
-        attention_bias attention_dropout bos_token_id classifier_dropout eos_token_id head_dim hidden_act
-        hidden_dropout initializer_range intermediate_size is_decoder layer_norm_eps max_position_embeddings
-        num_labels pad_token_id rope_parameters rope_scaling rotary_emb_base rotary_pct tie_word_embeddings
-        use_cache use_parallel_residual vocab_size
+        attention_bias hidden_act intermediate_size is_decoder layer_norm_eps rotary_emb_base rotary_pct
+        use_cache use_parallel_residual
     """,
     "gpt_oss": """
-        attention_bias attention_dropout bos_token_id eos_token_id head_dim hidden_act initializer_range
-        intermediate_size layer_types max_position_embeddings num_experts num_experts_per_tok
-        num_key_value_heads num_local_experts output_router_logits pad_token_id rms_norm_eps rope_parameters
-        router_aux_loss_coef sliding_window swiglu_alpha swiglu_limit tie_word_embeddings use_cache vocab_size
+        attention_bias hidden_act intermediate_size num_experts num_experts_per_tok num_local_experts
+        output_router_logits router_aux_loss_coef swiglu_alpha swiglu_limit use_cache
     """,
     "llama": """
-        attention_bias attention_dropout bos_token_id eos_token_id head_dim hidden_act initializer_range
-        intermediate_size max_position_embeddings mlp_bias num_key_value_heads pad_token_id pretraining_tp
-        rms_norm_eps rope_parameters tie_word_embeddings use_cache vocab_size
+        attention_bias hidden_act intermediate_size mlp_bias pretraining_tp use_cache
     """,
     "mistral": """
-        attention_dropout bos_token_id eos_token_id head_dim hidden_act initializer_range intermediate_size
-        max_position_embeddings num_key_value_heads pad_token_id rms_norm_eps rope_parameters sliding_window
-        tie_word_embeddings use_cache vocab_size
+        hidden_act intermediate_size use_cache
     """,
     "mixtral": """
-        attention_dropout bos_token_id eos_token_id head_dim hidden_act initializer_range intermediate_size
-        max_position_embeddings num_experts num_experts_per_tok num_key_value_heads num_local_experts
-        output_router_logits pad_token_id rms_norm_eps rope_parameters router_aux_loss_coef router_jitter_noise
-        sliding_window tie_word_embeddings use_cache vocab_size
+        hidden_act intermediate_size num_experts num_experts_per_tok num_local_experts output_router_logits
+        router_aux_loss_coef router_jitter_noise use_cache
     """,
     "modernbert": """
-        attention_bias attention_dropout bos_token_id classifier_activation classifier_bias classifier_dropout
-        classifier_pooling cls_token_id decoder_bias deterministic_flash_attn embedding_dropout eos_token_id
-        global_attn_every_n_layers global_rope_theta head_dim hidden_activation initializer_cutoff_factor
-        initializer_range intermediate_size layer_types local_attention local_rope_theta max_position_embeddings
-        mlp_bias mlp_dropout norm_bias norm_eps num_labels pad_token_id rope_parameters rope_scaling
-        sep_token_id sliding_window sparse_pred_ignore_index sparse_prediction tie_word_embeddings vocab_size
+        attention_bias classifier_activation classifier_bias classifier_pooling cls_token_id decoder_bias
+        deterministic_flash_attn embedding_dropout global_attn_every_n_layers global_rope_theta
+        hidden_activation initializer_cutoff_factor intermediate_size local_attention local_rope_theta mlp_bias
+        mlp_dropout norm_bias norm_eps sparse_pred_ignore_index sparse_prediction
     """,
     "mpnet": """
-        attention_probs_dropout_prob bos_token_id eos_token_id hidden_act hidden_dropout_prob initializer_range
-        intermediate_size layer_norm_eps max_position_embeddings num_labels output_attentions pad_token_id
-        relative_attention_num_buckets tie_word_embeddings vocab_size
+        attention_probs_dropout_prob embedding_size hidden_act hidden_dropout_prob intermediate_size
+        layer_norm_eps relative_attention_num_buckets
     """,
     "nomic_bert": """
-        attention_probs_dropout_prob bos_token_id classifier_dropout eos_token_id head_dim hidden_act
-        hidden_dropout_prob initializer_range intermediate_size layer_norm_eps max_position_embeddings
-        num_labels pad_token_id rope_parameters type_vocab_size vocab_size
+        attention_probs_dropout_prob hidden_act hidden_dropout_prob intermediate_size layer_norm_eps
+        type_vocab_size
     """,
     "olmo2": """
-        attention_bias attention_dropout bos_token_id eos_token_id head_dim hidden_act initializer_range
-        intermediate_size max_position_embeddings num_key_value_heads pad_token_id rms_norm_eps rope_parameters
-        tie_word_embeddings use_cache vocab_size
+        attention_bias hidden_act intermediate_size use_cache
     """,
     "opt": """
-        activation_function attention_dropout bos_token_id do_layer_norm_before dropout enable_bias eos_token_id
-        ffn_dim init_std layer_norm_elementwise_affine layerdrop max_position_embeddings num_labels pad_token_id
-        tie_word_embeddings use_cache vocab_size word_embed_proj_dim
+        activation_function do_layer_norm_before dropout enable_bias ffn_dim layer_norm_elementwise_affine
+        layerdrop use_cache word_embed_proj_dim
     """,
     "phi3": """
-        attention_dropout bos_token_id embd_pdrop eos_token_id head_dim hidden_act initializer_range
-        intermediate_size max_position_embeddings num_key_value_heads original_max_position_embeddings
-        pad_token_id partial_rotary_factor resid_pdrop rms_norm_eps rope_parameters rope_scaling rope_theta
-        sliding_window tie_word_embeddings use_cache vocab_size
+        embd_pdrop hidden_act intermediate_size original_max_position_embeddings resid_pdrop use_cache
     """,
     "qwen2": """
-        attention_dropout bos_token_id eos_token_id head_dim hidden_act initializer_range intermediate_size
-        layer_types max_position_embeddings max_window_layers num_key_value_heads pad_token_id rms_norm_eps
-        rope_parameters sliding_window tie_word_embeddings use_cache use_sliding_window vocab_size
+        hidden_act intermediate_size max_window_layers use_cache use_sliding_window
     """,
     "qwen3": """
-        attention_bias attention_dropout bos_token_id eos_token_id head_dim hidden_act initializer_range
-        intermediate_size layer_types max_position_embeddings max_window_layers num_key_value_heads pad_token_id
-        rms_norm_eps rope_parameters sliding_window tie_word_embeddings use_cache use_sliding_window vocab_size
+        attention_bias hidden_act intermediate_size max_window_layers use_cache use_sliding_window
     """,
     "qwen3_moe": """
-        attention_bias attention_dropout bos_token_id decoder_sparse_step eos_token_id head_dim hidden_act
-        initializer_range intermediate_size max_position_embeddings mlp_only_layers moe_intermediate_size
-        norm_topk_prob num_experts num_experts_per_tok num_key_value_heads num_local_experts
-        output_router_logits pad_token_id rms_norm_eps rope_parameters router_aux_loss_coef sliding_window
-        tie_word_embeddings use_cache use_sliding_window vocab_size
+        attention_bias decoder_sparse_step hidden_act intermediate_size mlp_only_layers moe_intermediate_size
+        norm_topk_prob num_experts num_experts_per_tok num_local_experts output_router_logits
+        router_aux_loss_coef use_cache use_sliding_window
     """,
     "roberta": """
-        add_cross_attention attention_probs_dropout_prob bos_token_id classifier_dropout eos_token_id hidden_act
-        hidden_dropout_prob initializer_range intermediate_size is_decoder layer_norm_eps
-        max_position_embeddings num_labels pad_token_id tie_word_embeddings type_vocab_size use_cache vocab_size
+        add_cross_attention attention_probs_dropout_prob embedding_size hidden_act hidden_dropout_prob
+        intermediate_size is_decoder layer_norm_eps type_vocab_size use_cache
     """,
     "smollm3": """
-        attention_bias attention_dropout bos_token_id eos_token_id head_dim hidden_act initializer_range
-        intermediate_size layer_types max_position_embeddings mlp_bias no_rope_layer_interval no_rope_layers
-        num_key_value_heads pad_token_id rms_norm_eps rope_parameters sliding_window tie_word_embeddings
-        use_cache use_sliding_window vocab_size
+        attention_bias hidden_act intermediate_size mlp_bias no_rope_layer_interval no_rope_layers use_cache
+        use_sliding_window
     """,
     "t5": """
-        classifier_dropout d_ff d_kv d_model decoder_start_token_id dense_act_fn dropout_rate eos_token_id
-        feed_forward_proj head_dim initializer_factor is_decoder is_gated_act layer_norm_epsilon
-        num_decoder_layers num_heads num_labels num_layers pad_token_id relative_attention_max_distance
-        relative_attention_num_buckets scale_decoder_outputs tie_word_embeddings use_cache vocab_size
+        d_ff d_kv d_model decoder_start_token_id dense_act_fn dropout_rate feed_forward_proj is_decoder
+        is_gated_act layer_norm_epsilon num_decoder_layers num_heads num_layers relative_attention_max_distance
+        relative_attention_num_buckets scale_decoder_outputs use_cache
     """,
     "vit": """
-        attention_probs_dropout_prob encoder_stride head_dim hidden_act hidden_dropout_prob image_size
-        initializer_range intermediate_size layer_norm_eps num_channels num_labels patch_size pooler_act
-        pooler_output_size qkv_bias
+        attention_probs_dropout_prob encoder_stride hidden_act hidden_dropout_prob image_size intermediate_size
+        layer_norm_eps num_channels patch_size pooler_act pooler_output_size qkv_bias
     """,
     "xlm-roberta": """
-        add_cross_attention attention_probs_dropout_prob bos_token_id classifier_dropout eos_token_id hidden_act
-        hidden_dropout_prob initializer_range intermediate_size is_decoder layer_norm_eps
-        max_position_embeddings num_labels pad_token_id tie_word_embeddings type_vocab_size use_cache vocab_size
+        add_cross_attention attention_probs_dropout_prob embedding_size hidden_act hidden_dropout_prob
+        intermediate_size is_decoder layer_norm_eps type_vocab_size use_cache
     """,
 }
 """Of each type beside those, separated by spaces."""

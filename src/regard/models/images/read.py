@@ -66,7 +66,7 @@ def read_picture(picture: Any) -> Image:
         return made
     if isinstance(picture, module.Image):
         _check_size(picture.size, "the picture")
-        return _over_white(module, _eight_bits(module, _loaded(picture, "the picture"), "the picture"))
+        return _over_white(module, _eight_bits(module, _loaded(picture, "the picture"), "the picture", picture.format))
     if isinstance(picture, str | os.PathLike):
         return _from_file(module, Path(picture))
     raise RegardError(
@@ -94,7 +94,7 @@ def _from_file(module: Any, path: Path) -> Image:
             image = module.open(io.BytesIO(content), formats=_FORMATS)
             _check_size(image.size, name)
             image.load()
-            upright: Image = ImageOps.exif_transpose(_eight_bits(module, image, name)).convert("RGB")
+            upright: Image = _eight_bits(module, ImageOps.exif_transpose(image), name, image.format).convert("RGB")
             return upright
     except (UnidentifiedImageError, KeyError) as error:
         raise RegardError(
@@ -115,18 +115,18 @@ def _loaded(image: Image, name: str) -> Image:
     return image
 
 
-def _eight_bits(module: Any, image: Image, name: str) -> Image:
+def _eight_bits(module: Any, image: Image, name: str, kind: str | None) -> Image:
     """Return an image of 8 bits a channel: grey of 16 bits is scaled, which Pillow alone would cut off at 255.
 
-    An error for numbers whose white is not known.
+    `kind` is the format of its file. An error for numbers whose white is not known.
     """
-    if image.mode.startswith("I;16") or (image.mode == "I" and image.format == "PNG"):
+    if image.mode.startswith("I;16") or (image.mode == "I" and kind == "PNG"):
         scaled: Image = module.fromarray(np.round(np.asarray(image) / 257).astype(np.uint8))
         return scaled
     if image.mode in ("I", "F"):
-        kind = "whole numbers of 32 bits" if image.mode == "I" else "floats"
+        numbers = "whole numbers of 32 bits" if image.mode == "I" else "floats"
         raise RegardError(
-            f"the pixels of {name} are {kind}, of which no value is white: scale them to 0 to 255 (uint8)"
+            f"the pixels of {name} are {numbers}, of which no value is white: scale them to 0 to 255 (uint8)"
         )
     return image
 
