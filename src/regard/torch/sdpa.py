@@ -10,7 +10,7 @@ from typing import Any
 
 from regard._utils.errors import RegardError
 from regard.functional.arrays import Array
-from regard.torch.attention import attention, check_tensors, is_plain
+from regard.torch.attention import attention, check_tensors, is_of_own_class, is_plain
 
 
 def scaled_dot_product_attention(
@@ -31,7 +31,8 @@ def scaled_dot_product_attention(
     key : tensor of the same dtype, ``... H S D``
     value : tensor of the same dtype, ``... H S Dv``
     attn_mask : tensor that broadcasts to ``... H T S``, optional
-        Boolean, True where the query attends to the key; or floating, added to the scores.
+        Boolean, True where the query attends to the key; or floating, added to the scores; or a causal bias of
+        `torch.nn.attention.bias`.
     dropout_p : float
         Probability with which a weight is set to zero, by PyTorch's own generator; other weights than PyTorch's.
     is_causal : bool
@@ -49,21 +50,28 @@ def scaled_dot_product_attention(
     Raises
     ------
     RegardError
-        A tensor is not on the CPU, or dtypes or shapes do not fit.
+        A tensor is not on the CPU or of another subclass, or dtypes or shapes do not fit.
     """
     tensors = {"query": query, "key": key, "value": value}
-    check_tensors("scaled_dot_product_attention", tensors if attn_mask is None else {**tensors, "attn_mask": attn_mask})
+    if attn_mask is not None and not _is_causal_bias(attn_mask):
+        tensors["attn_mask"] = attn_mask
+    check_tensors("scaled_dot_product_attention", tensors)
     if not query.dtype == key.dtype == value.dtype:
         raise RegardError(
             f"query, key and value must have one dtype, got {query.dtype}, {key.dtype} and {value.dtype}; convert them"
         )
     if not query.dtype.is_floating_point:
         raise RegardError(f"query, key and value must be floating, got {query.dtype}")
+    options: dict[str, Any] = {"scale": None if scale is None else float(scale)}
+    if _is_causal_bias(attn_mask):
+        if is_causal:
+            raise RegardError("attn_mask is a CausalBias, which is causal itself: leave out is_causal=True")
+        options |= _options_of_causal_bias(attn_mask, query.shape[-2], key.shape[-2])
+        attn_mask = None
     if is_causal and attn_mask is not None:
         raise RegardError("give attn_mask or is_causal=True, not both; a mask can be causal itself")
-    options: dict[str, Any] = {"scale": None if scale is None else float(scale)}
     if is_causal:
-        options.update(causal=True, query_offset=0)
+        options |= _FROM_FIRST_KEY
     if attn_mask is not None:
         options["bias" if attn_mask.dtype.is_floating_point else "mask"] = attn_mask
     if not enable_gqa:
@@ -73,6 +81,30 @@ def scaled_dot_product_attention(
     if dropout_p:
         options["dropout"] = dropout_p
     return attention(query, key, value, **options)
+
+
+_FROM_FIRST_KEY: dict[str, Any] = {"causal": True, "query_offset": 0}
+
+
+def _is_causal_bias(mask: Any) -> bool:
+    if not is_of_own_class(mask):
+        return False
+    from torch.nn.attention.bias import CausalBias
+
+    return type(mask) is CausalBias
+
+
+def _options_of_causal_bias(bias: Any, queries: int, keys: int) -> dict[str, Any]:
+    """Return the options that mean what PyTorch computes: it heeds the sizes of a bias that is aligned at the end."""
+    import torch
+    from torch.nn.attention.bias import CausalVariant
+
+    rows, cols = bias.seq_len_q, bias.seq_len_kv
+    if bias.variant == CausalVariant.UPPER_LEFT or rows == cols:
+        return _FROM_FIRST_KEY
+    if (rows, cols) == (queries, keys):
+        return {"causal": True, "query_offset": keys - queries}
+    return {"mask": torch.ones(rows, cols, dtype=torch.bool, device="cpu").tril(cols - rows)}
 
 
 def _broadcast(query: Array, key: Array, value: Array) -> tuple[Array, Array, Array]:
@@ -95,24 +127,44 @@ _is_used: contextvars.ContextVar[bool] = contextvars.ContextVar("regard is used"
 
 
 class _Switch:
-    """What stands in place of PyTorch's own function: regard's in the threads that use it, else `own`."""
+    """What stands in place of PyTorch's own function: regard's in the threads that use it, else `own`.
+
+    Subclasses of tensors ask which function is called: it is found under the name and in the tables of `own`.
+    """
 
     def __init__(self, own: Any) -> None:
         self.own = own
+        self.__name__ = "scaled_dot_product_attention"
+
+    def __eq__(self, other: object) -> bool:
+        return bool(self.own == (other.own if isinstance(other, _Switch) else other))
+
+    def __hash__(self) -> int:
+        return hash(self.own)
 
     def __call__(self, query: Array, key: Array, value: Array, *arguments: Any, **options: Any) -> Array:
         import torch
 
         mask = arguments[0] if arguments else options.get("attn_mask")
-        takes = _is_used.get() and all(
-            type(x) in (torch.Tensor, torch.nn.Parameter)
-            and x.device.type == "cpu"
-            and is_plain(x)
-            and not x.dtype.is_complex
-            for x in (query, key, value, *([] if mask is None else [mask]))
-        )
-        function = scaled_dot_product_attention if takes else self.own
-        return function(query, key, value, *arguments, **options)
+        given = [query, key, value, *([] if mask is None else [mask])]
+        if _is_used.get() and all(_takes(x) for x in given[:3]) and (not given[3:] or _takes_mask(mask)):
+            return scaled_dot_product_attention(query, key, value, *arguments, **options)
+        asks = any(is_of_own_class(x) for x in given) and not any(x.is_nested for x in given)
+        if asks and not torch.compiler.is_compiling() and torch.overrides.has_torch_function(given):
+            with _blocks.held() as switch:
+                return torch.overrides.handle_torch_function(switch, given, query, key, value, *arguments, **options)
+        return self.own(query, key, value, *arguments, **options)
+
+
+def _takes(x: Array) -> bool:
+    import torch
+
+    is_usual = type(x) in (torch.Tensor, torch.nn.Parameter) and x.device.type == "cpu"
+    return is_usual and is_plain(x) and not x.dtype.is_complex
+
+
+def _takes_mask(mask: Array) -> bool:
+    return _takes(mask) or _is_causal_bias(mask)
 
 
 class _Blocks:
@@ -140,6 +192,15 @@ class _Blocks:
             if not self.count and torch.nn.functional.scaled_dot_product_attention is self.switch:
                 torch.nn.functional.scaled_dot_product_attention = self.switch.own
 
+    @contextlib.contextmanager
+    def held(self) -> Iterator[Any]:
+        """Keep the switch in place, whatever other threads leave."""
+        self.enter()
+        try:
+            yield self.switch
+        finally:
+            self.leave()
+
 
 _blocks = _Blocks()
 
@@ -149,9 +210,9 @@ def use_regard() -> Iterator[None]:
     """Let `torch.nn.functional.scaled_dot_product_attention` be regard's in a block of code.
 
     Blocks may be nested, and an exception ends one like any other end. Only calls of the thread, or of the task of
-    asyncio, that entered the block are regard's; tensors on other devices, and subclasses of tensors, go to PyTorch's
-    own function. A module that has imported the function by its name keeps PyTorch's own, and what `torch.compile` has
-    compiled keeps the function that it was compiled with.
+    asyncio, that entered the block are regard's; tensors on other devices, and subclasses of tensors but a causal bias
+    as a mask, go to PyTorch's own function. A module that has imported the function by its name keeps PyTorch's own,
+    and what `torch.compile` has compiled keeps the function that it was compiled with.
 
     Examples
     --------
