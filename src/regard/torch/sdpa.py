@@ -36,7 +36,7 @@ def scaled_dot_product_attention(
     dropout_p : float
         Probability with which a weight is set to zero, by PyTorch's own generator; other weights than PyTorch's.
     is_causal : bool
-        Query i attends to the keys 0 to i, however many keys there are.
+        Query i attends to the keys 0 to i, however many keys there are; of those, to the ones that `attn_mask` allows.
     scale : float, optional
         1/√D by default.
     enable_gqa : bool
@@ -68,8 +68,6 @@ def scaled_dot_product_attention(
             raise RegardError("attn_mask is a CausalBias, which is causal itself: leave out is_causal=True")
         options |= _options_of_causal_bias(attn_mask, query.shape[-2], key.shape[-2])
         attn_mask = None
-    if is_causal and attn_mask is not None:
-        raise RegardError("give attn_mask or is_causal=True, not both; a mask can be causal itself")
     if is_causal:
         options |= _FROM_FIRST_KEY
     if attn_mask is not None:
