@@ -121,6 +121,10 @@ def _broadcast(query: Array, key: Array, value: Array) -> tuple[Array, Array, Ar
     return tuple(x.expand(*lead, *x.shape[-2:]) for x in (query, key, value))
 
 
+NO_TORCHSCRIPT = (
+    "TorchScript cannot compile or trace regard's attention: call torch.jit.script or torch.jit.trace outside of "
+    "use_regard()"
+)
 _is_used: contextvars.ContextVar[bool] = contextvars.ContextVar("regard is used", default=False)
 
 
@@ -146,6 +150,8 @@ class _Switch:
         mask = arguments[0] if arguments else options.get("attn_mask")
         given = [query, key, value, *([] if mask is None else [mask])]
         if _is_used.get() and all(_takes(x) for x in given[:3]) and (not given[3:] or _takes_mask(mask)):
+            if torch.jit.is_tracing():
+                raise RegardError(NO_TORCHSCRIPT)
             return scaled_dot_product_attention(query, key, value, *arguments, **options)
         asks = any(is_of_own_class(x) for x in given) and not any(x.is_nested for x in given)
         if asks and not torch.compiler.is_compiling() and torch.overrides.has_torch_function(given):
@@ -165,6 +171,28 @@ def _takes_mask(mask: Array) -> bool:
     return _takes(mask) or _is_causal_bias(mask)
 
 
+class _Compiler:
+    """What tells TorchScript which operator a function is: for a switch that of PyTorch's own function, or an error."""
+
+    def __init__(self, own: Any) -> None:
+        self.own = own
+
+    def __call__(self, function: Any) -> Any:
+        if not isinstance(function, _Switch):
+            return self.own(function)
+        if not _is_used.get():
+            return self.own(function.own)
+        self._forget_what_is_incomplete()
+        raise RegardError(NO_TORCHSCRIPT)
+
+    def _forget_what_is_incomplete(self) -> None:
+        """Let the classes of modules be compiled again whose compilation the error ends."""
+        from torch.jit._recursive import concrete_type_store as store
+
+        for known in store.type_store.values():
+            known[:] = [x for x in known if x in store.methods_compiled]
+
+
 class _Blocks:
     """How many blocks use regard, of all threads; the first one puts a switch in place, the last one takes it away."""
 
@@ -172,6 +200,7 @@ class _Blocks:
         self.lock = threading.Lock()
         self.count = 0
         self.switch: Any = None
+        self.compiler: Any = None
 
     def enter(self) -> None:
         import torch
@@ -180,6 +209,8 @@ class _Blocks:
             if not self.count:
                 self.switch = _Switch(torch.nn.functional.scaled_dot_product_attention)
                 torch.nn.functional.scaled_dot_product_attention = self.switch
+                self.compiler = _Compiler(torch.jit._builtins._find_builtin)
+                torch.jit._builtins._find_builtin = self.compiler
             self.count += 1
 
     def leave(self) -> None:
@@ -187,8 +218,12 @@ class _Blocks:
 
         with self.lock:
             self.count -= 1
-            if not self.count and torch.nn.functional.scaled_dot_product_attention is self.switch:
+            if self.count:
+                return
+            if torch.nn.functional.scaled_dot_product_attention is self.switch:
                 torch.nn.functional.scaled_dot_product_attention = self.switch.own
+            if torch.jit._builtins._find_builtin is self.compiler:
+                torch.jit._builtins._find_builtin = self.compiler.own
 
     @contextlib.contextmanager
     def held(self) -> Iterator[Any]:
@@ -210,7 +245,12 @@ def use_regard() -> Iterator[None]:
     Blocks may be nested, and an exception ends one like any other end. Only calls of the thread, or of the task of
     asyncio, that entered the block are regard's; tensors on other devices, and subclasses of tensors but a causal bias
     as a mask, go to PyTorch's own function. A module that has imported the function by its name keeps PyTorch's own,
-    and what `torch.compile` has compiled keeps the function that it was compiled with.
+    and what `torch.compile` or TorchScript has compiled keeps the function that it was compiled with.
+
+    Raises
+    ------
+    RegardError
+        PyTorch is missing; or, in the block, TorchScript compiles or traces code that calls the function.
 
     Examples
     --------
