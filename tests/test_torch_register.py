@@ -19,5 +19,5 @@ def test_without_transformers(monkeypatch):
 
 def test_with_an_old_one(monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", SimpleNamespace(__version__="4.57.1"))
-    with pytest.raises(RegardError, match=r"^register needs transformers 5 or later, got 4\.57\.1: pip install"):
+    with pytest.raises(RuntimeError, match=r"^register needs transformers 5 or later, got 4\.57\.1: pip install"):
         regard.torch.register()

@@ -364,6 +364,16 @@ def test_an_error_is_a_clear_sentence(name):
     with pytest.raises((RegardError, TypeError), match=message) as caught:
         call()
     assert "\n" not in str(caught.value)
+    assert isinstance(caught.value, RuntimeError | TypeError)  # what falls back on PyTorch's own errors does on these
+
+
+def test_a_second_derivative_is_an_error_of_pytorch_too():
+    q = X.clone().requires_grad_()
+    for options in ({}, {"sinks": torch.zeros(3)}, {"dropout": 0.1}):
+        (slope,) = torch.autograd.grad(attention(q, q, q, **options).sin().sum(), q, create_graph=True)
+        with pytest.raises(RuntimeError, match="cannot be differentiated again") as caught:
+            slope.sum().backward()
+        assert isinstance(caught.value, RegardError)
 
 
 def test_what_wraps_the_replacement_may_stay():

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from regard._utils.errors import RegardError
+from regard._utils.errors import TorchError
 from regard.functional.arrays import Array
 from regard.functional.backward import backward, forward_with_stats, like
 from regard.functional.inputs import AttentionInputs
@@ -108,6 +108,6 @@ def _once() -> Any:
 
         @staticmethod
         def backward(ctx: Any, *_: Array) -> Any:  # noqa: ARG004
-            raise RegardError(NOT_TWICE)
+            raise TorchError(NOT_TWICE)
 
     return Once

@@ -11,7 +11,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from regard._utils.errors import RegardError
+from regard._utils.drop_ins import raises
+from regard._utils.errors import TorchError
 from regard.functional.arrays import Array, no_grad
 from regard.functional.autograd import NOT_TWICE, one_by_one
 from regard.functional.backward import backward, forward_with_stats, like
@@ -106,6 +107,7 @@ def _is_integral(x: Array) -> bool:
 # What the operators compute.
 
 
+@raises(TorchError)
 def _inputs(*call: Any) -> AttentionInputs:
     """Return the inputs of a call with `_ARGUMENTS`."""
     q, k, v, bias, sinks, arrays, ints, rules, scale, softcap, dropout, seed = call
@@ -326,7 +328,7 @@ def _gradient_function(operator: Any) -> Any:
 
         @staticmethod
         def backward(ctx: Any, *_: Any) -> Any:  # noqa: ARG004
-            raise RegardError(NOT_TWICE)
+            raise TorchError(NOT_TWICE)
 
     return Gradient
 

@@ -7,7 +7,8 @@ from typing import Any, Unpack
 import numpy as np
 
 from regard import functional
-from regard._utils.errors import RegardError
+from regard._utils.drop_ins import raises
+from regard._utils.errors import RegardError, TorchError
 from regard.functional import torch_operator
 from regard.functional.arrays import Array
 from regard.functional.dropout import check_rate
@@ -15,6 +16,7 @@ from regard.functional.inputs import Options
 from regard.functional.recorder import NULL_RECORDER, Recorder
 
 
+@raises(TorchError)
 def attention(q: Array, k: Array, v: Array, *, trace: Recorder = NULL_RECORDER, **options: Unpack[Options]) -> Array:
     """Return softmax(q · kᵀ × scale) · v of tensors on the CPU.
 
@@ -38,8 +40,8 @@ def attention(q: Array, k: Array, v: Array, *, trace: Recorder = NULL_RECORDER, 
     Raises
     ------
     RegardError
-        q, k or v is not a tensor on the CPU; a second derivative is taken (``implementation="reference"`` has it); or
-        as `regard.attention`.
+        Also a RuntimeError. q, k or v is not a tensor on the CPU, or a tensor is of another subclass; a second
+        derivative is taken (``implementation="reference"`` has it); or as `regard.attention`.
 
     Examples
     --------

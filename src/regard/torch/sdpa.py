@@ -8,11 +8,13 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-from regard._utils.errors import RegardError
+from regard._utils.drop_ins import raises
+from regard._utils.errors import RegardError, TorchError
 from regard.functional.arrays import Array
 from regard.torch.attention import attention, check_tensors, is_of_own_class, is_plain
 
 
+@raises(TorchError)
 def scaled_dot_product_attention(
     query: Array,
     key: Array,
@@ -50,7 +52,8 @@ def scaled_dot_product_attention(
     Raises
     ------
     RegardError
-        A tensor is not on the CPU or of another subclass, or dtypes or shapes do not fit.
+        Also a RuntimeError, as PyTorch's own. A tensor is not on the CPU or of another subclass, or dtypes or shapes
+        do not fit.
     """
     tensors = {"query": query, "key": key, "value": value}
     if attn_mask is not None and not _is_causal_bias(attn_mask):
@@ -151,7 +154,7 @@ class _Switch:
         given = [query, key, value, *([] if mask is None else [mask])]
         if _is_used.get() and all(_takes(x) for x in given[:3]) and (not given[3:] or _takes_mask(mask)):
             if torch.jit.is_tracing():
-                raise RegardError(NO_TORCHSCRIPT)
+                raise TorchError(NO_TORCHSCRIPT)
             return scaled_dot_product_attention(query, key, value, *arguments, **options)
         asks = any(is_of_own_class(x) for x in given) and not any(x.is_nested for x in given)
         if asks and not torch.compiler.is_compiling() and torch.overrides.has_torch_function(given):
@@ -183,7 +186,7 @@ class _Compiler:
         if not _is_used.get():
             return self.own(function.own)
         self._forget_what_is_incomplete()
-        raise RegardError(NO_TORCHSCRIPT)
+        raise TorchError(NO_TORCHSCRIPT)
 
     def _forget_what_is_incomplete(self) -> None:
         """Let the classes of modules be compiled again whose compilation the error ends."""
@@ -257,7 +260,7 @@ def use_regard() -> Iterator[None]:
     >>> with use_regard():  # doctest: +SKIP
     ...     output = model(inputs)
     """
-    check_tensors("use_regard", {})
+    raises(TorchError)(check_tensors)("use_regard", {})
     _blocks.enter()
     token = _is_used.set(True)
     try:

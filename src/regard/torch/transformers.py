@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from regard import functional
-from regard._utils.errors import RegardError
+from regard._utils.drop_ins import raises
+from regard._utils.errors import RegardError, TorchError
 from regard.functional.inputs import Options
 from regard.functional.torch_call import one_query_attention
 from regard.torch.attention import attention
@@ -27,6 +28,7 @@ _UNSUPPORTED = {  # keywords of few models, which change what is computed
 _REFUSED = {*_UNSUPPORTED, "output_attentions"}  # or warned of
 
 
+@raises(TorchError)
 def register() -> None:
     """Make ``attn_implementation="regard"`` known to transformers, for every model that uses its attention interface.
 
@@ -67,6 +69,7 @@ def register() -> None:
     transformers.AttentionMaskInterface.register(NAME, make_mask)
 
 
+@raises(TorchError)
 def attention_forward(
     module: Any,
     query: Any,
@@ -152,6 +155,7 @@ def mask_and_bias_of(attention_mask: Any, position_bias: Any, queries: int) -> t
     return given.mask, position_bias
 
 
+@raises(TorchError)
 def make_mask(*args: Any, config: Any = None, allow_is_causal_skip: bool = True, **options: Any) -> Any:
     """Return the mask of a forward pass: a function of the mask interface."""
     support = mask_support(config)
