@@ -1,4 +1,4 @@
-"""`regard.torch.register` where transformers is missing or too old."""
+"""`regard.torch.register` where transformers is missing, does not import, or is too old."""
 
 from __future__ import annotations
 
@@ -17,7 +17,41 @@ def test_without_transformers(monkeypatch):
         regard.torch.register()
 
 
+@pytest.mark.parametrize(
+    ("lines", "reason"),
+    [
+        ("raise ImportError('tokenizers>=0.22 is needed,\\n found 0.13')", "tokenizers>=0.22 is needed, found 0.13"),
+        ("from transformers import part", "cannot import name 'part' from partially initialized module "),
+        ("import missing_package", "No module named 'missing_package'"),
+        ("import transformers.missing_part", "No module named 'transformers.missing_part'"),
+        (
+            "__version__ = '5.24.0'\n"
+            "def __getattr__(name):\n"
+            "    try:\n"
+            "        import missing_package\n"
+            "    except ImportError as error:\n"
+            "        raise ModuleNotFoundError(f'Could not import {name}. Are its requirements right?') from error\n",
+            "No module named 'missing_package'",
+        ),
+    ],
+    ids=["requirement", "name", "package", "part", "lazily"],
+)  # fmt: skip
+def test_with_one_that_does_not_import(lines, reason, monkeypatch, tmp_path):
+    (tmp_path / "transformers").mkdir()
+    (tmp_path / "transformers" / "__init__.py").write_text(lines)
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "transformers"]:
+        monkeypatch.delitem(sys.modules, name)
+    with pytest.raises(RegardError) as caught:
+        regard.torch.register()
+    sys.modules.pop("transformers", None)
+    assert str(caught.value).startswith(
+        f"register needs transformers 5 or later, which is there but does not import: {reason}"
+    )
+    assert "\n" not in str(caught.value)
+
+
 def test_with_an_old_one(monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", SimpleNamespace(__version__="4.57.1"))
-    with pytest.raises(RegardError, match=r"^register needs transformers 5 or later, got 4\.57\.1: pip install"):
+    with pytest.raises(RuntimeError, match=r"^register needs transformers 5 or later, got 4\.57\.1: pip install"):
         regard.torch.register()

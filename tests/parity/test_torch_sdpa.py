@@ -55,12 +55,11 @@ def draw_call(seed):
     v = in_any_memory(rng, tensor(rng, batch, groups, keys, width, dtype=dtype))
     options, learned = {"enable_gqa": gqa}, []
     kind = rng.choice(["none", "causal", "mask", "float mask"])
+    options["is_causal"] = bool(kind == "causal" or (kind != "none" and rng.random() < 0.3))
     shape = [(queries, keys), (batch, 1, queries, keys), (1, heads, queries, keys), (batch, 1, 1, keys)][
         rng.integers(4)
     ]
-    if kind == "causal":
-        options["is_causal"] = True
-    elif kind == "mask":
+    if kind == "mask":
         options["attn_mask"] = torch.from_numpy(rng.random(shape) < rng.choice([0.2, 0.8]))
     elif kind == "float mask":
         mask = tensor(rng, *shape, dtype=dtype)
@@ -78,14 +77,28 @@ def derivatives(function, given, options, direction):
     return output.detach(), *torch.autograd.grad(output, given, direction.to(output.dtype))
 
 
+def with_one_mask(q, k, v, attn_mask=None, is_causal=False, **options):
+    """Return PyTorch's numbers, with the causal order in the mask.
+
+    Both together are an error of some of PyTorch's implementations, and all is NaN with a negative scale, which makes
+    its −inf inf.
+    """
+    if is_causal:
+        causal = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool).tril()
+        if attn_mask is None:
+            attn_mask = causal
+        elif attn_mask.dtype is torch.bool:
+            attn_mask = attn_mask & causal
+        else:
+            attn_mask = attn_mask.masked_fill(~causal, -torch.inf)
+    return F.scaled_dot_product_attention(q, k, v, attn_mask, **options)
+
+
 def check(seed, function):
     given, options = draw_call(seed)
     dtype = given[0].dtype
     direction = tensor(np.random.default_rng(seed), *given[0].shape[:-1], given[2].shape[-1])
-    oracle = dict(options)
-    if options.get("is_causal") and options.get("scale", 1.0) < 0:  # PyTorch scales its −inf to inf: all is NaN
-        oracle |= {"is_causal": False, "attn_mask": torch.ones(given[0].shape[-2], given[1].shape[-2]).tril().bool()}
-    theirs = derivatives(F.scaled_dot_product_attention, [x.double() for x in given], oracle, direction)
+    theirs = derivatives(with_one_mask, [x.double() for x in given], options, direction)
     for one, other in zip(derivatives(function, given, options, direction), theirs, strict=True):
         assert one.dtype == dtype
         assert one.shape == other.shape
@@ -186,6 +199,21 @@ def test_causal_begins_at_the_first_key():
             f(q, k, v, is_causal=True) for f in (scaled_dot_product_attention, F.scaled_dot_product_attention)
         )
         torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize("kind", ["boolean", "floating"])
+def test_a_mask_and_causal_order_together(kind):
+    """Where the mask has no gradient, PyTorch computes both too."""
+    rng = np.random.default_rng(7)
+    for queries, keys in ((5, 7), (7, 5), (6, 6)):
+        q, k, v = (tensor(rng, 2, 3, n, 4).requires_grad_() for n in (queries, keys, keys))
+        for shape in ((queries, keys), (2, 1, 1, keys), (2, 3, queries, keys)):
+            mask = tensor(rng, *shape) if kind == "floating" else torch.from_numpy(rng.random(shape) < 0.6)
+            found = []
+            for function in (scaled_dot_product_attention, F.scaled_dot_product_attention):
+                output = function(q, k, v, mask, is_causal=True)
+                found.append([output, *torch.autograd.grad(output.sum(), (q, k, v))])
+            torch.testing.assert_close(*found)
 
 
 def test_heads_that_broadcast():
@@ -327,7 +355,6 @@ WRONG = {
     "dtypes": (lambda: scaled_dot_product_attention(X, X.double(), X), "must have one dtype, got torch.float32, "),
     "integers": (lambda: scaled_dot_product_attention(*[X.long()] * 3), "must be floating, got torch.int64"),
     "heads": (lambda: scaled_dot_product_attention(X[:, [0, 1, 2, 0]], X[:, :2], X[:, :2]), "enable_gqa=True lets"),
-    "two masks": (lambda: scaled_dot_product_attention(X, X, X, torch.ones(5, 5), is_causal=True), "not both"),
 }  # fmt: skip
 
 
@@ -337,6 +364,16 @@ def test_an_error_is_a_clear_sentence(name):
     with pytest.raises((RegardError, TypeError), match=message) as caught:
         call()
     assert "\n" not in str(caught.value)
+    assert isinstance(caught.value, RuntimeError | TypeError)  # what falls back on PyTorch's own errors does on these
+
+
+def test_a_second_derivative_is_an_error_of_pytorch_too():
+    q = X.clone().requires_grad_()
+    for options in ({}, {"sinks": torch.zeros(3)}, {"dropout": 0.1}):
+        (slope,) = torch.autograd.grad(attention(q, q, q, **options).sin().sum(), q, create_graph=True)
+        with pytest.raises(RuntimeError, match="cannot be differentiated again") as caught:
+            slope.sum().backward()
+        assert isinstance(caught.value, RegardError)
 
 
 def test_what_wraps_the_replacement_may_stay():

@@ -67,7 +67,8 @@ def attention(
         Values. Dv may differ from D.
     mask : boolean array that broadcasts to ``... H T S``, or Mask, optional
         True: the query attends to the key. A rule such as ``Causal() & SegmentMask(ids)`` never holds n² booleans. Also
-        a function ``mask_mod(b, h, q_idx, kv_idx)``, which `create_block_mask` evaluates once for many calls.
+        a function ``mask_mod(b, h, q_idx, kv_idx)``, which `create_block_mask` evaluates once for many calls; or
+        a `BlockMask` of PyTorch.
     bias : floating array that broadcasts to ``... H T S``, or Bias, optional
         Added to the scaled scores; −inf masks. A rule such as ``ALiBi(slopes)`` never holds n² numbers. Also a function
         ``score_mod(score, b, h, q_idx, kv_idx)``, with its derivative as a `ScoreMod`.

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from regard._utils.errors import RegardError
+from regard._utils.errors import TorchError
 from regard.functional.arrays import Array
 from regard.functional.backward import backward, forward_with_stats, like
 from regard.functional.inputs import AttentionInputs
@@ -43,35 +44,70 @@ def _attention() -> Any:
         def backward(ctx: Any, d_context: Array) -> tuple[Array | None, ...]:
             context, row_max, row_sum, *given = ctx.saved_tensors
             p = ctx.empty.with_parameters(dict(zip(ctx.names, given, strict=True)))
-            found = backward(p, context, SoftmaxStats(row_max, row_sum), d_context, native=ctx.native)
-            gradients = [like(p, found[name], x) for name, x in zip(ctx.names, given, strict=True)]
-            return None, None, *without_second_derivative(gradients, d_context, *given)
+
+            def gradients(d: Array) -> list[Array]:
+                found = backward(p, context, SoftmaxStats(row_max, row_sum), d, native=ctx.native)
+                return [like(p, found[name], x) for name, x in zip(ctx.names, given, strict=True)]
+
+            return None, None, *differentiable_once(gradients, d_context, *given)
 
     return Attention
 
 
-def without_second_derivative(gradients: list[Array], *inputs: Array) -> list[Array]:
-    """Return gradients that depend on the inputs in a way that has no derivative, where one may be asked for."""
+def differentiable_once(
+    pullback: Callable[[Array], Iterable[Array | None]], d_output: Array, *inputs: Array
+) -> list[Array | None]:
+    """Return `one_by_one`; the gradients depend on the inputs in a way that has no derivative, if one may be taken."""
     import torch
 
-    once = once_differentiable()
-    return list(once.apply(len(gradients), *gradients, *inputs)) if torch.is_grad_enabled() else gradients
+    def gradients(d: Array) -> Iterable[Array | None]:
+        found = list(pullback(d))
+        return _once().apply(len(found), *found, d, *inputs) if torch.is_grad_enabled() else found
+
+    return one_by_one(gradients, d_output)
+
+
+def one_by_one(pullback: Callable[[Array], Iterable[Array | None]], d_output: Array) -> list[Array | None]:
+    """Return the gradients of a pullback; of one direction after the other where PyTorch maps over `d_output`.
+
+    It maps in `torch.vmap`, and by an older implementation for ``is_grads_batched=True`` and what uses that.
+    """
+    import torch
+
+    functorch = torch._C._functorch
+    if functorch.is_batchedtensor(d_output):
+        level, add, remove = functorch.maybe_get_level(d_output), functorch._add_batch_dim, functorch._remove_batch_dim
+    elif functorch.is_legacy_batchedtensor(d_output):
+        level, add, remove = torch._C._vmapmode_increment_nesting() - 1, torch._add_batch_dim, torch._remove_batch_dim
+        torch._C._vmapmode_decrement_nesting()
+    else:
+        return list(pullback(d_output))
+    directions = remove(d_output, level, 1, 0)
+    count = len(directions)
+    each = [one_by_one(pullback, d) for d in (directions if count else directions.new_zeros(1, *directions.shape[1:]))]
+    return [None if x[0] is None else add(torch.stack(x)[:count], 0, level) for x in zip(*each, strict=True)]
 
 
 @functools.cache
-def once_differentiable() -> Any:
+def _once() -> Any:
     """Return the function of PyTorch that passes gradients on and cannot be differentiated."""
     import torch
 
     class Once(torch.autograd.Function):  # type: ignore[misc]
         """The first `count` tensors, which depend on all; they have no derivative."""
 
+        generate_vmap_rule = True
+
         @staticmethod
-        def forward(ctx: Any, count: int, *given: Array) -> tuple[Array, ...]:  # noqa: ARG004
-            return tuple(x.view_as(x) for x in given[:count])
+        def forward(count: int, *given: Array | None) -> tuple[Array | None, ...]:
+            return tuple(None if x is None else x.view_as(x) for x in given[:count])
+
+        @staticmethod
+        def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Array, ...]) -> None:
+            """Keep nothing."""
 
         @staticmethod
         def backward(ctx: Any, *_: Array) -> Any:  # noqa: ARG004
-            raise RegardError(NOT_TWICE)
+            raise TorchError(NOT_TWICE)
 
     return Once

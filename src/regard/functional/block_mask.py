@@ -8,7 +8,9 @@ https://arxiv.org/abs/2412.05496.
 
 from __future__ import annotations
 
+import contextlib
 import math
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -17,7 +19,7 @@ import numpy as np
 
 from regard._utils.errors import RegardError
 from regard._utils.validation import whole_number
-from regard.functional.arrays import Array, as_array, is_boolean
+from regard.functional.arrays import Array, as_array, is_boolean, is_tensor
 from regard.functional.masks import BlockKind, KeyRanges, Mask
 from regard.functional.score_layout import Index, ScoreLayout, broadcasts
 
@@ -185,7 +187,8 @@ def create_block_mask(mask_mod: MaskMod, batch: int | None, heads: int | None, q
     mask_mod : function
         ``mask_mod(b, h, q_idx, kv_idx)`` returns True where the query attends to the key, as in PyTorch's
         FlexAttention. It is called with integer NumPy arrays that broadcast against each other, and returns a boolean
-        array; the indices count from 0, whatever the position of the queries.
+        array; the indices count from 0, whatever the position of the queries. A function that takes or returns tensors
+        of PyTorch is called as FlexAttention calls it.
     batch, heads : int or None
         None: the mask is the same for all. With several leading axes `batch` counts their entries, the last axis first.
     queries, keys : int
@@ -209,7 +212,7 @@ def create_block_mask(mask_mod: MaskMod, batch: int | None, heads: int | None, q
     strips = []
     for start in range(0, queries, count):  # transposed: 64 queries of a key are a word
         q_idx = np.arange(start, min(start + count, queries), dtype=np.int32)[None, :]
-        allowed = np.asarray(mask_mod(b, h, q_idx, kv_idx))
+        allowed = np.asarray(_evaluated(mask_mod, b, h, q_idx, kv_idx))
         _check_result(allowed, (batch, heads, keys, q_idx.shape[1]))
         lead = (1,) * (4 - allowed.ndim) + allowed.shape[:-2] if allowed.ndim > 2 else (1, 1)
         allowed = np.broadcast_to(allowed, (*lead, keys, q_idx.shape[1]))
@@ -221,6 +224,36 @@ def create_block_mask(mask_mod: MaskMod, batch: int | None, heads: int | None, q
     words = np.ascontiguousarray(words.swapaxes(-1, -2))  # B H M S
     blocks, tiles = _classified(words, queries, keys)
     return BlockMask(blocks, tiles, queries, keys, *(_key_ranges(words, queries) or (None, None)))
+
+
+def _evaluated(mask_mod: MaskMod, *indices: np.ndarray) -> Any:
+    """Return the function of arrays ``B 1 1 1``, ``H 1 1``, ``1 T`` and ``S 1``, which may be one of tensors."""
+    try:
+        allowed = mask_mod(*indices)
+    except Exception:  # whatever a function of tensors does with arrays
+        if "torch" in sys.modules:
+            with contextlib.suppress(Exception):
+                return _of_tensors(mask_mod)(*indices)
+        raise
+    return _of_tensors(mask_mod)(*indices) if is_tensor(allowed) else allowed
+
+
+def _of_tensors(mask_mod: MaskMod) -> MaskMod:
+    """Return a function of arrays that returns ``B H S T``.
+
+    The given one is called with tensors of one number each, mapped over the four axes, as FlexAttention calls it.
+    """
+    import torch
+
+    mapped = mask_mod
+    for axes in (None, None, None, 0), (None, None, 0, None), (None, 0, None, None), (0, None, None, None):
+        mapped = torch.vmap(mapped, in_dims=axes)
+
+    def of_arrays(*indices: Any) -> np.ndarray:
+        found = mapped(*(torch.as_tensor(x.ravel(), dtype=torch.int64, device="cpu") for x in indices))
+        return np.ascontiguousarray(found.mT)
+
+    return of_arrays
 
 
 def batch_and_head_indices(layout: ScoreLayout) -> tuple[Array, Array]:

@@ -173,6 +173,10 @@ def _mask_and_bias(layout: ScoreLayout, options: Options) -> tuple[Mask | None, 
     """Return all masks as one, and the bias."""
     rules: list[Mask] = []
     if (mask := options.get("mask")) is not None:
+        if type(mask).__module__ == "torch.nn.attention.flex_attention" and type(mask).__name__ == "BlockMask":
+            from regard.functional.torch_block_mask import from_pytorch
+
+            mask = from_pytorch(mask)
         is_function = callable(mask) and not isinstance(mask, Mask)
         rules.append((FunctionMask(mask) if is_function else as_mask(mask)).to_namespace(layout))  # type: ignore[arg-type]
     if _flag("causal", options.get("causal", False)):

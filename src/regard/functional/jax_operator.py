@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from regard._utils.errors import RegardError
+from regard._utils.errors import JaxError
 from regard.functional import native
 from regard.functional.arrays import Array, is_half
 from regard.functional.autograd import NOT_TWICE
@@ -128,7 +128,7 @@ def _operator() -> Any:
 
     @once.defjvp  # type: ignore[untyped-decorator]
     def twice(*_: Any) -> Any:
-        raise RegardError(NOT_TWICE)
+        raise JaxError(NOT_TWICE)
 
     def forward(call: JaxCall, differentiable: dict[str, Array], others: dict[str, Array]) -> tuple[Array, Any]:
         context, *state = once("forward_with_state", call, differentiable | others, None)
@@ -259,7 +259,7 @@ class _Callback:
             function({name: x[at] for name, x in wide.items()}, [x[at] for x in state]) for at in np.ndindex(*lead)
         ]
         if not parts:
-            raise RegardError("an axis that is mapped must have an entry")
+            raise JaxError("an axis that is mapped must have an entry")
         return tuple(np.stack(x).reshape(*lead, *x[0].shape) for x in zip(*parts, strict=True))
 
 

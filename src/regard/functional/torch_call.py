@@ -14,7 +14,7 @@ import numpy as np
 
 from regard.functional import native, torch_operator
 from regard.functional.arrays import Array
-from regard.functional.autograd import without_second_derivative
+from regard.functional.autograd import differentiable_once
 from regard.functional.backward import backward, forward_with_stats, like
 from regard.functional.dispatch import choose_implementation
 from regard.functional.heads import sum_over_query_groups
@@ -169,13 +169,16 @@ def _function() -> Any:
         @staticmethod
         def backward(ctx: Any, d_context: Array) -> tuple[Array | None, ...]:
             q, k, v, *states = ctx.saved_tensors
-            given, found = (q, k, v), None
-            if ctx.native:
-                found = ctx.call.backward(given, d_context, states)
-            if found is None:
-                p, context, stats, _ = forward_with_stats(ctx.call.p.replace(q=q, k=k, v=v), native=False)
-                gradients = backward(p, context, stats, d_context, native=False)
-                found = [like(p, gradients[name], x) for name, x in zip("qkv", given, strict=True)]
-            return None, *without_second_derivative(found, d_context, *given)
+            given = q, k, v
+
+            def gradients(d: Array) -> list[Array]:
+                found: list[Array] | None = ctx.call.backward(given, d, states) if ctx.native else None
+                if found is None:
+                    p, context, stats, _ = forward_with_stats(ctx.call.p.replace(q=q, k=k, v=v), native=False)
+                    wide = backward(p, context, stats, d, native=False)
+                    found = [like(p, wide[name], x) for name, x in zip("qkv", given, strict=True)]
+                return found
+
+            return None, *differentiable_once(gradients, d_context, *given)
 
     return Attention

@@ -11,9 +11,10 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from regard._utils.errors import RegardError
+from regard._utils.drop_ins import raises
+from regard._utils.errors import TorchError
 from regard.functional.arrays import Array, no_grad
-from regard.functional.autograd import NOT_TWICE
+from regard.functional.autograd import NOT_TWICE, one_by_one
 from regard.functional.backward import backward, forward_with_stats, like
 from regard.functional.biases import ALiBi, DistanceBias, RelativePositionBias
 from regard.functional.blockwise import blockwise
@@ -106,6 +107,7 @@ def _is_integral(x: Array) -> bool:
 # What the operators compute.
 
 
+@raises(TorchError)
 def _inputs(*call: Any) -> AttentionInputs:
     """Return the inputs of a call with `_ARGUMENTS`."""
     q, k, v, bias, sinks, arrays, ints, rules, scale, softcap, dropout, seed = call
@@ -307,7 +309,8 @@ def _function(operator: Any) -> Any:
                 return (None,) * (3 + len(tensors))
             context = output if wide.dtype == output.dtype else wide
             call = _arguments(ctx.rest, ctx.count, tensors)
-            found = torch.ops.regard.attention_backward(d_output, context, row_max, row_sum, *call)
+            states, gradient = (context, row_max, row_sum), torch.ops.regard.attention_backward
+            found = one_by_one(lambda d: gradient(d, *states, *call), d_output)
             gradients = [None if x is None else y for x, y in zip(tensors, found, strict=False)]
             return (None, None, None, *gradients, *(None,) * (len(tensors) - len(gradients)))
 
@@ -325,7 +328,7 @@ def _gradient_function(operator: Any) -> Any:
 
         @staticmethod
         def backward(ctx: Any, *_: Any) -> Any:  # noqa: ARG004
-            raise RegardError(NOT_TWICE)
+            raise TorchError(NOT_TWICE)
 
     return Gradient
 

@@ -10,7 +10,7 @@ from typing import Any, Unpack
 from regard._utils.errors import RegardError
 from regard.functional.arrays import Array, as_array, concat, device, is_floating, no_grad
 from regard.functional.attention import attention
-from regard.functional.autograd import once_differentiable
+from regard.functional.autograd import differentiable_once
 from regard.functional.backward import Gradients, attention_vjp
 from regard.functional.inputs import Implementation
 from regard.functional.native.attention import has_gradients
@@ -236,10 +236,7 @@ def _function() -> Any:
         @staticmethod
         def backward(ctx: Any, d_output: Array) -> tuple[Array | None, ...]:
             *given, _ = ctx.saved_tensors  # raises if one was changed in place
-            gradients = ctx.pullback(d_output)[:3]
-            if torch.is_grad_enabled():
-                gradients = once_differentiable().apply(3, *gradients, d_output, *given)
-            return None, *gradients
+            return None, *differentiable_once(lambda d: ctx.pullback(d)[:3], d_output, *given)
 
     return VarlenAttention
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Unpack
 
 from regard import functional
-from regard._utils.errors import RegardError
+from regard._utils.drop_ins import raises
+from regard._utils.errors import JaxError, RegardError
 from regard.functional.arrays import Array, is_jax
 from regard.functional.inputs import Options
 from regard.functional.jax_call import reason_against_device
 
 
+@raises(JaxError)
 def attention(q: Array, k: Array, v: Array, **options: Unpack[Options]) -> Array:
     """Return softmax(q · kᵀ × scale) · v of arrays on the CPU, under any of jit, vmap, grad, scan and checkpoint.
 
@@ -36,7 +38,8 @@ def attention(q: Array, k: Array, v: Array, **options: Unpack[Options]) -> Array
     Raises
     ------
     RegardError
-        q, k or v is not an array of JAX, an array is on another device than a CPU, or as `regard.attention`.
+        Also a ValueError. q, k or v is not an array of JAX, an array is on another device than a CPU, or as
+        `regard.attention`.
 
     Examples
     --------

@@ -7,7 +7,8 @@ from typing import Any, Unpack
 import numpy as np
 
 from regard import functional
-from regard._utils.errors import RegardError
+from regard._utils.drop_ins import raises
+from regard._utils.errors import RegardError, TorchError
 from regard.functional import torch_operator
 from regard.functional.arrays import Array
 from regard.functional.dropout import check_rate
@@ -15,6 +16,7 @@ from regard.functional.inputs import Options
 from regard.functional.recorder import NULL_RECORDER, Recorder
 
 
+@raises(TorchError)
 def attention(q: Array, k: Array, v: Array, *, trace: Recorder = NULL_RECORDER, **options: Unpack[Options]) -> Array:
     """Return softmax(q · kᵀ × scale) · v of tensors on the CPU.
 
@@ -38,8 +40,8 @@ def attention(q: Array, k: Array, v: Array, *, trace: Recorder = NULL_RECORDER, 
     Raises
     ------
     RegardError
-        q, k or v is not a tensor on the CPU; a second derivative is taken (``implementation="reference"`` has it); or
-        as `regard.attention`.
+        Also a RuntimeError. q, k or v is not a tensor on the CPU, or a tensor is of another subclass; a second
+        derivative is taken (``implementation="reference"`` has it); or as `regard.attention`.
 
     Examples
     --------
@@ -48,6 +50,7 @@ def attention(q: Array, k: Array, v: Array, *, trace: Recorder = NULL_RECORDER, 
     >>> attention(q, q, q, causal=True).sum().backward()  # doctest: +SKIP
     """
     check_tensors("regard.torch.attention", {"q": q, "k": k, "v": v})
+    check_classes("regard.torch.attention", {name: options.get(name) for name in ("mask", "bias", "sinks")})
     rng: Any = options.get("rng")
     if not options.get("dropout") or isinstance(rng, np.random.Generator):
         return functional.attention(q, k, v, trace=trace, **options)
@@ -80,6 +83,25 @@ def check_tensors(function: str, tensors: dict[str, Array]) -> None:
             raise RegardError(f"{name} is on {x.device}, but {function} computes on the CPU; move it with .cpu()")
         if not is_plain(x):
             raise RegardError(f"{name} of {function} must be a dense tensor, not nested or sparse")
+    check_classes(function, tensors)
+
+
+def check_classes(function: str, arguments: dict[str, Any]) -> None:
+    """Raise RegardError if an argument is a tensor of a class that may mean more than its numbers."""
+    for name, x in arguments.items():
+        if is_of_own_class(x):
+            raise RegardError(
+                f"{name} of {function} is of the class {type(x).__name__}, whose meaning regard does not know; "
+                f"{name}.as_subclass(torch.Tensor) is the tensor of its numbers"
+            )
+
+
+def is_of_own_class(x: Any) -> bool:
+    """Tell whether a tensor is of a subclass, which may carry a meaning; not so what stands for one in a compiler."""
+    import torch
+
+    plain = type(x) in (torch.Tensor, torch.nn.Parameter) or type(x).__name__ in ("FakeTensor", "FunctionalTensor")
+    return not plain and isinstance(x, torch.Tensor)
 
 
 def is_plain(x: Array) -> bool:

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from regard import functional
-from regard._utils.errors import RegardError
+from regard._utils.drop_ins import raises
+from regard._utils.errors import RegardError, TorchError
 from regard.functional.inputs import Options
 from regard.functional.torch_call import one_query_attention
 from regard.torch.attention import attention
@@ -27,6 +28,7 @@ _UNSUPPORTED = {  # keywords of few models, which change what is computed
 _REFUSED = {*_UNSUPPORTED, "output_attentions"}  # or warned of
 
 
+@raises(TorchError)
 def register() -> None:
     """Make ``attn_implementation="regard"`` known to transformers, for every model that uses its attention interface.
 
@@ -45,8 +47,9 @@ def register() -> None:
     Raises
     ------
     RegardError
-        transformers is missing, or older than 5. Later, when a model runs: it computes attention in its own code, or by
-        what the interface does not pass to all (sparse indices, paged caches); or it runs on another device.
+        Also a RuntimeError. transformers is missing, does not import, or is older than 5. Later, when a model runs: it
+        computes attention in its own code, or by what the interface does not pass to all (sparse indices, paged
+        caches); or it runs on another device.
 
     Examples
     --------
@@ -56,17 +59,31 @@ def register() -> None:
     """
     try:
         import transformers
+
+        if int(transformers.__version__.partition(".")[0]) < 5:
+            raise RegardError(
+                f"register needs transformers 5 or later, got {transformers.__version__}: "
+                f'pip install --upgrade "transformers>=5"'
+            )
+        interfaces = transformers.AttentionInterface, transformers.AttentionMaskInterface  # imported here, lazily
     except ImportError as error:
-        raise RegardError('register needs transformers 5 or later: pip install "transformers>=5"') from error
-    if int(transformers.__version__.partition(".")[0]) < 5:
+        if isinstance(error, ModuleNotFoundError) and error.name == "transformers":
+            raise RegardError('register needs transformers 5 or later: pip install "transformers>=5"') from error
         raise RegardError(
-            f"register needs transformers 5 or later, got {transformers.__version__}: "
-            f'pip install --upgrade "transformers>=5"'
-        )
-    transformers.AttentionInterface.register(NAME, attention_forward)
-    transformers.AttentionMaskInterface.register(NAME, make_mask)
+            f"register needs transformers 5 or later, which is there but does not import: {_first_cause(error)}"
+        ) from error
+    for interface, function in zip(interfaces, (attention_forward, make_mask), strict=True):
+        interface.register(NAME, function)
 
 
+def _first_cause(error: BaseException) -> str:
+    """Return what the error says that led to all others, on one line."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return " ".join(str(error).split())
+
+
+@raises(TorchError)
 def attention_forward(
     module: Any,
     query: Any,
@@ -152,6 +169,7 @@ def mask_and_bias_of(attention_mask: Any, position_bias: Any, queries: int) -> t
     return given.mask, position_bias
 
 
+@raises(TorchError)
 def make_mask(*args: Any, config: Any = None, allow_is_causal_skip: bool = True, **options: Any) -> Any:
     """Return the mask of a forward pass: a function of the mask interface."""
     support = mask_support(config)

@@ -1,0 +1,144 @@
+"""Masks that are tensors of other classes than PyTorch's plain one: what they mean is honoured, or PyTorch's affair."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+
+import pytest
+import torch
+from torch.nn import functional as F
+from torch.nn.attention.bias import causal_lower_right, causal_upper_left
+
+from regard import RegardError
+from regard.torch import attention, scaled_dot_product_attention, use_regard
+
+pytestmark = [
+    pytest.mark.skipif(os.environ.get("REGARD_PURE") == "1", reason="this run is of the package without it"),
+    pytest.mark.filterwarnings("ignore:Lower right causal bias will produce NaNs"),
+]
+SIZES = ((5, 7), (7, 5), (6, 6), (1, 7), (7, 1))
+BIASES = {f.__name__: f for f in (causal_lower_right, causal_upper_left)}
+
+
+def in_a_block(*given, **options):
+    with use_regard():
+        return F.scaled_dot_product_attention(*given, **options)
+
+
+def compiled(*given, **options):
+    torch._dynamo.reset()
+    return torch.compile(scaled_dot_product_attention, fullgraph=True, backend="aot_eager")(*given, **options)
+
+
+def compiled_in_a_block(*given, **options):
+    torch._dynamo.reset()
+    with use_regard():
+        return torch.compile(F.scaled_dot_product_attention, backend="aot_eager")(*given, **options)
+
+
+WAYS = {f.__name__: f for f in (scaled_dot_product_attention, in_a_block, compiled, compiled_in_a_block)}
+
+
+def draw(queries, keys, *, heads=2, groups=2):
+    generator = torch.Generator().manual_seed(queries * 100 + keys)
+    shapes = (2, heads, queries, 4), (2, groups, keys, 4), (2, groups, keys, 3)
+    return [torch.randn(shape, dtype=torch.float64, generator=generator).requires_grad_() for shape in shapes]
+
+
+def outcome(function, given, mask, **options):
+    output = function(*given, attn_mask=mask, **options)
+    return [output, *torch.autograd.grad(output.sin().sum(), given)]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("bias", BIASES)
+@pytest.mark.parametrize("sizes", SIZES)
+def test_a_causal_bias_means_what_its_variant_says(way, bias, sizes):
+    for options in ({}, {"scale": 0.3}, {"enable_gqa": True}):
+        given = draw(*sizes, heads=4 if "enable_gqa" in options else 2)
+        mask = BIASES[bias](*sizes)
+        ours = outcome(WAYS[way], given, mask, **options)
+        torch.testing.assert_close(ours, outcome(F.scaled_dot_product_attention, given, mask, **options))
+
+
+@pytest.mark.parametrize("bias", BIASES)
+@pytest.mark.parametrize("made", [*itertools.product((1, 5, 6), (1, 7, 6))])
+def test_the_sizes_of_a_causal_bias_count_as_for_pytorch(bias, made):
+    given, mask = draw(5, 7), BIASES[bias](*made)
+    try:
+        theirs = F.scaled_dot_product_attention(*given, attn_mask=mask)
+    except RuntimeError:
+        with pytest.raises(RegardError, match="does not broadcast to the scores"):
+            scaled_dot_product_attention(*given, attn_mask=mask)
+    else:
+        torch.testing.assert_close(scaled_dot_product_attention(*given, attn_mask=mask), theirs)
+
+
+@pytest.mark.parametrize("function", [scaled_dot_product_attention, in_a_block])
+def test_a_causal_bias_is_causal_itself(function):
+    with pytest.raises(RegardError, match=r"^attn_mask is a CausalBias, .*leave out is_causal=True$"):
+        function(*draw(5, 7), attn_mask=causal_lower_right(5, 7), is_causal=True)
+
+
+def test_a_causal_bias_in_a_thread_beside_a_block():
+    given, mask, found = draw(5, 7), causal_lower_right(5, 7), []
+    wanted = F.scaled_dot_product_attention(*given, attn_mask=mask)
+    with use_regard():
+        thread = threading.Thread(target=lambda: found.append(F.scaled_dot_product_attention(*given, attn_mask=mask)))
+        thread.start()
+        thread.join()
+    assert torch.equal(found[0], wanted)
+
+
+class Upper(torch.Tensor):
+    """A mask whose numbers do not count: it compares the function that is called with PyTorch's by its name."""
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        if func is F.scaled_dot_product_attention:
+            return func(*args[:3], is_causal=True)
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+TABLE = {
+    F.scaled_dot_product_attention: lambda q, k, v, *_, **__: F.scaled_dot_product_attention(q, k, v, None, 0.0, True)
+}
+
+
+class Listed(torch.Tensor):
+    """The same, with a table of functions."""
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        if func in TABLE:
+            return TABLE[func](*args, **kwargs or {})
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+class Named(torch.Tensor):
+    """A class without a meaning."""
+
+
+@pytest.mark.parametrize("kind", [Upper, Listed, Named])
+def test_other_classes_of_tensors_go_to_pytorch_in_a_block(kind):
+    mask, given = torch.randn(5, 7, dtype=torch.float64).as_subclass(kind), draw(5, 7)
+    theirs, ours = (f(*given, attn_mask=mask) for f in (F.scaled_dot_product_attention, in_a_block))
+    assert type(ours) is type(theirs)
+    torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize("name", ["query", "key", "value", "attn_mask"])
+@pytest.mark.parametrize("kind", [Upper, Named])
+def test_other_classes_of_tensors_are_refused_directly(name, kind):
+    given = dict(zip(("query", "key", "value"), draw(5, 5), strict=True), attn_mask=torch.zeros(5, 5).double())
+    given[name] = given[name].detach().as_subclass(kind)
+    with pytest.raises(RegardError, match=f"^{name} .* is of the class {kind.__name__}.*as_subclass"):
+        scaled_dot_product_attention(**given)
+
+
+@pytest.mark.parametrize("option", ["mask", "bias", "sinks"])
+def test_a_causal_bias_is_no_argument_of_attention(option):
+    with pytest.raises(RegardError, match=f"^{option} .* is of the class CausalBias.*as_subclass"):
+        attention(*draw(5, 5), **{option: causal_upper_left(5, 5)})

@@ -1,0 +1,99 @@
+"""TorchScript in a block that uses regard: an error of one sentence, after which all is as before."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from regard import RegardError
+from regard.torch import use_regard
+
+pytestmark = [
+    pytest.mark.skipif(os.environ.get("REGARD_PURE") == "1", reason="this run is of the package without it"),
+    pytest.mark.filterwarnings("ignore:.torch.jit.*deprecated"),
+    pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning"),
+]
+ONE_SENTENCE = r"^TorchScript cannot compile or trace regard's attention: .* outside of use_regard\(\)$"
+
+
+def make_function():
+    """Return a function that nothing has compiled."""
+
+    def attend(x: torch.Tensor) -> torch.Tensor:
+        return F.scaled_dot_product_attention(x, x, x, is_causal=True) * 2
+
+    return attend
+
+
+def make_module():
+    """Return a module of a class that nothing has compiled."""
+
+    class Attend(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return F.scaled_dot_product_attention(x, x, x, is_causal=True) * 2
+
+    return Attend().eval()
+
+
+class Inside(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.MultiheadAttention(4, 2, batch_first=True)
+        self.inner = make_module()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.inner(self.layer(x, x, x, need_weights=False)[0])
+
+
+def make_layers():
+    return Inside().train()  # in training PyTorch's layer calls the function
+
+
+X = torch.randn(2, 5, 4, generator=torch.Generator().manual_seed(0))
+MAKE = {"function": make_function, "module": make_module, "layers": make_layers}
+COMPILE = {"script": torch.jit.script, "trace": lambda f: torch.jit.trace(f, X)}
+
+
+@pytest.mark.parametrize("compiler", COMPILE)
+@pytest.mark.parametrize("name", MAKE)
+def test_it_is_an_error_that_leaves_nothing_behind(name, compiler):
+    made, compile_ = MAKE[name](), COMPILE[compiler]
+    with use_regard():
+        for _ in range(2):
+            with pytest.raises(RegardError, match=ONE_SENTENCE) as caught:
+                compile_(made)
+            assert "\n" not in str(caught.value)
+        ours = made(X)
+    torch.testing.assert_close(made(X), ours)
+    torch.testing.assert_close(compile_(made)(X), ours)
+
+
+@pytest.mark.parametrize("compiler", COMPILE)
+def test_what_was_compiled_before_runs_in_a_block(compiler):
+    made = make_module()
+    compiled = COMPILE[compiler](made)
+    with use_regard():
+        torch.testing.assert_close(compiled(X), made(X))
+
+
+@pytest.mark.parametrize("compiler", COMPILE)
+def test_a_block_may_compile_what_does_not_attend(compiler):
+    layer = torch.nn.Linear(4, 4).eval()
+    with use_regard():
+        compiled = COMPILE[compiler](layer)
+    torch.testing.assert_close(compiled(X), layer(X))
+
+
+@pytest.mark.parametrize("compiler", COMPILE)
+def test_a_thread_beside_a_block_compiles(compiler):
+    made, found = make_module(), []
+    with use_regard():
+        thread = threading.Thread(target=lambda: found.append(COMPILE[compiler](made)))
+        thread.start()
+        thread.join()
+    torch.testing.assert_close(found[0](X), made(X))
+    assert "scaled_dot_product_attention" in str(found[0].inlined_graph)
