@@ -90,7 +90,7 @@ def _workers(arguments: argparse.Namespace) -> Iterator[Any]:
     if arguments.memory and not arguments.workers:
         raise RegardError("--memory is that of processes that --workers starts")
     if arguments.dashboard and not arguments.workers:
-        raise RegardError("--dashboard is that of processes that --workers starts")
+        raise RegardError("--dashboard shows the processes that --workers starts: give --workers too")
     address = None if arguments.workers else clusters.scheduler_address(arguments.scheduler)
     if address is None and not arguments.workers:
         yield clusters.ThisProcess()

@@ -1,4 +1,4 @@
-"""Signs for a terminal whose encoding lacks those that are printed: one character each, so that columns stay."""
+"""ASCII for the signs that an encoding lacks: one character each, so that columns stay aligned."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ def run(arguments: argparse.Namespace) -> None:
 def _next(result: TrainingResult, folder: Path) -> str:
     """Return the command that goes on from a run: to what was left of it, or to what it made."""
     if result.interrupted:
-        return "the same command with --resume goes on"
+        return "the same command with --resume continues"
     made = shlex.quote(str(folder))
     return (
         f'regard generate "…" --model {made}' if isinstance(result.model, LanguageModel) else f"regard explore {made}"

@@ -17,7 +17,7 @@ _CHARACTERS = 64  # of a token, at most, in a text of words
 
 
 def encode_row(reader: Reader, value: Any, *, truncate: bool) -> Encoding | str:
-    """Return the value of a row as tokens, or in words why it is no text that can be run."""
+    """Return the value of a row as tokens, or in words why it cannot be run."""
     if _is_null(value):
         return "null"
     if isinstance(value, bytes):

@@ -31,7 +31,7 @@ def top_k_softmax(logits: np.ndarray, k: int) -> Any:
     Raises
     ------
     RegardError
-        `k` is no such number, or there are no logits.
+        `k` is not such a number, or there are no logits.
 
     Examples
     --------

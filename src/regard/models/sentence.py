@@ -169,7 +169,7 @@ def transformer_folder(folder: Path) -> Path:
 
 
 def read_sentence_settings(folder: Path, known: Mapping[str, str] | None = None) -> SentenceSettings:
-    """Return what the files of a sentence model in `folder` say; of another model nothing.
+    """Return what the files of a sentence model in `folder` say; empty settings for another model.
 
     ``modules.json`` lists the steps: Transformer, Pooling, any number of Dense, and Normalize if vectors are scaled to
     length 1. With ``1_Pooling/config.json`` alone, as in packages with a part of the files, vectors are scaled to

@@ -108,7 +108,7 @@ def added_tokens(folder: Path) -> Iterator[AddedToken]:
     try:
         tokens = [_token(AddedToken, decoder[i], path) for i in sorted(decoder, key=int)]
     except (TypeError, ValueError, AttributeError) as error:
-        raise RegardError(f"{path} gives its added tokens by no ids: {truncate(decoder)}") from error
+        raise RegardError(f"{path} does not give the ids of its added tokens: {truncate(decoder)}") from error
     yield from tokens
     for token in named:
         yield _token(AddedToken, {**token, "special": True} if isinstance(token, dict) else token, path)
@@ -128,4 +128,4 @@ def _token(kind: Any, token: Any, path: Path) -> Any:
         )
         return kind(content, **flags)
     except (TypeError, ValueError) as error:
-        raise RegardError(f"{path} has an added token that is no text: {truncate(token)}") from error
+        raise RegardError(f"{path} has an added token that is not text: {truncate(token)}") from error

@@ -212,8 +212,8 @@ class ConfigReader:
 class _Inert:
     """Tells which fields of a configuration change nothing in transformers, and notes them.
 
-    They are those that its class for the model type does not have. Of a newer version than the one that was looked at,
-    or of a model with code of its own, nothing is known.
+    They are those that its class for the model type does not have. Nothing is known of a file by a newer version than
+    the one that was read, nor of a model with code of its own.
     """
 
     def __init__(self, fields: dict[str, Any], noted: list[str], version: Any) -> None:

@@ -53,7 +53,7 @@ Checkpoint: TypeAlias = FolderCheckpoint | GgufCheckpoint
 def open_checkpoint(path: Path, ignore: Collection[str] = ()) -> Checkpoint:
     """Return the checkpoint at `path`: a GGUF file, a folder with one GGUF file and no config.json, or a folder.
 
-    Of the folder of a training run it is that of the last step. Its configuration may have the unknown fields `ignore`.
+    For the folder of a training run it is the last step. Its configuration may have the unknown fields `ignore`.
 
     An error if a GGUF file is malformed, or if the folder has several.
     """
