@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from regard._utils.errors import RegardError
+from regard._utils.files import read_json_object
 from regard._utils.validation import truncate
 from regard.text.byte_level import add_roberta_ends
-from regard.text.files import read_json_object
 from regard.text.wordpiece import WordPieceSettings, bert_normalizer
 
 if TYPE_CHECKING:

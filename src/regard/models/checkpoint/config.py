@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from regard._utils.errors import RegardError
+from regard._utils.files import read_json_object
 from regard._utils.validation import escape, truncate
 from regard.functional.activation import ACTIVATIONS
 from regard.models.checkpoint.known_fields import COMMON, FIELDS, TRANSFORMERS
-from regard.text.files import read_json_object
 
 # Fields that do not affect the hidden states: origin of the weights, training, generation, labels of classes, pooler,
 # ids of tokens that the tokenizer knows, and the way to compute the same numbers.
