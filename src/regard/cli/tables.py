@@ -10,7 +10,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from regard._utils.errors import RegardError
-from regard._utils.files import atomic_write
+from regard._utils.files import atomic_write, open_regular
 from regard._utils.validation import truncate
 from regard.cli.input import read_file_or_input, read_lines
 from regard.text.words import join_names
@@ -96,7 +96,7 @@ def _parquet_rows(path: str, column: str | None) -> tuple[list[str], list[Any]]:
     from pyarrow import parquet
 
     try:
-        with parquet.ParquetFile(path) as file:
+        with open_regular(path) as stream, parquet.ParquetFile(stream) as file:
             names = file.schema_arrow.names
             if column not in names:
                 return names, []
