@@ -36,6 +36,7 @@ IGNORED_FIELDS = frozenset(
 
 
 # Fields that the code which all models of transformers share may read.
+_MAX_COUNT = 2**31 - 1
 _READ_ANYWHERE = frozenset(
     """
     add_cross_attention auto_map compression_config cross_attention_hidden_size is_decoder is_encoder_decoder
@@ -107,10 +108,13 @@ class ConfigReader:
         self._fields[name] = value
 
     def count(self, name: str, default: int | None = None) -> int:
-        """Read a whole number of at least 1."""
+        """Read a whole number of at least 1, which fits into 32 bits: a few of them multiplied fit into 64."""
         value = self._fields.pop(name, default)
         if type(value) is not int or value < 1:
             self._problems.append(f"{name} must be a whole number of at least 1, got {value!r}")
+            return 1
+        if value > _MAX_COUNT:
+            self._problems.append(f"{name} must be at most {_MAX_COUNT}, got {truncate(value)}")
             return 1
         return value
 
