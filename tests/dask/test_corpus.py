@@ -567,6 +567,34 @@ def test_lines_of_utf_16_are_no_text(tmp_path):
     assert not any(isinstance(value, str) and value for value in piece.read())
 
 
+@pytest.mark.parametrize(
+    ("package", "suffix"),
+    [
+        *((package, ".txt") for package in ("dask", "distributed", "fsspec", "pyarrow")),
+        ("pandas", ".csv"),
+        ("pyarrow", ".parquet"),
+    ],
+)
+def test_a_package_that_is_not_installed_is_named(tmp_path, package, suffix):
+    code = f"""
+import sys
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == {package!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+sys.meta_path.insert(0, Absent())
+from regard.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+    file, out = write(tmp_path / f"c{suffix}", TEXTS), tmp_path / "out"
+    command = [sys.executable, "-c", code, "embed", str(file), "--out", str(out), *MODEL]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (
+        2,
+        f"regard: regard.dask needs {package}: pip install 'regard[dask]'\n",
+    )
+
+
 def test_empty_names_are_errors(embed, tmp_path, capsys):
     file = write(tmp_path / "corpus.txt", TEXTS)
     for argv, message in (

@@ -16,6 +16,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from regard._utils.errors import RegardError
+from regard.dask.extra import installed
 from regard.text.lines import split_lines
 
 _FORMATS = {
@@ -113,7 +114,8 @@ def open_corpus(address: str, column: str = "text") -> Corpus:
 def reading(address: str) -> Iterator[None]:
     """Turn an error of reading into a `RegardError` that names the file."""
     try:
-        yield
+        with installed():
+            yield
     except RegardError:
         raise
     except PermissionError:
