@@ -24,7 +24,7 @@ def write_table(path: str, columns: Mapping[str, Any]) -> None:
     table = io.StringIO()
     writer = csv.writer(table, lineterminator="\n")
     writer.writerow(columns)
-    writer.writerows(zip(*(_plain(column) for column in columns.values()), strict=True))
+    writer.writerows(map(_cell, row) for row in zip(*(_plain(column) for column in columns.values()), strict=True))
     with atomic_write(path) as file:
         file.write(table.getvalue().encode())
 
@@ -37,6 +37,7 @@ def write_parquet(path: str, table: Any) -> None:
         parquet.write_table(table, stream)
 
 
+_FORMULAS = ("=", "+", "-", "@", "\t", "\r")
 _TABLES = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet", ".pq")
 _MAX_PARQUET = 1 << 30  # bytes
 
@@ -119,6 +120,11 @@ def load_pyarrow(other: str = ".csv") -> Any:
     except ImportError:
         raise RegardError(f"Parquet needs pyarrow: pip install 'regard[parquet]', or write a {other} file") from None
     return pyarrow
+
+
+def _cell(value: Any) -> Any:
+    """Return a cell of CSV: a text that a spreadsheet would run as a formula gets an apostrophe."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULAS) else value
 
 
 def _plain(column: Any) -> Any:
