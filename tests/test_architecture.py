@@ -208,3 +208,78 @@ def test_the_readme_prints_the_speed_of_attention_that_was_measured():
     page = (ROOT / "benchmarks/results/intel-sapphire-rapids/attention.md").read_text("utf-8")
     forward = re.findall(r"Geometric mean \*\*([\d.]+)\*\*", page)[0]
     assert f"{forward} times, in an older measurement, on Intel's" in readme
+
+
+READS = {"open", "fdopen", "read_text", "read_bytes", "cat_file", "ParquetFile", "read_table", "open_group"}
+LOADS = {"json.load", "np.load", "pickle.load"}
+WRITING = set("wax")  # modes of what is not read
+
+READERS = {
+    ("_utils/files.py", "open"): "the reader",
+    ("_utils/memory.py", "read_text"): "what Linux says of its memory",
+    ("cli/input.py", "open"): "a text that the user names, which may be a pipe; read up to a limit",
+    ("cli/output.py", "open"): "/dev/null",
+    ("cli/tables.py", "ParquetFile"): "of a stream of the reader",
+    ("dask/attention_map.py", "open_group"): "the group that this run writes",
+    ("dask/output.py", "open"): "at an address of fsspec; read up to a limit",
+    ("dask/run.py", "read_table"): "of bytes of the reader",
+    ("dask/source.py", "ParquetFile"): "of a stream",
+    ("dask/source.py", "open"): "at an address of fsspec, of a regular file; in pieces, or up to a limit",
+    ("explorer/bundle.py", "read_text"): "files of the package",
+    ("explorer/exploration.py", "read_text"): "what Linux says of this process",
+    ("explorer/server.py", "open"): "a browser; and a file that is written",
+    ("models/hub/download.py", "open"): "a file of the archive, which has its pinned size, and one that was written",
+    ("models/images/read.py", "open"): "of bytes of the reader",
+    ("models/sentence.py", "open"): "of ConfigReader, which reads by the reader",
+    ("models/checkpoint/open.py", "open"): "of ConfigReader, which reads by the reader",
+    ("text/render_chat.py", "load"): "the request of the process that starts this one",
+    ("trace/stored_map.py", "open_group"): "of a store with limits",
+    ("training/run_folder.py", "open"): "a folder, to be synced",
+}
+
+
+def unbounded_reads(tree):
+    """Yield the calls by which a module opens or reads a file otherwise than to write it."""
+    own = {alias.asname or alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)
+           and (node.module or "").startswith("regard") for alias in node.names}  # fmt: skip
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            called = ast.unparse(node.func)
+            name = called.rpartition(".")[2]
+            modes = [x.value for x in node.args if isinstance(x, ast.Constant) and isinstance(x.value, str)]
+            if called in LOADS or (
+                name in READS - own and not any(set(mode) & WRITING and len(mode) < 4 for mode in modes)
+            ):
+                yield name, node.lineno
+
+
+def test_files_are_read_by_the_readers_with_limits():
+    """What else reads files is listed with the reason why it neither hangs nor takes all memory."""
+    source = ROOT / "src" / "regard"
+    found = {}
+    for path in sorted(source.rglob("*.py")):
+        for name, line in unbounded_reads(ast.parse(path.read_text(encoding="utf-8"))):
+            found.setdefault((str(path.relative_to(source)), name), []).append(line)
+    assert {place: lines for place, lines in found.items() if place not in READERS} == {}
+    assert sorted(READERS.keys() - found.keys()) == []
+
+
+@pytest.mark.parametrize(
+    ("code", "found"),
+    [
+        ("open(path)", ["open"]),
+        ("path.open('rb')", ["open"]),
+        ("path.open('wb')", []),
+        ("target.open('a', encoding='utf-8')", []),
+        ("path.open(encoding='utf-8')", ["open"]),
+        ("json.load(file)", ["load"]),
+        ("np.load(path)", ["load"]),
+        ("from regard.models import load\nload(name)", []),
+        ("path.read_text()", ["read_text"]),
+        ("json.loads(path.read_bytes())", ["read_bytes"]),
+        ("self._fs.cat_file(path)", ["cat_file"]),
+        ("open_regular(path)", []),
+    ],
+)
+def test_a_read_without_a_limit_is_found(code, found):
+    assert [name for name, _ in unbounded_reads(ast.parse(code))] == found

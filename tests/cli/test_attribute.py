@@ -11,6 +11,7 @@ import pytest
 
 import regard
 from regard.cli import main
+from regard.cli.tables import write_table
 from regard.metrics import attribute
 from regard.terminal import attribution_table
 from regard.views import AttributionRow
@@ -97,6 +98,21 @@ def test_files(run, tmp_path):
     assert [row["token"] for row in rows][:3] == ["[CLS]", "the", "cat"]
     found = attribute(regard.load("minilm", download=False), TEXT, TO, method="relevance")
     np.testing.assert_allclose([float(row["score"]) for row in rows], found.scores, atol=1e-6)
+
+
+@pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1"])
+def test_a_text_in_a_table_is_no_formula_of_a_spreadsheet(tmp_path, text):
+    path = tmp_path / "a.csv"
+    write_table(str(path), {"token": [text, "a" + text], "score": np.array([-1.5, 2.0])})
+    assert path.read_bytes().decode() == f"token,score\n'{text},-1.5\na{text},2.0\n"
+
+
+def test_the_tokens_of_a_table_are_no_formulas(run, minilm, tmp_path):
+    path = tmp_path / "a.csv"
+    assert run("= cat", "--to", TO, "--model", "minilm", "--method", "relevance", "-o", str(path))[0] == 0
+    rows = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
+    assert [row["token"] for row in rows] == ["[CLS]", "'=", "cat", "[SEP]"]
+    assert [list(row) for row in rows] == [["token", "score", "attended"]] * 4
 
 
 @pytest.mark.smollm2

@@ -12,6 +12,8 @@ import time
 
 import pytest
 
+import regard.cli.parser
+import regard.cli.show
 from regard.cli import main
 from regard.models import Toy
 
@@ -492,6 +494,30 @@ def test_ctrl_c_may_come_at_any_moment(capsys, monkeypatch):
         assert main(["a", "--toy"]) == 130
         assert capsys.readouterr().err == "regard: interrupted\n"
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@pytest.mark.usefixtures("interruptible")
+def test_ctrl_c_in_a_callback_is_not_lost(capsys, monkeypatch):
+    """Python would print its traceback and go on: nobody can catch what a callback of an import raises."""
+
+    class Dying:
+        def __del__(self):
+            signal.raise_signal(signal.SIGINT)
+
+    def interrupted(argv):
+        dying = Dying()
+        del dying
+        return parse(argv)
+
+    def unwanted(_):
+        raise AssertionError("it went on")
+
+    before, parse = sys.unraisablehook, regard.cli.parser.parse
+    monkeypatch.setattr("regard.cli.parser.parse", interrupted)
+    monkeypatch.setattr("regard.cli.show.run", unwanted)
+    assert main(["a", "--toy"]) == 130
+    assert capsys.readouterr().err == "regard: interrupted\n"
+    assert sys.unraisablehook is before
 
 
 def test_a_module_that_is_missing_is_no_interrupt(monkeypatch):

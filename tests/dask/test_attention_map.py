@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import pickle
 
 import numpy as np
@@ -193,12 +194,98 @@ def fields(**changed):
             "chunks of",
         ),
         (lambda name, x: x.pop("node_type"), "damaged map"),
+        *(
+            (
+                lambda name, x, size=size, array=array: (
+                    x["chunk_grid"]["configuration"].update(chunk_shape=[size] * len(x["shape"]))
+                    if name == array
+                    else None
+                ),
+                message,
+            )
+            for array in ("q", "row_max", "top_keys")
+            for size, message in ((0, f"{array} has chunks of .*, which hold nothing"), (-1, "damaged map"))
+        ),
+        (
+            lambda name, x: x["chunk_grid"]["configuration"].update(chunk_shape=[1, 1]) if name == "q" else None,
+            "q lacks",
+        ),
+        (
+            lambda name, x: (
+                (x.update(shape=[1 << 20, 1 << 20]), x["chunk_grid"]["configuration"].update(chunk_shape=[1, 1]))
+                if name == "q"
+                else None
+            ),
+            "q has 1099511627776 chunks, more than the limit",
+        ),
+        (
+            lambda name, x: (
+                x["codecs"].__setitem__(1, {"name": "gzip", "configuration": {"level": 5}}) if name == "q" else None
+            ),
+            "q is stored with 'GzipCodec'",
+        ),
     ],
 )
 def test_a_damaged_folder_is_one_sentence(tmp_path, change, message):
     with pytest.raises(RegardError, match=message) as error:
         open_map(damaged(tmp_path, change))
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["zarr.json", "q/zarr.json", "q/c/0/0", "row_max/c/0", "overview/max/32/c/0/0"])
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (os.mkfifo, "it is not a regular file|lacks 1 of its 1 chunks"),
+        (lambda path: path.symlink_to("/dev/zero"), "it is not a regular file|lacks 1 of its 1 chunks"),
+        (lambda path: (path.touch(), os.truncate(path, 1 << 40)), "more than the limit of"),
+    ],
+    ids=["pipe", "endless", "large"],
+)
+def test_a_file_that_is_none_of_a_map_is_not_read(tmp_path, name, make, message):
+    path = damaged(tmp_path, lambda name, x: None)
+    (path / name).unlink()
+    make(path / name)
+    with pytest.raises(RegardError, match=message) as error:
+        open_map(path).pooled((1, 1))
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["zarr.json", "q/zarr.json"])
+def test_metadata_that_nests_deeply_is_one_sentence(tmp_path, name):
+    path = damaged(tmp_path, lambda name, x: None)
+    (path / name).write_text('{"attributes": ' * 20_000)
+    with pytest.raises(RegardError, match=r"damaged map|no Zarr group"):
+        open_map(path)
+
+
+def test_a_chunk_that_expands_without_end_is_not_unpacked(tmp_path):
+    """A frame of Zstandard whose header says 2**62 bytes (RFC 8878)."""
+    path = damaged(tmp_path, lambda name, x: None)
+    (path / "q/c/0/0").write_bytes(b"\x28\xb5\x2f\xfd\xe0" + (1 << 62).to_bytes(8, "little") + bytes(20))
+    with pytest.raises(RegardError, match="q/c/0/0 expands to more than the limit of 268435456 bytes"):
+        open_map(path).tile()
+
+
+@pytest.mark.parametrize("size", [0, 1, 255, 256, 65_791, 65_792, 1 << 20])
+def test_the_size_of_a_chunk_is_that_of_its_header(size):
+    from numcodecs import zstd
+
+    from regard.trace.bounded_store import _unpacked_size
+
+    assert _unpacked_size(zstd.compress(bytes(size), 1)) == size
+
+
+def test_a_map_at_an_address_is_read_up_to_the_limit(tmp_path):
+    import fsspec
+
+    path = damaged(tmp_path, lambda name, x: None)
+    fs = fsspec.filesystem("memory")
+    fs.put(str(path), "/maps/bounded.zarr", recursive=True)
+    np.testing.assert_array_equal(open_map("memory://maps/bounded.zarr").tile(), open_map(path).tile())
+    fs.pipe_file("/maps/bounded.zarr/q/zarr.json", b" " * (1 << 21))
+    with pytest.raises(RegardError, match=r"q/zarr\.json has more than the limit of 1048576 bytes"):
+        open_map("memory://maps/bounded.zarr")
 
 
 def test_a_damaged_chunk_is_one_sentence(tmp_path):

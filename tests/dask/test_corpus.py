@@ -10,6 +10,7 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pandas
@@ -23,7 +24,8 @@ from pyarrow import parquet
 import regard
 from regard import RegardError
 from regard.cli import main
-from regard.dask.partitions import Scan, cut, first_rows
+from regard.dask import output
+from regard.dask.partitions import Scan, cut, first_rows, spread
 from regard.dask.source import Piece, open_corpus
 
 MODEL = ["--model", "induction", "--pooling", "mean"]  # of characters a to z
@@ -183,6 +185,115 @@ def test_the_same_command_computes_what_is_missing(embed, tmp_path):
     assert f"{len(whole) - 1} of them there before" in errors
     assert parts(tmp_path / "out") == whole
     assert {path: path.stat().st_ino for path in others} == others
+
+
+def swap_rows(manifest):
+    (first, *_), (second, *_) = manifest["partitions"][:2]
+    manifest["partitions"][0][0], manifest["partitions"][1][0] = first + 1, second - 1
+
+
+DAMAGE = {
+    "bounds": swap_rows,
+    "a row twice": lambda manifest: manifest["partitions"][1].__setitem__(0, 99),
+    "a row lost": lambda manifest: manifest["partitions"].pop(),
+    "an empty partition": lambda manifest: manifest["partitions"].append([0, 0]),
+    "negative rows": lambda manifest: manifest["partitions"].extend([[-1, 1], [1, 1]]),
+    "no number": lambda manifest: manifest["partitions"][0].__setitem__(0, "3"),
+    "a piece more": lambda manifest: manifest["pieces"].append(manifest["pieces"][0]),
+    "a piece lost": lambda manifest: manifest["pieces"].pop(),
+    "a piece without rows": lambda manifest: manifest["pieces"][0].__setitem__(1, 0),
+    "another digest": lambda manifest: manifest["pieces"][0].__setitem__(0, "0" * 64),
+    "no texts": lambda manifest: manifest["identity"].pop("texts"),
+    "a list": lambda manifest: manifest.update(identity=[1]),
+    "no errors": lambda manifest: manifest.update(errors=[["file", "row", "reason"]]),
+    "another format": lambda manifest: manifest.update(format="regard: partitions of a corpus, 2"),
+}
+
+
+@pytest.mark.parametrize("signed", [False, True], ids=["by hand", "with its digest"])
+@pytest.mark.parametrize("name", DAMAGE)
+def test_a_manifest_that_does_not_cover_the_corpus_is_one_sentence(embed, tmp_path, name, signed):
+    file = write(tmp_path / "c.parquet", TEXTS)
+    embed(file, "--partition-tokens", 9)
+    path = tmp_path / "out" / "_manifest.json"
+    manifest = json.loads(path.read_text())
+    DAMAGE[name](manifest)
+    if signed:
+        manifest.pop("sha256")
+        manifest["sha256"] = output._sha256(manifest)
+    path.write_text(json.dumps(manifest))
+    for part in (tmp_path / "out").glob("part-*"):
+        part.unlink()
+    status, _, errors = embed(file, "--partition-tokens", 9)
+    if (name, signed) == ("bounds", True):
+        assert status == 0  # other partitions, which hold every row once
+        assert table(tmp_path / "out")["row"].to_pylist() == list(range(1, len(TEXTS) + 1))
+        return
+    assert (status, errors.count("\n")) == (2, 1)
+    assert re.search("is damaged or of another version|other texts", errors)
+
+
+def test_a_manifest_names_no_files(embed, tmp_path):
+    file = write(tmp_path / "c.parquet", TEXTS)
+    embed(file)
+    manifest = json.loads((tmp_path / "out" / "_manifest.json").read_text())
+    assert all(len(piece) == 2 and len(piece[0]) == 64 and type(piece[1]) is int for piece in manifest["pieces"])
+
+
+@pytest.mark.parametrize("rows", [[1, 2], [2, 1]], ids=["too few", "none of an empty piece"])
+def test_rows_that_a_manifest_leaves_out_are_found_when_they_are_read(embed, tmp_path, rows):
+    """The digest and the sums of the manifest are right, and its number of rows of a piece is not."""
+    (tmp_path / "in").mkdir()
+    for number, texts in enumerate((["abc", "ab"], ["b"] if rows == [2, 1] else ["b", "c"])):
+        write(tmp_path / "in" / f"{number}.txt", texts)
+    embed(tmp_path / "in")
+    path = tmp_path / "out" / "_manifest.json"
+    manifest = json.loads(path.read_text())
+    pieces = [[manifest["pieces"][0][0], rows[0]], [manifest["pieces"][1][0], rows[1] if rows == [1, 2] else 0]]
+    manifest.update(pieces=pieces, partitions=[[sum(count for _, count in pieces), 9]])
+    manifest.pop("sha256")
+    path.write_text(json.dumps(manifest | {"sha256": output._sha256(manifest)}))
+    (tmp_path / "out" / "part-0000000.parquet").unlink()
+    status, _, errors = embed(tmp_path / "in")
+    assert (status, errors.count("\n")) == (2, 1)
+    assert "has changed since the run began" in errors
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda path: path.write_text('{"a": ' * 100_000), "is damaged"),
+        (os.mkfifo, "it is not a regular file"),
+        (lambda path: path.symlink_to("/dev/zero"), "it is not a regular file"),
+        (lambda path: (path.touch(), os.truncate(path, 1 << 40)), "more than the limit"),
+        (Path.mkdir, "Is a directory"),
+    ],
+    ids=["deep", "pipe", "endless", "large", "folder"],
+)
+def test_a_manifest_that_cannot_be_read_is_one_sentence(embed, tmp_path, make, message):
+    (tmp_path / "out").mkdir()
+    make(tmp_path / "out" / "_manifest.json")
+    status, _, errors = embed(write(tmp_path / "c.txt", TEXTS))
+    assert (status, errors.count("\n")) == (2, 1)
+    assert message in errors
+
+
+def test_a_manifest_at_an_address_is_read_up_to_the_limit(monkeypatch):
+    import fsspec
+
+    fsspec.filesystem("memory").pipe_file("/large/_manifest.json", b"[" * 1001)
+    monkeypatch.setattr(output.OutputFolder._read, "__defaults__", (1000,))
+    with pytest.raises(RegardError, match=r"cannot read memory://large/_manifest.json: it has more than the limit"):
+        output.OutputFolder("memory://large").read_manifest()
+
+
+@given(st.lists(st.lists(st.integers(0, 30), max_size=8), max_size=8), st.integers(1, 60))
+def test_partitions_are_known_by_their_rows(pieces, most):
+    names = [Piece(f"file{i // 2}", "text", "text", i, 1) for i in range(len(pieces))]
+    scans = [Scan(np.array(lengths, np.int64), (), 0, str(i)) for i, lengths in enumerate(pieces)]
+    found = cut(names, scans, most)
+    counted = [each.counted for each in scans]
+    assert spread(names, counted, [(each.rows, each.tokens) for each in found]) == found
 
 
 def test_a_touched_file_is_the_same_input_and_a_changed_one_is_not(embed, tmp_path):
@@ -362,6 +473,24 @@ def test_a_run_continues_where_the_same_texts_were_written_again_or_elsewhere(em
     )
 
 
+@pytest.mark.parametrize("name", ["c.jsonl", "c.txt", "c.csv", "c.parquet"])
+def test_a_pipe_among_the_files_is_one_sentence(embed, tmp_path, name):
+    (tmp_path / "in").mkdir()
+    os.mkfifo(tmp_path / "in" / name)
+    status, _, errors = embed(tmp_path / "in")
+    assert (status, errors.count("\n")) == (2, 1)
+    assert f"{name}: it is not a regular file" in errors
+
+
+@pytest.mark.parametrize("name", ["c.jsonl.gz", "c.txt.gz", "c.csv.gz"])
+def test_what_expands_to_more_than_real_files_is_one_sentence(embed, tmp_path, monkeypatch, name):
+    monkeypatch.setattr("regard.dask.source._LARGEST_UNPACKED", 100_000)
+    (tmp_path / name).write_bytes(gzip.compress(b"text\n" + b"a" * 200_000))
+    status, _, errors = embed(tmp_path / name)
+    assert (status, errors.count("\n")) == (2, 1)
+    assert f"{name} expands to more than" in errors
+
+
 @pytest.mark.parametrize("name", ["c.jsonl.gz", "c.txt.bz2", "c.csv.xz"])
 @pytest.mark.parametrize("damage", ["cut", "changed"])
 def test_a_damaged_compressed_file_is_one_sentence(embed, tmp_path, name, damage):
@@ -438,6 +567,34 @@ def test_lines_of_utf_16_are_no_text(tmp_path):
     assert not any(isinstance(value, str) and value for value in piece.read())
 
 
+@pytest.mark.parametrize(
+    ("package", "suffix"),
+    [
+        *((package, ".txt") for package in ("dask", "distributed", "fsspec", "pyarrow")),
+        ("pandas", ".csv"),
+        ("pyarrow", ".parquet"),
+    ],
+)
+def test_a_package_that_is_not_installed_is_named(tmp_path, package, suffix):
+    code = f"""
+import sys
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == {package!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+sys.meta_path.insert(0, Absent())
+from regard.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+    file, out = write(tmp_path / f"c{suffix}", TEXTS), tmp_path / "out"
+    command = [sys.executable, "-c", code, "embed", str(file), "--out", str(out), *MODEL]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (
+        2,
+        f"regard: regard.dask needs {package}: pip install 'regard[dask]'\n",
+    )
+
+
 def test_empty_names_are_errors(embed, tmp_path, capsys):
     file = write(tmp_path / "corpus.txt", TEXTS)
     for argv, message in (
@@ -489,5 +646,5 @@ def test_a_scheduler_that_was_never_there_is_not_waited_for_long(embed, tmp_path
 
 def test_a_row_that_cannot_be_run_counts_where_it_stands():
     pieces = [Piece("file", "text", "text", i, 1) for i in range(3)]
-    scans = [Scan(np.array([3, 0, 2]), ((1, "null"),), 1, "")] * 3
-    assert first_rows(pieces, scans) == [1, 4, 7]
+    counted = [Scan(np.array([3, 0, 2]), ((1, "null"),), 1, "").counted] * 3
+    assert first_rows(pieces, counted) == [1, 4, 7]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 import os
@@ -307,6 +308,73 @@ def test_work_for_a_page_that_is_left_stops(monkeypatch):
             assert not left.is_set()
         assert left.wait(WATCHDOG)
         assert client.api("manifest")[0] == 200
+
+
+class Page:
+    """A page that sends a POST request to an application, and leaves, or stays."""
+
+    def __init__(self, method, *body, stays=False):
+        self.messages = [{"type": "http.request", "body": part, "more_body": True} for part in body]
+        self.scope = {
+            "type": "http", "method": "POST", "path": f"/{TOKEN}/api/{method}", "query_string": b"", "root_path": "",
+            "headers": [(b"host", b"localhost")],
+        }  # fmt: skip
+        self.stays, self.left, self.sent = stays, asyncio.Event(), []
+
+    async def receive(self):
+        if self.messages:
+            return self.messages.pop(0)
+        if self.stays:
+            await asyncio.Event().wait()
+        self.left.set()
+        return {"type": "http.disconnect"}
+
+    async def send(self, message):
+        self.sent.append(message)
+
+    async def ask(self, app):
+        await app(self.scope, self.receive, self.send)
+        return self.sent[0]["status"]
+
+
+def test_a_body_that_is_cut_short_is_no_fault(exploration):
+    assert asyncio.run(Page("ablate", b'{"heads": [[0').ask(application(exploration, TOKEN))) == 499
+
+
+def test_a_text_of_a_page_that_is_left_is_not_run(monkeypatch, exploration):
+    ran, begun, ends = [], threading.Event(), threading.Event()
+
+    def run_text(text):
+        ran.append(text)
+        begun.set()
+        assert ends.wait(WATCHDOG)
+        return {}
+
+    def page(text, **options):
+        page = Page("run_text", json.dumps({"text": text}).encode(), **options)
+        page.messages[-1]["more_body"] = False
+        return page
+
+    async def ask():
+        app = application(exploration, TOKEN)
+        first = asyncio.create_task(page("first", stays=True).ask(app))
+        assert await asyncio.to_thread(begun.wait, WATCHDOG)
+        pages = [page(f"left {i}") for i in range(5)]
+        others = [asyncio.create_task(each.ask(app)) for each in pages]
+        for each in pages:
+            await each.left.wait()
+        ends.set()
+        return await asyncio.gather(first, *others)
+
+    monkeypatch.setattr(exploration, "run_text", run_text)
+    assert asyncio.run(ask()) == [200, *[499] * 5]
+    assert ran == ["first"]
+
+
+@pytest.mark.parametrize("text", [None, 3, ["a"], {"a": "b"}, True])
+def test_what_is_no_text_is_a_sentence(client, text):
+    status, _, content = client.api("run_text", method="POST", body=json.dumps({"text": text}))
+    assert (status, json.loads(content)["error"]) == (400, f"text is a text, not {text}")
 
 
 def test_work_stops_when_the_server_ends(monkeypatch, exploration):

@@ -315,11 +315,11 @@ def test_a_pipe_is_refused_without_waiting_for_it(tmp_path: Path) -> None:
 
 
 def test_an_unreadable_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(self: Path, *args: object, **options: object) -> None:
-        raise PermissionError(13, "Permission denied", str(self))
+    def refuse(path: str, flags: int) -> None:
+        raise PermissionError(13, "Permission denied", path)
 
     (tmp_path / "a").write_bytes(laid_out({}))
-    monkeypatch.setattr(Path, "open", refuse)
+    monkeypatch.setattr(os, "open", refuse)
     with pytest.raises(RegardError, match="/a: Permission denied"):
         SafetensorsFile(tmp_path / "a")
 

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import json
+import operator
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import golden
+import regard
+from regard import RegardError
 from regard.models import FAMILIES
 
 
@@ -16,6 +23,29 @@ from regard.models import FAMILIES
 def test_the_numbers_of_transformers(case, dtype, tolerance):
     # What greedy decoding appends in float64: test_decoder.py, by `generate`.
     golden.check(golden.FOLDER / case, dtype=dtype, tolerance=tolerance, greedy=dtype is np.float32)
+
+
+def whole_numbers(fields, path=()):
+    for name, value in fields.items():
+        if isinstance(value, dict):
+            yield from whole_numbers(value, (*path, name))
+        elif type(value) is int:
+            yield (*path, name)
+
+
+@pytest.mark.parametrize("size", [2**63, 2**31 - 1])
+@pytest.mark.parametrize("case", {case.split("/")[0]: case for case in golden.KEPT}.values())
+def test_a_size_that_no_tensor_has_is_a_sentence(tmp_path, case, size):
+    """Or none, where the number is not one of the sizes."""
+    shutil.copytree(golden.FOLDER / case, tmp_path / "model")
+    config = tmp_path / "model" / "config.json"
+    known = config.read_text(encoding="utf-8")
+    for *path, name in whole_numbers(json.loads(known)):
+        fields = json.loads(known)
+        functools.reduce(operator.getitem, path, fields)[name] = size
+        config.write_text(json.dumps(fields), encoding="utf-8")
+        with contextlib.suppress(RegardError):
+            regard.load(tmp_path / "model")
 
 
 def test_every_family_is_kept_and_stands_on_the_page_on_models():

@@ -313,6 +313,38 @@ def test_a_default_device_is_not_that_of_the_call():
     assert torch.equal(inside, attention(x, x, x, causal=True))
 
 
+UNUSUAL = {
+    "sparse": (lambda x: x.to_sparse(), r"in the layout sparse_coo: give to_dense\(\) of it"),
+    "rows": (lambda x: x[0].to_sparse_csr(), r"in the layout sparse_csr: give to_dense\(\) of it"),
+    "nested": (lambda x: torch.nested.nested_tensor([x[0], x[1, :3]]), "is a nested tensor: pad it"),
+    "jagged": (lambda x: torch.nested.nested_tensor([x[0], x[1, :3]], layout=torch.jagged), "is a nested tensor"),
+    "quantized": (lambda x: torch.quantize_per_tensor(x, 0.1, 0, torch.qint8), r"give dequantize\(\) of it"),
+    "float8": (lambda x: x.to(torch.float8_e4m3fn), "got torch.float8_e4m3fn; convert it first"),
+    "float8 of gradients": (lambda x: x.to(torch.float8_e5m2), "got torch.float8_e5m2; convert it first"),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*(prototype|beta state|quantize)")
+@pytest.mark.parametrize("kind", UNUSUAL)
+@pytest.mark.parametrize("name", ["q", "k", "v", "bias", "mask", "sinks"])
+def test_a_tensor_that_is_no_plain_array_is_one_sentence(name, kind):
+    x = torch.randn(2, 4, 8, generator=torch.Generator().manual_seed(0))
+    make, message = UNUSUAL[kind]
+    arguments = dict.fromkeys("qkv", x) | {name: make(x)}
+    with pytest.raises(RegardError, match=f"^{name} .*{message}"):
+        regard.attention(**arguments)
+
+
+@pytest.mark.filterwarnings("ignore:.*(prototype|beta state|quantize)")
+@pytest.mark.parametrize("kind", UNUSUAL)
+def test_a_map_or_softmax_of_such_a_tensor_is_one_sentence(kind):
+    make, message = UNUSUAL[kind]
+    x = make(torch.ones(2, 4, 8))
+    for call in (lambda: regard.AttentionMap(x, x), lambda: regard.functional.softmax(x)):
+        with pytest.raises(RegardError, match=message):
+            call()
+
+
 def test_a_window_of_arrays_is_an_error_like_any_other():
     with pytest.raises(RegardError, match="window"):
         attention(*QKV, window=(np.array([1]), 0))

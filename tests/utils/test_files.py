@@ -1,16 +1,18 @@
-"""Writing files whole: what is there afterwards, whatever goes wrong."""
+"""Files are read within limits, and written whole whatever goes wrong."""
 
+import io
 import os
 import stat
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from regard._utils.errors import RegardError
-from regard._utils.files import atomic_write
+from regard._utils.files import atomic_write, open_regular, read_file, read_json_object, read_limited
 
 
 def write(path: Path | str, content: bytes = b"new") -> None:
@@ -194,3 +196,55 @@ def test_a_reader_that_went_away_stays_a_broken_pipe(tmp_path: Path) -> None:
 def test_a_file_that_the_caller_cannot_read_is_not_blamed_on_the_written_one(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError), atomic_write(tmp_path / "a"):
         (tmp_path / "other").read_bytes()
+
+
+def test_a_file_larger_than_any_is_refused_unread(tmp_path: Path) -> None:
+    with (tmp_path / "a").open("wb") as stream:
+        stream.truncate(1 << 40)  # a hole: it takes no place on the disk
+    with pytest.raises(RegardError, match="it has 1099511627776 bytes, more than the limit of 134217728"):
+        read_file(tmp_path / "a")
+
+
+@pytest.mark.parametrize("reader", [read_file, read_json_object])
+def test_a_pipe_is_refused_and_does_not_block(tmp_path: Path, reader: Callable[[Path], object]) -> None:
+    os.mkfifo(tmp_path / "a")
+    with pytest.raises(RegardError, match=f"^cannot read {tmp_path}/a: it is not a regular file; copy it to one$"):
+        reader(tmp_path / "a")
+
+
+def test_a_pipe_cannot_be_opened_as_a_regular_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a")
+    with pytest.raises(OSError, match="it is not a regular file"):
+        open_regular(tmp_path / "a")
+
+
+def test_a_link_to_what_has_no_end_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a").symlink_to("/dev/zero")
+    with pytest.raises(RegardError, match="it is not a regular file"):
+        read_file(tmp_path / "a")
+
+
+def test_a_file_whose_size_says_nothing_is_read_up_to_the_limit() -> None:
+    assert Path("/proc/self/maps").stat().st_size == 0
+    with pytest.raises(RegardError, match="it has more than the limit of 100 bytes"):
+        read_file("/proc/self/maps", 100)
+
+
+@pytest.mark.parametrize("size", [99, 100, 101])
+def test_a_stream_that_gives_little_at_a_time_is_read_up_to_the_limit(size: int) -> None:
+    class Trickle(io.BytesIO):
+        def read(self, size: int | None = -1) -> bytes:
+            return super().read(1 if size else size)
+
+    if size <= 100:
+        assert read_limited(Trickle(bytes(size)), "x", 100) == bytes(size)
+    else:
+        with pytest.raises(RegardError, match=r"^cannot read x: it has more than the limit of 100 bytes$"):
+            read_limited(Trickle(bytes(size)), "x", 100)
+
+
+@pytest.mark.parametrize("content", ["[" * 100_000, '{"a": ' * 100_000, "[]", "{"])
+def test_what_is_no_json_object_is_one_sentence(tmp_path: Path, content: str) -> None:
+    (tmp_path / "a").write_text(content)
+    with pytest.raises(RegardError, match="fetch the file again"):
+        read_json_object(tmp_path / "a")

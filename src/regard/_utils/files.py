@@ -1,16 +1,91 @@
-"""Atomic writing of files."""
+"""Files: read within limits, written whole.
+
+What is read through here is a regular file, so nothing hangs, and has a limit, so nothing takes all memory;
+`tests/test_repository.py` lists the few places that open files themselves.
+"""
 
 from __future__ import annotations
 
+import errno
+import io
+import json
 import os
 import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, Any, overload
 
 from regard._utils.errors import RegardError
+
+MAX_BYTES = 1 << 27  # of a file that is read whole: four times the largest tokenizer.json
+_PART_BYTES = 1 << 20
+
+
+@overload
+def open_regular(path: str | os.PathLike[str]) -> io.BufferedReader: ...
+@overload
+def open_regular(path: str | os.PathLike[str], encoding: str) -> io.TextIOWrapper: ...
+def open_regular(path: str | os.PathLike[str], encoding: str | None = None) -> Any:
+    """Open a regular file for reading: its bytes, or with an `encoding` its text.
+
+    Raises
+    ------
+    OSError
+        It cannot be opened, or is no regular file: a pipe could block, and a device may have no end.
+    """
+    mode = "rb" if encoding is None else "r"
+    stream = open(path, mode, encoding=encoding, opener=_without_waiting)  # noqa: SIM115 (Path.open takes no opener)
+    if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+        stream.close()
+        raise OSError(errno.EINVAL, "it is not a regular file; copy it to one", str(path))
+    return stream
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+
+
+def read_limited(stream: Any, source: object, limit: int = MAX_BYTES) -> bytes:
+    """Return the rest of a binary stream; an error, which names the `source`, if it has more than `limit` bytes."""
+    parts, left = [], limit + 1
+    while left and (part := stream.read(min(left, _PART_BYTES))):
+        parts.append(part)
+        left -= len(part)
+    if not left:
+        raise RegardError(f"cannot read {source}: it has more than the limit of {limit} bytes")
+    return b"".join(parts)
+
+
+def read_file(path: str | os.PathLike[str], limit: int = MAX_BYTES) -> bytes | None:
+    """Return the content of the file at `path`; None if there is none.
+
+    An error if it cannot be read: a folder, a pipe, no permission, or more than `limit` bytes.
+    """
+    try:
+        with open_regular(path) as stream:
+            if (size := os.fstat(stream.fileno()).st_size) > limit:
+                raise RegardError(f"cannot read {path}: it has {size} bytes, more than the limit of {limit}")
+            return read_limited(stream, path, limit)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError) as error:  # ValueError: the text cannot be a path
+        raise RegardError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
+
+
+def read_json_object(path: str | os.PathLike[str]) -> dict[str, Any] | None:
+    """Return the JSON object in the file at `path`, as `read_file` does; an error if it is not one."""
+    content = read_file(path)
+    if content is None:
+        return None
+    try:
+        value = json.loads(content.decode())
+    except (ValueError, RecursionError) as error:
+        raise RegardError(f"{path} is not valid JSON: {error}; fetch the file again") from error
+    if not isinstance(value, dict):
+        raise RegardError(f"{path} must hold a JSON object, got {type(value).__name__}; fetch the file again")
+    return value
 
 
 @contextmanager

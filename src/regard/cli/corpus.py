@@ -13,7 +13,7 @@ from regard._utils.errors import RegardError
 from regard._utils.memory import gigabytes
 from regard.cli.output import tell, write
 from regard.cli.progress import corpus_progress
-from regard.dask.extra import load_module
+from regard.dask.extra import installed, load_module
 from regard.views import escape
 
 _OPTIONS = ("dashboard", "workers", "memory", "scheduler", "partition_tokens", "dry_run")
@@ -28,6 +28,7 @@ def is_corpus_run(arguments: argparse.Namespace) -> bool:
     return arguments.out is not None
 
 
+@installed()
 def run_corpus(arguments: argparse.Namespace, address: str, name: str, options: Mapping[str, Any]) -> Any:
     """Run a job of `regard.dask.jobs` over a corpus, or print its plan, and say what was written.
 
@@ -75,6 +76,7 @@ def run_corpus(arguments: argparse.Namespace, address: str, name: str, options: 
     return summary
 
 
+@installed()
 def merged_sums(out: str, plan: Any) -> Any:
     """Return the sums of all partitions of a folder."""
     runs, jobs = load_module("run"), load_module("jobs")

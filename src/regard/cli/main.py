@@ -14,6 +14,7 @@ from regard._utils.errors import RegardError
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Any
 
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 128 + _signal.SIGINT
@@ -32,11 +33,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         interrupts.append(number)
         raise KeyboardInterrupt
 
+    before = sys.unraisablehook
+
+    def report(unraisable: Any) -> None:
+        if unraisable.exc_type is not KeyboardInterrupt:  # in a callback of an import: noted, and nobody can catch it
+            before(unraisable)
+
     handles = _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler  # else an embedding program's stays
     try:
         if handles:
             try:
                 _signal.signal(_signal.SIGINT, note)
+                sys.unraisablehook = report
             except ValueError:  # not the main thread
                 handles = False
         return _run(argv, interrupts)
@@ -44,6 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _end("interrupted", EXIT_INTERRUPTED)
     finally:
         if handles:
+            sys.unraisablehook = before
             _signal.signal(_signal.SIGINT, _signal.default_int_handler)
 
 
@@ -69,7 +78,10 @@ def _run(argv: Sequence[str] | None, interrupts: list[int]) -> int:
 
         arguments = parse(sys.argv[1:] if argv is None else argv)
         verbose = arguments.verbose
-        importlib.import_module(f"regard.cli.{arguments.command}").run(arguments)
+        command = importlib.import_module(f"regard.cli.{arguments.command}")
+        if interrupts:
+            raise KeyboardInterrupt
+        command.run(arguments)
     except RegardError as error:
         notes: list[str] = getattr(error, "__notes__", [])
         more = notes if verbose else ["--verbose says more"] * bool(notes)

@@ -99,15 +99,10 @@ def _attribution(path: str, attributed: Attributed, arguments: argparse.Namespac
 
 
 def _attribution_table(path: str, attributed: Attributed, _: argparse.Namespace) -> None:
-    import csv
-    import io
+    from regard.cli.tables import write_table
 
-    table = io.StringIO()
-    writer = csv.writer(table, lineterminator="\n")
-    writer.writerow(("token", "score", "attended"))
-    writer.writerows(attributed.rows)
-    with atomic_write(path) as file:
-        file.write(table.getvalue().encode())
+    columns = zip(*attributed.rows, strict=True) if attributed.rows else ((), (), ())
+    write_table(path, dict(zip(("token", "score", "attended"), map(list, columns), strict=True)))
 
 
 def _save(path: str, trace: Any, _: argparse.Namespace) -> None:

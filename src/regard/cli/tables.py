@@ -10,7 +10,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from regard._utils.errors import RegardError
-from regard._utils.files import atomic_write
+from regard._utils.files import atomic_write, open_regular
 from regard._utils.validation import truncate
 from regard.cli.input import read_file_or_input, read_lines
 from regard.text.words import join_names
@@ -24,7 +24,7 @@ def write_table(path: str, columns: Mapping[str, Any]) -> None:
     table = io.StringIO()
     writer = csv.writer(table, lineterminator="\n")
     writer.writerow(columns)
-    writer.writerows(zip(*(_plain(column) for column in columns.values()), strict=True))
+    writer.writerows(map(_cell, row) for row in zip(*(_plain(column) for column in columns.values()), strict=True))
     with atomic_write(path) as file:
         file.write(table.getvalue().encode())
 
@@ -37,6 +37,7 @@ def write_parquet(path: str, table: Any) -> None:
         parquet.write_table(table, stream)
 
 
+_FORMULAS = ("=", "+", "-", "@", "\t", "\r")
 _TABLES = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet", ".pq")
 _NO_TEXTS = (".json", ".gz", ".bz2", ".xz", ".zst", ".zip", ".pdf", ".docx", ".xlsx")
 _MAX_PARQUET = 1 << 30  # bytes
@@ -120,7 +121,7 @@ def _parquet_rows(path: str, column: str | None) -> tuple[list[str], list[Any]]:
     from pyarrow import parquet
 
     try:
-        with parquet.ParquetFile(path) as file:
+        with open_regular(path) as stream, parquet.ParquetFile(stream) as file:
             names = file.schema_arrow.names
             if column not in names:
                 return names, []
@@ -143,6 +144,11 @@ def load_pyarrow(other: str = ".csv") -> Any:
     except ImportError:
         raise RegardError(f"Parquet needs pyarrow: pip install 'regard[parquet]', or write a {other} file") from None
     return pyarrow
+
+
+def _cell(value: Any) -> Any:
+    """Return a cell of CSV: a text that a spreadsheet would run as a formula gets an apostrophe."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULAS) else value
 
 
 def _plain(column: Any) -> Any:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from regard._utils.errors import RegardError
+from regard._utils.files import open_regular
 from regard._version import __version__
 from regard.functional.native import set_num_threads
 from regard.models import load
@@ -99,6 +100,6 @@ def _sha256(name: str) -> str:
         files = [path / file.name for file in known.files]
     digest = hashlib.sha256()
     for file in files:
-        with file.open("rb") as stream:
+        with open_regular(file) as stream:
             digest.update(hashlib.file_digest(stream, "sha256").digest())
     return digest.hexdigest()

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import posixpath
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from regard._utils.errors import RegardError
-from regard._utils.files import atomic_write
-from regard.dask.partitions import Partition, Segment
+from regard._utils.files import MAX_BYTES, atomic_write, read_file, read_limited
+from regard.dask.partitions import Counted, Partition, fingerprint, spread
 from regard.dask.source import Corpus, Piece
 from regard.text.words import join_names
 
-_FORMAT = "regard: partitions of a corpus, 2"
+_FORMAT = "regard: partitions of a corpus, 3"
 _MANIFEST = "_manifest.json"  # what reads a folder of Parquet passes over an underscore
+_MAX_PART_BYTES = 1 << 32
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,7 @@ class Plan:
 
     identity: dict[str, Any]  # job, options, model, version, and digest of the input
     stamps: tuple[tuple[str, str], ...]  # of the files of the input
+    pieces: tuple[Counted, ...]  # what was found in each piece of the corpus
     partitions: tuple[Partition, ...]
     errors: tuple[tuple[str, int, str], ...]  # the first: file, row, reason
     num_errors: int
@@ -40,6 +43,26 @@ class Plan:
     def tokens(self) -> int:
         """The tokens of the corpus."""
         return sum(partition.tokens for partition in self.partitions)
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A plan as a folder has it: without the pieces, which are those of the corpus, and their segments."""
+
+    source: str  # in words
+    identity: dict[str, Any]
+    fields: Mapping[str, Any]
+
+    def is_of(self, corpus: Corpus) -> bool:
+        """Tell whether the files of the corpus are those that the plan was made of."""
+        return bool(self.fields.get("stamps") == [list(stamp) for stamp in corpus.stamps])
+
+    def plan(self, corpus: Corpus) -> Plan:
+        """Return the plan over a corpus whose files it `is_of`; an error if it does not cover each row once."""
+        try:
+            return _plan(self.identity, self.fields, corpus)
+        except (ValueError, KeyError, TypeError, OverflowError) as error:
+            raise _damaged(self.source) from error
 
 
 class OutputFolder:
@@ -88,44 +111,41 @@ class OutputFolder:
         except OSError as error:
             raise RegardError(f"cannot write to {self.address}: {error.strerror or error}") from error
 
-    def read_plan(self) -> Plan | None:
-        """Return the plan of the run in the folder, None if there is none."""
-        try:
-            content = self._fs.cat_file(f"{self._path}/{_MANIFEST}")
-        except FileNotFoundError:
+    def read_manifest(self) -> Manifest | None:
+        """Return the manifest of the run in the folder, None if there is none."""
+        source = f"{self.address}/{_MANIFEST}"
+        if (content := self._read(_MANIFEST)) is None:
             return None
-        except PermissionError as error:
-            raise RegardError(f"no permission to read {self.address}/{_MANIFEST}") from error
-        except OSError as error:
-            raise RegardError(f"cannot read {self.address}/{_MANIFEST}: {error.strerror or error}") from error
         try:
             found = json.loads(content)
-            if found.pop("format") != _FORMAT:
-                raise ValueError("another format")
-            return _plan(found)
-        except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
-            raise RegardError(
-                f"{self.address}/{_MANIFEST} is damaged or of another version of regard: give a new folder"
-            ) from error
+            if found.pop("sha256", None) != _sha256(found) or found["format"] != _FORMAT:
+                raise ValueError("it was changed, or has another format")
+            return Manifest(source, {**found["identity"]}, found)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise _damaged(source) from error
 
     def write_plan(self, plan: Plan) -> None:
-        """Write the manifest."""
-        digests = {segment.piece: segment.sha256 for each in plan.partitions for segment in each.segments}
-        number = {piece: i for i, piece in enumerate(digests)}
-        content = {
+        """Write the manifest, unless it is there as it would be written."""
+        fields = {
             "format": _FORMAT,
             "identity": plan.identity,
             "stamps": plan.stamps,
-            "pieces": [[asdict(piece), sha256] for piece, sha256 in digests.items()],
-            "partitions": [
-                [each.tokens, [(number[s.piece], s.start, s.stop, s.first_row) for s in each.segments]]
-                for each in plan.partitions
-            ],
+            "pieces": [[piece.sha256, piece.rows] for piece in plan.pieces],
+            "partitions": [[each.rows, each.tokens] for each in plan.partitions],
             "errors": plan.errors,
             "num_errors": plan.num_errors,
         }
-        content_bytes = json.dumps(content).encode()
-        (self.write if self.has(_MANIFEST) else self.write_new)(_MANIFEST, content_bytes)
+        content = json.dumps(fields | {"sha256": _sha256(fields)}).encode()
+        if len(content) > MAX_BYTES:
+            raise RegardError(
+                f"the plan of this corpus has {len(content)} bytes, more than the limit of {MAX_BYTES}: give its files "
+                "in several runs"
+            )
+        known = self._read(_MANIFEST)
+        if known is None:
+            self.write_new(_MANIFEST, content)
+        elif known != content:
+            self.write(_MANIFEST, content)
 
     def write_new(self, name: str, content: bytes) -> None:
         """Write a file that appears whole, unless another process has written one of this name before."""
@@ -174,8 +194,27 @@ class OutputFolder:
         return bool(self._fs.exists(f"{self._path}/{name}"))
 
     def read(self, name: str) -> bytes:
-        """Return the content of a file."""
-        return bytes(self._fs.cat_file(f"{self._path}/{name}"))
+        """Return the content of a file of a partition."""
+        content = self._read(name, _MAX_PART_BYTES)
+        if content is None:
+            raise RegardError(f"there is no {self.address}/{name}: the same command writes it again")
+        return content
+
+    def _read(self, name: str, limit: int = MAX_BYTES) -> bytes | None:
+        """Return the content of a file of at most `limit` bytes, None if there is none."""
+        source = f"{self.address}/{name}"
+        if self._is_local:
+            return read_file(f"{self._path}/{name}", limit)
+        try:
+            self._fs.invalidate_cache(self._path)
+            with self._fs.open(f"{self._path}/{name}", "rb") as stream:
+                return read_limited(stream, source, limit)
+        except FileNotFoundError:
+            return None
+        except PermissionError as error:
+            raise RegardError(f"no permission to read {source}") from error
+        except OSError as error:
+            raise RegardError(f"cannot read {source}: {error.strerror or error}") from error
 
     def remove_partial(self) -> None:
         """Remove what writers that were killed have left."""
@@ -190,18 +229,14 @@ def part_name(partition: Partition) -> str:
     return f"part-{partition.number:07d}.parquet"
 
 
-def require_same(folder: str, plan: Plan, identity: dict[str, Any]) -> None:
+def require_same(folder: str, manifest: Manifest, identity: dict[str, Any]) -> None:
     """Raise `RegardError` if the run of a folder is another one than `identity`."""
-    names = [*identity, *(name for name in plan.identity if name not in identity)]
-    if other := [name for name in names if plan.identity.get(name) != identity.get(name)]:
+    known = manifest.identity
+    names = [*identity, *(name for name in known if name not in identity)]
+    if other := [name for name in names if known.get(name) != identity.get(name)]:
         raise RegardError(
             f"{folder} is of a run with other {join_names(other)}: repeat that run as it was, or give a new folder"
         )
-
-
-def is_unchanged(plan: Plan, corpus: Corpus) -> bool:
-    """Tell whether the files of the input are those that the plan was made of."""
-    return plan.stamps == corpus.stamps
 
 
 def first_errors(items: Iterable[tuple[Piece, int, tuple[tuple[int, str], ...]]]) -> tuple[tuple[str, int, str], ...]:
@@ -209,17 +244,26 @@ def first_errors(items: Iterable[tuple[Piece, int, tuple[tuple[int, str], ...]]]
     return tuple((piece.address, place + row, reason) for piece, place, errors in items for row, reason in errors)
 
 
-def _plan(found: dict[str, Any]) -> Plan:
-    pieces = [(Piece(**fields), str(sha256)) for fields, sha256 in found["pieces"]]
+def _sha256(fields: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
 
-    def segment(number: int, start: int, stop: int, first_row: int) -> Segment:
-        piece, sha256 = pieces[number]
-        return Segment(piece, start, stop, first_row, sha256)
 
-    partitions = tuple(
-        Partition(number, tuple(segment(*each) for each in segments), tokens)
-        for number, (tokens, segments) in enumerate(found["partitions"])
-    )
-    stamps = tuple((name, stamp) for name, stamp in found["stamps"])
-    errors = tuple((file, row, reason) for file, row, reason in found["errors"])
-    return Plan({**found["identity"]}, stamps, partitions, errors, found["num_errors"])
+def _damaged(source: str) -> RegardError:
+    return RegardError(f"{source} is damaged or of another version of regard: give a new folder")
+
+
+def _plan(identity: dict[str, Any], fields: Mapping[str, Any], corpus: Corpus) -> Plan:
+    """Return the plan in the fields of a manifest; ValueError if it is not one of the whole corpus."""
+    pieces = tuple(Counted(str(sha256), _count(rows)) for sha256, rows in fields["pieces"])
+    if fingerprint(pieces) != identity["texts"]:
+        raise ValueError("the digests of the pieces are not those of the texts")
+    sizes = [(_count(rows, 1), _count(tokens)) for rows, tokens in fields["partitions"]]
+    partitions = tuple(spread(corpus.pieces, pieces, sizes))
+    errors = tuple((str(file), _count(row, 1), str(reason)) for file, row, reason in fields["errors"])
+    return Plan(identity, corpus.stamps, pieces, partitions, errors, _count(fields["num_errors"]))
+
+
+def _count(value: Any, least: int = 0) -> int:
+    if type(value) is not int or value < least:
+        raise ValueError(f"{value!r} is no count")
+    return value

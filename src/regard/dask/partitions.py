@@ -28,6 +28,26 @@ class Scan:
     num_errors: int
     sha256: str
 
+    @property
+    def counted(self) -> Counted:
+        """The digest, and the number of rows."""
+        return Counted(self.sha256, len(self.lengths))
+
+
+@dataclass(frozen=True)
+class Counted:
+    """The rows of a piece: their digest, and how many there are."""
+
+    sha256: str
+    rows: int
+
+    def check(self, piece: Piece) -> list[Any]:
+        """Return the value of each row of the piece; an error if they are not those that were counted."""
+        values = piece.read()
+        if len(values) != self.rows or digest(values) != self.sha256:
+            raise RegardError(f"{piece.address} has changed since the run began: give a new folder")
+        return values
+
 
 @dataclass(frozen=True)
 class Segment:
@@ -37,14 +57,11 @@ class Segment:
     start: int
     stop: int
     first_row: int
-    sha256: str = ""  # of the piece, as it was cut
+    counted: Counted  # the whole piece, as it was cut
 
     def read(self) -> list[Any]:
         """Return the value of each row; an error if the piece is no longer what was cut."""
-        values = self.piece.read()
-        if digest(values) != self.sha256:
-            raise RegardError(f"{self.piece.address} has changed since the run began: give a new folder")
-        return values[self.start : self.stop]
+        return self.counted.check(self.piece)[self.start : self.stop]
 
 
 @dataclass(frozen=True)
@@ -82,14 +99,14 @@ def digest(values: Sequence[Any]) -> str:
     return hashlib.sha256("".join(f"{value!r}\n" for value in values).encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def first_rows(pieces: Sequence[Piece], scans: Sequence[Scan]) -> list[int]:
+def first_rows(pieces: Sequence[Piece], counted: Sequence[Counted]) -> list[int]:
     """Return the place of the first row of each piece in its file, from 1."""
     places = []
-    for _, same in groupby(zip(pieces, scans, strict=True), key=lambda item: item[0].address):
+    for _, same in groupby(zip(pieces, counted, strict=True), key=lambda item: item[0].address):
         place = 1
         for _, found in same:
             places.append(place)
-            place += len(found.lengths)
+            place += found.rows
     return places
 
 
@@ -98,34 +115,62 @@ def cut(pieces: Sequence[Piece], scans: Sequence[Scan], partition_tokens: int) -
 
     A row counts a token at least, so that rows without a text fill partitions too.
     """
-    partitions: list[Partition] = []
-    segments: list[Segment] = []
-    filled = 0
+    sizes: list[tuple[int, int]] = []
+    rows = filled = 0
 
     def close() -> None:
-        nonlocal segments, filled
-        if segments:
-            partitions.append(Partition(len(partitions), tuple(segments), filled))
-        segments, filled = [], 0
+        nonlocal rows, filled
+        if rows:
+            sizes.append((rows, filled))
+        rows = filled = 0
 
-    for piece, found, first_row in zip(pieces, scans, first_rows(pieces, scans), strict=True):
+    for found in scans:
         ends = np.cumsum(np.maximum(found.lengths, 1))
         start = 0
         while start < len(ends):
             before = int(ends[start - 1]) if start else 0
             stop = int(np.searchsorted(ends, before + partition_tokens - filled, side="right"))
             if stop <= start:  # the next row does not fit
-                if segments:
+                if rows:
                     close()
                     continue
                 stop = start + 1
-            segments.append(Segment(piece, start, stop, first_row, found.sha256))
+            rows += stop - start
             filled += int(ends[stop - 1]) - before
             start = stop
     close()
+    return spread(pieces, [found.counted for found in scans], sizes)
+
+
+def spread(pieces: Sequence[Piece], counted: Sequence[Counted], sizes: Iterable[tuple[int, int]]) -> list[Partition]:
+    """Return partitions of so many rows and tokens, in the order of the corpus.
+
+    Raises
+    ------
+    ValueError
+        The pieces are not those that were counted, or the partitions do not hold each row once.
+    """
+    partitions: list[Partition] = []
+    places = zip(pieces, counted, first_rows(pieces, counted), strict=True)
+    piece, found, first_row, start = Piece("", "", ""), Counted("", 0), 1, 0
+    for rows, tokens in sizes:
+        segments: list[Segment] = []
+        left = rows
+        while left:
+            while start == found.rows:
+                if (place := next(places, None)) is None:
+                    raise ValueError("there are fewer rows than those of the partitions")
+                (piece, found, first_row), start = place, 0
+            stop = min(start + left, found.rows)
+            segments.append(Segment(piece, start, stop, first_row, found))
+            left -= stop - start
+            start = stop
+        partitions.append(Partition(len(partitions), tuple(segments), tokens))
+    if start != found.rows or any(rest.rows for _, rest, _ in places):
+        raise ValueError("there are more rows than those of the partitions")
     return partitions
 
 
-def fingerprint(scans: Iterable[Scan]) -> str:
+def fingerprint(counted: Iterable[Counted]) -> str:
     """Return the digest of a corpus."""
-    return hashlib.sha256("".join(found.sha256 for found in scans).encode()).hexdigest()
+    return hashlib.sha256("".join(found.sha256 for found in counted).encode()).hexdigest()

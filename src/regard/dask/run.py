@@ -14,7 +14,7 @@ from regard._version import __version__
 from regard.dask.cluster import SchedulerLostError, Workers, worker_memory
 from regard.dask.jobs import Job, Rows, identity
 from regard.dask.model_spec import ModelSpec, load_model, one_at_a_time
-from regard.dask.output import OutputFolder, Plan, first_errors, is_unchanged, part_name, require_same
+from regard.dask.output import OutputFolder, Plan, first_errors, part_name, require_same
 from regard.dask.partitions import SHOWN_ERRORS, Partition, Scan, cut, fingerprint, first_rows, scan
 from regard.dask.rows import encode_rows
 from regard.dask.source import Corpus, Piece
@@ -67,7 +67,7 @@ def make_plan(
     RegardError
         The folder is of another run, or a file cannot be read.
     """
-    known = folder.read_plan()
+    known = folder.read_manifest()
     about = {
         "version of regard": __version__,
         "model": f"sha256 {spec.sha256}",
@@ -77,21 +77,31 @@ def make_plan(
     }
     if known is not None:
         require_same(folder.address, known, about | {"texts": known.identity.get("texts")})
-        if is_unchanged(known, corpus):
-            return known
+        if known.is_of(corpus):
+            plan = known.plan(corpus)
+            _check_empty(corpus, plan)
+            return plan
     scans = _scans(job, spec, corpus, workers)
-    about["texts"] = fingerprint(scans)
+    counted = tuple(each.counted for each in scans)
+    about["texts"] = fingerprint(counted)
     if known is not None:
         require_same(folder.address, known, about)
     if not any(len(each.lengths) for each in scans):
         raise RegardError(f"there is no text in {corpus.address}")
     with_errors = (
         (piece, place, each.errors)
-        for piece, place, each in zip(corpus.pieces, first_rows(corpus.pieces, scans), scans, strict=True)
+        for piece, place, each in zip(corpus.pieces, first_rows(corpus.pieces, counted), scans, strict=True)
     )
     partitions = tuple(cut(corpus.pieces, scans, partition_tokens))
     errors = first_errors(with_errors)[:SHOWN_ERRORS]
-    return Plan(about, corpus.stamps, partitions, errors, sum(each.num_errors for each in scans))
+    return Plan(about, corpus.stamps, counted, partitions, errors, sum(each.num_errors for each in scans))
+
+
+def _check_empty(corpus: Corpus, plan: Plan) -> None:
+    """Raise `RegardError` if a piece has rows that is empty by the plan: no partition reads it."""
+    for piece, counted in zip(corpus.pieces, plan.pieces, strict=True):
+        if not counted.rows:
+            counted.check(piece)
 
 
 def _scans(job: Job, spec: ModelSpec, corpus: Corpus, workers: Workers) -> list[Scan]:
@@ -130,12 +140,11 @@ def run(
     folder = OutputFolder(out)
     folder.create()
     plan = make_plan(job, spec, corpus, folder, workers, partition_tokens)
-    if (found := folder.read_plan()) is None:
+    if folder.read_manifest() is None:
         folder.write_plan(plan)
-        found = folder.read_plan() or plan
-    require_same(out, found, plan.identity)  # another run may have begun there
-    if found != plan:
-        folder.write_plan(plan)
+    if (found := folder.read_manifest()) is not None:
+        require_same(out, found, plan.identity)  # another run may have begun there
+    folder.write_plan(plan)
     there = folder.written()
     missing = [partition for partition in plan.partitions if part_name(partition) not in there]
     rows, tokens = plan.rows - sum(p.rows for p in missing), plan.tokens - sum(p.tokens for p in missing)
@@ -169,9 +178,11 @@ def compute_partition(partition: Partition, *, job: Job, spec: ModelSpec, out: s
     rows: list[int] = []
     values: list[Any] = []
     for segment in partition.segments:
-        files += [segment.piece.address] * (segment.stop - segment.start)
-        rows += range(segment.first_row + segment.start, segment.first_row + segment.stop)
-        values += segment.read()
+        found = segment.read()
+        first = segment.first_row + segment.start
+        files += [segment.piece.address] * len(found)
+        rows += range(first, first + len(found))
+        values += found
     content = _table_bytes(job, spec, files, rows, values)
     folder.write_new(part_name(partition), content)
 
@@ -250,7 +261,7 @@ def estimate(
     """Return what a run would take. Creates nothing."""
     folder = OutputFolder(out)
     plan = make_plan(job, spec, corpus, folder, workers, partition_tokens)
-    there = folder.written() if folder.read_plan() is not None else set()
+    there = folder.written() if folder.read_manifest() is not None else set()
     missing = [partition for partition in plan.partitions if part_name(partition) not in there]
     sample = functools.partial(measure, job=job, spec=spec)
     ((_, (rate, longest)),) = _run(workers, f"sample-{job.name}", sample, (missing or list(plan.partitions))[:1])

@@ -6,6 +6,7 @@ A piece is read on its own, by any worker: a row group, a CSV file, or a range o
 from __future__ import annotations
 
 import codecs
+import io
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from regard._utils.errors import RegardError
+from regard.dask.extra import installed
 from regard.text.lines import split_lines
 
 _FORMATS = {
@@ -29,6 +31,7 @@ _FORMATS = {
 _COMPRESSED = {".gz", ".bz2", ".xz", ".zst"}
 _BLOCK = 1 << 19  # bytes of a piece of lines
 _LARGEST_WHOLE = 1 << 30  # bytes of a file that is read as one piece
+_LARGEST_UNPACKED = 1 << 33
 _PROBED = 100  # lines in which the keys of JSON lines are looked up
 
 
@@ -100,6 +103,8 @@ def open_corpus(address: str, column: str = "text") -> Corpus:
         if len(kinds := {_format(name) for name in names}) > 1:
             raise RegardError(f"{address} holds files of several formats, {', '.join(sorted(kinds))}: give a pattern")
         infos = [(fs.unstrip_protocol(name), fs.info(name)) for name in names]
+        if other := [name for name, info in infos if info["type"] != "file"]:  # a pipe would block
+            raise RegardError(f"cannot read {other[0]}: it is not a regular file; copy it to one")
         stamps = tuple((name, f"{info['size']} {fs.ukey(fs._strip_protocol(name))}") for name, info in infos)
         pieces = tuple(piece for name, info in infos for piece in _pieces(name, int(info["size"]), column))
     return Corpus(address, column, pieces, stamps)
@@ -109,7 +114,8 @@ def open_corpus(address: str, column: str = "text") -> Corpus:
 def reading(address: str) -> Iterator[None]:
     """Turn an error of reading into a `RegardError` that names the file."""
     try:
-        yield
+        with installed():
+            yield
     except RegardError:
         raise
     except PermissionError:
@@ -137,6 +143,35 @@ def _open(address: str) -> Any:
     import fsspec
 
     return fsspec.open(address, "rb", compression="infer")
+
+
+@contextmanager
+def _open_whole(address: str) -> Iterator[Any]:
+    """Open a file that is read from its start: a compressed one may hold little more than real ones do."""
+    with _open(address) as stream, io.BufferedReader(_Limited(stream, address)) as limited:
+        yield limited
+
+
+class _Limited(io.RawIOBase):
+    """A stream up to `_LARGEST_UNPACKED`, beyond which it is an error."""
+
+    def __init__(self, stream: Any, address: str) -> None:
+        self._stream, self._address, self._left = stream, address, _LARGEST_UNPACKED
+
+    def readable(self) -> bool:
+        """Yes."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Read a part."""
+        part = self._stream.read(len(buffer))
+        self._left -= len(part)
+        if self._left < 0:
+            raise RegardError(
+                f"{self._address} expands to more than {_LARGEST_UNPACKED >> 30} GiB: split it, or write Parquet"
+            )
+        buffer[: len(part)] = part
+        return len(part)
 
 
 def _pieces(address: str, size: int, column: str) -> Iterator[Piece]:
@@ -173,7 +208,7 @@ def _require_column(address: str, column: str, names: list[str]) -> None:
 def _csv_names(address: str) -> list[str]:
     import pandas
 
-    with _open(address) as stream:
+    with _open_whole(address) as stream:
         try:
             return [str(name) for name in pandas.read_csv(stream, nrows=0).columns]
         except pandas.errors.EmptyDataError:
@@ -183,7 +218,7 @@ def _csv_names(address: str) -> list[str]:
 def _json_names(address: str, column: str) -> list[str]:
     """Return the keys of the first lines; the column alone of an empty file."""
     names: dict[str, None] = {}
-    with _open(address) as stream:
+    with _open_whole(address) as stream:
         for _, line in zip(range(_PROBED), stream, strict=False):
             row = _json_row(line)
             names |= dict.fromkeys(row if isinstance(row, dict) else ())
@@ -211,7 +246,7 @@ def _read_parquet(piece: Piece) -> list[Any]:
 def _read_csv(piece: Piece) -> list[Any]:
     import pandas
 
-    with _open(piece.address) as stream:
+    with _open_whole(piece.address) as stream:
         column = pandas.read_csv(
             stream,
             usecols=[piece.column],
@@ -228,9 +263,13 @@ def _read_csv(piece: Piece) -> list[Any]:
 def _lines(piece: Piece) -> list[bytes]:
     from fsspec.utils import read_block
 
-    with _open(piece.address) as stream:
-        # Both ends move to the end of a line, so that each line is in one piece, whole.
-        block = read_block(stream, piece.start, piece.length, b"\n") if piece.length else stream.read()
+    if piece.length:
+        with _open(piece.address) as stream:
+            # Both ends move to the end of a line, so that each line is in one piece, whole.
+            block = read_block(stream, piece.start, piece.length, b"\n")
+    else:
+        with _open_whole(piece.address) as stream:
+            block = stream.read()
     if not piece.start:
         block = block.removeprefix(codecs.BOM_UTF8)
     return split_lines(block)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from urllib.parse import parse_qsl, urlencode
 
 from regard._utils.errors import RegardError
+from regard._utils.files import open_regular
 from regard.models.hub.registry import KNOWN
 
 _MAX_CHARACTERS = 20_000
@@ -55,7 +56,7 @@ def _is_file(text: str) -> bool:
 
 def _read(path: Path) -> str:
     try:
-        with path.open(encoding="utf-8") as file:
+        with open_regular(path, "utf-8") as file:
             return file.read(_MAX_CHARACTERS + 1)
     except (OSError, UnicodeDecodeError) as error:
         raise RegardError(f"cannot read an address from {path}: {getattr(error, 'strerror', None) or error}") from error

@@ -88,7 +88,9 @@ def _parse(name: str, value: Any) -> Any:
     if name == "heads":
         return value
     if name in ("mode", "pool", "method", "to", "text", "model", "format", "width", "pair"):
-        return str(value)
+        if not isinstance(value, str):
+            raise RegardError(f"{name} is a text, not {str(value)[:40]}")
+        return value
     if name == "temperature":
         return _number(name, value)
     if name in ("special", "words", "caption"):

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from regard._utils.errors import RegardError
+from regard._utils.files import open_regular
 from regard.explorer.progress import Watch
 from regard.explorer.run import Run
 from regard.metrics.layer_maps import CancelCheck
@@ -62,7 +63,7 @@ class Corpus:
 
     def _lines(self) -> Iterator[str]:
         try:
-            with self.path.open(encoding="utf-8-sig") as file:
+            with open_regular(self.path, "utf-8-sig") as file:
                 for line in file:
                     if "\0" in line:
                         raise RegardError(f"{self.path} is not UTF-8 text: it has a zero byte, as UTF-16 has")

@@ -27,7 +27,7 @@ from urllib.parse import parse_qsl
 import anyio
 import anyio.to_thread
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
@@ -103,7 +103,7 @@ def application(exploration: Exploration, token: str, closing: threading.Event |
             return _response(400, json_bytes({"error": str(error)}), "application/json")
         except MemoryError:
             return _response(400, json_bytes({"error": "not enough memory for this request"}), "application/json")
-        except Cancelled:
+        except (Cancelled, ClientDisconnect):
             return _response(499, b"", "text/plain")
         if isinstance(result, bytes):
             return _response(200, result, "application/octet-stream")
@@ -347,13 +347,12 @@ async def _run_cancellable(
             await anyio.sleep(0.05)
         gone.set()
 
-    watching = asyncio.create_task(watch()) if request.method == "GET" else None  # a body has been read
+    watching = asyncio.create_task(watch())
     try:
         return await anyio.to_thread.run_sync(start, limiter=limiter, abandon_on_cancel=True)
     finally:
         gone.set()
-        if watching is not None:
-            watching.cancel()
+        watching.cancel()
 
 
 def _file(name: str) -> Response:

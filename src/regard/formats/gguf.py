@@ -12,17 +12,16 @@ from __future__ import annotations
 
 import mmap
 import os
-import stat
 import struct
 from dataclasses import dataclass
 from math import prod
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from regard._utils.errors import RegardError
+from regard._utils.files import open_regular
 from regard._utils.validation import truncate
 from regard.formats.quantized import BLOCKS, dequantize, gguf_library, require_gguf
 from regard.formats.tensor_file import TensorFile
@@ -120,9 +119,7 @@ class GgufFile(TensorFile):
 def is_gguf(path: str | os.PathLike[str]) -> bool:
     """Tell whether `path` is a regular file that starts with the GGUF magic."""
     try:
-        if not stat.S_ISREG(Path(path).stat().st_mode):  # opening a pipe could block
-            return False
-        with Path(path).open("rb") as stream:
+        with open_regular(path) as stream:
             return stream.read(4) == b"GGUF"
     except (OSError, ValueError):
         return False

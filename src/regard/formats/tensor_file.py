@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import mmap
 import os
-import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from regard._utils.errors import RegardError
+from regard._utils.files import open_regular
 
 
 class TensorFile(Mapping[str, NDArray[Any]]):
@@ -45,9 +45,7 @@ class TensorFile(Mapping[str, NDArray[Any]]):
         raise NotImplementedError
 
     def _mapped(self) -> mmap.mmap:
-        if not stat.S_ISREG(self.path.stat().st_mode):
-            raise ValueError("it is not a regular file, so it cannot be mapped; copy it to one")
-        with self.path.open("rb") as stream:
+        with open_regular(self.path) as stream:
             if os.fstat(stream.fileno()).st_size == 0:
                 raise ValueError("it is empty; fetch it again")
             return mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)

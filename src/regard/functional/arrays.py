@@ -51,7 +51,8 @@ def is_tensor(x: Any) -> bool:
 def as_array(value: Array, name: str) -> Array:
     """Return `value` if it is an array of any library, else as a NumPy array (lists, numbers).
 
-    An error if it is not numeric, is a masked array or a matrix, or has more than `MAX_SIZE` numbers.
+    An error if it is not numeric, is a masked array or a matrix, or has more than `MAX_SIZE` numbers; or if it is a
+    tensor that is sparse, nested, quantized, or in 8 bits or fewer.
     """
     if type(value) is np.ndarray and value.dtype.kind == "f" and value.size <= MAX_SIZE:
         return value  # the usual case
@@ -61,6 +62,10 @@ def as_array(value: Array, name: str) -> Array:
         if not isinstance(value, np.generic) and (
             hasattr(value, "__array_namespace__") or hasattr(value, "__dlpack__")
         ):
+            if is_tensor(value):
+                _check_tensor(value, name)
+            elif _is_narrow_float(getattr(value, "dtype", None)):
+                raise RegardError(f"{name} must be an array of numbers, got {value.dtype}; convert it first")
             return value
         try:
             value = np.asarray(value)
@@ -71,6 +76,26 @@ def as_array(value: Array, name: str) -> Array:
     if value.size > MAX_SIZE:
         raise RegardError(f"{name} {value.shape} is too large: an array may have 2^48 numbers")
     return value
+
+
+def _check_tensor(x: Any, name: str) -> None:
+    """Raise RegardError unless a tensor of PyTorch is one block of numbers that attention computes with."""
+    import torch
+
+    if x.is_nested:
+        raise RegardError(f"{name} is a nested tensor: pad it and give key_lengths, or use attention_varlen")
+    if x.layout is not torch.strided:
+        layout = str(x.layout).removeprefix("torch.")
+        raise RegardError(f"{name} is a tensor in the layout {layout}: give to_dense() of it")
+    if x.is_quantized:
+        raise RegardError(f"{name} is a quantized tensor, {x.dtype}: give dequantize() of it")
+    if x.dtype.itemsize == 1 and x.is_floating_point():
+        raise RegardError(f"{name} must be an array of numbers, got {x.dtype}; convert it first")
+
+
+@functools.lru_cache
+def _is_narrow_float(dtype: Any) -> bool:
+    return any(name in str(dtype) for name in ("float8_", "float6_", "float4_"))
 
 
 def is_boolean(x: Array) -> bool:

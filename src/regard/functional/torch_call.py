@@ -69,6 +69,8 @@ def direct_attention(q: Array, k: Array, v: Array, options: Options) -> Array | 
     for x in (q, k, v):
         if type(x) not in (torch.Tensor, torch.nn.Parameter) or not x.is_cpu or x.is_neg():
             return None
+        if x.layout is not torch.strided or x.is_nested or x.is_quantized:  # which `as_array` refuses
+            return None
     static = tuple([options[name] for name in _STATIC])  # type: ignore[literal-required]
     if not all([type(x) in kinds for x, kinds in zip(static, _STATIC.values(), strict=True)]):  # noqa: C419
         return None

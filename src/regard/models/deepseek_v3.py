@@ -7,7 +7,7 @@ in a further part of each key, which all heads share. The cache has the latent a
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
@@ -350,9 +350,15 @@ def _attention_tensors(name: str, hf_name: str, config: DeepseekV3Config) -> Ite
     """
     E, H, C, R = config.embed_dim, config.num_heads, config.latent_dim, config.rotated_dim
     D, Dv, N = config.head_dim, config.value_dim, config.head_dim - config.rotated_dim
-    halves = np.arange(R).reshape(-1, 2).T.ravel() if config.interleaved else np.arange(R)
-    of_head = np.concatenate([np.arange(N), N + halves])
-    q_rows = (D * np.arange(H)[:, None] + of_head).ravel() if config.interleaved else None
+
+    def halves() -> np.ndarray:
+        return np.arange(R).reshape(-1, 2).T.ravel() if config.interleaved else np.arange(R)
+
+    def of_heads(size: int, features: np.ndarray) -> np.ndarray:
+        rows: np.ndarray = size * np.arange(H)[:, None] + features
+        return rows.ravel()
+
+    q_rows = (lambda: of_heads(D, np.concatenate([np.arange(N), N + halves()]))) if config.interleaved else None
     q_inputs, q_name = E, "q_proj"
     if config.query_latent_dim is not None:
         q_inputs, q_name = config.query_latent_dim, "q_b_proj"
@@ -360,13 +366,17 @@ def _attention_tensors(name: str, hf_name: str, config: DeepseekV3Config) -> Ite
         yield TensorSpec(f"{name}.q_latent_norm.weight", f"{hf_name}.q_a_layernorm.weight", (q_inputs,))
     yield TensorSpec(f"{name}.q_proj.weight", f"{hf_name}.{q_name}.weight", (H * D, q_inputs), True, rows=q_rows)
     down = f"{hf_name}.kv_a_proj_with_mqa"
-    for part, rows in (("kv_latent", slice(0, C)), ("rotated_k", C + halves)):
+    down_rows: dict[str, slice | Callable[[], np.ndarray]]
+    down_rows = {"kv_latent": slice(0, C), "rotated_k": lambda: C + halves()}
+    for part, rows in down_rows.items():
         yield TensorSpec(f"{name}.{part}.weight", f"{down}.weight", (C + R, E), True, rows=rows)
         if config.attn_bias:
             yield TensorSpec(f"{name}.{part}.bias", f"{down}.bias", (C + R,), rows=rows)
     yield TensorSpec(f"{name}.kv_latent_norm.weight", f"{hf_name}.kv_a_layernorm.weight", (C,))
-    starts = (N + Dv) * np.arange(H)[:, None]
-    for part, features in (("k_proj", np.arange(N)), ("v_proj", N + np.arange(Dv))):
-        rows = (starts + features).ravel()
+    up_rows = {
+        "k_proj": lambda: of_heads(N + Dv, np.arange(N)),
+        "v_proj": lambda: of_heads(N + Dv, N + np.arange(Dv)),
+    }
+    for part, rows in up_rows.items():
         yield TensorSpec(f"{name}.{part}.weight", f"{hf_name}.kv_b_proj.weight", (H * (N + Dv), C), True, rows=rows)
     yield from linear_tensors(f"{name}.o_proj", f"{hf_name}.o_proj", H * Dv, E, bias=config.attn_bias)

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from regard._utils.errors import RegardError
+from regard._utils.files import read_file, read_json_object
 from regard._utils.validation import truncate, whole_number
 from regard.formats.safetensors import SafetensorsFile
 from regard.models.checkpoint.config import ConfigReader
 from regard.models.pooling import DENSE_ACTIVATIONS, MODES, DenseLayer, Pooling
 from regard.text.encoding import Encoding
-from regard.text.files import read_file, read_json_object
 from regard.text.subword_tokenizer import SubwordTokenizer
 from regard.text.words import join_names
 

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from regard._utils.errors import RegardError
+from regard._utils.files import read_file
 from regard._utils.validation import escape
 from regard.text.byte_level import ByteLevelSettings, build_byte_level
 from regard.text.chat import ChatTemplate
 from regard.text.encoding import Encoding
 from regard.text.encoding_from_ids import check_ids, encode_tokens
-from regard.text.files import read_file
 from regard.text.gguf_tokenizer import build_from_gguf, special_token
 from regard.text.tokenizer_class import BYTE_LEVEL, WORD_PIECES, added_tokens, apply_class, tokenizer_class
 from regard.text.tokenizer_config import read_chat_template, read_settings

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from regard._utils.errors import RegardError
+from regard._utils.files import read_json_object
 from regard._utils.validation import truncate
 from regard.text.byte_level import ByteLevelSettings, add_roberta_ends
-from regard.text.files import read_json_object
 from regard.text.tokenizer_config import token_content
 from regard.text.wordpiece import WordPieceSettings, add_bert_ends, bert_normalizer
 

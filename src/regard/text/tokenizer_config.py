@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from regard._utils.errors import RegardError
+from regard._utils.files import read_file, read_json_object
 from regard.text.chat import ChatTemplate
-from regard.text.files import read_file, read_json_object
 from regard.text.wordpiece import WordPieceSettings
 
 _SURROGATE = re.compile("[\ud800-\udfff]")  # JSON can escape one, UTF-8 cannot encode it

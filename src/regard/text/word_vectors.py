@@ -9,13 +9,13 @@ import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from regard._utils.errors import RegardError
+from regard._utils.files import open_regular
 from regard._utils.reprs import fields_repr
 from regard.text.embedding_matrix import as_embedding_matrix
 from regard.text.vocabulary import Vocabulary
@@ -148,7 +148,7 @@ class _BoundedGzipFile(gzip.GzipFile):
 def _stream(path: str | os.PathLike[str]) -> Iterator[io.BufferedReader[Any]]:
     """Open a file, decompressed if necessary; errors inside the context name the file."""
     try:
-        with Path(path).open("rb") as file:
+        with open_regular(path) as file:
             magic = file.read(2)
             file.seek(0)
             if magic == b"\x1f\x8b":

@@ -49,6 +49,8 @@ MAX_CELLS = 2**26
 
 _BLOCK_SCORES = 2**24  # computed at a time
 _MAX_CHUNK_BYTES = 2**28
+_MAX_CHUNKS = 2**22  # of an array, which are counted when a map is opened
+_CODECS = ("BytesCodec", "ZstdCodec")  # whose results have a size that is known before
 _MAX_TOKENS = 2**29
 _MAX_CHECKED_KEYS = 2**17  # of a map whose rows are checked when it is opened, which reads the keys of a head
 _ROUNDING = 0.01
@@ -82,7 +84,7 @@ def open_map(path: str | os.PathLike[str]) -> StoredMap:
         return StoredMap(group, name)
     except RegardError as error:
         raise RegardError(f"{name}: {error}") from None
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, OSError, RecursionError) as error:
         raise RegardError(f"{name} holds a damaged map: {truncate(str(error))}") from None
 
 
@@ -445,10 +447,14 @@ class _Arrays(Mapping[str, np.ndarray]):
 
 def _open_group(name: str) -> Any:
     zarr = import_zarr()
+    from regard.trace.bounded_store import open_store
+
     if "://" not in name and not Path(name).is_dir():
         raise RegardError(f"there is no folder {name}: regard.dask.AttentionMap(...).to_zarr({name!r}) writes one")
     try:
-        return zarr.open_group(name, mode="r", zarr_format=3)
+        return zarr.open_group(open_store(name, _MAX_CHUNK_BYTES), mode="r", zarr_format=3)
+    except RegardError as error:
+        raise RegardError(f"{name}: {error}") from None
     except Exception as error:  # of zarr, of its stores and of JSON
         raise RegardError(f"{name} is no Zarr group, format 3: {truncate(str(error))}") from None
 
@@ -466,6 +472,13 @@ def _fields_of(group: Any) -> dict[str, Any]:
 def _check_array(array: Any, name: str, kinds: str = "f") -> None:
     if not hasattr(array, "chunks") or array.dtype.kind not in kinds:
         raise RegardError(f"{name} is no array of the dtype that a map has")
+    if min(array.chunks, default=1) < 1:
+        raise RegardError(f"{name} has chunks of {array.chunks}, which hold nothing")
+    count = math.prod(-(-size // chunk) for size, chunk in zip(array.shape, array.chunks, strict=True))
+    if count > _MAX_CHUNKS:
+        raise RegardError(f"{name} has {count} chunks, more than the limit of {_MAX_CHUNKS}")
+    if other := [codec for codec in array.metadata.codecs if type(codec).__name__ not in _CODECS]:
+        raise RegardError(f"{name} is stored with {truncate(type(other[0]).__name__)}, which regard does not write")
     if math.prod(array.chunks) * array.dtype.itemsize > _MAX_CHUNK_BYTES:
         raise RegardError(f"{name} has chunks of {array.chunks}, more than {_MAX_CHUNK_BYTES >> 20} MB each")
 

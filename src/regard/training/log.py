@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from regard._utils.errors import RegardError
-from regard._utils.files import atomic_write
-from regard.text.files import read_file
+from regard._utils.files import atomic_write, read_file
 
 
 class Step(NamedTuple):
@@ -99,5 +98,5 @@ class Log:
     def _step(self, line: str) -> int:
         try:
             return int(line.partition(",")[0] if self._is_csv else json.loads(line)["step"])
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise RegardError(f"the log has a row that is no step of a run: {line!r:.80}") from error

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from regard._utils.errors import RegardError
+from regard._utils.files import read_json_object
 from regard._utils.validation import truncate
 from regard.formats.safetensors import SafetensorsFile, write_safetensors
-from regard.text.files import read_json_object
 from regard.text.words import join_names
 from regard.training.log import Log
 from regard.training.optimizer import AdamW

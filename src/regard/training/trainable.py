@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from regard._utils.errors import RegardError
-from regard._utils.files import atomic_write
+from regard._utils.files import atomic_write, read_file, read_json_object
 from regard._utils.validation import float_dtype, whole_number
 from regard.formats.safetensors import write_safetensors
 from regard.functional import native
@@ -27,7 +27,6 @@ from regard.models.language import LanguageModel
 from regard.models.sentence import sentence_files, transformer_folder
 from regard.nn import parameters
 from regard.text import SubwordTokenizer
-from regard.text.files import read_file, read_json_object
 from regard.training.masked_words import masked_word_head
 from regard.training.objectives import Objective, make_objective
 from regard.training.tokenizers import MASKS, UNKNOWN

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from regard._utils.errors import RegardError
+from regard._utils.files import open_regular, read_limited
 from regard.models import load
 from regard.text.encoding import Encoding
 from regard.training.run_folder import LOSSES, checkpoints, read_state
@@ -110,16 +111,19 @@ class TrainingRun:
 
         Only what is new since the last call is read.
         """
+        path = self.folder / LOSSES
         try:
-            with (self.folder / LOSSES).open("rb") as file:
+            with open_regular(path) as file:
                 status = os.fstat(file.fileno())
                 if (status.st_dev, status.st_ino) != self._identity or status.st_size < self._offset:
                     self._identity, self._offset = (status.st_dev, status.st_ino), 0  # a run that was resumed
                     self._losses = Losses([], [], [], [])
                 file.seek(self._offset)
-                new = file.read()
-        except OSError:
+                new = read_limited(file, path)
+        except FileNotFoundError:
             return Losses([], [], [], [])
+        except OSError as error:
+            raise RegardError(f"cannot read {path}: {error.strerror or error}") from error
         end = new.rfind(b"\n") + 1  # a row that is being written, or was cut by a kill, has no end
         for line in new[:end].decode("utf-8", "replace").splitlines():
             self._add(line)

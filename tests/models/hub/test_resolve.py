@@ -245,11 +245,11 @@ def test_a_missing_file_in_the_own_place_is_an_error(home: Path) -> None:
 
 
 def test_an_unreadable_file_is_named(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(self: Path, *args: object, **options: object) -> None:
-        raise PermissionError(13, "Permission denied", str(self))
+    def refuse(path: str, flags: int) -> None:
+        raise PermissionError(13, "Permission denied", path)
 
     put(home / "models" / "tiny")
-    monkeypatch.setattr(Path, "open", refuse)
+    monkeypatch.setattr(os, "open", refuse)
     with pytest.raises(RegardError, match=r"tiny/config\.json cannot be read: Permission denied"):
         resolve.find("tiny")
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from regard._utils.errors import RegardError
+from regard._utils.files import read_json_object
 from regard._utils.validation import escape, truncate
 from regard.functional.activation import ACTIVATIONS
 from regard.models.checkpoint.known_fields import COMMON, FIELDS, TRANSFORMERS
-from regard.text.files import read_json_object
 
 # Fields that do not affect the hidden states: origin of the weights, training, generation, labels of classes, pooler,
 # ids of tokens that the tokenizer knows, and the way to compute the same numbers.
@@ -35,6 +35,7 @@ IGNORED_FIELDS = frozenset(
 )
 
 
+_MAX_COUNT = 2**31 - 1
 # Fields of older versions that changed the numbers of some models.
 _OLDER = frozenset(
     """
@@ -105,10 +106,13 @@ class ConfigReader:
         self._fields[name] = value
 
     def count(self, name: str, default: int | None = None) -> int:
-        """Read a whole number of at least 1."""
+        """Read a whole number of at least 1, which fits into 32 bits: a few of them multiplied fit into 64."""
         value = self._fields.pop(name, default)
         if type(value) is not int or value < 1:
             self._problems.append(f"{name} must be a whole number of at least 1, got {value!r}")
+            return 1
+        if value > _MAX_COUNT:
+            self._problems.append(f"{name} must be at most {_MAX_COUNT}, got {truncate(value)}")
             return 1
         return value
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from regard._utils.errors import RegardError
+from regard._utils.files import read_json_object
 from regard.models.checkpoint.config import ConfigReader
 from regard.models.generation.options import ForcedTokens
-from regard.text.files import read_json_object
 
 if TYPE_CHECKING:
     from regard.models.checkpoint.open import Checkpoint

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 
 from regard._utils.errors import RegardError
+from regard._utils.files import read_json_object
 from regard._utils.validation import truncate
 from regard.formats.safetensors import SafetensorsFile
 from regard.models.checkpoint.tensors import Tensors
-from regard.text.files import read_json_object
 from regard.text.words import join_names
 
 INDEX = "model.safetensors.index.json"

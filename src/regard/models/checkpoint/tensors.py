@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -30,8 +31,9 @@ class TensorSpec:
 
     A `transposed` tensor is the weight of a linear map, which the checkpoint stores as (outputs, inputs); a `table` is
     read by rows alone. Both stay in the blocks in which they are stored. With `rows` it is a part of a tensor that the
-    checkpoint stores as one: a slice of the first axis, which is a view, or their indices. The checkpoint stores it
-    minus `offset`. A `buffer` is stored and never trained.
+    checkpoint stores as one: a slice of the first axis, which is a view, or a function that returns their indices, as
+    many as the configuration says, and so called for a tensor that has them. The checkpoint stores it minus `offset`. A
+    `buffer` is stored and never trained.
     """
 
     name: str
@@ -39,9 +41,14 @@ class TensorSpec:
     shape: tuple[int, ...]
     transposed: bool = False
     table: bool = False
-    rows: slice | np.ndarray | None = field(default=None, compare=False)
+    rows: slice | Callable[[], np.ndarray] | None = field(default=None, compare=False)
     offset: float = 0.0
     buffer: bool = False
+
+    @property
+    def index(self) -> slice | np.ndarray:
+        """The rows of the stored tensor; of one whose shape was checked."""
+        return self.rows() if callable(self.rows) else self.rows or slice(None)
 
 
 def linear_tensors(name: str, hf_name: str, inputs: int, outputs: int, *, bias: bool = True) -> Iterator[TensorSpec]:
@@ -61,13 +68,17 @@ def fused_tensors(
     """
     total, start = sum(names.values()), 0
     for i, (name, outputs) in enumerate(names.items()):
-        rows: slice | np.ndarray = slice(start, start + outputs)
+        rows: slice | Callable[[], np.ndarray] = slice(start, start + outputs)
         if interleaved is not None:
-            rows = np.arange(total).reshape(-1, len(names), interleaved)[:, i].ravel()
+            rows = partial(_interleaved_rows, total, len(names), interleaved, i)
         yield TensorSpec(f"{name}.weight", f"{hf_name}.weight", (total, inputs), transposed=True, rows=rows)
         if bias:
             yield TensorSpec(f"{name}.bias", f"{hf_name}.bias", (total,), rows=rows)
         start += outputs
+
+
+def _interleaved_rows(total: int, parts: int, group: int, part: int) -> np.ndarray:
+    return np.arange(total).reshape(-1, parts, group)[:, part].ravel()
 
 
 def norm_tensors(name: str, hf_name: str, features: int) -> Iterator[TensorSpec]:
@@ -272,7 +283,7 @@ def load_tensors(
         if quantized is not None and np.dtype(dtype) == np.float32:
             if not are_finite(*quantized):
                 raise RegardError(f"{name} of {path} has numbers that are not finite; fetch it again")
-            weight = QuantizedWeight(*(quantized if spec.rows is None else (quantized[0][spec.rows], quantized[1])))
+            weight = QuantizedWeight(*(quantized if spec.rows is None else (quantized[0][spec.index], quantized[1])))
             weights[spec.name] = weight.T if spec.transposed else weight
             continue
         array = tensors[stored_names[name]]
@@ -284,7 +295,7 @@ def load_tensors(
             array = array.astype(dtype, copy=False)
             if not np.isfinite(array.sum()) and not np.isfinite(array).all():  # the sum is fast, but may overflow
                 raise RegardError(f"{name} of {path} has numbers that are not finite in {array.dtype}; fetch it again")
-        rows = slice(None) if spec.rows is None else spec.rows
+        rows = spec.index
         tensor, array = array, array[rows] if array.ndim else array
         if isinstance(tensors, RecordedTensors) and spec.buffer:
             tensors.buffers.add(name)

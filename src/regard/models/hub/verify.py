@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from regard._utils.errors import RegardError
-from regard._utils.files import atomic_write
+from regard._utils.files import atomic_write, open_regular, read_json_object
 from regard.models.hub.registry import PinnedFile
 
 # SHA-256, size, mtime, ctime and inode of a verified file. While they are unchanged, the file is not hashed again.
@@ -41,7 +41,7 @@ def verify(folder: Path, files: Iterable[PinnedFile], stamps: Path | None = None
     written, files are hashed again.
     """
     if stamps and os.path.exists(stamps) and not os.path.isfile(stamps):  # noqa: PTH110, PTH113
-        stamps = None  # opening a pipe could block
+        stamps = None  # which would be written too
     known = _read(stamps) if stamps else {}
     verified: dict[str, _Stamp] = {}
     missing, wrong = [], []
@@ -81,7 +81,7 @@ def _mismatch(path: Path, file: PinnedFile) -> str | None:
         return f"{path} is truncated: {size} of {file.size} bytes"
     if size > file.size:
         return f"{path} has {size} bytes, expected {file.size}"
-    with path.open("rb") as stream:
+    with open_regular(path) as stream:
         found = hashlib.file_digest(stream, "sha256").hexdigest()
     return None if found == file.sha256 else f"{path} has sha256 {found}, expected {file.sha256}"
 
@@ -93,10 +93,9 @@ def _stamp(path: Path, sha256: str) -> _Stamp:
 
 def _read(stamps: Path) -> dict[str, Any]:
     try:
-        found = json.loads(stamps.read_bytes())
-    except (OSError, ValueError, RecursionError):
+        return read_json_object(stamps) or {}
+    except RegardError:
         return {}
-    return found if isinstance(found, dict) else {}
 
 
 def _write(stamps: Path, entries: dict[str, Any]) -> None:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from regard._utils.errors import RegardError
+from regard._utils.files import read_json_object
 from regard.models.checkpoint.config import ConfigReader
 from regard.models.images.read import MAX_PIXELS, pillow
-from regard.text.files import read_json_object
 
 if TYPE_CHECKING:
     from PIL.Image import Image

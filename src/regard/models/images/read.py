@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from regard._utils.errors import RegardError
+from regard._utils.files import read_file
 from regard._utils.validation import escape, truncate
-from regard.text.files import read_file
 
 if TYPE_CHECKING:
     from PIL.Image import Image
