@@ -93,7 +93,6 @@ def _check_tensor(x: Any, name: str) -> None:
         raise RegardError(f"{name} must be an array of numbers, got {x.dtype}; convert it first")
 
 
-@functools.lru_cache
 def _is_narrow_float(dtype: Any) -> bool:
     return any(name in str(dtype) for name in ("float8_", "float6_", "float4_"))
 

@@ -235,8 +235,9 @@ class T5(EncoderDecoder):
     @classmethod
     def of(cls, checkpoint: Checkpoint) -> type[PretrainedModel]:
         """Return this class, or that of an encoder that was saved alone."""
-        has_decoder = any(tensor.startswith("decoder.") for tensor in checkpoint.tensors().shapes)
-        return cls if has_decoder else T5Encoder
+        names = checkpoint.tensors().shapes  # none of a model that is made
+        is_encoder = any(name.startswith("encoder.") for name in names)
+        return T5Encoder if is_encoder and not any(name.startswith("decoder.") for name in names) else cls
 
     @classmethod
     def load(cls, checkpoint: Checkpoint, *, name: str, dtype: Any = np.float32) -> Self:
