@@ -45,8 +45,9 @@ def attribution(found: Attribution, *, merge_subwords: bool = False, theme: str 
         There is no such theme, or the text has more than 200 tokens.
     """
     from matplotlib.colors import to_rgb
-    from matplotlib.figure import Figure
     from matplotlib.patches import Rectangle
+
+    from regard.plot.notebook import NotebookFigure
 
     style = get_style(theme)
     rows = attribution_rows(found.encoding, found.scores, found.attended, merge_subwords=merge_subwords)
@@ -62,7 +63,7 @@ def attribution(found: Attribution, *, merge_subwords: bool = False, theme: str 
     heading = Heading.wrap("What mattered, and what was attended to", note, across, fonts.metrics)
     W, H = across + 2 * MARGIN, heading.height + _HEADER + _ROW * len(rows) + 2 * MARGIN
     with style.rc_context():
-        figure = Figure(figsize=(W, H))
+        figure = NotebookFigure(figsize=(W, H))
         heading.draw(figure, fonts.metrics, style)
         ax = figure.add_axes((0, 0, 1, 1))
         ax.set(xlim=(0, W), ylim=(0, H))

@@ -70,6 +70,8 @@ def head_grid(
     from matplotlib.colors import PowerNorm
     from matplotlib.figure import Figure
 
+    from regard.plot.notebook import NotebookFigure
+
     if figure is not None and not isinstance(figure, Figure):
         raise RegardError("head_grid sets the size of its figure: give a Figure, not a SubFigure")
     style = get_style(theme)
@@ -88,7 +90,7 @@ def head_grid(
     heading = Heading.wrap(_title(view, fonts), note, across, fonts.metrics)
     W, H = across + 2 * MARGIN, heading.height + above + panels.height + below + 2 * MARGIN
     with style.rc_context():
-        figure = Figure() if figure is None else figure
+        figure = NotebookFigure() if figure is None else figure
         figure.clear()
         figure.set(size_inches=(W, H), facecolor=style.background)
         heading.draw(figure, fonts.metrics, style)

@@ -131,7 +131,7 @@ class _Heatmap:
     end: float  # of the colour scale
 
     def draw_figure(self, annotate: bool | None) -> Axes:
-        from matplotlib.figure import Figure
+        from regard.plot.notebook import NotebookAxes, NotebookFigure
 
         height, width = self.view.weights.shape
         longest = max(height, width)
@@ -144,10 +144,10 @@ class _Heatmap:
         heading = Heading.wrap(self._title(), self._note(cell, labels), across, self.fonts.metrics)
         W = across + 2 * MARGIN
         H = heading.height + margins.above + height * cell + margins.below + 2 * MARGIN
-        figure = Figure(figsize=(W, H))
+        figure = NotebookFigure(figsize=(W, H))
         heading.draw(figure, self.fonts.metrics, self.style)
         x, y = MARGIN + margins.left, MARGIN + margins.below
-        ax = figure.add_axes((x / W, y / H, width * cell / W, height * cell / H))
+        ax = figure.add_axes((x / W, y / H, width * cell / W, height * cell / H), axes_class=NotebookAxes)
         self._draw(ax, labels, cell, annotate)
         return ax
 

@@ -167,11 +167,13 @@ def _note(texts: Sequence[TextVectors], fonts: FontFallback, scene: plane.Scene)
 
 def _new_axes(size: tuple[float, float], heading: Heading, legend: float, fonts: FontFallback, style: Style) -> Axes:
     """Return axes of this size on a new figure with its heading and space for a legend below."""
-    from matplotlib.figure import Figure
+    from regard.plot.notebook import NotebookAxes, NotebookFigure
 
     below = plane.AXIS_LABEL + legend
     W = MARGIN + plane.AXIS_LABEL + size[0] + MARGIN
     H = MARGIN + heading.height + size[1] + below + MARGIN
-    figure = Figure(figsize=(W, H))
+    figure = NotebookFigure(figsize=(W, H))
     heading.draw(figure, fonts.metrics, style)
-    return figure.add_axes(((MARGIN + plane.AXIS_LABEL) / W, (MARGIN + below) / H, size[0] / W, size[1] / H))
+    return figure.add_axes(
+        ((MARGIN + plane.AXIS_LABEL) / W, (MARGIN + below) / H, size[0] / W, size[1] / H), axes_class=NotebookAxes
+    )

@@ -97,7 +97,7 @@ class _Drawing:
         self.view, self.seen, self.fonts, self.style, self.end = view, seen, fonts, style, end
 
     def draw_figure(self) -> Axes:
-        from matplotlib.figure import Figure
+        from regard.plot.notebook import NotebookAxes, NotebookFigure
 
         height, width = self.seen.shape[:2]
         across, down = (_SIDE * side / max(height, width) for side in (width, height))
@@ -105,9 +105,11 @@ class _Drawing:
         heading = Heading.wrap(self._title(), self._note(), wide, self.fonts.metrics)
         below = _BAR_DROP + BAR_HEIGHT + BAR_LABELS
         W, H = wide + 2 * MARGIN, heading.height + _LABELS + down + below + 2 * MARGIN
-        figure = Figure(figsize=(W, H))
+        figure = NotebookFigure(figsize=(W, H))
         heading.draw(figure, self.fonts.metrics, self.style)
-        ax = figure.add_axes(((MARGIN + _LABELS) / W, (MARGIN + below) / H, across / W, down / H))
+        ax = figure.add_axes(
+            ((MARGIN + _LABELS) / W, (MARGIN + below) / H, across / W, down / H), axes_class=NotebookAxes
+        )
         self._draw(ax, self.style, across)
         self._draw_bar(ax, self.style)
         return ax

@@ -139,11 +139,11 @@ def _number(value: float) -> str:
 
 def compose(page: Page, drawing: Drawing) -> Figure:
     """Return the figure of a drawing, in the middle of its width, above the caption."""
-    from matplotlib.figure import Figure
+    from regard.plot.notebook import NotebookFigure
 
     lines, below = page.caption_lines(drawing.note), page.caption_height(drawing.note)
     height = drawing.height + below + 2 * EDGE
-    made = Figure(figsize=(page.width, height), dpi=DOTS_PER_INCH)
+    made = NotebookFigure(figsize=(page.width, height), dpi=DOTS_PER_INCH)
     families = list(page.fonts.families)
     middle = max(EDGE, (page.width - drawing.width) / 2)
     drawing.draw(Canvas(made, middle, EDGE + below, page.style, families))

@@ -68,7 +68,7 @@ def training(run: TrainingRun | str | os.PathLike[str], text: str | None = None,
         The folder has no checkpoint; the run has no held-out text and none is given; the text has more than 512
         tokens; or there is no such theme.
     """
-    from matplotlib.figure import Figure
+    from regard.plot.notebook import NotebookFigure
 
     style = get_style(theme)
     run = run if isinstance(run, TrainingRun) else TrainingRun(run)
@@ -87,7 +87,7 @@ def training(run: TrainingRun | str | os.PathLike[str], text: str | None = None,
     maps = _CAPTION + len(mapped) * (side + _MAP_GAP) if mapped else 0.0
     H = 2 * MARGIN + heading.height + 2 * _CAPTION + _LOSS + _MEASURE + 2 * _AXIS + 0.1 + maps
     with style.rc_context():
-        figure = Figure(figsize=(_WIDTH, H))
+        figure = NotebookFigure(figsize=(_WIDTH, H))
         heading.draw(figure, fonts.metrics, style)
         top = H - MARGIN - heading.height - _CAPTION
 
