@@ -14,6 +14,7 @@ from regard.cli.console import make_console, print_header
 from regard.cli.input import announce_memory, load_model, read_text
 from regard.cli.output import write
 from regard.models import Model, Output
+from regard.text.token_labels import token_labels
 from regard.trace import Trace
 from regard.trace.edits import ablate
 from regard.views import changed_predictions, escape, format_number, head_label, token_similarities
@@ -47,7 +48,7 @@ def run(arguments: argparse.Namespace) -> None:
 def _vectors(before: Output, after: Output) -> dict[str, Any]:
     length = len(before.encodings[0])
     cosines = token_similarities(before.hidden[0, :length], after.hidden[0, :length]).tolist()
-    rows = zip(before.encodings[0].tokens, cosines, strict=True)
+    rows = zip(token_labels(before.encodings[0]), cosines, strict=True)
     return {"cosines": [{"token": token, "cosine": cosine} for token, cosine in rows]}
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from regard.explorer.run import Run
 from regard.explorer.validation import check_index
+from regard.text.token_labels import token_labels
 from regard.views.trace_access import resolve_index
 
 MAX_TOKENS = 64
@@ -106,7 +107,8 @@ def _pairs_of_words(run: Run, tokens: np.ndarray) -> np.ndarray:
     if run.encoding is None:
         return np.zeros((len(tokens), len(tokens)), bool)
     words = np.array([-1 if word is None else word for word in run.encoding.word_ids])[tokens]
-    letters = [any(map(str.isalnum, run.encoding.tokens[i])) for i in tokens]
+    labels = token_labels(run.encoding)
+    letters = [any(map(str.isalnum, labels[i])) for i in tokens]
     is_word = (words >= 0) & np.array(letters) & ~_is_special(run)[tokens]
     is_pair: np.ndarray = (np.abs(words[:, None] - words) > 1) & is_word[:, None] & is_word
     return is_pair

@@ -194,18 +194,13 @@ class PretrainedModel(Layer):
         """Build the model from its checkpoint."""
         raise NotImplementedError
 
-    @property
-    def circuits(self) -> Any:
-        """Raise AttributeError: a decoder has circuits."""
-        raise AttributeError(f"{self.name} has no circuits: they are those of a decoder, such as smollm2")
-
     if not TYPE_CHECKING:  # to which a model has the attributes of its class alone
 
         def __getattr__(self, name: str) -> Any:
             """Raise AttributeError; of what language models alone have with the way to one."""
             if name in ("circuits", "generate", "stream", "predictions"):
                 kind = "a decoder" if name == "circuits" else "a language model"
-                raise AttributeError(f"{self.name} has no {name}: {kind} has, such as regard.load('smollm2')")
+                raise AttributeError(f"{self.name} has no {name}: load {kind}, such as regard.load('smollm2')")
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __repr__(self) -> str:

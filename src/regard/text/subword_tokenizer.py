@@ -18,6 +18,7 @@ from regard.text.chat import ChatTemplate
 from regard.text.encoding import Encoding
 from regard.text.encoding_from_ids import check_ids, encode_tokens
 from regard.text.gguf_tokenizer import build_from_gguf, special_token
+from regard.text.token_bytes import encode_byte_tokens, is_byte_level
 from regard.text.tokenizer_class import BYTE_LEVEL, WORD_PIECES, added_tokens, apply_class, tokenizer_class
 from regard.text.tokenizer_config import read_chat_template, read_settings
 from regard.text.tokenizer_json import Growth, check_document
@@ -275,7 +276,8 @@ class SubwordTokenizer:
     def from_ids(self, ids: Iterable[int]) -> Encoding:
         """Return the encoding of `ids` without a text.
 
-        Ids have no word boundaries: the text is the tokens joined by spaces, and each is a word unless it is special.
+        The text of a byte-level vocabulary is what its bytes spell, and its words are found in it. Else ids have no
+        word boundaries: the text is the tokens joined by spaces, and each is a word unless it is special.
 
         Raises
         ------
@@ -285,7 +287,8 @@ class SubwordTokenizer:
         ids = check_ids(ids, self._has, self.vocab_size)
         special = self.special_ids
         tokens = [self.backend.id_to_token(i) or "" for i in ids]
-        return encode_tokens(ids, tokens, [i in special for i in ids])
+        encode = encode_byte_tokens if is_byte_level(self.backend) else encode_tokens
+        return encode(ids, tokens, [i in special for i in ids])
 
     def decode(self, ids: Iterable[int], *, skip_special_tokens: bool = True) -> str:
         """Return the text of `ids`, without special tokens by default.

@@ -3,15 +3,7 @@
 from __future__ import annotations
 
 from regard.text.encoding import Encoding
-
-_END_OF_WORD = "</w>"  # in the vocabulary of CLIP
-
-# The byte of each letter of a byte-level vocabulary: printable bytes are themselves, the others are the letters from
-# U+0100 on. Source: ``bytes_to_unicode`` of GPT-2 (Radford et al. 2019).
-_PRINTABLE = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-_BYTES = {chr(byte): byte for byte in _PRINTABLE} | {
-    chr(0x100 + n): byte for n, byte in enumerate(sorted(set(range(256)) - set(_PRINTABLE)))
-}
+from regard.text.token_bytes import END_OF_WORD, token_bytes
 
 
 def token_labels(encoding: Encoding) -> tuple[str, ...]:
@@ -30,12 +22,11 @@ def token_labels(encoding: Encoding) -> tuple[str, ...]:
 
 
 def _decode(token: str, spanned: str) -> str:
-    if token != _END_OF_WORD and not spanned.endswith(_END_OF_WORD):
-        token = token.removesuffix(_END_OF_WORD)
-    if token.lower() == spanned.lower() or not all(letter in _BYTES for letter in token):
-        return token
-    spelled = bytes(_BYTES[letter] for letter in token)
-    if spelled.strip() not in spanned.encode("utf-8", "surrogatepass"):
+    if token != END_OF_WORD and not spanned.endswith(END_OF_WORD):
+        token = token.removesuffix(END_OF_WORD)
+    spelled = None if token.lower() == spanned.lower() else token_bytes(token)
+    # Bytes that belong to no character are U+FFFD in a text.
+    if spelled is None or (spelled.strip() not in spanned.encode("utf-8", "surrogatepass") and "\ufffd" not in spanned):
         return token
     # The leading space belongs to the vocabulary's spelling, not to the word.
     return spelled.decode("utf-8", "backslashreplace").strip(" ") or " "

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from regard.text import Encoding, SubwordTokenizer
+from regard.text.token_bytes import continues_word
 
 _INCOMPLETE = "\N{REPLACEMENT CHARACTER}"  # what the first bytes of a character decode to
 
@@ -60,7 +61,7 @@ def append_tokens(prompt: Encoding, ids: Sequence[int], tokenizer: SubwordTokeni
     for piece, special in [*zip(pieces, added.special_tokens_mask, strict=True), ("", True)]:
         parts += not special
         if parts and (piece or special):
-            word += word_ids[-1:] == [None] or not _continues_word(text[-1:], piece[:1])
+            word += word_ids[-1:] == [None] or not continues_word(text[-1:], piece[:1])
             offsets += [(len(text), len(text) + len(piece))] * parts
             word_ids += [word] * parts
             text, parts = text + piece, 0
@@ -75,8 +76,3 @@ def append_tokens(prompt: Encoding, ids: Sequence[int], tokenizer: SubwordTokeni
         tuple(word_ids[:-1]),  # without the sentinel
         tuple(offsets[:-1]),
     )
-
-
-def _continues_word(before: str, first: str) -> bool:
-    """Tell whether `first` continues the word that ends with `before`: letters or digits meet, or a space precedes."""
-    return (before.isalnum() and first.isalnum()) or (before.isspace() and not first.isspace())
