@@ -24,7 +24,8 @@ def run_of(*heads, layers=1):
 
     layer = SimpleNamespace(tile=tile, heads=heads)
     special = [word[0] == "[" for word in WORDS]
-    encoding = SimpleNamespace(word_ids=[None, *range(N - 2), None], tokens=WORDS, special_tokens_mask=special)
+    words = {"text": "", "tokens": WORDS, "offsets": [(0, 0)] * N, "word_ids": [None, *range(N - 2), None]}
+    encoding = SimpleNamespace(**words, special_tokens_mask=special)
     shown = {"telling_layers": lambda: list(range(layers)), "telling_tokens": lambda most: np.arange(N)[:most]}
     return SimpleNamespace(
         length=N, encoding=encoding, layers=[layer] * layers, is_long=False, number=lambda n: n, **shown

@@ -127,7 +127,7 @@ def test_no_argument_raises_an_error_of_python(things, call):
 
 
 def test_a_model_without_circuits_says_which_have_them(write_bert):
-    with pytest.raises(AttributeError, match="has no circuits: load a decoder, such as regard.load"):
+    with pytest.raises(AttributeError, match="has no circuits: load a decoder"):
         regard.load(write_bert()).circuits  # noqa: B018
 
 
