@@ -76,6 +76,7 @@ def test_the_file_may_be_part_of_another_and_null_is_no_value(tmp_path):
         ({"size": True}, "size must be"),
         ({"size": [224, 224]}, "size must be"),
         ({"crop_size": {"shortest_edge": 3}}, "crop_size must be"),
+        ({"size": {"shortest_edge": 10**400}}, "size must be"),
         ({"resample": 6}, "resample must be a whole number from 0 to 5, got 6"),
         ({"image_std": [0.5, 0, 0.5]}, "image_std has a 0"),
         ({"image_mean": [0.5]}, "image_mean must be three numbers"),

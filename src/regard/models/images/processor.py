@@ -15,6 +15,7 @@ import numpy as np
 
 from regard._utils.errors import RegardError
 from regard._utils.files import read_json_object
+from regard._utils.validation import truncate
 from regard.models.checkpoint.config import ConfigReader
 from regard.models.images.read import MAX_PIXELS, pillow
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 _FILTERS = 6  # of Pillow
+_MAX_EDGE = 2**63  # more than any picture has; a float holds it
 _MAX_NUMBER = 1e30  # of a mean or a deviation; no NaN is below it
 
 # What a processor does where its file does not say it, by the model's name in its type: ViTImageProcessorFast.
@@ -167,8 +169,14 @@ def _read_size(reader: ConfigReader, name: str, default: dict[str, int], *, edge
         value = {"shortest_edge": value} if edge else {"height": value, "width": value}
     numbers = list(value.values()) if isinstance(value, dict) else []
     known = isinstance(value, dict) and set(value) in ({"height", "width"}, {"shortest_edge"})
-    if not known or not all(type(n) is int and n > 0 for n in numbers) or (name == "crop_size" and len(numbers) == 1):
-        reader.require(False, f"{name} must be a whole number, {{height, width}} or {{shortest_edge}}, got {value!r}")
+    if (
+        not known
+        or not all(type(n) is int and 0 < n < _MAX_EDGE for n in numbers)
+        or (name == "crop_size" and len(numbers) == 1)
+    ):
+        reader.require(
+            False, f"{name} must be a whole number, {{height, width}} or {{shortest_edge}}, got {truncate(value)}"
+        )
         return None
     return value["shortest_edge"] if len(numbers) == 1 else (value["height"], value["width"])
 
