@@ -134,9 +134,10 @@ def test_losses_that_are_no_text_are_an_error(cut, content):
 
 
 def test_json_lines_that_are_no_steps_are_an_error(cut, tmp_path):
-    (tmp_path / "log.jsonl").write_text("[1]\n")
-    with pytest.raises(RegardError, match="no step of a run"):
-        train(cut, resume=True, data={"task": "reverse"}, log=tmp_path / "log.jsonl")
+    for row in ("[1]", '{"step": ' + "[" * 100_000):
+        (tmp_path / "log.jsonl").write_text(f"{row}\n")
+        with pytest.raises(RegardError, match="no step of a run"):
+            train(cut, resume=True, data={"task": "reverse"}, log=tmp_path / "log.jsonl")
 
 
 def test_a_file_is_no_checkpoint(tmp_path):

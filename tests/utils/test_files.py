@@ -13,6 +13,14 @@ import pytest
 
 from regard._utils.errors import RegardError
 from regard._utils.files import atomic_write, open_regular, read_file, read_json_object, read_limited
+from regard.cli.tables import read_column
+from regard.explorer.address import _read as _read_address
+from regard.explorer.corpus import Corpus
+from regard.formats.gguf import GgufFile
+from regard.formats.safetensors import SafetensorsFile
+from regard.models.images.read import read_picture
+from regard.text import read_word_vectors
+from regard.training import TrainingRun
 
 
 def write(path: Path | str, content: bytes = b"new") -> None:
@@ -248,3 +256,33 @@ def test_what_is_no_json_object_is_one_sentence(tmp_path: Path, content: str) ->
     (tmp_path / "a").write_text(content)
     with pytest.raises(RegardError, match="fetch the file again"):
         read_json_object(tmp_path / "a")
+
+
+def _losses(path: Path) -> object:
+    run = object.__new__(TrainingRun)
+    run.folder = path.parent
+    run._offset, run._identity = 0, (0, 0)
+    return run.losses()
+
+
+READERS: dict[str, Callable[[Path], object]] = {
+    "a.safetensors": SafetensorsFile,
+    "a.gguf": GgufFile,
+    "vectors.txt": read_word_vectors,
+    "sentences.txt": Corpus,
+    "address.txt": _read_address,
+    "losses.csv": _losses,
+    "table.parquet": lambda path: read_column(str(path), "text"),
+    "picture.png": read_picture,
+}
+
+
+@pytest.mark.parametrize("target", ["pipe", "/dev/zero"])
+@pytest.mark.parametrize("name", READERS)
+def test_what_reads_a_file_reads_a_regular_one(tmp_path: Path, name: str, target: str) -> None:
+    if target == "pipe":
+        os.mkfifo(tmp_path / name)
+    else:
+        (tmp_path / name).symlink_to(target)
+    with pytest.raises(RegardError, match="it is not a regular file; copy it to one"):
+        READERS[name](tmp_path / name)
