@@ -28,8 +28,8 @@ from _measure import machine, markdown, versions, write_results
 
 import regard
 from regard.explorer import Exploration
-from regard.explorer.api import dispatch
 from regard.explorer.export_html import render_page
+from regard.explorer.query import dispatch
 from regard.text.encoding import Encoding
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "browser"))

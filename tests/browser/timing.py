@@ -95,7 +95,7 @@ def looked_at(page: Any, view: str) -> None:
 def tile_seconds(page: Any) -> list[float]:
     """Return how long each tile took that the page asked for, from asking to the last byte."""
     took = page.evaluate(
-        "performance.getEntriesByType('resource').filter(({ name }) => name.includes('/api/tile?'))"
+        "performance.getEntriesByType('resource').filter(({ name }) => name.endsWith('/api/tile'))"
         ".map(({ duration }) => duration)"
     )
     return [each / 1e3 for each in took]

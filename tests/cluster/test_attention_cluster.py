@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from regard import attention
-from regard.explorer.api import dispatch
+from regard.explorer.query import dispatch
 from regard.explorer.stored import StoredExploration
 
 dask = pytest.importorskip("dask")
@@ -80,7 +80,7 @@ def test_its_overview_is_browsed(client, tmp_path):
     regard.dask.AttentionMap(q, k, causal=True, window=(window, 0)).to_zarr(tmp_path / "a.zarr")
     exploration = StoredExploration(tmp_path / "a.zarr")
     region = {"row0": 0, "row1": length, "col0": 0, "col1": length, "bin_size": 512, "pool": "mean"}
-    tile = np.frombuffer(dispatch(exploration, "tile", {"run": 0, "layer": 0, "head": 0, **region}), "<f4")
+    tile = dispatch(exploration, "tile", {"run": 0, "layer": 0, "head": 0, **region})
     side = -(-length // 512)
     sizes = np.diff([*range(0, length, 512), length])
     sums = (tile.reshape(side, side) * np.outer(sizes, sizes)).sum(axis=1)

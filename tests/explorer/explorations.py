@@ -30,3 +30,9 @@ def long_exploration(tokens, heads=2, *, causal=True, seed=7):
 
 def whole(exploration, run, layer, head, mode="raw"):
     return exploration.whole(run, layer, head, mode)
+
+
+def thumbnails_of(exploration, run=0):
+    """Return the thumbnails of a run, uint8 ``L H t t``."""
+    layers, side = exploration.run(run).layers, exploration.manifest()["runs"][run]["thumbnail_size"]
+    return np.frombuffer(exploration.thumbnails(run), np.uint8).reshape(len(layers), len(layers[0].heads), side, side)

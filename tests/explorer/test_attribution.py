@@ -12,7 +12,7 @@ import regard
 from regard import RegardError, Trace
 from regard.explorer import Exploration
 from regard.explorer import attribution as attribution_module
-from regard.explorer.api import dispatch
+from regard.explorer.query import dispatch
 from regard.metrics import ATTRIBUTION_METHODS, attribute
 
 TEXT = "qzkfbdqzk"  # after the second "k", as after the first, comes "f"
@@ -116,10 +116,10 @@ def test_the_manifest_lists_the_methods_of_the_registry(decoder, bert):
         ({"run": 0, "method": "saliency"}, "method must be one of gradient, integrated, relevance, got 'saliency'"),
         ({"run": 0, "to": "two words"}, "tokens of"),
         ({"run": 0, "to": ""}, "give a next token as text or as its id"),
-        ({"run": 0, "token": "9999"}, "there is no token 9999"),
+        ({"run": 0, "token": 9999}, "there is no token 9999"),
         ({"run": 0, "token": "f"}, "token is a whole number"),
         ({"run": 0, "token": 3, "to": "d"}, "not both"),
-        ({"run": 0, "position": "9"}, "there is no token 9: choose from 0 to 8"),
+        ({"run": 0, "position": 9}, "there is no token 9: choose from 0 to 8"),
         ({"run": 0, "steps": 3}, "attribution takes run, method, to, token, position; not steps"),
         ({}, "attribution needs run"),
     ],
@@ -130,7 +130,7 @@ def test_what_is_not_there_is_said(decoder, asked, says):
 
 
 def test_the_api_answers_with_the_exploration_s_numbers(decoder):
-    asked = {"run": "0", "method": "relevance", "to": "d", "position": "5"}  # as in a URL
+    asked = {"run": 0, "method": "relevance", "to": "d", "position": 5}
     answer = dispatch(decoder, "attribution", asked)
     assert answer == decoder.attribution(0, method="relevance", to="d", position=5)
 

@@ -7,8 +7,8 @@ from explorations import explored
 
 import regard
 from regard import RegardError
-from regard.explorer.api import dispatch
 from regard.explorer.corpus import Corpus, describe_row
+from regard.explorer.query import dispatch
 from regard.metrics import PAIR_KINDS, StrongRow, strongest_rows
 
 LINES = ["the cat sat the cat", "the cat", "on the mat the on", "sat on the sat"]
@@ -23,7 +23,7 @@ def searched(bert, tmp_path):
 
 
 def test_rows_are_those_of_the_metric_with_the_words_in_their_text(searched, bert):
-    found = dispatch(searched, "strongest_rows", {"run": "0", "layer": "1", "head": "2", "pair": "repeated"})
+    found = dispatch(searched, "strongest_rows", {"run": 0, "layer": 1, "head": 2, "pair": "repeated"})
     expected = strongest_rows(bert, LINES, 1, 2, 20, pair="repeated")
     assert found["texts"] == 4
     assert len(found["rows"]) == len(expected) > 3
@@ -39,7 +39,7 @@ def test_a_long_text_is_shown_around_its_words():
     spans = [(at, at + 3) for at in (text.index("dog"), text.index("cat"))]
     parts = describe_row(StrongRow(0.5, 0, 9, 2, "dog", "cat", *spans, text))["parts"]
     before, key, between, query, after = parts
-    assert (key, query) == (["cat", "key"], ["dog", "query"])
+    assert (key, query) == (("cat", "key"), ("dog", "query"))
     assert (before[0][0], after[0][-1]) == ("…", "…")
     assert text.split("cat")[0].endswith(f" {before[0][1:]}")
     assert text.split("dog")[1].startswith(f"{after[0][:-1]} ")

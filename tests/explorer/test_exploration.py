@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from explorations import explored, long_exploration, recorded, whole
+from explorations import explored, long_exploration, recorded, thumbnails_of, whole
 
 import golden
 import regard
@@ -221,10 +221,8 @@ def test_measures_are_those_that_are_worked_out_by_hand():
 
 
 def test_a_thumbnail_is_the_square_root_of_a_share_of_the_largest(short):
-    side, content = short.thumbnails(0)
-    found = np.frombuffer(content, np.uint8).reshape(2, 3, side, side)
     weights = whole(short, 0, 1, 2)
-    np.testing.assert_array_equal(found[1, 2], np.round(255 * np.sqrt(weights / weights.max())))
+    np.testing.assert_array_equal(thumbnails_of(short)[1, 2], np.round(255 * np.sqrt(weights / weights.max())))
 
 
 def test_differences_of_heads_are_those_of_their_weights(bert):
@@ -615,8 +613,7 @@ def test_padding_of_a_batch_does_not_show(bert, short):
     for name in ("scale", "scaled", "capped", "biased", "lse", "weight", "row_sum"):
         assert cell[name] == pytest.approx(known[name], rel=1e-4), name
     assert len(padded.cell_inputs(0, 1, 2)[0]) == len(short.cell_inputs(0, 1, 2)[0])
-    _, thumbnails = padded.thumbnails(0)
-    assert np.abs(np.subtract(list(thumbnails), list(short.thumbnails(0)[1]))).max() <= 1
+    assert np.abs(thumbnails_of(padded).astype(int) - thumbnails_of(short)).max() <= 1
 
 
 @pytest.mark.parametrize(
@@ -783,12 +780,12 @@ def test_a_smaller_run_opens_with_a_head_that_it_has(bert):
 @pytest.mark.parametrize("length", [100, 3000])
 def test_a_cell_of_a_thumbnail_is_the_largest_weight_that_it_covers(length):
     exploration = long_exploration(length)
-    run, (side, content) = exploration.runs[0], exploration.thumbnails(0)
+    run, found = exploration.runs[0], thumbnails_of(exploration)[0, 1]
+    side = len(found)
     weights = run.layers[0].tile(1, run.sampled_rows(), None)
     assert side < len(weights)
     rows, cols = ([i * n // side for i in range(side)] for n in weights.shape)
     largest = np.maximum.reduceat(np.maximum.reduceat(weights, rows, 0), cols, 1)
-    found = np.frombuffer(content, np.uint8).reshape(1, 2, side, side)[0, 1]
     np.testing.assert_allclose(found, 255 * np.sqrt(largest / largest.max()), atol=0.51)
 
 
@@ -900,7 +897,7 @@ def test_the_trace_of_a_picture_is_explored_as_a_sequence_of_patches():
 
 def test_how_far_an_ablation_is_grows_and_ends(bert, monkeypatch):
     exploration, seen = explored(bert, "the cat sat"), []
-    compare = ablation._changes
+    compare = ablation._changed_outputs
     tap = regard.Trace.__call__
 
     def observed(trace, name, value, axes):
@@ -909,7 +906,9 @@ def test_how_far_an_ablation_is_grows_and_ends(bert, monkeypatch):
 
     monkeypatch.setattr(regard.Trace, "__call__", observed)
     monkeypatch.setattr(
-        ablation, "_changes", lambda *x: [seen.append(exploration.progress()["ablate"]["share"]), compare(*x)][1]
+        ablation,
+        "_changed_outputs",
+        lambda *x: [seen.append(exploration.progress()["ablate"]["share"]), compare(*x)][1],
     )
     exploration.ablate([[0, 1]])
     assert seen == sorted(seen)

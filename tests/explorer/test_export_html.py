@@ -99,7 +99,7 @@ def test_the_file_has_the_numbers_of_the_exploration(page):
         for name in ("points", "left_out"):
             moved[name] = moved[name][run : run + 1]
         assert json.loads(blob(manifest, data, f"movement/{run}")) == moved
-        assert blob(manifest, data, f"thumbnails/{run}") == exploration.thumbnails(run)[1]
+        assert blob(manifest, data, f"thumbnails/{run}") == exploration.thumbnails(run)
     assert json.loads(blob(manifest, data, "differences")) == exploration.differences([0, 1])
 
 

@@ -9,7 +9,7 @@ from explorations import explored, recorded
 import regard
 from regard import RegardError
 from regard.explorer import Exploration
-from regard.explorer.api import dispatch
+from regard.explorer.query import dispatch
 from regard.functional import softmax
 from regard.views.similarity import cosine
 
@@ -85,13 +85,7 @@ def test_heads_are_found_by_the_mean_weight_of_some_cells(bert):
         np.testing.assert_allclose(found[layer], expected, rtol=1e-5)
 
 
-def test_the_page_writes_cells_as_rows_and_columns(bert):
-    exploration = explored(bert, "the cat sat")
-    found = dispatch(exploration, "find_heads", {"run": "0", "cells": "1.2_3.1"})
-    assert found == exploration.find_heads(0, [(1, 2), (3, 1)])
-
-
-@pytest.mark.parametrize("cells", ["", "1", "1.x", "99.0", "-1.0", "_".join(["0.0"] * 65)])
+@pytest.mark.parametrize("cells", ["", [], [1], [[1]], [[1, "x"]], [[99, 0]], [[-1, 0]], [[0, 0]] * 65])
 def test_cells_that_are_none_are_an_error(bert, cells):
     with pytest.raises(RegardError):
-        dispatch(explored(bert, "the cat sat"), "find_heads", {"run": "0", "cells": cells})
+        dispatch(explored(bert, "the cat sat"), "find_heads", {"run": 0, "cells": cells})

@@ -9,7 +9,7 @@ from explorations import explored, recorded, whole
 import regard
 from regard import RegardError
 from regard.explorer import Exploration
-from regard.explorer.api import dispatch
+from regard.explorer.query import dispatch
 from regard.functional import softmax
 
 
@@ -143,11 +143,11 @@ def test_a_saved_trace_and_an_encoder_predict_nothing(bert, causal):
         explored(bert, "the cat").lens(0)
 
 
-@pytest.mark.parametrize("temperature", ["0", "-1", "nan", "inf", "warm"])
+@pytest.mark.parametrize("temperature", [0, -1, float("nan"), float("inf"), "1", None])
 def test_a_temperature_is_a_number_above_0(language, temperature):
     model, text, _ = language
     with pytest.raises(RegardError, match="temperature"):
-        dispatch(explored(model, text), "next_tokens", {"run": "0", "temperature": temperature})
+        dispatch(explored(model, text), "next_tokens", {"run": 0, "temperature": temperature})
 
 
 def test_the_whole_model_adds_up_to_the_logit(language):

@@ -29,7 +29,7 @@ def ask(exploration, method, **params):
 def test_an_answer_has_the_number_of_its_question(exploration):
     assert ask(exploration, "heads", run=0) == ({"id": 7, "result": exploration.heads(0)}, [])
     answer, (content,) = ask(exploration, "row", run=0, layer=1, head="mean", i=2, mode="raw")
-    assert answer == {"id": 7, "result": None}
+    assert answer == {"id": 7, "type": "float32"}
     np.testing.assert_allclose(np.frombuffer(content, "<f4"), whole(exploration, 0, 1, "mean")[2], rtol=1e-6)
     assert ask(exploration, "ablate", heads=[[0, 0]])[0]["result"]["run"] == 1
 
@@ -42,8 +42,8 @@ def test_an_answer_has_the_number_of_its_question(exploration):
         ({"id": 1, "method": "heads", "params": [0]}, "params must be an object"),
         ({"id": 1, "method": "heads", "params": {"run": 0.5}}, "run is a whole number"),
         ({"id": 1, "method": "heads", "params": {"run": True}}, "run is a whole number"),
-        ({"id": 1, "method": "movement", "params": {"runs": 0.5}}, "runs is a whole number"),
-        ({"id": 1, "method": "movement", "params": {"runs": [0, [0]]}}, "runs is a whole number"),
+        ({"id": 1, "method": "movement", "params": {"runs": 0.5}}, "runs is a list of a whole number"),
+        ({"id": 1, "method": "movement", "params": {"runs": [0, [0]]}}, "runs is a list of a whole number"),
         ("hello", "a message must be an object"),
     ],
 )

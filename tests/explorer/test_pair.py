@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from explorations import thumbnails_of
 
 import regard
 from regard import RegardError
@@ -108,9 +109,8 @@ def test_metrics_of_self_attention_are_those_of_the_part_alone(bart):
 
 def test_thumbnails_are_of_the_block(bart):
     exploration = Exploration(traced(bart, TEXT, TARGET, maps=True))
-    side, content = exploration.thumbnails(0)
-    layers, heads = len(exploration.runs[0].layers), len(exploration.runs[0].layers[0].heads)
-    thumbnails = np.frombuffer(content, np.uint8).reshape(layers, heads, side, side)
+    thumbnails = thumbnails_of(exploration)
+    side = thumbnails.shape[-1]
     for layer, block in enumerate(blocks_of(exploration)):
         weights = exploration.whole(0, layer, 0)[block]
         rows, cols = (np.arange(side) * n // side for n in weights.shape)

@@ -30,6 +30,8 @@ from regard.explorer.connections import BoundedProtocol
 from regard.explorer.server import application, listen, redirect_file, serve
 
 TOKEN = "secret-token"
+HEAD = {"run": 0, "layer": 0, "head": 0}
+REGION = {"row0": 0, "row1": 5, "col0": 0, "col1": 5, "bin_size": 1}
 WATCHDOG = 120  # seconds that no passing test comes near
 
 
@@ -47,8 +49,9 @@ class Client:
         connection.close()
         return answer.status, answer.headers, content
 
-    def api(self, path, **more):
-        return self.ask(f"/{TOKEN}/api/{path}", **more)
+    def api(self, method, params=None, *, body=None, **headers):
+        body = json.dumps(params or {}) if body is None else body
+        return self.ask(f"/{TOKEN}/api/{method}", "POST", body, **headers)
 
 
 @contextmanager
@@ -101,37 +104,38 @@ def test_small_answers_are_not_held_back():
 
 
 def test_answers_are_those_of_the_exploration(client, exploration):
-    def js(path):
-        return json.loads(client.api(path)[2])
+    def js(method, **params):
+        return json.loads(client.api(method, params)[2])
 
     manifest = js("manifest")
     memory = js("memory")
     assert memory.keys() == {"runs", "overviews", "overviews_limit", "process_peak"}
     assert memory["process_peak"] > memory["runs"] + memory["overviews"]
     assert manifest["runs"] == exploration.manifest()["runs"]
-    assert js("heads?run=1") == exploration.heads(1)
-    assert js("movement?runs=0") == exploration.movement([0])
-    assert js("differences?runs=0,1") == exploration.differences([0, 1])
-    assert js("attribution?run=0&to=on%20mats") == exploration.attribution(0, to="on mats")
-    assert js("cell?run=1&layer=0&head=2&i=3&j=1") == exploration.cell(1, 0, 2, 3, 1)
-    assert client.api("thumbnails?run=0")[2] == exploration.thumbnails(0)[1]
-    part = "row0=1&row1=5&col0=0&col1=4&bin_size=2"
-    asked = client.api(f"tile?run=0&layer=1&head=mean&mode=raw&{part}&pool=mean")
-    assert asked[1]["Content-Type"] == "application/octet-stream"
-    expected = exploration.tile(0, 1, "mean", row0=1, row1=5, col0=0, col1=4, bin_size=2, pool="mean")
+    assert js("heads", run=1) == exploration.heads(1)
+    assert js("movement", runs=[0]) == exploration.movement([0])
+    assert js("differences", runs=[0, 1]) == exploration.differences([0, 1])
+    assert js("attribution", run=0, to="on mats") == exploration.attribution(0, to="on mats")
+    assert js("cell", run=1, layer=0, head=2, i=3, j=1) == exploration.cell(1, 0, 2, 3, 1)
+    assert client.api("thumbnails", {"run": 0})[2] == exploration.thumbnails(0)
+    region = {"row0": 1, "row1": 5, "col0": 0, "col1": 4, "bin_size": 2, "pool": "mean"}
+    asked = client.api("tile", {"run": 0, "layer": 1, "head": "mean", **region})
+    assert asked[1]["Content-Type"] == "application/vnd.regard.float32"
+    expected = exploration.tile(0, 1, "mean", **region)
     np.testing.assert_array_equal(np.frombuffer(asked[2], "<f4").reshape(2, 2), expected)
-    for name, index in (("row?i=2", (2,)), ("column?j=2", (slice(None), 2))):
-        found = np.frombuffer(client.api(f"{name}&run=0&layer=1&head=0&mode=rollout")[2], "<f4")
+    for name, at, index in (("row", {"i": 2}, (2,)), ("column", {"j": 2}, (slice(None), 2))):
+        answer = client.api(name, {"run": 0, "layer": 1, "head": 0, "mode": "rollout", **at})
+        found = np.frombuffer(answer[2], "<f4")
         np.testing.assert_array_equal(found, whole(exploration, 0, 1, 0, "rollout")[index])
 
 
 def test_an_edit_is_a_new_run(bert):
     with served(explored(bert, "the cat sat", "the cat on")) as client:
-        status, _, content = client.api("ablate", method="POST", body=json.dumps({"heads": [[0, 1]]}))
+        status, _, content = client.api("ablate", {"heads": [[0, 1]]})
         edited = json.loads(content)
         assert (status, edited["run"]) == (200, 2)
         assert edited["metadata"]["title"] == "without layer 0 head 1"
-        assert client.api("thumbnails?run=2")[0] == 200
+        assert client.api("thumbnails", {"run": 2})[0] == 200
 
 
 def test_every_answer_has_a_strict_policy(client):
@@ -157,7 +161,7 @@ def test_every_answer_has_a_strict_policy(client):
 
 @pytest.mark.parametrize("path", ["/", "/wrong/", f"/{TOKEN}", "/wrong/api/manifest", f"/{TOKEN}x/", "/%C3%A9/"])
 def test_nothing_is_answered_without_the_token(client, path):
-    status, headers, content = client.ask(path)
+    status, headers, content = client.ask(path, "POST" if "/api/" in path else "GET")
     assert status == 404
     assert b"use the address that regard printed" in content
     assert "Location" not in headers
@@ -185,7 +189,7 @@ def test_this_machine_s_own_names_are_answered(client, host):
 
 
 def test_another_page_may_not_ask(client):
-    assert client.api("ablate", method="POST", body='{"heads": [[0, 0]]}', Origin="http://evil.example")[0] == 403
+    assert client.api("ablate", {"heads": [[0, 0]]}, Origin="http://evil.example")[0] == 403
     assert client.api("manifest", Origin="null")[0] == 403
     own = f"http://127.0.0.1:{client.port}"
     assert client.api("manifest", Origin=own)[0] == 200
@@ -194,10 +198,9 @@ def test_another_page_may_not_ask(client):
 @pytest.mark.parametrize(
     ("method", "path", "allow"),
     [
-        ("POST", "api/manifest", "GET"),
-        ("GET", "api/ablate", "POST"),
-        ("DELETE", "api/manifest", None),
-        ("HEAD", "api/manifest", "GET"),
+        ("GET", "api/manifest", "POST"),
+        ("DELETE", "api/ablate", "POST"),
+        ("HEAD", "api/manifest", "POST"),
         ("PUT", "", None),
         ("TRACE", "", None),
         ("OPTIONS", "api/ablate", None),
@@ -210,36 +213,41 @@ def test_other_methods_are_refused(client, method, path, allow):
 
 
 @pytest.mark.parametrize(
-    ("path", "says"),
+    ("method", "params", "says"),
     [
-        ("none", "there is no method 'none'"),
-        ("heads", "heads needs run"),
-        ("heads?run=x", "run is a whole number, not 'x'"),
-        ("heads?run=-1", "run is a whole number"),
-        ("heads?run=9999999999999999999", "run is a whole number"),
-        ("heads?run=%D9%A3", "run is a whole number"),
-        ("heads?run=0&x=1", "heads takes run; not x"),
-        ("row?run=0&layer=0&head=0&i=99", "there is no token 99"),
-        ("tile?run=0&layer=0&head=0&row0=0&row1=5&col0=0&col1=5&bin_size=1&pool=min", "not 'min'"),
-        ("row?run=0&layer=0&head=0&i=0&mode=%3Cb%3E", "no display mode"),
-        ("heads?" + "&".join(f"x{n}=1" for n in range(40)), "too many parameters: at most 32"),
-        ("movement?runs=", "runs is a whole number, not ''"),
-        ("movement?runs=0,x", "runs is a whole number, not 'x'"),
-        ("movement?runs=0,0", "runs holds a number twice"),
-        ("attribution?run=0&method=saliency", "method must be one of gradient"),
-        ("attribution?run=0&to=%20", "give a text to compare with"),
-        ("attribution?run=0&token=3", "give a text to compare with"),
+        ("none", {}, "there is no method 'none'"),
+        ("heads", {}, "heads needs run"),
+        ("heads", {"run": "x"}, "run is a whole number, not 'x'"),
+        ("heads", {"run": -1}, "there is no run -1"),
+        ("heads", {"run": 10**19}, "run is a whole number"),
+        ("heads", {"run": 1.0}, "run is a whole number"),
+        ("heads", {"run": True}, "run is a whole number"),
+        ("heads", {"run": 0, "x": 1}, "heads takes run; not x"),
+        ("heads", {"run": 0, "check": None}, "heads takes run; not check"),
+        ("row", {**HEAD, "i": 99}, "there is no token 99"),
+        ("row", {**HEAD, "head": "all", "i": 0}, "head is a whole number or \"mean\", not 'all'"),
+        ("row", {**HEAD, "i": 0, "mode": "<b>"}, "no display mode"),
+        ("tile", {**HEAD, **REGION, "pool": "min"}, "not 'min'"),
+        ("movement", {"runs": 0}, "runs is a list of a whole number, not 0"),
+        ("movement", {"runs": [0, "x"]}, "runs is a list of a whole number"),
+        ("movement", {"runs": [0, 0]}, "runs holds a number twice"),
+        ("find_heads", {"run": 0, "cells": [[1, 2, 3]]}, "cells is a list of [a whole number, a whole number]"),
+        ("next_tokens", {"run": 0, "temperature": float("nan")}, "temperature is a finite number"),
+        ("figure", {"sides": [[0, 0, 0]], "caption": 1}, "caption is true or false"),
+        ("attribution", {"run": 0, "method": "saliency"}, "method must be one of gradient"),
+        ("attribution", {"run": 0, "to": " "}, "give a text to compare with"),
+        ("attribution", {"run": 0, "token": 3}, "give a text to compare with"),
     ],
 )
-def test_a_mistake_is_a_sentence(client, path, says):
-    status, headers, content = client.api(path)
+def test_a_mistake_is_a_sentence(client, method, params, says):
+    status, headers, content = client.api(method, params)
     assert (status, headers["Content-Type"]) == (400, "application/json; charset=utf-8")
     assert says in json.loads(content)["error"]
 
 
 @pytest.mark.parametrize("body", ["", "[]", "{", '{"heads": 3}', '{"heads": [[0, 99]]}', "[" * 50_000, "x" * 200_000])
 def test_a_bad_edit_is_a_sentence(client, body):
-    status, _, content = client.api("ablate", method="POST", body=body)
+    status, _, content = client.api("ablate", body=body)
     assert status == 400
     assert json.loads(content)["error"]
 
@@ -262,7 +270,7 @@ def test_only_the_page_s_own_files_are_served(client, name):
 
 def test_a_fault_of_our_own_is_a_sentence_and_keeps_the_policy(client, exploration, monkeypatch):
     monkeypatch.setattr(exploration, "cell", lambda **_: 1 / 0)
-    status, headers, content = client.api("cell?run=0&layer=0&head=0&i=0&j=0")
+    status, headers, content = client.api("cell", {"run": 0, "layer": 0, "head": 0, "i": 0, "j": 0})
     assert (status, headers["Content-Type"]) == (500, "application/json; charset=utf-8")
     assert json.loads(content)["error"].endswith("internal error of regard: ZeroDivisionError: division by zero")
     assert "default-src 'none'" in headers["Content-Security-Policy"]
@@ -274,7 +282,7 @@ def test_several_pages_at_once_get_their_answers(client, exploration):
 
     def ask(layer, head):
         for i in range(5):
-            found = client.api(f"row?run=0&layer={layer}&head={head}&i={i}&mode=norms")[2]
+            found = client.api("row", {"run": 0, "layer": layer, "head": head, "i": i, "mode": "norms"})[2]
             if found != exploration.row(0, layer, head, i, mode="norms").tobytes():
                 wrong.append((layer, head, i))
 
@@ -302,9 +310,12 @@ def test_work_for_a_page_that_is_left_stops(monkeypatch):
     monkeypatch.setattr(exploration, "thumbnails", endless)
     with served(exploration) as client:
         with socket.create_connection(("127.0.0.1", client.port)) as connection:
-            connection.sendall(f"GET /{TOKEN}/api/thumbnails?run=0 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
+            head = f"POST /{TOKEN}/api/thumbnails HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 10\r\n\r\n"
+            connection.sendall(f'{head}{{"run": 0}}'.encode())
             assert begun.wait(WATCHDOG)
-            assert client.api("row?run=0&layer=0&head=0&i=5")[0] == 200  # it does not wait for the thumbnails
+            assert (
+                client.api("row", {"run": 0, "layer": 0, "head": 0, "i": 5})[0] == 200
+            )  # it does not wait for the thumbnails
             assert not left.is_set()
         assert left.wait(WATCHDOG)
         assert client.api("manifest")[0] == 200
@@ -373,7 +384,7 @@ def test_a_text_of_a_page_that_is_left_is_not_run(monkeypatch, exploration):
 
 @pytest.mark.parametrize("text", [None, 3, ["a"], {"a": "b"}, True])
 def test_what_is_no_text_is_a_sentence(client, text):
-    status, _, content = client.api("run_text", method="POST", body=json.dumps({"text": text}))
+    status, _, content = client.api("run_text", {"text": text})
     assert (status, json.loads(content)["error"]) == (400, f"text is a text, not {text}")
 
 
@@ -389,7 +400,7 @@ def test_work_stops_when_the_server_ends(monkeypatch, exploration):
     monkeypatch.setattr(exploration, "thumbnails", endless)
     with served(exploration, closing) as client:
         asked = []
-        thread = threading.Thread(target=lambda: asked.append(client.api("thumbnails?run=0")[0]))
+        thread = threading.Thread(target=lambda: asked.append(client.api("thumbnails", {"run": 0})[0]))
         thread.start()
         assert begun.wait(WATCHDOG)
         closing.set()
@@ -498,7 +509,7 @@ def test_idle_connections_leave_the_page_reachable(tmp_path):
 def answered(port, token):
     """Return a connection on which the server of "a b a" has answered; it stays open, as a browser's does."""
     connection = http.client.HTTPConnection("127.0.0.1", int(port), timeout=WATCHDOG)
-    connection.request("GET", f"/{token}/api/manifest")
+    connection.request("POST", f"/{token}/api/manifest", "{}")
     assert json.loads(connection.getresponse().read())["title"] == "a b a"
     return connection
 

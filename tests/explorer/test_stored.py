@@ -7,7 +7,7 @@ import pytest
 
 from regard import AttentionMap, RegardError, explore
 from regard.cli import main
-from regard.explorer.api import dispatch
+from regard.explorer.query import dispatch
 from regard.explorer.stored import StoredExploration
 from regard.trace import open_map
 
@@ -34,8 +34,7 @@ def long_map(tmp_path_factory):
 
 def tile(exploration, row0, col0, bin_size, side, pool="max"):
     region = {"row0": row0, "row1": row0 + side, "col0": col0, "col1": col0 + side, "bin_size": bin_size, "pool": pool}
-    content = dispatch(exploration, "tile", {"run": 0, "layer": 0, "head": 0, **region})
-    return np.frombuffer(content, "<f4").reshape(-(-side // bin_size), -1)
+    return dispatch(exploration, "tile", {"run": 0, "layer": 0, "head": 0, **region})
 
 
 @pytest.mark.parametrize("pool", ["max", "mean"])
@@ -54,10 +53,8 @@ def test_rows_columns_and_cells_are_those_of_the_map(long_map):
     path, one = long_map
     exploration = StoredExploration(path)
     at = {"run": 0, "layer": 0, "head": 0}
-    row, column = (
-        np.frombuffer(dispatch(exploration, *request), "<f4")
-        for request in (("row", {**at, "i": 9000}), ("column", {**at, "j": 9000}))
-    )
+    row = dispatch(exploration, "row", {**at, "i": 9000})
+    column = dispatch(exploration, "column", {**at, "j": 9000})
     np.testing.assert_allclose(row, one[9000], rtol=2e-6, atol=1e-9)
     np.testing.assert_allclose(column, one[:, 9000], rtol=2e-6, atol=1e-9)
     cell = dispatch(exploration, "cell", {**at, "i": 9000, "j": 8990})

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from regard._utils.errors import RegardError
+from regard.explorer import answers
 from regard.explorer.progress import Watch
 from regard.explorer.run import Run, shown_steps_of
 from regard.explorer.validation import check_index
@@ -21,7 +22,7 @@ _MAX_ROWS = 256  # compared in each head
 _TOP_TOKENS = 10
 
 
-def ablate_heads(run: Run, heads: Any, watch: Watch = lambda _: None) -> tuple[Run, dict[str, Any]]:
+def ablate_heads(run: Run, heads: Any, watch: Watch = lambda _: None) -> tuple[Run, answers.Changes]:
     """Return the run of the same model and text without some heads, (layer, head), and what has changed.
 
     ``cosines`` compare the last vector of each token before and after; ``next_tokens`` are the probabilities that
@@ -42,7 +43,8 @@ def ablate_heads(run: Run, heads: Any, watch: Watch = lambda _: None) -> tuple[R
     before = run.unedited
     names = ", ".join(f"layer {run.number(layer)} head {head}" for layer, head in chosen)
     edited = Run(trace, layers_of(trace, 0), 0, run.encoding, run.model, f"without {names}", tuple(chosen), after)
-    return edited, {"heads": _max_weight_changes(run, edited, chosen[0][0], watch)} | _changes(before, after, run)
+    changes = _max_weight_changes(run, edited, chosen[0][0], watch)
+    return edited, {"heads": changes, **_changed_outputs(before, after, run)}
 
 
 def _validate_heads(run: Run, heads: Any) -> list[tuple[int, int]]:
@@ -73,10 +75,10 @@ def _max_weight_changes(run: Run, edited: Run, first: int, watch: Watch) -> list
     return found
 
 
-def _changes(before: Any, after: Any, run: Run) -> dict[str, Any]:
+def _changed_outputs(before: Any, after: Any, run: Run) -> answers.ChangedOutputs:
     # Of an encoder-decoder, the vectors are those of its encoder.
     cosines = token_similarities(*(getattr(output, "memory", output.hidden)[0] for output in (before, after)))
-    next_tokens = None
+    next_tokens: list[answers.ChangedToken] | None = None
     if before.head is not None:
         before_logits, after_logits = (
             np.asarray(output.head(output.hidden[:, -1:]))[0, -1] for output in (before, after)

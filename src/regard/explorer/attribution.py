@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from regard._utils.errors import RegardError
+from regard.explorer import answers
 from regard.explorer.run import Run
 from regard.explorer.validation import check_index
 from regard.metrics.attribution import Attribution, attribute
@@ -20,7 +21,7 @@ from regard.views.next_tokens import likely_tokens
 MAX_ATTRIBUTED_TOKENS = 1024
 """Gradients of longer texts take minutes."""
 
-EXPLANATIONS = tuple(
+EXPLANATIONS: tuple[answers.AttributionMethod, ...] = tuple(
     {
         "key": entry.name,
         "title": entry.title,
@@ -38,7 +39,7 @@ _BYTES_PER_WEIGHT = 44  # measured with SmolLM2: weights, their gradients, and w
 _NUM_LIKELY = 8
 
 
-def describe_attribution(run: Run, other_text: str | None) -> dict[str, Any]:
+def describe_attribution(run: Run, other_text: str | None) -> answers.Attributable:
     """Return as plain data what can be attributed in a run; `other_text` is that of the run it is compared with.
 
     ``target`` is ``"token"`` where the model predicts a next token, ``"text"`` where texts are compared;
@@ -46,7 +47,10 @@ def describe_attribution(run: Run, other_text: str | None) -> dict[str, Any]:
     """
     blocked_by = _blocked_by(run)
     if blocked_by is not None:
-        return {"blocked_by": blocked_by}
+        nothing: answers.Attributable = {
+            "blocked_by": blocked_by, "method": "", "target": "text", "default_text": None, "has_positions": False,
+        }  # fmt: skip
+        return nothing
     has_tokens = predicts_tokens(run.model)
     return {
         "blocked_by": None,
@@ -66,7 +70,7 @@ class AttributionQuery(NamedTuple):
     position: int | None = None
 
 
-def attribute_run(run: Run, other_text: str | None, query: AttributionQuery, check: CancelCheck) -> dict[str, Any]:
+def attribute_run(run: Run, other_text: str | None, query: AttributionQuery, check: CancelCheck) -> answers.Attribution:
     """Return the attribution of a run as plain data; see `Exploration.attribution`."""
     if (blocked_by := _blocked_by(run)) is not None:
         raise RegardError(blocked_by)
@@ -107,7 +111,11 @@ def _completeness_note(found: Attribution) -> str:
 
 
 def _target_of(
-    run: Run, other_text: str | None, query: AttributionQuery, position: int, likely: list[dict[str, Any]] | None
+    run: Run,
+    other_text: str | None,
+    query: AttributionQuery,
+    position: int,
+    likely: list[answers.PredictedToken] | None,
 ) -> Any:
     """Return the id of a next token, or the text to compare with."""
     if query.to is not None and query.token is not None:
@@ -118,7 +126,9 @@ def _target_of(
     return likely[0]["token"] if target is None else next_token_id(run.model, _encoding(run), target, position)
 
 
-def default_attributions(run: Run, other_text: str | None) -> Iterator[tuple[str, dict[str, Any]]]:
+def default_attributions(
+    run: Run, other_text: str | None
+) -> Iterator[tuple[str, answers.Attribution | answers.Failure]]:
     """Yield each method whose answer for the default target an exported page holds, with the answer.
 
     Numbers have six digits. A method that cannot answer has ``error``. Those that take a gradient at each of many
@@ -169,7 +179,7 @@ def _check_memory(run: Run, method: str) -> None:
         )
 
 
-def _likely_tokens(run: Run, position: int) -> list[dict[str, Any]]:
+def _likely_tokens(run: Run, position: int) -> list[answers.PredictedToken]:
     """Return the most likely next tokens after a position, the most likely first."""
     output = run.unedited
     logits = np.asarray(output.head(output.hidden[:, [position]]))[0, -1]
@@ -177,9 +187,12 @@ def _likely_tokens(run: Run, position: int) -> list[dict[str, Any]]:
     return [{"token": each.id, "text": each.text, "probability": round(each.probability, 6)} for each in found]
 
 
-def _rounded(answer: dict[str, Any]) -> dict[str, Any]:
+def _rounded(answer: answers.Attribution) -> answers.Attribution:
     def shorten(x: float) -> float:
         return float(f"{x:.6g}")
 
-    lists = {name: [shorten(x) for x in answer[name]] for name in ("scores", "attended")}
-    return {**answer, **lists}
+    return {
+        **answer,
+        "scores": [shorten(x) for x in answer["scores"]],
+        "attended": [shorten(x) for x in answer["attended"]],
+    }

@@ -11,18 +11,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from regard.explorer import answers
 from regard.explorer.movement import embeddings_of, vectors_of
 from regard.explorer.run import Run
 from regard.functional.biases import Bias, RelativePositionBias
 from regard.metrics.layer_maps import LayerMap
 from regard.trace import AttentionMap, Trace
-
-STEP_NAMES = (
-    "q", "k", "v", "kv_head", "scale", "scaled", "softcap", "capped", "bias", "masked", "biased", "sink", "sink_weight",
-    "lse", "row_sum", "weight", "output", "output_length", "row", "terms", "ablated", "rotated", "rotation",
-    "projected", "value_length", "bias_note", "embedding", "source",
-)  # fmt: skip
-"""What a cell of one head has."""
 
 _FIT_SIZE = 64  # rows and columns that the scale of recorded scores is fitted to
 _ROW_SHOWN = 48  # tokens of a row, the heaviest
@@ -31,7 +25,7 @@ _TERMS_SHOWN = 3  # weighted values that are shown one by one
 _EMBEDDING_SHOWN = 8  # numbers of an embedding, of which there are hundreds
 
 
-def cell(trace: Trace, layer: LayerMap, head: int, i: int, j: int, *, batch: int, ablated: bool) -> dict[str, Any]:
+def cell(trace: Trace, layer: LayerMap, head: int, i: int, j: int, *, batch: int, ablated: bool) -> answers.CellSteps:
     """Return the steps by which token i attends to token j in a head, as plain data; None for what was not recorded.
 
     q · k, times ``scale``, is ``scaled``; after ``softcap`` it is ``capped``, with ``bias`` it is ``biased``, and the
@@ -79,7 +73,9 @@ def cell(trace: Trace, layer: LayerMap, head: int, i: int, j: int, *, batch: int
     }
 
 
-def _row_terms(scores: np.ndarray | None, weights: np.ndarray, lse: float | None, sink: float | None) -> Any:
+def _row_terms(
+    scores: np.ndarray | None, weights: np.ndarray, lse: float | None, sink: float | None
+) -> answers.RowTerms | None:
     """Return how the scores of a row become its weights; None where the scores are not known."""
     if scores is None or lse is None or not np.isfinite(lse):
         return None
@@ -88,15 +84,15 @@ def _row_terms(scores: np.ndarray | None, weights: np.ndarray, lse: float | None
     largest = max(float(scores.max()), -np.inf if sink is None else sink)
     return {
         "columns": columns.tolist(),
-        "scores": _vector(scores[columns]),
-        "shifted": _vector(scores[columns] - largest),
-        "weights": _vector(weights[columns]),
+        "scores": _numbers(scores[columns]),
+        "shifted": _numbers(scores[columns] - largest),
+        "weights": _numbers(weights[columns]),
         "max": largest,
         "sum": float(np.exp(lse - largest)),
     }
 
 
-def _value_terms(weights: np.ndarray, v: np.ndarray) -> dict[str, Any]:
+def _value_terms(weights: np.ndarray, v: np.ndarray) -> answers.ValueTerms:
     """Return the largest weights times values, ``S Dv``, and the sum of all others."""
     columns = np.argsort(-weights, kind="stable")[:_TERMS_SHOWN]
     columns = columns[weights[columns] > 0]
@@ -104,13 +100,13 @@ def _value_terms(weights: np.ndarray, v: np.ndarray) -> dict[str, Any]:
     visible = others > 0  # hidden values may hold anything
     return {
         "columns": columns.tolist(),
-        "weights": _vector(weights[columns]),
-        "vectors": [_vector(weights[j] * v[j]) for j in columns],
-        "rest": _vector(others[visible] @ v[visible]),
+        "weights": _numbers(weights[columns]),
+        "vectors": [_numbers(weights[j] * v[j]) for j in columns],
+        "rest": _numbers(others[visible] @ v[visible]),
     }
 
 
-def projected_output(weights: Mapping[str, Any], run: Run, layer_index: int, head: int, i: int) -> dict[str, Any]:
+def projected_output(weights: Mapping[str, Any], run: Run, layer_index: int, head: int, i: int) -> answers.Projected:
     """Return what a head writes into the residual stream at token i: its output times W_O, ``vector``, ``E``.
 
     ``attention`` is that of all heads of the layer together with the bias of W_O, ``share`` the part of this head along
@@ -143,7 +139,10 @@ def projected_output(weights: Mapping[str, Any], run: Run, layer_index: int, hea
     after = None if before is None or normed else before + attention
     vectors = {"vector": own, "attention": attention, "before": before, "after": after}
     return {
-        **{key: _vector(vector) for key, vector in vectors.items()},
+        "vector": _vector(own),
+        "attention": _vector(attention),
+        "before": _vector(before),
+        "after": _vector(after),
         "lengths": {key: _finite(float(np.linalg.norm(x))) for key, x in vectors.items() if x is not None},
         "width": len(own),
         "share": _finite(float(own @ total / (total @ total))) if total.any() else None,
@@ -151,12 +150,12 @@ def projected_output(weights: Mapping[str, Any], run: Run, layer_index: int, hea
     }
 
 
-def mean_terms(values: np.ndarray) -> dict[str, Any]:
+def mean_terms(values: np.ndarray) -> answers.MeanTerms:
     """Return what every head has at a cell, ``H``, of which the map shows the mean."""
-    return {"heads": _vector(values), "sum": _finite(float(values.sum())), "value": _finite(float(values.mean()))}
+    return {"heads": _numbers(values), "sum": _finite(float(values.sum())), "value": _finite(float(values.mean()))}
 
 
-def rollout_terms(mean: np.ndarray, before: np.ndarray, i: int, j: int) -> dict[str, Any]:
+def rollout_terms(mean: np.ndarray, before: np.ndarray, i: int, j: int) -> answers.RolloutTerms:
     """Return the terms of cell i, j of rollout, which is (``mixed`` + ``before``) / ``total``.
 
     `mean` is row i of the mean of heads, ``S``; `before` the rollout of the layer before, ``S S``. ``mixed`` is the sum
@@ -173,8 +172,8 @@ def rollout_terms(mean: np.ndarray, before: np.ndarray, i: int, j: int) -> dict[
         "total": total,
         "value": (mixed + float(previous[i])) / total,
         "columns": columns.tolist(),
-        "means": _vector(mean[columns]),
-        "previous": _vector(previous[columns]),
+        "means": _numbers(mean[columns]),
+        "previous": _numbers(previous[columns]),
     }
 
 
@@ -268,7 +267,7 @@ def _fit_scale(q: np.ndarray, k: np.ndarray, scores: np.ndarray) -> float | None
 
 def cell_inputs(
     trace: Trace, layer: LayerMap, head: int, *, batch: int, rotated: bool | None
-) -> tuple[bytes, dict[str, Any]] | None:
+) -> tuple[bytes, answers.HeadFields] | None:
     """Return what all cells of a head can be computed from; see `Exploration.cell_inputs`."""
     attention_map = layer.heads[head]
     v = _head_step(trace, layer, "v", batch, head)
@@ -320,8 +319,12 @@ def _sink_of(attention_map: AttentionMap) -> float | None:
     return None if attention_map.sinks is None else float(np.asarray(attention_map.sinks).item())
 
 
-def _vector(vector: np.ndarray | None) -> list[float | None] | None:
-    return None if vector is None else [_finite(float(x)) for x in vector]
+def _vector(vector: np.ndarray | None) -> answers.Vector:
+    return None if vector is None else _numbers(vector)
+
+
+def _numbers(values: np.ndarray) -> answers.Numbers:
+    return [_finite(float(x)) for x in values]
 
 
 def _finite(x: float | None) -> float | None:

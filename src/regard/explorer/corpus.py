@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from regard._utils.errors import RegardError
 from regard._utils.files import open_regular
+from regard.explorer import answers
 from regard.explorer.progress import Watch
 from regard.explorer.run import Run
 from regard.metrics.layer_maps import CancelCheck
 from regard.metrics.strongest_rows import PAIR_KINDS, StrongRow, strongest_rows
 
 MAX_ROWS = 100
+_Word: TypeAlias = Literal["query", "key"]
 _CONTEXT = 48  # characters on each side of the two words
 
-PAIRS = tuple({"key": name, "title": kind.title} for name, kind in PAIR_KINDS.items())
+PAIRS: tuple[answers.Pair, ...] = tuple({"key": name, "title": kind.title} for name, kind in PAIR_KINDS.items())
 """The kinds of pairs that the page offers."""
 
 
@@ -41,7 +43,7 @@ class Corpus:
 
     def strongest_rows(
         self, run: Run, layer: int, head: Any, pair: str, count: int, check: CancelCheck, watch: Watch
-    ) -> dict[str, Any]:
+    ) -> answers.StrongRows:
         """Return the strongest rows of a head as plain data; see `Exploration.strongest_rows`."""
         if run.ablated:
             raise RegardError("sentences are run by the whole model: choose A")
@@ -73,12 +75,13 @@ class Corpus:
             raise RegardError(f"cannot read {self.path}: {getattr(error, 'strerror', None) or error}") from error
 
 
-def describe_row(row: StrongRow) -> dict[str, Any]:
+def describe_row(row: StrongRow) -> answers.StrongRow:
     """Return a row as plain data; ``parts`` are the text around the two words, with which of them each part is."""
-    (start, stop, kind), (other_start, other_stop, other) = sorted([(*row.query_span, "query"), (*row.key_span, "key")])
+    spans: list[tuple[int, int, _Word]] = [(*row.query_span, "query"), (*row.key_span, "key")]
+    (start, stop, kind), (other_start, other_stop, other) = sorted(spans)
     before, between, after = row.text[:start], row.text[stop:other_start], row.text[max(stop, other_stop) :]
     middle = between if len(between) <= 2 * _CONTEXT else f"{_beginning(between)}…{_ending(between)}"
-    parts = [
+    parts: list[tuple[str, _Word | Literal[""]]] = [
         (("…" if len(before) > _CONTEXT else "") + _ending(before), ""),
         (row.text[start:stop], kind),
         (middle, ""),
@@ -86,9 +89,13 @@ def describe_row(row: StrongRow) -> dict[str, Any]:
         (_beginning(after) + ("…" if len(after) > _CONTEXT else ""), ""),
     ]
     return {
-        **{name: getattr(row, name) for name in ("text", "row", "col", "query", "key")},
+        "text": row.text,
+        "row": row.row,
+        "col": row.col,
+        "query": row.query,
+        "key": row.key,
         "weight": float(f"{row.weight:.6g}"),
-        "parts": [list(part) for part in parts if part[0]],
+        "parts": [part for part in parts if part[0]],
     }
 
 

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from regard.explorer import answers
 from regard.metrics.layer_maps import CancelCheck, LayerMap
 from regard.metrics.rollout import residual_attention_blocks
 from regard.metrics.value_norms import value_lengths
@@ -16,7 +17,7 @@ from regard.trace import Trace
 MAX_WHOLE_TOKENS = 2048
 """Of longer texts no map is held whole: only raw weights are shown, and metrics are sampled from some rows."""
 
-DISPLAY_MODES = (
+DISPLAY_MODES: tuple[answers.Explanation, ...] = (
     {
         "key": "raw",
         "title": "Weights",

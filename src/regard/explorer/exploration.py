@@ -8,15 +8,16 @@ from __future__ import annotations
 import base64
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from regard._utils.errors import RegardError
+from regard.explorer import answers
 from regard.explorer.attribution import EXPLANATIONS as ATTRIBUTION_METHODS
-from regard.explorer.attribution import AttributionQuery, attribute_run, default_attributions, describe_attribution
+from regard.explorer.attribution import AttributionQuery, attribute_run, default_attributions
 from regard.explorer.cache import Cache
-from regard.explorer.cell import STEP_NAMES, bias_note, cell, cell_inputs
+from regard.explorer.cell import bias_note, cell, cell_inputs
 from regard.explorer.corpus import PAIRS, Corpus
 from regard.explorer.display_modes import DISPLAY_MODES
 from regard.explorer.figures import FigureOptions, Side, draw_figure
@@ -30,6 +31,7 @@ from regard.explorer.next_tokens import next_tokens, predictions_by_layer, predi
 from regard.explorer.opening import Opening, opening_of
 from regard.explorer.pair import run_of
 from regard.explorer.progress import Progress
+from regard.explorer.query import query
 from regard.explorer.residual_stream import residual_stream
 from regard.explorer.rotation import rotated_pairs, rotates
 from regard.explorer.run import Run
@@ -112,11 +114,13 @@ class Exploration:
         """Return an exploration of fewer runs, for a smaller file; None if there is none."""
         return None
 
-    def training(self, known: int = 0) -> dict[str, Any]:
+    @query(slow=True)
+    def training(self, known: int = 0) -> answers.TrainingNews:
         """Return what is new of a training run; see `TrainingExploration.training`."""
         raise RegardError(f"this page shows no training run, and knows no {known} checkpoints of one")
 
-    def manifest(self) -> dict[str, Any]:
+    @query()
+    def manifest(self) -> answers.Manifest:
         """Return what the page loads first: texts, layers, display modes and metrics."""
         return {
             "format": FORMAT,
@@ -159,11 +163,13 @@ class Exploration:
             check=check,
         )
 
-    def progress(self) -> dict[str, dict[str, float | None]]:
+    @query()
+    def progress(self) -> dict[str, answers.Share]:
         """Return how far the ablation and the metrics of heads are that are computed now; see `Progress.describe`."""
         return self._progress.describe()
 
-    def memory(self) -> dict[str, int | None]:
+    @query()
+    def memory(self) -> answers.Memory:
         """Return bytes held: by the runs, by overviews now and at most, and the peak of the process.
 
         The last is None where the system does not report it.
@@ -179,7 +185,8 @@ class Exploration:
             "process_peak": _process_peak(),
         }
 
-    def heads(self, run: int, *, check: CancelCheck = lambda: None) -> dict[str, Any]:
+    @query(slow=True)
+    def heads(self, run: int, *, check: CancelCheck = lambda: None) -> answers.HeadMetrics:
         """Return the metrics of every head, ``L H`` each; for a long text from some of its rows."""
         found = self._runs[run]
 
@@ -195,14 +202,16 @@ class Exploration:
             }
         }
 
-    def thumbnails(self, run: int, *, check: CancelCheck = lambda: None) -> tuple[int, bytes]:
-        """Return the side t of a thumbnail and a byte for each cell, ``L H t t``.
+    @query(slow=True)
+    def thumbnails(self, run: int, *, check: CancelCheck = lambda: None) -> bytes:
+        """Return a thumbnail of every head, a byte for each cell, ``L H t t``; a run's ``thumbnail_size`` is t.
 
         A cell is the largest weight in it, for a long text in some of its rows: 255 · √(weight / largest of the head).
         """
-        return self._maps.thumbnail_size(run), self._maps.thumbnails(run, check).tobytes()
+        return self._maps.thumbnails(run, check).tobytes()
 
-    def differences(self, runs: Sequence[int], *, check: CancelCheck = lambda: None) -> dict[str, Any]:
+    @query(slow=True)
+    def differences(self, runs: Sequence[int], *, check: CancelCheck = lambda: None) -> answers.HeadDifferences:
         """Return how the weights of every head differ between two runs, the first minus the second.
 
         ``largest`` is the largest change of a weight in each head, ``L H``; for a long text in some of its rows.
@@ -228,6 +237,7 @@ class Exploration:
             "explanation": DIFFERENCE,
         }
 
+    @query()
     def tile(
         self,
         run: int,
@@ -262,19 +272,22 @@ class Exploration:
         n = self._maps.layer(run, layer, head)[1].length
         return self.tile(run, layer, head, mode=mode, row0=0, row1=n, col0=0, col1=n, bin_size=1)
 
+    @query()
     def row(
         self, run: int, layer: int, head: Head, i: int, *, mode: str = "raw", check: CancelCheck = lambda: None
     ) -> np.ndarray:
         """Return the attention of token i to every token, float32 ``S``."""
         return self._maps.line(run, layer, head, i, 0, mode, check)
 
+    @query()
     def column(
         self, run: int, layer: int, head: Head, j: int, *, mode: str = "raw", check: CancelCheck = lambda: None
     ) -> np.ndarray:
         """Return the attention of every token to token j, float32 ``T``."""
         return self._maps.line(run, layer, head, j, 1, mode, check)
 
-    def cell(self, run: int, layer: int, head: Head, i: int, j: int, *, mode: str = "raw") -> dict[str, Any]:
+    @query()
+    def cell(self, run: int, layer: int, head: Head, i: int, j: int, *, mode: str = "raw") -> answers.RecordedCell:
         """Return one weight step by step; see `regard.explorer.cell.cell`.
 
         With ``rotation``, the pairs of dimensions that turn, and ``projected``, what the head writes into the residual
@@ -284,11 +297,11 @@ class Exploration:
         found, layer_map = self._maps.layer(run, layer, head)
         check_index("token", i, layer_map.length)
         check_index("token", j, layer_map.length)
-        none = {"mean": None, "rollout": None}
-        means = self._maps.rollout_terms(run, layer, i, j) if mode == "rollout" else none
+        mean, rollout = self._maps.rollout_terms(run, layer, i, j) if mode == "rollout" else (None, None)
         if head == "mean":
-            of_heads = means["mean"] or self._maps.mean_terms(run, layer, i, j, mode)
-            return {**dict.fromkeys(STEP_NAMES), **means, "mean": of_heads}
+            mean = mean or self._maps.mean_terms(run, layer, i, j, mode)
+            nothing = cast("answers.RecordedCell", dict.fromkeys(answers.RecordedCell.__annotations__))
+            return {**nothing, "mean": mean, "rollout": rollout}
         ablated, block = (layer, head) in found.ablated, found.number(layer)
         steps = cell(found.trace, layer_map, head, i, j, batch=found.batch, ablated=ablated)
         return {
@@ -297,11 +310,12 @@ class Exploration:
             "rotation": rotated_pairs(found.model, block, found.length, steps["q"], steps["k"], i, j),
             "projected": self._maps.projected_output(run, layer, head, i),
             "value_length": float(self._maps.value_norms(run, layer)[head, j]) if mode == "norms" else None,
-            **means,
+            "mean": mean,
+            "rollout": rollout,
             "bias_note": bias_note(layer_map, found.bias_rule(layer), head, i, j),
         }
 
-    def cell_inputs(self, run: int, layer: int, head: int) -> tuple[bytes, dict[str, Any]] | None:
+    def cell_inputs(self, run: int, layer: int, head: int) -> tuple[bytes, answers.HeadFields] | None:
         """Return the arrays that all cells of a head can be computed from, float32, and the numbers that go with them.
 
         q ``T D``, k ``S D``, v ``S Dv``, lse ``T``, and the first and the end of the columns that each row attends to,
@@ -315,7 +329,8 @@ class Exploration:
         """Return ‖v W_O‖ of each token in each head, float32 ``H S``; 0 for ablated heads."""
         return self._maps.value_norms(run, layer)
 
-    def movement(self, runs: Sequence[int]) -> dict[str, Any]:
+    @query(slow=True)
+    def movement(self, runs: Sequence[int]) -> answers.Movements:
         """Return the position of each token at every stage, on one plane for all `runs`; see `movement`.
 
         The ``note`` says what the plane shows, and what is left out of its fit.
@@ -339,7 +354,8 @@ class Exploration:
         moved = movement([(run.trace, run.batch, run.special) for run in found])
         return {**moved, "note": describe_plane(moved, [run.token_descriptions for run in found])}
 
-    def ablate(self, heads: Sequence[Sequence[int]], *, run: int = 0) -> dict[str, Any]:
+    @query(slow=True)
+    def ablate(self, heads: Sequence[tuple[int, int]], *, run: int = 0) -> answers.Ablation:
         """Run the model of A or B again without some heads, (layer, head); return the new run and what has changed.
 
         The last 8 ablated runs stay in memory; an earlier one is run again when it is requested.
@@ -353,7 +369,8 @@ class Exploration:
             number, changes = self._runs.ablate(run, heads, watch)
         return {"run": number, "metadata": {**self._describe(number), "base_run": run}, "changes": changes}
 
-    def run_text(self, text: str, *, model: str | None = None) -> dict[str, Any]:
+    @query(slow=True)
+    def run_text(self, text: str, *, model: str | None = None) -> answers.NewRun:
         """Run a model on a text; return the number of the new run, and its description.
 
         The same text and model have the same number. The last 8 such runs stay in memory; an earlier one is run again
@@ -369,9 +386,10 @@ class Exploration:
         number, opening = self._live.run(text, model or self.live_models[0])
         return {"run": number, "metadata": self._describe(number, opening)}
 
+    @query()
     def next_tokens(
         self, run: int, *, position: int | None = None, temperature: float = 1.0, seed: int | None = None
-    ) -> dict[str, Any]:
+    ) -> answers.NextTokens:
         """Return the distribution of the next token: the 20 likeliest ``tokens``, the ``rest``, and its ``entropy``.
 
         Parameters
@@ -391,14 +409,15 @@ class Exploration:
         """
         return next_tokens(self._runs[run], position, temperature, seed)
 
-    def all_next_tokens(self, run: int) -> list[dict[str, Any]]:
+    def all_next_tokens(self, run: int) -> list[answers.NextTokens]:
         """Return `next_tokens` after each token, for an exported page; none of a long text, or without predictions."""
         found = self._runs[run]
         if found.length > _MAX_FILE_PREDICTIONS or not predicts_next_tokens(found):
             return []
         return [next_tokens(found, i, 1.0, None) for i in range(found.length)]
 
-    def lens(self, run: int, *, position: int | None = None, token: int | None = None) -> dict[str, Any]:
+    @query()
+    def lens(self, run: int, *, position: int | None = None, token: int | None = None) -> answers.Lens:
         """Return the logit lens of one position: the likeliest tokens after the embeddings and after each block.
 
         Each has the ``probability`` and the ``rank`` of `token`, by default the one that is likeliest at the end; see
@@ -411,7 +430,10 @@ class Exploration:
         """
         return predictions_by_layer(self._runs[run], position, token)
 
-    def residual_stream(self, run: int, *, position: int | None = None, token: int | None = None) -> dict[str, Any]:
+    @query(slow=True)
+    def residual_stream(
+        self, run: int, *, position: int | None = None, token: int | None = None
+    ) -> answers.ResidualStream:
         """Return what each part of the model writes into the residual stream at one position.
 
         Of each layer the length of what attention (``attn``) and the feed-forward layer (``mlp``) write, and of the
@@ -425,6 +447,7 @@ class Exploration:
         """
         return residual_stream(self._runs[run], position, token)
 
+    @query(slow=True)
     def sweep(
         self,
         run: int,
@@ -433,7 +456,7 @@ class Exploration:
         position: int | None = None,
         token: int | None = None,
         check: CancelCheck = lambda: None,
-    ) -> dict[str, Any]:
+    ) -> answers.Sweep:
         """Return what the ablation of each head of a layer does to one number, ``before`` and ``after`` it.
 
         Of a language model the number is the probability of `token` after `position`, by default of the likeliest after
@@ -446,9 +469,10 @@ class Exploration:
         """
         return ablate_each_head(self._runs[run], layer, position, token, check)
 
+    @query(slow=True)
     def find_heads(
         self, run: int, cells: Sequence[tuple[int, int]], *, check: CancelCheck = lambda: None
-    ) -> dict[str, Any]:
+    ) -> answers.FoundHeads:
         """Return the mean weight of some cells, (query, key), in every head, ``L H``.
 
         Raises
@@ -458,6 +482,7 @@ class Exploration:
         """
         return {"values": heads_with_weights(self._runs[run], cells, check)}
 
+    @query(slow=True)
     def strongest_rows(
         self,
         run: int,
@@ -467,7 +492,7 @@ class Exploration:
         pair: str = "any",
         count: int = 20,
         check: CancelCheck = lambda: None,
-    ) -> dict[str, Any]:
+    ) -> answers.StrongRows:
         """Return the rows of the corpus in which a head attends most strongly, the strongest first, and the ``texts``.
 
         See `regard.metrics.strongest_rows`; ``parts`` are the words of a row with the text around them.
@@ -484,7 +509,20 @@ class Exploration:
         with self._progress.of("strongest_rows") as watch:
             return self.corpus.strongest_rows(found, layer, head, pair, count, check, watch)
 
-    def figure(self, sides: Sequence[tuple[int, int, Side]], *, format: str = "pdf", **options: Any) -> bytes:
+    @query(slow=True)
+    def figure(
+        self,
+        sides: Sequence[tuple[int, int, Side]],
+        *,
+        format: str = "pdf",
+        mode: str = "raw",
+        special: bool = True,
+        words: bool = False,
+        first: int = 0,
+        end: int | None = None,
+        width: str = "column",
+        caption: bool = False,
+    ) -> bytes:
         """Return a figure for print of one map, of A, B and A − B, or of all heads.
 
         Parameters
@@ -493,8 +531,14 @@ class Exploration:
             One, or A and B; the head "all" stands for the maps of all heads.
         format : {"pdf", "svg", "png", "py"}
             "py" is the Python that writes the figure as PDF.
-        **options
-            Those of `regard.explorer.figures.FigureOptions`.
+        mode : str
+            The display mode; figures are of "raw" weights.
+        special, words : bool
+            Show special tokens; merge the tokens of words.
+        first, end : int, optional
+            The first token that is shown, and the first after it that is not.
+        width : {"column", "page"}
+        caption : bool
 
         Raises
         ------
@@ -504,14 +548,16 @@ class Exploration:
         """
         chosen = [
             (self._maps.layer(run, layer, 0 if head == "all" else head)[0], layer, head)
-            for run, layer, head in dict.fromkeys(sides)
+            for run, layer, head in dict.fromkeys((run, layer, head) for run, layer, head in sides)
         ]
-        return draw_figure(chosen, format, FigureOptions(**options), self.load_expression)
+        options = FigureOptions(mode, special, words, first, end, width, caption)
+        return draw_figure(chosen, format, options, self.load_expression)
 
     def load_expression(self, model: Any) -> str:
         """Return the Python that loads a model of a run."""
         return f"regard.load({model.name!r})"
 
+    @query(slow=True)
     def attribution(
         self,
         run: int,
@@ -521,7 +567,7 @@ class Exploration:
         token: int | None = None,
         position: int | None = None,
         check: CancelCheck = lambda: None,
-    ) -> dict[str, Any]:
+    ) -> answers.Attribution:
         """Return how much each token contributed to a number, and the weight that it receives.
 
         Of `regard.metrics.attribute`: ``method``, ``metric``, ``value``, ``baseline_value``, ``scores`` and
@@ -550,7 +596,7 @@ class Exploration:
         query = AttributionQuery(method, to, token, position)
         return attribute_run(self._runs[run], self._other_text(run), query, check)
 
-    def default_attributions(self, run: int) -> dict[str, dict[str, Any]]:
+    def default_attributions(self, run: int) -> dict[str, answers.Attribution | answers.Failure]:
         """Return the attributions that an exported page holds, for the default target by method."""
         return dict(default_attributions(self._runs[run], self._other_text(run)))
 
@@ -559,14 +605,9 @@ class Exploration:
         others = [run for at, run in enumerate(self.runs) if at != number]
         return others[0].encoding.text if len(others) == 1 and others[0].encoding is not None else None
 
-    def _describe(self, number: int, opening: Opening | None = None) -> dict[str, Any]:
+    def _describe(self, number: int, opening: Opening | None = None) -> answers.RunDescription:
         run = self._runs[number]
-        description = describe_run(run, self._maps.thumbnail_size(number), opening or self.opening)
-        return {
-            **description,
-            "predicts_tokens": predicts_next_tokens(run),
-            "attribution": describe_attribution(run, self._other_text(number)),
-        }
+        return describe_run(run, self._maps.thumbnail_size(number), opening or self.opening, self._other_text(number))
 
 
 def _process_peak() -> int | None:

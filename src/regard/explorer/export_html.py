@@ -32,6 +32,7 @@ import numpy as np
 
 from regard._utils.errors import RegardError
 from regard._utils.files import atomic_write
+from regard.explorer import answers
 from regard.explorer.bundle import bundle_module, bundle_page, bundle_styles, page_markup
 from regard.explorer.codec import MAX_DECIMALS, encode_blob, json_bytes, pack_weights
 from regard.explorer.display_modes import MAX_WHOLE_TOKENS
@@ -46,7 +47,7 @@ _STYLE = re.compile(r'<link rel="stylesheet" href="static/style\.css"\s*/?>')
 _SCRIPT = re.compile(r'<script type="module" src="static/([\w./-]+\.js)"></script>')
 
 Blob: TypeAlias = tuple[str, bytes]
-CellInputs: TypeAlias = tuple[Blob, dict[str, Any]]
+CellInputs: TypeAlias = tuple[Blob, answers.HeadFields]
 
 
 def write_page(exploration: Exploration, path: str | os.PathLike[str]) -> None:
@@ -93,8 +94,8 @@ def check_fits_file(lengths: Sequence[int]) -> None:
 def _render(exploration: Exploration) -> bytes | None:
     """Return the page; None if it exceeds the largest size."""
     before, between, after = _template()
-    manifest = {**exploration.manifest(), "live_models": []}
-    manifest["can"] = dict.fromkeys(manifest["can"], False)
+    manifest = exploration.manifest()
+    manifest["live_models"], manifest["can"] = [], {"ablate": False, "tiles": False, "figures": False}
     manifest["metrics"] = [metric for metric in manifest["metrics"] if not metric.get("live")]
     blobs = [blob for run in exploration.numbers for blob in _auxiliary_blobs(exploration, run)]
     if manifest["difference_blocked_by"] is None:
@@ -111,12 +112,14 @@ def _render(exploration: Exploration) -> bytes | None:
     else:
         return None
     inputs = _cell_inputs(exploration, heads, limit - fixed - _size(maps)) if has_inputs else []
-    index, texts, start = {}, [], 0
+    index: dict[str, tuple[int, int]] = {}
+    texts, start = [], 0
     for name, text in [*blobs, *maps, *(blob for blob, _ in inputs)]:
-        index[name] = [start, len(text)]
+        index[name] = (start, len(text))
         texts.append(text)
         start += len(text)
-    manifest |= {"decimals": decimals, "cell_inputs": {name: fields for (name, _), fields in inputs}, "blobs": index}
+    manifest["decimals"], manifest["blobs"] = decimals, index
+    manifest["cell_inputs"] = {name: fields for (name, _), fields in inputs}
     manifest["heads_with_steps"] = _heads_in_words(exploration, [name for (name, _), _ in inputs])
     return b"".join([before, _json_for_script(manifest), between, *texts, after])
 
@@ -185,7 +188,7 @@ def _auxiliary_blobs(exploration: Exploration, run: int) -> Iterator[Blob]:
         yield f"next_tokens/{run}", encode_blob(json_bytes(next_tokens))
     if attributions := exploration.default_attributions(run):
         yield f"attributions/{run}", encode_blob(json_bytes(attributions))
-    yield f"thumbnails/{run}", encode_blob(exploration.thumbnails(run)[1])
+    yield f"thumbnails/{run}", encode_blob(exploration.thumbnails(run))
     if key is not None:
         compared = exploration.numbers if len(exploration.runs) > 1 else [run]  # of checkpoints, one is shown
         together = [n for n in compared if exploration.run(n).projection_key == key]

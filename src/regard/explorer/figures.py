@@ -12,7 +12,7 @@ from regard.explorer.display_modes import MAX_WHOLE_TOKENS
 from regard.explorer.run import Run
 from regard.trace import Trace
 
-Side: TypeAlias = "int | Literal['mean', 'all']"
+Side: TypeAlias = int | Literal["mean", "all"]
 FORMATS = ("pdf", "svg", "png", "py")
 
 _DRAWING = threading.Lock()  # matplotlib is of one thread
@@ -20,27 +20,15 @@ _DRAWING = threading.Lock()  # matplotlib is of one thread
 
 @dataclass(frozen=True)
 class FigureOptions:
-    """How a figure is drawn.
+    """How a figure is drawn; see `Exploration.figure`."""
 
-    Parameters
-    ----------
-    mode : str
-        The display mode; figures are of "raw" weights.
-    special, words : bool
-        Show special tokens; merge the tokens of words.
-    first, end : int, optional
-        The first token that is shown, and the first after it that is not.
-    width : {"column", "page"}
-    caption : bool
-    """
-
-    mode: str = "raw"
-    special: bool = True
-    words: bool = False
-    first: int = 0
-    end: int | None = None
-    width: str = "column"
-    caption: bool = False
+    mode: str
+    special: bool
+    words: bool
+    first: int
+    end: int | None
+    width: str
+    caption: bool
 
 
 def draw_figure(

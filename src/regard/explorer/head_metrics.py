@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from regard.explorer import answers
 from regard.explorer.progress import Watch
 from regard.explorer.run import Run
 from regard.metrics.heads import layer_metrics
 from regard.metrics.layer_maps import CancelCheck
 from regard.metrics.registry import listed_metrics
 
-EXPLANATIONS = tuple(
+EXPLANATIONS: tuple[answers.Explanation, ...] = tuple(
     {
         "key": entry.name,
         "title": entry.title,
@@ -22,7 +23,7 @@ EXPLANATIONS = tuple(
     for entry in listed_metrics()
 )
 
-DIFFERENCE = {
+DIFFERENCE: answers.Explanation = {
     "key": "difference",
     "title": "largest change of a weight",
     "unit": "",

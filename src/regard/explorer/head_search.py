@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from regard._utils.errors import RegardError
+from regard.explorer import answers
 from regard.explorer.next_tokens import logits_at
 from regard.explorer.run import Run
 from regard.explorer.validation import check_index
@@ -23,16 +24,22 @@ MAX_CELLS = 64
 _TOKENS_PER_BATCH = 4096
 
 
-def live_metrics(runs: Sequence[Run]) -> list[dict[str, Any]]:
+def live_metrics(runs: Sequence[Run]) -> list[answers.Explanation]:
     """Return what describes the metrics that are computed when they are chosen: those that runs have in common."""
-    weight = {
+    weight: answers.Explanation = {
+        "unit": "",
+        "source": "",
+        "live": True,
         "key": "cell_weight",
         "title": "Weight of the chosen cells",
         "description": "The mean weight that a head gives the chosen cells of the map.",
         "caveat": "Add cells to rank the heads by several of them.",
     }
     predicts = all(run.model is not None and predicts_tokens(run.model) for run in runs)
-    effect = {
+    effect: answers.Explanation = {
+        "unit": "",
+        "source": "",
+        "live": True,
         "key": "ablation_effect",
         "title": "Effect of ablation",
         "description": "How much the probability of the likeliest token after the chosen word falls without this head."
@@ -41,13 +48,12 @@ def live_metrics(runs: Sequence[Run]) -> list[dict[str, Any]]:
         "caveat": "Each head is ablated by itself; heads that do the same work may each show little."
         + (" Below 0, the probability rises." if predicts else ""),
     }
-    shown = [effect, weight] if all(run.can_ablate for run in runs) else [weight]
-    return [{**metric, "unit": "", "source": "", "live": True} for metric in shown]
+    return [effect, weight] if all(run.can_ablate for run in runs) else [weight]
 
 
 def ablate_each_head(
     run: Run, layer: int, position: int | None, token: int | None, check: CancelCheck
-) -> dict[str, Any]:
+) -> answers.Sweep:
     """Return what the ablation of each head of a layer does to a number; see `Exploration.sweep`."""
     if not run.can_ablate:
         raise RegardError("an ablation runs the model again: explore a text with a model, not a saved trace")
@@ -68,7 +74,7 @@ def ablate_each_head(
 
 def heads_with_weights(
     run: Run, cells: Sequence[tuple[int, int]], check: CancelCheck = lambda: None
-) -> list[list[float | None]]:
+) -> answers.HeadValues:
     """Return the mean weight of some cells in every head, ``L H``; None where it is not finite."""
     if not 0 < len(cells) <= MAX_CELLS:
         raise RegardError(f"heads are found by 1 to {MAX_CELLS} cells, got {len(cells)}")

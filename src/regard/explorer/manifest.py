@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from regard._version import __version__
+from regard.explorer import answers
+from regard.explorer.attribution import describe_attribution
+from regard.explorer.next_tokens import predicts_next_tokens
 from regard.explorer.opening import Opening
 from regard.explorer.run import Run
 from regard.functional import native
 
 
-def describe_run(run: Run, thumbnail_size: int, opening: Opening) -> dict[str, Any]:
-    """Return a run as plain data; `opening` is what the page opens with."""
+def describe_run(run: Run, thumbnail_size: int, opening: Opening, other_text: str | None) -> answers.RunDescription:
+    """Return a run as plain data.
+
+    `opening` is what the page opens with, and `other_text` the text of the run that this one is compared with.
+    """
     return {
         "title": run.title,
         "model": run.trace.model,
@@ -24,6 +29,8 @@ def describe_run(run: Run, thumbnail_size: int, opening: Opening) -> dict[str, A
         "thumbnail_size": thumbnail_size,
         "num_sampled_rows": len(run.sampled_rows()) if run.is_long else None,
         "initial": opening.describe(run),
+        "predicts_tokens": predicts_next_tokens(run),
+        "attribution": describe_attribution(run, other_text),
     }
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 
 from regard._utils.errors import RegardError
-from regard.explorer import pooling
+from regard.explorer import answers, pooling
 from regard.explorer.cache import Cache
 from regard.explorer.cell import mean_terms, projected_output, rollout_terms
 from regard.explorer.display_modes import has_value_norms, heads_of, rollouts, value_norms_of, weights_times_norms
@@ -96,27 +96,27 @@ class MapReader:
         norms[[head for at, head in found.ablated if at == layer]] = 0
         return _float32(norms)
 
-    def projected_output(self, run: int, layer: int, head: int, i: int) -> dict[str, Any] | None:
+    def projected_output(self, run: int, layer: int, head: int, i: int) -> answers.Projected | None:
         """Return what a head writes at a token; None without a model or values. See `cell.projected_output`."""
         found, layer_map = self.layer(run, layer, head)
         if found.model is None or not has_value_norms(found.model, found.trace, [layer_map]):
             return None
         return projected_output(parameters(found.model), found, layer, head, i)
 
-    def mean_terms(self, run: int, layer: int, i: int, j: int, mode: str) -> dict[str, Any]:
+    def mean_terms(self, run: int, layer: int, i: int, j: int, mode: str) -> answers.MeanTerms:
         """Return what each head has at a cell of the mean of heads; of rollout, what it averages."""
         values = self._weights_of_heads(run, layer, [i])[:, 0, j]
         return mean_terms(values * self.value_norms(run, layer)[:, j] if mode == "norms" else values)
 
-    def rollout_terms(self, run: int, layer: int, i: int, j: int) -> dict[str, Any]:
-        """Return what each head has at a cell, ``mean``, and the terms of ``rollout``; see `cell.rollout_terms`."""
+    def rollout_terms(self, run: int, layer: int, i: int, j: int) -> tuple[answers.MeanTerms, answers.RolloutTerms]:
+        """Return what each head has at a cell, and the terms of rollout; see `cell.rollout_terms`."""
         found, layer_map = self.layer(run, layer, "mean")
         maps = self._cache.get(("rollout", run), lambda: rollouts(found.layers, lambda: None, found.ablated))
         before = maps[layer - 1] if layer else np.eye(layer_map.length)
         weights = self._weights_of_heads(run, layer, [i])[:, 0]
         weights[[head for at, head in found.ablated if at == layer]] = 0
         mixed = rollout_terms(weights.mean(axis=0), before, i, j)
-        return {"mean": mean_terms(weights[:, j]), "rollout": mixed}
+        return mean_terms(weights[:, j]), mixed
 
     def thumbnail_size(self, run: int) -> int:
         """Return the number of cells along a side of a run's thumbnails."""

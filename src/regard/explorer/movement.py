@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
+from regard.explorer import answers
 from regard.trace import Trace
 from regard.views.projection import (
     describe_sinks,
@@ -36,7 +36,7 @@ def embeddings_of(trace: Trace) -> str | None:
     return next((name for name in names if name in trace), None)
 
 
-def movement(texts: Sequence[tuple[Trace, int, np.ndarray]]) -> dict[str, Any]:
+def movement(texts: Sequence[tuple[Trace, int, np.ndarray]]) -> answers.Movements:
     """Return the points of some runs on the plane of their first two principal components.
 
     From layer to layer all vectors shift together and grow, which would dominate the plane; so each stage is
@@ -63,6 +63,7 @@ def movement(texts: Sequence[tuple[Trace, int, np.ndarray]]) -> dict[str, Any]:
     points, ratio = principal_plane([standardize(cloud, fitted) for cloud in clouds], fitted)
     bounds = list(pairwise(np.cumsum([0, *(len(special) for *_, special in texts)])))
     return {
+        "note": "",
         "explained_variance_ratio": ratio.tolist(),
         "stages": stages,
         "points": [[stage[a:b].round(4).tolist() for stage in points] for a, b in bounds],
@@ -70,7 +71,7 @@ def movement(texts: Sequence[tuple[Trace, int, np.ndarray]]) -> dict[str, Any]:
     }
 
 
-def describe_plane(moved: dict[str, Any], tokens: Sequence[Sequence[dict[str, Any]]]) -> str:
+def describe_plane(moved: answers.Movements, tokens: Sequence[Sequence[answers.Token]]) -> str:
     """Return what the plane of `movement` shows and hides, and the tokens that it is not fitted to, with the reason.
 
     `tokens` are those of each run, as the page has them.

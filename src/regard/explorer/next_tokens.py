@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from regard._utils.errors import RegardError
+from regard.explorer import answers
 from regard.explorer.run import Run
 from regard.explorer.validation import check_index
 from regard.functional import softmax
@@ -24,7 +23,7 @@ def predicts_next_tokens(run: Run) -> bool:
     return run.model is not None and run.encoding is not None and predicts_tokens(run.model)
 
 
-def next_tokens(run: Run, position: int | None, temperature: float, seed: int | None) -> dict[str, Any]:
+def next_tokens(run: Run, position: int | None, temperature: float, seed: int | None) -> answers.NextTokens:
     """Return the distribution of the next token as plain data; see `Exploration.next_tokens`."""
     if not temperature > 0:
         raise RegardError(f"temperature must be above 0, got {temperature}")
@@ -45,7 +44,7 @@ def next_tokens(run: Run, position: int | None, temperature: float, seed: int | 
     }
 
 
-def predictions_by_layer(run: Run, position: int | None, token: int | None) -> dict[str, Any]:
+def predictions_by_layer(run: Run, position: int | None, token: int | None) -> answers.Lens:
     """Return the logit lens of one position as plain data; see `Exploration.lens`."""
     model, position = run.model, _position_of(run, position)
     if not isinstance(model, Decoder):
@@ -62,7 +61,7 @@ def predictions_by_layer(run: Run, position: int | None, token: int | None) -> d
         raise RegardError("predictions are NaN or infinite: the model overflows for this text")
     target = int(logits[-1].argmax()) if token is None else token
     check_index("token id", target, logits.shape[-1])
-    rows = []
+    rows: list[answers.LensRow] = []
     for name, row in zip(names, logits, strict=True):
         likely = likely_tokens(row, model.tokenizer, top=_TOP_OF_LAYER)
         rows.append({
@@ -96,5 +95,5 @@ def _position_of(run: Run, position: int | None) -> int:
     return position
 
 
-def _describe(token: int, text: str, probability: float) -> dict[str, Any]:
+def _describe(token: int, text: str, probability: float) -> answers.PredictedToken:
     return {"token": token, "text": text, "probability": float(f"{probability:.6g}")}

@@ -1,7 +1,7 @@
 """The page in a notebook: requests and responses as messages between Python and the browser.
 
-The page sends ``{id, method, params}``. The response is ``{id, result}``, or ``{id, error}``; a binary result is null,
-with the bytes as the buffer of the message.
+The page sends ``{id, method, params}``. The response is ``{id, result}``, or ``{id, error}``; a binary one is ``{id,
+type}``, "bytes" or "float32", with its content as the buffer of the message.
 """
 
 from __future__ import annotations
@@ -9,10 +9,12 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+import numpy as np
+
 from regard._utils.errors import RegardError
-from regard.explorer.api import dispatch, internal_error
 from regard.explorer.bundle import bundle_module, bundle_styles, page_markup
 from regard.explorer.exploration import Exploration
+from regard.explorer.query import dispatch, internal_error
 
 # Shown where a notebook is read without a kernel.
 _TEXT = (
@@ -67,5 +69,7 @@ def reply(exploration: Exploration, message: Any) -> tuple[dict[str, Any], list[
         logging.getLogger(__name__).exception("a request of the page failed")
         return {"id": number, "error": internal_error(error)}, []
     if isinstance(result, bytes):
-        return {"id": number, "result": None}, [result]
+        return {"id": number, "type": "bytes"}, [result]
+    if isinstance(result, np.ndarray):
+        return {"id": number, "type": "float32"}, [result.tobytes()]
     return {"id": number, "result": result}, []

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from regard.explorer import answers
 from regard.explorer.run import Run
 from regard.explorer.validation import check_index
 from regard.text.token_labels import token_labels
@@ -26,10 +27,10 @@ class Opening(NamedTuple):
     row: int | None = None
     col: int | None = None
 
-    def describe(self, run: Run) -> dict[str, Any]:
+    def describe(self, run: Run) -> answers.Initial:
         """Return it as plain data, as far as a run has these heads and tokens."""
         layer = min(self.layer, len(run.layers) - 1)
-        described: dict[str, Any] = {"layer": layer, "head": min(self.head, len(run.layers[layer].heads) - 1)}
+        described: answers.Initial = {"layer": layer, "head": min(self.head, len(run.layers[layer].heads) - 1)}
         if self.row is not None and self.col is not None and max(self.row, self.col) < run.length:
             described |= {"row": self.row, "col": self.col}
         return described

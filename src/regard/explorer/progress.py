@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeAlias
 
+from regard.explorer import answers
+
 Share: TypeAlias = Callable[[], float]
 """How much of a computation is done, from 0 to 1."""
 
@@ -32,10 +34,10 @@ class Progress:
         finally:
             self._running.pop(method, None)
 
-    def describe(self) -> dict[str, dict[str, float | None]]:
+    def describe(self) -> dict[str, answers.Share]:
         """Return the share of each computation that runs, and the seconds that are left, None if that is not known."""
         now = time.monotonic()
-        found = {}
+        found: dict[str, answers.Share] = {}
         for method, (begin, shares) in list(self._running.items()):
             share = min(1.0, max(0.0, shares[-1]()))
             left = (now - begin) * (1 - share) / share if share >= _LEAST_SHARE else None

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from regard._utils.errors import RegardError
+from regard.explorer import answers
 from regard.explorer.movement import MAX_MOVEMENT_TOKENS
 from regard.explorer.next_tokens import logits_at
 from regard.explorer.run import Run
@@ -18,7 +19,7 @@ from regard.trace.edits import ablate
 from regard.views.next_tokens import token_name
 
 
-def residual_stream(run: Run, position: int | None, token: int | None) -> dict[str, Any]:
+def residual_stream(run: Run, position: int | None, token: int | None) -> answers.ResidualStream:
     """Return what each part of the model writes at a position; see `Exploration.residual_stream`."""
     if not run.can_ablate:
         raise RegardError("the whole model needs a model: explore a text with one, not a saved trace")
@@ -36,8 +37,13 @@ def residual_stream(run: Run, position: int | None, token: int | None) -> dict[s
     trace = Trace(optional=only, edit=edits)
     with np.errstate(all="ignore"):
         run.model(run.encoding, trace=trace)
-    lengths: list[dict[str, Any]] = [
-        {part.split(".")[0]: _length(trace, f"{prefix}{part}", position) for part in parts} for prefix in prefixes
+    lengths: list[answers.StreamLayer] = [
+        {
+            "attn": _length(trace, f"{prefix}attn.output", position),
+            "mlp": _length(trace, f"{prefix}mlp.output", position),
+            "output": _length(trace, f"{prefix}output", position),
+        }
+        for prefix in prefixes
     ]
     if not is_decoder:
         return {"position": position, "token": None, "text": None, "layers": lengths}

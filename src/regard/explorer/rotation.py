@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from regard import functional as F
-
-Vector: TypeAlias = list[float | None] | None
+from regard.explorer import answers
 
 _PAIRS_SHOWN = 4
 _MIN_POSITIONS = 2  # from which the angle of a token is read
@@ -21,7 +20,9 @@ def rotates(model: Any, block: int) -> bool | None:
     return _rotation_of(model, block, _MIN_POSITIONS) is not None
 
 
-def rotated_pairs(model: Any, block: int, length: int, q: Vector, k: Vector, i: int, j: int) -> dict[str, Any] | None:
+def rotated_pairs(
+    model: Any, block: int, length: int, q: answers.Vector, k: answers.Vector, i: int, j: int
+) -> answers.RotatedPairs | None:
     """Return the ``pairs`` of dimensions whose product is largest, of a query and a key after the rotation, ``D`` each.
 
     With the positions ``i`` and ``j`` and their ``distance``. Of each pair ``dims``, the ``angle`` of a token in
@@ -40,12 +41,13 @@ def rotated_pairs(model: Any, block: int, length: int, q: Vector, k: Vector, i: 
     products = (after["q"] * after["k"].conj()).real
     angles = np.angle(turns[1] / turns[0])
     largest = np.argsort(-np.abs(products), kind="stable")[:_PAIRS_SHOWN]
-    described = [
+    described: list[answers.RotatedPair] = [
         {
             "dims": pairs[pair].tolist(),
             "angle": float(angles[pair]),
             "product": float(products[pair]),
-            **{name: [_point(before[name][pair]), _point(after[name][pair])] for name in ("q", "k")},
+            "q": [_point(before["q"][pair]), _point(after["q"][pair])],
+            "k": [_point(before["k"][pair]), _point(after["k"][pair])],
         }
         for pair in largest
     ]

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from regard._utils.errors import RegardError
+from regard.explorer import answers
 from regard.explorer.cache import LIMIT
 from regard.explorer.display_modes import MAX_WHOLE_TOKENS, has_value_norms
 from regard.explorer.movement import MAX_MOVEMENT_TOKENS, stages_of
@@ -150,7 +151,7 @@ class Run:
         return np.arange(min(self.length, most))
 
     @cached_property
-    def layer_descriptions(self) -> list[dict[str, Any]]:
+    def layer_descriptions(self) -> list[answers.Layer]:
         """Each layer as plain data for the page."""
         return [
             {"number": self.label(n), "block": _edges(self.block(n)), **_describe_layer(layer, self.block(n))}
@@ -158,7 +159,7 @@ class Run:
         ]
 
     @cached_property
-    def token_descriptions(self) -> list[dict[str, Any]]:
+    def token_descriptions(self) -> list[answers.Token]:
         """Each token as plain data for the page; start and end count UTF-16 code units, as JavaScript does."""
         encoding = self.encoding
         if encoding is None:
@@ -178,7 +179,7 @@ class Run:
         ]
 
     @cached_property
-    def picture_description(self) -> dict[str, Any] | None:
+    def picture_description(self) -> answers.Picture | None:
         """What a model of pictures saw, as plain data for the page: its pixels, and its patches; None for a text."""
         if self.encoding is None or self.encoding.grid is None or "picture" not in self.trace:
             return None
@@ -273,11 +274,11 @@ def _readable_labels(encoding: Encoding) -> list[str]:
     return labels
 
 
-def _edges(block: tuple[range, range] | None) -> list[dict[str, int]] | None:
+def _edges(block: tuple[range, range] | None) -> list[answers.Block] | None:
     return None if block is None else [{"from": each.start, "to": each.stop} for each in block]
 
 
-def _describe_layer(layer: LayerMap, block: tuple[range, range] | None) -> dict[str, Any]:
+def _describe_layer(layer: LayerMap, block: tuple[range, range] | None) -> answers.MapFacts:
     rows = _spread(layer.length, max(8, min(64, (1 << 20) // layer.length)))
     heads = range(len(layer.heads))
     sums = np.array([layer.tile(head, rows, None).sum(axis=-1, dtype=np.float64) for head in heads])

@@ -22,33 +22,29 @@ from html import escape
 from pathlib import Path
 from types import FrameType
 from typing import Any
-from urllib.parse import parse_qsl
 
 import anyio
 import anyio.to_thread
+import numpy as np
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from regard._utils.errors import RegardError
-from regard.explorer.api import dispatch, internal_error
 from regard.explorer.bundle import bundle_module, bundle_styles, frontend_file, frontend_files
 from regard.explorer.codec import json_bytes
 from regard.explorer.exploration import Exploration
+from regard.explorer.query import QUERIES, dispatch, internal_error
 
 PORT = 8765
 _MAX_PORTS = 100  # tried
-# Requests computed at the same time; the others wait, and may be cancelled meanwhile. Slow methods have their own
+# Requests computed at the same time; the others wait, and may be cancelled meanwhile. Slow queries have their own
 # limit, so that tiles never wait for them.
 _MAX_CONCURRENT = 2
-_SLOW_METHODS = (
-    "thumbnails", "heads", "differences", "movement", "training", "ablate", "attribution", "run_text",
-    "residual_stream", "sweep", "find_heads", "strongest_rows", "figure",
-)  # fmt: skip
-_POST_METHODS = ("ablate", "run_text")
+_BYTES = "application/octet-stream"
+_FLOATS = "application/vnd.regard.float32"  # an array, little-endian
 _MAX_BODY_BYTES = 100_000
-_MAX_PARAMETERS = 32
 # Bundled: forty files, one after the other, take a third of a second.
 _ENTRY = "app/main.js"
 _STYLE = "style.css"
@@ -91,12 +87,9 @@ def application(exploration: Exploration, token: str, closing: threading.Event |
         method = request.path_params["method"]
         if refused := _checked(request, token):
             return refused
-        allowed = "POST" if method in _POST_METHODS else "GET"
-        if request.method != allowed:
-            return _response(405, b"", "text/plain", {"Allow": allowed})
         try:
             params = await _parameters(request)
-            limiter = slow if method in _SLOW_METHODS else fast
+            limiter = slow if method in QUERIES and QUERIES[method].slow else fast
             work = partial(dispatch, exploration, method, params)
             result = await _run_cancellable(request, limiter, closing, work)
         except RegardError as error:
@@ -106,14 +99,16 @@ def application(exploration: Exploration, token: str, closing: threading.Event |
         except (Cancelled, ClientDisconnect):
             return _response(499, b"", "text/plain")
         if isinstance(result, bytes):
-            return _response(200, result, "application/octet-stream")
+            return _response(200, result, _BYTES)
+        if isinstance(result, np.ndarray):
+            return _response(200, result.tobytes(), _FLOATS)
         return _response(200, json_bytes(result), "application/json")
 
     app = Starlette(
         routes=[
             Route("/{token}/", page, methods=["GET"]),
             Route("/{token}/static/{name:path}", file, methods=["GET"]),
-            Route("/{token}/api/{method}", api, methods=["GET", "POST"]),
+            Route("/{token}/api/{method}", api, methods=["POST"]),
         ],
         exception_handlers={404: _not_found, 405: _method_not_allowed, Exception: _internal_error},
     )
@@ -309,11 +304,6 @@ def _checked(request: Request, token: str) -> Response | None:
 
 
 async def _parameters(request: Request) -> dict[str, Any]:
-    if request.method == "GET":
-        try:
-            return dict(parse_qsl(request.url.query, keep_blank_values=True, max_num_fields=_MAX_PARAMETERS))
-        except ValueError:
-            raise RegardError(f"too many parameters: at most {_MAX_PARAMETERS}") from None
     body = b""
     async for part in request.stream():
         body += part
@@ -364,7 +354,7 @@ def _file(name: str) -> Response:
 
 
 def _response(status: int, body: bytes, media: str, headers: dict[str, str] | None = None) -> Response:
-    kind = media if media == "application/octet-stream" else f"{media}; charset=utf-8"
+    kind = media if media in (_BYTES, _FLOATS) else f"{media}; charset=utf-8"
     return Response(body, status, {**_HEADERS, **(headers or {}), "Content-Type": kind})
 
 
@@ -378,7 +368,8 @@ async def _not_found(request: Request, error: Exception) -> Response:  # noqa: A
 
 
 async def _method_not_allowed(request: Request, error: Exception) -> Response:  # noqa: ARG001
-    return _refusal(405, b"")
+    allowed = getattr(error, "headers", None) or {}
+    return _response(405, b"", "text/plain", {"Connection": "close", **allowed})
 
 
 async def _internal_error(request: Request, error: Exception) -> Response:  # noqa: ARG001

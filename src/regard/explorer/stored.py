@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 
 from regard._utils.errors import RegardError
+from regard.explorer import answers
 from regard.explorer.exploration import Exploration
 from regard.explorer.opening import opening_of
 from regard.explorer.run import Run
@@ -56,7 +56,7 @@ class StoredExploration(Exploration):
         """None: the map is of vectors, not of words."""
         return ()
 
-    def manifest(self) -> dict[str, Any]:
+    def manifest(self) -> answers.Manifest:
         """Return what the page loads first, with the name of the folder as its title."""
         manifest = super().manifest()
-        return manifest | {"title": self._name, "can": {**manifest["can"], "figures": False}}
+        return {**manifest, "title": self._name, "can": {**manifest["can"], "figures": False}}

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from regard._utils.errors import RegardError
+from regard.explorer import answers
 from regard.explorer.exploration import Exploration
 from regard.explorer.opening import Opening, opening_of
 from regard.explorer.run import Run, make_run, shown_steps
@@ -30,8 +31,8 @@ _MAX_KEPT_BYTES = 256 << 20  # of models and traces
 class _Checkpoint:
     step: int
     run: int  # its number
-    description: dict[str, Any]
-    measures: dict[str, list[list[float | None]]]  # L H
+    description: answers.RunDescription
+    measures: dict[str, answers.HeadValues]
 
 
 class TrainingExploration(Exploration):
@@ -95,7 +96,7 @@ class TrainingExploration(Exploration):
         layer, head = self._wanted
         return TrainingExploration(self.source, self._text, layer=layer, head=head, max_checkpoints=count)
 
-    def manifest(self) -> dict[str, Any]:
+    def manifest(self) -> answers.Manifest:
         """Return what the page loads first, with the losses and the measures of every head."""
         with self._lock:
             self._update()
@@ -103,19 +104,18 @@ class TrainingExploration(Exploration):
             for each in self._checkpoints:
                 runs[each.run] = each.description
             training = self._describe_training()
-        return super().manifest() | {
-            "title": f"Training of {self.source.name}",
-            "runs": runs,
-            "training": training,
-        }
+        title = f"Training of {self.source.name}"
+        return {**super().manifest(), "title": title, "runs": runs, "training": training}
 
-    def training(self, known: int = 0) -> dict[str, Any]:
+    def training(self, known: int = 0) -> answers.TrainingNews:
         """Return the losses and measures until now, and the runs of checkpoints from the number `known` on."""
         if known < 0:
             raise RegardError(f"known is a number of checkpoints, not {known}")
         with self._lock:
             self._update()
-            runs = [{"number": each.run, "metadata": each.description} for each in self._checkpoints[known:]]
+            runs: list[answers.NumberedRun] = [
+                {"number": each.run, "metadata": each.description} for each in self._checkpoints[known:]
+            ]
             return {"training": self._describe_training(), "runs": runs}
 
     @property
@@ -123,7 +123,7 @@ class TrainingExploration(Exploration):
         """None: the checkpoints read one text."""
         return ()
 
-    def _describe(self, number: int, opening: Opening | None = None) -> dict[str, Any]:
+    def _describe(self, number: int, opening: Opening | None = None) -> answers.RunDescription:
         known = next((each.description for each in self._checkpoints if each.run == number), None)
         return known or super()._describe(number, opening)
 
@@ -172,7 +172,7 @@ class TrainingExploration(Exploration):
     def _last_values(self, name: str) -> np.ndarray:
         return np.array(self._checkpoints[-1].measures[name], dtype=np.float64)
 
-    def _describe_training(self) -> dict[str, Any]:
+    def _describe_training(self) -> answers.Training:
         losses = self.source.losses()
         steps, values, steps_per_point = mean_losses(losses.steps, losses.values, _MAX_POINTS)
         held_out = mean_losses(losses.evaluation_steps, losses.evaluation_values, _MAX_POINTS)
@@ -198,7 +198,7 @@ class TrainingExploration(Exploration):
                     "title": METRICS[name].title,
                     "description": f"{METRICS[name].description} {METRICS[name].caveat}",
                     "values": [each.measures[name] for each in self._checkpoints],
-                    "strongest": [list(at) for at in strongest[name]],
+                    "strongest": strongest[name],
                 }
                 for name in INDUCTION_CIRCUIT
             ],

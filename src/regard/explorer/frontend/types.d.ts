@@ -1,148 +1,21 @@
-// The types of the page: what Python sends, the state, and what the views are given. Nothing of it is loaded, and every
-// module knows them without an import.
+// The types of the page: the state, and what the views are given; `queries.d.ts` has what Python sends. Nothing of them is
+// loaded, and every module knows them without an import.
 
 // data/source.js
 
-type Layer = {
-  name: string;
-  /** in the model, or a name of an encoder–decoder's */
-  number: number | string;
-  /** the tokens of its rows and of its columns; null: all */
-  block: { from: number; to: number }[] | null;
-  heads: number;
-  kv_heads: number | null;
-  rows: number;
-  cols: number;
-  causal: boolean;
-  row_sum_error: number | null;
-  num_nonfinite_rows: number;
-};
-
-/** red, green and blue, in base64 */
-type Picture = { rows: number; cols: number; height: number; width: number; pixels: string };
-
-type Run = {
-  model: string;
-  text: string;
-  tokens: Token[];
-  picture: Picture | null;
-  layers: Layer[];
-  projection_key: string | null;
-  initial: { layer: number; head: number; row?: number; col?: number };
-  attribution: Attributable;
-  predicts_tokens: boolean;
-  title?: string;
-  base_run?: number;
-  thumbnail_size: number;
-  num_sampled_rows?: number | null;
-};
-
-type Explanation = {
-  key: string;
-  title: string;
-  unit?: string;
-  description: string;
-  caveat: string;
-  source: string;
-  /** computed when it is chosen */
-  live?: boolean;
-};
-
-/** `before` and `after` the ablation of each head of a layer: the probability of a token, or a cosine. */
-type Sweep = { before: number; after: number[]; token: number | null; text: string | null };
-
-/** `parts` are the query, the key and the text around them. */
-type StrongRow = {
-  text: string;
-  row: number;
-  col: number;
-  query: string;
-  key: string;
-  weight: number;
-  parts: [string, "" | "query" | "key"][];
-};
-
-type StrongRows = { texts: number; rows: StrongRow[] };
-
-/** What each part writes into the residual stream, its length and what it adds to the logit, as `regard.explorer.residual_stream` has it. */
-interface ResidualStream {
-  position: number;
-  /** null of a model that is no decoder, as all that it adds */
-  token: number | null;
-  text: string | null;
-  logit?: number | null;
-  embeddings?: number | null;
-  bias?: number | null;
-  layers: StreamLayer[];
-}
-
-/** Lengths, and what is added to the logit. */
-interface StreamLayer {
-  attn: number | null;
-  mlp: number | null;
-  output: number | null;
-  adds?: { heads: (number | null)[]; attn: number | null; mlp: number | null };
-}
+type Run = RunDescription;
 
 interface Manifest {
-  format: string;
-  title: string;
-  provenance: string;
-  can: { ablate: boolean; tiles: boolean; figures: boolean };
-  /** kinds of pairs that a corpus is searched for; none without one */
-  pairs?: { key: string; title: string }[];
-  /** that a text can be run with; none in a file */
-  live_models: string[];
-  decimals: number | null;
-  runs: Run[];
-  metrics: Explanation[];
-  modes: Explanation[];
-  attribution_methods: AttributionMethod[];
-  difference_blocked_by?: string | null;
-  /** the texts of A and B without their common beginning */
-  distinct_texts: string[];
-  /** of a file, in words */
-  heads_with_steps?: string;
-  /** of a training run, whose checkpoints are the runs */
-  training?: Training;
-  /** that are compared: without those of ablations and checkpoints */
+  /** runs that are compared: without those of ablations and checkpoints */
   numGivenRuns?: number;
-  /** of an exported page: first character and number of characters */
-  blobs?: Record<string, [number, number]>;
-  /** of an exported page */
-  cell_inputs?: Record<string, HeadFields>;
 }
 
-/** `message`: its step and losses, in words */
-type Checkpoint = { step: number; run: number; message: string };
+type Numbers = (number | null)[];
 
-/** `values` are those of every head at each checkpoint, C L H; `strongest` are the heads in which the last are largest. */
-type Measure = {
-  key: string;
-  title: string;
-  description: string;
-  values: (number | null)[][][];
-  strongest: [number, number][];
-};
+type Vector = Numbers | null;
 
-type LossCurve = { steps: number[]; values: number[]; steps_per_point?: number };
-
-interface Training {
-  /** more checkpoints may come */
-  is_live: boolean;
-  /** the last step, of a run that goes on the last planned one */
-  end: number;
-  loss: LossCurve;
-  held_out: LossCurve;
-  checkpoints: Checkpoint[];
-  /** checkpoints of the run that the page does not have */
-  num_left_out: number;
-  /** the heads that stand out, `layer.head`: the first measure in which they do */
-  prominent: Record<string, number>;
-  measures: Measure[];
-}
-
-type TrainingNews = { training: Training; runs: { number: number; metadata: Run }[] };
+/** of each layer and head */
+type HeadValues = Numbers[];
 
 type Region = {
   mode: string;
@@ -163,153 +36,17 @@ type Movement = {
   note: string;
 };
 
-/** of runs on one plane */
-type Movements = {
-  explained_variance_ratio: number[];
-  points: number[][][][];
-  stages: string[];
-  left_out: number[][];
-  note: string;
+/** without its format */
+type FigureQuery = Omit<Parameters<Source["figure"]>[0], "format">;
+
+/** What a page in a file answers; null for what it cannot know. */
+type HeldAnswers = {
+  [Q in keyof Source]?: (
+    params: NonNullable<Parameters<Source[Q]>[0]>,
+  ) => Promise<Awaited<ReturnType<Source[Q]>> | null>;
 };
 
-type HeadMetrics = { metrics: Record<string, (number | null)[][]> };
-
-/** as `regard.explorer.exploration` describes it */
-type HeadDifferences = { largest: number[][]; thumbnails: string; explanation: Explanation };
-
-type NextToken = { token: string; before: number; after: number };
-
-/** bytes */
-type Memory = { runs: number; overviews: number; overviews_limit: number; process_peak: number | null };
-
-/** `heads` has the largest change of a weight in each layer and head. */
-type Ablation = {
-  run: number;
-  metadata: Run;
-  changes: { cosines: number[]; next_tokens: NextToken[] | null; heads: number[][] };
-};
-
-type AttributionMethod = {
-  key: string;
-  title: string;
-  description: string;
-  caveat: string;
-  source: string;
-  is_signed: boolean;
-};
-
-/** What can be attributed in a run; only `blocked_by` if nothing can. */
-type Attributable = {
-  blocked_by: string | null;
-  method: string;
-  target: "token" | "text";
-  default_text: string | null;
-  has_positions: boolean;
-};
-
-type LikelyToken = { token: number; text: string; probability: number };
-
-/** without what is the default */
-type AttributionQuery = { method?: string; to?: string; token?: number; position?: number };
-
-/** Sides are `run.layer.head`, A and B with _ between them; the head "all" stands for all heads. */
-type FigureQuery = {
-  sides: string;
-  mode: string;
-  special: boolean;
-  words: boolean;
-  first: number;
-  end: number;
-  width: string;
-  caption: boolean;
-};
-
-type PredictedToken = { token: number; text: string; probability: number };
-
-/** after the last token by default */
-type NextTokensQuery = { position?: number; temperature?: number; seed?: number };
-
-type NextTokens = {
-  position: number;
-  tokens: PredictedToken[];
-  rest: number;
-  entropy: number;
-  drawn: PredictedToken | null;
-};
-
-type Lens = {
-  position: number;
-  token: number;
-  text: string;
-  layers: { step: string; tokens: PredictedToken[]; probability: number; rank: number }[];
-};
-
-interface Attribution {
-  method: string;
-  /** the number that is attributed, in words */
-  metric: string;
-  value: number;
-  baseline_value: number | null;
-  /** that integrated gradients do not add up yet; empty if they do */
-  note: string;
-  /** the contribution of each token */
-  scores: number[];
-  /** the weight of each token in the mean over layers and heads */
-  attended: number[];
-  to: string | null;
-  token: number | null;
-  likely: LikelyToken[] | null;
-}
-
-type Progress = { share: number; seconds_left: number | null };
-
-interface Source {
-  manifest: (signal?: AbortSignal) => Promise<Manifest>;
-  heads: (run: number, signal?: AbortSignal) => Promise<HeadMetrics>;
-  /** 0 to 255, L H t t; the manifest has t */
-  thumbnails: (run: number, signal?: AbortSignal) => Promise<Uint8Array>;
-  differences: (runs: number[], signal?: AbortSignal) => Promise<HeadDifferences>;
-  tile: (run: number, layer: number, head: Head, region: Region, signal?: AbortSignal) => Promise<Float32Array>;
-  row: (run: number, layer: number, head: Head, i: number, mode: string, signal?: AbortSignal) => Promise<Float32Array>;
-  column: (
-    run: number,
-    layer: number,
-    head: Head,
-    j: number,
-    mode: string,
-    signal?: AbortSignal,
-  ) => Promise<Float32Array>;
-  cell: (
-    run: number,
-    layer: number,
-    head: Head,
-    i: number,
-    j: number,
-    mode: string,
-    signal?: AbortSignal,
-  ) => Promise<Cell>;
-  movement: (runs: number[], signal?: AbortSignal) => Promise<Movements>;
-  attribution: (run: number, query: AttributionQuery, signal?: AbortSignal) => Promise<Attribution>;
-  /** of each computation that runs, by method */
-  progress: (signal?: AbortSignal) => Promise<Record<string, Progress>>;
-  /** of Python; null without it */
-  memory: (signal?: AbortSignal) => Promise<Memory | null>;
-  /** the runs of checkpoints from the number `known` on; null where none can come */
-  training: (known: number, signal?: AbortSignal) => Promise<TrainingNews | null>;
-  ablate: (heads: [number, number][], run: number, signal?: AbortSignal) => Promise<Ablation>;
-  runText: (text: string, model: string, signal?: AbortSignal) => Promise<{ run: number; metadata: Run }>;
-  nextTokens: (run: number, query: NextTokensQuery, signal?: AbortSignal) => Promise<NextTokens>;
-  /** null where there is none */
-  lens: (run: number, query: { position?: number }, signal?: AbortSignal) => Promise<Lens | null>;
-  sweep: (run: number, layer: number, query: { position?: number }, signal?: AbortSignal) => Promise<Sweep>;
-  findHeads: (run: number, cells: [number, number][], signal?: AbortSignal) => Promise<{ values: HeadValues }>;
-  strongestRows: (run: number, layer: number, head: Head, pair: string, signal?: AbortSignal) => Promise<StrongRows>;
-  residualStream: (run: number, query: { position?: number }, signal?: AbortSignal) => Promise<ResidualStream>;
-  /** the bytes of the file */
-  figure: (query: FigureQuery & { format: string }, signal?: AbortSignal) => Promise<Uint8Array<ArrayBuffer>>;
-}
-
-/** Resolves to a Uint8Array for a binary response, else to the JSON value. */
+/** Resolves to a Float32Array or a Uint8Array for a binary response, else to the JSON value. */
 type Transport = (method: string, params: Record<string, any>, signal?: AbortSignal) => Promise<any>;
 
 // index.html
@@ -472,9 +209,6 @@ interface Refs {
 
 // data/tokens.js
 
-/** `start` and `end` count UTF-16 code units of the text, as JavaScript does. */
-type Token = { text: string; special: boolean; word: number | null; start: number; end: number };
-
 /** A row or column of a map: a token, or the tokens of one word. */
 type Group = { members: number[]; label: string; full: string; special: boolean };
 
@@ -483,100 +217,15 @@ type TokenSelection = { words: boolean; special: boolean; from: number; to: numb
 
 // data/cell.js
 
-/** null within: not finite */
-type Vector = (number | null)[] | null;
-
-/** as `regard.explorer.cell` describes it */
-type RecordedCell = {
-  q: Vector;
-  k: Vector;
-  kv_head: number | null;
-  scale: number | null;
-  scaled: number | null;
-  softcap: number | null;
-  capped: number | null;
-  bias: number | null;
-  masked: boolean | null;
-  biased: number | null;
-  sink: number | null;
-  sink_weight: number | null;
-  lse: number | null;
-  row_sum: number | null;
-  weight: number | null;
-  v: Vector;
-  output: Vector;
-  output_length: number | null;
-  ablated: boolean;
-  rotated: boolean | null;
-  embedding: Vector;
-  /** the scores and weights of the heaviest tokens of the row; null without scores */
-  row: RowTerms | null;
-  /** weight · value of the heaviest tokens, and of all others together; null without values */
-  terms: { columns: number[]; weights: number[]; vectors: number[][]; rest: number[] | null } | null;
-  /** the pairs of dimensions with the largest products; null where nothing rotates, or without a model */
-  rotation: { i: number; j: number; distance: number; pairs: RotatedPair[] } | null;
-  /** what the head and what all heads write into the stream, and the stream before and after it; null without a model */
-  projected: Projected | null;
-  /** of the value after W_O, in the mode "norms" */
-  value_length: number | null;
-  /** what each head has, of the mean of heads and in rollout; null of one head */
-  mean: { heads: Vector; sum: number; value: number } | null;
-  /** of the cell on the map of rollout; null without one, or in another mode */
-  rollout: {
-    mixed: number;
-    before: number;
-    total: number;
-    value: number;
-    columns: number[];
-    means: number[];
-    previous: number[];
-  } | null;
-  /** what the bias is, in words; null without one */
-  bias_note: string | null;
-  /** null of the mean of heads */
-  source: string | null;
-};
-
-type Projected = {
-  vector: Vector;
-  attention: Vector;
-  before: Vector;
-  after: Vector;
-  lengths: Record<string, number | null>;
-  width: number;
-  share: number | null;
-  normed: boolean;
-};
-
-/** a query and a key, each before and after the rotation; `angle` is that of one token, in radians */
-type RotatedPair = { dims: number[]; angle: number; q: number[][]; k: number[][]; product: number };
-
-/** `max` is the largest score of the row, `sum` that of exp(score − max), with the sink */
-type RowTerms = {
-  columns: number[];
-  scores: (number | null)[];
-  shifted: (number | null)[];
-  weights: number[];
-  max: number;
-  sum: number;
-};
-
 type Cell = RecordedCell & { products: Vector; score_raw: number | null; weighted_value: Vector };
-
-type HeadFields = {
-  head_dim: number;
-  value_dim: number;
-  scale: number;
-  softcap: number | null;
-  sink: number | null;
-  kv_head: number;
-  rotated: boolean | null;
-};
 
 // data/attribution.js
 
+/** without what is the default */
+type AttributionQuery = Omit<Parameters<Source["attribution"]>[0], "run">;
+
 /** of the default target, by method */
-type HeldAttributions = Record<string, Attribution | { error: string }>;
+type HeldAttributions = Record<string, Attribution | Failure>;
 
 // data/matrix.js
 
@@ -895,8 +544,6 @@ interface AttributionProps {
 
 // views/cell-view.js
 
-type Numbers = (number | null)[];
-
 /** a layer as its model numbers or names it */
 type HeadName = { layer: number | string; head: Head };
 
@@ -914,9 +561,6 @@ type CellNames = {
 };
 
 // views/head-grid.js
-
-/** of each layer and head */
-type HeadValues = (number | null)[][];
 
 type GridCell = { layer: number | "mean"; head: number | "mean"; node: HTMLButtonElement; caption: HTMLElement };
 

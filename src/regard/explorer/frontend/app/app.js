@@ -92,7 +92,7 @@ export class App {
     if (!this.manifest.training?.is_live || this.controller.signal.aborted) return;
     this.followTimer = setTimeout(async () => {
       const known = this.manifest.training?.checkpoints.length ?? 0;
-      const news = await this.source.training(known, this.controller.signal).catch(() => undefined);
+      const news = await this.source.training({ known }, this.controller.signal).catch(() => undefined);
       if (news) this.addCheckpoints(news);
       this.parts.training?.setReachable(news !== undefined);
       if (news !== null) this.followTraining();
@@ -210,7 +210,7 @@ export class App {
   /** Show how far long computations are, as long as some run. */
   followProgress() {
     this.progressTimer = setTimeout(async () => {
-      const progress = await this.source.progress(this.controller.signal).catch(() => ({}));
+      const progress = await this.source.progress({}, this.controller.signal).catch(() => ({}));
       if (!this.root.hasAttribute("aria-busy") || this.controller.signal.aborted) return;
       this.presenter.showProgress(progress);
       this.followProgress();

@@ -10,7 +10,8 @@ export function showStrongRows(app) {
   const query = queries.strongRows;
   if (!state.corpus) return query.reset();
   const { run, layer, head } = app.shownHead();
-  query.fetch([run, layer, head, state.pair], (signal) => source.strongestRows(run, layer, head, state.pair, signal));
+  const wanted = { run, layer, head, pair: state.pair };
+  query.fetch(wanted, (signal) => source.strongest_rows(wanted, signal));
   const { current, currentError: error } = query;
   refs.cancelRows.hidden = Boolean(current || error);
   const texts = current?.texts.toLocaleString("en");

@@ -82,7 +82,7 @@ export function liveMetric(app) {
   } else if (cells.length) {
     queries.progress = null;
     query.fetch(["cells", run, cells], async (signal) => ({
-      ...(await app.source.findHeads(run, cells, signal)),
+      ...(await app.source.find_heads({ run, cells }, signal)),
       message: "",
     }));
   } else return { values: null, message: "Choose a cell of the map first." };

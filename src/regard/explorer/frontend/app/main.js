@@ -2,7 +2,7 @@
 
 import { decodeBlob } from "../data/codec.js";
 import { embeddedSource } from "../data/embedded-source.js";
-import { apiSource } from "../data/source.js";
+import { remoteSource } from "../data/source.js";
 import { httpTransport } from "../data/transports.js";
 import { el, parseMarkup } from "../platform/dom.js";
 import { App } from "./app.js";
@@ -15,7 +15,7 @@ async function start() {
   const [held, served] = [textOf("regard-manifest"), document.getElementById("regard-page")];
   const source = held
     ? embeddedSource(JSON.parse(held), textOf("regard-data"))
-    : apiSource(httpTransport(new URL("./", location.href).href));
+    : remoteSource(httpTransport(new URL("./", location.href).href));
   const packed = async () => new TextDecoder().decode(await decodeBlob(textOf("regard-markup")));
   const markup = served instanceof HTMLTemplateElement ? served.content : parseMarkup(await packed());
   new App(root, source, await source.manifest(), { markup, syncUrl: true });

@@ -35,7 +35,9 @@ export function showLive(app) {
   const { text, model } = state;
   if (!text) queries.live.reset();
   else
-    queries.live.fetch([text, model], (signal) => app.source.runText(text, model || manifest.live_models[0], signal));
+    queries.live.fetch([text, model], (signal) =>
+      app.source.run_text({ text, model: model || manifest.live_models[0] }, signal),
+    );
   const { current, currentError: error } = queries.live;
   if (text && current && state.liveRun !== current.run) {
     manifest.runs[current.run] = current.metadata;
@@ -74,7 +76,7 @@ export function showModel(app) {
   const { state, queries, parts } = app;
   if (state.view !== "model") return;
   const [{ run }, position] = [app.shownHead(), positionOf(app)];
-  queries.stream.fetch([run, position], (signal) => app.source.residualStream(run, { position }, signal));
+  queries.stream.fetch([run, position], (signal) => app.source.residual_stream({ run, position }, signal));
   const { current, currentError: error } = queries.stream;
   if (current) parts.model.show(current, app.shownRun(), app.theme);
   else parts.model.showMessage(error?.message ?? "Running the model …");
@@ -95,7 +97,7 @@ export function appendToken(app, token) {
 export async function sampleToken(app) {
   const { run } = app.shownHead();
   const { temperature } = app.state;
-  const query = { position: positionOf(app), temperature, seed: Math.floor(Math.random() * 2 ** 31) };
-  const { drawn } = await app.queries.client.track(app.source.nextTokens(run, query, app.controller.signal));
+  const query = { run, position: positionOf(app), temperature, seed: Math.floor(Math.random() * 2 ** 31) };
+  const { drawn } = await app.queries.client.track(app.source.next_tokens(query, app.controller.signal));
   if (drawn) appendToken(app, drawn.text);
 }

@@ -1,5 +1,6 @@
 // What the parts of the page show of the state and of the data that has arrived.
 
+import { withProducts } from "../data/cell.js";
 import { fitsInMemory } from "../data/map-data.js";
 import { maxAbs } from "../data/matrix.js";
 import { escapeInvisible, groupIndices, groupTokens, label, search } from "../data/tokens.js";
@@ -134,7 +135,7 @@ export class Presenter {
     parts.grid.update(state, theme, sides, canSearch ? liveMetric(this.app) : null);
   }
 
-  /** How far long computations are. @param {Record<string, Progress>} progress */
+  /** How far long computations are. @param {Record<string, Share>} progress */
   showProgress({ heads, ablate, strongest_rows: rows }) {
     const { headProgress, ablationProgress, rowsProgress } = this.app.refs;
     setText(rowsProgress, rows ? messages.progressMessage(rows) : "");
@@ -288,9 +289,8 @@ export class Presenter {
     if (row === null || col === null) return showMessage("Choose a cell of the map to see its weight step by step.");
     if (row >= rows || col >= cols) return showMessage("This text is shorter: it has no such cell.");
     const { run, layer } = headRef;
-    queries.cell.fetch([run, layer, head, row, col, state.mode], (signal) =>
-      app.source.cell(run, layer, head, row, col, state.mode, signal),
-    );
+    const at = { run, layer, head, i: row, j: col, mode: state.mode };
+    queries.cell.fetch(at, async (signal) => withProducts(await app.source.cell(at, signal)));
     if (queries.cell.error) return parts.cellView.showMessage(queries.cell.error.message);
     if (!queries.cell.current) return parts.cellView.setStale(true);
     parts.cellView.show(queries.cell.current, {

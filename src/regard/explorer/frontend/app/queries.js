@@ -118,7 +118,7 @@ export class Queries {
     const region = { mode, row0: row, row1: row + 1, col0: col, col1: col + 1, bin_size: 1, pool };
     this.cellValue.fetch([headRefs, region], async (signal) => {
       const [[a], [b] = [0]] = await Promise.all(
-        headRefs.map(({ run, layer, head }) => this.app.source.tile(run, layer, head, region, signal)),
+        headRefs.map(({ run, layer, head }) => this.app.source.tile({ run, layer, head, ...region }, signal)),
       );
       return a - b;
     });
@@ -147,7 +147,7 @@ export class Queries {
   /** @param {number[]} runs */
   fetchMovement(runs) {
     this.movement.fetch(JSON.stringify(runs), async (signal) => {
-      const { points, left_out, ...plane } = await this.app.source.movement(runs, signal);
+      const { points, left_out, ...plane } = await this.app.source.movement({ runs }, signal);
       return new Map(runs.map((run, n) => [run, { ...plane, points: points[n], left_out: left_out[n] }]));
     });
   }
@@ -157,23 +157,23 @@ export class Queries {
     const { source, controller } = this.app;
     const { signal } = controller;
     this.thumbnails.fetch(`thumbnails ${run}`, () =>
-      this.cached(`thumbnails ${run}`, () => source.thumbnails(run, signal)),
+      this.cached(`thumbnails ${run}`, () => source.thumbnails({ run }, signal)),
     ); // first, for the metrics of a long text take ten times as long
-    this.heads.fetch(`heads ${run}`, () => this.cached(`heads ${run}`, () => source.heads(run, signal)));
+    this.heads.fetch(`heads ${run}`, () => this.cached(`heads ${run}`, () => source.heads({ run }, signal)));
   }
 
   /** How every head differs between two runs. @param {number[]} runs */
   fetchDifferences(runs) {
     const { source, controller } = this.app;
     const key = `differences ${runs}`;
-    this.differences.fetch(key, () => this.cached(key, () => source.differences(runs, controller.signal)));
+    this.differences.fetch(key, () => this.cached(key, () => source.differences({ runs }, controller.signal)));
   }
 
   /** Run the model again without the ablated heads. @param {State} state */
   fetchAblation({ ablated, ablatedRun }) {
     if (ablated.length === 0) return this.ablation.reset();
     this.ablation.fetch([ablated, ablatedRun], async (signal) => ({
-      ...(await this.app.source.ablate(ablated, ablatedRun, signal)),
+      ...(await this.app.source.ablate({ heads: ablated, run: ablatedRun }, signal)),
       ablated,
       ablatedRun,
     }));
@@ -184,9 +184,9 @@ export class Queries {
     const { source } = this.app;
     this.nextTokens.fetch([run, position, temperature], async (signal) => {
       const [now, before, lens] = await Promise.all([
-        source.nextTokens(run, { position, temperature }, signal),
-        base === null ? null : source.nextTokens(base, { position, temperature }, signal),
-        source.lens(run, { position }, signal).catch(() => null), // an encoder-decoder has none
+        source.next_tokens({ run, position, temperature }, signal),
+        base === null ? null : source.next_tokens({ run: base, position, temperature }, signal),
+        source.lens({ run, position }, signal).catch(() => null), // an encoder-decoder has none
       ]);
       return { now, before, lens };
     });
@@ -206,7 +206,7 @@ export class Queries {
           message: `Ablating each head: layer ${number} of ${layers.length}${left}`,
         };
         presenter.showHeads();
-        const { before, after, text } = await source.sweep(run, n, { position }, signal);
+        const { before, after, text } = await source.sweep({ run, layer: n, position }, signal);
         values.push(after.map((share) => before - share));
         const seconds = (((performance.now() - start) / (n + 1)) * (layers.length - n - 1)) / 1000;
         left = `, about ${Math.ceil(seconds)} s left`;
@@ -220,7 +220,9 @@ export class Queries {
   /** @param {number} run @param {AttributionQuery} query */
   fetchAttribution(run, query) {
     const key = JSON.stringify(["attribution", run, query]); // some take seconds
-    this.attribution.fetch(key, (signal) => this.cached(key, () => this.app.source.attribution(run, query, signal)));
+    this.attribution.fetch(key, (signal) =>
+      this.cached(key, () => this.app.source.attribution({ run, ...query }, signal)),
+    );
   }
 
   /**

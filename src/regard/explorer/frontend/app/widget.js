@@ -1,6 +1,6 @@
 // Entry point of the widget of a notebook: the same page, with requests as messages to the kernel.
 
-import { apiSource } from "../data/source.js";
+import { remoteSource } from "../data/source.js";
 import { KernelTransport } from "../data/transports.js";
 import { NotebookColorScheme } from "../platform/color-scheme.js";
 import { el, parseMarkup } from "../platform/dom.js";
@@ -24,7 +24,7 @@ export function render({ model, el: container }) {
     notice.hidden = !isUnresponsive;
     root.hidden = isUnresponsive && !root.hasChildNodes();
   });
-  const source = apiSource(transport.request.bind(transport));
+  const source = remoteSource(transport.request.bind(transport));
   const colorScheme = new NotebookColorScheme(container);
   const options = { markup: parseMarkup(model.get("markup")), syncUrl: false, colorScheme };
   const app = source.manifest().then((manifest) => new App(root, source, manifest, options));

@@ -26,8 +26,8 @@ export function sumArrays(arrays) {
 export async function wordWeightsOf(source, { run, layer, head }, selected, axis, direction, mode, signal) {
   const weightsOf = (/** @type {number} */ i) =>
     direction === "out"
-      ? source.row(run, layer, head, i, mode, signal)
-      : source.column(run, layer, head, i, mode, signal);
+      ? source.row({ run, layer, head, mode, i }, signal)
+      : source.column({ run, layer, head, mode, j: i }, signal);
   const groups = selected.map(async ({ members }) => {
     const total = sumArrays(await Promise.all(members.map(weightsOf)));
     return direction === "out" ? total.map((x) => x / members.length) : total;

@@ -58,7 +58,7 @@ export function cellFacts(cell, names) {
     norm: valueLength === null ? "" : formatWeight((weight ?? 0) * valueLength),
     share: projected && projected.share !== null ? formatPercent(projected.share) : "–",
     quantity: mode === "norms" ? "‖w v W‖" : "w",
-    mean: mean ? formatWeight(mean.value) : "",
+    mean: mean ? formatWeight(mean.value ?? NaN) : "",
     rollout: rollout ? formatWeight(rollout.value) : "",
   };
 }
@@ -81,7 +81,7 @@ function sharingMessage({ kv_head: kvHead }, { head, heads, kvHeads }) {
 /** The heaviest tokens of the row, each with its score, shift, exponential and weight. @param {Cell} cell */
 export function rowTable({ row }) {
   const { columns = [], scores = [], shifted = [], weights = [] } = row ?? {};
-  const order = [...columns.keys()].sort((a, b) => weights[b] - weights[a]).slice(0, MAX_ROWS);
+  const order = [...columns.keys()].sort((a, b) => (weights[b] ?? 0) - (weights[a] ?? 0)).slice(0, MAX_ROWS);
   const rows = order.map((n) => {
     const exponential = Math.exp(shifted[n] ?? NaN);
     return [scores[n], shifted[n], exponential, weights[n]].map((x) => formatWeight(x ?? NaN));
@@ -92,6 +92,9 @@ export function rowTable({ row }) {
 /** @param {Cell} cell */
 export function rolloutTable({ rollout }) {
   const { columns = [], means = [], previous = [] } = rollout ?? {};
-  const rows = columns.map((_, n) => [means[n], previous[n], means[n] * previous[n]].map((x) => formatWeight(x)));
+  const rows = columns.map((_, n) => {
+    const [mean, before] = [means[n] ?? NaN, previous[n] ?? NaN];
+    return [mean, before, mean * before].map((x) => formatWeight(x));
+  });
   return { columns, rows };
 }

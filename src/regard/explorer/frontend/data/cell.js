@@ -1,5 +1,5 @@
 // The arithmetic of one weight. The server sends its recorded numbers; a file holds the arrays of a head, from which
-// `cellFrom` computes them. `withProducts` derives the rest for both.
+// `cellFrom` computes them. `withProducts` derives the rest.
 
 const [ROW_SHOWN, TERMS_SHOWN] = [48, 3]; // as `regard.explorer.cell`
 
@@ -19,7 +19,7 @@ export function withProducts(cell) {
  * The cell of row i and column j, from the arrays of its head: q, k, v, lse, and the first and the end of the columns that
  * each row attends to.
  * @param {Float32Array} arrays @param {HeadFields} fields @param {{ rows: number, cols: number }} extent
- * @param {number} i @param {number} j @returns {Cell}
+ * @param {number} i @param {number} j @returns {RecordedCell}
  */
 export function cellFrom(arrays, fields, { rows, cols }, i, j) {
   const { head_dim: d, value_dim: dv, scale, softcap, sink, kv_head, rotated } = fields;
@@ -49,7 +49,7 @@ export function cellFrom(arrays, fields, { rows, cols }, i, j) {
   const largest = heaviest.slice(0, TERMS_SHOWN).filter((col) => weights[col] > 0);
   const vectors = largest.map((col) => valueOf(col).map((x) => weights[col] * x));
   const capped = cap(scaledScore(j));
-  return withProducts({
+  return {
     q,
     k: Array.from(keys.subarray(j * d, (j + 1) * d)),
     kv_head,
@@ -87,5 +87,5 @@ export function cellFrom(arrays, fields, { rows, cols }, i, j) {
     rollout: null,
     bias_note: null,
     source: "q, k, v and the log-sum-exp of this file, which holds no embeddings",
-  });
+  };
 }

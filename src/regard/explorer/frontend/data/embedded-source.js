@@ -4,6 +4,7 @@ import { heldAttribution } from "./attribution.js";
 import { cellFrom } from "./cell.js";
 import { decodeBlob, unpackWeights } from "./codec.js";
 import { poolRegion } from "./matrix.js";
+import { methods } from "./source.js";
 import { keepLast } from "./tile-source.js";
 
 const MAX_CACHED_WEIGHTS = 1 << 24;
@@ -53,48 +54,44 @@ export function embeddedSource(contents, text) {
     throw new Error("A page in a file has no model to run again: use regard explore without -o.");
   };
 
-  return {
+  /** @type {HeldAnswers} */
+  const held = {
     manifest: async () => contents,
     progress: async () => ({}),
     memory: async () => null,
     training: async () => null,
-    heads: (run) => json(`heads/${run}`),
-    thumbnails: (run) => blob(`thumbnails/${run}`),
+    heads: ({ run }) => json(`heads/${run}`),
+    thumbnails: ({ run }) => blob(`thumbnails/${run}`),
     differences: () => json("differences"),
-    movement: async (numbers) => {
+    movement: async ({ runs: numbers }) => {
       const all = await Promise.all(numbers.map((run) => json(`movement/${run}`)));
       return { ...all[0], points: all.map(({ points }) => points[0]), left_out: all.map((one) => one.left_out[0]) };
     },
-    attribution: async (run, query) => {
+    attribution: async ({ run, ...query }) => {
       const name = `attributions/${run}`;
-      const held = contents.blobs?.[name] ? await json(name) : {};
+      const answers = contents.blobs?.[name] ? await json(name) : {};
       const titles = Object.fromEntries(contents.attribution_methods.map(({ key, title }) => [key, title]));
-      return heldAttribution(held, query, runs[run].attribution.method, titles);
+      return heldAttribution(answers, query, runs[run].attribution.method, titles);
     },
-    ablate: refuse,
-    runText: refuse,
-    sweep: refuse,
-    findHeads: refuse,
-    strongestRows: refuse,
-    residualStream: refuse,
-    figure: refuse,
-    nextTokens: async (run, { position = runs[run].tokens.length - 1 }) => {
+    next_tokens: async ({ run, position = runs[run].tokens.length - 1 }) => {
       const all = contents.blobs?.[`next_tokens/${run}`] ? await json(`next_tokens/${run}`) : refuse();
       return (await all)[position];
     },
     lens: async () => null,
-    tile: async (run, layer, head, region) =>
-      poolRegion({ ...runs[run].layers[layer], values: await mapOf(run, layer, head, region.mode) }, region),
-    row: async (run, layer, head, i, mode) => {
+    tile: async ({ run, layer, head, mode = "raw", pool = "max", ...region }) => {
+      const values = await mapOf(run, layer, head, mode);
+      return poolRegion({ ...runs[run].layers[layer], values }, { ...region, pool });
+    },
+    row: async ({ run, layer, head, i, mode = "raw" }) => {
       const { cols } = runs[run].layers[layer];
       return (await mapOf(run, layer, head, mode)).slice(i * cols, (i + 1) * cols);
     },
-    column: async (run, layer, head, j, mode) => {
+    column: async ({ run, layer, head, j, mode = "raw" }) => {
       const { rows, cols } = runs[run].layers[layer];
       const map = await mapOf(run, layer, head, mode);
       return Float32Array.from({ length: rows }, (_, i) => map[i * cols + j]);
     },
-    cell: async (run, layer, head, i, j, mode) => {
+    cell: async ({ run, layer, head, i, j, mode = "raw" }) => {
       const name = `cell_inputs/${run}/${layer}/${head}`;
       const fields = contents.cell_inputs?.[name];
       const has = "regard explore without -o has";
@@ -107,4 +104,5 @@ export function embeddedSource(contents, text) {
       return { ...steps, value_length: norms[head * layers[layer].cols + j] ?? null };
     },
   };
+  return methods((name) => held[/** @type {keyof Source} */ (name)] ?? refuse);
 }

@@ -59,7 +59,7 @@ export async function loadMap(source, manifest, state, { run, layer, head }, { s
     const fetchTile = (/** @type {TileRegion} */ at, /** @type {AbortSignal} */ tileSignal, pool = state.pool) => {
       const { row0, row1, col0, col1, bin_size } = at;
       const region = { mode, row0: row0 + dy, row1: row1 + dy, col0: col0 + dx, col1: col1 + dx, bin_size, pool };
-      return source.tile(run, layer, head, region, tileSignal);
+      return source.tile({ run, layer, head, ...region }, tileSignal);
     };
     const pyramid = new RemoteTiles(fetchTile, { rows: rows.length, cols: cols.length }, onTile, onError);
     await pyramid.overview(signal, state.pool);
@@ -69,7 +69,7 @@ export async function loadMap(source, manifest, state, { run, layer, head }, { s
   const hasAllColumns = numCols <= MAX_IN_MEMORY_SIDE;
   const [col0, col1] = hasAllColumns ? [0, numCols] : [colRange.from, colRange.to];
   const region = { mode, row0: rowRange.from, row1: rowRange.to, col0, col1, bin_size: 1, pool: state.pool };
-  const values = await fetchMap(run, layer, head, region);
+  const values = await fetchMap({ run, layer, head, ...region });
   const { matrix, hidden } = mergeTokens(values, col1 - col0, rows, cols, rowRange.from, col0);
   const hidesColumns = cols.flatMap(({ members }) => members).length < (block ? colRange.to - colRange.from : numCols);
   const isKnown = hidesColumns && (hasAllColumns || mode !== "norms");

@@ -8,9 +8,9 @@ const MAX_MAPS = 16; // of 4 MB at most
 export function recentMaps(source, signal) {
   /** @type {Map<string, Promise<Float32Array>>} */
   const maps = new Map();
-  return (/** @type {[number, number, Head, Region]} of its run and layer */ ...at) => {
+  return (/** @type {HeadRef & Region} */ at) => {
     const key = JSON.stringify(at);
-    const map = maps.get(key) ?? source.tile(...at, signal);
+    const map = maps.get(key) ?? source.tile(at, signal);
     maps.delete(key); // least recently used first
     maps.set(key, map);
     keepLast(maps, MAX_MAPS);

@@ -3,22 +3,22 @@
 /** Send requests to the local server. @param {string} base URL of the page, which ends with "/" @returns {Transport} */
 export function httpTransport(base) {
   return async (method, params, signal) => {
-    const isPost = ["ablate", "run_text"].includes(method);
-    const query = isPost
-      ? ""
-      : `?${new URLSearchParams(Object.entries(params).map(([name, value]) => [name, String(value)]))}`;
-    const post = { method: "POST", body: JSON.stringify(params), headers: { "content-type": "application/json" } };
-    const options = { ...(isPost ? post : {}), signal, credentials: /** @type {const} */ ("omit") };
-    const response = await fetch(`${base}api/${method}${query}`, options).catch((error) => {
+    const headers = { "content-type": "application/json" };
+    const options = { method: "POST", body: JSON.stringify(params), headers, signal };
+    const response = await fetch(`${base}api/${method}`, { ...options, credentials: "omit" }).catch((error) => {
       throw error.name === "AbortError"
         ? error
         : new Error("The server does not respond: is regard explore still running?");
     });
     if (!response.ok) throw new Error(errorMessage(response.status, await response.text()));
-    const isJson = response.headers.get("content-type")?.startsWith("application/json");
-    return isJson ? response.json() : new Uint8Array(await response.arrayBuffer());
+    const type = response.headers.get("content-type") ?? "";
+    if (type.startsWith("application/json")) return response.json();
+    return arrayOf(type, await response.arrayBuffer());
   };
 }
+
+/** Of a type that ends with "float32", else of bytes. @param {string} type @param {ArrayBuffer} buffer */
+const arrayOf = (type, buffer) => (type.endsWith("float32") ? new Float32Array(buffer) : new Uint8Array(buffer));
 
 /** @param {number} status @param {string} text */
 function errorMessage(status, text) {
@@ -65,7 +65,7 @@ export class KernelTransport {
     this.restartTimer();
     if (!request) return;
     if (message.error) request.reject(new Error(message.error));
-    else request.resolve(buffers.length ? copyBytes(buffers[0]) : message.result);
+    else request.resolve(buffers.length ? arrayOf(message.type, copyOf(buffers[0])) : message.result);
   }
 
   /** @type {Transport} */
@@ -88,9 +88,8 @@ export class KernelTransport {
   }
 }
 
-/** A copy, aligned for a Float32Array. @param {DataView | ArrayBuffer} buffer */
-function copyBytes(buffer) {
-  return buffer instanceof ArrayBuffer
-    ? new Uint8Array(buffer.slice(0))
-    : new Uint8Array(buffer.buffer.slice(buffer.byteOffset, buffer.byteOffset + buffer.byteLength));
+/** A copy, which begins at a multiple of 4 bytes. @param {DataView | ArrayBuffer} buffer @returns {ArrayBuffer} */
+function copyOf(buffer) {
+  const view = buffer instanceof ArrayBuffer ? new DataView(buffer) : buffer;
+  return /** @type {ArrayBuffer} */ (view.buffer.slice(view.byteOffset, view.byteOffset + view.byteLength));
 }

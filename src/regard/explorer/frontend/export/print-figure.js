@@ -9,11 +9,18 @@ function figureQuery(app) {
   const { view, side, mode } = app.state;
   const shown = side === "diff" ? app.sides() : [app.shownHead()];
   const sideOf = (/** @type {typeof shown[0]} */ { run, layer, head }) =>
-    view === "heads" ? `${run}.0.all` : `${run}.${layer}.${head}`;
+    /** @type {[number, number, Head | "all"]} */ (view === "heads" ? [run, 0, "all"] : [run, layer, head]);
   const { figureWidth: width, figureCaption: caption } = app.refs;
   const { from, to, ...tokens } = tokenSelection(app.state, app.shownRun().layers[app.shownHead().layer]);
-  const sides = shown.map(sideOf).join("_");
-  return { sides, mode, ...tokens, first: from, end: to, width: width.value, caption: caption.checked };
+  return {
+    sides: shown.map(sideOf),
+    mode,
+    ...tokens,
+    first: from,
+    end: to,
+    width: width.value,
+    caption: caption.checked,
+  };
 }
 
 /** @param {App} app @param {Refs} refs */

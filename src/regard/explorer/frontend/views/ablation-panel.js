@@ -89,7 +89,7 @@ function turnedWord(text, cosine, minCosine, theme) {
   return node;
 }
 
-/** @param {NextToken} token */
+/** @param {ChangedToken} token */
 function nextTokenRow({ token, before, after }) {
   return tableRow(bidi(label(token)), formatPercent(before), formatPercent(after));
 }

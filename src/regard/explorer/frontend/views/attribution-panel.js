@@ -74,7 +74,7 @@ export class AttributionPanel {
     /** @type {HTMLElement | undefined} */ (likely.children[focused])?.focus();
   }
 
-  /** @param {LikelyToken} each @param {boolean} isTarget */
+  /** @param {PredictedToken} each @param {boolean} isTarget */
   likelyButton({ token, text, probability }, isTarget) {
     const share = probability < 0.0005 ? "< 0.1 %" : formatPercent(probability);
     const node = button("", () => this.actions.set({ target: "", targetToken: token }), {

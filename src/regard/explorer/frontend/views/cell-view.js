@@ -50,7 +50,7 @@ function figure(drawing, caption) {
 /** The largest weights times values, and the sum of all others. @param {Cell} cell @param {CellNames} names */
 function termFigures({ terms }, { labels }) {
   const { columns = [], weights = [], vectors = [], rest = null } = terms ?? {};
-  const titles = columns.map((column, n) => `${formatWeight(weights[n])} × v of ${labels[column]}`);
+  const titles = columns.map((column, n) => `${formatWeight(weights[n] ?? NaN)} × v of ${labels[column]}`);
   return [...vectors, ...(rest ? [rest] : [])].map((vector, n) => {
     const title = titles[n] ?? "all other tokens";
     return figure(bars(vector, title, "signed"), title);

@@ -8,7 +8,7 @@ export function listenToMemory({ refs, source, queries, controller }) {
     if (!refs.memory.open) return;
     const { memory: heap } = /** @type {any} */ (performance); // where the browser reports it
     const message = source
-      .memory(controller.signal)
+      .memory({}, controller.signal)
       .then((memory) => describeMemory(memory, queries.memory(), heap?.usedJSHeapSize ?? null));
     setText(refs.memoryText, await message.catch((error) => error.message));
   });

@@ -13,7 +13,7 @@ export function headingMessage(a, b = a) {
   return `${inFull(a)} − ${inFull(b)}`;
 }
 
-/** How much is done, and how long the rest takes. @param {Progress} progress */
+/** How much is done, and how long the rest takes. @param {Share} progress */
 export function progressMessage({ share, seconds_left: seconds }) {
   const left =
     seconds === null ? "" : seconds < 90 ? `, ${Math.ceil(seconds)} s left` : `, ${Math.ceil(seconds / 60)} min left`;

@@ -1,0 +1,474 @@
+// The queries of the page and their answers: written by `python tests/make_query_types.py` from the annotations of
+// `regard.explorer.exploration` and `regard.explorer.answers`, which say what each is.
+
+interface Token {
+  text: string;
+  special: boolean;
+  word: number | null;
+  start: number;
+  end: number;
+}
+
+interface Block {
+  from: number;
+  to: number;
+}
+
+interface MapFacts {
+  name: string;
+  heads: number;
+  kv_heads: number | null;
+  rows: number;
+  cols: number;
+  causal: boolean;
+  row_sum_error: number | null;
+  num_nonfinite_rows: number;
+}
+
+interface Layer {
+  name: string;
+  heads: number;
+  kv_heads: number | null;
+  rows: number;
+  cols: number;
+  causal: boolean;
+  row_sum_error: number | null;
+  num_nonfinite_rows: number;
+  number: number | string;
+  block: Block[] | null;
+}
+
+interface Picture {
+  rows: number;
+  cols: number;
+  height: number;
+  width: number;
+  pixels: string;
+}
+
+interface Initial {
+  layer: number;
+  head: number;
+  row?: number;
+  col?: number;
+}
+
+interface Attributable {
+  blocked_by: string | null;
+  method: string;
+  target: "token" | "text";
+  default_text: string | null;
+  has_positions: boolean;
+}
+
+interface RunDescription {
+  title: string;
+  model: string;
+  text: string;
+  tokens: Token[];
+  picture: Picture | null;
+  layers: Layer[];
+  projection_key: string | null;
+  thumbnail_size: number;
+  num_sampled_rows: number | null;
+  initial: Initial;
+  predicts_tokens: boolean;
+  attribution: Attributable;
+  base_run?: number;
+}
+
+interface Explanation {
+  key: string;
+  title: string;
+  unit?: string;
+  description: string;
+  caveat: string;
+  source: string;
+  live?: boolean;
+}
+
+interface AttributionMethod {
+  key: string;
+  title: string;
+  description: string;
+  caveat: string;
+  source: string;
+  is_signed: boolean;
+}
+
+interface Pair {
+  key: string;
+  title: string;
+}
+
+interface Can {
+  ablate: boolean;
+  tiles: boolean;
+  figures: boolean;
+}
+
+interface Checkpoint {
+  step: number;
+  run: number;
+  message: string;
+}
+
+interface Measure {
+  key: string;
+  title: string;
+  description: string;
+  values: (number | null)[][][];
+  strongest: [number, number][];
+}
+
+interface LossCurve {
+  steps: number[];
+  values: number[];
+  steps_per_point?: number;
+}
+
+interface Training {
+  is_live: boolean;
+  end: number;
+  loss: LossCurve;
+  held_out: LossCurve;
+  checkpoints: Checkpoint[];
+  num_left_out: number;
+  prominent: Record<string, number>;
+  measures: Measure[];
+}
+
+interface HeadFields {
+  head_dim: number;
+  value_dim: number;
+  scale: number;
+  softcap: number | null;
+  sink: number | null;
+  kv_head: number | null;
+  rotated: boolean | null;
+}
+
+interface Manifest {
+  format: string;
+  title: string;
+  provenance: string;
+  can: Can;
+  live_models: string[];
+  pairs: Pair[];
+  decimals: number | null;
+  runs: RunDescription[];
+  difference_blocked_by: string | null;
+  distinct_texts: string[];
+  metrics: Explanation[];
+  modes: Explanation[];
+  attribution_methods: AttributionMethod[];
+  training?: Training;
+  blobs?: Record<string, [number, number]>;
+  cell_inputs?: Record<string, HeadFields>;
+  heads_with_steps?: string;
+}
+
+interface Share {
+  share: number;
+  seconds_left: number | null;
+}
+
+interface Memory {
+  runs: number;
+  overviews: number;
+  overviews_limit: number;
+  process_peak: number | null;
+}
+
+interface HeadMetrics {
+  metrics: Record<string, (number | null)[][]>;
+}
+
+interface HeadDifferences {
+  largest: number[][];
+  thumbnails: string;
+  explanation: Explanation;
+}
+
+interface FoundHeads {
+  values: (number | null)[][];
+}
+
+interface StrongRow {
+  text: string;
+  row: number;
+  col: number;
+  query: string;
+  key: string;
+  weight: number;
+  parts: [string, "" | "query" | "key"][];
+}
+
+interface StrongRows {
+  texts: number;
+  rows: StrongRow[];
+}
+
+interface Movements {
+  explained_variance_ratio: number[];
+  stages: string[];
+  points: number[][][][];
+  left_out: number[][];
+  note: string;
+}
+
+interface RowTerms {
+  columns: number[];
+  scores: (number | null)[];
+  shifted: (number | null)[];
+  weights: (number | null)[];
+  max: number;
+  sum: number;
+}
+
+interface ValueTerms {
+  columns: number[];
+  weights: (number | null)[];
+  vectors: (number | null)[][];
+  rest: (number | null)[];
+}
+
+interface RotatedPair {
+  dims: number[];
+  angle: number;
+  q: number[][];
+  k: number[][];
+  product: number;
+}
+
+interface RotatedPairs {
+  i: number;
+  j: number;
+  distance: number;
+  pairs: RotatedPair[];
+}
+
+interface Projected {
+  vector: (number | null)[] | null;
+  attention: (number | null)[] | null;
+  before: (number | null)[] | null;
+  after: (number | null)[] | null;
+  lengths: Record<string, number | null>;
+  width: number;
+  share: number | null;
+  normed: boolean;
+}
+
+interface MeanTerms {
+  heads: (number | null)[];
+  sum: number | null;
+  value: number | null;
+}
+
+interface RolloutTerms {
+  mixed: number;
+  before: number;
+  total: number;
+  value: number;
+  columns: number[];
+  means: (number | null)[];
+  previous: (number | null)[];
+}
+
+interface CellSteps {
+  q: (number | null)[] | null;
+  k: (number | null)[] | null;
+  v: (number | null)[] | null;
+  kv_head: number | null;
+  scale: number | null;
+  scaled: number | null;
+  softcap: number | null;
+  capped: number | null;
+  bias: number | null;
+  masked: boolean | null;
+  biased: number | null;
+  sink: number | null;
+  sink_weight: number | null;
+  lse: number | null;
+  row_sum: number | null;
+  weight: number | null;
+  output: (number | null)[] | null;
+  output_length: number | null;
+  row: RowTerms | null;
+  terms: ValueTerms | null;
+  ablated: boolean | null;
+  embedding: (number | null)[] | null;
+  source: string | null;
+}
+
+interface RecordedCell {
+  q: (number | null)[] | null;
+  k: (number | null)[] | null;
+  v: (number | null)[] | null;
+  kv_head: number | null;
+  scale: number | null;
+  scaled: number | null;
+  softcap: number | null;
+  capped: number | null;
+  bias: number | null;
+  masked: boolean | null;
+  biased: number | null;
+  sink: number | null;
+  sink_weight: number | null;
+  lse: number | null;
+  row_sum: number | null;
+  weight: number | null;
+  output: (number | null)[] | null;
+  output_length: number | null;
+  row: RowTerms | null;
+  terms: ValueTerms | null;
+  ablated: boolean | null;
+  embedding: (number | null)[] | null;
+  source: string | null;
+  rotated: boolean | null;
+  rotation: RotatedPairs | null;
+  projected: Projected | null;
+  value_length: number | null;
+  bias_note: string | null;
+  mean: MeanTerms | null;
+  rollout: RolloutTerms | null;
+}
+
+interface PredictedToken {
+  token: number;
+  text: string;
+  probability: number;
+}
+
+interface NextTokens {
+  position: number;
+  tokens: PredictedToken[];
+  rest: number;
+  entropy: number;
+  drawn: PredictedToken | null;
+}
+
+interface LensRow {
+  step: string;
+  tokens: PredictedToken[];
+  probability: number;
+  rank: number;
+}
+
+interface Lens {
+  position: number;
+  token: number;
+  text: string;
+  layers: LensRow[];
+}
+
+interface Added {
+  heads: (number | null)[];
+  attn: number | null;
+  mlp: number | null;
+}
+
+interface StreamLayer {
+  attn: number | null;
+  mlp: number | null;
+  output: number | null;
+  adds?: Added;
+}
+
+interface ResidualStream {
+  position: number;
+  token: number | null;
+  text: string | null;
+  logit?: number | null;
+  embeddings?: number | null;
+  bias?: number | null;
+  layers: StreamLayer[];
+}
+
+interface Attribution {
+  method: string;
+  metric: string;
+  value: number;
+  baseline_value: number | null;
+  note: string;
+  scores: number[];
+  attended: number[];
+  to: string | null;
+  token: number | null;
+  likely: PredictedToken[] | null;
+}
+
+interface Failure {
+  error: string;
+}
+
+interface ChangedToken {
+  token: string;
+  before: number;
+  after: number;
+}
+
+interface ChangedOutputs {
+  cosines: number[];
+  next_tokens: ChangedToken[] | null;
+}
+
+interface Changes {
+  cosines: number[];
+  next_tokens: ChangedToken[] | null;
+  heads: number[][];
+}
+
+interface NewRun {
+  run: number;
+  metadata: RunDescription;
+}
+
+interface Ablation {
+  run: number;
+  metadata: RunDescription;
+  changes: Changes;
+}
+
+interface Sweep {
+  before: number;
+  after: number[];
+  token: number | null;
+  text: string | null;
+}
+
+interface NumberedRun {
+  number: number;
+  metadata: RunDescription;
+}
+
+interface TrainingNews {
+  training: Training;
+  runs: NumberedRun[];
+}
+
+// prettier-ignore
+interface Source {
+  ablate: (params: { heads: [number, number][]; run?: number }, signal?: AbortSignal) => Promise<Ablation>;
+  attribution: (params: { run: number; method?: string; to?: string; token?: number; position?: number }, signal?: AbortSignal) => Promise<Attribution>;
+  cell: (params: { run: number; layer: number; head: number | "mean"; i: number; j: number; mode?: string }, signal?: AbortSignal) => Promise<RecordedCell>;
+  column: (params: { run: number; layer: number; head: number | "mean"; j: number; mode?: string }, signal?: AbortSignal) => Promise<Float32Array<ArrayBuffer>>;
+  differences: (params: { runs: number[] }, signal?: AbortSignal) => Promise<HeadDifferences>;
+  figure: (params: { sides: [number, number, number | "mean" | "all"][]; format?: string; mode?: string; special?: boolean; words?: boolean; first?: number; end?: number; width?: string; caption?: boolean }, signal?: AbortSignal) => Promise<Uint8Array<ArrayBuffer>>;
+  find_heads: (params: { run: number; cells: [number, number][] }, signal?: AbortSignal) => Promise<FoundHeads>;
+  heads: (params: { run: number }, signal?: AbortSignal) => Promise<HeadMetrics>;
+  lens: (params: { run: number; position?: number; token?: number }, signal?: AbortSignal) => Promise<Lens>;
+  manifest: (params?: {}, signal?: AbortSignal) => Promise<Manifest>;
+  memory: (params?: {}, signal?: AbortSignal) => Promise<Memory>;
+  movement: (params: { runs: number[] }, signal?: AbortSignal) => Promise<Movements>;
+  next_tokens: (params: { run: number; position?: number; temperature?: number; seed?: number }, signal?: AbortSignal) => Promise<NextTokens>;
+  progress: (params?: {}, signal?: AbortSignal) => Promise<Record<string, Share>>;
+  residual_stream: (params: { run: number; position?: number; token?: number }, signal?: AbortSignal) => Promise<ResidualStream>;
+  row: (params: { run: number; layer: number; head: number | "mean"; i: number; mode?: string }, signal?: AbortSignal) => Promise<Float32Array<ArrayBuffer>>;
+  run_text: (params: { text: string; model?: string }, signal?: AbortSignal) => Promise<NewRun>;
+  strongest_rows: (params: { run: number; layer: number; head: number | "mean"; pair?: string; count?: number }, signal?: AbortSignal) => Promise<StrongRows>;
+  sweep: (params: { run: number; layer: number; position?: number; token?: number }, signal?: AbortSignal) => Promise<Sweep>;
+  thumbnails: (params: { run: number }, signal?: AbortSignal) => Promise<Uint8Array<ArrayBuffer>>;
+  tile: (params: { run: number; layer: number; head: number | "mean"; mode?: string; row0: number; row1: number; col0: number; col1: number; bin_size: number; pool?: "max" | "mean" }, signal?: AbortSignal) => Promise<Float32Array<ArrayBuffer>>;
+  training: (params?: { known?: number }, signal?: AbortSignal) => Promise<TrainingNews>;
+}

@@ -1,0 +1,139 @@
+"""The queries of the page: methods of an exploration, each with the parameters that its annotations describe.
+
+A query is a method that `query` decorates. Its signature says how a request is checked, over HTTP or as a message of a
+notebook, and the types that the page has of it (`frontend/queries.d.ts`).
+"""
+
+from __future__ import annotations
+
+import inspect
+import types
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
+
+from regard._utils.errors import RegardError
+from regard.metrics.layer_maps import CancelCheck
+
+if TYPE_CHECKING:
+    from regard.explorer.exploration import Exploration
+
+Answer: TypeAlias = "Any"  # plain data for JSON, bytes, or an array of float32
+
+_MAX_SHOWN = 40  # characters of a wrong value
+_Method = TypeVar("_Method", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class Query:
+    """A method that the page can call.
+
+    Parameters
+    ----------
+    method : function
+    slow : bool
+        Whether it may take seconds, so that others do not wait for it.
+    """
+
+    method: Callable[..., Any]
+    slow: bool
+
+    @cached_property
+    def types(self) -> dict[str, Any]:
+        """The type of each parameter, and that of the answer as ``return``."""
+        hints = get_type_hints(self.method)
+        return {name: hints[name] for name in (*self.parameters, "return")}
+
+    @cached_property
+    def parameters(self) -> dict[str, bool]:
+        """Whether each parameter must be given."""
+        signature = inspect.signature(self.method).parameters
+        return {
+            name: each.default is inspect.Parameter.empty
+            for name, each in signature.items()
+            if name not in ("self", "check")
+        }
+
+    @cached_property
+    def takes_check(self) -> bool:
+        """Whether it can be cancelled."""
+        return "check" in inspect.signature(self.method).parameters
+
+    def check(self, params: Mapping[str, Any]) -> None:
+        """Raise `RegardError` if a parameter of a request is missing, unknown or of another type."""
+        name = self.method.__name__
+        if unknown := sorted(set(params) - set(self.parameters)):
+            raise RegardError(f"{name} takes {', '.join(self.parameters) or 'no parameters'}; not {', '.join(unknown)}")
+        if missing := [each for each, is_required in self.parameters.items() if is_required and each not in params]:
+            raise RegardError(f"{name} needs {', '.join(missing)}")
+        for each, value in params.items():
+            if not _fits(self.types[each], value):
+                raise RegardError(f"{each} is {_in_words(self.types[each])}, not {repr(value)[:_MAX_SHOWN]}")
+
+
+QUERIES: dict[str, Query] = {}
+"""The queries by name."""
+
+
+def query(*, slow: bool = False) -> Callable[[_Method], _Method]:
+    """Declare a method of an exploration as a query of the page; see `Query`."""
+
+    def declare(method: _Method) -> _Method:
+        QUERIES[method.__name__] = Query(method, slow)
+        return method
+
+    return declare
+
+
+def dispatch(
+    exploration: Exploration, name: str, params: Mapping[str, Any], check: CancelCheck = lambda: None
+) -> Answer:
+    """Return the answer to a request: plain data, bytes, or an array in little-endian float32.
+
+    An error if there is no such query, or if its parameters are invalid.
+    """
+    if name not in QUERIES:
+        raise RegardError(f"there is no method {name!r}: choose from {', '.join(QUERIES)}")
+    found = QUERIES[name]
+    cancel = {"check": check} if found.takes_check else {}
+    found.check(params)
+    answer = getattr(exploration, name)(**params, **cancel)
+    return answer.astype("<f4", copy=False) if isinstance(answer, np.ndarray) else answer
+
+
+def internal_error(error: Exception) -> str:
+    """Return the message to the page about an exception that is a bug of regard."""
+    return f"internal error of regard: {type(error).__name__}: {error}"
+
+
+def _fits(annotation: Any, value: Any) -> bool:
+    kind, parts = get_origin(annotation), get_args(annotation)
+    if kind in (Union, types.UnionType):
+        return any(_fits(part, value) for part in parts)
+    if kind is Literal:
+        return isinstance(value, str) and value in parts
+    if kind is tuple:
+        return isinstance(value, list) and len(value) == len(parts) and all(map(_fits, parts, value))
+    if kind is Sequence:
+        return isinstance(value, list) and all(_fits(parts[0], each) for each in value)
+    if annotation is float:
+        return isinstance(value, int | float) and not isinstance(value, bool) and bool(np.isfinite(value))
+    if annotation is int:
+        return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 53
+    return isinstance(value, annotation)
+
+
+def _in_words(annotation: Any) -> str:
+    kind, parts = get_origin(annotation), get_args(annotation)
+    if kind in (Union, types.UnionType):
+        return " or ".join(_in_words(part) for part in parts if part is not types.NoneType)
+    if kind is Literal:
+        return " or ".join(f'"{part}"' for part in parts)
+    if kind is tuple:
+        return f"[{', '.join(map(_in_words, parts))}]"
+    if kind is Sequence:
+        return f"a list of {_in_words(parts[0])}"
+    return {int: "a whole number", float: "a finite number", bool: "true or false", str: "a text"}[annotation]
