@@ -14,6 +14,7 @@ from regard.cli.input import announce_memory, load_model, option_names, read_tex
 from regard.cli.output import write
 from regard.cli.output_files import Attributed, check_length, check_output_files, write_output_files
 from regard.metrics import ATTRIBUTION_METHODS, attribute
+from regard.metrics.attribution_target import encoding_of
 from regard.terminal import attribution_table
 from regard.trace import Trace
 from regard.views import AttributionRow, attribution_rows, escape, format_number
@@ -30,7 +31,7 @@ def run(arguments: argparse.Namespace) -> None:
     text = read_text(arguments)
     texts = [each for each in (text, arguments.to, arguments.versus) if each]
     model = load_model(arguments, texts)
-    encoding = model.tokenizer(text)
+    encoding = encoding_of(model, text, arguments.to)
     check_length(arguments, model, len(encoding))
     announce_memory(model, len(encoding), Trace(only="*.weights"))
     found = attribute(

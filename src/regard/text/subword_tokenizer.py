@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -227,8 +228,9 @@ class SubwordTokenizer:
         """
         return self._encode(text, add_special_tokens=True)
 
+    @cached_property
     def lowercased(self) -> SubwordTokenizer:
-        """Return this tokenizer with texts lower-cased first, as ``do_lower_case`` of sentence-transformers does."""
+        """The tokenizer that lower-cases texts first, as ``do_lower_case`` of sentence-transformers does."""
         from tokenizers import Tokenizer
         from tokenizers.normalizers import Lowercase, Sequence
 
