@@ -209,6 +209,29 @@ def next_token_id(model: Any, encoding: Encoding, token: Any, position: int = -1
     raise RegardError(f"{token!r} is {len(found)} tokens of {model.name}, {pieces}: choose one token{hint}")
 
 
+class Spelling(NamedTuple):
+    """Two tokens that differ in the space before them, with the probability that each comes next."""
+
+    chosen: str
+    other: str
+    probability: float
+    other_probability: float
+
+
+def likelier_spelling(model: Any, encoding: Encoding, token: Any) -> Spelling | None:
+    """Return the same word with a space before it, or without, where that is one token and likelier; None otherwise."""
+    if not isinstance(token, str) or not predicts_tokens(model):
+        return None
+    other = token[1:] if token.startswith(" ") else f" {token}"
+    try:
+        ids = [next_token_id(model, encoding, each) for each in (token, other)]
+    except RegardError:
+        return None  # several tokens, or none
+    output = model([encoding])
+    chosen, likelier = np.asarray(F.softmax(output.head(output.hidden[0, -1]).astype(np.float64)))[ids]
+    return Spelling(token, other, float(chosen), float(likelier)) if likelier > chosen else None
+
+
 def _text_ids(model: Any, text: str) -> tuple[int, ...]:
     """Return the tokens of a text without special tokens."""
     found = model.tokenizer(text)
