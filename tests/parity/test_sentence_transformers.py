@@ -306,6 +306,20 @@ def test_a_folder_that_was_trained_embeds_as_before(publish, tmp_path, inner):
 
 
 @pytest.mark.minilm
+def test_a_named_model_that_is_saved_embeds_as_before(minilm, tmp_path):
+    """Its package has a part of the files; those that are missing are written too."""
+    from sentence_transformers import SentenceTransformer
+
+    Trainable.of(minilm).save(tmp_path)
+    peer = SentenceTransformer(str(tmp_path), device="cpu")
+    assert [type(module).__name__ for module in peer] == ["Transformer", "Pooling", "Normalize"]
+    assert peer.max_seq_length == regard.load(tmp_path).sentence.max_length == 256
+    texts = [*TEXTS, "The committee met on Tuesday. " * 60]
+    np.testing.assert_allclose(peer.encode(texts), minilm.embed(texts, truncate=True), atol=2e-6)
+    np.testing.assert_array_equal(regard.load(tmp_path).embed(TEXTS), minilm.embed(TEXTS))
+
+
+@pytest.mark.minilm
 def test_minilm_as_it_is_published(minilm_dir, tmp_path):
     """Texts of more than 256 tokens are cut there, though the model takes 512."""
     from sentence_transformers import SentenceTransformer

@@ -293,6 +293,21 @@ def test_a_sequence_with_bytes_keeps_its_other_steps(vocabulary, tmp_path, space
         assert ours(text).ids == plain(text).ids
 
 
+@pytest.mark.parametrize("kind", MODEL_TYPES)
+def test_a_tokenizer_that_is_saved_is_the_same(transformers, vocabulary, tmp_path, kind):
+    """A trained model is saved with its tokenizer as it is, of no class, beside the settings that it had."""
+    settings = {"do_lower_case": False, "add_prefix_space": True, "legacy": True}
+    folder, model_type = tmp_path / "model", MODEL_TYPES[kind]
+    publish(vocabulary(model_type), folder, model_type, kind, settings, "json decoder")
+    before = SubwordTokenizer.from_folder(folder)
+    (folder / "tokenizer.json").write_text(before.backend.to_str())
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    config["tokenizer_class"] = "PreTrainedTokenizerFast"
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    _, after = assert_same(transformers, folder)
+    assert [after(text).ids for text in STRINGS] == [before(text).ids for text in STRINGS]
+
+
 TYPED = {"lstrip": True, "rstrip": True, "normalized": False, "single_word": False, "__type": "AddedToken"}
 ODD = {
     "named": {"extra_special_tokens": {"image_token": E1, "boi": E2}},
