@@ -127,6 +127,26 @@ def test_the_next_token_of_a_language_model(run):
     assert "' Pariser Platz' is 4 tokens of smollm2, ' Paris'" in err
 
 
+@pytest.mark.smollm2
+def test_a_token_that_is_likelier_with_a_space_is_named(run, our_smollm2):
+    text = "The capital of France is"
+    logits = our_smollm2(text).logits[0, -1].astype(np.float64)
+    shares = np.exp(logits - logits.max())
+    shares /= shares.sum()
+    chosen, other = (shares[our_smollm2.tokenizer.token_to_id(token)] for token in ("Paris", "ĠParis"))
+    note = (
+        f'" Paris", with a space before it, is likelier to come next ({other:.2g}) than "Paris" ({chosen:.2g}): '
+        'give --to " Paris" to explain that'
+    )
+    assert note in " ".join(run(text, "--to", "Paris")[1].split())
+    assert json.loads(run(text, "--to", "Paris", "--json")[1])["notes"] == [note]
+    assert json.loads(run(text, "--to", " Paris", "--json")[1])["notes"] == []
+    _, out, _ = run("Dogs bark. Cats me", "--to", " Paris", "--versus", " ow", "--json")
+    (note,) = json.loads(out)["notes"]
+    assert note.startswith('"ow", without a space before it, is likelier')
+    assert note.endswith('give --versus "ow" to explain that')
+
+
 @pytest.mark.parametrize(
     ("argv", "message"),
     [

@@ -9,6 +9,12 @@ import pytest
 
 import regard
 from regard import RegardError
+from regard.dask.jobs import AttributeJob
+from regard.dask.rows import encode_rows
+from regard.explorer.exploration import Exploration
+from regard.explorer.run import recorded
+from regard.metrics import attribute
+from regard.models.sentence import sentence_reader
 from regard.training.trainable import Trainable
 
 WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] the cat sat on mat The Cat a query : dog ran . search _ in hand".split()
@@ -205,6 +211,58 @@ def test_vectors_of_fewer_features(publish, normalize):
     assert ours.shape == (len(TEXTS), 4)
 
 
+@pytest.mark.parametrize("include", [True, False])
+@pytest.mark.parametrize("default", [None, "passage"])
+@pytest.mark.parametrize("lowercase", [True, False])
+@pytest.mark.parametrize("place", ["text", "tokens", "corpus"])
+def test_the_similarity_that_is_attributed(publish, include, default, lowercase, place):
+    """Both texts are read as they are embedded: after the default prompt, lower-cased, cut nowhere."""
+    from sentence_transformers import SentenceTransformer
+
+    settings = {
+        "texts_config": {**PROMPTS, "default_prompt_name": default},
+        "bert_config": {"do_lower_case": lowercase},
+    }
+    folder = publish({"pooling_mode_mean_tokens": True, "include_prompt": include}, **settings)
+    text, to, other = "The Cat sat on the mat", "the mat", "The Dog"
+    model, peer = regard.load(folder), SentenceTransformer(str(folder), device="cpu")
+    vector, first, second = peer.encode([text, to, other], normalize_embeddings=True)
+    wanted = vector @ first - vector @ second
+    if place == "corpus":
+        job = AttributeJob(to=to, versus=other)
+        encodings, errors = encode_rows(job.reader(model), [text], truncate=False)
+        _, columns = job.contributions(model, encodings, errors)
+        found = columns["value"][0].as_py()
+    else:
+        reader = sentence_reader(model)
+        given = text if place == "text" else reader.tokenizer(text)
+        attribution = attribute(model, given, to, versus=other)
+        assert attribution.encoding.ids == reader.tokenizer(text).ids
+        found = attribution.value
+    assert found == pytest.approx(wanted, abs=1e-5)
+
+
+def test_what_is_attributed_has_the_limit_of_what_is_embedded(publish):
+    model = regard.load(publish(bert_config={"max_seq_length": 6}))
+    with pytest.raises(RegardError, match=r"a text has 8 tokens, but .* embeds at most 6; shorten it"):
+        attribute(model, "the cat sat on the mat", "the mat")
+    with pytest.raises(RegardError, match="a text has 8 tokens"):
+        attribute(model, "the mat", "the cat sat on the mat")
+    assert attribute(model, "the cat sat on the mat", lambda output: output.hidden[0, 1].sum()).tokens[2] == "cat"
+
+
+def test_a_run_has_the_tokens_of_the_tokenizer_alone(publish):
+    texts_config = {**PROMPTS, "default_prompt_name": "passage"}
+    model = regard.load(publish(texts_config=texts_config, bert_config={"do_lower_case": True, "max_seq_length": 6}))
+    plain = model.tokenizer("the Cat sat on the mat")
+    assert model("the Cat sat on the mat").encodings[0].ids == plain.ids
+    assert next(model.iter_traces(["the Cat sat on the mat"]))[1].encodings[0].ids == plain.ids
+    found = Exploration(recorded(model, "the Cat sat on the mat"), models=[model]).attribution(
+        0, to="the Cat sat on the mat"
+    )
+    assert found["value"] == pytest.approx(1, abs=1e-6)  # both texts as the page shows them
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -245,6 +303,20 @@ def test_a_folder_that_was_trained_embeds_as_before(publish, tmp_path, inner):
     theirs = regard.load(folder).embed(TEXTS, truncate=True, prompt_name="query")
     np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
     compare(tmp_path / "saved")
+
+
+@pytest.mark.minilm
+def test_a_named_model_that_is_saved_embeds_as_before(minilm, tmp_path):
+    """Its package has a part of the files; those that are missing are written too."""
+    from sentence_transformers import SentenceTransformer
+
+    Trainable.of(minilm).save(tmp_path)
+    peer = SentenceTransformer(str(tmp_path), device="cpu")
+    assert [type(module).__name__ for module in peer] == ["Transformer", "Pooling", "Normalize"]
+    assert peer.max_seq_length == regard.load(tmp_path).sentence.max_length == 256
+    texts = [*TEXTS, "The committee met on Tuesday. " * 60]
+    np.testing.assert_allclose(peer.encode(texts), minilm.embed(texts, truncate=True), atol=2e-6)
+    np.testing.assert_array_equal(regard.load(tmp_path).embed(TEXTS), minilm.embed(TEXTS))
 
 
 @pytest.mark.minilm

@@ -6,11 +6,13 @@ import json
 
 import pytest
 from texts import varied_strings
-from tokenizers import Tokenizer
-from trained_tokenizers import CORPUS, byte_level, word_pieces
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from trained_tokenizers import CHATML, CORPUS, QWEN, albert_normalizer, byte_level, fallback_bpe, unigram, word_pieces
 
+from regard._utils.errors import RegardError
 from regard.text import SubwordTokenizer
 from regard.text.subword_tokenizer import NoTokenizer
+from sweeps import pairwise_cover
 
 STRINGS = [
     *varied_strings(300),
@@ -23,55 +25,142 @@ BERT = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 MPNET = ("<s>", "<pad>", "</s>", "[UNK]", "<mask>")
 ROBERTA = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
 GPT2 = ("<|endoftext|>",)
-KINDS = {  # class: model type and special tokens
-    "BertTokenizer": ("bert", BERT),
-    "BertTokenizerFast": ("bert", BERT),
-    "DistilBertTokenizer": ("distilbert", BERT),
-    "ElectraTokenizerFast": ("electra", BERT),
-    "MPNetTokenizer": ("mpnet", MPNET),
-    "RobertaTokenizer": ("roberta", ROBERTA),
-    "BartTokenizerFast": ("bart", ROBERTA),
-    "GPT2Tokenizer": ("gpt2", GPT2),
-    "CLIPTokenizer": ("clip", ("<|startoftext|>", "<|endoftext|>")),
-    "PreTrainedTokenizerFast": ("modernbert", BERT),
+CLIP = ("<|startoftext|>", "<|endoftext|>")
+MODEL_TYPES = {
+    "BertTokenizer": "bert",
+    "BertTokenizerFast": "bert",
+    "DistilBertTokenizer": "distilbert",
+    "ElectraTokenizerFast": "electra",
+    "MPNetTokenizer": "mpnet",
+    "RobertaTokenizer": "roberta",
+    "BartTokenizerFast": "bart",
+    "LongformerTokenizer": "roberta",
+    "GPT2Tokenizer": "gpt2",
+    "GPTNeoXTokenizer": "gpt_neox",
+    "Qwen2Tokenizer": "qwen2",
+    "Qwen2TokenizerFast": "qwen3",
+    "CLIPTokenizer": "clip",
+    "PreTrainedTokenizerFast": "modernbert",
+    "TokenizersBackend": "smollm3",
+    "LlamaTokenizer": "llama",
+    "LlamaTokenizerFast": "mistral",
+    "GemmaTokenizer": "gemma2",
+    "AlbertTokenizer": "albert",
+    "DebertaV2TokenizerFast": "deberta-v2",
+    "XLMRobertaTokenizer": "xlm-roberta",
+    "CamembertTokenizerFast": "camembert",
+    "T5TokenizerFast": "t5",
 }
-SETTINGS = {
-    "none": {},
+LETTERS = {
     "cased": {"do_lower_case": False},
     "uncased": {"do_lower_case": True},
     "accents": {"do_lower_case": True, "strip_accents": False},
     "stripped": {"do_lower_case": False, "strip_accents": True},
     "chinese": {"tokenize_chinese_chars": False},
-    "space": {"add_prefix_space": True},
 }
-SHAPES = ("vocabulary", "vocabulary classless", "decoder", "added", "json", "json decoder", "json added")
+SPACES = {"space": {"add_prefix_space": True}, "no space": {"add_prefix_space": False}}
+OFFSETS = {"offsets": {"trim_offsets": False, "add_prefix_space": True}, "errors": {"errors": "ignore"}}
+ENDS = {
+    "ends": {"add_bos_token": True, "add_eos_token": True},
+    "no ends": {"add_bos_token": False, "add_eos_token": False},
+}
+LEGACY = {"legacy": {"legacy": True}, "not legacy": {"legacy": False}, "null": {"legacy": None}}
+SETTINGS = {  # of each kind of files, beside none
+    "bert": LETTERS,
+    "byte level": {**SPACES, **OFFSETS, **ENDS, "cased": LETTERS["cased"]},
+    "clip": {**LETTERS, **SPACES},
+    "llama": {**SPACES, **LEGACY, **ENDS, "legacy no space": {"legacy": True, "add_prefix_space": False}},
+    "gemma": {**SPACES, **ENDS},
+    "albert": {**SPACES, **LETTERS, "keep accents": {"keep_accents": True}},
+    "deberta-v2": {**SPACES, **LETTERS, "marks": {"split_by_punct": True}},
+    "unigram": {**SPACES, **ENDS, "cased": LETTERS["cased"]},
+    "t5": {**SPACES, **ENDS, "ids": {"extra_ids": 10}},
+}
+FILES = {
+    **dict.fromkeys(("bert", "distilbert", "electra", "mpnet"), "bert"),
+    **dict.fromkeys(("roberta", "bart", "gpt2", "gpt_neox", "qwen2", "qwen3", "modernbert", "smollm3"), "byte level"),
+    **{"clip": "clip", "llama": "llama", "mistral": "llama", "gemma2": "gemma", "albert": "albert"},
+    **{"deberta-v2": "deberta-v2", "xlm-roberta": "unigram", "camembert": "unigram", "t5": "t5"},
+}
+VOCABULARY_SHAPES = ("vocabulary", "vocabulary classless", "vocabulary decoder", "vocabulary added")
+JSON_SHAPES = ("json", "json classless", "json decoder", "json added")
 E1, E2 = "[E1]", "[/E1]"
+
+
+def cases():
+    """Return each class in each shape in which it is published, with the settings that its files may have.
+
+    The few in which each pair occurs always run.
+    """
+    found = []
+    for kind, model_type in MODEL_TYPES.items():
+        files = FILES[model_type]
+        only_json = files not in ("bert", "byte level", "clip") or model_type in ("modernbert", "smollm3")
+        shapes = JSON_SHAPES if only_json else VOCABULARY_SHAPES + JSON_SHAPES
+        found += [
+            {"kind": kind, "settings": settings, "shape": shape}
+            for settings in ("none", *SETTINGS[files])
+            for shape in shapes
+        ]
+    cover = pairwise_cover(found)
+    return [
+        pytest.param(*case.values(), id="-".join(case.values()), marks=[pytest.mark.sweep] * (i not in cover))
+        for i, case in enumerate(found)
+    ]
 
 
 @pytest.fixture(scope="module")
 def vocabulary(tmp_path_factory):
-    """Return a function that gives the folder of a trained tokenizer of a kind, made once."""
+    """Return a function that gives the folder of a trained tokenizer of a model type, made once."""
     made = {}
 
-    def folder(model_type, special):
+    def folder(model_type):
         if model_type not in made:
-            path = made[model_type] = tmp_path_factory.mktemp(model_type)
-            if model_type == "clip":
-                clip(path, special)
-            elif special in (GPT2, ROBERTA):
-                byte_level(path, {"model_type": model_type}, special)
-                Tokenizer.from_file(str(path / "tokenizer.json")).model.save(str(path))
-            else:
-                ends = (special[0], special[2]) if special == MPNET else ("[CLS]", "[SEP]")
-                word_pieces(path, {"model_type": model_type}, special, template=ends)
+            made[model_type] = tmp_path_factory.mktemp(model_type)
+            make(model_type, made[model_type])
         return made[model_type]
 
     return folder
 
 
-def clip(folder, special):
-    from tokenizers import decoders, models, pre_tokenizers, trainers
+def make(model_type, folder):
+    """Write the tokenizer.json of a model type, and the vocabulary that its class can be built from."""
+    config, files = {"model_type": model_type}, FILES[model_type]
+    if files == "bert":
+        special = MPNET if model_type == "mpnet" else BERT
+        word_pieces(
+            folder, config, special, template=(special[0 if special == MPNET else 2], special[2:4][special == BERT])
+        )
+    elif files == "byte level":
+        special = {"roberta": ROBERTA, "bart": ROBERTA, "modernbert": BERT}.get(model_type, GPT2)
+        is_qwen = model_type.startswith("qwen")
+        ends = {ROBERTA: ("<s>", "</s>"), BERT: ("[CLS]", "[SEP]")}.get(special)
+        byte_level(folder, config, special, split=QWEN if is_qwen else None, nfc=is_qwen, template=ends)
+        Tokenizer.from_file(str(folder / "tokenizer.json")).model.save(str(folder))
+    elif files == "clip":
+        clip(folder, CLIP)
+    elif files == "llama":
+        fallback_bpe(folder, config, template=("<s>", ""))
+    elif files == "gemma":
+        fallback_bpe(folder, config, template=("<bos>", ""), prepend=False)
+    elif files == "albert":
+        unigram(folder, config, ("<pad>", "<unk>", "[CLS]", "[SEP]"), normalizer=albert_normalizer(), split_spaces=True)
+    elif files == "deberta-v2":
+        spaces = normalizers.Replace(Regex(r"\s{2,}|[\n\r\t]"), " ")
+        steps = normalizers.Sequence([spaces, normalizers.NFC(), normalizers.Strip(left=False)])
+        unigram(folder, config, ("[PAD]", "[CLS]", "[SEP]", "[UNK]"), normalizer=steps, split_spaces=False)
+    elif model_type == "camembert":
+        special = ("<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<unk>NOTUSED", "<s>", "</s>")
+        unigram(folder, config, special, split_spaces=True, mask="<mask>", ends=("<s>", "</s>"), last=("<mask>",))
+    elif model_type == "xlm-roberta":
+        special = ("<s>", "<pad>", "</s>", "<unk>")
+        unigram(folder, config, special, split_spaces=True, mask="<mask>", ends=("<s>", "</s>"), last=("<mask>",))
+    elif model_type == "t5":
+        extra = tuple(f"<extra_id_{i}>" for i in reversed(range(100)))
+        unigram(folder, config, ("<pad>", "</s>", "<unk>"), split_spaces=True, mask="", ends=("", "</s>"), last=extra)
 
+
+def clip(folder, special):
     tokenizer = Tokenizer(models.BPE(end_of_word_suffix="</w>", unk_token=special[1]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -81,12 +170,19 @@ def clip(folder, special):
         end_of_word_suffix="</w>", show_progress=False,
     )  # fmt: skip
     tokenizer.train_from_iterator([text.lower() for text in CORPUS], trainer)
+    end, begin = ((token, tokenizer.token_to_id(token)) for token in reversed(special))
+    tokenizer.normalizer = normalizers.Sequence(
+        [normalizers.NFC(), normalizers.Replace(Regex(r"\s+"), " "), normalizers.Lowercase()]
+    )
+    tokenizer.post_processor = processors.RobertaProcessing(end, begin, trim_offsets=False, add_prefix_space=False)
+    tokenizer.save(str(folder / "tokenizer.json"))
     tokenizer.model.save(str(folder))
 
 
-def publish(source, folder, model_type, kind, settings, shape, size):
+def publish(source, folder, model_type, kind, settings, shape):
     """Write a folder of a shape: which files have the vocabulary, the settings and the tokens that were added."""
     folder.mkdir()
+    size = Tokenizer.from_file(str(source / "tokenizer.json")).get_vocab_size()
     (folder / "config.json").write_text(json.dumps({"model_type": model_type, "vocab_size": size + 2}))
     names = ["tokenizer.json"] if shape.startswith("json") else ["vocab.txt", "vocab.json", "merges.txt"]
     for name in names:
@@ -98,33 +194,32 @@ def publish(source, folder, model_type, kind, settings, shape, size):
         added = {
             i: {"content": x, "normalized": True, "special": False, **plain} for i, x in ((size, E1), (size + 1, E2))
         }
-        config["added_tokens_decoder"] = added
+        stored = Tokenizer.from_file(str(source / "tokenizer.json")).get_added_tokens_decoder()
+        flags = ("content", "lstrip", "normalized", "rstrip", "single_word", "special")
+        listed = {i: {flag: getattr(token, flag) for flag in flags} for i, token in stored.items()}
+        config["added_tokens_decoder"] = (listed if shape.startswith("json") else {}) | added
     if "added" in shape:
         (folder / "added_tokens.json").write_text(json.dumps({E2: size + 1, E1: size}))
         (folder / "special_tokens_map.json").write_text(json.dumps({"additional_special_tokens": [E1]}))
     (folder / "tokenizer_config.json").write_text(json.dumps(config))
 
 
-@pytest.mark.pairwise
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("settings", SETTINGS)
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_ids_of_transformers(transformers, vocabulary, tmp_path, kind, settings, shape):
-    model_type, special = KINDS[kind]
-    source = vocabulary(model_type, special)
-    if shape.startswith("json") and not (source / "tokenizer.json").exists():
-        pytest.skip("no tokenizer.json of this kind")
-    if kind == "PreTrainedTokenizerFast" and not shape.startswith("json"):
-        pytest.skip("its class reads tokenizer.json alone")
-    vocab = source / "vocab.txt"
-    size = (
-        len(vocab.read_text().splitlines()) if vocab.exists() else len(json.loads((source / "vocab.json").read_text()))
-    )
-    publish(source, tmp_path / "model", model_type, kind, SETTINGS[settings], shape, size)
-    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "model")
-    ours = SubwordTokenizer.from_folder(tmp_path / "model")
+def assert_same(transformers, folder):
+    """Assert that a folder gives the ids and the spans of transformers."""
+    theirs, ours = transformers.AutoTokenizer.from_pretrained(folder), SubwordTokenizer.from_folder(folder)
     for text in STRINGS:
-        assert list(ours(text).ids) == theirs(text)["input_ids"], (text, ours(text).tokens)
+        wanted, found = theirs(text, return_offsets_mapping=True), ours(text)
+        assert list(found.ids) == wanted["input_ids"], (text, found.tokens)
+        assert list(found.offsets) == wanted["offset_mapping"], (text, found.tokens)
+    return theirs, ours
+
+
+@pytest.mark.parametrize(("kind", "settings", "shape"), cases())
+def test_the_ids_of_transformers(transformers, vocabulary, tmp_path, kind, settings, shape):
+    model_type = MODEL_TYPES[kind]
+    chosen = {"none": {}, **SETTINGS[FILES[model_type]]}[settings]
+    publish(vocabulary(model_type), tmp_path / "model", model_type, kind, chosen, shape)
+    assert_same(transformers, tmp_path / "model")
 
 
 @pytest.mark.parametrize("shape", ["vocabulary", "json"])
@@ -140,32 +235,162 @@ def test_the_ids_of_transformers(transformers, vocabulary, tmp_path, kind, setti
 )
 @pytest.mark.parametrize("place", ["tokenizer_config.json", "special_tokens_map.json"])
 def test_special_tokens_of_other_names(transformers, vocabulary, tmp_path, kind, settings, shape, place):
-    model_type, special = KINDS[kind]
-    source, folder = vocabulary(model_type, special), tmp_path / "model"
-    if shape == "json" and kind == "CLIPTokenizer":
-        pytest.skip("no tokenizer.json of this kind")
-    publish(source, folder, model_type, kind, {}, shape, 900)
+    model_type, folder = MODEL_TYPES[kind], tmp_path / "model"
+    publish(vocabulary(model_type), folder, model_type, kind, {}, shape)
     path = folder / place
     path.write_text(json.dumps({**(json.loads(path.read_text()) if path.exists() else {}), **settings}))
-    theirs, ours = transformers.AutoTokenizer.from_pretrained(folder), SubwordTokenizer.from_folder(folder)
-    for text in STRINGS:
-        assert list(ours(text).ids) == theirs(text)["input_ids"], (text, ours(text).tokens)
+    theirs, ours = assert_same(transformers, folder)
     if "pad_token" in settings:
         assert ours.pad_id == theirs.pad_token_id
 
 
 @pytest.mark.parametrize("declared", [None, "GPT2Tokenizer"])
-@pytest.mark.parametrize("model_type", ["qwen2", "qwen3", "gpt_neox", "llama", "olmo2", "mistral", "phi3", "smollm3"])
+@pytest.mark.parametrize("model_type", ["llama", "olmo2", "mistral", "phi3", "smollm3"])
 def test_a_vocabulary_of_another_model_type_is_refused(vocabulary, tmp_path, model_type, declared):
-    if declared and model_type in ("qwen3", "gpt_neox", "llama", "smollm3"):
+    if declared and model_type in ("llama", "smollm3"):
         pytest.skip("transformers takes the class that is named")
-    publish(vocabulary("gpt2", GPT2), tmp_path / "model", model_type, declared, {}, "vocabulary", 10)
+    publish(vocabulary("gpt2"), tmp_path / "model", model_type, declared, {}, "vocabulary")
     with pytest.raises(NoTokenizer, match="is not built from"):
         SubwordTokenizer.from_folder(tmp_path / "model")
 
 
 @pytest.mark.parametrize("kind", ["BertJapaneseTokenizer", "BertweetTokenizer", "FunnelTokenizer"])
 def test_a_class_that_its_files_do_not_define_is_refused_by_name(vocabulary, tmp_path, kind):
-    publish(vocabulary("bert", BERT), tmp_path / "model", "bert", kind, {}, "vocabulary", 10)
+    publish(vocabulary("bert"), tmp_path / "model", "bert", kind, {}, "vocabulary")
     with pytest.raises(NoTokenizer, match=f"a {kind} is not built from"):
         SubwordTokenizer.from_folder(tmp_path / "model")
+
+
+def test_a_file_of_bytes_under_the_class_of_llama_is_read_as_it_is(transformers, vocabulary, tmp_path):
+    """As those of Llama 3 and DeepSeek."""
+    publish(vocabulary("smollm3"), tmp_path / "model", "llama", "LlamaTokenizerFast", {"legacy": True}, "json")
+    theirs, _ = assert_same(transformers, tmp_path / "model")
+    assert type(theirs).__name__ == "TokenizersBackend"
+
+
+@pytest.mark.parametrize("kind", ["PreTrainedTokenizer", "TokenizersBackend", "MadeUpTokenizer", None])
+@pytest.mark.parametrize("model_type", ["bert", "gpt2", "llama", "qwen2", "t5", "deberta-v2"])
+def test_a_class_of_no_rules_reads_the_file_as_it_is(transformers, vocabulary, tmp_path, kind, model_type):
+    publish(vocabulary(model_type), tmp_path / "model", model_type, kind, {"do_lower_case": False}, "json")
+    assert_same(transformers, tmp_path / "model")
+
+
+@pytest.mark.parametrize("space", [False, True])
+def test_a_sequence_with_bytes_keeps_its_other_steps(vocabulary, tmp_path, space):
+    """transformers leaves them out, though SmolLM2's vocabulary, under GPT-2's class, was made with them."""
+    source, settings = vocabulary("qwen3"), {"add_prefix_space": space}
+    publish(source, tmp_path / "model", "llama", "GPT2Tokenizer", settings, "json")
+    ours, plain = (
+        SubwordTokenizer.from_folder(tmp_path / "model"),
+        SubwordTokenizer.from_file(source / "tokenizer.json"),
+    )
+    plain.backend.normalizer = None
+    plain.backend.pre_tokenizer[1].add_prefix_space = space
+    assert any(
+        space != (ours(text).ids == SubwordTokenizer.from_file(source / "tokenizer.json")(text).ids) for text in STRINGS
+    )
+    for text in STRINGS:
+        assert ours(text).ids == plain(text).ids
+
+
+@pytest.mark.parametrize("kind", MODEL_TYPES)
+def test_a_tokenizer_that_is_saved_is_the_same(transformers, vocabulary, tmp_path, kind):
+    """A trained model is saved with its tokenizer as it is, of no class, beside the settings that it had."""
+    settings = {"do_lower_case": False, "add_prefix_space": True, "legacy": True}
+    folder, model_type = tmp_path / "model", MODEL_TYPES[kind]
+    publish(vocabulary(model_type), folder, model_type, kind, settings, "json decoder")
+    before = SubwordTokenizer.from_folder(folder)
+    (folder / "tokenizer.json").write_text(before.backend.to_str())
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    config["tokenizer_class"] = "PreTrainedTokenizerFast"
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    _, after = assert_same(transformers, folder)
+    assert [after(text).ids for text in STRINGS] == [before(text).ids for text in STRINGS]
+
+
+TYPED = {"lstrip": True, "rstrip": True, "normalized": False, "single_word": False, "__type": "AddedToken"}
+ODD = {
+    "named": {"extra_special_tokens": {"image_token": E1, "boi": E2}},
+    "listed": {"extra_special_tokens": [E1, E2]},
+    "of old": {"additional_special_tokens": [E1, E2]},
+    "both": {"extra_special_tokens": [E1], "additional_special_tokens": [E2]},
+    "none": {"extra_special_tokens": None, "additional_special_tokens": []},
+    "typed": {"eos_token": {"content": "</s>", **TYPED}, "boi_token": {"content": E2, **TYPED}, "image_token": E1},
+    "long": {"model_max_length": 1000000000000000019884624838656},
+    "short": {"model_max_length": 4},
+    "float": {"model_max_length": 1e30},
+    "null": dict.fromkeys(("bos_token", "pad_token", "chat_template", "model_max_length", "legacy")),
+    "split": {"split_special_tokens": True},
+    "tokenizer class": {"tokenizer_class": None},
+}
+
+
+@pytest.mark.parametrize(
+    "kind", ["BertTokenizer", "GPT2Tokenizer", "LlamaTokenizer", "TokenizersBackend", "T5TokenizerFast"]
+)
+@pytest.mark.parametrize("settings", ODD)
+def test_odd_settings(transformers, vocabulary, tmp_path, kind, settings):
+    publish(vocabulary(MODEL_TYPES[kind]), tmp_path / "model", MODEL_TYPES[kind], kind, {}, "json")
+    path = tmp_path / "model" / "tokenizer_config.json"
+    path.write_text(json.dumps({"tokenizer_class": kind, **ODD[settings]}))
+    theirs, ours = assert_same(transformers, path.parent)
+    assert {i for i in theirs.all_special_ids if i < ours.vocab_size} <= ours.special_ids
+
+
+@pytest.mark.parametrize("name", ["extra_special_tokens", "additional_special_tokens"])
+@pytest.mark.parametrize("tokens", [[E1], {"x": E1}])
+@pytest.mark.parametrize("settings", [{}, {"additional_special_tokens": [E2]}])
+def test_special_tokens_in_a_file_of_their_own(transformers, vocabulary, tmp_path, name, tokens, settings):
+    if name == "additional_special_tokens" and isinstance(tokens, dict):
+        pytest.skip("always a list")
+    publish(vocabulary("bert"), tmp_path / "model", "bert", "BertTokenizer", settings, "json")
+    (tmp_path / "model" / "special_tokens_map.json").write_text(json.dumps({name: tokens}))
+    assert_same(transformers, tmp_path / "model")
+
+
+def test_a_byte_order_mark_before_the_settings(vocabulary, tmp_path):
+    """With it transformers reads no settings."""
+    publish(vocabulary("bert"), tmp_path / "model", "bert", "BertTokenizer", {"do_lower_case": False}, "json")
+    wanted = SubwordTokenizer.from_folder(tmp_path / "model")
+    path = tmp_path / "model" / "tokenizer_config.json"
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    found = SubwordTokenizer.from_folder(tmp_path / "model")
+    assert [found(text).ids for text in STRINGS] == [wanted(text).ids for text in STRINGS]
+
+
+TOOLS = [{"type": "function", "function": {"name": "now", "parameters": {"type": "object", "properties": {}}}}]
+WITH_TOOLS = "{{ tools | tojson }} {{ messages[0].content }}"
+CHATS = {
+    "file": ({}, {"chat_template.jinja": CHATML}),
+    "file and settings": ({"chat_template": "no"}, {"chat_template.jinja": CHATML}),
+    "list": ({"chat_template": [{"name": "default", "template": CHATML}, {"name": "rag", "template": "no"}]}, {}),
+    "with tools": (
+        {"chat_template": [{"name": "tool_use", "template": WITH_TOOLS}, {"name": "default", "template": CHATML}]}, {}
+    ),
+    "mapping": ({"chat_template": {"default": CHATML, "tool_use": WITH_TOOLS}}, {}),
+    "files": ({}, {"chat_template.jinja": CHATML, "additional_chat_templates/tool_use.jinja": WITH_TOOLS}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("tools", [None, TOOLS])
+@pytest.mark.parametrize("place", CHATS)
+def test_chats_of_templates_in_each_place(transformers, vocabulary, tmp_path, place, tools):
+    settings, files = CHATS[place]
+    publish(vocabulary("qwen3"), tmp_path / "model", "qwen3", "Qwen2Tokenizer", settings, "json")
+    (tmp_path / "model" / "additional_chat_templates").mkdir()
+    for name, template in files.items():
+        (tmp_path / "model" / name).write_text(template)
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "model")
+    ours = SubwordTokenizer.from_folder(tmp_path / "model")
+    chat = [{"role": "user", "content": "How are you?"}]
+    wanted = theirs.apply_chat_template(chat, tools=tools, add_generation_prompt=True, return_dict=False)
+    assert list(ours.apply_chat_template(chat, tools=tools).ids) == wanted
+
+
+def test_templates_of_which_none_is_for_every_chat(vocabulary, tmp_path):
+    settings = {"chat_template": [{"name": "rag", "template": CHATML}, {"name": "tool_use", "template": CHATML}]}
+    publish(vocabulary("qwen3"), tmp_path / "model", "qwen3", "Qwen2Tokenizer", settings, "json")
+    ours = SubwordTokenizer.from_folder(tmp_path / "model")
+    with pytest.raises(RegardError, match=r"templates by name \(rag, tool_use\) and none for every chat"):
+        ours.apply_chat_template([{"role": "user", "content": "Hi"}])
+    assert ours.apply_chat_template([{"role": "user", "content": "Hi"}], tools=TOOLS).text.startswith("<|im_start|>")

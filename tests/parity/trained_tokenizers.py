@@ -74,7 +74,7 @@ def byte_level(
 
 def fallback_bpe(folder, config, *, template=None, added=(), prepend=True):
     """Write the BPE of SentencePiece, in which an unknown character is its bytes."""
-    special = ["<unk>", "<s>", "</s>"] if prepend else ["<pad>", "<eos>", "<bos>", "<unk>"]
+    special = ["<unk>", "<s>", "</s>"] if prepend else ["<pad>", "<eos>", "<bos>", "<unk>", "<mask>"]
     tokens = [*special, *(f"<0x{i:02X}>" for i in range(256))]
     tokenizer = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True))
     replaced = normalizers.Replace(" ", "▁")
@@ -116,8 +116,11 @@ def word_pieces(folder, config, special, *, template, json_file=True):
     _configure(folder, config)
 
 
-def unigram(folder, config, special, *, normalizer, split_spaces, mask="[MASK]"):
-    """Write the unigram model of SentencePiece."""
+def unigram(folder, config, special, *, normalizer=None, split_spaces, mask="[MASK]", ends=("[CLS]", "[SEP]"), last=()):
+    """Write the unigram model of SentencePiece; without a normalizer, with the table of SentencePiece.
+
+    `special` are the first pieces, `last` the last ones.
+    """
     import sentencepiece
 
     (folder / "corpus").write_text("\n".join(CORPUS))
@@ -128,20 +131,33 @@ def unigram(folder, config, special, *, normalizer, split_spaces, mask="[MASK]")
     )  # fmt: skip
     processor = sentencepiece.SentencePieceProcessor(model_file=str(folder / "spm.model"))
     pieces = [(processor.id_to_piece(i), processor.get_score(i)) for i in range(3, processor.get_piece_size())]
-    vocabulary = [(token, 0.0) for token in special] + pieces
+    vocabulary = [(token, 0.0) for token in special] + pieces + [(token, 0.0) for token in last]
     tokenizer = Tokenizer(models.Unigram(vocabulary, unk_id=list(special).index(unknown)))
-    tokenizer.normalizer = normalizer
+    tokenizer.normalizer = normalizer or normalizers.Precompiled(character_map(folder / "spm.model"))
     metaspace = pre_tokenizers.Metaspace()
     tokenizer.pre_tokenizer = (
         pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), metaspace]) if split_spaces else metaspace
     )
     tokenizer.decoder = decoders.Metaspace()
+    masks = [mask] if mask else []
     tokenizer.add_special_tokens(
-        [AddedToken(token, lstrip=token == mask, normalized=False) for token in (*special, mask)]
+        [AddedToken(token, lstrip=token == mask, normalized=False) for token in (*special, *last, *masks)]
     )
-    tokenizer.post_processor = _template(tokenizer, ("[CLS]", "[SEP]"))
+    tokenizer.post_processor = _template(tokenizer, ends)
     tokenizer.save(str(folder / "tokenizer.json"))
     _configure(folder, config)
+
+
+def character_map(path: Path) -> bytes:
+    """Return the table of characters in a file of SentencePiece."""
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from sentencepiece import sentencepiece_model_pb2 as protobuf
+    content = protobuf.ModelProto.FromString(path.read_bytes())
+    table: bytes = content.normalizer_spec.precompiled_charsmap
+    return table
 
 
 def _template(tokenizer: Tokenizer, ends: tuple[str, str]) -> Any:
@@ -167,7 +183,8 @@ _GPT2 = {"bos_token": _EOT, "eos_token": _EOT, "unk_token": _EOT}
 _IM = (_EOT, "<|im_start|>", "<|im_end|>")
 
 
-def _albert_normalizer() -> Any:
+def albert_normalizer() -> Any:
+    """Return what the files of ALBERT do to a text first."""
     return normalizers.Sequence([
         normalizers.Replace("``", '"'), normalizers.Replace("''", '"'), normalizers.NFKD(), normalizers.StripAccents(),
         normalizers.Lowercase(), normalizers.Replace(Regex(" {2,}"), " "),
@@ -380,7 +397,7 @@ FAMILIES: dict[str, Callable[[Path], None]] = {
             "eos_token": "[SEP]",
         },
         ("<pad>", "<unk>", "[CLS]", "[SEP]"),
-        normalizer=_albert_normalizer(),
+        normalizer=albert_normalizer(),
         split_spaces=True,
     ),
     # microsoft/deberta-v3-base, as transformers saves it

@@ -368,9 +368,22 @@ def test_merges_as_opt_has_them_put_its_end_before_a_text(write_merges, bytes_to
 
 
 def test_merges_whose_first_token_is_missing(write_merges):
-    settings = {"tokenizer_class": "GPT2Tokenizer", "add_bos_token": True, "bos_token": "<begin>"}
-    with pytest.raises(RegardError, match="tokens lack <begin>, which add_bos_token puts before each text"):
+    settings = {"tokenizer_class": "GPT2Tokenizer", "add_bos_token": True}
+    with pytest.raises(RegardError, match=r"tokens lack <\|endoftext\|>, which add_bos_token puts around each text"):
         SubwordTokenizer.from_folder(write_merges(config=settings))
+
+
+def test_more_sentinels_than_a_vocabulary_may_have(tmp_path):
+    from tokenizers import Tokenizer, models
+
+    pieces = [(token, 0.0) for token in ("<pad>", "</s>", "<unk>", "▁a")]
+    Tokenizer(models.Unigram(pieces, unk_id=2)).save(str(tmp_path / "tokenizer.json"))
+    config = {"tokenizer_class": "T5Tokenizer", "extra_ids": 10**12}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    with pytest.raises(RegardError, match="extra_ids is 1,000,000,000,000; at most 10,000"):
+        SubwordTokenizer.from_folder(tmp_path)
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({**config, "extra_ids": 2}))
+    assert SubwordTokenizer.from_folder(tmp_path)("a <extra_id_1>").ids == (3, 5, 1)
 
 
 def test_a_space_before_the_text_if_the_settings_ask_for_it(write_merges, bytes_tokenizer):

@@ -75,12 +75,15 @@ def read_file(path: str | os.PathLike[str], limit: int = MAX_BYTES) -> bytes | N
 
 
 def read_json_object(path: str | os.PathLike[str]) -> dict[str, Any] | None:
-    """Return the JSON object in the file at `path`, as `read_file` does; an error if it is not one."""
+    """Return the JSON object in the file at `path`, as `read_file` does; an error if it is not one.
+
+    A byte order mark before it, which editors on Windows write, is left out.
+    """
     content = read_file(path)
     if content is None:
         return None
     try:
-        value = json.loads(content.decode())
+        value = json.loads(content.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
         raise RegardError(f"{path} is not valid JSON: {error}; fetch the file again") from error
     if not isinstance(value, dict):

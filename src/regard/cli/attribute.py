@@ -14,6 +14,7 @@ from regard.cli.input import announce_memory, load_model, option_names, read_tex
 from regard.cli.output import write
 from regard.cli.output_files import Attributed, check_length, check_output_files, write_output_files
 from regard.metrics import ATTRIBUTION_METHODS, attribute
+from regard.metrics.attribution_target import Spelling, encoding_of, likelier_spelling
 from regard.terminal import attribution_table
 from regard.trace import Trace
 from regard.views import AttributionRow, attribution_rows, escape, format_number
@@ -30,7 +31,7 @@ def run(arguments: argparse.Namespace) -> None:
     text = read_text(arguments)
     texts = [each for each in (text, arguments.to, arguments.versus) if each]
     model = load_model(arguments, texts)
-    encoding = model.tokenizer(text)
+    encoding = encoding_of(model, text, arguments.to)
     check_length(arguments, model, len(encoding))
     announce_memory(model, len(encoding), Trace(only="*.weights"))
     found = attribute(
@@ -43,6 +44,9 @@ def run(arguments: argparse.Namespace) -> None:
         baseline=arguments.baseline,
         steps=arguments.steps,
     )
+    options = {"--to": arguments.to, "--versus": arguments.versus}
+    spellings = {option: likelier_spelling(model, encoding, token) for option, token in options.items()}
+    notes = [_note(option, spelling) for option, spelling in spellings.items() if spelling is not None]
     rows = attribution_rows(encoding, found.scores, found.attended, merge_subwords=arguments.merge_subwords)
     if arguments.json:
         shown = {
@@ -54,6 +58,7 @@ def run(arguments: argparse.Namespace) -> None:
             "baseline_value": found.baseline_value,
             "completeness_gap": found.completeness_gap,
             "is_complete": found.is_complete,
+            "notes": notes,
             "tokens": [{"token": row.label, "score": row.score, "attended": row.attended} for row in rows],
         }
         write(json.dumps(shown, allow_nan=False))
@@ -65,6 +70,8 @@ def run(arguments: argparse.Namespace) -> None:
         console.print(attribution_table(rows, width=console.width, color=has_color(console)), soft_wrap=True)
         console.print()
         console.print(Text(_strongest(rows)))
+        for note in notes:
+            console.print(Text(note))
         if found.baseline_value is not None:
             difference = found.value - found.baseline_value
             said = f"contributions sum to {found.scores.sum():+.4g}, the number changes by {difference:+.4g}"
@@ -84,6 +91,17 @@ def _run_corpus(arguments: argparse.Namespace) -> None:
         raise RegardError("--out is for a corpus: give --corpus FILE")
     names = ("to", "versus", "method", "score", "baseline", "steps", "truncate")
     run_corpus(arguments, arguments.corpus, "AttributeJob", {name: getattr(arguments, name) for name in names})
+
+
+def _note(option: str, spelling: Spelling) -> str:
+    """Say that the same word is likelier with a space before it, or without."""
+    chosen, other = escape(spelling.chosen), escape(spelling.other)
+    how = "with" if other.startswith(" ") else "without"
+    likelier, less = (f"{value:.2g}" for value in (spelling.other_probability, spelling.probability))
+    return (
+        f'"{other}", {how} a space before it, is likelier to come next ({likelier}) than "{chosen}" ({less}): '
+        f'give {option} "{other}" to explain that'
+    )
 
 
 def _strongest(rows: list[AttributionRow]) -> str:

@@ -16,6 +16,7 @@ from regard.cli.progress import progress_bar
 from regard.cli.tables import is_parquet, is_table, load_pyarrow, read_texts, write_parquet
 from regard.models import load
 from regard.models.base import as_text_model
+from regard.models.sentence import sentence_reader
 
 _SAMPLED_TEXTS = 20  # of which the tokens are looked at before all are run
 
@@ -47,7 +48,8 @@ def run(arguments: argparse.Namespace) -> None:
         load_pyarrow(".npy")  # raises before anything is computed
     model = as_text_model(load(arguments.model, ignore=arguments.ignore or ()))
     lines = list(texts)
-    warn_unknown(model, [model.tokenizer(text) for text in list(texts.values())[:_SAMPLED_TEXTS]])
+    reader = sentence_reader(model, arguments.max_length, arguments.prompt, arguments.prompt_name)
+    warn_unknown(model, [reader.tokenizer(text) for text in list(texts.values())[:_SAMPLED_TEXTS]])
     with progress_bar(len(texts)) as progress:
         vectors = model.embed(
             list(texts.values()),

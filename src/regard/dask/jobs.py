@@ -12,7 +12,7 @@ from regard._utils.errors import RegardError
 from regard.dask.model_spec import ModelSpec, load_model
 from regard.dask.rows import Reader
 from regard.metrics import METRICS, Attribution, attribute, head_metrics
-from regard.metrics.attribution_target import Score
+from regard.metrics.attribution_target import Score, compares_texts
 from regard.metrics.running_sums import RunningMean, Sums
 from regard.models.base import TextModel
 from regard.models.sentence import sentence_reader
@@ -173,8 +173,8 @@ class AttributeJob:
         return asdict(self)
 
     def reader(self, model: TextModel) -> Reader:
-        """Return the model."""
-        return model
+        """Return the model, or what makes tokens of the texts as it embeds them, where they are compared with one."""
+        return sentence_reader(model) if compares_texts(model, self.to) else model
 
     def check(self, spec: ModelSpec) -> None:
         """Raise `RegardError` if the model has no such number or method, by a short text."""

@@ -185,7 +185,7 @@ def patch_grid(
         raise RegardError(f"over must be one of {', '.join(map(repr, _STEPS))}, got {over!r}")
     batch_size = whole_number("batch_size", batch_size, 1)
     _check_has_blocks(model)
-    runs = [_input_of(model, given) for given in (clean, corrupt)]
+    runs = [_input_of(model, given, metric) for given in (clean, corrupt)]
     texts = _check_lengths(*(run.encoding for run in runs))
     by_head = over == "head"
     if by_head and positions is not None:
@@ -333,7 +333,7 @@ def path_patching(
     (sends, head), (receives, to_head) = (_checked_head(model, each) for each in (sender, receiver))
     if sends >= receives:
         raise RegardError(f"the receiver must be in a later layer than the sender, got {sender!r} to {receiver!r}")
-    runs = [_input_of(model, given) for given in (clean, corrupt)]
+    runs = [_input_of(model, given, metric) for given in (clean, corrupt)]
     _check_lengths(*(run.encoding for run in runs))
     frozen = [f"blocks.{i}.attn.context" for i in range(sends, receives)]
     frozen += [f"blocks.{i}.mlp.output" for i in range(sends, receives)] if freeze_mlps else []
@@ -361,9 +361,10 @@ class _Input(NamedTuple):
     array: np.ndarray  # as `forward` takes it, ``1 …``
 
 
-def _input_of(model: Any, given: Any) -> _Input:
+def _input_of(model: Any, given: Any, metric: Any) -> _Input:
     if not isinstance(model, ImageModel):
-        encoding = encoding_of(model, given)
+        to = metric[0] if isinstance(metric, tuple) and metric else metric
+        encoding = encoding_of(model, given, to)
         return _Input([encoding], encoding, np.array([encoding.ids]))
     pixels = model.pixel_values(given)
     if len(pixels) != 1:
@@ -478,9 +479,9 @@ def _at(clean: np.ndarray, chosen: np.ndarray) -> Edit:
     return edit
 
 
-def same_length(model: Any, clean: OneText, corrupt: OneText) -> tuple[Encoding, Encoding]:
-    """Return two texts as tokens; an error if they have not the same number of them."""
-    return _check_lengths(*(encoding_of(model, each) for each in (clean, corrupt)))
+def same_length(model: Any, clean: OneText, corrupt: OneText, to: Any = None) -> tuple[Encoding, Encoding]:
+    """Return two texts as tokens, see `encoding_of`; an error if they have not the same number of them."""
+    return _check_lengths(*(encoding_of(model, each, to) for each in (clean, corrupt)))
 
 
 def _check_lengths(one: Encoding, other: Encoding) -> tuple[Encoding, Encoding]:

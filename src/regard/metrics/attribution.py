@@ -117,7 +117,7 @@ def attribute(
     text: OneText,
     to: Target,
     *,
-    versus: str | int | None = None,
+    versus: str | int | Encoding | None = None,
     position: int = -1,
     method: str | None = None,
     score: Score | None = None,
@@ -134,12 +134,13 @@ def attribute(
     model : Model
     text : str, Encoding or ids
         One text.
-    to : str, int or function
+    to : str, int, Encoding or function
         Of a language model, the next token: one token as it follows the text (``" Paris"``), or its id; of an
         encoder-decoder, the first of the target. Of an encoder, another text: the number is the cosine similarity of
-        both sentence vectors (the mean over tokens where the model has no pooling of its own). Or any function from the
-        `Output` to one number.
-    versus : str or int, optional
+        both sentence vectors (the mean over tokens where the model has no pooling of its own). For it texts are read as
+        `TextModel.embed` reads them, with the model's default prompt, its lower-casing and its limit; encodings are
+        taken as they are. Or any function from the `Output` to one number.
+    versus : str, int or Encoding, optional
         A second token or text, whose number is subtracted.
     position : int
         Of a decoder, the token that the next token follows, by default the last.
@@ -198,7 +199,7 @@ def attribute(
     baseline = "zero" if baseline is None else baseline
     steps = whole_number("steps", DEFAULT_STEPS if steps is None else steps, 1)
     batch_size = whole_number("batch_size", 4 if batch_size is None else batch_size, 1)
-    encoding = encoding_of(model, text)
+    encoding = encoding_of(model, text, to)
     metric = attributed_metric(model, encoding, to, versus, score, position)
     check()
     attended = _attended(model, encoding, metric.row, check)

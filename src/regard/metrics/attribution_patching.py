@@ -133,7 +133,7 @@ def attribution_patching(
     Syed, Rager and Conmy (2023), "Attribution patching outperforms automated circuit discovery",
     https://arxiv.org/abs/2310.10348.
     """
-    clean, other = same_length(model, text, corrupt)
+    clean, other = same_length(model, text, corrupt, to)
     metric = attributed_metric(model, clean, to, versus, score)
     found = model.gradients([clean], metric.compute, at=at, checkpoint=checkpoint)
     trace = Trace(only=at)

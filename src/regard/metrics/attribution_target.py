@@ -11,14 +11,15 @@ import numpy as np
 from regard import functional as F
 from regard._utils.errors import RegardError
 from regard._utils.validation import truncate
+from regard.models.base import TextModel
 from regard.models.batch import OneText, as_encoding
 from regard.models.decoder import Decoder
 from regard.models.encoder_decoder import EncoderDecoder
-from regard.models.sentence import SentenceSettings
+from regard.models.sentence import SentenceSettings, sentence_reader
 from regard.text.encoding import Encoding
 from regard.text.words import join_names
 
-Target: TypeAlias = "str | int | Callable[[Any], Any]"
+Target: TypeAlias = "str | int | Encoding | Callable[[Any], Any]"
 """A next token as text or as its id; of an encoder another text; or a function from the output to one number."""
 Score: TypeAlias = Literal["logit", "log_probability"]
 
@@ -39,7 +40,7 @@ def attributed_metric(
     model: Any,
     encoding: Encoding,
     to: Target,
-    versus: str | int | None = None,
+    versus: str | int | Encoding | None = None,
     score: Score | None = None,
     position: int = -1,
 ) -> AttributedMetric:
@@ -72,14 +73,24 @@ def attributed_metric(
     return AttributedMetric(f"{quantity} of {' minus that of '.join(names)}", compute, row)
 
 
-def encoding_of(model: Any, text: OneText) -> Encoding:
-    """Return one text as tokens."""
+def encoding_of(model: Any, text: OneText, to: Any = None) -> Encoding:
+    """Return one text as tokens: as `TextModel.embed` reads it, where `to` is a text that it is compared with."""
     if not hasattr(model, "tokenizer"):
         raise RegardError(f"a model of texts is needed, such as smollm2 or minilm, got {truncate(model)}")
-    encoding = as_encoding(text, model.tokenizer)
+    reader = sentence_reader(model) if isinstance(text, str) and compares_texts(model, to) else None
+    encoding = as_encoding(text, model.tokenizer) if reader is None else reader.tokenizer(str(text))
     if encoding is None:
         raise RegardError(f"give one text, or one as tokens, got {type(text).__name__}")
+    if reader is not None and len(encoding) > reader.max_length:
+        raise RegardError(
+            f"a text has {len(encoding)} tokens, but {model.name} embeds at most {reader.max_length}; shorten it"
+        )
     return encoding
+
+
+def compares_texts(model: Any, to: Any) -> bool:
+    """Tell whether `to` is a text whose sentence vector is compared: then texts are read as they are embedded."""
+    return isinstance(to, str | Encoding) and isinstance(model, TextModel) and not predicts_tokens(model)
 
 
 def predicts_tokens(model: Any) -> bool:
@@ -151,25 +162,31 @@ def _row(encoding: Encoding, position: int) -> int:
 
 def _similarity(model: Any, encoding: Encoding, to: Any, versus: Any) -> AttributedMetric:
     """Return the cosine similarity of the sentence vector with that of another text, or a difference of two."""
-    texts = [to] if versus is None else [to, versus]
-    if not all(isinstance(text, str) and text.split() for text in texts):
+    given = [to] if versus is None else [to, versus]
+    if not all(isinstance(text, Encoding) or (isinstance(text, str) and text.split()) for text in given):
         raise RegardError(f"{model.name} predicts no token: give a text to compare with, got {to!r}")
+    texts = [encoding_of(model, text, to) for text in given]
     settings: SentenceSettings = getattr(model, "sentence", SentenceSettings())
     says = settings.pooling is not None or settings.problem is not None
     pooling = replace(settings.chosen_pooling(None if says else "mean", model.name), normalize=False)
 
-    def vector(hidden: Any) -> Any:
-        pooled = pooling(hidden)
+    reader = None if pooling.include_prompt else sentence_reader(model)
+
+    def vector(hidden: Any, text: Encoding) -> Any:
+        pooled = pooling(hidden, 0 if reader is None else reader.prompt_tokens(text))
         return pooled / np.sqrt((pooled * pooled).sum())
 
-    others = [vector(model(text).hidden[0]) for text in texts]
+    others = [vector(model(text).hidden[0], text) for text in texts]
     direction = others[0] if len(others) == 1 else others[0] - others[1]
-    name = f"similarity to {' minus that to '.join(repr(text) for text in texts)}"
-    is_largest = versus is None and model.tokenizer(to).ids == encoding.ids
-    return AttributedMetric(name, lambda output: (vector(output.hidden[0]) * direction).sum(), None, is_largest)
+    names = [repr(text if isinstance(text, str) else text.text) for text in given]
+    name = f"similarity to {' minus that to '.join(names)}"
+    is_largest = versus is None and texts[0].ids == encoding.ids
+    return AttributedMetric(
+        name, lambda output: (vector(output.hidden[0], output.encodings[0]) * direction).sum(), None, is_largest
+    )
 
 
-def next_token_id(model: Any, encoding: Encoding, token: str | int, position: int = -1) -> int:
+def next_token_id(model: Any, encoding: Encoding, token: Any, position: int = -1) -> int:
     """Return the id of a next token; a text must be one token where it follows the token at `position` of a text."""
     if isinstance(token, int | np.integer) and not isinstance(token, bool):
         if not 0 <= token < model.config.vocab_size:
@@ -190,6 +207,29 @@ def next_token_id(model: Any, encoding: Encoding, token: str | int, position: in
     pieces = join_names([repr(model.tokenizer.decode([each])) for each in found])
     hint = "" if token.startswith(" ") else f"; a word after a text begins with a space, {' ' + token!r}"
     raise RegardError(f"{token!r} is {len(found)} tokens of {model.name}, {pieces}: choose one token{hint}")
+
+
+class Spelling(NamedTuple):
+    """Two tokens that differ in the space before them, with the probability that each comes next."""
+
+    chosen: str
+    other: str
+    probability: float
+    other_probability: float
+
+
+def likelier_spelling(model: Any, encoding: Encoding, token: Any) -> Spelling | None:
+    """Return the same word with a space before it, or without, where that is one token and likelier; None otherwise."""
+    if not isinstance(token, str) or not predicts_tokens(model):
+        return None
+    other = token[1:] if token.startswith(" ") else f" {token}"
+    try:
+        ids = [next_token_id(model, encoding, each) for each in (token, other)]
+    except RegardError:
+        return None  # several tokens, or none
+    output = model([encoding])
+    chosen, likelier = np.asarray(F.softmax(output.head(output.hidden[0, -1]).astype(np.float64)))[ids]
+    return Spelling(token, other, float(chosen), float(likelier)) if likelier > chosen else None
 
 
 def _text_ids(model: Any, text: str) -> tuple[int, ...]:

@@ -150,7 +150,7 @@ def sentence_reader(
         raise RegardError(f"max_length is {limit}, but {model.name} accepts at most {model.max_length} tokens")
     tokenizer = model.tokenizer
     if settings.lowercase and isinstance(tokenizer, SubwordTokenizer):
-        tokenizer = tokenizer.lowercased()
+        tokenizer = tokenizer.lowercased
     return SentenceReader(model.name, tokenizer, limit, settings.chosen_prompt(prompt, prompt_name))
 
 

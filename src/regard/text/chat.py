@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from regard._utils.errors import RegardError
+from regard.text.words import join_names
 
 _TIMEOUT = 10.0  # seconds; a template takes 0.1
 _SCRIPT = Path(__file__).with_name("render_chat.py")
@@ -30,8 +31,9 @@ def require_jinja() -> None:
 class ChatTemplate:
     """The Jinja chat template of a model."""
 
-    source: str = field(repr=False)
+    source: str | None = field(repr=False)  # None: it has others alone
     tokens: Mapping[str, str] = field(default_factory=dict)  # the variables bos_token, eos_token and so on
+    others: Mapping[str, str] = field(default_factory=dict, repr=False)  # by name; tool_use is for chats with tools
 
     def render(self, messages: Iterable[Mapping[str, Any]], variables: Mapping[str, Any]) -> str:
         """Return the messages as one text.
@@ -46,10 +48,14 @@ class ChatTemplate:
             exceeds its limits.
         """
         require_jinja()
+        source = self.others.get("tool_use", self.source) if variables.get("tools") is not None else self.source
+        if source is None:
+            names = join_names(sorted(self.others))
+            raise RegardError(f"the model has chat templates by name ({names}) and none for every chat: give the text")
         messages = list(messages) if isinstance(messages, Iterable) else messages
         if not isinstance(messages, list) or not all(isinstance(message, Mapping) for message in messages):
             raise RegardError('messages must be a list of mappings: [{"role": "user", "content": "Hello"}]')
-        given = {"template": self.source, "variables": {**self.tokens, **variables, "messages": messages}}
+        given = {"template": source, "variables": {**self.tokens, **variables, "messages": messages}}
         try:
             request = json.dumps(given, default=dict).encode()
         except (TypeError, ValueError, RecursionError) as error:

@@ -7,21 +7,23 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from regard._utils.errors import RegardError
 from regard._utils.files import read_file
 from regard._utils.validation import escape
-from regard.text.byte_level import ByteLevelSettings, build_byte_level
+from regard.text.byte_level import build_byte_level
 from regard.text.chat import ChatTemplate
 from regard.text.encoding import Encoding
 from regard.text.encoding_from_ids import check_ids, encode_tokens
 from regard.text.gguf_tokenizer import build_from_gguf, special_token
 from regard.text.token_bytes import encode_byte_tokens, is_byte_level
-from regard.text.tokenizer_class import BYTE_LEVEL, WORD_PIECES, added_tokens, apply_class, tokenizer_class
-from regard.text.tokenizer_config import read_chat_template, read_settings
-from regard.text.tokenizer_json import Growth, check_document
+from regard.text.tokenizer_class import added_tokens, tokenizer_class
+from regard.text.tokenizer_config import read_chat_template, read_settings, splits_special_tokens
+from regard.text.tokenizer_json import Growth, check_document, growth_of
+from regard.text.tokenizer_rules import FROM_MERGES, FROM_VOCAB_TXT, ClassSettings, by_rule, default_extra, has_rule
 from regard.text.wordpiece import MPNET_TOKENS, WordPieceSettings, add_missing, build_wordpiece
 from regard.text.words import check_text, join_names
 
@@ -78,28 +80,34 @@ class SubwordTokenizer:
             The folder has no such file, or one of them cannot be read or is malformed.
         """
         folder = Path(folder)
-        return replace(cls._from_folder(folder), chat_template=read_chat_template(folder))
+        found = cls._from_folder(folder)
+        found.backend.encode_special_tokens = splits_special_tokens(folder)
+        return replace(found, chat_template=read_chat_template(folder))
 
     @classmethod
     def _from_folder(cls, folder: Path) -> SubwordTokenizer:
-        kind, added = tokenizer_class(folder), added_tokens(folder)
-        defaults = MPNET_TOKENS if kind == "MPNetTokenizer" else {}
         if (content := read_file(path := folder / "tokenizer.json")) is not None:
-            settings, of_bytes = read_settings(folder), read_settings(folder, ByteLevelSettings)
-            found = cls._from_json(path, content, None)
+            kind = tokenizer_class(folder, is_byte_level=b'"ByteLevel"' in content)
+            found, settings = cls._from_json(path, content, None), ClassSettings(**read_settings(folder, ClassSettings))
             with _library_errors(f"the tokenizer in {folder} cannot be built"):
-                word_pieces = WordPieceSettings(**(defaults | settings))
-                apply_class(found.backend, kind, word_pieces, ByteLevelSettings(**of_bytes))
-                add_missing(found.backend, added)
-            pad = settings.get("pad_token")
+                if kind is not None and has_rule(kind, found.backend):
+                    stored, extra = found.backend.get_added_tokens_decoder(), default_extra(kind, settings)
+                    added = added_tokens(folder, stored, extra)
+                    backend = by_rule(kind, settings, added, file=found.backend, content=content)
+                    backend.encode("")
+                    found = replace(found, backend=backend, growth=growth_of(backend))
+                else:
+                    add_missing(found.backend, added_tokens(folder))
+            pad = settings.pad_token
             return found if pad is None else replace(found, pad_id=_pad_id(found.backend, pad))
+        kind, added = tokenizer_class(folder), added_tokens(folder)
         if (content := read_file(path := folder / "vocab.txt")) is not None:
-            _require(kind, WORD_PIECES, path)
+            _require(kind, FROM_VOCAB_TXT, path)
+            defaults = MPNET_TOKENS if kind == "MPNetTokenizer" else {}
             return cls._from_pieces(path, content, WordPieceSettings(**(defaults | read_settings(folder))), added)
         if (content := read_file(path := folder / "vocab.json")) is not None:
-            _require(kind, (*BYTE_LEVEL, "CLIPTokenizer"), path)
-            given = {**read_settings(folder, ByteLevelSettings), "tokenizer_class": kind}
-            return cls._from_merges(path, content, ByteLevelSettings(**given), added)
+            _require(kind, FROM_MERGES, path)
+            return cls._from_merges(path, content, kind, ClassSettings(**read_settings(folder, ClassSettings)), added)
         raise NoTokenizer(
             f"no tokenizer in {folder}: it has neither tokenizer.json nor vocab.txt nor vocab.json; transformers "
             f"writes tokenizer.json from other files with save_pretrained(NEW_FOLDER)"
@@ -199,15 +207,15 @@ class SubwordTokenizer:
 
     @classmethod
     def _from_merges(
-        cls, path: Path, content: bytes, settings: ByteLevelSettings, added: Iterable[AddedToken]
+        cls, path: Path, content: bytes, kind: str | None, settings: ClassSettings, added: Iterable[AddedToken]
     ) -> SubwordTokenizer:
         merges = _content(path.with_name("merges.txt"))
         with _library_errors(f"{path} is not a byte-level vocabulary"):
-            backend = build_byte_level(content.decode(), merges.decode(), settings, added)
+            backend = build_byte_level(content.decode(), merges.decode(), kind, settings, added)
         pad = settings.pad_token
-        if pad is None and settings.tokenizer_class == "CLIPTokenizer":
+        if pad is None and kind == "CLIPTokenizer":
             pad = settings.eos_token or "<|endoftext|>"
-        return cls(backend, _pad_id(backend, pad))
+        return cls(backend, _pad_id(backend, pad), growth=growth_of(backend))
 
     def __call__(self, text: str) -> Encoding:
         """Return `text` as tokens, with the special tokens that the model expects around it.
@@ -221,14 +229,16 @@ class SubwordTokenizer:
         """
         return self._encode(text, add_special_tokens=True)
 
+    @cached_property
     def lowercased(self) -> SubwordTokenizer:
-        """Return this tokenizer with texts lower-cased first, as ``do_lower_case`` of sentence-transformers does."""
+        """The tokenizer that lower-cases texts first, as ``do_lower_case`` of sentence-transformers does."""
         from tokenizers import Tokenizer
         from tokenizers.normalizers import Lowercase, Sequence
 
         if _lowercases(json.loads(self.backend.to_str())["normalizer"]):
             return self
         backend = Tokenizer.from_str(self.backend.to_str())
+        backend.encode_special_tokens = self.backend.encode_special_tokens
         backend.normalizer = Sequence([Lowercase(), *([] if backend.normalizer is None else [backend.normalizer])])
         return replace(self, backend=backend)
 

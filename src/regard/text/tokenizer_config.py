@@ -12,6 +12,7 @@ from regard._utils.files import read_file, read_json_object
 from regard.text.chat import ChatTemplate
 from regard.text.wordpiece import WordPieceSettings
 
+CHAT_TEMPLATES = "additional_chat_templates"  # a folder
 _SURROGATE = re.compile("[\ud800-\udfff]")  # JSON can escape one, UTF-8 cannot encode it
 
 
@@ -34,8 +35,8 @@ def read_settings(folder: Path, of: type = WordPieceSettings) -> dict[str, Any]:
         if name.endswith("_token") and not name.startswith("add_"):
             kind = str
             value = token_content(value)
-        elif name.endswith("_class"):
-            kind = str
+        elif name.endswith("_ids"):
+            kind = int
         if isinstance(value, kind) and not (isinstance(value, str) and _SURROGATE.search(value)):
             settings[name] = value
         elif value is not None:
@@ -45,28 +46,41 @@ def read_settings(folder: Path, of: type = WordPieceSettings) -> dict[str, Any]:
     return settings
 
 
-def read_chat_template(folder: Path) -> ChatTemplate | None:
-    """Return the chat template of ``chat_template.jinja`` or ``tokenizer_config.json``, None if there is none.
+def splits_special_tokens(folder: Path) -> bool:
+    """Return whether a special token in a text is text like any other."""
+    return (read_json_object(folder / "tokenizer_config.json") or {}).get("split_special_tokens") is True
 
-    An error if a file cannot be read, or if the template is not a str.
+
+def read_chat_template(folder: Path) -> ChatTemplate | None:
+    """Return the chat template of `folder`, None if there is none.
+
+    It is in ``chat_template.jinja``, and others by their names in ``additional_chat_templates``; without these files
+    in ``tokenizer_config.json``, alone or as several with names.
+
+    An error if a file cannot be read, or if a template is not a str.
     """
     path = folder / "tokenizer_config.json"
     config = read_json_object(path) or {}
-    template = config.get("chat_template")
-    if isinstance(template, list):  # several named templates
-        named = [each for each in template if isinstance(each, dict) and each.get("name") == "default"]
-        template = named[0].get("template") if named else None
-    if (content := read_file(folder / "chat_template.jinja")) is not None:
-        try:
-            template = content.decode()
-        except UnicodeDecodeError as error:
-            raise RegardError(f"{folder / 'chat_template.jinja'} is not UTF-8: {error}") from error
-    if template is None:
+    given: Any = config.get("chat_template")
+    if isinstance(given, list):
+        given = {each.get("name"): each.get("template") for each in given if isinstance(each, dict)}
+    named = given if isinstance(given, dict) else {} if given is None else {"default": given}
+    files = {"default": folder / "chat_template.jinja"}
+    files |= {each.stem: each for each in sorted((folder / CHAT_TEMPLATES).glob("*.jinja"))}
+    if found := {name: content for name, each in files.items() if (content := read_file(each)) is not None}:
+        named = {}
+        for name, content in found.items():
+            try:
+                named[name] = content.decode()
+            except UnicodeDecodeError as error:
+                raise RegardError(f"{files[name]} is not UTF-8: {error}") from error
+    if not named:
         return None
-    if not isinstance(template, str):
-        raise RegardError(f"in {path} chat_template must be a str, got {ascii(template)[:80]}")
+    if wrong := [each for pair in named.items() for each in pair if not isinstance(each, str)]:
+        raise RegardError(f"in {path} chat_template must be a str, got {ascii(wrong[0])[:80]}")
     tokens = {name: token_content(value) for name, value in config.items() if name.endswith("_token")}
-    return ChatTemplate(template, {name: token for name, token in tokens.items() if isinstance(token, str)})
+    tokens = {name: token for name, token in tokens.items() if isinstance(token, str)}
+    return ChatTemplate(named.pop("default", None), tokens, named)
 
 
 def token_content(token: Any) -> Any:

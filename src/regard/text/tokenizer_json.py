@@ -95,6 +95,18 @@ def check_document(content: bytes) -> Growth:
         raise RegardError(f"its post-processor adds {added:,} tokens to a text; at most {_MAX_TEMPLATE_TOKENS:,}")
     _check_added_tokens(document.get("added_tokens"), growth)
     _check_model(document.get("model"))
+    return _growth_in(document)
+
+
+def growth_of(tokenizer: Any) -> Growth:
+    """Return how much longer a tokenizer of the library may make a text."""
+    named = {name: getattr(tokenizer, name) for name in ("normalizer", "pre_tokenizer")}
+    return _growth_in({name: json.loads(each.__getstate__()) for name, each in named.items() if each is not None})
+
+
+def _growth_in(document: Mapping[str, Any]) -> Growth:
+    growth = _growth(document, "normalizer", "normalizers", _NORMALIZERS)
+    pre_growth = _growth(document, "pre_tokenizer", "pretokenizers", _PRE_TOKENIZERS)
     normalizers = _components(document, "normalizer", "normalizers")
     return Growth(growth, pre_growth, _prefix(normalizers), all(map(_can_measure, normalizers)))
 

@@ -27,6 +27,7 @@ from regard.models.language import LanguageModel
 from regard.models.sentence import sentence_files, transformer_folder
 from regard.nn import parameters
 from regard.text import SubwordTokenizer
+from regard.text.tokenizer_config import CHAT_TEMPLATES
 from regard.training.masked_words import masked_word_head
 from regard.training.objectives import Objective, make_objective
 from regard.training.tokenizers import MASKS, UNKNOWN
@@ -213,7 +214,8 @@ class Trainable:
         if self._folder is None:
             return
         inner = transformer_folder(self._folder)
-        copied = {name: content for name in _COPIED if (content := read_file(inner / name)) is not None}
+        named = [f"{CHAT_TEMPLATES}/{each.name}" for each in (inner / CHAT_TEMPLATES).glob("*.jinja")]
+        copied = {name: content for name in (*_COPIED, *named) if (content := read_file(inner / name)) is not None}
         for name, content in {**copied, **sentence_files(self._folder)}.items():
             (path / name).parent.mkdir(exist_ok=True)
             with atomic_write(path / name) as stream:
@@ -224,7 +226,7 @@ class Trainable:
         backend, pad = self.tokenizer.backend, self.tokenizer.pad_id
         template = self.tokenizer.chat_template
         before: dict[str, Any] = {}
-        if template is not None:  # a GGUF file has it without settings
+        if template is not None and template.source is not None:  # a GGUF file has it without settings
             before |= {**template.tokens, "chat_template": template.source}
         if self._folder is not None:
             before |= read_json_object(transformer_folder(self._folder) / "tokenizer_config.json") or {}

@@ -1,0 +1,435 @@
+"""How each class of tokenizers splits a text: the components that transformers 5 makes for it, by its settings.
+
+Such a class takes the vocabulary, the tokens that were added, the table of SentencePiece and, mostly, the tokens around
+a text from ``tokenizer.json``; all else follows from ``tokenizer_config.json``.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from regard._utils.errors import RegardError
+from regard.text.wordpiece import WordPieceSettings, add_bert_ends, add_missing, bert_normalizer
+
+if TYPE_CHECKING:
+    from tokenizers import AddedToken, Tokenizer
+
+_END_OF_TEXT = "<|endoftext|>"
+_MAX_EXTRA_IDS = 10_000
+_QWEN_WORDS = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+_CLIP_WORDS = r"<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+"
+
+
+@dataclass(frozen=True)
+class ClassSettings:
+    """What ``tokenizer_config.json`` sets of a tokenizer; each class has some of them."""
+
+    do_lower_case: bool | None = None  # None: as the class has it
+    strip_accents: bool | None = None  # None: as `do_lower_case`
+    tokenize_chinese_chars: bool = True  # whether every Chinese character is a word of its own
+    keep_accents: bool = False
+    split_by_punct: bool = False  # whether every punctuation mark is a word of its own
+    add_prefix_space: bool | None = None  # whether a space is put before a text; None: as the class has it
+    legacy: bool = False  # whether it is put after each added token too
+    trim_offsets: bool = True  # whether the span of a token leaves out the space before it
+    add_bos_token: bool = False  # whether `bos_token` comes before a text that no tokenizer.json puts tokens around
+    add_eos_token: bool = False
+    extra_ids: int = 100  # sentinels of T5
+    bos_token: str | None = None  # None: as the class has it, here and below
+    eos_token: str | None = None
+    unk_token: str | None = None
+    sep_token: str | None = None
+    pad_token: str | None = None
+    cls_token: str | None = None
+    mask_token: str | None = None
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """A tokenizer that is made: its model, what a class makes it from, and the file that may have been read."""
+
+    tokenizer: Tokenizer
+    settings: ClassSettings
+    tokens: Mapping[str, str]  # special tokens by name
+    file: Tokenizer | None  # as tokenizer.json has it; None: made of a vocabulary alone
+
+    @property
+    def table(self) -> list[Any]:
+        """The normalizer of SentencePiece in the file, in a list; an empty one without it."""
+        from tokenizers.normalizers import Precompiled
+
+        state = None if self.file is None or self.file.normalizer is None else _state(self.file.normalizer)
+        for each in [] if state is None else state.get("normalizers", [state]):
+            if each["type"] == "Precompiled":
+                return [Precompiled(base64.b64decode(each["precompiled_charsmap"]))]
+        return []
+
+    def set_options(self, **options: Any) -> None:
+        """Set what BPE does beside its merges."""
+        plain = {"continuing_subword_prefix": None, "dropout": None, "end_of_word_suffix": None, "unk_token": None}
+        flags = dict.fromkeys(("byte_fallback", "fuse_unk", "ignore_merges"), False)
+        for name, value in {**plain, **flags, **options}.items():
+            setattr(self.tokenizer.model, name, value)
+
+
+_Rule: TypeAlias = Callable[[_Parts], Callable[[], None]]
+"""Sets the components of a tokenizer; what it returns sets the tokens around a text, once it has all tokens."""
+
+
+def _bert(parts: _Parts) -> Callable[[], None]:
+    from tokenizers.decoders import WordPiece
+    from tokenizers.pre_tokenizers import BertPreTokenizer
+
+    given, tokenizer = parts.settings, parts.tokenizer
+    tokens = {name: parts.tokens[name] for name in _OF_BERT}
+    settings = WordPieceSettings(
+        given.do_lower_case is not False, given.strip_accents, given.tokenize_chinese_chars, **tokens
+    )
+    tokenizer.model.unk_token = settings.unk_token
+    tokenizer.normalizer, tokenizer.pre_tokenizer = bert_normalizer(settings), BertPreTokenizer()
+    tokenizer.decoder = WordPiece()
+    return lambda: add_bert_ends(tokenizer, settings)
+
+
+def _gpt2(parts: _Parts) -> Callable[[], None]:
+    from tokenizers.decoders import ByteLevel
+
+    parts.set_options()
+    parts.tokenizer.pre_tokenizer = _byte_level(parts)
+    parts.tokenizer.decoder = ByteLevel()
+    return lambda: _set_bos_eos(parts)
+
+
+def _roberta(parts: _Parts) -> Callable[[], None]:
+    from tokenizers.processors import RobertaProcessing
+
+    _gpt2(parts)
+    cls, sep, tokenizer = parts.tokens["cls_token"], parts.tokens["sep_token"], parts.tokenizer
+
+    def set_ends() -> None:
+        start, end = tokenizer.token_to_id(cls), tokenizer.token_to_id(sep)
+        if start is not None and end is not None:
+            tokenizer.post_processor = RobertaProcessing(
+                (sep, end),
+                (cls, start),
+                trim_offsets=parts.settings.trim_offsets,
+                add_prefix_space=bool(parts.settings.add_prefix_space),
+            )
+
+    return set_ends
+
+
+def _clip(parts: _Parts) -> Callable[[], None]:
+    """CLIP's, in which the last piece of a word is marked; spaces and letter case do not count.
+
+    Radford et al. (2021), "Learning transferable visual models from natural language supervision", section 2.4.
+    """
+    from tokenizers import Regex, decoders, normalizers, pre_tokenizers
+    from tokenizers.processors import RobertaProcessing
+
+    tokenizer, begin, end = parts.tokenizer, parts.tokens["bos_token"], parts.tokens["eos_token"]
+    parts.set_options(continuing_subword_prefix="", end_of_word_suffix="</w>", unk_token=parts.tokens["unk_token"])
+    tokenizer.normalizer = normalizers.Sequence(
+        [normalizers.NFC(), normalizers.Replace(Regex(r"\s+"), " "), normalizers.Lowercase()]
+    )
+    split = pre_tokenizers.Split(Regex(_CLIP_WORDS), behavior="removed", invert=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(add_prefix_space=False)])
+    spaces = decoders.Replace("</w>", " "), decoders.Strip(" ", 0, 1)
+    tokenizer.decoder = decoders.Sequence([decoders.ByteLevel(), *spaces])
+
+    def set_ends() -> None:
+        start, last = tokenizer.token_to_id(begin), tokenizer.token_to_id(end)
+        if start is None or last is None:
+            missing = [token for token in (begin, end) if tokenizer.token_to_id(token) is None]
+            raise RegardError(f"its {tokenizer.get_vocab_size()} tokens lack {', '.join(missing)}, which CLIP puts "
+                              "around a text")  # fmt: skip
+        tokenizer.post_processor = RobertaProcessing(
+            (end, last), (begin, start), trim_offsets=False, add_prefix_space=False
+        )
+
+    return set_ends
+
+
+def _gpt_neox(parts: _Parts) -> Callable[[], None]:
+    from tokenizers.normalizers import NFC
+
+    _gpt2(parts)
+    parts.tokenizer.normalizer = NFC()
+
+    def set_ends() -> None:
+        parts.tokenizer.post_processor = None
+        _set_bos_eos(parts)
+
+    return set_ends
+
+
+def _qwen2(parts: _Parts) -> Callable[[], None]:
+    from tokenizers import Regex
+    from tokenizers.normalizers import NFC
+    from tokenizers.pre_tokenizers import ByteLevel, Sequence, Split
+
+    set_ends = _gpt2(parts)
+    parts.tokenizer.normalizer = NFC()
+    bytes_of_words = ByteLevel(add_prefix_space=bool(parts.settings.add_prefix_space), use_regex=False)
+    parts.tokenizer.pre_tokenizer = Sequence([Split(Regex(_QWEN_WORDS), behavior="isolated"), bytes_of_words])
+    return set_ends
+
+
+def _llama(parts: _Parts) -> Callable[[], None]:
+    from tokenizers import decoders
+    from tokenizers.pre_tokenizers import Metaspace
+
+    space = parts.settings.add_prefix_space is not False
+    parts.set_options(fuse_unk=True, byte_fallback=True)
+    scheme = ("always" if parts.settings.legacy else "first") if space else "never"
+    parts.tokenizer.pre_tokenizer = Metaspace(prepend_scheme=scheme, split=False)
+    strip = [decoders.Strip(" ", 1, 0)] if space else []
+    parts.tokenizer.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), *strip]
+    )
+    return lambda: _set_bos_eos(parts)
+
+
+def _gemma(parts: _Parts) -> Callable[[], None]:
+    from tokenizers import decoders
+    from tokenizers.normalizers import Replace
+    from tokenizers.pre_tokenizers import Split
+
+    parts.set_options(fuse_unk=True, byte_fallback=True, unk_token=parts.tokens["unk_token"])
+    parts.tokenizer.normalizer = Replace(" ", "▁")
+    parts.tokenizer.pre_tokenizer = Split(" ", behavior="merged_with_previous")
+    parts.tokenizer.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
+    return lambda: _set_bos_eos(parts)
+
+
+def _albert(parts: _Parts) -> Callable[[], None]:
+    from tokenizers.normalizers import NFKD, Lowercase, Replace, Sequence, StripAccents
+
+    steps: list[Any] = [Replace("``", '"'), Replace("''", '"')]
+    steps += [] if parts.settings.keep_accents else [NFKD(), StripAccents()]
+    steps += [] if parts.settings.do_lower_case is False else [Lowercase()]
+    parts.tokenizer.normalizer = Sequence([*steps, *parts.table])
+    _set_metaspace(parts)
+
+    def set_ends() -> None:
+        if parts.tokenizer.post_processor is None:
+            _set_ends(parts.tokenizer, parts.tokens["cls_token"], parts.tokens["sep_token"])
+
+    return set_ends
+
+
+def _deberta_v2(parts: _Parts) -> Callable[[], None]:
+    from tokenizers import Regex, decoders
+    from tokenizers.normalizers import NFC, Lowercase, Replace, Sequence, Strip
+    from tokenizers.pre_tokenizers import Metaspace, Punctuation
+    from tokenizers.pre_tokenizers import Sequence as InTurn
+
+    lower = [Lowercase()] if parts.settings.do_lower_case else []
+    spaces = Replace(Regex(r"\s{2,}|[\n\r\t]"), " ")
+    parts.tokenizer.normalizer = Sequence([*lower, spaces, NFC(), Strip(left=False, right=True)])
+    scheme = "first" if parts.settings.add_prefix_space is False else "always"
+    marks = [Punctuation(behavior="isolated")] if parts.settings.split_by_punct else []
+    parts.tokenizer.pre_tokenizer = InTurn([*marks, Metaspace(prepend_scheme=scheme)])
+    parts.tokenizer.decoder = decoders.Metaspace(prepend_scheme=scheme)
+    return lambda: _set_ends(parts.tokenizer, parts.tokens["cls_token"], parts.tokens["sep_token"])
+
+
+def _xlm_roberta(parts: _Parts) -> Callable[[], None]:
+    _set_table(parts)
+    _set_metaspace(parts)
+    return lambda: _set_ends(parts.tokenizer, parts.tokens["bos_token"], parts.tokens["eos_token"])
+
+
+def _t5(parts: _Parts) -> Callable[[], None]:
+    _set_table(parts)
+    _set_metaspace(parts, "always")
+    return lambda: _set_ends(parts.tokenizer, None, parts.tokens["eos_token"])
+
+
+def _byte_level(parts: _Parts) -> Any:
+    """Return the pre-tokenizer of GPT-2; or a sequence in the file, of which one step is that.
+
+    transformers leaves out its other steps, with which the vocabulary was made.
+    """
+    from tokenizers.pre_tokenizers import ByteLevel, Sequence
+
+    space, stored = bool(parts.settings.add_prefix_space), None if parts.file is None else parts.file.pre_tokenizer
+    if isinstance(stored, Sequence):
+        kinds = [each["type"] for each in _state(stored)["pretokenizers"]]
+        for at in (i for i, kind in enumerate(kinds) if kind == "ByteLevel"):
+            stored[at].add_prefix_space = space
+        if "ByteLevel" in kinds:
+            return stored
+    return ByteLevel(add_prefix_space=space)
+
+
+def _set_table(parts: _Parts) -> None:
+    if parts.table:
+        parts.tokenizer.normalizer = parts.table[0]
+
+
+def _set_metaspace(parts: _Parts, scheme: str | None = None) -> None:
+    from tokenizers import decoders
+    from tokenizers.pre_tokenizers import Metaspace, Sequence, WhitespaceSplit
+
+    if scheme is None:
+        scheme = "never" if parts.settings.add_prefix_space is False else "always"
+    parts.tokenizer.pre_tokenizer = Sequence([WhitespaceSplit(), Metaspace(prepend_scheme=scheme)])
+    parts.tokenizer.decoder = decoders.Metaspace(prepend_scheme=scheme)
+
+
+def _set_bos_eos(parts: _Parts) -> None:
+    """Put the tokens that the settings ask for around a text; those of a file stay, whatever they say."""
+    if parts.file is not None:
+        return
+    flags = {"bos_token": parts.settings.add_bos_token, "eos_token": parts.settings.add_eos_token}
+    ends = [parts.tokens.get(name) if flag else None for name, flag in flags.items()]
+    for name, token in zip(flags, ends, strict=True):
+        if token is not None and parts.tokenizer.token_to_id(token) is None:
+            size = parts.tokenizer.get_vocab_size()
+            raise RegardError(f"its {size} tokens lack {token}, which add_{name} puts around each text")
+    _set_ends(parts.tokenizer, *ends)
+
+
+def _set_ends(tokenizer: Tokenizer, first: str | None, last: str | None) -> None:
+    """Put a token before each text and one after it, if the vocabulary has them."""
+    from tokenizers.processors import TemplateProcessing
+
+    ids = {token: tokenizer.token_to_id(token) for token in (first, last) if token is not None}
+    if ids and None not in ids.values():
+        before, after = [] if first is None else [first], [] if last is None else [last]
+        second = [*(f"{token}:1" for token in before if not after), "$B:1", *(f"{token}:1" for token in after)]
+        single = [*before, "$A", *after]
+        tokenizer.post_processor = TemplateProcessing(
+            single=single, pair=[*single, *second], special_tokens=list(ids.items())
+        )
+
+
+def _named(*tokens: str) -> dict[str, str]:
+    """Return special tokens by name, from bos, eos, unk, sep, pad, cls and mask; some are empty."""
+    names = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+    return {name: token for name, token in zip(names, tokens, strict=True) if token}
+
+
+_S, _E = "<s>", "</s>"
+_OF_BERT = _named("", "", "[UNK]", "[SEP]", "[PAD]", "[CLS]", "[MASK]")
+_OF_ROBERTA = _named(_S, _E, "<unk>", _E, "<pad>", _S, "<mask>")
+_OF_GPT2 = _named(_END_OF_TEXT, _END_OF_TEXT, _END_OF_TEXT, "", "", "", "")
+_RULES: dict[str, tuple[str, _Rule, dict[str, str]]] = {  # the model, the rule, the special tokens
+    **{
+        f"{name}Tokenizer": ("WordPiece", _bert, _OF_BERT)
+        for name in (
+            "Bert",
+            "ConvBert",
+            "DistilBert",
+            "Electra",
+            "LayoutLM",
+            "Lxmert",
+            "MobileBert",
+            "SqueezeBert",
+        )
+    },
+    "MPNetTokenizer": ("WordPiece", _bert, _named(_S, _E, "[UNK]", _E, "<pad>", _S, "<mask>")),
+    **{f"{name}Tokenizer": ("BPE", _roberta, _OF_ROBERTA) for name in ("Bart", "LED", "Longformer", "Mvp", "Roberta")},
+    "GPT2Tokenizer": ("BPE", _gpt2, _OF_GPT2),
+    "GPTNeoXTokenizer": ("BPE", _gpt_neox, {**_OF_GPT2, "pad_token": "<|padding|>"}),
+    "Qwen2Tokenizer": ("BPE", _qwen2, _named("", _END_OF_TEXT, _END_OF_TEXT, "", _END_OF_TEXT, "", "")),
+    "CLIPTokenizer": ("BPE", _clip, _named("<|startoftext|>", _END_OF_TEXT, _END_OF_TEXT, "", _END_OF_TEXT, "", "")),
+    "LlamaTokenizer": ("BPE", _llama, _named(_S, _E, "<unk>", "", "", "", "")),
+    "GemmaTokenizer": ("BPE", _gemma, _named("<bos>", "<eos>", "<unk>", "", "<pad>", "", "<mask>")),
+    "AlbertTokenizer": ("Unigram", _albert, _named("[CLS]", "[SEP]", "<unk>", "[SEP]", "<pad>", "[CLS]", "[MASK]")),
+    "DebertaV2Tokenizer": (
+        "Unigram",
+        _deberta_v2,
+        _named("[CLS]", "[SEP]", "[UNK]", "[SEP]", "[PAD]", "[CLS]", "[MASK]"),
+    ),
+    "XLMRobertaTokenizer": ("Unigram", _xlm_roberta, _OF_ROBERTA),
+    "CamembertTokenizer": ("Unigram", _xlm_roberta, _OF_ROBERTA),
+    "T5Tokenizer": ("Unigram", _t5, _named("", _E, "<unk>", "", "<pad>", "", "")),
+}
+_UNKNOWN_IDS = {"AlbertTokenizer": 1, "T5Tokenizer": 2, "XLMRobertaTokenizer": 3}
+
+FROM_VOCAB_TXT = tuple(kind for kind, (model, *_) in _RULES.items() if model == "WordPiece")
+FROM_MERGES = tuple(
+    f"{name}Tokenizer" for name in ("Bart", "CLIP", "GPT2", "GPTNeoX", "LED", "Longformer", "Mvp", "Qwen2", "Roberta")
+)
+
+
+def has_rule(kind: str | None, tokenizer: Tokenizer) -> bool:
+    """Return whether a class makes anew a tokenizer of a file, whose model must be of its kind."""
+    return kind in _RULES and type(tokenizer.model).__name__ == _RULES[kind][0]
+
+
+def by_rule(
+    kind: str,
+    settings: ClassSettings,
+    added: Iterable[AddedToken],
+    *,
+    model: Any = None,
+    file: Tokenizer | None = None,
+    content: bytes = b"",
+) -> Tokenizer:
+    """Return the tokenizer that a class makes of its settings, of the tokens added, and of a model or a file.
+
+    Parameters
+    ----------
+    kind
+        The class; `has_rule` is true of it and the file.
+    settings, added
+    model
+        The vocabulary, where there is no file.
+    file, content
+        A ``tokenizer.json`` as it was read, and the bytes of it.
+    """
+    from tokenizers import AddedToken, Tokenizer
+
+    name, rule, defaults = _RULES[kind]
+    given = {field.name: getattr(settings, field.name) for field in fields(settings)}
+    tokens = defaults | {key: value for key, value in given.items() if key in defaults and value is not None}
+    if file is not None:
+        model = file.model if name != "Unigram" else _unigram(kind, tokens["unk_token"], json.loads(content)["model"])
+    tokenizer = Tokenizer(model)
+    set_ends = rule(_Parts(tokenizer, settings, tokens, file))
+    add_missing(tokenizer, added)
+    for key, token in tokens.items():
+        if tokenizer.token_to_id(token) is not None:
+            lstrip = kind == "CamembertTokenizer" and key == "mask_token"
+            add_missing(tokenizer, [AddedToken(token, lstrip=lstrip, special=True, normalized=False)])
+    if file is not None and file.post_processor is not None:
+        tokenizer.post_processor = file.post_processor
+    set_ends()
+    return tokenizer
+
+
+def default_extra(kind: str, settings: ClassSettings) -> list[str]:
+    """Return special tokens that a class has beside those with a name."""
+    if kind == "T5Tokenizer":
+        if settings.extra_ids > _MAX_EXTRA_IDS:
+            raise RegardError(f"extra_ids is {settings.extra_ids:,}; at most {_MAX_EXTRA_IDS:,}")
+        return [f"<extra_id_{i}>" for i in range(settings.extra_ids)]
+    return ["<s>NOTUSED", "</s>NOTUSED", "<unk>NOTUSED"] if kind == "CamembertTokenizer" else []
+
+
+def _unigram(kind: str, unknown: str, model: Mapping[str, Any]) -> Any:
+    """Return a model of SentencePiece with the unknown token that its class has."""
+    from tokenizers.models import Unigram
+
+    pieces = [(piece, score) for piece, score in model["vocab"]]
+    if kind == "CamembertTokenizer":
+        unk_id = next((i for i, (piece, _) in enumerate(pieces) if piece == unknown), 0)
+    elif kind == "DebertaV2Tokenizer":
+        unk_id = pieces.index((unknown, 0.0)) if (unknown, 0.0) in pieces else 1
+    else:
+        unk_id = _UNKNOWN_IDS[kind]
+    return Unigram(pieces, unk_id, byte_fallback=False)
+
+
+def _state(component: Any) -> Any:
+    """Return what a file says of a component."""
+    return json.loads(component.__getstate__())
