@@ -268,6 +268,18 @@ def test_sinks_beside_numbers_near_the_largest(path):
 
 
 @pytest.mark.parametrize("path", PATHS)
+def test_the_gradient_of_sinks_of_half_precision_is_rounded_once(path):
+    """Of 2,000 equal sequences of a token each: in half precision their sum stops growing."""
+    ones, starts = np.ones((2000, 1, 1), np.float32), np.arange(2001)
+    output, pullback = attention_varlen_vjp(
+        ones, ones, ones, starts, starts, sinks=np.zeros(1, np.float16), implementation=path
+    )
+    found, weight = pullback(np.ones_like(output)).sinks, 1 / (1 + np.exp(-1))
+    assert found.dtype == np.float16
+    np.testing.assert_allclose(found.astype(np.float64), -2000 * weight * (1 - weight), rtol=2**-11 * 1.01)
+
+
+@pytest.mark.parametrize("path", PATHS)
 def test_a_query_without_keys_beside_sinks_may_hold_nan(path):
     """Queries 0 to 2 are before the only key."""
     rng = np.random.default_rng(0)

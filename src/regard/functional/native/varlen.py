@@ -33,34 +33,30 @@ def native_varlen(p: VarlenInputs) -> tuple[Array, list[int]]:
 
 
 def native_varlen_with_stats(p: VarlenInputs) -> tuple[Array, SoftmaxStats, list[int]]:
-    """Return the output in the compute dtype, the softmax statistics of the keys, ``H Tq`` of NumPy, and overflows."""
+    """Return the output in the compute dtype, the softmax statistics ``H Tq`` of NumPy, and as `native_varlen`."""
     output = empty_array(p.q, _output_shape(p), p.compute_dtype)
     stats = SoftmaxStats(*(np.empty(_output_shape(p)[1::-1], dtype) for dtype in (compute_type(p.dtype), np.float64)))
     out = to_kernel(output)
     overflowed = varlen_call(p).forward(out, *stats)
-    if p.sinks is not None:
-        total = _with_sinks(p, stats)
-        with np.errstate(over="ignore", invalid="ignore"):
-            of_keys = stats.row_sum * np.exp(stats.row_max - zero_neginf(total.row_max)) / nonzero(total.row_sum)
-            out *= of_keys.T[..., None].astype(out.dtype)
-    return output, stats, overflowed
+    return output, stats if p.sinks is None else _add_sinks(p, out, stats), overflowed
 
 
 def varlen_lse(p: VarlenInputs, stats: SoftmaxStats) -> Array:
-    """Return the log-sum-exp, ``Tq H``, of the softmax statistics of the keys."""
-    stats = SoftmaxStats(*(p.xp.asarray(x.T[..., None], device=device(p.q)) for x in _with_sinks(p, stats)))
+    """Return the log-sum-exp, ``Tq H``, of softmax statistics."""
+    stats = SoftmaxStats(*(p.xp.asarray(x.T[..., None], device=device(p.q)) for x in stats))
     return stats.lse(p.xp, device(p.q))
 
 
-def _with_sinks(p: VarlenInputs, stats: SoftmaxStats) -> SoftmaxStats:
-    """Return the softmax statistics of keys and sinks, ``H Tq``."""
-    if p.sinks is None:
-        return stats
+def _add_sinks(p: VarlenInputs, output: np.ndarray, stats: SoftmaxStats) -> SoftmaxStats:
+    """Scale the output of the keys, and return the softmax statistics of keys and sinks."""
     sinks = _sinks(p)
     row_max = np.maximum(stats.row_max, sinks)
     shift = zero_neginf(row_max)
-    with np.errstate(over="ignore"):  # to −inf, of which the exponential is 0
-        return SoftmaxStats(row_max, stats.row_sum * np.exp(stats.row_max - shift) + np.exp(sinks - shift))
+    with np.errstate(over="ignore", invalid="ignore"):  # to −inf, of which the exponential is 0
+        of_keys = stats.row_sum * np.exp(stats.row_max - shift)
+        row_sum = of_keys + np.exp(sinks - shift)
+        output *= (of_keys / nonzero(row_sum)).T[..., None].astype(output.dtype)
+    return SoftmaxStats(row_max, row_sum)
 
 
 def _sinks(p: VarlenInputs) -> np.ndarray:
@@ -82,14 +78,12 @@ def native_varlen_backward(
     keys, groups = (int(n) for n in p.k.shape[:2])
     shapes = [(queries, heads, p.q.shape[-1]), *((keys, heads, x.shape[-1]) for x in (p.k, p.v))]
     d_q, d_k, d_v = (native.empty(tuple(map(int, shape)), out.dtype) for shape in shapes)
-    attends, total = stats.row_sum != 0, _with_sinks(p, stats)
-    row_sum = np.where(attends, total.row_sum, 0)  # of queries without keys, that the kernel leaves out, NaN included
-    invalid = varlen_call(p).backward(d_out, out, total.row_max, row_sum, delta, d_q, d_k, d_v)
+    invalid = varlen_call(p).backward(d_out, out, *stats, delta, d_q, d_k, d_v)
     if groups not in (0, heads):
         d_k, d_v = (x.reshape(keys, groups, heads // groups, x.shape[-1]).sum(2) for x in (d_k, d_v))
     found = {"q": d_q, "k": d_k, "v": d_v}
     if p.sinks is not None:
-        found["sinks"] = np.where(attends, -delta * total.weights(_sinks(p), np), 0)
+        found["sinks"] = -delta * stats.weights(_sinks(p), np)
     return {name: p.xp.asarray(x, device=device(p.q)) for name, x in found.items()}, invalid
 
 
