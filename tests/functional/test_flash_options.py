@@ -7,6 +7,7 @@ table.
 from __future__ import annotations
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -109,3 +110,18 @@ def test_queries_of_values_beside_those_of_keys(path):
     exponentials = np.exp(scores - scores.max(-1, keepdims=True))
     found = attention(np.concat([q, qv], -1), np.concat([k, v], -1), v, implementation=path)
     np.testing.assert_allclose(found, exponentials / exponentials.sum(-1, keepdims=True) @ v, rtol=1e-11)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("attention_chunk", "it is mask=SegmentMask("),
+        ("sink_token_length", "it is mask=SlidingWindow(left) | PrefixLM(length) here"),
+        ("s_aux", "it is sinks= here"),
+        ("query_seq_lengths", "it is mask=arange(T)[:, None] < lengths[:, None, None, None] here"),
+        ("key_value_seq_lengths", "it is key_lengths= here"),
+    ],
+)
+def test_an_option_of_another_library_is_an_error_that_says_the_argument(name, said):
+    with pytest.raises(TypeError, match=re.escape(said)):
+        attention(*draw(11), **{name: 2})

@@ -170,7 +170,7 @@ _OTHER_NAMES = {
     "alibi_slopes": "bias=ALiBi(slopes)",
     "key_padding_mask": "key_lengths= or mask=",
     "key_value_seq_lengths": "key_lengths=",
-    "query_seq_lengths": "mask=",
+    "query_seq_lengths": "mask=arange(T)[:, None] < lengths[:, None, None, None]",
     "attention_chunk": "mask=SegmentMask(chunks of the queries, chunks of the keys)",
     "sink_token_length": "mask=SlidingWindow(left) | PrefixLM(length)",
     "s_aux": "sinks=",
