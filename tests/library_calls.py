@@ -14,6 +14,8 @@ from regard import (
     KVCache,
     attention,
     attention_partial,
+    attention_varlen,
+    attention_varlen_vjp,
     attention_vjp,
     attention_weights,
     create_block_mask,
@@ -128,6 +130,15 @@ def gradients(options, to):
     return [output, *(g for g in pullback(to(draw(9, *output.shape))) if g is not None)]
 
 
+def sequences(to):
+    q, k, v = (to(x.reshape(-1, *x.shape[2:])) for x in (Q.swapaxes(1, 2), K.swapaxes(1, 2), V.swapaxes(1, 2)))
+    starts = [0, 2, BATCH * QUERIES], [0, 6, BATCH * KEYS]
+    options = {"causal": True, "attention_chunk": 3, "sinks": to(draw(6, HEADS)), "alibi_slopes": alibi_slopes(HEADS)}
+    output, pullback = attention_varlen_vjp(q, k, v, *starts, **options)
+    gradients = (g for g in pullback(to(draw(9, *output.shape))) if g is not None)
+    return [output, *gradients, *attention_varlen(q, k, v, *starts, **options, return_lse=True)]
+
+
 def looks(options, to):
     look = AttentionMap(to(Q), to(K), **options(to))
     head = look.select(1, 2)
@@ -216,6 +227,7 @@ CALLS = {
     **{f"gradients, {name}": partial(gradients, options) for name, options in OPTIONS.items()},
     **{f"map, {name}": partial(looks, options) for name, options in OPTIONS.items() if name != "dropout"},
     **{f"one head, {name}": partial(one_head, options) for name, options in ONE_HEAD.items()},
+    "sequences": sequences,
     "cache": cached,
     "rotary": rotated,
     "stretched positions": stretched,

@@ -4,22 +4,15 @@ from __future__ import annotations
 
 import itertools
 
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attention_cases import close, cut_into_blocks, one_head, random_case
-from regard import (
-    RegardError,
-    attention,
-    attention_partial,
-    merge_partials,
-)
-from regard.functional import (
-    ALiBi,
-    alibi_slopes,
-)
+from attention_cases import PATHS, close, cut_into_blocks, one_head, random_case
+from regard import Partial, RegardError, attention, attention_partial, merge_partials
+from regard.functional import ALiBi, alibi_slopes
 
 seeds = st.integers(0, 2**31)
 
@@ -101,6 +94,38 @@ def test_parts_of_float32_merge_exactly_where_scores_are_large():
     merged = merge_partials(*(attention_partial(q, k[a : a + 16], v[a : a + 16]) for a in (32, 0, 48, 16)))
     assert np.abs(whole.lse).min() > 9e3
     np.testing.assert_allclose(merged.output, whole.output, rtol=0, atol=2e-6)
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
+def test_parts_of_half_precision_merge_as_if_they_were_float32(path, dtype):
+    """The last conversion is the only rounding: the merged parts are what attention rounds."""
+    rng = np.random.default_rng(3)
+    q, k, v = (rng.standard_normal((2, 64, 8)).astype(dtype) for _ in range(3))
+    spans = [slice(a, a + 4) for a in range(0, 64, 4)]
+    parts = [attention_partial(q, k[:, s], v[:, s], implementation=path) for s in spans]
+    merged = merge_partials(*parts)
+    assert {part.output.dtype for part in (*parts, merged)} == {np.dtype(np.float32)}
+    assert {part.lse.dtype for part in (*parts, merged)} == {np.dtype(np.float64)}
+    whole = attention(*(x.astype(np.float64) for x in (q, k, v)))
+    np.testing.assert_allclose(merged.output, whole, rtol=0, atol=2e-6)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.float32])
+def test_parts_from_elsewhere_merge_in_float32_at_least(dtype):
+    """As FlashAttention returns them: the output in the dtype of the queries, the log-sum-exp in float32."""
+    rng = np.random.default_rng(4)
+    q, k, v = rng.standard_normal((3, 2, 64, 8))
+    spans = [slice(a, a + 4) for a in range(0, 64, 4)]
+    parts = [attention_partial(q, k[:, s], v[:, s]) for s in spans]
+    of_peers = [Partial(part.output.astype(dtype), part.lse.astype(np.float32)) for part in parts]
+    merged, exact = merge_partials(*of_peers), [Partial(part.output.astype(np.float64), part.lse) for part in of_peers]
+    assert (merged.output.dtype, merged.lse.dtype) == (np.float32, np.float64)
+    np.testing.assert_allclose(merged.output, merge_partials(*exact).output, rtol=0, atol=2e-6)
+    alone = merge_partials(of_peers[0])
+    assert (alone.output.dtype, alone.lse.dtype) == (np.float32, np.float64)
+    mixed = merge_partials(of_peers[0], parts[1])
+    assert mixed.output.dtype == np.float64
 
 
 def test_only_parts_of_the_same_queries_merge():

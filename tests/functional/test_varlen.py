@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import ml_dtypes
@@ -46,6 +46,10 @@ def draw(seed, *, queries=None, dtype=np.float64, heads=(4, 2), dim=5, width=3):
         options["alibi_slopes"] = rng.random((count, heads[0]) if chance(rng, 0.5) else heads[0])
     if chance(rng, 0.3):
         options["softmax_scale"] = 0.3
+    if chance(rng, 0.4):
+        options["attention_chunk"] = int(rng.integers(1, 50))
+    if chance(rng, 0.4):
+        options["sinks"] = np.append(rng.standard_normal(heads[0] - 1) * 3, -np.inf)
     q = rng.standard_normal((starts_q[-1], heads[0], dim)).astype(dtype)
     k = rng.standard_normal((starts_k[-1], heads[1], dim)).astype(dtype)
     v = rng.standard_normal((starts_k[-1], heads[1], width)).astype(dtype)
@@ -69,15 +73,18 @@ def formula(batch):
             attends &= key <= position + right
         if batch.options["causal"]:
             attends &= key <= position
+        if chunk := batch.options.get("attention_chunk"):
+            attends &= key // chunk == position // chunk
         for h in range(heads):
             scores = q[a:b, h] @ k[c:d, h // repeats].T * batch.options.get("softmax_scale", q.shape[-1] ** -0.5)
             if cap := batch.options.get("softcap"):
                 scores = cap * np.tanh(scores / cap)
             slope = (slopes[n] if slopes.ndim == 2 else slopes)[h]
             scores = np.where(attends, scores - slope * abs(position - key), -np.inf)
-            highest = scores.max(-1, keepdims=True, initial=-1e300)
+            sink = batch.options.get("sinks", np.full(heads, -np.inf))[h]
+            highest = scores.max(-1, keepdims=True, initial=max(sink, -1e300))
             exponentials = np.exp(scores - highest)
-            total = exponentials.sum(-1, keepdims=True)
+            total = exponentials.sum(-1, keepdims=True) + np.exp(sink - highest)
             with np.errstate(divide="ignore"):
                 lse[a:b, h] = np.where(total == 0, -np.inf, highest + np.log(total))[:, 0]
             output[a:b, h] = exponentials / np.where(total == 0, 1, total) @ v[c:d, h // repeats]
@@ -193,13 +200,17 @@ def test_gradients_are_those_of_finite_differences(path, seed):
     np.testing.assert_allclose(output, formula(batch)[0], rtol=1e-10, atol=1e-12)
     d_output = direction.standard_normal(output.shape)
     found = pullback(d_output)
-    for name in "qkv":
-        x, step = getattr(batch, name), direction.standard_normal(getattr(batch, name).shape)
-        ends = []
+    given = {name: getattr(batch, name) for name in "qkv"}
+    if "sinks" in batch.options:
+        given["sinks"] = batch.options["sinks"]
+    else:
+        assert found.sinks is None
+    for name, x in given.items():
+        step, ends = direction.standard_normal(x.shape), []
         for size in (1e-6, -1e-6):
-            setattr(batch, name, x + size * step)
-            ends.append((formula(batch)[0] * d_output).sum())
-        setattr(batch, name, x)
+            changed = {name: x + size * step}
+            moved = replace(batch, options=batch.options | changed) if name == "sinks" else replace(batch, **changed)
+            ends.append((formula(moved)[0] * d_output).sum())
         expected = (ends[0] - ends[1]) / 2e-6
         assert (getattr(found, name) * step).sum() == pytest.approx(expected, rel=1e-6, abs=1e-7)
         assert getattr(found, name).shape == x.shape
@@ -228,6 +239,62 @@ def test_numbers_near_the_largest_do_not_overflow(path):
     np.testing.assert_allclose(ours.ravel(), [0.5, 2])
 
 
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("sink", [np.inf, 3e38, 800.0, -800.0, -3e38, -np.inf])
+def test_sinks_of_all_magnitudes(path, sink):
+    """Beside scores of 1: a sink takes all or nothing, and where there is no key it has no value."""
+    q, k = np.ones((3, 1, 1), np.float32), np.ones((2, 1, 1), np.float32)
+    options = {"sinks": np.array([sink], np.float32), "implementation": path}
+    output, lse = attention_varlen(q, k, k, [0, 2, 3], [0, 2, 2], **options, return_lse=True)
+    takes = sink > 1
+    np.testing.assert_allclose(output.ravel(), [0, 0, 0] if takes else [1, 1, 0], rtol=1e-6)
+    largest = min(sink, np.finfo(np.float32).max)
+    np.testing.assert_allclose(lse.ravel(), [*[largest if takes else 1 + np.log(2)] * 2, largest], rtol=1e-6)
+    output, pullback = attention_varlen_vjp(q, k, k, [0, 2, 3], [0, 2, 2], **options)
+    for gradient in pullback(np.ones_like(output)):
+        assert gradient is None or np.isfinite(gradient).all()
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_sinks_beside_numbers_near_the_largest(path):
+    """The first sequence overflows in float32 and is computed again; its sink counts once."""
+    q, k, v = np.full((3, 1, 4), 1e30, np.float32), np.full((4, 1, 4), 1e30, np.float32), np.ones((4, 1, 1), np.float32)
+    q[2] = k[3] = 0
+    starts, options = ([0, 2, 3], [0, 3, 4]), {"sinks": np.zeros(1, np.float32), "implementation": path}
+    output, pullback = attention_varlen_vjp(q, k, v, *starts, **options)
+    np.testing.assert_allclose(output.ravel(), [1, 1, 0.5])
+    np.testing.assert_array_equal(attention_varlen(q, k, v, *starts, **options), output)
+    np.testing.assert_allclose(pullback(np.ones_like(output)).sinks, [-0.25], rtol=1e-6)
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_the_gradient_of_sinks_of_half_precision_is_rounded_once(path):
+    """Of 2,000 equal sequences of a token each: in half precision their sum stops growing."""
+    ones, starts = np.ones((2000, 1, 1), np.float32), np.arange(2001)
+    output, pullback = attention_varlen_vjp(
+        ones, ones, ones, starts, starts, sinks=np.zeros(1, np.float16), implementation=path
+    )
+    found, weight = pullback(np.ones_like(output)).sinks, 1 / (1 + np.exp(-1))
+    assert found.dtype == np.float16
+    np.testing.assert_allclose(found.astype(np.float64), -2000 * weight * (1 - weight), rtol=2**-11 * 1.01)
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_query_without_keys_beside_sinks_may_hold_nan(path):
+    """Queries 0 to 2 are before the only key."""
+    rng = np.random.default_rng(0)
+    q, k, v = (rng.standard_normal((n, 1, 3)) for n in (4, 1, 1))
+    q[:3] = np.nan
+    options = {"causal": True, "sinks": np.zeros(1), "implementation": path}
+    output, pullback = attention_varlen_vjp(q, k, v, [0, 4], [0, 1], **options)
+    alone, of_the_last = attention_varlen_vjp(q[3:], k, v, [0, 1], [0, 1], **options)
+    np.testing.assert_allclose(output, np.append(np.zeros((3, 1, 3)), alone, axis=0))
+    found, expected = pullback(np.ones_like(output)), of_the_last(np.ones_like(alone))
+    for name in ("k", "v", "sinks"):
+        np.testing.assert_allclose(getattr(found, name), getattr(expected, name))
+    assert not found.q[:3].any()
+
+
 ROWS, CACHE = np.ones((4, 2, 3), np.float32), np.ones((5, 8, 1, 3), np.float32)
 
 
@@ -250,6 +317,10 @@ ROWS, CACHE = np.ones((4, 2, 3), np.float32), np.ones((5, 8, 1, 3), np.float32)
         ({"softcap": -1.0}, "softcap"),
         ({"causal": "yes"}, "causal must be True or False"),
         ({"alibi_slopes": np.ones(3)}, "alibi_slopes must be floating"),
+        ({"attention_chunk": -1}, "attention_chunk"),
+        ({"attention_chunk": 2.5}, "attention_chunk"),
+        ({"sinks": np.ones(3)}, r"sinks must be floating, \(2,\), got float64 of \(3,\)"),
+        ({"sinks": np.ones(2, int)}, "sinks must be floating"),
         ({"implementation": "fast"}, "implementation must be one of"),
         ({"k_scale": np.ones(2)}, "k_scale is for k of int8, got float32"),
         ({"v": ROWS.astype(np.int8)}, "v is int8 and needs v_scale"),

@@ -404,7 +404,10 @@ def fault_of_varlen(seed: int, number: int) -> str | None:
     options["window_size"] = left, right
     softcap = float(rng.uniform(0.5, 10)) if chance(rng, 0.3) else None
     slopes = rng.random((count, groups * repeats)) if chance(rng, 0.3) else np.zeros((count, groups * repeats))
+    chunk = int(rng.choice([1, 7, 64, 100])) if chance(rng, 0.3) else 0
+    sinks = rng.standard_normal(groups * repeats) * 3 if chance(rng, 0.3) else None
     options |= {"softcap": softcap or 0.0, "alibi_slopes": slopes if slopes.any() else None}
+    options |= {"attention_chunk": chunk, "sinks": sinks}
 
     kept, given = [k, v], [k, v]  # as numbers, and as they are stored
     kind = int(rng.integers(4))
@@ -450,9 +453,10 @@ def fault_of_varlen(seed: int, number: int) -> str | None:
         attends = np.ones((groups * repeats, of_q[n], of_k[n]), bool)
         attends &= (key <= position) | (not options["causal"])
         attends &= ((left < 0) | (key >= position - left)) & ((right < 0) | (key <= position + right))
+        attends &= (chunk == 0) | (position // (chunk or 1) == key // (chunk or 1))
         added = -slopes[n][:, None, None] * abs(position - key)
         each = [x.swapaxes(0, 1) for x in (q[rows], kept[0][keys], kept[1][keys])]
-        case = Case(*each, {}, attends, added, dim**-0.5, softcap, None)
+        case = Case(*each, {}, attends, added, dim**-0.5, softcap, sinks)
         bounds = allowed(Call(case, (), {}, 1.0, None, "", 1))
         ends = (rounded(x, dtype) if dtype.itemsize == 2 else x for x in (bounds.low, bounds.high))
         if wrong := outside(ours[rows].swapaxes(0, 1), *ends):

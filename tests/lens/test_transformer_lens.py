@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from lens_models import IDS, TOKEN, TOLERANCE, VERSUS, assert_close, cached
+from lens_models import IDS, TOKEN, TOLERANCE, VERSUS, assert_close, cached, tiny_pair
 from regard import Trace
 from regard.metrics import logit_attribution, logit_lens
 from regard.models import Circuits
@@ -105,6 +105,25 @@ def test_logit_lens(pair):
         assert (rank <= (above > -apart).sum(-1) - 1).all()
         chosen = np.take_along_axis(theirs, lens.ids[place], -1)
         assert (np.abs(chosen - -np.sort(-theirs, -1)[..., :5]) <= apart).all()
+
+
+def test_why_numbers_differ(tmp_path):
+    """As docs/interventions.md says: another text, and weights that are folded and centred."""
+    theirs, _, model, _ = tiny_pair("gpt2", tmp_path)
+    assert theirs.to_tokens("a b").shape[1] == len(model.tokenizer("a b").ids) + 1
+    assert theirs.to_tokens("a b", prepend_bos=False).tolist() == [list(model.tokenizer("a b").ids)]
+    theirs.enable_compatibility_mode()
+    logits, cache = cached(theirs)
+    same = [f"blocks.1.{name}" for name in ("attn.hook_pattern", "ln1.hook_scale", "attn.hook_q", "attn.hook_k")]
+    others = [f"blocks.1.{name}" for name in ("attn.hook_v", "attn.hook_z", "hook_resid_post")]
+    trace = Trace(only=[*same, *others])
+    ours = model(np.array(IDS), trace=trace).logits
+    assert_close(torch.tensor(ours).log_softmax(-1), logits.log_softmax(-1))
+    assert abs(np.asarray(logits.detach()) - ours).max() > 0.1
+    for name in same:
+        assert_close(trace[name], as_ours(cache[name], name))
+    for name in others:
+        assert abs(trace[name] - as_ours(cache[name], name)).max() > 0.1
 
 
 def test_logit_attribution(pair):

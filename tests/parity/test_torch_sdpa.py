@@ -347,7 +347,7 @@ WRONG = {
     "mask of another shape": (lambda: attention(X, X, X, mask=torch.ones(4, 5).bool()), "does not broadcast"),
     "generator": (lambda: attention(X, X, X, dropout=0.1, rng=3), "rng must be a generator of PyTorch or NumPy"),
     "rate": (lambda: attention(X, X, X, dropout=2.0), "dropout must be a number with 0 ≤ dropout < 1"),
-    "argument": (lambda: attention(X, X, X, is_causal=True), "unexpected keyword argument 'is_causal'"),
+    "argument": (lambda: attention(X, X, X, is_causal=True), "attention has no argument is_causal: it is causal= here"),
     "device of the drop-in": (lambda: scaled_dot_product_attention(X, X.to("meta"), X), "^key is on meta"),
     "device of a mask": (
         lambda: scaled_dot_product_attention(X, X, X, torch.ones(5, 5, device="meta")), "^attn_mask is on meta",

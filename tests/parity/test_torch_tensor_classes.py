@@ -1,4 +1,4 @@
-"""Masks that are tensors of other classes than PyTorch's plain one: what they mean is honoured, or PyTorch's affair."""
+"""Tensors of other classes than PyTorch's plain one: what they mean is honoured, PyTorch's affair, or refused."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import torch
 from torch.nn import functional as F
 from torch.nn.attention.bias import causal_lower_right, causal_upper_left
 
+import regard
 from regard import RegardError
 from regard.torch import attention, scaled_dot_product_attention, use_regard
 
@@ -138,7 +139,71 @@ def test_other_classes_of_tensors_are_refused_directly(name, kind):
         scaled_dot_product_attention(**given)
 
 
+DIRECT = {
+    "regard.attention": regard.attention,
+    "regard.torch.attention": attention,
+    "compiled": torch.compile(regard.attention, backend="aot_eager"),
+    "attention_weights": lambda q, k, v, **options: regard.attention_weights(q, k, **options),
+    "attention_vjp": regard.attention_vjp,
+    "attention_partial": regard.attention_partial,
+}
+
+
+@pytest.mark.parametrize("way", DIRECT)
 @pytest.mark.parametrize("option", ["mask", "bias", "sinks"])
-def test_a_causal_bias_is_no_argument_of_attention(option):
-    with pytest.raises(RegardError, match=f"^{option} .* is of the class CausalBias.*as_subclass"):
-        attention(*draw(5, 5), **{option: causal_upper_left(5, 5)})
+def test_a_causal_bias_is_no_argument_of_attention(way, option):
+    torch._dynamo.reset()
+    with pytest.raises(RegardError, match=f"^{option} is of the class CausalBias, .*; give causal=True"):
+        DIRECT[way](*draw(5, 5), **{option: causal_upper_left(5, 5)})
+
+
+@pytest.mark.parametrize("way", DIRECT)
+@pytest.mark.parametrize("name", ["q", "k", "mask", "bias", "sinks", "key_lengths"])
+def test_tensors_of_a_class_without_a_known_meaning_are_no_arguments_of_attention(way, name):
+    torch._dynamo.reset()
+    given = dict(zip("qkv", draw(5, 5), strict=True)) | {
+        "mask": torch.ones(5, 5, dtype=torch.bool), "bias": torch.zeros(5, 5), "sinks": torch.zeros(2),
+        "key_lengths": torch.tensor([3, 5]),
+    }  # fmt: skip
+    given = {each: x for each, x in given.items() if each in ("q", "k", "v", name)}
+    given[name] = given[name].detach().as_subclass(Named)
+    with pytest.raises(
+        RegardError, match=rf"^{name}.* is of the class Named, .*{name}.*\.as_subclass\(torch\.Tensor\)"
+    ):
+        DIRECT[way](given.pop("q"), given.pop("k"), given.pop("v"), **given)
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of MaskedTensors is in prototype stage")
+@pytest.mark.parametrize("way", [way for way in DIRECT if way != "compiled"])  # PyTorch compiles none
+@pytest.mark.parametrize("name", ["q", "k", "mask", "bias"])
+def test_masked_tensors_are_no_arguments_of_attention(way, name):
+    given = dict(zip("qkv", (x.detach() for x in draw(5, 5)), strict=True))
+    x = given.get(name, torch.ones(5, 5, dtype=torch.bool if name == "mask" else torch.float64))
+    given[name] = torch.masked.masked_tensor(x, torch.ones_like(x, dtype=torch.bool))
+    with pytest.raises(RegardError, match=rf"^{name}.* is of the class MaskedTensor, .*; give get_data\(\) of it"):
+        DIRECT[way](given.pop("q"), given.pop("k"), given.pop("v"), **given)
+
+
+def test_distributed_tensors_are_no_arguments_of_attention(tmp_path):
+    """A tensor of one process, of which all is here, is refused as one of many."""
+    from torch import distributed
+    from torch.distributed.tensor import distribute_tensor, init_device_mesh
+
+    distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        q, k, v = (x.detach() for x in draw(5, 5))
+        sharded = distribute_tensor(q, init_device_mesh("cpu", (1,)))
+        with pytest.raises(RegardError, match=r"^q is of the class DTensor, .*; give full_tensor\(\) or to_local\(\)"):
+            regard.attention(sharded, k, v)
+        assert torch.equal(regard.attention(sharded.full_tensor(), k, v), regard.attention(q, k, v))
+    finally:
+        distributed.destroy_process_group()
+
+
+@pytest.mark.parametrize("name", ["q", "alibi_slopes", "cu_seqlens_q"])
+def test_tensors_of_other_classes_are_no_arguments_of_attention_of_sequences(name):
+    x, starts = torch.randn(5, 2, 4), torch.tensor([0, 2, 5])
+    given = {"q": x, "k": x, "v": x, "cu_seqlens_q": starts, "cu_seqlens_k": starts, "alibi_slopes": torch.rand(2)}
+    given[name] = given[name].as_subclass(Named)
+    with pytest.raises(RegardError, match=f"^{name} is of the class Named"):
+        regard.attention_varlen(**given)

@@ -55,6 +55,47 @@ def test_output_and_gradients_are_those_of_sdpa(seed, causal):
     torch.testing.assert_close(pullback(d_output).k, expected[1], rtol=1e-9, atol=1e-11)
 
 
+def formula(q, k, v, sinks, starts_q, starts_k, chunk):
+    """Return causal attention in chunks with sinks as a last score without a value, and the log-sum-exp."""
+    outputs, lses = [], []
+    for (a, b), (c, d) in zip(*(itertools.pairwise(x.tolist()) for x in (starts_q, starts_k)), strict=True):
+        keys, values = (x[c:d].repeat_interleave(H // G, 1) for x in (k, v))
+        scores = torch.einsum("thd,shd->hts", q[a:b], keys) * D**-0.5
+        position, key = torch.arange((d - c) - (b - a), d - c)[:, None], torch.arange(d - c)
+        scores = scores.masked_fill((key > position) | (key // chunk != position // chunk), -torch.inf)
+        scores = torch.cat([scores, sinks[:, None, None].expand(-1, b - a, 1)], -1)
+        outputs.append(torch.einsum("hts,shd->thd", scores.softmax(-1)[..., :-1], values))
+        lses.append(scores.logsumexp(-1).T)
+    return torch.cat(outputs), torch.cat(lses)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("return_lse", [False, True])
+def test_sinks_and_chunks_have_the_gradients_of_the_formula(seed, return_lse):
+    q, k, v, *starts = draw(seed)
+    inputs = q, k, v, torch.randn(H, dtype=torch.float64).requires_grad_()
+    *arrays, sinks = inputs
+    theirs, lse = formula(*inputs, *starts, 13)
+    ours = attention_varlen(*arrays, *starts, causal=True, attention_chunk=13, sinks=sinks, return_lse=return_lse)
+    if return_lse:
+        torch.testing.assert_close(ours.lse, lse, rtol=1e-10, atol=1e-12)
+        ours, theirs = ours.output + ours.lse[..., None], theirs + lse[..., None]
+    torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
+    d_output = torch.randn_like(theirs)
+    found, expected = (torch.autograd.grad(x, inputs, d_output) for x in (ours, theirs))
+    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-11)
+
+
+def test_sinks_alone_have_gradients_and_their_dtype():
+    q, k, v, *starts = (x.detach() for x in draw(2, torch.bfloat16))
+    sinks = torch.zeros(H, dtype=torch.float32, requires_grad=True)
+    attention_varlen(q, k, v, *starts, sinks=sinks).float().sum().backward()
+    wide = torch.zeros(H, dtype=torch.float64, requires_grad=True)
+    attention_varlen(q.double(), k.double(), v.double(), *starts, sinks=wide).sum().backward()
+    assert sinks.grad.dtype == torch.float32
+    torch.testing.assert_close(sinks.grad.double(), wide.grad, rtol=0.02, atol=0.05)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_other_precisions_are_rounded_once(dtype):
     arrays = draw(9, dtype)

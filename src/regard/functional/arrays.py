@@ -52,7 +52,7 @@ def as_array(value: Array, name: str) -> Array:
     """Return `value` if it is an array of any library, else as a NumPy array (lists, numbers).
 
     An error if it is not numeric, is a masked array or a matrix, or has more than `MAX_SIZE` numbers; or if it is a
-    tensor that is sparse, nested, quantized, or in 8 bits or fewer.
+    tensor that is sparse, nested, quantized, in 8 bits or fewer, or of a subclass.
     """
     if type(value) is np.ndarray and value.dtype.kind == "f" and value.size <= MAX_SIZE:
         return value  # the usual case
@@ -62,7 +62,7 @@ def as_array(value: Array, name: str) -> Array:
         if not isinstance(value, np.generic) and (
             hasattr(value, "__array_namespace__") or hasattr(value, "__dlpack__")
         ):
-            if is_tensor(value):
+            if hasattr(value, "__torch_function__"):
                 _check_tensor(value, name)
             elif _is_narrow_float(getattr(value, "dtype", None)):
                 raise RegardError(f"{name} must be an array of numbers, got {value.dtype}; convert it first")
@@ -78,12 +78,38 @@ def as_array(value: Array, name: str) -> Array:
     return value
 
 
+_IN_PLACE_OF = {
+    "CausalBias": "give causal=True, with query_offset=0 for causal_upper_left",
+    "MaskedTensor": "give get_data() of it; mask= says where queries attend",
+    "DTensor": "give full_tensor() or to_local() of it",
+}
+
+
+def is_of_own_class(x: Any) -> bool:
+    """Tell whether a tensor is of a subclass, which may carry a meaning; not so what stands for one in a compiler."""
+    import torch
+
+    plain = type(x) in (torch.Tensor, torch.nn.Parameter) or type(x).__name__ in ("FakeTensor", "FunctionalTensor")
+    return not plain and isinstance(x, torch.Tensor)
+
+
+def check_class(x: Any, name: str) -> None:
+    """Raise RegardError if a tensor is of a class that may mean more than its numbers."""
+    if is_of_own_class(x):
+        kind = type(x).__name__
+        hint = _IN_PLACE_OF.get(kind, f"{name.split()[0]}.as_subclass(torch.Tensor) is the tensor of its numbers")
+        raise RegardError(f"{name} is of the class {kind}, whose meaning regard does not know; {hint}")
+
+
 def _check_tensor(x: Any, name: str) -> None:
     """Raise RegardError unless a tensor of PyTorch is one block of numbers that attention computes with."""
     import torch
 
+    if not isinstance(x, torch.Tensor):
+        return
     if x.is_nested:
         raise RegardError(f"{name} is a nested tensor: pad it and give key_lengths, or use attention_varlen")
+    check_class(x, name)
     if x.layout is not torch.strided:
         layout = str(x.layout).removeprefix("torch.")
         raise RegardError(f"{name} is a tensor in the layout {layout}: give to_dense() of it")

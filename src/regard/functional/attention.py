@@ -166,8 +166,15 @@ _OTHER_NAMES = {
     "enable_gqa": "not needed: fewer key heads than query heads are grouped",
     "softmax_scale": "scale=",
     "window_size": "window=",
+    "local_window_size": "window=",
     "alibi_slopes": "bias=ALiBi(slopes)",
     "key_padding_mask": "key_lengths= or mask=",
+    "key_value_seq_lengths": "key_lengths=",
+    "query_seq_lengths": "mask=arange(T)[:, None] < lengths[:, None, None, None]",
+    "attention_chunk": "mask=SegmentMask(chunks of the queries, chunks of the keys)",
+    "sink_token_length": "mask=SlidingWindow(left) | PrefixLM(length)",
+    "s_aux": "sinks=",
+    "learnable_sink": "sinks=",
 }
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple, Unpack
 import numpy as np
 
 from regard._utils.errors import RegardError
-from regard.functional.arrays import Array, is_finite, namespace
+from regard.functional.arrays import Array, compute_dtype, device, is_finite, namespace, result_dtype, widest_float
 from regard.functional.blockwise import blockwise
 from regard.functional.dispatch import choose_implementation
 from regard.functional.inputs import AttentionInputs, Options, validate_inputs
@@ -24,7 +24,7 @@ class Partial(NamedTuple):
     Parameters
     ----------
     output : array, ``... H T Dv``
-        Attention over these keys alone, in float32 at least.
+        Attention over these keys alone, in float32 at least: parts merge without the rounding of half precision.
     lse : array, ``... H T``
         log Σ exp(score) over these keys (and the sink, if there is one), in float64 where the library has it;
         −inf where a query attends to none of them.
@@ -67,7 +67,8 @@ def compute_partial(p: AttentionInputs) -> Partial:
 def merge_partials(*partials: Partial) -> Partial:
     """Return attention over the keys of all parts together, whatever their order and grouping.
 
-    A part with no key to attend to (output 0, lse −inf) changes nothing.
+    A part with no key to attend to (output 0, lse −inf) changes nothing. Parts from elsewhere are of any precision; the
+    result is computed, and returned, in float32 at least, so that it may be merged again. Convert the last one.
 
     Raises
     ------
@@ -82,14 +83,17 @@ def merge_partials(*partials: Partial) -> Partial:
         raise RegardError(
             "merge_partials takes parts, merge_partials(one, other): results of attention_partial, at least one"
         )
-    if len(partials) == 1:
-        return partials[0]
     shape = tuple(partials[0].output.shape)
     if not all(tuple(part.output.shape) == shape and broadcasts(part.lse.shape, shape[:-1]) for part in partials):
         shapes = ", ".join(f"output {tuple(part.output.shape)} with lse {tuple(part.lse.shape)}" for part in partials)
         raise RegardError(f"parts to merge must be of the same queries and heads: {shapes}")
 
     xp = namespace(*(array for part in partials for array in part))
+    dtype = compute_dtype(xp, result_dtype(*(part.output for part in partials)))
+    wide = widest_float(xp, device(partials[0].lse))
+    partials = tuple(Partial(narrowed(part.output, dtype), narrowed(part.lse, wide)) for part in partials)
+    if len(partials) == 1:
+        return partials[0]
     row_max = functools.reduce(xp.maximum, (part.lse for part in partials))
     exponentials = [xp.exp(part.lse - zero_neginf(row_max)) for part in partials]
     row_sum = functools.reduce(xp.add, exponentials)

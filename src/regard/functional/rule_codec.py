@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from regard.functional.arrays import Array
+from regard.functional.arrays import Array, is_of_own_class
 from regard.functional.biases import ALiBi, Bias, DenseBias, DistanceBias, RelativePositionBias
 from regard.functional.inputs import Options
 from regard.functional.mask_rules import Causal, KeyLengths, KeyRangeMask, PrefixLM, SegmentMask, SlidingWindow
@@ -75,7 +75,7 @@ class Encoder:
         elif isinstance(value, int | torch.SymInt):
             self.words.append("i")
             self.ints.append(value)
-        elif isinstance(value, torch.Tensor):
+        elif isinstance(value, torch.Tensor) and not is_of_own_class(value):
             self.words.append(f"t{kind}")
             self.arrays.append(value)
         elif type(value) in _RULES:

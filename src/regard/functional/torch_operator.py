@@ -13,7 +13,7 @@ from typing import Any
 
 from regard._utils.drop_ins import raises
 from regard._utils.errors import TorchError
-from regard.functional.arrays import Array, no_grad
+from regard.functional.arrays import Array, is_of_own_class, no_grad
 from regard.functional.autograd import NOT_TWICE, one_by_one
 from regard.functional.backward import backward, forward_with_stats, like
 from regard.functional.biases import ALiBi, DistanceBias, RelativePositionBias
@@ -78,6 +78,8 @@ def traced_attention(q: Array, k: Array, v: Array, options: Options, seed: Array
     sinks, dropout = options.get("sinks"), options.get("dropout", 0.0)
     tensors = [x for x in (q, k, v, given.bias, sinks) if x is not None]
     if not all([isinstance(x, torch.Tensor) and x.device.type == "cpu" for x in tensors]):  # noqa: C419
+        return None
+    if any([is_of_own_class(x) for x in tensors]):  # noqa: C419
         return None
     if seed is None and dropout:
         return None

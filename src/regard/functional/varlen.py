@@ -41,6 +41,8 @@ def attention_varlen(
     softcap: float = 0.0,
     alibi_slopes: Array | None = None,
     *,
+    attention_chunk: int = 0,
+    sinks: Array | None = None,
     block_table: Array | None = None,
     k_scale: Array | None = None,
     v_scale: Array | None = None,
@@ -80,6 +82,10 @@ def attention_varlen(
         Scores become softcap · tanh(scores / softcap); 0 leaves them.
     alibi_slopes : floating array, ``H`` or ``B H``, optional
         Adds −slope · |position of the query − position of the key| to the scores. It gets no gradient.
+    attention_chunk : int
+        A query attends to the keys of its own chunk of so many positions, as in FlashAttention-3; 0 is no chunks.
+    sinks : floating array, ``H``, optional
+        One extra logit per head, in the denominator of the softmax only.
     block_table : integer array, ``B M``, optional
         The pages of each sequence: key s is row s % P of page ``block_table[b, s // P]``. Entries beyond the keys of a
         sequence are not read. The pages are read where they are, never gathered.
@@ -126,9 +132,10 @@ def attention_varlen(
     p = validate_varlen(
         q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q=max_seqlen_q, max_seqlen_k=max_seqlen_k, dropout_p=dropout_p,
         softmax_scale=softmax_scale, causal=causal, window_size=window_size, softcap=softcap, alibi_slopes=alibi_slopes,
-        block_table=block_table, k_scale=k_scale, v_scale=v_scale, implementation=implementation,
+        attention_chunk=attention_chunk, sinks=sinks, block_table=block_table, k_scale=k_scale, v_scale=v_scale,
+        implementation=implementation,
     )  # fmt: skip
-    differentiated = has_gradients((p.q, p.k, p.v))
+    differentiated = has_gradients(p.parameters.values())
     if not _is_native(p) or (differentiated and (return_lse or p.has_cache)):
         return _each_sequence(p, with_lse=return_lse)
     if differentiated:
@@ -174,7 +181,8 @@ def attention_varlen_vjp(
     -------
     output : array, ``Tq H Dv``
     pullback : function
-        Takes the gradient of a scalar with respect to the output, ``Tq H Dv``, and returns `Gradients` of q, k and v.
+        Takes the gradient of a scalar with respect to the output, ``Tq H Dv``, and returns `Gradients` of q, k, v and
+        sinks.
 
     Examples
     --------
@@ -204,20 +212,27 @@ def varlen_vjp(p: VarlenInputs) -> tuple[Array, Callable[[Array], Gradients]]:
     def pullback(d_output: Array) -> Gradients:
         with no_grad(p.xp):
             d_output = _checked_gradient(p, d_output)
-            *found, invalid = native_varlen_backward(p, output, stats, d_output)
+            found, invalid = native_varlen_backward(p, output, stats, d_output)
             for n, call in p.some({*overflowed, *invalid}):
                 _, of_sequence = alone.get(n) or attention_vjp(call.q, call.k, call.v, **call.options)
                 gradients = of_sequence(by_head(d_output[call.rows, ...]))
-                for x, part, rows in zip(found, gradients, (p.rows(n), p.key_rows(n), p.key_rows(n)), strict=False):
-                    x[rows, ...] = narrowed(by_head(part), x.dtype)
-            return Gradients(*(_like(x, given) for x, given in zip(found, (p.q, p.k, p.v), strict=True)))
+                for name, rows in (("q", p.rows(n)), ("k", p.key_rows(n)), ("v", p.key_rows(n))):
+                    found[name][rows, ...] = narrowed(by_head(getattr(gradients, name)), found[name].dtype)
+                if gradients.sinks is not None:
+                    of_queries = found["sinks"][:, call.rows]
+                    of_queries[...] = 0
+                    of_queries[:, :1] = gradients.sinks[:, None]  # of all of them
+            if p.sinks is not None:
+                found["sinks"] = found["sinks"].sum(-1)
+            return _like_inputs(p, found)
 
     return output, pullback
 
 
 def differentiable_varlen(p: VarlenInputs) -> Array:
     """Return the output of tensors that PyTorch differentiates once."""
-    output: Array = _function().apply(p, p.q, p.k, p.v)
+    given = p.parameters
+    output: Array = _function().apply(p, tuple(given), *given.values())
     return output
 
 
@@ -227,8 +242,9 @@ def _function() -> Any:
 
     class VarlenAttention(torch.autograd.Function):  # type: ignore[misc]
         @staticmethod
-        def forward(ctx: Any, p: VarlenInputs, *given: Array) -> Array:
-            found, ctx.pullback = varlen_vjp(replace(p, **dict(zip("qkv", (x.detach() for x in given), strict=True))))
+        def forward(ctx: Any, p: VarlenInputs, names: tuple[str, ...], *given: Array) -> Array:
+            found, ctx.pullback = varlen_vjp(replace(p, **{n: x.detach() for n, x in zip(names, given, strict=True)}))
+            ctx.names = names
             output = found.detach()  # another tensor of the same numbers: the pullback does not hold what holds it
             ctx.save_for_backward(*given, output)
             return output
@@ -236,7 +252,12 @@ def _function() -> Any:
         @staticmethod
         def backward(ctx: Any, d_output: Array) -> tuple[Array | None, ...]:
             *given, _ = ctx.saved_tensors  # raises if one was changed in place
-            return None, *differentiable_once(lambda d: ctx.pullback(d)[:3], d_output, *given)
+
+            def gradients(d: Array) -> list[Array]:
+                found = ctx.pullback(d)
+                return [getattr(found, name) for name in ctx.names]
+
+            return None, None, *differentiable_once(gradients, d_output, *given)
 
     return VarlenAttention
 
@@ -249,9 +270,11 @@ def _vjp_of_each_sequence(p: VarlenInputs) -> tuple[Array, Callable[[Array], Gra
         d_output = _checked_gradient(p, d_output)
         found = [part(by_head(d_output[rows, ...])) for rows, _, part in parts]
         if not found:
-            return Gradients(*(p.xp.zeros_like(x) for x in (p.q, p.k, p.v)))
-        each = (concat([by_head(x[i]) for x in found], 0) for i in range(3))
-        return Gradients(*(_like(x, given) for x, given in zip(each, (p.q, p.k, p.v), strict=True)))
+            return Gradients(**{name: p.xp.zeros_like(x) for name, x in p.parameters.items()})
+        each = {name: concat([by_head(getattr(x, name)) for x in found], 0) for name in "qkv"}
+        if p.sinks is not None:
+            each["sinks"] = functools.reduce(p.xp.add, [x.sinks for x in found])
+        return _like_inputs(p, each)
 
     return _joined(p, [part for _, part, _ in parts], p.dtype), pullback
 
@@ -264,9 +287,12 @@ def _checked_gradient(p: VarlenInputs, d_output: Array) -> Array:
     return d_output
 
 
-def _like(gradient: Array, given: Array) -> Array:
-    """Return a gradient in the dtype of its input, if that is floating."""
-    return narrowed(gradient, given.dtype) if is_floating(given) else gradient
+def _like_inputs(p: VarlenInputs, gradients: dict[str, Array]) -> Gradients:
+    """Return gradients in the dtypes of the inputs, of those that are floating."""
+    given = p.parameters
+    return Gradients(
+        **{name: narrowed(x, given[name].dtype) if is_floating(given[name]) else x for name, x in gradients.items()}
+    )
 
 
 def _each_sequence(p: VarlenInputs, *, with_lse: bool) -> Array | Partial:

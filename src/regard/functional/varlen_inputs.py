@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypedDict, Unpack
 import numpy as np
 
 from regard._utils.errors import RegardError
-from regard._utils.validation import finite_number
+from regard._utils.validation import finite_number, whole_number
 from regard.functional.arrays import (
     Array,
     as_array,
@@ -25,6 +25,7 @@ from regard.functional.arrays import (
 )
 from regard.functional.biases import ALiBi
 from regard.functional.inputs import IMPLEMENTATIONS, Implementation, Options
+from regard.functional.mask_rules import SegmentMask
 from regard.functional.native.convert import dtype_name
 from regard.functional.score_layout import MAX_POSITION
 
@@ -40,6 +41,8 @@ class VarlenOptions(TypedDict, total=False):
     window_size: tuple[int | None, int | None]
     softcap: float
     alibi_slopes: Array | None
+    attention_chunk: int
+    sinks: Array | None
     block_table: Array | None
     k_scale: Array | None
     v_scale: Array | None
@@ -73,6 +76,8 @@ class VarlenInputs:
     softcap: float | None
     window: tuple[int | None, int | None]
     slopes: np.ndarray | None  # H or B H
+    chunk: int  # positions of a chunk; 0: there are none
+    sinks: Array | None  # H
     implementation: Implementation
 
     @property
@@ -84,6 +89,12 @@ class VarlenInputs:
     def compute_dtype(self) -> Any:
         """float32 for half precision, else the dtype of the result."""
         return compute_dtype(self.xp, self.dtype)
+
+    @property
+    def parameters(self) -> dict[str, Array]:
+        """The arrays that have gradients, by name: q, k, v, and the sinks if given."""
+        found = {"q": self.q, "k": self.k, "v": self.v, "sinks": self.sinks}
+        return {name: x for name, x in found.items() if x is not None}
 
     @functools.cached_property
     def query_counts(self) -> np.ndarray:
@@ -124,11 +135,19 @@ class VarlenInputs:
             "scale": self.scale,
             "softcap": self.softcap,
             "window": self.window,
+            "mask": self._chunks(n) if self.chunk else None,
             "bias": None if slopes is None else ALiBi(self.xp.asarray(slopes, device=device(self.q))),
+            "sinks": None if self.sinks is None else self.xp.astype(self.sinks, self.compute_dtype, copy=False),
             "implementation": self.implementation,
         }
         k, v = self._rows(n, self.k, self.k_scale), self._rows(n, self.v, self.v_scale)
         return Sequence(rows, by_head(self.q[rows, ...]), by_head(k), by_head(v), options)
+
+    def _chunks(self, n: int) -> SegmentMask:
+        """Return the chunk of each query and key of a sequence as its segment."""
+        queries, keys = int(self.query_counts[n]), int(self.key_counts[n])
+        chunks = (np.arange(start, keys) // self.chunk for start in (keys - queries, 0))
+        return SegmentMask(*(self.xp.asarray(x, device=device(self.q)) for x in chunks))
 
     def _rows(self, n: int, x: Array, scale: Array | None) -> Array:
         """Return keys or values of a sequence, ``S G F``; those of int8 times their scales."""
@@ -189,6 +208,8 @@ def validate_varlen(
         softcap=finite_number("softcap", softcap, positive=True) if softcap else None,
         window=(left, 0 if causal else right),
         slopes=None if slopes is None else _slopes(slopes, len(starts_q) - 1, int(q.shape[1])),
+        chunk=min(whole_number("attention_chunk", options.get("attention_chunk", 0), 0), MAX_POSITION),
+        sinks=None if (sinks := options.get("sinks")) is None else _sinks(sinks, q),
         implementation=implementation,
     )
 
@@ -228,7 +249,7 @@ def _starts(name: str, value: Array, rows: int | None, longest: int | None) -> n
 def _integers(name: str, value: Array) -> np.ndarray:
     if getattr(getattr(value, "device", None), "type", "cpu") != "cpu":
         raise RegardError(f"{name} is on {value.device}, but is read on the CPU; move it with .cpu()")
-    array = np.asarray(value)
+    array = np.asarray(as_array(value, name))
     if array.dtype.kind not in "iu":
         raise RegardError(f"{name} must be integers, got {array.dtype}")
     return array
@@ -299,12 +320,22 @@ def _window(value: Any) -> tuple[int | None, int | None]:
 
 
 def _slopes(value: Array, sequences: int, heads: int) -> np.ndarray:
-    slopes = np.asarray(value.detach() if hasattr(value, "detach") else value)
+    slopes = as_array(value, "alibi_slopes")
+    slopes = np.asarray(slopes.detach() if hasattr(slopes, "detach") else slopes)
     if slopes.dtype.kind != "f" or slopes.shape not in ((heads,), (sequences, heads)):
         raise RegardError(
             f"alibi_slopes must be floating, ({heads},) or ({sequences}, {heads}), got {slopes.dtype} of {slopes.shape}"
         )
     return slopes
+
+
+def _sinks(value: Array, q: Array) -> Array:
+    sinks, heads = as_array(value, "sinks"), int(q.shape[1])
+    if not is_floating(sinks) or tuple(sinks.shape) != (heads,):
+        raise RegardError(f"sinks must be floating, ({heads},), got {sinks.dtype} of {tuple(sinks.shape)}")
+    sinks = namespace(q).asarray(sinks, device=device(q)) if isinstance(sinks, np.ndarray) else sinks
+    namespace(q, sinks)
+    return sinks
 
 
 def by_head(x: Array) -> Array:

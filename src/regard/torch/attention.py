@@ -10,7 +10,7 @@ from regard import functional
 from regard._utils.drop_ins import raises
 from regard._utils.errors import RegardError, TorchError
 from regard.functional import torch_operator
-from regard.functional.arrays import Array
+from regard.functional.arrays import Array, check_class
 from regard.functional.dropout import check_rate
 from regard.functional.inputs import Options
 from regard.functional.recorder import NULL_RECORDER, Recorder
@@ -50,7 +50,6 @@ def attention(q: Array, k: Array, v: Array, *, trace: Recorder = NULL_RECORDER, 
     >>> attention(q, q, q, causal=True).sum().backward()  # doctest: +SKIP
     """
     check_tensors("regard.torch.attention", {"q": q, "k": k, "v": v})
-    check_classes("regard.torch.attention", {name: options.get(name) for name in ("mask", "bias", "sinks")})
     rng: Any = options.get("rng")
     if not options.get("dropout") or isinstance(rng, np.random.Generator):
         return functional.attention(q, k, v, trace=trace, **options)
@@ -83,25 +82,7 @@ def check_tensors(function: str, tensors: dict[str, Array]) -> None:
             raise RegardError(f"{name} is on {x.device}, but {function} computes on the CPU; move it with .cpu()")
         if not is_plain(x):
             raise RegardError(f"{name} of {function} must be a dense tensor, not nested or sparse")
-    check_classes(function, tensors)
-
-
-def check_classes(function: str, arguments: dict[str, Any]) -> None:
-    """Raise RegardError if an argument is a tensor of a class that may mean more than its numbers."""
-    for name, x in arguments.items():
-        if is_of_own_class(x):
-            raise RegardError(
-                f"{name} of {function} is of the class {type(x).__name__}, whose meaning regard does not know; "
-                f"{name}.as_subclass(torch.Tensor) is the tensor of its numbers"
-            )
-
-
-def is_of_own_class(x: Any) -> bool:
-    """Tell whether a tensor is of a subclass, which may carry a meaning; not so what stands for one in a compiler."""
-    import torch
-
-    plain = type(x) in (torch.Tensor, torch.nn.Parameter) or type(x).__name__ in ("FakeTensor", "FunctionalTensor")
-    return not plain and isinstance(x, torch.Tensor)
+        check_class(x, f"{name} of {function}")
 
 
 def is_plain(x: Array) -> bool:

@@ -10,19 +10,24 @@ from regard.functional import native
 from regard.functional.arrays import Array, device
 from regard.functional.native.attention import empty_array, unsupported_arrays_reason
 from regard.functional.native.convert import compute_type, dtype_name, to_kernel
+from regard.functional.nonfinite import clamp_posinf, nonzero, saturate_cast, zero_neginf
 from regard.functional.online_softmax import SoftmaxStats
+from regard.functional.overflow import narrowed
 from regard.functional.score_layout import MAX_POSITION
 from regard.functional.varlen_inputs import VarlenInputs
 
 
 def varlen_unsupported_reason(p: VarlenInputs) -> str | None:
     """Return why the kernel cannot compute a call, or None if it can."""
-    arrays = [x for x in (p.q, p.k, p.v, p.k_scale, p.v_scale) if x is not None]
+    arrays = [*p.parameters.values(), *(x for x in (p.k_scale, p.v_scale) if x is not None)]
     return unsupported_arrays_reason(p.xp, device(p.q), p.dtype, arrays)
 
 
 def native_varlen(p: VarlenInputs) -> tuple[Array, list[int]]:
     """Return the output, ``Tq H Dv``, and the sequences in which a sum may have overflowed."""
+    if p.sinks is not None:
+        output, _, overflowed = native_varlen_with_stats(p)
+        return narrowed(output, p.dtype), overflowed
     output = empty_array(p.q, _output_shape(p), p.dtype)
     return output, varlen_call(p).forward(to_kernel(output))
 
@@ -31,7 +36,9 @@ def native_varlen_with_stats(p: VarlenInputs) -> tuple[Array, SoftmaxStats, list
     """Return the output in the compute dtype, the softmax statistics ``H Tq`` of NumPy, and as `native_varlen`."""
     output = empty_array(p.q, _output_shape(p), p.compute_dtype)
     stats = SoftmaxStats(*(np.empty(_output_shape(p)[1::-1], dtype) for dtype in (compute_type(p.dtype), np.float64)))
-    return output, stats, varlen_call(p).forward(to_kernel(output), *stats)
+    out = to_kernel(output)
+    overflowed = varlen_call(p).forward(out, *stats)
+    return output, stats if p.sinks is None else _add_sinks(p, out, stats), overflowed
 
 
 def varlen_lse(p: VarlenInputs, stats: SoftmaxStats) -> Array:
@@ -40,12 +47,30 @@ def varlen_lse(p: VarlenInputs, stats: SoftmaxStats) -> Array:
     return stats.lse(p.xp, device(p.q))
 
 
+def _add_sinks(p: VarlenInputs, output: np.ndarray, stats: SoftmaxStats) -> SoftmaxStats:
+    """Scale the output of the keys, and return the softmax statistics of keys and sinks."""
+    sinks = _sinks(p)
+    row_max = np.maximum(stats.row_max, sinks)
+    shift = zero_neginf(row_max)
+    with np.errstate(over="ignore", invalid="ignore"):  # to −inf, of which the exponential is 0
+        of_keys = stats.row_sum * np.exp(stats.row_max - shift)
+        row_sum = of_keys + np.exp(sinks - shift)
+        output *= (of_keys / nonzero(row_sum)).T[..., None].astype(output.dtype)
+    return SoftmaxStats(row_max, row_sum)
+
+
+def _sinks(p: VarlenInputs) -> np.ndarray:
+    """Return the sinks in the compute dtype, ``H 1``."""
+    sinks: np.ndarray = clamp_posinf(to_kernel(saturate_cast(p.sinks, p.compute_dtype)))[:, None]
+    return sinks
+
+
 def native_varlen_backward(
     p: VarlenInputs, output: Array, stats: SoftmaxStats, d_output: Array
-) -> tuple[Array, Array, Array, list[int]]:
-    """Return the gradients of q, k and v in the compute dtype, and the sequences of which they are invalid.
+) -> tuple[dict[str, Array], list[int]]:
+    """Return the gradients of q, k, v and sinks in the compute dtype, and the sequences of which they are invalid.
 
-    `output` and `stats` are those of `native_varlen_with_stats`.
+    That of the sinks is one for each query, ``H Tq``. `output` and `stats` are those of `native_varlen_with_stats`.
     """
     d_out = to_kernel(d_output if d_output.dtype == p.dtype else p.xp.astype(d_output, p.compute_dtype))
     out, (queries, heads, _) = to_kernel(output), _output_shape(p)
@@ -56,8 +81,10 @@ def native_varlen_backward(
     invalid = varlen_call(p).backward(d_out, out, *stats, delta, d_q, d_k, d_v)
     if groups not in (0, heads):
         d_k, d_v = (x.reshape(keys, groups, heads // groups, x.shape[-1]).sum(2) for x in (d_k, d_v))
-    gradients = (p.xp.asarray(x, device=device(p.q)) for x in (d_q, d_k, d_v))
-    return *gradients, invalid
+    found = {"q": d_q, "k": d_k, "v": d_v}
+    if p.sinks is not None:
+        found["sinks"] = -delta * stats.weights(_sinks(p), np)
+    return {name: p.xp.asarray(x, device=device(p.q)) for name, x in found.items()}, invalid
 
 
 def _output_shape(p: VarlenInputs) -> tuple[int, int, int]:
@@ -102,12 +129,17 @@ def _key_ranges(p: VarlenInputs) -> tuple[np.ndarray | None, np.ndarray | None]:
     left, right = p.window
     if right is not None and p.query_counts.max(initial=0) <= 1:
         right = None  # the last query attends to the last key
-    if left is None and right is None:
+    if left is None and right is None and not p.chunk:
         return None, None
     first = p.key_counts - p.query_counts - p.cu_seqlens_q[:-1]  # the position of query 0 of all
     position = np.arange(p.q.shape[0], dtype=np.int32) + np.repeat(first, p.query_counts)
-    begin = None if left is None else (position - min(left, MAX_POSITION)).astype(np.int32)
-    return begin, None if right is None else (position + (min(right, MAX_POSITION) + 1)).astype(np.int32)
+    begin = None if left is None else position - min(left, MAX_POSITION)
+    end = None if right is None else position + (min(right, MAX_POSITION) + 1)
+    if p.chunk:
+        first = position - position % p.chunk
+        begin = first if begin is None else np.maximum(begin, first)
+        end = first + p.chunk if end is None else np.minimum(end, first + p.chunk)
+    return begin if begin is None else begin.astype(np.int32), end if end is None else end.astype(np.int32)
 
 
 def _distance_bias(p: VarlenInputs) -> np.ndarray:
