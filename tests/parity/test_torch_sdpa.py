@@ -325,6 +325,23 @@ def test_layers_of_pytorch_in_a_block():
     torch.testing.assert_close(ours, wanted)
 
 
+def test_a_function_is_compiled_once_for_blocks_and_once_for_outside():
+    torch._dynamo.reset()
+    operators = []
+
+    def backend(graph, inputs):
+        operators.append({str(node.target) for node in graph.graph.nodes if node.op == "call_function"})
+        return graph.forward
+
+    function = torch.compile(lambda x: F.scaled_dot_product_attention(x, x, x), fullgraph=True, backend=backend)
+    x = tensor(np.random.default_rng(7), 2, 3, 4)
+    for _ in range(3):
+        torch.testing.assert_close(function(x), OWN(x, x, x))
+        with use_regard():
+            torch.testing.assert_close(function(x), OWN(x, x, x))
+    assert ["regard.attention" in names for names in operators] == [False, True]
+
+
 def test_other_devices_stay_with_pytorch_in_a_block():
     x = torch.empty(2, 3, 4, device="meta")
     with use_regard():

@@ -131,6 +131,14 @@ NO_TORCHSCRIPT = (
 _is_used: contextvars.ContextVar[bool] = contextvars.ContextVar("regard is used", default=False)
 
 
+def _is_used_here() -> bool:
+    return _is_used.get()
+
+
+# What `torch.compiler.assume_constant_result` says, which imports the compiler: it asks once, when it compiles.
+_is_used_here._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
+
 class _Switch:
     """What stands in place of PyTorch's own function: regard's in the threads that use it, else `own`.
 
@@ -152,7 +160,7 @@ class _Switch:
 
         mask = arguments[0] if arguments else options.get("attn_mask")
         given = [query, key, value, *([] if mask is None else [mask])]
-        if _is_used.get() and all(_takes(x) for x in given[:3]) and (not given[3:] or _takes_mask(mask)):
+        if _is_used_here() and all(_takes(x) for x in given[:3]) and (not given[3:] or _takes_mask(mask)):
             if torch.jit.is_tracing():
                 raise TorchError(NO_TORCHSCRIPT)
             return scaled_dot_product_attention(query, key, value, *arguments, **options)
@@ -247,8 +255,9 @@ def use_regard() -> Iterator[None]:
 
     Blocks may be nested, and an exception ends one like any other end. Only calls of the thread, or of the task of
     asyncio, that entered the block are regard's; tensors on other devices, and subclasses of tensors but a causal bias
-    as a mask, go to PyTorch's own function. A module that has imported the function by its name keeps PyTorch's own,
-    and what `torch.compile` or TorchScript has compiled keeps the function that it was compiled with.
+    as a mask, go to PyTorch's own function. A module that has imported the function by its name keeps PyTorch's own.
+    A function of `torch.compile` is compiled once for the block and once for outside; what TorchScript has compiled, or
+    `torch.compile` while another thread is in a block, keeps the function that it was compiled with.
 
     Raises
     ------
