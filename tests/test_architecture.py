@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import doctest
 import functools
+import graphlib
 import importlib
 import pkgutil
 import re
@@ -113,6 +114,27 @@ def test_a_hidden_import_is_found(code, found):
     assert list(hidden_imports(ast.parse(code))) == [found]
 
 
+def imports_of(name):
+    """Yield the modules of regard that a module imports, in functions too, but not for its annotations alone."""
+    tree = ast.parse(Path(importlib.import_module(name).__file__).read_text(encoding="utf-8"))
+    for node in [node for node in ast.walk(tree) if isinstance(node, ast.If)]:
+        if ast.unparse(node.test) == "TYPE_CHECKING":
+            node.body = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                submodule = f"{node.module}.{alias.name}"
+                yield submodule if submodule in MODULES else node.module
+
+
+def test_no_module_imports_itself_by_way_of_others():
+    graph = {name: set(imports_of(name)) & set(MODULES) for name in MODULES}
+    assert graph["regard.models.base"] > {"regard.models.output", "regard.nn"}
+    list(graphlib.TopologicalSorter(graph).static_order())  # raises CycleError with the modules of a circle
+
+
 @pytest.mark.parametrize("name", ["regard", *MODULES])
 def test_examples_in_docstrings_run(name):
     failed, _ = doctest.testmod(importlib.import_module(name))
@@ -217,7 +239,7 @@ WRITING = set("wax")  # modes of what is not read
 READERS = {
     ("_utils/files.py", "open"): "the reader",
     ("_utils/memory.py", "read_text"): "what Linux says of its memory",
-    ("cli/input.py", "open"): "a text that the user names, which may be a pipe; read up to a limit",
+    ("cli/texts.py", "open"): "a text that the user names, which may be a pipe; read up to a limit",
     ("cli/output.py", "open"): "/dev/null",
     ("cli/tables.py", "ParquetFile"): "of a stream of the reader",
     ("dask/attention_map.py", "open_group"): "the group that this run writes",

@@ -301,7 +301,7 @@ def test_overflow_is_one_line(capsys, tmp_path):
 
 @pytest.mark.parametrize("source", ["text", "-"])
 def test_a_text_that_is_too_large(capsys, monkeypatch, tmp_path, source):
-    monkeypatch.setattr("regard.cli.input._MAX_TEXT_BYTES", 7)
+    monkeypatch.setattr("regard.cli.texts._MAX_TEXT_BYTES", 7)
     (tmp_path / "text").write_text("a b c d")
     for size in (7, 8):
         (tmp_path / "text").write_text("a b c d e"[:size])

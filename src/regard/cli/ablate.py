@@ -11,8 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from regard.cli.console import make_console, print_header
-from regard.cli.input import announce_memory, load_model, read_text
+from regard.cli.input import announce_memory, load_model
 from regard.cli.output import write
+from regard.cli.texts import read_text
 from regard.models import Model, Output
 from regard.text.token_labels import token_labels
 from regard.trace import Trace

@@ -10,9 +10,10 @@ from rich.text import Text
 from regard._utils.errors import RegardError
 from regard.cli.console import has_color, make_console, print_header
 from regard.cli.corpus import is_corpus_run, run_corpus
-from regard.cli.input import announce_memory, load_model, option_names, read_text
+from regard.cli.input import announce_memory, load_model, option_names
 from regard.cli.output import write
 from regard.cli.output_files import Attributed, check_length, check_output_files, write_output_files
+from regard.cli.texts import read_text
 from regard.metrics import ATTRIBUTION_METHODS, attribute
 from regard.metrics.attribution_target import Spelling, encoding_of, likelier_spelling
 from regard.terminal import attribution_table

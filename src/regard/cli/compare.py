@@ -10,9 +10,10 @@ from rich.text import Text
 
 from regard._utils.errors import RegardError
 from regard.cli.console import make_console, print_header
-from regard.cli.input import check_no_file, check_word, load_model, run_model
+from regard.cli.input import check_word, load_model, run_model
 from regard.cli.output import write
 from regard.cli.output_files import check_length, check_output_files, required_steps, write_output_files
+from regard.cli.texts import check_no_file
 from regard.views import escape, format_number
 from regard.views.similarity import similarities, word_vectors
 

@@ -3,30 +3,18 @@
 from __future__ import annotations
 
 import argparse
-from typing import NamedTuple
-
-import numpy as np
 
 from regard._utils.errors import RegardError
-from regard._utils.files import atomic_write
 from regard.cli.corpus import is_corpus_run, run_corpus
 from regard.cli.input import warn_unknown
-from regard.cli.output_files import check_output_files, write_output_files
+from regard.cli.output_files import Embedded, check_output_files, write_output_files
 from regard.cli.progress import progress_bar
-from regard.cli.tables import is_parquet, is_table, load_pyarrow, read_texts, write_parquet
+from regard.cli.tables import is_parquet, is_table, load_pyarrow, read_texts
 from regard.models import load
 from regard.models.base import as_text_model
 from regard.models.sentence import sentence_reader
 
 _SAMPLED_TEXTS = 20  # of which the tokens are looked at before all are run
-
-
-class Embedded(NamedTuple):
-    """Texts with their line numbers, from 1, and their vectors, ``N E``."""
-
-    lines: list[int]
-    texts: list[str]
-    vectors: np.ndarray
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -87,21 +75,3 @@ def _texts(arguments: argparse.Namespace) -> dict[int, str]:
 def _unit(arguments: argparse.Namespace) -> str:
     """Return what a text is one of: a row of a table, or a line."""
     return "row" if arguments.file is not None and is_table(arguments.file) else "line"
-
-
-def write_vectors(path: str, embedded: Embedded) -> None:
-    """Write the vectors as NumPy file, or with the columns ``line``, ``text`` and ``vector`` as Parquet table."""
-    if not is_parquet(path):
-        with atomic_write(path) as stream:
-            np.save(stream, embedded.vectors, allow_pickle=False)
-        return
-    pyarrow = load_pyarrow()
-    flat = pyarrow.array(np.ascontiguousarray(embedded.vectors).reshape(-1))
-    table = pyarrow.table(
-        {
-            "line": pyarrow.array(embedded.lines, pyarrow.int64()),
-            "text": pyarrow.array(embedded.texts, pyarrow.string()),
-            "vector": pyarrow.FixedSizeListArray.from_arrays(flat, embedded.vectors.shape[1]),
-        }
-    )
-    write_parquet(path, table)

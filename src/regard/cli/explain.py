@@ -6,8 +6,9 @@ import argparse
 
 from regard._utils.errors import RegardError
 from regard.cli.console import make_console, print_header
-from regard.cli.input import check_word, choose_map, load_model, read_text, run_model
+from regard.cli.input import check_word, choose_map, load_model, run_model
 from regard.cli.output_files import check_length, check_output_files, required_steps, write_output_files
+from regard.cli.texts import read_text
 from regard.terminal import explain, explain_row
 
 _MAX_TOKENS = 1024

@@ -8,9 +8,10 @@ from pathlib import Path
 
 from regard._utils.errors import RegardError
 from regard.cli.arguments import TOY_OPTIONS
-from regard.cli.input import announce_memory, check_no_file, load_model, option_names, read_text, run_picture
+from regard.cli.input import announce_memory, load_model, option_names, run_picture
 from regard.cli.output import write
 from regard.cli.output_files import Explored, check_length, check_output_files, write_output_files
+from regard.cli.texts import check_no_file, read_text
 from regard.explorer import Exploration
 from regard.explorer.address import read_address
 from regard.explorer.corpus import Corpus

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from regard._utils.errors import RegardError
-from regard.cli.input import announce_memory, read_text
+from regard.cli.input import announce_memory
 from regard.cli.output import tell, writing
 from regard.cli.output_files import check_output_files, write_output_files
+from regard.cli.texts import read_text
 from regard.models import LanguageModel, load
 from regard.models.generation.loop import Generated, Stream
 from regard.models.generation.options import GenerationOptions

@@ -12,11 +12,12 @@ from rich.text import Text
 from regard._utils.errors import RegardError
 from regard.cli.console import make_console, print_header
 from regard.cli.corpus import is_corpus_run, merged_sums, run_corpus
-from regard.cli.input import load_model, read_text, run_model, run_picture
+from regard.cli.input import load_model, run_model, run_picture
 from regard.cli.output import tell, write
 from regard.cli.output_files import check_output_files, write_output_files
 from regard.cli.progress import progress_bar
 from regard.cli.tables import is_parquet, load_pyarrow, read_texts
+from regard.cli.texts import read_text
 from regard.metrics import CorpusHeadMetrics, HeadMetrics, head_metrics, repeated_tokens
 from regard.metrics.corpus import measure_corpus
 from regard.metrics.registry import listed_metrics

@@ -1,94 +1,30 @@
-"""From arguments to a text, a model and its trace."""
+"""From arguments to a model and its trace."""
 
 from __future__ import annotations
 
 import argparse
-import os
-import re
-import shlex
-import sys
 from collections.abc import Iterable, Sequence
-from contextlib import nullcontext
-from pathlib import Path, PurePath
 from typing import Any, overload
 
 from regard._utils.errors import RegardError
 from regard._utils.memory import gigabytes
 from regard.cli.arguments import TOY_OPTIONS
 from regard.cli.output import tell
+from regard.cli.texts import is_file
 from regard.models import ImageModel, Model, load, toy
-from regard.models.base import as_text_model, run_traced
+from regard.models.base import as_text_model
 from regard.models.memory import MemoryEstimate, estimate_memory, require_memory
+from regard.models.output import run_traced
 from regard.text.encoding import Encoding
-from regard.text.lines import decode_text, split_lines
 from regard.text.words import join_names
 from regard.trace import Trace
 from regard.views import escape
 from regard.views.axis import make_axis, rows_of_word
 from regard.views.trace_access import resolve_index
 
-_MAX_TEXT_BYTES = 50_000_000
-_TEXT_FILES = (".txt", ".text", ".md", ".rst", ".csv", ".tsv", ".json", ".jsonl", ".parquet", ".html", ".pdf", ".docx")
-_PICTURES = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".tif", ".tiff", ".ppm")
 _SMALL_MAP = 1 << 16  # weights, of a text whose run is not worth an estimate
 _LARGE = 1_000_000_000  # bytes
 _MANY_UNKNOWN = 0.3  # of the tokens of a text
-
-
-def read_text(arguments: argparse.Namespace) -> str:
-    """Return the text of the arguments, of standard input (``-``) or of ``--file``, without surrounding whitespace.
-
-    An error if there is none, or more than one, or if the file cannot be read or is not UTF-8.
-    """
-    words, file = arguments.text, arguments.file
-    if words and file is not None:
-        raise RegardError("give either a text or --file, not both")
-    if file is not None:
-        text = _read(Path(file))
-    elif words == ["-"]:
-        if sys.stdin is None:
-            raise RegardError("cannot read standard input: it is closed; give a text or --file FILE")
-        text = _read(None)
-    elif len(words) > 1:
-        command, joined = arguments.command, shlex.quote(escape(" ".join(words), 60))
-        raise RegardError(f"{command} takes one text, got {len(words)}: quote it, regard {command} {joined}")
-    else:
-        text = "".join(words)
-        if not arguments.literal:
-            check_no_file(text, "--file")
-    if not text.strip():
-        command = "" if arguments.command == "show" else f" {arguments.command}"
-        raise RegardError(f'no text: try regard{command} "The cat sat on the mat", - or --file FILE')
-    return text.strip()
-
-
-def check_no_file(text: str, option: str | None) -> None:
-    """Raise `RegardError` for a text that is the name of a file of text, or an address; `option` reads such a file.
-
-    The name of a picture may be meant: `load_model` says whether the model looks at one.
-    """
-    is_word, suffix = text.split() == [text], PurePath(text).suffix.lower()
-    if is_word and re.match(r"[a-z][a-z0-9+.-]*://", text, re.IGNORECASE):
-        raise RegardError(f"{escape(text, 60)} is an address, and nothing is fetched: give the text, or a file of it")
-    is_there = os.path.exists(text)  # noqa: PTH110 (Path.exists raises for an invalid path)
-    is_name = is_file(text) or (is_word and (is_there or text.endswith("/") or suffix in _TEXT_FILES))
-    if is_word and os.path.isdir(text):  # noqa: PTH112 (as above)
-        raise RegardError(f"{escape(text, 60)} is a folder here: to use it as a text, put it after --: regard -- TEXT")
-    if is_name and suffix not in _PICTURES:
-        how = f"{option} {shlex.quote(text)} reads it" if option else "give the text itself"
-        raise RegardError(f"{escape(text, 60)} is the name of a file, not a text: {how}; - reads standard input")
-
-
-def read_file_or_input(name: str, hint: str = "") -> str:
-    """Return the text of the file `name`, or of standard input where that is ``-``; `hint` ends the error."""
-    if name == "-" and sys.stdin is None:
-        raise RegardError("cannot read standard input: it is closed; give a file")
-    return _read(None if name == "-" else Path(name), hint)
-
-
-def read_lines(name: str, hint: str = "") -> list[str]:
-    """Return the lines of the file `name`, or of standard input, as `read_file_or_input` reads them."""
-    return split_lines(read_file_or_input(name, hint))
 
 
 @overload
@@ -123,14 +59,6 @@ def load_model(arguments: argparse.Namespace, texts: Sequence[str], *, pictures:
         return model
     file = given.pop("embeddings", None)
     return toy(texts, **given) if file is None else _toy_with_vectors(texts, file, given)
-
-
-def is_file(text: str) -> bool:
-    """Tell whether a text is the name of a file."""
-    try:
-        return Path(text).is_file()
-    except (OSError, ValueError):  # too long for one, or with a zero byte
-        return False
 
 
 def choose_map(arguments: argparse.Namespace, model: Model | ImageModel) -> None:
@@ -228,16 +156,3 @@ def _toy_with_vectors(texts: Sequence[str], file: str, options: dict[str, Any]) 
     vocabulary = Vocabulary.from_text(texts)
     vectors = read_word_vectors(file, vocabulary.words)
     return toy(texts, vocabulary=vocabulary, embeddings=vectors.vectors_for(vocabulary.words), **options)
-
-
-def _read(path: Path | None, hint: str = "") -> str:
-    """Return the text of a file, or of standard input."""
-    source = "standard input" if path is None else path
-    try:
-        with nullcontext(sys.stdin.buffer) if path is None else path.open("rb") as file:
-            content = file.read(_MAX_TEXT_BYTES + 1)
-    except OSError as error:
-        raise RegardError(f"cannot read {source}: {error.strerror or error}{hint}") from error
-    if len(content) > _MAX_TEXT_BYTES:
-        raise RegardError(f"{source} is larger than {_MAX_TEXT_BYTES // 1_000_000} MB: split it")
-    return decode_text(content, source)

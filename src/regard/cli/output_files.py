@@ -42,6 +42,14 @@ class Attributed(NamedTuple):
     rows: Any
 
 
+class Embedded(NamedTuple):
+    """The result of ``embed``: texts with their line numbers, from 1, and their vectors, ``N E``."""
+
+    lines: list[int]
+    texts: list[str]
+    vectors: Any
+
+
 class Explored(NamedTuple):
     """What ``explore`` shows: the page's data, and the training run if it is one, with the text it is seen on."""
 
@@ -131,10 +139,10 @@ def _head_table(path: str, metrics: Any, _: argparse.Namespace) -> str:
     return f"a row for each of {len(columns['layer'])} heads"
 
 
-def _vectors(path: str, embedded: Any, _: argparse.Namespace) -> str:
-    from regard.cli.embed import write_vectors
+def _vectors(path: str, embedded: Embedded, _: argparse.Namespace) -> str:
+    from regard.cli.tables import write_vectors
 
-    write_vectors(path, embedded)
+    write_vectors(path, *embedded)
     count, width = embedded.vectors.shape
     return f"{count} vector{'s' * (count != 1)} of {width} numbers"
 

@@ -11,10 +11,11 @@ from rich.text import Text
 
 from regard._utils.errors import RegardError
 from regard.cli.console import has_color, make_console, print_header
-from regard.cli.input import check_word, choose_map, load_model, read_text, run_model
+from regard.cli.input import check_word, choose_map, load_model, run_model
 from regard.cli.output import write
 from regard.cli.output_files import Shown, check_length, check_output_files, required_steps, write_output_files
 from regard.cli.show_picture import show_picture
+from regard.cli.texts import read_text
 from regard.models import ImageModel, Model
 from regard.terminal import terminal_heatmap, terminal_table
 from regard.trace import Trace

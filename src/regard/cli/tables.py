@@ -5,14 +5,16 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Any
+
+import numpy as np
 
 from regard._utils.errors import RegardError
 from regard._utils.files import atomic_write, open_regular
 from regard._utils.validation import truncate
-from regard.cli.input import read_file_or_input, read_lines
+from regard.cli.texts import read_file_or_input, read_lines
 from regard.text.words import join_names
 
 
@@ -27,6 +29,24 @@ def write_table(path: str, columns: Mapping[str, Any]) -> None:
     writer.writerows(map(_cell, row) for row in zip(*(_plain(column) for column in columns.values()), strict=True))
     with atomic_write(path) as file:
         file.write(table.getvalue().encode())
+
+
+def write_vectors(path: str, lines: Sequence[int], texts: Sequence[str], vectors: np.ndarray) -> None:
+    """Write vectors, ``N E``, as NumPy file, or with the columns ``line``, ``text`` and ``vector`` as Parquet table."""
+    if not is_parquet(path):
+        with atomic_write(path) as stream:
+            np.save(stream, vectors, allow_pickle=False)
+        return
+    pyarrow = load_pyarrow()
+    flat = pyarrow.array(np.ascontiguousarray(vectors).reshape(-1))
+    table = pyarrow.table(
+        {
+            "line": pyarrow.array(lines, pyarrow.int64()),
+            "text": pyarrow.array(texts, pyarrow.string()),
+            "vector": pyarrow.FixedSizeListArray.from_arrays(flat, vectors.shape[1]),
+        }
+    )
+    write_parquet(path, table)
 
 
 def write_parquet(path: str, table: Any) -> None:

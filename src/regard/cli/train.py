@@ -15,7 +15,7 @@ from rich.text import Text
 
 from regard._utils.errors import RegardError
 from regard.cli.console import make_console
-from regard.cli.input import read_file_or_input
+from regard.cli.texts import read_file_or_input
 from regard.models import LanguageModel
 from regard.training import Step, Task, Trainable, TrainingResult, checkpoints, make_task, text_task, train
 from regard.training.objectives import MaskedWords, SequenceToSequence

@@ -18,7 +18,7 @@ def dask_setup(worker: object) -> None:
 
 def import_for_tasks() -> None:
     """Import what the first task would wait for."""
-    import regard.dask.run  # noqa: F401
+    import regard.dask.tasks  # noqa: F401
 
     with suppress(ImportError):  # pyarrow would import pandas at the first array
         import pandas  # noqa: F401

@@ -4,27 +4,25 @@ from __future__ import annotations
 
 import functools
 import io
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from regard._utils.errors import RegardError
 from regard._version import __version__
 from regard.dask.cluster import SchedulerLostError, Workers, worker_memory
-from regard.dask.jobs import Job, Rows, identity
-from regard.dask.model_spec import ModelSpec, load_model, one_at_a_time
+from regard.dask.jobs import Job, identity
+from regard.dask.model_spec import ModelSpec, load_model
 from regard.dask.output import OutputFolder, Plan, first_errors, part_name, require_same
-from regard.dask.partitions import SHOWN_ERRORS, Partition, Scan, cut, fingerprint, first_rows, scan
-from regard.dask.rows import encode_rows
+from regard.dask.partitions import SHOWN_ERRORS, Scan, cut, fingerprint, first_rows, scan
 from regard.dask.source import Corpus, Piece
+from regard.dask.tasks import compute_partition, measure
 from regard.models.memory import estimate_memory
 from regard.nn import parameters
 from regard.trace import Trace
 
 PARTITION_TOKENS = 1 << 16
 _ROUNDS = 2  # in which a partition is tried whose workers died, four in a round
-_SAMPLED_TOKENS = 1 << 13
 
 Progress = Callable[[int, int], None]
 """Called with the texts and tokens that are done."""
@@ -166,41 +164,6 @@ def run(
     return Summary(plan, len(missing))
 
 
-def compute_partition(partition: Partition, *, job: Job, spec: ModelSpec, out: str) -> None:
-    """Write the file of a partition, unless it is there.
-
-    A worker may die between writing it and saying so, and a task of a run that has ended may still be running.
-    """
-    folder = OutputFolder(out)
-    if folder.has(part_name(partition)):
-        return
-    files: list[str] = []
-    rows: list[int] = []
-    values: list[Any] = []
-    for segment in partition.segments:
-        found = segment.read()
-        first = segment.first_row + segment.start
-        files += [segment.piece.address] * len(found)
-        rows += range(first, first + len(found))
-        values += found
-    content = _table_bytes(job, spec, files, rows, values)
-    folder.write_new(part_name(partition), content)
-
-
-def _table_bytes(job: Job, spec: ModelSpec, files: list[str], numbers: list[int], values: list[Any]) -> bytes:
-    import pyarrow
-    from pyarrow import parquet
-
-    model = load_model(spec)
-    encodings, errors = encode_rows(job.reader(model), values, truncate=job.truncate)
-    with one_at_a_time():
-        table = job.table(model, Rows(files, numbers, encodings, errors))
-    stream = io.BytesIO()
-    words = [field.name for field in table.schema if pyarrow.types.is_string(field.type)]
-    parquet.write_table(table, stream, use_dictionary=words)  # numbers hardly repeat
-    return stream.getvalue()
-
-
 def read_parts(out: str, plan: Plan) -> Iterator[Any]:
     """Yield the table of each partition of a run that has ended."""
     from pyarrow import parquet
@@ -270,31 +233,3 @@ def estimate(
     model = sum(array.nbytes for array in {id(x): x for x in parameters(load_model(spec)).values()}.values())
     written, limit = len(plan.partitions) - len(missing), worker_memory(workers)
     return Estimate(plan, written, workers.count, limit, memory, model, rate, seconds)
-
-
-def measure(partition: Partition, *, job: Job, spec: ModelSpec) -> tuple[float, int]:
-    """Return tokens a second of a sample of a partition, and the tokens of its longest text."""
-    model = load_model(spec)
-    encodings: dict[int, Any] = {}
-    longest = taken = 0
-    sampled = getattr(job, "sampled_tokens", _SAMPLED_TOKENS)
-    for segment in partition.segments:
-        values = segment.read()
-        found, _ = encode_rows(job.reader(model), values, truncate=job.truncate)
-        longest = max([longest, *map(len, found.values())])
-        for encoding in found.values():
-            if taken < sampled:
-                encodings[len(encodings)] = encoding
-                taken += len(encoding)
-    if not encodings:
-        return 1.0, 1
-    with one_at_a_time():
-        job.table(model, _sample({0: encodings[0]}))  # what is made at the first run
-        start = time.perf_counter()
-        job.table(model, _sample(encodings))
-    return taken / (time.perf_counter() - start), longest
-
-
-def _sample(encodings: Mapping[int, Any]) -> Rows:
-    count = len(encodings)
-    return Rows(["sample"] * count, range(1, count + 1), encodings, [None] * count)

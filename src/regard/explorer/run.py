@@ -18,9 +18,9 @@ from regard.explorer.display_modes import MAX_WHOLE_TOKENS, has_value_norms
 from regard.explorer.movement import MAX_MOVEMENT_TOKENS, stages_of
 from regard.functional.biases import Bias
 from regard.metrics.layer_maps import LayerMap, layers_of
-from regard.models.base import run_traced
 from regard.models.batch import remove_padding
 from regard.models.encoder_decoder import EncoderDecoder
+from regard.models.output import run_traced
 from regard.text.encoding import Encoding
 from regard.text.token_labels import token_labels
 from regard.trace import AttentionMap, Trace

@@ -16,7 +16,7 @@ from regard.explorer.opening import Opening, opening_of
 from regard.explorer.run import Run, make_run, shown_steps
 from regard.explorer.run_store import RunStore
 from regard.metrics import INDUCTION_CIRCUIT, METRICS, strongest_heads
-from regard.models.base import run_traced
+from regard.models.output import run_traced
 from regard.nn import parameters
 from regard.trace import Trace
 from regard.training import TrainingRun

@@ -6,12 +6,14 @@ Each function takes arrays and returns the result of NumPy's function of that na
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from regard.functional.native import ops
-from regard.functional.variable import Pullback, Vjp, record_vjp
+
+if TYPE_CHECKING:
+    from regard.functional.variable import Pullback, Vjp
 
 
 def _add(x: Any, y: Any) -> tuple[Any, Pullback]:
@@ -80,19 +82,6 @@ def _where(condition: Any, x: Any, y: Any) -> tuple[Any, Pullback]:
         return None, unbroadcast(np.where(condition, d, zero), x), unbroadcast(np.where(condition, zero, d), y)
 
     return np.where(condition, x, y), pullback
-
-
-def _clip_vjp(x: Any, low: Any, high: Any) -> tuple[Any, Pullback]:
-    y = np.clip(x, low, high)
-
-    def pullback(d: Any) -> tuple[Any, ...]:
-        zero = d.dtype.type(0)
-        is_high = False if high is None else (x if low is None else np.maximum(x, low)) > high
-        is_low = False if low is None else (x < low) & np.logical_not(is_high)
-        each = (x, np.logical_not(is_low | is_high)), (low, is_low), (high, is_high)
-        return tuple(None if of is None else unbroadcast(np.where(where, d, zero), of) for of, where in each)
-
-    return y, pullback
 
 
 def getitem(x: Any, *, index: Any) -> tuple[Any, Pullback]:
@@ -193,7 +182,9 @@ def _take_along_axis(x: Any, indices: Any, axis: int = -1) -> Any:
 
 def _clip(x: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: Any = None) -> Any:
     """Return each number, or the bound that it exceeds."""
-    return record_vjp(_clip_vjp, x, min if a_min is None else a_min, max if a_max is None else a_max)
+    low, high = min if a_min is None else a_min, max if a_max is None else a_max
+    x = x if low is None else np.where(x < low, low, x)
+    return x if high is None else np.where(x > high, high, x)
 
 
 def _split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:

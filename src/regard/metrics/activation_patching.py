@@ -20,13 +20,14 @@ from regard.metrics.attribution_target import (
     next_token_id,
     predicts_at_each_token,
 )
-from regard.models.base import Output, PretrainedModel, TextModel
+from regard.models.base import PretrainedModel, TextModel
 from regard.models.batch import OneText
 from regard.models.decoder import Decoder
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.models.images.model import ImageModel, Pictures
 from regard.models.images.patches import patch_encoding
 from regard.models.images.read import label_of, pictures_of
+from regard.models.output import Output
 from regard.text.encoding import Encoding
 from regard.text.token_labels import token_labels
 from regard.trace import Edit, Trace

@@ -20,8 +20,8 @@ from regard.metrics.attribution_methods import (
 )
 from regard.metrics.attribution_target import Score, Target, attributed_metric, encoding_of
 from regard.metrics.layer_maps import CancelCheck, layers_of
-from regard.models.base import run_traced
 from regard.models.batch import OneText
+from regard.models.output import run_traced
 from regard.nn.checkpoint import with_checkpoints
 from regard.text.encoding import Encoding
 from regard.text.token_labels import token_labels

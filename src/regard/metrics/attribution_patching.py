@@ -12,8 +12,8 @@ from regard._utils.errors import RegardError
 from regard._utils.frames import Tabular, make_dataset
 from regard.metrics.activation_patching import same_length
 from regard.metrics.attribution_target import Score, Target, attributed_metric
-from regard.models.base import run_traced
 from regard.models.batch import OneText
+from regard.models.output import run_traced
 from regard.text.token_labels import token_labels
 from regard.trace import Trace
 from regard.trace.notebook_html import page, table, tokens_line

@@ -20,9 +20,9 @@ from regard._version import __version__
 from regard.formats.safetensors import SafetensorsFile, write_safetensors
 from regard.metrics.heads import HeadMetrics, head_metrics
 from regard.metrics.registry import METRICS
-from regard.models.base import run_traced
 from regard.models.batch import OneText
 from regard.models.corpus import check_texts, encode
+from regard.models.output import run_traced
 from regard.text.encoding import Encoding
 from regard.text.words import join_names
 from regard.trace import Trace

@@ -11,8 +11,9 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from regard.models.base import Model, Output, PooledOutput, PretrainedModel, TextModel
+from regard.models.base import Model, PretrainedModel, TextModel
 from regard.models.families import FAMILIES, load, register
+from regard.models.output import Output, PooledOutput
 from regard.models.pooling import Pooling
 from regard.models.toy import Toy, ToyConfig, toy
 

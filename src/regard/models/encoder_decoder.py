@@ -13,7 +13,6 @@ import numpy as np
 
 from regard._utils.errors import RegardError
 from regard.functional.recorder import NULL_RECORDER, Recorder
-from regard.models.base import Output, until_stop, with_edits
 from regard.models.batch import Batch, Text, make_batch
 from regard.models.generation.decoding_state import DecodingState
 from regard.models.generation.loop import Generated, GenerationState
@@ -21,6 +20,7 @@ from regard.models.generation.options import GenerationOptions
 from regard.models.gradients import Metric, ModelGradients, gradients_of_run
 from regard.models.language import LanguageModel
 from regard.models.memory import check_memory
+from regard.models.output import Output, until_stop, with_edits
 from regard.nn import CrossAttention
 from regard.nn.kv_cache import KVCache
 from regard.text.encoding import Encoding

@@ -12,13 +12,14 @@ from regard import functional as F
 from regard._utils.errors import RegardError
 from regard._utils.validation import function, whole_number
 from regard.functional.recorder import NULL_RECORDER, Recorder
-from regard.models.base import TextModel, with_edits
+from regard.models.base import TextModel
 from regard.models.batch import Batch, Text, make_batch, remove_padding
 from regard.models.checkpoint.generation_config import end_ids, forced_ids
 from regard.models.checkpoint.open import Checkpoint, tokenizer_for
 from regard.models.generation.decoding_state import DecodingState
 from regard.models.generation.loop import Generated, GenerationState, Stream, generation_loop
 from regard.models.generation.options import ForcedTokens, GenerationArguments, GenerationOptions
+from regard.models.output import with_edits
 from regard.models.tokenized_inputs import TokenizedInputs
 from regard.text import Encoding, SubwordTokenizer
 from regard.trace import Edit, Trace

@@ -15,9 +15,10 @@ from regard._utils.errors import RegardError
 from regard._utils.validation import whole_number
 from regard.functional import learned_positions, sinusoidal_positions
 from regard.functional.recorder import NULL_RECORDER, Recorder
-from regard.models.base import Output, TextModel, until_stop
+from regard.models.base import TextModel
 from regard.models.batch import Batch, Text, make_batch
 from regard.models.memory import check_memory
+from regard.models.output import Output, until_stop
 from regard.nn import Embedding, Layer, SelfAttention
 from regard.text import Vocabulary, WordTokenizer
 from regard.text.embedding_matrix import as_embedding_matrix

@@ -12,7 +12,7 @@ import numpy as np
 from regard._utils.errors import RegardError
 from regard.metrics import INDUCTION_CIRCUIT, METRICS, head_metrics, strongest_heads
 from regard.metrics.layer_maps import layers_of
-from regard.models.base import run_traced
+from regard.models.output import run_traced
 from regard.plot.fonts import find_fonts
 from regard.plot.heading import MARGIN, Heading
 from regard.plot.style import Style, get_style

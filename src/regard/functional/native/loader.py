@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import os
 import re
 import sys
@@ -29,9 +30,9 @@ def _loaded() -> tuple[Any, str | None]:
     if not _in_main_interpreter():
         return None, "the compiled kernel of regard runs in the main interpreter of a process, not in a subinterpreter"
     try:
-        from regard.functional.native import _kernel  # type: ignore[attr-defined, unused-ignore]
+        _kernel = importlib.import_module("regard.functional.native._kernel")
     except ImportError as error:
-        missing = isinstance(error, ModuleNotFoundError) or "cannot import name" in str(error)
+        missing = isinstance(error, ModuleNotFoundError)
         return None, (
             "this installation of regard was built without a C++ compiler and has no compiled kernel"
             if missing

@@ -7,12 +7,14 @@ reads each row once, where every step of a formula in NumPy is a pass over memor
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from regard.functional import native
-from regard.functional.arrays import Array
+
+if TYPE_CHECKING:
+    from regard.functional.arrays import Array
 
 MAX_AXES = 8  # of an array in the kernel
 COMPUTE_DTYPES = {np.dtype(np.float32): np.float32, np.dtype(np.float64): np.float64}

@@ -12,12 +12,13 @@ from regard._utils.errors import RegardError
 from regard._utils.reprs import fields_repr
 from regard.functional.recorder import NULL_RECORDER, Recorder
 from regard.functional.variable import Variable
-from regard.models.base import PooledOutput, PretrainedModel, until_stop, with_edits
+from regard.models.base import PretrainedModel
 from regard.models.gradients import ModelGradients, gradients_of_run
 from regard.models.images.patches import ImageConfig, PatchEmbedding, check_pixels, patch_encoding
 from regard.models.images.processor import ImageProcessor
 from regard.models.images.read import Picture, label_of, pictures_of, read_picture
 from regard.models.memory import check_memory
+from regard.models.output import PooledOutput, until_stop, with_edits
 from regard.nn import EncoderBlock
 from regard.text.encoding import Encoding
 from regard.trace import Edit, Trace
