@@ -81,7 +81,7 @@ def test_a_search_shows_how_far_it_is_and_is_given_up(open_page, serve, minilm, 
     page.get_by_role("button", name="Cancel").click()
     page.wait_for_selector(":root:not(:has(.regard[aria-busy]))", state="attached")
     assert exploration.progress().get("strongest_rows") is None or page.wait_for_function(
-        "async () => !('strongest_rows' in await (await fetch('api/progress')).json())"
+        "async () => !('strongest_rows' in await (await fetch('api/progress', { method: 'POST', body: '{}' })).json())"
     )
     expect(page.get_by_role("button", name="In other sentences")).to_have_attribute("aria-expanded", "false")
 

@@ -587,7 +587,9 @@ test("the steps of a cell sum to its score and its weight", () => {
     const fields = { head_dim: 2, value_dim: 1, scale: 0.5, softcap: null, sink: null, kv_head: 0, rotated: false };
     const stretch = [0, 0, 2, 2];
     const vectors = [...q, ...k, ...v, ...lse];
-    const cell = cells.cellFrom(Float32Array.of(...vectors, ...stretch), fields, { rows: 2, cols: 2 }, 1, 0);
+    const cell = cells.withProducts(
+        cells.cellFrom(Float32Array.of(...vectors, ...stretch), fields, { rows: 2, cols: 2 }, 1, 0),
+    );
     assert.deepEqual(cell.products, [3, 0]);
     assert.equal(cell.score_raw, 3);
     assert.ok(Math.abs(cell.weight - Math.exp(1.5) / (Math.exp(1.5) + Math.exp(2))) < 1e-6);
