@@ -9,8 +9,7 @@ import pickle
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from attention_cases import random_case
 from regard import AttentionMap, RegardError

@@ -17,8 +17,7 @@ import pandas
 import pyarrow
 import pytest
 from corpora import parts, sentences
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from pyarrow import parquet
 
 import regard

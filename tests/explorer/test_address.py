@@ -7,8 +7,7 @@ from html import unescape
 from urllib.parse import parse_qsl
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from regard import RegardError
 from regard.cli import main

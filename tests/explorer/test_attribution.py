@@ -10,8 +10,7 @@ from explorations import explored
 
 import regard
 from regard import RegardError, Trace
-from regard.explorer import Exploration
-from regard.explorer import attribution as attribution_module
+from regard.explorer import Exploration, attribution as attribution_module
 from regard.explorer.query import dispatch
 from regard.metrics import ATTRIBUTION_METHODS, attribute
 

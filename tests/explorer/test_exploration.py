@@ -13,9 +13,15 @@ from explorations import explored, long_exploration, recorded, thumbnails_of, wh
 import golden
 import regard
 from regard import RegardError, Trace
-from regard.explorer import Exploration, ablation, head_metrics, launch, map_reader
-from regard.explorer import progress as progress_module
-from regard.explorer import run as run_module
+from regard.explorer import (
+    Exploration,
+    ablation,
+    head_metrics,
+    launch,
+    map_reader,
+    progress as progress_module,
+    run as run_module,
+)
 from regard.explorer.cell import bias_note
 from regard.explorer.display_modes import rollouts
 from regard.explorer.manifest import distinct_texts

@@ -12,8 +12,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import safetensors.numpy as reference
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from hypothesis.extra import numpy as hnp
 
 from regard._utils.errors import RegardError

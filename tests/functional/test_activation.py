@@ -8,8 +8,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from regard import RegardError
-from regard import functional as F
+from regard import RegardError, functional as F
 
 
 @pytest.mark.parametrize(("dtype", "ulps"), [(np.float32, 8), (np.float64, 8)])

@@ -5,8 +5,7 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from oracle import exact_attention, naive_attention
 
 from attention_cases import PATHS, random_case, small_sizes

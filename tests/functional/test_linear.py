@@ -6,8 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from regard import RegardError
-from regard import functional as F
+from regard import RegardError, functional as F
 
 
 def test_linear_is_x_times_w_plus_b(rng):

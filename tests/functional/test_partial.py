@@ -7,8 +7,7 @@ import itertools
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from attention_cases import PATHS, close, cut_into_blocks, one_head, random_case
 from regard import Partial, RegardError, attention, attention_partial, merge_partials

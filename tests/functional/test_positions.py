@@ -6,11 +6,9 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from regard import RegardError
-from regard import functional as F
+from regard import RegardError, functional as F
 from regard.functional import relative_position_buckets
 
 

@@ -7,8 +7,7 @@ import inspect
 import numpy as np
 import pytest
 
-from regard import RegardError
-from regard import functional as F
+from regard import RegardError, functional as F
 from regard.functional import native, numpy_vjps
 from regard.functional.variable import Variable, gradients
 

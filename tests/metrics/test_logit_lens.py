@@ -6,14 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from hypothesis.extra.numpy import arrays
 
 import golden
 import regard
-from regard import RegardError, Trace, metrics
-from regard import edits as E
+from regard import RegardError, Trace, edits as E, metrics
 from regard.metrics import logit_attribution, logit_lens
 from regard.metrics.logit_attribution import STEPS
 

@@ -7,8 +7,7 @@ import pytest
 
 import golden
 import tiny_decoder
-from regard import RegardError, Trace, load
-from regard import functional as F
+from regard import RegardError, Trace, functional as F, load
 from regard.models import toy
 from regard.models.pooling import Pooling
 from regard.nn import value_and_gradients

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 import tiny_decoder
-from regard import RegardError, Trace, load
-from regard import functional as F
+from regard import RegardError, Trace, functional as F, load
 from regard.functional.variable import Variable, gradients
 from regard.nn import (
     EncoderBlock,

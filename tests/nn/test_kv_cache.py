@@ -6,8 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from regard import KVCache, RegardError, attention
 from regard.functional import ALiBi, alibi_slopes, rotary

@@ -7,8 +7,7 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from torch.nn.attention.flex_attention import create_block_mask as theirs_block_mask
-from torch.nn.attention.flex_attention import flex_attention
+from torch.nn.attention.flex_attention import create_block_mask as theirs_block_mask, flex_attention
 
 from regard import attention_vjp, create_block_mask, linear_attention, linear_attention_vjp
 from regard.functional import ScoreMod

@@ -8,8 +8,13 @@ import numpy as np
 import pytest
 import torch
 from torch.nn import functional as F
-from torch.nn.attention.flex_attention import BlockMask, and_masks, create_mask, or_masks
-from torch.nn.attention.flex_attention import create_block_mask as create_with_pytorch
+from torch.nn.attention.flex_attention import (
+    BlockMask,
+    and_masks,
+    create_block_mask as create_with_pytorch,
+    create_mask,
+    or_masks,
+)
 
 import regard
 from regard import RegardError

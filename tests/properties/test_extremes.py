@@ -6,8 +6,7 @@ import ml_dtypes
 import mpmath
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from attention_cases import PATHS
 from regard import attention, attention_partial, attention_vjp, merge_partials

@@ -7,8 +7,7 @@ import unicodedata
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from small_tokenizers import PIECES, byte_level, wordpiece_json, write_vocab
 from tokenizers import Tokenizer
 

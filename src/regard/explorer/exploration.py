@@ -14,8 +14,12 @@ import numpy as np
 
 from regard._utils.errors import RegardError
 from regard.explorer import answers
-from regard.explorer.attribution import EXPLANATIONS as ATTRIBUTION_METHODS
-from regard.explorer.attribution import AttributionQuery, attribute_run, default_attributions
+from regard.explorer.attribution import (
+    EXPLANATIONS as ATTRIBUTION_METHODS,
+    AttributionQuery,
+    attribute_run,
+    default_attributions,
+)
 from regard.explorer.cache import Cache
 from regard.explorer.cell import bias_note, cell, cell_inputs
 from regard.explorer.corpus import PAIRS, Corpus

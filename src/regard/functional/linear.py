@@ -6,8 +6,7 @@ import math
 from collections.abc import Collection
 
 from regard._utils.errors import RegardError
-from regard.functional.activation import activation as activation_function
-from regard.functional.activation import kernel_activation
+from regard.functional.activation import activation as activation_function, kernel_activation
 from regard.functional.arrays import Array, as_array, compute_dtype, namespace, result_dtype
 from regard.functional.native import ops
 from regard.functional.variable import Pullback, Variable, is_recorded, record_vjp

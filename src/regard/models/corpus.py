@@ -7,8 +7,7 @@ from itertools import groupby, islice
 from typing import Any, Literal, TypeAlias
 
 from regard._utils.errors import RegardError
-from regard._utils.validation import function, whole_number
-from regard._utils.validation import truncate as shortened
+from regard._utils.validation import function, truncate as shortened, whole_number
 from regard.models.batch import OneText, as_encoding
 from regard.models.output import run_traced
 from regard.text.encoding import Encoding

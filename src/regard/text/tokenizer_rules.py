@@ -227,8 +227,7 @@ def _albert(parts: _Parts) -> Callable[[], None]:
 def _deberta_v2(parts: _Parts) -> Callable[[], None]:
     from tokenizers import Regex, decoders
     from tokenizers.normalizers import NFC, Lowercase, Replace, Sequence, Strip
-    from tokenizers.pre_tokenizers import Metaspace, Punctuation
-    from tokenizers.pre_tokenizers import Sequence as InTurn
+    from tokenizers.pre_tokenizers import Metaspace, Punctuation, Sequence as InTurn
 
     lower = [Lowercase()] if parts.settings.do_lower_case else []
     spaces = Replace(Regex(r"\s{2,}|[\n\r\t]"), " ")

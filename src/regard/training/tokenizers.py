@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tokenizers import AddedToken, Tokenizer
-from tokenizers import decoders as backend_decoders
+from tokenizers import AddedToken, Tokenizer, decoders as backend_decoders
 from tokenizers.models import BPE, WordLevel
 from tokenizers.pre_tokenizers import ByteLevel, WhitespaceSplit
 from tokenizers.trainers import BpeTrainer

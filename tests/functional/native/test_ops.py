@@ -9,8 +9,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from regard import RegardError
-from regard import functional as F
+from regard import RegardError, functional as F
 from regard.functional import native
 from regard.functional.activation import ACTIVATIONS
 from regard.functional.native import ops

@@ -7,8 +7,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 import pytest
 from tokenizers import Tokenizer
-from tokenizers.decoders import ByteFallback, Fuse, Replace, Sequence, Strip
-from tokenizers.decoders import Metaspace as MetaspaceDecoder
+from tokenizers.decoders import ByteFallback, Fuse, Metaspace as MetaspaceDecoder, Replace, Sequence, Strip
 from tokenizers.models import BPE, WordLevel
 from tokenizers.pre_tokenizers import Metaspace
 

@@ -310,8 +310,7 @@ def _progress_bar(title: str, progress: Progress | None) -> Iterator[Progress]:
         print(title, file=sys.stderr, flush=True)
     if sys.stderr is not None and sys.stderr.isatty():
         from rich.console import Console
-        from rich.progress import BarColumn, DownloadColumn, TimeRemainingColumn
-        from rich.progress import Progress as Bars
+        from rich.progress import BarColumn, DownloadColumn, Progress as Bars, TimeRemainingColumn
 
         columns = BarColumn(), DownloadColumn(), TimeRemainingColumn()
         with Bars(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False) as bars:

@@ -1,0 +1,124 @@
+"""The functions and rules of `regard.functional`."""
+
+from regard.functional.activation import (
+    activation as activation,
+    gelu as gelu,
+    gelu_vjp as gelu_vjp,
+    quick_gelu as quick_gelu,
+    quick_gelu_vjp as quick_gelu_vjp,
+    relu as relu,
+    relu_vjp as relu_vjp,
+    silu as silu,
+    silu_vjp as silu_vjp,
+    swiglu as swiglu,
+    swiglu_vjp as swiglu_vjp,
+)
+from regard.functional.attention import (
+    attention as attention,
+    attention_weights as attention_weights,
+)
+from regard.functional.backward import (
+    Gradients as Gradients,
+    attention_vjp as attention_vjp,
+)
+from regard.functional.biases import (
+    ALiBi as ALiBi,
+    Bias as Bias,
+    DistanceBias as DistanceBias,
+    RelativePositionBias as RelativePositionBias,
+)
+from regard.functional.block_mask import (
+    BlockMask as BlockMask,
+    FunctionMask as FunctionMask,
+    create_block_mask as create_block_mask,
+)
+from regard.functional.cross_entropy import (
+    cross_entropy as cross_entropy,
+    cross_entropy_vjp as cross_entropy_vjp,
+)
+from regard.functional.dispatch import (
+    Plan as Plan,
+    explain_plan as explain_plan,
+)
+from regard.functional.embedding import (
+    embedding as embedding,
+    embedding_vjp as embedding_vjp,
+)
+from regard.functional.experts import (
+    experts as experts,
+    experts_vjp as experts_vjp,
+    top_k_softmax as top_k_softmax,
+    top_k_softmax_vjp as top_k_softmax_vjp,
+)
+from regard.functional.factored import (
+    FactoredMatrix as FactoredMatrix,
+)
+from regard.functional.heads import (
+    merge_heads as merge_heads,
+    split_heads as split_heads,
+)
+from regard.functional.inputs import (
+    Options as Options,
+)
+from regard.functional.linear import (
+    linear as linear,
+    linear_vjp as linear_vjp,
+)
+from regard.functional.linear_attention import (
+    LinearAttention as LinearAttention,
+    LinearAttentionGradients as LinearAttentionGradients,
+    linear_attention as linear_attention,
+    linear_attention_vjp as linear_attention_vjp,
+)
+from regard.functional.mask_rules import (
+    Causal as Causal,
+    KeyLengths as KeyLengths,
+    KeyRangeMask as KeyRangeMask,
+    PrefixLM as PrefixLM,
+    SegmentMask as SegmentMask,
+    SlidingWindow as SlidingWindow,
+)
+from regard.functional.masks import (
+    DenseMask as DenseMask,
+    Mask as Mask,
+)
+from regard.functional.norm import (
+    layer_norm as layer_norm,
+    layer_norm_vjp as layer_norm_vjp,
+    normalize as normalize,
+    rms_norm as rms_norm,
+    rms_norm_vjp as rms_norm_vjp,
+)
+from regard.functional.partial import (
+    Partial as Partial,
+    attention_partial as attention_partial,
+    merge_partials as merge_partials,
+)
+from regard.functional.positions import (
+    alibi_slopes as alibi_slopes,
+    learned_positions as learned_positions,
+    relative_position_buckets as relative_position_buckets,
+    sinusoidal_positions as sinusoidal_positions,
+)
+from regard.functional.rotary import (
+    apply_rotary as apply_rotary,
+    apply_rotary_vjp as apply_rotary_vjp,
+    rotary as rotary,
+    rotary_frequencies as rotary_frequencies,
+    rotary_pairs as rotary_pairs,
+)
+from regard.functional.score_mod import (
+    ScoreMod as ScoreMod,
+)
+from regard.functional.softmax import (
+    softmax as softmax,
+    softmax_vjp as softmax_vjp,
+)
+from regard.functional.variable import (
+    Variable as Variable,
+    gradients as gradients,
+)
+from regard.functional.varlen import (
+    attention_varlen as attention_varlen,
+    attention_varlen_vjp as attention_varlen_vjp,
+)
