@@ -143,7 +143,6 @@ def dot_product_attention(
 @contextlib.contextmanager
 def in_place_of_transformers(counted):
     """Let the attention of transformers that is called ``"sdpa"``, its default, be regard's."""
-    import transformers
     from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
