@@ -140,6 +140,22 @@ class Seed:
     use: Callable[[Path], None] | None = None  # of a model, to load and run it
 
 
+UNIGRAM = {
+    "type": "Unigram",
+    "unk_id": 2,
+    "vocab": [["<pad>", 0.0], ["</s>", 0.0], ["<unk>", 0.0], ["[CLS]", 0.0], ["[SEP]", 0.0], ["▁a", -1.0]],
+}
+TOKENIZER_SETTINGS = {
+    "add_prefix_space": True,
+    "do_lower_case": False,
+    "legacy": True,
+    "extra_ids": 3,
+    "extra_special_tokens": ["[x]", {"content": "[y]", "lstrip": True}],
+    "image_token": "[z]",
+    "split_special_tokens": False,
+}
+
+
 def seeds(folder: Path) -> list[Seed]:
     """Write the sound models, and return them."""
     bert = {
@@ -182,6 +198,26 @@ def seeds(folder: Path) -> list[Seed]:
         content = json.dumps(json.loads(json_tokenizer) | document if name else json.loads(json_tokenizer)).encode()
         files = {"tokenizer.json": content}
         found.append(Seed(f"components {name}", files, {"tokenizer.json": changed_components}, use=used_tokenizer))
+    for kind in (
+        "LlamaTokenizer",
+        "CLIPTokenizer",
+        "Qwen2Tokenizer",
+        "T5Tokenizer",
+        "AlbertTokenizer",
+        "BertTokenizer",
+    ):
+        unigram = json.dumps({"model": UNIGRAM}).encode()
+        files = {
+            "tokenizer.json": unigram if kind in ("T5Tokenizer", "AlbertTokenizer") else json_tokenizer,
+            "tokenizer_config.json": json.dumps({"tokenizer_class": kind, **TOKENIZER_SETTINGS}).encode(),
+            "added_tokens.json": b'{"[new]": 900}',
+            "special_tokens_map.json": b'{"additional_special_tokens": ["[new]"], "pad_token": {"content": "<pad>"}}',
+        }
+        if kind == "BertTokenizer":
+            files |= {name: bert[name] for name in ("config.json", "vocab.txt")}
+            del files["tokenizer.json"]
+        changes = dict.fromkeys(files, changed_text)
+        found.append(Seed(f"class {kind}", files, changes, use=used_tokenizer))
     for name, trace in traces().items():
         trace.save(folder / "trace")
         files = {"trace": (folder / "trace").read_bytes()}

@@ -44,6 +44,7 @@ MODEL_TYPES = {
     "TokenizersBackend": "smollm3",
     "LlamaTokenizer": "llama",
     "LlamaTokenizerFast": "mistral",
+    "CodeLlamaTokenizer": "llama",
     "GemmaTokenizer": "gemma2",
     "AlbertTokenizer": "albert",
     "DebertaV2TokenizerFast": "deberta-v2",

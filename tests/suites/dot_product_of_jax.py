@@ -88,7 +88,8 @@ def test_transformed(mode, transformed):
     bias = options.pop("bias", None)
     attention = functools.partial(jax.nn.dot_product_attention, **options)
 
-    def function(q, k, v, bias=bias):
+    def function(q, k, v, bias=None):
+        one_bias = None if bias is None else bias[0]
         if transformed == "jit":
             return jax.jit(attention)(q, k, v, bias)
         if transformed == "checkpoint":
@@ -96,10 +97,8 @@ def test_transformed(mode, transformed):
         if transformed == "vmap":
             return jax.vmap(lambda *x: attention(*(y[None] for y in x), bias)[0])(q, k, v)
         if transformed == "scan":
-            return jax.lax.scan(lambda _, x: (None, attention(*x, None if bias is None else bias[0])), None, (q, k, v))[
-                1
-            ]
-        return jnp.stack([attention(*(x[i] for x in (q, k, v)), None if bias is None else bias[0]) for i in range(B)])
+            return jax.lax.scan(lambda _, x: (None, attention(*x, one_bias)), None, (q, k, v))[1]
+        return jnp.stack([attention(q[i], k[i], v[i], one_bias) for i in range(B)])
 
     options = {} if bias is None else {"bias": bias}
     assert_no_worse(outputs_and_gradients(function, (q, k, v), options), wanted, wanted, "float32")

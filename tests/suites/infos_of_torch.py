@@ -71,6 +71,11 @@ def outputs_and_gradients(function, inputs):
     return [*(x.detach() for x in found), *(x for x in gradients if x is not None)]
 
 
+def exact_and_own(function, inputs, dtype):
+    """Return what PyTorch computes in float64, and in a dtype."""
+    return (by_pytorch(outputs_and_gradients, function, converted(inputs, x)) for x in (torch.float64, dtype))
+
+
 def assert_no_worse(found, own, exact, dtype, terms=TERMS):
     assert len(found) == len(own) == len(exact) > 0
     for one, other, true in zip(found, own, exact, strict=True):
@@ -99,7 +104,7 @@ DROPS = [bool(sample.kwargs["dropout_p"]) for sample in SAMPLES]
 def test_a_sample(dtype, number, memory):
     sample = samples_of(ATTENTION, dtype)[number]
     inputs = inputs_of(sample.noncontiguous() if memory == "strided" else sample)
-    exact, own = (by_pytorch(outputs_and_gradients, attention, converted(inputs, x)) for x in (torch.float64, dtype))  # fmt: skip
+    exact, own = exact_and_own(attention, inputs, dtype)
     terms = ROUNDINGS_OF_A_SCORE if dtype is torch.float64 else TERMS  # whose own numbers are those that are exact
     assert_no_worse(outputs_and_gradients(attention, inputs), own, exact, dtype, terms)
 
@@ -227,5 +232,5 @@ def test_a_module(name, dtype, training, number):
         return torch.func.functional_call(module, parameters, *arguments)
 
     inputs = dict(module.named_parameters()), arguments
-    exact, own = (by_pytorch(outputs_and_gradients, run, converted(inputs, x)) for x in (torch.float64, dtype))
+    exact, own = exact_and_own(run, inputs, dtype)
     assert_no_worse(outputs_and_gradients(run, inputs), own, exact, dtype)

@@ -1,6 +1,6 @@
-"""FlashAttention's own tests, ``tests/test_flash_attn.py`` of its source distribution, on a package ``flash_attn`` made here.
+"""FlashAttention's own tests, ``tests/test_flash_attn.py``, on a package ``flash_attn`` that is made here.
 
-Its functions compute with regard, on the CPU: the tests name a device, which is changed in their text. Each function's
+Its functions compute with regard, on the CPU: the tests name a device, which is changed in their text. Each test's
 product of parameters is covered pair by pair; what `left_out` names is not a part of it. ``$REGARD_FLASH_ATTENTION`` is
 the folder of the source distribution.
 """
@@ -127,20 +127,26 @@ def module(name, **contents):
 def own_tests():
     """Return the module of FlashAttention's tests, for the package that is made here and for the CPU."""
 
-    def packed(function, axis):
-        return lambda *x, **options: function(*x[: axis // 2], *x[axis // 2].unbind(-3), *x[axis // 2 + 1 :], **options)
+    def qkv_packed(qkv, *others, **options):
+        return flash_attn_func(*qkv.unbind(-3), *others, **options)
 
-    def packed_in_a_row(qkv, starts, longest, *others, **options):
+    def kv_packed(q, kv, *others, **options):
+        return flash_attn_func(q, *kv.unbind(-3), *others, **options)
+
+    def kv_packed_in_a_row(q, kv, *others, **options):
+        return flash_attn_varlen_func(q, *kv.unbind(-3), *others, **options)
+
+    def qkv_packed_in_a_row(qkv, starts, longest, *others, **options):
         return flash_attn_varlen_func(*qkv.unbind(-3), starts, starts, longest, longest, *others, **options)
 
     package = module(
         "flash_attn",
         flash_attn_func=flash_attn_func,
-        flash_attn_kvpacked_func=packed(flash_attn_func, 2),
-        flash_attn_qkvpacked_func=packed(flash_attn_func, 0),
+        flash_attn_kvpacked_func=kv_packed,
+        flash_attn_qkvpacked_func=qkv_packed,
         flash_attn_varlen_func=flash_attn_varlen_func,
-        flash_attn_varlen_kvpacked_func=packed(flash_attn_varlen_func, 2),
-        flash_attn_varlen_qkvpacked_func=packed_in_a_row,
+        flash_attn_varlen_kvpacked_func=kv_packed_in_a_row,
+        flash_attn_varlen_qkvpacked_func=qkv_packed_in_a_row,
         flash_attn_with_kvcache=flash_attn_with_kvcache,
     )
     package.__path__ = [str(FOLDER / "flash_attn")]

@@ -68,38 +68,46 @@ def added_tokens(
     config = read_json_object(folder / "tokenizer_config.json") or {}
     decoder = config.get("added_tokens_decoder")
     path = folder / "tokenizer_config.json"
-    lists_extra = any(name in config for name in _EXTRA)
-    extra = config.get(_EXTRA[0]) or config.get(_EXTRA[1]) or []
     more = (read_json_object(folder / "special_tokens_map.json") or {}) if decoder is None else {}
+    extra, named_extra = _extra_tokens(config, more)
     config |= more
-    if isinstance(more.get(_EXTRA[0]), list) and isinstance(extra, list):
-        extra = extra + more[_EXTRA[0]]
-    elif isinstance(more.get(_EXTRA[0]), dict):
-        extra = more[_EXTRA[0]]
-    elif _EXTRA[1] in more and not lists_extra:
-        default_extra = more[_EXTRA[1]] or []
-    extra = [*extra.values()] if (is_named := isinstance(extra, dict)) else extra if isinstance(extra, list) else []
     others = [config[name] for name in config if name.endswith("_token") and name not in _NAMED]
     named = [config.get(name) for name in _NAMED]
     named += sorted(others, key=lambda token: isinstance(token, str))  # those with fields come first
     named = [token for token in named if isinstance(token, str | dict)]
+    contents = [token_content(token) for token in (*map(config.get, _NAMED), *(extra or ()))]
+    special = {content for content in contents if isinstance(content, str)}
+    if extra is None and not named_extra:
+        extra = _listed(more.get(_EXTRA[1])) or [*default_extra]
+    named += [*named_extra, *(extra or ())]
+    added: Mapping[str, Any] = {}
     if decoder is None:
-        special = {token_content(config.get(name)) for name in _NAMED}
-        special |= set() if is_named else set(map(token_content, extra))
         path = folder / "added_tokens.json"
         added = read_json_object(path) or {}
-        decoder = {
-            i: {"content": token, "normalized": token not in special, "special": token in special}
-            for token, i in added.items()
-        } | dict(stored or {})
-    named += extra or [*default_extra]
     try:
+        flags = {token: {"normalized": token not in special, "special": token in special} for token in added}
+        decoder = {i: {"content": token, **flags[token]} for token, i in added.items()} | dict(decoder or stored or {})
         tokens = [_token(AddedToken, decoder[i], path) for i in sorted(decoder, key=int)]
     except (TypeError, ValueError, AttributeError) as error:
         raise RegardError(f"{path} does not give the ids of its added tokens: {truncate(decoder)}") from error
     yield from tokens
     for token in named:
         yield _token(AddedToken, {**token, "special": True} if isinstance(token, dict) else token, path)
+
+
+def _extra_tokens(config: Mapping[str, Any], more: Mapping[str, Any]) -> tuple[list[Any] | None, list[Any]]:
+    """Return the special tokens without a name, None where ``tokenizer_config.json`` lists none, and those with one.
+
+    `more` is the content of ``special_tokens_map.json``.
+    """
+    given, other = config.get(_EXTRA[0]) or config.get(_EXTRA[1]), more.get(_EXTRA[0])
+    named = [token for each in (given, other) if isinstance(each, dict) for token in each.values()]
+    listed = [] if isinstance(other, dict) else [*_listed(given), *_listed(other)]
+    return (listed if listed or any(name in config for name in _EXTRA) else None), named
+
+
+def _listed(tokens: Any) -> list[Any]:
+    return tokens if isinstance(tokens, list) else []
 
 
 def _token(kind: Any, token: Any, path: Path) -> Any:

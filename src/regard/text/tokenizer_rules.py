@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from regard._utils.errors import RegardError
@@ -196,6 +196,17 @@ def _llama(parts: _Parts) -> Callable[[], None]:
     return lambda: _set_bos_eos(parts)
 
 
+def _code_llama(parts: _Parts) -> Callable[[], None]:
+    from tokenizers import decoders
+
+    _llama(replace(parts, settings=replace(parts.settings, legacy=False)))
+    parts.set_options(fuse_unk=True, byte_fallback=True, unk_token=parts.tokens["unk_token"])
+    parts.tokenizer.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
+    return lambda: _set_ends(parts.tokenizer, parts.tokens["bos_token"], None)
+
+
 def _gemma(parts: _Parts) -> Callable[[], None]:
     from tokenizers import decoders
     from tokenizers.normalizers import Replace
@@ -341,6 +352,15 @@ _RULES: dict[str, tuple[str, _Rule, dict[str, str]]] = {  # the model, the rule,
     "Qwen2Tokenizer": ("BPE", _qwen2, _named("", _END_OF_TEXT, _END_OF_TEXT, "", _END_OF_TEXT, "", "")),
     "CLIPTokenizer": ("BPE", _clip, _named("<|startoftext|>", _END_OF_TEXT, _END_OF_TEXT, "", _END_OF_TEXT, "", "")),
     "LlamaTokenizer": ("BPE", _llama, _named(_S, _E, "<unk>", "", "", "", "")),
+    "CodeLlamaTokenizer": (
+        "BPE",
+        _code_llama,
+        {
+            **_named(_S, _E, "<unk>", "", "", "", ""),
+            **{f"{name}_token": f"▁<{name[:3].upper()}>" for name in ("prefix", "middle", "suffix")},
+            **{"eot_token": "▁<EOT>", "fill_token": "<FILL_ME>"},
+        },
+    ),
     "GemmaTokenizer": ("BPE", _gemma, _named("<bos>", "<eos>", "<unk>", "", "<pad>", "", "<mask>")),
     "AlbertTokenizer": ("Unigram", _albert, _named("[CLS]", "[SEP]", "<unk>", "[SEP]", "<pad>", "[CLS]", "[MASK]")),
     "DebertaV2Tokenizer": (
