@@ -90,9 +90,7 @@ def hidden_imports(tree):
         if isinstance(node, ast.Import):
             assert "regard" not in [alias.name for alias in node.names], "which of its names are used cannot be read"
         elif isinstance(node, ast.ImportFrom) and node.module == "regard":
-            yield from (
-                ROOT_NAMES[alias.name] if alias.name in ROOT_NAMES else f"regard.{alias.name}" for alias in node.names
-            )
+            yield from (ROOT_NAMES.get(alias.name, f"regard.{alias.name}") for alias in node.names)
         elif isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] in ("import_module", "__import__"):
             (name,) = node.args
             yield ast.literal_eval(name.values[0] if isinstance(name, ast.JoinedStr) else name)

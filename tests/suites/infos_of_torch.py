@@ -136,6 +136,14 @@ def test_numerical_gradients(number, batched):
     assert torch.autograd.gradcheck(function, tensors, check_batched_grad=batched, fast_mode=not batched)
 
 
+def test_second_derivatives_are_refused():
+    """PyTorch's tests take them too: the one thing of its samples that is left out."""
+    query, key, value, options = inputs_of(SAMPLES[0])
+    output = F.scaled_dot_product_attention(query, key, value, **options)
+    with pytest.raises(RuntimeError, match="implementation='reference'"):
+        torch.autograd.grad(torch.autograd.grad(output.sum(), query, create_graph=True)[0].sum(), query)
+
+
 @numbered(len(SAMPLES), where=lambda number: not DROPS[number])
 @pytest.mark.parametrize("mapped", [(0, 0, 0), (0, None, None), (None, 0, 0), (1, 0, 1)], ids=str)
 def test_vectorised(number, mapped):

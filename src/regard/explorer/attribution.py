@@ -83,7 +83,8 @@ def attribute_run(run: Run, other_text: str | None, query: AttributionQuery, che
     with np.errstate(all="ignore"):
         likely = _likely_tokens(run, position) if predicts_tokens(run.model) else None
         target = _target_of(run, other_text, query, position, likely)
-        to = run.model.tokenizer(target) if likely is None else target  # both texts as the page shows them
+        is_text = likely is None and isinstance(target, str) and target.split()
+        to = run.model.tokenizer(target) if is_text else target  # both texts as the page shows them
         found = attribute(run.model, _encoding(run), to, position=position, method=method, check=check)
     if not np.isfinite([found.value, *found.scores]).all():
         raise RegardError("contributions are NaN or infinite: the model overflows for this text")

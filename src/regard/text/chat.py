@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from regard._utils.errors import RegardError
+from regard._utils.validation import escape
 from regard.text.words import join_names
 
 _TIMEOUT = 10.0  # seconds; a template takes 0.1
@@ -50,7 +51,7 @@ class ChatTemplate:
         require_jinja()
         source = self.others.get("tool_use", self.source) if variables.get("tools") is not None else self.source
         if source is None:
-            names = join_names(sorted(self.others))
+            names = escape(join_names(sorted(self.others)))
             raise RegardError(f"the model has chat templates by name ({names}) and none for every chat: give the text")
         messages = list(messages) if isinstance(messages, Iterable) else messages
         if not isinstance(messages, list) or not all(isinstance(message, Mapping) for message in messages):
