@@ -285,11 +285,12 @@ def test_ctrl_c_ends_a_watched_run_and_its_page(tmp_path):
     while (address := re.match(r"http://(127.0.0.1:\d+)(/\S+)", process.stdout.readline())) is None:
         assert process.poll() is None
     connection = http.client.HTTPConnection(address[1], timeout=60)
-    connection.request("GET", f"{address[2]}api/training?known=0")
+    headers = {"Content-Type": "application/json"}
+    connection.request("POST", f"{address[2]}api/training", '{"known": 0}', headers)
     answer = json.loads(connection.getresponse().read())
     assert answer["training"]["is_live"]
     assert answer["training"]["checkpoints"][0] == {"step": 0, "run": 0, "message": "step 0 of 1,500"}
-    connection.request("GET", "/wrong-token/api/training")
+    connection.request("POST", "/wrong-token/api/training", '{"known": 0}', headers)
     assert connection.getresponse().status == 404
     process.send_signal(signal.SIGINT)
     out, error = process.communicate(timeout=60)

@@ -21,7 +21,8 @@ class _Package(ModuleType):
     """A package in which a submodule does not hide the name of its own that it defines, such as `rotary`."""
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if not (isinstance(value, ModuleType) and hasattr(value, name)):
+        own = getattr(value, name, None) if isinstance(value, ModuleType) else None
+        if own is None or isinstance(own, ModuleType):
             super().__setattr__(name, value)
 
 
