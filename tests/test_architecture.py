@@ -198,6 +198,17 @@ assert rotary is functional.rotary and set(functional.__all__) <= set(dir(functi
     assert done.stdout.strip() == ""
 
 
+def test_a_package_that_is_imported_is_an_attribute_of_its_parent():
+    code = """
+import importlib, pathlib, sys
+for path in sorted(pathlib.Path(sys.argv[1]).iterdir()):
+    if (path / "__init__.py").exists():
+        module = importlib.import_module(f"regard.{path.name}")
+        assert vars(sys.modules["regard"])[path.name] is module
+"""
+    subprocess.run([sys.executable, "-c", code, str(ROOT / "src/regard")], check=True)
+
+
 def test_little_is_imported_before_the_command_handles_an_interrupt():
     """Ctrl-C before that prints a traceback. What the interpreter itself imports (-S: without site) does not count."""
     check = """import _signal, sys
