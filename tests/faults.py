@@ -231,8 +231,8 @@ FAULTS = (
         "trace/test_trace.py trace/test_edits.py trace/test_optional_steps.py",
     ),
     Fault(
-        "src/regard/trace/map_statistics.py",
-        "(layout.query_indices(rows) + layout.resolve_offset())",
+        "src/regard/trace/map_sources.py",
+        "layout.query_indices(rows) + layout.resolve_offset()",
         "layout.query_indices(rows)",
         "trace/test_attention_map.py",
     ),

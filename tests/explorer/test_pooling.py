@@ -7,7 +7,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from regard.explorer.pooling import bin_edges, even_edges, pool_between, pool_overview
+from regard.explorer.pooling import bin_edges, pool_between, pool_overview
+from regard.trace.map_sources import equal_edges
 
 REDUCED = {"max": np.max, "mean": np.mean}
 
@@ -32,5 +33,5 @@ def test_a_part_of_an_overview_reduces_the_cells_that_it_touches(rng, pool):
 
 
 def test_edges_of_equal_bins_and_of_bins_of_one_size():
-    assert even_edges(2, 12, 4).tolist() == [2, 4, 7, 9, 12]
+    assert equal_edges(2, 12, 4).tolist() == [2, 4, 7, 9, 12]
     assert bin_edges(2, 12, 4).tolist() == [2, 6, 10, 12]

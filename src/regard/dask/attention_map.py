@@ -26,15 +26,15 @@ from regard.functional.native.map import Pooling
 from regard.functional.nonfinite import zero_neginf
 from regard.functional.online_softmax import SoftmaxStats
 from regard.functional.tile import attention_tile
-from regard.trace.attention_map import Top
-from regard.trace.map_statistics import POOLINGS, MapStatistics, equal_cells, statistics_of
+from regard.trace.map_sources import POOLINGS, equal_edges, source_of
+from regard.trace.map_statistics import STORED, MapStatistic, MapStatistics, Parts
 from regard.trace.mask_io import rules_to_arrays
 from regard.trace.stored_map import FORMAT, TILE_CELLS, import_zarr, overview_cells
 
 _STRIP_WEIGHTS = 2**21  # that are held at a time while cells are pooled
 
 
-class AttentionMap:
+class AttentionMap(MapStatistics):
     """The weights ``... H T S`` of a call of attention on dask arrays, of which only statistics are computed.
 
     Names and meaning are those of `regard.AttentionMap`; each result is a lazy dask array. The softmax statistics of
@@ -86,54 +86,37 @@ class AttentionMap:
     @property
     def lse(self) -> Any:
         """The natural log of Σ exp(score) of each row, ``... H T`` in float64; −inf for an empty row."""
-        return self._of_rows("map-lse", lambda _, stats, __: (_lse, stats), np.float64)
+        return self._of_row_stats("map-lse", _lse, np.float64)
 
-    def entropy(self) -> Any:
-        """Return −Σ w log w of each row in nats, ``... H T``."""
-        return self._of_rows("map-entropy", functools.partial(self._row_sums, _entropy))
-
-    def distance(self) -> Any:
-        """Return the mean attention distance of each row in positions, ``... H T``; 0 for an empty row."""
-        return self._of_rows("map-distance", functools.partial(self._row_sums, _distance_and_mass, finish=_ratio))
-
-    def received(self) -> Any:
-        """Return the sum of the weights of each key over all queries, ``... H S``."""
-        graph, blocks = self._row_stats(), self._blocks
-        parts: dict[Any, list[Any]] = {}
+    def statistic(self, statistic: MapStatistic) -> tuple[Any, ...]:
+        """Return the dask arrays of a statistic, from a task for each pair of blocks and one that merges them."""
+        graph, blocks, name = self._row_stats(), self._blocks, f"map-{statistic.name}"
+        is_of_queries = statistic.axis == "queries"
+        parts: dict[tuple[int, ...], list[Any]] = {}  # by the block of the result
         for block, cols in blocks.pairs.items():
             for col in cols:
-                key = blocks.keys("map-received-part", block, col)
-                graph[key] = self._pair_task(key, _received, block, col)
-                parts.setdefault((*block.lead, col), []).append(key)
-        for index in itertools.product(*(range(len(edges) - 1) for edges in (*blocks.lead, blocks.cols))):
-            key = (f"map-received-{blocks.token}", *index)
-            shape = (*blocks.lead_sizes(index[:-1]), blocks.cols[index[-1] + 1] - blocks.cols[index[-1]])
-            graph[key] = task(key, _sum, shape, self._dtype, *map(TaskRef, parts.get(index, [])))
-        chunks = blocks.chunks(np.diff(blocks.cols).tolist(), rows=False)
-        return blocks.collection("map-received", graph, chunks, self._dtype)
-
-    def top(self, k: int) -> Top:
-        """Return the k largest weights of each row and their keys, dask arrays ``... H T k``.
-
-        Of equal weights the first key comes first; −1, with weight 0, where a query attends to fewer than k.
-        """
-        count = whole_number("the number of keys of top", k, 1)
-        graph, blocks = self._row_stats(), self._blocks
-        for block, cols in blocks.pairs.items():
-            parts = []
-            for col in cols:
-                key = blocks.keys(f"map-top-{count}-part", block, col)
-                graph[key] = self._pair_task(key, _top, block, col, count=count, first=blocks.cols[col])
-                parts.append(TaskRef(key))
-            found = blocks.keys(f"map-top-{count}", block)
-            shape = (*blocks.lead_sizes(block.lead), block.rows.stop - block.rows.start, count)
-            graph[found] = task(found, _largest, shape, self._dtype, *parts)
-            for number, name in enumerate(Top._fields):
-                key = (*blocks.keys(f"map-top-{count}-{name}", block), 0)
-                graph[key] = task(key, _item, TaskRef(found), number)
-        chunks = blocks.chunks((count,))
-        dtypes = {"weights": self._dtype, "keys": np.dtype(np.int64)}
-        return Top(*(blocks.collection(f"map-top-{count}-{name}", graph, chunks, dtypes[name]) for name in Top._fields))
+                key = blocks.keys(f"{name}-part", block, col)
+                graph[key] = self._pair_task(key, _parts, block, col, statistic=statistic, first_key=blocks.cols[col])
+                parts.setdefault((*block.lead, block.row if is_of_queries else col), []).append(TaskRef(key))
+        edges = blocks.rows if is_of_queries else blocks.cols
+        like = statistic.finish(np, statistic.of_nothing(np, (), 0, self._dtype))
+        dtypes = [self._dtype if x.dtype.kind == "f" else x.dtype for x in like]
+        for index in itertools.product(*(range(len(axis) - 1) for axis in (*blocks.lead, edges))):
+            shape = blocks.lead_sizes(index[:-1]), edges[index[-1] + 1] - edges[index[-1]]
+            merged = (f"{name}-{blocks.token}", *index)
+            graph[merged] = task(merged, _merged, statistic, *shape, dtypes, *parts.get(index, []))
+            for number, x in enumerate(like):
+                key = (f"{name}-{number}-{blocks.token}", *index, *(0 for _ in x.shape[1:]))
+                graph[key] = task(key, _item, TaskRef(merged), number)
+        return tuple(
+            blocks.collection(
+                f"{name}-{number}",
+                graph,
+                blocks.chunks(np.diff(edges).tolist(), *((size,) for size in x.shape[1:]), rows=False),
+                dtypes[number],
+            )
+            for number, x in enumerate(like)
+        )
 
     def pooled(self, size: tuple[int, int], how: Pooling = "max") -> Any:
         """Return an overview of ``... H P Q`` cells, each the largest or the mean of the weights that it covers.
@@ -155,10 +138,7 @@ class AttentionMap:
         if not isinstance(size, Sequence) or len(size) != 2:
             raise RegardError(f"the size of an overview is (rows, columns), got {size!r}")
         counts = (whole_number("a side of an overview", count, 1) for count in size)
-        axes = [
-            np.array([0, *(end for _, end in equal_cells(length, count))])
-            for length, count in zip(self.shape[-2:], counts, strict=True)
-        ]
+        axes = [equal_edges(0, length, count) for length, count in zip(self.shape[-2:], counts, strict=True)]
         graph, blocks = self._row_stats(), self._blocks
         name = f"map-pooled-{how}-{len(axes[0]) - 1}-{len(axes[1]) - 1}"
         parts: dict[Any, list[Any]] = {}
@@ -231,25 +211,13 @@ class AttentionMap:
         inputs, stats = blocks.pair_inputs(block, col, sinks=False), TaskRef(blocks.keys("map-stats", block))
         return task(key, _call, function, inputs, stats, options, **blocks.array_refs(block, col))
 
-    def _of_rows(self, name: str, make: Callable[..., Any], dtype: Any = None) -> Any:
-        """Return the dask array ``... H T`` of what `make` returns for a block of queries: a function and arguments."""
+    def _of_row_stats(self, name: str, function: Callable[[SoftmaxStats], np.ndarray], dtype: Any) -> Any:
+        """Return the dask array ``... H T`` of a function of the softmax statistics of a block of queries."""
         graph, blocks = self._row_stats(), self._blocks
-        dtype = np.dtype(dtype or self._dtype)
         for block in blocks.query_blocks:
             key = blocks.keys(name, block)
-            function, *arguments = make(block, TaskRef(blocks.keys("map-stats", block)), graph)
-            graph[key] = task(key, _as_dtype, dtype, function, *arguments)
-        return blocks.collection(name, graph, blocks.chunks(), dtype)
-
-    def _row_sums(
-        self, function: Any, block: QueryBlock, stats: Any, graph: dict[Any, Any], finish: Any = None
-    ) -> tuple[Any, ...]:
-        """Add a task for each pair of blocks; return what sums their results."""
-        blocks, name = self._blocks, f"map{function.__name__.replace('_', '-')}-part"
-        parts = [blocks.keys(name, block, col) for col in blocks.pairs[block]]
-        for key, col in zip(parts, blocks.pairs[block], strict=True):
-            graph[key] = self._pair_task(key, function, block, col)
-        return (_sum_of_rows, finish, stats, *map(TaskRef, parts))
+            graph[key] = task(key, function, TaskRef(blocks.keys("map-stats", block)))
+        return blocks.collection(name, graph, blocks.chunks(), np.dtype(dtype))
 
 
 class _MapWriter:
@@ -294,14 +262,16 @@ class _MapWriter:
         dtype = self.dtype
         row_max_dtype = self.blocks.inputs.compute_dtype
         row_stats = [
-            attention_map._of_rows(f"map-{name}", _field_of_stats(name, row_max_dtype), stored)
+            attention_map._of_row_stats(
+                f"map-{name}", functools.partial(_stats_field, name=name, dtype=row_max_dtype), stored
+            )
             for name, stored in zip(_STATS, (row_max_dtype, np.float64), strict=True)
         ]
         top = attention_map.top(self.top)
         arrays = {
             "q": attention_map._q.astype(dtype), "k": attention_map._k.astype(dtype),
             **dict(zip(_STATS, row_stats, strict=True)),
-            "entropy": attention_map.entropy(), "received": attention_map.received(),
+            **{each.name: attention_map.statistic(each)[0] for each in STORED},
             "top_weights": top.weights, "top_keys": top.keys,
         }  # fmt: skip
         after = {"q": 2, "k": 2, "top_weights": 2, "top_keys": 2}
@@ -385,10 +355,6 @@ def _stored_dtype(dtype: Any) -> np.dtype[Any]:
     return found
 
 
-def _field_of_stats(name: str, dtype: Any) -> Callable[..., Any]:
-    return lambda _, stats, __: (_stats_field, stats, name, dtype)
-
-
 # What tasks do
 
 
@@ -400,15 +366,22 @@ def _ready(p: AttentionInputs, arrays: dict[str, np.ndarray]) -> AttentionInputs
     return with_arrays(p, arrays).to_compute_dtype()
 
 
-def _statistics(p: AttentionInputs, stats: SoftmaxStats) -> MapStatistics:
-    """Return the statistics of a block, of rows whose softmax is over all keys."""
-    found = statistics_of(p)
-    found.stats = stats
-    return found
+def _parts(p: AttentionInputs, whole: SoftmaxStats, *, statistic: MapStatistic, first_key: int) -> Parts:
+    return tuple(map(np.asarray, source_of(p, whole=whole, first_key=first_key).parts(statistic)))
+
+
+def _merged(
+    statistic: MapStatistic, lead: tuple[int, ...], count: int, dtypes: Sequence[Any], *parts: Parts
+) -> list[np.ndarray]:
+    """Return the arrays of a statistic of a block of queries or keys."""
+    merge = functools.partial(statistic.merge, np)
+    whole = functools.reduce(merge, parts) if parts else statistic.of_nothing(np, lead, count, np.float64)
+    found = zip(statistic.finish(np, whole), dtypes, strict=True)
+    return [np.asarray(x).astype(dtype, copy=False) for x, dtype in found]
 
 
 def _stats(p: AttentionInputs, **arrays: np.ndarray) -> SoftmaxStats:
-    return statistics_of(_ready(p, arrays)).stats
+    return source_of(_ready(p, arrays)).stats
 
 
 def _merged_stats(*parts: SoftmaxStats) -> SoftmaxStats:
@@ -435,56 +408,8 @@ def _lse(stats: SoftmaxStats) -> np.ndarray:
     return np.asarray(stats.lse(np, None))
 
 
-def _entropy(p: AttentionInputs, stats: SoftmaxStats) -> np.ndarray:
-    return np.asarray(_statistics(p, stats).entropy())
-
-
-def _distance_and_mass(p: AttentionInputs, stats: SoftmaxStats) -> np.ndarray:
-    """Return Σ w |i − j| and Σ w of each row over the keys of a block, ``2 ... H T``."""
-    own = statistics_of(p).stats
-    mass = own.row_sum * np.exp((own.row_max - zero_neginf(stats.row_max)).astype(np.float64))
-    mass = (mass / np.where(stats.row_sum == 0, 1, stats.row_sum))[..., 0]
-    return np.stack([np.asarray(_statistics(p, own).distance()) * mass, mass])
-
-
-def _ratio(sums: np.ndarray) -> np.ndarray:
-    return np.asarray(sums[0] / np.where(sums[1] == 0, 1, sums[1]))
-
-
-def _received(p: AttentionInputs, stats: SoftmaxStats) -> np.ndarray:
-    return np.asarray(_statistics(p, stats).received())
-
-
-def _top(p: AttentionInputs, stats: SoftmaxStats, *, count: int, first: int) -> tuple[np.ndarray, np.ndarray]:
-    weights, keys = _statistics(p, stats).top(count)
-    return np.asarray(weights), np.where(np.asarray(keys) < 0, -1, np.asarray(keys, np.int64) + first)
-
-
-def _largest(shape: tuple[int, ...], dtype: Any, *parts: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, ...]:
-    if not parts:
-        return np.zeros(shape, dtype), np.full(shape, -1, np.int64)
-    weights, keys = (np.concatenate(x, axis=-1) for x in zip(*parts, strict=True))
-    order = np.argsort(-np.where(keys < 0, -1.0, weights), axis=-1, kind="stable")[..., : shape[-1]]
-    return np.take_along_axis(weights, order, -1).astype(dtype), np.take_along_axis(keys, order, -1)
-
-
-def _item(pair: tuple[Any, ...], number: int) -> Any:
-    return pair[number]
-
-
-def _as_dtype(dtype: Any, function: Any, *arguments: Any) -> np.ndarray:
-    return np.asarray(function(*arguments)).astype(dtype, copy=False)
-
-
-def _sum_of_rows(finish: Any, stats: SoftmaxStats, *parts: np.ndarray) -> np.ndarray:
-    if not parts:
-        return np.zeros(stats.row_max.shape[:-1])
-    total = functools.reduce(np.add, parts)
-    return total if finish is None else np.asarray(finish(total))
-
-
-def _sum(shape: tuple[int, ...], dtype: Any, *parts: np.ndarray) -> np.ndarray:
-    return np.asarray(functools.reduce(np.add, parts, np.zeros(shape))).astype(dtype)
+def _item(arrays: Sequence[np.ndarray], number: int) -> np.ndarray:
+    return arrays[number]
 
 
 def _pooled(

@@ -43,7 +43,7 @@ from regard.explorer.run_store import RunStore
 from regard.explorer.validation import check_index, check_num_runs
 from regard.metrics.layer_maps import CancelCheck
 from regard.trace import Trace
-from regard.trace.map_statistics import Pooling
+from regard.trace.map_sources import Pooling
 
 FORMAT = "regard.explore/1"
 _MAX_FILE_PREDICTIONS = 256  # of a page in a file, one after each token

@@ -16,7 +16,7 @@ from regard.explorer.run_store import RunStore
 from regard.explorer.validation import check_index, check_range
 from regard.metrics.layer_maps import CancelCheck, LayerMap
 from regard.nn import parameters
-from regard.trace.map_statistics import Pooling
+from regard.trace.map_sources import Pooling, equal_edges
 from regard.trace.stored_map import StoredMap
 
 Head: TypeAlias = int | Literal["mean"]
@@ -195,7 +195,7 @@ class MapReader:
                 check()
                 weights, others = (layer.tile(head, rows, None) for layer in pair)
                 difference = weights - others
-                edges = [pooling.even_edges(0, n, side) for n in difference.shape]
+                edges = [equal_edges(0, n, side) for n in difference.shape]
                 above, below = (pooling.pool_between(x, edges[0], edges[1], "max") for x in (difference, -difference))
                 found[index, head] = np.where(above >= below, above, -below)
         return found
@@ -213,7 +213,7 @@ class MapReader:
                     weights = pooling.overview(layer, head, (side, side), "max", check)
                 else:
                     strip = layer.tile(head, rows, None)
-                    row_edges, col_edges = (pooling.even_edges(0, n, side) for n in strip.shape)
+                    row_edges, col_edges = (equal_edges(0, n, side) for n in strip.shape)
                     weights = pooling.pool_between(strip, row_edges, col_edges, "max")
                 largest = float(weights.max())
                 found[index, head] = np.round(255 * np.sqrt(weights / (largest or 1.0))).astype(np.uint8)

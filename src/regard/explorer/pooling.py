@@ -10,7 +10,7 @@ import numpy as np
 from regard._utils.errors import RegardError
 from regard.metrics.layer_maps import WEIGHTS_PER_BLOCK, CancelCheck, LayerMap
 from regard.trace.attention_map import AttentionMap
-from regard.trace.map_statistics import Pooling
+from regard.trace.map_sources import Pooling, equal_edges
 
 
 def check_pool(pool: str) -> None:
@@ -24,7 +24,7 @@ def overview(layer: LayerMap, head: int, shape: tuple[int, int], pool: Pooling, 
     source = layer.heads[head]
     if isinstance(source, AttentionMap) and not layer.is_padded:
         return np.asarray(source.pooled(shape, pool, check=check))
-    rows, cols = (even_edges(0, layer.length, count) for count in shape)
+    rows, cols = (equal_edges(0, layer.length, count) for count in shape)
     return pooled_region(layer, head, rows, cols, pool, check)
 
 
@@ -56,11 +56,6 @@ def resized(weights: np.ndarray, side: int) -> np.ndarray:
         else:
             weights = np.maximum.reduceat(weights, starts, axis)
     return weights
-
-
-def even_edges(start: int, stop: int, count: int) -> np.ndarray:
-    """Return the ``count + 1`` edges of bins as equal as possible."""
-    return start + np.arange(count + 1) * (stop - start) // count
 
 
 def bin_edges(start: int, stop: int, bin_size: int) -> np.ndarray:
@@ -100,7 +95,7 @@ def pool_overview(
 
 def _touched_cells(edges: np.ndarray, length: int, count: int) -> np.ndarray:
     """Return the half-open range of cells, of `count` over `length`, that each bin between two edges touches."""
-    cell_edges = even_edges(0, length, count)
+    cell_edges = equal_edges(0, length, count)
     first = np.searchsorted(cell_edges, edges[:-1], side="right") - 1
     stop = np.searchsorted(cell_edges, edges[1:], side="left")
     return np.stack([first, stop], axis=1)

@@ -9,6 +9,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from regard.trace.map_statistics import row_entropy
+
 Rows: TypeAlias = tuple[np.ndarray, np.ndarray]
 """A value for each head and row, ``H R``, and which rows count, ``R``. A metric is the mean over rows that count."""
 
@@ -36,7 +38,7 @@ class RowBlock:
     @cached_property
     def entropy(self) -> np.ndarray:
         """−Σ w log w of each row in nats, ``H R``."""
-        return np.asarray(-np.sum(self.weights * np.log(np.where(self.weights > 0, self.weights, 1)), axis=-1))
+        return np.asarray(row_entropy(np, self.weights))
 
     @cached_property
     def is_sink(self) -> np.ndarray:

@@ -13,7 +13,7 @@ import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Unpack
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -31,25 +31,12 @@ from regard.functional.online_softmax import SoftmaxStats
 from regard.functional.score_layout import Index
 from regard.functional.scores import Stage, mask_and_bias
 from regard.functional.tile import attention_tile
-from regard.trace.map_statistics import POOLINGS, MapStatistics, equal_cells, statistics_of
+from regard.trace.map_sources import POOLINGS, MapSource, equal_cells, source_of
+from regard.trace.map_statistics import MapStatistic, MapStatistics, Parts, Top
 from regard.trace.mask_io import inputs_from_arrays, inputs_to_arrays, to_numpy
 from regard.trace.notebook_html import MAX_SIDE, MAX_TILES, page, picture
 
 __all__ = ["AttentionMap", "ScoreTerms", "Top"]
-
-
-class Top(NamedTuple):
-    """The largest weights of each row, largest first.
-
-    Parameters
-    ----------
-    weights : array, ``... H T k``
-    keys : integer array, ``... H T k``
-        Positions of the keys; −1, with weight 0, where a query attends to fewer than k.
-    """
-
-    weights: Array
-    keys: Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +61,7 @@ class ScoreTerms:
     kv_head: int
 
 
-class AttentionMap:
+class AttentionMap(MapStatistics):
     """The weights ``... H T S`` of a call of attention, computed when they are read.
 
     It is indexed as the array of weights would be, ``attention_map[head, rows, cols]``; an array of rows with an array
@@ -129,7 +116,7 @@ class AttentionMap:
     def to_arrays(self, prefix: str = "") -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """Return the map as NumPy arrays, whose names begin with `prefix`, and JSON, to be written to a file."""
         arrays, fields = inputs_to_arrays(self._inputs, prefix)
-        stats = {f"{prefix}{name}": to_numpy(x) for name, x in self._statistics.exact_stats._asdict().items()}
+        stats = {f"{prefix}{name}": to_numpy(x) for name, x in self._source.exact_stats._asdict().items()}
         return arrays | stats, fields
 
     @classmethod
@@ -149,7 +136,7 @@ class AttentionMap:
                 f"row_max {row_max.shape} {row_max.dtype} and row_sum {row_sum.shape} {row_sum.dtype} do not fit a map "
                 f"of {attention_map.shape}"
             )
-        attention_map._statistics.exact_stats = SoftmaxStats(row_max, row_sum)
+        attention_map._source.exact_stats = SoftmaxStats(row_max, row_sum)
         return attention_map
 
     # Inputs
@@ -206,7 +193,7 @@ class AttentionMap:
     @property
     def lse(self) -> Array:
         """The natural log of Σ exp(score) of each row, ``... H T``; −inf for an empty row."""
-        return self._statistics.exact_stats.lse(self._xp, self._inputs.layout.device)
+        return self._source.exact_stats.lse(self._xp, self._inputs.layout.device)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the inputs, and the statistics of the rows that the kernel has computed."""
@@ -260,10 +247,10 @@ class AttentionMap:
 
         Sums over keys are computed for these rows alone, unless those of all rows are stored.
         """
-        statistics = self._statistics
+        source = self._source
         # the kernel computes a whole map with its softmax statistics in one pass
-        needs_all = rows is None and (cols is not None or not statistics.by_kernel)
-        stats = statistics.stats if stage == "weights" and (needs_all or "stats" in vars(statistics)) else None
+        needs_all = rows is None and (cols is not None or not source.by_kernel)
+        stats = source.stats if stage == "weights" and (needs_all or "stats" in vars(source)) else None
         return attention_tile(self._inputs, rows, cols, stage, stats)
 
     def weights(self) -> Array:
@@ -311,9 +298,9 @@ class AttentionMap:
             return self
         selected, part = slice_heads(p, chosen)
         attention_map = AttentionMap.of(selected)
-        if attention_map._statistics.by_kernel == self._statistics.by_kernel:
-            for name in vars(self._statistics).keys() & {"stats", "exact_stats"}:  # computed already
-                vars(attention_map._statistics)[name] = SoftmaxStats(*map(part.take, vars(self._statistics)[name]))
+        if attention_map._source.by_kernel == self._source.by_kernel:
+            for name in vars(self._source).keys() & {"stats", "exact_stats"}:  # computed already
+                vars(attention_map._source)[name] = SoftmaxStats(*map(part.take, vars(self._source)[name]))
         return attention_map
 
     def score_terms(self, *cell: int, dims: Sequence[tuple[int, ...]] | None = None) -> ScoreTerms:
@@ -374,7 +361,7 @@ class AttentionMap:
         layout, xp = self._inputs.layout, self._xp
         if not rows or not cols:
             return xp.zeros((*self.shape[:-2], len(rows), len(cols)), dtype=self._inputs.dtype)
-        overview = self._statistics.pooled(rows, cols, how, check)
+        overview = self._source.pooled(rows, cols, how, check)
         if how == "mean":
             heights, widths = (
                 xp.asarray([b - a for a, b in cells], dtype=overview.dtype, device=layout.device)
@@ -383,33 +370,18 @@ class AttentionMap:
             overview = overview / (heights[:, None] * widths[None, :])
         return self._rounded(overview)
 
-    def entropy(self) -> Array:
-        """Return −Σ w log w of each row in nats, ``... H T``: 0 where one key has all weight, log S if uniform."""
-        return self._rounded(self._statistics.entropy())
-
-    def distance(self) -> Array:
-        """Return the mean attention distance of each row in positions, ``... H T``; 0 for an empty row.
-
-        Query i is at position i + `query_offset` of the map; an offset inside a mask or a bias does not count.
-        """
-        return self._rounded(self._statistics.distance())
-
-    def received(self) -> Array:
-        """Return the sum of the weights of each key over all queries, ``... H S``."""
-        return self._rounded(self._statistics.received())
-
-    def top(self, k: int) -> Top:
-        """Return the k largest weights of each row and their keys; of equal weights the first key comes first."""
-        weights, keys = self._statistics.top(whole_number("the number of keys of top", k, 1))
-        return Top(self._rounded(weights), keys)
+    def statistic(self, statistic: MapStatistic) -> Parts:
+        """Return the arrays of a statistic; floats in the dtype of the map."""
+        xp, found = self._xp, statistic.finish(self._xp, self._source.parts(statistic))
+        return tuple(self._rounded(x) if xp.isdtype(x.dtype, "real floating") else x for x in found)
 
     @functools.cached_property
-    def _statistics(self) -> MapStatistics:
-        return statistics_of(self._inputs, self._kernel_stats)
+    def _source(self) -> MapSource:
+        return source_of(self._inputs, self._kernel_stats)
 
     def _computed_stats(self) -> SoftmaxStats | None:
-        if "_statistics" in vars(self) and self._statistics.by_kernel:
-            return vars(self._statistics).get("stats")
+        if "_source" in vars(self) and self._source.by_kernel:
+            return vars(self._source).get("stats")
         return self._kernel_stats
 
     @property

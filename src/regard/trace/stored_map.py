@@ -33,8 +33,9 @@ from regard.functional.online_softmax import SoftmaxStats
 from regard.functional.score_layout import Index
 from regard.functional.scores import Stage
 from regard.functional.tile import as_index, attention_tile, check_stage
-from regard.trace.attention_map import AttentionMap, ScoreTerms, Top
-from regard.trace.map_statistics import POOLINGS, equal_cells
+from regard.trace.attention_map import AttentionMap, ScoreTerms
+from regard.trace.map_sources import POOLINGS, equal_cells
+from regard.trace.map_statistics import STORED, MapStatistic, Parts, Top
 from regard.trace.mask_io import inputs_from_arrays
 
 FORMAT = "regard.map/1"
@@ -137,7 +138,7 @@ class StoredMap(AttentionMap):
         for how in POOLINGS:
             for cell in self.cells:
                 wanted[f"overview/{how}/{cell}"] = (*lead, -(-queries // cell), -(-keys // cell))
-        wanted |= {"entropy": (*lead, queries), "received": (*lead, keys)}
+        wanted |= {each.name: (*lead, {"queries": queries, "keys": keys}[each.axis]) for each in STORED}
         for name, size in wanted.items():
             _check_array(self._group[name], name)
             if tuple(self._group[name].shape) != size:
@@ -147,7 +148,7 @@ class StoredMap(AttentionMap):
             raise RegardError(f"the largest weights {tops[0].shape} and their keys {tops[1].shape} do not fit the map")
         for name, x in zip(("top_weights", "top_keys"), tops, strict=True):
             _check_array(x, name, "f" if name == "top_weights" else "i")
-        for name in ("q", "k", "row_max", "row_sum", "entropy", "received"):
+        for name in ("q", "k", "row_max", "row_sum", *(each.name for each in STORED)):
             x = self._group[name]
             if absent := x.nchunks - x.nchunks_initialized:
                 raise RegardError(f"{name} lacks {absent} of its {x.nchunks} chunks: copy the folder again, whole")
@@ -303,13 +304,11 @@ class StoredMap(AttentionMap):
             total, area = (_joined(np.add, x, first - first[0], end - first[0], axis) for x in (total, area))
         return self._squeezed(total / area, 2)
 
-    def entropy(self) -> np.ndarray:
-        """Return the entropy of each row, ``... H T``; see `AttentionMap.entropy`."""
-        return self._squeezed(self._array("entropy", self._entries), 1)
-
-    def received(self) -> np.ndarray:
-        """Return the sum of the weights of each key over all queries, ``... H S``."""
-        return self._squeezed(self._array("received", self._entries), 1)
+    def statistic(self, statistic: MapStatistic) -> Parts:
+        """Return a statistic that is stored."""
+        if statistic not in STORED:
+            raise RegardError(f"{self.name} stores no {statistic.name}; compute it with regard.dask.AttentionMap")
+        return (self._squeezed(self._array(statistic.name, self._entries), 1),)
 
     def top(self, k: int) -> Top:
         """Return the k largest weights of each row and their keys, ``... H T k``, of as many as are stored."""
@@ -328,10 +327,6 @@ class StoredMap(AttentionMap):
         vectors = (np.atleast_2d(x)[-1:] for x in (one.query(row), one.key(col)))
         small = AttentionMap(*vectors, scale=self.scale)
         return replace(small.score_terms(0, 0, dims=dims), kv_head=one._kv_entries[-1].start if lead else 0)
-
-    def distance(self) -> NoReturn:
-        """Refuse: it is not stored."""
-        raise RegardError(f"{self.name} stores no distances; compute them with regard.dask.AttentionMap.distance")
 
     def mask(self) -> NoReturn:
         """Refuse: it would have a boolean for each cell."""

@@ -248,9 +248,9 @@ def test_an_overview_and_row_stats_have_the_same_bits():
         _, look, _, _, _ = pair(seed, np.float32)
         for how in ("max", "mean"):
             look.pooled((7, 33), how)
-            found = vars(look._statistics).pop("stats")
-            assert all(np.array_equal(a, b, equal_nan=True) for a, b in zip(found, look._statistics.stats, strict=True))
-            del look._statistics.stats
+            found = vars(look._source).pop("stats")
+            assert all(np.array_equal(a, b, equal_nan=True) for a, b in zip(found, look._source.stats, strict=True))
+            del look._source.stats
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
