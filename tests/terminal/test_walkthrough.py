@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -24,9 +25,9 @@ def traced(text="The cat sat", model=None, **options):
 def test_every_heading_has_the_shape_of_its_numbers():
     page = explain(traced(embed_dim=6, num_heads=3), head=2).plain
     for heading in (
-        "blocks.0.attn.q, head 2  x · W_q: the query of each token  3 × 2",
+        "blocks.0.attn.q, head 2  x · W_q (+ b_q): the query of each token  3 × 2",
         "blocks.0.attn.weights",
-        "· W_o  3 × 6",
+        "(· W_o (+ b_o))  3 × 6",
     ):
         assert heading in page
 
@@ -53,6 +54,23 @@ def test_of_a_batch_one_text_is_explained_without_its_padding():
 
 def decoder(case, text="w7 w12 w5 w9 w20"):
     return traced(text, regard.load(golden.FOLDER / case))
+
+
+@pytest.mark.parametrize("case", ["llama/biased", "qwen3/biased", "gpt2/plain", "olmo2/biased", "bert/gelu"])
+def test_each_formula_holds_for_the_numbers_above_it(case):
+    model = regard.load(golden.FOLDER / case)
+    trace = Trace(only="*", optional=["*.attn_norm", "*.projected_q", "*.projected_k"])
+    model("w7 w12 w5", trace=trace)
+    blocks = [block.splitlines() for block in explain(trace, head=1).plain.split("\n\n")]
+    names = [block[0].partition("  ")[0].partition(",")[0] for block in blocks]
+    step = "blocks.0.attn.projected_q" if "blocks.0.attn.projected_q" in names else "blocks.0.attn.q"
+    read = names[names.index(step) - 1]
+    attn, rows = model.blocks[0].attn, blocks[names.index(step)][1:]
+    queries = attn.q_proj(trace[read][0])[:, attn.head_dim : 2 * attn.head_dim]
+    for row, query in zip(rows, queries, strict=True):
+        numbers = [float(x) for x in re.findall(r" (-?[\d.]+)(?= |$)", row.replace("−", "-")) if "." in x]
+        np.testing.assert_allclose(numbers, query[: len(numbers)], atol=6e-4)
+    assert ("projected" in step) == (not np.array_equal(queries, trace["blocks.0.attn.q"][0, 1]))
 
 
 def test_masked_keys_are_left_out_of_the_arithmetic():

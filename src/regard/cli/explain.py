@@ -30,9 +30,11 @@ def run(arguments: argparse.Namespace) -> None:
     chosen = {"layer": layer, "head": arguments.head, "width": console.width}
     rows = None if arguments.word is None else check_word(arguments.word, encoding, show_special_tokens=True)
     before = f"blocks.{layer - 1}.output"  # of layer 0 there is none
-    steps = ["*embeddings", before, f"blocks.{layer}.attn.*"]
+    block = f"blocks.{layer}"
+    before_rotation = [f"{block}.attn.projected_q", f"{block}.attn.projected_k"]
+    steps = ["*embeddings", before, f"{block}.attn_norm", f"{block}.attn.*", *before_rotation]
     needed = required_steps(arguments, *steps)
-    last = f"blocks.{layer}.attn.output" if needed == steps else None
+    last = f"{block}.attn.output" if needed == steps else None
     trace = run_model(model, encoding, needed, stop=last)
     pages = [explain(trace, **chosen)] if rows is None else [explain_row(trace, row, **chosen) for row in rows]
     write_output_files(trace, arguments)

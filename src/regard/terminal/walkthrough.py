@@ -34,6 +34,8 @@ class _Numbers:
     kv_head: int
     tokens: tuple[str, ...]
     inputs: tuple[tuple[str, np.ndarray], ...]
+    projected_q: np.ndarray | None  # None: not recorded, or q itself
+    projected_k: np.ndarray | None
     q: np.ndarray
     k: np.ndarray
     v: np.ndarray
@@ -61,10 +63,14 @@ class _Numbers:
 def explain(trace: Trace, *, layer: int | None = None, head: int = 0, batch: int = 0, width: int = _WIDTH) -> Text:
     """Return every step of one head of one layer: name, formula, shape and numbers.
 
+    Terms in brackets apply if the layer has those parameters.
+
     Parameters
     ----------
     trace : Trace
-        Of the run of a model, with every step.
+        Of the run of a model, with every step. The norm before attention, and queries and keys before their norms and
+        rotation, are shown if they were recorded:
+        ``Trace(only="*", optional=["*.attn_norm", "*.projected_q", "*.projected_k"])``.
     layer : int, optional
         From 0; a negative number counts from the last. Default: the first, whose input is the embeddings.
     head, batch : int
@@ -88,12 +94,18 @@ def explain(trace: Trace, *, layer: int | None = None, head: int = 0, batch: int
 
     for name, values in n.inputs:
         rows = n.tokens if values.shape[0] == len(n.tokens) else ("",)
-        matrix(name, formula(name), values, rows)
+        is_norm = name.endswith(".attn_norm")
+        matrix(name, "norm(x): what attention reads, x below" if is_norm else formula(name), values, rows)
     at = f"blocks.{n.layer}.attn"
     shared = f" of kv head {n.kv_head}" if n.kv_head != n.head else ""
-    matrix(f"{at}.q, head {n.head}", "x · W_q: the query of each token", n.q, n.tokens)
-    matrix(f"{at}.k{shared}", "x · W_k: the key of each token", n.k, n.tokens)
-    matrix(f"{at}.v{shared}", "x · W_v: the value of each token", n.v, n.tokens)
+    for letter, place, what in (("q", f", head {n.head}", "query"), ("k", shared, "key")):
+        projected, values = getattr(n, f"projected_{letter}"), getattr(n, letter)
+        how, meaning = f"x · W_{letter} (+ b_{letter})", f"the {what} of each token"
+        if projected is not None:
+            matrix(f"{at}.projected_{letter}{place}", f"{how}: before norm or rotation", projected, n.tokens)
+            how = f"projected_{letter} after norm or rotation"
+        matrix(f"{at}.{letter}{place}", f"{how}: {meaning}", values, n.tokens)
+    matrix(f"{at}.v{shared}", "x · W_v (+ b_v): the value of each token", n.v, n.tokens)
     matrix(f"{at}.scores", f"q · kᵀ {n.scaling}: how well query and key match", n.scores, n.tokens, n.tokens)
     for name, values in n.later_scores:
         matrix(f"{at}.{name}", formula(name), values, n.tokens, n.tokens)
@@ -101,8 +113,8 @@ def explain(trace: Trace, *, layer: int | None = None, head: int = 0, batch: int
     minus = "" if np.allclose(n.weights.sum(-1), 1, atol=1e-3) else ", minus the weight of the sink"
     matrix(f"{at}.weights", f"softmax({last}): each row sums to 1{minus}", n.weights, n.tokens, n.tokens)
     matrix(f"{at}.context", "weights · v: the weighted sum of the values", n.context, n.tokens)
-    several = f"the contexts of {n.heads} heads, concatenated, · W_o"
-    matrix(f"{at}.output", several if n.heads > 1 else "context · W_o, if there is one", n.output, n.tokens)
+    contexts = f"the contexts of {n.heads} heads, concatenated" if n.heads > 1 else "context"
+    matrix(f"{at}.output", f"{contexts} (· W_o (+ b_o))", n.output, n.tokens)
     page.rstrip()
     return page
 
@@ -196,10 +208,20 @@ def _numbers(trace: Trace, layer: int | None, head: int, batch: int) -> _Numbers
     if chosen > 0:
         before = f"blocks.{chosen - 1}.output"
         inputs.append((before, rows(before)))
+    recorded = trace.names()
+    norm, q = f"blocks.{chosen}.attn_norm", f"blocks.{chosen}.attn.q"
+    if norm in recorded and recorded.index(norm) < recorded.index(q):  # else it comes after attention
+        inputs.append((norm, rows(norm)))
+
+    def projected(letter: str, head: int) -> np.ndarray | None:
+        name = f"blocks.{chosen}.attn.projected_{letter}"
+        values = attn(f"projected_{letter}")[head, :length] if name in recorded else None
+        return None if values is None or np.array_equal(values, attn(letter)[head, :length]) else values
+
     later_scores, previous = [], cells("scores")
     for name in ("capped", "biased"):
-        recorded = f"blocks.{chosen}.attn.{name}" in trace or trace.has_map(f"blocks.{chosen}.attn")
-        if recorded and not np.array_equal(cells(name), previous):
+        is_recorded = f"blocks.{chosen}.attn.{name}" in trace or trace.has_map(f"blocks.{chosen}.attn")
+        if is_recorded and not np.array_equal(cells(name), previous):
             previous = cells(name)
             later_scores.append((name, previous))
     return _Numbers(
@@ -209,6 +231,8 @@ def _numbers(trace: Trace, layer: int | None, head: int, batch: int) -> _Numbers
         kv_head=kv_head,
         tokens=tuple(escape(piece, 24) for piece in token_labels(encoding)),
         inputs=tuple(inputs),
+        projected_q=projected("q", head),
+        projected_k=projected("k", kv_head),
         q=attn("q")[head, :length],
         k=attn("k")[kv_head, :length],
         v=attn("v")[kv_head, :length],
