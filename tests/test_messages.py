@@ -7,8 +7,15 @@ import pytest
 
 import regard
 from regard import RegardError
+from regard.views import select
 
 X = np.ones((2, 3, 4))
+
+
+def traced():
+    trace = regard.Trace()
+    regard.load("induction")("abc", trace=trace)
+    return trace
 
 
 @pytest.mark.parametrize(
@@ -17,6 +24,14 @@ X = np.ones((2, 3, 4))
         (lambda: regard.Trace()["blocks.0.attn.weights"], "it has recorded nothing yet: run a model with it"),
         (lambda: regard.Model("minilm"), r'a model is loaded: regard\.load\("minilm"\)'),
         (lambda: regard.load("Qwen/Qwen3-0.6B"), "`hf download Qwen/Qwen3-0.6B --local-dir Qwen3-0.6B`, and give that"),
+        (lambda: regard.load("gpt2"), "`hf download gpt2 --local-dir gpt2`, is gpt2/"),
+        (lambda: regard.load("smolm2"), r"did you mean smollm2\? .* or GGUF file$"),
+        (lambda: regard.attention(X, X, X, mask=np.ones((3, 3), int)), "of 0 and 1 make one, mask != 0"),
+        (lambda: regard.attention(X, X, X, bias=np.ones((3, 3), int)), "that mask keys make mask=bias != 0"),
+        (lambda: regard.load("induction")(None), "ids, got None"),
+        (lambda: regard.load("induction")(np.array(["a", "b"])), r"a NumPy array of strings: array\.tolist\(\)"),
+        (lambda: regard.Trace().save("t.npz"), r"as a \.safetensors file, not as t\.npz"),
+        (lambda: select(traced(), head="L3H1"), "a head is a whole number, got 'L3H1': choose from 0"),
         (lambda: regard.load("sentence-transformers/all-MiniLM-L6-v2"), "the name of this model is minilm"),
     ],
 )
@@ -50,8 +65,7 @@ def test_options_of_generation(option, meant):
 
 
 def test_a_part_of_a_name_of_a_step():
-    trace = regard.Trace()
-    regard.load("induction")("abc", trace=trace)
+    trace = traced()
     with pytest.raises(RegardError, match=r"no 'attn'; did you mean blocks\.\*\.attn\.weights"):
         trace["attn"]
 
@@ -64,3 +78,16 @@ def test_what_an_encoder_has_not(write_bert, name):
         getattr(model, name)
     with pytest.raises(AttributeError, match="'Bert' object has no attribute 'odd'"):
         model.odd  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("name", "here"),
+    [
+        ("last_hidden_state", "its vectors are .hidden"),
+        ("attentions", "trace['blocks.0.attn.weights']"),
+        ("mystery", "has no attribute 'mystery'$"),
+    ],
+)
+def test_what_transformers_calls_otherwise(name, here):
+    with pytest.raises(AttributeError, match=here.replace("[", "\\[")):
+        getattr(regard.load("induction")("abc"), name)

@@ -243,7 +243,9 @@ class DenseBias(Bias):
         if is_boolean(array):
             raise RegardError("bias is boolean, but it is added to the scores; to mask keys use mask=")
         if not is_floating(array):
-            raise RegardError(f"bias must be floating, got {array.dtype}; convert it, or use mask= to mask keys")
+            raise RegardError(
+                f"bias must be floating, got {array.dtype}: convert it; of 0 and 1 that mask keys make mask=bias != 0"
+            )
         object.__setattr__(self, "parameter", array)
 
     def check(self, layout: ScoreLayout) -> None:

@@ -97,8 +97,8 @@ class DenseMask(Mask):
         array = as_array(self.array, "mask")
         if not is_boolean(array):
             raise RegardError(
-                f"mask must be boolean (True: the query attends to the key), got {array.dtype}; "
-                f"to add numbers to the scores use bias="
+                f"mask must be boolean (True: the query attends to the key), got {array.dtype}: of 0 and 1 make one, "
+                "mask != 0; numbers that are added to the scores are bias="
             )
         object.__setattr__(self, "array", array)
 

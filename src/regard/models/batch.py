@@ -136,12 +136,16 @@ def _encodings(text: Text, tokenizer: Tokenizer) -> tuple[Encoding, ...]:
         found = [encoding for item in text if (encoding := as_encoding(item, tokenizer)) is not None]
         if len(found) == len(text):
             return tuple(found)
+    if text is None:
+        raise RegardError("a text must be a str, an Encoding or integer ids, got None")
     try:
         ids = np.asarray(text)
     except ValueError as error:
         raise RegardError(f"a batch has a str, an Encoding or ids for each text, got others: {error}") from error
     if not ids.size:
         return ()
+    if ids.dtype.kind in "UST":
+        raise RegardError("a batch is a list of str, got a NumPy array of strings: array.tolist()")
     if not np.issubdtype(ids.dtype, np.integer) or ids.ndim not in (1, 2):
         raise RegardError(
             f"a text must be a str, an Encoding or integer ids of shape T or B T, got {ids.dtype} of shape {ids.shape}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 
@@ -17,6 +17,13 @@ from regard.functional.recorder import NULL_RECORDER, Recorder, RunStopped
 from regard.models.gradients import language_loss, next_tokens
 from regard.text.encoding import Encoding
 from regard.trace import Edit, Trace
+
+_OTHER_NAMES = {
+    "last_hidden_state": "its vectors are .hidden",
+    "pooler_output": "the vector of a text is model.embed(texts)",
+    "hidden_states": "a trace records them, model(text, trace=trace), then trace['blocks.0.output']",
+    "attentions": "a trace records them, model(text, trace=trace), then trace['blocks.0.attn.weights']",
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +45,13 @@ class Output:
     head: Callable[[np.ndarray], np.ndarray] | None = field(default=None, repr=False)
 
     __repr__ = fields_repr
+
+    if not TYPE_CHECKING:  # to which an output has the attributes of its class alone
+
+        def __getattr__(self, name: str) -> Any:
+            """Raise AttributeError; for what transformers calls otherwise with the name here."""
+            here = f": {_OTHER_NAMES[name]}" if name in _OTHER_NAMES else ""
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{here}")
 
     @cached_property
     def logits(self) -> np.ndarray:

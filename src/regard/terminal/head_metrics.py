@@ -11,7 +11,7 @@ from rich.text import Text
 
 from regard._utils.errors import RegardError
 from regard.metrics import HeadMetrics
-from regard.metrics.registry import listed_metrics
+from regard.metrics.registry import METRICS, listed_metrics
 from regard.terminal.tables import wrap_parts
 from regard.views.labels import head_label
 
@@ -92,7 +92,7 @@ def _widths(lines: list[list[str]]) -> list[int]:
 
 def heads_rows(metrics: HeadMetrics, *, sort: str = "layer", batch: int = 0) -> list[dict[str, Any]]:
     """Return the metrics of each head as plain data: ``layer``, ``head``, each metric (None: no case), ``label``."""
-    names = [entry.name for entry in listed_metrics()]
+    names = list(METRICS)
     if sort not in ("layer", *names):
         raise RegardError(f"sort must be layer, {', '.join(names)}, got {sort!r}")
     _, layers, heads = metrics.entropy.shape

@@ -74,6 +74,10 @@ def scaled_dot_product_attention(
     if is_causal:
         options |= _FROM_FIRST_KEY
     if attn_mask is not None:
+        if not attn_mask.dtype.is_floating_point and str(attn_mask.dtype) != "torch.bool":
+            raise RegardError(
+                f"attn_mask must be boolean or floating, got {attn_mask.dtype}: of 0 and 1 make a mask, attn_mask != 0"
+            )
         options["bias" if attn_mask.dtype.is_floating_point else "mask"] = attn_mask
     if not enable_gqa:
         query, key, value = _broadcast(query, key, value)

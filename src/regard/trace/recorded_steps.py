@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, KeysView, Sequence
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -294,8 +295,11 @@ class RecordedSteps:
         Raises
         ------
         RegardError
-            The file cannot be written, or the number of encodings is not the batch size.
+            The name ends with that of another format, the file cannot be written, or the number of encodings is not the
+            batch size.
         """
+        if Path(path).suffix.lower() not in ("", ".safetensors"):
+            raise RegardError(f"a trace is saved as a .safetensors file, not as {os.fspath(path)}")
         data = TraceData(
             self.model,
             self.encodings,

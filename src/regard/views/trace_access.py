@@ -43,6 +43,8 @@ def resolve_index(kind: str, wanted: int, available: Sequence[int]) -> int:
 
     An error if it is not; it lists what is.
     """
+    if isinstance(wanted, bool) or not isinstance(wanted, int | np.integer):
+        raise RegardError(f"a {kind} is a whole number, got {wanted!r}: choose from {format_range(available, ' to ')}")
     if wanted in available:
         return wanted
     if -len(available) <= wanted < 0:

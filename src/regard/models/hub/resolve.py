@@ -190,7 +190,7 @@ def _known(name: str) -> KnownModel:
 
     close = get_close_matches(name, registry.KNOWN, n=1)
     suggestion = f"; did you mean {close[0]}?" if close else "."
-    raise RegardError(
-        f"no model {name!r}{suggestion} Known: {', '.join(registry.KNOWN)}. The path of a model's folder, or of a GGUF "
-        "file, works too"
-    )
+    known = f"Known: {', '.join(registry.KNOWN)}. Any other is the path of its folder or GGUF file"
+    if not close and re.fullmatch(r"[\w-][\w.-]*", name, re.ASCII):
+        known += f"; one of the Hugging Face hub, after `hf download {name} --local-dir {name}`, is {name}/"
+    raise RegardError(f"no model {name!r}{suggestion} {known}")
