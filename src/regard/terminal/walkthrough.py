@@ -30,7 +30,6 @@ class _Numbers:
 
     layer: int
     head: int
-    heads: int
     kv_head: int
     tokens: tuple[str, ...]
     inputs: tuple[tuple[str, np.ndarray], ...]
@@ -113,8 +112,7 @@ def explain(trace: Trace, *, layer: int | None = None, head: int = 0, batch: int
     minus = "" if np.allclose(n.weights.sum(-1), 1, atol=1e-3) else ", minus the weight of the sink"
     matrix(f"{at}.weights", f"softmax({last}): each row sums to 1{minus}", n.weights, n.tokens, n.tokens)
     matrix(f"{at}.context", "weights · v: the weighted sum of the values", n.context, n.tokens)
-    contexts = f"the contexts of {n.heads} heads, concatenated" if n.heads > 1 else "context"
-    matrix(f"{at}.output", f"{contexts} (· W_o (+ b_o))", n.output, n.tokens)
+    matrix(f"{at}.output", formula(f"{at}.output"), n.output, n.tokens)
     page.rstrip()
     return page
 
@@ -227,7 +225,6 @@ def _numbers(trace: Trace, layer: int | None, head: int, batch: int) -> _Numbers
     return _Numbers(
         layer=chosen,
         head=head,
-        heads=heads,
         kv_head=kv_head,
         tokens=tuple(escape(piece, 24) for piece in token_labels(encoding)),
         inputs=tuple(inputs),
