@@ -16,7 +16,7 @@ from regard.views.selection import lazy_heads
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_AVAILABLE, _PITCH = (11.0, 14.0), (0.48, 2.7)  # inches
+_AVAILABLE, _PITCH = (11.0, 14.0), (0.52, 2.7)  # inches
 _TEXT_COLUMNS = 100
 
 

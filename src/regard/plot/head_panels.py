@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Heads: TypeAlias = "Sequence[Sequence[Callable[[], AttentionView]]]"
 """What returns the map of each head of each layer; see `lazy_heads`."""
 
-_GAP = 0.12  # between panels, as a share of a panel and its gap
+_GAP = 0.14  # between panels, as a share of a panel and its gap
 _SHARE_BAR = 0.05  # inches
 
 
