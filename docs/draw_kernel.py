@@ -4,18 +4,29 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import matplotlib as mpl
+import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-_INK, _QUIET = "#1f2430", "#8a8f9c"
-_QUERIES, _KEYS, _SCORES, _VALUES = "#4477aa", "#ccbb44", "#aa3377", "#228833"
+from regard.plot import get_style
+from regard.plot.style import SCREEN
+
+_STYLE = get_style()
+_QUIET, _PAPER = _STYLE.muted, _STYLE.background
+_QUERIES, _KEYS, _VALUES, _SCORES = _STYLE.texts
+
+
+def _pale(color: str) -> str:
+    """Return a colour mixed with the background."""
+    red, green, blue = 0.3 * np.array(to_rgb(color)) + 0.7 * np.array(to_rgb(_PAPER))
+    return to_hex((red, green, blue))
 
 
 def tiling(path: str | Path) -> None:
     """Draw the blocks and tiles, and write the picture."""
-    with mpl.rc_context({"font.size": 10, "font.family": "DejaVu Sans"}):
+    with _STYLE.rc_context():
         figure = Figure(figsize=(9.6, 4.9), dpi=150)
         axes = figure.add_axes((0, 0, 1, 1))
         axes.set(xlim=(0, 96), ylim=(0, 49))
@@ -28,64 +39,69 @@ def tiling(path: str | Path) -> None:
 
 def _map(axes: Axes) -> None:
     """The whole map, causal: one block of queries, its blocks of keys."""
-    axes.text(3, 46, "the map, never stored", color=_INK, weight="bold")
+    axes.text(3, 46, "the map, never stored", size=SCREEN.label, weight="bold")
     left, bottom, size, cells = 5.0, 8.0, 32.0, 8
     step = size / cells
     for row in range(cells):
         for col in range(cells):
             x, y = left + col * step, bottom + size - (row + 1) * step
             if col > row:
-                axes.add_patch(Rectangle((x, y), step, step, facecolor="none", edgecolor="#dcdfe6", lw=0.6))
+                axes.add_patch(Rectangle((x, y), step, step, facecolor="none", edgecolor=_STYLE.faint, lw=0.6))
                 continue
             mine, now = row == 5, row == 5 and col == 3
-            face = _SCORES if now else "#e4c4d6" if mine and col <= 5 else "#eef0f4"
-            axes.add_patch(Rectangle((x, y), step, step, facecolor=face, edgecolor="white", lw=1.2))
+            face = _SCORES if now else _pale(_SCORES) if mine and col <= 5 else _STYLE.masked
+            axes.add_patch(Rectangle((x, y), step, step, facecolor=face, edgecolor=_PAPER, lw=1.2))
             if col == row:
                 corner = [(x, y + step), (x + step, y + step), (x + step, y)]
-                axes.fill(*zip(*corner, strict=True), facecolor="white", edgecolor="none")
+                axes.fill(*zip(*corner, strict=True), facecolor=_PAPER, edgecolor="none")
     axes.text(left + size / 2, bottom + size + 1, "keys, 96 at a time →", ha="center", color=_QUIET)
     axes.text(
         left - 1.2, bottom + size / 2, "queries, 64 at a time ↓", rotation=90, va="center", ha="center", color=_QUIET
     )
     y = bottom + size - 5.5 * step
     axes.annotate(
-        "", (left + 5.9 * step, y), (left + 0.1 * step, y), arrowprops={"arrowstyle": "->", "color": _INK, "lw": 1.3}
+        "",
+        (left + 5.9 * step, y),
+        (left + 0.1 * step, y),
+        arrowprops={"arrowstyle": "->", "color": _STYLE.foreground, "lw": 1.3},
     )
-    axes.text(left, 4.6, "A task is a row of blocks. Blocks that the causal mask", color=_INK, size=9)
-    axes.text(left, 2.4, "empties are not read; it cuts only the last ones.", color=_INK, size=9)
+    axes.text(left, 4.6, "A task is a row of blocks. Blocks that the causal mask")
+    axes.text(left, 2.4, "empties are not read; it cuts only the last ones.")
 
 
 def _scores(axes: Axes) -> None:
     """One block of scores, transposed, and the tile of it that is kept in registers."""
-    axes.text(43, 46, "its scores, transposed", color=_INK, weight="bold")
+    axes.text(43, 46, "its scores, transposed", size=SCREEN.label, weight="bold")
     _matrix(axes, 43, 13, 7, 24, _KEYS, "K\n96 × D")
     _matrix(axes, 52, 38.5, 18, 5.5, _QUERIES, "Qᵀ   D × 64")
-    _matrix(axes, 52, 13, 18, 24, "#e4c4d6", "")
+    _matrix(axes, 52, 13, 18, 24, _pale(_SCORES), "")
     for lane in range(4):
-        axes.add_patch(Rectangle((52 + lane * 4.5, 29), 4.5, 3, facecolor=_SCORES, edgecolor="white", lw=1.0))
-    axes.add_patch(Rectangle((43, 29), 7, 3, facecolor="none", edgecolor=_INK, lw=1.3))
-    axes.text(61, 33.6, "a tile: 6 keys × 4 vectors", color=_INK, ha="center", va="center", size=9)
-    axes.text(61, 20, "a vector: one key,\n16 queries", color=_INK, ha="center", va="center", size=9)
-    axes.text(43, 9.2, "24 sums stay in registers until complete.", color=_INK, size=9)
-    axes.text(43, 7.0, "Maximum, exponential and sum of a row are", color=_INK, size=9)
-    axes.text(43, 4.8, "lane-wise: no reductions across lanes.", color=_INK, size=9)
+        axes.add_patch(Rectangle((52 + lane * 4.5, 29), 4.5, 3, facecolor=_SCORES, edgecolor=_PAPER, lw=1.0))
+    axes.add_patch(Rectangle((43, 29), 7, 3, facecolor="none", edgecolor=_STYLE.foreground, lw=1.3))
+    axes.text(61, 33.6, "a tile: 6 keys × 4 vectors", ha="center", va="center")
+    axes.text(61, 20, "a vector: one key,\n16 queries", ha="center", va="center")
+    axes.text(43, 9.2, "24 sums stay in registers until complete.")
+    axes.text(43, 7.0, "Maximum, exponential and sum of a row are")
+    axes.text(43, 4.8, "lane-wise: no reductions across lanes.")
 
 
 def _context(axes: Axes) -> None:
     """The weighted values are added to the context."""
-    axes.text(75, 46, "the context", color=_INK, weight="bold")
+    axes.text(75, 46, "the context", size=SCREEN.label, weight="bold")
     _matrix(axes, 75, 22, 6, 15, _VALUES, "Vᵀ\nDv × 96")
     _matrix(axes, 83, 38.5, 11, 5.5, _SCORES, "weights")
-    _matrix(axes, 83, 22, 11, 15, "#bfd9c4", "Oᵀ\nDv × 64")
-    axes.text(75, 17.6, "O ← O · rescale + V · weights", color=_INK, size=9)
-    axes.text(75, 13.6, "rescale = exp(old maximum", color=_INK, size=9)
-    axes.text(75, 11.4, "               − new maximum),", color=_INK, size=9)
-    axes.text(75, 9.2, "one factor a lane, in", color=_INK, size=9)
-    axes.text(75, 7.0, "the same multiply-add that", color=_INK, size=9)
-    axes.text(75, 4.8, "writes the tile back.", color=_INK, size=9)
+    _matrix(axes, 83, 22, 11, 15, _pale(_VALUES), "Oᵀ\nDv × 64")
+    axes.text(75, 17.6, "O ← O · rescale + V · weights")
+    axes.text(75, 13.6, "rescale = exp(old maximum")
+    axes.text(75, 11.4, "               − new maximum),")
+    axes.text(75, 9.2, "one factor a lane, in")
+    axes.text(75, 7.0, "the same multiply-add that")
+    axes.text(75, 4.8, "writes the tile back.")
 
 
 def _matrix(axes: Axes, x: float, y: float, width: float, height: float, face: str, text: str) -> None:
-    axes.add_patch(Rectangle((x, y), width, height, facecolor=face, edgecolor="white", lw=1.2))
-    dark = face in (_QUERIES, _SCORES, _VALUES)
-    axes.text(x + width / 2, y + height / 2, text, ha="center", va="center", color="white" if dark else _INK, size=9)
+    axes.add_patch(Rectangle((x, y), width, height, facecolor=face, edgecolor=_PAPER, lw=1.2))
+    dark = face in _STYLE.texts
+    axes.text(
+        x + width / 2, y + height / 2, text, ha="center", va="center", color=_PAPER if dark else _STYLE.foreground
+    )

@@ -171,9 +171,22 @@ def _picture_differs(old: Path, new: Path) -> str:
 
 
 def _write_regenerated(page: str, folder: Path, exact: bool) -> None:
-    os.chdir(folder)  # the blocks write here
+    own = folder / Path(page).stem
+    (own / IMAGES).mkdir(parents=True)
+    (own / "tests").symlink_to(ROOT / "tests")  # the pages load its small models
+    os.chdir(own)  # the blocks write here
     text = (ROOT / page).read_text(encoding="utf-8")
     (folder / page).write_text(regenerate(text, page, exact=exact), encoding="utf-8")
+
+
+def collect_pictures(folder: Path, pages: Sequence[str]) -> None:
+    """Move the pictures of all pages into one folder; those that two pages write must be the same."""
+    for page in pages:
+        for path in (folder / Path(page).stem / IMAGES).iterdir():
+            other = folder / IMAGES / path.name
+            if other.exists() and other.read_bytes() != path.read_bytes():
+                raise SystemExit(f"{page}: another page writes {IMAGES / path.name} with another content: rename it")
+            path.replace(other)
 
 
 def main() -> int:
@@ -185,9 +198,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / IMAGES).mkdir(parents=True)
-        (folder / "tests").symlink_to(ROOT / "tests")  # the pages load its small models
         with ProcessPoolExecutor(os.cpu_count(), multiprocessing.get_context("spawn"), max_tasks_per_child=1) as pool:
             deque(pool.map(_write_regenerated, pages, repeat(folder), repeat(write)), maxlen=0)  # raises errors
+        collect_pictures(folder, pages)
         found = differences(folder, pages)
         if found and write:
             for page in pages:

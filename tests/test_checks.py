@@ -182,3 +182,19 @@ def test_times_of_sessions_go_into_their_rows():
 )
 def test_a_page_may_differ_by_rounding_alone(old, new, same):
     assert script("docs/make.py").same_but_for_rounding(old, new) is same
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_a_picture_that_two_pages_write_is_the_same_in_both(tmp_path, same):
+    pages = ["README.md", "docs/lesson.md"]
+    (tmp_path / "docs/images").mkdir(parents=True)
+    for folder, content in (("README", b"1"), ("lesson", b"1" if same else b"2")):
+        (tmp_path / folder / "docs/images").mkdir(parents=True)
+        (tmp_path / folder / "docs/images/heads.png").write_bytes(content)
+    collect = script("docs/make.py").collect_pictures
+    if same:
+        collect(tmp_path, pages)
+        assert (tmp_path / "docs/images/heads.png").read_bytes() == b"1"
+    else:
+        with pytest.raises(SystemExit, match=r"docs/lesson.md: another page writes docs/images/heads.png"):
+            collect(tmp_path, pages)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import re
 import shlex
 import tomllib
@@ -48,6 +49,15 @@ def test_a_decision_has_its_three_parts_and_a_row_in_the_index(path):
 def test_decisions_have_numbers_of_their_own():
     numbers = [path.name[:4] for path in RECORDS]
     assert len(set(numbers)) == len(numbers)
+
+
+def test_no_two_pictures_are_the_same():
+    names = {}
+    for path in sorted((ROOT / "docs").rglob("*")):
+        if path.suffix in (".png", ".gif", ".svg", ".jpg", ".webp"):
+            names.setdefault(hashlib.sha256(path.read_bytes()).digest(), []).append(path.name)
+    assert len(names) > 10
+    assert [same for same in names.values() if len(same) > 1] == []
 
 
 @pytest.mark.parametrize("page", PAGES)

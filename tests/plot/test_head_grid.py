@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
@@ -119,3 +121,9 @@ def test_masked_cells_have_a_colour_of_their_own():
         np.testing.assert_array_equal(image.get_array().mask, np.triu(np.ones((4, 4), bool), 1))
     note = " ".join(" ".join(text.get_text() for text in texts_of(figure)).split())
     assert "Causal: each word attends to itself and to earlier words only. Grey cells are masked." in note
+
+
+@pytest.mark.parametrize(("layers", "heads"), [(1, 1), (1, 32), (6, 12)])
+def test_the_scale_is_said_to_be_a_square_root(rng, layers, heads):
+    trace = trace_of(rng, encoding_of([["the"], ["cat"]]), layers=layers, heads=heads)
+    assert re.search(r"square-root scale|√ scale", " ".join(text.get_text() for text in texts_of(head_grid(trace))))

@@ -72,6 +72,14 @@ def test_on_existing_axes_it_stays_inside(oblong):
     assert_apart_and_inside(figure)
 
 
+def test_large_axes_have_a_colour_bar_and_a_note(oblong):
+    large, small = Figure(figsize=(7, 7)), Figure(figsize=(2, 2))
+    bars = [len(picture(oblong, ax=figure.subplots()).child_axes) for figure in (large, small)]
+    assert bars == [1, 0]
+    titles = [" ".join(text.get_text() for text in assert_apart_and_inside(figure)) for figure in (large, small)]
+    assert ["Left out: [CLS]" in title for title in titles] == [True, False]
+
+
 def test_the_scale_ends_where_it_is_told(oblong):
     assert picture(oblong, vmax=0.5).images[1].get_clim() == (0, 0.5)
     with pytest.raises(RegardError, match="vmax"):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import matplotlib
 import numpy as np
 import pytest
@@ -12,6 +15,9 @@ from regard.plot import heatmap, movement
 from regard.plot.style import get_style
 
 THEMES = ["light", "dark"]
+ROOT = Path(__file__).parents[2]
+PLOT = sorted({*(ROOT / "src/regard/plot").glob("[!_]*.py")} - {ROOT / "src/regard/plot/style.py"})
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def oklab(colours):
@@ -126,3 +132,35 @@ def test_decorations_of_existing_axes_are_readable_on_their_figure(theme, backgr
     for text in written:
         pair = sorted(luminance(colour) for colour in (text.get_color(), ground))
         assert (pair[1] + 0.05) / (pair[0] + 0.05) >= 4.5, text.get_text()
+
+
+@pytest.mark.parametrize("path", PLOT, ids=lambda path: path.stem)
+def test_colours_and_sizes_of_type_are_those_of_the_style(path):
+    code = path.read_text(encoding="utf-8")  # text is measured at 100 points
+    assert re.findall(r"#[0-9a-fA-F]{6}|\bsize=(?!100\b)[\d.]+|fontsize|labelsize|figsize", code) == []
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
+def test_pages_draw_in_the_style(path):
+    """A block that makes a figure draws in the style, or lets `regard.plot` draw on its axes."""
+    for block in re.findall(r"^```python\n(.*?)^```", path.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):
+        if "Figure(" in block:
+            assert "style.rc_context()" in block or re.search(r"plot\.(heatmap|movement|picture)\(.*ax=ax", block)
+        assert not re.findall(r"#[0-9a-fA-F]{6}|cmap=\"", block)
+
+
+@pytest.mark.parametrize("theme", THEMES)
+def test_figures_of_a_user_can_have_the_style(theme):
+    style = get_style(theme)
+    with style.rc_context():
+        figure = Figure()
+        ax = figure.subplots()
+        (line,) = ax.plot([0, 1])
+        title = ax.set_title("$x$")
+    assert to_rgb(figure.get_facecolor()) == to_rgb(style.background)
+    assert (title.get_color(), title.get_fontfamily(), title.get_parse_math()) == (
+        style.foreground,
+        ["DejaVu Sans"],
+        False,
+    )
+    assert line.get_color() == style.texts[0]

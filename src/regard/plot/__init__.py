@@ -7,6 +7,7 @@ from regard.plot.heatmap import heatmap
 from regard.plot.movement import movement
 from regard.plot.picture import picture
 from regard.plot.save import save
+from regard.plot.style import get_style
 from regard.plot.training import training
 
-__all__ = ["heatmap", "head_grid", "figure", "picture", "movement", "attribution", "training", "save"]
+__all__ = ["heatmap", "head_grid", "figure", "picture", "movement", "attribution", "training", "save", "get_style"]

@@ -9,17 +9,16 @@ import numpy as np
 from regard._utils.errors import RegardError
 from regard.metrics import ATTRIBUTION_METHODS, Attribution
 from regard.plot.fonts import find_fonts
-from regard.plot.heading import MARGIN, Heading
-from regard.plot.style import get_style
+from regard.plot.page import Page
+from regard.plot.style import SCREEN, Look, get_style
 from regard.views.attribution import attribution_rows
 from regard.views.labels import format_number
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Lengths are in inches, type sizes in points.
-_ROW, _BAR, _GAP, _NUMBER = 0.25, 1.9, 0.18, 0.55
-_TYPE, _SMALL, _HEADER = 10.0, 8.5, 0.3
+# Lengths are in inches.
+_ROW, _BAR, _GAP, _NUMBER, _HEADER = 0.25, 1.9, 0.18, 0.55, 0.3
 _MAX_ROWS = 200
 
 
@@ -47,54 +46,47 @@ def attribution(found: Attribution, *, merge_subwords: bool = False, theme: str 
     from matplotlib.colors import to_rgb
     from matplotlib.patches import Rectangle
 
-    from regard.plot.notebook import NotebookFigure
-
     style = get_style(theme)
     rows = attribution_rows(found.encoding, found.scores, found.attended, merge_subwords=merge_subwords)
     if len(rows) > _MAX_ROWS:
         raise RegardError(f"the figure of an attribution has at most {_MAX_ROWS} tokens, this text has {len(rows)}")
     fonts = find_fonts([*(row.label for row in rows), found.metric])
     labels = [fonts.label(row.label, 30) for row in rows]
-    names = fonts.metrics.max_width(labels, _TYPE) + 0.2
-    across = names + _GAP + _BAR + 2 * _NUMBER + _GAP + _BAR + _NUMBER
+    names = fonts.metrics.max_width(labels, SCREEN.label) + 0.2
     note = (
         f"{ATTRIBUTION_METHODS[found.method].title}: {fonts.label(found.metric)}, {format_number(found.value, '.4g')}"
     )
-    heading = Heading.wrap("What mattered, and what was attended to", note, across, fonts.metrics)
-    W, H = across + 2 * MARGIN, heading.height + _HEADER + _ROW * len(rows) + 2 * MARGIN
-    with style.rc_context():
-        figure = NotebookFigure(figsize=(W, H))
-        heading.draw(figure, fonts.metrics, style)
-        ax = figure.add_axes((0, 0, 1, 1))
-        ax.set(xlim=(0, W), ylim=(0, H))
+    largest, most = max(abs(row.score) for row in rows) or 1.0, max(row.attended for row in rows) or 1.0
+    has_less, decimals = any(row.score < 0 for row in rows), 2 if largest >= 0.1 else 4
+    scores_at = names + _GAP + _NUMBER
+    zero, full = (scores_at + _BAR / 2, _BAR / 2) if has_less else (scores_at - _NUMBER, _BAR)
+    attended_at = scores_at + _BAR + _NUMBER + _GAP
+    W, top = attended_at + _BAR + _NUMBER, _ROW * len(rows)
+    background = np.array(to_rgb(style.background))
+    look = Look(fonts, style)
+    with look.rc_context():
+        title = "What mattered, and what was attended to"
+        page = Page.new((W, top + _HEADER), look, title=title, note=note)
+        ax = page.axes(0, 0, W, top + _HEADER, xlim=(0, W), ylim=(0, top + _HEADER))
         ax.axis("off")
-        largest = max(abs(row.score) for row in rows) or 1.0
-        most = max(row.attended for row in rows) or 1.0
-        has_less = any(row.score < 0 for row in rows)
-        scores_at = MARGIN + names + _GAP + _NUMBER
-        zero = scores_at + _BAR / 2 if has_less else scores_at - _NUMBER
-        full = _BAR / 2 if has_less else _BAR
-        attended_at = scores_at + _BAR + _NUMBER + _GAP
-        top = H - MARGIN - heading.height - _HEADER
-        decimals = 2 if largest >= 0.1 else 4
-        kwargs: dict[str, Any] = {"va": "center_baseline", "family": list(fonts.families), "parse_math": False}
-        for x, title in ((zero if not has_less else scores_at, "contribution"), (attended_at, "attended to")):
-            ax.text(x, top + _HEADER / 2, title, size=_SMALL, color=style.muted, **kwargs)
-        background = np.array(to_rgb(style.background))
+
+        def box(x: float, y: float, width: float, share: float, color: Any) -> None:
+            height = share * _ROW
+            ax.add_patch(Rectangle((x, y - height / 2), width, height, facecolor=color, linewidth=0))
+
+        text: dict[str, Any] = {"color": style.muted, "va": "center_baseline"}
+        for x, title in ((scores_at if has_less else zero, "contribution"), (attended_at, "attended to")):
+            ax.text(x, top + _HEADER / 2, title, **text)
         for i, (row, label) in enumerate(zip(rows, labels, strict=True)):
             y = top - (i + 0.5) * _ROW
             share, color = row.score / largest, style.contextual if row.score > 0 else style.original
-            shade = background + 0.6 * abs(share) * (np.array(to_rgb(color)) - background)
-            box: dict[str, Any] = {"height": _ROW * 0.86, "linewidth": 0}
-            ax.add_patch(Rectangle((MARGIN, y - _ROW * 0.43), names, facecolor=tuple(shade), **box))
-            ax.text(MARGIN + 0.1, y, label, size=_TYPE, color=style.foreground, **kwargs)
-            bar: dict[str, Any] = {"height": _ROW * 0.56, "linewidth": 0}
-            ax.add_patch(Rectangle((zero, y - _ROW * 0.28), share * full, facecolor=color, **bar))
-            number = format_number(row.score, f"+.{decimals}f")
-            x, side = zero + share * full + (0.06 if row.score >= 0 else -0.06), "left" if row.score >= 0 else "right"
-            ax.text(x, y, number, size=_SMALL, color=style.muted, ha=side, **kwargs)
+            box(0, y, names, 0.86, background + 0.6 * abs(share) * (np.array(to_rgb(color)) - background))
+            ax.text(0.1, y, label, **{**text, "size": SCREEN.label, "color": style.foreground})
+            box(zero, y, share * full, 0.56, color)
+            side, gap = ("left", 0.06) if row.score >= 0 else ("right", -0.06)
+            ax.text(zero + share * full + gap, y, format_number(row.score, f"+.{decimals}f"), ha=side, **text)
             width = row.attended / most * _BAR
-            ax.add_patch(Rectangle((attended_at, y - _ROW * 0.28), width, facecolor=style.bar, **bar))
-            ax.text(attended_at + width + 0.06, y, f"{row.attended:.2f}", size=_SMALL, color=style.muted, **kwargs)
-        ax.plot([zero, zero], [top - len(rows) * _ROW, top], color=style.faint, linewidth=0.8)
-    return figure
+            box(attended_at, y, width, 0.56, style.bar)
+            ax.text(attended_at + width + 0.06, y, f"{row.attended:.2f}", **text)
+        ax.plot([zero, zero], [0, top], color=style.faint, linewidth=SCREEN.line)
+    return page.figure

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from regard.plot.style import Style
+from regard.plot.style import Look
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,9 +23,6 @@ MIN_SHARE = 0.4
 """The least share of the available width and height that is left to the plot itself."""
 
 _SAFETY = 0.97  # on screens, text may be wider than measured
-
-TITLE = 8.5
-"""The type size of titles on existing axes, in points."""
 
 
 class Margins(NamedTuple):
@@ -39,6 +36,10 @@ class Margins(NamedTuple):
     def shrink(self, size: np.ndarray) -> np.ndarray:
         """Return a width and a height minus the margins."""
         return size - (self.left + self.right, self.above + self.below)
+
+    def grow(self, size: np.ndarray) -> np.ndarray:
+        """Return a width and a height plus the margins."""
+        return np.asarray(np.add(size, (self.left + self.right, self.above + self.below)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,9 +88,7 @@ def shrink_axes(ax: Axes, margins: Margins) -> None:
     ax.apply_aspect(locator())
 
 
-def draw_title(
-    ax: Axes, lines: Sequence[str], *, before: float, above: float, families: Sequence[str], style: Style
-) -> None:
+def draw_title(ax: Axes, lines: Sequence[str], *, before: float, above: float, look: Look) -> None:
     """Draw a title that starts `before` inches left of the axes and ends `above` inches above them."""
     from matplotlib.transforms import ScaledTranslation
 
@@ -97,12 +96,12 @@ def draw_title(
     assert figure is not None
     title = ax.set_title(
         "\n".join(lines),
-        size=TITLE,
-        color=style.foreground,
+        size=look.medium.small,
+        color=look.style.foreground,
         loc="left",
         y=1,
         pad=above * 72,
-        family=list(families),
+        family=list(look.fonts.families),
         parse_math=False,
     )
     title.set_transform(title.get_transform() + ScaledTranslation(-before, 0, figure.dpi_scale_trans))

@@ -9,12 +9,12 @@ import numpy as np
 
 from regard._utils.errors import RegardError
 from regard._utils.validation import finite_number
-from regard.plot.color_bar import mask_note
-from regard.plot.fonts import FontFallback, find_fonts
-from regard.plot.print_grid import draw_grid
-from regard.plot.print_maps import draw_maps
-from regard.plot.print_page import MILLIMETRES, Page, compose
-from regard.plot.style import get_style
+from regard.plot import captions
+from regard.plot.fonts import find_fonts
+from regard.plot.head_panels import HeadPanels, Heads
+from regard.plot.page import Page, caption_height
+from regard.plot.print_maps import PrintMaps
+from regard.plot.style import PRINT, Look, get_style
 from regard.trace import Trace
 from regard.views.selection import AttentionView, lazy_heads, select
 
@@ -26,8 +26,10 @@ Head: TypeAlias = "int | Literal['all'] | None"
 WIDTHS = {"column": 85.0, "page": 170.0}
 """Millimetres of the named widths."""
 
+_MILLIMETRES = 25.4  # in an inch
 _MIN_WIDTH, _MAX_WIDTH = 40.0, 500.0  # millimetres
-_TEXT_COLUMNS = 240  # of a text in a caption
+_MAX_HEIGHT = 230.0 / _MILLIMETRES  # of a page without its margins
+_PITCH = 0.0, 0.6  # from a head to the next, at least and at most, in inches
 
 
 def figure(
@@ -86,28 +88,42 @@ def figure(
     all_heads = isinstance(head, str)
     if all_heads and (head != "all" or layer is not None or span is not None):
         raise RegardError(f"head is a number, or 'all' without layer and span, got head={head!r}")
-    entries = _for_each(batch, len(sources), "batch")
-    views: list[list[list[AttentionView]]]
+    layers, chosen, entries = (
+        _for_each(value, len(sources), name)
+        for value, name in ((layer, "layer"), (None if all_heads else head, "head"), (batch, "batch"))
+    )
+    heads: list[Heads] = []
     if all_heads:
-        views = [_every_head(source, entry, selection) for source, entry in zip(sources, entries, strict=True)]
+        heads = [_every_head(source, entry, selection) for source, entry in zip(sources, entries, strict=True)]
+        views = [of_source[0][0]() for of_source in heads]
+        if len(heads) == 2 and list(map(len, heads[0])) != list(map(len, heads[1])):
+            raise RegardError("A and B have different layers and heads, so they have no difference")
     else:
-        layers, heads = _for_each(layer, len(sources), "layer"), _for_each(head, len(sources), "head")
-        options = [
-            {"layer": layers[n], "head": heads[n], "batch": entries[n], "span": span, **selection}
-            for n in range(len(sources))
+        views = [
+            _view(source, {"layer": layers[n], "head": chosen[n], "batch": entries[n], "span": span, **selection})
+            for n, source in enumerate(sources)
         ]
-        views = [[[_view(source, chosen)]] for source, chosen in zip(sources, options, strict=True)]
     _check_shapes(views)
     texts = [_text_of(source, entry) for source, entry in zip(sources, entries, strict=True)]
-    first = [ofs[0][0] for ofs in views]
-    labels = {label for view in first for label in (*view.queries, *view.keys, *view.special_tokens, view.model)}
+    labels = {label for view in views for label in (*view.queries, *view.keys, *view.special_tokens, view.model)}
     fonts = find_fonts([*sorted(labels), *texts, *notes, caption if isinstance(caption, str) else ""])
     if caption is True:
-        caption = _caption(first, texts, notes, fonts, span=span, all_heads=all_heads)
-    page = Page(across, fonts, style, "\n".join(map(fonts.label, caption.split("\n"))) if caption else "")
-    with style.rc_context():
-        drawing = draw_grid(page, views) if all_heads else draw_maps(page, first)
-        return compose(page, drawing)
+        caption = captions.of_print(views, texts, notes, fonts, span=span, all_heads=all_heads)
+    said = "\n".join(map(fonts.label, caption.split("\n"))) if caption else ""
+    look = Look(fonts, style, PRINT)
+    inside = across - 2 * PRINT.margin
+    longest = captions.joined(said, captions.pooled_pair(100)) if said else ""
+    down = _MAX_HEIGHT - 2 * PRINT.margin - caption_height(longest, inside, look)
+    with look.rc_context():
+        drawing: HeadPanels | PrintMaps
+        if all_heads:
+            drawing = HeadPanels(heads, (inside, down), _PITCH, look)
+        else:
+            drawing = PrintMaps(views, (inside, down), look)
+        said = captions.joined(said, drawing.note) if said else ""
+        page = Page.new(drawing.size, look, caption=said, width=across)
+        drawing.draw(page)
+    return page.figure
 
 
 def _width(width: str | float) -> float:
@@ -115,11 +131,11 @@ def _width(width: str | float) -> float:
     if isinstance(width, str):
         if width not in WIDTHS:
             raise RegardError(f"width is {' or '.join(map(repr, WIDTHS))}, or millimetres, got {width!r}")
-        return WIDTHS[width] / MILLIMETRES
+        return WIDTHS[width] / _MILLIMETRES
     millimetres = finite_number("width", width, positive=True)
     if not _MIN_WIDTH <= millimetres <= _MAX_WIDTH:
         raise RegardError(f"width is from {_MIN_WIDTH:g} to {_MAX_WIDTH:g} mm, got {millimetres:g}")
-    return millimetres / MILLIMETRES
+    return millimetres / _MILLIMETRES
 
 
 def _for_each(value: Any, number: int, name: str) -> list[Any]:
@@ -139,21 +155,15 @@ def _view(source: Trace | AttentionView, chosen: dict[str, Any]) -> AttentionVie
     return source
 
 
-def _every_head(source: Trace | AttentionView, batch: int, selection: dict[str, bool]) -> list[list[AttentionView]]:
+def _every_head(source: Trace | AttentionView, batch: int, selection: dict[str, bool]) -> Heads:
     if not isinstance(source, Trace):
         raise RegardError("a figure of all heads is of traces, not of a view of one map")
-    return [
-        [each() for each in of_layer]
-        for of_layer in lazy_heads(source, batch, selection["show_special_tokens"], selection["merge_subwords"])
-    ]
+    return lazy_heads(source, batch, **selection)
 
 
-def _check_shapes(views: list[list[list[AttentionView]]]) -> None:
-    shapes = [[[view.weights.shape for view in of_layer] for of_layer in of_source] for of_source in views]
-    if len(shapes) == 2 and shapes[0] != shapes[1]:
-        (a, b), same = (found[0][0] for found in shapes), [len(of_layer) for of_layer in shapes[0]]
-        if same != [len(of_layer) for of_layer in shapes[1]]:
-            raise RegardError("A and B have different layers and heads, so they have no difference")
+def _check_shapes(views: Sequence[AttentionView]) -> None:
+    a, b = views[0].weights.shape, views[-1].weights.shape
+    if a != b:
         raise RegardError(
             f"A has {a[0]} queries and {a[1]} keys, B has {b[0]} and {b[1]}: they have no difference; draw one of them"
         )
@@ -161,49 +171,3 @@ def _check_shapes(views: list[list[list[AttentionView]]]) -> None:
 
 def _text_of(source: Trace | AttentionView, batch: int) -> str:
     return source.encodings[batch].text if isinstance(source, Trace) and len(source.encodings) > batch else ""
-
-
-def _caption(
-    views: list[AttentionView],
-    texts: list[str],
-    notes: Sequence[str],
-    fonts: FontFallback,
-    *,
-    span: tuple[int, int] | None,
-    all_heads: bool,
-) -> str:
-    """Return what a figure shows, in words."""
-
-    def described(n: int, view: AttentionView) -> str:
-        which = "every head" if all_heads else view.describe
-        parts = [fonts.label(view.model, 60), which, *notes[n : n + 1]]
-        return ", ".join(filter(None, parts))
-
-    quoted = [f": “{fonts.label(text, _TEXT_COLUMNS)}”" if text else "" for text in texts]
-    axes = "rows are queries, columns are keys"
-    if len(views) == 1:
-        of = described(0, views[0])
-        said = [f"Attention weights{f' of {of}' if of else ''}{quoted[0]}; {axes}."]
-    else:
-        if quoted[0] == quoted[1]:
-            quoted = [quoted[0], ""]
-        said = [f"Attention weights; {axes}."]
-        said += [_sentence(f"{'AB'[n]}: {described(n, view)}{quoted[n]}") for n, view in enumerate(views)]
-        said.append("A − B is blue where A is larger and brown where B is.")
-    if all_heads:
-        said.append("Colours are on a square-root scale.")
-    left_out = dict.fromkeys(token for view in views for token in view.special_tokens)
-    if left_out:
-        shares = [f"{view.special_mass.mean():.0%} of the attention" for view in views]
-        if len(views) == 2:
-            shares = [f"{shares[0]} in A", f"{shares[1].partition(' ')[0]} in B"]
-        share = "" if all_heads else f", with {' and '.join(shares)}"
-        said.append(f"Left out: {' and '.join(map(fonts.label, left_out))}{share}.")
-    if span is not None:
-        said.append(f"Only tokens {span[0]} to {span[1] - 1} are shown.")
-    said.append(mask_note(views[0]).strip())
-    return " ".join(filter(None, said))
-
-
-def _sentence(text: str) -> str:
-    return text if text.endswith((".”", "?”", "!”")) else f"{text}."

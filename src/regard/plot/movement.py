@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from regard._utils.errors import RegardError
 from regard.functional.arrays import Array
-from regard.plot import plane
-from regard.plot.existing_axes import MIN_SHARE, TITLE, Margins, available_size, draw_title, shrink_axes
-from regard.plot.fonts import FontFallback, find_fonts
-from regard.plot.heading import MARGIN, Heading
-from regard.plot.style import Style, get_style, style_for_axes
-from regard.plot.text_metrics import LINE
+from regard.plot import captions
+from regard.plot.existing_axes import Margins
+from regard.plot.fonts import find_fonts
+from regard.plot.plane import AXIS_LABEL, LEGEND_LINE, MARKERS, TEXT_COLUMNS, Plane, Scene
+from regard.plot.single_plot import SinglePlot
+from regard.plot.style import Look, Style, get_style
 from regard.text.encoding import Encoding
 from regard.trace import Trace
 from regard.views.projection import describe_sinks
@@ -20,8 +22,6 @@ from regard.views.vectors import TextVectors, vectors_from_arrays, vectors_from_
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-_PAD = 0.06  # below a title on existing axes, in inches
 
 
 def movement(
@@ -74,50 +74,55 @@ def movement(
     style = get_style(theme)
     shown = {"show_special_tokens": show_special_tokens, "merge_subwords": merge_subwords}
     texts = _texts(source, contextual, tokens, batch, shown)
-    fonts = find_fonts([part for text in texts for part in (*text.labels, text.model, text.text)] + [highlight or ""])
-    scene = plane.Scene.from_texts(texts, fonts, highlight)
-    titles, note = _titles(texts, fonts, highlight), _note(texts, fonts, scene)
-    outer_style = style if ax is None else style_for_axes(ax, style)
-    legend = plane.LEGEND_LINE * (2 + len(texts) * (len(texts) > 1))
-    with style.rc_context():
-        if ax is None:
-            size = scene.size()
-            ax = _new_axes(size, Heading.wrap(titles[0], note, size[0], fonts.metrics), legend, fonts, style)
-            has_labels = has_legend = True
-        else:
-            size, has_labels, has_legend = _fit_into(ax, titles, note, legend, fonts, outer_style)
-        plane.draw_frame(ax, style)
-        if has_legend:
-            plane.draw_legend(ax, texts, fonts, size[0], style, outer_style)
-        plane.draw_words(ax, scene, size, style)
-        left_out = plane.draw_labels(ax, scene, size, fonts, style)
-        if has_labels:
-            plane.label_axes(ax, scene, size, left_out, fonts, outer_style)
-    return ax
+    return _Movement(texts, style, highlight).draw_on(ax)
 
 
-def _fit_into(
-    ax: Axes, titles: Sequence[str], note: str, legend: float, fonts: FontFallback, style: Style
-) -> tuple[tuple[float, float], bool, bool]:
-    """Shrink existing axes by the decorations that fit, and draw their title.
+class _Movement(SinglePlot):
+    """The words of some texts on a plane."""
 
-    Return the size of the plane, and whether there are axis labels and a legend.
-    """
-    available = available_size(ax)
-    for parts in range(4, -1, -1):
-        heading = [fonts.metrics.fit(titles, TITLE, available[0])] if parts >= 1 else []
-        heading += fonts.metrics.wrap(note, TITLE, available[0]) if parts == 4 else ()
-        margins = Margins(
-            left=plane.AXIS_LABEL if parts >= 2 else 0.0,
-            above=len(heading) * TITLE * LINE + _PAD if heading else 0.0,
-            below=plane.AXIS_LABEL * (parts >= 2) + legend * (parts >= 3),
+    parts = ("title", "axis labels", "legend", "note")
+
+    def __init__(self, texts: Sequence[TextVectors], style: Style, highlight: str | None) -> None:
+        labels = [part for text in texts for part in (*text.labels, text.model, text.text)]
+        super().__init__(Look(find_fonts([*labels, highlight or ""]), style))
+        self.texts, self.highlight = texts, highlight
+        self.scene = Scene.from_texts(texts, self.look.fonts, highlight)
+
+    def size(self) -> tuple[float, float]:
+        return self.scene.size()
+
+    def titles(self) -> Sequence[str]:
+        word = "each word" if self.highlight is None else captions.quoted(self.highlight, self.look.fonts, 40)
+        title = f"Movement of {word}"
+        return list(dict.fromkeys((captions.titled(title, self.texts[0].model, self.look.fonts), title)))
+
+    def note(self, _size: np.ndarray, _parts: Sequence[str]) -> str:
+        text = captions.quoted(self.texts[0].text, self.look.fonts, TEXT_COLUMNS) if len(self.texts) == 1 else ""
+        if self.scene.is_degenerate:
+            return f"{text}\nOnly one word: the raw vectors are shown, not standardized."
+        share = self.scene.explained_variance_ratio.sum()
+        said = captions.joined(
+            "Both kinds of vectors are centred and scaled to one spread: an arrow is the change of a word's place "
+            f"among the others. The plane shows {share:.0%} of the variance.",
+            describe_sinks(self.scene.sinks, "left out") if self.scene.sinks else "",
+            "" if self.scene.fits_all else "Special tokens are left out of the fit.",
         )
-        width, height = margins.shrink(available)
-        if (margins.shrink(available) >= MIN_SHARE * available).all():
-            break
-    shrink_axes(ax, margins)
-    draw_title(ax, heading, before=margins.left, above=_PAD, families=fonts.families, style=style)
-    return (float(width), float(height)), parts >= 2, parts >= 3
+        return f"{text}\n{said}"
+
+    def margins(self, _size: np.ndarray, parts: Sequence[str]) -> Margins:
+        side = AXIS_LABEL if "axis labels" in parts else 0.0
+        legend = LEGEND_LINE * (2 + len(self.texts) * (len(self.texts) > 1)) if "legend" in parts else 0.0
+        return Margins(left=side, below=side + legend)
+
+    def draw(self, ax: Axes, size: np.ndarray, parts: Sequence[str]) -> None:
+        plane = Plane(ax, self.scene, (float(size[0]), float(size[1])), self.look, self.outer)
+        plane.draw_frame()
+        if "legend" in parts:
+            plane.draw_legend(self.texts)
+        plane.draw_words()
+        left_out = plane.draw_labels()
+        if "axis labels" in parts:
+            plane.label_axes(left_out)
 
 
 def _texts(
@@ -131,8 +136,8 @@ def _texts(
     if isinstance(traces, list | tuple) and traces and all(isinstance(trace, Trace) for trace in traces):
         if contextual is not None or tokens is not None:
             raise RegardError("a trace has its own vectors and tokens: leave out contextual and tokens")
-        if len(traces) > len(plane.MARKERS):
-            raise RegardError(f"at most {len(plane.MARKERS)} texts can be compared, got {len(traces)}")
+        if len(traces) > len(MARKERS):
+            raise RegardError(f"at most {len(MARKERS)} texts can be compared, got {len(traces)}")
         texts = [vectors_from_trace(trace, batch=batch, **shown) for trace in traces]
         if len(widths := {text.original.shape[1] for text in texts}) > 1:
             raise RegardError(f"vectors must have one size, got {sorted(widths)}: compare runs of one model")
@@ -142,38 +147,3 @@ def _texts(
     if batch != 0:
         raise RegardError(f"arrays T E have no batch axis: leave out batch={batch}")
     return [vectors_from_arrays(source, contextual, tokens, **shown)]
-
-
-def _titles(texts: Sequence[TextVectors], fonts: FontFallback, highlight: str | None) -> list[str]:
-    """Return the title with the name of the model, and without."""
-    what = "each word" if highlight is None else f"“{fonts.label(highlight, 40)}”"
-    model = fonts.label(texts[0].model, 60)
-    title = f"Movement of {what}"
-    return [f"{title} in {model}", title] if model else [title]
-
-
-def _note(texts: Sequence[TextVectors], fonts: FontFallback, scene: plane.Scene) -> str:
-    note = f"“{fonts.label(texts[0].text, plane.TEXT_COLUMNS)}”\n" if len(texts) == 1 and texts[0].text else ""
-    if scene.is_degenerate:
-        return f"{note}Only one word: the raw vectors are shown, not standardized."
-    note += (
-        f"Both kinds of vectors are centred and scaled to one spread: an arrow is the change of a word's place "
-        f"among the others. The plane shows {scene.explained_variance_ratio.sum():.0%} of the variance."
-    )
-    if scene.sinks:
-        note += f" {describe_sinks(scene.sinks, 'left out')}"
-    return note if scene.fits_all else f"{note} Special tokens are left out of the fit."
-
-
-def _new_axes(size: tuple[float, float], heading: Heading, legend: float, fonts: FontFallback, style: Style) -> Axes:
-    """Return axes of this size on a new figure with its heading and space for a legend below."""
-    from regard.plot.notebook import NotebookAxes, NotebookFigure
-
-    below = plane.AXIS_LABEL + legend
-    W = MARGIN + plane.AXIS_LABEL + size[0] + MARGIN
-    H = MARGIN + heading.height + size[1] + below + MARGIN
-    figure = NotebookFigure(figsize=(W, H))
-    heading.draw(figure, fonts.metrics, style)
-    return figure.add_axes(
-        ((MARGIN + plane.AXIS_LABEL) / W, (MARGIN + below) / H, size[0] / W, size[1] / H), axes_class=NotebookAxes
-    )

@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from regard._utils.errors import RegardError
 from regard._utils.validation import finite_number
-from regard.plot.color_bar import BAR_HEIGHT, BAR_LABELS, BAR_WIDTH, color_bar
-from regard.plot.existing_axes import TITLE, Margins, available_size, draw_title, shrink_axes
-from regard.plot.fonts import FontFallback, find_fonts
-from regard.plot.heading import MARGIN, Heading
-from regard.plot.style import Style, get_style, luminance, style_for_axes
-from regard.plot.text_metrics import LINE
+from regard.plot import captions
+from regard.plot.cells import draw_cells, draw_frame, extent_of
+from regard.plot.color_bar import LENGTH, bar_below, room_below
+from regard.plot.existing_axes import Margins
+from regard.plot.fonts import find_fonts
+from regard.plot.labels import Labels, draw_labels, round_step
+from regard.plot.single_plot import SinglePlot
+from regard.plot.style import SCREEN, Look, Style, get_style, luminance
 from regard.trace import Trace
 from regard.views.patches import PatchView, select_patches
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.colors import Colormap
-    from matplotlib.transforms import Affine2DBase
 
-# Lengths are in inches, type sizes in points.
-_SIDE, _MIN_WIDTH = 4.6, 4.7  # the longer side of the picture
-_LABELS, _TYPE, _PAD = 0.3, 8.0, 0.06
-_BAR_DROP = 0.16
-_LABEL_SPACING = 0.3
+# Lengths are in inches.
+_SIDE = 4.6  # the longer side of the picture
+_LABELS, _LABEL_SPACING, _BAR_DROP = 0.3, 0.3, 0.16
 _OPAQUE, _PALEST = 0.9, 0.35  # the colour of the largest value; where in the colour map the smallest begin
 _SHADES = 0.45  # of the range of lightness that is left to the picture
 
@@ -84,102 +84,71 @@ def picture(
             "the trace has no step picture, what the model sees: record it, Trace(only=('picture', …)), or give "
             "image=model.see(picture)[0]"
         )
-    fonts = find_fonts([view.model])
-    with style.rc_context():
-        drawing = _Drawing(view, seen, fonts, style, end or float(view.values.max()) or 1.0)
-        return drawing.draw_figure() if ax is None else drawing.draw_into(ax)
+    return _Picture(view, seen, style, end or float(view.values.max()) or 1.0).draw_on(ax)
 
 
-class _Drawing:
-    """A view over a picture, in a style."""
+class _Picture(SinglePlot):
+    """A view over what the model sees, with the end of its colour scale."""
 
-    def __init__(self, view: PatchView, seen: np.ndarray, fonts: FontFallback, style: Style, end: float) -> None:
-        self.view, self.seen, self.fonts, self.style, self.end = view, seen, fonts, style, end
+    parts = ("title", "labels", "color bar", "note")
 
-    def draw_figure(self) -> Axes:
-        from regard.plot.notebook import NotebookAxes, NotebookFigure
+    def __init__(self, view: PatchView, seen: np.ndarray, style: Style, end: float) -> None:
+        super().__init__(Look(find_fonts([view.model]), style))
+        self.view, self.seen, self.end = view, seen, end
 
+    def size(self) -> tuple[float, float]:
         height, width = self.seen.shape[:2]
-        across, down = (_SIDE * side / max(height, width) for side in (width, height))
-        wide = max(_LABELS + across, _MIN_WIDTH)
-        heading = Heading.wrap(self._title(), self._note(), wide, self.fonts.metrics)
-        below = _BAR_DROP + BAR_HEIGHT + BAR_LABELS
-        W, H = wide + 2 * MARGIN, heading.height + _LABELS + down + below + 2 * MARGIN
-        figure = NotebookFigure(figsize=(W, H))
-        heading.draw(figure, self.fonts.metrics, self.style)
-        ax = figure.add_axes(
-            ((MARGIN + _LABELS) / W, (MARGIN + below) / H, across / W, down / H), axes_class=NotebookAxes
-        )
-        self._draw(ax, self.style, across)
-        self._draw_bar(ax, self.style)
-        return ax
+        return _SIDE * width / max(height, width), _SIDE * height / max(height, width)
 
-    def draw_into(self, ax: Axes) -> Axes:
-        outer = style_for_axes(ax, self.style)
-        size = available_size(ax)
-        titles = (self._title(), self.view.describe, self.view.query or "")
-        title = self.fonts.metrics.fit([each for each in titles if each], TITLE, float(size[0]))
-        above = _LABELS + TITLE * LINE
-        shrink_axes(ax, Margins(left=_LABELS, above=above))
-        self._draw(ax, outer, float(size[0]) - _LABELS)
-        draw_title(ax, (title,), before=_LABELS, above=_LABELS, families=self.fonts.families, style=outer)
-        return ax
+    def titles(self) -> Sequence[str]:
+        view = self.view
+        what = "Patches of a picture" if view.query is None else f"Attention of {view.query}"
+        titles = captions.titled(what, view.model, self.look.fonts, view.describe), view.describe, view.query or ""
+        return [title for title in titles if title]
 
-    def _title(self) -> str:
-        model = f" in {self.fonts.label(self.view.model, 60)}" if self.view.model else ""
-        if self.view.query is None:
-            return f"Patches of a picture{model}"
-        return f"Attention of {self.view.query}{model}: {self.view.describe}"
+    def note(self, _size: np.ndarray, _parts: Sequence[str]) -> str:
+        return captions.left_out(self.view.others, self.look.fonts, self.view.rest)
 
-    def _note(self) -> str:
-        if not self.view.others:
-            return ""
-        return f"Left out: {' and '.join(self.view.others)}, with {self.view.rest:.0%} of the attention."
+    def margins(self, size: np.ndarray, parts: Sequence[str]) -> Margins:
+        side, below = _LABELS if "labels" in parts else 0.0, 0.0
+        height, width = self.seen.shape[:2]
+        across = width * min(size[0] / width, size[1] / height)
+        if "color bar" in parts:
+            below = _BAR_DROP + room_below(SCREEN)
+        return Margins(side, max(0.0, LENGTH + 0.1 - across) if below else 0.0, side, below)
 
-    def _draw(self, ax: Axes, outer: Style, across: float) -> None:
+    def draw(self, ax: Axes, size: np.ndarray, parts: Sequence[str]) -> None:
+        from matplotlib.colors import Normalize
         from matplotlib.patches import Rectangle
 
-        rows, columns = self.view.values.shape
-        extent = (-0.5, columns - 0.5, rows - 0.5, -0.5)
-        height, width = self.seen.shape[:2]
-        aspect = (height / rows) / (width / columns)
+        shape, (height, width) = self.view.values.shape, self.seen.shape[:2]
+        rows, columns = shape
+        extent, aspect = extent_of(shape), (height / rows) / (width / columns)
         ax.imshow(self._pale(), extent=extent, aspect=aspect, interpolation="bilinear")
-        self.image = ax.imshow(
-            self.view.values,
-            extent=extent,
-            aspect=aspect,
-            cmap=_transparent(self.style),
-            vmin=0,
-            vmax=self.end,
-            interpolation="nearest",
-        )
+        colors, scale = _transparent(self.look.style), Normalize(0, self.end)
+        image = draw_cells(ax, self.view.values, colors, scale, extent, aspect)
         if self.view.place is not None:
             row, column = self.view.place
-            frame: dict[str, Any] = {"fill": False, "edgecolor": self.style.contextual, "linewidth": 2.0}
+            frame: dict[str, Any] = {"fill": False, "edgecolor": self.look.style.contextual, "linewidth": 2.0}
             ax.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, **frame))
-        ax.spines[:].set_color(self.style.faint)
-        ax.xaxis.tick_top()
-        ax.tick_params(length=0, pad=_PAD * 72, labelsize=_TYPE, labelcolor=outer.muted)
-        step = _step(across / columns)
-        ax.set_xticks(range(0, columns, step), [f"c{i}" for i in range(0, columns, step)])
-        ax.set_yticks(range(0, rows, step), [f"r{i}" for i in range(0, rows, step)])
-
-    def _draw_bar(self, ax: Axes, style: Style) -> None:
-        from matplotlib.transforms import ScaledTranslation
-
-        figure = ax.get_figure(root=True)
-        assert figure is not None
-        below = figure.dpi_scale_trans + ScaledTranslation(0, 0, cast("Affine2DBase", ax.transAxes))
-        cax = ax.inset_axes((0, -_BAR_DROP - BAR_HEIGHT, BAR_WIDTH, BAR_HEIGHT), transform=below)
-        label = "value" if self.view.query is None else f"weight: share of the attention of {self.view.query}"
-        color_bar(cax, self.image, style, label=label, beyond=bool(self.end < self.view.values.max()))
+        draw_frame(ax, self.look)
+        labels = Labels()
+        if "labels" in parts:
+            step = round_step(float(size[0]) / columns, _LABEL_SPACING)
+            names = [f"r{n}" for n in range(0, rows, step)], [f"c{n}" for n in range(0, columns, step)]
+            labels = Labels(*names, step=step, points=SCREEN.number)
+        draw_labels(ax, labels, self.look, self.outer.style.muted, above=True)
+        if "color bar" in parts:
+            query, beyond = self.view.query, bool(self.end < self.view.values.max())
+            meaning = "value" if query is None else f"weight: share of the attention of {query}"
+            bar_below(ax, _BAR_DROP, image, meaning, self.outer, beyond=beyond)
 
     def _pale(self) -> np.ndarray:
         """Return the picture in grey, in the part of the lightness that is next to the background."""
         from matplotlib.colors import to_rgb
 
         grey = self.seen @ np.array([0.299, 0.587, 0.114]) / 255
-        is_light = luminance(to_rgb(self.style.background)) > 0.5
+        is_light = luminance(to_rgb(self.look.style.background)) > 0.5
         grey = 1 - _SHADES * (1 - grey) if is_light else _SHADES * grey
         return np.repeat(grey[..., None], 3, axis=2)
 
@@ -192,8 +161,3 @@ def _transparent(style: Style) -> Colormap:
     colors = style.colormap()(_PALEST + (1 - _PALEST) * shares)
     colors[:, 3] = _OPAQUE * shares**0.6
     return ListedColormap(colors, name="regard.patches")
-
-
-def _step(cell: float) -> int:
-    """Return every how many rows and columns have a label."""
-    return next(n for n in (1, 2, 5, 10, 20, 50, 100, 1000) if n * cell >= _LABEL_SPACING or n == 1000)

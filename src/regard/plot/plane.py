@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from regard.plot.cells import draw_frame
 from regard.plot.fonts import FontFallback
 from regard.plot.label_placement import gaps, place_labels
-from regard.plot.style import Style
+from regard.plot.style import SCREEN, Look
 from regard.views.axis import rows_of_word
 from regard.views.projection import find_sinks, is_degenerate, project, tokens_to_fit
 from regard.views.vectors import TextVectors
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 # Lengths are in inches, type sizes in points.
-_LABEL_TYPE, _FADED_TYPE, _AXIS_TYPE = 9.0, 7.5, 8.5
 _LABEL_COLUMNS, TEXT_COLUMNS = 28, 70
 _MIN_SIDE, _MAX_SIDE = 4.8, 11.0
 _AREA_PER_LABEL_AREA = 26.0  # of the plane
@@ -28,7 +28,7 @@ MARKERS = "os^D"
 _LINES: tuple[tuple[float, Sequence[float]], ...] = ((0, ()), (0, (4, 2)), (0, (1, 1.5)), (0, (5, 1.5, 1, 1.5)))
 _MANY_WORDS = 40  # more have smaller points and arrows
 _EDGE = 0.4  # between the outermost points and the frame, for labels
-AXIS_LABEL, _LEGEND_TYPE, LEGEND_LINE = 0.26, 8.5, 0.19
+AXIS_LABEL, LEGEND_LINE = 0.26, 0.19
 _LEGEND_MARK = 0.4  # width of the marker
 _MIN_ARROW, _MIN_LEADER = 0.12, 0.14
 _SAME_PLACE = 0.02  # maximum distance of points that cover each other
@@ -66,7 +66,7 @@ class Scene:
         before, after, ratio = project(original, contextual, fitted)
         shown = fitted | ~sinks
         labels = [fonts.label(name, _LABEL_COLUMNS) for name in names]
-        points = np.where(focus, _LABEL_TYPE, _FADED_TYPE)
+        points = np.where(focus, SCREEN.small, SCREEN.number)
         sizes = [fonts.metrics.size(label, p) for label, p in zip(labels, points, strict=True)]
         return cls(
             labels=tuple(label for label, is_shown in zip(labels, shown, strict=True) if is_shown),
@@ -132,145 +132,137 @@ class Scene:
         return (low + high) / 2 - np.array(size) / 2 / unit, unit
 
 
-def draw_frame(ax: Axes, style: Style) -> None:
-    """Draw the frame and the axes through 0."""
-    ax.set(xticks=[], yticks=[], facecolor=style.background)
-    ax.spines[:].set_color(style.faint)
-    ax.axhline(0, color=style.faint, linewidth=0.6, zorder=0)
-    ax.axvline(0, color=style.faint, linewidth=0.6, zorder=0)
+class Plane:
+    """A scene on axes of a width and a height in inches; `outer` is the look outside of the axes."""
 
+    def __init__(self, ax: Axes, scene: Scene, size: tuple[float, float], look: Look, outer: Look) -> None:
+        self.ax, self.scene, self.size, self.look, self.outer = ax, scene, size, look, outer
+        self.corner, self.unit = scene.window(size)
 
-def label_axes(
-    ax: Axes, scene: Scene, size: tuple[float, float], left_out: int, fonts: FontFallback, style: Style
-) -> None:
-    """Label the axes with their share of the variance, and with the number of labels left out."""
-    first, second = (f"{share:.0%}" for share in scene.explained_variance_ratio)
-    names = [f"first principal component: {first} of the variance", f"first component: {first}", first]
-    if left_out:
-        lost = f"{left_out} {'label' if left_out == 1 else 'labels'} left out"
-        names = [
-            f"{names[0]}; {lost} for lack of space",
-            *(f"{name}; {lost}" for name in names),
-            lost,
-            f"{left_out} left out",
+    def draw_frame(self) -> None:
+        """Draw the frame and the axes through 0."""
+        self.ax.set(xticks=[], yticks=[])
+        draw_frame(self.ax, self.look)
+        for line in (self.ax.axhline, self.ax.axvline):
+            line(0, color=self.look.style.faint, linewidth=0.6, zorder=0)
+
+    def label_axes(self, left_out: int) -> None:
+        """Label the axes with their share of the variance, and with the number of labels left out."""
+        first, second = (f"{share:.0%}" for share in self.scene.explained_variance_ratio)
+        names = [f"first principal component: {first} of the variance", f"first component: {first}", first]
+        if left_out:
+            lost = f"{left_out} {'label' if left_out == 1 else 'labels'} left out"
+            names = [
+                f"{names[0]}; {lost} for lack of space",
+                *(f"{name}; {lost}" for name in names),
+                lost,
+                f"{left_out} left out",
+            ]
+        upright = [f"second principal component: {second}", f"second component: {second}", second]
+        ink: dict[str, Any] = {"color": self.outer.style.muted, "size": SCREEN.small}
+        self.ax.set_xlabel(self.look.fonts.metrics.fit(names, SCREEN.small, self.size[0]), loc="left", **ink)
+        self.ax.set_ylabel(self.look.fonts.metrics.fit(upright, SCREEN.small, self.size[1]), loc="bottom", **ink)
+
+    def draw_legend(self, texts: Sequence[TextVectors]) -> None:
+        """Draw a legend of the markers below the axes."""
+        from matplotlib.lines import Line2D
+        from matplotlib.transforms import ScaledTranslation
+
+        style = self.look.style
+        before, after = self._colors(0) if len(texts) == 1 else (style.muted, style.muted)
+        entries = [
+            (Line2D([], [], marker="o", linestyle="", color=before, mfc=style.background), texts[0].original_label),
+            (Line2D([], [], marker="o", linestyle="", color=after), texts[0].contextual_label),
         ]
-    upright = [f"second principal component: {second}", f"second component: {second}", second]
-    ink: dict[str, Any] = {"color": style.muted, "size": _AXIS_TYPE}
-    ax.set_xlabel(fonts.metrics.fit(names, _AXIS_TYPE, size[0]), loc="left", **ink)
-    ax.set_ylabel(fonts.metrics.fit(upright, _AXIS_TYPE, size[1]), loc="bottom", **ink)
-
-
-def draw_legend(
-    ax: Axes,
-    texts: Sequence[TextVectors],
-    fonts: FontFallback,
-    width: float,
-    style: Style,
-    outer_style: Style,
-) -> None:
-    """Draw a legend of the markers below the axes, `width` inches wide."""
-    from matplotlib.lines import Line2D
-    from matplotlib.transforms import ScaledTranslation
-
-    before, after = _colors(0, len(texts), style) if len(texts) == 1 else (style.muted, style.muted)
-    entries = [
-        (Line2D([], [], marker="o", linestyle="", color=before, mfc=style.background), texts[0].original_label),
-        (Line2D([], [], marker="o", linestyle="", color=after), texts[0].contextual_label),
-    ]
-    if len(texts) > 1:
-        for i, text in enumerate(texts):
-            line = Line2D([], [], marker=MARKERS[i], linestyle=_LINES[i], color=style.texts[i])
-            entries.append((line, fonts.label(text.text, TEXT_COLUMNS) or f"text {i}"))
-    assert ax.figure is not None
-    legend = ax.legend(
-        [mark for mark, _ in entries],
-        [fonts.metrics.fit([name], _LEGEND_TYPE, width - _LEGEND_MARK) for _, name in entries],
-        loc="upper left",
-        bbox_to_anchor=(0, 0),
-        bbox_transform=ax.transAxes + ScaledTranslation(0, -AXIS_LABEL, ax.figure.dpi_scale_trans),
-        borderaxespad=0,
-        borderpad=0.2,
-        prop={"family": list(fonts.families), "size": _LEGEND_TYPE},
-        labelcolor=outer_style.foreground,
-    )
-    for name in legend.get_texts():
-        name.set_parse_math(False)
-
-
-def _colors(text: int, count: int, style: Style) -> tuple[str, str]:
-    """Return the colours of the original and the contextual points of a text."""
-    return (style.original, style.contextual) if count == 1 else (style.texts[text],) * 2
-
-
-def _covered(points: np.ndarray, scene: Scene) -> np.ndarray:
-    """Return how many later texts cover each of `points`, in inches: a larger marker stays visible."""
-    apart = np.linalg.norm(points[:, None] - points[None], axis=-1)
-    over = (apart < _SAME_PLACE) & scene.focus & (scene.text > scene.text[:, None])
-    return np.asarray(sum(over[:, scene.text == text].any(axis=1).astype(int) for text in range(scene.num_texts)))
-
-
-def draw_words(ax: Axes, scene: Scene, size: tuple[float, float], style: Style) -> None:
-    """Draw the points, and the arrows between them."""
-    from matplotlib.patches import FancyArrowPatch
-
-    corner, unit = scene.window(size)
-    far = corner + np.array(size) / unit
-    ax.set(xlim=(corner[0], far[0]), ylim=(corner[1], far[1]), autoscale_on=False)
-    ax.set_aspect("equal", adjustable="box")
-    marker_size, width = (5.0, 0.9) if len(scene.labels) <= _MANY_WORDS else (3.5, 0.6)
-    starts, ends = (_covered(points * unit, scene) for points in (scene.before, scene.after))
-    for text in range(scene.num_texts):
-        before_color, after_color = _colors(text, scene.num_texts, style)
-        here, marker = scene.text == text, MARKERS[text]
-        faded, focus = here & ~scene.focus, here & scene.focus
-        ax.plot(*scene.after[faded].T, marker, color=after_color, alpha=0.3, markersize=4, zorder=2)
-        for times in range(scene.num_texts - text):
-            larger: dict[str, Any] = {"marker": marker, "linestyle": "", "markersize": marker_size + times * _RING}
-            shared = scene.before[focus & (starts == times)], scene.after[focus & (ends == times)]
-            ax.plot(*shared[0].T, color=before_color, mfc=style.background, zorder=3, **larger)
-            ax.plot(*shared[1].T, color=after_color, zorder=4, **larger)
-        for start, end in zip(scene.before[focus], scene.after[focus], strict=True):
-            if unit * np.linalg.norm(end - start) > _MIN_ARROW:
-                arrow = FancyArrowPatch(
-                    start,
-                    end,
-                    arrowstyle="-|>",
-                    mutation_scale=7 * marker_size / 5,
-                    shrinkA=3,
-                    shrinkB=3,
-                    linewidth=width,
-                    linestyle=_LINES[text],
-                    color=style.bar if scene.num_texts == 1 else after_color,
-                    zorder=1,
-                )
-                ax.add_patch(arrow)
-
-
-def draw_labels(ax: Axes, scene: Scene, size: tuple[float, float], fonts: FontFallback, style: Style) -> int:
-    """Label each word at its contextual point, and return the number of labels without a free place."""
-    from matplotlib.patheffects import withStroke
-
-    corner, unit = scene.window(size)
-    after = (scene.after - corner) * unit
-    left_out = 0
-    for i, centre in scene.place_labels(size):
-        if centre is None:
-            left_out += 1
-            continue
-        x, y = at = corner + np.array(centre) / unit
-        if (np.abs(np.array(centre) - after[i]) - scene.sizes[i] / 2).max() > _MIN_LEADER:
-            ax.plot(*np.stack([scene.after[i], at]).T, "-", color=style.bar, linewidth=0.6, zorder=1)
-        ax.text(
-            x,
-            y,
-            scene.labels[i],
-            size=_LABEL_TYPE if scene.focus[i] else _FADED_TYPE,
-            color=style.foreground if scene.focus[i] else style.muted,
-            ha="center",
-            va="center",
-            family=list(fonts.families),
-            parse_math=False,
-            zorder=5,
-            path_effects=[withStroke(linewidth=2, foreground=style.background)],
+        if len(texts) > 1:
+            for i, text in enumerate(texts):
+                line = Line2D([], [], marker=MARKERS[i], linestyle=_LINES[i], color=style.texts[i])
+                entries.append((line, self.look.fonts.label(text.text, TEXT_COLUMNS) or f"text {i}"))
+        assert self.ax.figure is not None
+        below = ScaledTranslation(0, -AXIS_LABEL, self.ax.figure.dpi_scale_trans)
+        width = self.size[0] - _LEGEND_MARK
+        self.ax.legend(
+            [mark for mark, _ in entries],
+            [self.look.fonts.metrics.fit([name], SCREEN.small, width) for _, name in entries],
+            loc="upper left",
+            bbox_to_anchor=(0, 0),
+            bbox_transform=self.ax.transAxes + below,
+            borderaxespad=0,
+            borderpad=0.2,
+            labelcolor=self.outer.style.foreground,
         )
-    return left_out
+
+    def _colors(self, text: int) -> tuple[str, str]:
+        """Return the colours of the original and the contextual points of a text."""
+        style = self.look.style
+        return (style.original, style.contextual) if self.scene.num_texts == 1 else (style.texts[text],) * 2
+
+    def _covered(self, points: np.ndarray) -> np.ndarray:
+        """Return how many later texts cover each of `points`: a larger marker stays visible."""
+        scene = self.scene
+        apart = self.unit * np.linalg.norm(points[:, None] - points[None], axis=-1)
+        over = (apart < _SAME_PLACE) & scene.focus & (scene.text > scene.text[:, None])
+        return np.asarray(sum(over[:, scene.text == text].any(axis=1).astype(int) for text in range(scene.num_texts)))
+
+    def draw_words(self) -> None:
+        """Draw the points, and the arrows between them."""
+        from matplotlib.patches import FancyArrowPatch
+
+        ax, scene, style = self.ax, self.scene, self.look.style
+        far = self.corner + np.array(self.size) / self.unit
+        ax.set(xlim=(self.corner[0], far[0]), ylim=(self.corner[1], far[1]), autoscale_on=False)
+        ax.set_aspect("equal", adjustable="box")
+        marker_size, width = (5.0, 0.9) if len(scene.labels) <= _MANY_WORDS else (3.5, 0.6)
+        starts, ends = (self._covered(points) for points in (scene.before, scene.after))
+        for text in range(scene.num_texts):
+            before_color, after_color = self._colors(text)
+            here, marker = scene.text == text, MARKERS[text]
+            faded, focus = here & ~scene.focus, here & scene.focus
+            ax.plot(*scene.after[faded].T, marker, color=after_color, alpha=0.3, markersize=4, zorder=2)
+            for times in range(scene.num_texts - text):
+                larger: dict[str, Any] = {"marker": marker, "linestyle": "", "markersize": marker_size + times * _RING}
+                shared = scene.before[focus & (starts == times)], scene.after[focus & (ends == times)]
+                ax.plot(*shared[0].T, color=before_color, mfc=style.background, zorder=3, **larger)
+                ax.plot(*shared[1].T, color=after_color, zorder=4, **larger)
+            for start, end in zip(scene.before[focus], scene.after[focus], strict=True):
+                if self.unit * np.linalg.norm(end - start) > _MIN_ARROW:
+                    arrow = FancyArrowPatch(
+                        start,
+                        end,
+                        arrowstyle="-|>",
+                        mutation_scale=7 * marker_size / 5,
+                        shrinkA=3,
+                        shrinkB=3,
+                        linewidth=width,
+                        linestyle=_LINES[text],
+                        color=style.bar if scene.num_texts == 1 else after_color,
+                        zorder=1,
+                    )
+                    ax.add_patch(arrow)
+
+    def draw_labels(self) -> int:
+        """Label each word at its contextual point, and return the number of labels without a free place."""
+        from matplotlib.patheffects import withStroke
+
+        scene, style = self.scene, self.look.style
+        after = (scene.after - self.corner) * self.unit
+        left_out = 0
+        for i, centre in scene.place_labels(self.size):
+            if centre is None:
+                left_out += 1
+                continue
+            x, y = at = self.corner + np.array(centre) / self.unit
+            if (np.abs(np.array(centre) - after[i]) - scene.sizes[i] / 2).max() > _MIN_LEADER:
+                self.ax.plot(*np.stack([scene.after[i], at]).T, "-", color=style.bar, linewidth=0.6, zorder=1)
+            self.ax.text(
+                x,
+                y,
+                scene.labels[i],
+                size=SCREEN.small if scene.focus[i] else SCREEN.number,
+                color=style.foreground if scene.focus[i] else style.muted,
+                ha="center",
+                va="center",
+                zorder=5,
+                path_effects=[withStroke(linewidth=2, foreground=style.background)],
+            )
+        return left_out

@@ -1,6 +1,6 @@
-"""Themes of figures: colours for every kind of colour vision, on white and on black.
+"""The house style: colours for every kind of colour vision, on white and on black; sizes on screens and in print.
 
-A theme is applied inside `Style.rc_context`; matplotlib's global settings never change.
+A style is applied inside `Style.rc_context`; matplotlib's global settings never change.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from regard._utils.errors import RegardError
+from regard.plot.fonts import FontFallback
+from regard.plot.text_metrics import TextMetrics
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,8 +22,32 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
+class Medium:
+    """The sizes of what is drawn: type and lines in points, lengths in inches."""
+
+    title: float
+    label: float  # of the rows and columns of a map
+    small: float  # notes, captions, legends, names of axes, words in a plane
+    number: float
+    smallest: float
+    margin: float  # of a figure
+    pad: float  # between labels and what they label
+    line: float  # of a frame
+    cells: int  # of a map in an inch, at two dots of a PNG each: smaller ones may not be drawn
+    dots: int | None  # of a figure in an inch; None: matplotlib's setting
+
+
+SCREEN = Medium(
+    title=11.5, label=10, small=8.5, number=7.5, smallest=5, margin=0.18, pad=0.06, line=0.8, cells=100, dots=None
+)
+PRINT = Medium(
+    title=8.5, label=7.5, small=7.5, number=6.5, smallest=5, margin=0.03, pad=0.04, line=0.5, cells=150, dots=300
+)
+
+
+@dataclass(frozen=True)
 class Style:
-    """The colours of one theme.
+    """The colours of one theme, as hexadecimal RGB.
 
     `sequential` are blues in steps of equal lightness (OKLab), from the background, on which a weight of 0 is
     invisible, to its opposite: the same order in grey and for every kind of colour vision; `negative` are browns of the
@@ -54,30 +80,44 @@ class Style:
         colors = (*reversed(self.negative), *self.sequential[1:])
         return LinearSegmentedColormap.from_list("regard.differences", colors, N=257, bad=self.masked)
 
-    def rc_context(self) -> AbstractContextManager[None]:
-        """Return a context in which matplotlib draws in this style, independent of its global settings."""
+    def rc_context(
+        self, families: Sequence[str] = ("DejaVu Sans",), medium: Medium = SCREEN
+    ) -> AbstractContextManager[None]:
+        """Return a context in which matplotlib draws in this style, independent of its global settings.
+
+        Text is in the first of `families` that has the character, and never a formula.
+        """
         import matplotlib
+        from matplotlib.rcsetup import cycler
 
         return matplotlib.rc_context(
             {
-                "font.family": ["DejaVu Sans"],
-                "font.size": 9,
+                "font.family": list(families),
+                "font.size": medium.small,
                 "font.style": "normal",
                 "font.weight": "normal",
                 "text.usetex": False,
+                "text.parse_math": False,
                 "text.color": self.foreground,
                 "axes.unicode_minus": True,
                 "axes.facecolor": self.background,
                 "axes.edgecolor": self.faint,
                 "axes.labelcolor": self.muted,
-                "axes.labelsize": 8.5,
+                "axes.labelsize": medium.small,
                 "axes.labelweight": "normal",
-                "axes.linewidth": 0.8,
+                "axes.linewidth": medium.line,
                 "axes.grid": False,
+                "axes.prop_cycle": cycler(color=self.texts),
+                "axes.titlecolor": self.foreground,
+                "axes.titlelocation": "left",
+                "axes.titlepad": 5,
+                "axes.titlesize": medium.small,
+                "axes.titleweight": "normal",
                 "figure.facecolor": self.background,
                 "figure.autolayout": False,
                 "figure.constrained_layout.use": False,
                 "image.cmap": "viridis",
+                "legend.fontsize": medium.small,
                 "legend.frameon": False,
                 "legend.labelcolor": self.foreground,
                 "lines.linewidth": 1.0,
@@ -86,12 +126,62 @@ class Style:
                 "ytick.color": self.muted,
                 "xtick.labelcolor": self.foreground,
                 "ytick.labelcolor": self.foreground,
+                "xtick.labelsize": medium.number,
+                "ytick.labelsize": medium.number,
+                "xtick.major.size": 2.5,
+                "ytick.major.size": 2.5,
             }
         )
 
 
-def get_style(theme: str) -> Style:
-    """Return the style of a theme, ``"light"`` or ``"dark"``; an error if there is no such theme."""
+@dataclass(frozen=True)
+class Look:
+    """How a figure looks: the fonts of its texts, its colours, its sizes."""
+
+    fonts: FontFallback
+    style: Style
+    medium: Medium = SCREEN
+
+    @property
+    def metrics(self) -> TextMetrics:
+        """The sizes of text in the fonts."""
+        return self.fonts.metrics
+
+    @property
+    def frame(self) -> str:
+        """The colour of frames: darker in print, where lines are thin."""
+        return self.style.muted if self.medium is PRINT else self.style.faint
+
+    @property
+    def names(self) -> str:
+        """The colour of the names of axes."""
+        return self.style.foreground if self.medium is PRINT else self.style.muted
+
+    def rc_context(self) -> AbstractContextManager[None]:
+        """Return a context in which matplotlib draws like this."""
+        return self.style.rc_context(self.fonts.families, self.medium)
+
+
+def get_style(theme: str = "light") -> Style:
+    """Return the style in which all figures of regard are drawn, for figures of your own.
+
+    Parameters
+    ----------
+    theme : {"light", "dark"}
+
+    Returns
+    -------
+    Style
+        Its colours: ``background``, ``foreground``, ``muted`` and ``faint`` for text and lines, ``original`` (blue) and
+        ``contextual`` (vermilion) for two series, ``texts`` for four; ``colormap()`` of weights and
+        ``diverging_colormap()`` of differences. Inside ``with style.rc_context():`` matplotlib draws in its fonts,
+        sizes and colours.
+
+    Raises
+    ------
+    RegardError
+        There is no such theme.
+    """
     if theme not in _STYLES:
         raise RegardError(f"theme must be one of {', '.join(_STYLES)}, got {theme!r}")
     return _STYLES[theme]

@@ -13,9 +13,12 @@ from regard._utils.errors import RegardError
 from regard.metrics import INDUCTION_CIRCUIT, METRICS, head_metrics, strongest_heads
 from regard.metrics.layer_maps import layers_of
 from regard.models.output import run_traced
+from regard.plot import captions
+from regard.plot.cells import draw_cells, draw_frame
 from regard.plot.fonts import find_fonts
-from regard.plot.heading import MARGIN, Heading
-from regard.plot.style import Style, get_style
+from regard.plot.page import Page
+from regard.plot.style import SCREEN, Look, Style, get_style
+from regard.plot.text_metrics import LINE
 from regard.text.encoding import Encoding
 from regard.trace import Trace
 from regard.training.thinning import mean_losses, spread
@@ -26,10 +29,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Lengths are in inches, type sizes in points.
-_WIDTH, _LOSS, _MEASURE, _GAP, _COLUMN_GAP = 7.2, 1.45, 1.45, 0.62, 0.5
+# Lengths are in inches.
+_WIDTH, _LOSS, _MEASURE, _COLUMN_GAP = 6.84, 1.45, 1.45, 0.5
 _LEFT, _END_LABELS, _CAPTION, _AXIS = 0.42, 0.46, 0.26, 0.36
-_TYPE, _SMALL = 9.0, 8.0
 _MAP_GAP, _MAP_LABEL = 0.12, 1.12
 _MAX_CHECKPOINTS, _NUM_MAPS, _MAX_POINTS = 80, 5, 1000
 _MAX_TOKENS = 512
@@ -68,8 +70,6 @@ def training(run: TrainingRun | str | os.PathLike[str], text: str | None = None,
         The folder has no checkpoint; the run has no held-out text and none is given; the text has more than 512
         tokens; or there is no such theme.
     """
-    from regard.plot.notebook import NotebookFigure
-
     style = get_style(theme)
     run = run if isinstance(run, TrainingRun) else TrainingRun(run)
     seen = _look(run, text)
@@ -77,50 +77,42 @@ def training(run: TrainingRun | str | os.PathLike[str], text: str | None = None,
     strong = {name: strongest_heads(name, seen.values[name][-1]) for name in INDUCTION_CIRCUIT}
     mapped = list(dict.fromkeys(heads[0] for heads in strong.values() if heads))
     shown = _telling(seen, mapped)
-    across = _WIDTH - 2 * MARGIN
     note = (
-        f"The measures are the mean weights of each head on “{fonts.label(seen.encoding.text, 60)}”. "
+        f"The measures are the mean weights of each head on {captions.quoted(seen.encoding.text, fonts, 60)}. "
         "Dotted lines: the steps of the maps."
     )
-    heading = Heading.wrap(f"Training of {fonts.label(run.name, 60)}", note, across, fonts.metrics)
-    side = (across - _MAP_LABEL - _MAP_GAP * (_NUM_MAPS - 1)) / _NUM_MAPS
+    side = (_WIDTH - _MAP_LABEL - _MAP_GAP * (_NUM_MAPS - 1)) / _NUM_MAPS
     maps = _CAPTION + len(mapped) * (side + _MAP_GAP) if mapped else 0.0
-    H = 2 * MARGIN + heading.height + 2 * _CAPTION + _LOSS + _MEASURE + 2 * _AXIS + 0.1 + maps
-    with style.rc_context():
-        figure = NotebookFigure(figsize=(_WIDTH, H))
-        heading.draw(figure, fonts.metrics, style)
-        top = H - MARGIN - heading.height - _CAPTION
-
-        def add(left: float, top: float, width: float, height: float) -> Axes:
-            return figure.add_axes((left / _WIDTH, (top - height) / H, width / _WIDTH, height / H))
-
-        end = max(seen.steps[-1], 1)
-        ax = add(MARGIN + _LEFT, top, across - _LEFT - _END_LABELS, _LOSS)
-        _draw_loss(ax, run.losses(), end, style)
-        axes = [ax]
-        top -= _LOSS + _AXIS + _CAPTION
-        width = (across - _COLUMN_GAP) / 2 - _LEFT
+    top = 2 * _CAPTION + _LOSS + _MEASURE + 2 * _AXIS + 0.1 + maps
+    look = Look(fonts, style)
+    with look.rc_context():
+        title = f"Training of {fonts.label(run.name, 60)}"
+        page = Page.new((_WIDTH, top), look, title=title, note=note)
+        top -= _CAPTION + _LOSS
+        axes = [page.axes(_LEFT, top, _WIDTH - _LEFT - _END_LABELS, _LOSS)]
+        _draw_loss(axes[0], run.losses(), max(seen.steps[-1], 1), style)
+        top -= _AXIS + _CAPTION + _MEASURE
+        width = (_WIDTH - _COLUMN_GAP) / 2 - _LEFT
         for n, name in enumerate(INDUCTION_CIRCUIT):
-            ax = add(MARGIN + _LEFT + n * (width + _LEFT + _COLUMN_GAP), top, width - _END_LABELS, _MEASURE)
-            _draw_measure(ax, seen, name, strong, style)
-            axes.append(ax)
+            axes.append(page.axes(_LEFT + n * (width + _LEFT + _COLUMN_GAP), top, width - _END_LABELS, _MEASURE))
+            _draw_measure(axes[-1], seen, name, strong, style)
         for ax in axes:
             for step in shown:
                 ax.axvline(step, color=style.muted, linewidth=0.7, linestyle=(0, (1, 2)), zorder=0)
-        top -= _MEASURE + _AXIS + 0.1 + _CAPTION
+        top -= _AXIS + 0.1 + _CAPTION + side
         colors = _colors(strong, style)
         for row, at in enumerate(mapped):
-            names = [
-                METRICS[name].title.lower() for name in INDUCTION_CIRCUIT if strong[name] and strong[name][0] == at
-            ]
             y = top - row * (side + _MAP_GAP)
-            _label_row(figure, (MARGIN / _WIDTH, (y - side / 2) / H), head_label(*at), names, colors[at], style)
+            names = [METRICS[name].title.lower() for name, heads in strong.items() if heads and heads[0] == at]
+            page.text(0, y + side / 2, head_label(*at), color=colors[at], va="bottom", weight="bold")
+            below = {"size": SCREEN.number, "color": style.muted, "va": "top", "linespacing": LINE * 72}
+            page.text(0, y + side / 2, "\n".join(names), **below)
             for n, step in enumerate(shown):
-                ax = add(MARGIN + _MAP_LABEL + n * (side + _MAP_GAP), y, side, side)
-                _draw_map(ax, seen.traces[seen.steps.index(step)], at, style)
+                ax = page.axes(_MAP_LABEL + n * (side + _MAP_GAP), y, side, side)
+                _draw_map(ax, seen.traces[seen.steps.index(step)], at, look)
                 if row == 0:
-                    ax.set_title(f"step {step:,}", size=_SMALL, color=style.muted, pad=5)
-    return figure
+                    ax.set_title(f"step {step:,}", color=style.muted, loc="center")
+    return page.figure
 
 
 def _look(run: TrainingRun, text: str | None) -> _Seen:
@@ -164,24 +156,24 @@ def _colors(strong: dict[str, list[tuple[int, int]]], style: Style) -> dict[tupl
 def _draw_loss(ax: Axes, losses: Losses, end: int, style: Style) -> None:
     steps, values, size = mean_losses(losses.steps, losses.values, _MAX_POINTS)
     unit = "nats" if size == 1 else f"nats, mean of {size} steps"
-    _frame(ax, f"Loss, {unit}", end, style)
+    _frame(ax, f"Loss, {unit}", end)
     if not values:
         ax.text(0.5, 0.5, "no losses in the folder of this run", transform=ax.transAxes, ha="center", color=style.muted)
         ax.set_yticks([])
         return
-    ax.plot(steps, values, color=style.bar, linewidth=1.0)
+    ax.plot(steps, values, color=style.bar)
     ax.plot(
         losses.evaluation_steps, losses.evaluation_values, "o", color=style.foreground, markersize=3.0, clip_on=False
     )
     ax.set_ylim(0, 1.05 * max([*values, *losses.evaluation_values]))
     if losses.evaluation_values:
-        ax.text(1.0, 1.06, "● held out", transform=ax.transAxes, size=_SMALL, color=style.foreground, ha="right")
+        ax.text(1.0, 1.06, "● held out", transform=ax.transAxes, ha="right")
 
 
 def _draw_measure(ax: Axes, seen: _Seen, name: str, strong: dict[str, list[tuple[int, int]]], style: Style) -> None:
     values = seen.values[name]
     colors = _colors(strong, style)
-    _frame(ax, METRICS[name].title, seen.steps[-1], style)
+    _frame(ax, METRICS[name].title, seen.steps[-1])
     ax.set(ylim=(0, 1), yticks=(0, 0.5, 1))
     for at in np.ndindex(values.shape[1:]):
         line: dict[str, Any] = (
@@ -198,7 +190,6 @@ def _draw_measure(ax: Axes, seen: _Seen, name: str, strong: dict[str, list[tuple
             xytext=(5, 0),
             textcoords="offset points",
             va="center",
-            size=_SMALL,
             color=colors[at],
             annotation_clip=False,
         )
@@ -212,27 +203,21 @@ def _apart(places: Sequence[float], gap: float) -> list[float]:
     return found
 
 
-def _frame(ax: Axes, title: str, end: int, style: Style) -> None:
+def _frame(ax: Axes, title: str, end: int) -> None:
     from matplotlib.ticker import MaxNLocator
 
     ax.set_xlim(0, max(end, 1))
-    ax.set_title(title, loc="left", size=_TYPE, color=style.foreground, pad=5)
+    ax.set_title(title)
     ax.spines[["top", "right"]].set_visible(False)
-    ax.tick_params(labelsize=_SMALL, length=2.5)
     ax.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10], integer=True))
-    ax.set_xlabel("step", size=_SMALL, labelpad=1)
+    ax.set_xlabel("step", labelpad=1)
 
 
-def _label_row(
-    figure: Figure, at: tuple[float, float], label: str, names: Sequence[str], color: str, style: Style
-) -> None:
-    x, y = at
-    figure.text(x, y, label, size=_TYPE, color=color, va="bottom", weight="bold")
-    figure.text(x, y, "\n".join(names), size=_SMALL, color=style.muted, va="top", linespacing=1.3)
+def _draw_map(ax: Axes, trace: Trace, at: tuple[int, int], look: Look) -> None:
+    from matplotlib.colors import Normalize
 
-
-def _draw_map(ax: Axes, trace: Trace, at: tuple[int, int], style: Style) -> None:
     layer, head = at
     weights = layers_of(trace, 0)[layer].tile(head, None, None)
-    ax.imshow(weights, cmap=style.colormap(), vmin=0, vmax=1, interpolation="nearest", aspect="equal")
+    draw_cells(ax, np.asarray(weights), look.style.colormap(), Normalize(0, 1))
+    draw_frame(ax, look)
     ax.set(xticks=[], yticks=[])
