@@ -36,7 +36,7 @@ def attribution(found: Attribution, *, merge_subwords: bool = False, theme: str 
     Returns
     -------
     Figure
-        Positive contributions are vermilion bars to the right with a +, negative ones blue bars to the left with a −.
+        Positive contributions are blue bars to the right with a +, negative ones brown bars to the left with a −.
 
     Raises
     ------
@@ -79,7 +79,7 @@ def attribution(found: Attribution, *, merge_subwords: bool = False, theme: str 
             ax.text(x, top + _HEADER / 2, title, **text)
         for i, (row, label) in enumerate(zip(rows, labels, strict=True)):
             y = top - (i + 0.5) * _ROW
-            share, color = row.score / largest, style.contextual if row.score > 0 else style.original
+            share, color = row.score / largest, (style.sequential if row.score > 0 else style.negative)[5]
             box(0, y, names, 0.86, background + 0.6 * abs(share) * (np.array(to_rgb(color)) - background))
             ax.text(0.1, y, label, **{**text, "size": SCREEN.label, "color": style.foreground})
             box(zero, y, share * full, 0.56, color)

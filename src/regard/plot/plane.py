@@ -13,7 +13,7 @@ from regard.plot.fonts import FontFallback
 from regard.plot.label_placement import gaps, place_labels
 from regard.plot.style import SCREEN, Look
 from regard.views.axis import rows_of_word
-from regard.views.projection import find_sinks, is_degenerate, project, tokens_to_fit
+from regard.views.projection import is_degenerate, project, tokens_to_fit
 from regard.views.vectors import TextVectors
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Scene:
         contextual = np.concatenate([text.contextual for text in texts])
         names = [label for text in texts for label in text.labels]
         wholes = [word for text in texts for word in text.words]
-        focus, sinks = np.full(len(names), highlight is None), find_sinks([original, contextual])
+        focus, sinks = np.full(len(names), highlight is None), np.concatenate([text.sinks for text in texts])
         if highlight is not None:
             focus[list(rows_of_word(names, wholes, highlight))] = True
             sinks &= ~focus

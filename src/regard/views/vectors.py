@@ -13,6 +13,7 @@ from regard.functional.arrays import Array
 from regard.text.encoding import Encoding
 from regard.trace import Trace
 from regard.views.axis import Axis, make_axis
+from regard.views.projection import find_sinks
 from regard.views.trace_access import batch_encoding, batch_entry, layers_with
 
 _ORIGINAL = "token_embeddings"
@@ -25,6 +26,7 @@ class TextVectors:
     labels: tuple[str, ...]  # T; see `escape` before printing them
     words: tuple[str, ...]  # T, the word that contains each item; the label itself where words are unknown
     special: tuple[bool, ...]  # T, whether each item is a special token
+    sinks: tuple[bool, ...]  # T, whether each item is a sink, or has one among its tokens; see `find_sinks`
     original: np.ndarray  # T E
     contextual: np.ndarray  # T E
     original_label: str  # such as "token embedding"
@@ -40,6 +42,8 @@ def vectors_from_trace(
 ) -> TextVectors:
     """Return ``token_embeddings`` and the output of the last block; the keywords are those of `select`.
 
+    Sinks are sought in the outputs of all blocks that were recorded: the last blocks shorten their vectors again.
+
     An error if the trace lacks one of them, or has no such batch entry.
     """
     layers = layers_with("output", trace.names())
@@ -49,15 +53,16 @@ def vectors_from_trace(
             "record a run with Trace(), or give the two arrays"
         )
     last = layers[-1]
-    (original, entries), (contextual, _) = (
-        batch_entry(trace[name], trace.axes(name), batch) for name in (_ORIGINAL, f"blocks.{last}.output")
-    )
+    original, entries = batch_entry(trace[_ORIGINAL], trace.axes(_ORIGINAL), batch)
     encoding = batch_encoding(trace, batch, entries)
     tokens = encoding or [str(i) for i in range(len(original))]
     axis = make_axis(tokens, show_special_tokens=show_special_tokens, merge_subwords=merge_subwords)
     names = "token embedding", f"output of layer {last}"
     text = encoding.text if encoding else ""
-    return _text_vectors(axis, original[: axis.length], contextual[: axis.length], names, model=trace.model, text=text)
+    outputs = (f"blocks.{layer}.output" for layer in layers)
+    clouds = [original, *(batch_entry(trace[name], trace.axes(name), batch)[0] for name in outputs)]
+    clouds = [cloud[: axis.length] for cloud in clouds]
+    return _text_vectors(axis, clouds, names, model=trace.model, text=text)
 
 
 def vectors_from_arrays(
@@ -80,19 +85,22 @@ def vectors_from_arrays(
     axis = make_axis(tokens, show_special_tokens=show_special_tokens, merge_subwords=merge_subwords)
     if axis.length != len(before):
         raise RegardError(f"{axis.length} tokens do not fit vectors of shape {before.shape}: give one for each row")
-    return _text_vectors(axis, before, after, ("original vector", "contextual vector"), model="", text=text)
+    return _text_vectors(axis, [before, after], ("original vector", "contextual vector"), model="", text=text)
 
 
 def _text_vectors(
-    axis: Axis, original: np.ndarray, contextual: np.ndarray, names: tuple[str, str], *, model: str, text: str
+    axis: Axis, clouds: Sequence[np.ndarray], names: tuple[str, str], *, model: str, text: str
 ) -> TextVectors:
+    """Return the first and the last of the clouds, ``T E`` each, with the sinks of all."""
+    sinks = axis.mean(find_sinks(clouds)[:, None].astype(np.float64))[:, 0] > 0
     shown = list(axis.shown)
     return TextVectors(
         labels=tuple(axis.labels[i] for i in shown),
         words=tuple(axis.words[i] for i in shown),
         special=tuple(axis.special[i] for i in shown),
-        original=axis.mean(original.astype(np.float64))[shown],
-        contextual=axis.mean(contextual.astype(np.float64))[shown],
+        sinks=tuple(sinks[shown].tolist()),
+        original=axis.mean(clouds[0].astype(np.float64))[shown],
+        contextual=axis.mean(clouds[-1].astype(np.float64))[shown],
         original_label=names[0],
         contextual_label=names[1],
         model=model,
