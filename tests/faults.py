@@ -317,8 +317,8 @@ FAULTS = (
     ),
     # Commands and texts.
     Fault(
-        "src/regard/cli/heads.py",
-        "measure_corpus(model, texts, truncate=arguments.truncate, progress=progress, resume=sums)",
+        "src/regard/cli/commands/heads.py",
+        "measure_corpus(model, texts, truncate=options.truncate, progress=progress, resume=sums)",
         "measure_corpus(model, texts, progress=progress, resume=sums)",
         "cli/test_heads_ablate_embed.py",
     ),

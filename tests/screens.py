@@ -93,14 +93,14 @@ def _printed(argv: list[str], width: int, color: str) -> str:
         stack.enter_context(mock.patch.dict(os.environ, settings))
         for unwanted in ("NO_COLOR", "FORCE_COLOR"):
             os.environ.pop(unwanted, None)
-        for module in ("input", "generate", "embed"):
+        for module in ("input", "commands.generate", "commands.embed"):
             stack.enter_context(mock.patch(f"regard.cli.{module}.load", _load))
         installed = [(KNOWN["minilm"], folder / "minilm"), (KNOWN["smollm2"], None)]
         stack.enter_context(mock.patch("regard.models.hub.resolve.installed", return_value=installed))
         stack.enter_context(mock.patch("regard.models.hub.resolve.pull", lambda name, **_: folder / name))
-        stack.enter_context(mock.patch("regard.cli.info.models_folder", return_value=folder))
+        stack.enter_context(mock.patch("regard.cli.commands.info.models_folder", return_value=folder))
         stack.enter_context(mock.patch("regard.plot.save.encode", return_value=b""))  # of pictures, only the name shows
-        stack.enter_context(mock.patch("regard.cli.attribute.attribute", _attribute))
+        stack.enter_context(mock.patch("regard.cli.commands.attribute.attribute", _attribute))
         os.chdir(stack.enter_context(tempfile.TemporaryDirectory()))
         stack.callback(os.chdir, here)
         stack.enter_context(contextlib.redirect_stdout(printed))

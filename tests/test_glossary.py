@@ -22,7 +22,7 @@ AREAS = {
     "text": ("src/regard/text/*.py",),
     "views": ("src/regard/views/*.py", "src/regard/plot/*.py", "src/regard/terminal/*.py"),
     "metrics": ("src/regard/metrics/*.py",),
-    "cli": ("src/regard/cli/*.py",),
+    "cli": ("src/regard/cli/**/*.py",),
     "explorer": ("src/regard/explorer/*.py",),
     "csrc": ("csrc/**/*.h", "csrc/**/*.cpp", "CMakeLists.txt"),
     "frontend": ("src/regard/explorer/frontend/**/*.[jt]s", "tests/browser/**/*.js"),

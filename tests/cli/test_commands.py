@@ -20,7 +20,8 @@ import regard
 import tiny_decoder
 from regard import Trace
 from regard.cli import main
-from regard.cli.compare import _conclusion
+from regard.cli.commands import compare
+from regard.cli.deferred import bind_imports
 from regard.models import toy
 from regard.models.hub.registry import KNOWN
 from regard.nn import EncoderBlock
@@ -379,8 +380,9 @@ def test_compare_draws_both(run, tiny, tmp_path):
 def test_compare_does_not_say_that_equal_vectors_have_moved_apart(run, tiny):
     _, out, _ = run("compare", "the cat", "the cat", "--word", "cat", "--model", tiny)
     assert "The vectors of the word start at similarity 1.000 and end at 1.000." in out
-    assert _conclusion(1.0, 0.99996) == "The vectors of the word start at similarity 1.000 and end at 1.000."
-    assert "apart: from 1.000 to 0.999" in _conclusion(1.0, 0.9992)
+    bind_imports(compare)
+    assert compare._conclusion(1.0, 0.99996) == "The vectors of the word start at similarity 1.000 and end at 1.000."
+    assert "apart: from 1.000 to 0.999" in compare._conclusion(1.0, 0.9992)
 
 
 def test_models_lists_the_names(run):

@@ -12,8 +12,8 @@ import time
 
 import pytest
 
+import regard.cli.commands.show
 import regard.cli.parser
-import regard.cli.show
 from regard.cli import main
 from regard.models import Toy
 
@@ -514,7 +514,7 @@ def test_ctrl_c_in_a_callback_is_not_lost(capsys, monkeypatch):
 
     before, parse = sys.unraisablehook, regard.cli.parser.parse
     monkeypatch.setattr("regard.cli.parser.parse", interrupted)
-    monkeypatch.setattr("regard.cli.show.run", unwanted)
+    monkeypatch.setattr("regard.cli.commands.show.run", unwanted)
     assert main(["a", "--toy"]) == 130
     assert capsys.readouterr().err == "regard: interrupted\n"
     assert sys.unraisablehook is before

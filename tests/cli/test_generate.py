@@ -179,7 +179,7 @@ def _script(text):
 
 
 def test_jinja_is_checked_before_the_model_is_loaded(run, monkeypatch):
-    monkeypatch.setattr("regard.cli.generate.load", lambda *_, **__: pytest.fail("a model was loaded"))
+    monkeypatch.setattr("regard.cli.commands.generate.load", lambda *_, **__: pytest.fail("a model was loaded"))
     monkeypatch.setitem(sys.modules, "jinja2", None)
     status, _, err = run("generate", "hi", "--chat")
     assert (status, err) == (2, "regard: a chat template needs Jinja: pip install jinja2\n")

@@ -15,8 +15,7 @@ from pathlib import Path
 import pytest
 
 from regard.cli import main
-from regard.cli.commands import COMMANDS
-from regard.cli.parser import _EPILOG
+from regard.cli.parser import _EPILOG, command_module, command_names
 
 pytestmark = [pytest.mark.minilm, pytest.mark.smollm2]
 
@@ -31,12 +30,13 @@ class Undeclared(MetaPathFinder):
         if name.partition(".")[0] in UNDECLARED:
             raise ModuleNotFoundError(f"No module named {name!r}: it is no run-time dependency", name=name)
 sys.meta_path.insert(0, Undeclared())
-import regard.cli.embed, regard.cli.explore, regard.cli.generate, regard.cli.input
+import regard.cli.input
+from regard.cli.commands import embed, explore, generate
 from regard.cli import main
 load = functools.cache(regard.models.load)
 def load_once(name, **options):
     return regard.models.load(name, **options) if os.path.exists(name) else load(name, **options)
-for module in (regard.cli.embed, regard.cli.explore, regard.cli.generate, regard.cli.input):
+for module in (embed, explore, generate, regard.cli.input):
     module.load = load_once
 asked, answers = sys.stdin, sys.stdout
 for line in asked:
@@ -80,7 +80,10 @@ def declared():
 
 def examples():
     """Yield the arguments of each example, and what it reads from standard input."""
-    for text in (_EPILOG.partition("examples:")[2], *(command.examples for command in COMMANDS.values())):
+    for text in (
+        _EPILOG.partition("examples:")[2],
+        *(command_module(name).COMMAND.examples for name in command_names()),
+    ):
         for line in filter(None, map(str.strip, text.splitlines())):
             before, _, typed = line.rpartition("regard ") if "|" in line else ("", "", line.removeprefix("regard "))
             given = before.split("|")[0].strip()

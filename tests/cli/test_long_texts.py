@@ -138,6 +138,6 @@ def test_compare_records_the_outputs_of_blocks_and_no_others(model, monkeypatch)
         recorded.append(trace.names())
         return similarity.word_vectors(trace, word)
 
-    monkeypatch.setattr("regard.cli.compare.word_vectors", word_vectors)
+    monkeypatch.setattr("regard.cli.commands.compare.word_vectors", word_vectors)
     assert main(["compare", "abc d", "abc e", "--word", "abc", "--model", model]) == 0
     assert recorded == [("token_embeddings", *(f"blocks.{i}.output" for i in range(LAYERS)))] * 2

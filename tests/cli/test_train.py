@@ -312,5 +312,5 @@ def test_a_folder_of_a_run_is_its_last_step(tmp_path, capsys):
 
 @pytest.mark.parametrize(("written", "head"), [("l1h2", 2), ("L1H2", 2), ("l1H0", 0)])
 def test_a_head_is_named_in_capitals_or_not(written, head):
-    arguments = parse(["qzkf", "--model", "induction", "--head", written])
-    assert (arguments.layer, arguments.head) == (1, head)
+    chosen = parse(["qzkf", "--model", "induction", "--head", written]).options.map
+    assert (chosen.layer, chosen.head) == (1, head)

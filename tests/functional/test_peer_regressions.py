@@ -1,4 +1,4 @@
-"""What other libraries got wrong, each under the number of its report: none of it may happen here."""
+"""What other libraries got wrong: none of it may happen here."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def heads(rng, queries=5, keys=7, dim=4, width=3, shape=(2, 4), groups=None):
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_pytorch_41508_one_masked_row_poisons_every_gradient(rng, path):
+def test_pytorch_one_masked_row_poisons_every_gradient(rng, path):
     q, k, v = heads(rng)
     mask = rng.random((5, 7)) < 0.7
     mask[2] = False
@@ -47,7 +47,7 @@ def test_pytorch_41508_one_masked_row_poisons_every_gradient(rng, path):
         assert ours is None or np.array_equal(ours, theirs)
 
 
-def test_pytorch_160064_152028_weights_give_nan_where_the_output_gives_zero(rng):
+def test_pytorch_weights_give_nan_where_the_output_gives_zero(rng):
     q, k, v = heads(rng)
     mask = np.zeros((5, 7), bool)
     mask[0] = True
@@ -60,7 +60,7 @@ def test_pytorch_160064_152028_weights_give_nan_where_the_output_gives_zero(rng)
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_pytorch_101967_nan_in_hidden_keys_reaches_the_output(rng, path):
+def test_pytorch_nan_in_hidden_keys_reaches_the_output(rng, path):
     q, k, v = heads(rng)
     clean = attention(q, k, v, key_lengths=np.array([4, 6]), implementation=path)
     for b, length in enumerate((4, 6)):
@@ -68,7 +68,7 @@ def test_pytorch_101967_nan_in_hidden_keys_reaches_the_output(rng, path):
     assert np.array_equal(attention(q, k, v, key_lengths=np.array([4, 6]), implementation=path), clean)
 
 
-def test_pytorch_170415_true_means_keep_here_and_drop_there(rng):
+def test_pytorch_true_means_keep_here_and_drop_there(rng):
     """One meaning in every function and form: True may be looked at."""
     q, k, v = heads(rng)
     mask = np.arange(7) < 2
@@ -85,7 +85,7 @@ def test_pytorch_170415_true_means_keep_here_and_drop_there(rng):
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_pytorch_118972_causal_forbids_a_mask(rng, path):
+def test_pytorch_causal_forbids_a_mask(rng, path):
     q, k, v = heads(rng)
     mask = rng.random((2, 1, 5, 7)) < 0.5
     both = attention(q, k, v, causal=True, mask=mask, implementation=path)
@@ -94,7 +94,7 @@ def test_pytorch_118972_causal_forbids_a_mask(rng, path):
 
 
 @pytest.mark.parametrize(("queries", "keys"), [(5, 7), (7, 5), (1, 7), (7, 1), (6, 6)])
-def test_onnxruntime_29020_causal_alignment_differs_by_device(rng, queries, keys):
+def test_onnxruntime_causal_alignment_differs_by_device(rng, queries, keys):
     """The last query attends to the last key in every implementation."""
     q, k, v = heads(rng, queries, keys)
     allowed = np.arange(keys) <= np.arange(queries)[:, None] + keys - queries
@@ -111,7 +111,7 @@ def test_onnxruntime_29020_causal_alignment_differs_by_device(rng, queries, keys
         assert np.array_equal(weights > 0, np.broadcast_to(allowed, weights.shape))
 
 
-def test_keras_23038_causal_mask_dropped_when_dropout_is_on_or_scores_are_asked_for(rng):
+def test_keras_causal_mask_dropped_when_dropout_is_on_or_scores_are_asked_for(rng):
     q, k, v = heads(rng, 6, 6)
     future = ~np.tri(6, dtype=bool)
     for path in PATHS:
@@ -126,7 +126,7 @@ def test_keras_23038_causal_mask_dropped_when_dropout_is_on_or_scores_are_asked_
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_jax_37422_float64_masks_overflow(rng, path):
+def test_jax_float64_masks_overflow(rng, path):
     """The most negative float64 as a bias on float32 arrays masks nearly everything, without a warning."""
     q, k, v = (x.astype(np.float32) for x in heads(rng))
     keep = rng.random((5, 7)) < 0.5
@@ -137,7 +137,7 @@ def test_jax_37422_float64_masks_overflow(rng, path):
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_mlx_3452_sinks_differ_between_one_query_and_many(rng, path):
+def test_mlx_sinks_differ_between_one_query_and_many(rng, path):
     q, k, v = heads(rng, groups=2)
     sinks = rng.standard_normal(4)
     many = attention(q, k, v, sinks=sinks, implementation=path)
@@ -147,7 +147,7 @@ def test_mlx_3452_sinks_differ_between_one_query_and_many(rng, path):
     assert not np.allclose(many, attention(q, k, v))
 
 
-def test_sglang_35045_merging_with_the_wrong_log_base(rng):
+def test_sglang_merging_with_the_wrong_log_base(rng):
     q, k, v = heads(rng)
     scores = attention_weights(q, k, stage="scores")
     parts = attention_partial(q, k[..., :3, :], v[..., :3, :]), attention_partial(q, k[..., 3:, :], v[..., 3:, :])
@@ -155,7 +155,7 @@ def test_sglang_35045_merging_with_the_wrong_log_base(rng):
     np.testing.assert_allclose(merge_partials(*parts).output, attention(q, k, v), rtol=1e-12)
 
 
-def test_pytorch_100347_asking_for_weights_silently_loses_the_fast_path(rng):
+def test_pytorch_asking_for_weights_silently_loses_the_fast_path(rng):
     q = k = v = np.zeros((4096, 8), np.float32)
     plain = explain_plan(q, k, v).implementation
     assert plain == PATHS[-1]  # the kernel, where there is one
@@ -167,7 +167,7 @@ def test_pytorch_100347_asking_for_weights_silently_loses_the_fast_path(rng):
             attention(q, k, v, implementation="native")
 
 
-def test_pytorch_107959_147585_162588_long_sequence_with_a_mask_overflows_or_is_wrong(rng):
+def test_pytorch_long_sequence_with_a_mask_overflows_or_is_wrong(rng):
     """50,000 × 50,000 cells are more than 32 bits count."""
     n = 50_000
     q, k, v = (rng.standard_normal((n, 4)).astype(np.float32) for _ in range(3))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from typing import Any, NoReturn
 
 from rich.console import Console
@@ -27,12 +26,11 @@ class _Console(Console):
             super().print(*objects, **options)
 
 
-def make_console(arguments: argparse.Namespace) -> Console:
-    """Return the console for ``--color``; ``auto`` means colour on a terminal without ``NO_COLOR`` or ``TERM=dumb``."""
-    wanted = arguments.color
+def make_console(color: str) -> Console:
+    """Return the console for a value of ``--color``; ``auto``: a terminal without ``NO_COLOR`` or ``TERM=dumb``."""
     console = _Console(
-        force_terminal=True if wanted == "always" else None,
-        no_color=True if wanted == "never" else None,
+        force_terminal=True if color == "always" else None,
+        no_color=True if color == "never" else None,
         highlight=False,
         markup=False,
         emoji=False,

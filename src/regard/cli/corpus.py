@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -11,41 +10,46 @@ from typing import Any
 
 from regard._utils.errors import RegardError
 from regard._utils.memory import gigabytes
+from regard.cli.options import given_options
 from regard.cli.output import tell, write
 from regard.cli.progress import corpus_progress
+from regard.cli.shared_options import CorpusRun, ModelChoice
 from regard.dask.extra import installed, load_module
 from regard.views import escape
 
-_OPTIONS = ("dashboard", "workers", "memory", "scheduler", "partition_tokens", "dry_run")
+_OPTIONS = ("--dashboard", "--workers", "--memory", "--scheduler", "--partition-tokens", "--dry-run")
 
 
-def is_corpus_run(arguments: argparse.Namespace) -> bool:
-    """Tell whether ``--out`` is given; an error if an option of it is given without it."""
-    alone = () if arguments.command in ("embed", "heads") else ("column",)  # those read it from a table too
-    given = [name for name in (*alone, *_OPTIONS) if getattr(arguments, name)]
-    if arguments.out is None and given:
-        raise RegardError(f"--{given[0].replace('_', '-')} is for a corpus: give --out FOLDER")
-    return arguments.out is not None
+def is_corpus_run(corpus: CorpusRun, *, reads_tables: bool = False) -> bool:
+    """Tell whether ``--out`` is given; an error if an option of it is given without it.
+
+    A command that `reads_tables` has another use of ``--column``.
+    """
+    given = given_options(corpus, *(() if reads_tables else ("--column",)), *_OPTIONS)
+    if corpus.out is None and given:
+        raise RegardError(f"{given[0]} is for a corpus: give --out FOLDER")
+    return corpus.out is not None
 
 
 @installed()
-def run_corpus(arguments: argparse.Namespace, address: str, name: str, options: Mapping[str, Any]) -> Any:
+def run_corpus(settings: CorpusRun, model: ModelChoice, address: str, name: str, options: Mapping[str, Any]) -> Any:
     """Run a job of `regard.dask.jobs` over a corpus, or print its plan, and say what was written.
 
     Returns the summary, None of a plan. Workers start while this process imports what it needs.
     """
-    corpus = load_module("source").open_corpus(address, arguments.column or "text")
-    with _workers(arguments) as workers:
+    assert settings.out is not None  # `is_corpus_run` has told
+    corpus = load_module("source").open_corpus(address, settings.column or "text")
+    with _workers(settings) as workers:
         jobs, runs, specs = (load_module(module) for module in ("jobs", "run", "model_spec"))
         job = getattr(jobs, name)(**options)
-        runs.check_folder(arguments.out)
-        tokens = arguments.partition_tokens or runs.PARTITION_TOKENS
-        spec = specs.describe_model(arguments.model, arguments.ignore or ())
+        runs.check_folder(settings.out)
+        tokens = settings.partition_tokens or runs.PARTITION_TOKENS
+        spec = specs.describe_model(model.model, model.ignore or ())
         job.check(spec)
         if workers.dashboard:
             tell(f"dashboard: {workers.dashboard}")
-        if arguments.dry_run:
-            write(_plan_in_words(runs.estimate(job, spec, corpus, arguments.out, workers, tokens)))
+        if settings.dry_run:
+            write(_plan_in_words(runs.estimate(job, spec, corpus, settings.out, workers, tokens)))
             return None
         with corpus_progress() as begin:
             try:
@@ -53,7 +57,7 @@ def run_corpus(arguments: argparse.Namespace, address: str, name: str, options: 
                     job,
                     spec,
                     corpus,
-                    arguments.out,
+                    settings.out,
                     workers,
                     partition_tokens=tokens,
                     started=lambda plan, texts, done: begin(plan.rows, plan.tokens, texts, done),
@@ -66,7 +70,7 @@ def run_corpus(arguments: argparse.Namespace, address: str, name: str, options: 
     parts = len(plan.partitions)
     there = parts - summary.computed
     before = f", {there:,} of them there before" if there else ""
-    tell(f"{escape(arguments.out)}: {plan.rows:,} rows in {parts:,} partition{'s' * (parts != 1)}{before}")
+    tell(f"{escape(settings.out)}: {plan.rows:,} rows in {parts:,} partition{'s' * (parts != 1)}{before}")
     if plan.num_errors:
         file, row, reason = plan.errors[0]
         tell(
@@ -85,22 +89,22 @@ def merged_sums(out: str, plan: Any) -> Any:
 
 
 @contextmanager
-def _workers(arguments: argparse.Namespace) -> Iterator[Any]:
+def _workers(settings: CorpusRun) -> Iterator[Any]:
     clusters = load_module("cluster")
-    if arguments.workers and arguments.scheduler:
+    if settings.workers and settings.scheduler:
         raise RegardError("--workers starts processes and --scheduler uses others: choose one")
-    if arguments.memory and not arguments.workers:
+    if settings.memory and not settings.workers:
         raise RegardError("--memory is that of processes that --workers starts")
-    if arguments.dashboard and not arguments.workers:
+    if settings.dashboard and not settings.workers:
         raise RegardError("--dashboard shows the processes that --workers starts: give --workers too")
-    address = None if arguments.workers else clusters.scheduler_address(arguments.scheduler)
-    if address is None and not arguments.workers:
+    address = None if settings.workers else clusters.scheduler_address(settings.scheduler)
+    if address is None and not settings.workers:
         yield clusters.ThisProcess()
         return
     started = (
         clusters.use_scheduler(address)
         if address
-        else clusters.start_workers(arguments.workers, arguments.memory, dashboard=arguments.dashboard)
+        else clusters.start_workers(settings.workers, settings.memory, dashboard=settings.dashboard)
     )
     with started as workers:
         for name in ("distributed", "distributed.client"):  # what fails is said by this command, in a sentence

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from typing import Any, overload
 
 from regard._utils.errors import RegardError
 from regard._utils.memory import gigabytes
-from regard.cli.arguments import TOY_OPTIONS
+from regard.cli.options import given_options
 from regard.cli.output import tell
+from regard.cli.shared_options import TOY_SETTINGS, MapChoice, ModelChoice, ToyLayer
 from regard.cli.texts import is_file
 from regard.models import ImageModel, Model, load, toy
 from regard.models.base import as_text_model
@@ -28,10 +29,14 @@ _MANY_UNKNOWN = 0.3  # of the tokens of a text
 
 
 @overload
-def load_model(arguments: argparse.Namespace, texts: Sequence[str]) -> Model: ...
+def load_model(choice: ModelChoice, toy_layer: ToyLayer, texts: Sequence[str]) -> Model: ...
 @overload
-def load_model(arguments: argparse.Namespace, texts: Sequence[str], *, pictures: bool) -> Model | ImageModel: ...
-def load_model(arguments: argparse.Namespace, texts: Sequence[str], *, pictures: bool = False) -> Model | ImageModel:
+def load_model(
+    choice: ModelChoice, toy_layer: ToyLayer, texts: Sequence[str], *, pictures: bool
+) -> Model | ImageModel: ...
+def load_model(
+    choice: ModelChoice, toy_layer: ToyLayer, texts: Sequence[str], *, pictures: bool = False
+) -> Model | ImageModel:
     """Return the model, or with ``--toy`` the toy layer.
 
     With `pictures` it may be a model of pictures: the first text is then a file. Of a CLIP the half that reads texts is
@@ -42,13 +47,13 @@ def load_model(arguments: argparse.Namespace, texts: Sequence[str], *, pictures:
     RegardError
         Options of the toy layer are given without ``--toy``, or the model reads no texts.
     """
-    given = {name: getattr(arguments, name) for name in TOY_OPTIONS if getattr(arguments, name) is not None}
-    if arguments.toy and arguments.ignore:
+    given = given_options(toy_layer, *TOY_SETTINGS)
+    if toy_layer and choice.ignore:
         raise RegardError("--ignore is for the configuration of a model: leave it out with --toy")
-    if not arguments.toy:
+    if not toy_layer:
         if given:
-            raise RegardError(f"options of the toy layer need --toy: got {option_names(given)}")
-        loaded = load(arguments.model, ignore=arguments.ignore or ())
+            raise RegardError(f"options of the toy layer need --toy: got {', '.join(given)}")
+        loaded = load(choice.model, ignore=choice.ignore or ())
         if pictures and isinstance(loaded, ImageModel):
             return loaded
         if pictures and isinstance(half := getattr(loaded, "vision", None), ImageModel) and is_file(texts[0]):
@@ -57,26 +62,24 @@ def load_model(arguments: argparse.Namespace, texts: Sequence[str], *, pictures:
         if pictures and texts and is_file(texts[0]):
             raise RegardError(f"{model.name} reads texts, not pictures: choose a model of pictures, or give a text")
         return model
-    file = given.pop("embeddings", None)
-    return toy(texts, **given) if file is None else _toy_with_vectors(texts, file, given)
+    settings = {name: value for name, value in asdict(toy_layer).items() if name != "enabled" and value is not None}
+    file = settings.pop("embeddings", None)
+    return toy(texts, **settings) if file is None else _toy_with_vectors(texts, file, settings)
 
 
-def choose_map(arguments: argparse.Namespace, model: Model | ImageModel) -> None:
-    """Check ``--layer`` and ``--head`` against the model, and make them numbers from 0, before anything is run.
+def resolve_map(choice: MapChoice, model: Model | ImageModel) -> MapChoice:
+    """Return ``--layer`` and ``--head`` as numbers from 0, before anything is run; None stays.
 
     Raises
     ------
     RegardError
         There is no such layer or head; the message lists what is.
     """
-    for name, count in (("layer", model.config.num_layers), ("head", model.config.num_heads)):
-        if (number := getattr(arguments, name)) is not None:
-            setattr(arguments, name, resolve_index(name, number, range(count)))
-
-
-def option_names(names: Iterable[str]) -> str:
-    """Return the options of these argument names, as they are typed."""
-    return ", ".join("--" + name.replace("_", "-") for name in names)
+    layers, heads = range(model.config.num_layers), range(model.config.num_heads)
+    return MapChoice(
+        layer=None if choice.layer is None else resolve_index("layer", choice.layer, layers),
+        head=None if choice.head is None else resolve_index("head", choice.head, heads),
+    )
 
 
 def run_model(

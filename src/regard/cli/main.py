@@ -59,7 +59,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(argv: Sequence[str] | None, interrupts: list[int]) -> int:
     verbose = False
     try:
-        import importlib
         import io
 
         if sys.stdout is None:
@@ -74,14 +73,15 @@ def _run(argv: Sequence[str] | None, interrupts: list[int]) -> int:
                 "backslashreplace",
             ):
                 stream.reconfigure(errors=signs.ERRORS)  # for an encoding that is not UTF-8
+        from regard.cli.deferred import bind_imports
         from regard.cli.parser import parse
 
-        arguments = parse(sys.argv[1:] if argv is None else argv)
-        verbose = arguments.verbose
-        command = importlib.import_module(f"regard.cli.{arguments.command}")
+        call = parse(sys.argv[1:] if argv is None else argv)
+        verbose = call.verbose
+        bind_imports(call.module)
         if interrupts:
             raise KeyboardInterrupt
-        command.run(arguments)
+        call.module.run(call.options)
     except RegardError as error:
         notes: list[str] = getattr(error, "__notes__", [])
         more = notes if verbose else ["--verbose says more"] * bool(notes)

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import importlib
+import pkgutil
 import re
 from collections.abc import Mapping, Sequence
 from itertools import takewhile
-from typing import Any, NoReturn
+from types import ModuleType
+from typing import Any, NamedTuple, NoReturn
 
 from regard._utils.errors import RegardError
 from regard._version import __version__
-from regard.cli.arguments import choose_layer
-from regard.cli.commands import COMMANDS
+from regard.cli import commands
+from regard.cli.options import Command, add_options, read_options
 from regard.cli.output import writing
+from regard.cli.shared_options import choose_layer
 
 _DEFAULT_COMMAND = "show"
 _OTHER_NAMES = {"help": "--help", "version": "--version", "list": "models", "download": "pull NAME"}
@@ -49,32 +53,51 @@ class _Parser(argparse.ArgumentParser):
             print(message, end="", file=file)
 
 
-def parse(argv: Sequence[str]) -> argparse.Namespace:
-    """Return the arguments of one command, with its name as ``command``; an error if they are invalid.
+class Call(NamedTuple):
+    """A command that was typed."""
+
+    module: ModuleType  # of `regard.cli.commands`
+    options: Any  # its `Options`
+    verbose: bool
+
+
+def parse(argv: Sequence[str]) -> Call:
+    """Return the command with its options; an error if they are invalid.
 
     Without the name of a command the arguments are those of ``show``.
     """
-    words = list(argv)
+    words, names = list(argv), command_names()
     if not words:
         raise RegardError('no text: try regard "The cat sat on the mat", or regard --help')
-    if words[0] not in (*COMMANDS, "-h", "--help", "--version"):
-        _check_no_command_meant(words)
+    if words[0] not in (*names, "-h", "--help", "--version"):
+        _check_no_command_meant(words, names)
         words.insert(0, _DEFAULT_COMMAND)
     for word in takewhile(lambda word: word != "--", words):
         if re.match(r"-[^\W\d_]{2}", word):
             raise RegardError(f"unknown option {word}; put a text that starts with - after --: regard -- TEXT")
-    parser, commands = build()
-    arguments, rest = parser.parse_known_args(words)
+    parser, parsers = build([words[0]] if words[0] in names else names)
+    parsed, rest = parser.parse_known_args(words)
     if rest and rest[0].startswith("-"):
-        raise _unknown_option(rest[0], commands[words[0]])
+        raise _unknown_option(rest[0], parsers[words[0]])
     if rest:
         raise RegardError(f"unexpected argument {' '.join(rest)!r}; quote each text")
-    choose_layer(arguments)
-    arguments.literal = "--" in words  # a text that is like a name of something
-    return arguments
+    choose_layer(parsed)
+    parsed.literal = "--" in words
+    module = command_module(words[0])
+    return Call(module, read_options(module.Options, parsed), parsed.verbose)
 
 
-def _check_no_command_meant(words: Sequence[str]) -> None:
+def command_names() -> list[str]:
+    """Return the names of all commands: those of the modules in `regard.cli.commands`."""
+    return [module.name for module in pkgutil.iter_modules(commands.__path__)]
+
+
+def command_module(name: str) -> ModuleType:
+    """Return the module of a command; what only its `run` imports is not imported yet."""
+    return importlib.import_module(f"regard.cli.commands.{name}")
+
+
+def _check_no_command_meant(words: Sequence[str], names: Sequence[str]) -> None:
     """Raise `RegardError` if the first argument, neither an option nor several words, is almost a command."""
     from difflib import get_close_matches
 
@@ -85,7 +108,7 @@ def _check_no_command_meant(words: Sequence[str]) -> None:
             f"there is no command {words[0]}: type regard {meant}. To use it as a text, put it after --: "
             f"regard -- {words[0]}"
         )
-    if close := get_close_matches(words[0].lower(), COMMANDS, n=1, cutoff=0.75):
+    if close := get_close_matches(words[0].lower(), names, n=1, cutoff=0.75):
         raise RegardError(
             f"unknown command {words[0]}; did you mean {close[0]}? To use it as a text, put it after --: "
             f"regard -- {words[0]}"
@@ -104,8 +127,8 @@ def _unknown_option(option: str, parser: argparse.ArgumentParser) -> RegardError
     )
 
 
-def build() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentParser]]:
-    """Return the parser of the whole command line, and that of each command."""
+def build(names: Sequence[str]) -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentParser]]:
+    """Return the parser of the command line, with the commands of these names, and that of each command."""
     parser = _Parser(
         prog="regard",
         description="Self-attention you can see through: which word attends to which, and why.",
@@ -115,11 +138,13 @@ def build() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentPars
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"regard {__version__}")
-    commands = parser.add_subparsers(
+    subparsers = parser.add_subparsers(
         title="commands", metavar="COMMAND", prog="regard", parser_class=_Parser, required=True
     )
-    for name, command in COMMANDS.items():
-        subparser = commands.add_parser(
+    modules = {name: command_module(name) for name in names}
+    for name, module in sorted(modules.items(), key=lambda item: (item[1].COMMAND.place, item[0])):
+        command: Command = module.COMMAND
+        subparser = subparsers.add_parser(
             name,
             help=command.summary,
             usage=f"regard {name} {command.usage}",
@@ -129,6 +154,6 @@ def build() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentPars
             allow_abbrev=False,
         )
         subparser.set_defaults(command=name)
-        command.add_arguments(subparser)
+        add_options(subparser, module.Options)
         subparser.add_argument("--verbose", action="store_true", help="print the details of an error too")
-    return parser, commands.choices
+    return parser, subparsers.choices

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
 import shlex
@@ -11,6 +10,7 @@ from contextlib import nullcontext
 from pathlib import Path, PurePath
 
 from regard._utils.errors import RegardError
+from regard.cli.shared_options import TextSource
 from regard.text.lines import decode_text, split_lines
 from regard.views import escape
 
@@ -19,29 +19,29 @@ _TEXT_FILES = (".txt", ".text", ".md", ".rst", ".csv", ".tsv", ".json", ".jsonl"
 _PICTURES = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".tif", ".tiff", ".ppm")
 
 
-def read_text(arguments: argparse.Namespace) -> str:
-    """Return the text of the arguments, of standard input (``-``) or of ``--file``, without surrounding whitespace.
+def read_text(source: TextSource) -> str:
+    """Return the text of TEXT, of standard input (``-``) or of ``--file``, without surrounding whitespace.
 
     An error if there is none, or more than one, or if the file cannot be read or is not UTF-8.
     """
-    words, file = arguments.text, arguments.file
+    words, file = source.text, source.file
     if words and file is not None:
         raise RegardError("give either a text or --file, not both")
     if file is not None:
         text = _read(Path(file))
-    elif words == ["-"]:
+    elif list(words) == ["-"]:
         if sys.stdin is None:
             raise RegardError("cannot read standard input: it is closed; give a text or --file FILE")
         text = _read(None)
     elif len(words) > 1:
-        command, joined = arguments.command, shlex.quote(escape(" ".join(words), 60))
+        command, joined = source.command, shlex.quote(escape(" ".join(words), 60))
         raise RegardError(f"{command} takes one text, got {len(words)}: quote it, regard {command} {joined}")
     else:
         text = "".join(words)
-        if not arguments.literal:
+        if not source.literal:
             check_no_file(text, "--file")
     if not text.strip():
-        command = "" if arguments.command == "show" else f" {arguments.command}"
+        command = "" if source.command == "show" else f" {source.command}"
         raise RegardError(f'no text: try regard{command} "The cat sat on the mat", - or --file FILE')
     return text.strip()
 

@@ -2,39 +2,62 @@
 
 from __future__ import annotations
 
-import argparse
-import os
-import platform
-import sys
-import textwrap
-from collections.abc import Iterator
-from importlib.metadata import PackageNotFoundError, version
+from collections.abc import Iterator, Sequence
 
-import numpy as np
-from rich.text import Text
+from regard.cli.deferred import deferred_imports
+from regard.cli.options import Command, option, options
+from regard.cli.shared_options import color
 
-from regard._utils.errors import RegardError
-from regard._version import __version__
-from regard.cli.console import has_color, make_console
-from regard.functional import native
-from regard.functional.native.loader import num_processors
-from regard.models import FAMILIES, PretrainedModel, TextModel, load
-from regard.models.hub import resolve
-from regard.models.hub.paths import models_folder
-from regard.views import escape
+with deferred_imports():
+    import os
+    import platform
+    import sys
+    import textwrap
+    from importlib.metadata import PackageNotFoundError, version
+
+    import numpy as np
+    from rich.text import Text
+
+    from regard._utils.errors import RegardError
+    from regard._version import __version__
+    from regard.cli.console import has_color, make_console
+    from regard.functional import native
+    from regard.functional.native.loader import num_processors
+    from regard.models import FAMILIES, PretrainedModel, TextModel, load
+    from regard.models.hub import resolve
+    from regard.models.hub.paths import models_folder
+    from regard.views import escape
+
+COMMAND = Command(
+    place=13,
+    summary="print versions, threads and available models; of one model what its files say",
+    usage="[options]",
+    examples="  regard info\n  regard info --model induction",
+)
 
 _PACKAGES = ("numpy", "array-api-compat", "tokenizers", "rich", "matplotlib", "huggingface_hub")
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
 
 
-def run(arguments: argparse.Namespace) -> None:
+@options
+class Options:
+    """What is typed."""
+
+    model: str | None = option("NAME", "a name from regard models, or a folder")
+    ignore: Sequence[str] | None = option(
+        "FIELD", "an unknown field of its config.json that changes nothing", action="append"
+    )
+    color: str = color()
+
+
+def run(options: Options) -> None:
     """Print what a bug report should contain."""
-    if arguments.ignore and arguments.model is None:
+    if options.ignore and options.model is None:
         raise RegardError("--ignore is for the configuration of a model: give --model too")
-    console = make_console(arguments)
+    console = make_console(options.color)
     facts = [*_facts(), ("colour", "yes" if has_color(console) else "no")]
-    if arguments.model is not None:
-        facts = list(_facts_of_model(load(arguments.model, ignore=arguments.ignore or ())))
+    if options.model is not None:
+        facts = list(_facts_of_model(load(options.model, ignore=options.ignore or ())))
     width = max(len(name) for name, *_ in facts) + 2
     page = Text()
     for name, *values in facts:

@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
-import argparse
+from regard.cli.deferred import deferred_imports
+from regard.cli.options import Command, options
+from regard.cli.shared_options import color
 
-from rich.text import Text
+with deferred_imports():
+    from rich.text import Text
 
-from regard.cli.console import make_console
-from regard.models.hub import resolve
-from regard.views import escape
+    from regard.cli.console import make_console
+    from regard.models.hub import resolve
+    from regard.views import escape
+
+COMMAND = Command(
+    place=11,
+    summary="list the known models and their folders",
+    usage="[options]",
+    examples="  regard models",
+)
 
 
-def run(arguments: argparse.Namespace) -> None:
+@options
+class Options:
+    """What is typed."""
+
+    color: str = color()
+
+
+def run(options: Options) -> None:
     """Print each known model, and where its files are."""
     found = resolve.installed()
     width = max(len(entry.name) for entry, _ in found) + 2
@@ -22,4 +39,4 @@ def run(arguments: argparse.Namespace) -> None:
         page.append(f"{' ' * width}{entry.layers} layers × {entry.heads} heads, {entry.licence}\n")
         page.append(f"{' ' * width}{where}\n\n", style="dim")
     page.rstrip()
-    make_console(arguments).print(page, soft_wrap=True)  # a path is not broken
+    make_console(options.color).print(page, soft_wrap=True)  # a path is not broken

@@ -1,0 +1,204 @@
+"""``regard attribute TEXT --to " Paris"``: what mattered, beside what was attended to; of a corpus in a folder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from regard.cli.deferred import deferred_imports
+from regard.cli.options import Command, LazyChoices, flag, option, options
+from regard.cli.output_files import PICTURES, OutputFile, OutputFiles, output_files
+from regard.cli.shared_options import (
+    CorpusRun,
+    ModelChoice,
+    TextSource,
+    ToyLayer,
+    color,
+    corpus_run,
+    count,
+    json_flag,
+    merge_subwords,
+    model_choice,
+    text_source,
+    theme,
+    toy_layer,
+)
+
+with deferred_imports():
+    import json
+
+    from rich.text import Text
+
+    from regard._utils.errors import RegardError
+    from regard.cli.console import has_color, make_console, print_header
+    from regard.cli.corpus import is_corpus_run, run_corpus
+    from regard.cli.input import announce_memory, load_model
+    from regard.cli.output import write
+    from regard.cli.tables import write_table
+    from regard.cli.texts import read_text
+    from regard.metrics import ATTRIBUTION_METHODS, Attribution, attribute
+    from regard.metrics.attribution_target import Spelling, encoding_of, likelier_spelling
+    from regard.terminal import attribution_table
+    from regard.trace import Trace
+    from regard.views import AttributionRow, attribution_rows, escape, format_number
+
+COMMAND = Command(
+    place=8,
+    summary="show which tokens mattered for the next one",
+    usage="TEXT --to TEXT [options]\n       regard attribute --corpus CORPUS --to TEXT --out FOLDER [options]",
+    examples="""\
+  regard attribute "The capital of France is" --to " Paris"
+  regard attribute "The capital of France is" --to " Paris" --versus " Rome" -o paris.png
+  regard attribute "The cat sat on the mat" --to "A kitten rested" --model minilm""",
+)
+
+_PICTURE = OutputFile("-o", PICTURES, "each token with its contribution", max_tokens=200)
+_TABLE = OutputFile("-o", (".csv",), "a table of token, score, attended")
+
+
+def _methods() -> Sequence[str]:
+    from regard.metrics import ATTRIBUTION_METHODS
+
+    return tuple(ATTRIBUTION_METHODS)
+
+
+@options
+class Options:
+    """What is typed."""
+
+    source: TextSource = text_source()
+    corpus: str | None = option("FILE", "with --out, each text of a corpus in place of one")
+    truncate: bool = flag("truncate texts of --corpus that are too long")
+    to: str = option("TEXT", 'the next token, " Paris"; of an encoder a text to be similar to', required=True)
+    versus: str | None = option("TEXT", "a second one, whose number is subtracted")
+    model: ModelChoice = model_choice("smollm2")
+    method: str | None = option(
+        "NAME", "%(choices)s (gradient; of an encoder integrated)", choices=LazyChoices(_methods)
+    )
+    score: Literal["logit", "log_probability"] | None = option(
+        "NAME", "of the next token: %(choices)s (logit)", choices=("logit", "log_probability")
+    )
+    baseline: Literal["zero", "pad", "mask"] | None = option(
+        "NAME", "where integrated gradients begin: %(choices)s (zero)", choices=("zero", "pad", "mask")
+    )
+    steps: int | None = option("N", "points of integrated gradients (32)", type=count)
+    merge_subwords: bool = merge_subwords()
+    files: OutputFiles = output_files(_PICTURE, _TABLE)
+    partitions: CorpusRun = corpus_run()
+    theme: str = theme()
+    json: bool = json_flag("the contributions")
+    color: str = color()
+    toy: ToyLayer = toy_layer()
+
+
+def run(options: Options) -> None:
+    """Print how much each token contributed to a next token, or to the similarity with another text; or of a corpus."""
+    if is_corpus_run(options.partitions):
+        _run_corpus(options)
+        return
+    if options.corpus is not None or options.truncate:
+        raise RegardError("--corpus and --truncate are for --out FOLDER")
+    options.files.check()
+    text = read_text(options.source)
+    texts = [each for each in (text, options.to, options.versus) if each]
+    model = load_model(options.model, options.toy, texts)
+    encoding = encoding_of(model, text, options.to)
+    options.files.check_length(model, len(encoding))
+    announce_memory(model, len(encoding), Trace(only="*.weights"))
+    found = attribute(
+        model,
+        encoding,
+        options.to,
+        versus=options.versus,
+        method=options.method,
+        score=options.score,
+        baseline=options.baseline,
+        steps=options.steps,
+    )
+    targets = {"--to": options.to, "--versus": options.versus}
+    spellings = {option: likelier_spelling(model, encoding, token) for option, token in targets.items()}
+    notes = [_note(option, spelling) for option, spelling in spellings.items() if spelling is not None]
+    rows = attribution_rows(encoding, found.scores, found.attended, merge_subwords=options.merge_subwords)
+    if options.json:
+        shown = {
+            "model": model.name,
+            "text": text,
+            "method": found.method,
+            "metric": found.metric,
+            "value": found.value,
+            "baseline_value": found.baseline_value,
+            "completeness_gap": found.completeness_gap,
+            "is_complete": found.is_complete,
+            "notes": notes,
+            "tokens": [{"token": row.label, "score": row.score, "attended": row.attended} for row in rows],
+        }
+        write(json.dumps(shown, allow_nan=False))
+    else:
+        console = make_console(options.color)
+        print_header(console, model, f" · {ATTRIBUTION_METHODS[found.method].title.lower()}")
+        console.print(Text(f"{escape(found.metric)}: {format_number(found.value, '.4g')}"))
+        console.print()
+        console.print(attribution_table(rows, width=console.width, color=has_color(console)), soft_wrap=True)
+        console.print()
+        console.print(Text(_strongest(rows)))
+        for note in notes:
+            console.print(Text(note))
+        if found.baseline_value is not None:
+            difference = found.value - found.baseline_value
+            said = f"contributions sum to {found.scores.sum():+.4g}, the number changes by {difference:+.4g}"
+            console.print(Text(said.replace("-", "−"), style="dim"))
+            if not found.is_complete:
+                console.print(Text("not yet exact: give more --steps, another --baseline or another --method"))
+    options.files.write(
+        {_PICTURE: lambda path: _draw(path, found, options), _TABLE: lambda path: _write_table(path, rows)}
+    )
+
+
+def _draw(path: str, found: Attribution, options: Options) -> None:
+    from regard.plot import attribution, save
+
+    save(attribution(found, merge_subwords=options.merge_subwords, theme=options.theme), path)
+
+
+def _write_table(path: str, rows: list[AttributionRow]) -> None:
+    columns = zip(*rows, strict=True) if rows else ((), (), ())
+    write_table(path, dict(zip(("token", "score", "attended"), map(list, columns), strict=True)))
+
+
+def _run_corpus(options: Options) -> None:
+    """Write a row for each token of a corpus."""
+    given = {
+        "a text": options.source.text or options.source.file is not None,
+        "--toy": options.toy,
+        "-o": options.files,
+        "--json": options.json,
+        "--merge-subwords": options.merge_subwords,
+    }
+    for what, is_given in given.items():
+        if is_given:
+            raise RegardError(f"--out writes the tokens of a corpus: leave out {what}")
+    if options.corpus is None:
+        raise RegardError("--out is for a corpus: give --corpus FILE")
+    names = ("to", "versus", "method", "score", "baseline", "steps", "truncate")
+    settings = {name: getattr(options, name) for name in names}
+    run_corpus(options.partitions, options.model, options.corpus, "AttributeJob", settings)
+
+
+def _note(option: str, spelling: Spelling) -> str:
+    """Say that the same word is likelier with a space before it, or without."""
+    chosen, other = escape(spelling.chosen), escape(spelling.other)
+    how = "with" if other.startswith(" ") else "without"
+    likelier, less = (f"{value:.2g}" for value in (spelling.other_probability, spelling.probability))
+    return (
+        f'"{other}", {how} a space before it, is likelier to come next ({likelier}) than "{chosen}" ({less}): '
+        f'give {option} "{other}" to explain that'
+    )
+
+
+def _strongest(rows: list[AttributionRow]) -> str:
+    """Say which token mattered most, and which was attended to most, as the explorer does."""
+    mattered, attended = max(rows, key=lambda row: abs(row.score)), max(rows, key=lambda row: row.attended)
+    if mattered.score == 0:
+        return "nothing mattered: every contribution is 0"
+    same = "also the most attended to" if mattered is attended else f"{escape(attended.label)} was attended to most"
+    return f"{escape(mattered.label)} mattered most; {same}"

@@ -1,0 +1,108 @@
+"""``regard compare TEXT TEXT --word WORD``: the vectors of one word in two texts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from regard.cli.deferred import deferred_imports
+from regard.cli.options import Command, argument, option, options
+from regard.cli.output_files import MAX_DRAWN_TOKENS, PICTURES, VECTORS, OutputFile, OutputFiles, output_files
+from regard.cli.shared_options import ModelChoice, ToyLayer, color, json_flag, model_choice, theme, toy_layer
+
+with deferred_imports():
+    import json
+
+    from rich.table import Table
+    from rich.text import Text
+
+    from regard._utils.errors import RegardError
+    from regard.cli.console import make_console, print_header
+    from regard.cli.input import check_word, load_model, run_model
+    from regard.cli.output import write
+    from regard.cli.texts import check_no_file
+    from regard.trace import Trace
+    from regard.views import escape, format_number
+    from regard.views.similarity import similarities, word_vectors
+
+COMMAND = Command(
+    place=3,
+    summary="compare the vectors of one word in two texts",
+    usage="TEXT TEXT --word WORD [options]",
+    examples="""\
+  regard compare "She sat on the river bank" "She went to the bank for a loan" --word bank
+  regard compare "a bat flew" "a bat hit the ball" --word bat -o bat.png""",
+)
+
+_MOVEMENT = OutputFile("-o", PICTURES, "how the vectors of the word move", VECTORS, MAX_DRAWN_TOKENS)
+
+
+@options
+class Options:
+    """What is typed."""
+
+    texts: Sequence[str] = argument("TEXT", "the two texts", nargs=2)
+    literal: bool  # after --: texts that are like the names of something
+    word: str = option("WORD", "a word of both texts", required=True)
+    model: ModelChoice = model_choice("minilm")
+    files: OutputFiles = output_files(_MOVEMENT)
+    theme: str = theme()
+    json: bool = json_flag("the similarities")
+    color: str = color()
+    toy: ToyLayer = toy_layer()
+
+
+def run(options: Options) -> None:
+    """Print the cosine similarity of the word's vectors in both texts: embedding, then each layer."""
+    texts = [text.strip() for text in options.texts]
+    if not all(texts):
+        raise RegardError('compare needs two texts: regard compare "the river bank" "the bank manager" --word bank')
+    for text in [] if options.literal else texts:
+        check_no_file(text, None)
+    options.files.check()
+    model = load_model(options.model, options.toy, texts)
+    outputs = (f"blocks.{n}.output" for n in range(model.config.num_layers))
+    steps = options.files.required_steps("token_embeddings", *outputs)
+    encodings = [model.tokenizer(text) for text in texts]
+    for name, encoding in zip(("the first text", "the second text"), encodings, strict=True):
+        options.files.check_length(model, len(encoding))
+        check_word(options.word, encoding, name, show_special_tokens=True, merge_subwords=True)
+    traces, vectors = [], []
+    for encoding in encodings:
+        trace = run_model(model, encoding, steps)
+        vectors.append(word_vectors(trace, options.word))
+        traces += [trace] * bool(options.files)  # otherwise only the vectors of the word stay
+        del trace
+    found = similarities(*vectors)
+    options.files.write({_MOVEMENT: lambda path: _draw(path, traces, options)})
+    if options.json:
+        shown = {"model": model.name, "word": options.word, "texts": texts, "similarities": dict(found)}
+        write(json.dumps(shown, allow_nan=False))
+        return
+    console = make_console(options.color)
+    print_header(console, model, f" · {escape(options.word, 40)!r} in two texts")
+    for mark, text in zip("AB", texts, strict=True):
+        console.print(Text(f"  {mark}  {escape(text, 200)}"))
+    console.print()
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    table.add_column("vector")
+    table.add_column("cosine similarity", justify="right")
+    table.add_column("")
+    for name, similarity in found:
+        table.add_row(name, format_number(similarity, ".3f"), "█" * round(30 * max(0.0, similarity)))
+    console.print(table)
+    console.print()
+    console.print(Text(_conclusion(found[0][1], found[-1][1])))
+
+
+def _draw(path: str, traces: Sequence[Trace], options: Options) -> None:
+    from regard.plot import movement, save
+
+    axes = movement(traces, merge_subwords=True, highlight=options.word, theme=options.theme)
+    save(axes.figure, path)
+
+
+def _conclusion(original: float, contextual: float) -> str:
+    start, end = format_number(original, ".3f"), format_number(contextual, ".3f")
+    if contextual < original and start != end:
+        return f"The contexts move the vectors of the word apart: from {start} to {end}."
+    return f"The vectors of the word start at similarity {start} and end at {end}."

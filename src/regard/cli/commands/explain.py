@@ -1,0 +1,81 @@
+"""``regard explain TEXT``: every step from token to output, with its numbers."""
+
+from __future__ import annotations
+
+from regard.cli.deferred import deferred_imports
+from regard.cli.options import Command, option, options
+from regard.cli.output_files import TRACE, OutputFiles, output_files
+from regard.cli.shared_options import (
+    MapChoice,
+    ModelChoice,
+    TextSource,
+    ToyLayer,
+    color,
+    head,
+    map_choice,
+    model_choice,
+    text_source,
+    toy_layer,
+)
+
+with deferred_imports():
+    from regard._utils.errors import RegardError
+    from regard.cli.console import make_console, print_header
+    from regard.cli.input import check_word, load_model, resolve_map, run_model
+    from regard.cli.texts import read_text
+    from regard.terminal import explain, explain_row
+
+COMMAND = Command(
+    place=2,
+    summary="print every step from token to output with its numbers",
+    usage="TEXT [options]",
+    examples="""\
+  regard explain "The cat sat" --toy --seed 42 --embed-dim 4 --num-heads 2
+  regard explain "The cat sat" --toy --embeddings glove.6B.50d.txt --word cat
+  regard explain "The cat sat on the mat" --head L2H5 --word sat""",
+)
+
+_MAX_TOKENS = 1024
+
+
+@options
+class Options:
+    """What is typed."""
+
+    source: TextSource = text_source()
+    model: ModelChoice = model_choice("minilm")
+    map: MapChoice = map_choice(head, layer="0", head="0", default=0)
+    word: str | None = option("WORD", "only the row of this word, with the arithmetic written out")
+    files: OutputFiles = output_files(TRACE)
+    color: str = color()
+    toy: ToyLayer = toy_layer()
+
+
+def run(options: Options) -> None:
+    """Print the steps of one head, or the arithmetic of one word's rows."""
+    text = read_text(options.source)
+    options.files.check()
+    model = load_model(options.model, options.toy, [text])
+    choice = resolve_map(options.map, model)
+    encoding = model.tokenizer(text)
+    if len(encoding) > _MAX_TOKENS:
+        raise RegardError(
+            f"explain prints every number: at most {_MAX_TOKENS:,} tokens, this text has {len(encoding):,}"
+        )
+    options.files.check_length(model, len(encoding))
+    console, layer = make_console(options.color), choice.layer or 0
+    chosen = {"layer": layer, "head": choice.head or 0, "width": console.width}
+    rows = None if options.word is None else check_word(options.word, encoding, show_special_tokens=True)
+    before = f"blocks.{layer - 1}.output"  # of layer 0 there is none
+    block = f"blocks.{layer}"
+    before_rotation = [f"{block}.attn.projected_q", f"{block}.attn.projected_k"]
+    steps = ["*embeddings", before, f"{block}.attn_norm", f"{block}.attn.*", *before_rotation]
+    needed = options.files.required_steps(*steps)
+    last = f"{block}.attn.output" if needed == steps else None
+    trace = run_model(model, encoding, needed, stop=last)
+    pages = [explain(trace, **chosen)] if rows is None else [explain_row(trace, row, **chosen) for row in rows]
+    options.files.write({TRACE: trace.save})
+    print_header(console, model)
+    for page in pages:
+        console.print()
+        console.print(page, soft_wrap=True)

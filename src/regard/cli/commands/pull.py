@@ -1,0 +1,31 @@
+"""``regard pull NAME``: download a model."""
+
+from __future__ import annotations
+
+from regard.cli.deferred import deferred_imports
+from regard.cli.options import Command, argument, flag, options
+
+with deferred_imports():
+    from regard.cli.output import write
+    from regard.models.hub import resolve
+    from regard.views import escape
+
+COMMAND = Command(
+    place=12,
+    summary="download a model",
+    usage="NAME [options]",
+    examples="  regard pull minilm\n  regard pull minilm --force",
+)
+
+
+@options
+class Options:
+    """What is typed."""
+
+    name: str = argument("NAME", "a name from regard models")
+    force: bool = flag("download again what is already there")
+
+
+def run(options: Options) -> None:
+    """Download a model unless it is there already, and print its folder."""
+    write(escape(str(resolve.pull(options.name, force=options.force))))
