@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, Self
 
 import numpy as np
 
@@ -12,10 +11,12 @@ from regard._utils.errors import RegardError
 from regard.functional.arrays import Array, as_array, compute_dtype, concat, device, is_boolean, is_floating, namespace
 from regard.functional.masks import check_broadcast
 from regard.functional.positions import relative_position_buckets
+from regard.functional.rules import Axes, Rule, replaced, rule
 from regard.functional.score_layout import ALL, Index, ScoreLayout, bounds_of, broadcasts, take_broadcast
+from regard.functional.score_part import ScorePart
 
 
-class Bias:
+class Bias(Rule):
     """Base class of biases. Every ``bias=`` takes a subclass of your own with a method `values`.
 
     Attributes
@@ -33,25 +34,24 @@ class Bias:
     """
 
     parameter: Array
-    uses_positions = False
     can_mask = True
     by_distance = False
     differentiated = True
 
-    def check(self, layout: ScoreLayout) -> None:
-        """Raise RegardError if the bias does not fit the layout."""
+    def to_namespace(self, layout: ScoreLayout) -> Self:
+        """Return the bias with its parameter, and other arrays, in the library of the layout."""
+        bias = super().to_namespace(layout)
+        parameter = getattr(bias, "parameter", None)  # which a class of a user's has without declaring it
+        return bias if parameter is None else bias.with_parameter(layout.to_namespace(parameter))
 
-    def to_namespace(self, layout: ScoreLayout) -> Bias:
-        """Return the bias with its parameter in the library of the layout."""
-        if getattr(self, "parameter", None) is None:
-            return self
-        return self.with_parameter(layout.to_namespace(self.parameter))
-
-    def with_parameter(self, parameter: Array) -> Bias:
+    def with_parameter(self, parameter: Array) -> Self:
         """Return the bias with another parameter of the same shape."""
-        bias = copy.copy(self)
-        object.__setattr__(bias, "parameter", parameter)
+        bias: Self = replaced(self, {"parameter": parameter})
         return bias
+
+    def take(self, part: ScorePart) -> Bias:
+        """Return the bias of a part of the scores."""
+        return self.taken(part) or PartOfBias(self, part)
 
     def values(self, layout: ScoreLayout, rows: Index, cols: Index) -> Array:
         """Return the values of a block; they broadcast to ``... H R C``."""
@@ -64,12 +64,11 @@ class Bias:
         )
 
 
-@dataclass(frozen=True, eq=False)
 class _FiniteByDistance(Bias):
     """A bias whose values are finite numbers that depend on the distance from query to key only."""
 
-    parameter: Array
     uses_positions = True
+    shift_invariant = True
     can_mask = False
     by_distance = True
 
@@ -80,7 +79,7 @@ class _FiniteByDistance(Bias):
         object.__setattr__(self, "parameter", array)
 
 
-@dataclass(frozen=True, eq=False)
+@rule
 class ALiBi(_FiniteByDistance):
     """Attention with linear biases: −slope · |key position − query position|.
 
@@ -93,6 +92,8 @@ class ALiBi(_FiniteByDistance):
     ----------
     Press, Smith and Lewis (2022), "Train short, test long", https://arxiv.org/abs/2108.12409.
     """
+
+    parameter: Annotated[Array, Axes("H")]
 
     def check(self, layout: ScoreLayout) -> None:
         """Raise RegardError unless each head has a slope."""
@@ -114,7 +115,7 @@ class ALiBi(_FiniteByDistance):
         return sum_to_shape(-d_values * distance, (*self.parameter.shape, 1, 1))[..., 0, 0]
 
 
-@dataclass(frozen=True, eq=False)
+@rule
 class RelativePositionBias(_FiniteByDistance):
     """A learned value for each head and bucket of distances, as in T5: fine buckets near, coarse ones far away.
 
@@ -132,6 +133,7 @@ class RelativePositionBias(_FiniteByDistance):
     Raffel et al. (2020), "Exploring the limits of transfer learning", https://arxiv.org/abs/1910.10683.
     """
 
+    parameter: Annotated[Array, Axes("N H")]
     bidirectional: bool = True
     max_distance: int = 128
 
@@ -174,7 +176,7 @@ class RelativePositionBias(_FiniteByDistance):
         )
 
 
-@dataclass(frozen=True, eq=False)
+@rule
 class DistanceBias(_FiniteByDistance):
     """A value for each head and each distance from query to key: any translation-invariant (Toeplitz) bias.
 
@@ -186,6 +188,7 @@ class DistanceBias(_FiniteByDistance):
         The distance of the first value: the smallest, signed.
     """
 
+    parameter: Annotated[Array, Axes("... H N")]
     min_distance: int
 
     def check(self, layout: ScoreLayout) -> None:
@@ -216,6 +219,17 @@ class DistanceBias(_FiniteByDistance):
         table = xp.broadcast_to(table[..., None, :], (*shape, columns.shape[-2], table.shape[-1]))
         return xp.take_along_axis(table, xp.broadcast_to(columns, (*shape, *columns.shape[-2:])), axis=-1)
 
+    def take(self, part: ScorePart) -> Bias:
+        """Return the bias of a part; of a block, the values of its distances."""
+        if not part.is_block:
+            return super().take(part)
+        offsets = bounds_of(part.layout.resolve_offset())
+        assert offsets is not None
+        least = part.cols.start - (part.rows.stop - 1) - offsets[1]
+        most = part.cols.stop - 1 - part.rows.start - offsets[0]
+        at = slice(least - self.min_distance, max(least, most + 1) - self.min_distance)
+        return DistanceBias(part.take(np.asarray(self.parameter), "... H N")[..., at], least)
+
     def gradient(self, layout: ScoreLayout, rows: slice, cols: slice, d_values: Array) -> Array:
         """Return the sum of the gradients of each distance."""
         xp, sums = layout.xp, _diagonal_sums(d_values)  # ... H R+C-1
@@ -232,11 +246,12 @@ class DistanceBias(_FiniteByDistance):
         return sum_to_shape(xp.where(inside, sums, xp.zeros_like(sums)), tuple(self.parameter.shape))
 
 
-@dataclass(frozen=True, eq=False)
+@rule
 class DenseBias(Bias):
     """A floating array that broadcasts to ``... H T S``; −inf masks."""
 
-    parameter: Array
+    parameter: Annotated[Array, Axes("... H T S")]
+    shift_invariant = True
 
     def __post_init__(self) -> None:
         array = as_array(self.parameter, "bias")
@@ -259,6 +274,29 @@ class DenseBias(Bias):
     def gradient(self, layout: ScoreLayout, rows: slice, cols: slice, d_values: Array) -> Array:
         """Return the block's gradient, summed over the axes along which the array is broadcast."""
         return sum_to_shape(d_values, self.values(layout, rows, cols).shape)
+
+
+@dataclass(frozen=True, eq=False)
+class PartOfBias(Bias):
+    """A bias of all scores, evaluated at a part of them."""
+
+    bias: Bias
+    part: ScorePart
+    parameter = None
+
+    @property
+    def can_mask(self) -> bool:  # type: ignore[override]
+        """That of the whole bias."""
+        return self.bias.can_mask
+
+    @property
+    def by_distance(self) -> bool:  # type: ignore[override]
+        """That of the whole bias."""
+        return self.bias.by_distance
+
+    def values(self, layout: ScoreLayout, rows: Index, cols: Index) -> Array:  # noqa: ARG002
+        """Return the values of the whole bias."""
+        return self.part.take(self.bias.values(self.part.layout, *self.part.whole(rows, cols)), "... H R C")
 
 
 class BiasGradAccumulator:

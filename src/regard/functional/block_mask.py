@@ -12,7 +12,7 @@ import contextlib
 import math
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -20,8 +20,10 @@ import numpy as np
 from regard._utils.errors import RegardError
 from regard._utils.validation import whole_number
 from regard.functional.arrays import Array, as_array, is_boolean, is_tensor
-from regard.functional.masks import BlockKind, KeyRanges, Mask
+from regard.functional.masks import BlockKind, KeyRanges, Mask, PartOfMask
+from regard.functional.rules import rule
 from regard.functional.score_layout import Index, ScoreLayout, broadcasts
+from regard.functional.score_part import ScorePart
 
 MaskMod: TypeAlias = Callable[[Any, Any, Any, Any], Any]
 """``mask_mod(b, h, q_idx, kv_idx)``: whether a query of batch entry b and head h attends to a key. The indices count
@@ -64,7 +66,7 @@ class FunctionMask(Mask):
         return allowed
 
 
-@dataclass(frozen=True, eq=False)
+@rule
 class BlockMask(Mask):
     """A mask kept in blocks: which are empty, which are full, and the bits of the others. `create_block_mask` makes it.
 
@@ -134,6 +136,26 @@ class BlockMask(Mask):
             return None
         first, last = (self._with_lead(layout, x[..., None])[..., 0] for x in (self.first, self.last))
         return KeyRanges(first, last)
+
+    def take(self, part: ScorePart) -> Mask:
+        """Return the mask of a part; of a block, that of the blocks that it overlaps."""
+        if not part.is_block:
+            return super().take(part)
+        above, below = part.rows.start // BLOCK_QUERIES, -(-part.rows.stop // BLOCK_QUERIES)
+        before, after = part.cols.start // BLOCK_KEYS, -(-part.cols.stop // BLOCK_KEYS)
+        table = self.blocks[..., above:below, before:after]
+        used, index = np.unique(table[table >= 0], return_inverse=True)
+        blocks = table.copy()
+        blocks[table >= 0] = index.reshape(-1)
+        queries = min(below * BLOCK_QUERIES, self.num_queries) - above * BLOCK_QUERIES
+        keys = min(after * BLOCK_KEYS, self.num_keys) - before * BLOCK_KEYS
+        layout = replace(part.layout, shape=(*part.layout.shape[:-2], queries, keys))
+        rows, cols = (
+            slice(span.start - first, span.stop - first)
+            for span, first in ((part.rows, above * BLOCK_QUERIES), (part.cols, before * BLOCK_KEYS))
+        )
+        overlapped = BlockMask(blocks, self.tiles[used], queries, keys)
+        return PartOfMask(overlapped, ScorePart(layout, part.index, rows, cols))
 
     def kernel_blocks(self, layout: ScoreLayout, rows: slice) -> np.ndarray:
         """Return the blocks of some queries, ``... M N``; `rows` begin with a block."""
