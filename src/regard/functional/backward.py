@@ -24,6 +24,10 @@ from regard.functional.score_layout import take
 from regard.functional.score_mod import ScoreMod, is_score_function
 from regard.functional.scores import BlockScores, block_scores
 
+NOT_TWICE = (
+    "the kernel's gradients of attention cannot be differentiated again; attention(..., implementation='reference') can"
+)
+
 
 class Gradients(NamedTuple):
     """The gradient of a scalar with respect to each input, in the input's shape and dtype.

@@ -20,6 +20,7 @@ import numpy as np
 from regard._utils.errors import RegardError
 from regard._utils.validation import whole_number
 from regard.functional.arrays import Array, as_array, is_boolean, is_tensor
+from regard.functional.frameworks import framework
 from regard.functional.masks import BlockKind, KeyRanges, Mask, PartOfMask
 from regard.functional.rules import rule
 from regard.functional.score_layout import Index, ScoreLayout, broadcasts
@@ -255,27 +256,9 @@ def _evaluated(mask_mod: MaskMod, *indices: np.ndarray) -> Any:
     except Exception:  # whatever a function of tensors does with arrays
         if "torch" in sys.modules:
             with contextlib.suppress(Exception):
-                return _of_tensors(mask_mod)(*indices)
+                return framework("torch").vectorized(mask_mod)(*indices)
         raise
-    return _of_tensors(mask_mod)(*indices) if is_tensor(allowed) else allowed
-
-
-def _of_tensors(mask_mod: MaskMod) -> MaskMod:
-    """Return a function of arrays that returns ``B H S T``.
-
-    The given one is called with tensors of one number each, mapped over the four axes, as FlexAttention calls it.
-    """
-    import torch
-
-    mapped = mask_mod
-    for axes in (None, None, None, 0), (None, None, 0, None), (None, 0, None, None), (0, None, None, None):
-        mapped = torch.vmap(mapped, in_dims=axes)
-
-    def of_arrays(*indices: Any) -> np.ndarray:
-        found = mapped(*(torch.as_tensor(x.ravel(), dtype=torch.int64, device="cpu") for x in indices))
-        return np.ascontiguousarray(found.mT)
-
-    return of_arrays
+    return framework("torch").vectorized(mask_mod)(*indices) if is_tensor(allowed) else allowed
 
 
 def batch_and_head_indices(layout: ScoreLayout) -> tuple[Array, Array]:

@@ -27,6 +27,7 @@ from regard.functional.arrays import (
 from regard.functional.biases import Bias, as_bias
 from regard.functional.block_mask import FunctionMask, MaskMod
 from regard.functional.dropout import Dropout, make_dropout
+from regard.functional.frameworks import framework_of
 from regard.functional.mask_rules import Causal, KeyLengths, SlidingWindow
 from regard.functional.masks import Mask, as_mask
 from regard.functional.score_layout import ScoreLayout, broadcasts
@@ -173,12 +174,9 @@ def _mask_and_bias(layout: ScoreLayout, options: Options) -> tuple[Mask | None, 
     """Return all masks as one, and the bias."""
     rules: list[Mask] = []
     if (mask := options.get("mask")) is not None:
-        if type(mask).__module__ == "torch.nn.attention.flex_attention" and type(mask).__name__ == "BlockMask":
-            from regard.functional.torch_block_mask import from_pytorch
-
-            mask = from_pytorch(mask)
+        mask = framework_of(mask).as_mask(mask)
         is_function = callable(mask) and not isinstance(mask, Mask)
-        rules.append((FunctionMask(mask) if is_function else as_mask(mask)).to_namespace(layout))  # type: ignore[arg-type]
+        rules.append((FunctionMask(mask) if is_function else as_mask(mask)).to_namespace(layout))
     if _flag("causal", options.get("causal", False)):
         rules.append(Causal())
     if (window := options.get("window")) is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Iterator
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -12,8 +11,9 @@ import numpy as np
 from regard.functional import native
 from regard.functional.arrays import Array, device, namespace
 from regard.functional.biases import Bias
+from regard.functional.frameworks import Framework, framework, framework_of
 from regard.functional.inputs import AttentionInputs
-from regard.functional.native.convert import compute_type, dtype_name, tensor_to_numpy, to_kernel
+from regard.functional.native.convert import compute_type, dtype_name, to_kernel
 from regard.functional.native.mask_args import KernelMaskArgs, kernel_mask_args
 from regard.functional.nonfinite import saturate_cast
 from regard.functional.online_softmax import SoftmaxStats
@@ -22,7 +22,6 @@ from regard.functional.score_layout import Index
 from regard.functional.score_mod import is_score_function
 
 _DTYPES = ("float16", "bfloat16", "float32", "float64")
-_LIBRARIES = {"torch": "PyTorch", "jax": "JAX", "cupy": "CuPy", "dask": "Dask"}
 _MAX_POSITIONS = 2**30
 _BITS = {size: np.dtype(f"i{size}") for size in (2, 4, 8)}  # integers of the size of a float
 
@@ -43,7 +42,7 @@ def unsupported_arrays_reason(xp: Any, where: Any, dtype: Any, arrays: Iterable[
         return native.unavailable_reason()
     if dtype_name(dtype) not in _DTYPES:
         return f"the kernel supports {', '.join(_DTYPES)}; got {dtype_name(dtype)}"
-    return None if xp is np else _reason_against_library(xp, where, arrays)
+    return None if xp is np else _framework(xp).unsupported_reason(where, arrays)
 
 
 def native_forward(
@@ -122,11 +121,8 @@ def to_library(p: AttentionInputs, x: Array) -> Array:
     """Return an array of the kernel as one of the library of the inputs, which it may be already."""
     if p.layout.xp is np or not isinstance(x, np.ndarray):
         return x
-    if isinstance(p.layout.xp, ModuleType) and p.layout.xp.__name__ == "array_api_compat.torch":
-        import torch
-
-        return torch.from_numpy(x)  # sooner than asarray
-    return p.layout.xp.asarray(x, device=p.layout.device)
+    library = _framework(p.layout.xp)
+    return library.from_numpy(x) if library.shares_memory else p.layout.xp.asarray(x, device=p.layout.device)
 
 
 def kernel_calls(p: AttentionInputs, *, tiles: bool = False) -> Iterator[tuple[slice, Any]]:
@@ -201,57 +197,26 @@ def empty_array(like: Array, shape: tuple[int, ...], dtype: Any) -> Array:
     """Return an uninitialised array of the library of `like`, in its memory order if that is NumPy or PyTorch."""
     if isinstance(like, np.ndarray):
         return native.empty_like(like, shape, np.dtype(dtype).newbyteorder("="))
-    xp = namespace(like)
-    if xp.__name__ != "array_api_compat.torch":
-        return xp.empty(shape, dtype=dtype, device=device(like))
-    import torch
-
-    bits = native.empty_like(to_kernel(like), shape, _BITS[dtype.itemsize])
-    return torch.from_numpy(bits).view(dtype)
+    library = framework_of(like)
+    if not library.shares_memory:
+        return namespace(like).empty(shape, dtype=dtype, device=device(like))
+    return library.from_numpy(native.empty_like(to_kernel(like), shape, _BITS[dtype.itemsize]), dtype)
 
 
 def is_differentiated(p: AttentionInputs) -> bool:
-    """Tell whether PyTorch records the gradient of a call."""
+    """Tell whether the library of the arrays records the gradient of a call."""
     return p.layout.xp is not np and has_gradients(p.parameters.values())
 
 
 def has_gradients(arrays: Iterable[Array]) -> bool:
-    """Tell whether PyTorch records the gradient of a function of these arrays."""
+    """Tell whether the library of these arrays records the gradient of a function of them."""
     given = list(arrays)
-    if not hasattr(given[0], "requires_grad"):
-        return False
-    import torch
-
-    return torch.is_grad_enabled() and any(x.requires_grad for x in given)
+    return framework_of(given[0]).has_gradients(given)
 
 
-def _reason_against_library(xp: Any, where: Any, arrays: Iterable[Array]) -> str | None:
-    """Return why the kernel does not support these arrays; None for plain PyTorch tensors on the CPU."""
+def _framework(xp: Any) -> Framework:
     first, _, rest = xp.__name__.partition(".")  # jax.numpy, array_api_compat.torch, array_api_strict
-    library = rest.partition(".")[0] if first == "array_api_compat" else first
-    if library != "torch" or where.type != "cpu":
-        known = _LIBRARIES.get(library, library)
-        if where is None:  # a tracer
-            return f"{known} traces the call"
-        return (
-            f"the kernel supports arrays of NumPy and of PyTorch on the CPU, not of {known} on {where} "
-            f"(numpy.asarray converts them)"
-        )
-    import torch
-
-    given = list(arrays)
-    if torch.compiler.is_compiling() or any(type(x) not in (torch.Tensor, torch.nn.Parameter) for x in given):
-        return "PyTorch traces the call"
-    if torch.jit.is_tracing() or torch._C._len_torch_dispatch_stack():  # such as make_fx or an operation counter
-        return "PyTorch intercepts the operations of the call"
-    if torch.autograd.forward_ad._current_level >= 0:
-        return "PyTorch computes forward derivatives of the call"
-    try:
-        for x in given:
-            tensor_to_numpy(x)
-    except RuntimeError:  # inside a transformation such as vmap tensors have no memory
-        return "PyTorch transforms the call"
-    return None
+    return framework(rest.partition(".")[0] if first == "array_api_compat" else first)
 
 
 def _reason_against_gradient(p: AttentionInputs, with_gradient: bool) -> str | None:

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from regard.functional.arrays import Array, is_of_own_class
+from regard.functional.arrays import Array
 from regard.functional.biases import Bias, DenseBias
 from regard.functional.inputs import Options
 from regard.functional.rules import RULE_NAMES, RULES, Rule, RuleField
+from regard.torch.classes import is_of_own_class
 
 # How many of the axes ... H T S an array lacks at the end.
 SCORES, RANGES, PER_SEQUENCE = 0, 1, 3

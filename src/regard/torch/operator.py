@@ -13,9 +13,8 @@ from typing import Any
 
 from regard._utils.drop_ins import raises
 from regard._utils.errors import TorchError
-from regard.functional.arrays import Array, is_of_own_class, no_grad
-from regard.functional.autograd import NOT_TWICE, one_by_one
-from regard.functional.backward import backward, forward_with_stats, like
+from regard.functional.arrays import Array, no_grad
+from regard.functional.backward import NOT_TWICE, backward, forward_with_stats, like
 from regard.functional.blockwise import blockwise
 from regard.functional.dispatch import choose_implementation
 from regard.functional.dropout import Dropout, check_rate
@@ -23,7 +22,9 @@ from regard.functional.inputs import AttentionInputs, Options, validate_inputs
 from regard.functional.native.attention import native_forward, stats_from_kernel
 from regard.functional.native.buffer_pool import memory_order
 from regard.functional.overflow import narrowed, widened
-from regard.functional.rule_codec import RANGES, SCORES, Encoder, array_axes, bias_axes, decode
+from regard.torch.autograd import one_by_one
+from regard.torch.classes import is_of_own_class
+from regard.torch.rule_codec import RANGES, SCORES, Encoder, array_axes, bias_axes, decode
 
 try:
     import torch
