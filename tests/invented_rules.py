@@ -8,9 +8,9 @@ import numpy as np
 
 from regard.functional import Bias, Mask
 from regard.functional.arrays import Array
-from regard.functional.biases import sum_to_shape
+from regard.functional.biases.base import sum_to_shape
 from regard.functional.rules import Axes, rule
-from regard.functional.score_layout import take
+from regard.functional.scores.layout import take
 
 
 @rule

@@ -10,12 +10,12 @@ import pytest
 from attention_cases import PATHS, close, cut_into_blocks
 from invented_rules import BATCH, HEADS, KEYS, KINDS, QUERIES, DilatedMask, KindBias, invented_case
 from regard import AttentionMap, RegardError, Trace, attention, attention_vjp, attention_weights, functional
-from regard.functional.biases import PartOfBias
+from regard.functional.biases.base import PartOfBias
 from regard.functional.inputs import validate_inputs
-from regard.functional.masks import PartOfMask
+from regard.functional.masks.base import PartOfMask
 from regard.functional.part_inputs import slice_inputs
 from regard.functional.rules import RULES, Axes, RuleField, is_declared, rule
-from regard.functional.score_part import ScorePart
+from regard.functional.scores.part import ScorePart
 
 
 @pytest.fixture(autouse=True)

@@ -15,13 +15,13 @@ from dask.highlevelgraph import HighLevelGraph
 from dask.task_spec import Task, TaskRef
 
 from regard._utils.errors import RegardError
-from regard.functional.biases import DenseBias
+from regard.functional.biases.base import DenseBias
 from regard.functional.heads import count_heads
 from regard.functional.inputs import AttentionInputs, Options, validate_inputs
-from regard.functional.masks import DenseMask, LogicalAnd
+from regard.functional.masks.base import DenseMask, LogicalAnd
 from regard.functional.part_inputs import nonempty_spans, slice_inputs
-from regard.functional.score_layout import broadcasts
-from regard.functional.score_part import ScorePart
+from regard.functional.scores.layout import broadcasts
+from regard.functional.scores.part import ScorePart
 
 Edges = tuple[int, ...]
 """Where the chunks of an axis begin, and the end of the last."""

@@ -11,14 +11,15 @@ from regard._utils.errors import RegardError
 from regard.functional import reference
 from regard.functional.arrays import Array
 from regard.functional.backward import backward, forward_with_stats
-from regard.functional.biases import Bias
-from regard.functional.block_mask import MaskMod
+from regard.functional.biases.base import Bias
+from regard.functional.biases.score_mod import ScoreModFunction
 from regard.functional.blockwise import blockwise
 from regard.functional.dispatch import QUADRATIC_STEPS, choose_implementation
 from regard.functional.frameworks import framework_of
 from regard.functional.heads import repeat_kv
 from regard.functional.inputs import AttentionInputs, Implementation, Options, validate_inputs
-from regard.functional.masks import Mask
+from regard.functional.masks.base import Mask
+from regard.functional.masks.block_mask import MaskMod
 from regard.functional.native.attention import (
     computes_in_blocks,
     is_differentiated,
@@ -28,10 +29,9 @@ from regard.functional.native.attention import (
 )
 from regard.functional.overflow import narrowed, widened
 from regard.functional.recorder import NULL_RECORDER, Recorder
-from regard.functional.score_layout import Index
-from regard.functional.score_mod import ScoreModFunction
-from regard.functional.scores import Stage, block_arguments, dropout_factors, whole_map
-from regard.functional.tile import attention_tile, check_stage, record_maps
+from regard.functional.scores.layout import Index
+from regard.functional.scores.stages import Stage, block_arguments, dropout_factors, whole_map
+from regard.functional.scores.tile import attention_tile, check_stage, record_maps
 from regard.functional.variable import Pullback, Variable, plain, record_vjp
 
 

@@ -14,11 +14,11 @@ from regard.functional.arrays import Array
 from regard.functional.blocks import block_kind, block_sizes, spans
 from regard.functional.frameworks import framework_of
 from regard.functional.inputs import AttentionInputs, Options, validate_inputs
-from regard.functional.masks import BlockKind
+from regard.functional.masks.base import BlockKind
 from regard.functional.native.attention import kernel_call, unsupported_reason
 from regard.functional.native.mask_args import kernel_mask_args
 from regard.functional.recorder import NULL_RECORDER, Recorder
-from regard.functional.scores import STAGES
+from regard.functional.scores.stages import STAGES
 
 _REFERENCE_SCORES = 2**22  # a map of at most this many scores is held whole
 _ARRAYS = 6  # of the size of a block, that live at the same time: scores, exponentials and temporaries

@@ -1,7 +1,7 @@
 """What the functions here need of a library of arrays beyond the array API standard.
 
-`regard.torch` and `regard.jax` have a `Framework` of their own. The package root says where, and it is imported when
-the first array of the library is seen: nothing here imports one.
+`regard.torch` and `regard.jax` have a `Framework` of their own. The package root says where; it is imported for the
+first array of the library. Nothing here imports a library.
 """
 
 from __future__ import annotations
@@ -93,16 +93,16 @@ class Framework:
         raise NotImplementedError
 
 
-_seen: dict[str, Framework] = {}
+_loaded: dict[str, Framework] = {}
 
 
 def framework(library: str) -> Framework:
     """Return the framework of a library, by the name of its module."""
-    found = _seen.get(library)
-    if found is None:
+    loaded = _loaded.get(library)
+    if loaded is None:
         load = hooks.frameworks.get(library)
-        found = _seen[library] = Framework(library) if load is None else load()
-    return found
+        loaded = _loaded[library] = Framework(library) if load is None else load()
+    return loaded
 
 
 def framework_of(x: Any) -> Framework:

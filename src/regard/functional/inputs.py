@@ -24,14 +24,14 @@ from regard.functional.arrays import (
     result_dtype,
     widest_float,
 )
-from regard.functional.biases import Bias, as_bias
-from regard.functional.block_mask import FunctionMask, MaskMod
+from regard.functional.biases.base import Bias, as_bias
+from regard.functional.biases.score_mod import ScoreMod, ScoreModFunction
 from regard.functional.dropout import Dropout, make_dropout
 from regard.functional.frameworks import framework_of
-from regard.functional.mask_rules import Causal, KeyLengths, SlidingWindow
-from regard.functional.masks import Mask, as_mask
-from regard.functional.score_layout import ScoreLayout, broadcasts
-from regard.functional.score_mod import ScoreMod, ScoreModFunction
+from regard.functional.masks.base import Mask, as_mask
+from regard.functional.masks.block_mask import FunctionMask, MaskMod
+from regard.functional.masks.structured import Causal, KeyLengths, SlidingWindow
+from regard.functional.scores.layout import ScoreLayout, broadcasts
 
 Implementation = Literal["auto", "reference", "blockwise", "native"]
 IMPLEMENTATIONS = get_args(Implementation)

@@ -8,13 +8,13 @@ from dataclasses import replace
 import numpy as np
 
 from regard.functional.arrays import Array, namespace
-from regard.functional.biases import PartOfBias
+from regard.functional.biases.base import PartOfBias
+from regard.functional.biases.score_mod import ScoreMod
 from regard.functional.heads import count_heads
 from regard.functional.inputs import AttentionInputs
-from regard.functional.masks import BlockKind, PartOfMask
+from regard.functional.masks.base import BlockKind, PartOfMask
 from regard.functional.rules import Rule
-from regard.functional.score_mod import ScoreMod
-from regard.functional.score_part import ScorePart
+from regard.functional.scores.part import ScorePart
 
 
 def slice_heads(p: AttentionInputs, index: Sequence[int | slice]) -> tuple[AttentionInputs, ScorePart]:

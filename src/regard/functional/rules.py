@@ -15,8 +15,8 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeVar, dataclass_
 
 import numpy as np
 
-from regard.functional.score_layout import ScoreLayout
-from regard.functional.score_part import ScorePart
+from regard.functional.scores.layout import ScoreLayout
+from regard.functional.scores.part import ScorePart
 
 _AXES_OF_SCORES = 3  # H T S, after those of the batch
 _R = TypeVar("_R", bound="Rule")

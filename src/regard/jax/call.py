@@ -8,10 +8,10 @@ from typing import Any, cast
 import numpy as np
 
 from regard.functional.arrays import Array, is_jax
-from regard.functional.biases import DenseBias
+from regard.functional.biases.base import DenseBias
 from regard.functional.dropout import Dropout, make_dropout
 from regard.functional.inputs import AttentionInputs, Options, validate_inputs
-from regard.functional.masks import DenseMask
+from regard.functional.masks.base import DenseMask
 from regard.functional.rules import Rule, RuleField, is_declared, replaced
 
 # How many of the axes ... H T S an array lacks at the end; None: it has no batch axes.

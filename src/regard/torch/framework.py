@@ -12,7 +12,7 @@ import numpy as np
 from regard.functional.arrays import Array, is_tensor
 from regard.functional.frameworks import Framework
 from regard.functional.inputs import AttentionInputs, Options
-from regard.functional.varlen_inputs import VarlenInputs
+from regard.functional.varlen.inputs import VarlenInputs
 from regard.torch import operator
 from regard.torch.autograd import differentiable
 from regard.torch.block_mask import from_pytorch

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from regard.functional.arrays import Array
-from regard.functional.biases import Bias, DenseBias
+from regard.functional.biases.base import Bias, DenseBias
 from regard.functional.inputs import Options
 from regard.functional.rules import RULE_NAMES, RULES, Rule, RuleField
 from regard.torch.classes import is_of_own_class

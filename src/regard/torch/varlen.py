@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from regard.functional.arrays import Array
-from regard.functional.varlen import varlen_vjp
-from regard.functional.varlen_inputs import VarlenInputs
+from regard.functional.varlen.attention import varlen_vjp
+from regard.functional.varlen.inputs import VarlenInputs
 from regard.torch.autograd import differentiable_once
 
 

@@ -11,12 +11,12 @@ from regard._utils.errors import RegardError
 from regard._utils.validation import finite_number, truncate
 from regard.functional import native
 from regard.functional.arrays import Array
-from regard.functional.biases import Bias
+from regard.functional.biases.base import Bias
 from regard.functional.inputs import AttentionInputs
-from regard.functional.masks import Mask
+from regard.functional.masks.base import Mask
 from regard.functional.part_inputs import is_head_slice
 from regard.functional.rules import RULE_NAMES, RULES, is_declared
-from regard.functional.score_layout import ScoreLayout, broadcasts
+from regard.functional.scores.layout import ScoreLayout, broadcasts
 from regard.functional.variable import Variable
 
 _ABSENT = type(None)

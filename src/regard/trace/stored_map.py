@@ -30,10 +30,10 @@ from regard._utils.validation import truncate, whole_number
 from regard.functional.native.map import Pooling
 from regard.functional.online_softmax import SoftmaxStats
 from regard.functional.part_inputs import nonempty_spans, slice_inputs
-from regard.functional.score_layout import Index
-from regard.functional.score_part import ScorePart
-from regard.functional.scores import Stage
-from regard.functional.tile import as_index, attention_tile, check_stage
+from regard.functional.scores.layout import Index
+from regard.functional.scores.part import ScorePart
+from regard.functional.scores.stages import Stage
+from regard.functional.scores.tile import as_index, attention_tile, check_stage
 from regard.trace.attention_map import AttentionMap, ScoreTerms
 from regard.trace.map_sources import POOLINGS, equal_cells
 from regard.trace.map_statistics import STORED, MapStatistic, Parts, Top

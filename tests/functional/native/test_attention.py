@@ -15,7 +15,7 @@ import pytest
 from attention_cases import Case, t5_bucket
 from regard import Trace, attention, attention_partial, attention_weights, explain_plan
 from regard.functional import ALiBi, Bias, DenseMask, Mask, RelativePositionBias, SegmentMask, native
-from regard.functional.masks import KeyRanges
+from regard.functional.masks.base import KeyRanges
 from sweeps import sweep_after
 
 ISAS = native.kernel().instruction_sets() if native.kernel() else []

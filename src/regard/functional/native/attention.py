@@ -10,7 +10,8 @@ import numpy as np
 
 from regard.functional import native
 from regard.functional.arrays import Array, device, namespace
-from regard.functional.biases import Bias
+from regard.functional.biases.base import Bias
+from regard.functional.biases.score_mod import is_score_function
 from regard.functional.frameworks import Framework, framework, framework_of
 from regard.functional.inputs import AttentionInputs
 from regard.functional.native.convert import compute_type, dtype_name, to_kernel
@@ -18,8 +19,7 @@ from regard.functional.native.mask_args import KernelMaskArgs, kernel_mask_args
 from regard.functional.nonfinite import saturate_cast
 from regard.functional.online_softmax import SoftmaxStats
 from regard.functional.overflow import may_overflow
-from regard.functional.score_layout import Index
-from regard.functional.score_mod import is_score_function
+from regard.functional.scores.layout import Index
 
 _DTYPES = ("float16", "bfloat16", "float32", "float64")
 _MAX_POSITIONS = 2**30

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from regard.functional.arrays import Array, namespace
-from regard.functional.score_layout import ALL, Index, ScoreLayout
+from regard.functional.scores.layout import ALL, Index, ScoreLayout
 
 
 @dataclass(frozen=True, eq=False)

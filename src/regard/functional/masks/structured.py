@@ -9,10 +9,10 @@ import numpy as np
 
 from regard._utils.errors import RegardError
 from regard.functional.arrays import Array, as_array, namespace
-from regard.functional.masks import BlockKind, KeyRanges, Mask
+from regard.functional.masks.base import BlockKind, KeyRanges, Mask
 from regard.functional.rules import Axes, rule
-from regard.functional.score_layout import MAX_POSITION, Index, ScoreLayout, bounds_of, broadcasts, take
-from regard.functional.score_part import ScorePart
+from regard.functional.scores.layout import MAX_POSITION, Index, ScoreLayout, bounds_of, broadcasts, take
+from regard.functional.scores.part import ScorePart
 
 _NO_FIRST, _NO_LAST = np.zeros(1, np.int64), np.full(1, 2 * MAX_POSITION)
 

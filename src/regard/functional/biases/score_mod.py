@@ -16,10 +16,10 @@ import numpy as np
 
 from regard._utils.errors import RegardError
 from regard.functional.arrays import Array, as_array, is_concretely_true, is_floating, widest_float
-from regard.functional.biases import Bias
-from regard.functional.block_mask import batch_and_head_indices
-from regard.functional.score_layout import Index, ScoreLayout, broadcasts
-from regard.functional.score_part import ScorePart
+from regard.functional.biases.base import Bias
+from regard.functional.masks.block_mask import batch_and_head_indices
+from regard.functional.scores.layout import Index, ScoreLayout, broadcasts
+from regard.functional.scores.part import ScorePart
 
 ScoreModFunction: TypeAlias = Callable[[Any, Any, Any, Any, Any], Any]
 """``score_mod(score, b, h, q_idx, kv_idx)``: the score after scale and softcap to the score that is masked and

@@ -11,8 +11,8 @@ import numpy as np
 from regard._utils.errors import RegardError
 from regard.functional.arrays import Array, as_array, is_boolean, is_concretely_true
 from regard.functional.rules import Axes, Rule, rule
-from regard.functional.score_layout import Index, ScoreLayout, broadcasts, take_broadcast
-from regard.functional.score_part import ScorePart
+from regard.functional.scores.layout import Index, ScoreLayout, broadcasts, take_broadcast
+from regard.functional.scores.part import ScorePart
 
 
 class BlockKind(enum.Enum):

@@ -22,7 +22,7 @@ from regard.functional.native.varlen import (
 )
 from regard.functional.overflow import narrowed
 from regard.functional.partial import Partial, attention_partial
-from regard.functional.varlen_inputs import VarlenInputs, VarlenOptions, by_head, validate_varlen
+from regard.functional.varlen.inputs import VarlenInputs, VarlenOptions, by_head, validate_varlen
 
 
 def attention_varlen(

@@ -21,10 +21,10 @@ from regard._utils.errors import RegardError
 from regard._utils.validation import whole_number
 from regard.functional.arrays import Array, as_array, is_boolean, is_tensor
 from regard.functional.frameworks import framework
-from regard.functional.masks import BlockKind, KeyRanges, Mask, PartOfMask
+from regard.functional.masks.base import BlockKind, KeyRanges, Mask, PartOfMask
 from regard.functional.rules import rule
-from regard.functional.score_layout import Index, ScoreLayout, broadcasts
-from regard.functional.score_part import ScorePart
+from regard.functional.scores.layout import Index, ScoreLayout, broadcasts
+from regard.functional.scores.part import ScorePart
 
 MaskMod: TypeAlias = Callable[[Any, Any, Any, Any], Any]
 """``mask_mod(b, h, q_idx, kv_idx)``: whether a query of batch entry b and head h attends to a key. The indices count
