@@ -181,7 +181,9 @@ def compute_attention(p: AttentionInputs, trace: Recorder) -> Array:
         raise RegardError(f"trace must be a recorder such as regard.Trace(), got {trace!r}")
     implementation, _ = choose_implementation(p, trace, with_gradient=True)
     compute = {"reference": _reference, "blockwise": _blockwise, "native": _native}[implementation]
-    return narrowed(trace("context", compute(p, trace), "... H T Dv"), p.dtype)
+    context = compute(p, trace)
+    context = context if trace is NULL_RECORDER else trace("context", context, "... H T Dv")
+    return context if context.dtype == p.dtype else narrowed(context, p.dtype)
 
 
 def _reference(p: AttentionInputs, trace: Recorder) -> Array:
@@ -204,7 +206,7 @@ def _blockwise(p: AttentionInputs, trace: Recorder) -> Array:
 
 
 def _native(p: AttentionInputs, trace: Recorder) -> Array:
-    if is_differentiated(p):
+    if p.layout.xp is not np and is_differentiated(p):
         recorded = p.with_parameters({name: x.detach() for name, x in p.parameters.items()})
         record_maps(recorded, trace)
         trace.record_attention(recorded)

@@ -93,15 +93,10 @@ class Framework:
         raise NotImplementedError
 
 
-_loaded: dict[str, Framework] = {}
-
-
 def framework(library: str) -> Framework:
     """Return the framework of a library, by the name of its module."""
-    loaded = _loaded.get(library)
-    if loaded is None:
-        load = hooks.frameworks.get(library)
-        loaded = _loaded[library] = Framework(library) if load is None else load()
+    load = hooks.frameworks.get(library)  # nothing is kept here, for `torch.compile` would guard it
+    loaded: Framework = Framework(library) if load is None else load()
     return loaded
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -30,9 +30,12 @@ def unsupported_reason(p: AttentionInputs, *, with_gradient: bool = False) -> st
     """Return why the kernel cannot compute a call, or None if it can; `with_gradient` as in `choose_implementation`."""
     if native.kernel() is not None and max(p.layout.shape[-2:]) >= _MAX_POSITIONS:
         return f"the kernel supports fewer than {_MAX_POSITIONS:,} positions"
-    if native.kernel() is not None and is_score_function(p.bias):
+    if native.kernel() is not None and p.bias is not None and is_score_function(p.bias):
         return "score_mod is a Python function of the scores (a ScoreMod with derivative=1 only adds to them)"
-    reason = unsupported_arrays_reason(p.layout.xp, p.layout.device, p.dtype, p.parameters.values())
+    is_numpy = p.layout.xp is np
+    if is_numpy and native.kernel() is not None and _has_dtype(p.dtype):
+        return None  # the usual case
+    reason = unsupported_arrays_reason(p.layout.xp, p.layout.device, p.dtype, () if is_numpy else p.parameters.values())
     return _reason_against_gradient(p, with_gradient) if reason is None else reason
 
 
@@ -40,9 +43,14 @@ def unsupported_arrays_reason(xp: Any, where: Any, dtype: Any, arrays: Iterable[
     """Return why the kernel cannot compute with these arrays of a library on a device, or None if it can."""
     if native.kernel() is None:
         return native.unavailable_reason()
-    if dtype_name(dtype) not in _DTYPES:
+    if not _has_dtype(dtype):
         return f"the kernel supports {', '.join(_DTYPES)}; got {dtype_name(dtype)}"
     return None if xp is np else _framework(xp).unsupported_reason(where, arrays)
+
+
+@functools.lru_cache
+def _has_dtype(dtype: Any) -> bool:
+    return dtype_name(dtype) in _DTYPES
 
 
 def native_forward(
@@ -53,11 +61,12 @@ def native_forward(
     `dtype` is that of the result or the compute dtype. The kernel writes the softmax statistics to `row_max` and
     `row_sum`, ``... H T``, if they are given; it then computes bfloat16 in float32.
     """
-    output = _empty(p, p.context_shape, dtype)
-    out, finite = to_kernel(output), True
+    output = empty_array(p.q, p.context_shape, dtype)
+    out, finite, kernel = to_kernel(output), True, native.kernel()
     for span, call in kernel_calls(p, tiles=row_max is None):
-        stats = (None if x is None else x[..., span] for x in (row_max, row_sum))
-        finite &= native.kernel().forward(call, out[..., span, :], *stats)
+        no_stats = row_max is None or row_sum is None
+        stats = (None, None) if no_stats else (row_max[..., span], row_sum[..., span])  # type: ignore[index]
+        finite &= kernel.forward(call, out[..., span, :], *stats)
     return output, finite or not may_overflow(p)
 
 
@@ -75,7 +84,7 @@ def native_forward_with_weights(p: AttentionInputs) -> tuple[Array, Array] | Non
         or p.context_shape[:-1] != p.layout.shape[:-1]
     ):
         return None
-    kernel, output = native.kernel(), _empty(p, p.context_shape, p.compute_dtype)
+    kernel, output = native.kernel(), empty_array(p.q, p.context_shape, p.compute_dtype)
     weights = native.empty(p.layout.shape, output.dtype)
     for span, call in kernel_calls(p):
         if not kernel.keeps_weights(call):
@@ -125,12 +134,13 @@ def to_library(p: AttentionInputs, x: Array) -> Array:
     return library.from_numpy(x) if library.shares_memory else p.layout.xp.asarray(x, device=p.layout.device)
 
 
-def kernel_calls(p: AttentionInputs, *, tiles: bool = False) -> Iterator[tuple[slice, Any]]:
-    """Yield calls of the kernel with the queries of each."""
-    every = slice(0, p.layout.queries)
-    mask_args = None if p.mask is None and p.bias is None else kernel_mask_args(p)
-    for span in [every] if mask_args is None else mask_args.row_spans(every):
-        yield span, kernel_call(p, mask_args, span, tiles=tiles)
+def kernel_calls(p: AttentionInputs, *, tiles: bool = False) -> Iterable[tuple[slice, Any]]:
+    """Return calls of the kernel with the queries of each, made one after the other."""
+    every = slice(0, p.layout.shape[-2])
+    if p.mask is None and p.bias is None:
+        return [(every, kernel_call(p, None, every, tiles=tiles))]
+    args = kernel_mask_args(p)
+    return ((span, kernel_call(p, args, span, tiles=tiles)) for span in args.row_spans(every))
 
 
 def kernel_call(p: AttentionInputs, mask_args: KernelMaskArgs | None, rows: Index, *, tiles: bool = False) -> Any:
@@ -141,9 +151,10 @@ def kernel_call(p: AttentionInputs, mask_args: KernelMaskArgs | None, rows: Inde
     """
     kernel = native.kernel()
     lead = p.layout.shape[:-2] if p.v is None else p.context_shape[:-2]
-    whole = isinstance(rows, slice) and rows == slice(0, p.layout.queries)
+    whole = isinstance(rows, slice) and rows == slice(0, p.layout.shape[-2])
     q = to_kernel(p.q if p.q.dtype == p.dtype else p.layout.xp.astype(p.q, p.dtype))
-    k, v = _keys_or_values(p, p.k), None if p.v is None else _keys_or_values(p, p.v)
+    k = p.k if p.k.dtype == p.dtype else _keys_or_values(p, p.k)
+    v = p.v if p.v is None or p.v.dtype == p.dtype else _keys_or_values(p, p.v)
     return kernel.AttentionCall(
         lead,
         kernel_dtype(p.dtype),
@@ -179,7 +190,7 @@ def _dropout(p: AttentionInputs, rows: Index) -> Any:
 
 def _keys_or_values(p: AttentionInputs, x: Array) -> Array:
     """Return keys or values in the dtype of the call, or in half precision, which the kernel upcasts to float32."""
-    if x.dtype == p.dtype or (dtype_name(p.dtype) == "float32" and dtype_name(x.dtype) in ("float16", "bfloat16")):
+    if dtype_name(p.dtype) == "float32" and dtype_name(x.dtype) in ("float16", "bfloat16"):
         return x
     return p.layout.xp.astype(x, p.dtype)
 
@@ -187,10 +198,6 @@ def _keys_or_values(p: AttentionInputs, x: Array) -> Array:
 def _sinks(p: AttentionInputs) -> np.ndarray:
     sinks = to_kernel(saturate_cast(p.sinks, p.compute_dtype))
     return sinks[..., 0, 0]
-
-
-def _empty(p: AttentionInputs, shape: tuple[int, ...], dtype: Any) -> Array:
-    return empty_array(p.q, shape, dtype)
 
 
 def empty_array(like: Array, shape: tuple[int, ...], dtype: Any) -> Array:

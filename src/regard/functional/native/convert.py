@@ -13,8 +13,11 @@ from regard.functional.frameworks import framework_of
 
 def to_kernel(x: Array) -> np.ndarray:
     """Return an array that the kernel can read, copied only if necessary; half precision as 16-bit integers."""
-    array = aligned(x if isinstance(x, np.ndarray) else framework_of(x).to_numpy(x))
-    return array.view(np.uint16) if array.dtype.itemsize == 2 else array
+    array = x if isinstance(x, np.ndarray) else framework_of(x).to_numpy(x)
+    dtype = array.dtype
+    if not (array.flags.aligned and dtype.isnative and dtype.alignment == dtype.itemsize):
+        array = aligned(array)
+    return array.view(np.uint16) if dtype.itemsize == 2 else array
 
 
 def aligned(x: np.ndarray) -> np.ndarray:
