@@ -182,7 +182,8 @@ def _mask_and_bias(layout: ScoreLayout, options: Options) -> tuple[Mask | None, 
     """Return all masks as one, and the bias."""
     rules: list[Mask] = []
     if (mask := options.get("mask")) is not None:
-        mask = framework_of(mask).as_mask(mask)
+        if not isinstance(mask, Mask | np.ndarray):
+            mask = framework_of(mask).as_mask(mask)
         is_function = callable(mask) and not isinstance(mask, Mask)
         rules.append((FunctionMask(mask) if is_function else as_mask(mask)).to_namespace(layout))
     causal = options.get("causal", False)
