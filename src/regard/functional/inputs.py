@@ -185,7 +185,7 @@ def _mask_and_bias(layout: ScoreLayout, options: Options) -> tuple[Mask | None, 
         if not isinstance(mask, Mask | np.ndarray):
             mask = framework_of(mask).as_mask(mask)
         is_function = callable(mask) and not isinstance(mask, Mask)
-        rules.append((FunctionMask(mask) if is_function else as_mask(mask)).to_namespace(layout))
+        rules.append((FunctionMask(mask) if is_function else as_mask(mask)).to_namespace(layout))  # type: ignore[arg-type]
     causal = options.get("causal", False)
     if causal is True or (causal is not False and _flag("causal", causal)):
         rules.append(Causal())
