@@ -103,7 +103,8 @@ RULE_NAMES: dict[str, type[Rule]] = {}
 def rule(kind: type[_R]) -> type[_R]:
     """Make a class a frozen dataclass whose fields are declared: numbers, other rules, and arrays with `Axes`."""
     made = dataclass(frozen=True, eq=False)(kind)
-    if kind.__name__ in RULE_NAMES:
+    other = RULE_NAMES.get(kind.__name__, kind)
+    if (other.__module__, other.__qualname__) != (kind.__module__, kind.__qualname__):  # else it is defined again
         raise TypeError(f"there is a rule {kind.__name__} already, by which name files and programs know it")
     hints = typing.get_type_hints(made, include_extras=True)
     made.rule_fields = tuple(_field(field.name, hints[field.name]) for field in dataclasses.fields(made))  # type: ignore[arg-type]
