@@ -33,7 +33,7 @@ def unsupported_reason(p: AttentionInputs, *, with_gradient: bool = False) -> st
     if native.kernel() is not None and p.bias is not None and is_score_function(p.bias):
         return "score_mod is a Python function of the scores (a ScoreMod with derivative=1 only adds to them)"
     is_numpy = p.layout.xp is np
-    if is_numpy and native.kernel() is not None and _has_dtype(p.dtype):
+    if is_numpy and native.kernel() is not None and _has_numpy_dtype(p.dtype):
         return None  # the usual case
     reason = unsupported_arrays_reason(p.layout.xp, p.layout.device, p.dtype, () if is_numpy else p.parameters.values())
     return _reason_against_gradient(p, with_gradient) if reason is None else reason
@@ -43,13 +43,13 @@ def unsupported_arrays_reason(xp: Any, where: Any, dtype: Any, arrays: Iterable[
     """Return why the kernel cannot compute with these arrays of a library on a device, or None if it can."""
     if native.kernel() is None:
         return native.unavailable_reason()
-    if not _has_dtype(dtype):
+    if dtype_name(dtype) not in _DTYPES:
         return f"the kernel supports {', '.join(_DTYPES)}; got {dtype_name(dtype)}"
     return None if xp is np else _framework(xp).unsupported_reason(where, arrays)
 
 
 @functools.lru_cache
-def _has_dtype(dtype: Any) -> bool:
+def _has_numpy_dtype(dtype: np.dtype[Any]) -> bool:
     return dtype_name(dtype) in _DTYPES
 
 
