@@ -381,7 +381,10 @@ def pure(session: nox.Session) -> None:
 @check(
     *(*LIBRARY, "src/regard/torch", "src/regard/jax", "src/regard/_capture", "examples"),
     *("tests/parity", "tests/lens", "tests/conformance", "tests/models/golden"),
-    *(f"tests/{name}.py" for name in ("attention_cases", "golden", "lens_models", "library_calls", "make_golden")),
+    *(
+        f"tests/{name}.py"
+        for name in ("attention_cases", "golden", "invented_rules", "lens_models", "library_calls", "make_golden")
+    ),
 )
 def parity(session: nox.Session) -> None:
     """The same numbers as PyTorch, JAX, transformers, TransformerLens, and every case that ONNX has for attention."""

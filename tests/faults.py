@@ -48,13 +48,13 @@ class Fault(NamedTuple):
 FAULTS = (
     # Attention in NumPy.
     Fault(
-        "src/regard/functional/mask_rules.py",
+        "src/regard/functional/masks/structured.py",
         "cols.start > last + self.right",
         "cols.start >= last + self.right",
         "functional/test_masks.py functional/test_attention.py",
     ),
     Fault(
-        "src/regard/functional/masks.py",
+        "src/regard/functional/masks/base.py",
         "np.minimum(last, other_last)) & ~empty",
         "np.minimum(last, other_last) + 1) & ~empty",
         "functional/test_masks.py",
@@ -84,7 +84,7 @@ FAULTS = (
         "functional/test_backward.py",
     ),
     Fault(
-        "src/regard/functional/rotary.py",
+        "src/regard/functional/positions/rotary.py",
         "length = None if bounds is None else bounds[1] + 1",
         "length = None if bounds is None else bounds[1]",
         "functional/test_rotary.py",
@@ -96,7 +96,7 @@ FAULTS = (
         "functional/test_attention.py trace/test_attention_map.py",
     ),
     Fault(
-        "src/regard/functional/block_mask.py",
+        "src/regard/functional/masks/block_mask.py",
         "last[open_end.astype(bool)] = keys",
         "last[open_end.astype(bool)] = keys - 1",
         "functional/test_block_mask.py",
@@ -176,7 +176,7 @@ FAULTS = (
         "models/test_decoder.py models/test_golden.py",
     ),
     Fault(
-        "src/regard/functional/positions.py",
+        "src/regard/functional/positions/embeddings.py",
         "np.arange(1, 2 * (num_heads - below), 2) / (2 * below)",
         "np.arange(1, num_heads - below + 1) / (2 * below)",
         "functional/test_positions.py",

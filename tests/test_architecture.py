@@ -143,6 +143,32 @@ def test_no_module_imports_itself_by_way_of_others():
     list(graphlib.TopologicalSorter(graph).static_order())  # raises CycleError with the modules of a circle
 
 
+FRAMEWORKS = {"torch", "jax", "jaxlib"}
+
+
+def imported_names(tree):
+    """Yield every name that a module imports, with those of the modules that it is in, in functions too."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            module = node.module.split(".") if isinstance(node, ast.ImportFrom) else []
+            yield from (part for alias in node.names for part in (*module, *alias.name.split(".")))
+    yield from (part for name in hidden_imports(tree) for part in name.split("."))
+
+
+@pytest.mark.parametrize("name", [name for name in MODULES if name.startswith("regard.functional")])
+def test_the_mathematics_imports_no_framework(name):
+    tree = ast.parse(Path(importlib.import_module(name).__file__).read_text(encoding="utf-8"))
+    assert FRAMEWORKS.isdisjoint(imported_names(tree))
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["def f(): import torch.nn", "from jax import numpy", "from array_api_compat import torch", "import_module('jax')"],
+)
+def test_an_import_of_a_framework_is_found(code):
+    assert not FRAMEWORKS.isdisjoint(imported_names(ast.parse(code)))
+
+
 @pytest.mark.parametrize("name", ["regard", *MODULES])
 def test_examples_in_docstrings_run(name):
     failed, _ = doctest.testmod(importlib.import_module(name))
@@ -162,7 +188,8 @@ def test_examples_in_docstrings_run(name):
             "import regard; regard.attention",
             (
                 *("tokenizers", "matplotlib", "rich", "array_api_compat"),
-                *(f"regard.functional.{name}" for name in ("varlen", "linear_attention", "jax_operator", "numpy_vjps")),
+                *(f"regard.functional.{name}" for name in ("varlen", "linear_attention", "numpy_vjps")),
+                *("regard.torch", "regard.jax"),
             ),
         ),
         ("from regard.cli.parser import parse; parse(['hi'])", ("numpy", "tokenizers", "matplotlib", "rich", "dask")),

@@ -90,7 +90,7 @@ RETIRED = (
     ),
     ("library", r"class Rules|Rules\(|-> Rules|Ruled", "KernelMaskArgs, MaskAndBias"),
     ("everywhere", r"regard\.merge", "merge_partials"),
-    ("functional", r"Part|part_of|pull_back", "HeadSlice, slice_heads, native_backward"),
+    ("functional", r"Part|part_of|pull_back", "ScorePart, slice_heads, native_backward"),
     ("functional", r"turned|turns?|rotate\(", "rotate, apply_rotary"),
     ("python", r"Rotation", "CosSin"),
     ("everywhere", r"table_positions", "learned_positions"),

@@ -35,4 +35,18 @@ from regard._version import __version__ as __version__
 
 __getattr__, __dir__ = attach(__name__)
 
+
+def _torch() -> object:
+    from regard.torch.framework import FRAMEWORK
+
+    return FRAMEWORK
+
+
+def _jax() -> object:
+    from regard.jax.framework import FRAMEWORK
+
+    return FRAMEWORK
+
+
+hooks.frameworks = {"torch": _torch, "jax": _jax, "jaxlib": _jax}
 hooks.explorer_widget = lambda *traces, **options: __getattr__("explorer").widget(*traces, **options)

@@ -26,7 +26,7 @@ from regard.explorer.cell import bias_note
 from regard.explorer.display_modes import rollouts
 from regard.explorer.manifest import distinct_texts
 from regard.explorer.movement import describe_plane, movement
-from regard.functional.biases import ALiBi, RelativePositionBias
+from regard.functional.biases.distance import ALiBi, RelativePositionBias
 from regard.metrics.layer_maps import LayerMap
 
 

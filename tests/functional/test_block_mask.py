@@ -22,9 +22,9 @@ from regard import (
     explain_plan,
 )
 from regard.functional import BlockMask, FunctionMask, native
-from regard.functional.block_mask import BLOCK_KEYS, BLOCK_QUERIES
-from regard.functional.masks import BlockKind
-from regard.functional.score_layout import ScoreLayout
+from regard.functional.masks.base import BlockKind
+from regard.functional.masks.block_mask import BLOCK_KEYS, BLOCK_QUERIES
+from regard.functional.scores.layout import ScoreLayout
 
 seeds = st.integers(0, 2**31)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -426,3 +428,17 @@ def test_one_new_token_is_seen_by_what_intercepts_calls():
     for scale in (float("inf"), float("nan")):
         with pytest.raises(RegardError, match="scale"):
             attention(q, k, v, scale=scale)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_nobody_has_to_import_regard_torch_before_the_first_call(compiled):
+    code = f"""
+import sys, torch, regard
+from regard import attention
+q = torch.randn(2, 5, 8)
+call = lambda q: attention(q, q, q, causal=True)
+assert "regard.torch" not in sys.modules
+first = torch.compile(call, fullgraph=True, backend="eager")(q) if {compiled} else call(q)
+assert "regard.torch.operator" in sys.modules and torch.equal(first, call(q))
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)

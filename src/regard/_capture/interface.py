@@ -11,7 +11,7 @@ from typing import Any
 from regard._capture.session import CaptureSession, edits_weights, record_call
 from regard._utils.errors import RegardError
 from regard.functional import Causal, Mask, Options, attention
-from regard.functional.masks import logical_and
+from regard.functional.masks.base import logical_and
 from regard.functional.recorder import NULL_RECORDER, Recorder
 from regard.torch.masks import MaskAndBias, MaskCache, mask_and_bias, mask_of
 from regard.torch.transformers import NAME, is_causal_without_mask

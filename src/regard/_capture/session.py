@@ -15,7 +15,7 @@ from regard.functional.arrays import Array
 from regard.functional.dispatch import QUADRATIC_STEPS
 from regard.functional.inputs import validate_inputs
 from regard.functional.recorder import Recorder
-from regard.functional.tile import record_maps
+from regard.functional.scores.tile import record_maps
 from regard.trace import Trace
 from regard.trace.step_names import generalized
 

@@ -8,3 +8,5 @@ if TYPE_CHECKING:
     from typing import Any
 
 explorer_widget: Callable[..., Any]
+frameworks: dict[str, Callable[[], Any]]
+"""For a library of arrays, by the name of its module, what imports its `regard.functional.frameworks.Framework`."""

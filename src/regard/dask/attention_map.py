@@ -25,7 +25,7 @@ from regard.functional.inputs import AttentionInputs, Options
 from regard.functional.native.map import Pooling
 from regard.functional.nonfinite import zero_neginf
 from regard.functional.online_softmax import SoftmaxStats
-from regard.functional.tile import attention_tile
+from regard.functional.scores.tile import attention_tile
 from regard.trace.map_sources import POOLINGS, equal_edges, source_of
 from regard.trace.map_statistics import STORED, MapStatistic, MapStatistics, Parts
 from regard.trace.mask_io import rules_to_arrays

@@ -15,12 +15,13 @@ from dask.highlevelgraph import HighLevelGraph
 from dask.task_spec import Task, TaskRef
 
 from regard._utils.errors import RegardError
-from regard.functional.biases import DenseBias
-from regard.functional.block_slice import ScoreBlock, nonempty_spans, slice_inputs
+from regard.functional.biases.base import DenseBias
 from regard.functional.heads import count_heads
 from regard.functional.inputs import AttentionInputs, Options, validate_inputs
-from regard.functional.masks import DenseMask, LogicalAnd
-from regard.functional.score_layout import broadcasts
+from regard.functional.masks.base import DenseMask, LogicalAnd
+from regard.functional.part_inputs import nonempty_spans, slice_inputs
+from regard.functional.scores.layout import broadcasts
+from regard.functional.scores.part import ScorePart
 
 Edges = tuple[int, ...]
 """Where the chunks of an axis begin, and the end of the last."""
@@ -92,14 +93,14 @@ class AttentionBlocks:
 
     def pair_inputs(self, block: QueryBlock, col: int, *, sinks: bool) -> AttentionInputs:
         """Return the inputs of a pair of blocks without their arrays; sinks count once for each query."""
-        p = slice_inputs(self.inputs, ScoreBlock(self.inputs.layout, block.entries, block.rows, self.col_span(col)))
+        p = slice_inputs(self.inputs, ScorePart(self.inputs.layout, block.entries, block.rows, self.col_span(col)))
         return p if sinks else p.replace(sinks=None)
 
     def query_inputs(self, block: QueryBlock) -> AttentionInputs:
         """Return the inputs of a block of queries without any keys."""
         return slice_inputs(
             self.inputs.replace(mask=None, bias=None),
-            ScoreBlock(self.inputs.layout, block.entries, block.rows, slice(0, 0)),
+            ScorePart(self.inputs.layout, block.entries, block.rows, slice(0, 0)),
         )
 
     def lead_sizes(self, lead: tuple[int, ...]) -> tuple[int, ...]:

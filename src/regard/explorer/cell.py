@@ -14,7 +14,8 @@ import numpy as np
 from regard.explorer import answers
 from regard.explorer.movement import embeddings_of, vectors_of
 from regard.explorer.run import Run
-from regard.functional.biases import Bias, RelativePositionBias
+from regard.functional.biases.base import Bias
+from regard.functional.biases.distance import RelativePositionBias
 from regard.metrics.layer_maps import LayerMap
 from regard.trace import AttentionMap, Trace
 

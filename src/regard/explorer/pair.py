@@ -14,7 +14,7 @@ import numpy as np
 
 from regard._utils.errors import RegardError
 from regard.explorer.run import ARROW, MAX_PAIR_TOKENS, Run, make_run
-from regard.functional.biases import Bias
+from regard.functional.biases.base import Bias
 from regard.metrics.layer_maps import LayerMap
 from regard.text.encoding import Encoding
 from regard.trace import AttentionMap, Trace

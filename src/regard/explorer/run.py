@@ -16,7 +16,7 @@ from regard.explorer import answers
 from regard.explorer.cache import LIMIT
 from regard.explorer.display_modes import MAX_WHOLE_TOKENS, has_value_norms
 from regard.explorer.movement import MAX_MOVEMENT_TOKENS, stages_of
-from regard.functional.biases import Bias
+from regard.functional.biases.base import Bias
 from regard.metrics.layer_maps import LayerMap, layers_of
 from regard.models.batch import remove_padding
 from regard.models.encoder_decoder import EncoderDecoder

@@ -21,16 +21,14 @@ from regard.functional.backward import (
     Gradients as Gradients,
     attention_vjp as attention_vjp,
 )
-from regard.functional.biases import (
+from regard.functional.biases.base import Bias as Bias
+from regard.functional.biases.distance import (
     ALiBi as ALiBi,
-    Bias as Bias,
     DistanceBias as DistanceBias,
     RelativePositionBias as RelativePositionBias,
 )
-from regard.functional.block_mask import (
-    BlockMask as BlockMask,
-    FunctionMask as FunctionMask,
-    create_block_mask as create_block_mask,
+from regard.functional.biases.score_mod import (
+    ScoreMod as ScoreMod,
 )
 from regard.functional.cross_entropy import (
     cross_entropy as cross_entropy,
@@ -70,17 +68,22 @@ from regard.functional.linear_attention import (
     linear_attention as linear_attention,
     linear_attention_vjp as linear_attention_vjp,
 )
-from regard.functional.mask_rules import (
+from regard.functional.masks.base import (
+    DenseMask as DenseMask,
+    Mask as Mask,
+)
+from regard.functional.masks.block_mask import (
+    BlockMask as BlockMask,
+    FunctionMask as FunctionMask,
+    create_block_mask as create_block_mask,
+)
+from regard.functional.masks.structured import (
     Causal as Causal,
     KeyLengths as KeyLengths,
     KeyRangeMask as KeyRangeMask,
     PrefixLM as PrefixLM,
     SegmentMask as SegmentMask,
     SlidingWindow as SlidingWindow,
-)
-from regard.functional.masks import (
-    DenseMask as DenseMask,
-    Mask as Mask,
 )
 from regard.functional.norm import (
     layer_norm as layer_norm,
@@ -94,21 +97,18 @@ from regard.functional.partial import (
     attention_partial as attention_partial,
     merge_partials as merge_partials,
 )
-from regard.functional.positions import (
+from regard.functional.positions.embeddings import (
     alibi_slopes as alibi_slopes,
     learned_positions as learned_positions,
     relative_position_buckets as relative_position_buckets,
     sinusoidal_positions as sinusoidal_positions,
 )
-from regard.functional.rotary import (
+from regard.functional.positions.rotary import (
     apply_rotary as apply_rotary,
     apply_rotary_vjp as apply_rotary_vjp,
     rotary as rotary,
     rotary_frequencies as rotary_frequencies,
     rotary_pairs as rotary_pairs,
-)
-from regard.functional.score_mod import (
-    ScoreMod as ScoreMod,
 )
 from regard.functional.softmax import (
     softmax as softmax,
@@ -118,7 +118,7 @@ from regard.functional.variable import (
     Variable as Variable,
     gradients as gradients,
 )
-from regard.functional.varlen import (
+from regard.functional.varlen.attention import (
     attention_varlen as attention_varlen,
     attention_varlen_vjp as attention_varlen_vjp,
 )

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from regard._utils.errors import RegardError
+from regard.functional.frameworks import framework
 from regard.functional.variable import Variable
 
 MAX_SIZE = 2**48  # numbers in an array, more than an address space holds: a few sizes multiplied fit into 64 bits
@@ -26,9 +27,7 @@ def namespace(*arrays: Array) -> Any:
     else:
         return np  # it follows the standard itself; importing the compatibility layer would slow the start
     if all([is_tensor(x) for x in arrays]):  # noqa: C419, a list is made sooner
-        from array_api_compat import torch
-
-        return torch  # sooner than by the function below
+        return framework("torch").namespace  # sooner than by the function below
     from array_api_compat import array_namespace
 
     try:
@@ -63,7 +62,7 @@ def as_array(value: Array, name: str) -> Array:
             hasattr(value, "__array_namespace__") or hasattr(value, "__dlpack__")
         ):
             if hasattr(value, "__torch_function__"):
-                _check_tensor(value, name)
+                framework("torch").check(value, name)
             elif _is_narrow_float(getattr(value, "dtype", None)):
                 raise RegardError(f"{name} must be an array of numbers, got {value.dtype}; convert it first")
             return value
@@ -76,47 +75,6 @@ def as_array(value: Array, name: str) -> Array:
     if value.size > MAX_SIZE:
         raise RegardError(f"{name} {value.shape} is too large: an array may have 2^48 numbers")
     return value
-
-
-_IN_PLACE_OF = {
-    "CausalBias": "give causal=True, with query_offset=0 for causal_upper_left",
-    "MaskedTensor": "give get_data() of it; mask= says where queries attend",
-    "DTensor": "give full_tensor() or to_local() of it",
-}
-
-
-def is_of_own_class(x: Any) -> bool:
-    """Tell whether a tensor is of a subclass, which may carry a meaning; not so what stands for one in a compiler."""
-    import torch
-
-    plain = type(x) in (torch.Tensor, torch.nn.Parameter) or type(x).__name__ in ("FakeTensor", "FunctionalTensor")
-    return not plain and isinstance(x, torch.Tensor)
-
-
-def check_class(x: Any, name: str) -> None:
-    """Raise RegardError if a tensor is of a class that may mean more than its numbers."""
-    if is_of_own_class(x):
-        kind = type(x).__name__
-        hint = _IN_PLACE_OF.get(kind, f"{name.split()[0]}.as_subclass(torch.Tensor) is the tensor of its numbers")
-        raise RegardError(f"{name} is of the class {kind}, whose meaning regard does not know; {hint}")
-
-
-def _check_tensor(x: Any, name: str) -> None:
-    """Raise RegardError unless a tensor of PyTorch is one block of numbers that attention computes with."""
-    import torch
-
-    if not isinstance(x, torch.Tensor):
-        return
-    if x.is_nested:
-        raise RegardError(f"{name} is a nested tensor: pad it and give key_lengths, or use attention_varlen")
-    check_class(x, name)
-    if x.layout is not torch.strided:
-        layout = str(x.layout).removeprefix("torch.")
-        raise RegardError(f"{name} is a tensor in the layout {layout}: give to_dense() of it")
-    if x.is_quantized:
-        raise RegardError(f"{name} is a quantized tensor, {x.dtype}: give dequantize() of it")
-    if x.dtype.itemsize == 1 and x.is_floating_point():
-        raise RegardError(f"{name} must be an array of numbers, got {x.dtype}; convert it first")
 
 
 def _is_narrow_float(dtype: Any) -> bool:
@@ -185,12 +143,7 @@ def concat(arrays: Sequence[Array], axis: int) -> Array:
 
 def no_grad(xp: Any) -> AbstractContextManager[Any]:
     """Return a context in which PyTorch records no gradients; it does nothing for other libraries."""
-    if "torch" not in xp.__name__:
-        return nullcontext()
-    import torch
-
-    context: AbstractContextManager[Any] = torch.no_grad()
-    return context
+    return framework("torch").no_grad() if "torch" in xp.__name__ else nullcontext()
 
 
 def is_concretely_true(condition: Array) -> bool:

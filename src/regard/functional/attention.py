@@ -9,16 +9,17 @@ import numpy as np
 
 from regard._utils.errors import RegardError
 from regard.functional import reference
-from regard.functional.arrays import Array, is_jax, is_tensor
-from regard.functional.autograd import differentiable
+from regard.functional.arrays import Array
 from regard.functional.backward import backward, forward_with_stats
-from regard.functional.biases import Bias
-from regard.functional.block_mask import MaskMod
+from regard.functional.biases.base import Bias
+from regard.functional.biases.score_mod import ScoreModFunction
 from regard.functional.blockwise import blockwise
 from regard.functional.dispatch import QUADRATIC_STEPS, choose_implementation
+from regard.functional.frameworks import framework_of
 from regard.functional.heads import repeat_kv
 from regard.functional.inputs import AttentionInputs, Implementation, Options, validate_inputs
-from regard.functional.masks import Mask
+from regard.functional.masks.base import Mask
+from regard.functional.masks.block_mask import MaskMod
 from regard.functional.native.attention import (
     computes_in_blocks,
     is_differentiated,
@@ -28,10 +29,9 @@ from regard.functional.native.attention import (
 )
 from regard.functional.overflow import narrowed, widened
 from regard.functional.recorder import NULL_RECORDER, Recorder
-from regard.functional.score_layout import Index
-from regard.functional.score_mod import ScoreModFunction
-from regard.functional.scores import Stage, block_arguments, dropout_factors, whole_map
-from regard.functional.tile import attention_tile, check_stage, record_maps
+from regard.functional.scores.layout import Index
+from regard.functional.scores.stages import Stage, block_arguments, dropout_factors, whole_map
+from regard.functional.scores.tile import attention_tile, check_stage, record_maps
 from regard.functional.variable import Pullback, Variable, plain, record_vjp
 
 
@@ -137,20 +137,10 @@ def attention(
         "softcap": softcap, "sinks": sinks, "key_lengths": key_lengths, "dropout": dropout, "rng": rng,
         "implementation": implementation,
     }  # fmt: skip
-    if type(q) is not np.ndarray and all([is_tensor(x) for x in (q, k, v)]) and trace is NULL_RECORDER:  # noqa: C419
-        from regard.functional import torch_call, torch_operator
-
-        q, k, v = torch_operator.autocast(q, k, v)
-        if torch_operator.is_traced(q, k, v):
-            context = torch_operator.traced_attention(q, k, v, options)
-            if context is not None:
-                return context
-        elif (context := torch_call.direct_attention(q, k, v, options)) is not None:
-            return context
-    if type(q) is not np.ndarray and is_jax(q, k, v) and trace is NULL_RECORDER:
-        from regard.functional.jax_operator import jax_attention
-
-        context = jax_attention(q, k, v, options)
+    if type(q) is not np.ndarray and trace is NULL_RECORDER:
+        library = framework_of(q)
+        q, k, v = library.autocast(q, k, v)
+        context = library.attention(q, k, v, options)
         if context is not None:
             return context
     p = validate_inputs(q, k, v, **options)
@@ -191,7 +181,9 @@ def compute_attention(p: AttentionInputs, trace: Recorder) -> Array:
         raise RegardError(f"trace must be a recorder such as regard.Trace(), got {trace!r}")
     implementation, _ = choose_implementation(p, trace, with_gradient=True)
     compute = {"reference": _reference, "blockwise": _blockwise, "native": _native}[implementation]
-    return narrowed(trace("context", compute(p, trace), "... H T Dv"), p.dtype)
+    context = compute(p, trace)
+    context = context if trace is NULL_RECORDER else trace("context", context, "... H T Dv")
+    return context if context.dtype == p.dtype else narrowed(context, p.dtype)
 
 
 def _reference(p: AttentionInputs, trace: Recorder) -> Array:
@@ -214,11 +206,11 @@ def _blockwise(p: AttentionInputs, trace: Recorder) -> Array:
 
 
 def _native(p: AttentionInputs, trace: Recorder) -> Array:
-    if is_differentiated(p):
+    if p.layout.xp is not np and is_differentiated(p):
         recorded = p.with_parameters({name: x.detach() for name, x in p.parameters.items()})
         record_maps(recorded, trace)
         trace.record_attention(recorded)
-        return differentiable(p)
+        return framework_of(p.q).differentiable(p)
     if trace is NULL_RECORDER:
         context, is_valid = native_forward(p, p.dtype)
         return context if is_valid else _blockwise(p, trace)

@@ -9,7 +9,8 @@ import numpy as np
 
 from regard._utils.errors import RegardError
 from regard.functional.arrays import Array, as_array, concat, is_floating, namespace, no_grad, result_dtype
-from regard.functional.biases import BiasGradAccumulator, sum_to_shape
+from regard.functional.biases.base import BiasGradAccumulator, sum_to_shape
+from regard.functional.biases.score_mod import ScoreMod, is_score_function
 from regard.functional.blocks import block_sizes, nonempty_blocks, spans
 from regard.functional.blockwise import blockwise
 from regard.functional.dispatch import choose_implementation
@@ -20,9 +21,12 @@ from regard.functional.native.backward import native_backward
 from regard.functional.nonfinite import finite_matmul
 from regard.functional.online_softmax import SoftmaxStats
 from regard.functional.overflow import narrowed, widened
-from regard.functional.score_layout import take
-from regard.functional.score_mod import ScoreMod, is_score_function
-from regard.functional.scores import BlockScores, block_scores
+from regard.functional.scores.layout import take
+from regard.functional.scores.stages import BlockScores, block_scores
+
+NOT_TWICE = (
+    "the kernel's gradients of attention cannot be differentiated again; attention(..., implementation='reference') can"
+)
 
 
 class Gradients(NamedTuple):

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator
 
 from regard.functional.inputs import AttentionInputs
-from regard.functional.masks import BlockKind
-from regard.functional.score_layout import Index
+from regard.functional.masks.base import BlockKind
+from regard.functional.scores.layout import Index
 
 _BLOCK_SCORES = 2**20  # over all heads: a few arrays of this size stay in or near the caches
 _SHORTEST, _LONGEST = 32, 1024

@@ -14,8 +14,8 @@ from regard.functional.heads import repeat_kv
 from regard.functional.inputs import AttentionInputs
 from regard.functional.nonfinite import finite_matmul, nonzero, restore_nonfinite
 from regard.functional.online_softmax import SoftmaxStats, initial_stats, online_softmax_step
-from regard.functional.score_layout import Index, take
-from regard.functional.scores import block_scores
+from regard.functional.scores.layout import Index, take
+from regard.functional.scores.stages import block_scores
 
 
 def blockwise(p: AttentionInputs) -> tuple[Array, SoftmaxStats]:

@@ -10,14 +10,15 @@ import numpy as np
 
 from regard._utils.errors import RegardError
 from regard.functional import native
-from regard.functional.arrays import Array, is_jax
+from regard.functional.arrays import Array
 from regard.functional.blocks import block_kind, block_sizes, spans
+from regard.functional.frameworks import framework_of
 from regard.functional.inputs import AttentionInputs, Options, validate_inputs
-from regard.functional.masks import BlockKind
+from regard.functional.masks.base import BlockKind
 from regard.functional.native.attention import kernel_call, unsupported_reason
 from regard.functional.native.mask_args import kernel_mask_args
 from regard.functional.recorder import NULL_RECORDER, Recorder
-from regard.functional.scores import STAGES
+from regard.functional.scores.stages import STAGES
 
 _REFERENCE_SCORES = 2**22  # a map of at most this many scores is held whole
 _ARRAYS = 6  # of the size of a block, that live at the same time: scores, exponentials and temporaries
@@ -77,10 +78,8 @@ def explain_plan(q: Array, k: Array, v: Array, *, trace: Recorder = NULL_RECORDE
     >>> plan.implementation, plan.blocks
     ('blockwise', {'full': 6, 'partial': 4, 'empty': 6})
     """
-    if type(q) is not np.ndarray and is_jax(q, k, v) and trace is NULL_RECORDER:
-        from regard.functional.jax_call import in_numpy
-
-        q, k, v, options = in_numpy(q, k, v, options)
+    if type(q) is not np.ndarray and trace is NULL_RECORDER:
+        q, k, v, options = framework_of(q).in_numpy(q, k, v, options)
     p = validate_inputs(q, k, v, **options)
     implementation, reason = choose_implementation(p, trace, with_gradient=True)
     if implementation == "native":

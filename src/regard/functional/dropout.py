@@ -10,7 +10,7 @@ import numpy as np
 
 from regard._utils.errors import RegardError
 from regard.functional.arrays import Array
-from regard.functional.score_layout import Index, ScoreLayout
+from regard.functional.scores.layout import Index, ScoreLayout
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import numpy as np
 from regard._utils.errors import RegardError
 from regard._utils.validation import whole_number
 from regard.functional.arrays import Array, as_array, namespace
-from regard.functional.biases import sum_to_shape
+from regard.functional.biases.base import sum_to_shape
 
 
 def split_heads(x: Array, num_heads: int) -> Array:

@@ -24,13 +24,14 @@ from regard.functional.arrays import (
     result_dtype,
     widest_float,
 )
-from regard.functional.biases import Bias, as_bias
-from regard.functional.block_mask import FunctionMask, MaskMod
+from regard.functional.biases.base import Bias, as_bias
+from regard.functional.biases.score_mod import ScoreMod, ScoreModFunction
 from regard.functional.dropout import Dropout, make_dropout
-from regard.functional.mask_rules import Causal, KeyLengths, SlidingWindow
-from regard.functional.masks import Mask, as_mask
-from regard.functional.score_layout import ScoreLayout, broadcasts
-from regard.functional.score_mod import ScoreMod, ScoreModFunction
+from regard.functional.frameworks import framework_of
+from regard.functional.masks.base import Mask, as_mask
+from regard.functional.masks.block_mask import FunctionMask, MaskMod
+from regard.functional.masks.structured import Causal, KeyLengths, SlidingWindow
+from regard.functional.scores.layout import ScoreLayout, broadcasts
 
 Implementation = Literal["auto", "reference", "blockwise", "native"]
 IMPLEMENTATIONS = get_args(Implementation)
@@ -82,10 +83,11 @@ class AttentionInputs:
     @functools.cached_property
     def context_shape(self) -> tuple[int, ...]:
         """``... H T Dv``; v may have leading axes that the scores do not have."""
-        lead = _broadcast_shapes(
-            self.layout.shape[:-2], (*self.v.shape[:-3], *((self.layout.heads,) if self.v.ndim > 2 else ()))
-        )
-        return (*lead, self.layout.queries, self.v.shape[-1])
+        lead = self.layout.shape[:-2]
+        values_lead = () if self.v.ndim == 2 else (*self.v.shape[:-3], self.layout.heads)
+        if values_lead != lead:
+            lead = _broadcast_shapes(lead, values_lead)
+        return (*lead, self.layout.shape[-2], self.v.shape[-1])
 
     @property
     def compute_dtype(self) -> Any:
@@ -142,15 +144,22 @@ def validate_inputs(q: Array, k: Array, v: Array | None = None, **options: Unpac
     if not _OPTION_NAMES.issuperset(options):
         unknown, known = options.keys() - _OPTION_NAMES, ", ".join(Options.__annotations__)
         raise TypeError(f"attention has no argument {', '.join(map(repr, sorted(unknown)))}; its options are {known}")
-    q, k, v = as_array(q, "q"), as_array(k, "k"), None if v is None else as_array(v, "v")
-    arrays = (q, k) if v is None else (q, k, v)
-    xp, shapes = namespace(*arrays), [tuple(x.shape) for x in arrays]
-    shape = (_numpy_scores_shape if xp is np else _scores_shape)(*shapes)  # other libraries may trace symbols
-    dtype = result_dtype(*arrays)
-    layout = ScoreLayout(xp, device(q), shape, options.get("query_offset"))
-    mask, bias = _mask_and_bias(layout, options)
+    if type(q) is type(k) is type(v) is np.ndarray and q.dtype is k.dtype is v.dtype and q.dtype.kind == "f":
+        xp, dtype, where = np, q.dtype, None  # the usual case
+        shape = _numpy_scores_shape(q.shape, k.shape, v.shape)
+    else:
+        q, k, v = as_array(q, "q"), as_array(k, "k"), None if v is None else as_array(v, "v")
+        arrays = (q, k) if v is None else (q, k, v)
+        xp, shapes = namespace(*arrays), [tuple(x.shape) for x in arrays]
+        shape = (_numpy_scores_shape if xp is np else _scores_shape)(*shapes)  # other libraries may trace symbols
+        dtype, where = result_dtype(*arrays), device(q)
+    layout = ScoreLayout(xp, where, shape, options.get("query_offset"))
+    mask, offset, window, lengths = map(options.get, ("mask", "query_offset", "window", "key_lengths"))
+    bias, causal = options.get("bias"), options.get("causal", False)
+    if causal is not False or not mask is bias is offset is window is lengths is None:
+        mask, bias = _mask_and_bias(layout, options)
     scale, softcap, sinks = options.get("scale"), options.get("softcap"), options.get("sinks")
-    implementation = options.get("implementation", "auto")
+    rate, implementation = options.get("dropout", 0.0), options.get("implementation", "auto")
     if implementation not in IMPLEMENTATIONS:
         raise RegardError(f"implementation must be one of {', '.join(IMPLEMENTATIONS)}, got {implementation!r}")
     return AttentionInputs(
@@ -164,7 +173,7 @@ def validate_inputs(q: Array, k: Array, v: Array | None = None, **options: Unpac
         bias=bias,
         mask=mask,
         sinks=None if sinks is None else _sinks(layout, sinks, compute_dtype(xp, dtype)),
-        dropout=make_dropout(options.get("dropout", 0.0), options.get("rng")),
+        dropout=None if type(rate) is float and rate == 0 else make_dropout(rate, options.get("rng")),
         implementation=implementation,
     )
 
@@ -173,13 +182,12 @@ def _mask_and_bias(layout: ScoreLayout, options: Options) -> tuple[Mask | None, 
     """Return all masks as one, and the bias."""
     rules: list[Mask] = []
     if (mask := options.get("mask")) is not None:
-        if type(mask).__module__ == "torch.nn.attention.flex_attention" and type(mask).__name__ == "BlockMask":
-            from regard.functional.torch_block_mask import from_pytorch
-
-            mask = from_pytorch(mask)
+        if not isinstance(mask, Mask | np.ndarray):
+            mask = framework_of(mask).as_mask(mask)
         is_function = callable(mask) and not isinstance(mask, Mask)
         rules.append((FunctionMask(mask) if is_function else as_mask(mask)).to_namespace(layout))  # type: ignore[arg-type]
-    if _flag("causal", options.get("causal", False)):
+    causal = options.get("causal", False)
+    if causal is True or (causal is not False and _flag("causal", causal)):
         rules.append(Causal())
     if (window := options.get("window")) is not None:
         rules.append(SlidingWindow(*_window_sides(window)))

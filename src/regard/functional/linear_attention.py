@@ -38,9 +38,9 @@ from regard.functional.arrays import (
     namespace,
     result_dtype,
 )
-from regard.functional.biases import sum_to_shape
+from regard.functional.biases.base import sum_to_shape
 from regard.functional.overflow import narrowed
-from regard.functional.score_layout import broadcasts
+from regard.functional.scores.layout import broadcasts
 
 _FEATURE_DECAY_CHUNK = 16  # products of a chunk with a decay for each feature have chunk² · D elements
 

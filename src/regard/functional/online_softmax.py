@@ -17,7 +17,7 @@ import numpy as np
 from regard.functional.arrays import Array, widest_float
 from regard.functional.inputs import AttentionInputs
 from regard.functional.nonfinite import clamp_posinf, nonzero, zero_neginf
-from regard.functional.score_layout import Index, take
+from regard.functional.scores.layout import Index, take
 
 
 class SoftmaxStats(NamedTuple):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from regard.functional.arrays import Array, namespace, no_grad, widest_float
-from regard.functional.biases import DenseBias
+from regard.functional.biases.base import DenseBias
 from regard.functional.inputs import AttentionInputs
 
 _MARGIN = 4  # how far below the largest float sums must stay, for rounding

@@ -15,7 +15,7 @@ from regard.functional.inputs import AttentionInputs, Options, validate_inputs
 from regard.functional.native.attention import native_forward_with_stats
 from regard.functional.nonfinite import nonzero, zero_neginf
 from regard.functional.overflow import narrowed, widened
-from regard.functional.score_layout import broadcasts
+from regard.functional.scores.layout import broadcasts
 
 
 class Partial(NamedTuple):

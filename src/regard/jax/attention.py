@@ -9,7 +9,7 @@ from regard._utils.drop_ins import raises
 from regard._utils.errors import JaxError, RegardError
 from regard.functional.arrays import Array, is_jax
 from regard.functional.inputs import Options
-from regard.functional.jax_call import reason_against_device
+from regard.jax.call import reason_against_device
 
 
 @raises(JaxError)

@@ -11,7 +11,7 @@ import numpy as np
 
 from regard._utils.errors import RegardError
 from regard._utils.validation import truncate
-from regard.functional.scores import Stage
+from regard.functional.scores.stages import Stage
 from regard.text.encoding import Encoding
 from regard.trace import AttentionMap, Trace
 

@@ -9,11 +9,12 @@ import numpy as np
 from regard import functional
 from regard._utils.drop_ins import raises
 from regard._utils.errors import RegardError, TorchError
-from regard.functional import torch_operator
-from regard.functional.arrays import Array, check_class
+from regard.functional.arrays import Array
 from regard.functional.dropout import check_rate
 from regard.functional.inputs import Options
 from regard.functional.recorder import NULL_RECORDER, Recorder
+from regard.torch import operator as torch_operator
+from regard.torch.classes import check_class
 
 
 @raises(TorchError)

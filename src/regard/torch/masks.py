@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from regard.functional import Bias, DenseMask, DistanceBias, KeyRangeMask, Mask, SegmentMask
-from regard.functional.biases import DenseBias
-from regard.functional.masks import logical_and
+from regard.functional.biases.base import DenseBias
+from regard.functional.masks.base import logical_and
 
 _BLOCK_CELLS = 1 << 18  # cells that are read together
 

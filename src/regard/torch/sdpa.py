@@ -10,8 +10,9 @@ from typing import Any
 
 from regard._utils.drop_ins import raises
 from regard._utils.errors import RegardError, TorchError
-from regard.functional.arrays import Array, is_of_own_class
+from regard.functional.arrays import Array
 from regard.torch.attention import attention, check_tensors, is_plain
+from regard.torch.classes import is_of_own_class
 
 
 @raises(TorchError)

@@ -14,8 +14,8 @@ from regard import functional
 from regard._utils.drop_ins import raises
 from regard._utils.errors import RegardError, TorchError
 from regard.functional.inputs import Options
-from regard.functional.torch_call import one_query_attention
 from regard.torch.attention import attention
+from regard.torch.direct_call import one_query_attention
 from regard.torch.masks import MaskAndBias, MaskCache
 
 NAME = "regard"

@@ -22,15 +22,15 @@ from regard._utils.memory import available_memory
 from regard._utils.validation import whole_number
 from regard.functional import native
 from regard.functional.arrays import Array
-from regard.functional.biases import Bias
-from regard.functional.head_slice import SlicedBias, slice_heads
+from regard.functional.biases.base import Bias, PartOfBias
 from regard.functional.heads import count_heads
 from regard.functional.inputs import AttentionInputs, Options, validate_inputs
 from regard.functional.native.map import Pooling
 from regard.functional.online_softmax import SoftmaxStats
-from regard.functional.score_layout import Index
-from regard.functional.scores import Stage, mask_and_bias
-from regard.functional.tile import attention_tile
+from regard.functional.part_inputs import slice_heads
+from regard.functional.scores.layout import Index
+from regard.functional.scores.stages import Stage, mask_and_bias
+from regard.functional.scores.tile import attention_tile
 from regard.trace.map_sources import POOLINGS, MapSource, equal_cells, source_of
 from regard.trace.map_statistics import MapStatistic, MapStatistics, Parts, Top
 from regard.trace.mask_io import inputs_from_arrays, inputs_to_arrays, to_numpy
@@ -165,7 +165,7 @@ class AttentionMap(MapStatistics):
     def bias(self) -> Bias | None:
         """The rule of the bias of the scores, that of all heads, if there is one."""
         bias = self._inputs.bias
-        while isinstance(bias, SlicedBias):
+        while isinstance(bias, PartOfBias):
             bias = bias.bias
         return bias
 

@@ -20,7 +20,7 @@ from regard.functional.native import map as kernel_map
 from regard.functional.native.map import Cells, Pooling
 from regard.functional.nonfinite import zero_neginf
 from regard.functional.online_softmax import SoftmaxStats
-from regard.functional.scores import block_scores
+from regard.functional.scores.stages import block_scores
 from regard.trace.map_statistics import MapStatistic, Parts, WeightBlock
 
 __all__ = ["POOLINGS", "BlockSource", "KernelSource", "MapSource", "Pooling", "equal_cells", "equal_edges", "source_of"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,36 +11,23 @@ from regard._utils.errors import RegardError
 from regard._utils.validation import finite_number, truncate
 from regard.functional import native
 from regard.functional.arrays import Array
-from regard.functional.biases import ALiBi, Bias, DenseBias, DistanceBias, RelativePositionBias
-from regard.functional.block_mask import BlockMask
-from regard.functional.head_slice import is_head_slice
+from regard.functional.biases.base import Bias
 from regard.functional.inputs import AttentionInputs
-from regard.functional.mask_rules import Causal, KeyLengths, KeyRangeMask, PrefixLM, SegmentMask, SlidingWindow
-from regard.functional.masks import DenseMask, LogicalAnd, LogicalOr, Mask
-from regard.functional.score_layout import ScoreLayout, broadcasts
+from regard.functional.masks.base import Mask
+from regard.functional.part_inputs import is_head_slice
+from regard.functional.rules import RULE_NAMES, RULES, is_declared
+from regard.functional.scores.layout import ScoreLayout, broadcasts
 from regard.functional.variable import Variable
 
-_OPTIONS = ("scale", "softcap", "sinks", "mask", "bias")
-_KINDS: dict[str, Any] = {
-    kind.__name__: kind
-    for kind in (
-        *(Causal, SlidingWindow, KeyLengths, PrefixLM, SegmentMask, KeyRangeMask, DenseMask, LogicalAnd, LogicalOr),
-        *(BlockMask, ALiBi, RelativePositionBias, DistanceBias, DenseBias),
-    )
-}
-
 _ABSENT = type(None)
-_TYPES: dict[str, tuple[type, ...]] = {  # of the options and of the fields of masks and biases
-    **dict.fromkeys(("query_offset", "lengths"), (int, np.ndarray, _ABSENT)),
-    **dict.fromkeys(("left", "right", "min_distance", "max_distance", "num_queries", "num_keys"), (int, _ABSENT)),
-    **dict.fromkeys(("queries", "keys", "first", "last", "array", "parameter", "sinks"), (np.ndarray, _ABSENT)),
-    **dict.fromkeys(("blocks", "tiles"), (np.ndarray,)),
-    **dict.fromkeys(("scale", "softcap"), (int, float, _ABSENT)),
-    **dict.fromkeys(("one", "other"), (Mask,)),
-    "bidirectional": (bool,),
+_OPTIONS: dict[str, tuple[type, ...]] = {  # with the types of each
+    "scale": (int, float, _ABSENT),
+    "softcap": (int, float, _ABSENT),
+    "sinks": (np.ndarray, _ABSENT),
     "mask": (Mask, _ABSENT),
     "bias": (Bias, _ABSENT),
 }
+_OFFSET = {"query_offset": (int, np.ndarray, _ABSENT)}
 _MAX_DEPTH = 50  # of masks in masks
 
 
@@ -70,7 +56,7 @@ def inputs_from_arrays(
 ) -> AttentionInputs:
     """Return the inputs that `inputs_to_arrays` wrote; raise RegardError unless they fit together."""
     q, k = arrays[f"{prefix}q"], arrays[f"{prefix}k"]
-    values = {name: from_json(name, fields[name], arrays) for name in ("query_offset", *_OPTIONS)}
+    values = {name: from_json(name, fields[name], types, arrays) for name, types in (_OFFSET | _OPTIONS).items()}
     shape, dtype = tuple(fields["shape"]), np.dtype(str(fields["dtype"]))
     if len(shape) < 2 or not all(type(length) is int and length >= 0 for length in shape):
         raise RegardError(f"the shape of a map is a list of lengths, got {truncate(fields['shape'])}")
@@ -104,17 +90,14 @@ def to_json(value: Any, arrays: dict[str, np.ndarray], name: str) -> Any:
         arrays[name] = to_numpy(value)
         return {"array": name}
     kind = type(value).__name__
-    if _KINDS.get(kind) is not type(value):
+    if not is_declared(value):
         raise RegardError(f"{kind} is not a mask or bias of regard, so it cannot be saved; pass a boolean mask")
-    fields = {
-        field.name: to_json(getattr(value, field.name), arrays, f"{name}.{field.name}")
-        for field in dataclasses.fields(value)
-    }
-    return {"kind": kind, **fields}
+    names = [field.name for field in value.rule_fields]
+    return {"kind": kind, **{x: to_json(getattr(value, x), arrays, f"{name}.{x}") for x in names}}
 
 
-def from_json(name: str, value: Any, arrays: Mapping[str, np.ndarray], depth: int = 0) -> Any:
-    """Return the value of an option or field that `to_json` wrote; its type is checked.
+def from_json(name: str, value: Any, types: tuple[type, ...], arrays: Mapping[str, np.ndarray], depth: int = 0) -> Any:
+    """Return the value of an option or field that `to_json` wrote; it is of one of these types.
 
     Raises
     ------
@@ -125,12 +108,13 @@ def from_json(name: str, value: Any, arrays: Mapping[str, np.ndarray], depth: in
         raise RegardError(f"masks are combined more than {_MAX_DEPTH} deep")
     found = value
     if isinstance(value, dict) and "kind" in value:
-        fields = dict(value)
-        kind = _KINDS[fields.pop("kind")]
-        found = kind(**{name: from_json(name, field, arrays, depth + 1) for name, field in fields.items()})
+        values = dict(value)
+        kind = RULE_NAMES[values.pop("kind")]
+        allowed = {field.name: field.types for field in RULES[kind]}
+        found = kind(**{name: from_json(name, x, allowed[name], arrays, depth + 1) for name, x in values.items()})
     elif isinstance(value, dict):
         found = arrays[value["array"]]
-    if not isinstance(found, _TYPES[name]) or (isinstance(found, bool) and bool not in _TYPES[name]):
+    if not isinstance(found, types) or (isinstance(found, bool) and bool not in types):
         raise RegardError(f"{name} of a map cannot be {truncate(value)}")
     return found
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from regard.functional.arrays import Array
 from regard.functional.recorder import RunStopped
-from regard.functional.scores import STAGES
+from regard.functional.scores.stages import STAGES
 from regard.trace.step_names import quadratic_stage
 from regard.trace.trace import Trace
 from regard.trace.trace_file import fitted_axes

@@ -12,7 +12,7 @@ import numpy as np
 from regard._utils import hooks
 from regard._utils.errors import RegardError
 from regard._utils.frames import load_xarray
-from regard.functional.scores import STAGES
+from regard.functional.scores.stages import STAGES
 from regard.text.encoding import Encoding
 from regard.text.token_labels import token_labels
 from regard.trace.attention_map import AttentionMap

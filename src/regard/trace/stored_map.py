@@ -27,12 +27,13 @@ import numpy as np
 
 from regard._utils.errors import RegardError
 from regard._utils.validation import truncate, whole_number
-from regard.functional.block_slice import ScoreBlock, nonempty_spans, slice_inputs
 from regard.functional.native.map import Pooling
 from regard.functional.online_softmax import SoftmaxStats
-from regard.functional.score_layout import Index
-from regard.functional.scores import Stage
-from regard.functional.tile import as_index, attention_tile, check_stage
+from regard.functional.part_inputs import nonempty_spans, slice_inputs
+from regard.functional.scores.layout import Index
+from regard.functional.scores.part import ScorePart
+from regard.functional.scores.stages import Stage
+from regard.functional.scores.tile import as_index, attention_tile, check_stage
 from regard.trace.attention_map import AttentionMap, ScoreTerms
 from regard.trace.map_sources import POOLINGS, equal_cells
 from regard.trace.map_statistics import STORED, MapStatistic, Parts, Top
@@ -197,7 +198,7 @@ class StoredMap(AttentionMap):
         """The sink logit of each head, if there is one."""
         sinks = self._inputs.sinks
         return (
-            None if sinks is None else ScoreBlock(self._inputs.layout, self._entries, *_NOTHING).take_entries(sinks, 2)
+            None if sinks is None else ScorePart(self._inputs.layout, self._entries, *_NOTHING).take(sinks, "... H R C")
         )
 
     @property
@@ -398,7 +399,7 @@ class StoredMap(AttentionMap):
         q = self._read("q", rows, self._entries)
         for number in spans:
             cols = slice(edges[number], edges[number + 1])
-            p = slice_inputs(self._inputs, ScoreBlock(self._inputs.layout, self._entries, rows, cols))
+            p = slice_inputs(self._inputs, ScorePart(self._inputs.layout, self._entries, rows, cols))
             p = p.replace(q=q, k=self._read("k", cols, self._entries)).to_compute_dtype()
             p = p.replace(dtype=p.compute_dtype)
             found[..., cols.start - first : cols.stop - first] = attention_tile(p, None, None, stage, stats)

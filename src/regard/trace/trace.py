@@ -18,7 +18,7 @@ from regard.functional import native
 from regard.functional.arrays import Array, as_array, namespace
 from regard.functional.dispatch import QUADRATIC_STEPS
 from regard.functional.recorder import Recorder, RunStopped
-from regard.functional.scores import STAGES
+from regard.functional.scores.stages import STAGES
 from regard.functional.variable import Variable, plain
 from regard.trace.attention_map import AttentionMap
 from regard.trace.mask_io import to_numpy

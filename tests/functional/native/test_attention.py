@@ -15,7 +15,7 @@ import pytest
 from attention_cases import Case, t5_bucket
 from regard import Trace, attention, attention_partial, attention_weights, explain_plan
 from regard.functional import ALiBi, Bias, DenseMask, Mask, RelativePositionBias, SegmentMask, native
-from regard.functional.masks import KeyRanges
+from regard.functional.masks.base import KeyRanges
 from sweeps import sweep_after
 
 ISAS = native.kernel().instruction_sets() if native.kernel() else []
@@ -519,3 +519,16 @@ def test_without_keys_the_result_is_zero_whatever_was_in_memory(queries, rng):
         part = attention_partial(q, nothing, nothing, sinks=sinks, implementation="native")
         assert not part.output.any()
         np.testing.assert_allclose(part.lse, np.broadcast_to(sinks[:, None], part.lse.shape))
+
+
+@pytest.mark.skipif(not ISAS, reason="the calls without a kernel are those of the formula")
+def test_a_small_call_is_few_calls_in_python():
+    """Of a call of microseconds most is spent before the kernel."""
+    x, calls = np.ones((5, 8), np.float32), []
+    attention(x, x, x)
+    sys.setprofile(lambda frame, event, _: calls.append(frame.f_code.co_qualname) if event == "call" else None)
+    try:
+        attention(x, x, x)
+    finally:
+        sys.setprofile(None)
+    assert len(calls) <= 20, calls

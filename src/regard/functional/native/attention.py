@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator
-from types import ModuleType
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from regard.functional import native
 from regard.functional.arrays import Array, device, namespace
-from regard.functional.biases import Bias
+from regard.functional.biases.base import Bias
+from regard.functional.biases.score_mod import is_score_function
+from regard.functional.frameworks import Framework, framework, framework_of
 from regard.functional.inputs import AttentionInputs
-from regard.functional.native.convert import compute_type, dtype_name, tensor_to_numpy, to_kernel
+from regard.functional.native.convert import compute_type, dtype_name, to_kernel
 from regard.functional.native.mask_args import KernelMaskArgs, kernel_mask_args
 from regard.functional.nonfinite import saturate_cast
 from regard.functional.online_softmax import SoftmaxStats
 from regard.functional.overflow import may_overflow
-from regard.functional.score_layout import Index
-from regard.functional.score_mod import is_score_function
+from regard.functional.scores.layout import Index
 
 _DTYPES = ("float16", "bfloat16", "float32", "float64")
-_LIBRARIES = {"torch": "PyTorch", "jax": "JAX", "cupy": "CuPy", "dask": "Dask"}
 _MAX_POSITIONS = 2**30
 _BITS = {size: np.dtype(f"i{size}") for size in (2, 4, 8)}  # integers of the size of a float
 
@@ -31,9 +30,12 @@ def unsupported_reason(p: AttentionInputs, *, with_gradient: bool = False) -> st
     """Return why the kernel cannot compute a call, or None if it can; `with_gradient` as in `choose_implementation`."""
     if native.kernel() is not None and max(p.layout.shape[-2:]) >= _MAX_POSITIONS:
         return f"the kernel supports fewer than {_MAX_POSITIONS:,} positions"
-    if native.kernel() is not None and is_score_function(p.bias):
+    if native.kernel() is not None and p.bias is not None and is_score_function(p.bias):
         return "score_mod is a Python function of the scores (a ScoreMod with derivative=1 only adds to them)"
-    reason = unsupported_arrays_reason(p.layout.xp, p.layout.device, p.dtype, p.parameters.values())
+    is_numpy = p.layout.xp is np
+    if is_numpy and native.kernel() is not None and _has_numpy_dtype(p.dtype):
+        return None  # the usual case
+    reason = unsupported_arrays_reason(p.layout.xp, p.layout.device, p.dtype, () if is_numpy else p.parameters.values())
     return _reason_against_gradient(p, with_gradient) if reason is None else reason
 
 
@@ -43,7 +45,12 @@ def unsupported_arrays_reason(xp: Any, where: Any, dtype: Any, arrays: Iterable[
         return native.unavailable_reason()
     if dtype_name(dtype) not in _DTYPES:
         return f"the kernel supports {', '.join(_DTYPES)}; got {dtype_name(dtype)}"
-    return None if xp is np else _reason_against_library(xp, where, arrays)
+    return None if xp is np else _framework(xp).unsupported_reason(where, arrays)
+
+
+@functools.lru_cache
+def _has_numpy_dtype(dtype: np.dtype[Any]) -> bool:
+    return dtype_name(dtype) in _DTYPES
 
 
 def native_forward(
@@ -54,11 +61,12 @@ def native_forward(
     `dtype` is that of the result or the compute dtype. The kernel writes the softmax statistics to `row_max` and
     `row_sum`, ``... H T``, if they are given; it then computes bfloat16 in float32.
     """
-    output = _empty(p, p.context_shape, dtype)
-    out, finite = to_kernel(output), True
+    output = empty_array(p.q, p.context_shape, dtype)
+    out, finite, kernel = to_kernel(output), True, native.kernel()
     for span, call in kernel_calls(p, tiles=row_max is None):
-        stats = (None if x is None else x[..., span] for x in (row_max, row_sum))
-        finite &= native.kernel().forward(call, out[..., span, :], *stats)
+        no_stats = row_max is None or row_sum is None
+        stats = (None, None) if no_stats else (row_max[..., span], row_sum[..., span])  # type: ignore[index]
+        finite &= kernel.forward(call, out[..., span, :], *stats)
     return output, finite or not may_overflow(p)
 
 
@@ -76,7 +84,7 @@ def native_forward_with_weights(p: AttentionInputs) -> tuple[Array, Array] | Non
         or p.context_shape[:-1] != p.layout.shape[:-1]
     ):
         return None
-    kernel, output = native.kernel(), _empty(p, p.context_shape, p.compute_dtype)
+    kernel, output = native.kernel(), empty_array(p.q, p.context_shape, p.compute_dtype)
     weights = native.empty(p.layout.shape, output.dtype)
     for span, call in kernel_calls(p):
         if not kernel.keeps_weights(call):
@@ -122,19 +130,17 @@ def to_library(p: AttentionInputs, x: Array) -> Array:
     """Return an array of the kernel as one of the library of the inputs, which it may be already."""
     if p.layout.xp is np or not isinstance(x, np.ndarray):
         return x
-    if isinstance(p.layout.xp, ModuleType) and p.layout.xp.__name__ == "array_api_compat.torch":
-        import torch
-
-        return torch.from_numpy(x)  # sooner than asarray
-    return p.layout.xp.asarray(x, device=p.layout.device)
+    library = _framework(p.layout.xp)
+    return library.from_numpy(x) if library.shares_memory else p.layout.xp.asarray(x, device=p.layout.device)
 
 
-def kernel_calls(p: AttentionInputs, *, tiles: bool = False) -> Iterator[tuple[slice, Any]]:
-    """Yield calls of the kernel with the queries of each."""
-    every = slice(0, p.layout.queries)
-    mask_args = None if p.mask is None and p.bias is None else kernel_mask_args(p)
-    for span in [every] if mask_args is None else mask_args.row_spans(every):
-        yield span, kernel_call(p, mask_args, span, tiles=tiles)
+def kernel_calls(p: AttentionInputs, *, tiles: bool = False) -> Iterable[tuple[slice, Any]]:
+    """Return calls of the kernel with the queries of each, made one after the other."""
+    every = slice(0, p.layout.shape[-2])
+    if p.mask is None and p.bias is None:
+        return [(every, kernel_call(p, None, every, tiles=tiles))]
+    args = kernel_mask_args(p)
+    return ((span, kernel_call(p, args, span, tiles=tiles)) for span in args.row_spans(every))
 
 
 def kernel_call(p: AttentionInputs, mask_args: KernelMaskArgs | None, rows: Index, *, tiles: bool = False) -> Any:
@@ -145,9 +151,10 @@ def kernel_call(p: AttentionInputs, mask_args: KernelMaskArgs | None, rows: Inde
     """
     kernel = native.kernel()
     lead = p.layout.shape[:-2] if p.v is None else p.context_shape[:-2]
-    whole = isinstance(rows, slice) and rows == slice(0, p.layout.queries)
+    whole = isinstance(rows, slice) and rows == slice(0, p.layout.shape[-2])
     q = to_kernel(p.q if p.q.dtype == p.dtype else p.layout.xp.astype(p.q, p.dtype))
-    k, v = _keys_or_values(p, p.k), None if p.v is None else _keys_or_values(p, p.v)
+    k = p.k if p.k.dtype == p.dtype else _keys_or_values(p, p.k)
+    v = p.v if p.v is None or p.v.dtype == p.dtype else _keys_or_values(p, p.v)
     return kernel.AttentionCall(
         lead,
         kernel_dtype(p.dtype),
@@ -183,7 +190,7 @@ def _dropout(p: AttentionInputs, rows: Index) -> Any:
 
 def _keys_or_values(p: AttentionInputs, x: Array) -> Array:
     """Return keys or values in the dtype of the call, or in half precision, which the kernel upcasts to float32."""
-    if x.dtype == p.dtype or (dtype_name(p.dtype) == "float32" and dtype_name(x.dtype) in ("float16", "bfloat16")):
+    if dtype_name(p.dtype) == "float32" and dtype_name(x.dtype) in ("float16", "bfloat16"):
         return x
     return p.layout.xp.astype(x, p.dtype)
 
@@ -193,65 +200,30 @@ def _sinks(p: AttentionInputs) -> np.ndarray:
     return sinks[..., 0, 0]
 
 
-def _empty(p: AttentionInputs, shape: tuple[int, ...], dtype: Any) -> Array:
-    return empty_array(p.q, shape, dtype)
-
-
 def empty_array(like: Array, shape: tuple[int, ...], dtype: Any) -> Array:
     """Return an uninitialised array of the library of `like`, in its memory order if that is NumPy or PyTorch."""
     if isinstance(like, np.ndarray):
         return native.empty_like(like, shape, np.dtype(dtype).newbyteorder("="))
-    xp = namespace(like)
-    if xp.__name__ != "array_api_compat.torch":
-        return xp.empty(shape, dtype=dtype, device=device(like))
-    import torch
-
-    bits = native.empty_like(to_kernel(like), shape, _BITS[dtype.itemsize])
-    return torch.from_numpy(bits).view(dtype)
+    library = framework_of(like)
+    if not library.shares_memory:
+        return namespace(like).empty(shape, dtype=dtype, device=device(like))
+    return library.from_numpy(native.empty_like(to_kernel(like), shape, _BITS[dtype.itemsize]), dtype)
 
 
 def is_differentiated(p: AttentionInputs) -> bool:
-    """Tell whether PyTorch records the gradient of a call."""
+    """Tell whether the library of the arrays records the gradient of a call."""
     return p.layout.xp is not np and has_gradients(p.parameters.values())
 
 
 def has_gradients(arrays: Iterable[Array]) -> bool:
-    """Tell whether PyTorch records the gradient of a function of these arrays."""
+    """Tell whether the library of these arrays records the gradient of a function of them."""
     given = list(arrays)
-    if not hasattr(given[0], "requires_grad"):
-        return False
-    import torch
-
-    return torch.is_grad_enabled() and any(x.requires_grad for x in given)
+    return framework_of(given[0]).has_gradients(given)
 
 
-def _reason_against_library(xp: Any, where: Any, arrays: Iterable[Array]) -> str | None:
-    """Return why the kernel does not support these arrays; None for plain PyTorch tensors on the CPU."""
+def _framework(xp: Any) -> Framework:
     first, _, rest = xp.__name__.partition(".")  # jax.numpy, array_api_compat.torch, array_api_strict
-    library = rest.partition(".")[0] if first == "array_api_compat" else first
-    if library != "torch" or where.type != "cpu":
-        known = _LIBRARIES.get(library, library)
-        if where is None:  # a tracer
-            return f"{known} traces the call"
-        return (
-            f"the kernel supports arrays of NumPy and of PyTorch on the CPU, not of {known} on {where} "
-            f"(numpy.asarray converts them)"
-        )
-    import torch
-
-    given = list(arrays)
-    if torch.compiler.is_compiling() or any(type(x) not in (torch.Tensor, torch.nn.Parameter) for x in given):
-        return "PyTorch traces the call"
-    if torch.jit.is_tracing() or torch._C._len_torch_dispatch_stack():  # such as make_fx or an operation counter
-        return "PyTorch intercepts the operations of the call"
-    if torch.autograd.forward_ad._current_level >= 0:
-        return "PyTorch computes forward derivatives of the call"
-    try:
-        for x in given:
-            tensor_to_numpy(x)
-    except RuntimeError:  # inside a transformation such as vmap tensors have no memory
-        return "PyTorch transforms the call"
-    return None
+    return framework(rest.partition(".")[0] if first == "array_api_compat" else first)
 
 
 def _reason_against_gradient(p: AttentionInputs, with_gradient: bool) -> str | None:

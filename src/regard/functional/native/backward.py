@@ -13,7 +13,7 @@ import numpy as np
 
 from regard.functional import native
 from regard.functional.arrays import Array, is_finite
-from regard.functional.biases import Bias, DenseBias, sum_to_shape
+from regard.functional.biases.base import Bias, DenseBias, sum_to_shape
 from regard.functional.heads import sum_over_query_groups
 from regard.functional.inputs import AttentionInputs
 from regard.functional.native.attention import kernel_calls, to_library

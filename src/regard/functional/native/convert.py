@@ -8,12 +8,16 @@ from typing import Any
 import numpy as np
 
 from regard.functional.arrays import Array
+from regard.functional.frameworks import framework_of
 
 
 def to_kernel(x: Array) -> np.ndarray:
     """Return an array that the kernel can read, copied only if necessary; half precision as 16-bit integers."""
-    array = aligned(x if isinstance(x, np.ndarray) else tensor_to_numpy(x))
-    return array.view(np.uint16) if array.dtype.itemsize == 2 else array
+    array = x if isinstance(x, np.ndarray) else framework_of(x).to_numpy(x)
+    dtype = array.dtype
+    if not (array.flags.aligned and dtype.isnative and dtype.alignment == dtype.itemsize):
+        array = aligned(array)
+    return array.view(np.uint16) if dtype.itemsize == 2 else array
 
 
 def aligned(x: np.ndarray) -> np.ndarray:
@@ -22,15 +26,6 @@ def aligned(x: np.ndarray) -> np.ndarray:
     if x.flags.aligned and dtype.isnative and dtype.alignment == dtype.itemsize:  # then its strides are aligned too
         return x
     return np.array(x, dtype=x.dtype.newbyteorder("="), order="C")
-
-
-def tensor_to_numpy(x: Any) -> np.ndarray:
-    """Return a PyTorch tensor on the CPU as an array that shares its memory; bfloat16 as 16-bit integers."""
-    import torch
-
-    x = x.detach()
-    array: np.ndarray = (x.view(torch.int16) if x.dtype == torch.bfloat16 else x).numpy()
-    return array
 
 
 def compute_type(dtype: Any) -> Any:

@@ -21,8 +21,8 @@ from regard.functional.native.convert import compute_type
 from regard.functional.native.mask_args import kernel_mask_args
 from regard.functional.online_softmax import SoftmaxStats
 from regard.functional.recorder import NULL_RECORDER, Recorder
-from regard.functional.score_layout import Index
-from regard.functional.scores import STAGES, Stage
+from regard.functional.scores.layout import Index
+from regard.functional.scores.stages import STAGES, Stage
 
 Cells = list[tuple[int, int]]
 Pooling: TypeAlias = Literal["max", "mean"]

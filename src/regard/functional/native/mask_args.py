@@ -14,13 +14,13 @@ import numpy as np
 
 from regard.functional import native
 from regard.functional.arrays import Array, compute_dtype
-from regard.functional.biases import Bias, DenseBias
-from regard.functional.block_mask import BLOCK_KEYS, BLOCK_QUERIES, BlockMask
+from regard.functional.biases.base import Bias, DenseBias
 from regard.functional.inputs import AttentionInputs
-from regard.functional.masks import DenseMask, KeyRanges, LogicalAnd, Mask
+from regard.functional.masks.base import DenseMask, KeyRanges, LogicalAnd, Mask
+from regard.functional.masks.block_mask import BLOCK_KEYS, BLOCK_QUERIES, BlockMask
 from regard.functional.native.convert import aligned, compute_type, to_kernel
 from regard.functional.nonfinite import saturate_cast
-from regard.functional.score_layout import ALL, Index, take_broadcast
+from regard.functional.scores.layout import ALL, Index, take_broadcast
 
 _STRIP_SCORES = 2**22  # that a mask or a bias is evaluated for at a time
 _BLOCK = (BLOCK_QUERIES, BLOCK_KEYS)

@@ -13,8 +13,8 @@ from regard.functional.native.convert import compute_type, dtype_name, to_kernel
 from regard.functional.nonfinite import clamp_posinf, nonzero, saturate_cast, zero_neginf
 from regard.functional.online_softmax import SoftmaxStats
 from regard.functional.overflow import narrowed
-from regard.functional.score_layout import MAX_POSITION
-from regard.functional.varlen_inputs import VarlenInputs
+from regard.functional.scores.layout import MAX_POSITION
+from regard.functional.varlen.inputs import VarlenInputs
 
 
 def varlen_unsupported_reason(p: VarlenInputs) -> str | None:

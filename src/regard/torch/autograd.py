@@ -8,13 +8,9 @@ from typing import Any
 
 from regard._utils.errors import TorchError
 from regard.functional.arrays import Array
-from regard.functional.backward import backward, forward_with_stats, like
+from regard.functional.backward import NOT_TWICE, backward, forward_with_stats, like
 from regard.functional.inputs import AttentionInputs
 from regard.functional.online_softmax import SoftmaxStats
-
-NOT_TWICE = (
-    "the kernel's gradients of attention cannot be differentiated again; attention(..., implementation='reference') can"
-)
 
 
 def differentiable(p: AttentionInputs) -> Array:

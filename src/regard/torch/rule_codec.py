@@ -10,30 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from regard.functional.arrays import Array, is_of_own_class
-from regard.functional.biases import ALiBi, Bias, DenseBias, DistanceBias, RelativePositionBias
+from regard.functional.arrays import Array
+from regard.functional.biases.base import Bias, DenseBias
 from regard.functional.inputs import Options
-from regard.functional.mask_rules import Causal, KeyLengths, KeyRangeMask, PrefixLM, SegmentMask, SlidingWindow
-from regard.functional.masks import DenseMask, LogicalAnd, LogicalOr, Mask
+from regard.functional.rules import RULE_NAMES, RULES, Rule, RuleField
+from regard.torch.classes import is_of_own_class
 
 # How many of the axes ... H T S an array lacks at the end.
-SCORES, RANGES, IDS, PER_SEQUENCE = range(4)
-_RULES: dict[Any, tuple[tuple[str, int], ...]] = {
-    DenseMask: (("array", SCORES),),
-    Causal: (("query_offset", PER_SEQUENCE),),
-    SlidingWindow: (("left", PER_SEQUENCE), ("right", PER_SEQUENCE), ("query_offset", PER_SEQUENCE)),
-    KeyLengths: (("lengths", PER_SEQUENCE),),
-    PrefixLM: (("lengths", PER_SEQUENCE),),
-    SegmentMask: (("queries", IDS), ("keys", IDS)),
-    KeyRangeMask: (("first", RANGES), ("last", RANGES)),
-    LogicalAnd: (("one", SCORES), ("other", SCORES)),
-    LogicalOr: (("one", SCORES), ("other", SCORES)),
-    DenseBias: (),
-    ALiBi: (),
-    DistanceBias: (("min_distance", PER_SEQUENCE),),
-    RelativePositionBias: (("bidirectional", PER_SEQUENCE), ("max_distance", PER_SEQUENCE)),
-}
-_BY_NAME = {rule.__name__: rule for rule in _RULES}
+SCORES, RANGES, PER_SEQUENCE = 0, 1, 3
 _OPTIONS = (
     ("mask", SCORES, None), ("query_offset", PER_SEQUENCE, None), ("key_lengths", PER_SEQUENCE, None),
     ("causal", PER_SEQUENCE, False),
@@ -64,8 +48,11 @@ class Encoder:
         self.words.append("n" if window is None else "w")
         return all([self.add(x, PER_SEQUENCE) for x in (*sides, bias)])  # noqa: C419
 
-    def add(self, value: Any, kind: int) -> bool:
-        """Add None, a boolean, an integer, a tensor or a rule."""
+    def add(self, value: Any, lacking: int | None) -> bool:
+        """Add None, a boolean, an integer, a tensor or a rule; what a tensor lacks of the axes ... H T S at the end.
+
+        None: it has no axes of a batch.
+        """
         import torch
 
         if value is None or value is False:
@@ -76,34 +63,41 @@ class Encoder:
             self.words.append("i")
             self.ints.append(value)
         elif isinstance(value, torch.Tensor) and not is_of_own_class(value):
-            self.words.append(f"t{kind}")
+            self.words.append("t" if lacking is None else f"t{lacking}")
             self.arrays.append(value)
-        elif type(value) in _RULES:
+        elif type(value) in RULES:
             return self._add_rule(value)
         else:
             return False
         return True
 
-    def _add_rule(self, rule: Mask | Bias) -> bool:
+    def _add_rule(self, rule: Rule) -> bool:
         import torch
 
         self.words.append(type(rule).__name__)
         if isinstance(rule, Bias):
-            if not isinstance(rule.parameter, torch.Tensor):
+            self.bias = getattr(rule, "parameter", None)
+            if not isinstance(self.bias, torch.Tensor):
                 return False
-            self.bias = rule.parameter
-        return all([self.add(getattr(rule, name), kind) for name, kind in _RULES[type(rule)]])  # noqa: C419
+        return all([self._add_field(rule, field) for field in RULES[type(rule)] if field.name != "parameter"])  # noqa: C419
+
+    def _add_field(self, rule: Rule, field: RuleField) -> bool:
+        import torch
+
+        value = getattr(rule, field.name)
+        return not (isinstance(value, torch.Tensor) and field.axes is None) and self.add(value, field.lacking)
 
 
-def array_kinds(rules: str) -> list[int]:
-    """Return how many of the axes ... H T S each array lacks at the end."""
-    return [int(word[1]) for word in rules.split() if word[0] == "t"]
+def array_axes(rules: str) -> list[int | None]:
+    """Return how many of the axes ... H T S each array lacks at the end; None: it has no axes of a batch."""
+    return [int(word[1:]) if word[1:] else None for word in rules.split() if word[0] == "t"]
 
 
-def bias_rule(rules: str) -> type[Bias] | None:
-    """Return the class of the bias."""
-    found = [_BY_NAME[word] for word in rules.split() if word in _BY_NAME]
-    return found[-1] if found and issubclass(found[-1], Bias) else None
+def bias_axes(rules: str) -> int | None:
+    """Return the same for the parameter of the bias, 0 if there is none."""
+    kinds = [RULE_NAMES[word] for word in rules.split() if word in RULE_NAMES]
+    fields = RULES[kinds[-1]] if kinds and issubclass(kinds[-1], Bias) else ()
+    return next((field.lacking for field in fields if field.name == "parameter"), SCORES)
 
 
 def decode(rules: str, arrays: Sequence[Array], ints: Sequence[int], bias: Array | None) -> Options:
@@ -120,8 +114,8 @@ def _decode(words: Iterator[str], values: dict[str, Iterator[Any]], bias: Array 
     word = next(words)
     if word in ("n", "F", "T"):
         return {"n": None, "F": False, "T": True}[word]
-    if word not in _BY_NAME:
+    if word not in RULE_NAMES:
         return next(values[word[0]])
-    rule = _BY_NAME[word]
-    fields = [_decode(words, values, bias) for _ in _RULES[rule]]
-    return rule(bias, *fields) if issubclass(rule, Bias) else rule(*fields)
+    kind: Any = RULE_NAMES[word]
+    names = [field.name for field in RULES[kind]]
+    return kind(**{name: bias if name == "parameter" else _decode(words, values, bias) for name in names})

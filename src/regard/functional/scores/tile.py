@@ -15,8 +15,8 @@ from regard.functional.inputs import AttentionInputs
 from regard.functional.native.map import exposes_masked_nonfinite, map_tile, native_map_inputs
 from regard.functional.online_softmax import SoftmaxStats
 from regard.functional.recorder import NULL_RECORDER, Recorder
-from regard.functional.score_layout import Index, ScoreLayout, bounds_of
-from regard.functional.scores import STAGES, Stage, block_scores
+from regard.functional.scores.layout import Index, ScoreLayout, bounds_of
+from regard.functional.scores.stages import STAGES, Stage, block_scores
 
 
 def attention_tile(

@@ -2,36 +2,20 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
 
 from regard.functional.arrays import Array, is_jax
-from regard.functional.biases import ALiBi, Bias, DenseBias, DistanceBias, RelativePositionBias
+from regard.functional.biases.base import DenseBias
 from regard.functional.dropout import Dropout, make_dropout
 from regard.functional.inputs import AttentionInputs, Options, validate_inputs
-from regard.functional.mask_rules import Causal, KeyLengths, KeyRangeMask, PrefixLM, SegmentMask, SlidingWindow
-from regard.functional.masks import DenseMask, LogicalAnd, LogicalOr, Mask
+from regard.functional.masks.base import DenseMask
+from regard.functional.rules import Rule, RuleField, is_declared, replaced
 
 # How many of the axes ... H T S an array lacks at the end; None: it has no batch axes.
-SCORES, RANGES, ROWS, PER_SEQUENCE = range(4)
-_RULES: dict[type, dict[str, int | None]] = {
-    DenseMask: {"array": SCORES},
-    Causal: {"query_offset": PER_SEQUENCE},
-    SlidingWindow: {"query_offset": PER_SEQUENCE},
-    KeyLengths: {"lengths": PER_SEQUENCE},
-    PrefixLM: {"lengths": PER_SEQUENCE},
-    SegmentMask: {"queries": ROWS, "keys": ROWS},
-    KeyRangeMask: {"first": RANGES, "last": RANGES},
-    LogicalAnd: {},
-    LogicalOr: {},
-    DenseBias: {"parameter": SCORES},
-    DistanceBias: {"parameter": RANGES},
-    ALiBi: {"parameter": None},
-    RelativePositionBias: {"parameter": None},
-}
+SCORES, ROWS, PER_SEQUENCE = 0, 2, 3
 _OPTIONS: dict[str, int | None] = {
     "mask": SCORES, "bias": SCORES, "sinks": ROWS, "query_offset": PER_SEQUENCE, "key_lengths": PER_SEQUENCE,
     "seed": None,
@@ -111,7 +95,7 @@ def split_call(q: Array, k: Array, v: Array, options: Options) -> tuple[JaxCall,
     import jax.numpy as jnp
 
     operands, lacks = {"q": q, "k": k, "v": v}, dict[str, int | None](q=SCORES, k=SCORES, v=SCORES)
-    foreign: list[Any] = []
+    foreign: list[Any] = []  # rules of which nobody says what their arrays are
 
     def without_arrays(value: Any, name: str, lacking: int | None) -> tuple[Any, Any]:
         """Return a value with slots in the place of its arrays, and what says whether it equals another one."""
@@ -121,17 +105,20 @@ def split_call(q: Array, k: Array, v: Array, options: Options) -> tuple[JaxCall,
             name = name if name not in operands else f"array{len(operands)}"
             operands[name], lacks[name] = (jnp.asarray(value) if isinstance(value, np.ndarray) else value), lacking
             return _Slot(name), _Slot(name)
-        if not isinstance(value, Mask | Bias):
+        if not isinstance(value, Rule):
             return value, (type(value), value if value.__hash__ is not None else id(value))
-        if type(value) not in _RULES:
+        if not is_declared(value):
             foreign.append(value)
-        filled, keys = copy.copy(value), []
-        for field, x in vars(value).items():
-            inner = "bias" if field == "parameter" else f"array{len(operands)}"
-            emptied, key = without_arrays(x, inner, _RULES.get(type(value), {}).get(field))
-            object.__setattr__(filled, field, emptied)
-            keys.append((field, key))
-        return filled, (type(value), tuple(keys))
+        declared = {field.name: field for field in value.rule_fields}
+        emptied, keys = {}, []
+        for name, x in vars(value).items():
+            field = declared.get(name, RuleField(name, None, None, ()))
+            if field.axes is None and (isinstance(x, np.ndarray | list) or is_jax(x)):
+                foreign.append(value)
+            inner = "bias" if name == "parameter" else f"array{len(operands)}"
+            emptied[name], key = without_arrays(x, inner, field.lacking)
+            keys.append((name, key))
+        return replaced(value, emptied), (type(value), tuple(keys))
 
     rate, rng = options.get("dropout", 0.0), options.get("rng")
     dropout = make_dropout(rate, np.random.default_rng(0) if is_jax(rng) else rng)
@@ -176,9 +163,6 @@ def _seed(dropout: Dropout, rng: Any) -> Array:
 def _filled(value: Any, operands: dict[str, Array]) -> Any:
     if isinstance(value, _Slot):
         return operands[value.name]
-    if not isinstance(value, Mask | Bias):
+    if not isinstance(value, Rule):
         return value
-    filled = copy.copy(value)
-    for field, x in vars(value).items():
-        object.__setattr__(filled, field, _filled(x, operands))
-    return filled
+    return replaced(value, {name: _filled(x, operands) for name, x in vars(value).items()})

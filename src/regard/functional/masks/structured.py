@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
 from regard._utils.errors import RegardError
 from regard.functional.arrays import Array, as_array, namespace
-from regard.functional.masks import BlockKind, KeyRanges, Mask
-from regard.functional.score_layout import MAX_POSITION, Index, ScoreLayout, bounds_of, broadcasts, take
+from regard.functional.masks.base import BlockKind, KeyRanges, Mask
+from regard.functional.rules import Axes, rule
+from regard.functional.scores.layout import MAX_POSITION, Index, ScoreLayout, bounds_of, broadcasts, take
+from regard.functional.scores.part import ScorePart
 
 _NO_FIRST, _NO_LAST = np.zeros(1, np.int64), np.full(1, 2 * MAX_POSITION)
 
@@ -21,6 +23,7 @@ class _Band(Mask):
     left: int | None
     right: int | None
     query_offset: int | Array | None
+    shift_invariant = True
 
     @property
     def uses_positions(self) -> bool:  # type: ignore[override]
@@ -63,7 +66,7 @@ class _Band(Mask):
         return KeyRanges(first, _NO_LAST if self.right is None else position + (self.right + 1))
 
 
-@dataclass(frozen=True, eq=False)
+@rule
 class SlidingWindow(_Band):
     """Each query attends to the keys around its own position.
 
@@ -77,7 +80,7 @@ class SlidingWindow(_Band):
 
     left: int | None = None
     right: int | None = None
-    query_offset: int | Array | None = None
+    query_offset: Annotated[int | Array | None, Axes("...", positions="offset")] = None
 
     def __post_init__(self) -> None:
         for side, count in (("left", self.left), ("right", self.right)):
@@ -87,16 +90,16 @@ class SlidingWindow(_Band):
                 object.__setattr__(self, side, min(int(count), MAX_POSITION))
 
 
-@dataclass(frozen=True, eq=False)
+@rule
 class Causal(_Band):
     """No query attends to later positions than its own; `query_offset` as in `SlidingWindow`."""
 
-    query_offset: int | Array | None = None
+    query_offset: Annotated[int | Array | None, Axes("...", positions="offset")] = None
     left = None
     right = 0
 
 
-@dataclass(frozen=True, eq=False)
+@rule
 class KeyLengths(Mask):
     """The first keys of each batch entry; the rest is padding.
 
@@ -105,7 +108,8 @@ class KeyLengths(Mask):
     lengths : int, or integer array with one for each batch entry
     """
 
-    lengths: int | Array
+    lengths: Annotated[int | Array, Axes("...", positions="keys")]
+    shift_invariant = True
     _name = "key_lengths"
 
     def check(self, layout: ScoreLayout) -> None:
@@ -134,13 +138,14 @@ class KeyLengths(Mask):
         return layout.per_sequence(self.lengths, self._name)
 
 
+@rule
 class PrefixLM(KeyLengths):
     """Every query attends to the first keys: ``Causal() | PrefixLM(n)`` is bidirectional in the prefix, then causal."""
 
     _name = "prefix lengths"
 
 
-@dataclass(frozen=True, eq=False)
+@rule
 class SegmentMask(Mask):
     """A query attends to the keys of its own segment: several documents packed into one sequence.
 
@@ -152,19 +157,18 @@ class SegmentMask(Mask):
         The segment of each key; those of the queries by default.
     """
 
-    queries: Array
-    keys: Array | None = None
+    queries: Annotated[Array, Axes("... T")]
+    keys: Annotated[Array | None, Axes("... S")] = None
+    shift_invariant = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "queries", as_array(self.queries, "segments"))
         if self.keys is not None:
             object.__setattr__(self, "keys", as_array(self.keys, "segments"))
 
-    def to_namespace(self, layout: ScoreLayout) -> SegmentMask:
-        """Return the mask with its segments in the library of the layout."""
-        return SegmentMask(
-            layout.to_namespace(self.queries), None if self.keys is None else layout.to_namespace(self.keys)
-        )
+    def take(self, part: ScorePart) -> Mask:
+        """Return the mask of a part, where queries and keys are no longer the same."""
+        return super().take(part) if self.keys is not None else SegmentMask(*self._ids()).take(part)
 
     def check(self, layout: ScoreLayout) -> None:
         """Raise RegardError unless each query and each key has a segment."""
@@ -213,7 +217,7 @@ class SegmentMask(Mask):
         return self.queries, self.queries if self.keys is None else self.keys
 
 
-@dataclass(frozen=True, eq=False)
+@rule
 class KeyRangeMask(Mask):
     """Each query attends to first ≤ key < last.
 
@@ -223,16 +227,13 @@ class KeyRangeMask(Mask):
         Where they are equal the query attends to no key.
     """
 
-    first: Array
-    last: Array
+    first: Annotated[Array, Axes("... H T", positions="keys")]
+    last: Annotated[Array, Axes("... H T", positions="keys")]
+    shift_invariant = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "first", as_array(self.first, "first"))
         object.__setattr__(self, "last", as_array(self.last, "last"))
-
-    def to_namespace(self, layout: ScoreLayout) -> KeyRangeMask:
-        """Return the mask with its ranges in the library of the layout."""
-        return KeyRangeMask(layout.to_namespace(self.first), layout.to_namespace(self.last))
 
     def check(self, layout: ScoreLayout) -> None:
         """Raise RegardError unless each query has two numbers between 0 and S."""

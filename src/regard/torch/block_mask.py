@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
-from regard.functional.block_mask import BlockMask, create_block_mask
+from regard.functional.masks.block_mask import BlockMask, create_block_mask
 
 
 class _Converted:

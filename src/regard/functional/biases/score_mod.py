@@ -9,16 +9,17 @@ https://arxiv.org/abs/2412.05496.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, TypeGuard
 
 import numpy as np
 
 from regard._utils.errors import RegardError
 from regard.functional.arrays import Array, as_array, is_concretely_true, is_floating, widest_float
-from regard.functional.biases import Bias
-from regard.functional.block_mask import batch_and_head_indices
-from regard.functional.score_layout import Index, ScoreLayout, broadcasts
+from regard.functional.biases.base import Bias
+from regard.functional.masks.block_mask import batch_and_head_indices
+from regard.functional.scores.layout import Index, ScoreLayout, broadcasts
+from regard.functional.scores.part import ScorePart
 
 ScoreModFunction: TypeAlias = Callable[[Any, Any, Any, Any, Any], Any]
 """``score_mod(score, b, h, q_idx, kv_idx)``: the score after scale and softcap to the score that is masked and
@@ -101,6 +102,15 @@ class ScoreMod(Bias):
         assert callable(self.derivative)
         return self._evaluate(self.derivative, layout, rows, cols, score)
 
+    def take(self, part: ScorePart) -> ScoreMod:
+        """Return the function of a part, called with the indices that its queries and keys have in the whole."""
+        b, h = self.indices or batch_and_head_indices(part.layout)
+        if not part.is_block:
+            return replace(self, indices=(part.take(b), part.take(h)))
+        derivative = _AtBlock(self.derivative, part) if callable(self.derivative) else self.derivative
+        indices = (part.take(np.asarray(x), "... H R C") for x in (b, h))
+        return ScoreMod(_AtBlock(self.score_mod, part), derivative, (*indices,))
+
     def check_derivative(self) -> None:
         """Raise RegardError if there is none."""
         if self.derivative is None:
@@ -128,6 +138,17 @@ class ScoreMod(Bias):
         if isinstance(score, float):
             return found
         return xp.broadcast_to(xp.astype(found, score.dtype, copy=False), tuple(score.shape))
+
+
+@dataclass(frozen=True, eq=False)
+class _AtBlock:
+    """A function of a score and its indices, called with the indices that a block has in the whole."""
+
+    function: Callable[..., Any]
+    part: ScorePart
+
+    def __call__(self, score: Any, b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
+        return self.function(score, b, h, q_idx + self.part.rows.start, kv_idx + self.part.cols.start)
 
 
 def is_score_function(bias: Bias | None) -> TypeGuard[ScoreMod]:

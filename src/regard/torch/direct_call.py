@@ -12,9 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from regard.functional import native, torch_operator
+from regard.functional import native
 from regard.functional.arrays import Array
-from regard.functional.autograd import differentiable_once
 from regard.functional.backward import backward, forward_with_stats, like
 from regard.functional.dispatch import choose_implementation
 from regard.functional.heads import sum_over_query_groups
@@ -22,6 +21,8 @@ from regard.functional.inputs import AttentionInputs, Options, validate_inputs
 from regard.functional.native.attention import empty_array, kernel_dtype
 from regard.functional.native.convert import compute_type, to_kernel
 from regard.functional.native.mask_args import kernel_mask_args
+from regard.torch import operator as torch_operator
+from regard.torch.autograd import differentiable_once
 
 try:
     import torch

@@ -13,7 +13,7 @@ from regard._utils.errors import RegardError
 from regard._utils.validation import finite_number
 from regard.functional.arrays import Array, as_array, compute_dtype, device, namespace, result_dtype, widest_float
 from regard.functional.native import ops
-from regard.functional.score_layout import bounds_of, broadcasts
+from regard.functional.scores.layout import bounds_of, broadcasts
 from regard.functional.variable import Pullback, is_recorded, record_vjp
 
 

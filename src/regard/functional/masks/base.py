@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
 from regard._utils.errors import RegardError
 from regard.functional.arrays import Array, as_array, is_boolean, is_concretely_true
-from regard.functional.score_layout import Index, ScoreLayout, broadcasts, take_broadcast
+from regard.functional.rules import Axes, Rule, rule
+from regard.functional.scores.layout import Index, ScoreLayout, broadcasts, take_broadcast
+from regard.functional.scores.part import ScorePart
 
 
 class BlockKind(enum.Enum):
@@ -38,7 +40,7 @@ class KeyRanges(NamedTuple):
         return KeyRanges(np.maximum(self.first, other.first), np.minimum(self.last, other.last))
 
 
-class Mask:
+class Mask(Rule):
     """Base class of masks.
 
     Masks combine: ``Causal() & KeyLengths([3, 5])`` allows what both allow, ``Causal() | PrefixLM(4)`` what one of them
@@ -47,14 +49,6 @@ class Mask:
     """
 
     __array_ufunc__ = None  # array & mask calls __rand__, not NumPy's elementwise &
-    uses_positions = False
-
-    def check(self, layout: ScoreLayout) -> None:
-        """Raise RegardError if the mask does not fit the layout."""
-
-    def to_namespace(self, layout: ScoreLayout) -> Mask:  # noqa: ARG002
-        """Return the mask with its arrays, if any, in the library of the layout."""
-        return self
 
     def allows(self, layout: ScoreLayout, rows: Index, cols: Index) -> Array:
         """Return where `rows` attend to `cols`: boolean, broadcasts to ``... H R C``."""
@@ -74,6 +68,10 @@ class Mask:
         """
         return None
 
+    def take(self, part: ScorePart) -> Mask:
+        """Return the mask of a part of the scores."""
+        return self.taken(part) or PartOfMask(self, part)
+
     def __and__(self, other: Mask | Array) -> Mask:
         return LogicalAnd(self, as_mask(other))
 
@@ -87,11 +85,12 @@ class Mask:
         return LogicalOr(as_mask(other), self)
 
 
-@dataclass(frozen=True, eq=False)
+@rule
 class DenseMask(Mask):
     """A boolean array that broadcasts to ``... H T S``; True: the query attends to the key."""
 
-    array: Array
+    array: Annotated[Array, Axes("... H T S")]
+    shift_invariant = True
 
     def __post_init__(self) -> None:
         array = as_array(self.array, "mask")
@@ -101,10 +100,6 @@ class DenseMask(Mask):
                 "mask != 0; numbers that are added to the scores are bias="
             )
         object.__setattr__(self, "array", array)
-
-    def to_namespace(self, layout: ScoreLayout) -> DenseMask:
-        """Return the mask with its array in the library of the layout."""
-        return DenseMask(layout.to_namespace(self.array))
 
     def check(self, layout: ScoreLayout) -> None:
         """Raise RegardError unless the array broadcasts to the scores."""
@@ -134,10 +129,6 @@ class _Combination(Mask):
         """Whether one of them depends on the query_offset of the call."""
         return self.one.uses_positions or self.other.uses_positions
 
-    def to_namespace(self, layout: ScoreLayout) -> Mask:
-        """Return both with their arrays in the library of the layout."""
-        return type(self)(self.one.to_namespace(layout), self.other.to_namespace(layout))
-
     def check(self, layout: ScoreLayout) -> None:
         """Check both."""
         self.one.check(layout)
@@ -152,6 +143,7 @@ class _Combination(Mask):
         return one if one is other else dominant if other is dominant else BlockKind.PARTIAL
 
 
+@rule
 class LogicalAnd(_Combination):
     """What both masks allow: ``one & other``."""
 
@@ -169,6 +161,7 @@ class LogicalAnd(_Combination):
         return self._combined_kind(layout, rows, cols, BlockKind.EMPTY)
 
 
+@rule
 class LogicalOr(_Combination):
     """What at least one of two masks allows: ``one | other``."""
 
@@ -194,6 +187,29 @@ class LogicalOr(_Combination):
     def block_kind(self, layout: ScoreLayout, rows: slice, cols: slice) -> BlockKind:
         """FULL where one is, EMPTY where both are."""
         return self._combined_kind(layout, rows, cols, BlockKind.FULL)
+
+
+@dataclass(frozen=True, eq=False)
+class PartOfMask(Mask):
+    """A mask of all scores, evaluated at a part of them."""
+
+    mask: Mask
+    part: ScorePart
+
+    def allows(self, layout: ScoreLayout, rows: Index, cols: Index) -> Array:  # noqa: ARG002
+        """Return where the whole mask allows it."""
+        return self.part.take(self.mask.allows(self.part.layout, *self.part.whole(rows, cols)), "... H R C")
+
+    def block_kind(self, layout: ScoreLayout, rows: slice, cols: slice) -> BlockKind:  # noqa: ARG002
+        """Return that of the whole mask, which is of all batch entries and heads."""
+        return self.mask.block_kind(self.part.layout, *self.part.whole(rows, cols))
+
+    def key_ranges(self, layout: ScoreLayout) -> KeyRanges | None:  # noqa: ARG002
+        """Return the ranges of the whole mask, counted from the first key of the part."""
+        ranges = self.mask.key_ranges(self.part.layout)
+        if ranges is None:
+            return None
+        return KeyRanges(*(self.part.take(x, "... H T") - (self.part.cols.start or 0) for x in ranges))
 
 
 def as_mask(mask: Mask | Array) -> Mask:

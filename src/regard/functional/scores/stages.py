@@ -8,13 +8,13 @@ from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 import numpy as np
 
 from regard.functional.arrays import Array
+from regard.functional.biases.score_mod import is_score_function
 from regard.functional.heads import repeat_kv
 from regard.functional.inputs import AttentionInputs
 from regard.functional.nonfinite import saturate_cast, zero_masked_nonfinite
 from regard.functional.recorder import Recorder
 from regard.functional.reference import attention_scores, softmax
-from regard.functional.score_layout import ALL, Index, take
-from regard.functional.score_mod import is_score_function
+from regard.functional.scores.layout import ALL, Index, take
 
 Stage: TypeAlias = Literal["scores", "capped", "biased", "weights"]
 STAGES: tuple[Stage, ...] = get_args(Stage)

@@ -23,11 +23,11 @@ from regard.functional.arrays import (
     namespace,
     result_dtype,
 )
-from regard.functional.biases import ALiBi
+from regard.functional.biases.distance import ALiBi
 from regard.functional.inputs import IMPLEMENTATIONS, Implementation, Options
-from regard.functional.mask_rules import SegmentMask
+from regard.functional.masks.structured import SegmentMask
 from regard.functional.native.convert import dtype_name
-from regard.functional.score_layout import MAX_POSITION
+from regard.functional.scores.layout import MAX_POSITION
 
 
 class VarlenOptions(TypedDict, total=False):

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, Unpack
 
 from regard._utils.errors import RegardError
 from regard.functional.arrays import Array, as_array, concat, device, is_floating, no_grad
 from regard.functional.attention import attention
-from regard.functional.autograd import differentiable_once
 from regard.functional.backward import Gradients, attention_vjp
+from regard.functional.frameworks import framework_of
 from regard.functional.inputs import Implementation
 from regard.functional.native.attention import has_gradients
 from regard.functional.native.varlen import (
@@ -23,7 +22,7 @@ from regard.functional.native.varlen import (
 )
 from regard.functional.overflow import narrowed
 from regard.functional.partial import Partial, attention_partial
-from regard.functional.varlen_inputs import VarlenInputs, VarlenOptions, by_head, validate_varlen
+from regard.functional.varlen.inputs import VarlenInputs, VarlenOptions, by_head, validate_varlen
 
 
 def attention_varlen(
@@ -139,7 +138,7 @@ def attention_varlen(
     if not _is_native(p) or (differentiated and (return_lse or p.has_cache)):
         return _each_sequence(p, with_lse=return_lse)
     if differentiated:
-        return narrowed(differentiable_varlen(p), p.dtype)
+        return narrowed(framework_of(p.q).differentiable_varlen(p), p.dtype)
     if not return_lse:
         output, overflowed = native_varlen(p)
         for n in overflowed:
@@ -227,39 +226,6 @@ def varlen_vjp(p: VarlenInputs) -> tuple[Array, Callable[[Array], Gradients]]:
             return _like_inputs(p, found)
 
     return output, pullback
-
-
-def differentiable_varlen(p: VarlenInputs) -> Array:
-    """Return the output of tensors that PyTorch differentiates once."""
-    given = p.parameters
-    output: Array = _function().apply(p, tuple(given), *given.values())
-    return output
-
-
-@functools.cache
-def _function() -> Any:
-    import torch
-
-    class VarlenAttention(torch.autograd.Function):  # type: ignore[misc]
-        @staticmethod
-        def forward(ctx: Any, p: VarlenInputs, names: tuple[str, ...], *given: Array) -> Array:
-            found, ctx.pullback = varlen_vjp(replace(p, **{n: x.detach() for n, x in zip(names, given, strict=True)}))
-            ctx.names = names
-            output = found.detach()  # another tensor of the same numbers: the pullback does not hold what holds it
-            ctx.save_for_backward(*given, output)
-            return output
-
-        @staticmethod
-        def backward(ctx: Any, d_output: Array) -> tuple[Array | None, ...]:
-            *given, _ = ctx.saved_tensors  # raises if one was changed in place
-
-            def gradients(d: Array) -> list[Array]:
-                found = ctx.pullback(d)
-                return [getattr(found, name) for name in ctx.names]
-
-            return None, None, *differentiable_once(gradients, d_output, *given)
-
-    return VarlenAttention
 
 
 def _vjp_of_each_sequence(p: VarlenInputs) -> tuple[Array, Callable[[Array], Gradients]]:

@@ -12,7 +12,7 @@ import contextlib
 import math
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -20,8 +20,11 @@ import numpy as np
 from regard._utils.errors import RegardError
 from regard._utils.validation import whole_number
 from regard.functional.arrays import Array, as_array, is_boolean, is_tensor
-from regard.functional.masks import BlockKind, KeyRanges, Mask
-from regard.functional.score_layout import Index, ScoreLayout, broadcasts
+from regard.functional.frameworks import framework
+from regard.functional.masks.base import BlockKind, KeyRanges, Mask, PartOfMask
+from regard.functional.rules import rule
+from regard.functional.scores.layout import Index, ScoreLayout, broadcasts
+from regard.functional.scores.part import ScorePart
 
 MaskMod: TypeAlias = Callable[[Any, Any, Any, Any], Any]
 """``mask_mod(b, h, q_idx, kv_idx)``: whether a query of batch entry b and head h attends to a key. The indices count
@@ -64,7 +67,7 @@ class FunctionMask(Mask):
         return allowed
 
 
-@dataclass(frozen=True, eq=False)
+@rule
 class BlockMask(Mask):
     """A mask kept in blocks: which are empty, which are full, and the bits of the others. `create_block_mask` makes it.
 
@@ -134,6 +137,26 @@ class BlockMask(Mask):
             return None
         first, last = (self._with_lead(layout, x[..., None])[..., 0] for x in (self.first, self.last))
         return KeyRanges(first, last)
+
+    def take(self, part: ScorePart) -> Mask:
+        """Return the mask of a part; of a block, that of the blocks that it overlaps."""
+        if not part.is_block:
+            return super().take(part)
+        above, below = part.rows.start // BLOCK_QUERIES, -(-part.rows.stop // BLOCK_QUERIES)
+        before, after = part.cols.start // BLOCK_KEYS, -(-part.cols.stop // BLOCK_KEYS)
+        table = self.blocks[..., above:below, before:after]
+        used, index = np.unique(table[table >= 0], return_inverse=True)
+        blocks = table.copy()
+        blocks[table >= 0] = index.reshape(-1)
+        queries = min(below * BLOCK_QUERIES, self.num_queries) - above * BLOCK_QUERIES
+        keys = min(after * BLOCK_KEYS, self.num_keys) - before * BLOCK_KEYS
+        layout = replace(part.layout, shape=(*part.layout.shape[:-2], queries, keys))
+        rows, cols = (
+            slice(span.start - first, span.stop - first)
+            for span, first in ((part.rows, above * BLOCK_QUERIES), (part.cols, before * BLOCK_KEYS))
+        )
+        overlapped = BlockMask(blocks, self.tiles[used], queries, keys)
+        return PartOfMask(overlapped, ScorePart(layout, part.index, rows, cols))
 
     def kernel_blocks(self, layout: ScoreLayout, rows: slice) -> np.ndarray:
         """Return the blocks of some queries, ``... M N``; `rows` begin with a block."""
@@ -233,27 +256,9 @@ def _evaluated(mask_mod: MaskMod, *indices: np.ndarray) -> Any:
     except Exception:  # whatever a function of tensors does with arrays
         if "torch" in sys.modules:
             with contextlib.suppress(Exception):
-                return _of_tensors(mask_mod)(*indices)
+                return framework("torch").vectorized(mask_mod)(*indices)
         raise
-    return _of_tensors(mask_mod)(*indices) if is_tensor(allowed) else allowed
-
-
-def _of_tensors(mask_mod: MaskMod) -> MaskMod:
-    """Return a function of arrays that returns ``B H S T``.
-
-    The given one is called with tensors of one number each, mapped over the four axes, as FlexAttention calls it.
-    """
-    import torch
-
-    mapped = mask_mod
-    for axes in (None, None, None, 0), (None, None, 0, None), (None, 0, None, None), (0, None, None, None):
-        mapped = torch.vmap(mapped, in_dims=axes)
-
-    def of_arrays(*indices: Any) -> np.ndarray:
-        found = mapped(*(torch.as_tensor(x.ravel(), dtype=torch.int64, device="cpu") for x in indices))
-        return np.ascontiguousarray(found.mT)
-
-    return of_arrays
+    return framework("torch").vectorized(mask_mod)(*indices) if is_tensor(allowed) else allowed
 
 
 def batch_and_head_indices(layout: ScoreLayout) -> tuple[Array, Array]:

@@ -13,10 +13,8 @@ from typing import Any
 
 from regard._utils.drop_ins import raises
 from regard._utils.errors import TorchError
-from regard.functional.arrays import Array, is_of_own_class, no_grad
-from regard.functional.autograd import NOT_TWICE, one_by_one
-from regard.functional.backward import backward, forward_with_stats, like
-from regard.functional.biases import ALiBi, DistanceBias, RelativePositionBias
+from regard.functional.arrays import Array, no_grad
+from regard.functional.backward import NOT_TWICE, backward, forward_with_stats, like
 from regard.functional.blockwise import blockwise
 from regard.functional.dispatch import choose_implementation
 from regard.functional.dropout import Dropout, check_rate
@@ -24,7 +22,9 @@ from regard.functional.inputs import AttentionInputs, Options, validate_inputs
 from regard.functional.native.attention import native_forward, stats_from_kernel
 from regard.functional.native.buffer_pool import memory_order
 from regard.functional.overflow import narrowed, widened
-from regard.functional.rule_codec import RANGES, SCORES, Encoder, array_kinds, bias_rule, decode
+from regard.torch.autograd import one_by_one
+from regard.torch.classes import is_of_own_class
+from regard.torch.rule_codec import RANGES, SCORES, Encoder, array_axes, bias_axes, decode
 
 try:
     import torch
@@ -211,11 +211,14 @@ def _vmapped(extra: int, operator: Any) -> Callable[..., Any]:
         q, k, v, bias, _, arrays, _, rules, *_, seed = call[:_COUNT]
         ranks = [x.ndim - (dim is not None) for x, dim in zip((q, k, v), dims, strict=False)]
         is_single, rank = max(ranks) == _SINGLE_HEAD, max(*ranks, _SINGLE_HEAD + 1)
-        by_head = bias is not None and bias_rule(rules) in (ALiBi, RelativePositionBias)
-        if seed is not None or (by_head and (extra or dims[3] is not None)) or ranks[2] > max(ranks[:2]):
+        lacking, array_dims = array_axes(rules), dims[len(_PARAMETERS)] or [None] * len(arrays)
+        by_head = bias is not None and bias_axes(rules) is None
+        alone = any(kind is None and dim is not None for kind, dim in zip(lacking, array_dims, strict=True))
+        if seed is not None or (by_head and (extra or dims[3] is not None)) or ranks[2] > max(ranks[:2]) or alone:
             return _one_by_one(operator, info.batch_size, in_dims, arguments)
 
-        def fold(x: Array, dim: int | None, lacking: int) -> Array:
+        def fold(x: Array, dim: int | None, lacking: int | None) -> Array:
+            assert lacking is not None
             x = x.unsqueeze(0).expand(info.batch_size, *x.shape) if dim is None else x.movedim(dim, 0)
             return x.reshape(x.shape[0], *(1,) * (rank - lacking - x.ndim + 1), *x.shape[1:])
 
@@ -223,15 +226,12 @@ def _vmapped(extra: int, operator: Any) -> Callable[..., Any]:
             None if x is None else x.shape if dim is None else x.movedim(dim, 0).shape[1:]
             for x, dim in zip(call[: len(_PARAMETERS)], dims, strict=False)
         ]
-        kinds = (SCORES, SCORES, SCORES, RANGES if bias_rule(rules) is DistanceBias else SCORES, _OF_HEADS)
+        kinds = (SCORES, SCORES, SCORES, bias_axes(rules), _OF_HEADS)
         for i, kind in enumerate(kinds):
             if call[i] is not None and not (by_head and _PARAMETERS[i] == "bias"):
                 call[i] = fold(call[i], dims[i], kind)
         call[len(_PARAMETERS)] = [
-            x if dim is None else fold(x, dim, kind)
-            for x, dim, kind in zip(
-                arrays, dims[len(_PARAMETERS)] or [None] * len(arrays), array_kinds(rules), strict=True
-            )
+            x if dim is None else fold(x, dim, kind) for x, dim, kind in zip(arrays, array_dims, lacking, strict=True)
         ]
         states = [
             x if dim is None and not x.numel() else fold(x, dim, kind)

@@ -1,0 +1,1 @@
+"""Biases, added to the scores: arrays, functions of the distance, functions of the score."""

@@ -1,0 +1,1 @@
+"""Masks: which query attends to which key."""

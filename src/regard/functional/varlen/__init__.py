@@ -1,0 +1,1 @@
+"""Attention over sequences of different lengths."""

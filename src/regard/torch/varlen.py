@@ -1,0 +1,45 @@
+"""`attention_varlen` as a function of PyTorch, whose backward pass is the kernel's too."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import replace
+from typing import Any
+
+from regard.functional.arrays import Array
+from regard.functional.varlen.attention import varlen_vjp
+from regard.functional.varlen.inputs import VarlenInputs
+from regard.torch.autograd import differentiable_once
+
+
+def differentiable_varlen(p: VarlenInputs) -> Array:
+    """Return the output of tensors that PyTorch differentiates once."""
+    given = p.parameters
+    output: Array = _function().apply(p, tuple(given), *given.values())
+    return output
+
+
+@functools.cache
+def _function() -> Any:
+    import torch
+
+    class VarlenAttention(torch.autograd.Function):  # type: ignore[misc]
+        @staticmethod
+        def forward(ctx: Any, p: VarlenInputs, names: tuple[str, ...], *given: Array) -> Array:
+            found, ctx.pullback = varlen_vjp(replace(p, **{n: x.detach() for n, x in zip(names, given, strict=True)}))
+            ctx.names = names
+            output = found.detach()  # another tensor of the same numbers: the pullback does not hold what holds it
+            ctx.save_for_backward(*given, output)
+            return output
+
+        @staticmethod
+        def backward(ctx: Any, d_output: Array) -> tuple[Array | None, ...]:
+            *given, _ = ctx.saved_tensors  # raises if one was changed in place
+
+            def gradients(d: Array) -> list[Array]:
+                found = ctx.pullback(d)
+                return [getattr(found, name) for name in ctx.names]
+
+            return None, None, *differentiable_once(gradients, d_output, *given)
+
+    return VarlenAttention
