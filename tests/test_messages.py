@@ -47,6 +47,8 @@ def test_errors(call, message):
         ({"is_causal": True}, "no argument is_causal: it is causal="),
         ({"dropout_p": 0.1}, "no argument dropout_p: it is dropout= with rng="),
         ({"enable_gqa": True}, "no argument enable_gqa: it is not needed"),
+        ({"need_weights": True}, r"no argument need_weights: it is attention_weights\(q, k, \.\.\.\) here"),
+        ({"cauzal": True}, r"no argument cauzal; did you mean causal\?"),
         ({"mystery": 1}, "no argument mystery$"),
     ],
 )

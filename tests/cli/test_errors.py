@@ -61,6 +61,7 @@ MISTAKES = {
     "download as a command": (["download", "minilm"], "there is no command download: type regard pull NAME"),
     "a file as a text": ([__file__], "is the name of a file, not a text: --file"),
     "the name of a file as a text": (["letter.txt"], "is the name of a file, not a text: --file letter.txt reads it"),
+    "a saved run as a text": (["run.safetensors"], "regard explore --trace run.safetensors"),
     "the name of a folder as a text": (["nothere/"], "is the name of a file, not a text"),
     "a folder as a text": (["."], ". is a folder here: to use it as a text, put it after --"),
     "an ignored field of no model": (["info", "--ignore", "x"], "--ignore is for the configuration of a model"),

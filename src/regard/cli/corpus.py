@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import reduce
@@ -70,7 +71,9 @@ def run_corpus(settings: CorpusRun, model: ModelChoice, address: str, name: str,
     parts = len(plan.partitions)
     there = parts - summary.computed
     before = f", {there:,} of them there before" if there else ""
-    tell(f"{escape(settings.out)}: {plan.rows:,} rows in {parts:,} partition{'s' * (parts != 1)}{before}")
+    if sys.stderr is not None:
+        rows = f"{plan.rows:,} rows in {parts:,} partition{'s' * (parts != 1)}{before}"
+        print(f"wrote {escape(settings.out)}: {rows}", file=sys.stderr, flush=True)
     if plan.num_errors:
         file, row, reason = plan.errors[0]
         tell(

@@ -33,6 +33,10 @@ WEIGHTS, VECTORS = ("blocks.*.attn.weights",), ("token_embeddings", "blocks.*.ou
 MAX_DRAWN_TOKENS = 2048
 TRACE = OutputFile("-o", (".safetensors",), "every step of the run")
 _MAX_STEPS_BYTES = 1_000_000_000
+_ELSEWHERE = {
+    ".html": "; regard explore TEXT -o FILE.html writes a page",
+    ".json": "; where a command has --json, it prints its numbers",
+}
 
 
 def output_files(*kinds: OutputFile) -> Any:
@@ -127,7 +131,10 @@ class OutputFiles(NamedTuple):
                 if (suffix := PurePath(path).suffix.lower()) not in by_suffix:
                     *most, last = by_suffix
                     known = f"{', '.join(most)} or {last}" if most else last
-                    raise RegardError(f"{flag} {path or repr(path)} needs the name of a file that ends with {known}")
+                    other = _ELSEWHERE.get(suffix, "")
+                    raise RegardError(
+                        f"{flag} {path or repr(path)} needs the name of a file that ends with {known}{other}"
+                    )
                 yield by_suffix[suffix], path
 
 

@@ -26,6 +26,21 @@ def progress_bar(total: int) -> Iterator[Callable[[int, int | None], None] | Non
 
 
 @contextmanager
+def waiting(what: str) -> Iterator[None]:
+    """Draw on standard error that work goes on, and for how long; nothing where that is no terminal."""
+    if sys.stderr is None or not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        bar.add_task(what, total=None)
+        yield
+
+
+@contextmanager
 def corpus_progress() -> Iterator[Callable[[int, int, int, int], Callable[[int, int], None] | None]]:
     """Yield a function that begins a progress bar on standard error.
 

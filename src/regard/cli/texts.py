@@ -15,6 +15,7 @@ from regard.text.lines import decode_text, split_lines
 from regard.views import escape
 
 _MAX_TEXT_BYTES = 50_000_000
+_RUNS = (".safetensors",)
 _TEXT_FILES = (".txt", ".text", ".md", ".rst", ".csv", ".tsv", ".json", ".jsonl", ".parquet", ".html", ".pdf", ".docx")
 _PICTURES = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".tif", ".tiff", ".ppm")
 
@@ -55,11 +56,15 @@ def check_no_file(text: str, option: str | None) -> None:
     if is_word and re.match(r"[a-z][a-z0-9+.-]*://", text, re.IGNORECASE):
         raise RegardError(f"{escape(text, 60)} is an address, and nothing is fetched: give the text, or a file of it")
     is_there = os.path.exists(text)  # noqa: PTH110 (Path.exists raises for an invalid path)
-    is_name = is_file(text) or (is_word and (is_there or text.endswith("/") or suffix in _TEXT_FILES))
+    is_name = is_file(text) or (is_word and (is_there or text.endswith("/") or suffix in (*_TEXT_FILES, *_RUNS)))
     if is_word and os.path.isdir(text):  # noqa: PTH112 (as above)
         raise RegardError(f"{escape(text, 60)} is a folder here: to use it as a text, put it after --: regard -- TEXT")
     if is_name and suffix not in _PICTURES:
         how = f"{option} {shlex.quote(text)} reads it" if option else "give the text itself"
+        if suffix in _RUNS:
+            how = f"a saved run is shown by regard explore --trace {shlex.quote(text)}"
+        elif is_word and not suffix:
+            how += ", and as a text it comes after --"
         raise RegardError(f"{escape(text, 60)} is the name of a file, not a text: {how}; - reads standard input")
 
 

@@ -165,13 +165,18 @@ _OTHER_NAMES = {
     "sink_token_length": "mask=SlidingWindow(left) | PrefixLM(length)",
     "s_aux": "sinks=",
     "learnable_sink": "sinks=",
+    **dict.fromkeys(("return_weights", "need_weights", "output_attentions"), "attention_weights(q, k, ...)"),
 }
 
 
 def _unknown_argument(names: Iterable[str]) -> str:
-    """Return the message for arguments of other libraries."""
+    """Return the message for arguments of other libraries, or that are misspelled."""
+    from difflib import get_close_matches
+
     name = next(iter(names))
-    known = f": it is {_OTHER_NAMES[name]} here" if name in _OTHER_NAMES else ""
+    close = get_close_matches(name, [*Options.__annotations__, "trace"], n=1)
+    suggestion = f"; did you mean {close[0]}?" if close else ""
+    known = f": it is {_OTHER_NAMES[name]} here" if name in _OTHER_NAMES else suggestion
     return f"attention has no argument {name}{known}"
 
 

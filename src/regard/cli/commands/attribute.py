@@ -1,4 +1,4 @@
-"""``regard attribute TEXT --to " Paris"``: what mattered, beside what was attended to; of a corpus in a folder."""
+"""``regard attribute TEXT --to " Paris"``: what mattered, and what was attended to; for a corpus in a folder."""
 
 from __future__ import annotations
 
@@ -34,6 +34,7 @@ with deferred_imports():
     from regard.cli.corpus import is_corpus_run, run_corpus
     from regard.cli.input import announce_memory, load_model
     from regard.cli.output import write
+    from regard.cli.progress import waiting
     from regard.cli.tables import write_table
     from regard.cli.texts import read_text
     from regard.metrics import ATTRIBUTION_METHODS, Attribution, attribute
@@ -105,16 +106,17 @@ def run(options: Options) -> None:
     encoding = encoding_of(model, text, options.to)
     options.files.check_length(model, len(encoding))
     announce_memory(model, len(encoding), Trace(only="*.weights"))
-    found = attribute(
-        model,
-        encoding,
-        options.to,
-        versus=options.versus,
-        method=options.method,
-        score=options.score,
-        baseline=options.baseline,
-        steps=options.steps,
-    )
+    with waiting("gradients"):
+        found = attribute(
+            model,
+            encoding,
+            options.to,
+            versus=options.versus,
+            method=options.method,
+            score=options.score,
+            baseline=options.baseline,
+            steps=options.steps,
+        )
     targets = {"--to": options.to, "--versus": options.versus}
     spellings = {option: likelier_spelling(model, encoding, token) for option, token in targets.items()}
     notes = [_note(option, spelling) for option, spelling in spellings.items() if spelling is not None]
@@ -140,7 +142,8 @@ def run(options: Options) -> None:
         console.print()
         console.print(attribution_table(rows, width=console.width, color=has_color(console)), soft_wrap=True)
         console.print()
-        console.print(Text(_strongest(rows)))
+        if found.is_complete is not False:
+            console.print(Text(_strongest(rows)))
         for note in notes:
             console.print(Text(note))
         if found.baseline_value is not None:
@@ -148,7 +151,11 @@ def run(options: Options) -> None:
             said = f"contributions sum to {found.scores.sum():+.4g}, the number changes by {difference:+.4g}"
             console.print(Text(said.replace("-", "−"), style="dim"))
             if not found.is_complete:
-                console.print(Text("not yet exact: give more --steps, another --baseline or another --method"))
+                console.print(
+                    Text(
+                        "not yet exact: give more --steps, another --baseline or another --method"
+                    )
+                )
     options.files.write(
         {_PICTURE: lambda path: _draw(path, found, options), _TABLE: lambda path: _write_table(path, rows)}
     )

@@ -92,6 +92,9 @@ def run(options: Options) -> None:
     console.print(table)
     console.print()
     console.print(Text(_conclusion(found[0][1], found[-1][1])))
+    for mark, encoding in zip("AB", encodings, strict=True):
+        if (times := len(check_word(options.word, encoding, merge_subwords=True))) > 1:
+            console.print(Text(f"In {mark} the word occurs {times} times: its vectors are averaged.", style="dim"))
 
 
 def _draw(path: str, traces: Sequence[Trace], options: Options) -> None:
