@@ -16,6 +16,7 @@ from regard._utils.files import read_file
 from regard._utils.validation import escape
 from regard.text.byte_level import build_byte_level
 from regard.text.chat import ChatTemplate
+from regard.text.combining_marks import join_at_marks
 from regard.text.encoding import Encoding
 from regard.text.encoding_from_ids import check_ids, encode_tokens
 from regard.text.gguf_tokenizer import build_from_gguf, special_token
@@ -279,7 +280,7 @@ class SubwordTokenizer:
             ids=tuple(encoded.ids),
             tokens=tuple(encoded.tokens),
             special_tokens_mask=tuple(map(bool, encoded.special_tokens_mask)),
-            word_ids=tuple(encoded.word_ids),
+            word_ids=join_at_marks(text, encoded.word_ids, encoded.offsets),
             offsets=tuple(encoded.offsets),
         )
 
