@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -91,17 +92,19 @@ class SubwordTokenizer:
             kind = tokenizer_class(folder, is_byte_level=b'"ByteLevel"' in content)
             found, settings = cls._from_json(path, content, None), ClassSettings(**read_settings(folder, ClassSettings))
             with _library_errors(f"the tokenizer in {folder} cannot be built"):
+                stored = found.backend.get_added_tokens_decoder()
                 if kind is not None and has_rule(kind, found.backend):
-                    stored, extra = found.backend.get_added_tokens_decoder(), default_extra(kind, settings)
-                    added = added_tokens(folder, stored, extra)
+                    added = chain(*added_tokens(folder, stored, default_extra(kind, settings)))
                     backend = by_rule(kind, settings, added, file=found.backend, content=content)
                     backend.encode("")
                     found = replace(found, backend=backend, growth=growth_of(backend))
                 else:
-                    add_missing(found.backend, added_tokens(folder))
+                    listed, named = added_tokens(folder, stored)
+                    found.backend.add_tokens(listed)
+                    add_missing(found.backend, named)
             pad = settings.pad_token
             return found if pad is None else replace(found, pad_id=_pad_id(found.backend, pad))
-        kind, added = tokenizer_class(folder), added_tokens(folder)
+        kind, added = tokenizer_class(folder), chain(*added_tokens(folder))
         if (content := read_file(path := folder / "vocab.txt")) is not None:
             _require(kind, FROM_VOCAB_TXT, path)
             defaults = MPNET_TOKENS if kind == "MPNetTokenizer" else {}
