@@ -418,10 +418,10 @@ def by_rule(
     for token in (added := [*added]):
         token.special |= token.content in tokens.values()
     add_missing(tokenizer, added)
-    for key, content in tokens.items():
-        if tokenizer.token_to_id(content) is not None:
+    for key, named in tokens.items():
+        if tokenizer.token_to_id(named) is not None:
             lstrip = kind == "CamembertTokenizer" and key == "mask_token"
-            add_missing(tokenizer, [AddedToken(content, lstrip=lstrip, special=True, normalized=False)])
+            add_missing(tokenizer, [AddedToken(named, lstrip=lstrip, special=True, normalized=False)])
     if file is not None and file.post_processor is not None:
         tokenizer.post_processor = file.post_processor
     set_ends()
