@@ -415,13 +415,13 @@ def by_rule(
         model = file.model if name != "Unigram" else _unigram(kind, tokens["unk_token"], json.loads(content)["model"])
     tokenizer = Tokenizer(model)
     set_ends = rule(_Parts(tokenizer, settings, tokens, file))
-    for token in (added := [*added]):
-        token.special |= token.content in tokens.values()
+    for each in (added := [*added]):
+        each.special |= each.content in tokens.values()
     add_missing(tokenizer, added)
-    for key, named in tokens.items():
-        if tokenizer.token_to_id(named) is not None:
+    for key, token in tokens.items():
+        if tokenizer.token_to_id(token) is not None:
             lstrip = kind == "CamembertTokenizer" and key == "mask_token"
-            add_missing(tokenizer, [AddedToken(named, lstrip=lstrip, special=True, normalized=False)])
+            add_missing(tokenizer, [AddedToken(token, lstrip=lstrip, special=True, normalized=False)])
     if file is not None and file.post_processor is not None:
         tokenizer.post_processor = file.post_processor
     set_ends()
