@@ -27,16 +27,20 @@ TYPED = [
 KINDS = ("GPT2Tokenizer", "Qwen2Tokenizer", "RobertaTokenizer")
 
 
+def read(folder, **config):
+    """Write a vocabulary of bytes, with the tokens that RoBERTa has around a text, and return its tokenizer."""
+    byte_level().model.save(str(folder))
+    vocabulary = json.loads((folder / "vocab.json").read_text())
+    size = len(vocabulary)
+    (folder / "vocab.json").write_text(json.dumps(vocabulary | {"<s>": size, "</s>": size + 1}))
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    return SubwordTokenizer.from_folder(folder)
+
+
 @pytest.fixture(scope="module")
 def tokenizers(tmp_path_factory):
     """A tokenizer of each class, by which a text is cut in its own way."""
-    made = {}
-    for kind in KINDS:
-        folder = tmp_path_factory.mktemp(kind)
-        byte_level().model.save(str(folder))
-        (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": kind}))
-        made[kind] = SubwordTokenizer.from_folder(folder)
-    return made
+    return {kind: read(tmp_path_factory.mktemp(kind), tokenizer_class=kind) for kind in KINDS}
 
 
 def words(encoding):
@@ -86,7 +90,20 @@ def test_all_that_is_typed_is_in_words(tokenizers, kind, text):
     assert "".join("".join(words(encoding)).split()) == "".join(text.split())
 
 
-def test_words_of_white_space_are_no_words_to_name(tokenizers):
-    encoding = tokenizers["GPT2Tokenizer"]("a  b\u00a0mat\n\nc")
-    assert words(encoding) == ["a", " ", "b", "\u00a0", "mat", "\n", "\n", "c"]
-    assert str(missing_word("dog", encoding)).endswith("its words are a, b, mat, c")
+@pytest.mark.parametrize("kind", KINDS)
+def test_words_of_white_space_are_no_words_to_name(tokenizers, kind):
+    """RoBERTa's tokens have no span for it."""
+    text = "a  mat!\u00a0\n\nc "
+    encoding = tokenizers[kind](text)
+    assert "".join(words(encoding)).split() == ["a", "mat!", "c"]
+    assert set("".join(words(encoding))) <= set(text)
+    assert str(missing_word("dog", encoding)).endswith("its words are a, mat, !, c")
+
+
+@pytest.mark.parametrize("text", ["<x>\u0301a", "a<x>\u0301\u0302, b", "e\u0301<x> \u0301"])
+def test_a_mark_after_an_added_token_is_in_one_word(tmp_path, text):
+    """After it RoBERTa's class can put a space that the text does not have."""
+    added = {"900": {"content": "<x>", "special": False}}
+    tokenizer = read(tmp_path, tokenizer_class="RobertaTokenizer", add_prefix_space=True, added_tokens_decoder=added)
+    encoding = tokenizer(text)
+    assert "".join("".join(words(encoding)).split()) == "".join(text.split())

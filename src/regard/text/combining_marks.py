@@ -39,17 +39,21 @@ def join_at_marks(
     """
     if text.isascii() or not any(map(is_mark, text)):
         return tuple(word_ids)
+    starts: list[int | None] = [start if start < stop else None for start, stop in offsets]
+    for i in reversed(range(len(starts) - 1)):  # a space that the text does not have begins where its word does
+        if starts[i] is None and word_ids[i] == word_ids[i + 1]:
+            starts[i] = starts[i + 1]
     joined: list[int | None] = []
     count, end, previous = 0, 0, None  # of words; where the token before ends; its word in `word_ids`
     in_marks = False  # whether the word began with a mark in `word_ids`, and nothing else has come yet
-    for word, (start, stop) in zip(word_ids, offsets, strict=True):
+    for word, start, (_, stop) in zip(word_ids, starts, offsets, strict=True):
         if word is not None:
             is_first = word != previous
-            leaves_marks = in_marks and end <= start < stop and not is_mark(text[start])
+            leaves_marks = in_marks and start is not None and end <= start and not is_mark(text[start])
             if is_first or leaves_marks:
-                joins = previous is not None and start < stop and continues_by_mark(text, start)
-                in_marks = joins and is_first and is_mark(text[start])
+                joins = previous is not None and start is not None and continues_by_mark(text, start)
+                in_marks = joins and is_first and start is not None and is_mark(text[start])
                 count += not joins
         joined.append(None if word is None else count - 1)
-        end, previous = stop, word
+        end, previous = max(end, stop), word
     return tuple(joined)

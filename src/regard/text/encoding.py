@@ -10,6 +10,7 @@ from regard._utils.errors import RegardError
 from regard._utils.reprs import fields_repr
 from regard.text.combining_marks import is_mark
 
+_SPACE = "\u0120"  # as byte-level vocabularies spell it
 _PER_TOKEN = ("ids", "tokens", "special_tokens_mask", "word_ids", "offsets")
 
 
@@ -105,7 +106,9 @@ class Encoding:
         most = len(self.text) if is_last else self.offsets[following][0]
         while 0 < end < most and is_mark(self.text[end]):
             end += 1
-        return self.text[start:end].strip() or self.text[start:end] or self.tokens[positions[0]]
+        token = self.tokens[positions[0]]
+        without_span = token if token.strip(_SPACE) else " " * len(token)
+        return self.text[start:end].strip() or self.text[start:end] or without_span
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as plain data for JSON; `grid` of a picture alone."""
