@@ -18,7 +18,7 @@ from regard.models.sentence import sentence_reader
 from regard.training.trainable import Trainable
 
 WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] the cat sat on mat The Cat a query : dog ran . search _ in hand".split()
-TEXTS = ["The Cat sat on the mat.", "a dog ran", "the", "query : the cat sat on a mat in the hand . the dog ran on"]
+TEXTS = ["The Cat sat on the mat.", "a dog ran", "the", "query : the cat sat on a mat in the hand . the dog ran on", ""]
 WIDTH = 16
 DENSE = {
     "in_features": WIDTH,

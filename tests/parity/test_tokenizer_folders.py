@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 
 import pytest
@@ -89,10 +90,7 @@ E1, E2 = "[E1]", "[/E1]"
 
 
 def cases():
-    """Return each class in each shape in which it is published, with the settings that its files may have.
-
-    The few in which each pair occurs always run.
-    """
+    """Return each class in each shape in which it is published, with the settings that its files may have."""
     found = []
     for kind, model_type in MODEL_TYPES.items():
         files = FILES[model_type]
@@ -103,6 +101,11 @@ def cases():
             for settings in ("none", *SETTINGS[files])
             for shape in shapes
         ]
+    return covered(found)
+
+
+def covered(found):
+    """Return cases as parameters: the few in which each pair occurs always run, the others are the sweep."""
     cover = pairwise_cover(found)
     return [
         pytest.param(*case.values(), id="-".join(case.values()), marks=[pytest.mark.sweep] * (i not in cover))
@@ -347,6 +350,103 @@ def test_special_tokens_in_a_file_of_their_own(transformers, vocabulary, tmp_pat
     publish(vocabulary("bert"), tmp_path / "model", "bert", "BertTokenizer", settings, "json")
     (tmp_path / "model" / "special_tokens_map.json").write_text(json.dumps({name: tokens}))
     assert_same(transformers, tmp_path / "model")
+
+
+FLAGS = ("lstrip", "rstrip", "normalized", "single_word", "special")
+AS_IT_IS = {"PreTrainedTokenizerFast": "modernbert", "TokenizersBackend": "smollm3", "LlamaTokenizerFast": "mistral"}
+
+
+@pytest.mark.parametrize("flag", FLAGS)
+@pytest.mark.parametrize("kind", [*AS_IT_IS, "BertTokenizer", "GPT2Tokenizer", "T5TokenizerFast"])
+def test_flags_of_the_settings_hold_over_those_of_the_file(transformers, vocabulary, tmp_path, kind, flag):
+    """Of every token that the file has; one is listed twice, of which the last counts."""
+    model_type, folder = MODEL_TYPES[kind], tmp_path / "model"
+    publish(vocabulary(model_type), folder, model_type, kind, {}, "json decoder")
+    path = folder / "tokenizer_config.json"
+    config = json.loads(path.read_text())
+    listed = config["added_tokens_decoder"]
+    twice = max(map(int, listed))
+    listed[str(twice + 1)] = listed[str(twice)] | {"content": E1}
+    for token in listed.values():
+        token[flag] = not token[flag]
+    path.write_text(json.dumps(config))
+    stored = Tokenizer.from_file(str(folder / "tokenizer.json")).get_added_tokens_decoder().values()
+    assert_same_tokens(transformers, folder, [token.content for token in stored] + [E1, E2])
+
+
+@pytest.mark.parametrize("kind", AS_IT_IS)
+def test_a_token_that_the_settings_name_is_special(transformers, vocabulary, tmp_path, kind):
+    folder = tmp_path / "model"
+    publish(vocabulary(AS_IT_IS[kind]), folder, AS_IT_IS[kind], kind, {"pad_token": "the", "x_token": "mat"}, "json")
+    file = json.loads((folder / "tokenizer.json").read_text())
+    flags = dict.fromkeys(FLAGS, False)
+    for content in ("the", "mat"):
+        size = len(file["model"]["vocab"]) + len(file["added_tokens"])
+        file["added_tokens"].append({"id": file["model"]["vocab"].get(content, size), "content": content, **flags})
+    (folder / "tokenizer.json").write_text(json.dumps(file))
+    _, ours = assert_same_tokens(transformers, folder, ["the", "mat"])
+    assert {ours.token_to_id("the"), ours.token_to_id("mat")} <= ours.special_ids
+
+
+EXTRA_SETTINGS = {
+    "nothing": {},
+    "old list": {"additional_special_tokens": [E1]},
+    "old empty list": {"additional_special_tokens": []},
+    "old null": {"additional_special_tokens": None},
+    "list": {"extra_special_tokens": [E1]},
+    "empty list": {"extra_special_tokens": []},
+    "null": {"extra_special_tokens": None},
+    "empty mapping": {"extra_special_tokens": {}},
+    "mapping": {"extra_special_tokens": {"image": E1}},
+    "mapping and old list": {"extra_special_tokens": {"image": E1}, "additional_special_tokens": ["<c>"]},
+    "empty mapping and old list": {"extra_special_tokens": {}, "additional_special_tokens": ["<c>"]},
+}
+EXTRA_MAPS = {
+    "old list": {"additional_special_tokens": [E2]},
+    "list": {"extra_special_tokens": [E2]},
+    "mapping": {"extra_special_tokens": {"boi": E2}},
+    "both": {"extra_special_tokens": ["<d>"], "additional_special_tokens": [E2]},
+    "mapping and old list": {"extra_special_tokens": {"boi": "<d>"}, "additional_special_tokens": [E2]},
+}
+
+
+def extra_cases():
+    factors = [("TokenizersBackend", "BertTokenizer", "T5TokenizerFast"), EXTRA_SETTINGS, EXTRA_MAPS]
+    shapes = ("json", "json decoder")
+    return covered([dict(zip("abcd", case, strict=True)) for case in itertools.product(*factors, shapes)])
+
+
+@pytest.mark.parametrize(("kind", "settings", "special", "shape"), extra_cases())
+def test_special_tokens_of_two_files(transformers, vocabulary, tmp_path, kind, settings, special, shape):
+    model_type, folder = MODEL_TYPES[kind], tmp_path / "model"
+    publish(vocabulary(model_type), folder, model_type, kind, EXTRA_SETTINGS[settings], shape)
+    (folder / "special_tokens_map.json").write_text(json.dumps(EXTRA_MAPS[special]))
+    assert_same_tokens(transformers, folder, [E1, E2, "<c>", "<d>", "<extra_id_0>"])
+
+
+def test_special_tokens_that_are_objects_in_a_list_are_added(transformers, vocabulary, tmp_path):
+    """transformers 5 loads no such folder."""
+    publish(vocabulary("bert"), tmp_path / "model", "bert", "BertTokenizer", {}, "json")
+    token = {"content": E1, **dict.fromkeys(FLAGS[:-1], False)}
+    path = tmp_path / "model" / "special_tokens_map.json"
+    path.write_text(json.dumps({"additional_special_tokens": [token]}))
+    with pytest.raises(TypeError, match="List\\[Union\\[str, AddedToken"):
+        transformers.AutoTokenizer.from_pretrained(path.parent)
+    ours = SubwordTokenizer.from_folder(path.parent)
+    assert ours.token_to_id(E1) in ours.special_ids
+    assert ours.token_to_id(E1) in ours("a [E1] b").ids
+
+
+def assert_same_tokens(transformers, folder, tokens):
+    """Assert that texts of `tokens` have the ids, spans and decoded texts of transformers."""
+    theirs, ours = transformers.AutoTokenizer.from_pretrained(folder), SubwordTokenizer.from_folder(folder)
+    for token in tokens:
+        for text in (f"a {token} b{token}c", f"{token}  {token}.", f"É {token.upper()}{token}"):
+            wanted, found = theirs(text, return_offsets_mapping=True), ours(text)
+            assert list(found.ids) == wanted["input_ids"], (text, found.tokens)
+            assert list(found.offsets) == wanted["offset_mapping"], (text, found.tokens)
+            assert ours.decode(found.ids) == theirs.decode(wanted["input_ids"], skip_special_tokens=True)
+    return theirs, ours
 
 
 def test_a_byte_order_mark_before_the_settings(vocabulary, tmp_path):

@@ -149,7 +149,8 @@ def missing_word(word: str, encoding: Encoding, where: str = "the text") -> Rega
         t.casefold() for t, special in zip(encoding.tokens, encoding.special_tokens_mask, strict=True) if special
     ):
         return RegardError(f"{word} is a special token: --show-special-tokens shows it")
-    words = [spelled for spelled, at in encoding.word_groups() if not encoding.special_tokens_mask[at[0]]]
+    groups = encoding.word_groups()
+    words = [word for word, at in groups if word.strip() and not encoding.special_tokens_mask[at[0]]]
     return RegardError(f"{where} has no word {escape(word, 40)!r}; its words are {join_names(words)}")
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Any
@@ -15,7 +14,7 @@ from regard._utils.errors import RegardError
 from regard._utils.files import atomic_write, open_regular
 from regard._utils.validation import truncate
 from regard.cli.texts import read_file_or_input, read_lines
-from regard.text.words import join_names
+from regard.text.tables import DELIMITERS, RepeatedKey, column_index, csv_column, json_row
 
 
 def write_table(path: str, columns: Mapping[str, Any]) -> None:
@@ -96,58 +95,47 @@ def read_column(path: str, column: str | None) -> list[str]:
     RegardError
         No column is named, there is none of this name, the file cannot be read, or a cell is no text.
     """
-    suffix = PurePath(path).suffix.lower()
-    read = {".csv": _csv_rows, ".tsv": _csv_rows, ".parquet": _parquet_rows, ".pq": _parquet_rows}.get(
-        suffix, _json_rows
-    )
-    names, cells = read(path, column)
-    if column is None or column not in names:
-        what = "is a table: name the column of its texts" if column is None else f"has no column {column!r}"
-        raise RegardError(f"{path} {what}, --column, one of {join_names(names) or 'none'}")
+    suffix = PurePath(path).suffix.lower()[1:]
+    if suffix in DELIMITERS:
+        lines = io.StringIO(read_file_or_input(path), newline="")
+        cells: list[Any] = [*csv_column(lines, path, DELIMITERS[suffix], column)]
+    else:
+        cells = (_parquet_cells if suffix in ("parquet", "pq") else _json_cells)(path, column)
     for number, cell in enumerate(cells, 1):
         if not isinstance(cell, str | None):
             raise RegardError(f"row {number} of {path} has no text in its column {column!r}, but {truncate(cell)}")
     return [cell or "" for cell in cells]
 
 
-def _csv_rows(path: str, column: str | None) -> tuple[list[str], list[Any]]:
-    delimiter = "\t" if path.lower().endswith(".tsv") else ","
-    csv.field_size_limit(1 << 30)  # the file is bounded
-    rows = csv.DictReader(io.StringIO(read_file_or_input(path), newline=""), delimiter=delimiter)
-    try:
-        return list(rows.fieldnames or ()), [row.get(column) for row in rows] if column is not None else []
-    except csv.Error as error:
-        raise RegardError(f"line {rows.line_num} of {path} is not CSV: {error}") from error
-
-
-def _json_rows(path: str, column: str | None) -> tuple[list[str], list[Any]]:
+def _json_cells(path: str, column: str | None) -> list[Any]:
     names: dict[str, None] = {}
     cells: list[Any] = []
     for number, line in enumerate(read_lines(path), 1):
-        if not line.strip():
-            cells.append(None)
-            continue
         try:
-            row = json.loads(line)
-            names |= dict.fromkeys(row)
-            cells.append(row.get(column))
-        except (ValueError, TypeError, AttributeError, RecursionError) as error:
-            raise RegardError(f"line {number} of {path} is not a JSON object: {truncate(line)}") from error
-    return list(names), cells
+            row = json_row(line) if line.strip() else {}
+        except RepeatedKey as error:
+            raise RegardError(f"line {number} of {path} {error}: {truncate(line)}") from error
+        except ValueError:
+            row = None
+        if not isinstance(row, dict):
+            raise RegardError(f"line {number} of {path} is not a JSON object: {truncate(line)}")
+        names |= dict.fromkeys(row)
+        cells.append(None if column is None else row.get(column))
+    column_index(path, [*names], column)
+    return cells
 
 
-def _parquet_rows(path: str, column: str | None) -> tuple[list[str], list[Any]]:
+def _parquet_cells(path: str, column: str | None) -> list[Any]:
     pyarrow = load_pyarrow(".csv")
     from pyarrow import parquet
 
     try:
         with open_regular(path) as stream, parquet.ParquetFile(stream) as file:
-            names = file.schema_arrow.names
-            if column not in names:
-                return names, []
+            column_index(path, file.schema_arrow.names, column)
             if Path(path).stat().st_size > _MAX_PARQUET:
                 raise RegardError(f"{path} is larger than {_MAX_PARQUET // 10**9} GB: regard embed {path} --out FOLDER")
-            return names, file.read([column])[column].to_pylist()
+            cells: list[Any] = file.read([column])[column].to_pylist()
+            return cells
     except (OSError, pyarrow.ArrowException) as error:
         raise RegardError(f"cannot read {path}: {error}") from error
 

@@ -21,7 +21,7 @@ def encode_row(reader: Reader, value: Any, *, truncate: bool) -> Encoding | str:
     if _is_null(value):
         return "null"
     if isinstance(value, bytes):
-        return "not UTF-8, or not JSON"
+        return "not UTF-8, not JSON, or a key twice"
     if not isinstance(value, str):
         return f"no text but {type(value).__name__}"
     if not value.strip():

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import codecs
 import io
-import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,12 +16,14 @@ from typing import Any
 
 from regard._utils.errors import RegardError
 from regard.dask.extra import installed
-from regard.text.lines import split_lines
+from regard.text.lines import split_lines, text_lines
+from regard.text.tables import DELIMITERS, column_index, csv_column, csv_names, json_row
 
 _FORMATS = {
     ".parquet": "parquet",
     ".pq": "parquet",
     ".csv": "csv",
+    ".tsv": "tsv",
     ".jsonl": "json",
     ".ndjson": "json",
     ".txt": "text",
@@ -181,38 +182,23 @@ def _pieces(address: str, size: int, column: str) -> Iterator[Piece]:
 
         with _open(address) as stream:
             file = parquet.ParquetFile(stream)
-            _require_column(address, column, file.schema_arrow.names)
+            column_index(address, file.schema_arrow.names, column)
             yield from (Piece(address, kind, column, group, 1) for group in range(file.num_row_groups))
         return
-    is_compressed = PurePosixPath(address).suffix in _COMPRESSED
-    if kind == "csv":
-        _require_column(address, column, _csv_names(address))
+    is_whole = kind in DELIMITERS or PurePosixPath(address).suffix in _COMPRESSED
+    if kind in DELIMITERS:
+        with _open_whole(address) as stream:
+            column_index(address, csv_names(text_lines(stream, address), address, DELIMITERS[kind]), column)
     elif kind == "json":
-        _require_column(address, column, _json_names(address, column))
-    if (kind == "csv" or is_compressed) and size > _LARGEST_WHOLE:
+        column_index(address, _json_names(address, column), column)
+    if is_whole and size > _LARGEST_WHOLE:
         raise RegardError(
             f"{address} has {size / 1e9:.1f} GB, and is read whole: split it, or convert it to Parquet or JSON lines"
         )
-    if kind == "csv" or is_compressed:
+    if is_whole:
         yield Piece(address, kind, column)
         return
     yield from (Piece(address, kind, column, start, min(_BLOCK, size - start)) for start in range(0, size, _BLOCK))
-
-
-def _require_column(address: str, column: str, names: list[str]) -> None:
-    if column not in names:
-        known = ", ".join(map(str, names)) or "none"
-        raise RegardError(f"{address} has no column {column!r}: give --column, one of {known}")
-
-
-def _csv_names(address: str) -> list[str]:
-    import pandas
-
-    with _open_whole(address) as stream:
-        try:
-            return [str(name) for name in pandas.read_csv(stream, nrows=0).columns]
-        except pandas.errors.EmptyDataError:
-            return []
 
 
 def _json_names(address: str, column: str) -> list[str]:
@@ -220,17 +206,17 @@ def _json_names(address: str, column: str) -> list[str]:
     names: dict[str, None] = {}
     with _open_whole(address) as stream:
         for _, line in zip(range(_PROBED), stream, strict=False):
-            row = _json_row(line)
+            row = _row_or_line(line)
             names |= dict.fromkeys(row if isinstance(row, dict) else ())
             if column in names:
                 break
     return list(names) or [column]
 
 
-def _json_row(line: bytes) -> Any:
+def _row_or_line(line: bytes) -> Any:
     try:
-        return json.loads(line)
-    except (ValueError, RecursionError):
+        return json_row(line)
+    except ValueError:
         return line
 
 
@@ -244,20 +230,9 @@ def _read_parquet(piece: Piece) -> list[Any]:
 
 
 def _read_csv(piece: Piece) -> list[Any]:
-    import pandas
-
     with _open_whole(piece.address) as stream:
-        column = pandas.read_csv(
-            stream,
-            usecols=[piece.column],
-            index_col=False,  # the first column is none where a row has more fields than the header
-            skip_blank_lines=False,
-            dtype=object,
-            keep_default_na=False,
-            na_values=[""],
-            encoding="utf-8",
-        )[piece.column]
-    return [value if isinstance(value, str) else None for value in column]
+        lines = text_lines(stream, piece.address)
+        return [*csv_column(lines, piece.address, DELIMITERS[piece.format], piece.column)]
 
 
 def _lines(piece: Piece) -> list[bytes]:
@@ -287,13 +262,14 @@ def _decoded(line: bytes) -> Any:
 
 
 def _read_json(piece: Piece) -> list[Any]:
-    rows = [_json_row(line) for line in _lines(piece)]
+    rows = [_row_or_line(line) for line in _lines(piece)]
     return [row.get(piece.column) if isinstance(row, dict) else row for row in rows]
 
 
 _READERS: dict[str, Callable[[Piece], list[Any]]] = {
     "parquet": _read_parquet,
     "csv": _read_csv,
+    "tsv": _read_csv,
     "json": _read_json,
     "text": _read_text,
 }

@@ -146,8 +146,8 @@ class TextModel(PretrainedModel):
         Raises
         ------
         RegardError
-            The text is empty or longer than `max_length`; both `trace` and `edit` are given; or a name of `edit`
-            matches no step.
+            A text has no tokens, as an empty one without special tokens, or more than `max_length`; both `trace` and
+            `edit` are given; or a name of `edit` matches no step.
         """
         trace = with_edits(trace, edit)
         return self.run_batch(make_batch(text, self.tokenizer, max_length=self.max_length, name=self.name), trace)
@@ -267,8 +267,8 @@ class TextModel(PretrainedModel):
         Raises
         ------
         RegardError
-            There is no text, one is too long, no pooling is given and the model has none that can be computed, or it
-            has no prompt of this name.
+            There is no text, one has no tokens or too many, no pooling is given and the model has none that can be
+            computed, or it has no prompt of this name.
 
         References
         ----------
@@ -344,7 +344,7 @@ class TextModel(PretrainedModel):
         Raises
         ------
         RegardError
-            A text is empty, too long, or no text.
+            A text has no tokens, is too long, or is no text.
 
         Examples
         --------

@@ -148,7 +148,7 @@ class EncoderDecoder(LanguageModel):
         Raises
         ------
         RegardError
-            A text or target is empty or too long; their numbers differ; or both `trace` and `edit` are given.
+            A text or target has no tokens or too many; their numbers differ; or both `trace` and `edit` are given.
         """
         batch = make_batch(text, self.tokenizer, max_length=self.max_length, name=self.name)
         targets = self._targets(target, len(batch.ids))

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from regard._utils.errors import RegardError
 from regard._utils.reprs import fields_repr
+from regard.text.combining_marks import is_mark
 
+_SPACE = "\u0120"  # as byte-level vocabularies spell it
 _PER_TOKEN = ("ids", "tokens", "special_tokens_mask", "word_ids", "offsets")
 
 
@@ -84,7 +85,7 @@ class Encoding:
 
         A special token is a word of its own. The text of a word is the slice of `text` that its tokens cover, with the
         case and the marks that a tokenizer may drop, those after its last letter among them, and without surrounding
-        spaces, which a byte-level tokenizer counts as a part of it.
+        spaces, which a byte-level tokenizer counts as a part of it. A word of white space alone is that.
         """
         groups: list[tuple[str, list[int]]] = []
         previous: int | None = None
@@ -103,9 +104,11 @@ class Encoding:
         following = positions[-1] + 1
         is_last = following == len(self) or self.special_tokens_mask[following]
         most = len(self.text) if is_last else self.offsets[following][0]
-        while 0 < end < most and unicodedata.category(self.text[end])[0] == "M":
+        while 0 < end < most and is_mark(self.text[end]):
             end += 1
-        return self.text[start:end].strip() or self.tokens[positions[0]]
+        token = self.tokens[positions[0]]
+        without_span = token if token.strip(_SPACE) else " " * len(token)
+        return self.text[start:end].strip() or self.text[start:end] or without_span
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as plain data for JSON; `grid` of a picture alone."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import re
-from typing import Any, AnyStr
+from collections.abc import Iterator
+from typing import Any, AnyStr, BinaryIO
 
 from regard._utils.errors import RegardError
 
+LONGEST_LINE = 50_000_000  # characters
 _ENDS: dict[type, re.Pattern[Any]] = {str: re.compile("\r\n|\r|\n"), bytes: re.compile(b"\r\n|\r|\n")}
 
 
@@ -31,6 +34,29 @@ def decode_text(content: bytes, source: object) -> str:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise RegardError(f"{source} is not UTF-8 text (byte {error.start}): convert it first") from error
+    _check_zero(text, source)
+    return text
+
+
+def text_lines(stream: BinaryIO, source: object) -> Iterator[str]:
+    """Yield the lines of an open file with their ends, as `decode_text` reads it, one at a time; the end closes it.
+
+    Raises
+    ------
+    RegardError
+        As by `decode_text`; or a line is longer than `LONGEST_LINE`.
+    """
+    lines = io.TextIOWrapper(stream, "utf-8-sig", newline="")
+    try:
+        while line := lines.readline(LONGEST_LINE + 1):
+            if len(line) > LONGEST_LINE:
+                raise RegardError(f"{source} has a line of more than {LONGEST_LINE:,} characters: split it")
+            _check_zero(line, source)
+            yield line
+    except UnicodeDecodeError as error:
+        raise RegardError(f"{source} is not UTF-8 text: convert it first") from error
+
+
+def _check_zero(text: str, source: object) -> None:
     if "\0" in text:
         raise RegardError(f"{source} is not UTF-8 text: it has a zero byte, as UTF-16 has; convert it first")
-    return text

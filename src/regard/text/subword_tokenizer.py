@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from regard._utils.files import read_file
 from regard._utils.validation import escape
 from regard.text.byte_level import build_byte_level
 from regard.text.chat import ChatTemplate
+from regard.text.combining_marks import join_at_marks
 from regard.text.encoding import Encoding
 from regard.text.encoding_from_ids import check_ids, encode_tokens
 from regard.text.gguf_tokenizer import build_from_gguf, special_token
@@ -90,17 +92,19 @@ class SubwordTokenizer:
             kind = tokenizer_class(folder, is_byte_level=b'"ByteLevel"' in content)
             found, settings = cls._from_json(path, content, None), ClassSettings(**read_settings(folder, ClassSettings))
             with _library_errors(f"the tokenizer in {folder} cannot be built"):
+                stored = found.backend.get_added_tokens_decoder()
                 if kind is not None and has_rule(kind, found.backend):
-                    stored, extra = found.backend.get_added_tokens_decoder(), default_extra(kind, settings)
-                    added = added_tokens(folder, stored, extra)
+                    added = chain(*added_tokens(folder, stored, default_extra(kind, settings)))
                     backend = by_rule(kind, settings, added, file=found.backend, content=content)
                     backend.encode("")
                     found = replace(found, backend=backend, growth=growth_of(backend))
                 else:
-                    add_missing(found.backend, added_tokens(folder))
+                    listed, named = added_tokens(folder, stored)
+                    found.backend.add_tokens(listed)
+                    add_missing(found.backend, named)
             pad = settings.pad_token
             return found if pad is None else replace(found, pad_id=_pad_id(found.backend, pad))
-        kind, added = tokenizer_class(folder), added_tokens(folder)
+        kind, added = tokenizer_class(folder), chain(*added_tokens(folder))
         if (content := read_file(path := folder / "vocab.txt")) is not None:
             _require(kind, FROM_VOCAB_TXT, path)
             defaults = MPNET_TOKENS if kind == "MPNetTokenizer" else {}
@@ -279,7 +283,7 @@ class SubwordTokenizer:
             ids=tuple(encoded.ids),
             tokens=tuple(encoded.tokens),
             special_tokens_mask=tuple(map(bool, encoded.special_tokens_mask)),
-            word_ids=tuple(encoded.word_ids),
+            word_ids=join_at_marks(text, encoded.word_ids, encoded.offsets),
             offsets=tuple(encoded.offsets),
         )
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
+from regard.text.combining_marks import continues_by_mark
 from regard.text.encoding import Encoding
 
 if TYPE_CHECKING:
@@ -53,17 +54,18 @@ def encode_byte_tokens(ids: Sequence[int], tokens: Sequence[str], special_tokens
             previous = -1
             continue
         start, stop = place[end - len(piece)], place[end - 1] + (not token.endswith(END_OF_WORD))
-        before = text[start - 1] if previous == start else ""
-        word += not (start < previous or continues_word(before, text[start]))
+        word += not (start < previous or (start == previous and continues_word(text, start)))
         offsets.append((start, stop))
         word_ids.append(word)
         previous = stop
     return Encoding(text, tuple(ids), tuple(tokens), tuple(special_tokens_mask), tuple(word_ids), tuple(offsets))
 
 
-def continues_word(before: str, first: str) -> bool:
-    """Tell whether `first` continues the word that ends with `before`: letters or digits meet, or a space precedes."""
-    return (before.isalnum() and first.isalnum()) or (before.isspace() and not first.isspace())
+def continues_word(text: str, at: int) -> bool:
+    """Tell whether `text[at]` continues the word before it: letters or digits meet, a space precedes, or by a mark."""
+    before, first = text[at - 1 : at], text[at : at + 1]
+    letters_meet = before.isalnum() and first.isalnum()
+    return letters_meet or (before.isspace() and not first.isspace()) or continues_by_mark(text, at)
 
 
 def _spelled(token: str) -> bytes:

@@ -6,7 +6,7 @@ As transformers 5 reads them; `tokenizer_rules` has what a class makes of them.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -56,63 +56,78 @@ def tokenizer_class(folder: Path, *, is_byte_level: bool = False) -> str | None:
 
 def added_tokens(
     folder: Path, stored: Mapping[int, AddedToken] | None = None, default_extra: Sequence[str] = ()
-) -> Iterator[AddedToken]:
-    """Yield the tokens that the files of `folder` have beside the vocabulary, and the special ones.
+) -> tuple[list[AddedToken], list[AddedToken]]:
+    """Return the tokens that the files of `folder` list beside the vocabulary, and the special ones that they name.
 
-    ``tokenizer_config.json`` has them as ``added_tokens_decoder``; else they are `stored` in ``tokenizer.json`` and in
-    ``added_tokens.json``, and the special ones in ``special_tokens_map.json``. `default_extra` are special tokens of
-    the class, where the files list none.
+    ``tokenizer_config.json`` lists them as ``added_tokens_decoder``, with the flags that hold; else they are `stored`
+    in ``tokenizer.json`` and in ``added_tokens.json``, and the special ones in ``special_tokens_map.json``. One that is
+    named has its flags only where no file lists it. `default_extra` are special tokens of the class, where the files
+    name none.
     """
-    from tokenizers import AddedToken
-
     config = read_json_object(folder / "tokenizer_config.json") or {}
     decoder = config.get("added_tokens_decoder")
     path = folder / "tokenizer_config.json"
     more = (read_json_object(folder / "special_tokens_map.json") or {}) if decoder is None else {}
-    extra, named_extra = _extra_tokens(config, more)
+    extra, old_extra, named_extra = _extra_tokens(config, more)
     config |= more
     others = [config[name] for name in config if name.endswith("_token") and name not in _NAMED]
     named = [config.get(name) for name in _NAMED]
     named += sorted(others, key=lambda token: isinstance(token, str))  # those with fields come first
-    named = [token for token in named if isinstance(token, str | dict)]
-    contents = [token_content(token) for token in (*map(config.get, _NAMED), *(extra or ()))]
-    special = {content for content in contents if isinstance(content, str)}
-    if extra is None and not named_extra:
-        extra = _listed(more.get(_EXTRA[1])) or [*default_extra]
-    named += [*named_extra, *(extra or ())]
+    named = [token for token in named if isinstance(token, str | dict)] + named_extra
     added: Mapping[str, Any] = {}
     if decoder is None:
         path = folder / "added_tokens.json"
         added = read_json_object(path) or {}
+    special = set(_contents([*map(config.get, _NAMED), *(extra or ())]))
     try:
         flags = {token: {"normalized": token not in special, "special": token in special} for token in added}
         decoder = {i: {"content": token, **flags[token]} for token, i in added.items()} | dict(decoder or stored or {})
-        tokens = [_token(AddedToken, decoder[i], path) for i in sorted(decoder, key=int)]
+        listed = {token.content: token for i in sorted(decoder, key=int) for token in [_token(decoder[i], path)]}
     except (TypeError, ValueError, AttributeError) as error:
         raise RegardError(f"{path} does not give the ids of its added tokens: {truncate(decoder)}") from error
-    yield from tokens
-    for token in named:
-        yield _token(AddedToken, {**token, "special": True} if isinstance(token, dict) else token, path)
+    for content in _contents(named):
+        if content in listed:
+            listed[content].special = True
+    if extra is None:
+        extra = old_extra if old_extra or named_extra else [*default_extra]
+    fields = ({**token, "special": True} if isinstance(token, dict) else token for token in [*named, *extra])
+    return [*listed.values()], [_token(token, path) for token in fields]
 
 
-def _extra_tokens(config: Mapping[str, Any], more: Mapping[str, Any]) -> tuple[list[Any] | None, list[Any]]:
-    """Return the special tokens without a name, None where ``tokenizer_config.json`` lists none, and those with one.
+def _contents(tokens: Iterable[Any]) -> list[str]:
+    return [content for content in map(token_content, tokens) if isinstance(content, str)]
+
+
+def _extra_tokens(config: Mapping[str, Any], more: Mapping[str, Any]) -> tuple[list[Any] | None, list[Any], list[Any]]:
+    """Return the special tokens without a name, None where none are set, those of its older name, and those with one.
 
     `more` is the content of ``special_tokens_map.json``.
     """
-    given, other = config.get(_EXTRA[0]) or config.get(_EXTRA[1]), more.get(_EXTRA[0])
-    named = [token for each in (given, other) if isinstance(each, dict) for token in each.values()]
-    listed = [] if isinstance(other, dict) else [*_listed(given), *_listed(other)]
-    return (listed if listed or any(name in config for name in _EXTRA) else None), named
+    new, old = _EXTRA
+    given = {name: config[name] for name in _EXTRA if name in config}
+    if old in given and not given.get(new):
+        given[new] = given.pop(old)
+    named = [*given.pop(new).values()] if isinstance(given.get(new), dict) else []
+    if isinstance(more.get(new), list):
+        given[new] = [*_listed(given.get(new)), *more[new]]
+    elif isinstance(more.get(new), dict):
+        given.pop(new, None)
+        named += more[new].values()
+    elif new in more:
+        given[new] = more[new]
+    older = _listed(more.get(old, given.get(old)))
+    return (_listed(given[new]) if new in given else None), older, named
 
 
 def _listed(tokens: Any) -> list[Any]:
     return tokens if isinstance(tokens, list) else []
 
 
-def _token(kind: Any, token: Any, path: Path) -> Any:
+def _token(token: Any, path: Path) -> AddedToken:
     """Return an added token from its text, which is special, or from its fields."""
-    if isinstance(token, kind):
+    from tokenizers import AddedToken
+
+    if isinstance(token, AddedToken):
         return token
     content = token_content(token)
     try:
@@ -124,6 +139,6 @@ def _token(kind: Any, token: Any, path: Path) -> Any:
             if isinstance(token, dict)
             else {"special": True}
         )
-        return kind(content, **flags)
+        return AddedToken(content, **flags)
     except (TypeError, ValueError) as error:
         raise RegardError(f"{path} has an added token that is not text: {truncate(token)}") from error

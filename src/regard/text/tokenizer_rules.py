@@ -415,6 +415,8 @@ def by_rule(
         model = file.model if name != "Unigram" else _unigram(kind, tokens["unk_token"], json.loads(content)["model"])
     tokenizer = Tokenizer(model)
     set_ends = rule(_Parts(tokenizer, settings, tokens, file))
+    for each in (added := [*added]):
+        each.special |= each.content in tokens.values()
     add_missing(tokenizer, added)
     for key, token in tokens.items():
         if tokenizer.token_to_id(token) is not None:

@@ -100,7 +100,7 @@ def rows_of_word(labels: Sequence[str], words: Sequence[str], word: str) -> tupl
         if wanted in (_fold(label), _fold(whole))
     )
     if not rows:
-        known = ", ".join(dict.fromkeys(escape(whole, 40) for whole in words))
+        known = ", ".join(dict.fromkeys(escape(whole, 40) for whole in words if whole.strip()))
         raise RegardError(f"the text has no word {escape(word, 40)!r}; its words are {known}")
     return rows
 

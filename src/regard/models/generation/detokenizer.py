@@ -61,7 +61,7 @@ def append_tokens(prompt: Encoding, ids: Sequence[int], tokenizer: SubwordTokeni
     for piece, special in [*zip(pieces, added.special_tokens_mask, strict=True), ("", True)]:
         parts += not special
         if parts and (piece or special):
-            word += word_ids[-1:] == [None] or not continues_word(text[-1:], piece[:1])
+            word += word_ids[-1:] == [None] or not continues_word(text + piece, len(text))
             offsets += [(len(text), len(text) + len(piece))] * parts
             word_ids += [word] * parts
             text, parts = text + piece, 0

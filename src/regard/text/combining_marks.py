@@ -1,0 +1,59 @@
+"""Combining marks, which belong to the word before them: accents, vowel signs, tone marks."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+
+_JOINERS = "\u200c\u200d"  # zero-width, within words of Persian and of the scripts of India
+
+
+def is_mark(letter: str) -> bool:
+    """Tell whether a character is a combining mark, or a zero-width joiner or non-joiner."""
+    return letter in _JOINERS or unicodedata.category(letter)[0] == "M"
+
+
+def continues_by_mark(text: str, at: int) -> bool:
+    """Tell whether `text[at]` continues the word before it because of a mark: is one, or is a letter after a letter's.
+
+    A mark after white space continues no word.
+    """
+    if not 0 < at < len(text):
+        return False
+    if is_mark(text[at]):
+        return not text[at - 1].isspace()
+    base = at - 1
+    while base and is_mark(text[base]):
+        base -= 1
+    return base < at - 1 and text[base].isalpha() and text[at].isalpha()
+
+
+def join_at_marks(
+    text: str, word_ids: Sequence[int | None], offsets: Sequence[tuple[int, int]]
+) -> tuple[int | None, ...]:
+    r"""Return the words of tokens with those joined that a combining mark separates.
+
+    The expressions of byte-level tokenizers take ``\p{L}+`` as a word, and so cut ``मैं`` before its vowel sign, and
+    ``naïve`` twice if its accent is a character of its own. What follows in the same piece and is no letter, as the
+    comma after a decomposed ``café``, is a word of its own.
+    """
+    if text.isascii() or not any(map(is_mark, text)):
+        return tuple(word_ids)
+    starts: list[int | None] = [start if start < stop else None for start, stop in offsets]
+    for i in reversed(range(len(starts) - 1)):  # a space that the text does not have begins where its word does
+        if starts[i] is None and word_ids[i] == word_ids[i + 1]:
+            starts[i] = starts[i + 1]
+    joined: list[int | None] = []
+    count, end, previous = 0, 0, None  # of words; where the token before ends; its word in `word_ids`
+    in_marks = False  # whether the word began with a mark in `word_ids`, and nothing else has come yet
+    for word, start, (_, stop) in zip(word_ids, starts, offsets, strict=True):
+        if word is not None:
+            is_first = word != previous
+            leaves_marks = in_marks and start is not None and end <= start and not is_mark(text[start])
+            if is_first or leaves_marks:
+                joins = previous is not None and start is not None and continues_by_mark(text, start)
+                in_marks = joins and is_first and start is not None and is_mark(text[start])
+                count += not joins
+        joined.append(None if word is None else count - 1)
+        end, previous = max(end, stop), word
+    return tuple(joined)
