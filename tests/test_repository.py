@@ -74,6 +74,14 @@ def test_contributing_lists_every_session():
     assert sorted(re.findall(r"`(\w+)`", "".join(listed))) == sorted(sessions)
 
 
+def test_no_file_has_a_conflict_of_a_merge():
+    marks = ("<" * 7, ">" * 7)
+    for path in [*ROOT.glob("*.*"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "src").rglob("*.*")]:
+        if path.suffix in (".md", ".toml", ".py", ".js", ".ts", ".css", ".html"):
+            lines = path.read_text(encoding="utf-8").splitlines()
+            assert not [line for line in lines if line.startswith(marks)], path
+
+
 def test_the_way_of_a_call_names_functions_that_are_there():
     tables = re.findall(r"^\| \| (?:calls|from).*?(?=\n\n)", read("docs/architecture.md"), re.MULTILINE | re.DOTALL)
     assert len(tables) == 3

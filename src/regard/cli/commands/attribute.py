@@ -151,11 +151,7 @@ def run(options: Options) -> None:
             said = f"contributions sum to {found.scores.sum():+.4g}, the number changes by {difference:+.4g}"
             console.print(Text(said.replace("-", "−"), style="dim"))
             if not found.is_complete:
-                console.print(
-                    Text(
-                        "not yet exact: give more --steps, another --baseline or another --method"
-                    )
-                )
+                console.print(Text("not yet exact: give more --steps, another --baseline or another --method"))
     options.files.write(
         {_PICTURE: lambda path: _draw(path, found, options), _TABLE: lambda path: _write_table(path, rows)}
     )
