@@ -3,13 +3,14 @@
     python tests/make_known_fields.py
 
 A field is known to a family if its configuration class declares or renames it, or if its code or that which all models
-share reads it.
+share reads it; the class and its bases read fields of themselves.
 """
 
 from __future__ import annotations
 
 import importlib
 import inspect
+import json
 import re
 import sys
 import textwrap
@@ -17,6 +18,7 @@ import warnings
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 TARGET = Path(__file__).parents[1] / "src" / "regard" / "models" / "checkpoint" / "known_fields.py"
 _READ = (
@@ -25,7 +27,9 @@ _READ = (
     r"\w*config_dict(?:\.(?:get|pop)\(|\[)\s*[\"'](\w+)",
     r"kwargs\.(?:pop|get|setdefault)\(\s*[\"'](\w+)",
 )
-
+_READ_OF_ITSELF = (r"(?:get|has|set)attr\(\s*self,\s*[\"'](\w+)", r"self\.(\w+)\b(?!\()")
+_DEFAULTS = ("max_position_embeddings", "num_experts_per_tok", "type_vocab_size")
+"""Fields of which regard takes the default too, where a configuration leaves them out; other sizes it must state."""
 
 # What all models share: masks, rotary positions, layers, loading.
 _SHARED = (
@@ -58,14 +62,29 @@ def fields_read(modules: Iterable[str]) -> set[str]:
 
 def known_fields(model_type: str) -> set[str]:
     """Return the fields that the class of a model type declares, and those that its modules read."""
-    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+    from transformers.modeling_rope_utils import RotaryEmbeddingConfigMixin
 
-    kind = CONFIG_MAPPING[model_type]
+    kind = _class_of(model_type)
     names = {*inspect.signature(kind.__init__).parameters, *kind.attribute_map, *vars(kind())}
+    is_rotary = "rope_parameters" in names
     for base in kind.__mro__:
         names |= set(getattr(base, "__annotations__", {}))
+        if base.__module__.startswith("transformers.") and (is_rotary or base is not RotaryEmbeddingConfigMixin):
+            names |= {found for pattern in _READ_OF_ITSELF for found in re.findall(pattern, inspect.getsource(base))}
     names |= fields_read([kind.__module__, kind.__module__.replace("configuration_", "modeling_")])
-    return {name for name in names if not name.startswith("_") and name not in ("self", "kwargs")}
+    return {name for name in names if not name.startswith("__") and name not in ("self", "kwargs")}
+
+
+def defaults(model_type: str) -> dict[str, int]:
+    """Return the defaults of the class of a model type, of the fields `_DEFAULTS`."""
+    parameters = inspect.signature(_class_of(model_type).__init__).parameters
+    return {name: parameters[name].default for name in _DEFAULTS if name in parameters}
+
+
+def _class_of(model_type: str) -> Any:
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+    return CONFIG_MAPPING[model_type]
 
 
 def content() -> str:
@@ -75,12 +94,23 @@ def content() -> str:
     from regard.models.families import FAMILIES
 
     found = {name: known_fields(name) for name in sorted(FAMILIES)}
-    shared = {name for name in fields_read(f"transformers.{each}" for each in _SHARED) if not name.startswith("_")}
+    shared = {name for name in fields_read(f"transformers.{each}" for each in _SHARED) if not name.startswith("__")}
+    aliases = {name: dict(_class_of(name).attribute_map) for name in found}
+    taken = {name: defaults(name) for name in found}
     common = set.intersection(*found.values()) | shared
 
     def block(names: set[str], indent: int) -> str:
         text = textwrap.fill(" ".join(sorted(names)), 112 - indent, break_on_hyphens=False, break_long_words=False)
         return textwrap.indent(text, " " * indent)
+
+    def table(entries: dict[str, dict[str, Any]]) -> str:
+        rows = []
+        for name, entry in entries.items():
+            items = [f'"{key}": {json.dumps(value)}' for key, value in sorted(entry.items())]
+            line = f'    "{name}": {{{", ".join(items)}}},\n'
+            split = f'    "{name}": {{\n' + "".join(f"        {item},\n" for item in items) + "    },\n"
+            rows += [line if len(line) <= 121 else split] if items else []
+        return "{\n" + "".join(rows) + "}\n"
 
     families = "".join(f'    "{name}": """\n{block(fields - common, 8)}\n    """,\n' for name, fields in found.items())
     return (
@@ -88,7 +118,11 @@ def content() -> str:
         "from __future__ import annotations\n\n"
         f'TRANSFORMERS = "{transformers.__version__}"\n"""The version whose classes were read."""\n\n'
         f'COMMON = """\n{block(common, 4)}\n"""\n"""Of every type, separated by spaces."""\n\n'
-        f"FIELDS = {{\n{families}}}\n" + '"""Of each type beside those, separated by spaces."""\n'
+        f"FIELDS = {{\n{families}}}\n" + '"""Of each type beside those, separated by spaces."""\n\n'
+        f"ALIASES: dict[str, dict[str, str]] = {table(aliases)}"
+        '"""Second names of fields, and the first ones, by model type."""\n\n'
+        f"DEFAULTS: dict[str, dict[str, int]] = {table(taken)}"
+        '"""What absent fields are, by model type."""\n'
     )
 
 

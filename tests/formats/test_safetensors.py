@@ -421,5 +421,21 @@ def test_a_repeated_name_is_found_in_one_pass():
 
     pairs = [(Name(number), 0) for number in [*range(500), 499]]
     with pytest.raises(ValueError, match="'499' twice"):
-        safetensors._distinct(pairs)
+        safetensors._ObjectHook("")(pairs)
     assert compared < 10 * len(pairs)
+
+
+@pytest.mark.parametrize("number", [3, 4])
+def test_a_file_has_a_limited_number_of_tensors(file, tmp_path: Path, monkeypatch, number: int) -> None:
+    """Reading stops there: millions without numbers would fit into a header, and take minutes."""
+    monkeypatch.setattr(safetensors, "_MAX_TENSORS", 3)
+    arrays = {str(i): np.zeros(0, np.float32) for i in range(number)}
+    content = laid_out({"__metadata__": {"a": "b"}} | {name: tensor(shape=[0], offsets=[0, 0]) for name in arrays})
+    if number == 3:
+        assert len(file(content)) == 3
+        write_safetensors(tmp_path / "b", arrays)
+        return
+    with pytest.raises(RegardError, match="has more than 3 tensors; split it"):
+        file(content)
+    with pytest.raises(RegardError, match="4 arrays are more than the 3 "):
+        write_safetensors(tmp_path / "b", arrays)

@@ -282,7 +282,7 @@ def test_writing_ends_at_the_end_or_where_no_more_can_be_looked_at(changed):
         ("bart/tied", {"activation_function": "mish"}, "activation_function='mish' is not supported"),
         ("bart/tied", {"normalize_before": True}, "normalize_before=True is not supported"),
         ("bart/tied", {"static_position_embeddings": True}, "static_position_embeddings=True is not supported"),
-        ("bart/tied", {"num_hidden_layers": 3}, "num_hidden_layers=3 is not supported"),
+        ("bart/tied", {"num_hidden_layers": 3}, "num_hidden_layers=3 is another name of encoder_layers"),
         ("bart/tied", {"encoder_attention_heads": 5}, "d_model 12 does not split into 5 attention heads"),
         ("bart/tied", {"decoder_attention_heads": 8}, "d_model 12 does not split into 8 attention heads"),
         ("bart/tied", {"scale_embedding": 1}, "scale_embedding must be true or false"),

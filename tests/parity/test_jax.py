@@ -276,6 +276,34 @@ def test_vmap_folds_single_heads_twice_and_maps_every_array(x64):
             close([sloped(q, k, v, slopes)[i, j]], [slope(q[i, j], k[i, j], v[i, j], slopes[j])])
 
 
+@pytest.mark.parametrize("wrap", [lambda f: f, jax.jit], ids=["plain", "jit"])
+def test_vmap_maps_integers_alone(wrap, x64):
+    """Lengths, offsets, rows and positions, with queries and keys that are not mapped."""
+    (q, k, v), each = qkv(), jnp.array([[3, 7], [1, 5], [6, 0]])
+
+    def lengths(k, x):
+        return regard.jax.attention(q, k, v, key_lengths=x)
+
+    def offsets(k, x):
+        return regard.jax.attention(q, k, v, causal=True, query_offset=x)
+
+    def rows(k, x):
+        return regard.attention_weights(q, k, rows=x % T)
+
+    def rotated(k, x):
+        return functional.rotary(k[..., :2, :], x)
+
+    for function in (lengths, offsets, rows, rotated):
+        mapped = wrap(jax.vmap(functools.partial(function, k)))(each)
+        close(mapped, jnp.stack([function(k, x) for x in each]))
+
+    def gradient(k, x):
+        return jax.grad(lambda k: jnp.sum(lengths(k, x) ** 2))(k)
+
+    keys = jnp.stack([k, 2 * k, -k])
+    close(wrap(jax.vmap(gradient))(keys, each), jnp.stack([gradient(*pair) for pair in zip(keys, each, strict=True)]))
+
+
 def test_scan_and_checkpoint(x64):
     q, k, v = draw(0, H, T, D), draw(1, H, T, D), draw(2, H, T, D)
 

@@ -24,6 +24,7 @@ from regard._utils.validation import truncate
 from regard.formats.tensor_file import TensorFile
 
 _MAX_HEADER = 100_000_000  # bytes; limit of the format
+_MAX_TENSORS = 2**17  # all 163 files of DeepSeek-V3 have 91,991 together; reading as many takes two seconds
 _MAX_AXES = 64  # limit of NumPy
 _PICKLE_SUFFIXES = {".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle"}
 
@@ -71,7 +72,8 @@ class SafetensorsFile(TensorFile):
     Raises
     ------
     RegardError
-        The file is missing, unreadable, truncated, in another format (such as a pickle) or malformed.
+        The file is missing, unreadable, truncated, in another format (such as a pickle) or malformed, or has more than
+        131,072 tensors.
         On ``file[name]``: NumPy lacks the dtype (the F8 family).
     """
 
@@ -131,7 +133,10 @@ def _parsed(file: mmap.mmap, suffix: str) -> tuple[int, dict[str, _Tensor], dict
     if len(file) < max(data, 9):
         raise ValueError(_cut_short(max(data, 9), len(file)))
     try:
-        header = json.loads(file[8:data].decode(), object_pairs_hook=_distinct, parse_constant=_no_number)
+        text = file[8:data].decode()
+        header = json.loads(text, object_pairs_hook=_ObjectHook(text), parse_constant=_no_number)
+    except _TooManyTensors:
+        raise
     except (ValueError, RecursionError) as error:
         raise ValueError(f"its header is not valid JSON ({error}); fetch it again") from error
     metadata = header.pop("__metadata__", {})
@@ -199,13 +204,28 @@ def _are_counts(values: object) -> bool:
     return isinstance(values, list) and all(type(value) is int and 0 <= value < 2**63 for value in values)
 
 
-def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    for text in (part for pair in pairs for part in pair if isinstance(part, str)):
-        text.encode()  # raises for a lone surrogate, which JSON can escape but UTF-8 cannot encode
-    if len(fields := dict(pairs)) < len(pairs):
-        twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
-        raise ValueError(f"it has {truncate(twice)} twice")
-    return fields
+class _TooManyTensors(ValueError):
+    """A header has more objects than `_MAX_TENSORS`, and one each for itself and its metadata."""
+
+
+class _ObjectHook:
+    """Makes the objects of a header, whose names are distinct and whose text is Unicode; stops if they are too many."""
+
+    def __init__(self, header: str) -> None:
+        self._can_have_surrogates = "\\u" in header
+        self._left = _MAX_TENSORS + 2
+
+    def __call__(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        self._left -= 1
+        if self._left < 0:
+            raise _TooManyTensors(f"it has more than {_MAX_TENSORS:,} tensors; split it into several files")
+        if self._can_have_surrogates:
+            for text in (part for pair in pairs for part in pair if isinstance(part, str)):
+                text.encode()  # raises for a lone surrogate, which JSON can escape but UTF-8 cannot encode
+        if len(fields := dict(pairs)) < len(pairs):
+            twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
+            raise ValueError(f"it has {truncate(twice)} twice")
+        return fields
 
 
 def _no_number(text: str) -> None:
@@ -234,11 +254,14 @@ def write_safetensors(
     Raises
     ------
     RegardError
-        An array has another dtype, a name or the metadata is not a string, or the file cannot be written.
+        An array has another dtype, a name or the metadata is not a string, there are more than 131,072 arrays, or the
+        file cannot be written.
     """
     metadata = dict(metadata or {})
     if not all(isinstance(text, str) for item in metadata.items() for text in item):
         raise RegardError(f"metadata of a safetensors file must map strings to strings, got {truncate(metadata)}")
+    if len(arrays) > _MAX_TENSORS:
+        raise RegardError(f"{len(arrays)} arrays are more than the {_MAX_TENSORS:,} of a file; write several files")
     stored = [(name, *_storable(name, values)) for name, values in arrays.items()]
     stored.sort(key=lambda item: (-_KINDS.index(item[1]), item[0]))
     header: dict[str, object] = {"__metadata__": dict(sorted(metadata.items()))} if metadata else {}

@@ -129,6 +129,13 @@ def device(x: Array) -> Any:
     return None if isinstance(x, np.ndarray) else getattr(x, "device", None)
 
 
+def to_device(xp: Any, x: Array, where: Any) -> Array:
+    """Return `x` as an array of the library `xp` on the device `where`."""
+    if is_jax(x) and "jax" in xp.__name__:
+        return x.to_device(where)  # asarray refuses an array that jax.vmap maps
+    return xp.asarray(x, device=where)
+
+
 def integers(x: Array) -> Array:
     """Return integers in the default dtype of the library, where sums and differences of positions do not overflow."""
     xp = namespace(x)

@@ -60,7 +60,6 @@ class BartConfig(ModelConfig):
         reader.only(model_type="bart", is_encoder_decoder=True, is_decoder=False, add_bias_logits=False)
         reader.only(add_final_layer_norm=False, normalize_before=False, normalize_embedding=True)
         reader.only(static_position_embeddings=False, extra_pos_embeddings=_POSITION_OFFSET)
-        reader.only(num_hidden_layers=reader.peek("encoder_layers"))
         reader.ignore(
             "activation_dropout", "classif_dropout", "decoder_layerdrop", "dropout", "encoder_layerdrop",
             "force_bos_token_to_be_generated", "init_std",

@@ -30,11 +30,11 @@ class Gemma3Config(Gemma2Config):
         """Read a Hugging Face config.json; an unknown field or value is an error."""
         reader.only(model_type="gemma3_text", attn_logit_softcapping=None)
         reader.choice("use_bidirectional_attention", None, [None, False])
-        reader.ignore("cache_implementation")
+        reader.ignore("cache_implementation", "_sliding_window_pattern")
         shared.check_unsupported_flags(reader)
         sizes = shared.read_sizes(reader, head_dim=256, num_kv_heads=4)
         layers, window = sizes["num_layers"], reader.optional_count("sliding_window", 4096)
-        pattern = reader.count("sliding_window_pattern", reader.count("_sliding_window_pattern", 6))
+        pattern = reader.count("sliding_window_pattern", 6)
         bases = {"sliding_attention": ("rope_local_base_freq", 1e4), "full_attention": ("rope_theta", 1e6)}
         ropes = read_ropes_by_type(reader, sizes, bases, scaled=["full_attention"])
         config = cls(

@@ -34,15 +34,15 @@ class MixtralConfig(LlamaConfig):
         reader.only(model_type="mixtral")
         sizes = read_sizes(reader, num_kv_heads=8, norm_eps=1e-5)
         window = reader.optional_count("sliding_window")
-        experts = read_experts(reader, "num_local_experts", 8, 2)
+        experts = read_experts(reader, 8, 2)
         return cls._finish(reader, sizes, windows=(window,) * sizes["num_layers"], rope_base=1e6, **experts)
 
 
-def read_experts(reader: ConfigReader, name: str, num_experts: int, per_token: int) -> dict[str, Any]:
-    """Read the number of experts, under a name, and of those for each token; the numbers given are the defaults."""
+def read_experts(reader: ConfigReader, num_experts: int, per_token: int) -> dict[str, Any]:
+    """Read the number of experts, and of those for each token; the numbers given are the defaults."""
     reader.ignore("router_aux_loss_coef", "router_jitter_noise", "output_router_logits")  # for training
-    experts, chosen = reader.count(name, num_experts), reader.count("num_experts_per_tok", per_token)
-    reader.require(experts <= MAX_EXPERTS, f"{name} {experts} is more than the maximum of {MAX_EXPERTS}")
+    experts, chosen = reader.count("num_local_experts", num_experts), reader.count("num_experts_per_tok", per_token)
+    reader.require(experts <= MAX_EXPERTS, f"num_local_experts {experts} is more than the maximum of {MAX_EXPERTS}")
     reader.require(chosen <= experts, f"num_experts_per_tok {chosen} is more than the {experts} experts")
     return {"num_experts": experts, "experts_per_token": chosen}
 

@@ -24,7 +24,6 @@ class Phi3Config(LlamaConfig):
         """Read a Hugging Face config.json; an unknown field or value is an error."""
         reader.only(model_type="phi3", attention_bias=False, mlp_bias=False, lm_head_bias=False)
         reader.ignore("resid_pdrop", "embd_pdrop")  # for training
-        reader.ignore("original_max_position_embeddings")  # of the scaling longrope, which is not supported
         sizes = shared.read_sizes(reader, norm_eps=1e-5, with_head_dim=False)
         window = reader.optional_count("sliding_window")
         return cls._finish(reader, sizes, windows=(window,) * sizes["num_layers"], partial=1.0)

@@ -34,7 +34,6 @@ class Qwen3MoeConfig(LlamaConfig):
         reader.only(model_type="qwen3_moe")
         reader.ignore("max_window_layers")  # no effect: with a window, all layers have it
         sizes = read_sizes(reader, num_kv_heads=4)
-        name = "num_experts" if reader.peek("num_experts") is not None else "num_local_experts"
         slides, window = reader.flag("use_sliding_window", False), reader.optional_count("sliding_window", 4096)
         bias = reader.flag("attention_bias", False)
         return cls._finish(
@@ -44,7 +43,7 @@ class Qwen3MoeConfig(LlamaConfig):
             qkv_bias=bias,
             output_bias=bias,
             qk_norm=True,
-            **read_experts(reader, name, 128, 8),
+            **read_experts(reader, 128, 8),
             expert_dim=reader.count("moe_intermediate_size", 768),
             normalized=reader.flag("norm_topk_prob", False),
             sparse=_read_sparse(reader, sizes["num_layers"]),

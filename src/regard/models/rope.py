@@ -19,6 +19,8 @@ from regard.nn import CosSin
 
 MAX_HEAD_DIM = 2**16
 MAX_POSITIONS = 2**29
+_WITH_ORIGINAL = ("yarn", "llama3")  # scalings of a model that was trained on fewer positions
+_DIFFERENT = "rope_parameters and rope_scaling are both present and differ; remove one"
 
 
 @dataclass(frozen=True)
@@ -80,9 +82,12 @@ def read_rope(
     """
     base = reader.positive(base_name, base)
     share = None if partial is None else reader.positive(partial_name, partial)
-    newer, older = reader.take("rope_parameters"), reader.take("rope_scaling")
-    reader.require(not newer or not older, "rope_parameters and rope_scaling are both present; remove one")
-    return _rope(reader, sizes, newer or older or scaling, base, share)
+    newer, older = reader.take("rope_parameters"), reader.take("rope_scaling") or None
+    original = reader.take("original_max_position_embeddings")
+    found = [fields for fields in (newer, older) if fields is not None] or [scaling]
+    ropes = [_rope(reader, sizes, _with_original(fields, original), base, share) for fields in found]
+    reader.require(ropes[0] == ropes[-1], _DIFFERENT)
+    return ropes[0]
 
 
 def read_ropes_by_type(
@@ -93,15 +98,34 @@ def read_ropes_by_type(
     `bases` has for each type the name of its base in older files and the default; the ``rope_scaling`` of older files
     is that of the types in `scaled`.
     """
-    newer, older = reader.take("rope_parameters"), reader.take("rope_scaling")
-    reader.require(not newer or not older, "rope_parameters and rope_scaling are both present; remove one")
+    newer, older = reader.take("rope_parameters"), reader.take("rope_scaling") or None
     is_by_type = newer is None or (isinstance(newer, dict) and newer.keys() <= bases.keys())
     reader.require(is_by_type, f"rope_parameters must have entries for {', '.join(bases)}, got {newer!r}")
+    if newer is None and isinstance(older, dict) and "rope_type" not in older:
+        reader.require(
+            older.get("type", "default") == "default",
+            f"rope_scaling has type {older.get('type')!r}, which transformers ignores in this family: rename it to "
+            f"rope_type if the model was trained with this scaling, else remove rope_scaling",
+        )
     ropes = {}
     for kind, (name, default) in bases.items():
-        found = newer.get(kind) if newer and is_by_type else older if kind in scaled else None
-        ropes[kind] = _rope(reader, sizes, found, reader.positive(name, default), None)
+        base, of_newer = reader.positive(name, default), newer.get(kind) if newer and is_by_type else None
+        found = [fields for fields in (of_newer, older if kind in scaled else None) if fields is not None] or [None]
+        each = [_rope(reader, sizes, fields, base, None) for fields in found]
+        reader.require(each[0] == each[-1], _DIFFERENT)
+        ropes[kind] = each[0]
     return ropes
+
+
+def _with_original(fields: Any, original: Any) -> Any:
+    """Return the fields of a rotation, with the original length that stands beside them, which takes precedence."""
+    if original is None or not isinstance(fields, dict) or _kind(fields) not in _WITH_ORIGINAL:
+        return fields
+    return {**fields, "original_max_position_embeddings": original}
+
+
+def _kind(fields: Mapping[str, Any]) -> Any:
+    return fields.get("rope_type", fields.get("type", "default"))
 
 
 def _rope(reader: ConfigReader, sizes: Mapping[str, Any], found: Any, base: float, share: float | None) -> Rope:
@@ -120,8 +144,8 @@ def _rope(reader: ConfigReader, sizes: Mapping[str, Any], found: Any, base: floa
         for name, value in found.items()
         if name not in ("rope_type", "type", "rope_theta") and value is not None
     }
-    kind = found.get("rope_type", found.get("type", "default"))
-    if kind in ("yarn", "llama3"):
+    kind = _kind(found)
+    if kind in _WITH_ORIGINAL:
         numbers.setdefault("original_max_position_embeddings", sizes["max_positions"])
     elif kind == "dynamic":
         original = numbers.setdefault("original_max_position_embeddings", sizes["max_positions"])

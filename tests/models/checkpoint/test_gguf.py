@@ -22,6 +22,7 @@ from gguf_files import (
 )
 from regard import RegardError
 from regard.functional import rotary_frequencies
+from regard.models import LlamaConfig
 from regard.models.checkpoint.open import open_checkpoint
 
 
@@ -95,6 +96,12 @@ def test_a_turn_may_end_otherwise_than_a_text(checkpoint):
 
 def test_the_vocabulary_is_as_large_as_the_embeddings_where_the_file_does_not_say(checkpoint):
     assert fields_of(checkpoint(fields={"vocab_size": None}))["vocab_size"] == len(TOKENS)
+
+
+def test_the_defaults_of_transformers_are_not_those_of_a_gguf_file(checkpoint):
+    """llama.cpp refuses a file without a context length."""
+    with pytest.raises(RegardError, match="max_position_embeddings must be a whole number of at least 1, got None"):
+        LlamaConfig.read(checkpoint(fields={"context_length": None}).config())
 
 
 def test_numbers_that_are_the_same_in_every_block_are_one(checkpoint):

@@ -11,7 +11,16 @@ import numpy as np
 
 from regard._utils.errors import RegardError
 from regard._utils.validation import finite_number
-from regard.functional.arrays import Array, as_array, compute_dtype, device, namespace, result_dtype, widest_float
+from regard.functional.arrays import (
+    Array,
+    as_array,
+    compute_dtype,
+    device,
+    namespace,
+    result_dtype,
+    to_device,
+    widest_float,
+)
 from regard.functional.native import ops
 from regard.functional.scores.layout import bounds_of, broadcasts
 from regard.functional.variable import Pullback, is_recorded, record_vjp
@@ -71,7 +80,7 @@ def rotary(
     if positions is None:
         positions = xp.arange(length, device=device(x))
     else:
-        positions = xp.asarray(as_array(positions, "positions"), device=device(x))
+        positions = to_device(xp, as_array(positions, "positions"), device(x))
         if not broadcasts(positions.shape, x.shape[:-1]):
             raise RegardError(
                 f"positions {tuple(positions.shape)} do not broadcast to those of x {tuple(x.shape)}, "

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from regard._utils.errors import RegardError
-from regard.functional.arrays import Array, as_array, device, integers, namespace
+from regard.functional.arrays import Array, as_array, device, integers, namespace, to_device
 
 Index: TypeAlias = slice | Array
 """Rows or columns: a slice ``start:stop``, or an integer array."""
@@ -95,7 +95,7 @@ class ScoreLayout:
             raise RegardError(
                 f"{name} {tuple(array.shape)} must have one entry for each of the leading axes {self.batch_shape}"
             )
-        array = integers(self.xp.asarray(array, device=self.device))
+        array = integers(to_device(self.xp, array, self.device))
         return self.xp.reshape(array, (*array.shape, 1, 1, 1) if len(self.shape) > 2 else (1, 1))
 
     def to_namespace(self, array: Array) -> Array:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from regard._utils.errors import RegardError
-from regard.functional.arrays import Array, as_array, integers, namespace
+from regard.functional.arrays import Array, as_array, integers, namespace, to_device
 from regard.functional.blockwise import softmax_stats
 from regard.functional.inputs import AttentionInputs
 from regard.functional.native.map import exposes_masked_nonfinite, map_tile, native_map_inputs
@@ -102,7 +102,7 @@ def as_index(name: str, layout: ScoreLayout, index: Any, length: int) -> tuple[I
         if array.ndim != 1 or not namespace(array).isdtype(array.dtype, "integral"):
             raise RegardError(f"{name} must be an integer, a slice or a 1-D array of integers, got {index!r}") from None
         _check_range(name, (bounds_of(array) if array.shape[0] else None) or (), length)
-        array = integers(layout.xp.asarray(array, device=layout.device))
+        array = integers(to_device(layout.xp, array, layout.device))
         return layout.xp.where(array < 0, array + length, array), True
     _check_range(name, [number], length)
     return slice(number % length, number % length + 1), False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from regard._utils.errors import RegardError
 from regard._utils.files import read_json_object
 from regard._utils.validation import escape, truncate
 from regard.functional.activation import ACTIVATIONS
-from regard.models.checkpoint.known_fields import COMMON, FIELDS, TRANSFORMERS
+from regard.models.checkpoint.known_fields import ALIASES, COMMON, DEFAULTS, FIELDS, TRANSFORMERS
 
 # Fields that do not affect the hidden states: origin of the weights, training, generation, labels of classes, pooler,
 # ids of tokens that the tokenizer knows, and the way to compute the same numbers.
@@ -48,9 +48,10 @@ _OLDER = frozenset(
 class ConfigReader:
     """Reads the fields of config.json at `path` one by one, and reports all problems at once.
 
-    The unknown fields `ignore` are no problem; if it is None, none can be ignored. A `model_type` for which a family
-    outside regard is registered is read as that of the family from which it derives. With a list `ignored`, a field
-    that transformers does not have either, so that it changes nothing there, is no problem, and is added to that.
+    Fields have the names, and absent ones the defaults, of transformers' class for the model type. The unknown fields
+    `ignore` are no problem; if it is None, none can be ignored. A `model_type` for which a family outside regard is
+    registered is read as that of the family from which it derives. With a list `ignored`, a field that transformers
+    does not have either, so that it changes nothing there, is no problem, and is added to that.
     """
 
     def __init__(
@@ -61,7 +62,8 @@ class ConfigReader:
         registered_type: str | None = None,
         ignored: list[str] | None = None,
     ) -> None:
-        self._fields = dict(fields)
+        self._aliases = _of_type(ALIASES, fields)
+        self._fields = _standardized(fields, self._aliases)
         self._inert = None if ignored is None else _Inert(fields, ignored, fields.get("transformers_version"))
         self._registered_type = registered_type
         self._path = path
@@ -199,9 +201,16 @@ class ConfigReader:
         ignore = self._ignore or ()
         given = {name for name, value in self._fields.items() if value is not None}
         unknown = sorted(given - IGNORED_FIELDS - set(ignore))
+        contradictions = [name for name in unknown if name in self._aliases]
+        unknown = [name for name in unknown if name not in self._aliases]
         if self._inert is not None:
             unknown = [name for name in unknown if not self._inert.note(name)]
-        problems = self._problems + [f"unknown field {name}={truncate(self._fields[name])}" for name in unknown]
+        problems = self._problems + [
+            f"{name}={truncate(self._fields[name])} is another name of {self._aliases[name]}, which has another value; "
+            "remove one"
+            for name in contradictions
+        ]
+        problems += [f"unknown field {name}={truncate(self._fields[name])}" for name in unknown]
         for name in ignore:
             if name not in self._fields:
                 problems.append(f"ignore names {truncate(name)}, which is not an unknown field of the configuration")
@@ -211,6 +220,22 @@ class ConfigReader:
             problems.append(f"pass load(..., ignore={[*ignore, *unknown]}), or {options}, if {these} nothing")
         if problems:
             raise RegardError(f"cannot run the model of {self._path}: {escape('; '.join(problems))}")
+
+
+def _of_type(table: Mapping[str, Mapping[str, Any]], fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the entry of a table for the model type of a configuration; empty if it has none."""
+    model_type = fields.get("model_type")
+    return table.get(model_type, {}) if isinstance(model_type, str) else {}
+
+
+def _standardized(fields: Mapping[str, Any], aliases: Mapping[str, str]) -> dict[str, Any]:
+    """Return fields by their first names, with defaults of absent ones; an alias with another value stays an alias."""
+    found = {**_of_type(DEFAULTS, fields), **{name: fields[name] for name in fields if name not in aliases}}
+    for alias, name in aliases.items():
+        value, first = fields.get(alias), fields.get(name)
+        if value is not None and value != first:
+            found[name if first is None else alias] = value
+    return found
 
 
 class _Inert:

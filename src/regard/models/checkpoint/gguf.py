@@ -20,6 +20,7 @@ from regard.formats.gguf import GgufFile
 from regard.functional import rotary_frequencies
 from regard.models.checkpoint.config import ConfigReader
 from regard.models.checkpoint.gguf_architectures import ARCHITECTURES, ROPE_SCALING, Architecture, transposed
+from regard.models.checkpoint.known_fields import DEFAULTS
 from regard.models.pooling import Pooling
 from regard.models.sentence import SentenceSettings
 from regard.text import SubwordTokenizer
@@ -48,7 +49,8 @@ class GgufCheckpoint:
 
     def config(self) -> ConfigReader:
         """Return a new reader of the configuration, with the fields of a config.json."""
-        return ConfigReader(self._fields, self.path, self._ignore)
+        absent = dict.fromkeys(DEFAULTS.get(self._architecture.model_type, ()))  # of transformers, not of llama.cpp
+        return ConfigReader(absent | self._fields, self.path, self._ignore)
 
     def tensors(self) -> GgufTensors:
         """Return the tensors under their Hugging Face names."""

@@ -6,27 +6,31 @@ TRANSFORMERS = "5.24.0"
 """The version whose classes were read."""
 
 COMMON = """
-    adapter_kwargs adapter_name allow_all_kernels allow_is_causal_skip architectures attention_chunk_size
+    _attn_implementation _attn_implementation_internal _auto_class _commit_hash _configuration_file
+    _experts_implementation _experts_implementation_internal _from_auto _from_pipeline _heterogeneity_spec
+    _name_or_path _output_attentions _post_init_done adapter_kwargs adapter_name allow_all_kernels
+    allow_global_per_layer_attribute_access allow_is_causal_skip architectures attention_chunk_size
     attention_dropout attn_implementation attribute_map base_config_key base_model_ep_plan base_model_fsdp_plan
     base_model_pp_plan base_model_tp_plan bos_token_id cache_dir capture_scalar_outputs chain_hidden_post_norm
     chunk_size_feed_forward classifier_dropout commit_message compile_config configuration_files
     create_compatible_mapping create_pr default_theta device device_map device_mesh disable_mmap
-    disk_offload_folder distributed_config dtype dtype_plan eos_token_id experts_implementation
+    disk_offload_folder distributed_config dtype dtype_plan embed_dim eos_token_id experts_implementation
     extra_config_files extra_files first_k_dense_replace force_cpu force_download fusion_config
     generation_config get get_mtp_config get_text_config gguf_file gradient_checkpointing head_dim hf_quantizer
     hidden_dropout hidden_size id2label ignore_mismatched_sizes init_std initializer_factor initializer_range
     is_causal is_encoder_decoder is_heterogeneous is_quantized json kernel_config key_mapping kv_sharing_modes
     label2id layer_types local_files_only logits_mup_width_multiplier max_memory max_position_embeddings
     mlp_layer_types model_type mtp_hidden_states_first mtp_layer_types mtp_mlp_layer_types mtp_per_layer_config
-    name_or_path nested_rope_parameter_keys num_attention_heads num_hidden_layers num_key_value_heads num_labels
-    num_mtp_layers number_of_conv_states offload_buffers offload_folder output_attentions output_hidden_states
-    output_loading_info pad_token_id partial_rotary_factor per_layer_config pretrained_model_name_or_path
-    problem_type proxies quant_method quantization_config repo_id return_dict return_unused_kwargs revision
-    rms_norm_eps rope_parameters rope_scaling rope_theta sanitize_kernel_mapping save_pretrained sep_token_id
-    sharded_metadata sliding_window softcap standardize_rope_params state_dict sub_config_name sub_configs
-    sub_configs_defaults subfolder tags tie_word_embeddings to_dict token token_classification_bias torch_dtype
-    tp_plan tp_size tqdm_class transformers_version transformers_weights trust_remote_code unpadded_vocab_size
-    use_kernels validate_architecture validate_rope variant vision_config vocab_size weight_mapping weights_only
+    name_or_path nested_rope_parameter_keys num_attention_heads num_heads num_hidden_layers num_key_value_heads
+    num_labels num_mtp_layers number_of_conv_states offload_buffers offload_folder output_attentions
+    output_hidden_states output_loading_info pad_token_id partial_rotary_factor per_layer_attributes
+    per_layer_config pretrained_model_name_or_path problem_type proxies quant_method quantization_config repo_id
+    return_dict return_unused_kwargs revision rms_norm_eps rope_parameters rope_scaling rope_theta
+    sanitize_kernel_mapping save_pretrained sep_token_id serialize_explicit_per_layer_config sharded_metadata
+    sliding_window softcap standardize_rope_params state_dict sub_config_name sub_configs sub_configs_defaults
+    subfolder tags tie_word_embeddings to_dict token token_classification_bias torch_dtype tp_plan tp_size
+    tqdm_class transformers_version transformers_weights trust_remote_code unpadded_vocab_size use_kernels
+    validate validate_architecture validate_rope variant vision_config vocab_size weight_mapping weights_only
 """
 """Of every type, separated by spaces."""
 
@@ -63,10 +67,11 @@ FIELDS = {
         position_biased_input position_buckets relative_attention share_att_key type_vocab_size
     """,
     "deepseek_v3": """
-        attention_bias hidden_act intermediate_size kv_lora_rank moe_intermediate_size n_group n_routed_experts
-        n_shared_experts norm_topk_prob num_experts_per_tok num_local_experts num_nextn_predict_layers
-        output_router_logits pretraining_tp q_lora_rank qk_head_dim qk_nope_head_dim qk_rope_head_dim
-        rope_interleave routed_scaling_factor topk_group use_cache v_head_dim
+        _rope_type_labels attention_bias default_rope_type hidden_act ignore_keys_at_rope_validation
+        intermediate_size kv_lora_rank moe_intermediate_size n_group n_routed_experts n_shared_experts
+        norm_topk_prob num_experts_per_tok num_local_experts num_nextn_predict_layers
+        original_max_position_embeddings output_router_logits pretraining_tp q_lora_rank qk_head_dim
+        qk_nope_head_dim qk_rope_head_dim rope_interleave routed_scaling_factor topk_group use_cache v_head_dim
     """,
     "distilbert": """
         activation dim dropout hidden_dim n_heads n_layers qa_dropout seq_classif_dropout sinusoidal_pos_embds
@@ -77,13 +82,16 @@ FIELDS = {
         summary_last_dropout summary_proj_to_labels summary_type summary_use_proj type_vocab_size use_cache
     """,
     "gemma2": """
-        attention_bias attn_logit_softcapping final_logit_softcapping hidden_activation intermediate_size
+        _rope_type_labels attention_bias attn_logit_softcapping default_rope_type final_logit_softcapping
+        hidden_activation ignore_keys_at_rope_validation intermediate_size original_max_position_embeddings
         query_pre_attn_scalar use_bidirectional_attention use_cache
     """,
     "gemma3_text": """
-        attention_bias attn_logit_softcapping final_logit_softcapping hidden_activation image_token_id
-        intermediate_size mm_tokens_per_image query_pre_attn_scalar rope_local_base_freq sliding_window_pattern
-        text_config token_type_ids use_bidirectional_attention use_cache
+        _rope_type_labels _sliding_window_pattern attention_bias attn_logit_softcapping default_rope_type
+        final_logit_softcapping hidden_activation ignore_keys_at_rope_validation image_token_id
+        intermediate_size mm_tokens_per_image original_max_position_embeddings query_pre_attn_scalar
+        rope_local_base_freq sliding_window_pattern text_config token_type_ids use_bidirectional_attention
+        use_cache
     """,
     "gpt2": """
         activation_function add_cross_attention attn_pdrop embd_pdrop layer_norm_epsilon n_embd n_head n_inner
@@ -92,60 +100,72 @@ FIELDS = {
         summary_type summary_use_proj use_cache
     """,
     "gpt_neo": """
-        activation_function attention_layers attention_types embed_dropout intermediate_size layer_norm_epsilon
-        num_heads num_layers resid_dropout use_cache window_size
+        _is_quantized activation_function attention_layers attention_types embed_dropout intermediate_size
+        layer_norm_epsilon num_layers resid_dropout use_cache window_size
     """,
     "gpt_neox": """
-        attention_bias hidden_act intermediate_size is_decoder layer_norm_eps rotary_emb_base rotary_pct
+        _rope_type_labels attention_bias default_rope_type hidden_act ignore_keys_at_rope_validation
+        intermediate_size is_decoder layer_norm_eps original_max_position_embeddings rotary_emb_base rotary_pct
         use_cache use_parallel_residual
     """,
     "gpt_oss": """
-        attention_bias hidden_act intermediate_size num_experts num_experts_per_tok num_local_experts
+        _rope_type_labels attention_bias default_rope_type hidden_act ignore_keys_at_rope_validation
+        intermediate_size num_experts num_experts_per_tok num_local_experts original_max_position_embeddings
         output_router_logits router_aux_loss_coef swiglu_alpha swiglu_limit use_cache
     """,
     "llama": """
-        attention_bias hidden_act intermediate_size mlp_bias pretraining_tp use_cache
+        _rope_type_labels attention_bias default_rope_type hidden_act ignore_keys_at_rope_validation
+        intermediate_size mlp_bias original_max_position_embeddings pretraining_tp use_cache
     """,
     "mistral": """
-        hidden_act intermediate_size use_cache
+        _rope_type_labels default_rope_type hidden_act ignore_keys_at_rope_validation intermediate_size
+        original_max_position_embeddings use_cache
     """,
     "mixtral": """
-        hidden_act intermediate_size num_experts num_experts_per_tok num_local_experts output_router_logits
+        _rope_type_labels default_rope_type hidden_act ignore_keys_at_rope_validation intermediate_size
+        num_experts num_experts_per_tok num_local_experts original_max_position_embeddings output_router_logits
         router_aux_loss_coef router_jitter_noise use_cache
     """,
     "modernbert": """
-        attention_bias classifier_activation classifier_bias classifier_pooling cls_token_id decoder_bias
-        deterministic_flash_attn embedding_dropout global_attn_every_n_layers global_rope_theta
-        hidden_activation initializer_cutoff_factor intermediate_size local_attention local_rope_theta mlp_bias
-        mlp_dropout norm_bias norm_eps sparse_pred_ignore_index sparse_prediction
+        _rope_type_labels attention_bias classifier_activation classifier_bias classifier_pooling cls_token_id
+        decoder_bias default_rope_type deterministic_flash_attn embedding_dropout global_attn_every_n_layers
+        global_rope_theta hidden_activation ignore_keys_at_rope_validation initializer_cutoff_factor
+        intermediate_size local_attention local_rope_theta mlp_bias mlp_dropout norm_bias norm_eps
+        original_max_position_embeddings sparse_pred_ignore_index sparse_prediction
     """,
     "mpnet": """
         attention_probs_dropout_prob embedding_size hidden_act hidden_dropout_prob intermediate_size
         layer_norm_eps relative_attention_num_buckets
     """,
     "nomic_bert": """
-        attention_probs_dropout_prob hidden_act hidden_dropout_prob intermediate_size layer_norm_eps
+        _rope_type_labels attention_probs_dropout_prob default_rope_type hidden_act hidden_dropout_prob
+        ignore_keys_at_rope_validation intermediate_size layer_norm_eps original_max_position_embeddings
         type_vocab_size
     """,
     "olmo2": """
-        attention_bias hidden_act intermediate_size use_cache
+        _rope_type_labels attention_bias default_rope_type hidden_act ignore_keys_at_rope_validation
+        intermediate_size original_max_position_embeddings use_cache
     """,
     "opt": """
-        activation_function do_layer_norm_before dropout enable_bias ffn_dim layer_norm_elementwise_affine
-        layerdrop use_cache word_embed_proj_dim
+        _remove_final_layer_norm activation_function do_layer_norm_before dropout enable_bias ffn_dim
+        layer_norm_elementwise_affine layerdrop use_cache word_embed_proj_dim
     """,
     "phi3": """
-        embd_pdrop hidden_act intermediate_size original_max_position_embeddings resid_pdrop use_cache
+        _rope_type_labels default_rope_type embd_pdrop hidden_act ignore_keys_at_rope_validation
+        intermediate_size original_max_position_embeddings resid_pdrop use_cache
     """,
     "qwen2": """
-        hidden_act intermediate_size max_window_layers use_cache use_sliding_window
+        _rope_type_labels default_rope_type hidden_act ignore_keys_at_rope_validation intermediate_size
+        max_window_layers original_max_position_embeddings use_cache use_sliding_window
     """,
     "qwen3": """
-        attention_bias hidden_act intermediate_size max_window_layers use_cache use_sliding_window
+        _rope_type_labels attention_bias default_rope_type hidden_act ignore_keys_at_rope_validation
+        intermediate_size max_window_layers original_max_position_embeddings use_cache use_sliding_window
     """,
     "qwen3_moe": """
-        attention_bias decoder_sparse_step hidden_act intermediate_size mlp_only_layers moe_intermediate_size
-        norm_topk_prob num_experts num_experts_per_tok num_local_experts output_router_logits
+        _rope_type_labels attention_bias decoder_sparse_step default_rope_type hidden_act
+        ignore_keys_at_rope_validation intermediate_size mlp_only_layers moe_intermediate_size norm_topk_prob
+        num_experts num_experts_per_tok num_local_experts original_max_position_embeddings output_router_logits
         router_aux_loss_coef use_cache use_sliding_window
     """,
     "roberta": """
@@ -153,12 +173,13 @@ FIELDS = {
         intermediate_size is_decoder layer_norm_eps type_vocab_size use_cache
     """,
     "smollm3": """
-        attention_bias hidden_act intermediate_size mlp_bias no_rope_layer_interval no_rope_layers use_cache
-        use_sliding_window
+        _rope_type_labels attention_bias default_rope_type hidden_act ignore_keys_at_rope_validation
+        intermediate_size mlp_bias no_rope_layer_interval no_rope_layers original_max_position_embeddings
+        use_cache use_sliding_window
     """,
     "t5": """
         d_ff d_kv d_model decoder_start_token_id dense_act_fn dropout_rate feed_forward_proj is_decoder
-        is_gated_act layer_norm_epsilon num_decoder_layers num_heads num_layers relative_attention_max_distance
+        is_gated_act layer_norm_epsilon num_decoder_layers num_layers relative_attention_max_distance
         relative_attention_num_buckets scale_decoder_outputs use_cache
     """,
     "vit": """
@@ -171,3 +192,62 @@ FIELDS = {
     """,
 }
 """Of each type beside those, separated by spaces."""
+
+ALIASES: dict[str, dict[str, str]] = {
+    "bart": {
+        "hidden_size": "d_model",
+        "num_attention_heads": "encoder_attention_heads",
+        "num_hidden_layers": "encoder_layers",
+    },
+    "deepseek_v3": {"num_local_experts": "n_routed_experts", "num_mtp_layers": "num_nextn_predict_layers"},
+    "distilbert": {"hidden_size": "dim", "num_attention_heads": "n_heads", "num_hidden_layers": "n_layers"},
+    "gpt2": {
+        "hidden_size": "n_embd",
+        "max_position_embeddings": "n_positions",
+        "num_attention_heads": "n_head",
+        "num_hidden_layers": "n_layer",
+    },
+    "gpt_neo": {"num_attention_heads": "num_heads", "num_hidden_layers": "num_layers"},
+    "gpt_oss": {"num_experts": "num_local_experts"},
+    "mixtral": {"num_experts": "num_local_experts"},
+    "qwen3_moe": {"num_experts": "num_local_experts"},
+    "t5": {
+        "head_dim": "d_kv",
+        "hidden_size": "d_model",
+        "num_attention_heads": "num_heads",
+        "num_hidden_layers": "num_layers",
+    },
+}
+"""Second names of fields, and the first ones, by model type."""
+
+DEFAULTS: dict[str, dict[str, int]] = {
+    "albert": {"max_position_embeddings": 512, "type_vocab_size": 2},
+    "bart": {"max_position_embeddings": 1024},
+    "bert": {"max_position_embeddings": 512, "type_vocab_size": 2},
+    "clip_text_model": {"max_position_embeddings": 77},
+    "deberta-v2": {"max_position_embeddings": 512, "type_vocab_size": 0},
+    "deepseek_v3": {"max_position_embeddings": 4096, "num_experts_per_tok": 8},
+    "distilbert": {"max_position_embeddings": 512},
+    "electra": {"max_position_embeddings": 512, "type_vocab_size": 2},
+    "gemma2": {"max_position_embeddings": 8192},
+    "gemma3_text": {"max_position_embeddings": 131072},
+    "gpt_neo": {"max_position_embeddings": 2048},
+    "gpt_neox": {"max_position_embeddings": 2048},
+    "gpt_oss": {"max_position_embeddings": 131072, "num_experts_per_tok": 4},
+    "llama": {"max_position_embeddings": 2048},
+    "mistral": {"max_position_embeddings": 131072},
+    "mixtral": {"max_position_embeddings": 131072, "num_experts_per_tok": 2},
+    "modernbert": {"max_position_embeddings": 8192},
+    "mpnet": {"max_position_embeddings": 512},
+    "nomic_bert": {"max_position_embeddings": 2048, "type_vocab_size": 2},
+    "olmo2": {"max_position_embeddings": 2048},
+    "opt": {"max_position_embeddings": 2048},
+    "phi3": {"max_position_embeddings": 4096},
+    "qwen2": {"max_position_embeddings": 32768},
+    "qwen3": {"max_position_embeddings": 32768},
+    "qwen3_moe": {"max_position_embeddings": 32768, "num_experts_per_tok": 8},
+    "roberta": {"max_position_embeddings": 512, "type_vocab_size": 2},
+    "smollm3": {"max_position_embeddings": 32768},
+    "xlm-roberta": {"max_position_embeddings": 512, "type_vocab_size": 2},
+}
+"""What absent fields are, by model type."""

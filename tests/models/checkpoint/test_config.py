@@ -1,0 +1,116 @@
+"""The names, defaults and effects that fields of config.json have in transformers."""
+
+import json
+
+import numpy as np
+import pytest
+
+import golden
+import regard
+from regard import RegardError, models
+from regard.models.checkpoint.config import ConfigReader
+from regard.models.checkpoint.known_fields import ALIASES, DEFAULTS
+from regard.models.families import FAMILIES
+
+IDS = np.arange(5, 23)
+
+
+def fields_of(case):
+    return json.loads((golden.FOLDER / case / "config.json").read_text())
+
+
+def read(fields):
+    family = FAMILIES[fields["model_type"]].rpartition(".")[2]
+    return getattr(models, family + "Config").read(ConfigReader(fields, "config.json", (), ignored=[]))
+
+
+@pytest.mark.parametrize("case", ["llama/llama3", "llama/yarn", "gpt_oss/plain"])
+def test_the_original_length_beside_the_rotation_takes_precedence(changed, case):
+    """As phi-3 has it, and transformers reads it for every family."""
+    fields = fields_of(case)
+    inside = fields["rope_parameters"]
+    given = {**inside, "original_max_position_embeddings": 7}
+    beside = {"rope_parameters": given, "original_max_position_embeddings": inside["original_max_position_embeddings"]}
+    model, original = regard.load(changed(case, beside)), regard.load(golden.FOLDER / case)
+    assert model.config == original.config
+    assert "original_max_position_embeddings" not in model.config.ignored
+    assert np.array_equal(model(IDS).hidden, original(IDS).hidden)
+
+
+def test_the_original_length_is_of_scalings_that_have_one(changed):
+    for case in ("llama/plain", "llama/linear", "llama/dynamic"):
+        folder = changed(case, {"original_max_position_embeddings": 7})
+        assert regard.load(folder).config == regard.load(golden.FOLDER / case).config
+
+
+def test_gpt_oss_without_a_scaling_differs_from_one_that_says_nothing():
+    fields = fields_of("gpt_oss/plain")
+    del fields["rope_parameters"]
+    assert read(fields).rope.scaling["rope_type"] == "yarn"
+    assert (
+        read({**fields, "rope_scaling": {}}).rope.scaling["rope_type"] == "yarn"
+    )  # transformers reads {} as None here
+    assert read({**fields, "rope_parameters": {}}).rope.scaling is None
+
+
+@pytest.mark.parametrize("case", ["gemma3_text/plain", "modernbert/plain"])
+def test_a_scaling_of_layer_types_is_named_rope_type(case):
+    fields = {name: value for name, value in fields_of(case).items() if name != "rope_parameters"}
+    named = {"rope_type": "linear", "factor": 8.0}
+    assert read({**fields, "rope_scaling": named}).rope.scaling == named
+    assert read({**fields, "rope_scaling": {"type": "default"}}).rope.scaling is None
+    with pytest.raises(RegardError, match="rope_scaling has type 'linear', which transformers ignores in this family"):
+        read({**fields, "rope_scaling": {"type": "linear", "factor": 8.0}})
+
+
+def test_rope_parameters_and_rope_scaling_may_say_the_same():
+    fields = fields_of("llama/llama3")
+    older = {("type" if name == "rope_type" else name): value for name, value in fields["rope_parameters"].items()}
+    assert read({**fields, "rope_scaling": older}) == read(fields)
+    types = {kind: {"rope_type": "linear", "factor": 2.0} for kind in ("full_attention", "sliding_attention")}
+    fields = {**fields_of("modernbert/plain"), "rope_parameters": types}
+    assert read({**fields, "rope_scaling": types["full_attention"]}) == read(fields)
+    with pytest.raises(RegardError, match="rope_parameters and rope_scaling are both present and differ; remove one"):
+        read({**fields, "rope_scaling": {"rope_type": "linear", "factor": 3.0}})
+
+
+NAMES = [(model_type, *names) for model_type, aliases in ALIASES.items() for names in aliases.items()]
+
+
+@pytest.mark.parametrize(("model_type", "alias", "name"), NAMES, ids=lambda part: part)
+def test_a_field_may_have_its_second_name(model_type, alias, name):
+    case = next(case for case in golden.KEPT if case.startswith(f"{model_type}/"))
+    fields = fields_of(case)
+    value = fields.pop(name, fields.pop(alias, 3))
+    expected = read({**fields, name: value})
+    for named in ({alias: value}, {alias: value, name: value}, {alias: value, name: None}):
+        assert read({**fields, **named}) == expected
+    with pytest.raises(RegardError) as error:
+        read({**fields, alias: value + 1, name: value})
+    assert f"{alias}={value + 1} is another name of {name}, which has another value; remove one" in str(error.value)
+    assert "--ignore" not in str(error.value)
+
+
+ROOM = {  # what else a default needs
+    ("deepseek_v3", "num_experts_per_tok"): {"n_routed_experts": 16, "n_group": 2, "topk_group": 2},
+    ("gpt_oss", "num_experts_per_tok"): {"num_local_experts": 16},
+    ("mixtral", "num_experts_per_tok"): {"num_local_experts": 16},
+    ("qwen3_moe", "num_experts_per_tok"): {"num_local_experts": 16, "num_experts": None},
+    ("deberta-v2", "max_position_embeddings"): {"max_relative_positions": 32},
+}
+ABSENT = [(each, name) for each, taken in DEFAULTS.items() if each != "clip_text_model" for name in taken]
+
+
+@pytest.mark.parametrize(("model_type", "name"), ABSENT)
+def test_an_absent_field_has_its_default(model_type, name):
+    fields = fields_of(next(case for case in golden.KEPT if case.startswith(f"{model_type}/")))
+    fields |= ROOM.get((model_type, name), {})
+    stated = {**fields, name: DEFAULTS[model_type][name]}
+    assert read({key: value for key, value in fields.items() if key != name}) == read(stated)
+
+
+@pytest.mark.parametrize("name", ["_rope_type_labels", "default_rope_type", "ignore_keys_at_rope_validation"])
+def test_fields_that_code_of_all_classes_reads_are_not_ignored(changed, name):
+    with pytest.raises(RegardError, match=f"unknown field {name}=3"):
+        regard.load(changed("llama/plain", {name: 3}))
+    assert regard.load(changed("gpt2/plain", {name: 3})).config.ignored == (name,)  # has no rotary positions
