@@ -51,7 +51,7 @@ def check() -> None:
 def measure(seed: int, steps: int) -> list[float]:
     task = make_task("induction")
     model = task.new_model(seed)
-    visible, spent = float("nan"), 0.0  # measuring is no part of the time
+    visible, spent = float("nan"), 0.0  # measuring is not part of the time
 
     def progress(step: training.Step, _: float) -> None:
         nonlocal visible, spent

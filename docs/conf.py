@@ -114,7 +114,7 @@ _FOREIGN = re.compile(r"""<(?:script|img|iframe)\b[^>]*\bsrc=["']?(?:https?:)?//
 
 
 def read_page(_app: Any, name: str, content: list[str]) -> None:
-    """Add the navigation, and point links at files that are no pages to the repository."""
+    """Add the navigation, and point links at files that are not pages to the repository."""
     page, done = [], 0
     for fence in _FENCED.finditer(content[0]):
         page += [_LINK.sub(lambda link: _target(link[1], name), content[0][done : fence.start()]), fence[0]]

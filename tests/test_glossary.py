@@ -42,6 +42,15 @@ AREAS = {
 
 # The area, the retired names as a regular expression between word boundaries, and the standard term.
 RETIRED = (
+    # Plain English
+    (
+        "everywhere",
+        r"(?<![Tt]here )(?:is|are) no (?:decoder|text|terminal|error|number|part|problem|views?|fault)",
+        "is not a",
+    ),
+    ("pages", r"(?<![Tt]here )(?:is|are) no (?:part|number|error|programs?|piece)", "is not a"),
+    ("library", r"nobody wants|sooner", "unused, faster"),
+    ("pages", r"nobody wants|sooner|goes on", "unused, faster, continues"),
     # Mathematics
     ("everywhere", r"bends?|bend_called|_BENDS", "activation"),
     ("everywhere", r"Normaliser", "SoftmaxStats"),

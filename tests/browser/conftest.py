@@ -29,7 +29,7 @@ def serve():
 def open_page(browser, serve):  # its pages close before the servers
     """Return a function that opens an address and watches all that the page does; `allow` is what a console may say.
 
-    With `origin`, that of a notebook, requests to it are no fault, and of what the console says only errors are.
+    With `origin`, that of a notebook, requests to it are not fault, and of what the console says only errors are.
     """
     wrong, contexts = [], []
 

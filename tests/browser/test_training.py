@@ -209,7 +209,7 @@ def test_a_checkpoint_that_appears_is_shown(open_page, serve, run_folder, tmp_pa
     address = serve(TrainingExploration(TrainingRun(folder)))
     page = open_page(address)
     expect(checkpoint(page)).to_contain_text("step 3 of 12")
-    expect(page.get_by_text("training goes on")).to_be_visible()
+    expect(page.get_by_text("training continues")).to_be_visible()
     np.testing.assert_allclose(marker_shares(page), 0.25, atol=0.01)
     write(6)
     expect(checkpoint(page)).to_contain_text("step 6 of 12")
@@ -221,7 +221,7 @@ def test_a_checkpoint_that_appears_is_shown(open_page, serve, run_folder, tmp_pa
     expect(checkpoint(page)).to_contain_text("step 9 of 12")
     write(12)
     expect(checkpoint(page)).to_contain_text("step 12 of 12")
-    expect(page.get_by_text("training goes on")).to_have_count(0)
+    expect(page.get_by_text("training continues")).to_have_count(0)
 
 
 def test_a_run_without_losses_or_repetition(open_page, run_folder, tmp_path):

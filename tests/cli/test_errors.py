@@ -41,11 +41,11 @@ MISTAKES = {
     "a trace and an ignored field": (["explore", "--trace", "x", "--ignore", "y"], "leave out --ignore"),
     "layer out of range": (["a b", "--toy", "--layer", "4"], "layer"),
     "head out of range": (["a b", "--toy", "--head", "4"], "head"),
-    "a head that is no number": (
+    "a head that is not a number": (
         ["a b", "--toy", "--head", "x"],
         "argument --head: expected a head such as 7 or L3H7, got 'x'",
     ),
-    "a layer that is no number": (
+    "a layer that is not a number": (
         ["a b", "--toy", "--layer", "x"],
         "argument --layer: expected a whole number, got 'x'; see regard show --help",
     ),

@@ -163,7 +163,7 @@ def test_a_mistake_is_one_line(run, tiny, typed, message):
 def test_an_encoder_cannot_generate(run, write_bert):
     status, _, err = run(*PROMPT, "--model", str(write_bert()))
     assert status == 2
-    assert "is no language model and cannot generate text: choose a decoder, --model NAME" in err
+    assert "is not a language model and cannot generate text: choose a decoder, --model NAME" in err
 
 
 def test_a_decoder_is_shown_like_an_encoder(run, tiny, monkeypatch):

@@ -28,7 +28,7 @@ from importlib.abc import MetaPathFinder
 class Undeclared(MetaPathFinder):
     def find_spec(self, name, path=None, target=None):
         if name.partition(".")[0] in UNDECLARED:
-            raise ModuleNotFoundError(f"No module named {name!r}: it is no run-time dependency", name=name)
+            raise ModuleNotFoundError(f"No module named {name!r}: it is not a run-time dependency", name=name)
 sys.meta_path.insert(0, Undeclared())
 import regard.cli.input
 from regard.cli.commands import embed, explore, generate

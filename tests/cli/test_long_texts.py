@@ -126,7 +126,7 @@ def test_a_run_that_does_not_fit_is_one_line_before_it(model, capsys, tmp_path, 
 def test_a_large_run_is_announced(model, capsys, monkeypatch):
     monkeypatch.setattr("regard.cli.input._LARGE", 1)
     assert main([text(400), "--model", model]) == 0
-    assert capsys.readouterr().err == "regard: 400 tokens take about 0.0 GB of memory beside the model\n"
+    assert capsys.readouterr().err == "regard: 400 tokens take about 0.0 GB of memory in addition to the model\n"
     assert main(["short", "--model", model]) == 0
     assert capsys.readouterr().err == ""
 

@@ -186,7 +186,7 @@ def fields(**changed):
         (fields(cells=[]), "powers of two"),
         (fields(mask={"kind": "eval"}), "damaged map"),
         (fields(scale="x"), "scale"),
-        (lambda name, x: x.update(data_type="int8") if name == "q" else None, "q is no array|damaged map"),
+        (lambda name, x: x.update(data_type="int8") if name == "q" else None, "q is not an array|damaged map"),
         (lambda name, x: x.update(shape=[6, 7]) if name == "row_max" else None, "no Zarr|row_max|damaged"),
         (
             lambda name, x: x["chunk_grid"]["configuration"].update(chunk_shape=[2**40, 6]) if name == "q" else None,

@@ -343,12 +343,12 @@ def bad_inputs(tmp_path):
         "files of several formats, csv, text": [tmp_path / "mixed"],
         "has no column 'text': give --column, one of none": [tmp_path / "empty.csv"],
         "there is no text in": [tmp_path / "none.parquet"],
-        "is no file of .parquet": [__file__],
+        "is not a file of .parquet": [__file__],
         "cannot read nowhere://": ["nowhere://c.parquet"],
         "choose one": [file, "--workers", "2", "--scheduler", "tcp://127.0.0.1:1"],
         "neither --text, -o nor --skip-empty": [file, "-o", "vectors.npy"],
         "processes that --workers starts": [file, "--memory", "1GB"],
-        "here is no address of a scheduler, such as tcp://host:8786: missing port": [file, "--scheduler", "here"],
+        "here is not an address of a scheduler, such as tcp://host:8786: missing port": [file, "--scheduler", "here"],
     }
 
 

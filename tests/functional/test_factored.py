@@ -69,7 +69,7 @@ def test_a_product_of_a_whole_vocabulary_takes_no_memory_of_its_square(rng):
 
 
 def test_factors_must_meet(rng):
-    with pytest.raises(RegardError, match=r"\(3, 4\) · \(5, 3\) is no product"):
+    with pytest.raises(RegardError, match=r"\(3, 4\) · \(5, 3\) is not a product"):
         FactoredMatrix(rng.standard_normal((3, 4)), rng.standard_normal((5, 3)))
     with pytest.raises(ValueError, match="without a copy"):
         np.asarray(product(rng, 3, 3), copy=False)

@@ -225,5 +225,5 @@ def test_mistakes_of_a_path(llama, change, message):
 
 
 def test_paths_are_of_decoders(minilm_like):
-    with pytest.raises(RegardError, match="is no decoder"):
+    with pytest.raises(RegardError, match="is not a decoder"):
         path_patching(minilm_like, "the cat", "a cat", "cat", sender=(0, 0), receiver=(1, 0))

@@ -39,5 +39,5 @@ def test_mistakes(model, write_bert):
         logit_difference(model, "abc", [("a", "b")])
     with pytest.raises(RegardError, match="'ab' is 2 tokens"):
         logit_difference(model, ["abc"], [("ab", "c")])
-    with pytest.raises(RegardError, match="is no decoder"):
+    with pytest.raises(RegardError, match="is not a decoder"):
         logit_difference(regard.load(write_bert()), ["abc"], [("a", "b")])

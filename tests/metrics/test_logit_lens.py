@@ -204,7 +204,7 @@ def test_a_trace_that_lacks_a_step_or_a_model_that_predicts_nothing(model, minil
     model("abc", trace=trace)
     with pytest.raises(RegardError, match=r"attn\.context"):
         logit_attribution(model, trace, "a")
-    with pytest.raises(RegardError, match="is no decoder"):
+    with pytest.raises(RegardError, match="is not a decoder"):
         logit_lens(minilm, trace)
 
 
@@ -212,7 +212,7 @@ def test_a_trace_that_lacks_a_step_or_a_model_that_predicts_nothing(model, minil
 @pytest.mark.parametrize("function", [logit_lens, logit_attribution])
 def test_models_without_an_unembedding(case, function):
     model = regard.load(golden.FOLDER / case)
-    with pytest.raises(RegardError, match=r"is no decoder: it has no unembedding.*load a decoder, such as smollm2"):
+    with pytest.raises(RegardError, match=r"is not a decoder: it has no unembedding.*load a decoder, such as smollm2"):
         function(model, Trace(), 5)
 
 

@@ -173,7 +173,7 @@ def test_what_is_no_input(text, message):
         (lambda _, __, t5: t5.generate(LEFT), "padding on the left"),
         (lambda _, __, t5: t5("w1", {"a": 1}), "needs input_ids"),
         (lambda _, __, t5: t5("w1", {"w1"}), "a set has no order"),
-        (lambda *_: toy({"the cat": 1}), "a mapping is no text"),
+        (lambda *_: toy({"the cat": 1}), "a mapping is not a text"),
         (lambda *_: toy({"the cat", "a dog"}), "a set has no order"),
     ],
 )

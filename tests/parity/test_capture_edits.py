@@ -168,7 +168,7 @@ def test_a_patched_value_has_no_gradient(pair):
     ],
 )
 def test_an_edit_without_a_gradient_says_so_where_one_is_taken(pair, edit, message):
-    """In a run it is no error."""
+    """In a run it is not an error."""
     model, _ = pair("gpt2")
     with regard.capture(model, trace=Trace(only=(), edit={"blocks.1.attn.v": edit})):
         out = model(**inputs(), labels=inputs()["input_ids"])

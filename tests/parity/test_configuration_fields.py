@@ -114,7 +114,7 @@ def test_the_original_length_beside_the_rotation_takes_precedence(transformers, 
 
 
 def test_gpt_oss_without_parameters_of_the_rotation(transformers, written):
-    """An empty object is no scaling; without the field it is that of the family."""
+    """An empty object is not a scaling; without the field it is that of the family."""
     plain = compare(transformers, written("gpt_oss", lambda fields: fields | {"rope_parameters": {}}))
     scaled = compare(transformers, written("gpt_oss", lambda fields: without(fields, "rope_parameters")))
     assert differ(plain, scaled)

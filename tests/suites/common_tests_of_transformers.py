@@ -83,7 +83,7 @@ class GenerationTests:
             config, inputs = self.model_tester.prepare_config_and_inputs_for_common()
             torch.manual_seed(0)
             model = model_class(config).eval()
-            for x in model.parameters():  # so that the two largest logits are no rounding apart
+            for x in model.parameters():  # so that the two largest logits are not rounding apart
                 x.data += torch.randn_like(x) / 4
             ids, mask = inputs["input_ids"], torch.ones_like(inputs["input_ids"])
             mask[0, :padded] = 0

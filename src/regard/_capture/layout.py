@@ -39,7 +39,7 @@ class AttentionSite:
     projection : module, optional
         The last linear map, of the concatenated heads; `module` itself if it is an nn.MultiheadAttention.
     own : dict
-        Of an attention in the model's own code: its linear maps ``q``, ``k`` and ``v``, as far as they are found.
+        For an attention in the model's own code: its linear maps ``q``, ``k`` and ``v``, as far as they are found.
     num_heads : int
         0 if unknown.
     """

@@ -21,7 +21,7 @@ class OwnAttention:
     ----------
     site : AttentionSite
     current : function
-        Return the `BlockCall` that goes on.
+        Return the `BlockCall` that runs.
     session : CaptureSession
     """
 

@@ -49,8 +49,8 @@ class StepHooks:
         self._session, self._model = session, model
         self._layout: ModelLayout = layout_of(model, session.scopes)
         self._handles: list[Any] = []
-        self._calls: list[BlockCall] = []  # those that go on, the innermost last
-        self._running: list[str] = []  # the stacks that go on
+        self._calls: list[BlockCall] = []  # those that run, the innermost last
+        self._running: list[str] = []  # the stacks that run
         self._clear()
 
     @property

@@ -33,7 +33,7 @@ def open_regular(path: str | os.PathLike[str], encoding: str | None = None) -> A
     Raises
     ------
     OSError
-        It cannot be opened, or is no regular file: a pipe could block, and a device may have no end.
+        It cannot be opened, or is not a regular file: a pipe could block, and a device may have no end.
     """
     mode = "rb" if encoding is None else "r"
     stream = open(path, mode, encoding=encoding, opener=_without_waiting)  # noqa: SIM115 (Path.open takes no opener)

@@ -122,7 +122,7 @@ def _plan_in_words(found: Any) -> str:
         "rows": f"{plan.rows:,}" + (f", {plan.num_errors:,} of them cannot be run" if plan.num_errors else ""),
         "tokens": f"{plan.tokens:,}",
         "workers": f"{found.workers}, {found.limit}",
-        "memory a worker": f"about {gigabytes(found.memory)} beside the model, {gigabytes(found.model)}, and Python",
+        "memory a worker": f"about {gigabytes(found.memory)}, the model's {gigabytes(found.model)}, and Python",
         "time": f"about {_duration(found.seconds)}, {found.rate:,.0f} tokens a second and worker in a sample",
     }
     width = max(map(len, lines))

@@ -39,8 +39,8 @@ def load_model(
 ) -> Model | ImageModel:
     """Return the model, or with ``--toy`` the toy layer.
 
-    With `pictures` it may be a model of pictures: the first text is then a file. Of a CLIP the half that reads texts is
-    taken, or, if that file exists, the other.
+    With `pictures` it may be a model of pictures: the first text is then a file. For a CLIP the half that reads texts
+    is taken, or, if that file exists, the other.
 
     Raises
     ------
@@ -130,7 +130,7 @@ def announce_memory(model: Model, length: int, trace: Trace, *, shown: int = 0, 
     estimate = MemoryEstimate(estimate.recorded, estimate.working + shown)
     require_memory(estimate, 1, length)
     if estimate.total >= _LARGE:
-        tell(f"{length:,} tokens take about {gigabytes(estimate.total)} of memory beside the model")
+        tell(f"{length:,} tokens take about {gigabytes(estimate.total)} of memory in addition to the model")
 
 
 def check_word(word: str, encoding: Encoding, where: str = "the text", **options: bool) -> tuple[int, ...]:

@@ -105,7 +105,7 @@ class OutputFiles(NamedTuple):
                 _check_trace(model, length)
 
     def required_steps(self, *steps: str) -> list[str] | None:
-        """Return the steps that a trace needs for these files, beside `steps`; None: all."""
+        """Return the steps that a trace needs for these files, in addition to `steps`; None: all."""
         needed = dict.fromkeys(steps)
         for kind, _ in self._requested():
             if kind.steps is None:

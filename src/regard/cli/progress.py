@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def progress_bar(total: int) -> Iterator[Callable[[int, int | None], None] | None]:
-    """Yield a callback that draws a progress bar on standard error; None where that is no terminal."""
+    """Yield a callback that draws a progress bar on standard error; None where that is not a terminal."""
     if sys.stderr is None or not sys.stderr.isatty():
         yield None
         return
@@ -27,7 +27,7 @@ def progress_bar(total: int) -> Iterator[Callable[[int, int | None], None] | Non
 
 @contextmanager
 def waiting(what: str) -> Iterator[None]:
-    """Draw on standard error that work goes on, and for how long; nothing where that is no terminal."""
+    """Draw on standard error that work continues, and for how long; nothing where that is not a terminal."""
     if sys.stderr is None or not sys.stderr.isatty():
         yield
         return
@@ -45,7 +45,7 @@ def corpus_progress() -> Iterator[Callable[[int, int, int, int], Callable[[int, 
     """Yield a function that begins a progress bar on standard error.
 
     It takes all texts and tokens and those that are done, and returns the callback for those done, None where standard
-    error is no terminal.
+    error is not a terminal.
     """
     if sys.stderr is None or not sys.stderr.isatty():
         yield lambda *_: None

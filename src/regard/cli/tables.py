@@ -68,7 +68,7 @@ def read_texts(path: str, column: str | None = None, hint: str = "") -> list[str
     Raises
     ------
     RegardError
-        The file is a table without `column`, another file with it, or one whose lines are no texts.
+        The file is a table without `column`, another file with it, or one whose lines are not texts.
     """
     if is_table(path):
         return read_column(path, column)
@@ -93,7 +93,7 @@ def read_column(path: str, column: str | None) -> list[str]:
     Raises
     ------
     RegardError
-        No column is named, there is none of this name, the file cannot be read, or a cell is no text.
+        No column is named, there is none of this name, the file cannot be read, or a cell is not a text.
     """
     suffix = PurePath(path).suffix.lower()[1:]
     if suffix in DELIMITERS:

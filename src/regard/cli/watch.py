@@ -1,4 +1,4 @@
-"""The page of ``regard train --watch``: served from a thread while training goes on in the main one."""
+"""The page of ``regard train --watch``: served from a thread while training continues in the main one."""
 
 from __future__ import annotations
 

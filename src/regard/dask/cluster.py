@@ -356,7 +356,7 @@ def use_scheduler(address: str, wait: float = 300.0) -> Iterator[Cluster]:
         if not address.startswith("ucx://"):  # whose package reads it
             get_address_host_port(address)
     except ValueError as error:
-        raise RegardError(f"{address} is no address of a scheduler, such as tcp://host:8786: {error}") from error
+        raise RegardError(f"{address} is not an address of a scheduler, such as tcp://host:8786: {error}") from error
     yield from _closing(Cluster(lambda: Client(address, timeout=5), wait))
 
 

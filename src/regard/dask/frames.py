@@ -32,7 +32,7 @@ def embed(
     batch_size: int = 32,
     ignore: Sequence[str] = (),
 ) -> Any:
-    """Return a dask dataframe with the columns ``vector`` and ``error`` beside those of `frame`; nothing is computed.
+    """Return a dask dataframe with the columns of `frame`, ``vector`` and ``error``; nothing is computed.
 
     Parameters
     ----------

@@ -265,5 +265,5 @@ def _plan(identity: dict[str, Any], fields: Mapping[str, Any], corpus: Corpus) -
 
 def _count(value: Any, least: int = 0) -> int:
     if type(value) is not int or value < least:
-        raise ValueError(f"{value!r} is no count")
+        raise ValueError(f"{value!r} is not a count")
     return value

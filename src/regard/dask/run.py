@@ -38,7 +38,7 @@ class Summary:
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a run would take: bytes beside the model in each worker, and seconds from a measured sample."""
+    """What a run would take: bytes in addition to the model in each worker, and seconds from a measured sample."""
 
     plan: Plan
     written: int  # partitions that are there

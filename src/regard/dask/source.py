@@ -100,7 +100,7 @@ def open_corpus(address: str, column: str = "text") -> Corpus:
         if not names and found == [path] and not fs.exists(path):
             raise RegardError(f"there is no file {address}")
         if not names:
-            raise RegardError(f"{address} is no file of {', '.join(_FORMATS)}, and holds none")
+            raise RegardError(f"{address} is not a file of {', '.join(_FORMATS)}, and holds none")
         if len(kinds := {_format(name) for name in names}) > 1:
             raise RegardError(f"{address} holds files of several formats, {', '.join(sorted(kinds))}: give a pattern")
         infos = [(fs.unstrip_protocol(name), fs.info(name)) for name in names]

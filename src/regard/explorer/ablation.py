@@ -76,7 +76,7 @@ def _max_weight_changes(run: Run, edited: Run, first: int, watch: Watch) -> list
 
 
 def _changed_outputs(before: Any, after: Any, run: Run) -> answers.ChangedOutputs:
-    # Of an encoder-decoder, the vectors are those of its encoder.
+    # For an encoder-decoder, the vectors are those of its encoder.
     cosines = token_similarities(*(getattr(output, "memory", output.hidden)[0] for output in (before, after)))
     next_tokens: list[answers.ChangedToken] | None = None
     if before.head is not None:

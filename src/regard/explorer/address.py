@@ -26,7 +26,7 @@ class Address(NamedTuple):
 def read_address(address: str) -> Address:
     """Return what an address names, or one in a file: ``http://127.0.0.1:8765/…/#v=head&text=…``, or what follows #.
 
-    Only the part after # is read: nothing is requested. An error if it names no view, or a model that is no named one.
+    Only the part after # is read: nothing is requested. An error if it names no view, or an unknown model.
     """
     if "#" not in address and _is_file(address):
         address = _read(Path(address))
@@ -39,7 +39,7 @@ def read_address(address: str) -> Address:
         parts = {}
     if not found or not parts:
         raise RegardError(
-            f"{address[:60]!r} is no address of the explorer: copy it from the page, with all after its #"
+            f"{address[:60]!r} is not an address of the explorer: copy it from the page, with all after its #"
         )
     texts, models = (tuple(parts.pop(key) for key in keys if key in parts) for keys in (_TEXTS, _MODELS))
     if unknown := [name for name in models if name not in KNOWN]:

@@ -201,7 +201,7 @@ class Manifest(TypedDict):
     modes: list[Explanation]
     attribution_methods: list[AttributionMethod]
     training: NotRequired[Training]
-    # Of a page in a file:
+    # For a page in a file:
     blobs: NotRequired[dict[str, tuple[int, int]]]  # first character and number of characters
     cell_inputs: NotRequired[dict[str, HeadFields]]
     heads_with_steps: NotRequired[str]  # in words

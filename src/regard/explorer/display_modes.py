@@ -15,7 +15,7 @@ from regard.nn import parameters
 from regard.trace import Trace
 
 MAX_WHOLE_TOKENS = 2048
-"""Of longer texts no map is held whole: only raw weights are shown, and metrics are sampled from some rows."""
+"""For longer texts no map is held whole: only raw weights are shown, and metrics are sampled from some rows."""
 
 DISPLAY_MODES: tuple[answers.Explanation, ...] = (
     {

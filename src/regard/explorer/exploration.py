@@ -440,8 +440,8 @@ class Exploration:
     ) -> answers.ResidualStream:
         """Return what each part of the model writes into the residual stream at one position.
 
-        Of each layer the length of what attention (``attn``) and the feed-forward layer (``mlp``) write, and of the
-        ``output``. Of a decoder also what they and each head add to the logit of `token`, by default the likeliest:
+        For each layer the length of what attention (``attn``) and the feed-forward layer (``mlp``) write, and of the
+        ``output``. For a decoder also what they and each head add to the logit of `token`, by default the likeliest:
         see `regard.metrics.logit_attribution`.
 
         Raises
@@ -463,8 +463,8 @@ class Exploration:
     ) -> answers.Sweep:
         """Return what the ablation of each head of a layer does to one number, ``before`` and ``after`` it.
 
-        Of a language model the number is the probability of `token` after `position`, by default of the likeliest after
-        the last; of another model the cosine similarity of the vector at `position` with what it was.
+        For a language model the number is the probability of `token` after `position`, by default of the likeliest
+        after the last; for another model the cosine similarity of the vector at `position` with what it was.
 
         Raises
         ------
@@ -575,7 +575,7 @@ class Exploration:
         """Return how much each token contributed to a number, and the weight that it receives.
 
         Of `regard.metrics.attribute`: ``method``, ``metric``, ``value``, ``baseline_value``, ``scores`` and
-        ``attended``. Beside these the target, ``to`` or ``token``, and ``likely``, the most likely next tokens.
+        ``attended``. In addition the target, ``to`` or ``token``, and ``likely``, the most likely next tokens.
 
         Parameters
         ----------

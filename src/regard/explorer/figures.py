@@ -68,7 +68,7 @@ def draw_figure(
 
 
 def _arguments(sides: Sequence[tuple[Run, int, Side]], options: FigureOptions) -> dict[str, Any]:
-    """Return the arguments of `regard.plot.figure` that are no defaults, but for its sources and their batch."""
+    """Return the arguments of `regard.plot.figure` that are not defaults, but for its sources and their batch."""
     arguments: dict[str, Any] = {}
     all_heads = any(head == "all" for _, _, head in sides)
     if all_heads:

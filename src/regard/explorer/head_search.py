@@ -113,7 +113,7 @@ def _without_each(run: Run, layer: int, heads: np.ndarray) -> Any:
 class _Number:
     """What an ablation may change: the probability of a next token, or the vector of a token.
 
-    Of a model that predicts no token it is the cosine similarity of that vector with what it was, 1 at first.
+    For a model that predicts no token it is the cosine similarity of that vector with what it was, 1 at first.
     """
 
     def __init__(self, run: Run, position: int, token: int | None) -> None:

@@ -59,7 +59,7 @@ def explore(
     batch : int
         Which text of a batch.
     layer, head : int, optional
-        What the page opens with; by default a head with little attention to special tokens. Of a text of more than
+        What the page opens with; by default a head with little attention to special tokens. For a text of more than
         4,096 tokens only a given layer is recorded.
     corpus : path, optional
         A file of sentences, one a line, among which the page finds those where a head attends most strongly.

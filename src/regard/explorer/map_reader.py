@@ -23,8 +23,8 @@ Head: TypeAlias = int | Literal["mean"]
 
 _THUMBNAIL_SIZE = 32
 _OVERVIEW_SIZE = 2048
-# Regions up to this many weights are pooled from the weights; larger ones from the overview. Of a map with more weights
-# than that, so are regions above the second bound, if the cells of the overview are fine enough.
+# Regions up to this many weights are pooled from the weights; larger ones from the overview. For a map with more
+# weights than that, so are regions above the second bound, if the cells of the overview are fine enough.
 _MAX_POOLED = 1 << 25
 _MAX_POOLED_OF_LARGE_MAP = 1 << 22
 

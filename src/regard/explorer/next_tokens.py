@@ -48,7 +48,7 @@ def predictions_by_layer(run: Run, position: int | None, token: int | None) -> a
     """Return the logit lens of one position as plain data; see `Exploration.lens`."""
     model, position = run.model, _position_of(run, position)
     if not isinstance(model, Decoder):
-        raise RegardError(f"{getattr(model, 'name', 'a saved trace')} is no decoder: the logit lens reads one")
+        raise RegardError(f"{getattr(model, 'name', 'a saved trace')} is not a decoder: the logit lens reads one")
     names = ["embeddings", *(f"blocks.{i}.output" for i in range(len(model.blocks)))]
     if any(name not in run.trace for name in names):
         raise RegardError(

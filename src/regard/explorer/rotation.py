@@ -25,7 +25,7 @@ def rotated_pairs(
 ) -> answers.RotatedPairs | None:
     """Return the ``pairs`` of dimensions whose product is largest, of a query and a key after the rotation, ``D`` each.
 
-    With the positions ``i`` and ``j`` and their ``distance``. Of each pair ``dims``, the ``angle`` of a token in
+    With the positions ``i`` and ``j`` and their ``distance``. For each pair ``dims``, the ``angle`` of a token in
     radians, ``q`` and ``k`` before and after, and the ``product`` of both after it, which depends on i − j alone. None
     where the block rotates nothing, or where they are not known.
     """

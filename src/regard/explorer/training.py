@@ -51,7 +51,7 @@ class TrainingExploration(Exploration):
     Attributes
     ----------
     planned_steps : int or None
-        The steps of a run that may go on: the page asks for its new checkpoints. None for one that has ended.
+        The steps of a run that may continue: the page asks for its new checkpoints. None for one that has ended.
 
     Raises
     ------

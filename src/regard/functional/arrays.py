@@ -26,8 +26,8 @@ def namespace(*arrays: Array) -> Any:
             break
     else:
         return np  # it follows the standard itself; importing the compatibility layer would slow the start
-    if all([is_tensor(x) for x in arrays]):  # noqa: C419, a list is made sooner
-        return framework("torch").namespace  # sooner than by the function below
+    if all([is_tensor(x) for x in arrays]):  # noqa: C419, a list is made faster
+        return framework("torch").namespace  # faster than by the function below
     from array_api_compat import array_namespace
 
     try:
@@ -39,7 +39,7 @@ def namespace(*arrays: Array) -> Any:
 
 def is_jax(*arrays: Array) -> bool:
     """Tell whether all are arrays of JAX, or what stands for them while it traces."""
-    return all([type(x).__module__.partition(".")[0] in ("jax", "jaxlib") for x in arrays])  # noqa: C419, a list is made sooner
+    return all([type(x).__module__.partition(".")[0] in ("jax", "jaxlib") for x in arrays])  # noqa: C419, a list is made faster
 
 
 def is_tensor(x: Any) -> bool:

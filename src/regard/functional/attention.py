@@ -274,9 +274,9 @@ def attention_weights(
     Parameters
     ----------
     rows, cols : int, slice or integer array, optional
-        Which queries and keys. The softmax of a row is over all keys, whatever `cols` are. Memory beside the result is
-        O(n · D). The kernel computes scores in the precision of `attention`; without it a part of the map is computed
-        in float64 where there is one, and rounded once.
+        Which queries and keys. The softmax of a row is over all keys, whatever `cols` are. Memory in addition to
+        the result is O(n · D). The kernel computes scores in the precision of `attention`; without it a part of the
+        map is computed in float64 where there is one, and rounded once.
     stage : {"scores", "capped", "biased", "weights"}
         Scaled scores; after the softcap; after bias and mask (−inf where masked); after softmax and dropout.
 

@@ -42,7 +42,7 @@ class Plan:
         How many blocks the masks leave ``"full"``, ``"partial"`` and ``"empty"``. The empty ones are never read. (The
         kernel begins to count at the first key that is allowed; the mean over heads and batch entries.)
     memory : int
-        Approximate bytes beside the inputs and the output.
+        Approximate bytes in addition to the inputs and the output.
     instruction_set : str or None
         Of the kernel, "AMX" or "AVX512-BF16" if its products are of bfloat16; None for the other implementations.
     """
@@ -61,7 +61,7 @@ class Plan:
         return (
             f"implementation  {self.implementation}{by}: {self.reason}\n"
             f"blocks          {self.rows:,} queries × {self.cols:,} keys: {counts}\n"
-            f"memory          about {self.memory / 1e6:,.1f} MB beside the inputs and the output"
+            f"memory          about {self.memory / 1e6:,.1f} MB in addition to the inputs and the output"
         )
 
 
@@ -102,7 +102,7 @@ def choose_implementation(
 
     `with_gradient`: the caller gives PyTorch the kernel's gradients where PyTorch differentiates the call.
     """
-    whole = trace is not NULL_RECORDER and any([trace.wants(name) for name in QUADRATIC_STEPS])  # noqa: C419, a list is made sooner
+    whole = trace is not NULL_RECORDER and any([trace.wants(name) for name in QUADRATIC_STEPS])  # noqa: C419, a list is made faster
     edited = whole and any(trace.edits(name) for name in QUADRATIC_STEPS)
     if p.implementation == "blockwise" and whole:
         raise RegardError(

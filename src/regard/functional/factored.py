@@ -42,7 +42,7 @@ class FactoredMatrix:
 
     def __post_init__(self) -> None:
         if self.left.ndim < 2 or self.right.ndim < 2 or self.left.shape[-1] != self.right.shape[-2]:
-            raise RegardError(f"{self.left.shape} · {self.right.shape} is no product of matrices")
+            raise RegardError(f"{self.left.shape} · {self.right.shape} is not a product of matrices")
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -26,7 +26,7 @@ class Framework:
         The name of its module.
     """
 
-    namespace: Any = None  # of the array API, if it is known; sooner than to ask for it
+    namespace: Any = None  # of the array API, if it is known; faster than to ask for it
     shares_memory = False  # whether its arrays on the CPU are read and made without a copy
 
     def __init__(self, library: str) -> None:

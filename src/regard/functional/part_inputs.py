@@ -51,7 +51,7 @@ def _take_kv(part: ScorePart, k: Array) -> Array:
     if groups in (1, query_heads):
         return part.take(k)
     *batch, heads = part.index
-    if range(query_heads)[heads] == range(query_heads):  # all heads, which go on sharing
+    if range(query_heads)[heads] == range(query_heads):  # all heads, which continue to share
         return ScorePart(part.layout, (*batch, slice(None))).take(k)
     if isinstance(heads, int):
         return ScorePart(part.layout, (*batch, heads * groups // query_heads)).take(k)

@@ -29,7 +29,7 @@ class Axes:
     Parameters
     ----------
     names : str
-        Of each axis: ``...`` those of the batch, ``H T S``; other letters are axes of the rule's own. An axis of length
+        Of the axes: ``...`` those of the batch, ``H T S``; other letters are axes of the rule's own. An axis of length
         1 broadcasts; leading ones may be missing. Where it is ``...`` alone the value may be an integer.
     positions : {"keys", "offset"}, optional
         The numbers are positions of keys, from 0 to S; or what is added to the index of a query to get its position.

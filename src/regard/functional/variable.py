@@ -32,7 +32,7 @@ class Variable(NDArrayOperatorsMixin):
     ----------
     value : array
     parents : sequence of Variable or None
-        What it was computed from; None for inputs that are no variables.
+        What it was computed from; None for inputs that are not variables.
     pullback : function, optional
         Returns the gradient of each parent for that of this variable. Without one the variable is an input.
 
@@ -137,7 +137,7 @@ class Variable(NDArrayOperatorsMixin):
 
 def is_recorded(*arrays: Any) -> bool:
     """Return whether any of the arguments is a variable."""
-    return any([type(x) is Variable for x in arrays])  # noqa: C419, a list is made sooner
+    return any([type(x) is Variable for x in arrays])  # noqa: C419, a list is made faster
 
 
 def record_vjp(vjp: Vjp, *inputs: Any, **options: Any) -> Any:

@@ -316,8 +316,8 @@ def path_patching(
     Raises
     ------
     RegardError
-        The model is no decoder; the texts differ in their number of tokens; a head does not exist, or the receiver is
-        not in a later layer.
+        The model is not a decoder; the texts differ in their number of tokens; a head does not exist, or the receiver
+        is not in a later layer.
 
     References
     ----------
@@ -327,7 +327,7 @@ def path_patching(
     """
     _check_has_blocks(model)
     if not isinstance(model, Decoder):
-        raise RegardError(f"{model.name} is no decoder: path patching is for decoders")
+        raise RegardError(f"{model.name} is not a decoder: path patching is for decoders")
     if not isinstance(into, str) or into not in ("q", "k", "v"):
         raise RegardError(f"into must be q, k or v, got {into!r}")
     freeze_mlps = boolean("freeze_mlps", freeze_mlps)

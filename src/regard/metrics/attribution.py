@@ -54,7 +54,7 @@ class Attribution(Tabular):
         The weight that each token receives, in the mean over layers and heads: where the number is the logit of the
         next token of a decoder, from the token that it follows; otherwise in the mean over all tokens. The sum is 1.
     baseline_value : float, optional
-        Of integrated gradients, the number at the baseline.
+        For integrated gradients, the number at the baseline.
     relevance : array of float64, ``T T``, optional
         Of attention relevance: that of each token (columns) for the last vector of each (rows).
     """
@@ -77,14 +77,14 @@ class Attribution(Tabular):
 
     @property
     def completeness_gap(self) -> float | None:
-        """Of integrated gradients: the sum of the scores minus the difference of the number; 0 with enough steps."""
+        """For integrated gradients: the sum of the scores minus the difference of the number; 0 with enough steps."""
         if self.baseline_value is None:
             return None
         return float(self.scores.sum() - (self.value - self.baseline_value))
 
     @property
     def is_complete(self) -> bool | None:
-        """Of integrated gradients: whether the gap is at most a twentieth of the difference of the number."""
+        """For integrated gradients: whether the gap is at most a twentieth of the difference of the number."""
         gap, start = self.completeness_gap, self.baseline_value
         return None if gap is None or start is None else abs(gap) <= _MAX_GAP * abs(self.value - start)
 
@@ -135,15 +135,15 @@ def attribute(
     text : str, Encoding or ids
         One text.
     to : str, int, Encoding or function
-        Of a language model, the next token: one token as it follows the text (``" Paris"``), or its id; of an
-        encoder-decoder, the first of the target. Of an encoder, another text: the number is the cosine similarity of
+        For a language model, the next token: one token as it follows the text (``" Paris"``), or its id; of an
+        encoder-decoder, the first of the target. For an encoder, another text: the number is the cosine similarity of
         both sentence vectors (the mean over tokens where the model has no pooling of its own). For it texts are read as
         `TextModel.embed` reads them, with the model's default prompt, its lower-casing and its limit; encodings are
         taken as they are. Or any function from the `Output` to one number.
     versus : str, int or Encoding, optional
         A second token or text, whose number is subtracted.
     position : int
-        Of a decoder, the token that the next token follows, by default the last.
+        For a decoder, the token that the next token follows, by default the last.
     method : str, optional
         A name in `ATTRIBUTION_METHODS`: ``"gradient"``, ``"integrated"`` or ``"relevance"``.
         By default integrated gradients for an encoder, and gradient × input for a language model: in a deep decoder
@@ -157,10 +157,10 @@ def attribute(
     score : {"logit", "log_probability"}, optional
         What is taken of a next token, by default the logit. For a next token alone.
     baseline : {"zero", "pad", "mask"}, int or array, ``T E``, optional
-        Of integrated gradients alone: zero in place of all embeddings, the default; the padding token, the mask token
+        For integrated gradients alone: zero in place of all embeddings, the default; the padding token, the mask token
         or a token's id in place of all tokens but special ones; or embeddings.
     steps : int, optional
-        Of integrated gradients alone, the points on the line (of the Gauss–Legendre quadrature), by default 32. More
+        For integrated gradients alone, the points on the line (of the Gauss–Legendre quadrature), by default 32. More
         make `completeness_gap` smaller.
     batch_size : int, optional
         Of them, how many run together, by default 4.

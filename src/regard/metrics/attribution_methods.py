@@ -83,7 +83,7 @@ class AttributionMethod:
 
 
 DEFAULT_STEPS = 32
-"""Of a method that has steps."""
+"""For a method that has steps."""
 
 ATTRIBUTION_METHODS: dict[str, AttributionMethod] = {}
 """Every method by its name, in the order in which pages show them."""

@@ -108,8 +108,8 @@ def require_decoder(model: Any) -> None:
     name = getattr(model, "name", None) or type(model).__name__
     if not isinstance(model, Decoder):
         raise RegardError(
-            f"{name} is no decoder: it has no unembedding that reads its residual stream as a prediction of the next "
-            "token; load a decoder, such as smollm2, or compare the vectors, trace['blocks.*.output']"
+            f"{name} is not a decoder: it has no unembedding that reads its residual stream as a prediction of the "
+            "next token; load a decoder, such as smollm2, or compare the vectors, trace['blocks.*.output']"
         )
     model.require_head()
 

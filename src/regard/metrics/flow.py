@@ -26,7 +26,7 @@ def flow(trace: Trace, *, rows: int | Sequence[int] | None = None, batch: int = 
     Parameters
     ----------
     trace : Trace
-        Of a run on at most 128 tokens, with the weights of every layer.
+        For a run on at most 128 tokens, with the weights of every layer.
     rows, batch
         As in `rollout`.
 

@@ -52,7 +52,7 @@ def distance(block: RowBlock) -> Rows:
     "Sink",
     "share",
     "The share of first and special tokens and sinks, where spare attention goes.",
-    caveat="It is no sign of importance: the values of these tokens are close to zero.",
+    caveat="It is not a sign of importance: the values of these tokens are close to zero.",
     paper="Xiao et al. 2023, arXiv:2309.17453; Clark et al. 2019",
     label_from=0.5,
 )
@@ -109,7 +109,7 @@ def induction(block: RowBlock) -> Rows:
     "Punctuation",
     "share",
     "The share of punctuation marks, of the attention of words.",
-    caveat="As for special tokens, it is no sign of importance: spare attention may go there.",
+    caveat="As for special tokens, it is not a sign of importance: spare attention may go there.",
     paper="Clark et al. 2019, arXiv:1906.04341",
     is_listed=False,
 )

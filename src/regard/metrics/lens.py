@@ -134,7 +134,7 @@ def logit_lens(model: Any, trace: Trace, target: Any = None, *, k: int = 5) -> L
     Raises
     ------
     RegardError
-        The model is no decoder, the trace lacks a step, or a target is not one token.
+        The model is not a decoder, the trace lacks a step, or a target is not one token.
 
     References
     ----------

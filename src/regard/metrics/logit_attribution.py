@@ -157,7 +157,7 @@ def logit_attribution(model: Any, trace: Trace, token: Any, versus: Any = None) 
     Raises
     ------
     RegardError
-        The model is no decoder, the trace lacks a step, or a token is not one.
+        The model is not a decoder, the trace lacks a step, or a token is not one.
 
     References
     ----------

@@ -42,7 +42,7 @@ def logit_difference(
     Raises
     ------
     RegardError
-        The model is no decoder, there are not as many answers as texts, or an answer is not one token.
+        The model is not a decoder, there are not as many answers as texts, or an answer is not one token.
 
     References
     ----------
@@ -56,7 +56,7 @@ def logit_difference(
     array([15.8, 11.5])
     """
     if not predicts_at_each_token(model):
-        raise RegardError(f"{model.name} is no decoder: it predicts no next token")
+        raise RegardError(f"{model.name} is not a decoder: it predicts no next token")
     batch_size = whole_number("batch_size", batch_size, 1)
     if isinstance(texts, str | Encoding):
         raise RegardError("texts is an iterable of texts, got one")

@@ -16,14 +16,14 @@ def relevance_of_run(model: Any, encoding: Encoding, compute: Callable[[Any], An
     """Return a number computed from the output, and the relevance of each token of the text for it.
 
     Ā is the mean over heads of (A ⊙ ∇A)⁺, the weights times their gradients where that is positive. R begins as the
-    identity; each layer adds Ā R to it. Of an encoder-decoder this is the relevance in its encoder, then carried
+    identity; each layer adds Ā R to it. For an encoder-decoder this is the relevance in its encoder, then carried
     through cross-attention to each token of the target: R_qi += R̄_qqᵀ Ā R̄_ii, where R̄ is R with the rows of R − I
     scaled to a sum of 1.
 
     Returns
     -------
     float, array of float64, ``T S``
-        Of a target of an encoder-decoder on the text, otherwise of the text on itself.
+        For a target of an encoder-decoder on the text, otherwise of the text on itself.
     """
     found = model.gradients([encoding], compute, at="*.weights")
     if not isinstance(model, EncoderDecoder):

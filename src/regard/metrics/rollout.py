@@ -19,7 +19,7 @@ def rollout(trace: Trace, *, rows: int | Sequence[int] | None = None, batch: int
     Parameters
     ----------
     trace : Trace
-        Of a run, with the weights of every layer.
+        For a run, with the weights of every layer.
     rows : int or sequence of int, optional
         Of these tokens only; memory then grows with ``R T``, not with ``T²``.
     batch : int

@@ -37,7 +37,7 @@ _PROBE_TOKENS = 64
 
 @dataclass(frozen=True, eq=False)
 class RunningMean:
-    """Running mean and variance of arrays in which NaN is no value.
+    """Running mean and variance of arrays in which NaN is not a value.
 
     Sums are exact, in whole numbers of 2⁻⁶⁴, to which each value and each square is rounded: the bits of the result
     depend neither on the order of the values nor on how they are divided among processes. A sum is less than 2⁶³.

@@ -36,7 +36,7 @@ def value_norms(
     layer : int
         From 0; negative ones count from the last.
     heads : {"each", "together"}
-        Of each head, or of the sum over heads.
+        For each head, or for the sum over heads.
     rows, batch
         As in `rollout`.
 

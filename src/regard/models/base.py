@@ -344,7 +344,7 @@ class TextModel(PretrainedModel):
         Raises
         ------
         RegardError
-            A text has no tokens, is too long, or is no text.
+            A text has no tokens, is too long, or is not a text.
 
         Examples
         --------

@@ -50,7 +50,7 @@ class Batch:
 
 
 def as_encoding(text: Any, tokenizer: Tokenizer) -> Encoding | None:
-    """Return one text as tokens; None for what is no text."""
+    """Return one text as tokens; None for what is not a text."""
     if isinstance(text, str):
         return tokenizer(text)
     if isinstance(text, list | tuple):

@@ -103,7 +103,7 @@ class Circuits:
     """The weights of a decoder by layer and head, and the circuits that they form.
 
     Vectors are rows: a head reads with ``x W_Q`` and writes ``context W_O``. Rotary embeddings, biases, sinks and soft
-    caps are no part of a circuit, nor is the size by which a norm divides, which depends on the text; `qk` of a model
+    caps are not part of a circuit, nor is the size by which a norm divides, which depends on the text; `qk` of a model
     that rotates is that of equal positions.
 
     Parameters

@@ -61,7 +61,7 @@ def _trace_options(only: Any, keep: str, edit: Any) -> dict[str, Any]:
     if not isinstance(keep, str) or keep not in ("maps", "arrays"):
         raise RegardError(f"keep must be maps or arrays, got {keep!r}")
     options = {"only": only, "maps": keep == "maps", "edit": edit}
-    Trace(**options)  # raises for what is no name or no edit
+    Trace(**options)  # raises for what is not a name or an edit
     return options
 
 
@@ -75,7 +75,7 @@ def _reporting(items: Iterable[Any], progress: Progress | None) -> Callable[[int
 
 
 def check_texts(texts: object) -> None:
-    """Raise `RegardError` for what is no iterable of texts in an order."""
+    """Raise `RegardError` for what is not an iterable of texts in an order."""
     if isinstance(texts, str | Encoding | Set | Mapping) or not isinstance(texts, Iterable):
         raise RegardError("iter_traces takes an iterable of texts, such as a list or an open file")
 
@@ -125,7 +125,7 @@ def encode(model: Any, index: int, text: object, truncate: bool) -> Encoding:
     """Return a text as tokens, at least one and at most those that the model takes."""
     encoding = as_encoding(text.removesuffix("\n") if isinstance(text, str) else text, model.tokenizer)
     if encoding is None:
-        raise RegardError(f"text {index} is no str, no encoding and no ids, got {shortened(text)}")
+        raise RegardError(f"text {index} is not a str, an encoding or ids, got {shortened(text)}")
     if not len(encoding):
         raise RegardError(f"text {index} is empty; give at least one token")
     if len(encoding) <= model.max_length:

@@ -194,7 +194,7 @@ class LatentAttention(CausalAttention):
     def _attend_latents(self, q: np.ndarray, cache: KVCache, mask: np.ndarray | None) -> np.ndarray:
         """Return ``... T E`` by attention of all heads to the latents themselves, in which no key or value is made.
 
-        Of a head, q · (latent W_k) is (q W_kᵀ) · latent, and its context that of latents, times W_v.
+        For a head, q · (latent W_k) is (q W_kᵀ) · latent, and its context that of latents, times W_v.
         """
         latent, rotated = cache.k[..., None, :, :], cache.v[..., None, :, :]  # ... 1 S C, ... 1 S R
         fixed, width = q.shape[-1] - rotated.shape[-1], latent.shape[-1]

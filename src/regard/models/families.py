@@ -83,8 +83,8 @@ def register(model_type: str, family: type[PretrainedModel]) -> None:
     Raises
     ------
     RegardError
-        The model type is no text, or has another family already (the same class, defined once more as a notebook does,
-        takes its place); or `family` is not a subclass of `TextModel` or `ImageModel` with a ``load`` of its own.
+        The model type is not a text, or has another family already (the same class, defined once more as a notebook
+        does, takes its place); or `family` is not a subclass of `TextModel` or `ImageModel` with a ``load`` of its own.
     """
     if not isinstance(model_type, str) or not model_type:
         raise RegardError(f"model_type is that of config.json, such as 'my-type', got {model_type!r}")

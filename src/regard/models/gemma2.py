@@ -28,7 +28,7 @@ _CAP_RANGE = (1e-30, 1e30)  # neither a cap nor logits / cap overflows in float3
 
 @dataclass(frozen=True, kw_only=True)
 class Gemma2Config(shared.DecoderConfig):
-    """The sizes of a Gemma 2, its activation, and its scale and soft caps; None is no cap."""
+    """The sizes of a Gemma 2, its activation, and its scale and soft caps; None means no cap."""
 
     activation: str
     attn_bias: bool
@@ -110,7 +110,7 @@ class Gemma2(Decoder):
 
 
 def read_cap(reader: ConfigReader, name: str, default: float | None) -> float | None:
-    """Read a soft cap; None is no cap."""
+    """Read a soft cap; None means no cap."""
     cap = reader.optional_positive(name, default)
     low, high = _CAP_RANGE
     reader.require(cap is None or low <= cap <= high, f"{name} must be a number from {low:g} to {high:g}, got {cap!r}")

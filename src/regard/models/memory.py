@@ -21,7 +21,7 @@ _MOST_ESTIMATES = 256  # that a model stores
 
 @dataclass(frozen=True)
 class MemoryEstimate:
-    """Bytes that a run takes beside the model: the values that its trace holds, and those while it runs."""
+    """Bytes that a run takes in addition to the model: the values that its trace holds, and those while it runs."""
 
     recorded: int
     working: int

@@ -37,7 +37,7 @@ class Output:
     encodings : tuple of Encoding
         The texts as tokens, one for each batch entry. Positions after the tokens of a shorter text are padding.
     head : function, optional
-        Of a language model: from contextual vectors to logits.
+        For a language model: from contextual vectors to logits.
     """
 
     hidden: np.ndarray

@@ -41,7 +41,7 @@ DENSE_ACTIVATIONS: Mapping[str, Callable[[Any], Any]] = MappingProxyType(
 class DenseLayer:
     """A linear map of the pooled vector: the module of this name of sentence-transformers.
 
-    Its arrays are no parameters of the model, which is trained without it.
+    Its arrays are not parameters of the model, which is trained without it.
 
     Parameters
     ----------

@@ -156,7 +156,7 @@ def _rope(reader: ConfigReader, sizes: Mapping[str, Any], found: Any, base: floa
     scaling = None if kind == "default" and not numbers else {"rope_type": kind, **numbers}
     theta = found.get("rope_theta", base)
     reader.require(
-        dim % 2 == 0 or kind != "dynamic", f"dynamic rope scaling of {dim} features, which is no even number"
+        dim % 2 == 0 or kind != "dynamic", f"dynamic rope scaling of {dim} features, which is not an even number"
     )
     rope = Rope(dim, theta, scaling)
     try:

@@ -22,7 +22,7 @@ _LIBRARY = "sentence_transformers."
 _MODULES = "modules.json"
 _POOLING = "1_Pooling/config.json"
 _TEXTS = "config_sentence_transformers.json"
-# Beside the Transformer; the other names are those of the first versions.
+# Next to the Transformer; the other names are those of the first versions.
 _TRANSFORMER = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 _POOLING_FIELDS = {
     "pooling_mode_cls_token": "cls",
@@ -173,7 +173,7 @@ def read_sentence_settings(folder: Path, known: Mapping[str, str] | None = None)
 
     ``modules.json`` lists the steps: Transformer, Pooling, any number of Dense, and Normalize if vectors are scaled to
     length 1. With ``1_Pooling/config.json`` alone, as in packages with a part of the files, vectors are scaled to
-    length 1, as most sentence models do; cosine similarities are the same either way. Beside the Transformer
+    length 1, as most sentence models do; cosine similarities are the same either way. Next to the Transformer
     ``sentence_bert_config.json`` has the most tokens, ``config_sentence_transformers.json`` the prompts. `known` has
     the contents of files that may be missing. What cannot be computed or read is the `problem` of the settings.
 

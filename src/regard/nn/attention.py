@@ -146,7 +146,7 @@ class MultiHeadAttention(Layer):
         Parameters
         ----------
         w_q, w_k, w_v : array, ``E (H D)`` or ``H E D``
-            One matrix for all heads, or, in all three, one matrix for each head. Of keys and values there may then
+            One matrix for all heads, or, in all three, one matrix for each head. For keys and values there may then
             be fewer, each for several consecutive query heads.
         w_o : array, ``(H Dv) E``, optional
             Output projection.

@@ -35,7 +35,7 @@ def decode_step(
     blocks : sequence of DecoderBlock
     x : array, ``B T E``
     caches : sequence of KVCache or None
-        One for each block; None for a block whose keys and values nobody wants.
+        One for each block; None for a block whose keys and values are unused.
     rotation : pair of arrays
         Cosines and sines of the new positions.
     """
@@ -75,7 +75,7 @@ def _rotation_rows(rotation: CosSin, batch: int, count: int) -> list[np.ndarray]
 
 
 def _reserve(caches: Sequence[KVCache | None], layout: tuple[Any, ...], count: int) -> list[KVCache]:
-    """Return the caches with `count` more positions; one for all that nobody wants, which each block overwrites."""
+    """Return the caches with `count` more positions; one for all unused ones, which each block overwrites."""
     shared: KVCache | None = None
     reserved = []
     for cache in caches:

@@ -1,4 +1,4 @@
-"""What mattered beside what was attended to, as a figure."""
+"""What mattered, compared with what was attended to, as a figure."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def figure(
 ) -> Figure:
     """Draw a figure for print: its width is given, its height follows.
 
-    Of one source, its map. Of two, A, B and A − B: A and B on one colour scale, the difference on one that is centred
+    For one source, its map. For two, A, B and A − B: A and B on one colour scale, the difference on one that is centred
     at 0, blue where A is larger and brown where B is; side by side, or in less than 120 mm one below the other. With
     ``head="all"``, the maps of all heads on the square-root scale of `head_grid`, or of two sources their differences.
 

@@ -1,4 +1,4 @@
-"""What mattered, beside what was attended to, as a table."""
+"""What mattered, compared with what was attended to, as a table."""
 
 from __future__ import annotations
 

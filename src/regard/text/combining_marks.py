@@ -34,7 +34,7 @@ def join_at_marks(
     r"""Return the words of tokens with those joined that a combining mark separates.
 
     The expressions of byte-level tokenizers take ``\p{L}+`` as a word, and so cut ``मैं`` before its vowel sign, and
-    ``naïve`` twice if its accent is a character of its own. What follows in the same piece and is no letter, as the
+    ``naïve`` twice if its accent is a character of its own. What follows in the same piece and is not a letter, as the
     comma after a decomposed ``café``, is a word of its own.
     """
     if text.isascii() or not any(map(is_mark, text)):

@@ -33,7 +33,7 @@ class Encoding:
     offsets
         Start and end of the token in `text`, in characters; ``(0, 0)`` for a special token.
     grid
-        Of a picture, whose tokens are patches: their rows and columns. The patches come last, row by row.
+        For a picture, whose tokens are patches: their rows and columns. The patches come last, row by row.
     """
 
     text: str

@@ -68,7 +68,7 @@ class Growth:
 def check_document(content: bytes) -> Growth:
     """Check the content of a ``tokenizer.json``; return how much longer it may make a text.
 
-    Of a key that is there twice the last value counts, here as in the library. Padding and truncation are not checked:
+    For a key that is there twice the last value counts, here as in the library. Padding and truncation are not checked:
     they take no memory until a text is encoded, and are switched off before.
 
     Raises

@@ -71,7 +71,7 @@ class _Parts:
         return []
 
     def set_options(self, **options: Any) -> None:
-        """Set what BPE does beside its merges."""
+        """Set what BPE does in addition to its merges."""
         plain = {"continuing_subword_prefix": None, "dropout": None, "end_of_word_suffix": None, "unk_token": None}
         flags = dict.fromkeys(("byte_fallback", "fuse_unk", "ignore_merges"), False)
         for name, value in {**plain, **flags, **options}.items():
@@ -429,7 +429,7 @@ def by_rule(
 
 
 def default_extra(kind: str, settings: ClassSettings) -> list[str]:
-    """Return special tokens that a class has beside those with a name."""
+    """Return special tokens that a class has in addition to those with a name."""
     if kind == "T5Tokenizer":
         if settings.extra_ids > _MAX_EXTRA_IDS:
             raise RegardError(f"extra_ids is {settings.extra_ids:,}; at most {_MAX_EXTRA_IDS:,}")

@@ -27,7 +27,7 @@ def check_texts(texts: str | Iterable[str]) -> list[str]:
     if not isinstance(texts, str | Iterable):
         raise RegardError(f"expected a text or a sequence of texts, got {type(texts).__name__}")
     if isinstance(texts, Mapping | Set):
-        kind = "a mapping is no text" if isinstance(texts, Mapping) else "a set has no order"
+        kind = "a mapping is not a text" if isinstance(texts, Mapping) else "a set has no order"
         raise RegardError(f"{kind}; give a list of texts")
     return [check_text(text) for text in ([texts] if isinstance(texts, str) else texts)]
 

@@ -96,7 +96,7 @@ class TorchFramework(Framework):
 
     def from_numpy(self, x: np.ndarray, dtype: Any = None) -> Array:
         """Return an array as a tensor that shares its memory."""
-        tensor = torch.from_numpy(x)  # sooner than asarray
+        tensor = torch.from_numpy(x)  # faster than asarray
         return tensor if dtype is None else tensor.view(dtype)
 
     def as_mask(self, mask: Any) -> Any:
@@ -118,7 +118,7 @@ class TorchFramework(Framework):
 
 
 def _are_tensors(*arrays: Any) -> bool:
-    return all([is_tensor(x) for x in arrays])  # noqa: C419, a list is made sooner
+    return all([is_tensor(x) for x in arrays])  # noqa: C419, a list is made faster
 
 
 FRAMEWORK = TorchFramework()

@@ -1,7 +1,7 @@
 """Attention as an operator of PyTorch, for what traces or transforms a call: torch.compile, torch.func, torch.export.
 
 ``torch.ops.regard.attention`` takes tensors, integers and a string (`rule_codec`); its gradient is the operator
-``torch.ops.regard.attention_backward``. A call that nobody traces goes to the kernel without it (`autograd`), sooner.
+``torch.ops.regard.attention_backward``. A call that nobody traces goes to the kernel without it (`autograd`), faster.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def is_traced(q: Array, k: Array, v: Array) -> bool:
     if torch.jit.is_tracing() or torch.autograd.forward_ad._current_level >= 0:
         return False
     found = torch._C._are_functorch_transforms_active() or torch._C._len_torch_dispatch_stack()
-    return bool(found) or any([type(x).__name__ == "FakeTensor" for x in (q, k, v)])  # noqa: C419, a list is made sooner
+    return bool(found) or any([type(x).__name__ == "FakeTensor" for x in (q, k, v)])  # noqa: C419, a list is made faster
 
 
 def traced_attention(q: Array, k: Array, v: Array, options: Options, seed: Array | None = None) -> Array | None:

@@ -117,7 +117,7 @@ def patch(trace: Trace, *sites: Site, positions: Positions = None, heads: Positi
     Parameters
     ----------
     trace : Trace
-        Of a run on texts of the same numbers of tokens; of one text, or of as many as the run. While a text is
+        For a run on texts of the same numbers of tokens; of one text, or as many as the run. While a text is
         generated, of any number: a position gets the value of the same position.
     *sites : str or (layer, head)
         Recorded in it, or patterns, as for `Trace`.

@@ -239,7 +239,7 @@ class RecordedSteps:
     def to_xarray(self, name: str) -> Any:
         """Return a recorded value as an ``xarray.DataArray`` with its axes as dimensions.
 
-        Its name is that of the step. Of one text, positions ``T`` and ``S`` have the tokens
+        Its name is that of the step. For one text, positions ``T`` and ``S`` have the tokens
         beside them, as the coordinates ``token`` and ``key_token``.
 
         Raises

@@ -47,7 +47,7 @@ FINEST_CELL = 32
 """Tokens along a side of a cell of the finest overview; finer cells are computed from queries and keys."""
 
 MAX_CELLS = 2**26
-"""Of an overview that is written, over all heads; of a map without a mask the finest cells are larger."""
+"""For an overview that is written, over all heads; of a map without a mask the finest cells are larger."""
 
 _BLOCK_SCORES = 2**24  # computed at a time
 _MAX_CHUNK_BYTES = 2**28
@@ -452,13 +452,13 @@ def _open_group(name: str) -> Any:
     except RegardError as error:
         raise RegardError(f"{name}: {error}") from None
     except Exception as error:  # of zarr, of its stores and of JSON
-        raise RegardError(f"{name} is no Zarr group, format 3: {truncate(str(error))}") from None
+        raise RegardError(f"{name} is not a Zarr group, format 3: {truncate(str(error))}") from None
 
 
 def _fields_of(group: Any) -> dict[str, Any]:
     fields = group.attrs.get("regard")
     if fields is None:
-        raise RegardError("this is no attention map, or one whose writing was interrupted: write it again")
+        raise RegardError("this is not an attention map, or one whose writing was interrupted: write it again")
     if not isinstance(fields, dict) or fields.get("format") != FORMAT:
         found = fields.get("format") if isinstance(fields, dict) else fields
         raise RegardError(f"its format is {truncate(found)}, and this version of regard reads {FORMAT}")
@@ -467,7 +467,7 @@ def _fields_of(group: Any) -> dict[str, Any]:
 
 def _check_array(array: Any, name: str, kinds: str = "f") -> None:
     if not hasattr(array, "chunks") or array.dtype.kind not in kinds:
-        raise RegardError(f"{name} is no array of the dtype that a map has")
+        raise RegardError(f"{name} is not an array of the dtype that a map has")
     if min(array.chunks, default=1) < 1:
         raise RegardError(f"{name} has chunks of {array.chunks}, which hold nothing")
     count = math.prod(-(-size // chunk) for size, chunk in zip(array.shape, array.chunks, strict=True))

@@ -13,7 +13,7 @@ from regard.functional.arrays import Array
 
 @dataclass(frozen=True, eq=False)
 class TextLayout:
-    """Where the texts of a batch stand in values ``B … T …``: padding is no part of them.
+    """Where the texts of a batch stand in values ``B … T …``: padding is not part of them.
 
     Parameters
     ----------

@@ -58,7 +58,7 @@ class Trace(RecordedSteps):
         norm), queries and keys before norms and rotary embedding (``projected_q``, ``projected_k``), and ``mlp.up``
         without a gate.
     optional : str or iterable of str, optional
-        Further names to record, of steps that not every model has: one that matches no step is no error.
+        Further names to record, of steps that not every model has: one that matches no step is not an error.
     maps : bool
         Store each attention as an `AttentionMap`, in O(n · D) memory, instead of the arrays ``scores`` … ``weights``,
         which hold n² numbers. ``trace["blocks.3.attn.weights"]`` then computes the weights, and

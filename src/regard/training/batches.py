@@ -23,7 +23,7 @@ class Batch:
     Parameters
     ----------
     ids : integer array, ``B T``
-        Of an encoder-decoder the source, ``B S``.
+        For an encoder-decoder the source, ``B S``.
     targets : integer array, ``B T``
         −100 where nothing is predicted, as at padding.
     mask : boolean array in the shape of `ids`, optional
@@ -71,7 +71,7 @@ def as_pairs(item: Any, tokenizer: Tokenizer, max_length: int) -> Batch:
     Raises
     ------
     RegardError
-        It is no pair; the two differ in number; or one is longer than the model permits.
+        It is not a pair; the two differ in number; or one is longer than the model permits.
     """
     if isinstance(item, Batch):
         batch = item

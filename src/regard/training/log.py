@@ -99,4 +99,4 @@ class Log:
         try:
             return int(line.partition(",")[0] if self._is_csv else json.loads(line)["step"])
         except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise RegardError(f"the log has a row that is no step of a run: {line!r:.80}") from error
+            raise RegardError(f"the log has a row that is not a step of a run: {line!r:.80}") from error

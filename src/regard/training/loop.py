@@ -100,7 +100,7 @@ def train(
     batches
         An iterable of batches, or a function from the number of a batch, from 0, to the batch. A batch is an array of
         ids, ``B T``; a list of texts; a pair of ids and targets, ``B T`` each, where the target −100 does not count; or
-        a `regard.training.Batch`. Of an encoder it is what `mask_words` returns, of an encoder-decoder a pair of
+        a `regard.training.Batch`. For an encoder it is what `mask_words` returns, of an encoder-decoder a pair of
         sources and targets, each ids or texts.
     steps : int
         How many updates the whole run has. It ends earlier where an iterable ends; batches that do not fill an update
@@ -111,7 +111,7 @@ def train(
     learning_rate : float
         The largest.
     schedule : {"cosine", "constant"}
-        How it goes on after `warmup` steps in which it rises linearly; a cosine falls to `floor` × `learning_rate`.
+        How it continues after `warmup` steps in which it rises linearly; a cosine falls to `floor` × `learning_rate`.
     betas, eps, weight_decay
         Of `AdamW`. Biases and norms do not decay.
     max_norm : float, optional
@@ -132,8 +132,8 @@ def train(
         Save the model before its first step too.
     resume : bool
         Continue from the last checkpoint in `folder`, if there is one: the run then has the bits of one that was not
-        interrupted. Of an iterable the batches before it are passed over. What determines the numbers, from `steps` to
-        `checkpoint`, `seed` and `data`, is that of the run; only one whose steps are all done may go on with more.
+        interrupted. For an iterable the batches before it are passed over. What determines the numbers, from `steps` to
+        `checkpoint`, `seed` and `data`, is that of the run; only one whose steps are all done may continue with more.
     seed : int
         Of dropout.
     data : mapping, optional
@@ -259,7 +259,7 @@ def train(
 def _start(
     folder: Path | None, run: Mapping[str, Any], trainable: Trainable, optimizer: AdamW, *, resume: bool
 ) -> tuple[int, Path | None]:
-    """Return the step after which a run goes on, and its checkpoint, which is read; 0 and None for a new one."""
+    """Return the step after which a run continues, and its checkpoint, which is read; 0 and None for a new one."""
     found = {} if folder is None else checkpoints(folder)
     if folder is None or not found:
         return 0, None

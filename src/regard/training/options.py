@@ -1,4 +1,4 @@
-"""What determines the numbers of a run beside its model and batches, and whether a resumed run is the same one."""
+"""What determines the numbers of a run, apart from its model and batches; whether a resumed run is the same one."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def describe_run(options: TrainingOptions, data: Mapping[str, Any] | None) -> di
     Raises
     ------
     RegardError
-        The description is no JSON object.
+        The description is not a JSON object.
     """
     try:
         text = json.dumps({"options": asdict(options), "data": dict(data or {})}, allow_nan=False)
@@ -89,7 +89,7 @@ def describe_run(options: TrainingOptions, data: Mapping[str, Any] | None) -> di
 def check_same_run(folder: Path, state: Mapping[str, Any], run: Mapping[str, Mapping[str, Any]]) -> None:
     """Raise RegardError, which names all differences, unless `run` continues the run of a checkpoint.
 
-    A run whose steps are all done may go on with more.
+    A run whose steps are all done may continue with more.
     """
     before = {part: dict(state[part]) for part in ("options", "data")}
     if state["step"] == before["options"]["steps"] < run["options"]["steps"]:

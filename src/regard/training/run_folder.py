@@ -74,10 +74,10 @@ def open_losses(folder: Path, start: int) -> Log:
 
 
 def read_state(path: Path) -> dict[str, Any]:
-    """Return what a checkpoint holds beside the model and the moments of the optimizer; an error if it is damaged."""
+    """Return what a checkpoint holds apart from the model and the moments; an error if it is damaged."""
     state = read_json_object(path / _STATE)
     if state is None:
-        raise RegardError(f"{path} is no checkpoint of a training run: it has no {_STATE}")
+        raise RegardError(f"{path} is not a checkpoint of a training run: it has no {_STATE}")
     fields = {"step": int, "optimizer_steps": int, "options": dict, "data": dict}
     wrong = [name for name, kind in fields.items() if not isinstance(state.get(name), kind)]
     if not wrong and not isinstance(state["options"].get("steps"), int):

@@ -165,7 +165,7 @@ class Trainable:
                 gradients[computed.name][computed.rows] += found[name].T if is_transposed else found[name]
 
     def update_computed(self) -> None:
-        """Compute the arrays anew that are no views of tensors."""
+        """Compute the arrays anew that are not views of tensors."""
         for each in self._computed.values():
             each.update()
 
@@ -190,7 +190,7 @@ class Trainable:
                 place[...] = given
         if changes and not isinstance(model, LanguageModel):
             raise RegardError(
-                f"{model.name} is not as it was loaded, and the head that it is trained with is no part of it: give "
+                f"{model.name} is not as it was loaded, and the head that it is trained with is not part of it: give "
                 "`trainable` of the result of a training, or the folder of a checkpoint"
             )
         for each in self._computed.values():
@@ -364,8 +364,8 @@ def _stored(model: Any) -> tuple[str, Path]:
         return model.name, resolve.find(model.name, download=False)
     except RegardError as error:
         raise RegardError(
-            f"{model.name!r} is not stored under its name: give what new_model returned, which goes on from where its "
-            "training ended, or the folder of a checkpoint"
+            f"{model.name!r} is not stored under its name: give what new_model returned, which continues from where "
+            "its training ended, or the folder of a checkpoint"
         ) from error
 
 

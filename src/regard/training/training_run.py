@@ -138,7 +138,7 @@ class TrainingRun:
             number, value = int(step), float(loss)
             held_out = float(evaluation) if evaluation else math.nan
         except ValueError as error:
-            raise RegardError(f"{self.folder / LOSSES} has a row that is no step of a run: {line!r:.80}") from error
+            raise RegardError(f"{self.folder / LOSSES} has a row that is not a step of a run: {line!r:.80}") from error
         self._losses.steps.append(number)
         self._losses.values.append(value)
         if math.isfinite(held_out):

@@ -1,4 +1,4 @@
-"""What mattered beside what was attended to, for each token or word of a text."""
+"""What mattered, compared with what was attended to, for each token or word of a text."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ class PatchView:
     place : (int, int) or None
         The row and column of the query, if it is a patch.
     rest : float
-        The weight of the query on tokens that are no patches.
+        The weight of the query on tokens that are not patches.
     others : tuple of str
         Those tokens.
     describe : str
@@ -86,7 +86,7 @@ def select_patches(
     Parameters
     ----------
     trace : Trace
-        Of a run on a picture.
+        For a run on a picture.
     values : array, ``T``, or rows × columns, optional
         Other numbers of its tokens or patches, of at least 0, such as a row of `regard.metrics.rollout`.
     query : str, optional

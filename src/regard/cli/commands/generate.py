@@ -71,7 +71,9 @@ def run(options: Options) -> None:
         require_jinja()
     model = load(options.model.model, ignore=options.model.ignore or ())
     if not isinstance(model, LanguageModel):
-        raise RegardError(f"{model.name} is no language model and cannot generate text: choose a decoder, --model NAME")
+        raise RegardError(
+            f"{model.name} is not a language model and cannot generate text: choose a decoder, --model NAME"
+        )
     prompt = model.tokenizer.apply_chat_template([{"role": "user", "content": text}]) if options.chat else text
     encoding = model.tokenizer(prompt) if isinstance(prompt, str) else prompt
     announce_memory(model, len(encoding), _recorder(options), cached=True)

@@ -153,7 +153,7 @@ def run(options: Options) -> None:
 
 
 def _next(result: TrainingResult, folder: Path) -> str:
-    """Return the command that goes on from a run: to what was left of it, or to what it made."""
+    """Return the command that continues a run: to what was left of it, or to what it made."""
     if result.interrupted:
         return "the same command with --resume continues"
     made = shlex.quote(str(folder))
@@ -247,7 +247,7 @@ def _clock(seconds: float) -> str:
 
 @contextmanager
 def _progress(total: int) -> Iterator[Callable[[Step, float], None] | None]:
-    """Yield a callback that draws a progress line on standard error; None where that is no terminal."""
+    """Yield a callback that draws a progress line on standard error; None where that is not a terminal."""
     if sys.stderr is None or not sys.stderr.isatty():
         yield None
         return

@@ -139,7 +139,7 @@ def apply_rotary(x: Array, cos: Array, sin: Array, *, interleaved: bool = False)
 def apply_rotary_vjp(x: Array, cos: Array, sin: Array, *, interleaved: bool = False) -> tuple[Array, Pullback]:
     """Return `apply_rotary` and its vector-Jacobian product with respect to x: d rotated back, by −sin.
 
-    The angles are no parameters: the pullback returns None for cos and sin.
+    The angles are not parameters: the pullback returns None for cos and sin.
     """
     y = apply_rotary(x, cos, sin, interleaved=interleaved)
     return y, lambda d: (apply_rotary(d, cos, -sin, interleaved=interleaved), None, None)

@@ -82,14 +82,14 @@ def attention_varlen(
     alibi_slopes : floating array, ``H`` or ``B H``, optional
         Adds −slope · |position of the query − position of the key| to the scores. It gets no gradient.
     attention_chunk : int
-        A query attends to the keys of its own chunk of so many positions, as in FlashAttention-3; 0 is no chunks.
+        A query attends to the keys of its own chunk of so many positions, as in FlashAttention-3; 0 means no chunks.
     sinks : floating array, ``H``, optional
         One extra logit per head, in the denominator of the softmax only.
     block_table : integer array, ``B M``, optional
         The pages of each sequence: key s is row s % P of page ``block_table[b, s // P]``. Entries beyond the keys of a
         sequence are not read. The pages are read where they are, never gathered.
     k_scale, v_scale : floating array, ``G``, or ``Tk G`` (``N P G``), optional
-        Of keys and values of int8: one for each head, or for each key and head. A number is its integer times its
+        For keys and values of int8: one for each head, or for each key and head. A number is its integer times its
         scale, in float32 (float64 for queries of float64; the scales themselves are read as float32).
     return_lse : bool
         Return a `Partial`: the output in float32 at least, and the log-sum-exp as ``Tq H``.

@@ -49,9 +49,9 @@ class ConfigReader:
     """Reads the fields of config.json at `path` one by one, and reports all problems at once.
 
     Fields have the names, and absent ones the defaults, of transformers' class for the model type. The unknown fields
-    `ignore` are no problem; if it is None, none can be ignored. A `model_type` for which a family outside regard is
+    `ignore` are not problem; if it is None, none can be ignored. A `model_type` for which a family outside regard is
     registered is read as that of the family from which it derives. With a list `ignored`, a field that transformers
-    does not have either, so that it changes nothing there, is no problem, and is added to that.
+    does not have either, so that it changes nothing there, is not a problem, and is added to that.
     """
 
     def __init__(

@@ -32,7 +32,7 @@ COMMON = """
     tqdm_class transformers_version transformers_weights trust_remote_code unpadded_vocab_size use_kernels
     validate validate_architecture validate_rope variant vision_config vocab_size weight_mapping weights_only
 """
-"""Of every type, separated by spaces."""
+"""For every type, separated by spaces."""
 
 FIELDS = {
     "albert": """
@@ -191,7 +191,7 @@ FIELDS = {
         intermediate_size is_decoder layer_norm_eps type_vocab_size use_cache
     """,
 }
-"""Of each type beside those, separated by spaces."""
+"""For each type beside those, separated by spaces."""
 
 ALIASES: dict[str, dict[str, str]] = {
     "bart": {

@@ -21,7 +21,7 @@ from regard.text.words import join_names
 class FolderCheckpoint:
     """A folder with config.json, model.safetensors (or its shards) and tokenizer.json (or vocab.txt).
 
-    Of a sentence model it may hold the folder with these.
+    For a sentence model it may hold the folder with these.
     """
 
     def __init__(self, folder: Path, ignore: Collection[str] = ()) -> None:

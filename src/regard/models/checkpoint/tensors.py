@@ -106,7 +106,7 @@ class Tensors(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class ComputedArray:
-    """An array of a model that is no view of its tensor: other rows of it, or more by an offset.
+    """An array of a model that is not a view of its tensor: other rows of it, or more by an offset.
 
     Parameters
     ----------
@@ -145,7 +145,7 @@ class RecordedTensors:
     read : dict of str to array
         The tensors that were read, by their current names.
     computed : list of ComputedArray
-        The arrays that are no views of them.
+        The arrays that are not views of them.
     buffers : set of str
         Those that are not trained.
     """

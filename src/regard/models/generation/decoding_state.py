@@ -22,7 +22,7 @@ class DecodingState:
     padding : integer array, ``B``, optional
         How many of the first positions of each sequence are padding; 0 by default.
     memory : tuple of KVCache
-        Of an encoder-decoder: the keys and values of each block's cross-attention.
+        For an encoder-decoder: the keys and values of each block's cross-attention.
     memory_mask : boolean array, ``B 1 1 S``, optional
         True where the encoder's input is text, False at padding.
     prompt_end : int

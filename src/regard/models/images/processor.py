@@ -64,7 +64,7 @@ class ImageProcessor:
         Height and width of what is kept, from the middle; black is added where there is less.
     rescale_factor : float, optional
     mean, std : tuple of float, optional
-        Of each channel.
+        For each channel.
     """
 
     size: tuple[int, int] | int | None
@@ -137,7 +137,7 @@ def read_processor(folder: Path, kind: str) -> ImageProcessor | None:
         fields = (read_json_object(path) or {}).get("image_processor")
     if not isinstance(fields, dict):
         return None
-    given = {name: value for name, value in fields.items() if value is not None}  # null is no value
+    given = {name: value for name, value in fields.items() if value is not None}  # null is not a value
     return ImageProcessor.read(ConfigReader(given, path), kind)
 
 

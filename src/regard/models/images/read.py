@@ -24,7 +24,7 @@ Picture: TypeAlias = "str | os.PathLike[str] | Image | np.ndarray"
 blue."""
 
 MAX_PIXELS = 1 << 26
-"""Of a picture: 67 million, 8,192 × 8,192. A few bytes of a file can claim many more."""
+"""For a picture: 67 million, 8,192 × 8,192. A few bytes of a file can claim many more."""
 
 _FORMATS = ("PNG", "JPEG", "GIF", "WEBP", "BMP", "TIFF", "PPM")  # whose readers run no other program
 _DAMAGE = (OSError, ValueError, SyntaxError, EOFError, TypeError, LookupError, ArithmeticError, struct.error)
@@ -52,13 +52,13 @@ def pictures_of(pictures: Any) -> list[Any]:
 def read_picture(picture: Any) -> Image:
     """Return a picture in RGB, as transformers reads it.
 
-    Of a file the orientation that its EXIF data name is applied, and transparency is dropped; a Pillow image is taken
-    as it is, over white where it is transparent. Of an animation the first frame is read.
+    For a file the orientation that its EXIF data name is applied, and transparency is dropped; a Pillow image is taken
+    as it is, over white where it is transparent. For an animation the first frame is read.
 
     Raises
     ------
     RegardError
-        It is no picture, damaged, or has more than `MAX_PIXELS` pixels; or Pillow is not installed.
+        It is not a picture, damaged, or has more than `MAX_PIXELS` pixels; or Pillow is not installed.
     """
     module = pillow()
     if isinstance(picture, np.ndarray):

@@ -44,7 +44,7 @@ export class Queries {
     this.headSearch = /** @type {Query<LiveMetric>} */ (query(() => presenter.showHeads(), true));
     this.strongRows = /** @type {Query<StrongRows>} */ (query(() => showStrongRows(app), true));
     this.lines = /** @type {Query<LineMaps>} */ (query(() => showLines(app)));
-    this.progress = /** @type {LiveMetric | null} */ (null); // of a search that goes on
+    this.progress = /** @type {LiveMetric | null} */ (null); // of a search that continues
     this.stream = /** @type {Query<ResidualStream>} */ (query(() => showModel(app), true));
     /** @type {Map<string, Promise<any>>} */
     this.cache = new Map(); // of each run, since the page switches between runs

@@ -28,7 +28,7 @@ function textsOf(found, path = "") {
 
 /**
  * Facts by name, empty where there is none: what the cell holds, and what is said of it. The steps end at what the map
- * shows; those of a weight go on to what its head writes.
+ * shows; those of a weight continue to what its head writes.
  * @param {Cell} cell @param {CellNames} names @returns {Record<string, string>}
  */
 export function cellFacts(cell, names) {

@@ -1,4 +1,4 @@
-// What mattered beside what was attended to: two copies of the text, and the choice of method and target.
+// What mattered, compared with what was attended to: two copies of the text, and the choice of method and target.
 
 import { formatContribution, strongestMessage, wordMessage } from "../data/attribution.js";
 import { maxAbs } from "../data/matrix.js";

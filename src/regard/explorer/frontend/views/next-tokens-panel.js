@@ -39,7 +39,7 @@ export class NextTokensPanel {
       ? ` (${was === undefined ? "< " + formatPercent(before.tokens.at(-1)?.probability ?? 0) : formatPercent(was)})`
       : "";
     const isWhole = !text.includes("\ufffd");
-    const title = canContinue && isWhole ? "Take this one and go on" : "";
+    const title = canContinue && isWhole ? "Take this one and continue" : "";
     const node = button("", () => this.append(text), {
       class: "rg-next-token",
       disabled: !canContinue || !isWhole,

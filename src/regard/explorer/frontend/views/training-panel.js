@@ -89,7 +89,7 @@ export class TrainingPanel {
     setText(this.message, message);
     this.newest.hidden = !is_live || state.checkpoint === null;
     const leftOut = num_left_out ? `${checkpoints.length} of ${checkpoints.length + num_left_out} checkpoints` : "";
-    const live = this.isReachable ? "training goes on" : UNREACHABLE;
+    const live = this.isReachable ? "training continues" : UNREACHABLE;
     setText(this.status, [is_live ? live : "", leftOut].filter(Boolean).join(" · "));
     this.draw();
   }
