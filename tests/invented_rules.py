@@ -10,7 +10,7 @@ from regard.functional import Bias, Mask
 from regard.functional.arrays import Array
 from regard.functional.biases.base import sum_to_shape
 from regard.functional.rules import Axes, rule
-from regard.functional.scores.layout import take
+from regard.functional.scores.layout import take, take_broadcast
 
 
 @rule
@@ -48,6 +48,33 @@ class KindBias(Bias):
         kinds, xp = take(self.kinds, cols, -1), layout.xp
         sums = [xp.sum(xp.where(kinds == n, d_values, 0.0), axis=(-2, -1)) for n in range(self.parameter.shape[-1])]
         return sum_to_shape(xp.stack(sums, axis=-1), tuple(self.parameter.shape))
+
+
+@rule
+class EveryOther(Mask):
+    """What another mask allows, of every so many keys and in every other head: it depends on indices themselves."""
+
+    inner: Mask
+    among: Annotated[Array, Axes("... H T S")]
+    step: int = 2
+
+    def allows(self, layout, rows, cols):
+        xp = layout.xp
+        heads = xp.arange(layout.heads, device=layout.device)[:, None, None]
+        every = (layout.key_indices(cols) + heads) % self.step == 0
+        among = take_broadcast(xp.asarray(self.among, device=layout.device), rows, cols)
+        return xp.logical_and(xp.logical_and(self.inner.allows(layout, rows, cols), every), among)
+
+
+@rule
+class TwiceBias(Bias):
+    """A factor for each head of another bias: two parameters."""
+
+    parameter: Annotated[Array, Axes("... H")]
+    inner: Bias
+
+    def values(self, layout, rows, cols):
+        return self.parameter[..., None, None] * self.inner.values(layout, rows, cols)
 
 
 BATCH, HEADS, QUERIES, KEYS, KINDS = 2, 4, 33, 50, 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import re
 import sys
@@ -13,7 +14,9 @@ import pytest
 
 from regard.cli import commands, main
 from regard.cli.deferred import DeferredName, bind_imports, deferred_imports
+from regard.cli.options import options, shared
 from regard.cli.parser import parse
+from regard.cli.shared_options import ModelChoice
 
 COUNT = '''
 """``regard counted TEXT``: how many words a text has."""
@@ -145,3 +148,17 @@ def test_other_threads_import_at_once():
     assert isinstance(names["colorsys"], ModuleType)
     assert isinstance(module.wsgiref, DeferredName)
     assert __import__("colorsys") is names["colorsys"]
+
+
+def test_a_misspelled_setting_and_a_default_that_declares_nothing_are_refused():
+    with pytest.raises(TypeError, match="ModelChoice has no option modle"):
+        shared(ModelChoice, modle={"default": "x"}).add("model", lambda _: argparse.ArgumentParser())
+    with pytest.raises(TypeError, match="count is declared by option, flag, argument or shared, got 3"):
+        options(type("Options", (), {"__annotations__": {"count": "int"}, "count": 3}))
+
+
+@pytest.mark.parametrize("statement", ["import xml.etree", "import xml.etree as z", "from .x import y"])
+def test_imports_that_would_bind_another_module_are_refused(statement):
+    code = f"from regard.cli.deferred import deferred_imports\nwith deferred_imports():\n    {statement}"
+    with pytest.raises(ImportError, match="has the form: from package"):
+        exec(code, {"__name__": "regard.cli.commands.odd", "__package__": "regard.cli.commands"})

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pickle
+from typing import Literal
 
 import numpy as np
 import pytest
 
+import regard
 from attention_cases import PATHS, close, cut_into_blocks
-from invented_rules import BATCH, HEADS, KEYS, KINDS, QUERIES, DilatedMask, KindBias, invented_case
+from invented_rules import BATCH, HEADS, KEYS, KINDS, QUERIES, DilatedMask, EveryOther, KindBias, invented_case
 from regard import AttentionMap, RegardError, Trace, attention, attention_vjp, attention_weights, functional
 from regard.functional.biases.base import PartOfBias
 from regard.functional.inputs import validate_inputs
@@ -38,6 +40,33 @@ def test_what_an_annotation_says_of_a_field():
     )
     lacking = {field.name: field.lacking for kind in (DilatedMask, KindBias) for field in RULES[kind]}
     assert lacking == {"strides": 2, "hidden": 2, "also_self": None, "parameter": 1, "kinds": None}
+
+
+@pytest.mark.parametrize("name", ["tiled", "F", "n"])
+def test_names_that_the_operator_of_pytorch_means_otherwise_are_refused(name):
+    with pytest.raises(TypeError, match="begins with a capital"):
+        rule(type(name, (functional.Mask,), {}))
+
+
+@pytest.mark.parametrize("hint", [tuple[int, int], Literal["a", "b"], str, dict])
+def test_fields_that_files_and_programs_cannot_carry_are_refused(hint):
+    with pytest.raises(TypeError, match="the field sizes is a number"):
+        rule(type("Sized", (functional.Mask,), {"__annotations__": {"sizes": hint}, "__module__": __name__}))
+
+
+def test_a_rule_that_sees_indices_of_keys_and_heads_is_evaluated_whole_in_every_part():
+    dask = pytest.importorskip("dask.array")
+    rng = np.random.default_rng(0)
+    q, k, v = rng.standard_normal((3, HEADS, KEYS, 8))
+    mask = EveryOther(functional.Causal(), rng.random((HEADS, KEYS, KEYS)) < 0.8)
+    every = (np.arange(KEYS) + np.arange(HEADS)[:, None, None]) % 2 == 0
+    dense = np.tri(KEYS, dtype=bool) & every & mask.among
+    look = AttentionMap(q, k, mask=mask)
+    close(look.weights(), AttentionMap(q, k, mask=dense).weights())
+    close(look[1, 3:9], look.weights()[1, 3:9])
+    close(look.select(slice(1, 3)).weights(), look.weights()[1:3])
+    lazy = regard.dask.attention(*(dask.from_array(x, chunks=(1, 16, 8)) for x in (q, k, v)), mask=mask)
+    close(lazy.compute(scheduler="synchronous"), attention(q, k, v, mask=dense))
 
 
 def test_two_rules_of_one_name_are_refused():

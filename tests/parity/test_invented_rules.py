@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from invented_rules import DilatedMask, KindBias, invented_case
+from invented_rules import DilatedMask, KindBias, TwiceBias, invented_case
 from regard import attention
+from regard.functional import ALiBi, Causal
+from regard.functional.biases.base import DenseBias
 from regard.torch import attention as attention_torch
+from regard.torch.rule_codec import Encoder, bias_axes
 
 CLOSE = {"rtol": 1e-5, "atol": 1e-6}
 
@@ -39,6 +42,20 @@ def test_tensors_and_compiled_functions_of_pytorch():
     compiled = torch.compile(lambda q: attention_torch(q, k, v, **options), fullgraph=True, backend=counting)
     np.testing.assert_allclose(compiled(q), expected, **CLOSE)
     assert [[str(x) for x in targets] for targets in counts] == [["regard.attention"]]
+
+
+def test_a_bias_of_a_bias_is_computed_the_general_way():
+    slopes, factors = torch.tensor([0.5, 0.25]), torch.tensor([1.0, 2.0])
+    assert not Encoder().add_options({"bias": TwiceBias(factors, ALiBi(slopes))})
+    q = torch.randn(2, 5, 4, generator=torch.Generator().manual_seed(0))
+    compiled = torch.compile(
+        lambda q: attention_torch(q, q, q, bias=TwiceBias(factors, ALiBi(slopes))), backend="eager"
+    )
+    expected = attention_torch(q, q, q, bias=ALiBi(slopes * factors))
+    torch.testing.assert_close(compiled(q), expected)
+    encoder = Encoder()
+    assert encoder.add_options({"mask": Causal(), "bias": DenseBias(torch.zeros(2, 5, 5))})
+    assert bias_axes(" ".join(encoder.words)) == 0
 
 
 def test_gradients_and_mapped_axes_of_pytorch():

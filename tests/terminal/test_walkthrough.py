@@ -25,7 +25,7 @@ def traced(text="The cat sat", model=None, **options):
 def test_every_heading_has_the_shape_of_its_numbers():
     page = explain(traced(embed_dim=6, num_heads=3), head=2).plain
     for heading in (
-        "blocks.0.attn.q, head 2  x · W_q (+ b_q): the query of each token  3 × 2",
+        "blocks.0.attn.q, head 2  x · W_q (+ b_q) with any norm and rotation: the query of each token  3 × 2",
         "blocks.0.attn.weights",
         "(· W_o (+ b_o))  3 × 6",
     ):

@@ -8,6 +8,9 @@ import pytest
 import regard
 from attention_cases import random_case
 from regard import AttentionMap
+from regard.functional import native
+from regard.functional.inputs import validate_inputs
+from regard.trace.map_sources import source_of
 from regard.trace.map_statistics import MAX_KERNEL_TOP, MapStatistic
 
 LARGEST = MapStatistic(
@@ -67,3 +70,14 @@ def test_more_of_the_largest_weights_than_the_kernel_sorts_on_dask():
     one = AttentionMap(q, k).top(MAX_KERNEL_TOP + 1)
     np.testing.assert_allclose(weights.compute(scheduler="synchronous"), one.weights, rtol=1e-9)
     np.testing.assert_array_equal(keys.compute(scheduler="synchronous"), one.keys)
+
+
+@pytest.mark.parametrize("implementation", ["native", "blockwise"])
+def test_overviews_of_some_keys_are_of_weights_over_all(implementation):
+    if implementation == "native" and native.kernel() is None:
+        pytest.skip("there is no kernel")
+    q, k = np.random.default_rng(0).standard_normal((2, 8, 4))
+    whole, part = (validate_inputs(q, keys, implementation=implementation) for keys in (k, k[:4]))
+    stats = source_of(whole).stats
+    found = source_of(part, whole=stats).pooled([(0, 4), (4, 8)], [(0, 2), (2, 4)], "mean", lambda: None)
+    np.testing.assert_allclose(found, AttentionMap(q, k).weights()[:, :4].reshape(2, 4, 2, 2).sum((1, 3)), rtol=1e-6)

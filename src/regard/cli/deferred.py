@@ -36,7 +36,8 @@ class DeferredName:
 class deferred_imports:
     """Lets the import statements of a ``with`` block, at the top of a module, wait until `bind_imports`.
 
-    Until then the names cannot be used, as a base class or decorator at the top of the module would.
+    Until then the names cannot be used, as a base class or decorator at the top of the module would. A module in a
+    package is imported by ``from package import module``.
     """
 
     _replacing = threading.Lock()  # `builtins.__import__` is that of all threads
@@ -54,6 +55,8 @@ class deferred_imports:
     def _note(self, name: str, module: Any = None, local: Any = None, names: Any = (), level: int = 0) -> Any:
         if module is not self._module:  # another thread imports something
             return self._import(name, module, local, names, level)
+        if level or ("." in name and not names):
+            raise ImportError(f"a deferred import of {name} has the form: from package.module import name")
         return _DeferredModule(name) if names else DeferredName(name, "")
 
 

@@ -64,7 +64,10 @@ class _Shared(NamedTuple):
     settings: Mapping[str, Mapping[str, Any]]
 
     def add(self, _: str, groups: Groups) -> None:
-        for inner, declared in declarations(self.options).items():
+        fields = declarations(self.options)
+        if unknown := [name for name in self.settings if not isinstance(fields.get(name), _Option)]:
+            raise TypeError(f"{self.options.__name__} has no option {', '.join(unknown)} whose settings can change")
+        for inner, declared in fields.items():
             if isinstance(declared, _Option):
                 declared = declared._replace(settings={**declared.settings, **self.settings.get(inner, {})})
             if declared is not None:
@@ -116,6 +119,8 @@ def options(declared: type[T]) -> type[T]:
     """
     fields = {name: vars(declared).get(name) for name in declared.__annotations__}
     for name in [name for name, declaration in fields.items() if declaration is not None]:
+        if not hasattr(fields[name], "add"):
+            raise TypeError(f"{name} is declared by option, flag, argument or shared, got {fields[name]!r}")
         delattr(declared, name)
 
     def first(self: T, **values: Any) -> None:

@@ -11,6 +11,7 @@ import dataclasses
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import NoneType, UnionType
 from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeVar, dataclass_transform
 
 import numpy as np
@@ -19,6 +20,7 @@ from regard.functional.scores.layout import ScoreLayout
 from regard.functional.scores.part import ScorePart
 
 _AXES_OF_SCORES = 3  # H T S, after those of the batch
+_SHORTEST_NAME = 2  # shorter words mean something else to PyTorch's operator
 _R = TypeVar("_R", bound="Rule")
 
 
@@ -60,7 +62,9 @@ class Rule:
     uses_positions = False
     rule_fields: ClassVar[tuple[RuleField, ...]] = ()
     shift_invariant = False
-    """Whether it depends on no position but by fields that are positions, and by `ScoreLayout.resolve_offset`."""
+    """Whether it depends on positions, batch entries and heads by its fields and `ScoreLayout.resolve_offset` only."""
+    head_invariant = False
+    """Whether it depends on batch entries and heads only by arrays over all axes ``... H T S`` and by other rules."""
 
     def check(self, layout: ScoreLayout) -> None:
         """Raise RegardError if the rule does not fit the layout."""
@@ -78,15 +82,10 @@ class Rule:
 
     def taken(self, part: ScorePart) -> Self | None:
         """Return the rule of a part of the scores by that of its fields; None where these do not say it."""
-        if not is_declared(self):
+        if not is_declared(self) or not (self.shift_invariant if part.is_block else self.head_invariant):
             return None
-        fields = self.rule_fields
-        over_scores = {field.lacking for field in fields if field.axes is not None} == {0}  # sliced as the scores
-        values = {field.name: getattr(self, field.name) for field in fields}
-        has_rules = any(isinstance(x, Rule) for x in values.values())
-        if not (has_rules or (self.shift_invariant if part.is_block else over_scores)):
-            return None
-        rule: Self = replaced(self, {field.name: _taken(values[field.name], field.axes, part) for field in fields})
+        values = {field.name: _taken(getattr(self, field.name), field.axes, part) for field in self.rule_fields}
+        rule: Self = replaced(self, values)
         return rule
 
     def take(self, part: ScorePart) -> Rule:
@@ -102,6 +101,8 @@ RULE_NAMES: dict[str, type[Rule]] = {}
 @dataclass_transform(frozen_default=True, eq_default=False)
 def rule(kind: type[_R]) -> type[_R]:
     """Make a class a frozen dataclass whose fields are declared: numbers, other rules, and arrays with `Axes`."""
+    if len(kind.__name__) < _SHORTEST_NAME or not kind.__name__[0].isupper():
+        raise TypeError(f"the name of a rule begins with a capital and has two letters or more, not {kind.__name__}")
     made = dataclass(frozen=True, eq=False)(kind)
     other = RULE_NAMES.get(kind.__name__, kind)
     if (other.__module__, other.__qualname__) != (kind.__module__, kind.__qualname__):  # else it is defined again
@@ -134,11 +135,17 @@ def _field(name: str, hint: Any) -> RuleField:
         if typing.get_origin(hint) is typing.Annotated:
             hint, axes = typing.get_args(hint)
             waiting.append(hint)
-        elif typing.get_args(hint):
+        elif typing.get_origin(hint) in (typing.Union, UnionType):
             waiting += typing.get_args(hint)
-        else:
+        elif hint is Any or hint in (np.ndarray, bool, int, float, NoneType) or _is_rule(hint):
             types.append(np.ndarray if hint is Any else hint)
+        else:
+            raise TypeError(f"the field {name} is a number, None, another rule, or an array with Axes, not {hint}")
     return RuleField(name, axes, None if axes is None else axes.lacking, tuple(types))
+
+
+def _is_rule(hint: Any) -> bool:
+    return isinstance(hint, type) and issubclass(hint, Rule)
 
 
 def _taken(value: Any, axes: Axes | None, part: ScorePart) -> Any:

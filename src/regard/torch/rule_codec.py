@@ -76,8 +76,8 @@ class Encoder:
 
         self.words.append(type(rule).__name__)
         if isinstance(rule, Bias):
-            self.bias = getattr(rule, "parameter", None)
-            if not isinstance(self.bias, torch.Tensor):
+            has_other, self.bias = self.bias is not None, getattr(rule, "parameter", None)
+            if has_other or not isinstance(self.bias, torch.Tensor):
                 return False
         return all([self._add_field(rule, field) for field in RULES[type(rule)] if field.name != "parameter"])  # noqa: C419
 
@@ -96,7 +96,7 @@ def array_axes(rules: str) -> list[int | None]:
 def bias_axes(rules: str) -> int | None:
     """Return the same for the parameter of the bias, 0 if there is none."""
     kinds = [RULE_NAMES[word] for word in rules.split() if word in RULE_NAMES]
-    fields = RULES[kinds[-1]] if kinds and issubclass(kinds[-1], Bias) else ()
+    fields = (field for kind in kinds if issubclass(kind, Bias) for field in RULES[kind])
     return next((field.lacking for field in fields if field.name == "parameter"), SCORES)
 
 

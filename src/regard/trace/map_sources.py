@@ -108,6 +108,8 @@ class KernelSource:
 
     def pooled(self, row_cells: Cells, col_cells: Cells, how: Pooling, check: Callable[[], None]) -> Array:
         """Return the maximum or the sum of the weights of each cell, ``... H P Q``; stores `stats` on the way."""
+        if self._whole is not None:
+            return BlockSource(self.inputs, self._whole).pooled(row_cells, col_cells, how, check)
         parts, row_stats = [], []
         for start in range(0, len(row_cells), _CELLS_PER_CHECK):
             check()

@@ -86,9 +86,10 @@ class MapStatistic:
     Parameters
     ----------
     name : str
+        Its own: tasks on a cluster and arrays on disk are called so.
     axis : {"queries", "keys"}
     of_block : function
-        From a `WeightBlock` to what it adds.
+        From a `WeightBlock`, which may have no rows or no columns, to what it adds.
     of_kernel : function, optional
         The same from a `KernelSource`, where the kernel computes it.
     merge : function
@@ -189,7 +190,7 @@ def _largest(k: int, xp: Any, one: Parts, other: Parts) -> Parts:
 
 
 STORED = (ENTROPY, RECEIVED)
-"""Those that a map on disk holds, under their names."""
+"""Those that a map on disk holds, under their names; a further one is another format, `stored_map.FORMAT`."""
 
 
 class MapStatistics:

@@ -66,7 +66,7 @@ class DenseBias(Bias):
     """A floating array that broadcasts to ``... H T S``; −inf masks."""
 
     parameter: Annotated[Array, Axes("... H T S")]
-    shift_invariant = True
+    shift_invariant = head_invariant = True
 
     def __post_init__(self) -> None:
         array = as_array(self.parameter, "bias")

@@ -90,7 +90,7 @@ class DenseMask(Mask):
     """A boolean array that broadcasts to ``... H T S``; True: the query attends to the key."""
 
     array: Annotated[Array, Axes("... H T S")]
-    shift_invariant = True
+    shift_invariant = head_invariant = True
 
     def __post_init__(self) -> None:
         array = as_array(self.array, "mask")
@@ -123,6 +123,7 @@ class _Combination(Mask):
 
     one: Mask
     other: Mask
+    shift_invariant = head_invariant = True
 
     @property
     def uses_positions(self) -> bool:  # type: ignore[override]
