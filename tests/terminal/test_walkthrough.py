@@ -25,7 +25,7 @@ def traced(text="The cat sat", model=None, **options):
 def test_every_heading_has_the_shape_of_its_numbers():
     page = explain(traced(embed_dim=6, num_heads=3), head=2).plain
     for heading in (
-        "blocks.0.attn.q, head 2  x · W_q (+ b_q) with any norm and rotation: the query of each token  3 × 2",
+        "blocks.0.attn.q, head 2  x · W_q (+ b_q): the query of each token  3 × 2",
         "blocks.0.attn.weights",
         "(· W_o (+ b_o))  3 × 6",
     ):
@@ -71,6 +71,11 @@ def test_each_formula_holds_for_the_numbers_above_it(case):
         numbers = [float(x) for x in re.findall(r" (-?[\d.]+)(?= |$)", row.replace("−", "-")) if "." in x]
         np.testing.assert_allclose(numbers, query[: len(numbers)], atol=6e-4)
     assert ("projected" in step) == (not np.array_equal(queries, trace["blocks.0.attn.q"][0, 1]))
+
+
+def test_a_rotation_that_was_not_recorded_is_named():
+    page = explain(decoder("llama/plain")).plain
+    assert "blocks.0.attn.q, head 0  x · W_q (+ b_q) after norm or rotation: the query of each token" in page
 
 
 def test_masked_keys_are_left_out_of_the_arithmetic():

@@ -6,6 +6,7 @@ import csv
 import io
 
 import hypothesis.strategies as st
+import numpy as np
 import pandas
 import pytest
 from hypothesis import given
@@ -14,6 +15,7 @@ from regard import RegardError
 from regard.cli.tables import read_column
 from regard.dask.source import open_corpus
 from regard.text import lines, tables
+from regard.text.tables import csv_column, json_row, parquet_column
 
 
 def by_command(path, column="text"):
@@ -146,3 +148,36 @@ def test_a_long_text_is_whole_and_one_without_end_is_an_error(monkeypatch):
             list(tables.csv_column([*rows[:2], "a" * 99_999 + "\n", "a" * 9], "c", ",", "text"))
     finally:
         csv.field_size_limit(before)
+
+
+def test_one_line_of_json_is_read_alike_by_every_reader():
+    for line in ('"a bare string"', "3", "[1]", "{"):
+        with pytest.raises(ValueError, match=r"object|Expect"):
+            json_row(line)
+    assert json_row("  ") == {}
+
+
+def test_the_limit_of_cells_is_that_of_the_process_again():
+    before = csv.field_size_limit()
+    assert [*csv_column(["text\n", "a\n"], "x.csv", ",", "text")] == ["a"]
+    assert csv.field_size_limit() == before
+
+
+def test_a_small_parquet_file_of_very_many_characters_is_refused(tmp_path):
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    column = pyarrow.DictionaryArray.from_arrays(np.zeros(2000, np.int32), ["x" * 1000])
+    parquet.write_table(pyarrow.table({"text": column}), tmp_path / "x.parquet")
+    with parquet.ParquetFile(tmp_path / "x.parquet") as file:
+        assert len(parquet_column(file, "x.parquet", "text", 2_000_000)) == 2000
+        with pytest.raises(RegardError, match="more than 1,999,999 characters"):
+            parquet_column(file, "x.parquet", "text", 1_999_999)
+
+
+@pytest.mark.parametrize("line", [b'"a bare string"', b'{"text": "\xed\xa0\x80"}', '{"text": "a"}'.encode("utf-16-le")])
+def test_a_line_that_the_command_refuses_is_an_error_row_of_a_corpus(tmp_path, line):
+    (tmp_path / "x.jsonl").write_bytes(b'{"text": "a"}\n' + line + b"\n")
+    with pytest.raises(RegardError):
+        by_command(tmp_path / "x.jsonl")
+    first, *others = by_corpus(tmp_path / "x.jsonl")
+    assert first == "a"
+    assert all(isinstance(value, bytes) for value in others)

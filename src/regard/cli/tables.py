@@ -14,7 +14,7 @@ from regard._utils.errors import RegardError
 from regard._utils.files import atomic_write, open_regular
 from regard._utils.validation import truncate
 from regard.cli.texts import read_file_or_input, read_lines
-from regard.text.tables import DELIMITERS, RepeatedKey, column_index, csv_column, json_row
+from regard.text.tables import DELIMITERS, RepeatedKey, column_index, csv_column, json_row, parquet_column
 
 
 def write_table(path: str, columns: Mapping[str, Any]) -> None:
@@ -60,6 +60,7 @@ _FORMULAS = ("=", "+", "-", "@", "\t", "\r")
 _TABLES = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet", ".pq")
 _NO_TEXTS = (".json", ".gz", ".bz2", ".xz", ".zst", ".zip", ".pdf", ".docx", ".xlsx")
 _MAX_PARQUET = 1 << 30  # bytes
+_MAX_CHARACTERS = 1 << 28  # of the texts in it
 
 
 def read_texts(path: str, column: str | None = None, hint: str = "") -> list[str]:
@@ -100,7 +101,7 @@ def read_column(path: str, column: str | None) -> list[str]:
         lines = io.StringIO(read_file_or_input(path), newline="")
         cells: list[Any] = [*csv_column(lines, path, DELIMITERS[suffix], column)]
     else:
-        cells = (_parquet_cells if suffix in ("parquet", "pq") else _json_cells)(path, column)
+        cells = (_parquet_cells if is_parquet(path) else _json_cells)(path, column)
     for number, cell in enumerate(cells, 1):
         if not isinstance(cell, str | None):
             raise RegardError(f"row {number} of {path} has no text in its column {column!r}, but {truncate(cell)}")
@@ -112,13 +113,11 @@ def _json_cells(path: str, column: str | None) -> list[Any]:
     cells: list[Any] = []
     for number, line in enumerate(read_lines(path), 1):
         try:
-            row = json_row(line) if line.strip() else {}
+            row = json_row(line)
         except RepeatedKey as error:
             raise RegardError(f"line {number} of {path} {error}: {truncate(line)}") from error
-        except ValueError:
-            row = None
-        if not isinstance(row, dict):
-            raise RegardError(f"line {number} of {path} is not a JSON object: {truncate(line)}")
+        except ValueError as error:
+            raise RegardError(f"line {number} of {path} is not a JSON object: {truncate(line)}") from error
         names |= dict.fromkeys(row)
         cells.append(None if column is None else row.get(column))
     column_index(path, [*names], column)
@@ -134,15 +133,14 @@ def _parquet_cells(path: str, column: str | None) -> list[Any]:
             column_index(path, file.schema_arrow.names, column)
             if Path(path).stat().st_size > _MAX_PARQUET:
                 raise RegardError(f"{path} is larger than {_MAX_PARQUET // 10**9} GB: regard embed {path} --out FOLDER")
-            cells: list[Any] = file.read([column])[column].to_pylist()
-            return cells
+            return parquet_column(file, path, str(column), _MAX_CHARACTERS)
     except (OSError, pyarrow.ArrowException) as error:
         raise RegardError(f"cannot read {path}: {error}") from error
 
 
 def is_parquet(path: str) -> bool:
-    """Tell whether a file is to be a Parquet table, by its suffix."""
-    return path.lower().endswith(".parquet")
+    """Tell whether a file is, or is to be, a Parquet table, by its suffix."""
+    return path.lower().endswith((".parquet", ".pq"))
 
 
 def load_pyarrow(other: str = ".csv") -> Any:

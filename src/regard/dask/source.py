@@ -17,7 +17,7 @@ from typing import Any
 from regard._utils.errors import RegardError
 from regard.dask.extra import installed
 from regard.text.lines import split_lines, text_lines
-from regard.text.tables import DELIMITERS, column_index, csv_column, csv_names, json_row
+from regard.text.tables import DELIMITERS, column_index, csv_column, csv_names, json_row, parquet_column
 
 _FORMATS = {
     ".parquet": "parquet",
@@ -213,9 +213,10 @@ def _json_names(address: str, column: str) -> list[str]:
     return list(names) or [column]
 
 
-def _row_or_line(line: bytes) -> Any:
+def _row_or_line(line: bytes) -> dict[str, Any] | bytes:
+    text = _decoded(line)
     try:
-        return json_row(line)
+        return line if isinstance(text, bytes) else json_row(text)
     except ValueError:
         return line
 
@@ -224,9 +225,9 @@ def _read_parquet(piece: Piece) -> list[Any]:
     from pyarrow import parquet
 
     with _open(piece.address) as stream:
-        group = parquet.ParquetFile(stream).read_row_group(piece.start, columns=[piece.column])
-        values = group[piece.column].to_pylist()
-    return [_decoded(value) if isinstance(value, bytes) else value for value in values]
+        return parquet_column(
+            parquet.ParquetFile(stream), piece.address, piece.column, _LARGEST_WHOLE, row_groups=[piece.start]
+        )
 
 
 def _read_csv(piece: Piece) -> list[Any]:
@@ -251,10 +252,10 @@ def _lines(piece: Piece) -> list[bytes]:
 
 
 def _read_text(piece: Piece) -> list[Any]:
-    return [_decoded(line.strip()) for line in _lines(piece)]
+    return [_decoded(line) for line in _lines(piece)]
 
 
-def _decoded(line: bytes) -> Any:
+def _decoded(line: bytes) -> str | bytes:
     try:
         return line if b"\0" in line else line.decode()  # with zeros it is of UTF-16
     except UnicodeDecodeError:
@@ -263,7 +264,7 @@ def _decoded(line: bytes) -> Any:
 
 def _read_json(piece: Piece) -> list[Any]:
     rows = [_row_or_line(line) for line in _lines(piece)]
-    return [row.get(piece.column) if isinstance(row, dict) else row for row in rows]
+    return [row if isinstance(row, bytes) else row.get(piece.column) for row in rows]
 
 
 _READERS: dict[str, Callable[[Piece], list[Any]]] = {

@@ -33,7 +33,7 @@ class _Numbers:
     kv_head: int
     tokens: tuple[str, ...]
     inputs: tuple[tuple[str, np.ndarray], ...]
-    has_projected: bool  # whether queries and keys before norms and rotation were recorded
+    hides_projected: bool  # whether queries and keys before norms and rotation are others, and were not recorded
     projected_q: np.ndarray | None  # None: not recorded, or q itself
     projected_k: np.ndarray | None
     q: np.ndarray
@@ -101,8 +101,8 @@ def explain(trace: Trace, *, layer: int | None = None, head: int = 0, batch: int
     for letter, place, what in (("q", f", head {n.head}", "query"), ("k", shared, "key")):
         projected, values = getattr(n, f"projected_{letter}"), getattr(n, letter)
         how, meaning = f"x · W_{letter} (+ b_{letter})", f"the {what} of each token"
-        if not n.has_projected:
-            how += " with any norm and rotation"
+        if n.hides_projected:
+            how += " after norm or rotation"
         if projected is not None:
             matrix(f"{at}.projected_{letter}{place}", f"{how}: before norm or rotation", projected, n.tokens)
             how = f"projected_{letter} after norm or rotation"
@@ -231,7 +231,7 @@ def _numbers(trace: Trace, layer: int | None, head: int, batch: int) -> _Numbers
         kv_head=kv_head,
         tokens=tuple(escape(piece, 24) for piece in token_labels(encoding)),
         inputs=tuple(inputs),
-        has_projected=f"blocks.{chosen}.attn.projected_q" in recorded,
+        hides_projected=f"blocks.{chosen}.attn.projected_q" in {*trace.optional_steps()} - {*recorded},
         projected_q=projected("q", head),
         projected_k=projected("k", kv_head),
         q=attn("q")[head, :length],

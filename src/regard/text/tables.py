@@ -18,6 +18,7 @@ from regard.text.words import join_names
 DELIMITERS = {"csv": ",", "tsv": "\t"}
 """What separates the cells of a row, by format."""
 _SEPARATED = {",": "commas", "\t": "tabs"}
+_PARQUET_ROWS = 256  # that are read at a time
 
 
 def column_index(source: str, names: Sequence[str], column: str | None) -> int:
@@ -74,19 +75,52 @@ class RepeatedKey(ValueError):
     """An object in a line of JSON has a key twice."""
 
 
-def json_row(line: str | bytes) -> Any:
-    """Return the value in a line of JSON lines.
+def json_row(line: str) -> dict[str, Any]:
+    """Return the object in a line of JSON lines; an empty one for a blank line.
 
     Raises
     ------
     RepeatedKey
     ValueError
-        The line is not JSON.
+        The line is not a JSON object.
     """
+    if not line.strip():
+        return {}
     try:
-        return json.loads(line, object_pairs_hook=_without_repetition)
+        row = json.loads(line, object_pairs_hook=_without_repetition)
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
+    if not isinstance(row, dict):
+        raise ValueError("it is not a JSON object")
+    return row
+
+
+def parquet_column(
+    file: Any, source: str, column: str, limit: int, row_groups: Sequence[int] | None = None
+) -> list[Any]:
+    """Return the values in a column of a ``pyarrow.parquet.ParquetFile``, or of some of its row groups; bytes as text.
+
+    Raises
+    ------
+    RegardError
+        They have more characters than `limit`: a small file may hold very many.
+    """
+    values: list[Any] = []
+    size = 0
+    for batch in file.iter_batches(_PARQUET_ROWS, row_groups, columns=[column]):
+        rows = [_decoded(value) if isinstance(value, bytes) else value for value in batch.column(0).to_pylist()]
+        size += sum(len(value) for value in rows if isinstance(value, str | bytes))
+        if size > limit:
+            raise RegardError(f"the texts of {source} have more than {limit:,} characters: split the file")
+        values += rows
+    return values
+
+
+def _decoded(value: bytes) -> str | bytes:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value
 
 
 def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -99,12 +133,13 @@ def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _rows(lines: Iterable[str], source: str, delimiter: str) -> Iterator[tuple[str, list[str]]]:
     """Yield the rows from the header on, each with its name for messages."""
-    csv.field_size_limit(limit := max(LONGEST_LINE, csv.field_size_limit()))  # of the process
+    limit = max(LONGEST_LINE, csv.field_size_limit())
     reader = csv.reader(lines, delimiter=delimiter, strict=True)
     number = 0  # of the row, 0 of the header
     while True:
         first_line = reader.line_num + 1
         place = f"row {number} of {source} (line {first_line})" if number else f"the header of {source}"
+        others = csv.field_size_limit(limit)  # of the process
         try:
             row = next(reader, None)
         except csv.Error as error:
@@ -113,6 +148,8 @@ def _rows(lines: Iterable[str], source: str, delimiter: str) -> Iterator[tuple[s
             raise RegardError(
                 f'{place} has an unmatched double quote: write a text that has some as "She said ""Hello"""'
             ) from error
+        finally:
+            csv.field_size_limit(others)
         if row is None:
             return
         if row or number:

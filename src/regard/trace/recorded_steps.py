@@ -56,6 +56,10 @@ class RecordedSteps:
         """Return the names of all steps of the run, recorded or not, in the order in which they were computed."""
         return tuple(self._taps)
 
+    def optional_steps(self) -> tuple[str, ...]:
+        """Return the names of the optional steps of the run, which are recorded only if they are named."""
+        return tuple(self._untapped)
+
     def steps(self) -> tuple[Step, ...]:
         """Return the recorded arrays as a table: name, formula, axes (with the shape) and values of each step."""
         return tuple(Step(name, formula(name), self._axes[name], values) for name, values in self._values.items())
