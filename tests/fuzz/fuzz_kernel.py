@@ -251,7 +251,7 @@ def allowed(call: Call, *, extreme: bool = False, bfloat16: bool = False) -> Bou
     below 2⁻¹²⁶ nothing is left.
 
     Of `extreme` numbers d can be larger than 1/2: which keys then have the weight is open, and the context is within
-    the range of the values.
+    the range of the values, but for (S + 20)·u in the sum of the weights and as much in the sum of the values.
     """
     case, dtype = call.case, call.case.q.dtype
     wide = np.longdouble if dtype == np.float64 else np.float64
@@ -310,7 +310,7 @@ def allowed(call: Call, *, extreme: bool = False, bfloat16: bool = False) -> Bou
         lse_error = np.where(open_rows, score_error, 0) + lse_error
         largest = np.finfo(np.float64).max  # of a log-sum-exp
         lse = np.where(np.isfinite(lse) | (lse > 0), np.clip(lse, -largest, largest), lse)
-        factor = (1 + 1e-6) * np.max(call.factors, initial=1)
+        factor = (1 + 2 * (scores.shape[-1] + 20) * u) * np.max(call.factors, initial=1)
         least, most = (how(finite, axis=-2, keepdims=True, initial=0) * factor for how in (np.min, np.max))
         low, high = (
             np.where(open_rows[..., None], x, bound) for x, bound in ((least - tiny, low), (most + tiny, high))
