@@ -336,7 +336,7 @@ def test_other_versions_are_refused_by_name(tmp_path):
         cloudpickle.register_pickle_by_value(sys.modules[__name__])
         workers.client.run(age)
         with pytest.raises(
-            RegardError, match=r"worker tcp://\S+ has regard 0\.0\.1 \(here .*install the same versions"
+            RegardError, match=r"worker tls://\S+ has regard 0\.0\.1 \(here .*install the same versions"
         ):
             workers.reconnect()
 
