@@ -47,7 +47,7 @@ def test_what_fails_is_said_though_other_things_succeed(open_page, address):
     page = open_page(f"{address}#v=head&l=2&h=3&i=8&j=2", allow=REFUSED)
     refuse(page, "tile")
     page.keyboard.press("m")
-    settled(page)
+    page.wait_for_selector(".rg-error-bar span:visible")
     page.keyboard.press("ArrowDown")
     settled(page)
     assert problem(page) == "no such thing"
