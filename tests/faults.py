@@ -339,8 +339,8 @@ FAULTS = (
     ),
     Fault(
         "src/regard/text/tokenizer_rules.py",
-        "if tokenizer.token_to_id(token) is not None:",
-        'if tokenizer.token_to_id(token) is not None and key != "mask_token":',
+        "for key, x in own.items() if x]",
+        'for key, x in own.items() if x and key != "mask_token"]',
         "text/test_subword_tokenizer.py",
     ),
     # Training and corpora.

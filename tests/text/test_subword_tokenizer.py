@@ -366,10 +366,11 @@ def test_merges_as_opt_has_them_put_its_end_before_a_text(write_merges, bytes_to
     assert tokenizer.pad_id == 1
 
 
-def test_merges_whose_first_token_is_missing(write_merges):
+def test_a_first_token_that_merges_lack_gets_a_new_id(write_merges):
     settings = {"tokenizer_class": "GPT2Tokenizer", "add_bos_token": True}
-    with pytest.raises(RegardError, match=r"tokens lack <\|endoftext\|>, which add_bos_token puts around each text"):
-        SubwordTokenizer.from_folder(write_merges(config=settings))
+    tokenizer = SubwordTokenizer.from_folder(write_merges(config=settings))
+    assert tokenizer("a").tokens == ("<|endoftext|>", "a")
+    assert tokenizer("a").ids[0] == tokenizer.vocab_size - 1
 
 
 def test_more_sentinels_than_a_vocabulary_may_have(tmp_path):

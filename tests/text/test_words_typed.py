@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from unicodedata import normalize
 
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given
-from small_tokenizers import byte_level
+from small_tokenizers import SPECIAL, byte_level, write_vocab
 
 from regard.cli.input import missing_word
 from regard.models.generation.detokenizer import append_tokens
@@ -66,6 +67,36 @@ def test_words_of_ids_are_those_that_were_typed(tokenizers, text):
 def test_what_follows_a_mark_and_is_no_letter_is_a_word_of_its_own(tokenizers, kind):
     found = words(tokenizers[kind]("cafe\u0301, 1\u0301a"))
     assert [word for word in found if word.strip()] == ["cafe\u0301", ",", "1\u0301", "a"]
+
+
+@pytest.mark.parametrize("form", ["NFC", "NFD"])
+@pytest.mark.parametrize("lowercase", [False, True])
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("が漢字", ["が", "漢", "字"]),
+        ("葛\U000e0100城", ["葛\U000e0100", "城"]),
+        ("中\u0301文", ["中\u0301", "文"]),
+        ("naïve-がっこう", ["naïve", "-", "がっこう"]),
+    ],
+)
+def test_words_that_bert_separates_stay_apart(tmp_path, text, wanted, lowercase, form):
+    text, wanted = normalize(form, text), [normalize(form, word) for word in wanted]
+    letters = sorted({*text, *normalize("NFC", text), *normalize("NFD", text)})
+    pieces = (*SPECIAL, *letters, *(f"##{letter}" for letter in letters))
+    tokenizer = SubwordTokenizer.from_wordpiece(write_vocab(tmp_path, pieces), lowercase=lowercase)
+    assert words(tokenizer(text)) == wanted
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_letter_is_joined_across_a_chinese_one(tokenizers, kind):
+    assert words(tokenizers[kind]("中\u0301文 x\u0301文 か\u3099っこう")) == [
+        "中\u0301",
+        "文",
+        "x\u0301",
+        "文",
+        "か\u3099っこう",
+    ]
 
 
 MARKED = st.text(st.sampled_from("ab1, \n\u00a0é字!") | st.characters(categories=["Mn", "Mc", "Lo", "Zs"]), max_size=12)

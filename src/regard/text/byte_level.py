@@ -7,7 +7,9 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from regard._utils.errors import RegardError
-from regard.text.tokenizer_rules import ClassSettings, by_rule
+from regard.text.lines import split_vocabulary
+from regard.text.tokenizer_config import ClassSettings
+from regard.text.tokenizer_rules import by_rule
 
 if TYPE_CHECKING:
     from tokenizers import AddedToken, Tokenizer
@@ -16,7 +18,12 @@ _END_OF_TEXT = "<|endoftext|>"
 
 
 def build_byte_level(
-    vocabulary: str, merges: str, kind: str | None, settings: ClassSettings, added: Iterable[AddedToken] = ()
+    vocabulary: str,
+    merges: str,
+    kind: str | None,
+    settings: ClassSettings,
+    listed: Iterable[AddedToken] = (),
+    named: Iterable[AddedToken] = (),
 ) -> Tokenizer:
     """Return the tokenizer of the contents of a ``vocab.json`` and a ``merges.txt``, with more tokens.
 
@@ -44,7 +51,7 @@ def build_byte_level(
                 f"its {len(ids)} tokens include neither {cls} and {sep} (RoBERTa, BART) nor {_END_OF_TEXT} (GPT-2); "
                 f"for other models use tokenizer.json"
             )
-    return by_rule(kind, settings, added, model=BPE(ids, _merges(merges)))
+    return by_rule(kind, settings, listed, named, model=BPE(ids, _merges(merges)))
 
 
 def _vocabulary(text: str) -> dict[str, int]:
@@ -59,8 +66,8 @@ def _vocabulary(text: str) -> dict[str, int]:
 
 def _merges(text: str) -> list[tuple[str, str]]:
     merges = []
-    for number, line in enumerate(text.splitlines(), 1):
-        if not line or (number == 1 and line.startswith("#version")):
+    for number, line in enumerate(split_vocabulary(text), 1):
+        if not line or line.startswith("#version"):
             continue
         left, _, right = line.partition(" ")
         if not left or not right or " " in right:

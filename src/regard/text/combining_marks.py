@@ -7,16 +7,33 @@ from collections.abc import Sequence
 
 _JOINERS = "\u200c\u200d"  # zero-width, within words of Persian and of the scripts of India
 
+_CHINESE = (  # of BERT's tokenizer: the blocks of CJK ideographs, without kana and hangul
+    (0x4E00, 0x9FFF),
+    (0x3400, 0x4DBF),
+    (0x20000, 0x2A6DF),
+    (0x2A700, 0x2B73F),
+    (0x2B740, 0x2B81F),
+    (0x2B820, 0x2CEAF),
+    (0xF900, 0xFAFF),
+    (0x2F800, 0x2FA1F),
+)
+
 
 def is_mark(letter: str) -> bool:
     """Tell whether a character is a combining mark, or a zero-width joiner or non-joiner."""
     return letter in _JOINERS or unicodedata.category(letter)[0] == "M"
 
 
-def continues_by_mark(text: str, at: int) -> bool:
+def is_chinese(letter: str) -> bool:
+    """Tell whether a character is a Chinese one, which BERT's tokenizer takes as a word of its own."""
+    return any(first <= ord(letter) <= last for first, last in _CHINESE)
+
+
+def continues_by_mark(text: str, at: int, *, letters: bool = True) -> bool:
     """Tell whether `text[at]` continues the word before it because of a mark: is one, or is a letter after a letter's.
 
-    A mark after white space continues no word.
+    A mark after white space continues no word, nor does a Chinese character or what follows one. `letters`: whether a
+    letter may.
     """
     if not 0 < at < len(text):
         return False
@@ -25,15 +42,17 @@ def continues_by_mark(text: str, at: int) -> bool:
     base = at - 1
     while base and is_mark(text[base]):
         base -= 1
-    return base < at - 1 and text[base].isalpha() and text[at].isalpha()
+    pair = text[base], text[at]
+    return letters and base < at - 1 and all(map(str.isalpha, pair)) and not any(map(is_chinese, pair))
 
 
 def join_at_marks(
-    text: str, word_ids: Sequence[int | None], offsets: Sequence[tuple[int, int]]
+    text: str, word_ids: Sequence[int | None], offsets: Sequence[tuple[int, int]], *, byte_level: bool
 ) -> tuple[int | None, ...]:
     r"""Return the words of tokens with those joined that a combining mark separates.
 
-    The expressions of byte-level tokenizers take ``\p{L}+`` as a word, and so cut ``मैं`` before its vowel sign, and
+    A mark belongs to the word before it. A letter after it does too where the tokenizer is `byte_level`: the
+    expressions of these take ``\p{L}+`` as a word, and so cut ``मैं`` before its vowel sign, and
     ``naïve`` twice if its accent is a character of its own. What follows in the same piece and is not a letter, as the
     comma after a decomposed ``café``, is a word of its own.
     """
@@ -51,8 +70,9 @@ def join_at_marks(
             is_first = word != previous
             leaves_marks = in_marks and start is not None and end <= start and not is_mark(text[start])
             if is_first or leaves_marks:
-                joins = previous is not None and start is not None and continues_by_mark(text, start)
-                in_marks = joins and is_first and start is not None and is_mark(text[start])
+                at = -1 if previous is None or start is None else start
+                joins = continues_by_mark(text, at, letters=byte_level)
+                in_marks = joins and is_first and is_mark(text[at])
                 count += not joins
         joined.append(None if word is None else count - 1)
         end, previous = max(end, stop), word

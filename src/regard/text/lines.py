@@ -22,6 +22,14 @@ def split_lines(content: AnyStr) -> list[AnyStr]:
     return lines if lines[-1] else lines[:-1]
 
 
+def split_vocabulary(content: str) -> list[str]:
+    """Return the lines of a vocabulary or of its merges, which end with a line feed, alone or after a carriage return.
+
+    Other signs that end a line, a carriage return alone too, are part of a piece.
+    """
+    return [line.removesuffix("\r") for line in content.removesuffix("\n").split("\n")]
+
+
 def decode_text(content: bytes, source: object) -> str:
     """Return the content of a file in UTF-8, without a byte order mark; `source` names it.
 

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,15 +21,17 @@ from regard.text.encoding import Encoding
 from regard.text.encoding_from_ids import check_ids, encode_tokens
 from regard.text.gguf_tokenizer import build_from_gguf, special_token
 from regard.text.token_bytes import encode_byte_tokens, is_byte_level
-from regard.text.tokenizer_class import added_tokens, tokenizer_class
-from regard.text.tokenizer_config import read_chat_template, read_settings, splits_special_tokens
+from regard.text.tokenizer_class import add_missing, added_tokens, tokenizer_class
+from regard.text.tokenizer_config import ClassSettings, read_chat_template, read_settings, splits_special_tokens
 from regard.text.tokenizer_json import Growth, check_document, growth_of
-from regard.text.tokenizer_rules import FROM_MERGES, FROM_VOCAB_TXT, ClassSettings, by_rule, default_extra, has_rule
-from regard.text.wordpiece import MPNET_TOKENS, WordPieceSettings, add_missing, build_wordpiece
+from regard.text.tokenizer_rules import FROM_MERGES, FROM_VOCAB_TXT, by_rule, default_extra, has_rule, special_tokens
+from regard.text.wordpiece import build_wordpiece
 from regard.text.words import check_text, join_names
 
 if TYPE_CHECKING:
     from tokenizers import AddedToken, Tokenizer
+
+_BERT = "BertTokenizer"
 
 
 class NoTokenizer(RegardError):
@@ -90,12 +91,12 @@ class SubwordTokenizer:
     def _from_folder(cls, folder: Path) -> SubwordTokenizer:
         if (content := read_file(path := folder / "tokenizer.json")) is not None:
             kind = tokenizer_class(folder, is_byte_level=b'"ByteLevel"' in content)
-            found, settings = cls._from_json(path, content, None), ClassSettings(**read_settings(folder, ClassSettings))
+            found, settings = cls._from_json(path, content), read_settings(folder)
             with _library_errors(f"the tokenizer in {folder} cannot be built"):
                 stored = found.backend.get_added_tokens_decoder()
                 if kind is not None and has_rule(kind, found.backend):
-                    added = chain(*added_tokens(folder, stored, default_extra(kind, settings)))
-                    backend = by_rule(kind, settings, added, file=found.backend, content=content)
+                    added = added_tokens(folder, stored, default_extra(kind, settings))
+                    backend = by_rule(kind, settings, *added, file=found.backend, content=content)
                     backend.encode("")
                     found = replace(found, backend=backend, growth=growth_of(backend))
                 else:
@@ -103,15 +104,14 @@ class SubwordTokenizer:
                     found.backend.add_tokens(listed)
                     add_missing(found.backend, named)
             pad = settings.pad_token
-            return found if pad is None else replace(found, pad_id=_pad_id(found.backend, pad))
-        kind, added = tokenizer_class(folder), chain(*added_tokens(folder))
+            return replace(found, pad_id=_pad_id(found.backend, pad)) if pad else found
+        kind, added = tokenizer_class(folder), added_tokens(folder)
         if (content := read_file(path := folder / "vocab.txt")) is not None:
             _require(kind, FROM_VOCAB_TXT, path)
-            defaults = MPNET_TOKENS if kind == "MPNetTokenizer" else {}
-            return cls._from_pieces(path, content, WordPieceSettings(**(defaults | read_settings(folder))), added)
+            return cls._from_pieces(path, content, kind or _BERT, read_settings(folder), *added)
         if (content := read_file(path := folder / "vocab.json")) is not None:
             _require(kind, FROM_MERGES, path)
-            return cls._from_merges(path, content, kind, ClassSettings(**read_settings(folder, ClassSettings)), added)
+            return cls._from_merges(path, content, kind, read_settings(folder), *added)
         raise NoTokenizer(
             f"no tokenizer in {folder}: it has neither tokenizer.json nor vocab.txt nor vocab.json; transformers "
             f"writes tokenizer.json from other files with save_pretrained(NEW_FOLDER)"
@@ -126,7 +126,7 @@ class SubwordTokenizer:
         RegardError
             The file cannot be read or is not a tokenizer.
         """
-        return cls._from_json(Path(path), _content(path), None)
+        return cls._from_json(Path(path), _content(path))
 
     @classmethod
     def from_wordpiece(
@@ -155,8 +155,8 @@ class SubwordTokenizer:
         RegardError
             The file cannot be read, is not UTF-8 or lacks a required token.
         """
-        settings = WordPieceSettings(lowercase, strip_accents, split_chinese)
-        return cls._from_pieces(Path(path), _content(path), settings)
+        settings = ClassSettings(lowercase, strip_accents, split_chinese)
+        return cls._from_pieces(Path(path), _content(path), _BERT, settings)
 
     @classmethod
     def from_gguf(cls, metadata: Mapping[str, Any], path: str | os.PathLike[str] = "") -> SubwordTokenizer:
@@ -188,36 +188,35 @@ class SubwordTokenizer:
         return cls(backend, pad_id, ChatTemplate(template, tokens) if template else None)
 
     @classmethod
-    def _from_json(cls, path: Path, content: bytes, pad_token: str | None) -> SubwordTokenizer:
+    def _from_json(cls, path: Path, content: bytes) -> SubwordTokenizer:
         from tokenizers import Tokenizer
 
         with _library_errors(f"{path} is not a tokenizer.json (use from_wordpiece for a vocab.txt)"):
             growth = check_document(content)
             backend = Tokenizer.from_buffer(content)
-            tokenizer = cls(backend, _pad_id(backend, pad_token), growth=growth)  # without padding from here on
+            tokenizer = cls(backend, _pad_id(backend), growth=growth)  # without padding from here on
             backend.encode("")  # some errors appear only now
         return tokenizer
 
     @classmethod
     def _from_pieces(
-        cls, path: Path, content: bytes, settings: WordPieceSettings, added: Iterable[AddedToken] = ()
+        cls, path: Path, content: bytes, kind: str, settings: ClassSettings, *added: Iterable[AddedToken]
     ) -> SubwordTokenizer:
         try:
-            lines = content.decode().replace("\r\n", "\n").removesuffix("\n").split("\n")
-            backend = build_wordpiece(lines, settings, added)
+            backend = build_wordpiece(content.decode(), kind, settings, *added)
         except (UnicodeDecodeError, RegardError) as error:
             raise RegardError(f"{path} is not a WordPiece vocabulary: {error}") from error
-        return cls(backend, _pad_id(backend, settings.pad_token))
+        return cls(backend, _pad_id(backend, special_tokens(kind, settings)["pad_token"]))
 
     @classmethod
     def _from_merges(
-        cls, path: Path, content: bytes, kind: str | None, settings: ClassSettings, added: Iterable[AddedToken]
+        cls, path: Path, content: bytes, kind: str | None, settings: ClassSettings, *added: Iterable[AddedToken]
     ) -> SubwordTokenizer:
         merges = _content(path.with_name("merges.txt"))
         with _library_errors(f"{path} is not a byte-level vocabulary"):
-            backend = build_byte_level(content.decode(), merges.decode(), kind, settings, added)
+            backend = build_byte_level(content.decode(), merges.decode(), kind, settings, *added)
         pad = settings.pad_token
-        if pad is None and kind == "CLIPTokenizer":
+        if not pad and kind == "CLIPTokenizer":
             pad = settings.eos_token or "<|endoftext|>"
         return cls(backend, _pad_id(backend, pad), growth=growth_of(backend))
 
@@ -283,7 +282,7 @@ class SubwordTokenizer:
             ids=tuple(encoded.ids),
             tokens=tuple(encoded.tokens),
             special_tokens_mask=tuple(map(bool, encoded.special_tokens_mask)),
-            word_ids=join_at_marks(text, encoded.word_ids, encoded.offsets),
+            word_ids=join_at_marks(text, encoded.word_ids, encoded.offsets, byte_level=is_byte_level(self.backend)),
             offsets=tuple(encoded.offsets),
         )
 
@@ -357,9 +356,9 @@ def _lowercases(normalizer: Any) -> bool:
     return is_one or any(map(_lowercases, normalizer.get("normalizers") or ()))
 
 
-def _pad_id(backend: Tokenizer, pad_token: str | None) -> int | None:
+def _pad_id(backend: Tokenizer, pad_token: str | None = None) -> int | None:
     """Return the id of the named padding token, else that of the backend's padding, ``[PAD]`` or ``<pad>``."""
-    if pad_token is not None:
+    if pad_token:
         return backend.token_to_id(pad_token)
     if backend.padding is not None:
         return int(backend.padding["pad_id"])

@@ -16,7 +16,7 @@ from regard._utils.validation import truncate
 from regard.text.tokenizer_config import token_content
 
 if TYPE_CHECKING:
-    from tokenizers import AddedToken
+    from tokenizers import AddedToken, Tokenizer
 
 _FROM_JSON = "TokenizersBackend"  # of transformers: a tokenizer.json as it is
 # By model type, as transformers has it.
@@ -32,7 +32,7 @@ _OF_MODEL_TYPE = {
 }  # fmt: skip
 _ANY_CLASS = ("deepseek_v3", "gpt_oss", "llama", "smollm3")  # types that have none of their own
 _WRONG_CLASSES = ("modernbert", "phi3", "qwen2")  # types whose published files name another class than they mean
-_NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+SPECIAL_NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 _EXTRA = ("extra_special_tokens", "additional_special_tokens")  # of transformers 5, and its name before
 _FLAGS = ("lstrip", "rstrip", "normalized", "single_word", "special")
 
@@ -70,15 +70,15 @@ def added_tokens(
     more = (read_json_object(folder / "special_tokens_map.json") or {}) if decoder is None else {}
     extra, old_extra, named_extra = _extra_tokens(config, more)
     config |= more
-    others = [config[name] for name in config if name.endswith("_token") and name not in _NAMED]
-    named = [config.get(name) for name in _NAMED]
+    others = [config[name] for name in config if name.endswith("_token") and name not in SPECIAL_NAMES]
+    named = [config.get(name) for name in SPECIAL_NAMES]
     named += sorted(others, key=lambda token: isinstance(token, str))  # those with fields come first
     named = [token for token in named if isinstance(token, str | dict)] + named_extra
     added: Mapping[str, Any] = {}
     if decoder is None:
         path = folder / "added_tokens.json"
         added = read_json_object(path) or {}
-    special = set(_contents([*map(config.get, _NAMED), *(extra or ())]))
+    special = set(_contents([*map(config.get, SPECIAL_NAMES), *(extra or ())]))
     try:
         flags = {token: {"normalized": token not in special, "special": token in special} for token in added}
         decoder = {i: {"content": token, **flags[token]} for token, i in added.items()} | dict(decoder or stored or {})
@@ -92,6 +92,29 @@ def added_tokens(
         extra = old_extra if old_extra or named_extra else [*default_extra]
     fields = ({**token, "special": True} if isinstance(token, dict) else token for token in [*named, *extra])
     return [*listed.values()], [_token(token, path) for token in fields]
+
+
+def add_missing(tokenizer: Tokenizer, tokens: Iterable[AddedToken]) -> None:
+    """Add tokens in order; one that was added before keeps its properties."""
+    there = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
+    for token in tokens:
+        if token.content not in there:
+            there.add(token.content)
+            tokenizer.add_tokens([token])
+
+
+def add_in_order(
+    tokenizer: Tokenizer, listed: Iterable[AddedToken], own: Iterable[AddedToken], named: Iterable[AddedToken]
+) -> None:
+    """Add the special tokens of a class (`own`) and those of `added_tokens`, in the order in which new ones get ids.
+
+    An own token that is also in `named` has its properties from there.
+    """
+    others: dict[str, AddedToken] = {}
+    for token in named:
+        others.setdefault(token.content, token)
+    first = [others.pop(token.content, token) for token in own]
+    add_missing(tokenizer, [*listed, *first, *others.values()])
 
 
 def _contents(tokens: Iterable[Any]) -> list[str]:

@@ -3,21 +3,44 @@
 from __future__ import annotations
 
 import re
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from regard._utils.errors import RegardError
 from regard._utils.files import read_file, read_json_object
 from regard.text.chat import ChatTemplate
-from regard.text.wordpiece import WordPieceSettings
 
 CHAT_TEMPLATES = "additional_chat_templates"  # a folder
 _SURROGATE = re.compile("[\ud800-\udfff]")  # JSON can escape one, UTF-8 cannot encode it
 
 
-def read_settings(folder: Path, of: type = WordPieceSettings) -> dict[str, Any]:
-    """Return the fields of the dataclass `of` that the file sets.
+@dataclass(frozen=True)
+class ClassSettings:
+    """What ``tokenizer_config.json`` sets of a tokenizer; each class has some of them."""
+
+    do_lower_case: bool | None = None  # None: as the class has it
+    strip_accents: bool | None = None  # None: as `do_lower_case`
+    tokenize_chinese_chars: bool = True  # whether every Chinese character is a word of its own
+    keep_accents: bool = False
+    split_by_punct: bool = False  # whether every punctuation mark is a word of its own
+    add_prefix_space: bool | None = None  # whether a space is put before a text; None: as the class has it
+    legacy: bool = False  # whether it is put after each added token too
+    trim_offsets: bool = True  # whether the span of a token leaves out the space before it
+    add_bos_token: bool = False  # whether `bos_token` comes before a text that no tokenizer.json puts tokens around
+    add_eos_token: bool = False
+    extra_ids: int = 100  # sentinels of T5
+    bos_token: str | None = None  # None: as the class has it, here and below; empty: no such token
+    eos_token: str | None = None
+    unk_token: str | None = None
+    sep_token: str | None = None
+    pad_token: str | None = None
+    cls_token: str | None = None
+    mask_token: str | None = None
+
+
+def read_settings(folder: Path) -> ClassSettings:
+    """Return the settings in the file.
 
     An error if the file cannot be read, is not a JSON object, or has values of a wrong type (all are named).
     """
@@ -25,25 +48,23 @@ def read_settings(folder: Path, of: type = WordPieceSettings) -> dict[str, Any]:
     config = read_json_object(path) or {}
     if config.get("added_tokens_decoder") is None:  # older files have the special tokens beside it
         config |= read_json_object(folder / "special_tokens_map.json") or {}
-    keys = {"lowercase": "do_lower_case", "split_chinese": "tokenize_chinese_chars"}  # other names are equal
     settings: dict[str, Any] = {}
     problems = []
-    for name in (field.name for field in fields(of)):
-        key = keys.get(name, name)
-        value = config.get(key)
+    for name in (field.name for field in fields(ClassSettings)):
+        value = config.get(name)
         kind: type = bool
         if name.endswith("_token") and not name.startswith("add_"):
             kind = str
-            value = token_content(value)
+            value = "" if name in config and value is None else token_content(value)
         elif name.endswith("_ids"):
             kind = int
         if isinstance(value, kind) and not (isinstance(value, str) and _SURROGATE.search(value)):
             settings[name] = value
         elif value is not None:
-            problems.append(f"{key} must be a {kind.__name__}, got {value!r}")
+            problems.append(f"{name} must be a {kind.__name__}, got {value!r}")
     if problems:
         raise RegardError(f"in {path} {'; '.join(problems)}")
-    return settings
+    return ClassSettings(**settings)
 
 
 def splits_special_tokens(folder: Path) -> bool:

@@ -9,11 +9,12 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from regard._utils.errors import RegardError
-from regard.text.wordpiece import WordPieceSettings, add_bert_ends, add_missing, bert_normalizer
+from regard.text.tokenizer_class import SPECIAL_NAMES, add_in_order
+from regard.text.tokenizer_config import ClassSettings
 
 if TYPE_CHECKING:
     from tokenizers import AddedToken, Tokenizer
@@ -24,30 +25,6 @@ _QWEN_WORDS = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 _CLIP_WORDS = r"<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+"
-
-
-@dataclass(frozen=True)
-class ClassSettings:
-    """What ``tokenizer_config.json`` sets of a tokenizer; each class has some of them."""
-
-    do_lower_case: bool | None = None  # None: as the class has it
-    strip_accents: bool | None = None  # None: as `do_lower_case`
-    tokenize_chinese_chars: bool = True  # whether every Chinese character is a word of its own
-    keep_accents: bool = False
-    split_by_punct: bool = False  # whether every punctuation mark is a word of its own
-    add_prefix_space: bool | None = None  # whether a space is put before a text; None: as the class has it
-    legacy: bool = False  # whether it is put after each added token too
-    trim_offsets: bool = True  # whether the span of a token leaves out the space before it
-    add_bos_token: bool = False  # whether `bos_token` comes before a text that no tokenizer.json puts tokens around
-    add_eos_token: bool = False
-    extra_ids: int = 100  # sentinels of T5
-    bos_token: str | None = None  # None: as the class has it, here and below
-    eos_token: str | None = None
-    unk_token: str | None = None
-    sep_token: str | None = None
-    pad_token: str | None = None
-    cls_token: str | None = None
-    mask_token: str | None = None
 
 
 @dataclass(frozen=True)
@@ -70,6 +47,12 @@ class _Parts:
                 return [Precompiled(base64.b64decode(each["precompiled_charsmap"]))]
         return []
 
+    def ends(self, *names: str) -> list[Any]:
+        """Return the named tokens around a text with their ids, once the tokenizer has all tokens."""
+        if missing := [name for name in names if not self.tokens[name]]:
+            raise RegardError(f"{' and '.join(missing)} must not be null, because it is put around each text")
+        return [(self.tokens[name], self.tokenizer.token_to_id(self.tokens[name])) for name in names]
+
     def set_options(self, **options: Any) -> None:
         """Set what BPE does in addition to its merges."""
         plain = {"continuing_subword_prefix": None, "dropout": None, "end_of_word_suffix": None, "unk_token": None}
@@ -83,18 +66,32 @@ _Rule: TypeAlias = Callable[[_Parts], Callable[[], None]]
 
 
 def _bert(parts: _Parts) -> Callable[[], None]:
+    """BERT's, by WordPiece.
+
+    Devlin et al. (2019), "BERT: Pre-training of deep bidirectional transformers for language understanding".
+    """
     from tokenizers.decoders import WordPiece
+    from tokenizers.normalizers import BertNormalizer
     from tokenizers.pre_tokenizers import BertPreTokenizer
 
     given, tokenizer = parts.settings, parts.tokenizer
-    tokens = {name: parts.tokens[name] for name in _OF_BERT}
-    settings = WordPieceSettings(
-        given.do_lower_case is not False, given.strip_accents, given.tokenize_chinese_chars, **tokens
+    plain = {"continuing_subword_prefix": "##", "max_input_chars_per_word": 100}
+    unknown = parts.tokens["unk_token"] or "None"  # as transformers has it
+    for name, value in {**plain, "unk_token": unknown}.items():
+        setattr(tokenizer.model, name, value)
+    tokenizer.normalizer = BertNormalizer(
+        lowercase=given.do_lower_case is not False,
+        strip_accents=given.strip_accents,
+        handle_chinese_chars=given.tokenize_chinese_chars,
     )
-    tokenizer.model.unk_token = settings.unk_token
-    tokenizer.normalizer, tokenizer.pre_tokenizer = bert_normalizer(settings), BertPreTokenizer()
-    tokenizer.decoder = WordPiece()
-    return lambda: add_bert_ends(tokenizer, settings)
+    tokenizer.pre_tokenizer, tokenizer.decoder = BertPreTokenizer(), WordPiece()
+
+    def set_ends() -> None:
+        without_name = {"cls_token": 2, "sep_token": 3}  # as transformers has it where the name is null
+        names = {name: parts.tokens[name] or tokenizer.id_to_token(i) for name, i in without_name.items()}
+        _set_ends(tokenizer, *names.values())
+
+    return set_ends
 
 
 def _gpt2(parts: _Parts) -> Callable[[], None]:
@@ -110,17 +107,15 @@ def _roberta(parts: _Parts) -> Callable[[], None]:
     from tokenizers.processors import RobertaProcessing
 
     _gpt2(parts)
-    cls, sep, tokenizer = parts.tokens["cls_token"], parts.tokens["sep_token"], parts.tokenizer
 
     def set_ends() -> None:
-        start, end = tokenizer.token_to_id(cls), tokenizer.token_to_id(sep)
-        if start is not None and end is not None:
-            tokenizer.post_processor = RobertaProcessing(
-                (sep, end),
-                (cls, start),
-                trim_offsets=parts.settings.trim_offsets,
-                add_prefix_space=bool(parts.settings.add_prefix_space),
-            )
+        cls, sep = parts.ends("cls_token", "sep_token")
+        parts.tokenizer.post_processor = RobertaProcessing(
+            sep,
+            cls,
+            trim_offsets=parts.settings.trim_offsets,
+            add_prefix_space=bool(parts.settings.add_prefix_space),
+        )
 
     return set_ends
 
@@ -133,7 +128,7 @@ def _clip(parts: _Parts) -> Callable[[], None]:
     from tokenizers import Regex, decoders, normalizers, pre_tokenizers
     from tokenizers.processors import RobertaProcessing
 
-    tokenizer, begin, end = parts.tokenizer, parts.tokens["bos_token"], parts.tokens["eos_token"]
+    tokenizer = parts.tokenizer
     parts.set_options(continuing_subword_prefix="", end_of_word_suffix="</w>", unk_token=parts.tokens["unk_token"])
     tokenizer.normalizer = normalizers.Sequence(
         [normalizers.NFC(), normalizers.Replace(Regex(r"\s+"), " "), normalizers.Lowercase()]
@@ -144,14 +139,8 @@ def _clip(parts: _Parts) -> Callable[[], None]:
     tokenizer.decoder = decoders.Sequence([decoders.ByteLevel(), *spaces])
 
     def set_ends() -> None:
-        start, last = tokenizer.token_to_id(begin), tokenizer.token_to_id(end)
-        if start is None or last is None:
-            missing = [token for token in (begin, end) if tokenizer.token_to_id(token) is None]
-            raise RegardError(f"its {tokenizer.get_vocab_size()} tokens lack {', '.join(missing)}, which CLIP puts "
-                              "around a text")  # fmt: skip
-        tokenizer.post_processor = RobertaProcessing(
-            (end, last), (begin, start), trim_offsets=False, add_prefix_space=False
-        )
+        begin, end = parts.ends("bos_token", "eos_token")
+        tokenizer.post_processor = RobertaProcessing(end, begin, trim_offsets=False, add_prefix_space=False)
 
     return set_ends
 
@@ -193,7 +182,7 @@ def _llama(parts: _Parts) -> Callable[[], None]:
     parts.tokenizer.decoder = decoders.Sequence(
         [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), *strip]
     )
-    return lambda: _set_bos_eos(parts)
+    return lambda: None
 
 
 def _code_llama(parts: _Parts) -> Callable[[], None]:
@@ -216,7 +205,7 @@ def _gemma(parts: _Parts) -> Callable[[], None]:
     parts.tokenizer.normalizer = Replace(" ", "▁")
     parts.tokenizer.pre_tokenizer = Split(" ", behavior="merged_with_previous")
     parts.tokenizer.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
-    return lambda: _set_bos_eos(parts)
+    return lambda: None
 
 
 def _albert(parts: _Parts) -> Callable[[], None]:
@@ -299,12 +288,7 @@ def _set_bos_eos(parts: _Parts) -> None:
     if parts.file is not None:
         return
     flags = {"bos_token": parts.settings.add_bos_token, "eos_token": parts.settings.add_eos_token}
-    ends = [parts.tokens.get(name) if flag else None for name, flag in flags.items()]
-    for name, token in zip(flags, ends, strict=True):
-        if token is not None and parts.tokenizer.token_to_id(token) is None:
-            size = parts.tokenizer.get_vocab_size()
-            raise RegardError(f"its {size} tokens lack {token}, which add_{name} puts around each text")
-    _set_ends(parts.tokenizer, *ends)
+    _set_ends(parts.tokenizer, *(parts.tokens.get(name) or None if flag else None for name, flag in flags.items()))
 
 
 def _set_ends(tokenizer: Tokenizer, first: str | None, last: str | None) -> None:
@@ -385,10 +369,18 @@ def has_rule(kind: str | None, tokenizer: Tokenizer) -> bool:
     return kind in _RULES and type(tokenizer.model).__name__ == _RULES[kind][0]
 
 
+def special_tokens(kind: str, settings: ClassSettings) -> dict[str, str]:
+    """Return the special tokens of a class by name; an empty one is none."""
+    defaults = _RULES[kind][2]
+    given = {name: getattr(settings, name, None) for name in defaults}
+    return defaults | {name: token for name, token in given.items() if token is not None}
+
+
 def by_rule(
     kind: str,
     settings: ClassSettings,
-    added: Iterable[AddedToken],
+    listed: Iterable[AddedToken] = (),
+    named: Iterable[AddedToken] = (),
     *,
     model: Any = None,
     file: Tokenizer | None = None,
@@ -400,7 +392,9 @@ def by_rule(
     ----------
     kind
         The class; `has_rule` is true of it and the file.
-    settings, added
+    settings
+    listed, named
+        As `added_tokens` returns them. A special token that the vocabulary lacks gets a new id.
     model
         The vocabulary, where there is no file.
     file, content
@@ -408,20 +402,18 @@ def by_rule(
     """
     from tokenizers import AddedToken, Tokenizer
 
-    name, rule, defaults = _RULES[kind]
-    given = {field.name: getattr(settings, field.name) for field in fields(settings)}
-    tokens = defaults | {key: value for key, value in given.items() if key in defaults and value is not None}
+    name, rule, _ = _RULES[kind]
+    tokens = special_tokens(kind, settings)
     if file is not None:
         model = file.model if name != "Unigram" else _unigram(kind, tokens["unk_token"], json.loads(content)["model"])
     tokenizer = Tokenizer(model)
     set_ends = rule(_Parts(tokenizer, settings, tokens, file))
-    for each in (added := [*added]):
+    for each in (listed := [*listed]):
         each.special |= each.content in tokens.values()
-    add_missing(tokenizer, added)
-    for key, token in tokens.items():
-        if tokenizer.token_to_id(token) is not None:
-            lstrip = kind == "CamembertTokenizer" and key == "mask_token"
-            add_missing(tokenizer, [AddedToken(token, lstrip=lstrip, special=True, normalized=False)])
+    own = {key: tokens.get(key, getattr(settings, key, None)) for key in (*SPECIAL_NAMES, *tokens)}
+    strips = "mask_token" if kind == "CamembertTokenizer" else None
+    special = [AddedToken(x, lstrip=key == strips, special=True, normalized=False) for key, x in own.items() if x]
+    add_in_order(tokenizer, listed, special, named)
     if file is not None and file.post_processor is not None:
         tokenizer.post_processor = file.post_processor
     set_ends()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -79,7 +80,8 @@ def tokenizer_for(checkpoint: Checkpoint, vocab_size: int) -> SubwordTokenizer:
     """Return the tokenizer of a checkpoint whose embeddings have `vocab_size` rows; that of ids where it has none.
 
     Special tokens may lie beyond these rows, because text yields one only if it contains it literally: BART's
-    summariser has a mask token without an embedding. An ordinary token beyond them is an error.
+    summariser has a mask token without an embedding. One for padding, which text needs none of, is then not used. An
+    ordinary token beyond them is an error.
     """
     try:
         tokenizer = checkpoint.tokenizer()
@@ -90,4 +92,6 @@ def tokenizer_for(checkpoint: Checkpoint, vocab_size: int) -> SubwordTokenizer:
             f"the tokenizer of {checkpoint.path} has {tokenizer.vocab_size} tokens, but its embeddings have "
             f"{vocab_size} rows; use the tokenizer that belongs to the model"
         )
+    if tokenizer.pad_id is not None and tokenizer.pad_id >= vocab_size:
+        return replace(tokenizer, pad_id=None)
     return tokenizer
