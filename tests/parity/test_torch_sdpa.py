@@ -357,7 +357,7 @@ WRONG = {
     "complex": (lambda: attention(X.cfloat(), X, X), "must be real numbers, got torch.complex64"),
     "boolean": (lambda: attention(X.bool(), X, X), "must be real numbers, got torch.bool"),
     "mask that is learned": (
-        lambda: attention(X, X, X, mask=torch.zeros(5, 5).requires_grad_()), "mask must be boolean .* scores are bias=$",
+        lambda: attention(X, X, X, mask=torch.zeros(5, 5).requires_grad_()), "must be boolean .* scores are bias=$",
     ),
     "boolean bias": (lambda: attention(X, X, X, bias=torch.ones(5, 5).bool()), "bias is boolean.*use mask=$"),
     "shapes": (lambda: attention(X, X[..., :3], X), "need the same head dimension D"),
