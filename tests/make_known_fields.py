@@ -3,11 +3,13 @@
     python tests/make_known_fields.py
 
 A field is known to a family if its configuration class declares or renames it, or if its code or that which all models
-share reads it; the class and its bases read fields of themselves.
+share reads it; the class and its bases read fields of themselves, and get the rest as arguments. What other functions
+get as arguments (`from_pretrained`) is not a field, nor is a method of a configuration.
 """
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
 import json
@@ -16,17 +18,18 @@ import sys
 import textwrap
 import warnings
 from collections.abc import Iterable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 TARGET = Path(__file__).parents[1] / "src" / "regard" / "models" / "checkpoint" / "known_fields.py"
 _READ = (
-    r"config\.(\w+)",
+    r"(?<!load_)(?<!kernel_)(?<!quantization_)config\.(?!json\b)(\w+)\b(?!\()",
     r"(?:get|has|set)attr\(\s*(?:self\.)?\w*config\w*(?:\(\))?,\s*[\"'](\w+)",
     r"\w*config_dict(?:\.(?:get|pop)\(|\[)\s*[\"'](\w+)",
-    r"kwargs\.(?:pop|get|setdefault)\(\s*[\"'](\w+)",
 )
+_READ_OF_ARGUMENTS = r"kwargs\.(?:pop|get|setdefault)\(\s*[\"'](\w+)"
+_WITH_FIELDS = ("__init__", "__post_init__", "convert_rope_params_to_dict")
+"""Methods of configurations whose arguments are fields."""
 _READ_OF_ITSELF = (r"(?:get|has|set)attr\(\s*self,\s*[\"'](\w+)", r"self\.(\w+)\b(?!\()")
 _DEFAULTS = ("max_position_embeddings", "num_experts_per_tok", "type_vocab_size")
 """Fields of which regard takes the default too, where a configuration leaves them out; other sizes it must state."""
@@ -54,9 +57,8 @@ def fields_read(modules: Iterable[str]) -> set[str]:
     """Return the fields that modules read."""
     names: set[str] = set()
     for name in modules:
-        with suppress(ImportError):
-            source = inspect.getsource(importlib.import_module(name))
-            names |= {found for pattern in _READ for found in re.findall(pattern, source)}
+        source = inspect.getsource(importlib.import_module(name))
+        names |= {found for pattern in _READ for found in re.findall(pattern, source)}
     return names
 
 
@@ -70,15 +72,28 @@ def known_fields(model_type: str) -> set[str]:
     for base in kind.__mro__:
         names |= set(getattr(base, "__annotations__", {}))
         if base.__module__.startswith("transformers.") and (is_rotary or base is not RotaryEmbeddingConfigMixin):
-            names |= {found for pattern in _READ_OF_ITSELF for found in re.findall(pattern, inspect.getsource(base))}
+            source = inspect.getsource(base)
+            names |= {found for pattern in _READ_OF_ITSELF for found in re.findall(pattern, source)}
+            for method in ast.walk(ast.parse(textwrap.dedent(source))):
+                if isinstance(method, ast.FunctionDef) and method.name in _WITH_FIELDS:
+                    names |= set(re.findall(_READ_OF_ARGUMENTS, ast.unparse(method)))
     names |= fields_read([kind.__module__, kind.__module__.replace("configuration_", "modeling_")])
-    return {name for name in names if not name.startswith("__") and name not in ("self", "kwargs")}
+    return _fields(names) - {"self", "kwargs"}
+
+
+def _fields(names: Iterable[str]) -> set[str]:
+    """Return the names that a field may have."""
+    from transformers import PreTrainedConfig
+
+    return {x for x in names if not x.startswith("__") and not callable(getattr(PreTrainedConfig, x, None))}
 
 
 def defaults(model_type: str) -> dict[str, int]:
-    """Return the defaults of the class of a model type, of the fields `_DEFAULTS`."""
-    parameters = inspect.signature(_class_of(model_type).__init__).parameters
-    return {name: parameters[name].default for name in _DEFAULTS if name in parameters}
+    """Return the defaults of the class of a model type, of the fields `_DEFAULTS`, by their first names."""
+    kind = _class_of(model_type)
+    parameters = inspect.signature(kind.__init__).parameters
+    names = [kind.attribute_map.get(name, name) for name in _DEFAULTS]
+    return {name: parameters[name].default for name in names if name in parameters}
 
 
 def _class_of(model_type: str) -> Any:
@@ -94,7 +109,7 @@ def content() -> str:
     from regard.models.families import FAMILIES
 
     found = {name: known_fields(name) for name in sorted(FAMILIES)}
-    shared = {name for name in fields_read(f"transformers.{each}" for each in _SHARED) if not name.startswith("__")}
+    shared = _fields(fields_read(f"transformers.{each}" for each in _SHARED))
     aliases = {name: dict(_class_of(name).attribute_map) for name in found}
     taken = {name: defaults(name) for name in found}
     common = set.intersection(*found.values()) | shared

@@ -365,7 +365,11 @@ def test_a_cap_at_the_edge_gives_scores(changed, cap):
         ({"rope_parameters": {"rope_type": ["yarn"]}}, r"unknown rope scaling \['yarn'\]"),
         ({"rope_parameters": {"rope_type": "linear"}}, r"rope scaling 'linear' lacks factor"),
         ({"rope_parameters": {"rope_type": "linear", "factor": "2"}}, r"factor must be a finite positive number"),
-        ({"rope_parameters": {"rope_type": "linear", "factor": 2, "odd": 1}}, r"'linear' has unknown odd"),
+        ({"rope_parameters": {"rope_type": "linear", "factor": 2, "mscale_all_dim": 1}}, r"unknown mscale_all_dim"),
+        (
+            {"rope_parameters": {"odd": 1}, "transformers_version": "99.0"},
+            r"unknown field rope_parameters\.odd=1; pass",
+        ),
         ({"rope_parameters": {"rope_type": "yarn", "factor": 2, "beta_fast": 1e-320}}, r"rope_parameters=.*beta_fast"),
         ({"max_position_embeddings": 10**400}, r"max_position_embeddings must be at most 2147483647, got 10*\.\.\."),
         ({"rope_parameters": {"rope_type": "yarn", "factor": None}}, r"rope scaling 'yarn' lacks factor"),

@@ -180,6 +180,23 @@ def test_settings_of_the_transformer_that_are_not_known(sentence_model, fields, 
         regard.load(folder).embed(["a"])
 
 
+@pytest.mark.parametrize("name", ["maxsim", "Cosine", "", 3, ["dot"]])
+def test_a_similarity_that_is_not_known(sentence_model, name):
+    folder = sentence_model()
+    (folder / "config_sentence_transformers.json").write_text(json.dumps({"similarity_fn_name": name}))
+    with pytest.raises(
+        RegardError, match=r"similarity_fn_name=.* is not supported \(supported: None, 'cosine', 'dot',"
+    ):
+        regard.load(folder).embed(["a"])
+
+
+@pytest.mark.parametrize("name", ["cosine", "dot", "euclidean", "manhattan", None])
+def test_the_similarity_of_a_model(sentence_model, name):
+    folder = sentence_model()
+    (folder / "config_sentence_transformers.json").write_text(json.dumps({"similarity_fn_name": name}))
+    assert regard.load(folder).sentence.similarity == (name or "cosine")
+
+
 @pytest.mark.parametrize(
     ("texts", "message"),
     [

@@ -166,6 +166,73 @@ def test_an_absent_length_is_the_default_of_the_class(transformers, written, mod
     compare(transformers, written(model_type, edited))
 
 
+def test_an_absent_length_of_gpt2_is_the_default_of_the_class(transformers, written):
+    import torch
+
+    torch.manual_seed(0)
+    model = transformers.GPT2Model(transformers.GPT2Config(n_embd=8, n_layer=1, n_head=2, vocab_size=50))
+    folder = written("gpt2", dict)
+    model.save_pretrained(folder)
+    path = folder / "config.json"
+    path.write_text(json.dumps(without(json.loads(path.read_text()), "n_positions", "n_ctx")))
+    compare(transformers, folder)
+
+
+YARN_OF_LLAMA = {"type": "yarn", "factor": 4.0, ORIGINAL: 16}
+
+
+@pytest.mark.parametrize(
+    ("scaling", "more"),
+    [
+        (YARN_OF_LLAMA, {"finetuned": True}),
+        ({"type": "linear", "factor": 2.0}, {ORIGINAL: 9}),
+        ({"type": "linear", "factor": 2.0}, {"high_freq_factor": 9.0}),
+        ({"type": "dynamic", "factor": 2.0}, {"beta_fast": 9.0}),
+        ({"type": "default"}, {ORIGINAL: 9, "factor": 4.0}),
+    ],
+)
+@pytest.mark.parametrize("model_type", sweep_except(["llama", "deepseek_v3"], ROTARY))
+def test_keys_of_a_rotation_that_its_type_does_not_have(transformers, written, model_type, scaling, more):
+    """Transformers warns of them and goes on; the model has the same numbers without them."""
+
+    def edited(scaling):
+        return lambda fields: without(fields, "rope_parameters") | {"rope_scaling": scaling}
+
+    plain = numbers(transformers, written(model_type, edited(scaling)))
+    folder = written(model_type, edited(scaling | more))
+    np.testing.assert_array_equal(compare(transformers, folder), plain)
+    assert set(regard.load(folder).config.ignored) >= {f"rope_scaling.{key}" for key in more}
+
+
+def test_a_key_that_deepseek_reads_for_every_scaling_is_refused(transformers, written):
+    def edited(more):
+        scaling = {"rope_type": "linear", "factor": 2.0, "rope_theta": 1e4, **more}
+        return lambda fields: fields | {"rope_parameters": scaling}
+
+    plain = numbers(transformers, written("deepseek_v3", edited({})))
+    folder = written("deepseek_v3", edited({"mscale_all_dim": 1.0}))
+    assert differ(numbers(transformers, folder), plain)
+    with pytest.raises(RegardError, match="rope scaling 'linear' has unknown mscale_all_dim"):
+        regard.load(folder)
+
+
+@pytest.mark.parametrize("model_type", ["llama", "gpt2"])
+def test_arguments_of_from_pretrained_change_nothing_in_a_file(transformers, written, model_type):
+    """The file may have such a field: model hubs and training scripts write them."""
+    plain = numbers(transformers, written(model_type, dict))
+    more = {"tags": ["a"], "variant": "fp16", "revision": "main", "device": "cuda", "token": "x", "subfolder": "y"}
+    folder = written(model_type, lambda fields: fields | more)
+    np.testing.assert_array_equal(compare(transformers, folder), plain)
+    assert set(regard.load(folder).config.ignored) >= more.keys()
+
+
+def test_a_module_whose_fields_cannot_be_read_is_an_error():
+    from make_known_fields import fields_read
+
+    with pytest.raises(ImportError):
+        fields_read(["transformers.no_such_module"])
+
+
 def differ(a, b):
     """Tell whether numbers differ by ten times the tolerance."""
     return np.abs(a - b).max() > 2e-4 * np.abs(a).max()

@@ -14,12 +14,17 @@ import numpy as np
 
 from regard import functional as F
 from regard._utils.errors import RegardError
+from regard.functional.positions.rotary import scaling_parameters
 from regard.models.checkpoint.config import ConfigReader
 from regard.nn import CosSin
 
 MAX_HEAD_DIM = 2**16
 MAX_POSITIONS = 2**29
 _WITH_ORIGINAL = ("yarn", "llama3")  # scalings of a model that was trained on fewer positions
+_NEWER, _OLDER = "rope_parameters", "rope_scaling"
+# Keys that transformers reads whatever the type is, by code of a model or as the rotation of a type of layer.
+_READ = ("partial_rotary_factor", "full_attention", "sliding_attention")
+_READ_OF_SCALINGS = ("mscale_all_dim",)  # by DeepSeek-V3 of all types but the default one
 _DIFFERENT = "rope_parameters and rope_scaling are both present and differ; remove one"
 
 
@@ -82,10 +87,11 @@ def read_rope(
     """
     base = reader.positive(base_name, base)
     share = None if partial is None else reader.positive(partial_name, partial)
-    newer, older = reader.take("rope_parameters"), reader.take("rope_scaling") or None
+    newer, older = reader.take(_NEWER), reader.take(_OLDER) or None
     original = reader.take("original_max_position_embeddings")
-    found = [fields for fields in (newer, older) if fields is not None] or [scaling]
-    ropes = [_rope(reader, sizes, _with_original(fields, original), base, share) for fields in found]
+    given = {name: fields for name, fields in ((_NEWER, newer), (_OLDER, older)) if fields is not None}
+    found = (given or {_NEWER: scaling}).items()
+    ropes = [_rope(reader, sizes, name, _with_original(fields, original), base, share) for name, fields in found]
     reader.require(ropes[0] == ropes[-1], _DIFFERENT)
     return ropes[0]
 
@@ -98,7 +104,7 @@ def read_ropes_by_type(
     `bases` has for each type the name of its base in older files and the default; the ``rope_scaling`` of older files
     is that of the types in `scaled`.
     """
-    newer, older = reader.take("rope_parameters"), reader.take("rope_scaling") or None
+    newer, older = reader.take(_NEWER), reader.take(_OLDER) or None
     is_by_type = newer is None or (isinstance(newer, dict) and newer.keys() <= bases.keys())
     reader.require(is_by_type, f"rope_parameters must have entries for {', '.join(bases)}, got {newer!r}")
     if newer is None and isinstance(older, dict) and "rope_type" not in older:
@@ -110,8 +116,9 @@ def read_ropes_by_type(
     ropes = {}
     for kind, (name, default) in bases.items():
         base, of_newer = reader.positive(name, default), newer.get(kind) if newer and is_by_type else None
-        found = [fields for fields in (of_newer, older if kind in scaled else None) if fields is not None] or [None]
-        each = [_rope(reader, sizes, fields, base, None) for fields in found]
+        named = {f"{_NEWER}.{kind}": of_newer, _OLDER: older if kind in scaled else None}
+        found = {key: fields for key, fields in named.items() if fields is not None} or {_NEWER: None}
+        each = [_rope(reader, sizes, key, fields, base, None) for key, fields in found.items()]
         reader.require(each[0] == each[-1], _DIFFERENT)
         ropes[kind] = each[0]
     return ropes
@@ -128,10 +135,12 @@ def _kind(fields: Mapping[str, Any]) -> Any:
     return fields.get("rope_type", fields.get("type", "default"))
 
 
-def _rope(reader: ConfigReader, sizes: Mapping[str, Any], found: Any, base: float, share: float | None) -> Rope:
-    """Return the rotation that a configuration describes; `share` is the part of each head, None for the whole."""
+def _rope(
+    reader: ConfigReader, sizes: Mapping[str, Any], name: str, found: Any, base: float, share: float | None
+) -> Rope:
+    """Return the rotation that the object `name` describes; `share` is the part of each head, None for the whole."""
     if found is not None and not isinstance(found, dict):
-        reader.require(False, f"rope_parameters must be an object, got {found!r}")
+        reader.require(False, f"{name} must be an object, got {found!r}")
         found = None
     dim = sizes["head_dim"]
     if share is not None:
@@ -139,12 +148,16 @@ def _rope(reader: ConfigReader, sizes: Mapping[str, Any], found: Any, base: floa
         found = None if found is None else {k: v for k, v in found.items() if k != "partial_rotary_factor"}
     if found is None:
         return _even(dim, base, None)
-    numbers = {
-        name: value
-        for name, value in found.items()
-        if name not in ("rope_type", "type", "rope_theta") and value is not None
-    }
     kind = _kind(found)
+    theta = _theta(reader, name, found, base)
+    without_effect = _without_effect(kind, found)
+    for key in without_effect:
+        reader.put(f"{name}.{key}", found[key])  # an unknown field
+    numbers = {
+        key: value
+        for key, value in found.items()
+        if key not in ("rope_type", "type", "rope_theta", *without_effect) and value is not None
+    }
     if kind in _WITH_ORIGINAL:
         numbers.setdefault("original_max_position_embeddings", sizes["max_positions"])
     elif kind == "dynamic":
@@ -154,7 +167,6 @@ def _rope(reader: ConfigReader, sizes: Mapping[str, Any], found: Any, base: floa
             f"dynamic rope scaling begins at max_position_embeddings {sizes['max_positions']}, not at {original!r}",
         )
     scaling = None if kind == "default" and not numbers else {"rope_type": kind, **numbers}
-    theta = found.get("rope_theta", base)
     reader.require(
         dim % 2 == 0 or kind != "dynamic", f"dynamic rope scaling of {dim} features, which is not an even number"
     )
@@ -165,12 +177,27 @@ def _rope(reader: ConfigReader, sizes: Mapping[str, Any], found: Any, base: floa
             frequencies, _ = F.rotary_frequencies(
                 min(rope.dim + rope.dim % 2, MAX_HEAD_DIM), base=rope.base, scaling=rope.scaling, length=1
             )
-        reader.require(
-            bool(np.isfinite(frequencies).all()), f"rope_parameters={found!r} give angles that are not finite"
-        )
+        reader.require(bool(np.isfinite(frequencies).all()), f"{name}={found!r} give angles that are not finite")
     except (RegardError, ArithmeticError, ValueError) as error:
-        reader.require(False, f"rope_parameters={found!r}: {error}")
+        reader.require(False, f"{name}={found!r}: {error}")
     return rope
+
+
+def _theta(reader: ConfigReader, name: str, found: Mapping[str, Any], base: float) -> float:
+    """Read the base that stands in the object `name`, else `base`."""
+    if "rope_theta" not in found:
+        return base
+    reader.put(f"{name}.rope_theta", found["rope_theta"])
+    return reader.positive(f"{name}.rope_theta", base)
+
+
+def _without_effect(kind: Any, found: Mapping[str, Any]) -> list[str]:
+    """Return the keys of a rotation that transformers does not read for this type."""
+    if kind != "default" and not scaling_parameters(kind):
+        return []  # an unknown type, an error
+    read = {"rope_type", "type", "rope_theta", *_READ, *scaling_parameters(kind)}
+    read |= set(_READ_OF_SCALINGS) if kind != "default" else set()
+    return [key for key in found if key not in read]
 
 
 def _even(dim: int, base: float, scaling: Mapping[str, Any] | None) -> Rope:

@@ -40,6 +40,7 @@ _HARMLESS = {
     **dict.fromkeys(("tokenizer_args", "processor_kwargs"), ("padding_side", "use_fast")),
     "processing_kwargs": (),
 }
+_SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
 _ONLY_TEXT = ({"text": {"method": "forward", "method_output_name": "last_hidden_state"}},)
 
 
@@ -345,7 +346,8 @@ def _with_texts(settings: SentenceSettings, files: _Files) -> SentenceSettings:
     reader = ConfigReader(files.object(_TEXTS) or {}, path)
     reader.ignore("__version__", "model_type")
     prompts, default = reader.take("prompts") or {}, reader.take("default_prompt_name")
-    similarity, truncate_dim = reader.take("similarity_fn_name"), reader.optional_count("truncate_dim")
+    similarity = reader.choice("similarity_fn_name", None, [None, *_SIMILARITIES]) or "cosine"
+    truncate_dim = reader.optional_count("truncate_dim")
     reader.finish()
     if not isinstance(prompts, dict) or not all(isinstance(text, str | None) for text in prompts.values()):
         raise RegardError(f"prompts in {path} must be texts by name")
@@ -353,5 +355,4 @@ def _with_texts(settings: SentenceSettings, files: _Files) -> SentenceSettings:
     if default is not None and default not in prompts:
         raise RegardError(f"{path} names {truncate(default)} as its default prompt, which it does not have")
     pooling = settings.pooling and replace(settings.pooling, truncate_dim=truncate_dim)
-    similarity = similarity if isinstance(similarity, str) else "cosine"
     return replace(settings, pooling=pooling, prompts=prompts, default_prompt_name=default, similarity=similarity)

@@ -19,9 +19,10 @@ def fields_of(case):
     return json.loads((golden.FOLDER / case / "config.json").read_text())
 
 
-def read(fields):
+def read(fields, ignored=None):
     family = FAMILIES[fields["model_type"]].rpartition(".")[2]
-    return getattr(models, family + "Config").read(ConfigReader(fields, "config.json", (), ignored=[]))
+    reader = ConfigReader(fields, "config.json", (), ignored=[] if ignored is None else ignored)
+    return getattr(models, family + "Config").read(reader)
 
 
 @pytest.mark.parametrize("case", ["llama/llama3", "llama/yarn", "gpt_oss/plain"])
@@ -114,3 +115,77 @@ def test_fields_that_code_of_all_classes_reads_are_not_ignored(changed, name):
     with pytest.raises(RegardError, match=f"unknown field {name}=3"):
         regard.load(changed("llama/plain", {name: 3}))
     assert regard.load(changed("gpt2/plain", {name: 3})).config.ignored == (name,)  # has no rotary positions
+
+
+@pytest.mark.parametrize("version", ["9" * 5000, "5." + "9" * 5000, "9" * 9])
+def test_any_number_may_be_a_version(version):
+    with pytest.raises(RegardError, match="unknown field odd=1"):
+        read({**fields_of("llama/plain"), "transformers_version": version, "odd": 1})
+
+
+@pytest.mark.parametrize("theta", [None, "1e4", -2.0, 0, True, [1e4], 10**400], ids=repr)
+@pytest.mark.parametrize("share", [0.5, 0.75])  # four features, three
+def test_the_base_inside_the_rotation_is_a_positive_number(theta, share):
+    inside = {"rope_theta": theta, "partial_rotary_factor": share}
+    with pytest.raises(RegardError, match=r"rope_parameters\.rope_theta must be a number above 0, got"):
+        read({**fields_of("gpt_neox/plain"), "rope_parameters": inside})
+
+
+YARN = {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 10}
+LINEAR = {"type": "linear", "factor": 2.0}
+
+
+@pytest.mark.parametrize("name", ["rope_scaling", "rope_parameters"])
+@pytest.mark.parametrize(
+    ("scaling", "more"),
+    [
+        (YARN, {"finetuned": True}),
+        (LINEAR, {"original_max_position_embeddings": 7}),
+        ({"type": "default"}, {"original_max_position_embeddings": 7, "factor": 2.0}),
+    ],
+    ids=["yarn", "linear", "default"],
+)
+def test_keys_of_a_rotation_without_effect_are_ignored_and_named(name, scaling, more):
+    fields, ignored = {**fields_of("llama/plain"), "rope_parameters": None}, []
+    assert read({**fields, name: {**scaling, **more}}, ignored) == read({**fields, name: scaling})
+    assert ignored == [f"{name}.{key}" for key in sorted(more)]
+    newer = {**fields, name: {**scaling, **more}, "transformers_version": "99.0"}
+    with pytest.raises(RegardError, match=rf"unknown field {name}\.{min(more)}=.*--ignore {name}\.{min(more)}"):
+        read(newer)
+
+
+def test_keys_of_the_rotation_of_a_type_of_layer_without_effect_are_named():
+    fields, ignored = fields_of("gemma3_text/plain"), []
+    wide, local = ({"rope_theta": base, "odd": 1} for base in (1e6, 1e4))
+    read({**fields, "rope_parameters": {"full_attention": wide, "sliding_attention": local}}, ignored)
+    assert ignored == ["rope_parameters.full_attention.odd", "rope_parameters.sliding_attention.odd"]
+
+
+@pytest.mark.parametrize(
+    ("scaling", "key"),
+    [
+        ({"type": "default"}, "partial_rotary_factor"),
+        ({"type": "default"}, "full_attention"),
+        (LINEAR, "mscale_all_dim"),
+        (YARN, "partial_rotary_factor"),
+    ],
+)
+@pytest.mark.parametrize("name", ["rope_scaling", "rope_parameters"])
+def test_keys_of_a_rotation_that_transformers_reads_are_refused(name, scaling, key):
+    fields = {**fields_of("llama/plain"), "rope_parameters": None, name: {**scaling, key: 0.5}}
+    with pytest.raises(RegardError, match=rf"{name}=.* rope scaling '{scaling['type']}' has unknown {key}"):
+        read(fields)
+
+
+@pytest.mark.parametrize("case", ["llama/plain", "bert/gelu", "gpt2/plain"])
+@pytest.mark.parametrize("name", ["tags", "variant", "revision", "device", "json", "get", "to_dict", "tqdm_class"])
+def test_arguments_and_methods_of_transformers_are_no_fields(case, name):
+    ignored = []
+    assert read({**fields_of(case), name: "x"}, ignored) == read(fields_of(case))
+    assert ignored == [name]
+
+
+def test_the_default_of_a_field_with_two_names_stands_under_the_first():
+    fields = {name: value for name, value in fields_of("gpt2/plain").items() if name not in ("n_positions", "n_ctx")}
+    assert read(fields).max_positions == 1024
+    assert read({**fields, "max_position_embeddings": 16}).max_positions == 16

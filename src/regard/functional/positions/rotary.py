@@ -213,10 +213,9 @@ def rotary_frequencies(
     if not isinstance(kind, str) or kind not in _SCALINGS:
         raise RegardError(f"unknown rope scaling {kind!r}; known are {', '.join(_SCALINGS)}")
     parameters = {name: value for name, value in scaling.items() if name not in ("rope_type", "type", "rope_theta")}
-    function = _SCALINGS[kind]
-    options = [p for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY]
-    needed, known = {p.name for p in options if p.default is p.empty}, {p.name for p in options}
-    missing, unknown = sorted(needed - parameters.keys()), sorted(parameters.keys() - known)
+    function, known = _SCALINGS[kind], scaling_parameters(kind)
+    needed = {name for name, is_needed in known.items() if is_needed}
+    missing, unknown = sorted(needed - parameters.keys()), sorted(parameters.keys() - known.keys())
     if missing or unknown:
         raise RegardError(
             f"rope scaling {kind!r} "
@@ -228,6 +227,13 @@ def rotary_frequencies(
         if name != "truncate" and (value is not None or name in needed):
             finite_number(f"rope scaling's {name}", value, positive=True)
     return function(plain, base, length, **parameters)
+
+
+def scaling_parameters(kind: Any) -> dict[str, bool]:
+    """Return the parameters of a scaling of this type, and whether they must be given; none of an unknown type."""
+    function = _SCALINGS.get(kind) if isinstance(kind, str) else None
+    options = inspect.signature(function).parameters.values() if function else ()
+    return {p.name: p.default is p.empty for p in options if p.kind is p.KEYWORD_ONLY}
 
 
 def _kind(scaling: Mapping[str, Any] | None) -> Any:

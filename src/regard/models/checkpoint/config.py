@@ -262,5 +262,5 @@ class _Inert:
 
 def _is_newer(version: Any) -> bool:
     """Return whether a version of transformers is newer than the one whose classes were read."""
-    numbers = [[int(x) for x in re.findall(r"\d+", str(each))[:2]] for each in (version, TRANSFORMERS)]
+    numbers = [[int(x[:9]) for x in re.findall(r"\d+", str(each))[:2]] for each in (version, TRANSFORMERS)]
     return numbers[0] > numbers[1]

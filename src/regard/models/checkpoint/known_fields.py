@@ -6,33 +6,25 @@ TRANSFORMERS = "5.24.0"
 """The version whose classes were read."""
 
 COMMON = """
-    _attn_implementation _attn_implementation_internal _auto_class _commit_hash _configuration_file
-    _experts_implementation _experts_implementation_internal _from_auto _from_pipeline _heterogeneity_spec
-    _name_or_path _output_attentions _post_init_done adapter_kwargs adapter_name allow_all_kernels
-    allow_global_per_layer_attribute_access allow_is_causal_skip architectures attention_chunk_size
-    attention_dropout attn_implementation attribute_map base_config_key base_model_ep_plan base_model_fsdp_plan
-    base_model_pp_plan base_model_tp_plan bos_token_id cache_dir capture_scalar_outputs chain_hidden_post_norm
-    chunk_size_feed_forward classifier_dropout commit_message compile_config configuration_files
-    create_compatible_mapping create_pr default_theta device device_map device_mesh disable_mmap
-    disk_offload_folder distributed_config dtype dtype_plan embed_dim eos_token_id experts_implementation
-    extra_config_files extra_files first_k_dense_replace force_cpu force_download fusion_config
-    generation_config get get_mtp_config get_text_config gguf_file gradient_checkpointing head_dim hf_quantizer
-    hidden_dropout hidden_size id2label ignore_mismatched_sizes init_std initializer_factor initializer_range
-    is_causal is_encoder_decoder is_heterogeneous is_quantized json kernel_config key_mapping kv_sharing_modes
-    label2id layer_types local_files_only logits_mup_width_multiplier max_memory max_position_embeddings
-    mlp_layer_types model_type mtp_hidden_states_first mtp_layer_types mtp_mlp_layer_types mtp_per_layer_config
-    name_or_path nested_rope_parameter_keys num_attention_heads num_heads num_hidden_layers num_key_value_heads
-    num_labels num_mtp_layers number_of_conv_states offload_buffers offload_folder output_attentions
-    output_hidden_states output_loading_info pad_token_id partial_rotary_factor per_layer_attributes
-    per_layer_config pretrained_model_name_or_path problem_type proxies quant_method quantization_config repo_id
-    return_dict return_unused_kwargs revision rms_norm_eps rope_parameters rope_scaling rope_theta
-    sanitize_kernel_mapping save_pretrained sep_token_id serialize_explicit_per_layer_config sharded_metadata
-    sliding_window softcap standardize_rope_params state_dict sub_config_name sub_configs sub_configs_defaults
-    subfolder tags tie_word_embeddings to_dict token token_classification_bias torch_dtype tp_plan tp_size
-    tqdm_class transformers_version transformers_weights trust_remote_code unpadded_vocab_size use_kernels
-    validate validate_architecture validate_rope variant vision_config vocab_size weight_mapping weights_only
+    _attn_implementation _attn_implementation_internal _auto_class _commit_hash _experts_implementation
+    _experts_implementation_internal _heterogeneity_spec _name_or_path _output_attentions _post_init_done
+    allow_global_per_layer_attribute_access architectures attention_chunk_size attention_dropout
+    attn_implementation attribute_map base_config_key base_model_ep_plan base_model_fsdp_plan base_model_pp_plan
+    base_model_tp_plan bos_token_id capture_scalar_outputs chain_hidden_post_norm chunk_size_feed_forward
+    classifier_dropout compile_config configuration_files default_theta distributed_config dtype embed_dim
+    eos_token_id experts_implementation extra_config_files extra_files first_k_dense_replace fusion_config
+    gradient_checkpointing head_dim hidden_dropout hidden_size id2label init_std initializer_factor
+    initializer_range is_causal is_encoder_decoder is_heterogeneous kv_sharing_modes label2id layer_types
+    logits_mup_width_multiplier max_position_embeddings mlp_layer_types model_type mtp_hidden_states_first
+    mtp_layer_types mtp_mlp_layer_types mtp_per_layer_config name_or_path num_attention_heads num_heads
+    num_hidden_layers num_key_value_heads num_labels num_mtp_layers number_of_conv_states output_attentions
+    output_hidden_states pad_token_id per_layer_attributes per_layer_config problem_type quantization_config
+    return_dict rms_norm_eps rope_parameters rope_scaling rope_theta sep_token_id
+    serialize_explicit_per_layer_config sliding_window sub_config_name sub_configs sub_configs_defaults
+    tie_word_embeddings token_classification_bias torch_dtype transformers_version transformers_weights
+    unpadded_vocab_size vision_config vocab_size
 """
-"""For every type, separated by spaces."""
+"""Of every type, separated by spaces."""
 
 FIELDS = {
     "albert": """
@@ -50,15 +42,15 @@ FIELDS = {
     """,
     "clip": """
         hidden_act image_size intermediate_size layer_norm_eps logit_scale_init_value num_channels patch_size
-        projection_dim text_config text_config_dict update vision_config_dict
+        projection_dim text_config text_config_dict vision_config_dict
     """,
     "clip_text_model": """
         hidden_act image_size intermediate_size layer_norm_eps logit_scale_init_value num_channels patch_size
-        projection_dim text_config text_config_dict update vision_config_dict
+        projection_dim text_config
     """,
     "clip_vision_model": """
         hidden_act image_size intermediate_size layer_norm_eps logit_scale_init_value num_channels patch_size
-        projection_dim text_config text_config_dict update vision_config_dict
+        projection_dim text_config
     """,
     "deberta-v2": """
         attention_head_size attention_probs_dropout_prob cls_dropout conv_act conv_groups conv_kernel_size
@@ -70,8 +62,9 @@ FIELDS = {
         _rope_type_labels attention_bias default_rope_type hidden_act ignore_keys_at_rope_validation
         intermediate_size kv_lora_rank moe_intermediate_size n_group n_routed_experts n_shared_experts
         norm_topk_prob num_experts_per_tok num_local_experts num_nextn_predict_layers
-        original_max_position_embeddings output_router_logits pretraining_tp q_lora_rank qk_head_dim
-        qk_nope_head_dim qk_rope_head_dim rope_interleave routed_scaling_factor topk_group use_cache v_head_dim
+        original_max_position_embeddings output_router_logits partial_rotary_factor pretraining_tp q_lora_rank
+        qk_head_dim qk_nope_head_dim qk_rope_head_dim rope_interleave routed_scaling_factor topk_group use_cache
+        v_head_dim
     """,
     "distilbert": """
         activation dim dropout hidden_dim n_heads n_layers qa_dropout seq_classif_dropout sinusoidal_pos_embds
@@ -84,14 +77,14 @@ FIELDS = {
     "gemma2": """
         _rope_type_labels attention_bias attn_logit_softcapping default_rope_type final_logit_softcapping
         hidden_activation ignore_keys_at_rope_validation intermediate_size original_max_position_embeddings
-        query_pre_attn_scalar use_bidirectional_attention use_cache
+        partial_rotary_factor query_pre_attn_scalar use_bidirectional_attention use_cache
     """,
     "gemma3_text": """
         _rope_type_labels _sliding_window_pattern attention_bias attn_logit_softcapping default_rope_type
         final_logit_softcapping hidden_activation ignore_keys_at_rope_validation image_token_id
-        intermediate_size mm_tokens_per_image original_max_position_embeddings query_pre_attn_scalar
-        rope_local_base_freq sliding_window_pattern text_config token_type_ids use_bidirectional_attention
-        use_cache
+        intermediate_size mm_tokens_per_image original_max_position_embeddings partial_rotary_factor
+        query_pre_attn_scalar rope_local_base_freq sliding_window_pattern text_config
+        use_bidirectional_attention use_cache
     """,
     "gpt2": """
         activation_function add_cross_attention attn_pdrop embd_pdrop layer_norm_epsilon n_embd n_head n_inner
@@ -105,33 +98,34 @@ FIELDS = {
     """,
     "gpt_neox": """
         _rope_type_labels attention_bias default_rope_type hidden_act ignore_keys_at_rope_validation
-        intermediate_size is_decoder layer_norm_eps original_max_position_embeddings rotary_emb_base rotary_pct
-        use_cache use_parallel_residual
+        intermediate_size is_decoder layer_norm_eps original_max_position_embeddings partial_rotary_factor
+        rotary_emb_base rotary_pct use_cache use_parallel_residual
     """,
     "gpt_oss": """
         _rope_type_labels attention_bias default_rope_type hidden_act ignore_keys_at_rope_validation
         intermediate_size num_experts num_experts_per_tok num_local_experts original_max_position_embeddings
-        output_router_logits router_aux_loss_coef swiglu_alpha swiglu_limit use_cache
+        output_router_logits partial_rotary_factor router_aux_loss_coef swiglu_alpha swiglu_limit use_cache
     """,
     "llama": """
         _rope_type_labels attention_bias default_rope_type hidden_act ignore_keys_at_rope_validation
-        intermediate_size mlp_bias original_max_position_embeddings pretraining_tp use_cache
+        intermediate_size mlp_bias original_max_position_embeddings partial_rotary_factor pretraining_tp
+        use_cache
     """,
     "mistral": """
         _rope_type_labels default_rope_type hidden_act ignore_keys_at_rope_validation intermediate_size
-        original_max_position_embeddings use_cache
+        original_max_position_embeddings partial_rotary_factor use_cache
     """,
     "mixtral": """
         _rope_type_labels default_rope_type hidden_act ignore_keys_at_rope_validation intermediate_size
         num_experts num_experts_per_tok num_local_experts original_max_position_embeddings output_router_logits
-        router_aux_loss_coef router_jitter_noise use_cache
+        partial_rotary_factor router_aux_loss_coef router_jitter_noise use_cache
     """,
     "modernbert": """
         _rope_type_labels attention_bias classifier_activation classifier_bias classifier_pooling cls_token_id
         decoder_bias default_rope_type deterministic_flash_attn embedding_dropout global_attn_every_n_layers
         global_rope_theta hidden_activation ignore_keys_at_rope_validation initializer_cutoff_factor
         intermediate_size local_attention local_rope_theta mlp_bias mlp_dropout norm_bias norm_eps
-        original_max_position_embeddings sparse_pred_ignore_index sparse_prediction
+        original_max_position_embeddings partial_rotary_factor sparse_pred_ignore_index sparse_prediction
     """,
     "mpnet": """
         attention_probs_dropout_prob embedding_size hidden_act hidden_dropout_prob intermediate_size
@@ -140,11 +134,11 @@ FIELDS = {
     "nomic_bert": """
         _rope_type_labels attention_probs_dropout_prob default_rope_type hidden_act hidden_dropout_prob
         ignore_keys_at_rope_validation intermediate_size layer_norm_eps original_max_position_embeddings
-        type_vocab_size
+        partial_rotary_factor type_vocab_size
     """,
     "olmo2": """
         _rope_type_labels attention_bias default_rope_type hidden_act ignore_keys_at_rope_validation
-        intermediate_size original_max_position_embeddings use_cache
+        intermediate_size original_max_position_embeddings partial_rotary_factor use_cache
     """,
     "opt": """
         _remove_final_layer_norm activation_function do_layer_norm_before dropout enable_bias ffn_dim
@@ -152,21 +146,22 @@ FIELDS = {
     """,
     "phi3": """
         _rope_type_labels default_rope_type embd_pdrop hidden_act ignore_keys_at_rope_validation
-        intermediate_size original_max_position_embeddings resid_pdrop use_cache
+        intermediate_size original_max_position_embeddings partial_rotary_factor resid_pdrop use_cache
     """,
     "qwen2": """
         _rope_type_labels default_rope_type hidden_act ignore_keys_at_rope_validation intermediate_size
-        max_window_layers original_max_position_embeddings use_cache use_sliding_window
+        max_window_layers original_max_position_embeddings partial_rotary_factor use_cache use_sliding_window
     """,
     "qwen3": """
         _rope_type_labels attention_bias default_rope_type hidden_act ignore_keys_at_rope_validation
-        intermediate_size max_window_layers original_max_position_embeddings use_cache use_sliding_window
+        intermediate_size max_window_layers original_max_position_embeddings partial_rotary_factor use_cache
+        use_sliding_window
     """,
     "qwen3_moe": """
         _rope_type_labels attention_bias decoder_sparse_step default_rope_type hidden_act
         ignore_keys_at_rope_validation intermediate_size mlp_only_layers moe_intermediate_size norm_topk_prob
         num_experts num_experts_per_tok num_local_experts original_max_position_embeddings output_router_logits
-        router_aux_loss_coef use_cache use_sliding_window
+        partial_rotary_factor router_aux_loss_coef use_cache use_sliding_window
     """,
     "roberta": """
         add_cross_attention attention_probs_dropout_prob embedding_size hidden_act hidden_dropout_prob
@@ -175,7 +170,7 @@ FIELDS = {
     "smollm3": """
         _rope_type_labels attention_bias default_rope_type hidden_act ignore_keys_at_rope_validation
         intermediate_size mlp_bias no_rope_layer_interval no_rope_layers original_max_position_embeddings
-        use_cache use_sliding_window
+        partial_rotary_factor use_cache use_sliding_window
     """,
     "t5": """
         d_ff d_kv d_model decoder_start_token_id dense_act_fn dropout_rate feed_forward_proj is_decoder
@@ -191,7 +186,7 @@ FIELDS = {
         intermediate_size is_decoder layer_norm_eps type_vocab_size use_cache
     """,
 }
-"""For each type beside those, separated by spaces."""
+"""Of each type beside those, separated by spaces."""
 
 ALIASES: dict[str, dict[str, str]] = {
     "bart": {
@@ -231,6 +226,7 @@ DEFAULTS: dict[str, dict[str, int]] = {
     "electra": {"max_position_embeddings": 512, "type_vocab_size": 2},
     "gemma2": {"max_position_embeddings": 8192},
     "gemma3_text": {"max_position_embeddings": 131072},
+    "gpt2": {"n_positions": 1024},
     "gpt_neo": {"max_position_embeddings": 2048},
     "gpt_neox": {"max_position_embeddings": 2048},
     "gpt_oss": {"max_position_embeddings": 131072, "num_experts_per_tok": 4},
