@@ -524,9 +524,10 @@ def test_hostile_special_tokens_are_inert(run, tiny):
     vocabulary = Path(tiny) / "vocab.txt"
     backend = regard.text.SubwordTokenizer.from_wordpiece(vocabulary).backend.to_str()
     Path(tiny, "tokenizer.json").write_text(backend.replace("[CLS]", r"\u001b[31mCLS\u0007\u202e"))
+    Path(tiny, "tokenizer_config.json").write_text(json.dumps({"cls_token": "\x1b[31mCLS\x07\u202e"}))
     for options in ([], ["--show-special-tokens"], ["--word", "cat"]):
-        status, out, _ = run(TEXT, "--model", tiny, *options)
-        assert status == 0
+        status, out, error = run(TEXT, "--model", tiny, *options)
+        assert (status, error) == (0, "")
         assert "␛[31m" in out
         assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", out)
 

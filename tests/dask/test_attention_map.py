@@ -254,7 +254,7 @@ def test_a_file_that_is_none_of_a_map_is_not_read(tmp_path, name, make, message)
 def test_metadata_that_nests_deeply_is_one_sentence(tmp_path, name):
     path = damaged(tmp_path, lambda name, x: None)
     (path / name).write_text('{"attributes": ' * 20_000)
-    with pytest.raises(RegardError, match=r"damaged map|no Zarr group"):
+    with pytest.raises(RegardError, match=r"damaged map|not a Zarr group"):
         open_map(path)
 
 
@@ -316,7 +316,7 @@ def test_keys_of_another_map_are_told_by_the_sums_of_rows(tmp_path):
 def test_a_folder_that_is_none_is_one_sentence(tmp_path):
     (tmp_path / "empty").mkdir()
     (tmp_path / "file.zarr").write_text("text")
-    for name, message in (("empty", "no Zarr group"), ("file.zarr", "no folder"), ("away.zarr", "no folder")):
+    for name, message in (("empty", "not a Zarr group"), ("file.zarr", "no folder"), ("away.zarr", "no folder")):
         with pytest.raises(RegardError, match=message):
             open_map(tmp_path / name)
 

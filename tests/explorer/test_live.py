@@ -139,7 +139,7 @@ def test_a_saved_trace_and_an_encoder_predict_nothing(bert, causal):
         saved.next_tokens(0)
     with pytest.raises(RegardError, match="predicts no next token"):
         explored(bert, "the cat").next_tokens(0)
-    with pytest.raises(RegardError, match="no decoder"):
+    with pytest.raises(RegardError, match="not a decoder"):
         explored(bert, "the cat").lens(0)
 
 

@@ -85,7 +85,7 @@ def test_what_is_no_list_of_ids_is_no_text(folder, ids):
     model = regard.load(folder)
     with pytest.raises(RegardError, match="give one text, or one as tokens, got"):
         patch_grid(model, ids, ids, 3)
-    with pytest.raises(RegardError, match="text 0 is not a str, no encoding and no ids, got"):
+    with pytest.raises(RegardError, match="text 0 is not a str, an encoding or ids, got"):
         list(model.iter_traces([ids]))
 
 

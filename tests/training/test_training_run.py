@@ -73,7 +73,7 @@ def test_only_new_rows_are_read_and_a_replaced_file_is_read_again(tmp_path):
 def test_a_row_that_is_none_is_an_error(tmp_path):
     train(tmp_path, steps=2)
     (tmp_path / LOSSES).write_text("step,loss,evaluation_loss\n1,<script>,\n")
-    with pytest.raises(RegardError, match="no step of a run"):
+    with pytest.raises(RegardError, match="not a step of a run"):
         training.TrainingRun(tmp_path).losses()
 
 
