@@ -561,3 +561,9 @@ def test_a_long_file_is_cut_and_drawn_without_a_word(run, write_bert, tmp_path):
     assert err == f"wrote {tmp_path / 'map.svg'}\n" or "map.svg" in err
     assert "--quiet prints nothing" in run(*given, "--truncate", "--quiet")[2]
     assert "7 tokens" in run(*given, "--truncate")[1]
+
+
+def test_a_word_that_occurs_twice_is_said_to_be_averaged(run):
+    _, out, _ = run("compare", "a cat b cat", "a cat", "--word", "cat", "--toy")
+    assert "In A the word occurs 2 times: its vectors are averaged." in out
+    assert "In B" not in out

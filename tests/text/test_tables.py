@@ -181,3 +181,12 @@ def test_a_line_that_the_command_refuses_is_an_error_row_of_a_corpus(tmp_path, l
     first, *others = by_corpus(tmp_path / "x.jsonl")
     assert first == "a"
     assert all(isinstance(value, bytes) for value in others)
+
+
+def test_bytes_in_parquet_are_text_unless_they_have_zeros(tmp_path):
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    column = pyarrow.array([b"caf\xc3\xa9", "a".encode("utf-16-le"), b"\xff"], pyarrow.binary())
+    parquet.write_table(pyarrow.table({"text": column}), tmp_path / "x.parquet")
+    assert by_corpus(tmp_path / "x.parquet") == ["café", b"a\0", b"\xff"]
+    with pytest.raises(RegardError, match="row 2 of"):
+        by_command(tmp_path / "x.parquet")

@@ -17,7 +17,7 @@ from typing import Any
 from regard._utils.errors import RegardError
 from regard.dask.extra import installed
 from regard.text.lines import split_lines, text_lines
-from regard.text.tables import DELIMITERS, column_index, csv_column, csv_names, json_row, parquet_column
+from regard.text.tables import DELIMITERS, column_index, csv_column, csv_names, decoded, json_row, parquet_column
 
 _FORMATS = {
     ".parquet": "parquet",
@@ -214,7 +214,7 @@ def _json_names(address: str, column: str) -> list[str]:
 
 
 def _row_or_line(line: bytes) -> dict[str, Any] | bytes:
-    text = _decoded(line)
+    text = decoded(line)
     try:
         return line if isinstance(text, bytes) else json_row(text)
     except ValueError:
@@ -252,14 +252,7 @@ def _lines(piece: Piece) -> list[bytes]:
 
 
 def _read_text(piece: Piece) -> list[Any]:
-    return [_decoded(line) for line in _lines(piece)]
-
-
-def _decoded(line: bytes) -> str | bytes:
-    try:
-        return line if b"\0" in line else line.decode()  # with zeros it is of UTF-16
-    except UnicodeDecodeError:
-        return line
+    return [decoded(line) for line in _lines(piece)]
 
 
 def _read_json(piece: Piece) -> list[Any]:

@@ -108,7 +108,7 @@ def parquet_column(
     values: list[Any] = []
     size = 0
     for batch in file.iter_batches(_PARQUET_ROWS, row_groups, columns=[column]):
-        rows = [_decoded(value) if isinstance(value, bytes) else value for value in batch.column(0).to_pylist()]
+        rows = [decoded(value) if isinstance(value, bytes) else value for value in batch.column(0).to_pylist()]
         size += sum(len(value) for value in rows if isinstance(value, str | bytes))
         if size > limit:
             raise RegardError(f"the texts of {source} have more than {limit:,} characters: split the file")
@@ -116,9 +116,10 @@ def parquet_column(
     return values
 
 
-def _decoded(value: bytes) -> str | bytes:
+def decoded(value: bytes) -> str | bytes:
+    """Return bytes as text; as they are if they are not UTF-8, or have zeros, as UTF-16 has."""
     try:
-        return value.decode()
+        return value if b"\0" in value else value.decode()
     except UnicodeDecodeError:
         return value
 

@@ -63,9 +63,10 @@ def run(options: Options) -> None:
     outputs = (f"blocks.{n}.output" for n in range(model.config.num_layers))
     steps = options.files.required_steps("token_embeddings", *outputs)
     encodings = [model.tokenizer(text) for text in texts]
+    times = []  # that the word occurs in each
     for name, encoding in zip(("the first text", "the second text"), encodings, strict=True):
         options.files.check_length(model, len(encoding))
-        check_word(options.word, encoding, name, show_special_tokens=True, merge_subwords=True)
+        times.append(len(check_word(options.word, encoding, name, show_special_tokens=True, merge_subwords=True)))
     traces, vectors = [], []
     for encoding in encodings:
         trace = run_model(model, encoding, steps)
@@ -92,9 +93,9 @@ def run(options: Options) -> None:
     console.print(table)
     console.print()
     console.print(Text(_conclusion(found[0][1], found[-1][1])))
-    for mark, encoding in zip("AB", encodings, strict=True):
-        if (times := len(check_word(options.word, encoding, merge_subwords=True))) > 1:
-            console.print(Text(f"In {mark} the word occurs {times} times: its vectors are averaged.", style="dim"))
+    for mark, count in zip("AB", times, strict=True):
+        if count > 1:
+            console.print(Text(f"In {mark} the word occurs {count} times: its vectors are averaged.", style="dim"))
 
 
 def _draw(path: str, traces: Sequence[Trace], options: Options) -> None:
