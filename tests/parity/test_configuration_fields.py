@@ -196,12 +196,36 @@ def test_keys_of_a_rotation_that_its_type_does_not_have(transformers, written, m
     """Transformers warns of them and goes on; the model has the same numbers without them."""
 
     def edited(scaling):
-        return lambda fields: without(fields, "rope_parameters") | {"rope_scaling": scaling}
+        share = {"rotary_pct": 1.0} if model_type == "gpt_neox" else {}
+        return lambda fields: without(fields, "rope_parameters") | {"rope_scaling": scaling, **share}
 
     plain = numbers(transformers, written(model_type, edited(scaling)))
     folder = written(model_type, edited(scaling | more))
     np.testing.assert_array_equal(compare(transformers, folder), plain)
     assert set(regard.load(folder).config.ignored) >= {f"rope_scaling.{key}" for key in more}
+
+
+@pytest.mark.parametrize("share", [0.25, 0.5, 0.9])  # 1, 3 and 5 of 6 features
+@pytest.mark.parametrize(
+    "scaling",
+    [
+        {"type": "linear", "factor": 2.0},
+        {"type": "dynamic", "factor": 2.0},
+        LLAMA3 | {ORIGINAL: 16},
+        YARN_OF_LLAMA,
+    ],
+    ids=lambda scaling: scaling.get("type", "llama3"),
+)
+def test_a_scaled_rotation_of_an_odd_number_of_features(transformers, written, scaling, share):
+    """The numbers of transformers, or an error of the scalings whose formulas have no such numbers."""
+    folder = written(
+        "gpt_neox", lambda fields: without(fields, "rope_parameters") | {"rope_scaling": scaling, "rotary_pct": share}
+    )
+    if scaling.get("type") in ("dynamic", "yarn"):
+        with pytest.raises(RegardError, match=f"{scaling['type']} rope scaling of {int(6 * share)} features"):
+            regard.load(folder)
+    else:
+        compare(transformers, folder)
 
 
 def test_a_key_that_deepseek_reads_for_every_scaling_is_refused(transformers, written):

@@ -21,6 +21,7 @@ from regard.nn import CosSin
 MAX_HEAD_DIM = 2**16
 MAX_POSITIONS = 2**29
 _WITH_ORIGINAL = ("yarn", "llama3")  # scalings of a model that was trained on fewer positions
+_EVEN_ONLY = ("dynamic", "yarn")  # scalings in which the number of rotated features counts for more than the base
 _NEWER, _OLDER = "rope_parameters", "rope_scaling"
 # Keys that transformers reads whatever the type is, by code of a model or as the rotation of a type of layer.
 _READ = ("partial_rotary_factor", "full_attention", "sliding_attention")
@@ -168,7 +169,7 @@ def _rope(
         )
     scaling = None if kind == "default" and not numbers else {"rope_type": kind, **numbers}
     reader.require(
-        dim % 2 == 0 or kind != "dynamic", f"dynamic rope scaling of {dim} features, which is not an even number"
+        dim % 2 == 0 or kind not in _EVEN_ONLY, f"{kind} rope scaling of {dim} features, which is not an even number"
     )
     rope = Rope(dim, theta, scaling)
     try:
