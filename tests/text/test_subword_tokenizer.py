@@ -12,6 +12,7 @@ from small_tokenizers import PIECES, byte_level, wordpiece_json, write_vocab
 from tokenizers import Tokenizer
 
 from regard import RegardError
+from regard._utils import files
 from regard.text import Encoding, SubwordTokenizer
 
 TEXT = "The cat, unbelievably é"
@@ -182,6 +183,21 @@ def test_a_folder_may_have_only_vocab_txt(tmp_path):
 def test_vocab_txt_follows_the_settings_beside_it(tmp_path, config, text, tokens):
     write_vocab(tmp_path, config=config)
     assert SubwordTokenizer.from_folder(tmp_path)(text).tokens == ("[CLS]", *tokens, "[SEP]")
+
+
+def test_each_settings_file_is_read_once(tmp_path, json_file, monkeypatch):
+    names = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "config.json")
+    for name in names:
+        (tmp_path / name).write_text("{}")
+    read, read_file = [], files.read_file
+
+    def counted(path, *args, **kwargs):
+        read.append(path.name)
+        return read_file(path, *args, **kwargs)
+
+    monkeypatch.setattr(files, "read_file", counted)
+    SubwordTokenizer.from_folder(tmp_path)
+    assert sorted(read) == sorted(names)
 
 
 def test_vocab_txt_follows_its_arguments(tmp_path):

@@ -14,7 +14,7 @@ from regard._utils.errors import RegardError
 from regard._utils.files import atomic_write, open_regular
 from regard._utils.validation import truncate
 from regard.cli.texts import read_file_or_input, read_lines
-from regard.text.tables import DELIMITERS, RepeatedKey, column_index, csv_column, json_row, parquet_column
+from regard.text.tables import DELIMITERS, RepeatedKey, column_index, csv_column, json_row, parquet_column, table_format
 
 
 def write_table(path: str, columns: Mapping[str, Any]) -> None:
@@ -57,7 +57,6 @@ def write_parquet(path: str, table: Any) -> None:
 
 
 _FORMULAS = ("=", "+", "-", "@", "\t", "\r")
-_TABLES = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet", ".pq")
 _NO_TEXTS = (".json", ".gz", ".bz2", ".xz", ".zst", ".zip", ".pdf", ".docx", ".xlsx")
 _MAX_PARQUET = 1 << 30  # bytes
 _MAX_CHARACTERS = 1 << 28  # of the texts in it
@@ -85,7 +84,7 @@ def read_texts(path: str, column: str | None = None, hint: str = "") -> list[str
 
 def is_table(path: str) -> bool:
     """Tell whether a file holds a table that `read_column` reads, by its suffix."""
-    return PurePath(path).suffix.lower() in _TABLES
+    return table_format(path) is not None
 
 
 def read_column(path: str, column: str | None) -> list[str]:
@@ -96,12 +95,12 @@ def read_column(path: str, column: str | None) -> list[str]:
     RegardError
         No column is named, there is none of this name, the file cannot be read, or a cell is not a text.
     """
-    suffix = PurePath(path).suffix.lower()[1:]
-    if suffix in DELIMITERS:
+    format = table_format(path)
+    if format in DELIMITERS:
         lines = io.StringIO(read_file_or_input(path), newline="")
-        cells: list[Any] = [*csv_column(lines, path, DELIMITERS[suffix], column)]
+        cells: list[Any] = [*csv_column(lines, path, DELIMITERS[format], column)]
     else:
-        cells = (_parquet_cells if is_parquet(path) else _json_cells)(path, column)
+        cells = (_parquet_cells if format == "parquet" else _json_cells)(path, column)
     for number, cell in enumerate(cells, 1):
         if not isinstance(cell, str | None):
             raise RegardError(f"row {number} of {path} has no text in its column {column!r}, but {truncate(cell)}")
@@ -140,7 +139,7 @@ def _parquet_cells(path: str, column: str | None) -> list[Any]:
 
 def is_parquet(path: str) -> bool:
     """Tell whether a file is, or is to be, a Parquet table, by its suffix."""
-    return path.lower().endswith((".parquet", ".pq"))
+    return table_format(path) == "parquet"
 
 
 def load_pyarrow(other: str = ".csv") -> Any:

@@ -12,11 +12,12 @@ from pathlib import Path, PurePath
 from regard._utils.errors import RegardError
 from regard.cli.shared_options import TextSource
 from regard.text.lines import decode_text, split_lines
+from regard.text.tables import TABLE_FORMATS
 from regard.views import escape
 
 _MAX_TEXT_BYTES = 50_000_000
 _RUNS = (".safetensors",)
-_TEXT_FILES = (".txt", ".text", ".md", ".rst", ".csv", ".tsv", ".json", ".jsonl", ".parquet", ".html", ".pdf", ".docx")
+_TEXT_FILES = (".txt", ".text", ".md", ".rst", ".json", ".html", ".pdf", ".docx", *TABLE_FORMATS)
 _PICTURES = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".tif", ".tiff", ".ppm")
 
 

@@ -17,18 +17,18 @@ from typing import Any
 from regard._utils.errors import RegardError
 from regard.dask.extra import installed
 from regard.text.lines import split_lines, text_lines
-from regard.text.tables import DELIMITERS, column_index, csv_column, csv_names, decoded, json_row, parquet_column
+from regard.text.tables import (
+    DELIMITERS,
+    TABLE_FORMATS,
+    column_index,
+    csv_column,
+    csv_names,
+    decoded,
+    json_row,
+    parquet_column,
+)
 
-_FORMATS = {
-    ".parquet": "parquet",
-    ".pq": "parquet",
-    ".csv": "csv",
-    ".tsv": "tsv",
-    ".jsonl": "json",
-    ".ndjson": "json",
-    ".txt": "text",
-    ".text": "text",
-}
+_FORMATS = {**TABLE_FORMATS, ".txt": "text", ".text": "text"}
 _COMPRESSED = {".gz", ".bz2", ".xz", ".zst"}
 _BLOCK = 1 << 19  # bytes of a piece of lines
 _LARGEST_WHOLE = 1 << 30  # bytes of a file that is read as one piece

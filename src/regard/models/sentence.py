@@ -16,6 +16,7 @@ from regard.models.checkpoint.config import ConfigReader
 from regard.models.pooling import DENSE_ACTIVATIONS, MODES, DenseLayer, Pooling
 from regard.text.encoding import Encoding
 from regard.text.subword_tokenizer import SubwordTokenizer
+from regard.text.tokenizer_config import TokenizerFiles
 from regard.text.words import join_names
 
 _LIBRARY = "sentence_transformers."
@@ -324,7 +325,7 @@ def _with_transformer(settings: SentenceSettings, files: _Files, inner: str) -> 
         given = reader.take(kind) or {}
         changing = set(given) - {*harmless, *_LOADING} if isinstance(given, dict) else {kind}
         reader.require(not changing, f"{kind} with {join_names(sorted(changing))} is not supported")
-    tokenizer = files.object(f"{inner}/tokenizer_config.json".lstrip("/")) or {}
+    tokenizer = TokenizerFiles(files.folder / inner).settings
     side = tokenizer.get("truncation_side")
     reader.require(side in (None, "right"), f"truncation_side={truncate(side)} is not supported")
     reader.finish()

@@ -44,7 +44,7 @@ def build_byte_level(
 
     ids = _vocabulary(vocabulary)
     if kind is None:
-        cls, sep = settings.cls_token or "<s>", settings.sep_token or "</s>"
+        cls, sep = settings.tokens.get("cls_token") or "<s>", settings.tokens.get("sep_token") or "</s>"
         kind = "RobertaTokenizer" if cls in ids and sep in ids else "GPT2Tokenizer" if _END_OF_TEXT in ids else None
         if kind is None:
             raise RegardError(

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from regard._utils.errors import RegardError
+from regard.text.tokenizer_rules import QWEN_WORDS
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -29,7 +30,6 @@ _LETTERS_IN_CASE = (
 _ENDINGS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _SPACES = r"\s*[\r\n]+|\s+(?!\S)|\s+"
 _LLAMA3 = _ENDINGS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|" + _SPACES
-_QWEN2 = _ENDINGS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|" + _SPACES
 _GPT4O = _LETTERS_IN_CASE % ((_ENDINGS + "?",) * 2) + r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|" + _SPACES
 _TEKKEN = _LETTERS_IN_CASE % ("", "") + r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|" + _SPACES
 
@@ -43,8 +43,8 @@ _PRE_TOKENIZERS: dict[str, tuple[str, ...]] = {
     "llama-bpe": (_LLAMA3,),
     "llama3": (_LLAMA3,),
     "llama-v3": (_LLAMA3,),
-    "qwen2": (_QWEN2,),
-    "deepseek-r1-qwen": (_QWEN2,),
+    "qwen2": (QWEN_WORDS,),
+    "deepseek-r1-qwen": (QWEN_WORDS,),
     "gpt-4o": (_GPT4O,),
     "tekken": (_TEKKEN,),
     "default": (r"[\p{P}\$\+<=>\^~\|]+", _GPT2, r"\p{N}+", r"[0-9][0-9][0-9]"),

@@ -22,7 +22,7 @@ from regard.text.encoding_from_ids import check_ids, encode_tokens
 from regard.text.gguf_tokenizer import build_from_gguf, special_token
 from regard.text.token_bytes import encode_byte_tokens, is_byte_level
 from regard.text.tokenizer_class import add_missing, added_tokens, tokenizer_class
-from regard.text.tokenizer_config import ClassSettings, read_chat_template, read_settings, splits_special_tokens
+from regard.text.tokenizer_config import ClassSettings, TokenizerFiles, read_chat_template, read_settings
 from regard.text.tokenizer_json import Growth, check_document, growth_of
 from regard.text.tokenizer_rules import FROM_MERGES, FROM_VOCAB_TXT, by_rule, default_extra, has_rule, special_tokens
 from regard.text.wordpiece import build_wordpiece
@@ -82,36 +82,37 @@ class SubwordTokenizer:
         RegardError
             The folder has no such file, or one of them cannot be read or is malformed.
         """
-        folder = Path(folder)
-        found = cls._from_folder(folder)
-        found.backend.encode_special_tokens = splits_special_tokens(folder)
-        return replace(found, chat_template=read_chat_template(folder))
+        files = TokenizerFiles(Path(folder))
+        tokenizer = cls._from_files(files)
+        tokenizer.backend.encode_special_tokens = files.splits_special_tokens
+        return replace(tokenizer, chat_template=read_chat_template(files))
 
     @classmethod
-    def _from_folder(cls, folder: Path) -> SubwordTokenizer:
+    def _from_files(cls, files: TokenizerFiles) -> SubwordTokenizer:
+        folder = files.folder
         if (content := read_file(path := folder / "tokenizer.json")) is not None:
-            kind = tokenizer_class(folder, is_byte_level=b'"ByteLevel"' in content)
-            found, settings = cls._from_json(path, content), read_settings(folder)
+            kind = tokenizer_class(files, is_byte_level=b'"ByteLevel"' in content)
+            found, settings = cls._from_json(path, content), read_settings(files)
             with _library_errors(f"the tokenizer in {folder} cannot be built"):
                 stored = found.backend.get_added_tokens_decoder()
                 if kind is not None and has_rule(kind, found.backend):
-                    added = added_tokens(folder, stored, default_extra(kind, settings))
+                    added = added_tokens(files, stored, default_extra(kind, settings))
                     backend = by_rule(kind, settings, *added, file=found.backend, content=content)
                     backend.encode("")
                     found = replace(found, backend=backend, growth=growth_of(backend))
                 else:
-                    listed, named = added_tokens(folder, stored)
+                    listed, named = added_tokens(files, stored)
                     found.backend.add_tokens(listed)
                     add_missing(found.backend, named)
-            pad = settings.pad_token
+            pad = settings.tokens.get("pad_token")
             return replace(found, pad_id=_pad_id(found.backend, pad)) if pad else found
-        kind, added = tokenizer_class(folder), added_tokens(folder)
+        kind, added = tokenizer_class(files), added_tokens(files)
         if (content := read_file(path := folder / "vocab.txt")) is not None:
             _require(kind, FROM_VOCAB_TXT, path)
-            return cls._from_pieces(path, content, kind or _BERT, read_settings(folder), *added)
+            return cls._from_pieces(path, content, kind or _BERT, read_settings(files), *added)
         if (content := read_file(path := folder / "vocab.json")) is not None:
             _require(kind, FROM_MERGES, path)
-            return cls._from_merges(path, content, kind, read_settings(folder), *added)
+            return cls._from_merges(path, content, kind, read_settings(files), *added)
         raise NoTokenizer(
             f"no tokenizer in {folder}: it has neither tokenizer.json nor vocab.txt nor vocab.json; transformers "
             f"writes tokenizer.json from other files with save_pretrained(NEW_FOLDER)"
@@ -215,9 +216,9 @@ class SubwordTokenizer:
         merges = _content(path.with_name("merges.txt"))
         with _library_errors(f"{path} is not a byte-level vocabulary"):
             backend = build_byte_level(content.decode(), merges.decode(), kind, settings, *added)
-        pad = settings.pad_token
+        pad = settings.tokens.get("pad_token")
         if not pad and kind == "CLIPTokenizer":
-            pad = settings.eos_token or "<|endoftext|>"
+            pad = settings.tokens.get("eos_token") or "<|endoftext|>"
         return cls(backend, _pad_id(backend, pad), growth=growth_of(backend))
 
     def __call__(self, text: str) -> Encoding:

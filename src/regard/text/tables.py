@@ -9,16 +9,31 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import PurePath
 from typing import Any
 
 from regard._utils.errors import RegardError
 from regard.text.lines import LONGEST_LINE
 from regard.text.words import join_names
 
+TABLE_FORMATS = {
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".jsonl": "json",
+    ".ndjson": "json",
+}
+"""The format of a table by the suffix of its file."""
 DELIMITERS = {"csv": ",", "tsv": "\t"}
 """What separates the cells of a row, by format."""
 _SEPARATED = {",": "commas", "\t": "tabs"}
 _PARQUET_ROWS = 256  # that are read at a time
+
+
+def table_format(path: str) -> str | None:
+    """Return the format of the table in a file, by its suffix; None if it is not the suffix of a table."""
+    return TABLE_FORMATS.get(PurePath(path).suffix.lower())
 
 
 def column_index(source: str, names: Sequence[str], column: str | None) -> int:

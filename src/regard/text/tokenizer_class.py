@@ -8,12 +8,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from regard._utils.errors import RegardError
 from regard._utils.files import read_json_object
 from regard._utils.validation import truncate
-from regard.text.tokenizer_config import token_content
+from regard.text.tokenizer_config import SPECIAL_NAMES, TokenizerFiles, token_content
 
 if TYPE_CHECKING:
     from tokenizers import AddedToken, Tokenizer
@@ -32,19 +32,18 @@ _OF_MODEL_TYPE = {
 }  # fmt: skip
 _ANY_CLASS = ("deepseek_v3", "gpt_oss", "llama", "smollm3")  # types that have none of their own
 _WRONG_CLASSES = ("modernbert", "phi3", "qwen2")  # types whose published files name another class than they mean
-SPECIAL_NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 _EXTRA = ("extra_special_tokens", "additional_special_tokens")  # of transformers 5, and its name before
 _FLAGS = ("lstrip", "rstrip", "normalized", "single_word", "special")
 
 
-def tokenizer_class(folder: Path, *, is_byte_level: bool = False) -> str | None:
-    """Return the class of the tokenizer in `folder`, without the ending Fast; None where no file says it.
+def tokenizer_class(files: TokenizerFiles, *, is_byte_level: bool = False) -> str | None:
+    """Return the class of the tokenizer of a folder, without the ending Fast; None where no file says it.
 
     `is_byte_level`: whether its tokenizer.json maps bytes, which no tokenizer of Llama's class does, though files of
     Llama 3 and DeepSeek name it.
     """
-    settings, config = (read_json_object(folder / name) or {} for name in ("tokenizer_config.json", "config.json"))
-    model_type, declared = config.get("model_type"), settings.get("tokenizer_class") or config.get("tokenizer_class")
+    model_type = files.model.get("model_type")
+    declared = files.settings.get("tokenizer_class") or files.model.get("tokenizer_class")
     of_type = _OF_MODEL_TYPE.get(model_type) if isinstance(model_type, str) else None
     if of_type == _FROM_JSON or (of_type is not None and model_type in _WRONG_CLASSES):
         return of_type
@@ -55,30 +54,27 @@ def tokenizer_class(folder: Path, *, is_byte_level: bool = False) -> str | None:
 
 
 def added_tokens(
-    folder: Path, stored: Mapping[int, AddedToken] | None = None, default_extra: Sequence[str] = ()
+    files: TokenizerFiles, stored: Mapping[int, AddedToken] | None = None, default_extra: Sequence[str] = ()
 ) -> tuple[list[AddedToken], list[AddedToken]]:
-    """Return the tokens that the files of `folder` list beside the vocabulary, and the special ones that they name.
+    """Return the tokens that the files of a folder list beside the vocabulary, and the special ones that they name.
 
     ``tokenizer_config.json`` lists them as ``added_tokens_decoder``, with the flags that hold; else they are `stored`
     in ``tokenizer.json`` and in ``added_tokens.json``, and the special ones in ``special_tokens_map.json``. One that is
     named has its flags only where no file lists it. `default_extra` are special tokens of the class, where the files
     name none.
     """
-    config = read_json_object(folder / "tokenizer_config.json") or {}
-    decoder = config.get("added_tokens_decoder")
-    path = folder / "tokenizer_config.json"
-    more = (read_json_object(folder / "special_tokens_map.json") or {}) if decoder is None else {}
-    extra, old_extra, named_extra = _extra_tokens(config, more)
-    config |= more
+    decoder, path = files.settings.get("added_tokens_decoder"), files.settings_path
+    extra = _extra_tokens(files)
+    config = {**files.settings, **files.special_tokens_map}
     others = [config[name] for name in config if name.endswith("_token") and name not in SPECIAL_NAMES]
     named = [config.get(name) for name in SPECIAL_NAMES]
     named += sorted(others, key=lambda token: isinstance(token, str))  # those with fields come first
-    named = [token for token in named if isinstance(token, str | dict)] + named_extra
+    named = [token for token in named if isinstance(token, str | dict)] + extra.named
     added: Mapping[str, Any] = {}
-    if decoder is None:
-        path = folder / "added_tokens.json"
+    if not files.has_added_tokens_decoder:
+        path = files.folder / "added_tokens.json"
         added = read_json_object(path) or {}
-    special = set(_contents([*map(config.get, SPECIAL_NAMES), *(extra or ())]))
+    special = set(_contents([*map(config.get, SPECIAL_NAMES), *(extra.unnamed or ())]))
     try:
         flags = {token: {"normalized": token not in special, "special": token in special} for token in added}
         decoder = {i: {"content": token, **flags[token]} for token, i in added.items()} | dict(decoder or stored or {})
@@ -88,9 +84,10 @@ def added_tokens(
     for content in _contents(named):
         if content in listed:
             listed[content].special = True
-    if extra is None:
-        extra = old_extra if old_extra or named_extra else [*default_extra]
-    fields = ({**token, "special": True} if isinstance(token, dict) else token for token in [*named, *extra])
+    unnamed = extra.unnamed
+    if unnamed is None:
+        unnamed = extra.older if extra.older or extra.named else [*default_extra]
+    fields = ({**token, "special": True} if isinstance(token, dict) else token for token in [*named, *unnamed])
     return [*listed.values()], [_token(token, path) for token in fields]
 
 
@@ -121,25 +118,30 @@ def _contents(tokens: Iterable[Any]) -> list[str]:
     return [content for content in map(token_content, tokens) if isinstance(content, str)]
 
 
-def _extra_tokens(config: Mapping[str, Any], more: Mapping[str, Any]) -> tuple[list[Any] | None, list[Any], list[Any]]:
-    """Return the special tokens without a name, None where none are set, those of its older name, and those with one.
+class _ExtraTokens(NamedTuple):
+    """Special tokens in addition to `SPECIAL_NAMES`."""
 
-    `more` is the content of ``special_tokens_map.json``.
-    """
+    unnamed: list[Any] | None  # None: no file sets them
+    older: list[Any]  # unnamed ones under the name of transformers 4, which count where no others are set
+    named: list[Any]
+
+
+def _extra_tokens(files: TokenizerFiles) -> _ExtraTokens:
     new, old = _EXTRA
-    given = {name: config[name] for name in _EXTRA if name in config}
-    if old in given and not given.get(new):
-        given[new] = given.pop(old)
-    named = [*given.pop(new).values()] if isinstance(given.get(new), dict) else []
+    more = files.special_tokens_map
+    lists = {name: files.settings[name] for name in _EXTRA if name in files.settings}
+    if old in lists and not lists.get(new):
+        lists[new] = lists.pop(old)
+    named = [*lists.pop(new).values()] if isinstance(lists.get(new), dict) else []
     if isinstance(more.get(new), list):
-        given[new] = [*_listed(given.get(new)), *more[new]]
+        lists[new] = [*_listed(lists.get(new)), *more[new]]
     elif isinstance(more.get(new), dict):
-        given.pop(new, None)
+        lists.pop(new, None)
         named += more[new].values()
     elif new in more:
-        given[new] = more[new]
-    older = _listed(more.get(old, given.get(old)))
-    return (_listed(given[new]) if new in given else None), older, named
+        lists[new] = more[new]
+    older = _listed(more.get(old, lists.get(old)))
+    return _ExtraTokens(_listed(lists[new]) if new in lists else None, older, named)
 
 
 def _listed(tokens: Any) -> list[Any]:

@@ -13,15 +13,15 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from regard._utils.errors import RegardError
-from regard.text.tokenizer_class import SPECIAL_NAMES, add_in_order
-from regard.text.tokenizer_config import ClassSettings
+from regard.text.tokenizer_class import add_in_order
+from regard.text.tokenizer_config import SPECIAL_NAMES, ClassSettings
 
 if TYPE_CHECKING:
     from tokenizers import AddedToken, Tokenizer
 
 _END_OF_TEXT = "<|endoftext|>"
 _MAX_EXTRA_IDS = 10_000
-_QWEN_WORDS = (
+QWEN_WORDS = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 _CLIP_WORDS = r"<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+"
@@ -166,7 +166,7 @@ def _qwen2(parts: _Parts) -> Callable[[], None]:
     set_ends = _gpt2(parts)
     parts.tokenizer.normalizer = NFC()
     bytes_of_words = ByteLevel(add_prefix_space=bool(parts.settings.add_prefix_space), use_regex=False)
-    parts.tokenizer.pre_tokenizer = Sequence([Split(Regex(_QWEN_WORDS), behavior="isolated"), bytes_of_words])
+    parts.tokenizer.pre_tokenizer = Sequence([Split(Regex(QWEN_WORDS), behavior="isolated"), bytes_of_words])
     return set_ends
 
 
@@ -306,9 +306,8 @@ def _set_ends(tokenizer: Tokenizer, first: str | None, last: str | None) -> None
 
 
 def _named(*tokens: str) -> dict[str, str]:
-    """Return special tokens by name, from bos, eos, unk, sep, pad, cls and mask; some are empty."""
-    names = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
-    return {name: token for name, token in zip(names, tokens, strict=True) if token}
+    """Return special tokens by name, in the order of `SPECIAL_NAMES`; some are empty."""
+    return {name: token for name, token in zip(SPECIAL_NAMES, tokens, strict=True) if token}
 
 
 _S, _E = "<s>", "</s>"
@@ -372,8 +371,7 @@ def has_rule(kind: str | None, tokenizer: Tokenizer) -> bool:
 def special_tokens(kind: str, settings: ClassSettings) -> dict[str, str]:
     """Return the special tokens of a class by name; an empty one is none."""
     defaults = _RULES[kind][2]
-    given = {name: getattr(settings, name, None) for name in defaults}
-    return defaults | {name: token for name, token in given.items() if token is not None}
+    return {name: settings.tokens.get(name, token) for name, token in defaults.items()}
 
 
 def by_rule(
@@ -410,7 +408,7 @@ def by_rule(
     set_ends = rule(_Parts(tokenizer, settings, tokens, file))
     for each in (listed := [*listed]):
         each.special |= each.content in tokens.values()
-    own = {key: tokens.get(key, getattr(settings, key, None)) for key in (*SPECIAL_NAMES, *tokens)}
+    own = {key: tokens.get(key, settings.tokens.get(key)) for key in (*SPECIAL_NAMES, *tokens)}
     strips = "mask_token" if kind == "CamembertTokenizer" else None
     special = [AddedToken(x, lstrip=key == strips, special=True, normalized=False) for key, x in own.items() if x]
     add_in_order(tokenizer, listed, special, named)

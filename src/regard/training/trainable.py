@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from regard._utils.errors import RegardError
-from regard._utils.files import atomic_write, read_file, read_json_object
+from regard._utils.files import atomic_write, read_file
 from regard._utils.validation import float_dtype, whole_number
 from regard.formats.safetensors import write_safetensors
 from regard.functional import native
@@ -27,7 +27,7 @@ from regard.models.language import LanguageModel
 from regard.models.sentence import sentence_files, transformer_folder
 from regard.nn import parameters
 from regard.text import SubwordTokenizer
-from regard.text.tokenizer_config import CHAT_TEMPLATES
+from regard.text.tokenizer_config import CHAT_TEMPLATES, TokenizerFiles
 from regard.training.masked_words import masked_word_head
 from regard.training.objectives import Objective, make_objective
 from regard.training.tokenizers import MASKS, UNKNOWN
@@ -229,7 +229,7 @@ class Trainable:
         if template is not None and template.source is not None:  # a GGUF file has it without settings
             before |= {**template.tokens, "chat_template": template.source}
         if self._folder is not None:
-            before |= read_json_object(transformer_folder(self._folder) / "tokenizer_config.json") or {}
+            before |= TokenizerFiles(transformer_folder(self._folder)).settings
         settings = {name: value for name, value in before.items() if name not in ("auto_map", "name_or_path")}
         for kind, names in _SPECIAL.items():
             found = [name for name in names if backend.token_to_id(name) is not None]
