@@ -23,7 +23,6 @@ from regard._utils.validation import whole_number
 from regard.dask.blocks import AttentionBlocks, QueryBlock, task, with_arrays
 from regard.functional.inputs import AttentionInputs, Options
 from regard.functional.native.map import Pooling
-from regard.functional.nonfinite import zero_neginf
 from regard.functional.online_softmax import SoftmaxStats
 from regard.functional.scores.tile import attention_tile
 from regard.trace.map_sources import POOLINGS, equal_edges, source_of
@@ -385,10 +384,7 @@ def _stats(p: AttentionInputs, **arrays: np.ndarray) -> SoftmaxStats:
 
 
 def _merged_stats(*parts: SoftmaxStats) -> SoftmaxStats:
-    row_max = functools.reduce(np.maximum, (part.row_max for part in parts))
-    shift = zero_neginf(row_max)
-    scaled = (part.row_sum * np.exp((part.row_max - shift).astype(np.float64)) for part in parts)
-    return SoftmaxStats(row_max, functools.reduce(np.add, scaled))
+    return functools.reduce(lambda one, other: one.merged(other, np), parts)
 
 
 def _empty_stats(shape: tuple[int, ...], sinks: np.ndarray | None) -> SoftmaxStats:
@@ -399,9 +395,7 @@ def _empty_stats(shape: tuple[int, ...], sinks: np.ndarray | None) -> SoftmaxSta
 def _stats_field(stats: SoftmaxStats, name: str, dtype: Any) -> np.ndarray:
     """Return the maximum of each row, rounded to a dtype, or the sum that goes with the rounded maximum."""
     row_max = stats.row_max.astype(dtype)
-    shift = (stats.row_max - zero_neginf(row_max)).astype(np.float64)
-    row_sum = np.where(stats.row_sum == 0, 0.0, stats.row_sum * np.exp(np.where(np.isneginf(shift), 0.0, shift)))
-    return np.asarray({"row_max": row_max, "row_sum": row_sum}[name][..., 0])
+    return np.asarray({"row_max": row_max, "row_sum": stats.sum_from(row_max, np)}[name][..., 0])
 
 
 def _lse(stats: SoftmaxStats) -> np.ndarray:

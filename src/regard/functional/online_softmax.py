@@ -33,6 +33,17 @@ class SoftmaxStats(NamedTuple):
         """Return the stats of some rows."""
         return SoftmaxStats(*(take(x, rows, -2) for x in self))
 
+    def sum_from(self, row_max: Array, xp: Any) -> Array:
+        """Return Σ exp(score − row_max) for another maximum, ``... H R 1``."""
+        with np.errstate(over="ignore"):  # to −inf, of which the exponential is 0
+            shift = xp.astype(self.row_max - zero_neginf(row_max), self.row_sum.dtype, copy=False)
+        return self.row_sum * xp.exp(shift)
+
+    def merged(self, other: SoftmaxStats, xp: Any) -> SoftmaxStats:
+        """Return the stats over the keys of both."""
+        row_max = xp.maximum(self.row_max, other.row_max)
+        return SoftmaxStats(row_max, self.sum_from(row_max, xp) + other.sum_from(row_max, xp))
+
     def weights(self, biased: Array, xp: Any) -> Array:
         """Return the weights of biased scores, ``... H R C``."""
         return xp.exp(clamp_posinf(biased) - zero_neginf(self.row_max)) / nonzero(self.row_sum)

@@ -250,7 +250,9 @@ class AttentionMap(MapStatistics):
         source = self._source
         # the kernel computes a whole map with its softmax statistics in one pass
         needs_all = rows is None and (cols is not None or not source.by_kernel)
-        stats = source.stats if stage == "weights" and (needs_all or "stats" in vars(source)) else None
+        stats = None
+        if stage == "weights":
+            stats = source.stats if needs_all else source.computed_stats
         return attention_tile(self._inputs, rows, cols, stage, stats)
 
     def weights(self) -> Array:
@@ -299,8 +301,7 @@ class AttentionMap(MapStatistics):
         selected, part = slice_heads(p, chosen)
         attention_map = AttentionMap.of(selected)
         if attention_map._source.by_kernel == self._source.by_kernel:
-            for name in vars(self._source).keys() & {"stats", "exact_stats"}:  # computed already
-                vars(attention_map._source)[name] = SoftmaxStats(*map(part.take, vars(self._source)[name]))
+            attention_map._source.take_stats(self._source, part.take)
         return attention_map
 
     def score_terms(self, *cell: int, dims: Sequence[tuple[int, ...]] | None = None) -> ScoreTerms:
@@ -381,7 +382,7 @@ class AttentionMap(MapStatistics):
 
     def _computed_stats(self) -> SoftmaxStats | None:
         if "_source" in vars(self) and self._source.by_kernel:
-            return vars(self._source).get("stats")
+            return self._source.computed_stats
         return self._kernel_stats
 
     @property

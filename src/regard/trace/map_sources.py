@@ -18,7 +18,7 @@ from regard.functional.blockwise import softmax_stats
 from regard.functional.inputs import AttentionInputs
 from regard.functional.native import map as kernel_map
 from regard.functional.native.map import Cells, Pooling
-from regard.functional.nonfinite import zero_neginf
+from regard.functional.nonfinite import nonzero
 from regard.functional.online_softmax import SoftmaxStats
 from regard.functional.scores.stages import block_scores
 from regard.trace.map_statistics import MapStatistic, Parts, WeightBlock
@@ -57,7 +57,22 @@ def source_of(
     return KernelSource(p, compiled, stats, whole, first_key)
 
 
-class KernelSource:
+class _RowStats:
+    """The softmax statistics of the rows of a source, each of which is computed when it is asked for."""
+
+    @property
+    def computed_stats(self) -> SoftmaxStats | None:
+        """`stats`, if they are computed already."""
+        found: SoftmaxStats | None = vars(self).get("stats")
+        return found
+
+    def take_stats(self, other: _RowStats, take: Callable[[Array], Array]) -> None:
+        """Take what another source of the same kind has computed, of which this one's rows are a part."""
+        for name in vars(other).keys() & {"stats", "exact_stats"}:
+            setattr(self, name, SoftmaxStats(*map(take, getattr(other, name))))
+
+
+class KernelSource(_RowStats):
     """The compiled kernel: scores in the precision of the inputs, sums in float64."""
 
     by_kernel = True
@@ -93,11 +108,10 @@ class KernelSource:
 
     def share(self) -> Array:
         """Return the sum of the weights of the source's keys in each row, ``... H T``; of all keys 1, or 0 of none."""
-        layout, (row_max, row_sum) = self.inputs.layout, self.stats
-        share = (row_sum > 0).astype(np.float64)
+        layout = self.inputs.layout
+        share = (self.stats.row_sum > 0).astype(np.float64)
         if self._whole is not None:
-            scaled = row_sum * np.exp((row_max - zero_neginf(self._whole.row_max)).astype(np.float64))
-            share = scaled / np.where(self._whole.row_sum == 0, 1, self._whole.row_sum)
+            share = self.stats.sum_from(self._whole.row_max, np) / nonzero(self._whole.row_sum)
         return layout.xp.asarray(share[..., 0], device=layout.device)
 
     def parts(self, statistic: MapStatistic) -> Parts:
@@ -121,7 +135,7 @@ class KernelSource:
         return self.inputs.layout.xp.concat(parts, axis=-2)
 
 
-class BlockSource:
+class BlockSource(_RowStats):
     """Blocks of weights, in the widest floats of the arrays' library."""
 
     by_kernel = False

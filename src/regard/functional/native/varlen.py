@@ -51,10 +51,9 @@ def _add_sinks(p: VarlenInputs, output: np.ndarray, stats: SoftmaxStats) -> Soft
     """Scale the output of the keys, and return the softmax statistics of keys and sinks."""
     sinks = _sinks(p)
     row_max = np.maximum(stats.row_max, sinks)
-    shift = zero_neginf(row_max)
     with np.errstate(over="ignore", invalid="ignore"):  # to −inf, of which the exponential is 0
-        of_keys = stats.row_sum * np.exp(stats.row_max - shift)
-        row_sum = of_keys + np.exp(sinks - shift)
+        of_keys = stats.sum_from(row_max, np)
+        row_sum = of_keys + np.exp(sinks - zero_neginf(row_max))
         output *= (of_keys / nonzero(row_sum)).T[..., None].astype(output.dtype)
     return SoftmaxStats(row_max, row_sum)
 
