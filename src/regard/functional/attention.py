@@ -198,7 +198,7 @@ def _reference(p: AttentionInputs, trace: Recorder) -> Array:
         return reference.attention(
             v=repeat_kv(p.v, p.layout.heads),
             sinks=p.sinks,
-            dropout=dropout_factors(p),
+            dropout=None if p.dropout is None else dropout_factors(p),
             trace=trace,
             **block_arguments(p),
         )

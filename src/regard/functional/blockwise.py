@@ -45,7 +45,8 @@ def _rows(p: AttentionInputs, rows: slice, cols: list[slice]) -> tuple[Array, So
             marks = new_marks if marks is None else xp.logical_or(marks, new_marks)
     if span is None:  # autograd of PyTorch needs a path to every input
         context = context + sum(xp.sum(x[..., :0, :]) for x in (p.q, p.k, p.v))
-    return restore_nonfinite(context / nonzero(stats.row_sum), marks), stats
+    context = context / nonzero(stats.row_sum, xp)
+    return context if marks is None else restore_nonfinite(context, marks), stats
 
 
 def softmax_stats(p: AttentionInputs, rows: Index) -> SoftmaxStats:

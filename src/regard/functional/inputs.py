@@ -111,7 +111,7 @@ class AttentionInputs:
 
     def to_compute_dtype(self) -> AttentionInputs:
         """Return the inputs with their arrays in the compute dtype."""
-        return self.cast(self.compute_dtype)
+        return self.cast(compute_dtype(self.layout.xp, self.dtype))
 
     def upcast(self) -> AttentionInputs:
         """Return the inputs with their arrays in the widest float of the library."""
@@ -122,12 +122,10 @@ class AttentionInputs:
 
     def cast(self, dtype: Any) -> AttentionInputs:
         """Return the inputs with their arrays in a dtype to compute in."""
-        given = {"q": self.q, "k": self.k, "v": self.v, "sinks": self.sinks}
-        cast = {
-            name: self.layout.xp.astype(x, dtype, copy=False)
-            for name, x in given.items()
-            if x is not None and x.dtype != dtype
-        }
+        cast = {}
+        for name, x in (("q", self.q), ("k", self.k), ("v", self.v), ("sinks", self.sinks)):
+            if x is not None and x.dtype != dtype:
+                cast[name] = self.layout.xp.astype(x, dtype, copy=False)
         return self.replace(**cast) if cast else self
 
     def replace(self, **changed: Any) -> AttentionInputs:

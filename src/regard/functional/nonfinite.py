@@ -5,36 +5,34 @@ A weight of exactly 0 times NaN is NaN, so that one masked NaN would otherwise r
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from regard.functional.arrays import Array, device, is_finite, namespace
 
 
-def clamp_posinf(x: Array) -> Array:
+def clamp_posinf(x: Array, xp: Any) -> Array:
     """Return `x` with +inf replaced by the largest finite number, so that no other score has weight."""
-    xp = namespace(x)
     largest = xp.finfo(x.dtype).max
     return xp.where(x == xp.inf, largest if xp is np else float(largest), x)  # a longdouble may be too large for float
 
 
-def finite_row_max(scores: Array, sinks: Array | None = None) -> Array:
+def finite_row_max(scores: Array, sinks: Array | None, xp: Any) -> Array:
     """Return what to subtract from each row: the maximum of its scores and its sink, or 0 where all are −inf."""
-    xp = namespace(scores)
     if scores.shape[-1] == 0:  # no maximum
         scores = xp.full((*scores.shape[:-1], 1), -xp.inf, dtype=scores.dtype, device=device(scores))
     row_max = xp.max(scores, axis=-1, keepdims=True)
-    return zero_neginf(row_max if sinks is None else xp.maximum(row_max, clamp_posinf(sinks)))
+    return zero_neginf(row_max if sinks is None else xp.maximum(row_max, clamp_posinf(sinks, xp)), xp)
 
 
-def zero_neginf(row_max: Array) -> Array:
+def zero_neginf(row_max: Array, xp: Any) -> Array:
     """Return a row maximum that can be subtracted: 0 in place of −inf."""
-    xp = namespace(row_max)
     return xp.where(row_max == -xp.inf, xp.zeros_like(row_max), row_max)
 
 
-def nonzero(row_sum: Array) -> Array:
+def nonzero(row_sum: Array, xp: Any) -> Array:
     """Return the divisor of each row: its sum, or 1 where that is 0."""
-    xp = namespace(row_sum)
     return xp.where(row_sum == 0, xp.ones_like(row_sum), row_sum)
 
 
@@ -64,7 +62,8 @@ def zero_masked_nonfinite(x: Array, mask: Array | None) -> Array:
 
 def masked_matmul(weights: Array, x: Array, mask: Array | None) -> Array:
     """Return weights · x, in which masked NaN and infinities of x reach no row."""
-    return restore_nonfinite(*finite_matmul(weights, x, mask))
+    product, marks = finite_matmul(weights, x, mask)
+    return product if marks is None else restore_nonfinite(product, marks)
 
 
 def finite_matmul(weights: Array, x: Array, mask: Array | None) -> tuple[Array, Array | None]:
@@ -92,10 +91,8 @@ def finite_matmul(weights: Array, x: Array, mask: Array | None) -> tuple[Array, 
     return weights @ xp.where(xp.isfinite(x), x, xp.zeros_like(x)), marks
 
 
-def restore_nonfinite(product: Array, marks: Array | None) -> Array:
+def restore_nonfinite(product: Array, marks: Array) -> Array:
     """Return `product` with the infinities and NaN that `finite_matmul` marked."""
-    if marks is None:
-        return product
     xp, width = namespace(product), product.shape[-1]
     plus, minus, nan = (marks[..., i * width : (i + 1) * width] for i in range(3))
     unclear = xp.logical_or(xp.logical_or(nan, xp.isnan(product)), xp.logical_and(plus, minus))

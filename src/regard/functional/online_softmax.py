@@ -36,7 +36,7 @@ class SoftmaxStats(NamedTuple):
     def sum_from(self, row_max: Array, xp: Any) -> Array:
         """Return Σ exp(score − row_max) for another maximum, ``... H R 1``."""
         with np.errstate(over="ignore"):  # to −inf, of which the exponential is 0
-            shift = xp.astype(self.row_max - zero_neginf(row_max), self.row_sum.dtype, copy=False)
+            shift = xp.astype(self.row_max - zero_neginf(row_max, xp), self.row_sum.dtype, copy=False)
         return self.row_sum * xp.exp(shift)
 
     def merged(self, other: SoftmaxStats, xp: Any) -> SoftmaxStats:
@@ -46,14 +46,14 @@ class SoftmaxStats(NamedTuple):
 
     def weights(self, biased: Array, xp: Any) -> Array:
         """Return the weights of biased scores, ``... H R C``."""
-        return xp.exp(clamp_posinf(biased) - zero_neginf(self.row_max)) / nonzero(self.row_sum)
+        return xp.exp(clamp_posinf(biased, xp) - zero_neginf(self.row_max, xp)) / nonzero(self.row_sum, xp)
 
     def lse(self, xp: Any, device: Any) -> Array:
         """Return log Σ exp(score), ``... H R``, in the widest float of the library; −inf for an empty row."""
         wide = widest_float(xp, device)
         with np.errstate(over="ignore"):  # of longdouble
             row_max, row_sum = (xp.astype(x[..., 0], wide) for x in self)
-        return xp.where(row_sum == 0, -xp.inf, clamp_posinf(row_max) + xp.log(nonzero(row_sum)))
+        return xp.where(row_sum == 0, -xp.inf, clamp_posinf(row_max, xp) + xp.log(nonzero(row_sum, xp)))
 
 
 def initial_stats(p: AttentionInputs, rows: Index) -> SoftmaxStats:
@@ -63,15 +63,15 @@ def initial_stats(p: AttentionInputs, rows: Index) -> SoftmaxStats:
     if p.sinks is None:
         row_max = xp.full(shape, -xp.inf, dtype=p.q.dtype, device=layout.device)
     else:
-        row_max = xp.broadcast_to(clamp_posinf(p.sinks), shape)
+        row_max = xp.broadcast_to(clamp_posinf(p.sinks, xp), shape)
     return SoftmaxStats(row_max, xp.astype(row_max != -xp.inf, p.q.dtype))
 
 
 def online_softmax_step(stats: SoftmaxStats, biased: Array, xp: Any) -> tuple[SoftmaxStats, Array, Array]:
     """Return the stats after one more block, the correction of earlier sums, and the exponentials of the block."""
-    biased = clamp_posinf(biased)
+    biased = clamp_posinf(biased, xp)
     row_max = xp.maximum(stats.row_max, xp.max(biased, axis=-1, keepdims=True))
-    shift = zero_neginf(row_max)
+    shift = zero_neginf(row_max, xp)
     with np.errstate(over="ignore"):  # to −inf, of which the exponential is 0
         exponentials, correction = xp.exp(biased - shift), xp.exp(stats.row_max - shift)
     row_sum = stats.row_sum * correction + xp.sum(exponentials, axis=-1, keepdims=True)

@@ -17,7 +17,7 @@ _MARGIN = 4  # how far below the largest float sums must stay, for rounding
 def widened(p: AttentionInputs, d_output: Array | None = None) -> AttentionInputs:
     """Return inputs in the compute dtype, or in a wider one if `may_overflow`."""
     p = p.to_compute_dtype()
-    return p.cast(_wider(p)) if may_overflow(p, d_output) else p
+    return p.cast(_wider(p)) if _may_overflow(p, d_output) else p
 
 
 def may_overflow(p: AttentionInputs, d_output: Array | None = None) -> bool:
@@ -26,12 +26,15 @@ def may_overflow(p: AttentionInputs, d_output: Array | None = None) -> bool:
     The sums are those of scores and of values, and with `d_output` those of the gradients. False while a library traces
     the call without values.
     """
-    p = p.to_compute_dtype()
+    return _may_overflow(p.to_compute_dtype(), d_output)
+
+
+def _may_overflow(p: AttentionInputs, d_output: Array | None) -> bool:
     xp, (queries, keys) = p.layout.xp, p.layout.shape[-2:]
     with no_grad(xp):
-        q, k, v = (0.0 if x is None else _largest(x) for x in (p.q, p.k, p.v))
-        scale, bias = max(1.0, abs(p.scale)), _largest_bias(p)
-        d_out = 0.0 if d_output is None else _largest(d_output)
+        q, k, v = _largest(p.q, xp), _largest(p.k, xp), 0.0 if p.v is None else _largest(p.v, xp)
+        scale, bias = max(1.0, abs(p.scale)), 0.0 if p.bias is None else _largest_bias(p)
+        d_out = 0.0 if d_output is None else _largest(d_output, xp)
     scores = scale * (q * k * p.q.shape[-1]) + bias
     values = v * keys / (1.0 if p.dropout is None else 1 - p.dropout.rate)
     d_weights = d_out * (1 + v) * (queries + keys) * (1 if p.v is None else p.v.shape[-1])
@@ -47,9 +50,8 @@ def narrowed(x: Array, dtype: Any) -> Array:
         return namespace(x).astype(x, dtype)
 
 
-def _largest(x: Array) -> float:
+def _largest(x: Array, xp: Any) -> float:
     """Return the largest magnitude of the finite numbers of `x`, 0 if there are none or while a library traces."""
-    xp = namespace(x)
     if 0 in x.shape:
         return 0.0
     try:
@@ -63,7 +65,7 @@ def _largest_bias(p: AttentionInputs) -> float:
     parameter = getattr(p.bias, "parameter", None)  # a custom bias may have none
     if parameter is None:
         return 0.0
-    return _largest(parameter) * (1 if isinstance(p.bias, DenseBias) else sum(p.layout.shape[-2:]))
+    return _largest(parameter, p.layout.xp) * (1 if isinstance(p.bias, DenseBias) else sum(p.layout.shape[-2:]))
 
 
 def _wider(p: AttentionInputs) -> Any:

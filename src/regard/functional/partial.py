@@ -95,14 +95,14 @@ def merge_partials(*partials: Partial) -> Partial:
     if len(partials) == 1:
         return partials[0]
     row_max = functools.reduce(xp.maximum, (part.lse for part in partials))
-    exponentials = [xp.exp(part.lse - zero_neginf(row_max)) for part in partials]
+    exponentials = [xp.exp(part.lse - zero_neginf(row_max, xp)) for part in partials]
     row_sum = functools.reduce(xp.add, exponentials)
     with np.errstate(invalid="ignore", over="ignore"):  # +inf of one part plus −inf of another is NaN, as over all keys
         output = functools.reduce(
-            xp.add, [_scaled(part, x / nonzero(row_sum)) for x, part in zip(exponentials, partials, strict=True)]
+            xp.add, [_scaled(part, x / nonzero(row_sum, xp)) for x, part in zip(exponentials, partials, strict=True)]
         )
         output = _not_overflowed(output, partials)
-    return Partial(output, xp.where(row_sum == 0, -xp.inf, zero_neginf(row_max) + xp.log(nonzero(row_sum))))
+    return Partial(output, xp.where(row_sum == 0, -xp.inf, zero_neginf(row_max, xp) + xp.log(nonzero(row_sum, xp))))
 
 
 def _not_overflowed(output: Array, partials: tuple[Partial, ...]) -> Array:

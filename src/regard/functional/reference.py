@@ -44,8 +44,9 @@ def attention_scores(
 
 def softmax(scores: Array, sinks: Array | None = None) -> Array:
     """Return exp(scores) / (Σ exp(scores) + exp(sinks)) of each row; 0 for a row of −inf."""
-    xp, scores = namespace(scores), clamp_posinf(scores)
-    row_max = finite_row_max(scores, sinks)  # cancels in the quotient, and keeps every exponential at most 1
+    xp = namespace(scores)
+    scores = clamp_posinf(scores, xp)
+    row_max = finite_row_max(scores, sinks, xp)  # cancels in the quotient, and keeps every exponential at most 1
     exponentials = xp.exp(scores - row_max)
     row_sum = xp.sum(exponentials, axis=-1, keepdims=True)
-    return exponentials / nonzero(row_sum if sinks is None else row_sum + xp.exp(clamp_posinf(sinks) - row_max))
+    return exponentials / nonzero(row_sum if sinks is None else row_sum + xp.exp(clamp_posinf(sinks, xp) - row_max), xp)

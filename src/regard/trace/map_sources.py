@@ -111,7 +111,7 @@ class KernelSource(_RowStats):
         layout = self.inputs.layout
         share = (self.stats.row_sum > 0).astype(np.float64)
         if self._whole is not None:
-            share = self.stats.sum_from(self._whole.row_max, np) / nonzero(self._whole.row_sum)
+            share = self.stats.sum_from(self._whole.row_max, np) / nonzero(self._whole.row_sum, np)
         return layout.xp.asarray(share[..., 0], device=layout.device)
 
     def parts(self, statistic: MapStatistic) -> Parts:

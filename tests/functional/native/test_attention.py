@@ -6,12 +6,14 @@ import itertools
 import subprocess
 import sys
 import tracemalloc
+from pathlib import Path
 
 import fuzz_kernel
 import ml_dtypes
 import numpy as np
 import pytest
 
+import regard
 from attention_cases import Case, t5_bucket
 from regard import Trace, attention, attention_partial, attention_weights, explain_plan
 from regard.functional import ALiBi, Bias, DenseMask, Mask, RelativePositionBias, SegmentMask, native
@@ -524,11 +526,30 @@ def test_without_keys_the_result_is_zero_whatever_was_in_memory(queries, rng):
 @pytest.mark.skipif(not ISAS, reason="the calls without a kernel are those of the formula")
 def test_a_small_call_is_few_calls_in_python():
     """Of a call of microseconds most is spent before the kernel."""
-    x, calls = np.ones((5, 8), np.float32), []
-    attention(x, x, x)
-    sys.setprofile(lambda frame, event, _: calls.append(frame.f_code.co_qualname) if event == "call" else None)
+    x = np.ones((5, 8), np.float32)
+    assert len(calls := calls_of(lambda: attention(x, x, x))) <= 20, calls
+
+
+def test_the_reference_is_few_calls_to_walk_through():
+    """Of the package alone, without those inside NumPy."""
+    x, package = np.ones((5, 8)), str(Path(regard.__file__).parent)
+    calls = [call for call in calls_of(lambda: attention(x, x, x, implementation="reference")) if package in call[0]]
+    assert len(calls) <= 40, calls
+    assert len({path for path, _ in calls}) <= 11, calls
+
+
+def calls_of(run):
+    """Return the file and the name of each function of Python that `run` calls, once it ran before."""
+    run()
+    calls = []
+
+    def profile(frame, event, _):
+        if event == "call":
+            calls.append((frame.f_code.co_filename, frame.f_code.co_qualname))
+
+    sys.setprofile(profile)
     try:
-        attention(x, x, x)
+        run()
     finally:
         sys.setprofile(None)
-    assert len(calls) <= 20, calls
+    return calls[1:]  # without `run` itself

@@ -53,14 +53,14 @@ def _add_sinks(p: VarlenInputs, output: np.ndarray, stats: SoftmaxStats) -> Soft
     row_max = np.maximum(stats.row_max, sinks)
     with np.errstate(over="ignore", invalid="ignore"):  # to −inf, of which the exponential is 0
         of_keys = stats.sum_from(row_max, np)
-        row_sum = of_keys + np.exp(sinks - zero_neginf(row_max))
-        output *= (of_keys / nonzero(row_sum)).T[..., None].astype(output.dtype)
+        row_sum = of_keys + np.exp(sinks - zero_neginf(row_max, np))
+        output *= (of_keys / nonzero(row_sum, np)).T[..., None].astype(output.dtype)
     return SoftmaxStats(row_max, row_sum)
 
 
 def _sinks(p: VarlenInputs) -> np.ndarray:
     """Return the sinks in the compute dtype, ``H 1``."""
-    sinks: np.ndarray = clamp_posinf(to_kernel(saturate_cast(p.sinks, p.compute_dtype)))[:, None]
+    sinks: np.ndarray = clamp_posinf(to_kernel(saturate_cast(p.sinks, p.compute_dtype)), np)[:, None]
     return sinks
 
 

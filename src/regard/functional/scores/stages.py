@@ -41,10 +41,12 @@ def block_arguments(
 ) -> dict[str, Any]:
     """Return the arguments of `reference.attention_scores` for a block: q, k, mask and bias as arrays."""
     mask, bias = mask_and_bias(p, rows, cols, unmasked=unmasked)
-    change = partial(p.bias.scores, p.layout, rows, cols) if is_score_function(p.bias) else None
+    change = None
+    if p.bias is not None and is_score_function(p.bias):
+        change = partial(p.bias.scores, p.layout, rows, cols)
     return {
-        "q": take(p.q, rows, -2),
-        "k": zero_masked_nonfinite(repeat_kv(take(p.k, cols, -2), p.layout.heads), mask),
+        "q": p.q if rows is ALL else take(p.q, rows, -2),
+        "k": zero_masked_nonfinite(repeat_kv(p.k if cols is ALL else take(p.k, cols, -2), p.layout.heads), mask),
         "scale": p.scale,
         "softcap": p.softcap,
         "bias": change if bias is None else saturate_cast(bias, p.q.dtype),
