@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from regard import RegardError, functional as F
+from regard.functional.activation import ACTIVATIONS
 
 
 @pytest.mark.parametrize(("dtype", "ulps"), [(np.float32, 8), (np.float64, 8)])
@@ -87,3 +88,8 @@ def test_quick_gelu_of_large_numbers_neither_overflows_nor_warns():
 def test_relu():
     np.testing.assert_array_equal(F.relu(np.array([-1.0, 0.0, 2.0])), [0, 0, 2])
     assert F.relu([-1, 2]).dtype == np.float64
+
+
+def test_the_function_of_each_name_is_public():
+    """`test_vjps` has an equation for everything public."""
+    assert {entry.function.__name__ for entry in ACTIVATIONS.values()} - {"_gelu_tanh"} <= {*F.__all__}

@@ -11,6 +11,7 @@ import regard
 from regard import RegardError, Trace, attention
 from regard.functional import rotary, rotary_pairs
 from regard.metrics import flow, head_metrics, layer_maps, repeated_tokens, rollout, strongest_heads, value_norms
+from regard.metrics.heads import METRICS
 from regard.text.encoding import Encoding
 
 LAYERS, HEADS, LENGTH = 3, 2, 7
@@ -127,6 +128,7 @@ def test_head_metrics_are_their_definitions(rng, maps, causal):
                 "duplicate_token": sum(w[i, j] for i, j in pairs) / len(again),
                 "induction": sum(w[i, j] for i, j in after) / len({i for i, _ in after}),
             }
+            assert {*expected, "punctuation"} == METRICS.keys()  # which has a test of its own
             for name, value in expected.items():
                 np.testing.assert_allclose(getattr(found, name)[batch, layer, head], value, rtol=1e-10, err_msg=name)
 

@@ -8,6 +8,7 @@ import pytest
 import gguf_files
 import regard
 from gguf_files import TOKENS, fields_from, from_hugging_face, write_gguf
+from regard.models.checkpoint.gguf_architectures import ARCHITECTURES
 from regard.models.checkpoint.open import open_checkpoint
 from regard.text import SubwordTokenizer
 
@@ -246,3 +247,7 @@ def test_pieces_are_those_of_sentencepiece(tmp_path, options):
     for text in ["", " ", "  a", "a  b", *varied_strings(300)]:
         if "<s>" not in text:
             assert list(ours(text).ids) == theirs.encode(text), text
+
+
+def test_every_architecture_has_a_case():
+    assert {architecture for architecture, *_ in CASES.values()} == ARCHITECTURES.keys()

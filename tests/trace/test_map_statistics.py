@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
+
 import numpy as np
 import pytest
 
 import regard
-from attention_cases import random_case
+from attention_cases import PATHS, random_case
 from regard import AttentionMap
 from regard.functional import native
 from regard.functional.inputs import validate_inputs
 from regard.trace.map_sources import source_of
-from regard.trace.map_statistics import MAX_KERNEL_TOP, MapStatistic
+from regard.trace.map_statistics import MAX_KERNEL_TOP, STORED, MapStatistic, MapStatistics
+from regard.trace.stored_map import FORMAT
 
 LARGEST = MapStatistic(
     name="largest",
@@ -32,6 +35,13 @@ UNUSED = MapStatistic(
 )
 
 
+METHODS = {  # of every map, without arguments
+    name: method
+    for name, method in vars(MapStatistics).items()
+    if not name.startswith("_") and list(inspect.signature(method).parameters) == ["self"]
+}
+
+
 def of_weights(weights):
     return weights.max(-1, initial=0), np.sqrt((weights**2).sum(-1)), weights.max(-2, initial=0) < 0.1
 
@@ -47,13 +57,26 @@ def test_a_statistic_is_that_of_the_weights(seed, implementation):
         np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("seed", range(20))
+def test_a_method_has_the_same_numbers_in_every_way_to_compute_it(seed, method):
+    case = random_case(seed)
+    ways = {
+        implementation: METHODS[method](AttentionMap(case.q, case.k, **case.options, implementation=implementation))
+        for implementation in PATHS
+    }
+    for ours in ways.values():
+        assert (ours.shape, ours.dtype) == (ways["reference"].shape, ways["reference"].dtype)
+        np.testing.assert_allclose(ours, ways["reference"], rtol=1e-6, atol=1e-7)
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_on_dask_it_is_the_same(seed):
     dask, da = pytest.importorskip("dask"), pytest.importorskip("dask.array")
     case = random_case(seed)
     q, k = (da.from_array(x, chunks=tuple(max(1, size // 2) for size in x.shape)) for x in (case.q, case.k))
     one, lazy = (
-        (*look.statistic(LARGEST), *look.statistic(UNUSED))
+        (*look.statistic(LARGEST), *look.statistic(UNUSED), *(method(look) for method in METHODS.values()))
         for look in (AttentionMap(case.q, case.k, **case.options), regard.dask.AttentionMap(q, k, **case.options))
     )
     with dask.config.set(scheduler="synchronous"):
@@ -81,3 +104,8 @@ def test_overviews_of_some_keys_are_of_weights_over_all(implementation):
     stats = source_of(whole).stats
     found = source_of(part, whole=stats).pooled([(0, 4), (4, 8)], [(0, 2), (2, 4)], "mean", lambda: None)
     np.testing.assert_allclose(found, AttentionMap(q, k).weights()[:, :4].reshape(2, 4, 2, 2).sum((1, 3)), rtol=1e-6)
+
+
+def test_what_files_hold_is_in_the_name_of_their_format():
+    """Files without a statistic that was added to `STORED` are damaged; of another format they are refused."""
+    assert {"regard.map/1": ["entropy", "received"]}[FORMAT] == [statistic.name for statistic in STORED]

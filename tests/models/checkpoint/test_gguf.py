@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from contextlib import suppress
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,6 +25,7 @@ from gguf_files import (
 from regard import RegardError
 from regard.functional import rotary_frequencies
 from regard.models import LlamaConfig
+from regard.models.checkpoint.gguf_architectures import ARCHITECTURES
 from regard.models.checkpoint.open import open_checkpoint
 
 
@@ -188,3 +191,9 @@ def test_the_numbers_that_transformers_computes_with_the_checkpoint(tmp_path, ca
     write_kept(folder, tmp_path / "m.gguf")
     shutil.copy(folder / "expected.safetensors", tmp_path)
     golden.check(tmp_path, dtype=dtype, tolerance=tolerance)
+
+
+def test_the_page_names_every_architecture():
+    page = (Path(__file__).parents[3] / "docs" / "formats.md").read_text()
+    (names,) = re.findall(r"^Architectures: (.*)\.$", page, re.MULTILINE)
+    assert set(re.findall("`([^`]+)`", names)) == ARCHITECTURES.keys()
