@@ -61,11 +61,15 @@ def text_source(what: str = "the text") -> Any:
     return shared(TextSource, text={"help": f"{what}; - reads standard input"})
 
 
+MODEL_NAMES = "a name from regard models, a folder, or org/name of the Hugging Face hub"
+"""What ``--model`` takes."""
+
+
 @options
 class ModelChoice:
     """``--model`` and ``--ignore``."""
 
-    model: str = option("NAME", "a name from regard models, or a folder (%(default)s)")
+    model: str = option("NAME", f"{MODEL_NAMES} (%(default)s)")
     ignore: Sequence[str] | None = option(
         "FIELD", "an unknown field of its config.json that changes nothing", action="append"
     )

@@ -115,13 +115,19 @@ def load(
 ) -> Llama: ...
 @overload
 def load(
-    name_or_path: str | os.PathLike[str], *, download: bool = ..., dtype: Any = ..., ignore: Iterable[str] = ...
+    name_or_path: str | os.PathLike[str],
+    *,
+    revision: str | None = ...,
+    download: bool = ...,
+    dtype: Any = ...,
+    ignore: Iterable[str] = ...,
 ) -> PretrainedModel: ...
 
 
 def load(
     name_or_path: str | os.PathLike[str],
     *,
+    revision: str | None = None,
     download: bool = True,
     dtype: Any = np.float32,
     ignore: Iterable[str] = (),
@@ -137,7 +143,11 @@ def load(
     name_or_path
         ``"minilm"``, ``"smollm2"``, ``"induction"`` (which regard has itself), a folder with config.json,
         model.safetensors (or its shards) and tokenizer.json (or vocab.txt), the folder of a training run, of which the
-        last step is taken, or a GGUF file. Without a tokenizer the model takes ids alone.
+        last step is taken, or a GGUF file. Without a tokenizer the model takes ids alone. ``"org/name"``, if there is
+        no such folder, is a model of the Hugging Face hub, ``"org/name:Q4_K_M"`` one of its GGUF files: in the cache
+        of ``huggingface_hub``, or downloaded into that.
+    revision : str, optional
+        A branch, a tag or a commit of a model of the hub, by default ``main``.
     download : bool
         Whether to fetch a named model that is not on this machine. The places are searched in this order:
         ``REGARD_MODELS`` or the user's cache, installed packages with the files, the Hugging Face cache, the Hugging
@@ -151,7 +161,7 @@ def load(
     Raises
     ------
     RegardError
-        No such model, no network, or files that are damaged or of an unknown kind.
+        No such model, no access to it, no network, or files that are damaged or of an unknown kind.
 
     Examples
     --------
@@ -163,7 +173,7 @@ def load(
         raise RegardError(f"load takes the name of a model, a folder or a GGUF file, got {name_or_path!r}")
     dtype = _precision(dtype)
     ignore = _field_names(ignore)
-    path = resolve.find(name_or_path, download=download)
+    path = resolve.find(name_or_path, revision=revision, download=download)
     checkpoint = open_checkpoint(path, ignore)
     family = family_of(checkpoint)
     if isinstance(checkpoint, FolderCheckpoint):
@@ -187,6 +197,11 @@ def family_of(checkpoint: Checkpoint) -> type[PretrainedModel]:
         raise RegardError(f"{checkpoint.path} holds a model of type {model_type!r}; regard can run: {known}")
     register(model_type, _load_family(packages[model_type]))
     return _family(model_type)
+
+
+def runs(model_type: str | None) -> bool:
+    """Tell whether there is a family for a ``model_type``, here or in an installed package."""
+    return model_type in FAMILIES or model_type in _families_of_packages()
 
 
 def _registered_type(checkpoint: Checkpoint) -> str | None:

@@ -25,6 +25,8 @@ _POOLING = "1_Pooling/config.json"
 _TEXTS = "config_sentence_transformers.json"
 # Next to the Transformer; the other names are those of the first versions.
 _TRANSFORMER = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+SETTINGS_FILES = tuple(f"sentence_{kind}_config.json" for kind in _TRANSFORMER)
+"""What the file with the settings of the Transformer may be called, in the order in which they are looked for."""
 _POOLING_FIELDS = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_max_tokens": "max",
@@ -204,7 +206,7 @@ def sentence_files(folder: Path) -> dict[str, bytes]:
     except RegardError:
         steps, inner, modules = [], "", None  # what cannot be computed is not copied
     names |= {f"{at}/{file}": f"{at}/{file}" for _, at in steps if at for file in ("config.json", "model.safetensors")}
-    names |= {name: f"{inner}/{name}".lstrip("/") for name in (f"sentence_{kind}_config.json" for kind in _TRANSFORMER)}
+    names |= {name: f"{inner}/{name}".lstrip("/") for name in SETTINGS_FILES}
     found = {name: content for name, at in names.items() if (content := read_file(folder / at)) is not None}
     if modules is not None:
         flat = [{**module, "path": ""} if module["path"] == inner else module for module in modules]
@@ -312,7 +314,7 @@ def _read_dense(folder: Path) -> DenseLayer:
 
 def _with_transformer(settings: SentenceSettings, files: _Files, inner: str) -> SentenceSettings:
     """Add what the file beside the Transformer says: the most tokens, and whether texts are lower-cased."""
-    names = (f"{inner}/sentence_{kind}_config.json".lstrip("/") for kind in _TRANSFORMER)
+    names = (f"{inner}/{name}".lstrip("/") for name in SETTINGS_FILES)
     name, fields = next(((name, found) for name in names if (found := files.object(name)) is not None), ("", {}))
     reader = ConfigReader(fields, files.folder / name)
     max_length = reader.optional_count("max_seq_length")

@@ -9,6 +9,7 @@ from regard.cli.deferred import deferred_imports
 from regard.cli.options import Command, given_options, option, options, shared
 from regard.cli.output_files import MAX_DRAWN_TOKENS, PICTURES, OutputFile, OutputFiles, output_files
 from regard.cli.shared_options import (
+    MODEL_NAMES,
     TOY_SETTINGS,
     MapChoice,
     ModelChoice,
@@ -66,7 +67,7 @@ class Options:
     source: TextSource = text_source(
         "the text, the folder of a training run and, if you like, a text, or a map on disk, MAP.zarr"
     )
-    model: str | None = option("NAME", "a name from regard models, or a folder (minilm)")  # a saved run has its own
+    model: str | None = option("NAME", f"{MODEL_NAMES} (minilm)")  # a saved run has its own
     ignore: Sequence[str] | None = option(
         "FIELD", "an unknown field of its config.json that changes nothing", action="append"
     )

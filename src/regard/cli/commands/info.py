@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from regard.cli.deferred import deferred_imports
 from regard.cli.options import Command, option, options
-from regard.cli.shared_options import color
+from regard.cli.shared_options import MODEL_NAMES, color
 
 with deferred_imports():
     import os
@@ -43,7 +43,7 @@ _THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS
 class Options:
     """What is typed."""
 
-    model: str | None = option("NAME", "a name from regard models, or a folder")
+    model: str | None = option("NAME", MODEL_NAMES)
     ignore: Sequence[str] | None = option(
         "FIELD", "an unknown field of its config.json that changes nothing", action="append"
     )

@@ -1,4 +1,4 @@
-"""``regard models``: the known models and their folders."""
+"""``regard models``: the named models, and those of the Hugging Face hub on this machine."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ with deferred_imports():
     from rich.text import Text
 
     from regard.cli.console import make_console
-    from regard.models.hub import resolve
+    from regard.models.families import runs
+    from regard.models.hub import hub_cache, resolve
     from regard.views import escape
 
 COMMAND = Command(
     place=11,
-    summary="list the known models and their folders",
+    summary="list the named models, those fetched from the Hugging Face hub, and their folders",
     usage="[options]",
     examples="  regard models",
 )
@@ -29,7 +30,7 @@ class Options:
 
 
 def run(options: Options) -> None:
-    """Print each known model, and where its files are."""
+    """Print each named model, each in the cache of the Hugging Face hub, and where its files are."""
     found = resolve.installed()
     width = max(len(entry.name) for entry, _ in found) + 2
     page = Text()
@@ -38,5 +39,16 @@ def run(options: Options) -> None:
         page.append(entry.name.ljust(width), style="bold").append(f"{entry.summary}\n")
         page.append(f"{' ' * width}{entry.layers} layers × {entry.heads} heads, {entry.licence}\n")
         page.append(f"{' ' * width}{where}\n\n", style="dim")
+    for model in hub_cache.cached_models():
+        size = f"{model.size / 1e6:,.1f} MB" if model.size else ""
+        page.append(f"{escape(model.name)}\n", style="bold")
+        facts = [model.kind or "", size, model.problem or _why_not(model.kind) or ""]
+        page.append(f"{' ' * width}{escape(', '.join(filter(None, facts)))}\n")
+        page.append(f"{' ' * width}{escape(str(model.path))}\n\n", style="dim")
     page.rstrip()
     make_console(options.color).print(page, soft_wrap=True)  # a path is not broken
+
+
+def _why_not(kind: str | None) -> str | None:
+    """Return why a model of this kind cannot be loaded; None if it can."""
+    return None if kind == hub_cache.GGUF or runs(kind) else "a type that regard does not run"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from regard.cli.deferred import deferred_imports
-from regard.cli.options import Command, argument, flag, options
+from regard.cli.options import Command, argument, flag, option, options
 
 with deferred_imports():
     from regard.cli.output import write
@@ -14,7 +14,7 @@ COMMAND = Command(
     place=12,
     summary="download a model",
     usage="NAME [options]",
-    examples="  regard pull minilm\n  regard pull minilm --force",
+    examples="  regard pull minilm\n  regard pull Qwen/Qwen3-0.6B\n  regard pull Qwen/Qwen3-0.6B-GGUF:Q8_0",
 )
 
 
@@ -22,10 +22,11 @@ COMMAND = Command(
 class Options:
     """What is typed."""
 
-    name: str = argument("NAME", "a name from regard models")
+    name: str = argument("NAME", "a name from regard models, or org/name of the Hugging Face hub")
+    revision: str | None = option("REV", "a branch, a tag or a commit of org/name (main)")
     force: bool = flag("download again what is already there")
 
 
 def run(options: Options) -> None:
-    """Download a model unless it is there already, and print its folder."""
-    write(escape(str(resolve.pull(options.name, force=options.force))))
+    """Download a model unless it is there already, and print its folder, or its GGUF file."""
+    write(escape(str(resolve.pull(options.name, force=options.force, revision=options.revision))))

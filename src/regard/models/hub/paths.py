@@ -47,10 +47,10 @@ def in_package(source: WheelSource) -> Iterator[Path]:
 
 def in_hub_cache(repository: str) -> Iterator[Path]:
     """Yield the snapshots of `repository` in the local Hugging Face cache."""
-    yield from sorted(_hub_cache().glob(f"models--{repository.replace('/', '--')}/snapshots/*"))
+    yield from sorted(hub_cache().glob(f"models--{repository.replace('/', '--')}/snapshots/*"))
 
 
-def _hub_cache() -> Path:
+def hub_cache() -> Path:
     """Return the folder that huggingface_hub would use; importing it takes 0.3 s."""
     chosen = os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE")
     if not chosen:
@@ -65,3 +65,11 @@ def _locations(module: str) -> list[str] | None:
     except (ImportError, ValueError):  # a broken finder, or a placeholder in sys.modules
         return None
     return list(spec.submodule_search_locations or ()) if spec else None
+
+
+def offline_variable() -> str | None:
+    """Return the environment variable that forbids downloads, if one is set."""
+    for name in ("REGARD_OFFLINE", "HF_HUB_OFFLINE"):
+        if os.environ.get(name, "").lower() not in ("", "0", "no", "off", "false"):
+            return name
+    return None

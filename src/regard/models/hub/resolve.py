@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import chain
@@ -15,19 +14,36 @@ from regard._utils.files import atomic_write
 from regard.formats.gguf import is_gguf
 from regard.formats.quantized import require_gguf
 from regard.models.hub import registry
-from regard.models.hub.paths import cache_folder, in_hub_cache, in_package, models_folder, shipped_folder
+from regard.models.hub.hub_models import find_hub_model, pull_hub_model
+from regard.models.hub.hub_name import HubName, parse_hub_name
+from regard.models.hub.paths import (
+    cache_folder,
+    in_hub_cache,
+    in_package,
+    models_folder,
+    offline_variable,
+    shipped_folder,
+)
 from regard.models.hub.registry import KnownModel
+from regard.models.hub.transfer import DownloadError
 from regard.models.hub.verify import verify
 
 if TYPE_CHECKING:
-    from regard.models.hub.download import Progress
+    from regard.models.hub.transfer import Progress
 
 
-def find(name_or_path: str | os.PathLike[str], *, download: bool = True, progress: Progress | None = None) -> Path:
+def find(
+    name_or_path: str | os.PathLike[str],
+    *,
+    revision: str | None = None,
+    download: bool = True,
+    progress: Progress | None = None,
+) -> Path:
     """Return the folder with the files of a model, or its one file.
 
-    A path is returned as it is, and so is the folder of a model that regard has itself. The files of another named
-    model are verified against their SHA-256. The places are searched in this order:
+    A path is returned as it is, and so is the folder of a model that regard has itself. ``org/name`` is a model of the
+    Hugging Face hub: what is in the cache of its library, else a download into that. The files of another named model
+    are verified against their SHA-256. The places are searched in this order:
 
     1. ``$REGARD_MODELS/<name>``, or the user's cache if ``REGARD_MODELS`` is not set,
     2. an installed package with the files; its code is not run,
@@ -37,7 +53,10 @@ def find(name_or_path: str | os.PathLike[str], *, download: bool = True, progres
     Parameters
     ----------
     name_or_path
-        A known name, or the path of a folder or of a GGUF file: anything that exists as one or has a separator in it.
+        A known name, ``org/name`` of the hub, or the path of a folder or of a GGUF file: anything that exists as one,
+        or has a separator in it and is not the name of a repository.
+    revision
+        A branch, a tag or a commit of a model of the hub, by default ``main``.
     download
         Whether to fetch a model that is not on this machine.
     progress
@@ -50,9 +69,16 @@ def find(name_or_path: str | os.PathLike[str], *, download: bool = True, progres
         not be fetched. A wrong file in places 2 and 3 is skipped.
     """
     text = os.fspath(name_or_path)
-    if text and (os.path.isdir(text) or is_gguf(text)):  # noqa: PTH112 (Path.is_dir raises for an invalid path)
+    is_path = isinstance(name_or_path, os.PathLike) or _is_model_here(text) or os.path.isfile(text)  # noqa: PTH113
+    name = None if is_path else parse_hub_name(text, revision)
+    if name is None and revision is not None:
+        here = ", which is here" if is_path else ""
+        raise RegardError(f"revision is for a model of the Hugging Face hub, org/name, not for {text}{here}")
+    if _is_model_here(text):
         return Path(text)
-    if isinstance(name_or_path, os.PathLike) or os.sep in text or (os.altsep and os.altsep in text):
+    if name is not None:
+        return _find_on_hub(name, download=download, progress=progress)
+    if is_path or os.sep in text or (os.altsep and os.altsep in text):
         raise RegardError(_no_folder(text))
     model = _known(text)
     rejected: list[str] = []
@@ -63,16 +89,39 @@ def find(name_or_path: str | os.PathLike[str], *, download: bool = True, progres
     return _fetch(model, rejected, replace=False, progress=progress)
 
 
-def pull(name: str, *, force: bool = False, progress: Progress | None = None) -> Path:
+def pull(name: str, *, force: bool = False, revision: str | None = None, progress: Progress | None = None) -> Path:
     """Return the folder with the files of a named model, and fetch them if they are not on this machine.
 
-    With `force` they are fetched again and replace those that were downloaded before. Otherwise as `find`.
+    With `force` they are fetched again and replace those that were downloaded before. Otherwise as `find`, except that
+    the hub is always asked for ``org/name``, whose revision may have changed, and no folder is looked for.
     """
+    if hub_name := parse_hub_name(name, revision):
+        return pull_hub_model(hub_name, force=force, progress=progress)
+    if revision is not None:
+        raise RegardError(f"--revision is for a model of the Hugging Face hub, org/name, not for {name}")
     model = _known(name)
     rejected: list[str] = []
     if (model.shipped or not force) and (folder := _search(model, rejected)):
         return folder
     return _fetch(model, rejected, replace=force, progress=progress)
+
+
+def _is_model_here(text: str) -> bool:
+    return bool(text) and (os.path.isdir(text) or is_gguf(text))  # noqa: PTH112 (Path.is_dir raises for an invalid path)
+
+
+def _find_on_hub(name: HubName, *, download: bool, progress: Progress | None) -> Path:
+    """Return a model of the hub; one is not asked for that may as well be a mistyped path."""
+    folder = name.repository.partition("/")[0]
+    if not os.path.isdir(folder):  # noqa: PTH112
+        return find_hub_model(name, download=download, progress=progress)
+    try:
+        return find_hub_model(name, download=False)
+    except RegardError as error:
+        raise RegardError(
+            f"there is no folder {name}, and as {folder} is a folder here, the Hugging Face hub is not asked: "
+            f"run `{name.pull_command}` first if its model is meant"
+        ) from error
 
 
 def known_settings(name_or_path: str | os.PathLike[str]) -> dict[str, str]:
@@ -134,23 +183,15 @@ def _other_places(model: KnownModel) -> Iterator[Path]:
 def _fetch(model: KnownModel, rejected: list[str], *, replace: bool, progress: Progress | None) -> Path:
     if any(file.name.endswith(".gguf") for file in model.files):
         require_gguf()
-    if variable := _offline():
+    if variable := offline_variable():
         raise _not_found(model, f" and {variable} forbids downloads", _skipped(rejected))
     from regard.models.hub import download
 
     try:
         folder = download.download(model, models_folder(), replace=replace, progress=progress)
-    except download.DownloadError as error:
+    except DownloadError as error:
         raise _not_found(model, " and could not be fetched", [str(error), *_skipped(rejected)]) from error
     return _search(model, []) or folder  # verified again: another process may have placed it
-
-
-def _offline() -> str | None:
-    """Return the environment variable that forbids downloads, if one is set."""
-    for name in ("REGARD_OFFLINE", "HF_HUB_OFFLINE"):
-        if os.environ.get(name, "").lower() not in ("", "0", "no", "off", "false"):
-            return name
-    return None
 
 
 def _skipped(rejected: Sequence[str]) -> list[str]:
@@ -171,15 +212,6 @@ def _not_found(model: KnownModel, reason: str, problems: Sequence[str]) -> Regar
 def _no_folder(text: str) -> str:
     if os.path.isfile(text):  # noqa: PTH113
         return f"{text} is a file, but not GGUF; give the folder that holds the model's files"
-    names = [model.name for model in registry.KNOWN.values() if model.hub == text]
-    if names:
-        return f"there is no folder {text}; the name of this model is {names[0]}"
-    if re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", text, re.ASCII):
-        folder = text.partition("/")[2]
-        return (
-            f"there is no folder {text}; of a model of the Hugging Face hub fetch the files first, "
-            f"`hf download {text} --local-dir {folder}`, and give that folder, {folder}/"
-        )
     return f"there is no folder {text}"
 
 
@@ -190,7 +222,7 @@ def _known(name: str) -> KnownModel:
 
     close = get_close_matches(name, registry.KNOWN, n=1)
     suggestion = f"; did you mean {close[0]}?" if close else "."
-    known = f"Known: {', '.join(registry.KNOWN)}. Any other is the path of its folder or GGUF file"
-    if not close and re.fullmatch(r"[\w-][\w.-]*", name, re.ASCII):
-        known += f"; one of the Hugging Face hub, after `hf download {name} --local-dir {name}`, is {name}/"
+    known = (
+        f"Known: {', '.join(registry.KNOWN)}. Any other is org/name of the Hugging Face hub, or a folder or GGUF file"
+    )
     raise RegardError(f"no model {name!r}{suggestion} {known}")

@@ -1,0 +1,145 @@
+"""A child process that downloads: its environment, its progress, and how it ends when this process is interrupted."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+Progress = Callable[[int, int], None]
+"""Called repeatedly with the bytes downloaded and their total."""
+
+_GRACE = 10  # seconds in which a child that is told to end removes its partial files
+
+
+class DownloadError(Exception):
+    """No source had the right files; the message says why, for each."""
+
+
+def run(
+    command: Sequence[str], work: Path, report: Callable[[], None], *, cleans_up: bool = False
+) -> tuple[int, bytes]:
+    """Run `command`, calling `report` ten times a second; return its exit status and its output, of both streams.
+
+    Its temporary files are in the folder `work`. An interrupt kills it; with `cleans_up` it is first told to end, by
+    SIGTERM. `DownloadError` if it cannot be started.
+    """
+    temporary = work / "tmp"
+    temporary.mkdir()
+    environment = os.environ | dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(temporary)) | {"NO_COLOR": "1"}
+    for name, value in {
+        "PIP_RETRIES": "2",  # 5 by default, which takes 8 s without a network
+        "UV_HTTP_RETRIES": "1",
+        "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+        "HF_HUB_DISABLE_TELEMETRY": "1",
+        "HF_HUB_DISABLE_XET": "1",  # it writes in bursts, without progress
+    }.items():
+        environment.setdefault(name, value)
+    try:
+        child = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            start_new_session=True,  # to kill its children with it
+        )
+    except OSError as error:
+        raise DownloadError(f"cannot run {command[0]}: {error.strerror or error}") from error
+    with child:
+        try:
+            while (output := _output(child)) is None:
+                report()
+        except BaseException:
+            try:
+                if cleans_up:
+                    child.terminate()
+                    with suppress(subprocess.TimeoutExpired):
+                        child.wait(_GRACE)
+            finally:
+                _kill(child)
+            raise
+    return child.returncode, output
+
+
+class _TerminatedError(BaseException):
+    """A signal to terminate was received."""
+
+
+@contextmanager
+def signals_unwind() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP unwind the stack before they end the process, so that temporary files are removed."""
+    signals = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    signals = [
+        number for number in signals if signal.getsignal(number) == signal.SIG_DFL
+    ]  # a handler of the caller stays
+    if threading.current_thread() is not threading.main_thread():
+        signals = []  # only the main thread can set handlers
+    received: list[int] = []
+
+    def unwind(number: int, _: object) -> None:
+        for each in signals:
+            signal.signal(each, signal.SIG_IGN)
+        received.append(number)
+        raise _TerminatedError
+
+    for number in signals:
+        signal.signal(number, unwind)
+    try:
+        yield
+    finally:
+        for number in signals:
+            signal.signal(number, signal.SIG_DFL)
+        if received:
+            signal.raise_signal(received[0])
+            sys.exit(128 + received[0])  # the signal does not end process 1 of a container
+
+
+def _kill(child: subprocess.Popen[bytes]) -> None:
+    if hasattr(os, "killpg") and child.returncode is None:
+        os.killpg(child.pid, signal.SIGKILL)
+    else:
+        child.kill()
+
+
+def _output(child: subprocess.Popen[bytes]) -> bytes | None:
+    """Return the output of `child`; None while it runs."""
+    try:
+        return child.communicate(timeout=0.1)[0]
+    except subprocess.TimeoutExpired:
+        return None
+
+
+def bytes_in(folder: Path) -> int:
+    """Return the bytes of all files in `folder`."""
+    total = 0
+    for inner, _, names in os.walk(folder):
+        for name in names:
+            with suppress(OSError):  # it may have been removed
+                total += Path(inner, name).stat().st_size
+    return total
+
+
+@contextmanager
+def progress_bar(title: str, progress: Progress | None) -> Iterator[Progress]:
+    """Return `progress`; without it print the title, and yield what moves a bar where standard error is a terminal."""
+    if progress is not None:
+        yield progress
+        return
+    if sys.stderr is not None:
+        print(title, file=sys.stderr, flush=True)
+    if sys.stderr is not None and sys.stderr.isatty():
+        from rich.console import Console
+        from rich.progress import BarColumn, DownloadColumn, Progress as Bars, TimeRemainingColumn
+
+        columns = BarColumn(), DownloadColumn(), TimeRemainingColumn()
+        with Bars(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False) as bars:
+            task = bars.add_task("", total=None)
+            yield lambda done, total: bars.update(task, completed=done, total=total)
+    else:
+        yield lambda *_: None
