@@ -82,6 +82,7 @@ def differs(old: str, new: str) -> str:
 def _printed(argv: list[str], width: int, color: str) -> str:
     """Run a command in an empty folder; return both streams, without what differs from run to run."""
     from regard.cli import main
+    from regard.models.hub.hub_cache import GGUF, CachedModel
     from regard.models.hub.registry import KNOWN
 
     here = Path.cwd()
@@ -97,6 +98,13 @@ def _printed(argv: list[str], width: int, color: str) -> str:
             stack.enter_context(mock.patch(f"regard.cli.{module}.load", _load))
         installed = [(KNOWN["minilm"], folder / "minilm"), (KNOWN["smollm2"], None)]
         stack.enter_context(mock.patch("regard.models.hub.resolve.installed", return_value=installed))
+        hub = Path("/home/you/.cache/huggingface/hub")
+        cached = [
+            CachedModel("org/name", hub / "models--org--name/snapshots/0123", 91_000_000, "bert"),
+            CachedModel("org/name-GGUF:Q8_0", hub / "models--org--name-GGUF/snapshots/4567/m-Q8_0.gguf", 9**9, GGUF),
+            CachedModel("org/speech", hub / "models--org--speech/snapshots/89ab", 1_500_000_000, "whisper"),
+        ]
+        stack.enter_context(mock.patch("regard.models.hub.hub_cache.cached_models", return_value=cached))
         stack.enter_context(mock.patch("regard.models.hub.resolve.pull", lambda name, **_: folder / name))
         stack.enter_context(mock.patch("regard.cli.commands.info.models_folder", return_value=folder))
         stack.enter_context(mock.patch("regard.plot.save.encode", return_value=b""))  # of pictures, only the name shows

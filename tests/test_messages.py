@@ -23,8 +23,11 @@ def traced():
     [
         (lambda: regard.Trace()["blocks.0.attn.weights"], "it has recorded nothing yet: run a model with it"),
         (lambda: regard.Model("minilm"), r'a model is loaded: regard\.load\("minilm"\)'),
-        (lambda: regard.load("Qwen/Qwen3-0.6B"), "`hf download Qwen/Qwen3-0.6B --local-dir Qwen3-0.6B`, and give that"),
-        (lambda: regard.load("gpt2"), "`hf download gpt2 --local-dir gpt2`, is gpt2/"),
+        (
+            lambda: regard.load("no/such", download=False),
+            "not on this machine: run `regard pull no/such` with a network",
+        ),
+        (lambda: regard.load("gpt2"), "Any other is org/name of the Hugging Face hub, or a folder or GGUF file"),
         (lambda: regard.load("smolm2"), r"did you mean smollm2\? .* or GGUF file$"),
         (lambda: regard.attention(X, X, X, mask=np.ones((3, 3), int)), "of 0 and 1 make one, mask != 0"),
         (lambda: regard.attention(X, X, X, bias=np.ones((3, 3), int)), "that mask keys make mask=bias != 0"),
@@ -32,7 +35,6 @@ def traced():
         (lambda: regard.load("induction")(np.array(["a", "b"])), r"a NumPy array of strings: array\.tolist\(\)"),
         (lambda: regard.Trace().save("t.npz"), r"as a \.safetensors file, not as t\.npz"),
         (lambda: select(traced(), head="L3H1"), "a head is a whole number, got 'L3H1': choose from 0"),
-        (lambda: regard.load("sentence-transformers/all-MiniLM-L6-v2"), "the name of this model is minilm"),
     ],
 )
 def test_errors(call, message):

@@ -34,7 +34,7 @@ TEXT = "The cats sat"
 @pytest.fixture(autouse=True)
 def _plain_terminal(monkeypatch, tmp_path):
     """A wide terminal without colour, no network, and no models but those a test names."""
-    for name in ("FORCE_COLOR", "NO_COLOR", "REGARD_MODELS"):
+    for name in ("FORCE_COLOR", "NO_COLOR", "REGARD_MODELS", "HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setenv("REGARD_OFFLINE", "1")
@@ -240,9 +240,11 @@ def test_word_vectors_are_matched_to_words_in_any_order(run, tmp_path):
 
 
 def test_pull_prints_the_folder_and_force_downloads_again(run, monkeypatch):
-    monkeypatch.setattr("regard.models.hub.resolve.pull", lambda name, force: f"/{name}/{force}\x1b")
-    assert run("pull", "minilm")[1] == "/minilm/False␛\n"
-    assert run("pull", "minilm", "--force")[1] == "/minilm/True␛\n"
+    monkeypatch.setattr(
+        "regard.models.hub.resolve.pull", lambda name, force, revision: f"/{name}/{force}/{revision}\x1b"
+    )
+    assert run("pull", "minilm")[1] == "/minilm/False/None␛\n"
+    assert run("pull", "minilm", "--force", "--revision", "v1")[1] == "/minilm/True/v1␛\n"
 
 
 def test_a_text_may_come_from_a_file_and_from_a_pipe(run, tiny, tmp_path, monkeypatch):

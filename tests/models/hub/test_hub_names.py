@@ -18,7 +18,7 @@ from hub_server import COMMIT, LATER, TOKEN, Handler, Hub, cut_once, serving, st
 import regard
 from regard import RegardError
 from regard.cli import main
-from regard.models.hub import fetch_snapshot, hub_models, paths, resolve
+from regard.models.hub import fetch_snapshot, hub_models, resolve
 from regard.models.hub.hub_name import HubName, parse_hub_name
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -184,6 +184,18 @@ def test_large_files_come_from_another_address(hub: Hub, home: Path) -> None:
     resolve.find("org/tiny")
     assert (snapshot(home) / "model.safetensors").read_bytes() == LLAMA["model.safetensors"]
     assert "GET /far/model.safetensors" in hub.requests
+
+
+def test_progress_counts_the_bytes_that_are_missing(hub: Hub) -> None:
+    told: list[tuple[int, int]] = []
+    resolve.find("org/tiny", progress=lambda done, total: told.append((done, total)))
+    total = len(LLAMA["tokenizer.json"]) + len(LLAMA["model.safetensors"])
+    assert {each for _, each in told} == {total}
+    assert told[-1] == (total, total)
+    assert all(0 <= done <= total for done, _ in told)
+    told.clear()
+    resolve.pull("org/tiny", progress=lambda done, total: told.append((done, total)))
+    assert told == []  # nothing is missing
 
 
 def test_shards_are_those_of_the_index(hub: Hub, home: Path) -> None:
@@ -580,6 +592,13 @@ def test_what_does_not_come_whole_does_not_appear_and_the_rest_is_kept(hub: Hub,
     assert hub.downloaded == ["model.safetensors"]
 
 
+def test_a_child_that_ends_without_a_result_is_an_error(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub_models, "run", lambda *_, **__: (1, b"Traceback\nMemoryError"))
+    error = error_of(resolve.find, "org/tiny")
+    assert str(error) == "org/tiny could not be fetched: run `regard pull org/tiny` again"
+    assert error.__notes__ == ["Traceback\nMemoryError"]
+
+
 # By a child process, as it is outside tests.
 
 
@@ -627,8 +646,7 @@ def test_a_hub_that_does_not_answer_is_given_up(served: Hub, monkeypatch: pytest
     assert "does not answer: run `regard pull org/tiny` with a network" in str(error_of(resolve.find, "org/tiny"))
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupt_leaves_no_partial_file(served: Hub, home: Path, number: int) -> None:
+def test_an_interrupt_leaves_no_partial_file(served: Hub, home: Path) -> None:
     hanging = threading.Event()
 
     def hang(handler: Handler, path: str) -> bool:
@@ -649,9 +667,9 @@ def test_an_interrupt_leaves_no_partial_file(served: Hub, home: Path, number: in
     )
     with subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True) as run:
         assert hanging.wait(WATCHDOG)
-        run.send_signal(number)
+        run.send_signal(signal.SIGINT)
         run.communicate(timeout=WATCHDOG)
-    assert run.returncode == -number
+    assert run.returncode == -signal.SIGINT
     assert not list((home / "hf").rglob("*.incomplete"))
     served.fail = None
     served.requests.clear()
@@ -685,8 +703,3 @@ def test_models_shows_what_is_in_the_cache(hub: Hub, home: Path, capsys: pytest.
     assert "old/pickled bert, old/pickled holds its weights as a pickle alone (pytorch_model.bin)" in shown
     assert "half/fetched bert, incomplete; run regard pull half/fetched" in shown
     assert "a/b" not in shown
-
-
-def test_the_switch_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_HUB_OFFLINE", "0")
-    assert paths.offline_variable() is None

@@ -81,11 +81,6 @@ def test_a_path_to_nowhere_is_refused(path: str | Path) -> None:
         resolve.find(path)
 
 
-def test_the_name_of_the_repository_leads_to_the_known_name() -> None:
-    with pytest.raises(RegardError, match="no folder tests/tiny; the name of this model is tiny"):
-        resolve.find("tests/tiny")
-
-
 def test_a_file_is_refused_with_what_to_give(home: Path) -> None:
     (home / "model.safetensors").touch()
     with pytest.raises(RegardError, match="is a file, but not GGUF; give the folder that holds the model's files"):
@@ -107,7 +102,7 @@ def test_a_gguf_file_is_taken_as_it_is_whatever_its_name(
 
 def test_an_unknown_name_lists_the_known_ones() -> None:
     with pytest.raises(
-        RegardError, match=r"^no model 'gpt'\. Known: tiny\. Any other is the path of its folder .* is gpt/$"
+        RegardError, match=r"^no model 'gpt'\. Known: tiny\. Any other is org/name of the Hugging Face hub, or a folder"
     ):
         resolve.find("gpt")
 
@@ -395,7 +390,7 @@ def test_offline_nothing_is_fetched(monkeypatch: pytest.MonkeyPatch, variable: s
 @pytest.mark.parametrize("value", ["", "0", "false", "No"])
 def test_a_switch_that_is_off_forbids_nothing(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
     monkeypatch.setenv("REGARD_OFFLINE", value)
-    assert resolve._offline() is None
+    assert paths.offline_variable() is None
 
 
 def test_pull_returns_what_is_here(package: Path) -> None:

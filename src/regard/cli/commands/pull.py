@@ -14,7 +14,8 @@ COMMAND = Command(
     place=12,
     summary="download a model",
     usage="NAME [options]",
-    examples="  regard pull minilm\n  regard pull Qwen/Qwen3-0.6B\n  regard pull Qwen/Qwen3-0.6B-GGUF:Q8_0",
+    examples="  regard pull minilm\n  regard pull minilm --force\n"
+    "  regard pull Qwen/Qwen3-0.6B\n  regard pull Qwen/Qwen3-0.6B-GGUF:Q8_0",
 )
 
 
