@@ -241,7 +241,7 @@ def test_word_vectors_are_matched_to_words_in_any_order(run, tmp_path):
 
 def test_pull_prints_the_folder_and_force_downloads_again(run, monkeypatch):
     monkeypatch.setattr(
-        "regard.models.hub.resolve.pull", lambda name, force, revision: f"/{name}/{force}/{revision}\x1b"
+        "regard.models.hub.resolve.pull", lambda name, force, revision, **_: f"/{name}/{force}/{revision}\x1b"
     )
     assert run("pull", "minilm")[1] == "/minilm/False/None␛\n"
     assert run("pull", "minilm", "--force", "--revision", "v1")[1] == "/minilm/True/v1␛\n"

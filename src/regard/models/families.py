@@ -173,7 +173,7 @@ def load(
         raise RegardError(f"load takes the name of a model, a folder or a GGUF file, got {name_or_path!r}")
     dtype = _precision(dtype)
     ignore = _field_names(ignore)
-    path = resolve.find(name_or_path, revision=revision, download=download)
+    path = resolve.find(name_or_path, revision=revision, download=download, check_type=check_type)
     checkpoint = open_checkpoint(path, ignore)
     family = family_of(checkpoint)
     if isinstance(checkpoint, FolderCheckpoint):
@@ -191,17 +191,21 @@ def family_of(checkpoint: Checkpoint) -> type[PretrainedModel]:
     model_type = checkpoint.config().peek("model_type")
     if isinstance(model_type, str) and model_type in FAMILIES:
         return _family(model_type).of(checkpoint)
-    packages = _families_of_packages()
-    if not isinstance(model_type, str) or model_type not in packages:
-        known = ", ".join(sorted({*FAMILIES, *packages}))
-        raise RegardError(f"{checkpoint.path} holds a model of type {model_type!r}; regard can run: {known}")
-    register(model_type, _load_family(packages[model_type]))
+    check_type(checkpoint.path, model_type)
+    register(model_type, _load_family(_families_of_packages()[model_type]))
     return _family(model_type)
 
 
-def runs(model_type: str | None) -> bool:
+def runs(model_type: Any) -> bool:
     """Tell whether there is a family for a ``model_type``, here or in an installed package."""
-    return model_type in FAMILIES or model_type in _families_of_packages()
+    return isinstance(model_type, str) and (model_type in FAMILIES or model_type in _families_of_packages())
+
+
+def check_type(source: object, model_type: Any) -> None:
+    """Raise an error if there is no family for the ``model_type`` of the model in `source`."""
+    if not runs(model_type):
+        known = ", ".join(sorted({*FAMILIES, *_families_of_packages()}))
+        raise RegardError(f"{source} holds a model of type {model_type!r}; regard can run: {known}")
 
 
 def _registered_type(checkpoint: Checkpoint) -> str | None:

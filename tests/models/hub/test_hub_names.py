@@ -599,6 +599,18 @@ def test_a_child_that_ends_without_a_result_is_an_error(hub: Hub, monkeypatch: p
     assert error.__notes__ == ["Traceback\nMemoryError"]
 
 
+def test_a_repository_that_was_renamed_is_found(hub: Hub, home: Path) -> None:
+    def moved(handler: Handler, path: str) -> bool:
+        if "/org/old" not in path:
+            return False
+        return status(307, Location=handler.path.replace("/org/old", "/org/tiny"))(handler, path)
+
+    hub.fail = moved
+    path = resolve.find("org/old")
+    assert path == home / "hf" / "hub" / "models--org--old" / "snapshots" / COMMIT
+    assert names_in(path) == sorted(LLAMA)
+
+
 # By a child process, as it is outside tests.
 
 
@@ -638,6 +650,17 @@ def test_an_error_of_the_child_is_one_line(served: Hub, capsys: pytest.CaptureFi
     out, err = capsys.readouterr()
     assert out == ""
     assert re.fullmatch(r"regard: org/tiny is gated: .*\n", err)
+
+
+@pytest.mark.parametrize("argv", [["pull", "org/tiny"], ["hi", "--model", "org/tiny"]])
+def test_weights_of_a_type_that_regard_does_not_run_are_not_downloaded(
+    served: Hub, home: Path, capsys: pytest.CaptureFixture[str], argv: list[str]
+) -> None:
+    served.revisions["main"]["config.json"] = b'{"model_type": "whisper"}'
+    served.fail = lambda handler, path: path.endswith("/tokenizer.json") and stuck(handler, path)
+    assert main(argv) == 2
+    assert "regard: org/tiny holds a model of type 'whisper'; regard can run: albert, " in capsys.readouterr().err
+    assert "model.safetensors" not in served.downloaded
 
 
 def test_a_hub_that_does_not_answer_is_given_up(served: Hub, monkeypatch: pytest.MonkeyPatch) -> None:

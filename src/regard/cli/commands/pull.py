@@ -7,6 +7,7 @@ from regard.cli.options import Command, argument, flag, option, options
 
 with deferred_imports():
     from regard.cli.output import write
+    from regard.models.families import check_type
     from regard.models.hub import resolve
     from regard.views import escape
 
@@ -30,4 +31,5 @@ class Options:
 
 def run(options: Options) -> None:
     """Download a model unless it is there already, and print its folder, or its GGUF file."""
-    write(escape(str(resolve.pull(options.name, force=options.force, revision=options.revision))))
+    path = resolve.pull(options.name, force=options.force, revision=options.revision, check_type=check_type)
+    write(escape(str(path)))

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from regard._utils.errors import RegardError
-from regard._utils.files import atomic_write
+from regard._utils.files import atomic_write, read_json_object
 from regard.models.hub.hub_cache import COMMIT, model_path, remember_listing, storage_folder
 from regard.models.hub.hub_files import needed_files
 from regard.models.hub.hub_models import NoAnswerError
@@ -66,7 +66,10 @@ def _fetch(name: HubName, work: Path, force: bool) -> Path:
         download(needed[0])  # small: what forbids access is said before a download is announced
     missing = [each for each in needed if (force and each not in fetched) or not (snapshot / each).is_file()]
     size = sum(sizes[each] for each in missing)
-    _write(work / "plan.json", {"files": len(missing), "size": size, "endpoint": _without_secrets(endpoint)})
+    plan = {"files": len(missing), "size": size, "endpoint": _without_secrets(endpoint), "model_type": None}
+    if "config.json" in needed:
+        plan["model_type"] = (read_json_object(download("config.json")) or {}).get("model_type")
+    _write(work / "plan.json", plan)
     for each in needed:
         download(each)
     remember_listing(name.repository, info.sha, list(sizes))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,12 +15,21 @@ from regard.models.hub.hub_name import HubName
 from regard.models.hub.paths import importable, offline_variable
 from regard.models.hub.transfer import DownloadError, Progress, bytes_in, progress_bar, run, signals_unwind
 
+TypeCheck = Callable[[str, str], None]
+"""Called with the name and the ``model_type`` of a model; raises an error if regard cannot run it."""
+
 
 class NoAnswerError(RegardError):
     """The hub cannot be reached."""
 
 
-def find_hub_model(name: HubName, *, download: bool = True, progress: Progress | None = None) -> Path:
+def find_hub_model(
+    name: HubName,
+    *,
+    download: bool = True,
+    progress: Progress | None = None,
+    check_type: TypeCheck | None = None,
+) -> Path:
     """Return the folder of a model of the hub, or its GGUF file.
 
     The cache comes first, without a request; what is not in it, or not all, is downloaded into it. Where that is
@@ -39,14 +49,16 @@ def find_hub_model(name: HubName, *, download: bool = True, progress: Progress |
         forbidden = f" and {variable} forbids downloads" if download else ""
         raise RegardError(f"{name} is not on this machine{forbidden}: run `{name.pull_command}` with a network")
     try:
-        return _fetch(name, force=False, progress=progress)
+        return _fetch(name, force=False, progress=progress, check_type=check_type)
     except NoAnswerError:
         if path := find_snapshot(name, complete=False):
             return path
         raise
 
 
-def pull_hub_model(name: HubName, *, force: bool, progress: Progress | None = None) -> Path:
+def pull_hub_model(
+    name: HubName, *, force: bool, progress: Progress | None = None, check_type: TypeCheck | None = None
+) -> Path:
     """Return a model of the hub as it is there now: files that are missing or have changed are downloaded.
 
     With `force` all are. Offline, or where the hub does not answer, it is what the cache has.
@@ -54,7 +66,7 @@ def pull_hub_model(name: HubName, *, force: bool, progress: Progress | None = No
     if not force and offline_variable():
         return find_hub_model(name)
     try:
-        return _fetch(name, force=force, progress=progress)
+        return _fetch(name, force=force, progress=progress, check_type=check_type)
     except NoAnswerError as error:
         if force or (path := find_snapshot(name)) is None:
             raise
@@ -63,7 +75,7 @@ def pull_hub_model(name: HubName, *, force: bool, progress: Progress | None = No
         return path
 
 
-def _fetch(name: HubName, *, force: bool, progress: Progress | None) -> Path:
+def _fetch(name: HubName, *, force: bool, progress: Progress | None, check_type: TypeCheck | None) -> Path:
     """Download what is missing into the cache, and return the model there."""
     if variable := offline_variable():
         raise RegardError(f"{name} cannot be fetched, as {variable} forbids downloads: unset it")
@@ -73,7 +85,7 @@ def _fetch(name: HubName, *, force: bool, progress: Progress | None) -> Path:
     with signals_unwind(), TemporaryDirectory(prefix="regard-", ignore_cleanup_errors=True) as work:
         arguments = [work, name.repository, name.quantization or "", name.revision, "force" * force]
         with ExitStack() as stack:
-            report = _Report(name, Path(work), stack, progress)
+            report = _Report(name, Path(work), stack, progress, check_type)
             try:
                 _, output = run([*command, *arguments], Path(work), report, cleans_up=True)
             except DownloadError as error:
@@ -92,10 +104,18 @@ def _fetch(name: HubName, *, force: bool, progress: Progress | None) -> Path:
 
 
 class _Report:
-    """Shows the progress of a child, once it has written its plan."""
+    """Checks the type of the model that a child fetches, and shows its progress, once it has written its plan."""
 
-    def __init__(self, name: HubName, work: Path, stack: ExitStack, progress: Progress | None) -> None:
+    def __init__(
+        self,
+        name: HubName,
+        work: Path,
+        stack: ExitStack,
+        progress: Progress | None,
+        check_type: TypeCheck | None,
+    ) -> None:
         self._name, self._plan, self._stack, self._progress = name, work / "plan.json", stack, progress
+        self._check_type = check_type
         self._blobs = storage_folder(name.repository) / "blobs"
         self._before = bytes_in(self._blobs)
         self._show: Progress | None = None
@@ -119,6 +139,8 @@ class _Report:
         plan = read_json_object(self._plan)
         if plan is None or not plan["files"]:
             return
+        if self._check_type is not None and plan["model_type"] is not None:
+            self._check_type(str(self._name), plan["model_type"])
         self._total = plan["size"]
         files = f"{plan['files']} file{'s' * (plan['files'] != 1)}"
         title = (

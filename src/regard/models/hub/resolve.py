@@ -14,7 +14,7 @@ from regard._utils.files import atomic_write
 from regard.formats.gguf import is_gguf
 from regard.formats.quantized import require_gguf
 from regard.models.hub import registry
-from regard.models.hub.hub_models import find_hub_model, pull_hub_model
+from regard.models.hub.hub_models import TypeCheck, find_hub_model, pull_hub_model
 from regard.models.hub.hub_name import HubName, parse_hub_name
 from regard.models.hub.paths import (
     cache_folder,
@@ -38,6 +38,7 @@ def find(
     revision: str | None = None,
     download: bool = True,
     progress: Progress | None = None,
+    check_type: TypeCheck | None = None,
 ) -> Path:
     """Return the folder with the files of a model, or its one file.
 
@@ -61,6 +62,8 @@ def find(
         Whether to fetch a model that is not on this machine.
     progress
         Called with the bytes downloaded and their total; by default a bar or a line on standard error.
+    check_type
+        Called with the name and the ``model_type`` of a model of the hub before its weights are downloaded.
 
     Raises
     ------
@@ -77,7 +80,7 @@ def find(
     if _is_model_here(text):
         return Path(text)
     if name is not None:
-        return _find_on_hub(name, download=download, progress=progress)
+        return _find_on_hub(name, download, progress, check_type)
     if is_path or os.sep in text or (os.altsep and os.altsep in text):
         raise RegardError(_no_folder(text))
     model = _known(text)
@@ -89,14 +92,21 @@ def find(
     return _fetch(model, rejected, replace=False, progress=progress)
 
 
-def pull(name: str, *, force: bool = False, revision: str | None = None, progress: Progress | None = None) -> Path:
+def pull(
+    name: str,
+    *,
+    force: bool = False,
+    revision: str | None = None,
+    progress: Progress | None = None,
+    check_type: TypeCheck | None = None,
+) -> Path:
     """Return the folder with the files of a named model, and fetch them if they are not on this machine.
 
     With `force` they are fetched again and replace those that were downloaded before. Otherwise as `find`, except that
     the hub is always asked for ``org/name``, whose revision may have changed, and no folder is looked for.
     """
     if hub_name := parse_hub_name(name, revision):
-        return pull_hub_model(hub_name, force=force, progress=progress)
+        return pull_hub_model(hub_name, force=force, progress=progress, check_type=check_type)
     if revision is not None:
         raise RegardError(f"--revision is for a model of the Hugging Face hub, org/name, not for {name}")
     model = _known(name)
@@ -110,11 +120,11 @@ def _is_model_here(text: str) -> bool:
     return bool(text) and (os.path.isdir(text) or is_gguf(text))  # noqa: PTH112 (Path.is_dir raises for an invalid path)
 
 
-def _find_on_hub(name: HubName, *, download: bool, progress: Progress | None) -> Path:
+def _find_on_hub(name: HubName, download: bool, progress: Progress | None, check_type: TypeCheck | None) -> Path:
     """Return a model of the hub; one is not asked for that may as well be a mistyped path."""
     folder = name.repository.partition("/")[0]
     if not os.path.isdir(folder):  # noqa: PTH112
-        return find_hub_model(name, download=download, progress=progress)
+        return find_hub_model(name, download=download, progress=progress, check_type=check_type)
     try:
         return find_hub_model(name, download=False)
     except RegardError as error:
