@@ -90,8 +90,9 @@ def _fetch(name: HubName, *, force: bool, progress: Progress | None, check_type:
                 _, output = run([*command, *arguments], Path(work), report, cleans_up=True)
             except DownloadError as error:
                 raise RegardError(f"{name} could not be fetched: {error}") from error
-            report.end()
-        result = read_json_object(Path(work) / "result.json")
+            result = read_json_object(Path(work) / "result.json")
+            if result is not None and "error" not in result:
+                report.end()
     if result is None:
         last = output.decode(errors="replace").strip()[-1000:]
         result = {"error": f"{name} could not be fetched: run `{name.pull_command}` again", "notes": [last]}
