@@ -352,8 +352,8 @@ FAULTS = (
     ),
     Fault(
         "src/regard/dask/partitions.py",
-        "place += found.rows",
-        "place += found.rows - 1",
+        "place += count.rows",
+        "place += count.rows - 1",
         "dask/test_corpus.py",
     ),
 )
