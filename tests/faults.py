@@ -263,8 +263,8 @@ FAULTS = (
     # The explorer.
     Fault(
         "src/regard/explorer/pooling.py",
-        "found = found / (heights[:, None] * widths)",
-        "found = found / (heights[0] * widths[0])",
+        "pooled = pooled / (heights[:, None] * widths)",
+        "pooled = pooled / (heights[0] * widths[0])",
         "explorer/test_pooling.py",
     ),
     Fault(
