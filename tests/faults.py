@@ -263,8 +263,8 @@ FAULTS = (
     # The explorer.
     Fault(
         "src/regard/explorer/pooling.py",
-        "found = found / (heights[:, None] * widths)",
-        "found = found / (heights[0] * widths[0])",
+        "pooled = pooled / (heights[:, None] * widths)",
+        "pooled = pooled / (heights[0] * widths[0])",
         "explorer/test_pooling.py",
     ),
     Fault(
@@ -352,8 +352,8 @@ FAULTS = (
     ),
     Fault(
         "src/regard/dask/partitions.py",
-        "place += found.rows",
-        "place += found.rows - 1",
+        "place += count.rows",
+        "place += count.rows - 1",
         "dask/test_corpus.py",
     ),
 )

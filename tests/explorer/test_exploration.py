@@ -928,7 +928,7 @@ def test_the_time_that_is_left_follows_from_the_share(monkeypatch):
     clock = [100.0]
     monkeypatch.setattr(progress_module.time, "monotonic", lambda: clock[0])
     progress = progress_module.Progress()
-    with progress.of("heads") as watch:
+    with progress.watch("heads") as watch:
         assert progress.describe() == {"heads": {"share": 0, "seconds_left": None}}
         clock[0] += 10
         watch(lambda: 0.25)

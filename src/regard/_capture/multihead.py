@@ -114,7 +114,7 @@ def _call(module: Any, given: dict[str, Any], cache: MaskCache) -> tuple[Any, An
     masks = [torch.nn.functional.pad(_added(mask, q), (0, k.shape[2] - keys)) for mask in masks]
     if not masks:
         return q, k, v, {}
-    mask, bias = cache.of(masks[0] + masks[1] if len(masks) == 2 else masks[0], queries)
+    mask, bias = cache.convert(masks[0] + masks[1] if len(masks) == 2 else masks[0], queries)
     return q, k, v, {"mask": mask, "bias": bias}
 
 

@@ -176,8 +176,8 @@ def _unknown_argument(names: Iterable[str]) -> str:
     name = next(iter(names))
     close = get_close_matches(name, [*Options.__annotations__, "trace"], n=1)
     suggestion = f"; did you mean {close[0]}?" if close else ""
-    known = f": it is {_OTHER_NAMES[name]} here" if name in _OTHER_NAMES else suggestion
-    return f"attention has no argument {name}{known}"
+    hint = f": it is {_OTHER_NAMES[name]} here" if name in _OTHER_NAMES else suggestion
+    return f"attention has no argument {name}{hint}"
 
 
 def compute_attention(p: AttentionInputs, trace: Recorder) -> Array:
@@ -249,8 +249,8 @@ def _recorded(p: AttentionInputs, trace: Recorder) -> Array:
         values, context, stats, native = forward_with_stats(values, native=native)
 
         def pullback(d: Array) -> list[Array | None]:
-            found = backward(values, context, stats, d, native=native)
-            return [found[name] for name in inputs]
+            gradients = backward(values, context, stats, d, native=native)
+            return [gradients[name] for name in inputs]
 
         return narrowed(context, p.dtype), pullback
 

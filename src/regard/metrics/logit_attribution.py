@@ -112,8 +112,8 @@ class LogitAttribution(Tabular):
         return f"<LogitAttribution of {self._name()}: {layers} × {heads} heads, {batch} × {length} tokens>"
 
     def _name(self) -> str:
-        given = [each for each in (self.token_text, self.versus_text) if each is not None]
-        names = [repr(str(each.flat[-1])) if len(set(each.flat)) == 1 else "a token each" for each in given]
+        targets = [each for each in (self.token_text, self.versus_text) if each is not None]
+        names = [repr(str(each.flat[-1])) if len(set(each.flat)) == 1 else "a token each" for each in targets]
         return " minus ".join(names)
 
     def _repr_html_(self) -> str:

@@ -210,9 +210,9 @@ def mask_words(
             raise RegardError(f"mask must be booleans in the shape of ids, {ids.shape}, got {mask.dtype} {mask.shape}")
         is_word &= mask
     drawn, how = np.where(is_word, rng.random(ids.shape), np.inf), rng.random(ids.shape)
-    chosen = (drawn < rate) | (drawn == drawn.min(-1, keepdims=True)) & is_word  # of a row without one, any
+    is_target = (drawn < rate) | (drawn == drawn.min(-1, keepdims=True)) & is_word  # of a row without one, any
     changed = np.where(how < 0.8, mask_id, np.where(how < 0.9, rng.integers(0, vocab_size, ids.shape), ids))
-    return Batch(np.where(chosen, changed, ids), np.where(chosen, ids, IGNORED), mask)
+    return Batch(np.where(is_target, changed, ids), np.where(is_target, ids, IGNORED), mask)
 
 
 def _is_tied(checkpoint: Checkpoint) -> bool:

@@ -52,7 +52,7 @@ def _tile(p: AttentionInputs, rows: Index, cols: Index, stage: Stage, stats: Sof
     block = block_scores(p, rows, cols)
     if stage != "weights":
         return getattr(block, stage)
-    row_stats = softmax_stats(p, rows) if stats is None else stats.of(rows)
+    row_stats = softmax_stats(p, rows) if stats is None else stats.rows(rows)
     return row_stats.weights(block.biased, p.layout.xp)
 
 
@@ -66,14 +66,14 @@ def record_maps(p: AttentionInputs, trace: Recorder, weights: Array | None = Non
         "biased": p.bias is not None or p.mask is not None,
         "weights": True,
     }
-    wanted = [stage for stage in STAGES if available[stage] and trace.wants(stage)]
+    stages = [stage for stage in STAGES if available[stage] and trace.wants(stage)]
     drops = p.dropout is not None and trace.wants("dropped")
-    if not wanted and not drops:
+    if not stages and not drops:
         return
     exact = p.to_compute_dtype().replace(dtype=p.compute_dtype, v=None, dropout=None)
-    for stage in wanted:
-        known = weights if stage == "weights" else None
-        trace.take(stage, attention_tile(exact, None, None, stage) if known is None else known, "... H T S")
+    for stage in stages:
+        computed = weights if stage == "weights" else None
+        trace.take(stage, attention_tile(exact, None, None, stage) if computed is None else computed, "... H T S")
     if drops:
         trace.take("dropped", attention_tile(exact.replace(dropout=p.dropout), None, None), "... H T S")
 
