@@ -12,9 +12,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from regard.models.bert import Bert, BertConfig, block_tensors, embedding_tensors, read_sizes
-from regard.models.build import encoder_blocks
 from regard.models.checkpoint.config import ConfigReader
-from regard.models.checkpoint.tensors import TensorSpec, linear_tensors
+from regard.models.checkpoint.listed_tensors import TensorSpec, linear_tensors
+from regard.models.listed_build import encoder_blocks
 from regard.nn import EncoderBlock
 
 

@@ -15,15 +15,15 @@ import numpy as np
 
 from regard.functional import learned_positions
 from regard.functional.recorder import NULL_RECORDER, Recorder
-from regard.models.build import encoder_blocks, feed_forward, layer_norm, projections
 from regard.models.checkpoint.config import ConfigReader
 from regard.models.checkpoint.generation_config import config_with_start_id
+from regard.models.checkpoint.listed_tensors import TensorSpec, linear_tensors, load_tensors, norm_tensors
 from regard.models.checkpoint.model_config import ModelConfig
 from regard.models.checkpoint.open import Checkpoint
-from regard.models.checkpoint.tensors import TensorSpec, linear_tensors, load_tensors, norm_tensors
 from regard.models.encoder_decoder import EncoderDecoder, embedding_names
 from regard.models.generation.decoding_state import DecodingState
 from regard.models.language import language_fields
+from regard.models.listed_build import encoder_blocks, feed_forward, layer_norm, projections
 from regard.nn import CrossAttention, Embedding, EncoderBlock, FeedForward, Layer, LayerNorm, Linear, SelfAttention
 from regard.nn.kv_cache import KVCache
 from regard.nn.layers import normed, traced_norm

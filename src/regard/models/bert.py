@@ -15,17 +15,12 @@ import numpy as np
 from regard.functional import learned_positions
 from regard.functional.recorder import NULL_RECORDER, Recorder
 from regard.models.base import TextModel
-from regard.models.build import encoder_blocks, layer_norm, linear
 from regard.models.checkpoint.config import ConfigReader
+from regard.models.checkpoint.listed_tensors import TensorSpec, linear_tensors, load_tensors, norm_tensors
 from regard.models.checkpoint.model_config import ModelConfig
 from regard.models.checkpoint.open import Checkpoint, tokenizer_for
-from regard.models.checkpoint.tensors import (
-    OLD_NORM_SUFFIXES,
-    TensorSpec,
-    linear_tensors,
-    load_tensors,
-    norm_tensors,
-)
+from regard.models.checkpoint.tensors import OLD_NORM_SUFFIXES
+from regard.models.listed_build import encoder_blocks, layer_norm, linear
 from regard.nn import Embedding, EncoderBlock, LayerNorm, Linear, fast_paths
 from regard.nn.layers import traced_norm
 from regard.text import SubwordTokenizer

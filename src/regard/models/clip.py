@@ -18,14 +18,14 @@ from regard.functional import learned_positions
 from regard.functional.recorder import NULL_RECORDER, Recorder
 from regard.models.base import PretrainedModel, TextModel
 from regard.models.bert import run_blocks, without_padding
-from regard.models.build import encoder_blocks, layer_norm, linear
 from regard.models.checkpoint.config import ConfigReader
+from regard.models.checkpoint.listed_tensors import TensorSpec, linear_tensors, load_tensors, norm_tensors
 from regard.models.checkpoint.model_config import ModelConfig
 from regard.models.checkpoint.open import Checkpoint, tokenizer_for
-from regard.models.checkpoint.tensors import TensorSpec, linear_tensors, load_tensors, norm_tensors
 from regard.models.images.model import ImageModel, ImageOutput, Pictures, check_processor
 from regard.models.images.patches import ImageConfig, PatchEmbedding, patch_tensors, read_image_sizes
 from regard.models.images.processor import read_processor
+from regard.models.listed_build import encoder_blocks, layer_norm, linear
 from regard.models.output import PooledOutput
 from regard.nn import Embedding, EncoderBlock, LayerNorm, Linear
 from regard.nn.layers import traced_norm

@@ -20,10 +20,10 @@ from regard.functional import learned_positions
 from regard.functional.recorder import NULL_RECORDER, Recorder
 from regard.models.base import TextModel
 from regard.models.bert import BLOCK_NAMES, BertConfig, block_tensors, read_sizes, run_blocks
-from regard.models.build import feed_forward, layer_norm, projections
 from regard.models.checkpoint.config import ConfigReader
+from regard.models.checkpoint.listed_tensors import TensorSpec, load_tensors, norm_tensors
 from regard.models.checkpoint.open import Checkpoint, tokenizer_for
-from regard.models.checkpoint.tensors import TensorSpec, load_tensors, norm_tensors
+from regard.models.listed_build import feed_forward, layer_norm, projections
 from regard.nn import CosSin, Embedding, EncoderBlock, LayerNorm, SelfAttention
 from regard.nn.layers import traced_norm
 from regard.text import SubwordTokenizer

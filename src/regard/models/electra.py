@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from regard.models.bert import Bert, BertConfig, read_sizes
 from regard.models.checkpoint.config import ConfigReader
-from regard.models.checkpoint.tensors import TensorSpec, linear_tensors
+from regard.models.checkpoint.listed_tensors import TensorSpec, linear_tensors
 
 _SUMMARY = ("type", "use_proj", "activation", "first_dropout", "last_dropout")
 

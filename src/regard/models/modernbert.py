@@ -15,12 +15,12 @@ import numpy as np
 from regard.functional.recorder import NULL_RECORDER, Recorder
 from regard.models.base import TextModel
 from regard.models.bert import run_blocks, without_padding
-from regard.models.build import gated_feed_forward, projections
 from regard.models.checkpoint.config import ConfigReader
+from regard.models.checkpoint.listed_tensors import TensorSpec, fused_tensors, linear_tensors, load_tensors
 from regard.models.checkpoint.model_config import ModelConfig
 from regard.models.checkpoint.open import Checkpoint, tokenizer_for
-from regard.models.checkpoint.tensors import TensorSpec, fused_tensors, linear_tensors, load_tensors
 from regard.models.decoder_checkpoint import MAX_LAYERS, check_unsupported_flags, read_windows
+from regard.models.listed_build import gated_feed_forward, projections
 from regard.models.rope import Rope, read_ropes_by_type
 from regard.nn import CosSin, Embedding, EncoderBlock, LayerNorm, SelfAttention
 from regard.nn.layers import traced_norm

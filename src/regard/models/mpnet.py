@@ -14,7 +14,7 @@ import numpy as np
 from regard.functional import RelativePositionBias
 from regard.models.bert import BertConfig, read_sizes
 from regard.models.checkpoint.config import ConfigReader
-from regard.models.checkpoint.tensors import TensorSpec
+from regard.models.checkpoint.listed_tensors import TensorSpec
 from regard.models.roberta import Roberta, RobertaConfig
 
 _PAD_ID = 1

@@ -17,15 +17,15 @@ from regard.functional import RelativePositionBias
 from regard.functional.activation import ACTIVATIONS
 from regard.functional.recorder import NULL_RECORDER, Recorder
 from regard.models.base import PretrainedModel, TextModel
-from regard.models.build import feed_forward, gated_feed_forward, projections, rms_norm
 from regard.models.checkpoint.config import ConfigReader
 from regard.models.checkpoint.generation_config import config_with_start_id
+from regard.models.checkpoint.listed_tensors import TensorSpec, linear_tensors, load_tensors
 from regard.models.checkpoint.model_config import ModelConfig
 from regard.models.checkpoint.open import Checkpoint, tokenizer_for
-from regard.models.checkpoint.tensors import TensorSpec, linear_tensors, load_tensors
 from regard.models.encoder_decoder import EncoderDecoder, embedding_names
 from regard.models.generation.decoding_state import DecodingState
 from regard.models.language import language_fields
+from regard.models.listed_build import feed_forward, gated_feed_forward, projections, rms_norm
 from regard.nn import CrossAttention, Embedding, FeedForward, GatedFeedForward, Layer, Linear, RMSNorm, SelfAttention
 from regard.nn.kv_cache import KVCache
 from regard.nn.layers import normed, traced_norm

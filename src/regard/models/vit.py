@@ -17,14 +17,14 @@ from regard._utils.errors import RegardError
 from regard._utils.validation import whole_number
 from regard.functional.recorder import NULL_RECORDER, Recorder
 from regard.models.bert import run_blocks
-from regard.models.build import encoder_blocks, layer_norm, linear
 from regard.models.checkpoint.config import ConfigReader
+from regard.models.checkpoint.listed_tensors import TensorSpec, linear_tensors, load_tensors, norm_tensors
 from regard.models.checkpoint.open import Checkpoint
-from regard.models.checkpoint.tensors import TensorSpec, linear_tensors, load_tensors, norm_tensors
 from regard.models.images.model import ImageModel, ImageOutput, Pictures, check_processor
 from regard.models.images.patches import ImageConfig, PatchEmbedding, patch_tensors, read_image_sizes
 from regard.models.images.processor import read_processor
 from regard.models.language import Prediction
+from regard.models.listed_build import encoder_blocks, layer_norm, linear
 from regard.nn import LayerNorm, Linear
 from regard.nn.layers import traced_norm
 from regard.text.encoding import Encoding

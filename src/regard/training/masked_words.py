@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from regard._utils.errors import RegardError
+from regard.models.checkpoint.listed_tensors import TensorSpec, load_tensors
 from regard.models.checkpoint.open import Checkpoint
-from regard.models.checkpoint.tensors import OLD_NORM_SUFFIXES, TensorSpec, current_names, load_tensors
+from regard.models.checkpoint.tensors import OLD_NORM_SUFFIXES, current_names
 from regard.training.batches import IGNORED, Batch
 
 _TIED_SUFFIXES = {".decoder.bias": ".bias"}  # one array under two names

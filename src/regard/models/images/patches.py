@@ -11,8 +11,8 @@ import numpy as np
 from regard._utils.errors import RegardError
 from regard.functional.recorder import NULL_RECORDER, Recorder
 from regard.models.checkpoint.config import ConfigReader
+from regard.models.checkpoint.listed_tensors import TensorSpec
 from regard.models.checkpoint.model_config import ModelConfig
-from regard.models.checkpoint.tensors import TensorSpec
 from regard.nn import Embedding, Layer, Linear
 from regard.text.encoding import Encoding
 
