@@ -142,7 +142,7 @@ RETIRED = (
     ("models", r"class State|\.entries\(", "DecodingState, select_batch"),
     ("models", r"def limit", "max_length"),
     ("models", r"named=", "label"),
-    ("models", r"class Tensor|take_weights|take_decoder|take_sizes", "TensorSpec, load_tensors"),
+    ("models", r"class Tensor|take_weights|take_decoder|take_sizes|load_tensors", "TensorSpec, load_layers"),
     ("models", r"ours|theirs", "name, hf_name"),
     ("models", r"_through|\.reach|def reach", "forward_with_cache, max_length"),
     ("models", r"_BOOKKEEPING|read_bookkeeping", "IGNORED_FIELDS, check_unsupported_flags"),

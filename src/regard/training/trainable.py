@@ -262,7 +262,7 @@ class Trainable:
         if not isinstance(loaded, LanguageModel):
             head, rng = masked_word_head(recorded), np.random.default_rng(whole_number("seed", seed, 0))
             std = float(config.get("initializer_range", _STD))
-            new = NewTensors(lambda spec: _drawn(spec, rng, std))
+            new = NewTensors(lambda spec, _: _drawn(spec, rng, std))
             is_stored = head.is_stored(recorded, loaded)
             head.load(recorded if is_stored else _Checkpoint(config, new, recorded.tokenizer(), None), loaded, dtype)
             head_tensors = (
@@ -311,10 +311,10 @@ def new_model(
     """
     rng = np.random.default_rng(whole_number("seed", seed, 0))
 
-    def make(spec: TensorSpec) -> np.ndarray:
-        if spec.name == "token_embedding.weight" and embedding_std is not None:
+    def make(spec: TensorSpec, name: str) -> np.ndarray:
+        if name == "token_embedding.weight" and embedding_std is not None:
             return rng.normal(0, embedding_std, spec.shape)
-        return _drawn(spec, rng, last if spec.name.endswith(_LAST) else std)
+        return _drawn(spec, rng, last if name.endswith(_LAST) else std)
 
     tensors = NewTensors(make)
     checkpoint = _Checkpoint(config, tensors, tokenizer, None)
