@@ -449,6 +449,7 @@ def test_all_blocks_at_once_only_where_no_other_step_is_wanted(rng, mapped):
         *(Trace(only=name) for name in steps),
         *(Trace(only=(), edit={name: np.copy}) for name in every.names()),
         Trace(maps=True, only="*.attn.weights"),
+        Trace(only="*.attn.weights", stop="blocks.0.attn.weights"),
     ):
         assert fast_paths.encode(owner, blocks, x, None, trace) is None
     assert fast_paths.encode(owner, blocks, x, mask, Trace(only="*.weights")) is None

@@ -272,6 +272,18 @@ def test_the_plan_of_many_steps_is_that_of_each(prefix, asked, options):
             )
 
 
+@pytest.mark.parametrize("runs", [(True, False), (False, True)])
+def test_what_an_alias_means_is_decided_in_each_run(runs, rng):
+    x = rng.standard_normal((2, 3))
+    for has_rotation in runs:
+        trace = Trace(only="attn.hook_q")
+        if has_rotation:
+            trace("attn.projected_q", x, "T D")
+        assert trace.plan("attn.q").asked == (frozenset() if has_rotation else {"attn.q"})
+        trace("attn.q", x, "T D")
+        assert trace.names() == (("attn.projected_q",) if has_rotation else ("attn.q",))
+
+
 @pytest.mark.parametrize("options", [{}, {"maps": True}, {"stop": "attn.weights"}, {"edit": {"*.q": np.copy}}])
 @pytest.mark.parametrize("asked", [None, (), ("*",), ("*.output",), ("attn.weights",), ("attn.hook_q", "attn.v")])
 def test_a_run_does_what_its_plan_says(asked, options, rng):
