@@ -3,7 +3,7 @@
 A tap names a value and its axes and returns it, ``scores = trace("scores", q @ k.mT, "... H T S")``. The default
 recorder is `NULL_RECORDER`; `regard.Trace` stores values.
 
-What a run does at each step is decided before it computes the step: a layer reads the `Plan` of steps that cost
+What a run does at each step is decided before it computes the step: a layer reads the plan of steps that cost
 something, and chooses between the steps one by one and one fused call.
 """
 
@@ -18,7 +18,7 @@ from regard._utils.errors import RegardError
 T = TypeVar("T")
 
 
-class Plan(NamedTuple):
+class RecordingPlan(NamedTuple):
     """What a run does at some steps of a scope."""
 
     asked: frozenset[str] = frozenset()  # the steps whose values it needs: recorded, edited, or the last of the run
@@ -29,7 +29,7 @@ class Plan(NamedTuple):
     seed: tuple[int, ...] = ()  # of that dropout
 
 
-NO_PLAN = Plan()
+NO_PLAN = RecordingPlan()
 
 
 def _unchanged(value: T) -> T:
@@ -57,7 +57,7 @@ class Recorder(Protocol):
         """Return a context in which every name begins with ``name.``."""
         return _NO_SCOPE
 
-    def plan(self, *names: str, optional: tuple[str, ...] = ()) -> Plan:  # noqa: ARG002
+    def plan(self, *names: str, optional: tuple[str, ...] = ()) -> RecordingPlan:  # noqa: ARG002
         """Return what the run does at steps of this scope.
 
         An `optional` step, of a value that a run does not need or that takes much memory, is only asked for by its own
@@ -189,10 +189,10 @@ class StepList(Scoped, Recorder):
         self._names[self._prefix + name] = None
         return value
 
-    def plan(self, *names: str, optional: tuple[str, ...] = ()) -> Plan:
+    def plan(self, *names: str, optional: tuple[str, ...] = ()) -> RecordingPlan:
         """Return a plan that asks for all of these steps."""
         self._optional.update(dict.fromkeys(self._prefix + name for name in optional))
-        return Plan(asked=frozenset((*names, *optional)))
+        return RecordingPlan(asked=frozenset((*names, *optional)))
 
     def steps(self) -> Steps:
         """Return what was listed."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from regard.functional.arrays import Array
-from regard.functional.recorder import NO_PLAN, Plan, RunStopped, StepList
+from regard.functional.recorder import NO_PLAN, RecordingPlan, RunStopped, StepList
 from regard.trace.step_names import quadratic_stage
 from regard.trace.trace import Trace
 from regard.trace.trace_file import fitted_axes
@@ -66,7 +66,7 @@ class TapList(StepList):
         self.taps.append(Tap.of(full, value, axes, is_optional=full in self._optional))
         return value
 
-    def plan(self, *names: str, optional: tuple[str, ...] = ()) -> Plan:
+    def plan(self, *names: str, optional: tuple[str, ...] = ()) -> RecordingPlan:
         """Return a plan that asks for all of these steps, and for the map too, or for none."""
         return super().plan(*names, optional=optional)._replace(keeps_map=True) if self._wanted else NO_PLAN
 

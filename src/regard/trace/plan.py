@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, TypeAlias
 
-from regard.functional.recorder import Plan
+from regard.functional.recorder import RecordingPlan
 from regard.functional.scores.stages import QUADRATIC_STEPS, STAGES
 from regard.trace.step_names import asks_by_name, canonical_names, matches, preferred_names, quadratic_stage
 
@@ -50,7 +50,7 @@ class RunPlan:
         self.asked = (*(only or ()), *edited, *self._last)
         self._is_ambiguous = any(len(canonical_names(pattern)) > 1 for pattern in self.asked)
         self._steps: dict[str, StepPlan] = {}
-        self._plans: dict[tuple[str, tuple[str, ...], tuple[str, ...]], Plan] = {}
+        self._plans: dict[tuple[str, tuple[str, ...], tuple[str, ...]], RecordingPlan] = {}
 
     @property
     def asks_for_values(self) -> bool:
@@ -66,7 +66,7 @@ class RunPlan:
                 self._steps[full] = found
         return found
 
-    def plan(self, prefix: str, names: tuple[str, ...], optional: tuple[str, ...], means: Means) -> Plan:
+    def plan(self, prefix: str, names: tuple[str, ...], optional: tuple[str, ...], means: Means) -> RecordingPlan:
         """Return what the run does at some steps of a scope, as `Recorder.plan` has it."""
         key = prefix, names, optional
         found = self._plans.get(key)
@@ -80,12 +80,12 @@ class RunPlan:
         """Whether a step is to be recorded, as an array or by its map."""
         return self.only is None or self._is_meant(full, self.only, means)
 
-    def _combine(self, prefix: str, names: tuple[str, ...], optional: tuple[str, ...], means: Means) -> Plan:
+    def _combine(self, prefix: str, names: tuple[str, ...], optional: tuple[str, ...], means: Means) -> RecordingPlan:
         steps = {name: self.step(prefix + name, means) for name in (*names, *optional)}
         mapped = {name for name in names if quadratic_stage(name) in STAGES and self._keeps_map(prefix + name, means)}
         asked = [name for name in names if self._needs_value(steps[name], has_map=name in mapped)]
         asked += [name for name in optional if self._asks_for(prefix + name, means)]
-        return Plan(
+        return RecordingPlan(
             frozenset(asked),
             frozenset(name for name, step in steps.items() if step.is_edited),
             any(step.is_last for step in steps.values()),

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from regard._utils.errors import RegardError
-from regard.functional.recorder import Plan, Recorder
+from regard.functional.recorder import Recorder, RecordingPlan
 from regard.trace.mask_io import to_numpy
 from regard.trace.trace import Trace
 
@@ -51,7 +51,7 @@ class TensorTrace(Trace):
         self._values[full] = value
         return value.clone()  # for the model may write into what it has
 
-    def plan(self, *names: str, optional: tuple[str, ...] = ()) -> Plan:
+    def plan(self, *names: str, optional: tuple[str, ...] = ()) -> RecordingPlan:
         """Return what the run does at steps of this scope; later ones depend on the tap of each recorded one."""
         found = super().plan(*names, optional=optional)
         return found._replace(edited=found.asked)

@@ -16,7 +16,7 @@ import numpy as np
 from regard._utils.errors import RegardError
 from regard.functional import native
 from regard.functional.arrays import Array, as_array, namespace
-from regard.functional.recorder import Plan, Recorder, RunStopped, Scoped
+from regard.functional.recorder import Recorder, RecordingPlan, RunStopped, Scoped
 from regard.functional.scores.stages import STAGES
 from regard.functional.variable import Variable, plain
 from regard.text.encoding import Encoding
@@ -158,7 +158,7 @@ class Trace(Scoped, RecordedSteps):
         self._buffers.add(buffer)
         return True
 
-    def plan(self, *names: str, optional: tuple[str, ...] = ()) -> Plan:
+    def plan(self, *names: str, optional: tuple[str, ...] = ()) -> RecordingPlan:
         """Return what the run does at steps of this scope, and count the optional ones as those of the run.
 
         Not if one of `names` is asked for: a layer then reads the plan of each optional step before it computes it.

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from regard.functional.recorder import Plan, Recorder, Scoped
+from regard.functional.recorder import Recorder, RecordingPlan, Scoped
 
 _RESIDUAL = ("attn.output", "mlp.output")
 
@@ -43,10 +43,10 @@ class DropoutRecorder(Scoped, Recorder):
         kept = np.random.default_rng(self._seed_of(name)).random(value.shape, np.float32) >= self._rate
         return value * (kept / (1 - self._rate)).astype(value.dtype)
 
-    def plan(self, *names: str, optional: tuple[str, ...] = ()) -> Plan:  # noqa: ARG002
+    def plan(self, *names: str, optional: tuple[str, ...] = ()) -> RecordingPlan:  # noqa: ARG002
         """Return which of these steps are dropped, and the dropout of the attention weights."""
         dropped = frozenset(filter(self._drops, names))
-        return Plan(dropped, dropped, dropout=self._rate, seed=self._seed_of("weights"))
+        return RecordingPlan(dropped, dropped, dropout=self._rate, seed=self._seed_of("weights"))
 
     def checkpoint(self) -> tuple[DropoutRecorder, DropoutRecorder, Sequence[Any]]:
         """Return the recorders of a block, and of the same block computed again: they drop the same."""
