@@ -238,9 +238,21 @@ FAULTS = (
     ),
     Fault(
         "src/regard/trace/trace.py",
-        "return self._only, self._keep_maps, tuple(self._edit), self._stop",
-        "return self._only, self._keep_maps, tuple(self._edit)",
+        "self._plan = run_plan(self._only, tuple(self._edit), stop, bool(maps))",
+        "self._plan = run_plan(self._only, tuple(self._edit), None, bool(maps))",
         "trace/test_stop.py models/test_memory.py",
+    ),
+    Fault(
+        "src/regard/trace/plan.py",
+        "            if not self._depends_on_run(full):\n",
+        "            if True:\n",
+        "trace/test_optional_steps.py",
+    ),
+    Fault(
+        "src/regard/nn/fast_paths.py",
+        "plan.edited or plan.stops or plan.keeps_map",
+        "plan.edited or plan.keeps_map",
+        "nn/test_fast_paths.py trace/test_stop.py",
     ),
     Fault(
         "src/regard/trace/attention_map.py",

@@ -131,7 +131,7 @@ class AttentionWrapper:
 def _tapped_queries(trace: Recorder, module: Any, query: Any, scaling: float | None) -> Any:
     """Record queries ``B H T D`` as they are before the scale, which some models, such as OPT, apply to them first."""
     scale = getattr(module, "scaling", None)
-    if scaling != 1 or not isinstance(scale, float) or scale == 1 or not trace.wants("q"):
+    if scaling != 1 or not isinstance(scale, float) or scale == 1 or not trace.plan("q").asked:
         return trace("q", query, "B H T D")
     unscaled = query / scale
     found = trace("q", unscaled, "B H T D")

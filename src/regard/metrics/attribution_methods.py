@@ -177,10 +177,10 @@ class _EmbeddingsTrace(GradientTrace):
         super().__init__(step, only=())
         self._step, self._embeddings = step, embeddings  # B T E
 
-    def _tap(self, name: str, value: Array, axes: str, *, is_shared: bool) -> Array:
+    def __call__(self, name: str, value: Array, axes: str, *, owned: bool = False) -> Array:
         if self._prefix + name == self._step:
             value = self._embeddings.astype(value.dtype)
-        return super()._tap(name, value, axes, is_shared=is_shared)
+        return super().__call__(name, value, axes, owned=owned)
 
 
 def _embeddings(inputs: AttributionInputs, encoding: Encoding) -> np.ndarray:

@@ -219,7 +219,7 @@ def _logit(trace: Trace, direction: np.ndarray, bias: np.ndarray, unedited: np.n
     """Return the logit of the run, which differs from that of its last stream where the final norm was edited."""
     if "final_norm" in trace:
         return np.asarray((trace["final_norm"] * direction).sum(-1) + bias)
-    if trace.edits("final_norm"):
+    if trace.plan("final_norm").edited:
         raise RegardError("the run edited final_norm, which the trace lacks: record it too, only=(…, 'final_norm')")
     return unedited
 

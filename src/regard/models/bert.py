@@ -20,7 +20,7 @@ from regard.models.checkpoint.model_config import ModelConfig
 from regard.models.checkpoint.tensors import OLD_NORM_SUFFIXES, TensorSource
 from regard.models.encoder import Encoder
 from regard.nn import Embedding, EncoderBlock, LayerNorm, Linear, fast_paths
-from regard.nn.layers import traced_norm
+from regard.nn.embeddings import summed_embeddings
 from regard.text import SubwordTokenizer
 
 
@@ -134,14 +134,8 @@ class Bert(Encoder):
 
     def embed_ids(self, ids: np.ndarray, trace: Recorder) -> np.ndarray:
         """Return the norm of the sum of all embeddings, ``B T E``, of ids ``B T``."""
-        positions, types, norm = self.positions(ids), self.type_embedding, self.embedding_norm
-        x = fast_paths.embed(ids, self.token_embedding, positions, types, norm, trace)
-        if x is None:
-            tokens = trace("token_embeddings", self.token_embedding(ids), "B T E")
-            embeddings = tokens + trace("position_embeddings", positions, "B T E" if positions.ndim == 3 else "T E")
-            if types is not None:
-                embeddings = embeddings + trace("type_embeddings", types(np.zeros(ids.shape[1], dtype=int)), "T E")
-            x = traced_norm(norm, trace("embeddings", embeddings, "B T E"), trace, "embedding_norm")
+        types, norm = self.type_embedding, self.embedding_norm
+        x = summed_embeddings(ids, self.token_embedding, self.positions(ids), types, norm, trace)
         return trace("normed_embeddings", x, "B T E")
 
     def attention_options(self) -> dict[str, Any]:

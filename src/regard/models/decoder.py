@@ -181,7 +181,8 @@ class Decoder(LanguageModel):
         if state.padding is not None:
             mask = (np.arange(state.end + ids.shape[1]) >= state.padding[:, None])[:, None, None, :]  # B 1 1 S
             positions = np.maximum(positions - state.padding[:, None], 0)  # B T
-        trace.set_layout(state.layout(len(ids)))
+        if trace is not NULL_RECORDER:
+            trace.set_layout(state.layout(len(ids)))
         hidden, caches = self.forward_with_cache(ids, positions, state.caches, mask=mask, trace=trace)
         return hidden, replace(state, caches=tuple(caches))  # type: ignore[arg-type]
 

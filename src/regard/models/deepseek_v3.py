@@ -160,7 +160,7 @@ class LatentAttention(CausalAttention):
         latent = trace("kv_latent", self.kv_latent_norm(self.kv_latent(x)), "... T C")
         rotated = F.apply_rotary(self.rotated_k(x)[..., None, :, :], *rotation)[..., 0, :, :]
         q = self._queries(x, rotation, trace)
-        keeps_latents = not (trace.edits("k") or trace.edits("v"))
+        keeps_latents = not trace.plan("k", "v").edited
         if cache is not None and keeps_latents:
             cache = cache.append(latent, rotated)
             if trace is NULL_RECORDER and len(cache) > x.shape[-2]:

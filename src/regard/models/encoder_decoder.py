@@ -159,8 +159,8 @@ class EncoderDecoder(LanguageModel):
         self, batch: Batch, targets: Batch, trace: Recorder, target_layout: TextLayout
     ) -> EncoderDecoderOutput:
         check_memory(self, batch.ids.shape, trace, target_length=targets.ids.shape[1])
-        trace.set_metadata(self.name, batch.encodings, targets.encodings)
-        return until_stop(lambda: self._run(batch, targets, trace, target_layout), trace, targets.encodings)
+        run = trace.run(self.name, batch.encodings, targets.encodings)
+        return until_stop(lambda _: self._run(batch, targets, trace, target_layout), run, targets.encodings)
 
     def gradients(
         self,
