@@ -322,7 +322,7 @@ FAULTS = (
         "measure_corpus(model, texts, progress=progress, resume=sums)",
         "cli/test_heads_ablate_embed.py",
     ),
-    Fault("src/regard/cli/main.py", "return EXIT_CLOSED_PIPE", "return 0", "cli/test_errors.py"),
+    Fault("src/regard/cli/main.py", "return EXIT_CLOSED_PIPE", "return 0", "cli/test_streams.py"),
     Fault("src/regard/text/lines.py", 'content.decode("utf-8-sig")', 'content.decode("utf-8")', "text/test_lines.py"),
     Fault("src/regard/text/lines.py", "lines if lines[-1] else lines[:-1]", "lines", "text/test_lines.py"),
     Fault(
