@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import re
 
 import numpy as np
 import pytest
@@ -32,19 +31,11 @@ def test_json_is_what_the_function_returns(run, minilm):
     np.testing.assert_allclose([token["attended"] for token in shown["tokens"]], found.attended, atol=1e-5)
 
 
-def test_the_table_has_both_and_says_that_they_differ(run):
-    status, out, err = run("attribute", TEXT, "--to", "A kitten rested on a rug", "--model", "minilm")
-    assert (status, err) == (0, "")
-    assert "minilm · integrated gradients" in out
-    assert re.search(r"\ncat +\+0\.12 \++ +0\.08 █+\n", out)
-    assert "cat mattered most; [CLS] was attended to most" in out
-    assert "contributions sum to" in out
-    assert "\x1b" not in out
-
-
 def test_too_few_steps_are_said(run):
-    _, out, _ = run("attribute", TEXT, "--to", TO, "--model", "minilm", "--steps", "1")
+    status, out, err = run("attribute", TEXT, "--to", TO, "--model", "minilm", "--steps", "1")
+    assert (status, err) == (0, "")
     assert "not yet exact: give more --steps" in out
+    assert "\x1b" not in out
 
 
 def test_json_says_whether_the_contributions_add_up(run):
@@ -111,14 +102,9 @@ def test_the_tokens_of_a_table_are_no_formulas(run, minilm, tmp_path):
 
 
 @pytest.mark.smollm2
-def test_the_next_token_of_a_language_model(run):
-    status, out, _ = run("attribute", "The capital of France is", "--to", " Paris", "--versus", " Rome")
-    assert status == 0
-    assert "logit of ' Paris' minus that of ' Rome'" in out
-    assert "The was attended to most" in out
+def test_several_tokens_are_no_next_token(run):
     status, _, err = run("attribute", "The capital of France is", "--to", " Pariser Platz")
-    assert status == 2
-    assert err.count("\n") == 1
+    assert (status, err.count("\n")) == (2, 1)
     assert "' Pariser Platz' is 4 tokens of smollm2, ' Paris'" in err
 
 

@@ -211,7 +211,7 @@ def test_an_option_or_a_text_of_words_is_no_misspelt_command(run, tiny, argv):
     assert "2 layers × 3 heads" in out
 
 
-@pytest.mark.parametrize(("columns", "words", "side", "lines"), [(80, 496, 8, 65), (120, 500, 5, 102)])
+@pytest.mark.parametrize(("columns", "words", "side", "lines"), [(80, 496, 7, 74), (120, 500, 5, 102)])
 def test_a_long_text_is_drawn_in_shades(run, tmp_path, monkeypatch, columns, words, side, lines):
     monkeypatch.setenv("COLUMNS", str(columns))
     (tmp_path / "long").write_text(" ".join(f"w{i}" for i in range(words)))
