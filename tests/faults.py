@@ -258,7 +258,7 @@ FAULTS = (
         "src/regard/metrics/rollout.py",
         "axis=0).sum(0) / len(weights)",
         "axis=0).mean(0)",
-        "explorer/test_exploration.py",
+        "explorer/test_ablation.py",
     ),
     # The explorer.
     Fault(
@@ -289,7 +289,7 @@ FAULTS = (
         "src/regard/explorer/cache.py",
         "self._arrays.move_to_end(key)",
         "self._arrays.move_to_end(key, last=False)",
-        "explorer/test_exploration.py explorer/test_server.py",
+        "explorer/test_cache.py",
     ),
     Fault(
         "src/regard/explorer/frontend/data/matrix.js",
