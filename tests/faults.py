@@ -270,7 +270,7 @@ FAULTS = (
         "src/regard/metrics/rollout.py",
         "axis=0).sum(0) / len(weights)",
         "axis=0).mean(0)",
-        "explorer/test_exploration.py",
+        "explorer/test_ablation.py",
     ),
     # The explorer.
     Fault(
@@ -301,7 +301,7 @@ FAULTS = (
         "src/regard/explorer/cache.py",
         "self._arrays.move_to_end(key)",
         "self._arrays.move_to_end(key, last=False)",
-        "explorer/test_exploration.py explorer/test_server.py",
+        "explorer/test_cache.py",
     ),
     Fault(
         "src/regard/explorer/frontend/data/matrix.js",
@@ -334,7 +334,7 @@ FAULTS = (
         "measure_corpus(model, texts, progress=progress, resume=sums)",
         "cli/test_heads_ablate_embed.py",
     ),
-    Fault("src/regard/cli/main.py", "return EXIT_CLOSED_PIPE", "return 0", "cli/test_errors.py"),
+    Fault("src/regard/cli/main.py", "return EXIT_CLOSED_PIPE", "return 0", "cli/test_streams.py"),
     Fault("src/regard/text/lines.py", 'content.decode("utf-8-sig")', 'content.decode("utf-8")', "text/test_lines.py"),
     Fault("src/regard/text/lines.py", "lines if lines[-1] else lines[:-1]", "lines", "text/test_lines.py"),
     Fault(
