@@ -7,6 +7,7 @@ import threading
 
 import numpy as np
 import pytest
+import torch
 from capture_models import LENGTH, SMALL, close, inputs, run
 
 import regard
@@ -129,8 +130,6 @@ def test_only_what_a_model_can_use_is_advised(transformers, pair):
 
 
 def test_mistakes(pair):
-    import torch
-
     model, _ = pair("bert")
     with pytest.raises(RegardError, match=r"takes a torch\.nn\.Module, got int"), regard.capture(5):
         pass
@@ -245,8 +244,6 @@ def test_a_run_in_another_thread_alone_is_an_error(pair):
 
 @pytest.mark.filterwarnings("ignore:.torch.jit.script_method:DeprecationWarning")
 def test_models_that_do_not_call_their_modules_one_by_one(pair):
-    import torch
-
     model, _ = pair("bert")
     with pytest.raises(RegardError, match=r"its \.module"), regard.capture(torch.nn.DataParallel(model)):
         pass

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from capture_models import LENGTH, close, inputs, run
 
 import regard
@@ -11,8 +12,6 @@ from regard import RegardError, Trace, edits
 
 
 def test_queries_after_a_cache(pair):
-    import torch
-
     model, eager = pair("llama")
     ids = inputs()["input_ids"]
     state = run(model, {"input_ids": ids[:, :9]}, use_cache=True).cache
@@ -54,8 +53,6 @@ def test_generation_is_looked_into_when_it_has_ended(pair, kind):
 
 @pytest.mark.parametrize("kind", ["llama", "gpt2"])
 def test_generation_of_a_padded_batch_is_looked_into_when_it_has_ended(pair, kind):
-    import torch
-
     model, eager = pair(kind)
     given = inputs("left")
     options = {"max_new_tokens": 4, "do_sample": False, "eos_token_id": None, "pad_token_id": 0}
@@ -72,8 +69,6 @@ def test_generation_of_a_padded_batch_is_looked_into_when_it_has_ended(pair, kin
 
 def test_beams_are_looked_into_when_they_have_ended(pair):
     """A run over the likeliest text: its scores are those by which it was chosen."""
-    import torch
-
     model, _ = pair("llama")
     ids, options = inputs()["input_ids"][:1], {"max_new_tokens": 5, "eos_token_id": None, "do_sample": False}
     with pytest.raises(RegardError, match="let it end first"), regard.capture(model):
@@ -123,8 +118,6 @@ def test_an_edit_without_a_record_acts_on_every_step_of_generation(pair):
 @pytest.mark.parametrize("positions", [[0, 3], [-1], [8, 9], [-2, 8]])
 def test_positions_of_an_edit_are_those_of_each_text_while_it_is_generated(pair, kind, positions):
     """The oracle is a hook that changes each whole text, run without a cache and without padding."""
-    import torch
-
     model, eager = pair(kind)
     given = inputs("left")
     vector = 5 * torch.randn(64, generator=torch.Generator().manual_seed(0))[: model.config.hidden_size]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from capture_models import inputs, run
 
 import regard
@@ -59,7 +60,6 @@ def test_memory_grows_with_the_text_and_not_with_its_square(pair, kind):
 @pytest.mark.skipif(sys.platform != "linux", reason="asks the system for the peak in Linux's way")
 def test_a_mask_leaves_no_holes_in_memory():
     """Whether small arrays of each block fragment the heap depends on its state: one of four lengths shows it."""
-    import torch
 
     def brought_down(length):
         keys = torch.arange(length)

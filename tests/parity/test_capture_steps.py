@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from capture_models import TEXT_FAMILIES, FamilyPair, inputs, run
 from transformers_models import make_model
 
@@ -27,8 +28,6 @@ def assert_same(ours, theirs, name):
 
 @pytest.mark.parametrize(("family", "case"), CASES)
 def test_the_steps_of_every_family_are_those_of_regard(transformers, tmp_path, family, case):
-    import torch
-
     pair = FamilyPair(transformers, family, case, tmp_path)
     with torch.no_grad():
         theirs, _ = pair.run_theirs(trace=Trace())
@@ -54,7 +53,7 @@ def test_an_edit_of_any_step_does_what_it_does_in_regard(transformers, tmp_path,
     for name in names:
 
         def changed(x):  # the last feature more than the first, so that no norm undoes it
-            factors = (np if isinstance(x, np.ndarray) else taken_tensors()).linspace(0.5, 1.5, x.shape[-1])
+            factors = (np if isinstance(x, np.ndarray) else torch).linspace(0.5, 1.5, x.shape[-1])
             return x * (factors.astype(x.dtype) if isinstance(x, np.ndarray) else factors.to(x.dtype))
 
         edit = {name: (lambda x: x * 0.7) if name.endswith("experts") else changed}
@@ -66,8 +65,6 @@ def test_an_edit_of_any_step_does_what_it_does_in_regard(transformers, tmp_path,
 
 @pytest.mark.parametrize("family", ["vit", "clip_vision_model"])
 def test_the_steps_of_pictures_are_those_of_regard(transformers, tmp_path, family):
-    import torch
-
     kind = make_golden.CASES[family]
     config = getattr(transformers, kind.config)(**kind.sizes | next(iter(kind.cases.values())))
     model = make_golden.drawn(getattr(transformers, kind.model)(config).eval(), 0)
@@ -82,12 +79,6 @@ def test_the_steps_of_pictures_are_those_of_regard(transformers, tmp_path, famil
     assert set(theirs) <= set(ours)
     for name in theirs:
         assert_same(ours[name], theirs[name], name)
-
-
-def taken_tensors():
-    import torch
-
-    return torch
 
 
 @pytest.mark.parametrize(
@@ -133,7 +124,6 @@ def test_what_no_module_computes_is_refused(transformers, name, step):
 
 def plain_decoder():
     """Return a decoder as it is written by hand, of no library."""
-    import torch
     from torch import nn
 
     class Attention(nn.Module):
@@ -175,8 +165,6 @@ def plain_decoder():
 
 
 def test_a_model_of_no_library():
-    import torch
-
     model, ids = plain_decoder(), torch.arange(14).reshape(2, 7)
     with torch.no_grad(), regard.capture(model, record="weights, residual, mlp, embeddings, norms") as trace:
         output = model(ids)
@@ -194,8 +182,6 @@ def test_a_model_of_no_library():
 
 
 def test_blocks_of_plain_pytorch():
-    import torch
-
     torch.manual_seed(3)
     for norm_first in (False, True):
         layer = torch.nn.TransformerEncoderLayer(12, 2, 20, batch_first=True, norm_first=norm_first)
@@ -228,8 +214,6 @@ def test_only_what_is_asked_for_is_kept(pair):
 
 def test_a_run_changes_by_no_bit(pair):
     """Recorded as arrays, or edited nowhere."""
-    import torch
-
     for kind in ("bert", "llama", "gpt2", "bart", "albert"):
         model, _ = pair(kind)
         given = inputs() | ({"decoder_input_ids": inputs()["input_ids"]} if kind == "bart" else {})
@@ -240,8 +224,6 @@ def test_a_run_changes_by_no_bit(pair):
 
 @pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16"])
 def test_precisions(pair, dtype):
-    import torch
-
     model = pair("llama")[0].to(getattr(torch, dtype))
     seen = []
     handle = model.model.layers[1].register_forward_hook(lambda *args: seen.append(args[2]))
@@ -253,8 +235,6 @@ def test_precisions(pair, dtype):
 
 
 def test_steering_while_a_text_is_generated(pair):
-    import torch
-
     model, _ = pair("llama")
     ids = inputs()["input_ids"][:1]
     options = {"max_new_tokens": 6, "do_sample": False, "eos_token_id": None, "use_cache": True}

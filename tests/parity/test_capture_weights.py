@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from capture_models import ALONE_IN_EAGER, LENGTH, MODELS, SEQ2SEQ, SHARED, close, inputs, run
 
 import regard
@@ -13,8 +14,6 @@ from regard import RegardError, Trace
 @pytest.mark.parametrize("padding", ["none", "right", "left", "hole"])
 @pytest.mark.parametrize("kind", MODELS)
 def test_the_weights_are_those_of_eager_and_the_output_is_unchanged(pair, kind, padding):
-    import torch
-
     model, eager = pair(kind)
     given = inputs(padding)
     rows = given["attention_mask"].numpy() > 0 if padding != "none" else None
@@ -63,8 +62,6 @@ def test_a_second_run_of_shared_layers_is_an_error_also_of_a_part_of_the_model(p
 
 
 def test_one_layer_in_several_places_of_a_list():
-    import torch
-
     torch.manual_seed(2)
     layer = torch.nn.TransformerEncoderLayer(12, 2, 20, batch_first=True).eval()
     model = torch.nn.TransformerEncoder(layer, 1)
@@ -82,8 +79,6 @@ def test_one_layer_in_several_places_of_a_list():
 @pytest.mark.parametrize("padding", ["none", "right", "left"])
 @pytest.mark.parametrize("kind", SEQ2SEQ)
 def test_an_encoder_and_a_decoder(pair, kind, padding):
-    import torch
-
     model, eager = pair(kind)
     given = inputs(padding)
     rows = given["attention_mask"].numpy() > 0 if padding != "none" else None
@@ -100,8 +95,6 @@ def test_an_encoder_and_a_decoder(pair, kind, padding):
 
 
 def test_t5_keeps_its_bias_as_a_number_for_each_distance(pair):
-    import torch
-
     model, _ = pair("t5")
     sizes = []
     for length in (20, 40):
@@ -115,8 +108,6 @@ def test_t5_keeps_its_bias_as_a_number_for_each_distance(pair):
 
 @pytest.mark.parametrize("dtype", ["float64", "bfloat16"])
 def test_other_precisions(pair, dtype):
-    import torch
-
     model, eager = (m.to(getattr(torch, dtype)) for m in pair("bert"))
     with regard.capture(model) as trace:
         run(model, inputs())
@@ -128,8 +119,6 @@ def test_other_precisions(pair, dtype):
 
 
 def test_a_mask_and_a_bias_of_ones_own(pair):
-    import torch
-
     model, eager = pair("bert")
     given = inputs()
     generator = torch.Generator().manual_seed(2)

@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+import torch
 from transformers_models import EXPERTS, LATENT, LAYERS, SIZES
 
 import regard
@@ -44,7 +45,6 @@ SEQ2SEQ = ("bart", "t5")
 @pytest.fixture
 def written(transformers, tmp_path):
     """Return a function that writes a random model of a type and edits its config.json."""
-    import torch
 
     def write(model_type, edit):
         torch.manual_seed(0)
@@ -72,8 +72,6 @@ def loader(transformers, model_type):
 
 def numbers(transformers, folder):
     """Return the hidden states of transformers, or the logits of an encoder-decoder."""
-    import torch
-
     model_type = json.loads((folder / "config.json").read_text())["model_type"]
     model, loaded = loader(transformers, model_type).from_pretrained(folder, output_loading_info=True)
     assert not loaded["missing_keys"] - {"pooler.dense.weight", "pooler.dense.bias"}
@@ -167,8 +165,6 @@ def test_an_absent_length_is_the_default_of_the_class(transformers, written, mod
 
 
 def test_an_absent_length_of_gpt2_is_the_default_of_the_class(transformers, written):
-    import torch
-
     torch.manual_seed(0)
     model = transformers.GPT2Model(transformers.GPT2Config(n_embd=8, n_layer=1, n_head=2, vocab_size=50))
     folder = written("gpt2", dict)

@@ -7,6 +7,7 @@ import json
 
 import numpy as np
 import pytest
+import torch
 from transformers_models import SIZES, T5
 
 import regard
@@ -30,8 +31,6 @@ CASES = {  # model type: fields of its class, fields that only the file has
 
 def saved(transformers, folder, model_type, fields, more, model=None):
     """Write a random model of a type, with more fields in its config.json; return it."""
-    import torch
-
     torch.manual_seed(0)
     config = transformers.AutoConfig.for_model(model_type, **sizes(model_type, fields), **fields)
     model = transformers.AutoModel.from_config(config) if model is None else model(config)
@@ -53,8 +52,6 @@ def sizes(model_type, without=()):
 
 
 def compare(model, folder):
-    import torch
-
     with torch.no_grad():
         wanted = model(input_ids=torch.tensor(IDS)).last_hidden_state.numpy()
     ours = regard.load(folder)
@@ -109,8 +106,6 @@ def test_fields_that_shared_code_reads_are_refused(transformers, tmp_path, model
 
 
 def test_a_tied_model_that_keeps_its_head_alone(transformers, tmp_path):
-    import torch
-
     for model_type in ("llama", "gpt2", "opt"):
         folder = tmp_path / model_type
         config = transformers.AutoConfig.for_model(model_type, **sizes(model_type), tie_word_embeddings=True)
