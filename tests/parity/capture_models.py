@@ -147,6 +147,13 @@ def run(model, given, **options):
         return model(**given, **options)
 
 
+def captured(model, given=None, *tokenizer, **options):
+    """Return what a capture of a run records."""
+    with regard.capture(model, *tokenizer, **options) as trace:
+        run(model, inputs() if given is None else given)
+    return trace
+
+
 def close(ours, theirs, rows=None):
     """Compare ``B H T S``, where `rows`, ``B T``, are not padding: what those look at means nothing."""
     theirs = theirs.numpy()

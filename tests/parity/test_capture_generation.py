@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from capture_models import LENGTH, close, inputs, run
+from capture_models import LENGTH, captured, close, inputs, run
 
 import regard
 from regard import RegardError, Trace, edits
@@ -34,8 +34,7 @@ def test_generation_is_looked_into_when_it_has_ended(pair, kind):
     written = model.generate(ids, **options)
     steps = eager.generate(ids, **options, output_attentions=True, return_dict_in_generate=True)
     assert steps.sequences.tolist() == written.tolist()
-    with regard.capture(model) as trace:
-        run(model, {"input_ids": ids, "decoder_input_ids": written} if has_encoder else {"input_ids": written})
+    trace = captured(model, {"input_ids": ids, "decoder_input_ids": written} if has_encoder else {"input_ids": written})
     found = (
         {"attn": steps.decoder_attentions, "cross_attn": steps.cross_attentions}
         if has_encoder
@@ -59,8 +58,7 @@ def test_generation_of_a_padded_batch_is_looked_into_when_it_has_ended(pair, kin
     steps = eager.generate(**given, **options, output_attentions=True, return_dict_in_generate=True)
     ids = steps.sequences
     mask = torch.cat([given["attention_mask"], torch.ones(2, 4, dtype=torch.int64)], 1)
-    with regard.capture(model) as trace:
-        run(model, {"input_ids": ids, "attention_mask": mask, "position_ids": (mask.cumsum(1) - 1).clamp(0)})
+    trace = captured(model, {"input_ids": ids, "attention_mask": mask, "position_ids": (mask.cumsum(1) - 1).clamp(0)})
     weights = trace["blocks.1.attn.weights"]
     close(weights[:, :, :LENGTH, :LENGTH], steps.attentions[0][1], given["attention_mask"].numpy() > 0)
     for i, theirs in enumerate(steps.attentions[1:], LENGTH):

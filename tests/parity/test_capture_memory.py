@@ -10,9 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from capture_models import inputs, run
+from capture_models import captured, inputs
 
-import regard
 from regard.torch.masks import mask_of
 
 
@@ -40,9 +39,7 @@ def test_memory_grows_with_the_text_and_not_with_its_square(pair, kind):
     model = model.model  # without logits
 
     def look(length):
-        with regard.capture(model) as trace:
-            run(model, {"input_ids": inputs(length=length)["input_ids"][:1]})
-        return trace
+        return captured(model, {"input_ids": inputs(length=length)["input_ids"][:1]})
 
     look(64)  # what is loaded once
     sizes, peaks = [], []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from capture_models import TEXT_FAMILIES, FamilyPair, inputs, run
+from capture_models import TEXT_FAMILIES, FamilyPair, captured, inputs, run
 
 import make_golden
 import regard
@@ -109,8 +109,7 @@ def test_ready_made_edits_of_tensors(pair, kind, name):
     """The numbers of those of arrays, and the gradients of all parameters too."""
     model, _ = pair(kind)
     other = {"input_ids": inputs()["input_ids"].flip(1)}
-    with regard.capture(model, trace=Trace()) as trace:
-        run(model, other)
+    trace = captured(model, other, trace=Trace())
     found = []
     for tensors in (False, True):
         model.zero_grad()
@@ -160,8 +159,7 @@ def test_later_writing_into_a_tensor_does_not_change_what_is_recorded(pair):
     with torch.no_grad(), regard.capture(model, record="blocks.0.*", tensors=True) as trace:
         model(**inputs())
     handle.remove()
-    with regard.capture(model, record="blocks.0.output") as plain:
-        run(model, inputs())
+    plain = captured(model, record="blocks.0.output")
     np.testing.assert_allclose(trace["blocks.0.output"].numpy(), plain["blocks.0.output"], rtol=0, atol=1e-5)
 
 

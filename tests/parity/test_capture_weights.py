@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from capture_models import ALONE_IN_EAGER, LENGTH, MODELS, SEQ2SEQ, SHARED, close, inputs, run
+from capture_models import ALONE_IN_EAGER, LENGTH, MODELS, SEQ2SEQ, SHARED, captured, close, inputs, run
 
 import regard
 from regard import RegardError, Trace
@@ -38,8 +38,7 @@ def test_layers_that_share_a_module_are_numbered_by_the_order_of_their_calls(pai
     given = inputs("right")
     rows = given["attention_mask"].numpy() > 0
     theirs = run(eager, given, output_attentions=True).attentions
-    with regard.capture(model) as trace:
-        run(model, given)
+    trace = captured(model, given)
     assert trace.names() == tuple(f"blocks.{i}.attn.weights" for i in range(4))
     for layer, weights in enumerate(theirs):
         close(trace[f"blocks.{layer}.attn.weights"], weights, rows)
@@ -99,8 +98,7 @@ def test_t5_keeps_its_bias_as_a_number_for_each_distance(pair):
     sizes = []
     for length in (20, 40):
         given = inputs(length=length) | {"decoder_input_ids": torch.full((2, length), 4)}
-        with regard.capture(model) as trace:
-            run(model, given)
+        trace = captured(model, given)
         arrays, _ = trace.map("encoder.blocks.1.attn").to_arrays()
         sizes.append(sum(array.nbytes for array in arrays.values()))
     assert sizes[1] < 2.01 * sizes[0]
@@ -109,8 +107,7 @@ def test_t5_keeps_its_bias_as_a_number_for_each_distance(pair):
 @pytest.mark.parametrize("dtype", ["float64", "bfloat16"])
 def test_other_precisions(pair, dtype):
     model, eager = (m.to(getattr(torch, dtype)) for m in pair("bert"))
-    with regard.capture(model) as trace:
-        run(model, inputs())
+    trace = captured(model)
     theirs = run(eager, inputs(), output_attentions=True).attentions[0]
     if dtype == "float64":
         np.testing.assert_allclose(trace["blocks.0.attn.weights"], theirs.numpy(), rtol=0, atol=1e-12)
@@ -126,8 +123,7 @@ def test_a_mask_and_a_bias_of_ones_own(pair):
     bias[torch.rand(bias.shape, generator=generator) < 0.3] = -torch.inf
     bias[..., 0] = 0.0
     given["attention_mask"] = bias
-    with regard.capture(model) as trace:
-        run(model, given)
+    trace = captured(model, given)
     theirs = run(eager, given, output_attentions=True)
     for layer, weights in enumerate(theirs.attentions):
         close(trace[f"blocks.{layer}.attn.weights"], weights)
@@ -142,8 +138,7 @@ def test_the_tokens_and_a_file(pair, tmp_path):
 
     model, _ = pair("bert")
     given = inputs("right")
-    with regard.capture(model, Tokenizer()) as trace:
-        run(model, given)
+    trace = captured(model, given, Tokenizer())
     assert [len(encoding) for encoding in trace.encodings] == [LENGTH, 8]
     assert trace.encodings[1].tokens[0] == f"w{int(given['input_ids'][1, 0])}"
     assert trace.model == "BertModel"
@@ -156,8 +151,7 @@ def test_everything_that_a_trace_can_keep(pair):
     model, eager = pair("llama")
     seen = {}
     hook = model.model.layers[1].self_attn.o_proj.register_forward_pre_hook(lambda _, args: seen.update(x=args[0]))
-    with regard.capture(model, trace=Trace()) as trace:
-        run(model, inputs())
+    trace = captured(model, trace=Trace())
     hook.remove()
     layer = "blocks.1.attn"
     assert {f"{layer}.{name}" for name in ("q", "k", "v", "scores", "biased", "weights", "context")} <= set(trace)
