@@ -57,10 +57,9 @@ def equation(q, k, v, *, allowed=True, bias=0.0, sinks=None, softcap=None, scale
     return exponentials / jnp.where(total == 0, 1, total) @ v
 
 
-POSITION, KEY = np.arange(T)[:, None] + S - T, np.arange(S)
+KEY = np.arange(S)
 MASK = np.random.default_rng(7).random((B, 1, T, S)) < 0.6
 MASK[0, 0, 2] = False  # a query that attends to no key
-LENGTHS = np.array([3, 7])
 SEGMENTS = np.array([[0, 0, 1, 1, 1], [0, 1, 1, 2, 2]]), np.array([[0, 0, 0, 1, 1, 1, 1], [0, 1, 1, 1, 2, 2, 2]])
 SLOPES = alibi_slopes(H)
 
