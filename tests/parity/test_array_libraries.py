@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import pickle
 import warnings
 
@@ -11,6 +12,7 @@ import pytest
 import torch
 
 import regard
+import regard.jax
 from attention_cases import cut_into_blocks
 from library_calls import BIAS, CALLS, HEADS, IDS_OF_KEYS, IDS_OF_QUERIES, KEYS, MASK, K, Q, V, draw, in_precision
 from regard import (
@@ -150,6 +152,8 @@ def test_arrays_of_two_libraries_do_not_mix():
             attention(q, k, v, **options)
     with pytest.raises(RegardError, match="do not mix"):
         attention(q, jnp.asarray(K), v)
+    with pytest.raises(RegardError, match="different libraries"):
+        attention(Q, k, v, implementation="native")
 
 
 # Derivatives by PyTorch
@@ -324,6 +328,8 @@ def test_jax_differentiates_the_kernel(name):
 
 def check_gradients_of_jax(name, implementation, dtype):
     """Compare output and gradients, compiled and, but for blocks, not, with those of NumPy."""
+    by_formula = functools.partial(attention, implementation=implementation)
+    call = regard.jax.attention if implementation == "native" else by_formula
     arrays, options = OF_THE_KERNEL[name]
     options = {key: x.numpy() if isinstance(x, torch.Tensor) else x for key, x in options.items()}
     arrays = {"q": Q, "k": K, "v": V, **arrays}
@@ -332,7 +338,7 @@ def check_gradients_of_jax(name, implementation, dtype):
     def total(inputs):
         inputs = dict(inputs)
         q, k, v = (inputs.pop(x) for x in "qkv")
-        output = attention(q, k, v, **with_parameters(options, **inputs), implementation=implementation)
+        output = call(q, k, v, **with_parameters(options, **inputs))
         return jnp.sum(output * jnp.asarray(d_output, dtype=dtype)), output
 
     inputs = {key: jnp.asarray(x, dtype=dtype) for key, x in arrays.items()}

@@ -49,12 +49,12 @@ def score_mods(rng, batch, heads, length):
     ]
 
 
-def formula(q, k, v, mask_mod, score_mod):
+def formula(q, k, v, mask_mod, score_mod, scale=None):
     """Return attention on the whole map, for its gradients: FlexAttention has none on the CPU."""
     b, h = torch.arange(q.shape[0])[:, None, None, None], torch.arange(q.shape[1])[:, None, None]
     indices = (b, h, torch.arange(q.shape[2])[:, None], torch.arange(k.shape[2])[None, :])
     k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
-    scores = q @ k.mT / q.shape[-1] ** 0.5
+    scores = q @ k.mT * (q.shape[-1] ** -0.5 if scale is None else scale)
     if score_mod is not None:
         scores = score_mod(scores, *indices)
     weights = torch.where(mask_mod(*indices), scores, -torch.inf).softmax(-1)
@@ -115,7 +115,7 @@ def test_random_arguments_and_their_gradients(seed):
         return score - slopes[h] * (i + offset - j).abs() if sloped else score
 
     options = {"query_offset": offset} if windowed or sloped else {}
-    options |= {"key_lengths": lengths, "softcap": 1.5 if capped else None}
+    options |= {"key_lengths": lengths, "softcap": 1.5 if capped else None, "scale": 0.7 if seed % 3 else None}
     options |= {"window": (left, right)} if windowed else {}
     options |= {"mask": SegmentMask(*documents)} if packed else {}
     options |= {"bias": ALiBi(slopes.requires_grad_())} if sloped else {}
@@ -123,11 +123,11 @@ def test_random_arguments_and_their_gradients(seed):
     blocks = theirs_block_mask(mask_mod, batch, heads, queries, keys, device="cpu")
     theirs, aux = flex_attention(
         *(x.detach() for x in tensors), functools.partial(score_mod, slopes=slopes.detach()), blocks, enable_gqa=True,
-        return_aux=AuxRequest(lse=True),
+        scale=options["scale"], return_aux=AuxRequest(lse=True),
     )  # fmt: skip
     ours, part = attention(*tensors, **options), attention_partial(*tensors, **options)
     for one, other in ((ours, theirs), (part.output, theirs), (part.lse, aux.lse)):
-        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-10)
+        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
     arrays = {name: x.detach().numpy() if isinstance(x, torch.Tensor) else x for name, x in options.items()}
     arrays |= {"mask": SegmentMask(*(x.numpy() for x in documents))} if packed else {}
     arrays |= {"bias": ALiBi(slopes.detach().numpy())} if sloped else {}
@@ -135,7 +135,7 @@ def test_random_arguments_and_their_gradients(seed):
     np.testing.assert_allclose(ours_of_arrays.output, theirs, rtol=1e-9, atol=1e-11)
     np.testing.assert_allclose(ours_of_arrays.lse, aux.lse, rtol=1e-9, atol=1e-11)
     learned, direction = [*tensors, *([slopes] if sloped else [])], torch.from_numpy(rng.standard_normal(ours.shape))
-    wanted = torch.autograd.grad(formula(*tensors, mask_mod, score_mod), learned, direction)
+    wanted = torch.autograd.grad(formula(*tensors, mask_mod, score_mod, options["scale"]), learned, direction)
     torch.testing.assert_close(torch.autograd.grad(ours, learned, direction), wanted, rtol=1e-9, atol=1e-9)
 
 
