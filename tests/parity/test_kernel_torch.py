@@ -92,6 +92,14 @@ def test_forward_derivatives_are_right(qkv):
         torch.testing.assert_close(one, other)
 
 
+@pytest.mark.filterwarnings("ignore")  # what the compiler says of its own workings
+def test_a_compiler_is_given_steps_that_it_can_trace(qkv):
+    """Compiled itself, and not a function that calls it."""
+    q, k, v = (x.float() for x in qkv)
+    compiled = torch.compile(attention, backend="eager")
+    torch.testing.assert_close(compiled(q, k, v), attention(q, k, v, implementation="native"))
+
+
 def test_a_conjugate_or_negative_view_is_read_as_what_it_says(qkv):
     q, k, v = qkv
     negative = torch.view_as_complex(torch.stack([q, -q], -1)).conj().imag  # a tensor that says: read me negated
