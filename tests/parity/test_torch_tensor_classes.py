@@ -172,11 +172,13 @@ TRIED = [(kind, name, way) for kind, (_, names, _) in REFUSED.items() for name i
 def test_tensors_of_other_classes_are_no_arguments_of_attention(kind, name, way):
     torch._dynamo.reset()
     make, _, message = REFUSED[kind]
-    given = dict(zip("qkv", (x.detach() for x in draw(5, 5)), strict=True)) | {
+    arrays = [x.detach() if kind == "MaskedTensor" else x for x in draw(5, 5)]
+    given = dict(zip("qkv", arrays, strict=True)) | {
         "mask": torch.ones(5, 5, dtype=torch.bool), "bias": torch.zeros(5, 5), "sinks": torch.zeros(2),
         "key_lengths": torch.tensor([3, 5]),
     }  # fmt: skip
-    given = {each: make(x) if each == name else x for each, x in given.items() if each in ("q", "k", "v", name)}
+    given = {each: x for each, x in given.items() if each in ("q", "k", "v", name)}
+    given[name] = make(given[name].detach())
     with pytest.raises(RegardError, match=f"^{name}.* is of the class {kind}, .*{message.format(name=name)}"):
         DIRECT[way](given.pop("q"), given.pop("k"), given.pop("v"), **given)
 
