@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -103,16 +102,9 @@ def our_smollm2():
 @pytest.fixture
 def write_bert(tmp_path):
     """Return a function that writes a tiny BERT with changes to its configuration and tensors."""
-    from regard.formats.safetensors import write_safetensors
 
     def write(config=None, tensors=None, drop=(), folder="tiny"):
-        target = tmp_path / folder
-        target.mkdir(exist_ok=True)
-        (target / "config.json").write_text(json.dumps({**tiny_bert.CONFIG, **(config or {})}))
-        (target / "vocab.txt").write_text("\n".join(tiny_bert.PIECES))
-        kept = {name: value for name, value in {**tiny_bert.tensors(), **(tensors or {})}.items() if name not in drop}
-        write_safetensors(target / "model.safetensors", kept)
-        return target
+        return tiny_bert.write(tmp_path / folder, config, tensors, drop)
 
     return write
 

@@ -238,9 +238,21 @@ FAULTS = (
     ),
     Fault(
         "src/regard/trace/trace.py",
-        "return self._only, self._keep_maps, tuple(self._edit), self._stop",
-        "return self._only, self._keep_maps, tuple(self._edit)",
+        "self._plan = run_plan(self._only, tuple(self._edit), stop, bool(maps))",
+        "self._plan = run_plan(self._only, tuple(self._edit), None, bool(maps))",
         "trace/test_stop.py models/test_memory.py",
+    ),
+    Fault(
+        "src/regard/trace/plan.py",
+        "            if not self._depends_on_run(full):\n",
+        "            if True:\n",
+        "trace/test_optional_steps.py",
+    ),
+    Fault(
+        "src/regard/nn/fast_paths.py",
+        "plan.edited or plan.stops or plan.keeps_map",
+        "plan.edited or plan.keeps_map",
+        "nn/test_fast_paths.py trace/test_stop.py",
     ),
     Fault(
         "src/regard/trace/attention_map.py",
@@ -258,13 +270,13 @@ FAULTS = (
         "src/regard/metrics/rollout.py",
         "axis=0).sum(0) / len(weights)",
         "axis=0).mean(0)",
-        "explorer/test_exploration.py",
+        "explorer/test_ablation.py",
     ),
     # The explorer.
     Fault(
         "src/regard/explorer/pooling.py",
-        "found = found / (heights[:, None] * widths)",
-        "found = found / (heights[0] * widths[0])",
+        "pooled = pooled / (heights[:, None] * widths)",
+        "pooled = pooled / (heights[0] * widths[0])",
         "explorer/test_pooling.py",
     ),
     Fault(
@@ -289,7 +301,7 @@ FAULTS = (
         "src/regard/explorer/cache.py",
         "self._arrays.move_to_end(key)",
         "self._arrays.move_to_end(key, last=False)",
-        "explorer/test_exploration.py explorer/test_server.py",
+        "explorer/test_cache.py",
     ),
     Fault(
         "src/regard/explorer/frontend/data/matrix.js",
@@ -322,7 +334,7 @@ FAULTS = (
         "measure_corpus(model, texts, progress=progress, resume=sums)",
         "cli/test_heads_ablate_embed.py",
     ),
-    Fault("src/regard/cli/main.py", "return EXIT_CLOSED_PIPE", "return 0", "cli/test_errors.py"),
+    Fault("src/regard/cli/main.py", "return EXIT_CLOSED_PIPE", "return 0", "cli/test_streams.py"),
     Fault("src/regard/text/lines.py", 'content.decode("utf-8-sig")', 'content.decode("utf-8")', "text/test_lines.py"),
     Fault("src/regard/text/lines.py", "lines if lines[-1] else lines[:-1]", "lines", "text/test_lines.py"),
     Fault(
@@ -352,8 +364,8 @@ FAULTS = (
     ),
     Fault(
         "src/regard/dask/partitions.py",
-        "place += found.rows",
-        "place += found.rows - 1",
+        "place += count.rows",
+        "place += count.rows - 1",
         "dask/test_corpus.py",
     ),
 )

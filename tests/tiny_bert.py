@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import numpy as np
+
+from regard.formats.safetensors import write_safetensors
 
 CONFIG = {
     "model_type": "bert",
@@ -41,3 +46,13 @@ def tensors() -> dict[str, np.ndarray]:
     for name in norms:
         shapes[f"{name}.weight"] = shapes[f"{name}.bias"] = (E,)
     return {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+
+
+def write(folder: Path, config=None, changed=None, drop=()) -> Path:
+    """Write the model to `folder`, with changes to its configuration and tensors."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps({**CONFIG, **(config or {})}))
+    (folder / "vocab.txt").write_text("\n".join(PIECES))
+    kept = {name: value for name, value in {**tensors(), **(changed or {})}.items() if name not in drop}
+    write_safetensors(folder / "model.safetensors", kept)
+    return folder

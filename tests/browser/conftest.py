@@ -6,9 +6,10 @@ import contextlib
 from dataclasses import replace
 
 import pytest
-from pages import AT_REST, OTHER, TEXT, explored, served, settled
+from pages import AT_REST, OTHER, SEQUENCE, TEXT, explored, served, settled
 from timing import HANGS, launched
 
+import regard
 from regard.explorer import write_page
 
 
@@ -101,4 +102,27 @@ def address_of_two(two):
 def file_address(one, tmp_path_factory):
     path = tmp_path_factory.mktemp("pages") / "page.html"
     write_page(one, path)
+    return path.as_uri()
+
+
+@pytest.fixture(scope="session")
+def induction():
+    return regard.load("induction")
+
+
+@pytest.fixture(scope="session")
+def sequence(induction):
+    return explored(induction, SEQUENCE, layer=1, head=0)
+
+
+@pytest.fixture(scope="session")
+def sequence_address(sequence):
+    with served(sequence) as address:
+        yield address
+
+
+@pytest.fixture(scope="session")
+def sequence_file(sequence, tmp_path_factory):
+    path = tmp_path_factory.mktemp("pages") / "induction.html"
+    write_page(sequence, path)
     return path.as_uri()

@@ -19,11 +19,13 @@ import regard
 from regard.explorer import Exploration
 from regard.text.encoding import Encoding
 
+AXE = Path(__file__).parent / "node_modules" / "axe-core" / "axe.min.js"
 GOLDEN = Path(__file__).parent.parent / "models" / "golden"
 CAUSAL = GOLDEN / "qwen2" / "plain"
 SINKS = GOLDEN / "gpt_oss" / "plain"
 TEXT = "The cat sat on the mat because it was tired, and the unbelievably friendly dog looked at it."
 OTHER = "The dog sat on the mat because it was hungry, and the unbelievably friendly cat looked at it."
+SEQUENCE = "qzkfbdqzk"  # after the second "k", as after the first, comes "f"
 HOSTILE = (
     "<script>alert(1)</script>",
     '"><img src=x onerror=alert(1)>',
@@ -110,9 +112,40 @@ def expect(locator):
     return expect(locator)
 
 
+def plain(locator):
+    """Return the text of a locator without the marks that keep directions of text apart."""
+    return locator.inner_text().replace("\u2068", "").replace("\u2069", "")
+
+
 def readout(page):
-    """Return what is said of the cell, without the marks that keep directions of text apart."""
-    return page.locator(".rg-readout").inner_text().replace("\u2068", "").replace("\u2069", "")
+    """Return what is said of the cell."""
+    return plain(page.locator(".rg-readout"))
+
+
+def colors(theme):
+    """Return the options of a page in a theme: light, dark or forced."""
+    return {"forced_colors": "active"} if theme == "forced" else {"color_scheme": theme}
+
+
+def check_access(page, *widths, note="", height=900):
+    """Assert that axe-core finds nothing serious, and that nothing leaves the page, at each width."""
+    for width in widths:
+        page.set_viewport_size({"width": width, "height": height})
+        settled(page)
+        assert serious(page) == [], (note, width)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, (note, width)
+
+
+def serious(page):
+    """Return what axe-core finds serious."""
+    page.evaluate(AXE.read_text(encoding="utf-8"))
+    found = page.evaluate("axe.run().then(({ violations }) => violations)")
+    return [
+        f"{each['id']}: {node['html'][:160]} {node['failureSummary']}"
+        for each in found
+        if each["impact"] in ("serious", "critical")
+        for node in each["nodes"]
+    ]
 
 
 def exact(page):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from acts import appear, choose, click, go, press, reach
 from pages import exact, hold, settled, traced, weight_text
 
 from regard.explorer import Exploration
@@ -13,8 +14,7 @@ HEADS = [[(layer, head) for head in range(12)] for layer in range(6)]  # of Mini
 
 def ablate(page):
     page.get_by_role("button", name="Ablate this head").click()
-    page.wait_for_selector(".rg-changes h3")
-    settled(page)
+    appear(page, ".rg-changes h3")
 
 
 def changed(exploration, layer, head, run=0):
@@ -27,23 +27,31 @@ def changed(exploration, layer, head, run=0):
     return after, most, its, by.max()
 
 
-def test_the_view_stays_at_the_head_and_names_what_changed_most(open_page, address, one):
+def test_the_view_and_the_address_stay_at_the_head_and_name_what_changed_most(open_page, address, one):
     page = open_page(f"{address}#v=head&l=2&h=3&i=8&j=2")
     ablate(page)
+    page.wait_for_url("**x=2.3*")
+    page.go_back()
+    reach(page, lambda url: "x=" not in url)
+    page.get_by_role("button", name="Undo", exact=True).click()  # going back is undone as any other change
+    page.wait_for_url("**x=2.3*")
+    said = page.locator(".rg-readout").inner_text()
+    page.reload()  # the address keeps what is switched off
+    appear(page, ".rg-changes h3")
+    assert page.locator(".rg-readout").inner_text() == said
+    assert "Without layer 2 head 3" in page.locator(".rg-changes").inner_text()
     after, layer, head, by = changed(one, 2, 3)
     assert page.locator("h2").first.inner_text() == "Layer 2 · Head 3"
     most = page.locator(".rg-changes .rg-button").first
     assert most.inner_text() == f"Layer {layer} head {head}, by {weight_text(by)}"
-    most.click()
-    settled(page)
+    click(most)
     assert page.locator("h2").first.inner_text() == f"Layer {layer} · Head {head}"
     difference = (one.row(0, layer, head, 8) - one.row(after, layer, head, 8))[2]
     assert exact(page) == pytest.approx(difference, abs=2e-6)
     ends = page.locator(".rg-legend-ticks span").all_inner_texts()
     assert float(ends[-1].replace("−", "-")) == pytest.approx(by, rel=0.06)  # two digits
     assert page.locator(".rg-changes .rg-word").count() == one.runs[0].length
-    page.get_by_label("Layer", exact=True).select_option("1")
-    settled(page)
+    choose(page.get_by_label("Layer", exact=True), "1")
     assert "they are equal" in page.locator(".rg-below-map .rg-legend").inner_text()
     page.get_by_role("button", name="Restore all heads").click()
     assert page.locator(".rg-changes").is_hidden()
@@ -53,11 +61,9 @@ def test_the_view_stays_at_the_head_and_names_what_changed_most(open_page, addre
 def test_back_undoes_an_ablation_and_heads_that_are_off_are_marked(open_page, address):
     page = open_page(f"{address}#v=head&l=2&h=3&i=8&j=2")
     ablate(page)
-    page.keyboard.press("]")
-    settled(page)
+    press(page, "]")
     page.get_by_role("button", name="Ablate this head").click()
-    page.wait_for_url("**x=2.3_2.4*")
-    settled(page)
+    reach(page, "**x=2.3_2.4*")
     marked = page.locator('.rg-head[data-ablated="true"]')
     assert [name[: len("layer 2, head 3")] for name in names(marked)] == ["layer 2, head 3", "layer 2, head 4"]
     assert all(name.endswith(", ablated") for name in names(marked))
@@ -100,27 +106,13 @@ def test_of_two_texts_the_one_that_is_seen_is_run_again(open_page, address_of_tw
     page = open_page(f"{address_of_two}#v=head&l=2&h=3&i=8&j=2&s=B")
     ablate(page)
     after, layer, head, _ = changed(two, 2, 3, run=1)
-    page.locator(".rg-changes .rg-button").first.click()
-    settled(page)
+    click(page.locator(".rg-changes .rg-button").first)
     difference = (two.row(1, layer, head, 8) - two.row(after, layer, head, 8))[2]
     assert exact(page) == pytest.approx(difference, abs=2e-6)
     assert "A is text B and B is its ablation" in page.locator(".rg-changes").inner_text()
-    page.get_by_role("button", name="Restore all heads").click()
-    settled(page)
+    click(page.get_by_role("button", name="Restore all heads"))
     assert page.locator(".rg-head-panel .rg-side-switch .rg-segment[aria-pressed=true]").inner_text() == "B"
     assert exact(page) == pytest.approx(float(two.row(1, layer, head, 8)[2]), abs=5e-7)
-
-
-def test_the_address_keeps_what_is_switched_off(open_page, address):
-    page = open_page(f"{address}#v=head&l=2&h=3&i=8&j=2")
-    ablate(page)
-    page.wait_for_url("**x=2.3*")
-    said = page.locator(".rg-readout").inner_text()
-    page.reload()
-    page.wait_for_selector(".rg-changes h3")
-    settled(page)
-    assert page.locator(".rg-readout").inner_text() == said
-    assert "Without layer 2 head 3" in page.locator(".rg-changes").inner_text()
 
 
 def test_a_head_that_is_off_says_so_in_its_steps_and_hands_nothing_over(open_page, address, one):
@@ -132,8 +124,7 @@ def test_a_head_that_is_off_says_so_in_its_steps_and_hands_nothing_over(open_pag
     page.locator(".rg-head-panel .rg-side-switch").get_by_role("button", name="A", exact=True).click()
     page.wait_for_selector("[data-step=output]")
     assert page.locator("[data-step=ablated]").count() == 0
-    page.goto(f"{address}#v=head&l=2&h=3&i=8&j=2&x=2.3&s=diff&w=norms")
-    settled(page)
+    go(page, f"{address}#v=head&l=2&h=3&i=8&j=2&x=2.3&s=diff&w=norms")
     assert exact(page) == pytest.approx(float(one.row(0, 2, 3, 8, mode="norms")[2]), abs=5e-7)
     assert "so are its weights × values" in page.locator(".rg-changes").inner_text()
 
@@ -146,21 +137,11 @@ def test_an_edit_outlives_those_of_other_pages(open_page, address, one):
     page.keyboard.press("ArrowDown")
     page.keyboard.press("]")
     page.keyboard.press("3")
-    page.wait_for_selector("[data-step=output]")
-    settled(page)
+    appear(page, "[data-step=output]")
     assert page.locator(".rg-error-bar").is_hidden()
 
 
-def test_why_a_head_cannot_be_switched_off_stands_beside_the_button(open_page, address):
-    page = open_page(f"{address}#v=head&l=2&h=3", allow="Failed to load resource")
-    page.route("**/api/ablate*", lambda route: route.fulfill(status=400, body='{"error": "no model"}'))
-    page.get_by_role("button", name="Ablate this head").click()
-    page.wait_for_selector("text=no model")
-    page.wait_for_url(lambda url: "x=" not in url)
-    assert page.get_by_role("button", name="Ablate this head").is_enabled()
-
-
-def test_how_far_an_ablation_is_stands_beside_its_button(open_page, address):
+def test_how_far_an_ablation_is_and_why_it_cannot_be_stand_beside_its_button(open_page, address):
     page = open_page(f"{address}#v=head&l=2&h=3")
     share = '{"ablate": {"share": 0.4, "seconds_left": 11.2}}'
     page.route("**/api/progress*", lambda route: route.fulfill(body=share, content_type="application/json"))
@@ -169,9 +150,14 @@ def test_how_far_an_ablation_is_stands_beside_its_button(open_page, address):
     page.wait_for_selector("text=Running the model again")
     page.wait_for_selector("text=40 %, 12 s left")
     let_go()
-    page.wait_for_selector(".rg-changes h3")
-    settled(page)
+    appear(page, ".rg-changes h3")
     assert page.locator(".rg-progress").all_inner_texts() == ["", ""]
+    page = open_page(f"{address}#v=head&l=2&h=3", allow="Failed to load resource")
+    page.route("**/api/ablate*", lambda route: route.fulfill(status=400, body='{"error": "no model"}'))
+    page.get_by_role("button", name="Ablate this head").click()
+    page.wait_for_selector("text=no model")
+    page.wait_for_url(lambda url: "x=" not in url)
+    assert page.get_by_role("button", name="Ablate this head").is_enabled()
 
 
 def test_pictures_of_a_long_text_come_before_its_measures(open_page, serve):
@@ -180,8 +166,7 @@ def test_pictures_of_a_long_text_come_before_its_measures(open_page, serve):
     page = open_page(f"{address}#v=heads")
     page.on("request", lambda request: asked.append(request.url))
     page.reload()
-    page.wait_for_selector(".rg-head")
-    settled(page)
+    appear(page, ".rg-head")
     asked = [name for url in asked for name in ("thumbnails", "heads") if f"/api/{name}" in url]
     assert asked == ["thumbnails", "heads"]
 
@@ -191,28 +176,21 @@ def test_an_ablation_is_undone_and_done_again_by_buttons_and_keys(open_page, add
     undo, redo = (page.get_by_role("button", name=name, exact=True) for name in ("Undo", "Redo"))
     assert not undo.is_visible()
     ablate(page)
-    page.keyboard.press("]")
-    settled(page)
+    press(page, "]")
     page.get_by_role("button", name="Ablate this head").click()
-    page.wait_for_url("**x=2.3_2.4*")
-    settled(page)
+    reach(page, "**x=2.3_2.4*")
     undo.click()
-    page.wait_for_url(lambda url: url.endswith("x=2.3") or "x=2.3&" in url)
-    settled(page)
-    page.keyboard.press("u")
-    settled(page)
+    reach(page, lambda url: url.endswith("x=2.3") or "x=2.3&" in url)
+    press(page, "u")
     assert "x=" not in page.url
     assert page.locator('.rg-head[data-ablated="true"]').count() == 0
     assert not undo.is_visible()
     page.keyboard.press("r")
-    page.wait_for_url(lambda url: url.endswith("x=2.3") or "x=2.3&" in url)
-    settled(page)
+    reach(page, lambda url: url.endswith("x=2.3") or "x=2.3&" in url)
     redo.click()
-    page.wait_for_url("**x=2.3_2.4*")
-    settled(page)
+    reach(page, "**x=2.3_2.4*")
     assert not redo.is_visible()
-    page.get_by_role("button", name="Restore all heads").click()
-    settled(page)
+    click(page.get_by_role("button", name="Restore all heads"))
     undo.click()
     page.wait_for_url("**x=2.3_2.4*")
 
@@ -228,14 +206,3 @@ def test_an_ablation_is_done_again_in_its_own_text(open_page, address_of_two):
     page.wait_for_url("**x=2.3*")
     page.wait_for_selector(".rg-changes h3")
     assert "A is text A and B is its ablation" in page.locator(".rg-changes").inner_text()
-
-
-def test_back_is_undone_as_any_other_change(open_page, address):
-    page = open_page(f"{address}#v=head&l=2&h=3&i=8&j=2")
-    ablate(page)
-    page.wait_for_url("**x=2.3*")
-    page.go_back()
-    page.wait_for_url(lambda url: "x=" not in url)
-    settled(page)
-    page.get_by_role("button", name="Undo", exact=True).click()
-    page.wait_for_url("**x=2.3*")

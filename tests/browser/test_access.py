@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
-from pages import CAUSAL, explored, settled
+from acts import go, press
+from pages import CAUSAL, check_access, colors, explored, serious, settled
 
 import regard
 
-AXE = Path(__file__).parent / "node_modules" / "axe-core" / "axe.min.js"
 VIEWS = (
     "v=heads&l=2&h=3",
     "v=heads&l=2&h=3&o=metric",
@@ -22,45 +20,32 @@ VIEWS = (
 )
 
 
-def serious(page):
-    page.evaluate(AXE.read_text(encoding="utf-8"))
-    found = page.evaluate("axe.run().then(({ violations }) => violations)")
-    return [
-        f"{each['id']}: {node['html'][:160]} {node['failureSummary']}"
-        for each in found
-        if each["impact"] in ("serious", "critical")
-        for node in each["nodes"]
-    ]
-
-
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing_serious(open_page, address, scheme):
     page = open_page(address, color_scheme=scheme)
     for view in VIEWS:
-        page.goto(f"{address}#{view}")
-        settled(page)
+        go(page, f"{address}#{view}")
         page.get_by_text("Display", exact=True).click()
         assert serious(page) == [], view
         page.keyboard.press("Escape")
+    page.goto(f"{address}#v=head&l=2&h=3")
+    page.keyboard.press("?")  # the list of keys and gestures
+    assert serious(page) == []
 
 
 @pytest.mark.parametrize("width", [1440, 320])
 def test_axe_finds_nothing_serious_in_forced_colours(open_page, address, width):
-    page = open_page(address, forced_colors="active")
-    page.set_viewport_size({"width": width, "height": 760})
+    page = open_page(address, **colors("forced"))
     for view in VIEWS:
         page.goto(f"{address}#{view}")
-        settled(page)
-        assert serious(page) == [], view
-        assert page.evaluate("document.documentElement.scrollWidth") <= width, view
+        check_access(page, width, note=view, height=760)
 
 
 def test_axe_finds_nothing_serious_in_the_steps_of_a_model_that_rotates(open_page, serve):
     address = serve(explored(regard.load(CAUSAL), "some text that is not short", layer=1, head=1))
     page = open_page(f"{address}#l=1&h=1&i=4&j=2&v=cell", selector=".rg-step")
     for view in ("v=cell", "v=cell&h=mean", "v=cell&w=rollout"):
-        page.goto(f"{address}#l=1&h=1&i=4&j=2&{view}")
-        settled(page)
+        go(page, f"{address}#l=1&h=1&i=4&j=2&{view}")
         for number in page.locator("button.rg-value").all():
             number.click()
         assert serious(page) == [], view
@@ -71,24 +56,13 @@ def test_axe_finds_nothing_serious_on_a_phone(open_page, address_of_two, scheme)
     page = open_page(address_of_two, color_scheme=scheme)
     for view in ("v=head", "v=cell", "v=heads&s=diff", "v=head&x=2.3", "v=movement", "v=model"):
         page.goto(f"{address_of_two}#l=2&h=3&i=8&j=2&{view}")
-        for width in (375, 320):
-            page.set_viewport_size({"width": width, "height": 760})
-            settled(page)
-            assert page.evaluate("document.documentElement.scrollWidth") <= width, view
-        assert serious(page) == [], view
-
-
-def test_axe_finds_nothing_serious_in_the_list_of_keys_and_gestures(open_page, address):
-    page = open_page(f"{address}#v=head&l=2&h=3")
-    page.keyboard.press("?")
-    assert serious(page) == []
+        check_access(page, 375, 320, note=view, height=760)
 
 
 def test_what_is_pointed_at_is_also_said(open_page, address):
     page = open_page(f"{address}#v=head&l=2&h=3")
     page.locator(".rg-stage").focus()
-    page.keyboard.press("ArrowDown")
-    settled(page)
+    press(page, "ArrowDown")
     live = page.locator("#rg-live")
     assert live.get_attribute("aria-live") == "polite"
     assert "attends to" in live.inner_text()

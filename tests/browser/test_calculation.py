@@ -6,7 +6,8 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from pages import GOLDEN, exact, explored, number, settled
+from acts import press
+from pages import GOLDEN, exact, explored, number
 
 import regard
 from regard.explorer import Exploration, write_page
@@ -95,8 +96,7 @@ def derived(page, step):
 @pytest.mark.parametrize("case", CASES)
 def test_every_step_is_what_its_numbers_make(open_page, serve, case):
     exploration, (layer, head, i, j), steps, sink, lse = oracle(case)
-    address = serve(exploration)
-    page = open_page(f"{address}#v=cell&l={layer}&h={head}&i={i}&j={j}", selector="[data-step=row]")
+    page = open_page(f"{serve(exploration)}#v=cell&l={layer}&h={head}&i={i}&j={j}", selector="[data-step=row]")
     assert steps["weight"][j] > 0
     for name, row in steps.items():
         assert shown(page, name) == pytest.approx(row[j], rel=5e-3, abs=1e-6), name  # a weight has three digits
@@ -129,8 +129,7 @@ def test_every_step_is_what_its_numbers_make(open_page, serve, case):
 def test_what_a_step_stands_for_is_said(open_page, serve, case, said):
     exploration, (layer, head, i, _), *_ = oracle(case)
     j = i - 4
-    address = serve(exploration)
-    page = open_page(f"{address}#v=cell&l={layer}&h={head}&i={i}&j={j}", selector="[data-step=row]")
+    page = open_page(f"{serve(exploration)}#v=cell&l={layer}&h={head}&i={i}&j={j}", selector="[data-step=row]")
     assert said in page.locator(".rg-cell").inner_text()
 
 
@@ -140,8 +139,7 @@ def test_what_a_step_stands_for_is_said(open_page, serve, case, said):
 ])  # fmt: skip
 def test_a_rotation_is_shown_as_rotation(open_page, serve, case, layer, pairs):
     exploration, (_, head, i, j), *_ = oracle(case)
-    address = serve(exploration)
-    page = open_page(f"{address}#v=cell&l={layer}&h={head}&i={i}&j={j}", selector="[data-step=row]")
+    page = open_page(f"{serve(exploration)}#v=cell&l={layer}&h={head}&i={i}&j={j}", selector="[data-step=row]")
     dials = page.locator("[data-step=rotation] svg")
     assert dials.count() == pairs
     assert ("after the rotation below" in page.locator("[data-step=qk] p").inner_text()) == (pairs > 0)
@@ -159,8 +157,7 @@ def test_a_rotation_is_shown_as_rotation(open_page, serve, case, layer, pairs):
 @pytest.mark.parametrize("head", [1, "mean"])
 def test_the_last_step_is_what_the_map_shows(open_page, serve, mode, head):
     exploration = explored(regard.load(GOLDEN / "llama" / "plain"), TEXT, layer=1, head=1)
-    address = serve(exploration)
-    page = open_page(f"{address}#v=cell&l=1&h={head}&i=5&j=1&w={mode}", selector=".rg-step")
+    page = open_page(f"{serve(exploration)}#v=cell&l=1&h={head}&i=5&j=1&w={mode}", selector=".rg-step")
     on_map = exploration.whole(0, 1, head, mode)[5, 1]
     last = {
         "raw": "weight" if head == 1 else "mean",
@@ -206,8 +203,7 @@ def test_a_file_ends_at_its_map_too_or_says_so(open_page, tmp_path):
     assert shown(page, "norm") == pytest.approx(exploration.whole(0, 1, 1, "norms")[5, 1], rel=6e-3)
     page = open_page(f"{address}#v=cell&l=1&h=1&i=5&j=1&w=rollout", selector="[data-step=row]")
     assert "those of rollout too" in page.locator(".rg-cell").inner_text()
-    page.keyboard.press("m")
-    settled(page)
+    press(page, "m")
     assert "A file holds no steps of the mean of heads" in page.locator(".rg-cell").inner_text()
 
 

@@ -6,6 +6,7 @@ import re
 
 import numpy as np
 import pytest
+from acts import choose, click, press
 from pages import CAUSAL, dots_of, exact, explored, number, readout, served, settled, weight_text
 
 import regard
@@ -69,8 +70,7 @@ def test_every_head_of_both_models_is_reached(open_page, two_models):
     page.get_by_role("gridcell", name=re.compile("layer 5, head 11")).dblclick()
     settled(page)
     assert page.locator("h2").first.inner_text() == "Layer 5 · Head 11"
-    page.locator(".rg-text-panel .rg-word").nth(3).click()
-    settled(page)
+    click(page.locator(".rg-text-panel .rg-word").nth(3))
     assert page.locator(".rg-top .rg-number").first.inner_text() == weight_text(exploration.row(1, 5, 11, 3).max())
     assert choices(page, "Layer") == [str(n) for n in range(6)]
     page.reload()
@@ -91,8 +91,7 @@ def test_every_token_of_the_longer_text_is_reached(open_page, unequal):
     page = open_page(f"{address}#v=head&l=2&h=3&s=B")
     page.locator(".rg-text-panel .rg-word").nth(last).click()
     page.locator(".rg-text-panel .rg-word").nth(last - 1).click(modifiers=["Shift"])
-    page.keyboard.press("]")
-    settled(page)
+    press(page, "]")
     both = np.sum([exploration.row(1, 2, 4, token) for token in (last, last - 1)], axis=0)
     assert page.locator(".rg-top .rg-number").first.inner_text() == weight_text(both.max())
     assert page.locator(".rg-pinned").count() == 2
@@ -121,10 +120,8 @@ def test_why_there_is_no_difference_can_be_read(open_page, unequal):
 
 def test_heads_of_two_texts_are_compared_in_the_grid(open_page, address_of_two, two):
     page = open_page(f"{address_of_two}#v=heads&l=2&h=3")
-    page.locator(".rg-heads .rg-side-switch").get_by_role("button", name="A − B").click()
-    settled(page)
-    page.get_by_role("button", name="By metric").click()
-    settled(page)
+    click(page.locator(".rg-heads .rg-side-switch").get_by_role("button", name="A − B"))
+    click(page.get_by_role("button", name="By metric"))
     largest = np.array([[np.abs(two.whole(0, *at) - two.whole(1, *at)).max() for at in row] for row in HEADS])
     layer, head = map(int, np.unravel_index(largest.argmax(), largest.shape))
     assert page.locator(".rg-caption").first.inner_text() == f"L{layer} H{head} · {largest.max():.2f}"
@@ -135,8 +132,7 @@ def test_heads_of_two_texts_are_compared_in_the_grid(open_page, address_of_two, 
     )
     assert (pixel[2] > pixel[0]) == (difference[row, col] > 0)  # blue where A is larger
     page.get_by_role("gridcell", name=re.compile(f"layer {layer}, head {head},")).click()
-    page.keyboard.press("2")
-    settled(page)
+    press(page, "2")
     assert page.locator("h2").first.inner_text() == f"Layer {layer} · Head {head}"
     assert page.get_by_role("button", name="A − B").get_attribute("aria-pressed") == "true"
 
@@ -154,17 +150,14 @@ def test_where_heads_cannot_be_compared_it_is_said(open_page, unequal, address):
 
 def test_words_without_a_partner_have_no_difference(open_page, serve, minilm):
     exploration = explored(minilm, "tokenization works", "the cat works")
-    address = serve(exploration)
-    page = open_page(f"{address}#v=head&l=3&h=1&i=1&j=1&s=diff")
+    page = open_page(f"{serve(exploration)}#v=head&l=3&h=1&i=1&j=1&s=diff")
     assert "A − B" in readout(page)
-    page.keyboard.press("w")
-    settled(page)
+    press(page, "w")
     assert "merged into words, A has 4 rows and B 5" in page.locator(".rg-head-panel .rg-side-switch").inner_text()
     assert page.get_by_role("button", name="A − B").is_disabled()
     assert exact(page) == pytest.approx(in_words(exploration, 0, 3, 1)[1, 1], abs=2e-6)
     assert "A − B" not in readout(page)
-    page.keyboard.press("w")
-    settled(page)
+    press(page, "w")
     assert page.get_by_role("button", name="A − B").is_enabled()
 
 
@@ -183,13 +176,11 @@ def test_words_of_each_text_are_its_own(open_page, split_differently, direction)
 def test_of_two_heads_the_one_that_is_seen_is_chosen(open_page, address):
     page = open_page(f"{address}#v=head&l=2&h=3")
     page.get_by_role("button", name="Compare with another head").click()
-    page.get_by_label("Head", exact=True).select_option("5")
-    settled(page)
+    choose(page.get_by_label("Head", exact=True), "5")
     assert page.locator("h2").first.inner_text() == "Layer 2 · Head 5"
     side(page, "A")
     assert page.get_by_label("Head", exact=True).input_value() == "3"
-    page.keyboard.press("]")
-    settled(page)
+    press(page, "]")
     assert page.locator("h2").first.inner_text() == "Layer 2 · Head 4"
     marks = page.locator(".rg-head[data-side]:not([data-side=''])")
     assert [mark.get_attribute("data-side") for mark in marks.all()] == ["A", "B"]

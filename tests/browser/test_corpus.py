@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 import pytest
-from pages import TEXT, expect, explored, number, readout, served, settled
-from test_access import serious
+from acts import appear, reach
+from pages import TEXT, check_access, colors, expect, explored, number, readout, served
 
 from regard.explorer.corpus import Corpus
 from regard.metrics import strongest_rows
@@ -30,8 +30,7 @@ def corpus_address(minilm, tmp_path_factory):
 
 
 def rows_of(page):
-    page.wait_for_selector(".rg-strong-row")
-    settled(page)
+    appear(page, ".rg-strong-row")
     return page.locator(".rg-strong-row").all()
 
 
@@ -47,8 +46,7 @@ def test_the_rows_are_ranked_and_one_opens_its_sentence_with_its_cell(open_page,
     assert [row.locator(".rg-key").inner_text() for row in found] == [row.key for row in expected]
     nth = next(n for n, row in enumerate(expected) if row.text != LINES[0] and row.row > 8)
     found[nth].click()
-    page.wait_for_url(re.compile(f"i={expected[nth].row}&j={expected[nth].col}"))
-    settled(page)
+    reach(page, re.compile(f"i={expected[nth].row}&j={expected[nth].col}"))
     assert page.get_by_role("textbox", name="Text").input_value() == expected[nth].text
     assert page.locator("h2").first.inner_text() == "Layer 2 · Head 3"
     assert number(readout(page)) == pytest.approx(expected[nth].weight, rel=6e-3)
@@ -57,14 +55,12 @@ def test_the_rows_are_ranked_and_one_opens_its_sentence_with_its_cell(open_page,
 def test_pairs_and_head_are_chosen_and_the_address_has_them(open_page, corpus_address, minilm):
     page = open_page(f"{corpus_address}#v=head&l=2&h=3&cp=1")
     page.get_by_label("Pairs of words").select_option("repeated")
-    page.wait_for_url(re.compile("pair=repeated"))
-    settled(page)
+    reach(page, re.compile("pair=repeated"))
     keys = [(row.query, row.key) for row in strongest_rows(minilm, LINES, 2, 3, 20, pair="repeated")]
     found = [(row.locator(".rg-query").inner_text(), row.locator(".rg-key").inner_text()) for row in rows_of(page)]
     assert found == keys
     page.keyboard.press("]")
-    page.wait_for_url(re.compile("h=4"))
-    settled(page)
+    reach(page, re.compile("h=4"))
     weights = [row.weight for row in strongest_rows(minilm, LINES, 2, 4, 20, pair="repeated")]
     assert [number(row.locator(".rg-number").inner_text()) for row in rows_of(page)] == pytest.approx(weights, rel=6e-3)
 
@@ -74,8 +70,7 @@ def test_a_search_shows_how_far_it_is_and_is_given_up(open_page, serve, minilm, 
     file.write_text("\n".join(f"{line} {n}" for n in range(3000) for line in LINES), encoding="utf-8")
     exploration = explored(minilm, TEXT)
     exploration.corpus = Corpus(file)
-    address = serve(exploration)
-    page = open_page(f"{address}#v=head&l=2&h=3", allow="aborted")
+    page = open_page(f"{serve(exploration)}#v=head&l=2&h=3", allow="aborted")
     page.get_by_role("button", name="In other sentences").click()
     expect(page.locator("[data-ref=rowsProgress]")).to_contain_text("%")
     page.get_by_role("button", name="Cancel").click()
@@ -102,11 +97,6 @@ def test_without_a_corpus_there_is_no_panel(open_page, address, file_address):
 
 @pytest.mark.parametrize("theme", ["light", "dark", "forced"])
 def test_it_is_accessible(open_page, corpus_address, theme):
-    forced = {"forced_colors": "active"} if theme == "forced" else {"color_scheme": theme}
-    page = open_page(f"{corpus_address}#v=head&l=2&h=3&cp=1", **forced)
+    page = open_page(f"{corpus_address}#v=head&l=2&h=3&cp=1", **colors(theme))
     rows_of(page)
-    for width in (1440, 375, 320):
-        page.set_viewport_size({"width": width, "height": 900})
-        settled(page)
-        assert serious(page) == []
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
+    check_access(page, 1440, 375, 320)

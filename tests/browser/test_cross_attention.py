@@ -6,6 +6,7 @@ import re
 
 import numpy as np
 import pytest
+from acts import choose, click
 from pages import GOLDEN, number, readout, served, settled
 
 import regard
@@ -49,16 +50,14 @@ def test_a_word_of_the_target_attends_to_those_of_the_text(open_page, address, w
     assert page.locator("h2").first.inner_text() == f"Cross 0 · Head {HEAD}"
     assert words(page)[:7] == TEXT.split()
     assert words(page)[-3:] == TARGET.split()
-    page.locator(".rg-text-panel .rg-word", has_text="w10").click()
-    settled(page)
+    click(page.locator(".rg-text-panel .rg-word", has_text="w10"))
     row = weights["decoder.blocks.0.cross_attn.weights"][0, HEAD, -1]
     top = page.locator(".rg-top li")
     assert top.first.locator(".rg-top-word").inner_text() == TEXT.split()[int(row.argmax())]
     assert number(top.first.locator(".rg-number").inner_text()) == pytest.approx(row.max(), rel=0.006)
 
     page.get_by_text("Attended by", exact=True).click()
-    page.locator(".rg-text-panel .rg-word", has_text="w7").click()
-    settled(page)
+    click(page.locator(".rg-text-panel .rg-word", has_text="w7"))
     column = weights["decoder.blocks.0.cross_attn.weights"][0, HEAD, :, 2]
     assert number(top.first.locator(".rg-number").inner_text()) == pytest.approx(column.max(), rel=0.006)
 
@@ -92,6 +91,5 @@ def test_the_calculation_is_of_the_cell(open_page, address, weights, exploration
 def test_two_heads_with_other_tokens_are_not_subtracted(open_page, address):
     page = open_page(address)
     page.get_by_role("button", name="Compare with another head").click()
-    page.get_by_label("Layer", exact=True).select_option("Encoder 0")
-    settled(page)
+    choose(page.get_by_label("Layer", exact=True), "Encoder 0")
     assert page.get_by_text("cannot be compared cell by cell").first.is_visible()

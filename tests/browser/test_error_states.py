@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from acts import click, press
 from pages import TEXT, explored, hold, served, settled
 
 REFUSED = "Failed to load resource"  # what a browser's console says of an answer that is an error
@@ -48,14 +49,12 @@ def test_what_fails_is_said_though_other_things_succeed(open_page, address):
     refuse(page, "tile")
     page.keyboard.press("m")
     page.wait_for_selector(".rg-error-bar span:visible")
-    page.keyboard.press("ArrowDown")
-    settled(page)
+    press(page, "ArrowDown")
     assert problem(page) == "no such thing"
     assert float(page.locator(".rg-stage").evaluate("(node) => getComputedStyle(node).opacity")) < 0.5
     assert "…" in page.locator(".rg-readout").inner_text()
     page.unroute_all()
-    page.get_by_role("button", name="Try again").click()
-    settled(page)
+    click(page.get_by_role("button", name="Try again"))
     assert problem(page) == ""
     assert float(page.locator(".rg-stage").evaluate("(node) => getComputedStyle(node).opacity")) == 1
     assert "…" not in page.locator(".rg-readout").inner_text()
@@ -83,8 +82,7 @@ def test_pictures_of_heads_are_asked_for_again(open_page, address):
     assert problem(page) == "no such thing"
     assert page.eval_on_selector_all(".rg-thumb", drawn) == 0
     page.unroute_all()
-    page.keyboard.press("]")
-    settled(page)
+    press(page, "]")
     assert page.eval_on_selector_all(".rg-thumb", drawn) == 72
     assert problem(page) == ""
 

@@ -10,7 +10,8 @@ from xml.etree import ElementTree
 import matplotlib.image
 import numpy as np
 import pytest
-from pages import CAUSAL, HOSTILE, hostile, saved, settled, traced
+from acts import appear, choose, go, press
+from pages import CAUSAL, HOSTILE, hostile, saved, traced
 
 import regard
 from regard.explorer import Exploration
@@ -106,15 +107,13 @@ def test_steps_are_saved_as_bars_and_as_numbers_with_names(open_page, address, o
     lines = {line[0]: line[1:] for line in table(page)}
     assert [lines[name][0] for name in ("layer", "head", "query", "key")] == ["2", "3", "it", "cat"]
     assert [float(x) for x in lines["products"]] == pytest.approx(np.multiply(cell["q"], cell["k"]))
-    page.get_by_label("Head", exact=True).select_option("mean")
-    settled(page)
+    choose(page.get_by_label("Head", exact=True), "mean")
     assert table(page)[0][0] == "weight"  # no steps: what the map shows, not the cell of before
 
 
 def test_an_overview_is_saved_as_what_it_shows(open_page, serve):
     exploration = Exploration(traced([f"w{i}" for i in range(2999)], causal=True))
-    address = serve(exploration)
-    page = open_page(f"{address}#v=head&l=0&h=1")
+    page = open_page(f"{serve(exploration)}#v=head&l=0&h=1")
     lines = table(page)
     by = int(re.fullmatch(r"weight, the largest of (\d+) × \1", lines[0][0])[1])
     numbers = np.array([[float(x) for x in line[1:]] for line in lines[1:]])
@@ -129,8 +128,7 @@ def test_an_overview_is_saved_as_what_it_shows(open_page, serve):
 def test_a_difference_from_afar_is_of_the_largest_of_each_side_and_says_so(open_page, serve):
     tokens = [f"w{i}" for i in range(1150)]
     exploration = Exploration(*(traced(tokens, causal=True, seed=seed) for seed in (1, 2)))
-    address = serve(exploration)
-    page = open_page(f"{address}#v=head&l=0&h=1&s=diff")
+    page = open_page(f"{serve(exploration)}#v=head&l=0&h=1&s=diff")
     lines = table(page)
     said = r"weight, the largest of (\d+) × \1, in A minus the largest in B: blue where A is larger"
     by = int(re.match(said, lines[0][0])[1])
@@ -147,22 +145,18 @@ def test_a_difference_from_afar_is_of_the_largest_of_each_side_and_says_so(open_
 def test_a_file_names_a_layer_as_the_model_does(open_page, serve):
     trace = regard.Trace(maps=True, only=["blocks.1.attn.weights", "blocks.1.attn.v"])
     regard.load(CAUSAL)("some text that is not short", trace=trace)
-    address = serve(Exploration(trace))
-    page = open_page(f"{address}#v=cell&l=0&h=1&i=2&j=1", selector="[data-step=weight]")
+    page = open_page(f"{serve(Exploration(trace))}#v=cell&l=0&h=1&i=2&j=1", selector="[data-step=weight]")
     assert "Layer 1 · Head 1 · weights" in texts(drawn(page))
     assert dict(line[:2] for line in table(page))["layer"] == "1"
-    page.keyboard.press("1")
-    settled(page)
+    press(page, "1")
     assert table(page)[1][0] == "layer 1"
 
 
 def test_files_of_two_heads_of_a_long_text_have_two_names(open_page, serve):
-    address = serve(Exploration(traced([f"word{i} " for i in range(40)])))
-    page = open_page(address)
+    page = open_page(serve(Exploration(traced([f"word{i} " for i in range(40)]))))
     names = set()
     for head in ("0", "1"):
-        page.get_by_label("Head", exact=True).select_option(head)
-        settled(page)
+        choose(page.get_by_label("Head", exact=True), head)
         page.get_by_text("Save", exact=True).click()
         with page.expect_download() as download:
             page.get_by_role("button", name="As CSV").click()
@@ -178,8 +172,7 @@ def test_hostile_tokens_are_saved_as_what_they_are(open_page, serve, view, there
     address = serve(hostile())
     page = open_page(f"{address}#v={view}&i=2&j=4", selector=there)
     for token in range(len(HOSTILE)) if view == "cell" else [2]:
-        page.goto(f"{address}#v={view}&i={token}&j={(token + 4) % len(HOSTILE)}")
-        settled(page)
+        go(page, f"{address}#v={view}&i={token}&j={(token + 4) % len(HOSTILE)}")
         picture = drawn(page)
         assert not re.search("[\\x00-\\x08\\u202e\\ufffe]", "".join(picture.itertext()))
         assert not {node.tag for node in picture.iter()} & {f"{SVG}{tag}" for tag in ("script", "img", "foreignObject")}
@@ -203,8 +196,7 @@ def test_movement_of_an_edit_of_b_names_its_sides(open_page, address_of_two):
     page.get_by_role("button", name="Ablate this head").click()
     page.wait_for_selector(".rg-changes h3")
     page.keyboard.press("4")
-    page.wait_for_selector(".rg-plane[data-drawn]")
-    settled(page)
+    appear(page, ".rg-plane[data-drawn]")
     lines = table(page)
     assert [line[0] for line in lines[1 :: (len(lines) - 1) // 2]] == ["A", "B"]
     assert {line[0] for line in lines[1:]} == {"A", "B"}

@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
-from pages import expect, notebook, settled
-from test_access import serious
+from acts import resize
+from pages import check_access, expect, notebook, settled
 
 BEGINNINGS = {"pdf": b"%PDF-", "svg": b"<?xml", "png": b"\x89PNG"}
 
@@ -104,9 +104,7 @@ def test_a_notebook_draws_the_same_figure(open_page, one, tmp_path):
 def test_axe_finds_nothing_serious_in_the_panel(open_page, address, scheme):
     page = open_page(f"{address}#v=head&l=2&h=3", color_scheme=scheme)
     for width, height in ((1440, 900), (375, 760), (320, 760)):
-        page.set_viewport_size({"width": width, "height": height})
-        settled(page)
+        resize(page, width, height)
         opened(page)
-        assert serious(page) == []
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        check_access(page, width, height=height)
         page.keyboard.press("Escape")

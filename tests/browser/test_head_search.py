@@ -7,27 +7,15 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from pages import TEXT, explored, saved, served, settled
-from test_access import serious
+from acts import appear, choose, go, press, reach
+from pages import SEQUENCE, TEXT, check_access, explored, saved, served, settled
 
 import regard
 from regard.explorer import Exploration
 from regard.functional import softmax
 
-SEQUENCE = "qzkfbdqzk"
 EFFECT = "v=heads&m=ablation_effect"
 CELLS = "v=heads&m=cell_weight"
-
-
-@pytest.fixture(scope="module")
-def induction():
-    return regard.load("induction")
-
-
-@pytest.fixture(scope="module")
-def sequence_address(induction):
-    with served(explored(induction, SEQUENCE, layer=1, head=0)) as address:
-        yield address
 
 
 @pytest.fixture(scope="module")
@@ -40,8 +28,7 @@ def saved_address(minilm):
 
 def shown_values(page):
     """Return the numbers below the heads, by layer and head."""
-    page.wait_for_selector(".rg-head[aria-label*=head]")
-    settled(page)
+    appear(page, ".rg-head[aria-label*=head]")
     found = {}
     for node in page.locator(".rg-head").all():
         layer, head = re.search(r"layer (\d+), head (\d+)", node.get_attribute("aria-label")).groups()
@@ -85,8 +72,7 @@ def test_a_sweep_says_how_far_it_is_and_ends_when_the_choice_changes(open_page, 
     page.wait_for_function(
         "() => document.querySelector('.rg-heads').innerText.match(/layer 3 of 6, about \\d+ s left/)"
     )
-    page.get_by_label("Metric of heads").select_option("entropy")
-    settled(page)
+    choose(page.get_by_label("Metric of heads"), "entropy")
     assert len(asked) == 4
     assert "Ablating" not in page.locator(".rg-heads").inner_text()
 
@@ -109,8 +95,7 @@ def test_cells_are_added_and_removed(open_page, address, minilm, way):
     page = open_page(f"{address}#v=head&l=2&h=3&i=8&j=2&cells=8.2")
     stage = page.locator(".rg-stage").first
     stage.focus()
-    page.keyboard.press("ArrowDown")
-    settled(page)
+    press(page, "ArrowDown")
     if way == "keys":
         page.keyboard.press("x")
     elif way == "button":
@@ -160,7 +145,7 @@ def number(text):
     return float(re.search(r"[−]?[\d.]+$", text.strip())[0].replace("−", "-"))
 
 
-def test_the_whole_model_has_what_each_part_adds(open_page, sequence_address, induction):
+def test_the_whole_model_has_what_each_part_adds_and_each_opens(open_page, sequence_address, induction):
     page = open_page(f"{sequence_address}#v=model&i=8&j=0")
     rows = page.locator(".rg-stream-row[role=group]")
     rows.first.wait_for()
@@ -179,13 +164,8 @@ def test_the_whole_model_has_what_each_part_adds(open_page, sequence_address, in
     assert number(page.get_by_role("button", name="Logit of").inner_text()) == pytest.approx(
         float(found.logit[0, 8]), rel=2e-3
     )
-
-
-def test_a_part_of_the_model_opens(open_page, sequence_address):
-    page = open_page(f"{sequence_address}#v=model&i=8&j=0")
     page.get_by_role("group", name="Layer 1").get_by_role("button", name=re.compile("head 2")).click()
-    page.wait_for_url(re.compile("v=head"))
-    settled(page)
+    reach(page, re.compile("v=head"))
     assert page.locator("h2").first.inner_text() == "Layer 1 · Head 2"
     page.go_back()
     page.wait_for_url(re.compile("v=model"))
@@ -210,11 +190,7 @@ def test_it_is_accessible(open_page, sequence_address, theme):
     page = open_page(sequence_address)
     for view in ("v=model", EFFECT, "v=head&cells=8.2_3.1"):
         page.goto(f"{sequence_address}#{view}&i=8&j=2&theme={theme}")
-        for width in (1440, 320):
-            page.set_viewport_size({"width": width, "height": 900})
-            settled(page)
-            assert serious(page) == [], view
-            assert page.evaluate("() => document.documentElement.scrollWidth <= innerWidth"), view
+        check_access(page, 1440, 320, note=view)
 
 
 def test_the_cells_to_search_by_are_outlined_on_the_map(open_page, address):
@@ -229,8 +205,7 @@ def test_the_cells_to_search_by_are_outlined_on_the_map(open_page, address):
 
     (x0, y0), (x1, y1) = frames()
     assert (x1 - x0) == pytest.approx((y1 - y0) / 5, abs=0.1)  # cells are square: 1 column, and 5 rows apart
-    page.goto(f"{address}#v=head&l=2&h=3&i=8&j=2")
-    settled(page)
+    go(page, f"{address}#v=head&l=2&h=3&i=8&j=2")
     assert frames() == []
 
 
@@ -240,8 +215,7 @@ def test_cells_are_written_as_words(open_page, address, minilm):
     field = page.get_by_label("Cells to search by, as words")
     field.fill("it → cat, Tired -> sat")
     field.press("Enter")
-    page.wait_for_url(re.compile("cells="))
-    settled(page)
+    reach(page, re.compile("cells="))
     tokens = [token["text"] for token in describe(minilm)]
     cells = [(tokens.index("it"), tokens.index("cat")), (tokens.index("tired"), tokens.index("sat"))]
     assert re.search(r"cells=([\d._]+)", page.url)[1] == "_".join(f"{i}.{j}" for i, j in cells)

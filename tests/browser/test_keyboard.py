@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from acts import go, press, reach, resize
 from pages import plane_of, readout, settled
 
 HEAD = "v=head&l=2&h=3&i=8&j=2"
@@ -26,10 +27,8 @@ WHAT_KEYS_DO = [
 def test_each_key_does_what_the_list_says(open_page, address):
     page = open_page(f"{address}#{HEAD}")
     for key, part in WHAT_KEYS_DO:
-        page.goto(f"{address}#{HEAD}")
-        settled(page)
-        page.keyboard.press(key)
-        settled(page)
+        go(page, f"{address}#{HEAD}")
+        press(page, key)
         assert any(one.startswith(part) for one in page.url.split("#")[1].split("&")), (key, page.url)
 
 
@@ -37,37 +36,24 @@ def test_keys_act_beside_a_slider_and_arrows_move_it(open_page, address):
     page = open_page(f"{address}#v=heads&l=2&h=3")
     slider = page.get_by_label("Threshold of the metric")
     slider.focus()
-    page.keyboard.press("ArrowRight")
-    page.keyboard.press("]")
-    settled(page)
+    press(page, "ArrowRight", "]")
     assert slider.input_value() == "0.01"
     assert "l=2&h=4" in page.url
-    page.keyboard.press("2")
-    settled(page)
+    press(page, "2")
     assert "v=head&" in page.url
-
-
-def test_the_list_of_keys_opens_and_closes(open_page, address):
-    page = open_page(f"{address}#{HEAD}")
-    page.keyboard.press("?")
-    assert page.locator("dialog[open] dt").count() == page.locator("dialog[open] dd").count() > 15
-    page.keyboard.press("Escape")
-    assert page.locator("dialog[open]").count() == 0
 
 
 def test_what_is_looked_for_is_found_and_left_in_every_view(open_page, address):
     page = open_page(f"{address}#v=head&l=2&h=3")
     page.keyboard.press("/")
     page.keyboard.type("cat")
-    page.keyboard.press("Enter")
-    settled(page)
+    press(page, "Enter")
     assert "i=2" in page.url
     assert page.locator(".rg-match").count() == 1
     page.keyboard.press("Escape")
     assert page.evaluate("document.activeElement.className") == "rg-stage"
     for view in ("1", "4"):
-        page.keyboard.press(view)
-        settled(page)
+        press(page, view)
         page.keyboard.press("/")
         page.keyboard.press("Escape")
         assert page.evaluate("document.activeElement.getAttribute('aria-pressed')") == "true"
@@ -85,7 +71,7 @@ def test_tab_reaches_every_part(open_page, address):
         assert any(part in name for name in reached), part
 
 
-def test_focus_stays_where_it_was(open_page, address):
+def test_focus_stays_where_it_was_or_goes_on_where_its_place_went_with_the_view(open_page, address):
     page = open_page(f"{address}#{HEAD}")
     page.get_by_text("Display", exact=True).focus()
     page.keyboard.press("Enter")
@@ -99,23 +85,16 @@ def test_focus_stays_where_it_was(open_page, address):
         page.keyboard.press("Enter")
     assert focused(page) == "Save"
     page.locator(".rg-word").nth(8).focus()
-    page.keyboard.press("]")
-    settled(page)
+    press(page, "]")
     assert focused(page).startswith("it ")
-    page.keyboard.press("Enter")
-    settled(page)
+    press(page, "Enter")
     assert focused(page).startswith("it ")
-
-
-def test_focus_goes_on_where_its_place_went_with_the_view(open_page, address):
-    page = open_page(f"{address}#{HEAD}")
+    go(page, f"{address}#{HEAD}")
     page.locator(".rg-stage").focus()
-    page.keyboard.press("4")
-    settled(page)
+    press(page, "4")
     assert focused(page) == "Representations by layer"
     page.locator(".rg-plane-stage button[tabindex='0']").focus()
-    page.keyboard.press("2")
-    settled(page)
+    press(page, "2")
     assert focused(page).startswith("Attention map")
 
 
@@ -124,22 +103,16 @@ def test_arrows_reach_what_folds_rows_and_columns(open_page, address):
     page.locator(".rg-head[tabindex='0']").focus()
     page.keyboard.press("ArrowLeft")
     assert focused(page) == "Collapse layer 0"
-    page.keyboard.press("Enter")
-    settled(page)
+    press(page, "Enter")
     assert "sl=0" in page.url
     assert focused(page) == "Collapse layer 0"
-    page.keyboard.press("Enter")
-    settled(page)
+    press(page, "Enter")
     page.keyboard.press("ArrowUp")
     assert focused(page) == "Collapse column 0"
-    page.keyboard.press("ArrowDown")
-    page.keyboard.press("ArrowDown")
-    page.keyboard.press("ArrowRight")
-    settled(page)
+    press(page, "ArrowDown", "ArrowDown", "ArrowRight")
     assert re.search("l=[01]&h=[01]", page.url)
     assert "v=heads" in page.url
-    page.keyboard.press("Enter")
-    settled(page)
+    press(page, "Enter")
     assert "v=head&" in page.url
 
 
@@ -164,8 +137,7 @@ def test_tokens_that_move_are_reached_and_chosen(open_page, address):
     page.keyboard.press("ArrowRight")
     second = focused(page)
     assert second != first
-    page.keyboard.press("Enter")
-    settled(page)
+    press(page, "Enter")
     assert "i=2" in page.url
     assert focused(page) == second
     assert page.locator(".rg-plane-stage [aria-pressed=true]").count() == 1
@@ -199,8 +171,7 @@ def test_a_tap_chooses_a_head_and_another_opens_it(open_page, address):
 
 def test_names_of_tokens_that_move_can_be_read_on_a_phone(open_page, address):
     page = open_page(f"{address}#v=movement&l=2&h=3", selector=".rg-plane[data-drawn]")
-    page.set_viewport_size({"width": 375, "height": 760})
-    settled(page)
+    resize(page, 375, 760)
     labels = plane_of(page)[1]
     assert len(labels) > 6
     for n, (x, y, size, text) in enumerate(labels):
@@ -212,8 +183,7 @@ def test_names_of_tokens_that_move_can_be_read_on_a_phone(open_page, address):
 @pytest.mark.parametrize("zoomed", [False, True])
 def test_the_wheel_scrolls_the_page_and_with_ctrl_it_zooms(open_page, address, zoomed):
     page = open_page(f"{address}#{HEAD}{'&z=2_2_60' if zoomed else ''}")
-    page.set_viewport_size({"width": 900, "height": 600})
-    settled(page)
+    resize(page, 900, 600)
     start = page.url
     page.evaluate(
         """() => {
@@ -255,15 +225,18 @@ def test_a_click_chooses_a_cell_and_another_on_it_opens_its_calculation(open_pag
     page.mouse.click(*middle)
     page.wait_for_url(re.compile("v=cell"))
     page.go_back()
-    page.wait_for_url(re.compile("v=head"))
-    settled(page)
+    reach(page, re.compile("v=head"))
     page.mouse.dblclick(middle[0] + 30, middle[1] + 30)
     page.wait_for_url(re.compile("v=cell"))
 
 
-def test_the_list_names_gestures_of_what_points(open_page, address):
+def test_the_list_of_keys_opens_and_closes_and_names_gestures_of_what_points(open_page, address):
     for touch, shown, hidden in ((False, "Ctrl + wheel", "Pinch"), (True, "Pinch", "Ctrl + wheel")):
         page = open_page(f"{address}#{HEAD}", has_touch=touch, is_mobile=touch)
         page.get_by_role("button", name="Keys and gestures (?)").click()
         assert page.locator("dialog kbd", has_text=shown).is_visible()
         assert page.locator("dialog kbd", has_text=hidden).is_hidden()
+    page.keyboard.press("Escape")
+    assert page.locator("dialog[open]").count() == 0
+    page.keyboard.press("?")
+    assert page.locator("dialog[open] dt").count() == page.locator("dialog[open] dd").count() > 15

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from acts import appear, press, reach, resize
 from pages import notebook, settled, traced
 
 from regard.explorer import Exploration
@@ -41,8 +42,7 @@ def test_a_notebook_shows_a_map_that_can_be_read_whatever_its_width(open_page, o
 def test_what_a_map_says_is_seen_in_a_low_window(open_page, address_of_two):
     page = open_page(f"{address_of_two}#{HEAD}&s=diff")
     for width, height in ((1440, 900), (1366, 625), (1280, 720), (1280, 600), (1250, 560)):
-        page.set_viewport_size({"width": width, "height": height})
-        settled(page)
+        resize(page, width, height)
         panel = box(page, ".rg-head-panel")
         for part in (".rg-readout", ".rg-legend", ".rg-mode-description"):
             assert is_inside(box(page, part), panel), part
@@ -71,8 +71,7 @@ def test_a_long_text_leaves_room_for_what_a_word_looks_at(open_page, serve):
     page = open_page(f"{address}#v=head&l=0&h=1&i=300")
     assert is_inside(box(page, ".rg-selected"), box(page, ".rg-text"))
     for width, height in ((1440, 900), (900, 1000)):
-        page.set_viewport_size({"width": width, "height": height})
-        settled(page)
+        resize(page, width, height)
         top = box(page, ".rg-top")
         assert top["y"] + top["height"] <= height
 
@@ -87,11 +86,9 @@ def test_formulas_of_the_steps_stand_in_line(open_page, address):
 @pytest.mark.parametrize(("width", "height"), [(1440, 900), (1024, 768), (800, 600), (390, 844), (320, 640)])
 def test_the_calculation_is_seen_beside_the_map_at_once(open_page, address, width, height):
     page = open_page(f"{address}#{HEAD}")
-    page.set_viewport_size({"width": width, "height": height})
-    settled(page)
+    resize(page, width, height)
     page.get_by_role("button", name="Calculation", exact=True).and_(page.locator(".rg-calculate")).click()
-    page.wait_for_selector("[data-step=output]")
-    settled(page)
+    appear(page, "[data-step=output]")
     window = {"x": 0, "y": 0, "width": width, "height": height}
     for part in (".rg-cell h3", "[data-step=embedding] h4"):
         assert is_inside(box(page, part), window), part
@@ -107,15 +104,13 @@ def test_the_calculation_is_seen_beside_the_map_at_once(open_page, address, widt
 @pytest.mark.parametrize("way", ["Escape", "button", "swipe"])
 def test_the_sheet_of_the_calculation_takes_the_focus_and_closes(open_page, address, way):
     page = open_page(f"{address}#{HEAD}", has_touch=True)
-    page.set_viewport_size({"width": 390, "height": 844})
-    settled(page)
+    resize(page, 390, 844)
     page.locator(".rg-stage").focus()
     page.keyboard.press("Enter")
     page.wait_for_selector("[data-step=output]")
     assert page.evaluate("document.activeElement.className") == "rg-cell"
     page.keyboard.press("ArrowDown")  # the arrows still choose cells
-    page.wait_for_url("**i=9*")
-    settled(page)
+    reach(page, "**i=9*")
     if way == "Escape":
         page.keyboard.press("Escape")
     elif way == "button":
@@ -134,8 +129,7 @@ def test_the_sheet_of_the_calculation_takes_the_focus_and_closes(open_page, addr
 def test_arcs_strike_through_no_word(open_page, one, address):
     page = open_page(f"{address}#{HEAD}&arcs=1")
     for width in (1440, 1024, 390):
-        page.set_viewport_size({"width": width, "height": 900})
-        settled(page)
+        resize(page, width)
         struck = page.evaluate(
             """() => {
               const words = [...document.querySelectorAll(".rg-text-panel .rg-word")];
@@ -158,8 +152,7 @@ def test_arcs_strike_through_no_word(open_page, one, address):
 @pytest.mark.parametrize(("width", "height"), [(1440, 900), (1920, 1080), (2560, 1440)])
 def test_the_map_and_the_grid_take_the_room_of_the_window(open_page, address, width, height):
     page = open_page(f"{address}#v=head&l=2&h=3&to=12")
-    page.set_viewport_size({"width": width, "height": height})
-    settled(page)
+    resize(page, width, height)
     stage = box(page, ".rg-stage")
     ink = page.evaluate(
         """() => {
@@ -172,8 +165,7 @@ def test_the_map_and_the_grid_take_the_room_of_the_window(open_page, address, wi
         }"""
     )
     assert max(ink[0] / stage["width"], ink[1] / stage["height"]) > 0.88
-    page.keyboard.press("1")
-    settled(page)
+    press(page, "1")
     grid = box(page, ".rg-grid")
     room = page.locator(".rg-heads").evaluate("(node) => node.scrollHeight - node.clientHeight")
     assert room <= 1  # all heads are in the window
@@ -249,8 +241,7 @@ def test_paper_has_where_numbers_come_from_and_no_panel_that_is_closed(open_page
     page.emulate_media(media="print")
     assert page.locator("[data-step=weight] .rg-derivation").is_visible()
     page.emulate_media(media="screen")
-    page.keyboard.press("2")
-    settled(page)
+    press(page, "2")
     closed = page.get_by_role("button", name="What mattered")
     assert closed.is_visible()
     page.emulate_media(media="print")

@@ -7,8 +7,8 @@ from collections import defaultdict
 
 import numpy as np
 import pytest
-from pages import CAUSAL, OTHER, TEXT, expect, explored, notebook, number, saved, settled
-from test_access import serious
+from acts import reach
+from pages import CAUSAL, OTHER, TEXT, check_access, colors, expect, explored, notebook, number, plain, saved, settled
 
 import regard
 
@@ -80,20 +80,17 @@ def test_heads_are_pressed_and_released_and_the_address_has_them(open_page, addr
     assert drawn(page) == expected(weights[2, 3])  # the shown head without a choice
     heads = page.get_by_role("group", name="Heads of Layer 2")
     heads.get_by_role("button", name="mean, Layer 2").click()
-    page.wait_for_url(re.compile(r"lh=2\.3_2\.mean"))
-    settled(page)
+    reach(page, re.compile(r"lh=2\.3_2\.mean"))
     assert drawn(page) == expected(weights[2, 3], weights[2].mean(axis=0))
     heads.get_by_role("button", name=re.compile("^3, ")).click()
-    page.wait_for_url(re.compile(r"lh=2\.mean(&|$)"))
-    settled(page)
+    reach(page, re.compile(r"lh=2\.mean(&|$)"))
     assert drawn(page) == expected(weights[2].mean(axis=0))
     for head in range(7):
         heads.get_by_role("button", name=re.compile(f"^{head}, ")).click()
     settled(page)
     expect(heads.get_by_role("button", name=re.compile("^11, "))).to_be_disabled()  # there are eight colours
     page.get_by_label("Layer of the lines").select_option("4")
-    page.wait_for_url(re.compile("l=4"))
-    settled(page)
+    reach(page, re.compile("l=4"))
     assert drawn(page) == expected(weights[4, 3])
 
 
@@ -101,7 +98,7 @@ def test_a_word_that_is_pointed_at_shows_its_lines_alone(open_page, address, wei
     page = open_page(f"{address}#{CHOSEN}")
     word(page, 1, 8).hover()
     assert drawn(page) == expected(weights[2, 3], weights[2, 5], rows={8})
-    said = page.locator("[data-ref=linesReadout]").inner_text().replace("\u2068", "").replace("\u2069", "")
+    said = plain(page.locator("[data-ref=linesReadout]"))
     tokens = page.locator(".rg-line-words").first.locator("button").all_inner_texts()
     for head in (3, 5):
         best = np.argsort(-weights[2, head, 8], kind="stable")[:3]
@@ -124,8 +121,7 @@ def test_a_pressed_word_keeps_its_lines_and_keys_reach_all_words(open_page, addr
     assert page.evaluate("document.activeElement.dataset.place") == "1.2"
     assert drawn(page) == expected(weights[2, 3], weights[2, 5], rows={2})
     page.keyboard.press("Enter")
-    page.wait_for_url(re.compile("pins=2"))
-    settled(page)
+    reach(page, re.compile("pins=2"))
     assert page.evaluate("document.activeElement.dataset.place") == "1.2"
     leave(page)
     assert drawn(page) == expected(weights[2, 3], weights[2, 5], rows={2})
@@ -151,12 +147,10 @@ def test_all_layers_are_chained(open_page, address, weights):
     parts = [{}, {}, expected(maps[2], rows={8}, largest=largest), expected(maps[3], cols={8}, largest=largest), {}, {}]
     assert [drawn(page, n) for n in range(6)] == parts
     page.get_by_role("button", name="No heads").click()
-    page.wait_for_url(re.compile("lh="))
-    settled(page)
+    reach(page, re.compile("lh="))
     assert page.locator(".rg-lines path").count() == 0
     page.get_by_role("group", name="Heads of Layer 1").get_by_role("button", name=re.compile("^5, ")).click()
-    page.wait_for_url(re.compile(r"lh=1\.5"))
-    settled(page)
+    reach(page, re.compile(r"lh=1\.5"))
     leave(page)
     assert drawn(page, 1) == expected(weights[1, 5])
 
@@ -203,8 +197,7 @@ def test_it_is_the_same_in_a_file_and_in_a_notebook(open_page, file_address, one
 def test_of_two_texts_each_is_shown(open_page, address_of_two, minilm):
     page = open_page(f"{address_of_two}#{CHOSEN}")
     page.locator(".rg-lines-view").get_by_role("button", name="B", exact=True).click()
-    page.wait_for_url(re.compile("s=B"))
-    settled(page)
+    reach(page, re.compile("s=B"))
     trace = regard.Trace()
     minilm(OTHER, trace=trace)
     found = np.asarray(trace["blocks.2.attn.weights"])[0]
@@ -234,13 +227,7 @@ def test_it_is_saved_as_a_picture_and_as_numbers(open_page, address, weights):
 @pytest.mark.parametrize("view", [CHOSEN, "v=lines&l=2&h=3&ch=1&pins=8"])
 @pytest.mark.parametrize("theme", ["light", "dark", "forced"])
 def test_it_is_accessible_at_every_width(open_page, address, theme, view):
-    forced = {"forced_colors": "active"} if theme == "forced" else {"color_scheme": theme}
-    page = open_page(f"{address}#{view}", **forced)
-    for width in (1440, 375, 320):
-        page.set_viewport_size({"width": width, "height": 900})
-        settled(page)
-        assert width == 375 or serious(page) == []
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
+    check_access(open_page(f"{address}#{view}", **colors(theme)), 1440, 375, 320)
 
 
 def test_it_is_printed(open_page, address):

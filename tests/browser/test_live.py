@@ -8,33 +8,12 @@ from urllib.parse import parse_qs
 
 import numpy as np
 import pytest
-from pages import TEXT, explored, served, settled
-from test_access import serious
+from acts import appear, choose, reach
+from pages import SEQUENCE, TEXT, check_access, settled
 
 import regard
-from regard.explorer import write_page
 from regard.explorer.address import read_address
 from regard.functional import softmax
-
-SEQUENCE = "qzkfbdqzk"
-
-
-@pytest.fixture(scope="session")
-def induction():
-    return regard.load("induction")
-
-
-@pytest.fixture(scope="session")
-def sequence_address(induction):
-    with served(explored(induction, SEQUENCE, layer=1, head=0)) as address:
-        yield address
-
-
-@pytest.fixture(scope="session")
-def sequence_file(induction, tmp_path_factory):
-    path = tmp_path_factory.mktemp("pages") / "induction.html"
-    write_page(explored(induction, SEQUENCE, layer=1, head=0), path)
-    return path.as_uri()
 
 
 def box(page):
@@ -55,37 +34,47 @@ def last_runs(page):
 
 def predicted(page):
     """Return the tokens that come next, and their percentages."""
-    page.wait_for_selector(".rg-next-token")
-    settled(page)
+    appear(page, ".rg-next-token")
     rows = [row.inner_text().split("\n") for row in page.locator(".rg-next-token").all()]
     return {row[0]: row[-1] for row in rows}
 
 
-def test_enter_runs_a_text(open_page, address):
+def test_a_reader_runs_texts_returns_to_them_and_hands_on_the_address(open_page, address):
     page = open_page(address)
+    before, opened = page.locator("h2").first.inner_text(), page.url
+    assert not page.get_by_text("What comes next").is_visible()  # for an encoder nothing does
+    box(page).fill("  ")
+    box(page).press("Enter")
+    assert "Write a text" in page.locator(".rg-live").inner_text()
+    assert page.url == opened
     run(page, "A dog slept")
     assert parse_qs(page.url.partition("#")[2])["text"] == ["A dog slept"]
     assert {"a", "dog", "slept"} <= set(page.locator("main .rg-word").all_inner_texts())
-
-
-def test_the_last_runs_are_a_press_away(open_page, address):
-    page = open_page(address)
-    run(page, "A dog slept")
+    page.go_back()
+    page.wait_for_function("(text) => document.querySelector('.rg-live-input').value === text", arg=TEXT)
+    page.go_forward()
+    page.wait_for_function("() => document.querySelector('.rg-live-input').value === 'A dog slept'")
     run(page, "A cat slept")
     page.get_by_text("Last runs", exact=True).click()
     assert last_runs(page).count() == 2
     last_runs(page).get_by_text("A dog slept").click()
-    page.wait_for_url(re.compile(r"text=A\+dog\+slept"))
-    settled(page)
+    reach(page, re.compile(r"text=A\+dog\+slept"))
     assert box(page).input_value() == "A dog slept"
     assert last_runs(page).count() == 2
-
-
-def test_the_given_text_is_run_again_by_its_own_run(open_page, address):
+    page.get_by_role("button", name="Ablate this head").click()
+    page.get_by_role("region", name="Effect of the ablation").wait_for()
+    settled(page)
+    assert "dog" in page.get_by_role("region", name="Effect of the ablation").inner_text()
+    page.get_by_label("Layer", exact=True).select_option("1")
+    choose(page.get_by_label("Head", exact=True), "7")
+    page.wait_for_url(re.compile("l=1&h=7"))
+    there = open_page(page.url)  # elsewhere, the address opens the same
+    there.wait_for_url(re.compile("l=1&h=7"))
+    there.wait_for_function("() => document.querySelector('.rg-live-input').value === 'A dog slept'")
+    assert there.locator("h2").first.inner_text() == "Layer 1 · Head 7"
     page = open_page(address)
-    before = page.locator("h2").first.inner_text()
     run(page, "A dog slept")
-    run(page, TEXT)
+    run(page, TEXT)  # the given text is run again by its own run
     assert page.locator("h2").first.inner_text() == before
 
 
@@ -98,15 +87,6 @@ def test_a_text_that_cannot_be_run_says_why_and_keeps_what_is_shown(open_page, a
     assert page.locator(".rg-map[data-drawn]").is_visible()
     run(page, "A dog slept")
     assert page.locator(".rg-live .rg-refused").count() == 0
-
-
-def test_an_empty_text_is_not_run(open_page, address):
-    page = open_page(address)
-    before = page.url
-    box(page).fill("  ")
-    box(page).press("Enter")
-    assert "Write a text" in page.locator(".rg-live").inner_text()
-    assert page.url == before
 
 
 def test_hostile_text_is_text(open_page, address):
@@ -123,22 +103,8 @@ def test_another_model_reads_the_text(open_page, address):
     page.wait_for_selector(".rg-live .rg-refused, .rg-live button:not([disabled])")
     run(page, "qzkfqz")
     page.get_by_label("Model", exact=True).select_option("induction")
-    page.wait_for_url(re.compile("model=induction"))
-    settled(page)
+    reach(page, re.compile("model=induction"))
     assert page.get_by_label("Layer", exact=True).locator("option").count() == 2
-
-
-def test_the_address_opens_the_same_elsewhere(open_page, address):
-    page = open_page(address)
-    run(page, "A dog slept")
-    page.get_by_label("Layer", exact=True).select_option("1")
-    page.get_by_label("Head", exact=True).select_option("7")
-    settled(page)
-    page.wait_for_url(re.compile("l=1&h=7"))
-    there = open_page(page.url)
-    there.wait_for_url(re.compile("l=1&h=7"))
-    there.wait_for_function("() => document.querySelector('.rg-live-input').value === 'A dog slept'")
-    assert there.locator("h2").first.inner_text() == "Layer 1 · Head 7"
 
 
 def test_the_command_that_is_shown_opens_the_same(open_page, address):
@@ -153,55 +119,25 @@ def test_the_command_that_is_shown_opens_the_same(open_page, address):
     assert (found.texts, found.models) == (("It's a dog & a cat",), ("minilm",))
 
 
-def test_back_returns_to_the_text_before(open_page, address):
-    page = open_page(address)
-    run(page, "A dog slept")
-    page.go_back()
-    page.wait_for_function("(text) => document.querySelector('.rg-live-input').value === text", arg=TEXT)
-    page.go_forward()
-    page.wait_for_function("() => document.querySelector('.rg-live-input').value === 'A dog slept'")
-
-
-def test_a_head_of_a_live_text_is_ablated(open_page, address, one):
-    page = open_page(address)
-    run(page, "A dog slept")
-    page.get_by_role("button", name="Ablate this head").click()
-    page.get_by_role("region", name="Effect of the ablation").wait_for()
-    settled(page)
-    assert "dog" in page.get_by_role("region", name="Effect of the ablation").inner_text()
-
-
-@pytest.mark.parametrize("position", [8, 4])
-def test_what_comes_next_has_the_probabilities_of_the_model(open_page, sequence_address, induction, position):
-    page = open_page(f"{sequence_address}#v=head&l=1&h=0&i={position}&j=0&nt=1")
+@pytest.mark.parametrize(("position", "temperature"), [(8, 1), (4, 1), (8, 2)])
+def test_what_comes_next_has_the_probabilities_of_the_model(
+    open_page, sequence_address, induction, position, temperature
+):
+    page = open_page(f"{sequence_address}#v=head&l=1&h=0&i={position}&j=0&nt=1&temp={temperature}")
     found = predicted(page)
-    shares = softmax(np.asarray(induction(SEQUENCE).logits[0, position], np.float64))
-    likeliest = int(shares.argmax())
-    token = induction.tokenizer.decode([likeliest]).strip()
-    assert float(found[token].split()[0]) == pytest.approx(100 * shares[likeliest], abs=0.5)
-
-
-def test_the_temperature_changes_the_distribution(open_page, sequence_address, induction):
-    page = open_page(f"{sequence_address}#v=head&l=1&h=0&i=8&j=0&nt=1&temp=2")
-    found = predicted(page)
-    shares = softmax(np.asarray(induction(SEQUENCE).logits[0, 8], np.float64) / 2)
+    shares = softmax(np.asarray(induction(SEQUENCE).logits[0, position], np.float64) / temperature)
     token = induction.tokenizer.decode([int(shares.argmax())]).strip()
     assert float(found[token].split()[0]) == pytest.approx(100 * shares.max(), abs=0.5)
 
 
-def test_a_token_is_taken_and_the_text_goes_on(open_page, sequence_address):
+@pytest.mark.parametrize("way", ["taken", "sampled"])
+def test_a_token_is_taken_or_sampled_and_the_text_goes_on(open_page, sequence_address, way):
     page = open_page(f"{sequence_address}#v=head&l=1&h=0&nt=1")
     predicted(page)
-    page.locator(".rg-next-token").first.click()
+    sample = page.get_by_role("button", name="Sample one and go on")
+    (page.locator(".rg-next-token").first if way == "taken" else sample).click()
     page.wait_for_function("() => document.querySelector('.rg-live-input').value.replaceAll(' ', '').length === 10")
-    assert box(page).input_value().replace(" ", "") == f"{SEQUENCE}f"
-
-
-def test_a_token_is_sampled_and_the_text_goes_on(open_page, sequence_address):
-    page = open_page(f"{sequence_address}#v=head&l=1&h=0&nt=1")
-    predicted(page)
-    page.get_by_role("button", name="Sample one and go on").click()
-    page.wait_for_function("() => document.querySelector('.rg-live-input').value.replaceAll(' ', '').length === 10")
+    assert way == "sampled" or box(page).input_value().replace(" ", "") == f"{SEQUENCE}f"
 
 
 def test_the_lens_says_the_prediction_after_each_layer(open_page, sequence_address, induction):
@@ -227,11 +163,6 @@ def test_an_ablation_shows_what_it_changes_of_what_comes_next(open_page, sequenc
     assert float(was) == pytest.approx(100 * before[likeliest], abs=0.5)
 
 
-def test_an_encoder_has_nothing_that_comes_next(open_page, address):
-    page = open_page(address)
-    assert not page.get_by_text("What comes next").is_visible()
-
-
 def test_a_file_has_what_comes_next_and_runs_no_text(open_page, sequence_file, induction):
     page = open_page(f"{sequence_file}#v=head&l=1&h=0&i=8&j=0&nt=1")
     assert page.locator(".rg-live").count() == 0
@@ -249,6 +180,4 @@ def test_it_is_accessible(open_page, sequence_address, theme, width):
     predicted(page)
     page.get_by_text("Layer by layer").click()
     run(page, "qzkfqz")
-    settled(page)
-    assert serious(page) == []
-    assert page.evaluate("() => document.documentElement.scrollWidth <= innerWidth")
+    check_access(page, width)

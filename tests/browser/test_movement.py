@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from acts import click, press
 from pages import dots_of, expect, hold, plane_of, served, settled, traced
 
 from regard.explorer import Exploration
@@ -52,11 +53,9 @@ def test_a_sink_is_left_out_of_the_fit_and_of_the_view_until_one_zooms_out(open_
     assert len(dots_of(page)) == 8
     assert spread(page) > 200  # the others fill the plane
     for _ in range(12):
-        page.get_by_role("button", name="Zoom out (−)").click()
-        settled(page)
+        click(page.get_by_role("button", name="Zoom out (−)"))
     assert len(dots_of(page)) == 9
-    page.get_by_role("button", name="Show all tokens (0)").click()
-    settled(page)
+    click(page.get_by_role("button", name="Show all tokens (0)"))
     assert len(dots_of(page)) == 8
 
 
@@ -68,8 +67,7 @@ def test_special_tokens_are_said_to_be_left_out(open_page, address):
 def test_the_plane_zooms_and_pans_by_keys_wheel_and_drag(open_page, sunk):
     page = open_page(f"{sunk}#v=movement", selector=PLANE)
     whole = dots_of(page)
-    page.keyboard.press("+")
-    settled(page)
+    press(page, "+")
     x, y = middle(page)
     zoomed = np.array(dots_of(page))
     page.mouse.move(x, y)
@@ -86,8 +84,7 @@ def test_the_plane_zooms_and_pans_by_keys_wheel_and_drag(open_page, sunk):
     shifts = np.array(dots_of(page))[:, None] - np.array(nearer)[None]
     assert (np.abs(shifts - [40, -25]).max(axis=-1) < 0.6).any(axis=1).sum() >= 2
     assert len(set(whole) & set(map(tuple, zoomed))) == len(set(nearer) & set(map(tuple, zoomed))) == 0
-    page.keyboard.press("0")
-    settled(page)
+    press(page, "0")
     assert dots_of(page) == whole
 
 
@@ -112,8 +109,7 @@ def test_arrow_keys_on_the_slider_go_from_stage_to_stage(open_page, sunk):
     page.get_by_label("Stage").focus()
     names = []
     for key in ("ArrowLeft", "ArrowLeft", "ArrowRight"):
-        page.keyboard.press(key)
-        settled(page)
+        press(page, key)
         names.append(page.locator(".rg-stage-name").inner_text())
     assert names == ["after layer 0", "embeddings", "after layer 0"]
 
@@ -153,8 +149,7 @@ def test_the_address_has_the_stage_where_one_paused(open_page, sunk):
 
 def test_of_many_tokens_only_the_chosen_leave_a_trail(open_page, serve):
     tokens = [f"w{n}" for n in range(600)]
-    address = serve(with_vectors(tokens))
-    page = open_page(f"{address}#v=movement&i=7", selector=PLANE)
+    page = open_page(f"{serve(with_vectors(tokens))}#v=movement&i=7", selector=PLANE)
     assert "only those that are chosen leave a trail" in described(page)
     assert 570 <= len(dots_of(page)) <= 600
     before = int(page.locator(PLANE).get_attribute("data-drawn"))

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from pages import expect, served, settled
-from test_access import serious
+from acts import click, resize
+from pages import check_access, expect, served, settled
 
 import regard
 from regard.explorer import write_page
@@ -177,8 +177,7 @@ def test_an_ablation_follows_the_checkpoint(open_page, training_address):
     slide_to(page, 4)
     expect(page.locator(".rg-changes")).not_to_have_text(before)
     expect(page.get_by_role("heading", name="Without layer 0 head 0")).to_be_visible()
-    page.get_by_role("button", name="Restore all heads").click()
-    settled(page)
+    click(page.get_by_role("button", name="Restore all heads"))
     expect(checkpoint(page)).to_contain_text("step 12")
 
 
@@ -206,8 +205,7 @@ def test_a_checkpoint_that_appears_is_shown(open_page, serve, run_folder, tmp_pa
 
     folder.mkdir()
     write(0, 3)
-    address = serve(TrainingExploration(TrainingRun(folder)))
-    page = open_page(address)
+    page = open_page(serve(TrainingExploration(TrainingRun(folder))))
     expect(checkpoint(page)).to_contain_text("step 3 of 12")
     expect(page.get_by_text("training continues")).to_be_visible()
     np.testing.assert_allclose(marker_shares(page), 0.25, atol=0.01)
@@ -237,8 +235,7 @@ def test_a_run_without_losses_or_repetition(open_page, run_folder, tmp_path):
 def test_nothing_leaves_the_page(open_page, training_file):
     page = open_page(f"{training_file}#v=head&l=1&h=1&step=6")
     for width in (320, 390, 760, 1000, 1440):
-        page.set_viewport_size({"width": width, "height": 900})
-        settled(page)
+        resize(page, width)
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         found = SimpleNamespace(**page.locator(".rg-training").bounding_box())
         for part in page.locator(".rg-training :is(.rg-curve, input, output, figcaption)").all():
@@ -249,7 +246,4 @@ def test_nothing_leaves_the_page(open_page, training_file):
 
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1440), ("dark", 1440), ("light", 375)])
 def test_axe_finds_nothing_serious(open_page, training_address, scheme, width):
-    page = open_page(f"{training_address}#v=head&l=1&h=1&step=6", color_scheme=scheme)
-    page.set_viewport_size({"width": width, "height": 900})
-    settled(page)
-    assert serious(page) == []
+    check_access(open_page(f"{training_address}#v=head&l=1&h=1&step=6", color_scheme=scheme), width)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import csv
 import json
-import re
 
 import numpy as np
 import pytest
 
 import regard
-from regard.cli import main
 from regard.cli.tables import write_table
 from regard.metrics import attribute
 from regard.terminal import attribution_table
@@ -20,25 +18,8 @@ TEXT = "The cat sat on the mat"
 TO = "A kitten rested"
 
 
-@pytest.fixture(autouse=True)
-def _plain_terminal(monkeypatch):
-    for name in ("FORCE_COLOR", "NO_COLOR"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("COLUMNS", "80")
-
-
-@pytest.fixture
-def run(capsys):
-    def run(*argv):
-        status = main(["attribute", *argv])
-        captured = capsys.readouterr()
-        return status, captured.out, captured.err
-
-    return run
-
-
 def test_json_is_what_the_function_returns(run, minilm):
-    status, out, err = run(TEXT, "--to", TO, "--model", "minilm", "--steps", "8", "--json")
+    status, out, err = run("attribute", TEXT, "--to", TO, "--model", "minilm", "--steps", "8", "--json")
     assert (status, err) == (0, "")
     shown, found = json.loads(out), attribute(minilm, TEXT, TO, steps=8)
     assert shown["method"] == "integrated"
@@ -50,36 +31,28 @@ def test_json_is_what_the_function_returns(run, minilm):
     np.testing.assert_allclose([token["attended"] for token in shown["tokens"]], found.attended, atol=1e-5)
 
 
-def test_the_table_has_both_and_says_that_they_differ(run):
-    status, out, err = run(TEXT, "--to", "A kitten rested on a rug", "--model", "minilm")
+def test_too_few_steps_are_said(run):
+    status, out, err = run("attribute", TEXT, "--to", TO, "--model", "minilm", "--steps", "1")
     assert (status, err) == (0, "")
-    assert "minilm · integrated gradients" in out
-    assert re.search(r"\ncat +\+0\.12 \++ +0\.08 █+\n", out)
-    assert "cat mattered most; [CLS] was attended to most" in out
-    assert "contributions sum to" in out
+    assert "not yet exact: give more --steps" in out
     assert "\x1b" not in out
 
 
-def test_too_few_steps_are_said(run):
-    _, out, _ = run(TEXT, "--to", TO, "--model", "minilm", "--steps", "1")
-    assert "not yet exact: give more --steps" in out
-
-
 def test_json_says_whether_the_contributions_add_up(run):
-    options = (TEXT, "--to", TO, "--model", "minilm", "--json")
+    options = ("attribute", TEXT, "--to", TO, "--model", "minilm", "--json")
     assert json.loads(run(*options)[1])["is_complete"] is True
     assert json.loads(run(*options, "--method", "gradient")[1])["is_complete"] is None
 
 
 def test_where_nothing_mattered_it_is_said(run):
-    status, out, _ = run("qzkfbdqzk", "--to", "f", "--versus", "f", "--model", "induction")
+    status, out, _ = run("attribute", "qzkfbdqzk", "--to", "f", "--versus", "f", "--model", "induction")
     assert status == 0
     assert "\nnothing mattered: every contribution is 0\n" in out
     assert "mattered most" not in out
 
 
 def test_words_of_several_tokens_are_summed(run):
-    argv = ["unbelievable strawberries", "--to", "fruit", "--model", "minilm", "--steps", "2", "--json"]
+    argv = ["attribute", "unbelievable strawberries", "--to", "fruit", "--model", "minilm", "--steps", "2", "--json"]
     (_, apart, _), (_, merged, _) = run(*argv), run(*argv, "--merge-subwords")
     apart, merged = (json.loads(out)["tokens"] for out in (apart, merged))
     assert len(merged) < len(apart)
@@ -89,7 +62,20 @@ def test_words_of_several_tokens_are_summed(run):
 
 def test_files(run, tmp_path):
     picture, table = tmp_path / "cat.png", tmp_path / "cat.csv"
-    argv = [TEXT, "--to", TO, "--model", "minilm", "--method", "relevance", "-o", str(picture), "-o", str(table)]
+    argv = [
+        "attribute",
+        TEXT,
+        "--to",
+        TO,
+        "--model",
+        "minilm",
+        "--method",
+        "relevance",
+        "-o",
+        str(picture),
+        "-o",
+        str(table),
+    ]
     status, _, err = run(*argv)
     assert status == 0
     assert "cat.png: each token with its contribution" in err
@@ -109,21 +95,16 @@ def test_a_text_in_a_table_is_no_formula_of_a_spreadsheet(tmp_path, text):
 
 def test_the_tokens_of_a_table_are_no_formulas(run, minilm, tmp_path):
     path = tmp_path / "a.csv"
-    assert run("= cat", "--to", TO, "--model", "minilm", "--method", "relevance", "-o", str(path))[0] == 0
+    assert run("attribute", "= cat", "--to", TO, "--model", "minilm", "--method", "relevance", "-o", str(path))[0] == 0
     rows = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
     assert [row["token"] for row in rows] == ["[CLS]", "'=", "cat", "[SEP]"]
     assert [list(row) for row in rows] == [["token", "score", "attended"]] * 4
 
 
 @pytest.mark.smollm2
-def test_the_next_token_of_a_language_model(run):
-    status, out, _ = run("The capital of France is", "--to", " Paris", "--versus", " Rome")
-    assert status == 0
-    assert "logit of ' Paris' minus that of ' Rome'" in out
-    assert "The was attended to most" in out
-    status, _, err = run("The capital of France is", "--to", " Pariser Platz")
-    assert status == 2
-    assert err.count("\n") == 1
+def test_several_tokens_are_no_next_token(run):
+    status, _, err = run("attribute", "The capital of France is", "--to", " Pariser Platz")
+    assert (status, err.count("\n")) == (2, 1)
     assert "' Pariser Platz' is 4 tokens of smollm2, ' Paris'" in err
 
 
@@ -138,36 +119,13 @@ def test_a_token_that_is_likelier_with_a_space_is_named(run, our_smollm2):
         f'" Paris", with a space before it, is likelier to come next ({other:.2g}) than "Paris" ({chosen:.2g}): '
         'give --to " Paris" to explain that'
     )
-    assert note in " ".join(run(text, "--to", "Paris")[1].split())
-    assert json.loads(run(text, "--to", "Paris", "--json")[1])["notes"] == [note]
-    assert json.loads(run(text, "--to", " Paris", "--json")[1])["notes"] == []
-    _, out, _ = run("Dogs bark. Cats me", "--to", " Paris", "--versus", " ow", "--json")
+    assert note in " ".join(run("attribute", text, "--to", "Paris")[1].split())
+    assert json.loads(run("attribute", text, "--to", "Paris", "--json")[1])["notes"] == [note]
+    assert json.loads(run("attribute", text, "--to", " Paris", "--json")[1])["notes"] == []
+    _, out, _ = run("attribute", "Dogs bark. Cats me", "--to", " Paris", "--versus", " ow", "--json")
     (note,) = json.loads(out)["notes"]
     assert note.startswith('"ow", without a space before it, is likelier')
     assert note.endswith('give --versus "ow" to explain that')
-
-
-@pytest.mark.parametrize(
-    ("argv", "message"),
-    [
-        ([TEXT, "--model", "minilm"], "required: --to"),
-        ([TEXT, "--to", " ", "--model", "minilm"], "give a text to compare with"),
-        ([TEXT, "--to", TO, "--model", "nothing-here"], "nothing-here"),
-        ([TEXT, "--to", TO, "--method", "magic"], "invalid choice: 'magic'"),
-        ([TEXT, "--to", TO, "--model", "minilm", "--score", "logit"], "score is for a next token: leave it out"),
-        (
-            ["qzk", "--to", "f", "--model", "induction", "--baseline", "zero", "--steps", "8"],
-            "method gradient takes no baseline or steps: leave out, or choose integrated",
-        ),
-        (["qzk", "--to", " ", "--model", "induction"], "induction has no token for ' '"),
-        ([TEXT, "--to", TO, "-o", "x.gif"], "needs the name of a file that ends with"),
-    ],
-)
-def test_errors_in_one_line(run, argv, message):
-    status, out, err = run(*argv)
-    assert (status, out) == (2, "")
-    assert message in err
-    assert err.count("\n") == 1
 
 
 def test_the_sign_is_a_symbol_and_colour_only_where_there_is_any():

@@ -23,18 +23,6 @@ def tiny(tmp_path):
     return str(tiny_decoder.write(tmp_path / "tiny"))
 
 
-@pytest.fixture
-def run(capsys):
-    """Return a function that runs a command and returns its status, output and errors."""
-
-    def run(*argv):
-        status = main(list(argv))
-        captured = capsys.readouterr()
-        return status, captured.out, captured.err
-
-    return run
-
-
 @pytest.mark.parametrize(
     ("typed", "options"),
     [
@@ -104,14 +92,6 @@ def test_a_terminal_gets_signs_for_characters_that_would_do_something(capsys, ti
     assert capsys.readouterr().out == "a␛[1m⟨U+202E⟩b␍\n👩\u200d👩 \n"
 
 
-@pytest.fixture
-def interruptible():
-    """Have Ctrl-C interrupt, which a shell's background has this process ignore."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
 @pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_saves_the_text_so_far(run, tiny, tmp_path, monkeypatch):
@@ -139,25 +119,6 @@ def test_ctrl_c_before_the_first_token_saves_nothing(run, tiny, tmp_path, monkey
     status = run(*PROMPT, "--model", tiny, "-o", str(tmp_path / "t.safetensors"))
     assert status == (130, "\n", "regard: interrupted\n")
     assert not (tmp_path / "t.safetensors").exists()
-
-
-@pytest.mark.parametrize(
-    ("typed", "message"),
-    [
-        (["--top-k", "3"], "temperature 0 decodes greedily, so top_k would change nothing; give a temperature"),
-        (["--temperature", "-1"], "temperature must be 0 or more, got -1.0"),
-        (["--temperature", "x"], "argument --temperature: invalid float value: 'x'"),
-        (["--max-new-tokens", "0"], "expected a whole number of at least 1, got '0'"),
-        (["--stop", ""], "stop must be a non-empty string"),
-        (["-o", "no/where.safetensors"], "cannot write no/where.safetensors: there is no folder"),
-        (["-o", "t.png"], "-o t.png needs the name of a file that ends with .safetensors"),
-    ],
-)
-def test_a_mistake_is_one_line(run, tiny, typed, message):
-    status, out, err = run(*PROMPT, "--model", tiny, *typed)
-    assert (status, out) == (2, "")
-    assert message in err
-    assert err.count("\n") == 1
 
 
 def test_an_encoder_cannot_generate(run, write_bert):

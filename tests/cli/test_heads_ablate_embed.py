@@ -22,23 +22,6 @@ from regard.trace.edits import ablate
 TEXT = "the cat the cat"
 
 
-@pytest.fixture(autouse=True)
-def _plain_terminal(monkeypatch):
-    for name in ("FORCE_COLOR", "NO_COLOR"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("COLUMNS", "60")
-
-
-@pytest.fixture
-def run(capsys):
-    def run(*argv):
-        status = main(list(argv))
-        captured = capsys.readouterr()
-        return status, captured.out, captured.err
-
-    return run
-
-
 @pytest.fixture
 def tiny(write_bert):
     folder = write_bert()
@@ -165,10 +148,22 @@ def lines(tmp_path):
     return str(path)
 
 
-def test_embed_writes_the_vector_of_each_line(run, tiny, lines, tmp_path):
-    out = tmp_path / "vectors.npy"
-    assert run("embed", lines, "--model", tiny, "-o", str(out)) == (0, "", f"wrote {out}: 3 vectors of 12 numbers\n")
-    np.testing.assert_array_equal(np.load(out), regard.load(tiny).embed(LINES))
+def test_embed_writes_the_vector_of_each_line(run, tiny, lines, tmp_path, monkeypatch):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    vectors = regard.load(tiny).embed(LINES)
+    array, table = tmp_path / "vectors.npy", tmp_path / "vectors.parquet"
+    for out in (array, table):
+        told = f"wrote {out}: 3 vectors of 12 numbers\n"
+        assert run("embed", lines, "--model", tiny, "-o", str(out)) == (0, "", told)
+    np.testing.assert_array_equal(np.load(array), vectors)
+    read = parquet.read_table(table)
+    assert read.column("text").to_pylist() == LINES
+    assert read.column("line").to_pylist() == [1, 2, 3]
+    np.testing.assert_array_equal(np.array(read.column("vector").to_pylist(), np.float32), vectors)
+    monkeypatch.setattr(screen := io.StringIO(), "isatty", lambda: True)
+    monkeypatch.setattr(sys, "stderr", screen)
+    assert main(["embed", lines, "--model", tiny, "-o", str(array)]) == 0
+    assert "3/3" in screen.getvalue()  # a bar is drawn at a terminal alone
 
 
 def test_embed_takes_texts_and_standard_input(run, tiny, tmp_path, monkeypatch):
@@ -182,90 +177,21 @@ def test_embed_takes_texts_and_standard_input(run, tiny, tmp_path, monkeypatch):
     np.testing.assert_allclose(np.load(out), vectors, rtol=1e-4, atol=1e-6)
 
 
-def test_embed_writes_parquet(run, tiny, lines, tmp_path):
-    parquet = pytest.importorskip("pyarrow.parquet")
-    out = tmp_path / "vectors.parquet"
-    assert run("embed", lines, "--model", tiny, "-o", str(out)) == (0, "", f"wrote {out}: 3 vectors of 12 numbers\n")
-    table = parquet.read_table(out)
-    assert table.column("text").to_pylist() == LINES
-    assert table.column("line").to_pylist() == [1, 2, 3]
-    np.testing.assert_array_equal(
-        np.array(table.column("vector").to_pylist(), np.float32), regard.load(tiny).embed(LINES)
-    )
-
-
-def test_parquet_without_pyarrow_names_the_extra(run, tiny, lines, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    status, _, err = run("embed", lines, "--model", tiny, "-o", str(tmp_path / "v.parquet"))
-    assert (status, "pip install 'regard[parquet]'" in err) == (2, True)
-
-
-def test_embed_skips_empty_lines_on_request(run, tiny, tmp_path):
-    path, out = tmp_path / "gaps.txt", tmp_path / "vectors.npy"
-    path.write_text("the cat\n\na\n  \n")
-    status, _, err = run("embed", str(path), "--model", tiny, "-o", str(out))
-    assert (status, err) == (
-        2,
-        "regard: lines 2, 4 are empty: --skip-empty leaves them out\n",
-    )
-    assert not out.exists()
-    assert run("embed", str(path), "--model", tiny, "-o", str(out), "--skip-empty")[0] == 0
-    assert np.load(out).shape == (2, 12)
-
-
-def test_embed_names_the_line_that_is_too_long(run, tiny, tmp_path):
-    path, out = tmp_path / "long.txt", tmp_path / "vectors.npy"
-    path.write_text("a\na b c d e f g\n")
+@pytest.mark.parametrize(("content", "message", "option"), [
+    ("the cat\n\na\n  \n", "regard: lines 2, 4 are empty: --skip-empty leaves them out\n", "--skip-empty"),
+    ("a\na b c d e f g\n", "line 2 has 9 tokens, but ", "--truncate"),
+])  # fmt: skip
+def test_embed_names_the_lines_that_it_cannot_take_and_takes_them_on_request(
+    run, tiny, tmp_path, content, message, option
+):
+    path, out = tmp_path / "lines.txt", tmp_path / "vectors.npy"
+    path.write_text(content)
     out.write_bytes(b"kept")
     status, _, err = run("embed", str(path), "--model", tiny, "-o", str(out))
-    assert status == 2
-    assert "line 2 has 9 tokens, but " in err
+    assert (status, message in err) == (2, True)
     assert out.read_bytes() == b"kept"
-    assert run("embed", str(path), "--model", tiny, "-o", str(out), "--truncate")[0] == 0
+    assert run("embed", str(path), "--model", tiny, "-o", str(out), option)[0] == 0
     assert np.load(out).shape == (2, 12)
-
-
-def test_a_bar_is_drawn_at_a_terminal_alone(run, tiny, lines, tmp_path, monkeypatch):
-    class Terminal(io.StringIO):
-        def isatty(self):
-            return True
-
-    screen = Terminal()
-    monkeypatch.setattr(sys, "stderr", screen)
-    main(["embed", lines, "--model", tiny, "-o", str(tmp_path / "v.npy")])
-    assert "3/3" in screen.getvalue()
-
-
-@pytest.mark.parametrize(
-    ("argv", "message"),
-    [
-        (["heads"], "no text"),
-        (["heads", "a", "--repeated-tokens", "5"], "leave out the text"),
-        (["heads", "--repeated-tokens", "5", "--toy"], "leave out the text and --toy"),
-        (["heads", "a", "--sort", "size"], "invalid choice: 'size'"),
-        (["ablate", "a"], "required: --head"),
-        (["ablate", "a", "--head", "3"], "expected a layer and a head such as L3H7, got '3'"),
-        (["ablate", "a", "--head", "L1H-1"], "such as L3H7, got 'L1H-1'"),
-        (["ablate", "a", "--head", "L1H٣"], "such as L3H7"),
-        (["explain", "a", "--head", "L1Hx"], "such as L3H7, got 'L1Hx'"),
-        (["a", "--head", "L1H1", "--layer", "0"], "--head L1H1 names the layer too: leave out --layer"),
-        (["ablate", "a", "--head", "L0H9"], "there is no head 9: choose from 0 to 2"),
-        (["ablate", "a", "--head", "L9H0"], "there is no layer 9: choose from 0 to 1"),
-        (["embed", "-o", "v.npy"], "give either a file"),
-        (["embed", "f", "--text", "a", "-o", "v.npy"], "give either a file"),
-        (["embed", "--text", " ", "-o", "v.npy"], "every line is empty"),
-        (["embed", "--text", "a", "-o", "v.txt"], "needs the name of a file that ends with .npy or .parquet"),
-        (["embed", "nowhere.txt", "-o", "v.npy"], "cannot read nowhere.txt"),
-        (["embed", "--text", "a", "-o", "no/such/v.npy"], "there is no folder"),
-    ],
-)
-def test_mistakes(run, tiny, argv, message, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    model = [] if "--toy" in argv else ["--model", tiny]
-    status, out, err = run(*argv, *model)
-    assert (status, out, err.count("\n")) == (2, "", 1)
-    assert message in err
-    assert not (tmp_path / "v.npy").exists()
 
 
 def test_a_pooling_may_be_chosen(run, write_bert, tmp_path):
@@ -283,9 +209,10 @@ def sentences(tmp_path):
     return str(path)
 
 
-def test_heads_of_a_corpus_are_a_table(run, tiny, sentences, tmp_path):
+def test_heads_of_a_corpus_are_a_table_and_its_means(run, tiny, sentences, tmp_path):
     parquet = pytest.importorskip("pyarrow.parquet")
-    found = corpus_head_metrics(regard.load(tiny), ["the cat the cat", "a cat sat", "the the"]).to_columns()
+    metrics = corpus_head_metrics(regard.load(tiny), ["the cat the cat", "a cat sat", "the the"])
+    found = metrics.to_columns()
     for suffix in ("parquet", "csv"):
         path = tmp_path / f"heads.{suffix}"
         status, out, err = run("heads", "--corpus", sentences, "--model", tiny, "--output", str(path))
@@ -300,55 +227,34 @@ def test_heads_of_a_corpus_are_a_table(run, tiny, sentences, tmp_path):
     assert lines[0] == ",".join(found)
     assert len(lines) == 7
     np.testing.assert_array_equal([float(line.split(",")[2]) for line in lines[1:]], found["entropy"])
-
-
-def test_heads_of_a_text_are_a_table_too(run, tiny, tmp_path):
-    path = tmp_path / "heads.csv"
-    assert run("heads", TEXT, "--model", tiny, "-o", str(path))[0] == 0
-    lines = path.read_text().splitlines()
-    assert lines[0].startswith("text,layer,head,entropy,")
-    assert lines[0].endswith(",label")
-    assert len(lines) == 7
-
-
-def test_heads_of_a_corpus_as_json_are_the_means(run, tiny, sentences):
-    status, out, _ = run("heads", "--corpus", sentences, "--model", tiny, "--json")
-    found = corpus_head_metrics(regard.load(tiny), ["the cat the cat", "a cat sat", "the the"])
-    shown = json.loads(out)
-    assert (status, shown["corpus"]) == (0, sentences)
+    shown = json.loads(run("heads", "--corpus", sentences, "--model", tiny, "--json")[1])
+    assert shown["corpus"] == sentences
     for row in shown["heads"]:
-        assert row["sink"] == found.means["sink"][row["layer"], row["head"]]
+        assert row["sink"] == metrics.means["sink"][row["layer"], row["head"]]
 
 
-@pytest.mark.parametrize(
-    ("argv", "message"),
-    [
-        (("the cat",), "--corpus reads a text a line: leave out the text"),
-        (("--repeated-tokens", "5"), "choose one"),
-        (("--toy",), "leave out the text and --toy"),
-        (("-o", "heads.png"), "heads.png"),
-    ],
-)
-def test_mistakes_with_a_corpus(run, tiny, sentences, argv, message):
-    status, out, err = run("heads", "--corpus", sentences, "--model", tiny, *argv)
-    assert (status, out) == (2, "")
-    assert message in err
-
-
-def test_a_corpus_without_texts_is_an_error(run, tiny, tmp_path):
-    empty = tmp_path / "empty.txt"
-    empty.write_text("\n \n")
-    status, _, err = run("heads", "--corpus", str(empty), "--model", tiny)
-    assert status == 2
-    assert "every line is empty" in err
+def test_a_corpus_has_texts_of_which_long_ones_are_cut_on_request(run, tiny, tmp_path):
+    path = tmp_path / "corpus.txt"
+    given = ("heads", "--corpus", str(path), "--model", tiny, "--json")
+    path.write_text("\n \n")
+    status, _, err = run(*given)
+    assert (status, "every line is empty" in err) == (2, True)
+    path.write_text(f"{TEXT}\n{'the cat ' * 40}\n")
+    status, _, err = run(*given)
+    assert (status, "accepts at most" in err) == (2, True)
+    assert run(*given, "--truncate")[0] == 0
     assert run("heads", TEXT, "--truncate", "--model", tiny)[0] == 2
 
 
-def test_what_a_table_holds_is_said(capsys, tmp_path):
+def test_heads_of_a_text_are_a_table_too_and_what_it_holds_is_said(run, tmp_path):
     """The line about a file says what is in it, not what another kind of file would need."""
     path = tmp_path / "heads.csv"
-    assert main(["heads", "qzkfqz", "--model", "induction", "-o", str(path)]) == 0
-    assert capsys.readouterr().err.splitlines()[-1] == f"wrote {path}: a row for each of 8 heads"
+    status, _, err = run("heads", "qzkfqz", "--model", "induction", "-o", str(path))
+    assert (status, err.splitlines()[-1]) == (0, f"wrote {path}: a row for each of 8 heads")
+    lines = path.read_text().splitlines()
+    assert lines[0].startswith("text,layer,head,entropy,")
+    assert lines[0].endswith(",label")
+    assert len(lines) == 9
 
 
 @pytest.mark.parametrize(("command", "other"), [("heads", ".csv"), ("embed", ".npy")])
@@ -361,21 +267,6 @@ def test_parquet_without_pyarrow_is_an_error_before_anything_is_computed(capsys,
     assert main([*given, "-o", str(path)]) != 0
     assert f"pip install 'regard[parquet]', or write a {other} file" in capsys.readouterr().err
     assert not path.exists()
-
-
-def test_heads_over_a_corpus_cuts_long_texts_on_request(run, tiny, tmp_path):
-    path = tmp_path / "corpus.txt"
-    path.write_text(f"{TEXT}\n{'the cat ' * 40}\n")
-    status, _, err = run("heads", "--corpus", str(path), "--model", tiny, "--json")
-    assert (status, "accepts at most" in err) == (2, True)
-    assert run("heads", "--corpus", str(path), "--model", tiny, "--json", "--truncate")[0] == 0
-
-
-def test_only_a_line_feed_ends_a_line(run, tiny, tmp_path):
-    path, out = tmp_path / "texts.txt", tmp_path / "v.npy"
-    path.write_text("the cat\u2028sat\nthe\x0bmat\n", encoding="utf-8", newline="\n")
-    assert run("embed", str(path), "--model", tiny, "-o", str(out))[0] == 0
-    assert len(np.load(out)) == 2
 
 
 TABLE = ["The cat sat.", "", "A dog, which ran", "=cmd()"]
@@ -396,13 +287,18 @@ def table(request, tmp_path):
 
 
 def test_embed_reads_a_column_of_a_table(run, tiny, table, tmp_path):
-    out = str(tmp_path / "v.npy")
-    given = ["embed", str(table), "--model", tiny, "-o", out, "--column", "text"]
-    status, _, err = run(*given)
-    assert status == 2
-    assert "row 2 is empty" in err
-    assert run(*given, "--skip-empty")[0] == 0
-    np.testing.assert_array_equal(np.load(out), regard.load(tiny).embed([text for text in TABLE if text]))
+    given = ["embed", str(table), "--model", tiny, "-o", str(tmp_path / "v.npy")]
+    for options, message in (
+        ([], "is a table: name the column of its texts, --column, one of n, text"),
+        (["--column", "words"], "has no column 'words'"),
+        (["--column", "n"], "" if table.suffix == ".csv" or table.suffix == ".tsv" else "row 1 of"),
+        (["--column", "text"], "row 2 is empty"),
+    ):
+        status, _, err = run(*given, *options)
+        assert (status, message in err) == (2 if message else 0, True)
+    assert run(*given, "--column", "text", "--skip-empty")[0] == 0
+    found = np.load(tmp_path / "v.npy")
+    np.testing.assert_array_equal(found, regard.load(tiny).embed([text for text in TABLE if text]))
 
 
 def test_heads_read_a_column_of_a_table(run, tiny, table):
@@ -421,20 +317,9 @@ def test_files_that_hold_no_text_a_line_are_refused(run, tiny, tmp_path, name):
         assert "does not hold a text a line" in run(*command, "--model", tiny)[2]
 
 
-def test_embed_refuses_a_table_without_the_name_of_a_column(run, tiny, table, tmp_path):
-    out = str(tmp_path / "v.npy")
-    status, _, err = run("embed", str(table), "--model", tiny, "-o", out)
-    assert status == 2
-    assert "is a table: name the column of its texts, --column, one of n, text" in err
-    assert "has no column 'words'" in run("embed", str(table), "--column", "words", "--model", tiny, "-o", out)[2]
-    assert (
-        "row 1 of" in run("embed", str(table), "--column", "n", "--model", tiny, "-o", out)[2] or table.suffix[2] == "s"
-    )
-
-
 def test_corpora_of_every_command_have_the_same_lines(run, tiny, tmp_path):
     path, out = tmp_path / "s.txt", tmp_path / "v.npy"
-    path.write_bytes("the cat\u2028a.\nA b\u0085c.\rthe\x0cd.\n".encode())
+    path.write_bytes("the cat\u2028a.\nA b\u0085c.\rthe\x0c\x0bd.\n".encode())
     assert run("embed", str(path), "--model", tiny, "-o", str(out))[0] == 0
     assert len(np.load(out)) == 3
     assert "in the mean over 3 texts" in " ".join(run("heads", "--corpus", str(path), "--model", tiny)[1].split())

@@ -20,19 +20,3 @@ def test_a_picture_is_as_wide_as_asked(tmp_path, capsys, width, millimetres):
     assert float(box[2]) * 25.4 / 72 == pytest.approx(millimetres, abs=0.01)
     width = re.search(rb'<svg[^>]* width="([\d.]+)pt"', (tmp_path / "every.svg").read_bytes())[1]
     assert float(width) * 25.4 / 72 == pytest.approx(millimetres, abs=0.01)
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (["--width", "wide", "-o", "a.pdf"], "expected column, page or millimetres, got 'wide'"),
-        (["--width", "3", "-o", "a.pdf"], "width is from 40 to 500 mm, got 3"),
-        (["--caption", "-o", "a.pdf"], "give --width too"),
-        (["--width", "page"], "give -o FILE or --head-grid FILE too"),
-    ],
-)
-def test_what_would_do_nothing_is_an_error(tmp_path, monkeypatch, capsys, options, said):
-    monkeypatch.chdir(tmp_path)
-    assert main([*TEXT, *options]) == 2
-    assert said in capsys.readouterr().err
-    assert not list(tmp_path.iterdir())

@@ -22,18 +22,7 @@ from regard.cli.parser import parse
 from regard.training import checkpoints
 
 SMALL = ("--steps", "4", "--batch-size", "4")
-
-
-@pytest.fixture
-def run(capsys):
-    """Return a function that runs a command and returns its status, output and errors."""
-
-    def run(*argv):
-        status = main(list(argv))
-        captured = capsys.readouterr()
-        return status, captured.out, captured.err
-
-    return run
+WATCHED = ("--watch", "--port", "0", "--no-browser")
 
 
 @pytest.fixture
@@ -93,7 +82,7 @@ class Watching:
 def test_a_run_is_watched(run, tmp_path, monkeypatch):
     watching = Watching(monkeypatch)
     folder = tmp_path / "run"
-    words = ("train", "induction", *SMALL, "--folder", str(folder), "--watch", "--port", "0", "--no-browser")
+    words = ("train", "induction", *SMALL, "--folder", str(folder), *WATCHED)
     status, out, _ = run(*words)
     assert status == 0
     assert out.rstrip().endswith("the page stays until Ctrl-C")
@@ -121,35 +110,29 @@ def test_a_watched_run_has_about_thirty_checkpoints(run, tmp_path, monkeypatch):
 def test_a_port_that_is_none_ends_before_training(run, tmp_path):
     folder = tmp_path / "run"
     status, _, error = run("train", "induction", *SMALL, "--folder", str(folder), "--watch", "--port", "70000")
-    assert status == 2
-    assert "port is a number" in error
-    assert not folder.exists()
+    assert (status, "port is a number" in error, folder.exists()) == (2, True, False)
 
 
 def test_a_run_is_resumed(run, tmp_path):
     folder = str(tmp_path / "run")
     assert run("train", "reverse", *SMALL, "--folder", folder)[0] == 0
     status, _, error = run("train", "reverse", *SMALL, "--folder", folder)
-    assert status == 2
-    assert "--resume" in error
+    assert (status, "--resume" in error) == (2, True)
     assert run("train", "reverse", "--steps", "6", "--batch-size", "4", "--folder", folder, "--resume")[0] == 0
     assert max(checkpoints(folder)) == 6
+    assert "numbers, 1 step\n" in run("train", "reverse", "--steps", "1", "--folder", str(tmp_path / "one"))[1]
+
+
+@pytest.mark.parametrize(("given", "expected"), [(("--warmup", "3"), 3), ((), 2)])
+def test_a_given_warmup_is_not_shortened(run, tmp_path, given, expected):
+    words = ("train", "reverse", "--steps", "4", "--batch-size", "2", *given, "--folder", str(tmp_path))
+    assert run(*words)[0] == 0
+    assert json.loads((checkpoints(tmp_path)[4] / "training.json").read_text())["options"]["warmup"] == expected
 
 
 def test_a_run_is_resumed_with_its_options(run, tmp_path):
     folder = str(tmp_path / "run")
-    options = (
-        "--learning-rate",
-        "1e-5",
-        "--dropout",
-        "0.1",
-        "--warmup",
-        "3",
-        "--checkpoint",
-        "--save-every",
-        "1",
-        "--seed=3",
-    )
+    options = "--learning-rate 1e-5 --dropout 0.1 --warmup 3 --checkpoint --save-every 1 --seed=3".split()
     assert run("train", "reverse", *SMALL, *options, "--folder", folder)[0] == 0
     before = json.loads((checkpoints(folder)[4] / "training.json").read_text())
     for step in (3, 4):
@@ -188,114 +171,70 @@ def test_a_text_is_resumed_with_its_options_and_not_another_text(run, tmp_path, 
     assert "text_sha256=" in error
 
 
-def test_a_given_warmup_is_not_shortened(run, tmp_path):
-    words = ("train", "reverse", "--steps", "4", "--batch-size", "2")
-    for name, given, expected in (("given", ("--warmup", "3"), 3), ("default", (), 2)):
-        assert run(*words, *given, "--folder", str(tmp_path / name))[0] == 0
-        state = json.loads((checkpoints(tmp_path / name)[4] / "training.json").read_text())
-        assert state["options"]["warmup"] == expected
-
-
-def test_one_step_is_singular(run, tmp_path):
-    _, out, _ = run("train", "reverse", "--steps", "1", "--batch-size", "2", "--folder", str(tmp_path / "run"))
-    assert "numbers, 1 step\n" in out
-
-
 def test_a_text_that_the_model_cannot_read_is_refused(run, tmp_path, book):
-    status, _, error = run("train", "--text", str(book), "--model", "induction", "--folder", str(tmp_path / "run"))
-    assert status == 2
-    assert "no token for" in error
-    book.write_text("thecatsat" * 1000)
     words = ("train", "--text", str(book), "--model", "induction", "--folder", str(tmp_path / "run"))
-    status, _, error = run(*words, "--context", "300")
-    assert status == 2
-    assert "induction permits 128 tokens: give --context at most that" in error
+    for text, options, message in (
+        (book.read_text(), (), "no token for"),
+        ("thecatsat" * 1000, ("--context", "300"), "induction permits 128 tokens: give --context at most that"),
+    ):
+        book.write_text(text)
+        status, _, error = run(*words, *options)
+        assert status == 2
+        assert message in error
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((), "either a task"),
-        (("induction", "--seed", "-1"), "seed must be"),
-        (("reverse", "--text", "x"), "either a task"),
-        (("reverse", "--masked"), "--masked is for --text"),
-        (("reverse", "--port", "1"), "for the page of --watch"),
-        (("reverse", "--no-browser"), "for the page of --watch"),
-        (("nothing",), "nothing"),
-        (("--text", "missing.txt"), "cannot read missing.txt"),
-        (("--text", "x.txt", "--bpe", "20"), "at least 257"),
-        (
-            ("--text", "x.txt", "--model", "induction", "--masked"),
-            "induction does not predict masked words: leave out --masked",
-        ),
-    ],
-)
-def test_errors(run, tmp_path, monkeypatch, arguments, message):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "x.txt").write_text("a cat " * 500)
-    status, _, error = run("train", *arguments)
-    assert status == 2
-    assert message in error
-
-
-def test_ctrl_c_ends_after_the_step_and_saves(tmp_path):
-    code = (  # a shell's background job inherits SIG_IGN
+@contextmanager
+def training(*words):
+    """Run `regard train` in a process of its own that Ctrl-C interrupts, as a shell's background job is not."""
+    code = (
         "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "from regard.cli import main; sys.exit(main(sys.argv[1:]))"
     )
-    words = ("train", "reverse", "--folder", str(tmp_path / "run"), "--evaluate-every", "1", "--save-every", "1000")
-    process = subprocess.Popen(
-        [sys.executable, "-c", code, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    while "step" not in (line := process.stdout.readline()) or "steps" in line:
+    argv, pipe = [sys.executable, "-c", code, "train", "reverse", *words], subprocess.PIPE
+    with subprocess.Popen(argv, stdout=pipe, stderr=pipe, text=True) as process:
+        yield process
+        process.kill()
+
+
+def until(process, pattern):
+    """Return the match of the first line that a process prints and a pattern fits."""
+    while (found := re.search(pattern, process.stdout.readline())) is None:
         assert process.poll() is None
-    process.send_signal(signal.SIGINT)
-    out, error = process.communicate()
-    assert process.returncode == 130
-    assert "interrupted" in error
+    return found
+
+
+def test_ctrl_c_ends_after_the_step_and_saves(tmp_path):
+    with training("--folder", str(tmp_path / "run"), "--evaluate-every", "1", "--save-every", "1000") as process:
+        until(process, r"step\b")
+        process.send_signal(signal.SIGINT)
+        out, error = process.communicate()
+    assert (process.returncode, "interrupted" in error) == (130, True)
     (last,) = checkpoints(tmp_path / "run")
     assert f"step-{last:06d}" in out
 
 
 def test_ctrl_c_ends_the_page_after_the_training(tmp_path):
-    code = (
-        "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-        "from regard.cli import main; sys.exit(main(sys.argv[1:]))"
-    )
-    words = ("train", "reverse", *SMALL, "--folder", str(tmp_path / "run"), "--watch", "--port", "0", "--no-browser")
-    process = subprocess.Popen(
-        [sys.executable, "-c", code, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    while "until Ctrl-C" not in process.stdout.readline():
-        assert process.poll() is None
-    process.send_signal(signal.SIGINT)
-    assert process.communicate(timeout=60) == ("", "")
+    with training(*SMALL, "--folder", str(tmp_path / "run"), *WATCHED) as process:
+        until(process, "until Ctrl-C")
+        process.send_signal(signal.SIGINT)
+        assert process.communicate(timeout=60) == ("", "")
     assert process.returncode == 0
 
 
 def test_ctrl_c_ends_a_watched_run_and_its_page(tmp_path):
-    code = (
-        "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-        "from regard.cli import main; sys.exit(main(sys.argv[1:]))"
-    )
-    words = ("train", "reverse", "--folder", str(tmp_path / "run"), "--watch", "--port", "0", "--no-browser")
-    process = subprocess.Popen(
-        [sys.executable, "-c", code, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    while (address := re.match(r"http://(127.0.0.1:\d+)(/\S+)", process.stdout.readline())) is None:
-        assert process.poll() is None
-    connection = http.client.HTTPConnection(address[1], timeout=60)
-    headers = {"Content-Type": "application/json"}
-    connection.request("POST", f"{address[2]}api/training", '{"known": 0}', headers)
-    answer = json.loads(connection.getresponse().read())
-    assert answer["training"]["is_live"]
-    assert answer["training"]["checkpoints"][0] == {"step": 0, "run": 0, "message": "step 0 of 1,500"}
-    connection.request("POST", "/wrong-token/api/training", '{"known": 0}', headers)
-    assert connection.getresponse().status == 404
-    process.send_signal(signal.SIGINT)
-    out, error = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert "interrupted" in error
+    with training("--folder", str(tmp_path / "run"), *WATCHED) as process:
+        address = until(process, r"^http://(127.0.0.1:\d+)(/\S+)")
+        connection = http.client.HTTPConnection(address[1], timeout=60)
+        headers = {"Content-Type": "application/json"}
+        connection.request("POST", f"{address[2]}api/training", '{"known": 0}', headers)
+        answer = json.loads(connection.getresponse().read())
+        assert answer["training"]["is_live"]
+        assert answer["training"]["checkpoints"][0] == {"step": 0, "run": 0, "message": "step 0 of 1,500"}
+        connection.request("POST", "/wrong-token/api/training", '{"known": 0}', headers)
+        assert connection.getresponse().status == 404
+        process.send_signal(signal.SIGINT)
+        out, error = process.communicate(timeout=60)
+    assert (process.returncode, "interrupted" in error) == (130, True)
     assert f"step-{max(checkpoints(tmp_path / 'run')):06d}" in out
 
 

@@ -33,10 +33,11 @@ def collected():
 
 
 CASES = collected()
-ATTENTION = pytest.mark.parametrize("name", CASES["Attention"])
-FLEX = pytest.mark.parametrize("name", CASES["FlexAttention"])
-LINEAR = pytest.mark.parametrize("name", CASES["LinearAttention"])
-ROTARY = pytest.mark.parametrize("name", CASES["RotaryEmbedding"])
+OTHERS = {
+    "RotaryEmbedding": rotary_operator,
+    "LinearAttention": linear_attention_operator,
+    "FlexAttention": flex_attention_operator,
+}
 
 
 def arrays_of(case):
@@ -65,10 +66,8 @@ def check(case, ours, expected):
 
 
 def test_no_case_is_left_out():
-    assert len(CASES["Attention"]) == 93
-    assert len(CASES["RotaryEmbedding"]) == 8
-    assert len(CASES["LinearAttention"]) == 14
-    assert len(CASES["FlexAttention"]) == 11
+    counts = {operator: len(cases) for operator, cases in CASES.items()}
+    assert counts == {"Attention": 93, "RotaryEmbedding": 8, "LinearAttention": 14, "FlexAttention": 11}
 
 
 def test_every_stage_of_the_scores_is_asked_for():
@@ -77,41 +76,19 @@ def test_every_stage_of_the_scores_is_asked_for():
     assert set(modes) == {0, 1, 2, 3}
 
 
-@ATTENTION
-def test_attention(name):
-    case = CASES["Attention"][name]
-    inputs, expected, attributes = arrays_of(case)
-    check(case, attention_operator(inputs, attributes), expected)
-
-
-@ATTENTION
-@pytest.mark.parametrize("path", [*PATHS, "blockwise 3 2", "blockwise 1 1"])
-def test_attention_on_each_path(name, path, monkeypatch):
+@pytest.mark.parametrize("name", CASES["Attention"])
+@pytest.mark.parametrize("path", ["auto", *PATHS, "blockwise 3 2", "blockwise 1 1"])
+def test_attention(name, path, monkeypatch):
     implementation, *blocks = path.split()
     if blocks:
         cut_into_blocks(monkeypatch, *map(int, blocks))
     case = CASES["Attention"][name]
     inputs, expected, attributes = arrays_of(case)
-    ours = attention_operator(inputs, attributes, implementation)
-    check(case, ours, {"Y": expected["Y"]})
+    check(case, attention_operator(inputs, attributes, implementation), expected)
 
 
-@ROTARY
-def test_rotary_embedding(name):
-    case = CASES["RotaryEmbedding"][name]
+@pytest.mark.parametrize(("operator", "name"), [(operator, name) for operator in OTHERS for name in CASES[operator]])
+def test_other_operators(operator, name):
+    case = CASES[operator][name]
     inputs, expected, attributes = arrays_of(case)
-    check(case, rotary_operator(inputs, attributes), expected)
-
-
-@LINEAR
-def test_linear_attention(name):
-    case = CASES["LinearAttention"][name]
-    inputs, expected, attributes = arrays_of(case)
-    check(case, linear_attention_operator(inputs, attributes), expected)
-
-
-@FLEX
-def test_flex_attention(name):
-    case = CASES["FlexAttention"][name]
-    inputs, expected, attributes = arrays_of(case)
-    check(case, flex_attention_operator(inputs, attributes), expected)
+    check(case, OTHERS[operator](inputs, attributes), expected)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
+from explorations import explored
 
 import regard
 import tiny_bert
-from regard.formats.safetensors import write_safetensors
 
 BART = Path(__file__).parent.parent / "models" / "golden" / "bart" / "tied"
 CAUSAL = Path(__file__).parent.parent / "models" / "golden" / "qwen2" / "plain"
@@ -18,12 +17,7 @@ CAUSAL = Path(__file__).parent.parent / "models" / "golden" / "qwen2" / "plain"
 @pytest.fixture(scope="session")
 def bert(tmp_path_factory):
     """Return a model of 2 layers × 3 heads that reads at most 7 tokens."""
-    folder = tmp_path_factory.mktemp("models") / "tiny"
-    folder.mkdir()
-    (folder / "config.json").write_text(json.dumps(tiny_bert.CONFIG))
-    (folder / "vocab.txt").write_text("\n".join(tiny_bert.PIECES))
-    write_safetensors(folder / "model.safetensors", tiny_bert.tensors())
-    return regard.load(folder)
+    return regard.load(tiny_bert.write(tmp_path_factory.mktemp("models") / "tiny"))
 
 
 @pytest.fixture(scope="session")
@@ -36,3 +30,9 @@ def causal():
 def bart():
     """Return a model whose encoder reads the text."""
     return regard.load(BART)
+
+
+@pytest.fixture
+def short(bert):
+    """Return the exploration of 5 tokens, which a test may edit."""
+    return explored(bert, "the cat sat")

@@ -1,8 +1,10 @@
-"""Decode what `regard.explorer.codec` encodes, as the page does."""
+"""Read an exported page, and decode what `regard.explorer.codec` encodes, as the page does."""
 
 from __future__ import annotations
 
 import base64
+import json
+import re
 import zlib
 
 import numpy as np
@@ -26,3 +28,18 @@ def decode_blob(text):
     """Return the bytes of `encode_blob`."""
     text = text if isinstance(text, str) else text.decode("ascii")
     return zlib.decompress(base64.b85decode(text.replace(",", "<")))
+
+
+def read_page(page):
+    """Return the manifest of an exported page, and a function that decodes one of its blobs."""
+    text = page.decode("utf-8")
+    manifest, data = (
+        re.search(rf'id="regard-{name}">(.*?)</script>', text, re.DOTALL)[1] for name in ("manifest", "data")
+    )
+    manifest = json.loads(manifest)
+
+    def blob(name):
+        start, size = manifest["blobs"][name]
+        return decode_blob(data[start : start + size])
+
+    return manifest, blob

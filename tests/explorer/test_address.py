@@ -42,22 +42,6 @@ def test_whatever_follows_is_read_or_refused(text):
         assert "#" not in read_address(f"#{text}").view
 
 
-@pytest.mark.parametrize(
-    ("address", "says"),
-    [
-        ("http://127.0.0.1:8765/abc/", "not an address of the explorer"),
-        ("#", "not an address of the explorer"),
-        ("#v=head&model=/etc/passwd", "give it with --model"),
-        ("#v=head&model=nobody/model", "give it with --model"),
-        (f"#text={'a' * 30_000}", "at most 20,000 characters"),
-        (f"#{'&'.join(f'k{n}=1' for n in range(100))}", "not an address of the explorer"),
-    ],
-)
-def test_what_is_no_address_is_an_error(address, says):
-    with pytest.raises(RegardError, match=says):
-        read_address(address)
-
-
 @pytest.fixture
 def served(monkeypatch):
     asked = {}
@@ -77,20 +61,6 @@ def test_a_text_and_a_model_that_are_given_come_first(served, write_bert):
     assert main(["explore", "the cat", "--model", folder, "--open", "#v=head&text=other&model=minilm"]) == 0
     (run,) = served["x"].manifest()["runs"]
     assert (run["text"], run["model"]) == ("the cat", folder)
-
-
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (["--open", "#v=head"], "give the text too"),
-        (["a b", "--open", "#v=head", "-o", "page.html"], "leave out"),
-        (["a b", "--open", "#v=head", "--head", "L1H0"], "leave out"),
-        (["a b", "--open", "nothing"], "not an address of the explorer"),
-    ],
-)
-def test_what_does_not_go_with_an_address_is_an_error(words, says, capsys):
-    assert main(["explore", *words]) == 2
-    assert says in capsys.readouterr().err
 
 
 def test_an_address_is_no_markup_in_the_page_that_leads_there():

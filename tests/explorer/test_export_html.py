@@ -13,8 +13,8 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from decode_page import decode_blob, unpack_weights
-from explorations import explored, long_exploration, recorded, whole
+from decode_page import read_page, unpack_weights
+from explorations import bare, explored, recorded, whole
 
 import regard
 from regard import RegardError
@@ -41,7 +41,7 @@ class Parts(HTMLParser):
         super().__init__(convert_charrefs=False)
         self.scripts, self.styles, self.addresses, self.metas = [], [], [], []
         self._inside = None
-        self.feed(page)
+        self.feed(page.decode("utf-8"))
 
     def handle_starttag(self, tag, attrs):
         attrs = dict(attrs)
@@ -63,51 +63,45 @@ class Parts(HTMLParser):
             self._inside[0].append((before[0], before[1] + data))
 
 
-def parts(page):
-    found = Parts(page.decode("utf-8"))
-    blobs = {attrs["id"]: text for attrs, text in found.scripts if "id" in attrs}
-    return found, json.loads(blobs["regard-manifest"]), blobs["regard-data"]
+@pytest.fixture(scope="module")
+def shown(bert):
+    return explored(bert, "the cat sat", "the cat on")
 
 
-def blob(manifest, data, name):
-    start, length = manifest["blobs"][name]
-    return decode_blob(data[start : start + length])
+@pytest.fixture(scope="module")
+def page(shown):
+    return render_page(shown)
 
 
-@pytest.fixture
-def page(bert):
-    exploration = explored(bert, "the cat sat", "the cat on")
-    return exploration, *parts(render_page(exploration))
-
-
-def test_the_file_has_the_numbers_of_the_exploration(page):
-    exploration, _, manifest, data = page
+def test_the_file_has_the_numbers_of_the_exploration(shown, page):
+    manifest, blob = read_page(page)
     assert manifest["decimals"] == 4
     for run in range(2):
         for layer in range(2):
             for head in range(3):
-                found = unpack_weights(blob(manifest, data, f"weights/{run}/{layer}/{head}"), (5, 5), 4)
-                np.testing.assert_allclose(found, whole(exploration, run, layer, head), atol=0.5001e-4)
-            rolled = unpack_weights(blob(manifest, data, f"rollout/{run}/{layer}"), (5, 5), 4)
-            np.testing.assert_allclose(rolled, whole(exploration, run, layer, 0, mode="rollout"), atol=0.5001e-4)
-            norms = np.frombuffer(blob(manifest, data, f"norms/{run}/{layer}"), "<f4").reshape(3, 5)
-            found = whole(exploration, run, layer, 2) * norms[2]
-            np.testing.assert_allclose(found, whole(exploration, run, layer, 2, mode="norms"), rtol=2**-13)
-        assert json.loads(blob(manifest, data, f"heads/{run}")) == exploration.heads(run)
-        assert json.loads(blob(manifest, data, f"attributions/{run}")) == exploration.default_attributions(run)
-        moved = exploration.movement([0, 1])
+                found = unpack_weights(blob(f"weights/{run}/{layer}/{head}"), (5, 5), 4)
+                np.testing.assert_allclose(found, whole(shown, run, layer, head), atol=0.5001e-4)
+            rolled = unpack_weights(blob(f"rollout/{run}/{layer}"), (5, 5), 4)
+            np.testing.assert_allclose(rolled, whole(shown, run, layer, 0, mode="rollout"), atol=0.5001e-4)
+            norms = np.frombuffer(blob(f"norms/{run}/{layer}"), "<f4").reshape(3, 5)
+            found = whole(shown, run, layer, 2) * norms[2]
+            np.testing.assert_allclose(found, whole(shown, run, layer, 2, mode="norms"), rtol=2**-13)
+        assert json.loads(blob(f"heads/{run}")) == shown.heads(run)
+        assert json.loads(blob(f"attributions/{run}")) == shown.default_attributions(run)
+        moved = shown.movement([0, 1])
         for name in ("points", "left_out"):
             moved[name] = moved[name][run : run + 1]
-        assert json.loads(blob(manifest, data, f"movement/{run}")) == moved
-        assert blob(manifest, data, f"thumbnails/{run}") == exploration.thumbnails(run)
-    assert json.loads(blob(manifest, data, "differences")) == exploration.differences([0, 1])
+        assert json.loads(blob(f"movement/{run}")) == moved
+        assert blob(f"thumbnails/{run}") == shown.thumbnails(run)
+    assert json.loads(blob("differences")) == shown.differences([0, 1])
 
 
-def steps(manifest, data, name, length):
+def steps(page, name, length):
     """Return weights and contexts as the page computes them."""
+    manifest, blob = read_page(page)
     fields = manifest["cell_inputs"][name]
     d, dv = fields["head_dim"], fields["value_dim"]
-    numbers = np.frombuffer(blob(manifest, data, name), "<f4").astype(np.float64)
+    numbers = np.frombuffer(blob(name), "<f4").astype(np.float64)
     q, k, v, lse, first, behind = np.split(numbers, np.cumsum([length * d, length * d, length * dv, length, length]))
     scores = q.reshape(length, d) @ k.reshape(length, d).T * fields["scale"]
     at = np.arange(length)
@@ -116,56 +110,34 @@ def steps(manifest, data, name, length):
     return weights, weights @ v.reshape(length, dv)
 
 
-def test_a_cell_can_be_computed_from_the_file(page):
-    exploration, _, manifest, data = page
-    weights, context = steps(manifest, data, "cell_inputs/1/1/2", 5)
-    np.testing.assert_allclose(weights, whole(exploration, 1, 1, 2), atol=1e-6)
-    np.testing.assert_allclose(context[3], exploration.cell(1, 1, 2, 3, 0)["output"], atol=1e-5)
+def test_a_cell_can_be_computed_from_the_file(shown, page):
+    weights, context = steps(page, "cell_inputs/1/1/2", 5)
+    np.testing.assert_allclose(weights, whole(shown, 1, 1, 2), atol=1e-6)
+    np.testing.assert_allclose(context[3], shown.cell(1, 1, 2, 3, 0)["output"], atol=1e-5)
 
 
-def test_a_causal_head_is_computed_with_its_mask(causal):
-    exploration = explored(causal, "some text that is not short")
-    _, manifest, data = parts(render_page(exploration))
-    length = exploration.runs[0].length
-    weights, _ = steps(manifest, data, "cell_inputs/0/1/2", length)
-    np.testing.assert_allclose(weights, whole(exploration, 0, 1, 2), atol=1e-6)
-    assert manifest["cell_inputs"]["cell_inputs/0/1/2"]["rotated"]
-
-
-def test_a_head_with_a_window_is_computed_with_it(rng):
-    q, k, v = rng.standard_normal((3, 1, 2, 7, 4), dtype=np.float32)
-    trace = regard.Trace(maps=True)
-    trace("v", v, "... G S Dv")
-    regard.attention(q, k, v, causal=True, window=(2, 0), trace=trace)
-    exploration = Exploration(trace)
-    _, manifest, data = parts(render_page(exploration))
-    weights, _ = steps(manifest, data, "cell_inputs/0/0/1", 7)
-    np.testing.assert_allclose(weights, whole(exploration, 0, 0, 1), atol=1e-6)
+def test_masked_heads_are_computed_with_their_masks(rng, causal):
+    windowed = bare(*rng.standard_normal((3, 1, 2, 7, 4), dtype=np.float32), keep="v", causal=True, window=(2, 0))
+    for exploration, layer, head in ((explored(causal, "some text that is not short"), 1, 2), (windowed, 0, 1)):
+        page, name = render_page(exploration), f"cell_inputs/0/{layer}/{head}"
+        weights, _ = steps(page, name, exploration.runs[0].length)
+        np.testing.assert_allclose(weights, whole(exploration, 0, layer, head), atol=1e-6)
+        assert read_page(page)[0]["cell_inputs"][name]["rotated"] is (True if layer else None)
     assert weights[5, 2] == 0
 
 
-def test_a_mask_with_holes_cannot_be_computed_from_vectors_alone(rng):
+def test_a_bias_and_a_mask_with_holes_cannot_be_computed_from_vectors_alone(rng):
     q, k, v = rng.standard_normal((3, 1, 2, 5, 4))
-    trace = regard.Trace(maps=True)
-    trace("v", v, "... G S Dv")
-    regard.attention(q, k, v, mask=np.arange(5) != 2, trace=trace)
-    assert Exploration(trace).cell_inputs(0, 0, 0) is None
-
-
-def test_a_bias_cannot_be_computed_from_vectors_alone(rng):
-    q, k, v = rng.standard_normal((3, 1, 2, 5, 4))
-    trace = regard.Trace(maps=True)
-    trace("v", v, "... G S Dv")
-    regard.attention(q, k, v, bias=rng.standard_normal((5, 5)), trace=trace)
-    assert Exploration(trace).cell_inputs(0, 0, 0) is None
+    for rule in ({"bias": rng.standard_normal((5, 5))}, {"mask": np.arange(5) != 2}):
+        assert bare(q, k, v, keep="v", **rule).cell_inputs(0, 0, 0) is None
 
 
 def test_nothing_is_asked_of_anyone_and_only_what_was_written_runs(page):
-    _, found, _, _ = page
+    found = Parts(page)
     assert all(address.startswith("data:") for address in found.addresses)
     (policy,) = found.metas
-    assert "default-src 'none'" in policy
-    assert "connect-src 'none'" in policy
+    for part in ("default-src 'none'", "connect-src 'none'"):
+        assert part in policy
     assert "unsafe" not in policy
     for kind, texts in (("script-src", found.scripts), ("style-src", found.styles)):
         (text,) = [text for attrs, text in texts if attrs.get("type") in (None, "module")]
@@ -176,20 +148,18 @@ def test_nothing_is_asked_of_anyone_and_only_what_was_written_runs(page):
 @pytest.fixture(scope="module")
 def plain():
     """Return the parts of the page of a text that nobody would suspect."""
-    found, _, _ = parts(render_page(explored(regard.models.toy(["a b"]), "a b")))
-    return found
+    return Parts(render_page(explored(regard.models.toy(["a b"]), "a b")))
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
 def test_a_hostile_text_is_data_and_nothing_else(plain, text):
-    model = regard.models.toy([text])
-    exploration = explored(model, text)
-    page = render_page(exploration)
-    found, manifest, _ = parts(page)
-    assert manifest["runs"][0]["text"] == text
+    page = render_page(explored(regard.models.toy([text]), text))
+    found = Parts(page)
+    blobs = {attrs["id"]: text for attrs, text in found.scripts if "id" in attrs}
+    assert json.loads(blobs["regard-manifest"])["runs"][0]["text"] == text
     assert [attrs for attrs, _ in found.scripts] == [attrs for attrs, _ in plain.scripts]
-    code = [text for attrs, text in found.scripts if attrs.get("type") == "module"]
-    assert code == [text for attrs, text in plain.scripts if attrs.get("type") == "module"]
+    code, known = ([text for attrs, text in one.scripts if attrs.get("type") == "module"] for one in (found, plain))
+    assert code == known
 
 
 def test_the_file_is_there_whole_or_not_at_all(bert, tmp_path):
@@ -228,11 +198,6 @@ def test_a_page_that_is_interrupted_leaves_what_was_there(bert, tmp_path, monkey
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == before
 
 
-def test_a_text_that_no_file_holds_is_refused():
-    with pytest.raises(RegardError, match="a file holds texts of at most 2,048 tokens, this one has 3,000: explore"):
-        render_page(long_exploration(3000))
-
-
 def test_a_text_too_long_for_a_file_is_refused_before_the_model_runs(monkeypatch, tmp_path):
     model = regard.models.toy(["word"])
     monkeypatch.setattr(type(model), "__call__", lambda *_, **__: pytest.fail("the model ran"))
@@ -255,7 +220,7 @@ def test_long_words_are_no_weights(bert):
                 render_page(Exploration(trace))
 
 
-def large(tokens, layers=12, heads=12, sharpness=1.0, **options):
+def large(tokens, layers=12, heads=12, **options):
     """Return an exploration of 12 × 12 heads of random vectors, whose weights are harder to pack than a text's."""
     rng = np.random.default_rng(3)
     trace = regard.Trace(maps=True)
@@ -263,16 +228,16 @@ def large(tokens, layers=12, heads=12, sharpness=1.0, **options):
         q, k, v = rng.standard_normal((3, 1, heads, tokens, 64), dtype=np.float32)
         with trace.scope(f"blocks.{layer}.attn"):
             trace("v", v, "... G S Dv")
-            regard.attention(sharpness * q, k, v, trace=trace)
+            regard.attention(q, k, v, trace=trace)
     return Exploration(trace, **options)
 
 
 def test_a_file_has_the_steps_of_as_many_heads_as_fit(monkeypatch):
     exploration = large(20, layers=6, layer=3, head=1)
-    assert len(parts(render_page(exploration))[1]["cell_inputs"]) == 72
+    assert len(read_page(render_page(exploration))[0]["cell_inputs"]) == 72
     monkeypatch.setattr(export_html, "_LIMITS", (1_000_000, 1_000_000))
     page = render_page(exploration)
-    known = list(parts(page)[1]["cell_inputs"])
+    known = list(read_page(page)[0]["cell_inputs"])
     assert 950_000 < len(page) <= 1_000_000
     assert known[0] == "cell_inputs/0/3/1"
     assert 12 < len(known) < 72
@@ -284,7 +249,7 @@ def test_the_steps_of_the_opening_head_come_before_a_fourth_digit_and_after_a_th
 
     def kept(room):
         monkeypatch.setattr(export_html, "_LIMITS", (room, room))
-        _, manifest, _ = parts(render_page(exploration))
+        manifest, _ = read_page(render_page(exploration))
         return manifest["decimals"], bool(manifest["cell_inputs"])
 
     sizes = {}
@@ -302,12 +267,11 @@ def test_a_page_of_144_heads_and_128_tokens_has_at_most_2_mb():
     exploration = large(128)
     page = render_page(exploration)
     assert len(page) <= 2_000_000
-    _, manifest, data = parts(page)
-    assert manifest["decimals"] >= 2  # a text's are easier to pack: it keeps three, as is tested below
-    found = unpack_weights(blob(manifest, data, "weights/0/11/11"), (128, 128), manifest["decimals"])
-    np.testing.assert_array_equal(
-        found, np.round(whole(exploration, 0, 11, 11).astype(np.float64), manifest["decimals"])
-    )
+    manifest, blob = read_page(page)
+    decimals = manifest["decimals"]
+    assert decimals >= 2  # a text's are easier to pack: it keeps three, as is tested below
+    found = unpack_weights(blob("weights/0/11/11"), (128, 128), decimals)
+    np.testing.assert_array_equal(found, np.round(whole(exploration, 0, 11, 11).astype(np.float64), decimals))
 
 
 def test_a_twelfth_of_144_heads_and_512_tokens_has_at_most_its_share_of_16_mb(monkeypatch):
@@ -336,7 +300,7 @@ def test_a_text_keeps_three_digits_of_144_heads(minilm, monkeypatch, tokens, lim
     trace = recorded(minilm, np.array([*encoding.ids[: tokens - 1], encoding.ids[-1]]))
     page = render_page(Exploration(*[trace] * runs, models=[minilm] * runs))
     assert len(page) <= limit
-    _, manifest, _ = parts(page)
+    manifest, _ = read_page(page)
     assert manifest["decimals"] >= 3
     assert len(manifest["runs"][0]["tokens"]) == tokens
     assert manifest["cell_inputs"]

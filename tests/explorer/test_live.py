@@ -7,41 +7,24 @@ import pytest
 from explorations import explored, recorded, whole
 
 import regard
-from regard import RegardError
-from regard.explorer import Exploration
-from regard.explorer.query import dispatch
 from regard.functional import softmax
 
 
-def test_a_text_that_is_run_in_the_page_is_a_run_of_its_own(bert):
-    exploration = explored(bert, "the cat sat")
-    live = exploration.run_text("cat on mats")
-    assert live["run"] == 1
-    assert live["metadata"]["text"] == "cat on mats"
+def test_a_text_that_is_run_in_the_page_is_a_run_of_its_own_and_can_be_ablated(short, bert):
+    live = short.run_text("cat on mats")
+    assert (live["run"], live["metadata"]["text"]) == (1, "cat on mats")
     expected = recorded(bert, "cat on mats")["blocks.1.attn.weights"][0, 2]
-    np.testing.assert_array_equal(whole(exploration, 1, 1, 2), expected)
+    np.testing.assert_array_equal(whole(short, 1, 1, 2), expected)
+    assert [short.run_text(text)["run"] for text in ("cat", "mats", "cat", "cat on mats")] == [2, 3, 2, 1]
+    after = short.ablate([(0, 1)], run=1)["metadata"]
+    assert (after["base_run"], after["text"]) == (1, "cat on mats")
 
 
-def test_the_same_text_and_model_are_one_run(bert):
-    exploration = explored(bert, "the cat sat")
-    numbers = [exploration.run_text(text)["run"] for text in ("cat", "mats", "cat")]
-    assert numbers == [1, 2, 1]
-
-
-def test_runs_that_left_the_memory_are_run_again(bert):
-    exploration = explored(bert, "the cat sat")
+def test_runs_that_left_the_memory_are_run_again(short, bert):
     words = ["cat", "sat", "on", "mat", "the", "cat sat", "cat on", "the mat", "the cat", "on the mat"]
-    numbers = [exploration.run_text(text)["run"] for text in words]
+    numbers = [short.run_text(text)["run"] for text in words]
     expected = recorded(bert, words[0])["blocks.0.attn.weights"][0, 1]
-    np.testing.assert_array_equal(whole(exploration, numbers[0], 0, 1), expected)
-
-
-def test_its_heads_can_be_ablated(bert):
-    exploration = explored(bert, "the cat sat")
-    number = exploration.run_text("cat on mats")["run"]
-    after = exploration.ablate([(0, 1)], run=number)
-    assert after["metadata"]["base_run"] == number
-    assert after["metadata"]["text"] == "cat on mats"
+    np.testing.assert_array_equal(whole(short, numbers[0], 0, 1), expected)
 
 
 def test_it_opens_on_a_head_of_its_own():
@@ -52,28 +35,12 @@ def test_it_opens_on_a_head_of_its_own():
     assert exploration.run_text(text)["metadata"]["initial"] == alone
 
 
-def test_models_are_those_given_and_those_on_this_machine(bert):
-    names = explored(bert, "the cat sat").live_models
-    assert names[0] == bert.name
-    assert {"minilm", "induction"} <= set(names)
-
-
-def test_another_model_runs_by_its_name(bert):
-    exploration = explored(bert, "the cat sat")
-    live = exploration.run_text("qzkfqz", model="induction")
-    assert live["metadata"]["model"] == "induction"
-    assert len(live["metadata"]["layers"]) == len(regard.load("induction").blocks)
-
-
-@pytest.mark.parametrize("model", ["/etc/passwd", "nobody/nothing", "../minilm"])
-def test_no_other_model_is_loaded(bert, model):
-    with pytest.raises(RegardError, match="there is no model"):
-        explored(bert, "the cat sat").run_text("cat", model=model)
-
-
-def test_a_text_that_the_model_cannot_read_is_an_error(bert):
-    with pytest.raises(RegardError, match="7"):
-        explored(bert, "the cat sat").run_text("cat sat on the mat the cat sat")
+def test_models_are_those_given_and_those_on_this_machine(short, bert):
+    assert short.live_models[0] == bert.name
+    assert {"minilm", "induction"} <= set(short.live_models)
+    live = short.run_text("qzkfqz", model="induction")["metadata"]
+    assert live["model"] == "induction"
+    assert len(live["layers"]) == len(regard.load("induction").blocks)
 
 
 @pytest.fixture(scope="module")
@@ -131,23 +98,6 @@ def test_the_lens_of_a_position_is_the_logit_lens(causal):
             [each["probability"] for each in layer["tokens"]], lens.probabilities[n, 0, 2], rtol=1e-4
         )
         assert layer["rank"] == lens.target_rank[n, 0, 2]
-
-
-def test_a_saved_trace_and_an_encoder_predict_nothing(bert, causal):
-    saved = Exploration(recorded(causal, "some text"))
-    with pytest.raises(RegardError, match="explore a text"):
-        saved.next_tokens(0)
-    with pytest.raises(RegardError, match="predicts no next token"):
-        explored(bert, "the cat").next_tokens(0)
-    with pytest.raises(RegardError, match="not a decoder"):
-        explored(bert, "the cat").lens(0)
-
-
-@pytest.mark.parametrize("temperature", [0, -1, float("nan"), float("inf"), "1", None])
-def test_a_temperature_is_a_number_above_0(language, temperature):
-    model, text, _ = language
-    with pytest.raises(RegardError, match="temperature"):
-        dispatch(explored(model, text), "next_tokens", {"run": 0, "temperature": temperature})
 
 
 def test_the_whole_model_adds_up_to_the_logit(language):

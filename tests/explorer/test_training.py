@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
-import threading
 
 import numpy as np
 import pytest
-from decode_page import decode_blob, unpack_weights
-from explorations import whole
+from decode_page import read_page, unpack_weights
+from explorations import at_once, whole
 
 import regard
 from regard import RegardError
@@ -56,6 +54,10 @@ def part(written, folder, *steps):
     rows = (written / "losses.csv").read_text().splitlines(keepends=True)
     (folder / "losses.csv").write_text("".join(rows[: 1 + max(steps)]))
     return TrainingRun(folder)
+
+
+def steps_of(exploration):
+    return [each["step"] for each in exploration.manifest()["training"]["checkpoints"]]
 
 
 def test_checkpoints_are_runs_of_one_text(exploration, written):
@@ -107,19 +109,17 @@ def test_what_is_said_of_a_checkpoint_is_of_its_step(exploration, written):
         assert message == " · ".join(parts + [f"held out {held_out[n]:.4g}" for n in held_out if n == step])
 
 
-def test_a_text_of_ones_own(written):
-    exploration = TrainingExploration(TrainingRun(written), "bbxyxy", layer=1, head=0)
-    manifest = exploration.manifest()
-    assert manifest["runs"][0]["text"] == "bbxyxy"
-    assert manifest["runs"][0]["initial"] == {"layer": 1, "head": 0}
-
-
-def test_measures_without_a_value_are_null(written):
-    training = TrainingExploration(TrainingRun(written), "abc").manifest()["training"]
+def test_a_text_of_ones_own_may_leave_measures_without_a_value(written, tmp_path):
+    exploration = TrainingExploration(TrainingRun(written), "abc", layer=1, head=0)
+    (run, *_) = exploration.manifest()["runs"]
+    assert (run["text"], run["initial"]) == ("abc", {"layer": 1, "head": 0})
+    training = exploration.manifest()["training"]
     by_name = {measure["key"]: measure for measure in training["measures"]}
     assert by_name["induction"]["strongest"] == []
     assert {x for checkpoint in by_name["induction"]["values"] for row in checkpoint for x in row} == {None}
     json.dumps(training, allow_nan=False)
+    regard.explore(TrainingRun(written), "abab", html=tmp_path / "page.html")
+    assert read_page((tmp_path / "page.html").read_bytes())[0]["runs"][0]["text"] == "abab"
 
 
 def test_new_checkpoints_are_added_while_the_run_goes_on(written, tmp_path):
@@ -169,10 +169,9 @@ def test_runs_that_are_not_kept_are_made_again(written, monkeypatch):
 
 def test_many_checkpoints_are_thinned(written):
     exploration = TrainingExploration(TrainingRun(written), max_checkpoints=3)
-    training = exploration.manifest()["training"]
-    assert [each["step"] for each in training["checkpoints"]] == [0, 6, 12]
-    assert training["num_left_out"] == 2
-    assert [each["step"] for each in exploration.fewer().manifest()["training"]["checkpoints"]] == [0, 12]
+    assert steps_of(exploration) == [0, 6, 12]
+    assert exploration.manifest()["training"]["num_left_out"] == 2
+    assert steps_of(exploration.fewer()) == [0, 12]
     assert exploration.fewer().fewer() is None
 
 
@@ -186,50 +185,35 @@ def test_checkpoints_closer_than_can_be_shown_are_passed_over(written, tmp_path)
 def test_two_pages_that_ask_at_once_add_a_checkpoint_once(written, tmp_path):
     exploration = TrainingExploration(part(written, tmp_path / "run", 0))
     part(written, tmp_path / "run", 3, 6, 9, 12)
-    threads = [threading.Thread(target=exploration.training) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert [each["step"] for each in exploration.manifest()["training"]["checkpoints"]] == list(SAVED)
-
-
-def parse(page):
-    text = page.decode("utf-8")
-    manifest = json.loads(re.search(r'id="regard-manifest">(.*?)</script>', text, re.DOTALL)[1])
-    data = re.search(r'id="regard-data">(.*?)</script>', text, re.DOTALL)[1]
-    blobs = {name: decode_blob(data[start : start + size]) for name, (start, size) in manifest["blobs"].items()}
-    return manifest, blobs
+    at_once(8, lambda _: exploration.training())
+    assert steps_of(exploration) == list(SAVED)
 
 
 def test_the_file_has_every_checkpoint(exploration):
     page = render_page(exploration)
     assert len(page) <= 2_000_000
-    manifest, blobs = parse(page)
+    manifest, blob = read_page(page)
     assert manifest["training"] == json.loads(json.dumps(exploration.manifest()["training"]))
-    length = len(manifest["runs"][0]["tokens"])
+    length, decimals = len(manifest["runs"][0]["tokens"]), manifest["decimals"]
     for run in range(5):
         for layer, head in np.ndindex(2, 2):
-            weights = unpack_weights(blobs[f"weights/{run}/{layer}/{head}"], (length, length), manifest["decimals"])
-            np.testing.assert_allclose(
-                weights, whole(exploration, run, layer, head), atol=10.0 ** -manifest["decimals"]
-            )
-        moved = json.loads(blobs[f"movement/{run}"])
+            weights = unpack_weights(blob(f"weights/{run}/{layer}/{head}"), (length, length), decimals)
+            np.testing.assert_allclose(weights, whole(exploration, run, layer, head), atol=10.0**-decimals)
+        moved = json.loads(blob(f"movement/{run}"))
         np.testing.assert_allclose(moved["points"][0], exploration.movement([run])["points"][0], atol=1e-5)
 
 
 def test_checkpoints_are_left_out_of_a_file_that_is_too_large(exploration, monkeypatch):
     two = render_page(exploration.fewer().fewer())
-    blobs = parse(two)[0]["blobs"]
+    blobs = read_page(two)[0]["blobs"]
     limit = len(two) - sum(size for name, (_, size) in blobs.items() if name.startswith("cell_inputs")) + 1000
     monkeypatch.setattr(export_html, "_LIMITS", (limit, limit))
     page = render_page(exploration)
     assert len(page) <= limit
-    training = parse(page)[0]["training"]
-    assert len(training["checkpoints"]) < 5
-    assert training["checkpoints"][0]["step"] == 0
-    assert training["checkpoints"][-1]["step"] == 12
-    assert training["num_left_out"] == 5 - len(training["checkpoints"])
+    training = read_page(page)[0]["training"]
+    steps = [each["step"] for each in training["checkpoints"]]
+    assert (steps[0], steps[-1], len(steps) < 5) == (0, 12, True)
+    assert training["num_left_out"] == 5 - len(steps)
 
 
 def test_a_hostile_name_of_a_run_is_inert(written, tmp_path):
@@ -241,31 +225,15 @@ def test_a_hostile_name_of_a_run_is_inert(written, tmp_path):
     assert b"<script>alert" not in page
 
 
-def test_errors(exploration, written):
-    with pytest.raises(RegardError, match="known is a number of checkpoints"):
-        exploration.training(-1)
-    with pytest.raises(RegardError, match="there is no head 7"):
-        TrainingExploration(TrainingRun(written), head=7)
-    with pytest.raises(RegardError, match="leave out model"):
-        exploration_of([TrainingRun(written)], "minilm")
-    with pytest.raises(RegardError, match="on one text"):
-        exploration_of([TrainingRun(written), "a", "b"], None)
-    with pytest.raises(RegardError, match="leave out batch=1"):
-        exploration_of([TrainingRun(written)], None, batch=1)
-    trace = regard.Trace(maps=True)
-    small()[0].model("abc", trace=trace)
-    with pytest.raises(RegardError, match="no training run"):
-        dispatch(regard.explorer.Exploration(trace), "training", {})
-
-
-def test_python_opens_a_run(written, tmp_path):
-    regard.explore(TrainingRun(written), "abab", html=tmp_path / "page.html")
-    manifest, _ = parse((tmp_path / "page.html").read_bytes())
-    assert manifest["runs"][0]["text"] == "abab"
-
-
-def test_the_page_runs_no_text(written):
-    exploration = TrainingExploration(TrainingRun(written))
+@pytest.mark.parametrize(("call", "says"), [
+    (lambda x, _: x.training(-1), "known is a number of checkpoints"),
+    (lambda x, _: x.run_text("qzkfqz"), "regard explore TEXT"),
+    (lambda _, run: TrainingExploration(run, head=7), "there is no head 7"),
+    (lambda _, run: exploration_of([run], "minilm"), "leave out model"),
+    (lambda _, run: exploration_of([run, "a", "b"], None), "on one text"),
+    (lambda _, run: exploration_of([run], None, batch=1), "leave out batch=1"),
+])  # fmt: skip
+def test_what_a_training_run_does_not_do_is_an_error(exploration, written, call, says):
     assert exploration.manifest()["live_models"] == []
-    with pytest.raises(RegardError, match="regard explore TEXT"):
-        exploration.run_text("qzkfqz")
+    with pytest.raises(RegardError, match=says):
+        call(exploration, TrainingRun(written))

@@ -13,7 +13,7 @@ import golden
 import regard
 from regard import Trace
 from regard.functional import native
-from regard.functional.recorder import NULL_RECORDER
+from regard.functional.recorder import NULL_RECORDER, Steps
 from regard.models.bert import Bert
 from regard.nn import (
     Embedding,
@@ -23,8 +23,10 @@ from regard.nn import (
     LayerNorm,
     Linear,
     SelfAttention,
+    embeddings,
     fast_paths,
 )
+from regard.nn.embeddings import fused_embeddings, summed_embeddings
 from regard.nn.fast_paths import Packed
 
 WITH_KERNEL = pytest.mark.skipif(native.kernel() is None, reason="there is no kernel to pack for")
@@ -170,7 +172,7 @@ def test_a_block_at_once_is_the_block_step_by_step(rng, mapped, shape, dtype, ac
 @WITH_KERNEL
 def test_the_kernel_does_a_block_at_once_where_no_step_is_wanted(rng, mapped, monkeypatch):
     block, x = encoder_block(mapped), rng.standard_normal((1, 9, 50)).astype(np.float32)
-    expected = block(x)
+    expected = block(x, trace=Trace(only=()))  # which lists the steps, once
     with monkeypatch.context() as patch:
         patch.setattr(FeedForward, "__call__", None)
         np.testing.assert_array_equal(block(x), expected)
@@ -189,10 +191,38 @@ def test_a_skipped_step_counts_as_tapped(rng, mapped):
     trace = Trace(only=["mlp.*", "attn.outputs"])
     encoder_block(mapped)(rng.standard_normal((1, 2, 50)).astype(np.float32), trace=trace)
     assert trace.unmatched() == ("attn.outputs",)
-    passed = Trace(only=["output"])
-    assert passed.can_skip(*TAIL)
-    assert not passed.can_skip("mlp.output", "output")
-    assert passed.unmatched() == ("output",)
+    passed = Trace(only=["mlp.output"])
+    assert fast_paths.skips(passed, lambda: Steps(TAIL[:3], ()))
+    assert not fast_paths.skips(passed, lambda: Steps(TAIL[2:], ()))
+    assert passed.tapped() == TAIL[:3]
+    assert passed.unmatched() == ("mlp.output",)
+
+
+@WITH_KERNEL
+@pytest.mark.parametrize("only", [(), ("output",), ("*.weights",)])
+@pytest.mark.parametrize("masked", [False, True])
+def test_fused_steps_are_those_of_the_layers(rng, mapped, only, masked):
+    """All that a block taps, in order, is what a fused run counts as its steps."""
+    owner, blocks = stack(mapped)
+    x = rng.standard_normal((2, 9, 50)).astype(np.float32)
+    mask = padding(rng, 2, 9) if masked else None
+    every, fused = Trace(), Trace(only=() if masked else only)
+    one_by_one(blocks, x, mask, trace=every)
+    assert fast_paths.encode(owner, blocks, x, mask, fused) is not None or only == ("output",)
+    assert fused.tapped() == every.tapped()
+    assert fused.optional_steps() == every.optional_steps()
+
+
+def test_steps_are_listed_in_the_order_of_taps(rng):
+    def compute(trace):
+        with trace.scope("attn"):
+            trace("q", rng, "T")
+        if trace.plan(optional=("up", "norm.scale")).asked:
+            trace("norm.scale", rng, "T")
+            trace("up", rng, "T")
+        trace("output", rng, "T")
+
+    assert fast_paths.list_steps(compute) == Steps(("attn.q", "output"), ("up", "norm.scale"))
 
 
 OWN = [
@@ -419,6 +449,7 @@ def test_all_blocks_at_once_only_where_no_other_step_is_wanted(rng, mapped):
         *(Trace(only=name) for name in steps),
         *(Trace(only=(), edit={name: np.copy}) for name in every.names()),
         Trace(maps=True, only="*.attn.weights"),
+        Trace(only="*.attn.weights", stop="blocks.0.attn.weights"),
     ):
         assert fast_paths.encode(owner, blocks, x, None, trace) is None
     assert fast_paths.encode(owner, blocks, x, mask, Trace(only="*.weights")) is None
@@ -488,8 +519,8 @@ def test_misfits_of_all_blocks_are_refused(rng, mapped):
         kernel.EncoderBlocks(4, 4, 5, 0.5, [])
 
 
-def embeddings(rng, dtype, width=50, *, has_types=True, shape=(2, 37), per_text=False):
-    """Return the arguments of `fast_paths.embed` but the recorder."""
+def embedding_arguments(rng, dtype, width=50, *, has_types=True, shape=(2, 37), per_text=False):
+    """Return the arguments of `summed_embeddings` but the recorder."""
     table, rows, types = (rng.standard_normal(size).astype(dtype) for size in ((90, width), (60, width), (2, width)))
     positions = rows[rng.integers(0, 60, shape)] if per_text else rows[: shape[1]]
     norm = LayerNorm(*rng.standard_normal((2, width)).astype(dtype), eps=1e-6)
@@ -503,24 +534,27 @@ def embeddings(rng, dtype, width=50, *, has_types=True, shape=(2, 37), per_text=
 @pytest.mark.parametrize("per_text", [False, True])
 @pytest.mark.parametrize("has_types", [False, True])
 def test_embeddings_at_once_are_those_step_by_step(rng, has_types, per_text, dtype, shape):
-    given = embeddings(rng, dtype, has_types=has_types, shape=shape, per_text=per_text)
+    given = embedding_arguments(rng, dtype, has_types=has_types, shape=shape, per_text=per_text)
     ids, tokens, positions, types, norm = given
     steps = tokens(ids) + positions
     if types is not None:
         steps = steps + types(np.zeros(shape[1], int))
-    np.testing.assert_array_equal(fast_paths.embed(*given, NULL_RECORDER), norm(steps))
+    np.testing.assert_array_equal(fused_embeddings(*given, NULL_RECORDER), norm(steps))
 
 
 @WITH_KERNEL
 @pytest.mark.parametrize("step", ["token_embeddings", "*type_embeddings", "embeddings", "*.normalized", "*"])
 def test_embeddings_at_once_only_where_no_step_is_wanted(rng, step):
-    given = embeddings(rng, np.float32)
-    assert fast_paths.embed(*given, Trace(only=step)) is None
+    given = embedding_arguments(rng, np.float32)
+    assert fused_embeddings(*given, Trace(only=step)) is None
     trace = Trace(only="blocks.*.attn.weights")
-    assert fast_paths.embed(*given, trace) is not None
-    assert [name for name in trace._taps if "embeddings" in name] == list(fast_paths._EMBEDDING_TAPS)
+    assert fused_embeddings(*given, trace) is not None
+    every = Trace()
+    summed_embeddings(*given, every)
+    assert trace.tapped() == every.tapped() == every.names()
+    assert trace.optional_steps() == every.optional_steps() == ("embedding_norm.scale", "embedding_norm.normalized")
     for other in (Trace(only=(), stop=step), Trace(only=(), edit={step: lambda x: x})) if "*" not in step else ():
-        assert fast_paths.embed(*given, other) is None
+        assert fused_embeddings(*given, other) is None
 
 
 BERTS = sorted({case.split("/")[0]: case for case in sorted(golden.cases(Bert))}.values())
@@ -534,7 +568,7 @@ def test_a_model_does_not_show_how_it_embeds(case, only, monkeypatch):
     ids = np.random.default_rng(0).integers(0, 5, (3, min(24, model.max_length)))
     fast, slow = Trace(only=only), Trace(only=only)
     found = model(ids, trace=fast).hidden
-    monkeypatch.setattr(fast_paths, "embed", lambda *_: None)
+    monkeypatch.setattr(embeddings, "fused_embeddings", lambda *_: None)
     np.testing.assert_array_equal(found, model(ids, trace=slow).hidden)
     assert list(fast._taps) == list(slow._taps)
     assert fast.keys() == slow.keys()
@@ -544,19 +578,19 @@ def test_a_model_does_not_show_how_it_embeds(case, only, monkeypatch):
 
 @WITH_KERNEL
 def test_misfits_of_embeddings_go_step_by_step(rng):
-    ids, tokens, positions, types, norm = embeddings(rng, np.float32)
+    ids, tokens, positions, types, norm = embedding_arguments(rng, np.float32)
     for i in (-1, 90):
-        assert fast_paths.embed(np.full_like(ids, i), tokens, positions, types, norm, NULL_RECORDER) is None
-    assert fast_paths.embed(ids[:0], tokens, positions, types, norm, NULL_RECORDER) is None
-    assert fast_paths.embed(ids.astype(np.int32), tokens, positions, types, norm, NULL_RECORDER) is None
-    assert fast_paths.embed(ids, tokens, positions.astype(np.float64), types, norm, NULL_RECORDER) is None
-    assert fast_paths.embed(ids, tokens, positions, types, LayerNorm(norm.weight, None), NULL_RECORDER) is None
+        assert fused_embeddings(np.full_like(ids, i), tokens, positions, types, norm, NULL_RECORDER) is None
+    assert fused_embeddings(ids[:0], tokens, positions, types, norm, NULL_RECORDER) is None
+    assert fused_embeddings(ids.astype(np.int32), tokens, positions, types, norm, NULL_RECORDER) is None
+    assert fused_embeddings(ids, tokens, positions.astype(np.float64), types, norm, NULL_RECORDER) is None
+    assert fused_embeddings(ids, tokens, positions, types, LayerNorm(norm.weight, None), NULL_RECORDER) is None
     for misfit in (positions[:3], positions[:-1], np.tile(positions, (2, 1)), positions[:, :-1], positions[::-1]):
-        assert fast_paths.embed(ids, tokens, misfit, types, norm, NULL_RECORDER) is None
+        assert fused_embeddings(ids, tokens, misfit, types, norm, NULL_RECORDER) is None
     unaligned = np.frombuffer(b"x" + tokens.weight.tobytes(), np.float32, offset=1).reshape(tokens.weight.shape)
-    assert fast_paths.embed(ids, Embedding(unaligned), positions, types, norm, NULL_RECORDER) is None
+    assert fused_embeddings(ids, Embedding(unaligned), positions, types, norm, NULL_RECORDER) is None
     own = type("Own", (Embedding,), {"__module__": "elsewhere"})(tokens.weight)
-    assert fast_paths.embed(ids, own, positions, types, norm, NULL_RECORDER) is None
+    assert fused_embeddings(ids, own, positions, types, norm, NULL_RECORDER) is None
     kernel, flat = native.kernel(), ids.reshape(-1)
     out, rest = np.zeros((len(flat), 50), np.float32), (types.weight[0], norm.weight, norm.bias, 1e-6)
     for wrong in [

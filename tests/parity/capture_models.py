@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 
 import numpy as np
+import torch
 
 import make_golden
 import regard
@@ -62,8 +63,6 @@ TEXT_FAMILIES = [family for family in make_golden.CASES if family not in ("clip"
 
 def make_pair(transformers, kind, implementation=None):
     """Return a random model, and the same one that computes attention step by step."""
-    import torch
-
     model_kind, config_kind, sizes = (MODELS | SEQ2SEQ | WRITERS | SHARED)[kind]
     torch.manual_seed(3)
     config = getattr(transformers, config_kind)(**sizes)
@@ -126,7 +125,6 @@ class FamilyPair:
         return self.ours.gradients(self._texts(self._given["input_ids"]), compute, at=at, **self._target).gradients
 
     def _ids(self, config, length):
-        import torch
 
         return torch.tensor(make_golden._batch(config, (length, length))[0])
 
@@ -135,8 +133,6 @@ class FamilyPair:
 
 
 def inputs(padding="none", length=LENGTH):
-    import torch
-
     ids = torch.randint(3, 50, (2, length), generator=torch.Generator().manual_seed(5))
     if padding == "none":
         return {"input_ids": ids}
@@ -147,10 +143,15 @@ def inputs(padding="none", length=LENGTH):
 
 
 def run(model, given, **options):
-    import torch
-
     with torch.no_grad():
         return model(**given, **options)
+
+
+def captured(model, given=None, *tokenizer, **options):
+    """Return what a capture of a run records."""
+    with regard.capture(model, *tokenizer, **options) as trace:
+        run(model, inputs() if given is None else given)
+    return trace
 
 
 def close(ours, theirs, rows=None):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import pickle
 import warnings
 
@@ -11,6 +12,7 @@ import pytest
 import torch
 
 import regard
+import regard.jax
 from attention_cases import cut_into_blocks
 from library_calls import BIAS, CALLS, HEADS, IDS_OF_KEYS, IDS_OF_QUERIES, KEYS, MASK, K, Q, V, draw, in_precision
 from regard import (
@@ -24,7 +26,16 @@ from regard import (
     attention_weights,
     merge_partials,
 )
-from regard.functional import ALiBi, Causal, Mask, RelativePositionBias, SegmentMask, alibi_slopes, rotary
+from regard.functional import (
+    ALiBi,
+    Causal,
+    Mask,
+    RelativePositionBias,
+    SegmentMask,
+    SlidingWindow,
+    alibi_slopes,
+    rotary,
+)
 from sweeps import sweep_except
 
 with warnings.catch_warnings():
@@ -141,6 +152,8 @@ def test_arrays_of_two_libraries_do_not_mix():
             attention(q, k, v, **options)
     with pytest.raises(RegardError, match="do not mix"):
         attention(q, jnp.asarray(K), v)
+    with pytest.raises(RegardError, match="different libraries"):
+        attention(Q, k, v, implementation="native")
 
 
 # Derivatives by PyTorch
@@ -159,6 +172,24 @@ DIFFERENTIABLE = {
     "key lengths": ({}, {"key_lengths": torch.tensor([0, 5])}),
     "slopes": ({"slopes": alibi_slopes(HEADS)}, {"window": (2, 1)}),
     "table": ({"table": draw(7, 8, HEADS)}, {"causal": True}),
+}
+ALL = {"causal": True, "window": (3, None), "key_lengths": np.array([3, 7]), "mask": MASK, "softcap": 2.0}
+OF_THE_KERNEL = DIFFERENTIABLE | {
+    "causal": ({}, {"causal": True}),
+    "causal from the top left": ({}, {"causal": True, "query_offset": 0}),
+    "window": ({}, {"window": (2, 1)}),
+    "mask of keys": ({}, {"mask": MASK[0, 0]}),
+    "segments": ({}, {"mask": SegmentMask(IDS_OF_QUERIES, IDS_OF_KEYS)}),
+    "one rule or the other": ({}, {"mask": Causal() | SlidingWindow(0, 2)}),
+    "scale and softcap": ({}, {"scale": 0.7, "softcap": 0.8}),
+    "bias of keys": ({"bias": draw(5, 2, 1, 1, KEYS)}, {}),
+    "slopes alone": ({"slopes": alibi_slopes(HEADS)}, {}),
+    "sinks alone": ({"sinks": draw(6, HEADS)}, {}),
+    "all": ({}, ALL),
+    "all and a bias": ({"bias": draw(5, HEADS, 5, KEYS)}, ALL),
+    "all and a bias of keys": ({"bias": draw(5, 2, 1, 1, KEYS)}, ALL),
+    "all and slopes": ({"slopes": alibi_slopes(HEADS)}, ALL),
+    "all and sinks": ({"sinks": draw(6, HEADS)}, ALL),
 }
 
 
@@ -286,8 +317,20 @@ def test_jax_compiles_every_call(name):
 @pytest.mark.parametrize("name", DIFFERENTIABLE)
 @pytest.mark.usefixtures("few_blocks")
 def test_jax_differentiates_attention(name, implementation, x64):
-    dtype = np.float64 if x64 else np.float32
-    arrays, options = DIFFERENTIABLE[name]
+    check_gradients_of_jax(name, implementation, np.float64 if x64 else np.float32)
+
+
+@pytest.mark.parametrize("name", OF_THE_KERNEL)
+def test_jax_differentiates_the_kernel(name):
+    with enable_x64(True):
+        check_gradients_of_jax(name, "native", np.float64)
+
+
+def check_gradients_of_jax(name, implementation, dtype):
+    """Compare output and gradients, compiled and, but for blocks, not, with those of NumPy."""
+    by_formula = functools.partial(attention, implementation=implementation)
+    call = regard.jax.attention if implementation == "native" else by_formula
+    arrays, options = OF_THE_KERNEL[name]
     options = {key: x.numpy() if isinstance(x, torch.Tensor) else x for key, x in options.items()}
     arrays = {"q": Q, "k": K, "v": V, **arrays}
     d_output = draw(9, 2, HEADS, 5, 3)
@@ -295,17 +338,19 @@ def test_jax_differentiates_attention(name, implementation, x64):
     def total(inputs):
         inputs = dict(inputs)
         q, k, v = (inputs.pop(x) for x in "qkv")
-        output = attention(q, k, v, **with_parameters(options, **inputs), implementation=implementation)
-        return jnp.sum(output * jnp.asarray(d_output, dtype=dtype))
+        output = call(q, k, v, **with_parameters(options, **inputs))
+        return jnp.sum(output * jnp.asarray(d_output, dtype=dtype)), output
 
     inputs = {key: jnp.asarray(x, dtype=dtype) for key, x in arrays.items()}
     rest = {key: x for key, x in arrays.items() if key not in "qkv"}
-    _, pullback = attention_vjp(Q, K, V, **with_parameters(options, **rest))
+    expected, pullback = attention_vjp(Q, K, V, **with_parameters(options, **rest))
     gradients = pullback(d_output)._asdict()
-    tolerance = {"rtol": 1e-10, "atol": 1e-12} if x64 else {"rtol": 1e-4, "atol": 2e-5}
-    whole = jax.jit(jax.grad(total))
-    for derivative in (whole,) if implementation == "blockwise" else (jax.grad(total), whole):
-        for key, gradient in derivative(inputs).items():
+    tolerance = {"rtol": 1e-10, "atol": 1e-12} if dtype == np.float64 else {"rtol": 1e-4, "atol": 2e-5}
+    derivative = jax.grad(total, has_aux=True)
+    for function in (jax.jit(derivative), *([] if implementation == "blockwise" else [derivative])):
+        found, output = function(inputs)
+        close(output, expected, **tolerance)
+        for key, gradient in found.items():
             assert gradient.dtype == dtype
             close(gradient, gradients["bias" if key in ("slopes", "table") else key], **tolerance)
 

@@ -7,82 +7,37 @@ import os
 import numpy as np
 import pytest
 import torch
+import torch_cases
+from torch_cases import H, S, T
 
 from regard import RegardError, Trace, attention, attention_weights, explain_plan, num_threads, set_num_threads
-from regard.functional import ALiBi, Bias, DistanceBias, RelativePositionBias
+from regard.functional import Bias
+from regard.torch import attention as operator
 
 pytestmark = pytest.mark.skipif(os.environ.get("REGARD_PURE") == "1", reason="this run is of the package without it")
 
-B, H, G, T, S, D, Dv = 2, 6, 3, 5, 7, 4, 3
 
-
-def tensor(*shape, dtype=torch.float64, seed=0):
-    generator = torch.Generator().manual_seed(seed + sum(shape))
-    return torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype).requires_grad_()
+def tensor(*shape, **options):
+    return torch_cases.tensor(*shape, **options).requires_grad_()
 
 
 @pytest.fixture
 def qkv():
-    return tensor(B, H, T, D), tensor(B, G, S, D, seed=1), tensor(B, G, S, Dv, seed=2)
+    return tuple(x.clone().requires_grad_() for x in torch_cases.QKV)
 
 
-MASK = np.random.default_rng(5).random((B, 1, T, S)) > 0.3
-OPTIONS = {
-    "plain": {},
-    "causal": {"causal": True},
-    "mask": {"mask": torch.from_numpy(MASK)},
-    "no key": {"mask": torch.zeros((T, S), dtype=torch.bool)},
-    "window": {"causal": True, "window": (2, 0), "query_offset": 1},
-    "lengths": {"key_lengths": torch.tensor([3, 7])},
-    "softcap and scale": {"softcap": 1.5, "scale": 0.7},
-}
-LEARNED = {
-    "bias": lambda x: {"bias": x},
-    "row bias": lambda x: {"bias": x},
-    "sinks": lambda x: {"sinks": x},
-    "slopes": lambda x: {"bias": ALiBi(x)},
-    "table": lambda x: {"bias": RelativePositionBias(x, max_distance=4)},
-    "distances": lambda x: {"bias": DistanceBias(x, -6)},
-}
-SHAPES = {
-    "bias": (H, T, S), "row bias": (B, 1, 1, S), "sinks": (H,), "slopes": (H,), "table": (6, H), "distances": (H, 11),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
-def test_gradcheck(qkv, options):
-    assert explain_plan(*qkv, **options).implementation == "native"
-    assert torch.autograd.gradcheck(lambda q, k, v: attention(q, k, v, **options), qkv)
-
-
-@pytest.mark.parametrize("name", LEARNED)
-def test_gradcheck_of_what_is_learned(qkv, name):
-    given = tensor(*SHAPES[name], seed=3)
-    assert explain_plan(*qkv, **LEARNED[name](given)).implementation == "native"
-    assert torch.autograd.gradcheck(lambda q, k, v, x: attention(q, k, v, **LEARNED[name](x)), (*qkv, given))
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
-@pytest.mark.parametrize("causal", [False, True])
-def test_gradients_are_those_of_sdpa(dtype, causal):
-    exact = [tensor(2, 3, 130, 16, seed=i) for i in range(3)]
-    ours = [x.detach().to(dtype).requires_grad_() for x in exact]
-    theirs = [x.detach().to(dtype).double().requires_grad_() for x in exact]
-    direction = tensor(2, 3, 130, 16, seed=9).detach()
-    attention(*ours, causal=causal).backward(direction.to(dtype))
-    torch.nn.functional.scaled_dot_product_attention(*theirs, is_causal=causal).backward(direction.to(dtype).double())
-    for one, other in zip(ours, theirs, strict=True):
-        assert one.grad.dtype == dtype
-        bound = 8 * torch.finfo(dtype).eps * max(1.0, float(other.grad.abs().max()))
-        assert (one.grad.double() - other.grad).abs().max() <= bound
-
-
-@pytest.mark.parametrize("which", range(3))
-def test_one_tensor_that_is_learned_is_enough(qkv, which):
-    given = [x if i == which else x.detach() for i, x in enumerate(qkv)]
-    attention(*given).square().sum().backward()
-    wanted = torch.autograd.grad(attention(*given, implementation="reference").square().sum(), given[which])[0]
-    torch.testing.assert_close(given[which].grad, wanted)
+@pytest.mark.parametrize("name", ["q", "k", "v", "bias", "sinks"])
+def test_one_tensor_that_is_learned_is_enough(qkv, name):
+    given = dict(zip("qkv", (x.detach() for x in qkv), strict=True))
+    given |= {"bias": tensor(T, S), "sinks": tensor(H)} if name in ("bias", "sinks") else {}
+    given = {each: x.detach() for each, x in given.items()}
+    learned = given[name].requires_grad_()
+    ours, wanted = (
+        torch.autograd.grad(attention(**given, implementation=each).square().sum(), learned)[0]
+        for each in ("auto", "reference")
+    )
+    assert ours.abs().max() > 0
+    torch.testing.assert_close(ours, wanted)
 
 
 def test_tensors_of_two_dtypes_have_gradients_of_their_own():
@@ -91,12 +46,23 @@ def test_tensors_of_two_dtypes_have_gradients_of_their_own():
     assert (q.grad.dtype, k.grad.dtype) == (torch.float32, torch.bfloat16)
 
 
-def test_a_second_derivative_is_refused_in_a_sentence(qkv):
+@pytest.mark.parametrize(
+    ("function", "options"),
+    [(attention, {}), (operator, {}), (operator, {"sinks": torch.zeros(H)}), (operator, {"dropout": 0.1})],
+    ids=["regard", "regard.torch", "sinks", "dropout"],
+)
+def test_a_second_derivative_is_refused_in_a_sentence(qkv, function, options):
+    """An error of PyTorch too, for what falls back on its own."""
     q, k, v = qkv
-    (first,) = torch.autograd.grad(attention(q, k, v).square().sum(), q, create_graph=True)
+    (first,) = torch.autograd.grad(function(q, k, v, **options).square().sum(), q, create_graph=True)
     for inputs in (q, k):
-        with pytest.raises(RegardError, match=r"cannot be differentiated again.*implementation='reference'"):
+        with pytest.raises(RuntimeError, match=r"cannot be differentiated again.*implementation='reference'") as error:
             torch.autograd.grad(first.sum(), inputs, retain_graph=True)
+        assert isinstance(error.value, RegardError)
+
+
+def test_the_formula_has_second_derivatives(qkv):
+    q, k, v = qkv
     assert torch.autograd.gradgradcheck(lambda q: attention(q, k, v, implementation="reference"), q)
 
 

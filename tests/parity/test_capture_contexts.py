@@ -7,10 +7,11 @@ import threading
 
 import numpy as np
 import pytest
-from capture_models import LENGTH, SMALL, close, inputs, run
+import torch
+from capture_models import LENGTH, SMALL, captured, close, inputs, run
 
 import regard
-from regard import RegardError, edits
+from regard import RegardError, Trace, edits
 
 
 def registered():
@@ -71,19 +72,21 @@ def test_one_capture_goes_on_after_another_has_ended(pair, kind, first):
     close(traces[1 - first]["blocks.1.attn.weights"], run(eager, inputs(), output_attentions=True).attentions[1])
 
 
-def test_two_models_in_two_threads(pair):
-    models = [pair("bert"), pair("llama")]
-    traces = [None, None]
-
-    def look(i):
-        with regard.capture(models[i][0]) as traces[i]:
-            run(models[i][0], inputs())
-
-    threads = [threading.Thread(target=look, args=(i,)) for i in range(2)]
+def in_threads(*works):
+    threads = [threading.Thread(target=work) for work in works]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
+
+
+def test_two_models_in_two_threads(pair):
+    models, traces = [pair("bert"), pair("llama")], [None, None]
+
+    def look(i):
+        traces[i] = captured(models[i][0])
+
+    in_threads(lambda: look(0), lambda: look(1))
     for trace, (_, eager) in zip(traces, models, strict=True):
         close(trace["blocks.0.attn.weights"], run(eager, inputs(), output_attentions=True).attentions[0])
 
@@ -128,27 +131,51 @@ def test_only_what_a_model_can_use_is_advised(transformers, pair):
         assert "sdpa" not in str(error.value)
 
 
-def test_mistakes(pair):
-    import torch
+MISTAKES = {  # the capture of a model, and the error of it or of the run inside
+    "no module": (lambda _: regard.capture(5), r"takes a torch\.nn\.Module, got int"),
+    "no attention": (lambda _: regard.capture(torch.nn.Linear(2, 2)), "Linear has no attention"),
+    "no trace": (lambda model: regard.capture(model, trace=[]), "records into a Trace"),
+    "no tokenizer": (lambda model: regard.capture(model, object()), "one of transformers or of regard, got object"),
+    "a trace and its options": (
+        lambda model: regard.capture(model, record="mlp", tensors=True, trace=Trace()),
+        "record and tensors say what a trace does",
+    ),
+    "one step of two": (
+        lambda model: regard.capture(model, record="mlp, resid"),
+        r"record= matched no step of this run: 'resid'; the steps found in it are .*blocks\.\*\.mlp\.output",
+    ),
+    "no step": (
+        lambda model: regard.capture(model, record="resid"),
+        r"record= matched no step of this run: 'resid'; the groups are weights, .*'blocks\.3\.output'",
+    ),
+    "no step to edit": (
+        lambda model: regard.capture(model, record="mlp", edit=edits.scale(2, "blocks.9.output")),
+        r"edit= matched no step.*blocks\.9\.output",
+    ),
+    "copies": (lambda model: regard.capture(torch.nn.DataParallel(model)), r"its \.module"),
+    "compiled": (lambda model: regard.capture(torch.compile(model)), r"compiled BertModel .* its \._orig_mod"),
+    "compiled in part": (lambda model: model.encoder.compile() or regard.capture(model), "compiled BertEncoder"),
+}  # fmt: skip
 
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script_method:DeprecationWarning")
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_mistakes(pair, mistake):
     model, _ = pair("bert")
-    with pytest.raises(RegardError, match=r"takes a torch\.nn\.Module, got int"), regard.capture(5):
-        pass
-    with pytest.raises(RegardError, match="Linear has no attention"), regard.capture(torch.nn.Linear(2, 2)):
-        pass
-    with pytest.raises(RegardError, match="records into a Trace"), regard.capture(model, trace=[]):
-        pass
-    with pytest.raises(RegardError, match="without input_ids"), regard.capture(model, object()):
-        run(model, {"inputs_embeds": torch.zeros(1, 3, 24)})
-    message = "one of transformers or of regard, got object"
-    with pytest.raises(RegardError, match=message), regard.capture(model, object()):
+    capture, message = MISTAKES[mistake]
+    with pytest.raises(RegardError, match=message), capture(model):
         run(model, inputs())
+
+
+def test_mistakes_of_a_run(pair):
+    with pytest.raises(RegardError, match="without input_ids"):
+        captured(pair("bert")[0], {"inputs_embeds": torch.zeros(1, 3, 24)}, object())
     gemma = pair("gemma2")[0].train()
     gemma.config.attention_dropout = 0.5
     for layer in gemma.model.layers:
         layer.self_attn.attention_dropout = 0.5
-    with pytest.raises(RegardError, match="without dropout"), regard.capture(gemma):
-        gemma(**inputs())
+    with pytest.raises(RegardError, match="without dropout"):
+        captured(gemma)
 
 
 def hooks_of(model):
@@ -207,11 +234,7 @@ def test_one_model_in_two_threads(pair):
     """Each capture has the run of its own thread."""
     model, _ = pair("llama")
     texts = [{"input_ids": inputs()["input_ids"][:, i : i + 8]} for i in range(2)]
-    expected = []
-    for text in texts:
-        with regard.capture(model, record="weights, residual") as trace:
-            run(model, text)
-        expected.append(trace)
+    expected = [captured(model, text, record="weights, residual") for text in texts]
     traces, inside = [None, None], threading.Barrier(2, timeout=60)
 
     def look(i):
@@ -220,11 +243,7 @@ def test_one_model_in_two_threads(pair):
             run(model, texts[i])
             inside.wait()
 
-    threads = [threading.Thread(target=look, args=(i,)) for i in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(lambda: look(0), lambda: look(1))
     for trace, wanted in zip(traces, expected, strict=True):
         assert set(trace) == set(wanted)
         for name in wanted:
@@ -234,30 +253,11 @@ def test_one_model_in_two_threads(pair):
 
 def test_a_run_in_another_thread_alone_is_an_error(pair):
     model, _ = pair("bert")
-    thread = threading.Thread(target=run, args=(model, inputs()))
     context = regard.capture(model, record="mlp")
     context.__enter__()
-    thread.start()
-    thread.join()
+    in_threads(lambda: run(model, inputs()))
     with pytest.raises(RegardError, match="ran in another thread"):
         context.__exit__(None, None, None)
-
-
-@pytest.mark.filterwarnings("ignore:.torch.jit.script_method:DeprecationWarning")
-def test_models_that_do_not_call_their_modules_one_by_one(pair):
-    import torch
-
-    model, _ = pair("bert")
-    with pytest.raises(RegardError, match=r"its \.module"), regard.capture(torch.nn.DataParallel(model)):
-        pass
-    with (
-        pytest.raises(RegardError, match=r"compiled BertModel .* its \._orig_mod"),
-        regard.capture(torch.compile(model)),
-    ):
-        pass
-    model.encoder.compile()
-    with pytest.raises(RegardError, match="compiled BertEncoder"), regard.capture(model):
-        pass
 
 
 def test_feed_forward_in_chunks_is_refused(transformers):

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from capture_models import LENGTH, close, inputs, run
+import torch
+from capture_models import LENGTH, captured, close, inputs, run
 
 import regard
 from regard import RegardError, Trace, edits
 
 
 def test_queries_after_a_cache(pair):
-    import torch
-
     model, eager = pair("llama")
     ids = inputs()["input_ids"]
     state = run(model, {"input_ids": ids[:, :9]}, use_cache=True).cache
@@ -35,8 +34,7 @@ def test_generation_is_looked_into_when_it_has_ended(pair, kind):
     written = model.generate(ids, **options)
     steps = eager.generate(ids, **options, output_attentions=True, return_dict_in_generate=True)
     assert steps.sequences.tolist() == written.tolist()
-    with regard.capture(model) as trace:
-        run(model, {"input_ids": ids, "decoder_input_ids": written} if has_encoder else {"input_ids": written})
+    trace = captured(model, {"input_ids": ids, "decoder_input_ids": written} if has_encoder else {"input_ids": written})
     found = (
         {"attn": steps.decoder_attentions, "cross_attn": steps.cross_attentions}
         if has_encoder
@@ -54,16 +52,13 @@ def test_generation_is_looked_into_when_it_has_ended(pair, kind):
 
 @pytest.mark.parametrize("kind", ["llama", "gpt2"])
 def test_generation_of_a_padded_batch_is_looked_into_when_it_has_ended(pair, kind):
-    import torch
-
     model, eager = pair(kind)
     given = inputs("left")
     options = {"max_new_tokens": 4, "do_sample": False, "eos_token_id": None, "pad_token_id": 0}
     steps = eager.generate(**given, **options, output_attentions=True, return_dict_in_generate=True)
     ids = steps.sequences
     mask = torch.cat([given["attention_mask"], torch.ones(2, 4, dtype=torch.int64)], 1)
-    with regard.capture(model) as trace:
-        run(model, {"input_ids": ids, "attention_mask": mask, "position_ids": (mask.cumsum(1) - 1).clamp(0)})
+    trace = captured(model, {"input_ids": ids, "attention_mask": mask, "position_ids": (mask.cumsum(1) - 1).clamp(0)})
     weights = trace["blocks.1.attn.weights"]
     close(weights[:, :, :LENGTH, :LENGTH], steps.attentions[0][1], given["attention_mask"].numpy() > 0)
     for i, theirs in enumerate(steps.attentions[1:], LENGTH):
@@ -72,8 +67,6 @@ def test_generation_of_a_padded_batch_is_looked_into_when_it_has_ended(pair, kin
 
 def test_beams_are_looked_into_when_they_have_ended(pair):
     """A run over the likeliest text: its scores are those by which it was chosen."""
-    import torch
-
     model, _ = pair("llama")
     ids, options = inputs()["input_ids"][:1], {"max_new_tokens": 5, "eos_token_id": None, "do_sample": False}
     with pytest.raises(RegardError, match="let it end first"), regard.capture(model):
@@ -123,8 +116,6 @@ def test_an_edit_without_a_record_acts_on_every_step_of_generation(pair):
 @pytest.mark.parametrize("positions", [[0, 3], [-1], [8, 9], [-2, 8]])
 def test_positions_of_an_edit_are_those_of_each_text_while_it_is_generated(pair, kind, positions):
     """The oracle is a hook that changes each whole text, run without a cache and without padding."""
-    import torch
-
     model, eager = pair(kind)
     given = inputs("left")
     vector = 5 * torch.randn(64, generator=torch.Generator().manual_seed(0))[: model.config.hidden_size]

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from capture_models import inputs, run
+import torch
+from capture_models import captured, inputs
 
-import regard
 from regard.torch.masks import mask_of
 
 
@@ -39,9 +39,7 @@ def test_memory_grows_with_the_text_and_not_with_its_square(pair, kind):
     model = model.model  # without logits
 
     def look(length):
-        with regard.capture(model) as trace:
-            run(model, {"input_ids": inputs(length=length)["input_ids"][:1]})
-        return trace
+        return captured(model, {"input_ids": inputs(length=length)["input_ids"][:1]})
 
     look(64)  # what is loaded once
     sizes, peaks = [], []
@@ -59,7 +57,6 @@ def test_memory_grows_with_the_text_and_not_with_its_square(pair, kind):
 @pytest.mark.skipif(sys.platform != "linux", reason="asks the system for the peak in Linux's way")
 def test_a_mask_leaves_no_holes_in_memory():
     """Whether small arrays of each block fragment the heap depends on its state: one of four lengths shows it."""
-    import torch
 
     def brought_down(length):
         keys = torch.arange(length)

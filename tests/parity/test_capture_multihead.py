@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from capture_models import close
 
 import regard
@@ -11,8 +12,6 @@ from regard import RegardError, Trace
 
 
 def multihead(**options):
-    import torch
-
     torch.manual_seed(4)
     module = torch.nn.MultiheadAttention(12, 3, **options).eval()
     with torch.no_grad():
@@ -28,8 +27,6 @@ def multihead(**options):
 )
 @pytest.mark.parametrize("masks", ["none", "padding", "causal", "numbers", "padding and numbers", "each head"])
 def test_multihead_attention(options, masks):
-    import torch
-
     module = multihead(**options)
     generator = torch.Generator().manual_seed(7)
     shapes = [(2, n, width) for n, width in ((5, 12), (7, options.get("kdim", 12)), (7, options.get("vdim", 12)))]
@@ -58,8 +55,6 @@ def test_multihead_attention(options, masks):
 
 
 def test_a_text_without_a_batch():
-    import torch
-
     module, x = multihead(), torch.randn(5, 12)
     with torch.no_grad(), regard.capture(module) as trace:
         weights = module(x, x, x, average_attn_weights=False)[1]
@@ -69,8 +64,6 @@ def test_a_text_without_a_batch():
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 @pytest.mark.parametrize("padded", [False, True])
 def test_the_fast_path_of_an_encoder_is_looked_at_too(padded):
-    import torch
-
     torch.manual_seed(6)
     layer = torch.nn.TransformerEncoderLayer(12, 2, 20, batch_first=True)
     model = torch.nn.TransformerEncoder(layer, 3).eval()
@@ -91,8 +84,6 @@ def test_the_fast_path_of_an_encoder_is_looked_at_too(padded):
 
 
 def test_a_transformer_of_plain_pytorch():
-    import torch
-
     model = torch.nn.Transformer(12, 2, 2, 2, 20, batch_first=True).eval()
     source, target = torch.randn(2, 6, 12), torch.randn(2, 5, 12)
     hidden = torch.nn.Transformer.generate_square_subsequent_mask(5)
@@ -105,8 +96,6 @@ def test_a_transformer_of_plain_pytorch():
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_two_captures_of_multihead_attention_at_once(order):
-    import torch
-
     module, x = multihead(), torch.randn(5, 12)
     contexts = [regard.capture(module) for _ in range(2)]
     traces = [context.__enter__() for context in contexts]
@@ -120,8 +109,6 @@ def test_two_captures_of_multihead_attention_at_once(order):
 
 
 def test_plain_attention_is_not_edited():
-    import torch
-
     module, x = multihead(), torch.randn(5, 12)
     edits = Trace(edit={"weights": np.negative})
     with pytest.raises(RegardError, match="not edited"), regard.capture(module, trace=edits):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from capture_models import TEXT_FAMILIES, FamilyPair, inputs, run
+import torch
+from capture_models import TEXT_FAMILIES, FamilyPair, captured, inputs, run
 
 import make_golden
 import regard
@@ -15,8 +16,6 @@ FAMILIES = {family: next(iter(make_golden.CASES[family].cases)) for family in TE
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_gradients_at_the_steps_of_every_family_are_those_of_regard(transformers, tmp_path, family):
-    import torch
-
     pair = FamilyPair(transformers, family, FAMILIES[family], tmp_path)
     trace, output = pair.run_theirs(record="*", tensors=True)
     factors = np.linspace(-1, 1, output.shape[-1], dtype=np.float32)
@@ -40,8 +39,6 @@ def test_gradients_at_the_steps_of_every_family_are_those_of_regard(transformers
 
 @pytest.mark.parametrize("kind", ["bert", "llama", "gpt2", "gemma2"])
 def test_the_gradient_at_a_block_is_that_of_a_hook(pair, kind):
-    import torch
-
     model, _ = pair(kind)
     layers = (model.transformer.h if kind == "gpt2" else getattr(model, "encoder", None) and model.encoder.layer) or (
         model.model.layers
@@ -70,8 +67,6 @@ def test_all_steps_are_on_the_way(pair):
 
 
 def test_no_gradients_where_there_are_none(pair):
-    import torch
-
     model, _ = pair("llama")
     for context in (torch.no_grad, torch.inference_mode):
         with context(), regard.capture(model, record="residual, logits", tensors=True) as trace:
@@ -81,8 +76,6 @@ def test_no_gradients_where_there_are_none(pair):
 
 
 def test_a_vector_that_steers_has_a_gradient(pair):
-    import torch
-
     model, _ = pair("llama")
     vector = torch.zeros(24, requires_grad=True)
     with regard.capture(model, record=(), tensors=True, edit={"blocks.1.output": lambda x: x + vector}):
@@ -116,8 +109,7 @@ def test_ready_made_edits_of_tensors(pair, kind, name):
     """The numbers of those of arrays, and the gradients of all parameters too."""
     model, _ = pair(kind)
     other = {"input_ids": inputs()["input_ids"].flip(1)}
-    with regard.capture(model, trace=Trace()) as trace:
-        run(model, other)
+    trace = captured(model, other, trace=Trace())
     found = []
     for tensors in (False, True):
         model.zero_grad()
@@ -133,8 +125,6 @@ def test_ready_made_edits_of_tensors(pair, kind, name):
 
 
 def test_a_patch_from_tensors_has_the_gradient_of_the_run_that_it_comes_from(pair):
-    import torch
-
     model, _ = pair("llama")
     with regard.capture(model, record="blocks.1.output", tensors=True) as source:
         model(input_ids=inputs()["input_ids"].flip(1))
@@ -164,15 +154,12 @@ def test_what_a_trace_does_tensors_do_too(pair, tmp_path):
 
 
 def test_later_writing_into_a_tensor_does_not_change_what_is_recorded(pair):
-    import torch
-
     model, _ = pair("llama")
     handle = model.model.layers[1].register_forward_pre_hook(lambda _, args: args[0].mul_(2))
     with torch.no_grad(), regard.capture(model, record="blocks.0.*", tensors=True) as trace:
         model(**inputs())
     handle.remove()
-    with regard.capture(model, record="blocks.0.output") as plain:
-        run(model, inputs())
+    plain = captured(model, record="blocks.0.output")
     np.testing.assert_allclose(trace["blocks.0.output"].numpy(), plain["blocks.0.output"], rtol=0, atol=1e-5)
 
 
@@ -201,8 +188,6 @@ def test_blocks_that_are_computed_again_have_no_tensors(pair):
 
 
 def test_what_is_computed_a_second_time_has_no_tensors():
-    import torch
-
     layer = torch.nn.TransformerEncoderLayer(12, 2, 20, batch_first=True)
     model, x = torch.nn.TransformerEncoder(layer, 2, enable_nested_tensor=False), torch.randn(2, 5, 12)
     with regard.capture(model, record="attn, mlp, residual", tensors=True) as trace:

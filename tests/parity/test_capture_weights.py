@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from capture_models import ALONE_IN_EAGER, LENGTH, MODELS, SEQ2SEQ, SHARED, close, inputs, run
+import torch
+from capture_models import ALONE_IN_EAGER, LENGTH, MODELS, SEQ2SEQ, SHARED, captured, close, inputs, run
 
 import regard
 from regard import RegardError, Trace
@@ -13,8 +14,6 @@ from regard import RegardError, Trace
 @pytest.mark.parametrize("padding", ["none", "right", "left", "hole"])
 @pytest.mark.parametrize("kind", MODELS)
 def test_the_weights_are_those_of_eager_and_the_output_is_unchanged(pair, kind, padding):
-    import torch
-
     model, eager = pair(kind)
     given = inputs(padding)
     rows = given["attention_mask"].numpy() > 0 if padding != "none" else None
@@ -39,8 +38,7 @@ def test_layers_that_share_a_module_are_numbered_by_the_order_of_their_calls(pai
     given = inputs("right")
     rows = given["attention_mask"].numpy() > 0
     theirs = run(eager, given, output_attentions=True).attentions
-    with regard.capture(model) as trace:
-        run(model, given)
+    trace = captured(model, given)
     assert trace.names() == tuple(f"blocks.{i}.attn.weights" for i in range(4))
     for layer, weights in enumerate(theirs):
         close(trace[f"blocks.{layer}.attn.weights"], weights, rows)
@@ -63,8 +61,6 @@ def test_a_second_run_of_shared_layers_is_an_error_also_of_a_part_of_the_model(p
 
 
 def test_one_layer_in_several_places_of_a_list():
-    import torch
-
     torch.manual_seed(2)
     layer = torch.nn.TransformerEncoderLayer(12, 2, 20, batch_first=True).eval()
     model = torch.nn.TransformerEncoder(layer, 1)
@@ -82,8 +78,6 @@ def test_one_layer_in_several_places_of_a_list():
 @pytest.mark.parametrize("padding", ["none", "right", "left"])
 @pytest.mark.parametrize("kind", SEQ2SEQ)
 def test_an_encoder_and_a_decoder(pair, kind, padding):
-    import torch
-
     model, eager = pair(kind)
     given = inputs(padding)
     rows = given["attention_mask"].numpy() > 0 if padding != "none" else None
@@ -100,14 +94,11 @@ def test_an_encoder_and_a_decoder(pair, kind, padding):
 
 
 def test_t5_keeps_its_bias_as_a_number_for_each_distance(pair):
-    import torch
-
     model, _ = pair("t5")
     sizes = []
     for length in (20, 40):
         given = inputs(length=length) | {"decoder_input_ids": torch.full((2, length), 4)}
-        with regard.capture(model) as trace:
-            run(model, given)
+        trace = captured(model, given)
         arrays, _ = trace.map("encoder.blocks.1.attn").to_arrays()
         sizes.append(sum(array.nbytes for array in arrays.values()))
     assert sizes[1] < 2.01 * sizes[0]
@@ -115,11 +106,8 @@ def test_t5_keeps_its_bias_as_a_number_for_each_distance(pair):
 
 @pytest.mark.parametrize("dtype", ["float64", "bfloat16"])
 def test_other_precisions(pair, dtype):
-    import torch
-
     model, eager = (m.to(getattr(torch, dtype)) for m in pair("bert"))
-    with regard.capture(model) as trace:
-        run(model, inputs())
+    trace = captured(model)
     theirs = run(eager, inputs(), output_attentions=True).attentions[0]
     if dtype == "float64":
         np.testing.assert_allclose(trace["blocks.0.attn.weights"], theirs.numpy(), rtol=0, atol=1e-12)
@@ -128,8 +116,6 @@ def test_other_precisions(pair, dtype):
 
 
 def test_a_mask_and_a_bias_of_ones_own(pair):
-    import torch
-
     model, eager = pair("bert")
     given = inputs()
     generator = torch.Generator().manual_seed(2)
@@ -137,8 +123,7 @@ def test_a_mask_and_a_bias_of_ones_own(pair):
     bias[torch.rand(bias.shape, generator=generator) < 0.3] = -torch.inf
     bias[..., 0] = 0.0
     given["attention_mask"] = bias
-    with regard.capture(model) as trace:
-        run(model, given)
+    trace = captured(model, given)
     theirs = run(eager, given, output_attentions=True)
     for layer, weights in enumerate(theirs.attentions):
         close(trace[f"blocks.{layer}.attn.weights"], weights)
@@ -153,8 +138,7 @@ def test_the_tokens_and_a_file(pair, tmp_path):
 
     model, _ = pair("bert")
     given = inputs("right")
-    with regard.capture(model, Tokenizer()) as trace:
-        run(model, given)
+    trace = captured(model, given, Tokenizer())
     assert [len(encoding) for encoding in trace.encodings] == [LENGTH, 8]
     assert trace.encodings[1].tokens[0] == f"w{int(given['input_ids'][1, 0])}"
     assert trace.model == "BertModel"
@@ -167,8 +151,7 @@ def test_everything_that_a_trace_can_keep(pair):
     model, eager = pair("llama")
     seen = {}
     hook = model.model.layers[1].self_attn.o_proj.register_forward_pre_hook(lambda _, args: seen.update(x=args[0]))
-    with regard.capture(model, trace=Trace()) as trace:
-        run(model, inputs())
+    trace = captured(model, trace=Trace())
     hook.remove()
     layer = "blocks.1.attn"
     assert {f"{layer}.{name}" for name in ("q", "k", "v", "scores", "biased", "weights", "context")} <= set(trace)

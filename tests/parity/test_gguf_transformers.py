@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
 import gguf_files
 import regard
@@ -44,8 +45,6 @@ CASES = {
 
 def made(transformers, path, architecture, config_class, options, **how):
     """Return a random model of transformers, and the GGUF file of it."""
-    import torch
-
     torch.manual_seed(7)
     sizes = {name: size for name, size in SIZES.items() if architecture != "gpt2" or name == "vocab_size"}
     if architecture == "gpt2":
@@ -61,49 +60,36 @@ def made(transformers, path, architecture, config_class, options, **how):
 
 
 @pytest.mark.parametrize(("architecture", "config_class", "options"), CASES.values(), ids=CASES)
-def test_tensors_are_those_of_the_checkpoint(transformers, tmp_path, architecture, config_class, options):
+def test_a_file_is_its_checkpoint(transformers, tmp_path, architecture, config_class, options):
+    """Tensors, configuration and logits. The norms of gemma2 are stored with one added, which rounds them."""
     model, path = made(transformers, tmp_path / "m.gguf", architecture, config_class, options)
-    tensors = open_checkpoint(path).tensors()
-    theirs = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
+    checkpoint, is_rounded = open_checkpoint(path), architecture == "gemma2"
+    tensors, theirs = checkpoint.tensors(), {name: tensor.numpy() for name, tensor in model.state_dict().items()}
     if model.config.tie_word_embeddings:
         del theirs["lm_head.weight"]
     assert dict(tensors.shapes) == {name: tensor.shape for name, tensor in theirs.items()}
     for name, tensor in theirs.items():
-        np.testing.assert_allclose(tensors[name], tensor, rtol=0, atol=2e-7 if architecture == "gemma2" else 0)
+        np.testing.assert_allclose(tensors[name], tensor, rtol=0, atol=2e-7 if is_rounded else 0)
 
-
-@pytest.mark.parametrize(("architecture", "config_class", "options"), CASES.values(), ids=CASES)
-def test_the_configuration_is_that_of_the_checkpoint(transformers, tmp_path, architecture, config_class, options):
-    model, path = made(transformers, tmp_path / "m.gguf", architecture, config_class, options)
-    fields = open_checkpoint(path)._fields
     theirs = model.config.to_dict()
     theirs |= {"rope_theta": (theirs.get("rope_parameters") or {}).get("rope_theta")}
-    ours = {name: value for name, value in fields.items() if not name.endswith("_token_id")}
+    ours = {name: value for name, value in checkpoint._fields.items() if not name.endswith("_token_id")}
     ours.pop("rope_scaling", None)
     assert {name: theirs.get(name) for name in ours} == ours
     assert ours["model_type"] == model.config.model_type
 
-
-@pytest.mark.parametrize(("architecture", "config_class", "options"), CASES.values(), ids=CASES)
-def test_the_model_is_that_of_the_checkpoint(transformers, tmp_path, architecture, config_class, options):
-    model, path = made(transformers, tmp_path / "m.gguf", architecture, config_class, options)
     ids = np.random.default_rng(2).integers(0, len(TOKENS), (2, 17))
     ours = regard.load(path, dtype=np.float64)
     (tmp_path / "checkpoint").mkdir()
     model.save_pretrained(tmp_path / "checkpoint")
     ours.tokenizer.backend.save(str(tmp_path / "checkpoint" / "tokenizer.json"))
     theirs = regard.load(tmp_path / "checkpoint", dtype=np.float64)
-    # The file has the norms of gemma2 with one added, which rounds them; that of attention to 1e-7, and so on.
-    np.testing.assert_allclose(
-        ours(ids).logits, theirs(ids).logits, rtol=0, atol=2e-5 if architecture == "gemma2" else 1e-12
-    )
+    np.testing.assert_allclose(ours(ids).logits, theirs(ids).logits, rtol=0, atol=2e-5 if is_rounded else 1e-12)
 
 
 @pytest.mark.parametrize("kind", ["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1"])
 @pytest.mark.parametrize("name", ["llama", "qwen2", "qwen3", "gemma2", "gpt2"])
 def test_tensors_are_those_that_transformers_reads(transformers, tmp_path, name, kind):
-    import torch
-
     _, path = made(transformers, tmp_path / "m.gguf", *CASES[name], kind=kind)
     theirs = transformers.AutoModelForCausalLM.from_pretrained(
         tmp_path, gguf_file="m.gguf", dtype=torch.float32
@@ -117,7 +103,6 @@ def test_tensors_are_those_that_transformers_reads(transformers, tmp_path, name,
 def test_blocks_mean_what_transformers_makes_of_them(tmp_path, kind):
     """Its dequantisation in PyTorch is not the library's, which computes ours."""
     import gguf
-    import torch
     from transformers.integrations.gguf import kernels
 
     from regard.formats.gguf import GgufFile
@@ -136,8 +121,6 @@ def test_blocks_mean_what_transformers_makes_of_them(tmp_path, kind):
 @pytest.fixture(scope="module")
 def smollm2(transformers, smollm2_file):
     """Return transformers' reading of the file: its tokenizer and its model."""
-    import torch
-
     folder, name = smollm2_file.parent, smollm2_file.name
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder, gguf_file=name)
     return tokenizer, transformers.AutoModelForCausalLM.from_pretrained(folder, gguf_file=name, dtype=torch.float32)
@@ -156,8 +139,6 @@ PROMPTS = (
 @pytest.mark.smollm2
 @pytest.mark.parametrize("prompt", PROMPTS)
 def test_smollm2_says_what_it_says_in_transformers(smollm2, our_smollm2, prompt):
-    import torch
-
     _, model = smollm2
     encoding = our_smollm2.tokenizer(prompt)
     said = list(our_smollm2.generate(encoding, max_new_tokens=64).ids)

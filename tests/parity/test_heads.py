@@ -6,6 +6,7 @@ import copy
 
 import numpy as np
 import pytest
+import torch
 
 import make_golden
 import regard
@@ -29,8 +30,6 @@ HEADS = {
 @pytest.mark.parametrize(("family", "kind"), [(family, kind) for family, kinds in HEADS.items() for kind in kinds])
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_the_vectors_that_the_head_is_given(transformers, tmp_path, family, kind, dtype):
-    import torch
-
     case = make_golden.CASES[family]
     config = getattr(transformers, case.config)(**case.sizes)
     with make_golden.doubles_throughout():
@@ -58,8 +57,6 @@ def test_the_vectors_that_the_head_is_given(transformers, tmp_path, family, kind
     ],
 )  # fmt: skip
 def test_a_head_that_differs_though_the_configuration_ties_it(transformers, tmp_path, family, case):
-    import torch
-
     make_golden.write(family, case, tmp_path, dtype="float32")
     file = SafetensorsFile(tmp_path / "model.safetensors")
     tensors = {name: np.array(file[name]) for name in file}
@@ -78,8 +75,6 @@ def test_a_head_that_differs_though_the_configuration_ties_it(transformers, tmp_
 
 
 def test_forced_tokens(transformers, tmp_path):
-    import torch
-
     make_golden.write("bart", "tied", tmp_path, dtype="float32")
     forced = {"forced_bos_token_id": 7, "forced_eos_token_id": 9, "decoder_start_token_id": 5}
     theirs = transformers.BartForConditionalGeneration.from_pretrained(tmp_path, dtype=torch.float32).eval()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from texts import TEXTS, varied_strings
 
 from regard import Trace
@@ -13,8 +14,6 @@ TOLERANCE = 2e-5
 
 
 def theirs(peer, texts):
-    import torch
-
     tokenizer, model = peer
     inputs = tokenizer(texts, return_tensors="pt", padding=True)
     with torch.no_grad():
@@ -60,8 +59,6 @@ def test_token_ids_of_200_strings(minilm, peer):
 
 def test_one_token_alone(minilm, peer):
     """A single id, without the special tokens around it."""
-    import torch
-
     with torch.no_grad():
         hidden = peer[1](torch.tensor([[4937]])).last_hidden_state.numpy()
     np.testing.assert_allclose(minilm(np.array([4937])).hidden, hidden, rtol=0, atol=TOLERANCE)
@@ -69,8 +66,6 @@ def test_one_token_alone(minilm, peer):
 
 def test_float64_is_nearer_to_float64(minilm_dir, minilm, peer, transformers):
     """Our float32 and theirs are two roundings of one exact answer, which both find in float64."""
-    import torch
-
     import regard
 
     exact = transformers.AutoModel.from_pretrained(minilm_dir, attn_implementation="eager").double().eval()

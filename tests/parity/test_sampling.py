@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
 from regard.models.generation.sampling import Sampling
 
@@ -12,7 +13,6 @@ from regard.models.generation.sampling import Sampling
 @pytest.mark.parametrize("top_k", [None, 1, 7, 50, 500])
 @pytest.mark.parametrize("top_p", [None, 0.1, 0.7, 0.95, 1.0])
 def test_the_shares_of_transformers(transformers, rng, temperature, top_k, top_p):
-    import torch
     from transformers.generation import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
     warpers = [TemperatureLogitsWarper(temperature)]

@@ -6,6 +6,8 @@ import json
 
 import numpy as np
 import pytest
+import torch
+from texts import TEXTS as MORE_TEXTS, varied_strings
 
 import regard
 from regard import RegardError
@@ -31,7 +33,6 @@ DENSE = {
 @pytest.fixture(scope="module")
 def bert(tmp_path_factory):
     """Return the folder of a tiny BERT whose tokenizer keeps the case."""
-    import torch
     import transformers
 
     torch.manual_seed(0)
@@ -52,7 +53,6 @@ def publish(bert, tmp_path):
     """Return a function that writes a sentence model around the BERT and returns its folder."""
 
     def write(pooling=None, dense=(), normalize=True, bert_config=None, texts_config=None, inner="", limit=None):
-        import torch
         from safetensors.torch import save_file
 
         folder = tmp_path / "model"
@@ -351,4 +351,5 @@ def test_the_folder_of_a_named_model_loads_unchanged(minilm_dir, tmp_path, monke
     ours = regard.load("minilm", download=False)
     peer = SentenceTransformer(str(tmp_path / "minilm"), device="cpu")
     assert peer.max_seq_length == 256
-    np.testing.assert_allclose(ours.embed(TEXTS), peer.encode(TEXTS), atol=2e-6)
+    texts = [*TEXTS, *MORE_TEXTS[:15], *(text for text in varied_strings(200) if text.strip())][:105]
+    np.testing.assert_allclose(ours.embed(texts, truncate=True), peer.encode(texts), atol=2e-6)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
 import golden
 import make_golden
@@ -24,8 +25,6 @@ def padded(side, dtype=np.int64):
 
 @pytest.mark.parametrize(("family", "case"), FAMILIES)
 def test_padding_means_what_it_means_in_transformers(transformers, tmp_path, family, case):
-    import torch
-
     make_golden.write(family, case, tmp_path, dtype="float32")
     theirs = getattr(transformers, make_golden.CASES[family].model).from_pretrained(tmp_path, dtype=torch.float32)
     theirs = theirs.eval()
@@ -52,8 +51,6 @@ def test_padding_means_what_it_means_in_transformers(transformers, tmp_path, fam
 @pytest.mark.parametrize("kind", ["np", "pt", None])
 def test_the_first_thing_that_a_user_of_transformers_types(peer, minilm, kind):
     tokenizer, theirs = peer
-    import torch
-
     one = tokenizer(TEXTS[0], return_tensors=kind)
     both = tokenizer(TEXTS, return_tensors=kind, padding=kind is not None)
     np.testing.assert_array_equal(minilm(one).hidden.reshape(8, -1), minilm(TEXTS[0]).hidden[0])
@@ -70,8 +67,6 @@ def test_the_first_thing_that_a_user_of_transformers_types(peer, minilm, kind):
 @pytest.mark.parametrize("case", ["gpt2/plain", "llama/plain", "llama/dynamic", "qwen3/windows"])
 def test_padding_on_the_left_of_prompts(transformers, tmp_path, case):
     """transformers counts positions of a prompt from its first token, by its attention_mask."""
-    import torch
-
     family, name = case.split("/")
     make_golden.write(family, name, tmp_path, dtype="float32")
     theirs = getattr(transformers, make_golden.CASES[family].model).from_pretrained(tmp_path, dtype=torch.float32)
@@ -90,8 +85,6 @@ def test_the_golden_cases_cover_every_family():
 
 @pytest.mark.parametrize("case", ["bert/gelu", "llama/plain", "t5/relu"])
 def test_tensors_are_the_ids_that_they_hold(case):
-    import torch
-
     model = regard.load(golden.FOLDER / case, dtype=np.float64)
     ids, mask = padded("right")
     tensors = {"input_ids": torch.tensor(ids), "attention_mask": torch.tensor(mask)}

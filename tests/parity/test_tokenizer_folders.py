@@ -6,9 +6,10 @@ import itertools
 import json
 
 import pytest
-from texts import varied_strings
+import trained_tokenizers as trained
+from texts import TEXTS, varied_strings
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
-from trained_tokenizers import CHATML, CORPUS, QWEN, albert_normalizer, byte_level, fallback_bpe, unigram, word_pieces
+from trained_tokenizers import CHATML, CORPUS, QWEN
 
 from regard._utils.errors import RegardError
 from regard.text import SubwordTokenizer
@@ -22,8 +23,6 @@ STRINGS = [
     "</s>Ünïcode",
     "",
 ]
-BERT = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-MPNET = ("<s>", "<pad>", "</s>", "[UNK]", "<mask>")
 ROBERTA = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
 GPT2 = ("<|endoftext|>",)
 CLIP = ("<|startoftext|>", "<|endoftext|>")
@@ -89,6 +88,49 @@ JSON_SHAPES = ("json", "json classless", "json decoder", "json added")
 E1, E2 = "[E1]", "[/E1]"
 
 
+def clip(folder, _, special):
+    """Write byte-level BPE with a suffix at the end of words."""
+    tokenizer = Tokenizer(models.BPE(end_of_word_suffix="</w>", unk_token=special[1]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    letters = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=900, initial_alphabet=letters, special_tokens=[*special, *(f"{x}</w>" for x in letters)],
+        end_of_word_suffix="</w>", show_progress=False,
+    )  # fmt: skip
+    tokenizer.train_from_iterator([text.lower() for text in CORPUS], trainer)
+    end, begin = ((token, tokenizer.token_to_id(token)) for token in reversed(special))
+    tokenizer.normalizer = normalizers.Sequence(
+        [normalizers.NFC(), normalizers.Replace(Regex(r"\s+"), " "), normalizers.Lowercase()]
+    )
+    tokenizer.post_processor = processors.RobertaProcessing(end, begin, trim_offsets=False, add_prefix_space=False)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    tokenizer.model.save(str(folder))
+
+
+ENDS_OF_TEXT = ("<s>", "</s>")
+PIECES = {"split_spaces": True, "mask": ""}
+MASKED = {**PIECES, "mask": "<mask>", "ends": ENDS_OF_TEXT}
+CAMEMBERT = ("<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<unk>NOTUSED", "<s>", "</s>")
+EXTRA = tuple(f"<extra_id_{i}>" for i in reversed(range(100)))
+WRITERS = {  # of each model type: what writes its files, and how
+    **dict.fromkeys(("bert", "distilbert", "electra"), (trained.word_pieces, trained.OF_BERT)),
+    "mpnet": (trained.word_pieces, trained.OF_MPNET),
+    **dict.fromkeys(("roberta", "bart"), (trained.byte_level, {"special": ROBERTA, "template": ENDS_OF_TEXT})),
+    **dict.fromkeys(("gpt2", "gpt_neox", "smollm3"), (trained.byte_level, {"special": GPT2})),
+    **dict.fromkeys(("qwen2", "qwen3"), (trained.byte_level, {"special": GPT2, "split": QWEN, "nfc": True})),
+    "modernbert": (trained.byte_level, trained.OF_BERT),
+    "clip": (clip, {"special": CLIP}),
+    **dict.fromkeys(("llama", "mistral"), (trained.fallback_bpe, {"template": ("<s>", "")})),
+    "gemma2": (trained.fallback_bpe, {"template": ("<bos>", ""), "prepend": False}),
+    "albert": (trained.unigram, trained.OF_ALBERT),
+    "deberta-v2": (trained.unigram, trained.OF_DEBERTA),
+    "xlm-roberta": (trained.unigram, {"special": ("<s>", "<pad>", "</s>", "<unk>"), **MASKED}),
+    "camembert": (trained.unigram, {"special": CAMEMBERT, "last": ("<mask>",), **MASKED}),
+    "t5": (trained.unigram, {"special": ("<pad>", "</s>", "<unk>"), "last": EXTRA, "ends": ("", "</s>"), **PIECES}),
+}
+
+
 def cases():
     """Return each class in each shape in which it is published, with the settings that its files may have."""
     found = []
@@ -104,9 +146,9 @@ def cases():
     return covered(found)
 
 
-def covered(found):
-    """Return cases as parameters: the few in which each pair occurs always run, the others are the sweep."""
-    cover = pairwise_cover(found)
+def covered(found, always=()):
+    """Return cases as parameters: `always` and the few in which each pair occurs run, the others are the sweep."""
+    cover = pairwise_cover(found) | {i for i, case in enumerate(found) if tuple(case.values()) in always}
     return [
         pytest.param(*case.values(), id="-".join(case.values()), marks=[pytest.mark.sweep] * (i not in cover))
         for i, case in enumerate(found)
@@ -129,58 +171,10 @@ def vocabulary(tmp_path_factory):
 
 def make(model_type, folder):
     """Write the tokenizer.json of a model type, and the vocabulary that its class can be built from."""
-    config, files = {"model_type": model_type}, FILES[model_type]
-    if files == "bert":
-        special = MPNET if model_type == "mpnet" else BERT
-        word_pieces(
-            folder, config, special, template=(special[0 if special == MPNET else 2], special[2:4][special == BERT])
-        )
-    elif files == "byte level":
-        special = {"roberta": ROBERTA, "bart": ROBERTA, "modernbert": BERT}.get(model_type, GPT2)
-        is_qwen = model_type.startswith("qwen")
-        ends = {ROBERTA: ("<s>", "</s>"), BERT: ("[CLS]", "[SEP]")}.get(special)
-        byte_level(folder, config, special, split=QWEN if is_qwen else None, nfc=is_qwen, template=ends)
+    write, options = WRITERS[model_type]
+    write(folder, {"model_type": model_type}, **options)
+    if write is trained.byte_level:
         Tokenizer.from_file(str(folder / "tokenizer.json")).model.save(str(folder))
-    elif files == "clip":
-        clip(folder, CLIP)
-    elif files == "llama":
-        fallback_bpe(folder, config, template=("<s>", ""))
-    elif files == "gemma":
-        fallback_bpe(folder, config, template=("<bos>", ""), prepend=False)
-    elif files == "albert":
-        unigram(folder, config, ("<pad>", "<unk>", "[CLS]", "[SEP]"), normalizer=albert_normalizer(), split_spaces=True)
-    elif files == "deberta-v2":
-        spaces = normalizers.Replace(Regex(r"\s{2,}|[\n\r\t]"), " ")
-        steps = normalizers.Sequence([spaces, normalizers.NFC(), normalizers.Strip(left=False)])
-        unigram(folder, config, ("[PAD]", "[CLS]", "[SEP]", "[UNK]"), normalizer=steps, split_spaces=False)
-    elif model_type == "camembert":
-        special = ("<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<unk>NOTUSED", "<s>", "</s>")
-        unigram(folder, config, special, split_spaces=True, mask="<mask>", ends=("<s>", "</s>"), last=("<mask>",))
-    elif model_type == "xlm-roberta":
-        special = ("<s>", "<pad>", "</s>", "<unk>")
-        unigram(folder, config, special, split_spaces=True, mask="<mask>", ends=("<s>", "</s>"), last=("<mask>",))
-    elif model_type == "t5":
-        extra = tuple(f"<extra_id_{i}>" for i in reversed(range(100)))
-        unigram(folder, config, ("<pad>", "</s>", "<unk>"), split_spaces=True, mask="", ends=("", "</s>"), last=extra)
-
-
-def clip(folder, special):
-    tokenizer = Tokenizer(models.BPE(end_of_word_suffix="</w>", unk_token=special[1]))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    letters = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(
-        vocab_size=900, initial_alphabet=letters, special_tokens=[*special, *(f"{x}</w>" for x in letters)],
-        end_of_word_suffix="</w>", show_progress=False,
-    )  # fmt: skip
-    tokenizer.train_from_iterator([text.lower() for text in CORPUS], trainer)
-    end, begin = ((token, tokenizer.token_to_id(token)) for token in reversed(special))
-    tokenizer.normalizer = normalizers.Sequence(
-        [normalizers.NFC(), normalizers.Replace(Regex(r"\s+"), " "), normalizers.Lowercase()]
-    )
-    tokenizer.post_processor = processors.RobertaProcessing(end, begin, trim_offsets=False, add_prefix_space=False)
-    tokenizer.save(str(folder / "tokenizer.json"))
-    tokenizer.model.save(str(folder))
 
 
 def publish(source, folder, model_type, kind, settings, shape):
@@ -208,13 +202,22 @@ def publish(source, folder, model_type, kind, settings, shape):
     (folder / "tokenizer_config.json").write_text(json.dumps(config))
 
 
-def assert_same(transformers, folder):
+def assert_same(transformers, folder, texts=STRINGS, kind="AutoTokenizer"):
     """Assert that a folder gives the ids and the spans of transformers."""
-    theirs, ours = transformers.AutoTokenizer.from_pretrained(folder), SubwordTokenizer.from_folder(folder)
-    for text in STRINGS:
+    theirs, ours = getattr(transformers, kind).from_pretrained(folder), SubwordTokenizer.from_folder(folder)
+    for text in texts:
         wanted, found = theirs(text, return_offsets_mapping=True), ours(text)
         assert list(found.ids) == wanted["input_ids"], (text, found.tokens)
         assert list(found.offsets) == wanted["offset_mapping"], (text, found.tokens)
+    return theirs, ours
+
+
+def assert_same_tokens(transformers, folder, tokens):
+    """Assert that texts of `tokens` have the ids, spans and decoded texts of transformers."""
+    texts = [text for x in tokens for text in (f"a {x} b{x}c", f"{x}  {x}.", f"É {x.upper()}{x}")]
+    theirs, ours = assert_same(transformers, folder, texts)
+    for ids in (theirs(text)["input_ids"] for text in texts):
+        assert ours.decode(ids) == theirs.decode(ids, skip_special_tokens=True)
     return theirs, ours
 
 
@@ -248,20 +251,20 @@ def test_special_tokens_of_other_names(transformers, vocabulary, tmp_path, kind,
         assert ours.pad_id == theirs.pad_token_id
 
 
-@pytest.mark.parametrize("declared", [None, "GPT2Tokenizer"])
-@pytest.mark.parametrize("model_type", ["llama", "olmo2", "mistral", "phi3", "smollm3"])
-def test_a_vocabulary_of_another_model_type_is_refused(vocabulary, tmp_path, model_type, declared):
-    if declared and model_type in ("llama", "smollm3"):
-        pytest.skip("transformers takes the class that is named")
-    publish(vocabulary("gpt2"), tmp_path / "model", model_type, declared, {}, "vocabulary")
-    with pytest.raises(NoTokenizer, match="is not built from"):
-        SubwordTokenizer.from_folder(tmp_path / "model")
-
-
-@pytest.mark.parametrize("kind", ["BertJapaneseTokenizer", "BertweetTokenizer", "FunnelTokenizer"])
-def test_a_class_that_its_files_do_not_define_is_refused_by_name(vocabulary, tmp_path, kind):
-    publish(vocabulary("bert"), tmp_path / "model", "bert", kind, {}, "vocabulary")
-    with pytest.raises(NoTokenizer, match=f"a {kind} is not built from"):
+@pytest.mark.parametrize(
+    ("source", "model_type", "declared"),
+    [
+        *(("gpt2", model_type, None) for model_type in ("llama", "olmo2", "mistral", "phi3", "smollm3")),
+        *(("gpt2", model_type, "GPT2Tokenizer") for model_type in ("olmo2", "mistral", "phi3")),
+        *(("bert", "bert", kind) for kind in ("BertJapaneseTokenizer", "BertweetTokenizer", "FunnelTokenizer")),
+    ],
+)
+def test_a_vocabulary_of_another_model_type_or_class_is_refused(vocabulary, tmp_path, source, model_type, declared):
+    """Where the model type decides, and not the class that is named; of a class that its files do not define."""
+    publish(vocabulary(source), tmp_path / "model", model_type, declared, {}, "vocabulary")
+    with pytest.raises(
+        NoTokenizer, match=f"a {declared} is not built from" if source == "bert" else "is not built from"
+    ):
         SubwordTokenizer.from_folder(tmp_path / "model")
 
 
@@ -341,17 +344,6 @@ def test_odd_settings(transformers, vocabulary, tmp_path, kind, settings):
     assert {i for i in theirs.all_special_ids if i < ours.vocab_size} <= ours.special_ids
 
 
-@pytest.mark.parametrize("name", ["extra_special_tokens", "additional_special_tokens"])
-@pytest.mark.parametrize("tokens", [[E1], {"x": E1}])
-@pytest.mark.parametrize("settings", [{}, {"additional_special_tokens": [E2]}])
-def test_special_tokens_in_a_file_of_their_own(transformers, vocabulary, tmp_path, name, tokens, settings):
-    if name == "additional_special_tokens" and isinstance(tokens, dict):
-        pytest.skip("always a list")
-    publish(vocabulary("bert"), tmp_path / "model", "bert", "BertTokenizer", settings, "json")
-    (tmp_path / "model" / "special_tokens_map.json").write_text(json.dumps({name: tokens}))
-    assert_same(transformers, tmp_path / "model")
-
-
 FLAGS = ("lstrip", "rstrip", "normalized", "single_word", "special")
 AS_IT_IS = {"PreTrainedTokenizerFast": "modernbert", "TokenizersBackend": "smollm3", "LlamaTokenizerFast": "mistral"}
 
@@ -372,6 +364,21 @@ def test_flags_of_the_settings_hold_over_those_of_the_file(transformers, vocabul
     path.write_text(json.dumps(config))
     stored = Tokenizer.from_file(str(folder / "tokenizer.json")).get_added_tokens_decoder().values()
     assert_same_tokens(transformers, folder, [token.content for token in stored] + [E1, E2])
+
+
+@pytest.mark.parametrize("add_prefix_space", [False, True])
+@pytest.mark.parametrize("kind", ["RobertaTokenizer", "BartTokenizer", "GPT2Tokenizer"])
+def test_a_vocabulary_without_a_configuration(transformers, vocabulary, tmp_path, kind, add_prefix_space):
+    """Without config.json; the settings name no class."""
+    special = GPT2 if kind.startswith("GPT2") else ROBERTA
+    for name in ("vocab.json", "merges.txt"):
+        (tmp_path / name).write_bytes((vocabulary("gpt2" if special == GPT2 else "roberta") / name).read_bytes())
+    mask = {"__type": "AddedToken", "content": "<mask>", **dict.fromkeys(FLAGS[:-1], False), "lstrip": True}
+    config = {"add_prefix_space": add_prefix_space} | ({"mask_token": mask} if "<mask>" in special else {})
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    texts = [*TEXTS, *varied_strings(500), *(f"a {token} b{token}c" for token in special)]
+    theirs, ours = assert_same(transformers, tmp_path, texts, kind)
+    assert ours.pad_id == theirs.pad_token_id
 
 
 @pytest.mark.parametrize("kind", AS_IT_IS)
@@ -411,9 +418,12 @@ EXTRA_MAPS = {
 
 
 def extra_cases():
+    """Always, of BERT: each kind of list in a file of its own, beside an older list in the settings or none."""
     factors = [("TokenizersBackend", "BertTokenizer", "T5TokenizerFast"), EXTRA_SETTINGS, EXTRA_MAPS]
     shapes = ("json", "json decoder")
-    return covered([dict(zip("abcd", case, strict=True)) for case in itertools.product(*factors, shapes)])
+    maps = itertools.product(("nothing", "old list"), ("old list", "list", "mapping"))
+    always = [("BertTokenizer", *each, "json") for each in maps]
+    return covered([dict(zip("abcd", case, strict=True)) for case in itertools.product(*factors, shapes)], always)
 
 
 @pytest.mark.parametrize(("kind", "settings", "special", "shape"), extra_cases())
@@ -435,18 +445,6 @@ def test_special_tokens_that_are_objects_in_a_list_are_added(transformers, vocab
     ours = SubwordTokenizer.from_folder(path.parent)
     assert ours.token_to_id(E1) in ours.special_ids
     assert ours.token_to_id(E1) in ours("a [E1] b").ids
-
-
-def assert_same_tokens(transformers, folder, tokens):
-    """Assert that texts of `tokens` have the ids, spans and decoded texts of transformers."""
-    theirs, ours = transformers.AutoTokenizer.from_pretrained(folder), SubwordTokenizer.from_folder(folder)
-    for token in tokens:
-        for text in (f"a {token} b{token}c", f"{token}  {token}.", f"É {token.upper()}{token}"):
-            wanted, found = theirs(text, return_offsets_mapping=True), ours(text)
-            assert list(found.ids) == wanted["input_ids"], (text, found.tokens)
-            assert list(found.offsets) == wanted["offset_mapping"], (text, found.tokens)
-            assert ours.decode(found.ids) == theirs.decode(wanted["input_ids"], skip_special_tokens=True)
-    return theirs, ours
 
 
 def test_a_byte_order_mark_before_the_settings(vocabulary, tmp_path):

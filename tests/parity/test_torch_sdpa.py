@@ -1,4 +1,4 @@
-"""The drop-in for PyTorch's attention: its numbers and gradients, FlexAttention's too, and the block that uses it."""
+"""The drop-in for PyTorch's attention: its numbers and gradients, and the block that uses it."""
 
 from __future__ import annotations
 
@@ -11,18 +11,16 @@ import numpy as np
 import pytest
 import torch
 from torch.nn import functional as F
-from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 from regard import RegardError
-from regard.functional import ALiBi
 from regard.torch import attention, scaled_dot_product_attention, use_regard
 from sweeps import sweep_after
 
 pytestmark = pytest.mark.skipif(os.environ.get("REGARD_PURE") == "1", reason="this run is of the package without it")
 
-# Random calls, 2,000 in all; so many of each kind run in the default session.
-DRAWN = {"sdpa": 1400, "flex": 500, "compiled": 100}
-KEPT = {"sdpa": 150, "flex": 12, "compiled": 6}
+# Random calls; so many of each kind run in the default session.
+DRAWN = {"sdpa": 1400, "compiled": 100}
+KEPT = {"sdpa": 150, "compiled": 6}
 BOUNDS = {torch.float64: 1e-12, torch.float32: 3e-5, torch.bfloat16: 4e-2, torch.float16: 5e-3}
 
 
@@ -116,56 +114,6 @@ def test_the_numbers_and_gradients_of_pytorch_compiled(seed):
     check(seed, torch.compile(scaled_dot_product_attention, fullgraph=True, backend="aot_eager"))
 
 
-@pytest.mark.parametrize("seed", sweep_after(KEPT["flex"], range(9000, 9000 + DRAWN["flex"])))
-@pytest.mark.filterwarnings("ignore:.*flex_attention called without torch.compile")
-def test_the_numbers_and_gradients_of_flex_attention(seed):
-    """Windows, offsets, padding, softcaps and slopes, which its functions spell out."""
-    rng = np.random.default_rng(seed)
-    batch, groups, shared, queries, keys = (int(rng.integers(1, high)) for high in (3, 3, 4, 40, 40))
-    q, k, v = (
-        in_any_memory(rng, tensor(rng, batch, heads, length, 16)).requires_grad_()
-        for heads, length in ((groups * shared, queries), (groups, keys), (groups, keys))
-    )
-    left, right, offset = (int(x) for x in rng.integers(0, 20, 3))
-    lengths = torch.from_numpy(rng.integers(1, keys + 1, batch))
-    softcap = float(rng.choice([0.0, 1.5]))
-    slopes = torch.from_numpy(rng.random(groups * shared)).requires_grad_()
-    learns = bool(rng.random() < 0.5)
-
-    def mask(b, h, i, j):
-        near = (j >= i + offset - left) & (j <= i + offset + right)
-        return near & (j < lengths[b])
-
-    def score(x, b, h, i, j):
-        x = softcap * torch.tanh(x / softcap) if softcap else x
-        return x - slopes.detach()[h] * (i + offset - j).abs() if learns else x
-
-    torch._dynamo.reset()  # FlexAttention compiles itself, and fails for lengths that it leaves open
-    block_mask = create_block_mask(mask, batch, None, queries, keys, device="cpu")
-    theirs = flex_attention(q.detach(), k.detach(), v.detach(), score, block_mask, enable_gqa=True)
-    ours = attention(
-        q, k, v, window=(left, right), query_offset=offset, key_lengths=lengths, softcap=softcap or None,
-        bias=ALiBi(slopes) if learns else None,
-    )  # fmt: skip
-    torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-10)
-    direction = tensor(rng, *ours.shape)
-    i, j = torch.arange(queries)[:, None] + offset, torch.arange(keys)
-    scores = q @ k.repeat_interleave(shared, 1).mT / math.sqrt(16)
-    scores = softcap * torch.tanh(scores / softcap) if softcap else scores
-    scores = scores - slopes[:, None, None] * (i - j).abs() if learns else scores
-    allowed = (j >= i - left) & (j <= i + right) & (j < lengths[:, None, None, None])
-    weights = torch.softmax(scores.masked_fill(~allowed, -torch.inf), -1).nan_to_num(0)
-    wanted = weights.masked_fill(~allowed, 0) @ v.repeat_interleave(shared, 1)
-    torch.testing.assert_close(theirs, wanted.detach(), rtol=1e-10, atol=1e-10)
-    given = [q, k, v, *([slopes] if learns else [])]
-    found = torch.autograd.grad(ours, given, direction)
-    rows = allowed.any(-1, keepdim=True).expand(*wanted.shape[:-1], 1)
-    formula = torch.where(rows, scores.masked_fill(~allowed, -torch.inf), torch.zeros(()))
-    formula = (torch.softmax(formula, -1) * rows) @ v.repeat_interleave(shared, 1)
-    for one, other in zip(found, torch.autograd.grad(formula, given, direction), strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
-
-
 def test_the_signature_is_pytorchs():
     ours = [(name, x.default) for name, x in inspect.signature(scaled_dot_product_attention).parameters.items()]
     empty = inspect.Parameter.empty
@@ -176,44 +124,33 @@ def test_the_signature_is_pytorchs():
     assert all(f"{name}" in F.scaled_dot_product_attention.__doc__ for name, _ in ours)
 
 
-@pytest.mark.parametrize("kind", ["boolean", "floating"])
-def test_a_query_without_keys(kind):
-    rng = np.random.default_rng(1)
-    given = [tensor(rng, 2, 3, 5, 4).requires_grad_() for _ in range(3)]
-    mask = torch.ones(5, 5, dtype=torch.bool)
-    mask[2] = False
-    if kind == "floating":
-        mask = torch.zeros(5, 5, dtype=torch.float64).masked_fill(~mask, -torch.inf)
+LENGTHS = {"more keys": (5, 7), "more queries": (7, 5), "as many": (6, 6)}
+# Lengths of queries and keys, the shape of the mask, its kind, and whether the order is causal.
+EDGES = {f"causal, {name}": (each, None, None, True) for name, each in LENGTHS.items()}
+for kind in ("boolean", "floating"):
+    EDGES[f"{kind}, a query without keys"] = ((5, 5), "empty row", kind, False)
+    for name, (queries, keys) in LENGTHS.items():
+        for shape in ((queries, keys), (2, 1, 1, keys), (2, 3, queries, keys)):
+            EDGES[f"{kind} {shape} and causal, {name}"] = ((queries, keys), shape, kind, True)
+
+
+@pytest.mark.parametrize(("lengths", "shape", "kind", "causal"), EDGES.values(), ids=EDGES)
+def test_edges_are_those_of_pytorch(lengths, shape, kind, causal):
+    """Causal order begins at the first key. With a mask that has no gradient, PyTorch computes both together too."""
+    rng = np.random.default_rng(7)
+    given = [tensor(rng, 2, 3, n, 4).requires_grad_() for n in (lengths[0], lengths[1], lengths[1])]
+    mask = None
+    if shape == "empty row":
+        mask = torch.ones(lengths, dtype=torch.bool)
+        mask[2] = False
+        mask = mask if kind == "boolean" else torch.zeros(lengths).double().masked_fill(~mask, -torch.inf)
+    elif shape is not None:
+        mask = tensor(rng, *shape) if kind == "floating" else torch.from_numpy(rng.random(shape) < 0.6)
     found = []
     for function in (scaled_dot_product_attention, F.scaled_dot_product_attention):
-        output = function(*given, attn_mask=mask)
+        output = function(*given, attn_mask=mask, is_causal=causal)
         found.append([output, *torch.autograd.grad(output.sum(), given)])
     torch.testing.assert_close(*found)
-
-
-def test_causal_begins_at_the_first_key():
-    rng = np.random.default_rng(2)
-    for queries, keys in ((3, 7), (7, 3)):
-        q, k, v = (tensor(rng, 2, n, 4) for n in (queries, keys, keys))
-        ours, theirs = (
-            f(q, k, v, is_causal=True) for f in (scaled_dot_product_attention, F.scaled_dot_product_attention)
-        )
-        torch.testing.assert_close(ours, theirs)
-
-
-@pytest.mark.parametrize("kind", ["boolean", "floating"])
-def test_a_mask_and_causal_order_together(kind):
-    """Where the mask has no gradient, PyTorch computes both too."""
-    rng = np.random.default_rng(7)
-    for queries, keys in ((5, 7), (7, 5), (6, 6)):
-        q, k, v = (tensor(rng, 2, 3, n, 4).requires_grad_() for n in (queries, keys, keys))
-        for shape in ((queries, keys), (2, 1, 1, keys), (2, 3, queries, keys)):
-            mask = tensor(rng, *shape) if kind == "floating" else torch.from_numpy(rng.random(shape) < 0.6)
-            found = []
-            for function in (scaled_dot_product_attention, F.scaled_dot_product_attention):
-                output = function(q, k, v, mask, is_causal=True)
-                found.append([output, *torch.autograd.grad(output.sum(), (q, k, v))])
-            torch.testing.assert_close(*found)
 
 
 def test_heads_that_broadcast():
@@ -279,17 +216,10 @@ def test_a_block_of_code_uses_regard():
             assert is_regards()
         assert is_regards()
     assert not is_regards()
-    assert F.scaled_dot_product_attention is OWN
-
-
-def test_an_exception_ends_the_block():
     with pytest.raises(KeyError), use_regard(), use_regard():
         raise KeyError
     assert F.scaled_dot_product_attention is OWN
-
-
-def test_it_decorates_a_function():
-    assert use_regard()(is_regards)()
+    assert use_regard()(is_regards)()  # it decorates a function
     assert F.scaled_dot_product_attention is OWN
 
 
@@ -319,9 +249,10 @@ def test_layers_of_pytorch_in_a_block():
     torch.manual_seed(0)
     layer = torch.nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True, dtype=torch.float64).train()
     x = torch.randn(2, 9, 16, dtype=torch.float64)
-    wanted = layer(x, src_mask=torch.nn.Transformer.generate_square_subsequent_mask(9, dtype=torch.float64))
+    mask = torch.nn.Transformer.generate_square_subsequent_mask(9, dtype=torch.float64)
+    wanted = layer(x, src_mask=mask)
     with use_regard():
-        ours = layer(x, src_mask=torch.nn.Transformer.generate_square_subsequent_mask(9, dtype=torch.float64))
+        ours = layer(x, src_mask=mask)
     torch.testing.assert_close(ours, wanted)
 
 
@@ -342,10 +273,15 @@ def test_a_function_is_compiled_once_for_blocks_and_once_for_outside():
     assert ["regard.attention" in names for names in operators] == [False, True]
 
 
-def test_other_devices_stay_with_pytorch_in_a_block():
-    x = torch.empty(2, 3, 4, device="meta")
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_other_devices_and_nested_tensors_stay_with_pytorch_in_a_block():
+    meta = torch.empty(2, 3, 4, device="meta")
+    nested = torch.nested.nested_tensor([torch.randn(2, 3, 4), torch.randn(2, 5, 4)])
     with use_regard():
-        assert F.scaled_dot_product_attention(x, x, x).shape == x.shape
+        assert F.scaled_dot_product_attention(meta, meta, meta).is_meta
+        assert F.scaled_dot_product_attention(nested, nested, nested).is_nested
+    with pytest.raises(RegardError, match="not nested or sparse"):
+        scaled_dot_product_attention(nested, nested, nested)
 
 
 # Errors
@@ -384,33 +320,12 @@ def test_an_error_is_a_clear_sentence(name):
     assert isinstance(caught.value, RuntimeError | TypeError)  # what falls back on PyTorch's own errors does on these
 
 
-def test_a_second_derivative_is_an_error_of_pytorch_too():
-    q = X.clone().requires_grad_()
-    for options in ({}, {"sinks": torch.zeros(3)}, {"dropout": 0.1}):
-        (slope,) = torch.autograd.grad(attention(q, q, q, **options).sin().sum(), q, create_graph=True)
-        with pytest.raises(RuntimeError, match="cannot be differentiated again") as caught:
-            slope.sum().backward()
-        assert isinstance(caught.value, RegardError)
-
-
-def test_what_wraps_the_replacement_may_stay():
-    own = torch.nn.functional.scaled_dot_product_attention
-    try:
-        with use_regard():
-            inner = torch.nn.functional.scaled_dot_product_attention
-            torch.nn.functional.scaled_dot_product_attention = lambda *args, **options: inner(*args, **options)
-        with use_regard():
-            torch.testing.assert_close(torch.nn.functional.scaled_dot_product_attention(X, X, X), own(X, X, X))
-            meta = X.to("meta")
-            assert torch.nn.functional.scaled_dot_product_attention(meta, meta, meta).is_meta
-    finally:
-        torch.nn.functional.scaled_dot_product_attention = own
-
-
-@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
-def test_nested_tensors_go_to_pytorch():
-    nested = torch.nested.nested_tensor([torch.randn(2, 3, 4), torch.randn(2, 5, 4)])
+def test_what_wraps_the_replacement_may_stay(monkeypatch):
+    monkeypatch.setattr(F, "scaled_dot_product_attention", OWN)  # which is put back at the end
     with use_regard():
-        assert torch.nn.functional.scaled_dot_product_attention(nested, nested, nested).is_nested
-    with pytest.raises(RegardError, match="not nested or sparse"):
-        scaled_dot_product_attention(nested, nested, nested)
+        inner = F.scaled_dot_product_attention
+        F.scaled_dot_product_attention = lambda *args, **options: inner(*args, **options)
+    with use_regard():
+        torch.testing.assert_close(F.scaled_dot_product_attention(X, X, X), OWN(X, X, X))
+        meta = X.to("meta")
+        assert F.scaled_dot_product_attention(meta, meta, meta).is_meta

@@ -149,38 +149,37 @@ DIRECT = {
 }
 
 
-@pytest.mark.parametrize("way", DIRECT)
-@pytest.mark.parametrize("option", ["mask", "bias", "sinks"])
-def test_a_causal_bias_is_no_argument_of_attention(way, option):
-    torch._dynamo.reset()
-    with pytest.raises(RegardError, match=f"^{option} is of the class CausalBias, .*; give causal=True"):
-        DIRECT[way](*draw(5, 5), **{option: causal_upper_left(5, 5)})
+# Classes that are no arguments of attention: the tensor of such a class, the arguments tried, what the error says.
+REFUSED = {
+    "CausalBias": (lambda _: causal_upper_left(5, 5), ("mask", "bias", "sinks"), "; give causal=True"),
+    "Named": (
+        lambda x: x.as_subclass(Named),
+        ("q", "k", "mask", "bias", "sinks", "key_lengths"), r"{name}.*\.as_subclass\(torch\.Tensor\)",
+    ),
+    "MaskedTensor": (
+        lambda x: torch.masked.masked_tensor(x, torch.ones_like(x, dtype=torch.bool)),
+        ("q", "k", "mask", "bias"), r"; give get_data\(\) of it",
+    ),
+}  # fmt: skip
+TRIED = [(kind, name, way) for kind, (_, names, _) in REFUSED.items() for name in names for way in DIRECT]
 
 
-@pytest.mark.parametrize("way", DIRECT)
-@pytest.mark.parametrize("name", ["q", "k", "mask", "bias", "sinks", "key_lengths"])
-def test_tensors_of_a_class_without_a_known_meaning_are_no_arguments_of_attention(way, name):
+@pytest.mark.filterwarnings("ignore:The PyTorch API of MaskedTensors is in prototype stage")
+@pytest.mark.parametrize(
+    ("kind", "name", "way"),
+    [each for each in TRIED if each[0] != "MaskedTensor" or each[2] != "compiled"],  # PyTorch compiles none
+)
+def test_tensors_of_other_classes_are_no_arguments_of_attention(kind, name, way):
     torch._dynamo.reset()
-    given = dict(zip("qkv", draw(5, 5), strict=True)) | {
+    make, _, message = REFUSED[kind]
+    arrays = [x.detach() if kind == "MaskedTensor" else x for x in draw(5, 5)]
+    given = dict(zip("qkv", arrays, strict=True)) | {
         "mask": torch.ones(5, 5, dtype=torch.bool), "bias": torch.zeros(5, 5), "sinks": torch.zeros(2),
         "key_lengths": torch.tensor([3, 5]),
     }  # fmt: skip
     given = {each: x for each, x in given.items() if each in ("q", "k", "v", name)}
-    given[name] = given[name].detach().as_subclass(Named)
-    with pytest.raises(
-        RegardError, match=rf"^{name}.* is of the class Named, .*{name}.*\.as_subclass\(torch\.Tensor\)"
-    ):
-        DIRECT[way](given.pop("q"), given.pop("k"), given.pop("v"), **given)
-
-
-@pytest.mark.filterwarnings("ignore:The PyTorch API of MaskedTensors is in prototype stage")
-@pytest.mark.parametrize("way", [way for way in DIRECT if way != "compiled"])  # PyTorch compiles none
-@pytest.mark.parametrize("name", ["q", "k", "mask", "bias"])
-def test_masked_tensors_are_no_arguments_of_attention(way, name):
-    given = dict(zip("qkv", (x.detach() for x in draw(5, 5)), strict=True))
-    x = given.get(name, torch.ones(5, 5, dtype=torch.bool if name == "mask" else torch.float64))
-    given[name] = torch.masked.masked_tensor(x, torch.ones_like(x, dtype=torch.bool))
-    with pytest.raises(RegardError, match=rf"^{name}.* is of the class MaskedTensor, .*; give get_data\(\) of it"):
+    given[name] = make(given[name].detach())
+    with pytest.raises(RegardError, match=f"^{name}.* is of the class {kind}, .*{message.format(name=name)}"):
         DIRECT[way](given.pop("q"), given.pop("k"), given.pop("v"), **given)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
 from regard import RegardError, Trace, attention
 
@@ -15,8 +16,6 @@ def without_first_key(weights):
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16"])
 def test_tensors_with_gradients_are_kept_and_edited(dtype):
-    import torch
-
     x = torch.randn(5, 3, dtype=getattr(torch, dtype), requires_grad=True)
     plain = Trace()
     attention(x, x, x, trace=plain)
@@ -30,8 +29,6 @@ def test_tensors_with_gradients_are_kept_and_edited(dtype):
 
 
 def test_a_tap_of_bfloat16_goes_back_as_bfloat16():
-    import torch
-
     value = torch.ones(3, dtype=torch.bfloat16)
     trace = Trace(edit={"a": lambda values: values * 2})
     went_on = trace("a", value, "E")
@@ -40,8 +37,6 @@ def test_a_tap_of_bfloat16_goes_back_as_bfloat16():
 
 
 def test_an_edit_may_return_a_tensor_of_the_same_kind():
-    import torch
-
     value = torch.ones(3)
     assert Trace(edit={"a": lambda v: torch.from_numpy(v) * 2})("a", value, "E").tolist() == [2, 2, 2]
     with pytest.raises(RegardError, match="complex64 instead of float32"):

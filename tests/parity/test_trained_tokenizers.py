@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from texts import varied_strings
-from trained_tokenizers import CHATS, FAMILIES
+from trained_tokenizers import CHATS, FAMILIES, write_family
 
 from regard.text import SubwordTokenizer
 
@@ -34,7 +34,7 @@ def folders(tmp_path_factory):
     def folder(family):
         if family not in made:
             made[family] = tmp_path_factory.mktemp("tokenizer")
-            FAMILIES[family](made[family])
+            write_family(family, made[family])
         return made[family]
 
     return folder

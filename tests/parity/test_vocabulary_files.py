@@ -11,7 +11,7 @@ from regard.text import SubwordTokenizer
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "hello", "world", "##ld", "@@ld", "[", "]", "mask", "pad"]
 BERT_TEXT = "hello [MASK] [PAD] x [UNK] [CLS]a[SEP] worldld None"
-ROBERTA = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+SPECIAL = ("<s>", "<pad>", "</s>", "<unk>", "<mask>", "<|endoftext|>")
 LETTERS = [*map(chr, range(33, 127)), "Ġ"]
 MERGED = ["he", "ll", "hell"]
 BYTES_TEXT = "hell<s> <mask>o<pad></s><unk><|endoftext|>|<|padding|>"
@@ -39,7 +39,7 @@ def word_pieces(shape, pieces=PIECES, **options):
     return {"tokenizer.json": {"version": "1.0", **dict.fromkeys(parts), "added_tokens": [], "model": model}}
 
 
-def byte_pieces(special=(*ROBERTA, "<|endoftext|>"), merges="#version: 0.2\nh e\nl l\nhe ll\n"):
+def byte_pieces(special=SPECIAL, merges="#version: 0.2\nh e\nl l\nhe ll\n"):
     """Return the files of a vocabulary of printable ASCII."""
     tokens = [*special, *LETTERS, *MERGED]
     return {"vocab.json": {token: i for i, token in enumerate(tokens)}, "merges.txt": merges}
@@ -81,13 +81,6 @@ def test_without_a_token_for_unknown_words_one_is_an_error(tmp_path):
         ours("x")
 
 
-@pytest.mark.parametrize("kind", ["RobertaTokenizer", "GPT2Tokenizer", "GPTNeoXTokenizer", "Qwen2Tokenizer"])
-@pytest.mark.parametrize("name", ["mask_token", "unk_token", "pad_token", "bos_token", "eos_token"])
-def test_null_is_no_special_token_of_bytes(transformers, tmp_path, kind, name):
-    write(tmp_path, kind, {**byte_pieces(), "tokenizer_config.json": {name: None}})
-    assert_same(transformers, tmp_path, BYTES_TEXT)
-
-
 @pytest.mark.parametrize(
     ("kind", "settings", "message"),
     [
@@ -103,13 +96,6 @@ def test_null_for_a_token_around_each_text(transformers, tmp_path, kind, setting
         SubwordTokenizer.from_folder(tmp_path)
 
 
-@pytest.mark.parametrize("kind", ["GPT2Tokenizer", "GPTNeoXTokenizer", "Qwen2Tokenizer"])
-def test_null_for_a_token_that_the_settings_put_around_a_text(transformers, tmp_path, kind):
-    settings = {"bos_token": None, "add_bos_token": True, "add_eos_token": True}
-    write(tmp_path, kind, {**byte_pieces(), "tokenizer_config.json": settings})
-    assert_same(transformers, tmp_path, "hello")
-
-
 @pytest.mark.parametrize("missing", [["[PAD]"], ["[MASK]"], ["[PAD]", "[MASK]"], ["[CLS]"], ["[SEP]", "[PAD]"]])
 @pytest.mark.parametrize("shape", ["json", "vocabulary"])
 @pytest.mark.parametrize("settings", [{}, {"bos_token": "<b>", "extra_special_tokens": ["<e>"], "mask_token": "<m>"}])
@@ -122,18 +108,24 @@ def test_a_special_token_that_the_vocabulary_lacks_gets_a_new_id(transformers, t
     assert ours.special_ids == set(theirs.all_special_ids)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in MODEL_TYPES if kind != "CLIPTokenizer"])
-@pytest.mark.parametrize("kept", [(), ("<s>", "</s>"), ("<|endoftext|>",)])
-@pytest.mark.parametrize("settings", [{}, {"pad_token": "<x>"}])
-def test_a_special_token_that_bytes_lack_gets_a_new_id(transformers, tmp_path, kind, kept, settings):
-    write(tmp_path, kind, {**byte_pieces(kept), "tokenizer_config.json": settings})
-    theirs, ours = assert_same(transformers, tmp_path, BYTES_TEXT)
+WITHOUT_CLIP = [kind for kind in MODEL_TYPES if kind != "CLIPTokenizer"]
+NAMES = ("mask_token", "unk_token", "pad_token", "bos_token", "eos_token")
+ENDS = {"bos_token": None, "add_bos_token": True, "add_eos_token": True}
+BYTES = [  # class, special tokens of the vocabulary, settings, a text
+    *((kind, SPECIAL, {name: None}, BYTES_TEXT) for kind in WITHOUT_CLIP for name in NAMES),
+    *((kind, SPECIAL, ENDS, "hello") for kind in WITHOUT_CLIP[1:]),
+    *((kind, kept, settings, BYTES_TEXT) for kind in WITHOUT_CLIP
+      for kept in ((), ("<s>", "</s>"), ("<|endoftext|>",)) for settings in ({}, {"pad_token": "<x>"})),
+    ("CLIPTokenizer", SPECIAL, {}, "he<mask>"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "special", "settings", "text"), BYTES, ids=str)
+def test_special_tokens_of_bytes(transformers, tmp_path, kind, special, settings, text):
+    """Null is none, also around a text; one that the vocabulary lacks gets a new id."""
+    write(tmp_path, kind, {**byte_pieces(special), "tokenizer_config.json": settings})
+    theirs, ours = assert_same(transformers, tmp_path, text)
     assert ours.special_ids == set(theirs.all_special_ids)
-
-
-def test_clip_puts_a_token_with_a_new_id_before_a_text(transformers, tmp_path):
-    write(tmp_path, "CLIPTokenizer", byte_pieces())
-    assert_same(transformers, tmp_path, "he<mask>")
 
 
 @pytest.mark.parametrize(

@@ -175,15 +175,17 @@ def _configure(folder: Path, config: dict[str, Any]) -> None:
     (folder / "tokenizer_config.json").write_text(json.dumps(config))
 
 
-_BERT = {"unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]", "pad_token": "[PAD]", "mask_token": "[MASK]"}
-_BERT_SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-_LLAMA = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "legacy": False}
 _EOT = "<|endoftext|>"
-_GPT2 = {"bos_token": _EOT, "eos_token": _EOT, "unk_token": _EOT}
-_IM = (_EOT, "<|im_start|>", "<|im_end|>")
+_IM = ("<|im_start|>", "<|im_end|>")
+_BERT = {"unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]", "pad_token": "[PAD]", "mask_token": "[MASK]"}
+_GPT2 = {"bos_token": _EOT, "eos_token": _EOT, "unk_token": _EOT, "add_prefix_space": False}
+_LLAMA = {"tokenizer_class": "LlamaTokenizer", "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
+_LLAMA |= {"legacy": False, "add_bos_token": True, "add_eos_token": False}
+_MPNET = {"tokenizer_class": "MPNetTokenizer", "cls_token": "<s>", "sep_token": "</s>", "unk_token": "[UNK]"}
+_MPNET |= {"pad_token": "<pad>", "mask_token": "<mask>", "do_lower_case": True}
 
 
-def albert_normalizer() -> Any:
+def _albert_normalizer() -> Any:
     """Return what the files of ALBERT do to a text first."""
     return normalizers.Sequence([
         normalizers.Replace("``", '"'), normalizers.Replace("''", '"'), normalizers.NFKD(), normalizers.StripAccents(),
@@ -191,228 +193,113 @@ def albert_normalizer() -> Any:
     ])  # fmt: skip
 
 
-FAMILIES: dict[str, Callable[[Path], None]] = {
+def _deberta_normalizer() -> Any:
+    """Return what the files of DeBERTa-v3 do to a text first."""
+    spaces = normalizers.Replace(Regex(r"\s{2,}|[\n\r\t]"), " ")
+    return normalizers.Sequence([spaces, normalizers.NFC(), normalizers.Strip(left=False)])
+
+
+# Options of what writes a tokenizer.
+OF_BERT = {"special": ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"), "template": ("[CLS]", "[SEP]")}
+OF_MPNET = {"special": ("<s>", "<pad>", "</s>", "[UNK]", "<mask>"), "template": ("<s>", "</s>")}
+OF_ALBERT = {
+    "special": ("<pad>", "<unk>", "[CLS]", "[SEP]"), "normalizer": _albert_normalizer(), "split_spaces": True,
+}  # fmt: skip
+OF_DEBERTA = {
+    "special": ("[PAD]", "[CLS]", "[SEP]", "[UNK]"), "normalizer": _deberta_normalizer(), "split_spaces": False,
+}  # fmt: skip
+
+# Of each family: what writes it, its tokenizer_config.json, and the options of what writes it. The published tokenizer
+# is named above it.
+FAMILIES: dict[str, tuple[Callable[..., None], dict[str, Any], dict[str, Any]]] = {
     # EleutherAI/pythia-70m
-    "gpt_neox": lambda folder: byte_level(
-        folder,
-        {"model_type": "gpt_neox", "tokenizer_class": "GPTNeoXTokenizer", **_GPT2, "add_prefix_space": False},
-        (_EOT, "<|padding|>"),
-        nfc=True,
-        spaces=[" " * n for n in range(8, 1, -1)],
+    "gpt_neox": (
+        byte_level,
+        {"tokenizer_class": "GPTNeoXTokenizer", **_GPT2},
+        {"special": (_EOT, "<|padding|>"), "nfc": True, "spaces": [" " * n for n in range(8, 1, -1)]},
     ),
     # EleutherAI/gpt-neo-125m
-    "gpt_neo": lambda folder: byte_level(
-        folder,
-        {"model_type": "gpt_neo", "tokenizer_class": "GPT2Tokenizer", **_GPT2, "add_prefix_space": False},
-        (_EOT,),
-    ),
-    "gpt_neo of vocab.json": lambda folder: byte_level(
-        folder,
-        {"model_type": "gpt_neo", "tokenizer_class": "GPT2Tokenizer", **_GPT2, "add_prefix_space": False},
-        (_EOT,),
-        json_file=False,
+    "gpt_neo": (byte_level, {"tokenizer_class": "GPT2Tokenizer", **_GPT2}, {"special": (_EOT,)}),
+    "gpt_neo of vocab.json": (
+        byte_level,
+        {"tokenizer_class": "GPT2Tokenizer", **_GPT2},
+        {"special": (_EOT,), "json_file": False},
     ),
     # facebook/opt-125m: no tokenizer.json
-    "opt": lambda folder: byte_level(
-        folder,
-        {
-            "model_type": "opt",
-            "tokenizer_class": "GPT2Tokenizer",
-            "bos_token": "</s>",
-            "eos_token": "</s>",
-            "unk_token": "</s>",
-            "pad_token": "<pad>",
-            "add_bos_token": True,
-            "add_prefix_space": False,
-            "errors": "replace",
-        },
-        ("<s>", "<pad>", "</s>", "<unk>"),
-        json_file=False,
+    "opt": (
+        byte_level,
+        {"tokenizer_class": "GPT2Tokenizer", **dict.fromkeys(("bos_token", "eos_token", "unk_token"), "</s>")}
+        | {"pad_token": "<pad>", "add_bos_token": True, "add_prefix_space": False, "errors": "replace"},
+        {"special": ("<s>", "<pad>", "</s>", "<unk>"), "json_file": False},
     ),
     # microsoft/Phi-3-mini-4k-instruct
-    "phi3": lambda folder: fallback_bpe(
-        folder,
-        {
-            "model_type": "phi3",
-            "tokenizer_class": "LlamaTokenizer",
-            **_LLAMA,
-            "eos_token": "<|endoftext|>",
-            "pad_token": "<|endoftext|>",
-            "add_bos_token": False,
-            "add_eos_token": False,
-            "chat_template": PHI,
-        },
-        added=[(_EOT, False), *((f"<|{role}|>", True) for role in ("assistant", "system", "end", "user"))],
+    "phi3": (
+        fallback_bpe,
+        _LLAMA | {"eos_token": _EOT, "pad_token": _EOT, "add_bos_token": False, "chat_template": PHI},
+        {"added": [(_EOT, False), *((f"<|{role}|>", True) for role in ("assistant", "system", "end", "user"))]},
     ),
     # HuggingFaceTB/SmolLM3-3B
-    "smollm3": lambda folder: byte_level(
-        folder,
-        {
-            "model_type": "smollm3",
-            "tokenizer_class": "PreTrainedTokenizerFast",
-            "eos_token": "<|im_end|>",
-            "pad_token": "<|im_end|>",
-            "chat_template": CHATML,
-        },
-        ("<|begin_of_text|>", "<|end_of_text|>", *_IM[1:]),
-        split=CL100K,
+    "smollm3": (
+        byte_level,
+        {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": _IM[1], "pad_token": _IM[1]}
+        | {"chat_template": CHATML},
+        {"special": ("<|begin_of_text|>", "<|end_of_text|>", *_IM), "split": CL100K},
     ),
     # allenai/OLMo-2-1124-7B-Instruct
-    "olmo2": lambda folder: byte_level(
-        folder,
-        {
-            "model_type": "olmo2",
-            "tokenizer_class": "GPT2Tokenizer",
-            **_GPT2,
-            "pad_token": "<|pad|>",
-            "chat_template": CHATML,
-            "add_prefix_space": False,
-        },
-        (_EOT, "<|pad|>", *_IM[1:]),
-        split=CL100K,
+    "olmo2": (
+        byte_level,
+        {"tokenizer_class": "GPT2Tokenizer", **_GPT2, "pad_token": "<|pad|>", "chat_template": CHATML},
+        {"special": (_EOT, "<|pad|>", *_IM), "split": CL100K},
     ),
     # google/gemma-3-1b-it
-    "gemma3_text": lambda folder: fallback_bpe(
-        folder,
+    "gemma3_text": (
+        fallback_bpe,
+        {"tokenizer_class": "GemmaTokenizer", **{f"{x}_token": f"<{x}>" for x in ("bos", "eos", "unk", "pad")}}
+        | {"add_bos_token": True, "add_eos_token": False, "chat_template": GEMMA},
         {
-            "model_type": "gemma3_text",
-            "tokenizer_class": "GemmaTokenizer",
-            "bos_token": "<bos>",
-            "eos_token": "<eos>",
-            "unk_token": "<unk>",
-            "pad_token": "<pad>",
-            "add_bos_token": True,
-            "add_eos_token": False,
-            "chat_template": GEMMA,
+            "template": ("<bos>", ""),
+            "added": [("<start_of_turn>", False), ("<end_of_turn>", False)],
+            "prepend": False,
         },
-        template=("<bos>", ""),
-        added=[("<start_of_turn>", False), ("<end_of_turn>", False)],
-        prepend=False,
     ),
     # Qwen/Qwen3-30B-A3B
-    "qwen3_moe": lambda folder: byte_level(
-        folder,
-        {
-            "model_type": "qwen3_moe",
-            "tokenizer_class": "Qwen2Tokenizer",
-            "eos_token": "<|im_end|>",
-            "pad_token": _EOT,
-            "bos_token": None,
-            "unk_token": None,
-            "add_prefix_space": False,
-            "chat_template": CHATML,
-        },
-        _IM,
-        split=QWEN,
-        nfc=True,
+    "qwen3_moe": (
+        byte_level,
+        {"tokenizer_class": "Qwen2Tokenizer", "bos_token": None, "eos_token": _IM[1], "unk_token": None}
+        | {"pad_token": _EOT, "add_prefix_space": False, "chat_template": CHATML},
+        {"special": (_EOT, *_IM), "split": QWEN, "nfc": True},
     ),
     # mistralai/Mixtral-8x7B-Instruct-v0.1
-    "mixtral": lambda folder: fallback_bpe(
-        folder,
-        {
-            "model_type": "mixtral",
-            "tokenizer_class": "LlamaTokenizer",
-            **_LLAMA,
-            "add_bos_token": True,
-            "add_eos_token": False,
-            "chat_template": INSTRUCT,
-        },
-        template=("<s>", ""),
-    ),
+    "mixtral": (fallback_bpe, {**_LLAMA, "chat_template": INSTRUCT}, {"template": ("<s>", "")}),
     # answerdotai/ModernBERT-base
-    "modernbert": lambda folder: byte_level(
-        folder,
-        {"model_type": "modernbert", "tokenizer_class": "PreTrainedTokenizerFast", **_BERT},
-        ("[UNK]", "[CLS]", "[SEP]", "[PAD]"),
-        nfc=True,
-        mask="[MASK]",
-        template=("[CLS]", "[SEP]"),
-        spaces=[" " * n for n in range(6, 1, -1)],
+    "modernbert": (
+        byte_level,
+        {"tokenizer_class": "PreTrainedTokenizerFast", **_BERT},
+        {"special": ("[UNK]", "[CLS]", "[SEP]", "[PAD]"), "nfc": True, "mask": "[MASK]", "template": ("[CLS]", "[SEP]")}
+        | {"spaces": [" " * n for n in range(6, 1, -1)]},
     ),
     # google/electra-small-discriminator
-    "electra": lambda folder: word_pieces(
-        folder,
-        {"model_type": "electra", "tokenizer_class": "ElectraTokenizer", **_BERT, "do_lower_case": True},
-        _BERT_SPECIAL,
-        template=("[CLS]", "[SEP]"),
-    ),
-    "electra of vocab.txt": lambda folder: word_pieces(
-        folder,
-        {"model_type": "electra", "do_lower_case": True},
-        _BERT_SPECIAL,
-        template=("[CLS]", "[SEP]"),
-        json_file=False,
-    ),
+    "electra": (word_pieces, {"tokenizer_class": "ElectraTokenizer", **_BERT, "do_lower_case": True}, OF_BERT),
+    "electra of vocab.txt": (word_pieces, {"do_lower_case": True}, {**OF_BERT, "json_file": False}),
     # nomic-ai/nomic-embed-text-v1.5
-    "nomic_bert": lambda folder: word_pieces(
-        folder,
-        {"model_type": "nomic_bert", "tokenizer_class": "BertTokenizer", **_BERT, "do_lower_case": True},
-        _BERT_SPECIAL,
-        template=("[CLS]", "[SEP]"),
-    ),
+    "nomic_bert": (word_pieces, {"tokenizer_class": "BertTokenizer", **_BERT, "do_lower_case": True}, OF_BERT),
     # sentence-transformers/all-mpnet-base-v2
-    "mpnet": lambda folder: word_pieces(
-        folder,
-        {
-            "model_type": "mpnet",
-            "tokenizer_class": "MPNetTokenizer",
-            "bos_token": "<s>",
-            "cls_token": "<s>",
-            "eos_token": "</s>",
-            "sep_token": "</s>",
-            "unk_token": "[UNK]",
-            "pad_token": "<pad>",
-            "mask_token": "<mask>",
-            "do_lower_case": True,
-        },
-        ("<s>", "<pad>", "</s>", "[UNK]", "<mask>"),
-        template=("<s>", "</s>"),
-    ),
-    "mpnet of vocab.txt": lambda folder: word_pieces(
-        folder,
-        {
-            "model_type": "mpnet",
-            "tokenizer_class": "MPNetTokenizer",
-            "cls_token": "<s>",
-            "sep_token": "</s>",
-            "unk_token": "[UNK]",
-            "pad_token": "<pad>",
-            "mask_token": "<mask>",
-            "do_lower_case": True,
-        },
-        ("<s>", "<pad>", "</s>", "[UNK]", "<mask>"),
-        template=("<s>", "</s>"),
-        json_file=False,
-    ),
+    "mpnet": (word_pieces, {**_MPNET, "bos_token": "<s>", "eos_token": "</s>"}, OF_MPNET),
+    "mpnet of vocab.txt": (word_pieces, _MPNET, {**OF_MPNET, "json_file": False}),
     # albert/albert-base-v2
-    "albert": lambda folder: unigram(
-        folder,
-        {
-            "model_type": "albert",
-            "tokenizer_class": "AlbertTokenizer",
-            **_BERT,
-            "pad_token": "<pad>",
-            "unk_token": "<unk>",
-            "bos_token": "[CLS]",
-            "eos_token": "[SEP]",
-        },
-        ("<pad>", "<unk>", "[CLS]", "[SEP]"),
-        normalizer=albert_normalizer(),
-        split_spaces=True,
+    "albert": (
+        unigram,
+        {"tokenizer_class": "AlbertTokenizer", **_BERT, "pad_token": "<pad>", "unk_token": "<unk>"}
+        | {"bos_token": "[CLS]", "eos_token": "[SEP]"},
+        OF_ALBERT,
     ),
     # microsoft/deberta-v3-base, as transformers saves it
-    "deberta-v2": lambda folder: unigram(
-        folder,
-        {"model_type": "deberta-v2", "tokenizer_class": "DebertaV2Tokenizer", **_BERT, "do_lower_case": False},
-        ("[PAD]", "[CLS]", "[SEP]", "[UNK]"),
-        normalizer=normalizers.Sequence(
-            [
-                normalizers.Replace(Regex(r"\s{2,}|[\n\r\t]"), " "),
-                normalizers.NFC(),
-                normalizers.Strip(left=False),
-            ]
-        ),
-        split_spaces=False,
-    ),
+    "deberta-v2": (unigram, {"tokenizer_class": "DebertaV2Tokenizer", **_BERT, "do_lower_case": False}, OF_DEBERTA),
 }
 CHATS = ("phi3", "smollm3", "olmo2", "gemma3_text", "qwen3_moe", "mixtral")
+
+
+def write_family(family: str, folder: Path) -> None:
+    """Write the tokenizer of a family, in the shape in which it is published."""
+    write, settings, options = FAMILIES[family]
+    write(folder, {"model_type": family.partition(" of ")[0], **settings}, **options)

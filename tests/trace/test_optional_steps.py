@@ -12,6 +12,7 @@ import golden
 import regard
 from regard import RegardError, Trace, edits, nn
 from regard.formats.safetensors import SafetensorsFile
+from regard.functional.recorder import RunStopped
 from regard.models import ImageModel
 from regard.models.encoder_decoder import EncoderDecoder
 
@@ -250,13 +251,52 @@ ASKED = ("*", "*.output", "blocks.0.attn.weights", "*.scale", "hook_embed", "blo
 @pytest.mark.parametrize("prefix", ["", "blocks.0.", "blocks.1.attn."])
 @pytest.mark.parametrize("asked", [None, (), *[(name,) for name in ASKED], ("*.q", "*.scale"), ("mlp.up", "output")])
 @pytest.mark.parametrize("options", [{}, {"maps": True}, {"stop": "blocks.0.output"}, {"edit": {"*.q": np.copy}}])
-def test_many_steps_are_wanted_where_one_of_them_is(prefix, asked, options):
-    """What is looked up for many names at once is what is found for each of them."""
-    for names in [STEPS, *[(name,) for name in STEPS], STEPS[:3], STEPS[4:]]:
-        trace, other = (Trace(only=asked, **options) for _ in range(2))
+def test_the_plan_of_many_steps_is_that_of_each(prefix, asked, options):
+    def planned(*names, optional=()):
+        trace = Trace(only=asked, **options)
         with trace.scope(prefix.removesuffix(".")) if prefix else nullcontext():
-            is_wanted = any(trace.wants(name) for name in names)
-            assert trace.can_skip(*names) is not is_wanted
-            assert list(trace._taps) == ([] if is_wanted else [prefix + name for name in names])
-        with other.scope(prefix.removesuffix(".")) if prefix else nullcontext():
-            assert other.asks_for(*names) is any(other._asks_for(prefix + name) for name in names)
+            plan = trace.plan(*names, optional=optional)
+        assert trace.tapped() == ()
+        assert trace.optional_steps() == tuple(prefix + name for name in optional)
+        return plan
+
+    for names in [STEPS[:3], STEPS[3:]]:
+        for found, each in (
+            (planned(*names), [planned(name) for name in names]),
+            (planned(optional=names), [planned(optional=(name,)) for name in names]),
+        ):
+            assert found.asked == frozenset().union(*(plan.asked for plan in each))
+            assert found.edited == frozenset().union(*(plan.edited for plan in each))
+            assert (found.stops, found.keeps_map) == tuple(
+                any(getattr(plan, field) for plan in each) for field in ("stops", "keeps_map")
+            )
+
+
+@pytest.mark.parametrize("runs", [(True, False), (False, True)])
+def test_what_an_alias_means_is_decided_in_each_run(runs, rng):
+    x = rng.standard_normal((2, 3))
+    for has_rotation in runs:
+        trace = Trace(only="attn.hook_q")
+        if has_rotation:
+            trace("attn.projected_q", x, "T D")
+        assert trace.plan("attn.q").asked == (frozenset() if has_rotation else {"attn.q"})
+        trace("attn.q", x, "T D")
+        assert trace.names() == (("attn.projected_q",) if has_rotation else ("attn.q",))
+
+
+@pytest.mark.parametrize("options", [{}, {"maps": True}, {"stop": "attn.weights"}, {"edit": {"*.q": np.copy}}])
+@pytest.mark.parametrize("asked", [None, (), ("*",), ("*.output",), ("attn.weights",), ("attn.hook_q", "attn.v")])
+def test_a_run_does_what_its_plan_says(asked, options, rng):
+    """The plan of a step, read before the run, is what the tap does with the value."""
+    x = rng.standard_normal((1, 3))
+    for name in ("attn.q", "attn.v", "attn.weights", "attn.output", "output"):
+        trace = Trace(only=asked, **options)
+        plan = trace.plan(name)
+        try:
+            changed = trace(name, x, "T S") is not x
+        except RunStopped:
+            assert plan.stops
+            continue
+        assert not plan.stops or plan.keeps_map
+        assert changed == (name in plan.edited)
+        assert (name in plan.asked) == (name in trace or changed)

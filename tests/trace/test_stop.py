@@ -61,7 +61,8 @@ def test_a_layer_after_the_stop_is_not_run(write_bert, monkeypatch, recorded):
         lambda self, *args, **options: ran.append(self) or run(self, *args, **options),
     )
     model("the cat sat", trace=Trace(**recorded, stop="blocks.0.attn.hook_pattern"))
-    assert ran == [model.blocks[0]]
+    assert ran
+    assert all(block is model.blocks[0] for block in ran)
 
 
 @pytest.mark.parametrize("stop", ["blocks.7.output", "blocks.0.attn.wieghts"])

@@ -106,7 +106,7 @@ class AttentionWrapper:
         import torch
 
         position_bias = options.get("position_bias")
-        added = MaskAndBias(None, None) if position_bias is None else self._masks.of(position_bias, query.shape[2])
+        added = MaskAndBias(None, None) if position_bias is None else self._masks.convert(position_bias, query.shape[2])
         if isinstance(mask, StructuredMask):
             return MaskAndBias(logical_and(mask.mask, added.mask), added.bias)
         if mask is None:
@@ -114,7 +114,7 @@ class AttentionWrapper:
             return MaskAndBias(logical_and(Causal(0) if is_masked else None, added.mask), added.bias)
         if not isinstance(mask, torch.Tensor) or mask.ndim != 4:
             raise RegardError(f"capture supports masks of shape B 1 T S, got {_described(mask)}")
-        given = self._masks.of(mask, query.shape[2])
+        given = self._masks.convert(mask, query.shape[2])
         if given.bias is not None and added.bias is not None:
             return mask_and_bias(mask + options["position_bias"], query.shape[2])
         return MaskAndBias(logical_and(given.mask, added.mask), given.bias or added.bias)
@@ -131,7 +131,7 @@ class AttentionWrapper:
 def _tapped_queries(trace: Recorder, module: Any, query: Any, scaling: float | None) -> Any:
     """Record queries ``B H T D`` as they are before the scale, which some models, such as OPT, apply to them first."""
     scale = getattr(module, "scaling", None)
-    if scaling != 1 or not isinstance(scale, float) or scale == 1 or not trace.wants("q"):
+    if scaling != 1 or not isinstance(scale, float) or scale == 1 or not trace.plan("q").asked:
         return trace("q", query, "B H T D")
     unscaled = query / scale
     found = trace("q", unscaled, "B H T D")

@@ -8,9 +8,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from regard._capture.session import CaptureSession, edits_weights, record_call
+from regard._capture.session import CaptureSession, record_call
 from regard._utils.errors import RegardError
 from regard.functional import Options
+from regard.functional.scores.stages import QUADRATIC_STEPS
 from regard.torch.masks import MaskCache
 
 
@@ -38,7 +39,7 @@ def hooked_modules(modules: Sequence[Any], session: CaptureSession) -> Iterator[
         given = inspect.signature(type(module).forward).bind(module, *args, **options)
         given.apply_defaults()
         with torch.no_grad(), session.scope(module) as trace:
-            if edits_weights(trace) or any(trace.edits(name) for name in ("q", "k", "v", "context")):
+            if trace.plan("q", "k", *QUADRATIC_STEPS, "v", "context").edited:
                 raise RegardError(
                     "q, k, v, weights and context of an nn.MultiheadAttention are computed a second time, so they can "
                     "be recorded but not edited, and not with tensors=True: leave them out"
@@ -114,7 +115,7 @@ def _call(module: Any, given: dict[str, Any], cache: MaskCache) -> tuple[Any, An
     masks = [torch.nn.functional.pad(_added(mask, q), (0, k.shape[2] - keys)) for mask in masks]
     if not masks:
         return q, k, v, {}
-    mask, bias = cache.of(masks[0] + masks[1] if len(masks) == 2 else masks[0], queries)
+    mask, bias = cache.convert(masks[0] + masks[1] if len(masks) == 2 else masks[0], queries)
     return q, k, v, {"mask": mask, "bias": bias}
 
 

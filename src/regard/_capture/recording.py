@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from regard._utils.errors import RegardError
-from regard.functional.dispatch import QUADRATIC_STEPS
+from regard.functional.scores.stages import QUADRATIC_STEPS
 from regard.trace import Edit, Trace
 from regard.trace.step_names import canonical_name, canonical_names, matches
 from regard.trace.tensor_trace import TensorTrace

@@ -12,9 +12,9 @@ from regard._capture.scopes import ModuleScopes
 from regard._utils.errors import RegardError
 from regard.functional import Options
 from regard.functional.arrays import Array
-from regard.functional.dispatch import QUADRATIC_STEPS
 from regard.functional.inputs import validate_inputs
 from regard.functional.recorder import Recorder
+from regard.functional.scores.stages import QUADRATIC_STEPS
 from regard.functional.scores.tile import record_maps
 from regard.trace import Trace
 from regard.trace.step_names import generalized
@@ -110,7 +110,7 @@ class CaptureSession:
 
 def edits_weights(trace: Recorder) -> bool:
     """Whether a step between the queries and the context is edited, so that the context depends on the edit."""
-    return any(trace.edits(stage) for stage in QUADRATIC_STEPS)
+    return bool(trace.plan(*QUADRATIC_STEPS).edited)
 
 
 def record_call(trace: Recorder, q: Array, k: Array, v: Array, options: Options) -> None:

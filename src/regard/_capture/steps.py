@@ -350,7 +350,7 @@ class StepHooks:
 
     def _tap_in_place(self, name: str, value: Any) -> bool:
         """Record a tensor that is used elsewhere too; write into it if it is edited, and return whether."""
-        if not self._session.trace.edits(name):
+        if not self._session.trace.plan(name).edited:
             self._tap(name, _with_batch(value, self._calls[-1].x), "... T E")
             return False
         # A copy, for what autograd keeps of the old value must not change

@@ -15,8 +15,8 @@ def available_memory(root: Path = Path("/")) -> int | None:
     Elsewhere, as on macOS, the bytes of the whole machine; None where they are unknown. `root` is for tests.
     """
     with suppress(OSError, ValueError):
-        found = [_machine(root), *_control_groups(root)]
-        return max(0, min(found))
+        limits = [_machine(root), *_control_groups(root)]
+        return max(0, min(limits))
     with suppress(AttributeError, OSError, ValueError):
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return None

@@ -26,12 +26,12 @@ def whole_number(name: str, value: object, least: int) -> int:
 def float_dtype(dtype: Any) -> np.dtype[Any]:
     """Return `dtype` as a NumPy dtype; an error unless it is floating (bfloat16 of ml_dtypes is)."""
     try:
-        known: np.dtype[Any] = np.dtype(dtype)
+        resolved: np.dtype[Any] = np.dtype(dtype)
     except TypeError as error:
         raise RegardError(f"dtype must be a floating type such as numpy.float32, got {dtype!r}") from error
-    if known.kind != "f" and known.name != "bfloat16":
-        raise RegardError(f"dtype must be a floating type such as numpy.float32, got {known}")
-    return known
+    if resolved.kind != "f" and resolved.name != "bfloat16":
+        raise RegardError(f"dtype must be a floating type such as numpy.float32, got {resolved}")
+    return resolved
 
 
 def generator(rng: object) -> np.random.Generator:
@@ -77,9 +77,9 @@ def finite_number(name: str, value: Any, *, positive: bool = False) -> float:
     if getattr(value, "requires_grad", False):
         raise RegardError(f"{name} is a plain number without a gradient; to learn it, multiply q by it")
     try:
-        found = math.nan if isinstance(value, str | bool | np.bool_) else float(value)
+        number = math.nan if isinstance(value, str | bool | np.bool_) else float(value)
     except (TypeError, ValueError, OverflowError):
-        found = math.nan
-    if not math.isfinite(found) or (positive and found <= 0):
+        number = math.nan
+    if not math.isfinite(number) or (positive and number <= 0):
         raise RegardError(f"{name} must be a finite{' positive' if positive else ''} number, got {value!r}")
-    return found
+    return number

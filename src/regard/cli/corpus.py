@@ -26,9 +26,9 @@ def is_corpus_run(corpus: CorpusRun, *, reads_tables: bool = False) -> bool:
 
     A command that `reads_tables` has another use of ``--column``.
     """
-    given = given_options(corpus, *(() if reads_tables else ("--column",)), *_OPTIONS)
-    if corpus.out is None and given:
-        raise RegardError(f"{given[0]} is for a corpus: give --out FOLDER")
+    needs_out = given_options(corpus, *(() if reads_tables else ("--column",)), *_OPTIONS)
+    if corpus.out is None and needs_out:
+        raise RegardError(f"{needs_out[0]} is for a corpus: give --out FOLDER")
     return corpus.out is not None
 
 
@@ -115,15 +115,16 @@ def _workers(settings: CorpusRun) -> Iterator[Any]:
         yield workers
 
 
-def _plan_in_words(found: Any) -> str:
-    plan = found.plan
+def _plan_in_words(estimate: Any) -> str:
+    plan = estimate.plan
     lines = {
-        "partitions": f"{len(plan.partitions):,}" + (f", {found.written:,} of them written" if found.written else ""),
+        "partitions": f"{len(plan.partitions):,}"
+        + (f", {estimate.written:,} of them written" if estimate.written else ""),
         "rows": f"{plan.rows:,}" + (f", {plan.num_errors:,} of them cannot be run" if plan.num_errors else ""),
         "tokens": f"{plan.tokens:,}",
-        "workers": f"{found.workers}, {found.limit}",
-        "memory a worker": f"about {gigabytes(found.memory)}, the model's {gigabytes(found.model)}, and Python",
-        "time": f"about {_duration(found.seconds)}, {found.rate:,.0f} tokens a second and worker in a sample",
+        "workers": f"{estimate.workers}, {estimate.limit}",
+        "memory a worker": f"about {gigabytes(estimate.memory)}, the model's {gigabytes(estimate.model)}, and Python",
+        "time": f"about {_duration(estimate.seconds)}, {estimate.rate:,.0f} tokens a second and worker in a sample",
     }
     width = max(map(len, lines))
     return "\n".join(f"{name:<{width}}  {value}" for name, value in lines.items())

@@ -47,12 +47,12 @@ def load_model(
     RegardError
         Options of the toy layer are given without ``--toy``, or the model reads no texts.
     """
-    given = given_options(toy_layer, *TOY_SETTINGS)
+    toy_options = given_options(toy_layer, *TOY_SETTINGS)
     if toy_layer and choice.ignore:
         raise RegardError("--ignore is for the configuration of a model: leave it out with --toy")
     if not toy_layer:
-        if given:
-            raise RegardError(f"options of the toy layer need --toy: got {', '.join(given)}")
+        if toy_options:
+            raise RegardError(f"options of the toy layer need --toy: got {', '.join(toy_options)}")
         loaded = load(choice.model, ignore=choice.ignore or ())
         if pictures and isinstance(loaded, ImageModel):
             return loaded

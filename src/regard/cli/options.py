@@ -137,8 +137,8 @@ def options(declared: type[T]) -> type[T]:
 
 def declarations(options: type) -> dict[str, Declaration | None]:
     """Return the declaration of each field; None for one whose value is taken from the parsed arguments by its name."""
-    found: dict[str, Declaration | None] = options.__declarations__  # type: ignore[attr-defined]
-    return found
+    declared: dict[str, Declaration | None] = options.__declarations__  # type: ignore[attr-defined]
+    return declared
 
 
 def add_options(parser: argparse.ArgumentParser, options: type) -> None:

@@ -130,10 +130,10 @@ class OutputFiles(NamedTuple):
             for path in paths:
                 if (suffix := PurePath(path).suffix.lower()) not in by_suffix:
                     *most, last = by_suffix
-                    known = f"{', '.join(most)} or {last}" if most else last
+                    suffixes = f"{', '.join(most)} or {last}" if most else last
                     other = _ELSEWHERE.get(suffix, "")
                     raise RegardError(
-                        f"{flag} {path or repr(path)} needs the name of a file that ends with {known}{other}"
+                        f"{flag} {path or repr(path)} needs the name of a file that ends with {suffixes}{other}"
                     )
                 yield by_suffix[suffix], path
 

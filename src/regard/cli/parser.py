@@ -118,10 +118,10 @@ def _check_no_command_meant(words: Sequence[str], names: Sequence[str]) -> None:
 def _unknown_option(option: str, parser: argparse.ArgumentParser) -> RegardError:
     from difflib import get_close_matches
 
-    known = {name.strip("-"): name for name in parser._option_string_actions}
-    close = get_close_matches(option.strip("-"), known, n=1)
+    by_bare_name = {name.strip("-"): name for name in parser._option_string_actions}
+    close = get_close_matches(option.strip("-"), by_bare_name, n=1)
     return RegardError(
-        f"unknown option {option}; did you mean {known[close[0]]}?"
+        f"unknown option {option}; did you mean {by_bare_name[close[0]]}?"
         if close
         else f"unknown option {option}; see {parser.prog} --help"
     )

@@ -29,8 +29,8 @@ def count(text: str) -> int:
 
 def layer_and_head(text: str) -> tuple[int, int]:
     """Return the numbers of a layer and a head, written ``L3H7``, in capitals or not."""
-    if found := re.fullmatch(r"L([0-9]+)H([0-9]+)", text.upper()):
-        return int(found[1]), int(found[2])
+    if match := re.fullmatch(r"L([0-9]+)H([0-9]+)", text.upper()):
+        return int(match[1]), int(match[2])
     raise argparse.ArgumentTypeError(f"expected a layer and a head such as L3H7, got {text!r}")
 
 

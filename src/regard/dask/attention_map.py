@@ -146,17 +146,17 @@ class AttentionMap(MapStatistics):
                 spans = (block.rows, blocks.col_span(col))
                 inside = [_edges_inside(edges, span) for edges, span in zip(axes, spans, strict=True)]
                 key = blocks.keys(f"{name}-part", block, col)
-                edges = tuple(found for _, found in inside)
+                edges = tuple(cell_edges for _, cell_edges in inside)
                 graph[key] = self._pair_task(key, _pooled, block, col, edges=edges, how=how)
                 parts.setdefault(block.lead, []).append((inside[0][0], inside[1][0], key))
         cell_counts = tuple(len(edges) - 1 for edges in axes)
         for lead in itertools.product(*(range(len(edges) - 1) for edges in blocks.lead)):
             key = (f"{name}-{blocks.token}", *lead, 0, 0)
-            found = parts.get(lead, [])
-            at = [(row, col) for row, col, _ in found]
+            lead_parts = parts.get(lead, [])
+            at = [(row, col) for row, col, _ in lead_parts]
             shape = (*blocks.lead_sizes(lead), *cell_counts)
             area = np.outer(*(np.diff(edges) for edges in axes)) if how == "mean" else None
-            graph[key] = task(key, _joined, shape, at, area, self._dtype, *(TaskRef(part) for *_, part in found))
+            graph[key] = task(key, _joined, shape, at, area, self._dtype, *(TaskRef(part) for *_, part in lead_parts))
         chunks = blocks.chunks(*((count,) for count in cell_counts), rows=False)
         return blocks.collection(name, graph, chunks, self._dtype)
 
@@ -224,19 +224,19 @@ class _MapWriter:
 
     def __init__(self, attention_map: AttentionMap, path: str, top: int) -> None:
         import_zarr()
-        given = attention_map._blocks
+        blocks = attention_map._blocks
         if 0 in attention_map.shape:
             raise RegardError(f"a map of {attention_map.shape} has nothing to write")
-        if dropped := [name for name in ("mask", "bias") if name in given.chunked]:
+        if dropped := [name for name in ("mask", "bias") if name in blocks.chunked]:
             raise RegardError(f"{dropped[0]} is a dask array, which is not written: give a rule or a NumPy array")
         if "://" not in path and Path(path).exists():
             raise RegardError(f"{path} exists: give another name, or remove it")
         self.path, self.top = path, top
-        self.rules, self.fields = rules_to_arrays(given.inputs)
-        self.dtype = _stored_dtype(given.inputs.dtype)
+        self.rules, self.fields = rules_to_arrays(blocks.inputs)
+        self.dtype = _stored_dtype(blocks.inputs.dtype)
         self.fields["dtype"] = self.dtype.name
         *lead, queries, keys = attention_map.shape
-        share = sum(map(len, given.pairs.values())) / max(1, len(given.pairs) * given.num_key_blocks)
+        share = sum(map(len, blocks.pairs.values())) / max(1, len(blocks.pairs) * blocks.num_key_blocks)
         self.cells = overview_cells(queries, keys, math.prod(lead), share)
         side = TILE_CELLS * self.cells[0]
         q, k = (x.rechunk({x.ndim - 2: side}) for x in (attention_map._q, attention_map._k))
@@ -322,7 +322,7 @@ class _MapWriter:
         children: dict[tuple[int, int], list[tuple[int, int]]] = {}
         for row, col in tiles:
             children.setdefault((row // 2, col // 2), []).append((row, col))
-        found = {}
+        parents = {}
         side = TILE_CELLS * cell
         for (row, col), places in children.items():
             key = (f"map-tile-{cell}-{tokenize(self.path)}-{self.blocks.token}", *lead, row, col)
@@ -335,8 +335,8 @@ class _MapWriter:
             ]
             at = [(TILE_CELLS // 2 * (r % 2), TILE_CELLS // 2 * (c % 2)) for r, c in places]
             graph[key] = task(key, _parent_tile, sizes, at, write, *(TaskRef(tiles[place]) for place in places))
-            found[row, col] = key
-        return found
+            parents[row, col] = key
+        return parents
 
     def _region(self, lead: tuple[int, ...], row: int, col: int) -> tuple[slice, ...]:
         spans = (slice(edges[i], edges[i + 1]) for edges, i in zip(self.blocks.lead, lead, strict=True))
@@ -348,10 +348,10 @@ _STATS = SoftmaxStats._fields
 
 def _stored_dtype(dtype: Any) -> np.dtype[Any]:
     """Return the dtype in which vectors are stored; an error if Zarr has none like it."""
-    found: np.dtype[Any] = np.dtype(dtype)
-    if found.kind != "f":
-        raise RegardError(f"a map is written from float16, float32 or float64, not from {found}: convert q and k")
-    return found
+    stored: np.dtype[Any] = np.dtype(dtype)
+    if stored.kind != "f":
+        raise RegardError(f"a map is written from float16, float32 or float64, not from {stored}: convert q and k")
+    return stored
 
 
 # What tasks do
@@ -375,8 +375,8 @@ def _merged(
     """Return the arrays of a statistic of a block of queries or keys."""
     merge = functools.partial(statistic.merge, np)
     whole = functools.reduce(merge, parts) if parts else statistic.of_nothing(np, lead, count, np.float64)
-    found = zip(statistic.finish(np, whole), dtypes, strict=True)
-    return [np.asarray(x).astype(dtype, copy=False) for x, dtype in found]
+    finished = zip(statistic.finish(np, whole), dtypes, strict=True)
+    return [np.asarray(x).astype(dtype, copy=False) for x, dtype in finished]
 
 
 def _stats(p: AttentionInputs, **arrays: np.ndarray) -> SoftmaxStats:
@@ -416,11 +416,11 @@ def _joined(
     shape: tuple[int, ...], at: list[tuple[int, int]], area: np.ndarray | None, dtype: Any, *parts: np.ndarray
 ) -> np.ndarray:
     """Return an overview of parts of it, whose cells may overlap by one: maxima, or sums to be divided by `area`."""
-    found, join = np.zeros(shape), np.maximum if area is None else np.add
+    overview, join = np.zeros(shape), np.maximum if area is None else np.add
     for (row, col), part in zip(at, parts, strict=True):
-        region = found[..., row : row + part.shape[-2], col : col + part.shape[-1]]
+        region = overview[..., row : row + part.shape[-2], col : col + part.shape[-1]]
         join(region, part, out=region)
-    return (found if area is None else found / area).astype(dtype)
+    return (overview if area is None else overview / area).astype(dtype)
 
 
 Write = Callable[[np.ndarray, np.ndarray, Sequence[np.ndarray]], None]
@@ -497,9 +497,9 @@ def pool_block(
         cols = slice(int(col_edges[first]), int(col_edges[end]))
         weights = np.asarray(attention_tile(p, rows, cols, "weights", stats), np.float64)
         starts = col_edges[first:end] - cols.start
-        for found, join in ((largest, np.maximum), (total, np.add)):
+        for overview, join in ((largest, np.maximum), (total, np.add)):
             pooled = _reduced(_reduced(weights, starts, -1, join), cells[0], -2, join)
-            region = found[..., cells[1] : cells[1] + len(cells[0]), first:end]
+            region = overview[..., cells[1] : cells[1] + len(cells[0]), first:end]
             join(region, pooled, out=region)
     return largest, total
 

@@ -55,16 +55,16 @@ class AttentionBlocks:
 
     def __init__(self, q: Any, k: Any, v: Any = None, **options: Unpack[Options]) -> None:
         _check_dropped(options)
-        given = {"q": q, "k": k} if v is None else {"q": q, "k": k, "v": v}
-        for name, x in given.items():
+        qkv = {"q": q, "k": k} if v is None else {"q": q, "k": k, "v": v}
+        for name, x in qkv.items():
             _check_array(name, x)
         self._arrays: dict[str, Any] = {name: options[name] for name in ("mask", "bias") if _is_dask(options.get(name))}
-        self.token = tokenize(given, sorted(options.items(), key=lambda item: item[0]))
+        self.token = tokenize(qkv, sorted(options.items(), key=lambda item: item[0]))
         rules: Options = {**options, **dict.fromkeys(self._arrays)}  # type: ignore[typeddict-item]
-        self.inputs: AttentionInputs = validate_inputs(**{name: _shape_only(x) for name, x in given.items()}, **rules)
+        self.inputs: AttentionInputs = validate_inputs(**{name: _shape_only(x) for name, x in qkv.items()}, **rules)
         for name, x in self._arrays.items():
             _check_scores_array(name, x, self.inputs.layout.shape)
-        self._align(given)
+        self._align(qkv)
 
     @property
     def lead_shape(self) -> tuple[int, ...]:
@@ -134,19 +134,19 @@ class AttentionBlocks:
         graph = HighLevelGraph.from_collections(name, tasks, dependencies=[*self.chunked.values(), *needed])
         return da.Array(graph, name, chunks, dtype=dtype)
 
-    def _align(self, given: dict[str, Any]) -> None:
+    def _align(self, qkv: dict[str, Any]) -> None:
         """Rechunk the arrays so that blocks of queries and keys are chunks."""
-        shape, arrays = self.inputs.layout.shape, {**given, **self._arrays}
+        shape, arrays = self.inputs.layout.shape, {**qkv, **self._arrays}
         # heads of each array, counted in those of the queries: a chunk is whole groups, or part of one
-        heads = {name: count_heads(x) for name, x in given.items()}
+        heads = {name: count_heads(x) for name, x in qkv.items()}
         total = max(heads["q"], self.lead_shape[-1] if self.lead_shape else 1)
         cuts = {0, total}
-        for name, x in given.items():
+        for name, x in qkv.items():
             if x.ndim > 2:
                 cuts |= {edge * total // max(1, heads[name]) for edge in _edges(x.chunks[-3])}
         repeats = [total // count for count in heads.values() if 1 < count < total]
         cuts |= {edge for cut in list(cuts) for n in repeats for edge in (cut // n * n, -(-cut // n) * n)}
-        self.rows, self.cols = _edges(given["q"].chunks[-2]), _edges(given["k"].chunks[-2])
+        self.rows, self.cols = _edges(qkv["q"].chunks[-2]), _edges(qkv["k"].chunks[-2])
         batch = [self._batch_edges(arrays, axis) for axis in range(len(self.lead_shape) - 1, 0, -1)]
         self.lead: list[Edges] = [*batch, tuple(sorted(cuts))] if self.lead_shape else []
         self._total_heads = total
@@ -165,14 +165,14 @@ class AttentionBlocks:
         return tuple(sorted(cuts))
 
     def _lead_chunks(self, name: str, x: Any) -> dict[int, tuple[int, ...]]:
-        found = {}
+        chunks = {}
         for axis in range(x.ndim - 2):
             edges, size = self.lead[axis - x.ndim + 2], x.shape[axis]
             if axis == x.ndim - 3 and name in "qkv":
                 repeats = self._total_heads // max(1, size)
                 edges = tuple(sorted({cut for edge in edges for cut in (edge // repeats, -(-edge // repeats))}))
-            found[axis] = (size,) if size <= 1 else tuple(np.diff(edges).tolist())
-        return found
+            chunks[axis] = (size,) if size <= 1 else tuple(np.diff(edges).tolist())
+        return chunks
 
     def _last_chunks(self, name: str, x: Any) -> dict[int, tuple[int, ...]]:
         rows, cols = (tuple(np.diff(edges).tolist()) for edges in (self.rows, self.cols))
@@ -183,17 +183,17 @@ class AttentionBlocks:
 
     def _chunk_index(self, name: str, lead: tuple[int, ...]) -> list[int]:
         """Return the numbers of an array's chunk on the axes before the last two."""
-        x, found = self.chunked[name], []
+        x, index = self.chunked[name], []
         for axis in range(x.ndim - 2):
             at = axis - x.ndim + 2
             first = self.lead[at][lead[at]]
             if x.shape[axis] == 1:
-                found.append(0)
+                index.append(0)
                 continue
             if axis == x.ndim - 3 and name in "qkv":
                 first = first * x.shape[axis] // self._total_heads
-            found.append(_edges(x.chunks[axis]).index(first))
-        return found
+            index.append(_edges(x.chunks[axis]).index(first))
+        return index
 
     @staticmethod
     def _cell(x: Any, at: tuple[int, int]) -> list[int]:
@@ -210,13 +210,13 @@ class AttentionBlocks:
 
 def with_arrays(p: AttentionInputs, arrays: dict[str, np.ndarray]) -> AttentionInputs:
     """Return the inputs of a pair of blocks with its chunks."""
-    given = dict(arrays)
-    if "mask" in given:
-        dense = DenseMask(np.asarray(given.pop("mask")))
+    chunks = dict(arrays)
+    if "mask" in chunks:
+        dense = DenseMask(np.asarray(chunks.pop("mask")))
         p = p.replace(mask=dense if p.mask is None else LogicalAnd(dense, p.mask))
-    if "bias" in given:
-        p = p.replace(bias=DenseBias(np.asarray(given.pop("bias"))))
-    return p.replace(**{name: np.asarray(x) for name, x in given.items()})
+    if "bias" in chunks:
+        p = p.replace(bias=DenseBias(np.asarray(chunks.pop("bias"))))
+    return p.replace(**{name: np.asarray(x) for name, x in chunks.items()})
 
 
 def task(key: Any, function: Any, *args: Any, **kwargs: Any) -> Task:
@@ -250,9 +250,9 @@ def _shape_only(x: Any) -> np.ndarray:
 
 
 def _check_scores_array(name: str, x: Any, shape: tuple[int, ...]) -> None:
-    wanted = "boolean" if name == "mask" else "floating"
-    if x.dtype.kind != wanted[0]:
-        raise RegardError(f"{name} must be {wanted}, got {x.dtype}")
+    kind = "boolean" if name == "mask" else "floating"
+    if x.dtype.kind != kind[0]:
+        raise RegardError(f"{name} must be {kind}, got {x.dtype}")
     if any(np.isnan(size) for size in x.shape):
         raise RegardError(f"{name} has chunks of unknown size: call {name}.compute_chunk_sizes() first")
     if not broadcasts(x.shape, shape):

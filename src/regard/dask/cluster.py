@@ -222,16 +222,16 @@ class Cluster:
                 time.sleep(0.5)
 
 
-def check_versions(found: dict[str, Any]) -> None:
+def check_versions(reported: dict[str, Any]) -> None:
     """Raise `RegardError` if a worker has another version of Python or of a package than the client."""
 
     def versions(one: Any) -> dict[str, str]:
         python = str(one["host"]["python"]).split(".")[:2]
-        known = {name: str(one["packages"].get(name)) for name in _PACKAGES}
-        return {"Python": ".".join(python), **known}
+        packages = {name: str(one["packages"].get(name)) for name in _PACKAGES}
+        return {"Python": ".".join(python), **packages}
 
-    here = versions(found["client"])
-    others = {"the scheduler": found["scheduler"], **{f"worker {x}": one for x, one in found["workers"].items()}}
+    here = versions(reported["client"])
+    others = {"the scheduler": reported["scheduler"], **{f"worker {x}": one for x, one in reported["workers"].items()}}
     for place, one in others.items():
         there = versions(one)
         names = ("Python", "dask", "distributed", "cloudpickle", "msgpack") if place == "the scheduler" else here
@@ -253,9 +253,9 @@ def _prepare() -> str:
     return regard_version()
 
 
-def _check_regard(found: dict[str, Any]) -> None:
+def _check_regard(versions: dict[str, Any]) -> None:
     """Raise `RegardError` if a worker has another version of regard, or none; OSError if one has gone away."""
-    for address, version in found.items():
+    for address, version in versions.items():
         if isinstance(version, OSError):
             raise version
         if isinstance(version, BaseException):
@@ -375,6 +375,6 @@ def worker_memory(cluster: Workers) -> str:
     return gigabytes(cluster.memory_limit) if cluster.memory_limit else "no limit"
 
 
-def scheduler_address(given: str | None) -> str | None:
+def scheduler_address(address: str | None) -> str | None:
     """Return the scheduler that was asked for, else that of DASK_SCHEDULER_ADDRESS."""
-    return given or os.environ.get("DASK_SCHEDULER_ADDRESS") or None
+    return address or os.environ.get("DASK_SCHEDULER_ADDRESS") or None

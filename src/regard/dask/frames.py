@@ -231,8 +231,8 @@ def _attributed(part: pandas.DataFrame, column: str, job: AttributeJob, spec: Mo
     with one_at_a_time():
         places, columns = job.contributions(model, encodings, errors)
     dtypes = {"position": "Int64", "token": "str", "error": "str"}
-    found = {name: pandas.Series(each.to_pandas(), dtype=dtypes.get(name, "f8")) for name, each in columns.items()}
-    return pandas.DataFrame(found).set_axis(part.index[places.to_numpy()], axis=0)
+    series = {name: pandas.Series(each.to_pandas(), dtype=dtypes.get(name, "f8")) for name, each in columns.items()}
+    return pandas.DataFrame(series).set_axis(part.index[places.to_numpy()], axis=0)
 
 
 def _sums(part: pandas.DataFrame, column: str, job: HeadsJob, spec: ModelSpec) -> tuple[Sums, int]:

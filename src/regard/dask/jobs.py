@@ -198,11 +198,11 @@ class AttributeJob:
         parts: dict[str, list[Any]] = {name: [] for name in self.columns}
         places: list[int] = []
         for index, reason in enumerate(errors):
-            found = self._row_columns(model, encodings[index]) if reason is None else _error_columns(reason)
-            count = len(found["error"])
+            columns = self._row_columns(model, encodings[index]) if reason is None else _error_columns(reason)
+            count = len(columns["error"])
             places += [index] * count
             for name, kind in zip(self.columns, types, strict=True):
-                parts[name].append(pyarrow.array(found.get(name, [None] * count), kind))
+                parts[name].append(pyarrow.array(columns.get(name, [None] * count), kind))
         arrays = {
             name: pyarrow.chunked_array(chunks, kind).combine_chunks()
             for (name, chunks), kind in zip(parts.items(), types, strict=True)
@@ -211,14 +211,14 @@ class AttributeJob:
 
     def _row_columns(self, model: TextModel, encoding: Encoding) -> dict[str, Any]:
         try:
-            found = self._attribution(model, encoding)
+            attribution = self._attribution(model, encoding)
         except RegardError as error:  # of this text: it is the one to compare with, or too long for the memory
             return _error_columns(str(error))
-        count = len(found.scores)
-        columns = {name: column.tolist() for name, column in found.to_columns().items()}
+        count = len(attribution.scores)
+        columns = {name: column.tolist() for name, column in attribution.to_columns().items()}
         return columns | {
-            "value": [found.value] * count,
-            "baseline_value": [found.baseline_value] * count,
+            "value": [attribution.value] * count,
+            "baseline_value": [attribution.baseline_value] * count,
             "error": [None] * count,
         }
 

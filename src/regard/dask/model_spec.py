@@ -94,10 +94,10 @@ def _place() -> str:
 
 def _sha256(name: str) -> str:
     """Return the digest of the files that a model is read from."""
-    path, known = resolve.find(name), registry.KNOWN.get(name)
+    path, entry = resolve.find(name), registry.KNOWN.get(name)
     files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
-    if known is not None:
-        files = [path / file.name for file in known.files]
+    if entry is not None:
+        files = [path / file.name for file in entry.files]
     digest = hashlib.sha256()
     for file in files:
         with open_regular(file) as stream:

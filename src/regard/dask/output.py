@@ -117,10 +117,10 @@ class OutputFolder:
         if (content := self._read(_MANIFEST)) is None:
             return None
         try:
-            found = json.loads(content)
-            if found.pop("sha256", None) != _sha256(found) or found["format"] != _FORMAT:
+            fields = json.loads(content)
+            if fields.pop("sha256", None) != _sha256(fields) or fields["format"] != _FORMAT:
                 raise ValueError("it was changed, or has another format")
-            return Manifest(source, {**found["identity"]}, found)
+            return Manifest(source, {**fields["identity"]}, fields)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise _damaged(source) from error
 
@@ -141,10 +141,10 @@ class OutputFolder:
                 f"the plan of this corpus has {len(content)} bytes, more than the limit of {MAX_BYTES}: give its files "
                 "in several runs"
             )
-        known = self._read(_MANIFEST)
-        if known is None:
+        stored = self._read(_MANIFEST)
+        if stored is None:
             self.write_new(_MANIFEST, content)
-        elif known != content:
+        elif stored != content:
             self.write(_MANIFEST, content)
 
     def write_new(self, name: str, content: bytes) -> None:
@@ -231,9 +231,9 @@ def part_name(partition: Partition) -> str:
 
 def require_same(folder: str, manifest: Manifest, identity: dict[str, Any]) -> None:
     """Raise `RegardError` if the run of a folder is another one than `identity`."""
-    known = manifest.identity
-    names = [*identity, *(name for name in known if name not in identity)]
-    if other := [name for name in names if known.get(name) != identity.get(name)]:
+    stored = manifest.identity
+    names = [*identity, *(name for name in stored if name not in identity)]
+    if other := [name for name in names if stored.get(name) != identity.get(name)]:
         raise RegardError(
             f"{folder} is of a run with other {join_names(other)}: repeat that run as it was, or give a new folder"
         )

@@ -89,9 +89,9 @@ def scan(piece: Piece, spec: ModelSpec, job: Job) -> Scan:
     """Return what a piece holds."""
     values = piece.read()
     encodings, errors = encode_rows(job.reader(load_model(spec)), values, truncate=job.truncate)
-    found = [(i, error) for i, error in enumerate(errors) if error is not None]
+    row_errors = [(i, error) for i, error in enumerate(errors) if error is not None]
     lengths = np.array([len(encodings[i]) if i in encodings else 0 for i in range(len(values))], np.int64)
-    return Scan(lengths, tuple(found[:SHOWN_ERRORS]), len(found), digest(values))
+    return Scan(lengths, tuple(row_errors[:SHOWN_ERRORS]), len(row_errors), digest(values))
 
 
 def digest(values: Sequence[Any]) -> str:
@@ -104,9 +104,9 @@ def first_rows(pieces: Sequence[Piece], counted: Sequence[Counted]) -> list[int]
     places = []
     for _, same in groupby(zip(pieces, counted, strict=True), key=lambda item: item[0].address):
         place = 1
-        for _, found in same:
+        for _, count in same:
             places.append(place)
-            place += found.rows
+            place += count.rows
     return places
 
 
@@ -124,8 +124,8 @@ def cut(pieces: Sequence[Piece], scans: Sequence[Scan], partition_tokens: int) -
             sizes.append((rows, filled))
         rows = filled = 0
 
-    for found in scans:
-        ends = np.cumsum(np.maximum(found.lengths, 1))
+    for scanned in scans:
+        ends = np.cumsum(np.maximum(scanned.lengths, 1))
         start = 0
         while start < len(ends):
             before = int(ends[start - 1]) if start else 0
@@ -139,7 +139,7 @@ def cut(pieces: Sequence[Piece], scans: Sequence[Scan], partition_tokens: int) -
             filled += int(ends[stop - 1]) - before
             start = stop
     close()
-    return spread(pieces, [found.counted for found in scans], sizes)
+    return spread(pieces, [scanned.counted for scanned in scans], sizes)
 
 
 def spread(pieces: Sequence[Piece], counted: Sequence[Counted], sizes: Iterable[tuple[int, int]]) -> list[Partition]:
@@ -152,25 +152,25 @@ def spread(pieces: Sequence[Piece], counted: Sequence[Counted], sizes: Iterable[
     """
     partitions: list[Partition] = []
     places = zip(pieces, counted, first_rows(pieces, counted), strict=True)
-    piece, found, first_row, start = Piece("", "", ""), Counted("", 0), 1, 0
+    piece, count, first_row, start = Piece("", "", ""), Counted("", 0), 1, 0
     for rows, tokens in sizes:
         segments: list[Segment] = []
         left = rows
         while left:
-            while start == found.rows:
+            while start == count.rows:
                 if (place := next(places, None)) is None:
                     raise ValueError("there are fewer rows than those of the partitions")
-                (piece, found, first_row), start = place, 0
-            stop = min(start + left, found.rows)
-            segments.append(Segment(piece, start, stop, first_row, found))
+                (piece, count, first_row), start = place, 0
+            stop = min(start + left, count.rows)
+            segments.append(Segment(piece, start, stop, first_row, count))
             left -= stop - start
             start = stop
         partitions.append(Partition(len(partitions), tuple(segments), tokens))
-    if start != found.rows or any(rest.rows for _, rest, _ in places):
+    if start != count.rows or any(rest.rows for _, rest, _ in places):
         raise ValueError("there are more rows than those of the partitions")
     return partitions
 
 
 def fingerprint(counted: Iterable[Counted]) -> str:
     """Return the digest of a corpus."""
-    return hashlib.sha256("".join(found.sha256 for found in counted).encode()).hexdigest()
+    return hashlib.sha256("".join(count.sha256 for count in counted).encode()).hexdigest()

@@ -59,9 +59,9 @@ def encode_rows(
     reader: Reader, values: Sequence[Any], *, truncate: bool
 ) -> tuple[dict[int, Encoding], list[str | None]]:
     """Return the texts as tokens, by the index of the row, and the error of each row, None where there is none."""
-    found = [encode_row(reader, value, truncate=truncate) for value in values]
-    encodings = {i: each for i, each in enumerate(found) if isinstance(each, Encoding)}
-    return encodings, [each if isinstance(each, str) else None for each in found]
+    encoded = [encode_row(reader, value, truncate=truncate) for value in values]
+    encodings = {i: each for i, each in enumerate(encoded) if isinstance(each, Encoding)}
+    return encodings, [each if isinstance(each, str) else None for each in encoded]
 
 
 def _is_null(value: Any) -> bool:

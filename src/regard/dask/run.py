@@ -65,7 +65,7 @@ def make_plan(
     RegardError
         The folder is of another run, or a file cannot be read.
     """
-    known = folder.read_manifest()
+    manifest = folder.read_manifest()
     about = {
         "version of regard": __version__,
         "model": f"sha256 {spec.sha256}",
@@ -73,17 +73,17 @@ def make_plan(
         "tokens of a partition": partition_tokens,
         **identity(job),
     }
-    if known is not None:
-        require_same(folder.address, known, about | {"texts": known.identity.get("texts")})
-        if known.is_of(corpus):
-            plan = known.plan(corpus)
+    if manifest is not None:
+        require_same(folder.address, manifest, about | {"texts": manifest.identity.get("texts")})
+        if manifest.is_of(corpus):
+            plan = manifest.plan(corpus)
             _check_empty(corpus, plan)
             return plan
     scans = _scans(job, spec, corpus, workers)
     counted = tuple(each.counted for each in scans)
     about["texts"] = fingerprint(counted)
-    if known is not None:
-        require_same(folder.address, known, about)
+    if manifest is not None:
+        require_same(folder.address, manifest, about)
     if not any(len(each.lengths) for each in scans):
         raise RegardError(f"there is no text in {corpus.address}")
     with_errors = (
@@ -105,14 +105,14 @@ def _check_empty(corpus: Corpus, plan: Plan) -> None:
 def _scans(job: Job, spec: ModelSpec, corpus: Corpus, workers: Workers) -> list[Scan]:
     """Return what each piece holds; this process begins while the workers start."""
     scan_piece = functools.partial(scan, spec=spec, job=job)
-    found: dict[Piece, Scan] = {}
+    scanned: dict[Piece, Scan] = {}
     for piece in corpus.pieces:
         if workers.are_there():
             break
-        found[piece] = scan_piece(piece)
-    rest = [piece for piece in corpus.pieces if piece not in found]
-    found |= dict(_run(workers, f"scan-{job.name}", scan_piece, rest))
-    return [found[piece] for piece in corpus.pieces]
+        scanned[piece] = scan_piece(piece)
+    rest = [piece for piece in corpus.pieces if piece not in scanned]
+    scanned |= dict(_run(workers, f"scan-{job.name}", scan_piece, rest))
+    return [scanned[piece] for piece in corpus.pieces]
 
 
 def run(
@@ -140,8 +140,8 @@ def run(
     plan = make_plan(job, spec, corpus, folder, workers, partition_tokens)
     if folder.read_manifest() is None:
         folder.write_plan(plan)
-    if (found := folder.read_manifest()) is not None:
-        require_same(out, found, plan.identity)  # another run may have begun there
+    if (manifest := folder.read_manifest()) is not None:
+        require_same(out, manifest, plan.identity)  # another run may have begun there
     folder.write_plan(plan)
     there = folder.written()
     missing = [partition for partition in plan.partitions if part_name(partition) not in there]

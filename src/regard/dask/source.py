@@ -90,14 +90,14 @@ def open_corpus(address: str, column: str = "text") -> Corpus:
     with reading(address):
         fs, path = url_to_fs(address)
         if fs.isdir(path):
-            found = [name for name in sorted(fs.find(path)) if not _is_hidden(name.removeprefix(path))]
+            paths = [name for name in sorted(fs.find(path)) if not _is_hidden(name.removeprefix(path))]
         else:
             is_pattern = has_magic(path) and not fs.exists(path)
-            found = sorted(fs.glob(path)) if is_pattern else [path]
-            if is_pattern and not found:
+            paths = sorted(fs.glob(path)) if is_pattern else [path]
+            if is_pattern and not paths:
                 raise RegardError(f"no file matches {address}")
-        names = [name for name in found if _format(name)]
-        if not names and found == [path] and not fs.exists(path):
+        names = [name for name in paths if _format(name)]
+        if not names and paths == [path] and not fs.exists(path):
             raise RegardError(f"there is no file {address}")
         if not names:
             raise RegardError(f"{address} is not a file of {', '.join(_FORMATS)}, and holds none")

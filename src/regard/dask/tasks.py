@@ -28,11 +28,11 @@ def compute_partition(partition: Partition, *, job: Job, spec: ModelSpec, out: s
     rows: list[int] = []
     values: list[Any] = []
     for segment in partition.segments:
-        found = segment.read()
+        segment_values = segment.read()
         first = segment.first_row + segment.start
-        files += [segment.piece.address] * len(found)
-        rows += range(first, first + len(found))
-        values += found
+        files += [segment.piece.address] * len(segment_values)
+        rows += range(first, first + len(segment_values))
+        values += segment_values
     content = _table_bytes(job, spec, files, rows, values)
     folder.write_new(part_name(partition), content)
 
@@ -59,9 +59,9 @@ def measure(partition: Partition, *, job: Job, spec: ModelSpec) -> tuple[float, 
     sampled = getattr(job, "sampled_tokens", _SAMPLED_TOKENS)
     for segment in partition.segments:
         values = segment.read()
-        found, _ = encode_rows(job.reader(model), values, truncate=job.truncate)
-        longest = max([longest, *map(len, found.values())])
-        for encoding in found.values():
+        encoded, _ = encode_rows(job.reader(model), values, truncate=job.truncate)
+        longest = max([longest, *map(len, encoded.values())])
+        for encoding in encoded.values():
             if taken < sampled:
                 encodings[len(encodings)] = encoding
                 taken += len(encoding)

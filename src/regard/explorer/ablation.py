@@ -31,8 +31,8 @@ def ablate_heads(run: Run, heads: Any, watch: Watch = lambda _: None) -> tuple[R
     """
     if not run.can_ablate:
         raise RegardError("an ablation runs the model again: explore a text with a model, not a saved trace")
-    chosen = _validate_heads(run, heads)
-    edits = ablate(*((run.layers[layer].name, head) for layer, head in chosen))
+    pairs = _validate_heads(run, heads)
+    edits = ablate(*((run.layers[layer].name, head) for layer, head in pairs))
     trace = Trace(maps=True, only=shown_steps_of(run.trace), edit=edits)
     num_steps, begin = len(run.trace.names()), time.monotonic()
     watch(lambda: len(trace.names()) / num_steps / 3)
@@ -41,23 +41,23 @@ def ablate_heads(run: Run, heads: Any, watch: Watch = lambda _: None) -> tuple[R
     end = time.monotonic()
     watch(lambda: (1 + min(1.0, (time.monotonic() - end) / (end - begin))) / 3)  # as long as with the edit
     before = run.unedited
-    names = ", ".join(f"layer {run.number(layer)} head {head}" for layer, head in chosen)
-    edited = Run(trace, layers_of(trace, 0), 0, run.encoding, run.model, f"without {names}", tuple(chosen), after)
-    changes = _max_weight_changes(run, edited, chosen[0][0], watch)
+    names = ", ".join(f"layer {run.number(layer)} head {head}" for layer, head in pairs)
+    edited = Run(trace, layers_of(trace, 0), 0, run.encoding, run.model, f"without {names}", tuple(pairs), after)
+    changes = _max_weight_changes(run, edited, pairs[0][0], watch)
     return edited, {"heads": changes, **_changed_outputs(before, after, run)}
 
 
 def _validate_heads(run: Run, heads: Any) -> list[tuple[int, int]]:
     try:
-        chosen = sorted({(operator.index(layer), operator.index(head)) for layer, head in heads})
+        pairs = sorted({(operator.index(layer), operator.index(head)) for layer, head in heads})
     except (TypeError, ValueError):
         raise RegardError(f"heads to ablate are pairs (layer, head), got {heads!r}") from None
-    if not chosen:
+    if not pairs:
         raise RegardError("no head to ablate: give pairs (layer, head)")
-    for layer, head in chosen:
+    for layer, head in pairs:
         check_index("layer", layer, len(run.layers))
         check_index("head", head, len(run.layers[layer].heads))
-    return chosen
+    return pairs
 
 
 def _max_weight_changes(run: Run, edited: Run, first: int, watch: Watch) -> list[list[float]]:
@@ -68,11 +68,11 @@ def _max_weight_changes(run: Run, edited: Run, first: int, watch: Watch) -> list
         before, after = (each.layers[layer].tile(head, rows, None) for each in (run, edited))
         return round(float(np.abs(before - after).max()), 6)
 
-    found: list[list[float]] = []
-    watch(lambda: (2 + len(found) / len(run.layers)) / 3)
+    changes: list[list[float]] = []
+    watch(lambda: (2 + len(changes) / len(run.layers)) / 3)
     for number, layer in enumerate(run.layers):
-        found.append([change(number, head) if number > first else 0.0 for head in range(len(layer.heads))])
-    return found
+        changes.append([change(number, head) if number > first else 0.0 for head in range(len(layer.heads))])
+    return changes
 
 
 def _changed_outputs(before: Any, after: Any, run: Run) -> answers.ChangedOutputs:

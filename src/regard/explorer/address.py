@@ -30,14 +30,14 @@ def read_address(address: str) -> Address:
     """
     if "#" not in address and _is_file(address):
         address = _read(Path(address))
-    _, found, fragment = address.strip().partition("#")
+    _, separator, fragment = address.strip().partition("#")
     if len(address) > _MAX_CHARACTERS:
         raise RegardError(f"an address has at most {_MAX_CHARACTERS:,} characters, this one {len(address):,}")
     try:
         parts = dict(parse_qsl(fragment, keep_blank_values=True, max_num_fields=_MAX_PARTS))
     except ValueError:
         parts = {}
-    if not found or not parts:
+    if not separator or not parts:
         raise RegardError(
             f"{address[:60]!r} is not an address of the explorer: copy it from the page, with all after its #"
         )

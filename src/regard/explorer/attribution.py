@@ -85,28 +85,28 @@ def attribute_run(run: Run, other_text: str | None, query: AttributionQuery, che
         target = _target_of(run, other_text, query, position, likely)
         is_text = likely is None and isinstance(target, str) and target.split()
         to = run.model.tokenizer(target) if is_text else target  # both texts as the page shows them
-        found = attribute(run.model, _encoding(run), to, position=position, method=method, check=check)
-    if not np.isfinite([found.value, *found.scores]).all():
+        attribution = attribute(run.model, _encoding(run), to, position=position, method=method, check=check)
+    if not np.isfinite([attribution.value, *attribution.scores]).all():
         raise RegardError("contributions are NaN or infinite: the model overflows for this text")
     return {
-        "method": found.method,
-        "metric": found.metric,
-        "value": found.value,
-        "baseline_value": found.baseline_value,
-        "note": _completeness_note(found),
-        "scores": found.scores.tolist(),
-        "attended": found.attended.tolist(),
+        "method": attribution.method,
+        "metric": attribution.metric,
+        "value": attribution.value,
+        "baseline_value": attribution.baseline_value,
+        "note": _completeness_note(attribution),
+        "scores": attribution.scores.tolist(),
+        "attended": attribution.attended.tolist(),
         "to": target if likely is None else None,
         "token": None if likely is None else target,
         "likely": likely,
     }
 
 
-def _completeness_note(found: Attribution) -> str:
+def _completeness_note(attribution: Attribution) -> str:
     """Return that the contributions do not sum to what they should; empty where they do, or need not."""
-    if found.is_complete is not False or found.baseline_value is None:
+    if attribution.is_complete is not False or attribution.baseline_value is None:
         return ""
-    total, change = found.scores.sum(), found.value - found.baseline_value
+    total, change = attribution.scores.sum(), attribution.value - attribution.baseline_value
     return (
         f"Not exact: the contributions sum to {total:.4g}, the number changes by {change:.4g}. Choose another method."
     )
@@ -185,8 +185,8 @@ def _likely_tokens(run: Run, position: int) -> list[answers.PredictedToken]:
     """Return the most likely next tokens after a position, the most likely first."""
     output = run.unedited
     logits = np.asarray(output.head(output.hidden[:, [position]]))[0, -1]
-    found = likely_tokens(logits, run.model.tokenizer, top=_NUM_LIKELY)
-    return [{"token": each.id, "text": each.text, "probability": round(each.probability, 6)} for each in found]
+    tokens = likely_tokens(logits, run.model.tokenizer, top=_NUM_LIKELY)
+    return [{"token": each.id, "text": each.text, "probability": round(each.probability, 6)} for each in tokens]
 
 
 def _rounded(answer: answers.Attribution) -> answers.Attribution:

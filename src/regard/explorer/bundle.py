@@ -60,7 +60,7 @@ def page_markup() -> str:
 
 def bundle_styles() -> str:
     """Return the page's style sheets as one, without comments and indents."""
-    return _STYLE_BLANKS.sub("", _STYLE_IMPORT.sub(lambda found: frontend_file(found[1]), frontend_file("style.css")))
+    return _STYLE_BLANKS.sub("", _STYLE_IMPORT.sub(lambda match: frontend_file(match[1]), frontend_file("style.css")))
 
 
 def bundle_module(entry: str) -> str:
@@ -83,8 +83,8 @@ def _collect(name: str, importers: tuple[str, ...], scripts: dict[str, str]) -> 
     exports = [word for _, word in _EXPORT.findall(code)]
     exports += [_property(outer, inner) for listed in _LIST.findall(code) for inner, outer in _renamings(listed)]
 
-    def to_constant(found: re.Match[str]) -> str:
-        names, namespace, path = found.groups()
+    def to_constant(match: re.Match[str]) -> str:
+        names, namespace, path = match.groups()
         target = namespace or "{ " + ", ".join(_property(*each) for each in _renamings(names)) + " }"
         return f"const {target} = {_variable(_resolve(path, name))};"
 

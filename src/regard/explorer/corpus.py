@@ -60,8 +60,8 @@ class Corpus:
             check()
 
         layer = run.number(layer)
-        found = strongest_rows(run.model, self, layer, head, count, pair=pair, truncate=True, progress=progress)
-        return {"texts": len(self), "rows": [describe_row(row) for row in found]}
+        strongest = strongest_rows(run.model, self, layer, head, count, pair=pair, truncate=True, progress=progress)
+        return {"texts": len(self), "rows": [describe_row(row) for row in strongest]}
 
     def _lines(self) -> Iterator[str]:
         try:

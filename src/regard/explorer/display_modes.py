@@ -50,13 +50,13 @@ def rollouts(layers: Sequence[LayerMap], check: CancelCheck, ablated: Sequence[t
     Ablated heads, (layer, head), mix nothing in.
     """
     product = np.eye(layers[0].length)
-    found = np.empty((len(layers), *product.shape), np.float32)
+    maps = np.empty((len(layers), *product.shape), np.float32)
     for number, layer in enumerate(layers):
         check()
         without = [head for at, head in ablated if at == number]
         product = np.concatenate([mixed for _, mixed in residual_attention_blocks(layer, without)]) @ product
-        found[number] = product
-    return found
+        maps[number] = product
+    return maps
 
 
 def has_value_norms(model: Any, trace: Trace, layers: Sequence[LayerMap]) -> bool:

@@ -192,11 +192,11 @@ class Exploration:
     @query(slow=True)
     def heads(self, run: int, *, check: CancelCheck = lambda: None) -> answers.HeadMetrics:
         """Return the metrics of every head, ``L H`` each; for a long text from some of its rows."""
-        found = self._runs[run]
+        recorded = self._runs[run]
 
         def compute() -> np.ndarray:
-            with self._progress.of("heads") as watch:
-                return head_metrics_of(found, check, watch)
+            with self._progress.watch("heads") as watch:
+                return head_metrics_of(recorded, check, watch)
 
         values = self._cache.get(("heads", run), compute)
         return {
@@ -232,11 +232,11 @@ class Exploration:
         blocked_by = difference_blocked_by([self._runs[run] for run in runs])
         if blocked_by is not None:
             raise RegardError(blocked_by)
-        found = self._maps.differences(runs[0], runs[1], check)
-        largest = float(np.abs(found).max())
-        scaled = np.sign(found) * np.round(127 * np.sqrt(np.abs(found) / (largest or 1.0)))
+        differences = self._maps.differences(runs[0], runs[1], check)
+        largest = float(np.abs(differences).max())
+        scaled = np.sign(differences) * np.round(127 * np.sqrt(np.abs(differences) / (largest or 1.0)))
         return {
-            "largest": [[round(float(x), 6) for x in row] for row in np.abs(found).max(axis=(-2, -1))],
+            "largest": [[round(float(x), 6) for x in row] for row in np.abs(differences).max(axis=(-2, -1))],
             "thumbnails": base64.b64encode(scaled.astype(np.int8).tobytes()).decode("ascii"),
             "explanation": DIFFERENCE,
         }
@@ -298,7 +298,7 @@ class Exploration:
         stream, where there is a model; with ``value_length`` for the mode "norms", and the terms of ``rollout`` for
         that mode. Of the mean of heads only ``mean``, what each head has, and the terms of rollout.
         """
-        found, layer_map = self._maps.layer(run, layer, head)
+        recorded, layer_map = self._maps.layer(run, layer, head)
         check_index("token", i, layer_map.length)
         check_index("token", j, layer_map.length)
         mean, rollout = self._maps.rollout_terms(run, layer, i, j) if mode == "rollout" else (None, None)
@@ -306,17 +306,17 @@ class Exploration:
             mean = mean or self._maps.mean_terms(run, layer, i, j, mode)
             nothing = cast("answers.RecordedCell", dict.fromkeys(answers.RecordedCell.__annotations__))
             return {**nothing, "mean": mean, "rollout": rollout}
-        ablated, block = (layer, head) in found.ablated, found.number(layer)
-        steps = cell(found.trace, layer_map, head, i, j, batch=found.batch, ablated=ablated)
+        ablated, block = (layer, head) in recorded.ablated, recorded.number(layer)
+        steps = cell(recorded.trace, layer_map, head, i, j, batch=recorded.batch, ablated=ablated)
         return {
             **steps,
-            "rotated": rotates(found.model, block),
-            "rotation": rotated_pairs(found.model, block, found.length, steps["q"], steps["k"], i, j),
+            "rotated": rotates(recorded.model, block),
+            "rotation": rotated_pairs(recorded.model, block, recorded.length, steps["q"], steps["k"], i, j),
             "projected": self._maps.projected_output(run, layer, head, i),
             "value_length": float(self._maps.value_norms(run, layer)[head, j]) if mode == "norms" else None,
             "mean": mean,
             "rollout": rollout,
-            "bias_note": bias_note(layer_map, found.bias_rule(layer), head, i, j),
+            "bias_note": bias_note(layer_map, recorded.bias_rule(layer), head, i, j),
         }
 
     def cell_inputs(self, run: int, layer: int, head: int) -> tuple[bytes, answers.HeadFields] | None:
@@ -325,9 +325,9 @@ class Exploration:
         q ``T D``, k ``S D``, v ``S Dv``, lse ``T``, and the first and the end of the columns that each row attends to,
         ``T`` each, concatenated. None if these are not enough: with a bias, a mask with holes, or without v.
         """
-        found, layer_map = self._maps.layer(run, layer, head)
-        rotated = rotates(found.model, found.number(layer))
-        return cell_inputs(found.trace, layer_map, head, batch=found.batch, rotated=rotated)
+        recorded, layer_map = self._maps.layer(run, layer, head)
+        rotated = rotates(recorded.model, recorded.number(layer))
+        return cell_inputs(recorded.trace, layer_map, head, batch=recorded.batch, rotated=rotated)
 
     def value_norms(self, run: int, layer: int) -> np.ndarray:
         """Return ‖v W_O‖ of each token in each head, float32 ``H S``; 0 for ablated heads."""
@@ -347,16 +347,16 @@ class Exploration:
         """
         if len(set(runs)) != len(runs):
             raise RegardError("runs holds a number twice")
-        found = [self._runs[run] for run in runs]
-        keys = {run.projection_key for run in found}
-        if not found or None in keys:
+        recorded = [self._runs[run] for run in runs]
+        keys = {run.projection_key for run in recorded}
+        if not recorded or None in keys:
             raise RegardError(
                 f"movement needs the outputs of blocks, of at most {MAX_MOVEMENT_TOKENS} tokens: record them too"
             )
         if len(keys) > 1:
             raise RegardError("these runs have different stages or vector sizes, so they share no plane")
-        moved = movement([(run.trace, run.batch, run.special) for run in found])
-        return {**moved, "note": describe_plane(moved, [run.token_descriptions for run in found])}
+        moved = movement([(run.trace, run.batch, run.special) for run in recorded])
+        return {**moved, "note": describe_plane(moved, [run.token_descriptions for run in recorded])}
 
     @query(slow=True)
     def ablate(self, heads: Sequence[tuple[int, int]], *, run: int = 0) -> answers.Ablation:
@@ -369,7 +369,7 @@ class Exploration:
         RegardError
             There is no such run or head, or the run has no model.
         """
-        with self._progress.of("ablate") as watch:
+        with self._progress.watch("ablate") as watch:
             number, changes = self._runs.ablate(run, heads, watch)
         return {"run": number, "metadata": {**self._describe(number), "base_run": run}, "changes": changes}
 
@@ -415,10 +415,10 @@ class Exploration:
 
     def all_next_tokens(self, run: int) -> list[answers.NextTokens]:
         """Return `next_tokens` after each token, for an exported page; none of a long text, or without predictions."""
-        found = self._runs[run]
-        if found.length > _MAX_FILE_PREDICTIONS or not predicts_next_tokens(found):
+        recorded = self._runs[run]
+        if recorded.length > _MAX_FILE_PREDICTIONS or not predicts_next_tokens(recorded):
             return []
-        return [next_tokens(found, i, 1.0, None) for i in range(found.length)]
+        return [next_tokens(recorded, i, 1.0, None) for i in range(recorded.length)]
 
     @query()
     def lens(self, run: int, *, position: int | None = None, token: int | None = None) -> answers.Lens:
@@ -509,9 +509,9 @@ class Exploration:
         """
         if self.corpus is None:
             raise RegardError("there is no corpus to search: regard explore --corpus FILE")
-        found, _ = self._maps.layer(run, layer, head)
-        with self._progress.of("strongest_rows") as watch:
-            return self.corpus.strongest_rows(found, layer, head, pair, count, check, watch)
+        recorded, _ = self._maps.layer(run, layer, head)
+        with self._progress.watch("strongest_rows") as watch:
+            return self.corpus.strongest_rows(recorded, layer, head, pair, count, check, watch)
 
     @query(slow=True)
     def figure(
@@ -550,12 +550,12 @@ class Exploration:
             There is no such run, layer, head, format or width; the run has no trace; or more than 2,048 tokens would be
             shown.
         """
-        chosen = [
+        run_sides = [
             (self._maps.layer(run, layer, 0 if head == "all" else head)[0], layer, head)
             for run, layer, head in dict.fromkeys((run, layer, head) for run, layer, head in sides)
         ]
         options = FigureOptions(mode, special, words, first, end, width, caption)
-        return draw_figure(chosen, format, options, self.load_expression)
+        return draw_figure(run_sides, format, options, self.load_expression)
 
     def load_expression(self, model: Any) -> str:
         """Return the Python that loads a model of a run."""

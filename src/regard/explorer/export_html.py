@@ -144,7 +144,7 @@ def _template() -> tuple[bytes, bytes, bytes]:
     ])  # fmt: skip
     meta = f'<meta http-equiv="Content-Security-Policy" content="{html.escape(policy)}">'
     page = page.replace(style[0], f"<style>{css}</style>", 1)
-    page = re.sub(r"(<meta charset=[^>]*>)", lambda found: f"{found[1]}\n{meta}", page, count=1)
+    page = re.sub(r"(<meta charset=[^>]*>)", lambda match: f"{match[1]}\n{meta}", page, count=1)
     before, after = page.split(script[0])
     between = '</script>\n<script type="text/plain" id="regard-data">'
     before += '<script type="application/json" id="regard-manifest">'
@@ -232,13 +232,13 @@ def _pack_maps(exploration: Exploration, decimals: int, available: int) -> list[
     sample = maps[:: max(1, len(maps) // 12)]  # nearly always shows whether packing all is worthwhile
     if sum(len(pack(compute)) for _, compute in sample) * len(maps) > 1.2 * available * len(sample):
         return None
-    found: list[Blob] = []
+    packed: list[Blob] = []
     for name, compute in maps:
-        found.append((name, pack(compute)))
-        available -= _size(found[-1:])
+        packed.append((name, pack(compute)))
+        available -= _size(packed[-1:])
         if available < 0:
             return None
-    return found
+    return packed
 
 
 def _iter_maps(exploration: Exploration) -> Iterator[tuple[str, Callable[[], np.ndarray]]]:
@@ -257,22 +257,22 @@ def _heads_from_initial(exploration: Exploration) -> list[tuple[int, int, int]]:
     heads = [
         (run, layer, head)
         for run in exploration.numbers
-        for layer, found in enumerate(exploration.run(run).layers)
-        for head in range(len(found.heads))
+        for layer, layer_map in enumerate(exploration.run(run).layers)
+        for head in range(len(layer_map.heads))
     ]
     return sorted(heads, key=lambda at: (at[1:] != initial, at[1] != initial[0], at[1:], at[0]))
 
 
 def _cell_inputs(exploration: Exploration, heads: list[tuple[int, int, int]], available: int) -> list[CellInputs]:
     """Return the cell inputs of the heads that have them, as many as fit."""
-    found: list[CellInputs] = []
+    packed: list[CellInputs] = []
     for run, layer, head in heads:
         inputs = exploration.cell_inputs(run, layer, head)
         if inputs is None:
             continue
         content, fields = inputs
-        found.append(((f"cell_inputs/{run}/{layer}/{head}", encode_blob(content)), fields))
-        available -= _size([found[-1][0]]) + len(json_bytes(fields))
+        packed.append(((f"cell_inputs/{run}/{layer}/{head}", encode_blob(content)), fields))
+        available -= _size([packed[-1][0]]) + len(json_bytes(fields))
         if available < 0:
-            return found[:-1]
-    return found
+            return packed[:-1]
+    return packed

@@ -80,10 +80,10 @@ def _arguments(sides: Sequence[tuple[Run, int, Side]], options: FigureOptions) -
     if not all_heads and (first, end) != (0, max(run.length for run, _, _ in sides)):
         arguments["span"] = (first, end)
     notes = [run.title for run, _, _ in sides]
-    given = {"show_special_tokens": options.special, "merge_subwords": options.words, "width": options.width}
+    selection = {"show_special_tokens": options.special, "merge_subwords": options.words, "width": options.width}
     return {
         **{name: value for name, value in arguments.items() if value is not None},
-        **{name: value for name, value in given.items() if value},
+        **{name: value for name, value in selection.items() if value},
         **({"caption": True} if options.caption else {}),
         **({"notes": tuple(notes)} if options.caption and any(notes) else {}),
     }
@@ -129,6 +129,6 @@ def _script(
             lines.append(f"{name} = {name}.subtrace({_scope(run)!r})")
     sources = [traces[id(run)] for run, _, _ in sides]
     batches = _one_or_each([0 if run.can_ablate else run.batch for run, _, _ in sides])
-    given = {**arguments, **({"batch": batches} if batches else {})}
-    written = ", ".join([*sources, *(f"{name}={value!r}" for name, value in given.items())])
+    keywords = {**arguments, **({"batch": batches} if batches else {})}
+    written = ", ".join([*sources, *(f"{name}={value!r}" for name, value in keywords.items())])
     return "\n".join([*lines, f"drawn = figure({written})", 'save(drawn, "attention.pdf")', ""])

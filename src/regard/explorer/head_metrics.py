@@ -40,12 +40,12 @@ def head_metrics_of(run: Run, check: CancelCheck, watch: Watch = lambda _: None)
     Heads that a layer lacks are NaN too.
     """
     max_heads = max(len(layer.heads) for layer in run.layers)
-    found = np.full((len(EXPLANATIONS), len(run.layers), max_heads), np.nan)
+    values = np.full((len(EXPLANATIONS), len(run.layers), max_heads), np.nan)
     done = 0
     watch(lambda: done / len(run.layers))
     for number, layer in enumerate(run.layers):
         measured, rows, encoding = run.measured(number)
         of_layer = layer_metrics(measured.row_blocks(rows, check), encoding)
-        found[:, number, : len(layer.heads)] = [of_layer[str(metric["key"])] for metric in EXPLANATIONS]
+        values[:, number, : len(layer.heads)] = [of_layer[str(metric["key"])] for metric in EXPLANATIONS]
         done += 1
-    return found
+    return values

@@ -68,7 +68,7 @@ def ablate_each_head(
     after: list[float] = []
     for start in range(0, len(heads), count):
         check()
-        after += number.of(_without_each(run, layer, heads[start : start + count]))
+        after += number.measure(_without_each(run, layer, heads[start : start + count]))
     return {"before": number.before, "after": after, "token": number.token, "text": number.text}
 
 
@@ -84,15 +84,15 @@ def heads_with_weights(
     rows, cols = (np.array(axis) for axis in zip(*cells, strict=True))
     unique_rows, unique_cols = np.unique(rows), np.unique(cols)
     at = np.searchsorted(unique_rows, rows), np.searchsorted(unique_cols, cols)
-    found = []
+    mean_weights = []
     for layer in run.layers:
         check()
         means = [
             float(layer.tile(head, unique_rows, unique_cols)[at].mean(dtype=np.float64))
             for head in range(len(layer.heads))
         ]
-        found.append([float(f"{mean:.6g}") if np.isfinite(mean) else None for mean in means])
-    return found
+        mean_weights.append([float(f"{mean:.6g}") if np.isfinite(mean) else None for mean in means])
+    return mean_weights
 
 
 def _without_each(run: Run, layer: int, heads: np.ndarray) -> Any:
@@ -131,7 +131,7 @@ class _Number:
         elif token is not None:
             raise RegardError(f"{run.model.name} predicts no next token: leave out token")
 
-    def of(self, output: Any) -> list[float]:
+    def measure(self, output: Any) -> list[float]:
         """Return it for each text of a batch."""
         if self.token is None:
             (before,) = self._vectors(self._run.output)

@@ -24,17 +24,17 @@ class LiveRuns:
     None is downloaded, and no path names one. Safe to use from several threads.
     """
 
-    def __init__(self, store: RunStore, given: Iterable[Any]) -> None:
+    def __init__(self, store: RunStore, models: Iterable[Any]) -> None:
         self._store = store
-        self._loaded = {model.name: model for model in given if isinstance(model, TextModel)}
+        self._loaded = {model.name: model for model in models if isinstance(model, TextModel)}
         self._runs: dict[tuple[str, str], tuple[int, Opening]] = {}
         self._lock = threading.Lock()
 
     @cached_property
     def names(self) -> tuple[str, ...]:
         """The names of the models, those of the given runs first."""
-        found = (model.name for model, folder in installed() if isinstance(folder, Path))
-        return tuple(dict.fromkeys([*self._loaded, *found]))
+        installed_names = (model.name for model, folder in installed() if isinstance(folder, Path))
+        return tuple(dict.fromkeys([*self._loaded, *installed_names]))
 
     def run(self, text: str, name: str) -> tuple[int, Opening]:
         """Return the number of the run of a text, and what the page opens with."""

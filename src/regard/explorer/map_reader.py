@@ -38,12 +38,12 @@ class MapReader:
 
     def layer(self, run: int, layer: int, head: Head) -> tuple[Run, LayerMap]:
         """Return a run and one of its layers, which has this head."""
-        found = self._runs[run]
-        check_index("layer", layer, len(found.layers))
-        layer_map = found.layers[layer]
+        recorded = self._runs[run]
+        check_index("layer", layer, len(recorded.layers))
+        layer_map = recorded.layers[layer]
         if head != "mean":
             check_index("head", head, len(layer_map.heads))
-        return found, layer_map
+        return recorded, layer_map
 
     def tile(
         self,
@@ -89,19 +89,19 @@ class MapReader:
 
     def value_norms(self, run: int, layer: int) -> np.ndarray:
         """Return the value norms of each token in each head; see `Exploration.value_norms`."""
-        found, layer_map = self.layer(run, layer, "mean")
-        if "norms" not in found.modes:
+        recorded, layer_map = self.layer(run, layer, "mean")
+        if "norms" not in recorded.modes:
             raise RegardError("value norms need the model of the run")
-        norms = value_norms_of(found.model, found.trace, layer_map, found.batch)
-        norms[[head for at, head in found.ablated if at == layer]] = 0
+        norms = value_norms_of(recorded.model, recorded.trace, layer_map, recorded.batch)
+        norms[[head for at, head in recorded.ablated if at == layer]] = 0
         return _float32(norms)
 
     def projected_output(self, run: int, layer: int, head: int, i: int) -> answers.Projected | None:
         """Return what a head writes at a token; None without a model or values. See `cell.projected_output`."""
-        found, layer_map = self.layer(run, layer, head)
-        if found.model is None or not has_value_norms(found.model, found.trace, [layer_map]):
+        recorded, layer_map = self.layer(run, layer, head)
+        if recorded.model is None or not has_value_norms(recorded.model, recorded.trace, [layer_map]):
             return None
-        return projected_output(parameters(found.model), found, layer, head, i)
+        return projected_output(parameters(recorded.model), recorded, layer, head, i)
 
     def mean_terms(self, run: int, layer: int, i: int, j: int, mode: str) -> answers.MeanTerms:
         """Return what each head has at a cell of the mean of heads; of rollout, what it averages."""
@@ -110,11 +110,11 @@ class MapReader:
 
     def rollout_terms(self, run: int, layer: int, i: int, j: int) -> tuple[answers.MeanTerms, answers.RolloutTerms]:
         """Return what each head has at a cell, and the terms of rollout; see `cell.rollout_terms`."""
-        found, layer_map = self.layer(run, layer, "mean")
-        maps = self._cache.get(("rollout", run), lambda: rollouts(found.layers, lambda: None, found.ablated))
+        recorded, layer_map = self.layer(run, layer, "mean")
+        maps = self._cache.get(("rollout", run), lambda: rollouts(recorded.layers, lambda: None, recorded.ablated))
         before = maps[layer - 1] if layer else np.eye(layer_map.length)
         weights = self._weights_of_heads(run, layer, [i])[:, 0]
-        weights[[head for at, head in found.ablated if at == layer]] = 0
+        weights[[head for at, head in recorded.ablated if at == layer]] = 0
         mixed = rollout_terms(weights.mean(axis=0), before, i, j)
         return mean_terms(weights[:, j]), mixed
 
@@ -135,17 +135,17 @@ class MapReader:
 
     def _whole_map(self, run: int, layer: int, head: Head, mode: str, check: CancelCheck) -> np.ndarray | None:
         """Return the map of a mode that needs all of it; None for raw weights."""
-        found = self._runs[run]
-        if mode not in found.modes:
-            raise RegardError(f"this run has no display mode {mode!r}: choose from {', '.join(found.modes)}")
+        recorded = self._runs[run]
+        if mode not in recorded.modes:
+            raise RegardError(f"this run has no display mode {mode!r}: choose from {', '.join(recorded.modes)}")
         if mode == "rollout":
-            maps = self._cache.get(("rollout", run), lambda: rollouts(found.layers, check, found.ablated))
+            maps = self._cache.get(("rollout", run), lambda: rollouts(recorded.layers, check, recorded.ablated))
             whole: np.ndarray = maps[layer]
             return whole
         if mode == "norms":
 
             def compute() -> np.ndarray:
-                return weights_times_norms(found.layers[layer], head, self.value_norms(run, layer), check)
+                return weights_times_norms(recorded.layers[layer], head, self.value_norms(run, layer), check)
 
             return self._cache.get(("norms", run, layer, head), compute)
         return None
@@ -189,7 +189,7 @@ class MapReader:
     def _differences(self, number: int, other: int, check: CancelCheck) -> np.ndarray:
         one, two = self._runs[number], self._runs[other]
         side, rows = self.thumbnail_size(number), one.sampled_rows()
-        found = np.zeros((len(one.layers), max(len(layer.heads) for layer in one.layers), side, side), np.float32)
+        differences = np.zeros((len(one.layers), max(len(layer.heads) for layer in one.layers), side, side), np.float32)
         for index, pair in enumerate(zip(one.layers, two.layers, strict=True)):
             for head in range(len(pair[0].heads)):
                 check()
@@ -197,13 +197,13 @@ class MapReader:
                 difference = weights - others
                 edges = [equal_edges(0, n, side) for n in difference.shape]
                 above, below = (pooling.pool_between(x, edges[0], edges[1], "max") for x in (difference, -difference))
-                found[index, head] = np.where(above >= below, above, -below)
-        return found
+                differences[index, head] = np.where(above >= below, above, -below)
+        return differences
 
     def _thumbnails(self, number: int, check: CancelCheck) -> np.ndarray:
         run, side = self._runs[number], self.thumbnail_size(number)
         rows = run.sampled_rows()
-        found = np.zeros((len(run.layers), max(len(layer.heads) for layer in run.layers), side, side), np.uint8)
+        thumbnails = np.zeros((len(run.layers), max(len(layer.heads) for layer in run.layers), side, side), np.uint8)
         for index, layer in enumerate(run.layers):
             for head in range(len(layer.heads)):
                 check()
@@ -216,8 +216,8 @@ class MapReader:
                     row_edges, col_edges = (equal_edges(0, n, side) for n in strip.shape)
                     weights = pooling.pool_between(strip, row_edges, col_edges, "max")
                 largest = float(weights.max())
-                found[index, head] = np.round(255 * np.sqrt(weights / (largest or 1.0))).astype(np.uint8)
-        return found
+                thumbnails[index, head] = np.round(255 * np.sqrt(weights / (largest or 1.0))).astype(np.uint8)
+        return thumbnails
 
 
 def _float32(array: np.ndarray) -> np.ndarray:

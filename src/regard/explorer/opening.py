@@ -47,9 +47,9 @@ def opening_of(run: Run, layer: int | None, head: int | None) -> Opening:
         head = 0
     if run.is_long:
         return Opening(layers[-1], head or 0)
-    excess, found = telling_weight(run, [(at, h) for at in layers for h in _heads(run, at, head)])
+    excess, opening = telling_weight(run, [(at, h) for at in layers for h in _heads(run, at, head)])
     if excess >= MIN_EXCESS:
-        return found
+        return opening
     return Opening(layers[-1], head) if head is not None else Opening(*head_of_words(run))
 
 
@@ -77,12 +77,12 @@ def head_of_words(run: Run) -> tuple[int, int]:
     words, layers = np.flatnonzero(~_is_special(run)), run.telling_layers()
     if not len(words):
         return layers[-1], 0
-    given = [
+    candidates = [
         (-_mean_to_others(run.layers[number].tile(head, words[:64], words)), number, head)
         for number in layers[len(layers) // 2 :]  # lower heads attend to positions more than to words
         for head in range(len(run.layers[number].heads))
     ]
-    return min(given)[1:]
+    return min(candidates)[1:]
 
 
 def _mean_to_others(weights: np.ndarray) -> float:

@@ -34,7 +34,7 @@ def pooled_region(
     """Return a region of a head, each cell the largest or the mean weight between two edges of each axis."""
     cols = slice(int(col_edges[0]), int(col_edges[-1]))
     width = max(1, cols.stop - cols.start)
-    found, first, count = [], 0, len(row_edges) - 1
+    strips, first, count = [], 0, len(row_edges) - 1
     while first < count:
         check()
         last = first + 1
@@ -42,9 +42,9 @@ def pooled_region(
             last += 1
         rows = slice(int(row_edges[first]), int(row_edges[last]))
         strip = layer.tile(head, rows, cols)
-        found.append(pool_between(strip, row_edges[first : last + 1] - rows.start, col_edges - cols.start, pool))
+        strips.append(pool_between(strip, row_edges[first : last + 1] - rows.start, col_edges - cols.start, pool))
         first = last
-    return np.concatenate(found)
+    return np.concatenate(strips)
 
 
 def resized(weights: np.ndarray, side: int) -> np.ndarray:
@@ -72,12 +72,12 @@ def pool_between(weights: np.ndarray, row_edges: np.ndarray, col_edges: np.ndarr
     dtype = weights.dtype if pool == "max" else np.float64
     if len(set(heights)) == len(set(widths)) == 1:  # faster than reduceat, as is a loop over a short last axis
         blocks = weights.reshape(len(heights), heights[0], len(widths), widths[0])
-        found = reduce(join, np.moveaxis(join.reduce(blocks, axis=1, dtype=dtype), -1, 0))
+        pooled = reduce(join, np.moveaxis(join.reduce(blocks, axis=1, dtype=dtype), -1, 0))
     else:
-        found = join.reduceat(join.reduceat(weights, row_edges[:-1], axis=0, dtype=dtype), col_edges[:-1], axis=1)
+        pooled = join.reduceat(join.reduceat(weights, row_edges[:-1], axis=0, dtype=dtype), col_edges[:-1], axis=1)
     if pool == "mean":
-        found = found / (heights[:, None] * widths)
-    return np.asarray(found, dtype=weights.dtype)
+        pooled = pooled / (heights[:, None] * widths)
+    return np.asarray(pooled, dtype=weights.dtype)
 
 
 def pool_overview(

@@ -25,7 +25,7 @@ class Progress:
         self._running: dict[str, tuple[float, list[Share]]] = {}  # when each began, and how it is measured
 
     @contextmanager
-    def of(self, method: str) -> Iterator[Watch]:
+    def watch(self, method: str) -> Iterator[Watch]:
         """Watch a computation while the block runs."""
         shares: list[Share] = [lambda: 0.0]
         self._running[method] = time.monotonic(), shares
@@ -37,9 +37,9 @@ class Progress:
     def describe(self) -> dict[str, answers.Share]:
         """Return the share of each computation that runs, and the seconds that are left, None if that is not known."""
         now = time.monotonic()
-        found: dict[str, answers.Share] = {}
+        running: dict[str, answers.Share] = {}
         for method, (begin, shares) in list(self._running.items()):
             share = min(1.0, max(0.0, shares[-1]()))
             left = (now - begin) * (1 - share) / share if share >= _LEAST_SHARE else None
-            found[method] = {"share": share, "seconds_left": left}
-        return found
+            running[method] = {"share": share, "seconds_left": left}
+        return running

@@ -97,9 +97,9 @@ def dispatch(
     """
     if name not in QUERIES:
         raise RegardError(f"there is no method {name!r}: choose from {', '.join(QUERIES)}")
-    found = QUERIES[name]
-    cancel = {"check": check} if found.takes_check else {}
-    found.check(params)
+    declared = QUERIES[name]
+    cancel = {"check": check} if declared.takes_check else {}
+    declared.check(params)
     answer = getattr(exploration, name)(**params, **cancel)
     return answer.astype("<f4", copy=False) if isinstance(answer, np.ndarray) else answer
 

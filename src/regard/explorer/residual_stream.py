@@ -49,22 +49,22 @@ def residual_stream(run: Run, position: int | None, token: int | None) -> answer
         return {"position": position, "token": None, "text": None, "layers": lengths}
     token = int(logits_at(run, position).argmax()) if token is None else token
     check_index("token id", token, run.model.config.vocab_size)
-    found = logit_attribution(run.model, trace, token)
+    attribution = logit_attribution(run.model, trace, token)
     at = (0, position)
     for n, layer in enumerate(lengths):
-        adds = found.heads[n][0, :, position]
+        adds = attribution.heads[n][0, :, position]
         layer["adds"] = {
             "heads": [_short(x) for x in adds],
-            "attn": _short(adds.sum() + found.attn_biases[n][at]),
-            "mlp": _short(found.mlps[n][at]),
+            "attn": _short(adds.sum() + attribution.attn_biases[n][at]),
+            "mlp": _short(attribution.mlps[n][at]),
         }
     return {
         "position": position,
         "token": token,
         "text": token_name(run.model.tokenizer, token),
-        "logit": _short(found.logit[at]),
-        "embeddings": _short(found.embeddings[at]),
-        "bias": _short(found.bias[at]),
+        "logit": _short(attribution.logit[at]),
+        "embeddings": _short(attribution.embeddings[at]),
+        "bias": _short(attribution.bias[at]),
         "layers": lengths,
     }
 

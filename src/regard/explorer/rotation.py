@@ -59,8 +59,8 @@ def _rotation_of(model: Any, block: int, length: int) -> tuple[np.ndarray, np.nd
     if not _has_rope(model) or not hasattr(model, "rotation"):
         return None
     rotation = model.rotation(np.arange(length), np.float64)
-    found: tuple[np.ndarray, np.ndarray] | None = rotation[block] if isinstance(rotation, list) else rotation
-    return found
+    cos_sin: tuple[np.ndarray, np.ndarray] | None = rotation[block] if isinstance(rotation, list) else rotation
+    return cos_sin
 
 
 def _has_rope(model: Any) -> bool:

@@ -23,25 +23,25 @@ class RunStore:
     requested. Safe to use from several threads.
     """
 
-    def __init__(self, given: Sequence[Run] = (), keep: int = MAX_KEPT) -> None:
-        self.given = tuple(given)
+    def __init__(self, initial: Sequence[Run] = (), keep: int = MAX_KEPT) -> None:
+        self.initial = tuple(initial)
         self._keep_at_most = keep
-        self._bases = list(range(len(given)))  # what can be ablated: no ablation
+        self._bases = list(range(len(initial)))  # what can be ablated: no ablation
         self._kept: dict[int, Run] = {}  # by number, the oldest first
         self._makers: list[Callable[[], Run]] = []
         self._lock = threading.Lock()
         self._making_lock = threading.RLock()  # an ablation may need its checkpoint made
 
     def __getitem__(self, number: int) -> Run:
-        check_index("run", number, len(self.given) + len(self._makers))
-        if number < len(self.given):
-            return self.given[number]
+        check_index("run", number, len(self.initial) + len(self._makers))
+        if number < len(self.initial):
+            return self.initial[number]
         run = self._kept.get(number)
         return self._make_again(number) if run is None else run
 
     def __iter__(self) -> Iterator[Run]:
         """Iterate over the runs that are in memory."""
-        return iter([*self.given, *self._kept.values()])
+        return iter([*self.initial, *self._kept.values()])
 
     def add(self, run: Run, make: Callable[[], Run]) -> int:
         """Add a run that `make` makes again; return its number."""
@@ -61,7 +61,7 @@ class RunStore:
         return new, changes
 
     def _append(self, run: Run, make: Callable[[], Run]) -> int:
-        number = len(self.given) + len(self._makers)
+        number = len(self.initial) + len(self._makers)
         self._makers.append(make)
         self._keep(number, run)
         return number
@@ -70,7 +70,7 @@ class RunStore:
         with self._making_lock:  # concurrent requests make it once
             run = self._kept.get(number)
             if run is None:
-                run = self._makers[number - len(self.given)]()
+                run = self._makers[number - len(self.initial)]()
                 with self._lock:
                     self._keep(number, run)
             return run

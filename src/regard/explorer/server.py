@@ -280,9 +280,9 @@ def listen(port: int) -> socket.socket:
 
 def _show(address: str, tell: Callable[[str], None]) -> None:
     try:
-        found = webbrowser.get()
-        in_terminal = type(found) is webbrowser.GenericBrowser  # lynx and the like have no JavaScript modules
-        shown = not in_terminal and found.open(address)
+        browser = webbrowser.get()
+        in_terminal = type(browser) is webbrowser.GenericBrowser  # lynx and the like have no JavaScript modules
+        shown = not in_terminal and browser.open(address)
     except (webbrowser.Error, OSError):
         shown = False
     if not shown:
@@ -294,8 +294,8 @@ def _checked(request: Request, token: str) -> Response | None:
     """Return the response that refuses a request; None if it is allowed."""
     if re.sub(r":\d+$", "", request.headers.get("host", "")) not in _HOSTS:
         return _refusal(421, b"wrong host: use 127.0.0.1")
-    given = request.path_params["token"].encode("utf-8", "surrogatepass")
-    if not secrets.compare_digest(given, token.encode("ascii")):
+    path_token = request.path_params["token"].encode("utf-8", "surrogatepass")
+    if not secrets.compare_digest(path_token, token.encode("ascii")):
         return _refusal(404, b"no such page: use the address that regard printed")
     origin = request.headers.get("origin")
     if origin is not None and origin != f"http://{request.headers['host']}":

@@ -68,7 +68,7 @@ class TrainingExploration(Exploration):
         head: int | None = None,
         max_checkpoints: int = MAX_CHECKPOINTS,
     ) -> None:
-        self.source, self._text, self._wanted = source, text, (layer, head)
+        self.source, self._text, self._requested = source, text, (layer, head)
         self._max_checkpoints = max_checkpoints
         self._lock = threading.Lock()
         self._checkpoints: list[_Checkpoint] = []
@@ -93,7 +93,7 @@ class TrainingExploration(Exploration):
         count = (len(self._checkpoints) + 1) // 2
         if count < 2:
             return None
-        layer, head = self._wanted
+        layer, head = self._requested
         return TrainingExploration(self.source, self._text, layer=layer, head=head, max_checkpoints=count)
 
     def manifest(self) -> answers.Manifest:
@@ -124,8 +124,8 @@ class TrainingExploration(Exploration):
         return ()
 
     def _describe(self, number: int, opening: Opening | None = None) -> answers.RunDescription:
-        known = next((each.description for each in self._checkpoints if each.run == number), None)
-        return known or super()._describe(number, opening)
+        description = next((each.description for each in self._checkpoints if each.run == number), None)
+        return description or super()._describe(number, opening)
 
     def load_expression(self, model: Any) -> str:
         """Return the Python that loads the model of a checkpoint."""
@@ -165,9 +165,9 @@ class TrainingExploration(Exploration):
         values = self._last_values("induction")
         strongest = strongest_heads("induction", values, count=1)
         least = METRICS["induction"].label_from or 0.0
-        if self._wanted == (None, None) and strongest and values[strongest[0]] >= least:
+        if self._requested == (None, None) and strongest and values[strongest[0]] >= least:
             return Opening(*strongest[0])
-        return opening_of(last, *self._wanted)
+        return opening_of(last, *self._requested)
 
     def _last_values(self, name: str) -> np.ndarray:
         return np.array(self._checkpoints[-1].measures[name], dtype=np.float64)

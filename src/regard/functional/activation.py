@@ -290,18 +290,18 @@ def _native(op: str, x: Array, others: tuple[Array, ...], biases: tuple[Array | 
 
 def _validated(arrays: dict[str, Array], biases: dict[str, Array | None]) -> tuple[list[Array], Any]:
     """Return the arrays plus their biases in the compute dtype, and the dtype of the result."""
-    given = {name: as_array(x, name) for name, x in arrays.items()}
+    inputs = {name: as_array(x, name) for name, x in arrays.items()}
     added = {name: as_array(b, name) for name, b in biases.items() if b is not None}
-    first, x = next(iter(given.items()))
-    for name, a in (*given.items(), *added.items()):
+    first, x = next(iter(inputs.items()))
+    for name, a in (*inputs.items(), *added.items()):
         shape = tuple(x.shape[-1:]) if name in added else tuple(x.shape)
         if tuple(a.shape) != shape:
             raise RegardError(f"{name} {tuple(a.shape)} must be {shape} for {first} {tuple(x.shape)}")
-    everything = (*given.values(), *added.values())
+    everything = (*inputs.values(), *added.values())
     xp, dtype = namespace(*everything), result_dtype(*everything)
     work = compute_dtype(xp, dtype)
     sums = []
-    for a, bias in zip(given.values(), biases, strict=True):
+    for a, bias in zip(inputs.values(), biases, strict=True):
         a = xp.astype(a, work, copy=False)
         sums.append(a + xp.astype(added[bias], work, copy=False) if bias in added else a)
     return sums, dtype

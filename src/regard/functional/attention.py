@@ -14,7 +14,7 @@ from regard.functional.backward import backward, forward_with_stats
 from regard.functional.biases.base import Bias
 from regard.functional.biases.score_mod import ScoreModFunction
 from regard.functional.blockwise import blockwise
-from regard.functional.dispatch import QUADRATIC_STEPS, choose_implementation
+from regard.functional.dispatch import choose_implementation
 from regard.functional.frameworks import framework_of
 from regard.functional.heads import repeat_kv
 from regard.functional.inputs import AttentionInputs, Implementation, Options, validate_inputs
@@ -30,7 +30,7 @@ from regard.functional.native.attention import (
 from regard.functional.overflow import narrowed, widened
 from regard.functional.recorder import NULL_RECORDER, Recorder
 from regard.functional.scores.layout import Index
-from regard.functional.scores.stages import Stage, block_arguments, dropout_factors, whole_map
+from regard.functional.scores.stages import QUADRATIC_STEPS, Stage, block_arguments, dropout_factors, whole_map
 from regard.functional.scores.tile import attention_tile, check_stage, record_maps
 from regard.functional.variable import Pullback, Variable, plain, record_vjp
 
@@ -176,8 +176,8 @@ def _unknown_argument(names: Iterable[str]) -> str:
     name = next(iter(names))
     close = get_close_matches(name, [*Options.__annotations__, "trace"], n=1)
     suggestion = f"; did you mean {close[0]}?" if close else ""
-    known = f": it is {_OTHER_NAMES[name]} here" if name in _OTHER_NAMES else suggestion
-    return f"attention has no argument {name}{known}"
+    hint = f": it is {_OTHER_NAMES[name]} here" if name in _OTHER_NAMES else suggestion
+    return f"attention has no argument {name}{hint}"
 
 
 def compute_attention(p: AttentionInputs, trace: Recorder) -> Array:
@@ -219,13 +219,14 @@ def _native(p: AttentionInputs, trace: Recorder) -> Array:
     if trace is NULL_RECORDER:
         context, is_valid = native_forward(p, p.dtype)
         return context if is_valid else _blockwise(p, trace)
-    if trace.wants("weights") and not trace.wants_attention():
+    plan = trace.plan(*QUADRATIC_STEPS)
+    if "weights" in plan.asked and not plan.keeps_map:
         context, weights = native_forward_with_weights(p) or (None, None)
         if weights is not None:
             record_maps(p, trace, weights)
             return context
     stats = None
-    if trace.wants_attention() and computes_in_blocks(p):
+    if plan.keeps_map and computes_in_blocks(p):
         context, stats, is_valid = native_forward_with_stats(p, p.compute_dtype)
     else:
         context, is_valid = native_forward(p, p.compute_dtype)
@@ -238,7 +239,7 @@ def _native(p: AttentionInputs, trace: Recorder) -> Array:
 
 def _recorded(p: AttentionInputs, trace: Recorder) -> Array:
     """Return the context of inputs of which some are variables; the map is held where the trace wants a step of it."""
-    if any(trace.wants(name) for name in QUADRATIC_STEPS):
+    if trace.plan(*QUADRATIC_STEPS).asked:
         return compute_attention(p.replace(implementation="reference"), trace)
     inputs = p.parameters
     trace.record_attention(p.with_parameters({name: plain(x) for name, x in inputs.items()}))
@@ -249,8 +250,8 @@ def _recorded(p: AttentionInputs, trace: Recorder) -> Array:
         values, context, stats, native = forward_with_stats(values, native=native)
 
         def pullback(d: Array) -> list[Array | None]:
-            found = backward(values, context, stats, d, native=native)
-            return [found[name] for name in inputs]
+            gradients = backward(values, context, stats, d, native=native)
+            return [gradients[name] for name in inputs]
 
         return narrowed(context, p.dtype), pullback
 

@@ -76,7 +76,7 @@ def attention_vjp(
     (array([[2.]]), array([[0.5],
            [0.5]]))
     """
-    given = {"q": q, "k": k, "v": v, "bias": options.get("bias"), "sinks": options.get("sinks")}
+    inputs = {"q": q, "k": k, "v": v, "bias": options.get("bias"), "sinks": options.get("sinks")}
     p = validate_inputs(q, k, v, **options)
     if isinstance(p.bias, ScoreMod):
         p.bias.check_derivative()
@@ -91,7 +91,7 @@ def attention_vjp(
                 f"d_output {tuple(d_output.shape)} must have the shape of the output, {tuple(context.shape)}"
             )
         gradients = backward(p, context, stats, d_output, native=native)
-        return Gradients(**{name: like(p, gradient, given[name]) for name, gradient in gradients.items()})
+        return Gradients(**{name: like(p, gradient, inputs[name]) for name, gradient in gradients.items()})
 
     return narrowed(context, p.dtype), pullback
 
@@ -143,7 +143,7 @@ def _backward(p: AttentionInputs, context: Array, stats: SoftmaxStats, d_context
     d_bias = None if p.bias is None or not p.bias.differentiated else BiasGradAccumulator(p.bias, rows, cols)
     for r, span in enumerate(rows):
         q, d_out, row_delta = (take(x, span, -2) for x in (p.q, d_context, delta))
-        row_stats = stats.of(span)
+        row_stats = stats.rows(span)
         d_q_rows = xp.zeros((*d_out.shape[:-1], q.shape[-1]), dtype=q.dtype, device=layout.device)
         for c, keys, full in nonempty_blocks(p, span, cols):
             k, v = (repeat_kv(take(x, keys, -2), count_heads(p.q)) for x in (p.k, p.v))
@@ -217,12 +217,12 @@ def _add(total: Array | None, part: Array) -> Array:
     return part if total is None else total + part
 
 
-def like(p: AttentionInputs, gradient: Array | None, given: object) -> Array | None:
+def like(p: AttentionInputs, gradient: Array | None, operand: object) -> Array | None:
     """Return a gradient in the shape and, if that is floating, the dtype of the input."""
     if gradient is None:
         return None
-    if isinstance(given, type(gradient)) and (given.shape, given.dtype) == (gradient.shape, gradient.dtype):
+    if isinstance(operand, type(gradient)) and (operand.shape, operand.dtype) == (gradient.shape, gradient.dtype):
         return gradient
-    array = p.layout.to_namespace(as_array(getattr(given, "parameter", given), "input"))
+    array = p.layout.to_namespace(as_array(getattr(operand, "parameter", operand), "input"))
     dtype = array.dtype if is_floating(array) else gradient.dtype
     return narrowed(p.layout.xp.reshape(gradient, array.shape), dtype)

@@ -17,12 +17,11 @@ from regard.functional.inputs import AttentionInputs, Options, validate_inputs
 from regard.functional.masks.base import BlockKind
 from regard.functional.native.attention import kernel_call, unsupported_reason
 from regard.functional.native.mask_args import kernel_mask_args
-from regard.functional.recorder import NULL_RECORDER, Recorder
-from regard.functional.scores.stages import STAGES
+from regard.functional.recorder import NO_PLAN, NULL_RECORDER, Recorder
+from regard.functional.scores.stages import QUADRATIC_STEPS
 
 _REFERENCE_SCORES = 2**22  # a map of at most this many scores is held whole
 _ARRAYS = 6  # of the size of a block, that live at the same time: scores, exponentials and temporaries
-QUADRATIC_STEPS = (*STAGES, "dropped")  # of shape ``... H T S``
 
 
 @dataclass(frozen=True)
@@ -102,8 +101,8 @@ def choose_implementation(
 
     `with_gradient`: the caller gives PyTorch the kernel's gradients where PyTorch differentiates the call.
     """
-    whole = trace is not NULL_RECORDER and any([trace.wants(name) for name in QUADRATIC_STEPS])  # noqa: C419, a list is made faster
-    edited = whole and any(trace.edits(name) for name in QUADRATIC_STEPS)
+    plan = NO_PLAN if trace is NULL_RECORDER else trace.plan(*QUADRATIC_STEPS)
+    whole, edited = bool(plan.asked), bool(plan.edited)
     if p.implementation == "blockwise" and whole:
         raise RegardError(
             "implementation='blockwise' holds no whole map to record or edit; leave it at 'auto', "

@@ -118,11 +118,11 @@ def experts_vjp(
     computed anew.
     """
     arrays = (x, routing, gate_up_weight, gate_up_bias, down_weight, down_bias)
-    output, chosen = _experts(*arrays, slope=slope, limit=limit)
+    output, routed = _experts(*arrays, slope=slope, limit=limit)
 
     def pullback(d: np.ndarray) -> tuple[np.ndarray, ...]:
         d_x, d_routing, d_gate_up, d_gate_up_bias, d_down, d_down_bias = (np.zeros_like(a) for a in arrays)
-        for i, tokens in chosen:
+        for i, tokens in routed:
             gate_up, gate_up_pullback = linear_vjp(x[tokens], gate_up_weight[i], gate_up_bias[i])
             hidden, hidden_pullback = _gated_vjp(gate_up, slope, limit)
             y, down_pullback = linear_vjp(hidden, down_weight[i], down_bias[i])
@@ -139,25 +139,25 @@ def _experts(*arrays: np.ndarray, slope: float, limit: float) -> tuple[np.ndarra
     """Return the output, and the experts that have tokens, with a boolean array ``...`` of theirs."""
     x, routing, gate_up_weight, gate_up_bias, down_weight, down_bias = arrays
     count, width, hidden_dim = down_weight.shape[0], x.shape[-1], down_weight.shape[1]
-    wanted = {
+    expected = {
         "routing": (routing, (*x.shape[:-1], count)),
         "gate_up_weight": (gate_up_weight, (count, width, 2 * hidden_dim)),
         "gate_up_bias": (gate_up_bias, (count, 2 * hidden_dim)),
         "down_weight": (down_weight, (count, hidden_dim, width)),
         "down_bias": (down_bias, (count, width)),
     }
-    for name, (array, shape) in wanted.items():
+    for name, (array, shape) in expected.items():
         if array.shape != shape:
             raise RegardError(
                 f"{name} of {count} experts for x {x.shape} must have the shape {shape}, got {array.shape}"
             )
-    output, chosen = np.zeros_like(x), []
+    output, routed = np.zeros_like(x), []
     for i in map(int, np.flatnonzero(routing.reshape(-1, routing.shape[-1]).any(0))):
         tokens = routing[..., i] != 0  # NaN among them, so that it shows
         hidden, _ = _gated_vjp(x[tokens] @ gate_up_weight[i] + gate_up_bias[i], slope, limit)
         output[tokens] += (hidden @ down_weight[i] + down_bias[i]) * routing[tokens, i, None]
-        chosen.append((i, tokens))
-    return output, chosen
+        routed.append((i, tokens))
+    return output, routed
 
 
 def _gated_vjp(gate_up: np.ndarray, slope: float, limit: float) -> tuple[np.ndarray, Pullback]:

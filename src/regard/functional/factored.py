@@ -103,9 +103,9 @@ class FactoredMatrix:
         """The D eigenvalues that may differ from 0 of square products, complex ``... D``, from that of largest size."""
         if self.shape[-2] != self.shape[-1]:
             raise RegardError(f"a matrix of shape {self.shape[-2:]} has no eigenvalues: it is not square")
-        found = np.linalg.eigvals(_wide(self.right) @ _wide(self.left))  # those of right · left
-        found = np.take_along_axis(found, np.argsort(-np.abs(found), axis=-1, kind="stable"), axis=-1)
-        return np.asarray(found, np.result_type(found, np.complex64))
+        eigenvalues = np.linalg.eigvals(_wide(self.right) @ _wide(self.left))  # those of right · left
+        eigenvalues = np.take_along_axis(eigenvalues, np.argsort(-np.abs(eigenvalues), axis=-1, kind="stable"), axis=-1)
+        return np.asarray(eigenvalues, np.result_type(eigenvalues, np.complex64))
 
     @cached_property
     def svd(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -97,9 +97,9 @@ class AttentionInputs:
     @property
     def parameters(self) -> dict[str, Array]:
         """The arrays that have gradients, by name: q, k, v, and the parameter of the bias and the sinks if given."""
-        found = {"q": self.q, "k": self.k, "v": self.v, "sinks": self.sinks}
-        found["bias"] = getattr(self.bias, "parameter", None)  # a custom bias may have none
-        return {name: x for name, x in found.items() if x is not None}
+        arrays = {"q": self.q, "k": self.k, "v": self.v, "sinks": self.sinks}
+        arrays["bias"] = getattr(self.bias, "parameter", None)  # a custom bias may have none
+        return {name: x for name, x in arrays.items() if x is not None}
 
     def with_parameters(self, changed: Mapping[str, Array]) -> AttentionInputs:
         """Return the inputs with some of `parameters` changed."""
@@ -140,8 +140,10 @@ class AttentionInputs:
 def validate_inputs(q: Array, k: Array, v: Array | None = None, **options: Unpack[Options]) -> AttentionInputs:
     """Return the arguments of `attention`, checked; q, k and v keep their dtype."""
     if not _OPTION_NAMES.issuperset(options):
-        unknown, known = options.keys() - _OPTION_NAMES, ", ".join(Options.__annotations__)
-        raise TypeError(f"attention has no argument {', '.join(map(repr, sorted(unknown)))}; its options are {known}")
+        unknown, accepted = options.keys() - _OPTION_NAMES, ", ".join(Options.__annotations__)
+        raise TypeError(
+            f"attention has no argument {', '.join(map(repr, sorted(unknown)))}; its options are {accepted}"
+        )
     if type(q) is type(k) is type(v) is np.ndarray and q.dtype is k.dtype is v.dtype and q.dtype.kind == "f":
         xp, dtype, where = np, q.dtype, None  # the usual case
         shape = _numpy_scores_shape(q.shape, k.shape, v.shape)

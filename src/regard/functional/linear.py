@@ -46,8 +46,8 @@ def linear(x: Array, weight: Array, bias: Array | None = None, *, activation: st
     if y is not None:
         return y
     if is_recorded(x, weight, bias):
-        given = {"x": x, "weight": weight, "bias": bias}
-        y = record_vjp(linear_vjp, x, weight, bias, wrt=[name for name, a in given.items() if type(a) is Variable])
+        operands = {"x": x, "weight": weight, "bias": bias}
+        y = record_vjp(linear_vjp, x, weight, bias, wrt=[name for name, a in operands.items() if type(a) is Variable])
         return y if activate is None else activate(y)
     x, weight = as_array(x, "x"), as_array(weight, "weight")
     added = [] if bias is None else [as_array(bias, "bias")]

@@ -171,7 +171,7 @@ def linear_attention_vjp(
     p = _validated(q, k, v, decay, beta, state, scale, chunk_size)
     output, states = _forward(p)
     result = _result(p, output, states[-1])
-    given = {"q": q, "k": k, "v": v, "decay": decay, "beta": beta, "state": state}
+    inputs = {"q": q, "k": k, "v": v, "decay": decay, "beta": beta, "state": state}
 
     def pullback(d_output: Array, d_state: Array | None = None) -> LinearAttentionGradients:
         d_out, d_last = as_array(d_output, "d_output"), None if d_state is None else as_array(d_state, "d_state")
@@ -180,7 +180,7 @@ def linear_attention_vjp(
                 raise RegardError(f"{name} {tuple(x.shape)} must have the shape {tuple(like.shape)}")
         gradients = _backward(p, states, d_out, d_last)
         return LinearAttentionGradients(
-            **{name: _like(gradients[name], x) for name, x in given.items() if x is not None}
+            **{name: _like(gradients[name], x) for name, x in inputs.items() if x is not None}
         )
 
     return result, pullback
@@ -233,9 +233,9 @@ def _validated(
         if x is not None and not is_floating(x):
             raise RegardError(f"{name} must be floating, got {x.dtype}")
     length, dim, width = shapes["q"][-2], shapes["q"][-1], shapes["v"][-1]
-    wanted = {"decay": (groups, length, dim), "beta": (groups, length), "state": (groups, dim, width)}
+    trailing_shapes = {"decay": (groups, length, dim), "beta": (groups, length), "state": (groups, dim, width)}
     parts = [shape[:-3] for shape in (shapes["q"], shapes["k"], shapes["v"])]
-    for name, trailing in wanted.items():
+    for name, trailing in trailing_shapes.items():
         if name not in shapes:
             continue
         own = shapes[name][-len(trailing) :]
@@ -342,7 +342,7 @@ class _Chunk:
         d_state = _over_heads(scale * transposed(q_grown) @ d_out) + self.total * d_next
         d_k_left = self.written @ transposed(d_next)
         d_q_grown = scale * d_out @ transposed(self.state)
-        found: dict[str, Array] = {"v": d_written}
+        gradients: dict[str, Array] = {"v": d_written}
         d_k = d_k_left * self.left
         d_sums = -self.k * d_k
         d_last = xp.sum(k_left * d_k_left, axis=-2, keepdims=True)
@@ -350,23 +350,23 @@ class _Chunk:
         if self.beta is not None:
             right = xp.linalg.solve(*self._same_lead(transposed(self.system), d_written))
             d_system = -xp.tril(right @ transposed(self.written), k=-1)
-            found["beta"] = xp.sum(right * self.error, axis=-1, keepdims=True) + xp.sum(
+            gradients["beta"] = xp.sum(right * self.error, axis=-1, keepdims=True) + xp.sum(
                 d_system * self.overlaps, axis=-1, keepdims=True
             )
-            found["v"] = self.beta * right
-            d_k_grown = -found["v"] @ transposed(self.state)
-            d_state = d_state - transposed(k_grown) @ found["v"]
+            gradients["v"] = self.beta * right
+            d_k_grown = -gradients["v"] @ transposed(self.state)
+            d_state = d_state - transposed(k_grown) @ gradients["v"]
             as_reader, as_writer = self.product_gradients(self.k, self.k, self.beta * d_system)
             d_k = d_k + d_k_grown * self.grown + as_reader + as_writer
             d_sums = d_sums + self.k * (d_k_grown * self.grown + as_reader - as_writer)
         as_query, as_key = self.product_gradients(self.q, self.k, scale * d_scores)
         as_query, as_key = as_query + d_q_grown * self.grown, _over_heads(as_key)
-        found["q"], found["k"] = as_query, d_k + as_key
+        gradients["q"], gradients["k"] = as_query, d_k + as_key
         if self.sums is not None:
             d_sums = d_sums + _over_heads(self.q * as_query) - self.k * as_key
             sums = xp.cumulative_sum(xp.flip(d_sums, axis=-2), axis=-2)
-            found["decay"] = xp.flip(sums, axis=-2) + d_last  # of a decay: that of all sums that it is part of
-        return found, d_state
+            gradients["decay"] = xp.flip(sums, axis=-2) + d_last  # of a decay: that of all sums that it is part of
+        return gradients, d_state
 
     def _decay_sums(self, decay: Array) -> Array:
         least = 2 * math.log(self.xp.finfo(decay.dtype).smallest_normal)  # exp of it is 0; -inf - -inf would be NaN
@@ -407,8 +407,8 @@ def _backward(p: _Inputs, states: list[Array], d_output: Array, d_state: Array |
     d_output = xp.reshape(xp.astype(d_output, p.v.dtype, copy=False), shape)
     parts: dict[str, list[Array]] = {}
     for span, state in reversed(list(zip(p.spans(), states[:-1], strict=True))):
-        found, d_next = _Chunk(p, span, state).gradients(d_output[..., span, :], d_next)
-        for name, gradient in found.items():
+        chunk_gradients, d_next = _Chunk(p, span, state).gradients(d_output[..., span, :], d_next)
+        for name, gradient in chunk_gradients.items():
             parts.setdefault(name, []).insert(0, gradient)
     whole = {name: concat(gradients, -2) for name, gradients in parts.items()} | {"state": d_next}
     inputs = {name: getattr(p, name) for name in ("q", "k", "v", "decay", "beta", "state")}
@@ -428,8 +428,8 @@ def _over_heads(x: Array) -> Array:
     return namespace(x).sum(x, axis=-3, keepdims=True)
 
 
-def _like(gradient: Array, given: Any) -> Array:
+def _like(gradient: Array, operand: Any) -> Array:
     """Return a gradient in the shape and, if that is floating, the dtype of the input."""
-    array = as_array(given, "input")
+    array = as_array(operand, "input")
     gradient = namespace(gradient).reshape(gradient, tuple(array.shape))
     return narrowed(gradient, array.dtype if is_floating(array) else gradient.dtype)

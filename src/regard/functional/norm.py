@@ -120,9 +120,9 @@ def layer_norm_vjp(
     """
 
     def pullback(d: Array) -> tuple[Array, Array | None, Array | None]:
-        found = ops.norm_vjp("layer_norm_vjp", x, d, weight, eps=eps, has_bias=bias is not None)
-        if found is not None:
-            return found
+        gradients = ops.norm_vjp("layer_norm_vjp", x, d, weight, eps=eps, has_bias=bias is not None)
+        if gradients is not None:
+            return gradients
         wide, d = _wide(x), _wide(d)
         centred = wide - _mean(wide)
         sigma = (_mean(centred * centred) + eps) ** 0.5
@@ -148,9 +148,9 @@ def rms_norm_vjp(x: Array, weight: Array | None = None, *, eps: float = 1e-6) ->
     """
 
     def pullback(d: Array) -> tuple[Array, Array | None]:
-        found = ops.norm_vjp("rms_norm_vjp", x, d, weight, eps=eps)
-        if found is not None:
-            return found[:2]
+        gradients = ops.norm_vjp("rms_norm_vjp", x, d, weight, eps=eps)
+        if gradients is not None:
+            return gradients[:2]
         wide, d = _wide(x), _wide(d)
         root = (_mean(wide * wide) + eps) ** 0.5
         normed = wide / root

@@ -29,7 +29,7 @@ class SoftmaxStats(NamedTuple):
     row_max: Array
     row_sum: Array
 
-    def of(self, rows: Index) -> SoftmaxStats:
+    def rows(self, rows: Index) -> SoftmaxStats:
         """Return the stats of some rows."""
         return SoftmaxStats(*(take(x, rows, -2) for x in self))
 

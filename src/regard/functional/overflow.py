@@ -55,8 +55,10 @@ def _largest(x: Array, xp: Any) -> float:
     if 0 in x.shape:
         return 0.0
     try:
-        found = float(xp.max(xp.abs(x)))
-        return found if math.isfinite(found) else float(xp.max(xp.where(xp.isfinite(x), xp.abs(x), xp.zeros_like(x))))
+        largest = float(xp.max(xp.abs(x)))
+        return (
+            largest if math.isfinite(largest) else float(xp.max(xp.where(xp.isfinite(x), xp.abs(x), xp.zeros_like(x))))
+        )
     except (TypeError, RuntimeError):  # JAX under jit; PyTorch under vmap
         return 0.0
 

@@ -2,108 +2,117 @@
 
 A tap names a value and its axes and returns it, ``scores = trace("scores", q @ k.mT, "... H T S")``. The default
 recorder is `NULL_RECORDER`; `regard.Trace` stores values.
+
+What a run does at each step is decided before it computes the step: a layer reads the plan of steps that cost
+something, and chooses between the steps one by one and one fused call.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from regard._utils.errors import RegardError
 
 T = TypeVar("T")
 
 
+class RecordingPlan(NamedTuple):
+    """What a run does at some steps of a scope."""
+
+    asked: frozenset[str] = frozenset()  # the steps whose values it needs: recorded, edited, or the last of the run
+    edited: frozenset[str] = frozenset()  # the steps whose tap may return another value, on which later ones depend
+    stops: bool = False  # whether it ends after one of them
+    keeps_map: bool = False  # whether `record_attention` stores the map that gives one of them, which is then not asked
+    dropout: float = 0.0  # the rate of dropout of the attention weights in training
+    seed: tuple[int, ...] = ()  # of that dropout
+
+
+NO_PLAN = RecordingPlan()
+
+
+def _unchanged(value: T) -> T:
+    return value
+
+
+_NO_SCOPE, _NO_RUN = nullcontext(), nullcontext(_unchanged)  # entered in every layer, so made once
+
+
 class Recorder(Protocol):
-    """The interface of a recorder; its defaults record nothing."""
+    """The interface of a recorder; its defaults record nothing.
 
-    def __call__(self, name: str, value: T, axes: str) -> T:  # noqa: ARG002
-        """Return `value`, or the value to use instead."""
-        return value
+    Functions and layers call it, enter a `scope`, read a `plan`, `note` steps that they do not tap, and record maps of
+    attention. The other methods are for models, which begin and end a run.
+    """
 
-    def take(self, name: str, value: Any, axes: str) -> None:
-        """Record a value that nothing else refers to, so that a recorder may store it without a copy."""
-        self(name, value, axes)
+    def __call__(self, name: str, value: T, axes: str, *, owned: bool = False) -> T:  # noqa: ARG002
+        """Return `value`, or the value to use instead.
 
-    def without_copies(self) -> AbstractContextManager[None]:
-        """Return the context of a run whose values are not written to, and stay inside it but for `for_caller`.
-
-        A recorder may then store large values without a copy.
+        If it is `owned`, nothing else refers to it, so that a recorder may store it without a copy.
         """
-        return nullcontext()
-
-    def for_caller(self, value: T) -> T:
-        """Return a value that leaves a run, or a copy of it if the recorder stores it."""
         return value
 
     def scope(self, name: str) -> AbstractContextManager[None]:  # noqa: ARG002
         """Return a context in which every name begins with ``name.``."""
-        return nullcontext()
+        return _NO_SCOPE
 
-    def wants(self, name: str) -> bool:  # noqa: ARG002
-        """Whether a tap called `name` in this scope would be recorded or edited."""
-        return False
+    def plan(self, *names: str, optional: tuple[str, ...] = ()) -> RecordingPlan:  # noqa: ARG002
+        """Return what the run does at steps of this scope.
 
-    def asks_for(self, *names: str) -> bool:  # noqa: ARG002
-        """Whether an optional tap called so in this scope is to be made: it is recorded or edited by its own name.
-
-        Optional taps are of values that a run does not need, or that take much memory.
+        An `optional` step, of a value that a run does not need or that takes much memory, is only asked for by its own
+        name, and to be tapped only then.
         """
-        return False
+        return NO_PLAN
 
-    def announce(self, name: str) -> None:  # noqa: ARG002
-        """Say that a tap called `name` follows in this scope, which a name may mean rather than one before it."""
+    def note(self, *names: str) -> None:  # noqa: ARG002
+        """Count steps of this scope as steps of the run: they are inside a fused call, or their taps follow."""
         return
-
-    def edits(self, name: str) -> bool:  # noqa: ARG002
-        """Whether a tap called `name` in this scope would be edited, so that later steps depend on it."""
-        return False
-
-    def stops(self, name: str) -> bool:  # noqa: ARG002
-        """Whether a run ends after a tap called `name` in this scope."""
-        return False
-
-    def resume(self, x: T) -> tuple[int, T]:
-        """Return the index of the first block that a decoder runs, and its input, `x` for the first one of all."""
-        return 0, x
-
-    def can_skip(self, *names: str) -> bool:  # noqa: ARG002
-        """Whether none of these taps needs its value; if so, count their names as tapped."""
-        return True
-
-    def attention_options(self) -> dict[str, Any]:
-        """Return further options of a call of attention in this scope: the dropout of training."""
-        return {}
-
-    def wants_attention(self) -> bool:
-        """Whether `record_attention` would store a map in this scope."""
-        return False
 
     def record_attention(self, inputs: Any, stats: Any = None) -> None:  # noqa: ARG002
-        """Store the map of a call of attention: its inputs without values, and the `stats` of its rows, if computed."""
+        """Store the map of a call of attention, if the plan keeps it: its inputs without values.
+
+        `stats` are those of its rows, if they are computed.
+        """
         return
 
-    @property
-    def leaves(self) -> Sequence[Any]:
-        """The variables with respect to which the gradients of steps are taken."""
-        return ()
+    def run(
+        self,
+        model: str,  # noqa: ARG002
+        encodings: Sequence[Any],  # noqa: ARG002
+        targets: Sequence[Any] = (),  # noqa: ARG002
+        *,
+        copies: bool = True,  # noqa: ARG002
+    ) -> AbstractContextManager[Callable[[T], T]]:
+        """Return the context of a run of a model, at whose end every name must have matched a step.
 
-    def checkpoint(self) -> tuple[Recorder, Recorder]:
-        """Return the recorders of a part of a run that keeps nothing for gradients, and of the same part again."""
-        return self, self
+        Its value is the function through which the result leaves the run.
 
-    def set_metadata(self, model: str, encodings: Sequence[Any], targets: Sequence[Any] = ()) -> None:  # noqa: ARG002
-        """Store the model's name, and the tokens of each batch entry, of an encoder–decoder also of its target."""
-        return
+        Parameters
+        ----------
+        model : str
+            Its name.
+        encodings, targets : sequence of Encoding
+            The tokens of each batch entry; of an encoder–decoder also those of its target.
+        copies : bool
+            False if no value of the run is written to, so that a recorder may store large ones without a copy.
+        """
+        return _NO_RUN
 
     def set_layout(self, layout: Any) -> None:  # noqa: ARG002
         """Say where the texts of the batch stand in the values that are computed from here on, a ``TextLayout``."""
         return
 
-    def check_matched(self) -> None:
-        """Raise after a model's run if a name to record, an edit, or the step at which to stop, matched no step."""
-        return
+    def resume(self, x: T) -> tuple[int, T]:
+        """Return the index of the first block that a decoder runs, and its input, `x` for the first one of all."""
+        return 0, x
+
+    def checkpoint(self) -> tuple[Recorder, Recorder, Sequence[Any]]:
+        """Return the recorders of a part of a run that keeps nothing for gradients, and of the same part again.
+
+        Third the variables with respect to which gradients of its steps are taken, in a sequence that the first fills.
+        """
+        return self, self, ()
 
 
 class RunStopped(RegardError):
@@ -132,4 +141,59 @@ NULL_RECORDER = NullRecorder()
 
 def optional_tap(trace: Recorder, name: str, value: T, axes: str) -> T:
     """Return a value, tapped if it is asked for by name."""
-    return trace(name, value, axes) if trace is not NULL_RECORDER and trace.asks_for(name) else value
+    return trace(name, value, axes) if trace is not NULL_RECORDER and trace.plan(optional=(name,)).asked else value
+
+
+class Scoped:
+    """The scopes of a recorder: names are recorded with a prefix."""
+
+    _prefix = ""
+
+    def scope(self, name: str) -> AbstractContextManager[None]:
+        """Return a context in which every name begins with ``name.``; scopes nest."""
+        return _Scope(self, name)
+
+
+class _Scope:
+    """A context that extends the prefix of a recorder. Not a generator: entered several times in every layer."""
+
+    __slots__ = ("_name", "_outer", "_recorder")
+
+    def __init__(self, recorder: Scoped, name: str) -> None:
+        self._recorder, self._name, self._outer = recorder, name, ""
+
+    def __enter__(self) -> None:
+        self._outer = self._recorder._prefix
+        self._recorder._prefix = f"{self._outer}{self._name}."
+
+    def __exit__(self, *_: object) -> None:
+        self._recorder._prefix = self._outer
+
+
+class Steps(NamedTuple):
+    """The names of the steps of a part of a model, in the order in which they are computed."""
+
+    names: tuple[str, ...]
+    optional: tuple[str, ...]  # which are tapped only if they are asked for
+
+
+class StepList(Scoped, Recorder):
+    """A recorder that asks for every step, so that none is skipped, and lists their names."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, None] = {}
+        self._optional: dict[str, None] = {}
+
+    def __call__(self, name: str, value: T, axes: str, *, owned: bool = False) -> T:  # noqa: ARG002
+        """List the name and return `value`."""
+        self._names[self._prefix + name] = None
+        return value
+
+    def plan(self, *names: str, optional: tuple[str, ...] = ()) -> RecordingPlan:
+        """Return a plan that asks for all of these steps."""
+        self._optional.update(dict.fromkeys(self._prefix + name for name in optional))
+        return RecordingPlan(asked=frozenset((*names, *optional)))
+
+    def steps(self) -> Steps:
+        """Return what was listed."""
+        return Steps(tuple(name for name in self._names if name not in self._optional), tuple(self._optional))

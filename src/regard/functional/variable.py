@@ -170,15 +170,15 @@ def gradients(of: Variable, wrt: Sequence[Variable], d_of: Any = None) -> list[n
         raise RegardError(f"gradients are those of one floating number, got {of.dtype} {of.shape}")
     from regard.functional.native import ops  # which knows of variables
 
-    wanted = {id(x) for x in wrt}
+    wrt_ids = {id(x) for x in wrt}
     totals = {id(of): np.ones_like(of.value) if d_of is None else d_of}
     summed = set[int]()  # whose total is an array of ours; that of a single part may be shared with another variable
-    found = itertools.count()  # of variables of one depth, which was found first: sums have one order in every run
-    queue = [(-of.depth, next(found), of)]  # the deepest first: what depends on a variable comes before it
+    order = itertools.count()  # of variables of one depth, which was found first: sums have one order in every run
+    queue = [(-of.depth, next(order), of)]  # the deepest first: what depends on a variable comes before it
     while queue:
         x = heapq.heappop(queue)[-1]
         key = id(x)
-        total = totals[key] if key in wanted else totals.pop(key)
+        total = totals[key] if key in wrt_ids else totals.pop(key)
         summed.discard(key)
         if x.pullback is None:
             continue
@@ -193,7 +193,7 @@ def gradients(of: Variable, wrt: Sequence[Variable], d_of: Any = None) -> list[n
                 summed.add(id(parent))
             else:
                 totals[id(parent)] = part
-                heapq.heappush(queue, (-parent.depth, next(found), parent))
+                heapq.heappush(queue, (-parent.depth, next(order), parent))
         x.parents, x.pullback = (), _released
     return [totals[id(x)] if id(x) in totals else np.zeros_like(x.value) for x in wrt]
 

@@ -48,8 +48,8 @@ def jax_attention(q: Array, k: Array, v: Array, options: Options) -> Array | Non
         (context,) = _compute("forward", call, operands, None)
         return context
     differentiable = {name: operands.pop(name) for name in DIFFERENTIABLE if name in operands}
-    found: Array = _operator()(call, differentiable, operands)
-    return found
+    output: Array = _operator()(call, differentiable, operands)
+    return output
 
 
 def _common_dtypes(p: AttentionInputs) -> dict[str, Array]:
@@ -100,8 +100,8 @@ def _backward(call: JaxCall, operands: dict[str, np.ndarray], state: Sequence[np
         p, context, stats, is_native = forward_with_stats(p, native=False)
     else:
         stats, is_native = stats_from_kernel(p, row_max, row_sum), choose_implementation(p)[0] == "native"
-    found = backward(p, context, stats, d_output, native=is_native)
-    gradients = [like(p, found[name], operands[name]) for name in DIFFERENTIABLE if name in operands]
+    d_inputs = backward(p, context, stats, d_output, native=is_native)
+    gradients = [like(p, d_inputs[name], operands[name]) for name in DIFFERENTIABLE if name in operands]
     return tuple(x for x in gradients if x is not None)
 
 
@@ -135,9 +135,9 @@ def _operator() -> Any:
 
     def pullback(call: JaxCall, saved: Any, d_output: Array) -> tuple[dict[str, Array], None]:
         differentiable, others, state = saved
-        found = once("backward", call, differentiable | others, [d_output, *state])
+        gradients = once("backward", call, differentiable | others, [d_output, *state])
         names = [name for name in DIFFERENTIABLE if name in differentiable]  # JAX sorts a dictionary
-        return dict(zip(names, found, strict=True)), None
+        return dict(zip(names, gradients, strict=True)), None
 
     attention.defvjp(forward, pullback)
     return attention
@@ -149,18 +149,18 @@ def _compute(method: str, call: JaxCall, operands: dict[str, Array], state: Any)
 
     if not is_traced(*operands.values(), *(state or ())):
         numbers = {name: np.asarray(x) for name, x in operands.items()}
-        found = _METHODS[method](call, numbers, [np.asarray(x) for x in state or ()])
+        computed = _METHODS[method](call, numbers, [np.asarray(x) for x in state or ()])
         device = next(iter(operands["q"].devices()))
-        return tuple(jax.device_put(x, device) for x in found)
+        return tuple(jax.device_put(x, device) for x in computed)
     p = validate_inputs(*(operands[name] for name in "qkv"), **call.options(operands))
     arguments = (*operands.values(), *(state or ()))
     callback = _Callback(method, call, tuple(operands), tuple(str(x.dtype) for x in arguments))
     results = _shapes(method, p, operands)
     shapes = tuple(jax.eval_shape(_as_words, x) for x in results)
-    found = jax.pure_callback(callback, shapes, *map(_as_words, arguments), vmap_method="expand_dims")
+    computed = jax.pure_callback(callback, shapes, *map(_as_words, arguments), vmap_method="expand_dims")
     return tuple(
         jax.lax.bitcast_convert_type(x, result.dtype) if x.dtype != result.dtype else x
-        for x, result in zip(found, results, strict=True)
+        for x, result in zip(computed, results, strict=True)
     )
 
 
@@ -238,17 +238,17 @@ class _Callback:
             shapes[name] = own
         rows = most - 1  # axes of the context without the last
         counts = (rows + 1, rows + 1, rows, rows + 1)  # of the gradient of the context, and of the state
-        given = [
+        folded_state = [
             x.reshape(*lead, *(1,) * (count - (x.ndim - mapped)), *x.shape[mapped:])
             for x, count in zip(state, counts, strict=False)
         ]
-        found = function(folded, given)
+        computed = function(folded, folded_state)
         if self.method == "backward":
             owns = [shapes[name] for name in DIFFERENTIABLE if name in shapes]
-            return tuple(x.reshape(*lead, *own) for x, own in zip(found, owns, strict=True))
+            return tuple(x.reshape(*lead, *own) for x, own in zip(computed, owns, strict=True))
         axes = max(call.axes[name] for name in "qkv")  # of the context
         drops = most - axes
-        return tuple(x.reshape(*lead, *x.shape[mapped + drops :]) for x in found)
+        return tuple(x.reshape(*lead, *x.shape[mapped + drops :]) for x in computed)
 
     def _looped(
         self, function: Any, operands: dict[str, np.ndarray], state: list[np.ndarray], lead: tuple[int, ...]

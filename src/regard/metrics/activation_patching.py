@@ -182,11 +182,11 @@ def patch_grid(
     """
     over = tuple(over) if isinstance(over, list) else over
     function("progress", progress)
-    if not isinstance(over, str | tuple) or all(over != known for known in _STEPS):
+    if not isinstance(over, str | tuple) or all(over != choice for choice in _STEPS):
         raise RegardError(f"over must be one of {', '.join(map(repr, _STEPS))}, got {over!r}")
     batch_size = whole_number("batch_size", batch_size, 1)
     _check_has_blocks(model)
-    runs = [_input_of(model, given, metric) for given in (clean, corrupt)]
+    runs = [_input_of(model, source, metric) for source in (clean, corrupt)]
     texts = _check_lengths(*(run.encoding for run in runs))
     by_head = over == "head"
     if by_head and positions is not None:
@@ -200,8 +200,8 @@ def patch_grid(
     read = []
     for done, (i, name) in enumerate(zip(rows, steps, strict=True)):
         for first in range(0, len(sites), batch_size):
-            chosen = sites[first : first + batch_size]
-            read.append(measured.run(corrupt_trace, i, len(chosen), {name: _at(clean_trace[name][0], chosen)}))
+            batch = sites[first : first + batch_size]
+            read.append(measured.run(corrupt_trace, i, len(batch), {name: _at(clean_trace[name][0], batch)}))
         if progress is not None:
             progress(done + 1, len(rows))
     values = measured.compute(np.concatenate(read)).reshape(len(rows), len(sites))
@@ -226,13 +226,13 @@ def _chosen(what: str, numbers: Iterable[int] | None, count: int) -> np.ndarray:
     """Return the numbers of layers or positions, from 0; all of `count` for None."""
     if isinstance(numbers, str | bytes) or not isinstance(numbers, Iterable | None):
         raise RegardError(f"{what}s are several, such as [0, 2], got {numbers!r}")
-    found = list(range(count)) if numbers is None else list(numbers)
-    is_number = [isinstance(i, int | np.integer) and not isinstance(i, bool) for i in found]
-    if wrong := [i for i, number in zip(found, is_number, strict=True) if not number or not -count <= i < count]:
+    indices = list(range(count)) if numbers is None else list(numbers)
+    is_number = [isinstance(i, int | np.integer) and not isinstance(i, bool) for i in indices]
+    if wrong := [i for i, number in zip(indices, is_number, strict=True) if not number or not -count <= i < count]:
         raise RegardError(f"there is no {what} {wrong[0]!r}: there are {count}")
-    if not found:
+    if not indices:
         raise RegardError(f"no {what} is chosen: give at least one, or leave {what}s out")
-    return np.array(found) % count
+    return np.array(indices) % count
 
 
 @dataclass(frozen=True)
@@ -334,7 +334,7 @@ def path_patching(
     (sends, head), (receives, to_head) = (_checked_head(model, each) for each in (sender, receiver))
     if sends >= receives:
         raise RegardError(f"the receiver must be in a later layer than the sender, got {sender!r} to {receiver!r}")
-    runs = [_input_of(model, given, metric) for given in (clean, corrupt)]
+    runs = [_input_of(model, source, metric) for source in (clean, corrupt)]
     _check_lengths(*(run.encoding for run in runs))
     frozen = [f"blocks.{i}.attn.context" for i in range(sends, receives)]
     frozen += [f"blocks.{i}.mlp.output" for i in range(sends, receives)] if freeze_mlps else []
@@ -344,7 +344,7 @@ def path_patching(
     edit = freeze(corrupt_trace, *frozen, but=[(sends, head)]) | patch(clean_trace, (sends, head))
     entering = f"blocks.{receives}.attn.{into}"
     reached = Trace(only=entering, edit=edit, start=_start(model, corrupt_trace, sends), stop=entering)
-    model(runs[1].given, trace=reached)
+    model(runs[1].model_input, trace=reached)
     attn = model.blocks[receives].attn
     input_head = to_head if into == "q" else to_head * attn.num_kv_heads // attn.num_heads
     last = patch(reached, entering, heads=input_head) | freeze(corrupt_trace, context, but=[(receives, to_head)])
@@ -357,20 +357,20 @@ def path_patching(
 class _Input(NamedTuple):
     """One text or picture."""
 
-    given: Any  # as the model takes it, a batch of one
+    model_input: Any  # as the model takes it, a batch of one
     encoding: Encoding
     array: np.ndarray  # as `forward` takes it, ``1 …``
 
 
-def _input_of(model: Any, given: Any, metric: Any) -> _Input:
+def _input_of(model: Any, source: Any, metric: Any) -> _Input:
     if not isinstance(model, ImageModel):
         to = metric[0] if isinstance(metric, tuple) and metric else metric
-        encoding = encoding_of(model, given, to)
+        encoding = encoding_of(model, source, to)
         return _Input([encoding], encoding, np.array([encoding.ids]))
-    pixels = model.pixel_values(given)
+    pixels = model.pixel_values(source)
     if len(pixels) != 1:
         raise RegardError(f"give one picture, and one other, got {len(pixels)}")
-    label = label_of(None if isinstance(given, Mapping) else pictures_of(given)[0], 0)
+    label = label_of(None if isinstance(source, Mapping) else pictures_of(source)[0], 0)
     return _Input({"pixel_values": pixels}, patch_encoding(label, model.config.grid), pixels)
 
 
@@ -398,15 +398,15 @@ def _recorded(model: Any, text: _Input, only: str | Iterable[str]) -> tuple[Outp
     """Return the run on a text or picture, and its trace."""
     trace = Trace(only=only)
     with np.errstate(all="ignore"):
-        output: Output = model(text.given, trace=trace)
+        output: Output = model(text.model_input, trace=trace)
     if not np.isfinite(output.hidden).all():
         raise RegardError(f"the vectors of {model.name} are not finite in {output.hidden.dtype}")
     return output, trace
 
 
-def _measured(model: Any, given: _Input, clean_run: Output, corrupt_run: Output, metric: Any) -> _Measured:
-    """Return the number that a metric names, and that of both runs, of which `given` is the corrupt one."""
-    (clean,), corrupt = clean_run.encodings, given.encoding
+def _measured(model: Any, corrupt_input: _Input, clean_run: Output, corrupt_run: Output, metric: Any) -> _Measured:
+    """Return the number that a metric names, and that of both runs; `corrupt_input` is that of the corrupt one."""
+    (clean,), corrupt = clean_run.encodings, corrupt_input.encoding
     pair = metric if isinstance(metric, tuple) else (metric, None)
     if len(pair) != 2:
         raise RegardError(f"a metric is a token, two tokens, or a function of the output, got {metric!r}")
@@ -418,8 +418,8 @@ def _measured(model: Any, given: _Input, clean_run: Output, corrupt_run: Output,
 
     def logits(vectors: np.ndarray) -> np.ndarray:
         ids = [next_token_id(model, clean, token) for token in pair if token is not None]
-        found = [model.head(vectors[i : i + _VECTORS])[:, ids] for i in range(0, len(vectors), _VECTORS)]
-        each = np.concatenate(found).astype(np.float64)
+        batches = [model.head(vectors[i : i + _VECTORS])[:, ids] for i in range(0, len(vectors), _VECTORS)]
+        each = np.concatenate(batches).astype(np.float64)
         return np.asarray(each[:, 0] - (each[:, 1] if len(ids) == 2 else 0))
 
     is_of_tokens = predicts_at_each_token(model) and not callable(metric)
@@ -429,7 +429,7 @@ def _measured(model: Any, given: _Input, clean_run: Output, corrupt_run: Output,
     for run, value in zip(("clean", "corrupt"), baselines, strict=True):
         if not np.isfinite(value):
             raise RegardError(f"the metric of the {run} text is {value}, of which nothing can be recovered")
-    return _Measured(model, given.array, named.name, read, compute, baselines)  # type: ignore[arg-type]
+    return _Measured(model, corrupt_input.array, named.name, read, compute, baselines)  # type: ignore[arg-type]
 
 
 def _class_metric(model: Any, pair: tuple[Any, Any]) -> AttributedMetric:
@@ -437,31 +437,31 @@ def _class_metric(model: Any, pair: tuple[Any, Any]) -> AttributedMetric:
     labels = list(getattr(model, "labels", ()))
     if not labels:
         raise RegardError(f"{model.name} has no classes: give a function of the output, lambda o: o.pooled[0] @ vector")
-    chosen = []
+    classes = []
     for label in pair if pair[1] is not None else pair[:1]:
         if isinstance(label, str) and label in labels:
-            chosen.append(labels.index(label))
+            classes.append(labels.index(label))
         elif isinstance(label, int | np.integer) and not isinstance(label, bool) and 0 <= label < len(labels):
-            chosen.append(int(label))
+            classes.append(int(label))
         else:
             raise RegardError(f"there is no class {label!r}: {model.name} has {len(labels)}, {short_repr(labels)}")
 
     def compute(output: Any) -> Any:
-        logits = output.logits[0, chosen].astype(np.float64)
-        return logits[0] - logits[1] if len(chosen) == 2 else logits[0]
+        logits = output.logits[0, classes].astype(np.float64)
+        return logits[0] - logits[1] if len(classes) == 2 else logits[0]
 
-    names = (repr(labels[i]) for i in chosen)
+    names = (repr(labels[i]) for i in classes)
     return AttributedMetric(f"logit of {' minus that of '.join(names)}", compute, None)
 
 
 def _number(value: Any) -> float:
     try:
-        found = np.asarray(value)
+        number = np.asarray(value)
     except ValueError:
         raise RegardError(f"the metric must be one number, got {truncate(value)}") from None
-    if found.size != 1 or found.dtype.kind not in "iuf":
-        raise RegardError(f"the metric must be one number, got {found.dtype} of shape {found.shape}")
-    return float(found.item())
+    if number.size != 1 or number.dtype.kind not in "iuf":
+        raise RegardError(f"the metric must be one number, got {number.dtype} of shape {number.shape}")
+    return float(number.item())
 
 
 def _start(model: Any, corrupt: Trace, layer: int) -> dict[str, np.ndarray] | None:
@@ -470,11 +470,11 @@ def _start(model: Any, corrupt: Trace, layer: int) -> dict[str, np.ndarray] | No
     return {name: corrupt[name]} if layer and isinstance(model, Decoder) else None
 
 
-def _at(clean: np.ndarray, chosen: np.ndarray) -> Edit:
+def _at(clean: np.ndarray, indices: np.ndarray) -> Edit:
     """Return the edit of a batch that puts into each text another position, or head, of a clean value, ``N …``."""
 
     def edit(value: np.ndarray) -> np.ndarray:
-        value[np.arange(len(chosen)), chosen] = clean[chosen]
+        value[np.arange(len(indices)), indices] = clean[indices]
         return value
 
     return edit

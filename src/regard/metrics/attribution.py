@@ -205,9 +205,16 @@ def attribute(
     attended = _attended(model, encoding, metric.row, check)
     run = with_checkpoints(model) if checkpoint else model
     inputs = AttributionInputs(run, encoding, metric, baseline, steps, batch_size, check)
-    found = entry.function(inputs)
+    contributions = entry.function(inputs)
     return Attribution(
-        method, metric.name, found.value, encoding, found.scores, attended, found.baseline_value, found.relevance
+        method,
+        metric.name,
+        contributions.value,
+        encoding,
+        contributions.scores,
+        attended,
+        contributions.baseline_value,
+        contributions.relevance,
     )
 
 

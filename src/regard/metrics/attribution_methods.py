@@ -155,11 +155,11 @@ def integrated(inputs: AttributionInputs) -> Contributions:
 def relevance(inputs: AttributionInputs) -> Contributions:
     """The row of the relevance of each token for the last vectors, see `relevance_of_run`."""
     _check_slope(inputs.metric)
-    value, found = relevance_of_run(inputs.model, inputs.encoding, inputs.metric.compute)
-    through_attention = found if isinstance(inputs.model, EncoderDecoder) else found - np.eye(len(found))
+    value, matrix = relevance_of_run(inputs.model, inputs.encoding, inputs.metric.compute)
+    through_attention = matrix if isinstance(inputs.model, EncoderDecoder) else matrix - np.eye(len(matrix))
     row = inputs.metric.row
     scores = through_attention.mean(0) if row is None else through_attention[row]
-    return Contributions(value, scores, relevance=found)
+    return Contributions(value, scores, relevance=matrix)
 
 
 def _check_slope(metric: AttributedMetric) -> None:
@@ -177,10 +177,10 @@ class _EmbeddingsTrace(GradientTrace):
         super().__init__(step, only=())
         self._step, self._embeddings = step, embeddings  # B T E
 
-    def _tap(self, name: str, value: Array, axes: str, *, is_shared: bool) -> Array:
+    def __call__(self, name: str, value: Array, axes: str, *, owned: bool = False) -> Array:
         if self._prefix + name == self._step:
             value = self._embeddings.astype(value.dtype)
-        return super()._tap(name, value, axes, is_shared=is_shared)
+        return super().__call__(name, value, axes, owned=owned)
 
 
 def _embeddings(inputs: AttributionInputs, encoding: Encoding) -> np.ndarray:
@@ -202,8 +202,8 @@ def _baseline(inputs: AttributionInputs, x: np.ndarray) -> np.ndarray:
     if baseline == "pad" and getattr(tokenizer, "pad_id", None) is not None:
         baseline = tokenizer.pad_id
     elif baseline == "mask":
-        found = [tokenizer(name) for name in ("[MASK]", "<mask>")]
-        ids = [[i for i, name in zip(e.ids, e.tokens, strict=True) if name in ("[MASK]", "<mask>")] for e in found]
+        encodings = [tokenizer(name) for name in ("[MASK]", "<mask>")]
+        ids = [[i for i, name in zip(e.ids, e.tokens, strict=True) if name in ("[MASK]", "<mask>")] for e in encodings]
         baseline = next((each[0] for each in ids if each), None)
     if not isinstance(baseline, int | np.integer):
         raise RegardError(f"{inputs.model.name} has no such token for a baseline: choose zero or a token's id")

@@ -135,12 +135,12 @@ def attribution_patching(
     """
     clean, other = same_length(model, text, corrupt, to)
     metric = attributed_metric(model, clean, to, versus, score)
-    found = model.gradients([clean], metric.compute, at=at, checkpoint=checkpoint)
+    gradient_run = model.gradients([clean], metric.compute, at=at, checkpoint=checkpoint)
     trace = Trace(only=at)
     run_traced(model, [other], trace)
     effects = Trace()
     effects.set_metadata(model.name, (clean,))
-    for name in found.gradients.names():
-        change = (trace[name].astype(np.float64) - found.values[name]) * found.gradients[name]
-        effects(name, change.sum(-1), found.gradients.axes(name).rpartition(" ")[0])
-    return PatchingEffects(metric.name, found.value, float(metric.compute(model([other]))), effects)
+    for name in gradient_run.gradients.names():
+        change = (trace[name].astype(np.float64) - gradient_run.values[name]) * gradient_run.gradients[name]
+        effects(name, change.sum(-1), gradient_run.gradients.axes(name).rpartition(" ")[0])
+    return PatchingEffects(metric.name, gradient_run.value, float(metric.compute(model([other]))), effects)

@@ -119,32 +119,32 @@ def next_token_ids(model: Any, encodings: Sequence[Encoding], tokens: Any, shape
 
     Tokens with one axis are those of the texts; of a single text, those of its positions.
     """
-    given = np.array(tokens.tolist() if hasattr(tokens, "tolist") else tokens, dtype=object)
+    token_array = np.array(tokens.tolist() if hasattr(tokens, "tolist") else tokens, dtype=object)
     batch, length = shape
-    is_of_texts = given.ndim == 1 and (batch > 1 or len(given) == 1)
+    is_of_texts = token_array.ndim == 1 and (batch > 1 or len(token_array) == 1)
     try:
-        cells = np.broadcast_to(given[:, None] if is_of_texts else given, shape)
+        cells = np.broadcast_to(token_array[:, None] if is_of_texts else token_array, shape)
     except ValueError:
         raise RegardError(
-            f"tokens of shape {given.shape} do not fit {batch} texts of {length} positions: give one token, one for "
-            f"each text, or an array of shape {shape}"
+            f"tokens of shape {token_array.shape} do not fit {batch} texts of {length} positions: give one token, one "
+            f"for each text, or an array of shape {shape}"
         ) from None
-    is_of_positions = given.ndim > 0 and not is_of_texts and given.shape[-1] > 1
-    found = np.empty(shape, np.int64)
-    known: dict[tuple[str, int, int], int] = {}  # of tokens given as text, by the text and position they follow
+    is_of_positions = token_array.ndim > 0 and not is_of_texts and token_array.shape[-1] > 1
+    ids = np.empty(shape, np.int64)
+    text_ids: dict[tuple[str, int, int], int] = {}  # of tokens given as text, by the text and position they follow
     for at in np.ndindex(shape):
         text, position = at
         token: Any = cells[at]
         if not isinstance(token, str):
-            found[at] = next_token_id(model, _NO_TEXT, token)
+            ids[at] = next_token_id(model, _NO_TEXT, token)
             continue
         if not encodings:
             raise RegardError("the trace has no texts, after which a token is read: give tokens as ids")
         after = position if is_of_positions and position < len(encodings[text]) else -1
-        if (token, text, after) not in known:
-            known[token, text, after] = next_token_id(model, encodings[text], token, after)
-        found[at] = known[token, text, after]
-    return found
+        if (token, text, after) not in text_ids:
+            text_ids[token, text, after] = next_token_id(model, encodings[text], token, after)
+        ids[at] = text_ids[token, text, after]
+    return ids
 
 
 def token_texts(model: Any, ids: np.ndarray) -> np.ndarray:
@@ -162,10 +162,10 @@ def _row(encoding: Encoding, position: int) -> int:
 
 def _similarity(model: Any, encoding: Encoding, to: Any, versus: Any) -> AttributedMetric:
     """Return the cosine similarity of the sentence vector with that of another text, or a difference of two."""
-    given = [to] if versus is None else [to, versus]
-    if not all(isinstance(text, Encoding) or (isinstance(text, str) and text.split()) for text in given):
+    references = [to] if versus is None else [to, versus]
+    if not all(isinstance(text, Encoding) or (isinstance(text, str) and text.split()) for text in references):
         raise RegardError(f"{model.name} predicts no token: give a text to compare with, got {to!r}")
-    texts = [encoding_of(model, text, to) for text in given]
+    texts = [encoding_of(model, text, to) for text in references]
     settings: SentenceSettings = getattr(model, "sentence", SentenceSettings())
     says = settings.pooling is not None or settings.problem is not None
     pooling = replace(settings.chosen_pooling(None if says else "mean", model.name), normalize=False)
@@ -178,7 +178,7 @@ def _similarity(model: Any, encoding: Encoding, to: Any, versus: Any) -> Attribu
 
     others = [vector(model(text).hidden[0], text) for text in texts]
     direction = others[0] if len(others) == 1 else others[0] - others[1]
-    names = [repr(text if isinstance(text, str) else text.text) for text in given]
+    names = [repr(text if isinstance(text, str) else text.text) for text in references]
     name = f"similarity to {' minus that to '.join(names)}"
     is_largest = versus is None and texts[0].ids == encoding.ids
     return AttributedMetric(
@@ -199,20 +199,20 @@ def next_token_id(model: Any, encoding: Encoding, token: Any, position: int = -1
     after = None if isinstance(model, EncoderDecoder) else _text_ids(model, text + token)
     before = _text_ids(model, text) if text else ()
     follows = after is not None and after[: len(before)] == before
-    found = after[len(before) :] if follows and after is not None else _text_ids(model, token)
-    if len(found) == 1:
-        return found[0]
-    if not found:
+    ids = after[len(before) :] if follows and after is not None else _text_ids(model, token)
+    if len(ids) == 1:
+        return ids[0]
+    if not ids:
         raise RegardError(f"{model.name} has no token for {token!r}: choose a text that is one token")
-    pieces = join_names([repr(model.tokenizer.decode([each])) for each in found])
+    pieces = join_names([repr(model.tokenizer.decode([each])) for each in ids])
     hint = "" if token.startswith(" ") else f"; a word after a text begins with a space, {' ' + token!r}"
-    raise RegardError(f"{token!r} is {len(found)} tokens of {model.name}, {pieces}: choose one token{hint}")
+    raise RegardError(f"{token!r} is {len(ids)} tokens of {model.name}, {pieces}: choose one token{hint}")
 
 
 class Spelling(NamedTuple):
     """Two tokens that differ in the space before them, with the probability that each comes next."""
 
-    chosen: str
+    token: str
     other: str
     probability: float
     other_probability: float
@@ -228,11 +228,11 @@ def likelier_spelling(model: Any, encoding: Encoding, token: Any) -> Spelling | 
     except RegardError:
         return None  # several tokens, or none
     output = model([encoding])
-    chosen, likelier = np.asarray(F.softmax(output.head(output.hidden[0, -1]).astype(np.float64)))[ids]
-    return Spelling(token, other, float(chosen), float(likelier)) if likelier > chosen else None
+    probability, likelier = np.asarray(F.softmax(output.head(output.hidden[0, -1]).astype(np.float64)))[ids]
+    return Spelling(token, other, float(probability), float(likelier)) if likelier > probability else None
 
 
 def _text_ids(model: Any, text: str) -> tuple[int, ...]:
     """Return the tokens of a text without special tokens."""
-    found = model.tokenizer(text)
-    return tuple(i for i, special in zip(found.ids, found.special_tokens_mask, strict=True) if not special)
+    encoding = model.tokenizer(text)
+    return tuple(i for i, special in zip(encoding.ids, encoding.special_tokens_mask, strict=True) if not special)

@@ -126,10 +126,10 @@ def corpus_head_metrics(
     >>> found.means["induction"].shape, int(found.counts["induction"].max())
     ((2, 4), 3)
     """
-    found = measure_corpus(model, texts, batch_size=batch_size, truncate=truncate, progress=progress, resume=resume)
+    metrics = measure_corpus(model, texts, batch_size=batch_size, truncate=truncate, progress=progress, resume=resume)
     if resume is not None:
         remove_sums(resume)
-    return found
+    return metrics
 
 
 def measure_corpus(

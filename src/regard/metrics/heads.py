@@ -220,13 +220,13 @@ def head_metrics(trace: Trace) -> HeadMetrics:
     RegardError
         The trace has no such weights.
     """
-    found = []
+    measured = []
     for batch in range(entries_of(trace)):
         encoding, layers = encoding_of(trace, batch), layers_of(trace, batch)
-        found.append([layer_metrics(layer.row_blocks(), encoding) for layer in layers])
-    if not found:
+        measured.append([layer_metrics(layer.row_blocks(), encoding) for layer in layers])
+    if not measured:
         layers_of(trace, 0)  # raises: says what is missing
-    values = {name: np.array([[of_layer[name] for of_layer in text] for text in found]) for name in METRICS}
+    values = {name: np.array([[of_layer[name] for of_layer in text] for text in measured]) for name in METRICS}
     return HeadMetrics(tuple(layer.name for layer in layers), values)
 
 

@@ -104,11 +104,11 @@ def layers_of(trace: Trace, batch: int) -> list[LayerMap]:
 
     Cross-attention, and the decoder of an encoder–decoder, are left out.
     """
-    found = [_layer(trace, name, batch) for name in _names(trace)]
-    layers = [layer for layer in found if isinstance(layer, LayerMap)]
+    layers_or_reasons = [_layer(trace, name, batch) for name in _names(trace)]
+    layers = [layer for layer in layers_or_reasons if isinstance(layer, LayerMap)]
     if len({layer.length for layer in layers}) == 1:
         return layers
-    for reason in found:
+    for reason in layers_or_reasons:
         if isinstance(reason, str):
             raise RegardError(reason)
     raise RegardError(

@@ -180,7 +180,7 @@ def streams(model: Any, trace: Trace) -> tuple[str, ...]:
 
 def _read(model: Any, stream: np.ndarray, target_ids: np.ndarray, k: int) -> tuple[np.ndarray, ...]:
     """Return the fields of a `LogitLens` for one stream, ``(B T) …``."""
-    found, start = [], 0
+    parts, start = [], 0
     for logits in _logits(model, stream):
         target = target_ids[start : start + len(logits), None]
         start += len(logits)
@@ -188,7 +188,7 @@ def _read(model: Any, stream: np.ndarray, target_ids: np.ndarray, k: int) -> tup
         log_probabilities = logits - largest - np.log(np.exp(logits - largest).sum(-1, keepdims=True))
         probabilities = np.exp(log_probabilities)
         likeliest, of_target = _largest(logits, k), np.take_along_axis(logits, target, -1)
-        found.append((
+        parts.append((
             likeliest,
             np.take_along_axis(probabilities, likeliest, -1),
             np.take_along_axis(probabilities, target, -1)[:, 0],
@@ -196,7 +196,7 @@ def _read(model: Any, stream: np.ndarray, target_ids: np.ndarray, k: int) -> tup
             of_target[:, 0],
             -(probabilities * log_probabilities).sum(-1),
         ))  # fmt: skip
-    return tuple(np.concatenate(each) for each in zip(*found, strict=True))
+    return tuple(np.concatenate(each) for each in zip(*parts, strict=True))
 
 
 def _logits(model: Any, stream: np.ndarray) -> Iterator[np.ndarray]:

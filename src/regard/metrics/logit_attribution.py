@@ -112,8 +112,8 @@ class LogitAttribution(Tabular):
         return f"<LogitAttribution of {self._name()}: {layers} × {heads} heads, {batch} × {length} tokens>"
 
     def _name(self) -> str:
-        given = [each for each in (self.token_text, self.versus_text) if each is not None]
-        names = [repr(str(each.flat[-1])) if len(set(each.flat)) == 1 else "a token each" for each in given]
+        targets = [each for each in (self.token_text, self.versus_text) if each is not None]
+        names = [repr(str(each.flat[-1])) if len(set(each.flat)) == 1 else "a token each" for each in targets]
         return " minus ".join(names)
 
     def _repr_html_(self) -> str:
@@ -219,7 +219,7 @@ def _logit(trace: Trace, direction: np.ndarray, bias: np.ndarray, unedited: np.n
     """Return the logit of the run, which differs from that of its last stream where the final norm was edited."""
     if "final_norm" in trace:
         return np.asarray((trace["final_norm"] * direction).sum(-1) + bias)
-    if trace.edits("final_norm"):
+    if trace.plan("final_norm").edited:
         raise RegardError("the run edited final_norm, which the trace lacks: record it too, only=(…, 'final_norm')")
     return unedited
 

@@ -66,13 +66,13 @@ def logit_difference(
     ids = np.array(
         [[next_token_id(model, e, token) for token in pair] for e, pair in zip(encodings, pairs, strict=True)]
     )
-    found = np.empty(len(encodings))
+    differences = np.empty(len(encodings))
     order = sorted(range(len(encodings)), key=lambda i: len(encodings[i]))
     for _, same in groupby(order, key=lambda i: len(encodings[i])):
         rows = list(same)
         for first in range(0, len(rows), batch_size):
-            chosen = rows[first : first + batch_size]
-            hidden = model([encodings[i] for i in chosen], edit=edit).hidden[:, -1]
-            logits = np.take_along_axis(model.head(hidden), ids[chosen], -1).astype(np.float64)
-            found[chosen] = logits[:, 0] - logits[:, 1]
-    return found
+            batch = rows[first : first + batch_size]
+            hidden = model([encodings[i] for i in batch], edit=edit).hidden[:, -1]
+            logits = np.take_along_axis(model.head(hidden), ids[batch], -1).astype(np.float64)
+            differences[batch] = logits[:, 0] - logits[:, 1]
+    return differences

@@ -25,22 +25,24 @@ def relevance_of_run(model: Any, encoding: Encoding, compute: Callable[[Any], An
     float, array of float64, ``T S``
         For a target of an encoder-decoder on the text, otherwise of the text on itself.
     """
-    found = model.gradients([encoding], compute, at="*.weights")
+    gradient_run = model.gradients([encoding], compute, at="*.weights")
     if not isinstance(model, EncoderDecoder):
-        return found.value, _rolled(found.values, found.gradients, found.values.names())
-    names = found.values.names()
-    memory = _rolled(found.values, found.gradients, [name for name in names if name.startswith("encoder.")])
-    length = found.values[next(name for name in names if name.startswith("decoder."))].shape[-2]
+        return gradient_run.value, _rolled(gradient_run.values, gradient_run.gradients, gradient_run.values.names())
+    names = gradient_run.values.names()
+    memory = _rolled(
+        gradient_run.values, gradient_run.gradients, [name for name in names if name.startswith("encoder.")]
+    )
+    length = gradient_run.values[next(name for name in names if name.startswith("decoder."))].shape[-2]
     target, cross = np.eye(length), np.zeros((length, len(memory)))
     for name in names:
         if not name.startswith("decoder."):
             continue
-        weights = _positive_part(found.values, found.gradients, name)
+        weights = _positive_part(gradient_run.values, gradient_run.gradients, name)
         if "cross_attn" in name:
             cross = cross + _normalized(target).T @ weights @ _normalized(memory)
         else:
             target, cross = target + weights @ target, cross + weights @ cross
-    return found.value, cross
+    return gradient_run.value, cross
 
 
 def _rolled(values: Trace, gradients: Trace, names: Any) -> np.ndarray:

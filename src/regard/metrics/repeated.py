@@ -35,17 +35,17 @@ def repeated_tokens(model: Any, *, length: int = 64, seed: int = 0) -> HeadMetri
     if size is None:
         raise RegardError(f"{getattr(model, 'name', None) or truncate(model)} has no vocabulary to draw from")
     drawn: list[int] = []
-    wanted = whole_number("length", length, 1)
+    half = whole_number("length", length, 1)
     for _ in range(100):
-        ids = rng.integers(0, size, 2 * wanted).tolist()
+        ids = rng.integers(0, size, 2 * half).tolist()
         drawn += [i for i in ids if not _is_special(model.tokenizer, i)]
-        if len(drawn) >= wanted:
+        if len(drawn) >= half:
             break
     else:
         raise RegardError(f"almost every token in the vocabulary of {model.name} is a special one")
     added = model.tokenizer("")  # the special tokens that the tokenizer adds: one before a text, the others after it
     trace = Trace(maps=True, only="*attn.weights")
-    model(np.array([*added.ids[:1], *drawn[:wanted], *drawn[:wanted], *added.ids[1:]]), trace=trace)
+    model(np.array([*added.ids[:1], *drawn[:half], *drawn[:half], *added.ids[1:]]), trace=trace)
     return head_metrics(trace)
 
 

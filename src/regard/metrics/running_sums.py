@@ -94,8 +94,8 @@ def _each(function: Callable[[int, Fraction, Fraction], float], sums: RunningMea
     """Return a function of count, sum and sum of squares of each element, which are exact."""
     limbs = (np.broadcast_to(x, (*sums.count.shape, _LIMBS)).reshape(-1, _LIMBS) for x in (sums.total, sums.squares))
     totals, squares = ([_fraction(*map(int, each)) for each in x] for x in limbs)
-    found = map(function, map(int, sums.count.reshape(-1)), totals, squares)
-    return np.fromiter(found, np.float64, sums.count.size).reshape(sums.count.shape)
+    numbers = map(function, map(int, sums.count.reshape(-1)), totals, squares)
+    return np.fromiter(numbers, np.float64, sums.count.size).reshape(sums.count.shape)
 
 
 def _fraction(whole: int, middle: int, low: int) -> Fraction:
@@ -110,10 +110,10 @@ class Sums:
     layers: tuple[str, ...] = ()
     means: Mapping[str, RunningMean] = field(default_factory=lambda: {name: RunningMean() for name in METRICS})
 
-    def add(self, found: HeadMetrics) -> Sums:
+    def add(self, text_metrics: HeadMetrics) -> Sums:
         """Return the sums with one more text."""
-        means = {name: each.add(found.values[name][0]) for name, each in self.means.items()}
-        return Sums(self.done + 1, found.layers, means)
+        means = {name: each.add(text_metrics.values[name][0]) for name, each in self.means.items()}
+        return Sums(self.done + 1, text_metrics.layers, means)
 
     def merge(self, other: Sums) -> Sums:
         """Return the sums of the texts of both."""
@@ -162,11 +162,11 @@ class SumsFile:
             if isinstance(error.__cause__, OSError):
                 raise
             raise self._other_file() from error
-        known = file.metadata
+        metadata = file.metadata
         names = {f"{name}.{kind}" for name in METRICS for kind in _ARRAYS}
-        if known.get("format") != _FORMAT or not known.get("done", "").isdecimal():
+        if metadata.get("format") != _FORMAT or not metadata.get("done", "").isdecimal():
             raise self._other_file()
-        if other := [name for name, value in self.identity.items() if known.get(name) != value]:
+        if other := [name for name, value in self.identity.items() if metadata.get(name) != value]:
             if "texts" in other:  # by the first of which the model is known
                 other = [name for name in other if name != "model"]
             raise RegardError(
@@ -176,7 +176,7 @@ class SumsFile:
         if set(file) != names or not _fit_together(file):
             raise RegardError(f"{self.path} is damaged: remove it")
         means = {name: RunningMean(*(np.array(file[f"{name}.{kind}"]) for kind in _ARRAYS)) for name in METRICS}
-        return Sums(int(known["done"]), tuple(json.loads(known["layers"])), means)
+        return Sums(int(metadata["done"]), tuple(json.loads(metadata["layers"])), means)
 
     def _other_file(self) -> RegardError:
         return RegardError(f"{self.path} is not a file of running sums: move it away, or resume from another")
@@ -218,8 +218,8 @@ def run_identity(model: Any, texts: Iterable[OneText], options: Mapping[str, obj
     for text in texts:
         encoding = encode(model, 0, text, True)
         probe = encoding.truncated(_PROBE_TOKENS) if len(encoding) > _PROBE_TOKENS else encoding
-        found = head_metrics(run_traced(model, [probe], Trace(only="*attn.weights", maps=True)))
-        for values in found.values.values():
+        metrics = head_metrics(run_traced(model, [probe], Trace(only="*attn.weights", maps=True)))
+        for values in metrics.values.values():
             model_digest.update(values.tobytes())
         break
     return {

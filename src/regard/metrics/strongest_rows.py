@@ -189,7 +189,7 @@ def strongest_rows(
     one_of("pair", pair, PAIR_KINDS)
     k = whole_number("k", k, 1)
     only = f"*blocks.{layer}.attn.weights"
-    found: list[StrongRow] = []
+    strongest: list[StrongRow] = []
     has_text = False
     for index, trace in model.iter_traces(
         texts, batch_size=batch_size, only=only, truncate=truncate, progress=progress
@@ -197,10 +197,10 @@ def strongest_rows(
         has_text = True
         (encoding,), (layer_map,) = trace.encodings, layers_of(trace, 0)
         rows = _largest_of_rows(layer_map, head, encoding, PAIR_KINDS[pair].pairs)
-        found = heapq.nsmallest(k, [*found, *(_described(encoding, index, *row) for row in rows)], key=_rank)
+        strongest = heapq.nsmallest(k, [*strongest, *(_described(encoding, index, *row) for row in rows)], key=_rank)
     if not has_text:
         raise RegardError("there is no text; give at least one")
-    return StrongRows(f"L{layer}H{head}", pair, tuple(found))
+    return StrongRows(f"L{layer}H{head}", pair, tuple(strongest))
 
 
 def _rank(row: StrongRow) -> tuple[float, int, int]:

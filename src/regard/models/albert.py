@@ -5,17 +5,14 @@ With several groups, consecutive layers share the block of their group. The embe
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-import numpy as np
-
-from regard.models.bert import Bert, BertConfig, block_tensors, embedding_tensors, read_sizes
-from regard.models.build import encoder_blocks
+from regard.models.bert import Bert, BertConfig, embedding_layers, read_sizes
+from regard.models.build import encoder_block, linear
 from regard.models.checkpoint.config import ConfigReader
-from regard.models.checkpoint.tensors import TensorSpec, linear_tensors
-from regard.nn import EncoderBlock
+from regard.models.checkpoint.tensors import TensorSource
 
 
 @dataclass(frozen=True)
@@ -60,17 +57,15 @@ class Albert(Bert):
     }
 
     @classmethod
-    def make_blocks(cls, weights: dict[str, np.ndarray], config: Any) -> tuple[EncoderBlock, ...]:
-        """Return the blocks, of which those of a group are one."""
-        groups = encoder_blocks(weights, "", replace(config, num_layers=config.num_groups), config.norm_eps)
-        return tuple(groups[i * config.num_groups // config.num_layers] for i in range(config.num_layers))
-
-    @classmethod
-    def tensors(cls, config: Any) -> Iterator[TensorSpec]:
-        """Yield every tensor."""
-        yield from embedding_tensors(config)
-        hf = "encoder.embedding_hidden_mapping_in"
-        yield from linear_tensors("embedding_proj", hf, config.embedding_dim, config.embed_dim)
-        for i in range(config.num_groups):
-            hf_name = f"encoder.albert_layer_groups.{i}.albert_layers.0"
-            yield from block_tensors(config, f"blocks.{i}", hf_name, cls.block_names)
+    def layers(cls, source: TensorSource, config: Any) -> dict[str, Any]:
+        """Return the fields that are layers; the blocks of a group are one."""
+        embeddings, encoder = embedding_layers(source.at("embeddings"), config), source.at("encoder")
+        proj = linear(encoder, "embedding_hidden_mapping_in", config.embedding_dim, config.embed_dim)
+        groups = [
+            encoder_block(
+                encoder.at(f"albert_layer_groups.{i}.albert_layers.0"), cls.block_names, config, config.norm_eps
+            )
+            for i in range(config.num_groups)
+        ]
+        blocks = tuple(groups[i * config.num_groups // config.num_layers] for i in range(config.num_layers))
+        return {**embeddings, "embedding_proj": proj, "blocks": blocks}

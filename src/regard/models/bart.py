@@ -7,7 +7,6 @@ two rows of the position tables are unused.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Self, TypeVar
 
@@ -15,13 +14,13 @@ import numpy as np
 
 from regard.functional import learned_positions
 from regard.functional.recorder import NULL_RECORDER, Recorder
-from regard.models.build import encoder_blocks, feed_forward, layer_norm, projections
+from regard.models.build import embedding, encoder_block, feed_forward, layer_norm, projections
 from regard.models.checkpoint.config import ConfigReader
 from regard.models.checkpoint.generation_config import config_with_start_id
 from regard.models.checkpoint.model_config import ModelConfig
 from regard.models.checkpoint.open import Checkpoint
-from regard.models.checkpoint.tensors import TensorSpec, linear_tensors, load_tensors, norm_tensors
-from regard.models.encoder_decoder import EncoderDecoder, embedding_names
+from regard.models.checkpoint.tensors import TensorSource, load_layers
+from regard.models.encoder_decoder import EncoderDecoder, embedding_names, embedding_tables
 from regard.models.generation.decoding_state import DecodingState
 from regard.models.language import language_fields
 from regard.nn import CrossAttention, Embedding, EncoderBlock, FeedForward, Layer, LayerNorm, Linear, SelfAttention
@@ -227,83 +226,74 @@ class Bart(EncoderDecoder):
         """Build the model from its checkpoint."""
         config = BartConfig.read(config_with_start_id(checkpoint))
         shapes = checkpoint.tensors().shapes
-        prefix = "model." if "model.encoder.layernorm_embedding.weight" in shapes else ""
-        name_of = embedding_names(shapes, prefix, tied=config.is_tied)
-        weights = load_tensors(
+        prefix = "model" if "model.encoder.layernorm_embedding.weight" in shapes else ""
+        at = f"{prefix}." if prefix else ""
+        name_of, has_bias = embedding_names(shapes, at, tied=config.is_tied), "final_logits_bias" in shapes
+
+        def layers(root: TensorSource) -> dict[str, Any]:
+            source, V = root.at(prefix), config.vocab_size
+            tables = embedding_tables(root, name_of, (V, config.embed_dim))
+            bias = root.array("final_logits_bias", (1, V), (V,), buffer=True) if has_bias else None
+            return {
+                "encoder": _encoder(source.at("encoder"), config, tables["encoder"]),
+                "decoder": _decoder(source.at("decoder"), config, tables["decoder"]),
+                "lm_head": Linear(tables["head"].T, bias),
+            }
+
+        loaded = load_layers(
             checkpoint,
-            _tensors(config, prefix, sorted(set(name_of.values())), has_bias="final_logits_bias" in shapes),
+            layers,
             num_layers=config.num_layers + config.num_decoder_layers,
-            unused=(
-                f"{prefix}shared.weight",
-                "classification_head.",
-                "qa_outputs.",
-            ),
+            unused=(f"{at}shared.weight", "classification_head.", "qa_outputs."),
             dtype=dtype,
         )
-        bias = weights.get("lm_head.bias")
-        return cls(
-            **language_fields(checkpoint, config, name=name),
-            encoder=BartStack(
-                _embedding(weights, "encoder", name_of, config),
-                encoder_blocks(weights, "encoder.", config, _NORM_EPS),
-            ),
-            decoder=BartStack(
-                _embedding(weights, "decoder", name_of, config),
-                tuple(_decoder_block(weights, f"decoder.blocks.{i}", config) for i in range(config.num_decoder_layers)),
-            ),
-            lm_head=Linear(weights[name_of["head"]].T, None if bias is None else bias[0]),
-        )
+        return cls(**language_fields(checkpoint, config, name=name), **loaded)
 
 
-def _embedding(weights: dict[str, np.ndarray], at: str, name_of: dict[str, str], config: BartConfig) -> BartEmbedding:
+def _embedding(source: TensorSource, config: BartConfig, table: np.ndarray) -> BartEmbedding:
+    size, E = _POSITION_OFFSET + config.max_positions, config.embed_dim
     return BartEmbedding(
-        Embedding(weights[name_of[at]]),
-        Embedding(weights[f"{at}.embedding.position_embedding.weight"]),
-        layer_norm(weights, f"{at}.embedding.norm", _NORM_EPS),
-        math.sqrt(config.embed_dim) if config.scales_embeddings else 1.0,
+        Embedding(table),
+        embedding(source, "embed_positions", size, E),
+        layer_norm(source, "layernorm_embedding", E, _NORM_EPS),
+        math.sqrt(E) if config.scales_embeddings else 1.0,
     )
 
 
-def _decoder_block(weights: dict[str, np.ndarray], at: str, config: BartConfig) -> BartDecoderBlock:
-    num_heads = config.num_decoder_heads
+_PROJECTIONS = ("q_proj", "k_proj", "v_proj", "out_proj")
+_ENCODER_BLOCK = {
+    "attn.q_proj": "self_attn.q_proj",
+    "attn.k_proj": "self_attn.k_proj",
+    "attn.v_proj": "self_attn.v_proj",
+    "attn.o_proj": "self_attn.out_proj",
+    "attn_norm": "self_attn_layer_norm",
+    "mlp.up_proj": "fc1",
+    "mlp.down_proj": "fc2",
+    "mlp_norm": "final_layer_norm",
+}
+
+
+def _encoder(source: TensorSource, config: BartConfig, table: np.ndarray) -> BartStack[EncoderBlock]:
+    sources = (source.at(f"layers.{i}") for i in range(config.num_layers))
+    return BartStack(
+        _embedding(source, config, table),
+        tuple(encoder_block(at, _ENCODER_BLOCK, config, _NORM_EPS) for at in sources),
+    )
+
+
+def _decoder(source: TensorSource, config: BartConfig, table: np.ndarray) -> BartStack[BartDecoderBlock]:
+    sources = (source.at(f"layers.{i}") for i in range(config.num_decoder_layers))
+    return BartStack(_embedding(source, config, table), tuple(_decoder_block(at, config) for at in sources))
+
+
+def _decoder_block(source: TensorSource, config: BartConfig) -> BartDecoderBlock:
+    E, H = config.embed_dim, config.num_decoder_heads
+    attn, cross_attn = source.at("self_attn"), source.at("encoder_attn")
     return BartDecoderBlock(
-        attn=SelfAttention(*projections(weights, f"{at}.attn"), num_heads=num_heads),
-        attn_norm=layer_norm(weights, f"{at}.attn_norm", _NORM_EPS),
-        cross_attn=CrossAttention(*projections(weights, f"{at}.cross_attn"), num_heads=num_heads),
-        cross_norm=layer_norm(weights, f"{at}.cross_norm", _NORM_EPS),
-        mlp=feed_forward(weights, f"{at}.mlp", config.activation),
-        mlp_norm=layer_norm(weights, f"{at}.mlp_norm", _NORM_EPS),
+        attn=SelfAttention(*projections(attn, _PROJECTIONS, E, (E, E)), num_heads=H),
+        attn_norm=layer_norm(source, "self_attn_layer_norm", E, _NORM_EPS),
+        cross_attn=CrossAttention(*projections(cross_attn, _PROJECTIONS, E, (E, E)), num_heads=H),
+        cross_norm=layer_norm(source, "encoder_attn_layer_norm", E, _NORM_EPS),
+        mlp=feed_forward(source, ("fc1", "fc2"), E, config.decoder_hidden_dim, config.activation),
+        mlp_norm=layer_norm(source, "final_layer_norm", E, _NORM_EPS),
     )
-
-
-def _tensors(config: BartConfig, prefix: str, embeddings: list[str], *, has_bias: bool) -> Iterator[TensorSpec]:
-    """Yield every tensor of a BART."""
-    E = config.embed_dim
-
-    def attention(name: str, hf_name: str) -> Iterator[TensorSpec]:
-        for part, suffix in (("q", "q_proj"), ("k", "k_proj"), ("v", "v_proj"), ("o", "out_proj")):
-            yield from linear_tensors(f"{name}.{part}_proj", f"{hf_name}.{suffix}", E, E)
-
-    for hf_name in embeddings:
-        yield TensorSpec(hf_name, hf_name, (config.vocab_size, E))
-    if has_bias:
-        yield TensorSpec("lm_head.bias", "final_logits_bias", (1, config.vocab_size), buffer=True)
-    for stack, num_layers, F in (
-        ("encoder", config.num_layers, config.hidden_dim),
-        ("decoder", config.num_decoder_layers, config.decoder_hidden_dim),
-    ):
-        positions = f"{prefix}{stack}.embed_positions.weight"
-        yield TensorSpec(
-            f"{stack}.embedding.position_embedding.weight", positions, (_POSITION_OFFSET + config.max_positions, E)
-        )
-        yield from norm_tensors(f"{stack}.embedding.norm", f"{prefix}{stack}.layernorm_embedding", E)
-        for i in range(num_layers):
-            name, hf_name = f"{stack}.blocks.{i}", f"{prefix}{stack}.layers.{i}"
-            yield from attention(f"{name}.attn", f"{hf_name}.self_attn")
-            yield from norm_tensors(f"{name}.attn_norm", f"{hf_name}.self_attn_layer_norm", E)
-            if stack == "decoder":
-                yield from attention(f"{name}.cross_attn", f"{hf_name}.encoder_attn")
-                yield from norm_tensors(f"{name}.cross_norm", f"{hf_name}.encoder_attn_layer_norm", E)
-            yield from linear_tensors(f"{name}.mlp.up_proj", f"{hf_name}.fc1", E, F)
-            yield from linear_tensors(f"{name}.mlp.down_proj", f"{hf_name}.fc2", F, E)
-            yield from norm_tensors(f"{name}.mlp_norm", f"{hf_name}.final_layer_norm", E)

@@ -16,7 +16,7 @@ from regard.models.checkpoint.open import Checkpoint
 from regard.models.corpus import iter_traces
 from regard.models.gradients import Metric, ModelGradients, gradients_of_run
 from regard.models.memory import check_memory
-from regard.models.output import Output, until_stop, with_edits
+from regard.models.output import Leave, Output, until_stop, with_edits
 from regard.models.pooling import Pooling
 from regard.models.sentence import SentenceReader, SentenceSettings, sentence_reader
 from regard.nn import Layer, parameters
@@ -155,15 +155,13 @@ class TextModel(PretrainedModel):
     def run_batch(self, batch: Batch, trace: Recorder, layout: TextLayout | None = None) -> Output:
         """Return the contextual vectors of a batch, whose texts stand where `layout` says, by default its own."""
         check_memory(self, batch.ids.shape, trace)
-        trace.set_metadata(self.name, batch.encodings)
         trace.set_layout(layout or batch.layout)
 
-        def run() -> Output:
-            with trace.without_copies():
-                hidden = trace.for_caller(self.forward(batch.ids, mask=batch.mask, trace=trace))
+        def compute(leave: Leave) -> Output:
+            hidden = leave(self.forward(batch.ids, mask=batch.mask, trace=trace))
             return self.output(hidden, batch.encodings)
 
-        return until_stop(run, trace, batch.encodings)
+        return until_stop(compute, trace.run(self.name, batch.encodings, copies=False), batch.encodings)
 
     def output(self, hidden: np.ndarray, encodings: tuple[Encoding, ...]) -> Output:
         """Return the result of a run from its contextual vectors, ``B T E``."""

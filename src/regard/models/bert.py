@@ -6,28 +6,21 @@ both directions. MiniLM and most sentence encoders have this architecture.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 
 from regard.functional import learned_positions
 from regard.functional.recorder import NULL_RECORDER, Recorder
-from regard.models.base import TextModel
-from regard.models.build import encoder_blocks, layer_norm, linear
+from regard.models.build import embedding, encoder_block, layer_norm
 from regard.models.checkpoint.config import ConfigReader
 from regard.models.checkpoint.model_config import ModelConfig
-from regard.models.checkpoint.open import Checkpoint, tokenizer_for
-from regard.models.checkpoint.tensors import (
-    OLD_NORM_SUFFIXES,
-    TensorSpec,
-    linear_tensors,
-    load_tensors,
-    norm_tensors,
-)
+from regard.models.checkpoint.tensors import OLD_NORM_SUFFIXES, TensorSource
+from regard.models.encoder import Encoder
 from regard.nn import Embedding, EncoderBlock, LayerNorm, Linear, fast_paths
-from regard.nn.layers import traced_norm
+from regard.nn.embeddings import summed_embeddings
 from regard.text import SubwordTokenizer
 
 
@@ -93,7 +86,7 @@ BLOCK_NAMES = {
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Bert(TextModel):
+class Bert(Encoder):
     """A BERT encoder with its tokenizer.
 
     Without segments `type_embedding` is None. `embedding_proj` widens embeddings that are narrower than the blocks.
@@ -112,7 +105,8 @@ class Bert(TextModel):
     config_type: ClassVar[type[BertConfig]] = BertConfig
     prefixes: ClassVar[tuple[str, ...]] = ("", "bert.")
     unused: ClassVar[tuple[str, ...]] = ("pooler.", "cls.", "classifier.", "qa_outputs.")
-    block_prefix: ClassVar[str] = "encoder.layer."
+    renamed_suffixes: ClassVar[Mapping[str, str]] = OLD_NORM_SUFFIXES
+    block_prefix: ClassVar[str] = "encoder.layer"
     block_names: ClassVar[Mapping[str, str]] = BLOCK_NAMES
 
     @property
@@ -140,14 +134,8 @@ class Bert(TextModel):
 
     def embed_ids(self, ids: np.ndarray, trace: Recorder) -> np.ndarray:
         """Return the norm of the sum of all embeddings, ``B T E``, of ids ``B T``."""
-        positions, types, norm = self.positions(ids), self.type_embedding, self.embedding_norm
-        x = fast_paths.embed(ids, self.token_embedding, positions, types, norm, trace)
-        if x is None:
-            tokens = trace("token_embeddings", self.token_embedding(ids), "B T E")
-            embeddings = tokens + trace("position_embeddings", positions, "B T E" if positions.ndim == 3 else "T E")
-            if types is not None:
-                embeddings = embeddings + trace("type_embeddings", types(np.zeros(ids.shape[1], dtype=int)), "T E")
-            x = traced_norm(norm, trace("embeddings", embeddings, "B T E"), trace, "embedding_norm")
+        types, norm = self.type_embedding, self.embedding_norm
+        x = summed_embeddings(ids, self.token_embedding, self.positions(ids), types, norm, trace)
         return trace("normed_embeddings", x, "B T E")
 
     def attention_options(self) -> dict[str, Any]:
@@ -160,68 +148,27 @@ class Bert(TextModel):
         return positions
 
     @classmethod
-    def load(cls, checkpoint: Checkpoint, *, name: str, dtype: Any = np.float32) -> Self:
-        """Build the model from its checkpoint."""
-        config = cls.config_type.read(checkpoint.config())
-        weights = load_tensors(
-            checkpoint,
-            cls.tensors(config),
-            num_layers=config.num_layers,
-            prefixes=cls.prefixes,
-            unused=cls.unused,
-            renamed_suffixes=OLD_NORM_SUFFIXES,
-            dtype=dtype,
-        )
-        return cls(
-            name=name,
-            config=config,
-            tokenizer=tokenizer_for(checkpoint, config.vocab_size),
-            token_embedding=Embedding(weights["token_embedding.weight"]),
-            position_embedding=Embedding(weights["position_embedding.weight"]),
-            type_embedding=Embedding(weights["type_embedding.weight"]) if config.num_types else None,
-            embedding_norm=layer_norm(weights, "embedding_norm", config.norm_eps),
-            embedding_proj=linear(weights, "embedding_proj") if "embedding_proj.weight" in weights else None,
-            blocks=cls.make_blocks(weights, config),
-            **cls.further_fields(weights),
-        )
-
-    @classmethod
-    def make_blocks(cls, weights: dict[str, np.ndarray], config: Any) -> tuple[EncoderBlock, ...]:
-        """Return the blocks."""
-        return encoder_blocks(weights, "", config, config.norm_eps)
-
-    @classmethod
-    def further_fields(cls, weights: dict[str, np.ndarray]) -> dict[str, Any]:  # noqa: ARG003
-        """Return the fields that only this family has."""
-        return {}
-
-    @classmethod
-    def tensors(cls, config: Any) -> Iterator[TensorSpec]:
-        """Yield every tensor."""
-        yield from embedding_tensors(config)
-        for i in range(config.num_layers):
-            yield from block_tensors(config, f"blocks.{i}", f"{cls.block_prefix}{i}", cls.block_names)
+    def layers(cls, source: TensorSource, config: Any) -> dict[str, Any]:
+        """Return the fields that are layers."""
+        return {
+            **embedding_layers(source.at("embeddings"), config),
+            "blocks": tuple(
+                encoder_block(source.at(f"{cls.block_prefix}.{i}"), cls.block_names, config, config.norm_eps)
+                for i in range(config.num_layers)
+            ),
+        }
 
 
-def embedding_tensors(config: BertConfig) -> Iterator[TensorSpec]:
-    """Yield the tables, as wide as the blocks or narrower, and the norm of their sum."""
+def embedding_layers(source: TensorSource, config: BertConfig) -> dict[str, Any]:
+    """Return the tables, as wide as the blocks or narrower, and the norm of their sum."""
     E = config.embedding_dim or config.embed_dim
-    yield TensorSpec("token_embedding.weight", "embeddings.word_embeddings.weight", (config.vocab_size, E))
-    yield TensorSpec("position_embedding.weight", "embeddings.position_embeddings.weight", (config.max_positions, E))
-    if config.num_types:
-        yield TensorSpec("type_embedding.weight", "embeddings.token_type_embeddings.weight", (config.num_types, E))
-    yield from norm_tensors("embedding_norm", "embeddings.LayerNorm", E)
-
-
-def block_tensors(config: BertConfig, name: str, hf_name: str, parts: Mapping[str, str]) -> Iterator[TensorSpec]:
-    """Yield the tensors of the block `name`; `parts` has the name of each in the checkpoint."""
-    E, F = config.embed_dim, config.hidden_dim
-    for part, hf_part in parts.items():
-        if part.endswith("_norm"):
-            yield from norm_tensors(f"{name}.{part}", f"{hf_name}.{hf_part}", E)
-        else:
-            inputs, outputs = {"mlp.up_proj": (E, F), "mlp.down_proj": (F, E)}.get(part, (E, E))
-            yield from linear_tensors(f"{name}.{part}", f"{hf_name}.{hf_part}", inputs, outputs)
+    has_types = config.num_types > 0
+    return {
+        "token_embedding": embedding(source, "word_embeddings", config.vocab_size, E),
+        "position_embedding": embedding(source, "position_embeddings", config.max_positions, E),
+        "type_embedding": embedding(source, "token_type_embeddings", config.num_types, E) if has_types else None,
+        "embedding_norm": layer_norm(source, "LayerNorm", E, config.norm_eps),
+    }
 
 
 def run_blocks(

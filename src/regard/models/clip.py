@@ -7,7 +7,7 @@ projection each leads to one space, in which what belongs together is near.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -18,14 +18,14 @@ from regard.functional import learned_positions
 from regard.functional.recorder import NULL_RECORDER, Recorder
 from regard.models.base import PretrainedModel, TextModel
 from regard.models.bert import run_blocks, without_padding
-from regard.models.build import encoder_blocks, layer_norm, linear
+from regard.models.build import embedding, encoder_block, layer_norm, linear
 from regard.models.checkpoint.config import ConfigReader
 from regard.models.checkpoint.model_config import ModelConfig
 from regard.models.checkpoint.open import Checkpoint, tokenizer_for
-from regard.models.checkpoint.tensors import TensorSpec, linear_tensors, load_tensors, norm_tensors
+from regard.models.checkpoint.tensors import TensorSource, load_layers
 from regard.models.images.model import ImageModel, ImageOutput, Pictures, check_processor
-from regard.models.images.patches import ImageConfig, PatchEmbedding, patch_tensors, read_image_sizes
-from regard.models.images.processor import read_processor
+from regard.models.images.patches import ImageConfig, PatchEmbedding, read_image_sizes
+from regard.models.images.processor import ImageProcessor, read_processor
 from regard.models.output import PooledOutput
 from regard.nn import Embedding, EncoderBlock, LayerNorm, Linear
 from regard.nn.layers import traced_norm
@@ -153,30 +153,28 @@ class CLIPText(TextModel):
     def load(cls, checkpoint: Checkpoint, *, name: str, dtype: Any = np.float32) -> Self:
         """Build the model from its checkpoint."""
         config, shapes = CLIPTextConfig.read(checkpoint.config()), checkpoint.tensors().shapes
-        prefix = _prefix(shapes, "text_model.", "embeddings.token_embedding.weight")
-        weights = load_tensors(
+        prefix = _prefix(shapes, "text_model", "embeddings.token_embedding.weight")
+        projects = "text_projection.weight" in shapes
+        layers = load_layers(
             checkpoint,
-            _text_tensors(config, prefix, config.projection_dim if "text_projection.weight" in shapes else 0),
+            lambda source: cls.layers(source, config, prefix, config.projection_dim if projects else 0),
             num_layers=config.num_layers,
             dtype=dtype,
         )
-        return cls.from_weights(weights, config, name, tokenizer_for(checkpoint, config.vocab_size))
+        return cls(name, config, tokenizer_for(checkpoint, config.vocab_size), **layers)
 
     @classmethod
-    def from_weights(
-        cls, weights: dict[str, np.ndarray], config: CLIPTextConfig, name: str, tokenizer: SubwordTokenizer
-    ) -> Self:
-        """Make the half of its tensors, whose names begin with ``text.``."""
-        return cls(
-            name,
-            config,
-            tokenizer,
-            Embedding(weights["text.token_embedding.weight"]),
-            Embedding(weights["text.position_embedding.weight"]),
-            encoder_blocks(weights, "text.", config, config.norm_eps, norm_first=True),
-            layer_norm(weights, "text.final_norm", config.norm_eps),
-            projection=linear(weights, "text.projection") if "text.projection.weight" in weights else None,
-        )
+    def layers(cls, source: TensorSource, config: CLIPTextConfig, prefix: str, projection_dim: int) -> dict[str, Any]:
+        """Return the fields that are layers; a `projection_dim` of 0 is no projection, whose name has no prefix."""
+        half, E = source.at(prefix), config.embed_dim
+        embeddings = half.at("embeddings")
+        return {
+            "token_embedding": embedding(embeddings, "token_embedding", config.vocab_size, E),
+            "position_embedding": embedding(embeddings, "position_embedding", config.max_positions, E),
+            "blocks": _blocks(half, config),
+            "final_norm": layer_norm(half, "final_layer_norm", E, config.norm_eps),
+            "projection": linear(source, "text_projection", E, projection_dim, bias=False) if projection_dim else None,
+        }
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -215,30 +213,29 @@ class CLIPVision(ImageModel):
     def load(cls, checkpoint: Checkpoint, *, name: str, dtype: Any = np.float32) -> Self:
         """Build the model from its checkpoint."""
         config, shapes = CLIPVisionConfig.read(checkpoint.config()), checkpoint.tensors().shapes
-        prefix = _prefix(shapes, "vision_model.", "embeddings.class_embedding")
-        weights = load_tensors(
+        prefix = _prefix(shapes, "vision_model", "embeddings.class_embedding")
+        projects = "visual_projection.weight" in shapes
+        layers = load_layers(
             checkpoint,
-            _vision_tensors(config, prefix, config.projection_dim if "visual_projection.weight" in shapes else 0),
+            lambda source: cls.layers(source, config, prefix, config.projection_dim if projects else 0),
             num_layers=config.num_layers,
             dtype=dtype,
         )
-        return cls.from_weights(weights, config, name, checkpoint)
+        return cls(name, config, **layers, processor=_processor(checkpoint, config))
 
     @classmethod
-    def from_weights(
-        cls, weights: dict[str, np.ndarray], config: CLIPVisionConfig, name: str, checkpoint: Checkpoint
-    ) -> Self:
-        """Make the half of its tensors, whose names begin with ``vision.``."""
-        return cls(
-            name,
-            config,
-            PatchEmbedding.from_weights(weights, "vision."),
-            encoder_blocks(weights, "vision.", config, config.norm_eps, norm_first=True),
-            layer_norm(weights, "vision.embedding_norm", config.norm_eps),
-            layer_norm(weights, "vision.pooled_norm", config.norm_eps),
-            projection=linear(weights, "vision.projection") if "vision.projection.weight" in weights else None,
-            processor=check_processor(read_processor(checkpoint.path, "CLIP"), config, checkpoint.path),
-        )
+    def layers(cls, source: TensorSource, config: CLIPVisionConfig, prefix: str, projection_dim: int) -> dict[str, Any]:
+        """Return the fields that are layers; a `projection_dim` of 0 is no projection, whose name has no prefix."""
+        half, E, eps = source.at(prefix), config.embed_dim, config.norm_eps
+        return {
+            "patches": PatchEmbedding.build(half.at("embeddings"), _PATCHES, config, bias=False, batched=False),
+            "embedding_norm": layer_norm(half, "pre_layrnorm", E, eps),
+            "blocks": _blocks(half, config),
+            "pooled_norm": layer_norm(half, "post_layernorm", E, eps),
+            "projection": (
+                linear(source, "visual_projection", E, projection_dim, bias=False) if projection_dim else None
+            ),
+        }
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -299,23 +296,20 @@ class CLIP(PretrainedModel):
         config = CLIPConfig.read(checkpoint.config())
         text, vision = config.text, config.vision
 
-        def tensors() -> Iterator[TensorSpec]:
-            yield from _text_tensors(text, "text_model.", config.projection_dim)
-            yield from _vision_tensors(vision, "vision_model.", config.projection_dim)
-            yield TensorSpec("logit_scale", "logit_scale", ())
+        def layers(source: TensorSource) -> dict[str, Any]:
+            return {
+                "text": CLIPText.layers(source, text, "text_model", config.projection_dim),
+                "vision": CLIPVision.layers(source, vision, "vision_model", config.projection_dim),
+                "logit_scale": source.array("logit_scale", ()),
+            }
 
-        weights = load_tensors(
-            checkpoint,
-            tensors(),
-            num_layers=text.num_layers + vision.num_layers,
-            dtype=dtype,
-        )
+        loaded = load_layers(checkpoint, layers, num_layers=text.num_layers + vision.num_layers, dtype=dtype)
         return cls(
             name,
             config,
-            CLIPText.from_weights(weights, text, name, tokenizer_for(checkpoint, text.vocab_size)),
-            CLIPVision.from_weights(weights, vision, name, checkpoint),
-            weights["logit_scale"],
+            CLIPText(name, text, tokenizer_for(checkpoint, text.vocab_size), **loaded["text"]),
+            CLIPVision(name, vision, **loaded["vision"], processor=_processor(checkpoint, vision)),
+            loaded["logit_scale"],
         )
 
 
@@ -344,45 +338,26 @@ def _read_sizes(reader: ConfigReader, *, width: int, heads: int) -> dict[str, An
 
 def _prefix(shapes: Mapping[str, Any], prefix: str, name: str) -> str:
     """Return the prefix of all names, which a half has inside a model with its projection."""
-    return prefix if prefix + name in shapes else ""
+    return prefix if f"{prefix}.{name}" in shapes else ""
 
 
-def _text_tensors(config: CLIPTextConfig, prefix: str, projection_dim: int) -> Iterator[TensorSpec]:
-    E = config.embed_dim
-    at = f"{prefix}embeddings"
-    yield TensorSpec("text.token_embedding.weight", f"{at}.token_embedding.weight", (config.vocab_size, E))
-    yield TensorSpec("text.position_embedding.weight", f"{at}.position_embedding.weight", (config.max_positions, E))
-    yield from _block_tensors(config, "text.", prefix)
-    yield from norm_tensors("text.final_norm", f"{prefix}final_layer_norm", E)
-    if projection_dim:
-        yield from linear_tensors("text.projection", "text_projection", E, projection_dim, bias=False)
+def _processor(checkpoint: Checkpoint, config: CLIPVisionConfig) -> ImageProcessor | None:
+    return check_processor(read_processor(checkpoint.path, "CLIP"), config, checkpoint.path)
 
 
-_PATCHES = {
-    "class_embedding": "class_embedding",
-    "projection.weight": "patch_embedding.weight",
-    "position_embedding.weight": "position_embedding.weight",
+_PATCHES = ("class_embedding", "patch_embedding", "position_embedding.weight")
+_BLOCK = {
+    "attn_norm": "layer_norm1",
+    "attn.q_proj": "self_attn.q_proj",
+    "attn.k_proj": "self_attn.k_proj",
+    "attn.v_proj": "self_attn.v_proj",
+    "attn.o_proj": "self_attn.out_proj",
+    "mlp_norm": "layer_norm2",
+    "mlp.up_proj": "mlp.fc1",
+    "mlp.down_proj": "mlp.fc2",
 }
 
 
-def _vision_tensors(config: CLIPVisionConfig, prefix: str, projection_dim: int) -> Iterator[TensorSpec]:
-    E = config.embed_dim
-    names = {part: f"{prefix}embeddings.{hf_part}" for part, hf_part in _PATCHES.items()}
-    yield from patch_tensors(config, names, "vision.", batched=False)
-    yield from norm_tensors("vision.embedding_norm", f"{prefix}pre_layrnorm", E)
-    yield from _block_tensors(config, "vision.", prefix)
-    yield from norm_tensors("vision.pooled_norm", f"{prefix}post_layernorm", E)
-    if projection_dim:
-        yield from linear_tensors("vision.projection", "visual_projection", E, projection_dim, bias=False)
-
-
-def _block_tensors(config: CLIPTextConfig | CLIPVisionConfig, half: str, prefix: str) -> Iterator[TensorSpec]:
-    E, F = config.embed_dim, config.hidden_dim
-    for i in range(config.num_layers):
-        at, hf = f"{half}blocks.{i}", f"{prefix}encoder.layers.{i}"
-        yield from norm_tensors(f"{at}.attn_norm", f"{hf}.layer_norm1", E)
-        for part, hf_part in (("q", "q_proj"), ("k", "k_proj"), ("v", "v_proj"), ("o", "out_proj")):
-            yield from linear_tensors(f"{at}.attn.{part}_proj", f"{hf}.self_attn.{hf_part}", E, E)
-        yield from norm_tensors(f"{at}.mlp_norm", f"{hf}.layer_norm2", E)
-        yield from linear_tensors(f"{at}.mlp.up_proj", f"{hf}.mlp.fc1", E, F)
-        yield from linear_tensors(f"{at}.mlp.down_proj", f"{hf}.mlp.fc2", F, E)
+def _blocks(source: TensorSource, config: CLIPTextConfig | CLIPVisionConfig) -> tuple[EncoderBlock, ...]:
+    sources = (source.at(f"encoder.layers.{i}") for i in range(config.num_layers))
+    return tuple(encoder_block(at, _BLOCK, config, config.norm_eps, norm_first=True) for at in sources)

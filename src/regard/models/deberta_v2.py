@@ -9,25 +9,24 @@ its convolution, are not supported.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from regard import functional as F
 from regard.functional import learned_positions
 from regard.functional.recorder import NULL_RECORDER, Recorder
-from regard.models.base import TextModel
-from regard.models.bert import BLOCK_NAMES, BertConfig, block_tensors, read_sizes, run_blocks
-from regard.models.build import feed_forward, layer_norm, projections
+from regard.models.bert import BLOCK_NAMES, BertConfig, read_sizes, run_blocks
+from regard.models.build import embedding, encoder_block, layer_norm
 from regard.models.checkpoint.config import ConfigReader
-from regard.models.checkpoint.open import Checkpoint, tokenizer_for
-from regard.models.checkpoint.tensors import TensorSpec, load_tensors, norm_tensors
+from regard.models.checkpoint.tensors import TensorSource
+from regard.models.encoder import Encoder
 from regard.nn import CosSin, Embedding, EncoderBlock, LayerNorm, SelfAttention
 from regard.nn.layers import traced_norm
 from regard.text import SubwordTokenizer
 
+_NAMES = BLOCK_NAMES | {f"attn.{part[0]}_proj": f"attention.self.{part}_proj" for part in ("query", "key", "value")}
 _BOTH = ("p2c|c2p", "c2p|p2c", ["p2c", "c2p"], ["c2p", "p2c"])
 
 
@@ -117,7 +116,7 @@ class DisentangledAttention(SelfAttention):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class DebertaV2(TextModel):
+class DebertaV2(Encoder):
     """A DeBERTa-v3 encoder with its tokenizer; `distance_norm` is that of the rows of `distance_embedding`."""
 
     name: str
@@ -129,6 +128,12 @@ class DebertaV2(TextModel):
     distance_norm: LayerNorm
     blocks: tuple[EncoderBlock, ...]
     position_embedding: Embedding | None = field(default=None, kw_only=True)
+
+    config_type: ClassVar[Any] = DebertaV2Config
+    prefixes: ClassVar[tuple[str, ...]] = ("", "deberta.")
+    unused: ClassVar[tuple[str, ...]] = (
+        "pooler.", "cls.", "classifier.", "qa_outputs.", "lm_predictions.", "mask_predictions.",
+    )  # fmt: skip
 
     @property
     def max_length(self) -> int:
@@ -154,54 +159,25 @@ class DebertaV2(TextModel):
         return run_blocks(self.blocks, x, mask, trace, [options] * len(self.blocks))
 
     @classmethod
-    def load(cls, checkpoint: Checkpoint, *, name: str, dtype: Any = np.float32) -> Self:
-        """Build the model from its checkpoint."""
-        config = DebertaV2Config.read(checkpoint.config())
-        weights = load_tensors(
-            checkpoint,
-            _tensors(config),
-            num_layers=config.num_layers,
-            prefixes=("", "deberta."),
-            unused=(
-                *(() if config.has_positions else ("embeddings.position_embeddings.",)),
-                *("pooler.", "cls.", "classifier.", "qa_outputs.", "lm_predictions.", "mask_predictions."),
+    def layers(cls, source: TensorSource, config: DebertaV2Config) -> dict[str, Any]:
+        """Return the fields that are layers."""
+        embeddings, encoder, E, eps = source.at("embeddings"), source.at("encoder"), config.embed_dim, config.norm_eps
+        has_positions = config.has_positions
+        return {
+            "token_embedding": embedding(embeddings, "word_embeddings", config.vocab_size, E),
+            "position_embedding": (
+                embedding(embeddings, "position_embeddings", config.max_positions, E) if has_positions else None
             ),
-            dtype=dtype,
-        )
-        positions = Embedding(weights["position_embedding.weight"]) if config.has_positions else None
-        return cls(
-            name=name,
-            config=config,
-            tokenizer=tokenizer_for(checkpoint, config.vocab_size),
-            token_embedding=Embedding(weights["token_embedding.weight"]),
-            embedding_norm=layer_norm(weights, "embedding_norm", config.norm_eps),
-            distance_embedding=Embedding(weights["distance_embedding.weight"]),
-            distance_norm=layer_norm(weights, "distance_norm", config.norm_eps),
-            blocks=tuple(_block(weights, f"blocks.{i}", config) for i in range(config.num_layers)),
-            position_embedding=positions,
-        )
+            "embedding_norm": layer_norm(embeddings, "LayerNorm", E, eps),
+            "distance_embedding": embedding(encoder, "rel_embeddings", 2 * config.num_buckets, E),
+            "distance_norm": layer_norm(encoder, "LayerNorm", E, eps),
+            "blocks": tuple(
+                encoder_block(encoder.at(f"layer.{i}"), _NAMES, config, eps, attention=DisentangledAttention)
+                for i in range(config.num_layers)
+            ),
+        }
 
-
-def _block(weights: dict[str, np.ndarray], at: str, config: DebertaV2Config) -> EncoderBlock:
-    return EncoderBlock(
-        DisentangledAttention(*projections(weights, f"{at}.attn"), num_heads=config.num_heads),
-        layer_norm(weights, f"{at}.attn_norm", config.norm_eps),
-        feed_forward(weights, f"{at}.mlp", config.activation),
-        layer_norm(weights, f"{at}.mlp_norm", config.norm_eps),
-    )
-
-
-def _tensors(config: DebertaV2Config) -> Iterator[TensorSpec]:
-    """Yield every tensor."""
-    E, names = config.embed_dim, dict(BLOCK_NAMES)
-    names |= {f"attn.{part[0]}_proj": f"attention.self.{part}_proj" for part in ("query", "key", "value")}
-    yield TensorSpec("token_embedding.weight", "embeddings.word_embeddings.weight", (config.vocab_size, E))
-    if config.has_positions:
-        yield TensorSpec(
-            "position_embedding.weight", "embeddings.position_embeddings.weight", (config.max_positions, E)
-        )
-    yield from norm_tensors("embedding_norm", "embeddings.LayerNorm", E)
-    yield TensorSpec("distance_embedding.weight", "encoder.rel_embeddings.weight", (2 * config.num_buckets, E))
-    yield from norm_tensors("distance_norm", "encoder.LayerNorm", E)
-    for i in range(config.num_layers):
-        yield from block_tensors(config, f"blocks.{i}", f"encoder.layer.{i}", names)
+    @classmethod
+    def unused_with(cls, config: DebertaV2Config) -> tuple[str, ...]:
+        """Return `unused`, and without positions the beginning of the name of their table."""
+        return cls.unused if config.has_positions else ("embeddings.position_embeddings.", *cls.unused)

@@ -1,22 +1,25 @@
 """What decoders share: full-sequence and cached runs, positions under padding, and the output head.
 
-A family adds `forward_with_cache`, its forward pass.
+A family adds `layers`, which builds its layers, and `forward_with_cache`, its forward pass.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Any, ClassVar, Self, TypeAlias
 
 import numpy as np
 
 from regard import functional as F
 from regard._utils.errors import RegardError
 from regard.functional.recorder import NULL_RECORDER, Recorder
+from regard.models.checkpoint.open import Checkpoint
+from regard.models.checkpoint.tensors import TensorSource
 from regard.models.circuits import Circuits
+from regard.models.decoder_checkpoint import load_decoder_layers
 from regard.models.generation.decoding_state import DecodingState
-from regard.models.language import LanguageModel
+from regard.models.language import LanguageModel, language_fields
 from regard.nn import DecoderBlock, Embedding, LayerNorm, Linear, RMSNorm
 from regard.nn.attention import CosSin
 from regard.nn.decoder_step import decode_step
@@ -43,6 +46,37 @@ class Decoder(LanguageModel):
     blocks: tuple[DecoderBlock, ...]
     final_norm: LayerNorm | RMSNorm
     lm_head: Linear | None = None
+
+    config_type: ClassVar[Any]
+    prefix: ClassVar[str] = "model"  # of all names, in a checkpoint of a model with its head
+    embedding: ClassVar[str] = "embed_tokens"  # the name of the table after it
+    head_name: ClassVar[str] = "lm_head"
+
+    @classmethod
+    def load(cls, checkpoint: Checkpoint, *, name: str, dtype: Any = np.float32) -> Self:
+        """Build the model from its checkpoint."""
+        config = cls.config_type.read(checkpoint.config())
+        layers = load_decoder_layers(
+            checkpoint,
+            config,
+            lambda source: cls.layers(source, config),
+            prefix=cls.prefix,
+            embedding=cls.embedding,
+            head=cls.head_name,
+            unused=cls.unused(config),
+            dtype=dtype,
+        )
+        return cls(**language_fields(checkpoint, config, name=name), **layers)
+
+    @classmethod
+    def layers(cls, source: TensorSource, config: Any) -> dict[str, Any]:
+        """Return the fields of the model that are layers, except the head."""
+        raise NotImplementedError
+
+    @classmethod
+    def unused(cls, config: Any) -> tuple[str, ...]:  # noqa: ARG003
+        """Return the beginnings of names, after the prefix, of tensors that may be present too."""
+        return ()
 
     @property
     def max_length(self) -> int:
@@ -147,7 +181,8 @@ class Decoder(LanguageModel):
         if state.padding is not None:
             mask = (np.arange(state.end + ids.shape[1]) >= state.padding[:, None])[:, None, None, :]  # B 1 1 S
             positions = np.maximum(positions - state.padding[:, None], 0)  # B T
-        trace.set_layout(state.layout(len(ids)))
+        if trace is not NULL_RECORDER:
+            trace.set_layout(state.layout(len(ids)))
         hidden, caches = self.forward_with_cache(ids, positions, state.caches, mask=mask, trace=trace)
         return hidden, replace(state, caches=tuple(caches))  # type: ignore[arg-type]
 

@@ -1,10 +1,9 @@
-"""The configuration fields and tensors that decoders share."""
+"""The configuration fields that decoders share, and the loading of their layers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -13,10 +12,8 @@ from regard.models.build import linear
 from regard.models.checkpoint.config import ConfigReader
 from regard.models.checkpoint.model_config import ModelConfig
 from regard.models.checkpoint.open import Checkpoint
-from regard.models.checkpoint.tensors import TensorSpec, fused_tensors, linear_tensors, load_tensors
-from regard.models.language import language_fields
+from regard.models.checkpoint.tensors import TensorSource, load_layers
 from regard.models.rope import MAX_HEAD_DIM, MAX_POSITIONS, Rope
-from regard.nn import Embedding
 
 MAX_LAYERS = 10_000
 
@@ -41,6 +38,11 @@ class DecoderConfig(ModelConfig):
     rope: Rope
     tied: bool
     windows: tuple[int | None, ...]
+
+    @property
+    def widths(self) -> tuple[int, int]:
+        """``H D`` and ``G D``, the features of the queries, and of the keys or values, of all heads."""
+        return self.num_heads * self.head_dim, self.num_kv_heads * self.head_dim
 
 
 def read_sizes(
@@ -120,109 +122,53 @@ def check_unsupported_flags(reader: ConfigReader) -> None:
     reader.only(chunk_size_feed_forward=0, pruned_heads={})
 
 
-def load_decoder_tensors(
+def load_decoder_layers(
     checkpoint: Checkpoint,
     config: Any,
-    specs: Callable[[Any, str], Iterator[TensorSpec]],
+    build: Callable[[TensorSource], dict[str, Any]],
     *,
-    prefix: str = "model.",
-    embedding: str = "embed_tokens.weight",
-    head: str = "lm_head",
-    head_inputs: int | None = None,
-    unused: Callable[[str], tuple[str, ...]] = lambda _: (),
+    prefix: str,
+    embedding: str,
+    head: str,
+    unused: tuple[str, ...],
     dtype: Any,
-) -> dict[str, np.ndarray]:
-    """Return the tensors of a decoder, with its head if it has one of its own.
+) -> dict[str, Any]:
+    """Return the layers of a decoder by their fields, with its head, `lm_head`, if it has one of its own.
 
     Parameters
     ----------
-    specs : function
-        Its tensors except the head, for a configuration and the prefix of the checkpoint's names.
+    build : function
+        From a `TensorSource` to its layers except the head.
     prefix, embedding : str
-        The prefix of all names in a model that was saved with its head, and the name of its embedding table after it.
+        What all names begin with in a model that was saved with its head, and the name of its embedding table after it.
     head : str
         The name of its head.
-    head_inputs : int, optional
-        The features that the head takes; ``E`` by default.
-    unused : function
-        Prefixes of tensors that may be present too, for the prefix of the checkpoint's names.
+    unused : tuple of str
+        Prefixes, after `prefix`, of tensors that may be present too.
     """
     shapes = checkpoint.tensors().shapes
-    prefix = "" if embedding in shapes else prefix
+    table, weight = f"{embedding}.weight", f"{head}.weight"
+    prefix = "" if table in shapes else prefix
+    at = f"{prefix}." if prefix else ""
     # A model saved without its head has names without prefix, or the head of a classifier.
     is_headless = config.tied or not prefix or any(name.startswith("score.") for name in shapes)
-    head_tensors = linear_tensors("lm_head", head, head_inputs or config.embed_dim, config.vocab_size, bias=False)
-    weights = load_tensors(
+    has_head = not is_headless or weight in shapes
+
+    def with_head(source: TensorSource) -> dict[str, Any]:
+        layers = build(source.at(prefix))
+        lm_head = linear(source, head, config.embed_dim, config.vocab_size, bias=False) if has_head else None
+        return {**layers, "lm_head": lm_head}
+
+    layers = load_layers(
         checkpoint,
-        chain(specs(config, prefix), () if is_headless and f"{head}.weight" not in shapes else head_tensors),
+        with_head,
         num_layers=config.num_layers,
-        unused=("score.", *unused(prefix)),
-        shared={f"{prefix}{embedding}": f"{head}.weight"} if config.tied else {},
+        unused=("score.", *(at + name for name in unused)),
+        shared={at + table: weight} if config.tied else {},
         dtype=dtype,
     )
     # A tied head may be stored too; one that differs from the embeddings is used, and the configuration is wrong.
-    has_tied_copy = config.tied and "lm_head.weight" in weights
-    if has_tied_copy and np.array_equal(weights["lm_head.weight"].T, weights["token_embedding.weight"]):
-        del weights["lm_head.weight"]
-    return weights
-
-
-def common_fields(
-    checkpoint: Checkpoint, config: Any, weights: Mapping[str, np.ndarray], *, name: str
-) -> dict[str, Any]:
-    """Return the fields of a `Decoder` that every family builds in the same way."""
-    return {
-        **language_fields(checkpoint, config, name=name),
-        "token_embedding": Embedding(weights["token_embedding.weight"]),
-        "lm_head": linear(weights, "lm_head") if "lm_head.weight" in weights else None,
-    }
-
-
-def decoder_tensors(
-    config: DecoderConfig,
-    prefix: str,
-    block_tensors: Callable[[str, str], Iterator[TensorSpec]],
-    *,
-    qkv_bias: bool,
-    output_bias: bool,
-    attn_norm: bool = True,
-    fused: str | None = None,
-) -> Iterator[TensorSpec]:
-    """Yield the embeddings, the norms and for each block the attention and its norm, then its `block_tensors`.
-
-    `block_tensors` takes the name of a block here and in the checkpoint; `attn_norm` says whether there is a norm
-    before attention, and `fused` is the name of queries, keys and values that are one tensor.
-    """
-    E, q_width, kv_width = config.embed_dim, config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
-    yield TensorSpec("token_embedding.weight", f"{prefix}embed_tokens.weight", (config.vocab_size, E), table=True)
-    for i in range(config.num_layers):
-        name, hf_name = f"blocks.{i}", f"{prefix}layers.{i}"
-        attn, hf_attn = f"{name}.attn", f"{hf_name}.self_attn"
-        if attn_norm:
-            yield TensorSpec(f"{name}.attn_norm.weight", f"{hf_name}.input_layernorm.weight", (E,))
-        widths = {"q_proj": q_width, "k_proj": kv_width, "v_proj": kv_width}
-        if fused is not None:
-            names = {f"{attn}.{part}": width for part, width in widths.items()}
-            yield from fused_tensors(names, f"{hf_attn}.{fused}", E, bias=qkv_bias)
-        else:
-            for part, width in widths.items():
-                yield from linear_tensors(f"{attn}.{part}", f"{hf_attn}.{part}", E, width, bias=qkv_bias)
-        yield from linear_tensors(f"{attn}.o_proj", f"{hf_attn}.o_proj", q_width, E, bias=output_bias)
-        yield from block_tensors(name, hf_name)
-    yield TensorSpec("final_norm.weight", f"{prefix}norm.weight", (E,))
-
-
-def gated_tensors(
-    name: str,
-    hf_name: str,
-    config: DecoderConfig,
-    *,
-    bias: bool,
-    hidden_dim: int | None = None,
-    hf_parts: tuple[str, str, str] = ("gate_proj", "up_proj", "down_proj"),
-) -> Iterator[TensorSpec]:
-    """Yield the tensors of a gated feed-forward layer, of `config.hidden_dim` hidden features by default."""
-    E, F = config.embed_dim, hidden_dim or config.hidden_dim
-    parts = ("gate_proj", E, F), ("up_proj", E, F), ("down_proj", F, E)
-    for (part, inputs, outputs), hf_part in zip(parts, hf_parts, strict=True):
-        yield from linear_tensors(f"{name}.{part}", f"{hf_name}.{hf_part}", inputs, outputs, bias=bias)
+    has_tied_copy = config.tied and layers["lm_head"] is not None
+    if has_tied_copy and np.array_equal(layers["lm_head"].weight.T, layers["token_embedding"].weight):
+        layers["lm_head"] = None
+    return layers

@@ -7,7 +7,6 @@ in a further part of each key, which all heads share. The cache has the latent a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
@@ -18,12 +17,12 @@ from regard._utils.errors import RegardError
 from regard.functional.arrays import concat
 from regard.functional.recorder import NULL_RECORDER, Recorder, optional_tap
 from regard.functional.variable import plain
-from regard.models.build import gated_feed_forward, linear, rms_norm
+from regard.models.build import GATED, gated_feed_forward, linear, rms_norm
 from regard.models.checkpoint.config import ConfigReader
-from regard.models.checkpoint.tensors import TensorSpec, linear_tensors
-from regard.models.decoder_checkpoint import gated_tensors, read_sizes
+from regard.models.checkpoint.tensors import TensorSource
+from regard.models.decoder_checkpoint import read_sizes
 from regard.models.llama import Llama, LlamaConfig
-from regard.models.mixtral import MAX_EXPERTS, MixtureOfExperts, mixture_tensors
+from regard.models.mixtral import MAX_EXPERTS, MixtureOfExperts, experts
 from regard.nn import CausalAttention, CosSin, DecoderBlock, GatedFeedForward, Linear, RMSNorm
 from regard.nn.kv_cache import KVCache
 from regard.nn.layer import REQUIRED
@@ -161,7 +160,7 @@ class LatentAttention(CausalAttention):
         latent = trace("kv_latent", self.kv_latent_norm(self.kv_latent(x)), "... T C")
         rotated = F.apply_rotary(self.rotated_k(x)[..., None, :, :], *rotation)[..., 0, :, :]
         q = self._queries(x, rotation, trace)
-        keeps_latents = not (trace.edits("k") or trace.edits("v"))
+        keeps_latents = not trace.plan("k", "v").edited
         if cache is not None and keeps_latents:
             cache = cache.append(latent, rotated)
             if trace is NULL_RECORDER and len(cache) > x.shape[-2]:
@@ -266,72 +265,39 @@ class DeepseekV3(Llama):
     rotates_last: ClassVar[bool] = True
 
     @classmethod
-    def block(cls, weights: dict[str, np.ndarray], layer: int, config: Any) -> DecoderBlock:
+    def block(cls, source: TensorSource, config: Any, layer: int) -> DecoderBlock:
         """Return the block of a layer."""
-        at, eps = f"blocks.{layer}", config.norm_eps
-        has_query_latent = config.query_latent_dim is not None
-        attn = LatentAttention(
-            *(linear(weights, f"{at}.attn.{part}_proj") for part in "qkvo"),
-            num_heads=config.num_heads,
-            scale=_scale(config),
-            kv_latent=linear(weights, f"{at}.attn.kv_latent"),
-            kv_latent_norm=rms_norm(weights, f"{at}.attn.kv_latent_norm", _LATENT_EPS),
-            rotated_k=linear(weights, f"{at}.attn.rotated_k"),
-            q_latent=linear(weights, f"{at}.attn.q_latent") if has_query_latent else None,
-            q_latent_norm=rms_norm(weights, f"{at}.attn.q_latent_norm", _LATENT_EPS) if has_query_latent else None,
+        E, eps = config.embed_dim, config.norm_eps
+        return DecoderBlock(
+            rms_norm(source, "input_layernorm", E, eps),
+            _attention(source.at("self_attn"), config),
+            rms_norm(source, "post_attention_layernorm", E, eps),
+            cls.mlp(source, config, layer),
         )
-        attn_norm, mlp_norm = (rms_norm(weights, f"{at}.{name}_norm", eps) for name in ("attn", "mlp"))
-        return DecoderBlock(attn_norm, attn, mlp_norm, cls.mlp(weights, layer, config))
 
     @classmethod
-    def mlp(cls, weights: dict[str, np.ndarray], layer: int, config: Any) -> Any:
-        """Return the experts of a layer, or its feed-forward layer."""
+    def mlp(cls, source: TensorSource, config: Any, layer: int) -> Any:
+        """Return the experts of a block, or its feed-forward layer."""
         if layer < config.num_dense:
-            return super().mlp(weights, layer, config)
-        at, activation = f"blocks.{layer}.mlp", config.activation
+            return super().mlp(source, config, layer)
+        mlp, E, X = source.at("mlp"), config.embed_dim, config.num_experts
+        hidden_dim = config.expert_dim * config.num_shared
         return SharedAndRoutedExperts(
-            linear(weights, f"{at}.router"),
-            tuple(gated_feed_forward(weights, f"{at}.experts.{i}", activation) for i in range(config.num_experts)),
+            linear(mlp, "gate", E, X, bias=False),
+            experts(mlp, GATED, config, config.expert_dim),
+            correction=mlp.array("gate.e_score_correction_bias", (X,), buffer=True),
+            shared=gated_feed_forward(mlp.at("shared_experts"), GATED, E, hidden_dim, config.activation),
             experts_per_token=config.experts_per_token,
             normalized=config.normalized,
-            shared=gated_feed_forward(weights, f"{at}.shared", activation),
-            correction=weights[f"{at}.correction"],
             num_groups=config.num_groups,
             groups_per_token=config.groups_per_token,
             routed_scale=config.routed_scale,
         )
 
     @classmethod
-    def tensors(cls, config: Any, prefix: str) -> Iterator[TensorSpec]:
-        """Yield every tensor except the head."""
-        E = config.embed_dim
-        yield TensorSpec("token_embedding.weight", f"{prefix}embed_tokens.weight", (config.vocab_size, E), table=True)
-        for i in range(config.num_layers):
-            name, hf_name = f"blocks.{i}", f"{prefix}layers.{i}"
-            yield TensorSpec(f"{name}.attn_norm.weight", f"{hf_name}.input_layernorm.weight", (E,))
-            yield from _attention_tensors(f"{name}.attn", f"{hf_name}.self_attn", config)
-            yield TensorSpec(f"{name}.mlp_norm.weight", f"{hf_name}.post_attention_layernorm.weight", (E,))
-            yield from cls.mlp_tensors(name, hf_name, config)
-        yield TensorSpec("final_norm.weight", f"{prefix}norm.weight", (E,))
-
-    @classmethod
-    def unused(cls, config: Any, prefix: str) -> tuple[str, ...]:
-        """Return the prefixes of layers that predict further tokens, too."""
-        further = range(config.num_layers, config.num_layers + min(config.num_next, 99))
-        return (*super().unused(config, prefix), *(f"{prefix}layers.{i}." for i in further))
-
-    @classmethod
-    def mlp_tensors(cls, name: str, hf_name: str, config: Any) -> Iterator[TensorSpec]:
-        """Yield the tensors of the experts of a block, or of its feed-forward layer."""
-        if int(name.rpartition(".")[2]) < config.num_dense:
-            yield from super().mlp_tensors(name, hf_name, config)
-            return
-        at, hf, parts = f"{name}.mlp", f"{hf_name}.mlp", ("gate_proj", "up_proj", "down_proj")
-        yield from mixture_tensors(at, hf, config, config.expert_dim, parts)
-        bias = f"{hf}.gate.e_score_correction_bias"
-        yield TensorSpec(f"{at}.correction", bias, (config.num_experts,), buffer=True)
-        hidden = config.expert_dim * config.num_shared
-        yield from gated_tensors(f"{at}.shared", f"{hf}.shared_experts", config, bias=False, hidden_dim=hidden)
+    def unused(cls, config: Any) -> tuple[str, ...]:
+        """Return the prefixes of layers that predict further tokens."""
+        return tuple(f"layers.{config.num_layers + i}." for i in range(min(config.num_next, 99)))
 
 
 def _scale(config: DeepseekV3Config) -> float:
@@ -342,14 +308,15 @@ def _scale(config: DeepseekV3Config) -> float:
     return magnitude * magnitude / math.sqrt(config.head_dim)
 
 
-def _attention_tensors(name: str, hf_name: str, config: DeepseekV3Config) -> Iterator[TensorSpec]:
-    """Yield the tensors of a latent attention.
+def _attention(source: TensorSource, config: DeepseekV3Config) -> LatentAttention:
+    """Return a latent attention.
 
     In the checkpoint a linear map makes the latent and the rotated part of keys, and another the keys and values of a
     head together. Features that are rotated together may be neighbours there; here they are halves.
     """
     E, H, C, R = config.embed_dim, config.num_heads, config.latent_dim, config.rotated_dim
     D, Dv, N = config.head_dim, config.value_dim, config.head_dim - config.rotated_dim
+    bias, q_latent_dim = config.attn_bias, config.query_latent_dim
 
     def halves() -> np.ndarray:
         return np.arange(R).reshape(-1, 2).T.ravel() if config.interleaved else np.arange(R)
@@ -358,25 +325,31 @@ def _attention_tensors(name: str, hf_name: str, config: DeepseekV3Config) -> Ite
         rows: np.ndarray = size * np.arange(H)[:, None] + features
         return rows.ravel()
 
-    q_rows = (lambda: of_heads(D, np.concatenate([np.arange(N), N + halves()]))) if config.interleaved else None
-    q_inputs, q_name = E, "q_proj"
-    if config.query_latent_dim is not None:
-        q_inputs, q_name = config.query_latent_dim, "q_b_proj"
-        yield from linear_tensors(f"{name}.q_latent", f"{hf_name}.q_a_proj", E, q_inputs, bias=config.attn_bias)
-        yield TensorSpec(f"{name}.q_latent_norm.weight", f"{hf_name}.q_a_layernorm.weight", (q_inputs,))
-    yield TensorSpec(f"{name}.q_proj.weight", f"{hf_name}.{q_name}.weight", (H * D, q_inputs), True, rows=q_rows)
-    down = f"{hf_name}.kv_a_proj_with_mqa"
-    down_rows: dict[str, slice | Callable[[], np.ndarray]]
-    down_rows = {"kv_latent": slice(0, C), "rotated_k": lambda: C + halves()}
-    for part, rows in down_rows.items():
-        yield TensorSpec(f"{name}.{part}.weight", f"{down}.weight", (C + R, E), True, rows=rows)
-        if config.attn_bias:
-            yield TensorSpec(f"{name}.{part}.bias", f"{down}.bias", (C + R,), rows=rows)
-    yield TensorSpec(f"{name}.kv_latent_norm.weight", f"{hf_name}.kv_a_layernorm.weight", (C,))
-    up_rows = {
-        "k_proj": lambda: of_heads(N + Dv, np.arange(N)),
-        "v_proj": lambda: of_heads(N + Dv, N + np.arange(Dv)),
-    }
-    for part, rows in up_rows.items():
-        yield TensorSpec(f"{name}.{part}.weight", f"{hf_name}.kv_b_proj.weight", (H * (N + Dv), C), True, rows=rows)
-    yield from linear_tensors(f"{name}.o_proj", f"{hf_name}.o_proj", H * Dv, E, bias=config.attn_bias)
+    def q_rows() -> np.ndarray:
+        return of_heads(D, np.concatenate([np.arange(N), N + halves()]))
+
+    def k_rows() -> np.ndarray:
+        return of_heads(N + Dv, np.arange(N))
+
+    def v_rows() -> np.ndarray:
+        return of_heads(N + Dv, N + np.arange(Dv))
+
+    q_latent, q_latent_norm, q_name = None, None, "q_proj"
+    if q_latent_dim is not None:
+        q_latent, q_name = linear(source, "q_a_proj", E, q_latent_dim, bias=bias), "q_b_proj"
+        q_latent_norm = rms_norm(source, "q_a_layernorm", q_latent_dim, _LATENT_EPS)
+    q_inputs, rows = q_latent_dim or E, q_rows if config.interleaved else None
+    down, up = "kv_a_proj_with_mqa", "kv_b_proj"
+    return LatentAttention(
+        q_proj=linear(source, q_name, q_inputs, H * D, bias=False, rows=rows),
+        q_latent=q_latent,
+        q_latent_norm=q_latent_norm,
+        kv_latent=linear(source, down, E, C, bias=bias, rows=slice(0, C), stored=C + R),
+        rotated_k=linear(source, down, E, R, bias=bias, rows=lambda: C + halves(), stored=C + R),
+        kv_latent_norm=rms_norm(source, "kv_a_layernorm", C, _LATENT_EPS),
+        k_proj=linear(source, up, C, H * N, bias=False, rows=k_rows, stored=H * (N + Dv)),
+        v_proj=linear(source, up, C, H * Dv, bias=False, rows=v_rows, stored=H * (N + Dv)),
+        o_proj=linear(source, "o_proj", H * Dv, E, bias=bias),
+        num_heads=H,
+        scale=_scale(config),
+    )

@@ -48,7 +48,7 @@ class DistilBert(Bert):
     unused: ClassVar[tuple[str, ...]] = (
         "vocab_", "pre_classifier.", "classifier.", "qa_outputs.",
     )  # fmt: skip
-    block_prefix: ClassVar[str] = "transformer.layer."
+    block_prefix: ClassVar[str] = "transformer.layer"
     block_names: ClassVar[Mapping[str, str]] = {
         "attn.q_proj": "attention.q_lin",
         "attn.k_proj": "attention.k_lin",

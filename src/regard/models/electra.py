@@ -5,13 +5,13 @@ The blocks are BERT's. The embeddings may be narrower and are then widened by a 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from regard.models.bert import Bert, BertConfig, read_sizes
+from regard.models.build import linear
 from regard.models.checkpoint.config import ConfigReader
-from regard.models.checkpoint.tensors import TensorSpec, linear_tensors
+from regard.models.checkpoint.tensors import TensorSource
 
 _SUMMARY = ("type", "use_proj", "activation", "first_dropout", "last_dropout")
 
@@ -41,8 +41,9 @@ class Electra(Bert):
     )  # fmt: skip
 
     @classmethod
-    def tensors(cls, config: Any) -> Iterator[TensorSpec]:
-        """Yield every tensor."""
-        yield from super().tensors(config)
-        if config.embedding_dim is not None:
-            yield from linear_tensors("embedding_proj", "embeddings_project", config.embedding_dim, config.embed_dim)
+    def layers(cls, source: TensorSource, config: Any) -> dict[str, Any]:
+        """Return the fields that are layers."""
+        layers, width = super().layers(source, config), config.embedding_dim
+        if width is not None:
+            layers["embedding_proj"] = linear(source, "embeddings_project", width, config.embed_dim)
+        return layers

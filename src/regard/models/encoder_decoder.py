@@ -14,6 +14,7 @@ import numpy as np
 from regard._utils.errors import RegardError
 from regard.functional.recorder import NULL_RECORDER, Recorder
 from regard.models.batch import Batch, Text, make_batch
+from regard.models.checkpoint.tensors import TensorSource
 from regard.models.generation.decoding_state import DecodingState
 from regard.models.generation.loop import Generated, GenerationState
 from regard.models.generation.options import GenerationOptions
@@ -158,8 +159,8 @@ class EncoderDecoder(LanguageModel):
         self, batch: Batch, targets: Batch, trace: Recorder, target_layout: TextLayout
     ) -> EncoderDecoderOutput:
         check_memory(self, batch.ids.shape, trace, target_length=targets.ids.shape[1])
-        trace.set_metadata(self.name, batch.encodings, targets.encodings)
-        return until_stop(lambda: self._run(batch, targets, trace, target_layout), trace, targets.encodings)
+        run = trace.run(self.name, batch.encodings, targets.encodings)
+        return until_stop(lambda _: self._run(batch, targets, trace, target_layout), run, targets.encodings)
 
     def gradients(
         self,
@@ -249,3 +250,9 @@ def embedding_names(shapes: Mapping[str, Any], prefix: str, *, tied: bool) -> di
     fallback = stored[0] if stored else shared
     names = {part: name if name in shapes else fallback for part, name in own.items()}
     return names if tied else names | {"head": own["head"]}
+
+
+def embedding_tables(source: TensorSource, name_of: Mapping[str, str], shape: tuple[int, int]) -> dict[str, np.ndarray]:
+    """Return the table of each part, ``V E``, by its name from `embedding_names`; parts of one name have one table."""
+    tables = {name: source.array(name, shape) for name in sorted(set(name_of.values()))}
+    return {part: tables[name] for part, name in name_of.items()}

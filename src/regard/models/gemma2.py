@@ -6,21 +6,27 @@ Gemma Team (2024), "Gemma 2: Improving open language models at a practical size"
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from regard.functional.recorder import Recorder
 from regard.models import decoder_checkpoint as shared
-from regard.models.build import causal_attention, gated_feed_forward, rms_norm
+from regard.models.build import (
+    GATED,
+    PROJECTIONS,
+    causal_attention,
+    embedding,
+    gated_feed_forward,
+    projections,
+    rms_norm,
+)
 from regard.models.checkpoint.config import ConfigReader
-from regard.models.checkpoint.open import Checkpoint
-from regard.models.checkpoint.tensors import TensorSpec
+from regard.models.checkpoint.tensors import TensorSource
 from regard.models.decoder import Caches, Decoder
 from regard.models.rope import read_rope
-from regard.nn import CosSin, DecoderBlock
+from regard.nn import CosSin, DecoderBlock, RMSNorm
 from regard.nn.layers import traced_norm
 
 _CAP_RANGE = (1e-30, 1e30)  # neither a cap nor logits / cap overflows in float32
@@ -98,15 +104,37 @@ class Gemma2(Decoder):
             return logits if cap is None else cap * np.tanh(logits / cap)
 
     @classmethod
-    def load(cls, checkpoint: Checkpoint, *, name: str, dtype: Any = np.float32) -> Self:
-        """Build the model from its checkpoint."""
-        config = cls.config_type.read(checkpoint.config())
-        weights = shared.load_decoder_tensors(checkpoint, config, _tensors, dtype=dtype)
-        return cls(
-            **shared.common_fields(checkpoint, config, weights, name=name),
-            blocks=tuple(_block(weights, f"blocks.{i}", config, window) for i, window in enumerate(config.windows)),
-            final_norm=rms_norm(weights, "final_norm", config.norm_eps),
-        )
+    def layers(cls, source: TensorSource, config: Any) -> dict[str, Any]:
+        """Return the fields that are layers, except the head."""
+        return {
+            "token_embedding": embedding(source, cls.embedding, config.vocab_size, config.embed_dim, in_blocks=True),
+            "blocks": tuple(_block(source.at(f"layers.{i}"), config, i) for i in range(config.num_layers)),
+            "final_norm": _norm(source, "norm", config.embed_dim, config),
+        }
+
+
+def _norm(source: TensorSource, name: str, features: int, config: Gemma2Config) -> RMSNorm:
+    return rms_norm(source, name, features, config.norm_eps, offset=1.0)  # which the checkpoint leaves out
+
+
+def _block(source: TensorSource, config: Gemma2Config, layer: int) -> DecoderBlock:
+    attn, E, D, bias = source.at("self_attn"), config.embed_dim, config.head_dim, config.attn_bias
+    return DecoderBlock(
+        attn_norm=_norm(source, "input_layernorm", E, config),
+        attn=causal_attention(
+            projections(attn, PROJECTIONS, E, config.widths, bias=bias, output_bias=bias),
+            num_heads=config.num_heads,
+            window=config.windows[layer],
+            scale=config.score_scale,
+            softcap=config.score_softcap,
+            q_norm=_norm(attn, "q_norm", D, config) if config.qk_norm else None,
+            k_norm=_norm(attn, "k_norm", D, config) if config.qk_norm else None,
+        ),
+        attn_post_norm=_norm(source, "post_attention_layernorm", E, config),
+        mlp_norm=_norm(source, "pre_feedforward_layernorm", E, config),
+        mlp_post_norm=_norm(source, "post_feedforward_layernorm", E, config),
+        mlp=gated_feed_forward(source.at("mlp"), GATED, E, config.hidden_dim, config.activation),
+    )
 
 
 def read_cap(reader: ConfigReader, name: str, default: float | None) -> float | None:
@@ -115,43 +143,3 @@ def read_cap(reader: ConfigReader, name: str, default: float | None) -> float | 
     low, high = _CAP_RANGE
     reader.require(cap is None or low <= cap <= high, f"{name} must be a number from {low:g} to {high:g}, got {cap!r}")
     return cap
-
-
-def _block(weights: dict[str, np.ndarray], at: str, config: Gemma2Config, window: int | None) -> DecoderBlock:
-    return DecoderBlock(
-        rms_norm(weights, f"{at}.attn_norm", config.norm_eps),
-        causal_attention(
-            weights,
-            f"{at}.attn",
-            num_heads=config.num_heads,
-            window=window,
-            scale=config.score_scale,
-            softcap=config.score_softcap,
-            q_norm=rms_norm(weights, f"{at}.attn.q_norm", config.norm_eps) if config.qk_norm else None,
-            k_norm=rms_norm(weights, f"{at}.attn.k_norm", config.norm_eps) if config.qk_norm else None,
-        ),
-        rms_norm(weights, f"{at}.mlp_norm", config.norm_eps),
-        gated_feed_forward(weights, f"{at}.mlp", config.activation),
-        attn_post_norm=rms_norm(weights, f"{at}.attn_post_norm", config.norm_eps),
-        mlp_post_norm=rms_norm(weights, f"{at}.mlp_post_norm", config.norm_eps),
-    )
-
-
-def _tensors(config: Gemma2Config, prefix: str) -> Iterator[TensorSpec]:
-    """Yield every tensor except the head. The checkpoint stores the weights of norms minus 1."""
-
-    def block_tensors(name: str, hf_name: str) -> Iterator[TensorSpec]:
-        for norm in ("q_norm", "k_norm") if config.qk_norm else ():
-            yield TensorSpec(f"{name}.attn.{norm}.weight", f"{hf_name}.self_attn.{norm}.weight", (config.head_dim,))
-        for norm, hf_norm in (
-            ("attn_post_norm", "post_attention_layernorm"),
-            ("mlp_norm", "pre_feedforward_layernorm"),
-            ("mlp_post_norm", "post_feedforward_layernorm"),
-        ):
-            yield TensorSpec(f"{name}.{norm}.weight", f"{hf_name}.{hf_norm}.weight", (config.embed_dim,))
-        yield from shared.gated_tensors(f"{name}.mlp", f"{hf_name}.mlp", config, bias=False)
-
-    for spec in shared.decoder_tensors(
-        config, prefix, block_tensors, qkv_bias=config.attn_bias, output_bias=config.attn_bias
-    ):
-        yield replace(spec, offset=1.0) if spec.name.endswith("norm.weight") else spec

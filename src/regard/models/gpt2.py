@@ -6,21 +6,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from regard.functional.recorder import Recorder
-from regard.models.build import feed_forward, layer_norm, linear
+from regard.models.build import embedding, layer_norm
 from regard.models.checkpoint.config import ConfigReader
 from regard.models.checkpoint.model_config import ModelConfig
-from regard.models.checkpoint.open import Checkpoint
-from regard.models.checkpoint.tensors import TensorSpec
+from regard.models.checkpoint.tensors import TensorSource
 from regard.models.decoder import Caches, Decoder
-from regard.models.decoder_checkpoint import MAX_LAYERS, check_unsupported_flags, common_fields, load_decoder_tensors
-from regard.nn import CausalAttention, DecoderBlock, Embedding, Linear
+from regard.models.decoder_checkpoint import MAX_LAYERS, check_unsupported_flags
+from regard.nn import CausalAttention, DecoderBlock, Embedding, FeedForward, Linear
 from regard.nn.layers import traced_norm
 
 _SUMMARY = ("type", "use_proj", "activation", "proj_to_labels", "first_dropout")
@@ -89,8 +87,8 @@ class GPT2(Decoder):
     """A GPT-2 with its tokenizer."""
 
     config_type: ClassVar[Any] = GPT2Config  # a relative has its own
-    prefix: ClassVar[str] = "transformer."
-    embedding: ClassVar[str] = "wte.weight"
+    prefix: ClassVar[str] = "transformer"
+    embedding: ClassVar[str] = "wte"
 
     config: Any
     position_embedding: Embedding
@@ -111,74 +109,32 @@ class GPT2(Decoder):
         return trace("final_norm", traced_norm(self.final_norm, x, trace, "final_norm"), "B T E"), caches
 
     @classmethod
-    def load(cls, checkpoint: Checkpoint, *, name: str, dtype: Any = np.float32) -> Self:
-        """Build the model from its checkpoint."""
-        config = cls.config_type.read(checkpoint.config())
-        weights = load_decoder_tensors(
-            checkpoint,
-            config,
-            cls.tensors,
-            prefix=cls.prefix,
-            embedding=cls.embedding,
-            dtype=dtype,
-        )
-        return cls(
-            **common_fields(checkpoint, config, weights, name=name),
-            position_embedding=Embedding(weights["position_embedding.weight"]),
-            blocks=tuple(cls.block(weights, i, config) for i in range(config.num_layers)),
-            final_norm=layer_norm(weights, "final_norm", config.norm_eps),
-        )
+    def layers(cls, source: TensorSource, config: Any) -> dict[str, Any]:
+        """Return the fields that are layers, except the head."""
+        E = config.embed_dim
+        return {
+            "token_embedding": embedding(source, cls.embedding, config.vocab_size, E),
+            "position_embedding": embedding(source, "wpe", config.max_positions, E),
+            "blocks": tuple(cls.block(source.at(f"h.{i}"), config, i) for i in range(config.num_layers)),
+            "final_norm": layer_norm(source, "ln_f", E, config.norm_eps),
+        }
 
     @classmethod
-    def block(cls, weights: dict[str, np.ndarray], layer: int, config: Any) -> DecoderBlock:
-        """Return the block of a layer."""
-        return _block(weights, layer, config)
+    def block(cls, source: TensorSource, config: Any, layer: int) -> DecoderBlock:
+        """Return the block of a layer. The checkpoint stores linear maps as (inputs, outputs), as they are here."""
 
-    @classmethod
-    def tensors(cls, config: Any, prefix: str) -> Iterator[TensorSpec]:
-        """Yield every tensor except the head."""
-        return _tensors(config, prefix)
+        def arrays(name: str, inputs: int, outputs: int) -> tuple[np.ndarray, np.ndarray]:
+            return source.array(f"{name}.weight", (inputs, outputs)), source.array(f"{name}.bias", (outputs,))
 
-
-def _block(weights: dict[str, np.ndarray], layer: int, config: GPT2Config) -> DecoderBlock:
-    at = f"blocks.{layer}"
-    q, k, v = (  # one tensor in the checkpoint, views here
-        Linear(weight, bias)
-        for weight, bias in zip(
-            np.split(weights[f"{at}.attn.qkv.weight"], 3, axis=1),
-            np.split(weights[f"{at}.attn.qkv.bias"], 3),
-            strict=True,
+        E, F, eps = config.embed_dim, config.hidden_dim, config.norm_eps
+        attn_norm, (weight, bias) = layer_norm(source, "ln_1", E, eps), arrays("attn.c_attn", E, 3 * E)
+        q, k, v = map(Linear, np.split(weight, 3, axis=1), np.split(bias, 3))  # views
+        o = Linear(*arrays("attn.c_proj", E, E))
+        return DecoderBlock(
+            attn_norm,
+            CausalAttention(q, k, v, o, num_heads=config.num_heads, scale=config.scale(layer)),
+            layer_norm(source, "ln_2", E, eps),
+            FeedForward(
+                Linear(*arrays("mlp.c_fc", E, F)), Linear(*arrays("mlp.c_proj", F, E)), activation=config.activation
+            ),
         )
-    )
-    return DecoderBlock(
-        layer_norm(weights, f"{at}.attn_norm", config.norm_eps),
-        CausalAttention(
-            q, k, v, linear(weights, f"{at}.attn.o_proj"), num_heads=config.num_heads, scale=config.scale(layer)
-        ),
-        layer_norm(weights, f"{at}.mlp_norm", config.norm_eps),
-        feed_forward(weights, f"{at}.mlp", config.activation),
-    )
-
-
-def _tensors(config: GPT2Config, prefix: str) -> Iterator[TensorSpec]:
-    """Yield every tensor except the head.
-
-    The checkpoint stores linear maps as (inputs, outputs), as they are here.
-    """
-
-    def both(name: str, hf_name: str, *shape: int) -> Iterator[TensorSpec]:
-        yield TensorSpec(f"{name}.weight", f"{hf_name}.weight", shape)
-        yield TensorSpec(f"{name}.bias", f"{hf_name}.bias", shape[-1:])
-
-    E, F = config.embed_dim, config.hidden_dim
-    yield TensorSpec("token_embedding.weight", f"{prefix}wte.weight", (config.vocab_size, E))
-    yield TensorSpec("position_embedding.weight", f"{prefix}wpe.weight", (config.max_positions, E))
-    for i in range(config.num_layers):
-        name, hf_name = f"blocks.{i}", f"{prefix}h.{i}"
-        yield from both(f"{name}.attn_norm", f"{hf_name}.ln_1", E)
-        yield from both(f"{name}.attn.qkv", f"{hf_name}.attn.c_attn", E, 3 * E)
-        yield from both(f"{name}.attn.o_proj", f"{hf_name}.attn.c_proj", E, E)
-        yield from both(f"{name}.mlp_norm", f"{hf_name}.ln_2", E)
-        yield from both(f"{name}.mlp.up_proj", f"{hf_name}.mlp.c_fc", E, F)
-        yield from both(f"{name}.mlp.down_proj", f"{hf_name}.mlp.c_proj", F, E)
-    yield from both("final_norm", f"{prefix}ln_f", E)

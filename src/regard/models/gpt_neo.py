@@ -5,16 +5,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-import numpy as np
-
-from regard.models.build import causal_attention, feed_forward, layer_norm
+from regard.models.build import causal_attention, embedding, feed_forward, layer_norm, projections
 from regard.models.checkpoint.config import ConfigReader
 from regard.models.checkpoint.model_config import ModelConfig
-from regard.models.checkpoint.tensors import TensorSpec, linear_tensors, norm_tensors
+from regard.models.checkpoint.tensors import TensorSource
 from regard.models.decoder_checkpoint import MAX_LAYERS, check_unsupported_flags
 from regard.models.gpt2 import GPT2, ignore_summary
 from regard.nn import DecoderBlock
@@ -69,33 +66,32 @@ class GPTNeo(GPT2):
     config_type: ClassVar[Any] = GPTNeoConfig
 
     @classmethod
-    def block(cls, weights: dict[str, np.ndarray], layer: int, config: GPTNeoConfig) -> DecoderBlock:
-        """Return the block of a layer."""
-        at, window = f"blocks.{layer}", config.windows[layer]
-        return DecoderBlock(
-            layer_norm(weights, f"{at}.attn_norm", config.norm_eps),
-            causal_attention(weights, f"{at}.attn", num_heads=config.num_heads, window=window, scale=1.0),
-            layer_norm(weights, f"{at}.mlp_norm", config.norm_eps),
-            feed_forward(weights, f"{at}.mlp", config.activation),
-        )
+    def layers(cls, source: TensorSource, config: GPTNeoConfig) -> dict[str, Any]:
+        """Return the fields that are layers, except the head."""
+        E = config.embed_dim
+        return {
+            "token_embedding": embedding(source, cls.embedding, config.vocab_size, E, in_blocks=True),
+            "position_embedding": embedding(source, "wpe", config.max_positions, E),
+            "blocks": tuple(cls.block(source.at(f"h.{i}"), config, i) for i in range(config.num_layers)),
+            "final_norm": layer_norm(source, "ln_f", E, config.norm_eps),
+        }
 
     @classmethod
-    def tensors(cls, config: GPTNeoConfig, prefix: str) -> Iterator[TensorSpec]:
-        """Yield every tensor except the head."""
-        E, F = config.embed_dim, config.hidden_dim
-        yield TensorSpec("token_embedding.weight", f"{prefix}wte.weight", (config.vocab_size, E), table=True)
-        yield TensorSpec("position_embedding.weight", f"{prefix}wpe.weight", (config.max_positions, E))
-        for i in range(config.num_layers):
-            name, hf_name = f"blocks.{i}", f"{prefix}h.{i}"
-            yield from norm_tensors(f"{name}.attn_norm", f"{hf_name}.ln_1", E)
-            for part in "qkv":
-                hf_part = f"{hf_name}.attn.attention.{part}_proj"
-                yield from linear_tensors(f"{name}.attn.{part}_proj", hf_part, E, E, bias=False)
-            yield from linear_tensors(f"{name}.attn.o_proj", f"{hf_name}.attn.attention.out_proj", E, E)
-            yield from norm_tensors(f"{name}.mlp_norm", f"{hf_name}.ln_2", E)
-            yield from linear_tensors(f"{name}.mlp.up_proj", f"{hf_name}.mlp.c_fc", E, F)
-            yield from linear_tensors(f"{name}.mlp.down_proj", f"{hf_name}.mlp.c_proj", F, E)
-        yield from norm_tensors("final_norm", f"{prefix}ln_f", E)
+    def block(cls, source: TensorSource, config: GPTNeoConfig, layer: int) -> DecoderBlock:
+        """Return the block of a layer."""
+        E, eps = config.embed_dim, config.norm_eps
+        names = ("q_proj", "k_proj", "v_proj", "out_proj")
+        return DecoderBlock(
+            layer_norm(source, "ln_1", E, eps),
+            causal_attention(
+                projections(source.at("attn.attention"), names, E, (E, E), bias=False),
+                num_heads=config.num_heads,
+                window=config.windows[layer],
+                scale=1.0,
+            ),
+            layer_norm(source, "ln_2", E, eps),
+            feed_forward(source.at("mlp"), ("c_fc", "c_proj"), E, config.hidden_dim, config.activation),
+        )
 
 
 def _read_windows(reader: ConfigReader, num_layers: int) -> tuple[int | None, ...]:

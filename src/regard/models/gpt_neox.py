@@ -6,18 +6,16 @@ rotated by its position, the rest is not. Norms have a mean and a bias, as those
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from regard.functional.recorder import Recorder
 from regard.models import decoder_checkpoint as shared
-from regard.models.build import causal_attention, feed_forward, layer_norm
+from regard.models.build import causal_attention, embedding, feed_forward, fused_linears, layer_norm, linear
 from regard.models.checkpoint.config import ConfigReader
-from regard.models.checkpoint.open import Checkpoint
-from regard.models.checkpoint.tensors import TensorSpec, fused_tensors, linear_tensors, norm_tensors
+from regard.models.checkpoint.tensors import TensorSource
 from regard.models.decoder import Caches, Decoder
 from regard.models.rope import read_rope
 from regard.nn import CosSin, DecoderBlock
@@ -59,6 +57,11 @@ class GPTNeoXConfig(shared.DecoderConfig):
 class GPTNeoX(Decoder):
     """A GPT-NeoX with its tokenizer."""
 
+    config_type: ClassVar[Any] = GPTNeoXConfig
+    prefix: ClassVar[str] = "gpt_neox"
+    embedding: ClassVar[str] = "embed_in"
+    head_name: ClassVar[str] = "embed_out"
+
     config: GPTNeoXConfig
 
     def forward_with_cache(
@@ -76,49 +79,29 @@ class GPTNeoX(Decoder):
         return self.config.rope(positions, dtype)
 
     @classmethod
-    def load(cls, checkpoint: Checkpoint, *, name: str, dtype: Any = np.float32) -> Self:
-        """Build the model from its checkpoint."""
-        config = GPTNeoXConfig.read(checkpoint.config())
-        weights = shared.load_decoder_tensors(
-            checkpoint,
-            config,
-            _tensors,
-            prefix="gpt_neox.",
-            embedding="embed_in.weight",
-            head="embed_out",
-            dtype=dtype,
-        )
-        return cls(
-            **shared.common_fields(checkpoint, config, weights, name=name),
-            blocks=tuple(_block(weights, f"blocks.{i}", config) for i in range(config.num_layers)),
-            final_norm=layer_norm(weights, "final_norm", config.norm_eps),
-        )
+    def layers(cls, source: TensorSource, config: Any) -> dict[str, Any]:
+        """Return the fields that are layers, except the head."""
+        return {
+            "token_embedding": embedding(source, cls.embedding, config.vocab_size, config.embed_dim, in_blocks=True),
+            "blocks": tuple(_block(source.at(f"layers.{i}"), config) for i in range(config.num_layers)),
+            "final_norm": layer_norm(source, "final_layer_norm", config.embed_dim, config.norm_eps),
+        }
 
 
-def _block(weights: dict[str, np.ndarray], at: str, config: GPTNeoXConfig) -> DecoderBlock:
+def _block(source: TensorSource, config: GPTNeoXConfig) -> DecoderBlock:
+    """Return a block. The checkpoint has queries, keys and values as one tensor, the three of a head together."""
+    attn, E, eps, bias = source.at("attention"), config.embed_dim, config.norm_eps, config.attn_bias
+    mlp = ("dense_h_to_4h", "dense_4h_to_h")
     return DecoderBlock(
-        layer_norm(weights, f"{at}.attn_norm", config.norm_eps),
-        causal_attention(weights, f"{at}.attn", num_heads=config.num_heads),
-        layer_norm(weights, f"{at}.mlp_norm", config.norm_eps),
-        feed_forward(weights, f"{at}.mlp", config.activation),
+        layer_norm(source, "input_layernorm", E, eps),
+        causal_attention(
+            [
+                *fused_linears(attn, "query_key_value", E, (E, E, E), bias=bias, interleaved=config.head_dim),
+                linear(attn, "dense", E, E, bias=bias),
+            ],
+            num_heads=config.num_heads,
+        ),
+        layer_norm(source, "post_attention_layernorm", E, eps),
+        feed_forward(source.at("mlp"), mlp, E, config.hidden_dim, config.activation),
         parallel=config.parallel,
     )
-
-
-def _tensors(config: GPTNeoXConfig, prefix: str) -> Iterator[TensorSpec]:
-    """Yield every tensor except the head.
-
-    Queries, keys and values are one tensor in the checkpoint, which has the three of a head together.
-    """
-    E, F, bias = config.embed_dim, config.hidden_dim, config.attn_bias
-    yield TensorSpec("token_embedding.weight", f"{prefix}embed_in.weight", (config.vocab_size, E), table=True)
-    for i in range(config.num_layers):
-        at, hf = f"blocks.{i}", f"{prefix}layers.{i}"
-        yield from norm_tensors(f"{at}.attn_norm", f"{hf}.input_layernorm", E)
-        qkv = {f"{at}.attn.{part}_proj": E for part in "qkv"}
-        yield from fused_tensors(qkv, f"{hf}.attention.query_key_value", E, bias=bias, interleaved=config.head_dim)
-        yield from linear_tensors(f"{at}.attn.o_proj", f"{hf}.attention.dense", E, E, bias=bias)
-        yield from norm_tensors(f"{at}.mlp_norm", f"{hf}.post_attention_layernorm", E)
-        yield from linear_tensors(f"{at}.mlp.up_proj", f"{hf}.mlp.dense_h_to_4h", E, F)
-        yield from linear_tensors(f"{at}.mlp.down_proj", f"{hf}.mlp.dense_4h_to_h", F, E)
-    yield from norm_tensors("final_norm", f"{prefix}final_layer_norm", E)

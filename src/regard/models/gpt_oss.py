@@ -6,7 +6,6 @@ feed-forward layer, a router chooses a few of many for each token.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
@@ -15,9 +14,9 @@ import numpy as np
 from regard import functional as F
 from regard.functional.recorder import NULL_RECORDER, Recorder
 from regard.models import decoder_checkpoint as shared
-from regard.models.build import causal_attention, linear, rms_norm
+from regard.models.build import PROJECTIONS, causal_attention, linear, projections, rms_norm
 from regard.models.checkpoint.config import ConfigReader
-from regard.models.checkpoint.tensors import TensorSpec, linear_tensors
+from regard.models.checkpoint.tensors import TensorSource
 from regard.models.llama import Llama
 from regard.models.rope import read_rope
 from regard.nn import DecoderBlock, Layer, Linear
@@ -126,54 +125,32 @@ class GptOss(Llama):
     config: GptOssConfig
 
     @classmethod
-    def block(cls, weights: dict[str, np.ndarray], layer: int, config: GptOssConfig) -> DecoderBlock:
+    def block(cls, source: TensorSource, config: GptOssConfig, layer: int) -> DecoderBlock:
         """Return the block of a layer."""
-        return _block(weights, f"blocks.{layer}", config, config.windows[layer])
+        attn, E, eps, bias = source.at("self_attn"), config.embed_dim, config.norm_eps, config.attn_bias
+        return DecoderBlock(
+            rms_norm(source, "input_layernorm", E, eps),
+            causal_attention(
+                projections(attn, PROJECTIONS, E, config.widths, bias=bias, output_bias=bias),
+                num_heads=config.num_heads,
+                window=config.windows[layer],
+                sinks=attn.array("sinks", (config.num_heads,)),
+            ),
+            rms_norm(source, "post_attention_layernorm", E, eps),
+            cls.mlp(source, config, layer),
+        )
 
     @classmethod
-    def tensors(cls, config: GptOssConfig, prefix: str) -> Iterator[TensorSpec]:
-        """Yield every tensor except the head."""
-        return _tensors(config, prefix)
-
-
-def _block(weights: dict[str, np.ndarray], at: str, config: GptOssConfig, window: int | None) -> DecoderBlock:
-    return DecoderBlock(
-        rms_norm(weights, f"{at}.attn_norm", config.norm_eps),
-        causal_attention(
-            weights,
-            f"{at}.attn",
-            num_heads=config.num_heads,
-            window=window,
-            sinks=weights[f"{at}.attn.sinks"],
-        ),
-        rms_norm(weights, f"{at}.mlp_norm", config.norm_eps),
-        Experts(
-            linear(weights, f"{at}.mlp.router"),
-            weights[f"{at}.mlp.gate_up_weight"],
-            weights[f"{at}.mlp.gate_up_bias"],
-            weights[f"{at}.mlp.down_weight"],
-            weights[f"{at}.mlp.down_bias"],
+    def mlp(cls, source: TensorSource, config: GptOssConfig, layer: int) -> Experts:  # noqa: ARG003
+        """Return the mixture of a block."""
+        mlp, E, F, X = source.at("mlp"), config.embed_dim, config.hidden_dim, config.num_experts
+        return Experts(
+            linear(mlp, "router", E, X),
+            mlp.array("experts.gate_up_proj", (X, E, 2 * F)),
+            mlp.array("experts.gate_up_proj_bias", (X, 2 * F)),
+            mlp.array("experts.down_proj", (X, F, E)),
+            mlp.array("experts.down_proj_bias", (X, E)),
             experts_per_token=config.experts_per_token,
             slope=config.gate_slope,
             limit=config.gate_limit,
-        ),
-    )
-
-
-def _tensors(config: GptOssConfig, prefix: str) -> Iterator[TensorSpec]:
-    """Yield every tensor except the head."""
-    E, F, X = config.embed_dim, config.hidden_dim, config.num_experts
-
-    def block_tensors(name: str, hf_name: str) -> Iterator[TensorSpec]:
-        yield TensorSpec(f"{name}.attn.sinks", f"{hf_name}.self_attn.sinks", (config.num_heads,))
-        yield TensorSpec(f"{name}.mlp_norm.weight", f"{hf_name}.post_attention_layernorm.weight", (E,))
-        mlp, experts = f"{name}.mlp", f"{hf_name}.mlp.experts"
-        yield from linear_tensors(f"{mlp}.router", f"{hf_name}.mlp.router", E, X, bias=True)
-        yield TensorSpec(f"{mlp}.gate_up_weight", f"{experts}.gate_up_proj", (X, E, 2 * F))
-        yield TensorSpec(f"{mlp}.gate_up_bias", f"{experts}.gate_up_proj_bias", (X, 2 * F))
-        yield TensorSpec(f"{mlp}.down_weight", f"{experts}.down_proj", (X, F, E))
-        yield TensorSpec(f"{mlp}.down_bias", f"{experts}.down_proj_bias", (X, E))
-
-    return shared.decoder_tensors(
-        config, prefix, block_tensors, qkv_bias=config.attn_bias, output_bias=config.attn_bias
-    )
+        )

@@ -6,7 +6,6 @@ Mistral and Qwen are configurations of this model; others change its blocks.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -14,13 +13,20 @@ import numpy as np
 
 from regard.functional.recorder import Recorder
 from regard.models import decoder_checkpoint as shared
-from regard.models.build import causal_attention, gated_feed_forward, rms_norm
+from regard.models.build import (
+    GATED,
+    PROJECTIONS,
+    causal_attention,
+    embedding,
+    gated_feed_forward,
+    projections,
+    rms_norm,
+)
 from regard.models.checkpoint.config import ConfigReader
-from regard.models.checkpoint.open import Checkpoint
-from regard.models.checkpoint.tensors import TensorSpec
+from regard.models.checkpoint.tensors import TensorSource
 from regard.models.decoder import Caches, Decoder
 from regard.models.rope import read_rope
-from regard.nn import CosSin, DecoderBlock
+from regard.nn import CosSin, DecoderBlock, Linear
 from regard.nn.layers import traced_norm
 
 
@@ -94,63 +100,39 @@ class Llama(Decoder):
         return rotation
 
     @classmethod
-    def load(cls, checkpoint: Checkpoint, *, name: str, dtype: Any = np.float32) -> Self:
-        """Build the model from its checkpoint."""
-        config = cls.config_type.read(checkpoint.config())
-        weights = shared.load_decoder_tensors(
-            checkpoint, config, cls.tensors, unused=lambda prefix: cls.unused(config, prefix), dtype=dtype
-        )
-        return cls(
-            **shared.common_fields(checkpoint, config, weights, name=name),
-            blocks=tuple(cls.block(weights, i, config) for i in range(config.num_layers)),
-            final_norm=rms_norm(weights, "final_norm", config.norm_eps),
-        )
+    def layers(cls, source: TensorSource, config: Any) -> dict[str, Any]:
+        """Return the fields that are layers, except the head."""
+        return {
+            "token_embedding": embedding(source, cls.embedding, config.vocab_size, config.embed_dim, in_blocks=True),
+            "blocks": tuple(cls.block(source.at(f"layers.{i}"), config, i) for i in range(config.num_layers)),
+            "final_norm": rms_norm(source, "norm", config.embed_dim, config.norm_eps),
+        }
 
     @classmethod
-    def block(cls, weights: dict[str, np.ndarray], layer: int, config: Any) -> DecoderBlock:
+    def block(cls, source: TensorSource, config: Any, layer: int) -> DecoderBlock:
         """Return the block of a layer."""
-        at, eps = f"blocks.{layer}", config.norm_eps
+        attn, E, D, eps = source.at("self_attn"), config.embed_dim, config.head_dim, config.norm_eps
         return DecoderBlock(
-            rms_norm(weights, f"{at}.attn_norm", eps),
+            rms_norm(source, "input_layernorm", E, eps),
             causal_attention(
-                weights,
-                f"{at}.attn",
+                cls.projections(attn, config),
                 num_heads=config.num_heads,
                 window=config.windows[layer],
-                q_norm=rms_norm(weights, f"{at}.attn.q_norm", eps) if config.qk_norm else None,
-                k_norm=rms_norm(weights, f"{at}.attn.k_norm", eps) if config.qk_norm else None,
+                q_norm=rms_norm(attn, "q_norm", D, eps) if config.qk_norm else None,
+                k_norm=rms_norm(attn, "k_norm", D, eps) if config.qk_norm else None,
             ),
-            rms_norm(weights, f"{at}.mlp_norm", eps),
-            cls.mlp(weights, layer, config),
+            rms_norm(source, "post_attention_layernorm", E, eps),
+            cls.mlp(source, config, layer),
         )
 
     @classmethod
-    def mlp(cls, weights: dict[str, np.ndarray], layer: int, config: Any) -> Any:
-        """Return the feed-forward layer of a layer."""
-        return gated_feed_forward(weights, f"blocks.{layer}.mlp", config.activation)
+    def projections(cls, source: TensorSource, config: Any) -> list[Linear]:
+        """Return the linear maps of queries, keys, values and output."""
+        biases = {"bias": config.qkv_bias, "output_bias": config.output_bias}
+        return projections(source, PROJECTIONS, config.embed_dim, config.widths, **biases)
 
     @classmethod
-    def tensors(cls, config: Any, prefix: str) -> Iterator[TensorSpec]:
-        """Yield every tensor except the head."""
-        E, D = config.embed_dim, config.head_dim
-
-        def block_tensors(name: str, hf_name: str) -> Iterator[TensorSpec]:
-            if config.qk_norm:
-                yield TensorSpec(f"{name}.attn.q_norm.weight", f"{hf_name}.self_attn.q_norm.weight", (D,))
-                yield TensorSpec(f"{name}.attn.k_norm.weight", f"{hf_name}.self_attn.k_norm.weight", (D,))
-            yield TensorSpec(f"{name}.mlp_norm.weight", f"{hf_name}.post_attention_layernorm.weight", (E,))
-            yield from cls.mlp_tensors(name, hf_name, config)
-
-        return shared.decoder_tensors(
-            config, prefix, block_tensors, qkv_bias=config.qkv_bias, output_bias=config.output_bias
-        )
-
-    @classmethod
-    def unused(cls, config: Any, prefix: str) -> tuple[str, ...]:  # noqa: ARG003
-        """Return the beginnings of names of tensors that may be present too."""
-        return ()
-
-    @classmethod
-    def mlp_tensors(cls, name: str, hf_name: str, config: Any) -> Iterator[TensorSpec]:
-        """Yield the tensors of the feed-forward layer of a block, by its name here and in the checkpoint."""
-        return shared.gated_tensors(f"{name}.mlp", f"{hf_name}.mlp", config, bias=config.mlp_bias)
+    def mlp(cls, source: TensorSource, config: Any, layer: int) -> Any:  # noqa: ARG003
+        """Return the feed-forward layer of a block."""
+        sizes = config.embed_dim, config.hidden_dim
+        return gated_feed_forward(source.at("mlp"), GATED, *sizes, config.activation, bias=config.mlp_bias)

@@ -51,7 +51,7 @@ def estimate_memory(
         Whether keys and values of all layers stay, as in generation.
     """
     estimates = instance_cache(model, "_memory_estimates", dict[Any, MemoryEstimate])
-    key = (trace._selection, batch, length, target_length, cached)
+    key = (trace._plan, batch, length, target_length, cached)
     if key not in estimates:
         probe = MemoryProbe(trace, batch, length, target_length)
         probe.add(_taps(model, length, trace))
@@ -68,7 +68,7 @@ def _taps(model: Any, length: int, trace: Trace) -> tuple[Tap, ...]:
     return instance_cache(model, name, lambda: list_taps(lambda recorder: _run(model, length, recorder), wanted=wanted))
 
 
-def _run(model: Any, length: int, trace: Trace) -> None:
+def _run(model: Any, length: int, trace: TapList) -> None:
     """Run at most two tokens."""
     ids = np.zeros((1, min(2, length)), np.int64)
     with np.errstate(all="ignore"):
@@ -87,8 +87,6 @@ def check_memory(model: Any, shape: tuple[int, ...], trace: Any, *, target_lengt
         It does not.
     """
     batch, length = shape
-    if isinstance(trace, TapList):
-        return
     records = isinstance(trace, Trace)
     if batch * (length + target_length) > (_SMALL if records else _SMALL_UNRECORDED):
         recorder = trace if records else Trace(only=())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
@@ -13,8 +12,8 @@ from regard.functional.recorder import NULL_RECORDER, Recorder
 from regard.functional.variable import plain
 from regard.models.build import gated_feed_forward, linear
 from regard.models.checkpoint.config import ConfigReader
-from regard.models.checkpoint.tensors import TensorSpec, linear_tensors
-from regard.models.decoder_checkpoint import gated_tensors, read_sizes
+from regard.models.checkpoint.tensors import TensorSource
+from regard.models.decoder_checkpoint import read_sizes
 from regard.models.llama import Llama, LlamaConfig
 from regard.nn import GatedFeedForward, Layer, Linear
 
@@ -101,32 +100,19 @@ class Mixtral(Llama):
     config_type: ClassVar[type[LlamaConfig]] = MixtralConfig
 
     @classmethod
-    def mlp(cls, weights: dict[str, np.ndarray], layer: int, config: Any) -> MixtureOfExperts:
-        """Return the mixture of a layer."""
-        return mixture(weights, f"blocks.{layer}.mlp", config)
-
-    @classmethod
-    def mlp_tensors(cls, name: str, hf_name: str, config: Any) -> Iterator[TensorSpec]:
-        """Yield the tensors of the mixture of a block."""
-        mlp = f"{hf_name}.block_sparse_moe"
-        return mixture_tensors(f"{name}.mlp", mlp, config, config.hidden_dim, ("w1", "w3", "w2"))
-
-
-def mixture(weights: dict[str, np.ndarray], at: str, config: Any, *, normalized: bool = True) -> MixtureOfExperts:
-    """Return the mixture of experts `at`."""
-    return MixtureOfExperts(
-        linear(weights, f"{at}.router"),
-        tuple(gated_feed_forward(weights, f"{at}.experts.{i}", config.activation) for i in range(config.num_experts)),
-        experts_per_token=config.experts_per_token,
-        normalized=normalized,
-    )
+    def mlp(cls, source: TensorSource, config: Any, layer: int) -> MixtureOfExperts:  # noqa: ARG003
+        """Return the mixture of a block."""
+        mlp = source.at("block_sparse_moe")
+        return MixtureOfExperts(
+            linear(mlp, "gate", config.embed_dim, config.num_experts, bias=False),
+            experts(mlp, ("w1", "w3", "w2"), config, config.hidden_dim),
+            experts_per_token=config.experts_per_token,
+        )
 
 
-def mixture_tensors(
-    name: str, hf_name: str, config: Any, hidden_dim: int, hf_parts: tuple[str, str, str]
-) -> Iterator[TensorSpec]:
-    """Yield the tensors of a mixture; `hf_parts` are the names of gate, up and down projection in the checkpoint."""
-    yield from linear_tensors(f"{name}.router", f"{hf_name}.gate", config.embed_dim, config.num_experts, bias=False)
-    for i in range(config.num_experts):
-        at, hf = f"{name}.experts.{i}", f"{hf_name}.experts.{i}"
-        yield from gated_tensors(at, hf, config, bias=False, hidden_dim=hidden_dim, hf_parts=hf_parts)
+def experts(
+    source: TensorSource, names: tuple[str, str, str], config: Any, hidden_dim: int
+) -> tuple[GatedFeedForward, ...]:
+    """Return the experts of a mixture; `names` are those of their linear maps gate, up and down."""
+    sources = (source.at(f"experts.{i}") for i in range(config.num_experts))
+    return tuple(gated_feed_forward(at, names, config.embed_dim, hidden_dim, config.activation) for at in sources)

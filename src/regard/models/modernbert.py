@@ -6,23 +6,21 @@ sublayer, without biases; the first block begins without one, for the embeddings
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from regard.functional.recorder import NULL_RECORDER, Recorder
-from regard.models.base import TextModel
 from regard.models.bert import run_blocks, without_padding
-from regard.models.build import gated_feed_forward, projections
+from regard.models.build import embedding, fused_linears, layer_norm, linear
 from regard.models.checkpoint.config import ConfigReader
 from regard.models.checkpoint.model_config import ModelConfig
-from regard.models.checkpoint.open import Checkpoint, tokenizer_for
-from regard.models.checkpoint.tensors import TensorSpec, fused_tensors, linear_tensors, load_tensors
+from regard.models.checkpoint.tensors import TensorSource
 from regard.models.decoder_checkpoint import MAX_LAYERS, check_unsupported_flags, read_windows
+from regard.models.encoder import Encoder
 from regard.models.rope import Rope, read_ropes_by_type
-from regard.nn import CosSin, Embedding, EncoderBlock, LayerNorm, SelfAttention
+from regard.nn import CosSin, Embedding, EncoderBlock, GatedFeedForward, LayerNorm, SelfAttention
 from regard.nn.layers import traced_norm
 from regard.text import SubwordTokenizer
 
@@ -92,7 +90,7 @@ class ModernBertConfig(ModelConfig):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ModernBert(TextModel):
+class ModernBert(Encoder):
     """A ModernBERT encoder with its tokenizer."""
 
     name: str
@@ -102,6 +100,10 @@ class ModernBert(TextModel):
     embedding_norm: LayerNorm
     blocks: tuple[EncoderBlock, ...]
     final_norm: LayerNorm
+
+    config_type: ClassVar[Any] = ModernBertConfig
+    prefixes: ClassVar[tuple[str, ...]] = ("", "model.")
+    unused: ClassVar[tuple[str, ...]] = ("head.", "decoder.", "classifier.")
 
     @property
     def max_length(self) -> int:
@@ -133,62 +135,29 @@ class ModernBert(TextModel):
         return [wide if window is None else local for window in self.config.windows]
 
     @classmethod
-    def load(cls, checkpoint: Checkpoint, *, name: str, dtype: Any = np.float32) -> Self:
-        """Build the model from its checkpoint."""
-        config = ModernBertConfig.read(checkpoint.config())
-        weights = load_tensors(
-            checkpoint,
-            _tensors(config),
-            num_layers=config.num_layers,
-            prefixes=("", "model."),
-            unused=("head.", "decoder.", "classifier."),
-            dtype=dtype,
-        )
-        return cls(
-            name=name,
-            config=config,
-            tokenizer=tokenizer_for(checkpoint, config.vocab_size),
-            token_embedding=Embedding(weights["token_embedding.weight"]),
-            embedding_norm=_norm(weights, "embedding_norm", config),
-            blocks=tuple(_block(weights, i, config) for i in range(config.num_layers)),
-            final_norm=_norm(weights, "final_norm", config),
-        )
+    def layers(cls, source: TensorSource, config: ModernBertConfig) -> dict[str, Any]:
+        """Return the fields that are layers."""
+        embeddings = source.at("embeddings")
+        return {
+            "token_embedding": embedding(embeddings, "tok_embeddings", config.vocab_size, config.embed_dim),
+            "embedding_norm": _norm(embeddings, "norm", config),
+            "blocks": tuple(_block(source.at(f"layers.{i}"), config, i) for i in range(config.num_layers)),
+            "final_norm": _norm(source, "final_norm", config),
+        }
 
 
-def _block(weights: dict[str, np.ndarray], layer: int, config: ModernBertConfig) -> EncoderBlock:
-    at = f"blocks.{layer}"
-    return EncoderBlock(
-        SelfAttention(*projections(weights, f"{at}.attn"), num_heads=config.num_heads),
-        _norm(weights, f"{at}.attn_norm", config) if layer else None,
-        gated_feed_forward(weights, f"{at}.mlp", config.activation),
-        _norm(weights, f"{at}.mlp_norm", config),
-        norm_first=True,
-    )
+def _norm(source: TensorSource, name: str, config: ModernBertConfig) -> LayerNorm:
+    return layer_norm(source, name, config.embed_dim, config.norm_eps, bias=config.norm_bias)
 
 
-def _norm(weights: dict[str, np.ndarray], at: str, config: ModernBertConfig) -> LayerNorm:
-    return LayerNorm(weights[f"{at}.weight"], weights.get(f"{at}.bias"), config.norm_eps)
-
-
-def _tensors(config: ModernBertConfig) -> Iterator[TensorSpec]:
-    """Yield every tensor."""
-    E, F = config.embed_dim, config.hidden_dim
-
-    def norm_tensors(name: str, hf_name: str) -> Iterator[TensorSpec]:
-        for part in ("weight", "bias") if config.norm_bias else ("weight",):
-            yield TensorSpec(f"{name}.{part}", f"{hf_name}.{part}", (E,))
-
-    yield TensorSpec("token_embedding.weight", "embeddings.tok_embeddings.weight", (config.vocab_size, E))
-    yield from norm_tensors("embedding_norm", "embeddings.norm")
-    for i in range(config.num_layers):
-        at, hf = f"blocks.{i}", f"layers.{i}"
-        if i:
-            yield from norm_tensors(f"{at}.attn_norm", f"{hf}.attn_norm")
-        qkv = {f"{at}.attn.{part}_proj": E for part in "qkv"}
-        yield from fused_tensors(qkv, f"{hf}.attn.Wqkv", E, bias=config.attn_bias)
-        yield from linear_tensors(f"{at}.attn.o_proj", f"{hf}.attn.Wo", E, E, bias=config.attn_bias)
-        yield from norm_tensors(f"{at}.mlp_norm", f"{hf}.mlp_norm")
-        gate_up = {f"{at}.mlp.gate_proj": F, f"{at}.mlp.up_proj": F}
-        yield from fused_tensors(gate_up, f"{hf}.mlp.Wi", E, bias=config.mlp_bias)
-        yield from linear_tensors(f"{at}.mlp.down_proj", f"{hf}.mlp.Wo", F, E, bias=config.mlp_bias)
-    yield from norm_tensors("final_norm", "final_norm")
+def _block(source: TensorSource, config: ModernBertConfig, layer: int) -> EncoderBlock:
+    E, F, attn_bias, mlp_bias = config.embed_dim, config.hidden_dim, config.attn_bias, config.mlp_bias
+    attn_norm = _norm(source, "attn_norm", config) if layer else None
+    q, k, v = fused_linears(source, "attn.Wqkv", E, (E, E, E), bias=attn_bias)
+    o = linear(source, "attn.Wo", E, E, bias=attn_bias)
+    attn = SelfAttention(q, k, v, o, num_heads=config.num_heads)
+    mlp_norm = _norm(source, "mlp_norm", config)
+    gate, up = fused_linears(source, "mlp.Wi", E, (F, F), bias=mlp_bias)
+    down = linear(source, "mlp.Wo", F, E, bias=mlp_bias)
+    mlp = GatedFeedForward(gate, up, down, activation=config.activation)
+    return EncoderBlock(attn, attn_norm, mlp, mlp_norm, norm_first=True)

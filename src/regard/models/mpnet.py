@@ -5,16 +5,14 @@ All blocks share the bias, whose buckets are those of T5. Padding has the id 1, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
-
-import numpy as np
 
 from regard.functional import RelativePositionBias
 from regard.models.bert import BertConfig, read_sizes
 from regard.models.checkpoint.config import ConfigReader
-from regard.models.checkpoint.tensors import TensorSpec
+from regard.models.checkpoint.tensors import TensorSource
 from regard.models.roberta import Roberta, RobertaConfig
 
 _PAD_ID = 1
@@ -62,13 +60,8 @@ class MPNet(Roberta):
         return {"bias": self.position_bias}
 
     @classmethod
-    def further_fields(cls, weights: dict[str, np.ndarray]) -> dict[str, Any]:
-        """Return the bias."""
-        return {"position_bias": RelativePositionBias(weights["position_bias.parameter"])}
-
-    @classmethod
-    def tensors(cls, config: Any) -> Iterator[TensorSpec]:
-        """Yield every tensor."""
-        yield from super().tensors(config)
-        shape = (_NUM_BUCKETS, config.num_heads)
-        yield TensorSpec("position_bias.parameter", "encoder.relative_attention_bias.weight", shape)
+    def layers(cls, source: TensorSource, config: Any) -> dict[str, Any]:
+        """Return the fields that are layers."""
+        layers, shape = super().layers(source, config), (_NUM_BUCKETS, config.num_heads)
+        bias = source.array("encoder.relative_attention_bias.weight", shape)
+        return {**layers, "position_bias": RelativePositionBias(bias)}

@@ -5,22 +5,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from regard.functional.recorder import NULL_RECORDER, Recorder
-from regard.models.base import TextModel
 from regard.models.bert import read_sizes, run_blocks
-from regard.models.build import gated_feed_forward, layer_norm, projections
+from regard.models.build import embedding, fused_linears, layer_norm, linear
 from regard.models.checkpoint.config import ConfigReader
 from regard.models.checkpoint.model_config import ModelConfig
-from regard.models.checkpoint.open import Checkpoint, tokenizer_for
-from regard.models.checkpoint.tensors import TensorSpec, fused_tensors, linear_tensors, load_tensors, norm_tensors
+from regard.models.checkpoint.tensors import TensorSource
+from regard.models.encoder import Encoder
 from regard.models.rope import Rope, read_rope
-from regard.nn import CosSin, Embedding, EncoderBlock, LayerNorm, SelfAttention
+from regard.nn import CosSin, Embedding, EncoderBlock, GatedFeedForward, LayerNorm, SelfAttention
 from regard.nn.layers import traced_norm
 from regard.text import SubwordTokenizer
 
@@ -53,7 +51,7 @@ class NomicBertConfig(ModelConfig):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class NomicBert(TextModel):
+class NomicBert(Encoder):
     """A Nomic BERT encoder with its tokenizer."""
 
     name: str
@@ -63,6 +61,10 @@ class NomicBert(TextModel):
     type_embedding: Embedding
     embedding_norm: LayerNorm
     blocks: tuple[EncoderBlock, ...]
+
+    config_type: ClassVar[Any] = NomicBertConfig
+    prefixes: ClassVar[tuple[str, ...]] = ("", "bert.", "nomic_bert.")
+    unused: ClassVar[tuple[str, ...]] = ("pooler.", "cls.", "classifier.", "qa_outputs.")
 
     @property
     def max_length(self) -> int:
@@ -88,48 +90,24 @@ class NomicBert(TextModel):
         return self.config.rope(positions, dtype)
 
     @classmethod
-    def load(cls, checkpoint: Checkpoint, *, name: str, dtype: Any = np.float32) -> Self:
-        """Build the model from its checkpoint."""
-        config = NomicBertConfig.read(checkpoint.config())
-        weights = load_tensors(
-            checkpoint,
-            _tensors(config),
-            num_layers=config.num_layers,
-            prefixes=("", "bert.", "nomic_bert."),
-            unused=("pooler.", "cls.", "classifier.", "qa_outputs."),
-            dtype=dtype,
-        )
-        return cls(
-            name=name,
-            config=config,
-            tokenizer=tokenizer_for(checkpoint, config.vocab_size),
-            token_embedding=Embedding(weights["token_embedding.weight"]),
-            type_embedding=Embedding(weights["type_embedding.weight"]),
-            embedding_norm=layer_norm(weights, "embedding_norm", config.norm_eps),
-            blocks=tuple(_block(weights, f"blocks.{i}", config) for i in range(config.num_layers)),
-        )
+    def layers(cls, source: TensorSource, config: NomicBertConfig) -> dict[str, Any]:
+        """Return the fields that are layers."""
+        embeddings, E = source.at("embeddings"), config.embed_dim
+        return {
+            "token_embedding": embedding(embeddings, "word_embeddings", config.vocab_size, E),
+            "type_embedding": embedding(embeddings, "token_type_embeddings", config.num_types, E),
+            "embedding_norm": layer_norm(source, "emb_ln", E, config.norm_eps),
+            "blocks": tuple(_block(source.at(f"encoder.layers.{i}"), config) for i in range(config.num_layers)),
+        }
 
 
-def _block(weights: dict[str, np.ndarray], at: str, config: NomicBertConfig) -> EncoderBlock:
-    return EncoderBlock(
-        SelfAttention(*projections(weights, f"{at}.attn"), num_heads=config.num_heads),
-        layer_norm(weights, f"{at}.attn_norm", config.norm_eps),
-        gated_feed_forward(weights, f"{at}.mlp", config.activation),
-        layer_norm(weights, f"{at}.mlp_norm", config.norm_eps),
-    )
-
-
-def _tensors(config: NomicBertConfig) -> Iterator[TensorSpec]:
-    """Yield every tensor."""
-    E, F, heads = config.embed_dim, config.hidden_dim, config.num_heads * config.head_dim
-    yield TensorSpec("token_embedding.weight", "embeddings.word_embeddings.weight", (config.vocab_size, E))
-    yield TensorSpec("type_embedding.weight", "embeddings.token_type_embeddings.weight", (config.num_types, E))
-    yield from norm_tensors("embedding_norm", "emb_ln", E)
-    for i in range(config.num_layers):
-        at, hf = f"blocks.{i}", f"encoder.layers.{i}"
-        yield from fused_tensors({f"{at}.attn.{part}_proj": heads for part in "qkv"}, f"{hf}.attn.Wqkv", E, bias=False)
-        yield from linear_tensors(f"{at}.attn.o_proj", f"{hf}.attn.out_proj", heads, E, bias=False)
-        yield from norm_tensors(f"{at}.attn_norm", f"{hf}.norm1", E)
-        for part, hf_part, inputs, outputs in (("up", "fc11", E, F), ("gate", "fc12", E, F), ("down", "fc2", F, E)):
-            yield from linear_tensors(f"{at}.mlp.{part}_proj", f"{hf}.mlp.{hf_part}", inputs, outputs, bias=False)
-        yield from norm_tensors(f"{at}.mlp_norm", f"{hf}.norm2", E)
+def _block(source: TensorSource, config: NomicBertConfig) -> EncoderBlock:
+    E, F, width, eps = config.embed_dim, config.hidden_dim, config.num_heads * config.head_dim, config.norm_eps
+    q, k, v = fused_linears(source, "attn.Wqkv", E, (width, width, width), bias=False)
+    o = linear(source, "attn.out_proj", width, E, bias=False)
+    attn = SelfAttention(q, k, v, o, num_heads=config.num_heads)
+    attn_norm = layer_norm(source, "norm1", E, eps)
+    sizes = {"fc11": (E, F), "fc12": (E, F), "fc2": (F, E)}
+    up, gate, down = (linear(source, f"mlp.{name}", *size, bias=False) for name, size in sizes.items())
+    mlp = GatedFeedForward(gate, up, down, activation=config.activation)
+    return EncoderBlock(attn, attn_norm, mlp, layer_norm(source, "norm2", E, eps))

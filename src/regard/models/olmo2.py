@@ -6,16 +6,13 @@ and so are keys.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-import numpy as np
-
-from regard.models import decoder_checkpoint as shared
 from regard.models.build import causal_attention, rms_norm
 from regard.models.checkpoint.config import ConfigReader
-from regard.models.checkpoint.tensors import TensorSpec
+from regard.models.checkpoint.tensors import TensorSource
+from regard.models.decoder_checkpoint import read_sizes
 from regard.models.llama import Llama, LlamaConfig
 from regard.nn import DecoderBlock
 
@@ -27,7 +24,7 @@ class Olmo2Config(LlamaConfig):
     def read(cls, reader: ConfigReader) -> Self:
         """Read a Hugging Face config.json; an unknown field or value is an error."""
         reader.only(model_type="olmo2")
-        sizes = shared.read_sizes(reader, norm_eps=1e-5)
+        sizes = read_sizes(reader, norm_eps=1e-5)
         bias = reader.flag("attention_bias", False)
         return cls._finish(reader, sizes, windows=(None,) * sizes["num_layers"], qkv_bias=bias, output_bias=bias)
 
@@ -39,31 +36,18 @@ class Olmo2(Llama):
     config_type: ClassVar[type[LlamaConfig]] = Olmo2Config
 
     @classmethod
-    def block(cls, weights: dict[str, np.ndarray], layer: int, config: Any) -> DecoderBlock:
+    def block(cls, source: TensorSource, config: Any, layer: int) -> DecoderBlock:
         """Return the block of a layer: x + norm(attn(x)), then x + norm(mlp(x))."""
-        at, eps = f"blocks.{layer}", config.norm_eps
-        q_norm, k_norm = (rms_norm(weights, f"{at}.attn.{part}_norm", eps) for part in "qk")
+        attn, E, eps, (q_width, kv_width) = source.at("self_attn"), config.embed_dim, config.norm_eps, config.widths
         return DecoderBlock(
-            None,
-            causal_attention(weights, f"{at}.attn", num_heads=config.num_heads, q_norm=q_norm, k_norm=k_norm),
-            None,
-            cls.mlp(weights, layer, config),
-            attn_post_norm=rms_norm(weights, f"{at}.attn_post_norm", eps),
-            mlp_post_norm=rms_norm(weights, f"{at}.mlp_post_norm", eps),
+            attn_norm=None,
+            attn=causal_attention(
+                cls.projections(attn, config),
+                num_heads=config.num_heads,
+                q_norm=rms_norm(attn, "q_norm", q_width, eps),
+                k_norm=rms_norm(attn, "k_norm", kv_width, eps),
+            ),
+            attn_post_norm=rms_norm(source, "post_attention_layernorm", E, eps),
+            mlp_post_norm=rms_norm(source, "post_feedforward_layernorm", E, eps),
+            mlp=cls.mlp(source, config, layer),
         )
-
-    @classmethod
-    def tensors(cls, config: Any, prefix: str) -> Iterator[TensorSpec]:
-        """Yield every tensor except the head."""
-        E, D = config.embed_dim, config.head_dim
-        widths = {"q_norm": config.num_heads * D, "k_norm": config.num_kv_heads * D}
-
-        def block_tensors(name: str, hf_name: str) -> Iterator[TensorSpec]:
-            for norm, width in widths.items():
-                yield TensorSpec(f"{name}.attn.{norm}.weight", f"{hf_name}.self_attn.{norm}.weight", (width,))
-            yield TensorSpec(f"{name}.attn_post_norm.weight", f"{hf_name}.post_attention_layernorm.weight", (E,))
-            yield TensorSpec(f"{name}.mlp_post_norm.weight", f"{hf_name}.post_feedforward_layernorm.weight", (E,))
-            yield from cls.mlp_tensors(name, hf_name, config)
-
-        bias = config.qkv_bias
-        return shared.decoder_tensors(config, prefix, block_tensors, qkv_bias=bias, output_bias=bias, attn_norm=False)

@@ -6,19 +6,18 @@ after each sublayer and has narrower embeddings, is not supported.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from regard.models.build import causal_attention, feed_forward, layer_norm
+from regard.models.build import causal_attention, embedding, feed_forward, layer_norm, projections
 from regard.models.checkpoint.config import ConfigReader
 from regard.models.checkpoint.model_config import ModelConfig
-from regard.models.checkpoint.tensors import TensorSpec, linear_tensors, norm_tensors
+from regard.models.checkpoint.tensors import TensorSource
 from regard.models.decoder_checkpoint import MAX_LAYERS, check_unsupported_flags
 from regard.models.gpt2 import GPT2
-from regard.nn import DecoderBlock
+from regard.nn import DecoderBlock, Embedding
 
 _OFFSET = 2  # rows of the table of positions before that of the first token
 
@@ -72,8 +71,8 @@ class OPT(GPT2):
     """An OPT with its tokenizer; its forward pass is that of GPT-2."""
 
     config_type: ClassVar[Any] = OPTConfig
-    prefix: ClassVar[str] = "model."
-    embedding: ClassVar[str] = "decoder.embed_tokens.weight"
+    prefix: ClassVar[str] = "model"
+    embedding: ClassVar[str] = "decoder.embed_tokens"
 
     def positions(self, length: int, mask: np.ndarray | None) -> np.ndarray:
         """Return the positions of a whole text, ``T``, or ``B T`` with a mask; padding before it does not count."""
@@ -83,31 +82,30 @@ class OPT(GPT2):
         return np.asarray(np.maximum(text - 1, 0))
 
     @classmethod
-    def block(cls, weights: dict[str, np.ndarray], layer: int, config: OPTConfig) -> DecoderBlock:
-        """Return the block of a layer."""
-        at = f"blocks.{layer}"
-        return DecoderBlock(
-            layer_norm(weights, f"{at}.attn_norm", config.norm_eps),
-            causal_attention(weights, f"{at}.attn", num_heads=config.num_heads),
-            layer_norm(weights, f"{at}.mlp_norm", config.norm_eps),
-            feed_forward(weights, f"{at}.mlp", config.activation),
-        )
+    def layers(cls, source: TensorSource, config: OPTConfig) -> dict[str, Any]:
+        """Return the fields that are layers, except the head."""
+        E, decoder = config.embed_dim, source.at("decoder")
+        size, rows = config.max_positions, slice(_OFFSET, None)
+        return {
+            "token_embedding": embedding(source, cls.embedding, config.vocab_size, E, in_blocks=True),
+            "position_embedding": Embedding(
+                decoder.array("embed_positions.weight", (_OFFSET + size, E), (size, E), rows=rows)
+            ),
+            "blocks": tuple(cls.block(decoder.at(f"layers.{i}"), config, i) for i in range(config.num_layers)),
+            "final_norm": layer_norm(decoder, "final_layer_norm", E, config.norm_eps),
+        }
 
     @classmethod
-    def tensors(cls, config: OPTConfig, prefix: str) -> Iterator[TensorSpec]:
-        """Yield every tensor except the head."""
-        E, F, bias, hf = config.embed_dim, config.hidden_dim, config.bias, f"{prefix}decoder"
-        positions = (config.max_positions + _OFFSET, E)
-        yield TensorSpec("token_embedding.weight", f"{hf}.embed_tokens.weight", (config.vocab_size, E), table=True)
-        yield TensorSpec(
-            "position_embedding.weight", f"{hf}.embed_positions.weight", positions, rows=slice(_OFFSET, None)
+    def block(cls, source: TensorSource, config: OPTConfig, layer: int) -> DecoderBlock:  # noqa: ARG003
+        """Return the block of a layer."""
+        E, eps, bias = config.embed_dim, config.norm_eps, config.bias
+        names = ("q_proj", "k_proj", "v_proj", "out_proj")
+        return DecoderBlock(
+            layer_norm(source, "self_attn_layer_norm", E, eps),
+            causal_attention(
+                projections(source.at("self_attn"), names, E, (E, E), bias=bias, output_bias=bias),
+                num_heads=config.num_heads,
+            ),
+            layer_norm(source, "final_layer_norm", E, eps),
+            feed_forward(source, ("fc1", "fc2"), E, config.hidden_dim, config.activation, bias=bias),
         )
-        for i in range(config.num_layers):
-            name, hf_name = f"blocks.{i}", f"{hf}.layers.{i}"
-            yield from norm_tensors(f"{name}.attn_norm", f"{hf_name}.self_attn_layer_norm", E)
-            for part, hf_part in {"q": "q_proj", "k": "k_proj", "v": "v_proj", "o": "out_proj"}.items():
-                yield from linear_tensors(f"{name}.attn.{part}_proj", f"{hf_name}.self_attn.{hf_part}", E, E, bias=bias)
-            yield from norm_tensors(f"{name}.mlp_norm", f"{hf_name}.final_layer_norm", E)
-            yield from linear_tensors(f"{name}.mlp.up_proj", f"{hf_name}.fc1", E, F, bias=bias)
-            yield from linear_tensors(f"{name}.mlp.down_proj", f"{hf_name}.fc2", F, E, bias=bias)
-        yield from norm_tensors("final_norm", f"{hf}.final_layer_norm", E)

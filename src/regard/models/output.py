@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 import numpy as np
 
@@ -150,6 +151,8 @@ class StoppedOutput(Output):
 
 
 Result = TypeVar("Result", bound=Output)
+Leave: TypeAlias = Callable[[np.ndarray], np.ndarray]
+"""The function through which a result leaves a run."""
 
 
 def with_edits(trace: Recorder, edit: Mapping[str, Edit] | None) -> Recorder:
@@ -163,14 +166,15 @@ def with_edits(trace: Recorder, edit: Mapping[str, Edit] | None) -> Recorder:
     return Trace(only=(), edit=edit)
 
 
-def until_stop(run: Callable[[], Result], trace: Recorder, encodings: tuple[Encoding, ...]) -> Result:
-    """Return the result of `run`, or that of a run which its recorder ended, and check what the recorder matched."""
+def until_stop(
+    compute: Callable[[Leave], Result], run: AbstractContextManager[Leave], encodings: tuple[Encoding, ...]
+) -> Result:
+    """Return what `compute` does in the context of a run, or the result of a run that its recorder ended."""
     try:
-        result = run()
+        with run as leave:
+            return compute(leave)
     except RunStopped as reason:
-        result = cast(Result, StoppedOutput(encodings, reason))
-    trace.check_matched()
-    return result
+        return cast(Result, StoppedOutput(encodings, reason))
 
 
 def run_traced(model: Any, text: Any, trace: Trace) -> Trace:

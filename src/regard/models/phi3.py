@@ -6,14 +6,15 @@ mini model rotates three quarters of each head.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from regard.models import decoder_checkpoint as shared
+from regard.models.build import fused_linears, linear
 from regard.models.checkpoint.config import ConfigReader
-from regard.models.checkpoint.tensors import TensorSpec, fused_tensors, linear_tensors
+from regard.models.checkpoint.tensors import TensorSource
+from regard.models.decoder_checkpoint import read_sizes
 from regard.models.llama import Llama, LlamaConfig
+from regard.nn import GatedFeedForward, Linear
 
 
 class Phi3Config(LlamaConfig):
@@ -24,7 +25,7 @@ class Phi3Config(LlamaConfig):
         """Read a Hugging Face config.json; an unknown field or value is an error."""
         reader.only(model_type="phi3", attention_bias=False, mlp_bias=False, lm_head_bias=False)
         reader.ignore("resid_pdrop", "embd_pdrop")  # for training
-        sizes = shared.read_sizes(reader, norm_eps=1e-5, with_head_dim=False)
+        sizes = read_sizes(reader, norm_eps=1e-5, with_head_dim=False)
         window = reader.optional_count("sliding_window")
         return cls._finish(reader, sizes, windows=(window,) * sizes["num_layers"], partial=1.0)
 
@@ -36,16 +37,15 @@ class Phi3(Llama):
     config_type: ClassVar[type[LlamaConfig]] = Phi3Config
 
     @classmethod
-    def tensors(cls, config: Any, prefix: str) -> Iterator[TensorSpec]:
-        """Yield every tensor except the head."""
-        E, F = config.embed_dim, config.hidden_dim
+    def projections(cls, source: TensorSource, config: Any) -> list[Linear]:
+        """Return the linear maps of queries, keys, values and output."""
+        E, (q_width, kv_width) = config.embed_dim, config.widths
+        qkv = fused_linears(source, "qkv_proj", E, (q_width, kv_width, kv_width), bias=False)
+        return [*qkv, linear(source, "o_proj", q_width, E, bias=False)]
 
-        def block_tensors(name: str, hf_name: str) -> Iterator[TensorSpec]:
-            yield TensorSpec(f"{name}.mlp_norm.weight", f"{hf_name}.post_attention_layernorm.weight", (E,))
-            parts = {f"{name}.mlp.gate_proj": F, f"{name}.mlp.up_proj": F}
-            yield from fused_tensors(parts, f"{hf_name}.mlp.gate_up_proj", E, bias=False)
-            yield from linear_tensors(f"{name}.mlp.down_proj", f"{hf_name}.mlp.down_proj", F, E, bias=False)
-
-        return shared.decoder_tensors(
-            config, prefix, block_tensors, qkv_bias=False, output_bias=False, fused="qkv_proj"
-        )
+    @classmethod
+    def mlp(cls, source: TensorSource, config: Any, layer: int) -> GatedFeedForward:  # noqa: ARG003
+        """Return the feed-forward layer of a block."""
+        mlp, E, F = source.at("mlp"), config.embed_dim, config.hidden_dim
+        gate, up = fused_linears(mlp, "gate_up_proj", E, (F, F), bias=False)
+        return GatedFeedForward(gate, up, linear(mlp, "down_proj", F, E, bias=False), activation=config.activation)

@@ -5,17 +5,15 @@ https://arxiv.org/abs/2505.09388.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-import numpy as np
-
+from regard.models.build import GATED, linear
 from regard.models.checkpoint.config import ConfigReader
-from regard.models.checkpoint.tensors import TensorSpec
+from regard.models.checkpoint.tensors import TensorSource
 from regard.models.decoder_checkpoint import read_sizes
 from regard.models.llama import Llama, LlamaConfig
-from regard.models.mixtral import mixture, mixture_tensors, read_experts
+from regard.models.mixtral import MixtureOfExperts, experts, read_experts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,19 +55,17 @@ class Qwen3Moe(Llama):
     config_type: ClassVar[type[LlamaConfig]] = Qwen3MoeConfig
 
     @classmethod
-    def mlp(cls, weights: dict[str, np.ndarray], layer: int, config: Any) -> Any:
-        """Return the mixture of a layer, or its feed-forward layer."""
+    def mlp(cls, source: TensorSource, config: Any, layer: int) -> Any:
+        """Return the mixture of a block, or its feed-forward layer."""
         if not config.sparse[layer]:
-            return super().mlp(weights, layer, config)
-        return mixture(weights, f"blocks.{layer}.mlp", config, normalized=config.normalized)
-
-    @classmethod
-    def mlp_tensors(cls, name: str, hf_name: str, config: Any) -> Iterator[TensorSpec]:
-        """Yield the tensors of the mixture of a block, or of its feed-forward layer."""
-        if not config.sparse[int(name.rpartition(".")[2])]:
-            return super().mlp_tensors(name, hf_name, config)
-        parts = ("gate_proj", "up_proj", "down_proj")
-        return mixture_tensors(f"{name}.mlp", f"{hf_name}.mlp", config, config.expert_dim, parts)
+            return super().mlp(source, config, layer)
+        mlp = source.at("mlp")
+        return MixtureOfExperts(
+            linear(mlp, "gate", config.embed_dim, config.num_experts, bias=False),
+            experts(mlp, GATED, config, config.expert_dim),
+            experts_per_token=config.experts_per_token,
+            normalized=config.normalized,
+        )
 
 
 def _read_sparse(reader: ConfigReader, num_layers: int) -> tuple[bool, ...]:

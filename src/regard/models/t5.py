@@ -7,7 +7,6 @@ RMS norms, and linear maps have no bias. Version 1.1 and Flan-T5 have a gated fe
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Self, TypeVar
 
@@ -22,8 +21,8 @@ from regard.models.checkpoint.config import ConfigReader
 from regard.models.checkpoint.generation_config import config_with_start_id
 from regard.models.checkpoint.model_config import ModelConfig
 from regard.models.checkpoint.open import Checkpoint, tokenizer_for
-from regard.models.checkpoint.tensors import TensorSpec, linear_tensors, load_tensors
-from regard.models.encoder_decoder import EncoderDecoder, embedding_names
+from regard.models.checkpoint.tensors import TensorSource, load_layers
+from regard.models.encoder_decoder import EncoderDecoder, embedding_names, embedding_tables
 from regard.models.generation.decoding_state import DecodingState
 from regard.models.language import language_fields
 from regard.nn import CrossAttention, Embedding, FeedForward, GatedFeedForward, Layer, Linear, RMSNorm, SelfAttention
@@ -244,13 +243,18 @@ class T5(EncoderDecoder):
         """Build the model from its checkpoint."""
         config = T5Config.read(config_with_start_id(checkpoint))
         name_of = embedding_names(checkpoint.tensors().shapes, "", tied=config.is_tied)
-        weights = _load(checkpoint, config, sorted(set(name_of.values())), ("encoder", "decoder"), dtype)
-        return cls(
-            **language_fields(checkpoint, config, name=name),
-            encoder=_encoder(weights, config, name_of["encoder"]),
-            decoder=_decoder(weights, config, name_of["decoder"]),
-            lm_head=Linear(weights[name_of["head"]].T),
-        )
+
+        def layers(source: TensorSource) -> dict[str, Any]:
+            tables = embedding_tables(source, name_of, (config.vocab_size, config.embed_dim))
+            return {
+                "encoder": _encoder(source.at("encoder"), config, tables["encoder"]),
+                "decoder": _decoder(source.at("decoder"), config, tables["decoder"]),
+                "lm_head": Linear(tables["head"].T),
+            }
+
+        num_layers = config.num_layers + config.num_decoder_layers
+        loaded = load_layers(checkpoint, layers, num_layers=num_layers, unused=_UNUSED, dtype=dtype)
+        return cls(**language_fields(checkpoint, config, name=name), **loaded)
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -285,13 +289,13 @@ class T5Encoder(TextModel):
         config = T5Config.read(checkpoint.config())
         shapes = checkpoint.tensors().shapes
         table = next((x for x in ("shared.weight", "encoder.embed_tokens.weight") if x in shapes), "shared.weight")
-        weights = _load(checkpoint, config, [table], ("encoder",), dtype)
-        return cls(
-            name=name,
-            config=config,
-            tokenizer=tokenizer_for(checkpoint, config.vocab_size),
-            encoder=_encoder(weights, config, table),
-        )
+
+        def encoder(source: TensorSource) -> T5Stack[T5EncoderBlock]:
+            weight = source.array(table, (config.vocab_size, config.embed_dim))
+            return _encoder(source.at("encoder"), config, weight)
+
+        loaded = load_layers(checkpoint, encoder, num_layers=config.num_layers, unused=_UNUSED, dtype=dtype)
+        return cls(name=name, config=config, tokenizer=tokenizer_for(checkpoint, config.vocab_size), encoder=loaded)
 
 
 def _encode(stack: T5Stack[T5EncoderBlock], ids: np.ndarray, mask: np.ndarray | None, trace: Recorder) -> np.ndarray:
@@ -302,94 +306,62 @@ def _encode(stack: T5Stack[T5EncoderBlock], ids: np.ndarray, mask: np.ndarray | 
     return trace("final_norm", traced_norm(stack.final_norm, x, trace, "final_norm"), "B T E")
 
 
-def _load(
-    checkpoint: Checkpoint, config: T5Config, embeddings: list[str], stacks: tuple[str, ...], dtype: Any
-) -> dict[str, Any]:
-    return load_tensors(
-        checkpoint,
-        _tensors(config, embeddings, stacks),
-        num_layers=config.num_layers + config.num_decoder_layers * ("decoder" in stacks),
-        unused=(
-            *("shared.weight", "encoder.embed_tokens.weight"),
-            "qa_outputs.",
-            "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.",  # in the oldest files, never used
-        ),
-        dtype=dtype,
-    )
+_UNUSED = (
+    *("shared.weight", "encoder.embed_tokens.weight"),
+    "qa_outputs.",
+    "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.",  # in the oldest files, never used
+)
 
 
-def _stack(
-    weights: Mapping[str, Any], config: T5Config, at: str, table: str, blocks: Iterable[Block], *, bidirectional: bool
-) -> T5Stack[Block]:
-    bias = RelativePositionBias(
-        weights[f"{at}.position_bias.parameter"], bidirectional=bidirectional, max_distance=config.max_distance
-    )
-    norm = rms_norm(weights, f"{at}.final_norm", config.norm_eps)
-    return T5Stack(Embedding(weights[table]), bias, tuple(blocks), norm)
-
-
-def _encoder(weights: Mapping[str, Any], config: T5Config, table: str) -> T5Stack[T5EncoderBlock]:
-    blocks = (
+def _encoder(source: TensorSource, config: T5Config, table: np.ndarray) -> T5Stack[T5EncoderBlock]:
+    bias, final_norm = _position_bias(source, config, bidirectional=True), _norm(source, "final_layer_norm", config)
+    layers = (source.at(f"block.{i}.layer") for i in range(config.num_layers))
+    blocks = tuple(
         T5EncoderBlock(
-            rms_norm(weights, f"{at}.attn_norm", config.norm_eps),
-            SelfAttention(*projections(weights, f"{at}.attn"), num_heads=config.num_heads),
-            rms_norm(weights, f"{at}.mlp_norm", config.norm_eps),
-            _mlp(weights, config, f"{at}.mlp"),
+            _norm(layer, "0.layer_norm", config),
+            SelfAttention(*_projections(layer.at("0.SelfAttention"), config), num_heads=config.num_heads),
+            _norm(layer, "1.layer_norm", config),
+            _mlp(layer.at("1.DenseReluDense"), config),
         )
-        for at in (f"encoder.blocks.{i}" for i in range(config.num_layers))
+        for layer in layers
     )
-    return _stack(weights, config, "encoder", table, blocks, bidirectional=True)
+    return T5Stack(Embedding(table), bias, blocks, final_norm)
 
 
-def _decoder(weights: Mapping[str, Any], config: T5Config, table: str) -> T5Stack[T5DecoderBlock]:
-    blocks = (
+def _decoder(source: TensorSource, config: T5Config, table: np.ndarray) -> T5Stack[T5DecoderBlock]:
+    bias, final_norm = _position_bias(source, config, bidirectional=False), _norm(source, "final_layer_norm", config)
+    layers = (source.at(f"block.{i}.layer") for i in range(config.num_decoder_layers))
+    blocks = tuple(
         T5DecoderBlock(
-            rms_norm(weights, f"{at}.attn_norm", config.norm_eps),
-            SelfAttention(*projections(weights, f"{at}.attn"), num_heads=config.num_heads),
-            rms_norm(weights, f"{at}.cross_norm", config.norm_eps),
-            CrossAttention(*projections(weights, f"{at}.cross_attn"), num_heads=config.num_heads),
-            rms_norm(weights, f"{at}.mlp_norm", config.norm_eps),
-            _mlp(weights, config, f"{at}.mlp"),
+            _norm(layer, "0.layer_norm", config),
+            SelfAttention(*_projections(layer.at("0.SelfAttention"), config), num_heads=config.num_heads),
+            _norm(layer, "1.layer_norm", config),
+            CrossAttention(*_projections(layer.at("1.EncDecAttention"), config), num_heads=config.num_heads),
+            _norm(layer, "2.layer_norm", config),
+            _mlp(layer.at("2.DenseReluDense"), config),
         )
-        for at in (f"decoder.blocks.{i}" for i in range(config.num_decoder_layers))
+        for layer in layers
     )
-    return _stack(weights, config, "decoder", table, blocks, bidirectional=False)
+    return T5Stack(Embedding(table), bias, blocks, final_norm)
 
 
-def _mlp(weights: Mapping[str, Any], config: T5Config, at: str) -> FeedForward | GatedFeedForward:
-    return (gated_feed_forward if config.is_gated else feed_forward)(weights, at, config.activation)
+def _position_bias(source: TensorSource, config: T5Config, *, bidirectional: bool) -> RelativePositionBias:
+    name = "block.0.layer.0.SelfAttention.relative_attention_bias.weight"
+    table = source.array(name, (config.num_buckets, config.num_heads))
+    return RelativePositionBias(table, bidirectional=bidirectional, max_distance=config.max_distance)
 
 
-def _tensors(config: T5Config, embeddings: list[str], stacks: tuple[str, ...]) -> Iterator[TensorSpec]:
-    """Yield every tensor of the encoder, the decoder or both."""
-    E, F, HD = config.embed_dim, config.hidden_dim, config.num_heads * config.head_dim
+def _norm(source: TensorSource, name: str, config: T5Config) -> RMSNorm:
+    return rms_norm(source, name, config.embed_dim, config.norm_eps)
 
-    def attention(name: str, hf_name: str) -> Iterator[TensorSpec]:
-        for part in "qkv":
-            yield from linear_tensors(f"{name}.{part}_proj", f"{hf_name}.{part}", E, HD, bias=False)
-        yield from linear_tensors(f"{name}.o_proj", f"{hf_name}.o", HD, E, bias=False)
 
-    for hf_name in embeddings:
-        yield TensorSpec(hf_name, hf_name, (config.vocab_size, E))
-    layers = {"encoder": config.num_layers, "decoder": config.num_decoder_layers}
-    for stack, num_layers in ((stack, layers[stack]) for stack in stacks):
-        yield TensorSpec(
-            f"{stack}.position_bias.parameter",
-            f"{stack}.block.0.layer.0.SelfAttention.relative_attention_bias.weight",
-            (config.num_buckets, config.num_heads),
-        )
-        yield TensorSpec(f"{stack}.final_norm.weight", f"{stack}.final_layer_norm.weight", (E,))
-        for i in range(num_layers):
-            name, hf_name = f"{stack}.blocks.{i}", f"{stack}.block.{i}.layer"
-            yield TensorSpec(f"{name}.attn_norm.weight", f"{hf_name}.0.layer_norm.weight", (E,))
-            yield from attention(f"{name}.attn", f"{hf_name}.0.SelfAttention")
-            if stack == "decoder":
-                yield TensorSpec(f"{name}.cross_norm.weight", f"{hf_name}.1.layer_norm.weight", (E,))
-                yield from attention(f"{name}.cross_attn", f"{hf_name}.1.EncDecAttention")
-            last = f"{hf_name}.{2 if stack == 'decoder' else 1}"
-            yield TensorSpec(f"{name}.mlp_norm.weight", f"{last}.layer_norm.weight", (E,))
-            if config.is_gated:
-                yield from linear_tensors(f"{name}.mlp.gate_proj", f"{last}.DenseReluDense.wi_0", E, F, bias=False)
-            up = "wi_1" if config.is_gated else "wi"
-            yield from linear_tensors(f"{name}.mlp.up_proj", f"{last}.DenseReluDense.{up}", E, F, bias=False)
-            yield from linear_tensors(f"{name}.mlp.down_proj", f"{last}.DenseReluDense.wo", F, E, bias=False)
+def _projections(source: TensorSource, config: T5Config) -> list[Linear]:
+    width = config.num_heads * config.head_dim
+    return projections(source, ("q", "k", "v", "o"), config.embed_dim, (width, width), bias=False, output_bias=False)
+
+
+def _mlp(source: TensorSource, config: T5Config) -> FeedForward | GatedFeedForward:
+    sizes = config.embed_dim, config.hidden_dim, config.activation
+    if config.is_gated:
+        return gated_feed_forward(source, ("wi_0", "wi_1", "wo"), *sizes)
+    return feed_forward(source, ("wi", "wo"), *sizes, bias=False)

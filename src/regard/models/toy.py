@@ -73,9 +73,9 @@ class Toy(Layer):
         max_length = _MAX_TOKENS if self.position_table is None else len(self.position_table)
         texts = make_batch(text, self.tokenizer, max_length=max_length, name=self.name)
         check_memory(self, texts.ids.shape, trace)
-        trace.set_metadata(self.name, texts.encodings)
         trace.set_layout(texts.layout)
-        return until_stop(lambda: Output(self._forward(texts, trace), texts.encodings), trace, texts.encodings)
+        run = trace.run(self.name, texts.encodings)
+        return until_stop(lambda _: Output(self._forward(texts, trace), texts.encodings), run, texts.encodings)
 
     gradients = TextModel.gradients
 

@@ -6,7 +6,6 @@ a vector of its own. The blocks are an encoder's, with a norm before each sublay
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -17,12 +16,12 @@ from regard._utils.errors import RegardError
 from regard._utils.validation import whole_number
 from regard.functional.recorder import NULL_RECORDER, Recorder
 from regard.models.bert import run_blocks
-from regard.models.build import encoder_blocks, layer_norm, linear
+from regard.models.build import encoder_block, layer_norm, linear
 from regard.models.checkpoint.config import ConfigReader
 from regard.models.checkpoint.open import Checkpoint
-from regard.models.checkpoint.tensors import TensorSpec, linear_tensors, load_tensors, norm_tensors
+from regard.models.checkpoint.tensors import TensorSource, load_layers
 from regard.models.images.model import ImageModel, ImageOutput, Pictures, check_processor
-from regard.models.images.patches import ImageConfig, PatchEmbedding, patch_tensors, read_image_sizes
+from regard.models.images.patches import ImageConfig, PatchEmbedding, read_image_sizes
 from regard.models.images.processor import read_processor
 from regard.models.language import Prediction
 from regard.nn import LayerNorm, Linear
@@ -125,56 +124,45 @@ class ViT(ImageModel):
         config = ViTConfig.read(checkpoint.config())
         processor = check_processor(read_processor(checkpoint.path, "ViT"), config, checkpoint.path)
         shapes = checkpoint.tensors().shapes
+        prefix = "vit" if "vit.embeddings.cls_token" in shapes else ""  # inside a model with a task head
+        has_pooler = f"{prefix}.pooler.dense.weight".removeprefix(".") in shapes
         classes = (*shapes.get("classifier.weight", ()), 0)[0]
-        weights = load_tensors(
+
+        def layers(root: TensorSource) -> dict[str, Any]:
+            source, E, eps = root.at(prefix), config.embed_dim, config.norm_eps
+            blocks = (source.at(f"encoder.layer.{i}") for i in range(config.num_layers))
+            return {
+                "patches": PatchEmbedding.build(source.at("embeddings"), _PATCHES, config, bias=True, batched=True),
+                "blocks": tuple(
+                    encoder_block(block, _BLOCK, config, eps, norm_first=True, qkv_bias=config.qkv_bias)
+                    for block in blocks
+                ),
+                "final_norm": layer_norm(source, "layernorm", E, eps),
+                "pooler": linear(source, "pooler.dense", E, config.pooler_dim) if has_pooler else None,
+                "classifier": linear(root, "classifier", E, classes) if classes else None,
+            }
+
+        loaded = load_layers(
             checkpoint,
-            _tensors(config, shapes, classes),
+            layers,
             num_layers=config.num_layers,
             unused=("embeddings.mask_token", "vit.embeddings.mask_token", "decoder."),
             dtype=dtype,
         )
-        return cls(
-            name=name,
-            config=config,
-            patches=PatchEmbedding.from_weights(weights),
-            blocks=encoder_blocks(weights, "", config, config.norm_eps, norm_first=True),
-            final_norm=layer_norm(weights, "final_norm", config.norm_eps),
-            pooler=linear(weights, "pooler") if "pooler.weight" in weights else None,
-            classifier=linear(weights, "classifier") if classes else None,
-            processor=processor,
-        )
+        return cls(name=name, config=config, **loaded, processor=processor)
 
 
-_PATCHES = {
-    "class_embedding": "cls_token",
-    "projection.weight": "patch_embeddings.projection.weight",
-    "projection.bias": "patch_embeddings.projection.bias",
-    "position_embedding.weight": "position_embeddings",
+_PATCHES = ("cls_token", "patch_embeddings.projection", "position_embeddings")
+_BLOCK = {
+    "attn_norm": "layernorm_before",
+    "attn.q_proj": "attention.attention.query",
+    "attn.k_proj": "attention.attention.key",
+    "attn.v_proj": "attention.attention.value",
+    "attn.o_proj": "attention.output.dense",
+    "mlp_norm": "layernorm_after",
+    "mlp.up_proj": "intermediate.dense",
+    "mlp.down_proj": "output.dense",
 }
-
-
-def _tensors(config: ViTConfig, shapes: Any, classes: int) -> Iterator[TensorSpec]:
-    """Yield every tensor; inside a model with a task head their names begin with ``vit.``."""
-    E, F = config.embed_dim, config.hidden_dim
-    prefix = "vit." if "vit.embeddings.cls_token" in shapes else ""
-    names = {part: f"{prefix}embeddings.{hf_part}" for part, hf_part in _PATCHES.items()}
-    yield from patch_tensors(config, names, batched=True)
-    for i in range(config.num_layers):
-        at, hf = f"blocks.{i}", f"{prefix}encoder.layer.{i}"
-        yield from norm_tensors(f"{at}.attn_norm", f"{hf}.layernorm_before", E)
-        for part, hf_part in (("q", "query"), ("k", "key"), ("v", "value")):
-            yield from linear_tensors(
-                f"{at}.attn.{part}_proj", f"{hf}.attention.attention.{hf_part}", E, E, bias=config.qkv_bias
-            )
-        yield from linear_tensors(f"{at}.attn.o_proj", f"{hf}.attention.output.dense", E, E)
-        yield from norm_tensors(f"{at}.mlp_norm", f"{hf}.layernorm_after", E)
-        yield from linear_tensors(f"{at}.mlp.up_proj", f"{hf}.intermediate.dense", E, F)
-        yield from linear_tensors(f"{at}.mlp.down_proj", f"{hf}.output.dense", F, E)
-    yield from norm_tensors("final_norm", f"{prefix}layernorm", E)
-    if f"{prefix}pooler.dense.weight" in shapes:
-        yield from linear_tensors("pooler", f"{prefix}pooler.dense", E, config.pooler_dim)
-    if classes:
-        yield from linear_tensors("classifier", "classifier", E, classes)
 
 
 def _read_labels(reader: ConfigReader) -> tuple[str, ...]:

@@ -209,7 +209,10 @@ class MultiHeadAttention(Layer):
 
         Taps what `regard.attention` does, and ``output``.
         """
-        context = F.attention(q, k, v, trace=trace, **{**options, **trace.attention_options()})
+        plan = trace.plan("weights")
+        if plan.dropout:
+            options = {**options, "dropout": plan.dropout, "rng": np.random.default_rng(plan.seed)}
+        context = F.attention(q, k, v, trace=trace, **options)
         return self.project_out(F.merge_heads(context), trace=trace)
 
     def project_out(self, context: np.ndarray, *, trace: Recorder = NULL_RECORDER) -> np.ndarray:
@@ -218,13 +221,15 @@ class MultiHeadAttention(Layer):
         Taps ``output`` and, optionally, ``head_outputs``, ``... H T E``, which with the bias sum to it.
         """
         output = context if self.o_proj is None else self.o_proj(context)
-        if self.o_proj is not None and trace is not NULL_RECORDER and trace.asks_for("head_outputs"):
-            weight = self.o_proj.weight
-            weight = np.asarray(weight) if isinstance(weight, QuantizedWeight) else weight
-            of_heads = F.split_heads(context, self.num_heads) @ weight.reshape(self.num_heads, -1, weight.shape[1])
-            of_heads = trace("head_outputs", of_heads, "... H T E")
-            if trace.edits("head_outputs"):
-                output = of_heads.sum(-3) if self.o_proj.bias is None else of_heads.sum(-3) + self.o_proj.bias
+        if self.o_proj is not None and trace is not NULL_RECORDER:
+            plan = trace.plan(optional=("head_outputs",))
+            if plan.asked:
+                weight, bias = self.o_proj.weight, self.o_proj.bias
+                weight = np.asarray(weight) if isinstance(weight, QuantizedWeight) else weight
+                of_heads = F.split_heads(context, self.num_heads) @ weight.reshape(self.num_heads, -1, weight.shape[1])
+                of_heads = trace("head_outputs", of_heads, "... H T E")
+                if plan.edited:
+                    output = of_heads.sum(-3) if bias is None else of_heads.sum(-3) + bias
         return trace("output", output, "... T E")
 
 

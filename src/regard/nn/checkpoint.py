@@ -61,11 +61,10 @@ class CheckpointedBlock:
         """Return what the block does; its arrays are variables that compute the block again for their gradient."""
         call = self._block, args, options
         inputs = list({id(x): x for x in _leaves(call, Variable)}.values())
-        first, again = trace.checkpoint()
-        steps = len(trace.leaves)
+        first, again, steps = trace.checkpoint()
         block, arguments, keywords = _replaced(call, Variable, lambda x: x.value)
         output = block(*arguments, trace=first, **keywords)
-        inputs_and_steps = [*inputs, *trace.leaves[steps:]]
+        inputs_and_steps = [*inputs, *steps]
 
         def pullback(index: int, d: np.ndarray) -> list[np.ndarray]:
             fresh = {id(x): Variable(x.value) for x in inputs}

@@ -146,9 +146,9 @@ class DecoderBlock(Layer):
         ``mlp_post_norm`` if there is one, and ``output``; optionally those of `normed`.
         """
         if self.attn_post_norm is not None:
-            trace.announce("attn_post_norm")
+            trace.note("attn_post_norm")
         if self.mlp_post_norm is not None:
-            trace.announce("mlp_post_norm")
+            trace.note("mlp_post_norm")
         y = normed(self.attn_norm, x, trace, "attn_norm")
         with trace.scope("attn"):
             y, cache = self.attn(y, rotation=rotation, cache=cache, mask=mask, trace=trace)

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from mmap import mmap
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -21,13 +21,13 @@ from regard.functional.activation import kernel_activation
 from regard.functional.attention import compute_attention
 from regard.functional.inputs import validate_inputs
 from regard.functional.native import ops
-from regard.functional.recorder import NULL_RECORDER, Recorder
+from regard.functional.recorder import NULL_RECORDER, Recorder, StepList, Steps
 from regard.nn.quantized import QuantizedWeight
 
 if TYPE_CHECKING:
     from regard.nn.attention import MultiHeadAttention, SelfAttention
     from regard.nn.encoder import EncoderBlock
-    from regard.nn.layers import Embedding, GatedFeedForward, LayerNorm, Linear
+    from regard.nn.layers import GatedFeedForward, LayerNorm, Linear
 
 T = TypeVar("T")
 
@@ -35,15 +35,6 @@ CACHES = ("_packed", "_fused_tail", "_encoder_blocks", "_decoder_step")
 """The names under which prepared calls are stored in a layer; one whose value is None has no such fast path."""
 
 _SMALL = 1 << 22  # bytes of queries
-_HEADS = ("q", "k", "v", "scores", "capped", "biased", "dropped", "context")
-_TAIL = ("attn.output", "attn_residual", "mlp.hidden", "mlp.output")  # the taps of the steps that are fused
-_BLOCK = (*(f"attn.{name}" for name in _HEADS), *_TAIL, "output")  # of all of a block but the weights
-_EMBEDDING_TAPS = ("token_embeddings", "position_embeddings", "type_embeddings", "embeddings")  # that are summed
-_EMBEDDING_NORM = ("embedding_norm.scale", "embedding_norm.normalized")
-_OPTIONAL = (  # optional taps of the steps that are fused
-    *("attn.head_outputs", "mlp.up"),
-    *(f"{norm}{step}" for norm in ("attn_norm", "mlp_norm") for step in ("", ".scale", ".normalized")),
-)
 
 
 def linear(layer: Linear, x: np.ndarray, activation: str | None) -> np.ndarray | None:
@@ -82,51 +73,27 @@ def gate_and_up(mlp: GatedFeedForward, x: np.ndarray, *, apart: bool) -> tuple[n
 def post_norm_block(block: EncoderBlock, x: np.ndarray, trace: Recorder, options: F.Options) -> np.ndarray | None:
     """Return the output of an encoder block whose norms come last, the steps after its heads fused into one call."""
     tail = instance_cache(block, "_fused_tail", lambda: _fused_tail(block))
-    if (
-        tail is None
-        or type(x) is not np.ndarray
-        or x.dtype != block.mlp_norm.weight.dtype
-        or trace.asks_for(*_OPTIONAL)
-        or not trace.can_skip(*_TAIL)
-    ):
+    if tail is None or type(x) is not np.ndarray or x.dtype != block.mlp_norm.weight.dtype:
+        return None
+    if not skips(trace, lambda: instance_cache(block, "_tail_steps", lambda: _tail_steps(block))):
         return None
     with trace.scope("attn"):
         context = _context(block.attn, x, trace, options)
     output = ops.fused_block_tail(tail, context, x)
-    if output is not None:
-        return output
+    return _tail(block, context, x, trace) if output is None else output
+
+
+def _tail(block: EncoderBlock, context: np.ndarray, x: np.ndarray, trace: Recorder) -> np.ndarray:
+    """Return the steps of a block after its heads, one by one, for the context of the heads, ``... T (H Dv)``."""
     with trace.scope("attn"):
         y = block.attn.project_out(context, trace=trace)
     return block.after_attention(x, y, trace)
 
 
-def embed(
-    ids: np.ndarray,
-    tokens: Embedding,
-    positions: np.ndarray,
-    types: Embedding | None,
-    norm: LayerNorm,
-    trace: Recorder,
-) -> np.ndarray | None:
-    """Return the norm of the sum of the embeddings of tokens, positions and the first type, ``B T E``, from one call.
-
-    Only where none of the steps before the norm is wanted.
-
-    Parameters
-    ----------
-    ids : integer array, ``B T``
-    tokens : Embedding
-    positions : array, ``T E`` or ``B T E``
-    types : Embedding, optional
-    norm : LayerNorm
-    """
-    arrays = _norm_arrays(norm)
-    names = [name for name in _EMBEDDING_TAPS if types is not None or name != "type_embeddings"]
-    if arrays is None or not are_ours(tokens, norm, *([] if types is None else [types])):
-        return None
-    if trace.asks_for(*_EMBEDDING_NORM) or not trace.can_skip(*names):
-        return None
-    return ops.embed(ids, tokens.weight, positions, None if types is None else types.weight[0], arrays)
+def _tail_steps(block: EncoderBlock) -> Steps:
+    assert block.attn.o_proj is not None  # of a fused tail
+    context, x = (np.zeros((1, width), block.mlp_norm.weight.dtype) for width in block.attn.o_proj.weight.shape)
+    return list_steps(lambda trace: _tail(block, context, x, trace))
 
 
 def encode(
@@ -134,8 +101,8 @@ def encode(
 ) -> np.ndarray | None:
     """Return the output of all blocks, ``B T E``, from one call, in which padding is not computed: it is 0.
 
-    Only where no step but the weights of texts without padding is wanted. Taps as the blocks do one by one, in the
-    scopes ``blocks.i``.
+    Only where no step but the weights of texts without padding is asked for. Taps them as the blocks do one by one, in
+    the scopes ``blocks.i``.
 
     Parameters
     ----------
@@ -158,16 +125,18 @@ def encode(
     lengths = [length] * batch if is_text is None else is_text.sum(-1).tolist()
     keeps_weights = mask is None and prepared[0].keeps_weights(length)
     shape = (batch, blocks[0].attn.num_heads, length, length) if keeps_weights else None
-    weights = _skip_steps(len(blocks), trace, shape, x.dtype)
-    if weights is None or not all(lengths):
+    arrays = (
+        {} if trace is NULL_RECORDER else _weights_asked_for(_stack_steps(owner, blocks, mask), trace, shape, x.dtype)
+    )
+    if arrays is None or not all(lengths):
         return None
-    rows = ops.encode_rows(prepared, x.reshape(-1, width) if is_text is None else x[is_text], lengths, weights)
+    flat = x.reshape(-1, width) if is_text is None else x[is_text]
+    rows = ops.encode_rows(prepared, flat, lengths, list(arrays.values()))
     if rows is None:
         return None
-    for i, array in enumerate(weights):
-        with trace.scope(f"blocks.{i}"), trace.scope("attn"):
-            if array is not None:
-                trace.take("weights", array, "B H T S")
+    for name, array in arrays.items():
+        if array is not None:
+            trace(name, array, "B H T S", owned=True)
     if is_text is None:
         return rows.reshape(x.shape)
     padded = np.zeros(x.shape, x.dtype)
@@ -175,27 +144,49 @@ def encode(
     return padded
 
 
-def _skip_steps(
-    num_blocks: int, trace: Recorder, shape: tuple[int, ...] | None, dtype: np.dtype[Any]
-) -> list[np.ndarray | None] | None:
-    """Return an array for the weights of each block, of this shape, or None for it where they are not wanted.
+class _StackSteps(NamedTuple):
+    """The names of the steps of all blocks of an encoder, in the order in which they are computed."""
 
-    None if another step is wanted, or if the weights are and `shape` is None.
+    names: tuple[str, ...]
+    optional: tuple[str, ...]
+    weights: tuple[str, ...]  # those of `names` which a call of all blocks can return, one of each block
+    hidden: tuple[str, ...]  # the others
+
+
+def _stack_steps(owner: object, blocks: Sequence[EncoderBlock], mask: np.ndarray | None) -> _StackSteps:
+    """Return the steps of a run of all blocks, with a mask of padding or without one."""
+
+    def make() -> _StackSteps:
+        x = np.zeros((1, 1, blocks[0].attn.output_dim), blocks[0].mlp_norm.weight.dtype)
+        only = None if mask is None else np.ones((1, 1, 1, 1), bool)
+        block = list_steps(lambda trace: blocks[0](x, mask=only, trace=trace))  # all have the same
+        names, optional = (
+            tuple(f"blocks.{i}.{name}" for i in range(len(blocks)) for name in each)
+            for each in (block.names, block.optional)
+        )
+        weights = tuple(name for name in names if name.endswith(".attn.weights"))
+        return _StackSteps(names, optional, weights, tuple(name for name in names if name not in set(weights)))
+
+    return instance_cache(owner, "_stack_steps" if mask is None else "_masked_stack_steps", make)
+
+
+def _weights_asked_for(
+    steps: _StackSteps, trace: Recorder, shape: tuple[int, ...] | None, dtype: np.dtype[Any]
+) -> dict[str, np.ndarray | None] | None:
+    """Return an array for the weights of each block, of this shape, or None for it where they are not asked for.
+
+    None if another step is asked for, or if the weights are and `shape` is None; or if they are edited, the last step
+    of the run, or recorded as a map.
     """
-    arrays: list[np.ndarray | None] = []
-    for i in range(num_blocks if trace is not NULL_RECORDER else 0):
-        with trace.scope(f"blocks.{i}"):
-            if trace.asks_for(*_OPTIONAL) or not trace.can_skip(*_BLOCK):
-                return None
-            with trace.scope("attn"):
-                if trace.wants_attention():
-                    return None
-                if trace.can_skip("weights"):
-                    arrays.append(None)
-                elif shape is None or trace.edits("weights") or trace.stops("weights"):
-                    return None
-                else:
-                    arrays.append(native.empty(shape, dtype))
+    plan = trace.plan(*steps.weights)
+    if plan.edited or plan.stops or plan.keeps_map or trace.plan(*steps.hidden, optional=steps.optional).asked:
+        return None
+    arrays: dict[str, np.ndarray | None] = dict.fromkeys(steps.weights)
+    if plan.asked:
+        if shape is None:
+            return None
+        arrays.update((name, native.empty(shape, dtype)) for name in steps.weights if name in plan.asked)
+    trace.note(*steps.names)
     return arrays
 
 
@@ -219,7 +210,7 @@ def _encoder_blocks(blocks: Sequence[EncoderBlock]) -> ops.EncoderBlocks | None:
 def _fused_tail(block: EncoderBlock) -> ops.FusedBlockTail | None:
     """Return the steps after the heads as one call of the kernel."""
     attn, mlp, norms = block.attn, block.mlp, (block.attn_norm, block.mlp_norm)
-    first, second = (_norm_arrays(norm) for norm in norms)
+    first, second = (norm_arrays(norm) for norm in norms)
     if hasattr(mlp, "gate_proj") or first is None or second is None:
         return None
     maps = [linear for linear in (attn.o_proj, mlp.up_proj, mlp.down_proj) if linear is not None]
@@ -232,7 +223,7 @@ def _fused_tail(block: EncoderBlock) -> ops.FusedBlockTail | None:
     return ops.prepare_block_tail(out, first, up, kernel_activation(mlp.activation), down, second)
 
 
-def _norm_arrays(norm: LayerNorm | None) -> tuple[np.ndarray, np.ndarray, float] | None:
+def norm_arrays(norm: LayerNorm | None) -> tuple[np.ndarray, np.ndarray, float] | None:
     """Return weight, bias and eps; None where one is missing."""
     return None if norm is None or norm.bias is None else (norm.weight, norm.bias, norm.eps)
 
@@ -244,7 +235,7 @@ def _context(attn: SelfAttention, x: np.ndarray, trace: Recorder, options: F.Opt
     if trace is not NULL_RECORDER and q.nbytes <= _SMALL:
         # q and k are new and no tap exposes them, so a map may store them without a copy. They are views of one
         # product with v, which stays in memory with them: hence the limit.
-        p = p.replace(may_alias=not (trace.wants("q") or trace.wants("k")))
+        p = p.replace(may_alias=not trace.plan("q", "k").asked)
     context: np.ndarray = F.merge_heads(compute_attention(p, trace))
     return context
 
@@ -320,6 +311,28 @@ def _pack_quantized(weights: Sequence[QuantizedWeight], kind: str) -> np.ndarray
         if groups is not None:
             weight.release_pages()
     return groups
+
+
+def skips(trace: Recorder, steps: Callable[[], Steps]) -> bool:
+    """Tell whether a run needs none of the steps of a fused call, which then counts them as computed."""
+    if trace is NULL_RECORDER:
+        return True
+    names, optional = steps()
+    if trace.plan(*names, optional=optional).asked:
+        return False
+    trace.note(*names)
+    return True
+
+
+def list_steps(compute: Callable[[Recorder], object]) -> Steps:
+    """Return the steps of a computation: those that it taps if it is asked for all of them.
+
+    A fused call hides the steps of the layers that it stands for; so no list of them has to be kept.
+    """
+    listed = StepList()
+    with np.errstate(all="ignore"):
+        compute(listed)
+    return listed.steps()
 
 
 def packed_maps(layer: object, maps: Sequence[Linear]) -> Packed | None:

@@ -187,22 +187,22 @@ def traced_norm(
 
     Optionally taps ``scale``, by which each vector is divided, and the quotient ``normalized``, in the scope `name`.
     """
-    if trace is not NULL_RECORDER and trace.asks_for(f"{name}.scale", f"{name}.normalized"):
-        edited = _tapped_norm(norm, x if residual is None else x + residual, trace, name, axes)
-        if edited is not None:
-            return edited
+    if trace is not NULL_RECORDER:
+        plan = trace.plan(optional=(f"{name}.scale", f"{name}.normalized"))
+        if plan.asked:
+            tapped = _tapped_norm(norm, x if residual is None else x + residual, trace, name, axes)
+            if plan.edited:  # looking alone leaves the bits as they are
+                return tapped
     if isinstance(norm, LayerNorm):
         return norm(x, residual=residual)
     return norm(x if residual is None else x + residual)
 
 
-def _tapped_norm(norm: LayerNorm | RMSNorm, x: np.ndarray, trace: Recorder, name: str, axes: str) -> np.ndarray | None:
-    """Tap the steps of a norm; return its result if they may be edited: looking alone leaves the bits as they are."""
+def _tapped_norm(norm: LayerNorm | RMSNorm, x: np.ndarray, trace: Recorder, name: str, axes: str) -> np.ndarray:
+    """Return the norm of x by its steps, which are tapped."""
     vectors, scale = F.normalize(x, eps=norm.eps, centered=isinstance(norm, LayerNorm))
     scale = trace(f"{name}.scale", scale[..., 0], axes.rpartition(" ")[0])[..., None]
     normalized = trace(f"{name}.normalized", vectors / scale, axes)
-    if not (trace.edits(f"{name}.scale") or trace.edits(f"{name}.normalized")):
-        return None
     y: np.ndarray = normalized * norm.weight
     bias = getattr(norm, "bias", None)
     return (y if bias is None else y + bias).astype(x.dtype, copy=False)
@@ -297,9 +297,9 @@ class FeedForward(Layer):
     def __call__(self, x: np.ndarray, *, trace: Recorder = NULL_RECORDER) -> np.ndarray:
         """Return ``... T E`` for x ``... T E``; taps ``hidden`` (``... T F``), ``output`` and, optionally, ``up``."""
         hidden = self.up_proj(x, activation=self.activation)
-        if trace is not NULL_RECORDER and trace.asks_for("up"):
+        if trace is not NULL_RECORDER and (plan := trace.plan(optional=("up",))).asked:
             up = trace("up", self.up_proj(x), "... T F")
-            hidden = F.activation(self.activation)(up) if trace.edits("up") else hidden
+            hidden = F.activation(self.activation)(up) if plan.edited else hidden
         hidden = trace("hidden", hidden, "... T F")
         return trace("output", self.down_proj(hidden), "... T E")
 
@@ -357,7 +357,7 @@ class GatedFeedForward(Layer):
 
     def __call__(self, x: np.ndarray, *, trace: Recorder = NULL_RECORDER) -> np.ndarray:
         """Return ``... T E`` for x ``... T E``; taps ``gate``, ``up``, ``hidden`` (``... T F``) and ``output``."""
-        apart = trace is not NULL_RECORDER and (trace.wants("gate") or trace.wants("up"))
+        apart = trace is not NULL_RECORDER and bool(trace.plan("gate", "up").asked)
         gate, up = fast_paths.gate_and_up(self, x, apart=apart) or (self.gate_proj(x), self.up_proj(x))
         gate, up = trace("gate", gate, "... T F"), trace("up", up, "... T F")
         activation = F.activation(self.activation)

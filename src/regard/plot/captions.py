@@ -78,8 +78,8 @@ def of_print(
     quotes = [f": {quoted(text, fonts, _TEXT_COLUMNS)}" if text else "" for text in texts]
     axes = "rows are queries, columns are keys"
     if len(views) == 1:
-        of = f" of {described(0)}" if described(0) else ""
-        said = [f"Attention weights{of}{quotes[0]}; {axes}."]
+        subject = f" of {described(0)}" if described(0) else ""
+        said = [f"Attention weights{subject}{quotes[0]}; {axes}."]
     else:
         if quotes[0] == quotes[1]:
             quotes[1] = ""

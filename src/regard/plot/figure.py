@@ -88,7 +88,7 @@ def figure(
     all_heads = isinstance(head, str)
     if all_heads and (head != "all" or layer is not None or span is not None):
         raise RegardError(f"head is a number, or 'all' without layer and span, got head={head!r}")
-    layers, chosen, entries = (
+    layers, head_numbers, entries = (
         _for_each(value, len(sources), name)
         for value, name in ((layer, "layer"), (None if all_heads else head, "head"), (batch, "batch"))
     )
@@ -100,7 +100,7 @@ def figure(
             raise RegardError("A and B have different layers and heads, so they have no difference")
     else:
         views = [
-            _view(source, {"layer": layers[n], "head": chosen[n], "batch": entries[n], "span": span, **selection})
+            _view(source, {"layer": layers[n], "head": head_numbers[n], "batch": entries[n], "span": span, **selection})
             for n, source in enumerate(sources)
         ]
     _check_shapes(views)
@@ -147,10 +147,10 @@ def _for_each(value: Any, number: int, name: str) -> list[Any]:
     return list(value)
 
 
-def _view(source: Trace | AttentionView, chosen: dict[str, Any]) -> AttentionView:
+def _view(source: Trace | AttentionView, selection: dict[str, Any]) -> AttentionView:
     if isinstance(source, Trace):
-        return select(source, **chosen)
-    if any(chosen.values()):
+        return select(source, **selection)
+    if any(selection.values()):
         raise RegardError("a view is one map with its tokens: give figure no other selection")
     return source
 

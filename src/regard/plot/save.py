@@ -40,10 +40,10 @@ def save(figure: Figure | SubFigure, path: str | os.PathLike[str], kind: str | N
     RegardError
         The kind is unknown, or the file cannot be written.
     """
-    given = Path(path).suffix[1:] if kind is None else kind
-    if given.lower() not in _METADATA:
+    suffix = Path(path).suffix[1:] if kind is None else kind
+    if suffix.lower() not in _METADATA:
         raise RegardError(f"cannot save a figure to {path}: the suffix must be .{', .'.join(_METADATA)}")
-    drawn = encode(figure, given.lower())
+    drawn = encode(figure, suffix.lower())
     with atomic_write(path) as stream:
         stream.write(drawn)
 

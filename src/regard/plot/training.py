@@ -118,16 +118,16 @@ def training(run: TrainingRun | str | os.PathLike[str], text: str | None = None,
 def _look(run: TrainingRun, text: str | None) -> _Seen:
     """Run the checkpoints on a text."""
     steps = spread(list(run.checkpoints), _MAX_CHECKPOINTS)
-    traces, found = [], []
+    traces, metrics = [], []
     for step in steps:
         model = run.load(step)
         encoding = run.encode(model, text)
         if len(encoding) > _MAX_TOKENS:
             raise RegardError(f"the figure of a run takes a text of at most {_MAX_TOKENS} tokens, got {len(encoding)}")
         traces.append(run_traced(model, encoding, Trace(maps=True, only="*attn.weights")))
-        found.append(head_metrics(traces[-1]))
+        metrics.append(head_metrics(traces[-1]))
     return _Seen(
-        encoding, steps, {name: np.stack([x.values[name][0] for x in found]) for name in INDUCTION_CIRCUIT}, traces
+        encoding, steps, {name: np.stack([x.values[name][0] for x in metrics]) for name in INDUCTION_CIRCUIT}, traces
     )
 
 
@@ -146,11 +146,11 @@ def _telling(seen: _Seen, heads: Sequence[tuple[int, int]]) -> list[int]:
 def _colors(strong: dict[str, list[tuple[int, int]]], style: Style) -> dict[tuple[int, int], str]:
     """Return the colour of each head that stands out: that of the first measure in which it does."""
     by_measure = zip(INDUCTION_CIRCUIT, (style.original, style.contextual), strict=True)
-    found: dict[tuple[int, int], str] = {}
+    colors: dict[tuple[int, int], str] = {}
     for name, color in by_measure:
         for at in strong[name]:
-            found.setdefault(at, color)
-    return found
+            colors.setdefault(at, color)
+    return colors
 
 
 def _draw_loss(ax: Axes, losses: Losses, end: int, style: Style) -> None:
@@ -197,10 +197,10 @@ def _draw_measure(ax: Axes, seen: _Seen, name: str, strong: dict[str, list[tuple
 
 def _apart(places: Sequence[float], gap: float) -> list[float]:
     """Return places at least `gap` apart, in the same order, from places in descending order."""
-    found: list[float] = []
+    spaced: list[float] = []
     for place in places:
-        found.append(min(place, found[-1] - gap) if found else place)
-    return found
+        spaced.append(min(place, spaced[-1] - gap) if spaced else place)
+    return spaced
 
 
 def _frame(ax: Axes, title: str, end: int) -> None:

@@ -42,8 +42,8 @@ def heads_summary(metrics: HeadMetrics, *, top: int = 3, batch: int = 0, width: 
         largest = [row for row in ordered[:top] if row[entry.name] is not None]
         heads = [head_label(row["layer"], row["head"]).ljust(width_of_head) for row in largest]
         numbers = [format(row[entry.name], entry.format) for row in largest]
-        found = "   ".join(f"{head} {number}" for head, number in zip(heads, numbers, strict=True)) or "–"
-        summary.append(entry.name.ljust(names), style="bold").append(f"  {found}")
+        strongest = "   ".join(f"{head} {number}" for head, number in zip(heads, numbers, strict=True)) or "–"
+        summary.append(entry.name.ljust(names), style="bold").append(f"  {strongest}")
         summary.append("\n" if entry.unit == "share" else f"  {entry.unit}\n", style="dim")
         summary.append(f"  {entry.description}\n", style="dim")
     labels = Counter(row["label"] or "no label" for row in rows)
@@ -102,7 +102,7 @@ def heads_rows(metrics: HeadMetrics, *, sort: str = "layer", batch: int = 0) -> 
         order.sort(key=lambda at: -values[at])
     rows = []
     for layer, head in order:
-        found = {name: float(metrics.values[name][batch, layer, head]) for name in names}
-        shown = {name: None if math.isnan(value) else value for name, value in found.items()}
+        numbers = {name: float(metrics.values[name][batch, layer, head]) for name in names}
+        shown = {name: None if math.isnan(value) else value for name, value in numbers.items()}
         rows.append({"layer": layer, "head": head, **shown, "label": metrics.label(batch, layer, head)})
     return rows

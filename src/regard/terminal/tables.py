@@ -44,12 +44,12 @@ def terminal_table(view: AttentionView, *, top: int = 3, width: int | None = Non
     -------
     rich.text.Text
     """
-    found = top_k(view, top)
-    per_line, longest = _table_size(view, found, math.inf if width is None else width)
+    largest = top_k(view, top)
+    per_line, longest = _table_size(view, largest, math.inf if width is None else width)
     heading = ["word", "attends most to", *["then to"] * (per_line - 1), *["special"] * bool(view.special_tokens)]
     lines = [heading]
     for row, query in enumerate(view.queries):
-        keys = [f"{weight:.2f} {escape(view.keys[key], longest)}" for key, weight in found[row]] or ["–"]
+        keys = [f"{weight:.2f} {escape(view.keys[key], longest)}" for key, weight in largest[row]] or ["–"]
         for start in range(0, len(keys), per_line):
             line = keys[start : start + per_line]
             line += [""] * (per_line - len(line))
@@ -221,15 +221,15 @@ class _Heatmap:
         return lines
 
 
-def _table_size(view: AttentionView, found: Sequence[Sequence[tuple[int, float]]], width: float) -> tuple[int, int]:
+def _table_size(view: AttentionView, largest: Sequence[Sequence[tuple[int, float]]], width: float) -> tuple[int, int]:
     """Return how many keys a line names, and the columns of the longest label, so that lines fit into `width`."""
     queries = [cell_len(escape(query)) for query in view.queries]
-    lengths = {key: cell_len(escape(view.keys[key])) for row in found for key, _ in row}
+    lengths = {key: cell_len(escape(view.keys[key])) for row in largest for key, _ in row}
     special = len("  special") * bool(view.special_tokens)
 
     @functools.cache
     def longest_key(per_line: int, column: int) -> int:
-        return max((lengths[key] for row in found for key, _ in row[column::per_line]), default=0)
+        return max((lengths[key] for row in largest for key, _ in row[column::per_line]), default=0)
 
     def line(per_line: int, longest: int) -> int:
         total = max(len("word"), min(longest, max(queries, default=0))) + special
@@ -238,7 +238,7 @@ def _table_size(view: AttentionView, found: Sequence[Sequence[tuple[int, float]]
             total += 2 + max(len("then to" if column else "attends most to"), key)
         return total
 
-    named = max(map(len, found), default=1) or 1
+    named = max(map(len, largest), default=1) or 1
     most = max([_LABEL_WIDTH, *queries, *lengths.values()])
     for per_line in range(named, 0, -1):
         for longest in range(most, _LABEL_WIDTH - 1, -1):

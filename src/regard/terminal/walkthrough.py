@@ -185,13 +185,13 @@ def _numbers(trace: Trace, layer: int | None, head: int, batch: int) -> _Numbers
         raise RegardError("the trace holds no blocks.N.attn.weights: record a run with Trace()")
     if not trace.encodings:
         raise RegardError("the trace has no text: record the run of a model on a text")
-    chosen = layers[0] if layer is None else resolve_index("layer", layer, layers)
+    shown_layer = layers[0] if layer is None else resolve_index("layer", layer, layers)
     batch = resolve_index("text", batch, range(len(trace.encodings)))
     encoding = trace.encodings[batch]
     length = len(encoding)
 
     def attn(name: str) -> np.ndarray:
-        values: np.ndarray = trace[f"blocks.{chosen}.attn.{name}"][batch]
+        values: np.ndarray = trace[f"blocks.{shown_layer}.attn.{name}"][batch]
         return values
 
     def rows(name: str) -> np.ndarray:
@@ -206,32 +206,32 @@ def _numbers(trace: Trace, layer: int | None, head: int, batch: int) -> _Numbers
     kv_head = head // (heads // len(attn("k")))
     names = ("token_embeddings", "position_embeddings", "type_embeddings", "embeddings", "normed_embeddings")
     inputs = [(name, rows(name)) for name in names if name in trace]
-    if chosen > 0:
-        before = f"blocks.{chosen - 1}.output"
+    if shown_layer > 0:
+        before = f"blocks.{shown_layer - 1}.output"
         inputs.append((before, rows(before)))
     recorded = trace.names()
-    norm, q = f"blocks.{chosen}.attn_norm", f"blocks.{chosen}.attn.q"
+    norm, q = f"blocks.{shown_layer}.attn_norm", f"blocks.{shown_layer}.attn.q"
     if norm in recorded and recorded.index(norm) < recorded.index(q):  # else it comes after attention
         inputs.append((norm, rows(norm)))
 
     def projected(letter: str, head: int) -> np.ndarray | None:
-        name = f"blocks.{chosen}.attn.projected_{letter}"
+        name = f"blocks.{shown_layer}.attn.projected_{letter}"
         values = attn(f"projected_{letter}")[head, :length] if name in recorded else None
         return None if values is None or np.array_equal(values, attn(letter)[head, :length]) else values
 
     later_scores, previous = [], cells("scores")
     for name in ("capped", "biased"):
-        is_recorded = f"blocks.{chosen}.attn.{name}" in trace or trace.has_map(f"blocks.{chosen}.attn")
+        is_recorded = f"blocks.{shown_layer}.attn.{name}" in trace or trace.has_map(f"blocks.{shown_layer}.attn")
         if is_recorded and not np.array_equal(cells(name), previous):
             previous = cells(name)
             later_scores.append((name, previous))
     return _Numbers(
-        layer=chosen,
+        layer=shown_layer,
         head=head,
         kv_head=kv_head,
         tokens=tuple(escape(piece, 24) for piece in token_labels(encoding)),
         inputs=tuple(inputs),
-        hides_projected=f"blocks.{chosen}.attn.projected_q" in {*trace.optional_steps()} - {*recorded},
+        hides_projected=f"blocks.{shown_layer}.attn.projected_q" in {*trace.optional_steps()} - {*recorded},
         projected_q=projected("q", head),
         projected_k=projected("k", kv_head),
         q=attn("q")[head, :length],

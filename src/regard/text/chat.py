@@ -56,9 +56,9 @@ class ChatTemplate:
         messages = list(messages) if isinstance(messages, Iterable) else messages
         if not isinstance(messages, list) or not all(isinstance(message, Mapping) for message in messages):
             raise RegardError('messages must be a list of mappings: [{"role": "user", "content": "Hello"}]')
-        given = {"template": source, "variables": {**self.tokens, **variables, "messages": messages}}
+        fields = {"template": source, "variables": {**self.tokens, **variables, "messages": messages}}
         try:
-            request = json.dumps(given, default=dict).encode()
+            request = json.dumps(fields, default=dict).encode()
         except (TypeError, ValueError, RecursionError) as error:
             raise RegardError(f"messages and variables of a chat must be JSON-serialisable: {error}") from error
         command = [sys.executable, "-P", str(_SCRIPT)]

@@ -59,16 +59,16 @@ def build_from_gguf(metadata: Mapping[str, Any]) -> Tokenizer:
 
     An error if its kind or its pre-tokenizer is not supported, or if its vocabulary is malformed.
     """
-    given = _Metadata(metadata)
-    kind = given.value("model", str)
+    fields = _Metadata(metadata)
+    kind = fields.value("model", str)
     if kind == "gpt2":
-        tokenizer, add_bos = _byte_level(given)
+        tokenizer, add_bos = _byte_level(fields)
     elif kind == "llama":
-        tokenizer, add_bos = _sentencepiece(given)
+        tokenizer, add_bos = _sentencepiece(fields)
     else:
         raise RegardError(f"its tokenizer has kind {kind!r}; supported: 'gpt2', 'llama'")
-    _add_unsplit_tokens(tokenizer, given)
-    _add_template(tokenizer, given, add_bos)
+    _add_unsplit_tokens(tokenizer, fields)
+    _add_template(tokenizer, fields, add_bos)
     return tokenizer
 
 
@@ -124,28 +124,28 @@ class _Metadata:
         return index, self.tokens[index]
 
 
-def _byte_level(given: _Metadata) -> tuple[Tokenizer, bool]:
+def _byte_level(fields: _Metadata) -> tuple[Tokenizer, bool]:
     from tokenizers import Regex, Tokenizer, decoders, normalizers, pre_tokenizers
     from tokenizers.models import BPE
 
-    name = given.value("pre", str, "default")
+    name = fields.value("pre", str, "default")
     if name not in _PRE_TOKENIZERS:
         supported = ", ".join(map(repr, _PRE_TOKENIZERS))
         raise RegardError(f"its pre-tokenizer (tokenizer.ggml.pre) is {name!r}; supported: {supported}")
     merges = []
-    for merge in given.strings("merges"):
+    for merge in fields.strings("merges"):
         left, _, right = merge.partition(" ")
         if not left or not right:
             raise RegardError(f"{ascii(merge)[:80]} of its merges is not a pair of pieces")
         merges.append((left, right))
-    vocabulary = {token: index for index, token in enumerate(given.tokens)}
+    vocabulary = {token: index for index, token in enumerate(fields.tokens)}
     tokenizer = Tokenizer(BPE(vocabulary, merges, ignore_merges=name in _IGNORE_MERGES))
     if name in _NFC:
         tokenizer.normalizer = normalizers.NFC()
     steps: list[Any] = [
         pre_tokenizers.Split(Regex(expression), behavior="isolated") for expression in _PRE_TOKENIZERS[name]
     ]
-    space = given.value("add_space_prefix", bool, False)
+    space = fields.value("add_space_prefix", bool, False)
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [*steps, pre_tokenizers.ByteLevel(add_prefix_space=space, use_regex=False)]
     )
@@ -153,17 +153,17 @@ def _byte_level(given: _Metadata) -> tuple[Tokenizer, bool]:
     return tokenizer, name in _ADD_BOS
 
 
-def _sentencepiece(given: _Metadata) -> tuple[Tokenizer, bool]:
+def _sentencepiece(fields: _Metadata) -> tuple[Tokenizer, bool]:
     from tokenizers import Regex, Tokenizer, decoders, normalizers, pre_tokenizers
     from tokenizers.models import BPE
 
-    vocabulary = {token: index for index, token in enumerate(given.tokens)}
-    normal = [token for token, kind in zip(given.tokens, given.types(), strict=True) if kind == _NORMAL]
-    unknown = given.special("unknown")
+    vocabulary = {token: index for index, token in enumerate(fields.tokens)}
+    normal = [token for token, kind in zip(fields.tokens, fields.types(), strict=True) if kind == _NORMAL]
+    unknown = fields.special("unknown")
     tokenizer = Tokenizer(
         BPE(
             vocabulary,
-            _merges(normal, dict(zip(given.tokens, given.numbers("scores").tolist(), strict=True)), vocabulary),
+            _merges(normal, dict(zip(fields.tokens, fields.numbers("scores").tolist(), strict=True)), vocabulary),
             unk_token=unknown[1] if unknown else None,
             fuse_unk=True,
             byte_fallback=True,
@@ -171,7 +171,7 @@ def _sentencepiece(given: _Metadata) -> tuple[Tokenizer, bool]:
     )
     steps: list[Any] = [normalizers.Replace(" ", _SPACE)]
     decoding: list[Any] = [decoders.Replace(_SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
-    if given.value("add_space_prefix", bool, True):
+    if fields.value("add_space_prefix", bool, True):
         steps.insert(0, normalizers.Prepend(_SPACE))
         decoding.append(decoders.Strip(" ", left=1))
     tokenizer.normalizer = normalizers.Sequence(steps)
@@ -190,36 +190,40 @@ def _merges(pieces: Sequence[str], scores: Mapping[str, float], vocabulary: Mapp
     merges = []
     for piece in sorted(dict.fromkeys(pieces), key=lambda piece: (-scores[piece], vocabulary[piece])):
         pairs = [(piece[:i], piece[i:]) for i in range(1, len(piece))]
-        known = [pair for pair in pairs if pair[0] in vocabulary and pair[1] in vocabulary]
-        merges += sorted(known, key=lambda pair: (vocabulary[pair[0]], vocabulary[pair[1]]))
+        in_vocabulary = [pair for pair in pairs if pair[0] in vocabulary and pair[1] in vocabulary]
+        merges += sorted(in_vocabulary, key=lambda pair: (vocabulary[pair[0]], vocabulary[pair[1]]))
     return merges
 
 
-def _add_unsplit_tokens(tokenizer: Tokenizer, given: _Metadata) -> None:
+def _add_unsplit_tokens(tokenizer: Tokenizer, fields: _Metadata) -> None:
     """Add the tokens that are never split: special and user-defined ones."""
     from tokenizers import AddedToken
 
     for kind, special in ((_CONTROL, True), (_USER_DEFINED, False)):
-        chosen = [token for token, found in zip(given.tokens, given.types(), strict=True) if found == kind and token]
-        added = [AddedToken(token, normalized=False, special=special) for token in chosen]
+        tokens = [
+            token
+            for token, token_kind in zip(fields.tokens, fields.types(), strict=True)
+            if token_kind == kind and token
+        ]
+        added = [AddedToken(token, normalized=False, special=special) for token in tokens]
         if special:
             tokenizer.add_special_tokens(added)
         else:
             tokenizer.add_tokens(added)
 
 
-def _add_template(tokenizer: Tokenizer, given: _Metadata, add_bos: bool) -> None:
+def _add_template(tokenizer: Tokenizer, fields: _Metadata, add_bos: bool) -> None:
     """Add the start and end tokens that the file requires around a text."""
     from tokenizers.processors import TemplateProcessing
 
     template, tokens = ["$A"], []
-    for name, wanted in (("bos", add_bos), ("eos", False)):
-        if not given.value(f"add_{name}_token", bool, wanted):
+    for name, default in (("bos", add_bos), ("eos", False)):
+        if not fields.value(f"add_{name}_token", bool, default):
             continue
-        found = given.special(name)
-        if found is None:
+        special = fields.special(name)
+        if special is None:
             raise RegardError(f"tokenizer.ggml.add_{name}_token is true, but there is no {name} token")
         template.insert(0 if name == "bos" else len(template), name)
-        tokens.append({"id": name, "ids": [found[0]], "tokens": [found[1]]})
+        tokens.append({"id": name, "ids": [special[0]], "tokens": [special[1]]})
     if tokens:
         tokenizer.post_processor = TemplateProcessing(single=template, special_tokens=tokens)

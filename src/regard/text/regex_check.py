@@ -101,11 +101,11 @@ class _Parser:
         return _Cost(0 if sign in "^$" else 1)
 
     def escape(self) -> str:
-        found = _ESCAPE.match(self.pattern, self.at)
-        if not found:
+        match = _ESCAPE.match(self.pattern, self.at)
+        if not match:
             raise ValueError(f"{self.pattern[self.at : self.at + 2]} is not known")
-        self.at = found.end()
-        return found[0][1]
+        self.at = match.end()
+        return match[0][1]
 
     def group(self) -> _Cost:
         start = _GROUP.match(self.pattern, self.at + 1)

@@ -92,20 +92,20 @@ class SubwordTokenizer:
         folder = files.folder
         if (content := read_file(path := folder / "tokenizer.json")) is not None:
             kind = tokenizer_class(files, is_byte_level=b'"ByteLevel"' in content)
-            found, settings = cls._from_json(path, content), read_settings(files)
+            tokenizer, settings = cls._from_json(path, content), read_settings(files)
             with _library_errors(f"the tokenizer in {folder} cannot be built"):
-                stored = found.backend.get_added_tokens_decoder()
-                if kind is not None and has_rule(kind, found.backend):
+                stored = tokenizer.backend.get_added_tokens_decoder()
+                if kind is not None and has_rule(kind, tokenizer.backend):
                     added = added_tokens(files, stored, default_extra(kind, settings))
-                    backend = by_rule(kind, settings, *added, file=found.backend, content=content)
+                    backend = by_rule(kind, settings, *added, file=tokenizer.backend, content=content)
                     backend.encode("")
-                    found = replace(found, backend=backend, growth=growth_of(backend))
+                    tokenizer = replace(tokenizer, backend=backend, growth=growth_of(backend))
                 else:
                     listed, named = added_tokens(files, stored)
-                    found.backend.add_tokens(listed)
-                    add_missing(found.backend, named)
+                    tokenizer.backend.add_tokens(listed)
+                    add_missing(tokenizer.backend, named)
             pad = settings.tokens.get("pad_token")
-            return replace(found, pad_id=_pad_id(found.backend, pad)) if pad else found
+            return replace(tokenizer, pad_id=_pad_id(tokenizer.backend, pad)) if pad else tokenizer
         kind, added = tokenizer_class(files), added_tokens(files)
         if (content := read_file(path := folder / "vocab.txt")) is not None:
             _require(kind, FROM_VOCAB_TXT, path)
@@ -340,11 +340,11 @@ class SubwordTokenizer:
         return 0 <= token_id < 1 << 32 and self.backend.id_to_token(token_id) is not None
 
 
-def _require(kind: str | None, known: tuple[str, ...], path: Path) -> None:
+def _require(kind: str | None, buildable: tuple[str, ...], path: Path) -> None:
     """Raise `NoTokenizer` for a class whose files alone do not say how it splits a text."""
-    if kind is not None and kind not in known:
+    if kind is not None and kind not in buildable:
         raise NoTokenizer(
-            f"a {escape(kind)} is not built from {path}: of its kind {join_names(known)} are; transformers writes "
+            f"a {escape(kind)} is not built from {path}: of its kind {join_names(buildable)} are; transformers writes "
             "tokenizer.json from other files with save_pretrained(NEW_FOLDER)"
         )
 
@@ -363,8 +363,8 @@ def _pad_id(backend: Tokenizer, pad_token: str | None = None) -> int | None:
         return backend.token_to_id(pad_token)
     if backend.padding is not None:
         return int(backend.padding["pad_id"])
-    known = (backend.token_to_id(token) for token in ("[PAD]", "<pad>"))
-    return next((token_id for token_id in known if token_id is not None), None)
+    candidates = (backend.token_to_id(token) for token in ("[PAD]", "<pad>"))
+    return next((token_id for token_id in candidates if token_id is not None), None)
 
 
 def _content(path: str | os.PathLike[str]) -> bytes:

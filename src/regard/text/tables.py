@@ -44,11 +44,11 @@ def column_index(source: str, names: Sequence[str], column: str | None) -> int:
     RegardError
         There is no column of this name, or more than one, or `column` is None.
     """
-    known = join_names(names) or "none"
+    listed = join_names(names) or "none"
     if column is None:
-        raise RegardError(f"{source} is a table: name the column of its texts, --column, one of {known}")
+        raise RegardError(f"{source} is a table: name the column of its texts, --column, one of {listed}")
     if column not in names:
-        raise RegardError(f"{source} has no column {column!r}: give --column, one of {known}")
+        raise RegardError(f"{source} has no column {column!r}: give --column, one of {listed}")
     if (count := list(names).count(column)) > 1:
         raise RegardError(f"{source} has {count} columns {column!r}: rename all but one")
     return names.index(column)
@@ -140,11 +140,11 @@ def decoded(value: bytes) -> str | bytes:
 
 
 def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    members = dict(pairs)
+    if len(members) < len(pairs):
         keys = [key for key, _ in pairs]
         raise RepeatedKey(f"has the key {next(key for key in keys if keys.count(key) > 1)!r} twice")
-    return found
+    return members
 
 
 def _rows(lines: Iterable[str], source: str, delimiter: str) -> Iterator[tuple[str, list[str]]]:

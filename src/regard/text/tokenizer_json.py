@@ -111,8 +111,8 @@ def _growth_in(document: Mapping[str, Any]) -> Growth:
     return Growth(growth, pre_growth, _prefix(normalizers), all(map(_can_measure, normalizers)))
 
 
-def _growth(document: Mapping[str, Any], name: str, members: str, known: _Growth) -> int:
-    return prod(_growth_of(component, known) for component in _components(document, name, members))
+def _growth(document: Mapping[str, Any], name: str, members: str, growths: _Growth) -> int:
+    return prod(_growth_of(component, growths) for component in _components(document, name, members))
 
 
 def _components(document: Mapping[str, Any], name: str, members: str) -> list[Mapping[str, Any]]:
@@ -130,17 +130,17 @@ def _components(document: Mapping[str, Any], name: str, members: str) -> list[Ma
             for each in inner:
                 yield from walk(each)
 
-    found = [] if document.get(name) is None else list(walk(document[name]))
-    if len(found) > _MAX_COMPONENTS:
-        raise RegardError(f"its {name} has {len(found):,} components; at most {_MAX_COMPONENTS}")
-    return found
+    components = [] if document.get(name) is None else list(walk(document[name]))
+    if len(components) > _MAX_COMPONENTS:
+        raise RegardError(f"its {name} has {len(components):,} components; at most {_MAX_COMPONENTS}")
+    return components
 
 
-def _growth_of(component: Mapping[str, Any], known: _Growth) -> int:
+def _growth_of(component: Mapping[str, Any], growths: _Growth) -> int:
     kind = component["type"]
-    if kind not in known:
-        raise RegardError(f"{truncate(kind)} is not a component that regard runs here (known: {', '.join(known)})")
-    growth = known[kind]
+    if kind not in growths:
+        raise RegardError(f"{truncate(kind)} is not a component that regard runs here (known: {', '.join(growths)})")
+    growth = growths[kind]
     return growth(component) if callable(growth) else growth
 
 
@@ -219,12 +219,12 @@ def _template(component: Mapping[str, Any]) -> int:
         named = [
             (kind, field.get("id")) for piece in pieces for kind, field in piece.items() if isinstance(field, dict)
         ]
-        sequences = sorted(str(found) for kind, found in named if kind == "Sequence")
+        sequences = sorted(str(field_id) for kind, field_id in named if kind == "Sequence")
         if sequences != list(texts):
             raise RegardError(f"{name} of TemplateProcessing must have each text once, got {truncate(sequences)}")
         tokens = [
-            special.get(str(found)) if isinstance(special, dict) else None
-            for kind, found in named
+            special.get(str(field_id)) if isinstance(special, dict) else None
+            for kind, field_id in named
             if kind != "Sequence"
         ]
         if not all(isinstance(token, dict) and isinstance(token.get("ids"), list) for token in tokens):

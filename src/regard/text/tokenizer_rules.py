@@ -74,15 +74,15 @@ def _bert(parts: _Parts) -> Callable[[], None]:
     from tokenizers.normalizers import BertNormalizer
     from tokenizers.pre_tokenizers import BertPreTokenizer
 
-    given, tokenizer = parts.settings, parts.tokenizer
+    settings, tokenizer = parts.settings, parts.tokenizer
     plain = {"continuing_subword_prefix": "##", "max_input_chars_per_word": 100}
     unknown = parts.tokens["unk_token"] or "None"  # as transformers has it
     for name, value in {**plain, "unk_token": unknown}.items():
         setattr(tokenizer.model, name, value)
     tokenizer.normalizer = BertNormalizer(
-        lowercase=given.do_lower_case is not False,
-        strip_accents=given.strip_accents,
-        handle_chinese_chars=given.tokenize_chinese_chars,
+        lowercase=settings.do_lower_case is not False,
+        strip_accents=settings.strip_accents,
+        handle_chinese_chars=settings.tokenize_chinese_chars,
     )
     tokenizer.pre_tokenizer, tokenizer.decoder = BertPreTokenizer(), WordPiece()
 

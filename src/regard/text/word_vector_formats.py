@@ -21,8 +21,8 @@ Row = tuple[bytes, NDArray[np.float32]]
 Words = frozenset[bytes] | None
 
 
-def read_rows(stream: io.BufferedReader, wanted: Words) -> tuple[int, Iterator[Row]]:
-    """Detect the format; return the dimension and the rows of the `wanted` words (None: of all words).
+def read_rows(stream: io.BufferedReader, words: Words) -> tuple[int, Iterator[Row]]:
+    """Detect the format; return the dimension and the rows of `words` (None: of all words).
 
     An error, here or when a row is read, if the file is malformed.
     """
@@ -38,7 +38,7 @@ def read_rows(stream: io.BufferedReader, wanted: Words) -> tuple[int, Iterator[R
     if not header:
         stream.seek(start)
         embed_dim = _count_numbers(first)
-        return embed_dim, _text_rows(stream, embed_dim, None, wanted)
+        return embed_dim, _text_rows(stream, embed_dim, None, words)
     count, embed_dim = int(header[1]), int(header[2])
     if count < 1 or not 1 <= embed_dim <= MAX_EMBED_DIM:
         raise RegardError(
@@ -46,7 +46,7 @@ def read_rows(stream: io.BufferedReader, wanted: Words) -> tuple[int, Iterator[R
             f"at least 1 word and 1 to {MAX_EMBED_DIM} numbers can be read"
         )
     rows = _text_rows if _is_text(stream, embed_dim) else _binary_rows
-    return embed_dim, rows(stream, embed_dim, count, wanted)
+    return embed_dim, rows(stream, embed_dim, count, words)
 
 
 def _is_text(stream: io.BufferedReader, embed_dim: int) -> bool:
@@ -70,27 +70,27 @@ def _is_characters(sample: bytes) -> bool:
     return not re.search(rb"[\x00-\x08\x0e-\x1f]", sample)
 
 
-def _text_rows(stream: io.BufferedReader, embed_dim: int, count: int | None, wanted: Words) -> Iterator[Row]:
+def _text_rows(stream: io.BufferedReader, embed_dim: int, count: int | None, words: Words) -> Iterator[Row]:
     """Read a word and its numbers from each line that is not blank; `count` is that of the header."""
     # Most lines are not wanted, and comparing the start of a word is much faster than splitting the line.
-    starts = None if wanted is None else {start for word in wanted for start in word.split(maxsplit=1)[:1]}
+    starts = None if words is None else {start for word in words for start in word.split(maxsplit=1)[:1]}
     line_number = 1 if count is None else 2
-    found = 0
+    num_rows = 0
     while line := _read_line(stream, line_number):
         if not line.isspace():
-            found += 1
+            num_rows += 1
             if starts is None or line.split(maxsplit=1)[0] in starts:
                 word, fields = _split_row(line, embed_dim, f"line {line_number}")
-                if wanted is None or word in wanted:
+                if words is None or word in words:
                     yield word, _parse(word, fields, f"line {line_number}")
             elif line.strip().count(b" ") != embed_dim:
                 _split_row(line, embed_dim, f"line {line_number}")  # raises if it has too few or too many numbers
         line_number += 1
-    if count not in (None, found):
-        raise RegardError(f"its header announces {count} words, but it has {found}")
+    if count not in (None, num_rows):
+        raise RegardError(f"its header announces {count} words, but it has {num_rows}")
 
 
-def _binary_rows(stream: io.BufferedReader, embed_dim: int, count: int, wanted: Words) -> Iterator[Row]:
+def _binary_rows(stream: io.BufferedReader, embed_dim: int, count: int, words: Words) -> Iterator[Row]:
     """Read `count` times a word, a space and little-endian float32 numbers; a line break may follow each."""
     size = 4 * embed_dim
     for number in range(1, count + 1):
@@ -99,7 +99,7 @@ def _binary_rows(stream: io.BufferedReader, embed_dim: int, count: int, wanted: 
         packed = stream.read(size)
         if len(packed) < size:
             raise RegardError(f"{where} ({_shown(word)}) is truncated: {len(packed)} of {size} bytes")
-        if wanted is None or word in wanted:
+        if words is None or word in words:
             vector = np.frombuffer(packed, dtype="<f4").astype(np.float32)
             if not np.isfinite(vector).all():
                 raise RegardError(f"{where} ({_shown(word)}) has a number that is not finite")

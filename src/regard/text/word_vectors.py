@@ -113,19 +113,19 @@ def read_word_vectors(path: str | os.PathLike[str], words: Iterable[str] | None 
     ----------
     GloVe: https://nlp.stanford.edu/projects/glove/; word2vec: https://code.google.com/archive/p/word2vec/
     """
-    wanted = None if words is None else frozenset(word.encode("utf-8", "surrogatepass") for word in check_words(words))
+    encoded = None if words is None else frozenset(word.encode("utf-8", "surrogatepass") for word in check_words(words))
     with _stream(path) as stream:
-        embed_dim, rows = read_rows(stream, wanted)
-        found: dict[str, None] = {}
+        embed_dim, rows = read_rows(stream, encoded)
+        unique: dict[str, None] = {}
         numbers = bytearray()
         for raw, vector in rows:
-            if (word := raw.decode("utf-8", "backslashreplace")) not in found:
-                found[word] = None
+            if (word := raw.decode("utf-8", "backslashreplace")) not in unique:
+                unique[word] = None
                 numbers += vector.tobytes()
-            if wanted is not None and len(found) == len(wanted):
+            if encoded is not None and len(unique) == len(encoded):
                 break
-    vectors = np.frombuffer(numbers, dtype=np.float32).reshape(len(found), embed_dim)
-    return WordVectors(Vocabulary(tuple(found)), vectors)
+    vectors = np.frombuffer(numbers, dtype=np.float32).reshape(len(unique), embed_dim)
+    return WordVectors(Vocabulary(tuple(unique)), vectors)
 
 
 class _BoundedGzipFile(gzip.GzipFile):

@@ -62,9 +62,9 @@ def attention(q: Array, k: Array, v: Array, *, trace: Recorder = NULL_RECORDER, 
     seed = torch.randint(-(2**63), 2**63 - 1, (), generator=rng, device="cpu")
     options.pop("rng", None)
     q, k, v = torch_operator.autocast(q, k, v)
-    found = torch_operator.traced_attention(q, k, v, options, seed) if trace is NULL_RECORDER else None
-    if found is not None:
-        return found
+    context = torch_operator.traced_attention(q, k, v, options, seed) if trace is NULL_RECORDER else None
+    if context is not None:
+        return context
     options["rng"] = np.random.default_rng(int(seed) % 2**64)
     return functional.attention(q, k, v, trace=trace, **options)
 

@@ -18,8 +18,8 @@ def differentiable(p: AttentionInputs) -> Array:
 
     A second derivative raises; ``implementation="reference"`` has it.
     """
-    given = p.parameters
-    context: Array = _attention().apply(p.with_parameters(dict.fromkeys(given)), tuple(given), *given.values())
+    inputs = p.parameters
+    context: Array = _attention().apply(p.with_parameters(dict.fromkeys(inputs)), tuple(inputs), *inputs.values())
     return context
 
 
@@ -29,23 +29,23 @@ def _attention() -> Any:
 
     class Attention(torch.autograd.Function):  # type: ignore[misc]
         @staticmethod
-        def forward(ctx: Any, empty: AttentionInputs, names: tuple[str, ...], *given: Array) -> Array:
-            p = empty.with_parameters(dict(zip(names, given, strict=True)))
+        def forward(ctx: Any, empty: AttentionInputs, names: tuple[str, ...], *inputs: Array) -> Array:
+            p = empty.with_parameters(dict(zip(names, inputs, strict=True)))
             _, context, stats, ctx.native = forward_with_stats(p, native=True)
-            ctx.save_for_backward(context, *stats, *given)
+            ctx.save_for_backward(context, *stats, *inputs)
             ctx.empty, ctx.names = empty, names
             return context
 
         @staticmethod
         def backward(ctx: Any, d_context: Array) -> tuple[Array | None, ...]:
-            context, row_max, row_sum, *given = ctx.saved_tensors
-            p = ctx.empty.with_parameters(dict(zip(ctx.names, given, strict=True)))
+            context, row_max, row_sum, *inputs = ctx.saved_tensors
+            p = ctx.empty.with_parameters(dict(zip(ctx.names, inputs, strict=True)))
 
             def gradients(d: Array) -> list[Array]:
-                found = backward(p, context, SoftmaxStats(row_max, row_sum), d, native=ctx.native)
-                return [like(p, found[name], x) for name, x in zip(ctx.names, given, strict=True)]
+                d_inputs = backward(p, context, SoftmaxStats(row_max, row_sum), d, native=ctx.native)
+                return [like(p, d_inputs[name], x) for name, x in zip(ctx.names, inputs, strict=True)]
 
-            return None, None, *differentiable_once(gradients, d_context, *given)
+            return None, None, *differentiable_once(gradients, d_context, *inputs)
 
     return Attention
 
@@ -57,8 +57,8 @@ def differentiable_once(
     import torch
 
     def gradients(d: Array) -> Iterable[Array | None]:
-        found = list(pullback(d))
-        return _once().apply(len(found), *found, d, *inputs) if torch.is_grad_enabled() else found
+        d_inputs = list(pullback(d))
+        return _once().apply(len(d_inputs), *d_inputs, d, *inputs) if torch.is_grad_enabled() else d_inputs
 
     return one_by_one(gradients, d_output)
 
@@ -95,8 +95,8 @@ def _once() -> Any:
         generate_vmap_rule = True
 
         @staticmethod
-        def forward(count: int, *given: Array | None) -> tuple[Array | None, ...]:
-            return tuple(None if x is None else x.view_as(x) for x in given[:count])
+        def forward(count: int, *tensors: Array | None) -> tuple[Array | None, ...]:
+            return tuple(None if x is None else x.view_as(x) for x in tensors[:count])
 
         @staticmethod
         def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Array, ...]) -> None:

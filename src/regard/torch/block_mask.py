@@ -14,15 +14,15 @@ class _Converted:
     def __init__(self) -> None:
         self._masks: weakref.WeakKeyDictionary[Any, BlockMask] = weakref.WeakKeyDictionary()
 
-    def of(self, mask: Any) -> BlockMask:
+    def convert(self, mask: Any) -> BlockMask:
         """Return the mask as one of ours."""
-        found = self._masks.get(mask)
-        if found is None:
-            found = self._masks[mask] = _converted(mask.to("cpu"))
-        return found
+        converted = self._masks.get(mask)
+        if converted is None:
+            converted = self._masks[mask] = _converted(mask.to("cpu"))
+        return converted
 
 
-from_pytorch = _Converted().of
+from_pytorch = _Converted().convert
 
 
 def _converted(mask: Any) -> BlockMask:

@@ -82,9 +82,9 @@ def direct_attention(q: Array, k: Array, v: Array, options: Options) -> Array | 
     _, query_offset, window, scale, softcap, key_lengths, implementation = static
     sees_all = query_offset is window is softcap is key_lengths is None  # of one query, whether causal or not
     if sees_all and q.ndim == _BATCH_OF_HEADS and q.shape[2] == 1 and q.shape[3] and implementation == "auto":
-        found = one_query_attention(q, k, v, 1 / math.sqrt(q.shape[3]) if scale is None else scale)
-        if found is not None:
-            return found
+        of_one_query = one_query_attention(q, k, v, 1 / math.sqrt(q.shape[3]) if scale is None else scale)
+        if of_one_query is not None:
+            return of_one_query
     call: DirectCall | None = _direct_call(q.shape, k.shape, v.shape, q.dtype, k.dtype, v.dtype, static)
     if call is None:
         return None
@@ -140,16 +140,17 @@ class DirectCall:
     def backward(self, qkv: tuple[Array, ...], d_context: Array, states: tuple[Array, ...]) -> list[Array] | None:
         """Return the gradients of q, k and v from what `forward_with_stats` returned; None as in `forward`."""
         d_output, (output, row_max, row_sum) = to_kernel(d_context), (to_kernel(x) for x in states)
-        found = [native.empty(shape, self._dtype) for shape in self._gradient_shapes]
+        d_qkv = [native.empty(shape, self._dtype) for shape in self._gradient_shapes]
         delta = np.empty(self.shape[:-1], self._dtype)
         call = self._kernel_call(*qkv, tiles=False)
-        valid = native.kernel().backward(call, d_output, output, row_max, row_sum, delta, *found)
+        valid = native.kernel().backward(call, d_output, output, row_max, row_sum, delta, *d_qkv)
         if not valid:
             return None
         gradients = (
-            sum_over_query_groups(torch.from_numpy(x), tuple(given.shape)) for x, given in zip(found, qkv, strict=True)
+            sum_over_query_groups(torch.from_numpy(x), tuple(operand.shape))
+            for x, operand in zip(d_qkv, qkv, strict=True)
         )
-        return [x.to(given.dtype) for x, given in zip(gradients, qkv, strict=True)]
+        return [x.to(operand.dtype) for x, operand in zip(gradients, qkv, strict=True)]
 
     def _kernel_call(self, q: Array, k: Array, v: Array, *, tiles: bool) -> Any:
         arrays = to_kernel(q), to_kernel(k), to_kernel(v)
@@ -161,27 +162,27 @@ def _function() -> Any:
     class Attention(torch.autograd.Function):  # type: ignore[misc]
         @staticmethod
         def forward(ctx: Any, call: DirectCall, q: Array, k: Array, v: Array) -> Array:
-            found: tuple[Array, ...] | None = call.forward_with_stats(q, k, v)
-            ctx.call, ctx.native = call, found is not None
-            if found is None:
+            states: tuple[Array, ...] | None = call.forward_with_stats(q, k, v)
+            ctx.call, ctx.native = call, states is not None
+            if states is None:
                 _, context, *_ = forward_with_stats(call.p.replace(q=q, k=k, v=v), native=False)
-                found = (context,)
-            ctx.save_for_backward(q, k, v, *found)
-            return found[0]
+                states = (context,)
+            ctx.save_for_backward(q, k, v, *states)
+            return states[0]
 
         @staticmethod
         def backward(ctx: Any, d_context: Array) -> tuple[Array | None, ...]:
             q, k, v, *states = ctx.saved_tensors
-            given = q, k, v
+            qkv = q, k, v
 
             def gradients(d: Array) -> list[Array]:
-                found: list[Array] | None = ctx.call.backward(given, d, states) if ctx.native else None
-                if found is None:
+                d_qkv: list[Array] | None = ctx.call.backward(qkv, d, states) if ctx.native else None
+                if d_qkv is None:
                     p, context, stats, _ = forward_with_stats(ctx.call.p.replace(q=q, k=k, v=v), native=False)
                     wide = backward(p, context, stats, d, native=False)
-                    found = [like(p, wide[name], x) for name, x in zip("qkv", given, strict=True)]
-                return found
+                    d_qkv = [like(p, wide[name], x) for name, x in zip("qkv", qkv, strict=True)]
+                return d_qkv
 
-            return None, *differentiable_once(gradients, d_context, *given)
+            return None, *differentiable_once(gradients, d_context, *qkv)
 
     return Attention

@@ -70,15 +70,15 @@ class TorchFramework(Framework):
         """Return why the kernel cannot compute with these arrays; None for plain tensors on the CPU."""
         if device.type != "cpu":
             return super().unsupported_reason(device, arrays)
-        given = list(arrays)
-        if torch.compiler.is_compiling() or any(type(x) not in (torch.Tensor, torch.nn.Parameter) for x in given):
+        operands = list(arrays)
+        if torch.compiler.is_compiling() or any(type(x) not in (torch.Tensor, torch.nn.Parameter) for x in operands):
             return "PyTorch traces the call"
         if torch.jit.is_tracing() or torch._C._len_torch_dispatch_stack():  # such as make_fx or an operation counter
             return "PyTorch intercepts the operations of the call"
         if torch.autograd.forward_ad._current_level >= 0:
             return "PyTorch computes forward derivatives of the call"
         try:
-            for x in given:
+            for x in operands:
                 self.to_numpy(x)
         except RuntimeError:  # inside a transformation such as vmap tensors have no memory
             return "PyTorch transforms the call"
@@ -111,8 +111,8 @@ class TorchFramework(Framework):
             mapped = torch.vmap(mapped, in_dims=axes)
 
         def of_arrays(*indices: Any) -> np.ndarray:
-            found = mapped(*(torch.as_tensor(x.ravel(), dtype=torch.int64, device="cpu") for x in indices))
-            return np.ascontiguousarray(found.mT)
+            allowed = mapped(*(torch.as_tensor(x.ravel(), dtype=torch.int64, device="cpu") for x in indices))
+            return np.ascontiguousarray(allowed.mT)
 
         return of_arrays
 

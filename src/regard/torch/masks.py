@@ -28,7 +28,7 @@ class MaskCache:
     def __init__(self) -> None:
         self._converted: dict[tuple[int, int], tuple[Any, int, MaskAndBias]] = {}
 
-    def of(self, tensor: Any, queries: int) -> MaskAndBias:
+    def convert(self, tensor: Any, queries: int) -> MaskAndBias:
         """Return the mask and bias of a tensor that broadcasts to ``B H T S``; T is `queries`.
 
         Converted once, as long as the tensor lives and is not written to. Inference tensors do not say that they were
@@ -37,13 +37,13 @@ class MaskCache:
         if tensor.is_inference():
             return mask_and_bias(tensor, queries)
         key = id(tensor), queries
-        found = self._converted.get(key)
-        if found is None or found[0]() is not tensor or found[1] != tensor._version:  # ids are reused
+        entry = self._converted.get(key)
+        if entry is None or entry[0]() is not tensor or entry[1] != tensor._version:  # ids are reused
             for other, (reference, *_) in list(self._converted.items()):
                 if reference() is None:
                     self._converted.pop(other, None)
-            found = self._converted[key] = weakref.ref(tensor), tensor._version, mask_and_bias(tensor, queries)
-        return found[2]
+            entry = self._converted[key] = weakref.ref(tensor), tensor._version, mask_and_bias(tensor, queries)
+        return entry[2]
 
 
 def mask_and_bias(tensor: Any, queries: int) -> MaskAndBias:

@@ -63,8 +63,8 @@ def is_traced(q: Array, k: Array, v: Array) -> bool:
         return True
     if torch.jit.is_tracing() or torch.autograd.forward_ad._current_level >= 0:
         return False
-    found = torch._C._are_functorch_transforms_active() or torch._C._len_torch_dispatch_stack()
-    return bool(found) or any([type(x).__name__ == "FakeTensor" for x in (q, k, v)])  # noqa: C419, a list is made faster
+    intercepts = torch._C._are_functorch_transforms_active() or torch._C._len_torch_dispatch_stack()
+    return bool(intercepts) or any([type(x).__name__ == "FakeTensor" for x in (q, k, v)])  # noqa: C419, a list is made faster
 
 
 def traced_attention(q: Array, k: Array, v: Array, options: Options, seed: Array | None = None) -> Array | None:
@@ -72,11 +72,11 @@ def traced_attention(q: Array, k: Array, v: Array, options: Options, seed: Array
 
     Dropout needs a `seed`, an integer of 64 bits.
     """
-    given = Encoder()
-    if options.get("implementation", "auto") not in ("auto", "native") or not given.add_options(options):
+    encoder = Encoder()
+    if options.get("implementation", "auto") not in ("auto", "native") or not encoder.add_options(options):
         return None
     sinks, dropout = options.get("sinks"), options.get("dropout", 0.0)
-    tensors = [x for x in (q, k, v, given.bias, sinks) if x is not None]
+    tensors = [x for x in (q, k, v, encoder.bias, sinks) if x is not None]
     if not all([isinstance(x, torch.Tensor) and x.device.type == "cpu" for x in tensors]):  # noqa: C419
         return None
     if any([is_of_own_class(x) for x in tensors]):  # noqa: C419
@@ -86,7 +86,7 @@ def traced_attention(q: Array, k: Array, v: Array, options: Options, seed: Array
     q, k, v = (x.double() if _is_integral(x) else x for x in (q, k, v))
     wants_stats = torch.is_grad_enabled() and any([x.requires_grad for x in tensors])  # noqa: C419
     context: Array = torch.ops.regard.attention(
-        q, k, v, given.bias, sinks, given.arrays, given.ints, " ".join(given.words), options.get("scale"),
+        q, k, v, encoder.bias, sinks, encoder.arrays, encoder.ints, " ".join(encoder.words), options.get("scale"),
         options.get("softcap"), 0.0 if seed is None else dropout, seed, wants_stats,
     )[0]  # fmt: skip
     return context
@@ -146,8 +146,8 @@ def _forward(*arguments: Any) -> tuple[Array, Array, Array, Array]:
 def _fake_forward(*arguments: Any) -> tuple[Array, Array, Array, Array]:
     *call, wants_stats = arguments
     *tensors, ints, rules, scale, softcap, dropout, _ = call
-    known = [x if isinstance(x, int) else 0 for x in ints]  # a compiler leaves some open; no shape depends on them
-    p = _inputs(*tensors, known, rules, scale, softcap, dropout, None)
+    concrete = [x if isinstance(x, int) else 0 for x in ints]  # a compiler leaves some open; no shape depends on them
+    p = _inputs(*tensors, concrete, rules, scale, softcap, dropout, None)
     shape, dtype = p.context_shape, p.compute_dtype
     output, wide, row_max, row_sum = _empty(p, p.dtype), *_no_states(p)
     if wants_stats:
@@ -184,15 +184,15 @@ def _backward(*arguments: Any) -> tuple[Array, ...]:
             computed, stats = p, stats_from_kernel(p, row_max.numpy(), row_sum.numpy())
         gradients = backward(computed, context, stats, d_output, native=native)
         none = d_output.new_empty(0)
-        given = dict(zip(_PARAMETERS, call, strict=False))
-        found = [none if x is None else like(p, gradients[name], x) for name, x in given.items()]
-        return tuple(x.contiguous() for x in found if x is not None)
+        inputs = dict(zip(_PARAMETERS, call, strict=False))
+        d_inputs = [none if x is None else like(p, gradients[name], x) for name, x in inputs.items()]
+        return tuple(x.contiguous() for x in d_inputs if x is not None)
 
 
 def _fake_backward(*arguments: Any) -> tuple[Array, ...]:
     d_output, _, _, _, *call = arguments
-    given = call[: len(_PARAMETERS)]
-    return tuple(d_output.new_empty(0) if x is None else x.new_empty(x.shape) for x in given)
+    inputs = call[: len(_PARAMETERS)]
+    return tuple(d_output.new_empty(0) if x is None else x.new_empty(x.shape) for x in inputs)
 
 
 def _flops(q: Any, k: Any, v: Any, *_: Any, **__: Any) -> Any:
@@ -237,12 +237,14 @@ def _vmapped(extra: int, operator: Any) -> Callable[..., Any]:
             x if dim is None and not x.numel() else fold(x, dim, kind)
             for x, dim, kind in zip(arguments, in_dims, (SCORES, SCORES, RANGES, RANGES)[:extra], strict=False)
         ]
-        found = operator(*states, *call)
+        batched = operator(*states, *call)
         if extra:
-            gradients = (x if shape is None else x.reshape(-1, *shape) for x, shape in zip(found, shapes, strict=True))
+            gradients = (
+                x if shape is None else x.reshape(-1, *shape) for x, shape in zip(batched, shapes, strict=True)
+            )
             return tuple(gradients), tuple(None if shape is None else 0 for shape in shapes)
-        is_there = [x.ndim > 1 for x in found]
-        outputs = (x.squeeze(1) if is_single and there else x for x, there in zip(found, is_there, strict=True))
+        is_there = [x.ndim > 1 for x in batched]
+        outputs = (x.squeeze(1) if is_single and there else x for x, there in zip(batched, is_there, strict=True))
         return tuple(outputs), tuple(0 if there else None for there in is_there)
 
     return rule
@@ -255,8 +257,8 @@ def _one_by_one(operator: Any, count: int, in_dims: tuple[Any, ...], arguments: 
         return x if dim is None else x.select(dim, index)
 
     calls = [[select(x, dim, index) for x, dim in zip(arguments, in_dims, strict=True)] for index in range(count)]
-    found = [operator(*call) for call in calls]
-    return tuple(torch.stack(each) for each in zip(*found, strict=True)), (0,) * len(found[0])
+    per_call = [operator(*call) for call in calls]
+    return tuple(torch.stack(each) for each in zip(*per_call, strict=True)), (0,) * len(per_call[0])
 
 
 # Autograd. A formula of torch.library.register_autograd is none that torch.func differentiates, this one is.
@@ -312,8 +314,8 @@ def _function(operator: Any) -> Any:
             context = output if wide.dtype == output.dtype else wide
             call = _arguments(ctx.rest, ctx.count, tensors)
             states, gradient = (context, row_max, row_sum), torch.ops.regard.attention_backward
-            found = one_by_one(lambda d: gradient(d, *states, *call), d_output)
-            gradients = [None if x is None else y for x, y in zip(tensors, found, strict=False)]
+            d_inputs = one_by_one(lambda d: gradient(d, *states, *call), d_output)
+            gradients = [None if x is None else y for x, y in zip(tensors, d_inputs, strict=False)]
             return (None, None, None, *gradients, *(None,) * (len(tensors) - len(gradients)))
 
     return Attention
@@ -325,8 +327,8 @@ def _gradient_function(operator: Any) -> Any:
 
         @staticmethod
         def forward(ctx: Any, keyset: Any, rest: tuple[Any, ...], count: int, *tensors: Array) -> tuple[Array, ...]:  # noqa: ARG004
-            found: tuple[Array, ...] = _below_autograd(operator, keyset, _arguments(rest, count, tensors))
-            return found
+            gradients: tuple[Array, ...] = _below_autograd(operator, keyset, _arguments(rest, count, tensors))
+            return gradients
 
         @staticmethod
         def backward(ctx: Any, *_: Any) -> Any:  # noqa: ARG004

@@ -103,10 +103,10 @@ def bias_axes(rules: str) -> int | None:
 def decode(rules: str, arrays: Sequence[Array], ints: Sequence[int], bias: Array | None) -> Options:
     """Return the options that an `Encoder` was given."""
     words, values = iter(rules.split()), {"t": iter(arrays), "i": iter(ints)}
-    found: dict[str, Any] = {name: _decode(words, values, bias) for name, *_ in _OPTIONS}
+    decoded: dict[str, Any] = {name: _decode(words, values, bias) for name, *_ in _OPTIONS}
     has_window = next(words) == "w"
     sides = _decode(words, values, bias), _decode(words, values, bias)
-    options: Options = {**found, "window": sides if has_window else None, "bias": _decode(words, values, bias)}  # type: ignore[typeddict-item]
+    options: Options = {**decoded, "window": sides if has_window else None, "bias": _decode(words, values, bias)}  # type: ignore[typeddict-item]
     return options
 
 

@@ -164,15 +164,15 @@ class _Switch:
         import torch
 
         mask = arguments[0] if arguments else options.get("attn_mask")
-        given = [query, key, value, *([] if mask is None else [mask])]
-        if _is_used_here() and all(_takes(x) for x in given[:3]) and (not given[3:] or _takes_mask(mask)):
+        operands = [query, key, value, *([] if mask is None else [mask])]
+        if _is_used_here() and all(_takes(x) for x in operands[:3]) and (not operands[3:] or _takes_mask(mask)):
             if torch.jit.is_tracing():
                 raise TorchError(NO_TORCHSCRIPT)
             return scaled_dot_product_attention(query, key, value, *arguments, **options)
-        asks = any(is_of_own_class(x) for x in given) and not any(x.is_nested for x in given)
-        if asks and not torch.compiler.is_compiling() and torch.overrides.has_torch_function(given):
+        asks = any(is_of_own_class(x) for x in operands) and not any(x.is_nested for x in operands)
+        if asks and not torch.compiler.is_compiling() and torch.overrides.has_torch_function(operands):
             with _blocks.held() as switch:
-                return torch.overrides.handle_torch_function(switch, given, query, key, value, *arguments, **options)
+                return torch.overrides.handle_torch_function(switch, operands, query, key, value, *arguments, **options)
         return self.own(query, key, value, *arguments, **options)
 
 
@@ -205,8 +205,8 @@ class _Compiler:
         """Let the classes of modules be compiled again whose compilation the error ends."""
         from torch.jit._recursive import concrete_type_store as store
 
-        for known in store.type_store.values():
-            known[:] = [x for x in known if x in store.methods_compiled]
+        for types in store.type_store.values():
+            types[:] = [x for x in types if x in store.methods_compiled]
 
 
 class _Blocks:

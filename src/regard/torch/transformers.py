@@ -155,18 +155,18 @@ def mask_and_bias_of(attention_mask: Any, position_bias: Any, queries: int) -> t
     """Return the mask and the bias that an attention mask and a position bias of transformers mean."""
     import torch
 
-    given = MaskAndBias(None, None)
+    masking = MaskAndBias(None, None)
     if attention_mask is not None:
         is_boolean = attention_mask.dtype is torch.bool
         if attention_mask.requires_grad or torch.compiler.is_compiling() or (is_boolean and queries == 1):
-            given = MaskAndBias(attention_mask, None) if is_boolean else MaskAndBias(None, attention_mask)
+            masking = MaskAndBias(attention_mask, None) if is_boolean else MaskAndBias(None, attention_mask)
         else:
-            given = _MASKS.of(attention_mask, queries)
+            masking = _MASKS.convert(attention_mask, queries)
     if position_bias is None:
-        return given
-    if given.bias is not None:  # numbers on both sides
+        return masking
+    if masking.bias is not None:  # numbers on both sides
         return None, attention_mask + position_bias
-    return given.mask, position_bias
+    return masking.mask, position_bias
 
 
 @raises(TorchError)

@@ -14,8 +14,8 @@ from regard.torch.autograd import differentiable_once
 
 def differentiable_varlen(p: VarlenInputs) -> Array:
     """Return the output of tensors that PyTorch differentiates once."""
-    given = p.parameters
-    output: Array = _function().apply(p, tuple(given), *given.values())
+    inputs = p.parameters
+    output: Array = _function().apply(p, tuple(inputs), *inputs.values())
     return output
 
 
@@ -25,21 +25,23 @@ def _function() -> Any:
 
     class VarlenAttention(torch.autograd.Function):  # type: ignore[misc]
         @staticmethod
-        def forward(ctx: Any, p: VarlenInputs, names: tuple[str, ...], *given: Array) -> Array:
-            found, ctx.pullback = varlen_vjp(replace(p, **{n: x.detach() for n, x in zip(names, given, strict=True)}))
+        def forward(ctx: Any, p: VarlenInputs, names: tuple[str, ...], *inputs: Array) -> Array:
+            computed, ctx.pullback = varlen_vjp(
+                replace(p, **{n: x.detach() for n, x in zip(names, inputs, strict=True)})
+            )
             ctx.names = names
-            output = found.detach()  # another tensor of the same numbers: the pullback does not hold what holds it
-            ctx.save_for_backward(*given, output)
+            output = computed.detach()  # another tensor of the same numbers: the pullback does not hold what holds it
+            ctx.save_for_backward(*inputs, output)
             return output
 
         @staticmethod
         def backward(ctx: Any, d_output: Array) -> tuple[Array | None, ...]:
-            *given, _ = ctx.saved_tensors  # raises if one was changed in place
+            *inputs, _ = ctx.saved_tensors  # raises if one was changed in place
 
             def gradients(d: Array) -> list[Array]:
-                found = ctx.pullback(d)
-                return [getattr(found, name) for name in ctx.names]
+                d_inputs = ctx.pullback(d)
+                return [getattr(d_inputs, name) for name in ctx.names]
 
-            return None, None, *differentiable_once(gradients, d_output, *given)
+            return None, None, *differentiable_once(gradients, d_output, *inputs)
 
     return VarlenAttention

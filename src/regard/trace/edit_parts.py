@@ -10,7 +10,7 @@ import numpy as np
 
 from regard._utils.errors import RegardError
 from regard.functional.arrays import Array, device, namespace
-from regard.functional.dispatch import QUADRATIC_STEPS
+from regard.functional.scores.stages import QUADRATIC_STEPS
 from regard.trace.mask_io import to_numpy
 from regard.trace.text_layout import Place, TextLayout
 

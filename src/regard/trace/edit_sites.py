@@ -9,7 +9,7 @@ import numpy as np
 
 from regard._utils.errors import RegardError
 from regard._utils.validation import truncate, whole_number
-from regard.functional.dispatch import QUADRATIC_STEPS
+from regard.functional.scores.stages import QUADRATIC_STEPS
 from regard.trace.step_names import canonical_name, canonical_names, did_you_mean
 from regard.trace.text_layout import LocatedEdit, located
 from regard.trace.trace import Edit, Trace

@@ -11,7 +11,8 @@ import numpy as np
 from regard._utils.errors import RegardError
 from regard.functional.arrays import Array
 from regard.functional.variable import Variable, plain
-from regard.trace.step_names import canonical_names, did_you_mean, matches
+from regard.trace.plan import run_plan
+from regard.trace.step_names import did_you_mean, matches
 from regard.trace.trace import Trace, names_of
 
 __all__ = ["GradientTrace"]
@@ -31,35 +32,26 @@ class GradientTrace(Trace):
     def __init__(self, at: str | Iterable[str], *, only: str | Iterable[str] | None = None) -> None:
         self._at = names_of("at", at)
         super().__init__(only=self._at if only is None else only)
-        self._asked = (*self._asked, *self._at)
-        self._is_ambiguous |= any(len(canonical_names(name)) > 1 for name in self._at)
+        self._plan = run_plan(self._only, self._at, None, keeps_maps=False)
         self._leaves: dict[str, tuple[Variable, str]] = {}  # of each of those steps, with its axes
+        self._added: list[Variable] = []  # those of a part of the run
         self._is_kept = self._is_first = True  # whether variables remember a step; whether it is not computed again
 
-    def _tap(self, name: str, value: Array, axes: str, *, is_shared: bool) -> Array:
+    def __call__(self, name: str, value: Array, axes: str, *, owned: bool = False) -> Array:
+        """Record `value` as `Trace` does; return a variable if its gradient is wanted, else `value`."""
         full, array = self._prefix + name, plain(value)
         if self._is_first:
-            array = super()._tap(name, array, axes, is_shared=is_shared)
-        if not self._is_meant(full, self._at):
+            array = super().__call__(name, array, axes, owned=owned)
+        if not self._plan.step(full, self._means).is_edited:
             return value
         if self._is_first:  # the gradient of a step is that of a number added to it
-            self._leaves[full] = Variable(np.broadcast_to(array.dtype.type(0), array.shape)), axes
+            leaf = Variable(np.broadcast_to(array.dtype.type(0), array.shape))
+            self._leaves[full] = leaf, axes
+            self._added.append(leaf)
         if not self._is_kept:
             return array
         leaf, _ = self._leaves[full]
         return Variable(array, (value if type(value) is Variable else None, leaf), lambda d: (d, d))
-
-    def wants(self, name: str) -> bool:
-        """Whether a tap called `name` in this scope would be recorded, or has a gradient."""
-        return self.edits(name) or super().wants(name)
-
-    def edits(self, name: str) -> bool:
-        """Whether a tap called `name` in this scope has a gradient, so that later steps depend on its result."""
-        return self._is_meant(self._prefix + name, self._at)
-
-    def can_skip(self, *names: str) -> bool:  # noqa: ARG002
-        """Return False: fused steps have no gradients."""
-        return False
 
     def check_matched(self) -> None:
         """Raise after a model's run if a name of `at` matched no step."""
@@ -68,11 +60,14 @@ class GradientTrace(Trace):
                 raise RegardError(f"at= matched no step of this run: {name!r} ({did_you_mean(name, self._known())})")
         super().check_matched()
 
-    def checkpoint(self) -> tuple[GradientTrace, GradientTrace]:
-        """Return the recorders of a part of a run that keeps nothing for gradients, and of the same part again."""
+    def checkpoint(self) -> tuple[GradientTrace, GradientTrace, list[Variable]]:
+        """Return the recorders of a part of a run that keeps nothing for gradients, and of the same part again.
+
+        Third the variables of its steps, which the first adds to the list.
+        """
         first, again = copy.copy(self), copy.copy(self)  # they share what is recorded, but not the scope
-        first._is_kept, again._is_first = False, False
-        return first, again
+        first._is_kept, again._is_first, first._added = False, False, []
+        return first, again, first._added
 
     @property
     def leaves(self) -> list[Variable]:

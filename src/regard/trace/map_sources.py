@@ -208,7 +208,7 @@ class BlockSource(_RowStats):
 
     def _blocks(self, rows: slice, cols: list[slice]) -> Iterator[tuple[slice, WeightBlock]]:
         layout, xp = self._layout, self._xp
-        stats = (self._whole or self.stats).of(rows)
+        stats = (self._whole or self.stats).rows(rows)
         positions = layout.query_indices(rows) + layout.resolve_offset()
         for _, span, unmasked in nonempty_blocks(self._inputs, rows, cols):
             block = block_scores(self._inputs, rows, span, unmasked=unmasked)

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from regard.functional.arrays import Array
-from regard.functional.recorder import RunStopped
-from regard.functional.scores.stages import STAGES
+from regard.functional.recorder import NO_PLAN, RecordingPlan, RunStopped, StepList
 from regard.trace.step_names import quadratic_stage
 from regard.trace.trace import Trace
 from regard.trace.trace_file import fitted_axes
@@ -47,8 +46,8 @@ class Tap:
         return sum([fixed * math.prod([lengths[letter] for letter in growing]) for fixed, growing in self.parts])
 
 
-class TapList(Trace):
-    """A recorder that lists the taps of a run in `taps`, and records nothing.
+class TapList(StepList):
+    """A recorder that lists the taps of a run in `taps`.
 
     Parameters
     ----------
@@ -57,27 +56,19 @@ class TapList(Trace):
     """
 
     def __init__(self, *, wanted: bool) -> None:
-        super().__init__(only=None if wanted else (), maps=wanted)
+        super().__init__()
+        self._wanted = wanted
         self.taps: list[Tap] = []
 
-    def __call__(self, name: str, value: Array, axes: str) -> Array:
+    def __call__(self, name: str, value: Array, axes: str, *, owned: bool = False) -> Array:  # noqa: ARG002
         """List `value` and return it."""
         full = self._prefix + name
-        self.taps.append(Tap.of(full, value, axes, is_optional=full in self._untapped))
+        self.taps.append(Tap.of(full, value, axes, is_optional=full in self._optional))
         return value
 
-    def take(self, name: str, value: Array, axes: str) -> None:
-        """List `value`."""
-        self(name, value, axes)
-
-    def wants(self, name: str) -> bool:  # noqa: ARG002
-        """Whether all values are asked for."""
-        return self._only is None
-
-    def asks_for(self, *names: str) -> bool:
-        """Whether all values are asked for."""
-        super().asks_for(*names)
-        return self.wants("")
+    def plan(self, *names: str, optional: tuple[str, ...] = ()) -> RecordingPlan:
+        """Return a plan that asks for all of these steps, and for the map too, or for none."""
+        return super().plan(*names, optional=optional)._replace(keeps_map=True) if self._wanted else NO_PLAN
 
     def record_attention(self, inputs: Any, stats: Any = None) -> None:  # noqa: ARG002
         """List the map of a call of attention."""
@@ -113,7 +104,7 @@ class MemoryProbe(Trace):
     """
 
     def __init__(self, trace: Trace, batch: int, length: int, target_length: int = 1) -> None:
-        super().__init__(only=trace._only, maps=trace._keep_maps, edit=trace._edit, stop=trace._stop)
+        super().__init__(only=trace._only, maps=trace._plan.keeps_maps, edit=trace._edit, stop=trace._stop)
         self._lengths = {"B": batch, "T": length, "S": length}
         self._cross_lengths = {"B": batch, "T": target_length, "S": length}
         self._target_lengths = {"B": batch, "T": target_length, "S": target_length}
@@ -132,24 +123,26 @@ class MemoryProbe(Trace):
                     self._add(name, tap)
 
     def _add(self, name: str, tap: Tap) -> None:
-        if tap.is_optional and not self.asks_for(name):
+        plan = self.plan(optional=(name,)) if tap.is_optional else self.plan(name)
+        if tap.is_optional and not plan.asked:
             return
         size = self._nbytes(tap)
         if quadratic_stage(tap.name) is None:
             self.largest = max(self.largest, size)
-        elif name in STAGES and self.wants_attention():
+        elif plan.keeps_map:
             return  # its map gives it
         if name == "kv_latent":
             self._latents.add(self._prefix)
         if name == "kv_latent" or (name in ("k", "v") and self._prefix not in self._latents):
             self.cache += size
-        if self.wants(name):
+        if plan.asked:
             self.largest_recorded = max(self.largest_recorded, size)
-            self.recorded += size * self._is_recorded(tap.name)
-        self._stop_after(tap.name, None)
+            self.recorded += size * self._plan.step(tap.name, self._means).is_recorded
+        if plan.stops:
+            raise RunStopped(tap.name, None)
 
     def _add_map(self, tap: Tap) -> None:
-        if self.wants_attention():
+        if self.plan("weights").keeps_map:
             self.recorded += self._nbytes(tap)
             self._stop_after_map(None)
 

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable
 from typing import Any
 
 from regard._utils.errors import RegardError
-from regard.functional.dispatch import QUADRATIC_STEPS
+from regard.functional.scores.stages import QUADRATIC_STEPS
 
 # Of these the last computed enters block 0.
 _EMBEDDINGS = ("projected_embeddings", "normed_embeddings", "embeddings", "token_embeddings")
@@ -144,12 +144,6 @@ def matches(name: str, *patterns: str) -> bool:
     return any(_regex(each).match(name) for pattern in patterns for each in (pattern, *canonical_names(pattern)))
 
 
-@functools.lru_cache(4096)
-def any_matches(names: tuple[str, ...], patterns: tuple[str, ...]) -> bool:
-    """Whether one of these names matches any pattern."""
-    return any(matches(name, *patterns) for name in names)
-
-
 @functools.lru_cache(1 << 15)
 def preferred_names(name: str, pattern: str) -> tuple[str, ...] | None:
     """Return the steps that a pattern names in place of a step, if a run has one of them; None if it names none.
@@ -179,12 +173,6 @@ def asks_by_name(name: str, pattern: str) -> bool:
     """Whether a pattern that matches a step ends with the step's own name: ``*.scale`` does, ``*`` does not."""
     last = name.rpartition(".")[2]
     return any(each.rpartition(".")[2].removeprefix("*") == last for each in (pattern, *canonical_names(pattern)))
-
-
-@functools.lru_cache(4096)
-def any_asked(names: tuple[str, ...], patterns: tuple[str, ...]) -> bool:
-    """Whether a pattern asks for one of these names by its own, as `asks_by_name` says."""
-    return any(asks_by_name(name, pattern) for name in names for pattern in patterns)
 
 
 @functools.lru_cache(4096)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from regard._utils.errors import RegardError
-from regard.functional.recorder import Recorder
+from regard.functional.recorder import Recorder, RecordingPlan
 from regard.trace.mask_io import to_numpy
 from regard.trace.trace import Trace
 
@@ -32,14 +32,16 @@ class TensorTrace(Trace):
     def __init__(self, *, only: Any = None, optional: Any = (), edit: Mapping[str, Any] | None = None) -> None:
         super().__init__(only=only, optional=optional, edit=edit)
 
-    def _tap(self, name: str, value: Any, axes: str, *, is_shared: bool) -> Any:  # noqa: ARG002
+    def __call__(self, name: str, value: Any, axes: str, *, owned: bool = False) -> Any:  # noqa: ARG002
+        """Record a copy of `value`, or of the result of its edit, and return the copy, which the run goes on with."""
         import torch
 
         full = self._prefix + name
         self._taps[full] = None
-        for function in self._edits_of(full, axes, value.ndim):
+        step = self._plan.step(full, self._means)
+        for function in self._edits_of(full, axes, value.ndim) if step.is_edited else ():
             value = _edited(full, value, function)
-        if not self._is_recorded(full):
+        if not step.is_recorded:
             return value
         self._note(full, axes, value.ndim)
         value = value.clone()
@@ -49,11 +51,12 @@ class TensorTrace(Trace):
         self._values[full] = value
         return value.clone()  # for the model may write into what it has
 
-    def edits(self, name: str) -> bool:
-        """Whether later steps depend on what a tap called `name` in this scope returns: it is edited, or recorded."""
-        return super().edits(name) or self._is_recorded(self._prefix + name)
+    def plan(self, *names: str, optional: tuple[str, ...] = ()) -> RecordingPlan:
+        """Return what the run does at steps of this scope; later ones depend on the tap of each recorded one."""
+        found = super().plan(*names, optional=optional)
+        return found._replace(edited=found.asked)
 
-    def checkpoint(self) -> tuple[Recorder, Recorder]:
+    def checkpoint(self) -> tuple[Recorder, Recorder, Sequence[Any]]:
         """Raise RegardError: a part of a run that is computed again has other tensors."""
         raise RegardError("tensors of a part that is computed again, by gradient checkpointing, cannot be recorded")
 
@@ -62,7 +65,7 @@ class TensorTrace(Trace):
         found = Trace()
         found.set_metadata(self.model, self.encodings, self.target_encodings)
         for name, value in self._values.items():
-            found.take(name, to_numpy(value), self._axes[name])
+            found(name, to_numpy(value), self._axes[name], owned=True)
         found._layouts = dict(self._layouts)
         return found
 

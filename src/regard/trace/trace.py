@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -16,24 +16,15 @@ import numpy as np
 from regard._utils.errors import RegardError
 from regard.functional import native
 from regard.functional.arrays import Array, as_array, namespace
-from regard.functional.dispatch import QUADRATIC_STEPS
-from regard.functional.recorder import Recorder, RunStopped
+from regard.functional.recorder import Recorder, RecordingPlan, RunStopped, Scoped
 from regard.functional.scores.stages import STAGES
 from regard.functional.variable import Variable, plain
+from regard.text.encoding import Encoding
 from regard.trace.attention_map import AttentionMap
 from regard.trace.mask_io import to_numpy
+from regard.trace.plan import run_plan
 from regard.trace.recorded_steps import RecordedSteps
-from regard.trace.step_names import (
-    any_asked,
-    any_matches,
-    asks_by_name,
-    canonical_name,
-    canonical_names,
-    did_you_mean,
-    matches,
-    quadratic_stage,
-    scoped,
-)
+from regard.trace.step_names import canonical_name, canonical_names, did_you_mean, matches, scoped
 from regard.trace.text_layout import Place, TextLayout, located
 from regard.trace.trace_file import fitted_axes
 
@@ -42,7 +33,7 @@ __all__ = ["Edit", "Trace"]
 Edit = Callable[[np.ndarray], np.ndarray]
 
 
-class Trace(RecordedSteps):
+class Trace(Scoped, RecordedSteps):
     """Named intermediate values of one computation.
 
     Parameters
@@ -131,39 +122,33 @@ class Trace(RecordedSteps):
         self._stop = stop
         self._start = _start_of(start)
         self._is_before_start = self._start is not None
-        self._asked = (*(self._only or ()), *self._edit, *([] if stop is None else [stop]))
-        self._is_ambiguous = False  # whether a name stands for several steps, of which a run has one
-        for pattern in self._asked:
-            names = canonical_names(pattern)  # raises where it names several steps at once
-            self._is_ambiguous |= len(names) > 1
+        self._plan = run_plan(self._only, tuple(self._edit), stop, bool(maps))  # raises for a name of several steps
+        for pattern in self._plan.asked:
+            names = canonical_names(pattern)
             if pattern not in (self._only or ()) and names[-1].endswith("token_embeddings") and len(names) > 1:
                 raise RegardError(f"{pattern} is one of {', '.join(names)}: name that of this model")
-        self._keep_maps = maps
-        self._prefix = ""
         self._layout: TextLayout | None = None  # of the values that are computed now
         self._buffers: set[int] | None = None  # in a run whose large values are stored without a copy, those stored
 
-    def __call__(self, name: str, value: Array, axes: str) -> Array:
-        """Record `value` as `name` in the current scope and return it, or the result of its edit."""
-        return self._tap(name, value, axes, is_shared=True)
+    def __call__(self, name: str, value: Array, axes: str, *, owned: bool = False) -> Array:
+        """Record `value` as `name` in the current scope and return it, or the result of its edit.
 
-    def take(self, name: str, value: np.ndarray, axes: str) -> None:
-        """Record a value that nothing else refers to, as a call does but without a copy of a NumPy array."""
-        self._tap(name, value, axes, is_shared=not isinstance(value, np.ndarray) or self.edits(name))
-
-    def _tap(self, name: str, value: Array, axes: str, *, is_shared: bool) -> Array:
+        If nothing else refers to it, it is `owned`, and a NumPy array is stored without a copy.
+        """
         if self._is_before_start:
             return value
         full = self._prefix + name
         self._taps[full] = None
-        edits = self._edits_of(full, axes, value.ndim)
+        step = self._plan.step(full, self._means)
+        edits = self._edits_of(full, axes, value.ndim) if step.is_edited else ()
         for function in edits:
             value = _edited(full, value, function)
-        if self._is_recorded(full):
+        if step.is_recorded:
             self._note(full, axes, value.ndim)
-            needs_copy = is_shared and (bool(edits) or not self._holds(value))
-            self._values[full] = to_numpy(value) if needs_copy else value
-        self._stop_after(full, value)
+            is_ours = owned and not step.is_edited and isinstance(value, np.ndarray)
+            self._values[full] = value if is_ours or (not edits and self._holds(value)) else to_numpy(value)
+        if step.is_last:
+            raise RunStopped(full, value)
         return value
 
     def _holds(self, value: Array) -> bool:
@@ -173,77 +158,64 @@ class Trace(RecordedSteps):
         self._buffers.add(buffer)
         return True
 
+    def plan(self, *names: str, optional: tuple[str, ...] = ()) -> RecordingPlan:
+        """Return what the run does at steps of this scope, and count the optional ones as those of the run.
+
+        Not if one of `names` is asked for: a layer then reads the plan of each optional step before it computes it.
+        """
+        found = self._plan.plan(self._prefix, names, optional, self._means)
+        if optional and not (names and found.asked):
+            self._untapped.update(dict.fromkeys(scoped(self._prefix, optional)))
+        return found
+
+    def note(self, *names: str) -> None:
+        """Count steps of this scope, which a fused call computes or whose taps follow, as steps of the run."""
+        if not self._is_before_start:
+            self._taps.update(dict.fromkeys(scoped(self._prefix, names)))
+
     @contextmanager
-    def without_copies(self) -> Iterator[None]:
-        """Return the context of a run whose values are not written to, and stay inside it but for `for_caller`."""
-        self._buffers = set()
+    def run(
+        self, model: str, encodings: Sequence[Encoding], targets: Sequence[Encoding] = (), *, copies: bool = True
+    ) -> Iterator[Callable[[Array], Array]]:
+        """Return the context of a run of a model, whose value is the function through which the result leaves the run.
+
+        At its end `check_matched` is called. Without `copies` large values are stored as they are.
+        """
+        self.set_metadata(model, encodings, targets)
+        self._buffers = None if copies else set()
+        stopped: RunStopped | None = None
         try:
-            yield
+            yield self._for_caller
+        except RunStopped as reason:
+            stopped = reason
         finally:
             self._buffers = None
+        self.check_matched()
+        if stopped is not None:
+            raise stopped
 
-    def for_caller(self, value: Array) -> Array:
+    def _for_caller(self, value: Array) -> Array:
         """Return a value that leaves a run, or a copy of it if it is stored."""
         is_stored = self._buffers is not None and native.pool_buffer(value) in self._buffers
         return native.pooled_copy(value) if is_stored else value
-
-    def scope(self, name: str) -> AbstractContextManager[None]:
-        """Return a context in which every name begins with ``name.``; scopes nest."""
-        return _Scope(self, name)
 
     def editing(self) -> Trace:
         """Return a trace with the same edits that records nothing, so that names may repeat."""
         return Trace(only=(), edit=self._edit)
 
-    @property
-    def leaves(self) -> Sequence[Any]:
-        """Nothing: a trace takes no gradients."""
-        return ()
+    def checkpoint(self) -> tuple[Recorder, Recorder, Sequence[Any]]:
+        """Return the recorders of a part of a run and of the same part again, and no variables: it takes no gradients.
 
-    def checkpoint(self) -> tuple[Recorder, Recorder]:
-        """Return the recorders of a part of a run that keeps nothing for gradients, and of the same part again."""
+        The part that runs again is edited, but not recorded.
+        """
         again = self.editing()
         again._prefix, again._layout = self._prefix, self._layout
-        return self, again
-
-    def wants(self, name: str) -> bool:
-        """Whether a tap called `name` in this scope would be recorded or edited."""
-        full = self._prefix + name
-        if self._is_recorded(full):
-            return True
-        return bool(self._edit or self._stop) and (self._is_edited(full) or self._is_computed_last(full))
-
-    def asks_for(self, *names: str) -> bool:
-        """Whether one of these optional taps of this scope is to be made; count their names as those of the run."""
-        full = scoped(self._prefix, names)
-        self._untapped.update(dict.fromkeys(full))
-        return any_asked(full, self._asked) and any(self._asks_for(each) for each in full)
-
-    def announce(self, name: str) -> None:
-        """Count a tap that follows in this scope as one of the run."""
-        if not self._is_before_start:
-            self._taps[self._prefix + name] = None
-
-    def _asks_for(self, full: str) -> bool:
-        return any(asks_by_name(full, pattern) and self._means(pattern, full) for pattern in self._asked)
-
-    def edits(self, name: str) -> bool:
-        """Whether a tap called `name` in this scope would be edited."""
-        return self._is_edited(self._prefix + name)
-
-    def stops(self, name: str) -> bool:
-        """Whether a run ends after a tap called `name` in this scope."""
-        return self._is_last(self._prefix + name)
-
-    @property
-    def _selection(self) -> tuple[Any, ...]:
-        """What decides which steps are recorded or edited, and where a run ends: two traces alike in it are alike."""
-        return self._only, self._keep_maps, tuple(self._edit), self._stop
+        return self, again, ()
 
     @property
     def asks_for_values(self) -> bool:
         """Whether there may be steps that it records or edits, or after which a run ends."""
-        return self._only is None or bool(self._only or self._edit or self._stop)
+        return self._plan.asks_for_values
 
     @property
     def has_start(self) -> bool:
@@ -266,43 +238,24 @@ class Trace(RecordedSteps):
         self._is_before_start = False
         return block + 1, np.broadcast_to(state.astype(x.dtype, copy=False), x.shape)
 
-    def can_skip(self, *names: str) -> bool:
-        """Whether none of these taps needs its value; if so, count their names as tapped."""
-        full = scoped(self._prefix, names)
-        is_named = self._only is None or any_matches(full, self._asked)
-        if is_named and any(self.wants(name) for name in names):
-            return False
-        self._taps.update(dict.fromkeys(full))
-        return True
-
-    def attention_options(self) -> dict[str, Any]:
-        """Return no further options of a call of attention."""
-        return {}
-
-    def wants_attention(self) -> bool:
-        """Whether `record_attention` would store a map in this scope."""
-        name = self._prefix + "weights"
-        is_named = any(self._is_named(self._prefix + stage) for stage in STAGES)
-        return self._keep_maps and is_named and not self._has_edited_map(name)
-
     def record_attention(self, inputs: Any, stats: Any = None) -> None:
         """Store the map of a call of attention: its inputs without values, and the `stats` of its rows, if computed."""
-        if not self.wants_attention():
+        if not self.plan("weights").keeps_map:
             return
         name = self._prefix + "weights"
         inputs = inputs.with_parameters({name: plain(x) for name, x in inputs.parameters.items()})
         attention_map = AttentionMap.of(inputs.to_compute_dtype(), stats).copy()
         self._taps[name] = None
         self._note(name, "... H T S", attention_map.ndim)
-        for stage in STAGES if self._only is not None else ():
-            if self._is_named(self._prefix + stage):  # its map gives it
+        for stage in STAGES if self._plan.only is not None else ():
+            if self._plan.is_named(self._prefix + stage, self._means):  # its map gives it
                 self._taps[self._prefix + stage] = None
         self._maps[name] = attention_map
         self._stop_after_map(attention_map.q)
 
     def record_weights(self, weights: Array) -> None:
         """Store the weights of a call of attention as an array, where a map is wanted that cannot be computed again."""
-        if self.wants_attention():
+        if self.plan("weights").keeps_map:
             name = self._prefix + "weights"
             self._note(name, "... H T S", weights.ndim)
             self._values[name] = to_numpy(weights)
@@ -333,15 +286,11 @@ class Trace(RecordedSteps):
                 ended = f", which ended after {self._stop}" if argument == "only" and last else ""
                 raise RegardError(f"{argument}= matched no step of this run{ended}: {named}")
 
-    def _stop_after(self, full: str, value: Any) -> None:
-        """End the run if this is the step after which it ends."""
-        if self._is_last(full):
-            raise RunStopped(full, value)
-
     def _stop_after_map(self, value: Any) -> None:
         """End the run if it ends after a step of this scope that its map gives."""
         for stage in STAGES:
-            self._stop_after(self._prefix + stage, value)
+            if self._plan.step(self._prefix + stage, self._means).is_last:
+                raise RunStopped(self._prefix + stage, value)
 
     def _edits_of(self, full: str, axes: str, ndim: int) -> list[Edit]:
         """Return the functions that edit a step, one after the other."""
@@ -358,44 +307,11 @@ class Trace(RecordedSteps):
         self._axes[full] = fitted_axes(full, axes, ndim)
         self._layouts[full] = self._layout
 
-    def _is_recorded(self, full: str) -> bool:
-        if not self._is_named(full):
-            return False
-        stage = quadratic_stage(full) if self._keep_maps else None
-        return stage is None or (stage == "weights" and self._has_edited_map(full))
-
-    def _is_named(self, full: str) -> bool:
-        return self._only is None or self._is_meant(full, self._only)
-
-    def _is_edited(self, full: str) -> bool:
-        return bool(self._edit) and self._is_meant(full, self._edit)
-
-    def _is_last(self, full: str) -> bool:
-        """Whether a run ends after this step."""
-        return self._stop is not None and self._is_meant(full, (self._stop,))
-
-    def _is_meant(self, full: str, patterns: Iterable[str]) -> bool:
-        """Whether a pattern names this step of the run."""
-        if not self._is_ambiguous:
-            return matches(full, *patterns)
-        return any(self._means(pattern, full) for pattern in patterns)
-
     def _known(self) -> dict[str, None]:
         """Return the names of all steps that the run has, whether they were computed or not."""
         scopes = (name.removesuffix("context") for name in self._taps if name.rpartition(".")[2] == "context")
         of_maps = [f"{scope}{stage}" for scope in scopes for stage in ("scores", "weights")]
         return self._taps | self._untapped | dict.fromkeys(of_maps)
-
-    def _is_computed_last(self, full: str) -> bool:
-        """Whether a run ends after this step, and no map gives it, so that it has to be computed."""
-        return self._is_last(full) and (quadratic_stage(full) not in STAGES or not self.wants_attention())
-
-    def _has_edited_map(self, full: str) -> bool:
-        """Whether a step from ``scores`` to ``weights`` in the scope of `full` is edited."""
-        scope = full.rpartition(".")[0]
-        return bool(self._edit) and any(
-            self._is_edited(f"{scope}.{stage}" if scope else stage) for stage in QUADRATIC_STEPS
-        )
 
     def unmatched(self) -> tuple[str, ...]:
         """Return the names of ``only`` and ``edit`` that have matched no step so far."""
@@ -403,8 +319,7 @@ class Trace(RecordedSteps):
 
     def patterns(self) -> tuple[str, ...] | None:
         """Return the names, or patterns, of what is recorded or edited, and of the last step; None: all is recorded."""
-        last = () if self._stop is None else (self._stop,)
-        return None if self._only is None else (*self._only, *self._edit, *last)
+        return None if self._only is None else self._plan.asked
 
     def _without_tap(self, patterns: Iterable[str]) -> tuple[str, ...]:
         return tuple(pattern for pattern in patterns if not any(matches(tap, pattern) for tap in self._taps))
@@ -413,22 +328,6 @@ class Trace(RecordedSteps):
         said = super().__repr__()
         unmatched = self.unmatched() if self._taps else ()
         return f"{said[:-1]}; no step is called {', '.join(unmatched)}>" if unmatched else said
-
-
-class _Scope:
-    """A context that extends the prefix of a trace. Not a generator: entered several times in every layer."""
-
-    __slots__ = ("_name", "_outer", "_trace")
-
-    def __init__(self, trace: Trace, name: str) -> None:
-        self._trace, self._name, self._outer = trace, name, ""
-
-    def __enter__(self) -> None:
-        self._outer = self._trace._prefix
-        self._trace._prefix = f"{self._outer}{self._name}."
-
-    def __exit__(self, *_: object) -> None:
-        self._trace._prefix = self._outer
 
 
 def names_of(argument: str, names: object) -> tuple[str, ...]:

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import copy
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from regard.functional.recorder import Recorder
+from regard.functional.recorder import Recorder, RecordingPlan, Scoped
 
 _RESIDUAL = ("attn.output", "mlp.output")
 
 
-class DropoutRecorder(Recorder):
+class DropoutRecorder(Scoped, Recorder):
     """Drops embeddings, what attention and feed-forward add to the residual stream, and attention weights.
 
     What is dropped depends on the seed and on the name of the step alone, so that a block that is computed again for
@@ -36,42 +35,26 @@ class DropoutRecorder(Recorder):
 
     def __init__(self, rate: float, seed: tuple[int, ...], *, embeddings: str = "embeddings") -> None:
         self._rate, self._seed, self._embeddings = rate, seed, embeddings
-        self._prefix = ""
 
-    def __call__(self, name: str, value: Any, axes: str) -> Any:  # noqa: ARG002
+    def __call__(self, name: str, value: Any, axes: str, *, owned: bool = False) -> Any:  # noqa: ARG002
         """Return the value, or at some taps what dropout leaves of it."""
-        if not self.edits(name):
+        if not self._drops(name):
             return value
-        kept = self._rng(name).random(value.shape, np.float32) >= self._rate
+        kept = np.random.default_rng(self._seed_of(name)).random(value.shape, np.float32) >= self._rate
         return value * (kept / (1 - self._rate)).astype(value.dtype)
 
-    @contextmanager
-    def scope(self, name: str) -> Iterator[None]:
-        """Return a context in which every name begins with ``name.``."""
-        before, self._prefix = self._prefix, f"{self._prefix}{name}."
-        try:
-            yield
-        finally:
-            self._prefix = before
+    def plan(self, *names: str, optional: tuple[str, ...] = ()) -> RecordingPlan:  # noqa: ARG002
+        """Return which of these steps are dropped, and the dropout of the attention weights."""
+        dropped = frozenset(filter(self._drops, names))
+        return RecordingPlan(dropped, dropped, dropout=self._rate, seed=self._seed_of("weights"))
 
-    def edits(self, name: str) -> bool:
-        """Whether a tap called `name` in this scope is dropped."""
+    def checkpoint(self) -> tuple[DropoutRecorder, DropoutRecorder, Sequence[Any]]:
+        """Return the recorders of a block, and of the same block computed again: they drop the same."""
+        return copy.copy(self), copy.copy(self), ()
+
+    def _drops(self, name: str) -> bool:
         full = self._prefix + name
         return name == self._embeddings or full.endswith(_RESIDUAL)
 
-    wants = edits
-
-    def can_skip(self, *names: str) -> bool:
-        """Whether none of these taps is dropped."""
-        return not any(map(self.edits, names))
-
-    def attention_options(self) -> dict[str, Any]:
-        """Return the dropout of the attention weights in this scope."""
-        return {"dropout": self._rate, "rng": self._rng("weights")}
-
-    def checkpoint(self) -> tuple[DropoutRecorder, DropoutRecorder]:
-        """Return the recorders of a block, and of the same block computed again: they drop the same."""
-        return copy.copy(self), copy.copy(self)
-
-    def _rng(self, name: str) -> np.random.Generator:
-        return np.random.default_rng([*self._seed, zlib.crc32((self._prefix + name).encode())])
+    def _seed_of(self, name: str) -> tuple[int, ...]:
+        return (*self._seed, zlib.crc32((self._prefix + name).encode()))

@@ -72,8 +72,8 @@ class Log:
 
     def write(self, row: Step) -> None:
         """Add a row."""
-        found = {name: getattr(row, name) for name in self._fields}
-        values = {name: x if x is None or math.isfinite(x) else None for name, x in found.items()}  # JSON has no NaN
+        cells = {name: getattr(row, name) for name in self._fields}
+        values = {name: x if x is None or math.isfinite(x) else None for name, x in cells.items()}  # JSON has no NaN
         if self._is_csv:
             csv.writer(self._file, lineterminator="\n").writerow("" if x is None else x for x in values.values())
         else:

@@ -260,12 +260,12 @@ def _start(
     folder: Path | None, run: Mapping[str, Any], trainable: Trainable, optimizer: AdamW, *, resume: bool
 ) -> tuple[int, Path | None]:
     """Return the step after which a run continues, and its checkpoint, which is read; 0 and None for a new one."""
-    found = {} if folder is None else checkpoints(folder)
-    if folder is None or not found:
+    stored = {} if folder is None else checkpoints(folder)
+    if folder is None or not stored:
         return 0, None
     if not resume:
         raise RegardError(f"{folder} has a run already: resume it, or give another folder")
-    step, path = list(found.items())[-1]
+    step, path = list(stored.items())[-1]
     check_same_run(folder, read_state(path), run)
     load_checkpoint(path, trainable, optimizer)
     return step, path

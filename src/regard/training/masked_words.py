@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -10,8 +10,15 @@ from typing import Any
 import numpy as np
 
 from regard._utils.errors import RegardError
+from regard.models.build import layer_norm, linear
 from regard.models.checkpoint.open import Checkpoint
-from regard.models.checkpoint.tensors import OLD_NORM_SUFFIXES, TensorSpec, current_names, load_tensors
+from regard.models.checkpoint.tensors import (
+    OLD_NORM_SUFFIXES,
+    ExpectedTensors,
+    TensorSource,
+    current_names,
+    load_layers,
+)
 from regard.training.batches import IGNORED, Batch
 
 _TIED_SUFFIXES = {".decoder.bias": ".bias"}  # one array under two names
@@ -43,22 +50,21 @@ class MaskedWordHead:
     bias: str
     activation: str | None = None
 
-    def load(self, checkpoint: Checkpoint, model: Any, dtype: Any) -> dict[str, np.ndarray]:
-        """Return the arrays of the head: ``dense.weight``, ``norm.weight``, their biases, and ``table`` if untied.
+    def load(self, checkpoint: Checkpoint, model: Any, dtype: Any) -> dict[str, Any]:
+        """Return the layers `dense` and `norm`, and the arrays `bias` and `table`, None for one that there is not.
 
         Raises
         ------
         RegardError
             A tensor is missing, of another shape, or not of finite numbers.
         """
-        specs = self._specs(checkpoint, model)
-        renamed = self._renamed(checkpoint)
-        return load_tensors(checkpoint, specs, num_layers=0, unused=("",), renamed_suffixes=renamed, dtype=dtype)
+        build, renamed = self._builder(checkpoint, model), self._renamed(checkpoint)
+        return load_layers(checkpoint, build, num_layers=0, unused=("",), renamed_suffixes=renamed, dtype=dtype)
 
     def is_stored(self, checkpoint: Checkpoint, model: Any) -> bool:
         """Whether a checkpoint has the head, or a part of it."""
         names = current_names(checkpoint.tensors().shapes, self._renamed(checkpoint))
-        return any(spec.hf_name in names for spec in self._specs(checkpoint, model))
+        return any(spec.hf_name in names for spec in ExpectedTensors(self._builder(checkpoint, model)).specs)
 
     def function(self, checkpoint: Checkpoint, model: Any) -> str:
         """Return the name of the activation; an error for an unknown one."""
@@ -74,19 +80,24 @@ class MaskedWordHead:
     def _renamed(self, checkpoint: Checkpoint) -> dict[str, str]:
         return {**OLD_NORM_SUFFIXES, **(_TIED_SUFFIXES if _is_tied(checkpoint) else {})}
 
-    def _specs(self, checkpoint: Checkpoint, model: Any) -> list[TensorSpec]:
+    def _builder(self, checkpoint: Checkpoint, model: Any) -> Callable[[TensorSource], dict[str, Any]]:
+        """Return the code that builds the layers."""
         words, inner = model.token_embedding.weight.shape
         config, is_tied = checkpoint.config(), _is_tied(checkpoint)
         has_biases = config.peek("model_type") != "modernbert"  # there they are optional
-        specs = [TensorSpec("dense.weight", f"{self.dense}.weight", (inner, model.config.embed_dim), transposed=True)]
-        if config.flag("classifier_bias", has_biases):
-            specs.append(TensorSpec("dense.bias", f"{self.dense}.bias", (inner,)))
-        specs.append(TensorSpec("norm.weight", f"{self.norm}.weight", (inner,)))
-        if config.flag("norm_bias", has_biases):
-            specs.append(TensorSpec("norm.bias", f"{self.norm}.bias", (inner,)))
-        if config.flag("decoder_bias", True):
-            specs.append(TensorSpec("bias", self.bias if is_tied else f"{self.decoder}.bias", (words,)))
-        return specs if is_tied else [*specs, TensorSpec("table", f"{self.decoder}.weight", (words, inner))]
+        dense_bias, norm_bias = config.flag("classifier_bias", has_biases), config.flag("norm_bias", has_biases)
+        bias = self.bias if is_tied else f"{self.decoder}.bias"
+        has_bias = config.flag("decoder_bias", True)
+
+        def build(source: TensorSource) -> dict[str, Any]:
+            return {
+                "dense": linear(source, self.dense, model.config.embed_dim, inner, bias=dense_bias),
+                "norm": layer_norm(source, self.norm, inner, model.config.norm_eps, bias=norm_bias),
+                "bias": source.array(bias, (words,)) if has_bias else None,
+                "table": None if is_tied else source.array(f"{self.decoder}.weight", (words, inner)),
+            }
+
+        return build
 
 
 def _bert(architecture: str, *prefixes: str, norm: str = "LayerNorm") -> MaskedWordHead:
@@ -210,9 +221,9 @@ def mask_words(
             raise RegardError(f"mask must be booleans in the shape of ids, {ids.shape}, got {mask.dtype} {mask.shape}")
         is_word &= mask
     drawn, how = np.where(is_word, rng.random(ids.shape), np.inf), rng.random(ids.shape)
-    chosen = (drawn < rate) | (drawn == drawn.min(-1, keepdims=True)) & is_word  # of a row without one, any
+    is_target = (drawn < rate) | (drawn == drawn.min(-1, keepdims=True)) & is_word  # of a row without one, any
     changed = np.where(how < 0.8, mask_id, np.where(how < 0.9, rng.integers(0, vocab_size, ids.shape), ids))
-    return Batch(np.where(chosen, changed, ids), np.where(chosen, ids, IGNORED), mask)
+    return Batch(np.where(is_target, changed, ids), np.where(is_target, ids, IGNORED), mask)
 
 
 def _is_tied(checkpoint: Checkpoint) -> bool:

@@ -157,13 +157,9 @@ def make_objective(model: TextModel, checkpoint: Checkpoint, dtype: Any) -> Obje
     if isinstance(model, LanguageModel):
         return NextToken(model)
     head = masked_word_head(checkpoint)
-    arrays = head.load(checkpoint, model, dtype)
     return MaskedWords(
         model,
-        Linear(arrays["dense.weight"], arrays.get("dense.bias")),
-        LayerNorm(arrays["norm.weight"], arrays.get("norm.bias"), model.config.norm_eps),
-        arrays.get("bias"),
-        arrays.get("table"),
+        **head.load(checkpoint, model, dtype),
         activation=head.function(checkpoint, model),
         architecture=head.architecture,
     )

@@ -110,17 +110,17 @@ def check_betas(betas: Any) -> tuple[float, float]:
         first, second = betas
     except (TypeError, ValueError) as error:
         raise RegardError(message) from error
-    found = finite_number("a beta", first), finite_number("a beta", second)
-    if not all(0 <= beta < 1 for beta in found):
+    factors = finite_number("a beta", first), finite_number("a beta", second)
+    if not all(0 <= beta < 1 for beta in factors):
         raise RegardError(message)
-    return found
+    return factors
 
 
 def global_norm(gradient: np.ndarray) -> float:
     """Return the Euclidean norm of a flat array; the same number for any number of threads."""
-    found = ops.square_sum(gradient)
-    if found is not None:
-        return math.sqrt(found)
+    square_sum = ops.square_sum(gradient)
+    if square_sum is not None:
+        return math.sqrt(square_sum)
     total = 0.0
     for start, stop in _blocks(0, len(gradient)):
         block = gradient[start:stop]

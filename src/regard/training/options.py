@@ -41,7 +41,7 @@ class TrainingOptions:
         )
 
 
-def check_options(**given: Any) -> TrainingOptions:
+def check_options(**values: Any) -> TrainingOptions:
     """Return the options of a run.
 
     Raises
@@ -50,17 +50,17 @@ def check_options(**given: Any) -> TrainingOptions:
         One of them is invalid.
     """
     for name, least in {"steps": 1, "accumulate": 1, "warmup": 0, "seed": 0}.items():
-        given[name] = whole_number(name, given[name], least)
+        values[name] = whole_number(name, values[name], least)
     for name in ("learning_rate", "weight_decay", "floor", "label_smoothing"):
-        value, given[name] = given[name], finite_number(name, given[name])
-        if given[name] < 0:
+        value, values[name] = values[name], finite_number(name, values[name])
+        if values[name] < 0:
             raise RegardError(f"{name} must be at least 0, got {value!r}")
-    check_rate(given["dropout"])
-    given["dropout"], given["checkpoint"] = float(given["dropout"]), bool(given["checkpoint"])
-    given["betas"], given["eps"] = check_betas(given["betas"]), finite_number("eps", given["eps"], positive=True)
-    if given["max_norm"] is not None:
-        given["max_norm"] = finite_number("max_norm", given["max_norm"], positive=True)
-    options = TrainingOptions(**given)
+    check_rate(values["dropout"])
+    values["dropout"], values["checkpoint"] = float(values["dropout"]), bool(values["checkpoint"])
+    values["betas"], values["eps"] = check_betas(values["betas"]), finite_number("eps", values["eps"], positive=True)
+    if values["max_norm"] is not None:
+        values["max_norm"] = finite_number("max_norm", values["max_norm"], positive=True)
+    options = TrainingOptions(**values)
     options.rate(0)
     return options
 

@@ -28,10 +28,10 @@ def check_plain(folder: Path) -> None:
 
     A link would lead what is written or read out of the folder; a pipe would hang.
     """
-    found = list(folder.iterdir())
-    for inner in [path for path in found if path.name.startswith("step-") and path.is_dir()]:
-        found += inner.rglob("*")
-    for path in found:
+    paths = list(folder.iterdir())
+    for inner in [path for path in paths if path.name.startswith("step-") and path.is_dir()]:
+        paths += inner.rglob("*")
+    for path in paths:
         mode = path.lstat().st_mode
         if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
             kind = "a link" if stat.S_ISLNK(mode) else "no plain file"

@@ -181,9 +181,9 @@ def _addition(batch_size: int) -> Task:
     plus, equals = _PRIME, _PRIME + 1
 
     def draw(rng: np.random.Generator, is_held_out: bool) -> Batch:
-        known = 2 * len(pairs) // 5
-        chosen = pairs[known:] if is_held_out else pairs[:known]
-        a, b = np.divmod(rng.choice(chosen, batch_size, replace=batch_size > len(chosen)), _PRIME)
+        num_train = 2 * len(pairs) // 5
+        split = pairs[num_train:] if is_held_out else pairs[:num_train]
+        a, b = np.divmod(rng.choice(split, batch_size, replace=batch_size > len(split)), _PRIME)
         ids = np.stack([a, np.full_like(a, plus), b, np.full_like(a, equals)], -1)
         targets = np.full(ids.shape, IGNORED)
         targets[:, -1] = (a + b) % _PRIME
@@ -278,8 +278,8 @@ def text_task(
 
     def windows(rng: np.random.Generator, part: np.ndarray, length: int) -> np.ndarray:
         starts = rng.integers(0, len(part) - inner, (batch_size, 1))
-        found: np.ndarray = part[starts + np.arange(length)]
-        return found
+        sampled: np.ndarray = part[starts + np.arange(length)]
+        return sampled
 
     def with_ends(x: np.ndarray) -> np.ndarray:
         ends = (np.broadcast_to(np.array(each, np.int64), (len(x), len(each))) for each in (start, end))

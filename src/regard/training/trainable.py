@@ -155,14 +155,14 @@ class Trainable:
         """Set the gradient to 0."""
         self.gradient[...] = 0
 
-    def add_gradients(self, found: Mapping[str, np.ndarray]) -> None:
+    def add_gradients(self, d_arrays: Mapping[str, np.ndarray]) -> None:
         """Add the gradients of the arrays of the objective, by name, to the flat gradient."""
         for name, place in self._views.items():
-            ops.add(place, found[name], out=place)
+            ops.add(place, d_arrays[name], out=place)
         if self._rows:
             gradients = self.by_tensor(self.gradient)
             for name, (computed, is_transposed) in self._rows.items():
-                gradients[computed.name][computed.rows] += found[name].T if is_transposed else found[name]
+                gradients[computed.name][computed.rows] += d_arrays[name].T if is_transposed else d_arrays[name]
 
     def update_computed(self) -> None:
         """Compute the arrays anew that are not views of tensors."""
@@ -185,9 +185,9 @@ class Trainable:
         for name, x in theirs.items():
             place = ours[name]
             if isinstance(place, np.ndarray):
-                given = np.asarray(x, place.dtype)
-                changes |= not np.array_equal(place, given)
-                place[...] = given
+                new = np.asarray(x, place.dtype)
+                changes |= not np.array_equal(place, new)
+                place[...] = new
         if changes and not isinstance(model, LanguageModel):
             raise RegardError(
                 f"{model.name} is not as it was loaded, and the head that it is trained with is not part of it: give "
@@ -232,9 +232,9 @@ class Trainable:
             before |= TokenizerFiles(transformer_folder(self._folder)).settings
         settings = {name: value for name, value in before.items() if name not in ("auto_map", "name_or_path")}
         for kind, names in _SPECIAL.items():
-            found = [name for name in names if backend.token_to_id(name) is not None]
-            if found and settings.get(kind) is None:
-                settings[kind] = found[0]
+            present = [name for name in names if backend.token_to_id(name) is not None]
+            if present and settings.get(kind) is None:
+                settings[kind] = present[0]
         for kind in ("bos", "eos"):
             number = self.config.get(f"{kind}_token_id")
             token = backend.id_to_token(number) if isinstance(number, int) and number >= 0 else None
@@ -262,11 +262,13 @@ class Trainable:
         if not isinstance(loaded, LanguageModel):
             head, rng = masked_word_head(recorded), np.random.default_rng(whole_number("seed", seed, 0))
             std = float(config.get("initializer_range", _STD))
-            new = NewTensors(lambda spec: _drawn(spec, rng, std))
+            new = NewTensors(lambda spec, _: _drawn(spec, rng, std))
             is_stored = head.is_stored(recorded, loaded)
             head.load(recorded if is_stored else _Checkpoint(config, new, recorded.tokenizer(), None), loaded, dtype)
-            found = {name: x for name, x in stored.read.items() if name not in tensors} if is_stored else new.arrays
-            tensors = {head.prefixes[0] + head.bare(name): x for name, x in tensors.items()} | found
+            head_tensors = (
+                {name: x for name, x in stored.read.items() if name not in tensors} if is_stored else new.arrays
+            )
+            tensors = {head.prefixes[0] + head.bare(name): x for name, x in tensors.items()} | head_tensors
         trainable = cls(config, tensors, recorded.tokenizer(), name=name, path=recorded.folder, dtype=dtype)
         if isinstance(model, TextModel):
             trainable.assign(model)
@@ -309,10 +311,10 @@ def new_model(
     """
     rng = np.random.default_rng(whole_number("seed", seed, 0))
 
-    def make(spec: TensorSpec) -> np.ndarray:
-        if spec.name == "token_embedding.weight" and embedding_std is not None:
+    def make(spec: TensorSpec, name: str) -> np.ndarray:
+        if name == "token_embedding.weight" and embedding_std is not None:
             return rng.normal(0, embedding_std, spec.shape)
-        return _drawn(spec, rng, last if spec.name.endswith(_LAST) else std)
+        return _drawn(spec, rng, last if name.endswith(_LAST) else std)
 
     tensors = NewTensors(make)
     checkpoint = _Checkpoint(config, tensors, tokenizer, None)

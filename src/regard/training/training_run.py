@@ -60,12 +60,12 @@ class TrainingRun:
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder)
-        found = self.checkpoints
-        if found:
+        paths = self.checkpoints
+        if paths:
             check_plain(self.folder)
         else:
             raise RegardError(f"{self.folder} is not the folder of a training run: it has no checkpoint")
-        state = read_state(list(found.values())[-1])
+        state = read_state(list(paths.values())[-1])
         self.num_steps = int(state["options"]["steps"])  # of the whole run
         self._held_out = state.get("held_out")
         self._offset, self._identity = 0, (0, 0)
@@ -87,10 +87,10 @@ class TrainingRun:
 
     def load(self, step: int) -> Any:
         """Load the model of a checkpoint."""
-        found = self.checkpoints
-        if step not in found:
+        paths = self.checkpoints
+        if step not in paths:
             raise RegardError(f"there is no checkpoint of step {step} in {self.folder}")
-        return replace(load(found[step]), name=self.name_of(step))
+        return replace(load(paths[step]), name=self.name_of(step))
 
     def encode(self, model: Any, text: str | None = None) -> Encoding:
         """Return a text as a model of the run reads it; None: the first held-out text of the run.
@@ -103,8 +103,8 @@ class TrainingRun:
         if text is None and not self._held_out:
             raise RegardError(f"the run in {self.folder} has no held-out text: give a text")
         tokenizer = model.tokenizer
-        found: Encoding = tokenizer.from_ids(self._held_out) if text is None else tokenizer(text)
-        return found
+        encoding: Encoding = tokenizer.from_ids(self._held_out) if text is None else tokenizer(text)
+        return encoding
 
     def losses(self) -> Losses:
         """Return the losses that are in the folder now; none where it has no file of them.

@@ -93,15 +93,15 @@ def rows_of_word(labels: Sequence[str], words: Sequence[str], word: str) -> tupl
 
     An error if the text does not contain the word; it lists its words.
     """
-    wanted = _fold(word)
+    folded = _fold(word)
     rows = tuple(
         row
         for row, (label, whole) in enumerate(zip(labels, words, strict=True))
-        if wanted in (_fold(label), _fold(whole))
+        if folded in (_fold(label), _fold(whole))
     )
     if not rows:
-        known = ", ".join(dict.fromkeys(escape(whole, 40) for whole in words if whole.strip()))
-        raise RegardError(f"the text has no word {escape(word, 40)!r}; its words are {known}")
+        listed = ", ".join(dict.fromkeys(escape(whole, 40) for whole in words if whole.strip()))
+        raise RegardError(f"the text has no word {escape(word, 40)!r}; its words are {listed}")
     return rows
 
 

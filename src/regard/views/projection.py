@@ -25,12 +25,12 @@ def find_sinks(clouds: Sequence[np.ndarray]) -> np.ndarray:
     ----------
     Sun et al. (2024), "Massive Activations in Large Language Models", https://arxiv.org/abs/2402.17762.
     """
-    found = np.zeros(len(clouds[0]), dtype=bool)
+    is_sink = np.zeros(len(clouds[0]), dtype=bool)
     for cloud in clouds:
         lengths = np.linalg.norm(cloud, axis=1)
         if (median := np.median(lengths)) > 0:
-            found |= lengths > SINK_LENGTH * median
-    return found
+            is_sink |= lengths > SINK_LENGTH * median
+    return is_sink
 
 
 def tokens_to_fit(special: np.ndarray, sinks: np.ndarray) -> np.ndarray:

@@ -186,15 +186,15 @@ def lazy_heads(
     """Return for each head of each layer a function that computes its map; the arguments are those of `select`."""
     recorded = _recorded(trace)
     layers = tuple(number for number in recorded if number is not None)
-    found: list[list[Callable[[], AttentionView]]] = []
+    layer_heads: list[list[Callable[[], AttentionView]]] = []
     for layer, (weights, axes, scope) in recorded.items():
         stack, entries = _batch_entry(weights, axes, batch)
         tokens = batch_encoding(trace, batch, entries)
         rows, columns = _axes(stack, tokens, None, show_special_tokens, merge_subwords, padded=entries > 1)
         heads = range(stack.shape[0]) if stack.ndim == 3 else (None,)
         masked = _masked(trace, scope, stack, batch)
-        found.append([partial(_view, trace, stack, masked, rows, columns, layer, layers, head) for head in heads])
-    return found
+        layer_heads.append([partial(_view, trace, stack, masked, rows, columns, layer, layers, head) for head in heads])
+    return layer_heads
 
 
 def top_k(view: AttentionView, k: int) -> tuple[tuple[tuple[int, float], ...], ...]:
@@ -204,11 +204,11 @@ def top_k(view: AttentionView, k: int) -> tuple[tuple[tuple[int, float], ...], .
     """
     if k < 1:
         raise RegardError(f"k must be at least 1, got {k}")
-    found = []
+    largest = []
     for row, masked in zip(view.weights, view.masked, strict=True):
         order = np.argsort(np.where(masked, np.inf, -row), kind="stable")[:k]
-        found.append(tuple((int(key), float(row[key])) for key in order if not masked[key]))
-    return tuple(found)
+        largest.append(tuple((int(key), float(row[key])) for key in order if not masked[key]))
+    return tuple(largest)
 
 
 def find_rows(view: AttentionView, word: str) -> tuple[int, ...]:
@@ -309,7 +309,7 @@ def _view(
     layers: tuple[int, ...],
     head: int | None,
 ) -> AttentionView:
-    chosen = stack if head is None else stack.select(head) if isinstance(stack, AttentionMap) else stack[head]
+    selected = stack if head is None else stack.select(head) if isinstance(stack, AttentionMap) else stack[head]
     masked = masked[head] if masked.ndim == 3 and head is not None else masked
     starts = np.array([*rows.starts, rows.length])
     items, keys, omitted = (np.array(indices, np.intp) for indices in (rows.shown, columns.shown, columns.omitted))
@@ -320,7 +320,7 @@ def _view(
     for first in range(0, len(rows.starts), height):  # so that no other array of the size of the map is made
         block = range(first, min(first + height, len(rows.starts)))
         span, bounds = slice(starts[block.start], starts[block.stop]), starts[block.start : block.stop + 1]
-        tile = _tile(chosen, span, slice(columns.length))
+        tile = _tile(selected, span, slice(columns.length))
         tile = validate_weights(tile if tile.ndim == 2 else tile.mean(axis=0, dtype=np.float64))
         merged = columns.sum(tile, axis=1)
         averaged = np.add.reduceat(merged, bounds[:-1] - span.start) / np.diff(bounds)[:, None]

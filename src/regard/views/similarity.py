@@ -41,7 +41,7 @@ def word_similarities(one: Trace, other: Trace, word: str, *, batch: int = 0) ->
 
 def similarities(*vectors: Mapping[str, np.ndarray]) -> tuple[tuple[str, float], ...]:
     """Return the cosine similarity of the vectors of two texts, each as of `word_vectors`."""
-    layers, widths = ([list(found) for found in vectors], [found["original"].shape for found in vectors])
+    layers, widths = ([list(by_layer) for by_layer in vectors], [by_layer["original"].shape for by_layer in vectors])
     if layers[0] != layers[1] or widths[0] != widths[1]:
         raise RegardError(
             f"the traces are of different models: {len(layers[0]) - 1} layers of {widths[0]} and "
@@ -61,7 +61,7 @@ def word_vectors(trace: Trace, word: str, *, batch: int = 0) -> dict[str, np.nda
     """Return the vector of a word, ``E``: in the embedding table, and after each layer."""
     layers = layers_with("output", trace.names())
     names = {"original": "token_embeddings", **{f"layer {n}": f"blocks.{n}.output" for n in layers}}
-    found: dict[str, np.ndarray] = {}
+    vectors: dict[str, np.ndarray] = {}
     for label, name in names.items():
         values, entries = batch_entry(trace[name], trace.axes(name), batch)
         encoding = batch_encoding(trace, batch, entries)
@@ -69,5 +69,5 @@ def word_vectors(trace: Trace, word: str, *, batch: int = 0) -> dict[str, np.nda
             raise RegardError("the trace has no text: record the run of a model on a text")
         axis = make_axis(encoding, merge_subwords=True)
         rows = rows_of_word(axis.labels, axis.words, word)
-        found[label] = axis.mean(values[: axis.length].astype(np.float64))[list(rows)].mean(axis=0)
-    return found
+        vectors[label] = axis.mean(values[: axis.length].astype(np.float64))[list(rows)].mean(axis=0)
+    return vectors

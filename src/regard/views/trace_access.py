@@ -26,7 +26,7 @@ def batch_entry(values: Array, axes: str, batch: int) -> tuple[np.ndarray, int]:
 def layers_with(step: str, names: Iterable[str]) -> list[int]:
     """Return the sorted layers N for which ``blocks.N.`` `step` is one of `names`."""
     name = re.compile(rf"blocks\.(0|[1-9][0-9]*)\.{re.escape(step)}")
-    return sorted(int(found[1]) for each in names if (found := name.fullmatch(each)))
+    return sorted(int(match[1]) for each in names if (match := name.fullmatch(each)))
 
 
 def batch_encoding(trace: Trace, batch: int, entries: int) -> Encoding | None:
@@ -38,18 +38,18 @@ def batch_encoding(trace: Trace, batch: int, entries: int) -> Encoding | None:
     return trace.encodings[batch]
 
 
-def resolve_index(kind: str, wanted: int, available: Sequence[int]) -> int:
-    """Return `wanted` if it is available; a negative number counts from the last.
+def resolve_index(kind: str, number: int, available: Sequence[int]) -> int:
+    """Return `number` if it is available; a negative number counts from the last.
 
     An error if it is not; it lists what is.
     """
-    if isinstance(wanted, bool) or not isinstance(wanted, int | np.integer):
-        raise RegardError(f"a {kind} is a whole number, got {wanted!r}: choose from {format_range(available, ' to ')}")
-    if wanted in available:
-        return wanted
-    if -len(available) <= wanted < 0:
-        return available[wanted]
-    raise RegardError(f"there is no {kind} {wanted}: choose from {format_range(available, ' to ')}")
+    if isinstance(number, bool) or not isinstance(number, int | np.integer):
+        raise RegardError(f"a {kind} is a whole number, got {number!r}: choose from {format_range(available, ' to ')}")
+    if number in available:
+        return number
+    if -len(available) <= number < 0:
+        return available[number]
+    raise RegardError(f"there is no {kind} {number}: choose from {format_range(available, ' to ')}")
 
 
 def format_range(numbers: Sequence[int], dash: str = "–") -> str:

@@ -16,7 +16,7 @@ from regard import RegardError
 from regard.formats.safetensors import write_safetensors
 from regard.models.checkpoint.open import FolderCheckpoint
 from regard.models.checkpoint.safetensors import INDEX
-from regard.models.checkpoint.tensors import TensorSpec, load_tensors
+from regard.models.checkpoint.tensors import load_layers
 
 PARTS = [f"model-{i:05}-of-00003.safetensors" for i in (1, 2, 3)]
 
@@ -137,7 +137,7 @@ def test_bfloat16_is_widened_in_passing(tmp_path):
     checkpoint = FolderCheckpoint(tmp_path)
     tracemalloc.start()
     try:
-        found = load_tensors(checkpoint, [TensorSpec("x", "x", (1000, 1000))], num_layers=1)
+        found = load_layers(checkpoint, lambda source: {"x": source.array("x", (1000, 1000))}, num_layers=1)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

@@ -82,17 +82,17 @@ def run(options: Options) -> None:
     announce_memory(model, len(encoding), trace)
     with np.errstate(all="ignore"):
         before, after = model(encoding), model(encoding, trace=trace)
-    found = _predictions(model, before, after, options.top) if before.head else _vectors(before, after)
+    effects = _predictions(model, before, after, options.top) if before.head else _vectors(before, after)
     heads = [head_label(layer, head) for layer, head in options.heads]
     if options.json:
         choice = {"model": model.name, "text": text, "heads": heads, "by": options.by}
-        write(json.dumps(choice | found, allow_nan=False))
+        write(json.dumps(choice | effects, allow_nan=False))
         return
     console = make_console(options.color)
     replaced = "the mean over tokens" if options.by == "mean" else "zero"
     print_header(console, model, f" · {', '.join(heads)} ablated by {replaced}")
     console.print()
-    console.print(_table(found), soft_wrap=True)
+    console.print(_table(effects), soft_wrap=True)
 
 
 def _vectors(before: Output, after: Output) -> dict[str, Any]:
@@ -110,17 +110,17 @@ def _predictions(model: Model, before: Output, after: Output, top: int) -> dict[
     return {"next": [{"token": c.token, "before": c.before, "after": c.after} for c in changes]}
 
 
-def _table(found: dict[str, Any]) -> Table:
+def _table(effects: dict[str, Any]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    if "cosines" in found:
+    if "cosines" in effects:
         table.add_column("token")
         table.add_column("cosine similarity with and without", justify="right")
-        for row in found["cosines"]:
+        for row in effects["cosines"]:
             table.add_row(Text(escape(row["token"], 24)), format_number(row["cosine"], ".4f"))
         return table
     for heading in ("next token", "with", "without", "change"):
         table.add_column(heading, justify="left" if heading == "next token" else "right")
-    for row in found["next"]:
+    for row in effects["next"]:
         change = format_number(row["after"] - row["before"], "+.4f")
         table.add_row(Text(escape(row["token"], 24)), f"{row['before']:.4f}", f"{row['after']:.4f}", change)
     return table

@@ -107,7 +107,7 @@ def run(options: Options) -> None:
     options.files.check_length(model, len(encoding))
     announce_memory(model, len(encoding), Trace(only="*.weights"))
     with waiting("gradients"):
-        found = attribute(
+        attribution = attribute(
             model,
             encoding,
             options.to,
@@ -120,47 +120,47 @@ def run(options: Options) -> None:
     targets = {"--to": options.to, "--versus": options.versus}
     spellings = {option: likelier_spelling(model, encoding, token) for option, token in targets.items()}
     notes = [_note(option, spelling) for option, spelling in spellings.items() if spelling is not None]
-    rows = attribution_rows(encoding, found.scores, found.attended, merge_subwords=options.merge_subwords)
+    rows = attribution_rows(encoding, attribution.scores, attribution.attended, merge_subwords=options.merge_subwords)
     if options.json:
         shown = {
             "model": model.name,
             "text": text,
-            "method": found.method,
-            "metric": found.metric,
-            "value": found.value,
-            "baseline_value": found.baseline_value,
-            "completeness_gap": found.completeness_gap,
-            "is_complete": found.is_complete,
+            "method": attribution.method,
+            "metric": attribution.metric,
+            "value": attribution.value,
+            "baseline_value": attribution.baseline_value,
+            "completeness_gap": attribution.completeness_gap,
+            "is_complete": attribution.is_complete,
             "notes": notes,
             "tokens": [{"token": row.label, "score": row.score, "attended": row.attended} for row in rows],
         }
         write(json.dumps(shown, allow_nan=False))
     else:
         console = make_console(options.color)
-        print_header(console, model, f" · {ATTRIBUTION_METHODS[found.method].title.lower()}")
-        console.print(Text(f"{escape(found.metric)}: {format_number(found.value, '.4g')}"))
+        print_header(console, model, f" · {ATTRIBUTION_METHODS[attribution.method].title.lower()}")
+        console.print(Text(f"{escape(attribution.metric)}: {format_number(attribution.value, '.4g')}"))
         console.print()
         console.print(attribution_table(rows, width=console.width, color=has_color(console)), soft_wrap=True)
         console.print()
-        if found.is_complete is not False:
+        if attribution.is_complete is not False:
             console.print(Text(_strongest(rows)))
         for note in notes:
             console.print(Text(note))
-        if found.baseline_value is not None:
-            difference = found.value - found.baseline_value
-            said = f"contributions sum to {found.scores.sum():+.4g}, the number changes by {difference:+.4g}"
+        if attribution.baseline_value is not None:
+            difference = attribution.value - attribution.baseline_value
+            said = f"contributions sum to {attribution.scores.sum():+.4g}, the number changes by {difference:+.4g}"
             console.print(Text(said.replace("-", "−"), style="dim"))
-            if not found.is_complete:
+            if not attribution.is_complete:
                 console.print(Text("not yet exact: give more --steps, another --baseline or another --method"))
     options.files.write(
-        {_PICTURE: lambda path: _draw(path, found, options), _TABLE: lambda path: _write_table(path, rows)}
+        {_PICTURE: lambda path: _draw(path, attribution, options), _TABLE: lambda path: _write_table(path, rows)}
     )
 
 
-def _draw(path: str, found: Attribution, options: Options) -> None:
+def _draw(path: str, computed: Attribution, options: Options) -> None:
     from regard.plot import attribution, save
 
-    save(attribution(found, merge_subwords=options.merge_subwords, theme=options.theme), path)
+    save(attribution(computed, merge_subwords=options.merge_subwords, theme=options.theme), path)
 
 
 def _write_table(path: str, rows: list[AttributionRow]) -> None:
@@ -170,14 +170,14 @@ def _write_table(path: str, rows: list[AttributionRow]) -> None:
 
 def _run_corpus(options: Options) -> None:
     """Write a row for each token of a corpus."""
-    given = {
+    others = {
         "a text": options.source.text or options.source.file is not None,
         "--toy": options.toy,
         "-o": options.files,
         "--json": options.json,
         "--merge-subwords": options.merge_subwords,
     }
-    for what, is_given in given.items():
+    for what, is_given in others.items():
         if is_given:
             raise RegardError(f"--out writes the tokens of a corpus: leave out {what}")
     if options.corpus is None:
@@ -189,11 +189,11 @@ def _run_corpus(options: Options) -> None:
 
 def _note(option: str, spelling: Spelling) -> str:
     """Say that the same word is likelier with a space before it, or without."""
-    chosen, other = escape(spelling.chosen), escape(spelling.other)
+    spelled, other = escape(spelling.token), escape(spelling.other)
     how = "with" if other.startswith(" ") else "without"
     likelier, less = (f"{value:.2g}" for value in (spelling.other_probability, spelling.probability))
     return (
-        f'"{other}", {how} a space before it, is likelier to come next ({likelier}) than "{chosen}" ({less}): '
+        f'"{other}", {how} a space before it, is likelier to come next ({likelier}) than "{spelled}" ({less}): '
         f'give {option} "{other}" to explain that'
     )
 

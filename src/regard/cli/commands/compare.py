@@ -73,10 +73,10 @@ def run(options: Options) -> None:
         vectors.append(word_vectors(trace, options.word))
         traces += [trace] * bool(options.files)  # otherwise only the vectors of the word stay
         del trace
-    found = similarities(*vectors)
+    cosines = similarities(*vectors)
     options.files.write({_MOVEMENT: lambda path: _draw(path, traces, options)})
     if options.json:
-        shown = {"model": model.name, "word": options.word, "texts": texts, "similarities": dict(found)}
+        shown = {"model": model.name, "word": options.word, "texts": texts, "similarities": dict(cosines)}
         write(json.dumps(shown, allow_nan=False))
         return
     console = make_console(options.color)
@@ -88,11 +88,11 @@ def run(options: Options) -> None:
     table.add_column("vector")
     table.add_column("cosine similarity", justify="right")
     table.add_column("")
-    for name, similarity in found:
+    for name, similarity in cosines:
         table.add_row(name, format_number(similarity, ".3f"), "█" * round(30 * max(0.0, similarity)))
     console.print(table)
     console.print()
-    console.print(Text(_conclusion(found[0][1], found[-1][1])))
+    console.print(Text(_conclusion(cosines[0][1], cosines[-1][1])))
     for mark, count in zip("AB", times, strict=True):
         if count > 1:
             console.print(Text(f"In {mark} the word occurs {count} times: its vectors are averaged.", style="dim"))

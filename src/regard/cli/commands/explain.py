@@ -64,7 +64,7 @@ def run(options: Options) -> None:
         )
     options.files.check_length(model, len(encoding))
     console, layer = make_console(options.color), choice.layer or 0
-    chosen = {"layer": layer, "head": choice.head or 0, "width": console.width}
+    settings = {"layer": layer, "head": choice.head or 0, "width": console.width}
     rows = None if options.word is None else check_word(options.word, encoding, show_special_tokens=True)
     before = f"blocks.{layer - 1}.output"  # of layer 0 there is none
     block = f"blocks.{layer}"
@@ -73,7 +73,7 @@ def run(options: Options) -> None:
     needed = options.files.required_steps(*steps)
     last = f"{block}.attn.output" if needed == steps else None
     trace = run_model(model, encoding, needed, stop=last)
-    pages = [explain(trace, **chosen)] if rows is None else [explain_row(trace, row, **chosen) for row in rows]
+    pages = [explain(trace, **settings)] if rows is None else [explain_row(trace, row, **settings) for row in rows]
     options.files.write({TRACE: trace.save})
     print_header(console, model)
     for page in pages:

@@ -145,12 +145,12 @@ def _corpus(options: Options) -> Corpus | None:
     return Corpus(Path(options.corpus))
 
 
-def _opened(options: Options, given: str) -> tuple[Options, str]:
+def _opened(options: Options, page_address: str) -> tuple[Options, str]:
     """Return options with text and model of an address where none are given, and the view that it names."""
     source, choice = options.source, options.map
     if options.trace or options.files or source.file is not None or choice.layer or choice.head:
         raise RegardError("--open says what is shown: leave out --trace, -o, --file, --layer and --head")
-    address = read_address(given)
+    address = read_address(page_address)
     if not source.text and not address.texts:
         raise RegardError("the address names no text, it was too long for it: give the text too")
     named, compared = (*address.models, None, None)[:2]
@@ -167,8 +167,8 @@ def _stored_map(options: Options) -> _Explored | None:
         return None
     folder = texts[0]
     others = ("--trace", *_MODEL_OPTIONS[:4], "--layer", "--file", "--corpus", *TOY_SETTINGS)
-    if given := given_options(options, *others):
-        raise RegardError(f"{folder} is an attention map on disk: leave out {', '.join(given)}")
+    if refused := given_options(options, *others):
+        raise RegardError(f"{folder} is an attention map on disk: leave out {', '.join(refused)}")
     if len(texts) > 1:
         raise RegardError(f"{folder} is an attention map on disk, which is explored alone: leave out the texts")
     return _Explored(partial(StoredExploration, folder, head=options.map.head))
@@ -179,8 +179,8 @@ def _training_run(options: Options) -> _Explored | None:
     if not options.source.text or not checkpoints(options.source.text[0]):
         return None
     folder, *texts = options.source.text
-    if given := given_options(options, "--trace", *_MODEL_OPTIONS):
-        raise RegardError(f"{folder} is a training run, which has its models: leave out {', '.join(given)}")
+    if refused := given_options(options, "--trace", *_MODEL_OPTIONS):
+        raise RegardError(f"{folder} is a training run, which has its models: leave out {', '.join(refused)}")
     if len(texts) > 1:
         raise RegardError(f"a training run is seen on one text, got {len(texts)}: quote the text")
     source = options.with_text(*texts).source
@@ -195,8 +195,8 @@ def _exploration(options: Options) -> Exploration:
     if options.trace is not None:
         if options.source.text or options.source.file is not None:
             raise RegardError("give either a text or --trace, not both")
-        if given := given_options(options, *_MODEL_OPTIONS):
-            raise RegardError(f"--trace shows a saved run: leave out {', '.join(given)}")
+        if refused := given_options(options, *_MODEL_OPTIONS):
+            raise RegardError(f"--trace shows a saved run: leave out {', '.join(refused)}")
         traces = [Trace.load(Path(path)) for path in options.trace]
         return exploration_of(traces, None, layer=layer, head=head)
     texts = _texts(options.source)

@@ -185,12 +185,12 @@ def _measured(options: Options) -> _Measured | None:
         tell(f"continuing the interrupted run of {escape(sums)}")
     try:
         with progress_bar(len(texts)) as progress:
-            found = measure_corpus(model, texts, truncate=options.truncate, progress=progress, resume=sums)
+            metrics = measure_corpus(model, texts, truncate=options.truncate, progress=progress, resume=sums)
     except KeyboardInterrupt:
         if sums is not None and Path(sums).exists():
             tell(f"the sums so far are in {escape(sums)}: the same command continues")
         raise
-    return model, found, f"in the mean over {len(texts):,} texts"
+    return model, metrics, f"in the mean over {len(texts):,} texts"
 
 
 def _measured_partitions(options: Options, corpus: str, out: str) -> _Measured | None:

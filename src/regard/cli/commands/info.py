@@ -123,5 +123,5 @@ def _attention() -> str:
 
 
 def _blas() -> str:
-    found = np.show_config(mode="dicts").get("Build Dependencies", {}).get("blas", {})
-    return f"{found.get('name', 'unknown')} {found.get('version', '')}".strip()
+    blas = np.show_config(mode="dicts").get("Build Dependencies", {}).get("blas", {})
+    return f"{blas.get('name', 'unknown')} {blas.get('version', '')}".strip()

@@ -31,10 +31,10 @@ class Options:
 
 def run(options: Options) -> None:
     """Print each named model, each in the cache of the Hugging Face hub, and where its files are."""
-    found = resolve.installed()
-    width = max(len(entry.name) for entry, _ in found) + 2
+    entries = resolve.installed()
+    width = max(len(entry.name) for entry, _ in entries) + 2
     page = Text()
-    for entry, folder in found:
+    for entry, folder in entries:
         where = f"not downloaded; run regard pull {entry.name}" if folder is None else escape(str(folder))
         page.append(entry.name.ljust(width), style="bold").append(f"{entry.summary}\n")
         page.append(f"{' ' * width}{entry.layers} layers × {entry.heads} heads, {entry.licence}\n")

@@ -184,8 +184,8 @@ def _name(options: Options) -> str:
 
 def _resumed(folder: Path) -> dict[str, Any] | None:
     """Return what the last checkpoint of a run has beside the model; None if there is none."""
-    found = checkpoints(folder)
-    return read_state(list(found.values())[-1]) if found else None
+    stored = checkpoints(folder)
+    return read_state(list(stored.values())[-1]) if stored else None
 
 
 def _task_and_model(options: Options, seed: int, before: Mapping[str, Any]) -> tuple[Task, Trainable, dict[str, Any]]:
@@ -220,12 +220,12 @@ def _task_and_model(options: Options, seed: int, before: Mapping[str, Any]) -> t
 
 def _settings(options: Options, seed: int, task: Task, before: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return the options of training: those given, and else those of the run that is resumed, or of the task."""
-    given = {name: value for name in _OPTIONS if (value := getattr(options, name)) is not None}
-    given |= {"seed": seed, **({"checkpoint": True} if options.checkpoint else {})}
+    overrides = {name: value for name in _OPTIONS if (value := getattr(options, name)) is not None}
+    overrides |= {"seed": seed, **({"checkpoint": True} if options.checkpoint else {})}
     if before is not None:
-        return {**known_options(before), **given}
-    settings = {**task.options, **given}
-    return {**settings, "warmup": given.get("warmup", min(settings["warmup"], settings["steps"] // 2))}
+        return {**known_options(before), **overrides}
+    settings = {**task.options, **overrides}
+    return {**settings, "warmup": overrides.get("warmup", min(settings["warmup"], settings["steps"] // 2))}
 
 
 def _size(model: Trainable) -> str:

@@ -123,21 +123,21 @@ class ScoreMod(Bias):
         self, function: ScoreModFunction, layout: ScoreLayout, rows: Index, cols: Index, score: Array | float
     ) -> Array:
         xp = layout.xp
-        given = score
+        scores = score
         if isinstance(score, float):
-            given = xp.asarray(score, dtype=widest_float(xp, layout.device), device=layout.device)
+            scores = xp.asarray(score, dtype=widest_float(xp, layout.device), device=layout.device)
         b, h = self.indices or batch_and_head_indices(layout)
         indices = (layout.query_indices(rows), layout.key_indices(cols))
         with np.errstate(invalid="ignore", over="ignore"):  # masked scores may be anything
-            found = layout.to_namespace(as_array(function(given, b, h, *indices), "score_mod's result"))
-        if not is_floating(found):
-            raise RegardError(f"score_mod must return floating scores, got {found.dtype}")
+            modified = layout.to_namespace(as_array(function(scores, b, h, *indices), "score_mod's result"))
+        if not is_floating(modified):
+            raise RegardError(f"score_mod must return floating scores, got {modified.dtype}")
         shape = (*layout.shape[:-2], indices[0].shape[0], indices[1].shape[1])
-        if not broadcasts(tuple(found.shape), shape):
-            raise RegardError(f"score_mod returned {tuple(found.shape)} for scores {shape}")
+        if not broadcasts(tuple(modified.shape), shape):
+            raise RegardError(f"score_mod returned {tuple(modified.shape)} for scores {shape}")
         if isinstance(score, float):
-            return found
-        return xp.broadcast_to(xp.astype(found, score.dtype, copy=False), tuple(score.shape))
+            return modified
+        return xp.broadcast_to(xp.astype(modified, score.dtype, copy=False), tuple(score.shape))
 
 
 @dataclass(frozen=True, eq=False)

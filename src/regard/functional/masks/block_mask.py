@@ -309,11 +309,11 @@ def _key_ranges(words: np.ndarray, queries: int) -> tuple[np.ndarray, np.ndarray
         return None
     first = np.zeros((*lead, rows, BLOCK_QUERIES), np.int32)
     last = np.zeros_like(first)
-    for found, events in ((first, starts), (last, ends)):
+    for bounds, events in ((first, starts), (last, ends)):
         at = events.nonzero()
         bits = np.unpackbits(events[at][:, None].view(np.uint8), axis=-1, bitorder="little")
         word, query = bits.nonzero()
-        found[(*(axis[word] for axis in at[:-1]), query)] = at[-1][word]
+        bounds[(*(axis[word] for axis in at[:-1]), query)] = at[-1][word]
     open_end = np.unpackbits(np.ascontiguousarray(words[..., -1:]).view(np.uint8), axis=-1, bitorder="little")
     last[open_end.astype(bool)] = keys
     shape = (*lead, rows * BLOCK_QUERIES)

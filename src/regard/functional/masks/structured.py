@@ -283,5 +283,5 @@ def _segment_ranges(queries: np.ndarray, keys: np.ndarray) -> tuple[np.ndarray, 
     if np.any(ids[1:] == ids[:-1]):
         return None
     at = np.searchsorted(ids, queries)
-    found = (at < ids.size) & (np.append(ids, 0)[at] == queries)
-    return np.where(found, np.append(starts, 0)[at], 0), np.where(found, np.append(ends, 0)[at], 0)
+    has_keys = (at < ids.size) & (np.append(ids, 0)[at] == queries)
+    return np.where(has_keys, np.append(starts, 0)[at], 0), np.where(has_keys, np.append(ends, 0)[at], 0)

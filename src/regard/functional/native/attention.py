@@ -118,12 +118,12 @@ def stats_from_kernel(p: AttentionInputs, row_max: np.ndarray, row_sum: np.ndarr
     lead = p.layout.shape[:-2]
     if p.layout.xp is np and row_max.shape[:-1] == lead:
         return SoftmaxStats(row_max[..., None], row_sum[..., None])
-    found = []
+    stats = []
     for x in (row_max, row_sum):
         x = x[(0,) * (x.ndim - 1 - len(lead))]  # v may have leading axes that the scores do not have
         x = x[tuple(slice(0, 1) if size == 1 else slice(None) for size in lead)]
-        found.append(to_library(p, x[..., None]))
-    return SoftmaxStats(*found)
+        stats.append(to_library(p, x[..., None]))
+    return SoftmaxStats(*stats)
 
 
 def to_library(p: AttentionInputs, x: Array) -> Array:
@@ -217,8 +217,8 @@ def is_differentiated(p: AttentionInputs) -> bool:
 
 def has_gradients(arrays: Iterable[Array]) -> bool:
     """Tell whether the library of these arrays records the gradient of a function of them."""
-    given = list(arrays)
-    return framework_of(given[0]).has_gradients(given)
+    operands = list(arrays)
+    return framework_of(operands[0]).has_gradients(operands)
 
 
 def _framework(xp: Any) -> Framework:

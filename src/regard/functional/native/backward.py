@@ -133,8 +133,8 @@ class _BiasGradient:
         elif self._kind == "d_distance_bias":
             for rows, cols, part in self._distance_cells():
                 self._add(self._parameter_gradient(rows, cols, part))
-        found = np.zeros(self._shape, self._dtype) if self._gradient is None else self._gradient
-        return to_library(self._p, found)
+        gradient = np.zeros(self._shape, self._dtype) if self._gradient is None else self._gradient
+        return to_library(self._p, gradient)
 
     def _distance_cells(self) -> Iterator[tuple[slice, slice, np.ndarray]]:
         """Yield the sums of the distances as gradients of the first row and first column, which hold them all."""

@@ -26,10 +26,10 @@ def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
     The system provides new memory in zeroed pages, which takes longer than filling it.
     """
     size = math.prod(shape) * dtype.itemsize
-    if not _LARGE <= size < _MAX_BYTES or (found := kernel()) is None or is_tracing():
+    if not _LARGE <= size < _MAX_BYTES or (compiled := kernel()) is None or is_tracing():
         return np.empty(shape, dtype)  # visible to tracemalloc
     try:
-        whole: np.ndarray = found.acquire_buffer(size).view(dtype).reshape(shape)
+        whole: np.ndarray = compiled.acquire_buffer(size).view(dtype).reshape(shape)
     except MemoryError:
         return np.empty(shape, dtype)  # with NumPy's error message
     return whole
@@ -42,14 +42,14 @@ def kept_buffers() -> Iterator[None]:
     For work that is repeated, such as steps of training: the memory of a step is that of the step before. With what is
     in use, the pool is not larger than the process was anyway.
     """
-    found = kernel()
-    if found is not None:
-        found.keep_buffers(True)
+    compiled = kernel()
+    if compiled is not None:
+        compiled.keep_buffers(True)
     try:
         yield
     finally:
-        if found is not None:
-            found.keep_buffers(False)
+        if compiled is not None:
+            compiled.keep_buffers(False)
 
 
 def empty_like(x: np.ndarray, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:

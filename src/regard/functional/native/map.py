@@ -63,10 +63,10 @@ def exposes_masked_nonfinite(p: AttentionInputs, stage: str) -> bool:
 
 def native_softmax_stats(p: AttentionInputs) -> SoftmaxStats:
     """Return the softmax statistics of each row, NumPy arrays ``... H T 1``, row_sum in float64."""
-    found = _empty_stats(p, p.layout.queries)
+    stats = _empty_stats(p, p.layout.queries)
     for _, at, call in _calls(p, slice(0, p.layout.queries)):
-        native.kernel().map_softmax_stats(call, *(x[..., at, 0] for x in found))
-    return found
+        native.kernel().map_softmax_stats(call, *(x[..., at, 0] for x in stats))
+    return stats
 
 
 def map_tile(p: AttentionInputs, rows: Index, cols: Index, stage: Stage, stats: SoftmaxStats | None = None) -> Array:
@@ -75,7 +75,7 @@ def map_tile(p: AttentionInputs, rows: Index, cols: Index, stage: Stage, stats: 
     columns = np.ascontiguousarray(columns, np.int32)
     part = _empty(p, (_length(rows), len(columns)))
     for these, at, call in _calls(p, rows):
-        row_stats = () if stats is None or stage != "weights" else (x[..., 0] for x in stats.of(these))
+        row_stats = () if stats is None or stage != "weights" else (x[..., 0] for x in stats.rows(these))
         native.kernel().map_tile(call, STAGES.index(stage), columns, part[..., at, :], *row_stats)
     return _of_library(p, part)
 
@@ -87,18 +87,18 @@ def row_statistics(
     count = p.layout.queries
     offset = p.layout.resolve_offset()
     offset = np.asarray(offset if isinstance(offset, int) else np.asarray(offset)[..., 0, 0])
-    found = RowStatistics(
+    statistics = RowStatistics(
         _empty(p, (count,), np.float64) if entropy else None,
         _empty(p, (count,), np.float64) if mean_distance else None,
         _empty(p, (count, top)) if top else None,
         _empty(p, (count, top), np.int32) if top else None,
     )
     for these, at, call in _calls(p, slice(0, count)):
-        parts = (None if x is None else x[..., at] for x in found[:2])
-        largest = (None if x is None else x[..., at, :] for x in found[2:])
+        parts = (None if x is None else x[..., at] for x in statistics[:2])
+        largest = (None if x is None else x[..., at, :] for x in statistics[2:])
         position = (offset + at.start).astype(np.int32)
-        native.kernel().map_row_statistics(call, *(x[..., 0] for x in stats.of(these)), position, *parts, *largest)
-    return RowStatistics(*(None if x is None else _of_library(p, x) for x in found))
+        native.kernel().map_row_statistics(call, *(x[..., 0] for x in stats.rows(these)), position, *parts, *largest)
+    return RowStatistics(*(None if x is None else _of_library(p, x) for x in statistics))
 
 
 def column_sums(p: AttentionInputs, stats: SoftmaxStats) -> Array:
@@ -106,7 +106,7 @@ def column_sums(p: AttentionInputs, stats: SoftmaxStats) -> Array:
     total = np.zeros((*p.layout.shape[:-2], p.layout.keys))
     for these, _, call in _calls(p, slice(0, p.layout.queries)):
         part = _empty(p, (p.layout.keys,), np.float64)
-        native.kernel().map_column_sums(call, *(x[..., 0] for x in stats.of(these)), part)
+        native.kernel().map_column_sums(call, *(x[..., 0] for x in stats.rows(these)), part)
         total += part
     return _of_library(p, total)
 
@@ -120,7 +120,7 @@ def pooled_map(p: AttentionInputs, row_cells: Cells, col_cells: Cells, how: Pool
     overview = np.zeros((*p.layout.shape[:-2], len(row_cells), len(col_cells)))
     col_edges = np.array([0, *(b for _, b in col_cells)], np.int32)
     covered = slice(row_cells[0][0], row_cells[-1][1])
-    found = _empty_stats(p, _length(covered))
+    stats = _empty_stats(p, _length(covered))
     for these, at, call in _calls(p, covered):
         assert isinstance(these, slice)
         pieces = [
@@ -130,11 +130,11 @@ def pooled_map(p: AttentionInputs, row_cells: Cells, col_cells: Cells, how: Pool
         ]
         row_edges = np.array([*(start - these.start for _, start in pieces), these.stop - these.start], np.int32)
         part = _empty(p, (len(pieces), len(col_cells)), np.float64)
-        row_stats = (x[..., at, 0] for x in found)
+        row_stats = (x[..., at, 0] for x in stats)
         native.kernel().map_pooled(call, row_edges, col_edges, how == "mean", part, *row_stats)
         cells, firsts = np.unique([cell for cell, _ in pieces], return_index=True)
         overview[..., cells, :] = join(overview[..., cells, :], join.reduceat(part, firsts, axis=-2))
-    return _of_library(p, overview), found
+    return _of_library(p, overview), stats
 
 
 def _calls(p: AttentionInputs, rows: Index) -> Iterator[tuple[Index, slice, Any]]:

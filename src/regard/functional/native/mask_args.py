@@ -90,33 +90,33 @@ class KernelMaskArgs:
 
     def arguments(self, rows: Index) -> dict[str, np.ndarray | None]:
         """Return the kernel's keyword arguments for some queries."""
-        found: dict[str, np.ndarray | None] = {}
+        kwargs: dict[str, np.ndarray | None] = {}
         if self.key_ranges is not None:
-            found["key_begin"], found["key_end"] = (_of_rows(x, rows, self.p.layout.queries) for x in self.key_ranges)
+            kwargs["key_begin"], kwargs["key_end"] = (_of_rows(x, rows, self.p.layout.queries) for x in self.key_ranges)
         mask = _all_of([take_broadcast(mask, rows, ALL) for mask in self.masks])
         layout = self.p.layout
         at = rows if isinstance(rows, slice) else layout.xp.asarray(rows, device=layout.device)
         strip_masks = list(self.strip_masks)
         if self.block_mask is not None and isinstance(rows, slice) and rows.start % BLOCK_QUERIES == 0:
-            found["mask_blocks"] = np.atleast_2d(self.block_mask.kernel_blocks(layout, rows))
-            found["mask_tiles"] = self.block_mask.tiles
+            kwargs["mask_blocks"] = np.atleast_2d(self.block_mask.kernel_blocks(layout, rows))
+            kwargs["mask_tiles"] = self.block_mask.tiles
         elif self.block_mask is not None:
             strip_masks.append(self.block_mask)
         for strip_mask in strip_masks:
             mask = _all_of([*([] if mask is None else [mask]), np.asarray(strip_mask.allows(layout, at, ALL))])
         if mask is not None:
-            found["mask"] = aligned(np.atleast_2d(mask)).view(np.uint8)
+            kwargs["mask"] = aligned(np.atleast_2d(mask)).view(np.uint8)
         bias = None if self.bias is None else take_broadcast(self.bias, rows, ALL)
         strip_bias = self.strip_bias if self.distance_bias is None or isinstance(rows, slice) else self.p.bias
         if strip_bias is not None:
             bias = _compute_bias(self.p, strip_bias.values(layout, at, ALL))
         if bias is not None:
-            found["bias"] = bias
+            kwargs["bias"] = bias
         if self.distance_bias is not None and isinstance(rows, slice):
-            found["distance_bias"] = self.distance_bias[
+            kwargs["distance_bias"] = self.distance_bias[
                 ..., rows.start : rows.stop + layout.keys - 1 + _block_queries()
             ]
-        return found
+        return kwargs
 
 
 def kernel_mask_args(p: AttentionInputs) -> KernelMaskArgs:
@@ -153,10 +153,10 @@ def _conjuncts(mask: Mask | None) -> Iterator[Mask]:
 
 
 def _all_of(masks: list[np.ndarray]) -> np.ndarray | None:
-    found = None
+    combined = None
     for mask in masks:
-        found = mask if found is None else found & mask
-    return found
+        combined = mask if combined is None else combined & mask
+    return combined
 
 
 def _of_rows(x: np.ndarray, rows: Index, count: int) -> np.ndarray:

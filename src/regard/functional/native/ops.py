@@ -65,7 +65,7 @@ def norm_vjp(
     if not isinstance(x, np.ndarray) or not x.shape:
         return None
     work = COMPUTE_DTYPES.get(x.dtype, np.float32)
-    sums = [np.empty(x.shape[-1:], work) if wanted else None for wanted in (weight is not None, has_bias)]
+    sums = [np.empty(x.shape[-1:], work) if has_parameter else None for has_parameter in (weight is not None, has_bias)]
     d_x = apply_op(op, x, (d,), (weight,), (eps, *sums))
     if d_x is None:
         return None

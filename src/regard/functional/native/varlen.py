@@ -80,10 +80,10 @@ def native_varlen_backward(
     invalid = varlen_call(p).backward(d_out, out, *stats, delta, d_q, d_k, d_v)
     if groups not in (0, heads):
         d_k, d_v = (x.reshape(keys, groups, heads // groups, x.shape[-1]).sum(2) for x in (d_k, d_v))
-    found = {"q": d_q, "k": d_k, "v": d_v}
+    gradients = {"q": d_q, "k": d_k, "v": d_v}
     if p.sinks is not None:
-        found["sinks"] = -delta * stats.weights(_sinks(p), np)
-    return {name: p.xp.asarray(x, device=device(p.q)) for name, x in found.items()}, invalid
+        gradients["sinks"] = -delta * stats.weights(_sinks(p), np)
+    return {name: p.xp.asarray(x, device=device(p.q)) for name, x in gradients.items()}, invalid
 
 
 def _output_shape(p: VarlenInputs) -> tuple[int, int, int]:

@@ -213,9 +213,9 @@ def rotary_frequencies(
     if not isinstance(kind, str) or kind not in _SCALINGS:
         raise RegardError(f"unknown rope scaling {kind!r}; known are {', '.join(_SCALINGS)}")
     parameters = {name: value for name, value in scaling.items() if name not in ("rope_type", "type", "rope_theta")}
-    function, known = _SCALINGS[kind], scaling_parameters(kind)
-    needed = {name for name, is_needed in known.items() if is_needed}
-    missing, unknown = sorted(needed - parameters.keys()), sorted(parameters.keys() - known.keys())
+    function, accepted = _SCALINGS[kind], scaling_parameters(kind)
+    needed = {name for name, is_needed in accepted.items() if is_needed}
+    missing, unknown = sorted(needed - parameters.keys()), sorted(parameters.keys() - accepted.keys())
     if missing or unknown:
         raise RegardError(
             f"rope scaling {kind!r} "

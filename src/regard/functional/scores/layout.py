@@ -58,15 +58,15 @@ class ScoreLayout:
         """The number of scores."""
         return math.prod(self.shape)
 
-    def resolve_offset(self, given: int | Array | None = None) -> int | Array:
+    def resolve_offset(self, query_offset: int | Array | None = None) -> int | Array:
         """Return what to add to a query index to get its position: an integer, or an array ``... 1 1 1``.
 
         `given` takes precedence over the layout's own offset.
         """
-        if given is None and self.offsets is not None:
+        if query_offset is None and self.offsets is not None:
             return self.offsets
-        chosen = self.query_offset if given is None else given
-        return self.keys - self.queries if chosen is None else self.per_sequence(chosen, "query_offset")
+        offset = self.query_offset if query_offset is None else query_offset
+        return self.keys - self.queries if offset is None else self.per_sequence(offset, "query_offset")
 
     def check_per_sequence(self, value: int | Array | None, name: str) -> None:
         """Validate a per-sequence offset; None is allowed."""

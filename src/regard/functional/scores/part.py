@@ -46,9 +46,9 @@ class ScorePart:
     def take(self, x: Array, names: str = "... H T S") -> Array:
         """Return the part of an array whose axes have these names, as in `rules.Axes`; missing ones are added."""
         lead = [*zip(self.index, self.layout.shape[:-2], strict=True)]
-        known = {"...": lead[:-1], "H": lead[-1:], "T": [(self.rows, self.layout.queries)]}
-        known["S"] = [(self.cols, self.layout.keys)]
-        axes = [axis for name in names.split() for axis in known.get(name, [(ALL, 0)])]
+        by_name = {"...": lead[:-1], "H": lead[-1:], "T": [(self.rows, self.layout.queries)]}
+        by_name["S"] = [(self.cols, self.layout.keys)]
+        axes = [axis for name in names.split() for axis in by_name.get(name, [(ALL, 0)])]
         x = namespace(x).reshape(x, (1,) * (len(axes) - x.ndim) + tuple(x.shape))
         taken = zip(x.shape[x.ndim - len(axes) :], axes, strict=True)
         return x[(..., *(_broadcast_index(at, full) if size == 1 else at for size, (at, full) in taken))]

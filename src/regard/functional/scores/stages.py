@@ -18,6 +18,7 @@ from regard.functional.scores.layout import ALL, Index, take
 
 Stage: TypeAlias = Literal["scores", "capped", "biased", "weights"]
 STAGES: tuple[Stage, ...] = get_args(Stage)
+QUADRATIC_STEPS = (*STAGES, "dropped")  # of shape ``... H T S``
 
 
 class BlockScores(NamedTuple):

@@ -16,7 +16,7 @@ from regard.functional.native.map import exposes_masked_nonfinite, map_tile, nat
 from regard.functional.online_softmax import SoftmaxStats
 from regard.functional.recorder import NULL_RECORDER, Recorder
 from regard.functional.scores.layout import Index, ScoreLayout, bounds_of
-from regard.functional.scores.stages import STAGES, Stage, block_scores
+from regard.functional.scores.stages import QUADRATIC_STEPS, STAGES, Stage, block_scores
 
 
 def attention_tile(
@@ -52,7 +52,7 @@ def _tile(p: AttentionInputs, rows: Index, cols: Index, stage: Stage, stats: Sof
     block = block_scores(p, rows, cols)
     if stage != "weights":
         return getattr(block, stage)
-    row_stats = softmax_stats(p, rows) if stats is None else stats.of(rows)
+    row_stats = softmax_stats(p, rows) if stats is None else stats.rows(rows)
     return row_stats.weights(block.biased, p.layout.xp)
 
 
@@ -66,16 +66,18 @@ def record_maps(p: AttentionInputs, trace: Recorder, weights: Array | None = Non
         "biased": p.bias is not None or p.mask is not None,
         "weights": True,
     }
-    wanted = [stage for stage in STAGES if available[stage] and trace.wants(stage)]
-    drops = p.dropout is not None and trace.wants("dropped")
-    if not wanted and not drops:
+    asked = trace.plan(*QUADRATIC_STEPS).asked
+    stages = [stage for stage in STAGES if available[stage] and stage in asked]
+    drops = p.dropout is not None and "dropped" in asked
+    if not stages and not drops:
         return
     exact = p.to_compute_dtype().replace(dtype=p.compute_dtype, v=None, dropout=None)
-    for stage in wanted:
-        known = weights if stage == "weights" else None
-        trace.take(stage, attention_tile(exact, None, None, stage) if known is None else known, "... H T S")
+    for stage in stages:
+        computed = weights if stage == "weights" else None
+        array = attention_tile(exact, None, None, stage) if computed is None else computed
+        trace(stage, array, "... H T S", owned=True)
     if drops:
-        trace.take("dropped", attention_tile(exact.replace(dropout=p.dropout), None, None), "... H T S")
+        trace("dropped", attention_tile(exact.replace(dropout=p.dropout), None, None), "... H T S", owned=True)
 
 
 def check_stage(stage: str) -> None:

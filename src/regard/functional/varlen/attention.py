@@ -211,19 +211,19 @@ def varlen_vjp(p: VarlenInputs) -> tuple[Array, Callable[[Array], Gradients]]:
     def pullback(d_output: Array) -> Gradients:
         with no_grad(p.xp):
             d_output = _checked_gradient(p, d_output)
-            found, invalid = native_varlen_backward(p, output, stats, d_output)
+            d_inputs, invalid = native_varlen_backward(p, output, stats, d_output)
             for n, call in p.some({*overflowed, *invalid}):
                 _, of_sequence = alone.get(n) or attention_vjp(call.q, call.k, call.v, **call.options)
                 gradients = of_sequence(by_head(d_output[call.rows, ...]))
                 for name, rows in (("q", p.rows(n)), ("k", p.key_rows(n)), ("v", p.key_rows(n))):
-                    found[name][rows, ...] = narrowed(by_head(getattr(gradients, name)), found[name].dtype)
+                    d_inputs[name][rows, ...] = narrowed(by_head(getattr(gradients, name)), d_inputs[name].dtype)
                 if gradients.sinks is not None:
-                    of_queries = found["sinks"][:, call.rows]
+                    of_queries = d_inputs["sinks"][:, call.rows]
                     of_queries[...] = 0
                     of_queries[:, :1] = gradients.sinks[:, None]  # of all of them
             if p.sinks is not None:
-                found["sinks"] = found["sinks"].sum(-1)
-            return _like_inputs(p, found)
+                d_inputs["sinks"] = d_inputs["sinks"].sum(-1)
+            return _like_inputs(p, d_inputs)
 
     return output, pullback
 
@@ -234,12 +234,12 @@ def _vjp_of_each_sequence(p: VarlenInputs) -> tuple[Array, Callable[[Array], Gra
 
     def pullback(d_output: Array) -> Gradients:
         d_output = _checked_gradient(p, d_output)
-        found = [part(by_head(d_output[rows, ...])) for rows, _, part in parts]
-        if not found:
+        gradients = [part(by_head(d_output[rows, ...])) for rows, _, part in parts]
+        if not gradients:
             return Gradients(**{name: p.xp.zeros_like(x) for name, x in p.parameters.items()})
-        each = {name: concat([by_head(getattr(x, name)) for x in found], 0) for name in "qkv"}
+        each = {name: concat([by_head(getattr(x, name)) for x in gradients], 0) for name in "qkv"}
         if p.sinks is not None:
-            each["sinks"] = functools.reduce(p.xp.add, [x.sinks for x in found])
+            each["sinks"] = functools.reduce(p.xp.add, [x.sinks for x in gradients])
         return _like_inputs(p, each)
 
     return _joined(p, [part for _, part, _ in parts], p.dtype), pullback
@@ -255,9 +255,9 @@ def _checked_gradient(p: VarlenInputs, d_output: Array) -> Array:
 
 def _like_inputs(p: VarlenInputs, gradients: dict[str, Array]) -> Gradients:
     """Return gradients in the dtypes of the inputs, of those that are floating."""
-    given = p.parameters
+    inputs = p.parameters
     return Gradients(
-        **{name: narrowed(x, given[name].dtype) if is_floating(given[name]) else x for name, x in gradients.items()}
+        **{name: narrowed(x, inputs[name].dtype) if is_floating(inputs[name]) else x for name, x in gradients.items()}
     )
 
 

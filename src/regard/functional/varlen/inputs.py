@@ -93,8 +93,8 @@ class VarlenInputs:
     @property
     def parameters(self) -> dict[str, Array]:
         """The arrays that have gradients, by name: q, k, v, and the sinks if given."""
-        found = {"q": self.q, "k": self.k, "v": self.v, "sinks": self.sinks}
-        return {name: x for name, x in found.items() if x is not None}
+        arrays = {"q": self.q, "k": self.k, "v": self.v, "sinks": self.sinks}
+        return {name: x for name, x in arrays.items() if x is not None}
 
     @functools.cached_property
     def query_counts(self) -> np.ndarray:
@@ -218,9 +218,9 @@ def _check_shapes(q: Array, k: Array, v: Array, *, paged: bool) -> None:
     shapes = f"q {tuple(q.shape)}, k {tuple(k.shape)} and v {tuple(v.shape)}"
     axes = 4 if paged else 3
     if q.ndim != 3 or k.ndim != axes or v.ndim != axes:
-        wanted = "q Tq H D, and k and v as pages, N P G D" if paged else "q Tq H D, k Tk G D and v Tk G Dv"
+        expected = "q Tq H D, and k and v as pages, N P G D" if paged else "q Tq H D, k Tk G D and v Tk G Dv"
         hint = "" if paged else " (pages need a block_table)"
-        raise RegardError(f"attention_varlen takes {wanted}{hint}, got {shapes}")
+        raise RegardError(f"attention_varlen takes {expected}{hint}, got {shapes}")
     if q.shape[-1] != k.shape[-1] or k.shape[:-1] != v.shape[:-1]:
         raise RegardError(f"k and v need the same positions and heads, and q and k the same features, got {shapes}")
     heads, groups = int(q.shape[1]), int(k.shape[-2])
@@ -289,8 +289,8 @@ def _scale(name: str, value: Array | None, x: Array) -> Array | None:
         return None
     scale = as_array(value, f"{name}_scale")
     if not is_floating(scale) or tuple(scale.shape) not in ((x.shape[-2],), tuple(x.shape[:-1])):
-        wanted = f"({x.shape[-2]},) or {tuple(x.shape[:-1])}"
-        raise RegardError(f"{name}_scale must be floating, {wanted}, got {scale.dtype} {tuple(scale.shape)}")
+        expected = f"({x.shape[-2]},) or {tuple(x.shape[:-1])}"
+        raise RegardError(f"{name}_scale must be floating, {expected}, got {scale.dtype} {tuple(scale.shape)}")
     scale = xp.asarray(scale, device=device(x)) if isinstance(scale, np.ndarray) else scale
     return xp.astype(scale, xp.float32, copy=False)
 

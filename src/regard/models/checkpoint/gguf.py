@@ -189,7 +189,7 @@ class GgufTensors:
         name, dot, ending = inner.rpartition(".")
         known = self._architecture.tensors.get(name)
         if known is None or ending not in ("weight", "bias"):
-            return stored  # which load_tensors reports
+            return stored  # which load_layers reports
         if known == "self_attn.sinks":
             dot = ending = ""
         return ("" if number is None else self._architecture.layer.format(number)) + known + dot + ending
@@ -210,7 +210,7 @@ class GgufTensors:
             shapes = {found.get(part) for part in parts}
             shape = shapes.pop() if len(shapes) == 1 else None
             if shape is None or (ending, len(shape)) not in (("weight", 3), ("bias", 2)):
-                continue  # they do not match; load_tensors reports them
+                continue  # they do not match; load_layers reports them
             experts, outputs, *inputs = shape
             name = f"{self._architecture.layer.format(number)}mlp.experts.{name}{'' if inputs else '_bias'}"
             self._parts[name] = parts

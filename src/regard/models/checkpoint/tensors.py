@@ -1,18 +1,20 @@
-"""From the tensors of a checkpoint to the arrays that a family names."""
+"""From the tensors of a checkpoint to the layers of a family, whose building code states each name and shape once."""
 
 from __future__ import annotations
 
+import math
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
 from regard._utils.errors import RegardError
 from regard._utils.validation import escape
 from regard.formats.quantized import are_finite
+from regard.nn import parameters
 from regard.nn.quantized import QuantizedWeight
 from regard.text.words import join_names
 
@@ -23,11 +25,17 @@ OLD_NORM_SUFFIXES = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "L
 """Suffixes of names in the oldest checkpoints, and what they are called now."""
 
 _MAX_NAMES = 50  # in a message
+_MAX_SIZE = 1 << 62  # numbers in half precision that NumPy can address
+
+Rows: TypeAlias = slice | Callable[[], np.ndarray]
+"""The rows of an array in its tensor, or a function that returns their indices."""
+
+Layers = TypeVar("Layers")
 
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """A tensor that a family needs: its name here, its Hugging Face name, and its shape in the checkpoint.
+    """A tensor that a family needs: its Hugging Face name, its shape in the checkpoint, and that of the array here.
 
     A `transposed` tensor is the weight of a linear map, which the checkpoint stores as (outputs, inputs); a `table` is
     read by rows alone. Both stay in the blocks in which they are stored. With `rows` it is a part of a tensor that the
@@ -36,12 +44,12 @@ class TensorSpec:
     `buffer` is stored and never trained.
     """
 
-    name: str
     hf_name: str
     shape: tuple[int, ...]
+    array_shape: tuple[int, ...]
     transposed: bool = False
     table: bool = False
-    rows: slice | Callable[[], np.ndarray] | None = field(default=None, compare=False)
+    rows: Rows | None = None
     offset: float = 0.0
     buffer: bool = False
 
@@ -51,40 +59,77 @@ class TensorSpec:
         return self.rows() if callable(self.rows) else self.rows or slice(None)
 
 
-def linear_tensors(name: str, hf_name: str, inputs: int, outputs: int, *, bias: bool = True) -> Iterator[TensorSpec]:
-    """Yield the tensors of a linear map from `inputs` to `outputs` features."""
-    yield TensorSpec(f"{name}.weight", f"{hf_name}.weight", (outputs, inputs), transposed=True)
-    if bias:
-        yield TensorSpec(f"{name}.bias", f"{hf_name}.bias", (outputs,))
+class TensorSource:
+    """Where the code that builds the layers of a family gets each array, by the name and shape of its tensor.
 
+    `load_layers` runs that code twice: with arrays without numbers, to find which tensors the checkpoint must have, and
+    with those of the checkpoint.
 
-def fused_tensors(
-    names: Mapping[str, int], hf_name: str, inputs: int, *, bias: bool = True, interleaved: int | None = None
-) -> Iterator[TensorSpec]:
-    """Yield the tensors of linear maps of the same x that the checkpoint stores as one.
-
-    `names` has the outputs of each map. Its rows follow each other, or alternate in groups of `interleaved` rows: those
-    of the first head of each map, then those of the second.
+    Parameters
+    ----------
+    get : function
+        From a `TensorSpec` to an array.
+    prefix : str
+        Of all names.
     """
-    total, start = sum(names.values()), 0
-    for i, (name, outputs) in enumerate(names.items()):
-        rows: slice | Callable[[], np.ndarray] = slice(start, start + outputs)
-        if interleaved is not None:
-            rows = partial(_interleaved_rows, total, len(names), interleaved, i)
-        yield TensorSpec(f"{name}.weight", f"{hf_name}.weight", (total, inputs), transposed=True, rows=rows)
-        if bias:
-            yield TensorSpec(f"{name}.bias", f"{hf_name}.bias", (total,), rows=rows)
-        start += outputs
+
+    def __init__(self, get: Callable[[TensorSpec], Any], prefix: str = "") -> None:
+        self._get, self._prefix = get, prefix
+
+    def at(self, name: str) -> TensorSource:
+        """Return the source of the tensors whose names begin with `name` and a dot; this one, if it is empty."""
+        return TensorSource(self._get, f"{self._prefix}{name}.") if name else self
+
+    def array(
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        array_shape: tuple[int, ...] | None = None,
+        *,
+        transposed: bool = False,
+        table: bool = False,
+        rows: Rows | None = None,
+        offset: float = 0.0,
+        buffer: bool = False,
+    ) -> Any:
+        """Return the array of a tensor of this shape; `array_shape` is that of the array if it is another.
+
+        The other arguments are those of `TensorSpec`.
+        """
+        array_shape = shape if array_shape is None else array_shape
+        return self._get(TensorSpec(self._prefix + name, shape, array_shape, transposed, table, rows, offset, buffer))
 
 
-def _interleaved_rows(total: int, parts: int, group: int, part: int) -> np.ndarray:
-    return np.arange(total).reshape(-1, parts, group)[:, part].ravel()
+class ExpectedTensors:
+    """The tensors that the building of layers asks for, in the order in which it does.
+
+    Parameters
+    ----------
+    build : function
+        From a `TensorSource` to layers, as `load_layers` takes it.
+    """
+
+    def __init__(self, build: Callable[[TensorSource], Any]) -> None:
+        self.specs: list[TensorSpec] = []
+        self._arrays: list[np.ndarray] = []
+        self._layers = build(TensorSource(self._expect))
+
+    def _expect(self, spec: TensorSpec) -> np.ndarray:
+        self.specs.append(spec)
+        self._arrays.append(_without_memory(spec.array_shape))
+        return self._arrays[-1]
+
+    def names(self) -> list[str]:
+        """Return the name of each array in the layers, empty for one of which they have parts."""
+        names = {id(x): name for name, x in parameters(self._layers).items()}
+        return [names.get(id(x), "") for x in self._arrays]
 
 
-def norm_tensors(name: str, hf_name: str, features: int) -> Iterator[TensorSpec]:
-    """Yield the tensors of a layer norm."""
-    yield TensorSpec(f"{name}.weight", f"{hf_name}.weight", (features,))
-    yield TensorSpec(f"{name}.bias", f"{hf_name}.bias", (features,))
+def _without_memory(shape: tuple[int, ...]) -> np.ndarray:
+    """Return an array of any shape that takes no memory, of floating-point numbers where NumPy can address them."""
+    if math.prod(shape) < _MAX_SIZE:
+        return np.ndarray(shape, np.float16, np.float16(0), strides=(0,) * len(shape))
+    return np.empty([min(size, _MAX_SIZE) for size in shape], "V0")
 
 
 class Tensors(Protocol):
@@ -177,16 +222,17 @@ class NewTensors:
     Parameters
     ----------
     make : function
-        From a `TensorSpec` to an array of its shape.
+        From a `TensorSpec` and the name of its array in the layers to a tensor of its shape.
     """
 
-    def __init__(self, make: Callable[[TensorSpec], np.ndarray]) -> None:
+    def __init__(self, make: Callable[[TensorSpec, str], np.ndarray]) -> None:
         self._make = make
         self.arrays: dict[str, np.ndarray] = {}
 
-    def create(self, specs: Iterable[TensorSpec], prefix: str) -> None:
+    def create(self, expected: ExpectedTensors, prefix: str) -> None:
         """Make tensors, whose Hugging Face names have the prefix of a model that was saved with its head."""
-        self.arrays |= {prefix + spec.hf_name: self._make(spec) for spec in specs}
+        named = zip(expected.specs, expected.names(), strict=True)
+        self.arrays |= {prefix + spec.hf_name: self._make(spec, name) for spec, name in named}
 
     @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
@@ -206,9 +252,9 @@ class NewTensors:
         return sys.maxsize
 
 
-def load_tensors(
+def load_layers(
     checkpoint: Checkpoint,
-    specs: Iterable[TensorSpec],
+    build: Callable[[TensorSource], Layers],
     *,
     num_layers: int,
     prefixes: tuple[str, ...] = ("",),
@@ -216,16 +262,17 @@ def load_tensors(
     renamed_suffixes: Mapping[str, str] | None = None,
     shared: Mapping[str, str] | None = None,
     dtype: Any = np.float32,
-) -> dict[str, Any]:
-    """Return the tensors of a checkpoint by their names here, in `dtype`; without a copy where stored in it.
+) -> Layers:
+    """Return layers of the tensors of a checkpoint, in `dtype`; without a copy where stored in it.
 
     In float32, matrices that are stored in blocks or in half precision become a `regard.nn.QuantizedWeight`.
 
     Parameters
     ----------
     checkpoint
-    specs
-        The tensors that the family needs, not evaluated when there are fewer tensors than layers.
+    build
+        The code that builds the layers, or a dict of them, from a `TensorSource`. It is not run when there are fewer
+        tensors than layers, and otherwise twice.
     num_layers
         The blocks of the model.
     prefixes
@@ -245,19 +292,49 @@ def load_tensors(
         50 at most); or one has non-finite numbers (the first is named).
     """
     tensors, path = checkpoint.tensors(), checkpoint.path
-    if num_layers > len(tensors):  # before `specs` makes a list for each layer
+    if num_layers > len(tensors):  # before `build` makes each layer
         raise RegardError(f"{path} has {len(tensors)} tensors, too few for {num_layers} layers; fetch it again")
-    specs = list(specs)
+    prefix, stored_names = _match(
+        path,
+        tensors,
+        ExpectedTensors(build),
+        prefixes=prefixes,
+        unused=unused,
+        renamed_suffixes=renamed_suffixes or {},
+        shared=shared or {},
+    )
+
+    def read(spec: TensorSpec) -> Any:
+        name = prefix + spec.hf_name
+        return _read(tensors, stored_names[name], spec, np.dtype(dtype), name=name, path=path)
+
+    return build(TensorSource(read))
+
+
+def _match(
+    path: Path,
+    tensors: Tensors,
+    expected: ExpectedTensors,
+    *,
+    prefixes: tuple[str, ...],
+    unused: tuple[str, ...],
+    renamed_suffixes: Mapping[str, str],
+    shared: Mapping[str, str],
+) -> tuple[str, dict[str, str]]:
+    """Return the prefix of the names of tensors, and for each current name that in the file.
+
+    An error if a tensor is missing, unexpected or of another shape.
+    """
     if isinstance(tensors, NewTensors):
-        tensors.create(specs, prefixes[-1])
+        tensors.create(expected, prefixes[-1])
     all_shapes = tensors.shapes
-    stored_names = current_names(all_shapes, renamed_suffixes or {})
-    for name, other in (shared or {}).items():
+    stored_names = current_names(all_shapes, renamed_suffixes)
+    for name, other in shared.items():
         if name not in stored_names and other in stored_names:
             stored_names[name] = stored_names[other]
     shapes = {name: all_shapes[stored] for name, stored in stored_names.items()}
-    prefix = max(prefixes, key=lambda p: sum(p + spec.hf_name in shapes for spec in specs))
-    wanted = {prefix + spec.hf_name: spec for spec in specs}  # one of each tensor
+    prefix = max(prefixes, key=lambda p: sum(p + spec.hf_name in shapes for spec in expected.specs))
+    wanted = {prefix + spec.hf_name: spec.shape for spec in expected.specs}  # one of each tensor
     problems = []
     if missing := [name for name in wanted if name not in shapes]:
         problems.append(f"missing {join_names(missing, _MAX_NAMES)}")
@@ -268,45 +345,45 @@ def load_tensors(
     ]
     if unexpected:
         problems.append(f"unexpected {join_names(map(escape, unexpected), _MAX_NAMES)}")
-    misshapen = [name for name in wanted if name in shapes and tuple(shapes[name]) != wanted[name].shape]
+    misshapen = [name for name in wanted if name in shapes and tuple(shapes[name]) != wanted[name]]
     problems += [
-        f"{name} has shape {tuple(shapes[name])}, the configuration requires {wanted[name].shape}"
+        f"{name} has shape {tuple(shapes[name])}, the configuration requires {wanted[name]}"
         for name in misshapen[:_MAX_NAMES]
     ]
     if problems:
         raise RegardError(f"the tensors of {path} do not fit its configuration: {'; '.join(problems)}")
+    return prefix, stored_names
 
-    weights: dict[str, Any] = {}
-    for spec in specs:
-        name = prefix + spec.hf_name
-        quantized = tensors.quantized(stored_names[name]) if spec.transposed or spec.table else None
-        if quantized is not None and np.dtype(dtype) == np.float32:
-            if not are_finite(*quantized):
-                raise RegardError(f"{name} of {path} has numbers that are not finite; fetch it again")
-            weight = QuantizedWeight(*(quantized if spec.rows is None else (quantized[0][spec.index], quantized[1])))
-            weights[spec.name] = weight.T if spec.transposed else weight
-            continue
-        array = tensors[stored_names[name]]
-        if isinstance(tensors, RecordedTensors):
-            tensors.read[name] = array
-        if array.dtype.kind != "f":
-            raise RegardError(f"{name} of {path} is stored as {array.dtype}, not as floating-point numbers")
-        with np.errstate(all="ignore"):
-            array = array.astype(dtype, copy=False)
-            if not np.isfinite(array.sum()) and not np.isfinite(array).all():  # the sum is fast, but may overflow
-                raise RegardError(f"{name} of {path} has numbers that are not finite in {array.dtype}; fetch it again")
-        rows = spec.index
-        tensor, array = array, array[rows] if array.ndim else array
-        if isinstance(tensors, RecordedTensors) and spec.buffer:
-            tensors.buffers.add(name)
-        if spec.offset:
-            array = array + array.dtype.type(spec.offset)
-        if isinstance(tensors, RecordedTensors) and array.size and not np.may_share_memory(array, tensor):
-            tensors.computed.append(ComputedArray(array, tensor, name, rows, spec.offset))
-        elif not isinstance(rows, slice):  # read-only, so that it can be packed as those of a file
-            array = np.frombuffer(array.tobytes(), array.dtype).reshape(array.shape)
-        weights[spec.name] = array.T if spec.transposed else array
-    return weights
+
+def _read(tensors: Tensors, stored: str, spec: TensorSpec, dtype: np.dtype[Any], *, name: str, path: Path) -> Any:
+    """Return the array of the tensor `stored`, which is called `name` now."""
+    quantized = tensors.quantized(stored) if spec.transposed or spec.table else None
+    if quantized is not None and dtype == np.float32:
+        if not are_finite(*quantized):
+            raise RegardError(f"{name} of {path} has numbers that are not finite; fetch it again")
+        weight = QuantizedWeight(*(quantized if spec.rows is None else (quantized[0][spec.index], quantized[1])))
+        return weight.T if spec.transposed else weight
+    array = tensors[stored]
+    if isinstance(tensors, RecordedTensors):
+        tensors.read[name] = array
+    if array.dtype.kind != "f":
+        raise RegardError(f"{name} of {path} is stored as {array.dtype}, not as floating-point numbers")
+    with np.errstate(all="ignore"):
+        array = array.astype(dtype, copy=False)
+        if not np.isfinite(array.sum()) and not np.isfinite(array).all():  # the sum is fast, but may overflow
+            raise RegardError(f"{name} of {path} has numbers that are not finite in {array.dtype}; fetch it again")
+    rows = spec.index
+    tensor, array = array, array[rows] if array.ndim else array
+    if isinstance(tensors, RecordedTensors) and spec.buffer:
+        tensors.buffers.add(name)
+    if spec.offset:
+        array = array + array.dtype.type(spec.offset)
+    if isinstance(tensors, RecordedTensors) and array.size and not np.may_share_memory(array, tensor):
+        tensors.computed.append(ComputedArray(array, tensor, name, rows, spec.offset))
+    elif not isinstance(rows, slice):  # read-only, so that it can be packed as those of a file
+        array = np.frombuffer(array.tobytes(), array.dtype).reshape(array.shape)
+    array = array.T if spec.transposed else array
+    return array if array.shape == spec.array_shape else array.reshape(spec.array_shape)
 
 
 def _is_constant(name: str, shape: tuple[int, ...]) -> bool:

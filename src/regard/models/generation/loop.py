@@ -142,28 +142,28 @@ def generation_loop(
 
     With the key/value cache, a step runs one token of each sequence, and the head scores the last position only.
     """
-    hidden, state = model.prefill(texts.ids, mask=texts.mask, trace=trace)
-    padding = np.zeros(len(texts.ids), int) if state.padding is None else state.padding
-    context_left = model.max_length - (state.end - padding)
-    if context_left.min() < 1:
-        raise RegardError(
-            f"the prompt has {model.max_length} tokens, the most that {model.name} accepts, so no token can be "
-            f"added; shorten it"
-        )
-    active = list(range(len(sequences)))
-    while True:
-        for index, logits in zip(active, model.head(hidden[:, -1]), strict=True):
-            sequence = sequences[index]
-            token = sequence.choose(logits)
-            yield index, sequence.add(token, fills_context=len(sequence.ids) + 1 == context_left[index])
-        unfinished = [row for row, index in enumerate(active) if not sequences[index].finish_reason]
-        if not unfinished:
-            trace.check_matched()
-            return
-        if len(unfinished) < len(active):
-            state, active = state.select_batch(unfinished), [active[row] for row in unfinished]
-        ids = np.array([sequences[index].ids[-1:] for index in active])
-        hidden, state = model.decode_step(ids, state, trace=trace)
+    with trace.run(model.name, texts.encodings):
+        hidden, state = model.prefill(texts.ids, mask=texts.mask, trace=trace)
+        padding = np.zeros(len(texts.ids), int) if state.padding is None else state.padding
+        context_left = model.max_length - (state.end - padding)
+        if context_left.min() < 1:
+            raise RegardError(
+                f"the prompt has {model.max_length} tokens, the most that {model.name} accepts, so no token can be "
+                f"added; shorten it"
+            )
+        active = list(range(len(sequences)))
+        while True:
+            for index, logits in zip(active, model.head(hidden[:, -1]), strict=True):
+                sequence = sequences[index]
+                token = sequence.choose(logits)
+                yield index, sequence.add(token, fills_context=len(sequence.ids) + 1 == context_left[index])
+            unfinished = [row for row, index in enumerate(active) if not sequences[index].finish_reason]
+            if not unfinished:
+                return
+            if len(unfinished) < len(active):
+                state, active = state.select_batch(unfinished), [active[row] for row in unfinished]
+            ids = np.array([sequences[index].ids[-1:] for index in active])
+            hidden, state = model.decode_step(ids, state, trace=trace)
 
 
 def _overlap(text: str, stop: str) -> int:

@@ -18,7 +18,7 @@ from regard.models.images.patches import ImageConfig, PatchEmbedding, check_pixe
 from regard.models.images.processor import ImageProcessor
 from regard.models.images.read import Picture, label_of, pictures_of, read_picture
 from regard.models.memory import check_memory
-from regard.models.output import PooledOutput, until_stop, with_edits
+from regard.models.output import Leave, PooledOutput, until_stop, with_edits
 from regard.nn import EncoderBlock
 from regard.text.encoding import Encoding
 from regard.trace import Edit, Trace
@@ -127,14 +127,13 @@ class ImageModel(PretrainedModel):
             labels = [label_of(picture, i) for i, picture in enumerate(found)]
         encodings = tuple(patch_encoding(label, self.config.grid) for label in labels)
         check_memory(self, (len(encodings), self.config.num_tokens), trace)
-        trace.set_metadata(self.name, encodings)
         trace.set_layout(TextLayout.of((len(encodings), self.config.num_tokens)))
 
-        def run() -> ImageOutput:
+        def compute(_: Leave) -> ImageOutput:
             x = pixels if seen is None else self._normalized(trace("picture", seen, "B Y X C"))
             return self.output(self.forward(x, trace=trace), encodings)  # type: ignore[arg-type]
 
-        return until_stop(run, trace, encodings)
+        return until_stop(compute, trace.run(self.name, encodings), encodings)
 
     def see(self, pictures: Pictures) -> np.ndarray:
         """Return what the model sees of pictures: whole numbers from 0 to 255, ``B Y X 3``, resized and cropped.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -12,7 +12,7 @@ from regard._utils.errors import RegardError
 from regard.functional.recorder import NULL_RECORDER, Recorder
 from regard.models.checkpoint.config import ConfigReader
 from regard.models.checkpoint.model_config import ModelConfig
-from regard.models.checkpoint.tensors import TensorSpec
+from regard.models.checkpoint.tensors import TensorSource
 from regard.nn import Embedding, Layer, Linear
 from regard.text.encoding import Encoding
 
@@ -80,13 +80,23 @@ class PatchEmbedding(Layer):
     position_embedding: Embedding
 
     @classmethod
-    def from_weights(cls, weights: dict[str, np.ndarray], prefix: str = "") -> Self:
-        """Make the layer of the tensors of `patch_tensors`."""
-        kernel = weights[f"{prefix}patches.projection.weight"]  # E C P Q, of a convolution whose stride is a patch
+    def build(
+        cls, source: TensorSource, names: tuple[str, str, str], config: ImageConfig, *, bias: bool, batched: bool
+    ) -> Self:
+        """Build the layer; `names` are those of the vector of the class, the projection and the positions.
+
+        Those of positions and of the class are stored as a batch of one, if `batched`.
+        """
+        class_name, projection, positions = names
+        E, numbers = config.embed_dim, _CHANNELS * math.prod(config.patch_size)
+        first, tokens = (1,) if batched else (), (config.num_tokens, E)
+        class_embedding = source.array(class_name, (*first, *first, E), (E,))
+        # Of a convolution whose stride is a patch.
+        kernel = source.array(f"{projection}.weight", (E, _CHANNELS, *config.patch_size), (E, numbers))
         return cls(
-            weights[f"{prefix}patches.class_embedding"].reshape(-1),
-            Linear(kernel.reshape(len(kernel), -1).T, weights.get(f"{prefix}patches.projection.bias")),
-            Embedding(weights[f"{prefix}patches.position_embedding.weight"].reshape(-1, len(kernel))),
+            class_embedding,
+            Linear(kernel.T, source.array(f"{projection}.bias", (E,)) if bias else None),
+            Embedding(source.array(positions, (*first, *tokens), tokens)),
         )
 
     def __call__(self, pixels: np.ndarray, config: ImageConfig, *, trace: Recorder = NULL_RECORDER) -> np.ndarray:
@@ -108,24 +118,6 @@ def cut(pixels: np.ndarray, config: ImageConfig) -> np.ndarray:
     split = np.reshape(whole, (len(pixels), _CHANNELS, rows, height, columns, width))
     patches = np.transpose(split, (0, 2, 4, 1, 3, 5))  # B rows columns C P Q
     return np.reshape(patches, (len(pixels), rows * columns, _CHANNELS * height * width))
-
-
-def patch_tensors(
-    config: ImageConfig, names: dict[str, str], prefix: str = "", *, batched: bool
-) -> Iterator[TensorSpec]:
-    """Yield the tensors of a `PatchEmbedding`; `names` has the name of each in the checkpoint.
-
-    Those of positions and of the class are stored as a batch of one, if `batched`.
-    """
-    E, first = config.embed_dim, (1,) if batched else ()
-    shapes = {
-        "class_embedding": (*first, *first, E),
-        "projection.weight": (E, _CHANNELS, *config.patch_size),
-        "projection.bias": (E,),
-        "position_embedding.weight": (*first, config.num_tokens, E),
-    }
-    for name, hf_name in names.items():
-        yield TensorSpec(f"{prefix}patches.{name}", hf_name, shapes[name])
 
 
 def patch_encoding(label: str, grid: tuple[int, int]) -> Encoding:

@@ -1,0 +1,48 @@
+"""What the code that builds layers asks for: names, shapes and order, without numbers."""
+
+from __future__ import annotations
+
+import tracemalloc
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import golden
+from regard.models.checkpoint.config import ConfigReader
+from regard.models.checkpoint.tensors import ExpectedTensors, NewTensors, load_layers
+from regard.models.gpt2 import GPT2
+from regard.models.llama import Llama
+from regard.nn import parameters
+
+
+@pytest.mark.parametrize("shape", [(), (2**20, 2**20), (2**31 - 1, 2**62), (10**24, 3)])
+def test_arrays_without_numbers_take_no_memory_in_any_shape(shape):
+    tracemalloc.start()
+    try:
+        expected = ExpectedTensors(lambda source: {"x": source.at("model").array("x", shape)})
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert [(spec.hf_name, spec.shape) for spec in expected.specs] == [("model.x", shape)]
+    assert peak < 100_000
+
+
+@pytest.mark.parametrize(("family", "case"), [(GPT2, "gpt2/plain"), (Llama, "llama/biased")])
+def test_a_new_tensor_is_known_by_the_name_of_its_array_in_the_layers(family, case):
+    """From which training knows the maps that end a sublayer; GPT-2 takes its queries, keys and values apart."""
+    config = family.config_type.read(ConfigReader.open(golden.FOLDER / case / "config.json"))
+    shapes = {}
+
+    def make(spec, name):
+        shapes[name] = spec.array_shape
+        return np.zeros(spec.shape)
+
+    tensors = NewTensors(make)
+    checkpoint = SimpleNamespace(path="new", tensors=lambda: tensors)
+    layers = load_layers(checkpoint, lambda source: family.layers(source, config), num_layers=config.num_layers)
+    shapes.pop("", None)
+    arrays = {name: x.shape for name, x in parameters(layers).items()}
+    assert {name: arrays.get(name) for name in shapes} == shapes
+    taken_apart = {name for name in arrays if family is GPT2 and name.split(".")[-2] in ("q_proj", "k_proj", "v_proj")}
+    assert arrays.keys() - shapes.keys() == taken_apart
