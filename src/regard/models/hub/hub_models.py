@@ -13,6 +13,7 @@ from regard._utils.files import read_json_object
 from regard.models.hub.hub_cache import find_snapshot, storage_folder
 from regard.models.hub.hub_name import HubName
 from regard.models.hub.paths import importable, offline_variable
+from regard.models.hub.redact import redact
 from regard.models.hub.transfer import DownloadError, Progress, bytes_in, progress_bar, run, signals_unwind
 
 TypeCheck = Callable[[str, str], None]
@@ -94,7 +95,8 @@ def _fetch(name: HubName, *, force: bool, progress: Progress | None, check_type:
             if result is not None and "error" not in result:
                 report.end()
     if result is None:
-        last = output.decode(errors="replace").strip()[-1000:]
+        lines = output.decode(errors="replace").strip().splitlines()
+        last = "\n".join(map(redact, lines))[-1000:]
         result = {"error": f"{name} could not be fetched: run `{name.pull_command}` again", "notes": [last]}
     if "error" in result:
         problem = (NoAnswerError if result.get("has_no_answer") else RegardError)(result["error"])
