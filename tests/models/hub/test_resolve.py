@@ -378,7 +378,7 @@ def test_a_model_that_is_nowhere_says_what_to_do(home: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("variable", ["REGARD_OFFLINE", "HF_HUB_OFFLINE"])
+@pytest.mark.parametrize("variable", ["REGARD_OFFLINE", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"])
 @pytest.mark.parametrize("fetch", [resolve.find, resolve.pull])
 def test_offline_nothing_is_fetched(monkeypatch: pytest.MonkeyPatch, variable: str, fetch) -> None:
     monkeypatch.delenv("REGARD_OFFLINE")

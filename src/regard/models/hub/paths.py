@@ -69,7 +69,7 @@ def _locations(module: str) -> list[str] | None:
 
 def offline_variable() -> str | None:
     """Return the environment variable that forbids downloads, if one is set."""
-    for name in ("REGARD_OFFLINE", "HF_HUB_OFFLINE"):
+    for name in ("REGARD_OFFLINE", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
         if os.environ.get(name, "").lower() not in ("", "0", "no", "off", "false"):
             return name
     return None

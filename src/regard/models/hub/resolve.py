@@ -49,7 +49,8 @@ def find(
     1. ``$REGARD_MODELS/<name>``, or the user's cache if ``REGARD_MODELS`` is not set,
     2. an installed package with the files; its code is not run,
     3. the local Hugging Face cache,
-    4. a download into 1, unless `download` is False, or ``HF_HUB_OFFLINE`` or ``REGARD_OFFLINE`` is set.
+    4. a download into 1, unless `download` is False, or ``REGARD_OFFLINE``, ``HF_HUB_OFFLINE`` or
+       ``TRANSFORMERS_OFFLINE`` is set.
 
     Parameters
     ----------
