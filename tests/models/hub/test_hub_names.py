@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import huggingface_hub
 import numpy as np
 import pytest
 from hub_server import COMMIT, LATER, TOKEN, Handler, Hub, cut_once, serving, status, stuck
@@ -600,11 +601,18 @@ def test_only_a_place_that_cannot_be_written_is_said_to_be_one(
 
 
 def test_each_request_has_a_limit(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A hub that answers for models, and hangs where it is asked what a repository is."""
-    monkeypatch.setattr(sys.modules["huggingface_hub.constants"], "HF_HUB_ETAG_TIMEOUT", 0.2)
+    limits, api = [], huggingface_hub.HfApi
+    for method in ("model_info", "repo_info"):
+
+        def noted(self, *arguments, timeout=None, _call=getattr(api, method), **options):
+            limits.append(timeout)
+            return _call(self, *arguments, timeout=timeout, **options)
+
+        monkeypatch.setattr(api, method, noted)
     hub.kind = "nothing"
-    hub.fail = lambda handler, path: "/api/models/" not in path and stuck(handler, path)
     assert "has no model org/tiny" in sentence(hub)
+    assert len(limits) > 1
+    assert all(limits)
 
 
 @pytest.mark.parametrize(
