@@ -34,7 +34,7 @@ def test_the_view_and_the_address_stay_at_the_head_and_name_what_changed_most(op
     page.go_back()
     reach(page, lambda url: "x=" not in url)
     page.get_by_role("button", name="Undo", exact=True).click()  # going back is undone as any other change
-    page.wait_for_url("**x=2.3*")
+    reach(page, "**x=2.3*")
     said = page.locator(".rg-readout").inner_text()
     page.reload()  # the address keeps what is switched off
     appear(page, ".rg-changes h3")

@@ -69,6 +69,16 @@ def test_every_step_has_the_gradient_that_an_edit_of_it_shows(case):
         np.testing.assert_allclose(gradient.sum(), (edited(1e-6) - edited(-1e-6)) / 2e-6, rtol=1e-6, atol=1e-6)
 
 
+def test_the_gradient_at_one_step_alone_is_that_of_all_together(minilm):
+    """Fused calls of the kernel take the steps before the one that is named."""
+    together = minilm.gradients("The cat sat.", weighted, at="*").gradients
+    for name in together.names():
+        if name.startswith(("embeddings", "blocks.0.", "blocks.5.")):
+            alone = minilm.gradients("The cat sat.", weighted, at=name).gradients[name]
+            bound = 1e-4 * np.abs(together[name]).max()
+            np.testing.assert_allclose(alone, together[name], rtol=1e-3, atol=bound, err_msg=name)
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_checkpointed_blocks_give_the_same_gradients(case):
     model, texts, target = model_and_inputs(case)

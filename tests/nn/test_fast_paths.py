@@ -149,7 +149,7 @@ def encoder_block(put, *, activation="gelu", bias=True, dtype=np.float32, kinds=
 
     attn = made(SelfAttention, linear(50, 20), linear(50, 20), linear(50, 20), linear(20, 50), num_heads=4)
     mlp = made(FeedForward, linear(50, 70), linear(70, 50), activation=activation)
-    return EncoderBlock(attn, normed(), mlp, normed())
+    return made(EncoderBlock, attn, normed(), mlp, normed())
 
 
 TAIL = ("attn.output", "attn_residual", "mlp.hidden", "mlp.output")
@@ -232,6 +232,7 @@ OWN = [
     (SelfAttention, "__call__"),
     (SelfAttention, "project_out"),
     (SelfAttention, "attend"),
+    (EncoderBlock, "after_attention"),
 ]
 
 

@@ -143,10 +143,7 @@ def attention(
         context = library.attention(q, k, v, options)
         if context is not None:
             return context
-    p = validate_inputs(q, k, v, **options)
-    if Variable in (type(q), type(k), type(v), type(sinks), type(getattr(bias, "parameter", bias))):
-        return _recorded(p, trace)
-    return compute_attention(p, trace)
+    return compute_attention(validate_inputs(q, k, v, **options), trace)
 
 
 _OTHER_NAMES = {
@@ -184,6 +181,10 @@ def compute_attention(p: AttentionInputs, trace: Recorder) -> Array:
     """Return the context of validated inputs, ``... H T Dv``."""
     if not hasattr(trace, "record_attention"):
         raise RegardError(f"trace must be a recorder such as regard.Trace(), got {trace!r}")
+    if Variable in (type(p.q), type(p.k), type(p.v), type(p.sinks), type(getattr(p.bias, "parameter", None))):
+        if not trace.plan(*QUADRATIC_STEPS).asked:
+            return _recorded(p, trace)
+        p = p.replace(implementation="reference")  # each of its steps is a variable
     implementation, _ = choose_implementation(p, trace, with_gradient=True)
     compute = {"reference": _reference, "blockwise": _blockwise, "native": _native}[implementation]
     context = compute(p, trace)
@@ -238,9 +239,7 @@ def _native(p: AttentionInputs, trace: Recorder) -> Array:
 
 
 def _recorded(p: AttentionInputs, trace: Recorder) -> Array:
-    """Return the context of inputs of which some are variables; the map is held where the trace wants a step of it."""
-    if trace.plan(*QUADRATIC_STEPS).asked:
-        return compute_attention(p.replace(implementation="reference"), trace)
+    """Return the context of inputs of which some are variables, in memory that grows with the number of tokens."""
     inputs = p.parameters
     trace.record_attention(p.with_parameters({name: plain(x) for name, x in inputs.items()}))
 

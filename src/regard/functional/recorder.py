@@ -108,9 +108,9 @@ class Recorder(Protocol):
         return 0, x
 
     def checkpoint(self) -> tuple[Recorder, Recorder, Sequence[Any]]:
-        """Return the recorders of a part of a run that keeps nothing for gradients, and of the same part again.
+        """Return two recorders for a part of a run that is computed twice: first without gradients, then for them.
 
-        Third the variables with respect to which gradients of its steps are taken, in a sequence that the first fills.
+        The third item is the list of the variables with respect to which gradients are taken; the first run fills it.
         """
         return self, self, ()
 

@@ -147,7 +147,8 @@ def load(
         no such folder, is a model of the Hugging Face hub, ``"org/name:Q4_K_M"`` one of its GGUF files: in the cache
         of ``huggingface_hub``, or downloaded into that.
     revision : str, optional
-        A branch, a tag or a commit of a model of the hub, by default ``main``.
+        A branch, a tag or a commit of a model of the hub, by default ``main``; the name of the model is then the folder
+        of that commit.
     download : bool
         Whether to fetch a named model that is not on this machine. The places are searched in this order:
         ``REGARD_MODELS`` or the user's cache, installed packages with the files, the Hugging Face cache, the Hugging
@@ -178,7 +179,8 @@ def load(
     family = family_of(checkpoint)
     if isinstance(checkpoint, FolderCheckpoint):
         checkpoint.registered_type = _registered_type(checkpoint)
-    model = family.load(checkpoint, name=os.fspath(name_or_path), dtype=dtype)
+    name = os.fspath(name_or_path if revision is None else path)  # a folder, by which it is loaded again
+    model = family.load(checkpoint, name=name, dtype=dtype)
     if isinstance(checkpoint, FolderCheckpoint) and isinstance(model.config, ModelConfig):
         model = replace(model, config=replace(model.config, ignored=tuple(checkpoint.ignored)))
     if not isinstance(model, TextModel):

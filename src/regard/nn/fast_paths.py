@@ -214,7 +214,7 @@ def _fused_tail(block: EncoderBlock) -> ops.FusedBlockTail | None:
     if hasattr(mlp, "gate_proj") or first is None or second is None:
         return None
     maps = [linear for linear in (attn.o_proj, mlp.up_proj, mlp.down_proj) if linear is not None]
-    if len(maps) < 3 or not are_ours(block.attn, attn.q_proj, attn.k_proj, attn.v_proj, mlp, *maps, *norms):
+    if len(maps) < 3 or not are_ours(block, block.attn, attn.q_proj, attn.k_proj, attn.v_proj, mlp, *maps, *norms):
         return None
     packed = [packed_maps(linear, (linear,)) for linear in maps]
     out, up, down = (None if p is None else (p.panels, p.bias) for p in packed)

@@ -61,9 +61,9 @@ class GradientTrace(Trace):
         super().check_matched()
 
     def checkpoint(self) -> tuple[GradientTrace, GradientTrace, list[Variable]]:
-        """Return the recorders of a part of a run that keeps nothing for gradients, and of the same part again.
+        """Return two recorders for a part of a run that is computed twice: first without gradients, then for them.
 
-        Third the variables of its steps, which the first adds to the list.
+        The third item is the list of the variables of its steps, to which the first run adds.
         """
         first, again = copy.copy(self), copy.copy(self)  # they share what is recorded, but not the scope
         first._is_kept, again._is_first, first._added = False, False, []

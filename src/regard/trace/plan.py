@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from regard.functional.recorder import RecordingPlan
 from regard.functional.scores.stages import QUADRATIC_STEPS, STAGES
 from regard.trace.step_names import asks_by_name, canonical_names, matches, preferred_names, quadratic_stage
+
+_MOST_DECIDED = 1 << 15
+K = TypeVar("K")
+V = TypeVar("V")
 
 Means: TypeAlias = Callable[[str, str], bool]
 """Whether a pattern names a step, and not another of the run in its place."""
@@ -63,7 +67,7 @@ class RunPlan:
         if found is None:
             found = self._decide(full, means)
             if not self._depends_on_run(full):
-                self._steps[full] = found
+                _store(self._steps, full, found)
         return found
 
     def plan(self, prefix: str, names: tuple[str, ...], optional: tuple[str, ...], means: Means) -> RecordingPlan:
@@ -73,7 +77,7 @@ class RunPlan:
         if found is None:
             found = self._combine(prefix, names, optional, means)
             if all(prefix + name in self._steps for name in (*names, *optional)):
-                self._plans[key] = found
+                _store(self._plans, key, found)
         return found
 
     def is_named(self, full: str, means: Means) -> bool:
@@ -137,6 +141,13 @@ class RunPlan:
 def run_plan(only: tuple[str, ...] | None, edited: tuple[str, ...], stop: str | None, keeps_maps: bool) -> RunPlan:
     """Return the plan of runs that were given these names."""
     return RunPlan(only, edited, stop, keeps_maps)
+
+
+def _store(decided: dict[K, V], key: K, value: V) -> None:
+    """Store what was decided; when it is too much, as with a scope for each request, what was stored is forgotten."""
+    if len(decided) >= _MOST_DECIDED:
+        decided.clear()
+    decided[key] = value
 
 
 def _siblings(full: str, steps: Iterable[str]) -> list[str]:

@@ -19,10 +19,12 @@ from hub_server import COMMIT, LATER, TOKEN, Handler, Hub, cut_once, serving, st
 
 import regard
 from regard import RegardError
+from regard._utils.files import read_json_object
 from regard.cli import main
 from regard.models.hub import fetch_snapshot, hub_models, resolve
 from regard.models.hub.hub_name import HubName, parse_hub_name
 from regard.models.hub.redact import redact
+from regard.training import Trainable
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 LLAMA = {
@@ -336,7 +338,10 @@ def test_a_revision_is_a_branch_a_tag_or_a_commit(hub: Hub, home: Path) -> None:
     hub.commits["refs/pr/1"] = LATER
     for revision in ("refs/pr/1", LATER):
         assert resolve.find("org/tiny", revision=revision) == snapshot(home, LATER)
-    assert regard.load("org/tiny", revision="refs/pr/1").name == "org/tiny"
+    model = regard.load("org/tiny", revision="refs/pr/1")
+    assert Path(model.name) == snapshot(home, LATER)
+    stored = read_json_object(snapshot(home, LATER) / "config.json")
+    assert Trainable.of(model).config == {**stored, "dtype": "float32"}
     assert resolve.find("org/tiny") == snapshot(home)
 
 
@@ -602,11 +607,12 @@ def test_only_a_place_that_cannot_be_written_is_said_to_be_one(
 
 def test_each_request_has_a_limit(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     limits, api = [], huggingface_hub.HfApi
-    for method in ("model_info", "repo_info"):
+    calls = {method: getattr(api, method) for method in ("model_info", "repo_info")}
+    for method, call in calls.items():
 
-        def noted(self, *arguments, timeout=None, _call=getattr(api, method), **options):
+        def noted(self, *arguments, timeout=None, call=call, **options):
             limits.append(timeout)
-            return _call(self, *arguments, timeout=timeout, **options)
+            return call(self, *arguments, timeout=timeout, **options)
 
         monkeypatch.setattr(api, method, noted)
     hub.kind = "nothing"

@@ -39,9 +39,9 @@ class TensorSpec:
 
     A `transposed` tensor is the weight of a linear map, which the checkpoint stores as (outputs, inputs); a `table` is
     read by rows alone. Both stay in the blocks in which they are stored. With `rows` it is a part of a tensor that the
-    checkpoint stores as one: a slice of the first axis, which is a view, or a function that returns their indices, as
-    many as the configuration says, and so called for a tensor that has them. The checkpoint stores it minus `offset`. A
-    `buffer` is stored and never trained.
+    checkpoint stores as one: a slice of the first axis, which is a view, or a function that returns their indices.
+    It is called only after the shape has been checked, because their number comes from the configuration. The
+    checkpoint stores it minus `offset`. A `buffer` is stored and never trained.
     """
 
     hf_name: str
