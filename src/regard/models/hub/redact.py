@@ -12,7 +12,7 @@ def redact(text: str) -> str:
     """
     text = re.sub(r"Bearer\s.*", "Bearer ***", text, flags=re.IGNORECASE)  # a token may have any character
     text = re.sub(r"hf_(?!hub_)\w+", "***", text)  # hf_hub_download is a function
-    return one_line(redact_addresses(text))
+    return _joined(redact_addresses(text))
 
 
 def redact_addresses(text: str) -> str:
@@ -21,6 +21,6 @@ def redact_addresses(text: str) -> str:
     return re.sub(r"(https?://[^\s?]+)\?\S*", r"\1", text)
 
 
-def one_line(text: str) -> str:
+def _joined(text: str) -> str:
     """Return `text` with a space for each run of white space and of characters that are not printable."""
     return " ".join("".join(each if each.isprintable() else " " for each in text).split())
