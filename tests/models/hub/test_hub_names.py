@@ -79,7 +79,8 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
 
     with serving(Hub({"main": LLAMA | UNNEEDED})) as hub:
         monkeypatch.setattr(hub_models, "run", run)
-        monkeypatch.setattr(constants, "HF_HUB_DISABLE_PROGRESS_BARS", True)
+        for name in ("HF_HUB_DISABLE_PROGRESS_BARS", "HF_HUB_DISABLE_TELEMETRY"):  # as in the child process
+            monkeypatch.setattr(constants, name, True)
         point_to(hub.address, monkeypatch)
         yield hub
 
