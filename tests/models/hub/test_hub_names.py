@@ -16,6 +16,7 @@ import huggingface_hub
 import numpy as np
 import pytest
 from hub_server import COMMIT, LATER, TOKEN, Handler, Hub, cut_once, serving, status, stuck
+from huggingface_hub import constants
 
 import regard
 from regard import RegardError
@@ -49,6 +50,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.delenv(name)
     monkeypatch.delenv("REGARD_OFFLINE", raising=False)
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+    monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "hf" / "token"))  # else that of the first test
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("REGARD_MODELS", str(tmp_path / "models"))
     monkeypatch.setenv("NO_PROXY", "127.0.0.1,localhost")
@@ -60,7 +62,6 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def point_to(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Make this the hub, for the library that this process has imported too."""
-    constants = sys.modules["huggingface_hub.constants"]
     monkeypatch.setattr(constants, "ENDPOINT", address)
     monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", address + "/{repo_id}/resolve/{revision}/{filename}")
     monkeypatch.setenv("HF_ENDPOINT", address)
@@ -69,7 +70,6 @@ def point_to(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     """Serve a tiny Llama; what a child process would fetch, this one fetches, without the start of a process."""
-    constants = pytest.importorskip("huggingface_hub.constants")
 
     def run(command: Sequence[str], work: Path, report, **_: object) -> tuple[int, bytes]:
         assert command[1:4] == ["-P", "-m", fetch_snapshot.__name__]
