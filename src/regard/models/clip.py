@@ -165,7 +165,7 @@ class CLIPText(TextModel):
 
     @classmethod
     def layers(cls, source: TensorSource, config: CLIPTextConfig, prefix: str, projection_dim: int) -> dict[str, Any]:
-        """Return the fields that are layers; a `projection_dim` of 0 is no projection, whose name has no prefix."""
+        """Return the fields that are layers; a projection, unless `projection_dim` is 0, is not under `prefix`."""
         half, E = source.at(prefix), config.embed_dim
         embeddings = half.at("embeddings")
         return {
@@ -225,7 +225,7 @@ class CLIPVision(ImageModel):
 
     @classmethod
     def layers(cls, source: TensorSource, config: CLIPVisionConfig, prefix: str, projection_dim: int) -> dict[str, Any]:
-        """Return the fields that are layers; a `projection_dim` of 0 is no projection, whose name has no prefix."""
+        """Return the fields that are layers; a projection, unless `projection_dim` is 0, is not under `prefix`."""
         half, E, eps = source.at(prefix), config.embed_dim, config.norm_eps
         return {
             "patches": PatchEmbedding.build(half.at("embeddings"), _PATCHES, config, bias=False, batched=False),

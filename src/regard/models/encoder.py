@@ -1,4 +1,4 @@
-"""What encoders of texts share: how they are loaded.
+"""What text encoders share: how they are loaded.
 
 A family adds `layers`, which builds its layers, and `forward`, its forward pass.
 """

@@ -174,7 +174,7 @@ def _explained(name: HubName, problem: Exception) -> RegardError:
 
 
 def _not_a_model(name: HubName, endpoint: str) -> str:
-    """Return what to say of a repository that is no model: it may be one of another type."""
+    """Return what to say of a repository that is not a model: it may have another type."""
     from huggingface_hub import HfApi, constants
 
     for kind in ("dataset", "space"):

@@ -84,7 +84,7 @@ def quantizations(names: Iterable[str]) -> dict[str, list[str]]:
 
 
 def _gguf_file(name: HubName, names: Collection[str]) -> str:
-    """Return the GGUF file that is meant; an error if it is none, one of several, or split into parts."""
+    """Return the GGUF file that is meant; an error if there is none, or several, or it is split into parts."""
     found = quantizations(names)
     listed = join_names(found, most=len(found))
     if name.quantization is not None:
@@ -115,7 +115,7 @@ def _preferred(found: Collection[str]) -> str:
 
 
 def _module_folders(names: Collection[str], local: Callable[[str], Path]) -> Iterator[str]:
-    """Yield the folders of a sentence model's modules, with a slash; what is no list of them is not reported here."""
+    """Yield the folders of a sentence model's modules, with a slash; another file is not reported here."""
     if MODULES not in names:
         if "1_Pooling/config.json" in names:
             yield "1_Pooling/"
