@@ -12,8 +12,10 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,8 @@ from regard.explorer.training import TrainingExploration
 from regard.training import TrainingRun, make_task
 
 IMAGES = Path(__file__).resolve().parent / "images"
+sys.path.insert(0, str(IMAGES.parents[1] / "tests" / "browser"))
+pages: Any = import_module("pages")  # when the tests take a page to be drawn
 TEXT = "The animal did not cross the street because it was too tired"
 OTHER = "The animal did not cross the street because it was too wide"
 HEAD = "l=3&h=1&i=9&j=2"  # where "it" attends to "animal"
@@ -92,11 +96,11 @@ def draw(browser: Any, model: Any, images: Path) -> None:
             write_page(exploration, page_file)
             for name, view, theme, width, height in shots:
                 context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=theme)
+                context.add_init_script(pages.AT_REST)
                 page = context.new_page()
                 page.goto(f"{page_file.as_uri()}#{view}")
                 page.wait_for_selector(".rg-map[data-drawn]", state="attached")
-                page.wait_for_selector(":root:not(:has(.regard[aria-busy]))", state="attached")
-                page.wait_for_timeout(800)
+                pages.settled(page)
                 page.screenshot(path=images / f"explorer-{name}.png")
                 context.close()
 

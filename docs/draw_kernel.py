@@ -39,7 +39,7 @@ def tiling(path: str | Path) -> None:
 
 def _map(axes: Axes) -> None:
     """The whole map, causal: one block of queries, its blocks of keys."""
-    axes.text(3, 46, "the map, never stored", size=SCREEN.label, weight="bold")
+    axes.text(3, 46, "the map, never stored", size=SCREEN.label)
     left, bottom, size, cells = 5.0, 8.0, 32.0, 8
     step = size / cells
     for row in range(cells):
@@ -71,7 +71,7 @@ def _map(axes: Axes) -> None:
 
 def _scores(axes: Axes) -> None:
     """One block of scores, transposed, and the tile of it that is kept in registers."""
-    axes.text(43, 46, "its scores, transposed", size=SCREEN.label, weight="bold")
+    axes.text(43, 46, "its scores, transposed", size=SCREEN.label)
     _matrix(axes, 43, 13, 7, 24, _KEYS, "K\n96 × D")
     _matrix(axes, 52, 38.5, 18, 5.5, _QUERIES, "Qᵀ   D × 64")
     _matrix(axes, 52, 13, 18, 24, _pale(_SCORES), "")
@@ -87,7 +87,7 @@ def _scores(axes: Axes) -> None:
 
 def _context(axes: Axes) -> None:
     """The weighted values are added to the context."""
-    axes.text(75, 46, "the context", size=SCREEN.label, weight="bold")
+    axes.text(75, 46, "the context", size=SCREEN.label)
     _matrix(axes, 75, 22, 6, 15, _VALUES, "Vᵀ\nDv × 96")
     _matrix(axes, 83, 38.5, 11, 5.5, _SCORES, "weights")
     _matrix(axes, 83, 22, 11, 15, _pale(_VALUES), "Oᵀ\nDv × 64")

@@ -1,8 +1,8 @@
 """Check that the outputs and images of the pages are current, or write them anew.
 
 All ``python`` blocks of a page run in one namespace; the output of each is in the ``text`` block after it. Lines of a
-``console`` block that begin with ``$`` are run by the shell; their output follows in the block. Pictures are the files
-that the blocks write to ``docs/images``.
+``console`` block that begin with ``$`` are run by the shell; their output follows in the block. Pictures are the PNG
+files that the blocks write to the current folder, as they do for a reader; they are kept in ``docs/images``.
 
     python docs/make.py            write nothing; exit with 1 if a page or an image is not current
     python docs/make.py --write    write what has changed
@@ -41,10 +41,13 @@ ROOT = Path(__file__).resolve().parent.parent
 _NAMES = (
     "lesson",
     "learning",
+    "exercises",
+    "command",
     "attention",
     "kernel",
     "models",
     "images",
+    "embeddings",
     "gradients",
     "attribution",
     "interventions",
@@ -172,7 +175,7 @@ def _picture_differs(old: Path, new: Path) -> str:
 
 def _write_regenerated(page: str, folder: Path, exact: bool) -> None:
     own = folder / Path(page).stem
-    (own / IMAGES).mkdir(parents=True)
+    own.mkdir()
     (own / "tests").symlink_to(ROOT / "tests")  # the pages load its small models
     os.chdir(own)  # the blocks write here
     text = (ROOT / page).read_text(encoding="utf-8")
@@ -182,7 +185,7 @@ def _write_regenerated(page: str, folder: Path, exact: bool) -> None:
 def collect_pictures(folder: Path, pages: Sequence[str]) -> None:
     """Move the pictures of all pages into one folder; those that two pages write must be the same."""
     for page in pages:
-        for path in (folder / Path(page).stem / IMAGES).iterdir():
+        for path in (folder / Path(page).stem).glob("*.png"):
             other = folder / IMAGES / path.name
             if other.exists() and other.read_bytes() != path.read_bytes():
                 raise SystemExit(f"{page}: another page writes {IMAGES / path.name} with another content: rename it")

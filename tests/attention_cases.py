@@ -238,7 +238,7 @@ def reference(case: Case) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     scores = np.where(case.attends, scores + np.where(case.attends, case.added, 0), -np.inf)
     sinks = np.full((heads, 1, 1), -np.inf) if case.sinks is None else case.sinks[:, None, None]
     sinks = sinks[0] if scores.ndim == 2 else sinks
-    highest = np.maximum(scores.max(-1, keepdims=True), sinks)
+    highest = np.maximum(scores.max(-1, keepdims=True, initial=-np.inf), sinks)
     highest = np.where(highest == -np.inf, 0, highest)
     exponentials = np.exp(scores - highest)
     total = exponentials.sum(-1, keepdims=True) + np.exp(sinks - highest)
@@ -246,6 +246,21 @@ def reference(case: Case) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     with np.errstate(divide="ignore"):
         lse = (highest + np.log(total))[..., 0]
     return weights @ v, weights, lse
+
+
+def paged(x: np.ndarray, starts: np.ndarray, page_size: int, spare: float = np.nan) -> tuple[np.ndarray, np.ndarray]:
+    """Return the rows of sequences, from `starts`, in pages in a random order, beside `spare`, and the block table."""
+    counts = np.diff(starts)
+    per_sequence = -(-counts // page_size)
+    free = iter(np.random.default_rng(1).permutation(per_sequence.sum() + 2))
+    table = np.full((len(counts), per_sequence.max(initial=0) + 1), -1, np.int32)
+    pages = np.full((per_sequence.sum() + 2, page_size, *x.shape[1:]), spare).astype(x.dtype)
+    for n, start in enumerate(starts[:-1]):
+        for i in range(per_sequence[n]):
+            table[n, i] = next(free)
+            rows = x[start + i * page_size : start + min((i + 1) * page_size, counts[n])]
+            pages[table[n, i], : len(rows)] = rows
+    return pages, table
 
 
 def cut_into_blocks(monkeypatch, rows: int, cols: int) -> None:

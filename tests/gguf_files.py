@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -142,7 +143,10 @@ SCALES = {"Q2_K": (80, 82), "Q3_K": (108,), "Q4_K": (0, 2), "Q5_K": (0, 2), "Q6_
 
 
 def _add(writer: gguf.GGUFWriter, key: str, value: Any) -> None:
-    add: Any = {bool: writer.add_bool, int: writer.add_uint32, float: writer.add_float32, str: writer.add_string}
+    add: Any = {
+        **{bool: writer.add_bool, int: writer.add_uint32, str: writer.add_string},
+        **{float: writer.add_float32, np.float64: writer.add_float64},
+    }
     if isinstance(value, list | tuple):
         writer.add_array(key, value)
     else:
@@ -182,7 +186,6 @@ _ROPE = {
     "original_max_position_embeddings": "rope.scaling.original_context_length",
     "beta_fast": "rope.scaling.yarn_beta_fast",
     "beta_slow": "rope.scaling.yarn_beta_slow",
-    "attention_factor": "rope.scaling.attn_factor",
 }
 
 
@@ -191,6 +194,9 @@ def fields_from(config: Mapping[str, Any]) -> dict[str, Any]:
     fields = {key: config[name] for name, key in _FIELDS.items() if config.get(name) is not None}
     rope = config.get("rope_parameters") or {}
     fields |= {key: rope[name] for name, key in _ROPE.items() if rope.get(name) not in (None, "default")}
+    if rope.get("attention_factor") is not None:  # which llama.cpp multiplies by that of YaRN
+        of_yarn = 1 + 0.1 * math.log(rope["factor"])
+        fields["rope.scaling.attn_factor"] = np.float64(rope["attention_factor"] / of_yarn)  # llama.cpp has 32 bits
     if "n_embd" in config:
         fields["feed_forward_length"] = config["n_inner"] or 4 * config["n_embd"]
     return fields

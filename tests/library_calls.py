@@ -37,9 +37,11 @@ from regard.functional import (
     alibi_slopes,
     gelu,
     layer_norm,
+    norm_parts,
     relative_position_buckets,
     relu,
     rotary,
+    score_pairs,
 )
 
 BATCH, HEADS, GROUPS, QUERIES, KEYS, DIM, WIDTH = 2, 4, 2, 5, 7, 6, 3
@@ -203,6 +205,7 @@ def others(to):
     x = to(Q)
     return [
         softmax(x), softmax(x, axis=1), gelu(x), relu(x), layer_norm(x, to(draw(1, DIM)), to(draw(2, DIM)), eps=1e-5),
+        score_pairs(x, to(draw(3, DIM, 2)).mT, scale=0.3), norm_parts(x, x[..., :1] ** 2 + 1, centered=True),
         relative_position_buckets(to(np.arange(-200, 200, 7))),
         relative_position_buckets(to(np.arange(-200, 200, 7)), bidirectional=False),
     ]  # fmt: skip

@@ -119,6 +119,13 @@ _DEBERTA_CASES = {
     "distance": {"max_relative_positions": 5, "hidden_act": "relu", "layer_norm_eps": 1e-5, "num_hidden_layers": 3},
     "near": {"position_buckets": 8, "num_attention_heads": 2, "hidden_act": "gelu_new", "pos_att_type": "c2p|p2c"},
     "long": {"position_buckets": 16, "max_position_embeddings": 80},
+    "own": {"share_att_key": False, "norm_rel_ebd": "none", "position_buckets": -1, "pos_att_type": "p2c"},
+    "absolute": {
+        "relative_attention": False,
+        "norm_rel_ebd": "none",
+        "position_biased_input": True,
+        "type_vocab_size": 2,
+    },
 }
 _NOMIC_CASES = {
     "plain": {},
@@ -537,29 +544,41 @@ CASES = {
 
 def write(family: str, case: str, folder: Path, *, dtype: str = "float64") -> None:
     """Write one case to `folder`: a checkpoint, its tokenizer, and what transformers computes with it in `dtype`."""
-    import torch
-    import transformers
     from safetensors.numpy import save_file
 
-    kind = CASES[family]
     lengths, target_lengths = ((LONG,), (LONG - 7,)) if case == "long" else (LENGTHS, TARGET_LENGTHS)
     with doubles_throughout() if dtype == "float64" else ExitStack():
-        config = getattr(transformers, kind.config)(**kind.sizes | kind.cases[case])
-        config._attn_implementation = config._experts_implementation = "eager"
         for seed in count():
-            model = drawn(getattr(transformers, kind.model)(config).eval(), seed).to(getattr(torch, dtype))
-            greedy = _greedy(model, config, lengths) if model.can_generate() else None
+            model = make_model(family, case, seed, dtype)
+            greedy = _greedy(model, model.config, lengths) if model.can_generate() else None
             if greedy is None or len(set(greedy.tolist())) > 3:  # the same token for ever would prove little
                 break
-        folder.mkdir(parents=True, exist_ok=True)
-        copy.deepcopy(model).half().save_pretrained(folder)  # a copy, for what is not stored keeps its precision
-        (folder / "generation_config.json").unlink(missing_ok=True)
-        if hasattr(text_config(config), "vocab_size"):
-            write_tokenizer(folder, text_config(config))
-        if reads_pictures(config):
-            write_processor(folder, config)
-        expected = _expected_of_pictures if reads_pictures(config) else _expected
-        save_file(expected(model, config, lengths, target_lengths), folder / "expected.safetensors")
+        write_checkpoint(model, folder)
+        expected = _expected_of_pictures if reads_pictures(model.config) else _expected
+        arrays = expected(model, model.config, lengths, target_lengths)
+        save_file(arrays | ({} if greedy is None else {"greedy": greedy}), folder / "expected.safetensors")
+
+
+def make_model(family: str, case: str, seed: int, dtype: str) -> Any:
+    """Return a model of one case with random numbers."""
+    import torch
+    import transformers
+
+    kind = CASES[family]
+    config = getattr(transformers, kind.config)(**kind.sizes | kind.cases[case])
+    config._attn_implementation = config._experts_implementation = "eager"
+    return drawn(getattr(transformers, kind.model)(config).eval(), seed).to(getattr(torch, dtype))
+
+
+def write_checkpoint(model: Any, folder: Path) -> None:
+    """Write a model to `folder`, with a tokenizer and the preprocessing of pictures, if it has them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    copy.deepcopy(model).half().save_pretrained(folder)  # a copy, for what is not stored keeps its precision
+    (folder / "generation_config.json").unlink(missing_ok=True)
+    if hasattr(text_config(model.config), "vocab_size"):
+        write_tokenizer(folder, text_config(model.config))
+    if reads_pictures(model.config):
+        write_processor(folder, model.config)
 
 
 def write_processor(folder: Path, config: Any) -> None:
@@ -651,7 +670,6 @@ def _expected(
             expected |= _by_layer(name, layers)
     if model.can_generate():
         expected["logits"] = out.logits.numpy()
-        expected["greedy"] = _greedy(model, config, lengths)
     return {name: np.ascontiguousarray(value) for name, value in expected.items()}
 
 

@@ -16,6 +16,7 @@ AREAS = {
     "functional": ("src/regard/functional/**/*.py", "src/regard/functional/**/*.pyi"),
     "library": ("src/**/*.py", "src/**/*.pyi"),
     "values": ("src/**/*.py",),
+    "dask": ("src/regard/dask/*.py", "src/regard/cli/corpus.py"),
     "nn": ("src/regard/nn/*.py",),
     "trace": ("src/regard/trace/*.py",),
     "models": ("src/regard/models/**/*.py",),
@@ -52,10 +53,16 @@ RETIRED = (
     ("pages", r"(?<![Tt]here )(?:is|are) no (?:part|number|error|programs?|piece)", "is not a"),
     ("library", r"nobody wants|sooner", "unused, faster"),
     ("pages", r"nobody wants|sooner|goes on", "unused, faster, continues"),
+    (
+        "dask",
+        r"[Pp]lan|make_plan",
+        "partitioning, manifest: a plan is that of a call of attention or of a recorded run",
+    ),
     # Variables say what they hold
     (
         "values",
-        r"(?<!>>> )(?:found(?:, \w+)*(?:: [^=*\n]+)? :?=(?!=)|for found)",
+        r"(?<!>>> )(?<!self, )(?:found|given|chosen|known|wanted)(?:, \w+)*(?:: [^=*\n]+)? :?=(?!=)"
+        r"|(?<!>>> )for (?:found|known|wanted)",
         "what the value is: scores, gradients, paths",
     ),
     # Mathematics
@@ -145,7 +152,7 @@ RETIRED = (
     ("models", r"class Tensor|take_weights|take_decoder|take_sizes|load_tensors", "TensorSpec, load_layers"),
     ("models", r"ours|theirs", "name, hf_name"),
     ("models", r"_through|\.reach|def reach", "forward_with_cache, max_length"),
-    ("models", r"_BOOKKEEPING|read_bookkeeping", "IGNORED_FIELDS, check_unsupported_flags"),
+    ("models", r"_BOOKKEEPING|read_bookkeeping", "WITHOUT_EFFECT, check_unsupported_flags"),
     ("models", r"Carrier|examine|Findings", "WheelSource, verify, VerificationResult"),
     ("python", r"encoding\.(?:spans|special|words)", "offsets, special_tokens_mask, word_ids"),
     ("python", r"tokenizer\.chat\(|def chat", "apply_chat_template"),
@@ -238,18 +245,13 @@ ALLOWED = {
     "tests/test_glossary.py",
 }
 
-# Folders in which the names of an area are still to be replaced.
-NOT_YET = {"values": ("src/regard/_capture/", "src/regard/models/", "src/regard/nn/", "src/regard/trace/")}
-
 
 @functools.cache
 def texts_of(area: str) -> dict[str, str]:
     """Return the contents of the files of an area, by path."""
     paths = sorted({path for glob in AREAS[area] for path in ROOT.glob(glob) if "node_modules" not in path.parts})
     texts = {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in paths}
-    return {
-        name: text for name, text in texts.items() if name not in ALLOWED and not name.startswith(NOT_YET.get(area, ()))
-    }
+    return {name: text for name, text in texts.items() if name not in ALLOWED}
 
 
 def pattern(names: str) -> re.Pattern[str]:

@@ -34,7 +34,7 @@ def traced():
         (lambda: regard.load("induction")(None), "ids, got None"),
         (lambda: regard.load("induction")(np.array(["a", "b"])), r"a NumPy array of strings: array\.tolist\(\)"),
         (lambda: regard.Trace().save("t.npz"), r"as a \.safetensors file, not as t\.npz"),
-        (lambda: select(traced(), head="L3H1"), "a head is a whole number, got 'L3H1': choose from 0"),
+        (lambda: select(traced(), head="L3H1"), "there is no layer 3: choose from 0 to 1"),
     ],
 )
 def test_errors(call, message):

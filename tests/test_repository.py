@@ -137,7 +137,7 @@ def test_names_that_a_page_places_in_a_file_are_there(page):
 
 
 @pytest.mark.parametrize(
-    "page", ["README.md", *(f"docs/{name}.md" for name in ("lesson", "learning", "explorer", "models"))]
+    "page", ["README.md", *(f"docs/{name}.md" for name in ("lesson", "learning", "command", "explorer", "models"))]
 )
 def test_commands_in_a_page_are_valid(page):
     text = read(page)

@@ -35,12 +35,16 @@ def results():
         "corpus": metrics.corpus_head_metrics(model, [TEXT, "qzkf"]),
         "generated": model.generate(TEXT[:40], max_new_tokens=3),
         "attribution": metrics.attribute(model, TEXT, to="k"),
+        "generation": metrics.attribute_generation(model, TEXT[:8], max_new_tokens=2),
         "grid": metrics.patch_grid(model, TEXT, "x" + TEXT[1:], "k"),
         "path": metrics.path_patching(model, TEXT, "x" + TEXT[1:], "k", sender=(0, 0), receiver=(1, 0)),
         "effects": metrics.attribution_patching(model, TEXT, "x" + TEXT[1:], "k"),
         "lens": metrics.logit_lens(model, trace),
         "strongest": metrics.strongest_rows(model, [TEXT, "qzkf"], 1, 0),
         "logits": metrics.logit_attribution(model, trace, "k"),
+        "score": trace.why(1, 0, 13, 3),
+        "value": trace.carried(1, 0, 13, 3),
+        "paths": model.paths(TEXT, "k", corrupted="x" + TEXT[1:]),
         "picture": regard.load(golden.FOLDER / "vit" / "long")({"pixel_values": np.zeros((1, 3, 16, 16), np.float32)}),
         "view": views.select(trace, layer=0, head=0),
         "movement": vectors_from_trace(trace),
@@ -50,11 +54,12 @@ def results():
     }
 
 
+_NO_TABLES = ("Metric", "AttributionMethod", "StrongRow", "ScorePair", "Writer", "Reader", "PathEdge")
 NAMES = (
-    "model tokenizer block output encoding trace step metrics corpus generated attribution grid path effects lens "
-    "strongest logits picture view movement batch vocabulary vectors"
+    "model tokenizer block output encoding trace step metrics corpus generated attribution generation grid path "
+    "effects lens strongest logits score value paths picture view movement batch vocabulary vectors"
 )
-RESULTS = "metrics corpus strongest attribution grid path effects lens logits"
+RESULTS = "metrics corpus strongest attribution generation grid path effects lens logits score value paths"
 
 
 @pytest.mark.parametrize("name", NAMES.split())
@@ -120,7 +125,7 @@ def test_each_result_of_metrics_is_a_table():
     """A new class of results has a table, a short repr and HTML too."""
     for name in metrics.__all__:
         found = getattr(metrics, name)
-        if isinstance(found, type) and name not in ("Metric", "AttributionMethod", "StrongRow"):
+        if isinstance(found, type) and name not in _NO_TABLES:
             assert issubclass(found, Tabular)
             assert found.to_columns is not Tabular.to_columns
             assert hasattr(found, "_repr_html_")

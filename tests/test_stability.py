@@ -89,6 +89,12 @@ def test_a_time_limit_is_for_what_hangs(wrong_calls):
     assert wrong_calls(is_short) == []
 
 
+def test_requests_of_an_open_page_are_intercepted_for_sure(wrong_calls):
+    """``page.route`` returns before its first route is in force: ``intercept`` of ``pages.py`` waits for that."""
+    routes = wrong_calls(lambda before, name, *_: before == "page" and name == "route", "browser/*.py")
+    assert [call for call in routes if not call.startswith("browser/pages.py")] == []
+
+
 def test_properties_have_no_deadline(wrong_calls):
     def has_deadline(before, name, node, in_a_loop):
         return name == "settings" and any(

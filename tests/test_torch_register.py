@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from types import SimpleNamespace
 
@@ -15,6 +16,27 @@ def test_without_transformers(monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(RegardError, match=r"^register needs transformers 5 or later: pip install \"transformers>=5\"$"):
         regard.torch.register()
+
+
+def test_without_pytorch():
+    """The package imports, arrays of other libraries are computed, and what needs tensors says so."""
+    code = """
+import sys
+sys.modules["torch"] = None
+import numpy as np
+import regard.torch
+from regard import RegardError
+x = np.ones((1, 2, 3, 4))
+assert regard.attention(x, x, x).shape == x.shape
+for call in (lambda: regard.torch.attention(x, x, x), lambda: regard.torch.use_regard().__enter__()):
+    try:
+        call()
+    except RegardError as error:
+        print(error)
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    advice = "needs PyTorch: pip install 'regard[torch]'"
+    assert result.stdout.splitlines() == [f"regard.torch.attention {advice}", f"use_regard {advice}"]
 
 
 @pytest.mark.parametrize(

@@ -299,7 +299,7 @@ template <class T> class ScoreBlock {
       const auto fill_outside = [&](ptrdiff_t from, ptrdiff_t to) {
         for (ptrdiff_t j = from; j < to; ++j) {
           T* at = scores + j * BLOCK_QUERIES + i;
-          store<T>(at, (first <= Int<T>(j)) & (last > Int<T>(j)) ? load<T>(at) : splat(-INF<T>));
+          store<T>(at, ((first <= Int<T>(j)) & (last > Int<T>(j))) ? load<T>(at) : splat(-INF<T>));
         }
       };
       const ptrdiff_t from = clip_to_block(all_begin_[i / LANES<T>], start, count);

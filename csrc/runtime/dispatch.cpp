@@ -2,6 +2,8 @@
 
 #include <atomic>
 
+#include "runtime/processor.h"
+
 namespace regard {
 namespace {
 
@@ -12,12 +14,8 @@ namespace {
 const std::vector<KernelTable>& available = *[] {  // never destroyed: a daemon thread may call while the process exits
   auto& tables = *new std::vector<KernelTable>;
 #if defined(REGARD_X86)
-  __builtin_cpu_init();
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-      __builtin_cpu_supports("avx512vl"))
-    tables.push_back(KernelTable{"AVX-512", 16 REGARD_FUNCTIONS(REGARD_ENTRY_AVX512)});
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c"))
-    tables.push_back(KernelTable{"AVX2", 8 REGARD_FUNCTIONS(REGARD_ENTRY_AVX2)});
+  if (processor().avx512) tables.push_back(KernelTable{"AVX-512", 16 REGARD_FUNCTIONS(REGARD_ENTRY_AVX512)});
+  if (processor().avx2) tables.push_back(KernelTable{"AVX2", 8 REGARD_FUNCTIONS(REGARD_ENTRY_AVX2)});
 #endif
 #if defined(__aarch64__)
   tables.push_back(KernelTable{"NEON", 4 REGARD_FUNCTIONS(REGARD_ENTRY_GENERIC)});

@@ -5,7 +5,6 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
-#include <cstdlib>
 #include <exception>
 #include <memory>
 #include <mutex>
@@ -39,8 +38,9 @@ void pause() {
 #endif
 }
 
-struct FreeDeleter {
-  void operator()(void* p) const { std::free(p); }
+constexpr std::align_val_t LINE{64};
+struct LineDeleter {
+  void operator()(void* p) const { ::operator delete(p, LINE); }
 };
 
 // Scratch memory of one thread, kept between calls while it is small.
@@ -56,7 +56,7 @@ class ScratchMemory {
   void* reserve(size_t bytes) {
     bytes = size_t(product(ceil_div(ptrdiff_t(bytes), 64), 64));
     if (bytes > size_) {
-      memory_.reset(std::aligned_alloc(64, bytes));
+      memory_.reset(::operator new(bytes, LINE, std::nothrow));
       if (!memory_) {
         size_ = 0;
         throw_out_of_memory();
@@ -80,7 +80,7 @@ class ScratchMemory {
     std::swap(size_, other.size_);
   }
 
-  std::unique_ptr<void, FreeDeleter> memory_;
+  std::unique_ptr<void, LineDeleter> memory_;
   size_t size_ = 0;
 };
 

@@ -50,3 +50,4 @@ def _jax() -> object:
 
 hooks.frameworks = {"torch": _torch, "jax": _jax, "jaxlib": _jax}
 hooks.explorer_widget = lambda *traces, **options: __getattr__("explorer").widget(*traces, **options)
+hooks.metrics = lambda: __getattr__("metrics")

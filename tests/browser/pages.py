@@ -76,11 +76,11 @@ AT_REST = """
     }
   };
   const moves = (motion) => motion.playState === "running" && isFinite(motion.effect.getComputedTiming().endTime);
-  const isSeen = () => document.querySelector(".regard[aria-busy]") || document.getAnimations().some(moves);
+  const isBusy = () => document.querySelector(".regard[aria-busy]");
   const turn = () => new Promise((done) => frame(() => timeout(done))); // a frame, and what it has led to
-  window.settled = async () => {
+  window.settled = async ({ areHeld = false } = {}) => {
     do for (let n = 0; n < 2; n++) await turn();
-    while (soon.size || isSeen());
+    while (soon.size || document.getAnimations().some(moves) || (isBusy() && !areHeld)); // held answers do not come
   };
 })();
 """
@@ -91,10 +91,21 @@ def settled(page):
     page.evaluate("settled()")
 
 
+def intercept(page, pattern, answer):
+    """Let a function answer requests of a page that is open; return as soon as no request can pass it.
+
+    Chromium tells the page's process of the first route by a message of its own, which a key pressed at once overtakes.
+    """
+    page.route(pattern, answer)
+    page.route(lambda url: url.endswith("?intercepted"), lambda route: route.fulfill(body="yes"))
+    while page.evaluate("fetch('?intercepted').then((response) => response.text())") != "yes":
+        pass
+
+
 def hold(page, pattern):
     """Hold requests back; return a function that lets the first go on, as soon as there is one."""
     held = []
-    page.route(pattern, lambda route: held.append(route))
+    intercept(page, pattern, lambda route: held.append(route))
 
     def let_go():
         while not held:  # the page may show that it waits before its request has come here
@@ -122,24 +133,37 @@ def readout(page):
     return plain(page.locator(".rg-readout"))
 
 
-def colors(theme):
-    """Return the options of a page in a theme: light, dark or forced."""
-    return {"forced_colors": "active"} if theme == "forced" else {"color_scheme": theme}
+BY_COLORS = ("color-contrast", "link-in-text-block")  # the rules of axe-core that another theme can break
 
 
-def check_access(page, *widths, note="", height=900):
-    """Assert that axe-core finds nothing serious, and that nothing leaves the page, at each width."""
+def show_in(page, theme):
+    """Show a page in a theme: light, dark or forced."""
+    forced = theme == "forced"
+    page.emulate_media(color_scheme="light" if forced else theme, forced_colors="active" if forced else "none")
+    settled(page)
+
+
+def check_access(page, *widths, note="", height=900, themes=("dark",)):
+    """Assert that axe-core finds nothing serious, and that nothing leaves the page, at each width and in each theme.
+
+    The page is light; `themes` are others, by the rules that see colours.
+    """
     for width in widths:
         page.set_viewport_size({"width": width, "height": height})
         settled(page)
-        assert serious(page) == [], (note, width)
-        assert page.evaluate("document.documentElement.scrollWidth") <= width, (note, width)
+        for theme in ("light", *themes):
+            if themes:
+                show_in(page, theme)
+            assert serious(page, None if theme == "light" else BY_COLORS) == [], (note, width, theme)
+            assert page.evaluate("document.documentElement.scrollWidth") <= width, (note, width, theme)
 
 
-def serious(page):
-    """Return what axe-core finds serious."""
-    page.evaluate(AXE.read_text(encoding="utf-8"))
-    found = page.evaluate("axe.run().then(({ violations }) => violations)")
+def serious(page, rules=None):
+    """Return what axe-core finds serious, by all of its rules or by some."""
+    if not page.evaluate("'axe' in window"):
+        page.evaluate(AXE.read_text(encoding="utf-8"))
+    options = {"resultTypes": ["violations"], **({"runOnly": list(rules)} if rules else {})}
+    found = page.evaluate("(options) => axe.run(options).then(({ violations }) => violations)", options)
     return [
         f"{each['id']}: {node['html'][:160]} {node['failureSummary']}"
         for each in found

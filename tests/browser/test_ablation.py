@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from acts import appear, choose, click, go, press, reach
-from pages import exact, hold, settled, traced, weight_text
+from pages import exact, hold, intercept, settled, traced, weight_text
 
 from regard.explorer import Exploration
 
@@ -144,7 +144,7 @@ def test_an_edit_outlives_those_of_other_pages(open_page, address, one):
 def test_how_far_an_ablation_is_and_why_it_cannot_be_stand_beside_its_button(open_page, address):
     page = open_page(f"{address}#v=head&l=2&h=3")
     share = '{"ablate": {"share": 0.4, "seconds_left": 11.2}}'
-    page.route("**/api/progress*", lambda route: route.fulfill(body=share, content_type="application/json"))
+    intercept(page, "**/api/progress*", lambda route: route.fulfill(body=share, content_type="application/json"))
     let_go = hold(page, "**/api/ablate*")
     page.get_by_role("button", name="Ablate this head").click()
     page.wait_for_selector("text=Running the model again")
@@ -153,7 +153,7 @@ def test_how_far_an_ablation_is_and_why_it_cannot_be_stand_beside_its_button(ope
     appear(page, ".rg-changes h3")
     assert page.locator(".rg-progress").all_inner_texts() == ["", ""]
     page = open_page(f"{address}#v=head&l=2&h=3", allow="Failed to load resource")
-    page.route("**/api/ablate*", lambda route: route.fulfill(status=400, body='{"error": "no model"}'))
+    intercept(page, "**/api/ablate*", lambda route: route.fulfill(status=400, body='{"error": "no model"}'))
     page.get_by_role("button", name="Ablate this head").click()
     page.wait_for_selector("text=no model")
     page.wait_for_url(lambda url: "x=" not in url)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from acts import go, press
-from pages import CAUSAL, check_access, colors, explored, serious, settled
+from acts import go, press, resize
+from pages import BY_COLORS, CAUSAL, check_access, explored, serious, settled, show_in
 
 import regard
+from sweeps import sweep_after
 
 VIEWS = (
     "v=heads&l=2&h=3",
@@ -20,25 +21,26 @@ VIEWS = (
 )
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing_serious(open_page, address, scheme):
-    page = open_page(address, color_scheme=scheme)
-    for view in VIEWS:
-        go(page, f"{address}#{view}")
-        page.get_by_text("Display", exact=True).click()
-        assert serious(page) == [], view
-        page.keyboard.press("Escape")
-    page.goto(f"{address}#v=head&l=2&h=3")
-    page.keyboard.press("?")  # the list of keys and gestures
+@pytest.mark.parametrize("view", sweep_after(3, VIEWS))
+def test_axe_finds_nothing_serious(open_page, address, view):
+    page = open_page(f"{address}#{view}")
+    page.get_by_text("Display", exact=True).click()
     assert serious(page) == []
+    show_in(page, "dark")
+    assert serious(page, BY_COLORS) == []
+    page.keyboard.press("Escape")
+    show_in(page, "forced")
+    assert serious(page, BY_COLORS) == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= 1440
+    resize(page, 320, 760)
+    assert serious(page) == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= 320
 
 
-@pytest.mark.parametrize("width", [1440, 320])
-def test_axe_finds_nothing_serious_in_forced_colours(open_page, address, width):
-    page = open_page(address, **colors("forced"))
-    for view in VIEWS:
-        page.goto(f"{address}#{view}")
-        check_access(page, width, note=view, height=760)
+def test_axe_finds_nothing_serious_in_the_list_of_keys(open_page, address):
+    page = open_page(f"{address}#v=head&l=2&h=3")
+    page.keyboard.press("?")
+    check_access(page, 1440)
 
 
 def test_axe_finds_nothing_serious_in_the_steps_of_a_model_that_rotates(open_page, serve):
@@ -51,12 +53,11 @@ def test_axe_finds_nothing_serious_in_the_steps_of_a_model_that_rotates(open_pag
         assert serious(page) == [], view
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing_serious_on_a_phone(open_page, address_of_two, scheme):
-    page = open_page(address_of_two, color_scheme=scheme)
-    for view in ("v=head", "v=cell", "v=heads&s=diff", "v=head&x=2.3", "v=movement", "v=model"):
-        page.goto(f"{address_of_two}#l=2&h=3&i=8&j=2&{view}")
-        check_access(page, 375, 320, note=view, height=760)
+@pytest.mark.parametrize(
+    "view", sweep_after(2, ("v=head", "v=cell", "v=heads&s=diff", "v=head&x=2.3", "v=movement", "v=model"))
+)
+def test_axe_finds_nothing_serious_on_a_phone(open_page, address_of_two, view):
+    check_access(open_page(f"{address_of_two}#l=2&h=3&i=8&j=2&{view}"), 375, 320, height=760)
 
 
 def test_what_is_pointed_at_is_also_said(open_page, address):

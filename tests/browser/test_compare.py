@@ -7,10 +7,11 @@ import re
 import numpy as np
 import pytest
 from acts import choose, click, press
-from pages import CAUSAL, dots_of, exact, explored, number, readout, served, settled, weight_text
+from pages import CAUSAL, dots_of, exact, explored, number, plain, readout, served, settled, weight_text
 
 import regard
 from regard.explorer import Exploration
+from regard.explorer.address import read_address
 
 TEXT = "The cat sat on the mat."
 HEADS = [[(layer, head) for head in range(12)] for layer in range(6)]  # of MiniLM
@@ -41,6 +42,25 @@ def split_differently(minilm):
     exploration = explored(minilm, "tokenization works", "works tokenization")
     with served(exploration) as address:
         yield address, exploration
+
+
+def test_another_text_keeps_the_head_the_cell_the_view_and_b(open_page, unequal):
+    address, exploration = unequal
+    page = open_page(f"{address}#v=head&l=3&h=1&i=6&j=2&s=A")
+    box = page.get_by_role("textbox", name="Text", exact=True)
+    box.fill(LONGER.replace("tired", "happy"))
+    box.press("Enter")
+    page.wait_for_function("() => !document.querySelector('.rg-live button').disabled")
+    settled(page)
+    assert page.locator("h2").first.inner_text() == "Layer 3 · Head 1"
+    assert readout(page).startswith("mat attends to cat")
+    click(page.locator(".rg-head-panel .rg-side-switch").get_by_role("button", name="A − B", exact=True))
+    assert re.search("happy.* − .*tired", plain(page.locator(".rg-head-panel .rg-side-name")))
+    run = exploration.run_text(LONGER.replace("tired", "happy"))["run"]
+    difference = (exploration.row(run, 3, 1, 6) - exploration.row(1, 3, 1, 6))[2]
+    assert exact(page) == pytest.approx(difference, abs=2e-6)
+    again = read_address(page.url)
+    assert (again.text, again.text_b) == (LONGER.replace("tired", "happy"), LONGER)
 
 
 def in_words(exploration, run, layer, head):

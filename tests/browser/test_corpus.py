@@ -6,7 +6,7 @@ import re
 
 import pytest
 from acts import appear, reach
-from pages import TEXT, check_access, colors, expect, explored, number, readout, served
+from pages import TEXT, check_access, expect, explored, number, readout, served
 
 from regard.explorer.corpus import Corpus
 from regard.metrics import strongest_rows
@@ -95,8 +95,7 @@ def test_without_a_corpus_there_is_no_panel(open_page, address, file_address):
         assert not page.get_by_role("button", name="In other sentences").is_visible()
 
 
-@pytest.mark.parametrize("theme", ["light", "dark", "forced"])
-def test_it_is_accessible(open_page, corpus_address, theme):
-    page = open_page(f"{corpus_address}#v=head&l=2&h=3&cp=1", **colors(theme))
+def test_it_is_accessible(open_page, corpus_address):
+    page = open_page(f"{corpus_address}#v=head&l=2&h=3&cp=1")
     rows_of(page)
-    check_access(page, 1440, 375, 320)
+    check_access(page, 1440, 375, 320, themes=("dark", "forced"))

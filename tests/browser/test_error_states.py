@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
+
 from acts import click, press
-from pages import TEXT, explored, hold, served, settled
+from pages import TEXT, explored, hold, intercept, served, settled
 
 REFUSED = "Failed to load resource"  # what a browser's console says of an answer that is an error
 
 
 def refuse(page, question, status=400, text='{"error": "no such thing"}'):
     """Let a question be refused from now on."""
-    page.route(f"**/api/{question}", lambda route: route.fulfill(status=status, body=text))
+    intercept(page, f"**/api/{question}", lambda route: route.fulfill(status=status, body=text))
 
 
 def problem(page):
@@ -85,6 +87,26 @@ def test_pictures_of_heads_are_asked_for_again(open_page, address):
     press(page, "]")
     assert page.eval_on_selector_all(".rg-thumb", drawn) == 72
     assert problem(page) == ""
+
+
+def test_queries_that_fail_are_asked_again_for_what_a_person_does_alone(open_page, address):
+    page = open_page(f"{address}#v=head&l=2&h=3", allow=REFUSED)
+    asked = []
+
+    def answer(route):  # so that a page that asks without end comes to rest
+        asked.append(route.request.url)
+        if len(asked) > 20:
+            return route.continue_()
+        return route.fulfill(status=400, body='{"error": "no such thing"}')
+
+    intercept(page, re.compile("api/(heads|thumbnails|lens)"), answer)
+    page.reload()
+    page.wait_for_selector(".rg-map[data-drawn]", state="attached")
+    settled(page)
+    assert len(asked) == 2
+    press(page, "t")
+    assert len(asked) == 4
+    assert problem(page) == "no such thing"
 
 
 def test_a_server_that_is_gone_is_named_and_nothing_jumps(open_page, minilm):

@@ -15,6 +15,7 @@ from pages import (
     exact,
     explored,
     hostile,
+    intercept,
     notebook,
     number,
     readout,
@@ -123,7 +124,7 @@ def test_pieces_join_to_words_with_what_is_pinned_and_part_again(open_page, addr
     words = len({token["word"] for token in tokens if token["word"] is not None}) + 2
     assert words < len(tokens)
     assert page.locator(".rg-text-panel .rg-word").count() == words
-    assert "unbelievably" in page.locator(".rg-words").first.inner_text()
+    assert "unbelievably" in page.locator(".rg-text-panel .rg-words").first.inner_text()
     press(page, "w")
     assert page.locator(".rg-text-panel .rg-word").count() == len(tokens)
     for unpin in (lambda: page.locator(".rg-pinned").click(modifiers=["Alt"]), lambda: page.keyboard.press("p")):
@@ -149,7 +150,7 @@ def test_each_way_shows_the_numbers_of_the_api_and_what_they_mean(open_page, add
 def test_rows_by_themselves_keep_their_numbers(open_page, address, one):
     page = open_page(f"{address}#v=head&l=2&h=3&i=8&j=2&byrow=1")
     assert exact(page) == pytest.approx(weight(one, 2, 3, 8, 2), abs=5e-7)
-    row = next(line.split(",") for line in saved(page, "CSV").decode().splitlines()[1:] if line.startswith("it,"))
+    row = next(line.split(",") for line in saved(page, "CSV").decode().splitlines()[1:] if line.startswith("it:1,"))
     assert [float(x) for x in row[1:]] == pytest.approx(list(one.row(0, 2, 3, 8)), abs=5e-7)
     map_of = "document.querySelector('.rg-canvas').toDataURL()"
     coloured = page.evaluate(map_of)
@@ -175,7 +176,7 @@ def test_the_steps_beside_a_difference_say_whose_they_are(open_page, address_of_
 def test_the_list_says_what_a_word_does(open_page, address_of_two):
     page = open_page(f"{address_of_two}#v=head&l=2&h=3&i=8&j=2&w=rollout&s=diff")
     heading = page.locator(".rg-text-panel h3")
-    assert heading.inner_text() == "it consists of, A − B"
+    assert heading.inner_text() == "it:1 consists of, A − B"
     page.get_by_role("button", name="A", exact=True).click()
     click(page.get_by_role("button", name="Attended by"))
     assert heading.inner_text() == "cat contributes most to"
@@ -471,7 +472,7 @@ def test_the_calculation_ends_at_what_the_map_shows(open_page, address, one):
 @pytest.mark.parametrize(("key", "layer", "head"), [("]", 2, 4), ("[", 2, 2), ("}", 3, 3), ("{", 1, 3)])
 def test_the_map_of_a_key_is_there_before_it(open_page, address, one, key, layer, head):
     page = open_page(f"{address}#v=head&l=2&h=3&i=8&j=2")
-    page.route("**/api/tile", lambda route: None)  # from now on no map comes
+    intercept(page, "**/api/tile", lambda route: None)  # from now on no map comes
     page.keyboard.press(key)
     page.wait_for_function(
         "(title) => document.querySelector('h2').innerText === title && !document.querySelector('.rg-map .rg-stale')",
@@ -496,7 +497,7 @@ def test_one_weight_reads_the_same_everywhere(open_page, address, one):
     page = open_page(f"{address}#v=cell&l=2&h=3&i=8&j=2", selector="[data-step=output]")
     value = weight(one, 2, 3, 8, 2)
     short = weight_text(value)
-    assert readout(page) == f"it attends to cat: {short}"
+    assert readout(page) == f"it:1 attends to cat: {short}"
     assert exact(page) == pytest.approx(value, abs=5e-7)
     assert page.locator("[data-value=weight]").inner_text() == short
     in_full = number(page.locator("[data-step=weight] p").inner_text())

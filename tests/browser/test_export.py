@@ -10,11 +10,12 @@ from xml.etree import ElementTree
 import matplotlib.image
 import numpy as np
 import pytest
-from acts import appear, choose, go, press
+from acts import appear, choose, click, go, press
 from pages import CAUSAL, HOSTILE, hostile, saved, traced
 
 import regard
 from regard.explorer import Exploration
+from sweeps import sweep_after
 
 HEAD = "v=head&l=2&h=3&i=8&j=2"
 SVG = "{http://www.w3.org/2000/svg}"
@@ -37,13 +38,13 @@ def table(page):
     return list(csv.reader(io.StringIO(saved(page, "CSV").decode())))
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", sweep_after(1, ["light", "dark"]))
 @pytest.mark.parametrize(
     ("view", "selector", "said"),
     [
         ("v=heads&l=2&h=3", ".rg-head", ["All heads: a row for each layer, below each head its entropy", "11", "5"]),
         ("v=heads&l=2&h=3&o=metric&m=sink", ".rg-head", ["All heads by sink"]),
-        (HEAD, ".rg-map", ["Layer 2 · Head 3 · weights", "it attends to cat: 0.00345", "weight", "un"]),
+        (HEAD, ".rg-map", ["Layer 2 · Head 3 · weights", "it:1 attends to cat: 0.00345", "weight", "un"]),
         ("v=cell&l=2&h=3&i=8&j=2", "[data-step=output]", ["Softmax", "Output of the head", "0.00345", "Score"]),
         ("v=movement&l=2&h=3", ".rg-plane[data-drawn]", ["Representations by layer", "after layer 5", "un"]),
     ],
@@ -63,9 +64,9 @@ def test_a_picture_says_what_it_shows(open_page, address, view, selector, said, 
     assert np.round(255 * pixels[2, 2, :3]) == pytest.approx(ground)
     fills = {rect.get("fill") for rect in picture.iter(f"{SVG}rect")} - {None, "none"}
     colours = [tuple(map(int, re.findall(r"\d+", fill))) for fill in fills if fill.startswith("rgb(")]
-    there = set(numbers(np.round(255 * pixels[..., :3]).astype(int)).ravel().tolist())
-    found = [number in there for number in numbers(np.array(colours, int).reshape(-1, 3))]
-    assert sum(found) >= 0.8 * len(colours)  # small ones may have no whole pixel
+    there = numbers(np.round(255 * pixels[..., :3]).astype(int))
+    found = np.isin(numbers(np.array(colours, int).reshape(-1, 3)), there)
+    assert found.sum() >= 0.8 * len(colours)  # small ones may have no whole pixel
 
 
 def test_a_map_is_saved_cell_by_cell(open_page, address, one):
@@ -105,7 +106,7 @@ def test_steps_are_saved_as_bars_and_as_numbers_with_names(open_page, address, o
     numbers = 10 * 32 + 2 * len(cell["row"]["columns"]) + len(cell["embedding"]) + 4 * cell["projected"]["width"]
     assert sum(len(list(inner.iter(f"{SVG}rect"))) for inner in bars) == numbers
     lines = {line[0]: line[1:] for line in table(page)}
-    assert [lines[name][0] for name in ("layer", "head", "query", "key")] == ["2", "3", "it", "cat"]
+    assert [lines[name][0] for name in ("layer", "head", "query", "key")] == ["2", "3", "it:1", "cat"]
     assert [float(x) for x in lines["products"]] == pytest.approx(np.multiply(cell["q"], cell["k"]))
     choose(page.get_by_label("Head", exact=True), "mean")
     assert table(page)[0][0] == "weight"  # no steps: what the map shows, not the cell of before
@@ -164,13 +165,18 @@ def test_files_of_two_heads_of_a_long_text_have_two_names(open_page, serve):
     assert len(names) == 2
 
 
-@pytest.mark.parametrize(
-    ("view", "there"),
-    [("heads", ".rg-head"), ("head", ".rg-map"), ("cell", "[data-step=output]"), ("movement", ".rg-plane[data-drawn]")],
-)
-def test_hostile_tokens_are_saved_as_what_they_are(open_page, serve, view, there):
+DRAWN = {
+    "head": ".rg-map",
+    "movement": ".rg-plane[data-drawn]",
+    "cell": "[data-step=output]",
+    "heads": ".rg-head",
+}
+
+
+@pytest.mark.parametrize("view", sweep_after(2, DRAWN))
+def test_hostile_tokens_are_saved_as_what_they_are(open_page, serve, view):
     address = serve(hostile())
-    page = open_page(f"{address}#v={view}&i=2&j=4", selector=there)
+    page = open_page(f"{address}#v={view}&i=2&j=4", selector=DRAWN[view])
     for token in range(len(HOSTILE)) if view == "cell" else [2]:
         go(page, f"{address}#v={view}&i={token}&j={(token + 4) % len(HOSTILE)}")
         picture = drawn(page)
@@ -200,3 +206,59 @@ def test_movement_of_an_edit_of_b_names_its_sides(open_page, address_of_two):
     lines = table(page)
     assert [line[0] for line in lines[1 :: (len(lines) - 1) // 2]] == ["A", "B"]
     assert {line[0] for line in lines[1:]} == {"A", "B"}
+
+
+def test_lines_are_saved_as_wide_as_they_are_seen(open_page, sequence_address):
+    page = open_page(f"{sequence_address}#v=lines&l=1&h=0", selector=".rg-lines path")
+    seen = page.locator(".rg-lines svg").bounding_box()
+    widths = {float(path.get_attribute("stroke-width")) for path in page.locator(".rg-lines path").all()}
+    (drawing,) = [node for node in drawn(page).iter(f"{SVG}svg") if node.find(f"{SVG}path") is not None]
+    box = [float(x) for x in drawing.get("viewBox").split()]
+    assert box == pytest.approx([0, 0, seen["width"], seen["height"]], abs=0.5)  # a unit is a pixel
+    assert {float(path.get("stroke-width").removesuffix("px")) for path in drawing.iter(f"{SVG}path")} == widths
+    ends = np.array([[float(x) for x in path.get("d").split()[-2:]] for path in drawing.iter(f"{SVG}path")])
+    assert ends[:, 0] == pytest.approx(box[2], abs=0.5)
+    assert (ends[:, 1] > 0).all()
+    assert (ends[:, 1] < box[3]).all()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_whole_model_is_saved_with_its_bars_heads_and_logit(open_page, sequence_address, sequence, scheme):
+    page = open_page(f"{sequence_address}#v=model&l=1&h=0&i=8&j=3", selector=".rg-stream-head", color_scheme=scheme)
+    stream = sequence.residual_stream(0, position=8)
+    picture = drawn(page)
+    shown = texts(picture)
+    assert [shown.count(head) for head in "23"] == [2, 2]  # of 4 heads in each of 2 layers
+    for words in ("Embedding", "Logit of", f"{stream['logit']:.4g}", "k:2"):
+        assert any(words in line for line in shown), words
+    bars = page.locator(".rg-stream .rg-bar-fill")
+    pixels = (255 * matplotlib.image.imread(io.BytesIO(saved(page, "PNG")))[..., :3]).round()
+    origin = page.locator(".rg-stream").bounding_box()
+    rects = np.array(
+        [[float(node.get(x)) for x in ("x", "y", "width")] for node in picture.iter(f"{SVG}rect") if node.get("x")]
+    )
+    for bar in bars.all():
+        box = bar.bounding_box()
+        place = [box["x"] - origin["x"], box["y"] - origin["y"], box["width"]]
+        assert box["width"] == 0 or (np.abs(rects - place).max(axis=-1) < 0.1).any(), place
+        colour = [
+            float(x) for x in re.findall(r"[\d.]+", bar.evaluate("(node) => getComputedStyle(node).backgroundColor"))
+        ]
+        assert (np.abs(pixels - colour).max(axis=-1) <= 1).any()
+    rows = table(page)
+    assert rows[0] == ["layer", "part, at k:2", "length", "adds to the logit of f"]
+    adds = [float(row[3]) for row in rows[1:] if row[1].startswith("head")]
+    assert adds == [x for layer in stream["layers"] for x in layer["adds"]["heads"]]
+    total = sum(float(row[3]) for row in rows[1:] if row[1] in ("embedding", "attention", "MLP", "bias"))
+    assert total == pytest.approx(float(rows[-1][3]), rel=1e-4)
+
+
+@pytest.mark.parametrize("view", ["cell", "movement", "model", "lines"])
+def test_figures_for_print_are_offered_of_what_they_draw(open_page, address, view):
+    page = open_page(f"{address}#{HEAD}")
+    click(page.get_by_text("Save", exact=True))
+    assert page.get_by_text("Figure for print").is_visible()
+    page = open_page(f"{address}#{HEAD.replace('v=head', f'v={view}')}")
+    click(page.get_by_text("Save", exact=True))
+    assert not page.get_by_text("Figure for print").is_visible()
+    assert "of one head or of all heads" in page.locator("[data-ref=figureNote]").inner_text()

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 from acts import appear, choose, go, press, reach
-from pages import SEQUENCE, TEXT, check_access, explored, saved, served, settled
+from pages import SEQUENCE, TEXT, check_access, explored, intercept, saved, served, settled
 
 import regard
 from regard.explorer import Exploration
@@ -67,7 +67,7 @@ def test_a_sweep_says_how_far_it_is_and_ends_when_the_choice_changes(open_page, 
         if len(asked) <= 3:
             route.continue_()
 
-    page.route("**/api/sweep*", answer_three)
+    intercept(page, "**/api/sweep*", answer_three)
     page.get_by_label("Metric of heads").select_option("ablation_effect")
     page.wait_for_function(
         "() => document.querySelector('.rg-heads').innerText.match(/layer 3 of 6, about \\d+ s left/)"
@@ -185,11 +185,10 @@ def test_an_encoder_shows_lengths(open_page, address, minilm):
     assert page.locator(".rg-stream-head").count() == 0
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_it_is_accessible(open_page, sequence_address, theme):
+def test_it_is_accessible(open_page, sequence_address):
     page = open_page(sequence_address)
     for view in ("v=model", EFFECT, "v=head&cells=8.2_3.1"):
-        page.goto(f"{sequence_address}#{view}&i=8&j=2&theme={theme}")
+        page.goto(f"{sequence_address}#{view}&i=8&j=2")
         check_access(page, 1440, 320, note=view)
 
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+from regard.explorer.bundle import bundle_module
+
 HERE = Path(__file__).parent
 
 
 def run(*command):
     done = subprocess.run(command, cwd=HERE, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
 
 
 def test_types_hold():
@@ -19,6 +22,13 @@ def test_types_hold():
 
 def test_pure_functions():
     run("node", "--test", "unit/unit.test.mjs")
+
+
+def test_the_script_of_a_page_has_the_texts_of_its_modules(tmp_path):
+    bundle = tmp_path / "bundle.js"
+    bundle.write_text(bundle_module("app/main.js") + bundle_module("app/widget.js"), "utf-8")
+    frontend = HERE.parent.parent / "src" / "regard" / "explorer" / "frontend"
+    assert run("node", "unit/texts.mjs", str(bundle), *map(str, sorted(frontend.rglob("*.js")))) == ""
 
 
 def test_the_page_asks_for_nothing_from_elsewhere():

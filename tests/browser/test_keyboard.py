@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from acts import go, press, reach, resize
+from acts import click, go, press, reach, resize
 from pages import plane_of, readout, settled
 
 HEAD = "v=head&l=2&h=3&i=8&j=2"
@@ -30,6 +30,52 @@ def test_each_key_does_what_the_list_says(open_page, address):
         go(page, f"{address}#{HEAD}")
         press(page, key)
         assert any(one.startswith(part) for one in page.url.split("#")[1].split("&")), (key, page.url)
+
+
+def test_every_view_has_the_words_and_arrows_choose_one(open_page, sequence_address):
+    page = open_page(f"{sequence_address}#v=head&l=1&h=0&i=8&j=3")
+    for key in "13456":
+        go(page, f"{sequence_address}#v=head&l=1&h=0&i=8&j=3")
+        press(page, key)
+        bar = page.locator(".rg-word-bar")
+        assert bar.locator(".rg-word").all_inner_texts() == list("qzkfbdqzk")
+        assert bar.locator("[aria-pressed=true]").get_attribute("aria-label") == "k:2"
+        press(page, "ArrowUp" if key == "3" else "ArrowLeft")
+        assert "i=7" in page.url
+        click(bar.locator(".rg-word").nth(4))
+        assert "i=4" in page.url
+        assert bar.locator("[aria-pressed=true]").all_inner_texts() == ["b"]
+
+
+def test_keys_of_one_character_can_be_switched_off(open_page, address):
+    page = open_page(f"{address}#{HEAD}")
+    press(page, "?")
+    click(page.get_by_label("Letters, digits and signs act as keys"))
+    press(page, "Escape", "]", "m", "4", "ArrowDown")
+    assert "l=2&h=3&i=9" in page.url
+    page.reload()
+    page.wait_for_selector(".rg-map[data-drawn]", state="attached")
+    press(page, "]")
+    assert "h=3" in page.url
+    click(page.get_by_role("button", name="Keys and gestures (?)"))
+    click(page.get_by_label("Letters, digits and signs act as keys"))
+    press(page, "Escape", "]")
+    assert "h=4" in page.url
+
+
+def test_a_file_has_no_key_of_a_view_that_it_lacks(open_page, file_address):
+    page = open_page(f"{file_address}#{HEAD}")
+    press(page, "5")
+    assert "v=head" in page.url
+
+
+def test_g_brings_what_mattered_into_the_window(open_page, address):
+    page = open_page(f"{address}#{HEAD}")
+    resize(page, 1024, 600)
+    press(page, "g")
+    box = page.get_by_label("Method", exact=True).bounding_box()
+    assert box["y"] >= 0
+    assert box["y"] + box["height"] <= 600
 
 
 def test_keys_act_beside_a_slider_and_arrows_move_it(open_page, address):
@@ -86,9 +132,9 @@ def test_focus_stays_where_it_was_or_goes_on_where_its_place_went_with_the_view(
     assert focused(page) == "Save"
     page.locator(".rg-word").nth(8).focus()
     press(page, "]")
-    assert focused(page).startswith("it ")
+    assert focused(page).startswith("it:1 ")
     press(page, "Enter")
-    assert focused(page).startswith("it ")
+    assert focused(page).startswith("it:1 ")
     go(page, f"{address}#{HEAD}")
     page.locator(".rg-stage").focus()
     press(page, "4")
@@ -116,11 +162,11 @@ def test_arrows_reach_what_folds_rows_and_columns(open_page, address):
     assert "v=head&" in page.url
 
 
-def test_keys_of_the_map_leave_other_views_alone(open_page, address):
+def test_keys_of_the_map_zoom_and_move_no_cell_in_other_views(open_page, address):
     page = open_page(f"{address}#v=heads&l=2&h=3&i=8&j=2")
     live = page.locator("#rg-live").inner_text()
     page.evaluate("document.activeElement.blur()")
-    for key in ("ArrowDown", "ArrowRight", "+", "z"):
+    for key in ("ArrowDown", "ArrowRight", "ArrowLeft", "ArrowLeft", "+", "z"):
         page.keyboard.press(key)
     settled(page)
     assert "i=8&j=2" in page.url
@@ -212,7 +258,7 @@ def test_the_wheel_scrolls_the_page_and_with_ctrl_it_zooms(open_page, address, z
     page.keyboard.up("Control")
     assert page.evaluate("scrollY") == top
     assert page.locator(".rg-map .rg-wheel-hint").count() == 0  # who zooms so knows it
-    assert readout(page).startswith("it attends to cat")
+    assert readout(page).startswith("it:1 attends to cat")
 
 
 @pytest.mark.parametrize("zoom", ["", "&z=0_0_20"])

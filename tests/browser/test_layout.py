@@ -8,6 +8,7 @@ from acts import appear, press, reach, resize
 from pages import notebook, settled, traced
 
 from regard.explorer import Exploration
+from sweeps import sweep_after
 
 HEAD = "v=head&l=2&h=3&i=8&j=2"
 
@@ -174,6 +175,32 @@ def test_the_map_and_the_grid_take_the_room_of_the_window(open_page, address, wi
     assert max(fills) > 0.8
 
 
+def test_the_last_row_of_a_map_is_in_a_small_window(open_page, address):
+    page = open_page(f"{address}#v=head&l=2&h=3")
+    resize(page, 1024, 768)
+    stage = box(page, ".rg-stage")
+    assert stage["y"] + stage["height"] <= 768
+    assert stage["height"] > 400
+
+
+def test_names_of_keys_and_of_panels_stand_in_line(open_page, sequence_address):
+    page = open_page(f"{sequence_address}#v=head&l=1&h=0&i=8")
+    starts = page.evaluate(
+        """() => [...document.querySelectorAll(".rg-side .rg-disclosure")].map((one) => {
+          const text = document.createRange();
+          text.selectNodeContents(one);
+          return text.getBoundingClientRect().left;
+        })"""
+    )
+    seen = [start for start in starts if start]  # others are not offered here
+    assert len(seen) == 2
+    assert seen[0] == seen[1]
+    press(page, "?")
+    heights = page.locator("kbd").evaluate_all("(all) => all.map((one) => one.offsetHeight).filter(Boolean)")
+    assert len(heights) > 20
+    assert max(heights) <= min(heights) + 1
+
+
 def test_arcs_of_a_difference_have_the_sign_of_its_numbers(open_page, address_of_two, two):
     page = open_page(f"{address_of_two}#{HEAD}&s=diff&arcs=1")
     row = two.row(0, 2, 3, 8) - two.row(1, 2, 3, 8)
@@ -196,7 +223,7 @@ def test_forced_colours_keep_what_is_shaded_and_what_is_chosen(open_page, addres
     assert bar not in ("rgb(255, 255, 255)", "rgba(0, 0, 0, 0)")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", sweep_after(1, ["dark", "light"]))
 @pytest.mark.parametrize(
     ("view", "selector", "said"),
     [

@@ -8,8 +8,8 @@ from urllib.parse import parse_qs
 
 import numpy as np
 import pytest
-from acts import appear, choose, reach
-from pages import SEQUENCE, TEXT, check_access, settled
+from acts import appear, choose, click, reach
+from pages import SEQUENCE, TEXT, check_access, explored, hold, settled
 
 import regard
 from regard.explorer.address import read_address
@@ -89,6 +89,21 @@ def test_a_text_that_cannot_be_run_says_why_and_keeps_what_is_shown(open_page, a
     assert page.locator(".rg-live .rg-refused").count() == 0
 
 
+def test_the_text_box_wraps_and_is_left_and_the_title_follows(open_page, address):
+    page = open_page(address)
+    assert page.title() == f"{TEXT[:59]}… · regard"
+    low = box(page).bounding_box()["height"]
+    box(page).fill("word " * 80)
+    assert box(page).bounding_box()["height"] > 1.8 * low
+    box(page).fill("שלום עולם")
+    assert box(page).evaluate("(node) => getComputedStyle(node).direction") == "rtl"
+    box(page).press("Escape")
+    assert box(page).input_value() == TEXT
+    assert page.evaluate("document.activeElement === document.body")
+    run(page, "A dog slept")
+    assert page.title() == "A dog slept · regard"
+
+
 def test_hostile_text_is_text(open_page, address):
     page = open_page(address)
     run(page, "<img src=x onerror=alert(1)> </script><script>alert(2)</script> \u202eback")
@@ -116,7 +131,18 @@ def test_the_command_that_is_shown_opens_the_same(open_page, address):
     words = shlex.split(command.input_value())
     assert words[:3] == ["regard", "explore", "--open"]
     found = read_address(words[3])
-    assert (found.texts, found.models) == (("It's a dog & a cat",), ("minilm",))
+    assert (found.text, found.text_b, found.models) == ("It's a dog & a cat", None, ("minilm",))
+
+
+def test_the_command_of_a_long_text_takes_it_from_a_file(open_page, serve, minilm):
+    page = open_page(serve(explored(minilm, f"a cat {'x' * 4000}")))
+    page.get_by_text("Save", exact=True).click()
+    command = page.get_by_label("The command that opens this view again")
+    page.wait_for_function("(node) => node.value", arg=command.element_handle())
+    words = shlex.split(command.input_value())
+    assert words[:5] == ["regard", "explore", "--file", "FILE", "--open"]
+    found = read_address(words[5])
+    assert (found.text, found.text_b, found.models) == (None, None, ("minilm",))
 
 
 @pytest.mark.parametrize(("position", "temperature"), [(8, 1), (4, 1), (8, 2)])
@@ -128,6 +154,33 @@ def test_what_comes_next_has_the_probabilities_of_the_model(
     shares = softmax(np.asarray(induction(SEQUENCE).logits[0, position], np.float64) / temperature)
     token = induction.tokenizer.decode([int(shares.argmax())]).strip()
     assert float(found[token].split()[0]) == pytest.approx(100 * shares.max(), abs=0.5)
+
+
+def test_a_decoder_opens_on_what_follows_its_last_word(open_page, sequence_address):
+    page = open_page(sequence_address)
+    assert "i=8" in page.url
+    click(page.get_by_role("button", name="What comes next"))
+    assert page.locator("[data-ref=nextHeading]").inner_text().startswith("After k:2")
+
+
+def test_each_sampled_token_follows_the_last(open_page, sequence_address):
+    page = open_page(f"{sequence_address}#v=head&l=1&h=2&i=8&j=3&nt=1")
+    for count in (10, 11, 12):
+        before = box(page).input_value()
+        page.get_by_role("button", name="Sample one and go on").click()
+        page.wait_for_function(
+            "(n) => document.querySelector('.rg-live-input').value.replaceAll(' ', '').length === n", arg=count
+        )
+        settled(page)
+        assert box(page).input_value().startswith(before)
+        address = parse_qs(page.url.partition("#")[2])
+        assert {name: address[name] for name in "vlhij"} == {
+            "v": ["head"],
+            "l": ["1"],
+            "h": ["2"],
+            "i": [str(count - 1)],
+            "j": ["3"],
+        }
 
 
 @pytest.mark.parametrize("way", ["taken", "sampled"])
@@ -163,6 +216,22 @@ def test_an_ablation_shows_what_it_changes_of_what_comes_next(open_page, sequenc
     assert float(was) == pytest.approx(100 * before[likeliest], abs=0.5)
 
 
+def test_what_comes_next_is_never_said_of_another_word(open_page, sequence_address):
+    page = open_page(f"{sequence_address}#v=head&l=1&h=0&i=8&j=0&nt=1")
+    heading, tokens = page.locator("[data-ref=nextHeading]"), page.locator("[data-ref=nextList]")
+    before = tokens.inner_text()
+    assert heading.inner_text().startswith("After k")
+    let_go = hold(page, "**/api/next_tokens*")
+    page.locator(".rg-text-panel .rg-word").nth(4).click()
+    page.wait_for_selector("[data-ref=nextList].rg-stale")
+    assert heading.inner_text().startswith("After k")  # the word whose numbers are seen
+    assert tokens.inner_text() == before
+    let_go()
+    settled(page)
+    assert heading.inner_text().startswith("After b")
+    assert tokens.inner_text() != before
+
+
 def test_a_file_has_what_comes_next_and_runs_no_text(open_page, sequence_file, induction):
     page = open_page(f"{sequence_file}#v=head&l=1&h=0&i=8&j=0&nt=1")
     assert page.locator(".rg-live").count() == 0
@@ -172,10 +241,9 @@ def test_a_file_has_what_comes_next_and_runs_no_text(open_page, sequence_file, i
     assert page.locator(".rg-next-token").first.is_disabled()
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1440, 320])
-def test_it_is_accessible(open_page, sequence_address, theme, width):
-    page = open_page(f"{sequence_address}#v=head&l=1&h=0&i=8&j=0&nt=1&theme={theme}")
+def test_it_is_accessible(open_page, sequence_address, width):
+    page = open_page(f"{sequence_address}#v=head&l=1&h=0&i=8&j=0&nt=1")
     page.set_viewport_size({"width": width, "height": 900})
     predicted(page)
     page.get_by_text("Layer by layer").click()

@@ -59,6 +59,21 @@ def test_a_sink_is_left_out_of_the_fit_and_of_the_view_until_one_zooms_out(open_
     assert len(dots_of(page)) == 8
 
 
+def test_what_is_far_out_at_some_stage_lies_outside_until_one_zooms_out(open_page, serve):
+    exploration = with_vectors([f"w{n}" for n in range(9)])
+    vectors = exploration.runs[0].trace["blocks.0.output"]
+    vectors[0, 4] *= 7  # less than ten times as long as the others: no sink
+    page = open_page(f"{serve(exploration)}#v=movement", selector=PLANE)
+    assert "What is far from all others at some stage lies outside until one zooms out." in described(page)
+    assert len(dots_of(page)) == 9
+    assert spread(page) > 200  # after the last layer, where nothing is far out
+    page.get_by_label("Stage").fill("1")
+    assert len(dots_of(page)) == 8
+    for _ in range(12):
+        click(page.get_by_role("button", name="Zoom out (−)"))
+    assert len(dots_of(page)) == 9
+
+
 def test_special_tokens_are_said_to_be_left_out(open_page, address):
     page = open_page(f"{address}#{VIEW}", selector=PLANE)
     assert "Special tokens (“[CLS]”, “[SEP]”) are left out of the fit" in described(page)

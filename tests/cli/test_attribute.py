@@ -10,7 +10,7 @@ import pytest
 
 import regard
 from regard.cli.tables import write_table
-from regard.metrics import attribute
+from regard.metrics import attribute, attribute_generation
 from regard.terminal import attribution_table
 from regard.views import AttributionRow
 
@@ -44,8 +44,60 @@ def test_json_says_whether_the_contributions_add_up(run):
     assert json.loads(run(*options, "--method", "gradient")[1])["is_complete"] is None
 
 
+def test_the_most_probable_next_token_is_the_default(run):
+    model, text = regard.load("induction"), "qzkfbdqzk"
+    logits = model(text).logits[0, -1].astype(np.float64)
+    token = model.tokenizer.decode([int(logits.argmax())])
+    probability = 1 / np.exp(logits - logits.max()).sum()
+    _, chosen, _ = run("attribute", text, "--to", token, "--model", "induction", "--json")
+    status, out, err = run("attribute", text, "--model", "induction", "--json")
+    note = f'"{token}" is the most probable next token ({probability:.2g}): --to TEXT explains another'
+    assert (status, err) == (0, "")
+    assert json.loads(out) == {**json.loads(chosen), "notes": [note]}
+    assert f"\n{note}\n" in run("attribute", text, "--model", "induction")[1]
+
+
+def test_a_generation_is_what_the_function_returns(run):
+    argv = ["attribute", "qzkfbdqzk", "--generate", "2", "--method", "attnlrp", "--model", "induction"]
+    found = attribute_generation(regard.load("induction"), "qzkfbdqzk", method="attnlrp", max_new_tokens=2)
+    status, out, err = run(*argv, "--json")
+    assert (status, err) == (0, "")
+    shown = json.loads(out)
+    assert (shown["method"], shown["score"], shown["tokens"]) == ("attnlrp", "logit", list(found.tokens))
+    assert [row["token"] for row in shown["generated"]] == ["f", "b"]
+    for name, values in (("value", found.values), ("scores", found.scores), ("attended", found.attended)):
+        np.testing.assert_allclose([row[name] for row in shown["generated"]], values, rtol=1e-6)
+    lines = run(*argv)[1].splitlines()
+    assert [line.split()[2:4] for line in lines[-2:]] == [["f", "+6.21"], ["b", "+6.65"]]
+    assert lines[-4] == "each generated token, its logit, and the three tokens that contributed most"
+
+
+def test_the_log_probabilities_of_a_generation_are_named(run):
+    argv = ["attribute", "qzkfbdqzk", "--generate", "2", "--model", "induction", "--score", "log_probability"]
+    assert json.loads(run(*argv, "--json")[1])["score"] == "log_probability"
+    heading = "each generated token, its log-probability, and the three tokens that contributed most"
+    assert heading in run(*argv)[1].splitlines()
+
+
+@pytest.mark.parametrize(
+    ("option", "named"), [(["--to", "f"], "--to"), (["--steps", "3"], "--steps"), (["-o", "a.csv"], "-o")]
+)
+def test_a_generation_refuses_what_it_has_no_use_for(run, tmp_path, monkeypatch, option, named):
+    monkeypatch.chdir(tmp_path)
+    status, _, err = run("attribute", "qzkfbd", "--generate", "2", "--model", "induction", *option)
+    assert (status, err) == (2, f"regard: --generate shows each generated token: leave out {named}\n")
+
+
+def test_a_second_token_is_compared_with_the_most_probable_one(run):
+    argv = ["attribute", "qzkfbdqzk", "--versus", "q", "--model", "induction", "--json"]
+    assert json.loads(run(*argv)[1])["metric"] == "logit of 'f' minus that of 'q'"
+
+
+@pytest.mark.minilm
 def test_where_nothing_mattered_it_is_said(run):
-    status, out, _ = run("attribute", "qzkfbdqzk", "--to", "f", "--versus", "f", "--model", "induction")
+    """A text that is its own baseline."""
+    baseline = ("--method", "integrated", "--baseline", "pad", "--steps", "2")
+    status, out, _ = run("attribute", "[PAD]", "--to", "cat", "--model", "minilm", *baseline)
     assert status == 0
     assert "\nnothing mattered: every contribution is 0\n" in out
     assert "mattered most" not in out
@@ -102,13 +154,6 @@ def test_the_tokens_of_a_table_are_no_formulas(run, minilm, tmp_path):
 
 
 @pytest.mark.smollm2
-def test_several_tokens_are_no_next_token(run):
-    status, _, err = run("attribute", "The capital of France is", "--to", " Pariser Platz")
-    assert (status, err.count("\n")) == (2, 1)
-    assert "' Pariser Platz' is 4 tokens of smollm2, ' Paris'" in err
-
-
-@pytest.mark.smollm2
 def test_a_token_that_is_likelier_with_a_space_is_named(run, our_smollm2):
     text = "The capital of France is"
     logits = our_smollm2(text).logits[0, -1].astype(np.float64)
@@ -119,10 +164,11 @@ def test_a_token_that_is_likelier_with_a_space_is_named(run, our_smollm2):
         f'" Paris", with a space before it, is likelier to come next ({other:.2g}) than "Paris" ({chosen:.2g}): '
         'give --to " Paris" to explain that'
     )
-    assert note in " ".join(run("attribute", text, "--to", "Paris")[1].split())
-    assert json.loads(run("attribute", text, "--to", "Paris", "--json")[1])["notes"] == [note]
-    assert json.loads(run("attribute", text, "--to", " Paris", "--json")[1])["notes"] == []
-    _, out, _ = run("attribute", "Dogs bark. Cats me", "--to", " Paris", "--versus", " ow", "--json")
+    fast = ("--method", "gradient")
+    assert note in " ".join(run("attribute", text, "--to", "Paris", *fast)[1].split())
+    assert json.loads(run("attribute", text, "--to", "Paris", *fast, "--json")[1])["notes"] == [note]
+    assert json.loads(run("attribute", text, "--to", " Paris", *fast, "--json")[1])["notes"] == []
+    _, out, _ = run("attribute", "Dogs bark. Cats me", "--to", " Paris", "--versus", " ow", *fast, "--json")
     (note,) = json.loads(out)["notes"]
     assert note.startswith('"ow", without a space before it, is likelier')
     assert note.endswith('give --versus "ow" to explain that')

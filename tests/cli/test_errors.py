@@ -45,7 +45,10 @@ MISTAKES = [
     ("'a b' --toy --top 0", "expected a whole number of at least 1, got '0'"),
     ("'a b' --toy --word c", "a, b"),
     ("compare 'a b' 'c d' --word b --toy", "c, d"),
-    ("compare 'a b' --word b", "TEXT"),
+    ("compare 'a b' --word b", "compare takes two texts, got 1"),
+    ("compare a b c --word b", "compare takes two texts, got 3"),
+    ("train indction", "did you mean induction?"),
+    ("'a b' 'c d'", "regard compare TEXT TEXT --word WORD takes two"),
     ("explore", 'no text: try regard explore "The cat'),
     ("explain", 'no text: try regard explain "The cat'),
     ("help", "there is no command help: type regard --help"),
@@ -79,6 +82,8 @@ MISTAKES = [
     ("'a b' --toy -o no/where.safetensors", "cannot write"),
     ("'a b' -o no/where.png", "cannot write no/where.png: there is no folder"),
     ("a --toy --word '\x1b[31m\n\u202e'", "␛[31m"),
+    ("'a b' --toy -o b.csv --width 85", "--width is for pictures of maps"),
+    ("'a b' --toy -o b.safetensors --width 85", "--width is for pictures of maps"),
     ("'a b' --toy -o b.bmp", "-o b.bmp needs the name of a file that ends with .png"),
     ("'a b' --toy -o b", "-o b needs the name of a file that ends with .png"),
     ("'a b' --toy -o b.png --head-grid ./b.png", "-o and --head-grid name the same file"),
@@ -88,7 +93,7 @@ MISTAKES = [
     ("hi --file '' --toy", "either a text or --file"),
     ("'a b' --toy --by mean", "unknown option --by; see regard show --help"),
     ("'a b' --toy --embed-dim 100000000000", "embed_dim must be at most 4096, got "),
-    ("'a b' --toy --embed-dim 99999999999999999999", "embed_dim must be at most 4096, got "),
+    ("'a b' --toy --embed-dim 99999999999", "embed_dim must be at most 4096, got "),
     ("The cat --layer 0 sat --toy", "unexpected argument 'sat'; quote each text"),
     ("the cat --toy", "show takes one text, got 2: quote it, regard show 'the cat'"),
     ("explain the cat", "explain takes one text, got 2: quote it"),
@@ -126,7 +131,8 @@ MISTAKES = [
     ("heads --corpus {lines} --model {tiny} --repeated-tokens 5", "choose one"),
     ("heads --corpus {lines} --model {tiny} --toy", "leave out the text and --toy"),
     ("heads --corpus {lines} --model {tiny} -o heads.png", "heads.png"),
-    ("attribute 'the cat' --model {tiny}", "required: --to"),
+    ("attribute 'the cat' --model {tiny}", "predicts no next token: give a text to be similar to, --to"),
+    ("attribute --corpus {lines} --out there --model {tiny}", "--corpus needs --to TEXT"),
     ("attribute 'the cat' --to ' ' --model {tiny}", "give a text to compare with"),
     ("attribute 'the cat' --to 'a cat' --model nothing-here", "nothing-here"),
     ("attribute 'the cat' --to 'a cat' --method magic", "invalid choice: 'magic'"),
@@ -146,14 +152,14 @@ MISTAKES = [
     ("generate 'The cat' --model {decoder} -o t.png", "-o t.png needs the name of a file that ends with .safetensors"),
     ("train", "either a task"),
     ("train induction --seed -1", "seed must be"),
-    ("train reverse --text x", "either a task"),
-    ("train reverse --masked", "--masked is for --text"),
+    ("train reverse --file x", "either a task"),
+    ("train reverse --masked", "--masked is for --file"),
     ("train reverse --port 1", "for the page of --watch"),
     ("train reverse --no-browser", "for the page of --watch"),
     ("train nothing", "nothing"),
-    ("train --text missing.txt", "cannot read missing.txt"),
-    ("train --text {lines} --bpe 20", "at least 257"),
-    ("train --text {lines} --model induction --masked", "induction does not predict masked words: leave out --masked"),
+    ("train --file missing.txt", "cannot read missing.txt"),
+    ("train --file {lines} --bpe 20", "at least 257"),
+    ("train --file {lines} --model induction --masked", "induction does not predict masked words: leave out --masked"),
     ("explore --open '#v=head'", "give the text too"),
     ("explore 'a b' --open '#v=head' -o page.html", "leave out"),
     ("explore 'a b' --open '#v=head' --head L1H0", "leave out"),
@@ -183,6 +189,27 @@ MISTAKES = [
     ("'the cat sat' --toy --num-heads 2 --width 3 -o a.pdf", "width is from 40 to 500 mm, got 3"),
     ("'the cat sat' --toy --num-heads 2 --caption -o a.pdf", "give --width too"),
     ("'the cat sat' --toy --num-heads 2 --width page", "give -o FILE or --head-grid FILE too"),
+    ("generate 'The cat' --model {tiny}",
+     "is not a language model and cannot generate text: choose a decoder, --model NAME"),
+    *((f"why 'the cat the mat' --model {{tiny}} {options}", said) for options, said in (
+        ("--head L1H1 --word the --to cat", "--word the is several tokens: name one, the:1, the:2"),
+        ("--head L1H1 --word cat --to bird", "the text has no word 'bird'"),
+        ("--head L1H1 --word cat --to 1", "the text has no word '1'"),
+        ("--head L1H1 --word cat --to the:3", "the text has no word 'the:3'"),
+        ("--head L1H1 --word cat", "the following arguments are required: --to"),
+        ("--head L7H0 --word cat --to mat", "has no attention blocks.7.attn"),
+    )),
+    ("heads hi --out x", "--out is for --corpus"),
+    ("attribute --to f --corpus c.txt", "are for --out FOLDER"),
+    ("attribute --to f --out x", "give --corpus FILE"),
+    *((f"attribute --corpus {{corpus}} --out out --model induction {options}", said) for options, said in (
+        ("--to fg", "'fg' is 2 tokens of induction"),
+        ("--to f --baseline zero", "method gradient takes no baseline"),
+        ("--to f --json", "leave out --json"),
+        ("--to f -o x.csv", "leave out -o"),
+        ("--to f --merge-subwords", "leave out --merge-subwords"),
+        ("--to f abc", "leave out a text"),
+    )),
 ]  # fmt: skip
 
 
@@ -202,6 +229,8 @@ class Given(dict):
                 tiny_decoder.write(path)
             case "lines":
                 path.write_text("a cat " * 500)
+            case "corpus":
+                (path := path.with_suffix(".txt")).write_text("abcabc\nqzk\n")
             case "trace":
                 path = path.with_suffix(".safetensors")
                 assert main(["a b a", "--toy", "-o", str(path)]) == 0
@@ -240,6 +269,24 @@ def test_a_mistake_is_one_line_and_status_2(capsys, tmp_path, given, typed, mess
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_file_in_the_place_of_a_choice_and_a_model_in_that_of_a_text_are_recognised(run, tmp_path, tiny):
+    (tmp_path / "book.txt").write_text("a b", encoding="utf-8")
+    assert "did you mean --file book.txt?" in run("train", "book.txt")[2]
+    for command in ("show", "explore"):
+        assert (
+            f"is the folder of a model: give a text too, regard TEXT --model {shlex.quote(tiny)}"
+            in run(command, tiny)[2]
+        )
+
+
+def test_characters_without_a_token_are_named(run):
+    status, out, err = run("The 🐶 was ø ø", "--model", "induction")
+    assert (status, "6 tokens" in out) == (0, True)
+    assert err == "regard: 3 characters have no token in induction, which does not see '🐶', 'ø'\n"
+    assert "1 character has no token" in run("generate", "ab!", "--model", "induction", "--max-new-tokens", "1")[2]
+    assert "nothing of the text '!' has a token in induction" in run("generate", "!", "--model", "induction")[2]
+
+
 @pytest.mark.parametrize("argv", [["a b", "-o", "folder.png"], ["explore", "a b", "-o", "folder.html"]])
 def test_a_folder_is_not_replaced(run, tmp_path, argv):
     (tmp_path / argv[-1]).mkdir()
@@ -249,7 +296,7 @@ def test_a_folder_is_not_replaced(run, tmp_path, argv):
 
 
 BROKEN = {
-    "a pickle": ("pytorch_model.bin", None, r"pickle \(pytorch_model.bin\).*save_pretrained"),
+    "a pickle": ("pytorch_model.bin", None, r"pickles \(pytorch_model.bin\).*save_pretrained"),
     "wrong configuration": ("config.json", b'{"model_type": "bert", "hidden_act": "odd"}', "hidden_act='odd'"),
     "unknown family": ("config.json", b'{"model_type": "mamba"}', "'mamba'; regard can run: albert, bart, bert, "),
     "corrupt header": ("model.safetensors", b"\xff" * 100, "model.safetensors"),
@@ -363,10 +410,12 @@ def test_system_errors_are_one_line(run, monkeypatch, error, message):
 @pytest.mark.minilm
 def test_a_text_that_exceeds_the_limit_of_the_model(run, tmp_path, minilm_dir):
     (tmp_path / "long.txt").write_text("word " * 511, encoding="utf-8")
-    for words in (["a " * 511], ["explore", "--file", "long.txt"]):
+    for words in (["a " * 511], ["explain", "a " * 511], ["explore", "--file", "long.txt"]):
         status, _, err = run(*words, "--model", str(minilm_dir))
         assert (status, "accepts at most 512" in err) == (2, True)
         assert "the text has 513 tokens (2 of them special tokens)" in err
+        assert ("--truncate cuts it" in err) == (len(words) == 1)
+    assert "cut to the first 512 of 513 tokens" in run("a " * 511, "--truncate", "--model", str(minilm_dir))[2]
 
 
 def test_a_lone_surrogate_in_an_argument(capsys):

@@ -87,7 +87,10 @@ def test_a_training_run_is_explored(page, tmp_path, run_folder):
 
 def test_a_training_run_is_explored_on_a_text(page, tmp_path, asked, run_folder):
     _, found = page(run_folder, "abab", "--head", "L0H1")
-    assert (found["runs"][0]["text"], found["runs"][0]["initial"]) == ("abab", {"layer": 0, "head": 1})
+    assert (found["runs"][0]["text"], found["runs"][0]["initial"]) == (
+        "abab",
+        {"layer": 0, "head": 1, "row": 3, "col": 2},
+    )
     (tmp_path / "text").write_text("xyxy")
     assert page(run_folder, "--file", tmp_path / "text")[1]["runs"][0]["text"] == "xyxy"
     assert main(["explore", str(run_folder)]) == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import sys
 from pathlib import Path
@@ -49,6 +50,30 @@ def test_a_question_is_written_as_the_chats_of_the_model(run, tiny):
     assert "has no chat template" in err
 
 
+@pytest.mark.parametrize("stop", [(), ("[",)])
+def test_json_is_what_the_function_returns(run, tiny, stop):
+    options = [word for each in stop for word in ("--stop", each)]
+    status, out, err = run(*PROMPT, "--model", tiny, "--max-new-tokens", "9", "--json", *options)
+    model = regard.load(tiny)
+    done = model.generate("The cat", max_new_tokens=9, stop=stop)
+    tokens = [{"id": i, "token": model.tokenizer.decode([i], skip_special_tokens=False)} for i in done.ids]
+    assert (status, err) == (0, "")
+    assert json.loads(out) == {
+        "model": model.name,
+        "text": "The cat",
+        "prompt": "The cat",
+        "continuation": done.text,
+        "finish_reason": done.finish_reason,
+        "tokens": tokens,
+    }
+
+
+def test_json_has_the_prompt_that_the_template_makes(run, tiny):
+    Path(tiny, "chat_template.jinja").write_text("{{ messages[0].role }}: {{ messages[0].content }}!")
+    shown = json.loads(run(*PROMPT, "--model", tiny, "--max-new-tokens", "2", "--chat", "--json")[1])
+    assert (shown["text"], shown["prompt"]) == ("The cat", "user: The cat!")
+
+
 def test_each_piece_is_printed_when_it_is_there(tiny, monkeypatch):
     seen = []
 
@@ -94,7 +119,8 @@ def test_a_terminal_gets_signs_for_characters_that_would_do_something(capsys, ti
 
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
 @pytest.mark.usefixtures("interruptible")
-def test_ctrl_c_saves_the_text_so_far(run, tiny, tmp_path, monkeypatch):
+@pytest.mark.parametrize("json_option", [(), ("--json",)])
+def test_ctrl_c_saves_the_text_so_far(run, tiny, tmp_path, monkeypatch, json_option):
     script = _script("ab")
 
     def interrupted(*arguments):
@@ -104,8 +130,13 @@ def test_ctrl_c_saves_the_text_so_far(run, tiny, tmp_path, monkeypatch):
             signal.raise_signal(signal.SIGINT)
 
     monkeypatch.setattr(Sampling, "choose", interrupted)
-    status = run(*PROMPT, "--model", tiny, "-o", str(tmp_path / "t.safetensors"))
-    assert status[:2] == (130, "ab\n")
+    status = run(*PROMPT, "--model", tiny, "-o", str(tmp_path / "t.safetensors"), *json_option)
+    assert status[0] == 130
+    if json_option:
+        shown = json.loads(status[1])
+        assert (shown["continuation"], shown["finish_reason"], len(shown["tokens"])) == ("ab", "", 2)
+    else:
+        assert status[1] == "ab\n"
     assert status[2].endswith("\nregard: interrupted\n")
     kept = Trace.load(tmp_path / "t.safetensors")
     assert [encoding.text for encoding in kept.encodings] == ["The catab"]
@@ -119,12 +150,6 @@ def test_ctrl_c_before_the_first_token_saves_nothing(run, tiny, tmp_path, monkey
     status = run(*PROMPT, "--model", tiny, "-o", str(tmp_path / "t.safetensors"))
     assert status == (130, "\n", "regard: interrupted\n")
     assert not (tmp_path / "t.safetensors").exists()
-
-
-def test_an_encoder_cannot_generate(run, write_bert):
-    status, _, err = run(*PROMPT, "--model", str(write_bert()))
-    assert status == 2
-    assert "is not a language model and cannot generate text: choose a decoder, --model NAME" in err
 
 
 def test_a_decoder_is_shown_like_an_encoder(run, tiny, monkeypatch):

@@ -78,10 +78,7 @@ def test_memory_does_not_grow_with_the_weights_of_all_layers(model, tmp_path, mo
     ("argv", "message"),
     [
         (["--json"], "--json prints every weight of at most 2,048 tokens, this text has 3,000: --word WORD prints"),
-        (
-            ["--head-grid", "x.png"],
-            "--head-grid, a grid of the maps of all heads: at most 2,048 tokens, this",
-        ),
+        (["--head-grid", "x.png"], "--head-grid, a grid of the maps of all heads: at most 2,048 tokens, this"),
         (["--movement", "x.png"], "at most 2,048 tokens, this text has 3,000"),
         (["explain"], "explain prints every number: at most 1,024 tokens, this text has 3,000"),
         (["explore", "-o", "x.html"], "at most 2,048 tokens, this text has 3,000"),
@@ -141,3 +138,17 @@ def test_compare_records_the_outputs_of_blocks_and_no_others(model, monkeypatch)
     monkeypatch.setattr("regard.cli.commands.compare.word_vectors", word_vectors)
     assert main(["compare", "abc d", "abc e", "--word", "abc", "--model", model]) == 0
     assert recorded == [("token_embeddings", *(f"blocks.{i}.output" for i in range(LAYERS)))] * 2
+
+
+def test_a_long_table_is_cut_and_says_how_to_see_all(model, capsys):
+    """One token for each letter: 300 rows, of which the heat map makes squares."""
+    assert main(["show", text(300), "--model", model]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    more = lines.index("the first 40 of 300 rows; --all-rows prints all, --word WORD those of a word")
+    assert more - next(i for i, line in enumerate(lines) if line.startswith("word")) == 41
+    assert main(["show", text(300), "--model", model, "--all-rows"]) == 0
+    every = capsys.readouterr().out.splitlines()
+    assert len(every) == len(lines) + 300 - 40 - 1
+    assert not any("of 300 rows" in line for line in every)
+    assert main(["show", text(40), "--model", model]) == 0
+    assert "rows;" not in capsys.readouterr().out

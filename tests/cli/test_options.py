@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import importlib
+import pkgutil
 import re
 import sys
 import textwrap
@@ -14,7 +16,7 @@ import pytest
 
 from regard.cli import commands, main
 from regard.cli.deferred import DeferredName, bind_imports, deferred_imports
-from regard.cli.options import options, shared
+from regard.cli.options import add_options, options, shared
 from regard.cli.parser import parse
 from regard.cli.shared_options import ModelChoice
 
@@ -89,7 +91,7 @@ def test_options_are_a_frozen_dataclass_without_defaults():
     call = parse(["a b", "--toy"])
     with pytest.raises(dataclasses.FrozenInstanceError):
         call.options.word = "b"
-    with pytest.raises(TypeError, match="missing 16 required keyword-only arguments"):
+    with pytest.raises(TypeError, match="missing 17 required keyword-only arguments"):
         type(call.options)()
     assert dataclasses.replace(call.options, word="b") != call.options == dataclasses.replace(call.options)
 
@@ -162,3 +164,14 @@ def test_imports_that_would_bind_another_module_are_refused(statement):
     code = f"from regard.cli.deferred import deferred_imports\nwith deferred_imports():\n    {statement}"
     with pytest.raises(ImportError, match="has the form: from package"):
         exec(code, {"__name__": "regard.cli.commands.odd", "__package__": "regard.cli.commands"})
+
+
+def test_an_option_takes_the_same_in_every_command():
+    values = {}
+    for command in pkgutil.iter_modules(commands.__path__):
+        parser = argparse.ArgumentParser()
+        add_options(parser, importlib.import_module(f"regard.cli.commands.{command.name}").Options)
+        for action in parser._actions:
+            for name in {*action.option_strings} - {"--head"}:  # a number, or L3H7 where the layer is needed
+                values.setdefault(name, {})[command.name] = action.metavar
+    assert {name: each for name, each in values.items() if len({*each.values()}) > 1} == {}

@@ -51,6 +51,15 @@ def test_one_patch_one_head_as_json(cat, run):
     assert (found["query"], found["layer"], found["head"]) == ("r1c2", 0, 2)
 
 
+def test_one_patch_as_a_table(cat, run, tmp_path):
+    path = tmp_path / "map.csv"
+    assert run(cat, "--model", VIT, "--word", "r1c2", "--head", "L0H2", "-o", str(path))[0] == 0
+    header, *rows = (line.split(",") for line in path.read_text().splitlines())
+    assert (header, [row[0] for row in rows]) == (["weight", "c0", "c1", "c2"], ["r0", "r1", "r2"])
+    row = weights(VIT, cat, 0)[2, 1 + 5]
+    np.testing.assert_allclose([[float(x) for x in row[1:]] for row in rows], row[1:].reshape(3, 3), atol=1e-7)
+
+
 def test_the_half_of_clip_that_looks_is_taken_for_a_file(cat, run):
     found = json.loads(run(cat, "--model", CLIP, "--json")[1])["weights"]
     np.testing.assert_allclose(found, weights(CLIP, cat, 1).mean(0)[0, 1:].reshape(3, 3), atol=1e-7)

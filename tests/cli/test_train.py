@@ -48,7 +48,7 @@ def test_a_task(run, tmp_path, task):
 @pytest.mark.parametrize("options", [(), ("--bpe", "300"), ("--masked", "--dropout", "0.1"), ("--checkpoint",)])
 def test_a_text(run, tmp_path, book, options):
     folder = tmp_path / "run"
-    status, _, _ = run("train", "--text", str(book), "--context", "16", *SMALL, "--folder", str(folder), *options)
+    status, _, _ = run("train", "--file", str(book), "--context", "16", *SMALL, "--folder", str(folder), *options)
     assert status == 0
     model = regard.load(checkpoints(folder)[4])
     assert "".join(model.tokenizer("the cat").tokens).replace("Ġ", " ") == "the cat"
@@ -56,7 +56,7 @@ def test_a_text(run, tmp_path, book, options):
 
 def test_a_loaded_model_is_trained_on(run, tmp_path, book):
     first, second = tmp_path / "first", tmp_path / "second"
-    text = ("train", "--text", str(book), "--context", "16", *SMALL, "--masked")
+    text = ("train", "--file", str(book), "--context", "16", *SMALL, "--masked")
     assert run(*text, "--folder", str(first))[0] == 0
     assert run(*text, "--folder", str(second), "--model", str(checkpoints(first)[4]))[0] == 0
     assert type(regard.load(checkpoints(second)[4])).__name__ == "Bert"
@@ -151,7 +151,7 @@ def test_another_run_is_not_resumed(run, tmp_path, book):
         (("reverse", "--learning-rate", "1e-5"), "learning_rate=0.001, not 1e-05"),
         (("reverse", "--batch-size", "8"), "batch_size=4, not 8"),
         (("reverse", "--seed", "1"), "seed=0, not 1"),
-        (("--text", str(book)), "task='reverse', not 'text'"),
+        (("--file", str(book)), "task='reverse', not 'text'"),
     ):
         status, _, error = run("train", *words, "--folder", str(folder), "--resume")
         assert status == 2
@@ -161,7 +161,7 @@ def test_another_run_is_not_resumed(run, tmp_path, book):
 
 def test_a_text_is_resumed_with_its_options_and_not_another_text(run, tmp_path, book):
     folder = str(tmp_path / "run")
-    text = ("train", "--text", str(book), "--folder", folder)
+    text = ("train", "--file", str(book), "--folder", folder)
     assert run(*text, "--bpe", "300", "--context", "16", *SMALL)[0] == 0
     assert run(*text, "--resume", "--steps", "5")[0] == 0
     assert max(checkpoints(folder)) == 5
@@ -172,7 +172,7 @@ def test_a_text_is_resumed_with_its_options_and_not_another_text(run, tmp_path, 
 
 
 def test_a_text_that_the_model_cannot_read_is_refused(run, tmp_path, book):
-    words = ("train", "--text", str(book), "--model", "induction", "--folder", str(tmp_path / "run"))
+    words = ("train", "--file", str(book), "--model", "induction", "--folder", str(tmp_path / "run"))
     for text, options, message in (
         (book.read_text(), (), "no token for"),
         ("thecatsat" * 1000, ("--context", "300"), "induction permits 128 tokens: give --context at most that"),

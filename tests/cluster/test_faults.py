@@ -28,6 +28,7 @@ from regard.dask.cluster import ThisProcess, start_workers, use_scheduler
 from regard.dask.jobs import EmbedJob
 from regard.dask.model_spec import describe_model
 from regard.dask.source import open_corpus
+from sweeps import sweep_after
 
 pytestmark = [pytest.mark.minilm, pytest.mark.filterwarnings("ignore")]
 
@@ -102,13 +103,9 @@ def killed_after_partitions(case, tmp_path, kills, seed):
     assert len(killed) == kills
 
 
-def test_a_worker_killed_some_times(case, tmp_path):
-    killed_after_partitions(case, tmp_path, 4, 0)
-
-
-@pytest.mark.sweep
-def test_a_worker_killed_20_times(case, tmp_path):
-    killed_after_partitions(case, tmp_path, 20, 1)
+@pytest.mark.parametrize("kills", sweep_after(1, [2, 4, 20]))
+def test_a_worker_killed_some_times(case, tmp_path, kills):
+    killed_after_partitions(case, tmp_path, kills, kills)
 
 
 def test_a_worker_that_does_not_start_again_is_replaced(case, tmp_path, monkeypatch):
@@ -143,7 +140,7 @@ def test_results_that_are_lost_with_their_workers_are_computed_again():
     assert sorted(found) == [(x, x * x) for x in range(6)]
 
 
-@pytest.mark.parametrize("count", [1, 2, 4])
+@pytest.mark.parametrize("count", sweep_after(1, [3, 1, 2, 4]))
 def test_any_number_of_workers_writes_the_same_files(case, tmp_path, count):
     run, whole, _ = case
     with start_workers(count) as workers:
@@ -152,6 +149,7 @@ def test_any_number_of_workers_writes_the_same_files(case, tmp_path, count):
     assert parts(tmp_path / "out") == whole
 
 
+@pytest.mark.sweep  # it computes for a minute
 def test_a_partition_that_takes_too_much_memory(tmp_path):
     """It is named with the limit; the others are written; with a smaller batch the same folder is completed."""
     file, spec = tmp_path / "corpus.parquet", describe_model("minilm")

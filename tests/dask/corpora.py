@@ -1,4 +1,4 @@
-"""Shared by the tests of corpora: texts, their files, and what must hold of a folder at the end."""
+"""Shared by the tests of Dask: arrays in chunks, texts, their files, and what must hold of a folder at the end."""
 
 from __future__ import annotations
 
@@ -6,7 +6,20 @@ import random
 import threading
 import time
 
+import numpy as np
+
 WORDS = "the of and to in a is that it was for on are as with his they at be this from have or by one had not".split()
+
+
+def chunked(x, rng):
+    """Return a dask array with random chunks along every axis."""
+    from dask import array
+
+    def sizes(length):
+        cuts = sorted({0, length, *rng.integers(0, length + 1, 2).tolist()})
+        return tuple(np.diff(cuts).tolist()) or (0,)
+
+    return array.from_array(x, chunks=tuple(sizes(length) for length in x.shape))
 
 
 def sentences(count, seed=0, longest=40):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from corpora import chunked
 from hypothesis import given, strategies as st
 
 from attention_cases import chance, random_case, reference
@@ -15,23 +16,8 @@ da = pytest.importorskip("dask.array")
 
 import regard.dask  # noqa: E402, after the skip
 
+pytestmark = pytest.mark.usefixtures("synchronous")
 seeds = st.integers(0, 2**31)
-
-
-@pytest.fixture(autouse=True)
-def synchronous():
-    with dask.config.set(scheduler="synchronous"):
-        yield
-
-
-def chunked(x, rng):
-    """Return a dask array with random chunks along every axis."""
-
-    def sizes(length):
-        cuts = sorted({0, length, *rng.integers(0, length + 1, 2).tolist()})
-        return tuple(np.diff(cuts).tolist()) or (0,)
-
-    return da.from_array(x, chunks=tuple(sizes(length) for length in x.shape))
 
 
 def own_error(case, exact):
@@ -60,19 +46,6 @@ def test_any_chunks_give_the_result_within_twice_its_own_error(seed):
     found = lazy.compute()
     assert (found.shape, found.dtype) == (lazy.shape, lazy.dtype) == (ours.shape, ours.dtype)
     assert np.abs(found - exact).max(initial=0) <= bound
-
-
-@pytest.mark.parametrize("options", [{}, {"causal": True}, {"window": (700, 0)}, {"softcap": 5.0, "causal": True}])
-def test_chunks_of_1000_and_3000(options):
-    rng = np.random.default_rng(7)
-    q, k, v = (rng.standard_normal((2, length, 64)).astype(np.float32) for length in (2000, 7000, 7000))
-    lazy = regard.dask.attention(
-        *(da.from_array(x, chunks=(2, size, 64)) for x, size in ((q, 1000), (k, 3000), (v, 3000))), **options
-    )
-    exact = attention(*(x.astype(np.float64) for x in (q, k, v)), **options)
-    ours = attention(q, k, v, **options)
-    assert lazy.chunks == ((2,), (1000,) * 2, (64,))
-    assert np.abs(lazy.compute() - exact).max() <= 2 * np.abs(ours - exact).max()
 
 
 class EveryThird(Mask):

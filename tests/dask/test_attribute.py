@@ -107,32 +107,6 @@ def test_a_dry_run_measures_a_sample_and_writes_nothing(run, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--to", "fg"], "'fg' is 2 tokens of induction"),
-        (["--to", "f", "--baseline", "zero"], "method gradient takes no baseline"),
-        (["--to", "f", "--json"], "leave out --json"),
-        (["--to", "f", "-o", "x.csv"], "leave out -o"),
-        (["--to", "f", "--merge-subwords"], "leave out --merge-subwords"),
-        (["--to", "f", "abc"], "leave out a text"),
-    ],
-)
-def test_bad_input_is_one_sentence(run, tmp_path, words, message):
-    status, table, errors = run("--model", "induction", *words)
-    assert (status, table) == (2, None)
-    assert message in errors
-    assert len(errors.splitlines()) == 1
-    assert not (tmp_path / "out").exists()
-
-
-def test_a_corpus_and_a_folder_belong_together(capsys, tmp_path):
-    assert main(["attribute", "--to", "f", "--corpus", "c.txt"]) == 2
-    assert "are for --out FOLDER" in capsys.readouterr().err
-    assert main(["attribute", "--to", "f", "--out", str(tmp_path / "x")]) == 2
-    assert "give --corpus FILE" in capsys.readouterr().err
-
-
 def test_a_wrong_target_is_refused_before_anything_is_computed():
     frame = dd.from_pandas(pandas.DataFrame({"text": TEXTS}), npartitions=1)
     with pytest.raises(RegardError, match="'fg' is 2 tokens"):

@@ -52,8 +52,3 @@ def test_a_corpus_without_a_text_is_one_sentence(tmp_path, capsys):
     command = ["heads", "--corpus", str(tmp_path / "c.parquet"), "--out", str(tmp_path / "out"), "--model", "induction"]
     assert main(command) == 2
     assert "can be run: null" in capsys.readouterr().err
-
-
-def test_out_without_a_corpus_is_one_sentence(capsys, tmp_path):
-    assert main(["heads", "hi", "--out", str(tmp_path / "x")]) == 2
-    assert "--out is for --corpus" in capsys.readouterr().err

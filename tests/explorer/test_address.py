@@ -20,7 +20,7 @@ ADDRESS = "http://127.0.0.1:8765/abc/#v=head&l=3&h=1&text=The+bat+%26+the+ball&m
 
 def test_an_address_names_text_model_and_view():
     found = read_address(ADDRESS)
-    assert found.texts == ("The bat & the ball",)
+    assert (found.text, found.text_b) == ("The bat & the ball", None)
     assert found.models == ("smollm2",)
     assert parse_qsl(found.view) == [("v", "head"), ("l", "3"), ("h", "1"), ("x", "1.0_2.3")]
 
@@ -33,7 +33,9 @@ def test_a_file_may_hold_the_address(tmp_path):
 
 def test_two_texts_and_two_models_are_told_apart():
     found = read_address("#v=head&text=a&text_b=b&model=minilm&model_b=smollm2")
-    assert (found.texts, found.models) == (("a", "b"), ("minilm", "smollm2"))
+    assert (found.text, found.text_b, found.models) == ("a", "b", ("minilm", "smollm2"))
+    found = read_address("#v=head&text_b=b&s=B")  # of A, which is too long for it, only the view
+    assert (found.text, found.text_b, found.view) == (None, "b", "v=head&s=B")
 
 
 @given(st.text(min_size=1, max_size=200))
@@ -61,6 +63,35 @@ def test_a_text_and_a_model_that_are_given_come_first(served, write_bert):
     assert main(["explore", "the cat", "--model", folder, "--open", "#v=head&text=other&model=minilm"]) == 0
     (run,) = served["x"].manifest()["runs"]
     assert (run["text"], run["model"]) == ("the cat", folder)
+
+
+def test_a_text_that_is_too_long_for_an_address_is_in_a_file(served, tmp_path):
+    (tmp_path / "text.txt").write_text("qzkfqz", encoding="utf-8")
+    opened = ["explore", "--file", str(tmp_path / "text.txt"), "--open", "#v=cell&l=1&h=2&i=3&model=induction"]
+    assert main([*opened, "--no-browser"]) == 0
+    (run,) = served["x"].manifest()["runs"]
+    assert (run["text"].replace(" ", ""), run["model"]) == ("qzkfqz", "induction")
+    assert served["view"] == "v=cell&l=1&h=2&i=3"
+
+
+def texts_of(served):
+    return [run["text"].replace(" ", "") for run in served["x"].manifest()["runs"]]
+
+
+def test_text_b_of_an_address_stays_b(served, tmp_path, capsys):
+    (tmp_path / "text.txt").write_text("qzkfqz", encoding="utf-8")
+    b = "#v=head&text_b=bdb&model=induction&s=B"
+    for text in (["--file", str(tmp_path / "text.txt")], ["qzkfqz"]):
+        assert main(["explore", *text, "--open", b, "--no-browser"]) == 0
+        assert texts_of(served) == ["qzkfqz", "bdb"]
+    assert main(["explore", "--open", f"{b}&text=zkz", "--no-browser"]) == 0
+    assert texts_of(served) == ["zkz", "bdb"]
+    assert main(["explore", "qzkfqz", "zkz", "--open", b, "--no-browser"]) == 0
+    assert texts_of(served) == ["qzkfqz", "zkz"]
+    assert main(["explore", "--open", b, "--no-browser"]) == 2
+    assert "the address names no text" in capsys.readouterr().err
+    assert main(["explore", "qzkfqz", "--open", "#v=head&text_b=+&model=induction", "--no-browser"]) == 2
+    assert "the second text of the address is empty" in capsys.readouterr().err
 
 
 def test_an_address_is_no_markup_in_the_page_that_leads_there():

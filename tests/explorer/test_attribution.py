@@ -126,7 +126,7 @@ def test_work_is_left_off_when_nobody_waits(decoder):
 
 def test_a_page_holds_the_answers_for_the_default_target(decoder, bert, monkeypatch):
     held = decoder.default_attributions(0)
-    assert list(held) == ["gradient", "relevance"]  # integrated gradients are not this model's default
+    assert list(held) == ["gradient", "relevance", "attnlrp"]  # integrated gradients are not this model's default
     for method, answer in held.items():
         exact = decoder.attribution(0, method=method)
         np.testing.assert_allclose(answer["scores"], exact["scores"], rtol=1e-5)
@@ -136,4 +136,4 @@ def test_a_page_holds_the_answers_for_the_default_target(decoder, bert, monkeypa
     assert own["integrated"]["to"] == "the cat sat"
     assert "as similar to itself" in own["gradient"]["error"]
     monkeypatch.setattr(attribution_module, "_MAX_FILE_GRADIENTS", 5 * 31)  # of a longer text, what is quick
-    assert list(explored(bert, "the cat sat").default_attributions(0)) == ["gradient", "relevance"]
+    assert list(explored(bert, "the cat sat").default_attributions(0)) == ["gradient", "relevance", "attnlrp"]

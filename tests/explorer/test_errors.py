@@ -91,7 +91,7 @@ QUERIES = [  # an exploration of `there`, the query, its parameters, and what is
     ("decoder", "attribution", {}, "attribution needs run"),
     ("decoder", "attribution", {"run": 3}, "there is no run 3"),
     ("decoder", "attribution", {"run": 0, "method": "saliency"},
-     "method must be one of gradient, integrated, relevance, got 'saliency'"),
+     "method must be one of gradient, integrated, relevance, attnlrp, got 'saliency'"),
     ("decoder", "attribution", {"run": 0, "to": "two words"}, "tokens of"),
     ("decoder", "attribution", {"run": 0, "to": ""}, "give a next token as text or as its id"),
     ("decoder", "attribution", {"run": 0, "token": 9999}, "there is no token 9999"),
@@ -106,6 +106,12 @@ QUERIES = [  # an exploration of `there`, the query, its parameters, and what is
     *(("encoder", "attribution", {"run": 0, "method": "gradient", "to": to}, "as similar to itself as can be")
       for to in (None, "The CAT  sat")),  # the same tokens
     ("saved", "attribution", {"run": 0}, "What mattered takes the gradients of a model"),
+    ("encoder", "why", {**HEAD, "head": "mean", "i": 1, "j": 1}, "a score is of one head, not of the mean"),
+    ("encoder", "why", {**HEAD, "i": 1, "j": 5}, "there is no token 5"),
+    ("decoder", "why", {**HEAD, "i": 1, "j": 2}, "a mask hides it"),
+    ("decoder", "why", {**HEAD, "i": 0, "j": 0, "contrast": True}, "this query attends to no other key"),
+    ("saved", "why", {**HEAD, "i": 0, "j": 0}, "the sum behind a score needs a model"),
+    ("pair", "why", {**HEAD, "i": 0, "j": 8}, "the map of this layer has no such cell"),
     ("encoder", "figure", {}, "figure needs sides"),
     ("encoder", "figure", {"sides": [[0, 1]]}, "sides is a list of [a whole number, a whole number, a whole number or"),
     ("encoder", "figure", {"sides": [[0, 1, 2], [0, 1, 1], [0, 1, 0]]}, "one side or of two, not of 3"),

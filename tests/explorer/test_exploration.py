@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,7 +13,6 @@ import regard
 from regard import Trace
 from regard.explorer import Exploration, head_metrics, map_reader, progress as progress_module, run as run_module
 from regard.explorer.display_modes import rollouts
-from regard.explorer.manifest import distinct_texts
 
 
 def test_the_manifest_is_json_that_says_what_there_is(bert):
@@ -55,15 +53,6 @@ def test_an_empty_text_has_its_special_tokens(bert):
     assert [token["special"] for token in exploration.manifest()["runs"][0]["tokens"]] == [True, True]
     assert whole(exploration, 0, 0, 0).shape == (2, 2)
     assert exploration.heads(0)["metrics"]["sink"] == [[None] * 3] * 2
-
-
-def test_two_long_texts_are_named_by_where_they_part():
-    begin = "The animal did not cross the street because it was too"
-    for texts, names in (
-        ((f"{begin} tired", f"{begin} wide"), ["…it was too tired", "…it was too wide"]),
-        (("a cat", "a dog"), ["a cat", "a dog"]),
-    ):
-        assert distinct_texts([SimpleNamespace(encoding=SimpleNamespace(text=text)) for text in texts]) == names
 
 
 def test_a_single_token_does_not_show_whether_a_model_is_causal():

@@ -296,7 +296,7 @@ def test_a_text_keeps_three_digits_of_144_heads(minilm, monkeypatch, tokens, lim
     fixed = sum(map(len, export_html._template()))
     limit = fixed + (limit - fixed) * runs // 2
     monkeypatch.setattr(export_html, "_LIMITS", (limit, limit))
-    encoding = minilm.tokenizer((Path(__file__).parents[2] / "docs" / "lesson.md").read_text(encoding="utf-8")[:6000])
+    encoding = minilm.tokenizer((Path(__file__).parents[2] / "SECURITY.md").read_text(encoding="utf-8")[:6000])
     trace = recorded(minilm, np.array([*encoding.ids[: tokens - 1], encoding.ids[-1]]))
     page = render_page(Exploration(*[trace] * runs, models=[minilm] * runs))
     assert len(page) <= limit

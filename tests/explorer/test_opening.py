@@ -9,7 +9,7 @@ import pytest
 
 import regard
 from regard.explorer.exploration import Exploration
-from regard.explorer.opening import MIN_EXCESS, Opening, opening_of, telling_weight
+from regard.explorer.opening import MIN_EXCESS, Opening, opening_of, strongest_cell, telling_weight
 from regard.trace import Trace
 
 WORDS = "[CLS] she told him that her brother had lost his wallet . [SEP]".split()
@@ -20,7 +20,7 @@ def run_of(*heads, layers=1):
     """Return what stands for a run with these weights, ``T T`` each, in every layer."""
 
     def tile(head, rows, cols):
-        return heads[head][np.ix_(rows, range(N) if cols is None else cols)]
+        return heads[head][np.ix_(*(range(N) if tokens is None else tokens for tokens in (rows, cols)))]
 
     layer = SimpleNamespace(tile=tile, heads=heads)
     special = [word[0] == "[" for word in WORDS]
@@ -28,7 +28,7 @@ def run_of(*heads, layers=1):
     encoding = SimpleNamespace(**words, special_tokens_mask=special)
     shown = {"telling_layers": lambda: list(range(layers)), "telling_tokens": lambda most: np.arange(N)[:most]}
     return SimpleNamespace(
-        length=N, encoding=encoding, layers=[layer] * layers, is_long=False, number=lambda n: n, **shown
+        length=N, encoding=encoding, layers=[layer] * layers, is_long=False, number=lambda n: n, model=None, **shown
     )
 
 
@@ -79,6 +79,12 @@ def test_without_words_no_token_is_chosen():
 
 def test_without_a_telling_weight_a_head_of_other_words_opens():
     assert opening_of(run_of(np.eye(N), np.eye(N)[[0] * N], even()), None, None) == (0, 2, None, None)
+
+
+def test_the_strongest_cell_is_of_two_words_if_there_is_one():
+    strong = even((LOST, WALLET, 0.6), (LOST - 1, LOST - 1, 0.9), (WALLET, 0, 0.9), (3, N - 1, 0.8))
+    assert strongest_cell(run_of(strong, np.eye(N)), 0, 0) == (LOST, WALLET)
+    assert strongest_cell(run_of(strong, np.eye(N)), 0, 1) == (0, 0)
 
 
 def test_a_shorter_text_does_not_get_a_token_that_it_lacks():

@@ -7,8 +7,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from regard.explorer.pooling import bin_edges, pool_between, pool_overview
-from regard.trace.map_sources import equal_edges
+from regard.explorer.pooling import pool_between, pool_overview
+from regard.trace.overviews import bin_edges, equal_edges
 
 REDUCED = {"max": np.max, "mean": np.mean}
 

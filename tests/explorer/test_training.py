@@ -112,7 +112,7 @@ def test_what_is_said_of_a_checkpoint_is_of_its_step(exploration, written):
 def test_a_text_of_ones_own_may_leave_measures_without_a_value(written, tmp_path):
     exploration = TrainingExploration(TrainingRun(written), "abc", layer=1, head=0)
     (run, *_) = exploration.manifest()["runs"]
-    assert (run["text"], run["initial"]) == ("abc", {"layer": 1, "head": 0})
+    assert (run["text"], run["initial"]) == ("abc", {"layer": 1, "head": 0, "row": 2, "col": 1})
     training = exploration.manifest()["training"]
     by_name = {measure["key"]: measure for measure in training["measures"]}
     assert by_name["induction"]["strongest"] == []

@@ -209,26 +209,6 @@ def test_a_map_with_its_block_mask_is_saved(tmp_path):
     close(Trace.load(tmp_path / "run.safetensors")["weights"], attention_weights(q, q, mask=mask))
 
 
-@pytest.mark.parametrize(
-    ("batch", "heads", "queries", "keys"), [(3, None, 9, 7), (None, 2, 9, 7), (None, None, 8, 7), (None, None, 9, 8)]
-)
-def test_a_mask_for_another_call_is_refused(batch, heads, queries, keys):
-    x = np.ones((2, 3, 9, 4))
-    mask = create_block_mask(lambda b, h, q_idx, kv_idx: (q_idx + kv_idx + b + h) % 2 > 0, batch, heads, queries, keys)
-    with pytest.raises(RegardError, match="BlockMask is of"):
-        attention(x, x[..., :7, :], x[..., :7, :], mask=mask)
-
-
-def test_a_function_must_tell_true_or_false():
-    x = np.ones((9, 4))
-    with pytest.raises(RegardError, match="must return booleans"):
-        attention(x, x, x, mask=lambda b, h, q_idx, kv_idx: q_idx - kv_idx)
-    with pytest.raises(RegardError, match="must return booleans"):
-        create_block_mask(lambda b, h, q_idx, kv_idx: q_idx - kv_idx, None, None, 9, 9)
-    with pytest.raises(RegardError, match="does not broadcast"):
-        create_block_mask(lambda b, h, q_idx, kv_idx: np.ones(8, bool), None, None, 9, 9)
-
-
 def test_arrays_that_do_not_fit_together_are_refused():
     mask = create_block_mask(lambda b, h, q_idx, kv_idx: (q_idx + kv_idx) % 2 == 0, None, None, 99, 99)
     for changed in (

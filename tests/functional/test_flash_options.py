@@ -12,7 +12,7 @@ import re
 import numpy as np
 import pytest
 
-from attention_cases import PATHS
+from attention_cases import PATHS, Case, reference
 from regard import attention, attention_vjp, create_block_mask
 from regard.functional import PrefixLM, SegmentMask, SlidingWindow
 
@@ -24,19 +24,12 @@ def draw(keys):
     return [rng.standard_normal((B, H, *size)) for size in ((T, D), (keys, D), (keys, DV))]
 
 
-def softmax_of(q, k, v, attends):
-    """Return the formula of attention with a mask ``B H T S``, and the gradient of its sum with respect to v."""
-    scores = np.where(attends, q @ k.swapaxes(-1, -2) / math.sqrt(q.shape[-1]), -np.inf)
-    exponentials = np.exp(scores - np.maximum(scores.max(-1, keepdims=True), -1e300))
-    total = exponentials.sum(-1, keepdims=True)
-    weights = exponentials / np.where(total == 0, 1, total)
-    return weights @ v, weights.sum(-2)[..., None] * np.ones_like(v)
-
-
 def agrees(path, q, k, v, attends, **options):
-    output, d_v = softmax_of(q, k, v, np.broadcast_to(attends, (B, H, T, k.shape[-2])))
+    attends = np.broadcast_to(attends, (B, H, T, k.shape[-2]))
+    output, weights, _ = reference(Case(q, k, v, {}, attends, np.zeros(attends.shape), D**-0.5, None, None))
     np.testing.assert_allclose(attention(q, k, v, **options, implementation=path), output, rtol=1e-11, atol=1e-13)
     found, pullback = attention_vjp(q, k, v, **options, implementation=path)
+    d_v = np.broadcast_to(weights.sum(-2)[..., None], v.shape)
     np.testing.assert_allclose(pullback(np.ones_like(found)).v, d_v, rtol=1e-11, atol=1e-13)
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from attention_cases import PATHS, chance, close, cut_into_blocks
-from regard import AttentionMap, RegardError, attention, attention_vjp, attention_weights, explain_plan
+from regard import AttentionMap, attention, attention_vjp, attention_weights, explain_plan
 from regard.functional import ALiBi, ScoreMod, alibi_slopes, native
 
 seeds = st.integers(0, 2**31)
@@ -115,38 +115,3 @@ def test_a_function_that_adds_is_a_bias_of_the_kernel():
     close(attention(q, k, v, bias=mod), attention(q, k, v, bias=ALiBi(slopes)))
     if native.kernel():
         assert explain_plan(q, k, v, bias=mod).implementation == "native"
-
-
-@pytest.mark.skipif(native.kernel() is None, reason="the kernel is not built")
-def test_the_kernel_says_why_it_cannot():
-    x = np.ones((4, 3))
-    with pytest.raises(RegardError, match="derivative=1"):
-        attention(x, x, x, bias=lambda score, *_: 2 * score, implementation="native")
-
-
-def test_without_a_derivative_there_is_no_gradient():
-    x = np.ones((4, 3))
-    with pytest.raises(RegardError, match="derivative of score_mod"):
-        attention_vjp(x, x, x, bias=lambda score, *_: 2 * score)
-
-
-@pytest.mark.parametrize(
-    ("bias", "said"),
-    [
-        (ScoreMod(lambda score, *_: 2 * score, 1), "does not"),
-        (ScoreMod(lambda score, *_: np.ones((2, 9, 9)), 1), "returned"),
-        (lambda score, *_: score > 0, "floating"),
-        (lambda score, *_: score[..., :2], "returned"),
-    ],
-)
-def test_a_function_that_does_not_fit_is_refused(bias, said):
-    x = np.ones((4, 3))
-    with pytest.raises(RegardError, match=said):
-        attention(x, x, x, bias=bias)
-
-
-def test_arguments_of_a_score_mod_are_checked():
-    with pytest.raises(RegardError, match="must be a function"):
-        ScoreMod(3)
-    with pytest.raises(RegardError, match="derivative"):
-        ScoreMod(lambda score, *_: score, 2)

@@ -10,8 +10,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from attention_cases import PATHS, chance
-from regard import RegardError, attention_varlen, attention_varlen_vjp, merge_partials
+from attention_cases import PATHS, chance, paged
+from regard import attention_varlen, attention_varlen_vjp, merge_partials
 
 
 @dataclass
@@ -91,21 +91,6 @@ def formula(batch):
     return output, lse
 
 
-def paged(batch, x, page_size, rng, *, spare=np.nan):
-    """Return `x`, ``Tk G F`` or ``Tk G``, in pages in a random order, and the block table; the rest is `spare`."""
-    counts = np.diff(batch.starts_k)
-    per_sequence = -(-counts // page_size)
-    free = iter(rng.permutation(per_sequence.sum() + 2))
-    table = np.full((len(counts), per_sequence.max(initial=0) + 1), -1)
-    pages = np.full((per_sequence.sum() + 2, page_size, *x.shape[1:]), spare).astype(x.dtype)
-    for n, start in enumerate(batch.starts_k[:-1]):
-        for i in range(per_sequence[n]):
-            table[n, i] = next(free)
-            rows = x[start + i * page_size : start + min((i + 1) * page_size, counts[n])]
-            pages[table[n, i], : len(rows)] = rows
-    return pages, table
-
-
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("seed", range(12))
 def test_every_sequence_is_the_formula(path, seed):
@@ -123,7 +108,7 @@ def test_every_sequence_is_the_formula(path, seed):
 @pytest.mark.parametrize("queries", [2, 80])
 def test_pages_are_the_keys_that_the_block_table_names(path, page_size, queries):
     batch = draw(page_size + 20, queries=queries)
-    (k, table), (v, _) = (paged(batch, x, page_size, np.random.default_rng(1)) for x in (batch.k, batch.v))
+    (k, table), (v, _) = (paged(x, batch.starts_k, page_size) for x in (batch.k, batch.v))
     ours = attention_varlen(
         batch.q, k, v, batch.starts_q, batch.starts_k, **batch.options, block_table=table, implementation=path
     )
@@ -145,7 +130,7 @@ def test_half_precision_is_computed_in_float32_and_rounded_once(path, dtype):
 def test_a_cache_of_half_precision_is_read_by_queries_of_float32(path, dtype):
     batch = draw(5, dtype=dtype)
     batch.q = batch.q.astype(np.float32)
-    (k, table), (v, _) = (paged(batch, x, 16, np.random.default_rng(1)) for x in (batch.k, batch.v))
+    (k, table), (v, _) = (paged(x, batch.starts_k, 16) for x in (batch.k, batch.v))
     for keys, values, pages in ((batch.k, batch.v, None), (k, v, table)):
         ours = attention_varlen(
             batch.q, keys, values, batch.starts_q, batch.starts_k,
@@ -165,8 +150,8 @@ def test_int8_with_scales_is_the_formula_of_the_dequantised_cache(path, each_tok
     scales = [(rng.random(k8.shape[:2] if each_token else k8.shape[1]) / 50).astype(np.float32) for _ in range(2)]
     batch.k, batch.v = (x * scale[..., None].astype(np.float64) for x, scale in zip((k8, v8), scales, strict=True))
     expected = formula(batch)[0]
-    (pages_k, table), (pages_v, _) = (paged(batch, x, 16, np.random.default_rng(1), spare=1) for x in (k8, v8))
-    of_pages = [paged(batch, x, 16, np.random.default_rng(1))[0] for x in scales] if each_token else scales
+    (pages_k, table), (pages_v, _) = (paged(x, batch.starts_k, 16, spare=1) for x in (k8, v8))
+    of_pages = [paged(x, batch.starts_k, 16)[0] for x in scales] if each_token else scales
     error = {8: 1e-10, 4: 5e-6, 2: 2**-7}[np.dtype(dtype).itemsize]
     for keys, values, (k_scale, v_scale), pages in ((k8, v8, scales, None), (pages_k, pages_v, of_pages, table)):
         ours = attention_varlen(
@@ -296,65 +281,3 @@ def test_a_query_without_keys_beside_sinks_may_hold_nan(path):
 
 
 ROWS, CACHE = np.ones((4, 2, 3), np.float32), np.ones((5, 8, 1, 3), np.float32)
-
-
-@pytest.mark.parametrize(
-    ("changed", "said"),
-    [
-        ({"q": ROWS[0]}, r"attention_varlen takes q Tq H D, k Tk G D and v Tk G Dv \(pages need a block_table\)"),
-        ({"k": ROWS[:3]}, "k and v need the same positions and heads"),
-        ({"k": np.ones((4, 0, 3)), "v": np.ones((4, 0, 3))}, "2 query heads cannot share 0 heads"),
-        ({"cu_seqlens_q": [0, 5]}, "cu_seqlens_q must end with the 4 rows of q, got 5"),
-        ({"cu_seqlens_q": [1, 4]}, "cu_seqlens_q must begin with 0 and not decrease"),
-        ({"cu_seqlens_k": [0, 3, 2, 4]}, "cu_seqlens_k must begin with 0 and not decrease"),
-        ({"cu_seqlens_q": [0.0, 4.0]}, "cu_seqlens_q must be integers"),
-        ({"cu_seqlens_q": []}, "cu_seqlens_q"),
-        ({"cu_seqlens_k": [0, 1, 4]}, "must be of the same sequences, got 2 and 3 numbers"),
-        ({"max_seqlen_k": 3}, "max_seqlen_k is 3, but a sequence has 4"),
-        ({"dropout_p": 0.1}, "attention_varlen has no dropout"),
-        ({"window_size": 3}, "window_size must be"),
-        ({"window_size": (-2, 1)}, "window_size must be"),
-        ({"softcap": -1.0}, "softcap"),
-        ({"causal": "yes"}, "causal must be True or False"),
-        ({"alibi_slopes": np.ones(3)}, "alibi_slopes must be floating"),
-        ({"attention_chunk": -1}, "attention_chunk"),
-        ({"attention_chunk": 2.5}, "attention_chunk"),
-        ({"sinks": np.ones(3)}, r"sinks must be floating, \(2,\), got float64 of \(3,\)"),
-        ({"sinks": np.ones(2, int)}, "sinks must be floating"),
-        ({"implementation": "fast"}, "implementation must be one of"),
-        ({"k_scale": np.ones(2)}, "k_scale is for k of int8, got float32"),
-        ({"v": ROWS.astype(np.int8)}, "v is int8 and needs v_scale"),
-        ({"v": ROWS.astype(np.int8), "v_scale": np.ones(3)}, r"v_scale must be floating, \(2,\) or \(4, 2\)"),
-    ],
-)
-def test_what_does_not_fit_is_said(changed, said):
-    given = {"q": ROWS, "k": ROWS, "v": ROWS, "cu_seqlens_q": [0, 4], "cu_seqlens_k": [0, 4]} | changed
-    with pytest.raises(RegardError, match=said):
-        attention_varlen(**given)
-
-
-@pytest.mark.parametrize(
-    ("table", "said"),
-    [
-        ([[0, 5]], r"block_table\[0, 1\] is 5; there are pages 0 to 4"),
-        ([[-1, 0]], r"block_table\[0, 0\] is -1"),
-        ([[2**40, 0]], r"block_table\[0, 0\] is 1099511627776"),
-        ([[0]], "has room for 8 keys a sequence, but one has 9"),
-        ([[0, 1], [2, 3]], "must have a row for each of 1 sequences"),
-        ([0, 1], "must have a row for each of 1 sequences"),
-        ([[0.0, 1.0]], "block_table must be integers"),
-    ],
-)
-def test_a_page_that_is_not_there_is_an_error(table, said):
-    with pytest.raises(RegardError, match=said):
-        attention_varlen(ROWS, CACHE, CACHE, [0, 4], [0, 9], block_table=table)
-
-
-def test_pages_of_a_dtype_that_would_be_converted_are_refused():
-    with pytest.raises(RegardError, match="must be of float64, half precision or int8, got float32"):
-        attention_varlen(ROWS.astype(np.float64), CACHE, CACHE, [0, 4], [0, 9], block_table=[[0, 1]])
-
-
-def test_gradients_of_pages_are_refused():
-    with pytest.raises(RegardError, match="has no gradients of pages"):
-        attention_varlen_vjp(ROWS, CACHE, CACHE, [0, 4], [0, 9], block_table=[[0, 1]])

@@ -54,22 +54,9 @@ NUMBERS = [0, 1, 2, 3, 7, 8, 31, 32, 127, 128, 255, 256, 2**16, 2**31 - 1, 2**31
 NUMBERS += [2**63 - 1, 2**63, 2**64 - 1]
 VALUES = [None, True, False, 0, -1, 1, 2, 3, 2**31, 2**63, 10**30, -(10**30), 0.5, 1e308, -1e308, 1e-320, "", "x"]
 PATTERNS = [
-    "",
-    "a",
-    "e",
-    " ",
-    "[a-z]",
-    r"\s*",
-    r"\p{L}+",
-    "(a+)+b",
-    "(e|ee)*x",
-    "e*e*e*(?<!e)",
-    "(?=a)",
-    "^",
-    "(",
-    "e{2,}",
+    "", "a", "e", " ", "[a-z]", r"\s*", r"\p{L}+", "(a+)+b", "(e|ee)*x", "e*e*e*(?<!e)", "(?=a)", "^", "(", "e{2,}",
     ".",
-]
+]  # fmt: skip
 PADDING = {"strategy": "BatchLongest", "direction": "Right", "pad_to_multiple_of": None, "pad_id": 0, "pad_type_id": 0}
 PADDING |= {"pad_token": "a"}
 TRUNCATION = {"max_length": 3, "strategy": "LongestFirst", "stride": 0, "direction": "Right"}
@@ -141,19 +128,14 @@ class Seed:
 
 
 UNIGRAM = {
-    "type": "Unigram",
-    "unk_id": 2,
+    "type": "Unigram", "unk_id": 2,
     "vocab": [["<pad>", 0.0], ["</s>", 0.0], ["<unk>", 0.0], ["[CLS]", 0.0], ["[SEP]", 0.0], ["▁a", -1.0]],
-}
+}  # fmt: skip
 TOKENIZER_SETTINGS = {
-    "add_prefix_space": True,
-    "do_lower_case": False,
-    "legacy": True,
-    "extra_ids": 3,
-    "extra_special_tokens": ["[x]", {"content": "[y]", "lstrip": True}],
-    "image_token": "[z]",
+    "add_prefix_space": True, "do_lower_case": False, "legacy": True, "extra_ids": 3,
+    "extra_special_tokens": ["[x]", {"content": "[y]", "lstrip": True}], "image_token": "[z]",
     "split_special_tokens": False,
-}
+}  # fmt: skip
 
 
 def seeds(folder: Path) -> list[Seed]:

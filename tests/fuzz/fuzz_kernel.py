@@ -474,35 +474,33 @@ def outside(x: np.ndarray, low: np.ndarray, high: np.ndarray) -> str | None:
     return f"at {at} ({wrong.sum()} of {wrong.size}): {given[at]!r} is not from {low[at]!r} to {high[at]!r}"
 
 
-def run_varlen(cases: int, seed: int, first: int = 0) -> list[str]:
-    """Return the faults of batches of sequences, a line for each case."""
-    kernel = native.kernel()
-    before = kernel.instruction_set(), native.num_threads()
-    try:
-        found = ((number, fault_of_varlen(seed, number)) for number in range(first, first + cases))
-        return [f"--varlen --seed {seed} --first {n} --cases 1: {wrong}" for n, wrong in found if wrong is not None]
-    finally:
-        kernel.use_instruction_set(before[0])
-        native.set_num_threads(before[1])
+def fault_of(seed: int, number: int, kind: str = "plain") -> str | None:
+    """Return what is wrong with a case of a kind: ``"plain"``, ``"extreme"`` or ``"varlen"``."""
+    if kind == "varlen":
+        return fault_of_varlen(seed, number)
+    call = (draw_extreme if kind == "extreme" else draw)(seed, number)
+    wrong = (fault_of_extremes if kind == "extreme" else fault)(call)
+    if wrong is None:
+        return None
+    shapes = ", ".join(f"{name} {x.shape}" for name, x in zip("qkv", call.arrays, strict=True))
+    asked = ", ".join([*call.options, *(["dropout"] if call.dropout else [])])
+    return (
+        f"{shapes} of {call.case.q.dtype}, {asked or 'plain'}, "
+        f"{call.instruction_set}, bfloat16 in {call.tiles}, {call.threads} threads: {wrong}"
+    )
 
 
-def run(cases: int, seed: int, first: int = 0, progress: float | None = None, *, extreme: bool = False) -> list[str]:
+def run(cases: int, seed: int, first: int = 0, progress: float | None = None, *, kind: str = "plain") -> list[str]:
     """Return the faults, a line for each case; print the progress every `progress` seconds."""
     kernel, failures = native.kernel(), []
     before = kernel.instruction_set(), native.num_threads()
     start = said = time.monotonic()
     try:
         for number in range(first, first + cases):
-            call = (draw_extreme if extreme else draw)(seed, number)
-            wrong = (fault_of_extremes if extreme else fault)(call)
+            wrong = fault_of(seed, number, kind)
             if wrong is not None:
-                shapes = ", ".join(f"{name} {x.shape}" for name, x in zip("qkv", call.arrays, strict=True))
-                asked = ", ".join([*call.options, *(["dropout"] if call.dropout else [])])
-                failures.append(
-                    f"{'--extreme ' if extreme else ''}--seed {seed} --first {number} --cases 1: "
-                    f"{shapes} of {call.case.q.dtype}, {asked or 'plain'}, "
-                    f"{call.instruction_set}, bfloat16 in {call.tiles}, {call.threads} threads: {wrong}"
-                )
+                flag = "" if kind == "plain" else f"--{kind} "
+                failures.append(f"{flag}--seed {seed} --first {number} --cases 1: {wrong}")
                 if progress is not None:
                     print(failures[-1], flush=True)
             if progress is not None and time.monotonic() - said > progress:
@@ -519,18 +517,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--cases", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--extreme", action="store_true", help="numbers of all magnitudes, on every path")
-    parser.add_argument("--varlen", action="store_true", help="batches of sequences, and paged caches")
+    kinds = {"extreme": "numbers of all magnitudes, on every path", "varlen": "batches of sequences, and paged caches"}
+    for kind, said in kinds.items():
+        parser.add_argument(f"--{kind}", action="store_const", const=kind, default="plain", dest="kind", help=said)
     parser.add_argument("--first", type=int, default=0, help="number of the first case")
     given = parser.parse_args()
     if native.kernel() is None:
         sys.exit(native.unavailable_reason())
     start = time.monotonic()
-    if given.varlen:
-        failures = run_varlen(given.cases, given.seed, given.first)
-        print(*failures, sep="\n")
-    else:
-        failures = run(given.cases, given.seed, given.first, progress=30, extreme=given.extreme)
+    failures = run(given.cases, given.seed, given.first, progress=30, kind=given.kind)
     print(f"{given.cases:,} cases, {len(failures)} wrong, {time.monotonic() - start:.0f} s")
     sys.exit(bool(failures))
 

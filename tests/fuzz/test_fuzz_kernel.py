@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
+
 import fuzz_kernel
 import pytest
 
 from regard.functional import native
-from sweeps import sweep_after
+from sweeps import sweep_except
 
 pytestmark = pytest.mark.skipif(native.kernel() is None, reason="there is no compiled kernel")
 
 
-@pytest.mark.parametrize("first", sweep_after(2, range(0, 600, 50)))
-def test_random_calls_are_within_rounding_error(first):
-    assert fuzz_kernel.run(50, seed=20170612, first=first) == []
+SEEDS = {"plain": 20170612, "extreme": 20170613, "varlen": 20170614}
+KEPT = [("plain", 0), ("plain", 50), ("extreme", 0), ("varlen", 0)]
 
 
-@pytest.mark.parametrize("first", sweep_after(1, range(0, 600, 50)))
-def test_random_calls_of_extreme_numbers_are_finite_and_within_rounding_error(first):
-    assert fuzz_kernel.run(50, seed=20170613, first=first, extreme=True) == []
-
-
-@pytest.mark.parametrize("first", sweep_after(1, range(0, 600, 50)))
-def test_random_batches_of_sequences_are_within_rounding_error(first):
-    assert fuzz_kernel.run_varlen(50, seed=20170614, first=first) == []
+@pytest.mark.parametrize("case", sweep_except(KEPT, itertools.product(SEEDS, range(0, 600, 50))), ids=str)
+def test_random_calls_are_within_rounding_error(case):
+    kind, first = case
+    assert fuzz_kernel.run(50, SEEDS[kind], first, kind=kind) == []
 
 
 def test_a_difference_just_beyond_the_bound_is_found(monkeypatch):
@@ -47,4 +44,4 @@ def test_a_batch_of_sequences_with_one_wrong_row_is_found(monkeypatch):
         return output
 
     monkeypatch.setattr(fuzz_kernel, "attention_varlen", moved)
-    assert len(fuzz_kernel.run_varlen(20, seed=1)) > 10
+    assert len(fuzz_kernel.run(20, seed=1, kind="varlen")) > 10

@@ -215,7 +215,7 @@ def test_texts_of_different_lengths_are_an_error(llama):
     [
         ({"receiver": (0, 1)}, r"the receiver must be in a later layer than the sender, got \(0, 0\) to \(0, 1\)"),
         ({"receiver": (1, 99)}, r"there is no head \(1, 99\)"),
-        ({"sender": 3}, r"a head is given as \(layer, head\), got 3"),
+        ({"sender": 3}, r"a head is given as \(layer, head\) or 'L3H7', got 3"),
         ({"into": "x"}, "into must be q, k or v, got 'x'"),
     ],
 )

@@ -7,7 +7,7 @@ import pytest
 
 import regard
 from regard import RegardError, Trace
-from regard.metrics import ATTRIBUTION_METHODS, attribute, attribution_patching
+from regard.metrics import ATTRIBUTION_METHODS, attribute, attribute_generation, attribution_patching
 from regard.models import toy
 from regard.trace.edits import patch
 
@@ -136,14 +136,16 @@ def test_patching_with_the_same_text_changes_nothing():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({}, "predicts no token: give a text"),
         ({"to": 3}, "predicts no token: give a text"),
-        ({"to": "a dog", "method": "saliency"}, "method must be one of gradient, integrated, relevance"),
+        ({"to": "a dog", "method": "saliency"}, "method must be one of gradient, integrated, relevance, attnlrp"),
         ({"to": "the cat sat", "method": "gradient"}, "as similar to itself as can be"),
         ({"to": "the cat sat", "method": "relevance"}, "as similar to itself as can be"),
         ({"to": "a dog", "position": 2}, "position is for the next token of a decoder"),
         ({"to": last_sum, "position": 2}, "position is for the next token of a decoder"),
         ({"to": "a dog", "score": "odds"}, "score must be logit or log_probability"),
         ({"to": last_sum, "versus": "x"}, "leave it out where to is a function"),
+        ({"to": "a dog", "versus": "A dog"}, "to and versus are the same text: their difference is 0"),
         ({"to": "The Cat sat", "method": "gradient"}, "as similar to itself as can be"),
         ({"to": "a dog", "score": "log_probability"}, "score is for a next token: leave it out"),
         ({"to": last_sum, "score": "logit"}, "score is for a next token: leave it out"),
@@ -221,6 +223,9 @@ def test_the_number_of_a_next_token():
     assert found.value == pytest.approx(logits[7] - np.log(np.exp(logits).sum()), rel=1e-5)
     with pytest.raises(RegardError, match="there is no token 9999"):
         attribute(model, ids, 9999)
+    token = model.tokenizer.decode([7])
+    with pytest.raises(RegardError, match=f"to and versus are the same token, '{token}': their difference is 0"):
+        attribute(model, ids, 7, versus=token)
 
 
 @pytest.mark.parametrize("method", ATTRIBUTION_METHODS)
@@ -244,6 +249,66 @@ def test_a_text_is_the_token_that_it_is_after_an_earlier_one():
     assert found.value == pytest.approx(float(model("qzkfb").logits[0, 2, model.tokenizer("f").ids[0]]), rel=1e-5)
     with pytest.raises(RegardError, match="there is no token 5 to follow: the text has 5"):
         attribute(model, "qzkfb", "f", position=5)
+
+
+@pytest.mark.parametrize("position", [2, -1])
+def test_the_most_probable_next_token_is_the_default(position):
+    model = regard.load("induction")
+    token = int(model("qzkfbdqzk").logits[0, position].argmax())
+    found, same = (attribute(model, "qzkfbdqzk", to, position=position, method="gradient") for to in (None, token))
+    assert found.metric == same.metric
+    np.testing.assert_array_equal(found.scores, same.scores)
+
+
+def test_relevance_of_a_text_that_is_compared_with_itself_is_not_0(minilm):
+    found = attribute(minilm, "the cat sat", "the cat sat", method="attnlrp")
+    assert found.value == pytest.approx(1)
+    assert found.scores.sum() > 0.3  # what biases and positions leave of it
+    assert found.tokens[found.scores.argmax()] == "cat"
+
+
+def test_a_generation_is_attributed_token_by_token():
+    model = regard.load("induction")
+    found = attribute_generation(model, "qzkfqz", method="attnlrp", max_new_tokens=3)
+    generated = model.generate("qzkfqz", max_new_tokens=3)
+    again = attribute_generation(model, generated, method="attnlrp")
+    assert found.tokens == tuple("qzkfqz" + generated.text)
+    assert found.scores.shape == found.attended.shape == (3, 9)
+    for i, token in enumerate(generated.ids):
+        row = attribute(model, "qzkfqz" + generated.text[:i], token, method="attnlrp")
+        assert found.values[i] == row.value
+        for matrix, scores in ((found.scores, row.scores), (again.scores, row.scores), (found.attended, row.attended)):
+            np.testing.assert_array_equal(matrix[i], np.pad(scores, (0, 3 - i)))
+    assert found.scores[0].argmax() == 2  # k was copied from where it followed the first z
+    columns = found.to_columns()
+    assert len(columns["score"]) == 6 + 7 + 8
+    assert columns["score"][6 + 4] == found.scores[1, 4]
+    assert (columns["to_position"][6 + 4], columns["position"][6 + 4]) == (7, 4)
+    assert found.to_xarray()["scores"].dims == ("N", "T")
+
+
+@pytest.mark.parametrize("score", ["logit", "log_probability", None])
+def test_a_generation_says_which_number_of_each_token_is_attributed(score):
+    model = regard.load("induction")
+    found = attribute_generation(model, "qzkfqz", method="attnlrp", score=score, max_new_tokens=2)
+    output = model(found.encoding)
+    numbers = output.logits[0].astype(np.float64)
+    if score == "log_probability":
+        numbers -= np.log(np.exp(numbers).sum(-1, keepdims=True))
+    assert found.score == (score or "logit")
+    expected = [numbers[at - 1, found.encoding.ids[at]] for at in (6, 7)]
+    np.testing.assert_allclose(found.values, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_what_is_not_one_generation_is_refused(minilm):
+    model = regard.load("induction")
+    generated = model.generate("qzkfqz", max_new_tokens=2)
+    with pytest.raises(RegardError, match="is generated already: leave out max_new_tokens"):
+        attribute_generation(model, generated, max_new_tokens=3)
+    with pytest.raises(RegardError, match="is not a decoder"):
+        attribute_generation(minilm, "the cat")
+    with pytest.raises(RegardError, match="give one text that the model continues"):
+        attribute_generation(model, ["qzk", "fqz"], max_new_tokens=1)
 
 
 def test_what_makes_a_sentence_vector_is_its_similarity_to_itself(minilm):

@@ -259,6 +259,8 @@ def test_score_terms_sum_to_the_score_after_rotation(rng):
         (lambda m, t: value_norms(m, t, 0, heads="all"), "each or together, got 'all'"),
         (lambda m, t: value_norms(regard.models.toy("a"), t, 0), r"no blocks\.0\.attn\.o_proj\.weight"),
         (lambda m, t: repeated_tokens(m, length=0), "length must be a whole number of at least 1"),
+        (lambda m, t: repeated_tokens(m, length=1 << 62), r"accepts at most \d+ tokens: repeat at most"),
+        (lambda m, t: repeated_tokens(m, length=10**5000), "length must be less than 2 to the power of 63"),
         (lambda m, t: repeated_tokens(regard.models.toy("a b")), "no vocabulary to draw from"),
     ],
 )

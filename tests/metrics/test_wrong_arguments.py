@@ -12,16 +12,20 @@ import regard
 from regard import RegardError, Trace, edits
 from regard.metrics import (
     attribution_patching,
+    carried,
     corpus_head_metrics,
     head_metrics,
     patch_grid,
     path_patching,
     repeated_tokens,
+    why,
 )
 from regard.models import Circuits
 
 CLEAN, CORRUPT, STEP, HEADS = "qzkfqz", "qxkfqz", "blocks.0.output", "blocks.0.attn.context"
 VECTOR = np.zeros(128, np.float32)
+MOVED = {"layer": 1, "head": 0, "query": 5, "key": 2}
+WHY = MOVED | {"versus": 0}
 
 
 @pytest.fixture(scope="module")
@@ -107,6 +111,15 @@ CALLS = {
     "select": lambda m, t, x: t.select(x),
     "subtrace": lambda m, t, x: t.subtrace(x),
     "map": lambda m, t, x: t.map(x),
+    **{f"why {name}": lambda m, t, x, name=name: why(**WHY | {"trace": t, name: x})
+       for name in ("trace", "layer", "head", "query", "key", "versus", "by", "batch", "model")},
+    **{f"carried {name}": lambda m, t, x, name=name: carried(**MOVED | {"trace": t, name: x})
+       for name in ("trace", "layer", "key", "by")},
+    "into_logit": lambda m, t, x: carried(t, **MOVED).into_logit(x),
+    "into_head layer": lambda m, t, x: carried(t, **MOVED | {"layer": 0}).into_head(x, 0),
+    "into_head head": lambda m, t, x: carried(t, **MOVED | {"layer": 0}).into_head(1, x),
+    "into_head reads": lambda m, t, x: carried(t, **MOVED | {"layer": 0}).into_head(1, 0, x),
+    "top": lambda m, t, x: why(t, **WHY).top(x),
 }  # fmt: skip
 
 

@@ -102,7 +102,7 @@ def test_a_long_text_is_truncated_when_asked(model):
     ("texts", "options", "message"),
     [
         ("the cat", {}, "iter_traces takes an iterable of texts"),
-        ({"cat"}, {}, "iter_traces takes an iterable of texts"),
+        ({"cat"}, {}, "a set has no order"),
         (["cat", 3], {}, "text 1 is not a str, an encoding or ids, got 3"),
         (["cat"], {"keep": "all"}, "keep must be maps or arrays, got 'all'"),
         (["cat"], {"batch_size": 0}, "batch_size must be"),

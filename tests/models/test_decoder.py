@@ -206,7 +206,7 @@ def test_parameters_follow_the_vocabulary(write_decoder):
             {"is_decoder": True, "unsloth_fixed": True, "unsloth_version": "2025.1", "finetuning_task": "x"},
         ),
         ("gemma2/plain", {"sliding_window_size": 3}),
-        ("gpt2/plain", {"n_ctx": 80, "tie_word_embeddings": "absent", "n_inner": "absent"}),
+        ("gpt2/plain", {"n_ctx": 16, "tie_word_embeddings": "absent", "n_inner": "absent"}),
     ],
 )
 def test_older_configurations_say_the_same(changed, case, older):

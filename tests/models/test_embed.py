@@ -11,6 +11,7 @@ import pytest
 import regard
 from regard import RegardError
 from regard.models import Pooling
+from regard.models.pooling import DenseLayer
 
 TEXTS = ["the cat sat", "a", "the mats", "a b c d e", "the cat sat"]
 POOLED = {
@@ -108,6 +109,10 @@ def test_a_long_text_is_told_or_cut(sentence_model):
         (lambda m: m.embed(["a"], batch_size=0), "batch_size must be a whole number of at least 1"),
         (lambda m: m.embed(["a"], pooling="middle"), "one or more of cls, max, .* got middle"),
         (lambda m: Pooling(()), "got none"),
+        (
+            lambda m: m.embed(["a"], pooling=Pooling(("cls",), dense=(DenseLayer(np.ones((9, 2))),))),
+            "the pooled vector has 12 features, and a Dense layer of the sentence model takes 9",
+        ),
     ],
 )
 def test_mistakes(sentence_model, call, message):
@@ -205,7 +210,7 @@ def test_the_similarity_of_a_model(sentence_model, name):
         (["a", None], "but text 1 is None"),
         (["a", b"b"], "but text 1 is b'b'"),
         ("a", r"got one text: give \[text\]"),
-        (pandas.DataFrame({"text": ["a"]}), "got a table: give its column of texts"),
+        (pandas.DataFrame({"text": ["a"]}), "a table is not a text; give its column of texts"),
     ],
 )
 def test_what_is_no_text_is_told_with_its_place(sentence_model, texts, message):
@@ -231,3 +236,23 @@ def test_bytes_are_no_text(sentence_model):
 def test_minilm_knows_what_is_alike(minilm):
     one, like, other = minilm.embed(["A man is eating food.", "A man eats a meal.", "The stock market fell."])
     assert one @ like > 0.7 > 0.2 > one @ other
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"pooling": 3}, "pooling must be a Pooling or one of cls, .*, got 3"),
+        ({"pooling": ["mean"]}, r"pooling must be a Pooling or one of cls, .*, got \['mean'\]"),
+        ({"prompt_name": [1]}, r"the model has no prompt \[1\]"),
+        ({"truncate": "no"}, "truncate must be True or False, got 'no'"),
+        ({"truncate": 1}, "truncate must be True or False, got 1"),
+    ],
+)
+def test_options_of_another_kind_are_refused(write_bert, options, message):
+    with pytest.raises(RegardError, match=message):
+        regard.load(write_bert()).embed(["a"], **{"pooling": "mean", **options})
+
+
+def test_an_array_without_axes_is_no_sequence(write_bert):
+    with pytest.raises(RegardError, match="embed takes a sequence of str, got array"):
+        regard.load(write_bert()).embed(np.array("a"), pooling="mean")

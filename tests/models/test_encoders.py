@@ -10,6 +10,7 @@ import pytest
 import golden
 import regard
 from regard import RegardError, Trace, nn
+from regard.formats.safetensors import SafetensorsFile
 from regard.models import LanguageModel, TextModel
 from regard.models.checkpoint.config import ConfigReader
 from regard.models.nomic_bert import NomicBertConfig
@@ -102,7 +103,8 @@ def test_the_rows_up_to_that_of_padding_are_no_places():
         ("distilbert/gelu", {"sinusoidal_pos_embds": 1}, "sinusoidal_pos_embds=1 is not supported"),
         ("distilbert/gelu", {"n_heads": 5}, "dim 12 does not split into 5 attention heads"),
         ("distilbert/gelu", {"n_layers": 0, "hidden_dim": None}, "n_layers must be.*hidden_dim must be"),
-        ("distilbert/gelu", {"n_layers": 10**9}, "tensors, too few for 1000000000 layers"),
+        ("distilbert/gelu", {"n_layers": 10**9}, "n_layers 1000000000 is more than the maximum of 10000"),
+        ("distilbert/gelu", {"n_layers": 9999}, "tensors, too few for 9999 layers"),
         ("distilbert/gelu", {"type_vocab_size": 2, "transformers_version": "99.0"}, "unknown field type_vocab_size=2"),
         ("distilbert/gelu", {"is_decoder": True}, "is_decoder=True is not supported"),
         ("roberta/gelu", {"hidden_act": "mish"}, "hidden_act='mish' is not supported"),
@@ -162,6 +164,17 @@ def test_what_has_no_part_in_the_computation_changes_nothing(changed):
     assert other.config == load("distilbert/gelu").config
 
 
+@pytest.mark.parametrize("case", ["albert/shared", "deberta-v2/plain", "electra/wide", "mpnet/plain", "roberta/first"])
+def test_the_oldest_names_of_a_norm(changed, case):
+    def old(name):
+        return name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta")
+
+    folder = changed(case, rename=old)
+    assert any(name.endswith("LayerNorm.gamma") for name in SafetensorsFile(folder / "model.safetensors"))
+    ids = np.arange(5, 13)
+    assert np.array_equal(load(folder)(ids).hidden, load(case)(ids).hidden)
+
+
 @pytest.mark.parametrize(
     ("case", "config", "problem"),
     [
@@ -172,8 +185,14 @@ def test_what_has_no_part_in_the_computation_changes_nothing(changed):
         ("nomic_bert/plain", {"head_dim": 3}, "head_dim 3 is odd"),
         ("electra/wide", {"is_decoder": True}, "is_decoder=True is not supported"),
         ("deberta-v2/plain", {"conv_kernel_size": 3}, "conv_kernel_size=3 is not supported"),
-        ("deberta-v2/plain", {"share_att_key": False}, "share_att_key=False is not supported"),
-        ("deberta-v2/plain", {"position_buckets": 90}, "position_buckets 90 do not fit distances up to 11"),
+        ("deberta-v2/plain", {"attention_head_size": 8}, "attention_head_size=8 is not supported"),
+        ("deberta-v2/plain", {"embedding_size": 8}, "embedding_size=8 is not supported"),
+        ("deberta-v2/plain", {"position_buckets": 1}, "position_buckets 1 do not fit distances up to 11"),
+        ("deberta-v2/plain", {"position_buckets": 20}, "position_buckets 20 do not fit distances up to 11"),
+        ("deberta-v2/plain", {"position_buckets": 4.0}, "position_buckets must be a whole number, got 4.0"),
+        ("deberta-v2/plain", {"max_relative_positions": "5"}, "max_relative_positions must be a whole number, got '5'"),
+        ("deberta-v2/plain", {"pos_att_type": [3]}, r"pos_att_type must be a list of texts, got \[3\]"),
+        ("deberta-v2/plain", {"norm_rel_ebd": 3}, "norm_rel_ebd must be a text, got 3"),
     ],
 )
 def test_what_a_family_does_not_support(changed, case, config, problem):

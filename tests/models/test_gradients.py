@@ -24,6 +24,7 @@ CASES = (
     "mpnet/plain",
     "albert/groups",
     "deberta-v2/near",
+    "deberta-v2/own",
 )
 
 

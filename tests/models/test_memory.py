@@ -14,6 +14,7 @@ from regard import RegardError, Trace
 from regard.models import TextModel, toy
 from regard.models.memory import estimate_memory
 from regard.trace.edits import force_pattern
+from regard.trace.gradient_trace import GradientTrace
 
 CASES = sorted({case.split("/")[0]: case for case in sorted(golden.cases(TextModel))}.values())
 RECORDINGS = [{}, {"maps": True}, {"only": "*attn.weights"}, {"only": "*attn.weights", "maps": True}, {"only": ()}]
@@ -114,6 +115,16 @@ def test_runs_that_record_alike_are_estimated_once(decoder, monkeypatch):
     for length in range(2, 300):
         estimate_memory(decoder, 1, length, Trace(only="*"))
     assert len(stored) <= 256
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_an_estimate_does_not_depend_on_earlier_ones(decoder, order):
+    """A trace of gradients has the names of a trace of edits, and both hold the maps that these name."""
+    at, only = "*.attn.weights", "blocks.0.output"
+    traces = [GradientTrace(at, only=only), Trace(edit={at: np.copy}, only=only)]
+    estimates = [estimate_memory(decoder, 1, 3000, trace) for trace in traces[::order]]
+    assert estimates[0] == estimates[1]
+    assert estimates[0].working > 2 * 6 * 3000**2 * 4
 
 
 def test_where_memory_is_unknown_nothing_is_refused(decoder, monkeypatch):

@@ -6,16 +6,18 @@ import re
 from collections import UserDict
 
 import numpy as np
+import pandas
 import pytest
 
 import golden
 import regard
-from regard import RegardError, Trace
+from regard import RegardError, Trace, metrics
 from regard.models import toy
 
 LONG, SHORT = [7, 20, 3, 11, 15, 9], [12, 6, 19]
 RIGHT = {"input_ids": [LONG, [*SHORT, 0, 0, 0]], "attention_mask": [[1] * 6, [1, 1, 1, 0, 0, 0]]}
 LEFT = {"input_ids": [LONG, [0, 0, 0, *SHORT]], "attention_mask": [[1] * 6, [0, 0, 0, 1, 1, 1]]}
+TABLE = pandas.DataFrame({"text": ["the cat", "a dog"], "label": [0, 1]})
 CASES = ("bert/gelu", "llama/plain", "t5/relu")
 
 
@@ -150,6 +152,7 @@ ENCODED = [1, 2, 3]
         ({"the cat", "a dog"}, "a set has no order"),
         (frozenset({1, 2}), "a set has no order"),
         ({"a": 1}.keys(), "a set has no order"),
+        (TABLE, "a table is not a text"),
     ],
 )
 def test_what_is_no_input(text, message):
@@ -173,6 +176,13 @@ def test_what_is_no_input(text, message):
         (lambda _, __, t5: t5.generate(LEFT), "padding on the left"),
         (lambda _, __, t5: t5("w1", {"a": 1}), "needs input_ids"),
         (lambda _, __, t5: t5("w1", {"w1"}), "a set has no order"),
+        (lambda bert, _, __: bert.embed(TABLE, pooling="cls"), "a table is not a text"),
+        (lambda bert, _, __: next(bert.iter_traces(TABLE)), "a table is not a text"),
+        (lambda bert, _, __: metrics.corpus_head_metrics(bert, TABLE), "a table is not a text"),
+        (lambda _, llama, __: llama.generate(TABLE), "a table is not a text"),
+        (lambda _, llama, __: metrics.logit_difference(llama, TABLE, []), "a table is not a text"),
+        (lambda _, __, t5: t5(TABLE, ["w1", "w2"]), "a table is not a text"),
+        (lambda *_: toy(TABLE), "a table is not a text"),
         (lambda *_: toy({"the cat": 1}), "a mapping is not a text"),
         (lambda *_: toy({"the cat", "a dog"}), "a set has no order"),
     ],

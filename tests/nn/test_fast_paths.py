@@ -75,23 +75,23 @@ def test_gate_and_up_are_stored_apart_with_the_same_bits(rng, mapped, hidden, is
 @WITH_KERNEL
 def test_only_what_cannot_change_is_packed(rng, mapped):
     weight = rng.standard_normal((4, 3))
-    assert Packed.of([Linear(mapped(weight))]) is not None
-    assert Packed.of([Linear(weight)]) is None
+    assert Packed.from_maps([Linear(mapped(weight))]) is not None
+    assert Packed.from_maps([Linear(weight)]) is None
     locked = weight.view()
     locked.flags.writeable = False
-    assert Packed.of([Linear(locked)]) is None
-    assert Packed.of([Linear(mapped(weight), np.zeros(3))]) is None
-    assert Packed.of([Linear(np.frombuffer(memoryview(bytearray(96)).toreadonly()).reshape(4, 3))]) is None
+    assert Packed.from_maps([Linear(locked)]) is None
+    assert Packed.from_maps([Linear(mapped(weight), np.zeros(3))]) is None
+    assert Packed.from_maps([Linear(np.frombuffer(memoryview(bytearray(96)).toreadonly()).reshape(4, 3))]) is None
     own = np.array(weight)
     own.flags.writeable = False
-    assert Packed.of([Linear(own)]) is None
+    assert Packed.from_maps([Linear(own)]) is None
 
 
 @WITH_KERNEL
 @pytest.mark.parametrize("shape", [(384, 384), (384, 1152), (1, 1), (3, 50)])
 def test_packed_weights_begin_at_a_cache_line(rng, mapped, shape):
     for weight in [mapped(rng.standard_normal(shape).astype(np.float32)) for _ in range(5)]:
-        assert Packed.of([Linear(weight)]).panels.ctypes.data % 64 == 0
+        assert Packed.from_maps([Linear(weight)]).panels.ctypes.data % 64 == 0
 
 
 def test_a_change_of_user_owned_weights_is_effective(rng):

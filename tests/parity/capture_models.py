@@ -6,6 +6,7 @@ import copy
 
 import numpy as np
 import torch
+from transformers_models import T5, TWO_STACKS
 
 import make_golden
 import regard
@@ -36,26 +37,14 @@ MODELS = {
         },
     ),
 }
-BART = {
-    "vocab_size": 50,
-    "d_model": 24,
-    "encoder_layers": 2,
-    "decoder_layers": 2,
-    "encoder_attention_heads": 3,
-    "decoder_attention_heads": 3,
-    "encoder_ffn_dim": 20,
-    "decoder_ffn_dim": 20,
-    "max_position_embeddings": 40,
-}
 ALBERT = {**SMALL, "embedding_size": 8, "num_hidden_layers": 4}
 SHARED = {
     "albert": ("AlbertModel", "AlbertConfig", ALBERT),
     "albert of two groups": ("AlbertForMaskedLM", "AlbertConfig", {**ALBERT, "num_hidden_groups": 2}),
     "albert of pairs": ("AlbertModel", "AlbertConfig", {**ALBERT, "num_hidden_layers": 2, "inner_group_num": 2}),
 }
-T5 = {"vocab_size": 50, "d_model": 24, "d_kv": 6, "d_ff": 20, "num_layers": 2, "num_heads": 3}
-SEQ2SEQ = {"bart": ("BartModel", "BartConfig", BART), "t5": ("T5Model", "T5Config", T5)}
-WRITERS = {"bart with a head": ("BartForConditionalGeneration", "BartConfig", BART)}
+SEQ2SEQ = {"bart": ("BartModel", "BartConfig", TWO_STACKS), "t5": ("T5Model", "T5Config", T5)}
+WRITERS = {"bart with a head": ("BartForConditionalGeneration", "BartConfig", TWO_STACKS)}
 ALONE_IN_EAGER = ("gemma2", "gpt_oss")  # transformers has no other attention on a processor with softcap or sinks
 LENGTH = 13
 TEXT_FAMILIES = [family for family in make_golden.CASES if family not in ("clip", "clip_vision_model", "vit")]

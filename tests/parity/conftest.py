@@ -6,6 +6,9 @@ import functools
 import warnings
 
 import pytest
+import torch
+
+torch.set_num_threads(1)  # of small tensors; those of two workers on two processors would wait for each other
 
 
 @pytest.fixture(scope="session")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import copy
 import functools
 import pickle
-import warnings
 
 import numpy as np
 import pytest
 import torch
+from jax_arrays import enable_x64, jax, jnp
 
 import regard
 import regard.jax
@@ -37,16 +37,6 @@ from regard.functional import (
     rotary,
 )
 from sweeps import sweep_except
-
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    import jax
-    import jax.numpy as jnp
-
-    if hasattr(jax, "enable_x64"):
-        from jax import enable_x64
-    else:
-        from jax.experimental import enable_x64
 
 PRECISIONS = {np.float64: {"rtol": 1e-12, "atol": 1e-13}, np.float32: {"rtol": 2e-5, "atol": 2e-6}}
 
@@ -98,31 +88,42 @@ def test_the_numbers_of_numpy_in_tensors(name, dtype):
         close(one, other, **PRECISIONS[dtype])
 
 
+# JAX compiles a call as one program, or each operation for each shape, which takes seven times as long. As programs,
+# always: attention by its formula, its weights and its gradients with each option, and every function with some. By
+# operations: functions with all options at once, and what asks for values, which a program does not have yet.
 SOME = [
     name for name in CALLS if any(word in name for word in ("all at once", "arrays of", "rotary", "cache", "other"))
 ]
+ASK_FOR_VALUES = ("map", "one head", "stretched positions", "tiles, a mask in blocks", "tiles, dropout")
+PROGRAMS = [name for name in CALLS if not name.startswith(ASK_FOR_VALUES)]
+IN_JAX = [
+    *(("program", name, "x64") for name in PROGRAMS),
+    *(("program", name, "x32") for name in PROGRAMS if name in SOME),
+    *(("operations", name, "x64") for name in CALLS if name in SOME or name not in PROGRAMS),
+]
+KEPT_IN_JAX = [
+    (how, name, width)
+    for how, name, width in IN_JAX
+    if ("all at once" in name and (how == "program" or not name.startswith("tiles")))
+    or name in ("rotary", "cache", "others", "stretched positions", "one head, rules and sinks")
+    or (how == "program" and not name.startswith(("tiles", "parts", "attention, blockwise")))
+]
 
 
-# In JAX always: each option in attention by its formula and in gradients, and every function with some options.
-# Of many operations, each of which is compiled: with all options at once alone.
-LONG = ("tiles", "map", "parts", "weights", "attention, blockwise", "linear attention")
-IN_JAX = [(name, True) for name in CALLS] + [(name, False) for name in SOME]
-KEPT_IN_JAX = [(name, wide) for name, wide in IN_JAX if not name.startswith(LONG) or (wide and "all at once" in name)]
-COMPILED = [name for name in SOME if "arrays of" not in name and "map" not in name] + ["linear attention"]
-
-
-@pytest.mark.parametrize("call", sweep_except(KEPT_IN_JAX, IN_JAX), ids=lambda call: f"{call[0]}-{call[1]}")
+@pytest.mark.parametrize("call", sweep_except(KEPT_IN_JAX, IN_JAX), ids="-".join)
 def test_the_numbers_of_numpy_in_jax(call):
-    """In one block: JAX compiles each operation for each shape, and many small blocks would take minutes."""
-    name, wide = call
-    dtype = np.float64 if wide else np.float32
-    with enable_x64(wide):
-        ours, theirs = (CALLS[name](in_precision(dtype, make)) for make in (jnp.asarray, np.asarray))
+    """In one block: many small ones would take minutes."""
+    how, name, width = call
+    dtype = np.float64 if width == "x64" else np.float32
+    with enable_x64(width == "x64"):
+        function = functools.partial(CALLS[name], in_precision(dtype, jnp.asarray))
+        ours = (jax.jit(function) if how == "program" else function)()
+        theirs = CALLS[name](in_precision(dtype, np.asarray))
     assert len(ours) == len(theirs)
     for one, other in zip(ours, theirs, strict=True):
         assert isinstance(one, jax.Array)
         assert one.device == jax.devices()[0]
-        assert one.dtype.name == (other.dtype.name if wide else narrow(other.dtype))
+        assert one.dtype.name == (other.dtype.name if width == "x64" else narrow(other.dtype))
         assert one.shape == other.shape
         close(one, other, **PRECISIONS[dtype])
 
@@ -137,23 +138,29 @@ def test_short_floats_are_computed_wide_and_rounded_once(short, implementation, 
         q, k, v = (x.to(dtype) if make is torch.tensor else x.astype(dtype) for x in (q, k, v))
         wide = [np.asarray(x.to(torch.float64) if make is torch.tensor else x.astype(jnp.float32)) for x in (q, k, v)]
         exact = attention(*(x.astype(np.float64) for x in wide), **options)
-        ours = attention(q, k, v, **options)
+        function = functools.partial(attention, **options)
+        ours = (function if make is torch.tensor else jax.jit(function))(q, k, v)
         assert ours.dtype == dtype
         ours = ours.double().numpy() if make is torch.tensor else np.asarray(ours.astype(jnp.float32))
         np.testing.assert_allclose(ours, exact, rtol=1.01 * eps, atol=1e-6)
 
 
-def test_arrays_of_two_libraries_do_not_mix():
-    from regard import RegardError
+TENSORS = [torch.tensor(x) for x in (Q, K, V)]
+REFUSED = [
+    *((lambda options=options: attention(*TENSORS, **options), "do not mix") for options in (
+        {"mask": jnp.asarray(MASK)}, {"bias": ALiBi(jnp.ones(HEADS))}, {"bias": jnp.asarray(BIAS)},
+    )),
+    (lambda: attention(TENSORS[0], jnp.asarray(K), TENSORS[2]), "do not mix"),
+    (lambda: attention(Q, *TENSORS[1:], implementation="native"), "different libraries"),
+    (lambda: KVCache().append(np.zeros((2, 3)), torch.zeros(2, 3)), "do not mix"),
+    (lambda: attention(*TENSORS, scale=torch.tensor(2.0, requires_grad=True)), "multiply q"),
+]  # fmt: skip
 
-    q, k, v = (torch.tensor(x) for x in (Q, K, V))
-    for options in ({"mask": jnp.asarray(MASK)}, {"bias": ALiBi(jnp.ones(HEADS))}, {"bias": jnp.asarray(BIAS)}):
-        with pytest.raises(RegardError, match="do not mix"):
-            attention(q, k, v, **options)
-    with pytest.raises(RegardError, match="do not mix"):
-        attention(q, jnp.asarray(K), v)
-    with pytest.raises(RegardError, match="different libraries"):
-        attention(Q, k, v, implementation="native")
+
+@pytest.mark.parametrize(("call", "message"), REFUSED)
+def test_what_does_not_go_together_is_told(call, message):
+    with pytest.raises(RegardError, match=message):
+        call()
 
 
 # Derivatives by PyTorch
@@ -233,7 +240,7 @@ def test_autograd_goes_through_attention(name, implementation):
         close(gradients["bias" if key in ("slopes", "table") else key], tensor.grad, rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("implementation", ["reference", "blockwise"])
+@pytest.mark.parametrize("implementation", ["reference", "blockwise", "auto"])
 @pytest.mark.parametrize("poison", [np.nan, np.inf, -np.inf])
 @pytest.mark.usefixtures("small_blocks")
 def test_what_nobody_sees_leaves_gradients_finite(poison, implementation):
@@ -291,27 +298,6 @@ def test_jax_traces_every_array(implementation, x64):
     close(ours, theirs, **PRECISIONS[dtype])
 
 
-def test_jax_traces_a_single_offset_and_length(x64):
-    def function(q, k, v, offset, length):
-        return attention(q, k, v, causal=True, query_offset=offset, key_lengths=length)
-
-    q, k, v = (jnp.asarray(x) for x in (Q, K, V))
-    compiled = jax.jit(function)
-    for offset, length in ((0, 7), (2, 3), (-3, 0)):
-        close(compiled(q, k, v, offset, length), function(Q, K, V, offset, length), rtol=2e-5, atol=2e-6)
-
-
-@pytest.mark.parametrize("name", COMPILED)
-def test_jax_compiles_every_call(name):
-    with enable_x64(True):
-        ours = jax.jit(lambda: CALLS[name](jnp.asarray))()
-        theirs = CALLS[name](np.asarray)
-        assert len(ours) == len(theirs)
-        for one, other in zip(ours, theirs, strict=True):
-            assert one.dtype == other.dtype
-            close(one, other)
-
-
 @pytest.mark.pairwise
 @pytest.mark.parametrize("implementation", ["reference", "blockwise"])
 @pytest.mark.parametrize("name", DIFFERENTIABLE)
@@ -327,7 +313,7 @@ def test_jax_differentiates_the_kernel(name):
 
 
 def check_gradients_of_jax(name, implementation, dtype):
-    """Compare output and gradients, compiled and, but for blocks, not, with those of NumPy."""
+    """Compare output and gradients with those of NumPy: compiled, and, of the kernel and of a plain call, not."""
     by_formula = functools.partial(attention, implementation=implementation)
     call = regard.jax.attention if implementation == "native" else by_formula
     arrays, options = OF_THE_KERNEL[name]
@@ -347,7 +333,8 @@ def check_gradients_of_jax(name, implementation, dtype):
     gradients = pullback(d_output)._asdict()
     tolerance = {"rtol": 1e-10, "atol": 1e-12} if dtype == np.float64 else {"rtol": 1e-4, "atol": 2e-5}
     derivative = jax.grad(total, has_aux=True)
-    for function in (jax.jit(derivative), *([] if implementation == "blockwise" else [derivative])):
+    is_short = implementation == "native" or (implementation == "reference" and name == "plain")
+    for function in (jax.jit(derivative), *([derivative] if is_short else [])):
         found, output = function(inputs)
         close(output, expected, **tolerance)
         for key, gradient in found.items():
@@ -365,8 +352,9 @@ def test_jax_gradients_of_what_nobody_sees_are_finite(implementation, x64):
     def total(q, k, v):
         return jnp.sum(attention(q, k, v, mask=jnp.asarray(mask), implementation=implementation))
 
-    for derivative in (jax.grad(total, (0, 1, 2)), jax.jit(jax.grad(total, (0, 1, 2)))):
-        for gradient in derivative(*(jnp.asarray(x) for x in (Q, k, v))):
+    derivative = jax.grad(total, (0, 1, 2))
+    for function in (jax.jit(derivative), *([derivative] if x64 else [])):
+        for gradient in function(*(jnp.asarray(x) for x in (Q, k, v))):
             assert jnp.isfinite(gradient).all()
 
 
@@ -418,13 +406,6 @@ def test_what_is_traced_without_axes_or_with_one(path, x64):
     close(traced, out(np.asarray(x), 1, 4, row), atol=1e-12 if x64 else 1e-6)
 
 
-def test_a_call_of_which_nothing_is_seen_has_zero_gradients():
-    for path in ("reference", "blockwise"):
-        x = torch.randn(4, 3, requires_grad=True)
-        attention(x, x, x, causal=True, query_offset=-9, implementation=path).sum().backward()
-        assert (x.grad == 0).all()
-
-
 def test_numbers_of_numpy_go_with_any_library():
     x = torch.ones(3, 2)
     assert (attention(x, x, x, bias=np.float64(1), mask=np.bool_(True), sinks=np.float64(-99.0)) == 1).all()
@@ -439,17 +420,6 @@ def test_a_cache_outlives_inference_mode():
     assert len(cache.append(x, x)) == 4
 
 
-def test_a_scale_to_be_learned_is_told_what_to_do():
-    x = torch.ones(3, 2)
-    with pytest.raises(RegardError, match="multiply q"):
-        attention(x, x, x, scale=torch.tensor(2.0, requires_grad=True))
-
-
-def test_libraries_do_not_mix_in_a_cache():
-    with pytest.raises(RegardError, match="do not mix"):
-        KVCache().append(np.zeros((2, 3)), torch.zeros(2, 3))
-
-
 def test_a_rule_of_ones_own_is_traced_beside_torch():
     class Even(Mask):
         def allows(self, grid, rows, cols):
@@ -462,9 +432,6 @@ def test_a_rule_of_ones_own_is_traced_beside_torch():
 
 @pytest.mark.skipif(regard.functional.native.kernel() is None, reason="needs the compiled kernel")
 def test_arrays_that_the_kernel_cannot_read_are_named_with_what_to_do():
-    import jax
-    import jax.numpy as jnp
-
     def native(x):
         return regard.attention(x, x, x, implementation="native")
 

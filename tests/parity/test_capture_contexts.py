@@ -41,35 +41,26 @@ def test_everything_is_put_back(pair):
 
 
 @pytest.mark.parametrize("kind", ["bert", "gemma2"])
-@pytest.mark.parametrize("order", [1, -1], ids=["first out", "last out"])
-def test_two_at_once(pair, kind, order):
+@pytest.mark.parametrize("moments", ["run 0 1", "run 1 0", "0 run 1", "1 run 0"])
+def test_two_at_once(pair, kind, moments):
+    """Each has the run before its end, whether or not the other has ended."""
     model, eager = pair(kind)
     before, implementation = registered(), model.config._attn_implementation
     contexts = [regard.capture(model) for _ in range(2)]
     traces = [context.__enter__() for context in contexts]
-    run(model, inputs())
-    for context in contexts[::order]:
-        context.__exit__(None, None, None)
+    for moment in moments.split():
+        if moment == "run":
+            run(model, inputs())
+        else:
+            contexts[int(moment)].__exit__(None, None, None)
     assert (registered(), model.config._attn_implementation) == (before, implementation)
     run(model, inputs())
     theirs = run(eager, inputs(), output_attentions=True).attentions
-    for trace in traces:
-        close(trace["blocks.1.attn.weights"], theirs[1])
-
-
-@pytest.mark.parametrize("kind", ["bert", "gemma2"])
-@pytest.mark.parametrize("first", [0, 1])
-def test_one_capture_goes_on_after_another_has_ended(pair, kind, first):
-    model, eager = pair(kind)
-    before, implementation = registered(), model.config._attn_implementation
-    contexts = [regard.capture(model) for _ in range(2)]
-    traces = [context.__enter__() for context in contexts]
-    contexts[first].__exit__(None, None, None)
-    run(model, inputs())
-    contexts[1 - first].__exit__(None, None, None)
-    assert (registered(), model.config._attn_implementation) == (before, implementation)
-    assert len(traces[first]) == 0
-    close(traces[1 - first]["blocks.1.attn.weights"], run(eager, inputs(), output_attentions=True).attentions[1])
+    for number, trace in enumerate(traces):
+        if moments.index(str(number)) < moments.index("run"):
+            assert len(trace) == 0
+        else:
+            close(trace["blocks.1.attn.weights"], theirs[1])
 
 
 def in_threads(*works):

@@ -124,6 +124,31 @@ def test_an_absent_length_of_gpt2_is_the_default_of_the_class(transformers, writ
     compare(transformers, folder)
 
 
+@pytest.mark.parametrize("length", [2, 4096])
+def test_the_context_length_of_the_first_gpt2_changes_nothing(transformers, write, length):
+    """transformers takes `n_positions` alone."""
+    plain = compare(transformers, write("gpt2"))
+    np.testing.assert_array_equal(
+        compare(transformers, write("gpt2", lambda fields: fields | {"n_ctx": length})), plain
+    )
+
+
+@pytest.mark.parametrize("config", [{}, {"eos_token_id": None}, {"eos_token_id": 5}, {"eos_token_id": [5, 6]}])
+@pytest.mark.parametrize(
+    "generation", [None, {}, {"eos_token_id": 7}, {"eos_token_id": None}, {"temperature": 0.5, "do_sample": True}]
+)
+def test_what_ends_a_text(transformers, write, config, generation):
+    """A generation_config.json replaces what config.json says, also where it says nothing."""
+    folder = write("llama", lambda fields: without(fields, "eos_token_id") | config)
+    path = folder / "generation_config.json"
+    path.unlink(missing_ok=True)
+    if generation is not None:
+        path.write_text(json.dumps(generation))
+    ends = transformers.LlamaForCausalLM.from_pretrained(folder).generation_config.eos_token_id
+    ends = [] if ends is None else ends if isinstance(ends, list) else [ends]
+    assert list(regard.load(folder).end_ids) == ends
+
+
 YARN_OF_LLAMA = {"type": "yarn", "factor": 4.0, ORIGINAL: 16}
 
 
@@ -154,12 +179,7 @@ def test_keys_of_a_rotation_that_its_type_does_not_have(transformers, write, mod
 @pytest.mark.parametrize("share", [0.25, 0.5, 0.9])  # 1, 3 and 5 of 6 features
 @pytest.mark.parametrize(
     "scaling",
-    [
-        {"type": "linear", "factor": 2.0},
-        {"type": "dynamic", "factor": 2.0},
-        LLAMA3 | {ORIGINAL: 16},
-        YARN_OF_LLAMA,
-    ],
+    [{"type": "linear", "factor": 2.0}, {"type": "dynamic", "factor": 2.0}, LLAMA3 | {ORIGINAL: 16}, YARN_OF_LLAMA],
     ids=lambda scaling: scaling.get("type", "llama3"),
 )
 def test_a_scaled_rotation_of_an_odd_number_of_features(transformers, write, scaling, share):

@@ -9,14 +9,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings, strategies as st
 
 from attention_cases import PATHS, cut_into_blocks, random_case, t5_bucket
 from regard import attention, attention_vjp
 from regard.functional import ALiBi, DistanceBias, RelativePositionBias
+from sweeps import sweep_after
 
 STEP = 100
-SEEDS = range(10_000, 12_400, STEP)
+SEEDS = sweep_after(8, range(10_000, 12_400, STEP))
 
 
 @pytest.fixture(autouse=True)
@@ -103,65 +103,3 @@ def test_output_and_gradients_are_those_of_autograd(first):
         nothing_to_see = ~case.attends.any(-1)
         assert (output[nothing_to_see] == 0).all()
         assert (gradients["q"][nothing_to_see] == 0).all()
-
-
-@pytest.mark.parametrize("first", SEEDS)
-def test_output_and_gradients_are_those_of_scaled_dot_product_attention(first):
-    compared = 0
-    for seed in range(first, first + STEP):
-        case = random_case(seed)
-        if case.softcap is not None or case.sinks is not None:
-            continue
-        compared += 1
-        inputs = leaves(case)
-        added = added_from(inputs["bias"], case) if "bias" in inputs else torch.zeros(case.attends.shape)
-        bias = torch.where(torch.tensor(case.attends), added.double(), -torch.inf)
-        batched = [x.reshape(-1, *((1,) * (3 - x.ndim) + x.shape)[-3:]) for x in map(inputs.get, "qkv")]
-        theirs = torch.nn.functional.scaled_dot_product_attention(
-            *batched, attn_mask=bias.reshape(-1, *((1,) * (3 - bias.ndim) + bias.shape)[-3:]), scale=case.scale,
-            enable_gqa=True,
-        )  # fmt: skip
-        output, pullback = attention_vjp(case.q, case.k, case.v, **case.options)
-        theirs = theirs.reshape(output.shape)
-        close(output, theirs, seed=seed)
-        d_output = np.random.default_rng(seed).standard_normal(theirs.shape)
-        theirs.backward(torch.tensor(d_output))
-        gradients = pullback(d_output)._asdict()
-        for name, tensor in inputs.items():
-            close(gradients[name], tensor.grad, seed=seed, gradient=name)
-    assert compared > STEP / 4
-
-
-@st.composite
-def spread_out(draw):
-    """Return a call whose scores may be as far apart as thousands."""
-    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    batch, groups, repeats = (draw(st.integers(1, 3)) for _ in range(3))
-    queries, keys, dim, width = (draw(st.integers(1, 9)) for _ in range(4))
-    q = rng.standard_normal((batch, groups * repeats, queries, dim)) * draw(st.sampled_from([0.1, 1.0, 30.0, 1e4]))
-    k = rng.standard_normal((batch, groups, keys, dim))
-    v = rng.standard_normal((batch, groups, keys, width))
-    mask = rng.random((batch, 1, queries, keys)) < draw(st.sampled_from([0.1, 0.5, 1.0]))
-    bias = np.where(mask, rng.standard_normal(mask.shape), -np.inf)
-    options = {
-        "none": {},
-        "mask": {"mask": mask},
-        "bias": {"bias": bias},
-        "causal": {"causal": True, "query_offset": 0},
-    }
-    return q, k, v, options[draw(st.sampled_from(sorted(options)))], draw(st.sampled_from([None, 0.3]))
-
-
-@settings(max_examples=400, deadline=None)
-@given(spread_out())
-def test_scores_that_are_far_apart(case):
-    *arrays, options, scale = case
-    masks = [torch.from_numpy(x) for name, x in options.items() if name in ("mask", "bias")]
-    theirs = torch.nn.functional.scaled_dot_product_attention(
-        *map(torch.from_numpy, arrays), *masks, is_causal="causal" in options, scale=scale, enable_gqa=True
-    ).numpy()
-    # Both round the scores; at a spread of 1e4 half an ulp of a score is that much of a weight.
-    q, k, v = (np.abs(x).max() for x in arrays)
-    rounding = 1e-14 + 4 * np.finfo(np.float64).eps * q * k * arrays[0].shape[-1]
-    ours = attention(*arrays, **options, scale=scale)
-    np.testing.assert_allclose(ours, theirs, rtol=0, atol=rounding * max(1.0, v))

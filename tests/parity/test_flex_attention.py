@@ -1,13 +1,13 @@
-"""Functions of indices and scores beside PyTorch's FlexAttention; linear attention beside its recurrence."""
+"""Functions of indices and scores beside PyTorch's FlexAttention; linear attention by its autograd."""
 
 from __future__ import annotations
 
 import functools
-import warnings
 
 import numpy as np
 import pytest
 import torch
+from torch.nn.attention import flex_attention as flex
 from torch.nn.attention.flex_attention import AuxRequest, create_block_mask as theirs_block_mask, flex_attention
 
 from regard import (
@@ -22,6 +22,12 @@ from regard.functional import ALiBi, ScoreMod, SegmentMask
 from sweeps import sweep_after
 
 CASES_PER_TEST = 4
+
+
+@pytest.fixture(autouse=True)
+def uncompiled(monkeypatch):
+    """Let FlexAttention compute as it is written: else it traces itself anew for each function and shape."""
+    monkeypatch.setattr(flex, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", True)
 
 
 def mask_mods(rng, batch, heads, length):
@@ -64,7 +70,7 @@ def formula(q, k, v, mask_mod, score_mod, scale=None):
 @pytest.mark.parametrize("mask_kind", range(5))
 @pytest.mark.parametrize("score_kind", range(5))
 def test_random_cases_and_their_gradients(mask_kind, score_kind):
-    """Several arrays for each pair of functions, which FlexAttention traces once."""
+    """Several arrays for each pair of functions."""
     rng = np.random.default_rng([mask_kind, score_kind])
     batch, groups, repeats = (int(rng.integers(1, 3)) for _ in range(3))
     heads, queries, keys = groups * repeats, *(int(n) for n in rng.choice([7, 40, 64, 100, 130], 2))
@@ -78,10 +84,8 @@ def test_random_cases_and_their_gradients(mask_kind, score_kind):
         q, d_output = rng.standard_normal((2, batch, heads, queries, 8))
         k, v = rng.standard_normal((2, batch, groups, keys, 8))
         tensors = [torch.tensor(x, requires_grad=True) for x in (q, k, v)]
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that it is not compiled
-            plain = (x.detach() for x in tensors)
-            expected = flex_attention(*plain, score_mod=modified, block_mask=blocks, enable_gqa=True)
+        plain = (x.detach() for x in tensors)
+        expected = flex_attention(*plain, score_mod=modified, block_mask=blocks, enable_gqa=True)
         formula(*tensors, theirs, modified).backward(torch.tensor(d_output))
         for mask in (kept, mask_mod(np.asarray)):
             output, pullback = attention_vjp(q, k, v, mask=mask, bias=bias)
@@ -91,7 +95,6 @@ def test_random_cases_and_their_gradients(mask_kind, score_kind):
 
 
 @pytest.mark.parametrize("seed", sweep_after(48, range(9000, 9500)))
-@pytest.mark.filterwarnings("ignore:.*flex_attention called without torch.compile")
 def test_random_arguments_and_their_gradients(seed):
     """Windows, offsets, padding, documents, softcaps and slopes, of arrays and tensors."""
     rng = np.random.default_rng(seed)
@@ -119,7 +122,6 @@ def test_random_arguments_and_their_gradients(seed):
     options |= {"window": (left, right)} if windowed else {}
     options |= {"mask": SegmentMask(*documents)} if packed else {}
     options |= {"bias": ALiBi(slopes.requires_grad_())} if sloped else {}
-    torch._dynamo.reset()  # FlexAttention compiles itself, and fails for lengths that it leaves open
     blocks = theirs_block_mask(mask_mod, batch, heads, queries, keys, device="cpu")
     theirs, aux = flex_attention(
         *(x.detach() for x in tensors), functools.partial(score_mod, slopes=slopes.detach()), blocks, enable_gqa=True,
@@ -139,51 +141,28 @@ def test_random_arguments_and_their_gradients(seed):
     torch.testing.assert_close(torch.autograd.grad(ours, learned, direction), wanted, rtol=1e-9, atol=1e-9)
 
 
-def recurrence(q, k, v, decay=None, beta=None, state=None):
-    """Return output and state by the definition; all have the axes B, H, T and features."""
-    if state is None:
-        state = q.new_zeros((*k.shape[:2], k.shape[-1], v.shape[-1]))
-    outputs = []
-    for t in range(q.shape[2]):
-        if decay is not None:
-            state = decay[:, :, t, :, None].exp() * state
-        written = v[:, :, t]
-        if beta is not None:
-            written = beta[:, :, t, None] * (written - torch.einsum("bgdv,bgd->bgv", state, k[:, :, t]))
-        state = state + k[:, :, t, :, None] * written[:, :, None, :]
-        outputs.append(torch.einsum("bhdv,bhd->bhv", state.repeat_interleave(q.shape[1] // k.shape[1], 1), q[:, :, t]))
-    return torch.stack(outputs, 2) / q.shape[-1] ** 0.5, state
-
-
-@pytest.mark.parametrize("rule", ["linear", "gated", "gated by feature", "delta", "gated delta", "all by feature"])
-@pytest.mark.parametrize("chunk_size", [1, 5, 64])
-def test_gradients_of_linear_attention_are_those_of_autograd(rule, chunk_size):
+@pytest.mark.parametrize("by_feature", [False, True])
+@pytest.mark.parametrize("rule", [(), ("decay",), ("beta",), ("decay", "beta")], ids=" ".join)
+def test_linear_attention_is_differentiated_by_pytorch(rule, by_feature):
+    """As by its own pullback, which `tests/functional/test_linear_attention.py` holds against differences."""
     rng = np.random.default_rng(3)
     batch, heads, groups, length, dim, width = 2, 4, 2, 70, 5, 3
     k = rng.standard_normal((batch, groups, length, dim))
     inputs = {
         "q": rng.standard_normal((batch, heads, length, dim)), "k": k / np.linalg.norm(k, axis=-1, keepdims=True),
-        "v": rng.standard_normal((batch, groups, length, width)), "state": rng.standard_normal((groups, dim, width)),
+        "v": rng.standard_normal((batch, groups, length, width)),
+        "state": rng.standard_normal((batch, groups, dim, width)),
+        "decay": -rng.random((batch, groups, length, dim if by_feature else 1)),
+        "beta": rng.random((batch, groups, length)),
     }  # fmt: skip
-    inputs["state"] = np.stack([inputs["state"]] * batch)
-    if "gated" in rule or "feature" in rule:
-        inputs["decay"] = -rng.random((batch, groups, length, dim if "feature" in rule else 1))
-    if "delta" in rule or "all" in rule:
-        inputs["beta"] = rng.random((batch, groups, length))
-    tensors = {name: torch.tensor(x, requires_grad=True) for name, x in inputs.items()}
-    expected = recurrence(**tensors)
-    d_result = [rng.standard_normal(x.shape) for x in expected]
-    sum((x * torch.tensor(d)).sum() for x, d in zip(expected, d_result, strict=True)).backward()
-
-    result, pullback = linear_attention_vjp(**inputs, chunk_size=chunk_size)
+    inputs = {name: x for name, x in inputs.items() if name not in ("decay", "beta") or name in rule}
+    result, pullback = linear_attention_vjp(**inputs)
+    d_result = [rng.standard_normal(x.shape) for x in result]
     gradients = pullback(*d_result)
-    for ours, theirs in zip(result, expected, strict=True):
-        np.testing.assert_allclose(ours, theirs.detach().numpy(), rtol=1e-10, atol=1e-11)
+    tensors = {name: torch.tensor(x, requires_grad=True) for name, x in inputs.items()}
+    found = linear_attention(**tensors, chunk_size=5)
+    sum((x * torch.tensor(d)).sum() for x, d in zip(found, d_result, strict=True)).backward()
+    for ours, theirs in zip(found, result, strict=True):
+        np.testing.assert_allclose(ours.detach().numpy(), theirs, rtol=1e-10, atol=1e-11)
     for name, tensor in tensors.items():
-        np.testing.assert_allclose(getattr(gradients, name), tensor.grad.numpy(), rtol=1e-9, atol=1e-10, err_msg=name)
-
-    copies = {name: x.detach().requires_grad_() for name, x in tensors.items()}  # PyTorch differentiates it too
-    output, state = linear_attention(**copies, chunk_size=chunk_size)
-    sum((x * torch.tensor(d)).sum() for x, d in zip((output, state), d_result, strict=True)).backward()
-    for name, tensor in tensors.items():
-        torch.testing.assert_close(copies[name].grad, tensor.grad, rtol=1e-9, atol=1e-10)
+        np.testing.assert_allclose(tensor.grad.numpy(), getattr(gradients, name), rtol=1e-9, atol=1e-10, err_msg=name)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+
+import gguf
 import numpy as np
 import pytest
 import torch
@@ -12,23 +15,18 @@ from gguf_files import TOKENS, fields_from, from_hugging_face, write_gguf
 from regard.models.checkpoint.gguf_architectures import ARCHITECTURES
 from regard.models.checkpoint.open import open_checkpoint
 from regard.text import SubwordTokenizer
+from sweeps import sweep_after
 
 SIZES = {
-    "vocab_size": len(TOKENS),
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "intermediate_size": 64,
-    "max_position_embeddings": 19,
-}
+    "vocab_size": len(TOKENS), "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "intermediate_size": 64, "max_position_embeddings": 19,
+}  # fmt: skip
 # Whatever the file says, transformers takes heads of qwen3 to be 128 wide, and gpt2 to have 1024 positions and a
 # feed-forward of four times the embeddings: so they are here.
 CASES = {
     "llama": ("llama", "LlamaConfig", {}),
     "llama, biases, heads of another width, own head": (
-        "llama",
-        "LlamaConfig",
+        "llama", "LlamaConfig",
         {"attention_bias": True, "mlp_bias": True, "head_dim": 12, "tie_word_embeddings": False, "rms_norm_eps": 1e-6},
     ),
     "qwen2": ("qwen2", "Qwen2Config", {"tie_word_embeddings": True}),
@@ -36,11 +34,19 @@ CASES = {
     "gemma2": ("gemma2", "Gemma2Config", {"head_dim": 16, "query_pre_attn_scalar": 16, "sliding_window": 5}),
     "gpt2": ("gpt2", "GPT2Config", {}),
     "gpt-oss": (
-        "gpt-oss",
-        "GptOssConfig",
+        "gpt-oss", "GptOssConfig",
         {"head_dim": 16, "num_local_experts": 3, "num_experts_per_tok": 2, "sliding_window": 5},
     ),
-}
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module", autouse=True)
+def read_once():
+    """Let a file be parsed once, and the names of an architecture be made once: transformers asks for each again."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("GGUFReader", "get_tensor_name_map"):
+            patch.setattr(gguf, name, functools.cache(getattr(gguf, name)))
+        yield
 
 
 def made(transformers, path, architecture, config_class, options, **how):
@@ -102,7 +108,6 @@ def test_tensors_are_those_that_transformers_reads(transformers, tmp_path, name,
 @pytest.mark.parametrize("kind", ["Q8_0", "Q4_0", "Q4_1", *gguf_files.SCALES])
 def test_blocks_mean_what_transformers_makes_of_them(tmp_path, kind):
     """Its dequantisation in PyTorch is not the library's, which computes ours."""
-    import gguf
     from transformers.integrations.gguf import kernels
 
     from regard.formats.gguf import GgufFile
@@ -128,16 +133,13 @@ def smollm2(transformers, smollm2_file):
 
 LOGITS = 2e-3  # of numbers up to 30, by sums of float32 in 30 layers: 600 roundings
 PROMPTS = (
-    "The capital of France is",
-    "Once upon a time, in a village by the sea,",
-    "def fibonacci(n):\n    ",
-    "1, 1, 2, 3, 5, 8,",
-    "Le chat est assis sur",
-)
+    "The capital of France is", "Once upon a time, in a village by the sea,", "def fibonacci(n):\n    ",
+    "1, 1, 2, 3, 5, 8,", "Le chat est assis sur",
+)  # fmt: skip
 
 
 @pytest.mark.smollm2
-@pytest.mark.parametrize("prompt", PROMPTS)
+@pytest.mark.parametrize("prompt", sweep_after(2, PROMPTS))
 def test_smollm2_says_what_it_says_in_transformers(smollm2, our_smollm2, prompt):
     _, model = smollm2
     encoding = our_smollm2.tokenizer(prompt)

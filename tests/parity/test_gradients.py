@@ -79,16 +79,11 @@ class Peer:
     """A tiny model of transformers with random numbers, whose checkpoint is in a folder."""
 
     def __init__(self, transformers, family, case, folder, dtype):
-        kind = make_golden.CASES[family]
         self.dtype, self.is_long = dtype, case == "long"
-        self.config = getattr(transformers, kind.config)(**kind.sizes | kind.cases[case])
-        self.config._attn_implementation = self.config._experts_implementation = "eager"
-        model = make_golden.drawn(getattr(transformers, kind.model)(self.config).eval(), 0).to(getattr(torch, dtype))
-        copy.deepcopy(model).half().save_pretrained(folder)
-        (folder / "generation_config.json").unlink(missing_ok=True)
+        model = make_golden.make_model(family, case, 0, dtype)
+        make_golden.write_checkpoint(model, folder)
+        self.config = model.config
         self.looks = make_golden.reads_pictures(self.config)
-        if hasattr(self.config, "vocab_size"):
-            make_golden.write_tokenizer(folder, self.config)
         self.model, self.transformers = model, transformers
         for module in model.modules():
             if isinstance(module, torch.nn.Embedding):

@@ -1,51 +1,61 @@
-"""Models with heads of other kinds than their own, without one, and with one that differs, as transformers has them."""
+"""Models with the head of any task, without one, and with one that differs, as transformers has them."""
 
 from __future__ import annotations
 
-import copy
+import json
 
 import numpy as np
 import pytest
 import torch
+from transformers.models.auto import modeling_auto
+from transformers_models import T5
+from written_models import FIELDS, IDS as LONG_IDS, written
 
 import make_golden
 import regard
+from regard import RegardError
 from regard.formats.safetensors import SafetensorsFile, write_safetensors
+from regard.models import FAMILIES
+from regard.models.encoder_decoder import EncoderDecoder
+
+TASKS = (
+    "CAUSAL_LM", "MASKED_LM", "MULTIPLE_CHOICE", "NEXT_SENTENCE_PREDICTION", "PRETRAINING", "QUESTION_ANSWERING",
+    "SEQUENCE_CLASSIFICATION", "TOKEN_CLASSIFICATION",
+)  # fmt: skip
+MORE = {"pad_token_id": 0}  # which classifiers need
+OF_TYPE = {
+    **{name: {"type_vocab_size": 2} for name in ("albert", "bert", "electra", "nomic_bert")},
+    "deberta-v2": {"relative_attention": True, "pos_att_type": ["c2p"]},
+    "bart": {**FIELDS["bart"], "d_model": 24, "encoder_layers": 2, "encoder_attention_heads": 4},
+    "t5": T5,
+}
+WITHOUT = ("bart-CAUSAL_LM", "clip", "vit")  # a decoder of its own, and models of pictures
+
+
+def cases():
+    for model_type in FAMILIES:
+        for task in TASKS:
+            names = getattr(modeling_auto, f"MODEL_FOR_{task}_MAPPING_NAMES")
+            if model_type in names and not f"{model_type}-{task}".startswith(WITHOUT):
+                yield pytest.param(model_type, names[model_type], id=f"{model_type}-{task.lower()}")
+
+
+@pytest.mark.parametrize(("model_type", "kind"), [*cases()])
+def test_the_hidden_states_of_transformers(transformers, tmp_path, model_type, kind):
+    kind = getattr(transformers, kind)
+    model = written(transformers, tmp_path, model_type, kind=kind, **(MORE | OF_TYPE.get(model_type, {})))
+    ours = regard.load(tmp_path)
+    target = [LONG_IDS] if isinstance(ours, EncoderDecoder) else []
+    with torch.no_grad():
+        inner = getattr(model, model.base_model_prefix, model)
+        more = {"decoder_input_ids": torch.tensor(LONG_IDS)} if target else {}
+        expected = inner(torch.tensor(LONG_IDS), output_hidden_states=True, **more)
+    hidden = expected.last_hidden_state if "last_hidden_state" in expected else expected.decoder_hidden_states[-1]
+    scale = np.abs(hidden.numpy()).max()
+    np.testing.assert_allclose(ours(np.array(LONG_IDS), *target).hidden, hidden.numpy(), rtol=1e-4, atol=2e-5 * scale)
+
 
 IDS = np.array([[5, 7, 11, 19, 6], [9, 13, 17, 8, 22]])
-HEADS = {
-    "bart": ("BartModel", "BartForSequenceClassification", "BartForQuestionAnswering"),
-    "gpt2": ("GPT2Model", "GPT2ForSequenceClassification"),
-    "llama": ("LlamaModel", "LlamaForSequenceClassification"),
-    "mistral": ("MistralModel",),
-    "qwen2": ("Qwen2Model", "Qwen2ForSequenceClassification"),
-    "bert": ("BertForMaskedLM", "BertForPreTraining", "BertForSequenceClassification", "BertForQuestionAnswering"),
-    "distilbert": ("DistilBertForMaskedLM", "DistilBertForSequenceClassification", "DistilBertForQuestionAnswering"),
-    "roberta": ("RobertaForMaskedLM", "RobertaForSequenceClassification", "RobertaForQuestionAnswering"),
-    "t5": ("T5Model", "T5ForQuestionAnswering"),
-    "xlm-roberta": ("XLMRobertaForMaskedLM", "XLMRobertaForTokenClassification", "XLMRobertaForMultipleChoice"),
-}
-
-
-@pytest.mark.parametrize(("family", "kind"), [(family, kind) for family, kinds in HEADS.items() for kind in kinds])
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_the_vectors_that_the_head_is_given(transformers, tmp_path, family, kind, dtype):
-    case = make_golden.CASES[family]
-    config = getattr(transformers, case.config)(**case.sizes)
-    with make_golden.doubles_throughout():
-        model = make_golden.drawn(getattr(transformers, kind)(config).eval(), 3).double()
-        stored = copy.deepcopy(model).to(getattr(torch, dtype))  # a copy, for what is not stored keeps its precision
-        stored.save_pretrained(tmp_path)
-        model.load_state_dict(stored.state_dict())
-        make_golden.write_tokenizer(tmp_path, config)
-        base = getattr(model, model.base_model_prefix, model)
-        ids = torch.tensor(IDS)
-        given = {"decoder_input_ids": ids.flip(0)} if config.is_encoder_decoder else {}
-        with torch.no_grad():
-            out = base(ids, output_hidden_states=True, **given)
-    theirs = out.decoder_hidden_states[-1] if config.is_encoder_decoder else out.last_hidden_state
-    ours = regard.load(tmp_path, dtype=np.float64)(IDS, *([IDS[::-1]] if config.is_encoder_decoder else []))
-    np.testing.assert_allclose(ours.hidden, theirs.numpy(), rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize(
@@ -57,7 +67,7 @@ def test_the_vectors_that_the_head_is_given(transformers, tmp_path, family, kind
     ],
 )  # fmt: skip
 def test_a_head_that_differs_though_the_configuration_ties_it(transformers, tmp_path, family, case):
-    make_golden.write(family, case, tmp_path, dtype="float32")
+    make_golden.write_checkpoint(make_golden.make_model(family, case, 0, "float32"), tmp_path)
     file = SafetensorsFile(tmp_path / "model.safetensors")
     tensors = {name: np.array(file[name]) for name in file}
     (table,) = (tensors[n] for n in tensors if n.endswith(("embed_tokens.weight", "wte.weight", "shared.weight")))
@@ -85,3 +95,34 @@ def test_forced_tokens(transformers, tmp_path):
     (out,) = theirs.generate(torch.tensor(IDS[:1])).tolist()
     ours = regard.load(tmp_path)
     assert (ours.start_id, *ours.generate(list(IDS[0]), max_new_tokens=8).ids) == tuple(out)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"bos_token_id": 9, "eos_token_id": 1},
+        {"eos_token_id": 1},
+        {"decoder_start_token_id": [3]},
+        {"decoder_start_token_id": 6, "bos_token_id": 9},
+        {"decoder_start_token_id": None, "bos_token_id": [4]},
+    ],
+)
+@pytest.mark.parametrize(("family", "case"), [("t5", "relu"), ("bart", "tied")])
+def test_the_token_to_generate_from(transformers, tmp_path, family, case, settings):
+    """That of generation_config.json where there is one; config.json's is for targets that are given."""
+    make_golden.write(family, case, tmp_path, dtype="float32")
+    (tmp_path / "generation_config.json").write_text(json.dumps(settings))
+    model = getattr(transformers, make_golden.CASES[family].model)
+    theirs, ours = model.from_pretrained(tmp_path, dtype=torch.float32).eval(), regard.load(tmp_path)
+
+    def expected():
+        return theirs.generate(torch.tensor(IDS[:1]), max_new_tokens=6, do_sample=False)[0].tolist()
+
+    if not {"decoder_start_token_id", "bos_token_id"} & {*settings}:
+        with pytest.raises(ValueError, match="`decoder_start_token_id` or `bos_token_id` has to be defined"):
+            expected()
+        with pytest.raises(RegardError, match="names no token to generate from: write decoder_start_token_id or bos"):
+            ours.generate(list(IDS[0]), max_new_tokens=6)
+        assert np.isfinite(ours(list(IDS[0]), list(IDS[1])).logits).all()
+    else:
+        assert [ours.start_id, *ours.generate(list(IDS[0]), max_new_tokens=6).ids] == expected()

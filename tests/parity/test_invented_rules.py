@@ -98,12 +98,14 @@ def test_functions_of_jax(with_kinds):
     several = jnp.stack([q, q * 2]), jnp.stack([given[1], given[1] + 1]), jnp.stack([given[2], -given[2]])
     kinds = jnp.stack([given[3], given[3][::-1]])
     mapped = jax.jit(jax.vmap(call, in_axes=(0, 0, 0, 0 if with_kinds else None)))
-    each = [call(*x, kinds[i] if with_kinds else given[3]) for i, x in enumerate(zip(*several, strict=True))]
+    one = jax.jit(call)
+    each = [one(*x, kinds[i] if with_kinds else given[3]) for i, x in enumerate(zip(*several, strict=True))]
     np.testing.assert_allclose(mapped(*several, kinds if with_kinds else given[3]), jnp.stack(each), **CLOSE)
 
     def loss(q, parameter, implementation):
         return (call(q, given[1], parameter, given[3], implementation) ** 2).sum()
 
-    gradients = [jax.grad(loss, (0, 1))(q, given[2], implementation) for implementation in ("auto", "reference")]
+    gradient = jax.jit(jax.grad(loss, (0, 1)), static_argnums=2)
+    gradients = [gradient(q, given[2], implementation) for implementation in ("auto", "reference")]
     for ours, theirs in zip(*gradients, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)

@@ -8,12 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from regard.functional import (
-    alibi_slopes,
-    relative_position_buckets,
-    rotary,
-    rotary_frequencies,
-)
+from regard.functional import alibi_slopes, relative_position_buckets, rotary, rotary_frequencies
 
 SCALINGS = [
     {"rope_type": "default"},

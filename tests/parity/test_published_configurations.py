@@ -26,6 +26,37 @@ CASES = {  # model type: fields of its class, fields that only the file has
 }
 
 
+DEBERTAS = {  # of DeBERTa-v2, what the class has where a file says nothing, and other values
+    "nothing": {},
+    "absolute": {"relative_attention": False, "pos_att_type": ["p2c", "c2p"], "norm_rel_ebd": "layer_norm"},
+    "no norm": {"norm_rel_ebd": "none"},
+    "norm and another": {"norm_rel_ebd": "dropout | Layer_Norm"},
+    "own projections": {"share_att_key": False},
+    "own projections, c2p": {"share_att_key": False, "pos_att_type": "C2P"},
+    "own projections, p2c": {"share_att_key": False, "pos_att_type": ["p2c"]},
+    "c2p": {"pos_att_type": "c2p"},
+    "p2c": {"pos_att_type": "p2p | p2c"},
+    "no terms": {"pos_att_type": None},
+    "no terms, own": {"pos_att_type": [], "share_att_key": False},
+    "every distance": {"position_buckets": -1, "max_relative_positions": -1},
+    "near distances": {"position_buckets": 0, "max_relative_positions": 7},
+    "more buckets than distances": {"position_buckets": 40, "max_relative_positions": 7},
+    "odd buckets": {"position_buckets": 9, "max_relative_positions": 20},
+    "types": {"type_vocab_size": 2, "position_biased_input": True},
+    "types alone": {"type_vocab_size": 2},
+    "sizes": {"embedding_size": 24, "attention_head_size": 6, "conv_kernel_size": 0},
+}
+
+
+@pytest.mark.parametrize("case", DEBERTAS)
+def test_every_kind_of_distances_of_deberta(transformers, tmp_path, case):
+    fields = DEBERTAS[case]
+    if case not in ("nothing", "absolute"):
+        fields = DEBERTA | {"position_biased_input": False} | fields
+    model = written(transformers, tmp_path, "deberta-v2", **fields)
+    compare(tmp_path, run(model))
+
+
 @pytest.mark.parametrize("model_type", CASES)
 def test_fields_that_the_class_does_not_have_change_nothing(transformers, tmp_path, model_type):
     fields, more = CASES[model_type]

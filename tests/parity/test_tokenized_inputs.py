@@ -25,11 +25,8 @@ def padded(side, dtype=np.int64):
 
 @pytest.mark.parametrize(("family", "case"), FAMILIES)
 def test_padding_means_what_it_means_in_transformers(transformers, tmp_path, family, case):
-    make_golden.write(family, case, tmp_path, dtype="float32")
-    theirs = getattr(transformers, make_golden.CASES[family].model).from_pretrained(tmp_path, dtype=torch.float32)
-    theirs = theirs.eval()
-    theirs.set_attn_implementation("eager")
-    theirs.config._experts_implementation = "eager"  # others take only widths of whole 16 bytes
+    theirs = make_golden.make_model(family, case, 0, "float32")
+    make_golden.write_checkpoint(theirs, tmp_path)
     model = regard.load(tmp_path)
     for side in ("right", "left"):
         ids, mask = padded(side)

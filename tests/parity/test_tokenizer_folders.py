@@ -14,6 +14,8 @@ from trained_tokenizers import CHATML, CORPUS, QWEN
 from regard._utils.errors import RegardError
 from regard.text import SubwordTokenizer
 from regard.text.subword_tokenizer import NoTokenizer
+from regard.text.tokenizer_class import has_other_rules
+from regard.text.tokenizer_rules import _RULES
 from sweeps import pairwise_cover
 
 STRINGS = [
@@ -36,9 +38,13 @@ MODEL_TYPES = {
     "BartTokenizerFast": "bart",
     "LongformerTokenizer": "roberta",
     "GPT2Tokenizer": "gpt2",
+    "CodeGenTokenizer": "gpt2",
+    "CohereTokenizerFast": "gpt2",
+    "DebertaTokenizer": "gpt2",
     "GPTNeoXTokenizer": "gpt_neox",
     "Qwen2Tokenizer": "qwen2",
     "Qwen2TokenizerFast": "qwen3",
+    "Qwen3_5Tokenizer": "qwen3",
     "CLIPTokenizer": "clip",
     "PreTrainedTokenizerFast": "modernbert",
     "TokenizersBackend": "smollm3",
@@ -68,7 +74,10 @@ ENDS = {
 LEGACY = {"legacy": {"legacy": True}, "not legacy": {"legacy": False}, "null": {"legacy": None}}
 SETTINGS = {  # of each kind of files, beside none
     "bert": LETTERS,
-    "byte level": {**SPACES, **OFFSETS, **ENDS, "cased": LETTERS["cased"]},
+    "byte level": {
+        **{**SPACES, **OFFSETS, **ENDS, "cased": LETTERS["cased"]},
+        "named start": {"add_bos_token": True, "bos_token": "<|endoftext|>"},  # also where the class has none
+    },
     "clip": {**LETTERS, **SPACES},
     "llama": {**SPACES, **LEGACY, **ENDS, "legacy no space": {"legacy": True, "add_prefix_space": False}},
     "gemma": {**SPACES, **ENDS},
@@ -108,6 +117,18 @@ def clip(folder, _, special):
     tokenizer.model.save(str(folder))
 
 
+def herbert(folder, config, special):
+    """Write BPE of BERT's words with a suffix at their end."""
+    tokenizer = Tokenizer(models.BPE(end_of_word_suffix="</w>", unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    trainer = trainers.BpeTrainer(
+        vocab_size=600, special_tokens=[*special], end_of_word_suffix="</w>", show_progress=False
+    )
+    tokenizer.train_from_iterator(CORPUS, trainer)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    tokenizer.model.save(str(folder))
+
+
 ENDS_OF_TEXT = ("<s>", "</s>")
 PIECES = {"split_spaces": True, "mask": ""}
 MASKED = {**PIECES, "mask": "<mask>", "ends": ENDS_OF_TEXT}
@@ -128,6 +149,11 @@ WRITERS = {  # of each model type: what writes its files, and how
     "xlm-roberta": (trained.unigram, {"special": ("<s>", "<pad>", "</s>", "<unk>"), **MASKED}),
     "camembert": (trained.unigram, {"special": CAMEMBERT, "last": ("<mask>",), **MASKED}),
     "t5": (trained.unigram, {"special": ("<pad>", "</s>", "<unk>"), "last": EXTRA, "ends": ("", "</s>"), **PIECES}),
+    "herbert": (herbert, {"special": ("<s>", "<pad>", "</s>", "<unk>", "<mask>")}),
+    "funnel": (
+        trained.word_pieces,
+        {"special": ("<pad>", "<unk>", "<cls>", "<sep>", "<mask>"), "template": ("<cls>", "<sep>"), "unknown": "<unk>"},
+    ),
 }
 
 
@@ -137,6 +163,7 @@ def cases():
     for kind, model_type in MODEL_TYPES.items():
         files = FILES[model_type]
         only_json = files not in ("bert", "byte level", "clip") or model_type in ("modernbert", "smollm3")
+        only_json |= kind == "Qwen3_5Tokenizer"
         shapes = JSON_SHAPES if only_json else VOCABULARY_SHAPES + JSON_SHAPES
         found += [
             {"kind": kind, "settings": settings, "shape": shape}
@@ -229,6 +256,53 @@ def test_the_ids_of_transformers(transformers, vocabulary, tmp_path, kind, setti
     assert_same(transformers, tmp_path / "model")
 
 
+@pytest.mark.parametrize("shape", ["vocabulary", "vocabulary added", "json", "json decoder", "json added"])
+@pytest.mark.parametrize("settings", ["none", *LETTERS])
+@pytest.mark.parametrize(
+    ("kind", "source", "model_type"),
+    [
+        ("HerbertTokenizerFast", "herbert", "bert"),
+        ("FunnelTokenizer", "funnel", "bert"),
+        ("ConvBertTokenizer", "bert", "bert"),
+    ],
+)
+def test_a_class_of_another_model_type(transformers, vocabulary, tmp_path, kind, source, model_type, settings, shape):
+    chosen = {"none": {}, **LETTERS}[settings]
+    publish(vocabulary(source), tmp_path / "model", model_type, kind, chosen, shape)
+    assert_same(transformers, tmp_path / "model")
+
+
+@pytest.mark.parametrize("kind", ["WhisperTokenizer", "NllbTokenizerFast", "BertweetTokenizer", "MBartTokenizer"])
+def test_a_class_of_other_rules_is_refused(transformers, vocabulary, tmp_path, kind):
+    """The tokens of transformers are others than those of tokenizer.json, which is read if the class says so."""
+    folder = tmp_path / "model"
+    publish(vocabulary("gpt2"), folder, "gpt2", kind, {}, "json")
+    with pytest.raises(NoTokenizer, match=f"is a {kind.removesuffix('Fast')}, which .* set tokenizer_class to Tok"):
+        SubwordTokenizer.from_folder(folder)
+    settings = json.loads((folder / "tokenizer_config.json").read_text())
+    (folder / "tokenizer_config.json").write_text(json.dumps({**settings, "tokenizer_class": "TokenizersBackend"}))
+    assert_same(transformers, folder)
+
+
+def test_every_class_of_transformers_is_known(transformers):
+    """It is made here, refused, or reads tokenizer.json as it is."""
+    from transformers.models.auto import tokenization_auto
+
+    named = {name for name in dir(transformers) if name.endswith("Tokenizer")}
+    named |= {name for name in tokenization_auto.TOKENIZER_MAPPING_NAMES.values() if name}
+    as_it_is = set()
+    for name in {name.removesuffix("Fast") for name in named}:
+        kind = tokenization_auto.tokenizer_class_from_name(name)
+        if not issubclass(kind, transformers.PreTrainedTokenizerBase) or kind is transformers.PreTrainedTokenizer:
+            continue
+        if issubclass(kind, transformers.TokenizersBackend) and "__init__" not in vars(kind):
+            as_it_is.add(name)
+        elif kind is not transformers.TokenizersBackend:
+            assert has_other_rules(name) != (name in _RULES), name
+    assert not any(has_other_rules(name) for name in as_it_is)
+    assert as_it_is == {"ConvBertTokenizer", "FNetTokenizer", "ParakeetTokenizer"}
+
+
 @pytest.mark.parametrize("shape", ["vocabulary", "json"])
 @pytest.mark.parametrize(
     ("kind", "settings"),
@@ -256,7 +330,7 @@ def test_special_tokens_of_other_names(transformers, vocabulary, tmp_path, kind,
     [
         *(("gpt2", model_type, None) for model_type in ("llama", "olmo2", "mistral", "phi3", "smollm3")),
         *(("gpt2", model_type, "GPT2Tokenizer") for model_type in ("olmo2", "mistral", "phi3")),
-        *(("bert", "bert", kind) for kind in ("BertJapaneseTokenizer", "BertweetTokenizer", "FunnelTokenizer")),
+        *(("bert", "bert", kind) for kind in ("BertJapaneseTokenizer", "BertweetTokenizer", "SplinterTokenizer")),
     ],
 )
 def test_a_vocabulary_of_another_model_type_or_class_is_refused(vocabulary, tmp_path, source, model_type, declared):
@@ -315,7 +389,35 @@ def test_a_tokenizer_that_is_saved_is_the_same(transformers, vocabulary, tmp_pat
     assert [after(text).ids for text in STRINGS] == [before(text).ids for text in STRINGS]
 
 
+@pytest.mark.parametrize("forced", [False, True])
+@pytest.mark.parametrize(
+    "kind", ["BertTokenizer", "T5TokenizerFast", "XLMRobertaTokenizer", "GPT2Tokenizer", "LlamaTokenizer"]
+)
+def test_decoded_texts_are_cleaned_up(transformers, vocabulary, tmp_path, kind, forced):
+    """Of a vocabulary of words; those of BPE say where a space is, unless it is forced."""
+    settings = {"clean_up_tokenization_spaces": True}
+    if forced:
+        settings["clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output"] = True
+    publish(vocabulary(MODEL_TYPES[kind]), tmp_path / "model", MODEL_TYPES[kind], kind, settings, "json")
+    theirs, ours = assert_same(transformers, tmp_path / "model")
+    cleaned = 0
+    for text in ["It is n't , you 've said . So ' we ' re ?", *STRINGS]:
+        ids = theirs(text)["input_ids"]
+        found = ours.decode(ids)
+        assert found == theirs.decode(ids, skip_special_tokens=True)
+        cleaned += found != ours.decode(ids, clean_up_spaces=False)
+    assert bool(cleaned) == (forced or kind not in ("GPT2Tokenizer", "LlamaTokenizer"))
+
+
+def test_ids_without_a_text_are_decoded(vocabulary, tmp_path):
+    for kind, model_type in MODEL_TYPES.items():
+        publish(vocabulary(model_type), tmp_path / kind, model_type, kind, {}, "json")
+        ours = SubwordTokenizer.from_folder(tmp_path / kind)
+        assert ours.decode([]) == ours.decode(sorted(ours.special_ids)) == ""
+
+
 TYPED = {"lstrip": True, "rstrip": True, "normalized": False, "single_word": False, "__type": "AddedToken"}
+FLAGS = ("lstrip", "rstrip", "normalized", "single_word", "special")
 ODD = {
     "named": {"extra_special_tokens": {"image_token": E1, "boi": E2}},
     "listed": {"extra_special_tokens": [E1, E2]},
@@ -344,7 +446,40 @@ def test_odd_settings(transformers, vocabulary, tmp_path, kind, settings):
     assert {i for i in theirs.all_special_ids if i < ours.vocab_size} <= ours.special_ids
 
 
-FLAGS = ("lstrip", "rstrip", "normalized", "single_word", "special")
+STORED = ("<|endoftext|>", "<BOS_TOKEN>", E1, E2)
+NAMED = {
+    "nothing": {},
+    "a name of every class": {"pad_token": E1, "bos_token": "<BOS_TOKEN>"},
+    "a name of its own": {"image_token": E1},
+    "two names": {"pad_token": E1, "image_token": E1, "sep_token": E2, "extra_special_tokens": [E2]},
+    "a list": {"extra_special_tokens": [E1, E2]},
+    "an older list": {"additional_special_tokens": [E1]},
+    "objects": {"image_token": {"content": E1, **TYPED, "lstrip": False}, "pad_token": {"content": E2, **TYPED}},
+    "null": {"bos_token": None, "image_token": E1},
+}
+
+
+@pytest.mark.parametrize("place", ["tokenizer.json", "added_tokens_decoder"])
+@pytest.mark.parametrize("settings", NAMED)
+@pytest.mark.parametrize("kind", ["CohereTokenizer", "Qwen2Tokenizer", "GPT2Tokenizer"])
+def test_the_properties_of_a_token_that_is_both_stored_and_named(
+    transformers, vocabulary, tmp_path, kind, settings, place
+):
+    publish(vocabulary("gpt2"), tmp_path / "model", "gpt2", kind, NAMED[settings], "json")
+    path = tmp_path / "model" / "tokenizer.json"
+    file = json.loads(path.read_text())
+    ids, flags = file["model"]["vocab"], {**dict.fromkeys(FLAGS, False), "lstrip": True}
+    file["added_tokens"] = [
+        {"id": ids.get(token, len(ids) + i), "content": token, **flags} for i, token in enumerate(STORED)
+    ]
+    path.write_text(json.dumps(file))
+    if place == "added_tokens_decoder":
+        listed = {token.pop("id"): token | {"lstrip": False, "rstrip": True} for token in file["added_tokens"]}
+        path = path.with_name("tokenizer_config.json")
+        path.write_text(json.dumps({**json.loads(path.read_text()), "added_tokens_decoder": listed}))
+    assert_same_tokens(transformers, tmp_path / "model", STORED)
+
+
 AS_IT_IS = {"PreTrainedTokenizerFast": "modernbert", "TokenizersBackend": "smollm3", "LlamaTokenizerFast": "mistral"}
 
 

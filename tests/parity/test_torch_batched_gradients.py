@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 import torch
 
@@ -12,7 +10,6 @@ from regard import RegardError
 from regard.functional import ALiBi, SlidingWindow
 from regard.torch import attention, scaled_dot_product_attention, use_regard
 
-pytestmark = pytest.mark.skipif(os.environ.get("REGARD_PURE") == "1", reason="this run is of the package without it")
 BIAS = torch.linspace(-1, 1, 20, dtype=torch.float64).reshape(4, 5)
 FIRST = torch.tensor([0, 2, 4]), torch.tensor([0, 2, 5])  # two sequences
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import numpy as np
 import pytest
 import torch
@@ -20,7 +18,6 @@ import regard
 from regard import RegardError
 from regard.functional import create_block_mask
 
-pytestmark = pytest.mark.skipif(os.environ.get("REGARD_PURE") == "1", reason="this run is of the package without it")
 BATCH, HEADS, QUERIES, KEYS = 2, 3, 130, 210
 DOCUMENT = torch.arange(KEYS) // 37
 PREFIX = torch.tensor([20, 90])

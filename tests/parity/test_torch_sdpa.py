@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import math
-import os
 import threading
 
 import numpy as np
@@ -15,8 +14,6 @@ from torch.nn import functional as F
 from regard import RegardError
 from regard.torch import attention, scaled_dot_product_attention, use_regard
 from sweeps import sweep_after
-
-pytestmark = pytest.mark.skipif(os.environ.get("REGARD_PURE") == "1", reason="this run is of the package without it")
 
 # Random calls; so many of each kind run in the default session.
 DRAWN = {"sdpa": 1400, "compiled": 100}
@@ -125,20 +122,24 @@ def test_the_signature_is_pytorchs():
 
 
 LENGTHS = {"more keys": (5, 7), "more queries": (7, 5), "as many": (6, 6)}
-# Lengths of queries and keys, the shape of the mask, its kind, and whether the order is causal.
-EDGES = {f"causal, {name}": (each, None, None, True) for name, each in LENGTHS.items()}
+# Lengths of queries and keys, the shape of the mask, its kind, and whether the order is causal; axes before them.
+EDGES = {
+    f"causal, {name}, {len(lead) + 2} axes": (each, None, None, True, lead)
+    for name, each in LENGTHS.items()
+    for lead in ((2, 3), (3,), ())
+}
 for kind in ("boolean", "floating"):
-    EDGES[f"{kind}, a query without keys"] = ((5, 5), "empty row", kind, False)
+    EDGES[f"{kind}, a query without keys"] = ((5, 5), "empty row", kind, False, (2, 3))
     for name, (queries, keys) in LENGTHS.items():
         for shape in ((queries, keys), (2, 1, 1, keys), (2, 3, queries, keys)):
-            EDGES[f"{kind} {shape} and causal, {name}"] = ((queries, keys), shape, kind, True)
+            EDGES[f"{kind} {shape} and causal, {name}"] = ((queries, keys), shape, kind, True, (2, 3))
 
 
-@pytest.mark.parametrize(("lengths", "shape", "kind", "causal"), EDGES.values(), ids=EDGES)
-def test_edges_are_those_of_pytorch(lengths, shape, kind, causal):
+@pytest.mark.parametrize(("lengths", "shape", "kind", "causal", "lead"), EDGES.values(), ids=EDGES)
+def test_edges_are_those_of_pytorch(lengths, shape, kind, causal, lead):
     """Causal order begins at the first key. With a mask that has no gradient, PyTorch computes both together too."""
     rng = np.random.default_rng(7)
-    given = [tensor(rng, 2, 3, n, 4).requires_grad_() for n in (lengths[0], lengths[1], lengths[1])]
+    given = [tensor(rng, *lead, n, 4).requires_grad_() for n in (lengths[0], lengths[1], lengths[1])]
     mask = None
     if shape == "empty row":
         mask = torch.ones(lengths, dtype=torch.bool)

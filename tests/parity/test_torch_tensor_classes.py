@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import threading
 
 import pytest
@@ -15,10 +14,7 @@ import regard
 from regard import RegardError
 from regard.torch import attention, scaled_dot_product_attention, use_regard
 
-pytestmark = [
-    pytest.mark.skipif(os.environ.get("REGARD_PURE") == "1", reason="this run is of the package without it"),
-    pytest.mark.filterwarnings("ignore:Lower right causal bias will produce NaNs"),
-]
+pytestmark = [pytest.mark.filterwarnings("ignore:Lower right causal bias will produce NaNs")]
 SIZES = ((5, 7), (7, 5), (6, 6), (1, 7), (7, 1))
 BIASES = {f.__name__: f for f in (causal_lower_right, causal_upper_left)}
 
@@ -53,6 +49,7 @@ def outcome(function, given, mask, **options):
     return [output, *torch.autograd.grad(output.sin().sum(), given)]
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("bias", BIASES)
 @pytest.mark.parametrize("sizes", SIZES)

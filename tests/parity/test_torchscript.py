@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 
 import pytest
@@ -13,7 +12,6 @@ from regard import RegardError
 from regard.torch import use_regard
 
 pytestmark = [
-    pytest.mark.skipif(os.environ.get("REGARD_PURE") == "1", reason="this run is of the package without it"),
     pytest.mark.filterwarnings("ignore:.torch.jit.*deprecated"),
     pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning"),
 ]

@@ -14,15 +14,23 @@ import regard
 from regard import training
 
 TRAINED = [family for family in make_golden.CASES if family != "vit" and not family.startswith("clip")]
-CASES = [(family, case) for family in TRAINED for case in make_golden.CASES[family].cases]
+UNTIED = {"tie_word_embeddings": False}
+CASES = [
+    *((family, case, {}) for family in TRAINED for case in make_golden.CASES[family].cases),
+    ("modernbert", "biased", {"classifier_activation": "relu", "classifier_bias": True, "decoder_bias": False}),
+    *((family, "gelu", UNTIED) for family in ("bert", "roberta", "distilbert")),
+    ("electra", "narrow", UNTIED),
+    ("albert", "shared", UNTIED),
+    ("deberta-v2", "plain", {"legacy": False}),
+]
 STEPS = 4
 RATES = {"learning_rate": 3e-3, "weight_decay": 0.1, "betas": (0.9, 0.95)}
 
 
-@pytest.mark.parametrize(("family", "case"), CASES)
-def test_training_is_that_of_transformers(transformers, tmp_path, family, case):
+@pytest.mark.parametrize(("family", "case", "options"), CASES)
+def test_training_is_that_of_transformers(transformers, tmp_path, family, case, options):
     with make_golden.doubles_throughout():
-        peer = make_peer(transformers, family, case)
+        peer = make_peer(transformers, family, case, **options)
         copy.deepcopy(peer).half().save_pretrained(tmp_path)
         make_golden.write_tokenizer(tmp_path, peer.config)
         batches = [make_batch(peer, seed) for seed in range(STEPS)]
@@ -32,6 +40,8 @@ def test_training_is_that_of_transformers(transformers, tmp_path, family, case):
     run = regard.train(trainable, batches, steps=STEPS, schedule="constant", folder=tmp_path / "run", **RATES)
     np.testing.assert_allclose([step.loss for step in run.steps], expected, rtol=1e-10)
     assert expected[-1] != pytest.approx(expected[0], rel=1e-5)
+    if options:
+        return  # a head that transformers saves in another way
 
     with make_golden.doubles_throughout():
         saved, problems = type(peer).from_pretrained(run.checkpoint, dtype=torch.float64, output_loading_info=True)
@@ -43,30 +53,6 @@ def test_training_is_that_of_transformers(transformers, tmp_path, family, case):
             continue
         difference = (x - theirs[name]).abs().max().item()
         assert difference < 1e-9, name
-
-
-@pytest.mark.parametrize(
-    ("family", "case", "options"),
-    [
-        ("modernbert", "biased", {"classifier_activation": "relu", "classifier_bias": True, "decoder_bias": False}),
-        ("bert", "gelu", {"tie_word_embeddings": False}),
-        ("roberta", "gelu", {"tie_word_embeddings": False}),
-        ("distilbert", "gelu", {"tie_word_embeddings": False}),
-        ("electra", "narrow", {"tie_word_embeddings": False}),
-        ("albert", "shared", {"tie_word_embeddings": False}),
-        ("deberta-v2", "plain", {"legacy": False}),
-    ],
-)
-def test_heads_of_other_configurations(transformers, tmp_path, family, case, options):
-    with make_golden.doubles_throughout():
-        peer = make_peer(transformers, family, case, **options)
-        copy.deepcopy(peer).half().save_pretrained(tmp_path)
-        make_golden.write_tokenizer(tmp_path, peer.config)
-        batches = [make_batch(peer, seed) for seed in range(STEPS)]
-        expected = trained(peer, batches)
-    trainable = training.Trainable.of(tmp_path, dtype=np.float64)
-    run = regard.train(trainable, batches, steps=STEPS, schedule="constant", **RATES)
-    np.testing.assert_allclose([step.loss for step in run.steps], expected, rtol=1e-10)
 
 
 @pytest.mark.parametrize("family", TRAINED)

@@ -89,15 +89,6 @@ def test_half_precision_is_no_less_exact_than_eager(transformers, dtype):
     assert ours <= 1.5 * eager
 
 
-def test_beam_search(transformers):
-    model = make_model(transformers, "qwen2")
-    expected, ids = (
-        x.generate(IDS, attention_mask=padded("left"), max_new_tokens=6, num_beams=3, do_sample=False)
-        for x in (model, switched(model))
-    )
-    assert torch.equal(ids, expected)
-
-
 def test_dropout_drops_its_share_of_the_weights_and_scales_the_others():
     """Values of an identity make the context the weights."""
     module = torch.nn.Module()

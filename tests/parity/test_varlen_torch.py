@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
+from attention_cases import paged
 from regard import RegardError, attention_varlen, attention_varlen_vjp
 
 H, G, D = 6, 2, 16
@@ -110,15 +111,8 @@ def test_other_precisions_are_rounded_once(dtype):
 
 def test_a_paged_cache_of_pytorch_is_read_in_place():
     q, k, v, starts_q, starts_k = (x.detach() for x in draw(3, torch.float32))
-    page_size, counts = 16, starts_k.diff()
-    table = torch.full((4, int(-(-counts.max() // page_size))), -1)
-    pages = torch.full((2, 60, page_size, G, D), torch.nan)
-    free = iter(torch.randperm(60).tolist())
-    for n, position in [(n, i) for n, count in enumerate(counts.tolist()) for i in range(count)]:
-        if position % page_size == 0:
-            table[n, position // page_size] = next(free)
-        for to, x in zip(pages, (k, v), strict=True):
-            to[table[n, position // page_size], position % page_size] = x[starts_k[n] + position]
+    in_pages = [paged(x.numpy(), starts_k.numpy(), 16) for x in (k, v)]
+    table, pages = torch.from_numpy(in_pages[0][1]), [torch.from_numpy(x) for x, _ in in_pages]
     ours = attention_varlen(q, *pages, starts_q, starts_k, causal=True, block_table=table)
     torch.testing.assert_close(ours, sdpa(q, k, v, starts_q, starts_k, causal=True), rtol=1e-5, atol=1e-6)
 

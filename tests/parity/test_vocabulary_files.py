@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 
 import pytest
 
@@ -147,8 +148,7 @@ def test_lines_of_a_vocabulary(transformers, tmp_path, change):
 
 
 @pytest.mark.parametrize(
-    "merges",
-    ["h e\n#version: 0.2\nl l\nhe ll\n", "#version\nh e\n#versions\nl l\n", "h e\r\nl l\r\nhe ll", "# v\n"],
+    "merges", ["h e\n#version: 0.2\nl l\nhe ll\n", "#version\nh e\n#versions\nl l\n", "h e\r\nl l\r\nhe ll", "# v\n"]
 )
 def test_lines_of_merges(transformers, tmp_path, merges):
     files = byte_pieces(merges=merges)
@@ -162,3 +162,32 @@ def test_a_line_of_merges_ends_with_a_line_feed(transformers, tmp_path):
         transformers.AutoTokenizer.from_pretrained(tmp_path)
     with pytest.raises(RegardError, match=r"line 1 of merges\.txt is not two pieces"):
         SubwordTokenizer.from_folder(tmp_path)
+
+
+NAMED = ("mask_token", "pad_token", "unk_token", "cls_token", "sep_token", "bos_token", "eos_token")
+
+
+def with_flags(content, rng):
+    """Return a token with some of its properties."""
+    names = rng.sample(["lstrip", "rstrip", "normalized", "single_word"], rng.randint(0, 4))
+    return {"content": content, **{name: rng.random() < 0.5 for name in names}}
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("kind", ["BertTokenizer", *MODEL_TYPES])
+def test_properties_of_named_tokens(transformers, tmp_path, kind, seed):
+    """Random ones, some texts under several names: which properties count, and which class forgets them."""
+    rng = random.Random(f"{kind}{seed}")
+    tokens = (
+        ["[MASK]", "[PAD]", "[SEP]"]
+        if kind == "BertTokenizer"
+        else [*SPECIAL, *(["<new>"] * (kind != "CLIPTokenizer"))]
+    )
+    found = {}
+    for name in rng.sample(NAMED[: 7 if kind != "BertTokenizer" else 2], rng.randint(1, 2)):
+        found[name] = with_flags(rng.choice(tokens), rng) if rng.random() < 0.8 else rng.choice(tokens)
+    if rng.random() < 0.5:
+        found["additional_special_tokens"] = ["<x>"]
+    files = word_pieces("vocabulary") if kind == "BertTokenizer" else byte_pieces()
+    write(tmp_path, kind, {**files, "special_tokens_map.json": found})
+    assert_same(transformers, tmp_path, " ".join(f"a {x} b{x}c  {x.upper()} {x}." for x in [*tokens, "<x>"]))

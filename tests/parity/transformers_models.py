@@ -8,63 +8,29 @@ import torch
 
 TOKENS = {"vocab_size": 50, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 SIZES = {
-    **TOKENS,
-    "hidden_size": 24,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "intermediate_size": 20,
-    "max_position_embeddings": 70,
-}
+    **TOKENS, "hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+    "intermediate_size": 20, "max_position_embeddings": 70,
+}  # fmt: skip
 LAYERS = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 5}
 EXPERTS = {
-    "num_experts": 3,
-    "num_local_experts": 3,
-    "num_experts_per_tok": 2,
-    "moe_intermediate_size": 16,
+    "num_experts": 3, "num_local_experts": 3, "num_experts_per_tok": 2, "moe_intermediate_size": 16,
     "shared_expert_intermediate_size": 12,
-}
+}  # fmt: skip
 LATENT = {
-    **EXPERTS,
-    "num_experts": 8,
-    "num_local_experts": 8,
-    "n_routed_experts": 8,
-    "n_group": 2,
-    "topk_group": 2,
-    "first_k_dense_replace": 1,
-    "num_key_value_heads": 4,
-    "q_lora_rank": 12,
-    "kv_lora_rank": 8,
-    "qk_rope_head_dim": 4,
-    "qk_nope_head_dim": 6,
-    "v_head_dim": 5,
-}
+    **EXPERTS, "num_experts": 8, "num_local_experts": 8, "n_routed_experts": 8, "n_group": 2, "topk_group": 2,
+    "first_k_dense_replace": 1, "num_key_value_heads": 4, "q_lora_rank": 12, "kv_lora_rank": 8, "qk_rope_head_dim": 4,
+    "qk_nope_head_dim": 6, "v_head_dim": 5,
+}  # fmt: skip
 GPT2 = {"n_embd": 24, "n_layer": 2, "n_head": 3, "n_positions": 64, "n_inner": 20}
 TWO_STACKS = {
-    **TOKENS,
-    "decoder_start_token_id": 1,
-    "forced_eos_token_id": None,
-    "d_model": 24,
-    "encoder_layers": 2,
-    "decoder_layers": 2,
-    "encoder_attention_heads": 3,
-    "decoder_attention_heads": 3,
-    "encoder_ffn_dim": 20,
-    "decoder_ffn_dim": 20,
-    "max_position_embeddings": 64,
-}
+    **TOKENS, "decoder_start_token_id": 1, "forced_eos_token_id": None, "d_model": 24, "encoder_layers": 2,
+    "decoder_layers": 2, "encoder_attention_heads": 3, "decoder_attention_heads": 3, "encoder_ffn_dim": 20,
+    "decoder_ffn_dim": 20, "max_position_embeddings": 64,
+}  # fmt: skip
 T5 = {
-    **TOKENS,
-    "decoder_start_token_id": 0,
-    "d_model": 24,
-    "d_kv": 8,
-    "d_ff": 20,
-    "num_layers": 2,
-    "num_decoder_layers": 2,
-    "num_heads": 3,
-    "relative_attention_num_buckets": 8,
-    "relative_attention_max_distance": 12,
-}
+    **TOKENS, "decoder_start_token_id": 0, "d_model": 24, "d_kv": 8, "d_ff": 20, "num_layers": 2,
+    "num_decoder_layers": 2, "num_heads": 3, "relative_attention_num_buckets": 8, "relative_attention_max_distance": 12,
+}  # fmt: skip
 IMAGES = {**SIZES, "image_size": 12, "patch_size": 4}
 
 DECODERS = {
@@ -88,7 +54,7 @@ DECODERS = {
     "granite": {},
     "llama": {},
     "llama4_text": {**EXPERTS, "head_dim": 6, "attention_chunk_size": 5, "intermediate_size_mlp": 20},
-    "mimo_v2_flash": {},
+    "mimo_v2_flash": EXPERTS,
     "minimax": EXPERTS,
     "mistral": {"sliding_window": 5},
     "mixtral": {**EXPERTS, "sliding_window": 5},
@@ -129,11 +95,7 @@ ENCODER_DECODERS = {
     "umt5": T5,
 }
 OTHERS = {  # whose input is not only ids
-    "clip": {
-        "text_config": SIZES,
-        "vision_config": IMAGES,
-        "projection_dim": 12,
-    },
+    "clip": {"text_config": SIZES, "vision_config": IMAGES, "projection_dim": 12},
     "dinov2": {**IMAGES, "mlp_ratio": 1},
     "vit": IMAGES,
     "wav2vec2": {

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
+from hypothesis import given, strategies as st
 
 import regard
 from figure_geometry import assert_apart_and_inside, texts_of
 from regard import RegardError
 from regard.metrics import head_metrics, strongest_heads
 from regard.plot import training
+from regard.plot.training import _apart
 from regard.training import TrainingRun, make_task, new_model, text_task
 from regard.training.run_folder import LOSSES
 
@@ -96,3 +100,15 @@ def test_errors(folder, tmp_path):
         training(tmp_path)
     with pytest.raises(RegardError, match="theme"):
         training(folder, theme="blue")
+
+
+@given(st.lists(st.floats(0, 1), max_size=6))
+def test_labels_are_apart_and_as_near_as_they_can_be(places):
+    places, gap = sorted(places, reverse=True), 0.12
+    spaced = _apart(places, gap)
+    assert all(a - b >= gap - 1e-9 for a, b in pairwise(spaced))
+    moved = [a - b for a, b in zip(spaced, places, strict=True)]
+    for number, (a, b) in enumerate(pairwise(spaced)):
+        if a - b > gap + 1e-9:  # labels that do not touch have nothing to gain from the others
+            assert abs(sum(moved[: number + 1])) < 1e-6
+    assert abs(sum(moved)) < 1e-6

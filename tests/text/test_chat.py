@@ -151,6 +151,19 @@ def test_a_tokenizer_without_a_template_says_so():
         tokenizer.apply_chat_template(HELLO)
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"tokenize": False, "return_tensors": "np"}, "no option here: return_tensors, tokenize"),
+        ({"continue_final_message": "content"}, "continue_final_message must be True or False, got 'content'"),
+        ({"continue_final_message": True, "add_generation_prompt": True}, "give continue_final_message or add_gen"),
+    ],
+)
+def test_options_that_no_template_sees_are_not_ignored(tokenizer, options, message):
+    with pytest.raises(RegardError, match=message):
+        tokenizer.apply_chat_template(HELLO, **options)
+
+
 # Where a folder keeps it.
 
 

@@ -68,6 +68,16 @@ def test_padding_is_the_token_that_is_named():
     assert built(TOKENIZER, padding_token_id=None).pad_id is None
 
 
+@pytest.mark.parametrize("pre", ["smollm", "qwen2", "llama-bpe", "gpt-2", "default"])
+def test_no_space_is_put_before_bytes_whatever_the_file_says(pre):
+    """llama.cpp reads add_space_prefix with SentencePiece alone; a space before every piece would be worse."""
+    text = "the cat, 12!"
+    plain = built(TOKENIZER, pre=pre, add_bos_token=False)(text)
+    with_key = built(TOKENIZER, pre=pre, add_bos_token=False, add_space_prefix=True)
+    assert with_key(text).tokens == plain.tokens
+    assert with_key.decode(with_key(text).ids) == text
+
+
 # As SentencePiece makes them. tests/parity holds this kind against SentencePiece itself.
 
 

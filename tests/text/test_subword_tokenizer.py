@@ -10,6 +10,10 @@ import pytest
 from hypothesis import given, strategies as st
 from small_tokenizers import PIECES, byte_level, wordpiece_json, write_vocab
 from tokenizers import Tokenizer
+from tokenizers.models import BPE
+from tokenizers.normalizers import Lowercase
+from tokenizers.pre_tokenizers import Whitespace
+from tokenizers.processors import TemplateProcessing
 
 from regard import RegardError
 from regard._utils import files
@@ -74,6 +78,31 @@ def test_byte_level_spans_are_characters_and_rebuild_the_text(bytes_tokenizer, t
     covered = {position for start, end in encoding.offsets for position in range(start, end)}
     assert covered == set(range(len(text)))
     assert bytes_tokenizer.decode(encoding.ids, skip_special_tokens=False) == text
+
+
+@given(st.text(st.sampled_from("abc xé😀<")))
+def test_characters_that_a_vocabulary_drops_are_uncovered_and_move_no_other(text):
+    backend = Tokenizer(BPE({"a": 0, "b": 1, "c": 2, "ab": 3, "abc": 4}, [("a", "b"), ("ab", "c")]))
+    backend.add_special_tokens(["x<", "[CLS]"])
+    backend.post_processor = TemplateProcessing("[CLS] $A", special_tokens=[("[CLS]", 6)])
+    tokenizer = SubwordTokenizer(backend)
+    assert tokenizer.has_exact_offsets
+    encoding = tokenizer(text)
+    assert encoding.offsets[0] == (0, 0)
+    encoding = encoding.select(range(1, len(encoding)))
+    spans = [text[start:end] for start, end in encoding.offsets]
+    known = [span if span == "x<" else "".join(filter("abc".count, span)) for span in spans]
+    assert known == list(encoding.tokens)
+    assert set(encoding.uncovered_text()) <= set(" xé😀<")
+
+
+@pytest.mark.parametrize("part", ["normalizer", "pre_tokenizer"])
+def test_offsets_after_a_dropped_character_are_not_trusted_where_tokens_are_not_as_written(part):
+    backend = Tokenizer(BPE({"a": 0, "b": 1, "ab": 2}, [("a", "b")]))
+    setattr(backend, part, {"normalizer": Lowercase(), "pre_tokenizer": Whitespace()}[part])
+    assert not SubwordTokenizer(backend).has_exact_offsets
+    backend.model = BPE({"a": 0, "b": 1, "ab": 2, "?": 3}, [("a", "b")], unk_token="?")
+    assert SubwordTokenizer(backend).has_exact_offsets
 
 
 def test_each_byte_of_a_character_spans_the_whole_character(bytes_tokenizer):
@@ -225,6 +254,13 @@ def test_only_a_line_break_ends_a_piece(tmp_path):
     # U+2028 and U+0085 end a line for str.splitlines, but are pieces of real vocabularies.
     path = write_vocab(tmp_path, ("[UNK]", "\u2028", "\x85", "[CLS]", "[SEP]", "the"))
     assert SubwordTokenizer.from_wordpiece(path)("the").ids == (3, 5, 4)
+
+
+@pytest.mark.parametrize("number", [float("inf"), float("nan"), "four", None, [4]])
+def test_ids_of_added_tokens_are_numbers(tmp_path, number):
+    (write_vocab(tmp_path).parent / "added_tokens.json").write_text(json.dumps({"<x>": number}))
+    with pytest.raises(RegardError, match=r"added_tokens\.json does not give the ids of its added tokens"):
+        SubwordTokenizer.from_folder(tmp_path)
 
 
 def _message(function, *arguments):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tokenizers.pre_tokenizers import ByteLevel
 
 from regard.text.encoding import Encoding
-from regard.text.token_labels import token_labels
+from regard.text.token_labels import numbered_labels, token_labels
 
 
 def encoding(text, *tokens):
@@ -47,3 +47,8 @@ def test_every_byte_has_the_letter_of_the_tokenizers_library():
         if letter.isprintable() and not letter.isspace():
             ((token, _),) = split.pre_tokenize_str(letter)
             assert token_labels(encoding(letter, (token, 0, 1))) == (letter,), hex(ord(letter))
+
+
+def test_labels_that_repeat_in_any_case_are_numbered():
+    tokens = [("The", 0, 3), ("Ġcat", 3, 7), ("Ġthe", 7, 11), ("the", 11, 14)]
+    assert numbered_labels(encoding("The cat thethe", *tokens)) == ("The:1", "cat", "the:2", "the:3")

@@ -9,6 +9,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 from small_tokenizers import SPECIAL, byte_level, write_vocab
+from tokenizers import normalizers
 
 from regard.cli.input import missing_word
 from regard.models.generation.detokenizer import append_tokens
@@ -138,3 +139,24 @@ def test_a_mark_after_an_added_token_is_in_one_word(tmp_path, text):
     tokenizer = read(tmp_path, tokenizer_class="RobertaTokenizer", add_prefix_space=True, added_tokens_decoder=added)
     encoding = tokenizer(text)
     assert "".join("".join(words(encoding)).split()) == "".join(text.split())
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("\ufdfa", ["\ufdfa"]),
+        ("a \ufdfa b", ["a", "\ufdfa", "b"]),
+        ("\u00bd cup", ["\u00bd", "cup"]),
+        ("\u2153\u2154 c", ["\u2153\u2154", "c"]),
+        ("\u338f.\ufdfb!", ["\u338f", ".", "\ufdfb", "!"]),
+        ("(a) 12", ["(", "a", ")", "12"]),
+    ],
+)
+def test_a_character_that_becomes_several_words_is_one(tmp_path, text, wanted):
+    """Compatibility forms spell a phrase as one character, and fractions."""
+    backend = byte_level()
+    backend.normalizer = normalizers.NFKC()
+    backend.save(str(tmp_path / "tokenizer.json"))
+    encoding = SubwordTokenizer.from_folder(tmp_path)(text)
+    assert words(encoding) == wanted
+    assert max(encoding.word_ids) == len(wanted) - 1

@@ -42,6 +42,21 @@ def test_a_head_that_is_ablated_adds_nothing_to_the_output(model):
     )
 
 
+@pytest.mark.parametrize("name", ["L0H1", "l0h1"])
+def test_a_head_may_be_given_by_its_short_name(model, name):
+    other = run(model, "sat cat the")[1]
+    for by_name, by_numbers in (
+        (ablate(name), ablate((0, 1))),
+        (force_pattern("first", name), force_pattern("first", (0, 1))),
+        (scale(2, name), scale(2, (0, 1))),
+        (patch(other, name), patch(other, (0, 1))),
+        (freeze(other, "*.attn.context", but=name), freeze(other, "*.attn.context", but=[(0, 1)])),
+    ):
+        np.testing.assert_array_equal(run(model, edit=by_name)[0], run(model, edit=by_numbers)[0])
+    with pytest.raises(RegardError, match=r"a head is given as \(layer, head\) or 'L3H7', got 'L0'"):
+        ablate("L0")
+
+
 def test_a_head_that_is_ablated_by_its_mean_gives_every_token_the_same(model):
     _, plain = run(model)
     _, trace = run(model, edit=ablate((1, 0), (1, 2), by="mean"))
@@ -223,13 +238,13 @@ def test_a_pattern_of_a_reference_is_each_of_its_steps(model):
     ("edit", "message"),
     [
         (lambda t: ablate(), "no heads given"),
-        (lambda t: ablate(3), r"as \(layer, head\), got 3"),
+        (lambda t: ablate(3), r"as \(layer, head\) or 'L3H7', got 3"),
         (lambda t: ablate((0, -1)), "a head must be a whole number of at least 0"),
         (lambda t: ablate((0, 3)), "head 3 of blocks.0.attn.context is out of range: it has 3"),
         (lambda t: ablate((7, 0)), r"'blocks\.7\.attn\.context' \(did you mean"),
         (lambda t: ablate((0, 0), by="noise"), "by must be zero or mean, got 'noise'"),
         (lambda t: force_pattern("next", (0, 0)), "one of uniform, self, previous, first, got 'next'"),
-        (lambda t: patch(t), "no site given"),
+        (lambda t: patch(t), r"no site given.* a head, \(3, 7\) or 'L3H7'"),
         (lambda t: patch(t, "blocks.9.*"), r"has no 'blocks.9.\*'"),
         (lambda t: patch(t, "blocks.0.output", heads=1), "blocks.0.output has no axis of heads"),
         (lambda t: patch(t, (0, 1), heads=1), r"heads= is for names of steps, got the head \(0, 1\)"),

@@ -102,10 +102,10 @@ def test_overviews_of_some_keys_are_of_weights_over_all(implementation):
     q, k = np.random.default_rng(0).standard_normal((2, 8, 4))
     whole, part = (validate_inputs(q, keys, implementation=implementation) for keys in (k, k[:4]))
     stats = source_of(whole).stats
-    found = source_of(part, whole=stats).pooled([(0, 4), (4, 8)], [(0, 2), (2, 4)], "mean", lambda: None)
+    found = source_of(part, whole=stats).pooled(np.array([0, 4, 8]), np.array([0, 2, 4]), "mean", lambda: None)
     np.testing.assert_allclose(found, AttentionMap(q, k).weights()[:, :4].reshape(2, 4, 2, 2).sum((1, 3)), rtol=1e-6)
 
 
 def test_what_files_hold_is_in_the_name_of_their_format():
     """Files without a statistic that was added to `STORED` are damaged; of another format they are refused."""
-    assert {"regard.map/1": ["entropy", "received"]}[FORMAT] == [statistic.name for statistic in STORED]
+    assert {"regard.map/2": ["entropy", "received"]}[FORMAT] == [statistic.name for statistic in STORED]

@@ -211,6 +211,32 @@ def test_an_edit_of_a_scale_changes_what_follows(case):
     np.testing.assert_allclose(doubled, (expected - bias) / 2 + bias, rtol=1e-9)
 
 
+@pytest.mark.parametrize("name", ["*.attn_norm", "*.attn_norm.scale", "*.head_outputs", "*.mlp.hook_pre"])
+def test_a_pattern_that_does_not_name_an_optional_step_neither_edits_nor_records_it(name):
+    model, edited = load("gpt2/plain"), []
+
+    def note(x):
+        edited.append(x)
+        return x
+
+    asked = Trace(only=name, edit={"*": note})
+    model(TEXT, trace=asked)
+    assert len(edited) == len(set(asked.tapped()) - set(asked.optional_steps()))
+    with pytest.raises(RegardError, match="edit= matched no step of this run"):
+        model(TEXT, trace=Trace(only=name, edit={f"*{asked.names()[0][:-1]}?": note}))
+    changed = Trace(only=("*.output", "blocks.*"), edit={name: np.copy})
+    model(TEXT, trace=changed)
+    assert not set(changed) & set(asked)
+
+
+def test_a_step_that_is_optional_in_one_model_is_edited_by_a_pattern_in_another():
+    for case, is_edited in (("gpt2/plain", False), ("llama/plain", True)):  # the input of a gated layer is no option
+        trace = Trace(only="*.mlp.up", edit={"blocks.0.mlp.*": np.zeros_like})
+        load(case)(TEXT, trace=trace)
+        assert trace["blocks.1.mlp.up"].any()
+        assert trace["blocks.0.mlp.up"].any() != is_edited
+
+
 def test_gradients_of_optional_steps(llama):
     def metric(output):
         return output.logits[0, -1, 7]

@@ -299,3 +299,30 @@ def test_traces_are_copied_and_cross_processes(rng, tmp_path):
         with kept.scope("blocks.1.attn"):
             attention(*rng.standard_normal((3, 1, 2, 5, 4)), trace=kept)
         assert len(kept) > len(one) == len(trace)
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("only", [(), "context", "weights", None])
+@pytest.mark.parametrize("maps", [False, True])
+@pytest.mark.parametrize("call", [{}, {"causal": True}, {"softcap": 3.0, "dropout": 0.5}])
+def test_a_run_has_the_same_steps_whatever_computes_it(rng, path, maps, only, call):
+    q = k = v = rng.standard_normal((5, 4))
+    random = {"rng": np.random.default_rng(0)} if "dropout" in call else {}
+    if path == "blockwise" and not maps and only in ("weights", None):
+        pytest.skip("blocks hold no map")
+    every, trace = Trace(), Trace(maps=maps, only=only)
+    attention(q, k, v, implementation="reference", trace=every, **call, **random)
+    attention(q, k, v, implementation=path, trace=trace, **call, **random)
+    assert trace.tapped() == every.tapped() == every.names()
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("name", ["only", "stop"])
+def test_a_map_gives_no_step_that_the_run_does_not_have(rng, path, name):
+    q = k = v = rng.standard_normal((5, 4))
+    for call, missing in (({}, ("capped", "biased")), ({"causal": True}, ("capped",)), ({"softcap": 1.0}, ("biased",))):
+        for step in missing:
+            trace = Trace(maps=True, **{name: step})
+            attention(q, k, v, implementation=path, trace=trace, **call)
+            with pytest.raises(RegardError, match=f"{name}= matched no step of this run: '{step}'"):
+                trace.check_matched()

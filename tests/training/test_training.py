@@ -220,6 +220,8 @@ def test_json_lines(tmp_path):
         ({"dropout": 1.0}, "dropout"),
         ({"schedule": "linear"}, "schedule must be one of"),
         ({"resume": True}, "resume needs the folder"),
+        ({"folder": ""}, "folder is the name of a folder, got ''"),
+        ({"folder": "a\0b"}, "folder is the name of a folder"),
         ({"learning_rate": -1.0}, "at least 0"),
         ({"log": "x.txt"}, "csv or .jsonl"),
         ({"batches": [(np.zeros((1, 3), int), np.full((1, 3), -100))]}, "no targets"),

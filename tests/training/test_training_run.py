@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 
 import numpy as np
 import pytest
@@ -75,6 +76,20 @@ def test_a_row_that_is_none_is_an_error(tmp_path):
     (tmp_path / LOSSES).write_text("step,loss,evaluation_loss\n1,<script>,\n")
     with pytest.raises(RegardError, match="not a step of a run"):
         training.TrainingRun(tmp_path).losses()
+
+
+def test_a_loss_that_is_no_number_is_left_out(tmp_path):
+    train(tmp_path, steps=2)
+    (tmp_path / LOSSES).write_text("step,loss,evaluation_loss\n1,2.0,\n2,nan,inf\n3,inf,1.0\n")
+    assert training.TrainingRun(tmp_path).losses() == ([1], [2.0], [3], [1.0])
+
+
+def test_a_number_of_steps_without_end_is_an_error(tmp_path):
+    train(tmp_path, steps=2)
+    state = training.checkpoints(tmp_path)[2] / "training.json"
+    state.write_text(re.sub(r'"steps": 2\b', f'"steps": {10**400}', state.read_text()))
+    with pytest.raises(RegardError, match=r"lacks options\.steps"):
+        training.TrainingRun(tmp_path)
 
 
 def test_checkpoints_of_a_run(tmp_path):

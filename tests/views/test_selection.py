@@ -26,6 +26,36 @@ def test_layer_and_head_are_numbered_as_in_names(trace):
     assert view.describe == "layer 1 of 0–2, head 4 of 0–4"
 
 
+@pytest.mark.parametrize(
+    "options",
+    [{"head": "L1H4"}, {"head": "l1h4"}, {"layer": 1, "head": "L1H4"}, {"layer": -2, "head": "L1H4"}],
+    ids=str,
+)
+def test_a_head_may_be_given_by_its_short_name(trace, options):
+    view = select(trace, show_special_tokens=True, **options)
+    np.testing.assert_array_equal(view.weights, trace["blocks.1.attn.weights"][0, 4])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"layer": 2, "head": "L1H4"}, "head='L1H4' is in layer 1, got layer=2 too: leave one out"),
+        ({"layer": -1, "head": "L1H4"}, "head='L1H4' is in layer 1, got layer=-1 too: leave one out"),
+        ({"layer": 7, "head": "L1H4"}, "no layer 7: choose from 0 to 2"),
+        ({"head": "H4"}, "head must be a number or a name such as 'L3H7', got 'H4'"),
+        ({"head": "L7H4"}, "7"),
+    ],
+)
+def test_a_short_name_of_another_head_is_an_error(trace, options, message):
+    with pytest.raises(RegardError, match=message):
+        select(trace, **options)
+
+
+def test_a_short_name_needs_layers(rng):
+    with pytest.raises(RegardError, match="there are no layers, got head='L3H2': give the number of the head, 2"):
+        select(softmaxed(rng, (4, 3, 3)), head="L3H2")
+
+
 def test_negative_numbers_count_from_the_last(trace):
     assert select(trace, layer=-3, head=-1).describe == select(trace, layer=0, head=4).describe
 
@@ -158,6 +188,10 @@ def test_find_rows_returns_all_occurrences_and_sub_words_in_any_case(rng):
     trace = trace_of(rng, encoding_of([["Bank"], ["un", "believ", "ably"], ["bank"]]))
     view = select(trace)
     assert find_rows(view, "bANK") == (0, 4)
+    assert find_rows(view, "bank:2") == (4,)
+    assert find_rows(view, "unbelievably:1") == (1, 2, 3)
+    with pytest.raises(RegardError, match="bank:3"):
+        find_rows(view, "bank:3")
     assert find_rows(view, "unbelievably") == (1, 2, 3)
     assert find_rows(view, "##ably") == (3,)
     assert find_rows(select(trace, merge_subwords=True), "unbelievably") == (1,)

@@ -114,10 +114,10 @@ class AttentionWrapper:
             return MaskAndBias(logical_and(Causal(0) if is_masked else None, added.mask), added.bias)
         if not isinstance(mask, torch.Tensor) or mask.ndim != 4:
             raise RegardError(f"capture supports masks of shape B 1 T S, got {_described(mask)}")
-        given = self._masks.convert(mask, query.shape[2])
-        if given.bias is not None and added.bias is not None:
+        converted = self._masks.convert(mask, query.shape[2])
+        if converted.bias is not None and added.bias is not None:
             return mask_and_bias(mask + options["position_bias"], query.shape[2])
-        return MaskAndBias(logical_and(given.mask, added.mask), given.bias or added.bias)
+        return MaskAndBias(logical_and(converted.mask, added.mask), converted.bias or added.bias)
 
     def _is_causal_without_mask(self, module: Any, queries: int, is_causal: bool | None) -> bool:
         """Whether the implementation masks later keys of a call without a mask."""
@@ -134,8 +134,8 @@ def _tapped_queries(trace: Recorder, module: Any, query: Any, scaling: float | N
     if scaling != 1 or not isinstance(scale, float) or scale == 1 or not trace.plan("q").asked:
         return trace("q", query, "B H T D")
     unscaled = query / scale
-    found = trace("q", unscaled, "B H T D")
-    return query if found is unscaled else found * scale
+    tapped = trace("q", unscaled, "B H T D")
+    return query if tapped is unscaled else tapped * scale
 
 
 class StructuredMask:
@@ -264,18 +264,18 @@ def _models(model: Any) -> list[Any]:
 
 def _configs(model: Any) -> list[Any]:
     """Return the configurations that name an implementation, each once; outer ones first, for they set the inner."""
-    found: dict[int, Any] = {}
+    configs: dict[int, Any] = {}
 
     def add(config: Any) -> None:
-        if id(config) not in found:
-            found[id(config)] = config
+        if id(config) not in configs:
+            configs[id(config)] = config
             for name in config.sub_configs:
                 if (inner := getattr(config, name, None)) is not None:
                     add(inner)
 
     for part in _models(model):
         add(part.config)
-    return list(found.values())
+    return list(configs.values())
 
 
 def _described(value: Any) -> str:

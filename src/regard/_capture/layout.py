@@ -126,8 +126,8 @@ def is_linear(module: Any) -> bool:
 def is_norm(path: str, module: Any) -> bool:
     """Whether a module is a norm of vectors of the model's width, or stands in the place of one."""
     kind, name = type(module).__name__.lower(), path.rpartition(".")[2]
-    found = "norm" in kind or (kind == "identity" and ("norm" in name.lower()))
-    return found and not any(True for _ in module.children()) and _HEAD_NORM.match(name) is None
+    is_named_norm = "norm" in kind or (kind == "identity" and ("norm" in name.lower()))
+    return is_named_norm and not any(True for _ in module.children()) and _HEAD_NORM.match(name) is None
 
 
 def _block(module: Any, stack: str, through_interface: set[int]) -> BlockLayout:

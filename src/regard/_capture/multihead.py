@@ -36,15 +36,15 @@ def hooked_modules(modules: Sequence[Any], session: CaptureSession) -> Iterator[
     def before_forward(module: Any, args: tuple[Any, ...], options: dict[str, Any]) -> None:
         if not session.is_recording():
             return
-        given = inspect.signature(type(module).forward).bind(module, *args, **options)
-        given.apply_defaults()
+        bound = inspect.signature(type(module).forward).bind(module, *args, **options)
+        bound.apply_defaults()
         with torch.no_grad(), session.scope(module) as trace:
             if trace.plan("q", "k", *QUADRATIC_STEPS, "v", "context").edited:
                 raise RegardError(
                     "q, k, v, weights and context of an nn.MultiheadAttention are computed a second time, so they can "
                     "be recorded but not edited, and not with tensors=True: leave them out"
                 )
-            q, k, v, masks = _call(module, given.arguments, cache)
+            q, k, v, masks = _call(module, bound.arguments, cache)
             q, k = trace("q", q, "B H T D"), trace("k", k, "B H S D")
             record_call(trace, q, k, trace("v", v, "B H S Dv"), masks)
 
@@ -88,11 +88,11 @@ class FastPathDisabled:
 _FAST_PATH_DISABLED = FastPathDisabled()
 
 
-def _call(module: Any, given: dict[str, Any], cache: MaskCache) -> tuple[Any, Any, Any, Options]:
+def _call(module: Any, arguments: dict[str, Any], cache: MaskCache) -> tuple[Any, Any, Any, Options]:
     """Return the module's queries, keys and values, ``B H T D``, and its masks as options of `attention`."""
     import torch
 
-    query, key, value = (_batched(given[name], module) for name in ("query", "key", "value"))
+    query, key, value = (_batched(arguments[name], module) for name in ("query", "key", "value"))
     if module._qkv_same_embed_dim:
         weights = module.in_proj_weight.chunk(3)
     else:
@@ -107,9 +107,9 @@ def _call(module: Any, given: dict[str, Any], cache: MaskCache) -> tuple[Any, An
     q, k, v = (x.unflatten(-1, (module.num_heads, -1)).transpose(1, 2) for x in (q, k, v))
 
     masks = []
-    if (padding := given["key_padding_mask"]) is not None:
+    if (padding := arguments["key_padding_mask"]) is not None:
         masks.append(padding.reshape(-1, 1, 1, keys))
-    if (mask := given["attn_mask"]) is not None:
+    if (mask := arguments["attn_mask"]) is not None:
         heads = (entries, module.num_heads) if mask.ndim == 3 else (1, 1)
         masks.append(mask.reshape(*heads, queries, keys))
     masks = [torch.nn.functional.pad(_added(mask, q), (0, k.shape[2] - keys)) for mask in masks]

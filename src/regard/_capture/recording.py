@@ -82,10 +82,10 @@ def recording_of(
 ) -> Recording:
     """Return what the arguments of `capture` say to record."""
     if trace is not None:
-        given = [name for name, value in (("record", record), ("edit", edit)) if value is not None]
-        given += ["tensors"] * tensors
-        if given:
-            raise RegardError(f"{' and '.join(given)} say what a trace does: leave out either them or trace")
+        conflicting = [name for name, value in (("record", record), ("edit", edit)) if value is not None]
+        conflicting += ["tensors"] * tensors
+        if conflicting:
+            raise RegardError(f"{' and '.join(conflicting)} say what a trace does: leave out either them or trace")
         if not isinstance(trace, Trace):
             raise RegardError(f"capture records into a Trace, trace=regard.Trace(maps=True), got {trace!r}")
         return Recording(trace, {})

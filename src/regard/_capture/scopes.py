@@ -41,9 +41,9 @@ class ModuleScopes:
         self._paths: dict[int, str] = {id(module): path for path, module in model.named_modules()}
         self._places: dict[int, list[_Place]] = defaultdict(list)
         for path, module in model.named_modules(remove_duplicate=False):
-            found, first = _split(path), _split(self._paths[id(module)])
-            if found is not None and first is not None and (found.stack, found.rest) == (first.stack, first.rest):
-                self._places[id(module)].append(found)
+            own, first = _split(path), _split(self._paths[id(module)])
+            if own is not None and first is not None and (own.stack, own.rest) == (first.stack, first.rest):
+                self._places[id(module)].append(own)
         named = [
             (place, type(module).__name__, path)
             for path, module in model.named_modules()
@@ -74,17 +74,17 @@ class ModuleScopes:
         """Give a module the scope that it had from now on: what runs again is another run, or a recomputation."""
         self._is_running = False
 
-    def of(self, module: Any) -> str:
+    def scope_of_attention(self, module: Any) -> str:
         """Return the scope of a call of an attention module; "" for the model itself."""
-        return self._scope_of(id(module), "") or self._paths.get(id(module), type(module).__name__)
+        return self._numbered_scope(id(module), "") or self._paths.get(id(module), type(module).__name__)
 
-    def of_block(self, module: Any) -> str:
+    def scope_of_block(self, module: Any) -> str:
         """Return the scope of a call of a block, ``blocks.3``."""
-        scope = self._scope_of(id(module), "block")
+        scope = self._numbered_scope(id(module), "block")
         assert scope is not None  # a block has a number
         return scope
 
-    def _scope_of(self, module: int, kind: str) -> str | None:
+    def _numbered_scope(self, module: int, kind: str) -> str | None:
         key = module, kind
         if not self._is_running and key in self._first:
             return self._first[key]

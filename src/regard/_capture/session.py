@@ -41,7 +41,7 @@ class CaptureSession:
     def scope(self, module: Any) -> Iterator[Trace]:
         """Return a context in which the trace has the scope of a module."""
         self._attention_ran = True
-        scope = self.scopes.of(module)
+        scope = self.scopes.scope_of_attention(module)
         if not scope:
             yield self.trace
             return
@@ -52,8 +52,8 @@ class CaptureSession:
         """Record a step of a module and return its new value; None if it is unchanged, or no tensor of numbers."""
         if not hasattr(value, "ndim") or not value.dtype.is_floating_point:
             return None
-        found = self.trace(name, value, axes)
-        return None if found is value else found
+        tapped = self.trace(name, value, axes)
+        return None if tapped is value else tapped
 
     def tap_weights(self, scope: str, weights: Any) -> Any:
         """Record weights whose map cannot be computed again; return their new value, None if they are unchanged."""
@@ -98,8 +98,8 @@ class CaptureSession:
                 f"transformers, or a fast path of PyTorch bypassed its modules{self._found()}"
             )
         if missing:
-            known = self._found() or f"; the groups are {', '.join(GROUPS)}, and a name is 'blocks.3.output', for one"
-            raise RegardError(f"record= matched no step of this run: {', '.join(map(repr, missing))}{known}")
+            advice = self._found() or f"; the groups are {', '.join(GROUPS)}, and a name is 'blocks.3.output', for one"
+            raise RegardError(f"record= matched no step of this run: {', '.join(map(repr, missing))}{advice}")
         self.trace.check_matched()
 
     def _found(self) -> str:

@@ -263,7 +263,9 @@ class StepHooks:
             self._entered.add(block.stack)
             if block.stack not in self._has_stream:
                 changed = self._tap_outer(block.stack, "embeddings", x)
-        self._calls.append(BlockCall(self._session.scopes.of_block(block.module), x if changed is None else changed))
+        self._calls.append(
+            BlockCall(self._session.scopes.scope_of_block(block.module), x if changed is None else changed)
+        )
         return changed
 
     def _end_block(self, x: Any) -> Any:
@@ -326,10 +328,10 @@ class StepHooks:
 
         if not self._session.is_recording() or not self._calls or type(output) is not tuple or len(output) != 3:
             return None
-        logits, chosen, experts = output
-        if experts.dtype.is_floating_point or chosen.shape != experts.shape:
+        logits, probabilities, experts = output
+        if experts.dtype.is_floating_point or probabilities.shape != experts.shape:
             return None
-        weights = torch.zeros_like(logits, dtype=chosen.dtype).scatter(-1, experts, chosen)
+        weights = torch.zeros_like(logits, dtype=probabilities.dtype).scatter(-1, experts, probabilities)
         name = f"{self._calls[-1].scope}.mlp.experts"
         changed = self._tap_in_block("mlp.experts", weights, "... T X")
         if changed is None:

@@ -55,17 +55,17 @@ def recorded_tokens(model: Any, tokenizer: Any, session: CaptureSession) -> Iter
 
 def _layout(ids: Any, options: dict[str, Any], prompts: list[np.ndarray]) -> TextLayout | None:
     """Return where the texts of a call stand; None where it does not say it. `prompts` keeps the first call's."""
-    given: Any = options.get("inputs_embeds") if ids is None else ids
+    inputs: Any = options.get("inputs_embeds") if ids is None else ids
     mask = options.get("attention_mask")
     cache = next((options[name] for name in _CACHE_NAMES if options.get(name) is not None), None)
-    if getattr(given, "ndim", 0) < 2 or (mask is not None and mask.ndim != 2):
+    if getattr(inputs, "ndim", 0) < 2 or (mask is not None and mask.ndim != 2):
         return None
-    batch, length = given.shape[:2]
+    batch, length = inputs.shape[:2]
     before = 0 if cache is None or not hasattr(cache, "get_seq_length") else int(cache.get_seq_length())
     is_token = None if mask is None else np.asarray(mask.detach().cpu()) > 0
     if is_token is not None and is_token.shape != (batch, before + length):
         return None
-    layout = TextLayout.of((batch, before + length), is_token)
+    layout = TextLayout.from_shape((batch, before + length), is_token)
     if before == 0 or not prompts or len(prompts[0]) != batch:
         prompts[:] = [layout.lengths]
     return TextLayout(layout.starts - before, prompts[0], layout.rows, grows=cache is not None)

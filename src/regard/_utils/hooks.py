@@ -8,5 +8,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 explorer_widget: Callable[..., Any]
+metrics: Callable[[], Any]
+"""Returns `regard.metrics`, of which a trace has functions as methods."""
 frameworks: dict[str, Callable[[], Any]]
 """For a library of arrays, by the name of its module, what imports its `regard.functional.frameworks.Framework`."""

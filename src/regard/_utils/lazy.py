@@ -21,13 +21,13 @@ class _Package(ModuleType):
     """A package in which a submodule does not hide the name of its own that it defines, such as `rotary`."""
 
     def __setattr__(self, name: str, value: Any) -> None:
-        own = getattr(value, name, None) if isinstance(value, ModuleType) else None
+        own = vars(value).get(name) if isinstance(value, ModuleType) else None
         if own is None or isinstance(own, ModuleType):
             super().__setattr__(name, value)
 
 
 def attach(
-    package: str, others: Mapping[str, str] | None = None
+    package: str, others: Callable[[], Mapping[str, str]] = dict
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return ``__getattr__`` and ``__dir__`` for a package that has a stub.
 
@@ -35,14 +35,14 @@ def attach(
     ----------
     package : str
         Its ``__name__``.
-    others : mapping of str to str, optional
-        Further names, and the module of each.
+    others : function, optional
+        Returns further names, and the module of each; called when a name is looked for.
     """
     sources: dict[str, str] = {}
 
     def names() -> dict[str, str]:
         if not sources:
-            sources.update({**read_stub(package), **(others or {})})
+            sources.update({**read_stub(package), **others()})
         return sources
 
     def get(name: str) -> Any:

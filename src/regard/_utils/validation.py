@@ -13,13 +13,15 @@ from regard._utils.errors import RegardError
 
 
 def whole_number(name: str, value: object, least: int) -> int:
-    """Return `value` as an int; an error unless it is a whole number of at least `least`."""
+    """Return `value` as an int; an error unless it is a whole number of at least `least` that 63 bits hold."""
     try:
         number = index(value)  # type: ignore[arg-type]
     except TypeError:
         number = least - 1
     if number < least or isinstance(value, bool):
         raise RegardError(f"{name} must be a whole number of at least {least}, got {value!r}")
+    if number >= 1 << 63:
+        raise RegardError(f"{name} must be less than 2 to the power of 63")
     return number
 
 
@@ -64,6 +66,12 @@ def function(name: str, value: object) -> None:
 def truncate(value: object) -> str:
     """Return an untrusted value as ASCII of at most 80 characters."""
     text = ascii(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def short_name(name: str) -> str:
+    """Return an untrusted name as `escape` does, of at most 80 characters."""
+    text = escape(name)
     return text if len(text) <= 80 else text[:77] + "..."
 
 

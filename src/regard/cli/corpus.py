@@ -34,9 +34,9 @@ def is_corpus_run(corpus: CorpusRun, *, reads_tables: bool = False) -> bool:
 
 @installed()
 def run_corpus(settings: CorpusRun, model: ModelChoice, address: str, name: str, options: Mapping[str, Any]) -> Any:
-    """Run a job of `regard.dask.jobs` over a corpus, or print its plan, and say what was written.
+    """Run a job of `regard.dask.jobs` over a corpus, or print its partitions, and say what was written.
 
-    Returns the summary, None of a plan. Workers start while this process imports what it needs.
+    Returns the summary, None if only partitions are printed. Workers start while this process imports what it needs.
     """
     assert settings.out is not None  # `is_corpus_run` has told
     corpus = load_module("source").open_corpus(address, settings.column or "text")
@@ -61,33 +61,33 @@ def run_corpus(settings: CorpusRun, model: ModelChoice, address: str, name: str,
                     settings.out,
                     workers,
                     partition_tokens=tokens,
-                    started=lambda plan, texts, done: begin(plan.rows, plan.tokens, texts, done),
+                    started=lambda parts, texts, done: begin(parts.rows, parts.tokens, texts, done),
                 )
             except KeyboardInterrupt as interrupt:
                 for note in getattr(interrupt, "__notes__", ()):
                     tell(escape(note))
                 raise
-    plan = summary.plan
-    parts = len(plan.partitions)
+    partitioning = summary.partitioning
+    parts = len(partitioning.partitions)
     there = parts - summary.computed
     before = f", {there:,} of them there before" if there else ""
     if sys.stderr is not None:
-        rows = f"{plan.rows:,} rows in {parts:,} partition{'s' * (parts != 1)}{before}"
+        rows = f"{partitioning.rows:,} rows in {parts:,} partition{'s' * (parts != 1)}{before}"
         print(f"wrote {escape(settings.out)}: {rows}", file=sys.stderr, flush=True)
-    if plan.num_errors:
-        file, row, reason = plan.errors[0]
+    if count := partitioning.num_errors:
+        file, row, reason = partitioning.errors[0]
         tell(
-            f"{plan.num_errors:,} row{'s' * (plan.num_errors > 1)} could not be run, see the column error; "
+            f"{count:,} row{'s' * (count > 1)} could not be run, see the column error; "
             f"the first: {escape(file)} row {row}: {escape(reason)}"
         )
     return summary
 
 
 @installed()
-def merged_sums(out: str, plan: Any) -> Any:
+def merged_sums(out: str, partitioning: Any) -> Any:
     """Return the sums of all partitions of a folder."""
     runs, jobs = load_module("run"), load_module("jobs")
-    tables = map(jobs.sums_of_table, runs.read_parts(out, plan))
+    tables = map(jobs.sums_of_table, runs.read_parts(out, partitioning))
     return reduce(lambda a, b: a.merge(b), tables)
 
 
@@ -116,12 +116,13 @@ def _workers(settings: CorpusRun) -> Iterator[Any]:
 
 
 def _plan_in_words(estimate: Any) -> str:
-    plan = estimate.plan
+    partitioning = estimate.partitioning
     lines = {
-        "partitions": f"{len(plan.partitions):,}"
+        "partitions": f"{len(partitioning.partitions):,}"
         + (f", {estimate.written:,} of them written" if estimate.written else ""),
-        "rows": f"{plan.rows:,}" + (f", {plan.num_errors:,} of them cannot be run" if plan.num_errors else ""),
-        "tokens": f"{plan.tokens:,}",
+        "rows": f"{partitioning.rows:,}"
+        + (f", {partitioning.num_errors:,} of them cannot be run" if partitioning.num_errors else ""),
+        "tokens": f"{partitioning.tokens:,}",
         "workers": f"{estimate.workers}, {estimate.limit}",
         "memory a worker": f"about {gigabytes(estimate.memory)}, the model's {gigabytes(estimate.model)}, and Python",
         "time": f"about {_duration(estimate.seconds)}, {estimate.rate:,.0f} tokens a second and worker in a sample",

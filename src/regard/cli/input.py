@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import unicodedata
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, overload
 
@@ -14,6 +15,7 @@ from regard.cli.shared_options import TOY_SETTINGS, MapChoice, ModelChoice, ToyL
 from regard.cli.texts import is_file
 from regard.models import ImageModel, Model, load, toy
 from regard.models.base import as_text_model
+from regard.models.batch import too_long
 from regard.models.memory import MemoryEstimate, estimate_memory, require_memory
 from regard.models.output import run_traced
 from regard.text.encoding import Encoding
@@ -94,14 +96,40 @@ def run_model(
         stop = f"encoder.{stop}"
     names = None if only is None else [*only, *(f"encoder.{name}" for name in only)]
     trace = Trace(only=None if names is None else (), optional=names or (), maps=True, stop=stop)
-    warn_unknown(model, [text])
     announce_memory(model, len(text), trace, shown=shown)
     run_traced(model, text, trace)
     return trace.subtrace("encoder") if any(name.startswith("encoder.") for name in trace) else trace
 
 
-def warn_unknown(model: Model, encodings: Iterable[Encoding]) -> None:
-    """Print one line on standard error if many tokens of the texts are the one for what the vocabulary lacks."""
+def tokenize(model: Model, text: str, *, truncate: bool | None = None) -> Encoding:
+    """Return a text as tokens, and say on standard error what of it the model does not see.
+
+    With `truncate` no more tokens than the model accepts; where it is False, more are an error that names the option.
+    """
+    encoding: Encoding = model.tokenizer(text)
+    warn_unknown(model, [encoding])
+    length, most = len(encoding), getattr(model, "max_length", len(encoding))
+    if truncate is None or length <= most:
+        return encoding
+    if not truncate:
+        raise too_long(encoding, most, escape(model.name), "--truncate cuts it")
+    tell(f"cut to the first {most:,} of {length:,} tokens")
+    return encoding.truncated(most)
+
+
+def warn_unknown(model: Model, encodings: Sequence[Encoding]) -> None:
+    """Print on standard error what of the texts a model does not see, if anything.
+
+    That is characters that no token covers, other than white space and combining marks, which are left out by design,
+    and tokens that stand for whatever the vocabulary lacks.
+    """
+    name = escape(model.name)
+    is_exact = getattr(model.tokenizer, "has_exact_offsets", True)
+    uncovered = "".join(each.uncovered_text() for each in encodings) if is_exact else ""
+    lost = [character for character in uncovered if unicodedata.category(character)[0] in "LNPS"]
+    if lost:
+        what = "1 character has" if len(lost) == 1 else f"{len(lost):,} characters have"
+        tell(f"{what} no token in {name}, which does not see {join_names(repr(escape(x)) for x in lost)}")
     unknown = getattr(model.tokenizer, "unk_id", None)
     ids = [
         i
@@ -110,11 +138,11 @@ def warn_unknown(model: Model, encodings: Iterable[Encoding]) -> None:
         if not special
     ]
     count = 0 if unknown is None else ids.count(unknown)
-    if count >= 2 and count >= _MANY_UNKNOWN * len(ids):
-        tell(
-            f"{count:,} of {len(ids):,} tokens are unknown to {escape(model.name)}, which all look the same to it: "
-            "choose a model of this language, --model NAME"
-        )
+    if count:
+        what = "token" if len(ids) == 1 else "tokens"
+        same = "is unknown" if count == 1 else "are unknown, and look the same,"
+        other = ": choose a model of this language, --model NAME" if count >= _MANY_UNKNOWN * len(ids) else ""
+        tell(f"{count:,} of {len(ids):,} {what} {same} to {name}{other}")
 
 
 def run_picture(model: ImageModel, path: str, only: Sequence[str] | None = None) -> Trace:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]  # the C module: `signal` imports enum
 import sys
+from _thread import interrupt_main as _interrupt_main, start_new_thread as _start_thread
+from time import sleep as _sleep
 
 from regard._utils.errors import RegardError
 
@@ -33,11 +35,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         interrupts.append(number)
         raise KeyboardInterrupt
 
-    before = sys.unraisablehook
+    before, is_running = sys.unraisablehook, True
+
+    def again() -> None:
+        _sleep(0.01)
+        if is_running:
+            _interrupt_main()
 
     def report(unraisable: Any) -> None:
-        if unraisable.exc_type is not KeyboardInterrupt:  # in a callback of an import: noted, and nobody can catch it
+        if unraisable.exc_type is not KeyboardInterrupt:
             before(unraisable)
+        else:  # in a callback, such as of an import, where nobody can catch it: once more, outside
+            _start_thread(again, ())
 
     handles = _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler  # else an embedding program's stays
     try:
@@ -51,6 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _end("interrupted", EXIT_INTERRUPTED)
     finally:
+        is_running = False
         if handles:
             sys.unraisablehook = before
             _signal.signal(_signal.SIGINT, _signal.default_int_handler)
@@ -79,8 +89,6 @@ def _run(argv: Sequence[str] | None, interrupts: list[int]) -> int:
         call = parse(sys.argv[1:] if argv is None else argv)
         verbose = call.verbose
         bind_imports(call.module)
-        if interrupts:
-            raise KeyboardInterrupt
         call.module.run(call.options)
     except RegardError as error:
         notes: list[str] = getattr(error, "__notes__", [])

@@ -71,6 +71,10 @@ class OutputFiles(NamedTuple):
     def __bool__(self) -> bool:
         return any(self.paths.values())
 
+    def has(self, *kinds: OutputFile) -> bool:
+        """Tell whether a file of one of these kinds is requested."""
+        return any(kind in kinds for kind, _ in self._requested())
+
     def check(self) -> None:
         """Check that each requested file has a suffix of its flag, is named once, and can be written.
 

@@ -6,6 +6,7 @@ import argparse
 import importlib
 import pkgutil
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from itertools import takewhile
 from types import ModuleType
@@ -48,6 +49,20 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise RegardError(f"{message}; see {self.prog} --help")
 
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        try:
+            super()._check_value(action, value)
+        except argparse.ArgumentError as error:
+            from difflib import get_close_matches
+
+            from regard.cli.texts import is_file
+
+            meant = get_close_matches(str(value).lower(), list(action.choices or ()), n=1)
+            if not meant and "--file" in self._option_string_actions and is_file(str(value)):
+                meant = [f"--file {shlex.quote(str(value))}"]
+            error.message += "".join(f"; did you mean {each}?" for each in meant)
+            raise
+
     def _print_message(self, message: str, file: Any = None) -> None:
         with writing():  # argparse ignores a full disk
             print(message, end="", file=file)
@@ -68,7 +83,7 @@ def parse(argv: Sequence[str]) -> Call:
     """
     words, names = list(argv), command_names()
     if not words:
-        raise RegardError('no text: try regard "The cat sat on the mat", or regard --help')
+        raise RegardError('no text: try regard "The cat sat on the mat", regard - for standard input, or regard --help')
     if words[0] not in (*names, "-h", "--help", "--version"):
         _check_no_command_meant(words, names)
         words.insert(0, _DEFAULT_COMMAND)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, get_args
 
 from regard._utils.errors import RegardError
+from regard._utils.head_names import parse_head
 from regard.cli.options import LazyChoices, argument, flag, option, options, shared
 
 
@@ -29,8 +29,8 @@ def count(text: str) -> int:
 
 def layer_and_head(text: str) -> tuple[int, int]:
     """Return the numbers of a layer and a head, written ``L3H7``, in capitals or not."""
-    if match := re.fullmatch(r"L([0-9]+)H([0-9]+)", text.upper()):
-        return int(match[1]), int(match[2])
+    if (named := parse_head(text)) is not None:
+        return named
     raise argparse.ArgumentTypeError(f"expected a layer and a head such as L3H7, got {text!r}")
 
 
@@ -102,7 +102,7 @@ def map_choice(
 
 def choose_layer(parsed: argparse.Namespace) -> None:
     """Take the layer out of ``--head L3H7``; an error if ``--layer`` is given too."""
-    if isinstance(getattr(parsed, "head", None), tuple):
+    if isinstance(getattr(parsed, "head", None), tuple) and hasattr(parsed, "layer"):
         if parsed.layer is not None:
             raise RegardError("--head L{}H{} names the layer too: leave out --layer".format(*parsed.head))
         parsed.layer, parsed.head = parsed.head
@@ -144,7 +144,7 @@ class CorpusRun:
     """Options of a run over a corpus into a folder."""
 
     out: str | None = option("FOLDER", "a Parquet file for each partition; the same command again computes the rest")
-    column: str | None = option("NAME", "the texts in Parquet, CSV or JSON lines (of a corpus text)")
+    column: str | None = option("NAME", "where the texts are in a table: Parquet, CSV or JSON lines (text)")
     workers: int | None = option("N", "start N processes (this one computes)", type=count)
     memory: str | None = option("SIZE", "of each of them, such as 2GB (its share of the machine)")
     dashboard: bool = flag("show Dask's dashboard of them to this machine")
@@ -153,9 +153,9 @@ class CorpusRun:
     dry_run: bool = flag("print partitions, tokens, memory and time; write nothing")
 
 
-def corpus_run() -> Any:
-    """Declare `CorpusRun`."""
-    return shared(CorpusRun, group="a corpus, in partitions; needs regard[dask]")
+def corpus_run(group: str = "a corpus, in partitions; needs regard[dask]", **settings: Any) -> Any:
+    """Declare `CorpusRun`, in a group; `settings` as those of `shared`."""
+    return shared(CorpusRun, group=group, **settings)
 
 
 @options

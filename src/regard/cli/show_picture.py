@@ -21,6 +21,7 @@ from regard.cli.shared_options import MapChoice
 from regard.models import ImageModel
 from regard.terminal import terminal_heatmap
 from regard.trace import Trace
+from regard.views import AttentionView
 from regard.views.patches import PatchView, select_patches
 
 if TYPE_CHECKING:
@@ -29,10 +30,12 @@ if TYPE_CHECKING:
 _OF_TEXTS = ("--merge-subwords", "--show-special-tokens")
 
 
-def show_picture(options: Options, model: ImageModel, path: str, write_files: Callable[[Trace, Writer], None]) -> None:
+def show_picture(
+    options: Options, model: ImageModel, path: str, write_files: Callable[[Trace, AttentionView, Writer], None]
+) -> None:
     """Run a model on a picture; print, draw or save what one token attends to.
 
-    `write_files` takes the trace and what draws the map.
+    `write_files` takes the trace, the map and what draws it.
     """
     start = time.perf_counter()
     for option in given_options(options, *_OF_TEXTS):
@@ -43,7 +46,7 @@ def show_picture(options: Options, model: ImageModel, path: str, write_files: Ca
     trace = run_picture(model, path, steps)
     seconds = time.perf_counter() - start
     view = select_patches(trace, query=options.word, layer=choice.layer, head=choice.head)
-    write_files(trace, partial(_draw, view, options.theme))
+    write_files(trace, view.as_map(), partial(_draw, view, options.theme))
     if options.json:
         write(json.dumps(_to_json(view, path, choice), allow_nan=False))
         return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -15,6 +15,7 @@ from regard._utils.files import atomic_write, open_regular
 from regard._utils.validation import truncate
 from regard.cli.texts import read_file_or_input, read_lines
 from regard.text.tables import DELIMITERS, RepeatedKey, column_index, csv_column, json_row, parquet_column, table_format
+from regard.views import AttentionView
 
 
 def write_table(path: str, columns: Mapping[str, Any]) -> None:
@@ -22,12 +23,13 @@ def write_table(path: str, columns: Mapping[str, Any]) -> None:
     if is_parquet(path):
         write_parquet(path, load_pyarrow().table(dict(columns)))
         return
-    table = io.StringIO()
-    writer = csv.writer(table, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(map(_cell, row) for row in zip(*(_plain(column) for column in columns.values()), strict=True))
-    with atomic_write(path) as file:
-        file.write(table.getvalue().encode())
+    _write_csv(path, columns, zip(*(_plain(column) for column in columns.values()), strict=True))
+
+
+def write_map(path: str, view: AttentionView) -> None:
+    """Write a map as CSV, as the explorer does: a row for each query and a column for each key, with their names."""
+    rows = ((query, *weights) for query, weights in zip(view.queries, view.weights.tolist(), strict=True))
+    _write_csv(path, ("weight", *view.keys), rows)
 
 
 def write_vectors(path: str, lines: Sequence[int], texts: Sequence[str], vectors: np.ndarray) -> None:
@@ -149,6 +151,14 @@ def load_pyarrow(other: str = ".csv") -> Any:
     except ImportError:
         raise RegardError(f"Parquet needs pyarrow: pip install 'regard[parquet]', or write a {other} file") from None
     return pyarrow
+
+
+def _write_csv(path: str, header: Iterable[str], rows: Iterable[Iterable[Any]]) -> None:
+    table = io.StringIO()
+    writer = csv.writer(table, lineterminator="\n")
+    writer.writerows(map(_cell, row) for row in (header, *rows))
+    with atomic_write(path) as file:
+        file.write(table.getvalue().encode())
 
 
 def _cell(value: Any) -> Any:

@@ -37,7 +37,8 @@ def read_text(source: TextSource) -> str:
         text = _read(None)
     elif len(words) > 1:
         command, joined = source.command, shlex.quote(escape(" ".join(words), 60))
-        raise RegardError(f"{command} takes one text, got {len(words)}: quote it, regard {command} {joined}")
+        two = "; regard compare TEXT TEXT --word WORD takes two" if len(words) == 2 else ""
+        raise RegardError(f"{command} takes one text, got {len(words)}: quote it, regard {command} {joined}{two}")
     else:
         text = "".join(words)
         if not source.literal:
@@ -58,6 +59,9 @@ def check_no_file(text: str, option: str | None) -> None:
         raise RegardError(f"{escape(text, 60)} is an address, and nothing is fetched: give the text, or a file of it")
     is_there = os.path.exists(text)  # noqa: PTH110 (Path.exists raises for an invalid path)
     is_name = is_file(text) or (is_word and (is_there or text.endswith("/") or suffix in (*_TEXT_FILES, *_RUNS)))
+    if os.path.isfile(os.path.join(text, "config.json")):  # noqa: PTH113, PTH118 (as above)
+        how = f"regard TEXT --model {shlex.quote(text)}"
+        raise RegardError(f"{escape(text, 60)} is the folder of a model: give a text too, {how}")
     if is_word and os.path.isdir(text):  # noqa: PTH112 (as above)
         raise RegardError(f"{escape(text, 60)} is a folder here: to use it as a text, put it after --: regard -- TEXT")
     if is_name and suffix not in _PICTURES:

@@ -6,7 +6,7 @@ import functools
 import itertools
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -24,13 +24,22 @@ from regard.dask.blocks import AttentionBlocks, QueryBlock, task, with_arrays
 from regard.functional.inputs import AttentionInputs, Options
 from regard.functional.native.map import Pooling
 from regard.functional.online_softmax import SoftmaxStats
-from regard.functional.scores.tile import attention_tile
-from regard.trace.map_sources import POOLINGS, equal_edges, source_of
+from regard.trace.map_sources import source_of
 from regard.trace.map_statistics import STORED, MapStatistic, MapStatistics, Parts
 from regard.trace.mask_io import rules_to_arrays
+from regard.trace.overviews import (
+    JOINS,
+    POOLINGS,
+    PooledPair,
+    bin_edges,
+    cell_means,
+    cells_inside,
+    join_parts,
+    overview_edges,
+    pool_block,
+    reduce_cells,
+)  # fmt: skip
 from regard.trace.stored_map import FORMAT, TILE_CELLS, import_zarr, overview_cells
-
-_STRIP_WEIGHTS = 2**21  # that are held at a time while cells are pooled
 
 
 class AttentionMap(MapStatistics):
@@ -132,19 +141,14 @@ class AttentionMap(MapStatistics):
         dask array
             In one chunk for all cells of a head.
         """
-        if how not in POOLINGS:
-            raise RegardError(f"how must be {' or '.join(POOLINGS)}, got {how!r}")
-        if not isinstance(size, Sequence) or len(size) != 2:
-            raise RegardError(f"the size of an overview is (rows, columns), got {size!r}")
-        counts = (whole_number("a side of an overview", count, 1) for count in size)
-        axes = [equal_edges(0, length, count) for length, count in zip(self.shape[-2:], counts, strict=True)]
+        axes = overview_edges(self.shape, size, how)
         graph, blocks = self._row_stats(), self._blocks
         name = f"map-pooled-{how}-{len(axes[0]) - 1}-{len(axes[1]) - 1}"
         parts: dict[Any, list[Any]] = {}
         for block, cols in blocks.pairs.items():
             for col in cols:
                 spans = (block.rows, blocks.col_span(col))
-                inside = [_edges_inside(edges, span) for edges, span in zip(axes, spans, strict=True)]
+                inside = [cells_inside(edges, span) for edges, span in zip(axes, spans, strict=True)]
                 key = blocks.keys(f"{name}-part", block, col)
                 edges = tuple(cell_edges for _, cell_edges in inside)
                 graph[key] = self._pair_task(key, _pooled, block, col, edges=edges, how=how)
@@ -155,8 +159,8 @@ class AttentionMap(MapStatistics):
             lead_parts = parts.get(lead, [])
             at = [(row, col) for row, col, _ in lead_parts]
             shape = (*blocks.lead_sizes(lead), *cell_counts)
-            area = np.outer(*(np.diff(edges) for edges in axes)) if how == "mean" else None
-            graph[key] = task(key, _joined, shape, at, area, self._dtype, *(TaskRef(part) for *_, part in lead_parts))
+            sizes = [np.diff(edges) for edges in axes] if how == "mean" else None
+            graph[key] = task(key, _joined, shape, at, sizes, self._dtype, *(TaskRef(part) for *_, part in lead_parts))
         chunks = blocks.chunks(*((count,) for count in cell_counts), rows=False)
         return blocks.collection(name, graph, chunks, self._dtype)
 
@@ -253,7 +257,9 @@ class _MapWriter:
         targets, sources = self._create(group)
         stored = da.store(sources, targets, lock=False, compute=False, return_stored=False)
         dask.compute(stored, self._overviews())
-        group.attrs["regard"] = {"format": FORMAT, **self.fields, "cells": self.cells}
+        arrays = (each for each in group.members(max_depth=None) if isinstance(each[1], zarr.Array))
+        written = {name: array.nchunks_initialized for name, array in arrays}  # chunks of zeros alone are not
+        group.attrs["regard"] = {"format": FORMAT, **self.fields, "cells": self.cells, "chunks": written}
 
     def _create(self, group: Any) -> tuple[list[Any], list[Any]]:
         """Create all arrays, write those of the rules, and return those to be filled with what goes there."""
@@ -310,7 +316,7 @@ class _MapWriter:
                 key = blocks.keys(name, block, col)
                 write = functools.partial(_write, self.path, cell, self._region(block.lead, block.row, col))
                 lengths = (block.rows.stop - block.rows.start, blocks.cols[col + 1] - blocks.cols[col])
-                edges = tuple(np.array([*range(0, length, cell), length]) for length in lengths)
+                edges = tuple(bin_edges(0, length, cell) for length in lengths)
                 graph[key] = self.map._pair_task(key, _tile, block, col, edges=edges, write=write)
                 tiles[block.row, col] = key
         return tiles
@@ -328,7 +334,7 @@ class _MapWriter:
             key = (f"map-tile-{cell}-{tokenize(self.path)}-{self.blocks.token}", *lead, row, col)
             write = functools.partial(_write, self.path, cell, self._region(lead, row, col))
             sizes = [
-                np.diff([*range(0, length, cell), length])
+                np.diff(bin_edges(0, length, cell))
                 for length in (
                     min(side, size - side * at) for size, at in zip(self.map.shape[-2:], (row, col), strict=True)
                 )
@@ -413,50 +419,44 @@ def _pooled(
 
 
 def _joined(
-    shape: tuple[int, ...], at: list[tuple[int, int]], area: np.ndarray | None, dtype: Any, *parts: np.ndarray
+    shape: tuple[int, ...], at: list[tuple[int, int]], sizes: list[np.ndarray] | None, dtype: Any, *parts: np.ndarray
 ) -> np.ndarray:
-    """Return an overview of parts of it, whose cells may overlap by one: maxima, or sums to be divided by `area`."""
-    overview, join = np.zeros(shape), np.maximum if area is None else np.add
-    for (row, col), part in zip(at, parts, strict=True):
-        region = overview[..., row : row + part.shape[-2], col : col + part.shape[-1]]
-        join(region, part, out=region)
-    return (overview if area is None else overview / area).astype(dtype)
+    """Return an overview of parts of it, whose cells may overlap by one: maxima, or means of cells of these sizes."""
+    overview = join_parts(shape, at, parts, np.maximum if sizes is None else np.add)
+    return np.asarray(overview if sizes is None else cell_means(overview, *sizes)).astype(dtype)
 
 
-Write = Callable[[np.ndarray, np.ndarray, Sequence[np.ndarray]], None]
+Write = Callable[[PooledPair, Sequence[np.ndarray]], None]
 
 
 def _tile(
     p: AttentionInputs, stats: SoftmaxStats, *, edges: tuple[np.ndarray, np.ndarray], write: Write
-) -> tuple[np.ndarray, np.ndarray]:
-    largest, total = pool_block(p, stats, *edges)
-    write(largest, total, [np.diff(axis) for axis in edges])
-    return _halved(largest, np.maximum), _halved(total, np.add)
+) -> list[np.ndarray]:
+    return _written(pool_block(p, stats, *edges), [np.diff(axis) for axis in edges], write)
 
 
 def _parent_tile(
-    sizes: list[np.ndarray], at: list[tuple[int, int]], write: Write, *children: tuple[np.ndarray, np.ndarray]
-) -> tuple[np.ndarray, np.ndarray]:
-    lead = children[0][0].shape[:-2]
-    pair = [np.zeros((*lead, *(len(axis) for axis in sizes))) for _ in range(2)]
-    for (row, col), child in zip(at, children, strict=True):
-        for whole, part in zip(pair, child, strict=True):
-            whole[..., row : row + part.shape[-2], col : col + part.shape[-1]] = part
-    write(pair[0], pair[1], sizes)
-    return _halved(pair[0], np.maximum), _halved(pair[1], np.add)
+    sizes: list[np.ndarray], at: list[tuple[int, int]], write: Write, *children: list[np.ndarray]
+) -> list[np.ndarray]:
+    shape = (*children[0][0].shape[:-2], *map(len, sizes))
+    largest, total = (
+        join_parts(shape, at, x, join) for x, join in zip(zip(*children, strict=True), JOINS, strict=True)
+    )
+    return _written((largest, total), sizes, write)
 
 
-def _write(
-    path: str,
-    cell: int,
-    region: tuple[slice, ...],
-    largest: np.ndarray,
-    total: np.ndarray,
-    sizes: Sequence[np.ndarray],
-) -> None:
+def _written(tile: PooledPair, sizes: Sequence[np.ndarray], write: Write) -> list[np.ndarray]:
+    """Write a tile of cells of these sizes, and return those of twice the side; the last of what is left."""
+    write(tile, sizes)
+    halved = list(tile)
+    for (i, join), axis in itertools.product(enumerate(JOINS), (-2, -1)):
+        halved[i] = reduce_cells(halved[i], np.arange(0, halved[i].shape[axis], 2), axis, join)
+    return halved
+
+
+def _write(path: str, cell: int, region: tuple[slice, ...], tile: PooledPair, sizes: Sequence[np.ndarray]) -> None:
     group = import_zarr().open_group(path, mode="r+", zarr_format=3)
-    mean: np.ndarray = total / (sizes[0][:, None] * sizes[1]).astype(np.float64)
-    for how, values in zip(POOLINGS, (largest, mean), strict=True):
+    for how, values in zip(POOLINGS, (tile[0], cell_means(tile[1], *sizes)), strict=True):
         target = group[f"overview/{how}/{cell}"]
         ends = zip(region[-2:], target.shape[-2:], strict=True)
         target[(*region[:-2], *(slice(span.start, min(span.stop, end)) for span, end in ends))] = values
@@ -464,84 +464,3 @@ def _write(
 
 def _count(*tiles: Any) -> int:
     return len(tiles)
-
-
-def _halved(x: np.ndarray, join: np.ufunc) -> np.ndarray:
-    """Return cells of twice the side; the last of what is left."""
-    for axis in (-2, -1):
-        x = join.reduceat(x, np.arange(0, x.shape[axis], 2), axis=axis)
-    return x
-
-
-def _edges_inside(edges: np.ndarray, span: slice) -> tuple[int, np.ndarray]:
-    """Return the first cell that overlaps a span, and the edges of all that do, counted from its start."""
-    first = int(np.searchsorted(edges, span.start, side="right")) - 1
-    end = int(np.searchsorted(edges, span.stop, side="left"))
-    return first, np.clip(edges[first : end + 1], span.start, span.stop) - span.start
-
-
-def pool_block(
-    p: AttentionInputs, stats: SoftmaxStats, row_edges: np.ndarray, col_edges: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the largest weight and the sum of the weights between edges of a block, ``... H P Q`` each in float64.
-
-    `stats` are those of the rows over all keys. Weights are computed in strips of rows and the keys that they need.
-    """
-    shape = (*p.layout.shape[:-2], len(row_edges) - 1, len(col_edges) - 1)
-    largest, total = np.zeros(shape), np.zeros(shape)
-    ranges = None if p.mask is None else p.mask.key_ranges(p.layout)
-    for rows, cells in _strips(row_edges, max(1, _STRIP_WEIGHTS // max(1, math.prod(p.layout.shape) // shape_rows(p)))):
-        first, end = _touched(col_edges, ranges, rows)
-        if end <= first:
-            continue
-        cols = slice(int(col_edges[first]), int(col_edges[end]))
-        weights = np.asarray(attention_tile(p, rows, cols, "weights", stats), np.float64)
-        starts = col_edges[first:end] - cols.start
-        for overview, join in ((largest, np.maximum), (total, np.add)):
-            pooled = _reduced(_reduced(weights, starts, -1, join), cells[0], -2, join)
-            region = overview[..., cells[1] : cells[1] + len(cells[0]), first:end]
-            join(region, pooled, out=region)
-    return largest, total
-
-
-def shape_rows(p: AttentionInputs) -> int:
-    """Return the number of queries, at least 1."""
-    return max(1, p.layout.queries)
-
-
-def _strips(edges: np.ndarray, height: int) -> Iterator[tuple[slice, tuple[np.ndarray, int]]]:
-    """Yield strips of at most `height` rows: where its cells begin, counted from the strip, and the first of them."""
-    start = int(edges[0])
-    while start < edges[-1]:
-        stop = min(start + height, int(edges[-1]))
-        last = int(edges[np.searchsorted(edges, stop, side="right") - 1])
-        stop = last if last > start else stop  # whole cells where one fits
-        first, inside = _edges_inside(edges, slice(start, stop))
-        yield slice(start, stop), (inside[:-1], first)
-        start = stop
-
-
-def _touched(col_edges: np.ndarray, ranges: Any, rows: slice) -> tuple[int, int]:
-    """Return the first cell of columns and the end of those that some rows attend to."""
-    if ranges is None:
-        return 0, len(col_edges) - 1
-    begin, end = (x[..., rows] if x.shape[-1] != 1 else x for x in ranges)
-    begin, end = np.broadcast_arrays(begin, end)
-    some = end > begin
-    if not some.any():
-        return 0, 0
-    least, most = max(0, int(begin[some].min())), min(int(end[some].max()), int(col_edges[-1]))
-    if most <= least:
-        return 0, 0
-    return int(np.searchsorted(col_edges, least, side="right")) - 1, int(np.searchsorted(col_edges, most, side="left"))
-
-
-def _reduced(x: np.ndarray, starts: np.ndarray, axis: int, join: np.ufunc) -> np.ndarray:
-    """Return `x` reduced between starts; cells of one size faster."""
-    length = x.shape[axis]
-    size = length // len(starts)
-    if size * len(starts) == length and np.array_equal(starts, np.arange(0, length, size)):
-        axis += x.ndim
-        blocks = x.reshape(*x.shape[:axis], len(starts), size, *x.shape[axis + 1 :])
-        return np.asarray(join.reduce(blocks, axis=axis + 1))
-    return np.asarray(join.reduceat(x, starts, axis=axis))

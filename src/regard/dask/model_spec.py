@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import json
 import threading
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -16,7 +17,7 @@ from regard._version import __version__
 from regard.functional.native import set_num_threads
 from regard.models import load
 from regard.models.base import TextModel, as_text_model
-from regard.models.hub import registry, resolve
+from regard.models.hub import hub_cache, registry, resolve
 
 _ONE_AT_A_TIME = threading.RLock()  # a run takes all threads of the worker
 
@@ -27,7 +28,7 @@ class ModelSpec:
 
     name: str  # as `regard.load` takes it
     ignore: tuple[str, ...]  # fields of its configuration, as `regard.load` takes them
-    sha256: str  # of its files
+    sha256: str  # of its files, or of their identity
     version: str  # of regard
 
 
@@ -93,8 +94,10 @@ def _place() -> str:
 
 
 def _sha256(name: str) -> str:
-    """Return the digest of the files that a model is read from."""
+    """Return the digest of the files that a model is read from, or of what says which they are in the hub's cache."""
     path, entry = resolve.find(name), registry.KNOWN.get(name)
+    if entry is None and (identity := hub_cache.identity(path)) is not None:
+        return hashlib.sha256(json.dumps(identity).encode()).hexdigest()
     files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
     if entry is not None:
         files = [path / file.name for file in entry.files]

@@ -24,7 +24,7 @@ _MAX_PART_BYTES = 1 << 32
 
 
 @dataclass(frozen=True)
-class Plan:
+class Partitioning:
     """What a run is: its identity, and its partitions with the errors of their rows."""
 
     identity: dict[str, Any]  # job, options, model, version, and digest of the input
@@ -47,20 +47,20 @@ class Plan:
 
 @dataclass(frozen=True)
 class Manifest:
-    """A plan as a folder has it: without the pieces, which are those of the corpus, and their segments."""
+    """A `Partitioning` as a folder has it: without the pieces, which are those of the corpus, and their segments."""
 
     source: str  # in words
     identity: dict[str, Any]
     fields: Mapping[str, Any]
 
     def is_of(self, corpus: Corpus) -> bool:
-        """Tell whether the files of the corpus are those that the plan was made of."""
+        """Tell whether the files of the corpus are those that the partitioning was made of."""
         return bool(self.fields.get("stamps") == [list(stamp) for stamp in corpus.stamps])
 
-    def plan(self, corpus: Corpus) -> Plan:
-        """Return the plan over a corpus whose files it `is_of`; an error if it does not cover each row once."""
+    def partitioning(self, corpus: Corpus) -> Partitioning:
+        """Return the partitioning of a corpus whose files it `is_of`; an error if it does not cover each row once."""
         try:
-            return _plan(self.identity, self.fields, corpus)
+            return _partitioning(self.identity, self.fields, corpus)
         except (ValueError, KeyError, TypeError, OverflowError) as error:
             raise _damaged(self.source) from error
 
@@ -124,22 +124,22 @@ class OutputFolder:
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise _damaged(source) from error
 
-    def write_plan(self, plan: Plan) -> None:
+    def write_manifest(self, partitioning: Partitioning) -> None:
         """Write the manifest, unless it is there as it would be written."""
         fields = {
             "format": _FORMAT,
-            "identity": plan.identity,
-            "stamps": plan.stamps,
-            "pieces": [[piece.sha256, piece.rows] for piece in plan.pieces],
-            "partitions": [[each.rows, each.tokens] for each in plan.partitions],
-            "errors": plan.errors,
-            "num_errors": plan.num_errors,
+            "identity": partitioning.identity,
+            "stamps": partitioning.stamps,
+            "pieces": [[piece.sha256, piece.rows] for piece in partitioning.pieces],
+            "partitions": [[each.rows, each.tokens] for each in partitioning.partitions],
+            "errors": partitioning.errors,
+            "num_errors": partitioning.num_errors,
         }
         content = json.dumps(fields | {"sha256": _sha256(fields)}).encode()
         if len(content) > MAX_BYTES:
             raise RegardError(
-                f"the plan of this corpus has {len(content)} bytes, more than the limit of {MAX_BYTES}: give its files "
-                "in several runs"
+                f"the manifest of this corpus has {len(content)} bytes, more than the limit of {MAX_BYTES}: give its "
+                "files in several runs"
             )
         stored = self._read(_MANIFEST)
         if stored is None:
@@ -252,15 +252,15 @@ def _damaged(source: str) -> RegardError:
     return RegardError(f"{source} is damaged or of another version of regard: give a new folder")
 
 
-def _plan(identity: dict[str, Any], fields: Mapping[str, Any], corpus: Corpus) -> Plan:
-    """Return the plan in the fields of a manifest; ValueError if it is not one of the whole corpus."""
+def _partitioning(identity: dict[str, Any], fields: Mapping[str, Any], corpus: Corpus) -> Partitioning:
+    """Return the partitioning in the fields of a manifest; ValueError if it is not one of the whole corpus."""
     pieces = tuple(Counted(str(sha256), _count(rows)) for sha256, rows in fields["pieces"])
     if fingerprint(pieces) != identity["texts"]:
         raise ValueError("the digests of the pieces are not those of the texts")
     sizes = [(_count(rows, 1), _count(tokens)) for rows, tokens in fields["partitions"]]
     partitions = tuple(spread(corpus.pieces, pieces, sizes))
     errors = tuple((str(file), _count(row, 1), str(reason)) for file, row, reason in fields["errors"])
-    return Plan(identity, corpus.stamps, pieces, partitions, errors, _count(fields["num_errors"]))
+    return Partitioning(identity, corpus.stamps, pieces, partitions, errors, _count(fields["num_errors"]))
 
 
 def _count(value: Any, least: int = 0) -> int:

@@ -13,7 +13,7 @@ from regard._version import __version__
 from regard.dask.cluster import SchedulerLostError, Workers, worker_memory
 from regard.dask.jobs import Job, identity
 from regard.dask.model_spec import ModelSpec, load_model
-from regard.dask.output import OutputFolder, Plan, first_errors, part_name, require_same
+from regard.dask.output import OutputFolder, Partitioning, first_errors, part_name, require_same
 from regard.dask.partitions import SHOWN_ERRORS, Scan, cut, fingerprint, first_rows, scan
 from regard.dask.source import Corpus, Piece
 from regard.dask.tasks import compute_partition, measure
@@ -32,7 +32,7 @@ Progress = Callable[[int, int], None]
 class Summary:
     """What a run has written."""
 
-    plan: Plan
+    partitioning: Partitioning
     computed: int  # partitions, the others were there
 
 
@@ -40,7 +40,7 @@ class Summary:
 class Estimate:
     """What a run would take: bytes in addition to the model in each worker, and seconds from a measured sample."""
 
-    plan: Plan
+    partitioning: Partitioning
     written: int  # partitions that are there
     workers: int
     limit: str  # memory of a worker, in words
@@ -55,10 +55,10 @@ def check_folder(address: str) -> None:
     OutputFolder(address).check()
 
 
-def make_plan(
+def partition_corpus(
     job: Job, spec: ModelSpec, corpus: Corpus, folder: OutputFolder, workers: Workers, partition_tokens: int
-) -> Plan:
-    """Return the plan in the folder if it is of this run, or a new one; the texts are read unless the files are known.
+) -> Partitioning:
+    """Return the partitioning in the folder if it is of this run, or a new one; texts are read unless files are known.
 
     Raises
     ------
@@ -76,9 +76,9 @@ def make_plan(
     if manifest is not None:
         require_same(folder.address, manifest, about | {"texts": manifest.identity.get("texts")})
         if manifest.is_of(corpus):
-            plan = manifest.plan(corpus)
-            _check_empty(corpus, plan)
-            return plan
+            partitioning = manifest.partitioning(corpus)
+            _check_empty(corpus, partitioning)
+            return partitioning
     scans = _scans(job, spec, corpus, workers)
     counted = tuple(each.counted for each in scans)
     about["texts"] = fingerprint(counted)
@@ -92,12 +92,12 @@ def make_plan(
     )
     partitions = tuple(cut(corpus.pieces, scans, partition_tokens))
     errors = first_errors(with_errors)[:SHOWN_ERRORS]
-    return Plan(about, corpus.stamps, counted, partitions, errors, sum(each.num_errors for each in scans))
+    return Partitioning(about, corpus.stamps, counted, partitions, errors, sum(each.num_errors for each in scans))
 
 
-def _check_empty(corpus: Corpus, plan: Plan) -> None:
-    """Raise `RegardError` if a piece has rows that is empty by the plan: no partition reads it."""
-    for piece, counted in zip(corpus.pieces, plan.pieces, strict=True):
+def _check_empty(corpus: Corpus, partitioning: Partitioning) -> None:
+    """Raise `RegardError` if a piece has rows that is empty by the partitioning: no partition reads it."""
+    for piece, counted in zip(corpus.pieces, partitioning.pieces, strict=True):
         if not counted.rows:
             counted.check(piece)
 
@@ -123,12 +123,12 @@ def run(
     workers: Workers,
     *,
     partition_tokens: int = PARTITION_TOKENS,
-    started: Callable[[Plan, int, int], Progress | None] = lambda *_: None,
+    started: Callable[[Partitioning, int, int], Progress | None] = lambda *_: None,
 ) -> Summary:
     """Compute what is missing in the folder `out`.
 
-    `started` is called with the plan and the texts and tokens that are there, and returns what is called after each
-    partition.
+    `started` is called with the partitioning and the texts and tokens that are there, and returns what is called after
+    each partition.
 
     Raises
     ------
@@ -137,16 +137,19 @@ def run(
     """
     folder = OutputFolder(out)
     folder.create()
-    plan = make_plan(job, spec, corpus, folder, workers, partition_tokens)
+    partitioning = partition_corpus(job, spec, corpus, folder, workers, partition_tokens)
     if folder.read_manifest() is None:
-        folder.write_plan(plan)
+        folder.write_manifest(partitioning)
     if (manifest := folder.read_manifest()) is not None:
-        require_same(out, manifest, plan.identity)  # another run may have begun there
-    folder.write_plan(plan)
+        require_same(out, manifest, partitioning.identity)  # another run may have begun there
+    folder.write_manifest(partitioning)
     there = folder.written()
-    missing = [partition for partition in plan.partitions if part_name(partition) not in there]
-    rows, tokens = plan.rows - sum(p.rows for p in missing), plan.tokens - sum(p.tokens for p in missing)
-    progress = started(plan, rows, tokens)
+    missing = [partition for partition in partitioning.partitions if part_name(partition) not in there]
+    rows, tokens = (
+        partitioning.rows - sum(p.rows for p in missing),
+        partitioning.tokens - sum(p.tokens for p in missing),
+    )
+    progress = started(partitioning, rows, tokens)
     compute = functools.partial(compute_partition, job=job, spec=spec, out=folder.everywhere)
     try:
         for partition, _ in _run(workers, job.name, compute, missing):
@@ -154,22 +157,22 @@ def run(
             if progress is not None:
                 progress(rows, tokens)
     except RegardError as error:
-        raise RegardError(f"{error}; {_so_far(folder, plan)}") from error
+        raise RegardError(f"{error}; {_so_far(folder, partitioning)}") from error
     except KeyboardInterrupt as interrupt:
-        interrupt.add_note(_so_far(folder, plan))
+        interrupt.add_note(_so_far(folder, partitioning))
         raise
     folder.remove_partial()
-    if {part_name(partition) for partition in plan.partitions} - folder.written():
+    if {part_name(partition) for partition in partitioning.partitions} - folder.written():
         raise RegardError(f"the workers have another folder {out} than this process: give one that all machines share")
-    return Summary(plan, len(missing))
+    return Summary(partitioning, len(missing))
 
 
-def read_parts(out: str, plan: Plan) -> Iterator[Any]:
+def read_parts(out: str, partitioning: Partitioning) -> Iterator[Any]:
     """Yield the table of each partition of a run that has ended."""
     from pyarrow import parquet
 
     folder = OutputFolder(out)
-    for partition in plan.partitions:
+    for partition in partitioning.partitions:
         yield parquet.read_table(io.BytesIO(folder.read(part_name(partition))))
 
 
@@ -213,9 +216,9 @@ def _as_regard_error(error: BaseException) -> BaseException:
     return RegardError(f"a worker ended with {type(error).__name__}: {error}")
 
 
-def _so_far(folder: OutputFolder, plan: Plan) -> str:
-    written = len(folder.written() & {part_name(partition) for partition in plan.partitions})
-    return f"{written} of {len(plan.partitions)} partitions are in {folder.address}: the same command continues"
+def _so_far(folder: OutputFolder, partitioning: Partitioning) -> str:
+    written = len(folder.written() & {part_name(partition) for partition in partitioning.partitions})
+    return f"{written} of {len(partitioning.partitions)} partitions are in {folder.address}: the same command continues"
 
 
 def estimate(
@@ -223,13 +226,15 @@ def estimate(
 ) -> Estimate:
     """Return what a run would take. Creates nothing."""
     folder = OutputFolder(out)
-    plan = make_plan(job, spec, corpus, folder, workers, partition_tokens)
+    partitioning = partition_corpus(job, spec, corpus, folder, workers, partition_tokens)
     there = folder.written() if folder.read_manifest() is not None else set()
-    missing = [partition for partition in plan.partitions if part_name(partition) not in there]
+    missing = [partition for partition in partitioning.partitions if part_name(partition) not in there]
     sample = functools.partial(measure, job=job, spec=spec)
-    ((_, (rate, longest)),) = _run(workers, f"sample-{job.name}", sample, (missing or list(plan.partitions))[:1])
+    ((_, (rate, longest)),) = _run(
+        workers, f"sample-{job.name}", sample, (missing or list(partitioning.partitions))[:1]
+    )
     memory = estimate_memory(load_model(spec), getattr(job, "batch_size", 1), longest, Trace(only=())).total
     seconds = sum(partition.tokens for partition in missing) / rate / workers.count
     model = sum(array.nbytes for array in {id(x): x for x in parameters(load_model(spec)).values()}.values())
-    written, limit = len(plan.partitions) - len(missing), worker_memory(workers)
-    return Estimate(plan, written, workers.count, limit, memory, model, rate, seconds)
+    written, limit = len(partitioning.partitions) - len(missing), worker_memory(workers)
+    return Estimate(partitioning, written, workers.count, limit, memory, model, rate, seconds)

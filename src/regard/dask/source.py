@@ -33,7 +33,6 @@ _COMPRESSED = {".gz", ".bz2", ".xz", ".zst"}
 _BLOCK = 1 << 19  # bytes of a piece of lines
 _LARGEST_WHOLE = 1 << 30  # bytes of a file that is read as one piece
 _LARGEST_UNPACKED = 1 << 33
-_PROBED = 100  # lines in which the keys of JSON lines are looked up
 
 
 @dataclass(frozen=True)
@@ -202,10 +201,10 @@ def _pieces(address: str, size: int, column: str) -> Iterator[Piece]:
 
 
 def _json_names(address: str, column: str) -> list[str]:
-    """Return the keys of the first lines; the column alone of an empty file."""
+    """Return the keys of the lines up to the first that has the column; the column alone of an empty file."""
     names: dict[str, None] = {}
     with _open_whole(address) as stream:
-        for _, line in zip(range(_PROBED), stream, strict=False):
+        for line in stream:
             row = _row_or_line(line)
             names |= dict.fromkeys(row if isinstance(row, dict) else ())
             if column in names:

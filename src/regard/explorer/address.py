@@ -12,13 +12,14 @@ from regard.models.hub.registry import KNOWN
 
 _MAX_CHARACTERS = 20_000
 _MAX_PARTS = 64
-_TEXTS, _MODELS = ("text", "text_b"), ("model", "model_b")
+_MODELS = ("model", "model_b")
 
 
 class Address(NamedTuple):
     """What an address names."""
 
-    texts: tuple[str, ...]  # none, one or two
+    text: str | None  # of A; None too where it was too long for an address
+    text_b: str | None
     models: tuple[str, ...]  # none, one, or two
     view: str  # the rest of the fragment, as the page takes it
 
@@ -41,10 +42,11 @@ def read_address(address: str) -> Address:
         raise RegardError(
             f"{address[:60]!r} is not an address of the explorer: copy it from the page, with all after its #"
         )
-    texts, models = (tuple(parts.pop(key) for key in keys if key in parts) for keys in (_TEXTS, _MODELS))
+    text, text_b = parts.pop("text", None), parts.pop("text_b", None)
+    models = tuple(parts.pop(key) for key in _MODELS if key in parts)
     if unknown := [name for name in models if name not in KNOWN]:
         raise RegardError(f"the address is of the model {unknown[0]!r}, which has no name here: give it with --model")
-    return Address(texts, models, urlencode(parts))
+    return Address(text, text_b, models, urlencode(parts))
 
 
 def _is_file(text: str) -> bool:

@@ -196,7 +196,6 @@ class Manifest(TypedDict):
     decimals: int | None
     runs: list[RunDescription]
     difference_blocked_by: str | None
-    distinct_texts: list[str]
     metrics: list[Explanation]
     modes: list[Explanation]
     attribution_methods: list[AttributionMethod]
@@ -391,6 +390,37 @@ class RecordedCell(CellSteps):
     bias_note: str | None
     mean: MeanTerms | None
     rollout: RolloutTerms | None
+
+
+class ScoreWriter(TypedDict):
+    """What wrote into a residual stream; ``layer`` and ``head`` name the map of a head."""
+
+    label: str
+    kind: str
+    layer: int | None
+    head: int | None
+
+
+class ScorePair(TypedDict):
+    """What a writer of the query and a writer of the key add to a score together."""
+
+    query: ScoreWriter
+    key: ScoreWriter
+    value: float
+
+
+class Why(TypedDict):
+    """A score as a sum of pairs, the largest of them and the ``others`` together; what ``terms`` add is not in it.
+
+    With ``versus`` it is less the score of that key.
+    """
+
+    score: float
+    versus: int | None
+    pairs: list[ScorePair]
+    others: float
+    num_others: int
+    terms: dict[str, float]
 
 
 # What a model computes from the text.

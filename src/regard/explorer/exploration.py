@@ -28,7 +28,7 @@ from regard.explorer.figures import FigureOptions, Side, draw_figure
 from regard.explorer.head_metrics import DIFFERENCE, EXPLANATIONS, head_metrics_of
 from regard.explorer.head_search import ablate_each_head, heads_with_weights, live_metrics
 from regard.explorer.live import LiveRuns
-from regard.explorer.manifest import describe_run, difference_blocked_by, distinct_texts, provenance_of, title_of
+from regard.explorer.manifest import describe_run, difference_blocked_by, provenance_of, title_of
 from regard.explorer.map_reader import Head, MapReader
 from regard.explorer.movement import MAX_MOVEMENT_TOKENS, describe_plane, movement
 from regard.explorer.next_tokens import next_tokens, predictions_by_layer, predicts_next_tokens
@@ -41,9 +41,10 @@ from regard.explorer.rotation import rotated_pairs, rotates
 from regard.explorer.run import Run
 from regard.explorer.run_store import RunStore
 from regard.explorer.validation import check_index, check_num_runs
+from regard.explorer.why import why_attends
+from regard.functional.native.map import Pooling
 from regard.metrics.layer_maps import CancelCheck
 from regard.trace import Trace
-from regard.trace.map_sources import Pooling
 
 FORMAT = "regard.explore/1"
 _MAX_FILE_PREDICTIONS = 256  # of a page in a file, one after each token
@@ -140,7 +141,6 @@ class Exploration:
             "decimals": None,
             "runs": [self._describe(number) for number in self.numbers],
             "difference_blocked_by": difference_blocked_by(self.runs),
-            "distinct_texts": distinct_texts(self.runs),
             "metrics": [*EXPLANATIONS, *live_metrics(self.runs)],
             "modes": [mode for mode in DISPLAY_MODES if mode["key"] in self.modes],
             "attribution_methods": list(ATTRIBUTION_METHODS),
@@ -318,6 +318,25 @@ class Exploration:
             "rollout": rollout,
             "bias_note": bias_note(layer_map, recorded.bias_rule(layer), head, i, j),
         }
+
+    @query(slow=True)
+    def why(self, run: int, layer: int, head: Head, i: int, j: int, *, contrast: bool = False) -> answers.Why:
+        """Return the score of a cell as a sum over pairs of writers: the ten largest, and the others together.
+
+        See `regard.metrics.why`. With `contrast` the score is less that of the word besides with the largest weight.
+
+        Raises
+        ------
+        RegardError
+            There is no such run, layer, head or cell; the query does not attend to the key, or with `contrast` to no
+            other; or the run has no model, is too long, or lacks a step.
+        """
+        recorded, layer_map = self._maps.layer(run, layer, head)
+        if head == "mean":
+            raise RegardError("a score is of one head, not of the mean of heads: choose a head")
+        for token in (i, j):
+            check_index("token", token, layer_map.length)
+        return why_attends(recorded, layer, head, i, j, contrast)
 
     def cell_inputs(self, run: int, layer: int, head: int) -> tuple[bytes, answers.HeadFields] | None:
         """Return the arrays that all cells of a head can be computed from, float32, and the numbers that go with them.

@@ -9,6 +9,8 @@ their encoding. Their names, with numbers from 0:
 * ``next_tokens/RUN``: JSON, as of `Exploration.next_tokens`, after each token
 * ``movement/RUN``: JSON, with the points of this run alone, on one plane with all runs of its projection key
 * ``thumbnails/RUN``: bytes, ``L H t t``
+* ``why``: JSON of `Exploration.why` by ``RUN/LAYER/HEAD/QUERY/KEY``, of the cell that the page opens with and of the
+  strongest cell of each head, of 300 heads at most, if they do not exceed the size of the file
 * ``differences``: JSON, as of `Exploration.differences`, of two runs that can be compared cell by cell
 * ``weights/RUN/LAYER/HEAD``, ``rollout/RUN/LAYER``: packed weights, ``T S``
 * ``norms/RUN/LAYER``: float32, ``H S``, the value norm of each column, of 13 bits
@@ -20,6 +22,7 @@ their encoding. Their names, with numbers from 0:
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import html
 import os
@@ -37,11 +40,13 @@ from regard.explorer.bundle import bundle_module, bundle_page, bundle_styles, pa
 from regard.explorer.codec import MAX_DECIMALS, encode_blob, json_bytes, pack_weights
 from regard.explorer.display_modes import MAX_WHOLE_TOKENS
 from regard.explorer.exploration import Exploration
+from regard.explorer.opening import strongest_cell
 
 _SMALL_PAGE_WEIGHTS = 144 * 128**2  # at most, for the first limit
 _LIMITS = (2_000_000, 16_000_000)  # bytes of a small page, and of any
 _MIN_DECIMALS = 2
-_INDEX_ENTRY = 80  # bytes of a blob's entry in the manifest, at most
+_MAX_WHY = 300  # heads whose strongest cell has its pairs: about 100 bytes and 20 ms each
+_INDEX_ENTRY = len('"":[10000000,10000000],')  # bytes of a blob's entry in the manifest without its name, at most
 
 _STYLE = re.compile(r'<link rel="stylesheet" href="static/style\.css"\s*/?>')
 _SCRIPT = re.compile(r'<script type="module" src="static/([\w./-]+\.js)"></script>')
@@ -96,6 +101,7 @@ def _render(exploration: Exploration) -> bytes | None:
     before, between, after = _template()
     manifest = exploration.manifest()
     manifest["live_models"], manifest["can"] = [], {"ablate": False, "tiles": False, "figures": False}
+    manifest["blobs"], manifest["cell_inputs"], manifest["heads_with_steps"] = {}, {}, " " * 40
     manifest["metrics"] = [metric for metric in manifest["metrics"] if not metric.get("live")]
     blobs = [blob for run in exploration.numbers for blob in _auxiliary_blobs(exploration, run)]
     if manifest["difference_blocked_by"] is None:
@@ -111,10 +117,12 @@ def _render(exploration: Exploration) -> bytes | None:
             break
     else:
         return None
-    inputs = _cell_inputs(exploration, heads, limit - fixed - _size(maps)) if has_inputs else []
+    room = limit - fixed - _size(maps)
+    why = _why(exploration, heads, room - has_inputs * _inputs_size(initial))
+    inputs = _cell_inputs(exploration, heads, room - _size(why)) if has_inputs else []
     index: dict[str, tuple[int, int]] = {}
     texts, start = [], 0
-    for name, text in [*blobs, *maps, *(blob for blob, _ in inputs)]:
+    for name, text in [*blobs, *maps, *why, *(blob for blob, _ in inputs)]:
         index[name] = (start, len(text))
         texts.append(text)
         start += len(text)
@@ -168,7 +176,11 @@ def _hash(text: str) -> str:
 
 def _size(blobs: list[Blob]) -> int:
     """Return the bytes of blobs in a page, with their entries in the manifest."""
-    return sum(len(text) + _INDEX_ENTRY for _, text in blobs)
+    return sum(len(text) + len(name) + _INDEX_ENTRY for name, text in blobs)
+
+
+def _inputs_size(inputs: list[CellInputs]) -> int:
+    return sum(_size([blob]) + len(json_bytes({blob[0]: fields})) for blob, fields in inputs)
 
 
 def _json_for_script(value: Any) -> bytes:
@@ -214,10 +226,9 @@ def _fit_maps(
 
     A third decimal of every weight is worth more than cell inputs; the fourth is not.
     """
-    inputs_size = sum(_size([blob]) + len(json_bytes(fields)) for blob, fields in inputs)
     for decimals in range(MAX_DECIMALS, _MIN_DECIMALS - 1, -1):
         for has_inputs in (True, False) if decimals < MAX_DECIMALS and inputs else (True,):
-            if (maps := _pack_maps(exploration, decimals, available - has_inputs * inputs_size)) is not None:
+            if (maps := _pack_maps(exploration, decimals, available - has_inputs * _inputs_size(inputs))) is not None:
                 return decimals, maps, has_inputs
     return None
 
@@ -263,6 +274,26 @@ def _heads_from_initial(exploration: Exploration) -> list[tuple[int, int, int]]:
     return sorted(heads, key=lambda at: (at[1:] != initial, at[1] != initial[0], at[1:], at[0]))
 
 
+def _why(exploration: Exploration, heads: list[tuple[int, int, int]], available: int) -> list[Blob]:
+    """Return why a query attends to a key: in each opening cell, and the strongest cell of as many heads as fit."""
+    cells = []
+    for run in exploration.numbers:
+        initial = exploration.opening.describe(exploration.run(run))
+        if "row" in initial and "col" in initial:
+            cells.append((run, initial["layer"], initial["head"], initial["row"], initial["col"]))
+    cells += [(*at, *strongest_cell(exploration.run(at[0]), *at[1:])) for at in heads[:_MAX_WHY]]
+    why: dict[str, answers.Why] = {}
+    for cell in cells:
+        with contextlib.suppress(RegardError):  # without a model, or of a head that has no scores
+            why["/".join(map(str, cell))] = exploration.why(*cell)
+    while why:
+        blobs = [("why", encode_blob(json_bytes(why)))]
+        if (size := _size(blobs)) <= available:
+            return blobs
+        why = dict(list(why.items())[: max(0, int(0.95 * len(why) * available / size))])
+    return []
+
+
 def _cell_inputs(exploration: Exploration, heads: list[tuple[int, int, int]], available: int) -> list[CellInputs]:
     """Return the cell inputs of the heads that have them, as many as fit."""
     packed: list[CellInputs] = []
@@ -272,7 +303,7 @@ def _cell_inputs(exploration: Exploration, heads: list[tuple[int, int, int]], av
             continue
         content, fields = inputs
         packed.append(((f"cell_inputs/{run}/{layer}/{head}", encode_blob(content)), fields))
-        available -= _size([packed[-1][0]]) + len(json_bytes(fields))
+        available -= _inputs_size(packed[-1:])
         if available < 0:
             return packed[:-1]
     return packed

@@ -40,16 +40,6 @@ def title_of(run: Run) -> str:
     return (text if len(text) <= 60 else f"{text[:59]}…") or run.trace.model or "attention"
 
 
-def distinct_texts(runs: Sequence[Run], max_length: int = 40) -> list[str]:
-    """Return the texts of some runs, two long ones without their common beginning."""
-    texts = [run.encoding.text if run.encoding else "" for run in runs]
-    if len(texts) < 2 or texts[0] == texts[1] or max(map(len, texts)) <= max_length:
-        return [text[: 4 * max_length] for text in texts]
-    common = next((n for n, letters in enumerate(zip(*texts, strict=False)) if len(set(letters)) > 1), 0)
-    begin = texts[0].rfind(" ", 0, max(0, common - 12) + 1) + 1
-    return [f"{'…' * (begin > 0)}{text[begin : begin + 4 * max_length]}" for text in texts]
-
-
 def provenance_of(runs: Sequence[Run]) -> str:
     """Return the precision of the weights, and what computed them; for recorded weights that is not known."""
     kernel = native.kernel()

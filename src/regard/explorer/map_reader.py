@@ -14,9 +14,10 @@ from regard.explorer.display_modes import has_value_norms, heads_of, rollouts, v
 from regard.explorer.run import Run
 from regard.explorer.run_store import RunStore
 from regard.explorer.validation import check_index, check_range
+from regard.functional.native.map import Pooling
 from regard.metrics.layer_maps import CancelCheck, LayerMap
 from regard.nn import parameters
-from regard.trace.map_sources import Pooling, equal_edges
+from regard.trace.overviews import bin_edges, equal_edges
 from regard.trace.stored_map import StoredMap
 
 Head: TypeAlias = int | Literal["mean"]
@@ -62,7 +63,7 @@ class MapReader:
         check_range("rows", *rows, bin_size, layer_map.length)
         check_range("columns", *cols, bin_size, layer_map.length)
         pooling.check_pool(pool)
-        row_edges, col_edges = pooling.bin_edges(*rows, bin_size), pooling.bin_edges(*cols, bin_size)
+        row_edges, col_edges = bin_edges(*rows, bin_size), bin_edges(*cols, bin_size)
         whole = self._whole_map(run, layer, head, mode, check)
         if whole is not None:
             region = whole[slice(*rows), slice(*cols)]

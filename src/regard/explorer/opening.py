@@ -7,8 +7,10 @@ from typing import NamedTuple
 import numpy as np
 
 from regard.explorer import answers
+from regard.explorer.next_tokens import predicts_next_tokens
 from regard.explorer.run import Run
 from regard.explorer.validation import check_index
+from regard.metrics.attribution_target import predicts_at_each_token
 from regard.text.token_labels import token_labels
 from regard.views.trace_access import resolve_index
 
@@ -47,21 +49,32 @@ def opening_of(run: Run, layer: int | None, head: int | None) -> Opening:
         head = 0
     if run.is_long:
         return Opening(layers[-1], head or 0)
-    excess, opening = telling_weight(run, [(at, h) for at in layers for h in _heads(run, at, head)])
+    follows = predicts_next_tokens(run) and predicts_at_each_token(run.model)
+    last = run.length - 1 if follows else None  # after which the page says what comes next
+    excess, opening = telling_weight(run, [(at, h) for at in layers for h in _heads(run, at, head)], last)
     if excess >= MIN_EXCESS:
         return opening
-    return Opening(layers[-1], head) if head is not None else Opening(*head_of_words(run))
+    place = (layers[-1], head) if head is not None else head_of_words(run)
+    return Opening(*place) if last is None else Opening(*place, last, _strongest_key(run, *place, last))
 
 
-def telling_weight(run: Run, heads: list[tuple[int, int]]) -> tuple[float, Opening]:
-    """Return the largest excess of a weight between two words in some heads, and where it is.
+def _strongest_key(run: Run, layer: int, head: int, row: int) -> int:
+    """Return the earlier token to which a token attends most, the first one aside if there is another."""
+    weights = run.layers[layer].tile(head, np.array([row]), None)[0, :row]
+    return int(weights[1:].argmax()) + 1 if row > 1 else 0
+
+
+def telling_weight(run: Run, heads: list[tuple[int, int]], query: int | None = None) -> tuple[float, Opening]:
+    """Return the largest excess of a weight between two words in some heads, and where it is; of one token, if given.
 
     The excess is what the weight of a word to another, not beside it, has beyond the mean of what other tokens give to
     that word, and the mean at that distance: it is small where all attend to one token, and where a head attends by
     position. It is large for a verb and its object, or a pronoun and what it stands for.
     """
-    tokens = run.telling_tokens(MAX_TOKENS)
+    tokens = run.telling_tokens(MAX_TOKENS) if query is None else np.arange(max(0, query + 1 - MAX_TOKENS), query + 1)
     is_pair = _pairs_of_words(run, tokens)
+    if query is not None:
+        is_pair[:-1] = False
     best = -np.inf, Opening(*heads[0])
     for layer, head in heads if is_pair.any() else ():
         weights = run.layers[layer].tile(head, tokens, tokens).astype(np.float64)
@@ -72,9 +85,17 @@ def telling_weight(run: Run, heads: list[tuple[int, int]]) -> tuple[float, Openi
     return best
 
 
+def strongest_cell(run: Run, layer: int, head: int) -> tuple[int, int]:
+    """Return the query and key of the largest weight of a head; between two words, if there is one."""
+    weights, special = run.layers[layer].tile(head, None, None), is_special(run)
+    of_words = np.where(special[:, None] | special | np.eye(run.length, dtype=bool), 0, weights)
+    row, col = np.unravel_index(int((of_words if of_words.any() else weights).argmax()), weights.shape)
+    return int(row), int(col)
+
+
 def head_of_words(run: Run) -> tuple[int, int]:
     """Return the layer and head with most attention to other words: least to itself, the first and special tokens."""
-    words, layers = np.flatnonzero(~_is_special(run)), run.telling_layers()
+    words, layers = np.flatnonzero(~is_special(run)), run.telling_layers()
     if not len(words):
         return layers[-1], 0
     candidates = [
@@ -94,7 +115,7 @@ def _heads(run: Run, layer: int, head: int | None) -> list[int]:
     return list(range(len(run.layers[layer].heads))) if head is None else [head]
 
 
-def _is_special(run: Run) -> np.ndarray:
+def is_special(run: Run) -> np.ndarray:
     """Return which tokens are special, ``T``; the first one, which takes the attention that means nothing, too."""
     special = np.zeros(run.length, bool)
     special[0] = True
@@ -110,7 +131,7 @@ def _pairs_of_words(run: Run, tokens: np.ndarray) -> np.ndarray:
     words = np.array([-1 if word is None else word for word in run.encoding.word_ids])[tokens]
     labels = token_labels(run.encoding)
     letters = [any(map(str.isalnum, labels[i])) for i in tokens]
-    is_word = (words >= 0) & np.array(letters) & ~_is_special(run)[tokens]
+    is_word = (words >= 0) & np.array(letters) & ~is_special(run)[tokens]
     is_pair: np.ndarray = (np.abs(words[:, None] - words) > 1) & is_word[:, None] & is_word
     return is_pair
 

@@ -38,6 +38,8 @@ class PairRun(Run):
 
     own_layers: tuple[LayerMap, ...] = ()  # as they were recorded
     encodings: tuple[Encoding, ...] = ()  # of the text and of the target
+    own_trace: Trace | None = None
+    own_batch: int = 0
     reader: Any = None
 
     @property
@@ -48,6 +50,10 @@ class PairRun(Run):
     def number(self, layer: int) -> int:
         """Return the place of a layer: the encoder and the decoder number theirs alike."""
         return layer
+
+    def recorded_at(self, layer: int) -> tuple[Trace, int, range, range]:
+        """Return the trace that a layer was recorded in, which text of it, and the tokens of its rows and columns."""
+        return self.own_trace or self.trace, self.own_batch, *self.block(layer)
 
     def label(self, layer: int) -> str:
         """Return the name of a layer, with its number in the encoder or the decoder."""
@@ -121,7 +127,8 @@ def make_pair_run(trace: Trace, model: Any, batch: int) -> PairRun:
         for step, axes, at in (("v", "G S Dv", block.cols), ("context", "H T Dv", block.rows)):
             if f"{name}.{step}" in trace:
                 whole(f"{name}.{step}", _placed(trace[f"{name}.{step}"][batch], at, len(encoding)), axes)
-    return PairRun(whole, layers, 0, encoding, None, own_layers=tuple(own_layers), encodings=encodings, reader=model)
+    own = {"own_layers": tuple(own_layers), "own_trace": trace, "own_batch": batch, "reader": model}
+    return PairRun(whole, layers, 0, encoding, None, encodings=encodings, **own)
 
 
 def joined(text: Encoding, target: Encoding) -> Encoding:

@@ -8,9 +8,10 @@ from typing import Any, get_args
 import numpy as np
 
 from regard._utils.errors import RegardError
+from regard.functional.native.map import Pooling
 from regard.metrics.layer_maps import WEIGHTS_PER_BLOCK, CancelCheck, LayerMap
 from regard.trace.attention_map import AttentionMap
-from regard.trace.map_sources import Pooling, equal_edges
+from regard.trace.overviews import equal_edges
 
 
 def check_pool(pool: str) -> None:
@@ -56,11 +57,6 @@ def resized(weights: np.ndarray, side: int) -> np.ndarray:
         else:
             weights = np.maximum.reduceat(weights, starts, axis)
     return weights
-
-
-def bin_edges(start: int, stop: int, bin_size: int) -> np.ndarray:
-    """Return the edges of bins of one size, the last of what is left."""
-    return np.append(np.arange(start, stop, bin_size), stop)
 
 
 def pool_between(weights: np.ndarray, row_edges: np.ndarray, col_edges: np.ndarray, pool: Pooling) -> np.ndarray:

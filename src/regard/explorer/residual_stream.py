@@ -21,18 +21,13 @@ from regard.views.next_tokens import token_name
 
 def residual_stream(run: Run, position: int | None, token: int | None) -> answers.ResidualStream:
     """Return what each part of the model writes at a position; see `Exploration.residual_stream`."""
-    if not run.can_ablate:
-        raise RegardError("the whole model needs a model: explore a text with one, not a saved trace")
-    if run.length > MAX_MOVEMENT_TOKENS:
-        raise RegardError(
-            f"the whole model is shown for up to {MAX_MOVEMENT_TOKENS:,} tokens, this text has {run.length:,}"
-        )
+    check_whole_model(run.can_ablate, run.length, "the whole model")
     position = run.length - 1 if position is None else position
     check_index("token", position, run.length)
     is_decoder = isinstance(run.model, Decoder)
     prefixes = [layer.name.removesuffix("attn") for layer in run.layers]
     parts = ["attn.output", "mlp.output", "output"]
-    only = STEPS if is_decoder else [f"{prefix}{part}" for prefix in prefixes for part in parts]
+    only = STEPS if is_decoder else ["embeddings", *(f"{prefix}{part}" for prefix in prefixes for part in parts)]
     edits = ablate(*((run.layers[layer].name, head) for layer, head in run.ablated)) if run.ablated else None
     trace = Trace(optional=only, edit=edits)
     with np.errstate(all="ignore"):
@@ -46,7 +41,8 @@ def residual_stream(run: Run, position: int | None, token: int | None) -> answer
         for prefix in prefixes
     ]
     if not is_decoder:
-        return {"position": position, "token": None, "text": None, "layers": lengths}
+        start = _length(trace, "embeddings", position)
+        return {"position": position, "token": None, "text": None, "embeddings": start, "layers": lengths}
     token = int(logits_at(run, position).argmax()) if token is None else token
     check_index("token id", token, run.model.config.vocab_size)
     attribution = logit_attribution(run.model, trace, token)
@@ -67,6 +63,14 @@ def residual_stream(run: Run, position: int | None, token: int | None) -> answer
         "bias": _short(attribution.bias[at]),
         "layers": lengths,
     }
+
+
+def check_whole_model(has_model: bool, length: int, what: str) -> None:
+    """Raise `RegardError` if a run has no model, or is so long that the steps of its layers are not recorded."""
+    if not has_model:
+        raise RegardError(f"{what} needs a model: explore a text with one, not a saved trace")
+    if length > MAX_MOVEMENT_TOKENS:
+        raise RegardError(f"{what} is shown for up to {MAX_MOVEMENT_TOKENS:,} tokens, this text has {length:,}")
 
 
 def _length(trace: Trace, name: str, position: int) -> float | None:

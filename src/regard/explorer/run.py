@@ -17,6 +17,7 @@ from regard.explorer.cache import LIMIT
 from regard.explorer.display_modes import MAX_WHOLE_TOKENS, has_value_norms
 from regard.explorer.movement import MAX_MOVEMENT_TOKENS, stages_of
 from regard.functional.biases.base import Bias
+from regard.metrics import WHY_STEPS
 from regard.metrics.layer_maps import LayerMap, layers_of
 from regard.models.batch import remove_padding
 from regard.models.encoder_decoder import EncoderDecoder
@@ -26,7 +27,7 @@ from regard.text.token_labels import token_labels
 from regard.trace import AttentionMap, Trace
 from regard.trace.step_names import matches
 
-STEPS = ("picture", "*embeddings", "*attn.weights", "*attn.v", "*attn.context", "*blocks.*.output")
+STEPS = ("picture", "*blocks.*.output", *WHY_STEPS)
 """Name patterns of the steps that the page shows."""
 
 NUM_SAMPLED_ROWS = 512
@@ -124,6 +125,10 @@ class Run:
         """Return the number of a layer in its model; a trace may hold only some layers."""
         named = re.search(r"(?:^|\.)blocks\.(\d+)\.", self.layers[layer].name)
         return int(named[1]) if named else layer
+
+    def recorded_at(self, layer: int) -> tuple[Trace, int, range, range]:  # noqa: ARG002
+        """Return the trace that a layer was recorded in, which text of it, and the tokens of its rows and columns."""
+        return self.trace, self.batch, range(self.length), range(self.length)
 
     def label(self, layer: int) -> int | str:
         """Return what the page calls a layer: its number."""
@@ -243,7 +248,7 @@ def recorded(model: Any, text: str | Mapping[str, Any], layer: int | None = None
 
 
 def _recorded_pair(model: EncoderDecoder, text: Encoding, target: str) -> Trace:
-    trace = Trace(maps=True, optional=("*attn.weights", "*attn.v", "*attn.context"))
+    trace = Trace(maps=True, optional=WHY_STEPS)
     with np.errstate(all="ignore"):
         if target:
             model(text, target, trace=trace)

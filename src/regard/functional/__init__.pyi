@@ -34,6 +34,10 @@ from regard.functional.cross_entropy import (
     cross_entropy as cross_entropy,
     cross_entropy_vjp as cross_entropy_vjp,
 )
+from regard.functional.decomposition import (
+    norm_parts as norm_parts,
+    score_pairs as score_pairs,
+)
 from regard.functional.dispatch import (
     Plan as Plan,
     explain_plan as explain_plan,

@@ -55,7 +55,8 @@ def as_array(value: Array, name: str) -> Array:
     """
     if type(value) is np.ndarray and value.dtype.kind == "f" and value.size <= MAX_SIZE:
         return value  # the usual case
-    if isinstance(value, np.ma.MaskedArray | np.matrix):
+    is_subclass = isinstance(value, np.ndarray) and type(value) is not np.ndarray  # else numpy.ma is not imported
+    if is_subclass and isinstance(value, np.ma.MaskedArray | np.matrix):
         raise RegardError(f"{name} must be a plain array, got a {type(value).__name__}, whose operators differ")
     if not isinstance(value, np.ndarray):
         if not isinstance(value, np.generic) and (

@@ -15,7 +15,7 @@ from regard.functional.biases.base import Bias
 from regard.functional.biases.score_mod import ScoreModFunction
 from regard.functional.blockwise import blockwise
 from regard.functional.dispatch import choose_implementation
-from regard.functional.frameworks import framework_of
+from regard.functional.frameworks import framework_of, uncompiled
 from regard.functional.heads import repeat_kv
 from regard.functional.inputs import AttentionInputs, Implementation, Options, validate_inputs
 from regard.functional.masks.base import Mask
@@ -29,8 +29,8 @@ from regard.functional.native.attention import (
 )
 from regard.functional.overflow import narrowed, widened
 from regard.functional.recorder import NULL_RECORDER, Recorder
-from regard.functional.scores.layout import Index
-from regard.functional.scores.stages import QUADRATIC_STEPS, Stage, block_arguments, dropout_factors, whole_map
+from regard.functional.scores.layout import ALL, Index
+from regard.functional.scores.stages import QUADRATIC_STEPS, Stage, block_arguments, map_steps, whole_map
 from regard.functional.scores.tile import attention_tile, check_stage, record_maps
 from regard.functional.variable import Pullback, Variable, plain, record_vjp
 
@@ -199,7 +199,7 @@ def _reference(p: AttentionInputs, trace: Recorder) -> Array:
         return reference.attention(
             v=repeat_kv(p.v, p.layout.heads),
             sinks=p.sinks,
-            dropout=None if p.dropout is None else dropout_factors(p),
+            dropout=None if p.dropout is None else p.dropout.factors(p.layout, ALL, ALL, p.q.dtype),
             trace=trace,
             **block_arguments(p),
         )
@@ -207,6 +207,7 @@ def _reference(p: AttentionInputs, trace: Recorder) -> Array:
 
 def _blockwise(p: AttentionInputs, trace: Recorder) -> Array:
     p = widened(p)
+    trace.note(*map_steps(p))
     trace.record_attention(p)
     return blockwise(p)[0]
 
@@ -241,22 +242,27 @@ def _native(p: AttentionInputs, trace: Recorder) -> Array:
 def _recorded(p: AttentionInputs, trace: Recorder) -> Array:
     """Return the context of inputs of which some are variables, in memory that grows with the number of tokens."""
     inputs = p.parameters
+    trace.note(*map_steps(p))
     trace.record_attention(p.with_parameters({name: plain(x) for name, x in inputs.items()}))
 
-    def vjp(*arrays: Array) -> tuple[Array, Pullback]:
-        values = p.with_parameters(dict(zip(inputs, arrays, strict=True)))
-        native = choose_implementation(values)[0] == "native"
-        values, context, stats, native = forward_with_stats(values, native=native)
-
-        def pullback(d: Array) -> list[Array | None]:
-            gradients = backward(values, context, stats, d, native=native)
-            return [gradients[name] for name in inputs]
-
-        return narrowed(context, p.dtype), pullback
-
-    return trace("context", record_vjp(vjp, *inputs.values()), "... H T Dv")
+    return trace("context", record_vjp(inputs_vjp, *inputs.values(), p=p), "... H T Dv")
 
 
+def inputs_vjp(*arrays: Array, p: AttentionInputs) -> tuple[Array, Pullback]:
+    """Return the context of validated inputs, ``... H T Dv``, and its pullback at their `parameters`, the arrays."""
+    names = tuple(p.parameters)
+    values = p.with_parameters(dict(zip(names, arrays, strict=True)))
+    native = choose_implementation(values)[0] == "native"
+    values, context, stats, native = forward_with_stats(values, native=native)
+
+    def pullback(d: Array) -> list[Array | None]:
+        gradients = backward(values, context, stats, d, native=native)
+        return [gradients[name] for name in names]
+
+    return narrowed(context, p.dtype), pullback
+
+
+@uncompiled
 def attention_weights(
     q: Array,
     k: Array,

@@ -17,13 +17,14 @@ def embedding(table: Any, ids: Array) -> Any:
     Parameters
     ----------
     table : array, ``V E``
-        Anything with a length that an array of integers indexes.
+        Anything with a shape that an array of integers indexes.
     ids : integer array, ``...``
 
     Raises
     ------
     RegardError
-        An id is not an integer from 0 to V − 1. (NumPy would count a negative one from the end.)
+        An id is not an integer from 0 to V − 1 (NumPy would count a negative one from the end); or the table is not of
+        numbers, or is one number.
 
     Examples
     --------
@@ -38,6 +39,7 @@ def embedding(table: Any, ids: Array) -> Any:
         ids = ids.astype(np.intp)
     if not np.issubdtype(ids.dtype, np.integer):
         raise RegardError(f"ids must be integers, got {ids.dtype}")
+    table = _as_table(table)
     size = len(table)
     outside = ids[(ids < 0) | (ids >= size)]
     if outside.size:
@@ -51,6 +53,7 @@ def embedding_vjp(table: np.ndarray, ids: np.ndarray) -> tuple[np.ndarray, Pullb
     The pullback returns the gradient of the table, ``V E``, and None for the ids. Rows are summed in the order of the
     tokens.
     """
+    table = _as_table(table)
 
     def pullback(d: np.ndarray) -> tuple[np.ndarray, None]:
         d_table = np.zeros(table.shape, d.dtype)
@@ -61,3 +64,12 @@ def embedding_vjp(table: np.ndarray, ids: np.ndarray) -> tuple[np.ndarray, Pullb
         return d_table, None
 
     return embedding(table, ids), pullback
+
+
+def _as_table(table: Any) -> Any:
+    """Return a table that has a shape as it is, else as an array; an error if it has no rows."""
+    if not getattr(table, "shape", ()):
+        table = as_array(table, "table")
+    if not table.shape:
+        raise RegardError(f"table must have the axes V E, got one number, {table}")
+    return table

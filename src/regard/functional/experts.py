@@ -7,15 +7,22 @@ Shazeer et al. (2017), "Outrageously large neural networks", https://arxiv.org/a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from regard._utils.errors import RegardError
-from regard._utils.validation import whole_number
+from regard._utils.validation import finite_number, whole_number
+from regard.functional.arrays import as_array
 from regard.functional.linear import linear_vjp
 from regard.functional.softmax import softmax
-from regard.functional.variable import Pullback, is_recorded, record_vjp
+from regard.functional.variable import Pullback, Vjp, is_recorded, record_vjp
+
+_AXES = {  # of the arguments of `experts`; x and routing may have more before them
+    **{"x": ("E",), "routing": ("X",), "gate_up_weight": ("X", "E", "2F"), "gate_up_bias": ("X", "2F")},
+    **{"down_weight": ("X", "F", "E"), "down_bias": ("X", "E")},
+}
 
 
 def top_k_softmax(logits: np.ndarray, k: int) -> Any:
@@ -93,12 +100,12 @@ def experts(
     Raises
     ------
     RegardError
-        The shapes do not fit: `routing` has a column for each expert.
+        The shapes do not fit: `routing` has a column for each expert. An argument is not of numbers.
     """
     arrays = (x, routing, gate_up_weight, gate_up_bias, down_weight, down_bias)
     if is_recorded(*arrays):
         return record_vjp(experts_vjp, *arrays, slope=slope, limit=limit)
-    return _experts(*arrays, slope=slope, limit=limit)[0]
+    return _experts(*_as_arrays(arrays), slope=slope, limit=limit)[0]
 
 
 def experts_vjp(
@@ -111,20 +118,22 @@ def experts_vjp(
     *,
     slope: float,
     limit: float,
+    gated: Vjp | None = None,
 ) -> tuple[np.ndarray, Pullback]:
     """Return `experts` and its vector-Jacobian product, in the order of the arrays.
 
     A token gives gradients to its own experts only; the routing weight of another has none. The hidden features are
-    computed anew.
+    computed anew, with another pullback where `gated` replaces `gated_vjp`.
     """
-    arrays = (x, routing, gate_up_weight, gate_up_bias, down_weight, down_bias)
+    arrays = _as_arrays((x, routing, gate_up_weight, gate_up_bias, down_weight, down_bias))
+    x, routing, gate_up_weight, gate_up_bias, down_weight, down_bias = arrays
     output, routed = _experts(*arrays, slope=slope, limit=limit)
 
     def pullback(d: np.ndarray) -> tuple[np.ndarray, ...]:
         d_x, d_routing, d_gate_up, d_gate_up_bias, d_down, d_down_bias = (np.zeros_like(a) for a in arrays)
         for i, tokens in routed:
             gate_up, gate_up_pullback = linear_vjp(x[tokens], gate_up_weight[i], gate_up_bias[i])
-            hidden, hidden_pullback = _gated_vjp(gate_up, slope, limit)
+            hidden, hidden_pullback = (gated or gated_vjp)(gate_up, slope, limit)
             y, down_pullback = linear_vjp(hidden, down_weight[i], down_bias[i])
             d_routing[tokens, i] = (d[tokens] * y).sum(-1)
             d_hidden, d_down[i], d_down_bias[i] = down_pullback(d[tokens] * routing[tokens, i, None])
@@ -135,8 +144,21 @@ def experts_vjp(
     return output, pullback
 
 
+def _as_arrays(arrays: Sequence[Any]) -> tuple[np.ndarray, ...]:
+    """Return the arrays of `experts` as NumPy's, those of integers in float64; an error for too few axes."""
+    converted = []
+    for (name, axes), each in zip(_AXES.items(), arrays, strict=True):
+        array = np.asarray(as_array(each, name))
+        is_short = array.ndim < len(axes) if name in ("x", "routing") else array.ndim != len(axes)
+        if is_short:
+            raise RegardError(f"{name} has the axes {' '.join(axes)}, got the shape {array.shape}")
+        converted.append(array.astype(np.float64) if array.dtype.kind in "iu" else array)
+    return tuple(converted)
+
+
 def _experts(*arrays: np.ndarray, slope: float, limit: float) -> tuple[np.ndarray, list[tuple[int, np.ndarray]]]:
     """Return the output, and the experts that have tokens, with a boolean array ``...`` of theirs."""
+    slope, limit = finite_number("slope", slope), finite_number("limit", limit)
     x, routing, gate_up_weight, gate_up_bias, down_weight, down_bias = arrays
     count, width, hidden_dim = down_weight.shape[0], x.shape[-1], down_weight.shape[1]
     expected = {
@@ -154,25 +176,34 @@ def _experts(*arrays: np.ndarray, slope: float, limit: float) -> tuple[np.ndarra
     output, routed = np.zeros_like(x), []
     for i in map(int, np.flatnonzero(routing.reshape(-1, routing.shape[-1]).any(0))):
         tokens = routing[..., i] != 0  # NaN among them, so that it shows
-        hidden, _ = _gated_vjp(x[tokens] @ gate_up_weight[i] + gate_up_bias[i], slope, limit)
+        hidden, _ = gated_vjp(x[tokens] @ gate_up_weight[i] + gate_up_bias[i], slope, limit)
         output[tokens] += (hidden @ down_weight[i] + down_bias[i]) * routing[tokens, i, None]
         routed.append((i, tokens))
     return output, routed
 
 
-def _gated_vjp(gate_up: np.ndarray, slope: float, limit: float) -> tuple[np.ndarray, Pullback]:
+def gated_vjp(gate_up: np.ndarray, slope: float, limit: float) -> tuple[np.ndarray, Pullback]:
     """Return (up + 1) × gate × sigmoid(slope × gate), ``... F``, of clipped gate and up, ``... 2F`` interleaved."""
-    gate = np.minimum(gate_up[..., 0::2], limit)
+    activated, gate_pullback = gate_vjp(gate_up[..., 0::2], slope, limit)
     up = np.clip(gate_up[..., 1::2], -limit, limit)
+
+    def pullback(d: np.ndarray) -> tuple[np.ndarray]:
+        d_gate_up = np.empty_like(gate_up)
+        d_gate_up[..., 0::2] = gate_pullback(d * (up + 1))[0]
+        d_gate_up[..., 1::2] = d * activated * (np.abs(gate_up[..., 1::2]) <= limit)  # 0 where it was clipped
+        return (d_gate_up,)
+
+    return (up + 1) * activated, pullback
+
+
+def gate_vjp(gate: np.ndarray, slope: float, limit: float) -> tuple[np.ndarray, Pullback]:
+    """Return gate × sigmoid(slope × gate), ``... F``, of the clipped gate, and its vector-Jacobian product."""
+    clipped = np.minimum(gate, limit)
     with np.errstate(over="ignore"):
-        denominator = 1 + np.exp(-slope * gate)
+        denominator = 1 + np.exp(-slope * clipped)
 
     def pullback(d: np.ndarray) -> tuple[np.ndarray]:
         sigmoid = 1 / denominator
-        d_gate = d * (up + 1) * sigmoid * (1 + slope * gate * (1 - sigmoid))
-        d_gate_up = np.empty_like(gate_up)  # 0 where it was clipped
-        d_gate_up[..., 0::2] = d_gate * (gate_up[..., 0::2] <= limit)
-        d_gate_up[..., 1::2] = d * gate * sigmoid * (np.abs(gate_up[..., 1::2]) <= limit)
-        return (d_gate_up,)
+        return (d * sigmoid * (1 + slope * clipped * (1 - sigmoid)) * (gate <= limit),)  # 0 where it was clipped
 
-    return (up + 1) * (gate / denominator), pullback
+    return clipped / denominator, pullback

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from regard._utils.errors import RegardError
+from regard.functional.arrays import as_array
 
 _MAX_SIZE = 1 << 28  # of a product that is multiplied out
 
@@ -41,6 +42,10 @@ class FactoredMatrix:
     __array_ufunc__ = None  # array @ product is __rmatmul__
 
     def __post_init__(self) -> None:
+        for name in ("left", "right"):
+            value = getattr(self, name)
+            if isinstance(value, np.ndarray) or not hasattr(value, "ndim"):
+                object.__setattr__(self, name, as_array(value, name))
         if self.left.ndim < 2 or self.right.ndim < 2 or self.left.shape[-1] != self.right.shape[-2]:
             raise RegardError(f"{self.left.shape} · {self.right.shape} is not a product of matrices")
 

@@ -6,14 +6,17 @@ first array of the library. Nothing here imports a library.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
 from regard._utils import hooks
 
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 _NAMES = {"torch": "PyTorch", "jax": "JAX", "cupy": "CuPy", "dask": "Dask"}
 
 
@@ -42,6 +45,14 @@ class Framework:
         None: the functions here compute it, operation by operation of the library, or by the kernel.
         """
         return None
+
+    def compiles(self) -> bool:
+        """Tell whether the library compiles the bytecode of a call, which `run_uncompiled` leaves out."""
+        return False
+
+    def run_uncompiled(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        """Call a function outside the graph that the library compiles."""
+        raise NotImplementedError
 
     def in_numpy(self, q: Any, k: Any, v: Any, options: Any) -> tuple[Any, Any, Any, Any]:
         """Return a call in NumPy, if `attention` would compute it so."""
@@ -103,3 +114,19 @@ def framework(library: str) -> Framework:
 def framework_of(x: Any) -> Framework:
     """Return the framework of an array, or of what stands for one while it is traced."""
     return framework(type(x).__module__.partition(".")[0])
+
+
+def uncompiled(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Make a function of arrays one that `torch.compile` calls as it is: the graph ends before it, and begins anew."""
+
+    @functools.wraps(function)
+    def call(*arguments: _P.args, **options: _P.kwargs) -> _R:
+        q = arguments[0] if arguments else options.get("q")
+        if type(q) is not np.ndarray:
+            library = framework_of(q)
+            if library.compiles():
+                result: _R = library.run_uncompiled(function, *arguments, **options)
+                return result
+        return function(*arguments, **options)
+
+    return call

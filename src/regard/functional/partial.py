@@ -11,6 +11,7 @@ from regard._utils.errors import RegardError
 from regard.functional.arrays import Array, compute_dtype, device, is_finite, namespace, result_dtype, widest_float
 from regard.functional.blockwise import blockwise
 from regard.functional.dispatch import choose_implementation
+from regard.functional.frameworks import uncompiled
 from regard.functional.inputs import AttentionInputs, Options, validate_inputs
 from regard.functional.native.attention import native_forward_with_stats
 from regard.functional.nonfinite import nonzero, zero_neginf
@@ -34,6 +35,7 @@ class Partial(NamedTuple):
     lse: Array
 
 
+@uncompiled
 def attention_partial(q: Array, k: Array, v: Array, **options: Unpack[Options]) -> Partial:
     """Return attention over a subset of the keys, for `merge_partials`.
 

@@ -83,6 +83,7 @@ class Recorder(Protocol):
         targets: Sequence[Any] = (),  # noqa: ARG002
         *,
         copies: bool = True,  # noqa: ARG002
+        source: Any = None,  # noqa: ARG002
     ) -> AbstractContextManager[Callable[[T], T]]:
         """Return the context of a run of a model, at whose end every name must have matched a step.
 
@@ -96,6 +97,8 @@ class Recorder(Protocol):
             The tokens of each batch entry; of an encoder–decoder also those of its target.
         copies : bool
             False if no value of the run is written to, so that a recorder may store large ones without a copy.
+        source : optional
+            The model itself, for what is computed from the record and its weights.
         """
         return _NO_RUN
 

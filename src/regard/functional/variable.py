@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -21,6 +21,8 @@ Pullback: TypeAlias = Callable[[Any], Sequence[Any]]
 """From the gradient of a result to those of the inputs; None for an input that has none."""
 Vjp: TypeAlias = Callable[..., tuple[Any, Pullback]]
 """A function that returns its result and the pullback at its inputs."""
+Rule: TypeAlias = Callable[..., Pullback]
+"""From the pullback of a function, its inputs (variables or not), its result and its options: what to use instead."""
 
 
 class Variable(NDArrayOperatorsMixin):
@@ -35,6 +37,9 @@ class Variable(NDArrayOperatorsMixin):
         What it was computed from; None for inputs that are not variables.
     pullback : function, optional
         Returns the gradient of each parent for that of this variable. Without one the variable is an input.
+    rules : mapping of function to Rule, optional
+        By `Vjp`: what replaces its pullback, in everything that is computed from this variable; by default those of a
+        parent. `gradients` then returns what the rules define in place of gradients: see `attnlrp`.
 
     Examples
     --------
@@ -44,15 +49,25 @@ class Variable(NDArrayOperatorsMixin):
     [array([2., 4.])]
     """
 
-    __slots__ = ("depth", "parents", "pullback", "value")
+    __slots__ = ("depth", "parents", "pullback", "rules", "value")
 
     requires_grad = True
     """As tensors of PyTorch say it: a cache is not written in place."""
 
-    def __init__(self, value: Any, parents: Sequence[Variable | None] = (), pullback: Pullback | None = None) -> None:
+    def __init__(
+        self,
+        value: Any,
+        parents: Sequence[Variable | None] = (),
+        pullback: Pullback | None = None,
+        *,
+        rules: Mapping[Vjp, Rule] | None = None,
+    ) -> None:
         self.value = np.asarray(value)
         self.parents, self.pullback = parents, pullback
-        self.depth: int = 1 + max((parent.depth for parent in parents if parent is not None), default=-1)
+        variables = [parent for parent in parents if parent is not None]
+        self.depth: int = 1 + max((parent.depth for parent in variables), default=-1)
+        inherited = (parent.rules for parent in variables if parent.rules)
+        self.rules: Mapping[Vjp, Rule] = rules or next(inherited, {})
 
     shape = property(lambda self: self.value.shape)
     ndim = property(lambda self: self.value.ndim)
@@ -143,7 +158,10 @@ def is_recorded(*arrays: Any) -> bool:
 def record_vjp(vjp: Vjp, *inputs: Any, **options: Any) -> Any:
     """Return the result of `vjp` for the values of its inputs, as a variable with its pullback."""
     output, pullback = vjp(*(x.value if type(x) is Variable else x for x in inputs), **options)
-    return Variable(output, [x if type(x) is Variable else None for x in inputs], pullback)
+    result = Variable(output, [x if type(x) is Variable else None for x in inputs], pullback)
+    if vjp in result.rules:
+        result.pullback = result.rules[vjp](pullback, inputs, result.value, **options)
+    return result
 
 
 def plain(x: Any) -> Any:

@@ -31,6 +31,7 @@ from regard.models.output import Output
 from regard.text.encoding import Encoding
 from regard.text.token_labels import token_labels
 from regard.trace import Edit, Trace
+from regard.trace.edit_sites import pair_of
 from regard.trace.edits import Head, freeze, patch
 from regard.trace.notebook_html import page, picture, table, tokens_line
 
@@ -306,7 +307,7 @@ def path_patching(
         Of the same number of tokens.
     metric
         As for `patch_grid`.
-    sender, receiver : (layer, head)
+    sender, receiver : (layer, head) or str
         The receiver in a later layer.
     into : {"q", "k", "v"}
         Which input of the receiver changes. A key or a value that several heads share changes for the receiver alone.
@@ -408,7 +409,7 @@ def _measured(model: Any, corrupt_input: _Input, clean_run: Output, corrupt_run:
     """Return the number that a metric names, and that of both runs; `corrupt_input` is that of the corrupt one."""
     (clean,), corrupt = clean_run.encodings, corrupt_input.encoding
     pair = metric if isinstance(metric, tuple) else (metric, None)
-    if len(pair) != 2:
+    if len(pair) != 2 or pair[0] is None:
         raise RegardError(f"a metric is a token, two tokens, or a function of the output, got {metric!r}")
     is_of_classes = isinstance(model, ImageModel) and not callable(metric)
     named = _class_metric(model, pair) if is_of_classes else attributed_metric(model, clean, *pair)
@@ -497,10 +498,7 @@ def _check_lengths(one: Encoding, other: Encoding) -> tuple[Encoding, Encoding]:
 
 
 def _checked_head(model: Any, head: Any) -> tuple[int, int]:
-    try:
-        layer, number = (whole_number("a layer or head", each, 0) for each in head)
-    except (TypeError, ValueError):
-        raise RegardError(f"a head is given as (layer, head), got {head!r}") from None
+    layer, number = (whole_number("a layer or head", each, 0) for each in pair_of(head))
     if layer >= len(model.blocks) or number >= model.config.num_heads:
         raise RegardError(
             f"there is no head {head!r}: {model.name} has {len(model.blocks)} layers of {model.config.num_heads}"

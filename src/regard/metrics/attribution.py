@@ -115,7 +115,7 @@ class Attribution(Tabular):
 def attribute(
     model: Any,
     text: OneText,
-    to: Target,
+    to: Target | None = None,
     *,
     versus: str | int | Encoding | None = None,
     position: int = -1,
@@ -134,18 +134,18 @@ def attribute(
     model : Model
     text : str, Encoding or ids
         One text.
-    to : str, int, Encoding or function
+    to : str, int, Encoding or function, optional
         For a language model, the next token: one token as it follows the text (``" Paris"``), or its id; of an
-        encoder-decoder, the first of the target. For an encoder, another text: the number is the cosine similarity of
-        both sentence vectors (the mean over tokens where the model has no pooling of its own). For it texts are read as
-        `TextModel.embed` reads them, with the model's default prompt, its lower-casing and its limit; encodings are
-        taken as they are. Or any function from the `Output` to one number.
+        encoder-decoder, the first of the target. By default the most probable one. For an encoder, another text: the
+        number is the cosine similarity of both sentence vectors (the mean over tokens where the model has no pooling
+        of its own). For it texts are read as `TextModel.embed` reads them, with the model's default prompt, its
+        lower-casing and its limit; encodings are taken as they are. Or any function from the `Output` to one number.
     versus : str, int or Encoding, optional
         A second token or text, whose number is subtracted.
     position : int
         For a decoder, the token that the next token follows, by default the last.
     method : str, optional
-        A name in `ATTRIBUTION_METHODS`: ``"gradient"``, ``"integrated"`` or ``"relevance"``.
+        A name in `ATTRIBUTION_METHODS`: ``"gradient"``, ``"integrated"``, ``"relevance"`` or ``"attnlrp"``.
         By default integrated gradients for an encoder, and gradient × input for a language model: in a deep decoder
         the way from the baseline takes very many steps.
 
@@ -153,7 +153,9 @@ def attribute(
         the mean of the gradient on the straight line from a baseline to the embedding, times their difference; the
         scores add up to the difference of the number. Attention relevance: the weights times their gradients where
         that is positive, the mean over heads, carried from layer to layer beside the residual connection; the token
-        itself, which the residual connection brings, is left out of the scores.
+        itself, which the residual connection brings, is left out of the scores. AttnLRP: relevance flows back from the
+        number by rules in place of gradients; half of what reaches a product goes to each factor, norms hold their
+        scale, activations pass what reaches them. See `regard.functional.attnlrp`.
     score : {"logit", "log_probability"}, optional
         What is taken of a next token, by default the logit. For a next token alone.
     baseline : {"zero", "pad", "mask"}, int or array, ``T E``, optional
@@ -172,8 +174,9 @@ def attribute(
     Raises
     ------
     RegardError
-        `to` is not one token; or it is the text itself, and the method needs a gradient there, which is 0; the model
-        has no such baseline; an argument is given that the method or the number does not take; or one is invalid.
+        `to` is not one token, or the same as `versus`; or it is the text itself, and the method needs a gradient there,
+        which is 0; the model has no such baseline; an argument is given that the method or the number does not take; or
+        one is invalid.
 
     References
     ----------
@@ -182,6 +185,8 @@ def attribute(
     https://arxiv.org/abs/1703.01365.
     Attention relevance: Chefer, Gur and Wolf (2021), "Generic attention-model explainability for interpreting bi-modal
     and encoder-decoder transformers", https://arxiv.org/abs/2103.15679.
+    AttnLRP: Achtibat et al. (2024), "AttnLRP: attention-aware layer-wise relevance propagation for transformers",
+    https://arxiv.org/abs/2402.05602.
 
     Examples
     --------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeAlias
 
@@ -11,6 +11,8 @@ import numpy as np
 from regard import functional as F
 from regard._utils.errors import RegardError
 from regard.functional.arrays import Array
+from regard.functional.attnlrp import ATTNLRP
+from regard.functional.variable import Rule, Vjp
 from regard.metrics.attribution_target import AttributedMetric, predicts_tokens
 from regard.metrics.layer_maps import CancelCheck
 from regard.metrics.relevance import relevance_of_run
@@ -114,9 +116,7 @@ def default_method(model: Any) -> str:
 def gradient(inputs: AttributionInputs) -> Contributions:
     """∂f/∂x · x of each embedding x."""
     _check_slope(inputs.metric)
-    x = _embeddings(inputs, inputs.encoding)
-    (value,), (slope,) = _gradients_at(inputs, x[None])
-    return Contributions(value, (slope * x).sum(-1))
+    return _times_input(inputs)
 
 
 @attribution_method(
@@ -162,6 +162,24 @@ def relevance(inputs: AttributionInputs) -> Contributions:
     return Contributions(value, scores, relevance=matrix)
 
 
+@attribution_method(
+    "AttnLRP",
+    "Relevance that flows back from the number: a product gives half to each factor, activations pass all of it, norms "
+    "have a constant scale, and softmax is expanded to first order.",
+    caveat="Biases, position embeddings and softmax absorb a part: the scores do not sum to the number.",
+    paper="Achtibat et al. 2024, arXiv:2402.05602",
+)
+def attnlrp(inputs: AttributionInputs) -> Contributions:
+    """Gradient × input with the pullbacks of `regard.functional.attnlrp`."""
+    return _times_input(inputs, ATTNLRP)
+
+
+def _times_input(inputs: AttributionInputs, rules: Mapping[Vjp, Rule] | None = None) -> Contributions:
+    x = _embeddings(inputs, inputs.encoding)
+    (value,), (slope,) = _gradients_at(inputs, x[None], rules)
+    return Contributions(value, (slope * x).sum(-1))
+
+
 def _check_slope(metric: AttributedMetric) -> None:
     if metric.is_largest:
         raise RegardError(
@@ -173,8 +191,8 @@ def _check_slope(metric: AttributedMetric) -> None:
 class _EmbeddingsTrace(GradientTrace):
     """The recorder of a run on other embeddings, with respect to which its gradients are taken."""
 
-    def __init__(self, step: str, embeddings: np.ndarray) -> None:
-        super().__init__(step, only=())
+    def __init__(self, step: str, embeddings: np.ndarray, rules: Mapping[Vjp, Rule] | None) -> None:
+        super().__init__(step, only=(), rules=rules)
         self._step, self._embeddings = step, embeddings  # B T E
 
     def __call__(self, name: str, value: Array, axes: str, *, owned: bool = False) -> Array:
@@ -212,10 +230,12 @@ def _baseline(inputs: AttributionInputs, x: np.ndarray) -> np.ndarray:
     return _embeddings(inputs, tokenizer.from_ids(tokens))
 
 
-def _gradients_at(inputs: AttributionInputs, points: np.ndarray) -> tuple[list[float], np.ndarray]:
+def _gradients_at(
+    inputs: AttributionInputs, points: np.ndarray, rules: Mapping[Vjp, Rule] | None = None
+) -> tuple[list[float], np.ndarray]:
     """Return the number at each of some embeddings, ``N T E``, and its gradients there, float64 ``N T E``."""
-    trace = _EmbeddingsTrace(inputs.step, points)
-    each = _each(inputs.model([inputs.encoding] * len(points), trace=trace), inputs.metric.compute)
+    trace = _EmbeddingsTrace(inputs.step, points, rules)
+    each = numbers_of_batch(inputs.model([inputs.encoding] * len(points), trace=trace), inputs.metric.compute)
     values = [one_number("the metric", value) for value in each]
     (gradients,) = F.gradients(sum(each[1:], each[0]), trace.leaves)
     return values, np.asarray(gradients, np.float64)
@@ -225,10 +245,10 @@ def _values_at(inputs: AttributionInputs, points: np.ndarray) -> list[float]:
     """Return the number at each of some embeddings, ``N T E``."""
     trace = Trace(only=(), edit={inputs.step: lambda before: points.astype(before.dtype)})
     output = inputs.model([inputs.encoding] * len(points), trace=trace)
-    return [float(np.asarray(value).item()) for value in _each(output, inputs.metric.compute)]
+    return [float(np.asarray(value).item()) for value in numbers_of_batch(output, inputs.metric.compute)]
 
 
-def _each(output: Any, compute: Callable[[Any], Any]) -> Sequence[Any]:
+def numbers_of_batch(output: Any, compute: Callable[[Any], Any]) -> Sequence[Any]:
     """Return the number of each entry of a batch, as that of an output of this entry alone."""
     return [compute(_entry(output, i)) for i in range(len(output.encodings))]
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -22,6 +23,8 @@ from regard.text.words import join_names
 Target: TypeAlias = "str | int | Encoding | Callable[[Any], Any]"
 """A next token as text or as its id; of an encoder another text; or a function from the output to one number."""
 Score: TypeAlias = Literal["logit", "log_probability"]
+QUANTITIES: Mapping[Score, str] = MappingProxyType({"logit": "logit", "log_probability": "log-probability"})
+"""Each score in words."""
 
 
 _NO_TEXT = Encoding("", (), (), (), (), ())
@@ -39,7 +42,7 @@ class AttributedMetric(NamedTuple):
 def attributed_metric(
     model: Any,
     encoding: Encoding,
-    to: Target,
+    to: Target | None,
     versus: str | int | Encoding | None = None,
     score: Score | None = None,
     position: int = -1,
@@ -57,7 +60,12 @@ def attributed_metric(
         return AttributedMetric("metric", to, None)
     if not predicts_tokens(model):
         return _similarity(model, encoding, to, versus)
-    tokens = [next_token_id(model, encoding, one, position) for one in ([to] if versus is None else [to, versus])]
+    target = most_probable_token(model, encoding, position).id if to is None else to
+    pair = [target] if versus is None else [target, versus]
+    tokens = [next_token_id(model, encoding, one, position) for one in pair]
+    names = [repr(model.tokenizer.decode([token], skip_special_tokens=False)) for token in tokens]
+    if to is not None and versus is not None and tokens[0] == tokens[1]:
+        raise RegardError(f"to and versus are the same token, {names[0]}: their difference is 0; give another versus")
     row = _row(encoding, position) if predicts_at_each_token(model) else None
 
     def compute(output: Any) -> Any:
@@ -68,8 +76,7 @@ def attributed_metric(
             each = [logits[token] for token in tokens]
         return each[0] if len(each) == 1 else each[0] - each[1]
 
-    names = [repr(model.tokenizer.decode([token], skip_special_tokens=False)) for token in tokens]
-    quantity = "log-probability" if score == "log_probability" else "logit"
+    quantity = QUANTITIES[score or "logit"]
     return AttributedMetric(f"{quantity} of {' minus that of '.join(names)}", compute, row)
 
 
@@ -166,6 +173,8 @@ def _similarity(model: Any, encoding: Encoding, to: Any, versus: Any) -> Attribu
     if not all(isinstance(text, Encoding) or (isinstance(text, str) and text.split()) for text in references):
         raise RegardError(f"{model.name} predicts no token: give a text to compare with, got {to!r}")
     texts = [encoding_of(model, text, to) for text in references]
+    if len(texts) == 2 and texts[0].ids == texts[1].ids:
+        raise RegardError("to and versus are the same text: their difference is 0; give another versus")
     settings: SentenceSettings = getattr(model, "sentence", SentenceSettings())
     says = settings.pooling is not None or settings.problem is not None
     pooling = replace(settings.chosen_pooling(None if says else "mean", model.name), normalize=False)
@@ -227,9 +236,31 @@ def likelier_spelling(model: Any, encoding: Encoding, token: Any) -> Spelling | 
         ids = [next_token_id(model, encoding, each) for each in (token, other)]
     except RegardError:
         return None  # several tokens, or none
-    output = model([encoding])
-    probability, likelier = np.asarray(F.softmax(output.head(output.hidden[0, -1]).astype(np.float64)))[ids]
+    probability, likelier = _next_probabilities(model, encoding)[ids]
     return Spelling(token, other, float(probability), float(likelier)) if likelier > probability else None
+
+
+class NextToken(NamedTuple):
+    """A token, and the probability that it comes next."""
+
+    id: int
+    text: str
+    probability: float
+
+
+def most_probable_token(model: Any, encoding: Encoding, position: int = -1) -> NextToken:
+    """Return the token that a language model predicts after that at `position`, of those that its tokenizer has."""
+    probabilities, ids = _next_probabilities(model, encoding, position), model.tokenizer.token_ids
+    ids = ids[ids < len(probabilities)]
+    token = int(ids[np.argmax(probabilities[ids])])
+    text = model.tokenizer.decode([token], skip_special_tokens=False)
+    return NextToken(token, text, float(probabilities[token]))
+
+
+def _next_probabilities(model: Any, encoding: Encoding, position: int = -1) -> np.ndarray:
+    """Return the probability of each token to follow that at `position`, ``V``."""
+    row, output = _row(encoding, position) if position != -1 else -1, model([encoding])
+    return np.asarray(F.softmax(output.head(output.hidden[0, row]).astype(np.float64)))
 
 
 def _text_ids(model: Any, text: str) -> tuple[int, ...]:

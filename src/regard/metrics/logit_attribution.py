@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import copy
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +14,8 @@ from regard._utils.frames import Tabular, make_dataset
 from regard.metrics.attribution_target import next_token_ids, token_texts
 from regard.metrics.lens import streams
 from regard.metrics.token_places import TokenPlaces
-from regard.nn import LayerNorm
+from regard.models.decoder import Decoder
+from regard.nn import LayerNorm, Linear
 from regard.text.encoding import Encoding
 from regard.trace import Trace
 from regard.trace.notebook_html import page, picture, table, tokens_line
@@ -226,15 +228,23 @@ def _logit(trace: Trace, direction: np.ndarray, bias: np.ndarray, unedited: np.n
 
 def _unembedding(model: Any, ids: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """Return the direction in which the head reads a logit, or a difference, ``B T E``, and the bias it adds."""
-    head = model.lm_head
-    rows = model.token_embedding.weight if head is None else head.weight.T  # V E
-    total, bias = [], []
+    head, total, bias = model.lm_head, [], []
     for each in ids:
         tokens, index = np.unique(each, return_inverse=True)
-        total.append(np.asarray(rows[tokens], np.float64)[index.reshape(each.shape)])
+        total.append(unembedding_rows(model, tokens)[index.reshape(each.shape)])
         has_bias = head is not None and head.bias is not None
         bias.append(head.bias[each].astype(np.float64) if has_bias else np.zeros(each.shape))
     return (total[0], bias[0]) if len(ids) == 1 else (total[0] - total[1], bias[0] - bias[1])
+
+
+def unembedding_rows(model: Any, tokens: Sequence[int] | np.ndarray) -> np.ndarray:
+    """Return the directions of contextual vectors in which the head of a model reads the logits of tokens, ``N E``."""
+    head = getattr(model, "lm_head", None)
+    rows = (model.token_embedding.weight if head is None else head.weight.T)[np.asarray(tokens)]
+    of_one = copy.copy(model)  # with one feature and one logit, which is the factor by which it multiplies logits
+    object.__setattr__(of_one, "lm_head", Linear(np.ones((1, 1))))
+    read = Decoder.head if isinstance(model, Decoder) else type(model).head  # of a decoder before a soft cap
+    return np.asarray(rows, np.float64) * float(read(of_one, np.ones((1, 1)))[0, 0])
 
 
 def _through(norm: Any, x: np.ndarray, direction: np.ndarray) -> np.ndarray:

@@ -13,6 +13,7 @@ from regard._utils.validation import whole_number
 from regard.metrics.attribution_target import encoding_of, next_token_id, predicts_at_each_token
 from regard.models.batch import OneText
 from regard.text.encoding import Encoding
+from regard.text.words import check_no_set_or_table
 from regard.trace import Edit
 
 
@@ -58,6 +59,7 @@ def logit_difference(
     if not predicts_at_each_token(model):
         raise RegardError(f"{model.name} is not a decoder: it predicts no next token")
     batch_size = whole_number("batch_size", batch_size, 1)
+    check_no_set_or_table(texts)
     if isinstance(texts, str | Encoding):
         raise RegardError("texts is an iterable of texts, got one")
     encodings, pairs = [encoding_of(model, text) for text in texts], list(answers)

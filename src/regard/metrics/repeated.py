@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -34,8 +35,14 @@ def repeated_tokens(model: Any, *, length: int = 64, seed: int = 0) -> HeadMetri
     size = getattr(getattr(model, "config", None), "vocab_size", None)
     if size is None:
         raise RegardError(f"{getattr(model, 'name', None) or truncate(model)} has no vocabulary to draw from")
-    drawn: list[int] = []
     half = whole_number("length", length, 1)
+    added = model.tokenizer("")  # the special tokens that the tokenizer adds: one before a text, the others after it
+    most = getattr(model, "max_length", sys.maxsize)
+    if 2 * half + len(added) > most:
+        raise RegardError(
+            f"{model.name} accepts at most {most} tokens: repeat at most {(most - len(added)) // 2}, got {half}"
+        )
+    drawn: list[int] = []
     for _ in range(100):
         ids = rng.integers(0, size, 2 * half).tolist()
         drawn += [i for i in ids if not _is_special(model.tokenizer, i)]
@@ -43,7 +50,6 @@ def repeated_tokens(model: Any, *, length: int = 64, seed: int = 0) -> HeadMetri
             break
     else:
         raise RegardError(f"almost every token in the vocabulary of {model.name} is a special one")
-    added = model.tokenizer("")  # the special tokens that the tokenizer adds: one before a text, the others after it
     trace = Trace(maps=True, only="*attn.weights")
     model(np.array([*added.ids[:1], *drawn[:half], *drawn[:half], *added.ids[1:]]), trace=trace)
     return head_metrics(trace)

@@ -9,12 +9,16 @@ A family is imported on first use.
 from __future__ import annotations
 
 from regard._utils.lazy import attach
-from regard.models.families import FAMILIES
 
-_FAMILY_MODULES = {
-    family + suffix: f"regard.models.{module}"
-    for module, _, family in (entry.partition(".") for entry in FAMILIES.values() if isinstance(entry, str))
-    for suffix in ("", "Config")
-}
 
-__getattr__, __dir__ = attach(__name__, _FAMILY_MODULES)
+def _modules_of_families() -> dict[str, str]:
+    from regard.models.families import FAMILIES
+
+    return {
+        family + suffix: f"regard.models.{module}"
+        for module, _, family in (entry.partition(".") for entry in FAMILIES.values() if isinstance(entry, str))
+        for suffix in ("", "Config")
+    }
+
+
+__getattr__, __dir__ = attach(__name__, _modules_of_families)

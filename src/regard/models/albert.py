@@ -25,8 +25,8 @@ class AlbertConfig(BertConfig):
     def read(cls, reader: ConfigReader) -> AlbertConfig:
         """Read a Hugging Face config.json; an unknown field or value is an error."""
         reader.only(inner_group_num=1)
-        reader.ignore("classifier_dropout_prob")
-        reader.ignore("down_scale_factor", "gap_size", "net_structure_type", "num_memory_blocks")  # of no effect
+        reader.without_effect("classifier_dropout_prob")
+        reader.without_effect("down_scale_factor", "gap_size", "net_structure_type", "num_memory_blocks")
         sizes, groups = read_sizes(reader, "albert", activation="gelu_new"), reader.count("num_hidden_groups", 1)
         reader.require(
             groups <= sizes["num_layers"], f"num_hidden_groups {groups} is more than the {sizes['num_layers']} layers"

@@ -16,7 +16,7 @@ from regard.functional import learned_positions
 from regard.functional.recorder import NULL_RECORDER, Recorder
 from regard.models.build import embedding, encoder_block, feed_forward, layer_norm, projections
 from regard.models.checkpoint.config import ConfigReader
-from regard.models.checkpoint.generation_config import config_with_start_id
+from regard.models.checkpoint.generation_config import config_with_start_id, has_start_id
 from regard.models.checkpoint.model_config import ModelConfig
 from regard.models.checkpoint.open import Checkpoint
 from regard.models.checkpoint.tensors import TensorSource, load_layers
@@ -59,7 +59,7 @@ class BartConfig(ModelConfig):
         reader.only(model_type="bart", is_encoder_decoder=True, is_decoder=False, add_bias_logits=False)
         reader.only(add_final_layer_norm=False, normalize_before=False, normalize_embedding=True)
         reader.only(static_position_embeddings=False, extra_pos_embeddings=_POSITION_OFFSET)
-        reader.ignore(
+        reader.without_effect(
             "activation_dropout", "classif_dropout", "decoder_layerdrop", "dropout", "encoder_layerdrop",
             "force_bos_token_to_be_generated", "init_std",
         )  # fmt: skip
@@ -68,10 +68,10 @@ class BartConfig(ModelConfig):
             vocab_size=vocab_size,
             embed_dim=reader.count("d_model"),
             max_positions=reader.count("max_position_embeddings"),
-            num_layers=reader.count("encoder_layers"),
+            num_layers=reader.num_layers("encoder_layers"),
             num_heads=reader.count("encoder_attention_heads"),
             hidden_dim=reader.count("encoder_ffn_dim"),
-            num_decoder_layers=reader.count("decoder_layers"),
+            num_decoder_layers=reader.num_layers("decoder_layers"),
             num_decoder_heads=reader.count("decoder_attention_heads"),
             decoder_hidden_dim=reader.count("decoder_ffn_dim"),
             activation=reader.activation("activation_function", "gelu"),
@@ -247,7 +247,7 @@ class Bart(EncoderDecoder):
             unused=(f"{at}shared.weight", "classification_head.", "qa_outputs."),
             dtype=dtype,
         )
-        return cls(**language_fields(checkpoint, config, name=name), **loaded)
+        return cls(**language_fields(checkpoint, config, name=name), has_start=has_start_id(checkpoint), **loaded)
 
 
 def _embedding(source: TensorSource, config: BartConfig, table: np.ndarray) -> BartEmbedding:

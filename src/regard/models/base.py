@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self
 
 import numpy as np
 
 from regard._utils.errors import RegardError
-from regard._utils.validation import truncate, whole_number
+from regard._utils.validation import boolean, truncate, whole_number
 from regard.functional.recorder import NULL_RECORDER, Recorder
 from regard.models.batch import Batch, OneText, Text, Tokenizer, make_batch, remove_padding
 from regard.models.checkpoint.open import Checkpoint
@@ -21,6 +21,7 @@ from regard.models.pooling import Pooling
 from regard.models.sentence import SentenceReader, SentenceSettings, sentence_reader
 from regard.nn import Layer, parameters
 from regard.text.encoding import Encoding
+from regard.text.words import check_no_set_or_table
 from regard.trace import Edit, Trace
 from regard.trace.text_layout import TextLayout
 
@@ -65,7 +66,7 @@ class PretrainedModel(Layer):
     config: Any
 
     @classmethod
-    def of(cls, checkpoint: Checkpoint) -> type[PretrainedModel]:  # noqa: ARG003
+    def class_for(cls, checkpoint: Checkpoint) -> type[PretrainedModel]:  # noqa: ARG003
         """Return the class of a checkpoint of this family: this one, or that of a part which was saved alone."""
         return cls
 
@@ -78,8 +79,8 @@ class PretrainedModel(Layer):
 
         def __getattr__(self, name: str) -> Any:
             """Raise AttributeError; of what language models alone have with the way to one."""
-            if name in ("circuits", "generate", "stream", "predictions"):
-                kind = "a decoder" if name == "circuits" else "a language model"
+            if name in ("circuits", "paths", "generate", "stream", "predictions"):
+                kind = "a decoder" if name in ("circuits", "paths") else "a language model"
                 raise AttributeError(f"{self.name} has no {name}: load {kind}, such as regard.load('smollm2')")
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
@@ -161,7 +162,7 @@ class TextModel(PretrainedModel):
             hidden = leave(self.forward(batch.ids, mask=batch.mask, trace=trace))
             return self.output(hidden, batch.encodings)
 
-        return until_stop(compute, trace.run(self.name, batch.encodings, copies=False), batch.encodings)
+        return until_stop(compute, trace.run(self.name, batch.encodings, copies=False, source=self), batch.encodings)
 
     def output(self, hidden: np.ndarray, encodings: tuple[Encoding, ...]) -> Output:
         """Return the result of a run from its contextual vectors, ``B T E``."""
@@ -272,11 +273,11 @@ class TextModel(PretrainedModel):
         ----------
         Reimers and Gurevych (2019), "Sentence-BERT", https://arxiv.org/abs/1908.10084.
         """
-        batch_size = whole_number("batch_size", batch_size, 1)
-        chosen = self.sentence.chosen_pooling(pooling, self.name)
+        batch_size, truncate = whole_number("batch_size", batch_size, 1), boolean("truncate", truncate)
+        pool = self.sentence.chosen_pooling(pooling, self.name)
         reader = sentence_reader(self, max_length, prompt, prompt_name)
         encodings = self._encodings(texts, reader, truncate, label)
-        firsts = [0 if chosen.include_prompt else reader.prompt_tokens(encoding) for encoding in encodings]
+        firsts = [0 if pool.include_prompt else reader.prompt_tokens(encoding) for encoding in encodings]
         vectors: np.ndarray | None = None
         done = 0
         order = sorted(range(len(encodings)), key=lambda i: -len(encodings[i]))  # similar lengths: little padding
@@ -287,7 +288,7 @@ class TextModel(PretrainedModel):
             if hidden.shape[:2] != (len(indices), len(encodings[indices[0]])):
                 raise RegardError(f"{self.name} cannot embed: its contextual vectors are not those of the input text")
             with np.errstate(all="ignore"):
-                pooled = [chosen(row[: len(encodings[i])], firsts[i]) for row, i in zip(hidden, indices, strict=True)]
+                pooled = [pool(row[: len(encodings[i])], firsts[i]) for row, i in zip(hidden, indices, strict=True)]
             for i, vector in zip(indices, pooled, strict=True):
                 if not np.isfinite(vector).all():
                     raise RegardError(f"the vector of {label(i)} is not finite in {hidden.dtype}")
@@ -382,10 +383,12 @@ class TextModel(PretrainedModel):
         too_long = [i for i, encoding in enumerate(encodings) if len(encoding) > reader.max_length]
         if too_long and not truncate:
             others = f" (and {len(too_long) - 1} more too long)" if len(too_long) > 1 else ""
-            more = f", or give max_length up to {self.max_length}" if self.max_length > reader.max_length else ""
+            more = self.max_length > reader.max_length
+            option = f", or accept up to {self.max_length} (max_length=, --max-length)" if more else ""
             raise RegardError(
                 f"{label(too_long[0])} has {len(encodings[too_long[0]])} tokens, but {self.name} "
-                f"{'embeds' if more else 'accepts'} at most {reader.max_length}{others}; shorten it or truncate{more}"
+                f"{'embeds' if more else 'accepts'} at most {reader.max_length}{others}; shorten it, or have it cut "
+                f"(truncate=True, --truncate){option}"
             )
         if empty := [i for i, encoding in enumerate(encodings) if not len(encoding)]:
             raise RegardError(f"{label(empty[0])} has no tokens; leave it out")
@@ -396,19 +399,19 @@ class TextModel(PretrainedModel):
 
 def _sequence_of_texts(texts: Any, label: Callable[[int], str]) -> list[str | Encoding]:
     """Return texts as a list; an error for what is none, which says what to give instead."""
-    if isinstance(texts, Set):
-        raise RegardError("a set has no order; give a list of texts")
+    check_no_set_or_table(texts)
     if isinstance(texts, str | Encoding):
         raise RegardError("embed takes a sequence of str, got one text: give [text]")
-    if hasattr(texts, "columns"):
-        raise RegardError("embed takes a sequence of str, got a table: give its column of texts, table[NAME]")
     if not isinstance(texts, Iterable) or isinstance(texts, bytes | bytearray | memoryview):
         raise RegardError(f"embed takes a sequence of str, got {type(texts).__name__}")
-    found = list(texts)
-    for i, text in enumerate(found):
+    try:
+        sequence = list(iter(texts))
+    except TypeError as error:  # an array without axes
+        raise RegardError(f"embed takes a sequence of str, got {truncate(texts)}") from error
+    for i, text in enumerate(sequence):
         if not isinstance(text, str | Encoding):
             raise RegardError(f"embed takes a sequence of str, but {label(i)} is {truncate(text)}")
-    return found
+    return sequence
 
 
 def as_text_model(model: PretrainedModel) -> TextModel:

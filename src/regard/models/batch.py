@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
 from regard._utils.errors import RegardError
+from regard._utils.validation import truncate
 from regard.models.tokenized_inputs import TokenizedInputs
 from regard.text.encoding import Encoding
+from regard.text.words import check_no_set_or_table
 from regard.trace.text_layout import TextLayout
 
 OneText: TypeAlias = "str | Encoding | Sequence[int] | np.ndarray"
@@ -46,7 +48,7 @@ class Batch:
     @property
     def layout(self) -> TextLayout:
         """Where the texts stand in it."""
-        return TextLayout.of(self.ids.shape, None if self.mask is None else self.mask[:, 0, 0])
+        return TextLayout.from_shape(self.ids.shape, None if self.mask is None else self.mask[:, 0, 0])
 
 
 def as_encoding(text: Any, tokenizer: Tokenizer) -> Encoding | None:
@@ -78,14 +80,12 @@ def make_batch(text: Text, tokenizer: Tokenizer, *, max_length: int, name: str) 
         longest = max(map(len, encodings), default=0)
     lengths = [len(encoding) for encoding in encodings]
     if not lengths or not all(lengths):
+        if lost := next((each.text for each in encodings if not len(each) and each.text.strip()), None):
+            raise RegardError(f"nothing of the text {truncate(lost)} has a token in {name}: it knows other characters")
         raise RegardError("the text is empty; give at least one token")
     if longest > max_length:
-        num_special = sum(encodings[lengths.index(max(lengths))].special_tokens_mask)
-        of_which = f" ({num_special} of them special tokens)" if num_special else ""
-        raise RegardError(
-            f"the text has {longest} tokens{of_which}, but {name} accepts at most {max_length}; "
-            f"shorten it by {longest - max_length} or split it"
-        )
+        encoding = encodings[lengths.index(max(lengths))]
+        raise too_long(encoding, max_length, name, f"shorten it by {longest - max_length} or split it")
     pad = tokenizer.pad_id or 0
     ids = np.array([(*e.ids, *[pad] * (longest - len(e))) for e in encodings], dtype=np.int64)  # B T
     positions = np.arange(longest)
@@ -93,6 +93,13 @@ def make_batch(text: Text, tokenizer: Tokenizer, *, max_length: int, name: str) 
     if starts is not None:
         mask &= positions >= starts
     return Batch(ids, None if mask.all() else mask[:, None, None, :], encodings)
+
+
+def too_long(encoding: Encoding, max_length: int, name: str, how: str) -> RegardError:
+    """Return the error that a text has more tokens than the model of a name accepts; `how` says what to do."""
+    num_special = sum(encoding.special_tokens_mask)
+    of_which = f" ({num_special} of them special tokens)" if num_special else ""
+    return RegardError(f"the text has {len(encoding)} tokens{of_which}, but {name} accepts at most {max_length}; {how}")
 
 
 def remove_padding(fields: Mapping[str, Any], tokenizer: Tokenizer, *, left: bool = False) -> list[Encoding]:
@@ -123,8 +130,7 @@ def _padded_encodings(inputs: TokenizedInputs, tokenizer: Tokenizer) -> tuple[En
 
 
 def _encodings(text: Text, tokenizer: Tokenizer) -> tuple[Encoding, ...]:
-    if isinstance(text, Set):
-        raise RegardError("a set has no order; give a list of texts")
+    check_no_set_or_table(text)
     if isinstance(text, str):
         return (tokenizer(text),)
     if isinstance(text, Encoding):
@@ -133,9 +139,9 @@ def _encodings(text: Text, tokenizer: Tokenizer) -> tuple[Encoding, ...]:
         raise RegardError(f"a text is a str, got {type(text).__name__}: decode it first, text.decode()")
     if isinstance(text, Iterable) and not isinstance(text, np.ndarray):
         text = list(text)  # type: ignore[assignment]
-        found = [encoding for item in text if (encoding := as_encoding(item, tokenizer)) is not None]
-        if len(found) == len(text):
-            return tuple(found)
+        encodings = [encoding for item in text if (encoding := as_encoding(item, tokenizer)) is not None]
+        if len(encodings) == len(text):
+            return tuple(encodings)
     if text is None:
         raise RegardError("a text must be a str, an Encoding or integer ids, got None")
     try:

@@ -6,7 +6,7 @@ both directions. MiniLM and most sentence encoders have this architecture.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -17,8 +17,8 @@ from regard.functional.recorder import NULL_RECORDER, Recorder
 from regard.models.build import embedding, encoder_block, layer_norm
 from regard.models.checkpoint.config import ConfigReader
 from regard.models.checkpoint.model_config import ModelConfig
-from regard.models.checkpoint.tensors import OLD_NORM_SUFFIXES, TensorSource
-from regard.models.encoder import Encoder
+from regard.models.checkpoint.tensors import TensorSource
+from regard.models.encoder import Encoder, run_blocks
 from regard.nn import Embedding, EncoderBlock, LayerNorm, Linear, fast_paths
 from regard.nn.embeddings import summed_embeddings
 from regard.text import SubwordTokenizer
@@ -57,11 +57,11 @@ def read_sizes(
     reader.choice("model_type", model_types[0], model_types)
     reader.only(is_decoder=False, add_cross_attention=False, is_encoder_decoder=False, cross_attention_hidden_size=None)
     reader.only(position_embedding_type="absolute", pruned_heads={})
-    reader.ignore("chunk_size_feed_forward")  # changes memory, not results
+    reader.without_effect("chunk_size_feed_forward")  # changes memory, not results
     sizes: dict[str, Any] = {
         "vocab_size": reader.count("vocab_size"),
         "embed_dim": reader.count("hidden_size"),
-        "num_layers": reader.count("num_hidden_layers"),
+        "num_layers": reader.num_layers("num_hidden_layers"),
         "num_heads": reader.count("num_attention_heads"),
         "hidden_dim": reader.count("intermediate_size"),
         "max_positions": reader.count("max_position_embeddings"),
@@ -105,7 +105,6 @@ class Bert(Encoder):
     config_type: ClassVar[type[BertConfig]] = BertConfig
     prefixes: ClassVar[tuple[str, ...]] = ("", "bert.")
     unused: ClassVar[tuple[str, ...]] = ("pooler.", "cls.", "classifier.", "qa_outputs.")
-    renamed_suffixes: ClassVar[Mapping[str, str]] = OLD_NORM_SUFFIXES
     block_prefix: ClassVar[str] = "encoder.layer"
     block_names: ClassVar[Mapping[str, str]] = BLOCK_NAMES
 
@@ -130,7 +129,7 @@ class Bert(Encoder):
             x = trace("projected_embeddings", self.embedding_proj(x), "B T E")
         options = self.attention_options()
         fused = None if options else fast_paths.encode(self, self.blocks, x, mask, trace)
-        return run_blocks(self.blocks, x, mask, trace, [options] * len(self.blocks)) if fused is None else fused
+        return run_blocks(self.blocks, x, mask, trace, **options) if fused is None else fused
 
     def embed_ids(self, ids: np.ndarray, trace: Recorder) -> np.ndarray:
         """Return the norm of the sum of all embeddings, ``B T E``, of ids ``B T``."""
@@ -169,22 +168,3 @@ def embedding_layers(source: TensorSource, config: BertConfig) -> dict[str, Any]
         "type_embedding": embedding(source, "token_type_embeddings", config.num_types, E) if has_types else None,
         "embedding_norm": layer_norm(source, "LayerNorm", E, config.norm_eps),
     }
-
-
-def run_blocks(
-    blocks: Sequence[EncoderBlock],
-    x: np.ndarray,
-    mask: np.ndarray | None,
-    trace: Recorder,
-    options: Sequence[Mapping[str, Any]],
-) -> np.ndarray:
-    """Return the output of all blocks, ``B T E``, 0 at padding; `options` has further arguments of each block."""
-    for i, (block, more) in enumerate(zip(blocks, options, strict=True)):
-        with trace.scope(f"blocks.{i}"):
-            x = block(x, mask=mask, trace=trace, **more)
-    return without_padding(x, mask)
-
-
-def without_padding(x: np.ndarray, mask: np.ndarray | None) -> np.ndarray:
-    """Return x, ``B T E``, with 0 at padding."""
-    return x if mask is None else np.where(mask[:, 0, 0, :, None], x, x.dtype.type(0))

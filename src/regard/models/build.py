@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -148,7 +148,7 @@ def encoder_block(
     config: Any,
     norm_eps: float,
     *,
-    attention: type[nn.SelfAttention] = nn.SelfAttention,
+    attention: Callable[..., nn.SelfAttention] = nn.SelfAttention,
     norm_first: bool = False,
     qkv_bias: bool = True,
 ) -> nn.EncoderBlock:

@@ -183,9 +183,9 @@ class Circuits:
         rows, outputs = attn.o_proj.weight.shape
         heads = attn.num_heads
 
-        def read(layer: int, chosen: slice) -> np.ndarray:
+        def read(layer: int, heads_read: slice) -> np.ndarray:
             block = self._blocks[layer]
-            each: np.ndarray = np.asarray(block.attn.o_proj.weight).reshape(heads, -1, outputs)[chosen]
+            each: np.ndarray = np.asarray(block.attn.o_proj.weight).reshape(heads, -1, outputs)[heads_read]
             norm = block.attn_post_norm
             return each if norm is None or not self.fold_norms else each * norm.weight
 
@@ -221,7 +221,7 @@ class Circuits:
         if not isinstance(kind, str) or kind not in ("q", "k", "v"):
             raise RegardError(f"composition is by q, k or v, got {kind!r}")
         layers, heads = self.W_O.shape[:2]
-        found = np.zeros((layers, heads, layers, heads))
+        strengths = np.zeros((layers, heads, layers, heads))
         grams: list[tuple[np.ndarray, np.ndarray]] = []  # of the layers before: Aᵀ A, and ‖W₁‖
         for j in range(layers):
             into, right = map(_wide, self._reader(kind, j))
@@ -230,10 +230,10 @@ class Circuits:
                 between = np.einsum("hde,gef->hgdf", _wide(self.W_O[i]), into, optimize=True)
                 # ‖A M B‖² = Σ (AᵀA M) ∘ (M B Bᵀ)
                 squared = ((left_gram[:, None] @ between) * (between @ right_gram)).sum((-1, -2))
-                found[i, :, j] = np.sqrt(np.maximum(squared, 0)) / (left_size[:, None] * right_size)
+                strengths[i, :, j] = np.sqrt(np.maximum(squared, 0)) / (left_size[:, None] * right_size)
             left, out = _wide(self.W_V[j]), _wide(self.W_O[j])
             grams.append((left.mT @ left, FactoredMatrix(left, out).norm))
-        return found
+        return strengths
 
     def _reader(self, kind: Composition, layer: int) -> tuple[np.ndarray, np.ndarray]:
         """Return both factors of what the heads of a layer read with."""
@@ -248,9 +248,9 @@ class Circuits:
         inputs, columns = getattr(attn, name).weight.shape
         width = columns // heads
 
-        def read(layer: int, chosen: slice) -> np.ndarray:
+        def read(layer: int, heads_read: slice) -> np.ndarray:
             block = self._blocks[layer]
-            first, last, _ = chosen.indices(heads)
+            first, last, _ = heads_read.indices(heads)
             part = slice(first * width, last * width)
             weight = self._reading(np.asarray(getattr(block.attn, name).weight[:, part]), block.attn_norm)
             norm = None if head_norm is None or not self.fold_norms else getattr(block.attn, head_norm)

@@ -17,12 +17,12 @@ from regard._utils.errors import RegardError
 from regard.functional import learned_positions
 from regard.functional.recorder import NULL_RECORDER, Recorder
 from regard.models.base import PretrainedModel, TextModel
-from regard.models.bert import run_blocks, without_padding
 from regard.models.build import embedding, encoder_block, layer_norm, linear
 from regard.models.checkpoint.config import ConfigReader
 from regard.models.checkpoint.model_config import ModelConfig
 from regard.models.checkpoint.open import Checkpoint, tokenizer_for
 from regard.models.checkpoint.tensors import TensorSource, load_layers
+from regard.models.encoder import run_blocks, without_padding
 from regard.models.images.model import ImageModel, ImageOutput, Pictures, check_processor
 from regard.models.images.patches import ImageConfig, PatchEmbedding, read_image_sizes
 from regard.models.images.processor import ImageProcessor, read_processor
@@ -91,7 +91,7 @@ class CLIPConfig(ModelConfig):
     def read(cls, reader: ConfigReader) -> Self:
         """Read a Hugging Face config.json; an unknown field or value is an error."""
         reader.only(model_type="clip", is_encoder_decoder=False)
-        reader.ignore("initializer_factor", "logit_scale_init_value")
+        reader.without_effect("initializer_factor", "logit_scale_init_value")
         halves = {}
         for half, kind in (("text", "clip_text_model"), ("vision", "clip_vision_model")):
             older, newer = reader.take(f"{half}_config_dict"), reader.take(f"{half}_config")
@@ -134,7 +134,7 @@ class CLIPText(TextModel):
         x = trace("token_embeddings", self.token_embedding(ids), "B T E")
         positions = learned_positions(self.position_embedding.weight, ids.shape[1])
         x = trace("embeddings", x + trace("position_embeddings", positions, "T E"), "B T E")
-        x = run_blocks(self.blocks, x, mask, trace, [{"causal": True}] * len(self.blocks))
+        x = run_blocks(self.blocks, x, mask, trace, causal=True)
         return without_padding(trace("final_norm", traced_norm(self.final_norm, x, trace, "final_norm"), "B T E"), mask)
 
     def output(self, hidden: np.ndarray, encodings: tuple[Encoding, ...]) -> PooledOutput:
@@ -201,7 +201,7 @@ class CLIPVision(ImageModel):
         Taps for each block ``blocks.i.attn.*``, ``blocks.i.attn_residual``, ``blocks.i.mlp.*`` and
         ``blocks.i.output``; there is no norm after the last.
         """
-        return run_blocks(self.blocks, x, None, trace, [{}] * len(self.blocks))
+        return run_blocks(self.blocks, x, None, trace)
 
     def output(self, hidden: np.ndarray, encodings: tuple[Encoding, ...]) -> ImageOutput:
         """Return the result: the vector of [CLS], normed, stands for the picture."""
@@ -322,10 +322,10 @@ def _unit(x: np.ndarray) -> np.ndarray:
 def _read_sizes(reader: ConfigReader, *, width: int, heads: int) -> dict[str, Any]:
     """Read the fields that both halves have; `width` and `heads` are their defaults."""
     reader.only(is_decoder=False, add_cross_attention=False, is_encoder_decoder=False, pruned_heads={})
-    reader.ignore("initializer_factor", "dropout", "tie_encoder_decoder")
+    reader.without_effect("initializer_factor", "dropout", "tie_encoder_decoder")
     sizes: dict[str, Any] = {
         "embed_dim": reader.count("hidden_size", width),
-        "num_layers": reader.count("num_hidden_layers", 12),
+        "num_layers": reader.num_layers("num_hidden_layers", 12),
         "num_heads": reader.count("num_attention_heads", heads),
         "hidden_dim": reader.count("intermediate_size", 4 * width),
         "projection_dim": reader.count("projection_dim", 512),

@@ -11,6 +11,7 @@ from regard._utils.validation import function, truncate as shortened, whole_numb
 from regard.models.batch import OneText, as_encoding
 from regard.models.output import run_traced
 from regard.text.encoding import Encoding
+from regard.text.words import check_no_set_or_table
 from regard.trace import Edit, Trace
 
 Progress: TypeAlias = Callable[[int, int | None], None]
@@ -76,7 +77,8 @@ def _reporting(items: Iterable[Any], progress: Progress | None) -> Callable[[int
 
 def check_texts(texts: object) -> None:
     """Raise `RegardError` for what is not an iterable of texts in an order."""
-    if isinstance(texts, str | Encoding | Set | Mapping) or not isinstance(texts, Iterable):
+    check_no_set_or_table(texts)
+    if isinstance(texts, str | Encoding | Mapping) or not isinstance(texts, Iterable):
         raise RegardError("iter_traces takes an iterable of texts, such as a list or an open file")
 
 

@@ -12,8 +12,10 @@ from typing import Any, ClassVar, Self, TypeAlias
 import numpy as np
 
 from regard import functional as F
+from regard._utils import hooks
 from regard._utils.errors import RegardError
 from regard.functional.recorder import NULL_RECORDER, Recorder
+from regard.models.batch import OneText
 from regard.models.checkpoint.open import Checkpoint
 from regard.models.checkpoint.tensors import TensorSource
 from regard.models.circuits import Circuits
@@ -127,9 +129,9 @@ class Decoder(LanguageModel):
         """
         rotations = rotation if isinstance(rotation, list) else [rotation] * len(self.blocks)
         if trace is NULL_RECORDER and mask is None and isinstance(rotation, tuple):
-            found = decode_step(self, self.blocks, x, caches, rotation)
-            if found is not None:
-                return found
+            stepped = decode_step(self, self.blocks, x, caches, rotation)
+            if stepped is not None:
+                return stepped
         caches = list(caches)
         first, x = trace.resume(x)
         if first > len(self.blocks):
@@ -202,6 +204,13 @@ class Decoder(LanguageModel):
             return instance_cache(self, "_tied_head", lambda: Linear(weight))(hidden)
         logits: np.ndarray = F.linear(hidden, weight)
         return logits
+
+    def paths(self, text: OneText, to: Any, versus: Any = None, **options: Any) -> Any:
+        """Return the paths through which a prediction comes from the tokens, as a small graph.
+
+        The same as `regard.metrics.paths`, which has the arguments: ``corrupted``, ``baseline``, ``edges``.
+        """
+        return hooks.metrics().paths(self, text, to, versus, **options)
 
     def require_head(self) -> None:
         """Raise RegardError if the model was saved without its head."""

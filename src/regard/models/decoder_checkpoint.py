@@ -15,7 +15,8 @@ from regard.models.checkpoint.open import Checkpoint
 from regard.models.checkpoint.tensors import TensorSource, load_layers
 from regard.models.rope import MAX_HEAD_DIM, MAX_POSITIONS, Rope
 
-MAX_LAYERS = 10_000
+_TASK_HEADS = ("score.", "classifier.", "qa_outputs.")
+_QUESTION_PREFIX = "transformer"  # of all names, in models of some families that answer questions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +64,7 @@ def read_sizes(
     sizes: dict[str, Any] = {
         "vocab_size": reader.count("vocab_size"),
         "embed_dim": reader.count("hidden_size"),
-        "num_layers": reader.count("num_hidden_layers"),
+        "num_layers": reader.num_layers("num_hidden_layers"),
         "num_heads": reader.count("num_attention_heads"),
         "hidden_dim": reader.width("intermediate_size"),
         "max_positions": reader.count("max_position_embeddings"),
@@ -75,20 +76,17 @@ def read_sizes(
     )
     kv_heads = reader.optional_count("num_key_value_heads", num_kv_heads) if with_kv_heads else None
     sizes["num_kv_heads"] = kv_heads = kv_heads or heads
-    given = reader.optional_count("head_dim", head_dim) if with_head_dim else None
+    own_dim = reader.optional_count("head_dim", head_dim) if with_head_dim else None
     reader.require(
-        given is not None or embed_dim % heads == 0,
+        own_dim is not None or embed_dim % heads == 0,
         f"hidden_size {embed_dim} does not split into {heads} attention heads, and head_dim is not given",
     )
-    sizes["head_dim"] = dim = given or embed_dim // heads
+    sizes["head_dim"] = dim = own_dim or embed_dim // heads
     reader.require(heads % kv_heads == 0, f"{heads} attention heads do not share {kv_heads} key/value heads evenly")
     reader.require(
         dim % 2 == 0 and 0 < dim <= MAX_HEAD_DIM,
         f"head_dim {dim} is not an even number up to {MAX_HEAD_DIM}, as rotary positions need",
     )
-    if sizes["num_layers"] > MAX_LAYERS:
-        reader.require(False, f"num_hidden_layers {sizes['num_layers']} is more than the maximum of {MAX_LAYERS}")
-        sizes["num_layers"] = 1
     return sizes
 
 
@@ -148,10 +146,11 @@ def load_decoder_layers(
     """
     shapes = checkpoint.tensors().shapes
     table, weight = f"{embedding}.weight", f"{head}.weight"
-    prefix = "" if table in shapes else prefix
+    others = ("", _QUESTION_PREFIX)
+    prefix = next((each for each in others if (f"{each}.{table}" if each else table) in shapes), prefix)
     at = f"{prefix}." if prefix else ""
-    # A model saved without its head has names without prefix, or the head of a classifier.
-    is_headless = config.tied or not prefix or any(name.startswith("score.") for name in shapes)
+    # A model saved without its head has names without prefix, or the head of another task.
+    is_headless = config.tied or not prefix or any(name.startswith(_TASK_HEADS) for name in shapes)
     has_head = not is_headless or weight in shapes
 
     def with_head(source: TensorSource) -> dict[str, Any]:
@@ -163,7 +162,7 @@ def load_decoder_layers(
         checkpoint,
         with_head,
         num_layers=config.num_layers,
-        unused=("score.", *(at + name for name in unused)),
+        unused=(*_TASK_HEADS, *(at + name for name in unused)),
         shared={at + table: weight} if config.tied else {},
         dtype=dtype,
     )

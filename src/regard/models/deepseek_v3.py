@@ -55,8 +55,8 @@ class DeepseekV3Config(LlamaConfig):
     def read(cls, reader: ConfigReader) -> Self:
         """Read a Hugging Face config.json; an unknown field or value is an error."""
         reader.only(model_type="deepseek_v3", scoring_func="sigmoid", topk_method="noaux_tc", moe_layer_freq=1)
-        reader.ignore("pretraining_tp", "ep_size", "seq_aux", "aux_loss_alpha")  # how it was trained
-        reader.ignore("output_router_logits", "router_aux_loss_coef")
+        reader.without_effect("pretraining_tp", "ep_size", "seq_aux", "aux_loss_alpha")  # how it was trained
+        reader.without_effect("output_router_logits", "router_aux_loss_coef")
         rotated, fixed = reader.count("qk_rope_head_dim", 64), reader.count("qk_nope_head_dim", 128)
         for name, value in (("head_dim", rotated), ("qk_head_dim", rotated + fixed)):
             reader.only(**{name: value})  # they follow from the others
@@ -93,7 +93,7 @@ def _width(reader: ConfigReader, name: str, default: int) -> int:
 
 
 def _read_experts(reader: ConfigReader) -> dict[str, Any]:
-    experts, chosen = reader.count("n_routed_experts", 256), reader.count("num_experts_per_tok", 8)
+    experts, top_k = reader.count("n_routed_experts", 256), reader.count("num_experts_per_tok", 8)
     groups, chosen_groups = reader.count("n_group", 8), reader.count("topk_group", 4)
     reader.require(experts <= MAX_EXPERTS, f"n_routed_experts {experts} is more than the maximum of {MAX_EXPERTS}")
     reader.require(
@@ -102,10 +102,10 @@ def _read_experts(reader: ConfigReader) -> dict[str, Any]:
     )
     reader.require(chosen_groups <= groups, f"topk_group {chosen_groups} is more than the {groups} groups of n_group")
     available = experts // groups * chosen_groups
-    reader.require(chosen <= available, f"num_experts_per_tok {chosen} is more than the {available} of topk_group")
+    reader.require(top_k <= available, f"num_experts_per_tok {top_k} is more than the {available} of topk_group")
     return {
         "num_experts": experts,
-        "experts_per_token": chosen,
+        "experts_per_token": top_k,
         "num_groups": groups,
         "groups_per_token": chosen_groups,
     }
@@ -252,9 +252,9 @@ class SharedAndRoutedExperts(MixtureOfExperts):
 
 def _largest(values: np.ndarray, count: int) -> np.ndarray:
     """Return which of the last axis are the largest; of equal ones the first."""
-    found = np.zeros(values.shape, bool)
-    np.put_along_axis(found, np.argsort(-values, axis=-1, kind="stable")[..., :count], True, axis=-1)
-    return found
+    is_largest = np.zeros(values.shape, bool)
+    np.put_along_axis(is_largest, np.argsort(-values, axis=-1, kind="stable")[..., :count], True, axis=-1)
+    return is_largest
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)

@@ -22,11 +22,11 @@ class DistilBertConfig(BertConfig):
         reader.only(model_type="distilbert", is_decoder=False, is_encoder_decoder=False, pruned_heads={})
         # How the table was initialised; it is stored either way.
         reader.choice("sinusoidal_pos_embds", False, [False, True])
-        reader.ignore("chunk_size_feed_forward", "dropout", "qa_dropout", "seq_classif_dropout", "tie_weights_")
+        reader.without_effect("chunk_size_feed_forward", "dropout", "qa_dropout", "seq_classif_dropout", "tie_weights_")
         config = cls(
             vocab_size=reader.count("vocab_size"),
             embed_dim=reader.count("dim"),
-            num_layers=reader.count("n_layers"),
+            num_layers=reader.num_layers("n_layers"),
             num_heads=reader.count("n_heads"),
             hidden_dim=reader.count("hidden_dim"),
             max_positions=reader.count("max_position_embeddings"),

@@ -22,7 +22,7 @@ class ElectraConfig(BertConfig):
     @classmethod
     def read(cls, reader: ConfigReader) -> ElectraConfig:
         """Read a Hugging Face config.json; an unknown field or value is an error."""
-        reader.ignore(*(f"summary_{name}" for name in _SUMMARY))  # of a task head
+        reader.without_effect(*(f"summary_{name}" for name in _SUMMARY))  # of a task head
         config = cls(**read_sizes(reader, "electra"))
         width = reader.count("embedding_size", 128)
         reader.finish()

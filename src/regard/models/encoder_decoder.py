@@ -5,9 +5,9 @@ A family adds `encode` and `decode`, the two halves of its forward pass.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 
@@ -64,9 +64,15 @@ class EncoderDecoder(LanguageModel):
     """A model with an encoder, and a decoder that attends to the encoder's vectors.
 
     A family has, besides these fields, ``start_id`` in its configuration.
+
+    Parameters
+    ----------
+    has_start : bool
+        Whether the model's files name a token to generate from.
     """
 
     decoder: _Decoder
+    has_start: bool = field(default=True, repr=False)
 
     left_padded_prompts: ClassVar[bool] = False  # positions of the encoder begin with the padding in transformers
 
@@ -105,7 +111,7 @@ class EncoderDecoder(LanguageModel):
         self, ids: np.ndarray, *, mask: np.ndarray | None = None, trace: Recorder = NULL_RECORDER
     ) -> tuple[np.ndarray, DecodingState]:
         """Encode the texts, ``B S``, and run the start token; return its vectors, ``B 1 E``, and the caches."""
-        trace.set_layout(TextLayout.of(ids.shape, None if mask is None else mask[:, 0, 0]))
+        trace.set_layout(TextLayout.from_shape(ids.shape, None if mask is None else mask[:, 0, 0]))
         state = self.init_cross_attention_cache(self.encode(ids, mask=mask, trace=trace), mask, trace=trace)
         return self.decode_step(np.full((len(ids), 1), self.start_id), state, trace=trace)
 
@@ -159,7 +165,7 @@ class EncoderDecoder(LanguageModel):
         self, batch: Batch, targets: Batch, trace: Recorder, target_layout: TextLayout
     ) -> EncoderDecoderOutput:
         check_memory(self, batch.ids.shape, trace, target_length=targets.ids.shape[1])
-        run = trace.run(self.name, batch.encodings, targets.encodings)
+        run = trace.run(self.name, batch.encodings, targets.encodings, source=self)
         return until_stop(lambda _: self._run(batch, targets, trace, target_layout), run, targets.encodings)
 
     def gradients(
@@ -205,6 +211,11 @@ class EncoderDecoder(LanguageModel):
         self._run_pairs(batch, targets, trace, targets.layout.after_prompts([1] * len(texts)))
 
     def _generation_states(self, prompts: Sequence[Encoding], options: GenerationOptions) -> list[GenerationState]:
+        if not self.has_start:
+            raise RegardError(
+                "generation_config.json names no token to generate from: "
+                "write decoder_start_token_id or bos_token_id into it"
+            )
         start = self.tokenizer.from_ids([self.start_id])
         return [
             GenerationState(self.tokenizer, prompt, options, self.end_ids, self.forced, target_start=start)
@@ -234,7 +245,7 @@ def _shift_right(target: Encoding, start: Encoding) -> Encoding:
     return target.select(range(size)).prepend_special(start.ids, start.tokens)
 
 
-def embedding_names(shapes: Mapping[str, Any], prefix: str, *, tied: bool) -> dict[str, str]:
+def embedding_names(stored_names: Collection[str], prefix: str, *, tied: bool) -> dict[str, str]:
     """Return the checkpoint's names of the embeddings of ``encoder`` and ``decoder`` and of the ``head``.
 
     One table may serve for all, stored as ``shared`` or under any of the three names; each of the three may also have
@@ -246,9 +257,9 @@ def embedding_names(shapes: Mapping[str, Any], prefix: str, *, tied: bool) -> di
         "decoder": f"{prefix}decoder.embed_tokens.weight",
         "head": "lm_head.weight",
     }
-    stored = [name for name in (shared, *own.values()) if name in shapes and (tied or name != own["head"])]
+    stored = [x for x in (shared, *own.values()) if x in stored_names and (tied or x != own["head"])]
     fallback = stored[0] if stored else shared
-    names = {part: name if name in shapes else fallback for part, name in own.items()}
+    names = {part: name if name in stored_names else fallback for part, name in own.items()}
     return names if tied else names | {"head": own["head"]}
 
 

@@ -5,17 +5,22 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 
 from regard._utils.errors import RegardError
+from regard._utils.validation import truncate
 from regard.models.base import PretrainedModel, TextModel
 from regard.models.checkpoint.model_config import ModelConfig
 from regard.models.checkpoint.open import Checkpoint, FolderCheckpoint, open_checkpoint
+from regard.models.checkpoint.tensors import Tensors
 from regard.models.hub import resolve
 
 if TYPE_CHECKING:
@@ -95,8 +100,8 @@ def register(model_type: str, family: type[PretrainedModel]) -> None:
             f"{family.__name__} has no load, which builds a model from a checkpoint: define it, or derive "
             "from a family that has one, such as regard.models.Llama"
         )
-    known = FAMILIES.get(model_type, family)
-    if isinstance(known, str) or (known.__module__, known.__qualname__) != (family.__module__, family.__qualname__):
+    other = FAMILIES.get(model_type, family)
+    if isinstance(other, str) or (other.__module__, other.__qualname__) != (family.__module__, family.__qualname__):
         raise RegardError(f"model type {model_type!r} is already registered; choose another name")
     _FAMILIES[model_type] = family
 
@@ -174,7 +179,8 @@ def load(
         raise RegardError(f"load takes the name of a model, a folder or a GGUF file, got {name_or_path!r}")
     dtype = _precision(dtype)
     ignore = _field_names(ignore)
-    path = resolve.find(name_or_path, revision=revision, download=download, check_type=check_type)
+    check = partial(check_config, ignore=ignore)
+    path = resolve.find(name_or_path, revision=revision, download=download, check_config=check)
     checkpoint = open_checkpoint(path, ignore)
     family = family_of(checkpoint)
     if isinstance(checkpoint, FolderCheckpoint):
@@ -192,8 +198,8 @@ def family_of(checkpoint: Checkpoint) -> type[PretrainedModel]:
     """Return the family of a checkpoint; an error if there is none for its ``model_type``."""
     model_type = checkpoint.config().peek("model_type")
     if isinstance(model_type, str) and model_type in FAMILIES:
-        return _family(model_type).of(checkpoint)
-    check_type(checkpoint.path, model_type)
+        return _family(model_type).class_for(checkpoint)
+    _check_type(checkpoint.path, model_type)
     register(model_type, _load_family(_families_of_packages()[model_type]))
     return _family(model_type)
 
@@ -203,11 +209,39 @@ def runs(model_type: Any) -> bool:
     return isinstance(model_type, str) and (model_type in FAMILIES or model_type in _families_of_packages())
 
 
-def check_type(source: object, model_type: Any) -> None:
+def _check_type(source: object, model_type: Any) -> None:
     """Raise an error if there is no family for the ``model_type`` of the model in `source`."""
     if not runs(model_type):
-        known = ", ".join(sorted({*FAMILIES, *_families_of_packages()}))
-        raise RegardError(f"{source} holds a model of type {model_type!r}; regard can run: {known}")
+        model_types = ", ".join(sorted({*FAMILIES, *_families_of_packages()}))
+        raise RegardError(f"{source} holds a model of type {truncate(model_type)}; regard can run: {model_types}")
+
+
+class _WeightsWanted(BaseException):
+    """A model is loaded as far as its files go without its weights."""
+
+
+class _ConfigCheckpoint(FolderCheckpoint):
+    """The folder of a model whose weights may be missing."""
+
+    def tensors(self) -> Tensors:
+        raise _WeightsWanted
+
+
+def check_config(name: str, folder: Path, ignore: Iterable[str] = ()) -> None:
+    """Raise the error that `load` would raise for the configuration in a folder, whose weights may be missing.
+
+    A family reads its configuration before its tensors. One outside regard may do otherwise: of its models the type
+    alone is looked at.
+    """
+    checkpoint = _ConfigCheckpoint(folder, _field_names(ignore))
+    model_type = checkpoint.config().peek("model_type")
+    _check_type(name, model_type)
+    if isinstance(FAMILIES.get(model_type), str):
+        family = _family(model_type)
+        with suppress(_WeightsWanted):  # by which a T5 tells an encoder alone, with the same configuration
+            family = family.class_for(checkpoint)
+        with suppress(_WeightsWanted):
+            family.load(checkpoint, name=name)
 
 
 def _registered_type(checkpoint: Checkpoint) -> str | None:
@@ -218,10 +252,10 @@ def _registered_type(checkpoint: Checkpoint) -> str | None:
 
 def _families_of_packages() -> dict[str, EntryPoint]:
     """Return the entry points of installed packages by model type; of two packages, that of the first."""
-    found: dict[str, EntryPoint] = {}
+    entries: dict[str, EntryPoint] = {}
     for entry in entry_points(group=ENTRY_POINTS):
-        found.setdefault(entry.name, entry)
-    return found
+        entries.setdefault(entry.name, entry)
+    return entries
 
 
 def _load_family(entry: EntryPoint) -> Any:
@@ -252,10 +286,10 @@ def _family(model_type: str) -> type[PretrainedModel]:
 
 
 def _precision(dtype: Any) -> np.dtype[Any]:
-    for known in (np.dtype(np.float32), np.dtype(np.float64)):
+    for precision in (np.dtype(np.float32), np.dtype(np.float64)):
         try:
-            if np.dtype(dtype) == known:
-                return known
+            if np.dtype(dtype) == precision:
+                return precision
         except (TypeError, ValueError):
             break
     raise RegardError(f"dtype must be float32 or float64, got {dtype!r}")

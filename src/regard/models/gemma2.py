@@ -48,7 +48,7 @@ class Gemma2Config(shared.DecoderConfig):
         """Read a Hugging Face config.json; an unknown field or value is an error."""
         reader.only(model_type="gemma2")
         reader.choice("use_bidirectional_attention", None, [None, False])
-        reader.ignore("cache_implementation")
+        reader.without_effect("cache_implementation")
         shared.check_unsupported_flags(reader)
         sizes = shared.read_sizes(reader, head_dim=256, num_kv_heads=4)
         layers, window = sizes["num_layers"], reader.optional_count("sliding_window", 4096)

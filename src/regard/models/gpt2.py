@@ -17,7 +17,7 @@ from regard.models.checkpoint.config import ConfigReader
 from regard.models.checkpoint.model_config import ModelConfig
 from regard.models.checkpoint.tensors import TensorSource
 from regard.models.decoder import Caches, Decoder
-from regard.models.decoder_checkpoint import MAX_LAYERS, check_unsupported_flags
+from regard.models.decoder_checkpoint import check_unsupported_flags
 from regard.nn import CausalAttention, DecoderBlock, Embedding, FeedForward, Linear
 from regard.nn.layers import traced_norm
 
@@ -46,22 +46,18 @@ class GPT2Config(ModelConfig):
         reader.only(model_type="gpt2")
         check_unsupported_flags(reader)
         reader.flag("reorder_and_upcast_attn", False)  # half precision always computes in float32 here
-        reader.ignore("attn_pdrop", "embd_pdrop", "resid_pdrop")  # for training
+        reader.without_effect("attn_pdrop", "embd_pdrop", "resid_pdrop")  # for training
         ignore_summary(reader)
-        reader.ignore("n_special", "predict_special_tokens")
+        reader.without_effect("n_ctx", "n_special", "predict_special_tokens")
         embed_dim, num_heads = reader.count("n_embd"), reader.count("n_head")
         reader.splits("n_embd", embed_dim, num_heads)
-        num_layers = reader.count("n_layer")
-        reader.require(num_layers <= MAX_LAYERS, f"n_layer {num_layers} is more than the maximum of {MAX_LAYERS}")
-        positions = reader.count("n_positions")
-        reader.choice("n_ctx", positions, [positions])
         config = cls(
             vocab_size=reader.count("vocab_size"),
             embed_dim=embed_dim,
-            num_layers=num_layers,
+            num_layers=reader.num_layers("n_layer"),
             num_heads=num_heads,
             hidden_dim=reader.optional_count("n_inner") or 4 * embed_dim,
-            max_positions=positions,
+            max_positions=reader.count("n_positions"),
             activation=reader.activation("activation_function", "gelu_new"),
             norm_eps=reader.positive("layer_norm_epsilon", 1e-5),
             scaled=reader.flag("scale_attn_weights", True),
@@ -79,7 +75,7 @@ class GPT2Config(ModelConfig):
 
 def ignore_summary(reader: ConfigReader) -> None:
     """Read the fields of a task head, which do not affect the model."""
-    reader.ignore(*(f"summary_{name}" for name in _SUMMARY))
+    reader.without_effect(*(f"summary_{name}" for name in _SUMMARY))
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)

@@ -12,7 +12,7 @@ from regard.models.build import causal_attention, embedding, feed_forward, layer
 from regard.models.checkpoint.config import ConfigReader
 from regard.models.checkpoint.model_config import ModelConfig
 from regard.models.checkpoint.tensors import TensorSource
-from regard.models.decoder_checkpoint import MAX_LAYERS, check_unsupported_flags
+from regard.models.decoder_checkpoint import check_unsupported_flags
 from regard.models.gpt2 import GPT2, ignore_summary
 from regard.nn import DecoderBlock
 
@@ -37,12 +37,11 @@ class GPTNeoConfig(ModelConfig):
         """Read a Hugging Face config.json; an unknown field or value is an error."""
         reader.only(model_type="gpt_neo")
         check_unsupported_flags(reader)
-        reader.ignore("resid_dropout", "embed_dropout")  # for training
+        reader.without_effect("resid_dropout", "embed_dropout")  # for training
         ignore_summary(reader)
         embed_dim, num_heads = reader.count("hidden_size"), reader.count("num_heads")
         reader.splits("hidden_size", embed_dim, num_heads)
-        num_layers = reader.count("num_layers")
-        reader.require(num_layers <= MAX_LAYERS, f"num_layers {num_layers} is more than the maximum of {MAX_LAYERS}")
+        num_layers = reader.num_layers("num_layers")
         config = cls(
             vocab_size=reader.count("vocab_size"),
             embed_dim=embed_dim,
@@ -52,7 +51,7 @@ class GPTNeoConfig(ModelConfig):
             max_positions=reader.count("max_position_embeddings"),
             activation=reader.activation("activation_function", "gelu_new"),
             norm_eps=reader.positive("layer_norm_epsilon", 1e-5),
-            windows=_read_windows(reader, min(num_layers, MAX_LAYERS)),
+            windows=_read_windows(reader, num_layers),
             tied=reader.flag("tie_word_embeddings", True),
         )
         reader.finish()

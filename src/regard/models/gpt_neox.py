@@ -34,7 +34,7 @@ class GPTNeoXConfig(shared.DecoderConfig):
     def read(cls, reader: ConfigReader) -> Self:
         """Read a Hugging Face config.json; an unknown field or value is an error."""
         reader.only(model_type="gpt_neox")
-        reader.ignore("hidden_dropout")
+        reader.without_effect("hidden_dropout")
         shared.check_unsupported_flags(reader)
         sizes = shared.read_sizes(
             reader, norm_eps=1e-5, norm_eps_name="layer_norm_eps", with_kv_heads=False, with_head_dim=False

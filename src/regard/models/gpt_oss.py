@@ -53,8 +53,8 @@ class GptOssConfig(shared.DecoderConfig):
                 f"its weights are quantised ({method}), which is not supported; dequantise them with transformers: "
                 f"from_pretrained(..., quantization_config=Mxfp4Config(dequantize=True)), then save_pretrained",
             )
-        reader.ignore("router_aux_loss_coef", "output_router_logits")  # for training
-        reader.ignore("initial_context_length")  # repeats rope_parameters
+        reader.without_effect("router_aux_loss_coef", "output_router_logits")  # for training
+        reader.without_effect("initial_context_length")  # repeats rope_parameters
         shared.check_unsupported_flags(reader)
         sizes = shared.read_sizes(reader, head_dim=64, num_kv_heads=8, norm_eps=1e-5)
         layers, window = sizes["num_layers"], reader.optional_count("sliding_window", 128)

@@ -89,6 +89,6 @@ def gradients_of_run(
     layer = recorded.layer if patterns else model
     value = compute(run(with_checkpoints(layer) if checkpoint else layer, trace))
     number = one_number("the metric", value)
-    found = F.gradients(value, [*trace.leaves, *recorded.leaves])
+    arrays = F.gradients(value, [*trace.leaves, *recorded.leaves])
     steps = len(trace.leaves)
-    return ModelGradients(number, trace, trace.gradients(found[:steps]), recorded.by_name(found[steps:]))
+    return ModelGradients(number, trace, trace.gradients(arrays[:steps]), recorded.by_name(arrays[steps:]))

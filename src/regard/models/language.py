@@ -153,9 +153,10 @@ class LanguageModel(TextModel):
         The texts of a batch do not attend to each other: each is continued as it would be alone.
 
         These arguments alone decide how the next token is chosen. Of the generation settings in a checkpoint, those
-        that name tokens are followed (``eos_token_id``, ``decoder_start_token_id``, ``forced_bos_token_id``,
-        ``forced_eos_token_id``), and no others: not ``temperature``, ``num_beams``, ``min_length``,
-        ``repetition_penalty``, ``no_repeat_ngram_size``, ``suppress_tokens`` or ``bad_words_ids``.
+        that name tokens are followed (``eos_token_id``, ``forced_bos_token_id``, ``forced_eos_token_id`` and, for an
+        encoder-decoder, ``decoder_start_token_id`` or else ``bos_token_id``), and no others: not ``temperature``,
+        ``num_beams``, ``min_length``, ``repetition_penalty``, ``no_repeat_ngram_size``, ``suppress_tokens`` or
+        ``bad_words_ids``.
 
         Parameters
         ----------
@@ -193,12 +194,12 @@ class LanguageModel(TextModel):
         ------
         RegardError
             There is no text, it is too long, the batch is an iterator, an argument is invalid, both `trace` and `edit`
-            are given, or a name of an edit matches no step.
+            are given, a name of an edit matches no step, or the files of an encoder-decoder name no start token.
         """
         function("on_text", on_text)
         is_one = _is_one(prompt)
         texts = self._prompts(prompt)
-        sequences = self._generation_states(texts.encodings, GenerationOptions.of(**options))
+        sequences = self._generation_states(texts.encodings, GenerationOptions.from_keywords(**options))
         if isinstance(trace, Trace) and trace.has_start:
             raise RegardError("start= is for one run: leave it out of the trace of generate")
         edits = with_edits(trace, edit)
@@ -232,7 +233,7 @@ class LanguageModel(TextModel):
         if not _is_one(prompt):
             raise RegardError("stream takes one text; for a batch use generate with on_text")
         texts = self._prompts(prompt)
-        (sequence,) = self._generation_states(texts.encodings, GenerationOptions.of(**options))
+        (sequence,) = self._generation_states(texts.encodings, GenerationOptions.from_keywords(**options))
         return Stream(sequence, generation_loop(self, texts, [sequence], with_edits(NULL_RECORDER, edit)))
 
     def _prompts(self, prompt: Text) -> Batch:

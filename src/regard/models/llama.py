@@ -44,7 +44,7 @@ class LlamaConfig(shared.DecoderConfig):
     def read(cls, reader: ConfigReader) -> Self:
         """Read a Hugging Face config.json; an unknown field or value is an error."""
         reader.only(model_type="llama", is_llama_config=True, rope_interleaved=False)
-        reader.ignore("pretraining_tp")  # how matrices were split for training
+        reader.without_effect("pretraining_tp")  # how matrices were split for training
         bias = reader.flag("attention_bias", False)
         sizes = shared.read_sizes(reader)
         windows = (None,) * sizes["num_layers"]

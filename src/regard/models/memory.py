@@ -64,8 +64,8 @@ def estimate_memory(
 
 
 def _taps(model: Any, length: int, trace: Trace) -> tuple[Tap, ...]:
-    name, wanted = ("_taps", True) if trace.asks_for_values else ("_unrecorded_taps", False)
-    return instance_cache(model, name, lambda: list_taps(lambda recorder: _run(model, length, recorder), wanted=wanted))
+    name, asks = ("_taps", True) if trace.asks_for_values else ("_unrecorded_taps", False)
+    return instance_cache(model, name, lambda: list_taps(lambda recorder: _run(model, length, recorder), asks=asks))
 
 
 def _run(model: Any, length: int, trace: TapList) -> None:

@@ -39,11 +39,11 @@ class MixtralConfig(LlamaConfig):
 
 def read_experts(reader: ConfigReader, num_experts: int, per_token: int) -> dict[str, Any]:
     """Read the number of experts, and of those for each token; the numbers given are the defaults."""
-    reader.ignore("router_aux_loss_coef", "router_jitter_noise", "output_router_logits")  # for training
-    experts, chosen = reader.count("num_local_experts", num_experts), reader.count("num_experts_per_tok", per_token)
+    reader.without_effect("router_aux_loss_coef", "router_jitter_noise", "output_router_logits")  # for training
+    experts, top_k = reader.count("num_local_experts", num_experts), reader.count("num_experts_per_tok", per_token)
     reader.require(experts <= MAX_EXPERTS, f"num_local_experts {experts} is more than the maximum of {MAX_EXPERTS}")
-    reader.require(chosen <= experts, f"num_experts_per_tok {chosen} is more than the {experts} experts")
-    return {"num_experts": experts, "experts_per_token": chosen}
+    reader.require(top_k <= experts, f"num_experts_per_tok {top_k} is more than the {experts} experts")
+    return {"num_experts": experts, "experts_per_token": top_k}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -88,8 +88,8 @@ class MixtureOfExperts(Layer):
             places[tokens, i] = start + np.arange(len(tokens))
             start += len(tokens)
         rows.append(np.zeros((1, shape[-1]), x.dtype))  # for a token with fewer experts than others: place −1
-        chosen = -np.sort(-places, axis=1)[:, : int(is_used.sum(1).max(initial=0))]
-        mixed: np.ndarray = np.concatenate(rows)[chosen].sum(1).reshape(shape)
+        rows_of_token = -np.sort(-places, axis=1)[:, : int(is_used.sum(1).max(initial=0))]
+        mixed: np.ndarray = np.concatenate(rows)[rows_of_token].sum(1).reshape(shape)
         return mixed
 
 

@@ -12,13 +12,12 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from regard.functional.recorder import NULL_RECORDER, Recorder
-from regard.models.bert import run_blocks, without_padding
 from regard.models.build import embedding, fused_linears, layer_norm, linear
 from regard.models.checkpoint.config import ConfigReader
 from regard.models.checkpoint.model_config import ModelConfig
 from regard.models.checkpoint.tensors import TensorSource
-from regard.models.decoder_checkpoint import MAX_LAYERS, check_unsupported_flags, read_windows
-from regard.models.encoder import Encoder
+from regard.models.decoder_checkpoint import check_unsupported_flags, read_windows
+from regard.models.encoder import Encoder, run_blocks, without_padding
 from regard.models.rope import Rope, read_ropes_by_type
 from regard.nn import CosSin, Embedding, EncoderBlock, GatedFeedForward, LayerNorm, SelfAttention
 from regard.nn.layers import traced_norm
@@ -54,15 +53,13 @@ class ModernBertConfig(ModelConfig):
         """Read a Hugging Face config.json; an unknown field or value is an error."""
         reader.only(model_type="modernbert", position_embedding_type="absolute")
         check_unsupported_flags(reader)
-        reader.ignore("initializer_cutoff_factor", "embedding_dropout", "mlp_dropout")  # for training
-        reader.ignore("deterministic_flash_attn", "reference_compile", "repad_logits_with_grad")
-        reader.ignore("decoder_bias", "sparse_prediction", "sparse_pred_ignore_index")  # of task heads
-        reader.ignore(*(f"classifier_{name}" for name in ("pooling", "bias", "activation")))
+        reader.without_effect("initializer_cutoff_factor", "embedding_dropout", "mlp_dropout")  # for training
+        reader.without_effect("deterministic_flash_attn", "reference_compile", "repad_logits_with_grad")
+        reader.without_effect("decoder_bias", "sparse_prediction", "sparse_pred_ignore_index")  # of task heads
+        reader.without_effect(*(f"classifier_{name}" for name in ("pooling", "bias", "activation")))
         embed_dim, num_heads = reader.count("hidden_size"), reader.count("num_attention_heads")
         reader.splits("hidden_size", embed_dim, num_heads)
-        layers = reader.count("num_hidden_layers")
-        reader.require(layers <= MAX_LAYERS, f"num_hidden_layers {layers} is more than the maximum of {MAX_LAYERS}")
-        layers = min(layers, MAX_LAYERS)
+        layers = reader.num_layers("num_hidden_layers")
         sizes: dict[str, Any] = {"head_dim": embed_dim // num_heads}
         sizes["max_positions"] = reader.count("max_position_embeddings")
         reader.require(sizes["head_dim"] % 2 == 0, f"heads of {sizes['head_dim']} features cannot rotate in pairs")
@@ -126,7 +123,7 @@ class ModernBert(Encoder):
                 self.rotation(np.arange(ids.shape[1]), x.dtype), self.config.windows, strict=True
             )
         ]
-        x = run_blocks(self.blocks, x, mask, trace, options)
+        x = run_blocks(self.blocks, x, mask, trace, each=options)
         return without_padding(trace("final_norm", traced_norm(self.final_norm, x, trace, "final_norm"), "B T E"), mask)
 
     def rotation(self, positions: np.ndarray, dtype: Any) -> list[CosSin]:

@@ -11,12 +11,12 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from regard.functional.recorder import NULL_RECORDER, Recorder
-from regard.models.bert import read_sizes, run_blocks
+from regard.models.bert import read_sizes
 from regard.models.build import embedding, fused_linears, layer_norm, linear
 from regard.models.checkpoint.config import ConfigReader
 from regard.models.checkpoint.model_config import ModelConfig
 from regard.models.checkpoint.tensors import TensorSource
-from regard.models.encoder import Encoder
+from regard.models.encoder import Encoder, run_blocks
 from regard.models.rope import Rope, read_rope
 from regard.nn import CosSin, Embedding, EncoderBlock, GatedFeedForward, LayerNorm, SelfAttention
 from regard.nn.layers import traced_norm
@@ -83,7 +83,7 @@ class NomicBert(Encoder):
         x = trace("embeddings", x + segment, "B T E")
         x = trace("normed_embeddings", traced_norm(self.embedding_norm, x, trace, "embedding_norm"), "B T E")
         rotation = self.rotation(np.arange(ids.shape[1]), x.dtype)
-        return run_blocks(self.blocks, x, mask, trace, [{"rotation": rotation}] * len(self.blocks))
+        return run_blocks(self.blocks, x, mask, trace, rotation=rotation)
 
     def rotation(self, positions: np.ndarray, dtype: Any) -> CosSin:
         """Return the rotation of queries and keys at some positions, of all blocks."""

@@ -15,7 +15,7 @@ from regard.models.build import causal_attention, embedding, feed_forward, layer
 from regard.models.checkpoint.config import ConfigReader
 from regard.models.checkpoint.model_config import ModelConfig
 from regard.models.checkpoint.tensors import TensorSource
-from regard.models.decoder_checkpoint import MAX_LAYERS, check_unsupported_flags
+from regard.models.decoder_checkpoint import check_unsupported_flags
 from regard.models.gpt2 import GPT2
 from regard.nn import DecoderBlock, Embedding
 
@@ -43,18 +43,14 @@ class OPTConfig(ModelConfig):
         reader.only(model_type="opt", do_layer_norm_before=True, _remove_final_layer_norm=False)
         reader.only(layer_norm_elementwise_affine=True)
         check_unsupported_flags(reader)
-        reader.ignore("dropout", "activation_dropout", "layerdrop", "init_std")  # for training
+        reader.without_effect("dropout", "activation_dropout", "layerdrop", "init_std")  # for training
         embed_dim, num_heads = reader.count("hidden_size"), reader.count("num_attention_heads")
         reader.splits("hidden_size", embed_dim, num_heads)
         reader.choice("word_embed_proj_dim", None, [None, embed_dim])
-        num_layers = reader.count("num_hidden_layers")
-        reader.require(
-            num_layers <= MAX_LAYERS, f"num_hidden_layers {num_layers} is more than the maximum of {MAX_LAYERS}"
-        )
         config = cls(
             vocab_size=reader.count("vocab_size"),
             embed_dim=embed_dim,
-            num_layers=num_layers,
+            num_layers=reader.num_layers("num_hidden_layers"),
             num_heads=num_heads,
             hidden_dim=reader.count("ffn_dim"),
             max_positions=reader.count("max_position_embeddings"),

@@ -24,7 +24,7 @@ class Phi3Config(LlamaConfig):
     def read(cls, reader: ConfigReader) -> Self:
         """Read a Hugging Face config.json; an unknown field or value is an error."""
         reader.only(model_type="phi3", attention_bias=False, mlp_bias=False, lm_head_bias=False)
-        reader.ignore("resid_pdrop", "embd_pdrop")  # for training
+        reader.without_effect("resid_pdrop", "embd_pdrop")  # for training
         sizes = read_sizes(reader, norm_eps=1e-5, with_head_dim=False)
         window = reader.optional_count("sliding_window")
         return cls._finish(reader, sizes, windows=(window,) * sizes["num_layers"], partial=1.0)

@@ -55,7 +55,12 @@ class DenseLayer:
         self.weight, self.bias, self.activation = weight, bias, activation
 
     def __call__(self, vector: Any) -> Any:
-        """Return ``F`` features for ``E``."""
+        """Return ``F`` features for ``E``; an error for another number."""
+        if vector.shape[-1] != len(self.weight):
+            raise RegardError(
+                f"the pooled vector has {vector.shape[-1]} features, and a Dense layer of the sentence model takes "
+                f"{len(self.weight)}: its pooling, or the layer, is that of another model"
+            )
         product = vector @ self.weight
         return DENSE_ACTIVATIONS[self.activation](product if self.bias is None else product + self.bias)
 

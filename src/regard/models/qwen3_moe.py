@@ -30,7 +30,7 @@ class Qwen3MoeConfig(LlamaConfig):
     def read(cls, reader: ConfigReader) -> Self:
         """Read a Hugging Face config.json; an unknown field or value is an error."""
         reader.only(model_type="qwen3_moe")
-        reader.ignore("max_window_layers")  # no effect: with a window, all layers have it
+        reader.without_effect("max_window_layers")  # no effect: with a window, all layers have it
         sizes = read_sizes(reader, num_kv_heads=4)
         slides, window = reader.flag("use_sliding_window", False), reader.optional_count("sliding_window", 4096)
         bias = reader.flag("attention_bias", False)

@@ -90,9 +90,9 @@ def read_rope(
     share = None if partial is None else reader.positive(partial_name, partial)
     newer, older = reader.take(_NEWER), reader.take(_OLDER) or None
     original = reader.take("original_max_position_embeddings")
-    given = {name: fields for name, fields in ((_NEWER, newer), (_OLDER, older)) if fields is not None}
-    found = (given or {_NEWER: scaling}).items()
-    ropes = [_rope(reader, sizes, name, _with_original(fields, original), base, share) for name, fields in found]
+    named = {name: fields for name, fields in ((_NEWER, newer), (_OLDER, older)) if fields is not None}
+    scalings = (named or {_NEWER: scaling}).items()
+    ropes = [_rope(reader, sizes, name, _with_original(fields, original), base, share) for name, fields in scalings]
     reader.require(ropes[0] == ropes[-1], _DIFFERENT)
     return ropes[0]
 
@@ -118,8 +118,8 @@ def read_ropes_by_type(
     for kind, (name, default) in bases.items():
         base, of_newer = reader.positive(name, default), newer.get(kind) if newer and is_by_type else None
         named = {f"{_NEWER}.{kind}": of_newer, _OLDER: older if kind in scaled else None}
-        found = {key: fields for key, fields in named.items() if fields is not None} or {_NEWER: None}
-        each = [_rope(reader, sizes, key, fields, base, None) for key, fields in found.items()]
+        scalings = {key: fields for key, fields in named.items() if fields is not None} or {_NEWER: None}
+        each = [_rope(reader, sizes, key, fields, base, None) for key, fields in scalings.items()]
         reader.require(each[0] == each[-1], _DIFFERENT)
         ropes[kind] = each[0]
     return ropes
@@ -137,26 +137,26 @@ def _kind(fields: Mapping[str, Any]) -> Any:
 
 
 def _rope(
-    reader: ConfigReader, sizes: Mapping[str, Any], name: str, found: Any, base: float, share: float | None
+    reader: ConfigReader, sizes: Mapping[str, Any], name: str, fields: Any, base: float, share: float | None
 ) -> Rope:
     """Return the rotation that the object `name` describes; `share` is the part of each head, None for the whole."""
-    if found is not None and not isinstance(found, dict):
-        reader.require(False, f"{name} must be an object, got {found!r}")
-        found = None
+    if fields is not None and not isinstance(fields, dict):
+        reader.require(False, f"{name} must be an object, got {fields!r}")
+        fields = None
     dim = sizes["head_dim"]
     if share is not None:
-        dim = _rotated(reader, dim, (found or {}).get("partial_rotary_factor", share))
-        found = None if found is None else {k: v for k, v in found.items() if k != "partial_rotary_factor"}
-    if found is None:
+        dim = _rotated(reader, dim, (fields or {}).get("partial_rotary_factor", share))
+        fields = None if fields is None else {k: v for k, v in fields.items() if k != "partial_rotary_factor"}
+    if fields is None:
         return _even(dim, base, None)
-    kind = _kind(found)
-    theta = _theta(reader, name, found, base)
-    without_effect = _without_effect(kind, found)
+    kind = _kind(fields)
+    theta = _theta(reader, name, fields, base)
+    without_effect = _without_effect(kind, fields)
     for key in without_effect:
-        reader.put(f"{name}.{key}", found[key])  # an unknown field
+        reader.put(f"{name}.{key}", fields[key])  # an unknown field
     numbers = {
         key: value
-        for key, value in found.items()
+        for key, value in fields.items()
         if key not in ("rope_type", "type", "rope_theta", *without_effect) and value is not None
     }
     if kind in _WITH_ORIGINAL:
@@ -178,27 +178,27 @@ def _rope(
             frequencies, _ = F.rotary_frequencies(
                 min(rope.dim + rope.dim % 2, MAX_HEAD_DIM), base=rope.base, scaling=rope.scaling, length=1
             )
-        reader.require(bool(np.isfinite(frequencies).all()), f"{name}={found!r} give angles that are not finite")
+        reader.require(bool(np.isfinite(frequencies).all()), f"{name}={fields!r} give angles that are not finite")
     except (RegardError, ArithmeticError, ValueError) as error:
-        reader.require(False, f"{name}={found!r}: {error}")
+        reader.require(False, f"{name}={fields!r}: {error}")
     return rope
 
 
-def _theta(reader: ConfigReader, name: str, found: Mapping[str, Any], base: float) -> float:
+def _theta(reader: ConfigReader, name: str, fields: Mapping[str, Any], base: float) -> float:
     """Read the base that stands in the object `name`, else `base`."""
-    if "rope_theta" not in found:
+    if "rope_theta" not in fields:
         return base
-    reader.put(f"{name}.rope_theta", found["rope_theta"])
+    reader.put(f"{name}.rope_theta", fields["rope_theta"])
     return reader.positive(f"{name}.rope_theta", base)
 
 
-def _without_effect(kind: Any, found: Mapping[str, Any]) -> list[str]:
+def _without_effect(kind: Any, fields: Mapping[str, Any]) -> list[str]:
     """Return the keys of a rotation that transformers does not read for this type."""
     if kind != "default" and not scaling_parameters(kind):
         return []  # an unknown type, an error
     read = {"rope_type", "type", "rope_theta", *_READ, *scaling_parameters(kind)}
     read |= set(_READ_OF_SCALINGS) if kind != "default" else set()
-    return [key for key in found if key not in read]
+    return [key for key in fields if key not in read]
 
 
 def _even(dim: int, base: float, scaling: Mapping[str, Any] | None) -> Rope:

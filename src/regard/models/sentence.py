@@ -10,7 +10,7 @@ from typing import Any
 
 from regard._utils.errors import RegardError
 from regard._utils.files import read_file, read_json_object
-from regard._utils.validation import truncate, whole_number
+from regard._utils.validation import short_name, truncate, whole_number
 from regard.formats.safetensors import SafetensorsFile
 from regard.models.checkpoint.config import ConfigReader
 from regard.models.pooling import DENSE_ACTIVATIONS, MODES, DenseLayer, Pooling
@@ -81,14 +81,16 @@ class SentenceSettings:
         """Return the pooling that is given, else the model's own; an error if it has none."""
         if isinstance(pooling, str):
             return Pooling((pooling,))
+        if not isinstance(pooling, Pooling | None):
+            raise RegardError(f"pooling must be a Pooling or one of {', '.join(MODES)}, got {truncate(pooling)}")
         if pooling is None and self.problem is not None:
             raise RegardError(f"{self.problem}; give pooling, one of {', '.join(MODES)}, for vectors without it")
-        if (chosen := pooling or self.pooling) is None:
+        if (effective := pooling or self.pooling) is None:
             raise RegardError(
                 f"{name} has no default pooling: no modules.json and no 1_Pooling; give pooling, one of "
                 f"{', '.join(MODES)}"
             )
-        return chosen
+        return effective
 
     def chosen_prompt(self, prompt: str | None, prompt_name: str | None) -> str:
         """Return the text that is put before each text; an error if there is no prompt of this name."""
@@ -100,9 +102,9 @@ class SentenceSettings:
             return prompt
         if prompt_name is None:
             return "" if self.default_prompt_name is None else self.prompts[self.default_prompt_name]
-        if prompt_name not in self.prompts:
-            known = join_names(self.prompts) if self.prompts else "none"
-            raise RegardError(f"the model has no prompt {prompt_name!r}; known: {known}; prompt= takes any text")
+        if not isinstance(prompt_name, str) or prompt_name not in self.prompts:
+            names = join_names(self.prompts) if self.prompts else "none"
+            raise RegardError(f"the model has no prompt {prompt_name!r}; known: {names}; prompt= takes any text")
         return self.prompts[prompt_name]
 
 
@@ -129,8 +131,8 @@ class SentenceReader:
 
     def tokenizer(self, text: str) -> Encoding:
         """Return a text after the prompt as tokens."""
-        found: Encoding = self.model_tokenizer(self.prompt + text)
-        return found
+        encoding: Encoding = self.model_tokenizer(self.prompt + text)
+        return encoding
 
     def prompt_tokens(self, encoding: Encoding) -> int:
         """Return how many tokens at the beginning of a text are of the prompt and before it; 0 without a prompt."""
@@ -172,20 +174,20 @@ def transformer_folder(folder: Path) -> Path:
     return folder / inner if is_one and (folder / inner / "config.json").is_file() else folder
 
 
-def read_sentence_settings(folder: Path, known: Mapping[str, str] | None = None) -> SentenceSettings:
+def read_sentence_settings(folder: Path, contents: Mapping[str, str] | None = None) -> SentenceSettings:
     """Return what the files of a sentence model in `folder` say; empty settings for another model.
 
     ``modules.json`` lists the steps: Transformer, Pooling, any number of Dense, and Normalize if vectors are scaled to
     length 1. With ``1_Pooling/config.json`` alone, as in packages with a part of the files, vectors are scaled to
     length 1, as most sentence models do; cosine similarities are the same either way. Next to the Transformer
-    ``sentence_bert_config.json`` has the most tokens, ``config_sentence_transformers.json`` the prompts. `known` has
+    ``sentence_bert_config.json`` has the most tokens, ``config_sentence_transformers.json`` the prompts. `contents` has
     the contents of files that may be missing. What cannot be computed or read is the `problem` of the settings.
 
     References
     ----------
     Reimers and Gurevych (2019), "Sentence-BERT", https://arxiv.org/abs/1908.10084, and the library of the authors.
     """
-    files = _Files(folder, known or {})
+    files = _Files(folder, contents or {})
     try:
         steps, inner = _steps(files)
         settings = SentenceSettings(pooling=_pooling(files, steps))
@@ -207,26 +209,26 @@ def sentence_files(folder: Path) -> dict[str, bytes]:
         steps, inner, modules = [], "", None  # what cannot be computed is not copied
     names |= {f"{at}/{file}": f"{at}/{file}" for _, at in steps if at for file in ("config.json", "model.safetensors")}
     names |= {name: f"{inner}/{name}".lstrip("/") for name in SETTINGS_FILES}
-    found = {name: content for name, at in names.items() if (content := read_file(folder / at)) is not None}
+    contents = {name: content for name, at in names.items() if (content := read_file(folder / at)) is not None}
     if modules is not None:
         flat = [{**module, "path": ""} if module["path"] == inner else module for module in modules]
-        found[_MODULES] = json.dumps(flat, indent=2).encode()
-    return found
+        contents[_MODULES] = json.dumps(flat, indent=2).encode()
+    return contents
 
 
 class _Files:
     """The files of a folder, and contents for those that may be missing."""
 
-    def __init__(self, folder: Path, known: Mapping[str, str]) -> None:
-        self.folder, self._known = folder, known
+    def __init__(self, folder: Path, contents: Mapping[str, str]) -> None:
+        self.folder, self._contents = folder, contents
 
     def read(self, name: str) -> bytes | None:
         content = read_file(self.folder / name)
-        return self._known[name].encode() if content is None and name in self._known else content
+        return self._contents[name].encode() if content is None and name in self._contents else content
 
     def object(self, name: str) -> dict[str, Any] | None:
-        found = read_json_object(self.folder / name)
-        return json.loads(self._known[name]) if found is None and name in self._known else found
+        fields = read_json_object(self.folder / name)
+        return json.loads(self._contents[name]) if fields is None and name in self._contents else fields
 
 
 def _modules(files: _Files) -> list[tuple[str, str]] | None:
@@ -238,7 +240,9 @@ def _modules(files: _Files) -> list[tuple[str, str]] | None:
         modules = json.loads(content.decode())
         names = [(str(module["type"]), str(module["path"])) for module in modules]
     except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise RegardError(f"{files.folder / _MODULES} is not a list of modules: {error!r}; fetch it again") from error
+        raise RegardError(
+            f"{files.folder / _MODULES} is not a list of modules: {truncate(error)}; fetch it again"
+        ) from error
     return [(kind.rpartition(".")[2] if kind.startswith(_LIBRARY) else kind, folder) for kind, folder in names]
 
 
@@ -253,15 +257,17 @@ def _steps(files: _Files) -> tuple[list[tuple[str, str]], str]:
     after = kinds[2:-1] if kinds[-1:] == ["Normalize"] else kinds[2:]
     if kinds[:2] != ["Transformer", "Pooling"] or set(after) - {"Dense"}:
         raise RegardError(
-            f"{path} lists the modules {join_names(kinds) or 'none'}; supported: a Transformer, a Pooling after it, "
-            "then any number of Dense, and optionally a Normalize"
+            f"{path} lists the modules {join_names(map(short_name, kinds)) or 'none'}; supported: a Transformer, a "
+            "Pooling after it, then any number of Dense, and optionally a Normalize"
         )
     for kind, name in steps:  # a folder of the model, not a path
         if Path(name).name != name or (kind in ("Pooling", "Dense") and not name):
-            raise RegardError(f"{path} gives {ascii(name)[:80]} as the folder of its {kind}; it must be one beside it")
+            raise RegardError(f"{path} gives {truncate(name)} as the folder of its {kind}; it must be one beside it")
     inner = steps[0][1]
     if inner and not (files.folder / inner / "config.json").is_file():
-        raise RegardError(f"{path} gives {inner} as the folder of its Transformer, which has no config.json")
+        raise RegardError(
+            f"{path} gives {short_name(inner)} as the folder of its Transformer, which has no config.json"
+        )
     return steps[1:], inner
 
 
@@ -283,9 +289,9 @@ def _read_pooling(path: Path) -> Pooling:
     named: Any = reader.take("pooling_mode")  # which counts alone, where it is there
     modes = []
     for mode in named if isinstance(named, list) else [named] * (named is not None):
-        known = "mean_sqrt_len" if mode == "mean_sqrt_len_tokens" else mode
-        reader.require(isinstance(known, str) and known in MODES, f"pooling_mode={truncate(mode)} is not supported")
-        modes.append(known)
+        kind = "mean_sqrt_len" if mode == "mean_sqrt_len_tokens" else mode
+        reader.require(isinstance(kind, str) and kind in MODES, f"pooling_mode={truncate(mode)} is not supported")
+        modes.append(kind)
     reader.finish()
     return Pooling(tuple(modes or flags or ["mean"]), include_prompt=include_prompt)
 
@@ -306,27 +312,27 @@ def _read_dense(folder: Path) -> DenseLayer:
     if not stored.exists():
         raise RegardError(f"there is no {stored}: the weights of a Dense are read from safetensors alone")
     file = SafetensorsFile(stored)
-    wanted = {"linear.weight": shape, **({"linear.bias": shape[:1]} if has_bias else {})}
-    if (found := dict(file.shapes)) != wanted:
-        raise RegardError(f"{stored} has the tensors {found}, and its config.json says {wanted}")
+    shapes = {"linear.weight": shape, **({"linear.bias": shape[:1]} if has_bias else {})}
+    if dict(file.shapes) != shapes:
+        raise RegardError(f"{stored} has the tensors {truncate(dict(file.shapes))}, and its config.json says {shapes}")
     return DenseLayer(file["linear.weight"].T, file["linear.bias"] if has_bias else None, activation)
 
 
 def _with_transformer(settings: SentenceSettings, files: _Files, inner: str) -> SentenceSettings:
     """Add what the file beside the Transformer says: the most tokens, and whether texts are lower-cased."""
     names = (f"{inner}/{name}".lstrip("/") for name in SETTINGS_FILES)
-    name, fields = next(((name, found) for name in names if (found := files.object(name)) is not None), ("", {}))
+    name, fields = next(((name, content) for name in names if (content := files.object(name)) is not None), ("", {}))
     reader = ConfigReader(fields, files.folder / name)
     max_length = reader.optional_count("max_seq_length")
     lowercase = reader.flag("do_lower_case", False)
     reader.choice("transformer_task", None, [None, "feature-extraction"])
     reader.choice("modality_config", None, [None, *_ONLY_TEXT])
     reader.choice("module_output_name", None, [None, "token_embeddings"])
-    reader.ignore("unpad_inputs", "backend")
+    reader.without_effect("unpad_inputs", "backend")
     for kind, harmless in _HARMLESS.items():
-        given = reader.take(kind) or {}
-        changing = set(given) - {*harmless, *_LOADING} if isinstance(given, dict) else {kind}
-        reader.require(not changing, f"{kind} with {join_names(sorted(changing))} is not supported")
+        options = reader.take(kind) or {}
+        changing = set(options) - {*harmless, *_LOADING} if isinstance(options, dict) else {kind}
+        reader.require(not changing, f"{kind} with {join_names(map(short_name, sorted(changing)))} is not supported")
     tokenizer = TokenizerFiles(files.folder / inner).settings
     side = tokenizer.get("truncation_side")
     reader.require(side in (None, "right"), f"truncation_side={truncate(side)} is not supported")
@@ -347,7 +353,7 @@ def _with_texts(settings: SentenceSettings, files: _Files) -> SentenceSettings:
     """Add what config_sentence_transformers.json says: prompts, and how vectors are compared."""
     path = files.folder / _TEXTS
     reader = ConfigReader(files.object(_TEXTS) or {}, path)
-    reader.ignore("__version__", "model_type")
+    reader.without_effect("__version__", "model_type")
     prompts, default = reader.take("prompts") or {}, reader.take("default_prompt_name")
     similarity = reader.choice("similarity_fn_name", None, [None, *_SIMILARITIES]) or "cosine"
     truncate_dim = reader.optional_count("truncate_dim")

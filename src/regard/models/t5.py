@@ -18,7 +18,7 @@ from regard.functional.recorder import NULL_RECORDER, Recorder
 from regard.models.base import PretrainedModel, TextModel
 from regard.models.build import feed_forward, gated_feed_forward, projections, rms_norm
 from regard.models.checkpoint.config import ConfigReader
-from regard.models.checkpoint.generation_config import config_with_start_id
+from regard.models.checkpoint.generation_config import config_with_start_id, has_start_id
 from regard.models.checkpoint.model_config import ModelConfig
 from regard.models.checkpoint.open import Checkpoint, tokenizer_for
 from regard.models.checkpoint.tensors import TensorSource, load_layers
@@ -61,7 +61,7 @@ class T5Config(ModelConfig):
         """Read a Hugging Face config.json; an unknown field or value is an error."""
         reader.only(model_type="t5", is_decoder=False)
         reader.choice("is_encoder_decoder", True, [True, False])  # transformers says False of an encoder alone
-        reader.ignore("dropout_rate", "initializer_factor", "n_positions")
+        reader.without_effect("dropout_rate", "initializer_factor", "n_positions")
         forward = reader.choice("feed_forward_proj", "relu", [*ACTIVATIONS, *(f"gated-{name}" for name in ACTIVATIONS)])
         activation = forward.removeprefix("gated-")
         if forward == "gated-gelu":  # the name of the tanh formula in version 1.1
@@ -69,13 +69,15 @@ class T5Config(ModelConfig):
         is_gated = reader.choice("is_gated_act", forward.startswith("gated-"), [forward.startswith("gated-")])
         activation = reader.choice("dense_act_fn", activation, [activation])
         tied = reader.flag("tie_word_embeddings", True)
-        num_layers, vocab_size = reader.count("num_layers"), reader.count("vocab_size")
+        num_layers, vocab_size = reader.num_layers("num_layers"), reader.count("vocab_size")
+        has_own_number = reader.peek("num_decoder_layers") is not None
+        num_decoder_layers = reader.num_layers("num_decoder_layers") if has_own_number else num_layers
         pad_id = reader.index("pad_token_id", 0, vocab_size)
         config = cls(
             vocab_size=vocab_size,
             embed_dim=reader.count("d_model"),
             num_layers=num_layers,
-            num_decoder_layers=reader.optional_count("num_decoder_layers") or num_layers,
+            num_decoder_layers=num_decoder_layers,
             num_heads=reader.count("num_heads"),
             head_dim=reader.count("d_kv"),
             hidden_dim=reader.count("d_ff"),
@@ -232,9 +234,9 @@ class T5(EncoderDecoder):
         return self.lm_head(hidden)
 
     @classmethod
-    def of(cls, checkpoint: Checkpoint) -> type[PretrainedModel]:
+    def class_for(cls, checkpoint: Checkpoint) -> type[PretrainedModel]:
         """Return this class, or that of an encoder that was saved alone."""
-        names = checkpoint.tensors().shapes  # none of a model that is made
+        _, names = _prefix_and_names(checkpoint)  # none of a model that is made
         is_encoder = any(name.startswith("encoder.") for name in names)
         return T5Encoder if is_encoder and not any(name.startswith("decoder.") for name in names) else cls
 
@@ -242,7 +244,8 @@ class T5(EncoderDecoder):
     def load(cls, checkpoint: Checkpoint, *, name: str, dtype: Any = np.float32) -> Self:
         """Build the model from its checkpoint."""
         config = T5Config.read(config_with_start_id(checkpoint))
-        name_of = embedding_names(checkpoint.tensors().shapes, "", tied=config.is_tied)
+        prefix, names = _prefix_and_names(checkpoint)
+        name_of = embedding_names(names, "", tied=config.is_tied)
 
         def layers(source: TensorSource) -> dict[str, Any]:
             tables = embedding_tables(source, name_of, (config.vocab_size, config.embed_dim))
@@ -253,8 +256,8 @@ class T5(EncoderDecoder):
             }
 
         num_layers = config.num_layers + config.num_decoder_layers
-        loaded = load_layers(checkpoint, layers, num_layers=num_layers, unused=_UNUSED, dtype=dtype)
-        return cls(**language_fields(checkpoint, config, name=name), **loaded)
+        loaded = load_layers(checkpoint, layers, num_layers=num_layers, prefixes=(prefix,), unused=_UNUSED, dtype=dtype)
+        return cls(**language_fields(checkpoint, config, name=name), has_start=has_start_id(checkpoint), **loaded)
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -287,15 +290,24 @@ class T5Encoder(TextModel):
     def load(cls, checkpoint: Checkpoint, *, name: str, dtype: Any = np.float32) -> Self:
         """Build the model from its checkpoint."""
         config = T5Config.read(checkpoint.config())
-        shapes = checkpoint.tensors().shapes
-        table = next((x for x in ("shared.weight", "encoder.embed_tokens.weight") if x in shapes), "shared.weight")
+        prefix, names = _prefix_and_names(checkpoint)
+        table = next((x for x in ("shared.weight", "encoder.embed_tokens.weight") if x in names), "shared.weight")
 
         def encoder(source: TensorSource) -> T5Stack[T5EncoderBlock]:
             weight = source.array(table, (config.vocab_size, config.embed_dim))
             return _encoder(source.at("encoder"), config, weight)
 
-        loaded = load_layers(checkpoint, encoder, num_layers=config.num_layers, unused=_UNUSED, dtype=dtype)
+        loaded = load_layers(
+            checkpoint, encoder, num_layers=config.num_layers, prefixes=(prefix,), unused=_UNUSED, dtype=dtype
+        )
         return cls(name=name, config=config, tokenizer=tokenizer_for(checkpoint, config.vocab_size), encoder=loaded)
+
+
+def _prefix_and_names(checkpoint: Checkpoint) -> tuple[str, set[str]]:
+    """Return what the names of all tensors begin with, and these names without it."""
+    names = checkpoint.tensors().shapes
+    prefix = _CLASSIFIER_PREFIX if any(name.startswith(_CLASSIFIER_PREFIX) for name in names) else ""
+    return prefix, {name.removeprefix(prefix) for name in names}
 
 
 def _encode(stack: T5Stack[T5EncoderBlock], ids: np.ndarray, mask: np.ndarray | None, trace: Recorder) -> np.ndarray:
@@ -306,9 +318,10 @@ def _encode(stack: T5Stack[T5EncoderBlock], ids: np.ndarray, mask: np.ndarray | 
     return trace("final_norm", traced_norm(stack.final_norm, x, trace, "final_norm"), "B T E")
 
 
+_CLASSIFIER_PREFIX = "transformer."  # of all names
 _UNUSED = (
     *("shared.weight", "encoder.embed_tokens.weight"),
-    "qa_outputs.",
+    *("qa_outputs.", "classifier.", "classification_head."),
     "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.",  # in the oldest files, never used
 )
 

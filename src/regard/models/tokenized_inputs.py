@@ -40,16 +40,16 @@ class TokenizedInputs:
         RegardError
             A field is missing, unknown or of another type or shape; a mask has a gap; or there are two segments.
         """
-        given = {name: value for name, value in fields.items() if value is not None}
-        if "input_ids" not in given:
+        present = {name: value for name, value in fields.items() if value is not None}
+        if "input_ids" not in present:
             raise RegardError(
                 f"a mapping needs input_ids, as a tokenizer of transformers returns them; its keys are "
                 f"{', '.join(map(str, fields)) or 'none'}"
             )
-        if unknown := [str(name) for name in given if name not in _FIELDS]:
+        if unknown := [str(name) for name in present if name not in _FIELDS]:
             raise RegardError(f"regard reads {', '.join(_FIELDS)} of a mapping; remove {', '.join(unknown)}")
-        rows, is_one = _rows("input_ids", given["input_ids"], "iu")
-        others = {name: _rows(name, given[name], "iufb")[0] for name in _FIELDS[1:] if name in given}
+        rows, is_one = _rows("input_ids", present["input_ids"], "iu")
+        others = {name: _rows(name, present[name], "iufb")[0] for name in _FIELDS[1:] if name in present}
         for name, values in others.items():
             if len(values) != len(rows):
                 raise RegardError(f"{name} has {len(values)} rows, input_ids {len(rows)}; give one for each text")

@@ -74,7 +74,7 @@ class Toy(Layer):
         texts = make_batch(text, self.tokenizer, max_length=max_length, name=self.name)
         check_memory(self, texts.ids.shape, trace)
         trace.set_layout(texts.layout)
-        run = trace.run(self.name, texts.encodings)
+        run = trace.run(self.name, texts.encodings, source=self)
         return until_stop(lambda _: Output(self._forward(texts, trace), texts.encodings), run, texts.encodings)
 
     gradients = TextModel.gradients
@@ -133,15 +133,15 @@ def toy(
     length = min(_MAX_TOKENS, max((len(text.split()) for text in texts), default=0))
     if length == 0:
         raise RegardError("the text is empty; give at least one word")
-    given = None if embeddings is None else as_embedding_matrix(embeddings, len(vocabulary))
-    if given is not None and embed_dim not in (None, given.shape[1]):
-        raise RegardError(f"embeddings have {given.shape[1]} features, but embed_dim is {embed_dim}")
-    width = whole_number("embed_dim", 8 if embed_dim is None else embed_dim, 1) if given is None else given.shape[1]
+    matrix = None if embeddings is None else as_embedding_matrix(embeddings, len(vocabulary))
+    if matrix is not None and embed_dim not in (None, matrix.shape[1]):
+        raise RegardError(f"embeddings have {matrix.shape[1]} features, but embed_dim is {embed_dim}")
+    width = whole_number("embed_dim", 8 if embed_dim is None else embed_dim, 1) if matrix is None else matrix.shape[1]
     if width > _MAX_EMBED_DIM:
         raise RegardError(f"embed_dim must be at most {_MAX_EMBED_DIM}, got {width}")
     if width % num_heads:
         raise RegardError(f"embed_dim {width} does not split into {num_heads} heads of equal size; choose a divisor")
-    table = Embedding.init(rng, len(vocabulary), width) if given is None else Embedding(given)
+    table = Embedding.init(rng, len(vocabulary), width) if matrix is None else Embedding(matrix)
     if positions not in get_args(Positions):
         raise RegardError(f"positions must be one of {', '.join(get_args(Positions))}, got {positions!r}")
     position_table = None

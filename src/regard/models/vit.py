@@ -15,11 +15,11 @@ from regard import functional as F
 from regard._utils.errors import RegardError
 from regard._utils.validation import whole_number
 from regard.functional.recorder import NULL_RECORDER, Recorder
-from regard.models.bert import run_blocks
 from regard.models.build import encoder_block, layer_norm, linear
 from regard.models.checkpoint.config import ConfigReader
 from regard.models.checkpoint.open import Checkpoint
 from regard.models.checkpoint.tensors import TensorSource, load_layers
+from regard.models.encoder import run_blocks
 from regard.models.images.model import ImageModel, ImageOutput, Pictures, check_processor
 from regard.models.images.patches import ImageConfig, PatchEmbedding, read_image_sizes
 from regard.models.images.processor import read_processor
@@ -41,12 +41,12 @@ class ViTConfig(ImageConfig):
     def read(cls, reader: ConfigReader) -> Self:
         """Read a Hugging Face config.json; an unknown field or value is an error."""
         reader.only(model_type="vit", pooler_act="tanh", is_encoder_decoder=False)
-        reader.ignore("encoder_stride")  # of the decoder that fills in masked patches
+        reader.without_effect("encoder_stride")  # of the decoder that fills in masked patches
         embed_dim, num_heads = reader.count("hidden_size", 768), reader.count("num_attention_heads", 12)
         reader.splits("hidden_size", embed_dim, num_heads)
         config = cls(
             embed_dim=embed_dim,
-            num_layers=reader.count("num_hidden_layers", 12),
+            num_layers=reader.num_layers("num_hidden_layers", 12),
             num_heads=num_heads,
             hidden_dim=reader.count("intermediate_size", 3072),
             activation=reader.activation("hidden_act", "gelu"),
@@ -79,7 +79,7 @@ class ViT(ImageModel):
         Taps for each block ``blocks.i.attn.*``, ``blocks.i.attn_residual``, ``blocks.i.mlp.*`` and
         ``blocks.i.output``, and ``final_norm``, the result.
         """
-        x = run_blocks(self.blocks, x, None, trace, [{}] * len(self.blocks))
+        x = run_blocks(self.blocks, x, None, trace)
         return trace("final_norm", traced_norm(self.final_norm, x, trace, "final_norm"), "B T E")
 
     def output(self, hidden: np.ndarray, encodings: tuple[Encoding, ...]) -> ImageOutput:

@@ -67,7 +67,7 @@ class CheckpointedBlock:
         inputs_and_steps = [*inputs, *steps]
 
         def pullback(index: int, d: np.ndarray) -> list[np.ndarray]:
-            fresh = {id(x): Variable(x.value) for x in inputs}
+            fresh = {id(x): Variable(x.value, rules=x.rules) for x in inputs}
             block, arguments, keywords = _replaced(call, Variable, lambda x: fresh[id(x)])
             result = list(_leaves(block(*arguments, trace=again, **keywords), Variable))[index]
             return gradients(result, [*fresh.values(), *inputs_and_steps[len(inputs) :]], d)

@@ -65,13 +65,13 @@ def decode_step(
 
 def _rotation_rows(rotation: CosSin, batch: int, count: int) -> list[np.ndarray]:
     """Return cosines and sines with a row for each token, or one for all."""
-    found = []
+    parts = []
     for part in rotation:
         rows = part.reshape(-1, part.shape[-1])
         if 1 < len(rows) < batch * count:  # the same positions in each text, or one position in each
             rows = np.broadcast_to(part.reshape(-1, *part.shape[-2:]), (batch, count, part.shape[-1]))
-        found.append(np.ascontiguousarray(rows.reshape(-1, part.shape[-1])))
-    return found
+        parts.append(np.ascontiguousarray(rows.reshape(-1, part.shape[-1])))
+    return parts
 
 
 def _reserve(caches: Sequence[KVCache | None], layout: tuple[Any, ...], count: int) -> list[KVCache]:
@@ -139,8 +139,8 @@ def _maps(layer: object, maps: Sequence[Linear]) -> list[Any] | None:
     """Return maps of the same x packed together, or else each of them; None if one cannot be packed."""
     together = packed_maps(layer, maps)
     packed = [together] if together is not None else [packed_maps(linear, (linear,)) for linear in maps]
-    found = [_map(p) for p in packed if p is not None]
-    return found if len(found) == len(packed) and None not in found else None
+    prepared = [_map(p) for p in packed if p is not None]
+    return prepared if len(prepared) == len(packed) and None not in prepared else None
 
 
 def _map(packed: Packed) -> Any:

@@ -251,7 +251,7 @@ class Packed:
     kind: str | None = None  # of quantised weights
 
     @classmethod
-    def of(cls, maps: Sequence[Linear]) -> Packed | None:
+    def from_maps(cls, maps: Sequence[Linear]) -> Packed | None:
         """Return the maps packed; None where the kernel does not multiply, or where their arrays may change.
 
         Quantized weights stay quantized; the pages of their file are given back to the system.
@@ -336,8 +336,8 @@ def list_steps(compute: Callable[[Recorder], object]) -> Steps:
 
 
 def packed_maps(layer: object, maps: Sequence[Linear]) -> Packed | None:
-    """Return the maps packed together, which is stored in `layer`; None as in `Packed.of`."""
-    return instance_cache(layer, "_packed", lambda: Packed.of(maps) if are_ours(*maps) else None)
+    """Return the maps packed together, which is stored in `layer`; None as in `Packed.from_maps`."""
+    return instance_cache(layer, "_packed", lambda: Packed.from_maps(maps) if are_ours(*maps) else None)
 
 
 def instance_cache(layer: object, name: str, make: Callable[[], T]) -> T:

@@ -70,7 +70,7 @@ class RecordedParameters(Generic[T]):
     ----------
     layer
         A layer, a model, or a dict of arrays.
-    wanted : function, optional
+    has_gradient : function, optional
         Whether the array of a name becomes a variable; all do by default.
 
     Attributes
@@ -81,16 +81,16 @@ class RecordedParameters(Generic[T]):
         One for each memory: tied weights, transposed or not, share one.
     """
 
-    def __init__(self, layer: T, wanted: Callable[[str], bool] = lambda _: True) -> None:
+    def __init__(self, layer: T, has_gradient: Callable[[str], bool] = lambda _: True) -> None:
         leaves: dict[Any, Variable] = {}
         uses: dict[str, Variable] = {}
         self._places: dict[str, tuple[int, bool]] = {}  # of each name: the index of its leaf, and whether transposed
         dense: dict[Any, np.ndarray] = {}
         for name, x in parameters(layer).items():
-            if isinstance(x, QuantizedWeight) and wanted(name):
+            if isinstance(x, QuantizedWeight) and has_gradient(name):
                 rows = dense.setdefault(_memory(x.blocks), np.asarray(x.T if x.transposed else x))
                 x = rows.T if x.transposed else rows
-            if isinstance(x, np.ndarray) and x.dtype.kind == "f" and wanted(name):
+            if isinstance(x, np.ndarray) and x.dtype.kind == "f" and has_gradient(name):
                 memory = _memory(x)
                 leaf = leaves.setdefault(memory, Variable(x))
                 is_transposed = (leaf.shape, leaf.value.strides) != (x.shape, x.strides)
@@ -99,9 +99,9 @@ class RecordedParameters(Generic[T]):
         self.leaves = list(leaves.values())
         self.layer: T = with_parameters(layer, uses)
 
-    def by_name(self, found: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
+    def by_name(self, arrays: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
         """Return the gradients of `leaves` by the names of the arrays."""
-        return {name: found[i].T if is_transposed else found[i] for name, (i, is_transposed) in self._places.items()}
+        return {name: arrays[i].T if is_transposed else arrays[i] for name, (i, is_transposed) in self._places.items()}
 
 
 def one_number(what: str, value: Any) -> float:

@@ -10,7 +10,7 @@ from regard._utils.errors import RegardError
 from regard.metrics import ATTRIBUTION_METHODS, Attribution
 from regard.plot.fonts import find_fonts
 from regard.plot.page import Page
-from regard.plot.style import SCREEN, Look, get_style
+from regard.plot.style import Look, get_style
 from regard.views.attribution import attribution_rows
 from regard.views.labels import format_number
 
@@ -51,8 +51,8 @@ def attribution(found: Attribution, *, merge_subwords: bool = False, theme: str 
     if len(rows) > _MAX_ROWS:
         raise RegardError(f"the figure of an attribution has at most {_MAX_ROWS} tokens, this text has {len(rows)}")
     fonts = find_fonts([*(row.label for row in rows), found.metric])
-    labels = [fonts.label(row.label, 30) for row in rows]
-    names = fonts.metrics.max_width(labels, SCREEN.label) + 0.2
+    look, labels = Look(fonts, style), [fonts.label(row.label, 30) for row in rows]
+    names = fonts.metrics.max_width(labels, look.medium.label) + 0.2
     note = (
         f"{ATTRIBUTION_METHODS[found.method].title}: {fonts.label(found.metric)}, {format_number(found.value, '.4g')}"
     )
@@ -63,7 +63,6 @@ def attribution(found: Attribution, *, merge_subwords: bool = False, theme: str 
     attended_at = scores_at + _BAR + _NUMBER + _GAP
     W, top = attended_at + _BAR + _NUMBER, _ROW * len(rows)
     background = np.array(to_rgb(style.background))
-    look = Look(fonts, style)
     with look.rc_context():
         title = "What mattered, and what was attended to"
         page = Page.new((W, top + _HEADER), look, title=title, note=note)
@@ -81,12 +80,12 @@ def attribution(found: Attribution, *, merge_subwords: bool = False, theme: str 
             y = top - (i + 0.5) * _ROW
             share, color = row.score / largest, (style.sequential if row.score > 0 else style.negative)[5]
             box(0, y, names, 0.86, background + 0.6 * abs(share) * (np.array(to_rgb(color)) - background))
-            ax.text(0.1, y, label, **{**text, "size": SCREEN.label, "color": style.foreground})
+            ax.text(0.1, y, label, **{**text, "size": look.medium.label, "color": style.foreground})
             box(zero, y, share * full, 0.56, color)
             side, gap = ("left", 0.06) if row.score >= 0 else ("right", -0.06)
             ax.text(zero + share * full + gap, y, format_number(row.score, f"+.{decimals}f"), ha=side, **text)
             width = row.attended / most * _BAR
             box(attended_at, y, width, 0.56, style.bar)
             ax.text(attended_at + width + 0.06, y, f"{row.attended:.2f}", **text)
-        ax.plot([zero, zero], [0, top], color=style.faint, linewidth=SCREEN.line)
+        ax.plot([zero, zero], [0, top], color=style.faint, linewidth=look.medium.line)
     return page.figure

@@ -18,7 +18,7 @@ from regard.plot.existing_axes import Margins
 from regard.plot.fonts import find_fonts
 from regard.plot.labels import SPACING, Labels, draw_labels, margins_of_thinned, thinned
 from regard.plot.single_plot import SinglePlot
-from regard.plot.style import SCREEN, Look, Style, get_style, luminance
+from regard.plot.style import Look, Style, get_style, luminance
 from regard.plot.text_metrics import LINE
 from regard.text.encoding import Encoding
 from regard.trace import Trace
@@ -44,7 +44,7 @@ def heatmap(
     keys: Sequence[str] | None = None,
     *,
     layer: int | None = None,
-    head: int | None = None,
+    head: int | str | None = None,
     batch: int = 0,
     show_special_tokens: bool = False,
     merge_subwords: bool = False,
@@ -131,21 +131,21 @@ class _Heatmap(SinglePlot):
             captions.masked(view),
             captions.left_out(view.special_tokens, self.look.fonts, float(view.special_mass.mean()), "grey bars"),
             f"One label of {step} is shown." if step > 1 else "",
-            captions.pooled(cells_per_dot(cell, SCREEN)),
+            captions.pooled(cells_per_dot(cell, self.look.medium)),
         )
 
     def margins(self, size: np.ndarray, parts: Sequence[str]) -> Margins:
         cell, metrics = size[0] / self.view.weights.shape[1], self.look.metrics
         left, right, above, below = margins_of_thinned(self._labels(self._cell(size), parts), size[0], cell, self.look)
         if "corner" in parts:
-            left = max(left, metrics.max_width(_CORNER, SCREEN.small) + SCREEN.pad)
-            above = max(above, len(_CORNER) * SCREEN.small * LINE + SCREEN.pad)
+            left = max(left, metrics.max_width(_CORNER, self.look.medium.small) + self.look.medium.pad)
+            above = max(above, len(_CORNER) * self.look.medium.small * LINE + self.look.medium.pad)
         if "special mass" in parts and self.view.special_tokens:
             right = max(right, _STRIP_GAP + _STRIP + _STRIP_NUMBER)
-            below = SCREEN.pad + SCREEN.number * LINE
+            below = self.look.medium.pad + self.look.medium.number * LINE
         if "color bar" in parts:
             right = max(right, LENGTH + 0.1 - size[0])
-            below = _BAR_DROP + room_below(SCREEN)
+            below = _BAR_DROP + room_below(self.look.medium)
         return Margins(left, right, above, below)
 
     def draw(self, ax: Axes, size: np.ndarray, parts: Sequence[str]) -> None:
@@ -153,7 +153,7 @@ class _Heatmap(SinglePlot):
         from matplotlib.transforms import ScaledTranslation, blended_transform_factory
 
         view, cell = self.view, self._cell(size)
-        values = pool(view.weights, view.masked, cells_per_dot(cell, SCREEN))
+        values = pool(view.weights, view.masked, cells_per_dot(cell, self.look.medium))
         scale, labels = Normalize(0, self.end), self._labels(cell, parts)
         image = draw_cells(ax, values, self.look.style.colormap(), scale, extent_of(view.weights.shape))
         draw_frame(ax, self.look)
@@ -163,7 +163,7 @@ class _Heatmap(SinglePlot):
         if "corner" in parts:
             self._draw_corner(ax)
         if self.annotate or (self.annotate is None and cell >= _CELL_WITH_NUMBER):
-            self._draw_numbers(ax, image, SCREEN.number * min(1, cell / _CELL_WITH_NUMBER))
+            self._draw_numbers(ax, image, self.look.medium.number * min(1, cell / _CELL_WITH_NUMBER))
         if "special mass" in parts and view.special_tokens:
             figure = ax.get_figure(root=True)
             assert figure is not None
@@ -187,7 +187,7 @@ class _Heatmap(SinglePlot):
         ax.annotate(
             "\n".join(_CORNER),
             (0, 1),
-            (-SCREEN.pad * 72, SCREEN.pad * 72),
+            (-self.look.medium.pad * 72, self.look.medium.pad * 72),
             xycoords="axes fraction",
             textcoords="offset points",
             color=self.outer.style.muted,
@@ -210,9 +210,9 @@ class _Heatmap(SinglePlot):
         strip.barh(range(height), self.view.special_mass, height=thick, color=self.look.style.bar)
         strip.set(xlim=(0, 1), ylim=(height - 0.5, -0.5), xticks=[], yticks=[])
         draw_frame(strip, self.look)
-        strip.set_xlabel("special", size=SCREEN.number, color=muted, labelpad=SCREEN.pad * 72)
+        strip.set_xlabel("special", size=self.look.medium.number, color=muted, labelpad=self.look.medium.pad * 72)
         if labels.step == 1:
-            points = min(SCREEN.number, labels.points)
+            points = min(self.look.medium.number, labels.points)
             for row, share in enumerate(self.view.special_mass):
                 strip.text(1.12, row, f"{share:.0%}", size=points, color=muted, va="center")
 

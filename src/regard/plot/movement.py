@@ -86,7 +86,7 @@ class _Movement(SinglePlot):
         labels = [part for text in texts for part in (*text.labels, text.model, text.text)]
         super().__init__(Look(find_fonts([*labels, highlight or ""]), style))
         self.texts, self.highlight = texts, highlight
-        self.scene = Scene.from_texts(texts, self.look.fonts, highlight)
+        self.scene = Scene.from_texts(texts, self.look, highlight)
 
     def size(self) -> tuple[float, float]:
         return self.scene.size()

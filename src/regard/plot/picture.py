@@ -16,7 +16,7 @@ from regard.plot.existing_axes import Margins
 from regard.plot.fonts import find_fonts
 from regard.plot.labels import Labels, draw_labels, round_step
 from regard.plot.single_plot import SinglePlot
-from regard.plot.style import SCREEN, Look, Style, get_style, luminance
+from regard.plot.style import Look, Style, get_style, luminance
 from regard.trace import Trace
 from regard.views.patches import PatchView, select_patches
 
@@ -37,7 +37,7 @@ def picture(
     *,
     query: str | None = None,
     layer: int | None = None,
-    head: int | None = None,
+    head: int | str | None = None,
     batch: int = 0,
     image: Any = None,
     vmax: float | None = None,
@@ -114,7 +114,7 @@ class _Picture(SinglePlot):
         height, width = self.seen.shape[:2]
         across = width * min(size[0] / width, size[1] / height)
         if "color bar" in parts:
-            below = _BAR_DROP + room_below(SCREEN)
+            below = _BAR_DROP + room_below(self.look.medium)
         return Margins(side, max(0.0, LENGTH + 0.1 - across) if below else 0.0, side, below)
 
     def draw(self, ax: Axes, size: np.ndarray, parts: Sequence[str]) -> None:
@@ -136,7 +136,7 @@ class _Picture(SinglePlot):
         if "labels" in parts:
             step = round_step(float(size[0]) / columns, _LABEL_SPACING)
             names = [f"r{n}" for n in range(0, rows, step)], [f"c{n}" for n in range(0, columns, step)]
-            labels = Labels(*names, step=step, points=SCREEN.number)
+            labels = Labels(*names, step=step, points=self.look.medium.number)
         draw_labels(ax, labels, self.look, self.outer.style.muted, above=True)
         if "color bar" in parts:
             query, beyond = self.view.query, bool(self.end < self.view.values.max())

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from regard.plot.cells import draw_frame
-from regard.plot.fonts import FontFallback
 from regard.plot.label_placement import gaps, place_labels
-from regard.plot.style import SCREEN, Look
+from regard.plot.style import Look
 from regard.views.axis import rows_of_word
 from regard.views.projection import is_degenerate, project, tokens_to_fit
 from regard.views.vectors import TextVectors
@@ -52,7 +51,7 @@ class Scene:
     fits_all: bool  # whether the plane is fitted to all words that are drawn, special tokens too
 
     @classmethod
-    def from_texts(cls, texts: Sequence[TextVectors], fonts: FontFallback, highlight: str | None) -> Scene:
+    def from_texts(cls, texts: Sequence[TextVectors], look: Look, highlight: str | None) -> Scene:
         """Project the words of all texts together; sinks are left out, unless `highlight` asks for them."""
         original = np.concatenate([text.original for text in texts])
         contextual = np.concatenate([text.contextual for text in texts])
@@ -65,9 +64,9 @@ class Scene:
         fitted = tokens_to_fit(np.concatenate([text.special for text in texts]), sinks)
         before, after, ratio = project(original, contextual, fitted)
         shown = fitted | ~sinks
-        labels = [fonts.label(name, _LABEL_COLUMNS) for name in names]
-        points = np.where(focus, SCREEN.small, SCREEN.number)
-        sizes = [fonts.metrics.size(label, p) for label, p in zip(labels, points, strict=True)]
+        labels = [look.fonts.label(name, _LABEL_COLUMNS) for name in names]
+        points = np.where(focus, look.medium.small, look.medium.number)
+        sizes = [look.metrics.size(label, p) for label, p in zip(labels, points, strict=True)]
         return cls(
             labels=tuple(label for label, is_shown in zip(labels, shown, strict=True) if is_shown),
             sizes=np.array(sizes)[shown] + 0.02,
@@ -159,9 +158,11 @@ class Plane:
                 f"{left_out} left out",
             ]
         upright = [f"second principal component: {second}", f"second component: {second}", second]
-        ink: dict[str, Any] = {"color": self.outer.style.muted, "size": SCREEN.small}
-        self.ax.set_xlabel(self.look.fonts.metrics.fit(names, SCREEN.small, self.size[0]), loc="left", **ink)
-        self.ax.set_ylabel(self.look.fonts.metrics.fit(upright, SCREEN.small, self.size[1]), loc="bottom", **ink)
+        ink: dict[str, Any] = {"color": self.outer.style.muted, "size": self.look.medium.small}
+        self.ax.set_xlabel(self.look.fonts.metrics.fit(names, self.look.medium.small, self.size[0]), loc="left", **ink)
+        self.ax.set_ylabel(
+            self.look.fonts.metrics.fit(upright, self.look.medium.small, self.size[1]), loc="bottom", **ink
+        )
 
     def draw_legend(self, texts: Sequence[TextVectors]) -> None:
         """Draw a legend of the markers below the axes."""
@@ -183,7 +184,7 @@ class Plane:
         width = self.size[0] - _LEGEND_MARK
         self.ax.legend(
             [mark for mark, _ in entries],
-            [self.look.fonts.metrics.fit([name], SCREEN.small, width) for _, name in entries],
+            [self.look.fonts.metrics.fit([name], self.look.medium.small, width) for _, name in entries],
             loc="upper left",
             bbox_to_anchor=(0, 0),
             bbox_transform=self.ax.transAxes + below,
@@ -258,7 +259,7 @@ class Plane:
                 x,
                 y,
                 scene.labels[i],
-                size=SCREEN.small if scene.focus[i] else SCREEN.number,
+                size=self.look.medium.small if scene.focus[i] else self.look.medium.number,
                 color=style.foreground if scene.focus[i] else style.muted,
                 ha="center",
                 va="center",

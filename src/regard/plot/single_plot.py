@@ -11,7 +11,7 @@ import numpy as np
 
 from regard.plot.existing_axes import MIN_SHARE, Margins, available_size, draw_title, shrink_axes
 from regard.plot.page import Page
-from regard.plot.style import SCREEN, Look, style_for_axes
+from regard.plot.style import Look, style_for_axes
 from regard.plot.text_metrics import LINE
 
 if TYPE_CHECKING:
@@ -68,11 +68,11 @@ class SinglePlot(ABC):
     def _draw_into(self, ax: Axes) -> Axes:
         self.outer = replace(self.look, style=style_for_axes(ax, self.look.style))
         parts, size, margins, heading = self._fit(available_size(ax))
-        shrink_axes(ax, margins._replace(above=margins.above + _height(heading)))
+        shrink_axes(ax, margins._replace(above=margins.above + self._height(heading)))
         self.draw(ax, size, parts)
         # The title starts at the plot, or to its left if it would be too long.
-        overhang = max(self.look.metrics.max_width(heading, SCREEN.small) - size[0] - margins.right, 0.0)
-        before, above = min(overhang, margins.left), margins.above + SCREEN.pad
+        overhang = max(self.look.metrics.max_width(heading, self.look.medium.small) - size[0] - margins.right, 0.0)
+        before, above = min(overhang, margins.left), margins.above + self.look.medium.pad
         draw_title(ax, heading, before=before, above=above, look=self.outer)
         return ax
 
@@ -82,7 +82,7 @@ class SinglePlot(ABC):
             parts, size = self.parts[:most], available
             while (size >= MIN_SHARE * available).all():
                 margins, heading = self.margins(size, parts), self._heading(size, parts, available[0])
-                rest = margins.shrink(available) - (0, _height(heading))
+                rest = margins.shrink(available) - (0, self._height(heading))
                 if (size <= rest + 1e-9).all():
                     return parts, rest, margins, heading
                 size = np.where(size > rest, np.maximum(rest, 0.94 * size), size)
@@ -93,9 +93,8 @@ class SinglePlot(ABC):
         if "title" not in parts:
             return ()
         note = self.note(size, parts) if "note" in parts else ""
-        title = self.look.metrics.fit(self.titles(), SCREEN.small, across)
-        return (title, *self.look.metrics.wrap(note, SCREEN.small, across))
+        title = self.look.metrics.fit(self.titles(), self.look.medium.small, across)
+        return (title, *self.look.metrics.wrap(note, self.look.medium.small, across))
 
-
-def _height(heading: Sequence[str]) -> float:
-    return len(heading) * SCREEN.small * LINE + SCREEN.pad if heading else 0.0
+    def _height(self, heading: Sequence[str]) -> float:
+        return len(heading) * self.look.medium.small * LINE + self.look.medium.pad if heading else 0.0

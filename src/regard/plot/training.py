@@ -17,7 +17,7 @@ from regard.plot import captions
 from regard.plot.cells import draw_cells, draw_frame
 from regard.plot.fonts import find_fonts
 from regard.plot.page import Page
-from regard.plot.style import SCREEN, Look, Style, get_style
+from regard.plot.style import Look, Style, get_style
 from regard.plot.text_metrics import LINE
 from regard.text.encoding import Encoding
 from regard.trace import Trace
@@ -105,7 +105,7 @@ def training(run: TrainingRun | str | os.PathLike[str], text: str | None = None,
             y = top - row * (side + _MAP_GAP)
             names = [METRICS[name].title.lower() for name, heads in strong.items() if heads and heads[0] == at]
             page.text(0, y + side / 2, head_label(*at), color=colors[at], va="bottom", weight="bold")
-            below = {"size": SCREEN.number, "color": style.muted, "va": "top", "linespacing": LINE * 72}
+            below = {"size": look.medium.number, "color": style.muted, "va": "top", "linespacing": LINE * 72}
             page.text(0, y + side / 2, "\n".join(names), **below)
             for n, step in enumerate(shown):
                 ax = page.axes(_MAP_LABEL + n * (side + _MAP_GAP), y, side, side)
@@ -182,7 +182,7 @@ def _draw_measure(ax: Axes, seen: _Seen, name: str, strong: dict[str, list[tuple
         ax.plot(seen.steps, values[:, *at], clip_on=False, **line)
     if not np.isfinite(values).any():
         ax.text(0.5, 0.5, "no token repeats", transform=ax.transAxes, ha="center", color=style.muted)
-    named = [at for at in strong[name] if np.isfinite(values[-1][at])]
+    named = sorted((at for at in strong[name] if np.isfinite(values[-1][at])), key=lambda at: -values[-1][at])
     for at, y in zip(named, _apart([float(values[-1][at]) for at in named], 0.12), strict=True):
         ax.annotate(
             head_label(*at),
@@ -196,11 +196,14 @@ def _draw_measure(ax: Axes, seen: _Seen, name: str, strong: dict[str, list[tuple
 
 
 def _apart(places: Sequence[float], gap: float) -> list[float]:
-    """Return places at least `gap` apart, in the same order, from places in descending order."""
-    spaced: list[float] = []
-    for place in places:
-        spaced.append(min(place, spaced[-1] - gap) if spaced else place)
-    return spaced
+    """Return places at least `gap` apart and as near as they can be to the given ones, which descend."""
+    groups: list[list[float]] = []  # of labels that touch: each as if all its labels stood where its first does
+    for number, place in enumerate(places):
+        groups.append([place + number * gap])
+        while len(groups) > 1 and sum(groups[-1]) / len(groups[-1]) > sum(groups[-2]) / len(groups[-2]):
+            groups[-2:] = [groups[-2] + groups[-1]]
+    firsts = [sum(group) / len(group) for group in groups for _ in group]
+    return [first - number * gap for number, first in enumerate(firsts)]
 
 
 def _frame(ax: Axes, title: str, end: int) -> None:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from regard._utils.errors import RegardError
 from regard.text.lines import split_vocabulary
+from regard.text.tokenizer_class import NO_ADDED_TOKENS, AddedTokens
 from regard.text.tokenizer_config import ClassSettings
 from regard.text.tokenizer_rules import by_rule
 
 if TYPE_CHECKING:
-    from tokenizers import AddedToken, Tokenizer
+    from tokenizers import Tokenizer
 
 _END_OF_TEXT = "<|endoftext|>"
 
@@ -22,8 +22,7 @@ def build_byte_level(
     merges: str,
     kind: str | None,
     settings: ClassSettings,
-    listed: Iterable[AddedToken] = (),
-    named: Iterable[AddedToken] = (),
+    added: AddedTokens = NO_ADDED_TOKENS,
 ) -> Tokenizer:
     """Return the tokenizer of the contents of a ``vocab.json`` and a ``merges.txt``, with more tokens.
 
@@ -51,7 +50,7 @@ def build_byte_level(
                 f"its {len(ids)} tokens include neither {cls} and {sep} (RoBERTa, BART) nor {_END_OF_TEXT} (GPT-2); "
                 f"for other models use tokenizer.json"
             )
-    return by_rule(kind, settings, listed, named, model=BPE(ids, _merges(merges)))
+    return by_rule(kind, settings, added, model=BPE(ids, _merges(merges)))
 
 
 def _vocabulary(text: str) -> dict[str, int]:

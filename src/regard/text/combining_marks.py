@@ -1,4 +1,4 @@
-"""Combining marks, which belong to the word before them: accents, vowel signs, tone marks."""
+"""Combining marks, and parts of one character, which belong to the word before them."""
 
 from __future__ import annotations
 
@@ -76,4 +76,20 @@ def join_at_marks(
                 count += not joins
         joined.append(None if word is None else count - 1)
         end, previous = max(end, stop), word
+    return tuple(joined)
+
+
+def join_within_characters(
+    word_ids: Sequence[int | None], offsets: Sequence[tuple[int, int]]
+) -> tuple[int | None, ...]:
+    """Return the words of tokens with those joined that are parts of one character.
+
+    Some characters become several words when a text is normalised: ``ﷺ`` those of a sentence, ``½`` three.
+    """
+    joined: list[int | None] = []
+    removed, end, previous = 0, 0, None  # joined words; where the token before ends, and its word
+    for word, (start, stop) in zip(word_ids, offsets, strict=True):
+        removed += word is not None and previous is not None and word != previous and start < end
+        joined.append(None if word is None else word - removed)
+        end, previous = stop, word
     return tuple(joined)

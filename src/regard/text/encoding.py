@@ -97,6 +97,13 @@ class Encoding:
             previous = word
         return [(self._text_of(positions), positions) for _, positions in groups]
 
+    def uncovered_text(self) -> str:
+        """Return the characters of the text that no token covers, joined."""
+        covered = bytearray(len(self.text))
+        for start, end in self.offsets:
+            covered[start:end] = b"\1" * (end - start)
+        return "".join(character for character, is_covered in zip(self.text, covered, strict=True) if not is_covered)
+
     def _text_of(self, positions: Sequence[int]) -> str:
         spans = [self.offsets[i] for i in positions]  # of a space that the text does not have it is empty, anywhere
         filled = [span for span in spans if span[0] < span[1]] or spans

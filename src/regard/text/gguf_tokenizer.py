@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from regard._utils.errors import RegardError
-from regard.text.tokenizer_rules import QWEN_WORDS
+from regard.text.tokenizer_components import QWEN_WORDS
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -145,10 +145,9 @@ def _byte_level(fields: _Metadata) -> tuple[Tokenizer, bool]:
     steps: list[Any] = [
         pre_tokenizers.Split(Regex(expression), behavior="isolated") for expression in _PRE_TOKENIZERS[name]
     ]
-    space = fields.value("add_space_prefix", bool, False)
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [*steps, pre_tokenizers.ByteLevel(add_prefix_space=space, use_regex=False)]
-    )
+    # llama.cpp puts a space before a text of SentencePiece alone: add_space_prefix has no effect here.
+    as_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([*steps, as_bytes])
     tokenizer.decoder = decoders.ByteLevel()
     return tokenizer, name in _ADD_BOS
 

@@ -10,6 +10,7 @@ from typing import Any, AnyStr, BinaryIO
 from regard._utils.errors import RegardError
 
 LONGEST_LINE = 50_000_000  # characters
+_HOW = ": convert it first, as iconv -f latin1 -t utf-8 does"
 _ENDS: dict[type, re.Pattern[Any]] = {str: re.compile("\r\n|\r|\n"), bytes: re.compile(b"\r\n|\r|\n")}
 
 
@@ -41,7 +42,7 @@ def decode_text(content: bytes, source: object) -> str:
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise RegardError(f"{source} is not UTF-8 text (byte {error.start}): convert it first") from error
+        raise RegardError(f"{source} is not UTF-8 text (byte {error.start}){_HOW}") from error
     _check_zero(text, source)
     return text
 
@@ -62,9 +63,9 @@ def text_lines(stream: BinaryIO, source: object) -> Iterator[str]:
             _check_zero(line, source)
             yield line
     except UnicodeDecodeError as error:
-        raise RegardError(f"{source} is not UTF-8 text: convert it first") from error
+        raise RegardError(f"{source} is not UTF-8 text{_HOW}") from error
 
 
 def _check_zero(text: str, source: object) -> None:
     if "\0" in text:
-        raise RegardError(f"{source} is not UTF-8 text: it has a zero byte, as UTF-16 has; convert it first")
+        raise RegardError(f"{source} is not UTF-8 text: it has a zero byte, as UTF-16 has{_HOW}")

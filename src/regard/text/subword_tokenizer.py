@@ -11,25 +11,44 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from regard._utils.errors import RegardError
 from regard._utils.files import read_file
-from regard._utils.validation import escape
+from regard._utils.validation import boolean, escape
 from regard.text.byte_level import build_byte_level
 from regard.text.chat import ChatTemplate
-from regard.text.combining_marks import join_at_marks
+from regard.text.clean_up import clean_up
+from regard.text.combining_marks import join_at_marks, join_within_characters
 from regard.text.encoding import Encoding
 from regard.text.encoding_from_ids import check_ids, encode_tokens
 from regard.text.gguf_tokenizer import build_from_gguf, special_token
 from regard.text.token_bytes import encode_byte_tokens, is_byte_level
-from regard.text.tokenizer_class import add_missing, added_tokens, tokenizer_class
+from regard.text.tokenizer_class import (
+    NO_ADDED_TOKENS,
+    AddedTokens,
+    add_in_order,
+    added_tokens,
+    has_other_rules,
+    named_tokens,
+    tokenizer_class,
+)
 from regard.text.tokenizer_config import ClassSettings, TokenizerFiles, read_chat_template, read_settings
 from regard.text.tokenizer_json import Growth, check_document, growth_of
-from regard.text.tokenizer_rules import FROM_MERGES, FROM_VOCAB_TXT, by_rule, default_extra, has_rule, special_tokens
+from regard.text.tokenizer_rules import (
+    FROM_MERGES,
+    FROM_VOCAB_TXT,
+    by_rule,
+    default_extra,
+    default_tokens,
+    has_rule,
+    special_tokens,
+)
 from regard.text.wordpiece import build_wordpiece
-from regard.text.words import check_text, join_names
+from regard.text.words import check_text, find_tokens, join_names
 
 if TYPE_CHECKING:
-    from tokenizers import AddedToken, Tokenizer
+    from tokenizers import Tokenizer
 
 _BERT = "BertTokenizer"
 
@@ -52,6 +71,8 @@ class SubwordTokenizer:
         How the messages of a chat become a text; None if the model has none.
     growth
         How much longer its components may make a text.
+    cleans_up
+        Whether decoded texts lose spaces before punctuation, which a vocabulary of words puts there.
 
     Examples
     --------
@@ -64,6 +85,7 @@ class SubwordTokenizer:
     pad_id: int | None = None
     chat_template: ChatTemplate | None = field(default=None, repr=False)
     growth: Growth = field(default=Growth(), repr=False)
+    cleans_up: bool = field(default=False, repr=False)
 
     def __post_init__(self) -> None:
         self.backend.no_truncation()
@@ -74,8 +96,8 @@ class SubwordTokenizer:
         """Read the tokenizer of a model's folder: ``tokenizer.json``, ``vocab.txt``, or ``vocab.json``.
 
         The first of them is read; ``vocab.json`` comes with ``merges.txt``. ``tokenizer_config.json``, if present,
-        names the padding token and has the settings of the latter two; the chat template is in it or in
-        ``chat_template.jinja``.
+        names the class that any of them is read as, its settings, and its special and added tokens; the chat template
+        is in it or in ``chat_template.jinja``.
 
         Raises
         ------
@@ -83,36 +105,47 @@ class SubwordTokenizer:
             The folder has no such file, or one of them cannot be read or is malformed.
         """
         files = TokenizerFiles(Path(folder))
-        tokenizer = cls._from_files(files)
+        tokenizer, kind = cls._from_files(files)
         tokenizer.backend.encode_special_tokens = files.splits_special_tokens
-        return replace(tokenizer, chat_template=read_chat_template(files))
+        cleans_up = files.cleans_up_spaces(is_bpe=type(tokenizer.backend.model).__name__ == "BPE")
+        tokens = named_tokens(files, {} if kind is None else default_tokens(kind))
+        return replace(tokenizer, chat_template=read_chat_template(files, tokens), cleans_up=cleans_up)
 
     @classmethod
-    def _from_files(cls, files: TokenizerFiles) -> SubwordTokenizer:
+    def _from_files(cls, files: TokenizerFiles) -> tuple[SubwordTokenizer, str | None]:
+        """Return the tokenizer, and the class that makes it if its special tokens have defaults."""
         folder = files.folder
         if (content := read_file(path := folder / "tokenizer.json")) is not None:
             kind = tokenizer_class(files, is_byte_level=b'"ByteLevel"' in content)
+            if kind is not None and has_other_rules(kind):
+                raise NoTokenizer(
+                    f"the tokenizer in {folder} is a {kind}, which transformers does not read from tokenizer.json as "
+                    f"it is; to read the file as it is all the same, set tokenizer_class to TokenizersBackend in "
+                    f"{files.settings_path}"
+                )
             tokenizer, settings = cls._from_json(path, content), read_settings(files)
             with _library_errors(f"the tokenizer in {folder} cannot be built"):
                 stored = tokenizer.backend.get_added_tokens_decoder()
                 if kind is not None and has_rule(kind, tokenizer.backend):
                     added = added_tokens(files, stored, default_extra(kind, settings))
-                    backend = by_rule(kind, settings, *added, file=tokenizer.backend, content=content)
+                    backend = by_rule(kind, settings, added, file=tokenizer.backend, content=content)
                     backend.encode("")
                     tokenizer = replace(tokenizer, backend=backend, growth=growth_of(backend))
                 else:
-                    listed, named = added_tokens(files, stored)
-                    tokenizer.backend.add_tokens(listed)
-                    add_missing(tokenizer.backend, named)
+                    kind = None
+                    added = added_tokens(files, stored)
+                    tokenizer.backend.add_tokens(added.listed)
+                    add_in_order(tokenizer.backend, added, {})
             pad = settings.tokens.get("pad_token")
-            return replace(tokenizer, pad_id=_pad_id(tokenizer.backend, pad)) if pad else tokenizer
+            return (replace(tokenizer, pad_id=_pad_id(tokenizer.backend, pad)) if pad else tokenizer), kind
         kind, added = tokenizer_class(files), added_tokens(files)
         if (content := read_file(path := folder / "vocab.txt")) is not None:
             _require(kind, FROM_VOCAB_TXT, path)
-            return cls._from_pieces(path, content, kind or _BERT, read_settings(files), *added)
+            kind = kind or _BERT
+            return cls._from_pieces(path, content, kind, read_settings(files), added), kind
         if (content := read_file(path := folder / "vocab.json")) is not None:
             _require(kind, FROM_MERGES, path)
-            return cls._from_merges(path, content, kind, read_settings(files), *added)
+            return cls._from_merges(path, content, kind, read_settings(files), added), kind
         raise NoTokenizer(
             f"no tokenizer in {folder}: it has neither tokenizer.json nor vocab.txt nor vocab.json; transformers "
             f"writes tokenizer.json from other files with save_pretrained(NEW_FOLDER)"
@@ -201,21 +234,21 @@ class SubwordTokenizer:
 
     @classmethod
     def _from_pieces(
-        cls, path: Path, content: bytes, kind: str, settings: ClassSettings, *added: Iterable[AddedToken]
+        cls, path: Path, content: bytes, kind: str, settings: ClassSettings, added: AddedTokens = NO_ADDED_TOKENS
     ) -> SubwordTokenizer:
         try:
-            backend = build_wordpiece(content.decode(), kind, settings, *added)
+            backend = build_wordpiece(content.decode(), kind, settings, added)
         except (UnicodeDecodeError, RegardError) as error:
             raise RegardError(f"{path} is not a WordPiece vocabulary: {error}") from error
         return cls(backend, _pad_id(backend, special_tokens(kind, settings)["pad_token"]))
 
     @classmethod
     def _from_merges(
-        cls, path: Path, content: bytes, kind: str | None, settings: ClassSettings, *added: Iterable[AddedToken]
+        cls, path: Path, content: bytes, kind: str | None, settings: ClassSettings, added: AddedTokens = NO_ADDED_TOKENS
     ) -> SubwordTokenizer:
         merges = _content(path.with_name("merges.txt"))
         with _library_errors(f"{path} is not a byte-level vocabulary"):
-            backend = build_byte_level(content.decode(), merges.decode(), kind, settings, *added)
+            backend = build_byte_level(content.decode(), merges.decode(), kind, settings, added)
         pad = settings.tokens.get("pad_token")
         if not pad and kind == "CLIPTokenizer":
             pad = settings.tokens.get("eos_token") or "<|endoftext|>"
@@ -247,7 +280,12 @@ class SubwordTokenizer:
         return replace(self, backend=backend)
 
     def apply_chat_template(
-        self, messages: Iterable[Mapping[str, Any]], *, add_generation_prompt: bool = True, **variables: Any
+        self,
+        messages: Iterable[Mapping[str, Any]],
+        *,
+        add_generation_prompt: bool | None = None,
+        continue_final_message: bool = False,
+        **variables: Any,
     ) -> Encoding:
         """Return the messages of a chat as the tokens that the model was trained on.
 
@@ -257,34 +295,49 @@ class SubwordTokenizer:
         Parameters
         ----------
         messages
-            Mappings with ``role`` (``"system"``, ``"user"``, ``"assistant"``) and ``content``.
+            Mappings with ``role`` (``"system"``, ``"user"``, ``"assistant"``) and ``content``. A key whose value is
+            None is as one that is absent.
         add_generation_prompt
-            Whether the text ends with the beginning of the model's answer.
+            Whether the text ends with the beginning of the model's answer. Default: unless `continue_final_message`.
+        continue_final_message
+            Whether the text ends where the content of the final message does, so that the model continues it.
         **variables
             Further variables of the template, such as ``tools``.
 
         Raises
         ------
         RegardError
-            The model has no template, or the template fails on these messages.
+            The model has no template, the template fails on these messages, or the final message cannot be continued.
         """
         if self.chat_template is None:
             raise RegardError("this tokenizer has no chat template; give the whole text")
-        variables["add_generation_prompt"] = add_generation_prompt
-        return self._encode(self.chat_template.render(messages, variables), add_special_tokens=False)
+        if boolean("continue_final_message", continue_final_message) and add_generation_prompt:
+            raise RegardError(
+                "a chat is continued in its final message or in a new one: give continue_final_message or "
+                "add_generation_prompt"
+            )
+        variables["add_generation_prompt"] = (
+            not continue_final_message if add_generation_prompt is None else add_generation_prompt
+        )
+        text = self.chat_template.render(messages, variables, continue_final=continue_final_message)
+        return self._encode(text, add_special_tokens=False)
 
     def _encode(self, text: str, *, add_special_tokens: bool) -> Encoding:
         check_text(text)
         with _library_errors("the tokenizer cannot encode the text"):
             self.growth.check(text, self.backend.normalizer)
             encoded = self.backend.encode(text, add_special_tokens=add_special_tokens)
+        offsets = encoded.offsets
+        if self._drops_characters and self._spells_tokens:
+            offsets = find_tokens(text, encoded.tokens, encoded.special_tokens_mask, self._added_tokens)
+        word_ids = join_within_characters(encoded.word_ids, offsets)
         return Encoding(
             text=text,
             ids=tuple(encoded.ids),
             tokens=tuple(encoded.tokens),
             special_tokens_mask=tuple(map(bool, encoded.special_tokens_mask)),
-            word_ids=join_at_marks(text, encoded.word_ids, encoded.offsets, byte_level=is_byte_level(self.backend)),
-            offsets=tuple(encoded.offsets),
+            word_ids=join_at_marks(text, word_ids, offsets, byte_level=is_byte_level(self.backend)),
+            offsets=tuple(offsets),
         )
 
     def from_ids(self, ids: Iterable[int]) -> Encoding:
@@ -304,8 +357,17 @@ class SubwordTokenizer:
         encode = encode_byte_tokens if is_byte_level(self.backend) else encode_tokens
         return encode(ids, tokens, [i in special for i in ids])
 
-    def decode(self, ids: Iterable[int], *, skip_special_tokens: bool = True) -> str:
+    def decode(
+        self, ids: Iterable[int], *, skip_special_tokens: bool = True, clean_up_spaces: bool | None = None
+    ) -> str:
         """Return the text of `ids`, without special tokens by default.
+
+        Parameters
+        ----------
+        ids : int
+        skip_special_tokens : bool
+        clean_up_spaces : bool, optional
+            Whether to remove spaces before punctuation. Default: `cleans_up`.
 
         Raises
         ------
@@ -314,12 +376,44 @@ class SubwordTokenizer:
         """
         ids = check_ids(ids, self._has, self.vocab_size)
         with _library_errors("the tokenizer cannot decode the ids"):
-            return self.backend.decode(ids, skip_special_tokens=skip_special_tokens)
+            text = self.backend.decode(ids, skip_special_tokens=skip_special_tokens)
+        return clean_up(text) if (self.cleans_up if clean_up_spaces is None else clean_up_spaces) else text
+
+    @cached_property
+    def _added_tokens(self) -> frozenset[str]:
+        return frozenset(token.content for token in self.backend.get_added_tokens_decoder().values())
+
+    @property
+    def has_exact_offsets(self) -> bool:
+        """Whether offsets are where the tokens stand; the library's are not after a character that it drops."""
+        return not self._drops_characters or self._spells_tokens
+
+    @cached_property
+    def _drops_characters(self) -> bool:
+        """Whether characters that the vocabulary lacks become no token."""
+        from tokenizers.models import BPE
+
+        model = self.backend.model
+        has_all = is_byte_level(self.backend) or any(getattr(model, x, None) for x in ("unk_token", "byte_fallback"))
+        return isinstance(model, BPE) and not has_all
+
+    @cached_property
+    def _spells_tokens(self) -> bool:
+        """Whether the characters of tokens are those of the text."""
+        backend, model = self.backend, self.backend.model
+        marks = (getattr(model, name, None) for name in ("continuing_subword_prefix", "end_of_word_suffix"))
+        return backend.normalizer is backend.pre_tokenizer is None and not any(marks)
 
     @property
     def vocab_size(self) -> int:
         """The number of tokens, special ones included."""
         return self.backend.get_vocab_size()
+
+    @cached_property
+    def token_ids(self) -> np.ndarray:
+        """The ids of all tokens, ascending: those from 0 to `vocab_size` − 1 unless the vocabulary has gaps."""
+        ids = self.backend.get_vocab().values()
+        return np.unique(np.fromiter(ids, np.int64, len(ids)))
 
     @property
     def special_ids(self) -> frozenset[int]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from regard.text.encoding import Encoding
 from regard.text.token_bytes import END_OF_WORD, token_bytes
 
@@ -19,6 +21,18 @@ def token_labels(encoding: Encoding) -> tuple[str, ...]:
             encoding.tokens, encoding.special_tokens_mask, encoding.offsets, strict=True
         )
     )
+
+
+def numbered_labels(encoding: Encoding) -> tuple[str, ...]:
+    """Return a label for each token; those that a text has several times, in any case, are numbered: ``John:2``."""
+    labels = token_labels(encoding)
+    keys = [label.strip().casefold() for label in labels]
+    total, seen = Counter(keys), Counter[str]()
+    numbered = []
+    for label, key in zip(labels, keys, strict=True):
+        seen[key] += 1
+        numbered.append(f"{label}:{seen[key]}" if total[key] > 1 else label)
+    return tuple(numbered)
 
 
 def _decode(token: str, spanned: str) -> str:

@@ -32,6 +32,16 @@ _OF_MODEL_TYPE = {
 }  # fmt: skip
 _ANY_CLASS = ("deepseek_v3", "gpt_oss", "llama", "smollm3")  # types that have none of their own
 _WRONG_CLASSES = ("modernbert", "phi3", "qwen2")  # types whose published files name another class than they mean
+_OTHER_RULES = frozenset((
+    "Barthez", "Bartpho", "BertGeneration", "BertJapanese", "Bertweet", "BigBird", "BioGpt", "Blenderbot",
+    "BlenderbotSmall", "ByT5", "CTRL", "Canine", "Clvp", "Cpm", "CpmAnt", "DPRContextEncoder", "DPRQuestionEncoder",
+    "DPRReader", "Dia", "Esm", "Esmc", "FSMT", "FastSpeech2Conformer", "Flaubert", "GPTNeoXJapanese", "GPTSw3",
+    "Lasr", "LayoutLMv2", "LayoutLMv3", "LayoutXLM", "Luke", "M2M100", "MBart", "MBart50", "MLuke", "Marian",
+    "MarkupLM", "Mgpstr", "MyT5", "Nllb", "Nougat", "OpenAIGPT", "PLBart", "Pegasus", "Perceiver", "Phobert",
+    "Pop2Piano", "ProphetNet", "Rag", "Reformer", "RemBert", "RoCBert", "RoFormer", "SeamlessM4T", "Siglip",
+    "Siglip2", "Speech2Text", "SpeechT5", "Splinter", "Tapas", "Tipsv2", "Udop", "VideoPrism", "Vits",
+    "Wav2Vec2CTC", "Wav2Vec2PhonemeCTC", "Whisper", "XGLM", "XLM", "XLNet",
+))  # fmt: skip  # of transformers: they do not read a tokenizer.json as it is
 _EXTRA = ("extra_special_tokens", "additional_special_tokens")  # of transformers 5, and its name before
 _FLAGS = ("lstrip", "rstrip", "normalized", "single_word", "special")
 
@@ -53,10 +63,26 @@ def tokenizer_class(files: TokenizerFiles, *, is_byte_level: bool = False) -> st
     return _FROM_JSON if model_type in _ANY_CLASS else of_type
 
 
+def has_other_rules(kind: str) -> bool:
+    """Return whether a class builds a tokenizer by a constructor that is not reproduced here."""
+    return kind.removesuffix("Tokenizer") in _OTHER_RULES
+
+
+class AddedTokens(NamedTuple):
+    """The tokens that the files of a folder add to its vocabulary."""
+
+    listed: list[AddedToken]  # with their ids
+    named: Mapping[str, AddedToken]  # special tokens by name
+    extra: list[AddedToken]  # special tokens without a name
+
+
+NO_ADDED_TOKENS = AddedTokens([], {}, [])
+
+
 def added_tokens(
     files: TokenizerFiles, stored: Mapping[int, AddedToken] | None = None, default_extra: Sequence[str] = ()
-) -> tuple[list[AddedToken], list[AddedToken]]:
-    """Return the tokens that the files of a folder list beside the vocabulary, and the special ones that they name.
+) -> AddedTokens:
+    """Return the tokens that the files of a folder add to its vocabulary.
 
     ``tokenizer_config.json`` lists them as ``added_tokens_decoder``, with the flags that hold; else they are `stored`
     in ``tokenizer.json`` and in ``added_tokens.json``, and the special ones in ``special_tokens_map.json``. One that is
@@ -66,10 +92,10 @@ def added_tokens(
     decoder, path = files.settings.get("added_tokens_decoder"), files.settings_path
     extra = _extra_tokens(files)
     config = {**files.settings, **files.special_tokens_map}
-    others = [config[name] for name in config if name.endswith("_token") and name not in SPECIAL_NAMES]
-    named = [config.get(name) for name in SPECIAL_NAMES]
-    named += sorted(others, key=lambda token: isinstance(token, str))  # those with fields come first
-    named = [token for token in named if isinstance(token, str | dict)] + extra.named
+    others = [name for name in config if name.endswith("_token") and name not in SPECIAL_NAMES]
+    others.sort(key=lambda name: isinstance(config[name], str))  # those with fields come first
+    named = {name: config.get(name) for name in (*SPECIAL_NAMES, *others)}
+    named = {name: token for name, token in named.items() if isinstance(token, str | dict)} | extra.named
     added: Mapping[str, Any] = {}
     if not files.has_added_tokens_decoder:
         path = files.folder / "added_tokens.json"
@@ -79,39 +105,46 @@ def added_tokens(
         flags = {token: {"normalized": token not in special, "special": token in special} for token in added}
         decoder = {i: {"content": token, **flags[token]} for token, i in added.items()} | dict(decoder or stored or {})
         listed = {token.content: token for i in sorted(decoder, key=int) for token in [_token(decoder[i], path)]}
-    except (TypeError, ValueError, AttributeError) as error:
+    except (TypeError, ValueError, AttributeError, OverflowError) as error:
         raise RegardError(f"{path} does not give the ids of its added tokens: {truncate(decoder)}") from error
-    for content in _contents(named):
+    for content in _contents(named.values()):
         if content in listed:
             listed[content].special = True
     unnamed = extra.unnamed
     if unnamed is None:
         unnamed = extra.older if extra.older or extra.named else [*default_extra]
-    fields = ({**token, "special": True} if isinstance(token, dict) else token for token in [*named, *unnamed])
-    return [*listed.values()], [_token(token, path) for token in fields]
+
+    def special_token(token: Any) -> AddedToken:
+        return _token({**token, "special": True} if isinstance(token, dict) else token, path)
+
+    return AddedTokens(
+        [*listed.values()],
+        {name: special_token(token) for name, token in named.items()},
+        [special_token(token) for token in unnamed],
+    )
 
 
-def add_missing(tokenizer: Tokenizer, tokens: Iterable[AddedToken]) -> None:
-    """Add tokens in order; one that was added before keeps its properties."""
-    there = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
-    for token in tokens:
-        if token.content not in there:
-            there.add(token.content)
-            tokenizer.add_tokens([token])
+def named_tokens(files: TokenizerFiles, defaults: Mapping[str, str]) -> dict[str, str]:
+    """Return the special tokens of a folder by name, as its chat template sees them; `defaults` are of its class."""
+    config = {**files.settings, **files.special_tokens_map}
+    named = {name: value for name, value in config.items() if name.endswith("_token")} | _extra_tokens(files).named
+    contents = {name: token_content(value) for name, value in {**defaults, **named}.items()}
+    return {name: content for name, content in contents.items() if isinstance(content, str)}
 
 
-def add_in_order(
-    tokenizer: Tokenizer, listed: Iterable[AddedToken], own: Iterable[AddedToken], named: Iterable[AddedToken]
-) -> None:
-    """Add the special tokens of a class (`own`) and those of `added_tokens`, in the order in which new ones get ids.
+def add_in_order(tokenizer: Tokenizer, added: AddedTokens, own: Mapping[str, AddedToken]) -> None:
+    """Add the special tokens of a class (`own`, by name) and those of files, in the order in which new ones get ids.
 
-    An own token that is also in `named` has its properties from there.
+    A name has the token of the files, if they have one. A token that is listed keeps its properties; where one text has
+    several names, the last to bring other properties counts.
     """
-    others: dict[str, AddedToken] = {}
-    for token in named:
-        others.setdefault(token.content, token)
-    first = [others.pop(token.content, token) for token in own]
-    add_missing(tokenizer, [*listed, *first, *others.values()])
+    listed = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
+    for token in added.listed:
+        if token.content not in listed:
+            listed.add(token.content)
+            tokenizer.add_tokens([token])
+    tokens = {repr(token): token for token in (*{**own, **added.named}.values(), *added.extra)}
+    tokenizer.add_tokens([token for token in tokens.values() if token.content not in listed])
 
 
 def _contents(tokens: Iterable[Any]) -> list[str]:
@@ -123,7 +156,7 @@ class _ExtraTokens(NamedTuple):
 
     unnamed: list[Any] | None  # None: no file sets them
     older: list[Any]  # unnamed ones under the name of transformers 4, which count where no others are set
-    named: list[Any]
+    named: dict[str, Any]  # by names of the model's own
 
 
 def _extra_tokens(files: TokenizerFiles) -> _ExtraTokens:
@@ -132,12 +165,12 @@ def _extra_tokens(files: TokenizerFiles) -> _ExtraTokens:
     lists = {name: files.settings[name] for name in _EXTRA if name in files.settings}
     if old in lists and not lists.get(new):
         lists[new] = lists.pop(old)
-    named = [*lists.pop(new).values()] if isinstance(lists.get(new), dict) else []
+    named = {**lists.pop(new)} if isinstance(lists.get(new), dict) else {}
     if isinstance(more.get(new), list):
         lists[new] = [*_listed(lists.get(new)), *more[new]]
     elif isinstance(more.get(new), dict):
         lists.pop(new, None)
-        named += more[new].values()
+        named |= more[new]
     elif new in more:
         lists[new] = more[new]
     older = _listed(more.get(old, lists.get(old)))

@@ -59,6 +59,11 @@ class TokenizerFiles:
         """Whether a special token in a text is text like any other."""
         return self.settings.get("split_special_tokens") is True
 
+    def cleans_up_spaces(self, *, is_bpe: bool) -> bool:
+        """Whether spaces before punctuation are removed from decoded texts; those of BPE are part of the text."""
+        is_forced = self.settings.get("clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output")
+        return bool(self.settings.get("clean_up_tokenization_spaces")) and (not is_bpe or bool(is_forced))
+
 
 @dataclass(frozen=True)
 class ClassSettings:
@@ -100,8 +105,8 @@ def read_settings(files: TokenizerFiles) -> ClassSettings:
     return ClassSettings(**options, tokens=tokens)
 
 
-def read_chat_template(files: TokenizerFiles) -> ChatTemplate | None:
-    """Return the chat template of a folder, None if there is none.
+def read_chat_template(files: TokenizerFiles, tokens: Mapping[str, str]) -> ChatTemplate | None:
+    """Return the chat template of a folder, which sees `tokens` by name; None if there is none.
 
     It is in ``chat_template.jinja``, and others by their names in ``additional_chat_templates``; without these files
     in ``tokenizer_config.json``, alone or as several with names.
@@ -125,8 +130,6 @@ def read_chat_template(files: TokenizerFiles) -> ChatTemplate | None:
         return None
     if wrong := [each for pair in named.items() for each in pair if not isinstance(each, str)]:
         raise RegardError(f"in {files.settings_path} chat_template must be a str, got {ascii(wrong[0])[:80]}")
-    tokens = {name: token_content(value) for name, value in files.settings.items() if name.endswith("_token")}
-    tokens = {name: token for name, token in tokens.items() if isinstance(token, str)}
     return ChatTemplate(named.pop("default", None), tokens, named)
 
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from regard._utils.errors import RegardError
 from regard.text.lines import split_vocabulary
+from regard.text.tokenizer_class import NO_ADDED_TOKENS, AddedTokens
 from regard.text.tokenizer_config import ClassSettings
 from regard.text.tokenizer_rules import by_rule, special_tokens
 
 if TYPE_CHECKING:
-    from tokenizers import AddedToken, Tokenizer
+    from tokenizers import Tokenizer
 
 # White space of Unicode, which the library takes off the end of a line; `str.rstrip` takes more (U+001C).
 _SPACES = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
@@ -21,8 +21,7 @@ def build_wordpiece(
     vocabulary: str,
     kind: str,
     settings: ClassSettings,
-    listed: Iterable[AddedToken] = (),
-    named: Iterable[AddedToken] = (),
+    added: AddedTokens = NO_ADDED_TOKENS,
 ) -> Tokenizer:
     """Return the tokenizer of a class of BERT's kind from the content of a ``vocab.txt``, with more tokens.
 
@@ -41,4 +40,4 @@ def build_wordpiece(
     required = (special[name] for name in ("unk_token", "cls_token", "sep_token"))
     if missing := [token for token in required if token and token not in ids]:
         raise RegardError(f"its {len(pieces)} lines lack {', '.join(missing)}, which a WordPiece vocabulary must have")
-    return by_rule(kind, settings, listed, named, model=WordPiece(ids, unk_token=special["unk_token"]))
+    return by_rule(kind, settings, added, model=WordPiece(ids, unk_token=special["unk_token"]))

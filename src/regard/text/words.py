@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 
 from regard._utils.errors import RegardError
 
@@ -26,10 +26,18 @@ def check_texts(texts: str | Iterable[str]) -> list[str]:
     """Return one text or several as a list; raise `RegardError` for another type."""
     if not isinstance(texts, str | Iterable):
         raise RegardError(f"expected a text or a sequence of texts, got {type(texts).__name__}")
-    if isinstance(texts, Mapping | Set):
-        kind = "a mapping is not a text" if isinstance(texts, Mapping) else "a set has no order"
-        raise RegardError(f"{kind}; give a list of texts")
+    if isinstance(texts, Mapping):
+        raise RegardError("a mapping is not a text; give a list of texts")
+    check_no_set_or_table(texts)
     return [check_text(text) for text in ([texts] if isinstance(texts, str) else texts)]
+
+
+def check_no_set_or_table(texts: object) -> None:
+    """Raise `RegardError` for a set, and for a table, such as a DataFrame, which gives the names of its columns."""
+    if isinstance(texts, Set):
+        raise RegardError("a set has no order; give a list of texts")
+    if hasattr(texts, "columns"):
+        raise RegardError("a table is not a text; give its column of texts, table[NAME]")
 
 
 def check_words(words: Iterable[str]) -> tuple[str, ...]:
@@ -59,3 +67,23 @@ def split_words(text: str, *, lowercase: bool) -> list[tuple[str, tuple[int, int
         (match.group().lower() if lowercase else match.group(), match.span())
         for match in re.finditer(r"\S+", check_text(text))
     ]
+
+
+def find_tokens(
+    text: str, tokens: Sequence[str], special_tokens_mask: Sequence[int], added: Set[str]
+) -> list[tuple[int, int]]:
+    """Return where tokens start and end in a text that spells them in this order, with other characters among them.
+
+    Those of `added` have no other character within. Special tokens around the text are at ``(0, 0)``.
+    """
+    offsets, end = [], 0
+    for token, special in zip(tokens, special_tokens_mask, strict=True):
+        if special:
+            offsets.append((0, 0))
+            continue
+        start = -1
+        for part in [token] if token in added else token:
+            at = text.index(part, end)
+            start, end = (at if start < 0 else start), at + len(part)
+        offsets.append((start, end))
+    return offsets

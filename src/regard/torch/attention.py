@@ -15,6 +15,7 @@ from regard.functional.inputs import Options
 from regard.functional.recorder import NULL_RECORDER, Recorder
 from regard.torch import operator as torch_operator
 from regard.torch.classes import check_class
+from regard.torch.extra import torch
 
 
 @raises(TorchError)
@@ -54,8 +55,6 @@ def attention(q: Array, k: Array, v: Array, *, trace: Recorder = NULL_RECORDER, 
     rng: Any = options.get("rng")
     if not options.get("dropout") or isinstance(rng, np.random.Generator):
         return functional.attention(q, k, v, trace=trace, **options)
-    import torch
-
     if rng is not None and not isinstance(rng, torch.Generator):
         raise RegardError(f"rng must be a generator of PyTorch or NumPy, or None, got {type(rng).__name__}")
     check_rate(options["dropout"])
@@ -65,17 +64,21 @@ def attention(q: Array, k: Array, v: Array, *, trace: Recorder = NULL_RECORDER, 
     context = torch_operator.traced_attention(q, k, v, options, seed) if trace is NULL_RECORDER else None
     if context is not None:
         return context
+    if not torch_operator.is_compiled():
+        return _attention_with_seed(q, k, v, seed, trace, options)
+    computed: Array = torch_operator.run_uncompiled(_attention_with_seed, q, k, v, seed, trace, options)
+    return computed
+
+
+def _attention_with_seed(q: Array, k: Array, v: Array, seed: Array, trace: Recorder, options: Options) -> Array:
     options["rng"] = np.random.default_rng(int(seed) % 2**64)
     return functional.attention(q, k, v, trace=trace, **options)
 
 
 def check_tensors(function: str, tensors: dict[str, Array]) -> None:
     """Raise RegardError unless PyTorch is there and all are tensors on the CPU."""
-    try:
-        import torch
-    except ImportError:
-        raise RegardError(f"{function} needs PyTorch: pip install 'regard[torch]'") from None
-
+    if torch is None:
+        raise RegardError(f"{function} needs PyTorch: pip install 'regard[torch]'")
     for name, x in tensors.items():
         if not isinstance(x, torch.Tensor):
             raise RegardError(f"{name} of {function} must be a tensor of PyTorch, got {type(x).__name__}")
@@ -88,6 +91,4 @@ def check_tensors(function: str, tensors: dict[str, Array]) -> None:
 
 def is_plain(x: Array) -> bool:
     """Tell whether a tensor is an array of numbers in memory, neither nested nor sparse."""
-    import torch
-
     return not x.is_nested and x.layout is torch.strided

@@ -11,6 +11,7 @@ from regard.functional.arrays import Array
 from regard.functional.backward import NOT_TWICE, backward, forward_with_stats, like
 from regard.functional.inputs import AttentionInputs
 from regard.functional.online_softmax import SoftmaxStats
+from regard.torch.extra import torch
 
 
 def differentiable(p: AttentionInputs) -> Array:
@@ -25,8 +26,6 @@ def differentiable(p: AttentionInputs) -> Array:
 
 @functools.cache
 def _attention() -> Any:
-    import torch
-
     class Attention(torch.autograd.Function):  # type: ignore[misc]
         @staticmethod
         def forward(ctx: Any, empty: AttentionInputs, names: tuple[str, ...], *inputs: Array) -> Array:
@@ -54,7 +53,6 @@ def differentiable_once(
     pullback: Callable[[Array], Iterable[Array | None]], d_output: Array, *inputs: Array
 ) -> list[Array | None]:
     """Return `one_by_one`; the gradients depend on the inputs in a way that has no derivative, if one may be taken."""
-    import torch
 
     def gradients(d: Array) -> Iterable[Array | None]:
         d_inputs = list(pullback(d))
@@ -68,8 +66,6 @@ def one_by_one(pullback: Callable[[Array], Iterable[Array | None]], d_output: Ar
 
     It maps in `torch.vmap`, and by an older implementation for ``is_grads_batched=True`` and what uses that.
     """
-    import torch
-
     functorch = torch._C._functorch
     if functorch.is_batchedtensor(d_output):
         level, add, remove = functorch.maybe_get_level(d_output), functorch._add_batch_dim, functorch._remove_batch_dim
@@ -87,7 +83,6 @@ def one_by_one(pullback: Callable[[Array], Iterable[Array | None]], d_output: Ar
 @functools.cache
 def _once() -> Any:
     """Return the function of PyTorch that passes gradients on and cannot be differentiated."""
-    import torch
 
     class Once(torch.autograd.Function):  # type: ignore[misc]
         """The first `count` tensors, which depend on all; they have no derivative."""

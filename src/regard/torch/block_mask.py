@@ -6,6 +6,7 @@ import weakref
 from typing import Any
 
 from regard.functional.masks.block_mask import BlockMask, create_block_mask
+from regard.torch.extra import torch
 
 
 class _Converted:
@@ -27,8 +28,6 @@ from_pytorch = _Converted().convert
 
 def _converted(mask: Any) -> BlockMask:
     """Return a mask that is full, or empty, where a block is, whatever its function says there."""
-    import torch
-
     (rows, cols), (batch, heads, *sizes) = mask.BLOCK_SIZE, mask.shape
     partial = _table(mask.kv_num_blocks, mask.kv_indices)
     full = (
@@ -46,8 +45,6 @@ def _converted(mask: Any) -> BlockMask:
 
 def _table(counts: Any, indices: Any) -> Any:
     """Return which blocks are listed, ``B H M N``: the first `counts` of the indices of each row, ``B H M N``."""
-    import torch
-
     columns = indices.shape[-1]
     listed = torch.arange(columns) < counts[..., None]
     table = torch.zeros(*indices.shape[:-1], columns + 1, dtype=torch.bool)

@@ -5,11 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from regard._utils.errors import RegardError
-
-try:
-    import torch
-except ImportError:  # an extra
-    torch = None
+from regard.torch.extra import torch
 
 _IN_PLACE_OF = {
     "CausalBias": "give causal=True, with query_offset=0 for causal_upper_left",

@@ -23,11 +23,7 @@ from regard.functional.native.convert import compute_type, to_kernel
 from regard.functional.native.mask_args import kernel_mask_args
 from regard.torch import operator as torch_operator
 from regard.torch.autograd import differentiable_once
-
-try:
-    import torch
-except ImportError:  # an extra
-    torch = None
+from regard.torch.extra import torch
 
 if torch is not None and native.kernel() is not None:
     native.kernel().use_openmp()  # PyTorch's threads spin between its operations

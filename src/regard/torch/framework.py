@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from regard.functional import attention
 from regard.functional.arrays import Array, is_tensor
 from regard.functional.frameworks import Framework
 from regard.functional.inputs import AttentionInputs, Options
@@ -18,11 +19,7 @@ from regard.torch.autograd import differentiable
 from regard.torch.block_mask import from_pytorch
 from regard.torch.classes import check_tensor
 from regard.torch.direct_call import direct_attention
-
-try:
-    import torch
-except ImportError:  # an extra
-    torch = None
+from regard.torch.extra import torch
 
 
 class TorchFramework(Framework):
@@ -44,8 +41,20 @@ class TorchFramework(Framework):
         """Return the context by the operator, if PyTorch traces the call, else by the shortest way to the kernel."""
         if not _are_tensors(q, k, v):
             return None
-        compute = operator.traced_attention if operator.is_traced(q, k, v) else direct_attention
-        return compute(q, k, v, options)
+        if not operator.is_traced(q, k, v):
+            return direct_attention(q, k, v, options)
+        context = operator.traced_attention(q, k, v, options)
+        if context is None and options["implementation"] in ("auto", "native") and operator.is_compiled():
+            return operator.run_uncompiled(attention, q, k, v, **options)
+        return context
+
+    def compiles(self) -> bool:
+        """Tell whether torch.compile traces the call."""
+        return operator.is_compiled()
+
+    def run_uncompiled(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        """Call a function between two graphs of torch.compile."""
+        return operator.run_uncompiled(function, *arguments, **options)
 
     def differentiable(self, p: AttentionInputs) -> Array:
         """Return the context in the compute dtype, ``... H T Dv``, of tensors that PyTorch differentiates once."""

@@ -11,6 +11,7 @@ import numpy as np
 from regard.functional import Bias, DenseMask, DistanceBias, KeyRangeMask, Mask, SegmentMask
 from regard.functional.biases.base import DenseBias
 from regard.functional.masks.base import logical_and
+from regard.torch.extra import torch
 
 _BLOCK_CELLS = 1 << 18  # cells that are read together
 
@@ -51,8 +52,6 @@ def mask_and_bias(tensor: Any, queries: int) -> MaskAndBias:
 
     In the latter, half of the dtype's lowest number, or less, masks.
     """
-    import torch
-
     tensor = tensor.detach()
     if tensor.dtype is torch.bool:
         return MaskAndBias(_mask_of(tensor, queries), None)
@@ -78,8 +77,6 @@ def mask_of(
     `repeats` is how many queries share a single row. Most masks are a range of keys for each query, minus padding: keys
     that are masked for every query. Any other is returned as a `DenseMask`.
     """
-    import torch
-
     # Allocated once: small arrays allocated between large temporary ones fragment the heap, at worst by n² bytes.
     begin, end, total = (np.zeros((*lead, queries), int) for _ in range(3))
     attended = np.zeros((*lead, keys), bool)
@@ -109,8 +106,6 @@ def mask_of(
 
 def _bias_of(tensor: Any, length: int) -> Bias:
     """Return numbers that are added to scores, ``B H T S``, as a bias."""
-    import torch
-
     *_, queries, keys = tensor.shape
     if queries != length:
         return DenseBias(_to_numpy(tensor))
@@ -142,7 +137,5 @@ def _common(x: np.ndarray, *, keep: int = 0) -> np.ndarray:
 
 
 def _to_numpy(tensor: Any) -> np.ndarray:
-    import torch
-
     array: np.ndarray = (tensor.float() if tensor.dtype is torch.bfloat16 else tensor).cpu().numpy()
     return array

@@ -24,12 +24,8 @@ from regard.functional.native.buffer_pool import memory_order
 from regard.functional.overflow import narrowed, widened
 from regard.torch.autograd import one_by_one
 from regard.torch.classes import is_of_own_class
+from regard.torch.extra import torch
 from regard.torch.rule_codec import RANGES, SCORES, Encoder, array_axes, bias_axes, decode
-
-try:
-    import torch
-except ImportError:  # an extra
-    torch = None
 
 _ARGUMENTS = (
     "Tensor q, Tensor k, Tensor v, Tensor? bias, Tensor? sinks, Tensor[] arrays, SymInt[] ints, str rules, "
@@ -65,6 +61,23 @@ def is_traced(q: Array, k: Array, v: Array) -> bool:
         return False
     intercepts = torch._C._are_functorch_transforms_active() or torch._C._len_torch_dispatch_stack()
     return bool(intercepts) or any([type(x).__name__ == "FakeTensor" for x in (q, k, v)])  # noqa: C419, a list is made faster
+
+
+def is_compiled() -> bool:
+    """Tell whether torch.compile traces a call, or torch.export its bytecode: `run_uncompiled` can end the graph."""
+    return bool(torch.compiler.is_dynamo_compiling())
+
+
+def run_uncompiled(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    """Call a function of what torch.compile compiles: its graph ends before the call, and another begins after it."""
+    return torch.compiler.disable(function)(*arguments, **options)
+
+
+# What `torch.compiler.disable` says, which imports the compiler.
+run_uncompiled._torchdynamo_disable = True  # type: ignore[attr-defined]
+run_uncompiled._torchdynamo_disable_msg = (  # type: ignore[attr-defined]
+    "regard's operator is attention without a mask or bias that is a function or of your own class; others run eagerly"
+)
 
 
 def traced_attention(q: Array, k: Array, v: Array, options: Options, seed: Array | None = None) -> Array | None:

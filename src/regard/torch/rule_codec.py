@@ -15,6 +15,7 @@ from regard.functional.biases.base import Bias, DenseBias
 from regard.functional.inputs import Options
 from regard.functional.rules import RULE_NAMES, RULES, Rule, RuleField
 from regard.torch.classes import is_of_own_class
+from regard.torch.extra import torch
 
 # How many of the axes ... H T S an array lacks at the end.
 SCORES, RANGES, PER_SEQUENCE = 0, 1, 3
@@ -35,8 +36,6 @@ class Encoder:
 
     def add_options(self, options: Options) -> bool:
         """Add the options that are rules or numbers of positions."""
-        import torch
-
         bias, window = options.get("bias"), options.get("window")
         if isinstance(bias, torch.Tensor):
             bias = DenseBias(bias)
@@ -53,8 +52,6 @@ class Encoder:
 
         None: it has no axes of a batch.
         """
-        import torch
-
         if value is None or value is False:
             self.words.append("n" if value is None else "F")
         elif value is True:
@@ -72,8 +69,6 @@ class Encoder:
         return True
 
     def _add_rule(self, rule: Rule) -> bool:
-        import torch
-
         self.words.append(type(rule).__name__)
         if isinstance(rule, Bias):
             has_other, self.bias = self.bias is not None, getattr(rule, "parameter", None)
@@ -82,8 +77,6 @@ class Encoder:
         return all([self._add_field(rule, field) for field in RULES[type(rule)] if field.name != "parameter"])  # noqa: C419
 
     def _add_field(self, rule: Rule, field: RuleField) -> bool:
-        import torch
-
         value = getattr(rule, field.name)
         return not (isinstance(value, torch.Tensor) and field.axes is None) and self.add(value, field.lacking)
 

@@ -13,6 +13,7 @@ from regard._utils.errors import RegardError, TorchError
 from regard.functional.arrays import Array
 from regard.torch.attention import attention, check_tensors, is_plain
 from regard.torch.classes import is_of_own_class
+from regard.torch.extra import torch
 
 
 @raises(TorchError)
@@ -102,7 +103,6 @@ def _is_causal_bias(mask: Any) -> bool:
 
 def _options_of_causal_bias(bias: Any, queries: int, keys: int) -> dict[str, Any]:
     """Return the options that mean what PyTorch computes: it heeds the sizes of a bias that is aligned at the end."""
-    import torch
     from torch.nn.attention.bias import CausalVariant
 
     rows, cols = bias.seq_len_q, bias.seq_len_kv
@@ -115,8 +115,6 @@ def _options_of_causal_bias(bias: Any, queries: int, keys: int) -> dict[str, Any
 
 def _broadcast(query: Array, key: Array, value: Array) -> tuple[Array, Array, Array]:
     """Return the tensors with the same axes before positions and features."""
-    import torch
-
     leads = query.shape[:-2], key.shape[:-2], value.shape[:-2]
     if leads[0] == leads[1] == leads[2]:
         return query, key, value
@@ -161,8 +159,6 @@ class _Switch:
         return hash(self.own)
 
     def __call__(self, query: Array, key: Array, value: Array, *arguments: Any, **options: Any) -> Array:
-        import torch
-
         mask = arguments[0] if arguments else options.get("attn_mask")
         operands = [query, key, value, *([] if mask is None else [mask])]
         if _is_used_here() and all(_takes(x) for x in operands[:3]) and (not operands[3:] or _takes_mask(mask)):
@@ -177,8 +173,6 @@ class _Switch:
 
 
 def _takes(x: Array) -> bool:
-    import torch
-
     is_usual = type(x) in (torch.Tensor, torch.nn.Parameter) and x.device.type == "cpu"
     return is_usual and is_plain(x) and not x.dtype.is_complex
 
@@ -219,8 +213,6 @@ class _Blocks:
         self.compiler: Any = None
 
     def enter(self) -> None:
-        import torch
-
         with self.lock:
             if not self.count:
                 self.switch = _Switch(torch.nn.functional.scaled_dot_product_attention)
@@ -230,8 +222,6 @@ class _Blocks:
             self.count += 1
 
     def leave(self) -> None:
-        import torch
-
         with self.lock:
             self.count -= 1
             if self.count:

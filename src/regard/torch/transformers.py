@@ -16,6 +16,7 @@ from regard._utils.errors import RegardError, TorchError
 from regard.functional.inputs import Options
 from regard.torch.attention import attention
 from regard.torch.direct_call import one_query_attention
+from regard.torch.extra import torch
 from regard.torch.masks import MaskAndBias, MaskCache
 
 NAME = "regard"
@@ -153,8 +154,6 @@ def is_causal_without_mask(module: Any, queries: int, attention_mask: Any, is_ca
 
 def mask_and_bias_of(attention_mask: Any, position_bias: Any, queries: int) -> tuple[Any, Any]:
     """Return the mask and the bias that an attention mask and a position bias of transformers mean."""
-    import torch
-
     masking = MaskAndBias(None, None)
     if attention_mask is not None:
         is_boolean = attention_mask.dtype is torch.bool
@@ -232,8 +231,6 @@ def _warn_of_weights() -> None:
 
 def _generator() -> np.random.Generator:
     """Return a generator seeded by PyTorch's, which a manual seed or a checkpoint of activations sets."""
-    import torch
-
     return np.random.default_rng(int(torch.randint(2**62, (), device="cpu")))
 
 

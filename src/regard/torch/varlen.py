@@ -10,6 +10,7 @@ from regard.functional.arrays import Array
 from regard.functional.varlen.attention import varlen_vjp
 from regard.functional.varlen.inputs import VarlenInputs
 from regard.torch.autograd import differentiable_once
+from regard.torch.extra import torch
 
 
 def differentiable_varlen(p: VarlenInputs) -> Array:
@@ -21,8 +22,6 @@ def differentiable_varlen(p: VarlenInputs) -> Array:
 
 @functools.cache
 def _function() -> Any:
-    import torch
-
     class VarlenAttention(torch.autograd.Function):  # type: ignore[misc]
         @staticmethod
         def forward(ctx: Any, p: VarlenInputs, names: tuple[str, ...], *inputs: Array) -> Array:

@@ -19,7 +19,6 @@ import numpy as np
 
 from regard._utils.errors import RegardError
 from regard._utils.memory import available_memory
-from regard._utils.validation import whole_number
 from regard.functional import native
 from regard.functional.arrays import Array
 from regard.functional.biases.base import Bias, PartOfBias
@@ -31,10 +30,11 @@ from regard.functional.part_inputs import slice_heads
 from regard.functional.scores.layout import Index
 from regard.functional.scores.stages import Stage, mask_and_bias
 from regard.functional.scores.tile import attention_tile
-from regard.trace.map_sources import POOLINGS, MapSource, equal_cells, source_of
+from regard.trace.map_sources import MapSource, source_of
 from regard.trace.map_statistics import MapStatistic, MapStatistics, Parts, Top
 from regard.trace.mask_io import inputs_from_arrays, inputs_to_arrays, to_numpy
 from regard.trace.notebook_html import MAX_SIDE, MAX_TILES, page, picture
+from regard.trace.overviews import cell_means, overview_edges
 
 __all__ = ["AttentionMap", "ScoreTerms", "Top"]
 
@@ -94,7 +94,7 @@ class AttentionMap(MapStatistics):
         self._kernel_stats: SoftmaxStats | None = None
 
     @classmethod
-    def of(cls, p: AttentionInputs, stats: SoftmaxStats | None = None) -> AttentionMap:
+    def from_inputs(cls, p: AttentionInputs, stats: SoftmaxStats | None = None) -> AttentionMap:
         """Return the map of validated inputs; `stats` are those of its rows, where the kernel has computed them."""
         attention_map = cls.__new__(cls)
         attention_map._inputs, attention_map._kernel_stats = _without_values(p), stats
@@ -108,10 +108,12 @@ class AttentionMap(MapStatistics):
             layout, offset = p.layout, copy.deepcopy(p.layout.query_offset)
             layout = layout if offset is None else replace(layout, query_offset=offset)
             q, k = (p.q, p.k) if p.may_alias else (native.pooled_copy(p.q), native.pooled_copy(p.k))
-            return AttentionMap.of(p.replace(layout=layout, q=q, k=k, may_alias=False, **copy.deepcopy(owned)), stats)
+            return AttentionMap.from_inputs(
+                p.replace(layout=layout, q=q, k=k, may_alias=False, **copy.deepcopy(owned)), stats
+            )
         with contextlib.suppress(RegardError):  # a user's mask or bias may take arrays of its own library only
             p = inputs_from_arrays(*inputs_to_arrays(p))
-        return AttentionMap.of(p, None if stats is None else SoftmaxStats(*map(to_numpy, stats)))
+        return AttentionMap.from_inputs(p, None if stats is None else SoftmaxStats(*map(to_numpy, stats)))
 
     def to_arrays(self, prefix: str = "") -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """Return the map as NumPy arrays, whose names begin with `prefix`, and JSON, to be written to a file."""
@@ -128,7 +130,7 @@ class AttentionMap(MapStatistics):
         RegardError, KeyError, TypeError, ValueError
             They do not fit together.
         """
-        attention_map = cls.of(inputs_from_arrays(arrays, fields, prefix))
+        attention_map = cls.from_inputs(inputs_from_arrays(arrays, fields, prefix))
         row_max, row_sum = arrays[f"{prefix}row_max"], arrays[f"{prefix}row_sum"]
         kinds = {row_max.dtype.kind, row_sum.dtype.kind}
         if not row_max.shape == row_sum.shape == (*attention_map.shape[:-1], 1) or kinds != {"f"}:
@@ -294,12 +296,12 @@ class AttentionMap(MapStatistics):
         p, lead = self._inputs, self.shape[:-2]
         if len(index) > len(lead):
             raise RegardError(f"{len(index)} indices for the {len(lead)} axes before queries and keys of {self.shape}")
-        chosen = tuple(_checked(i, size) for i, size in zip(index, lead, strict=False))
-        chosen += (slice(None),) * (len(lead) - len(chosen))
-        if all(i == slice(None) for i in chosen):
+        indices = tuple(_checked(i, size) for i, size in zip(index, lead, strict=False))
+        indices += (slice(None),) * (len(lead) - len(indices))
+        if all(i == slice(None) for i in indices):
             return self
-        selected, part = slice_heads(p, chosen)
-        attention_map = AttentionMap.of(selected)
+        selected, part = slice_heads(p, indices)
+        attention_map = AttentionMap.from_inputs(selected)
         if attention_map._source.by_kernel == self._source.by_kernel:
             attention_map._source.take_stats(self._source, part.take)
         return attention_map
@@ -353,28 +355,20 @@ class AttentionMap(MapStatistics):
         check : function
             Called between blocks of rows; an exception that it raises stops the work.
         """
-        if how not in POOLINGS:
-            raise RegardError(f"how must be {' or '.join(POOLINGS)}, got {how!r}")
-        if not isinstance(size, Sequence) or len(size) != 2:
-            raise RegardError(f"the size of an overview is (rows, columns), got {size!r}")
-        counts = (whole_number("a side of an overview", count, 1) for count in size)
-        rows, cols = (equal_cells(length, count) for length, count in zip(self.shape[-2:], counts, strict=True))
-        layout, xp = self._inputs.layout, self._xp
-        if not rows or not cols:
-            return xp.zeros((*self.shape[:-2], len(rows), len(cols)), dtype=self._inputs.dtype)
-        overview = self._source.pooled(rows, cols, how, check)
+        edges = overview_edges(self.shape, size, how)
+        xp, cells = self._xp, tuple(len(axis) - 1 for axis in edges)
+        if 0 in cells:
+            return xp.zeros((*self.shape[:-2], *cells), dtype=self._inputs.dtype)
+        overview = self._source.pooled(*edges, how, check)
         if how == "mean":
-            heights, widths = (
-                xp.asarray([b - a for a, b in cells], dtype=overview.dtype, device=layout.device)
-                for cells in (rows, cols)
-            )
-            overview = overview / (heights[:, None] * widths[None, :])
+            as_float = functools.partial(xp.asarray, dtype=overview.dtype, device=self._inputs.layout.device)
+            overview = cell_means(overview, *(as_float(np.diff(axis)) for axis in edges))
         return self._rounded(overview)
 
     def statistic(self, statistic: MapStatistic) -> Parts:
         """Return the arrays of a statistic; floats in the dtype of the map."""
-        xp, found = self._xp, statistic.finish(self._xp, self._source.parts(statistic))
-        return tuple(self._rounded(x) if xp.isdtype(x.dtype, "real floating") else x for x in found)
+        xp, values = self._xp, statistic.finish(self._xp, self._source.parts(statistic))
+        return tuple(self._rounded(x) if xp.isdtype(x.dtype, "real floating") else x for x in values)
 
     @functools.cached_property
     def _source(self) -> MapSource:

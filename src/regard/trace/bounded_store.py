@@ -42,8 +42,8 @@ class BoundedStore(WrapperStore[Any]):
         if isinstance(self._store, LocalStore):
             content = await asyncio.to_thread(read_file, self._store.root / key, limit)
         else:
-            found = await self._store.get(key, prototype, RangeByteRequest(0, limit + 1))
-            content = None if found is None else found.to_bytes()
+            buffer = await self._store.get(key, prototype, RangeByteRequest(0, limit + 1))
+            content = None if buffer is None else buffer.to_bytes()
         if content is None:
             return None
         if len(content) > limit:
@@ -57,8 +57,8 @@ class BoundedStore(WrapperStore[Any]):
         return [await self.get(key, prototype, byte_range) for key, byte_range in key_ranges]
 
     async def _get_many(self, requests: Iterable[tuple[str, Any, Any]]) -> AsyncGenerator[tuple[str, Any], None]:
-        async for found in Store._get_many(self, requests):  # one by one, through `get`
-            yield found
+        async for item in Store._get_many(self, requests):  # one by one, through `get`
+            yield item
 
 
 def _part(byte_range: Any, size: int) -> slice:

@@ -79,11 +79,11 @@ def write_part(
             raise RegardError(f"the other run has no position {missing[0]} of {name}: it has {lengths.min()}")
     columns = np.where(numbers < lengths[:, None], numbers + layout.starts[:, None], -1)
     their_columns = (numbers + other.starts[rows, None]).clip(0, values.shape[-2] - 1)
-    given = values[_index(name, heads, their_columns, values.shape, rows)]
+    source_values = values[_index(name, heads, their_columns, values.shape, rows)]
 
     def replaced(part: Array) -> Array:
-        width = min(given.shape[-1], part.shape[-1])  # of a map, the keys of both
-        part[..., :width] = broadcast_like(given[..., :width], part, part[..., :width].shape)
+        width = min(source_values.shape[-1], part.shape[-1])  # of a map, the keys of both
+        part[..., :width] = broadcast_like(source_values[..., :width], part, part[..., :width].shape)
         return part
 
     _write(name, whole, heads, columns, replaced)
@@ -113,8 +113,8 @@ def _write(
         value[at] = part
         return
     lead = np.broadcast_shapes(*(each.shape for each in at))
-    chosen = np.broadcast_to(is_inside if len(lead) == 2 else is_inside[:, None], lead)
-    value[tuple(np.broadcast_to(each, lead)[chosen] for each in at)] = part[chosen]
+    is_written = np.broadcast_to(is_inside if len(lead) == 2 else is_inside[:, None], lead)
+    value[tuple(np.broadcast_to(each, lead)[is_written] for each in at)] = part[is_written]
 
 
 def _index(
@@ -132,8 +132,8 @@ def _index(
     rows = np.arange(len(columns)) if rows is None else rows
     if len(shape) == 3:
         return rows[:, None], columns
-    chosen = np.arange(shape[1]) if heads is None else checked_indices(f"head {{}} of {name}", heads, shape[1])
-    return rows[:, None, None], chosen[:, None], columns[:, None]
+    indices = np.arange(shape[1]) if heads is None else checked_indices(f"head {{}} of {name}", heads, shape[1])
+    return rows[:, None, None], indices[:, None], columns[:, None]
 
 
 def _with_batch(value: Array, place: Place, heads: list[int] | None) -> tuple[Array, TextLayout]:
@@ -142,7 +142,7 @@ def _with_batch(value: Array, place: Place, heads: list[int] | None) -> tuple[Ar
     tail = 3 if has_heads else 2
     whole = value if value.ndim == tail + 1 else value.reshape(-1, *value.shape[-tail:])
     if place.layout is None:
-        return whole, TextLayout.of((len(whole), value.shape[-2]))
+        return whole, TextLayout.from_shape((len(whole), value.shape[-2]))
     return whole, place.layout if len(place.layout.rows) == len(whole) else place.layout.select([0])
 
 
@@ -150,13 +150,13 @@ def _numbers(name: str, positions: list[int], layout: TextLayout, axes: str) -> 
     """Return the positions of each text, ``B P``, from its first token."""
     if axes and axes.split()[-2:-1] not in (["T"], ["S"]):
         raise RegardError(f"{name} has no axis of positions: its axes are {axes}; leave positions= out")
-    given, lengths = np.array(positions), layout.lengths[:, None]
-    is_wrong = (given < -lengths) | ((given >= lengths) & (not layout.grows))
+    numbers, lengths = np.array(positions), layout.lengths[:, None]
+    is_wrong = (numbers < -lengths) | ((numbers >= lengths) & (not layout.grows))
     if is_wrong.any():
         text, at = np.argwhere(is_wrong)[0]
         of = f" in text {layout.rows[text]}" if len(lengths) > 1 else ""
         raise RegardError(f"position {positions[at]} of {name} is out of range: it has {lengths[text, 0]}{of}")
-    return np.where(given < 0, given + lengths, given)
+    return np.where(numbers < 0, numbers + lengths, numbers)
 
 
 def _stand_alike(layout: TextLayout | None, other: TextLayout | None) -> bool:
@@ -167,23 +167,23 @@ def _stand_alike(layout: TextLayout | None, other: TextLayout | None) -> bool:
     return not layout.grows and all(len(b) in (1, len(a)) and bool(np.all(a == b)) for a, b in pairs)
 
 
-def _check_shapes(name: str, given: Array, value: Array, count: int, *, by_position: bool) -> None:
+def _check_shapes(name: str, source: Array, value: Array, count: int, *, by_position: bool) -> None:
     """Raise `RegardError` if values do not fit into a run of `count` texts, `by_position` of any length."""
     is_map = name.rpartition(".")[2] in QUADRATIC_STEPS
     free = {value.ndim - 2, value.ndim - 1} if is_map else {value.ndim - 2}
     has_batch = value.ndim > 2
-    pairs = list(zip(given.shape, value.shape, strict=False))
+    pairs = list(zip(source.shape, value.shape, strict=False))
     differing = {i for i, (a, b) in enumerate(pairs) if i >= has_batch and a != b}
-    if given.ndim != value.ndim or differing - free:
+    if source.ndim != value.ndim or differing - free:
         remedy = "it is of another model"
     elif differing and not by_position:
         remedy = "texts of the same number of tokens are needed"
-    elif 1 < len(given) < count or (len(given) > 1 and not by_position and len(given) != count):
+    elif 1 < len(source) < count or (len(source) > 1 and not by_position and len(source) != count):
         remedy = "one text is needed, or as many as in this run"
     else:
         return
     raise RegardError(
-        f"the other run has {name} of shape {tuple(given.shape)} instead of {tuple(value.shape)}: {remedy}"
+        f"the other run has {name} of shape {tuple(source.shape)} instead of {tuple(value.shape)}: {remedy}"
     )
 
 

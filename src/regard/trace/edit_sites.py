@@ -8,14 +8,15 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from regard._utils.errors import RegardError
+from regard._utils.head_names import parse_head
 from regard._utils.validation import truncate, whole_number
 from regard.functional.scores.stages import QUADRATIC_STEPS
 from regard.trace.step_names import canonical_name, canonical_names, did_you_mean
 from regard.trace.text_layout import LocatedEdit, located
 from regard.trace.trace import Edit, Trace
 
-Head: TypeAlias = "tuple[int | str, int]"
-"""Layer and head, both from 0."""
+Head: TypeAlias = "tuple[int | str, int] | str"
+"""Layer and head, both from 0, or its short name, ``"L3H7"``."""
 Site: TypeAlias = "str | Head"
 """The name of a step, or a head: its context."""
 Positions: TypeAlias = "int | Sequence[int] | np.ndarray | None"
@@ -61,23 +62,23 @@ def _in_turn(first: Edit, second: Edit) -> Edit:
 def parts_of(sites: Sequence[Site], heads: Positions, trace: Trace | None = None) -> dict[str, list[int] | None]:
     """Return the steps of some sites with their heads, None for all; patterns are those of the steps of a trace."""
     if not sites:
-        raise RegardError("no site given: name a step, 'blocks.3.output', or a head, (3, 7)")
-    found: dict[str, list[int] | None] = {}
+        raise RegardError("no site given: name a step, 'blocks.3.output', or a head, (3, 7) or 'L3H7'")
+    parts: dict[str, list[int] | None] = {}
     for site in sites:
-        if not isinstance(site, str):
+        if not isinstance(site, str) or parse_head(site) is not None:
             if heads is not None:
                 raise RegardError(f"heads= is for names of steps, got the head {site!r} too")
             for name, numbers in steps_of_heads([site], "context").items():
-                others = found.setdefault(name, [])
+                others = parts.setdefault(name, [])
                 if others is not None:
                     others.extend(numbers)
             continue
         for name in _step_names(site, trace):
             if heads is not None and canonical_names(name)[-1].rpartition(".")[2] not in _WITH_HEADS:
                 raise RegardError(f"{name} has no axis of heads; those that have one are {', '.join(_WITH_HEADS)}")
-            chosen = indices_of("heads", heads)
-            found[name] = chosen and [whole_number("a head", head, 0) for head in chosen]
-    return found
+            head_numbers = indices_of("heads", heads)
+            parts[name] = head_numbers and [whole_number("a head", head, 0) for head in head_numbers]
+    return parts
 
 
 def _step_names(site: str, trace: Trace | None) -> list[str]:
@@ -92,27 +93,33 @@ def _step_names(site: str, trace: Trace | None) -> list[str]:
     raise RegardError(f"the trace has no {site!r}; {did_you_mean(site, trace.names())}")
 
 
-def indices_of(argument: str, given: Any) -> list[int] | None:
+def indices_of(argument: str, numbers: Any) -> list[int] | None:
     """Return the integers of an argument that is one or several, each once; None: all."""
-    if given is None:
+    if numbers is None:
         return None
     try:
-        indices = np.atleast_1d(np.asarray(given))
+        indices = np.atleast_1d(np.asarray(numbers))
     except (TypeError, ValueError):  # rows of several lengths
         indices = np.empty(0)
     if indices.ndim != 1 or indices.dtype.kind not in "iu" or not indices.size:
-        raise RegardError(f"{argument} is an integer or several, got {given!r}")
+        raise RegardError(f"{argument} is an integer or several, got {numbers!r}")
     return list(dict.fromkeys(int(i) for i in indices))
 
 
 def steps_of_heads(heads: Sequence[Head], step: str) -> dict[str, list[int]]:
     """Return the names of a step of some heads, with the heads of each."""
-    chosen: dict[str, list[int]] = {}
+    numbers: dict[str, list[int]] = {}
     for named in heads:
-        try:
-            layer, head = named
-        except (TypeError, ValueError):
-            raise RegardError(f"a head is given as (layer, head), got {named!r}") from None
+        layer, head = pair_of(named)
         scope = layer if isinstance(layer, str) else f"blocks.{whole_number('a layer', layer, 0)}.attn"
-        chosen.setdefault(f"{scope}.{step}", []).append(whole_number("a head", head, 0))
-    return chosen
+        numbers.setdefault(f"{scope}.{step}", []).append(whole_number("a head", head, 0))
+    return numbers
+
+
+def pair_of(head: Any) -> tuple[Any, Any]:
+    """Return the layer and the number of a head from either notation."""
+    try:
+        layer, number = parse_head(head) if isinstance(head, str) else head  # type: ignore[misc]  # None is a TypeError
+    except (TypeError, ValueError):
+        raise RegardError(f"a head is given as (layer, head) or 'L3H7', got {head!r}") from None
+    return layer, number

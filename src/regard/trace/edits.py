@@ -55,7 +55,8 @@ def ablate(*heads: Head, by: Literal["zero", "mean"] = "zero") -> Edits:
 
     Parameters
     ----------
-    *heads : (layer, head)
+    *heads : (layer, head) or str
+        Or ``"L3H7"``.
     by : {"zero", "mean"}
         Replace it by 0, or by its mean over the tokens of its text. A text that is generated has no mean yet: there,
         use `mean_ablate`.
@@ -91,7 +92,8 @@ def force_pattern(pattern: Pattern, *heads: Head) -> Edits:
     pattern : {"uniform", "self", "previous", "first"}
         All weight uniformly on the keys that have any; on the token itself; on the token before (the first: itself);
         on the first token. For self-attention without a cache.
-    *heads : (layer, head)
+    *heads : (layer, head) or str
+        Or ``"L3H7"``.
     """
     one_of("pattern", pattern, get_args(Pattern))
 
@@ -203,7 +205,7 @@ def mean_ablate(reference: Reference, *sites: Site, positions: Positions = None,
     https://arxiv.org/abs/2211.00593.
     """
     by_position = boolean("by_position", by_position)
-    chosen = indices_of("positions", positions)
+    indices = indices_of("positions", positions)
     parts, entries = _reference_parts(reference, sites)
     sums: dict[str, Any] = {}
     count = 0
@@ -219,7 +221,7 @@ def mean_ablate(reference: Reference, *sites: Site, positions: Positions = None,
         count += 1 if by_position else entry.length
     means = {name: total / count for name, total in sums.items()}
     if by_position:
-        return Edits({name: _writing(name, Source(means[name][None]), heads, chosen) for name, heads in parts.items()})
+        return Edits({name: _writing(name, Source(means[name][None]), heads, indices) for name, heads in parts.items()})
 
     def averaged(name: str, heads: list[int] | None) -> Edit:
         mean = means[name]
@@ -234,7 +236,7 @@ def mean_ablate(reference: Reference, *sites: Site, positions: Positions = None,
                 )
             return broadcast_like(mean, part, part.shape)
 
-        return _changing(name, heads, chosen, averaging)
+        return _changing(name, heads, indices, averaging)
 
     return Edits({name: averaged(name, heads) for name, heads in parts.items()})
 
@@ -263,29 +265,29 @@ def resample_ablate(reference: Reference, *sites: Site, positions: Positions = N
     ----------
     Chan et al. (2022), "Causal scrubbing", https://www.alignmentforum.org/posts/JvZhhzycHu2Yd57RN.
     """
-    chosen, seed = indices_of("positions", positions), whole_number("seed", seed, 0)
-    parts, found = _reference_parts(reference, sites)
-    entries = list(found)
+    indices, seed = indices_of("positions", positions), whole_number("seed", seed, 0)
+    parts, iterator = _reference_parts(reference, sites)
+    entries = list(iterator)
     longest = max(entry.length for entry in entries)
 
     def draw(layout: TextLayout) -> list[_Entry]:
         """Return the text that each text of a run draws."""
-        chances, found = np.random.default_rng(seed).random(layout.rows.max() + 1), []
+        chances, drawn = np.random.default_rng(seed).random(layout.rows.max() + 1), []
         for length, chance in zip(layout.lengths, chances[layout.rows], strict=True):
             candidates = [entry for entry in entries if entry.length >= length]
             if not candidates:
                 raise RegardError(f"no text of the reference has {length} tokens or more; the longest has {longest}")
-            found.append(candidates[int(chance * len(candidates))])
-        return found
+            drawn.append(candidates[int(chance * len(candidates))])
+        return drawn
 
     def resampled(name: str, heads: list[int] | None) -> Edit:
         def edit(before: Array, place: Place) -> Array:
-            layout = place.layout or TextLayout.of((len(before), before.shape[-2]))
+            layout = place.layout or TextLayout.from_shape((len(before), before.shape[-2]))
             drawn, rows = draw(layout), np.arange(len(layout.rows))
             lengths = np.array([entry.length for entry in drawn]) if layout.grows else layout.lengths
             values = [entry.values[name][..., :length, :] for entry, length in zip(drawn, lengths, strict=True)]
             source = Source(_stacked(values), TextLayout(np.zeros_like(rows), lengths, rows))
-            return write_part(name, before, heads, chosen, Place(replace(layout, rows=rows), place.axes), source)
+            return write_part(name, before, heads, indices, Place(replace(layout, rows=rows), place.axes), source)
 
         return LocatedEdit(edit)
 
@@ -330,8 +332,8 @@ def add(vector: Array, *sites: Site, positions: Positions = None, heads: Positio
         try:
             return part + broadcast_like(vector, part, shape)
         except ValueError:
-            given = tuple(vector.shape)
-            raise RegardError(f"a vector of shape {given} cannot be added to values of shape {shape}") from None
+            size = tuple(vector.shape)
+            raise RegardError(f"a vector of shape {size} cannot be added to values of shape {shape}") from None
 
     return _changing_all(sites, heads, positions, added)
 
@@ -406,9 +408,9 @@ def _sites_of(but: Any) -> tuple[Site, ...]:
 
 
 def _replacing(trace: Trace, parts: Mapping[str, list[int] | None], positions: Positions) -> Edits:
-    chosen = indices_of("positions", positions)
+    indices = indices_of("positions", positions)
     return Edits(
-        {name: _writing(name, Source(trace[name], trace.layout(name)), heads, chosen) for name, heads in parts.items()}
+        {name: _writing(name, Source(trace[name], trace.layout(name)), heads, indices) for name, heads in parts.items()}
     )
 
 
@@ -426,16 +428,16 @@ def _changing(
 def _changing_all(
     sites: Sequence[Site], heads: Positions, positions: Positions, change: Callable[[Array], Array]
 ) -> Edits:
-    parts, chosen = parts_of(sites, heads), indices_of("positions", positions)
-    return Edits({name: _changing(name, numbers, chosen, change) for name, numbers in parts.items()})
+    parts, indices = parts_of(sites, heads), indices_of("positions", positions)
+    return Edits({name: _changing(name, numbers, indices, change) for name, numbers in parts.items()})
 
 
 def _of_heads(heads: Sequence[Head], step: str, change: Callable[[Array, TextLayout | None], None]) -> Edits:
     """Return edits of a step with an axis of heads, ``B H …``; `change` writes into those of `heads`."""
     if not heads:
-        raise RegardError("no heads given: give each as (layer, head)")
-    chosen = steps_of_heads(heads, step)
-    return Edits({name: _in_each(name, sorted(set(numbers)), change) for name, numbers in chosen.items()})
+        raise RegardError("no heads given: give each as (layer, head) or 'L3H7'")
+    numbers_by_step = steps_of_heads(heads, step)
+    return Edits({name: _in_each(name, sorted(set(numbers)), change) for name, numbers in numbers_by_step.items()})
 
 
 def _in_each(name: str, heads: list[int], change: Callable[[Array, TextLayout | None], None]) -> Edit:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from regard._utils.errors import RegardError
 from regard.functional.arrays import Array
-from regard.functional.variable import Variable, plain
+from regard.functional.variable import Rule, Variable, Vjp, plain
 from regard.trace.plan import run_plan
 from regard.trace.step_names import did_you_mean, matches
 from regard.trace.trace import Trace, names_of
@@ -27,9 +27,18 @@ class GradientTrace(Trace):
         Names of those steps; ``*`` as for `Trace`.
     only : str or iterable of str, optional
         Names of the values to record; those of `at` by default.
+    rules : mapping of function to Rule, optional
+        Of the variables, in place of gradients; see `Variable`.
     """
 
-    def __init__(self, at: str | Iterable[str], *, only: str | Iterable[str] | None = None) -> None:
+    def __init__(
+        self,
+        at: str | Iterable[str],
+        *,
+        only: str | Iterable[str] | None = None,
+        rules: Mapping[Vjp, Rule] | None = None,
+    ) -> None:
+        self._rules = rules
         self._at = names_of("at", at)
         super().__init__(only=self._at if only is None else only)
         self._plan = run_plan(self._only, self._at, None, keeps_maps=False)
@@ -42,10 +51,10 @@ class GradientTrace(Trace):
         full, array = self._prefix + name, plain(value)
         if self._is_first:
             array = super().__call__(name, array, axes, owned=owned)
-        if not self._plan.step(full, self._means).is_edited:
+        if not self._step_plan(full).edits:
             return value
         if self._is_first:  # the gradient of a step is that of a number added to it
-            leaf = Variable(np.broadcast_to(array.dtype.type(0), array.shape))
+            leaf = Variable(np.broadcast_to(array.dtype.type(0), array.shape), rules=self._rules)
             self._leaves[full] = leaf, axes
             self._added.append(leaf)
         if not self._is_kept:
@@ -74,10 +83,10 @@ class GradientTrace(Trace):
         """The variables with respect to which the gradients of the steps are taken."""
         return [leaf for leaf, _ in self._leaves.values()]
 
-    def gradients(self, found: Sequence[Any]) -> Trace:
+    def gradients(self, arrays: Sequence[Any]) -> Trace:
         """Return the gradients of `leaves` as a trace, under the names of the steps."""
         trace = Trace()
         trace.set_metadata(self.model, self.encodings, self.target_encodings)
-        for (name, (_, axes)), gradient in zip(self._leaves.items(), found, strict=True):
+        for (name, (_, axes)), gradient in zip(self._leaves.items(), arrays, strict=True):
             trace(name, gradient, axes)
         return trace

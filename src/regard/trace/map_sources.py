@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from itertools import pairwise
-from typing import TypeAlias, get_args
+from typing import TypeAlias
 
 import numpy as np
 
@@ -17,16 +17,14 @@ from regard.functional.blocks import block_sizes, nonempty_blocks, spans
 from regard.functional.blockwise import softmax_stats
 from regard.functional.inputs import AttentionInputs
 from regard.functional.native import map as kernel_map
-from regard.functional.native.map import Cells, Pooling
+from regard.functional.native.map import Pooling
 from regard.functional.nonfinite import nonzero
 from regard.functional.online_softmax import SoftmaxStats
 from regard.functional.scores.stages import block_scores
 from regard.trace.map_statistics import MapStatistic, Parts, WeightBlock
+from regard.trace.overviews import cells_inside
 
-__all__ = ["POOLINGS", "BlockSource", "KernelSource", "MapSource", "Pooling", "equal_cells", "equal_edges", "source_of"]
-
-POOLINGS: tuple[str, ...] = get_args(Pooling)
-"""The ways in which the weights of a cell of an overview become one number."""
+__all__ = ["BlockSource", "KernelSource", "MapSource", "source_of"]
 
 _CELLS_PER_CHECK = 128  # rows of an overview between two cancel checks
 
@@ -63,8 +61,8 @@ class _RowStats:
     @property
     def computed_stats(self) -> SoftmaxStats | None:
         """`stats`, if they are computed already."""
-        found: SoftmaxStats | None = vars(self).get("stats")
-        return found
+        stats: SoftmaxStats | None = vars(self).get("stats")
+        return stats
 
     def take_stats(self, other: _RowStats, take: Callable[[Array], Array]) -> None:
         """Take what another source of the same kind has computed, of which this one's rows are a part."""
@@ -98,8 +96,8 @@ class KernelSource(_RowStats):
     def exact_stats(self) -> SoftmaxStats:
         """Maximum and sum of each row in float64, independent of the kernel's precision: what a file stores."""
         layout = self.inputs.layout
-        found = kernel_map.native_softmax_stats(kernel_map.upcast_for_kernel(self.inputs))
-        return SoftmaxStats(*(layout.xp.asarray(x, device=layout.device) for x in found))
+        stats = kernel_map.native_softmax_stats(kernel_map.upcast_for_kernel(self.inputs))
+        return SoftmaxStats(*(layout.xp.asarray(x, device=layout.device) for x in stats))
 
     @property
     def call(self) -> tuple[AttentionInputs, SoftmaxStats]:
@@ -120,15 +118,15 @@ class KernelSource(_RowStats):
             return statistic.of_kernel(self)
         return BlockSource(self.inputs, self._whole or self.exact_stats, self.first_key).parts(statistic)
 
-    def pooled(self, row_cells: Cells, col_cells: Cells, how: Pooling, check: Callable[[], None]) -> Array:
+    def pooled(self, row_edges: np.ndarray, col_edges: np.ndarray, how: Pooling, check: Callable[[], None]) -> Array:
         """Return the maximum or the sum of the weights of each cell, ``... H P Q``; stores `stats` on the way."""
         if self._whole is not None:
-            return BlockSource(self.inputs, self._whole).pooled(row_cells, col_cells, how, check)
+            return BlockSource(self.inputs, self._whole).pooled(row_edges, col_edges, how, check)
         parts, row_stats = [], []
-        for start in range(0, len(row_cells), _CELLS_PER_CHECK):
+        for start in range(0, len(row_edges) - 1, _CELLS_PER_CHECK):
             check()
-            cells = row_cells[start : start + _CELLS_PER_CHECK]
-            part, part_stats = kernel_map.pooled_map(self.compiled, cells, col_cells, how)
+            edges = row_edges[start : start + _CELLS_PER_CHECK + 1]
+            part, part_stats = kernel_map.pooled_map(self.compiled, edges, col_edges, how)
             parts.append(part)
             row_stats.append(part_stats)
         self.stats = SoftmaxStats(*(np.concatenate(x, axis=-2) for x in zip(*row_stats, strict=True)))
@@ -176,27 +174,29 @@ class BlockSource(_RowStats):
         ]
         return tuple(xp.concat(arrays, axis=len(lead)) for arrays in zip(*ordered, strict=True))
 
-    def pooled(self, row_cells: Cells, col_cells: Cells, how: Pooling, check: Callable[[], None]) -> Array:
+    def pooled(self, row_edges: np.ndarray, col_edges: np.ndarray, how: Pooling, check: Callable[[], None]) -> Array:
         """Return the maximum or the sum of the weights of each cell, ``... H P Q``."""
         xp = self._xp
         join, reduce = (xp.maximum, xp.max) if how == "max" else (xp.add, xp.sum)
         overview: dict[int, Array] = {}
         for rows, blocks in self._row_blocks():
             check()
-            inside = _inside(row_cells, rows)
+            first_row, edges = cells_inside(row_edges, rows)
+            inside = list(pairwise(edges.tolist()))
             columns: dict[int, Array] = {}
             for cols, block in blocks:
-                part = xp.stack([reduce(block.weights[..., a:b, :], axis=-2) for _, a, b in inside], axis=-2)
-                for cell, a, b in _inside(col_cells, cols):
+                part = xp.stack([reduce(block.weights[..., a:b, :], axis=-2) for a, b in inside], axis=-2)
+                first, edges = cells_inside(col_edges, cols)
+                for cell, (a, b) in enumerate(pairwise(edges.tolist()), first):
                     column = reduce(part[..., a:b], axis=-1)
                     columns[cell] = join(columns[cell], column) if cell in columns else column
             shape = (*self._layout.shape[:-2], len(inside))
             empty = xp.zeros(shape, dtype=self._inputs.q.dtype, device=self._layout.device)
-            found = xp.stack([columns.get(cell, empty) for cell in range(len(col_cells))], axis=-1)
-            for i, (cell, _, _) in enumerate(inside):
-                row = found[..., i, :]
+            pooled_rows = xp.stack([columns.get(cell, empty) for cell in range(len(col_edges) - 1)], axis=-1)
+            for i in range(len(inside)):
+                cell, row = first_row + i, pooled_rows[..., i, :]
                 overview[cell] = join(overview[cell], row) if cell in overview else row
-        return xp.stack([overview[cell] for cell in range(len(row_cells))], axis=-2)
+        return xp.stack([overview[cell] for cell in range(len(row_edges) - 1)], axis=-2)
 
     def _row_blocks(self) -> Iterator[tuple[slice, Iterator[tuple[slice, WeightBlock]]]]:
         """Yield rows and, for each block of keys that they attend to, its columns and weights."""
@@ -218,23 +218,3 @@ class BlockSource(_RowStats):
 
 
 MapSource: TypeAlias = "KernelSource | BlockSource"
-
-
-def equal_edges(start: int, stop: int, count: int) -> np.ndarray:
-    """Return the edges of `count` cells that cover start to stop, equal but for one position; at most one each."""
-    count = min(count, stop - start)
-    return start + np.arange(count + 1) * (stop - start) // max(count, 1)
-
-
-def equal_cells(length: int, count: int) -> Cells:
-    """Return start and end of the cells of `equal_edges`."""
-    return list(pairwise(equal_edges(0, length, count).tolist()))
-
-
-def _inside(cells: Cells, span: slice) -> list[tuple[int, int, int]]:
-    """Return the cells that overlap `span`, with begin and end of the overlap, counted from the start of the span."""
-    return [
-        (number, max(a, span.start) - span.start, min(b, span.stop) - span.start)
-        for number, (a, b) in enumerate(cells)
-        if a < span.stop and b > span.start
-    ]

@@ -177,9 +177,9 @@ def _top(k: int, block: WeightBlock) -> Parts:
 
 
 def _kernel_top(k: int, source: KernelSource) -> Parts:
-    found, layout = kernel_map.row_statistics(*source.call, top=k), source.inputs.layout
-    keys = layout.xp.astype(found.top_keys, layout.key_indices(slice(0, 0)).dtype)
-    return found.top_weights, keys if not source.first_key else layout.xp.where(keys < 0, keys, keys + source.first_key)
+    top, layout = kernel_map.row_statistics(*source.call, top=k), source.inputs.layout
+    keys = layout.xp.astype(top.top_keys, layout.key_indices(slice(0, 0)).dtype)
+    return top.top_weights, keys if not source.first_key else layout.xp.where(keys < 0, keys, keys + source.first_key)
 
 
 def _largest(k: int, xp: Any, one: Parts, other: Parts) -> Parts:

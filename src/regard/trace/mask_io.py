@@ -106,17 +106,17 @@ def from_json(name: str, value: Any, types: tuple[type, ...], arrays: Mapping[st
     """
     if depth > _MAX_DEPTH:
         raise RegardError(f"masks are combined more than {_MAX_DEPTH} deep")
-    found = value
+    decoded = value
     if isinstance(value, dict) and "kind" in value:
         values = dict(value)
         kind = RULE_NAMES[values.pop("kind")]
         allowed = {field.name: field.types for field in RULES[kind]}
-        found = kind(**{name: from_json(name, x, allowed[name], arrays, depth + 1) for name, x in values.items()})
+        decoded = kind(**{name: from_json(name, x, allowed[name], arrays, depth + 1) for name, x in values.items()})
     elif isinstance(value, dict):
-        found = arrays[value["array"]]
-    if not isinstance(found, types) or (isinstance(found, bool) and bool not in types):
+        decoded = arrays[value["array"]]
+    if not isinstance(decoded, types) or (isinstance(decoded, bool) and bool not in types):
         raise RegardError(f"{name} of a map cannot be {truncate(value)}")
-    return found
+    return decoded
 
 
 def to_numpy(value: Array) -> np.ndarray:

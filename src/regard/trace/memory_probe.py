@@ -10,6 +10,7 @@ from typing import Any
 
 from regard.functional.arrays import Array
 from regard.functional.recorder import NO_PLAN, RecordingPlan, RunStopped, StepList
+from regard.functional.scores.stages import STAGES
 from regard.trace.step_names import quadratic_stage
 from regard.trace.trace import Trace
 from regard.trace.trace_file import fitted_axes
@@ -27,7 +28,7 @@ class Tap:
     is_optional: bool = False  # whether a run makes it only where it is asked for
 
     @classmethod
-    def of(cls, name: str, value: Array, axes: str, *, is_optional: bool = False) -> Tap:
+    def from_value(cls, name: str, value: Array, axes: str, *, is_optional: bool = False) -> Tap:
         """Return the tap of a value with these axes."""
         sizes = list(zip(fitted_axes(name, axes, value.ndim).split(), value.shape, strict=True))
         fixed = math.prod(size for letter, size in sizes if letter not in _GROWING)
@@ -35,11 +36,11 @@ class Tap:
         return cls(name, parts, is_optional=is_optional)
 
     @classmethod
-    def of_map(cls, name: str, q: Array, k: Array) -> Tap:
+    def from_map(cls, name: str, q: Array, k: Array) -> Tap:
         """Return the tap of a map, whose bytes are those of `AttentionMap.nbytes`."""
-        ((size, growing),) = cls.of(name, q, "... H T D").parts
+        ((size, growing),) = cls.from_value(name, q, "... H T D").parts
         rows = 16 * size // (q.shape[-1] * q.dtype.itemsize)
-        return cls(name, ((size + rows, growing), *cls.of(name, k, "... G S D").parts), is_map=True)
+        return cls(name, ((size + rows, growing), *cls.from_value(name, k, "... G S D").parts), is_map=True)
 
     def nbytes(self, lengths: dict[str, int]) -> int:
         """Return the bytes in a run with these lengths of B, T and S."""
@@ -51,33 +52,33 @@ class TapList(StepList):
 
     Parameters
     ----------
-    wanted : bool
+    asks : bool
         Whether it asks for all values, so that no step is skipped.
     """
 
-    def __init__(self, *, wanted: bool) -> None:
+    def __init__(self, *, asks: bool) -> None:
         super().__init__()
-        self._wanted = wanted
+        self._asks = asks
         self.taps: list[Tap] = []
 
     def __call__(self, name: str, value: Array, axes: str, *, owned: bool = False) -> Array:  # noqa: ARG002
         """List `value` and return it."""
         full = self._prefix + name
-        self.taps.append(Tap.of(full, value, axes, is_optional=full in self._optional))
+        self.taps.append(Tap.from_value(full, value, axes, is_optional=full in self._optional))
         return value
 
     def plan(self, *names: str, optional: tuple[str, ...] = ()) -> RecordingPlan:
         """Return a plan that asks for all of these steps, and for the map too, or for none."""
-        return super().plan(*names, optional=optional)._replace(keeps_map=True) if self._wanted else NO_PLAN
+        return super().plan(*names, optional=optional)._replace(keeps_map=True) if self._asks else NO_PLAN
 
     def record_attention(self, inputs: Any, stats: Any = None) -> None:  # noqa: ARG002
         """List the map of a call of attention."""
-        self.taps.append(Tap.of_map(f"{self._prefix}weights", inputs.q, inputs.k))
+        self.taps.append(Tap.from_map(f"{self._prefix}weights", inputs.q, inputs.k))
 
 
-def list_taps(run: Callable[[TapList], object], *, wanted: bool) -> tuple[Tap, ...]:
-    """Return the taps of a run, of all steps if they are `wanted`, else of those that no run skips."""
-    taps = TapList(wanted=wanted)
+def list_taps(run: Callable[[TapList], object], *, asks: bool) -> tuple[Tap, ...]:
+    """Return the taps of a run, of all steps if it `asks` for them, else of those that no run skips."""
+    taps = TapList(asks=asks)
     run(taps)
     return tuple(taps.taps)
 
@@ -104,7 +105,8 @@ class MemoryProbe(Trace):
     """
 
     def __init__(self, trace: Trace, batch: int, length: int, target_length: int = 1) -> None:
-        super().__init__(only=trace._only, maps=trace._plan.keeps_maps, edit=trace._edit, stop=trace._stop)
+        super().__init__()
+        self._plan = trace._plan
         self._lengths = {"B": batch, "T": length, "S": length}
         self._cross_lengths = {"B": batch, "T": target_length, "S": length}
         self._target_lengths = {"B": batch, "T": target_length, "S": target_length}
@@ -137,14 +139,16 @@ class MemoryProbe(Trace):
             self.cache += size
         if plan.asked:
             self.largest_recorded = max(self.largest_recorded, size)
-            self.recorded += size * self._plan.step(tap.name, self._means).is_recorded
+            self.recorded += size * self._step_plan(tap.name).is_recorded
         if plan.stops:
             raise RunStopped(tap.name, None)
 
     def _add_map(self, tap: Tap) -> None:
-        if self.plan("weights").keeps_map:
+        plan = self.plan(*STAGES)
+        if plan.keeps_map:
             self.recorded += self._nbytes(tap)
-            self._stop_after_map(None)
+            if plan.stops:
+                raise RunStopped(tap.name, None)
 
     def _nbytes(self, tap: Tap) -> int:
         if not tap.name.startswith("decoder."):

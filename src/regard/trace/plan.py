@@ -22,7 +22,7 @@ class StepPlan(NamedTuple):
     """What a run does at one step."""
 
     is_recorded: bool  # as an array
-    is_edited: bool
+    edits: tuple[str, ...]  # the names, or patterns, whose functions edit it
     is_last: bool
 
 
@@ -53,7 +53,7 @@ class RunPlan:
         self._last = () if stop is None else (stop,)
         self.asked = (*(only or ()), *edited, *self._last)
         self._is_ambiguous = any(len(canonical_names(pattern)) > 1 for pattern in self.asked)
-        self._steps: dict[str, StepPlan] = {}
+        self._steps: tuple[dict[str, StepPlan], ...] = ({}, {})  # of steps, and of those that are optional in a run
         self._plans: dict[tuple[str, tuple[str, ...], tuple[str, ...]], RecordingPlan] = {}
 
     @property
@@ -61,37 +61,38 @@ class RunPlan:
         """Whether there may be steps that are recorded or edited, or after which the run ends."""
         return self.only is None or bool(self.asked)
 
-    def step(self, full: str, means: Means) -> StepPlan:
-        """Return what the run does at a step, by its full name; `means` is for a name that stands for several steps."""
-        found = self._steps.get(full)
-        if found is None:
-            found = self._decide(full, means)
+    def step(self, full: str, means: Means, *, is_optional: bool = False) -> StepPlan:
+        """Return what the run does at a step, by its full name; `means` is for a name that stands for several steps.
+
+        A pattern that does not end with the name of an `is_optional` step does not name it. The same name may be that
+        of a step which other models always tap.
+        """
+        step = self._steps[is_optional].get(full)
+        if step is None:
+            step = self._decide(full, means, is_optional)
             if not self._depends_on_run(full):
-                _store(self._steps, full, found)
-        return found
+                _store(self._steps[is_optional], full, step)
+        return step
 
     def plan(self, prefix: str, names: tuple[str, ...], optional: tuple[str, ...], means: Means) -> RecordingPlan:
         """Return what the run does at some steps of a scope, as `Recorder.plan` has it."""
         key = prefix, names, optional
-        found = self._plans.get(key)
-        if found is None:
-            found = self._combine(prefix, names, optional, means)
-            if all(prefix + name in self._steps for name in (*names, *optional)):
-                _store(self._plans, key, found)
-        return found
-
-    def is_named(self, full: str, means: Means) -> bool:
-        """Whether a step is to be recorded, as an array or by its map."""
-        return self.only is None or self._is_meant(full, self.only, means)
+        plan = self._plans.get(key)
+        if plan is None:
+            plan = self._combine(prefix, names, optional, means)
+            if not self._is_ambiguous or not any(self._depends_on_run(prefix + x) for x in (*names, *optional)):
+                _store(self._plans, key, plan)
+        return plan
 
     def _combine(self, prefix: str, names: tuple[str, ...], optional: tuple[str, ...], means: Means) -> RecordingPlan:
-        steps = {name: self.step(prefix + name, means) for name in (*names, *optional)}
+        steps = {name: self.step(prefix + name, means) for name in names}
+        steps |= {name: self.step(prefix + name, means, is_optional=True) for name in optional}
         mapped = {name for name in names if quadratic_stage(name) in STAGES and self._keeps_map(prefix + name, means)}
         asked = [name for name in names if self._needs_value(steps[name], has_map=name in mapped)]
-        asked += [name for name in optional if self._asks_for(prefix + name, means)]
+        asked += [name for name in optional if self._naming(prefix + name, self.asked, means, is_optional=True)]
         return RecordingPlan(
             frozenset(asked),
-            frozenset(name for name, step in steps.items() if step.is_edited),
+            frozenset(name for name, step in steps.items() if step.edits),
             any(step.is_last for step in steps.values()),
             bool(mapped),
         )
@@ -104,37 +105,39 @@ class RunPlan:
         return any(preferred_names(step, pattern) for step in steps for pattern in self.asked)
 
     def _needs_value(self, step: StepPlan, *, has_map: bool) -> bool:
-        return step.is_recorded or step.is_edited or (step.is_last and not has_map)
+        return step.is_recorded or bool(step.edits) or (step.is_last and not has_map)
 
-    def _asks_for(self, full: str, means: Means) -> bool:
-        return any(asks_by_name(full, pattern) and self._is_meant(full, (pattern,), means) for pattern in self.asked)
-
-    def _decide(self, full: str, means: Means) -> StepPlan:
+    def _decide(self, full: str, means: Means, is_optional: bool) -> StepPlan:
         stage = quadratic_stage(full) if self.keeps_maps else None
         has_array = stage is None or (stage == "weights" and self._has_edited_map(full, means))
         return StepPlan(
-            has_array and self.is_named(full, means),
-            self._is_meant(full, self.edited, means),
-            self._is_meant(full, self._last, means),
+            has_array and self._is_named(full, means, is_optional),
+            self._naming(full, self.edited, means, is_optional),
+            bool(self._naming(full, self._last, means)),
         )
+
+    def _is_named(self, full: str, means: Means, is_optional: bool = False) -> bool:
+        """Whether a step is to be recorded, as an array or by its map."""
+        return self.only is None or bool(self._naming(full, self.only, means, is_optional))
 
     def _keeps_map(self, full: str, means: Means) -> bool:
         """Whether the map of an attention is stored, of which `full` is a step."""
         return (
             self.keeps_maps
-            and any(self.is_named(each, means) for each in _siblings(full, STAGES))
+            and any(self._is_named(each, means) for each in _siblings(full, STAGES))
             and not self._has_edited_map(full, means)
         )
 
     def _has_edited_map(self, full: str, means: Means) -> bool:
         """Whether a step from ``scores`` to ``weights`` in the scope of `full` is edited."""
-        return any(self._is_meant(each, self.edited, means) for each in _siblings(full, QUADRATIC_STEPS))
+        return any(self._naming(each, self.edited, means) for each in _siblings(full, QUADRATIC_STEPS))
 
-    def _is_meant(self, full: str, patterns: tuple[str, ...], means: Means) -> bool:
-        """Whether a pattern names this step of the run."""
-        if not self._is_ambiguous:
-            return matches(full, *patterns)
-        return any(means(pattern, full) for pattern in patterns)
+    def _naming(self, full: str, patterns: tuple[str, ...], means: Means, is_optional: bool = False) -> tuple[str, ...]:
+        """Return the patterns that name this step of the run."""
+        if not patterns:
+            return ()
+        named = [x for x in patterns if asks_by_name(full, x)] if is_optional else patterns
+        return tuple([x for x in named if (means(x, full) if self._is_ambiguous else matches(full, x))])
 
 
 @functools.lru_cache(32)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Iterator, KeysView, Sequence
 from pathlib import Path
@@ -34,6 +35,7 @@ class RecordedSteps:
 
     def __init__(self) -> None:
         self.model = ""
+        self.source: Any = None  # the model itself, of a run in this process
         self.encodings: tuple[Encoding, ...] = ()
         self.target_encodings: tuple[Encoding, ...] = ()
         self._taps: dict[str, None] = {}  # the names of all taps, recorded or not, in order
@@ -177,8 +179,8 @@ class RecordedSteps:
         """Return the map of an attention, ``"blocks.3.attn"``; "" for a bare layer."""
         weights = f"{name}.weights" if isinstance(name, str) and name else "weights"
         if not isinstance(name, str) or weights not in self._maps:
-            known = ", ".join(known.rpartition(".")[0] for known in self._maps)
-            remedy = f"there are {known}" if known else "record with Trace(maps=True)"
+            scopes = ", ".join(each.rpartition(".")[0] for each in self._maps)
+            remedy = f"there are {scopes}" if scopes else "record with Trace(maps=True)"
             raise RegardError(
                 f"the trace has no map of {'the layer' if isinstance(name, str) and not name else name!r}; {remedy}"
             )
@@ -196,18 +198,19 @@ class RecordedSteps:
         count = max(1, len(self.encodings), *sizes)
         if not isinstance(index, int | np.integer) or not 0 <= index < count:
             raise RegardError(f"there is no text {index!r} in a batch of {count}")
-        found = self._empty()
-        found.set_metadata(self.model, self.encodings[index : index + 1], self.target_encodings[index : index + 1])
-        found._taps, found._untapped, found._axes = dict(self._taps), dict(self._untapped), dict(self._axes)
+        trace = self._empty()
+        trace.set_metadata(self.model, self.encodings[index : index + 1], self.target_encodings[index : index + 1])
+        trace.source = self.source
+        trace._taps, trace._untapped, trace._axes = dict(self._taps), dict(self._untapped), dict(self._axes)
         one = slice(index, index + 1)
-        found._layouts = {name: layout and layout.select(one) for name, layout in self._layouts.items()}
-        found._values = {
+        trace._layouts = {name: layout and layout.select(one) for name, layout in self._layouts.items()}
+        trace._values = {
             name: value[one] if self._axes[name].startswith("B ") else value for name, value in self._values.items()
         }
-        found._maps = {
+        trace._maps = {
             name: each.select(one) if self._axes[name].startswith("B ") else each for name, each in self._maps.items()
         }
-        return found
+        return trace
 
     def subtrace(self, name: str) -> Self:
         """Return the values recorded under ``name.``, without that prefix, as a trace.
@@ -223,15 +226,15 @@ class RecordedSteps:
         if not isinstance(name, str):
             raise RegardError(f"a part of a trace is named, 'decoder', got {name!r}")
         prefix = f"{name}."
-        found = self._empty()
+        trace = self._empty()
         is_decoder = name.split(".")[0] == "decoder"
-        found.set_metadata(self.model, self.target_encodings if is_decoder else self.encodings)
+        trace.set_metadata(self.model, self.target_encodings if is_decoder else self.encodings)
         for attribute in ("_taps", "_untapped", "_values", "_axes", "_maps", "_layouts"):
             inside = {full: value for full, value in getattr(self, attribute).items() if full.startswith(prefix)}
-            getattr(found, attribute).update({full.removeprefix(prefix): value for full, value in inside.items()})
-        if not found:
+            getattr(trace, attribute).update({full.removeprefix(prefix): value for full, value in inside.items()})
+        if not trace:
             raise RegardError(f"the trace has nothing under {prefix!r}; {did_you_mean(name, self._axes)}")
-        return found
+        return trace
 
     def _empty(self) -> Self:
         """Return a trace for a part of the values."""
@@ -262,12 +265,47 @@ class RecordedSteps:
                     coordinates[label] = (axis, list(tokens))
         return load_xarray().DataArray(values, dims=axes, coords=coordinates, name=name, attrs={"model": self.model})
 
+    def why(
+        self,
+        layer: int | str,
+        head: int,
+        query: int | str,
+        key: int | str,
+        versus: int | str | None = None,
+        **options: Any,
+    ) -> Any:
+        """Return why a token attends to another: the score as a sum over pairs of writers of both residual streams.
+
+        The same as `regard.metrics.why`, which has the arguments: ``by="token"``, ``batch``, ``model``.
+        """
+        return hooks.metrics().why(self, layer, head, query, key, versus, **options)
+
+    def carried(self, layer: int | str, head: int, query: int | str, key: int | str, **options: Any) -> Any:
+        """Return what a head moves from a key to a query, by who wrote the value: `regard.metrics.carried`."""
+        return hooks.metrics().carried(self, layer, head, query, key, **options)
+
     def explore(self, other: Self | None = None, **options: Any) -> Any:
         """Return the explorer of this run, or of two side by side, to be shown in a notebook; see `regard.explore`.
 
         Needs the extra ``notebook``. From a script, ``regard.explore(trace)`` opens it in the browser.
         """
         return hooks.explorer_widget(*(trace for trace in (self, other) if trace is not None), **options)
+
+    def __copy__(self) -> Self:
+        copied = object.__new__(type(self))
+        vars(copied).update(vars(self))
+        return copied
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """Return a copy of what was recorded, of the same model."""
+        memo[id(self.source)] = self.source
+        copied = memo[id(self)] = object.__new__(type(self))
+        vars(copied).update(copy.deepcopy(vars(self), memo))
+        return copied
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the attributes without the model, which is not part of what was recorded."""
+        return {name: value for name, value in vars(self).items() if name != "source"} | {"source": None}
 
     def __repr__(self) -> str:
         of = f" of {self.model}" if self.model else ""

@@ -73,7 +73,7 @@ _NORMS = {
 _ONE_PART = "\0"  # in no name
 
 
-def canonical_name(name: str, known: Collection[str] = ()) -> str:
+def canonical_name(name: str, steps: Collection[str] = ()) -> str:
     """Return regard's name of a step for a name of TransformerLens; any other name unchanged.
 
     ``hook_q`` and ``hook_k`` are before norms and rotary embedding, ``rot_q`` and ``rot_k`` those that enter the
@@ -83,12 +83,12 @@ def canonical_name(name: str, known: Collection[str] = ()) -> str:
     ----------
     name : str
         ``blocks.3.attn.hook_pattern``.
-    known : collection of str
+    steps : collection of str
         The steps of a run: where models differ, as in what ``hook_attn_out`` is with a norm after attention, the name
         is that of a step of the run.
     """
     names = canonical_names(name)
-    return name if name in known else next((each for each in names if each in known), names[-1])
+    return name if name in steps else next((each for each in names if each in steps), names[-1])
 
 
 @functools.lru_cache(1 << 12)
@@ -111,9 +111,9 @@ def canonical_names(name: str) -> tuple[str, ...]:
     for count in range(min(3, len(parts)), 0, -1):
         end = ".".join(parts[-count:])
         star, end = ("*", end[1:]) if end.startswith("*") and end != "*" else ("", end)
-        found = _TRANSFORMER_LENS.get(end) or _TRANSFORMER_LENS.get(end.removeprefix("hook_"))
-        if found is not None:
-            return tuple(".".join([*parts[:-count], f"{star}{each}"]) for each in found)
+        ends = _TRANSFORMER_LENS.get(end) or _TRANSFORMER_LENS.get(end.removeprefix("hook_"))
+        if ends is not None:
+            return tuple(".".join([*parts[:-count], f"{star}{each}"]) for each in ends)
     return (".".join(parts),)
 
 
@@ -199,8 +199,8 @@ def did_you_mean(name: str, names: Collection[str]) -> str:
     """Return the end of an error message that suggests similar names."""
     if not names:
         return "it has recorded nothing yet: run a model with it, model(text, trace=trace)"
-    known = generalized(names) if "*" in name else names
-    close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    candidates = generalized(names) if "*" in name else names
+    close = difflib.get_close_matches(name, candidates, n=3, cutoff=0.5)
     parts = [each for each in generalized(names) if f".{name}." in f".{each}."]  # a part of a name
     close = close or [each for each in parts if each.endswith("weights")][:1] or parts[:3]
     return f"did you mean {' or '.join(close)}?" if close else f"none of the {len(names)} names is similar"

@@ -1,7 +1,7 @@
 """An attention map in a Zarr group: queries, keys, rules and row statistics, with overviews at every scale.
 
-Of the group, format 3, the attribute ``regard`` holds the format, the shape, the dtype, the rules and the sizes of the
-cells of the overviews; it is written last. Its arrays are
+Of the group, format 3, the attribute ``regard`` holds the format, the shape, the dtype, the rules, the sizes of the
+cells of the overviews and how many chunks each array has; it is written last. Its arrays are
 
 =====================================  ========================================  ==============================
 ``q``, ``k``                           ``... H T D``, ``... G S D``
@@ -35,11 +35,11 @@ from regard.functional.scores.part import ScorePart
 from regard.functional.scores.stages import Stage
 from regard.functional.scores.tile import as_index, attention_tile, check_stage
 from regard.trace.attention_map import AttentionMap, ScoreTerms
-from regard.trace.map_sources import POOLINGS, equal_cells
 from regard.trace.map_statistics import STORED, MapStatistic, Parts, Top
 from regard.trace.mask_io import inputs_from_arrays
+from regard.trace.overviews import POOLINGS, bin_edges, check_pooling, overview_edges
 
-FORMAT = "regard.map/1"
+FORMAT = "regard.map/2"
 TILE_CELLS = 256
 """Cells along a side of a chunk of an overview: a tile of the explorer."""
 
@@ -123,24 +123,24 @@ class StoredMap(AttentionMap):
         ghosts = {key: np.broadcast_to(np.zeros((), group[key].dtype), group[key].shape) for key in ("q", "k")}
         if len(shape) < 2 or max(shape, default=0) > _MAX_TOKENS or min(shape, default=0) < 1:
             raise RegardError(f"a map cannot have the shape {truncate(fields['shape'])}")
-        self._inputs = inputs_from_arrays(_Arrays(group, ghosts), fields)
+        self._inputs = inputs_from_arrays(_Arrays(group, ghosts, fields["chunks"]), fields)
         self._kernel_stats = None
         self._entries = tuple(slice(0, size) for size in shape[:-2])
         self._dropped: tuple[int, ...] = ()  # axes of the whole map that an integer removed
         self.cells = [operator.index(cell) for cell in fields["cells"]]
-        self._check(shape)
+        self._check(shape, fields["chunks"])
 
-    def _check(self, shape: tuple[int, ...]) -> None:
-        """Raise RegardError unless the arrays fit the shape."""
+    def _check(self, shape: tuple[int, ...], chunks: Mapping[str, int]) -> None:
+        """Raise RegardError unless the arrays fit the shape, with as many chunks as were written of each."""
         *lead, queries, keys = shape
-        wanted = {"row_max": (*lead, queries), "row_sum": (*lead, queries)}
+        shapes = {"row_max": (*lead, queries), "row_sum": (*lead, queries)}
         if not self.cells or self.cells != sorted({c for c in self.cells if c > 0 and c & (c - 1) == 0}):
             raise RegardError(f"cells of overviews have sides that are powers of two, got {truncate(self.cells)}")
         for how in POOLINGS:
             for cell in self.cells:
-                wanted[f"overview/{how}/{cell}"] = (*lead, -(-queries // cell), -(-keys // cell))
-        wanted |= {each.name: (*lead, {"queries": queries, "keys": keys}[each.axis]) for each in STORED}
-        for name, size in wanted.items():
+                shapes[f"overview/{how}/{cell}"] = (*lead, -(-queries // cell), -(-keys // cell))
+        shapes |= {each.name: (*lead, {"queries": queries, "keys": keys}[each.axis]) for each in STORED}
+        for name, size in shapes.items():
             _check_array(self._group[name], name)
             if tuple(self._group[name].shape) != size:
                 raise RegardError(f"{name} has the shape {tuple(self._group[name].shape)}, where the map has {size}")
@@ -149,10 +149,10 @@ class StoredMap(AttentionMap):
             raise RegardError(f"the largest weights {tops[0].shape} and their keys {tops[1].shape} do not fit the map")
         for name, x in zip(("top_weights", "top_keys"), tops, strict=True):
             _check_array(x, name, "f" if name == "top_weights" else "i")
-        for name in ("q", "k", "row_max", "row_sum", *(each.name for each in STORED)):
-            x = self._group[name]
-            if absent := x.nchunks - x.nchunks_initialized:
-                raise RegardError(f"{name} lacks {absent} of its {x.nchunks} chunks: copy the folder again, whole")
+        sparse = ("top_weights", "top_keys", *(name for name in shapes if name.startswith("overview/")))
+        for name in ("q", "k", *shapes, "top_weights", "top_keys"):
+            array = self._group[name]
+            _check_chunks(array, name, operator.index(chunks[name]) if name in sparse else array.nchunks)
         self._check_rows()
 
     def _check_rows(self) -> None:
@@ -228,10 +228,10 @@ class StoredMap(AttentionMap):
         for axis, i in zip(axes, index, strict=False):
             part = range(entries[axis].start, entries[axis].stop)
             if isinstance(i, slice):
-                chosen = part[i]
-                if chosen.step != 1 and len(chosen) > 1:
+                numbers = part[i]
+                if numbers.step != 1 and len(numbers) > 1:
                     raise RegardError("heads of a stored map are taken in steps of 1")
-                entries[axis] = slice(chosen.start, chosen.start + len(chosen))
+                entries[axis] = slice(numbers.start, numbers.start + len(numbers))
             elif -len(part) <= operator.index(i) < len(part):
                 entries[axis] = slice(part[i], part[i] + 1)
                 dropped.add(axis)
@@ -253,15 +253,15 @@ class StoredMap(AttentionMap):
         fill = -np.inf if stage == "biased" else 0.0
         lead = tuple(part.stop - part.start for part in self._entries)
         runs = list(_runs(row, max(1, _BLOCK_SCORES // max(1, end - first) // max(1, math.prod(lead)))))
-        found = np.full((*lead, sum(b - a for a, b in runs), end - first), fill, self._inputs.compute_dtype)
+        tile = np.full((*lead, sum(b - a for a, b in runs), end - first), fill, self._inputs.compute_dtype)
         at = 0
         for a, b in runs:
-            self._fill(found[..., at : at + b - a, :], slice(a, b), first, end, stage)
+            self._fill(tile[..., at : at + b - a, :], slice(a, b), first, end, stage)
             at += b - a
-        found = found if isinstance(col, slice) else found[..., np.asarray(col) - first]
-        found = self._squeezed(found.astype(self._inputs.dtype, copy=False), 2)
-        found = found if keep_rows else found[..., 0, :]
-        return found if keep_cols else found[..., 0]
+        tile = tile if isinstance(col, slice) else tile[..., np.asarray(col) - first]
+        tile = self._squeezed(tile.astype(self._inputs.dtype, copy=False), 2)
+        tile = tile if keep_rows else tile[..., 0, :]
+        return tile if keep_cols else tile[..., 0]
 
     def pooled(
         self,
@@ -275,18 +275,14 @@ class StoredMap(AttentionMap):
         A cell covers all stored cells that it touches; the mean is that of their means.
         """
         check()
-        counts = (whole_number("a side of an overview", count, 1) for count in size)
-        cells = [equal_cells(length, count) for length, count in zip(self.shape[-2:], counts, strict=True)]
-        row_edges, col_edges = (np.array([0, *(b for _, b in axis)]) for axis in cells)
-        return np.asarray(self._rounded(self.pooled_between(row_edges, col_edges, how)))
+        return np.asarray(self._rounded(self.pooled_between(*overview_edges(self.shape, size, how), how)))
 
     def pooled_between(self, row_edges: np.ndarray, col_edges: np.ndarray, how: Pooling) -> np.ndarray:
         """Return the largest or the mean weight between two edges of each axis, ``... H P Q``, from stored cells.
 
         It is exact where all edges are multiples of a stored cell; else a part covers all cells that it touches.
         """
-        if how not in POOLINGS:
-            raise RegardError(f"how must be {' or '.join(POOLINGS)}, got {how!r}")
+        check_pooling(how)
         lengths = self.shape[-2:]
         cell = self._cell_for(row_edges, col_edges)
         spans = [
@@ -299,7 +295,7 @@ class StoredMap(AttentionMap):
             for axis, (first, end) in zip((-2, -1), spans, strict=True):
                 stored = _joined(np.maximum, stored, first - first[0], end - first[0], axis)
             return self._squeezed(stored, 2)
-        sizes = [_cell_sizes(length, cell)[part] for length, part in zip(lengths, region, strict=True)]
+        sizes = [np.diff(bin_edges(0, length, cell))[part] for length, part in zip(lengths, region, strict=True)]
         total, area = stored * (sizes[0][:, None] * sizes[1]).astype(np.float64), np.outer(*sizes).astype(np.float64)
         for axis, (first, end) in zip((-2, -1), spans, strict=True):
             total, area = (_joined(np.add, x, first - first[0], end - first[0], axis) for x in (total, area))
@@ -368,16 +364,16 @@ class StoredMap(AttentionMap):
             entries = self._kv_entries
         lead = entries[len(entries) - (len(x.shape) - 2) :] if len(x.shape) > 2 else ()
         at = [slice(None) if size == 1 else part for size, part in zip(x.shape, lead, strict=False)]
-        found = self._array(name, (*at, positions))
+        array = self._array(name, (*at, positions))
         heads = entries and self._entries[-1]
-        if name != "k" or found.ndim < 3 or not heads:
-            return found
+        if name != "k" or array.ndim < 3 or not heads:
+            return array
         # part of a group, or groups of which not all heads are selected: a key head for each
         count, repeats = heads.stop - heads.start, self._inputs.layout.heads // self.num_kv_heads
-        if found.shape[-3] in (1, count) or count == found.shape[-3] * repeats:
-            return found
+        if array.shape[-3] in (1, count) or count == array.shape[-3] * repeats:
+            return array
         shared = [head // repeats - heads.start // repeats for head in range(heads.start, heads.stop)]
-        return np.take(found, shared, axis=-3)
+        return np.take(array, shared, axis=-3)
 
     def _array(self, name: str, index: tuple[slice, ...]) -> np.ndarray:
         try:
@@ -388,7 +384,7 @@ class StoredMap(AttentionMap):
     def _stats(self, rows: slice) -> SoftmaxStats:
         return SoftmaxStats(*(self._array(name, (*self._entries, rows))[..., None] for name in ("row_max", "row_sum")))
 
-    def _fill(self, found: np.ndarray, rows: slice, first: int, end: int, stage: Stage) -> None:
+    def _fill(self, tile: np.ndarray, rows: slice, first: int, end: int, stage: Stage) -> None:
         """Compute a stage of consecutive rows between two columns, block of keys by block of keys."""
         size = self._group["k"].chunks[-2]
         edges = sorted({first, *range(-(-first // size) * size, end, size), end})
@@ -402,7 +398,7 @@ class StoredMap(AttentionMap):
             p = slice_inputs(self._inputs, ScorePart(self._inputs.layout, self._entries, rows, cols))
             p = p.replace(q=q, k=self._read("k", cols, self._entries)).to_compute_dtype()
             p = p.replace(dtype=p.compute_dtype)
-            found[..., cols.start - first : cols.stop - first] = attention_tile(p, None, None, stage, stats)
+            tile[..., cols.start - first : cols.stop - first] = attention_tile(p, None, None, stage, stats)
 
     def _cell_for(self, row_edges: np.ndarray, col_edges: np.ndarray) -> int:
         """Return the side of the stored cells to pool: the largest that divides all edges, else a quarter of a part."""
@@ -424,14 +420,15 @@ _NOTHING = (slice(0, 0), slice(0, 0))
 class _Arrays(Mapping[str, np.ndarray]):
     """The arrays of the rules of a map, read when they are asked for, and the shapes of its queries and keys."""
 
-    def __init__(self, group: Any, ghosts: dict[str, np.ndarray]) -> None:
-        self._group, self._ghosts = group, ghosts
+    def __init__(self, group: Any, ghosts: dict[str, np.ndarray], chunks: Mapping[str, int]) -> None:
+        self._group, self._ghosts, self._chunks = group, ghosts, chunks
 
     def __getitem__(self, name: str) -> np.ndarray:
         if name in self._ghosts:
             return self._ghosts[name]
         array = self._group[f"rules/{name}"]
         _check_array(array, name, "fiub")
+        _check_chunks(array, f"rules/{name}", operator.index(self._chunks[f"rules/{name}"]))
         return np.asarray(array[...])
 
     def __iter__(self) -> Iterator[str]:
@@ -460,8 +457,8 @@ def _fields_of(group: Any) -> dict[str, Any]:
     if fields is None:
         raise RegardError("this is not an attention map, or one whose writing was interrupted: write it again")
     if not isinstance(fields, dict) or fields.get("format") != FORMAT:
-        found = fields.get("format") if isinstance(fields, dict) else fields
-        raise RegardError(f"its format is {truncate(found)}, and this version of regard reads {FORMAT}")
+        written_format = fields.get("format") if isinstance(fields, dict) else fields
+        raise RegardError(f"its format is {truncate(written_format)}, and this version of regard reads {FORMAT}")
     return fields
 
 
@@ -477,6 +474,12 @@ def _check_array(array: Any, name: str, kinds: str = "f") -> None:
         raise RegardError(f"{name} is stored with {truncate(type(other[0]).__name__)}, which regard does not write")
     if math.prod(array.chunks) * array.dtype.itemsize > _MAX_CHUNK_BYTES:
         raise RegardError(f"{name} has chunks of {array.chunks}, more than {_MAX_CHUNK_BYTES >> 20} MB each")
+
+
+def _check_chunks(array: Any, name: str, written: int) -> None:
+    """Raise RegardError if an array has fewer chunks than were written."""
+    if (absent := written - array.nchunks_initialized) > 0:
+        raise RegardError(f"{name} lacks {absent} of its {written} chunks: copy the folder again, whole")
 
 
 def _hull(index: Index) -> tuple[int, int]:
@@ -497,12 +500,6 @@ def _runs(index: Index, longest: int) -> Iterator[tuple[int, int]]:
     for run in np.split(rows, breaks) if len(rows) else ():
         for start in range(int(run[0]), int(run[-1]) + 1, longest):
             yield start, min(start + longest, int(run[-1]) + 1)
-
-
-def _cell_sizes(length: int, cell: int) -> np.ndarray:
-    sizes = np.full(-(-length // cell), cell)
-    sizes[-1] = length - cell * (len(sizes) - 1)
-    return sizes
 
 
 def _joined(join: np.ufunc, x: np.ndarray, first: np.ndarray, end: np.ndarray, axis: int) -> np.ndarray:

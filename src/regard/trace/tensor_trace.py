@@ -38,8 +38,8 @@ class TensorTrace(Trace):
 
         full = self._prefix + name
         self._taps[full] = None
-        step = self._plan.step(full, self._means)
-        for function in self._edits_of(full, axes, value.ndim) if step.is_edited else ():
+        step = self._step_plan(full)
+        for function in self._edits_of(step, full, axes, value.ndim) if step.edits else ():
             value = _edited(full, value, function)
         if not step.is_recorded:
             return value
@@ -53,8 +53,8 @@ class TensorTrace(Trace):
 
     def plan(self, *names: str, optional: tuple[str, ...] = ()) -> RecordingPlan:
         """Return what the run does at steps of this scope; later ones depend on the tap of each recorded one."""
-        found = super().plan(*names, optional=optional)
-        return found._replace(edited=found.asked)
+        plan = super().plan(*names, optional=optional)
+        return plan._replace(edited=plan.asked)
 
     def checkpoint(self) -> tuple[Recorder, Recorder, Sequence[Any]]:
         """Raise RegardError: a part of a run that is computed again has other tensors."""
@@ -62,12 +62,12 @@ class TensorTrace(Trace):
 
     def to_trace(self) -> Trace:
         """Return the values as NumPy arrays, in a trace that can be saved, shown, and passed to functions of regard."""
-        found = Trace()
-        found.set_metadata(self.model, self.encodings, self.target_encodings)
+        trace = Trace()
+        trace.set_metadata(self.model, self.encodings, self.target_encodings)
         for name, value in self._values.items():
-            found(name, to_numpy(value), self._axes[name], owned=True)
-        found._layouts = dict(self._layouts)
-        return found
+            trace(name, to_numpy(value), self._axes[name], owned=True)
+        trace._layouts = dict(self._layouts)
+        return trace
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the values as `Trace.save` does."""

@@ -33,7 +33,7 @@ class TextLayout:
     grows: bool = False
 
     @classmethod
-    def of(cls, shape: Sequence[int], mask: np.ndarray | None = None) -> TextLayout:
+    def from_shape(cls, shape: Sequence[int], mask: np.ndarray | None = None) -> TextLayout:
         """Return that of a batch of shape ``B T``, with a mask ``B T`` that is True at text."""
         batch, length = shape
         starts, lengths = np.zeros(batch, int), np.full(batch, length)

@@ -65,10 +65,10 @@ def _pullback(name: str, value: Any, changed: Any, function: Callable[[Any], Any
         raise _no_gradient(name, f"it returns a {type(again).__name__} for a tensor")
     if again.shape != changed.shape or not _close(again.detach().to(changed), changed):
         raise _no_gradient(name, "it gives other numbers for a tensor than for an array")
-    found = None
+    pulled = None
     if again.requires_grad:
-        (found,) = torch.autograd.grad(again, copy, gradient.to(again), allow_unused=True)
-    return torch.zeros_like(value) if found is None else found.to(value.dtype)
+        (pulled,) = torch.autograd.grad(again, copy, gradient.to(again), allow_unused=True)
+    return torch.zeros_like(value) if pulled is None else pulled.to(value.dtype)
 
 
 def _close(one: Any, other: Any) -> bool:

@@ -17,14 +17,14 @@ from regard._utils.errors import RegardError
 from regard.functional import native
 from regard.functional.arrays import Array, as_array, namespace
 from regard.functional.recorder import Recorder, RecordingPlan, RunStopped, Scoped
-from regard.functional.scores.stages import STAGES
+from regard.functional.scores.stages import STAGES, map_steps
 from regard.functional.variable import Variable, plain
 from regard.text.encoding import Encoding
 from regard.trace.attention_map import AttentionMap
 from regard.trace.mask_io import to_numpy
-from regard.trace.plan import run_plan
+from regard.trace.plan import StepPlan, run_plan
 from regard.trace.recorded_steps import RecordedSteps
-from regard.trace.step_names import canonical_name, canonical_names, did_you_mean, matches, scoped
+from regard.trace.step_names import asks_by_name, canonical_name, canonical_names, did_you_mean, matches, scoped
 from regard.trace.text_layout import Place, TextLayout, located
 from regard.trace.trace_file import fitted_axes
 
@@ -43,11 +43,11 @@ class Trace(Scoped, RecordedSteps):
         ``"blocks.*.attn.weights"``; elsewhere it is anything, ``"*weights"``. The model raises after the run if one
         matched no step; after a bare layer see `unmatched`.
 
-        Some steps are recorded only if a name ends with theirs, ``"*.head_outputs"``, and not by default or by ``"*"``:
-        what each head adds to the residual stream (``head_outputs``, ``H`` times the size of a stream), the inputs of
-        sublayers and the scales of norms (``attn_norm``, ``attn_norm.scale``, ``attn_norm.normalized``, and so of each
-        norm), queries and keys before norms and rotary embedding (``projected_q``, ``projected_k``), and ``mlp.up``
-        without a gate.
+        Some steps are recorded, and edited, only if a name ends with theirs, ``"*.head_outputs"``, and not by default
+        or by ``"*"``: what each head adds to the residual stream (``head_outputs``, ``H`` times the size of a stream),
+        the inputs of sublayers and the scales of norms (``attn_norm``, ``attn_norm.scale``, ``attn_norm.normalized``,
+        and so of each norm), queries and keys before norms and rotary embedding (``projected_q``, ``projected_k``), and
+        ``mlp.up`` without a gate.
     optional : str or iterable of str, optional
         Further names to record, of steps that not every model has: one that matches no step is not an error.
     maps : bool
@@ -81,6 +81,8 @@ class Trace(Scoped, RecordedSteps):
         The tokens of each batch entry; empty where there is no text.
     target_encodings : tuple of Encoding
         The tokens that the decoder of an encoder–decoder read for each of them; empty for other models.
+    source
+        The model itself, of a run in this process; otherwise None. A copy for another process and a file are without.
 
     Examples
     --------
@@ -139,13 +141,13 @@ class Trace(Scoped, RecordedSteps):
             return value
         full = self._prefix + name
         self._taps[full] = None
-        step = self._plan.step(full, self._means)
-        edits = self._edits_of(full, axes, value.ndim) if step.is_edited else ()
+        step = self._plan.step(full, self._means, is_optional=full in self._untapped)  # `_step_plan`, without its call
+        edits = self._edits_of(step, full, axes, value.ndim) if step.edits else ()
         for function in edits:
             value = _edited(full, value, function)
         if step.is_recorded:
             self._note(full, axes, value.ndim)
-            is_ours = owned and not step.is_edited and isinstance(value, np.ndarray)
+            is_ours = owned and not step.edits and isinstance(value, np.ndarray)
             self._values[full] = value if is_ours or (not edits and self._holds(value)) else to_numpy(value)
         if step.is_last:
             raise RunStopped(full, value)
@@ -163,10 +165,10 @@ class Trace(Scoped, RecordedSteps):
 
         Not if one of `names` is asked for: a layer then reads the plan of each optional step before it computes it.
         """
-        found = self._plan.plan(self._prefix, names, optional, self._means)
-        if optional and not (names and found.asked):
+        plan = self._plan.plan(self._prefix, names, optional, self._means)
+        if optional and not (names and plan.asked):
             self._untapped.update(dict.fromkeys(scoped(self._prefix, optional)))
-        return found
+        return plan
 
     def note(self, *names: str) -> None:
         """Count steps of this scope, which a fused call computes or whose taps follow, as steps of the run."""
@@ -175,13 +177,20 @@ class Trace(Scoped, RecordedSteps):
 
     @contextmanager
     def run(
-        self, model: str, encodings: Sequence[Encoding], targets: Sequence[Encoding] = (), *, copies: bool = True
+        self,
+        model: str,
+        encodings: Sequence[Encoding],
+        targets: Sequence[Encoding] = (),
+        *,
+        copies: bool = True,
+        source: Any = None,
     ) -> Iterator[Callable[[Array], Array]]:
         """Return the context of a run of a model, whose value is the function through which the result leaves the run.
 
         At its end `check_matched` is called. Without `copies` large values are stored as they are.
         """
         self.set_metadata(model, encodings, targets)
+        self.source = source
         self._buffers = None if copies else set()
         stopped: RunStopped | None = None
         try:
@@ -244,14 +253,14 @@ class Trace(Scoped, RecordedSteps):
             return
         name = self._prefix + "weights"
         inputs = inputs.with_parameters({name: plain(x) for name, x in inputs.parameters.items()})
-        attention_map = AttentionMap.of(inputs.to_compute_dtype(), stats).copy()
-        self._taps[name] = None
+        attention_map = AttentionMap.from_inputs(inputs.to_compute_dtype(), stats).copy()
         self._note(name, "... H T S", attention_map.ndim)
-        for stage in STAGES if self._plan.only is not None else ():
-            if self._plan.is_named(self._prefix + stage, self._means):  # its map gives it
-                self._taps[self._prefix + stage] = None
         self._maps[name] = attention_map
-        self._stop_after_map(attention_map.q)
+        steps = map_steps(inputs)
+        self.note(*steps)
+        for full in [self._prefix + stage for stage in STAGES if stage in steps]:  # those that the map gives
+            if self._step_plan(full).is_last:
+                raise RunStopped(full, attention_map.q)
 
     def record_weights(self, weights: Array) -> None:
         """Store the weights of a call of attention as an array, where a map is wanted that cannot be computed again."""
@@ -286,19 +295,14 @@ class Trace(Scoped, RecordedSteps):
                 ended = f", which ended after {self._stop}" if argument == "only" and last else ""
                 raise RegardError(f"{argument}= matched no step of this run{ended}: {named}")
 
-    def _stop_after_map(self, value: Any) -> None:
-        """End the run if it ends after a step of this scope that its map gives."""
-        for stage in STAGES:
-            if self._plan.step(self._prefix + stage, self._means).is_last:
-                raise RunStopped(self._prefix + stage, value)
+    def _step_plan(self, full: str) -> StepPlan:
+        """Return what this run does at a step that it taps; it has asked for the plan of an optional one before."""
+        return self._plan.step(full, self._means, is_optional=full in self._untapped)
 
-    def _edits_of(self, full: str, axes: str, ndim: int) -> list[Edit]:
-        """Return the functions that edit a step, one after the other."""
-        found = [function for pattern, function in self._edit.items() if self._means(pattern, full)]
-        if not found:
-            return found
+    def _edits_of(self, step: StepPlan, full: str, axes: str, ndim: int) -> list[Edit]:
+        """Return the functions that edit a step, one after the other; of a step of `GradientTrace` there are none."""
         place = Place(self._layout, fitted_axes(full, axes, ndim))
-        return [located(function, place) for function in found]
+        return [located(self._edit[pattern], place) for pattern in step.edits if pattern in self._edit]
 
     def _note(self, full: str, axes: str, ndim: int) -> None:
         """Note the axes and the layout of a step that is recorded now."""
@@ -309,9 +313,7 @@ class Trace(Scoped, RecordedSteps):
 
     def _known(self) -> dict[str, None]:
         """Return the names of all steps that the run has, whether they were computed or not."""
-        scopes = (name.removesuffix("context") for name in self._taps if name.rpartition(".")[2] == "context")
-        of_maps = [f"{scope}{stage}" for scope in scopes for stage in ("scores", "weights")]
-        return self._taps | self._untapped | dict.fromkeys(of_maps)
+        return self._taps | self._untapped
 
     def unmatched(self) -> tuple[str, ...]:
         """Return the names of ``only`` and ``edit`` that have matched no step so far."""
@@ -322,7 +324,11 @@ class Trace(Scoped, RecordedSteps):
         return None if self._only is None else self._plan.asked
 
     def _without_tap(self, patterns: Iterable[str]) -> tuple[str, ...]:
-        return tuple(pattern for pattern in patterns if not any(matches(tap, pattern) for tap in self._taps))
+        return tuple(pattern for pattern in patterns if not any(self._names(pattern, tap) for tap in self._taps))
+
+    def _names(self, pattern: str, full: str) -> bool:
+        """Whether a pattern names a step of this run; an optional one only by the step's own name."""
+        return matches(full, pattern) and (full not in self._untapped or asks_by_name(full, pattern))
 
     def __repr__(self) -> str:
         said = super().__repr__()
@@ -332,10 +338,10 @@ class Trace(Scoped, RecordedSteps):
 
 def names_of(argument: str, names: object) -> tuple[str, ...]:
     """Return the names of an argument that is one name or several."""
-    found = (names,) if isinstance(names, str) else tuple(names) if isinstance(names, Iterable) else (names,)
-    if not all(isinstance(name, str) for name in found):
+    strings = (names,) if isinstance(names, str) else tuple(names) if isinstance(names, Iterable) else (names,)
+    if not all(isinstance(name, str) for name in strings):
         raise RegardError(f"{argument} is a name or several, {argument}='blocks.*.attn.weights', got {names!r}")
-    return found
+    return strings
 
 
 def _start_of(start: Any) -> tuple[str, int, np.ndarray] | None:
@@ -347,10 +353,10 @@ def _start_of(start: Any) -> tuple[str, int, np.ndarray] | None:
             f"start maps the output of one block to its value, {{'blocks.3.output': array}}, got {start!r}"
         )
     ((name, value),) = start.items()
-    found = re.fullmatch(r"blocks\.(\d+)\.output", canonical_name(name) if isinstance(name, str) else "")
-    if found is None:
+    match = re.fullmatch(r"blocks\.(\d+)\.output", canonical_name(name) if isinstance(name, str) else "")
+    if match is None:
         raise RegardError(f"a run starts from the output of a block, such as 'blocks.3.output', got {name!r}")
-    return name, int(found[1]), to_numpy(as_array(value, f"start={name}"))
+    return name, int(match[1]), to_numpy(as_array(value, f"start={name}"))
 
 
 def _edited(name: str, value: Array, function: Edit) -> Array:

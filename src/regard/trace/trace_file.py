@@ -54,8 +54,8 @@ def read_trace(path: str | os.PathLike[str]) -> TraceData:
     """Read what `write_trace` wrote, memory-mapped; an error if the file is missing, damaged, or not a trace."""
     file = SafetensorsFile(path)
     if file.metadata.get("format") != _FORMAT:
-        found = file.metadata.get("format", "none")
-        raise RegardError(f"{path} is not a trace of regard: its format is {found!r}, not {_FORMAT!r}")
+        format_name = file.metadata.get("format", "none")
+        raise RegardError(f"{path} is not a trace of regard: its format is {format_name!r}, not {_FORMAT!r}")
     try:
         return _parsed(file)
     except RegardError as error:
@@ -81,7 +81,7 @@ def _parsed(file: SafetensorsFile) -> TraceData:
     if letters.keys() - maps.keys() != stored:
         raise RegardError(f"axes are given for {len(letters)} names, which are not those of its {len(arrays)} values")
     values = {name: arrays[name] for name in letters if name not in maps}
-    axes = {name: fitted_axes(name, given, (values | maps)[name].ndim) for name, given in letters.items()}
+    axes = {name: fitted_axes(name, axes, (values | maps)[name].ndim) for name, axes in letters.items()}
     optional = tuple(str(name) for name in json.loads(file.metadata.get("optional", "[]")))
     data = TraceData(file.metadata["model"], encodings, axes, values, maps, optional, targets)
     check_batch(data)

@@ -98,5 +98,5 @@ class Log:
     def _step(self, line: str) -> int:
         try:
             return int(line.partition(",")[0] if self._is_csv else json.loads(line)["step"])
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
             raise RegardError(f"the log has a row that is not a step of a run: {line!r:.80}") from error

@@ -179,6 +179,8 @@ def train(
     )
     check_batches(batches)
     run_folder = None if folder is None else Path(folder)
+    if folder is not None and (os.fspath(folder) == "" or "\0" in str(folder)):
+        raise RegardError(f"folder is the name of a folder, got {folder!r}")
     if resume and run_folder is None:
         raise RegardError("resume needs the folder of the run")
 

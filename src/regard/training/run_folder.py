@@ -80,7 +80,7 @@ def read_state(path: Path) -> dict[str, Any]:
         raise RegardError(f"{path} is not a checkpoint of a training run: it has no {_STATE}")
     fields = {"step": int, "optimizer_steps": int, "options": dict, "data": dict}
     wrong = [name for name, kind in fields.items() if not isinstance(state.get(name), kind)]
-    if not wrong and not isinstance(state["options"].get("steps"), int):
+    if not wrong and not (isinstance(steps := state["options"].get("steps"), int) and 0 < steps < 1 << 63):
         wrong = ["options.steps"]
     if wrong:
         raise RegardError(f"{path} cannot be resumed or shown: {_STATE} lacks {join_names(wrong)}")

@@ -65,7 +65,7 @@ class Task:
         """Draw a model for it; an error if it is for a loaded one."""
         if self.config is None:
             raise RegardError(f"the task {self.name} is for a loaded model")
-        config = {**self.config, "vocab_size": self.tokenizer.vocab_size, "pad_token_id": self.tokenizer.pad_id}
+        config = {**self.config, "vocab_size": _num_rows(self.tokenizer), "pad_token_id": self.tokenizer.pad_id}
         return new_model(
             config,
             self.tokenizer,
@@ -78,6 +78,18 @@ class Task:
         """Return the function from the number of a batch to the batch."""
         seed = whole_number("seed", seed, 0)
         return lambda number: self.draw(np.random.default_rng([seed, number]), False)
+
+    def example(self) -> str | None:
+        """Return the beginning of a held-out sequence, for a trained model to continue; None of a task of texts.
+
+        Examples
+        --------
+        >>> make_task("reverse").example()
+        'laktpphyedee='
+        """
+        batch = self.held_out(1)[0]
+        (predicted,) = np.nonzero(batch.targets[0] != IGNORED)
+        return self.tokenizer.decode(batch.ids[0, : predicted[0] + 1]) if predicted[0] else None
 
     def held_out(self, count: int = 4) -> list[Batch]:
         """Return batches that are never trained on."""
@@ -125,7 +137,7 @@ def _induction(batch_size: int) -> Task:
         config,
         draw,
         options,
-        # Beside a smaller one, what the first layer adds drowns it: heads form later, and share the work.
+        # With a smaller one, what the first layer adds drowns the embedding: heads form later, and share the work.
         embedding_std=1.0,
     )
 
@@ -270,7 +282,8 @@ def text_task(
     parts = ids[: len(ids) * 9 // 10], ids[len(ids) * 9 // 10 :]
     if inner < 2 or len(parts[1]) <= inner:
         raise RegardError(
-            f"the text has {len(ids)} tokens; a context of {context} needs more than {10 * (max(inner, 2) + 1)}"
+            f"the text has {len(ids)} tokens; a context of {context} needs more than {10 * (max(inner, 2) + 1)}: "
+            "give a longer text or a shorter context, --context on the command line"
         )
     mask_id = next((i for name in MASKS if (i := tokenizer.backend.token_to_id(name)) is not None), None)
     if masked and mask_id is None:
@@ -289,7 +302,7 @@ def text_task(
         part = parts[is_held_out]
         if masked:
             whole = with_ends(windows(rng, part, inner))
-            size = tokenizer.vocab_size
+            size = _num_rows(tokenizer)
             return mask_words(whole, rng, mask_id=mask_id or 0, vocab_size=size, special_ids=[*start, *end])
         if pairs:
             x = windows(rng, part, inner)
@@ -341,3 +354,8 @@ def _gpt(layers: int, width: int, heads: int, positions: int) -> dict[str, Any]:
     sizes = {"n_layer": layers, "n_embd": width, "n_head": heads, "n_positions": positions}
     dropout = dict.fromkeys(("attn_pdrop", "embd_pdrop", "resid_pdrop"), 0.0)
     return {"model_type": "gpt2", **sizes, **dropout, "bos_token_id": None, "eos_token_id": None}
+
+
+def _num_rows(tokenizer: SubwordTokenizer) -> int:
+    """Return the number of rows of embeddings that the ids need, also where the vocabulary has gaps."""
+    return int(tokenizer.token_ids[-1]) + 1

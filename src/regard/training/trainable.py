@@ -242,7 +242,7 @@ class Trainable:
                 settings[f"{kind}_token"] = token
         if pad is not None:
             settings["pad_token"] = backend.id_to_token(pad)
-        return {**settings, "tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
+        return {"clean_up_tokenization_spaces": False, **settings, "tokenizer_class": "PreTrainedTokenizerFast"}
 
     @classmethod
     def of(cls, model: Any, *, dtype: Any = np.float32, seed: int = 0) -> Trainable:

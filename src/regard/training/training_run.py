@@ -139,8 +139,9 @@ class TrainingRun:
             held_out = float(evaluation) if evaluation else math.nan
         except ValueError as error:
             raise RegardError(f"{self.folder / LOSSES} has a row that is not a step of a run: {line!r:.80}") from error
-        self._losses.steps.append(number)
-        self._losses.values.append(value)
+        if math.isfinite(value):
+            self._losses.steps.append(number)
+            self._losses.values.append(value)
         if math.isfinite(held_out):
             self._losses.evaluation_steps.append(number)
             self._losses.evaluation_values.append(held_out)

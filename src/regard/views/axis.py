@@ -89,16 +89,21 @@ def make_axis(
 
 
 def rows_of_word(labels: Sequence[str], words: Sequence[str], word: str) -> tuple[int, ...]:
-    """Return the rows of a word: all of its occurrences and sub-words, in any case.
+    """Return the rows of a word: all of its occurrences and sub-words, in any case; of ``to:2`` those of the second.
 
     An error if the text does not contain the word; it lists its words.
     """
-    folded = _fold(word)
-    rows = tuple(
-        row
-        for row, (label, whole) in enumerate(zip(labels, words, strict=True))
-        if folded in (_fold(label), _fold(whole))
-    )
+
+    def rows_named(name: str) -> tuple[int, ...]:
+        pairs = zip(labels, words, strict=True)
+        return tuple(row for row, pair in enumerate(pairs) if _fold(name) in map(_fold, pair))
+
+    rows = rows_named(word)
+    base, colon, number = word.rpartition(":")
+    if not rows and colon and number.isdecimal():
+        places = rows_named(base)
+        is_first = [row == 0 or row - 1 not in places or labels[row] == words[row] for row in places]
+        rows = tuple(row for row, count in zip(places, np.cumsum(is_first), strict=True) if count == int(number))
     if not rows:
         listed = ", ".join(dict.fromkeys(escape(whole, 40) for whole in words if whole.strip()))
         raise RegardError(f"the text has no word {escape(word, 40)!r}; its words are {listed}")

@@ -78,7 +78,7 @@ def select_patches(
     *,
     query: str | None = None,
     layer: int | None = None,
-    head: int | None = None,
+    head: int | str | None = None,
     batch: int = 0,
 ) -> PatchView:
     """Select what one token of a picture attends to.

@@ -16,7 +16,14 @@ from regard.text.encoding import Encoding
 from regard.trace import Trace
 from regard.trace.attention_map import AttentionMap
 from regard.views.axis import Axis, make_axis, rows_of_word
-from regard.views.trace_access import batch_encoding, batch_entry, format_range, layers_with, resolve_index
+from regard.views.trace_access import (
+    batch_encoding,
+    batch_entry,
+    format_range,
+    layers_with,
+    resolve_head,
+    resolve_index,
+)
 
 _ROUNDING = 0.01  # of the sum of a row of bfloat16 weights
 _CELLS_PER_BLOCK = 1 << 20
@@ -109,7 +116,7 @@ def select(
     keys: Sequence[str] | None = None,
     *,
     layer: int | None = None,
-    head: int | None = None,
+    head: int | str | None = None,
     batch: int = 0,
     show_special_tokens: bool = False,
     merge_subwords: bool = False,
@@ -128,8 +135,8 @@ def select(
     layer : int, optional
         From 0; a negative number counts from the last. Default: the last, which produces the model's output. (In
         MiniLM it also puts less weight on special tokens than the middle layers: about 0.4, against 0.5 to 0.7.)
-    head : int, optional
-        From 0; a negative number counts from the last. Default: the mean over heads.
+    head : int or str, optional
+        From 0; a negative number counts from the last; or ``"L3H7"``, with its layer. Default: the mean over heads.
     batch : int
         The text of the batch.
     show_special_tokens : bool
@@ -150,10 +157,9 @@ def select(
     """
     recorded = _recorded(source)
     layers = tuple(number for number in recorded if number is not None)
-    if layers:
-        layer = layers[-1] if layer is None else resolve_index("layer", layer, layers)
-    elif layer is not None:
-        raise RegardError(f"there are no layers, got layer={layer}: leave it out")
+    layer, head = resolve_head(layer, head, layers)
+    if layer is None and layers:
+        layer = layers[-1]
     weights, axes, scope = recorded[layer]
     stack, entries = _batch_entry(weights, axes, batch)
     if head is not None:
@@ -212,7 +218,7 @@ def top_k(view: AttentionView, k: int) -> tuple[tuple[tuple[int, float], ...], .
 
 
 def find_rows(view: AttentionView, word: str) -> tuple[int, ...]:
-    """Return the rows of a word: all of its occurrences and sub-words, in any case.
+    """Return the rows of a word: all of its occurrences and sub-words, in any case; of ``to:2`` those of the second.
 
     Raises
     ------

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from regard._utils.errors import RegardError
+from regard._utils.head_names import parse_head
 from regard.functional.arrays import Array
 from regard.text.encoding import Encoding
 from regard.trace import Trace
@@ -50,6 +51,27 @@ def resolve_index(kind: str, number: int, available: Sequence[int]) -> int:
     if -len(available) <= number < 0:
         return available[number]
     raise RegardError(f"there is no {kind} {number}: choose from {format_range(available, ' to ')}")
+
+
+def resolve_head(layer: int | None, head: int | str | None, layers: Sequence[int]) -> tuple[int | None, int | None]:
+    """Return the arguments `layer`, one of `layers`, and `head` as numbers; the short name of a head has both.
+
+    None where an argument is; an error if there is no such layer. Whether there is such a head is not validated.
+    """
+    named = None
+    if isinstance(head, str):
+        if (named := parse_head(head)) is None:
+            raise RegardError(f"head must be a number or a name such as 'L3H7', got {head!r}")
+        if not layers:
+            raise RegardError(f"there are no layers, got head={head!r}: give the number of the head, {named[1]}")
+    elif not layers and layer is not None:
+        raise RegardError(f"there are no layers, got layer={layer}: leave it out")
+    resolved = None if layer is None else resolve_index("layer", layer, layers)
+    if named is None:
+        return resolved, head  # type: ignore[return-value]  # not a str
+    if resolved not in (None, named[0]):
+        raise RegardError(f"head={head!r} is in layer {named[0]}, got layer={layer!r} too: leave one out")
+    return resolve_index("layer", named[0], layers), named[1]
 
 
 def format_range(numbers: Sequence[int], dash: str = "–") -> str:

@@ -496,8 +496,17 @@ test("a viewport fits what it is given, with the same scale along both axes", ()
     const size = { width: 488, height: 288 };
     const bounds = plane.boundsOf([[{ x: -1, y: 0 }], [{ x: 1, y: 4 }]]);
     assert.deepEqual(bounds, { left: -1, right: 1, top: 0, bottom: 4 });
-    const line = Array.from({ length: 10 }, (_, n) => [{ x: n, y: -n }]);
-    assert.deepEqual(plane.boundsOf(line, 0.2), { left: 2, right: 7, top: -7, bottom: -2 });
+    const line = Array.from({ length: 9 }, (_, n) => [{ x: n, y: n === 8 ? 21 : n - 7 }]);
+    assert.deepEqual(plane.boundsOf(line, 3), { left: 0, right: 8, top: -7, bottom: 0 }); // the half from -5 to -1
+    assert.deepEqual(plane.boundsOf(line, 7), { left: 0, right: 8, top: -7, bottom: 21 });
+    const same = [[{ x: 1, y: 1 }], [{ x: 1, y: 1 }], [{ x: 1, y: 5 }], [{ x: 1, y: 1 }], [{ x: 1, y: 1 }]];
+    assert.deepEqual(plane.boundsOf(same, 3), { left: 1, right: 1, top: 1, bottom: 5 });
+    const growing = Array.from({ length: 9 }, (_, n) =>
+        Array.from({ length: 13 }, (_, stage) => ({ x: (n - 4) * 1.5 ** stage, y: n * 2 ** stage })),
+    );
+    assert.deepEqual(plane.boundsOf(growing, 3), plane.boundsOf(growing)); // all of the last stage is shown
+    growing[8][12] = { x: 100 * 1.5 ** 12, y: 8 * 2 ** 12 };
+    assert.deepEqual(plane.boundsOf(growing, 3), { ...plane.boundsOf(growing), right: 3 * 1.5 ** 12 });
     const { x, y, k } = plane.fitViewport(bounds, size);
     assert.equal(k, 50); // 44 pixels are free on each side
     assert.deepEqual([(0 - x) * k, (2 - y) * k], [244, 144]);
@@ -784,13 +793,41 @@ test("sides are named by what sets them apart", () => {
     const named = (more, ...at) =>
         compare.sideNames(
             { ...state.INITIAL_STATE, ...more },
-            { runs, distinct_texts: ["a cat", "a dog"] },
+            { runs },
             at.map((run, n) => ({ run, layer: 1, head: n })),
         );
     assert.deepEqual(named({}, 0, 1), ["one", "two"]);
     assert.deepEqual(named({}, 0, 2), ["a cat", "a dog"]);
     assert.deepEqual(named({ editedRun: 3 }, 0, 3), ["original", "without layer 1 head 2"]);
     assert.deepEqual(named({}, 0, 0), ["layer 7 head 0", "layer 7 head 1"]);
+});
+test("two long texts are named by where they part", () => {
+    const begin = "The animal did not cross the street because it was too";
+    assert.deepEqual(text.distinctTexts(`${begin} tired`, `${begin} wide`), ["…it was too tired", "…it was too wide"]);
+});
+test("a token is found in another text by its place between words that stay, else by its name", () => {
+    const tokens = (words) => words.split(" ").map((word) => ({ text: word }));
+    const place = (before, after, index) => text.sameToken(tokens(before), tokens(after), index);
+    assert.equal(place("the cat was tired .", "the cat was hungry .", 1), 1);
+    assert.equal(place("the cat was tired .", "the cat was hungry .", 3), 3);
+    assert.equal(place("the cat was tired .", "the cat was very tired .", 3), 4);
+    assert.equal(place("the cat was tired .", "a cat slept", 1), 1);
+    assert.equal(place("the cat was tired .", "a dog slept here", 3), null);
+    assert.equal(place("the cat", "the cat", null), null);
+});
+test("a token of nothing but a variation selector is named", () => {
+    assert.equal(text.label("\ufe0f"), "⟨U+FE0F⟩");
+    assert.equal(text.label("❤\ufe0f"), "❤\ufe0f");
+});
+test("words that a text has more than once are numbered, wherever a part of it begins", () => {
+    const tokens = "John gave to john a to"
+        .split(" ")
+        .map((word, n) => ({ text: n ? ` ${word}` : word, special: false, word: n }));
+    const names = (query) =>
+        text.groupTokens(tokens, "", { words: false, special: true, from: 0, to: 6, ...query }).map(({ name }) => name);
+    assert.deepEqual(names({}), ["John:1", "gave", "to:1", "john:2", "a", "to:2"]);
+    assert.deepEqual(names({ from: 3, words: true }), ["john:2", "a", "to:2"]);
+    assert.equal(text.tokenName(tokens, 5), "to:2");
 });
 test("brackets count however a keyboard makes them", () => {
     const bindings = [{ keys: ["[", "]"], description: "", action() {} }];
@@ -856,7 +893,7 @@ test("a page that is closed gives up the tiles that are on their way", () => {
         () => {},
     );
     const closing = new queries.Queries({ setBusy() {}, showErrors() {}, controller: new AbortController() });
-    closing.maps.data = { sides: [{ pyramid }], difference: null, pooledMax: 1, cellMax: 1 };
+    closing.maps.last.data = { sides: [{ pyramid }], difference: null, pooledMax: 1, cellMax: 1 };
     pyramid.tile(0, 1, 1);
     closing.close();
     assert.deepEqual(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from regard.functional import native
@@ -44,6 +45,23 @@ def tiles(request):
     """Run the test on each implementation of products of bfloat16; `as_it_was` restores the default."""
     assert native.kernel().use_tiles(request.param)
     return request.param
+
+
+@pytest.fixture
+def same_bits():
+    """Return a function that asserts that a call returns the same bits on any number of threads, and returns them."""
+
+    def check(call, counts=(1, 2, 3)):
+        found = []
+        for count in counts:
+            native.set_num_threads(count)
+            result = call()
+            found.append([np.asarray(x) for x in (result if isinstance(result, list | tuple) else [result])])
+        for other in found[1:]:
+            assert [x.tobytes() for x in other] == [x.tobytes() for x in found[0]]
+        return found[0]
+
+    return check
 
 
 @pytest.fixture

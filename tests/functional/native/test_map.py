@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from regard import AttentionMap, Trace, attention, attention_weights, num_threads, set_num_threads
+from regard import AttentionMap, Trace, attention, attention_weights, set_num_threads
 from regard.functional import ALiBi, Causal, Mask, PrefixLM, RelativePositionBias, SegmentMask, native
 from sweeps import sweep_after
 
@@ -254,21 +254,16 @@ def test_an_overview_and_row_stats_have_the_same_bits():
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_the_same_bits_for_any_number_of_threads(dtype):
-    before, found = num_threads(), []
-    rng = np.random.default_rng(0)
+def test_the_same_bits_for_any_number_of_threads(rng, same_bits, dtype):
     q, k = rng.standard_normal((3, 300, 16)).astype(dtype), rng.standard_normal((3, 1000, 16)).astype(dtype)
-    try:
-        for count in (1, 2, 3):
-            set_num_threads(count)
-            look = AttentionMap(q, k, causal=True, bias=ALiBi(np.ones(3)), implementation="native")
-            overviews = look.entropy(), look.received(), look.distance(), look.lse, *look.top(7)
-            pooled = look.pooled((7, 33)), look.pooled((290, 5), "mean")
-            found.append([*overviews, *pooled, look.weights(), look[1, 40:200, ::2]])
-    finally:
-        set_num_threads(before)
-    for other in found[1:]:
-        assert all(np.array_equal(a, b) for a, b in zip(found[0], other, strict=True))
+
+    def overviews():
+        look = AttentionMap(q, k, causal=True, bias=ALiBi(np.ones(3)), implementation="native")
+        pooled = look.pooled((7, 33)), look.pooled((290, 5), "mean")
+        statistics = look.entropy(), look.received(), look.distance(), look.lse, *look.top(7)
+        return [*statistics, *pooled, look.weights(), look[1, 40:200, ::2]]
+
+    same_bits(overviews)
 
 
 @pytest.mark.usefixtures("instruction_set")
@@ -381,30 +376,3 @@ def test_empty_maps(queries, keys):
     assert look.entropy().tolist() == look.distance().tolist() == np.zeros((2, queries)).tolist()
     assert (look.lse == -np.inf).all()
     assert (look.top(2).keys == -1).all()
-
-
-def test_bindings_reject_invalid_arguments():
-    q = np.zeros((5, 4), np.float32)
-    call = kernel.AttentionCall((), kernel.DType.float32, q, q, None, 1.0)
-    sums, wide = np.zeros(5, np.float32), np.zeros(5)
-    keys = np.arange(5, dtype=np.int32)
-    for message, refused in (
-        ("keys has an index out of range", lambda: kernel.map_tile(call, 3, keys + 1, np.zeros((5, 5), np.float32))),
-        ("tile has an axis", lambda: kernel.map_tile(call, 3, keys, np.zeros((5, 4), np.float32))),
-        ("belong together", lambda: kernel.map_tile(call, 3, keys, np.zeros((5, 5), np.float32), sums)),
-        ("row_sum has the wrong dtype", lambda: kernel.map_softmax_stats(call, sums, sums)),
-        ("entropy has an axis", lambda: kernel.map_row_statistics(call, sums, wide, None, np.zeros(4))),
-        (
-            "top_weights needs a last axis",
-            lambda: kernel.map_row_statistics(call, sums, wide, None, None, None, q[:, :0], keys[:, None]),
-        ),
-        ("column_sums has an axis", lambda: kernel.map_column_sums(call, sums, wide, np.zeros(4))),
-        ("row_edges do not cover", lambda: kernel.map_pooled(call, keys[:4], keys, False, wide[:4], sums, wide)),
-        (
-            "col_edges have a cell that is empty",
-            lambda: kernel.map_pooled(call, np.int32([0, 5]), np.int32([0, 2, 2, 5]), True, wide, sums, wide),
-        ),
-        ("row_sum has the wrong dtype", lambda: kernel.map_pooled(call, keys, keys, True, wide, sums, sums)),
-    ):
-        with pytest.raises(ValueError, match=message):
-            refused()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import gguf
 import numpy as np
 import pytest
@@ -56,15 +58,11 @@ def test_half_precision_has_any_number_of_inputs(rng, instruction_set, kind, inp
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_number_of_threads_gives_the_same_bits(rng, threads, kind):
+def test_every_number_of_threads_gives_the_same_bits(rng, same_bits, kind):
     blocks, _ = drawn(rng, kind, 700, 1024)
     for rows in (1, 4, 60):
-        x, found = rng.standard_normal((rows, 1024)).astype(np.float32), []
-        for count in (1, 2, 5):
-            threads(count)
-            found.append(product(x, blocks, kind))
-        np.testing.assert_array_equal(found[1], found[0])
-        np.testing.assert_array_equal(found[2], found[0])
+        x = rng.standard_normal((rows, 1024)).astype(np.float32)
+        same_bits(functools.partial(product, x, blocks, kind), (1, 2, 5))
 
 
 def test_weights_packed_together_give_the_bits_of_each(rng):
@@ -91,30 +89,3 @@ def test_rows_of_blocks_may_be_apart(rng):
     wide = np.zeros((20, 100), np.uint8)
     wide[:, : blocks.shape[1]] = blocks
     np.testing.assert_array_equal(product(x, wide[:, : blocks.shape[1]], "Q4_0"), product(x, blocks, "Q4_0"))
-
-
-def test_what_does_not_fit_is_refused(rng):
-    blocks, _ = drawn(rng, "Q4_1", 16, 64)
-    groups = ops.pack_quantized([blocks], "Q4_1", 64)
-    x, output = np.zeros((1, 64), np.float32), np.zeros((1, 16), np.float32)
-    identity = kernel.Activation.identity
-    for wrong in (
-        lambda: kernel.linear(output, x, groups[:, :-64], None, identity, "q4_1"),
-        lambda: kernel.linear(output, x[:, :32], groups, None, identity, "q4_1"),
-        lambda: kernel.linear(np.zeros((1, 17), np.float32), x, groups, None, identity, "q4_1"),
-        lambda: kernel.linear(output, x.astype(np.float64), groups, None, identity, "q4_1"),
-        lambda: kernel.linear(output, x, groups, None, identity, "q9_9"),
-        lambda: kernel.pack_quantized(groups, blocks[:, :-1], "q4_1"),
-        lambda: kernel.pack_quantized(groups[:0], blocks, "q4_1"),
-        lambda: kernel.pack_quantized(groups, blocks.astype(np.int8), "q4_1"),
-    ):
-        with pytest.raises(ValueError, match=r"fit|dtype|unknown|bytes"):
-            wrong()
-
-
-def test_sizes_that_cannot_be_are_refused():
-    """A division by the size of no block would end the process; these arrays have the bytes that they ask for: none."""
-    with pytest.raises(ValueError, match="the quantization has no blocks"):
-        kernel.pack_quantized(np.zeros((1, 10), np.uint8), np.zeros((16, 20), np.uint8), "none")
-    with pytest.raises(ValueError, match="the shapes do not fit"):
-        kernel.PackedMap(np.zeros((1, 0), np.uint8), "f16", None, -1, 16)

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import threadpoolctl
 
+import mixed_calls
 from regard import RegardError, attention, num_threads, set_num_threads
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
@@ -141,6 +142,11 @@ def test_concurrent_python_threads_get_correct_results(qkv):
     assert right == [True] * 90
 
 
+def test_mixed_calls_of_many_threads_are_those_of_one():
+    assert mixed_calls.run(30) == 30 * mixed_calls.THREADS
+    mixed_calls.free_threaded()
+
+
 def test_the_gil_is_released():
     """A thread that waits for the GIL gets it when the kernel releases it, and at no other time."""
     code = """
@@ -262,18 +268,6 @@ def test_a_child_forked_while_another_thread_computes():
     assert in_a_process(code) == "{0}\n"
 
 
-@needs_fork
-def test_multiprocessing_by_fork():
-    code = """
-        import multiprocessing, warnings; warnings.simplefilter("ignore")
-        expected = attend().tobytes()
-        def work(_): return attend().tobytes() == expected
-        with multiprocessing.get_context("fork").Pool(2) as pool:
-            print(all(pool.map(work, range(6))))
-    """
-    assert in_a_process(code) == "True\n"
-
-
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are sent otherwise there")
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("shape", [(8, 30_000, 64), (256, 4, 60_000, 64)], ids=["many queries", "few queries"])
@@ -356,18 +350,3 @@ def test_a_signal_handler_may_call_the_kernel_during_a_call(threads):
             assert abs(regard.attention(outer, outer, outer, implementation="native") - 1).max() < 1e-5
     """
     assert in_a_process(code, OMP_NUM_THREADS=threads) == ""
-
-
-@pytest.mark.parametrize("attempt", range(3))
-def test_a_daemon_thread_that_computes_at_exit_does_not_abort(attempt):
-    """A thread that wants the GIL after the interpreter has shut down never gets it."""
-    code = """
-        def forever():
-            while True:
-                attend()
-        watch()
-        threading.Thread(target=forever, daemon=True).start()
-        for _ in range(3): begun.acquire()
-        print("end")
-    """
-    assert in_a_process(code) == "end\n"

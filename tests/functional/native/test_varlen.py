@@ -6,6 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from attention_cases import paged
 from regard import attention_varlen, attention_varlen_vjp
 from regard.functional import native
 
@@ -22,18 +23,9 @@ def arrays(dtype=np.float32, seed=0):
     return tuple(rng.standard_normal(size).astype(dtype) for size in sizes)
 
 
-def paged(x, page_size, seed=1):
+def in_pages(x, page_size):
     """Return `x` in pages in a random order, beside NaN, and the block table."""
-    needed = -(-KEYS // page_size)
-    order = np.random.default_rng(seed).permutation(needed.sum())
-    table = np.full((KEYS.size, needed.max()), -1, np.int32)
-    pages = np.full((needed.sum(), page_size, *x.shape[1:]), 77 if x.dtype == np.int8 else np.nan).astype(x.dtype)
-    for n, end in enumerate(needed.cumsum()):
-        table[n, : needed[n]] = order[end - needed[n] : end]
-        for i, page in enumerate(table[n, : needed[n]]):
-            rows = x[STARTS_K[n] + i * page_size : min(STARTS_K[n] + (i + 1) * page_size, STARTS_K[n + 1])]
-            pages[page, : len(rows)] = rows
-    return pages, table
+    return paged(x, STARTS_K, page_size, spare=77 if x.dtype == np.int8 else np.nan)
 
 
 def call(q, k, v, **options):
@@ -55,7 +47,7 @@ def test_a_sequence_has_the_bits_that_it_has_alone(instruction_set, threads):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, ml_dtypes.bfloat16])
 def test_pages_change_no_bit(instruction_set, page_size, dtype):
     q, k, v = arrays(dtype)
-    (pages_k, table), (pages_v, _) = paged(k, page_size), paged(v, page_size)
+    (pages_k, table), (pages_v, _) = in_pages(k, page_size), in_pages(v, page_size)
     together = call(q, k, v, **OPTIONS)
     assert call(q, pages_k, pages_v, **OPTIONS, block_table=table).tobytes() == together.tobytes()
     assert instruction_set
@@ -70,8 +62,8 @@ def test_int8_has_the_bits_of_the_dequantised_cache(instruction_set, each_token)
     scales = [rng.random(shape, np.float32) / 50 for _ in range(2)]
     wide = call(q, *(x.astype(np.float32) * scale[..., None] for x, scale in zip((k8, v8), scales, strict=True)))
     assert call(q, k8, v8, k_scale=scales[0], v_scale=scales[1]).tobytes() == wide.tobytes()
-    (pages_k, table), (pages_v, _) = paged(k8, 16), paged(v8, 16)
-    k_scale, v_scale = (paged(x, 16)[0] for x in scales) if each_token else scales
+    (pages_k, table), (pages_v, _) = in_pages(k8, 16), in_pages(v8, 16)
+    k_scale, v_scale = (in_pages(x, 16)[0] for x in scales) if each_token else scales
     ours = call(q, pages_k, pages_v, k_scale=k_scale, v_scale=v_scale, block_table=table)
     assert ours.tobytes() == wide.tobytes()
     assert instruction_set
@@ -79,26 +71,24 @@ def test_int8_has_the_bits_of_the_dequantised_cache(instruction_set, each_token)
 
 def test_a_cache_of_heads_first_is_read_through_its_strides():
     q, k, v = arrays()
-    (pages_k, table), (pages_v, _) = paged(k, 16), paged(v, 16)
+    (pages_k, table), (pages_v, _) = in_pages(k, 16), in_pages(v, 16)
     heads_first = [np.ascontiguousarray(x.swapaxes(1, 2)).swapaxes(1, 2) for x in (pages_k, pages_v)]
     ours = call(q, *heads_first, block_table=table)
     assert ours.tobytes() == call(q, k, v).tobytes()
 
 
-def test_gradients_have_the_same_bits_for_any_number_of_threads(instruction_set, threads):
+def test_gradients_have_the_same_bits_for_any_number_of_threads(instruction_set, same_bits):
     q, k, v = arrays()
     d_output = np.random.default_rng(5).standard_normal((len(q), H, Dv), np.float32)
-    found = []
-    for count in (1, 2, 4):
-        threads(count)
+
+    def gradients():
         _, pullback = attention_varlen_vjp(q, k, v, STARTS_Q, STARTS_K, **OPTIONS, implementation="native")
-        found.append([x.tobytes() for x in pullback(d_output)[:3]])
-    assert found[0] == found[1] == found[2]
+        return pullback(d_output)[:3]
+
+    found = same_bits(gradients, (1, 2, 4))
     _, pullback = attention_varlen_vjp(*(x.astype(np.float64) for x in (q, k, v)), STARTS_Q, STARTS_K, **OPTIONS)
     wide = pullback(d_output.astype(np.float64))
-    for ours, name in zip(found[0], ("q", "k", "v"), strict=True):
-        expected = getattr(wide, name)
-        ours = np.frombuffer(ours, np.float32).reshape(expected.shape)
+    for ours, expected in zip(found, wide[:3], strict=True):
         np.testing.assert_allclose(ours, expected, rtol=2e-4, atol=2e-5)
     assert instruction_set
 
@@ -118,69 +108,7 @@ def test_gradients_of_one_sequence_that_is_not_finite_leave_the_others():
 
 
 Q, PAGES = np.ones((2, 2, 4), np.float32), np.ones((3, 8, 1, 4), np.float32)
-INT8, ONE = PAGES.astype(np.int8), np.array([0, 2], np.int32)
-
-
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {"block_table": np.array([[0, 3]], np.int32)},
-        {"block_table": np.array([[0, -1]], np.int32)},
-        {"block_table": np.array([[0, 2**31 - 1]], np.int32)},
-        {"block_table": np.array([[0]], np.int32)},
-        {"block_table": np.array([[0, 1], [1, 2]], np.int32)},
-        {"block_table": np.array([0, 1], np.int32)},
-        {"block_table": np.array([[0, 1]])},
-        {"k": PAGES[:, :0], "v": PAGES[:, :0]},
-        {"k": PAGES[:2]},
-        {"k": PAGES[..., :3]},
-        {"k": PAGES[:, :, :0], "v": PAGES[:, :, :0]},
-        {"v": PAGES[:, :7]},
-        {"v": PAGES[0]},
-        {"k": PAGES.astype(np.float64)},
-        {"k": INT8, "k_dtype": "int8"},
-        {"k": INT8, "k_dtype": "int8", "k_scale": np.ones(2, np.float32)},
-        {"k": INT8, "k_dtype": "int8", "k_scale": np.ones((3, 7, 1), np.float32)},
-        {"k": INT8, "k_dtype": "int8", "k_scale": np.ones(1)},
-        {"k_scale": np.ones(1, np.float32)},
-        {"cu_seqlens_q": np.array([0, 3], np.int32)},
-        {"cu_seqlens_q": np.array([-1, 2], np.int32)},
-        {"cu_seqlens_q": np.array([0, 2])},
-        {"cu_seqlens_k": np.array([9, 0], np.int32)},
-        {"cu_seqlens_k": np.array([0, 2**31 - 1], np.int32)},
-        {"cu_seqlens_k": np.array([0], np.int32)},
-        {"cu_seqlens_k": np.array([], np.int32)},
-        {"key_begin": np.zeros(3, np.int32)},
-        {"key_end": np.zeros(2)},
-        {"distance_bias": np.zeros((2, 10 + kernel.BLOCK_QUERIES if kernel else 0), np.float32)},
-        {"distance_bias": np.zeros(200, np.float32)},
-        {"distance_bias": np.zeros((2, 2, 200), np.float32)},
-        {"block_table": None},
-    ],
-)
-def test_what_would_be_read_outside_is_an_error_of_the_kernel_too(changed):
-    given = {
-        "q": Q, "k": PAGES, "v": PAGES, "cu_seqlens_q": ONE, "cu_seqlens_k": np.array([0, 9], np.int32),
-        "block_table": np.array([[0, 1]], np.int32),
-    }  # fmt: skip
-    kernel.VarlenCall(kernel.DType.float32, scale=1.0, **given)
-    given |= changed
-    if "k_dtype" in given:
-        given["k_dtype"] = getattr(kernel.DType, given["k_dtype"])
-    with pytest.raises(ValueError, match=r"."):
-        kernel.VarlenCall(kernel.DType.float32, scale=1.0, **given)
-
-
-@pytest.mark.parametrize("shape", [(2, 2, 3), (1, 2, 4), (2, 1, 4), (2, 4)])
-def test_an_output_that_does_not_fit_is_an_error(shape):
-    made = kernel.VarlenCall(kernel.DType.float32, Q, Q, Q, ONE, ONE, 1.0)
-    with pytest.raises(ValueError, match="output has the wrong shape"):
-        made.forward(np.empty(shape, np.float32))
-    with pytest.raises(ValueError, match="row_max has the wrong shape"):
-        made.forward(np.empty(Q.shape, np.float32), np.empty((2, 1), np.float32), np.empty((2, 2)))
-    stats = np.ones((2, 2), np.float32), np.ones((2, 2)), np.ones((2, 2), np.float32)
-    with pytest.raises(ValueError, match="d_k has the wrong shape"):
-        made.backward(Q, Q, *stats, np.empty_like(Q), np.empty(shape, np.float32), np.empty_like(Q))
+ONE = np.array([0, 2], np.int32)
 
 
 def test_a_table_that_changes_after_it_was_checked_is_not_read_again():

@@ -1,5 +1,6 @@
 """The names, defaults and effects that fields of config.json have in transformers."""
 
+import contextlib
 import json
 
 import numpy as np
@@ -10,7 +11,8 @@ import regard
 from regard import RegardError, models
 from regard.models.checkpoint.config import ConfigReader
 from regard.models.checkpoint.known_fields import ALIASES, DEFAULTS
-from regard.models.families import FAMILIES
+from regard.models.families import FAMILIES, check_config
+from regard.models.hub.hub_files import TOKENIZER
 
 IDS = np.arange(5, 23)
 
@@ -73,6 +75,22 @@ def test_rope_parameters_and_rope_scaling_may_say_the_same():
     assert read({**fields, "rope_scaling": types["full_attention"]}) == read(fields)
     with pytest.raises(RegardError, match="rope_parameters and rope_scaling are both present and differ; remove one"):
         read({**fields, "rope_scaling": {"rope_type": "linear", "factor": 3.0}})
+
+
+OFF = {"add_cross_attention": False, "is_decoder": False, "pruned_heads": {}, "tie_encoder_decoder": False}
+
+
+@pytest.mark.parametrize("case", golden.KEPT)
+def test_what_older_files_say_of_every_model_is_off(changed, case):
+    assert regard.load(changed(case, OFF)).config == regard.load(golden.FOLDER / case).config
+
+
+@pytest.mark.parametrize("name", OFF)
+@pytest.mark.parametrize("case", ["bert/gelu", "t5/relu", "bart/tied", "gpt2/plain", "distilbert/gelu"])
+def test_where_it_is_on_it_is_refused(changed, case, name):
+    is_decoder = name == "is_decoder" and case == "gpt2/plain"  # which it is
+    with contextlib.nullcontext() if is_decoder else pytest.raises(RegardError, match=f"{name}="):
+        regard.load(changed(case, {name: {"0": [1]} if name == "pruned_heads" else True}))
 
 
 NAMES = [(model_type, *names) for model_type, aliases in ALIASES.items() for names in aliases.items()]
@@ -189,3 +207,29 @@ def test_the_default_of_a_field_with_two_names_stands_under_the_first():
     fields = {name: value for name, value in fields_of("gpt2/plain").items() if name not in ("n_positions", "n_ctx")}
     assert read(fields).max_positions == 1024
     assert read({**fields, "max_position_embeddings": 16}).max_positions == 16
+
+
+FIRST_CASES = [
+    sorted(family.iterdir())[0].relative_to(golden.FOLDER).as_posix() for family in sorted(golden.FOLDER.iterdir())
+]
+
+
+@pytest.mark.parametrize("case", FIRST_CASES)
+def test_a_configuration_is_checked_without_weights(changed, case):
+    """Every family reads its configuration before its tensors."""
+    folder = changed(case)
+    for name in ("model.safetensors", *TOKENIZER):
+        (folder / name).unlink(missing_ok=True)
+    check_config("name", folder)
+    fields = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(fields | {"x_y": 1, "transformers_version": "99.0"}))
+    with pytest.raises(RegardError, match="unknown field x_y=1"):
+        check_config("name", folder)
+    check_config("name", folder, ["x_y"])
+
+
+@pytest.mark.parametrize("name", ["dropout_rate", "pruned_heads", "x_y"])
+def test_only_unknown_fields_can_be_ignored(changed, name):
+    folder = changed("t5/gelu", {"dropout_rate": 0.1, "pruned_heads": {}})
+    with pytest.raises(RegardError, match=f"ignore names '{name}', which is not an unknown field"):
+        check_config("name", folder, [name])

@@ -127,6 +127,23 @@ def test_the_scaling_of_llama_3_is_known_by_its_frequencies(checkpoint, factor):
         checkpoint(fields={"rope.freq_base": 500000.0}, tensors=stored).config()
 
 
+def test_the_attention_factor_of_a_file_is_multiplied_by_that_of_yarn(checkpoint):
+    """As llama.cpp does: attn_factor times 1 + 0.1 ln factor, once, of cosine and sine."""
+    yarn = {"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0, "rope.scaling.original_context_length": 19}
+
+    def magnitude(**more):
+        scaling = fields_of(checkpoint(fields={**yarn, **{f"rope.scaling.{key}": each for key, each in more.items()}}))
+        return rotary_frequencies(8, scaling=scaling["rope_scaling"])[1]
+
+    plain = magnitude()
+    assert plain == pytest.approx(1.1386294361)  # 1 + 0.1 ln 4
+    assert magnitude(attn_factor=1.0) == plain
+    assert magnitude(attn_factor=0.75) == pytest.approx(0.75 * plain)
+    assert magnitude(attn_factor=0.75, factor=0.5) == pytest.approx(0.75)
+    linear = {"rope.scaling.type": "linear", "rope.scaling.factor": 4.0, "rope.scaling.attn_factor": 1.0}
+    assert fields_of(checkpoint(fields=linear))["rope_scaling"] == {"rope_type": "linear", "factor": 4.0}
+
+
 def test_other_scalings_are_named_as_in_a_config(checkpoint):
     linear = {"rope.scaling.type": "linear", "rope.scaling.factor": 4.0, "rope.scaling.finetuned": True}
     assert fields_of(checkpoint(fields=linear))["rope_scaling"] == {"rope_type": "linear", "factor": 4.0}
@@ -154,6 +171,11 @@ def test_other_scalings_are_named_as_in_a_config(checkpoint):
         ({"fields": {"attention.value_length": 4}}, r"unknown field llama\.attention\.value_length=4"),
         ({"fields": {"attention.head_count_kv": [2, 1]}}, r"num_key_value_heads must be .*\[2, 1\]"),
         ({"fields": {"rope.scaling.type": "longrope"}}, r"longrope"),
+        ({"fields": {"rope.scaling.attn_factor": 1.5}}, r"attn_factor 1\.5 with rotary frequencies scaled as 'none'"),
+        (
+            {"fields": {"rope.scaling.factor": 4.0, "rope.scaling.attn_factor": 1.5}},
+            r"attn_factor 1\.5 with rotary frequencies scaled as 'linear'; it is supported with 'yarn'",
+        ),
         ({"tensors": {**llama_tensors(), "blk.0.odd.weight": np.zeros(3)}}, r"unexpected blk\.0\.odd\.weight"),
         ({"tensors": {**llama_tensors(), "blk.00.attn_q.weight": np.zeros(3)}}, r"unexpected blk\.00\.attn_q"),
         ({"tensors": {**llama_tensors(), "model.norm.weight": np.zeros(32)}}, "under both its GGUF name and its H"),

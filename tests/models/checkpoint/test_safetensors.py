@@ -15,8 +15,8 @@ import tiny_bert
 from regard import RegardError
 from regard.formats.safetensors import write_safetensors
 from regard.models.checkpoint.open import FolderCheckpoint
-from regard.models.checkpoint.safetensors import INDEX
 from regard.models.checkpoint.tensors import load_layers
+from regard.models.checkpoint.weight_files import INDEX
 
 PARTS = [f"model-{i:05}-of-00003.safetensors" for i in (1, 2, 3)]
 
@@ -126,8 +126,31 @@ def test_pickles_are_refused_with_the_way_to_convert_them(write_bert, names):
     (folder / "model.safetensors").unlink()
     for name in names:
         (folder / name).write_bytes(b"\x80\x04cos\nsystem\n")
-    with pytest.raises(RegardError, match=rf"as a pickle \({', '.join(names)}\).*save_pretrained\(NEW_FOLDER\)"):
+    with pytest.raises(RegardError, match=rf"are pickles \({', '.join(names)}\).*save_pretrained\(NEW_FOLDER\)"):
         regard.load(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("training_args.bin", "neither model.safetensors nor"),
+        ("model.fp16.safetensors", r"has a variant of its weights alone \(model.fp16.safetensors\).* variant='fp16'"),
+        ("consolidated.safetensors", r"in the layout of their authors \(consolidated.safetensors\)"),
+        ("adapter_model.safetensors", "is an adapter, not a whole model: merge it into its base model"),
+    ],
+)
+def test_without_weights_it_is_said_what_there_is(write_bert, name, message):
+    folder = write_bert()
+    (folder / "model.safetensors").rename(folder / name)
+    with pytest.raises(RegardError, match=message):
+        regard.load(folder)
+
+
+def test_the_folder_of_an_adapter_names_its_base_model(tmp_path):
+    (tmp_path / "adapter_config.json").write_text('{"base_model_name_or_path": "org/base"}')
+    (tmp_path / "adapter_model.safetensors").touch()
+    with pytest.raises(RegardError, match="is an adapter of org/base, not a whole model"):
+        regard.load(tmp_path)
 
 
 def test_bfloat16_is_widened_in_passing(tmp_path):

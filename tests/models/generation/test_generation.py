@@ -187,11 +187,25 @@ def test_characters_in_bytes_are_spelled_whatever_stands_before(fallback, before
     assert model.generate(before, max_new_tokens=len(ids)).text == text
 
 
+def test_a_generated_text_is_cleaned_up_as_it_comes():
+    words = ["<unk>", "It", "is", "n't", ".", ",", "new", "'", "s", "So"]
+    backend = Tokenizer(WordLevel({word: i for i, word in enumerate(words)}, unk_token="<unk>"))
+    tokenizer = SubwordTokenizer(backend, cleans_up=True)
+    model = Scripted(script=(2, 3, 6, 5, 1, 7, 8, 6, 4), end_ids=(), tokenizer=tokenizer)
+    stream = model.stream((9,), max_new_tokens=9)
+    pieces = list(stream)
+    assert "".join(pieces) == stream.generated.text == " isn't new, It's new."
+    assert pieces == [" is", "n't new", ", It", "'s new", "."]
+    assert stream.generated.encoding.text.endswith("is n't new , It ' s new .")
+
+
 def test_special_tokens_cost_no_more_when_there_are_many(monkeypatch):
     decoded = []
     tokenizer = tiny_decoder.tokenizer()
     decode = SubwordTokenizer.decode
-    monkeypatch.setattr(SubwordTokenizer, "decode", lambda self, ids: decoded.append(len(ids)) or decode(self, ids))
+    monkeypatch.setattr(
+        SubwordTokenizer, "decode", lambda self, ids, **_: decoded.append(len(ids)) or decode(self, ids)
+    )
     detokenizer = StreamingDetokenizer(tokenizer, [5])
     assert [detokenizer.add(tiny_decoder.END) for _ in range(50)] == [""] * 50
     assert detokenizer.flush() == ""
@@ -392,9 +406,18 @@ def test_one_text_returns_one_and_a_batch_a_tuple(tiny, prompt):
 
 @pytest.mark.parametrize(
     ("config", "generation", "ends"),
-    [(7, None, (7,)), ([7, 9], None, (7, 9)), (None, None, ()), (7, '{"eos_token_id": [8]}', (8,)), (7, "{}", (7,))],
+    [
+        (7, None, (7,)),
+        ([7, 9], None, (7, 9)),
+        (None, None, ()),
+        (7, '{"eos_token_id": [8]}', (8,)),
+        (7, "{}", ()),
+        ([7, 9], '{"eos_token_id": null}', ()),
+        (7, '{"forced_eos_token_id": 8}', ()),
+    ],
 )
 def test_what_ends_a_text_is_read_from_the_files(tmp_path, config, generation, ends):
+    """Of config.json only where generation_config.json is missing, as in transformers 5."""
     folder = tiny_decoder.write(tmp_path / "tiny", {"eos_token_id": config})
     if generation is not None:
         (folder / "generation_config.json").write_text(generation)

@@ -35,6 +35,7 @@ class Hub:
     private: bool = False  # whether all of it needs the token
     fail: Callable[[Handler, str], bool] | None = None  # answers in the place of the hub and returns True, or does not
     far: bool = False  # whether GET is redirected to another address, as for large files
+    headers: dict[str, str] = field(default_factory=dict)  # of files, in the place of its own
     requests: list[str] = field(default_factory=list)  # method and path, in order
     tokens: set[str] = field(default_factory=set)
     address: str = ""
@@ -147,7 +148,7 @@ def _answer_file(hub: Hub, handler: Handler, revision: str, name: str, token: st
             headers |= {"X_Linked_Etag": f'"{etag}"', "X_Linked_Size": str(len(files[name]))}
             _send(handler, 302, b"", Location=f"{hub.address.replace('127.0.0.1', 'localhost')}/far/{name}", **headers)
         else:
-            _send_file(handler, files[name], etag, headers)
+            _send_file(handler, files[name], etag, headers | hub.headers)
 
 
 def _send_file(handler: Handler, content: bytes, etag: str, headers: Mapping[str, str]) -> None:

@@ -76,6 +76,56 @@ def test_grey_of_sixteen_bits_keeps_its_range(tmp_path, suffix):
     np.testing.assert_array_equal(rgb(turned)[..., 0], np.rot90(wanted, -1))
 
 
+def tiff(path, bits, data, *, width=4, sample_format=1, white=1):
+    """Write a TIFF of one row of grey by hand, as scanners and microscopes do; `white` 0: zero is white."""
+    sizes = {256: width, 257: 1, 258: bits, 259: 1, 262: white, 273: 134, 277: 1, 278: 1, 279: len(data)}
+    entries = b"".join(
+        struct.pack("<HHIHH", tag, 3, 1, value, 0) for tag, value in [*sizes.items(), (339, sample_format)]
+    )
+    path.write_bytes(b"II*\0" + struct.pack("<IH", 8, 10) + entries + struct.pack("<I", 0) + data)
+    return path
+
+
+GREY = {
+    8: bytes([0, 64, 128, 255]),
+    12: bytes([0x00, 0x04, 0x04, 0x80, 0x8F, 0xFF]),
+    16: np.array([0, 64 * 257, 128 * 257, 65535], "<u2").tobytes(),
+}
+
+
+@pytest.mark.parametrize(("bits", "white"), [(8, 1), (8, 0), (12, 1), (16, 1), (16, 0)])
+def test_grey_of_tiff_is_from_black_to_white(tmp_path, bits, white):
+    path = tiff(tmp_path / "x.tif", bits, GREY[bits], white=white)
+    wanted = np.array([0, 64, 128, 255])
+    for x in (path, Image.open(path)):
+        np.testing.assert_array_equal(rgb(x)[0, :, 1], wanted if white else 255 - wanted)
+
+
+@pytest.mark.parametrize("bits", [8, 16])
+def test_signed_grey_is_refused(tmp_path, bits):
+    path = tiff(tmp_path / "x.tif", bits, bytes(4 * bits // 8), sample_format=2)
+    for x in (path, Image.open(path)):
+        with pytest.raises(RegardError, match="of which no value is white"):
+            rgb(x)
+
+
+@pytest.mark.parametrize("largest", [1000, 65535])
+def test_grey_of_pgm_has_the_white_of_its_header(tmp_path, largest):
+    values = np.array([0, largest // 4, largest // 2, largest])
+    (tmp_path / "x.pgm").write_bytes(b"P5 4 1 %d\n" % largest + values.astype(">u2").tobytes())
+    (tmp_path / "y.pgm").write_text(f"P2 4 1 {largest} {' '.join(map(str, values))}")
+    for name in ("x.pgm", "y.pgm"):
+        np.testing.assert_array_equal(rgb(tmp_path / name)[0, :, 0], np.round(values * 255 / largest))
+
+
+def test_modes_multiplied_by_opacity_are_over_white():
+    pixels = np.full((2, 3, 4), (200, 100, 0, 128), np.uint8)
+    image = Image.fromarray(pixels)
+    np.testing.assert_allclose(rgb(image.convert("RGBa")), rgb(image).astype(int), atol=2)
+    grey = image.convert("LA")
+    np.testing.assert_allclose(rgb(grey.convert("La")), rgb(grey).astype(int), atol=2)
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.int32])
 def test_pixels_of_no_known_white_are_refused(tmp_path, dtype):
     path = save(tmp_path / "x.tif", Image.fromarray(np.arange(16).reshape(4, 4).astype(dtype)))

@@ -28,7 +28,7 @@ with deferred_imports():
     from rich.text import Text
 
     from regard.cli.console import make_console, print_header
-    from regard.cli.input import announce_memory, load_model
+    from regard.cli.input import announce_memory, load_model, tokenize
     from regard.cli.output import write
     from regard.cli.texts import read_text
     from regard.models import Model, Output
@@ -78,7 +78,7 @@ def run(options: Options) -> None:
     for layer, head in options.heads:
         resolve_index("layer", layer, range(model.config.num_layers))
         resolve_index("head", head, range(model.config.num_heads))
-    trace, encoding = Trace(only=(), edit=ablate(*options.heads, by=options.by)), model.tokenizer(text)
+    trace, encoding = Trace(only=(), edit=ablate(*options.heads, by=options.by)), tokenize(model, text)
     announce_memory(model, len(encoding), trace)
     with np.errstate(all="ignore"):
         before, after = model(encoding), model(encoding, trace=trace)

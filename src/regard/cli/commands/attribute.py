@@ -1,8 +1,8 @@
-"""``regard attribute TEXT --to " Paris"``: what mattered, and what was attended to; for a corpus in a folder."""
+"""``regard attribute TEXT``: what mattered, and what was attended to; for a corpus in a folder."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from regard.cli.deferred import deferred_imports
@@ -27,30 +27,43 @@ from regard.cli.shared_options import (
 with deferred_imports():
     import json
 
+    from rich.cells import cell_len
     from rich.text import Text
 
     from regard._utils.errors import RegardError
     from regard.cli.console import has_color, make_console, print_header
     from regard.cli.corpus import is_corpus_run, run_corpus
-    from regard.cli.input import announce_memory, load_model
+    from regard.cli.input import announce_memory, load_model, warn_unknown
     from regard.cli.output import write
     from regard.cli.progress import waiting
     from regard.cli.tables import write_table
     from regard.cli.texts import read_text
-    from regard.metrics import ATTRIBUTION_METHODS, Attribution, attribute
-    from regard.metrics.attribution_target import Spelling, encoding_of, likelier_spelling
+    from regard.metrics import ATTRIBUTION_METHODS, Attribution, attribute, attribute_generation
+    from regard.metrics.attribution_target import (
+        QUANTITIES,
+        Spelling,
+        encoding_of,
+        likelier_spelling,
+        most_probable_token,
+        predicts_tokens,
+    )
+    from regard.models import Model
     from regard.terminal import attribution_table
+    from regard.terminal.tables import ljust
+    from regard.text.encoding import Encoding
+    from regard.text.token_labels import token_labels
     from regard.trace import Trace
     from regard.views import AttributionRow, attribution_rows, escape, format_number
 
 COMMAND = Command(
     place=8,
     summary="show which tokens mattered for the next one",
-    usage="TEXT --to TEXT [options]\n       regard attribute --corpus CORPUS --to TEXT --out FOLDER [options]",
+    usage="TEXT [--to TEXT] [options]\n       regard attribute --corpus CORPUS --to TEXT --out FOLDER [options]",
     examples="""\
-  regard attribute "The capital of France is" --to " Paris"
+  regard attribute "The capital of France is"
   regard attribute "The capital of France is" --to " Paris" --versus " Rome" -o paris.png
-  regard attribute "The cat sat on the mat" --to "A kitten rested" --model minilm""",
+  regard attribute "The cat sat on the mat" --to "A kitten rested" --model minilm
+  regard attribute "The capital of France is" --generate 5 --method attnlrp""",
 )
 
 _PICTURE = OutputFile("-o", PICTURES, "each token with its contribution", max_tokens=200)
@@ -70,8 +83,11 @@ class Options:
     source: TextSource = text_source()
     corpus: str | None = option("FILE", "with --out, each text of a corpus in place of one")
     truncate: bool = flag("truncate texts of --corpus that are too long")
-    to: str = option("TEXT", 'the next token, " Paris"; of an encoder a text to be similar to', required=True)
+    to: str | None = option(
+        "TEXT", 'the next token, such as " Paris"; by default the most probable; of an encoder a text to be similar to'
+    )
     versus: str | None = option("TEXT", "a second one, whose number is subtracted")
+    generate: int | None = option("N", "generate N tokens, and show what mattered for each", type=count)
     model: ModelChoice = model_choice("smollm2")
     method: str | None = option(
         "NAME", "%(choices)s (gradient; of an encoder integrated)", choices=LazyChoices(_methods)
@@ -104,13 +120,18 @@ def run(options: Options) -> None:
     texts = [each for each in (text, options.to, options.versus) if each]
     model = load_model(options.model, options.toy, texts)
     encoding = encoding_of(model, text, options.to)
+    warn_unknown(model, [encoding])
     options.files.check_length(model, len(encoding))
     announce_memory(model, len(encoding), Trace(only="*.weights"))
+    if options.generate is not None:
+        _run_generation(options, model, encoding, options.generate)
+        return
+    to, notes = _target(model, encoding, options.to)
     with waiting("gradients"):
         attribution = attribute(
             model,
             encoding,
-            options.to,
+            to,
             versus=options.versus,
             method=options.method,
             score=options.score,
@@ -119,7 +140,7 @@ def run(options: Options) -> None:
         )
     targets = {"--to": options.to, "--versus": options.versus}
     spellings = {option: likelier_spelling(model, encoding, token) for option, token in targets.items()}
-    notes = [_note(option, spelling) for option, spelling in spellings.items() if spelling is not None]
+    notes += [_note(option, spelling) for option, spelling in spellings.items() if spelling is not None]
     rows = attribution_rows(encoding, attribution.scores, attribution.attended, merge_subwords=options.merge_subwords)
     if options.json:
         shown = {
@@ -157,6 +178,19 @@ def run(options: Options) -> None:
     )
 
 
+def _target(model: Model, encoding: Encoding, to: str | None) -> tuple[str | int, list[str]]:
+    """Return what is attributed, by default the most probable next token, and a note that says so."""
+    if to is not None:
+        return to, []
+    if not predicts_tokens(model):
+        raise RegardError(f'{model.name} predicts no next token: give a text to be similar to, --to "A kitten rested"')
+    token = most_probable_token(model, encoding)
+    note = (
+        f'"{escape(token.text)}" is the most probable next token ({token.probability:.2g}): --to TEXT explains another'
+    )
+    return token.id, [note]
+
+
 def _draw(path: str, computed: Attribution, options: Options) -> None:
     from regard.plot import attribution, save
 
@@ -176,15 +210,57 @@ def _run_corpus(options: Options) -> None:
         "-o": options.files,
         "--json": options.json,
         "--merge-subwords": options.merge_subwords,
+        "--generate": options.generate,
     }
-    for what, is_given in others.items():
-        if is_given:
-            raise RegardError(f"--out writes the tokens of a corpus: leave out {what}")
+    _refuse("--out writes the tokens of a corpus", others)
     if options.corpus is None:
         raise RegardError("--out is for a corpus: give --corpus FILE")
+    if options.to is None:
+        raise RegardError("--corpus needs --to TEXT: a next token for all texts, of an encoder a text to be similar to")
     names = ("to", "versus", "method", "score", "baseline", "steps", "truncate")
     settings = {name: getattr(options, name) for name in names}
     run_corpus(options.partitions, options.model, options.corpus, "AttributeJob", settings)
+
+
+def _run_generation(options: Options, model: Model, prompt: Encoding, count: int) -> None:
+    """Print for each token that the model generates which tokens contributed most to it."""
+    others = {
+        "--to": options.to,
+        "--versus": options.versus,
+        "--baseline": options.baseline,
+        "--steps": options.steps,
+        "--merge-subwords": options.merge_subwords,
+        "-o": options.files,
+    }
+    _refuse("--generate shows each generated token", others)
+    with waiting("gradients"):
+        generation = attribute_generation(
+            model, prompt, method=options.method, score=options.score, max_new_tokens=count
+        )
+    labels, first = token_labels(generation.encoding), len(prompt)
+    method, score, values, scores = generation.method, generation.score, generation.values.tolist(), generation.scores
+    if options.json:
+        each = zip(labels[first:], values, scores.tolist(), generation.attended.tolist(), strict=True)
+        rows = [dict(zip(("token", "value", "scores", "attended"), row, strict=True)) for row in each]
+        shown = {"model": model.name, "text": prompt.text, "method": method, "score": score}
+        write(json.dumps({**shown, "tokens": labels, "generated": rows}, allow_nan=False))
+        return
+    console, names = make_console(options.color), [escape(label, 24) for label in labels]
+    print_header(console, model, f" · {ATTRIBUTION_METHODS[method].title.lower()}")
+    heading = f"each generated token, its {QUANTITIES[score]}, and the three tokens that contributed most\n"
+    console.print(Text(heading, style="bold"))
+    width = max(map(cell_len, names[first:]))
+    for name, value, row in zip(names[first:], values, scores, strict=True):
+        largest = (-abs(row)).argsort(kind="stable")[:3].tolist()
+        most = "  ".join(f"{names[i]} {format_number(row[i], '+.2f')}" for i in largest)
+        console.print(Text(f"{ljust(name, width)} {format_number(value, '.2f'):>7}   {most}"))
+
+
+def _refuse(why: str, others: Mapping[str, object]) -> None:
+    """Raise for the first option that is given and not used."""
+    for what, is_given in others.items():
+        if is_given:
+            raise RegardError(f"{why}: leave out {what}")
 
 
 def _note(option: str, spelling: Spelling) -> str:

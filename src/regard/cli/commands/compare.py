@@ -17,7 +17,7 @@ with deferred_imports():
 
     from regard._utils.errors import RegardError
     from regard.cli.console import make_console, print_header
-    from regard.cli.input import check_word, load_model, run_model
+    from regard.cli.input import check_word, load_model, run_model, tokenize
     from regard.cli.output import write
     from regard.cli.texts import check_no_file
     from regard.trace import Trace
@@ -40,7 +40,7 @@ _MOVEMENT = OutputFile("-o", PICTURES, "how the vectors of the word move", VECTO
 class Options:
     """What is typed."""
 
-    texts: Sequence[str] = argument("TEXT", "the two texts", nargs=2)
+    texts: Sequence[str] = argument("TEXT", "the two texts", nargs="*")
     literal: bool  # after --: texts that are like the names of something
     word: str = option("WORD", "a word of both texts", required=True)
     model: ModelChoice = model_choice("minilm")
@@ -54,15 +54,17 @@ class Options:
 def run(options: Options) -> None:
     """Print the cosine similarity of the word's vectors in both texts: embedding, then each layer."""
     texts = [text.strip() for text in options.texts]
-    if not all(texts):
-        raise RegardError('compare needs two texts: regard compare "the river bank" "the bank manager" --word bank')
+    if len(texts) != 2 or not all(texts):
+        problem = "one is empty" if len(texts) == 2 else f"got {len(texts)}"
+        example = 'regard compare "the river bank" "the bank manager" --word bank'
+        raise RegardError(f"compare takes two texts, {problem}: {example}")
     for text in [] if options.literal else texts:
         check_no_file(text, None)
     options.files.check()
     model = load_model(options.model, options.toy, texts)
     outputs = (f"blocks.{n}.output" for n in range(model.config.num_layers))
     steps = options.files.required_steps("token_embeddings", *outputs)
-    encodings = [model.tokenizer(text) for text in texts]
+    encodings = [tokenize(model, text) for text in texts]
     times = []  # that the word occurs in each
     for name, encoding in zip(("the first text", "the second text"), encodings, strict=True):
         options.files.check_length(model, len(encoding))
@@ -108,5 +110,5 @@ def _draw(path: str, traces: Sequence[Trace], options: Options) -> None:
 def _conclusion(original: float, contextual: float) -> str:
     start, end = format_number(original, ".3f"), format_number(contextual, ".3f")
     if contextual < original and start != end:
-        return f"The contexts move the vectors of the word apart: from {start} to {end}."
-    return f"The vectors of the word start at similarity {start} and end at {end}."
+        return f"Context moves the word's vectors apart: similarity falls from {start} to {end}."
+    return f"The word's two vectors start at similarity {start} and end at {end}."

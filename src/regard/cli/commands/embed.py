@@ -59,7 +59,10 @@ class Options:
     prompt_name: str | None = option("NAME", "a prompt that the model has, before each line")
     skip_empty: bool = flag("skip empty lines")
     files: OutputFiles = output_files(_VECTORS)
-    corpus: CorpusRun = corpus_run()
+    corpus: CorpusRun = corpus_run(
+        "a table, or a corpus in partitions, which needs regard[dask]",
+        column={"help": "where the texts are in a table: Parquet, CSV or JSON lines; with --out (text)"},
+    )
 
 
 def run(options: Options) -> None:

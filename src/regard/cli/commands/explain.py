@@ -12,6 +12,7 @@ from regard.cli.shared_options import (
     ToyLayer,
     color,
     head,
+    json_flag,
     map_choice,
     model_choice,
     text_source,
@@ -19,11 +20,16 @@ from regard.cli.shared_options import (
 )
 
 with deferred_imports():
+    import json
+
     from regard._utils.errors import RegardError
     from regard.cli.console import make_console, print_header
-    from regard.cli.input import check_word, load_model, resolve_map, run_model
+    from regard.cli.input import check_word, load_model, resolve_map, run_model, tokenize
+    from regard.cli.output import write
     from regard.cli.texts import read_text
     from regard.terminal import explain, explain_row
+    from regard.views.head_steps import head_steps
+    from regard.views.json import head_to_json
 
 COMMAND = Command(
     place=2,
@@ -32,7 +38,8 @@ COMMAND = Command(
     examples="""\
   regard explain "The cat sat" --toy --seed 42 --embed-dim 4 --num-heads 2
   regard explain "The cat sat" --toy --embeddings glove.6B.50d.txt --word cat
-  regard explain "The cat sat on the mat" --head L2H5 --word sat""",
+  regard explain "The cat sat on the mat" --head L2H5 --word sat
+  regard explain "The cat sat" --json""",
 )
 
 _MAX_TOKENS = 1024
@@ -47,6 +54,7 @@ class Options:
     map: MapChoice = map_choice(head, layer="0", head="0", default=0)
     word: str | None = option("WORD", "only the row of this word, with the arithmetic written out")
     files: OutputFiles = output_files(TRACE)
+    json: bool = json_flag("the numbers")
     color: str = color()
     toy: ToyLayer = toy_layer()
 
@@ -57,14 +65,14 @@ def run(options: Options) -> None:
     options.files.check()
     model = load_model(options.model, options.toy, [text])
     choice = resolve_map(options.map, model)
-    encoding = model.tokenizer(text)
+    encoding = tokenize(model, text)
     if len(encoding) > _MAX_TOKENS:
         raise RegardError(
             f"explain prints every number: at most {_MAX_TOKENS:,} tokens, this text has {len(encoding):,}"
         )
     options.files.check_length(model, len(encoding))
     console, layer = make_console(options.color), choice.layer or 0
-    settings = {"layer": layer, "head": choice.head or 0, "width": console.width}
+    settings = {"layer": layer, "head": choice.head or 0}
     rows = None if options.word is None else check_word(options.word, encoding, show_special_tokens=True)
     before = f"blocks.{layer - 1}.output"  # of layer 0 there is none
     block = f"blocks.{layer}"
@@ -73,6 +81,13 @@ def run(options: Options) -> None:
     needed = options.files.required_steps(*steps)
     last = f"{block}.attn.output" if needed == steps else None
     trace = run_model(model, encoding, needed, stop=last)
+    if options.json:
+        word = {} if options.word is None else {"word": options.word}
+        shown = {"model": model.name, "text": text, **word, **head_to_json(head_steps(trace, **settings), rows)}
+        options.files.write({TRACE: trace.save})
+        write(json.dumps(shown, allow_nan=False))
+        return
+    settings["width"] = console.width
     pages = [explain(trace, **settings)] if rows is None else [explain_row(trace, row, **settings) for row in rows]
     options.files.write({TRACE: trace.save})
     print_header(console, model)

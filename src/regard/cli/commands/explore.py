@@ -29,7 +29,7 @@ with deferred_imports():
     from pathlib import Path
 
     from regard._utils.errors import RegardError
-    from regard.cli.input import announce_memory, load_model, run_picture
+    from regard.cli.input import announce_memory, load_model, run_picture, tokenize
     from regard.cli.output import write
     from regard.cli.texts import check_no_file, read_text
     from regard.explorer import Exploration
@@ -103,10 +103,10 @@ def run(options: Options) -> None:
     corpus = _corpus(options)
     if corpus is not None and not options.source.text and options.source.file is None and options.open is None:
         options = options.with_text(corpus.first())
-    options, view = _opened(options, options.open) if options.open is not None else (options, "")
+    options, view, text_b = _opened(options, options.open) if options.open is not None else (options, "", None)
     if options.files and options.server:
         raise RegardError("-o writes a file and serves no page: leave out --port and --no-browser")
-    explored = _stored_map(options) or _training_run(options) or _Explored(partial(_exploration, options))
+    explored = _stored_map(options) or _training_run(options) or _Explored(partial(_exploration, options, text_b))
     if options.files:
         options.files.write(
             {
@@ -145,19 +145,23 @@ def _corpus(options: Options) -> Corpus | None:
     return Corpus(Path(options.corpus))
 
 
-def _opened(options: Options, page_address: str) -> tuple[Options, str]:
-    """Return options with text and model of an address where none are given, and the view that it names."""
+def _opened(options: Options, page_address: str) -> tuple[Options, str, str | None]:
+    """Return options with text and model of an address where none are given, the view that it names, and its text B."""
     source, choice = options.source, options.map
-    if options.trace or options.files or source.file is not None or choice.layer or choice.head:
-        raise RegardError("--open says what is shown: leave out --trace, -o, --file, --layer and --head")
+    if options.trace or options.files or choice.layer or choice.head:
+        raise RegardError("--open says what is shown: leave out --trace, -o, --layer and --head")
     address = read_address(page_address)
-    if not source.text and not address.texts:
-        raise RegardError("the address names no text, it was too long for it: give the text too")
+    if source.text or source.file is not None:
+        texts = source.text
+    elif address.text is not None:
+        texts = (address.text,)
+    else:
+        raise RegardError("the address names no text, it was too long for it: give the text too, or --file FILE")
     named, compared = (*address.models, None, None)[:2]
     options = replace(options, model=options.model or named, compare_model=options.compare_model or compared).with_text(
-        *(source.text or address.texts)
+        *texts
     )
-    return options, address.view
+    return options, address.view, address.text_b
 
 
 def _stored_map(options: Options) -> _Explored | None:
@@ -190,7 +194,7 @@ def _training_run(options: Options) -> _Explored | None:
     return _Explored(partial(TrainingExploration, run, text, layer=choice.layer, head=choice.head), run, text)
 
 
-def _exploration(options: Options) -> Exploration:
+def _exploration(options: Options, text_b: str | None) -> Exploration:
     layer, head = options.map.layer, options.map.head
     if options.trace is not None:
         if options.source.text or options.source.file is not None:
@@ -199,7 +203,7 @@ def _exploration(options: Options) -> Exploration:
             raise RegardError(f"--trace shows a saved run: leave out {', '.join(refused)}")
         traces = [Trace.load(Path(path)) for path in options.trace]
         return exploration_of(traces, None, layer=layer, head=head)
-    texts = _texts(options.source)
+    texts = _texts(options.source, text_b)
     choice = ModelChoice(model=options.model or "minilm", ignore=options.ignore)
     first = load_model(choice, options.toy, texts, pictures=True)
     if isinstance(first, ImageModel):
@@ -212,14 +216,14 @@ def _exploration(options: Options) -> Exploration:
         models.append(as_text_model(load(options.compare_model)))
     for text in texts:
         for model in models:
-            length = len(model.tokenizer(text))
+            length = len(tokenize(model, text))
             options.files.check_length(model, length)
             announce_memory(model, length, Trace(maps=True, only=shown_steps(length, layer)))
     return exploration_of(texts, models if len(models) > 1 else models[0], layer=layer, head=head)
 
 
-def _texts(source: TextSource) -> list[str]:
-    """Return one or two texts."""
+def _texts(source: TextSource, text_b: str | None) -> list[str]:
+    """Return one or two texts; `text_b`, of an address, is the second where one is given."""
     if len(source.text) > 2:
         raise RegardError(f"explore takes one or two texts, got {len(source.text)}: quote each text")
     if len(source.text) == 2 and source.file is None:
@@ -228,4 +232,9 @@ def _texts(source: TextSource) -> list[str]:
         for text in [] if source.literal else source.text:
             check_no_file(text, None)
         return [text.strip() for text in source.text]
-    return [read_text(source)]
+    if text_b is None:
+        return [read_text(source)]
+    if not text_b.strip():
+        raise RegardError("the second text of the address is empty")
+    check_no_file(text_b, None)
+    return [read_text(source), text_b.strip()]

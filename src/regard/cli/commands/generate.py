@@ -8,9 +8,18 @@ from typing import Any
 from regard.cli.deferred import deferred_imports
 from regard.cli.options import Command, flag, option, options
 from regard.cli.output_files import OutputFile, OutputFiles, output_files
-from regard.cli.shared_options import ModelChoice, TextSource, count, model_choice, text_source, whole_number
+from regard.cli.shared_options import (
+    ModelChoice,
+    TextSource,
+    count,
+    json_flag,
+    model_choice,
+    text_source,
+    whole_number,
+)
 
 with deferred_imports():
+    import json
     import sys
     import unicodedata
     from dataclasses import fields
@@ -18,8 +27,8 @@ with deferred_imports():
     import numpy as np
 
     from regard._utils.errors import RegardError
-    from regard.cli.input import announce_memory
-    from regard.cli.output import tell, writing
+    from regard.cli.input import announce_memory, tokenize
+    from regard.cli.output import tell, write, writing
     from regard.cli.texts import read_text
     from regard.models import LanguageModel, load
     from regard.models.generation.loop import Generated, Stream
@@ -27,6 +36,7 @@ with deferred_imports():
     from regard.text.chat import require_jinja
     from regard.trace import Trace
     from regard.views import escape
+    from regard.views.next_tokens import token_name
 
 COMMAND = Command(
     place=5,
@@ -36,6 +46,7 @@ COMMAND = Command(
   regard generate "Once upon a time" --max-new-tokens 60
   regard generate "The capital of France is" --temperature 0.7 --top-p 0.9 --seed 1
   regard generate "What is the capital of France?" --chat
+  regard generate "Once upon a time" --json
   regard generate --file letter.txt --stop . -o letter.safetensors""",
 )
 
@@ -59,10 +70,11 @@ class Options:
     seed: int | None = option("N", "seed of the sampling", group="sampling", type=whole_number)
     chat: bool = flag("format the text with the model's chat template")
     files: OutputFiles = output_files(_ATTENTION)
+    json: bool = json_flag("the continuation")
 
 
 def run(options: Options) -> None:
-    """Print the continuation of a text while it is generated."""
+    """Print the continuation of a text while it is generated, or as JSON when it is complete."""
     text = read_text(options.source)
     options.files.check()
     settings: Any = {field.name: getattr(options, field.name) for field in fields(GenerationOptions)}
@@ -75,11 +87,14 @@ def run(options: Options) -> None:
             f"{model.name} is not a language model and cannot generate text: choose a decoder, --model NAME"
         )
     prompt = model.tokenizer.apply_chat_template([{"role": "user", "content": text}]) if options.chat else text
-    encoding = model.tokenizer(prompt) if isinstance(prompt, str) else prompt
+    encoding = tokenize(model, prompt) if isinstance(prompt, str) else prompt
     announce_memory(model, len(encoding), _recorder(options), cached=True)
     stream = model.stream(encoding, **settings)
     try:
-        _print_all(stream)
+        if options.json:
+            _print_json(model, text, stream)
+        else:
+            _print_all(stream)
     except KeyboardInterrupt:
         _write(model, stream.generated, options)
         raise
@@ -98,6 +113,25 @@ def _print_all(stream: Stream) -> None:
                 _print(_escape_controls(piece) if sys.stdout.isatty() else piece)
     finally:
         _print("\n")
+
+
+def _print_json(model: LanguageModel, text: str, stream: Stream) -> None:
+    """Print the continuation, or after an interruption what there is of it."""
+    try:
+        with np.errstate(all="ignore"):
+            for _ in stream:
+                pass
+    finally:
+        done = stream.generated
+        shown = {
+            "model": model.name,
+            "text": text,
+            "prompt": done.prompt.text,
+            "continuation": done.text,
+            "finish_reason": done.finish_reason,
+            "tokens": [{"id": token, "token": token_name(model.tokenizer, token)} for token in done.ids],
+        }
+        write(json.dumps(shown, allow_nan=False))
 
 
 def _write(model: LanguageModel, done: Generated, options: Options) -> None:

@@ -31,7 +31,7 @@ with deferred_imports():
     from regard._utils.errors import RegardError
     from regard.cli.console import make_console, print_header
     from regard.cli.corpus import is_corpus_run, merged_sums, run_corpus
-    from regard.cli.input import load_model, run_model, run_picture
+    from regard.cli.input import load_model, run_model, run_picture, tokenize
     from regard.cli.output import tell, write
     from regard.cli.progress import progress_bar
     from regard.cli.tables import is_parquet, load_pyarrow, read_texts, write_table
@@ -152,14 +152,14 @@ _Measured: TypeAlias = "tuple[Model | ImageModel, HeadMetrics | CorpusHeadMetric
 
 
 def _measured(options: Options) -> _Measured | None:
-    """Return the model, the metrics of its heads, and what they were computed on; None where only a plan is printed."""
+    """Return the model, the metrics of its heads, and what was measured; None if only partitions are printed."""
     if options.corpus is None and options.repeated_tokens is None:
         text = read_text(options.source)
         model = load_model(options.model, options.toy, [text], pictures=True)
         weights = ["blocks.*.attn.weights"]
         if isinstance(model, ImageModel):
             return model, head_metrics(run_picture(model, text, weights)), "on this picture"
-        return model, head_metrics(run_model(model, model.tokenizer(text), weights)), "on this text"
+        return model, head_metrics(run_model(model, tokenize(model, text), weights)), "on this text"
     source = "--corpus reads a text a line" if options.corpus else "--repeated-tokens samples a model's vocabulary"
     has_other = options.source.text or options.source.file is not None or options.toy
     if options.corpus and options.repeated_tokens:
@@ -177,6 +177,8 @@ def _measured(options: Options) -> _Measured | None:
     texts = [line.strip() for line in lines if line.strip()]
     if not texts:
         raise RegardError(f"no text in {options.corpus}: every line is empty")
+    if empty := len(lines) - len(texts):
+        tell(f"{empty:,} empty line{'s are' if empty > 1 else ' is'} left out of the mean")
     model = load_model(options.model, options.toy, [])
     if not isinstance(model, TextModel):
         raise RegardError(f"{model.name} does not run a corpus: choose a model, --model NAME")
@@ -197,9 +199,9 @@ def _measured_partitions(options: Options, corpus: str, out: str) -> _Measured |
     summary = run_corpus(options.partitions, options.model, corpus, "HeadsJob", {"truncate": options.truncate})
     if summary is None:
         return None
-    sums = merged_sums(out, summary.plan)
+    sums = merged_sums(out, summary.partitioning)
     if not sums.done:
-        raise RegardError(f"no row of {corpus} can be run: {summary.plan.errors[0][2]}")
+        raise RegardError(f"no row of {corpus} can be run: {summary.partitioning.errors[0][2]}")
     return (
         load_model(options.model, options.toy, []),
         CorpusHeadMetrics.of_sums(sums),

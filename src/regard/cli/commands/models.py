@@ -41,7 +41,8 @@ def run(options: Options) -> None:
         page.append(f"{' ' * width}{where}\n\n", style="dim")
     for model in hub_cache.cached_models():
         size = f"{model.size / 1e6:,.1f} MB" if model.size else ""
-        page.append(f"{escape(model.name)}\n", style="bold")
+        revision = f", revision {model.revision}" if model.revision else ""
+        page.append(escape(model.name), style="bold").append(f"{escape(revision)}\n")
         facts = [model.kind or "", size, model.problem or _why_not(model.kind) or ""]
         page.append(f"{' ' * width}{escape(', '.join(filter(None, facts)))}\n")
         page.append(f"{' ' * width}{escape(str(model.path))}\n\n", style="dim")

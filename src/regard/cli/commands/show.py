@@ -45,9 +45,10 @@ with deferred_imports():
 
     from regard._utils.errors import RegardError
     from regard.cli.console import has_color, make_console, print_header
-    from regard.cli.input import check_word, load_model, resolve_map, run_model
+    from regard.cli.input import check_word, load_model, resolve_map, run_model, tokenize
     from regard.cli.output import write
     from regard.cli.show_picture import show_picture
+    from regard.cli.tables import write_map
     from regard.cli.texts import read_text
     from regard.models import ImageModel, Model
     from regard.terminal import terminal_heatmap, terminal_table
@@ -63,14 +64,17 @@ COMMAND = Command(
   regard "The cat sat on the mat"
   regard "The animal was too tired" --word tired --head L3H7
   regard --file letter.txt --merge-subwords -o letter.png
+  regard "The cat sat" --head L3H7 -o weights.csv
   echo "The cat sat" | regard - --json""",
 )
 
 _HEAT_MAP = OutputFile("-o", PICTURES, "the heat map", ())
+_TABLE = OutputFile("-o", (".csv",), "a table of its weights", (), MAX_DRAWN_TOKENS)
 _HEAD_GRID = OutputFile("--head-grid", PICTURES, "a grid of the maps of all heads", WEIGHTS, MAX_DRAWN_TOKENS)
 _MOVEMENT = OutputFile("--movement", PICTURES, "how the vector of each token moves", VECTORS, MAX_DRAWN_TOKENS)
 _MAP = "attention map"  # group of options
 _MAX_JSON_TOKENS = 2048
+_MAX_ROWS = 40  # of the table for a longer text
 _BYTES_PER_WEIGHT = 12  # of a view: a weight in float64, whether it is masked, and a picture or the largest of a row
 
 
@@ -84,12 +88,15 @@ class Options:
     merge_subwords: bool = merge_subwords(_MAP)
     show_special_tokens: bool = flag("show special tokens such as [CLS]", group=_MAP)
     word: str | None = option(
-        "WORD", "print only the rows of this word, files show all; of a picture a patch, r2c5", group=_MAP
+        "WORD",
+        "print only the rows of this word (to:2: its second place), files show all; of a picture a patch, r2c5",
+        group=_MAP,
     )
     top: int = option("N", "how many keys to name for each query (3)", group=_MAP, type=count, default=3)
+    all_rows: bool = flag("print a row for each word of a long text too", group=_MAP)
     truncate: bool = flag("cut a text that is too long for the model")
     quiet: bool = flag("print nothing, only write files")
-    files: OutputFiles = output_files(_HEAT_MAP, TRACE, _HEAD_GRID, _MOVEMENT)
+    files: OutputFiles = output_files(_HEAT_MAP, _TABLE, TRACE, _HEAD_GRID, _MOVEMENT)
     width: str | float | None = option(
         "WIDTH", "pictures of maps for print: column (85 mm), page (170 mm), or millimetres", type=print_width
     )
@@ -113,9 +120,7 @@ def run(options: Options) -> None:
         show_picture(options, model, text, partial(_write_files, options=options))
         return
     choice = resolve_map(options.map, model)
-    encoding = model.tokenizer(text)
-    if options.truncate and len(encoding) > (most := getattr(model, "max_length", len(encoding))):
-        encoding = encoding.truncated(most)
+    encoding = tokenize(model, text, truncate=options.truncate)
     tokens = _token_settings(options)
     if len(encoding) and all(encoding.special_tokens_mask) and not options.show_special_tokens:
         raise RegardError("the text has only special tokens: --show-special-tokens shows them")
@@ -134,7 +139,7 @@ def run(options: Options) -> None:
     trace = run_model(model, encoding, steps, shown=size, stop=weights if steps == [weights] else None)
     seconds = time.perf_counter() - start
     view = replace(select(trace, layer=layer, head=choice.head, **tokens), layers=tuple(layers))
-    _write_files(trace, partial(_draw, trace, view, choice.head, options), options)
+    _write_files(trace, view, partial(_draw, trace, view, choice.head, options), options)
     shown = view if rows is None else view.rows(rows)
     if options.json:
         write(json.dumps(to_json(shown, top=options.top), allow_nan=False))
@@ -142,10 +147,11 @@ def run(options: Options) -> None:
         _print(options, choice, model, trace, shown, seconds)
 
 
-def _write_files(trace: Trace, draw: Writer, options: Options) -> None:
-    """Write the requested files; `draw` writes the heat map."""
+def _write_files(trace: Trace, view: AttentionView, draw: Writer, options: Options) -> None:
+    """Write the requested files; `draw` writes the heat map of the view."""
     writers: dict[OutputFile, Writer] = {
         _HEAT_MAP: draw,
+        _TABLE: lambda path: write_map(path, view),
         TRACE: trace.save,
         _HEAD_GRID: lambda path: _draw_heads(trace, options, path),
         _MOVEMENT: lambda path: _draw_movement(trace, options, path),
@@ -186,16 +192,12 @@ def _print_settings(options: Options) -> dict[str, Any]:
     return settings | _token_settings(options)
 
 
-def _draws_maps(options: Options) -> bool:
-    return bool(options.files.paths["-o"] or options.files.paths["--head-grid"])
-
-
 def _check_print(options: Options) -> None:
     if options.caption and options.width is None:
         raise RegardError("--caption is for pictures for print: give --width too")
-    if options.quiet and not _draws_maps(options):
+    if options.quiet and not (options.files.paths["-o"] or options.files.paths["--head-grid"]):
         raise RegardError("--quiet prints nothing: give a file to write too, -o FILE")
-    if options.width is not None and not _draws_maps(options):
+    if options.width is not None and not options.files.has(_HEAT_MAP, _HEAD_GRID):
         raise RegardError("--width is for pictures of maps: give -o FILE or --head-grid FILE too")
 
 
@@ -213,10 +215,17 @@ def _print(
     print_header(console, model, f" · {sizes} · {_counted(len(trace.encodings[0]), 'token')} · {seconds:.2f} s")
     if len(view.layers) * view.heads > 1:
         console.print(Text(_chosen(choice, view)))
+    if hasattr(model, "encode"):
+        console.print(Text('Of the encoder; regard explore "TEXT → TARGET" shows the decoder and cross-attention.'))
     if view.is_causal:
         console.print(Text("Causal: each word attends to itself and to earlier words only."))
     console.print()
-    console.print(terminal_table(view, top=options.top, width=console.width), soft_wrap=True)
+    count = len(view.queries)
+    table = view if options.all_rows or count <= _MAX_ROWS else view.rows(range(_MAX_ROWS))
+    console.print(terminal_table(table, top=options.top, width=console.width), soft_wrap=True)
+    if len(table.queries) < count:
+        more = f"the first {_MAX_ROWS} of {count:,} rows; --all-rows prints all, --word WORD those of a word"
+        console.print(Text(more, style="dim"), soft_wrap=True)
     if view.special_tokens:
         names = ", ".join(map(escape, view.special_tokens))
         console.print(Text(f"special: weight on {names}; --show-special-tokens shows them", style="dim"))

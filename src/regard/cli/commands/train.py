@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 COMMAND = Command(
     place=10,
     summary="train a small model on a task or a text",
-    usage="TASK|--text FILE [options]",
+    usage="TASK|--file FILE [options]",
     examples="""\
   regard train induction
   regard train induction --watch
   regard train addition --folder sums --log sums.csv
-  regard train --text book.txt --bpe 500
-  regard train --text book.txt --masked --dropout 0.1""",
+  regard train --file book.txt --bpe 500
+  regard train --file book.txt --masked --dropout 0.1""",
 )
 
 _NUM_WATCHED = 30  # checkpoints of a run that is watched, beside the first
@@ -60,7 +60,7 @@ class Options:
     """What is typed."""
 
     task: str | None = argument("TASK", "one of %(choices)s", nargs="?", choices=LazyChoices(_tasks))
-    text: str | None = option("FILE", "learn to continue a text, in place of a task")
+    file: str | None = option("FILE", "learn to continue the text of a file, in place of a task")
     masked: bool = flag("learn to fill in masked tokens of the text")
     bpe: int | None = option("N", "a vocabulary of N byte pairs (characters)", type=count)
     context: int | None = option("N", "tokens of a sequence of the text (64)", type=count)
@@ -145,21 +145,21 @@ def run(options: Options) -> None:
             )
         console.print()
         console.print(Text(f"saved {escape(str(result.checkpoint))}"), soft_wrap=True)
-        console.print(Text(f"next: {_next(result, folder)}"), soft_wrap=True)
+        console.print(Text(f"next: {_next(result, task, folder)}"), soft_wrap=True)
         if result.interrupted:
             raise KeyboardInterrupt
         if watch is not None:
             watch.wait()
 
 
-def _next(result: TrainingResult, folder: Path) -> str:
+def _next(result: TrainingResult, task: Task, folder: Path) -> str:
     """Return the command that continues a run: to what was left of it, or to what it made."""
     if result.interrupted:
         return "the same command with --resume continues"
     made = shlex.quote(str(folder))
-    return (
-        f'regard generate "…" --model {made}' if isinstance(result.model, LanguageModel) else f"regard explore {made}"
-    )
+    if not isinstance(result.model, LanguageModel):
+        return f"regard explore {made}"
+    return f"regard generate {shlex.quote(task.example() or '…')} --model {made}"
 
 
 def _watch(folder: Path, steps: int, options: Options) -> AbstractContextManager[Watch | None]:
@@ -172,13 +172,13 @@ def _watch(folder: Path, steps: int, options: Options) -> AbstractContextManager
 
 def _name(options: Options) -> str:
     """Return the name of the task; an error unless there is exactly one."""
-    if (options.task is None) == (options.text is None):
-        raise RegardError("give either a task, such as induction, or --text FILE")
+    if (options.task is None) == (options.file is None):
+        raise RegardError("give either a task, such as induction, or --file FILE")
     if options.task is None:
         return "masked" if options.masked else "text"
     for name in _TEXT_OPTIONS:
         if getattr(options, name):
-            raise RegardError(f"--{name} is for --text FILE; a task has its own model")
+            raise RegardError(f"--{name} is for --file FILE; a task has its own model")
     return str(options.task)
 
 
@@ -196,8 +196,8 @@ def _task_and_model(options: Options, seed: int, before: Mapping[str, Any]) -> t
         data = {"task": options.task, "batch_size": data["batch_size"] or 64}
         task = make_task(options.task, batch_size=data["batch_size"])
         return task, task.new_model(seed), data
-    assert options.text is not None  # `_name` has checked it
-    text = read_file_or_input(options.text)
+    assert options.file is not None  # `_name` has checked it
+    text = read_file_or_input(options.file)
     data |= {"batch_size": data["batch_size"] or 32, "context": data["context"] or 64, "masked": bool(data["masked"])}
     if data["model"] and data["bpe"]:
         raise RegardError("--bpe is for a new model; that of --model has its tokenizer")

@@ -158,7 +158,6 @@ interface Manifest {
   decimals: number | null;
   runs: RunDescription[];
   difference_blocked_by: string | null;
-  distinct_texts: string[];
   metrics: Explanation[];
   modes: Explanation[];
   attribution_methods: AttributionMethod[];
@@ -334,6 +333,28 @@ interface RecordedCell {
   rollout: RolloutTerms | null;
 }
 
+interface ScoreWriter {
+  label: string;
+  kind: string;
+  layer: number | null;
+  head: number | null;
+}
+
+interface ScorePair {
+  query: ScoreWriter;
+  key: ScoreWriter;
+  value: number;
+}
+
+interface Why {
+  score: number;
+  versus: number | null;
+  pairs: ScorePair[];
+  others: number;
+  num_others: number;
+  terms: Record<string, number>;
+}
+
 interface PredictedToken {
   token: number;
   text: string;
@@ -471,4 +492,5 @@ interface Source {
   thumbnails: (params: { run: number }, signal?: AbortSignal) => Promise<Uint8Array<ArrayBuffer>>;
   tile: (params: { run: number; layer: number; head: number | "mean"; mode?: string; row0: number; row1: number; col0: number; col1: number; bin_size: number; pool?: "max" | "mean" }, signal?: AbortSignal) => Promise<Float32Array<ArrayBuffer>>;
   training: (params?: { known?: number }, signal?: AbortSignal) => Promise<TrainingNews>;
+  why: (params: { run: number; layer: number; head: number | "mean"; i: number; j: number; contrast?: boolean }, signal?: AbortSignal) => Promise<Why>;
 }

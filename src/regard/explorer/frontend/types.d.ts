@@ -91,6 +91,7 @@ interface Refs {
   newest: HTMLButtonElement;
   trainingStatus: HTMLElement;
   main: HTMLElement;
+  wordBar: HTMLElement;
   headsSides: HTMLElement;
   headSides: HTMLElement;
   movementSides: HTMLElement;
@@ -173,6 +174,10 @@ interface Refs {
   cellTitle: HTMLElement;
   closeCell: HTMLButtonElement;
   cellSide: HTMLElement;
+  why: HTMLElement;
+  contrast: HTMLElement;
+  whySum: HTMLElement;
+  whyPairs: HTMLElement;
   steps: HTMLElement;
   stepTemplate: HTMLTemplateElement;
   cellSource: HTMLElement;
@@ -204,13 +209,22 @@ interface Refs {
   liveRegion: HTMLElement;
   help: HTMLDialogElement;
   closeHelp: HTMLButtonElement;
+  characterKeys: HTMLInputElement;
   wheelKey: HTMLElement;
 }
 
 // data/tokens.js
 
 /** A row or column of a map: a token, or the tokens of one word. */
-type Group = { members: number[]; label: string; full: string; special: boolean };
+type Group = {
+  members: number[];
+  label: string;
+  /** its label, numbered if other words read the same: to:2 */
+  name: string;
+  /** its whole text, numbered too */
+  full: string;
+  special: boolean;
+};
 
 /** Whether to merge words and to show special tokens; the half-open range of tokens. */
 type TokenSelection = { words: boolean; special: boolean; from: number; to: number };
@@ -254,9 +268,9 @@ interface TileSource {
   memory: { bytes: number; limit: number };
 }
 
-interface MapData {
-  rows: Group[];
-  cols: Group[];
+type Axes = { rows: Group[]; cols: Group[] };
+
+interface MapData extends Axes {
   pyramid: TileSource;
   /** what is coloured: the same values, or normalized by row */
   colorPyramid: TileSource;
@@ -265,6 +279,11 @@ interface MapData {
   /** tokens can be merged and left out */
   inMemory: boolean;
 }
+
+// data/query.js
+
+/** `data` and `error` are null as long as neither has come, and where nothing is asked for. */
+type Answer<T> = { readonly data: T | null; readonly error: Error | null; readonly isPending: boolean };
 
 // data/map-data.js
 
@@ -361,6 +380,10 @@ interface State {
   corpus: boolean;
   /** the kind of pairs that it is searched for */
   pair: string;
+  /** whether the panel of why a token attends to another is open */
+  why: boolean;
+  /** it is of the difference to the strongest other key */
+  contrast: boolean;
 }
 
 // render/colormap.js
@@ -512,6 +535,9 @@ type AblationResult = Ablation & AblationChoice;
 
 type Predictions = { now: NextTokens; before: NextTokens | null; lens: Lens | null };
 
+/** of a text that was run */
+type LiveAnswer = { run: number; metadata: Run };
+
 type Maps = { sides: MapData[]; difference: MapData | null; pooledMax: number; cellMax: number };
 
 // views/attribution-panel.js
@@ -531,10 +557,7 @@ interface AttributionProps {
   /** indices of words */
   selected: Set<number>;
   method: AttributionMethod;
-  /** the last one */
   answer: Attribution | null;
-  /** whether it is that of the choice */
-  isCurrent: boolean;
   error: string;
   /** of the words */
   scores: Float32Array | null;
@@ -594,16 +617,16 @@ type LiveRun = { text: string; model: string };
 type MapProps = Omit<Scene, "viewport" | "table" | "colors" | "plotArea"> & {
   viewport: Viewport | null;
   cellMax: number;
+  message: (row: number, col: number, value: number | null) => string;
 };
 
 type MapActions = {
-  selectCell: (row: number, col: number) => void;
+  selectCell: (row: Group, col: Group) => void;
   openCell: () => void;
   /** In the state: a second click may come before the first is drawn. */
-  isSelected: (row: number, col: number) => boolean;
-  addCell: (row: number, col: number) => void;
+  isSelected: (row: Group, col: Group) => boolean;
+  addCell: (row: Group, col: Group) => void;
   saveViewport: (viewport: Viewport | null) => void;
-  message: (row: number, col: number, value: number | null) => string;
 };
 
 // views/memory-panel.js
@@ -621,11 +644,7 @@ type Path = { movement: Movement; axis: Group[]; side: number; title: string };
 interface NextTokensProps {
   /** the token that the next one follows */
   after: string;
-  now: NextTokens | null;
-  /** without the edit, where there is one */
-  before: NextTokens | null;
-  lens: Lens | null;
-  temperature: number;
+  predictions: Predictions | null;
   /** a token may be appended to the text */
   canContinue: boolean;
   error: string;

@@ -7,6 +7,7 @@ agree with softmax statistics to the last digit of a score. Sums over many cells
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -24,7 +25,6 @@ from regard.functional.recorder import NULL_RECORDER, Recorder
 from regard.functional.scores.layout import Index
 from regard.functional.scores.stages import STAGES, Stage
 
-Cells = list[tuple[int, int]]
 Pooling: TypeAlias = Literal["max", "mean"]
 """How the weights of a cell of an overview become one number; the mean is divided by the caller."""
 
@@ -111,27 +111,29 @@ def column_sums(p: AttentionInputs, stats: SoftmaxStats) -> Array:
     return _of_library(p, total)
 
 
-def pooled_map(p: AttentionInputs, row_cells: Cells, col_cells: Cells, how: Pooling) -> tuple[Array, SoftmaxStats]:
-    """Return the maximum or sum of the weights of each cell, ``... H P Q`` in float64, and the rows' softmax stats.
+def pooled_map(
+    p: AttentionInputs, row_edges: np.ndarray, col_edges: np.ndarray, how: Pooling
+) -> tuple[Array, SoftmaxStats]:
+    """Return the maximum or sum of the weights between edges, ``... H P Q`` in float64, and the rows' softmax stats.
 
-    Row cells are adjacent. The kernel pools at most one block of queries at a time; larger cells are combined here.
+    The kernel pools at most one block of queries at a time; larger cells are combined here.
     """
     join = np.maximum if how == "max" else np.add
-    overview = np.zeros((*p.layout.shape[:-2], len(row_cells), len(col_cells)))
-    col_edges = np.array([0, *(b for _, b in col_cells)], np.int32)
-    covered = slice(row_cells[0][0], row_cells[-1][1])
+    overview = np.zeros((*p.layout.shape[:-2], len(row_edges) - 1, len(col_edges) - 1))
+    columns = col_edges.astype(np.int32)
+    covered = slice(int(row_edges[0]), int(row_edges[-1]))
     stats = _empty_stats(p, _length(covered))
     for these, at, call in _calls(p, covered):
         assert isinstance(these, slice)
         pieces = [
             (cell, start)
-            for cell, (a, b) in enumerate(row_cells)
+            for cell, (a, b) in enumerate(pairwise(row_edges.tolist()))
             for start in range(max(a, these.start), min(b, these.stop), native.kernel().BLOCK_QUERIES)
         ]
-        row_edges = np.array([*(start - these.start for _, start in pieces), these.stop - these.start], np.int32)
-        part = _empty(p, (len(pieces), len(col_cells)), np.float64)
+        rows = np.array([*(start - these.start for _, start in pieces), these.stop - these.start], np.int32)
+        part = _empty(p, (len(pieces), len(columns) - 1), np.float64)
         row_stats = (x[..., at, 0] for x in stats)
-        native.kernel().map_pooled(call, row_edges, col_edges, how == "mean", part, *row_stats)
+        native.kernel().map_pooled(call, rows, columns, how == "mean", part, *row_stats)
         cells, firsts = np.unique([cell for cell, _ in pieces], return_index=True)
         overview[..., cells, :] = join(overview[..., cells, :], join.reduceat(part, firsts, axis=-2))
     return _of_library(p, overview), stats

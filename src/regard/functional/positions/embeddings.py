@@ -8,7 +8,7 @@ import numpy as np
 
 from regard._utils.errors import RegardError
 from regard._utils.validation import whole_number
-from regard.functional.arrays import Array, as_array, integers, namespace, widest_float
+from regard.functional.arrays import Array, as_array, integers, is_floating, namespace, widest_float
 
 
 def sinusoidal_positions(length: int, embed_dim: int, *, base: float = 10_000.0) -> Array:
@@ -155,7 +155,7 @@ def relative_position_buckets(
     exact = num_buckets // 2  # the number of near distances with a bucket each
     if exact < 1 or max_distance <= exact:
         raise RegardError(f"max_distance {max_distance} must exceed the {exact} exact buckets, of which one is needed")
-    if not xp.isdtype(relative.dtype, "integral"):
+    if is_floating(relative) or not xp.isdtype(relative.dtype, "integral"):
         raise RegardError(f"relative must be an array of integers, got {relative.dtype}")
     kind = xp.iinfo(relative.dtype)  # distances are cut before they are widened: none is too large for the usual dtype
     relative = integers(xp.clip(relative, max(kind.min, -max_distance), min(kind.max, max_distance)))

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from regard._utils.errors import RegardError
-from regard._utils.validation import finite_number
+from regard._utils.validation import finite_number, whole_number
 from regard.functional.arrays import (
     Array,
     as_array,
@@ -24,6 +24,8 @@ from regard.functional.arrays import (
 from regard.functional.native import ops
 from regard.functional.scores.layout import bounds_of, broadcasts
 from regard.functional.variable import Pullback, is_recorded, record_vjp
+
+_MAX_DIM = 1 << 24  # features, far more than any head has
 
 
 def rotary(
@@ -207,6 +209,7 @@ def rotary_frequencies(
     if finite_number("base", base) <= 1:
         raise RegardError(f"base must be a number above 1, got {base!r}")
     plain = base ** -(np.arange(0, rotary_dim, 2) / rotary_dim)
+    length = None if length is None else whole_number("length", length, 0)
     if scaling is None:
         return plain, 1.0
     kind = _kind(scaling)
@@ -326,3 +329,5 @@ _SCALINGS: dict[str, Callable[..., tuple[np.ndarray, float]]] = {
 def _check_even(rotary_dim: int) -> None:
     if not isinstance(rotary_dim, int | np.integer) or rotary_dim < 2 or rotary_dim % 2:
         raise RegardError(f"features rotate in pairs: rotary_dim must be even and at least 2, got {rotary_dim!r}")
+    if rotary_dim > _MAX_DIM:
+        raise RegardError(f"rotary_dim is at most {_MAX_DIM:,}, got {rotary_dim}")

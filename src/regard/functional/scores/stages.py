@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import compress
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
@@ -19,6 +20,12 @@ from regard.functional.scores.layout import ALL, Index, take
 Stage: TypeAlias = Literal["scores", "capped", "biased", "weights"]
 STAGES: tuple[Stage, ...] = get_args(Stage)
 QUADRATIC_STEPS = (*STAGES, "dropped")  # of shape ``... H T S``
+
+
+def map_steps(p: AttentionInputs) -> tuple[str, ...]:
+    """Return the names of the steps of shape ``... H T S`` that a call has, in the order in which they are computed."""
+    has = (True, p.softcap is not None, p.bias is not None or p.mask is not None, True, p.dropout is not None)
+    return tuple(compress(QUADRATIC_STEPS, has))
 
 
 class BlockScores(NamedTuple):
@@ -67,11 +74,6 @@ def mask_and_bias(
     return mask, bias
 
 
-def dropout_factors(p: AttentionInputs) -> Array | None:
-    """Return what the whole map is multiplied by, ``... H T S``: 0 or 1 / (1 − rate); None without dropout."""
-    return None if p.dropout is None else p.dropout.factors(p.layout, ALL, ALL, p.q.dtype)
-
-
 def whole_map(p: AttentionInputs, stage: Stage, trace: Recorder) -> Array:
     """Return a stage of the whole map, ``... H T S``, by the reference."""
     with np.errstate(invalid="ignore", over="ignore"):  # masked keys may hold anything
@@ -79,5 +81,6 @@ def whole_map(p: AttentionInputs, stage: Stage, trace: Recorder) -> Array:
     if stage != "weights":
         return scores[STAGES.index(stage)]
     weights = trace("weights", softmax(scores[-1], p.sinks), "... H T S")
-    dropout = dropout_factors(p)
-    return weights if dropout is None else trace("dropped", weights * dropout, "... H T S")
+    if p.dropout is None:
+        return weights
+    return trace("dropped", weights * p.dropout.factors(p.layout, ALL, ALL, p.q.dtype), "... H T S")

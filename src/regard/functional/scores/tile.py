@@ -16,7 +16,7 @@ from regard.functional.native.map import exposes_masked_nonfinite, map_tile, nat
 from regard.functional.online_softmax import SoftmaxStats
 from regard.functional.recorder import NULL_RECORDER, Recorder
 from regard.functional.scores.layout import Index, ScoreLayout, bounds_of
-from regard.functional.scores.stages import QUADRATIC_STEPS, STAGES, Stage, block_scores
+from regard.functional.scores.stages import QUADRATIC_STEPS, STAGES, Stage, block_scores, map_steps
 
 
 def attention_tile(
@@ -57,26 +57,23 @@ def _tile(p: AttentionInputs, rows: Index, cols: Index, stage: Stage, stats: Sof
 
 
 def record_maps(p: AttentionInputs, trace: Recorder, weights: Array | None = None) -> None:
-    """Record the steps of shape ``... H T S``, computed beside the kernel's result; `weights`, if it wrote them."""
+    """Record the steps of shape ``... H T S``, computed beside the kernel's result; `weights`, if it wrote them.
+
+    They count as steps of the run whether they are recorded or not.
+    """
     if trace is NULL_RECORDER:
         return
-    available: dict[Stage, bool] = {
-        "scores": True,
-        "capped": p.softcap is not None,
-        "biased": p.bias is not None or p.mask is not None,
-        "weights": True,
-    }
-    asked = trace.plan(*QUADRATIC_STEPS).asked
-    stages = [stage for stage in STAGES if available[stage] and stage in asked]
-    drops = p.dropout is not None and "dropped" in asked
-    if not stages and not drops:
+    steps = map_steps(p)
+    trace.note(*steps)
+    asked = trace.plan(*QUADRATIC_STEPS).asked.intersection(steps)
+    if not asked:
         return
     exact = p.to_compute_dtype().replace(dtype=p.compute_dtype, v=None, dropout=None)
-    for stage in stages:
+    for stage in [stage for stage in STAGES if stage in asked]:
         computed = weights if stage == "weights" else None
         array = attention_tile(exact, None, None, stage) if computed is None else computed
         trace(stage, array, "... H T S", owned=True)
-    if drops:
+    if "dropped" in asked:
         trace("dropped", attention_tile(exact.replace(dropout=p.dropout), None, None), "... H T S", owned=True)
 
 

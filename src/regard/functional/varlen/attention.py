@@ -10,7 +10,7 @@ from regard._utils.errors import RegardError
 from regard.functional.arrays import Array, as_array, concat, device, is_floating, no_grad
 from regard.functional.attention import attention
 from regard.functional.backward import Gradients, attention_vjp
-from regard.functional.frameworks import framework_of
+from regard.functional.frameworks import framework_of, uncompiled
 from regard.functional.inputs import Implementation
 from regard.functional.native.attention import has_gradients
 from regard.functional.native.varlen import (
@@ -25,6 +25,7 @@ from regard.functional.partial import Partial, attention_partial
 from regard.functional.varlen.inputs import VarlenInputs, VarlenOptions, by_head, validate_varlen
 
 
+@uncompiled
 def attention_varlen(
     q: Array,
     k: Array,

@@ -241,7 +241,7 @@ def _starts(name: str, value: Array, rows: int | None, longest: int | None) -> n
         raise RegardError(f"{name} is out of range: positions are at most {MAX_POSITION}")
     if longest is not None:
         most = int((starts[1:] - starts[:-1]).max(initial=0))
-        if operator.index(longest) < most:
+        if whole_number(f"max_seqlen_{name[-1]}", longest, 0) < most:
             raise RegardError(f"max_seqlen_{name[-1]} is {longest}, but a sequence has {most}")
     return np.ascontiguousarray(starts, np.int32)
 

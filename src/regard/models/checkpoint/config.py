@@ -6,17 +6,16 @@ import re
 import sys
 from collections.abc import Collection, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from regard._utils.errors import RegardError
 from regard._utils.files import read_json_object
-from regard._utils.validation import escape, truncate
+from regard._utils.validation import escape, short_name, truncate
 from regard.functional.activation import ACTIVATIONS
 from regard.models.checkpoint.known_fields import ALIASES, COMMON, DEFAULTS, FIELDS, TRANSFORMERS
 
-# Fields that do not affect the hidden states: origin of the weights, training, generation, labels of classes, pooler,
-# ids of tokens that the tokenizer knows, and the way to compute the same numbers.
-IGNORED_FIELDS = frozenset(
+WITHOUT_EFFECT = frozenset(
     """
     _attn_implementation _attn_implementation_autoset _attn_implementation_internal _commit_hash _model_name_or_path
     _name_or_path _num_labels architectures attention_dropout attention_probs_dropout_prob attn_implementation auto_map
@@ -33,9 +32,20 @@ IGNORED_FIELDS = frozenset(
     use_bfloat16 use_cache
     """.split()  # noqa: SIM905
 )
+"""Fields that do not affect the hidden states in any family.
 
+Origin of the weights, training, generation, labels of classes, pooler, ids of tokens that the tokenizer knows, and the
+way to compute the same numbers.
+"""
 
 _MAX_COUNT = 2**31 - 1
+_MAX_UNKNOWN = 20  # fields in a message
+_MAX_PROBLEM = 800  # characters; the longest lists of supported values have some 400
+MAX_LAYERS = 10_000
+# What configurations of all models say in older versions, without effect at these values.
+_OFF: Mapping[str, Any] = MappingProxyType(
+    {"add_cross_attention": False, "is_decoder": False, "pruned_heads": {}, "tie_encoder_decoder": False}
+)
 # Fields of older versions that changed the numbers of some models.
 _OLDER = frozenset(
     """
@@ -48,10 +58,17 @@ _OLDER = frozenset(
 class ConfigReader:
     """Reads the fields of config.json at `path` one by one, and reports all problems at once.
 
-    Fields have the names, and absent ones the defaults, of transformers' class for the model type. The unknown fields
-    `ignore` are not problem; if it is None, none can be ignored. A `model_type` for which a family outside regard is
-    registered is read as that of the family from which it derives. With a list `ignored`, a field that transformers
-    does not have either, so that it changes nothing there, is not a problem, and is added to that.
+    Fields have the names, and absent ones the defaults, of transformers' class for the model type. A field that is not
+    read is a problem, unless it is one of these:
+
+    - without effect: what `WITHOUT_EFFECT` has, and what a family names by `without_effect`. These do not affect the
+      hidden states: they are for training, for the heads of tasks, or for how the same numbers are computed. Or what
+      would have an effect is off;
+    - ignored: transformers does not have it either, so that it changes nothing there. It is added to the list
+      `ignored`; without that list it is a problem;
+    - to be ignored: the caller says, with `ignore`, that it changes nothing. None: nothing can be ignored.
+
+    A `model_type` for which a family outside regard is registered is read as that of the family from which it derives.
     """
 
     def __init__(
@@ -64,7 +81,8 @@ class ConfigReader:
     ) -> None:
         self._aliases = _of_type(ALIASES, fields)
         self._fields = _standardized(fields, self._aliases)
-        self._inert = None if ignored is None else _Inert(fields, ignored, fields.get("transformers_version"))
+        self._ignored = None if ignored is None else _Ignored(fields, ignored, fields.get("transformers_version"))
+        self._without_effect = WITHOUT_EFFECT
         self._registered_type = registered_type
         self._path = path
         self._ignore = ignore
@@ -91,12 +109,12 @@ class ConfigReader:
 
     def nested(self, name: str, fields: dict[str, Any]) -> ConfigReader:
         """Return a reader of the object `name`, which has these fields; those to be ignored may be there too."""
-        ignored = None if self._ignore is None else [field for field in self._ignore if field in fields]
-        if ignored:
-            self._ignore = [field for field in self._ignore or () if field not in ignored]
-        reader = ConfigReader(fields, f"{name} of {self._path}", ignored)
-        if self._inert is not None:
-            reader._inert = _Inert(fields, self._inert.noted, self._inert.version)
+        ignore = None if self._ignore is None else [field for field in self._ignore if field in fields]
+        if ignore:
+            self._ignore = [field for field in self._ignore or () if field not in ignore]
+        reader = ConfigReader(fields, f"{name} of {self._path}", ignore)
+        if self._ignored is not None:
+            reader._ignored = _Ignored(fields, self._ignored.names, self._ignored.version)
         return reader
 
     def peek(self, name: str) -> Any:
@@ -111,12 +129,18 @@ class ConfigReader:
         """Read a whole number of at least 1, which fits into 32 bits: a few of them multiplied fit into 64."""
         value = self._fields.pop(name, default)
         if type(value) is not int or value < 1:
-            self._problems.append(f"{name} must be a whole number of at least 1, got {value!r}")
+            self._report(f"{name} must be a whole number of at least 1, got {truncate(value)}")
             return 1
         if value > _MAX_COUNT:
-            self._problems.append(f"{name} must be at most {_MAX_COUNT}, got {truncate(value)}")
+            self._report(f"{name} must be at most {_MAX_COUNT}, got {truncate(value)}")
             return 1
         return value
+
+    def num_layers(self, name: str, default: int | None = None) -> int:
+        """Read a number of layers, at most `MAX_LAYERS`: there is an object for each."""
+        layers = self.count(name, default)
+        self.require(layers <= MAX_LAYERS, f"{name} {layers} is more than the maximum of {MAX_LAYERS}")
+        return layers if layers <= MAX_LAYERS else 1
 
     def width(self, name: str) -> int:
         """Read a whole number of at least 0."""
@@ -124,11 +148,19 @@ class ConfigReader:
             return int(self._fields.pop(name))
         return self.count(name)
 
+    def integer(self, name: str, default: int) -> int:
+        """Read a whole number."""
+        value = self._fields.pop(name, default)
+        if type(value) is not int:
+            self._report(f"{name} must be a whole number, got {truncate(value)}")
+            return default
+        return value
+
     def index(self, name: str, default: int | None, size: int) -> int:
         """Read a whole number from 0 to `size` − 1."""
         value = self._fields.pop(name, default)
         if type(value) is not int or not 0 <= value < size:
-            self._problems.append(f"{name} must be a whole number from 0 to {size - 1}, got {value!r}")
+            self._report(f"{name} must be a whole number from 0 to {size - 1}, got {truncate(value)}")
             return 0
         return value
 
@@ -141,7 +173,7 @@ class ConfigReader:
         """Read True or False."""
         value = self._fields.pop(name, default)
         if not isinstance(value, bool):
-            self._problems.append(f"{name} must be true or false, got {value!r}")
+            self._report(f"{name} must be true or false, got {truncate(value)}")
             return default
         return value
 
@@ -158,7 +190,7 @@ class ConfigReader:
         """Read a number above 0."""
         value = self._fields.pop(name, default)
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= sys.float_info.max:
-            self._problems.append(f"{name} must be a number above 0, got {value!r}")
+            self._report(f"{name} must be a number above 0, got {truncate(value)}")
             return default
         return float(value)
 
@@ -167,9 +199,9 @@ class ConfigReader:
         value = self._fields.pop(name, default)
         if name == "model_type" and value is not None and value == self._registered_type:
             return default if value not in allowed else value
-        if not any(value == known and type(value) is type(known) for known in allowed):
-            known = ", ".join(repr(a) for a in allowed)
-            self._problems.append(f"{name}={value!r} is not supported (supported: {known})")
+        if not any(value == each and type(value) is type(each) for each in allowed):
+            supported = ", ".join(repr(a) for a in allowed)
+            self._report(f"{name}={truncate(value)} is not supported (supported: {supported})")
             return default
         return value
 
@@ -182,10 +214,9 @@ class ConfigReader:
         """Read the name of an activation of `regard.functional.activation`."""
         return str(self.choice(name, default, ACTIVATIONS))
 
-    def ignore(self, *names: str) -> None:
-        """Read fields of this family that do not affect the hidden states."""
-        for name in names:
-            self._fields.pop(name, None)
+    def without_effect(self, *names: str) -> None:
+        """State which other fields of this family do not affect the hidden states."""
+        self._without_effect |= {*names}
 
     def splits(self, name: str, width: int, num_heads: int) -> None:
         """Report a problem unless `width`, the value of the field `name`, splits into heads."""
@@ -194,27 +225,38 @@ class ConfigReader:
     def require(self, fits: bool, problem: str) -> None:
         """Report `problem` unless `fits`."""
         if not fits:
-            self._problems.append(problem)
+            self._report(problem)
+
+    def _report(self, problem: str) -> None:
+        """Note a problem, without the middle of the value that it has where that is long."""
+        half = _MAX_PROBLEM // 2
+        self._problems.append(problem if len(problem) <= 2 * half else f"{problem[:half]} ... {problem[-half:]}")
 
     def finish(self) -> None:
         """Raise an error that names all problems and every field that was not read, if there are any."""
         ignore = self._ignore or ()
-        given = {name for name, value in self._fields.items() if value is not None}
-        unknown = sorted(given - IGNORED_FIELDS - set(ignore))
+        off = {name for name, value in _OFF.items() if self._fields.get(name) == value}
+        unread = {name for name, value in self._fields.items() if value is not None} - off - self._without_effect
+        unknown = sorted(unread - set(ignore))
         contradictions = [name for name in unknown if name in self._aliases]
         unknown = [name for name in unknown if name not in self._aliases]
-        if self._inert is not None:
-            unknown = [name for name in unknown if not self._inert.note(name)]
+        if self._ignored is not None:
+            unknown = [name for name in unknown if not self._ignored.add(name)]
         problems = self._problems + [
             f"{name}={truncate(self._fields[name])} is another name of {self._aliases[name]}, which has another value; "
             "remove one"
             for name in contradictions
         ]
-        problems += [f"unknown field {name}={truncate(self._fields[name])}" for name in unknown]
+        problems += [
+            f"unknown field {short_name(name)}={truncate(self._fields[name])}" for name in unknown[:_MAX_UNKNOWN]
+        ]
+        if len(unknown) > _MAX_UNKNOWN:
+            problems.append(f"{len(unknown) - _MAX_UNKNOWN} more unknown fields")
         for name in ignore:
-            if name not in self._fields:
+            if name not in unread:
                 problems.append(f"ignore names {truncate(name)}, which is not an unknown field of the configuration")
-        if unknown and self._ignore is not None:
+        are_typeable = len(unknown) <= _MAX_UNKNOWN and all(short_name(name) == name for name in unknown)
+        if unknown and are_typeable and self._ignore is not None:
             options = " ".join(f"--ignore {name}" for name in unknown)
             these = "these fields change" if len(unknown) > 1 else "this field changes"
             problems.append(f"pass load(..., ignore={[*ignore, *unknown]}), or {options}, if {these} nothing")
@@ -230,34 +272,34 @@ def _of_type(table: Mapping[str, Mapping[str, Any]], fields: Mapping[str, Any]) 
 
 def _standardized(fields: Mapping[str, Any], aliases: Mapping[str, str]) -> dict[str, Any]:
     """Return fields by their first names, with defaults of absent ones; an alias with another value stays an alias."""
-    found = {**_of_type(DEFAULTS, fields), **{name: fields[name] for name in fields if name not in aliases}}
+    standardized = {**_of_type(DEFAULTS, fields), **{name: fields[name] for name in fields if name not in aliases}}
     for alias, name in aliases.items():
         value, first = fields.get(alias), fields.get(name)
         if value is not None and value != first:
-            found[name if first is None else alias] = value
-    return found
+            standardized[name if first is None else alias] = value
+    return standardized
 
 
-class _Inert:
-    """Tells which fields of a configuration change nothing in transformers, and notes them.
+class _Ignored:
+    """The fields of a configuration that change nothing in transformers, by `names`.
 
     They are those that its class for the model type does not have. Nothing is known of a file by a newer version than
     the one that was read, nor of a model with code of its own.
     """
 
-    def __init__(self, fields: dict[str, Any], noted: list[str], version: Any) -> None:
-        self.noted, self.version, model_type = noted, version, fields.get("model_type")
+    def __init__(self, fields: dict[str, Any], names: list[str], version: Any) -> None:
+        self.names, self.version, model_type = names, version, fields.get("model_type")
         own_code = isinstance(fields.get("auto_map"), dict) and any("Model" in name for name in fields["auto_map"])
-        names = FIELDS.get(model_type) if isinstance(model_type, str) else None
-        is_known = names is not None and not own_code and not _is_newer(version)
-        self._has = frozenset(f"{COMMON} {names}".split()) | _OLDER if is_known else None
+        names_of_type = FIELDS.get(model_type) if isinstance(model_type, str) else None
+        is_known = names_of_type is not None and not own_code and not _is_newer(version)
+        self._known = frozenset(f"{COMMON} {names_of_type}".split()) | _OLDER if is_known else None
 
-    def note(self, name: str) -> bool:
-        """Return whether a field changes nothing."""
-        is_inert = self._has is not None and name not in self._has
-        if is_inert and name not in self.noted:
-            self.noted.append(name)
-        return is_inert
+    def add(self, name: str) -> bool:
+        """Add a field if it changes nothing; return whether it does not."""
+        is_ignored = self._known is not None and name not in self._known
+        if is_ignored and name not in self.names:
+            self.names.append(name)
+        return is_ignored
 
 
 def _is_newer(version: Any) -> bool:

@@ -7,6 +7,7 @@ undone here, so that a family reads one kind of checkpoint.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from regard._utils.errors import RegardError
+from regard._utils.validation import short_name, truncate
 from regard.formats.gguf import GgufFile
 from regard.functional import rotary_frequencies
 from regard.models.checkpoint.config import ConfigReader
@@ -40,7 +42,7 @@ class GgufCheckpoint:
         name = self._file.metadata.get("general.architecture")
         if not isinstance(name, str) or name not in ARCHITECTURES:
             supported = ", ".join(sorted(ARCHITECTURES))
-            raise RegardError(f"{path} holds a model of architecture {name!r}; supported in GGUF: {supported}")
+            raise RegardError(f"{path} holds a model of architecture {truncate(name)}; supported in GGUF: {supported}")
         if self._file.metadata.get("split.count", 1) != 1:
             raise RegardError(
                 f"{path} is one part of several; join them with llama.cpp's `llama-gguf-split --merge FIRST_PART FILE`"
@@ -66,24 +68,26 @@ class GgufCheckpoint:
         if kind == 0:
             return SentenceSettings()
         if kind not in _POOLINGS:
-            return SentenceSettings(problem=f"{self.path} has the pooling {kind!r}, which makes no vectors of texts")
+            return SentenceSettings(
+                problem=f"{self.path} has the pooling {truncate(kind)}, which makes no vectors of texts"
+            )
         return SentenceSettings(pooling=Pooling((_POOLINGS[kind],)))
 
     @cached_property
     def _fields(self) -> dict[str, Any]:
         """The configuration fields. An unknown key keeps its name, which the reader reports."""
         architecture, metadata = self._architecture, self._file.metadata
-        given = {key: _as_json(value) for key, value in metadata.items() if key.startswith(f"{self._name}.")}
-        given = {key.removeprefix(f"{self._name}."): value for key, value in given.items()}
+        stored = {key: _as_json(value) for key, value in metadata.items() if key.startswith(f"{self._name}.")}
+        stored = {key.removeprefix(f"{self._name}."): value for key, value in stored.items()}
         fields: dict[str, Any] = {"model_type": architecture.model_type, **architecture.constants}
-        rope = {name: given.pop(key) for key, name in ROPE_SCALING.items() if key in given}
-        given.pop("rope.scaling.finetuned", None)  # whether the model was trained with it
-        given.pop("pooling_type", None)  # of `sentence_settings`
-        dimensions, width = given.pop("rope.dimension_count", None), given.pop("attention.value_length", None)
-        if given.get("expert_count") == 0:  # some models without experts have it
-            given.pop("expert_count")
-            given.pop("expert_used_count", None)
-        for key, value in given.items():
+        rope = {name: stored.pop(key) for key, name in ROPE_SCALING.items() if key in stored}
+        stored.pop("rope.scaling.finetuned", None)  # whether the model was trained with it
+        stored.pop("pooling_type", None)  # of `sentence_settings`
+        dimensions, width = stored.pop("rope.dimension_count", None), stored.pop("attention.value_length", None)
+        if stored.get("expert_count") == 0:  # some models without experts have it
+            stored.pop("expert_count")
+            stored.pop("expert_used_count", None)
+        for key, value in stored.items():
             fields[architecture.fields.get(key, f"{self._name}.{key}")] = value
         fields.setdefault("vocab_size", self._file.shapes.get("token_embd.weight", (0,))[0])
         fields["tie_word_embeddings"] = "output.weight" not in self._file
@@ -121,21 +125,39 @@ class GgufCheckpoint:
                 return {"layer_types": alternating}
         return {}
 
-    def _rope_scaling(self, given: Mapping[str, Any], theta: Any, head_dim: Any) -> dict[str, Any] | None:
-        kind = given.get("rope_type", "linear" if "factor" in given else "none")
+    def _rope_scaling(self, rope_fields: Mapping[str, Any], theta: Any, head_dim: Any) -> dict[str, Any] | None:
+        scaling = dict(rope_fields)
+        attn_factor = scaling.pop("attn_factor", 1)
+        kind = scaling.pop("rope_type", "linear" if "factor" in scaling else "none")
+        if attn_factor != 1:
+            if kind != "yarn":
+                raise RegardError(
+                    f"{self.path} has rope.scaling.attn_factor {truncate(attn_factor)} with rotary frequencies scaled "
+                    f"as {truncate(kind)}; it is supported with 'yarn'"
+                )
+            scaling["attention_factor"] = _attention_factor(attn_factor, scaling.get("factor"))
         factors = "rope_freqs.weight" in self._file
         if factors and kind != "none":
-            raise RegardError(f"{self.path} scales rotary frequencies twice: by rope_freqs.weight and as {kind!r}")
+            raise RegardError(
+                f"{self.path} scales rotary frequencies twice: by rope_freqs.weight and as {truncate(kind)}"
+            )
         if factors:
             return _llama3_scaling(self._file["rope_freqs.weight"], theta, head_dim, self.path)
         if kind == "none":
             return None
-        scaling = {**given, "rope_type": kind}
+        scaling["rope_type"] = kind
         if kind == "linear":
             scaling.pop("original_max_position_embeddings", None)  # it has no effect
         if self._architecture.model_type == "gpt_oss":
             scaling["truncate"] = False
         return scaling
+
+
+def _attention_factor(attn_factor: Any, factor: Any) -> Any:
+    """Return the factor of cosine and sine: llama.cpp multiplies that of the file by that of YaRN."""
+    if not all(isinstance(each, int | float) and each > 0 for each in (attn_factor, factor)):
+        return attn_factor  # which the reader reports
+    return attn_factor * (1 + 0.1 * math.log(max(factor, 1)))
 
 
 class GgufTensors:
@@ -172,42 +194,42 @@ class GgufTensors:
         try:
             return convert(self._file[stored], self._fields)
         except RegardError as error:
-            raise RegardError(f"{stored} of {self._file.path}: {error}") from error
+            raise RegardError(f"{short_name(stored)} of {self._file.path}: {error}") from error
 
     def quantized(self, name: str) -> tuple[np.ndarray, str] | None:
         """Return the blocks of a matrix and their kind; None where the layout of the checkpoint divides blocks."""
         stored = self._stored.get(name)
-        found = None if stored is None else self._file.quantized(stored)
+        blocks_and_kind = None if stored is None else self._file.quantized(stored)
         convert = self._architecture.conversions.get(_inner(stored)[1]) if stored is not None else None
-        if found is None or convert is transposed:
+        if blocks_and_kind is None or convert is transposed:
             return None
-        blocks, kind = found
+        blocks, kind = blocks_and_kind
         return (blocks if convert is None else convert(blocks, self._fields)), kind
 
     def _hf_name(self, stored: str) -> str:
         number, inner = _inner(stored)
         name, dot, ending = inner.rpartition(".")
-        known = self._architecture.tensors.get(name)
-        if known is None or ending not in ("weight", "bias"):
+        hf_name = self._architecture.tensors.get(name)
+        if hf_name is None or ending not in ("weight", "bias"):
             return stored  # which load_layers reports
-        if known == "self_attn.sinks":
+        if hf_name == "self_attn.sinks":
             dot = ending = ""
-        return ("" if number is None else self._architecture.layer.format(number)) + known + dot + ending
+        return ("" if number is None else self._architecture.layer.format(number)) + hf_name + dot + ending
 
     def _shape(self, stored: str, shape: tuple[int, ...]) -> tuple[int, ...]:
         return shape[::-1] if self._architecture.conversions.get(_inner(stored)[1]) is transposed else shape
 
     def _join_experts(self) -> None:
         """Join the experts of gpt-oss, whose gate and up projections are interleaved, as (inputs, outputs)."""
-        found = self._file.shapes
-        for stored in [name for name in found if "_exps." in name]:
+        shapes_of_file = self._file.shapes
+        for stored in [name for name in shapes_of_file if "_exps." in name]:
             number, inner = _inner(stored)
             what, _, ending = inner.partition("_exps.")
             parts, name = {
                 "ffn_down": ((stored,), "down_proj"),
                 "ffn_gate": ((stored, f"blk.{number}.ffn_up_exps.{ending}"), "gate_up_proj"),
             }.get(what, ((), ""))
-            shapes = {found.get(part) for part in parts}
+            shapes = {shapes_of_file.get(part) for part in parts}
             shape = shapes.pop() if len(shapes) == 1 else None
             if shape is None or (ending, len(shape)) not in (("weight", 3), ("bias", 2)):
                 continue  # they do not match; load_layers reports them
@@ -259,9 +281,9 @@ def _special_ids(metadata: Mapping[str, Any]) -> dict[str, Any]:
         if (value := metadata.get(f"tokenizer.ggml.{key}_token_id")) is not None:
             ids[name] = value
     ends = [metadata.get(f"tokenizer.ggml.{key}_token_id") for key in ("eos", "eot")]
-    given = list(dict.fromkeys(value for value in ends if isinstance(value, int)))
-    if given:
-        ids["eos_token_id"] = given if len(given) > 1 else given[0]
+    end_ids = list(dict.fromkeys(value for value in ends if isinstance(value, int)))
+    if end_ids:
+        ids["eos_token_id"] = end_ids if len(end_ids) > 1 else end_ids[0]
     return ids
 
 

@@ -86,7 +86,7 @@ ROPE_SCALING = {
     "rope.scaling.original_context_length": "original_max_position_embeddings",
     "rope.scaling.yarn_beta_fast": "beta_fast",
     "rope.scaling.yarn_beta_slow": "beta_slow",
-    "rope.scaling.attn_factor": "attention_factor",
+    "rope.scaling.attn_factor": "attn_factor",  # of llama.cpp: a part of `attention_factor`
 }
 _GPT2_TENSORS = {
     "token_embd": "transformer.wte",

@@ -12,6 +12,7 @@ from regard.models.checkpoint.config import ConfigReader
 from regard.models.checkpoint.gguf import GgufCheckpoint
 from regard.models.checkpoint.safetensors import open_safetensors
 from regard.models.checkpoint.tensors import Tensors
+from regard.models.checkpoint.weight_files import is_adapter, why_no_weights
 from regard.models.sentence import SentenceSettings, read_sentence_settings, transformer_folder
 from regard.text import SubwordTokenizer
 from regard.text.id_tokenizer import IdTokenizer
@@ -42,9 +43,9 @@ class FolderCheckpoint:
         """Return the tokenizer of the folder."""
         return SubwordTokenizer.from_folder(self.path)
 
-    def sentence_settings(self, known: Mapping[str, str]) -> SentenceSettings:
-        """Return how it embeds texts; `known` has the contents of files that may be missing."""
-        return read_sentence_settings(self._outer, known)
+    def sentence_settings(self, contents: Mapping[str, str]) -> SentenceSettings:
+        """Return how it embeds texts; `contents` has those of files that may be missing."""
+        return read_sentence_settings(self._outer, contents)
 
 
 Checkpoint: TypeAlias = FolderCheckpoint | GgufCheckpoint
@@ -65,7 +66,12 @@ def open_checkpoint(path: Path, ignore: Collection[str] = ()) -> Checkpoint:
         raise RegardError(f"{path} holds {len(files)} GGUF files; give one of {join_names(f.name for f in files)}")
     if files:
         return GgufCheckpoint(files[0], ignore)
-    return FolderCheckpoint(_last_step(path) or path, ignore)
+    step = _last_step(path)
+    if step is None and not (path / "config.json").exists() and not (path / "modules.json").exists():
+        names = [each.name for each in path.glob("*")]
+        if is_adapter(names):
+            raise RegardError(why_no_weights(path, names, path.joinpath))
+    return FolderCheckpoint(step or path, ignore)
 
 
 def _last_step(folder: Path) -> Path | None:
@@ -87,7 +93,8 @@ def tokenizer_for(checkpoint: Checkpoint, vocab_size: int) -> SubwordTokenizer:
         tokenizer = checkpoint.tokenizer()
     except NoTokenizer as error:
         return IdTokenizer.of_size(vocab_size, str(error))
-    if not tokenizer.special_ids.issuperset(range(vocab_size, tokenizer.vocab_size)):
+    has_more = tokenizer.vocab_size > vocab_size
+    if has_more and not tokenizer.special_ids.issuperset(i for i in tokenizer.token_ids.tolist() if i >= vocab_size):
         raise RegardError(
             f"the tokenizer of {checkpoint.path} has {tokenizer.vocab_size} tokens, but its embeddings have "
             f"{vocab_size} rows; use the tokenizer that belongs to the model"

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from fnmatch import fnmatchcase
 from pathlib import Path
 
 import numpy as np
@@ -14,41 +12,26 @@ from regard._utils.files import read_json_object
 from regard._utils.validation import truncate
 from regard.formats.safetensors import SafetensorsFile
 from regard.models.checkpoint.tensors import Tensors
+from regard.models.checkpoint.weight_files import INDEX, weight_map, why_no_weights
 from regard.text.words import join_names
-
-INDEX = "model.safetensors.index.json"
-_SHARD = re.compile(r"[\w-][\w. -]{0,200}\.safetensors", re.ASCII)  # a plain name: no folder, not hidden
-_PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "pytorch_model.bin.index.json")
-
-
-def is_pickle(path: str) -> bool:
-    """Tell whether a file, by its name, is a pickle with weights."""
-    return any(fnmatchcase(path.rpartition("/")[2], pattern) for pattern in _PICKLES)
-
-
-def is_shard(name: str) -> bool:
-    """Tell whether the index may name a file so: it is a safetensors file in the same folder."""
-    return _SHARD.fullmatch(name) is not None
 
 
 def open_safetensors(folder: Path) -> Tensors:
     """Return the memory-mapped tensors of the checkpoint in `folder`: one file, or the shards that an index lists.
 
-    An error if there is neither model.safetensors nor its index, or if a file is missing or damaged; for a pickle it
-    gives the way to convert it.
+    An error if there is neither model.safetensors nor its index, which says what is there in their place, or if a file
+    is missing or damaged.
     """
     path = folder / "model.safetensors"
     if path.exists():
         return SafetensorsFile(path)
     if (index := read_json_object(folder / INDEX)) is not None:
         return ShardedTensors(folder, index)
-    if pickles := sorted(path.name for path in folder.glob("*") if is_pickle(path.name)):
-        raise RegardError(
-            f"{folder} holds its weights as a pickle ({join_names(pickles)}), which can run any code when it is read; "
-            f"convert it where you trust it: transformers' "
-            f'AutoModel.from_pretrained("{folder}").save_pretrained(NEW_FOLDER) writes model.safetensors'
-        )
-    raise RegardError(f"there is neither model.safetensors nor {INDEX} in {folder}: not the folder of a model")
+    names = [path.name for path in folder.glob("*")]
+    raise RegardError(
+        why_no_weights(folder, names, folder.joinpath)
+        or f"there is neither model.safetensors nor {INDEX} in {folder}: not the folder of a model"
+    )
 
 
 class ShardedTensors:
@@ -60,22 +43,22 @@ class ShardedTensors:
     """
 
     def __init__(self, folder: Path, index: Mapping[str, object]) -> None:
-        self._file_of = file_of = _weight_map(folder / INDEX, index)
+        self._file_of = file_of = weight_map(folder / INDEX, index)
         names = sorted(set(file_of.values()))
         missing = [name for name in names if not (folder / name).is_file()]
         self._files = {name: SafetensorsFile(folder / name) for name in names if name not in missing}
-        found: dict[str, list[str]] = {}
+        files_of: dict[str, list[str]] = {}
         for name, file in self._files.items():
             for tensor in file:
-                found.setdefault(tensor, []).append(name)
+                files_of.setdefault(tensor, []).append(name)
         problems = {
             "missing files": missing,
-            "tensors in two files": [truncate(tensor) for tensor, files in found.items() if len(files) > 1],
-            "tensors not in the index": [truncate(tensor) for tensor in found if tensor not in file_of],
+            "tensors in two files": [truncate(tensor) for tensor, files in files_of.items() if len(files) > 1],
+            "tensors not in the index": [truncate(tensor) for tensor in files_of if tensor not in file_of],
             "tensors not in the file of the index": [
                 f"{truncate(tensor)} ({name})"
                 for tensor, name in file_of.items()
-                if name not in missing and name not in found.get(tensor, ())
+                if name not in missing and name not in files_of.get(tensor, ())
             ],
         }
         if any(problems.values()):
@@ -98,12 +81,3 @@ class ShardedTensors:
     def __len__(self) -> int:
         """Return how many there are."""
         return len(self._file_of)
-
-
-def _weight_map(path: Path, index: Mapping[str, object]) -> dict[str, str]:
-    file_of = index.get("weight_map")
-    if not isinstance(file_of, dict) or not file_of or not all(isinstance(name, str) for name in file_of.values()):
-        raise RegardError(f"{path} must have a weight_map from each tensor to its file; fetch the file again")
-    if invalid := [name for name in dict.fromkeys(file_of.values()) if not is_shard(name)]:
-        raise RegardError(f"{path} names {join_names(map(truncate, invalid))}: not a safetensors file in its folder")
-    return file_of

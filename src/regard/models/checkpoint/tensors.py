@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 import numpy as np
 
 from regard._utils.errors import RegardError
-from regard._utils.validation import escape
+from regard._utils.validation import short_name, truncate
 from regard.formats.quantized import are_finite
 from regard.nn import parameters
 from regard.nn.quantized import QuantizedWeight
@@ -334,20 +334,20 @@ def _match(
             stored_names[name] = stored_names[other]
     shapes = {name: all_shapes[stored] for name, stored in stored_names.items()}
     prefix = max(prefixes, key=lambda p: sum(p + spec.hf_name in shapes for spec in expected.specs))
-    wanted = {prefix + spec.hf_name: spec.shape for spec in expected.specs}  # one of each tensor
+    needed = {prefix + spec.hf_name: spec.shape for spec in expected.specs}  # one of each tensor
     problems = []
-    if missing := [name for name in wanted if name not in shapes]:
+    if missing := [name for name in needed if name not in shapes]:
         problems.append(f"missing {join_names(missing, _MAX_NAMES)}")
     unexpected = [
         name
         for name, shape in shapes.items()
-        if name not in wanted and not name.removeprefix(prefix).startswith(unused) and not _is_constant(name, shape)
+        if name not in needed and not name.removeprefix(prefix).startswith(unused) and not _is_constant(name, shape)
     ]
     if unexpected:
-        problems.append(f"unexpected {join_names(map(escape, unexpected), _MAX_NAMES)}")
-    misshapen = [name for name in wanted if name in shapes and tuple(shapes[name]) != wanted[name]]
+        problems.append(f"unexpected {join_names(map(short_name, unexpected), _MAX_NAMES)}")
+    misshapen = [name for name in needed if name in shapes and tuple(shapes[name]) != needed[name]]
     problems += [
-        f"{name} has shape {tuple(shapes[name])}, the configuration requires {wanted[name]}"
+        f"{name} has shape {truncate(tuple(shapes[name]))}, the configuration requires {needed[name]}"
         for name in misshapen[:_MAX_NAMES]
     ]
     if problems:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from regard.text import Encoding, SubwordTokenizer
 from regard.text.token_bytes import continues_word
@@ -18,7 +19,7 @@ class StreamingDetokenizer:
     """
 
     def __init__(self, tokenizer: SubwordTokenizer, prompt_ids: Sequence[int]) -> None:
-        self._decode = tokenizer.decode
+        self._decode = partial(tokenizer.decode, clean_up_spaces=False)
         self._special = tokenizer.special_ids
         self._ids = [token for token in prompt_ids if token not in self._special]
         self._num_emitted = len(self._ids)

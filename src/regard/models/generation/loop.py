@@ -18,6 +18,7 @@ from regard.models.batch import Batch
 from regard.models.generation.detokenizer import StreamingDetokenizer, append_tokens
 from regard.models.generation.options import FinishReason, ForcedTokens, GenerationOptions
 from regard.text import Encoding, SubwordTokenizer
+from regard.text.clean_up import StreamingCleanUp
 
 if TYPE_CHECKING:
     from regard.models.language import LanguageModel
@@ -77,6 +78,7 @@ class GenerationState:
         self._is_target = target_start is not None
         self._context = prompt if target_start is None else target_start
         self._detokenizer = StreamingDetokenizer(tokenizer, self._context.ids)
+        self._clean_up = StreamingCleanUp() if tokenizer.cleans_up else None
         self._pending = ""  # text that may be the beginning of a stop string
         self.prompt = prompt
         self.ids: list[int] = []
@@ -89,7 +91,9 @@ class GenerationState:
             return self._forced.eos
         if self._forced.bos is not None and self._is_target and not self.ids:
             return self._forced.bos
-        return self._options.choose(logits[: self._tokenizer.vocab_size], self._rng)
+        ids = self._tokenizer.token_ids
+        ids = ids[ids < len(logits)]
+        return int(ids[self._options.choose(logits[ids], self._rng)])
 
     def add(self, token: int, *, fills_context: bool) -> str:
         """Add a token, which may fill the context of the model, and return the text that can be emitted now."""
@@ -100,18 +104,24 @@ class GenerationState:
         elif token in self._options.stop_ids:
             self.finish_reason = "stop"
         else:
-            self._pending += self._detokenizer.add(token)
+            self._pending += self._cleaned(self._detokenizer.add(token))
             self.finish_reason = "length" if is_full else "max_context" if fills_context else ""
         if self.finish_reason:
-            self._pending += self._detokenizer.flush()
+            self._pending += self._cleaned(self._detokenizer.flush(), is_last=True)
         stop_strings = self._options.stop_strings
-        if found := [at for stop in stop_strings if (at := self._pending.find(stop)) >= 0]:
-            self.finish_reason, self._pending = "stop", self._pending[: min(found)]
+        if places := [at for stop in stop_strings if (at := self._pending.find(stop)) >= 0]:
+            self.finish_reason, self._pending = "stop", self._pending[: min(places)]
         hold = 0 if self.finish_reason else max((_overlap(self._pending, stop) for stop in stop_strings), default=0)
         end = len(self._pending) - hold
         piece, self._pending = self._pending[:end], self._pending[end:]
         self.text += piece
         return piece
+
+    def _cleaned(self, piece: str, *, is_last: bool = False) -> str:
+        """Return what is certain of the text after another piece, cleaned up as the tokenizer does."""
+        if self._clean_up is None:
+            return piece
+        return self._clean_up.add(piece) + (self._clean_up.flush() if is_last else "")
 
     def generated(self) -> Generated:
         """Return what has been generated so far."""

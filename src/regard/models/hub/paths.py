@@ -20,13 +20,13 @@ def cache_folder() -> Path:
 
 def models_folder() -> Path:
     """Return the folder of downloaded models, ``REGARD_MODELS`` or one in the user's cache."""
-    chosen = os.environ.get("REGARD_MODELS")
-    if chosen is None or not chosen:
+    path = os.environ.get("REGARD_MODELS")
+    if path is None or not path:
         return cache_folder() / "models"
     try:
-        return Path(chosen).expanduser().absolute()
+        return Path(path).expanduser().absolute()
     except RuntimeError:
-        raise RegardError(f"REGARD_MODELS is {chosen}, but there is no such user; set another folder") from None
+        raise RegardError(f"REGARD_MODELS is {path}, but there is no such user; set another folder") from None
 
 
 def shipped_folder(name: str) -> Path:
@@ -52,11 +52,11 @@ def in_hub_cache(repository: str) -> Iterator[Path]:
 
 def hub_cache() -> Path:
     """Return the folder that huggingface_hub would use; importing it takes 0.3 s."""
-    chosen = os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE")
-    if not chosen:
+    path = os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE")
+    if not path:
         caches = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-        chosen = os.path.join(os.environ.get("HF_HOME") or os.path.join(caches, "huggingface"), "hub")  # noqa: PTH118
-    return Path(os.path.expanduser(os.path.expandvars(chosen)))  # noqa: PTH111 (Path.expanduser raises for an unknown user)
+        path = os.path.join(os.environ.get("HF_HOME") or os.path.join(caches, "huggingface"), "hub")  # noqa: PTH118
+    return Path(os.path.expanduser(os.path.expandvars(path)))  # noqa: PTH111 (Path.expanduser raises for an unknown user)
 
 
 def _locations(module: str) -> list[str] | None:

@@ -14,8 +14,8 @@ from regard._utils.files import atomic_write
 from regard.formats.gguf import is_gguf
 from regard.formats.quantized import require_gguf
 from regard.models.hub import registry
-from regard.models.hub.hub_models import TypeCheck, find_hub_model, pull_hub_model
-from regard.models.hub.hub_name import HubName, parse_hub_name
+from regard.models.hub.hub_models import ConfigCheck, find_hub_model, pull_hub_model
+from regard.models.hub.hub_name import HubName, parse_hub_name, why_not_a_hub_name
 from regard.models.hub.paths import (
     cache_folder,
     in_hub_cache,
@@ -38,7 +38,7 @@ def find(
     revision: str | None = None,
     download: bool = True,
     progress: Progress | None = None,
-    check_type: TypeCheck | None = None,
+    check_config: ConfigCheck | None = None,
 ) -> Path:
     """Return the folder with the files of a model, or its one file.
 
@@ -63,8 +63,9 @@ def find(
         Whether to fetch a model that is not on this machine.
     progress
         Called with the bytes downloaded and their total; by default a bar or a line on standard error.
-    check_type
-        Called with the name and the ``model_type`` of a model of the hub before its weights are downloaded.
+    check_config
+        Called with the name of a model of the hub and a folder with its configuration before its weights are
+        downloaded; it raises an error if they are not wanted.
 
     Raises
     ------
@@ -81,9 +82,9 @@ def find(
     if _is_model_here(text):
         return Path(text)
     if name is not None:
-        return _find_on_hub(name, download, progress, check_type)
+        return _find_on_hub(name, download, progress, check_config)
     if is_path or os.sep in text or (os.altsep and os.altsep in text):
-        raise RegardError(_no_folder(text))
+        raise RegardError(_no_folder(text, None if isinstance(name_or_path, os.PathLike) else why_not_a_hub_name(text)))
     model = _known(text)
     rejected: list[str] = []
     if folder := _search(model, rejected):
@@ -99,7 +100,7 @@ def pull(
     force: bool = False,
     revision: str | None = None,
     progress: Progress | None = None,
-    check_type: TypeCheck | None = None,
+    check_config: ConfigCheck | None = None,
 ) -> Path:
     """Return the folder with the files of a named model, and fetch them if they are not on this machine.
 
@@ -107,9 +108,11 @@ def pull(
     the hub is always asked for ``org/name``, whose revision may have changed, and no folder is looked for.
     """
     if hub_name := parse_hub_name(name, revision):
-        return pull_hub_model(hub_name, force=force, progress=progress, check_type=check_type)
+        return pull_hub_model(hub_name, force=force, progress=progress, check_config=check_config)
     if revision is not None:
         raise RegardError(f"--revision is for a model of the Hugging Face hub, org/name, not for {name}")
+    if fault := why_not_a_hub_name(name):
+        raise RegardError(f"{name} is not a name of the Hugging Face hub: {fault}")
     model = _known(name)
     rejected: list[str] = []
     if (model.shipped or not force) and (folder := _search(model, rejected)):
@@ -121,11 +124,11 @@ def _is_model_here(text: str) -> bool:
     return bool(text) and (os.path.isdir(text) or is_gguf(text))  # noqa: PTH112 (Path.is_dir raises for an invalid path)
 
 
-def _find_on_hub(name: HubName, download: bool, progress: Progress | None, check_type: TypeCheck | None) -> Path:
+def _find_on_hub(name: HubName, download: bool, progress: Progress | None, check_config: ConfigCheck | None) -> Path:
     """Return a model of the hub; one is not asked for that may as well be a mistyped path."""
     folder = name.repository.partition("/")[0]
     if not os.path.isdir(folder):  # noqa: PTH112
-        return find_hub_model(name, download=download, progress=progress, check_type=check_type)
+        return find_hub_model(name, download=download, progress=progress, check_config=check_config)
     try:
         return find_hub_model(name, download=False)
     except RegardError as error:
@@ -220,10 +223,11 @@ def _not_found(model: KnownModel, reason: str, problems: Sequence[str]) -> Regar
     return error
 
 
-def _no_folder(text: str) -> str:
+def _no_folder(text: str, fault: str | None) -> str:
+    """Return what to say of a path where there is no model, and of what is wrong with it as a name of the hub."""
     if os.path.isfile(text):  # noqa: PTH113
         return f"{text} is a file, but not GGUF; give the folder that holds the model's files"
-    return f"there is no folder {text}"
+    return f"there is no folder {text}" + (f", and it is not a name of the Hugging Face hub: {fault}" if fault else "")
 
 
 def _known(name: str) -> KnownModel:
@@ -233,7 +237,7 @@ def _known(name: str) -> KnownModel:
 
     close = get_close_matches(name, registry.KNOWN, n=1)
     suggestion = f"; did you mean {close[0]}?" if close else "."
-    known = (
+    available = (
         f"Known: {', '.join(registry.KNOWN)}. Any other is org/name of the Hugging Face hub, or a folder or GGUF file"
     )
-    raise RegardError(f"no model {name!r}{suggestion} {known}")
+    raise RegardError(f"no model {name!r}{suggestion} {available}")

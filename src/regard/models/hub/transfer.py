@@ -11,10 +11,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from regard.models.hub import watch_parent
+
 Progress = Callable[[int, int], None]
 """Called repeatedly with the bytes downloaded and their total."""
 
-_GRACE = 10  # seconds in which a child that is told to end removes its partial files
+_GRACE = watch_parent.GRACE + 5  # seconds
 
 
 class DownloadError(Exception):
@@ -22,12 +24,13 @@ class DownloadError(Exception):
 
 
 def run(
-    command: Sequence[str], work: Path, report: Callable[[], None], *, cleans_up: bool = False
+    command: Sequence[str], work: Path, report: Callable[[], object], *, asks: bool = False, cleans_up: bool = False
 ) -> tuple[int, bytes]:
     """Run `command`, calling `report` ten times a second; return its exit status and its output, of both streams.
 
-    Its temporary files are in the folder `work`. An interrupt kills it; with `cleans_up` it is first told to end, by
-    SIGTERM. `DownloadError` if it cannot be started.
+    Its temporary files are in the folder `work`. It ends with this process, also if that is killed. An interrupt kills
+    it; with `cleans_up` it is first told to end, by SIGTERM. With `asks` it gets a line on standard input once `report`
+    returns true. `DownloadError` if it cannot be started.
     """
     temporary = work / "tmp"
     temporary.mkdir()
@@ -40,30 +43,37 @@ def run(
         "HF_HUB_DISABLE_XET": "1",  # it writes in bursts, without progress
     }.items():
         environment.setdefault(name, value)
-    try:
-        child = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            env=environment,
-            start_new_session=True,  # to kill its children with it
-        )
-    except OSError as error:
-        raise DownloadError(f"cannot run {command[0]}: {error.strerror or error}") from error
-    with child:
+    watch = [sys.executable, "-P", str(Path(watch_parent.__file__)), "asks" * asks]
+    reader, writer = os.pipe()
+    with open(writer, "wb", buffering=0) as pipe, open(reader, "rb") as end:  # noqa: PTH123
         try:
-            while (output := _output(child)) is None:
-                report()
-        except BaseException:
+            child = subprocess.Popen(
+                [*watch, *command],
+                stdin=end,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                start_new_session=True,  # to kill its children with it
+            )
+        except OSError as error:
+            raise DownloadError(f"cannot run {sys.executable}: {error.strerror or error}") from error
+        end.close()
+        with child:
             try:
-                if cleans_up:
-                    child.terminate()
-                    with suppress(subprocess.TimeoutExpired):
-                        child.wait(_GRACE)
-            finally:
-                _kill(child)
-            raise
+                while (output := _output(child)) is None:
+                    if report() and asks:
+                        asks = False
+                        with suppress(BrokenPipeError):  # it has ended
+                            pipe.write(b"\n")
+            except BaseException:
+                try:
+                    if cleans_up:
+                        pipe.close()
+                        with suppress(subprocess.TimeoutExpired):
+                            child.wait(_GRACE)
+                finally:
+                    _kill(child)
+                raise
     return child.returncode, output
 
 

@@ -42,7 +42,7 @@ def verify(folder: Path, files: Iterable[PinnedFile], stamps: Path | None = None
     """
     if stamps and os.path.exists(stamps) and not os.path.isfile(stamps):  # noqa: PTH110, PTH113
         stamps = None  # which would be written too
-    known = _read(stamps) if stamps else {}
+    earlier = _read(stamps) if stamps else {}
     verified: dict[str, _Stamp] = {}
     missing, wrong = [], []
     for file in files:
@@ -53,7 +53,7 @@ def verify(folder: Path, files: Iterable[PinnedFile], stamps: Path | None = None
                 missing.append(f"{path} is missing")
                 continue
             stamp = _stamp(path, file.sha256)
-            if known.get(key) == stamp:
+            if earlier.get(key) == stamp:
                 continue
             mismatch = _mismatch(path, file)
         except OSError as error:
@@ -63,7 +63,7 @@ def verify(folder: Path, files: Iterable[PinnedFile], stamps: Path | None = None
         else:
             verified[key] = stamp
     if stamps and verified:
-        _write(stamps, known | verified)
+        _write(stamps, earlier | verified)
     return VerificationResult(tuple(missing), tuple(wrong))
 
 
@@ -82,8 +82,8 @@ def _mismatch(path: Path, file: PinnedFile) -> str | None:
     if size > file.size:
         return f"{path} has {size} bytes, expected {file.size}"
     with open_regular(path) as stream:
-        found = hashlib.file_digest(stream, "sha256").hexdigest()
-    return None if found == file.sha256 else f"{path} has sha256 {found}, expected {file.sha256}"
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    return None if digest == file.sha256 else f"{path} has sha256 {digest}, expected {file.sha256}"
 
 
 def _stamp(path: Path, sha256: str) -> _Stamp:

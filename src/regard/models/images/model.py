@@ -122,18 +122,18 @@ class ImageModel(PretrainedModel):
             pixels, seen = self._pixels(pictures), None
             labels = [label_of(None, i) for i in range(len(pixels))]
         else:
-            found = pictures_of(pictures)
-            pixels, seen = None, self.see(found)
-            labels = [label_of(picture, i) for i, picture in enumerate(found)]
+            images = pictures_of(pictures)
+            pixels, seen = None, self.see(images)
+            labels = [label_of(picture, i) for i, picture in enumerate(images)]
         encodings = tuple(patch_encoding(label, self.config.grid) for label in labels)
         check_memory(self, (len(encodings), self.config.num_tokens), trace)
-        trace.set_layout(TextLayout.of((len(encodings), self.config.num_tokens)))
+        trace.set_layout(TextLayout.from_shape((len(encodings), self.config.num_tokens)))
 
         def compute(_: Leave) -> ImageOutput:
             x = pixels if seen is None else self._normalized(trace("picture", seen, "B Y X C"))
             return self.output(self.forward(x, trace=trace), encodings)  # type: ignore[arg-type]
 
-        return until_stop(compute, trace.run(self.name, encodings), encodings)
+        return until_stop(compute, trace.run(self.name, encodings, source=self), encodings)
 
     def see(self, pictures: Pictures) -> np.ndarray:
         """Return what the model sees of pictures: whole numbers from 0 to 255, ``B Y X 3``, resized and cropped.
@@ -143,12 +143,12 @@ class ImageModel(PretrainedModel):
         RegardError
             A picture cannot be read, or has another size than the model takes.
         """
-        processor, wanted = self._processor(), self.config.image_size
+        processor, size = self._processor(), self.config.image_size
         seen = [processor.crop(read_picture(picture)) for picture in pictures_of(pictures)]
         for array in seen:
-            if array.shape[:2] != wanted:
+            if array.shape[:2] != size:
                 raise RegardError(
-                    f"{self.name} takes pictures of {wanted[0]} × {wanted[1]} pixels (height × width), and its "
+                    f"{self.name} takes pictures of {size[0]} × {size[1]} pixels (height × width), and its "
                     f"preprocessing makes {array.shape[0]} × {array.shape[1]} of this one; crop or resize it first"
                 )
         return np.stack(seen)

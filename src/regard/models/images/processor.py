@@ -84,8 +84,8 @@ class ImageProcessor:
             if reader.peek(name) is not None:
                 kind = _TYPES[str(reader.choice(name, f"{kind}ImageProcessor", list(_TYPES)))]
         defaults = _DEFAULTS[kind]
-        reader.ignore("processor_class", "data_format", "input_data_format", "device", "return_tensors")
-        reader.ignore("disable_grouping", "do_convert_rgb", "_valid_processor_keys")
+        reader.without_effect("processor_class", "data_format", "input_data_format", "device", "return_tensors")
+        reader.without_effect("disable_grouping", "do_convert_rgb", "_valid_processor_keys")
         reader.only(do_pad=False)
         size = _read_size(reader, "size", defaults["size"], edge=not reader.flag("default_to_square", kind == "ViT"))
         crop = _read_size(reader, "crop_size", {"height": 224, "width": 224}, edge=False)
@@ -93,7 +93,7 @@ class ImageProcessor:
         mean, std = (_read_channels(reader, name, defaults[name]) for name in ("image_mean", "image_std"))
         reader.require(0 not in std, "image_std has a 0")
         does_normalize = reader.flag("do_normalize", True)
-        found = cls(
+        processor = cls(
             size=size if reader.flag("do_resize", True) else None,
             resample=reader.index("resample", defaults["resample"], _FILTERS),
             crop_size=crop if reader.flag("do_center_crop", defaults["do_center_crop"]) else None,  # type: ignore[arg-type]
@@ -102,7 +102,7 @@ class ImageProcessor:
             std=std if does_normalize else None,
         )
         reader.finish()
-        return found
+        return processor
 
     @property
     def output_size(self) -> tuple[int, int] | None:
@@ -137,17 +137,17 @@ def read_processor(folder: Path, kind: str) -> ImageProcessor | None:
         fields = (read_json_object(path) or {}).get("image_processor")
     if not isinstance(fields, dict):
         return None
-    given = {name: value for name, value in fields.items() if value is not None}  # null is not a value
-    return ImageProcessor.read(ConfigReader(given, path), kind)
+    values = {name: value for name, value in fields.items() if value is not None}  # null is not a value
+    return ImageProcessor.read(ConfigReader(values, path), kind)
 
 
-def _resized(size: Sequence[int], wanted: tuple[int, int] | int) -> tuple[int, int]:
+def _resized(size: Sequence[int], target: tuple[int, int] | int) -> tuple[int, int]:
     """Return the height and width of a picture, of this width and height, after resizing."""
-    if isinstance(wanted, tuple):
-        return wanted
+    if isinstance(target, tuple):
+        return target
     width, height = size
-    longer = int(wanted * max(size) / min(size))
-    return (longer, wanted) if width <= height else (wanted, longer)
+    longer = int(target * max(size) / min(size))
+    return (longer, target) if width <= height else (target, longer)
 
 
 def _center(array: np.ndarray, size: tuple[int, int]) -> np.ndarray:
@@ -168,9 +168,9 @@ def _read_size(reader: ConfigReader, name: str, default: dict[str, int], *, edge
     if isinstance(value, int) and not isinstance(value, bool):
         value = {"shortest_edge": value} if edge else {"height": value, "width": value}
     numbers = list(value.values()) if isinstance(value, dict) else []
-    known = isinstance(value, dict) and set(value) in ({"height", "width"}, {"shortest_edge"})
+    is_valid = isinstance(value, dict) and set(value) in ({"height", "width"}, {"shortest_edge"})
     if (
-        not known
+        not is_valid
         or not all(type(n) is int and 0 < n < _MAX_EDGE for n in numbers)
         or (name == "crop_size" and len(numbers) == 1)
     ):

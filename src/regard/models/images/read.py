@@ -27,6 +27,9 @@ MAX_PIXELS = 1 << 26
 """For a picture: 67 million, 8,192 × 8,192. A few bytes of a file can claim many more."""
 
 _FORMATS = ("PNG", "JPEG", "GIF", "WEBP", "BMP", "TIFF", "PPM")  # whose readers run no other program
+_GREY_16 = ("PNG", "PPM")  # whose grey of 16 bits Pillow gives as 32 bits, with 65,535 for white
+_PHOTOMETRIC, _BITS_PER_SAMPLE, _SAMPLE_FORMAT = 262, 258, 339  # tags of TIFF 6.0
+_WHITE_IS_ZERO, _UNSIGNED = 0, frozenset({1, 4})  # 4: not said
 _DAMAGE = (OSError, ValueError, SyntaxError, EOFError, TypeError, LookupError, ArithmeticError, struct.error)
 
 
@@ -43,10 +46,10 @@ def pictures_of(pictures: Any) -> list[Any]:
     """Return one picture, or several, as a list; an error if there is none."""
     if isinstance(pictures, np.ndarray) and pictures.ndim == 4:
         pictures = list(pictures)
-    found = list(pictures) if isinstance(pictures, Sequence) and not isinstance(pictures, str) else [pictures]
-    if not found:
+    images = list(pictures) if isinstance(pictures, Sequence) and not isinstance(pictures, str) else [pictures]
+    if not images:
         raise RegardError("there is no picture; give at least one")
-    return found
+    return images
 
 
 def read_picture(picture: Any) -> Image:
@@ -66,7 +69,11 @@ def read_picture(picture: Any) -> Image:
         return made
     if isinstance(picture, module.Image):
         _check_size(picture.size, "the picture")
-        return _over_white(module, _eight_bits(module, _loaded(picture, "the picture"), "the picture", picture.format))
+        image = _loaded(picture, "the picture")
+        try:
+            return _over_white(module, _eight_bits(module, image, "the picture", image))
+        except ValueError as error:  # Pillow converts not every mode
+            raise RegardError(f"a picture of mode {image.mode} cannot be converted to RGB: {error}") from error
     if isinstance(picture, str | os.PathLike):
         return _from_file(module, Path(picture))
     raise RegardError(
@@ -94,7 +101,7 @@ def _from_file(module: Any, path: Path) -> Image:
             image = module.open(io.BytesIO(content), formats=_FORMATS)
             _check_size(image.size, name)
             image.load()
-            upright: Image = _eight_bits(module, ImageOps.exif_transpose(image), name, image.format).convert("RGB")
+            upright: Image = _eight_bits(module, ImageOps.exif_transpose(image), name, image).convert("RGB")
             return upright
     except (UnidentifiedImageError, KeyError) as error:
         raise RegardError(
@@ -115,16 +122,22 @@ def _loaded(image: Image, name: str) -> Image:
     return image
 
 
-def _eight_bits(module: Any, image: Image, name: str, kind: str | None) -> Image:
+def _eight_bits(module: Any, image: Image, name: str, opened: Any) -> Image:
     """Return an image of 8 bits a channel: grey of 16 bits is scaled, which Pillow alone would cut off at 255.
 
-    `kind` is the format of its file. An error for numbers whose white is not known.
+    `opened` is the image as Pillow opened it, which has the format of its file. An error for numbers whose white is
+    not known.
     """
-    if image.mode.startswith("I;16") or (image.mode == "I" and kind == "PNG"):
-        scaled: Image = module.fromarray(np.round(np.asarray(image) / 257).astype(np.uint8))
+    tags = getattr(opened, "tag_v2", {})  # of TIFF
+    is_signed = not _UNSIGNED.issuperset(tags.get(_SAMPLE_FORMAT, ()))
+    if not is_signed and (image.mode.startswith("I;16") or (image.mode == "I" and opened.format in _GREY_16)):
+        white = 2 ** tags.get(_BITS_PER_SAMPLE, (16,))[0] - 1
+        grey = np.asarray(image) * (255 / white)
+        grey = 255 - grey if tags.get(_PHOTOMETRIC) == _WHITE_IS_ZERO else grey
+        scaled: Image = module.fromarray(np.round(grey).astype(np.uint8))
         return scaled
-    if image.mode in ("I", "F"):
-        numbers = "whole numbers of 32 bits" if image.mode == "I" else "floats"
+    if image.mode in ("I", "F") or is_signed:
+        numbers = {"I": "whole numbers of 32 bits", "F": "floats"}.get(image.mode, "signed")
         raise RegardError(
             f"the pixels of {name} are {numbers}, of which no value is white: scale them to 0 to 255 (uint8)"
         )
@@ -132,6 +145,8 @@ def _eight_bits(module: Any, image: Image, name: str, kind: str | None) -> Image
 
 
 def _over_white(module: Any, image: Image) -> Image:
+    if image.mode in ("La", "RGBa"):  # multiplied by their opacity
+        image = image.convert(image.mode.upper())
     if "A" not in image.getbands() and image.info.get("transparency") is None:
         return image.convert("RGB")
     image = image.convert("RGBA")

@@ -4,23 +4,31 @@ import { search } from "../data/tokens.js";
 import { activeElementOf } from "../platform/dom.js";
 import { checkpointIndex, selectionOf, withSelection } from "../state/sides.js";
 
-/** @param {App} app @param {number} row @param {number} col of the map */
-export function selectCell(app, row, col) {
-  const { mapData } = app;
-  if (mapData) app.set({ row: mapData.rows[row].members[0], col: mapData.cols[col].members[0] });
-}
-
 /** @param {App} app @param {number[]} step rows, columns */
 export function moveCell(app, [down, right]) {
-  if (!app.mapData) return;
   const { row, col } = app.cursor();
-  const { rows, cols } = app.mapData;
+  const { rows, cols } = app.axes();
   const isSelected = row !== null && col !== null; // else the first step selects a cell
   const move = (/** @type {number | null} */ from, /** @type {number} */ by, /** @type {number} */ length) =>
     Math.max(0, Math.min(length - 1, from === null ? 0 : from + (isSelected ? by : 0)));
   const [nextRow, nextCol] = [move(row, down, rows.length), move(col, right, cols.length)];
-  selectCell(app, nextRow, nextCol);
+  app.set({ row: rows[nextRow].members[0], col: cols[nextCol].members[0] });
   app.parts.map.reveal(nextRow, nextCol);
+}
+
+/** Choose the word before or after the chosen one. @param {App} app @param {number[]} step */
+export function moveWord(app, [down, right]) {
+  const { row } = app.cursor();
+  const { rows } = app.axes();
+  const next = row === null ? 0 : Math.max(0, Math.min(rows.length - 1, row + down + right));
+  app.set({ row: rows[next].members[0], pins: [] });
+}
+
+/** Open what mattered, and scroll to it; or close it. @param {App} app */
+export function toggleAttribution(app) {
+  app.set({ attribution: !app.state.attribution });
+  const { attributionControls } = app.refs;
+  if (app.state.attribution) attributionControls.closest("section")?.scrollIntoView({ block: "nearest" });
 }
 
 /** @param {App} app */
@@ -48,7 +56,7 @@ export function togglePin(app, members) {
 /** @param {App} app */
 export function pinSelected(app) {
   const { row, col } = app.cursor();
-  const group = app.state.direction === "out" ? app.mapData?.rows[row ?? -1] : app.mapData?.cols[col ?? -1];
+  const group = app.state.direction === "out" ? app.axes().rows[row ?? -1] : app.axes().cols[col ?? -1];
   if (group) togglePin(app, group.members);
 }
 
@@ -135,12 +143,25 @@ export function ablateHeads(app, ablated) {
   setAblation(app, { ablated, ablatedRun }, { past: [...edits.past, state], future: [] });
 }
 
-/** @param {App} app @param {AblationChoice} ablation @param {App["edits"]} edits before and after it */
+/** @param {App} app @param {AblationChoice} ablation @param {Pick<App["edits"], "past" | "future">} edits before and after it */
 function setAblation(app, { ablated, ablatedRun }, edits) {
   const { state } = app;
   const side = ablated.length ? state.side : state.ablatedRun === 1 ? "B" : "A";
-  app.edits = edits;
+  app.edits = { ...edits, error: "" };
   app.set({ ablated, ablatedRun, selectionB: null, ...selectionOf(state), side });
+}
+
+/** The run of an ablation becomes B. @param {App} app @param {AblationResult} result */
+export function showAblatedRun(app, { run, metadata, ablated, ablatedRun }) {
+  app.manifest.runs[run] = metadata;
+  app.applied = { ablated, ablatedRun };
+  app.set({ editedRun: run });
+}
+
+/** As before an ablation that failed. @param {App} app @param {Error} error */
+export function undoFailedAblation(app, error) {
+  app.edits = { ...app.edits, error: error.message };
+  app.set(app.applied);
 }
 
 /** @param {App} app */

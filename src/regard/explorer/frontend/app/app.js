@@ -1,8 +1,9 @@
 // The page: one state, its URL, and what it selects. The presenter shows it; the source is known by its interface alone.
 
 import { activeElementOf, setAttribute, setText } from "../platform/dom.js";
+import { axesOf, pairAxes } from "../data/map-data.js";
 import { MAX_IN_MEMORY_SIDE } from "../data/tile-source.js";
-import { sidesOf } from "../state/sides.js";
+import { differenceBlockedBy, sidesOf } from "../state/sides.js";
 import { INITIAL_STATE, normalize } from "../state/state.js";
 import { decode, encode } from "../state/url.js";
 import { focusMainView } from "./actions.js";
@@ -14,6 +15,8 @@ import { Queries } from "./queries.js";
 const PROGRESS_MS = 700; // between questions how far a long computation is
 const FOLLOW_MS = 1000; // between questions for new checkpoints
 const URL_INTERVAL_MS = 100; // browsers refuse more frequent changes
+
+const NO_ABLATION = /** @type {AblationChoice} */ ({ ablated: [], ablatedRun: 0 });
 
 /** What a change of a field sets too. @type {Record<string, Partial<State>>} */
 const RESETS = {
@@ -48,21 +51,26 @@ export class App {
     this.state = normalize({ ...this.initialState, ...opening, ...fromUrl }, this.manifest);
     this.presenter = new Presenter(this);
     this.queries = new Queries(this);
-    this.mapData = /** @type {MapData | null} */ (null); // of the map that is shown
-    this.opening = /** @type {Partial<State> | "own" | null} */ (null); // of the next text that has run; null: the address
-    this.edits = { past: /** @type {AblationChoice[]} */ ([]), future: /** @type {AblationChoice[]} */ ([]) };
+    this.opening = /** @type {((run: Run) => Partial<State>) | null} */ (null); // of the next text that has run; null: the address
+    this.edits = {
+      past: /** @type {AblationChoice[]} */ ([]),
+      future: /** @type {AblationChoice[]} */ ([]),
+      error: "",
+    };
+    this.applied = NO_ABLATION; // the last that has run
     this.urlWrittenAt = -Infinity;
     this.historyKey = historyKeyOf(this.state);
     this.refs = fillMarkup(root, markup);
     this.parts = createLayout(this);
     this.listen();
-    this.presenter.refresh(this.state);
+    if (syncUrl) this.writeUrl();
+    this.refresh();
     if (syncUrl) this.followTraining();
   }
 
   listen() {
     const { signal } = this.controller;
-    const refresh = () => this.presenter.refresh(this.state);
+    const refresh = () => this.refresh();
     this.colorScheme.addEventListener("change", refresh, { signal });
     const onPrint = () => {
       refresh();
@@ -105,7 +113,7 @@ export class App {
     this.manifest.training = training;
     const { state } = this;
     this.set({});
-    if (this.state === state) this.presenter.refresh(state);
+    if (this.state === state) this.refresh();
   }
 
   /** @param {Partial<State>} change */
@@ -118,7 +126,18 @@ export class App {
   show(next) {
     if (JSON.stringify(next) === JSON.stringify(this.state)) return;
     this.state = next;
-    this.presenter.refresh(next);
+    if (this.syncUrl) this.writeUrl();
+    this.retry();
+  }
+
+  /** Show the state, and ask again for what failed. */
+  retry() {
+    this.queries.client.retry();
+    this.refresh();
+  }
+
+  refresh() {
+    if (!this.controller.signal.aborted) this.presenter.refresh(this.state);
   }
 
   /** @param {KeyboardEvent} event */
@@ -144,7 +163,7 @@ export class App {
     const isSame = wanted.text === text && wanted.model === model;
     const state = normalize({ ...wanted, liveRun: isSame ? liveRun : null }, this.manifest);
     if (!isSame || String(state.ablated) !== String(this.state.ablated))
-      this.edits = { past: isSame ? [...this.edits.past, this.state] : [], future: [] }; // Back is undone too
+      this.edits = { past: isSame ? [...this.edits.past, this.state] : [], future: [], error: "" }; // Back is undone too
     this.historyKey = historyKeyOf(state);
     this.show(state);
   }
@@ -153,9 +172,10 @@ export class App {
   address() {
     const { state, manifest, initialState } = this;
     if (!manifest.live_models?.includes(manifest.runs[0].model)) return encode(state, initialState);
-    const [a, b] = manifest.runs.slice(0, manifest.numGivenRuns);
-    const address = encode(state.text ? state : { ...state, text: a.text, model: a.model }, initialState);
-    if (state.text || !b) return address;
+    const [given, b] = manifest.runs.slice(0, manifest.numGivenRuns);
+    const a = state.text ? state : { text: given.text, model: given.model };
+    const address = encode({ ...state, text: a.text, model: a.model }, initialState);
+    if (!b) return address;
     const other = {
       ...(b.text === a.text ? {} : { text_b: b.text }),
       ...(b.model === a.model ? {} : { model_b: b.model }),
@@ -242,6 +262,18 @@ export class App {
     return sides[this.state.side === "B" ? sides.length - 1 : 0];
   }
 
+  /** The heads without output in what is shown: until an ablation has run, those of before. */
+  ablatedHeads() {
+    return this.state.editedRun === null ? [] : this.applied.ablated;
+  }
+
+  /** The chosen cell of that head; null if none is, or if the text has no such cell. */
+  shownCell() {
+    const { row, col } = this.state;
+    const { rows, cols } = this.shownRun().layers[this.shownHead().layer];
+    return row === null || col === null || row >= rows || col >= cols ? null : { ...this.shownHead(), i: row, j: col };
+  }
+
   shownRun() {
     return this.manifest.runs[this.shownHead().run];
   }
@@ -253,7 +285,7 @@ export class App {
   }
 
   get showsDifference() {
-    return this.state.side === "diff" && Boolean(this.queries.maps.data?.difference);
+    return this.state.side === "diff" && differenceBlockedBy(this.state, this.manifest) === null;
   }
 
   /** The heads whose values are shown: A and B of a difference, else one. */
@@ -261,15 +293,30 @@ export class App {
     return this.showsDifference ? this.sides() : [this.shownHead()];
   }
 
-  /** The maps of these heads. */
-  queriedMaps() {
-    const { sides } = /** @type {Maps} */ (this.queries.maps.data);
+  /** The maps of these heads. @param {Maps} maps */
+  sidesOf({ sides }) {
     return this.showsDifference ? sides : [sides[this.state.side === "B" ? sides.length - 1 : 0]];
+  }
+
+  /** The map that is shown. @param {Maps} maps */
+  mapOf(maps) {
+    return (this.showsDifference && maps.difference) || this.sidesOf(maps)[0];
+  }
+
+  /** The rows and columns of each of these maps. */
+  queriedAxes() {
+    return this.queriedHeads().map(({ run, layer }) => axesOf(this.state, this.manifest.runs[run], layer));
+  }
+
+  /** The rows and columns of the map. */
+  axes() {
+    const [a, b] = this.queriedAxes();
+    return b ? pairAxes(a, b) : a;
   }
 
   /** A cell of tokens, by default the chosen one, as indices into the rows and columns of the map. @param {Pick<State, "row" | "col">} cell */
   cursor({ row, col } = this.state) {
-    const { rows, cols } = this.mapData ?? { rows: [], cols: [] };
+    const [{ rows, cols }] = this.queriedAxes();
     const indexOf = (/** @type {number | null} */ token, /** @type {Group[]} */ axis) => {
       const index = token === null ? -1 : axis.findIndex(({ members }) => members.includes(token));
       return index < 0 ? null : index;

@@ -2,7 +2,8 @@
 
 import { mergeByGroup } from "../data/aggregate.js";
 import { attributionQuery, sentence } from "../data/attribution.js";
-import { groupTokens, label } from "../data/tokens.js";
+import { groupTokens, tokenName } from "../data/tokens.js";
+import { present } from "../platform/dom.js";
 import { attendedMessage, headingMessage, quantityOf } from "../views/messages.js";
 
 /** @param {App} app */
@@ -19,44 +20,44 @@ export function showAttribution(app) {
   const tokens = state.direction === "out" && state.pins.length ? state.pins : state.row === null ? [] : [state.row];
   const chosen = groups.flatMap((group, index) => (group.members.some((i) => tokens.includes(i)) ? [index] : []));
   const query = attributionQuery(state, run);
-  queries.fetchAttribution(number, query);
+  const attribution = queries.fetchAttribution(number, query);
   const selected = chosen.map((index) => groups[index]);
-  queries.fetchAttended(state, app.shownHead(), selected, groups);
-  const { data: answer, currentError: error, isCurrent } = queries.attribution;
-  const isOfRun = answer !== null && answer.scores.length === run.tokens.length;
-  const methodOf = isOfRun && isCurrent ? answer.method : state.attributionMethod || run.attribution.method;
+  const attended = queries.fetchAttended(state, app.shownHead(), selected, groups);
+  const answer = attribution.data;
+  const methodOf = answer?.method ?? (state.attributionMethod || run.attribution.method);
   const method = manifest.attribution_methods.find(({ key }) => key === methodOf);
   if (!method) return panel.showMessage(`There is no method ${methodOf}.`);
-  panel.show({
+  panel.showChoice(run, method, `${number} ${query.position}`, attribution);
+  const props = {
     state,
     run,
     side: app.sides().length > 1 && state.side === "diff" ? " (A)" : "",
-    after: query.position === undefined ? "" : label(run.tokens[query.position].text),
+    after: query.position === undefined ? "" : tokenName(run.tokens, query.position),
     groups,
     selected: new Set(chosen),
     method,
-    answer: isOfRun ? answer : null,
-    isCurrent,
-    error: error ? sentence(error.message) : "",
-    scores: isOfRun ? mergeByGroup(answer.scores, groups, "out") : null,
-    attended: isOfRun ? attendedOf(app, groups, chosen, answer.attended) : null,
+    answer,
+    error: attribution.error ? sentence(attribution.error.message) : "",
+    scores: answer && mergeByGroup(answer.scores, groups, "out"),
+    attended: answer && attendedOf(app, groups, chosen, answer.attended, attended.data),
     theme: app.theme,
-  });
+  };
+  present([app.refs.attributionResult], [attribution, attended], () => panel.show(props));
 }
 
 /**
  * What the chosen words attend to in the shown head; without a chosen word, the mean over all layers and heads.
  * @param {App} app @param {Group[]} groups @param {number[]} chosen indices @param {number[]} mean of each token
+ * @param {Float32Array | null} weights of the chosen words
  * @returns {Attended | null}
  */
-function attendedOf(app, groups, chosen, mean) {
-  const weights = mergeByGroup(mean, groups, "out");
-  if (chosen.length === 0) return { name: "Attended to, mean of all layers and heads", quantity: "weight", weights };
-  const { data, error } = app.queries.attended;
-  if (error || data?.length !== groups.length) return null;
+function attendedOf(app, groups, chosen, mean, weights) {
+  const name = "Attended to, mean of all layers and heads";
+  if (chosen.length === 0) return { name, quantity: "weight", weights: mergeByGroup(mean, groups, "out") };
+  if (!weights) return null;
   const { mode } = app.state;
   const { layer, head } = app.shownHead();
   const heading = headingMessage({ layer: app.shownRun().layers[layer].number, head });
-  const labels = chosen.map((index) => groups[index].label);
-  return { name: attendedMessage(mode, labels, heading), quantity: quantityOf(mode), weights: data };
+  const labels = chosen.map((index) => groups[index].name);
+  return { name: attendedMessage(mode, labels, heading), quantity: quantityOf(mode), weights };
 }

@@ -1,6 +1,7 @@
 // Which heads matter: the metrics of the grid that are computed when they are chosen, and the cells to search by.
 
-import { groupTokens, label } from "../data/tokens.js";
+import { NOTHING } from "../data/query.js";
+import { groupTokens, tokenName } from "../data/tokens.js";
 import { button, setText } from "../platform/dom.js";
 import { toggled } from "../state/state.js";
 
@@ -12,7 +13,7 @@ function cellsOf({ state }) {
 
 /** @param {App} app @param {number[]} cell */
 function nameOf(app, [row, col]) {
-  const [from, to] = [row, col].map((i) => `\u2068${label(app.shownRun().tokens[i]?.text ?? "")}\u2069`);
+  const [from, to] = [row, col].map((i) => `\u2068${tokenName(app.shownRun().tokens, i)}\u2069`);
   return `${from} → ${to}`;
 }
 
@@ -26,12 +27,14 @@ export function toggleCell(app, row, col) {
   app.set({ row, col, cells: toggled(app.state.cells, [row, col]) });
 }
 
-/** Search by cells that are written as words, each by its first place in the text. @param {App} app @param {string} written "it → animal, cross → street" */
+/** Search by cells that are written as words, each by its first place in the text, or as to:2 by its second. @param {App} app @param {string} written "it → animal, cross → street" */
 export function writeCells(app, written) {
   const { tokens, text } = app.shownRun();
   const words = groupTokens(tokens, text, { words: true, special: true, from: 0, to: Infinity });
+  const isSame = (/** @type {string} */ a, /** @type {string} */ b) =>
+    a.trim().toLowerCase() === b.trim().toLowerCase();
   const tokenOf = (/** @type {string} */ word) =>
-    words.find(({ full }) => full.trim().toLowerCase() === word.trim().toLowerCase())?.members[0] ?? -1;
+    words.find(({ full }) => [full, full.replace(/:1$/, "")].some((name) => isSame(name, word)))?.members[0] ?? -1;
   const cells = written.split(",").map((pair) => /** @type {[number, number]} */ (pair.split(/→|->/).map(tokenOf)));
   const isCell = cells.every((cell) => cell.length === 2 && Math.min(...cell) >= 0);
   setText(app.refs.cellsStatus, isCell || !written.trim() ? "" : "Write it → animal, with words of the text.");
@@ -63,31 +66,29 @@ export function showCellSearch(app) {
 
 /**
  * The values of the chosen metric as far as they are computed, and what is said of them; null of one that is held.
- * @param {App} app @returns {LiveMetric | null}
+ * @param {App} app @param {boolean} mayStart @returns {{ metric: LiveMetric, answer: Answer<LiveMetric> } | null}
  */
-export function liveMetric(app) {
+export function liveMetric(app, mayStart) {
   const { state, queries, manifest } = app;
   const query = queries.headSearch;
   const isLive = manifest.metrics.some(({ key, live }) => live && key === state.metric);
   if (!isLive || state.side === "diff") {
-    if (!query.isCurrent) query.reset();
+    if (query.answer.isPending) query.reset();
     return null;
   }
   const { run } = app.shownHead();
   const { tokens, layers } = app.shownRun();
   const cells = cellsOf(app);
-  if (state.metric === "ablation_effect") {
-    const position = Math.min(state.row ?? Infinity, tokens.length - 1);
-    queries.fetchSweep(run, layers, position);
-  } else if (cells.length) {
-    queries.progress = null;
-    query.fetch(["cells", run, cells], async (signal) => ({
-      ...(await app.source.find_heads({ run, cells }, signal)),
-      message: "",
-    }));
-  } else return { values: null, message: "Choose a cell of the map first." };
-  const { current, currentError } = query;
-  if (currentError) return { values: null, message: currentError.message };
-  if (!current) return queries.progress ?? { values: null, message: "…" };
-  return { ...current, message: current.message || cells.map((cell) => nameOf(app, cell)).join(", ") };
+  const isSweep = state.metric === "ablation_effect";
+  if (!isSweep && cells.length === 0)
+    return { metric: { values: null, message: "Choose a cell of the map first." }, answer: NOTHING };
+  const position = Math.min(state.row ?? Infinity, tokens.length - 1);
+  const answer = isSweep
+    ? queries.fetchSweep(run, layers, position, mayStart)
+    : queries.fetchCellWeights(run, cells, mayStart);
+  const { data, error } = answer;
+  if (error) return { metric: { values: null, message: error.message }, answer };
+  if (!data && mayStart && queries.progress) return { metric: queries.progress, answer: NOTHING };
+  const message = data?.message || cells.map((cell) => nameOf(app, cell)).join(", ");
+  return { metric: { values: data?.values ?? null, message }, answer };
 }

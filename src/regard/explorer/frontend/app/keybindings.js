@@ -23,12 +23,14 @@ export function keybindingsOf(app) {
   /** @type {[string, (key: string) => void, boolean?][]} */
   const table = [
     ["ArrowUp ArrowDown ArrowLeft ArrowRight", (key) => actions.moveCell(app, ARROWS[key]), disabled],
+    ["ArrowUp ArrowDown ArrowLeft ArrowRight", (key) => actions.moveWord(app, ARROWS[key]), !disabled],
     ["Enter", set({ view: "cell" })],
     ["[ ] { }", (key) => actions.selectHead(app, actions.headBeside(app, key))],
     [", .", (key) => actions.stepCheckpoint(app, key === "." ? 1 : -1), !training],
     ["k", () => app.parts.training?.player.toggle(), !training],
     ["m", () => actions.selectHead(app, { head })],
-    ["1 2 3 4 5 6", (key) => app.set({ view: views[Number(key) - 1] })],
+    ["1 2 3 4 6", (key) => app.set({ view: views[Number(key) - 1] })],
+    ["5", set({ view: "model" }), !app.manifest.can.ablate], // it has no tab either
     ["+ = - 0", (key) => zoomed.zoomByKey(key), state.view === "heads"],
     ["x", () => toggleChosenCell(app), disabled],
     ["u", () => actions.undoAblation(app), state.ablated.length > 0 && state.editedRun === null],
@@ -37,7 +39,7 @@ export function keybindingsOf(app) {
     ["t", set({ direction: state.direction === "out" ? "in" : "out" })],
     ["p", () => actions.pinSelected(app)],
     ["a", set({ arcs: !state.arcs })],
-    ["g", set({ attribution: !state.attribution })],
+    ["g", () => actions.toggleAttribution(app)],
     ["c", () => actions.nextSide(app)],
     ["v", () => actions.nextMode(app)],
     ["s", set({ special: !state.special })],
@@ -49,7 +51,12 @@ export function keybindingsOf(app) {
     ["?", () => app.refs.help.showModal()],
     ["Escape", () => actions.dismiss(app)],
   ];
-  return table.map(([keys, action, isDisabled = false]) => ({ keys: keys.split(" "), action, disabled: isDisabled }));
+  const acts = (/** @type {string} */ key) => key.length > 1 || app.refs.characterKeys.checked;
+  return table.map(([keys, action, isDisabled = false]) => ({
+    keys: keys.split(" ").filter(acts),
+    action,
+    disabled: isDisabled,
+  }));
 }
 
 /**

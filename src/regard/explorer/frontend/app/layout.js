@@ -3,6 +3,7 @@
 import { exportView } from "../export/export-view.js";
 import { listenToFigures } from "../export/print-figure.js";
 import { refsOf, segments, setOptions, setText } from "../platform/dom.js";
+import { MAX_TEXT } from "../state/fields.js";
 import { withSelection } from "../state/sides.js";
 import { AblationPanel } from "../views/ablation-panel.js";
 import { AttributionPanel } from "../views/attribution-panel.js";
@@ -19,6 +20,7 @@ import { NextTokensPanel } from "../views/next-tokens-panel.js";
 import { SideSwitch } from "../views/side-switch.js";
 import { TextPanel } from "../views/text-panel.js";
 import { TrainingPanel } from "../views/training-panel.js";
+import { WordStrip } from "../views/word-strip.js";
 import { WHEEL_KEY } from "../views/zoom-view.js";
 import * as actions from "./actions.js";
 import { bindControls } from "./controls.js";
@@ -70,20 +72,17 @@ function createParts(app, refs) {
       select: (selection, open) => set({ ...withSelection(app.state, selection), ...(open ? { view: "head" } : {}) }),
     }),
     map: new MapView(refs, {
-      selectCell: (row, col) => actions.selectCell(app, row, col),
+      selectCell: (row, col) => set({ row: row.members[0], col: col.members[0] }),
       openCell: () => set({ view: "cell" }),
-      isSelected: (row, col) => app.cursor().row === row && app.cursor().col === col,
-      addCell: (row, col) => {
-        const { rows, cols } = /** @type {MapData} */ (app.mapData);
-        toggleCell(app, rows[row].members[0], cols[col].members[0]);
-      },
+      isSelected: (row, col) => row.members.includes(app.state.row ?? -1) && col.members.includes(app.state.col ?? -1),
+      addCell: (row, col) => toggleCell(app, row.members[0], col.members[0]),
       saveViewport: (zoom) => set({ zoom }),
-      message: (row, col, value) => app.presenter.cellMessage(row, col, value),
     }),
     textPanel: new TextPanel(refs, {
       select: (group, add) => actions.selectWord(app, group, add),
       pin: (group) => actions.togglePin(app, group.members),
     }),
+    wordBar: wordBar(app, refs),
     cellView: new CellView(refs, {
       close: () => actions.closeCalculation(app),
       onShow: () => app.showAboveSheet(),
@@ -122,10 +121,22 @@ function createParts(app, refs) {
       ? new TrainingPanel(refs, manifest.training.measures, {
           showCheckpoint: (index) => actions.showCheckpoint(app, index),
           selectHead: (selection) => actions.selectHead(app, selection),
-          isSettled: () => app.queries.maps.isCurrent,
+          isSettled: () => !app.queries.maps.answer.isPending,
         })
       : null,
   };
+}
+
+/** The words above a view, to choose and pin. @param {App} app @param {Refs} refs */
+function wordBar(app, refs) {
+  const strip = new WordStrip("The words", {
+    select: (group, event) =>
+      event.shiftKey || event.altKey
+        ? actions.togglePin(app, group.members)
+        : app.set({ row: group.members[0], pins: [] }),
+  });
+  refs.wordBar.append(strip.node);
+  return strip;
 }
 
 /** @param {App} app @param {Refs} refs */
@@ -142,7 +153,7 @@ function listenToButtons(app, refs) {
     [refs.themeButton, () => actions.toggleTheme(app)],
     [refs.helpButton, () => refs.help.showModal()],
     [refs.closeHelp, () => refs.help.close()],
-    [refs.retry, () => app.presenter.refresh(app.state)],
+    [refs.retry, () => app.retry()],
     [refs.compareButton, () => actions.toggleHeadComparison(app)],
     [refs.calculateButton, () => app.set({ view: "cell" })],
     [refs.sample, () => sampleToken(app)],
@@ -161,6 +172,17 @@ function listenToButtons(app, refs) {
   );
   for (const node of [firstToken, lastToken]) node.addEventListener("change", () => actions.setRange(app));
   help.addEventListener("click", ({ target }) => target === help && help.close());
+  keepChoice(refs.characterKeys, "regard-character-keys");
+}
+
+/** Keep in the browser whether a box is checked, where it keeps anything. @param {HTMLInputElement} box @param {string} key */
+function keepChoice(box, key) {
+  try {
+    box.checked = localStorage.getItem(key) !== "off";
+    box.addEventListener("change", () => localStorage.setItem(key, box.checked ? "on" : "off"));
+  } catch {
+    // a page in a file or a frame may have no storage: the choice lasts as long as the page
+  }
 }
 
 /** A menu closes when one presses beside it. @param {App} app @param {Refs} refs */
@@ -172,7 +194,10 @@ function listenToMenus(app, { saveMenu, saveStatus, openCommand }) {
     { signal: app.controller.signal },
   );
   openCommand.addEventListener("focus", () => openCommand.select());
-  saveMenu.addEventListener("toggle", () => (openCommand.value = `regard explore --open '#${app.address()}'`));
+  saveMenu.addEventListener("toggle", () => {
+    const isLong = (app.state.text || app.manifest.runs[0].text).length > MAX_TEXT; // the address has no text
+    openCommand.value = `regard explore ${isLong ? "--file FILE " : ""}--open '#${app.address()}'`;
+  });
   saveMenu.addEventListener("click", ({ target }) => {
     const { save } = /** @type {HTMLElement} */ (target).dataset;
     if (!save) return;

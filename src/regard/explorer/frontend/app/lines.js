@@ -1,7 +1,9 @@
 // The lines between words: of which layers and heads, and their weights.
 
 import { axesOf, loadMap } from "../data/map-data.js";
+import { maxAbs } from "../data/matrix.js";
 import { groupIndices } from "../data/tokens.js";
+import { present } from "../platform/dom.js";
 import { toggled } from "../state/state.js";
 import { formatWeight } from "../render/format.js";
 import { layerName } from "../views/messages.js";
@@ -41,7 +43,7 @@ export function pinLines(app, { members }, isKey) {
 
 /** @param {App} app */
 export function showLines(app) {
-  const { state, queries, manifest, parts, source } = app;
+  const { state, queries, manifest, parts, source, refs } = app;
   if (state.view !== "lines") return;
   const [{ run }, { layers, tokens }] = [app.shownHead(), app.shownRun()];
   const numbers = layersOf(app);
@@ -56,7 +58,7 @@ export function showLines(app) {
     );
   const { words, special, from, to } = state;
   const drawn = numbers.map((layer) => headsOf(app, layer));
-  queries.lines.fetch([run, numbers, drawn, words, special, from, to], () => {
+  const answer = queries.lines.fetch([run, numbers, drawn, words, special, from, to], () => {
     const { fetchMap } = queries;
     const options = { signal: app.controller.signal, onTile: () => {}, onError: () => {}, fetchMap };
     const load = (/** @type {number} */ layer, /** @type {Head} */ head) =>
@@ -66,27 +68,31 @@ export function showLines(app) {
       });
     return Promise.all(numbers.map((layer, n) => Promise.all(drawn[n].map((head) => load(layer, head)))));
   });
-  const { current } = queries.lines;
-  parts.lines.node.classList.toggle("rg-stale", !current);
-  if (!current) return;
-  const max = current.flat().reduce((largest, { map }) => map.values.reduce((a, b) => Math.max(a, b), largest), 0) || 1;
-  const names = numbers.map((layer) => layerName(layers[layer].number));
-  const pinned = columns.map((axis) => {
-    const indices = groupIndices(axis, tokens.length);
-    return new Set(state.pins.map((i) => indices[i]).filter((index) => index >= 0));
-  });
-  parts.lines.show({
-    columns,
-    titles: state.chain ? ["input", ...names.map((name) => `after ${name.toLowerCase()}`)] : ["keys", "queries"],
-    layers: numbers.map((layer, n) => ({
-      layer,
-      name: names[n],
-      heads: [...Array(layers[layer].heads).keys(), /** @type {const} */ ("mean")],
-      drawn: current[n],
-    })),
-    pinned,
-    isKey: state.direction === "in",
-    scale: { kind: state.log ? "log" : "linear", max, signed: false },
-    note: `In full colour: a weight of ${formatWeight(max)}.`,
+  const nodes = [parts.lines.node, refs.linesNote, refs.linesReadout, parts.sideSwitches.lines.names];
+  present(nodes, [answer], () => {
+    const drawnMaps = answer.data;
+    if (!drawnMaps) return parts.lines.showMessage("");
+    const all = drawnMaps.flat().map(({ map }) => maxAbs(map.values));
+    const max = Math.max(...all) || 1;
+    const names = numbers.map((layer) => layerName(layers[layer].number));
+    const pinned = columns.map((axis) => {
+      const indices = groupIndices(axis, tokens.length);
+      return new Set(state.pins.map((i) => indices[i]).filter((index) => index >= 0));
+    });
+    parts.sideSwitches.lines.name(state, manifest, app.sides());
+    parts.lines.show({
+      columns,
+      titles: state.chain ? ["input", ...names.map((name) => `after ${name.toLowerCase()}`)] : ["keys", "queries"],
+      layers: numbers.map((layer, n) => ({
+        layer,
+        name: names[n],
+        heads: [...Array(layers[layer].heads).keys(), /** @type {const} */ ("mean")],
+        drawn: drawnMaps[n],
+      })),
+      pinned,
+      isKey: state.direction === "in",
+      scale: { kind: state.log ? "log" : "linear", max, signed: false },
+      note: `In full colour: a weight of ${formatWeight(max)}.`,
+    });
   });
 }

@@ -1,85 +1,93 @@
 // What the text box and the panel of what comes next show of the state and of the answers that have arrived.
 
-import { label } from "../data/tokens.js";
+import { lastWord, sameToken, tokenName } from "../data/tokens.js";
+import { present, setText } from "../platform/dom.js";
 
-/** Run a text, which becomes A, and show a cell of it; or return to the given one. @param {App} app @param {LiveRun} run @param {Partial<State>} [cell] */
-export function runText(app, { text, model }, cell) {
-  const { state, manifest, queries } = app;
+/**
+ * Run a text, which becomes A; or return to the given one. The head and the cell stay, as far as the text has its words.
+ * @param {App} app @param {LiveRun} run @param {(run: Run) => Partial<State>} [opening]  what is shown of it instead
+ */
+export function runText(app, { text, model }, opening) {
+  const { state, manifest } = app;
   const given = manifest.runs[0];
   const isGiven = text === given.text && model === given.model;
   const isShown = text === state.text && model === state.model && state.liveRun !== null;
-  app.opening = isGiven || isShown ? null : (cell ?? "own");
-  app.edits = { past: [], future: [] }; // of another text
-  const opening = isGiven ? (cell ?? openingOf(given)) : isShown ? cell : {};
+  const before = app.shownRun();
+  const open = opening ?? ((/** @type {Run} */ run) => keptCell(state, before, run));
+  app.opening = isGiven || isShown ? null : open;
+  app.edits = { past: [], future: [], error: "" }; // of another text
+  const at = isGiven ? open(given) : isShown ? opening?.(before) : {};
   const reset = {
     liveRun: isGiven ? null : state.liveRun, // until the new one is there
     ablated: [],
     selectionB: null,
-    side: /** @type {const} */ ("A"),
+    side: state.side === "diff" ? state.side : /** @type {const} */ ("A"),
     zoom: null,
     pins: [],
   };
-  app.set({ ...reset, from: null, to: null, ...opening, text: isGiven ? "" : text, model: isGiven ? "" : model });
-  if (state.text === text && queries.live.currentError) app.presenter.refresh(app.state); // once more
+  app.set({ ...reset, from: null, to: null, ...at, text: isGiven ? "" : text, model: isGiven ? "" : model });
+  if (app.state === state) app.retry(); // once more
 }
 
-/** What a run opens with. @param {Run} run @returns {Partial<State>} */
-function openingOf({ initial: { layer, head, row, col } }) {
-  return { layer, head, row: row ?? null, col: col ?? null };
+/** The cell of the same words in another run of the model; in another model what a run opens with. @param {State} state @param {Run} before @param {Run} run @returns {Partial<State>} */
+function keptCell({ row, col }, before, run) {
+  const { initial } = run;
+  if (run.model !== before.model)
+    return { layer: initial.layer, head: initial.head, row: initial.row ?? null, col: initial.col ?? null };
+  return { row: sameToken(before.tokens, run.tokens, row), col: sameToken(before.tokens, run.tokens, col) };
 }
 
 /** @param {App} app */
 export function showLive(app) {
   const { state, queries, manifest, parts } = app;
   if (!manifest.live_models?.length) return;
-  const { text, model } = state;
-  if (!text) queries.live.reset();
-  else
-    queries.live.fetch([text, model], (signal) =>
-      app.source.run_text({ text, model: model || manifest.live_models[0] }, signal),
-    );
-  const { current, currentError: error } = queries.live;
-  if (text && current && state.liveRun !== current.run) {
-    manifest.runs[current.run] = current.metadata;
-    const opening = app.opening === "own" ? openingOf(current.metadata) : (app.opening ?? app.wanted());
-    app.opening = null;
-    return app.set({ ...opening, text, model, liveRun: current.run });
-  }
+  const { text } = state;
+  const run = { text, model: state.model || manifest.live_models[0] };
+  const answer = text ? queries.live.fetch(run, (signal) => app.source.run_text(run, signal)) : queries.live.reset();
   const shown = app.shownRun();
-  parts.live.show({ text: shown.text, model: shown.model }, Boolean(text && !current && !error), error?.message ?? "");
+  parts.live.show({ text: shown.text, model: shown.model }, answer.isPending, answer.error?.message ?? "");
+}
+
+/** Show a text that was run. @param {App} app @param {LiveAnswer} answer */
+export function showRunText(app, { run, metadata }) {
+  const { text, model } = app.state;
+  app.manifest.runs[run] = metadata;
+  const opening = app.opening?.(metadata) ?? app.wanted();
+  app.opening = null;
+  app.set({ ...opening, text, model, liveRun: run });
 }
 
 /** @param {App} app */
 export function showNextTokens(app) {
-  const { state, manifest, queries, parts } = app;
-  const panel = parts.nextTokens;
+  const { state, manifest, queries, parts, refs } = app;
   const run = app.shownRun();
-  app.refs.nextTokens.hidden = !run.predicts_tokens;
+  refs.nextTokens.hidden = !run.predicts_tokens;
+  setText(refs.temperatureText, state.temperature.toFixed(1));
   if (!state.nextTokens || !run.predicts_tokens) return;
   const number = state.editedRun ?? app.shownHead().run;
   const position = positionOf(app);
-  queries.fetchNextTokens(number, manifest.runs[number].base_run ?? null, position, state.temperature);
-  const { data, currentError: error } = queries.nextTokens;
-  panel.show({
-    after: label(run.tokens[position].text),
-    now: data?.now ?? null,
-    before: data?.before ?? null,
-    lens: data?.lens ?? null,
-    temperature: state.temperature,
-    canContinue: manifest.live_models.includes(run.model),
-    error: error?.message ?? "",
-  });
+  const base = manifest.runs[number].base_run ?? null;
+  const answer = queries.fetchNextTokens(number, base, position, state.temperature);
+  present([refs.nextHeading, refs.nextList, refs.lensTable], [answer], () =>
+    parts.nextTokens.show({
+      after: tokenName(run.tokens, position),
+      predictions: answer.data,
+      canContinue: manifest.live_models.includes(run.model),
+      error: answer.error?.message ?? "",
+    }),
+  );
 }
 
 /** @param {App} app */
 export function showModel(app) {
-  const { state, queries, parts } = app;
+  const { state, queries, parts, source, refs } = app;
   if (state.view !== "model") return;
-  const [{ run }, position] = [app.shownHead(), positionOf(app)];
-  queries.stream.fetch([run, position], (signal) => app.source.residual_stream({ run, position }, signal));
-  const { current, currentError: error } = queries.stream;
-  if (current) parts.model.show(current, app.shownRun(), app.theme);
-  else parts.model.showMessage(error?.message ?? "Running the model …");
+  const at = { run: app.shownHead().run, position: positionOf(app) };
+  const answer = queries.stream.fetch(at, (signal) => source.residual_stream(at, signal));
+  present([refs.modelHeading, refs.stream], [answer], () => {
+    if (answer.data) parts.model.show(answer.data, app.shownRun(), app.theme);
+    else parts.model.showMessage(answer.error?.message ?? "");
+  });
 }
 
 /** The token that the next one follows: that of the row, else the last. @param {App} app */
@@ -87,10 +95,13 @@ function positionOf(app) {
   return Math.min(app.state.row ?? Infinity, app.shownRun().tokens.length - 1);
 }
 
-/** Go on with another token after the chosen one, and run that text. @param {App} app @param {string} token */
+/** Go on with another token after the chosen one, and run that text; the new token is chosen next. @param {App} app @param {string} token */
 export function appendToken(app, token) {
-  const { text, model, tokens } = app.shownRun();
-  runText(app, { text: text.slice(0, tokens[positionOf(app)].end) + token, model });
+  const before = app.shownRun();
+  const { text, model, tokens } = before;
+  const { state } = app;
+  const opening = (/** @type {Run} */ run) => ({ ...keptCell(state, before, run), row: lastWord(run.tokens) });
+  runText(app, { text: text.slice(0, tokens[positionOf(app)].end) + token, model }, opening);
 }
 
 /** Draw the next token, and append it. @param {App} app */

@@ -1,19 +1,17 @@
 // The queries of the page: maps, weights of words, the steps of a cell, movement, heads, ablations.
 
 import { wordWeightsOf } from "../data/aggregate.js";
+import { withProducts } from "../data/cell.js";
 import { differenceOf, fitsInMemory, loadMap } from "../data/map-data.js";
 import { subtract } from "../data/matrix.js";
-import { Query, QueryClient } from "../data/query.js";
+import { NOTHING, Query, QueryClient } from "../data/query.js";
 import { recentMaps } from "../data/recent-maps.js";
-import { label } from "../data/tokens.js";
+import { label, tokenName } from "../data/tokens.js";
 import { formatPercent } from "../render/format.js";
 import { differenceBlockedBy, sidesOf, withSelection } from "../state/sides.js";
 import { normalize } from "../state/state.js";
-import { headBeside } from "./actions.js";
-import { showAttribution } from "./attribution.js";
-import { showStrongRows } from "./corpus.js";
-import { showLines } from "./lines.js";
-import { showLive, showModel, showNextTokens } from "./predictions.js";
+import { headBeside, showAblatedRun, undoFailedAblation } from "./actions.js";
+import { showRunText } from "./predictions.js";
 
 export class Queries {
   /** @param {App} app */
@@ -22,30 +20,40 @@ export class Queries {
     this.client = new QueryClient(
       (busy) => app.setBusy(busy),
       (errors) => app.showErrors(errors),
+      () => app.refresh(),
     );
-    const { presenter } = app;
-    const query = (/** @type {() => void} */ show, handlesError = false) =>
-      new Query(this.client, show, { handlesError });
-    const showMaps = () => [presenter.showMap(), presenter.showHeads(), this.prefetchMaps()];
-    this.maps = /** @type {Query<Maps>} */ (query(showMaps));
+    const query = (
+      /** @type {{ handlesError?: boolean, onData?: (data: any) => void, onError?: (error: Error) => void }} */ options = {},
+    ) => new Query(this.client, options);
+    const handlesError = true;
+    this.maps = /** @type {Query<Maps>} */ (query({ onData: () => this.prefetchMaps() }));
     this.fetchMap = recentMaps(app.source, app.controller.signal);
-    this.cellValue = /** @type {Query<number>} */ (query(() => presenter.showCell()));
-    this.wordWeights = /** @type {Query<Float32Array>} */ (query(() => presenter.showText()));
-    this.cell = /** @type {Query<Cell>} */ (query(() => presenter.showCellSteps(), true));
-    this.movement = /** @type {Query<Map<number, Movement>>} */ (query(() => presenter.showMovement()));
-    this.heads = /** @type {Query<HeadMetrics>} */ (query(() => presenter.showHeads()));
-    this.thumbnails = /** @type {Query<Uint8Array>} */ (query(() => presenter.showHeads()));
-    this.differences = /** @type {Query<HeadDifferences>} */ (query(() => presenter.showHeads()));
-    this.ablation = /** @type {Query<AblationResult>} */ (query(() => presenter.showAblation(), true));
-    this.attribution = /** @type {Query<Attribution>} */ (query(() => showAttribution(app), true));
-    this.attended = /** @type {Query<Float32Array>} */ (query(() => showAttribution(app)));
-    this.live = /** @type {Query<{ run: number, metadata: Run }>} */ (query(() => showLive(app), true));
-    this.nextTokens = /** @type {Query<Predictions>} */ (query(() => showNextTokens(app), true));
-    this.headSearch = /** @type {Query<LiveMetric>} */ (query(() => presenter.showHeads(), true));
-    this.strongRows = /** @type {Query<StrongRows>} */ (query(() => showStrongRows(app), true));
-    this.lines = /** @type {Query<LineMaps>} */ (query(() => showLines(app)));
+    this.cellValue = /** @type {Query<number>} */ (query());
+    this.wordWeights = /** @type {Query<Float32Array>} */ (query());
+    this.cell = /** @type {Query<Cell>} */ (query({ handlesError }));
+    this.why = /** @type {Query<Why>} */ (query({ handlesError }));
+    this.movement = /** @type {Query<Map<number, Movement>>} */ (query());
+    this.heads = /** @type {Query<HeadMetrics>} */ (query());
+    this.thumbnails = /** @type {Query<Uint8Array>} */ (query());
+    this.differences = /** @type {Query<HeadDifferences>} */ (query());
+    this.ablation = /** @type {Query<AblationResult>} */ (
+      query({
+        handlesError,
+        onData: (result) => showAblatedRun(app, result),
+        onError: (error) => undoFailedAblation(app, error),
+      })
+    );
+    this.attribution = /** @type {Query<Attribution>} */ (query({ handlesError }));
+    this.attended = /** @type {Query<Float32Array>} */ (query());
+    this.live = /** @type {Query<LiveAnswer>} */ (
+      query({ handlesError, onData: (answer) => showRunText(app, answer) })
+    );
+    this.nextTokens = /** @type {Query<Predictions>} */ (query({ handlesError }));
+    this.headSearch = /** @type {Query<LiveMetric>} */ (query({ handlesError }));
+    this.strongRows = /** @type {Query<StrongRows>} */ (query({ handlesError }));
+    this.lines = /** @type {Query<LineMaps>} */ (query());
     this.progress = /** @type {LiveMetric | null} */ (null); // of a search that continues
-    this.stream = /** @type {Query<ResidualStream>} */ (query(() => showModel(app), true));
+    this.stream = /** @type {Query<ResidualStream>} */ (query({ handlesError }));
     /** @type {Map<string, Promise<any>>} */
     this.cache = new Map(); // of each run, since the page switches between runs
   }
@@ -61,7 +69,7 @@ export class Queries {
 
   /** Of A, B and A − B. */
   pyramids() {
-    const { sides, difference } = this.maps.data ?? { sides: [], difference: null };
+    const { sides, difference } = this.maps.last.data ?? { sides: [], difference: null };
     return (difference ? [...sides, difference] : sides).map(({ pyramid }) => pyramid);
   }
 
@@ -76,12 +84,12 @@ export class Queries {
   fetchMaps(state, headRefs) {
     const { source, manifest, parts } = this.app;
     const { mode, words, special, byRow, pool, from, to } = state;
-    this.maps.fetch([headRefs, mode, words, special, byRow, pool, from, to], async (signal) => {
+    return this.maps.fetch([headRefs, mode, words, special, byRow, pool, from, to], async (signal) => {
       const onTile = () => {
-        this.maps.setError(null);
+        this.maps.report(null);
         parts.map.draw();
       };
-      const onError = (/** @type {Error} */ error) => this.maps.setError(error);
+      const onError = (/** @type {Error} */ error) => this.maps.report(error);
       const options = { signal, onTile, onError, fetchMap: this.fetchMap };
       const sides = await Promise.all(headRefs.map((ref) => loadMap(source, manifest, state, ref, options)));
       signal.throwIfAborted();
@@ -103,7 +111,7 @@ export class Queries {
     const { state, manifest, source, controller } = app;
     const ignore = () => {};
     const options = { signal: controller.signal, onTile: ignore, onError: ignore, fetchMap };
-    for (const key of this.maps.error ? "" : "[]{}") {
+    for (const key of "[]{}") {
       const next = normalize({ ...state, ...withSelection(state, headBeside(app, key)) }, manifest);
       for (const ref of sidesOf(next, manifest))
         if (fitsInMemory(next, manifest.runs[ref.run].layers[ref.layer]))
@@ -113,10 +121,10 @@ export class Queries {
 
   /** The value of the cell, while only an overview is loaded. @param {State} state @param {HeadRef[]} headRefs one, or A and B of a difference */
   fetchCellValue({ mode, row, col }, headRefs) {
-    if (row === null || col === null) return;
+    if (row === null || col === null) return NOTHING;
     const pool = /** @type {const} */ ("max");
     const region = { mode, row0: row, row1: row + 1, col0: col, col1: col + 1, bin_size: 1, pool };
-    this.cellValue.fetch([headRefs, region], async (signal) => {
+    return this.cellValue.fetch([headRefs, region], async (signal) => {
       const [[a], [b] = [0]] = await Promise.all(
         headRefs.map(({ run, layer, head }) => this.app.source.tile({ run, layer, head, ...region }, signal)),
       );
@@ -136,7 +144,7 @@ export class Queries {
     const members = groups.map((all) => all.map((group) => group.members));
     const lengths = axes.map(({ axis }) => axis.length);
     const key = JSON.stringify([headRefs, mode, words, special, from, to, direction, members, lengths]);
-    this.wordWeights.fetch(key, async (signal) => {
+    return this.wordWeights.fetch(key, async (signal) => {
       const [a, b] = await Promise.all(
         headRefs.map((ref, n) => wordWeightsOf(this.app.source, ref, groups[n], axes[n].axis, direction, mode, signal)),
       );
@@ -146,33 +154,44 @@ export class Queries {
 
   /** @param {number[]} runs */
   fetchMovement(runs) {
-    this.movement.fetch(JSON.stringify(runs), async (signal) => {
+    return this.movement.fetch(JSON.stringify(runs), async (signal) => {
       const { points, left_out, ...plane } = await this.app.source.movement({ runs }, signal);
       return new Map(runs.map((run, n) => [run, { ...plane, points: points[n], left_out: left_out[n] }]));
     });
   }
 
-  /** @param {number} run */
-  fetchHeads(run) {
-    const { source, controller } = this.app;
-    const { signal } = controller;
-    this.thumbnails.fetch(`thumbnails ${run}`, () =>
-      this.cached(`thumbnails ${run}`, () => source.thumbnails({ run }, signal)),
-    ); // first, for the metrics of a long text take ten times as long
-    this.heads.fetch(`heads ${run}`, () => this.cached(`heads ${run}`, () => source.heads({ run }, signal)));
+  /** @param {Parameters<Source["cell"]>[0]} at */
+  fetchCell(at) {
+    return this.cell.fetch(at, async (signal) => withProducts(await this.app.source.cell(at, signal)));
   }
 
-  /** How every head differs between two runs. @param {number[]} runs */
-  fetchDifferences(runs) {
+  /** Pictures first, for the metrics of a long text take ten times as long. @param {number} run @param {boolean} mayStart */
+  fetchHeads(run, mayStart) {
+    const { source, controller } = this.app;
+    const fetch = (/** @type {"thumbnails" | "heads"} */ name) => {
+      const key = `${name} ${run}`;
+      const queryFn = () =>
+        this.cached(key, () => /** @type {Promise<any>} */ (source[name]({ run }, controller.signal)));
+      return this[name].fetch(key, queryFn, mayStart);
+    };
+    return {
+      thumbnails: /** @type {Answer<Uint8Array>} */ (fetch("thumbnails")),
+      heads: /** @type {Answer<HeadMetrics>} */ (fetch("heads")),
+    };
+  }
+
+  /** How every head differs between two runs. @param {number[]} runs @param {boolean} mayStart */
+  fetchDifferences(runs, mayStart) {
     const { source, controller } = this.app;
     const key = `differences ${runs}`;
-    this.differences.fetch(key, () => this.cached(key, () => source.differences({ runs }, controller.signal)));
+    const queryFn = () => this.cached(key, () => source.differences({ runs }, controller.signal));
+    return this.differences.fetch(key, queryFn, mayStart);
   }
 
   /** Run the model again without the ablated heads. @param {State} state */
   fetchAblation({ ablated, ablatedRun }) {
     if (ablated.length === 0) return this.ablation.reset();
-    this.ablation.fetch([ablated, ablatedRun], async (signal) => ({
+    return this.ablation.fetch([ablated, ablatedRun], async (signal) => ({
       ...(await this.app.source.ablate({ heads: ablated, run: ablatedRun }, signal)),
       ablated,
       ablatedRun,
@@ -182,7 +201,7 @@ export class Queries {
   /** The next token after a position, and before an ablation. @param {number} run @param {number | null} base @param {number} position @param {number} temperature */
   fetchNextTokens(run, base, position, temperature) {
     const { source } = this.app;
-    this.nextTokens.fetch([run, position, temperature], async (signal) => {
+    return this.nextTokens.fetch([run, position, temperature], async (signal) => {
       const [now, before, lens] = await Promise.all([
         source.next_tokens({ run, position, temperature }, signal),
         base === null ? null : source.next_tokens({ run: base, position, temperature }, signal),
@@ -192,20 +211,29 @@ export class Queries {
     });
   }
 
-  /** What the ablation of each head changes, layer after layer. @param {number} run @param {Layer[]} layers @param {number} position */
-  fetchSweep(run, layers, position) {
-    const { source, presenter } = this.app;
-    this.headSearch.fetch(["sweep", run, position], async (signal) => {
+  /** The mean weight of some cells in each head. @param {number} run @param {[number, number][]} cells @param {boolean} mayStart */
+  fetchCellWeights(run, cells, mayStart) {
+    const queryFn = async (/** @type {AbortSignal} */ signal) => {
+      this.progress = null;
+      return { ...(await this.app.source.find_heads({ run, cells }, signal)), message: "" };
+    };
+    return this.headSearch.fetch(["cells", run, cells], queryFn, mayStart);
+  }
+
+  /** What the ablation of each head changes, layer after layer. @param {number} run @param {Layer[]} layers @param {number} position @param {boolean} mayStart */
+  fetchSweep(run, layers, position, mayStart) {
+    const { source } = this.app;
+    const queryFn = async (/** @type {AbortSignal} */ signal) => {
       const values = /** @type {HeadValues} */ ([]);
       const start = performance.now();
-      const word = `\u2068${label(this.app.manifest.runs[run].tokens[position].text)}\u2069`;
+      const word = `\u2068${tokenName(this.app.manifest.runs[run].tokens, position)}\u2069`;
       let [message, left] = ["", ""];
       for (const [n, { number }] of layers.entries()) {
         this.progress = {
           values: [...values],
           message: `Ablating each head: layer ${number} of ${layers.length}${left}`,
         };
-        presenter.showHeads();
+        if (n > 0) this.app.refresh();
         const { before, after, text } = await source.sweep({ run, layer: n, position }, signal);
         values.push(after.map((share) => before - share));
         const seconds = (((performance.now() - start) / (n + 1)) * (layers.length - n - 1)) / 1000;
@@ -214,13 +242,14 @@ export class Queries {
         message = next ? `${next} with all heads.` : `The vector of ${word}.`;
       }
       return { values, message };
-    });
+    };
+    return this.headSearch.fetch(["sweep", run, position], queryFn, mayStart);
   }
 
   /** @param {number} run @param {AttributionQuery} query */
   fetchAttribution(run, query) {
     const key = JSON.stringify(["attribution", run, query]); // some take seconds
-    this.attribution.fetch(key, (signal) =>
+    return this.attribution.fetch(key, (signal) =>
       this.cached(key, () => this.app.source.attribution({ run, ...query }, signal)),
     );
   }
@@ -232,7 +261,7 @@ export class Queries {
   fetchAttended({ mode }, headRef, selected, axis) {
     if (selected.length === 0) return this.attended.reset();
     const members = [selected, axis].map((groups) => groups.map((group) => group.members));
-    this.attended.fetch([headRef, mode, members], (signal) =>
+    return this.attended.fetch([headRef, mode, members], (signal) =>
       wordWeightsOf(this.app.source, headRef, selected, axis, "out", mode, signal),
     );
   }

@@ -6,6 +6,7 @@ import { decodeBlob, unpackWeights } from "./codec.js";
 import { poolRegion } from "./matrix.js";
 import { methods } from "./source.js";
 import { keepLast } from "./tile-source.js";
+import { tokenName } from "./tokens.js";
 
 const MAX_CACHED_WEIGHTS = 1 << 24;
 
@@ -102,6 +103,18 @@ export function embeddedSource(contents, text) {
       if (mode === "rollout") steps.source += `. They end at the weight; ${has} those of rollout too`;
       const norms = mode === "norms" ? await floats(`norms/${run}/${layer}`) : [];
       return { ...steps, value_length: norms[head * layers[layer].cols + j] ?? null };
+    },
+    why: async ({ run, layer, head, i, j, contrast }) => {
+      if (!contents.blobs?.why) throw new Error("This file holds no pairs; regard explore without -o shows them.");
+      const answers = await json("why");
+      const ofHead = `${run}/${layer}/${head}/`;
+      const answer = answers[`${ofHead}${i}/${j}`];
+      if (answer && !contrast) return answer;
+      const name = (/** @type {string} */ token) => tokenName(runs[run].tokens, Number(token));
+      const cells = Object.keys(answers).filter((at) => at.startsWith(ofHead));
+      const words = cells.map((at) => at.split("/").slice(3).map(name).join(" → ")).join(" and ");
+      const holds = words ? `only the pairs of ${words}` : "no pairs";
+      throw new Error(`For this head, this file holds ${holds}; regard explore without -o has every cell.`);
     },
   };
   return methods((name) => held[/** @type {keyof Source} */ (name)] ?? refuse);

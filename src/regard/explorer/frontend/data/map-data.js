@@ -36,11 +36,24 @@ export function numRowsShown(state, { tokens, layers }, layer) {
   return groupMembers(tokens, tokenSelection(state, layers[layer])).length;
 }
 
-/** The rows and columns of a map. @param {State} state @param {Run} run @param {number} layer */
-export function axesOf(state, { tokens, text, layers }, layer) {
-  const selection = tokenSelection(state, layers[layer]);
-  const [, colRange] = rangesOf(state, layers[layer]);
-  return { rows: groupTokens(tokens, text, selection), cols: groupTokens(tokens, text, { ...selection, ...colRange }) };
+const lastAxes = /** @type {WeakMap<Run, { key: string, axes: Axes }>} */ (new WeakMap()); // of a long text
+
+/** The rows and columns of a map. @param {State} state @param {Run} run @param {number} layer @returns {Axes} */
+export function axesOf(state, run, layer) {
+  const { tokens, text, layers } = run;
+  const rows = tokenSelection(state, layers[layer]);
+  const cols = { ...rows, ...rangesOf(state, layers[layer])[1] };
+  const key = JSON.stringify([rows, cols]);
+  const last = lastAxes.get(run);
+  if (last?.key === key) return last.axes;
+  const axes = { rows: groupTokens(tokens, text, rows), cols: groupTokens(tokens, text, cols) };
+  lastAxes.set(run, { key, axes });
+  return axes;
+}
+
+/** The rows and columns of A − B, with the labels of both where they differ. @param {Axes} a @param {Axes} b @returns {Axes} */
+export function pairAxes(a, b) {
+  return { rows: pairLabels(a.rows, b.rows), cols: pairLabels(a.cols, b.cols) };
 }
 
 /**
@@ -97,7 +110,7 @@ function pyramidsOf(matrix, state) {
 /** A − B of two maps of the same rows and columns. @param {MapData} a @param {MapData} b @param {{ byRow: boolean, pool: "max" | "mean" }} state @returns {MapData} */
 export function differenceOf(a, b, state) {
   const [one, other] = [a.pyramid, b.pyramid];
-  const axes = { rows: pairLabels(a.rows, b.rows), cols: pairLabels(a.cols, b.cols), hiddenMass: null };
+  const axes = { ...pairAxes(a, b), hiddenMass: null };
   if (!(one instanceof InMemoryTiles && other instanceof InMemoryTiles)) {
     const pyramid = new DifferenceTiles(/** @type {RemoteTiles} */ (one), /** @type {RemoteTiles} */ (other));
     return { ...axes, pyramid, colorPyramid: pyramid, inMemory: false };
@@ -111,6 +124,7 @@ function pairLabels(a, b) {
   return a.map((group, n) => {
     const other = b[n];
     if (group.full === other.full) return group;
-    return { ...group, label: `${group.label} | ${other.label}`, full: `${group.full} | ${other.full}` };
+    const both = (/** @type {"label" | "name" | "full"} */ kind) => `${group[kind]} | ${other[kind]}`;
+    return { ...group, label: both("label"), name: both("name"), full: both("full") };
   });
 }

@@ -36,12 +36,50 @@ export function truncate(text, maxLength) {
 
 /** The label of a token: short, visible, never empty. @param {string} text @param {number} [maxLength] */
 export function label(text, maxLength = 18) {
+  if (/^ ?[\ufe00-\ufe0f]+$/.test(text)) return `⟨U+${text.trim().charCodeAt(0).toString(16).toUpperCase()}⟩`; // of nothing
   const escaped = escapeInvisible(truncate(text, 4 * maxLength).replace(/^ (?=\S)/, ""));
   return escaped === ""
     ? "∅"
     : escaped.trim() === ""
       ? "␣".repeat(Math.min(escaped.length, maxLength))
       : truncate(escaped, maxLength);
+}
+
+/** The last token that is part of the text. @param {Token[]} tokens */
+export function lastWord(tokens) {
+  return Math.max(
+    0,
+    tokens.findLastIndex(({ special }) => !special),
+  );
+}
+
+/**
+ * The place in another text of a token that it has too, or of one in its place; null if it has neither.
+ * @param {Token[]} before @param {Token[]} after @param {number | null} index
+ */
+export function sameToken(before, after, index) {
+  if (index === null || !before[index]) return null;
+  const isSame = (/** @type {number} */ i, /** @type {number} */ j) => before[i]?.text === after[j]?.text;
+  const longer = after.length - before.length;
+  const shorter = Math.min(before.length, after.length);
+  let [start, end] = [0, 0];
+  while (start < shorter && isSame(start, start)) start += 1;
+  while (end < shorter - start && isSame(before.length - 1 - end, after.length - 1 - end)) end += 1;
+  if (index < start || (longer === 0 && index < before.length - end)) return index;
+  if (index >= before.length - end) return index + longer;
+  const found = after.findIndex((_, place) => isSame(index, place));
+  return found < 0 ? null : found;
+}
+
+const MAX_NAME = 40;
+
+/** The names of two texts: long ones without their common beginning. @param {string} a @param {string} b */
+export function distinctTexts(a, b) {
+  const letters = [...a];
+  const common = letters.findIndex((letter, n) => letter !== [...b][n]);
+  const begin =
+    Math.max(a.length, b.length) <= MAX_NAME || common < 0 ? 0 : a.lastIndexOf(" ", Math.max(0, common - 12)) + 1;
+  return [a, b].map((text) => label(`${begin > 0 ? "…" : ""}${text.slice(begin)}`, MAX_NAME));
 }
 
 /** The direction of a text, by its first letter. @param {string} text @returns {"ltr" | "rtl"} */
@@ -64,21 +102,52 @@ export function groupMembers(tokens, { words, special, from, to }) {
   return all;
 }
 
+/** Which occurrence each text is, in any case, from 1; 0 for one that occurs once. @param {string[]} texts */
+export function occurrences(texts) {
+  const seen = /** @type {Map<string, number[]>} */ (new Map());
+  texts.forEach((text, n) => {
+    const key = text.trim().toLowerCase();
+    seen.set(key, seen.get(key) ?? []);
+    seen.get(key)?.push(n);
+  });
+  const numbers = new Int32Array(texts.length);
+  for (const places of seen.values()) if (places.length > 1) places.forEach((n, at) => (numbers[n] = at + 1));
+  return numbers;
+}
+
+const tokenNumbers = /** @type {WeakMap<Token[], Int32Array>} */ (new WeakMap());
+
+/** The label of a token, numbered if another has the same text: to:2. @param {Token[]} tokens @param {number} index */
+export function tokenName(tokens, index) {
+  const numbers = tokenNumbers.get(tokens) ?? occurrences(tokens.map(({ text }) => text));
+  tokenNumbers.set(tokens, numbers);
+  return numbered(label(tokens[index].text), numbers[index]);
+}
+
+/** @param {string} name @param {number} number of the occurrence, or 0 */
+const numbered = (name, number) => (number ? `${name}:${number}` : name);
+
 /**
  * The rows or columns of a map.
  * @param {Token[]} tokens @param {string} text @param {TokenSelection} query
  * @returns {Group[]}
  */
 export function groupTokens(tokens, text, query) {
+  const fullOf = (/** @type {number[]} */ members) => {
+    const [first, last] = [tokens[members[0]], tokens[members[members.length - 1]]];
+    if (members.length === 1) return first.text;
+    const parts = members.map((i, n) => (n ? tokens[i].text.replace(/^##/, "") : tokens[i].text));
+    return text.slice(first.start, last.end) || parts.join("");
+  };
+  const all = groupMembers(tokens, { ...query, special: true, from: 0, to: tokens.length });
+  const numbers = occurrences(all.map(fullOf));
+  const numberOf = new Map(all.map(([first], n) => [first, numbers[n]]));
   return groupMembers(tokens, query).map((members) => {
-    const [first, ...more] = members.map((i) => tokens[i]);
-    const [last = first] = more.slice(-1);
-    const full =
-      more.length === 0
-        ? first.text
-        : text.slice(first.start, last.end) ||
-          [first, ...more].map((token, n) => (n ? token.text.replace(/^##/, "") : token.text)).join("");
-    return { members, label: label(full), full, special: first.special };
+    const full = fullOf(members);
+    const number = numberOf.get(members[0]) ?? 0;
+    const short = label(full);
+    const { special } = tokens[members[0]];
+    return { members, label: short, name: numbered(short, number), full: numbered(full, number), special };
   });
 }
 

@@ -1,5 +1,6 @@
 // Export of the current view: a picture as SVG or PNG, or its values as CSV.
 
+import { tokenName } from "../data/tokens.js";
 import { downloadFile } from "../platform/dom.js";
 import { levelOf, themeColors, valueAt, visibleCells } from "../render/scene.js";
 import { layerName, legendMessage } from "../views/messages.js";
@@ -8,11 +9,11 @@ import { composeSheet } from "./svg-snapshot.js";
 
 /** Download the current view. @param {App} app @param {"svg" | "png" | "csv"} kind */
 export async function exportView(app, kind) {
-  const { mapData, state, manifest, refs } = app;
-  if (!mapData) return;
+  await app.queries.client.idle();
+  const { state, manifest, refs } = app;
   const view = state.view === "head" ? "" : state.view;
   const name = `${fileName(manifest.title, refs.title.textContent ?? "", view)}.${kind}`;
-  if (kind === "csv") return downloadFile(name, new Blob([composeCsv(app, mapData)], { type: "text/csv" }));
+  if (kind === "csv") return downloadFile(name, new Blob([composeCsv(app)], { type: "text/csv" }));
   const drawing = composeDrawing(app);
   if (kind === "svg") return downloadFile(name, new Blob([drawing], { type: "image/svg+xml" }));
   const blob = await rasterize(drawing, 2).catch(() => null);
@@ -54,8 +55,8 @@ function composeDrawing(app) {
   return composeSheet(title, subtitle, columns, themeColors(refs.main), drawCanvas);
 }
 
-/** @param {App} app @param {MapData} mapData */
-function composeCsv(app, mapData) {
+/** @param {App} app */
+function composeCsv(app) {
   const { state, queries, parts } = app;
   const values = parts.grid.data.metrics?.[state.metric] ?? parts.grid.values;
   if (state.view === "heads" && values) {
@@ -63,18 +64,23 @@ function composeCsv(app, mapData) {
     const heads = values[0].map((_, head) => `head ${head}`);
     return toCsv(state.metric, layers, heads, (layer, head) => values[layer][head], 6);
   }
-  if (state.view === "movement" && queries.movement.current) return movementCsv(app, queries.movement.current);
-  const cell = queries.cell.current;
+  const movements = queries.movement.answer.data;
+  if (state.view === "movement" && movements) return movementCsv(app, movements);
+  const cell = queries.cell.answer.data;
   if (state.view === "cell" && cell?.source && state.row !== null && state.col !== null) {
     const { layer, head } = app.shownHead();
     const { model, tokens, layers } = app.shownRun();
     const { row, col } = state;
-    const [query, key] = [tokens[row].text, tokens[col].text];
+    const [query, key] = [row, col].map((i) => tokenName(tokens, i));
     const names = { model, layer: layers[layer].number, head, row, query, column: col, key };
     return toRecordCsv({ ...names, ...cell, row });
   }
   if (state.view === "lines" && parts.lines.props) return linesCsv(parts.lines.props);
-  return mapCsv(app, mapData);
+  const stream = queries.stream.answer.data;
+  if (state.view === "model" && stream) return streamCsv(app, stream);
+  const maps = queries.maps.answer.data;
+  if (!maps) throw new Error("There is no map to save.");
+  return mapCsv(app, maps);
 }
 
 /** @param {App} app @param {Map<number, Movement>} movements by run */
@@ -85,7 +91,7 @@ function movementCsv(app, movements) {
     const { tokens } = app.manifest.runs[run];
     return points.flatMap((ofStage, stage) =>
       ofStage.map(([x, y], t) =>
-        [...[side, stages[stage], tokens[t].text].map((text) => csvField(text)), x, y].join(","),
+        [...[side, stages[stage], tokenName(tokens, t)].map((text) => csvField(text)), x, y].join(","),
       ),
     );
   });
@@ -105,8 +111,30 @@ function linesCsv({ columns, layers }) {
   return `${["layer,head,query,key,weight", ...lines].join("\n")}\n`;
 }
 
-/** The visible cells of the map, of the level that is drawn. @param {App} app @param {MapData} mapData */
-function mapCsv(app, { rows, cols, pyramid }) {
+/** What each part writes, and adds to the logit of a token. @param {App} app @param {ResidualStream} stream */
+function streamCsv(app, { position, text, embeddings, bias, logit, layers }) {
+  const { tokens, layers: ofRun } = app.shownRun();
+  const adds = text === null ? "" : `adds to the logit of ${text}`;
+  const row = (/** @type {(string | number | null | undefined)[]} */ ...cells) =>
+    cells.map((cell) => csvField(String(cell ?? ""), typeof cell === "number")).join(",");
+  const ends = (/** @type {string} */ name, /** @type {number | null | undefined} */ value) =>
+    value === undefined ? [] : [text === null ? row("", name, value, "") : row("", name, "", value)];
+  const lines = layers.flatMap(({ attn, mlp, output, adds: added }, n) => {
+    const { number } = ofRun[n];
+    return [
+      row(number, "attention", attn, added?.attn),
+      ...(added?.heads ?? []).map((value, head) => row(number, `head ${head}`, "", value)),
+      row(number, "MLP", mlp, added?.mlp),
+      row(number, "residual stream after", output, ""),
+    ];
+  });
+  const heading = row("layer", `part, at ${tokenName(tokens, position)}`, "length", adds);
+  return `${[heading, ...ends("embedding", embeddings), ...lines, ...ends("bias", bias), ...ends("logit", logit)].join("\n")}\n`;
+}
+
+/** The visible cells of the map, of the level that is drawn. @param {App} app @param {Maps} maps */
+function mapCsv(app, maps) {
+  const { rows, cols, pyramid } = app.mapOf(maps);
   const scene = app.parts.map.scene();
   const [cells, level] = [visibleCells(scene), levelOf(scene)];
   const binSize = 2 ** level;
@@ -123,6 +151,6 @@ function mapCsv(app, { rows, cols, pyramid }) {
     labelsOf(rows, row0, cells.row1),
     labelsOf(cols, col0, cells.col1),
     (row, col) => valueAt(pyramid, row + row0, col + col0, level),
-    app.presenter.decimals(),
+    app.presenter.decimals(app.sidesOf(maps), maps.pooledMax),
   );
 }

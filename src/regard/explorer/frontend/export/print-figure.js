@@ -4,6 +4,8 @@ import { tokenSelection } from "../data/map-data.js";
 import { downloadFile, setText } from "../platform/dom.js";
 import { fileName } from "./file-export.js";
 
+const MAX_TOKENS = 2048; // of a figure
+
 /** What is shown, as a figure: one map, A and B, or all heads. @param {App} app @returns {FigureQuery} */
 function figureQuery(app) {
   const { view, side, mode } = app.state;
@@ -34,7 +36,11 @@ export function listenToFigures(
     app.queries.client.track(drawn).then(take, ({ message }) => setText(saveStatus, message));
   };
   const showCode = () => {
-    figure.hidden = !(figureNote.hidden = app.manifest.can.figures && app.state.mode === "raw");
+    const { view, mode } = app.state;
+    const isDrawn = view === "head" || view === "heads"; // else it would be the map of the head, whatever is shown
+    const { rows, cols } = app.axes();
+    const fits = Math.max(rows.length, cols.length) <= MAX_TOKENS;
+    figure.hidden = !(figureNote.hidden = app.manifest.can.figures && mode === "raw" && isDrawn && fits);
     if (saveMenu.open && !figure.hidden) use("py", (text) => (figureCode.value = new TextDecoder().decode(text)));
   };
   saveMenu.addEventListener("toggle", showCode);

@@ -6,7 +6,7 @@ import { FONT } from "../render/scene.js";
 import { toXmlText } from "./file-export.js";
 
 const EXCLUDED =
-  "button:not(.rg-head, .rg-heading button, .rg-value, .rg-token, .rg-line-word, .rg-line-toggle), input, select, label, .rg-zoom, .rg-tip, .rg-corner, .rg-visually-hidden";
+  "button:not(.rg-head, .rg-heading button, .rg-value, .rg-token, .rg-line-word, .rg-line-toggle, .rg-stream button), input, select, label, .rg-zoom, .rg-tip, .rg-corner, .rg-visually-hidden";
 const STYLE_PROPERTIES = "fill stroke stroke-width stroke-dasharray opacity font-size font-weight font-family".split(
   " ",
 );
@@ -64,7 +64,25 @@ function inlineStyles(original, frame) {
     for (const name of STYLE_PROPERTIES) node.setAttribute(name, style.getPropertyValue(name));
   });
   for (const [name, value] of Object.entries(frame)) copy.setAttribute(name, String(value));
+  if (original.getAttribute("preserveAspectRatio") === "none") unstretch(copy, frame);
   return copy;
+}
+
+/** A stretched drawing in the pixels of its frame, since its lines are as wide as on the page in every viewer then. @param {SVGElement} drawing @param {Record<string, number>} frame */
+function unstretch(drawing, { width, height }) {
+  const [, , boxWidth, boxHeight] = (drawing.getAttribute("viewBox") ?? "").split(" ").map(Number);
+  const scales = { x: width / boxWidth, y: height / boxHeight };
+  const names = /** @type {const} */ ({ x: ["x", "x1", "x2", "width"], y: ["y", "y1", "y2", "height"] });
+  for (const node of drawing.querySelectorAll("*")) {
+    for (const axis of /** @type {const} */ (["x", "y"]))
+      for (const name of names[axis])
+        if (node.hasAttribute(name)) node.setAttribute(name, String(Number(node.getAttribute(name)) * scales[axis]));
+    const scaled = (/** @type {string} */ _, /** @type {string} */ x, /** @type {string} */ y) =>
+      `${(Number(x) * scales.x).toFixed(2)} ${(Number(y) * scales.y).toFixed(2)}`;
+    if (node.hasAttribute("d"))
+      node.setAttribute("d", (node.getAttribute("d") ?? "").replace(/(-?[\d.]+) (-?[\d.]+)/g, scaled));
+  }
+  drawing.setAttribute("viewBox", `0 0 ${width} ${height}`);
 }
 
 /** The lines of a text. @param {Text} text @param {CSSStyleDeclaration} style @param {number} x0 @param {number} y0 */

@@ -15,12 +15,23 @@ export function positionAt(track, stage) {
   return { x: low.x + (high.x - low.x) * part, y: low.y + (high.y - low.y) * part };
 }
 
-/** The bounds of all points, but for a share at each end. @param {Point[][]} tracks @param {number} [share] @returns {Box} */
-export function boundsOf(tracks, share = 0) {
+/**
+ * The bounds of all points; without those that are far out: farther from the middle half of their stage than `reach`
+ * times the width that the middle half has at the widest stage, since the vectors of many models grow from layer to layer.
+ * @param {Point[][]} tracks of the same stages @param {number} [reach] @returns {Box}
+ */
+export function boundsOf(tracks, reach = Infinity) {
   const rangeOf = (/** @type {"x" | "y"} */ axis) => {
-    const values = Float64Array.from(tracks.flatMap((track) => track.map((point) => point[axis]))).sort();
-    const skipped = Math.floor(share * values.length);
-    return [values[skipped], values[values.length - 1 - skipped]];
+    const stages = tracks[0].map((_, stage) => {
+      const values = Float64Array.from(tracks, (track) => track[stage][axis]).sort();
+      const [low, high] = [0.25, 0.75].map((share) => values[Math.round(share * (values.length - 1))]);
+      return { values, low, high };
+    });
+    const far = reach * Math.max(...stages.map(({ low, high }) => high - low)) || Infinity;
+    const near = stages.map(({ values, low, high }) =>
+      values.filter((value) => low - far <= value && value <= high + far),
+    );
+    return [Math.min(...near.map((values) => values[0])), Math.max(...near.map((values) => values[values.length - 1]))];
   };
   const [[left, right], [top, bottom]] = [rangeOf("x"), rangeOf("y")];
   return { left, right, top, bottom };

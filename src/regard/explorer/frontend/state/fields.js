@@ -5,7 +5,7 @@
  * @typedef {{ read: (text: string) => T | undefined, write: (value: any) => string }} Codec  `undefined` for what is not valid
  */
 
-const MAX_TEXT = 4000; // characters of a text in an address
+export const MAX_TEXT = 4000; // characters of a text in an address
 
 /** @type {Codec<number>} */
 const count = { read: (text) => (/^\d{1,9}$/.test(text) ? Number(text) : undefined), write: String };
@@ -114,5 +114,7 @@ export const FIELDS = {
   chain: ["ch", false, flag],
   corpus: ["cp", false, flag],
   pair: ["pair", "any", text()],
+  why: ["y", false, flag],
+  contrast: ["yc", false, flag],
   temperature: ["temp", 1, decimal(2)],
 };

@@ -17,9 +17,8 @@ export function checkpointIndex({ checkpoint }, { checkpoints }) {
 export function runsOf(state, { numGivenRuns, runs, training }) {
   const { editedRun, liveRun } = state;
   if (editedRun !== null) return [runs[editedRun].base_run ?? 0, editedRun];
-  if (liveRun !== null) return [liveRun];
-  if (training) return [training.checkpoints[checkpointIndex(state, training)].run];
-  return (numGivenRuns ?? runs.length) > 1 ? [0, 1] : [0];
+  if (training && liveRun === null) return [training.checkpoints[checkpointIndex(state, training)].run];
+  return [liveRun ?? 0, ...((numGivenRuns ?? runs.length) > 1 ? [1] : [])];
 }
 
 /** A and B, or A alone. @param {State} state @param {Manifest} manifest @returns {HeadRef[]} */
@@ -59,13 +58,20 @@ export function differenceBlockedBy(state, manifest) {
   if (sides.length < 2) return "there is nothing to compare with";
   const [a, b] = sides.map(({ run, layer }) => manifest.runs[run].layers[layer]);
   const blocked = "A and B cannot be compared cell by cell";
-  if (a.rows !== b.rows || a.cols !== b.cols)
-    return manifest.difference_blocked_by ?? `A has ${a.rows} tokens and B ${b.rows}: ${blocked}`;
+  const ofGiven = state.liveRun === null ? manifest.difference_blocked_by : null;
+  if (a.rows !== b.rows || a.cols !== b.cols) return ofGiven ?? `A has ${a.rows} tokens and B ${b.rows}: ${blocked}`;
   if (String(a.block?.map(Object.values)) !== String(b.block?.map(Object.values)))
     return `the tokens are others: ${blocked}`;
   if (sides[0].run === sides[1].run || state.editedRun !== null) return null; // of one text
-  if (manifest.difference_blocked_by) return manifest.difference_blocked_by;
+  if (ofGiven) return ofGiven;
+  const [runA, runB] = sides.map(({ run }) => manifest.runs[run]);
+  if (!sameHeads(runA, runB)) return "A and B have different layers and heads";
   const [rowsA, rowsB] = sides.map(({ run, layer }) => numRowsShown(state, manifest.runs[run], layer));
   if (rowsA === rowsB) return null;
   return `${state.words ? "merged into words" : "as they are shown"}, A has ${rowsA} rows and B ${rowsB}: ${blocked}`;
+}
+
+/** Whether two runs have the same layers and heads. @param {Run} a @param {Run} b */
+export function sameHeads(a, b) {
+  return a.layers.length === b.layers.length && a.layers.every(({ heads }, n) => heads === b.layers[n].heads);
 }

@@ -1,7 +1,7 @@
 // The state of the page: every choice of a person, as one value that fits into the URL.
 
 import { FIELDS } from "./fields.js";
-import { checkpointIndex, differenceBlockedBy, runsOf } from "./sides.js";
+import { checkpointIndex, differenceBlockedBy, runsOf, sameHeads } from "./sides.js";
 
 /** @type {Readonly<State>} */
 export const INITIAL_STATE = Object.freeze(
@@ -18,7 +18,8 @@ export function normalize(wanted, manifest) {
   const checkpoint = shown && wanted.checkpoint !== null ? shown.step : null;
   const lastRun = (manifest.numGivenRuns ?? manifest.runs.length) - 1;
   const liveRun = wanted.text ? wanted.liveRun : null;
-  const base = shown?.run ?? liveRun ?? Math.min(wanted.ablatedRun, lastRun); // heads are ablated in the run that is shown
+  const given = liveRun === null ? Math.min(wanted.ablatedRun, lastRun) : wanted.ablatedRun === 1 ? lastRun && 1 : 0;
+  const base = shown?.run ?? (given || (liveRun ?? 0)); // heads are ablated in the run that is shown
   const { layers } = manifest.runs[base];
   const ablated = wanted.ablated.filter(([layer, head]) => manifest.can.ablate && head < (layers[layer]?.heads ?? 0));
   const ablatedRun = ablated.length ? base : 0;
@@ -91,9 +92,4 @@ export function clampRange({ from, to }, length) {
 /** @param {number} n @param {number} length */
 function clampIndex(n, length) {
   return Math.max(0, Math.min(n, length - 1));
-}
-
-/** Whether two runs have the same layers and heads. @param {Run} a @param {Run} b */
-function sameHeads(a, b) {
-  return a.layers.length === b.layers.length && a.layers.every(({ heads }, n) => heads === b.layers[n].heads);
 }

@@ -30,7 +30,7 @@ export class AblationPanel {
   }
 
   /** @param {State} state @param {HeadChoice} shown @param {boolean} isRunning @param {App["edits"]} edits */
-  update({ ablated }, { layer, head }, isRunning, { past, future }) {
+  update({ ablated }, { layer, head }, isRunning, { past, future, error }) {
     const { ablateButton, restoreButton, undoButton, redoButton, ablationStatus } = this.refs;
     undoButton.hidden = past.length === 0;
     redoButton.hidden = future.length === 0;
@@ -41,7 +41,7 @@ export class AblationPanel {
     setText(ablateButton, isAblated ? "Restore this head" : "Ablate this head");
     ablateButton.disabled = this.head === null || isRunning;
     restoreButton.hidden = ablated.length === 0;
-    setText(ablationStatus, isRunning ? "Running the model again …" : "");
+    setText(ablationStatus, isRunning ? "Running the model again …" : error);
   }
 
   /** @param {AblationResult | null} result @param {Manifest} manifest @param {Theme} theme */

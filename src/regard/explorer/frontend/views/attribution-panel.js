@@ -28,7 +28,7 @@ export class AttributionPanel {
     for (const node of strips)
       node.addEventListener("scroll", () => strips.forEach((other) => (other.scrollTop = node.scrollTop)));
     this.props = /** @type {AttributionProps | null} */ (null);
-    this.likelyKey = "";
+    this.likelyKey = this.likelyAt = "";
   }
 
   /** Why there is nothing to show. @param {string} message */
@@ -42,30 +42,33 @@ export class AttributionPanel {
   /** @param {AttributionProps} props */
   show(props) {
     this.props = props;
-    const { answer, scores, error, isCurrent } = props;
-    const { attributionControls, attributionResult: result, attributionStatus: status } = this.refs;
-    attributionControls.hidden = false;
-    this.showChoice(props);
-    setText(status, error || (isCurrent ? "" : "Running the model …"));
-    status.hidden = !status.textContent;
+    const { answer, scores, error } = props;
+    const { attributionResult: result, attributionStatus: status } = this.refs;
+    setText(status, error);
+    status.hidden = !error;
     status.classList.toggle("rg-refused", error !== "");
-    result.hidden = error !== "" || !answer || !scores;
-    result.classList.toggle("rg-stale", !isCurrent);
-    if (!result.hidden && answer && scores) this.showResult(props, answer, scores);
+    result.hidden = !answer;
+    if (answer && scores) this.showResult(props, answer, scores);
   }
 
-  /** @param {AttributionProps} props */
-  showChoice({ run, method: chosen, answer, isCurrent }) {
-    const { method, target, targetName, afterRow, likely } = this.refs;
+  /** @param {Run} run @param {AttributionMethod} chosen @param {string} place  of the next token @param {Answer<Attribution>} attribution */
+  showChoice(run, chosen, place, { data: answer, isPending }) {
+    const { attributionControls, attributionStatus: status, method, target, targetName, afterRow, likely } = this.refs;
+    attributionControls.hidden = false;
+    if (isPending) setText(status, "Running the model …");
+    if (isPending) status.hidden = status.classList.toggle("rg-refused", false);
     const isToken = run.attribution.target === "token";
     method.value = chosen.key;
     method.title = chosen.description;
     setText(targetName, isToken ? "Next token" : "Similar to");
     target.placeholder = isToken ? "another one, with its space" : "another text";
     afterRow.hidden = !run.attribution.has_positions;
-    likely.hidden = !answer?.likely;
+    likely.classList.toggle("rg-stale", isPending);
+    if (isPending) return;
+    if (answer) this.likelyAt = place;
+    likely.hidden = this.likelyAt !== place || (answer !== null && !answer.likely); // another target may be refused
     if (!answer?.likely) return;
-    const tokens = isCurrent ? answer.token : null;
+    const tokens = answer.token;
     const key = JSON.stringify([answer.likely, tokens]);
     if (this.likelyKey === key) return;
     this.likelyKey = key;
@@ -126,10 +129,10 @@ export class AttributionPanel {
     const { groups, scores, attended, method } = this.props;
     for (const { strip } of [this.mattered, this.attended]) strip.mark("rg-pointed", (n) => n === index);
     if (index === null || !groups[index]) {
-      const labels = groups.map((group) => group.label);
+      const labels = groups.map((group) => group.name);
       return setText(this.refs.attributionReadout, strongestMessage(labels, scores, attended?.weights ?? null));
     }
     const score = formatContribution(scores[index], maxAbs(scores), method.is_signed);
-    setText(this.refs.attributionReadout, wordMessage(groups[index].label, score, attended?.weights[index] ?? null));
+    setText(this.refs.attributionReadout, wordMessage(groups[index].name, score, attended?.weights[index] ?? null));
   }
 }

@@ -108,15 +108,14 @@ export class CellView {
 
   /** @param {Cell} cell @param {CellNames} names */
   show(cell, names) {
-    this.setStale(false);
     const key = JSON.stringify([cell, names]);
     if (this.shownKey === key) return;
     const isFirst = this.shownKey === "";
     this.shownKey = key;
     this.title.replaceChildren(
-      bidi(label(names.from), { class: "rg-name" }),
+      bidi(names.from, { class: "rg-name" }),
       " attends to ",
-      bidi(label(names.to), { class: "rg-name" }),
+      bidi(names.to, { class: "rg-name" }),
       el(
         "span",
         { class: "rg-muted" },
@@ -159,14 +158,8 @@ export class CellView {
     return content;
   }
 
-  /** @param {boolean} isStale  another cell is being fetched */
-  setStale(isStale) {
-    this.node.classList.toggle("rg-stale", isStale);
-  }
-
   /** @param {string} message  instead of steps */
   showMessage(message) {
-    this.setStale(false);
     this.shownKey = "";
     this.title.textContent = "Calculation";
     this.side.textContent = "";

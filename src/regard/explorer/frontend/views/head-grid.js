@@ -91,8 +91,11 @@ export class HeadGrid {
     if (Object.values(this.data).some((part, n) => part !== before[n])) this.layoutKey = "";
   }
 
-  /** @param {State} state @param {Theme} theme @param {HeadRef[]} sides A and B, or one @param {LiveMetric | null} live */
-  update(state, theme, sides, live) {
+  /**
+   * @param {State} state @param {Theme} theme @param {HeadRef[]} sides A and B, or one @param {LiveMetric | null} live
+   * @param {State["ablated"]} ablatedHeads  in what is shown
+   */
+  update(state, theme, sides, live, ablatedHeads) {
     if (this.data.run < 0) return;
     const held = this.data.difference?.largest ?? this.data.metrics?.[state.metric];
     const values = (this.values = held ?? live?.values ?? null);
@@ -109,7 +112,7 @@ export class HeadGrid {
     }
     const selected = selectionOf(state);
     const compared = sides.length > 1 && sides[0].run === sides[1].run ? sides : []; // two heads of one run
-    const ablated = new Set(state.ablated.map((at) => at.join(".")));
+    const ablated = new Set(ablatedHeads.map((at) => at.join(".")));
     for (const cell of this.cells) {
       const { layer, head, node } = cell;
       const isMean = layer === "mean" || head === "mean";
@@ -283,19 +286,26 @@ export class HeadGrid {
   }
 }
 
+/** The next button of several rows. @param {HTMLButtonElement[]} all @param {HTMLButtonElement} from @param {string} key */
+export function nextInRows(all, from, key) {
+  const index = all.indexOf(from);
+  return (
+    {
+      ArrowRight: all[index + 1],
+      ArrowLeft: all[index - 1],
+      ArrowDown: nearestInRow(from, all, 1),
+      ArrowUp: nearestInRow(from, all, -1),
+      Home: all[0],
+      End: all[all.length - 1],
+    }[key] ?? (key.startsWith("Arrow") ? from : undefined)
+  ); // no cell of the map moves at an end
+}
+
 /** The next head or heading, which is chosen if it is a head. @param {HTMLButtonElement[]} all @param {HTMLButtonElement} from @param {string} key */
 function nextHead(all, from, key) {
-  const index = all.indexOf(from);
-  const next = {
-    ArrowRight: all[index + 1],
-    ArrowLeft: all[index - 1],
-    ArrowDown: nearestInRow(from, all, 1),
-    ArrowUp: nearestInRow(from, all, -1),
-    Home: all[0],
-    End: all[all.length - 1],
-  }[key];
+  const next = nextInRows(all, from, key);
   if (next?.getAttribute("aria-selected") === "false") next.click();
-  return next ?? (key.startsWith("Arrow") ? from : undefined); // no cell moves at an end
+  return next;
 }
 
 /** @param {...HTMLElement} cells */

@@ -84,6 +84,7 @@ export class LinesView {
         "aria-pressed": pinned[column].has(index) && isKey === (column === 0),
         tabIndex: -1,
         data: { place: `${column}.${index}` },
+        "aria-label": word.name,
       });
       node.append(bidi(word.label));
       return node;
@@ -121,11 +122,11 @@ export class LinesView {
       const weights = isKey
         ? Float32Array.from({ length: rows }, (_, row) => values[row * cols + index])
         : values.subarray(index * cols, (index + 1) * cols);
-      const told = topK(weights, NUM_TOLD).map((n) => `\u2068${others[n].label}\u2069 ${formatWeight(weights[n])}`);
+      const told = topK(weights, NUM_TOLD).map((n) => `\u2068${others[n].name}\u2069 ${formatWeight(weights[n])}`);
       return `${head === "mean" ? "mean" : `head ${head}`}: ${told.join(", ")}`;
     });
     const verb = isKey ? "is attended to by" : "attends to";
-    return `\u2068${columns[column][index].label}\u2069 ${verb}, ${name.toLowerCase()}, ${ofHeads.join(" · ")}`;
+    return `\u2068${columns[column][index].name}\u2069 ${verb}, ${name.toLowerCase()}, ${ofHeads.join(" · ")}`;
   }
 }
 

@@ -21,8 +21,10 @@ export class LiveText {
 
   /** @param {KeyboardEvent} event */
   onKeydown(event) {
-    if (event.key === "Escape") this.refs.liveInput.value = this.shown?.text ?? "";
-    else if (event.key !== "Enter" || event.shiftKey || event.isComposing) return event.stopPropagation();
+    if (event.key === "Escape") {
+      this.refs.liveInput.value = this.shown?.text ?? "";
+      this.refs.liveInput.blur();
+    } else if (event.key !== "Enter" || event.shiftKey || event.isComposing) return event.stopPropagation();
     else this.submit();
     consume(event);
   }

@@ -78,7 +78,7 @@ export class MapView extends ZoomView {
       top,
       strip: hiddenMass ? right : 0,
       width: Math.max(40, width - left - right),
-      height: Math.max(40, height - top - 8),
+      height: Math.max(40, height - top - (width > NARROW_PX ? 8 : 44)), // of a phone, above the buttons of the zoom
     };
   }
 
@@ -160,16 +160,18 @@ export class MapView extends ZoomView {
   /** A click chooses a cell, another on it opens its calculation. @param {PointerPosition} event */
   onClick(event) {
     const cell = this.cellAt(event);
-    if (!cell) return;
-    if (event.shiftKey) this.actions.addCell(cell.row, cell.col);
-    else if (this.actions.isSelected(cell.row, cell.col)) this.actions.openCell();
-    else this.actions.selectCell(cell.row, cell.col);
+    if (!cell || !this.props) return;
+    const { rows, cols } = this.props.mapData;
+    const words = /** @type {const} */ ([rows[cell.row], cols[cell.col]]);
+    if (event.shiftKey) this.actions.addCell(...words);
+    else if (this.actions.isSelected(...words)) this.actions.openCell();
+    else this.actions.selectCell(...words);
   }
 
   /** @param {PointerPosition} event */
   tipText(event) {
     const cell = this.cellAt(event);
     if (!cell || !this.props) return "";
-    return this.actions.message(cell.row, cell.col, valueAt(this.props.mapData.pyramid, cell.row, cell.col));
+    return this.props.message(cell.row, cell.col, valueAt(this.props.mapData.pyramid, cell.row, cell.col));
   }
 }

@@ -23,5 +23,6 @@ export function describeMemory(memory, pageMemory, jsHeap) {
     ? `Python holds ${mb(memory.runs)} of runs and ${mb(memory.overviews)} of overviews, at most ${mb(memory.overviews_limit)}${peak}. `
     : "";
   const page = `The maps on the page hold ${mb(pageMemory.bytes)} of weights and pixels, at most ${mb(pageMemory.limit)}`;
-  return `${python}${page}${jsHeap === null ? "" : `; the JavaScript heap ${mb(jsHeap)}`}.`;
+  const heap = jsHeap === null ? "" : `; the JavaScript heap ${mb(jsHeap)}`;
+  return `${python}${page}${heap}.`;
 }

@@ -36,7 +36,7 @@ export function provenanceMessage({ provenance, decimals, runs }, run, layer) {
 
 /**
  * The decimals of a shown value that are exact.
- * @param {number | null} decimals of a weight @param {State} state @param {MapData[]} maps @param {number} max
+ * @param {number | null} decimals of a weight @param {State} state @param {Axes[]} maps @param {number} max
  * @param {number} [terms] of a sum
  */
 export function knownDecimals(decimals, { words, side, mode }, maps, max, terms = 1) {
@@ -104,7 +104,7 @@ export function topWordsMessage({ mode, direction }, isDifference, numSelected) 
 
 /**
  * The value of a cell, in words.
- * @param {State} state @param {MapData} map @param {boolean} isDifference @param {number} row @param {number} col
+ * @param {State} state @param {Axes & Pick<MapData, "hiddenMass">} map @param {boolean} isDifference @param {number} row @param {number} col
  * @param {number | null} value @param {number} decimals that are exact @param {boolean} [inFull]  with all of these
  */
 export function cellMessage({ mode }, { rows, cols, hiddenMass }, isDifference, row, col, value, decimals, inFull) {
@@ -116,5 +116,5 @@ export function cellMessage({ mode }, { rows, cols, hiddenMass }, isDifference, 
   const hidden = hiddenMass ? `; ${formatWeight(hiddenMass[row], 3)} of ${whole} is hidden` : "";
   const number = inFull ? formatFixed : formatWeight;
   const difference = isDifference ? ", A − B" : "";
-  return `\u2068${from.label}\u2069 ${verb} ${preposition} \u2068${to.label}\u2069${difference}: ${value === null ? "…" : number(value, decimals)}${hidden}`;
+  return `\u2068${from.name}\u2069 ${verb} ${preposition} \u2068${to.name}\u2069${difference}: ${value === null ? "…" : number(value, decimals)}${hidden}`;
 }

@@ -1,9 +1,13 @@
 // The whole model at one position: what each part writes into the residual stream, and adds to the prediction.
 
-import { label } from "../data/tokens.js";
-import { bidi, button, el, setAttribute, setText } from "../platform/dom.js";
+import { label, tokenName } from "../data/tokens.js";
+import { activeElementOf, bidi, button, el, onArrows, setAttribute, setTabStop, setText } from "../platform/dom.js";
 import { formatSignificant } from "../render/format.js";
+import { scalePosition } from "../render/scale.js";
+import { nextInRows } from "./head-grid.js";
 import { shade } from "./word-strip.js";
+
+const BROAD = 20; // a bar so many times as long as the median turns the others to slivers
 
 export class ModelView {
   /** @param {Refs} refs @param {{ openHead: (selection: Partial<HeadChoice>) => void, openOutput: () => void }} actions */
@@ -13,6 +17,7 @@ export class ModelView {
     this.heading = refs.modelHeading;
     this.body = refs.stream;
     this.key = "";
+    onArrows(this.body, "button", nextInRows);
   }
 
   /** @param {string} message */
@@ -28,17 +33,24 @@ export class ModelView {
     if (key === this.key) return;
     this.key = key;
     const { position, text, layers } = stream;
-    const at = bidi(label(run.tokens[position].text));
+    const at = bidi(tokenName(run.tokens, position));
     if (text === null) this.heading.replaceChildren("At ", at, ", the length of what each part writes.");
     else {
       const adds = ["At ", at, ", what each part adds to the logit of ", bidi(label(text))];
       this.heading.replaceChildren(...adds, ". Blue adds, brown subtracts.");
     }
-    const largest = (/** @type {(number | null | undefined)[]} */ all) =>
-      Math.max(...all.map((x) => Math.abs(x ?? 0))) || 1;
     const parts = layers.flatMap(({ attn, mlp, adds }) => (adds ? [adds.attn, adds.mlp] : [attn, mlp]));
+    const all = [...parts, stream.embeddings, stream.bias].map((x) => Math.abs(x ?? 0)).filter((x) => x > 0);
+    const largest = (/** @type {(number | null)[]} */ values) => Math.max(...values.map((x) => Math.abs(x ?? 0))) || 1;
+    const max = largest(all);
+    const [median = max] = all.sort((x, y) => x - y).slice(all.length >> 1);
+    const kind = max > BROAD * median ? "log" : "linear";
+    if (kind === "log")
+      this.heading.append(
+        " Bars are on a log scale: for a tenth of a number, the bar is a quarter of the width shorter.",
+      );
     const scale = {
-      part: largest([...parts, stream.embeddings, stream.bias]),
+      part: /** @type {Scale} */ ({ kind, max, signed: true }),
       head: largest(layers.flatMap(({ adds }) => adds?.heads ?? [])),
       length: largest(layers.map(({ output }) => output)),
       theme,
@@ -46,16 +58,20 @@ export class ModelView {
     const isLengths = text === null;
     this.body.classList.toggle("rg-lengths", isLengths);
     this.refs.headsName.hidden = isLengths;
+    const hadFocus = this.body.contains(activeElementOf(this.body));
     this.body.replaceChildren(
       this.refs.streamNames,
-      ...(isLengths ? [] : [total("Embedding", stream.embeddings, scale.part)]),
+      ...(stream.embeddings === undefined ? [] : [total("Embedding", stream.embeddings, scale.part)]),
       ...layers.map((layer, n) => this.row(layer, n, run, scale)),
       ...(stream.bias ? [total("Bias", stream.bias, scale.part)] : []),
       ...(isLengths ? [] : [this.output(text, stream.logit)]),
     );
+    const buttons = [...this.body.querySelectorAll("button")];
+    setTabStop(buttons, buttons[0]);
+    if (hadFocus) buttons[0]?.focus();
   }
 
-  /** @param {StreamLayer} layer @param {number} n @param {Run} run @param {{ part: number, head: number, length: number, theme: Theme }} scale */
+  /** @param {StreamLayer} layer @param {number} n @param {Run} run @param {{ part: Scale, head: number, length: number, theme: Theme }} scale */
   row({ attn, mlp, output, adds }, n, run, scale) {
     const row = /** @type {HTMLElement} */ (this.refs.streamRow.content.firstElementChild?.cloneNode(true));
     const [name, attention, ofHeads, ofMlp, after] = /** @type {HTMLElement[]} */ ([...row.children]);
@@ -83,8 +99,8 @@ export class ModelView {
     ofMlp.title = `MLP of layer ${number}${of(mlp)}`;
     ofMlp.append(signedBar(adds ? adds.mlp : mlp, scale.part));
     after.title = `After layer ${number}${of(output)}`;
-    after.style.setProperty("--rg-share", String((output ?? 0) / scale.length));
-    after.textContent = formatSignificant(output ?? NaN);
+    const width = `${(100 * (output ?? 0)) / scale.length}%`;
+    after.append(el("span", { class: "rg-bar-fill", style: { width } }), formatSignificant(output ?? NaN));
     return row;
   }
 
@@ -92,21 +108,22 @@ export class ModelView {
   output(text, logit) {
     const node = button("", () => this.actions.openOutput(), { class: "rg-button", title: "What comes next" });
     node.append("Logit of ", bidi(label(text)), ` ${formatSignificant(logit ?? NaN)}`);
-    return el("div", { class: "rg-stream-row" }, el("span", { class: "rg-muted" }, "="), node);
+    return el("div", { class: "rg-stream-row rg-stream-output" }, el("span", { class: "rg-muted" }, "="), node);
   }
 }
 
-/** A bar from the middle, to the right for what adds, and its number. @param {number | null | undefined} value @param {number} max */
-function signedBar(value, max) {
-  const share = (value ?? 0) / max;
-  const style = { "--rg-from": String(Math.min(0.5, 0.5 + share / 2)), "--rg-share": String(Math.abs(share) / 2) };
-  const bar = el("span", { class: `rg-signed ${share < 0 ? "rg-down" : ""}`, style });
+/** A bar from the middle, to the right for what adds, and its number. @param {number | null | undefined} value @param {Scale} scale */
+function signedBar(value, scale) {
+  const share = scalePosition(scale, value ?? 0) / 2;
+  const style = { left: `${100 * Math.min(0.5, 0.5 + share)}%`, width: `${100 * Math.abs(share)}%` };
+  const bar = el("span", { class: "rg-signed" }, el("span", { class: "rg-middle" }));
+  bar.append(el("span", { class: `rg-bar-fill ${share < 0 ? "rg-down" : "rg-up"}`, style }));
   const number = el("span", { class: "rg-number" }, formatSignificant(value ?? NaN));
   return el("span", { class: "rg-signed-number" }, bar, number);
 }
 
-/** @param {string} name @param {number | null | undefined} value @param {number} max */
-function total(name, value, max) {
-  const part = el("div", { class: "rg-stream-part" }, signedBar(value, max));
-  return el("div", { class: "rg-stream-row" }, el("span"), part, el("span", { class: "rg-muted" }, name));
+/** @param {string} name @param {number | null | undefined} value @param {Scale} scale */
+function total(name, value, scale) {
+  const part = el("div", { class: "rg-stream-part" }, signedBar(value, scale));
+  return el("div", { class: "rg-stream-row" }, el("span", { class: "rg-muted" }, name), part);
 }

@@ -75,7 +75,6 @@ export class MovementView {
     this.player.button.disabled = this.slider.disabled = isPending;
     if (isPending && this.plane.node.hidden) this.explanation.textContent = "Computing the plane of all stages …";
     if (isPending) this.player.stop();
-    this.plane.node.classList.toggle("rg-stale", isPending);
   }
 
   /** @param {Path[]} paths @param {number} stage @param {Set<number>} selected tokens @param {boolean} hasOtherPlane  of a run that is compared */
@@ -94,9 +93,8 @@ export class MovementView {
     else this.moveTo(this.position);
     const message = [
       movement.note,
-      dots.length > MANY_DOTS
-        ? " Of so many tokens, only those that are chosen leave a trail, and a few lie outside until one zooms out."
-        : "",
+      dots.length > MANY_DOTS ? " Of so many tokens, only those that are chosen leave a trail." : "",
+      this.plane.hasOutside ? " What is far from all others at some stage lies outside until one zooms out." : "",
       hasOtherPlane
         ? " The other run is of another model, or has other stages, and has its own plane: choose A or B."
         : "",

@@ -15,13 +15,13 @@ export class NextTokensPanel {
   }
 
   /** @param {NextTokensProps} props */
-  show({ after, now, before, lens, temperature, canContinue, error }) {
-    const { nextHeading, nextControls, nextList, lensTable, lensToken, lensRows, sample, temperatureText } = this.refs;
-    setText(temperatureText, temperature.toFixed(1));
+  show({ after, predictions, canContinue, error }) {
+    const { nextHeading, nextControls, nextList, lensTable, lensToken, lensRows, sample } = this.refs;
     sample.hidden = !canContinue;
-    for (const node of [nextControls, nextList]) node.hidden = error !== "" || !now;
-    lensTable.hidden = error !== "" || !lens;
-    if (error || !now) return setText(nextHeading, error || "…");
+    for (const node of [nextControls, nextList]) node.hidden = !predictions;
+    lensTable.hidden = !predictions?.lens;
+    if (!predictions) return setText(nextHeading, error);
+    const { now, before, lens } = predictions;
     const changed = before ? ", and before the ablation" : "";
     nextHeading.replaceChildren("After ", bidi(after), `${changed}: entropy ${formatFixed(now.entropy, 2)} nats`);
     const key = JSON.stringify([now, before, lens, canContinue]);

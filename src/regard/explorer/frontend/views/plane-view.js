@@ -1,13 +1,13 @@
 // The plane of the token vectors: a canvas with zoom and pan, and a list of the tokens for keys and screen readers.
 
 import { el, onArrows, setAttribute, setTabStop } from "../platform/dom.js";
-import { boundsOf, drawPlane, fitViewport, MANY_DOTS } from "../render/plane.js";
+import { boundsOf, drawPlane, fitViewport } from "../render/plane.js";
 import { themeColors } from "../render/scene.js";
 import { ZoomView } from "./zoom-view.js";
 
 const MAX_ZOOM = 200; // beyond the whole
 const HIT_PX = 14;
-const OUTSIDE_SHARE = 0.005; // of many dots, at each end of an axis; one has to zoom out to see them
+const REACH = 3; // of what is shown at first, in widths of the middle half of the tokens; one has to zoom out to see the rest
 const EMPTY = { left: -1, right: 1, top: -1, bottom: 1 };
 
 export class PlaneView extends ZoomView {
@@ -21,6 +21,7 @@ export class PlaneView extends ZoomView {
     this.stagePosition = 0;
     this.focused = -1;
     this.bounds = this.fittedBounds = EMPTY;
+    this.hasOutside = false; // at some stage, of what the plane is fitted to
     this.drawn = /** @type {ReturnType<typeof drawPlane>} */ ({ points: [], labels: [] });
     this.list.addEventListener("click", ({ target }) => this.selectDot(this.indexOf(target)));
     this.list.addEventListener("focusin", ({ target }) => this.setFocused(this.indexOf(target)));
@@ -37,8 +38,9 @@ export class PlaneView extends ZoomView {
       const tracksOf = (/** @type {Dot[]} */ some) => some.map(({ track }) => track);
       const fitted = dots.filter(({ isFitted }) => isFitted);
       this.bounds = boundsOf(tracksOf(dots));
-      const share = dots.length > MANY_DOTS ? OUTSIDE_SHARE : 0;
-      this.fittedBounds = boundsOf(tracksOf(fitted.length > 0 ? fitted : dots), share);
+      const tracks = tracksOf(fitted.length > 0 ? fitted : dots);
+      this.fittedBounds = boundsOf(tracks, REACH);
+      this.hasOutside = String(Object.values(this.fittedBounds)) !== String(Object.values(boundsOf(tracks)));
     }
     this.viewport = this.isWhole ? this.whole() : this.clamp(this.viewport);
     this.showList();
@@ -76,15 +78,17 @@ export class PlaneView extends ZoomView {
   /** Within what shows all dots. @param {Viewport} viewport */
   clamp({ x, y, k }) {
     const { width, height } = this.plotArea;
-    const whole = this.whole();
-    const all = fitViewport(this.bounds, this.plotArea);
-    const scale = Math.max(Math.min(whole.k, all.k), Math.min(whole.k * MAX_ZOOM, k));
-    const within = (/** @type {"x" | "y"} */ axis, /** @type {number} */ at, /** @type {number} */ pixels) => {
-      const first = Math.min(whole[axis], all[axis]);
-      const last = Math.max(whole[axis] + pixels / whole.k, all[axis] + pixels / all.k) - pixels / scale;
-      return first > last ? (first + last) / 2 : Math.max(first, Math.min(last, at));
-    };
-    return { k: scale, x: within("x", x, width), y: within("y", y, height) };
+    const [whole, all] = [this.whole(), fitViewport(this.bounds, this.plotArea)];
+    const rangeOf = (/** @type {"x" | "y"} */ axis, /** @type {number} */ pixels) => [
+      Math.min(whole[axis], all[axis]),
+      Math.max(whole[axis] + pixels / whole.k, all[axis] + pixels / all.k),
+    ];
+    const [[left, right], [top, bottom]] = [rangeOf("x", width), rangeOf("y", height)];
+    const least = Math.min(width / (right - left), height / (bottom - top));
+    const scale = Math.max(least, Math.min(whole.k * MAX_ZOOM, k));
+    const within = (/** @type {number} */ at, /** @type {number} */ first, /** @type {number} */ last) =>
+      first > last ? (first + last) / 2 : Math.max(first, Math.min(last, at));
+    return { k: scale, x: within(x, left, right - width / scale), y: within(y, top, bottom - height / scale) };
   }
 
   /** @param {Viewport} viewport */

@@ -1,6 +1,6 @@
 // The switch between A, B and A − B.
 
-import { label } from "../data/tokens.js";
+import { distinctTexts } from "../data/tokens.js";
 import { onSegment, setText, showSegment } from "../platform/dom.js";
 import { layerName } from "./messages.js";
 
@@ -11,7 +11,7 @@ export function sideNames(state, manifest, sides) {
   if (sides[0].run === sides[1].run) return sides.map(nameOf);
   const [a, b] = sides.map(({ run }) => manifest.runs[run]);
   if (state.editedRun !== null) return ["original", b.title || "ablated"];
-  return a.text === b.text ? [a.model, b.model] : manifest.distinct_texts.map((text) => label(text, 40));
+  return a.text === b.text ? [a.model, b.model] : distinctTexts(a.text, b.text);
 }
 
 export class SideSwitch {
@@ -25,14 +25,22 @@ export class SideSwitch {
     onSegment(this.buttons, select);
   }
 
-  /** @param {State} state @param {Manifest} manifest @param {HeadRef[]} sides @param {string | null} blockedBy  why there is no A − B */
-  update(state, manifest, sides, blockedBy) {
+  /** What is chosen. @param {State} state @param {HeadRef[]} sides @param {string | null} blockedBy  why there is no A − B */
+  update(state, sides, blockedBy) {
     this.node.hidden = sides.length < 2;
     if (sides.length < 2) return;
-    const side = state.side === "diff" && !this.hasDifference ? "A" : state.side;
-    showSegment(this.buttons, side, (key) => key !== "diff" || blockedBy === null);
-    const names = sideNames(state, manifest, sides);
+    showSegment(this.buttons, this.sideOf(state), (key) => key !== "diff" || blockedBy === null);
     setText(this.reason, blockedBy === null || !this.hasDifference ? "" : `No A − B: ${blockedBy}.`);
-    setText(this.names, side === "diff" ? `${names[0]} − ${names[1]}` : names[side === "A" ? 0 : 1]);
+  }
+
+  /** Name what is shown. @param {State} state @param {Manifest} manifest @param {HeadRef[]} sides */
+  name(state, manifest, sides) {
+    const [a, b] = sides.length < 2 ? ["", ""] : sideNames(state, manifest, sides);
+    setText(this.names, { A: a, B: b, diff: `${a} − ${b}` }[sides.length < 2 ? "A" : this.sideOf(state)]);
+  }
+
+  /** @param {State} state @returns {Side} */
+  sideOf({ side }) {
+    return side === "diff" && !this.hasDifference ? "A" : side;
   }
 }

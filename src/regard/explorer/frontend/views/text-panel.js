@@ -41,7 +41,7 @@ export class TextPanel {
     this.strip.show({ ...props, ...range, values: weights, format });
     this.strip.mark("rg-pinned", (index) => pinned.has(index));
     this.strip.mark("rg-match", (index) => found.has(index));
-    const names = [...selected].slice(0, 4).map((index) => groups[index]?.label ?? "");
+    const names = [...selected].slice(0, 4).map((index) => groups[index]?.name ?? "");
     setText(this.note, noteMessage(props, range));
     const heading = selected.size ? [bidi(names.join(" + ")), ` ${props.heading}`] : ["Choose a word"];
     this.heading.replaceChildren(...heading);
@@ -72,7 +72,7 @@ export class TextPanel {
       return el(
         "li",
         {},
-        bidi(groups[index].label, { class: "rg-top-word" }),
+        bidi(groups[index].name, { class: "rg-top-word" }),
         el("span", { class: "rg-top-bar" }, bar),
         el("span", { class: "rg-number", title: formatFixed(weight, decimals) }, formatWeight(weight, decimals)),
       );

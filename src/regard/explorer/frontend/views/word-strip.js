@@ -65,14 +65,14 @@ export class WordStrip {
     this.layout(props);
     for (const [index, wordNode] of this.wordNodes) {
       const value = values?.[index] ?? 0;
-      const { label, full } = groups[index];
+      const { name, full } = groups[index];
       shade(wordNode, theme, scalePosition(scale, value));
       wordNode.classList.toggle("rg-against", scale.signed && value < -MIN_UNDERLINED * scale.max);
       wordNode.classList.toggle("rg-selected", selected.has(index));
       setAttribute(wordNode, "aria-pressed", String(selected.has(index)));
-      setAttribute(wordNode, "aria-label", values ? `${label} ${format(value)}` : label);
-      const name = escapeInvisible(full.slice(0, 300));
-      setAttribute(wordNode, "title", values ? `${name}: ${format(value)}` : name);
+      setAttribute(wordNode, "aria-label", values ? `${name} ${format(value)}` : name);
+      const title = escapeInvisible(full.slice(0, 300));
+      setAttribute(wordNode, "title", values ? `${title}: ${format(value)}` : title);
     }
     const [first] = selected;
     if (this.wordNodes.has(first)) setTabStop(this.wordNodes.values(), this.wordNodes.get(first));

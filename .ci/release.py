@@ -1,0 +1,228 @@
+"""Steps of a release: write its version and date, compare them with a tag, print what has changed, rehearse all of it.
+
+    python .ci/release.py prepare 0.1.0    # on main; commit what it writes
+    git tag v0.1.0 && git push --tags      # .github/workflows/release.yml does the rest
+
+`nox -s release` rehearses both in a clone, and what the workflow does with its artifacts. `nox -s wheels` makes these.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+import zipfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+ROOT = Path(__file__).resolve().parent.parent
+VERSION, CITATION, CHANGELOG = "src/regard/_version.py", "CITATION.cff", "CHANGELOG.md"
+RECIPE = ".ci/conda/recipe.yaml"
+_NUMBER = r"\d+\.\d+\.\d+(?:(?:a|b|rc)\d+)?"
+_WRITTEN = re.compile(rf'__version__ = "({_NUMBER})"')
+_CITED = re.compile(r"^(?:version|date-released): .*\n", re.MULTILINE)
+_SECTION = re.compile(
+    rf"^## \[({_NUMBER}|Unreleased)\](?: - (\d{{4}}-\d\d-\d\d))?\n(.*?)(?=^## \[|\Z)", re.DOTALL | re.MULTILINE
+)
+_NOTHING_YET = re.compile(r"^Nothing has been released yet: .*\n\n", re.MULTILINE)
+
+
+def prepare(root: Path, version: str, date: str) -> None:
+    """Write the version and its date where they stand; what was unreleased becomes its section of the CHANGELOG."""
+    if not re.fullmatch(_NUMBER, version):
+        raise SystemExit(f"{version} is not a version such as 0.1.0 or 0.2.0rc1")
+    sections = _sections(root)
+    if version in sections:
+        raise SystemExit(f"{CHANGELOG} has a section {version} already")
+    if not (text := _NOTHING_YET.sub("", sections["Unreleased"][1]).strip()):
+        raise SystemExit(f"{CHANGELOG} has nothing that is unreleased")
+    _replace(root / VERSION, lambda old: _WRITTEN.sub(f'__version__ = "{version}"', old))
+    lines = f"version: {version}\ndate-released: {date}\n"
+    _replace(root / CITATION, lambda old: _CITED.sub("", old).replace("license:", f"{lines}license:", 1))
+    _replace(root / RECIPE, lambda old: re.sub(r'  version: "[^"]*"', f'  version: "{version}"', old, count=1))
+    section = f"## [Unreleased]\n\n## [{version}] - {date}\n\n{text}\n\n"
+    _replace(root / CHANGELOG, lambda old: _SECTION.sub(lambda _: section, old, count=1).rstrip() + "\n")
+
+
+def check(root: Path, tag: str) -> None:
+    """Stop unless the tag, the package, the citation and a dated section of the CHANGELOG name one version."""
+    version, sections = tag.removeprefix("v"), _sections(root)
+    citation = (root / CITATION).read_text(encoding="utf-8")
+    date = sections.get(version, (None, ""))[0]
+    problems = [
+        (f"{tag} is not a tag such as v0.1.0", not re.fullmatch(f"v{_NUMBER}", tag)),
+        (f"{VERSION} has another version", _WRITTEN.findall((root / VERSION).read_text(encoding="utf-8")) != [version]),
+        (f"{CITATION} has another version", f"\nversion: {version}\n" not in citation),
+        (f"{RECIPE} has another version", f'\n  version: "{version}"\n' not in (root / RECIPE).read_text("utf-8")),
+        (f"{CHANGELOG} has no section {version} with a date", date is None),
+        (
+            f"{CITATION} has another date than {CHANGELOG}",
+            date is not None and f"\ndate-released: {date}\n" not in citation,
+        ),
+    ]
+    if wrong := [message for message, holds in problems if holds]:
+        raise SystemExit(
+            f"{tag}: {'; '.join(wrong)}: run `python .ci/release.py prepare {version}`, and tag that commit"
+        )
+
+
+def notes(root: Path, tag: str) -> str:
+    """Return what the CHANGELOG says of the version of a tag."""
+    return _sections(root)[tag.removeprefix("v")][1].strip() + "\n"
+
+
+def _sections(root: Path) -> dict[str, tuple[str | None, str]]:
+    """Return the date and the text of each section of the CHANGELOG, by version."""
+    found = _SECTION.findall((root / CHANGELOG).read_text(encoding="utf-8"))
+    return {version: (date or None, text) for version, date, text in found}
+
+
+def _replace(path: Path, change: Callable[[str], str]) -> None:
+    path.write_text(change(path.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+def verify(artifacts: Path) -> None:
+    """Check files to be published, and install the wheel of this machine in an empty environment, as a user does.
+
+    Prints a table of the artifacts, and seconds and megabytes of the installation.
+    """
+    files = sorted(path for path in artifacts.iterdir() if path.name.endswith((".whl", ".tar.gz")))
+    with tempfile.TemporaryDirectory() as folder:
+        tools = _environment(Path(folder) / "tools", "twine", "abi3audit", "auditwheel")
+        _run(tools / "python", "-m", "twine", "check", "--strict", *files)
+        if stable := [path for path in files if "-abi3-" in path.name]:
+            _run(tools / "python", "-m", "abi3audit", "--strict", *stable)
+        for path in files:
+            if "linux_" in path.name:
+                _check_libraries(tools, path)
+        for path in files:
+            print(f"{path.name}: {path.stat().st_size / 1e6:.1f} MB{_kernel(path)}")
+        start = time.perf_counter()
+        user = _environment(Path(folder) / "user", *_from(artifacts))
+        seconds = time.perf_counter() - start
+        size = sum(path.stat().st_size for path in (user.parent / "lib").rglob("*") if path.is_file()) / 1e6
+        print(f"installed in {seconds:.0f} s, {size:.0f} MB")
+        _run(user / "regard", "The cat sat on the mat", "--toy")
+        _run(user / "regard", "info")
+
+
+def try_wheels(artifacts: Path, pythons: list[str], *, pure: bool) -> None:
+    """Install the wheel that each interpreter takes in an environment of its own, and run the tests of the kernel.
+
+    A test fails if that wheel has no kernel, or, with `pure`, if it has one.
+    """
+    tests = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["dependency-groups"]["kernel"]
+    for python in pythons:
+        with tempfile.TemporaryDirectory() as folder:
+            programs = _environment(Path(folder), *_from(artifacts), *tests, python=python)
+            marked = ("-m", "not minilm and not smollm2")  # whose files it lacks
+            tests_of_kernel = ("-m", "pytest", "-q", *marked, "tests/functional")
+            _run(programs / "python", *tests_of_kernel, folder=ROOT, env={"REGARD_PURE": str(int(pure))})
+            if not pure:  # they call the kernel by name
+                _run(programs / "python", "tests/mixed_calls.py", "--calls", "5000", folder=ROOT)
+
+
+def _from(artifacts: Path) -> tuple[str, ...]:
+    """Return what makes pip install the wheel for the interpreter."""
+    (version,) = {path.name.split("-")[1] for path in artifacts.glob("*.whl")}
+    return ("--find-links", str(artifacts), "--only-binary", "regard", f"regard=={version}")
+
+
+def _check_libraries(tools: Path, wheel: Path) -> None:
+    """Stop unless the C library that the tag of a wheel for Linux promises has all that its kernel calls."""
+    command = [str(tools / "auditwheel"), "show", "--json", str(wheel)]
+    needed = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)["overall_tag"]
+    print(f"{wheel.name} needs {needed}")
+    if not is_promised(wheel.name, needed):
+        raise SystemExit(f"{wheel.name} needs {needed}: it runs on fewer systems than its name says")
+
+
+def is_promised(wheel: str, needed: str) -> bool:
+    """Tell whether every system with the tag in the name of a wheel for Linux has what the tag `needed` names."""
+    tag = re.compile(r"(manylinux|musllinux)_(\d+)_(\d+)_(\w+)")
+    promised, least = tag.fullmatch(wheel.removesuffix(".whl").rpartition("-")[2]), tag.fullmatch(needed)
+    if promised is None or least is None:
+        return False
+    versions = [tuple(map(int, each.group(2, 3))) for each in (promised, least)]
+    return promised.group(1, 4) == least.group(1, 4) and versions[0] >= versions[1]
+
+
+def rehearse(version: str) -> None:
+    """Run every step of a release that needs no account, in a clone."""
+    with tempfile.TemporaryDirectory() as folder:
+        clone, artifacts, python = Path(folder) / "regard", Path(folder) / "artifacts", sys.executable
+        _run("git", "clone", "--quiet", ROOT, clone)
+        script = clone / ".ci/release.py"
+        _run(python, script, "prepare", version)
+        git = ("git", "-C", clone, "-c", "user.name=regard", "-c", "user.email=regard@localhost")
+        _run(*git, "commit", "-qam", f"Release {version}")
+        _run(*git, "tag", f"v{version}")
+        _run(python, script, "check", f"v{version}")
+        tools = _environment(Path(folder) / "tools", "build")
+        _run(tools / "python", "-m", "build", "--outdir", artifacts, clone)  # the archive, and from it the wheel
+        _run(python, script, "verify", artifacts)
+        _run(python, script, "notes", f"v{version}")
+
+
+def _environment(folder: Path, *packages: str, python: str = sys.executable) -> Path:
+    """Make an environment with some packages; return the folder of its programs."""
+    _run(python, "-m", "venv", folder)
+    programs = folder / ("Scripts" if sys.platform == "win32" else "bin")
+    _run(programs / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *packages)
+    return programs
+
+
+def _kernel(artifact: Path) -> str:
+    if artifact.suffix != ".whl":
+        return ""
+    with zipfile.ZipFile(artifact) as wheel:
+        kernels = [name for name in wheel.namelist() if name.startswith("regard/functional/native/_kernel.")]
+    return f", {Path(kernels[0]).name}" if kernels else ", pure Python"
+
+
+def _run(*command: object, folder: Path | None = None, env: Mapping[str, str] = MappingProxyType({})) -> None:
+    print("$", *command, flush=True)
+    subprocess.run([str(part) for part in command], check=True, cwd=folder, env={**os.environ, **env})
+
+
+def main() -> None:
+    """Run one step."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    steps = parser.add_subparsers(dest="step", required=True)
+    step = steps.add_parser("prepare", help="write version and date")
+    step.add_argument("version")
+    step.add_argument("--date", default=datetime.date.today().isoformat(), help="today by default")
+    for name, help_ in {"check": "compare a tag with what is written", "notes": "print what has changed"}.items():
+        steps.add_parser(name, help=help_).add_argument("tag")
+    steps.add_parser("verify", help="check and install what is to be published").add_argument("artifacts", type=Path)
+    step = steps.add_parser("try", help="run the tests of the kernel with what is to be published")
+    step.add_argument("artifacts", type=Path)
+    step.add_argument("pythons", nargs="*", default=[sys.executable], help="interpreters; this one by default")
+    step.add_argument("--pure", action="store_true", help="the wheel of the system is that of pure Python")
+    steps.add_parser("rehearse", help="all of it, in a clone").add_argument("version", nargs="?", default="0.1.0")
+    arguments = parser.parse_args()
+    match arguments.step:
+        case "prepare":
+            prepare(ROOT, arguments.version, arguments.date)
+        case "check":
+            check(ROOT, arguments.tag)
+        case "notes":
+            sys.stdout.write(notes(ROOT, arguments.tag))
+        case "verify":
+            verify(arguments.artifacts.resolve())
+        case "try":
+            try_wheels(arguments.artifacts.resolve(), arguments.pythons, pure=arguments.pure)
+        case "rehearse":
+            rehearse(arguments.version)
+
+
+if __name__ == "__main__":
+    main()

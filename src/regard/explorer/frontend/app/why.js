@@ -1,0 +1,84 @@
+// Why the query attends to the key: the pairs of writers that add most to the score, as sentences.
+
+import { sentence } from "../data/attribution.js";
+import { tokenName } from "../data/tokens.js";
+import { bidi, button, el, present, setText } from "../platform/dom.js";
+import { formatWeight } from "../render/format.js";
+import { withSelection } from "../state/sides.js";
+
+const TERMS = { softcap: "The soft cap", bias: "The position bias" };
+
+/** @param {App} app */
+export function showWhy(app) {
+  const { state, queries, refs, source, manifest } = app;
+  const cell = app.shownCell();
+  refs.why.hidden = !cell;
+  refs.contrast.hidden = Boolean(manifest.blobs); // a file holds none
+  if (state.view !== "cell" || !state.why || !cell) return;
+  const at = { ...cell, contrast: state.contrast && !manifest.blobs };
+  const answer = queries.why.fetch(at, (signal) => source.why(at, signal));
+  present([refs.whySum, refs.whyPairs], [answer], () => {
+    const { data, error } = answer;
+    const key = data ? queries.why.key : ""; // what failed may succeed under the same key
+    if (data && refs.whyPairs.dataset.of === key) return; // the pairs keep the focus
+    refs.whyPairs.dataset.of = key;
+    refs.whyPairs.replaceChildren(...(data ? data.pairs.map((pair) => pairInWords(app, cell, data, pair)) : []));
+    if (data) refs.whySum.replaceChildren(...sumOf(app, cell, data));
+    else setText(refs.whySum, error ? sentence(error.message) : "");
+  });
+}
+
+/** What the pairs sum to. @param {App} app @param {{ j: number }} cell @param {Why} why @returns {(string | Node)[]} */
+function sumOf(app, { j }, { score, versus, others, num_others: count, terms }) {
+  const less = versus === null ? [] : [" of ", word(app, j), " less that of ", word(app, versus)];
+  const rest = count ? ` and of ${count.toLocaleString("en")} others, which add ${signed(others)} together` : "";
+  const after = Object.entries(terms).map(
+    ([name, value]) => ` ${TERMS[/** @type {"bias"} */ (name)]} then adds ${signed(value)}.`,
+  );
+  return ["The score", ...less, `, ${formatWeight(score)}, is the sum of these pairs${rest}.`, ...after];
+}
+
+/** What a pair adds, in words. @param {App} app @param {{ i: number, j: number }} cell @param {Why} why @param {ScorePair} pair */
+function pairInWords(app, { i, j }, { score, versus }, { query, key, value }) {
+  const amount = el("b", {}, signed(value));
+  const of = ` of ${formatWeight(score)}`;
+  return el(
+    "li",
+    {},
+    ...written(app, query, i),
+    " (query) meets ",
+    ...written(app, key, j, versus),
+    " (key): ",
+    amount,
+    of,
+  );
+}
+
+/** What wrote into the residual stream of a token, less what it wrote at another; a head leads to its row there. @param {App} app @param {ScoreWriter} writer @param {number} token @param {number | null} [versus] @returns {(string | Node)[]} */
+function written(app, { label, kind, layer, head }, token, versus = null) {
+  if (kind === "bias") return [`the ${label}`]; // of no token
+  const isEmbedding = /embeddings?$/.test(kind);
+  const where = [isEmbedding ? " of " : " at ", word(app, token)];
+  if (versus !== null) where.push(isEmbedding ? " less that of " : " less that at ", word(app, versus));
+  if (isEmbedding || kind === "edit") return [`the ${label}`, ...where];
+  const open = () =>
+    app.set({
+      ...withSelection(app.state, { layer: layer ?? 0, head: head ?? 0 }),
+      view: "head",
+      direction: "out",
+      row: token,
+      col: null,
+      pins: [],
+    });
+  return [layer === null ? label : button(label, open, { class: "rg-token" }), "’s output", ...where];
+}
+
+/** @param {App} app @param {number} token */
+function word(app, token) {
+  return bidi(tokenName(app.shownRun().tokens, token), { class: "rg-name" });
+}
+
+/** @param {number} value */
+function signed(value) {
+  return `${value < 0 ? "" : "+"}${formatWeight(value)}`;
+}

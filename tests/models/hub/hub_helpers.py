@@ -1,0 +1,53 @@
+"""What the tests of models of the hub share: a tiny model, and where it is served and kept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hub_server import COMMIT, Hub
+from huggingface_hub import constants
+
+import regard
+from regard import RegardError
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+LLAMA = {
+    name: (GOLDEN / "llama" / "llama3" / name).read_bytes()
+    for name in ("config.json", "tokenizer.json", "model.safetensors")
+}
+UNNEEDED = {
+    "README.md": b"# tiny",
+    ".gitattributes": b"",
+    "pytorch_model.bin": b"a pickle",
+    "onnx/model.onnx": b"onnx",
+    "onnx/config.json": b"{}",
+    "tf_model.h5": b"h5",
+}
+WATCHDOG = 120  # seconds that no passing test comes near
+
+
+def point_to(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make this the hub, for the library that this process has imported too."""
+    monkeypatch.setattr(constants, "ENDPOINT", address)
+    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", address + "/{repo_id}/resolve/{revision}/{filename}")
+    monkeypatch.setenv("HF_ENDPOINT", address)
+
+
+def snapshot(home: Path, commit: str = COMMIT) -> Path:
+    return home / "hf" / "hub" / "models--org--tiny" / "snapshots" / commit
+
+
+def names_in(folder: Path) -> list[str]:
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+
+
+def error_of(call, *arguments, **options) -> RegardError:
+    with pytest.raises(RegardError) as caught:
+        call(*arguments, **options)
+    assert "\n" not in str(caught.value)
+    return caught.value
+
+
+def sentence(hub: Hub, name: str = "org/tiny", **options: str) -> str:
+    return str(error_of(regard.load, name, **options)).replace(hub.address, "HUB")

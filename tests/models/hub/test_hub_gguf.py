@@ -1,0 +1,174 @@
+"""The GGUF files of a repository, by their quantisation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hub_helpers import error_of, snapshot
+from hub_server import Hub
+
+from regard.models.hub import resolve
+from regard.models.hub.hub_gguf import gguf_models
+
+pytestmark = pytest.mark.usefixtures("home")
+
+
+QUANTIZED = {
+    "tiny-Q4_K_M.gguf": b"GGUF4",
+    "tiny.q8_0.gguf": b"GGUF8",
+    "UD/tiny-UD-Q4_K_XL.gguf": b"GGUFU",
+    "mmproj-F16.gguf": b"GGUFP",
+    "tiny-F16-00001-of-00002.gguf": b"GGUF",
+    "tiny-F16-00002-of-00002.gguf": b"GGUF",
+}
+
+
+@pytest.mark.parametrize(
+    ("quantization", "file"),
+    [
+        ("Q4_K_M", "tiny-Q4_K_M.gguf"),
+        ("q4_k_m", "tiny-Q4_K_M.gguf"),
+        ("Q8_0", "tiny.q8_0.gguf"),
+        ("UD-Q4_K_XL", "UD/tiny-UD-Q4_K_XL.gguf"),
+        ("tiny-ud-q4_k_xl", "UD/tiny-UD-Q4_K_XL.gguf"),
+        ("UD/tiny-UD-Q4_K_XL.gguf", "UD/tiny-UD-Q4_K_XL.gguf"),
+    ],
+)
+def test_a_quantisation_is_one_file(hub: Hub, home: Path, quantization: str, file: str) -> None:
+    hub.revisions["main"] |= QUANTIZED  # beside safetensors
+    assert resolve.find(f"org/tiny:{quantization}") == snapshot(home) / file
+    assert hub.downloaded == [file]
+    hub.requests.clear()
+    assert resolve.find(f"org/tiny:{quantization}") == snapshot(home) / file
+    assert hub.requests == []
+
+
+def test_the_only_gguf_file_needs_no_quantisation(hub: Hub, home: Path) -> None:
+    hub.revisions["main"] = {"tiny-Q4_K_M.gguf": b"GGUF", "config.json": b"{}", "README.md": b""}
+    assert resolve.find("org/tiny") == snapshot(home) / "tiny-Q4_K_M.gguf"
+
+
+def test_of_several_gguf_files_the_error_lists_the_quantisations(hub: Hub) -> None:
+    hub.revisions["main"] = QUANTIZED
+    assert str(error_of(resolve.find, "org/tiny")) == (
+        "org/tiny holds 4 GGUF models: name the quantisation of one, as in org/tiny:Q4_K_M; "
+        "there are UD-Q4_K_XL, F16, Q4_K_M, Q8_0"
+    )
+
+
+def test_a_quantisation_that_is_not_there_lists_those_that_are(hub: Hub) -> None:
+    hub.revisions["main"] = QUANTIZED
+    assert str(error_of(resolve.find, "org/tiny:Q2_K")) == (
+        "org/tiny has no quantisation Q2_K: choose from UD-Q4_K_XL, F16, Q4_K_M, Q8_0"
+    )
+
+
+def test_a_quantisation_of_a_repository_without_gguf(hub: Hub) -> None:
+    assert str(error_of(resolve.find, "org/tiny:Q4_0")) == "org/tiny has no quantisation Q4_0: it holds no GGUF model"
+
+
+def test_a_quantisation_in_parts_is_refused(hub: Hub) -> None:
+    hub.revisions["main"] = QUANTIZED
+    assert str(error_of(resolve.find, "org/tiny:F16")) == (
+        "org/tiny:F16 is split into 2 GGUF files, and regard reads one: choose another quantisation, or "
+        "join them with `llama-gguf-split --merge` and give the file"
+    )
+
+
+def test_a_model_in_parts_and_whole_is_the_whole_one(hub: Hub, home: Path) -> None:
+    hub.revisions["main"] = QUANTIZED | {"tiny-F16.gguf": b"GGUF"}
+    assert resolve.find("org/tiny:F16") == snapshot(home) / "tiny-F16.gguf"
+
+
+@pytest.mark.parametrize(
+    ("file", "key"),
+    [
+        ("tiny-Q4_K_M.gguf", "Q4_K_M"),
+        ("tiny.IQ3_XXS.gguf", "IQ3_XXS"),
+        ("Q8_0.gguf", "Q8_0"),
+        ("ggml-model-f16.gguf", "F16"),
+        ("tiny-fp16.gguf", "F16"),
+        ("tiny-fp32.gguf", "F32"),
+        ("tiny_bf16.gguf", "BF16"),
+        ("tiny-Q4_K_M-imat.gguf", "Q4_K_M"),
+        ("Q4_0_tiny.gguf", "Q4_0"),
+        ("tiny-Q8_0-abliterated.v2.gguf", "Q8_0"),
+        ("tiny-f16-to-q4_0.gguf", "Q4_0"),  # the last one counts
+        ("tiny-UD-IQ1_S.gguf", "UD-IQ1_S"),
+        ("tiny-mxfp4_moe.gguf", "MXFP4_MOE"),
+        ("tiny-TQ1_0.gguf", "TQ1_0"),
+        ("Q3-Q2_K-00001-of-00002.gguf", "Q2_K"),
+        ("model.GGUF", "model"),
+        ("qwen2.5-q4all.gguf", "qwen2.5-q4all"),
+    ],
+)
+def test_the_key_of_a_file_is_its_quantisation(file: str, key: str) -> None:
+    assert [each.key for each in gguf_models([file])] == [key]
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        *("mmproj-tiny-f16.gguf", "tiny-mmproj-f16.gguf", "tiny.mmproj-Q8_0.gguf", "MMPROJ.gguf"),
+        *("tiny.imatrix.gguf", "imatrix_unsloth.gguf", "ggml-vocab-llama-bpe.gguf", "tiny-F16-vocab.gguf"),
+        *("tiny-F16-LoRA.gguf", "mtp-tiny-Q8_0.gguf", "tiny-eagle3-Q8_0.gguf"),
+    ],
+)
+def test_other_gguf_files_are_not_models(hub: Hub, home: Path, file: str) -> None:
+    hub.revisions["main"] = {file: b"GGUF", "tiny-Q4_K_M.gguf": b"GGUF", "tiny.imatrix": b"", "imatrix.dat": b""}
+    assert resolve.find("org/tiny") == snapshot(home) / "tiny-Q4_K_M.gguf"
+
+
+def test_a_repository_with_nothing_but_another_gguf_file_says_what_that_is(hub: Hub) -> None:
+    hub.revisions["main"] = {"mmproj-F16.gguf": b"GGUF", "README.md": b""}
+    assert str(error_of(resolve.find, "org/tiny")) == (
+        "org/tiny has no weights that regard reads: mmproj-F16.gguf is the image part of a model; choose another model"
+    )
+
+
+SAME = {
+    "small-q4_0.gguf": b"GGUF1",
+    "large-Q4_0.gguf": b"GGUF2",
+    "a/deep-Q8_0.gguf": b"GGUF3",
+    "b/deep-Q8_0.gguf": b"GGUF4",
+    "my model.gguf": b"GGUF5",
+    "tiny-fp16.gguf": b"GGUF6",
+}
+
+
+@pytest.mark.parametrize(
+    ("key", "file"),
+    [
+        ("small-q4_0", "small-q4_0.gguf"),
+        ("LARGE-q4_0", "large-Q4_0.gguf"),
+        ("a/deep-Q8_0.gguf", "a/deep-Q8_0.gguf"),
+        ("b/deep-Q8_0.gguf", "b/deep-Q8_0.gguf"),
+        ("my model.gguf", "my model.gguf"),
+        *((key, "tiny-fp16.gguf") for key in ("f16", "F16", "fp16", "FP16", "tiny-fp16.gguf")),
+    ],
+)
+def test_models_of_one_quantisation_are_told_apart(hub: Hub, home: Path, key: str, file: str) -> None:
+    hub.revisions["main"] = SAME
+    assert resolve.find(f"org/tiny:{key}") == snapshot(home) / file
+
+
+def test_the_choice_of_models_of_one_quantisation_is_listed(hub: Hub) -> None:
+    hub.revisions["main"] = SAME
+    assert str(error_of(resolve.find, "org/tiny:Q4_0")) == (
+        "org/tiny has 2 GGUF models that Q4_0 may mean: choose from large-Q4_0, small-q4_0"
+    )
+    assert str(error_of(resolve.find, "org/tiny:deep-Q8_0")) == (
+        "org/tiny has 2 GGUF models that deep-Q8_0 may mean: choose from a/deep-Q8_0.gguf, b/deep-Q8_0.gguf"
+    )
+    listed = str(error_of(resolve.find, "org/tiny")).partition("there are ")[2].split(", ")
+    assert listed == [
+        *("a/deep-Q8_0.gguf", "b/deep-Q8_0.gguf", "large-Q4_0", "my model.gguf", "small-q4_0", "F16"),
+    ]
+    for key in listed:
+        assert resolve.find(f"org/tiny:{key}")
+
+
+def test_a_list_of_choices_is_bounded(hub: Hub) -> None:
+    hub.revisions["main"] = {f"{'x' * 200}{number}.gguf": b"GGUF" for number in range(100)}
+    assert len(str(error_of(resolve.find, "org/tiny"))) < 4500

@@ -1,0 +1,226 @@
+"""What breaks on the way, and the child process that downloads."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from hub_helpers import LLAMA, WATCHDOG, error_of, names_in, snapshot
+from hub_server import COMMIT, Handler, Hub, cut_once, status, stuck
+
+import regard
+from regard import RegardError
+from regard.cli import main
+from regard.models import families
+from regard.models.families import check_config
+from regard.models.hub import hub_models, resolve
+
+pytestmark = pytest.mark.usefixtures("home")
+
+
+def test_a_broken_download_continues_where_it_broke(hub: Hub, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules["huggingface_hub.constants"], "DOWNLOAD_CHUNK_SIZE", 500)  # bytes; 10 MB outside
+    hub.fail = cut_once("model.safetensors", 1000)
+    resolve.find("org/tiny")
+    assert (snapshot(home) / "model.safetensors").read_bytes() == LLAMA["model.safetensors"]
+    asked = [each for each in hub.requests if "GET" in each and "model.safetensors" in each]
+    assert [each.partition(".safetensors")[2] for each in asked] == ["", " bytes=1000-"]
+
+
+def test_what_does_not_come_whole_does_not_appear_and_the_rest_is_kept(hub: Hub, home: Path) -> None:
+    hub.fail = status(404, "model.safetensors", X_Error_Code="EntryNotFound")
+    assert "failed to send org/tiny (HTTP 404)" in str(error_of(resolve.find, "org/tiny"))
+    assert names_in(snapshot(home)) == ["config.json", "tokenizer.json"]
+    assert "is not on this machine" in str(error_of(resolve.find, "org/tiny", download=False))
+    hub.fail = None
+    hub.requests.clear()
+    assert resolve.find("org/tiny") == snapshot(home)
+    assert hub.downloaded == ["model.safetensors"]
+
+
+def test_a_child_that_ends_without_a_result_is_an_error(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub_models, "run", lambda *_, **__: (1, b"Traceback\nBearer hf_x\nMemoryError"))
+    error = error_of(resolve.find, "org/tiny")
+    assert str(error) == "org/tiny could not be fetched: run `regard pull org/tiny` again"
+    assert error.__notes__ == ["Traceback\nBearer ***\nMemoryError"]
+
+
+def test_a_repository_that_was_renamed_is_found(hub: Hub, home: Path) -> None:
+    def moved(handler: Handler, path: str) -> bool:
+        if "/org/old" not in path:
+            return False
+        return status(307, Location=handler.path.replace("/org/old", "/org/tiny"))(handler, path)
+
+    hub.fail = moved
+    path = resolve.find("org/old")
+    assert path == home / "hf" / "hub" / "models--org--old" / "snapshots" / COMMIT
+    assert names_in(path) == sorted(LLAMA)
+
+
+def test_the_command_says_what_is_downloaded_from_where(
+    served: Hub, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["w5 w6 w7", "--model", "org/tiny"]) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith("org/tiny")
+    storage = home / "hf" / "hub" / "models--org--tiny"
+    assert err.splitlines()[0] == f"downloading org/tiny (2 files, 0 MB) from {served.address} to {storage}"
+    served.requests.clear()
+    assert main(["w5 w6 w7", "--model", "org/tiny"]) == 0
+    assert capsys.readouterr().err == ""
+    assert served.requests == []
+
+
+def test_pull_and_models(served: Hub, home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["pull", "org/tiny"]) == 0
+    assert capsys.readouterr().out == f"{snapshot(home)}\n"
+    assert main(["models"]) == 0
+    shown = capsys.readouterr().out
+    assert re.search(rf"\norg/tiny\n +llama, \d\.\d MB\n +{re.escape(str(snapshot(home)))}\n\Z", shown)
+
+
+def test_an_error_of_the_child_is_one_line(served: Hub, capsys: pytest.CaptureFixture[str]) -> None:
+    served.gated = True
+    assert main(["pull", "org/tiny"]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert re.fullmatch(r"regard: org/tiny is gated: .*\n", err)
+
+
+@pytest.mark.parametrize("argv", [["pull", "org/tiny"], ["hi", "--model", "org/tiny"]])
+def test_weights_of_a_type_that_regard_does_not_run_are_not_downloaded(
+    served: Hub, home: Path, capsys: pytest.CaptureFixture[str], argv: list[str]
+) -> None:
+    served.revisions["main"]["config.json"] = b'{"model_type": "whisper"}'
+    assert main(argv) == 2
+    assert "regard: org/tiny holds a model of type 'whisper'; regard can run: albert, " in capsys.readouterr().err
+    assert served.downloaded == ["config.json"]
+
+
+def with_fields(**fields: object) -> bytes:
+    """Return the configuration with some fields changed."""
+    return json.dumps(json.loads(LLAMA["config.json"]) | fields).encode()
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (with_fields(model_type="x" * 5000), r"holds a model of type 'x{70,80}\.\.\.; regard can run: albert, "),
+        (with_fields(model_type=None), "holds a model of type None; regard can run: albert, "),
+        (with_fields(quantization_config={"quant_method": "awq"}), "unknown field quantization_config=.*'awq'"),
+        (with_fields(hidden_act="mish"), "hidden_act='mish' is not supported"),
+        (with_fields(num_attention_heads=0), "num_attention_heads must be a whole number of at least 1, got 0"),
+        (b"{", "config.json is not valid JSON"),
+        (None, "there is no config.json in "),
+    ],
+)
+def test_a_configuration_is_refused_before_tokenizer_and_weights(hub: Hub, config: bytes | None, message: str) -> None:
+    hub.revisions["main"] = {**LLAMA, "generation_config.json": b"{}", "config.json": config or b""}
+    if config is None:
+        del hub.revisions["main"]["config.json"]
+    for call in (regard.load, lambda name: resolve.pull(name, check_config=check_config)):
+        hub.requests.clear()
+        assert re.search(message, str(error_of(call, "org/tiny")))
+        assert set(hub.downloaded) <= {"config.json", "generation_config.json"}
+
+
+def test_a_repository_without_a_configuration_is_refused_before_its_weights(hub: Hub) -> None:
+    del hub.revisions["main"]["config.json"]
+    assert "there is no config.json in " in str(error_of(regard.load, "org/tiny"))
+    assert hub.downloaded == []
+
+
+def test_fields_to_ignore_count_before_the_download_too(served: Hub, capsys: pytest.CaptureFixture[str]) -> None:
+    served.revisions["main"]["config.json"] = with_fields(quantization_config={"quant_method": "none"})
+    assert main(["pull", "org/tiny"]) == 2
+    assert "or --ignore quantization_config, if this field changes nothing" in capsys.readouterr().err
+    assert main(["pull", "org/tiny", "--ignore", "quantization_config"]) == 0
+    assert main(["w5", "--model", "org/tiny", "--ignore", "quantization_config"]) == 0
+
+
+def test_of_a_family_outside_regard_the_type_alone_counts_before_the_download(
+    hub: Hub, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Own(regard.models.Llama):
+        @classmethod
+        def load(cls, checkpoint, **options):
+            assert (checkpoint.path / "model.safetensors").is_file()
+            raise RegardError("it was loaded")
+
+    monkeypatch.setitem(families._FAMILIES, "own", Own)
+    hub.revisions["main"]["config.json"] = with_fields(model_type="own")
+    assert str(error_of(regard.load, "org/tiny")) == "it was loaded"
+
+
+def test_a_hub_that_does_not_answer_is_given_up(served: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_ETAG_TIMEOUT", "1")
+    served.fail = stuck
+    assert "does not answer: run `regard pull org/tiny` with a network" in str(error_of(resolve.find, "org/tiny"))
+
+
+@dataclass
+class Hanging:
+    """A process whose download hangs in the middle of the weights."""
+
+    run: subprocess.Popen[str]
+    gone: threading.Event  # set once the connection is closed by the other side
+
+
+@pytest.fixture
+def hanging(served: Hub, home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hanging]:
+    monkeypatch.setenv("HF_HUB_DOWNLOAD_TIMEOUT", "3600")  # seconds: no other reason to leave
+    monkeypatch.setenv("TMPDIR", str(home))  # what a killed process leaves
+    begun, gone = threading.Event(), threading.Event()
+
+    def hang(handler: Handler, path: str) -> bool:
+        if handler.command != "GET" or not path.endswith("/model.safetensors"):
+            return False
+        handler.send_response(200)
+        handler.send_header("Content-Length", str(len(LLAMA["model.safetensors"])))
+        handler.end_headers()
+        handler.wfile.write(LLAMA["model.safetensors"][:1000])
+        handler.wfile.flush()
+        begun.set()
+        with suppress(ConnectionResetError):  # what an end with unread bytes looks like from here
+            stuck(handler, path)
+        gone.set()
+        return True
+
+    served.fail = hang
+    program = (
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler);"
+        "from regard.models.hub import resolve; resolve.find('org/tiny')"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True) as run:
+        assert begun.wait(WATCHDOG)
+        yield Hanging(run, gone)
+
+
+def test_an_interrupt_leaves_no_partial_file(served: Hub, home: Path, hanging: Hanging) -> None:
+    hanging.run.send_signal(signal.SIGINT)
+    hanging.run.communicate(timeout=WATCHDOG)
+    assert hanging.run.returncode == -signal.SIGINT
+    assert not list((home / "hf").rglob("*.incomplete"))
+    served.fail = None
+    served.requests.clear()
+    assert resolve.find("org/tiny") == snapshot(home)
+    assert served.downloaded == ["model.safetensors"]  # whole files are kept
+
+
+def test_a_download_ends_with_the_process_that_wants_it(hanging: Hanging) -> None:
+    hanging.run.kill()
+    assert hanging.gone.wait(WATCHDOG)
+
+
+def test_fields_of_a_named_model_are_not_ignored(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["pull", "minilm", "--ignore", "x"]) == 2
+    assert "--ignore is for a model of the Hugging Face hub, org/name, not for minilm" in capsys.readouterr().err

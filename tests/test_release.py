@@ -1,0 +1,135 @@
+"""The steps of a release, of which `nox -s release` rehearses all."""
+
+import importlib.util
+import json
+import re
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+_spec = importlib.util.spec_from_file_location("release", ROOT / ".ci/release.py")
+release = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(release)
+WRITTEN = (release.VERSION, release.CITATION, release.CHANGELOG, release.RECIPE)
+
+
+@pytest.fixture
+def root(tmp_path):
+    for name in WRITTEN:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    return tmp_path
+
+
+def test_a_prepared_version_passes_the_check_of_its_tag(root):
+    unreleased = release.notes(root, "Unreleased")
+    release.prepare(root, "9.8.7rc1", "2031-02-03")
+    release.check(root, "v9.8.7rc1")
+    changelog = (root / release.CHANGELOG).read_text("utf-8")
+    assert "## [Unreleased]\n\n## [9.8.7rc1] - 2031-02-03\n\n### Added\n" in changelog
+    assert release.notes(root, "v9.8.7rc1") == unreleased.partition("\n\n")[2]  # without the sentence that none was
+    assert changelog.count("\n- ") == (ROOT / release.CHANGELOG).read_text("utf-8").count("\n- ")
+    assert "version: 9.8.7rc1\ndate-released: 2031-02-03\nlicense: " in (root / release.CITATION).read_text("utf-8")
+
+
+def test_versions_follow_each_other(root):
+    release.prepare(root, "9.0.0", "2031-01-01")
+    with pytest.raises(SystemExit, match="nothing that is unreleased"):
+        release.prepare(root, "9.1.0", "2031-01-02")
+    path = root / release.CHANGELOG
+    path.write_text(
+        path.read_text("utf-8").replace("## [Unreleased]\n", "## [Unreleased]\n\n### Fixed\n\n- One.\n"), "utf-8"
+    )
+    release.prepare(root, "9.1.0", "2031-01-02")
+    release.check(root, "v9.1.0")
+    assert release.notes(root, "v9.1.0") == "### Fixed\n\n- One.\n"
+    with pytest.raises(SystemExit, match=r"v9\.0\.0: src/regard/_version.py has another version; CITATION"):
+        release.check(root, "v9.0.0")
+    with pytest.raises(SystemExit, match=r"has a section 9\.0\.0 already"):
+        release.prepare(root, "9.0.0", "2031-01-03")
+
+
+@pytest.mark.parametrize("tag", ["v0.1", "0.1.0", "v0.1.0-1", "v00"])
+def test_other_tags_are_refused(root, tag):
+    release.prepare(root, "0.1.0", "2031-01-01")
+    with pytest.raises(SystemExit, match=r"is not a tag such as v0\.1\.0"):
+        release.check(root, tag)
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_each_place_that_names_the_version_is_compared(root, name):
+    release.prepare(root, "9.9.9", "2031-01-01")
+    text = (root / name).read_text("utf-8")
+    (root / name).write_text(text.replace("9.9.9", "9.9.8"), "utf-8")
+    with pytest.raises(SystemExit, match=re.escape(name)):
+        release.check(root, "v9.9.9")
+
+
+def test_the_citation_has_the_version_of_the_package():
+    version = release._WRITTEN.findall((ROOT / release.VERSION).read_text("utf-8"))
+    assert re.findall(r"^version: (.*)$", (ROOT / release.CITATION).read_text("utf-8"), re.MULTILINE) == version
+
+
+def test_the_recipe_requires_what_the_package_does():
+    named = re.findall(r'^ +"([a-z0-9-]+)>=([\d.]+)",$', (ROOT / "pyproject.toml").read_text("utf-8"), re.MULTILINE)
+    recipe = (ROOT / release.RECIPE).read_text("utf-8").partition("  run:\n")[2].partition("\n\n")[0]
+    wanted = {(name.replace("matplotlib", "matplotlib-base"), version) for name, version in named}
+    assert set(re.findall(r"^    - ([a-z0-9-]+) >=([\d.]+)$", recipe, re.MULTILINE)) == wanted
+
+
+@pytest.mark.parametrize(
+    ("needed", "is_promised"),
+    [
+        ("manylinux_2_28_x86_64", True),
+        ("manylinux_2_5_x86_64", True),
+        ("manylinux_2_34_x86_64", False),
+        ("manylinux_3_1_x86_64", False),
+        ("manylinux_2_28_aarch64", False),
+        ("musllinux_1_2_x86_64", False),
+        ("linux_x86_64", False),
+    ],
+)
+def test_a_wheel_needs_no_more_than_its_name_says(needed, is_promised):
+    assert release.is_promised("regard-0.1.0-cp312-abi3-manylinux_2_28_x86_64.whl", needed) is is_promised
+
+
+def test_a_wheel_for_linux_at_large_promises_nothing():
+    assert not release.is_promised("regard-0.1.0-cp312-abi3-linux_x86_64.whl", "linux_x86_64")
+
+
+def test_the_verdict_is_what_auditwheel_finds_not_the_name_that_it_repeats(monkeypatch):
+    wheel = Path("regard-0.1.0-cp312-abi3-manylinux_2_28_x86_64.whl")
+
+    def audited(found):
+        shown = json.dumps({"wheel": wheel.name, "overall_tag": found})
+        monkeypatch.setattr(release.subprocess, "run", lambda *_, **__: SimpleNamespace(stdout=shown))
+        release._check_libraries(Path("bin"), wheel)
+
+    audited("manylinux_2_24_x86_64")
+    with pytest.raises(SystemExit, match="needs manylinux_2_34_x86_64: it runs on fewer systems than its name says"):
+        audited("manylinux_2_34_x86_64")
+
+
+@pytest.mark.parametrize("pure", [False, True])
+def test_a_wheel_is_tried_with_the_kernel_or_without(monkeypatch, tmp_path, pure):
+    (tmp_path / "regard-0.1.0-py3-none-any.whl").touch()
+    ran = []
+    monkeypatch.setattr(release, "_environment", lambda *_, **__: Path("bin"))
+    monkeypatch.setattr(release, "_run", lambda *command, folder, env=None: ran.append((command[1:], env)))
+    monkeypatch.setattr(release.sys, "argv", ["release.py", "try", str(tmp_path), *(["--pure"] if pure else [])])
+    release.main()
+    (_, env), *others = ran
+    assert env == {"REGARD_PURE": "1" if pure else "0"}
+    assert [command[0] for command, _ in others] == ([] if pure else ["tests/mixed_calls.py"])
+
+
+def test_the_systems_without_a_kernel_are_tried_as_such():
+    workflow = (ROOT / ".github/workflows/release.yml").read_text("utf-8")
+    (systems,) = re.findall(r"os: \[(.*macos.*)\]", workflow)
+    pure = re.findall(r"- os: (\S+)\n +wheel: --pure", workflow)
+    built = (ROOT / ".ci/wheels.py").read_text("utf-8")
+    names = {"ubuntu": '"Linux"', "macos": '"Darwin"', "windows": '"Windows"'}
+    assert pure == [each for each in systems.split(", ") if names[each.split("-")[0]] not in built]
