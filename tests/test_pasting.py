@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from scripts import script
+from sweeps import sweep_after
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = {path.stem: path for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))}
@@ -98,7 +99,7 @@ def test_an_output_is_a_block_of_lines(output, start, end):
     assert end_of(output, ["echo", "a", "b 0.25", "a"], start) == end
 
 
-@pytest.mark.parametrize("page", LESSONS)
+@pytest.mark.parametrize("page", sweep_after(1, LESSONS))
 def test_a_lesson_runs_in_pythons_own_prompt(page, tmp_path, minilm_dir):
     """All blocks, typed one after the other in an empty folder: no errors, the pictures, the outputs in order."""
     typed = "\n".join(code for _, code, _ in blocks(page))

@@ -13,6 +13,7 @@ import tiny_decoder
 from regard.cli import main
 from regard.models import TextModel
 from regard.views import similarity
+from sweeps import sweep_after
 
 LAYERS = 16
 SHORT, LONG = 100, 1200  # tokens
@@ -65,7 +66,7 @@ COMMANDS = {
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="ru_maxrss is of POSIX")
-@pytest.mark.parametrize("argv", COMMANDS.values(), ids=COMMANDS)
+@pytest.mark.parametrize("argv", sweep_after(3, COMMANDS.values()), ids=COMMANDS)
 def test_memory_does_not_grow_with_the_weights_of_all_layers(model, tmp_path, monkeypatch, argv):
     monkeypatch.chdir(tmp_path)
     small, large = peaks(

@@ -20,8 +20,10 @@ from regard.metrics.writers import Parts
 from regard.models import toy
 from regard.nn import Layer
 from regard.nn.fast_paths import CACHES
+from sweeps import sweep_after, sweep_except
 
 TEXT = "qzkfqzabqzk"  # z follows q; k followed the first z
+FEW = {case.split("/")[0]: case for case in golden.KEPT if not case.endswith("long")}
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +71,7 @@ def random_cells(trace, seed):
 @pytest.mark.parametrize(
     ("dtype", "tolerance"), [(np.float64, 1e-9), pytest.param(np.float32, 1e-4, marks=pytest.mark.sweep)]
 )
-@pytest.mark.parametrize("case", golden.KEPT)
+@pytest.mark.parametrize("case", sweep_except(FEW.values(), golden.KEPT))
 def test_the_parts_sum_to_the_recorded_score_and_value(case, dtype, tolerance):
     seed = zlib.crc32(case.encode())
     for trace in recorded_runs(case, dtype):
@@ -99,10 +101,7 @@ def test_the_parts_sum_to_the_recorded_score_and_value(case, dtype, tolerance):
             assert moved.weight == trace[f"{name}.weights"][batch, head, query, key]
 
 
-FEW = {case.split("/")[0]: case for case in golden.KEPT if not case.endswith("long")}
-
-
-@pytest.mark.parametrize("maps", [False, True])
+@pytest.mark.parametrize("maps", sweep_after(1, [False, True]))
 @pytest.mark.parametrize("case", FEW.values(), ids=FEW)
 def test_the_steps_that_it_needs_suffice(case, maps):
     for trace in recorded_runs(case, np.float64, optional=WHY_STEPS, maps=maps):

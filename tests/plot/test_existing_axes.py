@@ -10,6 +10,7 @@ from fake_traces import softmaxed
 from figure_geometry import assert_apart_and_inside, texts_of
 from regard.plot import heatmap, movement
 from regard.plot.existing_axes import MIN_SHARE
+from sweeps import sweep_after
 
 WORDS = "the animal did not cross the street because it was too tired".split()
 
@@ -35,7 +36,7 @@ def assert_kept_in_place(figure, grid, caplog):
 @pytest.mark.parametrize("layout", ["constrained", "tight", None])
 @pytest.mark.parametrize("size", [(3.5, 3.5), (1.6, 1.6)])  # inches of a picture
 @pytest.mark.parametrize("view", [heatmap, movement])
-@pytest.mark.parametrize("shape", [(2, 3), pytest.param((3, 4), marks=pytest.mark.sweep)])
+@pytest.mark.parametrize("shape", sweep_after(1, [(1, 2), (2, 3), (3, 4)]))
 def test_pictures_of_one_figure_keep_apart(text_trace, caplog, layout, size, view, shape):
     trace = text_trace(WORDS)
     trace.set_metadata("a-model-with-a-long-name", list(trace.encodings))
