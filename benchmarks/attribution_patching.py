@@ -50,10 +50,10 @@ def main() -> None:
     model = regard.load(arguments.model, download=False)
     layers, heads = range(0, model.config.num_layers, arguments.every), model.config.num_heads
     found: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {"heads": [], "positions": []}
-    for text, corrupt, to, versus in list(prompts())[: arguments.prompts]:
-        estimated = attribution_patching(model, text, corrupt, to, versus=versus)
+    for text, corrupted, to, versus in list(prompts())[: arguments.prompts]:
+        estimated = attribution_patching(model, text, corrupted, to, versus=versus)
         clean, other = model.tokenizer(text), Trace(only=("blocks.*.attn.context", "blocks.*.output"))
-        model(corrupt, trace=other)
+        model(corrupted, trace=other)
         metric = attributed_metric(model, clean, to, versus)
 
         def changes(step: str, count: int, index: Callable[[int], tuple[object, ...]]) -> list[float]:

@@ -97,14 +97,14 @@ class Peer:
     def scores(self, text: list[int], other: list[int], number: Callable[[Any], Any], steps: int) -> Scores:
         """Return the score of every edge; one step is the gradient at the text alone."""
         torch, table = self.torch, self.weights["token_embedding.weight"]
-        clean, corrupt = table[text], table[other]
+        clean, corrupted = table[text], table[other]
         with torch.no_grad():
-            changes = [self._written(each) for each in (clean, corrupt)]
+            changes = [self._written(each) for each in (clean, corrupted)]
         names = list(changes[0])
         change = torch.stack([changes[0][name] - changes[1][name] for name in names])  # N T E
         gradients: dict[str, Any] = {}
         for step in range(1, steps + 1):  # the last is the text itself
-            point = (corrupt + step / steps * (clean - corrupt)).requires_grad_()
+            point = (corrupted + step / steps * (clean - corrupted)).requires_grad_()
             vector, readers, _ = self.run(point)
             value = number(vector @ self._head())
             value.backward()

@@ -92,13 +92,13 @@ def regard_calls(folder: str) -> Calls:
             losses.append(model(ids_of(SHORT).repeat(heads, 0), trace=trace).token_losses().mean(-1))
         return losses
 
-    clean, corrupt = (model.tokenizer.from_ids(ids_of(SHORT, seed)[0].tolist()) for seed in (0, 1))
+    clean, corrupted = (model.tokenizer.from_ids(ids_of(SHORT, seed)[0].tolist()) for seed in (0, 1))
     return {
         "forward": forward,
         "short": partial(record, SHORT),
         "long": partial(record, LONG),
         "ablations": ablations,
-        "grid": lambda: patch_grid(model, clean, corrupt, (100, 101)).values,
+        "grid": lambda: patch_grid(model, clean, corrupted, (100, 101)).values,
         "prompts": lambda: each_batch(record),
     }
 

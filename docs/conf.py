@@ -96,6 +96,7 @@ docs/embeddings
 docs/interventions
 docs/attribution
 docs/circuits
+docs/why
 docs/training
 docs/frameworks
 docs/transformers

@@ -52,6 +52,7 @@ _NAMES = (
     "attribution",
     "interventions",
     "circuits",
+    "why",
     "indirect-objects",
     "steering",
     "punctuation",

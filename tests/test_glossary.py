@@ -160,6 +160,8 @@ RETIRED = (
     ("functional", r"copied\(", "pooled_copy"),
     # Metrics, capture, views, command line
     ("metrics", r"previous|duplicate", "previous_token, duplicate_token"),
+    ("metrics", r"corrupt(?:_\w+)?", "corrupted"),
+    ("pages", r"corrupt(?:_\w+)?", "corrupted"),
     ("metrics", r"Cases|mixed_strips|strips?|_handed_over|Check", "row blocks"),
     (
         "capture",

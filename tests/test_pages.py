@@ -20,7 +20,7 @@ import pytest
 from regard import edits, metrics
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
-PAGES = ("circuits", "interventions", "indirect-objects", "steering", "punctuation")
+PAGES = ("circuits", "why", "interventions", "indirect-objects", "steering", "punctuation")
 MOST = 5
 ANALYSIS = {*metrics.__all__, *edits.__all__, "circuits", "generate", "iter_traces", "predictions", "embed", "Trace"}
 ANALYSIS -= {"scale", "add"}  # words of other libraries too; `edits` below covers them

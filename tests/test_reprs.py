@@ -141,7 +141,7 @@ def test_effects_are_those_of_each_step(results):
 
 
 def test_a_path_says_its_heads(results):
-    assert repr(results["path"]).startswith("<PathEffect L0H0 → L1H0 (q): logit of 'k'; corrupt ")
+    assert repr(results["path"]).startswith("<PathEffect L0H0 → L1H0 (q): logit of 'k'; corrupted ")
 
 
 def test_it_shows_shapes_and_beginnings(results):

@@ -10,7 +10,7 @@ import regard
 from lens_models import IDS, TOKEN, VERSUS, assert_close
 from regard.metrics import patch_grid, path_patching
 
-CORRUPT = [5, 8, 4, 9, 7, 6, 5]
+CORRUPTED = [5, 8, 4, 9, 7, 6, 5]
 HOOKS = {
     ("layer", "position"): "hook_resid_post",
     "attn": "hook_attn_out",
@@ -35,8 +35,8 @@ def test_a_grid(pair, over):
         pytest.skip("what TransformerLens patches there is after the norm")
     with torch.no_grad():
         _, cache = plain.run_with_cache(torch.tensor([IDS]))
-    clean, corrupt = (model.tokenizer.from_ids(ids) for ids in (IDS, CORRUPT))
-    grid = patch_grid(model, clean, corrupt, (TOKEN, VERSUS), over=over)
+    clean, corrupted = (model.tokenizer.from_ids(ids) for ids in (IDS, CORRUPTED))
+    grid = patch_grid(model, clean, corrupted, (TOKEN, VERSUS), over=over)
     expected = np.empty(grid.values.shape)
     for i, j in np.ndindex(expected.shape):
         name = f"blocks.{i}.{HOOKS[over]}"
@@ -47,7 +47,7 @@ def test_a_grid(pair, over):
             value[at] = cache[name][at]
             return value
 
-        expected[i, j] = difference(hooked(plain, CORRUPT, [(name, put)]))
+        expected[i, j] = difference(hooked(plain, CORRUPTED, [(name, put)]))
     assert_close(grid.values, expected)
 
 
@@ -58,13 +58,13 @@ def test_a_path_between_two_heads(pair):
         pytest.skip("queries enter the scores rotated")
     with torch.no_grad():
         _, clean = plain.run_with_cache(torch.tensor([IDS]))
-        _, corrupt = plain.run_with_cache(torch.tensor([CORRUPT]))
+        _, corrupted = plain.run_with_cache(torch.tensor([CORRUPTED]))
     found = {}
 
     z = "blocks.0.attn.hook_z"  # a hook has another name than its alias
 
     def freeze(value, hook):
-        value = corrupt[z].clone()
+        value = corrupted[z].clone()
         value[:, :, 1] = clean[z][:, :, 1]
         return value
 
@@ -78,12 +78,12 @@ def test_a_path_between_two_heads(pair):
         return value
 
     name = "blocks.1.attn.hook_q"
-    hooked(plain, CORRUPT, [(z, freeze), (name, remember)])
-    expected = difference(hooked(plain, CORRUPT, [(name, put)]))
-    texts = [model.tokenizer.from_ids(ids) for ids in (IDS, CORRUPT)]
+    hooked(plain, CORRUPTED, [(z, freeze), (name, remember)])
+    expected = difference(hooked(plain, CORRUPTED, [(name, put)]))
+    texts = [model.tokenizer.from_ids(ids) for ids in (IDS, CORRUPTED)]
     effect = path_patching(model, *texts, (TOKEN, VERSUS), sender=(0, 1), receiver=(1, 0))
     assert effect.value == pytest.approx(float(expected), rel=1e-5, abs=1e-5)
-    assert abs(effect.value - effect.corrupt) > 1e-5
+    assert abs(effect.value - effect.corrupted) > 1e-5
 
 
 def test_steering(pair):

@@ -10,7 +10,7 @@ import regard
 from regard import RegardError, Trace, edits
 from regard.metrics import patch_grid, path_patching
 
-CLEAN, CORRUPT = [5, 9, 4, 9, 11, 6, 5], [5, 8, 4, 9, 7, 6, 5]
+CLEAN, CORRUPTED = [5, 9, 4, 9, 11, 6, 5], [5, 8, 4, 9, 7, 6, 5]
 A, B = 7, 3
 STEPS = {("layer", "position"): "output", "attn": "attn.output", "mlp": "mlp.output", "head": "attn.context"}
 CASES = [
@@ -20,7 +20,7 @@ CASES = [
 
 
 def texts(model):
-    return model.tokenizer.from_ids(CLEAN), model.tokenizer.from_ids(CORRUPT)
+    return model.tokenizer.from_ids(CLEAN), model.tokenizer.from_ids(CORRUPTED)
 
 
 def difference(output):
@@ -34,31 +34,31 @@ def model(request):
 
 @pytest.mark.parametrize("over", STEPS)
 def test_a_grid_is_a_loop_of_patched_runs(model, over):
-    clean, corrupt = texts(model)
+    clean, corrupted = texts(model)
     trace = Trace()
     model(clean, trace=trace)
-    grid = patch_grid(model, clean, corrupt, (A, B), over=over, batch_size=3)
+    grid = patch_grid(model, clean, corrupted, (A, B), over=over, batch_size=3)
     where = "heads" if over == "head" else "positions"
     for i in range(len(model.blocks)):
         name = f"blocks.{i}.{STEPS[over]}"
         assert grid.steps[i] == name
         for j in range(len(grid.columns)):
-            expected = difference(model(corrupt, edit=edits.patch(trace, name, **{where: j})))
+            expected = difference(model(corrupted, edit=edits.patch(trace, name, **{where: j})))
             assert grid.values[i, j] == pytest.approx(expected, rel=1e-4, abs=2e-5)
     assert grid.clean == pytest.approx(difference(model(clean)), rel=1e-5, abs=1e-6)
-    assert grid.corrupt == pytest.approx(difference(model(corrupt)), rel=1e-5, abs=1e-6)
+    assert grid.corrupted == pytest.approx(difference(model(corrupted)), rel=1e-5, abs=1e-6)
     assert len(set(np.round(grid.values.ravel(), 4))) > len(model.blocks)
 
 
 @pytest.mark.parametrize("over", STEPS)
 def test_chosen_layers_and_positions_are_a_part_of_the_grid(model, over):
-    clean, corrupt = texts(model)
-    whole, last = patch_grid(model, clean, corrupt, (A, B), over=over), len(model.blocks) - 1
+    clean, corrupted = texts(model)
+    whole, last = patch_grid(model, clean, corrupted, (A, B), over=over), len(model.blocks) - 1
     chosen = {} if over == "head" else {"positions": (-1, 2)}
-    part = patch_grid(model, clean, corrupt, (A, B), over=over, layers=[-1], **chosen)
+    part = patch_grid(model, clean, corrupted, (A, B), over=over, layers=[-1], **chosen)
     sites = list(whole.sites) if over == "head" else [len(CLEAN) - 1, 2]
     np.testing.assert_allclose(part.values, whole.values[last:, sites], rtol=1e-4, atol=1e-5)
-    assert (part.clean, part.corrupt) == (whole.clean, whole.corrupt)
+    assert (part.clean, part.corrupted) == (whole.clean, whole.corrupted)
     assert (part.layers, part.sites) == ((last,), tuple(sites))
     assert part.steps == whole.steps[last:]
     assert part.columns == tuple(whole.columns[i] for i in sites)
@@ -68,7 +68,7 @@ def test_chosen_layers_and_positions_are_a_part_of_the_grid(model, over):
 
 
 def test_layers_and_positions_that_are_not_there(model):
-    clean, corrupt = texts(model)
+    clean, corrupted = texts(model)
     for chosen, message in (
         ({"layers": [99]}, "there is no layer 99: there are"),
         ({"layers": []}, "no layer is chosen"),
@@ -76,18 +76,18 @@ def test_layers_and_positions_that_are_not_there(model):
         ({"positions": [0], "over": "head"}, "positions is not for heads"),
     ):
         with pytest.raises(RegardError, match=message):
-            patch_grid(model, clean, corrupt, (A, B), **chosen)
+            patch_grid(model, clean, corrupted, (A, B), **chosen)
 
 
 def test_a_function_of_the_output_gives_the_same(model):
-    clean, corrupt = texts(model)
-    one, other = (patch_grid(model, clean, corrupt, metric) for metric in ((A, B), difference))
+    clean, corrupted = texts(model)
+    one, other = (patch_grid(model, clean, corrupted, metric) for metric in ((A, B), difference))
     np.testing.assert_allclose(one.values, other.values, rtol=1e-4, atol=1e-5)
 
 
 def test_everything_is_recovered_at_the_last_position_of_the_last_block(model):
-    clean, corrupt = texts(model)
-    recovered = patch_grid(model, clean, corrupt, (A, B)).recovered
+    clean, corrupted = texts(model)
+    recovered = patch_grid(model, clean, corrupted, (A, B)).recovered
     assert recovered[-1, -1] == pytest.approx(1, abs=1e-4)
     np.testing.assert_allclose(recovered[-1, :-1], 0, atol=1e-4)
 
@@ -106,12 +106,12 @@ def test_a_grid_starts_at_the_layer_that_changes(model, monkeypatch):
 
 
 def test_an_encoder_is_patched_in_whole_runs(minilm_like):
-    clean, corrupt = "the cat sat", "a cat sat"
+    clean, corrupted = "the cat sat", "a cat sat"
     trace = Trace()
     minilm_like(clean, trace=trace)
-    grid = patch_grid(minilm_like, clean, corrupt, lambda o: o.hidden[0, 0].sum())
+    grid = patch_grid(minilm_like, clean, corrupted, lambda o: o.hidden[0, 0].sum())
     edit = edits.patch(trace, "blocks.0.output", positions=1)
-    assert grid.values[0, 1] == pytest.approx(minilm_like(corrupt, edit=edit).hidden[0, 0].sum(), rel=1e-4)
+    assert grid.values[0, 1] == pytest.approx(minilm_like(corrupted, edit=edit).hidden[0, 0].sum(), rel=1e-4)
     assert grid.columns == minilm_like.tokenizer(clean).tokens
 
 
@@ -129,9 +129,9 @@ def llama():
 @pytest.mark.parametrize("to_head", [0, 1])
 def test_the_direct_path_is_what_the_sender_adds_to_the_residual_stream(llama, into, to_head):
     """By hand: the receiver reads norm(residual + change of the sender), and nothing else changes."""
-    clean, corrupt = texts(llama)
+    clean, corrupted = texts(llama)
     runs = [Trace(), Trace()]
-    for text, trace in zip((clean, corrupt), runs, strict=True):
+    for text, trace in zip((clean, corrupted), runs, strict=True):
         llama(text, trace=trace)
     one, other = (trace["blocks.0.attn.context"][0, 1] for trace in runs)
     sender, receiver = llama.blocks[0], llama.blocks[1]
@@ -149,18 +149,18 @@ def test_the_direct_path_is_what_the_sender_adds_to_the_residual_stream(llama, i
     context = regard.attention(q, k, v, causal=True)
     patched = runs[1]["blocks.1.attn.context"].copy()
     patched[0, to_head] = context
-    expected = difference(llama(corrupt, edit={"blocks.1.attn.context": lambda _: patched}))
+    expected = difference(llama(corrupted, edit={"blocks.1.attn.context": lambda _: patched}))
     found = path_patching(
-        llama, clean, corrupt, (A, B), sender=(0, 1), receiver=(1, to_head), into=into, freeze_mlps=True
+        llama, clean, corrupted, (A, B), sender=(0, 1), receiver=(1, to_head), into=into, freeze_mlps=True
     )
     assert found.value == pytest.approx(expected, rel=1e-10)
-    assert abs(found.value - found.corrupt) > 1e-6
+    assert abs(found.value - found.corrupted) > 1e-6
 
 
 def test_feed_forward_layers_between_carry_the_path_too(llama):
-    clean, corrupt = texts(llama)
+    clean, corrupted = texts(llama)
     either = [
-        path_patching(llama, clean, corrupt, (A, B), sender=(0, 1), receiver=(1, 0), freeze_mlps=frozen).value
+        path_patching(llama, clean, corrupted, (A, B), sender=(0, 1), receiver=(1, 0), freeze_mlps=frozen).value
         for frozen in (False, True)
     ]
     assert abs(either[0] - either[1]) > 1e-6
@@ -176,7 +176,7 @@ def test_the_path_of_the_induction_circuit():
         into: path_patching(model, *texts, ("k", "f"), sender=sender, receiver=receiver, into=into)
         for into in ("q", "k")
     }
-    changes = {into: effect.value - effect.corrupt for into, effect in effects.items()}
+    changes = {into: effect.value - effect.corrupted for into, effect in effects.items()}
     assert changes["k"] > 5 * abs(changes["q"])
 
 
@@ -191,23 +191,23 @@ def test_the_path_of_the_induction_circuit():
 )
 def test_mistakes_of_a_grid(change, message):
     model = regard.load(golden.FOLDER / CASES[0])
-    clean, corrupt = texts(model)
+    clean, corrupted = texts(model)
     with pytest.raises(RegardError, match=message):
-        patch_grid(model, clean, corrupt, **{"metric": (A, B), **change})
+        patch_grid(model, clean, corrupted, **{"metric": (A, B), **change})
 
 
 @pytest.mark.parametrize(
-    ("clean", "corrupt", "which"), [(np.nan, 1, "clean text is nan"), (1, np.inf, "corrupt text is inf")]
+    ("clean", "corrupted", "which"), [(np.nan, 1, "clean text is nan"), (1, np.inf, "corrupted text is inf")]
 )
-def test_a_metric_that_is_no_number_of_a_text_recovers_nothing(llama, clean, corrupt, which):
-    numbers = iter([clean, corrupt])
+def test_a_metric_that_is_no_number_of_a_text_recovers_nothing(llama, clean, corrupted, which):
+    numbers = iter([clean, corrupted])
     with pytest.raises(RegardError, match=f"the metric of the {which}, of which nothing can be recovered"):
         patch_grid(llama, *texts(llama), lambda output: next(numbers, 0.0))
 
 
 def test_texts_of_different_lengths_are_an_error(llama):
     with pytest.raises(RegardError, match="the same number of tokens, got 7 and 6"):
-        patch_grid(llama, texts(llama)[0], llama.tokenizer.from_ids(CORRUPT[:-1]), A)
+        patch_grid(llama, texts(llama)[0], llama.tokenizer.from_ids(CORRUPTED[:-1]), A)
 
 
 @pytest.mark.parametrize(

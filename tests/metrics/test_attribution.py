@@ -113,10 +113,10 @@ def test_what_was_attended_to_is_not_what_mattered(minilm):
 
 def test_patching_effects_are_exact_where_the_rest_is_linear(small):
     """After the last step that is patched the number is linear in it: the estimate is the exact change."""
-    corrupt = "the cat sat on the the"
-    found = attribution_patching(small, SENTENCE, corrupt, last_sum, at="blocks.0.attn.context")
+    corrupted = "the cat sat on the the"
+    found = attribution_patching(small, SENTENCE, corrupted, last_sum, at="blocks.0.attn.context")
     other = Trace()
-    small(corrupt, trace=other)
+    small(corrupted, trace=other)
     exact = last_sum(small(SENTENCE, trace=Trace(only=(), edit=patch(other, "blocks.0.attn.context")))) - last_sum(
         small(SENTENCE)
     )
@@ -128,7 +128,7 @@ def test_patching_effects_are_exact_where_the_rest_is_linear(small):
 
 def test_patching_with_the_same_text_changes_nothing():
     found = attribution_patching(regard.load("induction"), "qzkqz", "qzkqz", "k", at="blocks.*.output")
-    assert found.value == pytest.approx(found.corrupt_value, abs=1e-6)
+    assert found.value == pytest.approx(found.corrupted_value, abs=1e-6)
     assert found.positions().shape == (2, 5)
     assert np.abs(found.positions()).max() < 1e-5
 

@@ -34,7 +34,7 @@ class Pair:
         ids = np.random.default_rng(0).integers(3, self.model.config.vocab_size, (2, 7))
         self.text, self.other = golden._texts(self.model, ids, np.array([7, 7]))
         self.runs = [Trace(), Trace()]
-        self.clean, self.corrupt = (
+        self.clean, self.corrupted = (
             self.model([each], trace=trace).hidden
             for each, trace in zip((self.text, self.other), self.runs, strict=True)
         )
@@ -59,7 +59,7 @@ def close(values, expected):
 def test_with_all_edges_it_is_the_run_of_the_text_and_with_none_that_of_the_other(case):
     pair = Pair(case)
     close(pair.hidden(lambda *_: 1), pair.clean)
-    close(pair.hidden(lambda *_: 0), pair.corrupt)
+    close(pair.hidden(lambda *_: 0), pair.corrupted)
 
 
 @pytest.mark.parametrize("case", sorted(set(SHORT) - set(SCALED_BIAS)))

@@ -22,7 +22,7 @@ from regard.metrics import (
 )
 from regard.models import Circuits
 
-CLEAN, CORRUPT, STEP, HEADS = "qzkfqz", "qxkfqz", "blocks.0.output", "blocks.0.attn.context"
+CLEAN, CORRUPTED, STEP, HEADS = "qzkfqz", "qxkfqz", "blocks.0.output", "blocks.0.attn.context"
 VECTOR = np.zeros(128, np.float32)
 MOVED = {"layer": 1, "head": 0, "query": 5, "key": 2}
 WHY = MOVED | {"versus": 0}
@@ -44,11 +44,11 @@ def things():
 
 
 def grid(model, /, **given):
-    return patch_grid(**{"model": model, "clean": CLEAN, "corrupt": CORRUPT, "metric": "k", "over": "head"} | given)
+    return patch_grid(**{"model": model, "clean": CLEAN, "corrupted": CORRUPTED, "metric": "k", "over": "head"} | given)
 
 
 def path(model, /, **given):
-    arguments = {"clean": CLEAN, "corrupt": CORRUPT, "metric": "k", "sender": (0, 0), "receiver": (1, 0)}
+    arguments = {"clean": CLEAN, "corrupted": CORRUPTED, "metric": "k", "sender": (0, 0), "receiver": (1, 0)}
     return path_patching(**{"model": model} | arguments | given)
 
 
@@ -87,11 +87,11 @@ CALLS = {
     "generate on_text": lambda m, t, x: continued(m, on_text=x),
     "predictions": lambda m, t, x: m.predictions(x),
     **{f"grid {name}": lambda m, t, x, name=name: grid(m, **{name: x})
-       for name in ("model", "clean", "corrupt", "metric", "over", "layers", "positions", "batch_size", "progress")},
+       for name in ("model", "clean", "corrupted", "metric", "over", "layers", "positions", "batch_size", "progress")},
     "grid pair": lambda m, t, x: grid(m, metric=("k", x)),
     "grid number": lambda m, t, x: grid(m, metric=lambda _: x),
     **{f"path {name}": lambda m, t, x, name=name: path(m, **{name: x})
-       for name in ("model", "clean", "corrupt", "metric", "sender", "receiver", "into", "freeze_mlps")},
+       for name in ("model", "clean", "corrupted", "metric", "sender", "receiver", "into", "freeze_mlps")},
     "circuits": lambda m, t, x: Circuits(x),
     "circuits layer": lambda m, t, x: m.circuits.ov(x, 0),
     "circuits head": lambda m, t, x: m.circuits.qk(0, x),
@@ -104,8 +104,8 @@ CALLS = {
        for name in ("model", "texts", "batch_size", "progress")},
     "interval name": lambda m, t, x: corpus(m).interval(x),
     "interval level": lambda m, t, x: corpus(m).interval("entropy", x),
-    "attribution_patching model": lambda m, t, x: attribution_patching(x, CLEAN, CORRUPT, "k"),
-    "attribution_patching score": lambda m, t, x: attribution_patching(m, CLEAN, CORRUPT, "k", score=x),
+    "attribution_patching model": lambda m, t, x: attribution_patching(x, CLEAN, CORRUPTED, "k"),
+    "attribution_patching score": lambda m, t, x: attribution_patching(m, CLEAN, CORRUPTED, "k", score=x),
     "head_metrics": lambda m, t, x: head_metrics(x),
     "repeated_tokens": lambda m, t, x: repeated_tokens(x),
     "select": lambda m, t, x: t.select(x),

@@ -53,15 +53,17 @@ def test_a_researcher_needs_no_tokenizer(folder, tmp_path):
     model, complete = regard.load(folder), regard.load(tiny_decoder.write(tmp_path / "complete"))
     other = [5, 17, 30, 5, 17]
     same = [complete.tokenizer.from_ids(ids) for ids in (IDS, other)]
-    for clean, corrupt in ((IDS, other), (tuple(IDS), np.array(other))):
+    for clean, corrupted in ((IDS, other), (tuple(IDS), np.array(other))):
         for over in (("layer", "position"), "head"):
-            grid = patch_grid(model, clean, corrupt, (3, 4), over=over)
+            grid = patch_grid(model, clean, corrupted, (3, 4), over=over)
             np.testing.assert_array_equal(grid.values, patch_grid(complete, *same, (3, 4), over=over).values)
         assert grid.metric == "logit of '⟨3⟩' minus that of '⟨4⟩'"
         path = {"sender": (0, 1), "receiver": (1, 2), "into": "k"}
-        assert path_patching(model, clean, corrupt, 3, **path).value == path_patching(complete, *same, 3, **path).value
+        assert (
+            path_patching(model, clean, corrupted, 3, **path).value == path_patching(complete, *same, 3, **path).value
+        )
         found, expected = (
-            attribution_patching(m, *texts, 3) for m, texts in ((model, (clean, corrupt)), (complete, same))
+            attribution_patching(m, *texts, 3) for m, texts in ((model, (clean, corrupted)), (complete, same))
         )
         np.testing.assert_array_equal(found.positions(), expected.positions())
         np.testing.assert_array_equal(attribute(model, clean, 3).scores, attribute(complete, same[0], 3).scores)

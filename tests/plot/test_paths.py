@@ -104,6 +104,17 @@ def test_tokens_that_repeat_are_numbered(model):
     assert named <= texts
 
 
+def test_every_column_has_its_token_at_its_foot(model):
+    """Also that of the logits, at whose token no edge begins."""
+    graph = model.paths("qzkfqz", "k", "f", corrupted="qxkfqz", edges=12)
+    ax = paths(graph).axes[0]
+    places = {text.get_text(): text.get_position() for text in ax.texts}
+    begins = {edge.position for edge in graph.edges if edge.writer.kind == "token_embeddings"}
+    assert len(graph.encoding) - 1 not in begins
+    assert places["z:2"][1] == places["z:1"][1]
+    assert places["z:2"][0] >= places["logits"][0]
+
+
 def test_a_large_graph_is_an_error(model):
     graph = model.paths("qzkfqz", "k", "f", corrupted="qxkfqz", edges=12)
     with pytest.raises(RegardError, match="at most 200 edges, this graph has 204"):

@@ -59,8 +59,8 @@ class PatchGrid(Tabular):
     metric : str
         The number in words.
     values : array, ``L T`` or ``L H``
-        The number of the corrupt run in which one site has its value in the clean run.
-    clean, corrupt : float
+        The number of the corrupted run in which one site has its value in the clean run.
+    clean, corrupted : float
         The number of both runs.
     steps : tuple of str
         The step of each row: ``blocks.0.output``, …
@@ -77,7 +77,7 @@ class PatchGrid(Tabular):
     metric: str
     values: np.ndarray
     clean: float
-    corrupt: float
+    corrupted: float
     steps: tuple[str, ...]
     columns: tuple[str, ...]
     axes: str
@@ -87,9 +87,9 @@ class PatchGrid(Tabular):
 
     @property
     def recovered(self) -> np.ndarray:
-        """What a patch recovers: 0 is the corrupt run, 1 the clean one; NaN where both have the same number."""
+        """What a patch recovers: 0 is the corrupted run, 1 the clean one; NaN where both have the same number."""
         with np.errstate(invalid="ignore", divide="ignore"):
-            return np.asarray((self.values - self.corrupt) / np.float64(self.clean - self.corrupt))
+            return np.asarray((self.values - self.corrupted) / np.float64(self.clean - self.corrupted))
 
     def _repr_html_(self) -> str:
         """Return the HTML that a notebook shows: what each site recovers, and where it is most."""
@@ -123,14 +123,14 @@ class PatchGrid(Tabular):
 
     def __repr__(self) -> str:
         rows, columns = self.values.shape
-        runs = f"corrupt {self.corrupt:.4g}, clean {self.clean:.4g}"
+        runs = f"corrupted {self.corrupted:.4g}, clean {self.clean:.4g}"
         return f"<PatchGrid {self.axes}, {rows} × {columns}: {self.metric}; {runs}>"
 
 
 def patch_grid(
     model: Any,
     clean: OneText | Pictures,
-    corrupt: OneText | Pictures,
+    corrupted: OneText | Pictures,
     metric: PatchMetric,
     *,
     over: Over = ("layer", "position"),
@@ -139,15 +139,15 @@ def patch_grid(
     batch_size: int = 64,
     progress: Callable[[int, int], None] | None = None,
 ) -> PatchGrid:
-    """Return what each site does to a number: the run on `corrupt`, in which it has its value in the run on `clean`.
+    """Return what each site does to a number: the run on `corrupted`, in which it has its value in the run on `clean`.
 
     The sites of a layer are texts of a batch. In a decoder a run starts at the layer that changes, from the residual
-    stream that the corrupt run has there.
+    stream that the corrupted run has there.
 
     Parameters
     ----------
     model : Model
-    clean, corrupt : str, Encoding or ids, or picture
+    clean, corrupted : str, Encoding or ids, or picture
         Of the same number of tokens; two pictures, for a model of pictures.
     metric : str, int, pair of them, or function
         A next token, or a class of pictures: its logit. A pair: the difference of both logits. Or a function of the
@@ -187,7 +187,7 @@ def patch_grid(
         raise RegardError(f"over must be one of {', '.join(map(repr, _STEPS))}, got {over!r}")
     batch_size = whole_number("batch_size", batch_size, 1)
     _check_has_blocks(model)
-    runs = [_input_of(model, source, metric) for source in (clean, corrupt)]
+    runs = [_input_of(model, source, metric) for source in (clean, corrupted)]
     texts = _check_lengths(*(run.encoding for run in runs))
     by_head = over == "head"
     if by_head and positions is not None:
@@ -196,13 +196,13 @@ def patch_grid(
     sites = _chosen("position", positions, model.config.num_heads if by_head else len(texts[0]))
     steps = tuple(f"blocks.{i}.{_STEPS[over]}" for i in rows)
     clean_run, clean_trace = _recorded(model, runs[0], steps)
-    corrupt_run, corrupt_trace = _recorded(model, runs[1], "blocks.*.output")
-    measured = _measured(model, runs[1], clean_run, corrupt_run, metric)
+    corrupted_run, corrupted_trace = _recorded(model, runs[1], "blocks.*.output")
+    measured = _measured(model, runs[1], clean_run, corrupted_run, metric)
     read = []
     for done, (i, name) in enumerate(zip(rows, steps, strict=True)):
         for first in range(0, len(sites), batch_size):
             batch = sites[first : first + batch_size]
-            read.append(measured.run(corrupt_trace, i, len(batch), {name: _at(clean_trace[name][0], batch)}))
+            read.append(measured.run(corrupted_trace, i, len(batch), {name: _at(clean_trace[name][0], batch)}))
         if progress is not None:
             progress(done + 1, len(rows))
     values = measured.compute(np.concatenate(read)).reshape(len(rows), len(sites))
@@ -247,8 +247,8 @@ class PathEffect(Tabular):
     metric : str
         The number in words.
     value : float
-        That of the corrupt run in which the receiver gets what the sender writes in the clean run.
-    clean, corrupt : float
+        That of the corrupted run in which the receiver gets what the sender writes in the clean run.
+    clean, corrupted : float
         The number of both runs.
     """
 
@@ -256,26 +256,26 @@ class PathEffect(Tabular):
     metric: str
     value: float
     clean: float
-    corrupt: float
+    corrupted: float
 
     @property
     def recovered(self) -> float:
-        """What the path recovers: 0 is the corrupt run, 1 the clean one; NaN where both have the same number."""
+        """What the path recovers: 0 is the corrupted run, 1 the clean one; NaN where both have the same number."""
         with np.errstate(invalid="ignore", divide="ignore"):
-            return float((self.value - self.corrupt) / np.float64(self.clean - self.corrupt))
+            return float((self.value - self.corrupted) / np.float64(self.clean - self.corrupted))
 
     def to_columns(self) -> dict[str, np.ndarray]:
-        """Return one row: ``path``, ``metric``, ``value``, ``clean``, ``corrupt`` and ``recovered``."""
-        names = ("path", "metric", "value", "clean", "corrupt", "recovered")
+        """Return one row: ``path``, ``metric``, ``value``, ``clean``, ``corrupted`` and ``recovered``."""
+        names = ("path", "metric", "value", "clean", "corrupted", "recovered")
         return {name: np.array([getattr(self, name)]) for name in names}
 
     def __repr__(self) -> str:
-        runs = f"corrupt {self.corrupt:.4g}, with the path {self.value:.4g}, clean {self.clean:.4g}"
+        runs = f"corrupted {self.corrupted:.4g}, with the path {self.value:.4g}, clean {self.clean:.4g}"
         return f"<PathEffect {self.path}: {self.metric}; {runs}>"
 
     def _repr_html_(self) -> str:
         """Return the HTML that a notebook shows: the number of the three runs, and what the path recovers."""
-        runs = {"corrupt": self.corrupt, "corrupt with the path": self.value, "clean": self.clean}
+        runs = {"corrupted": self.corrupted, "corrupted with the path": self.value, "clean": self.clean}
         return page(
             f"PathEffect {self.path} recovers {self.recovered:.0%}",
             table(("run", self.metric), [(name, f"{value:.4g}") for name, value in runs.items()]),
@@ -286,7 +286,7 @@ class PathEffect(Tabular):
 def path_patching(
     model: Any,
     clean: OneText,
-    corrupt: OneText,
+    corrupted: OneText,
     metric: PatchMetric,
     *,
     sender: Head,
@@ -296,14 +296,14 @@ def path_patching(
 ) -> PathEffect:
     """Return what the path from one head to another does to a number.
 
-    The run on `corrupt` is run again, the sender with its context in the run on `clean`, all other heads of the layers
-    before the receiver frozen: so the receiver's query, key or value changes by what reaches it from the sender
+    The run on `corrupted` is run again, the sender with its context in the run on `clean`, all other heads of the
+    layers before the receiver frozen: so the receiver's query, key or value changes by what reaches it from the sender
     directly, or through feed-forward layers. In a last run only that input of that receiver is changed.
 
     Parameters
     ----------
     model : Decoder
-    clean, corrupt : str, Encoding or ids
+    clean, corrupted : str, Encoding or ids
         Of the same number of tokens.
     metric
         As for `patch_grid`.
@@ -335,22 +335,22 @@ def path_patching(
     (sends, head), (receives, to_head) = (_checked_head(model, each) for each in (sender, receiver))
     if sends >= receives:
         raise RegardError(f"the receiver must be in a later layer than the sender, got {sender!r} to {receiver!r}")
-    runs = [_input_of(model, source, metric) for source in (clean, corrupt)]
+    runs = [_input_of(model, source, metric) for source in (clean, corrupted)]
     _check_lengths(*(run.encoding for run in runs))
     frozen = [f"blocks.{i}.attn.context" for i in range(sends, receives)]
     frozen += [f"blocks.{i}.mlp.output" for i in range(sends, receives)] if freeze_mlps else []
     context = f"blocks.{receives}.attn.context"
     clean_run, clean_trace = _recorded(model, runs[0], f"blocks.{sends}.attn.context")
-    corrupt_run, corrupt_trace = _recorded(model, runs[1], [*frozen, context, "blocks.*.output"])
-    edit = freeze(corrupt_trace, *frozen, but=[(sends, head)]) | patch(clean_trace, (sends, head))
+    corrupted_run, corrupted_trace = _recorded(model, runs[1], [*frozen, context, "blocks.*.output"])
+    edit = freeze(corrupted_trace, *frozen, but=[(sends, head)]) | patch(clean_trace, (sends, head))
     entering = f"blocks.{receives}.attn.{into}"
-    reached = Trace(only=entering, edit=edit, start=_start(model, corrupt_trace, sends), stop=entering)
+    reached = Trace(only=entering, edit=edit, start=_start(model, corrupted_trace, sends), stop=entering)
     model(runs[1].model_input, trace=reached)
     attn = model.blocks[receives].attn
     input_head = to_head if into == "q" else to_head * attn.num_kv_heads // attn.num_heads
-    last = patch(reached, entering, heads=input_head) | freeze(corrupt_trace, context, but=[(receives, to_head)])
-    measured = _measured(model, runs[1], clean_run, corrupt_run, metric)
-    (value,) = measured.compute(measured.run(corrupt_trace, receives, 1, last))
+    last = patch(reached, entering, heads=input_head) | freeze(corrupted_trace, context, but=[(receives, to_head)])
+    measured = _measured(model, runs[1], clean_run, corrupted_run, metric)
+    (value,) = measured.compute(measured.run(corrupted_trace, receives, 1, last))
     path = f"L{sends}H{head} → L{receives}H{to_head} ({into})"
     return PathEffect(path, measured.name, float(value), *measured.baselines)
 
@@ -377,18 +377,18 @@ def _input_of(model: Any, source: Any, metric: Any) -> _Input:
 
 @dataclass(frozen=True)
 class _Measured:
-    """A number of runs of a model on the corrupt text or picture."""
+    """A number of runs of a model on the corrupted text or picture."""
 
     model: Any
     array: np.ndarray
     name: str
     read: _Rows  # from contextual vectors, ``B T E``, what the number is computed of
     compute: _Rows  # from what was read of some runs to the number of each
-    baselines: tuple[float, float]  # of the clean and the corrupt run
+    baselines: tuple[float, float]  # of the clean and the corrupted run
 
-    def run(self, corrupt: Trace, layer: int, count: int, edit: dict[str, Edit]) -> np.ndarray:
+    def run(self, corrupted: Trace, layer: int, count: int, edit: dict[str, Edit]) -> np.ndarray:
         """Return what is read of each of `count` runs from the input of a layer, with the edits of the batch."""
-        trace = Trace(only=(), edit=edit, start=_start(self.model, corrupt, layer))
+        trace = Trace(only=(), edit=edit, start=_start(self.model, corrupted, layer))
         with np.errstate(all="ignore"):
             hidden = self.model.forward(np.repeat(self.array, count, axis=0), trace=trace)
         trace.check_matched()
@@ -405,9 +405,9 @@ def _recorded(model: Any, text: _Input, only: str | Iterable[str]) -> tuple[Outp
     return output, trace
 
 
-def _measured(model: Any, corrupt_input: _Input, clean_run: Output, corrupt_run: Output, metric: Any) -> _Measured:
-    """Return the number that a metric names, and that of both runs; `corrupt_input` is that of the corrupt one."""
-    (clean,), corrupt = clean_run.encodings, corrupt_input.encoding
+def _measured(model: Any, corrupted_input: _Input, clean_run: Output, corrupted_run: Output, metric: Any) -> _Measured:
+    """Return the number that a metric names, and that of both runs; `corrupted_input` is that of the corrupted one."""
+    (clean,), corrupted = clean_run.encodings, corrupted_input.encoding
     pair = metric if isinstance(metric, tuple) else (metric, None)
     if len(pair) != 2 or pair[0] is None:
         raise RegardError(f"a metric is a token, two tokens, or a function of the output, got {metric!r}")
@@ -415,7 +415,7 @@ def _measured(model: Any, corrupt_input: _Input, clean_run: Output, corrupt_run:
     named = _class_metric(model, pair) if is_of_classes else attributed_metric(model, clean, *pair)
 
     def read_number(hidden: np.ndarray) -> np.ndarray:
-        return np.array([_number(named.compute(model.output(row[None], (corrupt,)))) for row in hidden])
+        return np.array([_number(named.compute(model.output(row[None], (corrupted,)))) for row in hidden])
 
     def logits(vectors: np.ndarray) -> np.ndarray:
         ids = [next_token_id(model, clean, token) for token in pair if token is not None]
@@ -426,11 +426,11 @@ def _measured(model: Any, corrupt_input: _Input, clean_run: Output, corrupt_run:
     is_of_tokens = predicts_at_each_token(model) and not callable(metric)
     read: _Rows = (lambda hidden: hidden[:, -1]) if is_of_tokens else read_number
     compute: _Rows = logits if is_of_tokens else np.asarray  # the logits of many runs at once
-    baselines = tuple(float(compute(read(run.hidden))[0]) for run in (clean_run, corrupt_run))
-    for run, value in zip(("clean", "corrupt"), baselines, strict=True):
+    baselines = tuple(float(compute(read(run.hidden))[0]) for run in (clean_run, corrupted_run))
+    for run, value in zip(("clean", "corrupted"), baselines, strict=True):
         if not np.isfinite(value):
             raise RegardError(f"the metric of the {run} text is {value}, of which nothing can be recovered")
-    return _Measured(model, corrupt_input.array, named.name, read, compute, baselines)  # type: ignore[arg-type]
+    return _Measured(model, corrupted_input.array, named.name, read, compute, baselines)  # type: ignore[arg-type]
 
 
 def _class_metric(model: Any, pair: tuple[Any, Any]) -> AttributedMetric:
@@ -465,10 +465,10 @@ def _number(value: Any) -> float:
     return float(number.item())
 
 
-def _start(model: Any, corrupt: Trace, layer: int) -> dict[str, np.ndarray] | None:
+def _start(model: Any, corrupted: Trace, layer: int) -> dict[str, np.ndarray] | None:
     """Return the state before a layer, from which a decoder starts."""
     name = f"blocks.{layer - 1}.output"
-    return {name: corrupt[name]} if layer and isinstance(model, Decoder) else None
+    return {name: corrupted[name]} if layer and isinstance(model, Decoder) else None
 
 
 def _at(clean: np.ndarray, indices: np.ndarray) -> Edit:
@@ -481,9 +481,9 @@ def _at(clean: np.ndarray, indices: np.ndarray) -> Edit:
     return edit
 
 
-def same_length(model: Any, clean: OneText, corrupt: OneText, to: Any = None) -> tuple[Encoding, Encoding]:
+def same_length(model: Any, clean: OneText, corrupted: OneText, to: Any = None) -> tuple[Encoding, Encoding]:
     """Return two texts as tokens, see `encoding_of`; an error if they have not the same number of them."""
-    return _check_lengths(*(encoding_of(model, each, to) for each in (clean, corrupt)))
+    return _check_lengths(*(encoding_of(model, each, to) for each in (clean, corrupted)))
 
 
 def _check_lengths(one: Encoding, other: Encoding) -> tuple[Encoding, Encoding]:

@@ -29,7 +29,7 @@ class PatchingEffects(Tabular):
     ----------
     metric : str
         The number in words.
-    value, corrupt_value : float
+    value, corrupted_value : float
         The number of both runs.
     effects : Trace
         Under the name of each step the change for each position, and head: its axes without the last, the features.
@@ -37,7 +37,7 @@ class PatchingEffects(Tabular):
 
     metric: str
     value: float
-    corrupt_value: float
+    corrupted_value: float
     effects: Trace
 
     def heads(self) -> np.ndarray:
@@ -69,7 +69,7 @@ class PatchingEffects(Tabular):
         return make_dataset(variables, {"token": ("T", np.array(self.effects.encodings[0].tokens))})
 
     def __repr__(self) -> str:
-        runs = f"corrupt {self.corrupt_value:.4g}, clean {self.value:.4g}"
+        runs = f"corrupted {self.corrupted_value:.4g}, clean {self.value:.4g}"
         return f"<PatchingEffects of {len(self.effects)} steps: {self.metric}; {runs}>"
 
     def _repr_html_(self) -> str:
@@ -97,7 +97,7 @@ class PatchingEffects(Tabular):
 def attribution_patching(
     model: Any,
     text: OneText,
-    corrupt: OneText,
+    corrupted: OneText,
     to: Target,
     *,
     versus: str | int | None = None,
@@ -113,7 +113,7 @@ def attribution_patching(
     Parameters
     ----------
     model : Model
-    text, corrupt : str, Encoding or ids
+    text, corrupted : str, Encoding or ids
         Of the same number of tokens.
     to, versus, score
         The number, as in `attribute`.
@@ -133,7 +133,7 @@ def attribution_patching(
     Syed, Rager and Conmy (2023), "Attribution patching outperforms automated circuit discovery",
     https://arxiv.org/abs/2310.10348.
     """
-    clean, other = same_length(model, text, corrupt, to)
+    clean, other = same_length(model, text, corrupted, to)
     metric = attributed_metric(model, clean, to, versus, score)
     gradient_run = model.gradients([clean], metric.compute, at=at, checkpoint=checkpoint)
     trace = Trace(only=at)

@@ -37,9 +37,9 @@ def paths(found: PredictionPaths, *, theme: str = "light") -> Figure:
     Returns
     -------
     Figure
-        Edges as wide as their estimates are large; blue raises the number and brown lowers it. At a head they end at
-        the left for the query, in the middle for the key, at the right for the value. An edge goes around the nodes
-        between its ends.
+        A token in a box is where edges begin; one without names the column above it. Edges are as wide as their
+        estimates are large; blue raises the number and brown lowers it. At a head they end at the left for the query,
+        in the middle for the key, at the right for the value. An edge goes around the nodes between its ends.
 
     Raises
     ------
@@ -56,13 +56,16 @@ def paths(found: PredictionPaths, *, theme: str = "light") -> Figure:
     look = Look(fonts, style)
     columns, rows = _places(found)
     names = {place: fonts.label(tokens[place[1]], 16) if rows[place] == _TOKENS else place[0] for place in rows}
-    width = max(look.metrics.max_width(list(names.values()), look.medium.small), 0.3) + _ACROSS
+    feet = {column: fonts.label(tokens[column], 16) for column in columns}
+    labels = [*names.values(), *feet.values()]
+    width = max(look.metrics.max_width(labels, look.medium.small), 0.3) + _ACROSS
     cells = Counter((rows[place], place[1]) for place in rows)
-    lefts, right = {}, 0.0
+    lefts, middles, right = {}, {}, 0.0
     for column in columns:
         lefts[column] = right
         right += max(count for (_, at), count in cells.items() if at == column) * (width + _ACROSS) + _ACROSS
-    levels = {row: i for i, row in enumerate(sorted(set(rows.values())))}
+        middles[column] = (lefts[column] + right) / 2
+    levels = {row: i for i, row in enumerate(sorted({_TOKENS, *rows.values()}))}
     filled: Counter[tuple[int, int]] = Counter()
     centers: dict[Place, tuple[float, float]] = {}
     for place in sorted(rows, key=lambda each: (rows[each], each)):
@@ -105,6 +108,10 @@ def paths(found: PredictionPaths, *, theme: str = "light") -> Figure:
                 )
             )
             ax.text(x, y, names[place], ha="center", va="center_baseline", size=look.medium.small, zorder=3)
+        for column in columns:
+            if (_TOKENS, column) not in cells:  # where no edge begins
+                label, size = feet[column], look.medium.small
+                ax.text(middles[column], _BOX, label, ha="center", va="center_baseline", size=size, color=style.muted)
     return page.figure
 
 

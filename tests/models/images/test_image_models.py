@@ -299,21 +299,21 @@ def test_the_explorer_refuses_a_model_of_pictures(vit):
 
 
 def test_a_grid_of_two_pictures_is_patched_site_by_site(classifier):
-    clean, corrupt = picture(), picture(seed=1)
+    clean, corrupted = picture(), picture(seed=1)
     for over, step in ((("layer", "position"), "output"), ("mlp", "mlp.output"), ("head", "attn.context")):
         trace = Trace(only=f"blocks.*.{step}")
         classifier(clean, trace=trace)
-        grid = patch_grid(classifier, clean, corrupt, ("cat", "mat"), over=over, batch_size=4)
+        grid = patch_grid(classifier, clean, corrupted, ("cat", "mat"), over=over, batch_size=4)
         assert grid.metric == "logit of 'cat' minus that of 'mat'"
-        logits = classifier(corrupt).logits[0]
-        assert grid.corrupt == pytest.approx(logits[0] - logits[2], abs=1e-5)
+        logits = classifier(corrupted).logits[0]
+        assert grid.corrupted == pytest.approx(logits[0] - logits[2], abs=1e-5)
         for layer, site in ((0, 0), (1, 2)):
             part = {"heads": site} if over == "head" else {"positions": site}
-            logits = classifier(corrupt, edit=edits.patch(trace, f"blocks.{layer}.{step}", **part)).logits[0]
+            logits = classifier(corrupted, edit=edits.patch(trace, f"blocks.{layer}.{step}", **part)).logits[0]
             assert grid.values[layer, site] == pytest.approx(logits[0] - logits[2], abs=1e-4)
-    same = patch_grid(classifier, clean, corrupt, lambda o: o.logits[0, 0] - o.logits[0, 2], over="head")
+    same = patch_grid(classifier, clean, corrupted, lambda o: o.logits[0, 0] - o.logits[0, 2], over="head")
     np.testing.assert_allclose(same.values, grid.values, atol=1e-5)
-    one = patch_grid(classifier, {"pixel_values": classifier.pixel_values(clean)}, corrupt, 0, over="head")
+    one = patch_grid(classifier, {"pixel_values": classifier.pixel_values(clean)}, corrupted, 0, over="head")
     assert one.metric == "logit of 'cat'"
 
 
@@ -332,7 +332,7 @@ def test_grids_of_pictures_say_what_they_need(classifier, vit, clip):
     with pytest.raises(RegardError, match="path patching is for decoders"):
         path_patching(vit, one, other, "cat", sender=(0, 0), receiver=(1, 0))
     grid = patch_grid(clip.vision, one, other, lambda o: o.embedding[0, 0])
-    assert grid.corrupt == pytest.approx(clip.vision(other).embedding[0, 0], abs=1e-6)
+    assert grid.corrupted == pytest.approx(clip.vision(other).embedding[0, 0], abs=1e-6)
     assert grid.values.shape == (clip.vision.config.num_layers, clip.vision.config.num_tokens)
 
 
