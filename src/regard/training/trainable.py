@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Collection, Mapping
@@ -12,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from regard._utils.errors import RegardError
-from regard._utils.files import atomic_write, read_file
+from regard._utils.files import write_json
 from regard._utils.validation import float_dtype, whole_number
 from regard.formats.safetensors import write_safetensors
 from regard.functional import native
@@ -20,26 +19,19 @@ from regard.functional.native import ops
 from regard.models import TextModel
 from regard.models.checkpoint.config import ConfigReader
 from regard.models.checkpoint.open import FolderCheckpoint, open_checkpoint
+from regard.models.checkpoint.save import write_beside_weights
 from regard.models.checkpoint.tensors import ComputedArray, NewTensors, RecordedTensors, TensorSpec
 from regard.models.families import family_of
 from regard.models.hub import resolve
 from regard.models.language import LanguageModel
-from regard.models.sentence import sentence_files, transformer_folder
 from regard.models.task_heads import MaskedWordHead, masked_word_names
 from regard.nn import parameters
 from regard.text import SubwordTokenizer
-from regard.text.subword_tokenizer import MASKS
-from regard.text.tokenizer_config import CHAT_TEMPLATES, TokenizerFiles
 from regard.training.objectives import Objective, make_objective
-from regard.training.tokenizers import UNKNOWN
 
 _ALIGNED = 64  # bytes
 _STD = 0.02
 _LAST = ("o_proj.weight", "down_proj.weight", "down_weight")  # of a sublayer
-_SPECIAL = {
-    "unk_token": (UNKNOWN, "[UNK]"), "mask_token": MASKS, "cls_token": ("[CLS]",), "sep_token": ("[SEP]",),
-}  # fmt: skip
-_COPIED = ("generation_config.json", "chat_template.jinja", "special_tokens_map.json")
 
 
 class Trainable:
@@ -205,41 +197,7 @@ class Trainable:
         fields = {**self.config, "architectures": [self.objective.architecture]}
         write_json(path / "config.json", fields)
         write_safetensors(path / "model.safetensors", self.tensors, {"format": "pt"})
-        with atomic_write(path / "tokenizer.json") as stream:
-            stream.write(self.tokenizer.backend.to_str(pretty=True).encode())
-        write_json(path / "tokenizer_config.json", self._tokenizer_settings())
-        if self._folder is None:
-            return
-        inner = transformer_folder(self._folder)
-        named = [f"{CHAT_TEMPLATES}/{each.name}" for each in (inner / CHAT_TEMPLATES).glob("*.jinja")]
-        copied = {name: content for name in (*_COPIED, *named) if (content := read_file(inner / name)) is not None}
-        for name, content in {**copied, **sentence_files(self._folder)}.items():
-            (path / name).parent.mkdir(exist_ok=True)
-            with atomic_write(path / name) as stream:
-                stream.write(content)
-
-    def _tokenizer_settings(self) -> dict[str, Any]:
-        """Return the settings of the folder that the model is from, and the special tokens."""
-        backend, pad = self.tokenizer.backend, self.tokenizer.pad_id
-        template = self.tokenizer.chat_template
-        before: dict[str, Any] = {}
-        if template is not None and template.source is not None:  # a GGUF file has it without settings
-            before |= {**template.tokens, "chat_template": template.source}
-        if self._folder is not None:
-            before |= TokenizerFiles(transformer_folder(self._folder)).settings
-        settings = {name: value for name, value in before.items() if name not in ("auto_map", "name_or_path")}
-        for kind, names in _SPECIAL.items():
-            present = [name for name in names if backend.token_to_id(name) is not None]
-            if present and settings.get(kind) is None:
-                settings[kind] = present[0]
-        for kind in ("bos", "eos"):
-            number = self.config.get(f"{kind}_token_id")
-            token = backend.id_to_token(number) if isinstance(number, int) and number >= 0 else None
-            if token is not None and settings.get(f"{kind}_token") is None:
-                settings[f"{kind}_token"] = token
-        if pad is not None:
-            settings["pad_token"] = backend.id_to_token(pad)
-        return {"clean_up_tokenization_spaces": False, **settings, "tokenizer_class": "PreTrainedTokenizerFast"}
+        write_beside_weights(path, self.tokenizer, self.config, self._folder)
 
     @classmethod
     def of(cls, model: Any, *, dtype: Any = np.float32, seed: int = 0) -> Trainable:
@@ -343,12 +301,6 @@ def _family_of(checkpoint: Any) -> type[TextModel]:
     if not issubclass(family, TextModel):
         raise RegardError(f"training is of models of texts; a {family.__name__} reads pictures")
     return family
-
-
-def write_json(path: Path, fields: Mapping[str, Any]) -> None:
-    """Write a mapping as JSON, atomically."""
-    with atomic_write(path) as stream:
-        stream.write((json.dumps(fields, indent=2, allow_nan=False) + "\n").encode())
 
 
 def _stored(model: Any) -> tuple[str, Path]:
