@@ -12,6 +12,7 @@ import numpy as np
 from regard._utils.errors import RegardError
 from regard._utils.validation import boolean, truncate, whole_number
 from regard.functional.recorder import NULL_RECORDER, Recorder
+from regard.models.adapters import with_adapter
 from regard.models.batch import Batch, OneText, Text, Tokenizer, make_batch, remove_padding
 from regard.models.checkpoint.open import Checkpoint
 from regard.models.checkpoint.save import save_model
@@ -105,6 +106,30 @@ class PretrainedModel(Layer):
         >>> model.save("smollm2-bf16", dtype="bfloat16")  # doctest: +SKIP
         """
         save_model(self, folder, dtype=dtype, shard_bytes=shard_bytes)
+
+    def with_adapter(self, folder: str | os.PathLike[str]) -> Self:
+        """Return this model with a LoRA adapter merged into its weights; the model itself stays as it is.
+
+        `save` writes the result as a whole model. Arrays that the adapter has nothing for are shared; a quantized
+        matrix that it changes becomes numbers.
+
+        Parameters
+        ----------
+        folder : path
+            Of an adapter as peft writes it: adapter_config.json and adapter_model.safetensors.
+
+        Raises
+        ------
+        RegardError
+            It is no LoRA of linear maps, or has a part that is not supported (DoRA, embeddings, parameters of experts);
+            or it is an adapter of another model.
+
+        References
+        ----------
+        Hu et al. (2021), "LoRA", https://arxiv.org/abs/2106.09685.
+        """
+        adapted: Self = with_adapter(self, folder)
+        return adapted
 
     if not TYPE_CHECKING:  # to which a model has the attributes of its class alone
 
