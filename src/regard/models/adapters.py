@@ -141,5 +141,5 @@ def _tensor_of(name: str, tensors: Mapping[str, Any]) -> str | None:
     """Return which of the tensors of a model is meant by a name, with or without the prefix of its architecture."""
     if name in tensors:
         return name
-    found = [each for each in tensors if each.endswith(f".{name}") or name.endswith(f".{each}")]
-    return found[0] if len(found) == 1 else None
+    matches = [each for each in tensors if each.endswith(f".{name}") or name.endswith(f".{each}")]
+    return matches[0] if len(matches) == 1 else None

@@ -287,10 +287,10 @@ class TensorPlaces:
         return {name: self._place_of(x) for name, x in parameters(model).items()}
 
     def _place_of(self, x: Any) -> Place | None:
-        found = self._places.get(id(getattr(x, "base", None)))
-        if found is None:
+        entry = self._places.get(id(getattr(x, "base", None)))
+        if entry is None:
             return None
-        row, array, name, spec = found
+        row, array, name, spec = entry
         is_flipped = x.ndim == 2 and x.strides != array.strides
         view = x.T if is_flipped else x
         columns = None
