@@ -121,6 +121,12 @@ class GgufCheckpoint:
             case "gemma2":
                 # The largest model, of 46 layers, scales by E / H instead of D.
                 return {"layer_types": alternating, "query_pre_attn_scalar": even if layers == 46 else head_dim}
+            case "gemma3_text":
+                # The largest model, of 62 layers, scales by E / H instead of D.
+                types = ["sliding_attention" if (i + 1) % 6 else "full_attention" for i in range(layers)]
+                return {"layer_types": types, "query_pre_attn_scalar": even if layers == 62 else head_dim}
+            case "olmo2":
+                return biases
             case "gpt_oss":
                 return {"layer_types": alternating}
         return {}
