@@ -228,9 +228,9 @@ def from_hugging_face(
         name = names.get_name(hf_name if ending not in ("weight", "bias") else base)
         assert name is not None, hf_name
         array, ending = given, "weight" if ending not in ("weight", "bias") else ending
-        if architecture == "llama" and ".attn_q" in name:
+        if architecture in ("llama", "smollm3") and ".attn_q" in name:
             array = permuted(array, config["num_attention_heads"])
-        elif architecture == "llama" and ".attn_k" in name:
+        elif architecture in ("llama", "smollm3") and ".attn_k" in name:
             array = permuted(array, config["num_key_value_heads"])
         elif architecture in ("gemma2", "gemma3") and hf_name.endswith("norm.weight"):
             array = array + np.float32(1)

@@ -36,6 +36,7 @@ CASES = {
         "gemma3", "Gemma3TextConfig",
         {"head_dim": 16, "query_pre_attn_scalar": 16, "sliding_window": 5, "num_hidden_layers": 7},
     ),
+    "smollm3": ("smollm3", "SmolLM3Config", {"num_hidden_layers": 5, "pad_token_id": 0}),
     "olmo2": ("olmo2", "Olmo2Config", {"tie_word_embeddings": False}),
     "gpt2": ("gpt2", "GPT2Config", {}),
     "gpt-oss": (

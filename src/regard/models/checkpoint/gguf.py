@@ -114,7 +114,7 @@ class GgufCheckpoint:
         alternating = ["full_attention" if i % 2 else "sliding_attention" for i in range(layers)]
         biases = {"attention_bias": "blk.0.attn_q.bias" in self._file}
         match self._architecture.model_type:
-            case "llama":
+            case "llama" | "smollm3":
                 return {**biases, "mlp_bias": "blk.0.ffn_gate.bias" in self._file}
             case "qwen3":
                 return biases

@@ -80,6 +80,12 @@ _TENSORS = {
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
 }
+_INTERLEAVED = {
+    "attn_q.weight": _deinterleaved("num_attention_heads"),
+    "attn_q.bias": _deinterleaved("num_attention_heads"),
+    "attn_k.weight": _deinterleaved("num_key_value_heads"),
+    "attn_k.bias": _deinterleaved("num_key_value_heads"),
+}
 ROPE_SCALING = {
     "rope.scaling.type": "rope_type",
     "rope.scaling.factor": "factor",
@@ -114,13 +120,9 @@ ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
             _FIELDS,
             {"hidden_act": "silu"},
             _TENSORS,
-            conversions={
-                "attn_q.weight": _deinterleaved("num_attention_heads"),
-                "attn_q.bias": _deinterleaved("num_attention_heads"),
-                "attn_k.weight": _deinterleaved("num_key_value_heads"),
-                "attn_k.bias": _deinterleaved("num_key_value_heads"),
-            },
+            conversions=_INTERLEAVED,
         ),
+        "smollm3": Architecture("smollm3", _FIELDS, {"hidden_act": "silu"}, _TENSORS, conversions=_INTERLEAVED),
         "qwen2": Architecture("qwen2", _FIELDS, {"hidden_act": "silu"}, _TENSORS),
         "qwen3": Architecture(
             "qwen3",
