@@ -193,6 +193,7 @@ def fields_from(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the metadata that say what a config.json of Hugging Face says."""
     fields = {key: config[name] for name, key in _FIELDS.items() if config.get(name) is not None}
     rope = config.get("rope_parameters") or {}
+    rope = rope.get("full_attention", rope)  # gemma3; the other base is fixed
     fields |= {key: rope[name] for name, key in _ROPE.items() if rope.get(name) not in (None, "default")}
     if rope.get("attention_factor") is not None:  # which llama.cpp multiplies by that of YaRN
         of_yarn = 1 + 0.1 * math.log(rope["factor"])
@@ -227,11 +228,11 @@ def from_hugging_face(
         name = names.get_name(hf_name if ending not in ("weight", "bias") else base)
         assert name is not None, hf_name
         array, ending = given, "weight" if ending not in ("weight", "bias") else ending
-        if architecture == "llama" and ".attn_q" in name:
+        if architecture in ("llama", "smollm3") and ".attn_q" in name:
             array = permuted(array, config["num_attention_heads"])
-        elif architecture == "llama" and ".attn_k" in name:
+        elif architecture in ("llama", "smollm3") and ".attn_k" in name:
             array = permuted(array, config["num_key_value_heads"])
-        elif architecture == "gemma2" and hf_name.endswith("norm.weight"):
+        elif architecture in ("gemma2", "gemma3") and hf_name.endswith("norm.weight"):
             array = array + np.float32(1)
         elif architecture == "gpt2" and array.ndim == 2 and name.startswith("blk"):
             array = array.T

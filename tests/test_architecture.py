@@ -297,7 +297,6 @@ READERS = {
     ("models/checkpoint/open.py", "open"): "of ConfigReader, which reads by the reader",
     ("text/render_chat.py", "load"): "the request of the process that starts this one",
     ("trace/stored_map.py", "open_group"): "of a store with limits",
-    ("training/run_folder.py", "open"): "a folder, to be synced",
 }
 
 

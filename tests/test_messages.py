@@ -74,7 +74,7 @@ def test_a_part_of_a_name_of_a_step():
         trace["attn"]
 
 
-@pytest.mark.parametrize("name", ["generate", "stream", "predictions", "circuits"])
+@pytest.mark.parametrize("name", ["generate", "stream", "circuits"])
 def test_what_an_encoder_has_not(write_bert, name):
     model = regard.load(write_bert())
     assert not hasattr(model, name)

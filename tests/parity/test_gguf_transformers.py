@@ -32,6 +32,12 @@ CASES = {
     "qwen2": ("qwen2", "Qwen2Config", {"tie_word_embeddings": True}),
     "qwen3": ("qwen3", "Qwen3Config", {"head_dim": 128, "tie_word_embeddings": False}),
     "gemma2": ("gemma2", "Gemma2Config", {"head_dim": 16, "query_pre_attn_scalar": 16, "sliding_window": 5}),
+    "gemma3": (
+        "gemma3", "Gemma3TextConfig",
+        {"head_dim": 16, "query_pre_attn_scalar": 16, "sliding_window": 5, "num_hidden_layers": 7},
+    ),
+    "smollm3": ("smollm3", "SmolLM3Config", {"num_hidden_layers": 5, "pad_token_id": 0}),
+    "olmo2": ("olmo2", "Olmo2Config", {"tie_word_embeddings": False}),
     "gpt2": ("gpt2", "GPT2Config", {}),
     "gpt-oss": (
         "gpt-oss", "GptOssConfig",
@@ -67,9 +73,9 @@ def made(transformers, path, architecture, config_class, options, **how):
 
 @pytest.mark.parametrize(("architecture", "config_class", "options"), CASES.values(), ids=CASES)
 def test_a_file_is_its_checkpoint(transformers, tmp_path, architecture, config_class, options):
-    """Tensors, configuration and logits. The norms of gemma2 are stored with one added, which rounds them."""
+    """Tensors, configuration and logits. The norms of Gemma are stored with one added, which rounds them."""
     model, path = made(transformers, tmp_path / "m.gguf", architecture, config_class, options)
-    checkpoint, is_rounded = open_checkpoint(path), architecture == "gemma2"
+    checkpoint, is_rounded = open_checkpoint(path), architecture in ("gemma2", "gemma3")
     tensors, theirs = checkpoint.tensors(), {name: tensor.numpy() for name, tensor in model.state_dict().items()}
     if model.config.tie_word_embeddings:
         del theirs["lm_head.weight"]
@@ -78,7 +84,9 @@ def test_a_file_is_its_checkpoint(transformers, tmp_path, architecture, config_c
         np.testing.assert_allclose(tensors[name], tensor, rtol=0, atol=2e-7 if is_rounded else 0)
 
     theirs = model.config.to_dict()
-    theirs |= {"rope_theta": (theirs.get("rope_parameters") or {}).get("rope_theta")}
+    rope = theirs.get("rope_parameters") or {}
+    theirs |= {"rope_theta": rope.get("full_attention", rope).get("rope_theta")}
+    theirs |= {"rope_local_base_freq": rope.get("sliding_attention", {}).get("rope_theta")}
     ours = {name: value for name, value in checkpoint._fields.items() if not name.endswith("_token_id")}
     ours.pop("rope_scaling", None)
     assert {name: theirs.get(name) for name in ours} == ours
@@ -94,7 +102,7 @@ def test_a_file_is_its_checkpoint(transformers, tmp_path, architecture, config_c
 
 
 @pytest.mark.parametrize("kind", ["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1"])
-@pytest.mark.parametrize("name", ["llama", "qwen2", "qwen3", "gemma2", "gpt2"])
+@pytest.mark.parametrize("name", ["llama", "qwen2", "qwen3", "gemma2", "gemma3", "gpt2"])
 def test_tensors_are_those_that_transformers_reads(transformers, tmp_path, name, kind):
     _, path = made(transformers, tmp_path / "m.gguf", *CASES[name], kind=kind)
     theirs = transformers.AutoModelForCausalLM.from_pretrained(

@@ -53,6 +53,8 @@ def train(trainable, steps=3, **options):
 def test_a_loaded_model_is_trained_and_loads_again(tmp_path, family):
     trainable = training.Trainable.of(FOLDERS[family])
     before = {name: np.array(x) for name, x in parameters(load(FOLDERS[family])).items()}
+    new = {name: np.array(x) for name, x in parameters(trainable.model).items() if name.startswith("task_head.")}
+    before = new | before
     for name, x in parameters(trainable.model).items():
         np.testing.assert_array_equal(x, before[name])
     run = train(trainable, folder=tmp_path)
@@ -223,8 +225,8 @@ def test_the_trained_head_goes_on(tmp_path):
     first = train(training.Trainable.of(FOLDERS["bert"]), steps=20)
     again = train(first.trainable, steps=1)
     assert again.steps[0].loss < 0.9 * first.steps[0].loss
-    with pytest.raises(RegardError, match=r"is not as it was loaded.*give `trainable`"):
-        regard.train(first.model, batches_for(first.trainable), steps=1)
+    from_model = regard.train(first.model, batches_for(first.trainable), steps=1)
+    assert from_model.steps[0].loss < 0.9 * first.steps[0].loss
 
 
 @pytest.mark.parametrize("other", ["mistral", "t5", "gpt2"])

@@ -11,8 +11,9 @@ import io
 import json
 import os
 import secrets
+import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, overload
@@ -141,3 +142,48 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
         if error.filename not in (None, str(part), str(Path(path)), str(target.parent)):
             raise  # about another file, which the caller reads
         raise RegardError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+@contextmanager
+def atomic_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Make a folder that appears under its name only once it is complete: yield one to write in, beside it.
+
+    After an error or an interrupt nothing is left.
+
+    Raises
+    ------
+    RegardError
+        There is something under that name, other than an empty folder, or it cannot be written.
+    """
+    target = Path(path)
+    part = target.parent / f".regard-{secrets.token_hex(8)}.part"
+    try:
+        if target.exists() and not (target.is_dir() and not any(target.iterdir())):
+            raise RegardError(f"cannot write {target}: there is something under that name; give another, or remove it")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        part.mkdir()
+        yield part
+        if target.exists():
+            target.rmdir()
+        part.rename(target)
+        sync_folder(target.parent)
+    except OSError as error:
+        raise RegardError(f"cannot write {target}: {error.strerror or error}") from error
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def sync_folder(folder: Path) -> None:
+    """Wait until a rename in a folder is on the disk, where the system can."""
+    if hasattr(os, "O_DIRECTORY"):
+        descriptor = os.open(folder, os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def write_json(path: Path, fields: Mapping[str, Any]) -> None:
+    """Write a mapping as JSON, atomically."""
+    with atomic_write(path) as stream:
+        stream.write((json.dumps(fields, indent=2, allow_nan=False) + "\n").encode())

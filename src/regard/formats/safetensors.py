@@ -11,7 +11,7 @@ import math
 import mmap
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,6 +46,29 @@ _DTYPES = {
 }
 _KINDS = list(_DTYPES)
 _KIND_OF = {(dtype.kind, dtype.itemsize): kind for kind, dtype in _DTYPES.items() if kind != "BF16"}
+
+
+@dataclass(frozen=True, eq=False)
+class StreamedTensor:
+    """A tensor that is computed while it is written, part by part, so that it is never in memory as a whole.
+
+    Parameters
+    ----------
+    kind : str
+        Its dtype in the file: ``"F32"``, or ``"BF16"``, whose parts are 16-bit integers with its bits.
+    shape : tuple of int
+    parts : function
+        Returns the parts, whose numbers one after the other are those of the tensor, in C order.
+    """
+
+    kind: str
+    shape: tuple[int, ...]
+    parts: Callable[[], Iterable[NDArray[Any]]]
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes in the file."""
+        return math.prod(self.shape) * _DTYPES[self.kind].itemsize
 
 
 @dataclass(frozen=True)
@@ -234,7 +257,7 @@ def _no_number(text: str) -> None:
 
 def write_safetensors(
     path: str | os.PathLike[str],
-    arrays: Mapping[str, ArrayLike],
+    arrays: Mapping[str, ArrayLike | StreamedTensor],
     metadata: Mapping[str, str] | None = None,
 ) -> None:
     """Write arrays to a safetensors file atomically.
@@ -247,7 +270,7 @@ def write_safetensors(
     path
         The file, replaced if it exists.
     arrays
-        Booleans, integers, or floats of 16, 32 or 64 bits, by name.
+        Booleans, integers, or floats of 16, 32 or 64 bits, by name; or a `StreamedTensor`.
     metadata
         Strings by name.
 
@@ -276,14 +299,20 @@ def write_safetensors(
     text += b" " * (-len(text) % 8)
     with atomic_write(path) as stream:
         stream.write(len(text).to_bytes(8, "little") + text)
-        for _, _, array in stored:
-            stream.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+        for name, kind, array in stored:
+            end = stream.tell() + array.nbytes
+            for part in array.parts() if isinstance(array, StreamedTensor) else (array,):
+                data = np.ascontiguousarray(part, _DTYPES[kind])
+                stream.write(data.reshape(-1).view(np.uint8).data)
+            assert stream.tell() == end, name
 
 
-def _storable(name: object, values: ArrayLike) -> tuple[str, NDArray[Any]]:
+def _storable(name: object, values: ArrayLike | StreamedTensor) -> tuple[str, NDArray[Any] | StreamedTensor]:
     """Return the dtype name of an array, and the array in little-endian order."""
     if not isinstance(name, str) or name == "__metadata__":
         raise RegardError(f"a tensor of a safetensors file cannot have the name {truncate(name)}; use another string")
+    if isinstance(values, StreamedTensor):
+        return values.kind, values
     try:
         array = np.asarray(values)
     except ValueError as error:

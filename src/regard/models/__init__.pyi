@@ -14,6 +14,9 @@ from regard.models.deepseek_v3 import (
     LatentAttention as LatentAttention,
     SharedAndRoutedExperts as SharedAndRoutedExperts,
 )
+from regard.models.encoder import (
+    TaskOutput as TaskOutput,
+)
 from regard.models.encoder_decoder import (
     EncoderDecoderOutput as EncoderDecoderOutput,
 )
@@ -52,6 +55,10 @@ from regard.models.output import (
 )
 from regard.models.pooling import (
     Pooling as Pooling,
+)
+from regard.models.task_heads import (
+    Classifier as Classifier,
+    MaskedWordHead as MaskedWordHead,
 )
 from regard.models.toy import (
     Toy as Toy,

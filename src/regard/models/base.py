@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self
@@ -11,8 +12,10 @@ import numpy as np
 from regard._utils.errors import RegardError
 from regard._utils.validation import boolean, truncate, whole_number
 from regard.functional.recorder import NULL_RECORDER, Recorder
+from regard.models.adapters import with_adapter
 from regard.models.batch import Batch, OneText, Text, Tokenizer, make_batch, remove_padding
 from regard.models.checkpoint.open import Checkpoint
+from regard.models.checkpoint.save import save_model
 from regard.models.corpus import iter_traces
 from regard.models.gradients import Metric, ModelGradients, gradients_of_run
 from regard.models.memory import check_memory
@@ -74,6 +77,59 @@ class PretrainedModel(Layer):
     def load(cls, checkpoint: Checkpoint, *, name: str, dtype: Any = np.float32) -> Self:
         """Build the model from its checkpoint."""
         raise NotImplementedError
+
+    def save(self, folder: str | os.PathLike[str], *, dtype: str = "float32", shard_bytes: int = 5_000_000_000) -> None:
+        """Write the model, loaded or edited, as a folder that `load` and transformers read.
+
+        Tensors have the names and the layout of the files that it was loaded from, whose configuration, tokenizer and
+        tensors without effect are copied; quantized weights are written as numbers. They are computed one after the
+        other, so the model is not in memory twice. The folder appears when it is complete.
+
+        Parameters
+        ----------
+        folder : path
+            A new folder, or an empty one.
+        dtype : {"float32", "bfloat16", "float64"}
+            Of all tensors. bfloat16 rounds to 8 significant bits, unless the weights were loaded from it.
+        shard_bytes : int
+            The most bytes of a file; larger models are several files and their index.
+
+        Raises
+        ------
+        RegardError
+            The folder is not empty or cannot be written; a number is not finite in `dtype`; the model is not stored
+            under its name any more, or has other arrays than what is; or arrays that are one tensor there differ.
+
+        Examples
+        --------
+        >>> model = regard.load("smollm2")              # doctest: +SKIP
+        >>> model.save("smollm2-bf16", dtype="bfloat16")  # doctest: +SKIP
+        """
+        save_model(self, folder, dtype=dtype, shard_bytes=shard_bytes)
+
+    def with_adapter(self, folder: str | os.PathLike[str]) -> Self:
+        """Return this model with a LoRA adapter merged into its weights; the model itself stays as it is.
+
+        `save` writes the result as a whole model. Arrays that the adapter has nothing for are shared; a quantized
+        matrix that it changes becomes numbers.
+
+        Parameters
+        ----------
+        folder : path
+            Of an adapter as peft writes it: adapter_config.json and adapter_model.safetensors.
+
+        Raises
+        ------
+        RegardError
+            It is no LoRA of linear maps, or has a part that is not supported (DoRA, embeddings, parameters of experts);
+            or it is an adapter of another model.
+
+        References
+        ----------
+        Hu et al. (2021), "LoRA", https://arxiv.org/abs/2106.09685.
+        """
+        adapted: Self = with_adapter(self, folder)
+        return adapted
 
     if not TYPE_CHECKING:  # to which a model has the attributes of its class alone
 

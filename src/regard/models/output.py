@@ -65,7 +65,9 @@ class Output:
         """
         hidden = self.hidden
         if self.head is None:
-            raise RegardError("an encoder has no logits; use its contextual vectors (.hidden)")
+            raise RegardError(
+                "an encoder has no logits where its files have no head, or not the whole; use its vectors (.hidden)"
+            )
         return self.head(hidden)
 
     def loss(self) -> Any:

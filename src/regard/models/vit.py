@@ -24,6 +24,7 @@ from regard.models.images.model import ImageModel, ImageOutput, Pictures, check_
 from regard.models.images.patches import ImageConfig, PatchEmbedding, read_image_sizes
 from regard.models.images.processor import read_processor
 from regard.models.language import Prediction
+from regard.models.task_heads import class_names
 from regard.nn import LayerNorm, Linear
 from regard.nn.layers import traced_norm
 from regard.text.encoding import Encoding
@@ -98,8 +99,7 @@ class ViT(ImageModel):
         """The names of the classes; none without a classifier."""
         if self.classifier is None:
             return ()
-        count = self.classifier.weight.shape[1]
-        return self.config.labels if len(self.config.labels) == count else tuple(f"LABEL_{i}" for i in range(count))
+        return class_names(dict(enumerate(self.config.labels)), self.classifier.weight.shape[1])
 
     def predictions(self, picture: Pictures, k: int = 5) -> tuple[Prediction, ...]:
         """Return the likeliest classes of one picture, the likeliest first.

@@ -51,6 +51,8 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 _BERT = "BertTokenizer"
+MASKS = ("<mask>", "[MASK]")
+"""How tokenizers spell the token in the place of a masked word."""
 
 
 class NoTokenizer(RegardError):
@@ -403,6 +405,11 @@ class SubwordTokenizer:
         backend, model = self.backend, self.backend.model
         marks = (getattr(model, name, None) for name in ("continuing_subword_prefix", "end_of_word_suffix"))
         return backend.normalizer is backend.pre_tokenizer is None and not any(marks)
+
+    @property
+    def mask_id(self) -> int | None:
+        """The token in the place of a masked word; None if the vocabulary has none."""
+        return next((i for name in MASKS if (i := self.backend.token_to_id(name)) is not None), None)
 
     @property
     def vocab_size(self) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -12,13 +12,12 @@ from regard._utils.errors import RegardError
 from regard.functional.recorder import NULL_RECORDER, Recorder
 from regard.models import TextModel
 from regard.models.bart import Bart
-from regard.models.checkpoint.open import Checkpoint
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.models.language import LanguageModel
-from regard.nn import Layer, LayerNorm, Linear
+from regard.models.task_heads import MaskedWordHead
+from regard.nn import Layer
 from regard.training import batches
 from regard.training.batches import IGNORED, Batch
-from regard.training.masked_words import masked_word_head
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -91,35 +90,22 @@ class SequenceToSequence(Layer):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class MaskedWords(Layer):
-    """An encoder that predicts words which are masked, through a head.
+    """An encoder that predicts words which are masked, through its head.
 
     Parameters
     ----------
-    model : TextModel
-    dense : Linear, ``E D``
-        To the features of the embeddings.
-    norm : LayerNorm
-    bias : array, ``V``, optional
-        Of the logits.
-    table : array, ``V D``, optional
-        The logits are products with it; by default with the table of the embeddings.
-    activation, architecture : str
-        The function between `dense` and `norm`, and the class of transformers that has the head.
-
-    References
-    ----------
-    Devlin et al. (2018), "BERT", https://arxiv.org/abs/1810.04805, section 3.1.
+    model : Encoder
+        With a `MaskedWordHead`.
     """
 
     model: Any
-    dense: Linear
-    norm: LayerNorm
-    bias: np.ndarray | None
-    table: np.ndarray | None
-    activation: str = field(kw_only=True)
-    architecture: str = field(kw_only=True)
 
     embeddings_tap: ClassVar[str] = "normed_embeddings"
+
+    @property
+    def architecture(self) -> str:
+        """The class of transformers that has it."""
+        return str(self.model.task_head.architecture)
 
     def as_batch(self, item: Any) -> Batch:
         """Return a batch of ids and targets, an error for texts: `mask_words` makes a batch of them."""
@@ -136,33 +122,21 @@ class MaskedWords(Layer):
         hidden = self.model.forward(batch.ids, mask=_attention_mask(batch), trace=trace)
         places = np.flatnonzero(batch.targets != IGNORED)
         x = F.embedding(hidden.reshape(-1, hidden.shape[-1]), places)  # N E
-        x = self.norm(self.dense(x, activation=self.activation))
-        table = self.model.token_embedding.weight if self.table is None else self.table
-        return F.linear(x, table.T, self.bias), batch.targets.reshape(-1)[places]
+        logits = self.model.task_head(x, self.model.token_embedding.weight)
+        return logits, batch.targets.reshape(-1)[places]
 
 
 Objective: TypeAlias = NextToken | SequenceToSequence | MaskedWords
 
 
-def make_objective(model: TextModel, checkpoint: Checkpoint, dtype: Any) -> Objective:
-    """Return what a model is trained for; an encoder gets its head from the checkpoint.
-
-    Raises
-    ------
-    RegardError
-        There is no head known for an encoder, or its tensors do not fit.
-    """
+def make_objective(model: TextModel) -> Objective:
+    """Return what a model is trained for."""
     if isinstance(model, EncoderDecoder):
         return SequenceToSequence(model)
     if isinstance(model, LanguageModel):
         return NextToken(model)
-    head = masked_word_head(checkpoint)
-    return MaskedWords(
-        model,
-        **head.load(checkpoint, model, dtype),
-        activation=head.function(checkpoint, model),
-        architecture=head.architecture,
-    )
+    assert isinstance(getattr(model, "task_head", None), MaskedWordHead)  # `Trainable` draws one where there is none
+    return MaskedWords(model)
 
 
 def count_tokens(objective: Objective, batch: Batch) -> int:

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 
 from regard._utils.errors import RegardError
-from regard._utils.files import read_json_object
+from regard._utils.files import read_json_object, sync_folder, write_json
 from regard._utils.validation import truncate
 from regard.formats.safetensors import SafetensorsFile, write_safetensors
 from regard.text.words import join_names
 from regard.training.log import Log
 from regard.training.optimizer import AdamW
-from regard.training.trainable import Trainable, write_json
+from regard.training.trainable import Trainable
 
 _CHECKPOINT = re.compile(r"step-(\d+)")
 _PART = re.compile(r"\.(step-\d+\.|regard-)[0-9a-f]{16}\.part")
@@ -56,7 +56,7 @@ def save_checkpoint(folder: Path, trainable: Trainable, optimizer: AdamW, state:
         if target.exists():
             shutil.rmtree(target)
         part.rename(target)
-        _sync(folder)
+        sync_folder(folder)
     except OSError as error:
         raise RegardError(f"cannot write {target}: {error.strerror or error}") from error
     finally:
@@ -119,13 +119,3 @@ def load_checkpoint(path: Path, trainable: Trainable, optimizer: AdamW) -> None:
     if not np.isfinite(optimizer.first).all() or not (optimizer.second >= 0).all() or np.isinf(optimizer.second).any():
         raise RegardError(f"{path} is damaged: the moments in {_OPTIMIZER} are not finite, or squares are negative")
     optimizer.steps = state["optimizer_steps"]
-
-
-def _sync(folder: Path) -> None:
-    """Wait until a rename is on the disk, where the system can."""
-    if hasattr(os, "O_DIRECTORY"):
-        descriptor = os.open(folder, os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

@@ -14,12 +14,12 @@ import numpy as np
 from regard._utils.errors import RegardError
 from regard._utils.validation import whole_number
 from regard.text import SubwordTokenizer
+from regard.text.subword_tokenizer import MASKS
 from regard.text.words import join_names
 from regard.training.batches import IGNORED, Batch
 from regard.training.masked_words import mask_words
 from regard.training.tokenizers import (
     MASK,
-    MASKS,
     PAD,
     UNKNOWN,
     byte_pair_tokenizer,
@@ -285,7 +285,7 @@ def text_task(
             f"the text has {len(ids)} tokens; a context of {context} needs more than {10 * (max(inner, 2) + 1)}: "
             "give a longer text or a shorter context, --context on the command line"
         )
-    mask_id = next((i for name in MASKS if (i := tokenizer.backend.token_to_id(name)) is not None), None)
+    mask_id = tokenizer.mask_id
     if masked and mask_id is None:
         raise RegardError(f"the tokenizer has no mask, {' or '.join(MASKS)}")
 

@@ -13,7 +13,6 @@ from regard._utils.errors import RegardError
 from regard.text import SubwordTokenizer
 
 PAD, UNKNOWN, MASK = "<pad>", "<unknown>", "<mask>"
-MASKS = (MASK, "[MASK]")
 """The names of the mask, in tokenizers of new and of loaded models."""
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Collection, Mapping
@@ -12,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from regard._utils.errors import RegardError
-from regard._utils.files import atomic_write, read_file
+from regard._utils.files import write_json
 from regard._utils.validation import float_dtype, whole_number
 from regard.formats.safetensors import write_safetensors
 from regard.functional import native
@@ -20,25 +19,19 @@ from regard.functional.native import ops
 from regard.models import TextModel
 from regard.models.checkpoint.config import ConfigReader
 from regard.models.checkpoint.open import FolderCheckpoint, open_checkpoint
+from regard.models.checkpoint.save import write_beside_weights
 from regard.models.checkpoint.tensors import ComputedArray, NewTensors, RecordedTensors, TensorSpec
 from regard.models.families import family_of
 from regard.models.hub import resolve
 from regard.models.language import LanguageModel
-from regard.models.sentence import sentence_files, transformer_folder
+from regard.models.task_heads import MaskedWordHead, masked_word_names
 from regard.nn import parameters
 from regard.text import SubwordTokenizer
-from regard.text.tokenizer_config import CHAT_TEMPLATES, TokenizerFiles
-from regard.training.masked_words import masked_word_head
 from regard.training.objectives import Objective, make_objective
-from regard.training.tokenizers import MASKS, UNKNOWN
 
 _ALIGNED = 64  # bytes
 _STD = 0.02
 _LAST = ("o_proj.weight", "down_proj.weight", "down_weight")  # of a sublayer
-_SPECIAL = {
-    "unk_token": (UNKNOWN, "[UNK]"), "mask_token": MASKS, "cls_token": ("[CLS]",), "sep_token": ("[SEP]",),
-}  # fmt: skip
-_COPIED = ("generation_config.json", "chat_template.jinja", "special_tokens_map.json")
 
 
 class Trainable:
@@ -112,7 +105,7 @@ class Trainable:
         recorded = RecordedTensors(self.tensors)
         checkpoint = _Checkpoint(self.config, recorded, tokenizer, path)
         self.model = _family_of(checkpoint).load(checkpoint, name=name, dtype=self.values.dtype)
-        self.objective: Objective = make_objective(self.model, checkpoint, self.values.dtype)
+        self.objective: Objective = make_objective(self.model)
         self._computed = {_start(each.array): each for each in recorded.computed}
         self._views: dict[str, np.ndarray] = {}  # of the gradient, by the names of arrays
         self._rows: dict[str, tuple[ComputedArray, bool]] = {}  # and whether the array is transposed
@@ -178,21 +171,17 @@ class Trainable:
             It is of another family, or has another configuration or other arrays.
         """
         ours, theirs = parameters(self.model), parameters(model)
+        if not isinstance(getattr(model, "task_head", None), MaskedWordHead):  # a classifier, or none: ours is new
+            ours, theirs = (
+                {n: x for n, x in each.items() if not n.startswith("task_head.")} for each in (ours, theirs)
+            )
         shapes = [{name: x.shape for name, x in arrays.items()} for arrays in (ours, theirs)]
         if type(model) is not type(self.model) or model.config != self.model.config or shapes[0] != shapes[1]:
             raise RegardError(f"{model.name} is another model than the one stored under its name: give that folder")
-        changes = False
         for name, x in theirs.items():
             place = ours[name]
             if isinstance(place, np.ndarray):
-                new = np.asarray(x, place.dtype)
-                changes |= not np.array_equal(place, new)
-                place[...] = new
-        if changes and not isinstance(model, LanguageModel):
-            raise RegardError(
-                f"{model.name} is not as it was loaded, and the head that it is trained with is not part of it: give "
-                "`trainable` of the result of a training, or the folder of a checkpoint"
-            )
+                place[...] = np.asarray(x, place.dtype)
         for each in self._computed.values():
             each.update_tensor()
 
@@ -208,41 +197,7 @@ class Trainable:
         fields = {**self.config, "architectures": [self.objective.architecture]}
         write_json(path / "config.json", fields)
         write_safetensors(path / "model.safetensors", self.tensors, {"format": "pt"})
-        with atomic_write(path / "tokenizer.json") as stream:
-            stream.write(self.tokenizer.backend.to_str(pretty=True).encode())
-        write_json(path / "tokenizer_config.json", self._tokenizer_settings())
-        if self._folder is None:
-            return
-        inner = transformer_folder(self._folder)
-        named = [f"{CHAT_TEMPLATES}/{each.name}" for each in (inner / CHAT_TEMPLATES).glob("*.jinja")]
-        copied = {name: content for name in (*_COPIED, *named) if (content := read_file(inner / name)) is not None}
-        for name, content in {**copied, **sentence_files(self._folder)}.items():
-            (path / name).parent.mkdir(exist_ok=True)
-            with atomic_write(path / name) as stream:
-                stream.write(content)
-
-    def _tokenizer_settings(self) -> dict[str, Any]:
-        """Return the settings of the folder that the model is from, and the special tokens."""
-        backend, pad = self.tokenizer.backend, self.tokenizer.pad_id
-        template = self.tokenizer.chat_template
-        before: dict[str, Any] = {}
-        if template is not None and template.source is not None:  # a GGUF file has it without settings
-            before |= {**template.tokens, "chat_template": template.source}
-        if self._folder is not None:
-            before |= TokenizerFiles(transformer_folder(self._folder)).settings
-        settings = {name: value for name, value in before.items() if name not in ("auto_map", "name_or_path")}
-        for kind, names in _SPECIAL.items():
-            present = [name for name in names if backend.token_to_id(name) is not None]
-            if present and settings.get(kind) is None:
-                settings[kind] = present[0]
-        for kind in ("bos", "eos"):
-            number = self.config.get(f"{kind}_token_id")
-            token = backend.id_to_token(number) if isinstance(number, int) and number >= 0 else None
-            if token is not None and settings.get(f"{kind}_token") is None:
-                settings[f"{kind}_token"] = token
-        if pad is not None:
-            settings["pad_token"] = backend.id_to_token(pad)
-        return {"clean_up_tokenization_spaces": False, **settings, "tokenizer_class": "PreTrainedTokenizerFast"}
+        write_beside_weights(path, self.tokenizer, self.config, self._folder)
 
     @classmethod
     def of(cls, model: Any, *, dtype: Any = np.float32, seed: int = 0) -> Trainable:
@@ -256,19 +211,22 @@ class Trainable:
         checkpoint = open_checkpoint(path)
         family = _family_of(checkpoint)  # before a tokenizer is missed
         config, stored = checkpoint.config().fields, RecordedTensors(checkpoint.tensors())
+        if not issubclass(family, LanguageModel):  # its head for masked words, not a classifier
+            config["architectures"] = [masked_word_names(checkpoint).architecture]
         recorded = _Checkpoint(config, stored, checkpoint.tokenizer(), path if path.is_dir() else None)
         loaded = family.load(recorded, name=name, dtype=np.dtype(dtype))
         tensors = dict(stored.read)
         if not isinstance(loaded, LanguageModel):
-            head, rng = masked_word_head(recorded), np.random.default_rng(whole_number("seed", seed, 0))
-            std = float(config.get("initializer_range", _STD))
-            new = NewTensors(lambda spec, _: _drawn(spec, rng, std))
-            is_stored = head.is_stored(recorded, loaded)
-            head.load(recorded if is_stored else _Checkpoint(config, new, recorded.tokenizer(), None), loaded, dtype)
-            head_tensors = (
-                {name: x for name, x in stored.read.items() if name not in tensors} if is_stored else new.arrays
-            )
-            tensors = {head.prefixes[0] + head.bare(name): x for name, x in tensors.items()} | head_tensors
+            head, new = masked_word_names(recorded), {}
+            own = head.tensors(recorded, loaded)
+            if not head.stored(recorded, own):
+                rng, std = np.random.default_rng(whole_number("seed", seed, 0)), config.get("initializer_range", _STD)
+                drawn = NewTensors(lambda spec, _: _drawn(spec, rng, float(std)))
+                head.load(_Checkpoint(config, drawn, recorded.tokenizer(), None), loaded, dtype)
+                new = drawn.arrays
+            elif getattr(loaded, "task_head", None) is None:  # a part of it is missing: an error, which names that
+                head.load(recorded, loaded, dtype)
+            tensors = {x if x in own else head.prefixes[0] + head.bare(x): tensors[x] for x in tensors} | new
         trainable = cls(config, tensors, recorded.tokenizer(), name=name, path=recorded.folder, dtype=dtype)
         if isinstance(model, TextModel):
             trainable.assign(model)
@@ -322,7 +280,11 @@ def new_model(
     sizes = (config.get(size) for size in ("num_hidden_layers", "n_layer", "num_layers", "encoder_layers"))
     layers = next((int(size) for size in sizes if size), 1)
     last = std / math.sqrt(2 * layers) if issubclass(family, LanguageModel) else std
-    make_objective(family.load(checkpoint, name=name, dtype=np.float64), checkpoint, np.float64)
+    model = family.load(checkpoint, name=name, dtype=np.float64)
+    if not isinstance(model, LanguageModel):
+        head = masked_word_names(checkpoint)
+        head.load(checkpoint, model, np.float64)
+        config = {**config, "architectures": [head.architecture]}
     return Trainable(config, tensors.arrays, tokenizer, name=name, dtype=dtype)
 
 
@@ -339,12 +301,6 @@ def _family_of(checkpoint: Any) -> type[TextModel]:
     if not issubclass(family, TextModel):
         raise RegardError(f"training is of models of texts; a {family.__name__} reads pictures")
     return family
-
-
-def write_json(path: Path, fields: Mapping[str, Any]) -> None:
-    """Write a mapping as JSON, atomically."""
-    with atomic_write(path) as stream:
-        stream.write((json.dumps(fields, indent=2, allow_nan=False) + "\n").encode())
 
 
 def _stored(model: Any) -> tuple[str, Path]:

@@ -163,7 +163,7 @@ def test_other_scalings_are_named_as_in_a_config(checkpoint):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"architecture": "mamba"}, r"holds a model of architecture 'mamba'; supported in GGUF: gemma2, gpt-oss"),
+        ({"architecture": "mamba"}, r"of architecture 'mamba'; supported in GGUF: gemma2, gemma3, gpt-oss"),
         ({"metadata": {**TOKENIZER, "split.count": 3}}, r"is one part of several; join them with .*--merge"),
         ({"fields": {"expert_count": 8}}, r"llama\.expert_count=8; pass load\(.*ignore=\['llama\.expert_count'\]"),
         ({"fields": {"odd.key": "x", "block_count": None}}, r"num_hidden_layers.*unknown field llama\.odd\.key='x'"),

@@ -154,10 +154,7 @@ PICKLES = (
     "load the model and its tokenizer with transformers, save both with save_pretrained(NEW_FOLDER), and give that "
     "folder"
 )
-ADAPTER = (
-    "org/tiny is an adapter, not a whole model: merge it into its base model with peft (merge_and_unload), "
-    "load its tokenizer, save both with save_pretrained(NEW_FOLDER), and give that folder"
-)
+ADAPTER = "org/tiny is an adapter, not a whole model: load its base model, then model.with_adapter(its folder)"
 VARIANT = (
     "org/tiny has a variant of its weights alone (FILES): load the model and its tokenizer with transformers, as "
     "variant='fp16', save both with save_pretrained(NEW_FOLDER), and give that folder"

@@ -114,13 +114,19 @@ class GgufCheckpoint:
         alternating = ["full_attention" if i % 2 else "sliding_attention" for i in range(layers)]
         biases = {"attention_bias": "blk.0.attn_q.bias" in self._file}
         match self._architecture.model_type:
-            case "llama":
+            case "llama" | "smollm3":
                 return {**biases, "mlp_bias": "blk.0.ffn_gate.bias" in self._file}
             case "qwen3":
                 return biases
             case "gemma2":
                 # The largest model, of 46 layers, scales by E / H instead of D.
                 return {"layer_types": alternating, "query_pre_attn_scalar": even if layers == 46 else head_dim}
+            case "gemma3_text":
+                # The largest model, of 62 layers, scales by E / H instead of D.
+                types = ["sliding_attention" if (i + 1) % 6 else "full_attention" for i in range(layers)]
+                return {"layer_types": types, "query_pre_attn_scalar": even if layers == 62 else head_dim}
+            case "olmo2":
+                return biases
             case "gpt_oss":
                 return {"layer_types": alternating}
         return {}

@@ -80,6 +80,12 @@ _TENSORS = {
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
 }
+_INTERLEAVED = {
+    "attn_q.weight": _deinterleaved("num_attention_heads"),
+    "attn_q.bias": _deinterleaved("num_attention_heads"),
+    "attn_k.weight": _deinterleaved("num_key_value_heads"),
+    "attn_k.bias": _deinterleaved("num_key_value_heads"),
+}
 ROPE_SCALING = {
     "rope.scaling.type": "rope_type",
     "rope.scaling.factor": "factor",
@@ -88,6 +94,13 @@ ROPE_SCALING = {
     "rope.scaling.yarn_beta_slow": "beta_slow",
     "rope.scaling.attn_factor": "attn_factor",  # of llama.cpp: a part of `attention_factor`
 }
+_GEMMA_TENSORS = {
+    **_TENSORS,
+    "post_attention_norm": "post_attention_layernorm",
+    "ffn_norm": "pre_feedforward_layernorm",
+    "post_ffw_norm": "post_feedforward_layernorm",
+}
+_GEMMA_NORMS = ("output_norm", "attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm")
 _GPT2_TENSORS = {
     "token_embd": "transformer.wte",
     "position_embd": "transformer.wpe",
@@ -107,13 +120,9 @@ ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
             _FIELDS,
             {"hidden_act": "silu"},
             _TENSORS,
-            conversions={
-                "attn_q.weight": _deinterleaved("num_attention_heads"),
-                "attn_q.bias": _deinterleaved("num_attention_heads"),
-                "attn_k.weight": _deinterleaved("num_key_value_heads"),
-                "attn_k.bias": _deinterleaved("num_key_value_heads"),
-            },
+            conversions=_INTERLEAVED,
         ),
+        "smollm3": Architecture("smollm3", _FIELDS, {"hidden_act": "silu"}, _TENSORS, conversions=_INTERLEAVED),
         "qwen2": Architecture("qwen2", _FIELDS, {"hidden_act": "silu"}, _TENSORS),
         "qwen3": Architecture(
             "qwen3",
@@ -130,15 +139,31 @@ ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
                 "attention.sliding_window": "sliding_window",
             },
             {"hidden_activation": "gelu_pytorch_tanh", "rope_theta": 10000.0},
+            _GEMMA_TENSORS,
+            conversions={f"{name}.weight": _minus_one for name in _GEMMA_NORMS},
+        ),
+        "gemma3": Architecture(
+            "gemma3_text",
+            {
+                **_FIELDS,
+                "final_logit_softcapping": "final_logit_softcapping",
+                "attention.sliding_window": "sliding_window",
+                "rope.freq_base_swa": "rope_local_base_freq",
+            },
+            {"hidden_activation": "gelu_pytorch_tanh", "rope_theta": 1_000_000.0, "rope_local_base_freq": 10_000.0},
+            {**_GEMMA_TENSORS, "attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm"},
+            conversions={f"{name}.weight": _minus_one for name in (*_GEMMA_NORMS, "attn_q_norm", "attn_k_norm")},
+        ),
+        "olmo2": Architecture(
+            "olmo2",
+            _FIELDS,
+            {"hidden_act": "silu"},
             {
                 **_TENSORS,
+                "attn_q_norm": "self_attn.q_norm",
+                "attn_k_norm": "self_attn.k_norm",
                 "post_attention_norm": "post_attention_layernorm",
-                "ffn_norm": "pre_feedforward_layernorm",
                 "post_ffw_norm": "post_feedforward_layernorm",
-            },
-            conversions={
-                f"{name}.weight": _minus_one
-                for name in ("output_norm", "attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm")
             },
         ),
         "gpt2": Architecture(

@@ -216,6 +216,104 @@ class RecordedTensors:
         return len(self.shapes)
 
 
+@dataclass(frozen=True, eq=False)
+class Place:
+    """Where the numbers of an array of a model stand in its checkpoint.
+
+    Parameters
+    ----------
+    name, stored : str
+        Of the tensor, as it is called now and in the file.
+    spec : TensorSpec
+    columns : slice, optional
+        Which of the last axis of the tensor the layer holds, if it took apart what it asked for.
+    is_flipped : bool
+        Whether the layer holds the transpose of that.
+    """
+
+    name: str
+    stored: str
+    spec: TensorSpec
+    columns: slice | None
+    is_flipped: bool
+
+    @property
+    def index(self) -> Any:
+        """Which part of the tensor the array is."""
+        return self.spec.index if self.columns is None else (..., self.columns)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the array is the whole of the tensor."""
+        return self.spec.rows is None and self.columns is None
+
+    def as_stored(self, array: Any) -> Any:
+        """Return the array in the layout of the tensor, of which it is the part `index`; offset not taken off."""
+        return array.T if self.spec.transposed != self.is_flipped else array
+
+    def as_array(self, tensor: np.ndarray) -> np.ndarray:
+        """Return from a tensor what the array has of it; offset not added."""
+        array = tensor[self.index] if tensor.ndim else tensor
+        array = array.T if self.spec.transposed else array
+        array = array.reshape(self.spec.array_shape) if self.columns is None else array
+        return array.T if self.is_flipped else array
+
+
+class TensorPlaces:
+    """The tensors of a checkpoint, of which a family makes a model without numbers, to see where each array stands.
+
+    Parameters
+    ----------
+    source : Tensors
+    """
+
+    def __init__(self, source: Tensors) -> None:
+        self.source = source
+        self.shapes: Mapping[str, tuple[int, ...]] = source.shapes
+        self.placed: dict[str, str] = {}  # names of tensors that were asked for, and what they are called in the file
+        self._places: dict[int, tuple[np.ndarray, np.ndarray, str, TensorSpec]] = {}
+
+    def place(self, name: str, stored: str, spec: TensorSpec) -> np.ndarray:
+        """Return an array for the tensor `name` that is called `stored` in the file, with memory for one row alone."""
+        shape = spec.array_shape
+        row = np.zeros(max(1, math.prod(shape[-1:])), np.float16)
+        array = np.ndarray(shape, np.float16, row, strides=(0,) * len(shape[:-1]) + (row.itemsize,) * len(shape[-1:]))
+        self.placed[name] = stored
+        self._places[id(row)] = row, array, name, spec
+        return array
+
+    def places(self, model: Any) -> dict[str, Place | None]:
+        """Return where the arrays of a model stand that was made of these; None for one that is computed from them."""
+        return {name: self._place_of(x) for name, x in parameters(model).items()}
+
+    def _place_of(self, x: Any) -> Place | None:
+        entry = self._places.get(id(getattr(x, "base", None)))
+        if entry is None:
+            return None
+        row, array, name, spec = entry
+        is_flipped = x.ndim == 2 and x.strides != array.strides
+        view = x.T if is_flipped else x
+        columns = None
+        if view.shape != array.shape:
+            start = (view.__array_interface__["data"][0] - row.__array_interface__["data"][0]) // row.itemsize
+            columns = slice(start, start + view.shape[-1])
+            if view.shape[:-1] != array.shape[:-1] or spec.transposed or spec.rows is not None or spec.offset:
+                return None
+        return Place(name, self.placed[name], spec, columns, is_flipped) if view.strides == array.strides else None
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        """Return a tensor of the checkpoint."""
+        return self.source[name]
+
+    def quantized(self, name: str) -> tuple[np.ndarray, str] | None:
+        """Return the blocks of a matrix, if it is stored in blocks."""
+        return self.source.quantized(name)
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self.source)
+
+
 class NewTensors:
     """The tensors of a model that is stored nowhere: each is made when a family asks for it.
 
@@ -306,6 +404,8 @@ def load_layers(
 
     def read(spec: TensorSpec) -> Any:
         name = prefix + spec.hf_name
+        if isinstance(tensors, TensorPlaces):
+            return tensors.place(name, stored_names[name], spec)
         return _read(tensors, stored_names[name], spec, np.dtype(dtype), name=name, path=path)
 
     return build(TensorSource(read))

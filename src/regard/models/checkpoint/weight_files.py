@@ -71,8 +71,8 @@ def why_no_weights(source: object, names: Collection[str], local: Callable[[str]
     """
     if is_adapter(names):
         return (
-            f"{source} is an adapter{_base(names, local)}, not a whole model: merge it into its base model with peft "
-            f"(merge_and_unload), load its tokenizer, {_SAVED}"
+            f"{source} is an adapter{_base(names, local)}, not a whole model: load its base model, then "
+            "model.with_adapter(its folder)"
         )
     if variants := {name: match for name in sorted(names) if (match := _VARIANT.fullmatch(name))}:
         variant = next(iter(variants.values()))
