@@ -67,6 +67,16 @@ class Initial(TypedDict):
     col: NotRequired[int]
 
 
+class DistinctiveCell(TypedDict):
+    """A weight between two words that tells something of a text: the layer by its place, and both tokens."""
+
+    layer: int
+    head: int
+    row: int
+    col: int
+    weight: float
+
+
 class Attributable(TypedDict):
     """What can be attributed in a run; nothing if something blocks it."""
 
@@ -90,6 +100,7 @@ class RunDescription(TypedDict):
     thumbnail_size: int
     num_sampled_rows: int | None
     initial: Initial
+    distinctive: list[DistinctiveCell]  # the first is what the page opens with, if no head is asked for
     predicts_tokens: bool
     attribution: Attributable
     base_run: NotRequired[int]  # of an ablation

@@ -630,7 +630,9 @@ class Exploration:
 
     def _describe(self, number: int, opening: Opening | None = None) -> answers.RunDescription:
         run = self._runs[number]
-        return describe_run(run, self._maps.thumbnail_size(number), opening or self.opening, self._other_text(number))
+        is_own = opening is not None or run is self.runs[0]
+        size, other_text = self._maps.thumbnail_size(number), self._other_text(number)
+        return describe_run(run, size, opening or self.opening, other_text, is_own=is_own)
 
 
 def _process_peak() -> int | None:

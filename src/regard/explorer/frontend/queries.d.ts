@@ -53,6 +53,14 @@ interface Initial {
   col?: number;
 }
 
+interface DistinctiveCell {
+  layer: number;
+  head: number;
+  row: number;
+  col: number;
+  weight: number;
+}
+
 interface Attributable {
   blocked_by: string | null;
   method: string;
@@ -72,6 +80,7 @@ interface RunDescription {
   thumbnail_size: number;
   num_sampled_rows: number | null;
   initial: Initial;
+  distinctive: DistinctiveCell[];
   predicts_tokens: boolean;
   attribution: Attributable;
   base_run?: number;

@@ -70,6 +70,7 @@ interface Refs {
   firstToken: HTMLInputElement;
   lastToken: HTMLInputElement;
   allTokens: HTMLButtonElement;
+  showIntro: HTMLInputElement;
   displayNote: HTMLElement;
   saveMenu: HTMLDetailsElement;
   figure: HTMLFieldSetElement;
@@ -90,6 +91,11 @@ interface Refs {
   checkpointText: HTMLOutputElement;
   newest: HTMLButtonElement;
   trainingStatus: HTMLElement;
+  intro: HTMLElement;
+  introText: HTMLElement;
+  introExamples: HTMLElement;
+  closeIntro: HTMLButtonElement;
+  nextLine: HTMLElement;
   main: HTMLElement;
   wordBar: HTMLElement;
   headsSides: HTMLElement;

@@ -173,6 +173,12 @@ function listenToButtons(app, refs) {
   for (const node of [firstToken, lastToken]) node.addEventListener("change", () => actions.setRange(app));
   help.addEventListener("click", ({ target }) => target === help && help.close());
   keepChoice(refs.characterKeys, "regard-character-keys");
+  keepChoice(refs.showIntro, "regard-intro");
+  refs.showIntro.addEventListener("change", () => app.refresh());
+  refs.closeIntro.addEventListener("click", () => {
+    refs.showIntro.click();
+    actions.focusMainView(app);
+  });
 }
 
 /** Keep in the browser whether a box is checked, where it keeps anything. @param {HTMLInputElement} box @param {string} key */

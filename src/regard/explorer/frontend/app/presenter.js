@@ -14,6 +14,7 @@ import { showAttribution } from "./attribution.js";
 import { showControls } from "./controls.js";
 import { showStrongRows } from "./corpus.js";
 import { liveMetric, showCellSearch } from "./head-search.js";
+import { showIntro } from "./intro.js";
 import { showLines } from "./lines.js";
 import { showLive, showModel, showNextTokens } from "./predictions.js";
 import { showWhy } from "./why.js";
@@ -44,6 +45,7 @@ export class Presenter {
     head.update(state, sides, blockedBy);
     for (const one of [movement, lines]) one.update(state, sides, null);
     this.showChoice(state);
+    showIntro(app);
     this.showAblation();
     this.showTraining();
     const maps = queries.fetchMaps(state, sides);
