@@ -5,27 +5,30 @@ import { bidi, button, el } from "../platform/dom.js";
 import { formatWeight } from "../render/format.js";
 import { layerName } from "../views/messages.js";
 
+const MAX_TOKENS = 512; // a longer text needs the room
+
+const shownRuns = /** @type {WeakMap<HTMLElement, Run>} */ (new WeakMap());
+
 /** @param {App} app */
 export function showIntro(app) {
   const { refs, manifest, state } = app;
-  refs.intro.hidden = !refs.showIntro.checked || (state.view !== "head" && state.view !== "heads");
   const run = manifest.runs[app.sides()[0].run];
-  if (refs.intro.hidden || refs.introText.dataset.run === keyOf(run)) return;
-  refs.introText.dataset.run = keyOf(run);
+  const hasRoom = app.syncUrl && state.view === "head" && run.tokens.length <= MAX_TOKENS;
+  refs.intro.hidden = !hasRoom || !refs.showIntro.checked;
+  if (refs.intro.hidden || shownRuns.get(refs.intro) === run) return;
+  shownRuns.set(refs.intro, run);
   const count = run.layers.reduce((sum, { heads }) => sum + heads, 0);
   const [first, other] = run.distinctive;
   const unit = run.picture ? "patch" : "word";
-  const heads = count === 1 ? "the one head of " : `one of the ${count} heads of `;
-  const shown = `Each map shows how much every ${unit} (row) attends to every other (column), in ${heads}`;
-  const isLast = run.predicts_tokens && first?.row === run.tokens.length - 1;
+  const last = run.predicts_tokens && first?.row === run.tokens.length - 1 ? "the last word of " : "";
   const why = first
     ? [
-        `; the most distinctive for ${isLast ? "the last word of " : ""}this text is ${headOf(run, first)}: `,
+        `; of ${count} heads, ${headOf(run, first)} is the most distinctive for ${last}this text: `,
         cellButton(app, run, first),
-        ".",
       ]
     : ["."];
-  refs.introText.replaceChildren(shown, bidi(run.model || "a model"), ...why);
+  const shown = `These maps show how much every ${unit} (row) attends to every other (column)`;
+  refs.introText.replaceChildren(shown, ...why);
   const rests = manifest.metrics.some(({ key }) => key === "sink");
   refs.introExamples.replaceChildren(
     el("span", { class: "rg-muted" }, "Try"),
@@ -34,9 +37,6 @@ export function showIntro(app) {
     first ? button("How a weight is computed", () => app.set({ ...placeOf(first), view: "cell" })) : "",
   );
 }
-
-/** @param {Run} run */
-const keyOf = ({ model, text, distinctive }) => JSON.stringify([model, text, distinctive]);
 
 /** @param {Run} run @param {DistinctiveCell} cell */
 const headOf = ({ layers }, { layer, head }) => `${layerName(layers[layer].number)}, head ${head}`.replace(/^L/, "l");
