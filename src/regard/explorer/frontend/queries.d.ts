@@ -157,6 +157,44 @@ interface HeadFields {
   rotated: boolean | null;
 }
 
+interface StorySpan {
+  kind: string;
+  text: string;
+  address: string;
+}
+
+interface StoryBlock {
+  is_item: boolean;
+  spans: StorySpan[];
+}
+
+interface StoryChoice {
+  spans: StorySpan[];
+  is_right: boolean;
+}
+
+interface StoryQuestion {
+  choices: StoryChoice[];
+  number: number | null;
+  tolerance: number;
+  words: string[];
+}
+
+interface StoryStep {
+  title: string;
+  prose: StoryBlock[];
+  question: StoryQuestion | null;
+  reveal: StoryBlock[];
+  view: string | null;
+  answer_view: string | null;
+}
+
+interface Story {
+  key: string;
+  title: string;
+  steps: StoryStep[];
+}
+
 interface Manifest {
   format: string;
   title: string;
@@ -164,6 +202,8 @@ interface Manifest {
   can: Can;
   live_models: string[];
   pairs: Pair[];
+  stories: Story[];
+  story: string | null;
   decimals: number | null;
   runs: RunDescription[];
   difference_blocked_by: string | null;

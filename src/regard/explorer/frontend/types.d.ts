@@ -91,6 +91,21 @@ interface Refs {
   checkpointText: HTMLOutputElement;
   newest: HTMLButtonElement;
   trainingStatus: HTMLElement;
+  stories: HTMLDetailsElement;
+  storyList: HTMLElement;
+  story: HTMLElement;
+  storyName: HTMLElement;
+  closeStory: HTMLButtonElement;
+  storyTitle: HTMLElement;
+  storyProse: HTMLElement;
+  storyChoices: HTMLElement;
+  storyForm: HTMLFormElement;
+  storyNumber: HTMLInputElement;
+  storyVerdict: HTMLElement;
+  storyReveal: HTMLElement;
+  storyBack: HTMLButtonElement;
+  storyNext: HTMLButtonElement;
+  storyShow: HTMLButtonElement;
   intro: HTMLElement;
   introText: HTMLElement;
   introExamples: HTMLElement;
@@ -390,6 +405,10 @@ interface State {
   why: boolean;
   /** it is of the difference to the strongest other key */
   contrast: boolean;
+  /** the key of the story that is told; empty: none */
+  story: string;
+  /** its step, from 0 */
+  part: number;
 }
 
 // render/colormap.js
@@ -655,6 +674,16 @@ interface NextTokensProps {
   canContinue: boolean;
   error: string;
 }
+
+// views/story-panel.js
+
+type StoryActions = {
+  goTo: (story: string, part: number) => void;
+  open: (address: string) => void;
+  close: () => void;
+  /** what is chosen on the page: its query and its key */
+  chosenWords: () => string[];
+};
 
 // views/text-panel.js
 

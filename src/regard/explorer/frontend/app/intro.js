@@ -13,7 +13,7 @@ const shownRuns = /** @type {WeakMap<HTMLElement, Run>} */ (new WeakMap());
 export function showIntro(app) {
   const { refs, manifest, state } = app;
   const run = manifest.runs[app.sides()[0].run];
-  const hasRoom = app.syncUrl && state.view === "head" && run.tokens.length <= MAX_TOKENS;
+  const hasRoom = app.syncUrl && state.view === "head" && !state.story && run.tokens.length <= MAX_TOKENS;
   refs.intro.hidden = !hasRoom || !refs.showIntro.checked;
   if (refs.intro.hidden || shownRuns.get(refs.intro) === run) return;
   shownRuns.set(refs.intro, run);

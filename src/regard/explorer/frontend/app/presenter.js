@@ -17,6 +17,7 @@ import { liveMetric, showCellSearch } from "./head-search.js";
 import { showIntro } from "./intro.js";
 import { showLines } from "./lines.js";
 import { showLive, showModel, showNextTokens } from "./predictions.js";
+import { showStory } from "./story.js";
 import { showWhy } from "./why.js";
 
 export class Presenter {
@@ -45,6 +46,7 @@ export class Presenter {
     head.update(state, sides, blockedBy);
     for (const one of [movement, lines]) one.update(state, sides, null);
     this.showChoice(state);
+    showStory(app);
     showIntro(app);
     this.showAblation();
     this.showTraining();
