@@ -79,21 +79,21 @@ def parse_story(text: str, key: str) -> answers.Story:
 
 def texts_of(story: answers.Story) -> list[tuple[str, str | None]]:
     """Return the texts that a story shows, each with its model, if it names one."""
-    found: dict[tuple[str, str | None], None] = {}
+    texts: dict[tuple[str, str | None], None] = {}
     for address in _addresses(story):
         fields = parse_qs(address)
         if "text" in fields:
-            found[fields["text"][0], fields.get("model", [None])[0]] = None
-    return list(found)
+            texts[fields["text"][0], fields.get("model", [None])[0]] = None
+    return list(texts)
 
 
 def opening_texts(story: answers.Story) -> tuple[list[str], str | None]:
     """Return the texts of the model that a story begins with, and that model, if it is named."""
-    found = texts_of(story)
-    if not found:
+    texts = texts_of(story)
+    if not texts:
         raise RegardError("the addresses of the story name no text: give the text too")
-    model = found[0][1]
-    return [text for text, of in found if of == model], model
+    model = texts[0][1]
+    return [text for text, of in texts if of == model], model
 
 
 def fits_runs(story: answers.Story, runs: Sequence[tuple[str, str]]) -> bool:
@@ -122,7 +122,9 @@ def _step(part: str, where: str) -> answers.StoryStep:
 
 def _question(text: str, where: str) -> tuple[answers.StoryQuestion | None, str]:
     """Return what a step asks, and the lines that are its prose."""
-    prose, choices, expected = [], [], []
+    prose: list[str] = []
+    choices: list[answers.StoryChoice] = []
+    expected: list[str] = []
     for line in text.split("\n"):
         if match := _CHOICE.fullmatch(line.strip()):
             choices.append({"spans": _spans(match[2]), "is_right": match[1] != " "})
