@@ -289,6 +289,7 @@ READERS = {
     ("dask/source.py", "open"): "at an address of fsspec, of a regular file; in pieces, or up to a limit",
     ("explorer/bundle.py", "read_text"): "files of the package",
     ("explorer/exploration.py", "read_text"): "what Linux says of this process",
+    ("explorer/story.py", "read_text"): "files of the package",
     ("explorer/server.py", "open"): "a browser; and a file that is written",
     ("models/hub/download.py", "open"): "a file of the archive, which has its pinned size, and one that was written",
     ("models/hub/transfer.py", "open"): "both ends of a pipe, which are not read here",

@@ -9,7 +9,7 @@ import pytest
 
 import regard
 from regard.explorer.exploration import Exploration
-from regard.explorer.opening import MIN_EXCESS, Opening, opening_of, strongest_cell, telling_weight
+from regard.explorer.opening import MIN_EXCESS, Opening, distinctive_cells, opening_of, strongest_cell, telling_weight
 from regard.trace import Trace
 
 WORDS = "[CLS] she told him that her brother had lost his wallet . [SEP]".split()
@@ -64,21 +64,21 @@ def test_neighbours_punctuation_and_special_tokens_are_not(row, col):
 
 def test_a_head_that_is_asked_for_is_opened():
     run = run_of(even((LOST, WALLET, 0.9)), even((2, 5, 0.8)), BY_POSITION, layers=2)
-    assert opening_of(run, None, None) == (0, 0, LOST, WALLET)
-    assert opening_of(run, 1, 1) == (1, 1, 2, 5)
-    assert opening_of(run, 1, None) == (1, 0, LOST, WALLET)
-    assert opening_of(run, None, 2) == (1, 2, None, None)
+    assert opening_of(run, None, None)[:4] == (0, 0, LOST, WALLET)
+    assert opening_of(run, 1, 1)[:4] == (1, 1, 2, 5)
+    assert opening_of(run, 1, None)[:4] == (1, 0, LOST, WALLET)
+    assert opening_of(run, None, 2)[:4] == (1, 2, None, None)
 
 
 def test_without_words_no_token_is_chosen():
     run = run_of(even())
-    assert opening_of(run, None, None)[2:] == (None, None)
+    assert opening_of(run, None, None)[2:4] == (None, None)
     run.encoding = None
-    assert opening_of(run, None, None) == (0, 0, None, None)
+    assert opening_of(run, None, None)[:4] == (0, 0, None, None)
 
 
 def test_without_a_telling_weight_a_head_of_other_words_opens():
-    assert opening_of(run_of(np.eye(N), np.eye(N)[[0] * N], even()), None, None) == (0, 2, None, None)
+    assert opening_of(run_of(np.eye(N), np.eye(N)[[0] * N], even()), None, None)[:4] == (0, 2, None, None)
 
 
 def test_the_strongest_cell_is_of_two_words_if_there_is_one():
@@ -117,4 +117,16 @@ def test_one_token_opens():
     trace = Trace(maps=True)
     model = regard.models.toy(["cat"])
     model("cat", trace=trace)
-    assert Exploration(trace, models=[model]).opening == (0, 0, None, None)
+    assert Exploration(trace, models=[model]).opening[:4] == (0, 0, None, None)
+
+
+def test_the_distinctive_cells_are_of_different_keys_and_heads_asked_for_do_not_change_them():
+    run = run_of(even((LOST, WALLET, 0.9)), even((2, WALLET, 0.95)), even((2, 5, 0.8)), BY_POSITION)
+    cells = distinctive_cells(run)
+    assert [tuple(cell.values()) for cell in cells] == [
+        (0, 1, 2, WALLET, pytest.approx(0.95)),
+        (0, 2, 2, 5, pytest.approx(0.8)),
+    ]
+    assert opening_of(run, 0, 3).cells == cells
+    run.is_long = True
+    assert distinctive_cells(run) == ()

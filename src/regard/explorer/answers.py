@@ -67,6 +67,16 @@ class Initial(TypedDict):
     col: NotRequired[int]
 
 
+class DistinctiveCell(TypedDict):
+    """A weight between two words that tells something of a text: the layer by its place, and both tokens."""
+
+    layer: int
+    head: int
+    row: int
+    col: int
+    weight: float
+
+
 class Attributable(TypedDict):
     """What can be attributed in a run; nothing if something blocks it."""
 
@@ -90,6 +100,7 @@ class RunDescription(TypedDict):
     thumbnail_size: int
     num_sampled_rows: int | None
     initial: Initial
+    distinctive: list[DistinctiveCell]  # the first is what the page opens with, if no head is asked for
     predicts_tokens: bool
     attribution: Attributable
     base_run: NotRequired[int]  # of an ablation
@@ -184,6 +195,56 @@ class HeadFields(TypedDict):
     rotated: bool | None
 
 
+class StorySpan(TypedDict):
+    """Some words of a story; those of a view have its address."""
+
+    kind: str  # text, em, strong, code or view
+    text: str
+    address: str
+
+
+class StoryBlock(TypedDict):
+    """A paragraph of a story, or an item of a list."""
+
+    is_item: bool
+    spans: list[StorySpan]
+
+
+class StoryChoice(TypedDict):
+    """An answer to choose."""
+
+    spans: list[StorySpan]
+    is_right: bool
+
+
+class StoryQuestion(TypedDict):
+    """What a step asks: one of some choices, a number, or a word or cell of the page."""
+
+    choices: list[StoryChoice]
+    number: float | None
+    tolerance: float
+    words: list[str]  # of the query, and of the key of a cell
+
+
+class StoryStep(TypedDict):
+    """A step of a story; ``view`` and ``answer_view`` are addresses, before and after the answer."""
+
+    title: str
+    prose: list[StoryBlock]
+    question: StoryQuestion | None
+    reveal: list[StoryBlock]
+    view: str | None
+    answer_view: str | None
+
+
+class Story(TypedDict):
+    """A story; see `regard.explorer.story`."""
+
+    key: str
+    title: str
+    steps: list[StoryStep]
+
+
 class Manifest(TypedDict):
     """What the page loads first."""
 
@@ -193,6 +254,8 @@ class Manifest(TypedDict):
     can: Can
     live_models: list[str]  # that a text can be run with
     pairs: list[Pair]  # none without a corpus
+    stories: list[Story]
+    story: str | None  # that the page opens with
     decimals: int | None
     runs: list[RunDescription]
     difference_blocked_by: str | None

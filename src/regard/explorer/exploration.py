@@ -40,6 +40,7 @@ from regard.explorer.residual_stream import residual_stream
 from regard.explorer.rotation import rotated_pairs, rotates
 from regard.explorer.run import Run
 from regard.explorer.run_store import RunStore
+from regard.explorer.story import load_story, shipped, texts_of
 from regard.explorer.validation import check_index, check_num_runs
 from regard.explorer.why import why_attends
 from regard.functional.native.map import Pooling
@@ -95,6 +96,7 @@ class Exploration:
         self._live = LiveRuns(store, [run.reader for run in shown])
         self.runs = tuple(shown)  # A and B
         self.corpus: Corpus | None = None  # sentences in which heads are sought
+        self.story: answers.Story | None = None  # that the page opens with
 
     @property
     def initial_head(self) -> tuple[int, int]:
@@ -138,6 +140,8 @@ class Exploration:
             },
             "live_models": list(self.live_models),
             "pairs": list(PAIRS) if self.corpus else [],
+            "stories": self._stories(),
+            "story": self.story["key"] if self.story else None,
             "decimals": None,
             "runs": [self._describe(number) for number in self.numbers],
             "difference_blocked_by": difference_blocked_by(self.runs),
@@ -145,6 +149,13 @@ class Exploration:
             "modes": [mode for mode in DISPLAY_MODES if mode["key"] in self.modes],
             "attribution_methods": list(ATTRIBUTION_METHODS),
         }
+
+    def _stories(self) -> list[answers.Story]:
+        """Return the story that the page opens with, and those of the package whose models are here."""
+        own = [self.story] if self.story else []
+        others = [load_story(name) for name in shipped() if not own or own[0]["key"] != name]
+        models = {*self.live_models, *(run.trace.model for run in self.runs)}
+        return own + [story for story in others if {model for _, model in texts_of(story)} <= models]
 
     @property
     def live_models(self) -> tuple[str, ...]:
@@ -630,7 +641,9 @@ class Exploration:
 
     def _describe(self, number: int, opening: Opening | None = None) -> answers.RunDescription:
         run = self._runs[number]
-        return describe_run(run, self._maps.thumbnail_size(number), opening or self.opening, self._other_text(number))
+        is_own = opening is not None or run is self.runs[0]
+        size, other_text = self._maps.thumbnail_size(number), self._other_text(number)
+        return describe_run(run, size, opening or self.opening, other_text, is_own=is_own)
 
 
 def _process_peak() -> int | None:

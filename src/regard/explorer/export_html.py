@@ -41,6 +41,7 @@ from regard.explorer.codec import MAX_DECIMALS, encode_blob, json_bytes, pack_we
 from regard.explorer.display_modes import MAX_WHOLE_TOKENS
 from regard.explorer.exploration import Exploration
 from regard.explorer.opening import strongest_cell
+from regard.explorer.story import fits_runs, texts_of
 
 _SMALL_PAGE_WEIGHTS = 144 * 128**2  # at most, for the first limit
 _LIMITS = (2_000_000, 16_000_000)  # bytes of a small page, and of any
@@ -102,6 +103,11 @@ def _render(exploration: Exploration) -> bytes | None:
     manifest = exploration.manifest()
     manifest["live_models"], manifest["can"] = [], {"ablate": False, "tiles": False, "figures": False}
     manifest["blobs"], manifest["cell_inputs"], manifest["heads_with_steps"] = {}, {}, " " * 40
+    has = [(run["text"], run["model"]) for run in manifest["runs"]]
+    if exploration.story is not None and not fits_runs(exploration.story, has):
+        named = ", ".join(repr(text[:60]) for text, _ in texts_of(exploration.story))
+        raise RegardError(f"a file has no model, and the story needs more texts than are in it: {named}")
+    manifest["stories"] = [story for story in manifest["stories"] if fits_runs(story, has)]
     manifest["metrics"] = [metric for metric in manifest["metrics"] if not metric.get("live")]
     blobs = [blob for run in exploration.numbers for blob in _auxiliary_blobs(exploration, run)]
     if manifest["difference_blocked_by"] is None:

@@ -14,6 +14,7 @@ from regard.explorer.exploration import Exploration
 from regard.explorer.export_html import check_fits_file, write_page
 from regard.explorer.run import recorded
 from regard.explorer.stored import StoredExploration
+from regard.explorer.story import load_story, opening_texts
 from regard.explorer.training import TrainingExploration
 from regard.explorer.validation import check_num_runs
 from regard.models import load
@@ -37,6 +38,7 @@ def explore(
     layer: int | None = None,
     head: int | None = None,
     corpus: str | os.PathLike[str] | None = None,
+    story: str | os.PathLike[str] | None = None,
 ) -> Any:
     """Open the explorer: a page with the attention of a text, from all heads to the arithmetic of one weight.
 
@@ -63,6 +65,9 @@ def explore(
         4,096 tokens only a given layer is recorded.
     corpus : path, optional
         A file of sentences, one a line, among which the page finds those where a head attends most strongly.
+    story : str or path, optional
+        A story to follow beside the views: one of the package, "animal", "induction", "indirect-object" or "softmax",
+        or one in a Markdown file. Without sources the page has its texts.
 
     Returns
     -------
@@ -79,7 +84,12 @@ def explore(
         raise RegardError("port and browser are for the server: leave them out with html=, and in a notebook")
     if html is not None and corpus is not None:
         raise RegardError("a file has no model to run a corpus: leave out corpus=")
+    told = load_story(Path(story) if isinstance(story, os.PathLike) else story) if story is not None else None
+    if told is not None and not sources:
+        texts, named = opening_texts(told)
+        sources, model = tuple(texts[: 2 if html is not None else 1]), model or named
     exploration = exploration_of(sources, model, batch=batch, layer=layer, head=head, for_file=html is not None)
+    exploration.story = told
     if corpus is not None:
         exploration.corpus = Corpus(Path(corpus))
     if html is not None:

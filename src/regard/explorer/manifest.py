@@ -13,10 +13,13 @@ from regard.explorer.run import Run
 from regard.functional import native
 
 
-def describe_run(run: Run, thumbnail_size: int, opening: Opening, other_text: str | None) -> answers.RunDescription:
+def describe_run(
+    run: Run, thumbnail_size: int, opening: Opening, other_text: str | None, *, is_own: bool
+) -> answers.RunDescription:
     """Return a run as plain data.
 
-    `opening` is what the page opens with, and `other_text` the text of the run that this one is compared with.
+    `opening` is what the page opens with, whether it `is_own` or that of another run, and `other_text` the text of the
+    run that this one is compared with.
     """
     return {
         "title": run.title,
@@ -29,6 +32,7 @@ def describe_run(run: Run, thumbnail_size: int, opening: Opening, other_text: st
         "thumbnail_size": thumbnail_size,
         "num_sampled_rows": len(run.sampled_rows()) if run.is_long else None,
         "initial": opening.describe(run),
+        "distinctive": list(opening.cells) if is_own else [],
         "predicts_tokens": predicts_next_tokens(run),
         "attribution": describe_attribution(run, other_text),
     }

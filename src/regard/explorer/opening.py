@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -20,6 +21,9 @@ MAX_TOKENS = 64
 MIN_EXCESS = 0.25
 """Below it no word is chosen."""
 
+MAX_CELLS = 3
+"""As many distinctive cells does the page name."""
+
 
 class Opening(NamedTuple):
     """A layer and head by their places, and a query and a key token; these are None if no weight tells much."""
@@ -28,6 +32,7 @@ class Opening(NamedTuple):
     head: int
     row: int | None = None
     col: int | None = None
+    cells: tuple[answers.DistinctiveCell, ...] = ()  # of all heads, whichever was asked for
 
     def describe(self, run: Run) -> answers.Initial:
         """Return it as plain data, as far as a run has these heads and tokens."""
@@ -40,6 +45,10 @@ class Opening(NamedTuple):
 
 def opening_of(run: Run, layer: int | None, head: int | None) -> Opening:
     """Return what the page opens with: the head asked for, or the one with the most telling weight."""
+    return _opening_of(run, layer, head)._replace(cells=distinctive_cells(run))
+
+
+def _opening_of(run: Run, layer: int | None, head: int | None) -> Opening:
     numbers = [run.number(place) for place in range(len(run.layers))]
     layers = run.telling_layers() if layer is None else [numbers.index(resolve_index("layer", layer, numbers))]
     if head is not None:
@@ -49,13 +58,32 @@ def opening_of(run: Run, layer: int | None, head: int | None) -> Opening:
         head = 0
     if run.is_long:
         return Opening(layers[-1], head or 0)
-    follows = predicts_next_tokens(run) and predicts_at_each_token(run.model)
-    last = run.length - 1 if follows else None  # after which the page says what comes next
+    last = _last_predicting(run)
     excess, opening = telling_weight(run, [(at, h) for at in layers for h in _heads(run, at, head)], last)
     if excess >= MIN_EXCESS:
         return opening
     place = (layers[-1], head) if head is not None else head_of_words(run)
     return Opening(*place) if last is None else Opening(*place, last, _strongest_key(run, *place, last))
+
+
+def _last_predicting(run: Run) -> int | None:
+    """Return the token after which the page says what comes next; None for a model that predicts none."""
+    follows = predicts_next_tokens(run) and predicts_at_each_token(run.model)
+    return run.length - 1 if follows else None
+
+
+def distinctive_cells(run: Run) -> tuple[answers.DistinctiveCell, ...]:
+    """Return the most telling weights of a run, one for each head and key; of a decoder those of its last token."""
+    if run.is_long:
+        return ()
+    heads = [(at, head) for at in run.telling_layers() for head in _heads(run, at, None)]
+    cells: dict[int | None, answers.DistinctiveCell] = {}
+    for excess, (layer, head, row, col, _) in sorted(_telling_weights(run, heads, _last_predicting(run)), reverse=True):
+        if row is None or col is None or excess < MIN_EXCESS or len(cells) == MAX_CELLS:
+            break
+        weight = float(run.layers[layer].tile(head, np.array([row]), np.array([col]))[0, 0])
+        cells.setdefault(col, {"layer": layer, "head": head, "row": row, "col": col, "weight": weight})
+    return tuple(cells.values())
 
 
 def _strongest_key(run: Run, layer: int, head: int, row: int) -> int:
@@ -71,18 +99,20 @@ def telling_weight(run: Run, heads: list[tuple[int, int]], query: int | None = N
     that word, and the mean at that distance: it is small where all attend to one token, and where a head attends by
     position. It is large for a verb and its object, or a pronoun and what it stands for.
     """
+    return max(_telling_weights(run, heads, query), key=lambda each: each[0], default=(-np.inf, Opening(*heads[0])))
+
+
+def _telling_weights(run: Run, heads: list[tuple[int, int]], query: int | None) -> Iterator[tuple[float, Opening]]:
+    """Yield the largest excess in each of some heads, if they have pairs of words, and where it is."""
     tokens = run.telling_tokens(MAX_TOKENS) if query is None else np.arange(max(0, query + 1 - MAX_TOKENS), query + 1)
     is_pair = _pairs_of_words(run, tokens)
     if query is not None:
         is_pair[:-1] = False
-    best = -np.inf, Opening(*heads[0])
     for layer, head in heads if is_pair.any() else ():
         weights = run.layers[layer].tile(head, tokens, tokens).astype(np.float64)
         excess = np.where(is_pair, weights - _mean_of_others(weights) - _mean_at_distance(weights), -np.inf)
         row, col = np.unravel_index(int(excess.argmax()), excess.shape)
-        if excess[row, col] > best[0]:
-            best = float(excess[row, col]), Opening(layer, head, int(tokens[row]), int(tokens[col]))
-    return best
+        yield float(excess[row, col]), Opening(layer, head, int(tokens[row]), int(tokens[col]))
 
 
 def strongest_cell(run: Run, layer: int, head: int) -> tuple[int, int]:

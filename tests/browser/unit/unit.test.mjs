@@ -292,6 +292,7 @@ const runOf = (layers, heads, length, more = {}) => ({
     ...more,
 });
 const manifestOf = (...runs) => ({
+    stories: [],
     attribution_methods: [{ key: "gradient" }],
     runs,
     numGivenRuns: runs.length,
@@ -542,7 +543,14 @@ test("an item of a list is toggled, whatever it holds", () => {
 });
 test("the heads of lines are those of the layers, and none is not the same as no choice", () => {
     const run = { layers: [{ heads: 2, rows: 3, cols: 3 }], tokens: [1, 2, 3].map((t) => token(String(t))) };
-    const manifest = { can: { ablate: true }, modes: [], metrics: [], attribution_methods: [], runs: [run] };
+    const manifest = {
+        can: { ablate: true },
+        modes: [],
+        metrics: [],
+        stories: [],
+        attribution_methods: [],
+        runs: [run],
+    };
     const linesOf = (address) => state.normalize({ ...state.INITIAL_STATE, ...url.decode(address) }, manifest).lines;
     assert.equal(linesOf(""), null);
     assert.deepEqual(linesOf("lh="), []);
@@ -1017,6 +1025,7 @@ test("the run of a checkpoint is shown, and its ablation with it alone", () => {
         can: { ablate: true },
         modes: [],
         metrics: [],
+        stories: [],
         attribution_methods: [],
         numGivenRuns: 1,
         runs: [run, run, { ...run, base_run: 1 }, run],

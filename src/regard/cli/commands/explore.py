@@ -34,10 +34,12 @@ with deferred_imports():
     from regard.cli.texts import check_no_file, read_text
     from regard.explorer import Exploration
     from regard.explorer.address import read_address
+    from regard.explorer.answers import Story
     from regard.explorer.corpus import Corpus
     from regard.explorer.launch import exploration_of
     from regard.explorer.run import STEPS, shown_steps
     from regard.explorer.stored import StoredExploration
+    from regard.explorer.story import load_story, opening_texts
     from regard.explorer.training import TrainingExploration
     from regard.models import ImageModel, load
     from regard.models.base import as_text_model
@@ -53,6 +55,7 @@ COMMAND = Command(
   regard explore "The animal did not cross the street because it was too tired"
   regard explore "the bat flew" "the bat broke"
   regard explore --file letter.txt -o letter.html
+  regard explore --story animal
   regard explore regard-induction -o learned.html    (a folder of regard train)""",
 )
 
@@ -75,6 +78,9 @@ class Options:
     trace: Sequence[str] | None = option("FILE", "one or two saved runs in place of a text", nargs="+")
     map: MapChoice = map_choice(head, layer="the page chooses", head="the page chooses")
     corpus: str | None = option("FILE", "sentences, one a line: the page finds those where a head attends most")
+    story: str | None = option(
+        "STORY", "steps to follow beside the views: animal, induction, indirect-object, softmax, or FILE.md"
+    )
     open: str | None = option("ADDRESS", "what a copied address shows, or one in a file")
     server: Server = shared(Server)
     files: OutputFiles = output_files(_PAGE, _PICTURE)
@@ -100,6 +106,9 @@ class _Explored(NamedTuple):
 def run(options: Options) -> None:
     """Run the texts, or read the traces, and serve the page or write it."""
     options.files.check()
+    story = load_story(options.story) if options.story is not None else None
+    if story is not None:
+        options = _with_texts_of(options, story)
     corpus = _corpus(options)
     if corpus is not None and not options.source.text and options.source.file is None and options.open is None:
         options = options.with_text(corpus.first())
@@ -110,7 +119,7 @@ def run(options: Options) -> None:
     if options.files:
         options.files.write(
             {
-                _PAGE: lambda path: _write_page(path, explored),
+                _PAGE: lambda path: _write_page(path, explored, story),
                 _PICTURE: lambda path: _draw(path, explored, options.theme),
             }
         )
@@ -118,14 +127,26 @@ def run(options: Options) -> None:
     from regard.explorer.server import serve
 
     exploration = explored.exploration()
-    exploration.corpus = corpus
+    exploration.corpus, exploration.story = corpus, story
     serve(exploration, port=options.server.port, browser=not options.server.no_browser, view=view, tell=write)
 
 
-def _write_page(path: str, explored: _Explored) -> None:
+def _write_page(path: str, explored: _Explored, story: Story | None) -> None:
     from regard.explorer import write_page
 
-    write_page(explored.exploration(), path)
+    exploration = explored.exploration()
+    exploration.story = story
+    write_page(exploration, path)
+
+
+def _with_texts_of(options: Options, story: Story) -> Options:
+    """Return options with the text and model of a story where none are given; a file has up to two texts."""
+    if options.open is not None or options.trace or options.toy:
+        raise RegardError("--story says what is shown: leave out --open, --trace and --toy")
+    if options.source.text or options.source.file is not None:
+        return options
+    texts, model = opening_texts(story)
+    return replace(options, model=options.model or model).with_text(*texts[: 2 if options.files else 1])
 
 
 def _draw(path: str, explored: _Explored, theme: str) -> None:

@@ -53,6 +53,14 @@ interface Initial {
   col?: number;
 }
 
+interface DistinctiveCell {
+  layer: number;
+  head: number;
+  row: number;
+  col: number;
+  weight: number;
+}
+
 interface Attributable {
   blocked_by: string | null;
   method: string;
@@ -72,6 +80,7 @@ interface RunDescription {
   thumbnail_size: number;
   num_sampled_rows: number | null;
   initial: Initial;
+  distinctive: DistinctiveCell[];
   predicts_tokens: boolean;
   attribution: Attributable;
   base_run?: number;
@@ -148,6 +157,44 @@ interface HeadFields {
   rotated: boolean | null;
 }
 
+interface StorySpan {
+  kind: string;
+  text: string;
+  address: string;
+}
+
+interface StoryBlock {
+  is_item: boolean;
+  spans: StorySpan[];
+}
+
+interface StoryChoice {
+  spans: StorySpan[];
+  is_right: boolean;
+}
+
+interface StoryQuestion {
+  choices: StoryChoice[];
+  number: number | null;
+  tolerance: number;
+  words: string[];
+}
+
+interface StoryStep {
+  title: string;
+  prose: StoryBlock[];
+  question: StoryQuestion | null;
+  reveal: StoryBlock[];
+  view: string | null;
+  answer_view: string | null;
+}
+
+interface Story {
+  key: string;
+  title: string;
+  steps: StoryStep[];
+}
+
 interface Manifest {
   format: string;
   title: string;
@@ -155,6 +202,8 @@ interface Manifest {
   can: Can;
   live_models: string[];
   pairs: Pair[];
+  stories: Story[];
+  story: string | null;
   decimals: number | null;
   runs: RunDescription[];
   difference_blocked_by: string | null;

@@ -70,6 +70,7 @@ interface Refs {
   firstToken: HTMLInputElement;
   lastToken: HTMLInputElement;
   allTokens: HTMLButtonElement;
+  showIntro: HTMLInputElement;
   displayNote: HTMLElement;
   saveMenu: HTMLDetailsElement;
   figure: HTMLFieldSetElement;
@@ -90,6 +91,26 @@ interface Refs {
   checkpointText: HTMLOutputElement;
   newest: HTMLButtonElement;
   trainingStatus: HTMLElement;
+  stories: HTMLDetailsElement;
+  storyList: HTMLElement;
+  story: HTMLElement;
+  storyName: HTMLElement;
+  closeStory: HTMLButtonElement;
+  storyTitle: HTMLElement;
+  storyProse: HTMLElement;
+  storyChoices: HTMLElement;
+  storyForm: HTMLFormElement;
+  storyNumber: HTMLInputElement;
+  storyVerdict: HTMLElement;
+  storyReveal: HTMLElement;
+  storyBack: HTMLButtonElement;
+  storyNext: HTMLButtonElement;
+  storyShow: HTMLButtonElement;
+  intro: HTMLElement;
+  introText: HTMLElement;
+  introExamples: HTMLElement;
+  closeIntro: HTMLButtonElement;
+  nextLine: HTMLElement;
   main: HTMLElement;
   wordBar: HTMLElement;
   headsSides: HTMLElement;
@@ -384,6 +405,10 @@ interface State {
   why: boolean;
   /** it is of the difference to the strongest other key */
   contrast: boolean;
+  /** the key of the story that is told; empty: none */
+  story: string;
+  /** its step, from 0 */
+  part: number;
 }
 
 // render/colormap.js
@@ -649,6 +674,16 @@ interface NextTokensProps {
   canContinue: boolean;
   error: string;
 }
+
+// views/story-panel.js
+
+type StoryActions = {
+  goTo: (story: string, part: number) => void;
+  open: (address: string) => void;
+  close: () => void;
+  /** what is chosen on the page: its query and its key */
+  chosenWords: () => string[];
+};
 
 // views/text-panel.js
 

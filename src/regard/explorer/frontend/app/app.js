@@ -11,6 +11,7 @@ import { findBinding, keybindingsOf } from "./keybindings.js";
 import { createLayout, fillMarkup } from "./layout.js";
 import { Presenter } from "./presenter.js";
 import { Queries } from "./queries.js";
+import { storyView } from "./story.js";
 
 const PROGRESS_MS = 700; // between questions how far a long computation is
 const FOLLOW_MS = 1000; // between questions for new checkpoints
@@ -46,7 +47,8 @@ export class App {
     const { layer, head, row = null, col = null } = initial;
     /** @type {State} */
     this.initialState = { ...INITIAL_STATE, layer, head, log: tokens.length > MAX_IN_MEMORY_SIDE };
-    const fromUrl = this.wanted();
+    const told = manifest.stories.find(({ key }) => key === manifest.story);
+    const fromUrl = this.wanted(told && !(syncUrl && location.hash) ? storyView(told, 0) : undefined);
     const opening = "layer" in fromUrl || "head" in fromUrl ? {} : { row, col };
     this.state = normalize({ ...this.initialState, ...opening, ...fromUrl }, this.manifest);
     this.presenter = new Presenter(this);
@@ -149,22 +151,28 @@ export class App {
     event.stopPropagation();
   }
 
-  /** What the address says; a text that is the given one is no other. */
-  wanted() {
-    const found = this.syncUrl ? decode(location.hash) : {};
-    const { text, model } = this.manifest.runs[0];
-    const isGiven = found.text === text && (found.model ?? model) === model;
-    return isGiven || !this.manifest.live_models?.length ? { ...found, text: "", model: "" } : found;
+  /** What an address says, by default that of the page; a text that is the given one is no other. @param {Partial<State>} [found] @returns {Partial<State>} */
+  wanted(found = this.syncUrl ? decode(location.hash) : {}) {
+    const { runs, numGivenRuns, live_models: models } = this.manifest;
+    const isOf = (/** @type {Run} */ { text, model }) => found.text === text && (found.model ?? model) === model;
+    const place = runs.slice(0, numGivenRuns).findIndex(isOf);
+    if (place === 1 && !models?.length) return { side: "B", ...found, text: "", model: "" };
+    return place === 0 || !models?.length ? { ...found, text: "", model: "" } : found;
   }
 
   readUrl() {
+    this.open(decode(location.hash));
+  }
+
+  /** Show what an address says. @param {Partial<State>} found */
+  open(found) {
     const { editedRun, liveRun, text, model } = this.state;
-    const wanted = { ...this.initialState, editedRun, ...this.wanted() };
+    const wanted = { ...this.initialState, editedRun, ...this.wanted(found) };
     const isSame = wanted.text === text && wanted.model === model;
     const state = normalize({ ...wanted, liveRun: isSame ? liveRun : null }, this.manifest);
     if (!isSame || String(state.ablated) !== String(this.state.ablated))
       this.edits = { past: isSame ? [...this.edits.past, this.state] : [], future: [], error: "" }; // Back is undone too
-    this.historyKey = historyKeyOf(state);
+    this.opening = isSame || !wanted.text ? null : () => this.wanted(found); // the run may have more heads and words
     this.show(state);
   }
 
@@ -207,7 +215,8 @@ export class App {
     main.dataset.view = view;
     if (view !== "movement") movement.player.stop();
     if (view === "cell") this.showAboveSheet();
-    if (view === "cell" && !isFirst && cellView.isSheet) cellView.node.focus({ preventScroll: true });
+    if (view === "cell" && !isFirst && cellView.isSheet && !this.state.story)
+      cellView.node.focus({ preventScroll: true });
     const focused = activeElementOf(this.root);
     if (focused && main.contains(focused) && focused.getClientRects().length === 0) focusMainView(this); // it is hidden now
   }
@@ -215,7 +224,7 @@ export class App {
   /** Scroll the map into what a sheet leaves of a narrow window. */
   showAboveSheet() {
     const { map, cellView } = this.parts;
-    if (cellView.isSheet) map.node.scrollIntoView({ block: "start" });
+    if (cellView.isSheet && !this.state.story) map.node.scrollIntoView({ block: "start" });
   }
 
   /** @param {boolean} busy */
@@ -326,6 +335,6 @@ export class App {
 }
 
 /** What has an entry of the history: each view, ablation and text. @param {State} state */
-function historyKeyOf({ view, ablated, ablatedRun, text, model }) {
-  return JSON.stringify([view, ablated, ablatedRun, text, model]);
+function historyKeyOf({ view, ablated, ablatedRun, text, model, story, part }) {
+  return JSON.stringify([view, ablated, ablatedRun, text, model, story, part]);
 }

@@ -18,6 +18,7 @@ import { ModelView } from "../views/model-view.js";
 import { MovementView } from "../views/movement-view.js";
 import { NextTokensPanel } from "../views/next-tokens-panel.js";
 import { SideSwitch } from "../views/side-switch.js";
+import { StoryPanel } from "../views/story-panel.js";
 import { TextPanel } from "../views/text-panel.js";
 import { TrainingPanel } from "../views/training-panel.js";
 import { WordStrip } from "../views/word-strip.js";
@@ -27,6 +28,7 @@ import { bindControls } from "./controls.js";
 import { findHeads, toggleCell, toggleChosenCell, writeCells } from "./head-search.js";
 import { pinLines, toggleLines } from "./lines.js";
 import { appendToken, runText, sampleToken } from "./predictions.js";
+import { chosenWords, goToStep, openAddress } from "./story.js";
 
 /**
  * @typedef {ReturnType<typeof createParts>} Parts
@@ -113,6 +115,12 @@ function createParts(app, refs) {
     }),
     live: new LiveText(refs, manifest.live_models, (run) => runText(app, run)),
     nextTokens: new NextTokensPanel(refs, (token) => appendToken(app, token)),
+    story: new StoryPanel(refs, manifest.stories, {
+      goTo: (story, part) => goToStep(app, story, part),
+      open: (address) => (address ? openAddress(app, address) : app.refresh()),
+      close: () => set({ story: "", part: 0 }),
+      chosenWords: () => chosenWords(app),
+    }),
     ablation: new AblationPanel(refs, {
       ablate: (heads) => actions.ablateHeads(app, heads),
       select: (selection) => set({ ...withSelection(app.state, selection), side: "diff" }),
@@ -173,6 +181,12 @@ function listenToButtons(app, refs) {
   for (const node of [firstToken, lastToken]) node.addEventListener("change", () => actions.setRange(app));
   help.addEventListener("click", ({ target }) => target === help && help.close());
   keepChoice(refs.characterKeys, "regard-character-keys");
+  keepChoice(refs.showIntro, "regard-intro");
+  refs.showIntro.addEventListener("change", () => app.refresh());
+  refs.closeIntro.addEventListener("click", () => {
+    refs.showIntro.click();
+    actions.focusMainView(app);
+  });
 }
 
 /** Keep in the browser whether a box is checked, where it keeps anything. @param {HTMLInputElement} box @param {string} key */

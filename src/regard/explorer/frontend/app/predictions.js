@@ -63,12 +63,13 @@ export function showNextTokens(app) {
   const run = app.shownRun();
   refs.nextTokens.hidden = !run.predicts_tokens;
   setText(refs.temperatureText, state.temperature.toFixed(1));
-  if (!state.nextTokens || !run.predicts_tokens) return;
+  if (!run.predicts_tokens) refs.nextLine.hidden = true;
+  if (!run.predicts_tokens) return;
   const number = state.editedRun ?? app.shownHead().run;
   const position = positionOf(app);
   const base = manifest.runs[number].base_run ?? null;
-  const answer = queries.fetchNextTokens(number, base, position, state.temperature);
-  present([refs.nextHeading, refs.nextList, refs.lensTable], [answer], () =>
+  const answer = queries.fetchNextTokens(number, base, position, state.temperature, state.nextTokens);
+  present([refs.nextLine, refs.nextHeading, refs.nextList, refs.lensTable], [answer], () =>
     parts.nextTokens.show({
       after: tokenName(run.tokens, position),
       predictions: answer.data,

@@ -14,8 +14,10 @@ import { showAttribution } from "./attribution.js";
 import { showControls } from "./controls.js";
 import { showStrongRows } from "./corpus.js";
 import { liveMetric, showCellSearch } from "./head-search.js";
+import { showIntro } from "./intro.js";
 import { showLines } from "./lines.js";
 import { showLive, showModel, showNextTokens } from "./predictions.js";
+import { showStory } from "./story.js";
 import { showWhy } from "./why.js";
 
 export class Presenter {
@@ -44,6 +46,8 @@ export class Presenter {
     head.update(state, sides, blockedBy);
     for (const one of [movement, lines]) one.update(state, sides, null);
     this.showChoice(state);
+    showStory(app);
+    showIntro(app);
     this.showAblation();
     this.showTraining();
     const maps = queries.fetchMaps(state, sides);

@@ -198,14 +198,14 @@ export class Queries {
     }));
   }
 
-  /** The next token after a position, and before an ablation. @param {number} run @param {number | null} base @param {number} position @param {number} temperature */
-  fetchNextTokens(run, base, position, temperature) {
+  /** The next token after a position, and before an ablation. @param {number} run @param {number | null} base @param {number} position @param {number} temperature @param {boolean} isOpen  with the layers */
+  fetchNextTokens(run, base, position, temperature, isOpen) {
     const { source } = this.app;
-    return this.nextTokens.fetch([run, position, temperature], async (signal) => {
+    return this.nextTokens.fetch([run, position, temperature, isOpen], async (signal) => {
       const [now, before, lens] = await Promise.all([
         source.next_tokens({ run, position, temperature }, signal),
         base === null ? null : source.next_tokens({ run: base, position, temperature }, signal),
-        source.lens({ run, position }, signal).catch(() => null), // an encoder-decoder has none
+        isOpen ? source.lens({ run, position }, signal).catch(() => null) : null, // an encoder-decoder has none
       ]);
       return { now, before, lens };
     });

@@ -117,4 +117,6 @@ export const FIELDS = {
   why: ["y", false, flag],
   contrast: ["yc", false, flag],
   temperature: ["temp", 1, decimal(2)],
+  story: ["story", "", text()],
+  part: ["part", 0, count],
 };

@@ -41,9 +41,12 @@ export function normalize(wanted, manifest) {
     [...new Set(list)].filter((n) => n < end);
   const validKey = (/** @type {{key: string}[]} */ list, /** @type {string} */ key) =>
     list.some((x) => x.key === key) ? key : (list[0]?.key ?? key);
+  const story = manifest.stories.find(({ key }) => key === state.story);
   const next = {
     ...state,
     ...selection,
+    story: story?.key ?? "",
+    part: story ? clampIndex(state.part, story.steps.length) : 0,
     selectionB,
     row: token(state.row, maxOf("rows")),
     col: token(state.col, maxOf("cols")),

@@ -1,0 +1,53 @@
+// The first minute: what the page shows, why it opens with this head, and what to try.
+
+import { tokenName } from "../data/tokens.js";
+import { bidi, button, el } from "../platform/dom.js";
+import { formatWeight } from "../render/format.js";
+import { layerName } from "../views/messages.js";
+
+const MAX_TOKENS = 512; // a longer text needs the room
+
+const shownRuns = /** @type {WeakMap<HTMLElement, Run>} */ (new WeakMap());
+
+/** @param {App} app */
+export function showIntro(app) {
+  const { refs, manifest, state } = app;
+  const run = manifest.runs[app.sides()[0].run];
+  const hasRoom = app.syncUrl && state.view === "head" && !state.story && run.tokens.length <= MAX_TOKENS;
+  refs.intro.hidden = !hasRoom || !refs.showIntro.checked;
+  if (refs.intro.hidden || shownRuns.get(refs.intro) === run) return;
+  shownRuns.set(refs.intro, run);
+  const count = run.layers.reduce((sum, { heads }) => sum + heads, 0);
+  const [first, other] = run.distinctive;
+  const unit = run.picture ? "patch" : "word";
+  const last = run.predicts_tokens && first?.row === run.tokens.length - 1 ? "the last word of " : "";
+  const why = first
+    ? [
+        `; of ${count} heads, ${headOf(run, first)} is the most distinctive for ${last}this text: `,
+        cellButton(app, run, first),
+      ]
+    : ["."];
+  const shown = `These maps show how much every ${unit} (row) attends to every other (column)`;
+  refs.introText.replaceChildren(shown, ...why);
+  const rests = manifest.metrics.some(({ key }) => key === "sink");
+  refs.introExamples.replaceChildren(
+    el("span", { class: "rg-muted" }, "Try"),
+    other ? cellButton(app, run, other) : "",
+    rests ? button("Where attention rests", () => app.set({ view: "heads", order: "metric", metric: "sink" })) : "",
+    first ? button("How a weight is computed", () => app.set({ ...placeOf(first), view: "cell" })) : "",
+  );
+}
+
+/** @param {Run} run @param {DistinctiveCell} cell */
+const headOf = ({ layers }, { layer, head }) => `${layerName(layers[layer].number)}, head ${head}`.replace(/^L/, "l");
+
+/** @param {DistinctiveCell} cell @returns {Partial<State>} */
+const placeOf = ({ layer, head, row, col }) => ({ layer, head, row, col, side: "A", mode: "raw" });
+
+/** A cell by its words and its weight; it opens the cell. @param {App} app @param {Run} run @param {DistinctiveCell} cell */
+function cellButton(app, run, cell) {
+  const node = button("", () => app.set({ ...placeOf(cell), view: "head" }), { title: headOf(run, cell) });
+  const [from, to] = [cell.row, cell.col].map((token) => bidi(tokenName(run.tokens, token)));
+  node.append(from, " → ", to, ` ${formatWeight(cell.weight, app.manifest.decimals ?? 6)}`);
+  return node;
+}

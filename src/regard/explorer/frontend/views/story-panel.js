@@ -1,0 +1,151 @@
+// A story: prose beside the views, step by step. It asks, and shows what is so after the answer.
+
+import { escapeInvisible } from "../data/tokens.js";
+import { activeElementOf, bidi, button, el, setText } from "../platform/dom.js";
+
+const TAGS = /** @type {const} */ ({ em: "em", strong: "strong", code: "code" });
+
+export class StoryPanel {
+  /** @param {Refs} refs @param {Story[]} stories @param {StoryActions} actions */
+  constructor(refs, stories, actions) {
+    this.refs = refs;
+    this.actions = actions;
+    this.story = /** @type {Story | null} */ (null);
+    this.part = 0;
+    this.told = /** @type {Set<string>} */ (new Set()); // the steps whose answer is shown
+    refs.stories.hidden = stories.length === 0;
+    const items = stories.map(({ key, title }) => {
+      const node = button("", () => this.start(key), { class: "rg-item" });
+      node.append(bidi(escapeInvisible(title)));
+      return node;
+    });
+    refs.storyList.append(...items);
+    refs.closeStory.addEventListener("click", () => actions.close());
+    refs.storyBack.addEventListener("click", () => this.step(-1));
+    refs.storyNext.addEventListener("click", () => this.step(1));
+    refs.storyShow.addEventListener("click", () => this.tell(""));
+    refs.storyForm.addEventListener("submit", (event) => {
+      event.preventDefault();
+      this.checkNumber();
+    });
+  }
+
+  get current() {
+    return this.story?.steps[this.part] ?? null;
+  }
+
+  /** From its beginning, with nothing told. @param {string} key */
+  start(key) {
+    this.told.clear();
+    this.refs.stories.open = false;
+    this.actions.goTo(key, 0);
+    this.refs.storyTitle.focus();
+  }
+
+  /** @param {number} by */
+  step(by) {
+    if (!this.story) return;
+    const next = this.part + by;
+    if (next === this.story.steps.length) this.actions.close();
+    else this.actions.goTo(this.story.key, next);
+    this.refs.storyTitle.focus();
+  }
+
+  /** Show a step, if it is another; what is covered until its answer. @param {Story | undefined} story @param {number} part */
+  show(story = undefined, part) {
+    this.refs.story.hidden = !story;
+    const isOther = story && (story !== this.story || part !== this.part);
+    this.story = story ?? null;
+    this.part = part;
+    if (isOther) {
+      this.draw("");
+      this.refs.story.scrollTop = 0;
+    }
+    const step = this.current;
+    if (step && !this.isTold && isChosen(step.question, this.actions.chosenWords())) this.tellSoon();
+    const waits = step !== null && step.reveal.length > 0 && !this.isTold;
+    return { nextTokens: waits, views: this.isCovered };
+  }
+
+  get isCovered() {
+    return this.current?.view === null && this.current.answer_view !== null && !this.isTold;
+  }
+
+  get isTold() {
+    return this.told.has(`${this.story?.key} ${this.part}`);
+  }
+
+  /** After what the page shows now. */
+  tellSoon() {
+    const { current } = this;
+    queueMicrotask(() => current === this.current && !this.isTold && this.tell("Yes."));
+  }
+
+  /** Show what is so. @param {string} verdict */
+  tell(verdict) {
+    const isInside = this.refs.story.contains(activeElementOf(this.refs.story)); // on what goes now
+    this.told.add(`${this.story?.key} ${this.part}`);
+    this.draw(verdict);
+    if (isInside) this.refs.storyNext.focus();
+    this.actions.open(this.current?.answer_view ?? "");
+  }
+
+  checkNumber() {
+    const { number, tolerance } = this.current?.question ?? { number: null, tolerance: 0 };
+    const given = Number(this.refs.storyNumber.value.trim().replace("−", "-").replace(",", "."));
+    const isRight = this.refs.storyNumber.value.trim() !== "" && Math.abs(given - Number(number)) <= tolerance + 1e-9;
+    if (isRight) this.tell("Yes.");
+    else setText(this.refs.storyVerdict, "Not yet: try again, or show the answer.");
+  }
+
+  /** @param {string} verdict */
+  draw(verdict) {
+    const { refs, story, current: step, isTold } = this;
+    if (!story || !step) return;
+    setText(refs.storyName, `${escapeInvisible(story.title)} · ${this.part + 1} of ${story.steps.length}`);
+    setText(refs.storyTitle, escapeInvisible(step.title));
+    refs.storyProse.replaceChildren(...this.prose(step.prose));
+    const { question } = step;
+    refs.storyChoices.replaceChildren(...(question?.choices ?? []).map((choice) => this.choice(choice)));
+    refs.storyForm.hidden = question === null || question.number === null || isTold;
+    refs.storyNumber.value = "";
+    setText(refs.storyVerdict, this.isCovered ? "The views come back with your answer." : verdict);
+    refs.storyReveal.replaceChildren(...(isTold ? this.prose(step.reveal) : []));
+    refs.storyBack.disabled = this.part === 0;
+    setText(refs.storyNext, this.part + 1 < story.steps.length ? "Next" : "End");
+    refs.storyShow.hidden = isTold || step.reveal.length === 0;
+  }
+
+  /** @param {StoryChoice} choice */
+  choice(choice) {
+    const { isTold } = this;
+    const say = () => this.tell(choice.is_right ? "Yes, as the model has it." : "The model has it otherwise.");
+    const node = button("", say, { class: "rg-button rg-choice", disabled: isTold });
+    node.classList.toggle("rg-right", isTold && choice.is_right);
+    node.append(...this.spans(choice.spans), isTold && choice.is_right ? " ✓" : "");
+    return node;
+  }
+
+  /** @param {StoryBlock[]} blocks */
+  prose(blocks) {
+    return blocks.map(({ is_item: isItem, spans }) =>
+      el("p", { class: isItem ? "rg-story-item" : null }, ...this.spans(spans)),
+    );
+  }
+
+  /** @param {StorySpan[]} spans @returns {(Node | string)[]} */
+  spans(spans) {
+    return spans.map(({ kind, text, address }) => {
+      const shown = escapeInvisible(text);
+      if (kind === "view") return button(shown, () => this.actions.open(address), { class: "rg-view-link" });
+      return kind in TAGS ? el(TAGS[/** @type {keyof typeof TAGS} */ (kind)], {}, shown) : shown;
+    });
+  }
+}
+
+/** Whether the words that a question is for are those chosen. @param {StoryQuestion | null} question @param {string[]} chosen */
+function isChosen(question, chosen) {
+  const plain = (/** @type {string} */ word) => word.toLowerCase();
+  const words = question?.words ?? [];
+  return words.length > 0 && words.every((word, n) => plain(word) === plain(chosen[n] ?? ""));
+}
