@@ -92,3 +92,18 @@ def test_what_counts():
         "model()",
         "patch_grid",
     ]
+
+
+def test_no_output_has_digits_that_another_processor_rounds_otherwise():
+    """A run in float32 has seven; of float64, printed whole, the last ones are those of one BLAS on one processor."""
+    pages = {path.name: path.read_text(encoding="utf-8") for path in (DOCS.parent / "README.md", *DOCS.glob("*.md"))}
+    outputs = re.compile(r"^```(?:text|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+    digits = re.compile(r"(?<![\d.])\d+\.\d+")
+    long = {
+        (name, number)
+        for name, text in pages.items()
+        for block in outputs.findall(text)
+        for number in digits.findall(block)
+        if len(number.replace(".", "").lstrip("0")) > 7
+    }
+    assert not long
