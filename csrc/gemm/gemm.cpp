@@ -1,5 +1,5 @@
 // A microkernel keeps a tile of C in registers over the whole depth. The epilogue is a variable, not one more parameter
-// of the template: it is chosen once for a tile, and the kernels compile in a fifth of the time.
+// of the template: it is chosen once for a tile, and the kernels compile in a quarter of the time.
 #include "gemm/gemm.h"
 
 namespace regard::REGARD_ISA {
