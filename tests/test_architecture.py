@@ -271,6 +271,16 @@ def test_the_speeds_on_a_page_are_those_that_were_measured():
     assert {float(times) for times in re.findall(r"\*\*([\d.]+) times\*\*", readme)} == {float(x[0]) for x in rows[:3]}
 
 
+def test_no_compiler_fuses_multiply_adds_by_itself():
+    """What it fuses depends on its version and on the loop: equal cells would get other bits (docs/decisions/0116)."""
+    build = (ROOT / "CMakeLists.txt").read_text("utf-8")
+    assert re.findall(r"-ffp-contract=\w+", build) == ["-ffp-contract=off"]
+    assert build.index("add_compile_options(-ffp-contract=off)") < build.index("nanobind_add_module")
+    undoing = r"-Ofast|-f(?:fast-math|associative-math|unsafe-math|reciprocal-math)\w*|FP_CONTRACT|optimize\s*\("
+    sources = [*(ROOT / "csrc").rglob("*.cpp"), *(ROOT / "csrc").rglob("*.h"), ROOT / "CMakeLists.txt"]
+    assert {path.name: found for path in sources if (found := re.findall(undoing, path.read_text("utf-8")))} == {}
+
+
 READS = {"open", "fdopen", "read_text", "read_bytes", "cat_file", "ParquetFile", "read_table", "open_group"}
 LOADS = {"json.load", "np.load", "pickle.load"}
 WRITING = set("wax")  # modes of what is not read

@@ -186,24 +186,22 @@ template <class T> class BackwardKernel {
     const ptrdiff_t at = start - key_begin_;
     const Matrix<T> keys = k_.block(at), values = v_.block(at);
     scores_.compute(keys, start, count, weights_, capped_);
-    gemm<T, Epilogue::set>(values, count, fwd_.value_dim, d_out_transposed_, BLOCK_QUERIES, d_scores_, BLOCK_QUERIES,
-                           lanes_);
+    gemm<T>(Epilogue::set,
+            {values, count, fwd_.value_dim, d_out_transposed_, BLOCK_QUERIES, d_scores_, BLOCK_QUERIES, lanes_});
     if (fwd_.dropout.threshold) apply_dropout<T>(fwd_, head_, start_, lanes_, start, count, d_scores_);
     const bool fused_scale = fwd_.softcap == 0 && !needs_bias_grad();
     softmax_backward(count, T(fused_scale ? fwd_.scale : 1));
     if (fwd_.dropout.threshold) apply_dropout<T>(fwd_, head_, start_, lanes_, start, count, weights_);
     const Matrix<T> weights = {weights_, BLOCK_QUERIES, 1}, d_scores = {d_scores_, BLOCK_QUERIES, 1};
-    gemm<T, Epilogue::add>(weights, count, count_, d_out_.data, d_out_.row_stride, d_v_ + at * value_width_,
-                           value_width_, value_width_);
+    gemm<T>(Epilogue::add, {weights, count, count_, d_out_.data, d_out_.row_stride, d_v_ + at * value_width_,
+                            value_width_, value_width_});
     if (!fused_scale) {
       accumulate_bias(start, count);
       softcap_backward(count);
     }
-    gemm<T, Epilogue::add>(d_scores, count, count_, q_.data, q_.row_stride, d_k_ + at * width_, width_, width_);
-    if (is_first)
-      gemm<T, Epilogue::set>(d_scores.transposed(), count_, count, keys.data, keys.row_stride, d_q_, width_, width_);
-    else
-      gemm<T, Epilogue::add>(d_scores.transposed(), count_, count, keys.data, keys.row_stride, d_q_, width_, width_);
+    gemm<T>(Epilogue::add, {d_scores, count, count_, q_.data, q_.row_stride, d_k_ + at * width_, width_, width_});
+    gemm<T>(is_first ? Epilogue::set : Epilogue::add,
+            {d_scores.transposed(), count_, count, keys.data, keys.row_stride, d_q_, width_, width_});
   }
 
   bool needs_bias_grad() const {
@@ -241,7 +239,7 @@ template <class T> class BackwardKernel {
       V<T> d = load<T>(d_scores_ + n) * scale;
       if (fwd_.softcap > 0) {
         const V<T> t = load<T>(capped_ + n) / cap;  // tanh
-        d = d == 0 ? V<T>{} : d * (1 - t * t);
+        d = d == 0 ? V<T>{} : d * fma<T>(-t, t, splat(T(1)));
       }
       store<T>(d_scores_ + n, d);
     }
@@ -284,7 +282,7 @@ template <class T> class BackwardKernel {
       if (row_out.col_stride == 1)
         for (; d + LANES<T> <= columns; d += LANES<T>) {
           const V<T> row = load<T>(rows + i * width + d), sum = accumulate ? load<T>(out + d) + row : row;
-          invalid += sum * 0;
+          invalid = fma<T>(sum, V<T>{}, invalid);
           store<T>(out + d, sum);
         }
       for (; d < columns; ++d) {

@@ -25,11 +25,8 @@ REGARD_INLINE V<float> exp2(V<float> x) {
   const V<float> clamped = max<float>(x, splat(-126.0f)), shifted = (clamped - 0.5f) + Exponential<float>::SHIFTER;
   const V<float> r = clamped - (shifted - Exponential<float>::SHIFTER);
 #endif
-  V<float> p = splat(0.0135341678f);  // minimax on [0, 1]
-  p = p * r + 0.0520114061f;
-  p = p * r + 0.241442755f;
-  p = p * r + 0.693003833f;
-  p = p * r + 1.00000262f;
+  // minimax on [0, 1]
+  const V<float> p = polynomial<float>(r, 0.0135341678f, 0.0520114061f, 0.241442755f, 0.693003833f, 1.00000262f);
 #if defined(__AVX512F__)
   return V<float>(_mm512_scalef_ps(__m512(p), __m512(x)));
 #else
@@ -144,8 +141,8 @@ class Bfloat16Forward {
     for (ptrdiff_t j = 0; j < keys; j += 2)
 #pragma GCC unroll 8
       for (int n = 0; n < vectors; ++n) {
-        const V<uint32_t> even = rounded(exp2(load<float>(at(j, lane, n)) * factor - shift[n])),
-                          odd = rounded(exp2(load<float>(at(j + 1, lane, n)) * factor - shift[n]));
+        const V<uint32_t> even = rounded(exp2(fma<float>(load<float>(at(j, lane, n)), splat(factor), -shift[n]))),
+                          odd = rounded(exp2(fma<float>(load<float>(at(j + 1, lane, n)), splat(factor), -shift[n])));
         sums[n] += V<float>(even) + V<float>(odd);
         store<float>(at(j / 2, lane, n), V<float>(even >> 16 | odd));
       }

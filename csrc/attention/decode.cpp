@@ -46,7 +46,7 @@ REGARD_INLINE void dot_tile(const T* queries, ptrdiff_t width, Matrix<T> keys, T
     for (int r = 0; r < rows; ++r) {
       const V<T> query = load<T>(queries + r * width + f);
 #pragma GCC unroll 16
-      for (int j = 0; j < columns; ++j) sums[r * columns + j] += query * key[j];
+      for (int j = 0; j < columns; ++j) sums[r * columns + j] = fma<T>(query, key[j], sums[r * columns + j]);
     }
   }
   T found[N];
@@ -208,10 +208,8 @@ template <class T> class SplitKernel {
       if (!finite) return false;
       values.each([&](Matrix<T> run, ptrdiff_t at, ptrdiff_t size) {
         const Matrix<T> weights = {scores_ + j + at, SCORE_STRIDE, 1};
-        if (j + at == 0)
-          gemm<T, Epilogue::set>(weights, rows, size, run.data, run.row_stride, sums, stride, value_width_);
-        else
-          gemm<T, Epilogue::extend>(weights, rows, size, run.data, run.row_stride, sums, stride, value_width_);
+        gemm<T>(j + at == 0 ? Epilogue::set : Epilogue::extend,
+                {weights, rows, size, run.data, run.row_stride, sums, stride, value_width_});
       });
     }
     return true;

@@ -60,9 +60,9 @@ template <class T> class ForwardKernel {
     Matrix<T> values = load_rows<T>(params_.v, head_, start, count, params_.value_dim, values_);
     if (checks_values_ && !all_finite(values, count, params_.value_dim)) values = zero_nonfinite(values, start, count);
     scores_.for_each_allowed_part(start, count, [&](ptrdiff_t lane, ptrdiff_t lanes, ptrdiff_t from, ptrdiff_t to) {
-      gemm<T, Epilogue::rescale>(values.block(from).transposed(), params_.value_dim, to - from,
-                                 weights + from * BLOCK_QUERIES + lane, BLOCK_QUERIES, context_ + lane, BLOCK_QUERIES,
-                                 lanes, softmax_.rescale + lane);
+      gemm<T>(Epilogue::rescale,
+              {values.block(from).transposed(), params_.value_dim, to - from, weights + from * BLOCK_QUERIES + lane,
+               BLOCK_QUERIES, context_ + lane, BLOCK_QUERIES, lanes, softmax_.rescale + lane});
     });
     return true;
   }
@@ -96,7 +96,7 @@ template <class T> class ForwardKernel {
       const V<T> divisor = row_sum == 0 ? splat(T(1)) : row_sum;
       for (ptrdiff_t f = 0; f < params_.value_dim; ++f) {
         const V<T> mean = load<T>(context_ + f * BLOCK_QUERIES + i) / divisor;
-        invalid += mean * 0;
+        invalid = fma<T>(mean, V<T>{}, invalid);
         store<T>(context_ + f * BLOCK_QUERIES + i, mean);
       }
     }

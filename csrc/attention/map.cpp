@@ -398,8 +398,10 @@ template <class T> class MapKernel {
         const V<T> score = load<T>(at), weight = exp<T>(score - shift) * inverse_sum;
         const V<Int<T>> signed_distance = Int<T>(distance_offset + j - i) - lane;
         mass += weight;
-        entropy += weight * min<T>(log_row_sum - (score - shift), splat(MAX_FINITE<T>));  // avoid 0 * infinity
-        distance += weight * __builtin_convertvector(signed_distance < 0 ? -signed_distance : signed_distance, V<T>);
+        const V<T> surprisal = min<T>(log_row_sum - (score - shift), splat(MAX_FINITE<T>));  // avoid 0 * infinity
+        entropy = fma<T>(weight, surprisal, entropy);
+        const V<Int<T>> size = signed_distance < 0 ? -signed_distance : signed_distance;
+        distance = fma<T>(weight, __builtin_convertvector(size, V<T>), distance);
         store<T>(at, score == -INF<T> ? splat(T(-0.0)) : weight);
       }
       T found[3][LANES<T>];

@@ -72,8 +72,8 @@ template <class T> class ScoreBlock {
       const ptrdiff_t step = params_.bias ? PREFETCH_KEYS : BLOCK_KEYS;
       for (ptrdiff_t j = from; j < to; j += step) {
         if (params_.bias) prefetch_bias(start, count, j);
-        gemm<T, Epilogue::scale>(keys.block(j), min_of(step, to - j), params_.head_dim, queries_ + lane, BLOCK_QUERIES,
-                                 scores + j * BLOCK_QUERIES + lane, BLOCK_QUERIES, lanes, &scale, invalid_);
+        gemm<T>(Epilogue::scale, {keys.block(j), min_of(step, to - j), params_.head_dim, queries_ + lane, BLOCK_QUERIES,
+                                  scores + j * BLOCK_QUERIES + lane, BLOCK_QUERIES, lanes, &scale, invalid_});
       }
       fill_masked(from, to, lane + lanes, lanes_, scores);
     });

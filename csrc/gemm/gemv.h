@@ -56,13 +56,14 @@ void dot_tile(const T* const (&x)[rows], const T* const (&w)[LANES<T> / rows], p
     for (int i = 0; i < rows; ++i) {
       const V<T> x_vector = load<T>(x[i] + t);
 #pragma GCC unroll 16
-      for (int j = 0; j < outputs; ++j) tile[i * outputs + j] += x_vector * w_vectors[j];
+      for (int j = 0; j < outputs; ++j) tile[i * outputs + j] = fma<T>(x_vector, w_vectors[j], tile[i * outputs + j]);
     }
   }
   if (t < depth)
     for (int i = 0; i < rows; ++i)
       for (int j = 0; j < outputs; ++j)
-        tile[i * outputs + j] += load_partial<T>(x[i] + t, depth - t) * load_partial<T>(w[j] + t, depth - t);
+        tile[i * outputs + j] =
+            fma<T>(load_partial<T>(x[i] + t, depth - t), load_partial<T>(w[j] + t, depth - t), tile[i * outputs + j]);
   store<T>(sums, reduce_vectors<T, 1>(tile));
 }
 

@@ -17,8 +17,6 @@
 namespace regard::REGARD_ISA {
 namespace {
 
-// With 32 registers the tile is 8 x 3: numbers of rows are more often multiples of 8 than of 6.
-constexpr int LINEAR_MR = VECTOR_BYTES == 64 ? 8 : MR, LINEAR_TILE_VECTORS = VECTOR_BYTES == 64 ? 3 : TILE_VECTORS;
 constexpr ptrdiff_t GEMV_MAX_ROWS = 48;  // rows of x up to which dot products are faster
 constexpr ptrdiff_t QUANTIZED_GEMV_MAX_ROWS = VECTOR_BYTES == 64 ? 16 : 8;  // wide registers dequantize faster
 constexpr ptrdiff_t GEMV_TASK_COLUMNS = 96;                                 // outputs of a task of dot products
@@ -175,12 +173,8 @@ void multiply_panel(const LinearParams& params, Matrix<T> x, ptrdiff_t rows, ptr
     const ptrdiff_t tile = min_of(step, rows - i);
     const Prefetch prefetch = part_of(next, i / LINEAR_MR, ceil_div(tile, LINEAR_MR), ceil_div(rows, LINEAR_MR));
     T* to = sums + i * sums_row;
-    if (t == 0)
-      gemm<T, Epilogue::bias, LINEAR_MR, LINEAR_TILE_VECTORS>(x.block(i), tile, depth, weights, weights_row, to,
-                                                              sums_row, width, scratch.bias, nullptr, prefetch);
-    else
-      gemm<T, Epilogue::add_bias, LINEAR_MR, LINEAR_TILE_VECTORS>(x.block(i), tile, depth, weights, weights_row, to,
-                                                                  sums_row, width, scratch.bias, nullptr, prefetch);
+    gemm<T>(t == 0 ? Epilogue::bias : Epilogue::add_bias,
+            {x.block(i), tile, depth, weights, weights_row, to, sums_row, width, scratch.bias, nullptr, prefetch});
     if (is_last) activate_rows<T>(params.activation, to, sums_row, tile, count, out + i * out_row, out_row);
     if (is_last && gates) gate_rows<T>(gates + i * NR, NR, tile, count, out + i * out_row, out_row);
   }

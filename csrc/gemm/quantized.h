@@ -167,8 +167,10 @@ void dequantize(BlockCursor block, ptrdiff_t start, ptrdiff_t depth, float* to, 
 #pragma GCC unroll 32
       for (int i = 0; i < Format::PART; ++i) {
         V<float> weight = Format::template code<0>(block, part, i);
-        if (Format::HAS_SCALE) weight *= scale;
-        if (Format::HAS_OFFSET) weight += offset;
+        if constexpr (Format::HAS_OFFSET)
+          weight = fma<float>(weight, scale, offset);
+        else if constexpr (Format::HAS_SCALE)
+          weight *= scale;
         store<float>(to, weight);
         to += to_stride;
       }
@@ -200,18 +202,18 @@ REGARD_INLINE void dot_blocks(BlockCursor block, const char* ahead, ptrdiff_t de
       for (int i = 0; i < Format::PART; ++i) {
         const V<float> code = Format::template code<Format::CENTER>(block, part, i);
 #pragma GCC unroll 8
-        for (int r = 0; r < rows; ++r) sums[r][i % CHAINS] += code * x[r][at + i];
+        for (int r = 0; r < rows; ++r) sums[r][i % CHAINS] = fma<float>(code, splat(x[r][at + i]), sums[r][i % CHAINS]);
       }
       const V<float> scale = Format::scale(block, part);
       V<float> offset = {};
-      if (Format::HAS_OFFSET) offset = Format::offset(block, part) + scale * float(Format::CENTER);
+      if (Format::HAS_OFFSET) offset = fma<float>(scale, splat(float(Format::CENTER)), Format::offset(block, part));
 #pragma GCC unroll 8
       for (int r = 0; r < rows; ++r) {
         V<float> sum = sums[r][0];
 #pragma GCC unroll 4
         for (int chain = 1; chain < CHAINS; ++chain) sum += sums[r][chain];
-        totals[r] += sum * scale;
-        if (Format::HAS_OFFSET) totals[r] += offset * x_sums[r][part_index];
+        totals[r] = fma<float>(sum, scale, totals[r]);
+        if (Format::HAS_OFFSET) totals[r] = fma<float>(offset, splat(x_sums[r][part_index]), totals[r]);
       }
     }
   }
@@ -229,11 +231,12 @@ REGARD_INLINE void dot_halves(BlockCursor block, const char* ahead, ptrdiff_t de
     for (int chain = 0; chain < CHAINS; ++chain, block = block.next<HalfFormat>()) {
       const V<float> weight = HalfFormat::template code<0>(block, 0, 0);
 #pragma GCC unroll 8
-      for (int r = 0; r < rows; ++r) sums[r][chain] += weight * x[r][t + chain];
+      for (int r = 0; r < rows; ++r) sums[r][chain] = fma<float>(weight, splat(x[r][t + chain]), sums[r][chain]);
     }
   }
   for (; t < depth; ++t, block = block.next<HalfFormat>())
-    for (int r = 0; r < rows; ++r) sums[r][0] += HalfFormat::template code<0>(block, 0, 0) * x[r][t];
+    for (int r = 0; r < rows; ++r)
+      sums[r][0] = fma<float>(HalfFormat::template code<0>(block, 0, 0), splat(x[r][t]), sums[r][0]);
   for (int r = 0; r < rows; ++r)
     for (int chain = 0; chain < CHAINS; ++chain) totals[r] += sums[r][chain];
 }

@@ -19,17 +19,14 @@ template <class T> void update(const AdamWParams& params, ptrdiff_t start, ptrdi
   const T decay = T(start < params.decayed ? params.decay : 1), scale = T(params.scale), root = T(params.root);
   const T from_g = T(1 - params.beta1), keep = T(params.beta2), from_squares = T(1 - params.beta2);
   const T eps = T(params.eps), size = T(params.size_of_step);
-  // In a loop of its own, so that the product is rounded, as PyTorch's is, and not part of a fused multiply-add.
-  for_each_vector<T>(decay == 1 ? 0 : stop - start, [&](ptrdiff_t j, ptrdiff_t n) __attribute__((always_inline)) {
-    store_n<T>(x + j, decay * load_n<T>(x + j, n), n);
-  });
   for_each_vector<T>(stop - start, [&](ptrdiff_t j, ptrdiff_t n) __attribute__((always_inline)) {
     const V<T> g = load_n<T>(gradient + j, n) * scale, before = load_n<T>(m + j, n);
-    const V<T> first = before + from_g * (g - before);
-    const V<T> second = keep * load_n<T>(v + j, n) + from_squares * (g * g);
+    const V<T> first = fma<T>(splat(from_g), g - before, before);
+    const V<T> second = fma<T>(splat(keep), load_n<T>(v + j, n), from_squares * (g * g));
     store_n<T>(m + j, first, n);
     store_n<T>(v + j, second, n);
-    store_n<T>(x + j, load_n<T>(x + j, n) - size * (first / (sqrt<T>(second) / root + eps)), n);
+    const V<T> step = first / (sqrt<T>(second) / root + eps);
+    store_n<T>(x + j, fma<T>(splat(-size), step, decay * load_n<T>(x + j, n)), n);
   });
 }
 
@@ -50,9 +47,9 @@ double square_sum(const char* x, DType dtype, ptrdiff_t size, ptrdiff_t task) {
   const auto sum = [&](auto zero) {
     typedef decltype(zero) T;
     const T* from = reinterpret_cast<const T*>(x) + start;
-    return sum_vectors<T>(count, [&](ptrdiff_t j, ptrdiff_t n) __attribute__((always_inline)) {
+    return sum_vectors<T>(count, [&](ptrdiff_t j, ptrdiff_t n, V<T> sum) __attribute__((always_inline)) {
       const V<T> a = load_n<T>(from + j, n);
-      return a * a;
+      return fma<T>(a, a, sum);
     });
   };
   return dtype == DType::float64 ? sum(double()) : sum(float());

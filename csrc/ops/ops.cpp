@@ -41,12 +41,13 @@ template <class T> REGARD_INLINE T max_of_row(const T* x, ptrdiff_t columns) {
 template <class T> void softmax(const T* x, ptrdiff_t columns, T* out) {
   const T row_max = max_of_row<T>(x, columns);
   const V<T> shift = splat(row_max == -INF<T> ? T(0) : row_max > MAX_FINITE<T> ? MAX_FINITE<T> : row_max);
-  const double row_sum = sum_vectors<T>(columns, [&](ptrdiff_t j, ptrdiff_t count) __attribute__((always_inline)) {
-    V<T> e = load_n<T>(x + j, count);
-    e = exp<T>(min<T>(e, splat(MAX_FINITE<T>)) - shift);
-    store_n<T>(out + j, e, count);
-    return count == LANES<T> ? e : load_partial<T>(out + j, count);
-  });
+  const double row_sum =
+      sum_vectors<T>(columns, [&](ptrdiff_t j, ptrdiff_t count, V<T> sum) __attribute__((always_inline)) {
+        V<T> e = load_n<T>(x + j, count);
+        e = exp<T>(min<T>(e, splat(MAX_FINITE<T>)) - shift);
+        store_n<T>(out + j, e, count);
+        return sum + (count == LANES<T> ? e : load_partial<T>(out + j, count));
+      });
   const T divisor = row_sum == 0 ? T(1) : T(row_sum);
   for_each_vector<T>(columns, [&](ptrdiff_t j, ptrdiff_t count) __attribute__((always_inline)) {
     store_n<T>(out + j, load_n<T>(out + j, count) / divisor, count);
@@ -58,8 +59,8 @@ template <class T> void softmax_stats(const T* x, ptrdiff_t columns, T* out) {
   const T row_max = max_of_row<T>(x, columns);
   const V<T> shift = splat(row_max == -INF<T> ? T(0) : row_max > MAX_FINITE<T> ? MAX_FINITE<T> : row_max);
   out[0] = row_max;
-  out[1] = T(sum_vectors<T>(columns, [&](ptrdiff_t j, ptrdiff_t count) __attribute__((always_inline)) {
-    return without_padding<T>(exp<T>(min<T>(load_n<T>(x + j, count), splat(MAX_FINITE<T>)) - shift), count);
+  out[1] = T(sum_vectors<T>(columns, [&](ptrdiff_t j, ptrdiff_t count, V<T> sum) __attribute__((always_inline)) {
+    return sum + without_padding<T>(exp<T>(min<T>(load_n<T>(x + j, count), splat(MAX_FINITE<T>)) - shift), count);
   }));
 }
 
@@ -84,13 +85,14 @@ template <class T> struct Moments {
 template <class T, bool subtract_mean> REGARD_INLINE Moments<T> moments(const T* x, ptrdiff_t columns, double eps) {
   T mean = 0;
   if (subtract_mean)
-    mean = T(sum_vectors<T>(columns, [&](ptrdiff_t j, ptrdiff_t count)
-                                         __attribute__((always_inline)) { return load_n<T>(x + j, count); }) /
+    mean = T(sum_vectors<T>(columns, [&](ptrdiff_t j, ptrdiff_t count, V<T> sum)
+                                         __attribute__((always_inline)) { return sum + load_n<T>(x + j, count); }) /
              double(columns));
-  const double squares = sum_vectors<T>(columns, [&](ptrdiff_t j, ptrdiff_t count) __attribute__((always_inline)) {
-    const V<T> centered = load_n<T>(x + j, count) - mean;
-    return without_padding<T>(centered * centered, count);
-  });
+  const double squares =
+      sum_vectors<T>(columns, [&](ptrdiff_t j, ptrdiff_t count, V<T> sum) __attribute__((always_inline)) {
+        const V<T> centered = without_padding<T>(load_n<T>(x + j, count) - mean, count);
+        return fma<T>(centered, centered, sum);
+      });
   return {mean, T(1 / __builtin_sqrt(squares / double(columns) + eps))};
 }
 
@@ -105,10 +107,10 @@ void norm(const T* x, const T* residual, ptrdiff_t columns, double eps, const T*
   }
   const auto [mean, inverse_std] = moments<T, subtract_mean>(x, columns, eps);
   for_each_vector<T>(columns, [&](ptrdiff_t j, ptrdiff_t count) __attribute__((always_inline)) {
-    V<T> normal = (load_n<T>(x + j, count) - mean) * inverse_std;
-    if (weight) normal *= load_n<T>(weight + j, count);
-    if (bias) normal += load_n<T>(bias + j, count);
-    store_n<T>(out + j, normal, count);
+    const V<T> normal = (load_n<T>(x + j, count) - mean) * inverse_std;
+    const V<T> gain = weight ? load_n<T>(weight + j, count) : splat(T(1));
+    const V<T> offset = bias ? load_n<T>(bias + j, count) : splat(T(-0.0));  // x + -0 is x, whatever x
+    store_n<T>(out + j, fma<T>(normal, gain, offset), count);
   });
 }
 
@@ -120,20 +122,22 @@ void norm_vjp(const T* x, const T* d, ptrdiff_t columns, double eps, const T* we
   const auto [mean, inverse_std] = moments<T, subtract_mean>(x, columns, eps);
   const auto normal = [&](ptrdiff_t j, ptrdiff_t count)
                           __attribute__((always_inline)) { return (load_n<T>(x + j, count) - mean) * inverse_std; };
-  const double sum_g = sum_vectors<T>(columns, [&](ptrdiff_t j, ptrdiff_t count) __attribute__((always_inline)) {
-    V<T> g = load_n<T>(d + j, count);
-    if (weight) g *= load_n<T>(weight + j, count);
-    store_n<T>(out + j, g, count);  // rounded once, so that g of one feature is its mean
-    return without_padding<T>(g, count);
-  });
-  const double sum_gn = sum_vectors<T>(columns, [&](ptrdiff_t j, ptrdiff_t count) __attribute__((always_inline)) {
-    return without_padding<T>(load_n<T>(out + j, count) * normal(j, count), count);
-  });
+  const double sum_g =
+      sum_vectors<T>(columns, [&](ptrdiff_t j, ptrdiff_t count, V<T> sum) __attribute__((always_inline)) {
+        V<T> g = load_n<T>(d + j, count);
+        if (weight) g *= load_n<T>(weight + j, count);
+        store_n<T>(out + j, g, count);  // rounded once, so that g of one feature is its mean
+        return sum + without_padding<T>(g, count);
+      });
+  const double sum_gn =
+      sum_vectors<T>(columns, [&](ptrdiff_t j, ptrdiff_t count, V<T> sum) __attribute__((always_inline)) {
+        return fma<T>(load_n<T>(out + j, count), without_padding<T>(normal(j, count), count), sum);
+      });
   const T mean_g = subtract_mean ? T(sum_g / double(columns)) : T(0), mean_gn = T(sum_gn / double(columns));
   for_each_vector<T>(columns, [&](ptrdiff_t j, ptrdiff_t count) __attribute__((always_inline)) {
     const V<T> n = normal(j, count);
-    store_n<T>(out + j, (load_n<T>(out + j, count) - mean_g - n * mean_gn) * inverse_std, count);
-    if (sums) store_n<T>(sums + j, load_n<T>(sums + j, count) + load_n<T>(d + j, count) * n, count);
+    store_n<T>(out + j, fma<T>(n, splat(-mean_gn), load_n<T>(out + j, count) - mean_g) * inverse_std, count);
+    if (sums) store_n<T>(sums + j, fma<T>(load_n<T>(d + j, count), n, load_n<T>(sums + j, count)), count);
   });
   if (sums) add_row<T>(d, columns, sums + columns);
 }
@@ -160,8 +164,8 @@ void rope(const T* x, ptrdiff_t columns, const T* cos, const T* sin, ptrdiff_t p
     for_each_vector<T>(pairs, [&](ptrdiff_t j, ptrdiff_t count) __attribute__((always_inline)) {
       const V<T> a = load_n<T>(x + j, count), b = load_n<T>(x + pairs + j, count);
       const V<T> c = load_n<T>(cos + j, count), s = load_n<T>(sin + j, count);
-      store_n<T>(out + j, a * c - b * s, count);
-      store_n<T>(out + pairs + j, a * s + b * c, count);
+      store_n<T>(out + j, fma<T>(-b, s, a * c), count);
+      store_n<T>(out + pairs + j, fma<T>(a, s, b * c), count);
     });
   }
   for (ptrdiff_t j = 2 * pairs; j < columns; ++j) out[j] = x[j];

@@ -77,8 +77,8 @@ struct CompensatedSum {
   REGARD_INLINE double value() const { return sum + (compensation - compensation == 0 ? compensation : 0); }
 };
 
-// The sum over a row of f(j, count), a vector of `count` elements from j on. Vectors are summed in chunks, and chunks
-// with compensation, so that long rows lose no precision.
+// The sum over a row of what f(j, count, sum) adds to `sum`, for a vector of `count` elements from j on. Vectors are
+// summed in chunks, and chunks with compensation, so that long rows lose no precision.
 template <class T, class F> REGARD_INLINE double sum_vectors(ptrdiff_t columns, F f) {
   constexpr ptrdiff_t chunk = 64 * LANES<T>;
   CompensatedSum row_sum;
@@ -88,8 +88,8 @@ template <class T, class F> REGARD_INLINE double sum_vectors(ptrdiff_t columns, 
     ptrdiff_t j = start;
     for (; j + 4 * LANES<T> <= end; j += 4 * LANES<T>)
 #pragma GCC unroll 4
-      for (int n = 0; n < 4; ++n) sums[n] += f(j + n * LANES<T>, ptrdiff_t(LANES<T>));
-    for (; j < end; j += LANES<T>) sums[0] += f(j, min_of<ptrdiff_t>(LANES<T>, end - j));
+      for (int n = 0; n < 4; ++n) sums[n] = f(j + n * LANES<T>, ptrdiff_t(LANES<T>), sums[n]);
+    for (; j < end; j += LANES<T>) sums[0] = f(j, min_of<ptrdiff_t>(LANES<T>, end - j), sums[0]);
     row_sum.add(double(reduce_sum<T>((sums[0] + sums[1]) + (sums[2] + sums[3]))));
   }
   return row_sum.value();

@@ -12,7 +12,7 @@ double run_fmas(ptrdiff_t rounds) {
   for (int i = 0; i < chains; ++i) x[i] = splat(float(i + 2));  // not 1, which stays 1: no chain is constant
   for (ptrdiff_t n = 0; n < rounds; ++n) {
 #pragma GCC unroll 16
-    for (int i = 0; i < chains; ++i) x[i] = x[i] * a + b;
+    for (int i = 0; i < chains; ++i) x[i] = fma<float>(x[i], a, b);
   }
   V<float> all = {};
 #pragma GCC unroll 16

@@ -10,6 +10,8 @@
 #include <cstdint>
 #if defined(__AVX2__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 #include "common.h"
@@ -22,7 +24,7 @@
 
 namespace regard::REGARD_ISA {
 
-// The microkernel's tile (gemm.h) is MR rows by TILE_VECTORS registers; with its operands it takes 6 x 4 + 4 of 32
+// The microkernel's tile (gemm.cpp) is MR rows by TILE_VECTORS registers; with its operands it takes 6 x 4 + 4 of 32
 // registers, or 6 x 2 + 3 of 16.
 #if defined(__AVX512F__)
 constexpr int VECTOR_BYTES = 64, TILE_VECTORS = 4;
@@ -111,6 +113,37 @@ template <class T> void copy_streaming(const T* from, ptrdiff_t count, T* to) {
 
 template <class T> REGARD_INLINE V<T> splat(T x) { return x - V<T>{}; }
 
+// a b + c, rounded once where the instruction set has a fused multiply-add, else twice. The compiler makes none by
+// itself (-ffp-contract=off): what it would fuse depends on its version and on the loop around an expression, and a
+// remainder would have other bits than whole vectors.
+template <class T> REGARD_INLINE V<T> fma(V<T> a, V<T> b, V<T> c) {
+#if defined(__AVX512F__)
+  if constexpr (sizeof(T) == 4)
+    return V<T>(_mm512_fmadd_ps(__m512(a), __m512(b), __m512(c)));
+  else
+    return V<T>(_mm512_fmadd_pd(__m512d(a), __m512d(b), __m512d(c)));
+#elif defined(__FMA__)
+  if constexpr (sizeof(T) == 4)
+    return V<T>(_mm256_fmadd_ps(__m256(a), __m256(b), __m256(c)));
+  else
+    return V<T>(_mm256_fmadd_pd(__m256d(a), __m256d(b), __m256d(c)));
+#elif defined(__aarch64__)
+  if constexpr (sizeof(T) == 4)
+    return V<T>(vfmaq_f32(float32x4_t(c), float32x4_t(a), float32x4_t(b)));
+  else
+    return V<T>(vfmaq_f64(float64x2_t(c), float64x2_t(a), float64x2_t(b)));
+#else
+  return a * b + c;
+#endif
+}
+
+// The polynomial in x with these coefficients, the highest first, by Horner's rule.
+template <class T, class... Lower> REGARD_INLINE V<T> polynomial(V<T> x, T highest, Lower... lower) {
+  V<T> p = splat(highest);
+  ((p = fma<T>(p, x, splat(T(lower)))), ...);
+  return p;
+}
+
 // Lane-wise maximum and minimum; NaN in `a` propagates. (Intrinsics where the compiler does not find the instruction.)
 template <class T> REGARD_INLINE V<T> max(V<T> a, V<T> low) {
 #if defined(__AVX512F__)
@@ -182,11 +215,8 @@ template <> struct Exponential<float> {
   static constexpr int MANTISSA = 23;
 
   static REGARD_INLINE V<float> tail(V<float> r) {  // (exp(r) - 1 - r) / r^2
-    V<float> q = splat(0.00139261835877134945f);
-    q = q * r + 0.00836317905272257737f;
-    q = q * r + 0.0416665546172045742f;
-    q = q * r + 0.166665769896987757f;
-    return q * r + 0.5f;
+    return polynomial<float>(r, 0.00139261835877134945f, 0.00836317905272257737f, 0.0416665546172045742f,
+                             0.166665769896987757f, 0.5f);
   }
 };
 
@@ -197,20 +227,22 @@ template <> struct Exponential<double> {
   static constexpr int MANTISSA = 52;
 
   static REGARD_INLINE V<double> tail(V<double> r) {
-    V<double> q = splat(2.51003854955103191e-8);
-    q = q * r + 2.76200884454097482e-7;
-    q = q * r + 2.75572684599970648e-6;
-    q = q * r + 0.0000248015212959543751;
-    q = q * r + 0.000198412698630536169;
-    q = q * r + 0.00138888889172137169;
-    q = q * r + 0.00833333333333006183;
-    q = q * r + 0.0416666666666241279;
-    q = q * r + 0.166666666666666675;
-    return q * r + 0.500000000000000102;
+    return polynomial<double>(r, 2.51003854955103191e-8, 2.76200884454097482e-7, 2.75572684599970648e-6,
+                              0.0000248015212959543751, 0.000198412698630536169, 0.00138888889172137169,
+                              0.00833333333333006183, 0.0416666666666241279, 0.166666666666666675,
+                              0.500000000000000102);
   }
 };
 
-template <class T> REGARD_INLINE V<T> exp_polynomial(V<T> r) { return (Exponential<T>::tail(r) * r + T(1)) * r + T(1); }
+template <class T> REGARD_INLINE V<T> exp_polynomial(V<T> r) {
+  return fma<T>(fma<T>(Exponential<T>::tail(r), r, splat(T(1))), r, splat(T(1)));
+}
+
+// x - n log(2)
+template <class T> REGARD_INLINE V<T> minus_logs_of_2(V<T> x, V<T> n) {
+  typedef Exponential<T> E;
+  return fma<T>(n, splat(-E::LN2_LOW), fma<T>(n, splat(-E::LN2_HIGH), x));
+}
 
 // exp(x) for x <= 0, and moderate x > 0; 0 on underflow, NaN for NaN.
 template <class T> REGARD_INLINE V<T> exp(V<T> x) {
@@ -223,7 +255,7 @@ template <class T> REGARD_INLINE V<T> exp(V<T> x) {
     n = V<T>(_mm512_roundscale_ps(__m512(n), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
   else
     n = V<T>(_mm512_roundscale_pd(__m512d(n), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
-  const V<T> p = exp_polynomial<T>((x - n * E::LN2_HIGH) - n * E::LN2_LOW);
+  const V<T> p = exp_polynomial<T>(minus_logs_of_2<T>(x, n));
   if constexpr (sizeof(T) == 4)
     return V<T>(_mm512_scalef_ps(__m512(p), __m512(n)));
   else
@@ -232,8 +264,8 @@ template <class T> REGARD_INLINE V<T> exp(V<T> x) {
   // Adding 1.5 * 2^MANTISSA rounds to an integer in the low bits, which is then added to the exponent. Subnormal
   // results become 0.
   const V<T> clamped = max<T>(x, splat(E::NORMAL_BELOW));
-  const V<T> shifted = clamped * E::LOG2_E + E::SHIFTER, n = shifted - E::SHIFTER;
-  const V<T> p = exp_polynomial<T>((clamped - n * E::LN2_HIGH) - n * E::LN2_LOW);
+  const V<T> shifted = fma<T>(clamped, splat(E::LOG2_E), splat(E::SHIFTER)), n = shifted - E::SHIFTER;
+  const V<T> p = exp_polynomial<T>(minus_logs_of_2<T>(clamped, n));
   const V<T> scaled = V<T>(V<Unsigned<T>>(p) + (V<Unsigned<T>>(shifted) << E::MANTISSA));
   return x < E::NORMAL_BELOW ? V<T>{} : (x == x ? scaled : x);  // bit arithmetic would lose NaN
 #endif
@@ -247,13 +279,8 @@ template <class T> REGARD_INLINE V<T> softmax_exp(V<T> x) {
     const V<float> y = x * Exponential<float>::LOG2_E;
     const V<float> r =
         V<float>(_mm512_reduce_ps(__m512(y), _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC));  // y - floor(y)
-    V<float> p = splat(0.000208179150435f);
-    p = p * r + 0.00126921660691f;
-    p = p * r + 0.00965219505601f;
-    p = p * r + 0.055496023564f;
-    p = p * r + 0.240227204181f;
-    p = p * r + 0.693147170865f;
-    p = p * r + 1.0f;
+    const V<float> p = polynomial<float>(r, 0.000208179150435f, 0.00126921660691f, 0.00965219505601f, 0.055496023564f,
+                                         0.240227204181f, 0.693147170865f, 1.0f);
     return V<float>(_mm512_scalef_ps(__m512(p), __m512(y)));  // times 2^floor(y); 0 for -infinity
   }
 #endif
@@ -266,10 +293,10 @@ template <class T> REGARD_INLINE T scalar_exp(T x) { return exp<T>(splat(x))[0];
 template <class T> REGARD_INLINE V<T> tanh(V<T> x) {
   typedef Exponential<T> E;
   const V<T> y = min<T>(max<T>(2 * x, splat(T(-40))), splat(T(40)));  // beyond, tanh is -1 or 1
-  const V<T> shifted = y * E::LOG2_E + E::SHIFTER, n = shifted - E::SHIFTER;
-  const V<T> r = (y - n * E::LN2_HIGH) - n * E::LN2_LOW;
+  const V<T> shifted = fma<T>(y, splat(E::LOG2_E), splat(E::SHIFTER)), n = shifted - E::SHIFTER;
+  const V<T> r = minus_logs_of_2<T>(y, n);
   const V<T> power = V<T>((V<Unsigned<T>>(shifted) << E::MANTISSA) + V<Unsigned<T>>(splat(T(1))));
-  const V<T> e = power * ((E::tail(r) * r + T(1)) * r) + (power - 1);
+  const V<T> e = fma<T>(power, fma<T>(E::tail(r), r, splat(T(1))) * r, power - 1);
   return e / (e + 2);
 }
 
