@@ -6,6 +6,7 @@ import json
 import re
 
 import pytest
+
 from scripts import ROOT, script
 
 notebooks = script("docs/make_notebooks.py")
