@@ -467,7 +467,9 @@ def induction(session: nox.Session) -> None:
 @check()
 def docs(session: nox.Session) -> None:
     """Whether outputs and images of the pages are current; ``-- --write`` writes those that have changed."""
-    PackageEnvironment(session).run("docs/make.py", *session.posargs)
+    env = PackageEnvironment(session)
+    env.run("docs/make_notebooks.py")
+    env.run("docs/make.py", *session.posargs)
 
 
 @check("docs", "src", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "examples", "benchmarks/results")

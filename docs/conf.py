@@ -80,6 +80,7 @@ CONTENTS = """
 :caption: Learn
 docs/lesson
 docs/learning
+docs/gpt
 docs/exercises
 docs/indirect-objects
 docs/steering

@@ -8,6 +8,11 @@ files that the blocks write to the current folder, as they do for a reader; they
     python docs/make.py --write    write what has changed
     python docs/make.py docs/steering.md   that page alone, with or without --write
 
+A page in `LONG` trains for minutes. Without ``--whole`` its training is cut short, and from there on its blocks only
+run: their outputs and pictures stay as they are.
+
+    python docs/make.py --write --whole docs/gpt.md
+
 A page is current if it differs by measured times and rounding alone: sums have other last bits on another processor.
 
 Blocks marked ``norun`` after the language (```console norun) are left alone.
@@ -41,6 +46,7 @@ ROOT = Path(__file__).resolve().parent.parent
 _NAMES = (
     "lesson",
     "learning",
+    "gpt",
     "exercises",
     "command",
     "attention",
@@ -59,6 +65,12 @@ _NAMES = (
     "training",
 )
 PAGES = ("README.md", *(f"docs/{name}.md" for name in _NAMES))
+LONG = {  # a line of a page, and what is run in its place
+    "docs/gpt.md": (
+        "steps, batches, held_out = 1500, task.batches(seed=0), task.held_out(4)",
+        "steps, batches, held_out = 15, training.text_task(text, batch_size=2).batches(seed=0), task.held_out(1)",
+    )
+}
 IMAGES = Path("docs/images")
 BROWSER_PICTURES = ("explorer-", "explorer.")  # prefixes of those by draw_explorer.py and record_explorer.py
 MAX_PIXEL_DIFFERENCE = 0.01  # mean over all pixels, 1: black against white; font versions differ slightly
@@ -71,11 +83,13 @@ _VOLATILE = re.compile(r"\d+\.\d\d s\b")
 _DECIMAL = re.compile(r"((?<![\d.])[-+]?\d+\.\d+(?:e[-+]?\d+)?(?!\.?\d))")
 
 
-def regenerate(page: str, name: str = "page", *, exact: bool = True) -> str:
+def regenerate(page: str, name: str = "page", *, exact: bool = True, short: tuple[str, str] | None = None) -> str:
     """Return the text of a page with current outputs; `name` is for tracebacks.
 
-    A line that differs by a measured time alone stays; if not `exact`, one that differs by rounding too.
+    A line that differs by a measured time alone stays; if not `exact`, one that differs by rounding too. `short` is a
+    line and what is run in its place: from that block on outputs stay, and pictures are those of the repository.
     """
+    long_from = page.index(short[0]) if short else len(page)
     keep = functools.partial(_keep, exact=exact)
     namespace: dict[str, Any] = {"__name__": "__page__"}
 
@@ -85,7 +99,10 @@ def regenerate(page: str, name: str = "page", *, exact: bool = True) -> str:
         printed = io.StringIO()
         lines_above = page[: match.start("code")].count("\n")
         with contextlib.redirect_stdout(printed):
-            exec(compile("\n" * lines_above + match["code"], name, "exec"), namespace)  # our own page's code
+            code = match["code"].replace(*short) if short else match["code"]
+            exec(compile("\n" * lines_above + code, name, "exec"), namespace)  # our own page's code
+        if match.end("code") > long_from:
+            return match[0]
         head = f"```python\n{match['code']}```\n"
         if not printed.getvalue():
             return head
@@ -174,13 +191,24 @@ def _picture_differs(old: Path, new: Path) -> str:
     return f"pixels differ by {difference:.3f} on average" if difference > MAX_PIXEL_DIFFERENCE else ""
 
 
-def _write_regenerated(page: str, folder: Path, exact: bool) -> None:
+def _keep_pictures(page: str, short: tuple[str, str], folder: Path) -> None:
+    """Put the stored pictures in the place of those that blocks after a shortened training have drawn."""
+    for name in re.findall(r'"([\w-]+\.png)"', page[page.index(short[0]) :]):
+        (folder / name).unlink()
+        if (ROOT / IMAGES / name).exists():
+            shutil.copy(ROOT / IMAGES / name, folder)
+
+
+def _write_regenerated(page: str, folder: Path, exact: bool, whole: bool) -> None:
     own = folder / Path(page).stem
     own.mkdir()
     (own / "tests").symlink_to(ROOT / "tests")  # the pages load its small models
     os.chdir(own)  # the blocks write here
     text = (ROOT / page).read_text(encoding="utf-8")
-    (folder / page).write_text(regenerate(text, page, exact=exact), encoding="utf-8")
+    short = None if whole else LONG.get(page)
+    (folder / page).write_text(regenerate(text, page, exact=exact, short=short), encoding="utf-8")
+    if short:
+        _keep_pictures(text, short, own)
 
 
 def collect_pictures(folder: Path, pages: Sequence[str]) -> None:
@@ -196,14 +224,15 @@ def collect_pictures(folder: Path, pages: Sequence[str]) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description="Check that the pages are current, or write them anew.")
     parser.add_argument("--write", action="store_true", help="write what has changed")
+    parser.add_argument("--whole", action="store_true", help="train as long as the pages say")
     parser.add_argument("pages", nargs="*", choices=[*PAGES, []], metavar="PAGE", help="all by default")
     arguments = parser.parse_args()
-    write, pages = arguments.write, arguments.pages or PAGES
+    write, whole, pages = arguments.write, arguments.whole, arguments.pages or PAGES
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / IMAGES).mkdir(parents=True)
         with ProcessPoolExecutor(os.cpu_count(), multiprocessing.get_context("spawn"), max_tasks_per_child=1) as pool:
-            deque(pool.map(_write_regenerated, pages, repeat(folder), repeat(write)), maxlen=0)  # raises errors
+            deque(pool.map(_write_regenerated, pages, *map(repeat, (folder, write, whole))), maxlen=0)  # raises errors
         collect_pictures(folder, pages)
         found = differences(folder, pages)
         if found and write:

@@ -308,6 +308,7 @@ READERS = {
     ("models/checkpoint/open.py", "open"): "of ConfigReader, which reads by the reader",
     ("text/render_chat.py", "load"): "the request of the process that starts this one",
     ("trace/stored_map.py", "open_group"): "of a store with limits",
+    ("training/alice.py", "read_text"): "a file of the package",
 }
 
 

@@ -3,6 +3,7 @@
 `train` trains a model on batches; `new_model` draws one. `TASKS` are small problems that need no download.
 """
 
+from regard.training.alice import alice
 from regard.training.batches import Batch
 from regard.training.log import Step
 from regard.training.loop import TrainingResult, train
@@ -30,5 +31,6 @@ __all__ = [
     "Task",
     "make_task",
     "text_task",
+    "alice",
     "mask_words",
 ]
