@@ -470,12 +470,16 @@ def docs(session: nox.Session) -> None:
     PackageEnvironment(session).run("docs/make.py", *session.posargs)
 
 
-@check("docs", "src", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "examples", "benchmarks/results")
+@check(
+    *("docs", "src", "README.md", "CHANGELOG.md", "CODE_OF_CONDUCT.md", "CONTRIBUTING.md", "SECURITY.md"),
+    *("examples", "benchmarks/results"),
+)
 def site(session: nox.Session) -> None:
     """The documentation with the API reference, in ``build/site``; fails on a broken link."""
     env = PackageEnvironment(session, "site")
     shutil.rmtree("build/site", ignore_errors=True)  # pages of earlier builds
-    env.run("-m", "sphinx", "-W", "--keep-going", "-q", "-c", "docs", ".", "build/site", *session.posargs)
+    options = ("-W", "--keep-going", "-q", "-c", "docs", "-E", "-d", str(CACHE / "tmp" / "site"))
+    env.run("-m", "sphinx", *options, ".", "build/site", *session.posargs)
 
 
 @check()
