@@ -67,7 +67,7 @@ html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_sidebars = {root_doc: [], "**": ["sidebar-nav-bs"]}
 html_theme_options: dict[str, Any] = {
-    "logo": {"text": "regard", "image_light": "_static/icon.svg", "image_dark": "_static/icon.svg"},
+    "logo": {"text": "regard", "image_light": "_static/icon.svg", "image_dark": "_static/icon-dark.svg"},
     "icon_links": [{"name": "Repository", "url": REPOSITORY, "icon": "fa-brands fa-github"}],
     # `.ci/release.py pages` writes the list of versions.
     "switcher": {"json_url": f"{PREFIX}versions.json", "version_match": release if IS_RELEASED else "dev"},
@@ -185,13 +185,11 @@ def linkcode_resolve(domain: str, info: dict[str, str]) -> str | None:
     """Return the address of the source of an object in the repository, None for a field, which has none."""
     if domain != "py" or not info["module"]:
         return None
+    package = Path(importlib.import_module("regard").__file__ or "").parent
     try:
-        found = inspect.unwrap(
-            functools.reduce(getattr, info["fullname"].split("."), importlib.import_module(info["module"]))
-        )
-        path = Path(inspect.getsourcefile(found) or "").relative_to(
-            Path(importlib.import_module("regard").__file__ or "").parent
-        )
+        found: Any = functools.reduce(getattr, info["fullname"].split("."), importlib.import_module(info["module"]))
+        found = inspect.unwrap(found)
+        path = Path(inspect.getsourcefile(found) or "").relative_to(package)
         lines, first = inspect.getsourcelines(found)
     except (AttributeError, TypeError, ValueError, OSError):
         return None

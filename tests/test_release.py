@@ -5,6 +5,7 @@ import json
 import re
 import shutil
 import tarfile
+import tomllib
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -75,7 +76,8 @@ def test_the_citation_has_the_version_of_the_package():
 
 
 def test_the_recipe_requires_what_the_package_does():
-    named = re.findall(r'^ +"([a-z0-9-]+)>=([\d.]+)",$', (ROOT / "pyproject.toml").read_text("utf-8"), re.MULTILINE)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    named = [each.split(">=") for each in project["dependencies"]]
     recipe = (ROOT / release.RECIPE).read_text("utf-8").partition("  run:\n")[2].partition("\n\n")[0]
     wanted = {(name.replace("matplotlib", "matplotlib-base"), version) for name, version in named}
     assert set(re.findall(r"^    - ([a-z0-9-]+) >=([\d.]+)$", recipe, re.MULTILINE)) == wanted
