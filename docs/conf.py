@@ -176,7 +176,7 @@ def _page_of(module: str, name: str, value: Any) -> str | None:
         return None if any(name in getattr(root, other).__all__ for other in others) else "docs/api/regard"
     if value.__module__.startswith(("regard.functional.masks.", "regard.functional.biases.")):
         return "docs/api/functional-rules"
-    if package == "models" and (hasattr(value, "config_type") or name.endswith("Config")):
+    if package == "models" and (name.endswith("Config") or hasattr(importlib.import_module(module), f"{name}Config")):
         return "docs/api/models-families"
     return f"docs/api/{package}"
 
