@@ -542,7 +542,7 @@ def oldest(session: nox.Session) -> None:
     extras = set(PROJECT["project"]["optional-dependencies"]) - {"capture", "torch", "jax"}  # pinned by `parity`
     options = ("--resolution=lowest-direct", "--python-version=3.11", "--no-annotate", f"--output-file={pins}")
     env.run("-m", "uv", "pip", "compile", "--quiet", *options, *(f"--extra={x}" for x in extras), "pyproject.toml")
-    env.run("-m", "uv", "venv", "--quiet", "--python", sys.executable, str(python.parent.parent))
+    env.run("-m", "uv", "venv", "--quiet", "--seed", "--python", sys.executable, str(python.parent.parent))  # with pip
     tests = nox.project.dependency_groups(PROJECT, "test")
     install = ("-m", "uv", "pip", "install", "--quiet", "--python", str(python), "--constraint", str(pins))
     env.run(*install, "--requirement", str(pins), *tests)
