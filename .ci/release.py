@@ -15,6 +15,7 @@ import os
 import re
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 import tomllib
@@ -26,6 +27,7 @@ from types import MappingProxyType
 ROOT = Path(__file__).resolve().parent.parent
 VERSION, CITATION, CHANGELOG = "src/regard/_version.py", "CITATION.cff", "CHANGELOG.md"
 RECIPE = ".ci/conda/recipe.yaml"
+SITE = "site.tar.gz"  # of a release: its documentation
 _NUMBER = r"\d+\.\d+\.\d+(?:(?:a|b|rc)\d+)?"
 _WRITTEN = re.compile(rf'__version__ = "({_NUMBER})"')
 _CITED = re.compile(r"^(?:version|date-released): .*\n", re.MULTILINE)
@@ -193,6 +195,27 @@ def _run(*command: object, folder: Path | None = None, env: Mapping[str, str] = 
     subprocess.run([str(part) for part in command], check=True, cwd=folder, env={**os.environ, **env})
 
 
+def pages(sites: Path, out: Path, address: str) -> None:
+    """Write the folder that is published: the newest site, those of all versions below it, and the list of these.
+
+    `sites` has a folder for each tag, with the site of that version as `SITE`. A release is newer than what came
+    before it, and a pre-release is the newest only if there is no release.
+    """
+    archives = {path.parent.name.removeprefix("v"): path for path in sites.glob(f"v*/{SITE}")}
+    order = sorted(archives, key=lambda version: [int(number) for number in re.findall(r"\d+", version)], reverse=True)
+    newest = next((version for version in order if re.fullmatch(r"[\d.]+", version)), order[0])
+    for folder, version in [(out, newest), *((out / version, version) for version in order)]:
+        with tarfile.open(archives[version]) as archive:
+            archive.extractall(folder, filter="data")
+    listed = [
+        {"version": version, "url": f"{address}{version}/"}
+        if version != newest
+        else {"version": version, "name": f"{version} (newest)", "url": address, "preferred": True}
+        for version in order
+    ]
+    (out / "versions.json").write_text(json.dumps(listed, indent=2) + "\n", encoding="utf-8")
+
+
 def main() -> None:
     """Run one step."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -207,6 +230,9 @@ def main() -> None:
     step.add_argument("artifacts", type=Path)
     step.add_argument("pythons", nargs="*", default=[sys.executable], help="interpreters; this one by default")
     step.add_argument("--pure", action="store_true", help="the wheel of the system is that of pure Python")
+    step = steps.add_parser("pages", help="write the site of all versions")
+    step.add_argument("sites", type=Path, help="a folder for each tag, with its site")
+    step.add_argument("out", type=Path)
     steps.add_parser("rehearse", help="all of it, in a clone").add_argument("version", nargs="?", default="0.1.0")
     arguments = parser.parse_args()
     match arguments.step:
@@ -220,6 +246,9 @@ def main() -> None:
             verify(arguments.artifacts.resolve())
         case "try":
             try_wheels(arguments.artifacts.resolve(), arguments.pythons, pure=arguments.pure)
+        case "pages":
+            project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+            pages(arguments.sites, arguments.out, project["urls"]["Documentation"])
         case "rehearse":
             rehearse(arguments.version)
 

@@ -4,6 +4,8 @@ import importlib.util
 import json
 import re
 import shutil
+import tarfile
+import tomllib
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -74,7 +76,8 @@ def test_the_citation_has_the_version_of_the_package():
 
 
 def test_the_recipe_requires_what_the_package_does():
-    named = re.findall(r'^ +"([a-z0-9-]+)>=([\d.]+)",$', (ROOT / "pyproject.toml").read_text("utf-8"), re.MULTILINE)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    named = [each.split(">=") for each in project["dependencies"]]
     recipe = (ROOT / release.RECIPE).read_text("utf-8").partition("  run:\n")[2].partition("\n\n")[0]
     wanted = {(name.replace("matplotlib", "matplotlib-base"), version) for name, version in named}
     assert set(re.findall(r"^    - ([a-z0-9-]+) >=([\d.]+)$", recipe, re.MULTILINE)) == wanted
@@ -133,3 +136,23 @@ def test_the_systems_without_a_kernel_are_tried_as_such():
     built = (ROOT / ".ci/wheels.py").read_text("utf-8")
     names = {"ubuntu": '"Linux"', "macos": '"Darwin"', "windows": '"Windows"'}
     assert pure == [each for each in systems.split(", ") if names[each.split("-")[0]] not in built]
+
+
+def test_the_site_of_all_versions_begins_with_the_newest_release(tmp_path):
+    for tag in ("v0.9.0", "v0.10.0", "v0.11.0rc1"):
+        folder = tmp_path / "sites" / tag
+        folder.mkdir(parents=True)
+        (tmp_path / "index.html").write_text(tag, encoding="utf-8")
+        with tarfile.open(folder / release.SITE, "w:gz") as archive:
+            archive.add(tmp_path / "index.html", "index.html")
+    release.pages(tmp_path / "sites", out := tmp_path / "out", "https://example.org/regard/")
+    pages = {str(path.relative_to(out)): path.read_text("utf-8") for path in out.rglob("*.html")}
+    assert pages == {
+        "index.html": "v0.10.0",
+        **{f"{tag[1:]}/index.html": tag for tag in ("v0.9.0", "v0.10.0", "v0.11.0rc1")},
+    }
+    assert json.loads((out / "versions.json").read_text("utf-8")) == [
+        {"version": "0.11.0rc1", "url": "https://example.org/regard/0.11.0rc1/"},
+        {"version": "0.10.0", "name": "0.10.0 (newest)", "url": "https://example.org/regard/", "preferred": True},
+        {"version": "0.9.0", "url": "https://example.org/regard/0.9.0/"},
+    ]
