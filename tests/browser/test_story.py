@@ -76,6 +76,20 @@ def test_a_reader_predicts_finds_and_goes_back(open_page, serve, animal):
     expect(main).not_to_be_visible()
 
 
+def test_a_story_begins_again_at_its_first_step(open_page, tmp_path):
+    regard.explore(story="softmax", html=tmp_path / "page.html")
+    page = open_page((tmp_path / "page.html").as_uri(), selector=".rg-story", offline=True)
+    story = story_of(page)
+    first = story.inner_text()
+    answer(page, "the first a")
+    assert story.inner_text() != first
+    click(page.locator("[data-ref=stories] summary"))
+    click(page.locator("[data-ref=storyList]").get_by_text("The softmax by hand"))
+    assert story.inner_text() == first
+    answer(page, "b")
+    assert page.locator(".rg-verdict").inner_text() == "Yes."
+
+
 def test_a_file_tells_a_story_of_numbers(open_page, tmp_path):
     regard.explore(story="softmax", html=tmp_path / "page.html")
     page = open_page((tmp_path / "page.html").as_uri(), selector=".rg-story", offline=True)

@@ -86,6 +86,7 @@ def test_what_is_no_form_of_a_story_is_text():
         ("# T\n## S\n[a](#v=head)\n- [ ] a\n---\nb", "no right answer"),
         ("# T\n## S\n[a](#v=head)\n- [x] a\nAnswer: 1\n---\nb", "more than one thing"),
         ("# T\n## S\n[a](#v=head)\nAnswer: 1", "after a line '---'"),
+        ("# T\n## S\n" + "[" * 40_000, "step 1 of the story names no view"),
         ("# T\n## S\n[a](#v=head)\n---\na\n---\nb", "at most one line '---'"),
         ("x" * (MAX_CHARACTERS + 1), "at most 50,000 characters"),
     ],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import tracemalloc
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -121,11 +122,21 @@ def test_what_cannot_be_saved(tmp_path):
     model = regard.load(GOLDEN / "bart/tied")
     untied = with_parameters(model, {"lm_head.weight": model.lm_head.weight + 1})
     llama = regard.load(GOLDEN / "llama/llama3")
+    nan = np.full(llama.final_norm.weight.shape, 0x7FFFFFFF, np.uint32)  # as CUDA writes it
     cases = [
         (lambda: untied.save(tmp_path / "x"), "are one tensor in the files"),
         (lambda: llama.save(tmp_path / "x", dtype="float16"), "dtype must be one of"),
         (lambda: replace(llama, blocks=llama.blocks[:1]).save(tmp_path / "x"), "has other arrays than the files"),
         (lambda: replace(llama, name="/nowhere").save(tmp_path / "x"), "is not stored under its name"),
+        (
+            lambda: replace(llama, config=replace(llama.config, norm_eps=0.5)).save(tmp_path / "x"),
+            "has another configuration than the files",
+        ),
+        *(
+            (partial(with_parameters(llama, {"final_norm.weight": x}).save, tmp_path / "x", dtype=dtype), "not finite")
+            for x in (nan.view(np.float32), -nan.view(np.float32))
+            for dtype in ("float32", "bfloat16")
+        ),
     ]
     for call, message in cases:
         with pytest.raises(RegardError, match=message):

@@ -28,11 +28,11 @@ _MAX_KEY = 40
 _FOLDER = "stories"
 
 _SPAN = re.compile(
-    r"`(?P<code>[^`\n]+)`|\*\*(?P<strong>[^*\n]+)\*\*|\*(?P<em>[^*\n]+)\*|\[(?P<view>[^\]\n]+)\]\(#(?P<address>[^()\s]+)\)"
+    r"`(?P<code>[^`\n]+)`|\*\*(?P<strong>[^*\n]+)\*\*|\*(?P<em>[^*\n]+)\*|\[(?P<view>[^\[\]\n]{1,500})\]\(#(?P<address>[^()\s]{1,2000})\)"
 )
 _CHOICE = re.compile(r"- \[([ xX])\] +(.+)")
 _ANSWER = re.compile(r"Answer: +(.+)")
-_NUMBER = re.compile(r"([-−]?\d+(?:\.\d+)?)(?: *± *(\d+(?:\.\d+)?))?")
+_NUMBER = re.compile(r"([-−]?\d{1,15}(?:\.\d{1,15})?)(?: *± *(\d{1,15}(?:\.\d{1,15})?))?")
 
 
 def shipped() -> tuple[str, ...]:

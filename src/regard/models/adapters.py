@@ -53,9 +53,15 @@ class _Module:
         a, b = self.low["A"], self.low["B"]
         if b.shape[1] != len(a):
             raise RegardError(f"the matrices of the adapter for {name} do not join: {b.shape} and {a.shape}")
-        alpha = _alpha(name, settings)
-        scale = alpha / (math.sqrt(len(a)) if settings.get("use_rslora") else len(a))
+        alpha, rank = _of_module(name, settings, "alpha"), _of_module(name, settings, "rank")
+        if rank != len(a) or rank < 1:
+            raise RegardError(
+                f"the matrices of the adapter for {name} have the rank {len(a)}, its settings say {rank:g}"
+            )
+        scale = alpha / (math.sqrt(rank) if settings.get("use_rslora") else rank)
         product: np.ndarray = (b.astype(np.float64) @ a.astype(np.float64)) * scale
+        if not np.isfinite(product).all():
+            raise RegardError(f"the adapter has numbers that are not finite for {name}")
         return product
 
 
@@ -75,6 +81,8 @@ def with_adapter(model: Any, folder: str | os.PathLike[str]) -> Any:
             raise RegardError(f"{path} has {truncate(key)}: only lora_A and lora_B of linear maps are supported")
         else:
             replaced[name] = stored[key]
+    if not modules and not replaced:
+        raise RegardError(f"{path / _WEIGHTS} has no tensors: fetch or save it again")
     places = StoredPlaces(model)
     arrays: dict[str, Any] = {}
     changes = {f"{name}.weight": module.product(name, settings) for name, module in modules.items()}
@@ -89,7 +97,9 @@ def with_adapter(model: Any, folder: str | os.PathLike[str]) -> Any:
             x = places.arrays[array]
             if tensor.shape != tuple(places.tensors.shapes[place.stored]):
                 raise RegardError(f"{name} of {path} has the shape {tensor.shape}, which is not that of {model.name}")
-            new = (place.as_array(tensor) + place.spec.offset).astype(x.dtype)
+            new = place.as_array(tensor.astype(x.dtype)) + place.spec.offset
+            if not np.isfinite(new).all():
+                raise RegardError(f"the adapter has numbers that are not finite for {name}")
             if np.array_equal(new, x):
                 continue  # a copy, as peft writes it beside
             if array == "token_embedding.weight":
@@ -119,22 +129,25 @@ def _read_settings(folder: Path) -> dict[str, Any]:
     start = settings.get("init_lora_weights", True)
     if not any(start is each or start == each for each in _PLAIN_STARTS):
         unknown.append("init_lora_weights")
+    if not isinstance(settings.get("use_rslora", False), bool | None):
+        unknown.append("use_rslora")
     if unknown:
         shown = ", ".join(f"{name}={truncate(settings[name])}" for name in unknown)
         raise RegardError(f"the adapter in {folder} is not supported: {shown}; merge it with peft (merge_and_unload)")
     return settings
 
 
-def _alpha(module: str, settings: Mapping[str, Any]) -> float:
-    """Return the alpha of a module, its own or that of all."""
-    patterns = settings.get("alpha_pattern") or {}
+def _of_module(module: str, settings: Mapping[str, Any], kind: str) -> float:
+    """Return the alpha or the rank of a module, its own or that of all."""
+    patterns = settings.get(f"{kind}_pattern") or {}
     if not isinstance(patterns, Mapping) or not all(re.fullmatch(r"[\w.]+", name) for name in patterns):
-        raise RegardError(f"alpha_pattern of the adapter must name modules, got {truncate(patterns)}")
+        raise RegardError(f"{kind}_pattern of the adapter must name modules, got {truncate(patterns)}")
     own = next((value for name, value in patterns.items() if f".{module}".endswith(f".{name}")), None)
-    alpha = settings.get("lora_alpha", 8) if own is None else own
-    if isinstance(alpha, bool) or not isinstance(alpha, int | float) or not math.isfinite(alpha):
-        raise RegardError(f"lora_alpha of the adapter must be a number, got {truncate(alpha)}")
-    return float(alpha)
+    field_name = "lora_alpha" if kind == "alpha" else "r"
+    value = settings.get(field_name, 8) if own is None else own
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise RegardError(f"{field_name} of the adapter must be a number, got {truncate(value)}")
+    return float(value)
 
 
 def _tensor_of(name: str, tensors: Mapping[str, Any]) -> str | None:

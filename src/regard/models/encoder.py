@@ -157,6 +157,8 @@ class Encoder(TextModel):
         head, k = self.task_head, whole_number("k", k, 1)
         if head is None:
             raise RegardError(f"{self.name} has no predictions: it was saved without a head; use its vectors (.hidden)")
+        if isinstance(head, Classifier) and head.regression:
+            raise RegardError(f"{self.name} gives numbers, not classes with probabilities: use .logits of its output")
         output = self(text, edit=edit)
         if len(output.encodings) != 1:
             raise RegardError("predictions takes one text")

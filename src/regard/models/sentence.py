@@ -170,7 +170,7 @@ def transformer_folder(folder: Path) -> Path:
     except RegardError:
         return folder  # `read_sentence_settings` tells
     kind, inner = modules[0]
-    is_one = kind == "Transformer" and Path(inner).name == inner != ""
+    is_one = kind == "Transformer" and inner != "" and _is_folder_name(inner)
     return folder / inner if is_one and (folder / inner / "config.json").is_file() else folder
 
 
@@ -246,6 +246,11 @@ def _modules(files: _Files) -> list[tuple[str, str]] | None:
     return [(kind.rpartition(".")[2] if kind.startswith(_LIBRARY) else kind, folder) for kind, folder in names]
 
 
+def _is_folder_name(name: str) -> bool:
+    """Tell whether it names a folder inside another one, or "" that one."""
+    return Path(name).name == name != ".."
+
+
 def _steps(files: _Files) -> tuple[list[tuple[str, str]], str]:
     """Return the modules after the Transformer, kind and folder of each, and the folder of the Transformer."""
     steps, path = _modules(files), files.folder / _MODULES
@@ -261,7 +266,7 @@ def _steps(files: _Files) -> tuple[list[tuple[str, str]], str]:
             "Pooling after it, then any number of Dense, and optionally a Normalize"
         )
     for kind, name in steps:  # a folder of the model, not a path
-        if Path(name).name != name or (kind in ("Pooling", "Dense") and not name):
+        if not _is_folder_name(name) or (kind in ("Pooling", "Dense") and not name):
             raise RegardError(f"{path} gives {truncate(name)} as the folder of its {kind}; it must be one beside it")
     inner = steps[0][1]
     if inner and not (files.folder / inner / "config.json").is_file():

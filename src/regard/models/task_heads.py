@@ -85,6 +85,8 @@ class Classifier(Layer):
         The names of the classes.
     independent : bool
         Whether each class has a probability of its own, sigmoid(logit); otherwise the softmax has that of each.
+    regression : bool
+        Whether the logits are numbers that have no probabilities.
     """
 
     dense: Linear | None
@@ -94,6 +96,7 @@ class Classifier(Layer):
     pooling: Literal["cls", "mean"] | None = field(kw_only=True)
     labels: tuple[str, ...] = field(kw_only=True)
     independent: bool = field(kw_only=True)
+    regression: bool = field(default=False, kw_only=True)
 
     def __call__(self, hidden: Any, lengths: np.ndarray) -> Any:
         """Return the logits, ``B V`` or ``B T V``, of contextual vectors ``B T E``, of texts of some `lengths`."""
@@ -266,6 +269,7 @@ class ClassifierNames:
             pooling=pooling,
             labels=class_names(config.peek("id2label"), count),
             independent=count == 1 or config.peek("problem_type") == "multi_label_classification",
+            regression=config.peek("problem_type") == "regression",
         )
 
 

@@ -6,7 +6,7 @@ from importlib.resources import files
 
 
 def alice() -> str:
-    """Return *Alice's Adventures in Wonderland*, 144,000 characters, to train a small model on.
+    """Return *Alice's Adventures in Wonderland*, 143,000 characters, to train a small model on.
 
     Lewis Carroll published it in 1865; it is in the public domain. The text is the edition of Project Gutenberg called
     "Millennium Fulcrum 2.9", as the file ``alice29.txt`` of the Canterbury corpus has it, without its title page, its

@@ -27,7 +27,7 @@ class FolderCheckpoint:
     """
 
     def __init__(self, folder: Path, ignore: Collection[str] = ()) -> None:
-        self.path, self._ignore, self._outer = transformer_folder(folder), ignore, folder
+        self.path, self._ignore, self.outer = transformer_folder(folder), ignore, folder
         self.ignored: list[str] = []  # fields of config.json that change nothing, in the order in which they are found
         self.registered_type: str | None = None  # for which a family outside regard is registered
 
@@ -45,7 +45,7 @@ class FolderCheckpoint:
 
     def sentence_settings(self, contents: Mapping[str, str]) -> SentenceSettings:
         """Return how it embeds texts; `contents` has those of files that may be missing."""
-        return read_sentence_settings(self._outer, contents)
+        return read_sentence_settings(self.outer, contents)
 
 
 Checkpoint: TypeAlias = FolderCheckpoint | GgufCheckpoint

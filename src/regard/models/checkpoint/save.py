@@ -8,6 +8,7 @@ a head that is not run, is copied.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -62,8 +63,8 @@ class StoredPlaces:
             raise RegardError(
                 f"{model.name!r} is not stored under its name, by which its configuration is found again: {error}"
             ) from error
-        self.folder = path if path.is_dir() else None
         self.checkpoint = open_checkpoint(path)
+        self.folder = self.checkpoint.outer if isinstance(self.checkpoint, FolderCheckpoint) else None
         if isinstance(self.checkpoint, FolderCheckpoint) and not type(model).__module__.startswith("regard."):
             self.checkpoint.registered_type = self.checkpoint.config().peek("model_type")
         self.tensors = TensorPlaces(self.checkpoint.tensors())
@@ -76,6 +77,8 @@ class StoredPlaces:
                 f"{model.name} has other arrays than the files under its name: {join_names(others, 10)}; "
                 "of a training, trainable.save writes them"
             )
+        if replace(model.config, ignored=()) != replace(skeleton.config, ignored=()):
+            raise RegardError(f"{model.name} has another configuration than the files under its name: load it again")
         self.places: dict[str, Place] = {}
         for name, place in self.tensors.places(skeleton).items():
             if place is None:
@@ -183,13 +186,12 @@ def _converted(compute: Any, kind: str, name: str) -> Iterator[np.ndarray]:
     for part in compute():
         with np.errstate(over="ignore"):
             x = np.asarray(part, np.float64 if kind == "F64" else np.float32)
+        is_finite = np.isfinite(x).all()
         if kind == "BF16":
             bits: Any = np.ascontiguousarray(x).view(np.uint32)
             x = ((bits + (0x7FFF + ((bits >> 16) & 1))) >> 16).astype(np.uint16)  # to nearest, ties to even
-            overflows = ((x & 0x7F80) == 0x7F80).any()
-        else:
-            overflows = not np.isfinite(x).all()
-        if overflows:
+            is_finite &= ((x & 0x7F80) != 0x7F80).all()
+        if not is_finite:
             raise RegardError(f"{name} has numbers that are not finite in the dtype in which it is to be saved")
         yield x
 

@@ -37,8 +37,10 @@ export class StoryPanel {
   /** From its beginning, with nothing told. @param {string} key */
   start(key) {
     this.told.clear();
+    this.story = null; // drawn again, also where it is at its first step
     this.refs.stories.open = false;
     this.actions.goTo(key, 0);
+    if (this.story === null) this.actions.open(""); // nothing else has changed
     this.refs.storyTitle.focus();
   }
 
@@ -52,7 +54,7 @@ export class StoryPanel {
   }
 
   /** Show a step, if it is another; what is covered until its answer. @param {Story | undefined} story @param {number} part */
-  show(story = undefined, part) {
+  show(story, part) {
     this.refs.story.hidden = !story;
     const isOther = story && (story !== this.story || part !== this.part);
     this.story = story ?? null;
