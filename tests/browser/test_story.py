@@ -87,7 +87,7 @@ def test_a_story_begins_again_at_its_first_step(open_page, tmp_path):
     click(page.locator("[data-ref=storyList]").get_by_text("The softmax by hand"))
     assert story.inner_text() == first
     answer(page, "b")
-    assert page.locator(".rg-verdict").inner_text() == "Yes."
+    assert page.locator(".rg-verdict").inner_text().startswith("Yes")
 
 
 def test_a_file_tells_a_story_of_numbers(open_page, tmp_path):
