@@ -103,7 +103,7 @@ def test_jupyterlab(open_page, known, tmp_path):
         # What was shown by a kernel that is gone says so, and is there again when its cell is run.
         in_lab(page, "await kernel.restart()")
         views.first.locator(".rg-text-panel .rg-word").nth(2).click()
-        page.get_by_text("The kernel of this view is gone: run the cell again.").first.wait_for()
+        page.locator("[data-ref=errorText]", has_text="The kernel of this view is gone: run the cell again.").wait_for()
         run_all(page, views=2)
         views.first.locator(".rg-text-panel .rg-word").nth(3).click()
         check_weight(views.first, known, 3)
