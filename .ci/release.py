@@ -206,7 +206,8 @@ def pages(sites: Path, out: Path, address: str) -> None:
     newest = next((version for version in order if re.fullmatch(r"[\d.]+", version)), order[0])
     for folder, version in [(out, newest), *((out / version, version) for version in order)]:
         with tarfile.open(archives[version]) as archive:
-            archive.extractall(folder, filter="data")
+            archive.extraction_filter = getattr(tarfile, "data_filter", None)  # not in Python 3.11.0 to 3.11.3
+            archive.extractall(folder)
     listed = [
         {"version": version, "url": f"{address}{version}/"}
         if version != newest

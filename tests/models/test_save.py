@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import tracemalloc
 from dataclasses import replace
@@ -132,6 +133,13 @@ def test_what_cannot_be_saved(tmp_path):
             lambda: replace(llama, config=replace(llama.config, norm_eps=0.5)).save(tmp_path / "x"),
             "has another configuration than the files",
         ),
+        (
+            lambda: replace(
+                llama, blocks=tuple(replace(b, attn=replace(b.attn, window=(1, 0))) for b in llama.blocks)
+            ).save(tmp_path / "x"),
+            r"other settings .*blocks\.0\.attn\.window",
+        ),
+        (lambda: llama.save(tmp_path / "x\0y"), "not a valid file name"),
         *(
             (partial(with_parameters(llama, {"final_norm.weight": x}).save, tmp_path / "x", dtype=dtype), "not finite")
             for x in (nan.view(np.float32), -nan.view(np.float32))
@@ -150,3 +158,23 @@ def test_a_gguf_file_becomes_a_folder(tmp_path):
     for name, x in parameters(model).items():
         assert np.array_equal(np.asarray(parameters(again)[name]), np.asarray(x)), name
     assert again.tokenizer("a cat").ids == model.tokenizer("a cat").ids
+
+
+def test_the_current_folder_is_not_replaced(tmp_path, monkeypatch):
+    model = regard.load(GOLDEN / "llama/llama3")
+    monkeypatch.chdir(tmp_path)
+    for folder in (".", tmp_path, ""):
+        with pytest.raises(RegardError, match="the current folder"):
+            model.save(folder)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_model_with_fields_that_its_user_ignores_is_saved(tmp_path):
+    folder = shutil.copytree(GOLDEN / "gpt2/plain", tmp_path / "stored")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "auto_map": {"AutoModel": "x.Model"}, "of_mine": 3}))
+    model = edited(regard.load(folder, ignore=["of_mine"]))
+    model.save(tmp_path / "saved")
+    again = parameters(regard.load(tmp_path / "saved", ignore=["of_mine"]))
+    for name, x in parameters(model).items():
+        np.testing.assert_allclose(np.asarray(again[name]), x, rtol=2.0**-22, err_msg=name)

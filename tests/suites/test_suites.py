@@ -86,7 +86,8 @@ def unpacked(tmp_path_factory):
         target = tmp_path_factory.mktemp(name)
         with tarfile.open(path) as archive:
             wanted = [x for x in archive if x.isfile() and x.name.startswith(tuple(f"{root}/{y}/" for y in folders))]
-            archive.extractall(target, wanted, filter="data")
+            archive.extraction_filter = getattr(tarfile, "data_filter", None)  # not in Python 3.11.0 to 3.11.3
+            archive.extractall(target, wanted)
         return target / root
 
     return unpack

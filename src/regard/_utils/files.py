@@ -107,10 +107,7 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     BrokenPipeError
         The reader of a pipe has closed it.
     """
-    try:
-        target = Path(os.path.realpath(path))  # follow links
-    except ValueError as error:
-        raise RegardError(f"cannot write {str(path)!r}: not a valid file name ({error})") from error
+    target = _real_path(path)
     # A short name: one made from the target's could exceed 255 bytes.
     part = target.parent / f".regard-{secrets.token_hex(8)}.part"
     try:
@@ -155,8 +152,10 @@ def atomic_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
     RegardError
         There is something under that name, other than an empty folder, or it cannot be written.
     """
-    target = Path(path)
+    target = _real_path(path)
     part = target.parent / f".regard-{secrets.token_hex(8)}.part"
+    if target == Path.cwd():
+        raise RegardError(f"cannot write {path}: it is the current folder; give the name of a new one in it")
     try:
         if target.exists() and not (target.is_dir() and not any(target.iterdir())):
             raise RegardError(f"cannot write {target}: there is something under that name; give another, or remove it")
@@ -171,6 +170,14 @@ def atomic_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
         raise RegardError(f"cannot write {target}: {error.strerror or error}") from error
     finally:
         shutil.rmtree(part, ignore_errors=True)
+
+
+def _real_path(path: str | os.PathLike[str]) -> Path:
+    """Return the path that links lead to; an error if it is no path."""
+    try:
+        return Path(os.path.realpath(path))
+    except ValueError as error:
+        raise RegardError(f"cannot write {str(path)!r}: not a valid file name ({error})") from error
 
 
 def sync_folder(folder: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import fields, is_dataclass
 from typing import Any
 
@@ -49,17 +49,35 @@ def parameters(layer: Any) -> dict[str, np.ndarray | QuantizedWeight]:
     >>> list(parameters(LayerNorm.init(3)))
     ['weight', 'bias']
     """
-    if isinstance(layer, dict):
-        return {name: x for key, value in layer.items() for name, x in _walk(value, key)}
-    return dict(_walk(layer, ""))
+    arrays = (np.ndarray, QuantizedWeight)
+    return {name: value for name, value, _ in _leaves(layer, "") if isinstance(value, arrays)}
 
 
-def _walk(value: Any, name: str) -> Iterator[tuple[str, np.ndarray | QuantizedWeight]]:
-    if isinstance(value, np.ndarray | QuantizedWeight):
-        yield name, value
+def settings(layer: Any) -> dict[str, Any]:
+    """Return what the layers in `layer` have besides arrays, by its path: ``blocks.3.attn.num_heads``.
+
+    Examples
+    --------
+    >>> from regard.nn import LayerNorm
+    >>> settings(LayerNorm.init(3))
+    {'eps': 1e-05}
+    """
+    arrays = (np.ndarray, QuantizedWeight)
+    found = _leaves(layer, "")
+    return {name: value for name, value, of in found if isinstance(of, Layer) and not isinstance(value, arrays)}
+
+
+def _leaves(value: Any, name: str, of: Any = None) -> Iterator[tuple[str, Any, Any]]:
+    """Yield each value that is not made of others, with its path and the object that has it."""
+    parts: Iterable[tuple[Any, Any]] | None = None
+    if isinstance(value, dict) and not name:
+        parts = value.items()
     elif is_dataclass(value):
-        for field in fields(value):
-            yield from _walk(getattr(value, field.name), f"{name}.{field.name}" if name else field.name)
+        parts, of = ((field.name, getattr(value, field.name)) for field in fields(value)), value
     elif isinstance(value, tuple):
-        for index, item in enumerate(value):
-            yield from _walk(item, f"{name}.{index}")
+        parts = enumerate(value)
+    if parts is None:
+        yield name, value, of
+        return
+    for key, part in parts:
+        yield from _leaves(part, f"{name}.{key}" if name else str(key), of)

@@ -13,6 +13,9 @@ class ModelConfig:
     ----------
     ignored : tuple of str
         Fields of config.json that were not read, since they change nothing in transformers either.
+    ignore : tuple of str
+        Fields that were not read since the caller of `load` said that they change nothing.
     """
 
     ignored: tuple[str, ...] = field(default=(), kw_only=True, compare=False, repr=False)
+    ignore: tuple[str, ...] = field(default=(), kw_only=True, compare=False, repr=False)

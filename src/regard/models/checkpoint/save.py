@@ -8,7 +8,6 @@ a head that is not run, is copied.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from regard.models.checkpoint.weight_files import INDEX
 from regard.models.hub import resolve
 from regard.models.sentence import sentence_files, transformer_folder
 from regard.nn import parameters
+from regard.nn.layer import settings
 from regard.text import SubwordTokenizer
 from regard.text.id_tokenizer import IdTokenizer
 from regard.text.subword_tokenizer import MASKS
@@ -63,7 +63,7 @@ class StoredPlaces:
             raise RegardError(
                 f"{model.name!r} is not stored under its name, by which its configuration is found again: {error}"
             ) from error
-        self.checkpoint = open_checkpoint(path)
+        self.checkpoint = open_checkpoint(path, getattr(model.config, "ignore", ()))
         self.folder = self.checkpoint.outer if isinstance(self.checkpoint, FolderCheckpoint) else None
         if isinstance(self.checkpoint, FolderCheckpoint) and not type(model).__module__.startswith("regard."):
             self.checkpoint.registered_type = self.checkpoint.config().peek("model_type")
@@ -77,8 +77,14 @@ class StoredPlaces:
                 f"{model.name} has other arrays than the files under its name: {join_names(others, 10)}; "
                 "of a training, trainable.save writes them"
             )
-        if replace(model.config, ignored=()) != replace(skeleton.config, ignored=()):
+        if model.config != skeleton.config:
             raise RegardError(f"{model.name} has another configuration than the files under its name: load it again")
+        own, stored = settings(model), settings(skeleton)
+        if others := sorted(name for name in own.keys() | stored if own.get(name, ...) != stored.get(name, ...)):
+            raise RegardError(
+                f"{model.name} has other settings than the files under its name, in which they cannot be written: "
+                f"{join_names(others, 10)}"
+            )
         self.places: dict[str, Place] = {}
         for name, place in self.tensors.places(skeleton).items():
             if place is None:
