@@ -13,6 +13,8 @@ from regard.nn.quantized import QuantizedWeight
 REQUIRED: Any = None
 """The default of a required field: `__post_init__` then raises a RegardError that says how to make the layer."""
 
+_ARRAYS = (np.ndarray, QuantizedWeight)
+
 
 class Layer:
     """A frozen dataclass of arrays and other layers, whose repr shows shapes instead of numbers."""
@@ -49,8 +51,7 @@ def parameters(layer: Any) -> dict[str, np.ndarray | QuantizedWeight]:
     >>> list(parameters(LayerNorm.init(3)))
     ['weight', 'bias']
     """
-    arrays = (np.ndarray, QuantizedWeight)
-    return {name: value for name, value, _ in _leaves(layer, "") if isinstance(value, arrays)}
+    return {name: value for name, value, _ in _leaves(layer, "") if isinstance(value, _ARRAYS)}
 
 
 def settings(layer: Any) -> dict[str, Any]:
@@ -62,9 +63,11 @@ def settings(layer: Any) -> dict[str, Any]:
     >>> settings(LayerNorm.init(3))
     {'eps': 1e-05}
     """
-    arrays = (np.ndarray, QuantizedWeight)
-    found = _leaves(layer, "")
-    return {name: value for name, value, of in found if isinstance(of, Layer) and not isinstance(value, arrays)}
+    return {
+        name: value
+        for name, value, of in _leaves(layer, "")
+        if isinstance(of, Layer) and not isinstance(value, _ARRAYS)
+    }
 
 
 def _leaves(value: Any, name: str, of: Any = None) -> Iterator[tuple[str, Any, Any]]:
