@@ -166,9 +166,8 @@ def test_a_head_may_be_named_with_its_layer(run, tiny):
 @pytest.mark.parametrize(("options", "chosen"), [
     (["--layer", "0"], {"layer": 0}),
     (["--head", "2"], {"head": 2}),
-    (["--show-special-tokens"], {"show_special_tokens": True}),
-    (["--merge-subwords"], {"merge_subwords": True}),
-    (["--theme", "dark"], {"theme": "dark"}),
+    (["--merge-subwords", "--theme", "dark"], {"merge_subwords": True, "theme": "dark"}),
+    pytest.param(["--show-special-tokens"], {"show_special_tokens": True}, marks=pytest.mark.sweep),
 ])  # fmt: skip
 def test_every_picture_has_the_chosen_map_tokens_and_theme(run, tiny, tmp_path, options, chosen):
     drawings = {

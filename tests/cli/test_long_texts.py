@@ -66,7 +66,7 @@ COMMANDS = {
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="ru_maxrss is of POSIX")
-@pytest.mark.parametrize("argv", sweep_after(3, COMMANDS.values()), ids=COMMANDS)
+@pytest.mark.parametrize("argv", sweep_after(1, COMMANDS.values()), ids=COMMANDS)
 def test_memory_does_not_grow_with_the_weights_of_all_layers(model, tmp_path, monkeypatch, argv):
     monkeypatch.chdir(tmp_path)
     small, large = peaks(

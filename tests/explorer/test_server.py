@@ -415,6 +415,7 @@ def command(folder, *words, start=("-m", "regard"), **variables):
 
 
 @pytest.mark.skipif(os.name == "nt", reason="limits on open files")
+@pytest.mark.sweep  # it takes the seconds that asyncio pauses after a connection that it cannot accept
 def test_idle_connections_leave_the_page_reachable(tmp_path):
     """More of them than the server may have open files."""
     limit = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256)); import regard.cli as c; c.main()"

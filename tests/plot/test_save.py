@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from fake_traces import SENTENCE, encoding_of, trace_of
 from regard import RegardError
 from regard.plot import head_grid, heatmap, movement, save
+from sweeps import sweep_after
 
 BEGINNINGS = {"png": b"\x89PNG\r\n", "svg": b"<?xml", "pdf": b"%PDF-"}
 HOSTILE = ["<script>alert(1)</script>", "--><x/>", "a\x00b", "\x1b[31m", "\ud800", "&amp;", "$x$", "]]>", "\uffff"]
@@ -46,7 +47,9 @@ def test_an_unknown_ending_is_an_error_that_lists_the_known(small, tmp_path, nam
     assert not list(tmp_path.iterdir())
 
 
-@pytest.fixture(scope="module", params=[lambda t: heatmap(t).figure, head_grid, lambda t: movement(t).figure])
+@pytest.fixture(
+    scope="module", params=sweep_after(2, [lambda t: heatmap(t).figure, head_grid, lambda t: movement(t).figure])
+)
 def drawn_twice(request):
     """Return two figures that were drawn of one trace."""
     trace = trace_of(np.random.default_rng(5), encoding_of(SENTENCE))
