@@ -369,12 +369,17 @@ def pure(session: nox.Session) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     source = folder / "source"  # without the environments, which take minutes to pass over
     session.run("git", "clone", "--quiet", ".", str(source), external=True)
+    for stray in (source / "build/tests/stray", source / "tests/stray.so"):  # as what a session leaves
+        stray.parent.mkdir(parents=True, exist_ok=True)
+        stray.touch()
     env.run("-m", "build", "--no-isolation", "--sdist", "--outdir", str(folder), str(source))
     (shipped,) = folder.glob("*.tar.gz")
     with tarfile.open(shipped) as archive:
         packed = {name.partition("/")[2] for name in archive.getnames()}
     if missing := [name for name in tracked(PACKAGE) if name not in packed]:
         session.error(f"{shipped.name} lacks {', '.join(missing)}")
+    if others := packed.difference(tracked(["."]), ["", "PKG-INFO"]):
+        session.error(f"{shipped.name} has {', '.join(sorted(others))}")
     wheel = env.pip_wheel(str(shipped), "pure", env={"CXX": "/nonexistent"})
     if not wheel.name.endswith("-py3-none-any.whl"):
         session.error(f"without a compiler {wheel.name}")
