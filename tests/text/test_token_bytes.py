@@ -6,7 +6,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from regard.text.token_bytes import encode_byte_tokens
+from regard.text.token_bytes import encode_spelled, spelling
 from regard.text.token_labels import token_labels
 from regard.training import text_task
 
@@ -35,12 +35,12 @@ def test_words_of_ids(tokenizer):
 
 
 def test_bytes_that_are_no_character(tokenizer):
-    found = encode_byte_tokens((1, 2, 3), ("ĠcafÃ", "x", "<tool use>"), (False, False, False))
+    found = encode_spelled((1, 2, 3), ("ĠcafÃ", "x", "<tool use>"), (False,) * 3, spelling(tokenizer.backend))
     assert found.text == " caf\ufffdx<tool use>"
     assert token_labels(found) == (r"caf\xc3", "x", "<tool use>")
     assert [found.text[slice(*span)] for span in found.offsets] == [" caf\ufffd", "x", "<tool use>"]
 
 
 def test_special_tokens_have_no_text_and_end_a_word(tokenizer):
-    found = encode_byte_tokens((1, 0, 2), ("ca", "<|end|>", "t</w>"), (False, True, False))
+    found = encode_spelled((1, 0, 2), ("ca", "<|end|>", "t</w>"), (False, True, False), spelling(tokenizer.backend))
     assert (found.text, found.word_ids, found.offsets) == ("cat ", (0, None, 1), ((0, 2), (0, 0), (2, 3)))

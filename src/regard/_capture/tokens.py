@@ -11,8 +11,7 @@ import numpy as np
 from regard._capture.session import CaptureSession
 from regard._utils.errors import RegardError
 from regard.text.encoding import Encoding
-from regard.text.encoding_from_ids import encode_tokens
-from regard.text.token_bytes import encode_byte_tokens, is_byte_level
+from regard.text.token_bytes import encode_ids
 from regard.trace.text_layout import TextLayout
 
 _CACHE_NAMES = ("cache", "past_key_values")  # of transformers since 5.24, and before
@@ -92,5 +91,4 @@ def _encoding(ids: Sequence[int], tokenizer: Any) -> Encoding:
     tokens = [str(token) for token in tokenizer.convert_ids_to_tokens(ids)]
     special = set(tokenizer.all_special_ids)
     backend = getattr(tokenizer, "backend_tokenizer", None)
-    encode = encode_byte_tokens if backend is not None and is_byte_level(backend) else encode_tokens
-    return encode(ids, tokens, [i in special for i in ids])
+    return encode_ids(ids, tokens, [i in special for i in ids], backend)

@@ -10,7 +10,7 @@ from regard._utils.errors import RegardError
 from regard._utils.reprs import fields_repr
 from regard.text.combining_marks import is_mark
 
-_SPACE = "\u0120"  # as byte-level vocabularies spell it
+_SPACES = "\u0120\u2581"  # as vocabularies spell them, byte-level ones and SentencePiece
 _PER_TOKEN = ("ids", "tokens", "special_tokens_mask", "word_ids", "offsets")
 
 
@@ -114,7 +114,7 @@ class Encoding:
         while 0 < end < most and is_mark(self.text[end]):
             end += 1
         token = self.tokens[positions[0]]
-        without_span = token if token.strip(_SPACE) else " " * len(token)
+        without_span = token if token.strip(_SPACES) else " " * len(token)
         return self.text[start:end].strip() or self.text[start:end] or without_span
 
     def to_dict(self) -> dict[str, Any]:

@@ -7,13 +7,13 @@ and by the `tokenizer.json` of the models that they are named after.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from regard._utils.errors import RegardError
+from regard.text.token_bytes import SPACE
 from regard.text.tokenizer_components import QWEN_WORDS
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 _NORMAL, _CONTROL, _USER_DEFINED = 1, 3, 4  # types of tokens
 _MAX_PIECE = 128  # characters; the default of SentencePiece is 16
-_SPACE = "▁"
 
 _LETTERS_IN_CASE = (
     r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+%s"
@@ -153,7 +152,7 @@ def _byte_level(fields: _Metadata) -> tuple[Tokenizer, bool]:
 
 
 def _sentencepiece(fields: _Metadata) -> tuple[Tokenizer, bool]:
-    from tokenizers import Regex, Tokenizer, decoders, normalizers, pre_tokenizers
+    from tokenizers import Tokenizer, decoders, normalizers
     from tokenizers.models import BPE
 
     vocabulary = {token: index for index, token in enumerate(fields.tokens)}
@@ -168,17 +167,13 @@ def _sentencepiece(fields: _Metadata) -> tuple[Tokenizer, bool]:
             byte_fallback=True,
         )
     )
-    steps: list[Any] = [normalizers.Replace(" ", _SPACE)]
-    decoding: list[Any] = [decoders.Replace(_SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
+    steps: list[Any] = [normalizers.Replace(" ", SPACE)]
+    decoding: list[Any] = [decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
     if fields.value("add_space_prefix", bool, True):
-        steps.insert(0, normalizers.Prepend(_SPACE))
+        steps.insert(0, normalizers.Prepend(SPACE))
         decoding.append(decoders.Strip(" ", left=1))
     tokenizer.normalizer = normalizers.Sequence(steps)
     tokenizer.decoder = decoders.Sequence(decoding)
-    if not any(re.search(f"[^{_SPACE}]{_SPACE}", piece) for piece in normal):
-        # No piece crosses a word boundary: splitting there changes no token and yields word indices.
-        word = Regex(f"{_SPACE}+[^{_SPACE}]*|[^{_SPACE}]+")
-        tokenizer.pre_tokenizer = pre_tokenizers.Split(word, behavior="isolated")
     return tokenizer, True
 
 

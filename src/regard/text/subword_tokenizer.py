@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -21,9 +21,9 @@ from regard.text.chat import ChatTemplate
 from regard.text.clean_up import clean_up
 from regard.text.combining_marks import join_at_marks, join_within_characters
 from regard.text.encoding import Encoding
-from regard.text.encoding_from_ids import check_ids, encode_tokens
+from regard.text.encoding_from_ids import check_ids
 from regard.text.gguf_tokenizer import build_from_gguf, special_token
-from regard.text.token_bytes import encode_byte_tokens, is_byte_level
+from regard.text.token_bytes import encode_ids, find_words, is_byte_level, is_sentencepiece
 from regard.text.tokenizer_class import (
     NO_ADDED_TOKENS,
     AddedTokens,
@@ -332,7 +332,10 @@ class SubwordTokenizer:
         offsets = encoded.offsets
         if self._drops_characters and self._spells_tokens:
             offsets = find_tokens(text, encoded.tokens, encoded.special_tokens_mask, self._added_tokens)
-        word_ids = join_within_characters(encoded.word_ids, offsets)
+        words: Sequence[int | None] = encoded.word_ids
+        if is_sentencepiece(self.backend):  # which takes a text apart at spaces, or nowhere
+            words = find_words(text, offsets, encoded.special_tokens_mask)
+        word_ids = join_within_characters(words, offsets)
         return Encoding(
             text=text,
             ids=tuple(encoded.ids),
@@ -345,8 +348,8 @@ class SubwordTokenizer:
     def from_ids(self, ids: Iterable[int]) -> Encoding:
         """Return the encoding of `ids` without a text.
 
-        The text of a byte-level vocabulary is what its bytes spell, and its words are found in it. Else ids have no
-        word boundaries: the text is the tokens joined by spaces, and each is a word unless it is special.
+        The text of a byte-level or a SentencePiece vocabulary is what its tokens spell, and words are found in it. Else
+        ids have no word boundaries: the text is the tokens joined by spaces, and each is a word unless it is special.
 
         Raises
         ------
@@ -356,8 +359,7 @@ class SubwordTokenizer:
         ids = check_ids(ids, self._has, self.vocab_size)
         special = self.special_ids
         tokens = [self.backend.id_to_token(i) or "" for i in ids]
-        encode = encode_byte_tokens if is_byte_level(self.backend) else encode_tokens
-        return encode(ids, tokens, [i in special for i in ids])
+        return encode_ids(ids, tokens, [i in special for i in ids], self.backend)
 
     def decode(
         self, ids: Iterable[int], *, skip_special_tokens: bool = True, clean_up_spaces: bool | None = None

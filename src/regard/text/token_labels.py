@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections import Counter
 
+from regard.text.combining_marks import is_mark
 from regard.text.encoding import Encoding
-from regard.text.token_bytes import END_OF_WORD, token_bytes
+from regard.text.token_bytes import END_OF_WORD, SPACE, is_byte, piece_bytes, token_bytes
 
 
 def token_labels(encoding: Encoding) -> tuple[str, ...]:
-    r"""Return a label for each token: its vocabulary spelling, decoded if it is byte-level.
+    r"""Return a label for each token: its vocabulary spelling, decoded where that has signs of its own.
 
-    Byte-level vocabularies (GPT-2, Llama 3, SmolLM2) spell `` café`` as ``ĠcafÃ©``, and that of CLIP as ``cafÃ©</w>``.
-    The bytes of an incomplete character are shown as ``\xf0``.
+    Byte-level vocabularies (GPT-2, Llama 3, SmolLM2) spell `` café`` as ``ĠcafÃ©``, that of CLIP as ``cafÃ©</w>``, and
+    SentencePiece (Llama 2, Gemma, T5) as ``▁café``. The bytes of an incomplete character are shown as ``\xf0``.
     """
     text = encoding.text
     return tuple(
-        token if special else _decode(token, text[start:end])
+        token if special else _decode(token, text, start, end)
         for token, special, (start, end) in zip(
             encoding.tokens, encoding.special_tokens_mask, encoding.offsets, strict=True
         )
@@ -35,12 +37,33 @@ def numbered_labels(encoding: Encoding) -> tuple[str, ...]:
     return tuple(numbered)
 
 
-def _decode(token: str, spanned: str) -> str:
+def _decode(token: str, text: str, start: int, end: int) -> str:
+    spanned = text[start:end]
     if token != END_OF_WORD and not spanned.endswith(END_OF_WORD):
         token = token.removesuffix(END_OF_WORD)
-    spelled = None if token.lower() == spanned.lower() else token_bytes(token)
-    # Bytes that belong to no character are U+FFFD in a text.
-    if spelled is None or (spelled.strip() not in spanned.encode("utf-8", "surrogatepass") and "\ufffd" not in spanned):
+    if token.lower() == spanned.lower():
+        return token
+    if SPACE in token and SPACE not in spanned:
+        return token.replace(SPACE, " ").strip(" ") or " "
+    spelled = piece_bytes(token) if is_byte(token) else token_bytes(token)
+    if spelled is None or not _is_in(spelled.strip(), _with_marks(text, start, end)):
         return token
     # The leading space belongs to the vocabulary's spelling, not to the word.
     return spelled.decode("utf-8", "backslashreplace").strip(" ") or " "
+
+
+def _with_marks(text: str, start: int, end: int) -> str:
+    """Return a part of a text with the letters and marks that may be one character of it when it is normalised."""
+    while 0 < start < len(text) and is_mark(text[start]):
+        start -= 1
+    while end < len(text) and is_mark(text[end]):
+        end += 1
+    return text[start:end]
+
+
+def _is_in(spelled: bytes, text: str) -> bool:
+    """Tell whether these bytes are in a text, as it is or as a tokenizer may normalise it."""
+    if "\ufffd" in text:  # bytes that belong to no character
+        return True
+    normalized = (text, *(unicodedata.normalize(form, text) for form in ("NFC", "NFD", "NFKC", "NFKD")))
+    return any(spelled in form.encode("utf-8", "surrogatepass") for x in normalized for form in (x, x.lower()))
