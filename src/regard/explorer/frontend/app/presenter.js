@@ -16,6 +16,7 @@ import { showStrongRows } from "./corpus.js";
 import { liveMetric, showCellSearch } from "./head-search.js";
 import { showIntro } from "./intro.js";
 import { showLines } from "./lines.js";
+import { showPaths } from "./paths.js";
 import { showLive, showModel, showNextTokens } from "./predictions.js";
 import { showStory } from "./story.js";
 import { showWhy } from "./why.js";
@@ -62,6 +63,7 @@ export class Presenter {
     showNextTokens(app);
     showModel(app);
     showLines(app);
+    showPaths(app);
     showStrongRows(app);
     showCellSearch(app);
     showLive(app);
