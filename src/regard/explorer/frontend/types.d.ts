@@ -219,6 +219,7 @@ interface Refs {
   linesLayer: HTMLSelectElement;
   clearLines: HTMLButtonElement;
   openPaths: HTMLButtonElement;
+  pathsSides: HTMLElement;
   pathsToken: HTMLSelectElement;
   pathsVersus: HTMLSelectElement;
   corrupted: HTMLInputElement;

@@ -113,6 +113,7 @@ function createParts(app, refs) {
       head: sideSwitch(refs.headSides),
       movement: sideSwitch(refs.movementSides),
       lines: sideSwitch(refs.linesSides),
+      paths: sideSwitch(refs.pathsSides),
     },
     attribution: new AttributionPanel(refs, {
       set,

@@ -7,7 +7,7 @@ import { positionOf } from "./predictions.js";
 
 /** @param {App} app */
 export function showPaths(app) {
-  const { state, queries, parts, refs, source } = app;
+  const { state, queries, parts, refs, source, manifest } = app;
   const run = app.shownRun();
   /** @type {HTMLElement} */ (refs.tabs.querySelector('[data-key="paths"]')).hidden = !run.predicts_tokens;
   if (state.view !== "paths") {
@@ -29,8 +29,10 @@ export function showPaths(app) {
   present([refs.pathsToken, refs.pathsVersus], [next], () => parts.paths.showChoice(tokens, chosen, versus));
   const isPending = next.isPending || answer.isPending;
   setText(refs.pathsStatus, isPending ? "Following the paths back to the words: some seconds …" : "");
-  present([refs.pathsSummary, refs.pathsGraph, refs.pathsTree], [next, answer], () => {
+  const { names } = parts.sideSwitches.paths;
+  present([names, refs.pathsSummary, refs.pathsGraph, refs.pathsTree], [next, answer], () => {
     const error = next.error ?? answer.error;
+    parts.sideSwitches.paths.name(state, manifest, app.sides());
     if (answer.data) parts.paths.show(answer.data, run);
     else parts.paths.showMessage(error ? sentence(error.message) : "");
   });

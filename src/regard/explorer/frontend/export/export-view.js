@@ -46,7 +46,7 @@ function composeDrawing(app) {
     head: [head],
     cell: [head, [refs.cell]],
     model: [[refs.modelHeading, refs.stream]],
-    paths: [[refs.pathsSummary, refs.pathsGraph], [refs.pathsTree]],
+    paths: [[sideSwitches.paths.names, refs.pathsSummary, refs.pathsGraph], [refs.pathsTree]],
     lines: [[sideSwitches.lines.names, refs.linesNote, refs.lines, refs.linesReadout]],
     movement: [[sideSwitches.movement.names, movementLegend, stageText, movement.plane.node, movementText]],
   }[state.view];

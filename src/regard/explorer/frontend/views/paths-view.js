@@ -7,7 +7,7 @@ import { formatPercent, formatSigned } from "../render/format.js";
 import { nextInRows } from "./head-grid.js";
 
 const WIDEST = 6; // pixels
-const LITTLE = 0.5; // of the difference
+const VAGUE = 0.5; // so far is the share that a graph keeps from 1
 const MAX_NAME = 16;
 
 export class PathsView {
@@ -60,10 +60,10 @@ export class PathsView {
     this.paths = paths;
     const { pathsSummary, pathsGraph, pathsTree, corrupted } = this.refs;
     const { summary, faithfulness, graph, tree } = paths;
-    const keepsLittle = paths.corrupted === null && faithfulness < LITTLE;
-    const hint = " These edges keep little: compare with a text of as many tokens that lacks what decides.";
+    const isVague = paths.corrupted === null && Math.abs(1 - faithfulness) > VAGUE;
+    const hint = " These edges say little: compare with a text of as many tokens that lacks what decides.";
     const written = summary.replace(/(is|tokens|text) -(?=\d)/g, "$1 −");
-    setText(pathsSummary, sentence(escapeInvisible(written)) + (keepsLittle ? hint : ""));
+    setText(pathsSummary, sentence(escapeInvisible(written)) + (isVague ? hint : ""));
     corrupted.placeholder = paths.corrupted ?? "a text of as many tokens";
     const name = (/** @type {number} */ token) => truncate(tokenName(run.tokens, token), MAX_NAME);
     pathsGraph.style.width = `${graph.width}px`;
@@ -104,7 +104,9 @@ export class PathsView {
     const at = /** @type {HTMLElement | null} */ (target)?.closest("[data-node], [data-edge]");
     const { node, edge } = /** @type {HTMLElement | null} */ (at)?.dataset ?? {};
     const edges = this.paths?.graph.edges ?? [];
-    const isMarked = edges.map(({ writer, reader }, n) => String(n) === edge || [writer, reader].map(String).includes(node ?? ""));
+    const isMarked = edges.map(
+      ({ writer, reader }, n) => String(n) === edge || [writer, reader].map(String).includes(node ?? ""),
+    );
     for (const parent of [this.refs.pathsGraph, this.refs.pathsTree]) {
       parent.classList.toggle("rg-has-marks", at !== undefined && at !== null);
       for (const one of /** @type {NodeListOf<HTMLElement>} */ (parent.querySelectorAll("[data-edge]")))
