@@ -62,7 +62,7 @@ export class PathsView {
     const { summary, faithfulness, graph, tree } = paths;
     const isVague = paths.corrupted === null && Math.abs(1 - faithfulness) > VAGUE;
     const hint = " These edges say little: compare with a text of as many tokens that lacks what decides.";
-    const written = summary.replace(/(is|tokens|text) -(?=\d)/g, "$1 −");
+    const written = summary.replace(/(\w) -(?=\d)/g, "$1 −");
     setText(pathsSummary, sentence(escapeInvisible(written)) + (isVague ? hint : ""));
     corrupted.placeholder = paths.corrupted ?? "a text of as many tokens";
     const name = (/** @type {number} */ token) => truncate(tokenName(run.tokens, token), MAX_NAME);
