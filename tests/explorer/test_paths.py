@@ -124,7 +124,7 @@ def test_what_nobody_waits_for_ends_and_is_not_kept(model):
     with pytest.raises(InterruptedError):
         exploration.paths(0, check=left)
     assert left.calls == 3
-    assert exploration.found_paths(0) == []
+    assert exploration.kept_paths(0) == []
 
 
 def test_the_memory_that_it_takes_is_bounded(model, monkeypatch):

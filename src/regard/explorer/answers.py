@@ -509,7 +509,7 @@ class PathEdge(TypedDict):
 
 
 class PathGraph(TypedDict):
-    """A graph of paths in pixels from its upper left corner; ``feet`` are tokens below columns without an edge there."""
+    """A graph of paths, in pixels from its upper left corner; ``feet`` are the tokens at which no edge begins."""
 
     width: float
     height: float

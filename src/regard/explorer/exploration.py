@@ -51,7 +51,7 @@ from regard.trace import Trace
 FORMAT = "regard.explore/1"
 _MAX_FILE_PREDICTIONS = 256  # of a page in a file, one after each token
 _INITIAL_CELLS = 256  # along a side of the map that the page opens with
-_MAX_PATHS = 8  # graphs that are kept, of about 50 kB
+_MAX_PATHS = 8  # graphs that are kept, each about 20 kB of JSON
 
 
 class Exploration:
@@ -505,15 +505,14 @@ class Exploration:
         key = (run, position, token, versus, corrupted)
         if key not in self._paths:
             other = self._other_text(run) if run in self.numbers else None
-            found = prediction_paths(self._runs[run], position, token, versus, corrupted, other, check)
-            self._paths[key] = found
+            self._paths[key] = prediction_paths(self._runs[run], position, token, versus, corrupted, other, check)
             while len(self._paths) > _MAX_PATHS:
                 self._paths.pop(next(iter(self._paths)))
         return self._paths[key]
 
-    def found_paths(self, run: int) -> list[answers.Paths]:
+    def kept_paths(self, run: int) -> list[answers.Paths]:
         """Return the graphs of a run that were computed, for an exported page."""
-        return [found for (number, *_), found in self._paths.items() if number == run]
+        return [paths for (number, *_), paths in self._paths.items() if number == run]
 
     @query(slow=True)
     def residual_stream(

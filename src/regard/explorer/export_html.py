@@ -205,7 +205,7 @@ def _auxiliary_blobs(exploration: Exploration, run: int) -> Iterator[Blob]:
     yield f"heads/{run}", encode_blob(json_bytes(exploration.heads(run)))
     if next_tokens := exploration.all_next_tokens(run):
         yield f"next_tokens/{run}", encode_blob(json_bytes(next_tokens))
-    if paths := exploration.found_paths(run):
+    if paths := exploration.kept_paths(run):
         yield f"paths/{run}", encode_blob(json_bytes(paths))
     if attributions := exploration.default_attributions(run):
         yield f"attributions/{run}", encode_blob(json_bytes(attributions))

@@ -58,20 +58,20 @@ def prediction_paths(
     token = likely_tokens(logits, run.model.tokenizer, top=1)[0].id if token is None else token
     replaced = None if corrupted is None else same_length(run.model, run.encoding, corrupted)[1].ids[:end]
     with np.errstate(all="ignore"):
-        found = paths(run.model, ids[:end], token, versus, corrupted=replaced, check=check)
+        graph = paths(run.model, ids[:end], token, versus, corrupted=replaced, check=check)
     return {
         "position": position,
         "token": token,
         "versus": versus,
         "corrupted": corrupted,
-        "summary": found.summary(),
-        "faithfulness": short(found.faithfulness),
-        "graph": _graph(run, found),
-        "tree": [(depth, found.edges.index(edge), repeats) for depth, edge, repeats in found.tree()],
+        "summary": graph.summary(),
+        "faithfulness": short(graph.faithfulness),
+        "graph": _drawn(run, graph),
+        "tree": [(depth, graph.edges.index(edge), repeats) for depth, edge, repeats in graph.tree()],
     }
 
 
-def _graph(run: Run, found: PredictionPaths) -> answers.PathGraph:
+def _drawn(run: Run, graph: PredictionPaths) -> answers.PathGraph:
     from regard.plot.path_layout import GAP, PathLayout, Place, path_rows
 
     assert run.encoding is not None
@@ -82,8 +82,8 @@ def _graph(run: Run, found: PredictionPaths) -> answers.PathGraph:
         writer = logits if place.node is None else written_by(run, place.node)
         return {**writer, "token": place.token, "x": _pixels(center[0]), "y": _pixels(height - center[1])}
 
-    names = [tokens[place.token][:_MAX_LETTERS] if place.is_embedding else place.label for place in path_rows(found)]
-    layout = PathLayout.of(found, max(map(_width, names)) / _INCH + GAP)
+    names = [tokens[place.token][:_MAX_LETTERS] if place.is_embedding else place.label for place in path_rows(graph)]
+    layout = PathLayout.of(graph, max(map(_width, names)) / _INCH + GAP)
     width, height = layout.size
     places = {place: number for number, place in enumerate(layout.centers)}
     return {

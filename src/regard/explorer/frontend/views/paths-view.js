@@ -51,6 +51,7 @@ export class PathsView {
     this.paths = null;
     const { pathsSummary, pathsGraph, pathsTree } = this.refs;
     setText(pathsSummary, message);
+    pathsGraph.removeAttribute("style");
     for (const node of [pathsGraph, pathsTree]) node.replaceChildren();
   }
 
@@ -72,15 +73,14 @@ export class PathsView {
     const nodes = graph.nodes.map((node, n) => {
       const box = boxOf(node.x, node.y, n);
       if (node.kind === "token_embeddings") return el("span", box, bidi(name(node.token)));
-      return this.opening(node, name(node.token), box) ?? el("span", box, node.label);
+      return this.opening(node, node.token, name, box) ?? el("span", box, node.label);
     });
     const feet = graph.feet.map(([token, x]) => el("span", boxOf(x, graph.height - graph.box[1]), bidi(name(token))));
     pathsGraph.replaceChildren(drawing(graph, name), ...nodes.reverse(), ...feet); // the logits first
     const rows = tree.map(([depth, n, repeats]) => {
       const { writer, token, read_by: reader, score } = graph.edges[n];
-      const { label: title } = graph.nodes[writer];
       const number = el("span", { class: "rg-number" }, formatSigned(score));
-      const start = this.opening(graph.nodes[writer], name(token)) ?? title;
+      const start = this.opening(graph.nodes[writer], token, name) ?? graph.nodes[writer].label;
       const words = el("span", {}, start, " at ", bidi(name(token)), ` → ${reader}${repeats ? " …" : ""}`);
       return el("li", { style: { "--rg-depth": depth }, data: { edge: n } }, number, words);
     });
@@ -91,11 +91,11 @@ export class PathsView {
     }
   }
 
-  /** What opens a head at the word at which it writes; null of what is none. @param {PathNode} node @param {string} word @param {Props} [props] */
-  opening({ label: title, layer, head, token }, word, props = {}) {
+  /** What opens a head at a word; null of what is none. @param {PathNode} node @param {number} token @param {(token: number) => string} name @param {Props} [props] */
+  opening({ label: title, layer, head }, token, name, props = {}) {
     if (layer === null || head === null) return null;
     const open = () => this.actions.openRow({ layer, head }, token);
-    const says = `${title} at \u2068${word}\u2069`;
+    const says = `${title} at \u2068${name(token)}\u2069`;
     return button(title, open, { class: "rg-token", title: `Open ${says}`, "aria-label": says, ...props });
   }
 
@@ -108,7 +108,7 @@ export class PathsView {
       ({ writer, reader }, n) => String(n) === edge || [writer, reader].map(String).includes(node ?? ""),
     );
     for (const parent of [this.refs.pathsGraph, this.refs.pathsTree]) {
-      parent.classList.toggle("rg-has-marks", at !== undefined && at !== null);
+      parent.classList.toggle("rg-has-marks", Boolean(at));
       for (const one of /** @type {NodeListOf<HTMLElement>} */ (parent.querySelectorAll("[data-edge]")))
         one.classList.toggle("rg-marked", isMarked[Number(one.dataset.edge)]);
     }
