@@ -159,3 +159,7 @@ def test_it_is_of_a_and_of_b(open_page, serve, induction):
 def test_it_is_accessible(open_page, sequence_address):
     page = open_page(f"{sequence_address}#{VIEW}", selector=f"{TREE} li")
     check_access(page, 1440, 390, 320, themes=("dark", "forced"))
+    go(page, f"{sequence_address}#{VIEW}&pc={OTHER}")
+    assert page.locator(GRAPH).evaluate("node => node.getBoundingClientRect().left") < 0
+    logits = page.locator(f"{GRAPH} .rg-path-box").first.bounding_box()
+    assert 0 < logits["x"] < 320 - logits["width"]

@@ -85,6 +85,8 @@ export class PathsView {
       return el("li", { style: { "--rg-depth": depth }, data: { edge: n } }, number, words);
     });
     pathsTree.replaceChildren(...rows);
+    const container = /** @type {HTMLElement} */ (pathsGraph.parentElement);
+    container.scrollLeft = graph.nodes[graph.nodes.length - 1].x - container.clientWidth / 2; // to the logits
     for (const node of [pathsGraph, pathsTree]) {
       const buttons = node.querySelectorAll("button");
       setTabStop(buttons, buttons[0]);
