@@ -58,7 +58,10 @@ MATTERED = (
     ("phone-attribution", "v=head&l=3&h=1&g=1", "light", 390, 1660),
 )
 SEQUENCE = "qzkfbdqzk"
-INDUCED = (("attribution-induction", "v=head&l=1&h=0&i=8&j=3&g=1", "light", 1440, 900),)
+INDUCED = (
+    ("attribution-induction", "v=head&l=1&h=0&i=8&j=3&g=1", "light", 1440, 900),
+    ("paths", "v=paths&l=1&h=0&i=8&j=3", "light", 1440, 900),
+)
 TRAINING = (
     ("training", "v=head&l=1&h=0&step=120", "light", 1440, 900),
     ("training-dark", "v=heads&l=0&h=1&step=120", "dark", 1440, 900),
@@ -84,13 +87,15 @@ def trained(folder: Path) -> Exploration:
 
 def draw(browser: Any, model: Any, images: Path) -> None:
     """Draw all views into a folder."""
+    induced = explored(regard.load("induction"), SEQUENCE, layer=1, head=0)
+    induced.paths(0)
     with tempfile.TemporaryDirectory() as folder:
         page_file = Path(folder) / "page.html"
         for exploration, shots in (
             (explored(model, TEXT), ONE),
             (explored(model, TEXT, OTHER), TWO),
             (explored(model, *SIMILAR), MATTERED),
-            (explored(regard.load("induction"), SEQUENCE, layer=1, head=0), INDUCED),
+            (induced, INDUCED),
             (trained(Path(folder) / "induction"), TRAINING),
         ):
             write_page(exploration, page_file)

@@ -25,6 +25,8 @@ VIEWS = {
     "plane": ["[data-ref=plane]", "[data-ref=movementText]", "[data-ref=movementLegend]"],
     "model": ["[data-ref=modelHeading]", "[data-ref=stream]"],
     "lines": ["[data-ref=lines]", "[data-ref=linesNote]", "[data-ref=linesSides] .rg-side-name"],
+    "paths": ["[data-ref=pathsSides] .rg-side-name", "[data-ref=pathsSummary]", "[data-ref=pathsGraph]",
+              "[data-ref=pathsTree]"],
     "changes": ["[data-ref=changes]"],
 }  # fmt: skip
 
@@ -71,10 +73,10 @@ WATCH = """
 """
 
 KEYS = ["]", "[", "}", "{", "m", "t", "p", "w", "s", "l", "n", "v", "c", "a", "g", "ArrowDown", "ArrowUp", "ArrowLeft",
-        "ArrowRight", "1", "2", "3", "4", "5", "6"]  # fmt: skip
+        "ArrowRight", "1", "2", "3", "4", "5", "6", "7"]  # fmt: skip
 PLACES = [".rg-text-panel .rg-word", ".rg-head", ".rg-segment", ".rg-line-toggle", "[data-field=nextTokens]",
           "[data-ref=ablateButton]", "[data-ref=undoButton]", ".rg-likely-token", ".rg-stream-head",
-          "[data-field=why]"]  # fmt: skip
+          "[data-field=why]", "[data-ref=pathsTree] button"]  # fmt: skip
 PRESS = """
 ([selector, n]) => {
   const nodes = [...document.querySelectorAll(selector)].filter((node) => !node.disabled && node.checkVisibility());

@@ -68,6 +68,7 @@ MISTAKES = [
     ("explore a b c --toy", "explore takes one or two texts, got 3: quote each text"),
     ("explore a ' ' --toy", "one of the two texts is empty"),
     ("explore a --corpus x -o p.html", "leave out -o, --trace and --toy"),
+    ("explore a --paths", "--paths is for the file of -o"),
     ("explore a --corpus nowhere.txt", "cannot read nowhere.txt"),
     ("explore a --trace x", "either a text or --trace, not both"),
     ("explore --trace x --toy", "--trace shows a saved run: leave out --toy"),

@@ -42,6 +42,11 @@ def test_saved_runs_files_and_two_models_are_explored(page, tmp_path, write_bert
     assert [run["model"] for run in found["runs"]] == [one, other]
 
 
+def test_a_file_holds_the_paths_behind_the_next_token(page):
+    assert "paths/0" not in page("qzkfqz", "--model", "induction")[1]["blobs"]
+    assert "paths/0" in page("qzkfqz", "--model", "induction", "--paths")[1]["blobs"]
+
+
 @pytest.fixture
 def asked(monkeypatch):
     """Return what the server is asked to serve: each exploration with its options."""

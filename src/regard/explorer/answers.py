@@ -486,6 +486,52 @@ class Why(TypedDict):
     terms: dict[str, float]
 
 
+class PathNode(ScoreWriter):
+    """A node of a graph of paths, with the token at which it stands and its center."""
+
+    token: int
+    x: float
+    y: float
+
+
+class PathEdge(TypedDict):
+    """An edge between two nodes, by their places in the list; its line is a path of SVG.
+
+    ``token`` is where most of it is read, ``score`` the estimate of how much the number falls without it.
+    """
+
+    writer: int
+    reader: int
+    read_by: str
+    token: int
+    score: float
+    line: str
+
+
+class PathGraph(TypedDict):
+    """A graph of paths, in pixels from its upper left corner; ``feet`` are the tokens at which no edge begins."""
+
+    width: float
+    height: float
+    box: tuple[float, float]
+    nodes: list[PathNode]
+    feet: list[tuple[int, float]]
+    edges: list[PathEdge]
+
+
+class Paths(TypedDict):
+    """The paths behind a next token; ``tree`` is a row of depth, edge, and whether it is a repeat."""
+
+    position: int
+    token: int
+    versus: int | None
+    corrupted: str | None
+    summary: str
+    faithfulness: float
+    graph: PathGraph
+    tree: list[tuple[int, int, bool]]
+
+
 # What a model computes from the text.
 
 

@@ -34,6 +34,7 @@ from regard.explorer.movement import MAX_MOVEMENT_TOKENS, describe_plane, moveme
 from regard.explorer.next_tokens import next_tokens, predictions_by_layer, predicts_next_tokens
 from regard.explorer.opening import Opening, opening_of
 from regard.explorer.pair import run_of
+from regard.explorer.paths import prediction_paths
 from regard.explorer.progress import Progress
 from regard.explorer.query import query
 from regard.explorer.residual_stream import residual_stream
@@ -50,6 +51,7 @@ from regard.trace import Trace
 FORMAT = "regard.explore/1"
 _MAX_FILE_PREDICTIONS = 256  # of a page in a file, one after each token
 _INITIAL_CELLS = 256  # along a side of the map that the page opens with
+_MAX_PATHS = 8  # graphs that are kept, each about 20 kB of JSON
 
 
 class Exploration:
@@ -94,6 +96,7 @@ class Exploration:
         self._progress = Progress()
         self._maps = MapReader(store, self._cache)
         self._live = LiveRuns(store, [run.reader for run in shown])
+        self._paths: dict[tuple[Any, ...], answers.Paths] = {}  # the newest last
         self.runs = tuple(shown)  # A and B
         self.corpus: Corpus | None = None  # sentences in which heads are sought
         self.story: answers.Story | None = None  # that the page opens with
@@ -463,6 +466,53 @@ class Exploration:
             The run has no decoder, or lacks the outputs of blocks; or there is no such position or token.
         """
         return predictions_by_layer(self._runs[run], position, token)
+
+    @query(slow=True)
+    def paths(
+        self,
+        run: int,
+        *,
+        position: int | None = None,
+        token: int | None = None,
+        versus: int | None = None,
+        corrupted: str | None = None,
+        check: CancelCheck = lambda: None,
+    ) -> answers.Paths:
+        """Return the paths through which a next token comes from the text, as a graph; see `regard.metrics.paths`.
+
+        The last 8 graphs are kept, and an exported page holds them.
+
+        Parameters
+        ----------
+        run : int
+        position : int, optional
+            The token that the next one follows, by default the last.
+        token : int, optional
+            The next token by its id, by default the likeliest.
+        versus : int, optional
+            Another one, whose logit is subtracted.
+        corrupted : str, optional
+            A text of as many tokens, by default that of the run that this one is compared with, if it has as many.
+            Without one what is cut is replaced by its mean over the tokens.
+        check
+            Called between runs of the model.
+
+        Raises
+        ------
+        RegardError
+            The run has no decoder, is an ablation or too long; or there is no such position, token or text.
+        """
+        key = (run, position, token, versus, corrupted)
+        if key not in self._paths:
+            other = self._other_text(run) if run in self.numbers else None
+            self._paths[key] = prediction_paths(self._runs[run], position, token, versus, corrupted, other, check)
+            while len(self._paths) > _MAX_PATHS:
+                self._paths.pop(next(iter(self._paths)))
+        return self._paths[key]
+
+    def kept_paths(self, run: int) -> list[answers.Paths]:
+        """Return the graphs of a run that were computed, for an exported page."""
+        return [paths for (number, *_), paths in self._paths.items() if number == run]
 
     @query(slow=True)
     def residual_stream(

@@ -7,6 +7,7 @@ their encoding. Their names, with numbers from 0:
 * ``heads/RUN``: JSON, as of `Exploration.heads`
 * ``attributions/RUN``: JSON, as of `Exploration.default_attributions`
 * ``next_tokens/RUN``: JSON, as of `Exploration.next_tokens`, after each token
+* ``paths/RUN``: JSON, as of `Exploration.paths`, a list of those that were computed before
 * ``movement/RUN``: JSON, with the points of this run alone, on one plane with all runs of its projection key
 * ``thumbnails/RUN``: bytes, ``L H t t``
 * ``why``: JSON of `Exploration.why` by ``RUN/LAYER/HEAD/QUERY/KEY``, of the cell that the page opens with and of the
@@ -204,6 +205,8 @@ def _auxiliary_blobs(exploration: Exploration, run: int) -> Iterator[Blob]:
     yield f"heads/{run}", encode_blob(json_bytes(exploration.heads(run)))
     if next_tokens := exploration.all_next_tokens(run):
         yield f"next_tokens/{run}", encode_blob(json_bytes(next_tokens))
+    if paths := exploration.kept_paths(run):
+        yield f"paths/{run}", encode_blob(json_bytes(paths))
     if attributions := exploration.default_attributions(run):
         yield f"attributions/{run}", encode_blob(json_bytes(attributions))
     yield f"thumbnails/{run}", encode_blob(exploration.thumbnails(run))

@@ -26,15 +26,15 @@ def why_attends(run: Run, layer: int, head: int, i: int, j: int, contrast: bool)
     score = why(trace, run.layers[layer].name, head, *at, batch=batch, model=run.reader)
     pairs = score.top()
     return {
-        "score": _short(score.score),
+        "score": short(score.score),
         "versus": versus,
         "pairs": [
-            {"query": _written(run, pair.query), "key": _written(run, pair.key), "value": _short(pair.value)}
+            {"query": written_by(run, pair.query), "key": written_by(run, pair.key), "value": short(pair.value)}
             for pair in pairs
         ],
-        "others": _short(score.total - sum(pair.value for pair in pairs)),
+        "others": short(score.total - sum(pair.value for pair in pairs)),
         "num_others": len(score.query_writers) * len(score.key_writers) - len(pairs),
-        "terms": {name: _short(value) for name, value in score.terms.items()},
+        "terms": {name: short(value) for name, value in score.terms.items()},
     }
 
 
@@ -48,7 +48,7 @@ def _strongest_other(run: Run, layer: int, head: int, i: int, j: int) -> int:
     return int((of_words if of_words.any() else weights).argmax())
 
 
-def _written(run: Run, writer: Writer) -> answers.ScoreWriter:
+def written_by(run: Run, writer: Writer) -> answers.ScoreWriter:
     """Return a writer as plain data, with the layer of its map if it is a head."""
     where = re.findall(r"\w+", writer.detail)  # in an encoder–decoder
     places = [
@@ -64,6 +64,6 @@ def _written(run: Run, writer: Writer) -> answers.ScoreWriter:
     }
 
 
-def _short(value: float) -> float:
+def short(value: float) -> float:
     """Return a number with the four digits that a page may show."""
     return float(f"{value:.4g}")

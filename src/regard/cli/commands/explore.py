@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from regard.cli.deferred import deferred_imports
-from regard.cli.options import Command, given_options, option, options, shared
+from regard.cli.options import Command, flag, given_options, option, options, shared
 from regard.cli.output_files import MAX_DRAWN_TOKENS, PICTURES, OutputFile, OutputFiles, output_files
 from regard.cli.shared_options import (
     MODEL_NAMES,
@@ -81,6 +81,7 @@ class Options:
     story: str | None = option(
         "STORY", "steps to follow beside the views: animal, induction, indirect-object, softmax, or FILE.md"
     )
+    paths: bool = flag("with -o: the file holds the paths behind the next token too")
     open: str | None = option("ADDRESS", "what a copied address shows, or one in a file")
     server: Server = shared(Server)
     files: OutputFiles = output_files(_PAGE, _PICTURE)
@@ -113,13 +114,15 @@ def run(options: Options) -> None:
     if corpus is not None and not options.source.text and options.source.file is None and options.open is None:
         options = options.with_text(corpus.first())
     options, view, text_b = _opened(options, options.open) if options.open is not None else (options, "", None)
+    if options.paths and not options.files:
+        raise RegardError("--paths is for the file of -o: a served page follows the paths when they are asked for")
     if options.files and options.server:
         raise RegardError("-o writes a file and serves no page: leave out --port and --no-browser")
     explored = _stored_map(options) or _training_run(options) or _Explored(partial(_exploration, options, text_b))
     if options.files:
         options.files.write(
             {
-                _PAGE: lambda path: _write_page(path, explored, story),
+                _PAGE: lambda path: _write_page(path, explored, story, options.paths),
                 _PICTURE: lambda path: _draw(path, explored, options.theme),
             }
         )
@@ -131,11 +134,13 @@ def run(options: Options) -> None:
     serve(exploration, port=options.server.port, browser=not options.server.no_browser, view=view, tell=write)
 
 
-def _write_page(path: str, explored: _Explored, story: Story | None) -> None:
+def _write_page(path: str, explored: _Explored, story: Story | None, has_paths: bool) -> None:
     from regard.explorer import write_page
 
     exploration = explored.exploration()
     exploration.story = story
+    if has_paths:
+        exploration.paths(exploration.numbers[-len(exploration.runs)])
     write_page(exploration, path)
 
 

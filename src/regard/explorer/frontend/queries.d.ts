@@ -404,6 +404,45 @@ interface Why {
   terms: Record<string, number>;
 }
 
+interface PathNode {
+  label: string;
+  kind: string;
+  layer: number | null;
+  head: number | null;
+  token: number;
+  x: number;
+  y: number;
+}
+
+interface PathEdge {
+  writer: number;
+  reader: number;
+  read_by: string;
+  token: number;
+  score: number;
+  line: string;
+}
+
+interface PathGraph {
+  width: number;
+  height: number;
+  box: [number, number];
+  nodes: PathNode[];
+  feet: [number, number][];
+  edges: PathEdge[];
+}
+
+interface Paths {
+  position: number;
+  token: number;
+  versus: number | null;
+  corrupted: string | null;
+  summary: string;
+  faithfulness: number;
+  graph: PathGraph;
+  tree: [number, number, boolean][];
+}
+
 interface PredictedToken {
   token: number;
   text: string;
@@ -532,6 +571,7 @@ interface Source {
   memory: (params?: {}, signal?: AbortSignal) => Promise<Memory>;
   movement: (params: { runs: number[] }, signal?: AbortSignal) => Promise<Movements>;
   next_tokens: (params: { run: number; position?: number; temperature?: number; seed?: number }, signal?: AbortSignal) => Promise<NextTokens>;
+  paths: (params: { run: number; position?: number; token?: number; versus?: number; corrupted?: string }, signal?: AbortSignal) => Promise<Paths>;
   progress: (params?: {}, signal?: AbortSignal) => Promise<Record<string, Share>>;
   residual_stream: (params: { run: number; position?: number; token?: number }, signal?: AbortSignal) => Promise<ResidualStream>;
   row: (params: { run: number; layer: number; head: number | "mean"; i: number; mode?: string }, signal?: AbortSignal) => Promise<Float32Array<ArrayBuffer>>;

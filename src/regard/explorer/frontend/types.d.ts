@@ -218,6 +218,15 @@ interface Refs {
   linesSides: HTMLElement;
   linesLayer: HTMLSelectElement;
   clearLines: HTMLButtonElement;
+  openPaths: HTMLButtonElement;
+  pathsSides: HTMLElement;
+  pathsToken: HTMLSelectElement;
+  pathsVersus: HTMLSelectElement;
+  corrupted: HTMLInputElement;
+  pathsStatus: HTMLElement;
+  pathsSummary: HTMLElement;
+  pathsGraph: HTMLElement;
+  pathsTree: HTMLElement;
   linesNote: HTMLElement;
   lines: HTMLElement;
   linesReadout: HTMLElement;
@@ -405,6 +414,12 @@ interface State {
   why: boolean;
   /** it is of the difference to the strongest other key */
   contrast: boolean;
+  /** the id of the next token whose paths are shown; null, or one that is not likely: the likeliest */
+  pathsToken: number | null;
+  /** that of another, whose logit is subtracted */
+  pathsVersus: number | null;
+  /** the text that the paths are compared with; empty: that of B, or the means over the tokens */
+  corrupted: string;
   /** the key of the story that is told; empty: none */
   story: string;
   /** its step, from 0 */

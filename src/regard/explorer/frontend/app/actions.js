@@ -92,6 +92,12 @@ export function selectHead(app, choice) {
   app.set(withSelection(app.state, choice));
 }
 
+/** Show a head with what one of its words attends to. @param {App} app @param {Partial<HeadChoice>} choice @param {number} row */
+export function openRow(app, choice, row) {
+  const view = /** @type {const} */ ({ view: "head", direction: "out" });
+  app.set({ ...withSelection(app.state, choice), ...view, row, col: null, pins: [] });
+}
+
 /** The head to which a key goes: [ and ] to the one beside, { and } to the layer beside. @param {App} app @param {string} key @returns {HeadChoice} */
 export function headBeside(app, key) {
   const { layer, head } = selectionOf(app.state);

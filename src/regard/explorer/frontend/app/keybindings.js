@@ -19,7 +19,7 @@ export function keybindingsOf(app) {
   const disabled = state.view !== "head" && state.view !== "cell"; // no map is shown
   const head = selectionOf(state).head === "mean" ? 0 : "mean";
   const zoomed = state.view === "movement" ? app.parts.movement.plane : app.parts.map;
-  const views = /** @type {const} */ (["heads", "head", "cell", "movement", "model", "lines"]);
+  const views = /** @type {const} */ (["heads", "head", "cell", "movement", "model", "lines", "paths"]);
   /** @type {[string, (key: string) => void, boolean?][]} */
   const table = [
     ["ArrowUp ArrowDown ArrowLeft ArrowRight", (key) => actions.moveCell(app, ARROWS[key]), disabled],
@@ -31,6 +31,7 @@ export function keybindingsOf(app) {
     ["m", () => actions.selectHead(app, { head })],
     ["1 2 3 4 6", (key) => app.set({ view: views[Number(key) - 1] })],
     ["5", set({ view: "model" }), !app.manifest.can.ablate], // it has no tab either
+    ["7", set({ view: "paths" }), !app.shownRun().predicts_tokens],
     ["+ = - 0", (key) => zoomed.zoomByKey(key), state.view === "heads"],
     ["x", () => toggleChosenCell(app), disabled],
     ["u", () => actions.undoAblation(app), state.ablated.length > 0 && state.editedRun === null],

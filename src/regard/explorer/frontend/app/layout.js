@@ -17,6 +17,7 @@ import { listenToMemory } from "../views/memory-panel.js";
 import { ModelView } from "../views/model-view.js";
 import { MovementView } from "../views/movement-view.js";
 import { NextTokensPanel } from "../views/next-tokens-panel.js";
+import { PathsView } from "../views/paths-view.js";
 import { SideSwitch } from "../views/side-switch.js";
 import { StoryPanel } from "../views/story-panel.js";
 import { TextPanel } from "../views/text-panel.js";
@@ -102,12 +103,17 @@ function createParts(app, refs) {
       toggleHead: (layer, head) => toggleLines(app, layer, head),
       pin: (word, isKey) => pinLines(app, word, isKey),
     }),
+    paths: new PathsView(refs, {
+      set,
+      openRow: (choice, row) => actions.openRow(app, choice, row),
+    }),
     legend: new Legend(refs.legend),
     sideSwitches: {
       heads: sideSwitch(refs.headsSides),
       head: sideSwitch(refs.headSides),
       movement: sideSwitch(refs.movementSides),
       lines: sideSwitch(refs.linesSides),
+      paths: sideSwitch(refs.pathsSides),
     },
     attribution: new AttributionPanel(refs, {
       set,
@@ -156,6 +162,7 @@ function listenToButtons(app, refs) {
     [refs.cancelRows, () => app.set({ corpus: false })],
     [refs.undoButton, () => actions.undoAblation(app)],
     [refs.redoButton, () => actions.redoAblation(app)],
+    [refs.openPaths, () => app.set({ view: "paths" })],
     [refs.clearLines, () => app.set({ lines: [] })],
     [refs.unpin, () => app.set({ pins: [] })],
     [refs.themeButton, () => actions.toggleTheme(app)],

@@ -92,7 +92,7 @@ export function showModel(app) {
 }
 
 /** The token that the next one follows: that of the row, else the last. @param {App} app */
-function positionOf(app) {
+export function positionOf(app) {
   return Math.min(app.state.row ?? Infinity, app.shownRun().tokens.length - 1);
 }
 

@@ -16,6 +16,7 @@ import { showStrongRows } from "./corpus.js";
 import { liveMetric, showCellSearch } from "./head-search.js";
 import { showIntro } from "./intro.js";
 import { showLines } from "./lines.js";
+import { showPaths } from "./paths.js";
 import { showLive, showModel, showNextTokens } from "./predictions.js";
 import { showStory } from "./story.js";
 import { showWhy } from "./why.js";
@@ -41,10 +42,10 @@ export class Presenter {
     if (refs.main.dataset.view !== state.view) app.switchView(state.view);
     const sides = app.sides();
     const blockedBy = differenceBlockedBy(state, manifest);
-    const { heads, head, movement, lines } = parts.sideSwitches;
+    const { heads, head, ...others } = parts.sideSwitches;
     heads.update(state, sides, this.comparesHeads() ? "A and B are heads of one run" : blockedBy);
     head.update(state, sides, blockedBy);
-    for (const one of [movement, lines]) one.update(state, sides, null);
+    for (const one of Object.values(others)) one.update(state, sides, null);
     this.showChoice(state);
     showStory(app);
     showIntro(app);
@@ -62,6 +63,7 @@ export class Presenter {
     showNextTokens(app);
     showModel(app);
     showLines(app);
+    showPaths(app);
     showStrongRows(app);
     showCellSearch(app);
     showLive(app);

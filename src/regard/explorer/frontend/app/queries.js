@@ -49,6 +49,8 @@ export class Queries {
       query({ handlesError, onData: (answer) => showRunText(app, answer) })
     );
     this.nextTokens = /** @type {Query<Predictions>} */ (query({ handlesError }));
+    this.paths = /** @type {Query<Paths>} */ (query({ handlesError }));
+    this.pathTokens = /** @type {Query<NextTokens>} */ (query({ handlesError }));
     this.headSearch = /** @type {Query<LiveMetric>} */ (query({ handlesError }));
     this.strongRows = /** @type {Query<StrongRows>} */ (query({ handlesError }));
     this.lines = /** @type {Query<LineMaps>} */ (query());

@@ -3,8 +3,8 @@
 import { sentence } from "../data/attribution.js";
 import { tokenName } from "../data/tokens.js";
 import { bidi, button, el, present, setText } from "../platform/dom.js";
-import { formatWeight } from "../render/format.js";
-import { withSelection } from "../state/sides.js";
+import { formatSigned, formatWeight } from "../render/format.js";
+import { openRow } from "./actions.js";
 
 const TERMS = { softcap: "The soft cap", bias: "The position bias" };
 
@@ -31,16 +31,16 @@ export function showWhy(app) {
 /** What the pairs sum to. @param {App} app @param {{ j: number }} cell @param {Why} why @returns {(string | Node)[]} */
 function sumOf(app, { j }, { score, versus, others, num_others: count, terms }) {
   const less = versus === null ? [] : [" of ", word(app, j), " less that of ", word(app, versus)];
-  const rest = count ? ` and of ${count.toLocaleString("en")} others, which add ${signed(others)} together` : "";
+  const rest = count ? ` and of ${count.toLocaleString("en")} others, which add ${formatSigned(others)} together` : "";
   const after = Object.entries(terms).map(
-    ([name, value]) => ` ${TERMS[/** @type {"bias"} */ (name)]} then adds ${signed(value)}.`,
+    ([name, value]) => ` ${TERMS[/** @type {"bias"} */ (name)]} then adds ${formatSigned(value)}.`,
   );
   return ["The score", ...less, `, ${formatWeight(score)}, is the sum of these pairs${rest}.`, ...after];
 }
 
 /** What a pair adds, in words. @param {App} app @param {{ i: number, j: number }} cell @param {Why} why @param {ScorePair} pair */
 function pairInWords(app, { i, j }, { score, versus }, { query, key, value }) {
-  const amount = el("b", {}, signed(value));
+  const amount = el("b", {}, formatSigned(value));
   const of = ` of ${formatWeight(score)}`;
   return el(
     "li",
@@ -61,24 +61,11 @@ function written(app, { label, kind, layer, head }, token, versus = null) {
   const where = [isEmbedding ? " of " : " at ", word(app, token)];
   if (versus !== null) where.push(isEmbedding ? " less that of " : " less that at ", word(app, versus));
   if (isEmbedding || kind === "edit") return [`the ${label}`, ...where];
-  const open = () =>
-    app.set({
-      ...withSelection(app.state, { layer: layer ?? 0, head: head ?? 0 }),
-      view: "head",
-      direction: "out",
-      row: token,
-      col: null,
-      pins: [],
-    });
+  const open = () => openRow(app, { layer: layer ?? 0, head: head ?? 0 }, token);
   return [layer === null ? label : button(label, open, { class: "rg-token" }), "’s output", ...where];
 }
 
 /** @param {App} app @param {number} token */
 function word(app, token) {
   return bidi(tokenName(app.shownRun().tokens, token), { class: "rg-name" });
-}
-
-/** @param {number} value */
-function signed(value) {
-  return `${value < 0 ? "" : "+"}${formatWeight(value)}`;
 }

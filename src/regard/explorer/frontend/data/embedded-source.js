@@ -78,6 +78,20 @@ export function embeddedSource(contents, text) {
       const all = contents.blobs?.[`next_tokens/${run}`] ? await json(`next_tokens/${run}`) : refuse();
       return (await all)[position];
     },
+    paths: async ({ run, position, token, versus = null, corrupted }) => {
+      const name = `paths/${run}`;
+      /** @type {Paths[]} */
+      const answers = contents.blobs?.[name] ? await json(name) : [];
+      const found = answers.find(
+        (one) =>
+          [one.position, one.token, one.versus].join() === [position, token, versus].join() &&
+          (corrupted ?? one.corrupted) === one.corrupted,
+      );
+      if (found) return found;
+      const holds = answers.length ? "other paths than these" : "no paths";
+      const how = "regard explore without -o follows any, and with --paths a file holds those of what it opens with";
+      throw new Error(`This file holds ${holds}: ${how}.`);
+    },
     lens: async () => null,
     tile: async ({ run, layer, head, mode = "raw", pool = "max", ...region }) => {
       const values = await mapOf(run, layer, head, mode);

@@ -37,6 +37,7 @@ function composeDrawing(app) {
     movement: "Representations by layer",
     model: "Whole model",
     lines: "Lines",
+    paths: "Paths behind the next token",
   }[state.view];
   const head = [sideSwitches.head.names, map.node, refs.readout, legend.node, refs.modeDescription];
   const { metricDescription, headCount, grid, movementLegend, stageText, movementText } = refs;
@@ -45,6 +46,7 @@ function composeDrawing(app) {
     head: [head],
     cell: [head, [refs.cell]],
     model: [[refs.modelHeading, refs.stream]],
+    paths: [[sideSwitches.paths.names, refs.pathsSummary, refs.pathsGraph], [refs.pathsTree]],
     lines: [[sideSwitches.lines.names, refs.linesNote, refs.lines, refs.linesReadout]],
     movement: [[sideSwitches.movement.names, movementLegend, stageText, movement.plane.node, movementText]],
   }[state.view];
@@ -76,6 +78,7 @@ function composeCsv(app) {
     return toRecordCsv({ ...names, ...cell, row });
   }
   if (state.view === "lines" && parts.lines.props) return linesCsv(parts.lines.props);
+  if (state.view === "paths" && parts.paths.paths) return pathsCsv(app, parts.paths.paths);
   const stream = queries.stream.answer.data;
   if (state.view === "model" && stream) return streamCsv(app, stream);
   const maps = queries.maps.answer.data;
@@ -109,6 +112,15 @@ function linesCsv({ columns, layers }) {
     ),
   );
   return `${["layer,head,query,key,weight", ...lines].join("\n")}\n`;
+}
+
+/** The edges, the strongest first. @param {App} app @param {Paths} paths */
+function pathsCsv(app, { graph: { nodes, edges } }) {
+  const { tokens } = app.shownRun();
+  const lines = edges.map(({ writer, token, read_by: reader, score }) =>
+    [...[nodes[writer].label, tokenName(tokens, token), reader].map((text) => csvField(text)), score].join(","),
+  );
+  return `${["writer,token,read by,effect", ...lines].join("\n")}\n`;
 }
 
 /** What each part writes, and adds to the logit of a token. @param {App} app @param {ResidualStream} stream */

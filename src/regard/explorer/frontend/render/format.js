@@ -36,6 +36,11 @@ export function formatWeight(value, decimals) {
   return formatSignificant(value, 3, decimals);
 }
 
+/** A number with its sign. @param {number} value */
+export function formatSigned(value) {
+  return `${value < 0 ? "" : "+"}${formatWeight(value)}`;
+}
+
 /** @param {number} exponent */
 function toSuperscript(exponent) {
   return String(exponent).replace(/[-0-9]/g, (digit) => (digit === "-" ? "⁻" : "⁰¹²³⁴⁵⁶⁷⁸⁹"[Number(digit)]));

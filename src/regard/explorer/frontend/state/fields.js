@@ -65,7 +65,7 @@ const viewport = {
   write: ({ x, y, k }) => [x.toFixed(3), y.toFixed(3), k.toPrecision(6)].map(Number).join("_"),
 };
 
-export const VIEW_NAMES = /** @type {const} */ (["heads", "head", "cell", "movement", "model", "lines"]);
+export const VIEW_NAMES = /** @type {const} */ (["heads", "head", "cell", "movement", "model", "lines", "paths"]);
 
 /** Key, initial value and codec; a field without these two is not in the address. @type {Record<keyof State, [string, any, Codec<any>?]>} */
 export const FIELDS = {
@@ -117,6 +117,9 @@ export const FIELDS = {
   why: ["y", false, flag],
   contrast: ["yc", false, flag],
   temperature: ["temp", 1, decimal(2)],
+  pathsToken: ["pt", null, count],
+  pathsVersus: ["pv", null, count],
+  corrupted: ["pc", "", text(2000)],
   story: ["story", "", text()],
   part: ["part", 0, count],
 };

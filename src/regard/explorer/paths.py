@@ -1,0 +1,115 @@
+"""The paths behind a next token, as the page draws them: a graph of `regard.metrics.paths`, laid out as its figure."""
+
+from __future__ import annotations
+
+import unicodedata
+
+import numpy as np
+
+from regard._utils.errors import RegardError
+from regard.explorer import answers
+from regard.explorer.next_tokens import logits_at
+from regard.explorer.run import Run
+from regard.explorer.validation import check_index
+from regard.explorer.why import short, written_by
+from regard.metrics import PredictionPaths, paths
+from regard.metrics.activation_patching import same_length
+from regard.metrics.layer_maps import CancelCheck
+from regard.text.token_labels import numbered_labels
+from regard.views.next_tokens import likely_tokens
+
+_MAX_BYTES = 2_000_000_000
+_BYTES_PER_GRADIENT = 60  # measured with SmolLM2: for each number that a head's query, key or value, or an MLP reads
+_INCH = 110.0  # pixels: a box is 24 high, which a finger hits
+_LETTER = 7.0  # pixels
+_MAX_LETTERS = 16  # of the name of a token
+
+
+def prediction_paths(
+    run: Run,
+    position: int | None,
+    token: int | None,
+    versus: int | None,
+    corrupted: str | None,
+    other_text: str | None,
+    check: CancelCheck,
+) -> answers.Paths:
+    """Return the paths behind a next token as plain data; see `Exploration.paths`.
+
+    `other_text` is that of the run that this one is compared with.
+    """
+    position = run.length - 1 if position is None else position
+    check_index("token", position, run.length)
+    logits, end = logits_at(run, position), position + 1
+    if run.ablated:
+        raise RegardError("the paths behind a prediction are those of the model with all its heads: choose A")
+    inputs = sum(3 * len(layer.heads) + 1 for layer in run.layers)
+    needed = _BYTES_PER_GRADIENT * inputs * end * run.output.hidden.shape[-1]
+    if needed > _MAX_BYTES:
+        raise RegardError(
+            f"the paths behind a prediction after {end:,} tokens take {needed / 1e9:.1f} GB, more than "
+            f"{_MAX_BYTES / 1e9:.1f} GB: choose a word further up, or a shorter text"
+        )
+    assert run.encoding is not None  # there would be no logits
+    ids = run.encoding.ids
+    if corrupted is None and other_text is not None:
+        other = run.model.tokenizer(other_text).ids
+        corrupted = other_text if len(other) == len(ids) and other[:end] != ids[:end] else None
+    token = likely_tokens(logits, run.model.tokenizer, top=1)[0].id if token is None else token
+    replaced = None if corrupted is None else same_length(run.model, run.encoding, corrupted)[1].ids[:end]
+    with np.errstate(all="ignore"):
+        graph = paths(run.model, ids[:end], token, versus, corrupted=replaced, check=check)
+    return {
+        "position": position,
+        "token": token,
+        "versus": versus,
+        "corrupted": corrupted,
+        "summary": graph.summary(),
+        "faithfulness": short(graph.faithfulness),
+        "graph": _drawn(run, graph),
+        "tree": [(depth, graph.edges.index(edge), repeats) for depth, edge, repeats in graph.tree()],
+    }
+
+
+def _drawn(run: Run, graph: PredictionPaths) -> answers.PathGraph:
+    from regard.plot.path_layout import GAP, PathLayout, Place, path_rows
+
+    assert run.encoding is not None
+    tokens = numbered_labels(run.encoding)
+
+    def node_of(place: Place, center: tuple[float, float]) -> answers.PathNode:
+        logits: answers.ScoreWriter = {"label": place.label, "kind": "logits", "layer": None, "head": None}
+        writer = logits if place.node is None else written_by(run, place.node)
+        return {**writer, "token": place.token, "x": _pixels(center[0]), "y": _pixels(height - center[1])}
+
+    names = [tokens[place.token][:_MAX_LETTERS] if place.is_embedding else place.label for place in path_rows(graph)]
+    layout = PathLayout.of(graph, max(map(_width, names)) / _INCH + GAP)
+    width, height = layout.size
+    places = {place: number for number, place in enumerate(layout.centers)}
+    return {
+        "width": _pixels(width),
+        "height": _pixels(height),
+        "box": (_pixels(layout.box[0]), _pixels(layout.box[1])),
+        "nodes": [node_of(*each) for each in layout.centers.items()],
+        "feet": [(token, _pixels(x)) for token, x in layout.feet.items()],
+        "edges": [
+            {
+                "writer": places[start],
+                "reader": places[end],
+                "read_by": edge.reader.label,
+                "token": edge.position,
+                "score": short(edge.score),
+                "line": "M" + "L".join(f"{_pixels(x):g} {_pixels(height - y):g}" for x, y in line),
+            }
+            for edge, start, end, line in layout.edges
+        ],
+    }
+
+
+def _pixels(inches: float) -> float:
+    return round(_INCH * float(inches), 1)
+
+
+def _width(name: str) -> float:
+    """Return about how wide a name is."""
+    return _LETTER * sum(1 + (unicodedata.east_asian_width(letter) in "WF") for letter in name)
