@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from gguf_files import SENTENCEPIECE, TOKENIZER, TOKENS, as_read
@@ -78,6 +79,59 @@ def test_no_space_is_put_before_bytes_whatever_the_file_says(pre):
     assert with_key.decode(with_key(text).ids) == text
 
 
+# WordPiece, in which the pieces that begin a word are marked.
+
+_WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "▁cat", "▁the", "▁[", "s", "[", "▁caf", "e", "é", "▁é", "▁."]
+WORDPIECE = {
+    "tokenizer.ggml.model": "bert",
+    "tokenizer.ggml.tokens": _WORDS,
+    "tokenizer.ggml.token_type": [3] * 5 + [1] * (len(_WORDS) - 5),
+    "tokenizer.ggml.padding_token_id": 0,
+}
+
+
+def test_pieces_that_begin_a_word_are_those_that_are_marked():
+    tokenizer = built(WORDPIECE)
+    assert tokenizer("The cats [MASK].").tokens == ("[CLS]", "the", "cat", "##s", "[MASK]", ".", "[SEP]")
+    assert tokenizer.decode(tokenizer("the cats.").ids) == "the cats."
+    assert (tokenizer.pad_id, tokenizer.mask_id) == (0, 4)
+
+
+def test_a_vocabulary_with_capitals_is_cased():
+    """Older files do not say whether letters are lower-cased."""
+    cased = [*_WORDS, "▁The"]
+    both = {"tokens": cased, "token_type": [*WORDPIECE["tokenizer.ggml.token_type"], 1]}
+    assert built(WORDPIECE, **both)("The the").tokens == ("[CLS]", "The", "the", "[SEP]")
+    assert built(WORDPIECE, **both, **{"normalizer.lowercase": True})("The").tokens == ("[CLS]", "the", "[SEP]")
+    assert built(WORDPIECE)("Café").tokens == ("[CLS]", "caf", "##e", "[SEP]")
+    kept = built(WORDPIECE, **{"normalizer.lowercase": True, "normalizer.strip_accents": False})
+    assert kept("Café").tokens == ("[CLS]", "caf", "##é", "[SEP]")
+
+
+def test_the_tokens_around_a_text_are_those_that_the_file_names():
+    named = built(WORDPIECE, cls_token_id=3, seperator_token_id=2)
+    assert named("cat").ids == (3, 5, 2)
+
+
+# The unigram model of SentencePiece. tests/parity holds its tables of characters.
+
+_UNIGRAMS = {"<pad>": 0.0, "</s>": 0.0, "<unk>": 0.0, "▁the": -1.0, "▁": -4.0, "t": -3.0, "he": -2.5, "<x>": -1000.0}
+UNIGRAM = {
+    "tokenizer.ggml.model": "t5",
+    "tokenizer.ggml.tokens": [*_UNIGRAMS],
+    "tokenizer.ggml.scores": [*_UNIGRAMS.values()],
+    "tokenizer.ggml.token_type": [3, 3, 2, 1, 1, 1, 1, 4],
+    "tokenizer.ggml.eos_token_id": 1,
+}
+
+
+def test_pieces_of_the_likeliest_sum_are_chosen_and_the_text_ends():
+    tokenizer = built(UNIGRAM)
+    assert tokenizer("the  t?<x>").tokens == ("▁the", "▁", "t", "?", "<x>", "</s>")
+    assert tokenizer("?").ids[1] == 2
+    assert built(UNIGRAM, add_eos_token=False, add_space_prefix=False)("the").tokens == ("t", "he")
+
+
 # As SentencePiece makes them. tests/parity holds this kind against SentencePiece itself.
 
 
@@ -119,9 +173,10 @@ COUNT = len(TOKENS)
 @pytest.mark.parametrize(
     ("base", "changes", "message"),
     [
-        (TOKENIZER, {"model": "t5"}, "its tokenizer has kind 't5'; supported: 'gpt2', 'llama'"),
+        (TOKENIZER, {"model": "rwkv"}, "its tokenizer has kind 'rwkv'; supported: 'gpt2', 'llama', 't5', 'bert'"),
         (TOKENIZER, {"model": 5}, r"tokenizer\.ggml\.model must be a str, got 5"),
-        (TOKENIZER, {"pre": "chameleon"}, r"its pre-tokenizer \(tokenizer\.ggml\.pre\) is 'chameleon'; supported: "),
+        (TOKENIZER, {"pre": "llama-4"}, r"\(tokenizer\.ggml\.pre\) is 'llama-4', .*; the nearest known are 'llama4', "),
+        (TOKENIZER, {"pre": "?"}, r"is '\?', which .*; known are default, gpt-2, .*--pre-tokenizer NAME"),
         (TOKENIZER, {"tokens": None}, r"tokenizer\.ggml\.tokens must be a list of strings, but is missing"),
         (TOKENIZER, {"tokens": 5}, r"tokenizer\.ggml\.tokens must be a list of strings$"),
         (TOKENIZER, {"merges": None}, r"tokenizer\.ggml\.merges must be a list of strings, but is missing"),
@@ -132,6 +187,9 @@ COUNT = len(TOKENS)
         (TOKENIZER, {"bos_token_id": -1}, "bos_token_id is -1"),
         (TOKENIZER, {"bos_token_id": None, "add_bos_token": True}, "add_bos_token is true, but there is no bos token"),
         (TOKENIZER, {"add_bos_token": 1}, "add_bos_token must be a bool, got 1"),
+        (UNIGRAM, {"precompiled_charsmap": [1, 2]}, r"precompiled_charsmap must be bytes, got "),
+        (UNIGRAM, {"precompiled_charsmap": np.uint8([1])}, r"charsmap has 1 bytes, but announces a trie of 1"),
+        (WORDPIECE, {"tokens": ["a" * 200, *_WORDS[1:]]}, "it has a piece of 200 characters; the limit is 128"),
         (SENTENCEPIECE, {"scores": None}, r"scores must have a number for each of the \d+ tokens"),
         (SENTENCEPIECE, {"scores": [float("nan")] * len(SENTENCEPIECE["tokenizer.ggml.tokens"])}, "scores must have"),
     ],

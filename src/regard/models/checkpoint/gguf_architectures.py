@@ -237,8 +237,8 @@ def _same(fields: Fields, stored: Fields, names: Mapping[str, str]) -> None:
 def _llama_like(
     model_type: str,
     *steps: Step,
-    fields: Mapping[str, str] | None = None,
-    tensors: Mapping[str, str] | None = None,
+    fields: dict[str, str] | None = None,
+    tensors: dict[str, str] | None = None,
     constants: Mapping[str, Any] | None = None,
     **more: Any,
 ) -> Architecture:
@@ -254,7 +254,7 @@ def _llama_like(
 
 
 def _gemma(
-    model_type: str, *steps: Step, fields: Mapping[str, str], constants: Mapping[str, Any], norms: Mapping[str, str]
+    model_type: str, *steps: Step, fields: dict[str, str], constants: Mapping[str, Any], norms: dict[str, str]
 ) -> Architecture:
     """Return the entry of a Gemma, whose norms are stored with one added; `norms` are further ones."""
     tensors = _TENSORS | _POST_NORMS | {"ffn_norm": "pre_feedforward_layernorm"} | norms

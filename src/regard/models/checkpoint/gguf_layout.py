@@ -141,10 +141,9 @@ def alternating(*parts: str) -> Joined:
         return (experts, *inputs, len(parts) * outputs)
 
     def join(arrays: Sequence[np.ndarray]) -> np.ndarray:
-        joined = np.empty(shape([each.shape for each in arrays]), np.float32)
-        for i, each in enumerate(arrays):
-            joined[..., i :: len(parts)] = each if each.ndim == 2 else each.swapaxes(1, 2)
-        return joined
+        outputs_last = [each if each.ndim == 2 else each.swapaxes(1, 2) for each in arrays]
+        joined = np.stack(outputs_last, axis=-1, dtype=np.float32)
+        return joined.reshape(*outputs_last[0].shape[:-1], -1)
 
     return Joined(parts, shape, join)
 
