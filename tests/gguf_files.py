@@ -109,9 +109,13 @@ def write_gguf(
     metadata: Mapping[str, Any] = TOKENIZER,
     kind: str = "F32",
     kinds: Mapping[str, str] | None = None,
+    tensors_per_part: int = 0,
 ) -> Path:
-    """Write a file with the library's own writer; matrices are stored as `kind`, or as `kinds` says of some."""
-    writer = gguf.GGUFWriter(path, architecture)
+    """Write a file with the library's own writer; matrices are stored as `kind`, or as `kinds` says of some.
+
+    With `tensors_per_part` it is split, and the path that of its first part.
+    """
+    writer = gguf.GGUFWriter(path, architecture, split_max_tensors=tensors_per_part)
     for key, value in {**{f"{architecture}.{key}": value for key, value in fields.items()}, **metadata}.items():
         _add(writer, key, value)
     for name, array in (llama_tensors() if tensors is None else tensors).items():
@@ -122,7 +126,7 @@ def write_gguf(
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    return path
+    return path if path.exists() else min(path.parent.glob(f"{path.stem}-00001-of-*.gguf"))
 
 
 def quantised(array: np.ndarray, kind: str) -> np.ndarray:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from gguf_files import SENTENCEPIECE, TOKENIZER, TOKENS, as_read
 from regard._utils.errors import RegardError
 from regard.text import SubwordTokenizer
+from regard.text.gguf_pre_tokenizers import PRE_TOKENIZERS
 
 
 def built(base, **changes):
@@ -42,6 +46,14 @@ def test_special_tokens_of_a_text_are_found_whole():
 )
 def test_the_name_says_how_a_text_is_cut_before(pre, text, tokens):
     assert built(TOKENIZER, pre=pre, add_bos_token=False)(text).tokens == tokens
+
+
+def test_the_page_has_every_name_and_those_for_the_same_in_one_line():
+    page = (Path(__file__).parents[2] / "docs" / "formats.md").read_text()
+    part = page[page.index("`tokenizer.ggml.pre`. Those") : page.index("Another name is an error")]
+    lines = [re.findall("`([^`]+)`", line) for line in part.splitlines() if line.startswith("- ")]
+    assert [name for line in lines for name in line] == list(PRE_TOKENIZERS)
+    assert all(PRE_TOKENIZERS[name] is PRE_TOKENIZERS[line[0]] for line in lines for name in line)
 
 
 def test_composed_characters_are_one_for_qwen2_only():

@@ -12,12 +12,9 @@ from __future__ import annotations
 
 import mmap
 import os
-import re
 import struct
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import prod
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,14 +23,14 @@ from numpy.typing import NDArray
 from regard._utils.errors import RegardError
 from regard._utils.files import open_regular
 from regard._utils.validation import truncate
+from regard.formats.gguf_parts import paths_of_parts
 from regard.formats.quantized import BLOCKS, dequantize, gguf_library, require_gguf
 from regard.formats.tensor_file import TensorFile
 
 _MAX_HEADER = 50_000_000  # bytes; twice the header of a vocabulary of 250,000 tokens
 _MAX_VALUES, _MAX_TENSORS = 1 << 16, 1 << 18  # many times those of any model
 _MAX_AXES = 4  # limit of ggml
-_PART = re.compile(r"(.*)-(\d{5})-of-(\d{5})(\.gguf)", re.ASCII | re.DOTALL | re.IGNORECASE)
-_MAX_SHOWN = 10  # names of missing parts in a message
+_MAX_PARTS = 99_999  # limit of their names
 
 _STRING, _ARRAY = 8, 9  # value types
 _NUMBERS: dict[int, np.dtype[Any]] = {
@@ -104,9 +101,13 @@ class GgufFile(TensorFile):
 
     def _parse(self) -> None:
         self.metadata, self._tensors = _parsed(self._bytes)
-        if self.metadata.get("split.count", 1) == 1:
+        if (count := self.metadata.get("split.count", 1)) == 1:
             return
-        parts = [self if path == self.path else _Part(path) for path in _paths_of_parts(self.path, self.metadata)]
+        number = self.metadata.get("split.no")
+        if type(count) is not int or type(number) is not int or not 0 <= number < count <= _MAX_PARTS:
+            raise ValueError(f"it is part {truncate(number)}, from 0, of {truncate(count)}; fetch it again")
+        paths = paths_of_parts(self.path, number + 1, count)
+        parts = [self if i == number else _Part(path) for i, path in enumerate(paths)]
         tensors: dict[str, _Tensor] = {}
         for number, part in enumerate(parts):
             places = part.metadata.get("split.no"), part.metadata.get("split.count")
@@ -158,28 +159,6 @@ class _Part(GgufFile):
 
     def _parse(self) -> None:
         self.metadata, self._tensors = _parsed(self._bytes)
-
-
-def _paths_of_parts(path: Path, metadata: Mapping[str, Any]) -> list[Path]:
-    """Return the files of a split model, of which `path` is one, by its number in the metadata and in its name."""
-    count, number = (metadata.get(f"split.{key}") for key in ("count", "no"))
-    if type(count) is not int or type(number) is not int or not 0 <= number < count < 100_000:
-        raise ValueError(f"it is part {truncate(number)} of {truncate(count)}, from 0; fetch it again")
-    match, places = _PART.fullmatch(path.name), (number + 1, count)
-    if match is None or (int(match[2]), int(match[3])) != places:
-        raise ValueError(
-            f"it is part {number + 1} of {count}, and its name does not say so, by which the others are found: rename "
-            f"it to NAME-{number + 1:05}-of-{count:05}.gguf, as the others are called"
-        )
-    paths = [path.with_name(f"{match[1]}-{i + 1:05}-of-{count:05}{match[4]}") for i in range(count)]
-    missing = [each.name for each in paths if not each.is_file()]
-    if missing:
-        more = f" and {len(missing) - _MAX_SHOWN} more" if len(missing) > _MAX_SHOWN else ""
-        raise ValueError(
-            f"it is one of {count} parts, and {', '.join(missing[:_MAX_SHOWN])}{more} "
-            f"{'is' if len(missing) == 1 else 'are'} not in {path.parent}; fetch what is missing into that folder"
-        )
-    return paths
 
 
 def is_gguf(path: str | os.PathLike[str]) -> bool:

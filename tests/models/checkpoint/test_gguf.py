@@ -53,10 +53,17 @@ def test_a_file_a_folder_with_one_and_a_text_are_the_same_question(tmp_path):
         np.testing.assert_array_equal(regard.load(given)(ids).hidden, hidden)
 
 
+def test_a_folder_with_the_parts_of_a_model_is_that_model(tmp_path):
+    (tmp_path / "parts").mkdir()
+    write_gguf(tmp_path / "parts" / "m.gguf", tensors_per_part=8)
+    whole = regard.load(write_gguf(tmp_path / "m.gguf"))
+    np.testing.assert_array_equal(regard.load(tmp_path / "parts")([3, 40, 5]).hidden, whole([3, 40, 5]).hidden)
+
+
 def test_a_folder_with_several_files_asks_for_one_of_them(tmp_path):
     for name in ("a.gguf", "b.gguf"):
         write_gguf(tmp_path / name)
-    with pytest.raises(RegardError, match=r"holds 2 GGUF files; give one of a\.gguf, b\.gguf"):
+    with pytest.raises(RegardError, match=r"holds 2 GGUF models; give one of a\.gguf, b\.gguf"):
         regard.load(tmp_path)
 
 
