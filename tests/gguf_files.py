@@ -295,8 +295,8 @@ def from_hugging_face(
 ) -> dict[str, np.ndarray]:
     """Return the tensors of a Hugging Face checkpoint as the file has them; the names are the library's own."""
     (number,) = [n for n, name in gguf.MODEL_ARCH_NAMES.items() if name == architecture]
-    layers = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
-    names = gguf.get_tensor_name_map(number, next(config[name] for name in layers if name in config))
+    layers = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "num_decoder_layers")
+    names = gguf.get_tensor_name_map(number, max(config.get(name) or 0 for name in layers))
     tensors = {}
     for hf_name, given in _as_converted(state, config):
         if hf_name in ("lm_head.weight", "embed_out.weight") and config["tie_word_embeddings"]:
