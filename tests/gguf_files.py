@@ -75,6 +75,26 @@ SENTENCEPIECE = {
 """The metadata of a small tokenizer as SentencePiece makes them; pieces that are longer score higher."""
 
 
+_WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "▁cat", "▁the", "▁[", "s", "[", "▁caf", "e", "é", "▁é", "▁."]
+WORDPIECE = {
+    "tokenizer.ggml.model": "bert",
+    "tokenizer.ggml.tokens": _WORDS,
+    "tokenizer.ggml.token_type": [3] * 5 + [1] * (len(_WORDS) - 5),
+    "tokenizer.ggml.padding_token_id": 0,
+}
+"""The metadata of a small tokenizer of BERT's kind, in which the pieces that begin a word are marked."""
+
+_UNIGRAMS = {"<pad>": 0.0, "</s>": 0.0, "<unk>": 0.0, "▁the": -1.0, "▁": -4.0, "t": -3.0, "he": -2.5, "<x>": -1000.0}
+UNIGRAM = {
+    "tokenizer.ggml.model": "t5",
+    "tokenizer.ggml.tokens": [*_UNIGRAMS],
+    "tokenizer.ggml.scores": [*_UNIGRAMS.values()],
+    "tokenizer.ggml.token_type": [3, 3, 2, 1, 1, 1, 1, 4],
+    "tokenizer.ggml.eos_token_id": 1,
+}
+"""The metadata of a small unigram model of SentencePiece."""
+
+
 def gpt2_tensors() -> dict[str, np.ndarray]:
     """Return random tensors for a gpt2 of the sizes of `LLAMA`, under the names and in the layout of the file."""
     rng = np.random.default_rng(3)
@@ -152,7 +172,7 @@ def _add(writer: gguf.GGUFWriter, key: str, value: Any) -> None:
         **{bool: writer.add_bool, int: writer.add_uint32, str: writer.add_string},
         **{float: writer.add_float32, np.float64: writer.add_float64},
     }
-    if isinstance(value, list | tuple):
+    if isinstance(value, list | tuple | bytes):
         writer.add_array(key, value)
     else:
         add[type(value)](key, value)

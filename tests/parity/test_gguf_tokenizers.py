@@ -77,7 +77,7 @@ def metadata(folder, theirs, kind, pre):
     if kind == "t5":
         scores = [score for _, score in model["vocab"]]
         values["scores"] = [*scores, *[-1000.0] * (size - len(scores))]
-        values |= {"add_space_prefix": True, "remove_extra_whitespaces": True}
+        values |= {"add_space_prefix": True, "remove_extra_whitespaces": False}  # as of a tokenizer.json
     special = gguf.SpecialVocab(folder, load_merges=kind == "gpt2", n_vocab=size)
     names = {"unk": "unknown", "pad": "padding", "sep": "seperator"}
     values |= {f"{names.get(name, name)}_token_id": i for name, i in special.special_token_ids.items()}

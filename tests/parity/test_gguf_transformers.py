@@ -82,7 +82,7 @@ CASES = {
     "modern-bert": (
         "modern-bert", "ModernBertConfig",
         {"num_hidden_layers": 4, "local_attention": 6, "hidden_activation": "silu", "norm_bias": True}
-        | {"pad_token_id": 0} | dict.fromkeys(("bos_token_id", "cls_token_id"), 1) | dict.fromkeys(("eos_token_id", "sep_token_id"), 2),
+        | {"pad_token_id": 0, "bos_token_id": 1, "cls_token_id": 1, "eos_token_id": 2, "sep_token_id": 2},
     ),
     "t5": ("t5", "T5Config", {"d_kv": 6, "num_decoder_layers": 3, "relative_attention_num_buckets": 8}),
     "t5, gated": ("t5", "T5Config", {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}),

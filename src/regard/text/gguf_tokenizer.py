@@ -170,9 +170,9 @@ def _unigram(fields: _Metadata) -> tuple[Tokenizer, _Ends]:
         check_character_map(table)
         tokenizer.normalizer = normalizers.Precompiled(table)
     scheme: Any = "always" if fields.value("add_space_prefix", bool, True) else "never"
-    words = pre_tokenizers.Metaspace(prepend_scheme=scheme)
-    splits = [pre_tokenizers.WhitespaceSplit()] if fields.value("remove_extra_whitespaces", bool, True) else []
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([*splits, words])
+    # transformers drops further spaces whatever the file says: remove_extra_whitespaces has no effect here.
+    steps = [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(prepend_scheme=scheme)]
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(steps)
     tokenizer.decoder = decoders.Metaspace(prepend_scheme=scheme)
     return tokenizer, (False, True)
 

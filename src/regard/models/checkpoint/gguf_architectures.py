@@ -200,7 +200,8 @@ def _encoder(fields: Fields, stored: Fields, file: GgufFile) -> None:  # noqa: A
     """Read what an encoder's file has beside sizes."""
     if stored.get("attention.causal") is False:
         del stored["attention.causal"]
-    stored.pop("classifier.output_labels", None)  # of a head that is not read
+    for key in ("classifier.output_labels", "classifier.pooling_type"):  # of a head that is not read
+        stored.pop(key, None)
 
 
 def _segments(fields: Fields, stored: Fields, file: GgufFile) -> None:  # noqa: ARG001
