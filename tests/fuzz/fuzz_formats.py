@@ -244,7 +244,7 @@ def gguf_seeds(folder: Path) -> Iterator[tuple[str, Path]]:
         yield f"gguf {kind}", write_gguf(folder / f"{kind}.gguf", tensors=narrow, kinds=kinds)
     yield "gguf sentencepiece", write_gguf(folder / "spm.gguf", metadata=gguf_files.SENTENCEPIECE)
     yield "gguf wordpiece", write_gguf(folder / "wordpiece.gguf", metadata=gguf_files.WORDPIECE)
-    table = (8).to_bytes(4, "little") + bytes(8) + b"a\0"  # a trie without characters, and a replacement
+    table = (4096).to_bytes(4, "little") + bytes(4096) + b"a\0"  # a trie without characters, and a replacement
     unigram = {**gguf_files.UNIGRAM, "tokenizer.ggml.precompiled_charsmap": table}
     yield "gguf unigram", write_gguf(folder / "unigram.gguf", metadata=unigram)
     scaled = {**LLAMA, "rope.scaling.type": "yarn", "rope.scaling.factor": 4.0}

@@ -114,9 +114,9 @@ def find(name: str) -> PreTokenizer:
         return PRE_TOKENIZERS[name]
     near = get_close_matches(name[:80], PRE_TOKENIZERS, n=_NEAREST, cutoff=0.5)
     others = [names.split()[0] for names in _ALIASES]
-    known = f"the nearest known are {join_names(map(repr, near))}" if near else f"known are {join_names(others, 100)}"
+    hint = f"the nearest known are {join_names(map(repr, near))}" if near else f"known are {join_names(others, 100)}"
     raise RegardError(
-        f"its pre-tokenizer (tokenizer.ggml.pre) is {truncate(name)}, which regard does not know; {known}; if one "
+        f"its pre-tokenizer (tokenizer.ggml.pre) is {truncate(name)}, which regard does not know; {hint}; if one "
         "splits texts in the same way, write its name into a copy of the file with "
         "`gguf-new-metadata --pre-tokenizer NAME FILE COPY`, which gguf installs"
     )

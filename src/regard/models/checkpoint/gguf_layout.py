@@ -164,7 +164,7 @@ def keys_and_values(keys: str, values: str) -> Joined:
     return Joined((keys, values), shape, join)
 
 
-# Rotation.
+# Rotary positions.
 
 
 def read_rotation(fields: Fields, stored: Fields, file: GgufFile, rotated: Any) -> None:
