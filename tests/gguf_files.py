@@ -297,8 +297,11 @@ _ARCHITECTURES = {
 }
 
 
-def write_kept(folder: Path, path: Path) -> Path:
-    """Write a checkpoint of a Hugging Face folder as a GGUF file, with another vocabulary of the same size."""
+def write_kept(folder: Path, path: Path, **more: Any) -> Path:
+    """Write a checkpoint of a Hugging Face folder as a GGUF file, with another vocabulary of the same size.
+
+    `more` are further metadata of its architecture.
+    """
     config = json.loads((folder / "config.json").read_text())
     architecture = _ARCHITECTURES.get(config["model_type"], config["model_type"].replace("_", "-"))
     if config["model_type"] in ("roberta", "xlm-roberta"):
@@ -307,7 +310,7 @@ def write_kept(folder: Path, path: Path) -> Path:
     tokens = ["a", "b", "ab", *(f"w{i}" for i in range(3, config["vocab_size"]))]
     vocabulary = {"model": "gpt2", "pre": "gpt-2", "tokens": tokens, "merges": ["a b"]}
     metadata = {f"tokenizer.ggml.{key}": value for key, value in vocabulary.items()}
-    return write_gguf(path, architecture, fields_from(config), tensors, metadata=metadata)
+    return write_gguf(path, architecture, fields_from(config) | more, tensors, metadata=metadata)
 
 
 def from_hugging_face(
