@@ -28,7 +28,7 @@ from regard.models.sentence import SentenceSettings
 from regard.text import SubwordTokenizer
 
 _WITHOUT_ENDING = (".sinks", ".e_score_correction_bias")  # names of the checkpoint without .weight or .bias
-_MAX_EXPERTS = 4096  # of a model; many times those of any
+_MAX_EXPERTS, _MAX_TENSORS = 4096, 1 << 18  # of a model; several times those of any
 _POOLINGS = {1: "mean", 2: "cls", 3: "lasttoken"}  # of llama.cpp; 4 ranks pairs of texts
 
 
@@ -112,14 +112,17 @@ class GgufTensors:
         for stored, shape in file.shapes.items():
             if stored not in taken:
                 sources += self._sources_of(stored, shape)
+            if len(sources) > _MAX_TENSORS:
+                raise RegardError(f"{file.path} has more than {_MAX_TENSORS:,} tensors, with those of each expert")
         self._sources = dict(sources)
+        self._shapes = {name: source.shape for name, source in sources}
         if len(self._sources) < len(sources):
             raise RegardError(f"{file.path} has a tensor under both its GGUF name and its Hugging Face name")
 
     @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
         """The shape of every tensor, from the header."""
-        return MappingProxyType({name: source.shape for name, source in self._sources.items()})
+        return MappingProxyType(self._shapes)
 
     def __len__(self) -> int:
         """Return how many there are."""

@@ -189,7 +189,7 @@ def _deepseek(fields: Fields, stored: Fields, file: GgufFile) -> None:
     for name, value in (("q_lora_rank", None), ("routed_scaling_factor", 1.0), ("norm_topk_prob", False)):
         fields.setdefault(name, value)  # what llama.cpp does without a key
     if "n_group" not in fields and fields.get("n_routed_experts") != 256:
-        fields |= {"n_group": 1, "topk_group": 1}  # older files do not say it; of 256 experts there are 8 groups, of V3
+        fields |= {"n_group": 1, "topk_group": 1}  # older files do not say it; DeepSeek-V3 itself has the default
     share = stored.pop("rope.scaling.yarn_log_multiplier", None)
     read_rotation(fields, stored, file, rotated)
     if isinstance(share, float) and "rope_scaling" in fields:  # a tenth of it; both shares are the same in llama.cpp
@@ -249,7 +249,7 @@ def _llama_like(
         _FIELDS | (fields or {}),
         _TENSORS | (tensors or {}),
         {"hidden_act": "silu", **(constants or {})},
-        (_heads(), *steps),
+        (_heads(), _no_experts, *steps),
         **more,
     )
 
@@ -273,8 +273,9 @@ def _gemma(
 
 def _llama(file: GgufFile) -> Architecture:
     """Return the entry of Llama, or of Mixtral, which has experts."""
-    if not file.metadata.get("llama.expert_count"):
-        return _llama_like("llama", _ATTENTION_BIAS, _MLP_BIAS, _no_experts, conversions=_INTERLEAVED)
+    experts = file.metadata.get("llama.expert_count", 0)
+    if not isinstance(experts, int) or experts == 0:
+        return _llama_like("llama", _ATTENTION_BIAS, _MLP_BIAS, conversions=_INTERLEAVED)
     tensors = {
         "ffn_gate_inp": "block_sparse_moe.gate",
         "ffn_gate_exps": "block_sparse_moe.experts.{x}.w1",
@@ -528,7 +529,6 @@ ARCHITECTURES: Mapping[str, Architecture | Callable[[GgufFile], Architecture]] =
                 "cls": "head.dense",
                 "cls.norm": "head.norm",
                 "cls.output": "classifier",
-                "output": "decoder",
             },
             _modern_bert,
             fields={
