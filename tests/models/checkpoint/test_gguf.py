@@ -29,6 +29,7 @@ from regard.models import LlamaConfig
 from regard.models.checkpoint.gguf_architectures import ARCHITECTURES
 from regard.models.checkpoint.open import open_checkpoint
 from regard.nn import QuantizedWeight
+from sweeps import sweep_after
 
 
 @pytest.fixture
@@ -219,9 +220,10 @@ KEPT = (
 
 
 @pytest.mark.parametrize("case", KEPT)
-@pytest.mark.parametrize(("dtype", "tolerance"), [(np.float32, 1e-5), (np.float64, 1e-10)])
-def test_the_numbers_that_transformers_computes_with_the_checkpoint(tmp_path, case, dtype, tolerance):
+@pytest.mark.parametrize("precision", sweep_after(1, [(np.float64, 1e-10), (np.float32, 1e-5)]))
+def test_the_numbers_that_transformers_computes_with_the_checkpoint(tmp_path, case, precision):
     """The checkpoints that are kept, as the files that llama.cpp's converter would make of them."""
+    dtype, tolerance = precision
     folder = golden.FOLDER / case
     write_kept(folder, tmp_path / "m.gguf")
     shutil.copy(folder / "expected.safetensors", tmp_path)
