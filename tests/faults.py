@@ -208,8 +208,8 @@ FAULTS = (
     ),
     Fault(
         "src/regard/models/checkpoint/gguf_architectures.py",
-        '"attn_k.weight": _deinterleaved("num_key_value_heads")',
-        '"attn_k.weight": _deinterleaved("num_attention_heads")',
+        '"attn_k.weight": deinterleaved("num_key_value_heads")',
+        '"attn_k.weight": deinterleaved("num_attention_heads")',
         "models/checkpoint",
     ),
     Fault(

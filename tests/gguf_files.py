@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -74,6 +75,26 @@ SENTENCEPIECE = {
 """The metadata of a small tokenizer as SentencePiece makes them; pieces that are longer score higher."""
 
 
+_WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "▁cat", "▁the", "▁[", "s", "[", "▁caf", "e", "é", "▁é", "▁."]
+WORDPIECE = {
+    "tokenizer.ggml.model": "bert",
+    "tokenizer.ggml.tokens": _WORDS,
+    "tokenizer.ggml.token_type": [3] * 5 + [1] * (len(_WORDS) - 5),
+    "tokenizer.ggml.padding_token_id": 0,
+}
+"""The metadata of a small tokenizer of BERT's kind, in which the pieces that begin a word are marked."""
+
+_UNIGRAMS = {"<pad>": 0.0, "</s>": 0.0, "<unk>": 0.0, "▁the": -1.0, "▁": -4.0, "t": -3.0, "he": -2.5, "<x>": -1000.0}
+UNIGRAM = {
+    "tokenizer.ggml.model": "t5",
+    "tokenizer.ggml.tokens": [*_UNIGRAMS],
+    "tokenizer.ggml.scores": [*_UNIGRAMS.values()],
+    "tokenizer.ggml.token_type": [3, 3, 2, 1, 1, 1, 1, 4],
+    "tokenizer.ggml.eos_token_id": 1,
+}
+"""The metadata of a small unigram model of SentencePiece."""
+
+
 def gpt2_tensors() -> dict[str, np.ndarray]:
     """Return random tensors for a gpt2 of the sizes of `LLAMA`, under the names and in the layout of the file."""
     rng = np.random.default_rng(3)
@@ -108,9 +129,13 @@ def write_gguf(
     metadata: Mapping[str, Any] = TOKENIZER,
     kind: str = "F32",
     kinds: Mapping[str, str] | None = None,
+    tensors_per_part: int = 0,
 ) -> Path:
-    """Write a file with the library's own writer; matrices are stored as `kind`, or as `kinds` says of some."""
-    writer = gguf.GGUFWriter(path, architecture)
+    """Write a file with the library's own writer; matrices are stored as `kind`, or as `kinds` says of some.
+
+    With `tensors_per_part` it is split, and the path that of its first part.
+    """
+    writer = gguf.GGUFWriter(path, architecture, split_max_tensors=tensors_per_part)
     for key, value in {**{f"{architecture}.{key}": value for key, value in fields.items()}, **metadata}.items():
         _add(writer, key, value)
     for name, array in (llama_tensors() if tensors is None else tensors).items():
@@ -121,7 +146,7 @@ def write_gguf(
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    return path
+    return path if path.exists() else min(path.parent.glob(f"{path.stem}-00001-of-*.gguf"))
 
 
 def quantised(array: np.ndarray, kind: str) -> np.ndarray:
@@ -147,7 +172,7 @@ def _add(writer: gguf.GGUFWriter, key: str, value: Any) -> None:
         **{bool: writer.add_bool, int: writer.add_uint32, str: writer.add_string},
         **{float: writer.add_float32, np.float64: writer.add_float64},
     }
-    if isinstance(value, list | tuple):
+    if isinstance(value, list | tuple | bytes):
         writer.add_array(key, value)
     else:
         add[type(value)](key, value)
@@ -172,12 +197,46 @@ _FIELDS = {
     "final_logit_softcapping": "final_logit_softcapping",
     "num_local_experts": "expert_count",
     "num_experts_per_tok": "expert_used_count",
+    "moe_intermediate_size": "expert_feed_forward_length",
     "vocab_size": "vocab_size",
     "n_layer": "block_count",
     "n_positions": "context_length",
     "n_embd": "embedding_length",
     "n_head": "attention.head_count",
     "layer_norm_epsilon": "attention.layer_norm_epsilon",
+    "layer_norm_eps": "attention.layer_norm_epsilon",
+    "use_parallel_residual": "use_parallel_residual",
+}
+_DISTILBERT = {"dim": "hidden_size", "hidden_dim": "intermediate_size", "n_layers": "num_hidden_layers"}
+_DISTILBERT["n_heads"] = "num_attention_heads"
+_MODERN_BERT = {
+    "norm_eps": "attention.layer_norm_epsilon",
+    "local_attention": "attention.sliding_window",
+    "hidden_activation": "hidden_activation",
+}
+_DEEPSEEK = {
+    "n_routed_experts": "expert_count",
+    "n_shared_experts": "expert_shared_count",
+    "n_group": "expert_group_count",
+    "topk_group": "expert_group_used_count",
+    "routed_scaling_factor": "expert_weights_scale",
+    "norm_topk_prob": "expert_weights_norm",
+    "first_k_dense_replace": "leading_dense_block_count",
+    "kv_lora_rank": "attention.kv_lora_rank",
+    "q_lora_rank": "attention.q_lora_rank",
+    "qk_rope_head_dim": "rope.dimension_count",
+    "kv_lora_rank ": "attention.value_length",
+    "v_head_dim": "attention.value_length_mla",
+}
+_T5 = {
+    "d_model": "embedding_length",
+    "d_ff": "feed_forward_length",
+    "num_layers": "block_count",
+    "num_decoder_layers": "decoder_block_count",
+    "num_heads": "attention.head_count",
+    "d_kv": "attention.key_length",
+    "layer_norm_epsilon": "attention.layer_norm_rms_epsilon",
+    "relative_attention_num_buckets": "attention.relative_buckets_count",
 }
 _ROPE = {
     "rope_theta": "rope.freq_base",
@@ -187,31 +246,71 @@ _ROPE = {
     "beta_fast": "rope.scaling.yarn_beta_fast",
     "beta_slow": "rope.scaling.yarn_beta_slow",
 }
+_ENCODERS = ("bert", "roberta", "xlm-roberta", "distilbert", "nomic_bert", "modernbert")
 
 
 def fields_from(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the metadata that say what a config.json of Hugging Face says."""
-    fields = {key: config[name] for name, key in _FIELDS.items() if config.get(name) is not None}
+    model_type = config["model_type"]
+    config = {_DISTILBERT.get(name, name): value for name, value in config.items()}
+    names = _FIELDS | {"modernbert": _MODERN_BERT, "deepseek_v3": _DEEPSEEK, "t5": _T5}.get(model_type, {})
+    fields = {key: config[name.strip()] for name, key in names.items() if config.get(name.strip()) is not None}
     rope = config.get("rope_parameters") or {}
-    rope = rope.get("full_attention", rope)  # gemma3; the other base is fixed
+    if (local := rope.get("sliding_attention")) and model_type != "gemma3_text":  # whose base is fixed
+        fields["rope.freq_base_swa"] = local["rope_theta"]
+    rope = rope.get("full_attention", rope)
     fields |= {key: rope[name] for name, key in _ROPE.items() if rope.get(name) not in (None, "default")}
     if rope.get("attention_factor") is not None:  # which llama.cpp multiplies by that of YaRN
         of_yarn = 1 + 0.1 * math.log(rope["factor"])
         fields["rope.scaling.attn_factor"] = np.float64(rope["attention_factor"] / of_yarn)  # llama.cpp has 32 bits
     if "n_embd" in config:
         fields["feed_forward_length"] = config["n_inner"] or 4 * config["n_embd"]
+    if model_type in _ENCODERS:
+        fields["attention.causal"] = False
+    if "position_offset" in config:
+        fields["context_length"] -= config["position_offset"]
+    if model_type == "modernbert":
+        fields["rope.scaling.type"] = "none"
+        fields["attention.layer_norm_rms_epsilon"] = config["norm_eps"]
+        fields["attention.sliding_window_pattern"] = 3
+    if model_type in ("gpt_neox", "phi3"):
+        width = config["hidden_size"] // config["num_attention_heads"]
+        fields["rope.dimension_count"] = int(rope["partial_rotary_factor"] * width)
+    if model_type == "phi3":
+        fields.setdefault("attention.sliding_window", 0)
+        fields["rope.scaling.original_context_length"] = config["original_max_position_embeddings"]
+    if model_type == "t5":
+        fields |= {"attention.value_length": config["d_kv"], "context_length": 512}
+        fields |= {"attention.layer_norm_epsilon": config["layer_norm_epsilon"], "decoder_start_token_id": 0}
+    if model_type == "deepseek_v3":
+        rotated, latent = config["qk_rope_head_dim"], config["kv_lora_rank"]
+        fields |= {"attention.head_count_kv": 1, "attention.key_length": latent + rotated, "expert_gating_func": 2}
+        fields["attention.key_length_mla"] = config["qk_nope_head_dim"] + rotated
+        if rope.get("mscale_all_dim"):
+            fields["rope.scaling.yarn_log_multiplier"] = 0.1 * rope["mscale_all_dim"]
     return fields
 
 
-def write_kept(folder: Path, path: Path) -> Path:
-    """Write a checkpoint of a Hugging Face folder as a GGUF file, with another vocabulary of the same size."""
+_ARCHITECTURES = {
+    **{"mixtral": "llama", "qwen3_moe": "qwen3moe", "deepseek_v3": "deepseek2", "gpt_neox": "gptneox"},
+    **{"roberta": "bert", "xlm-roberta": "bert", "distilbert": "bert", "modernbert": "modern-bert"},
+}
+
+
+def write_kept(folder: Path, path: Path, **more: Any) -> Path:
+    """Write a checkpoint of a Hugging Face folder as a GGUF file, with another vocabulary of the same size.
+
+    `more` are further metadata of its architecture.
+    """
     config = json.loads((folder / "config.json").read_text())
-    architecture = config["model_type"].replace("_", "-")
+    architecture = _ARCHITECTURES.get(config["model_type"], config["model_type"].replace("_", "-"))
+    if config["model_type"] in ("roberta", "xlm-roberta"):
+        config["position_offset"] = config["pad_token_id"] + 1
     tensors = from_hugging_face(SafetensorsFile(folder / "model.safetensors"), architecture, config)
     tokens = ["a", "b", "ab", *(f"w{i}" for i in range(3, config["vocab_size"]))]
     vocabulary = {"model": "gpt2", "pre": "gpt-2", "tokens": tokens, "merges": ["a b"]}
     metadata = {f"tokenizer.ggml.{key}": value for key, value in vocabulary.items()}
-    return write_gguf(path, architecture, fields_from(config), tensors, metadata=metadata)
+    return write_gguf(path, architecture, fields_from(config) | more, tensors, metadata=metadata)
 
 
 def from_hugging_face(
@@ -219,10 +318,11 @@ def from_hugging_face(
 ) -> dict[str, np.ndarray]:
     """Return the tensors of a Hugging Face checkpoint as the file has them; the names are the library's own."""
     (number,) = [n for n, name in gguf.MODEL_ARCH_NAMES.items() if name == architecture]
-    names = gguf.get_tensor_name_map(number, config.get("num_hidden_layers") or config["n_layer"])
+    layers = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "num_decoder_layers")
+    names = gguf.get_tensor_name_map(number, max(config.get(name) or 0 for name in layers))
     tensors = {}
-    for hf_name, given in _split_experts(state) if architecture == "gpt-oss" else state.items():
-        if hf_name == "lm_head.weight" and config["tie_word_embeddings"]:
+    for hf_name, given in _as_converted(state, config):
+        if hf_name in ("lm_head.weight", "embed_out.weight") and config["tie_word_embeddings"]:
             continue
         base, _, ending = hf_name.rpartition(".")
         name = names.get_name(hf_name if ending not in ("weight", "bias") else base)
@@ -236,20 +336,40 @@ def from_hugging_face(
             array = array + np.float32(1)
         elif architecture == "gpt2" and array.ndim == 2 and name.startswith("blk"):
             array = array.T
+        elif architecture == "gptneox" and "attn_qkv" in name:
+            by_head = array.reshape(config["num_attention_heads"], 3, -1, *array.shape[1:])
+            array = by_head.swapaxes(0, 1).reshape(array.shape)
         tensors[f"{name}.{ending}"] = np.ascontiguousarray(array)
     return tensors
 
 
-def _split_experts(state: Mapping[str, np.ndarray]) -> Iterable[tuple[str, np.ndarray]]:
+def _as_converted(state: Mapping[str, np.ndarray], config: Mapping[str, Any]) -> Iterable[tuple[str, np.ndarray]]:
+    """Yield the tensors of a checkpoint as llama.cpp's converter takes them apart or puts them together."""
+    experts: dict[str, list[np.ndarray]] = {}
     for name, array in state.items():
-        if ".experts." not in name:
-            yield name, array
-            continue
-        layer = name[: name.index(".mlp.")]
-        ending = "bias" if name.endswith("_bias") else "weight"
-        array = array if ending == "bias" else array.swapaxes(1, 2)
-        if "down_proj" in name:
-            yield f"{layer}.mlp.experts.down_proj.{ending}", array
-        else:
-            yield f"{layer}.mlp.experts.gate_proj.{ending}", array[:, ::2]
-            yield f"{layer}.mlp.experts.up_proj.{ending}", array[:, 1::2]
+        if config["model_type"] == "gpt_oss" and ".experts." in name:
+            yield from _split_experts(name, array)
+        elif match := re.fullmatch(r"(.*\.experts)\.\d+(\..*)", name):
+            experts.setdefault(match[1] + match[2], []).append(array)
+        elif name.endswith("kv_b_proj.weight"):
+            heads = array.reshape(config["num_attention_heads"], -1, array.shape[1])
+            k, v = np.split(heads, [config["qk_nope_head_dim"]], axis=1)
+            yield name.replace("kv_b_proj", "k_b_proj"), k.swapaxes(1, 2)
+            yield name.replace("kv_b_proj", "v_b_proj"), v
+        elif "position_offset" in config and "position_embeddings" in name:
+            yield name, array[config["position_offset"] :]
+        elif not name.startswith("pooler."):
+            yield name.replace("e_score_correction_bias", "e_score_correction.bias"), array
+    for name, arrays in experts.items():
+        yield name, np.stack(arrays)
+
+
+def _split_experts(name: str, array: np.ndarray) -> Iterable[tuple[str, np.ndarray]]:
+    layer = name[: name.index(".mlp.")]
+    ending = "bias" if name.endswith("_bias") else "weight"
+    array = array if ending == "bias" else array.swapaxes(1, 2)
+    if "down_proj" in name:
+        yield f"{layer}.mlp.experts.down_proj.{ending}", array
+    else:
+        yield f"{layer}.mlp.experts.gate_proj.{ending}", array[:, ::2]
+        yield f"{layer}.mlp.experts.up_proj.{ending}", array[:, 1::2]

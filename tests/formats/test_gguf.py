@@ -112,6 +112,81 @@ def test_dequantising_takes_little_more_than_the_result(tmp_path: Path) -> None:
         tracemalloc.stop()
 
 
+# Models in parts, as the library writes them.
+
+
+@pytest.fixture
+def parts(tmp_path: Path) -> list[Path]:
+    """Return the paths of a model in three parts."""
+    write_gguf(tmp_path / "m.gguf", tensors_per_part=8)
+    return sorted(tmp_path.glob("*.gguf"))
+
+
+def test_any_part_opens_all(parts: list[Path]) -> None:
+    assert [path.name for path in parts] == [f"m-0000{i}-of-00003.gguf" for i in (1, 2, 3)]
+    for path in parts:
+        opened = GgufFile(path)
+        assert {name: array.tolist() for name, array in opened.items()} == {
+            name: array.tolist() for name, array in llama_tensors().items()
+        }
+        assert opened.metadata["tokenizer.ggml.tokens"] == TOKENS
+
+
+def test_parts_that_are_missing_are_named(parts: list[Path]) -> None:
+    parts[0].unlink()
+    parts[2].unlink()
+    with pytest.raises(RegardError) as error:
+        GgufFile(parts[1])
+    assert str(error.value) == (
+        f"cannot read {parts[1]}: it is one of 3 parts, and m-00001-of-00003.gguf, m-00003-of-00003.gguf are not in "
+        f"{parts[1].parent}; fetch what is missing into that folder"
+    )
+
+
+def test_a_part_under_another_name_says_how_it_is_called(parts: list[Path]) -> None:
+    other = parts[1].rename(parts[1].with_name("other.gguf"))
+    with pytest.raises(RegardError, match=r"part 2 of 3, .* rename it to NAME-00002-of-00003\.gguf"):
+        GgufFile(other)
+
+
+def test_a_part_of_another_model_is_noticed(parts: list[Path]) -> None:
+    parts[2].write_bytes(parts[0].read_bytes())
+    with pytest.raises(RegardError, match=r"m-00003-of-00003\.gguf is not part 3 of 3; fetch it again"):
+        GgufFile(parts[0])
+
+
+def test_tensors_that_two_parts_have_or_none_are_noticed(parts: list[Path]) -> None:
+    first, second = (path.read_bytes() for path in parts[:2])
+    parts[1].write_bytes(second.replace(b"blk.0.ffn_up.weight", b"blk.0.attn_q.weight"))
+    with pytest.raises(RegardError, match=r"tensor 'blk\.0\.attn_q\.weight' is in two of its 3 parts"):
+        GgufFile(parts[0])
+    parts[1].write_bytes(second)
+    key = text("split.tensors.count")
+    at = first.index(key) + len(key) + 4
+    parts[0].write_bytes(first[:at] + struct.pack("<i", 21) + first[at + 4 :])
+    with pytest.raises(RegardError, match="its 3 parts have 20 tensors, not 21"):
+        GgufFile(parts[0])
+
+
+@pytest.mark.parametrize("places", [(3, 3), (0, 2**17), (0, 0)])
+def test_numbers_of_parts_that_cannot_be_are_refused(tmp_path: Path, places: tuple[int, int]) -> None:
+    values = {"split.no": places[0], "split.count": places[1]}
+    with pytest.raises(RegardError, match=rf"it is part {places[0]}, from 0, of {places[1]}"):
+        GgufFile(write_gguf(tmp_path / "m-00001-of-00002.gguf", metadata=values))
+
+
+def test_a_part_of_a_tensor_is_read_alone(tmp_path: Path) -> None:
+    array = np.random.default_rng(2).standard_normal((3, 4, 64)).astype(np.float32)
+    for kind in ("F32", "F16", "Q8_0", "Q5_1"):
+        opened = GgufFile(write_gguf(tmp_path / "a.gguf", tensors={"x.weight": array}, kind=kind))
+        for i in range(3):
+            np.testing.assert_array_equal(opened.read("x.weight", i), opened["x.weight"][i])
+    blocks, _ = GgufFile(write_gguf(tmp_path / "a.gguf", tensors={"x.weight": array}, kind="Q8_0")).quantized(
+        "x.weight", 1
+    )
+    np.testing.assert_array_equal(blocks, quantised(array[1], "Q8_0"))
+
+
 # What is refused.
 
 WEIGHT = tensor()

@@ -243,13 +243,20 @@ def gguf_seeds(folder: Path) -> Iterator[tuple[str, Path]]:
         narrow = {**llama_tensors(), "token_embd.weight": embeddings}
         yield f"gguf {kind}", write_gguf(folder / f"{kind}.gguf", tensors=narrow, kinds=kinds)
     yield "gguf sentencepiece", write_gguf(folder / "spm.gguf", metadata=gguf_files.SENTENCEPIECE)
+    yield "gguf wordpiece", write_gguf(folder / "wordpiece.gguf", metadata=gguf_files.WORDPIECE)
+    table = (4096).to_bytes(4, "little") + bytes(4096) + b"a\0"  # a trie without characters, and a replacement
+    unigram = {**gguf_files.UNIGRAM, "tokenizer.ggml.precompiled_charsmap": table}
+    yield "gguf unigram", write_gguf(folder / "unigram.gguf", metadata=unigram)
     scaled = {**LLAMA, "rope.scaling.type": "yarn", "rope.scaling.factor": 4.0}
     scaled |= {"rope.scaling.original_context_length": 19, "attention.key_length": 8, "attention.value_length": 8}
     yield "gguf yarn", write_gguf(folder / "yarn.gguf", fields=scaled)
     yield "gguf qwen2", write_gguf(folder / "qwen2.gguf", "qwen2")
     gpt2 = {key: LLAMA[key] for key in ("block_count", "context_length", "embedding_length", "feed_forward_length")}
     gpt2 |= {"attention.head_count": 4, "attention.layer_norm_epsilon": 1e-5}
-    for kept in ("gpt_oss/plain", "gemma2/plain", "qwen3/plain"):
+    for kept in (
+        *("gpt_oss/plain", "gemma2/plain", "qwen3/plain", "mixtral/plain", "deepseek_v3/plain", "bert/gelu"),
+        *("modernbert/plain", "t5/relu"),
+    ):
         name = f"gguf {kept.partition('/')[0]}"
         yield name, gguf_files.write_kept(golden.FOLDER / kept, folder / f"{name}.gguf")
     yield "gguf gpt2", write_gguf(folder / "gpt2.gguf", "gpt2", gpt2, gguf_files.gpt2_tensors())

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import functools
+import json
 
 import gguf
 import numpy as np
 import pytest
 import torch
+from safetensors.numpy import save_file
 
 import gguf_files
 import regard
 from gguf_files import TOKENS, fields_from, from_hugging_face, write_gguf
+from regard.formats.safetensors import SafetensorsFile
 from regard.models.checkpoint.gguf_architectures import ARCHITECTURES
 from regard.models.checkpoint.open import open_checkpoint
 from regard.text import SubwordTokenizer
@@ -29,8 +32,14 @@ CASES = {
         "llama", "LlamaConfig",
         {"attention_bias": True, "mlp_bias": True, "head_dim": 12, "tie_word_embeddings": False, "rms_norm_eps": 1e-6},
     ),
+    "llama, experts": ("llama", "MixtralConfig", {"num_local_experts": 3, "num_experts_per_tok": 2}),
     "qwen2": ("qwen2", "Qwen2Config", {"tie_word_embeddings": True}),
     "qwen3": ("qwen3", "Qwen3Config", {"head_dim": 128, "tie_word_embeddings": False}),
+    "qwen3moe": (
+        "qwen3moe", "Qwen3MoeConfig",
+        {"head_dim": 12, "num_experts": 3, "num_experts_per_tok": 2, "moe_intermediate_size": 20}
+        | {"norm_topk_prob": True},
+    ),
     "gemma2": ("gemma2", "Gemma2Config", {"head_dim": 16, "query_pre_attn_scalar": 16, "sliding_window": 5}),
     "gemma3": (
         "gemma3", "Gemma3TextConfig",
@@ -38,12 +47,53 @@ CASES = {
     ),
     "smollm3": ("smollm3", "SmolLM3Config", {"num_hidden_layers": 5, "pad_token_id": 0}),
     "olmo2": ("olmo2", "Olmo2Config", {"tie_word_embeddings": False}),
+    "phi3": ("phi3", "Phi3Config", {"pad_token_id": 0, "sliding_window": 5}),
+    "phi3, part of a head": (
+        "phi3", "Phi3Config",
+        {"pad_token_id": 0, "rope_parameters": {"partial_rotary_factor": 0.75, "rope_theta": 500.0}},
+    ),
     "gpt2": ("gpt2", "GPT2Config", {}),
+    "gptneox": ("gptneox", "GPTNeoXConfig", {}),
     "gpt-oss": (
         "gpt-oss", "GptOssConfig",
         {"head_dim": 16, "num_local_experts": 3, "num_experts_per_tok": 2, "sliding_window": 5},
     ),
+    "deepseek2": (
+        "deepseek2", "DeepseekV3Config",
+        {"num_key_value_heads": 4, "num_hidden_layers": 3, "first_k_dense_replace": 1, "n_routed_experts": 6,
+         "num_experts_per_tok": 3, "n_group": 3, "topk_group": 2, "moe_intermediate_size": 20, "n_shared_experts": 2,
+         "q_lora_rank": 14, "kv_lora_rank": 10, "qk_rope_head_dim": 8, "qk_nope_head_dim": 6, "v_head_dim": 5},
+    ),
+    "deepseek2, longer texts, queries without latents": (
+        "deepseek2", "DeepseekV3Config",
+        {"num_key_value_heads": 4, "first_k_dense_replace": 0, "n_routed_experts": 6, "num_experts_per_tok": 2,
+         "n_group": 1, "topk_group": 1, "moe_intermediate_size": 20, "n_shared_experts": 1, "attention_bias": True,
+         "q_lora_rank": None, "kv_lora_rank": 10, "qk_rope_head_dim": 8, "qk_nope_head_dim": 6, "v_head_dim": 5,
+         "rope_parameters": {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "mscale": 0.7,
+                             "mscale_all_dim": 0.7, "original_max_position_embeddings": 10}},
+    ),
+    "bert": ("bert", "BertConfig", {}),
+    "xlm-roberta": ("bert", "XLMRobertaConfig", {"pad_token_id": 1}),
+    "distilbert": (
+        "bert", "DistilBertConfig",
+        {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 64, "max_position_embeddings": 19},
+    ),
+    "nomic-bert": ("nomic-bert", "NomicBertConfig", {}),
+    "modern-bert": (
+        "modern-bert", "ModernBertConfig",
+        {"num_hidden_layers": 4, "local_attention": 6, "hidden_activation": "silu", "norm_bias": True}
+        | {"pad_token_id": 0, "bos_token_id": 1, "cls_token_id": 1, "eos_token_id": 2, "sep_token_id": 2},
+    ),
+    "t5": ("t5", "T5Config", {"d_kv": 6, "num_decoder_layers": 3, "relative_attention_num_buckets": 8}),
+    "t5, gated": ("t5", "T5Config", {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}),
+    "t5encoder": ("t5encoder", "T5Config", {"feed_forward_proj": "gated-gelu", "is_encoder_decoder": False}),
 }  # fmt: skip
+OWN_SIZES = {
+    "GPT2Config": {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 1024, "n_inner": 128},
+    "T5Config": {"d_model": 32, "num_layers": 2, "num_heads": 4, "d_kv": 8, "d_ff": 64, "decoder_start_token_id": 0},
+    "DistilBertConfig": {},
+}
+WITHOUT_KV_HEADS = ("GPTNeoXConfig", "BertConfig", "XLMRobertaConfig", "NomicBertConfig", "ModernBertConfig")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -56,55 +106,95 @@ def read_once():
 
 
 def made(transformers, path, architecture, config_class, options, **how):
-    """Return a random model of transformers, and the GGUF file of it."""
+    """Return the tensors and the configuration of a random model of transformers, saved there, and its GGUF file."""
     torch.manual_seed(7)
-    sizes = {name: size for name, size in SIZES.items() if architecture != "gpt2" or name == "vocab_size"}
-    if architecture == "gpt2":
-        sizes |= {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 1024, "n_inner": 128}
-    config = getattr(transformers, config_class)(**sizes | options)
-    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+    sizes = {"vocab_size": len(TOKENS), **OWN_SIZES[config_class]} if config_class in OWN_SIZES else dict(SIZES)
+    if config_class in WITHOUT_KV_HEADS:
+        del sizes["num_key_value_heads"]
+    config = getattr(transformers, config_class)(**{**sizes, **options})
+    kinds = ("AutoModelForCausalLM", "AutoModelForSeq2SeqLM") if architecture != "t5encoder" else ()
+    kinds = (*kinds, "AutoModel") if architecture not in ENCODERS else ("AutoModel",)
+    auto = next(kind for kind in (getattr(transformers, name) for name in kinds) if type(config) in kind._model_mapping)
+    model = transformers.T5EncoderModel(config) if architecture == "t5encoder" else auto.from_config(config)
     with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.normal_(0, 0.5)
-    state = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
-    tensors = from_hugging_face(state, architecture, config.to_dict())
-    return model, write_gguf(path, architecture, fields_from(config.to_dict()), tensors, **how)
+        for tensor in (*model.parameters(), *(x for x in model.buffers() if x.shape == (6,))):
+            tensor.normal_(0, 0.5)
+    folder = path.parent / "checkpoint"
+    model.float().save_pretrained(folder)
+    config = config.to_dict()
+    if options.get("tie_word_embeddings") is False and config["model_type"] == "t5":
+        config |= untied(folder)
+    if config["model_type"] == "xlm-roberta":
+        config["position_offset"] = config["pad_token_id"] + 1
+    config.setdefault("tie_word_embeddings", True)
+    state = SafetensorsFile(folder / "model.safetensors")
+    tensors = from_hugging_face(state, architecture, config)
+    fields = fields_from(config)
+    if architecture == "t5encoder":
+        fields = {key: value for key, value in fields.items() if not key.startswith("decoder_")}
+    return state, config, write_gguf(path, architecture, fields, tensors, **how)
+
+
+def untied(folder):
+    """Give a T5 a head of its own, as version 1.1 is published and transformers 5 does not make it."""
+    state = dict(SafetensorsFile(folder / "model.safetensors"))
+    state["lm_head.weight"] = np.random.default_rng(1).standard_normal(state["shared.weight"].shape).astype(np.float32)
+    save_file(state, folder / "model.safetensors")
+    fields = {"tie_word_embeddings": False, "scale_decoder_outputs": False}
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | fields))
+    return fields
+
+
+ENCODERS = ("bert", "nomic-bert", "modern-bert", "t5encoder")
 
 
 @pytest.mark.parametrize(("architecture", "config_class", "options"), CASES.values(), ids=CASES)
 def test_a_file_is_its_checkpoint(transformers, tmp_path, architecture, config_class, options):
-    """Tensors, configuration and logits. The norms of Gemma are stored with one added, which rounds them."""
-    model, path = made(transformers, tmp_path / "m.gguf", architecture, config_class, options)
+    """Tensors, configuration and numbers. The norms of Gemma are stored with one added, which rounds them."""
+    state, config, path = made(transformers, tmp_path / "m.gguf", architecture, config_class, options)
     checkpoint, is_rounded = open_checkpoint(path), architecture in ("gemma2", "gemma3")
-    tensors, theirs = checkpoint.tensors(), {name: tensor.numpy() for name, tensor in model.state_dict().items()}
-    if model.config.tie_word_embeddings:
-        del theirs["lm_head.weight"]
-    assert dict(tensors.shapes) == {name: tensor.shape for name, tensor in theirs.items()}
-    for name, tensor in theirs.items():
-        np.testing.assert_allclose(tensors[name], tensor, rtol=0, atol=2e-7 if is_rounded else 0)
+    if config_class not in RENAMED:
+        tensors = checkpoint.tensors()
+        theirs = {name: tensor for name, tensor in state.items() if not name.startswith("pooler.")}
+        assert dict(tensors.shapes) == {name: tensor.shape for name, tensor in theirs.items()}
+        for name, tensor in theirs.items():
+            np.testing.assert_allclose(tensors[name], tensor, rtol=0, atol=2e-7 if is_rounded else 0)
+        check_fields(checkpoint._fields, config)
 
-    theirs = model.config.to_dict()
-    rope = theirs.get("rope_parameters") or {}
-    theirs |= {"rope_theta": rope.get("full_attention", rope).get("rope_theta")}
-    theirs |= {"rope_local_base_freq": rope.get("sliding_attention", {}).get("rope_theta")}
-    ours = {name: value for name, value in checkpoint._fields.items() if not name.endswith("_token_id")}
-    ours.pop("rope_scaling", None)
-    assert {name: theirs.get(name) for name in ours} == ours
-    assert ours["model_type"] == model.config.model_type
-
-    ids = np.random.default_rng(2).integers(0, len(TOKENS), (2, 17))
+    ids = np.random.default_rng(2).integers(2, len(TOKENS), (2, 17))
     ours = regard.load(path, dtype=np.float64)
-    (tmp_path / "checkpoint").mkdir()
-    model.save_pretrained(tmp_path / "checkpoint")
     ours.tokenizer.backend.save(str(tmp_path / "checkpoint" / "tokenizer.json"))
     theirs = regard.load(tmp_path / "checkpoint", dtype=np.float64)
-    np.testing.assert_allclose(ours(ids).logits, theirs(ids).logits, rtol=0, atol=2e-5 if is_rounded else 1e-12)
+    target = {"target": ids[:, :5]} if architecture == "t5" else {}
+    output = "hidden" if architecture in ENCODERS else "logits"
+    found, wanted = (getattr(model(ids, **target), output) for model in (ours, theirs))
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=2e-5 if is_rounded else 1e-12)
+
+
+RENAMED = ("XLMRobertaConfig", "DistilBertConfig")  # which are BERTs in a file
+
+
+def check_fields(ours, config):
+    """Check that what is read of a file is what the configuration says."""
+    rope = config.get("rope_parameters") or {}
+    full, local = rope.get("full_attention", rope), rope.get("sliding_attention", {})
+    theirs = config | {"rope_theta": full.get("rope_theta"), "rope_local_base_freq": local.get("rope_theta")}
+    theirs |= {"global_rope_theta": full.get("rope_theta"), "local_rope_theta": local.get("rope_theta")}
+    theirs |= dict.fromkeys(("partial_rotary_factor", "rotary_pct"), full.get("partial_rotary_factor"))
+    theirs |= {"n_positions": config.get("n_positions", 512), "global_attn_every_n_layers": 3}
+    theirs |= {"rotary_emb_base": full.get("rope_theta")}
+    ours = {name: value for name, value in ours.items() if not name.endswith("_token_id")}
+    scaling = ours.pop("rope_scaling", {})
+    assert {name: full.get(name) for name in scaling} == scaling
+    assert {name: theirs.get(name) for name in ours} == ours
+    assert ours["model_type"] == config["model_type"]
 
 
 @pytest.mark.parametrize("kind", ["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1"])
 @pytest.mark.parametrize("name", ["llama", "qwen2", "qwen3", "gemma2", "gemma3", "gpt2"])
 def test_tensors_are_those_that_transformers_reads(transformers, tmp_path, name, kind):
-    _, path = made(transformers, tmp_path / "m.gguf", *CASES[name], kind=kind)
+    *_, path = made(transformers, tmp_path / "m.gguf", *CASES[name], kind=kind)
     theirs = transformers.AutoModelForCausalLM.from_pretrained(
         tmp_path, gguf_file="m.gguf", dtype=torch.float32
     ).state_dict()

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
+import numpy as np
 import pytest
 
-from gguf_files import SENTENCEPIECE, TOKENIZER, TOKENS, as_read
+from gguf_files import SENTENCEPIECE, TOKENIZER, TOKENS, UNIGRAM, WORDPIECE, as_read
 from regard._utils.errors import RegardError
 from regard.text import SubwordTokenizer
+from regard.text.gguf_pre_tokenizers import PRE_TOKENIZERS
 
 
 def built(base, **changes):
@@ -43,6 +48,14 @@ def test_the_name_says_how_a_text_is_cut_before(pre, text, tokens):
     assert built(TOKENIZER, pre=pre, add_bos_token=False)(text).tokens == tokens
 
 
+def test_the_page_has_every_name_and_those_for_the_same_in_one_line():
+    page = (Path(__file__).parents[2] / "docs" / "formats.md").read_text()
+    part = page[page.index("`tokenizer.ggml.pre`. Those") : page.index("Another name is an error")]
+    lines = [re.findall("`([^`]+)`", line) for line in part.splitlines() if line.startswith("- ")]
+    assert [name for line in lines for name in line] == list(PRE_TOKENIZERS)
+    assert all(PRE_TOKENIZERS[name] is PRE_TOKENIZERS[line[0]] for line in lines for name in line)
+
+
 def test_composed_characters_are_one_for_qwen2_only():
     decomposed = "e\u0301"
     assert built(TOKENIZER, pre="qwen2")(decomposed).tokens == ("Ã©",)
@@ -76,6 +89,42 @@ def test_no_space_is_put_before_bytes_whatever_the_file_says(pre):
     with_key = built(TOKENIZER, pre=pre, add_bos_token=False, add_space_prefix=True)
     assert with_key(text).tokens == plain.tokens
     assert with_key.decode(with_key(text).ids) == text
+
+
+# WordPiece, in which the pieces that begin a word are marked.
+
+
+def test_pieces_that_begin_a_word_are_those_that_are_marked():
+    tokenizer = built(WORDPIECE)
+    assert tokenizer("The cats [MASK].").tokens == ("[CLS]", "the", "cat", "##s", "[MASK]", ".", "[SEP]")
+    assert tokenizer.decode(tokenizer("the cats.").ids) == "the cats."
+    assert (tokenizer.pad_id, tokenizer.mask_id) == (0, 4)
+
+
+def test_a_vocabulary_with_capitals_is_cased():
+    """Older files do not say whether letters are lower-cased."""
+    cased = [*WORDPIECE["tokenizer.ggml.tokens"], "▁The"]
+    both = {"tokens": cased, "token_type": [*WORDPIECE["tokenizer.ggml.token_type"], 1]}
+    assert built(WORDPIECE, **both)("The the").tokens == ("[CLS]", "The", "the", "[SEP]")
+    assert built(WORDPIECE, **both, **{"normalizer.lowercase": True})("The").tokens == ("[CLS]", "the", "[SEP]")
+    assert built(WORDPIECE)("Café").tokens == ("[CLS]", "caf", "##e", "[SEP]")
+    kept = built(WORDPIECE, **{"normalizer.lowercase": True, "normalizer.strip_accents": False})
+    assert kept("Café").tokens == ("[CLS]", "caf", "##é", "[SEP]")
+
+
+def test_the_tokens_around_a_text_are_those_that_the_file_names():
+    named = built(WORDPIECE, cls_token_id=3, seperator_token_id=2)
+    assert named("cat").ids == (3, 5, 2)
+
+
+# The unigram model of SentencePiece. tests/parity holds its tables of characters.
+
+
+def test_pieces_of_the_likeliest_sum_are_chosen_and_the_text_ends():
+    tokenizer = built(UNIGRAM)
+    assert tokenizer("the  t?<x>").tokens == ("▁the", "▁", "t", "?", "<x>", "</s>")
+    assert tokenizer("?").ids[1] == 2
+    assert built(UNIGRAM, add_eos_token=False, add_space_prefix=False)("the").tokens == ("t", "he")
 
 
 # As SentencePiece makes them. tests/parity holds this kind against SentencePiece itself.
@@ -119,9 +168,10 @@ COUNT = len(TOKENS)
 @pytest.mark.parametrize(
     ("base", "changes", "message"),
     [
-        (TOKENIZER, {"model": "t5"}, "its tokenizer has kind 't5'; supported: 'gpt2', 'llama'"),
+        (TOKENIZER, {"model": "rwkv"}, "its tokenizer has kind 'rwkv'; supported: 'gpt2', 'llama', 't5', 'bert'"),
         (TOKENIZER, {"model": 5}, r"tokenizer\.ggml\.model must be a str, got 5"),
-        (TOKENIZER, {"pre": "chameleon"}, r"its pre-tokenizer \(tokenizer\.ggml\.pre\) is 'chameleon'; supported: "),
+        (TOKENIZER, {"pre": "llama-4"}, r"\(tokenizer\.ggml\.pre\) is 'llama-4', .*; the nearest known are 'llama4', "),
+        (TOKENIZER, {"pre": "?"}, r"is '\?', which .*; known are default, gpt-2, .*--pre-tokenizer NAME"),
         (TOKENIZER, {"tokens": None}, r"tokenizer\.ggml\.tokens must be a list of strings, but is missing"),
         (TOKENIZER, {"tokens": 5}, r"tokenizer\.ggml\.tokens must be a list of strings$"),
         (TOKENIZER, {"merges": None}, r"tokenizer\.ggml\.merges must be a list of strings, but is missing"),
@@ -132,6 +182,9 @@ COUNT = len(TOKENS)
         (TOKENIZER, {"bos_token_id": -1}, "bos_token_id is -1"),
         (TOKENIZER, {"bos_token_id": None, "add_bos_token": True}, "add_bos_token is true, but there is no bos token"),
         (TOKENIZER, {"add_bos_token": 1}, "add_bos_token must be a bool, got 1"),
+        (UNIGRAM, {"precompiled_charsmap": [1, 2]}, r"precompiled_charsmap must be bytes, got "),
+        (UNIGRAM, {"precompiled_charsmap": np.uint8([1])}, r"charsmap has 1 bytes, but announces a trie of 1"),
+        (WORDPIECE, {"tokens": ["a" * 200] * 15}, "it has a piece of 202 characters; the limit is 128"),
         (SENTENCEPIECE, {"scores": None}, r"scores must have a number for each of the \d+ tokens"),
         (SENTENCEPIECE, {"scores": [float("nan")] * len(SENTENCEPIECE["tokenizer.ggml.tokens"])}, "scores must have"),
     ],

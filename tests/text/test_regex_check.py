@@ -6,7 +6,7 @@ import re
 import pytest
 
 from regard import RegardError
-from regard.text import gguf_tokenizer
+from regard.text import gguf_pre_tokenizers
 from regard.text.regex_check import min_width
 
 GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
@@ -53,8 +53,8 @@ def test_what_models_use_is_admitted(name):
 
 
 def test_what_our_own_tokenizers_use_is_admitted():
-    for patterns in gguf_tokenizer._PRE_TOKENIZERS.values():
-        assert {min_width(pattern) for pattern in patterns} <= {1, 3}
+    for pre_tokenizer in gguf_pre_tokenizers.PRE_TOKENIZERS.values():
+        assert {min_width(pattern) for pattern in (*pre_tokenizer.patterns, *pre_tokenizer.byte_patterns)} <= {1, 3}
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from __future__ import annotations
 import mmap
 import os
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -23,12 +23,14 @@ from numpy.typing import NDArray
 from regard._utils.errors import RegardError
 from regard._utils.files import open_regular
 from regard._utils.validation import truncate
+from regard.formats.gguf_parts import paths_of_parts
 from regard.formats.quantized import BLOCKS, dequantize, gguf_library, require_gguf
 from regard.formats.tensor_file import TensorFile
 
 _MAX_HEADER = 50_000_000  # bytes; twice the header of a vocabulary of 250,000 tokens
 _MAX_VALUES, _MAX_TENSORS = 1 << 16, 1 << 18  # many times those of any model
 _MAX_AXES = 4  # limit of ggml
+_MAX_PARTS = 99_999  # limit of their names
 
 _STRING, _ARRAY = 8, 9  # value types
 _NUMBERS: dict[int, np.dtype[Any]] = {
@@ -43,6 +45,7 @@ _PLAIN: dict[str, np.dtype[Any]] = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2
 
 @dataclass(frozen=True)
 class _Tensor:
+    file: mmap.mmap
     kind: str  # as ggml calls it
     shape: tuple[int, ...]
     start: int
@@ -53,6 +56,18 @@ class _Tensor:
     def size(self) -> int:
         return prod(self.shape) // self.block * self.block_size
 
+    @property
+    def stored(self) -> NDArray[np.uint8]:
+        """Its bytes, a read-only view of the file."""
+        return np.frombuffer(self.file, np.uint8, self.size, self.start)
+
+    def at(self, index: int | None) -> _Tensor:
+        """Return the part of it at `index` of the first axis; the whole for None."""
+        if index is None:
+            return self
+        part = replace(self, shape=self.shape[1:])
+        return replace(part, start=self.start + range(self.shape[0])[index] * part.size)
+
 
 class GgufFile(TensorFile):
     """The tensors of a GGUF file by name, each read on access.
@@ -61,10 +76,12 @@ class GgufFile(TensorFile):
     float32, in parts, so that memory is little more than the result. Shapes are in NumPy's order, the slowest axis
     first. The whole header is checked on opening.
 
+    A model may be split: each part, ``NAME-00002-of-00003.gguf``, has some of the tensors. Any of them opens all.
+
     Parameters
     ----------
     path
-        The file.
+        The file, or one of its parts.
 
     Attributes
     ----------
@@ -75,7 +92,8 @@ class GgufFile(TensorFile):
     Raises
     ------
     RegardError
-        The file is missing, unreadable, truncated, not GGUF or malformed, or `gguf` is not installed.
+        The file is missing, unreadable, truncated, not GGUF or malformed, a part of it is missing, or `gguf` is not
+        installed.
         On ``file[name]``: the library cannot dequantise the type of the tensor.
     """
 
@@ -83,13 +101,36 @@ class GgufFile(TensorFile):
 
     def _parse(self) -> None:
         self.metadata, self._tensors = _parsed(self._bytes)
+        if (count := self.metadata.get("split.count", 1)) == 1:
+            return
+        number = self.metadata.get("split.no")
+        if type(count) is not int or type(number) is not int or not 0 <= number < count <= _MAX_PARTS:
+            raise ValueError(f"it is part {truncate(number)}, from 0, of {truncate(count)}; fetch it again")
+        paths = paths_of_parts(self.path, number + 1, count)
+        parts = [self if i == number else _Part(path) for i, path in enumerate(paths)]
+        tensors: dict[str, _Tensor] = {}
+        for number, part in enumerate(parts):
+            places = part.metadata.get("split.no"), part.metadata.get("split.count")
+            if places != (number, len(parts)):
+                raise ValueError(f"{part.path.name} is not part {number + 1} of {len(parts)}; fetch it again")
+            if twice := tensors.keys() & part._tensors.keys():
+                raise ValueError(f"tensor {truncate(min(twice))} is in two of its {len(parts)} parts")
+            tensors |= part._tensors
+        self.metadata, self._tensors = parts[0].metadata, tensors
+        count = self.metadata.get("split.tensors.count", len(self))
+        if count != len(self):
+            raise ValueError(f"its {len(parts)} parts have {len(self)} tensors, not {truncate(count)}; fetch it again")
 
     def __getitem__(self, name: str) -> NDArray[Any]:
-        tensor = self._tensors[name]
+        return self.read(name)
+
+    def read(self, name: str, index: int | None = None) -> NDArray[Any]:
+        """Return a tensor; with `index` that part of its first axis alone, without dequantising the others."""
+        tensor = self._tensors[name].at(index)
         if (plain := _PLAIN.get(tensor.kind)) is not None:
-            return np.frombuffer(self._bytes, plain, prod(tensor.shape), tensor.start).reshape(tensor.shape)
+            return np.frombuffer(tensor.file, plain, prod(tensor.shape), tensor.start).reshape(tensor.shape)
         try:
-            result = dequantize(self._stored(tensor)[None], tensor.kind)
+            result = dequantize(tensor.stored[None], tensor.kind)
         except NotImplementedError as error:
             raise RegardError(
                 f"tensor {truncate(name)} of {self.path} is {tensor.kind}, which gguf {_version()} cannot dequantise"
@@ -97,23 +138,27 @@ class GgufFile(TensorFile):
         result.flags.writeable = False
         return result.reshape(tensor.shape)
 
-    def quantized(self, name: str) -> tuple[NDArray[np.uint8], str] | None:
+    def quantized(self, name: str, index: int | None = None) -> tuple[NDArray[np.uint8], str] | None:
         """Return the blocks of a matrix, ``rows bytes``, a read-only view of the file, and their kind in `BLOCKS`.
 
-        None for other kinds and other shapes.
+        With `index` those of that matrix of several. None for other kinds and other shapes.
         """
-        tensor = self._tensors[name]
+        tensor = self._tensors[name].at(index)
         if tensor.kind not in BLOCKS or len(tensor.shape) != 2:
             return None
-        return self._stored(tensor).reshape(tensor.shape[0], -1), tensor.kind
-
-    def _stored(self, tensor: _Tensor) -> NDArray[np.uint8]:
-        return np.frombuffer(self._bytes, np.uint8, tensor.size, tensor.start)
+        return tensor.stored.reshape(tensor.shape[0], -1), tensor.kind
 
     @property
     def kinds(self) -> dict[str, str]:
         """The type of each tensor: ``"F32"``, ``"Q4_1"``."""
         return {name: tensor.kind for name, tensor in self._tensors.items()}
+
+
+class _Part(GgufFile):
+    """A part of a split model alone."""
+
+    def _parse(self) -> None:
+        self.metadata, self._tensors = _parsed(self._bytes)
 
 
 def is_gguf(path: str | os.PathLike[str]) -> bool:
@@ -150,7 +195,7 @@ def _parsed(file: mmap.mmap) -> tuple[dict[str, Any], dict[str, _Tensor]]:
         if key in metadata:
             raise ValueError(f"its metadata has {truncate(key)} twice")
         metadata[key] = header.value(header.integer(4), key)
-    tensors = _tensors(header, num_tensors, metadata.get("general.alignment", 32), len(file))
+    tensors = _tensors(header, num_tensors, metadata.get("general.alignment", 32), file)
     return metadata, tensors
 
 
@@ -240,7 +285,7 @@ def _layout(number: int) -> tuple[str, int, int]:
     return kind.name, *gguf.GGML_QUANT_SIZES[kind]
 
 
-def _tensors(header: _Header, count: int, alignment: object, size: int) -> dict[str, _Tensor]:
+def _tensors(header: _Header, count: int, alignment: object, file: mmap.mmap) -> dict[str, _Tensor]:
     require_gguf()
     if type(alignment) is not int or not 0 < alignment <= 1 << 20 or alignment & (alignment - 1):
         raise ValueError(f"its general.alignment is {truncate(alignment)}, not a power of two up to 2**20")
@@ -266,16 +311,14 @@ def _tensors(header: _Header, count: int, alignment: object, size: int) -> dict[
             raise ValueError(f"{where} has rows of {row} numbers, but {name_of_kind} has blocks of {block}")
         if start % alignment:
             raise ValueError(f"{where} starts at byte {start} of the data, which is not a multiple of {alignment}")
-        tensors[name] = _Tensor(name_of_kind, shape, start, block, block_size)
+        tensors[name] = _Tensor(file, name_of_kind, shape, start, block, block_size)
     data = -(-header.at // alignment) * alignment
     end, before = 0, ""
     for name, tensor in sorted(tensors.items(), key=lambda item: item[1].start):
         if tensor.start < end:
             raise ValueError(f"tensor {truncate(name)} overlaps the tensor {truncate(before)}")
         end, before = tensor.start + tensor.size, name
-    if tensors and data + end > size:
-        raise ValueError(f"it is truncated: {data + end - size} of {data + end} bytes are missing; fetch it again")
-    return {
-        name: _Tensor(tensor.kind, tensor.shape, data + tensor.start, tensor.block, tensor.block_size)
-        for name, tensor in tensors.items()
-    }
+    if tensors and data + end > len(file):
+        missing = data + end - len(file)
+        raise ValueError(f"it is truncated: {missing} of {data + end} bytes are missing; fetch it again")
+    return {name: replace(tensor, start=data + tensor.start) for name, tensor in tensors.items()}

@@ -65,7 +65,7 @@ def read_sizes(
         "num_heads": reader.count("num_attention_heads"),
         "hidden_dim": reader.count("intermediate_size"),
         "max_positions": reader.count("max_position_embeddings"),
-        "num_types": reader.count("type_vocab_size") if with_types else 0,
+        "num_types": reader.width("type_vocab_size") if with_types else 0,
         "activation": reader.activation("hidden_act", activation),
         "norm_eps": reader.positive("layer_norm_eps", norm_eps),
     }

@@ -1,56 +1,30 @@
 """The tokenizer that the metadata of a GGUF file describes, built with the `tokenizers` library.
 
-There are two kinds: ``gpt2``, byte-level BPE with its merges and a named pre-tokenizer; and ``llama``, the BPE of
-SentencePiece, whose merges follow from the scores of its pieces. The names are defined by llama.cpp's `llama-vocab.cpp`
-and by the `tokenizer.json` of the models that they are named after.
+There are four kinds: ``gpt2``, byte-level BPE with its merges and a named pre-tokenizer; ``llama``, the BPE of
+SentencePiece, whose merges follow from the scores of its pieces; ``t5``, its unigram model; and ``bert``, WordPiece, in
+which the first piece of a word is marked rather than the others. The kinds are defined by llama.cpp's
+`llama-vocab.cpp`, and what they do by the `tokenizer.json` of the models.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from regard._utils.errors import RegardError
+from regard.text import gguf_pre_tokenizers
 from regard.text.token_bytes import SPACE
-from regard.text.tokenizer_components import QWEN_WORDS
+from regard.text.tokenizer_config import ClassSettings
+from regard.text.tokenizer_json import check_character_map
+from regard.text.tokenizer_rules import by_rule
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-_NORMAL, _CONTROL, _USER_DEFINED = 1, 3, 4  # types of tokens
+_NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _BYTE = 1, 2, 3, 4, 6  # types of tokens
 _MAX_PIECE = 128  # characters; the default of SentencePiece is 16
-
-_LETTERS_IN_CASE = (
-    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+%s"
-    r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*%s"
-)
-_ENDINGS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
-_SPACES = r"\s*[\r\n]+|\s+(?!\S)|\s+"
-_LLAMA3 = _ENDINGS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|" + _SPACES
-_GPT4O = _LETTERS_IN_CASE % ((_ENDINGS + "?",) * 2) + r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|" + _SPACES
-_TEKKEN = _LETTERS_IN_CASE % ("", "") + r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|" + _SPACES
-
-_GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)"
-
-# By name: the regular expressions that split a text, in order.
-_PRE_TOKENIZERS: dict[str, tuple[str, ...]] = {
-    "gpt-2": (_GPT2,),
-    "smollm": (r"\p{N}", _GPT2),
-    "starcoder": (r"\p{N}", _GPT2),
-    "llama-bpe": (_LLAMA3,),
-    "llama3": (_LLAMA3,),
-    "llama-v3": (_LLAMA3,),
-    "qwen2": (QWEN_WORDS,),
-    "deepseek-r1-qwen": (QWEN_WORDS,),
-    "gpt-4o": (_GPT4O,),
-    "tekken": (_TEKKEN,),
-    "default": (r"[\p{P}\$\+<=>\^~\|]+", _GPT2, r"\p{N}+", r"[0-9][0-9][0-9]"),
-}
-_IGNORE_MERGES = frozenset({"llama-bpe", "llama3", "llama-v3", "tekken"})  # a word that is a token is not split
-_ADD_BOS = frozenset({"llama-bpe", "llama3", "llama-v3", "tekken"})  # by default
-_NFC = frozenset({"qwen2", "deepseek-r1-qwen"})  # normalise to Unicode NFC
 
 
 def build_from_gguf(metadata: Mapping[str, Any]) -> Tokenizer:
@@ -60,14 +34,13 @@ def build_from_gguf(metadata: Mapping[str, Any]) -> Tokenizer:
     """
     fields = _Metadata(metadata)
     kind = fields.value("model", str)
-    if kind == "gpt2":
-        tokenizer, add_bos = _byte_level(fields)
-    elif kind == "llama":
-        tokenizer, add_bos = _sentencepiece(fields)
-    else:
-        raise RegardError(f"its tokenizer has kind {kind!r}; supported: 'gpt2', 'llama'")
+    if kind == "bert":
+        return _wordpiece(fields)
+    if kind not in _KINDS:
+        raise RegardError(f"its tokenizer has kind {kind!r}; supported: {', '.join(map(repr, (*_KINDS, 'bert')))}")
+    tokenizer, ends = _KINDS[kind](fields)
     _add_unsplit_tokens(tokenizer, fields)
-    _add_template(tokenizer, fields, add_bos)
+    _add_template(tokenizer, fields, ends)
     return tokenizer
 
 
@@ -106,6 +79,13 @@ class _Metadata:
             raise RegardError(f"tokenizer.ggml.{key} must have a number for each of the {len(self.tokens)} tokens")
         return value
 
+    def blob(self, key: str) -> bytes:
+        """Return an array of bytes, by default none."""
+        value = self._metadata.get(f"tokenizer.ggml.{key}")
+        if value is not None and (not isinstance(value, np.ndarray) or value.dtype.itemsize != 1):
+            raise RegardError(f"tokenizer.ggml.{key} must be bytes, got {ascii(value)[:80]}")
+        return b"" if value is None else value.tobytes()
+
     def types(self) -> list[int]:
         """Return the type of each token, by default normal."""
         if "tokenizer.ggml.token_type" not in self._metadata:
@@ -123,14 +103,11 @@ class _Metadata:
         return index, self.tokens[index]
 
 
-def _byte_level(fields: _Metadata) -> tuple[Tokenizer, bool]:
-    from tokenizers import Regex, Tokenizer, decoders, normalizers, pre_tokenizers
+def _byte_level(fields: _Metadata) -> tuple[Tokenizer, _Ends]:
+    from tokenizers import Tokenizer, decoders, normalizers
     from tokenizers.models import BPE
 
-    name = fields.value("pre", str, "default")
-    if name not in _PRE_TOKENIZERS:
-        supported = ", ".join(map(repr, _PRE_TOKENIZERS))
-        raise RegardError(f"its pre-tokenizer (tokenizer.ggml.pre) is {name!r}; supported: {supported}")
+    pre_tokenizer = gguf_pre_tokenizers.find(fields.value("pre", str, gguf_pre_tokenizers.DEFAULT))
     merges = []
     for merge in fields.strings("merges"):
         left, _, right = merge.partition(" ")
@@ -138,20 +115,15 @@ def _byte_level(fields: _Metadata) -> tuple[Tokenizer, bool]:
             raise RegardError(f"{ascii(merge)[:80]} of its merges is not a pair of pieces")
         merges.append((left, right))
     vocabulary = {token: index for index, token in enumerate(fields.tokens)}
-    tokenizer = Tokenizer(BPE(vocabulary, merges, ignore_merges=name in _IGNORE_MERGES))
-    if name in _NFC:
+    tokenizer = Tokenizer(BPE(vocabulary, merges, ignore_merges=pre_tokenizer.ignore_merges))
+    if pre_tokenizer.composed:
         tokenizer.normalizer = normalizers.NFC()
-    steps: list[Any] = [
-        pre_tokenizers.Split(Regex(expression), behavior="isolated") for expression in _PRE_TOKENIZERS[name]
-    ]
-    # llama.cpp puts a space before a text of SentencePiece alone: add_space_prefix has no effect here.
-    as_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([*steps, as_bytes])
+    tokenizer.pre_tokenizer = gguf_pre_tokenizers.component(pre_tokenizer)
     tokenizer.decoder = decoders.ByteLevel()
-    return tokenizer, name in _ADD_BOS
+    return tokenizer, (pre_tokenizer.begins, pre_tokenizer.ends)
 
 
-def _sentencepiece(fields: _Metadata) -> tuple[Tokenizer, bool]:
+def _sentencepiece(fields: _Metadata) -> tuple[Tokenizer, _Ends]:
     from tokenizers import Tokenizer, decoders, normalizers
     from tokenizers.models import BPE
 
@@ -174,13 +146,75 @@ def _sentencepiece(fields: _Metadata) -> tuple[Tokenizer, bool]:
         decoding.append(decoders.Strip(" ", left=1))
     tokenizer.normalizer = normalizers.Sequence(steps)
     tokenizer.decoder = decoders.Sequence(decoding)
-    return tokenizer, True
+    return tokenizer, (True, False)
+
+
+def _unigram(fields: _Metadata) -> tuple[Tokenizer, _Ends]:
+    """Return the unigram model of SentencePiece, with its table of characters, as transformers runs T5's."""
+    from tokenizers import Tokenizer, decoders, normalizers, pre_tokenizers
+    from tokenizers.models import Unigram
+
+    types, unknown = fields.types(), fields.special("unknown")
+    if unknown is None and _UNKNOWN in types:
+        unknown = types.index(_UNKNOWN), fields.tokens[types.index(_UNKNOWN)]
+    _check_lengths(fields.tokens)
+    pieces = list(zip(fields.tokens, fields.numbers("scores").tolist(), strict=True))
+    tokenizer = Tokenizer(Unigram(pieces, None if unknown is None else unknown[0], byte_fallback=_BYTE in types))
+    table = fields.blob("precompiled_charsmap")
+    if table:
+        check_character_map(table)
+        tokenizer.normalizer = normalizers.Precompiled(table)
+    scheme: Any = "always" if fields.value("add_space_prefix", bool, True) else "never"
+    # transformers drops further spaces whatever the file says: remove_extra_whitespaces has no effect here.
+    steps = [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(prepend_scheme=scheme)]
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(steps)
+    tokenizer.decoder = decoders.Metaspace(prepend_scheme=scheme)
+    return tokenizer, (False, True)
+
+
+def _wordpiece(fields: _Metadata) -> Tokenizer:
+    """Return BERT's tokenizer, of pieces that begin a word, ``▁word``, and others, ``ing``, which it calls ``##ing``.
+
+    Where the file does not say, letters are lower-cased unless a piece has a capital.
+    """
+    from tokenizers.models import WordPiece
+
+    def piece(token: str, kind: int) -> str:
+        if token.startswith(SPACE):
+            return token[1:]
+        return token if kind == _CONTROL or (token[:1] == "[" and token[-1:] == "]") else f"##{token}"
+
+    pieces = [piece(token, kind) for token, kind in zip(fields.tokens, fields.types(), strict=True)]
+    _check_lengths(pieces)
+    names = {"unknown": "unk", "seperator": "sep", "padding": "pad", "cls": "cls", "bos": "cls", "mask": "mask"}
+    special = {short: token[1] for name, short in reversed(names.items()) if (token := fields.special(name))}
+    tokens = {f"{short}_token": token for short, token in special.items()}
+    is_cased = any(each != each.lower() for each in pieces if each[:1] != "[" and each not in special.values())
+    settings = ClassSettings(
+        do_lower_case=fields.value("normalizer.lowercase", bool, not is_cased),
+        strip_accents=fields.value("normalizer.strip_accents", bool),
+        tokens=tokens,
+    )
+    ids = {each: i for i, each in enumerate(pieces)}
+    return by_rule("BertTokenizer", settings, model=WordPiece(ids, unk_token=tokens.get("unk_token", "[UNK]")))
+
+
+_Ends: TypeAlias = tuple[bool, bool]  # whether a text begins and ends with a token where the file does not say
+_KINDS: dict[str, Callable[[_Metadata], tuple[Tokenizer, _Ends]]] = {
+    "gpt2": _byte_level,
+    "llama": _sentencepiece,
+    "t5": _unigram,
+}
+
+
+def _check_lengths(pieces: Sequence[str]) -> None:
+    if (longest := max(map(len, pieces), default=0)) > _MAX_PIECE:
+        raise RegardError(f"it has a piece of {longest} characters; the limit is {_MAX_PIECE}")
 
 
 def _merges(pieces: Sequence[str], scores: Mapping[str, float], vocabulary: Mapping[str, int]) -> list[tuple[str, str]]:
     """Return the pairs that merge into a piece, by descending score, then by index."""
-    if (longest := max(map(len, pieces), default=0)) > _MAX_PIECE:
-        raise RegardError(f"it has a piece of {longest} characters; the limit is {_MAX_PIECE}")
+    _check_lengths(pieces)
     merges = []
     for piece in sorted(dict.fromkeys(pieces), key=lambda piece: (-scores[piece], vocabulary[piece])):
         pairs = [(piece[:i], piece[i:]) for i in range(1, len(piece))]
@@ -193,25 +227,27 @@ def _add_unsplit_tokens(tokenizer: Tokenizer, fields: _Metadata) -> None:
     """Add the tokens that are never split: special and user-defined ones."""
     from tokenizers import AddedToken
 
+    mask = fields.special("mask")
     for kind, special in ((_CONTROL, True), (_USER_DEFINED, False)):
         tokens = [
             token
             for token, token_kind in zip(fields.tokens, fields.types(), strict=True)
             if token_kind == kind and token
         ]
-        added = [AddedToken(token, normalized=False, special=special) for token in tokens]
+        masks = [] if mask is None else [mask[1]]  # which take the space before them
+        added = [AddedToken(x, normalized=False, special=special, lstrip=x in masks) for x in tokens]
         if special:
             tokenizer.add_special_tokens(added)
         else:
             tokenizer.add_tokens(added)
 
 
-def _add_template(tokenizer: Tokenizer, fields: _Metadata, add_bos: bool) -> None:
+def _add_template(tokenizer: Tokenizer, fields: _Metadata, ends: _Ends) -> None:
     """Add the start and end tokens that the file requires around a text."""
     from tokenizers.processors import TemplateProcessing
 
     template, tokens = ["$A"], []
-    for name, default in (("bos", add_bos), ("eos", False)):
+    for name, default in zip(("bos", "eos"), ends, strict=True):
         if not fields.value(f"add_{name}_token", bool, default):
             continue
         special = fields.special(name)

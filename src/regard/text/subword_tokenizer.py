@@ -221,7 +221,7 @@ class SubwordTokenizer:
                 raise RegardError("tokenizer.chat_template must be a string")
         tokens = {f"{short}_token": token[1] for short, token in special.items() if token}
         pad_id = special["pad"][0] if special["pad"] else None
-        return cls(backend, pad_id, ChatTemplate(template, tokens) if template else None)
+        return cls(backend, pad_id, ChatTemplate(template, tokens) if template else None, growth=growth_of(backend))
 
     @classmethod
     def _from_json(cls, path: Path, content: bytes) -> SubwordTokenizer:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 QWEN_WORDS = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
-_QWEN_3_5_WORDS = (
+QWEN_3_5_WORDS = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|"
     r"\s+(?!\S)|\s+"
 )
@@ -229,7 +229,7 @@ def qwen2(parts: Parts, words: str = QWEN_WORDS) -> Callable[[], None]:
 
 def qwen3_5(parts: Parts) -> Callable[[], None]:
     """Qwen2's, in which a combining mark does not end a word."""
-    return qwen2(parts, _QWEN_3_5_WORDS)
+    return qwen2(parts, QWEN_3_5_WORDS)
 
 
 def llama(parts: Parts) -> Callable[[], None]:

@@ -197,11 +197,18 @@ def _fixed_length(component: Mapping[str, Any]) -> int:
 
 
 def _character_map(component: Mapping[str, Any]) -> int:
-    """Return the length of the longest replacement: the size of a trie, the trie, and strings that end in 0."""
     try:
         table = base64.b64decode(_text(component, "precompiled_charsmap"), validate=True)
     except ValueError as error:
         raise RegardError(f"precompiled_charsmap is not base64: {error}") from error
+    return check_character_map(table)
+
+
+def check_character_map(table: bytes) -> int:
+    """Return the length of the longest replacement: the size of a trie, the trie, and strings that end in 0.
+
+    An error if it is malformed.
+    """
     size = int.from_bytes(table[:4], "little")
     if len(table) < 4 or size % 4 or size > len(table) - 4:
         raise RegardError(f"precompiled_charsmap has {len(table)} bytes, but announces a trie of {size}")

@@ -23,10 +23,13 @@ from gguf_files import (
     write_kept,
 )
 from regard import RegardError
+from regard.formats.gguf import GgufFile
 from regard.functional import rotary_frequencies
 from regard.models import LlamaConfig
 from regard.models.checkpoint.gguf_architectures import ARCHITECTURES
 from regard.models.checkpoint.open import open_checkpoint
+from regard.nn import QuantizedWeight
+from sweeps import sweep_after
 
 
 @pytest.fixture
@@ -53,10 +56,17 @@ def test_a_file_a_folder_with_one_and_a_text_are_the_same_question(tmp_path):
         np.testing.assert_array_equal(regard.load(given)(ids).hidden, hidden)
 
 
+def test_a_folder_with_the_parts_of_a_model_is_that_model(tmp_path):
+    (tmp_path / "parts").mkdir()
+    write_gguf(tmp_path / "parts" / "m.gguf", tensors_per_part=8)
+    whole = regard.load(write_gguf(tmp_path / "m.gguf"))
+    np.testing.assert_array_equal(regard.load(tmp_path / "parts")([3, 40, 5]).hidden, whole([3, 40, 5]).hidden)
+
+
 def test_a_folder_with_several_files_asks_for_one_of_them(tmp_path):
     for name in ("a.gguf", "b.gguf"):
         write_gguf(tmp_path / name)
-    with pytest.raises(RegardError, match=r"holds 2 GGUF files; give one of a\.gguf, b\.gguf"):
+    with pytest.raises(RegardError, match=r"holds 2 GGUF models; give one of a\.gguf, b\.gguf"):
         regard.load(tmp_path)
 
 
@@ -163,9 +173,8 @@ def test_other_scalings_are_named_as_in_a_config(checkpoint):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"architecture": "mamba"}, r"of architecture 'mamba'; supported in GGUF: gemma2, gemma3, gpt-oss"),
-        ({"metadata": {**TOKENIZER, "split.count": 3}}, r"is one part of several; join them with .*--merge"),
-        ({"fields": {"expert_count": 8}}, r"llama\.expert_count=8; pass load\(.*ignore=\['llama\.expert_count'\]"),
+        ({"architecture": "mamba"}, r"of architecture 'mamba'; supported in GGUF: bert, .*; regard\.capture watches"),
+        ({"fields": {"odd.key": 8}}, r"llama\.odd\.key=8; pass load\(.*ignore=\['llama\.odd\.key'\]"),
         ({"fields": {"odd.key": "x", "block_count": None}}, r"num_hidden_layers.*unknown field llama\.odd\.key='x'"),
         ({"fields": {"rope.dimension_count": 4}}, r"unknown field llama\.rope\.dimension_count=4"),
         ({"fields": {"attention.value_length": 4}}, r"unknown field llama\.attention\.value_length=4"),
@@ -202,17 +211,106 @@ def test_tensors_that_are_missing_are_all_named(checkpoint, tmp_path):
         regard.load(tmp_path)
 
 
-KEPT = ("llama/plain", "llama/tied", "llama/linear", "llama/yarn", "qwen2/plain", "qwen3/plain", "gpt2/plain")
+KEPT = (
+    *("llama/plain", "llama/tied", "llama/linear", "llama/yarn", "qwen2/plain", "qwen3/plain", "gpt2/plain"),
+    *("gpt_neox/plain", "phi3/plain", "phi3/partial", "mixtral/plain", "gpt_oss/plain", "deepseek_v3/plain"),
+    *("bert/gelu", "distilbert/gelu", "nomic_bert/plain", "nomic_bert/scaled", "modernbert/plain"),
+    "t5/relu",
+)
 
 
-@pytest.mark.parametrize("case", [*KEPT, "gpt_oss/plain"])
-@pytest.mark.parametrize(("dtype", "tolerance"), [(np.float32, 1e-5), (np.float64, 1e-10)])
-def test_the_numbers_that_transformers_computes_with_the_checkpoint(tmp_path, case, dtype, tolerance):
+@pytest.mark.parametrize("case", KEPT)
+@pytest.mark.parametrize("precision", sweep_after(1, [(np.float64, 1e-10), (np.float32, 1e-5)]))
+def test_the_numbers_that_transformers_computes_with_the_checkpoint(tmp_path, case, precision):
     """The checkpoints that are kept, as the files that llama.cpp's converter would make of them."""
+    dtype, tolerance = precision
     folder = golden.FOLDER / case
     write_kept(folder, tmp_path / "m.gguf")
     shutil.copy(folder / "expected.safetensors", tmp_path)
     golden.check(tmp_path, dtype=dtype, tolerance=tolerance)
+
+
+def expert_tensors():
+    """Return the tensors of a llama whose feed-forward layers are mixtures of three experts."""
+    rng, sizes = np.random.default_rng(4), {"gate": (64, 32), "up": (64, 32), "down": (32, 64)}
+    stored = {name: array for name, array in llama_tensors().items() if ".ffn_" not in name or "norm" in name}
+    for i in range(2):
+        stored[f"blk.{i}.ffn_gate_inp.weight"] = rng.standard_normal((3, 32))
+        for name, size in sizes.items():
+            stored[f"blk.{i}.ffn_{name}_exps.weight"] = rng.standard_normal((3, *size))
+    return {name: array.astype(np.float32) for name, array in stored.items()}
+
+
+EXPERTS = {**LLAMA, "expert_count": 3, "expert_used_count": 2}
+
+
+def test_each_expert_stays_in_its_blocks(tmp_path):
+    path = write_gguf(tmp_path / "m.gguf", "llama", EXPERTS, expert_tensors(), kind="Q8_0")
+    model = regard.load(path)
+    weights = [each.up_proj.weight for each in model.blocks[1].mlp.experts]
+    assert all(isinstance(weight, QuantizedWeight) for weight in weights)
+    whole = GgufFile(path)["blk.1.ffn_up_exps.weight"]
+    for weight, rows in zip(weights, whole, strict=True):
+        np.testing.assert_array_equal(np.asarray(weight).T, rows)
+    ids = [3, 40, 5]
+    exact = regard.load(path, dtype=np.float64)(ids).logits
+    np.testing.assert_allclose(model(ids).logits, exact, rtol=0, atol=1e-5 * np.abs(exact).max())
+
+
+def test_experts_that_do_not_fit_are_named(tmp_path):
+    stored = expert_tensors()
+    stored["blk.1.ffn_up_exps.weight"] = stored["blk.1.ffn_up_exps.weight"][0]
+    with pytest.raises(RegardError, match=r"missing .*experts\.0\.w3.*unexpected blk\.1\.ffn_up_exps\.weight"):
+        regard.load(write_gguf(tmp_path / "m.gguf", "llama", EXPERTS, stored))
+
+
+def test_a_deepseek_of_before_2025_is_the_same(tmp_path):
+    """Its map from latents is one tensor, and its metadata say how the model has its heads."""
+    for name in ("new", "old"):
+        (tmp_path / name).mkdir()
+    new = GgufFile(write_kept(golden.FOLDER / "deepseek_v3" / "plain", tmp_path / "new" / "m.gguf"))
+    mla = {"attention.key_length": "attention.key_length_mla", "attention.value_length": "attention.value_length_mla"}
+    fields = {key.removeprefix("deepseek2."): x for key, x in new.metadata.items() if key.startswith("deepseek2.")}
+    fields |= {key: fields.pop(other) for key, other in mla.items()} | {"attention.head_count_kv": 3}
+    tensors = dict(new)
+    for i in range(3):
+        k, v = (tensors.pop(f"blk.{i}.attn_{name}_b.weight") for name in "kv")
+        tensors[f"blk.{i}.attn_kv_b.weight"] = np.concatenate([k.swapaxes(1, 2), v], axis=1).reshape(-1, v.shape[2])
+    metadata = {key: x for key, x in new.metadata.items() if key.startswith("tokenizer.")}
+    write_gguf(tmp_path / "old" / "m.gguf", "deepseek2", fields, tensors, metadata=metadata)
+    logits = [regard.load(tmp_path / name)([1, 2, 3]).logits for name in ("new", "old")]
+    np.testing.assert_array_equal(*logits)
+
+
+@pytest.mark.parametrize(
+    ("case", "changes", "message"),
+    [
+        ("deepseek_v3/plain", {"expert_gating_func": 1}, "chooses experts by softmax, as DeepSeek-V2 does; .*capture"),
+        ("deepseek_v3/plain", {"expert_gating_func": [1, 2]}, r"chooses experts by another function \(\[1, 2\]\)"),
+        ("phi3/plain", {}, r"factors for short and long texts \(rope_factors_long\.weight\), which regard does not"),
+        ("bert/gelu", {"attention.causal": True}, r"unknown field bert\.attention\.causal=True"),
+        ("t5/relu", {"attention.value_length": 7}, r"unknown field t5\.attention\.value_length=7"),
+    ],
+)
+def test_what_a_family_does_not_compute_is_refused(tmp_path, case, changes, message):
+    kept = GgufFile(write_kept(golden.FOLDER / case, tmp_path / "kept.gguf"))
+    name = kept.metadata["general.architecture"]
+    fields = {key.removeprefix(f"{name}."): x for key, x in kept.metadata.items() if key.startswith(f"{name}.")}
+    tensors = dict(kept) | ({"rope_factors_long.weight": np.ones(2, np.float32)} if "phi3" in case else {})
+    metadata = {key: x for key, x in kept.metadata.items() if key.startswith("tokenizer.")}
+    path = write_gguf(tmp_path / "m.gguf", name, fields | changes, tensors, metadata=metadata)
+    with pytest.raises(RegardError, match=message):
+        regard.load(path)
+
+
+@pytest.mark.parametrize(("kind", "pooling"), [(1, "mean"), (2, "cls")])
+def test_an_encoder_embeds_as_its_file_says(tmp_path, kind, pooling):
+    path = write_kept(golden.FOLDER / "bert" / "gelu", tmp_path / "m.gguf", pooling_type=kind)
+    model = regard.load(path)
+    hidden = model("abba").hidden[0]
+    assert hidden.shape == (3, 12)
+    vector = hidden.mean(0) if pooling == "mean" else hidden[0]
+    np.testing.assert_allclose(model.embed(["abba"])[0], vector / np.linalg.norm(vector), atol=1e-6)
 
 
 def test_the_page_names_every_architecture():

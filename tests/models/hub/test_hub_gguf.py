@@ -68,11 +68,21 @@ def test_a_quantisation_of_a_repository_without_gguf(hub: Hub) -> None:
     assert str(error_of(resolve.find, "org/tiny:Q4_0")) == "org/tiny has no quantisation Q4_0: it holds no GGUF model"
 
 
-def test_a_quantisation_in_parts_is_refused(hub: Hub) -> None:
-    hub.revisions["main"] = QUANTIZED
+def test_of_a_quantisation_in_parts_all_are_fetched(hub: Hub, home: Path) -> None:
+    parts = ["tiny-F16-00001-of-00002.gguf", "tiny-F16-00002-of-00002.gguf"]
+    hub.revisions["main"] = QUANTIZED | {parts[1]: b"GGUF, the second"}
+    assert resolve.find("org/tiny:F16") == snapshot(home) / parts[0]
+    assert hub.downloaded == parts
+    (snapshot(home) / parts[1]).unlink()
+    hub.downloaded.clear()
+    assert resolve.find("org/tiny:F16") == snapshot(home) / parts[0]
+    assert (snapshot(home) / parts[1]).is_file()
+
+
+def test_a_quantisation_without_all_its_parts_is_refused(hub: Hub) -> None:
+    hub.revisions["main"] = {name: content for name, content in QUANTIZED.items() if "00001" not in name}
     assert str(error_of(resolve.find, "org/tiny:F16")) == (
-        "org/tiny:F16 is split into 2 GGUF files, and regard reads one: choose another quantisation, or "
-        "join them with `llama-gguf-split --merge` and give the file"
+        "org/tiny:F16 has 1 of the 2 GGUF files into which it is split: choose another quantisation or revision"
     )
 
 

@@ -109,9 +109,11 @@ def test_both_formats_of_a_repository_are_shown(hub: Hub, home: Path, capsys: py
         assert resolve.find(name, download=False)
 
 
-def test_a_model_in_parts_says_what_to_do(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_model_that_lacks_parts_says_what_to_do(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     put(home, "org/split", {"x-F16-00001-of-00002.gguf": b"GGUF"})  # the other is not there
-    assert "org/split:F16 GGUF, 0.0 MB, split into 2 files; join them with llama-gguf-split" in shown(capsys)
+    assert "org/split:F16 GGUF, 0.0 MB, incomplete, 1 of 2 files; run regard pull org/split:F16" in shown(capsys)
+    put(home, "org/split", {f"x-F16-0000{i}-of-00002.gguf": b"GGUF" for i in (1, 2)})
+    assert "incomplete" not in shown(capsys)
 
 
 def test_a_long_type_is_shortened(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

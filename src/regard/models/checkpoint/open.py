@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from regard._utils.errors import RegardError
+from regard.formats.gguf_parts import whole_name
 from regard.models.checkpoint.config import ConfigReader
 from regard.models.checkpoint.gguf import GgufCheckpoint
 from regard.models.checkpoint.safetensors import open_safetensors
@@ -53,17 +54,18 @@ Checkpoint: TypeAlias = FolderCheckpoint | GgufCheckpoint
 
 
 def open_checkpoint(path: Path, ignore: Collection[str] = ()) -> Checkpoint:
-    """Return the checkpoint at `path`: a GGUF file, a folder with one GGUF file and no config.json, or a folder.
+    """Return the checkpoint at `path`: a GGUF file, a folder with one GGUF model and no config.json, or a folder.
 
     For the folder of a training run it is the last step. Its configuration may have the unknown fields `ignore`.
 
-    An error if a GGUF file is malformed, or if the folder has several.
+    An error if a GGUF file is malformed, or if the folder has several models.
     """
     if not path.is_dir():
         return GgufCheckpoint(path, ignore)
     files = [] if (path / "config.json").exists() else sorted(path.glob("*.gguf"))
-    if len(files) > 1:
-        raise RegardError(f"{path} holds {len(files)} GGUF files; give one of {join_names(f.name for f in files)}")
+    models = {whole_name(file.name): file for file in reversed(files)}  # of one in parts the first
+    if len(models) > 1:
+        raise RegardError(f"{path} holds {len(models)} GGUF models; give one of {join_names(f.name for f in files)}")
     if files:
         return GgufCheckpoint(files[0], ignore)
     step = _last_step(path)

@@ -12,7 +12,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from regard._utils.errors import RegardError
@@ -253,7 +253,7 @@ def _models_of(name: HubName) -> Iterator[CachedModel]:
     snapshot = storage_folder(name.repository) / "snapshots" / commit
     names = _names_in(snapshot)
     listed = _listed(name.repository, commit)
-    models = [each for each in gguf_models(listed or names) if each.files[0] in names]
+    models = [each for each in gguf_models(listed or names) if any(file in names for file in each.files)]
     yield from (_gguf_of(name, snapshot, each) for each in models)
     has_weights = any(each.endswith(".safetensors") for each in names)
     if has_weights or (names and not models):
@@ -261,9 +261,13 @@ def _models_of(name: HubName) -> Iterator[CachedModel]:
 
 
 def _gguf_of(name: HubName, snapshot: Path, model: GgufModel) -> CachedModel:
-    size = sum((snapshot / each).stat().st_size for each in model.files if (snapshot / each).is_file())
-    problem = f"split into {model.num_parts} files; join them with llama-gguf-split" if model.num_parts > 1 else None
+    there = [snapshot / each for each in model.files if (snapshot / each).is_file()]
+    size = sum(path.stat().st_size for path in there)
     key, revision = f"{name.repository}:{model.key}", _other(name.revision)
+    pull = replace(name, quantization=model.key).pull_command
+    problem = (
+        f"incomplete, {len(there)} of {model.num_parts} files; run {pull}" if len(there) < model.num_parts else None
+    )
     return CachedModel(key, snapshot / model.files[0], size, GGUF, problem, revision)
 
 

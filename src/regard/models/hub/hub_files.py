@@ -11,7 +11,7 @@ from regard._utils.errors import RegardError
 from regard._utils.files import read_file, read_json_object
 from regard._utils.validation import short_name
 from regard.models.checkpoint.weight_files import INDEX, weight_map, why_no_weights
-from regard.models.hub.hub_gguf import gguf_file, is_gguf_name, what_it_is
+from regard.models.hub.hub_gguf import gguf_files, is_gguf_name, what_it_is
 from regard.models.hub.hub_name import HubName
 from regard.models.sentence import SETTINGS_FILES
 from regard.text.tokenizer_config import CHAT_TEMPLATES
@@ -44,7 +44,7 @@ def needed_files(name: HubName, names: Iterable[str], local: Callable[[str], Pat
     Parameters
     ----------
     name
-        With a quantisation, the GGUF file of it alone is needed.
+        With a quantisation, the GGUF file of it alone is needed, or its parts.
     names
         Of all files in the repository.
     local
@@ -59,9 +59,9 @@ def needed_files(name: HubName, names: Iterable[str], local: Callable[[str], Pat
     listed = {each for each in names if _is_inside(each)}
     folders = [] if name.quantization else module_folders(listed, local)
     if not folders or not any(_weights(folders[0], listed, local)):
-        if (file := gguf_file(name, listed)) is None:
+        if not (gguf := gguf_files(name, listed)):
             raise _no_weights(name, listed, local)
-        return [file]
+        return list(gguf)
     files = [folder + each for folder in ["", *folders] for each in NAMES if folder + each in listed]
     files += sorted(each for each in listed if re.fullmatch(rf"{CHAT_TEMPLATES}/[^/]+\.jinja", each))
     files += [each for folder in folders for each in _weights(folder, listed, local)]

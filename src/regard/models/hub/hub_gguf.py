@@ -15,10 +15,10 @@ from pathlib import PurePosixPath
 
 from regard._utils.errors import RegardError
 from regard._utils.validation import short_name
+from regard.formats.gguf_parts import part_of, whole_name
 from regard.models.hub.hub_name import HubName
 from regard.text.words import join_names
 
-_PART = re.compile(r"-(\d{5})-of-(\d{5})$", re.ASCII)
 _QUANTIZATION = re.compile(
     r"(?:^|[-._])((?:UD-)?(?:I?Q\d|TQ\d|MXFP\d|NVFP\d|BF16|FP?16|FP?32)(?:_(?:\d{1,2}|[A-Z]{1,3}\d?)){0,4})(?=$|[-._])",
     re.ASCII | re.IGNORECASE,
@@ -38,11 +38,11 @@ _AUXILIARY = (
 
 @dataclass(frozen=True)
 class GgufModel:
-    """A model in one GGUF file, or split into several, which regard does not read."""
+    """A model in one GGUF file, or split into several."""
 
     key: str  # after the colon of its name: its quantisation, or the name of its file if others have the same
     quantization: str | None  # as its name has it, in capitals
-    files: tuple[str, ...]  # its path in the repository, or those of its parts
+    files: tuple[str, ...]  # its path in the repository, or those of its parts that are there
     num_parts: int
 
     @property
@@ -57,8 +57,8 @@ def gguf_models(names: Iterable[str]) -> list[GgufModel]:
     for name in sorted(names):
         if is_gguf_name(name) and what_it_is(name) is None:
             path = PurePosixPath(name)
-            part = _PART.search(path.stem)
-            group = f"{path.parent}/{_stem(name)}", int(part[2]) if part else 1
+            part = part_of(name)
+            group = f"{path.parent}/{_stem(name)}", part[1] if part else 1
             groups.setdefault(group, []).append(name)
     models = [
         GgufModel("", _quantization(_stem(files[0])), tuple(files), num_parts)
@@ -68,13 +68,13 @@ def gguf_models(names: Iterable[str]) -> list[GgufModel]:
     return [replace(each, key=_key(each, *counts)) for each in models]
 
 
-def gguf_file(name: HubName, names: Collection[str]) -> str | None:
-    """Return the GGUF file of a repository that a name means; None if it has none and the name does not ask for one.
+def gguf_files(name: HubName, names: Collection[str]) -> tuple[str, ...]:
+    """Return the GGUF files of the model that a name means; none if it has none and the name does not ask for one.
 
     Raises
     ------
     RegardError
-        There are several models to choose from, none has the quantisation, or the model is split into parts.
+        There are several models to choose from, none has the quantisation, or parts of the model are missing.
     """
     models = gguf_models(names)
     if name.quantization is not None:
@@ -96,13 +96,14 @@ def gguf_file(name: HubName, names: Collection[str]) -> str | None:
     else:
         candidates = models
     if not candidates:
-        return None
-    if candidates[0].num_parts > 1:
+        return ()
+    model = candidates[0]
+    if len(model.files) < model.num_parts:
         raise RegardError(
-            f"{name} is split into {candidates[0].num_parts} GGUF files, and regard reads one: choose another "
-            "quantisation, or join them with `llama-gguf-split --merge` and give the file"
+            f"{name} has {len(model.files)} of the {model.num_parts} GGUF files into which it is split: choose another "
+            "quantisation or revision"
         )
-    return candidates[0].files[0]
+    return model.files
 
 
 def is_gguf_name(name: str) -> bool:
@@ -140,7 +141,7 @@ def _key(model: GgufModel, quantizations: Mapping[str | None, int], stems: Mappi
 
 
 def _stem(name: str) -> str:
-    return _PART.sub("", PurePosixPath(name).stem)
+    return PurePosixPath(whole_name(name)).stem
 
 
 def _quantization(stem: str) -> str | None:

@@ -1,0 +1,44 @@
+"""The names of the files that a split GGUF model has: ``NAME-00002-of-00003.gguf`` is the second of three."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+_PART = re.compile(r"-(\d{5})-of-(\d{5})(?=\.gguf$)", re.ASCII | re.IGNORECASE)
+_MAX_SHOWN = 10  # names of missing files in a message
+
+
+def whole_name(name: str) -> str:
+    """Return the name of a file without its number, if it is a part; parts of one model have this in common."""
+    return _PART.sub("", name)
+
+
+def part_of(name: str) -> tuple[int, int] | None:
+    """Return which part a file is by its name, from 1, and of how many; None for a whole model."""
+    match = _PART.search(name)
+    return None if match is None else (int(match[1]), int(match[2]))
+
+
+def paths_of_parts(path: Path, part: int, count: int) -> list[Path]:
+    """Return the files of a model of which `path` is the given part, from 1.
+
+    Raises
+    ------
+    ValueError
+        Its name says otherwise, or others are missing; they are named.
+    """
+    if part_of(path.name) != (part, count):
+        raise ValueError(
+            f"it is part {part} of {count}, and its name does not say so, by which the others are found: rename it to "
+            f"NAME-{part:05}-of-{count:05}.gguf, as the others are called"
+        )
+    paths = [path.with_name(_PART.sub(f"-{i + 1:05}-of-{count:05}", path.name)) for i in range(count)]
+    if missing := [each.name for each in paths if not each.is_file()]:
+        more = f" and {len(missing) - _MAX_SHOWN} more" if len(missing) > _MAX_SHOWN else ""
+        are = "is" if len(missing) == 1 else "are"
+        raise ValueError(
+            f"it is one of {count} parts, and {', '.join(missing[:_MAX_SHOWN])}{more} {are} not in {path.parent}; "
+            "fetch what is missing into that folder"
+        )
+    return paths
