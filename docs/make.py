@@ -47,6 +47,7 @@ _NAMES = (
     "lesson",
     "learning",
     "gpt",
+    "writers",
     "exercises",
     "command",
     "attention",
