@@ -100,7 +100,7 @@ def test_what_counts():
 
 @pytest.mark.parametrize(("page", "sections"), [("lesson", 16), ("learning", 7), ("writers", 6)])
 def test_each_section_of_a_lesson_asks_before_it_shows(page, sections):
-    """One question with a folded answer, in which or after which come numbers or a picture; the first section has none."""
+    """One question with a folded answer, in or after which numbers or a picture come; not so where lessons begin."""
     text = (DOCS / f"{page}.md").read_text(encoding="utf-8")
     parts = re.split(r"^## (\d+)\. .*\n", text, flags=re.MULTILINE)
     section = dict(zip(map(int, parts[1::2]), parts[2::2], strict=True))
