@@ -49,6 +49,7 @@ _NAMES = (
     "gpt",
     "writers",
     "exercises",
+    "worksheet",
     "command",
     "attention",
     "kernel",

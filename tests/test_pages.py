@@ -110,6 +110,15 @@ def test_each_section_of_a_lesson_asks_before_it_shows(page, sections):
         assert "```text\n" in shown or "![" in shown or (page, number) == ("lesson", 1), f"{page}.md, section {number}"
 
 
+@pytest.mark.parametrize("plan", ["A", "B"])
+def test_a_plan_of_a_lesson_takes_45_minutes(plan):
+    text = (DOCS / "teaching.md").read_text(encoding="utf-8")
+    (section,) = re.findall(rf"^## Plan {plan}: .*?(?=^## )", text, re.MULTILINE | re.DOTALL)
+    begins, ends = zip(*re.findall(r"^\| (\d+)–(\d+) \|", section, re.MULTILINE), strict=True)
+    assert (begins[0], ends[-1]) == ("0", "45")
+    assert begins[1:] == ends[:-1]
+
+
 def test_no_output_has_digits_that_another_processor_rounds_otherwise():
     """A run in float32 has seven; of float64, printed whole, the last ones are those of one BLAS on one processor."""
     pages = {path.name: path.read_text(encoding="utf-8") for path in (DOCS.parent / "README.md", *DOCS.glob("*.md"))}
