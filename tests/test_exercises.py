@@ -131,7 +131,8 @@ def blocks_of(name):
 def pages(minilm_dir, tmp_path_factory):
     """What each page has defined after all of its blocks; they save pictures in the current folder."""
     namespaces = {page: {} for page in BLOCKS}
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.chdir(tmp_path_factory.mktemp("pages")):
+    folder = tmp_path_factory.mktemp("pages")
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.chdir(folder), np.printoptions():
         for page, blocks in BLOCKS.items():
             for code in blocks:
                 exec(code, namespaces[page])
