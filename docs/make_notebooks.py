@@ -22,7 +22,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "docs/notebooks"
-LESSONS = ("lesson", "learning", "gpt", "exercises")
+LESSONS = ("lesson", "learning", "gpt", "writers", "exercises")
 REPOSITORY = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]["Repository"]
 INSTALL = """\
 try:

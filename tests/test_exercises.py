@@ -1,4 +1,4 @@
-"""The checks of ``docs/exercises.md`` tell what is wrong; that they accept the solutions is on the page, which runs."""
+"""The checks of exercises tell what is wrong; that they accept the solutions is on the pages, which run."""
 
 from __future__ import annotations
 
@@ -10,9 +10,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-PAGE = (Path(__file__).resolve().parent.parent / "docs/exercises.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-NAMES = ("softmax", "head", "causal", "many_heads", "layer_norm", "block", "layer_and_head", "changed")
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+NAMES = {  # what is to be written, by page
+    "exercises": ("softmax", "head", "causal", "many_heads", "layer_norm", "block", "layer_and_head", "changed"),
+    "writers": ("reads", "label"),
+}
+PAGE_OF = {name: page for page, names in NAMES.items() for name in names}
+BLOCKS = {
+    page: re.findall(
+        r"^```python\n(.*?)^```$", (DOCS / f"{page}.md").read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+    )
+    for page in NAMES
+}
 
 SOFTMAX = """
 def softmax(scores):
@@ -41,6 +50,10 @@ def layer_norm(y, weight, bias, eps):
 BLOCK = """
 def block(x, attention, attention_norm, mlp, mlp_norm):
     y = {}
+    return {}
+"""
+READS = """
+def reads(weights, v, w_o, place):
     return {}
 """
 LATER = "np.triu(np.ones(scores.shape, dtype=bool), {})"
@@ -92,30 +105,43 @@ WRONG = [  # what is to be written, an answer that is not right, and a part of w
     ("changed", 'changed = "mnozqmnop"', "keep the length"),
     ("changed", 'changed = "mnzzqmno"', "you changed 2"),
     ("changed", 'changed = "mnopqmnz"', "the model says"),
+    ("reads", READS.format("(weights[place] @ v @ w_o)"), "do not add them up"),
+    ("reads", READS.format("weights[place][:, None] * v"), "end with w_o"),
+    ("reads", READS.format("v @ w_o"), "multiplied by its weight"),
+    ("reads", READS.format("weights[:, place, None] * v @ w_o"), "a column says"),
+    ("reads", READS.format("weights[place - 1][:, None] * v @ w_o"), "added up"),
+    ("reads", READS.format("np.tile(weights[place] @ v @ w_o / len(v), (len(v), 1))"), "token by token"),
+    ("label", 'label = "L0H1"', "the letter that it read"),
+    ("label", "label = \"L0H1 reading 'n'\"", "before the p"),
+    ("label", "label = \"L1H2 reading 'o'\"", "the second only reads"),
+    ("label", "label = \"L0H0 reading 'o'\"", "another head"),
 ]
 
 
 def blocks_of(name):
-    """Return the block in which the page defines or sets a name, and the one after it, which checks it."""
-    places = [i for i, code in enumerate(BLOCKS) if re.search(rf"^(?:def {name}\(|{name} = )", code, re.MULTILINE)]
+    """Return the block in which its page defines or sets a name, and the one after it, which checks it."""
+    blocks = BLOCKS[PAGE_OF[name]]
+    places = [i for i, code in enumerate(blocks) if re.search(rf"^(?:def {name}\(|{name} = )", code, re.MULTILINE)]
     (place,) = places
-    assert "check(" in BLOCKS[place + 1]
-    return BLOCKS[place], BLOCKS[place + 1]
+    assert "check(" in blocks[place + 1]
+    return blocks[place], blocks[place + 1]
 
 
 @pytest.fixture(scope="module")
-def page(minilm_dir):
-    """What the page has defined after all of its blocks."""
-    namespace = {}
-    with contextlib.redirect_stdout(io.StringIO()):
-        for code in BLOCKS:
-            exec(code, namespace)
-    return namespace
+def pages(minilm_dir, tmp_path_factory):
+    """What each page has defined after all of its blocks; they save pictures in the current folder."""
+    namespaces = {page: {} for page in BLOCKS}
+    folder = tmp_path_factory.mktemp("pages")
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.chdir(folder), np.printoptions():
+        for page, blocks in BLOCKS.items():
+            for code in blocks:
+                exec(code, namespaces[page])
+    return namespaces
 
 
 @pytest.mark.parametrize(("name", "answer", "hint"), WRONG)
-def test_a_wrong_answer_gets_its_hint(page, name, answer, hint):
-    namespace, said = {**page, "rng": np.random.default_rng(1)}, io.StringIO()
+def test_a_wrong_answer_gets_its_hint(pages, name, answer, hint):
+    namespace, said = {**pages[PAGE_OF[name]], "rng": np.random.default_rng(1)}, io.StringIO()
     exec(answer, namespace)
     with contextlib.redirect_stdout(said):
         exec(blocks_of(name)[1], namespace)
@@ -123,9 +149,9 @@ def test_a_wrong_answer_gets_its_hint(page, name, answer, hint):
     assert hint in said.getvalue()
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_the_solution_is_right(page, name):
-    namespace, said = {**page, "rng": np.random.default_rng(2)}, io.StringIO()
+@pytest.mark.parametrize("name", PAGE_OF)
+def test_the_solution_is_right(pages, name):
+    namespace, said = {**pages[PAGE_OF[name]], "rng": np.random.default_rng(2)}, io.StringIO()
     solution, check = blocks_of(name)
     with contextlib.redirect_stdout(said):
         exec(solution, namespace)

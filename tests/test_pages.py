@@ -26,6 +26,10 @@ ANALYSIS = {*metrics.__all__, *edits.__all__, "circuits", "generate", "iter_trac
 ANALYSIS -= {"scale", "add"}  # words of other libraries too; `edits` below covers them
 
 _BLOCK = re.compile(r"^(<!-- set-up -->\n)?```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_QUESTION = re.compile(
+    r"^\*\*Predict\.\*\* [^<]*\?[^<]*\n<details>\n<summary>The answer</summary>\n.*?^</details>\n",
+    re.MULTILINE | re.DOTALL,
+)
 
 
 def blocks(page):
@@ -92,6 +96,27 @@ def test_what_counts():
         "model()",
         "patch_grid",
     ]
+
+
+@pytest.mark.parametrize(("page", "sections"), [("lesson", 16), ("learning", 7), ("writers", 6)])
+def test_each_section_of_a_lesson_asks_before_it_shows(page, sections):
+    """One question with a folded answer, in or after which numbers or a picture come; not so where lessons begin."""
+    text = (DOCS / f"{page}.md").read_text(encoding="utf-8")
+    parts = re.split(r"^## (\d+)\. .*\n", text, flags=re.MULTILINE)
+    section = dict(zip(map(int, parts[1::2]), parts[2::2], strict=True))
+    for number in range(1, sections + 1):
+        (question,) = _QUESTION.finditer(section[number])
+        shown = section[number][question.start() :]
+        assert "```text\n" in shown or "![" in shown or (page, number) == ("lesson", 1), f"{page}.md, section {number}"
+
+
+@pytest.mark.parametrize("plan", ["A", "B"])
+def test_a_plan_of_a_lesson_takes_45_minutes(plan):
+    text = (DOCS / "teaching.md").read_text(encoding="utf-8")
+    (section,) = re.findall(rf"^## Plan {plan}: .*?(?=^## )", text, re.MULTILINE | re.DOTALL)
+    begins, ends = zip(*re.findall(r"^\| (\d+)–(\d+) \|", section, re.MULTILINE), strict=True)
+    assert (begins[0], ends[-1]) == ("0", "45")
+    assert begins[1:] == ends[:-1]
 
 
 def test_no_output_has_digits_that_another_processor_rounds_otherwise():

@@ -22,7 +22,7 @@ from sweeps import sweep_after
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = {path.stem: path for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))}
 same_but_for_rounding = script("docs/make.py").same_but_for_rounding
-LESSONS = ("lesson", "learning", "exercises")
+LESSONS = ("lesson", "learning", "writers", "exercises")
 
 _BLOCK = re.compile(r"^```python\n(.*?)^```$(?:\n+^```text\n(.*?)^```$)?", re.MULTILINE | re.DOTALL)
 
