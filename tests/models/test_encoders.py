@@ -23,16 +23,6 @@ def load(case):
     return regard.load(golden.FOLDER / case, dtype=np.float64)
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_padding_does_not_reach_a_text(case):
-    model = load(case)
-    trace = Trace()
-    both = model([model.tokenizer.from_ids(LONG), model.tokenizer.from_ids(SHORT)], trace=trace)
-    np.testing.assert_allclose(both.hidden[0], model(LONG).hidden[0], rtol=1e-11, atol=1e-12)
-    np.testing.assert_allclose(both.hidden[1, :3], model(SHORT).hidden[0], rtol=1e-11, atol=1e-12)
-    assert (trace["blocks.1.attn.weights"][1, :, :, 3:] == 0).all()
-
-
 def test_distilbert_has_no_segments():
     trace = Trace()
     load("distilbert/gelu")(SHORT, trace=trace)
@@ -116,6 +106,21 @@ def test_the_rows_up_to_that_of_padding_are_no_places():
         ("roberta/gelu", {"add_cross_attention": True}, "add_cross_attention=True is not supported"),
         ("roberta/gelu", {"rope_theta": 1.0, "layer_norm_eps": 0}, "layer_norm_eps must.*unknown field rope_theta"),
         ("xlm-roberta/gelu", {"num_attention_heads": 7}, "hidden_size 12 does not split into 7 attention heads"),
+        ("albert/shared", {"inner_group_num": 2}, "inner_group_num=2 is not supported"),
+        ("albert/shared", {"num_hidden_groups": 3}, "num_hidden_groups 3 is more than the 2 layers"),
+        ("mpnet/plain", {"relative_attention_num_buckets": 16}, "relative_attention_num_buckets=16 is not supported"),
+        ("modernbert/plain", {"num_attention_heads": 4}, "heads of 3 features cannot rotate in pairs"),
+        ("nomic_bert/plain", {"head_dim": 3}, "head_dim 3 is odd"),
+        ("electra/wide", {"is_decoder": True}, "is_decoder=True is not supported"),
+        ("deberta-v2/plain", {"conv_kernel_size": 3}, "conv_kernel_size=3 is not supported"),
+        ("deberta-v2/plain", {"attention_head_size": 8}, "attention_head_size=8 is not supported"),
+        ("deberta-v2/plain", {"embedding_size": 8}, "embedding_size=8 is not supported"),
+        ("deberta-v2/plain", {"position_buckets": 1}, "position_buckets 1 do not fit distances up to 11"),
+        ("deberta-v2/plain", {"position_buckets": 20}, "position_buckets 20 do not fit distances up to 11"),
+        ("deberta-v2/plain", {"position_buckets": 4.0}, "position_buckets must be a whole number, got 4.0"),
+        ("deberta-v2/plain", {"max_relative_positions": "5"}, "max_relative_positions must be a whole number, got '5'"),
+        ("deberta-v2/plain", {"pos_att_type": [3]}, r"pos_att_type must be a list of texts, got \[3\]"),
+        ("deberta-v2/plain", {"norm_rel_ebd": 3}, "norm_rel_ebd must be a text, got 3"),
     ],
 )
 def test_a_configuration_is_read_strictly(changed, case, config, message):
@@ -124,21 +129,25 @@ def test_a_configuration_is_read_strictly(changed, case, config, message):
 
 
 @pytest.mark.parametrize(
-    ("case", "lacking"),
+    ("case", "lacking", "norm"),
     [
-        ("distilbert/gelu", "transformer.layer.1.attention.out_lin.bias"),
-        ("roberta/gelu", "encoder.layer.1.attention.output.dense.bias"),
-        ("xlm-roberta/gelu", "embeddings.token_type_embeddings.weight"),
+        ("bert/gelu", "encoder.layer.0.output.dense.bias", "embeddings.LayerNorm.bias"),
+        ("distilbert/gelu", "transformer.layer.1.attention.out_lin.bias", "embeddings.LayerNorm.bias"),
+        ("roberta/gelu", "encoder.layer.1.attention.output.dense.bias", "embeddings.LayerNorm.bias"),
+        ("xlm-roberta/gelu", "embeddings.token_type_embeddings.weight", "embeddings.LayerNorm.bias"),
+        ("t5/relu", "decoder.block.1.layer.1.EncDecAttention.k.weight", "encoder.final_layer_norm.weight"),
+        ("bart/tied", "model.decoder.layers.1.encoder_attn.k_proj.bias", "model.encoder.layernorm_embedding.bias"),
+        ("llama/plain", "model.layers.1.mlp.up_proj.weight", "model.norm.weight"),
     ],
 )
-def test_missing_unexpected_and_misshapen_tensors_are_named_at_once(changed, case, lacking):
-    extra = {"encoder.odd": np.zeros(1, np.float32), "embeddings.LayerNorm.bias": np.zeros(5, np.float32)}
+def test_missing_unexpected_and_misshapen_tensors_are_named_at_once(changed, case, lacking, norm):
+    extra = {"encoder.odd": np.zeros(1, np.float32), norm: np.zeros(5, np.float32)}
     with pytest.raises(RegardError) as error:
         regard.load(changed(case, without=[lacking], extra=extra))
     for part in (
         f"missing {lacking}",
         "unexpected encoder.odd",
-        "embeddings.LayerNorm.bias has shape (5,), the configuration requires (12,)",
+        f"{norm} has shape (5,), the configuration requires (12,)",
     ):
         assert part in str(error.value)
 
@@ -173,31 +182,6 @@ def test_the_oldest_names_of_a_norm(changed, case):
     assert any(name.endswith("LayerNorm.gamma") for name in SafetensorsFile(folder / "model.safetensors"))
     ids = np.arange(5, 13)
     assert np.array_equal(load(folder)(ids).hidden, load(case)(ids).hidden)
-
-
-@pytest.mark.parametrize(
-    ("case", "config", "problem"),
-    [
-        ("albert/shared", {"inner_group_num": 2}, "inner_group_num=2 is not supported"),
-        ("albert/shared", {"num_hidden_groups": 3}, "num_hidden_groups 3 is more than the 2 layers"),
-        ("mpnet/plain", {"relative_attention_num_buckets": 16}, "relative_attention_num_buckets=16 is not supported"),
-        ("modernbert/plain", {"num_attention_heads": 4}, "heads of 3 features cannot rotate in pairs"),
-        ("nomic_bert/plain", {"head_dim": 3}, "head_dim 3 is odd"),
-        ("electra/wide", {"is_decoder": True}, "is_decoder=True is not supported"),
-        ("deberta-v2/plain", {"conv_kernel_size": 3}, "conv_kernel_size=3 is not supported"),
-        ("deberta-v2/plain", {"attention_head_size": 8}, "attention_head_size=8 is not supported"),
-        ("deberta-v2/plain", {"embedding_size": 8}, "embedding_size=8 is not supported"),
-        ("deberta-v2/plain", {"position_buckets": 1}, "position_buckets 1 do not fit distances up to 11"),
-        ("deberta-v2/plain", {"position_buckets": 20}, "position_buckets 20 do not fit distances up to 11"),
-        ("deberta-v2/plain", {"position_buckets": 4.0}, "position_buckets must be a whole number, got 4.0"),
-        ("deberta-v2/plain", {"max_relative_positions": "5"}, "max_relative_positions must be a whole number, got '5'"),
-        ("deberta-v2/plain", {"pos_att_type": [3]}, r"pos_att_type must be a list of texts, got \[3\]"),
-        ("deberta-v2/plain", {"norm_rel_ebd": 3}, "norm_rel_ebd must be a text, got 3"),
-    ],
-)
-def test_what_a_family_does_not_support(changed, case, config, problem):
-    with pytest.raises(RegardError, match=problem):
-        regard.load(changed(case, config))
 
 
 def test_nomic_bert_turns_with_its_own_base_by_default():

@@ -489,8 +489,8 @@ def test_a_trace_reads_as_a_mapping(write_bert):
     assert list(trace.keys()) == list(trace) == [name for name, _ in trace.items()]
     assert len(trace.keys()) == len(trace)
     assert trace.keys() >= {"blocks.0.output"}
-    for value, name in zip(trace.values(), trace.keys(), strict=True):
-        assert value is trace[name]
+    for value, (name, item) in zip(trace.values(), trace.items(), strict=True):
+        assert value is item is trace[name]
     assert trace.get("blocks.0.attn.hook_z") is trace["blocks.0.attn.context"]
     assert trace.get("blocks.9.output") is None
     assert trace.get("blocks.9.output", 7) == 7
@@ -528,15 +528,6 @@ def test_a_pattern_of_several_shapes_or_of_none_is_an_error(write_bert):
         trace["blocks.0.*"]
     with pytest.raises(RegardError, match=r"the trace has no 'blokcs.\*.output'"):
         trace["blokcs.*.output"]
-
-
-def test_items_are_names_and_values(write_bert):
-    trace = Trace(maps=True, only=("*.weights", "*.output"))
-    regard.load(write_bert())("the cat sat", trace=trace)
-    items = dict(trace.items())
-    assert tuple(items) == trace.names()
-    for name, value in items.items():
-        np.testing.assert_array_equal(value, trace[name])
 
 
 @pytest.mark.parametrize("maps", [False, True])
