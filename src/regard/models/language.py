@@ -40,6 +40,19 @@ class Prediction(NamedTuple):
     probability: float
 
 
+def likeliest(
+    logits: np.ndarray, k: int, name: Callable[[int], str], *, independent: bool = False
+) -> tuple[Prediction, ...]:
+    """Return the likeliest of logits, ``V``, the likeliest first; `name` returns the text of one.
+
+    Where they are `independent`, each has a probability of its own, sigmoid(logit).
+    """
+    x = np.asarray(logits, np.float64)
+    probabilities = 1 / (1 + np.exp(-x)) if independent else F.softmax(x)
+    order = np.argsort(-probabilities, kind="stable")[: whole_number("k", k, 1)].tolist()
+    return tuple(Prediction(name(i), i, float(probabilities[i])) for i in order)
+
+
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class LanguageModel(TextModel):
     """A model that predicts the next token, and so can continue a text.
@@ -112,10 +125,11 @@ class LanguageModel(TextModel):
         """
         if not _is_one(text):
             raise RegardError("predictions takes one text")
-        probabilities = F.softmax(np.asarray(self.head(self(text, edit=edit).hidden[0, -1]), np.float64))
-        likeliest = np.argsort(-probabilities, kind="stable")[: whole_number("k", k, 1)].tolist()
-        decode = self.tokenizer.decode
-        return tuple(Prediction(decode([i], skip_special_tokens=False), i, float(probabilities[i])) for i in likeliest)
+        return likeliest(
+            self.head(self(text, edit=edit).hidden[0, -1]),
+            k,
+            lambda i: self.tokenizer.decode([i], skip_special_tokens=False),
+        )
 
     @overload
     def generate(  # a str is a sequence of str, and meant as one text
