@@ -88,7 +88,7 @@ def draw(session: str, count: int, seed: int) -> str:
 
 
 def is_usable(mutation: MutationSpec) -> bool:
-    """Tell whether a test could notice a mutant: not of ``strict=True``, which always holds, or of ``*`` in arguments."""
+    """Tell whether a test could notice a mutant: not of ``strict=True``, which always holds, or of a bare ``*``."""
     row, column = mutation.start_pos
     line = (faults.TREE / mutation.module_path).read_text(encoding="utf-8").splitlines()[row - 1]
     is_sign = line[column:].startswith("*,")
