@@ -79,19 +79,6 @@ def test_a_text_that_ends_leaves_the_batch(case):
         assert one.ids == ids[: ids.index(stop) + 1 if stop in ids else None]
 
 
-@pytest.mark.parametrize("case", ["t5/relu", "bart/tied"])
-def test_what_an_encoder_decoder_wrote_is_recorded_as_its_target(case):
-    model = load(case)
-    trace, whole = Trace(), Trace()
-    done = model.generate([model.tokenizer.from_ids(LONG)], max_new_tokens=9, trace=trace)[0]
-    model(done.prompt, done.encoding, trace=whole)
-    assert done.encoding.ids == (model.start_id, *done.ids)
-    assert trace.names() == whole.names()
-    np.testing.assert_array_equal(
-        trace["decoder.blocks.0.cross_attn.weights"], whole["decoder.blocks.0.cross_attn.weights"]
-    )
-
-
 def test_a_run_names_every_step(write_decoder):
     model = regard.load(write_decoder())
     trace = Trace()

@@ -52,14 +52,6 @@ def test_what_is_looked_at_across_is_computed_once(case):
     assert not any(name.startswith("encoder.") for name in then)
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_a_batch_is_written_for_as_each_text_alone(case):
-    model = load(case)
-    texts = [model.tokenizer.from_ids(ids) for ids in (TEXT, TEXT[:2], TARGET[::-1])]
-    batch = model.generate(texts, max_new_tokens=24)
-    assert [one.ids for one in batch] == [model.generate(text, max_new_tokens=24).ids for text in texts]
-
-
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_run_names_every_step(family):
     model = load({"t5": "t5/gated", "bart": "bart/scaled"}[family])
