@@ -23,7 +23,7 @@ import faults
 SESSIONS = faults.FOLDER / "mutants"
 PACKAGES = {  # and the folders of their tests
     "functional": "tests/functional tests/properties",
-    "trace": "tests/trace",
+    "trace": "tests/trace tests/dask/test_attention_map.py",  # which has maps on disk
     "metrics": "tests/metrics",
 }
 # Of the operators those whose mutants people could write. The others change types (X | None) or never compile.
