@@ -128,11 +128,6 @@ def test_maps_are_kept_and_selected_as_an_encoders(write_decoder):
     assert select(whole, merge_subwords=True).keys == ("The", "cat")
 
 
-def test_looking_never_changes_the_answer(write_decoder):
-    model = regard.load(write_decoder())
-    assert np.array_equal(model("cats", trace=Trace()).hidden, model("cats").hidden)
-
-
 def test_parameters_follow_the_vocabulary(write_decoder):
     names = nn.parameters(regard.load(write_decoder()))
     assert names["blocks.1.attn.q_proj.weight"].shape == (12, 24)
