@@ -19,8 +19,8 @@ from regard.functional.recorder import Recorder
 from regard.models.base import TextModel
 from regard.models.checkpoint.open import Checkpoint, tokenizer_for
 from regard.models.checkpoint.tensors import OLD_NORM_SUFFIXES, TensorSource, load_layers
-from regard.models.language import Prediction, likeliest
 from regard.models.output import Output
+from regard.models.predictions import Prediction, likeliest
 from regard.models.task_heads import Classifier, MaskedWordHead, TaskHead, load_task_head
 from regard.nn import EncoderBlock
 from regard.text import SubwordTokenizer

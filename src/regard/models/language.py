@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple, Unpack, overload
+from typing import Any, ClassVar, Unpack, overload
 
 import numpy as np
 
-from regard import functional as F
 from regard._utils.errors import RegardError
-from regard._utils.validation import function, whole_number
+from regard._utils.validation import function
 from regard.functional.recorder import NULL_RECORDER, Recorder
 from regard.models.base import TextModel
 from regard.models.batch import Batch, Text, make_batch, remove_padding
@@ -20,37 +19,10 @@ from regard.models.generation.decoding_state import DecodingState
 from regard.models.generation.loop import Generated, GenerationState, Stream, generation_loop
 from regard.models.generation.options import ForcedTokens, GenerationArguments, GenerationOptions
 from regard.models.output import with_edits
+from regard.models.predictions import Prediction, likeliest
 from regard.models.tokenized_inputs import TokenizedInputs
 from regard.text import Encoding, SubwordTokenizer
 from regard.trace import Edit, Trace
-
-
-class Prediction(NamedTuple):
-    """A token that may come next.
-
-    Parameters
-    ----------
-    text : str
-    id : int
-    probability : float
-    """
-
-    text: str
-    id: int
-    probability: float
-
-
-def likeliest(
-    logits: np.ndarray, k: int, name: Callable[[int], str], *, independent: bool = False
-) -> tuple[Prediction, ...]:
-    """Return the likeliest of logits, ``V``, the likeliest first; `name` returns the text of one.
-
-    Where they are `independent`, each has a probability of its own, sigmoid(logit).
-    """
-    x = np.asarray(logits, np.float64)
-    probabilities = 1 / (1 + np.exp(-x)) if independent else F.softmax(x)
-    order = np.argsort(-probabilities, kind="stable")[: whole_number("k", k, 1)].tolist()
-    return tuple(Prediction(name(i), i, float(probabilities[i])) for i in order)
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)

@@ -21,7 +21,7 @@ from regard.models.encoder import run_blocks
 from regard.models.images.model import ImageModel, ImageOutput, Pictures, check_processor
 from regard.models.images.patches import ImageConfig, PatchEmbedding, read_image_sizes
 from regard.models.images.processor import read_processor
-from regard.models.language import Prediction, likeliest
+from regard.models.predictions import Prediction, likeliest
 from regard.models.task_heads import class_names
 from regard.nn import LayerNorm, Linear
 from regard.nn.layers import traced_norm
