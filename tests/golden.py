@@ -43,6 +43,12 @@ def check(folder: Path, *, dtype: type, tolerance: float, greedy: bool = True) -
     for name, rows in _pairs(expected, ours):
         largest = max(1.0, float(np.abs(rows[1]).max(initial=0, where=np.isfinite(rows[1]))))
         np.testing.assert_allclose(*rows, rtol=0, atol=tolerance * largest, err_msg=name)
+    for name in weights if "lengths" in expected else ():
+        if name.startswith("vision."):
+            continue
+        of_target = name.startswith("decoder.") and ".cross_attn." not in name
+        for row, length in zip(ours[name], expected["target_lengths" if of_target else "lengths"], strict=True):
+            assert not row[..., length:].any(), f"{name} of padding"  # no row of a text has any, if it is causal
     if greedy and "greedy" in expected:
         np.testing.assert_array_equal(continued(model, texts[0].ids, len(expected["greedy"])), expected["greedy"])
 

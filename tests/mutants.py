@@ -23,7 +23,7 @@ import faults
 SESSIONS = faults.FOLDER / "mutants"
 PACKAGES = {  # and the folders of their tests
     "functional": "tests/functional tests/properties",
-    "trace": "tests/trace",
+    "trace": "tests/trace tests/dask/test_attention_map.py",  # which has maps on disk
     "metrics": "tests/metrics",
 }
 # Of the operators those whose mutants people could write. The others change types (X | None) or never compile.
@@ -88,10 +88,11 @@ def draw(session: str, count: int, seed: int) -> str:
 
 
 def is_usable(mutation: MutationSpec) -> bool:
-    """Tell whether a test could notice a mutant: not where ``strict=True`` states what always holds."""
+    """Tell whether a test could notice a mutant: not of ``strict=True``, which always holds, or of a bare ``*``."""
     row, column = mutation.start_pos
     line = (faults.TREE / mutation.module_path).read_text(encoding="utf-8").splitlines()[row - 1]
-    return bool(OPERATORS.fullmatch(mutation.operator_name)) and not line[:column].endswith("strict=")
+    is_sign = line[column:].startswith("*,")
+    return bool(OPERATORS.fullmatch(mutation.operator_name)) and not (is_sign or line[:column].endswith("strict="))
 
 
 def print_survivors(session: str) -> None:

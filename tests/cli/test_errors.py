@@ -284,6 +284,8 @@ def test_characters_without_a_token_are_named(run):
     status, out, err = run("The 🐶 was ø ø", "--model", "induction")
     assert (status, "6 tokens" in out) == (0, True)
     assert err == "regard: 3 characters have no token in induction, which does not see '🐶', 'ø'\n"
+    paths = ("paths", "qzkføqz", "--to", "k", "--model", "induction", "--edges", "1")
+    assert run(*paths)[2] == "regard: 1 character has no token in induction, which does not see 'ø'\n"
     assert "1 character has no token" in run("generate", "ab!", "--model", "induction", "--max-new-tokens", "1")[2]
     assert "nothing of the text '!' has a token in induction" in run("generate", "!", "--model", "induction")[2]
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pkgutil
 import re
 
 import pytest
 from rich.cells import cell_len
 
+from regard.cli import commands
 from regard.plot.style import luminance
 from screens import FOLDER, SCREENS, differs, screen
 
@@ -22,8 +24,11 @@ def test_a_command_prints_what_was_looked_at(name):
     assert differs(stored(name), screen(name)) == "", "if this is better: python tests/screens.py, then look at it"
 
 
-def test_no_screen_is_left_over():
+def test_no_screen_is_left_over_and_no_command_left_out():
     assert {path.stem for path in FOLDER.iterdir()} == set(SCREENS)
+    names = {name for _, name, _ in pkgutil.iter_modules(commands.__path__)}
+    drawn = {name.partition("-")[0] for name in SCREENS}
+    assert names - drawn == {"completion", "train"}  # which prints a script, and which takes long
 
 
 @pytest.mark.parametrize("name", [name for name in SCREENS if name not in ("generate", "models", "pull", "info")])

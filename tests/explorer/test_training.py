@@ -18,27 +18,15 @@ from regard.explorer.launch import exploration_of
 from regard.explorer.query import dispatch
 from regard.explorer.training import TrainingExploration
 from regard.metrics import head_metrics
-from regard.training import TrainingRun, make_task, new_model
+from regard.training import TrainingRun
+from training_runs import write_run
 
 SAVED = (0, 3, 6, 9, 12)
 
 
-def small():
-    task = make_task("induction", batch_size=4)
-    config = {"model_type": "gpt2", "n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 64}
-    model = new_model({**config, "vocab_size": task.tokenizer.vocab_size}, task.tokenizer, seed=1)
-    return model, task
-
-
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("runs") / "run"
-    model, task = small()
-    regard.train(
-        model, task.batches(), steps=12, learning_rate=0.01, folder=folder, save_every=3, save_start=True,
-        evaluation=task.held_out(1), evaluate_every=6,
-    )  # fmt: skip
-    return folder
+    return write_run(tmp_path_factory.mktemp("runs") / "run")
 
 
 @pytest.fixture

@@ -76,6 +76,10 @@ RULES = [
     ({"mask": KeyRangeMask(np.zeros(3, int), ONES(3, int))}, r"shape \(3,\) for scores \(4, 5\): 4 queries need"),
     ({"mask": KeyRangeMask(np.zeros(4), ONES(4, int))}, "integer arrays, got float64 for first"),
     (
+        {"mask": KeyRangeMask(np.arange(-1, 3), np.full(4, 3))},
+        r"first of KeyRangeMask must lie between 0 .* got \(-1, 2",
+    ),
+    (
         {"mask": KeyRangeMask(np.zeros(4, int), np.full(4, 6))},
         r"last of KeyRangeMask must lie between 0 and the 5 keys, got \(6",
     ),

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 import regard
-from attention_cases import PATHS, close, cut_into_blocks
+from attention_cases import PATHS, close, cut_into_blocks, random_case
 from invented_rules import BATCH, HEADS, KEYS, KINDS, QUERIES, DilatedMask, EveryOther, KindBias, invented_case
 from regard import AttentionMap, RegardError, Trace, attention, attention_vjp, attention_weights, functional
 from regard.functional.biases.base import PartOfBias
 from regard.functional.inputs import validate_inputs
 from regard.functional.masks.base import PartOfMask
 from regard.functional.part_inputs import slice_inputs
-from regard.functional.rules import RULES, Axes, RuleField, is_declared, rule
+from regard.functional.rules import RULES, Axes, Rule, RuleField, is_declared, rule
 from regard.functional.scores.part import ScorePart
 
 
@@ -30,6 +30,24 @@ def test_the_rules_of_the_package_declare_their_fields_but_for_functions():
     rules = {x for x in public if issubclass(x, functional.Mask | functional.Bias)}
     functions = {functional.FunctionMask, functional.ScoreMod}
     assert rules - RULES.keys() == {functional.Mask, functional.Bias, *functions}
+    own = {kind for kind in RULES if kind.__module__.startswith("regard.")}
+    assert {kind.__name__ for kind in own - rules} == {"LogicalAnd", "LogicalOr", "DenseBias"}
+
+
+def rules_of(options):
+    """Yield the kinds of the rules of a call, with those inside of others."""
+    waiting = [options.get("mask"), options.get("bias")]
+    while waiting:
+        if isinstance(value := waiting.pop(), Rule):
+            yield type(value)
+            waiting += [getattr(value, field.name) for field in value.rule_fields]
+
+
+def test_every_rule_of_the_package_is_drawn_by_the_random_calls():
+    """So it goes through every implementation, gradients, maps, files, parts, dask and PyTorch."""
+    drawn = {kind for seed in range(150) for kind in rules_of(random_case(seed).options)}
+    own = {kind.__name__ for kind in RULES if kind.__module__.startswith("regard.")}
+    assert own - {kind.__name__ for kind in drawn} == {"BlockMask", "DenseBias"}  # the one of a function, and an array
 
 
 def test_what_an_annotation_says_of_a_field():

@@ -208,6 +208,9 @@ def test_no_sequence_and_no_token(path):
     ones = np.ones((4, 2, 3), np.float32)
     assert not attention_varlen(ones, empty, empty, [0, 4], [0, 0], implementation=path).any()
     assert attention_varlen(empty, ones, ones, [0, 0], [0, 4], implementation=path).shape == (0, 2, 3)
+    bare, values = ones[..., :0], np.arange(4, dtype=np.float32)[:, None, None] * ones  # queries without numbers
+    means = attention_varlen(bare, bare, values, [0, 2, 4], [0, 2, 4], implementation=path)[:, 0, 0]
+    assert means.tolist() == [0.5, 0.5, 2.5, 2.5]
     output, pullback = attention_varlen_vjp(ones, empty, empty, [0, 4], [0, 0], implementation=path)
     assert not pullback(output).q.any()
     _, pullback = attention_varlen_vjp(empty, ones, ones, [0, 0], [0, 4], implementation=path)

@@ -325,12 +325,6 @@ def test_a_run_that_is_not_a_sum_of_what_was_written_is_refused(induction, messa
         trace.why(1, 0, 5, 2)
 
 
-def test_what_a_mask_hides_is_neither_explained_nor_carried(trace):
-    for explained in (trace.why, trace.carried):
-        with pytest.raises(RegardError, match="'z' does not attend to 'z': a mask hides it"):
-            explained(1, 0, 1, 9)
-
-
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_values_that_are_not_finite_are_named_as_such(induction, bad):
     def put(x):
@@ -402,6 +396,7 @@ ERRORS = {
     "the key 'z' is at 1, 5, 9: give its position": lambda t: t.why(1, 0, 5, "z"),
     "the query 'y' is not a token of the text, which has 'q', 'z', 'k'": lambda t: t.why(1, 0, "y", 2),
     "'k' does not attend to 'z': a mask hides it": lambda t: t.why(1, 0, 2, 5),
+    "'z' does not attend to 'z': a mask hides it": lambda t: t.carried(1, 0, 1, 9),
     "has no head 4: it has 4": lambda t: t.why(1, 4, 5, 2),
     "has no attention blocks.2.attn: there are blocks.0.attn, blocks.1.attn": lambda t: t.carried(2, 0, 5, 2),
     "there is no text 1 in a batch of 1": lambda t: t.why(1, 0, 5, 2, batch=1),

@@ -27,17 +27,6 @@ def test_a_run_names_every_step(write_bert):
     assert (trace.model, trace.encodings) == (model.name, output.encodings)
 
 
-def test_looking_never_changes_the_answer(write_bert):
-    model = regard.load(write_bert())
-    assert np.array_equal(model("the cat sat", trace=Trace()).hidden, model("the cat sat").hidden)
-
-
-def test_an_edit_of_no_step_is_an_error(write_bert):
-    model = regard.load(write_bert())
-    with pytest.raises(RegardError, match=r"'blocks\.2\.attn\.weights' \(did you mean blocks\.1\.attn\.weights"):
-        model("the cat sat", trace=Trace(edit={"blocks.2.attn.weights": np.negative, "blocks.0.output": np.negative}))
-
-
 def test_the_forward_pass_by_hand(write_bert):
     """One text through the formula of the paper, written out in float64 from the checkpoint's own names."""
     w = {name: value.astype(np.float64) for name, value in tiny_bert.tensors().items()}
@@ -77,15 +66,6 @@ def test_texts_encodings_and_ids_are_the_same_question(write_bert):
         assert np.array_equal(model(asked).hidden, text)
 
 
-def test_padding_does_not_reach_the_text(write_bert):
-    model = regard.load(write_bert(), dtype=np.float64)
-    trace = Trace()
-    both = model(["the cat sat on", "a"], trace=trace)
-    alone = model("a").hidden
-    np.testing.assert_allclose(both.hidden[1, :3], alone[0], rtol=1e-10)
-    assert (trace["blocks.0.attn.weights"][1, :, :, 3:] == 0).all()
-
-
 def test_parameters_follow_the_vocabulary(write_bert):
     names = nn.parameters(regard.load(write_bert()))
     assert names["blocks.1.attn.q_proj.weight"].shape == (12, 12)
@@ -99,54 +79,9 @@ def test_weights_are_read_from_the_map_and_cannot_be_written(write_bert):
     assert not weight.flags.owndata
 
 
-@pytest.mark.parametrize(
-    ("config", "message"),
-    [
-        ({"model_type": "gpt5"}, r"model of type 'gpt5'; regard can run: .*bert"),
-        ({"hidden_act": "mish"}, r"hidden_act='mish' is not supported \(supported: 'gelu'"),
-        ({"position_embedding_type": "relative_key"}, r"position_embedding_type='relative_key' is not supported"),
-        ({"is_decoder": True}, r"is_decoder=True is not supported"),
-        ({"hidden_size": "12"}, r"hidden_size must be a whole number of at least 1, got '12'"),
-        ({"layer_norm_eps": 0}, r"layer_norm_eps must be a number above 0"),
-        ({"model_type": ["bert"]}, r"model of type \['bert'\]; regard can run: .*bert"),
-        ({"model_type": {}}, r"model of type {}; regard can run: .*bert"),
-        ({"layer_norm_eps": 10**400}, r"layer_norm_eps must be a number above 0"),
-        ({"num_hidden_layers": 10**9}, r"num_hidden_layers 1000000000 is more than the maximum of 10000"),
-        ({"sliding_window": 4}, r"unknown field sliding_window=4"),
-        ({"num_attention_heads": 5}, r"hidden_size 12 does not split into 5 attention heads"),
-        ({"hidden_act": "x", "rope_theta": 1, "vocab_size": 0}, r"vocab_size.*hidden_act.*rope"),
-    ],
-)
-def test_a_configuration_is_read_strictly(write_bert, config, message):
-    with pytest.raises(RegardError, match=message):
-        regard.load(write_bert(config))
-
-
-def test_missing_unexpected_and_misshapen_tensors_are_named_at_once(write_bert):
-    folder = write_bert(
-        drop=["encoder.layer.0.output.dense.bias", "embeddings.LayerNorm.weight"],
-        tensors={"encoder.layer.2.odd": np.zeros(1, np.float32), "embeddings.LayerNorm.bias": np.zeros(5, np.float32)},
-    )
-    with pytest.raises(RegardError) as error:
-        regard.load(folder)
-    for part in (
-        "missing embeddings.LayerNorm.weight, encoder.layer.0.output.dense.bias",
-        "unexpected encoder.layer.2.odd",
-        "embeddings.LayerNorm.bias has shape (5,), the configuration requires (12,)",
-    ):
-        assert part in str(error.value)
-
-
 def test_integer_weights_are_refused(write_bert):
     folder = write_bert(tensors={"embeddings.LayerNorm.bias": np.zeros(12, np.int32)})
     with pytest.raises(RegardError, match=r"LayerNorm\.bias .* stored as int32"):
-        regard.load(folder)
-
-
-def test_a_pickle_is_refused_with_the_way_to_convert(write_bert):
-    folder = write_bert()
-    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
-    with pytest.raises(RegardError, match=r"are pickles \(pytorch_model\.bin\).*save_pretrained"):
         regard.load(folder)
 
 
@@ -220,37 +155,6 @@ def test_an_empty_text_is_its_special_tokens(write_bert):
     assert regard.load(write_bert())("").encodings[0].tokens == ("[CLS]", "[SEP]")
 
 
-def test_half_precision_is_no_precision_to_compute_in(write_bert):
-    with pytest.raises(RegardError, match=r"dtype must be float32 or float64, got .*float16"):
-        regard.load(write_bert(), dtype=np.float16)
-
-
-def test_one_head_switched_off(write_bert):
-    """The same place is where a person edits: the other heads' context stays, the answer changes."""
-    model = regard.load(write_bert())
-
-    def off(weights):
-        weights[:, 1] = 0
-        return weights
-
-    plain, edited = Trace(), Trace(edit={"blocks.0.attn.weights": off})
-    before, after = model("the cat", trace=plain), model("the cat", trace=edited)
-    kept = [0, 2]
-    np.testing.assert_allclose(
-        plain["blocks.0.attn.context"][:, kept], edited["blocks.0.attn.context"][:, kept], rtol=1e-5, atol=1e-6
-    )
-    assert np.abs(before.hidden - after.hidden).max() > 1e-3
-
-
-def test_a_trace_of_a_model_survives_its_file(write_bert, tmp_path):
-    trace = Trace()
-    regard.load(write_bert())("the cat", trace=trace)
-    trace.save(tmp_path / "t.safetensors")
-    back = Trace.load(tmp_path / "t.safetensors")
-    assert back.encodings == trace.encodings
-    assert back.names() == trace.names()
-
-
 POOLER = {
     "directionality": "bidi",
     "pooler_fc_size": 768,
@@ -320,7 +224,7 @@ def test_a_pipe_in_place_of_the_configuration_is_not_waited_for(write_bert):
         regard.load(folder)
 
 
-@pytest.mark.parametrize("dtype", ["foo", 3, "float16,"])
+@pytest.mark.parametrize("dtype", ["foo", 3, "float16,", np.float16])
 def test_what_is_no_precision(write_bert, dtype):
     with pytest.raises(RegardError, match="dtype must be float32 or float64, got "):
         regard.load(write_bert(), dtype=dtype)

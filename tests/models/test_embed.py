@@ -172,6 +172,8 @@ def test_a_damaged_file_is_told(sentence_model, name, content):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
+        *(({"similarity_fn_name": x}, r"supported: None, 'cosine', 'dot'") for x in ("maxsim", "", 3, ["dot"])),
+        ({"similarity_fn_name": "Cosine"}, r"similarity_fn_name='Cosine' is not supported \(supported: None, 'cosine'"),
         ({"max_seq_length": 0}, "max_seq_length must be a whole number"),
         ({"do_lower_case": 1}, "do_lower_case must be true or false"),
         ({"transformer_task": "text-generation"}, "transformer_task='text-generation' is not supported"),
@@ -179,20 +181,11 @@ def test_a_damaged_file_is_told(sentence_model, name, content):
         ({"something_new": True}, "unknown field something_new"),
     ],
 )
-def test_settings_of_the_transformer_that_are_not_known(sentence_model, fields, message):
+def test_settings_that_are_not_known(sentence_model, fields, message):
     folder = sentence_model()
-    (folder / "sentence_bert_config.json").write_text(json.dumps(fields))
+    file = "config_sentence_transformers.json" if "similarity_fn_name" in fields else "sentence_bert_config.json"
+    (folder / file).write_text(json.dumps(fields))
     with pytest.raises(RegardError, match=message):
-        regard.load(folder).embed(["a"])
-
-
-@pytest.mark.parametrize("name", ["maxsim", "Cosine", "", 3, ["dot"]])
-def test_a_similarity_that_is_not_known(sentence_model, name):
-    folder = sentence_model()
-    (folder / "config_sentence_transformers.json").write_text(json.dumps({"similarity_fn_name": name}))
-    with pytest.raises(
-        RegardError, match=r"similarity_fn_name=.* is not supported \(supported: None, 'cosine', 'dot',"
-    ):
         regard.load(folder).embed(["a"])
 
 

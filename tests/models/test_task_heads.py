@@ -11,6 +11,8 @@ import pytest
 import regard
 from regard import RegardError, training
 from regard.formats.safetensors import SafetensorsFile, write_safetensors
+from regard.functional import softmax
+from regard.models.task_heads import MaskedWordHead
 
 FOLDER = Path(__file__).parent / "golden" / "bert" / "gelu"
 TEXT = [5, 4, 7, 8]
@@ -41,14 +43,19 @@ def tensors_of(folder):
     return {name: stored[name] for name in stored.shapes}
 
 
-def test_the_mask_is_what_is_predicted(with_head):
+def test_the_mask_is_what_is_predicted(with_head, monkeypatch):
     model = regard.load(with_head)
     mask = model.tokenizer.backend.get_vocab_size()
     model.tokenizer.backend.add_special_tokens(["[MASK]"])
     assert model.tokenizer.mask_id == mask
     output = model(TEXT)
     assert output.logits.shape == (1, 4, model.config.vocab_size)
-    assert model.predictions(TEXT, k=1, position=-2)[0].id == output.logits[0, 2].argmax()
+    seen, call = [], MaskedWordHead.__call__
+    monkeypatch.setattr(MaskedWordHead, "__call__", lambda self, x, **of: seen.append(x.shape) or call(self, x, **of))
+    (found,) = model.predictions(TEXT, k=1, position=-2)
+    assert seen == [(1, 1, model.config.embed_dim)]  # of other tokens there are no logits
+    assert found.id == output.logits[0, 2].argmax()
+    assert found.probability == pytest.approx(softmax(output.logits[0, 2]).max(), rel=1e-5)
     with pytest.raises(RegardError, match="the text has 0 masks: give position=, the number of a token, from 0 to 3"):
         model.predictions(TEXT)
 

@@ -11,6 +11,7 @@ import pytest
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
+from regard import plot
 from regard.plot import heatmap, movement
 from regard.plot.style import get_style
 
@@ -164,3 +165,13 @@ def test_figures_of_a_user_can_have_the_style(theme):
         False,
     )
     assert line.get_color() == style.texts[0]
+
+
+def test_every_figure_is_measured():
+    """A text that covers another, or leaves the page, is seen by `assert_apart_and_inside`."""
+    tests = [
+        path.read_text(encoding="utf-8") for path in Path(__file__).parent.glob("test_*.py") if path != Path(__file__)
+    ]
+    measured = " ".join(text for text in tests if "assert_apart_and_inside(" in text)
+    figures = set(plot.__all__) - {"save", "get_style"}
+    assert {name for name in figures if not re.search(rf"\b{name}\(", measured)} == set()

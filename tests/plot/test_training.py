@@ -14,24 +14,14 @@ from regard import RegardError
 from regard.metrics import head_metrics, strongest_heads
 from regard.plot import training
 from regard.plot.training import _apart
-from regard.training import TrainingRun, make_task, new_model, text_task
+from regard.training import TrainingRun, text_task
 from regard.training.run_folder import LOSSES
-
-
-def small(task, layers=2):
-    config = {"model_type": "gpt2", "n_embd": 16, "n_layer": layers, "n_head": 2, "n_positions": 64}
-    return new_model({**config, "vocab_size": task.tokenizer.vocab_size}, task.tokenizer, seed=1)
+from training_runs import small_model, write_run
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("runs") / "a $run_1$ <b>"
-    task = make_task("induction", batch_size=4)
-    regard.train(
-        small(task), task.batches(), steps=12, learning_rate=0.01, folder=folder, save_every=3, save_start=True,
-        evaluation=task.held_out(1), evaluate_every=6,
-    )  # fmt: skip
-    return folder
+    return write_run(tmp_path_factory.mktemp("runs") / "a $run_1$ <b>")
 
 
 def panel(figure, title):
@@ -84,7 +74,7 @@ def test_maps_are_those_of_the_strongest_heads(folder):
 
 def test_a_text_without_repetition_and_a_run_without_losses(folder, tmp_path):
     task = text_task("the cat sat on the mat. " * 100, context=8, batch_size=2)
-    regard.train(small(task, 1), task.batches(), steps=2, folder=tmp_path / "r")
+    regard.train(small_model(task, 1), task.batches(), steps=2, folder=tmp_path / "r")
     (tmp_path / "r" / LOSSES).unlink()
     with pytest.raises(RegardError, match="give a text"):
         training(tmp_path / "r")

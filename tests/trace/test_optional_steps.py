@@ -180,6 +180,7 @@ def test_looking_leaves_the_bits_as_they_are(minilm):
         text = TEXT if model is not minilm else "the cat sat"
         plain = Trace()
         expected = model(text, trace=plain).hidden
+        np.testing.assert_array_equal(model(text).hidden, expected)
         trace = Trace(only=("*.head_outputs", "*.scale", "*.normalized", *NORMS[:3:2], "*.mlp.up", "*.output"))
         np.testing.assert_array_equal(model(text, trace=trace).hidden, expected)
         assert "blocks.0.attn.head_outputs" in trace

@@ -78,8 +78,8 @@ def test_vectors_that_never_change_stand_in_the_middle(words):
     assert ratio.tolist() == [0, 0]
 
 
-@pytest.mark.parametrize("words", [2, 5])
-def test_a_repeated_word_moves_like_a_single_word(words):
+@pytest.mark.parametrize("words", [1, 2, 5])
+def test_a_word_moves_along_the_first_axis_repeated_or_not(words):
     before, after, ratio = project([[0.0, 0.0, 3.0]] * words, [[4.0, 0.0, 3.0]] * words)
     np.testing.assert_allclose(before, [[-2, 0]] * words, atol=1e-12)
     np.testing.assert_allclose(after, [[2, 0]] * words, atol=1e-12)
@@ -91,13 +91,6 @@ def test_one_cloud_may_be_a_point_while_the_other_is_not(rng):
     np.testing.assert_allclose(before, 0, atol=1e-12)
     assert np.isfinite(after).all()
     np.testing.assert_allclose(ratio.sum(), 1)
-
-
-def test_a_single_word_moves_along_the_first_axis():
-    before, after, ratio = project([[0.0, 0.0, 3.0]], [[4.0, 0.0, 3.0]])
-    np.testing.assert_allclose(before, [[-2, 0]], atol=1e-12)
-    np.testing.assert_allclose(after, [[2, 0]], atol=1e-12)
-    np.testing.assert_allclose(ratio, [1, 0], atol=1e-12)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
 from regard.cli.output import writing
@@ -39,6 +40,21 @@ def make_console(color: str) -> Console:
     if console.width < 1:  # COLUMNS=0
         console.width = _DEFAULT_WIDTH
     return console
+
+
+def open_page(color: str, model: Model | ImageModel, more: str = "") -> Console:
+    """Return the console for a value of ``--color``, after the header of a model."""
+    console = make_console(color)
+    print_header(console, model, more)
+    return console
+
+
+def make_table(*headings: str) -> Table:
+    """Return a table without lines; a heading that begins with ``>`` is of a column at the right."""
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for heading in headings:
+        table.add_column(heading.removeprefix(">"), justify="right" if heading.startswith(">") else "left")
+    return table
 
 
 def print_header(console: Console, model: Model | ImageModel, more: str = "") -> None:

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from regard._utils.errors import RegardError
 
@@ -42,3 +43,10 @@ def write(text: str) -> None:
     """Write a line, or lines."""
     with writing():
         print(text)
+
+
+def write_json(value: Any) -> None:
+    """Write what ``--json`` prints; NaN and infinities, which JSON lacks, are errors."""
+    import json
+
+    write(json.dumps(value, allow_nan=False))

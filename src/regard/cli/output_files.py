@@ -121,6 +121,8 @@ class OutputFiles(NamedTuple):
         """Write the requested files; name each on standard error."""
         from regard.views import escape
 
+        if missing := [kind for kind in self.kinds if kind not in writers]:
+            raise TypeError(f"nothing writes {missing[0].flag}, {missing[0].content}")
         for kind, path in list(self._requested()):
             content = writers[kind](path) or kind.content
             if sys.stderr is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
 from functools import partial
@@ -12,10 +11,10 @@ import numpy as np
 from rich.text import Text
 
 from regard._utils.errors import RegardError
-from regard.cli.console import has_color, make_console, print_header
+from regard.cli.console import has_color, open_page
 from regard.cli.input import resolve_map, run_picture
 from regard.cli.options import given_options
-from regard.cli.output import write
+from regard.cli.output import write_json
 from regard.cli.output_files import Writer
 from regard.cli.shared_options import MapChoice
 from regard.models import ImageModel
@@ -48,11 +47,11 @@ def show_picture(
     view = select_patches(trace, query=options.word, layer=choice.layer, head=choice.head)
     write_files(trace, view.as_map(), partial(_draw, view, options.theme))
     if options.json:
-        write(json.dumps(_to_json(view, path, choice), allow_nan=False))
+        write_json(_to_json(view, path, choice))
         return
-    console = make_console(options.color)
     layers, heads, (rows, columns) = model.config.num_layers, model.config.num_heads, model.config.grid
-    print_header(console, model, f" · {layers} layers × {heads} heads · {rows} × {columns} patches · {seconds:.2f} s")
+    sizes = f"{layers} layers × {heads} heads · {rows} × {columns} patches"
+    console = open_page(options.color, model, f" · {sizes} · {seconds:.2f} s")
     console.print(Text(f"Attention of {view.query}: {view.describe}; --word, --layer and --head choose others"))
     console.print()
     console.print(Text(f"{view.query} attends most to {_most(view, options.top)}"))

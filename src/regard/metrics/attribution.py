@@ -26,7 +26,7 @@ from regard.nn.checkpoint import with_checkpoints
 from regard.text.encoding import Encoding
 from regard.text.token_labels import token_labels
 from regard.trace import Trace
-from regard.trace.notebook_html import page, picture, table, tokens_line
+from regard.trace.notebook_html import page, sizes_picture, table, tokens_line
 
 _ROWS = 10  # tokens of the table in a notebook
 _MAX_GAP = 0.05  # of the difference of the number
@@ -100,13 +100,13 @@ class Attribution(Tabular):
 
     def _repr_html_(self) -> str:
         """Return the HTML that a notebook shows: the size of each score, and the largest."""
-        sizes, labels = np.abs(self.scores), token_labels(self.encoding)
-        largest = np.argsort(-sizes)[:_ROWS].tolist()
+        labels = token_labels(self.encoding)
+        largest = np.argsort(-np.abs(self.scores), kind="stable")[:_ROWS].tolist()
         rows = [(labels[i], f"{self.scores[i]:+.4g}", f"{self.attended[i]:.1%}") for i in largest]
         return page(
             f"Attribution by {self.method}: {self.metric} is {self.value:.4g}",
             tokens_line(labels),
-            picture([sizes[None] / (sizes.max() or 1)], "size of the score of each token", cell=10),
+            sizes_picture(self.scores[None], "size of the score of each token"),
             table(("token", "largest scores", "attended"), rows),
             try_next=("found.scores", "found.to_frame()", "regard.plot.attribution(found)"),
         )

@@ -75,7 +75,7 @@ class PatchingEffects(Tabular):
     def _repr_html_(self) -> str:
         """Return the HTML that a notebook shows: the tokens, and the largest effects."""
         columns, labels = self.to_columns(), token_labels(self.effects.encodings[0])
-        largest = np.argsort(-np.abs(columns["effect"]))[:_ROWS]
+        largest = np.argsort(-np.abs(columns["effect"]), kind="stable")[:_ROWS]
         head = ["" if h < 0 else str(h) for h in columns["head"][largest].tolist()]
         steps, places, effects = (columns[name][largest].tolist() for name in ("step", "position", "effect"))
         rows = zip(steps, head, [labels[i] for i in places], (f"{effect:+.4g}" for effect in effects), strict=True)

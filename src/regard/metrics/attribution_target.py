@@ -16,6 +16,7 @@ from regard.models.base import TextModel
 from regard.models.batch import OneText, as_encoding
 from regard.models.decoder import Decoder
 from regard.models.encoder_decoder import EncoderDecoder
+from regard.models.predictions import Prediction
 from regard.models.sentence import SentenceSettings, sentence_reader
 from regard.text.encoding import Encoding
 from regard.text.words import join_names
@@ -240,21 +241,13 @@ def likelier_spelling(model: Any, encoding: Encoding, token: Any) -> Spelling | 
     return Spelling(token, other, float(probability), float(likelier)) if likelier > probability else None
 
 
-class NextToken(NamedTuple):
-    """A token, and the probability that it comes next."""
-
-    id: int
-    text: str
-    probability: float
-
-
-def most_probable_token(model: Any, encoding: Encoding, position: int = -1) -> NextToken:
+def most_probable_token(model: Any, encoding: Encoding, position: int = -1) -> Prediction:
     """Return the token that a language model predicts after that at `position`, of those that its tokenizer has."""
     probabilities, ids = _next_probabilities(model, encoding, position), model.tokenizer.token_ids
     ids = ids[ids < len(probabilities)]
     token = int(ids[np.argmax(probabilities[ids])])
     text = model.tokenizer.decode([token], skip_special_tokens=False)
-    return NextToken(token, text, float(probabilities[token]))
+    return Prediction(text, token, float(probabilities[token]))
 
 
 def _next_probabilities(model: Any, encoding: Encoding, position: int = -1) -> np.ndarray:

@@ -18,7 +18,7 @@ from regard.models.decoder import Decoder
 from regard.nn import LayerNorm, Linear
 from regard.text.encoding import Encoding
 from regard.trace import Trace
-from regard.trace.notebook_html import page, picture, table, tokens_line
+from regard.trace.notebook_html import page, sizes_picture, table, tokens_line
 
 STEPS = (
     *("*embeddings", "blocks.*.attn.context", "blocks.*.attn.output", "blocks.*.mlp.output", "blocks.*.output"),
@@ -122,7 +122,6 @@ class LogitAttribution(Tabular):
         """Return the HTML that a notebook shows: the heads at the last token of the first text, the largest parts."""
         tokens = TokenPlaces(self.encodings, self.logit.shape).first_text()
         at = (0, len(tokens) - 1)
-        heads = self.heads[:, 0, :, at[1]]
         largest = sorted(self.parts(), key=lambda part: -abs(part[3][at]))[:_ROWS]
         rows = [
             (name, "" if layer < 0 else str(layer), "" if head < 0 else str(head), f"{values[at]:+.3f}")
@@ -131,9 +130,7 @@ class LogitAttribution(Tabular):
         return page(
             repr(self)[1:-1],
             tokens_line(tokens),
-            picture(
-                [np.abs(heads) / (np.abs(heads).max() or 1)], "heads at the last token: size, layers down", cell=10
-            ),
+            sizes_picture(self.heads[:, 0, :, at[1]], "heads at the last token: size, layers down"),
             table(("largest parts", "layer", "head", f"of {self.logit[at]:+.3f}"), rows),
             try_next=("parts.heads[:, 0, :, -1]", "parts.to_frame()"),
         )

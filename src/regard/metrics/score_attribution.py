@@ -16,7 +16,7 @@ from regard._utils.validation import one_of, whole_number
 from regard.functional.scores.stages import Stage
 from regard.metrics.attended_cell import INSIDE, AttendedCell
 from regard.metrics.writers import Writer
-from regard.trace.notebook_html import page, picture, table
+from regard.trace.notebook_html import page, sizes_picture, table
 from regard.trace.recorded_steps import RecordedSteps
 
 By: TypeAlias = Literal["head", "token"]
@@ -184,7 +184,7 @@ class ScoreAttribution(Tabular):
         shown = [
             np.array(sorted(np.argsort(-np.abs(each), kind="stable")[:_ROWS])) for each in (self.queries, self.keys)
         ]
-        part = np.abs(F.score_pairs(self.q_parts[shown[0]], self.k_parts[shown[1]], scale=self.scale))
+        part = F.score_pairs(self.q_parts[shown[0]], self.k_parts[shown[1]], scale=self.scale)
         caption = "size of pairs: the largest writers of the query down, of the key across"
         return page(
             self._summary(),
@@ -192,7 +192,7 @@ class ScoreAttribution(Tabular):
                 ("writer of the query", "writer of the key", f"of {self.score:+.3f}"),
                 [(pair.query.label, pair.key.label, f"{pair.value:+.3f}") for pair in pairs],
             ),
-            picture([part / (part.max() or 1)], caption, cell=10),
+            sizes_picture(part, caption),
             try_next=("why.top(20)", "why.queries", "why.keys", "why.to_frame()"),
         )
 

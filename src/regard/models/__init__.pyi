@@ -44,7 +44,6 @@ from regard.models.images.processor import (
 )
 from regard.models.language import (
     LanguageModel as LanguageModel,
-    Prediction as Prediction,
 )
 from regard.models.mixtral import (
     MixtureOfExperts as MixtureOfExperts,
@@ -55,6 +54,9 @@ from regard.models.output import (
 )
 from regard.models.pooling import (
     Pooling as Pooling,
+)
+from regard.models.predictions import (
+    Prediction as Prediction,
 )
 from regard.models.task_heads import (
     Classifier as Classifier,

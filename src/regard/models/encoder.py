@@ -12,7 +12,6 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from regard import functional as F
 from regard._utils.errors import RegardError
 from regard._utils.reprs import fields_repr
 from regard._utils.validation import whole_number
@@ -20,8 +19,8 @@ from regard.functional.recorder import Recorder
 from regard.models.base import TextModel
 from regard.models.checkpoint.open import Checkpoint, tokenizer_for
 from regard.models.checkpoint.tensors import OLD_NORM_SUFFIXES, TensorSource, load_layers
-from regard.models.language import Prediction
 from regard.models.output import Output
+from regard.models.predictions import Prediction, likeliest
 from regard.models.task_heads import Classifier, MaskedWordHead, TaskHead, load_task_head
 from regard.nn import EncoderBlock
 from regard.text import SubwordTokenizer
@@ -131,15 +130,11 @@ class Encoder(TextModel):
 
         Parameters
         ----------
-        text
-            One text, as a string, an encoding or ids.
-        k : int
-            How many.
+        text, k, edit
+            As in `LanguageModel.predictions`.
         position : int, optional
             The token of which the word or the class is predicted; by default the mask, of which there is then one. A
             classifier of whole texts takes none.
-        edit : mapping of str to function, optional
-            Edits of the run.
 
         Raises
         ------
@@ -154,7 +149,7 @@ class Encoder(TextModel):
         >>> model.predictions("The capital of France is [MASK].", k=1)[0].text  # doctest: +SKIP
         ' Paris'
         """
-        head, k = self.task_head, whole_number("k", k, 1)
+        head = self.task_head
         if head is None:
             raise RegardError(f"{self.name} has no predictions: it was saved without a head; use its vectors (.hidden)")
         if isinstance(head, Classifier) and head.regression:
@@ -163,24 +158,20 @@ class Encoder(TextModel):
         if len(output.encodings) != 1:
             raise RegardError("predictions takes one text")
         place = _place(output.encodings[0], self.tokenizer, head, position)
-        logits = np.asarray(output.logits[place], np.float64)
-        is_independent = isinstance(head, Classifier) and head.independent
-        probabilities = 1 / (1 + np.exp(-logits)) if is_independent else F.softmax(logits)
-        likeliest = np.argsort(-probabilities, kind="stable")[:k].tolist()
-
-        def name(i: int) -> str:
-            return head.labels[i] if isinstance(head, Classifier) else decode([i], skip_special_tokens=False)
-
-        decode = self.tokenizer.decode
-        return tuple(Prediction(name(i), i, float(probabilities[i])) for i in likeliest)
+        if place is not None:
+            output = replace(output, hidden=output.hidden[:, [place]])
+        logits = output.logits.reshape(-1)
+        if isinstance(head, Classifier):
+            return likeliest(logits, k, head.labels.__getitem__, independent=head.independent)
+        return likeliest(logits, k, lambda i: self.tokenizer.decode([i], skip_special_tokens=False))
 
 
-def _place(encoding: Encoding, tokenizer: Any, head: TaskHead, position: int | None) -> tuple[int, ...]:
-    """Return the index of the logits of a text that are asked for; see `Encoder.predictions`."""
+def _place(encoding: Encoding, tokenizer: Any, head: TaskHead, position: int | None) -> int | None:
+    """Return the token whose logits are asked for, None for those of the text; see `Encoder.predictions`."""
     if isinstance(head, Classifier) and head.pooling is not None:
         if position is not None:
             raise RegardError("the classes are those of the whole text: leave out position=")
-        return (0,)
+        return None
     if position is None:
         masks = [i for i, token in enumerate(encoding.ids) if token == tokenizer.mask_id]
         if isinstance(head, Classifier) or len(masks) != 1:
@@ -190,7 +181,7 @@ def _place(encoding: Encoding, tokenizer: Any, head: TaskHead, position: int | N
     position = whole_number("position", position, -len(encoding))
     if position >= len(encoding):
         raise RegardError(f"position must be less than the {len(encoding)} tokens of the text, got {position}")
-    return 0, position % len(encoding)
+    return position % len(encoding)
 
 
 def run_blocks(

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple, Unpack, overload
+from typing import Any, ClassVar, Unpack, overload
 
 import numpy as np
 
-from regard import functional as F
 from regard._utils.errors import RegardError
-from regard._utils.validation import function, whole_number
+from regard._utils.validation import function
 from regard.functional.recorder import NULL_RECORDER, Recorder
 from regard.models.base import TextModel
 from regard.models.batch import Batch, Text, make_batch, remove_padding
@@ -20,24 +19,10 @@ from regard.models.generation.decoding_state import DecodingState
 from regard.models.generation.loop import Generated, GenerationState, Stream, generation_loop
 from regard.models.generation.options import ForcedTokens, GenerationArguments, GenerationOptions
 from regard.models.output import with_edits
+from regard.models.predictions import Prediction, likeliest
 from regard.models.tokenized_inputs import TokenizedInputs
 from regard.text import Encoding, SubwordTokenizer
 from regard.trace import Edit, Trace
-
-
-class Prediction(NamedTuple):
-    """A token that may come next.
-
-    Parameters
-    ----------
-    text : str
-    id : int
-    probability : float
-    """
-
-    text: str
-    id: int
-    probability: float
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -112,10 +97,11 @@ class LanguageModel(TextModel):
         """
         if not _is_one(text):
             raise RegardError("predictions takes one text")
-        probabilities = F.softmax(np.asarray(self.head(self(text, edit=edit).hidden[0, -1]), np.float64))
-        likeliest = np.argsort(-probabilities, kind="stable")[: whole_number("k", k, 1)].tolist()
-        decode = self.tokenizer.decode
-        return tuple(Prediction(decode([i], skip_special_tokens=False), i, float(probabilities[i])) for i in likeliest)
+        return likeliest(
+            self.head(self(text, edit=edit).hidden[0, -1]),
+            k,
+            lambda i: self.tokenizer.decode([i], skip_special_tokens=False),
+        )
 
     @overload
     def generate(  # a str is a sequence of str, and meant as one text

@@ -11,9 +11,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from regard import functional as F
 from regard._utils.errors import RegardError
-from regard._utils.validation import whole_number
 from regard.functional.recorder import NULL_RECORDER, Recorder
 from regard.models.build import encoder_block, layer_norm, linear
 from regard.models.checkpoint.config import ConfigReader
@@ -23,7 +21,7 @@ from regard.models.encoder import run_blocks
 from regard.models.images.model import ImageModel, ImageOutput, Pictures, check_processor
 from regard.models.images.patches import ImageConfig, PatchEmbedding, read_image_sizes
 from regard.models.images.processor import read_processor
-from regard.models.language import Prediction
+from regard.models.predictions import Prediction, likeliest
 from regard.models.task_heads import class_names
 from regard.nn import LayerNorm, Linear
 from regard.nn.layers import traced_norm
@@ -114,9 +112,7 @@ class ViT(ImageModel):
             raise RegardError("predictions takes one picture")
         if self.classifier is None:
             raise RegardError(f"{self.name} was saved without a classifier; use its contextual vectors (.hidden)")
-        probabilities = F.softmax(np.asarray(output.logits[0], np.float64))
-        likeliest = np.argsort(-probabilities, kind="stable")[: whole_number("k", k, 1)].tolist()
-        return tuple(Prediction(self.labels[i], i, float(probabilities[i])) for i in likeliest)
+        return likeliest(output.logits[0], k, self.labels.__getitem__)
 
     @classmethod
     def load(cls, checkpoint: Checkpoint, *, name: str, dtype: Any = np.float32) -> Self:

@@ -53,6 +53,12 @@ def picture(tiles: Sequence[np.ndarray], caption: str, *, cell: int | None = Non
     )
 
 
+def sizes_picture(numbers: np.ndarray, caption: str) -> str:
+    """Return the sizes of numbers, as shares of the largest, as an image."""
+    sizes = np.abs(numbers)
+    return picture([sizes / (sizes.max() or 1)], caption, cell=10)
+
+
 def wrapped_row(parts: Iterable[str]) -> str:
     """Return parts beside each other, in as many lines as they need."""
     return f"<div style='display:flex;flex-wrap:wrap;column-gap:2em'>{''.join(parts)}</div>"

@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
 import numpy as np
 
 from regard._utils.errors import RegardError
-from regard.functional import softmax
+from regard.models.predictions import Prediction, likeliest
 
 
-class TokenProbability(NamedTuple):
-    """A token, as spelled by the tokenizer, and the probability that it comes next; see `escape` before printing."""
-
-    id: int
-    text: str
-    probability: float
-
-
-def likely_tokens(logits: np.ndarray, tokenizer: Any, *, top: int) -> tuple[TokenProbability, ...]:
-    """Return the tokens that are most likely by logits, ``V``, the most likely first."""
-    shares = softmax(np.asarray(logits, np.float64))
-    order = np.argsort(-shares, kind="stable")[:top]
-    return tuple(TokenProbability(int(i), token_name(tokenizer, int(i)), float(shares[i])) for i in order)
+def likely_tokens(logits: np.ndarray, tokenizer: Any, *, top: int) -> tuple[Prediction, ...]:
+    """Return the tokens that are most likely by logits, ``V``, the most likely first; see `escape` before printing."""
+    return likeliest(logits, top, partial(token_name, tokenizer))
 
 
 def token_name(tokenizer: Any, token: int) -> str:

@@ -21,15 +21,13 @@ from regard.cli.shared_options import (
 )
 
 with deferred_imports():
-    import json
-
     import numpy as np
     from rich.table import Table
     from rich.text import Text
 
-    from regard.cli.console import make_console, print_header
+    from regard.cli.console import make_table, open_page
     from regard.cli.input import announce_memory, load_model, tokenize
-    from regard.cli.output import write
+    from regard.cli.output import write_json
     from regard.cli.texts import read_text
     from regard.models import Model, Output
     from regard.text.token_labels import token_labels
@@ -86,11 +84,10 @@ def run(options: Options) -> None:
     heads = [head_label(layer, head) for layer, head in options.heads]
     if options.json:
         choice = {"model": model.name, "text": text, "heads": heads, "by": options.by}
-        write(json.dumps(choice | effects, allow_nan=False))
+        write_json(choice | effects)
         return
-    console = make_console(options.color)
     replaced = "the mean over tokens" if options.by == "mean" else "zero"
-    print_header(console, model, f" · {', '.join(heads)} ablated by {replaced}")
+    console = open_page(options.color, model, f" · {', '.join(heads)} ablated by {replaced}")
     console.print()
     console.print(_table(effects), soft_wrap=True)
 
@@ -111,15 +108,12 @@ def _predictions(model: Model, before: Output, after: Output, top: int) -> dict[
 
 
 def _table(effects: dict[str, Any]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     if "cosines" in effects:
-        table.add_column("token")
-        table.add_column("cosine similarity with and without", justify="right")
+        table = make_table("token", ">cosine similarity with and without")
         for row in effects["cosines"]:
             table.add_row(Text(escape(row["token"], 24)), format_number(row["cosine"], ".4f"))
         return table
-    for heading in ("next token", "with", "without", "change"):
-        table.add_column(heading, justify="left" if heading == "next token" else "right")
+    table = make_table("next token", ">with", ">without", ">change")
     for row in effects["next"]:
         change = format_number(row["after"] - row["before"], "+.4f")
         table.add_row(Text(escape(row["token"], 24)), f"{row['before']:.4f}", f"{row['after']:.4f}", change)

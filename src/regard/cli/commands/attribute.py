@@ -25,16 +25,14 @@ from regard.cli.shared_options import (
 )
 
 with deferred_imports():
-    import json
-
     from rich.cells import cell_len
     from rich.text import Text
 
     from regard._utils.errors import RegardError
-    from regard.cli.console import has_color, make_console, print_header
+    from regard.cli.console import has_color, open_page
     from regard.cli.corpus import is_corpus_run, run_corpus
     from regard.cli.input import announce_memory, load_model, warn_unknown
-    from regard.cli.output import write
+    from regard.cli.output import write_json
     from regard.cli.progress import waiting
     from regard.cli.tables import write_table
     from regard.cli.texts import read_text
@@ -155,10 +153,9 @@ def run(options: Options) -> None:
             "notes": notes,
             "tokens": [{"token": row.label, "score": row.score, "attended": row.attended} for row in rows],
         }
-        write(json.dumps(shown, allow_nan=False))
+        write_json(shown)
     else:
-        console = make_console(options.color)
-        print_header(console, model, f" · {ATTRIBUTION_METHODS[attribution.method].title.lower()}")
+        console = open_page(options.color, model, f" · {ATTRIBUTION_METHODS[attribution.method].title.lower()}")
         console.print(Text(f"{escape(attribution.metric)}: {format_number(attribution.value, '.4g')}"))
         console.print()
         console.print(attribution_table(rows, width=console.width, color=has_color(console)), soft_wrap=True)
@@ -243,10 +240,10 @@ def _run_generation(options: Options, model: Model, prompt: Encoding, count: int
         each = zip(labels[first:], values, scores.tolist(), generation.attended.tolist(), strict=True)
         rows = [dict(zip(("token", "value", "scores", "attended"), row, strict=True)) for row in each]
         shown = {"model": model.name, "text": prompt.text, "method": method, "score": score}
-        write(json.dumps({**shown, "tokens": labels, "generated": rows}, allow_nan=False))
+        write_json({**shown, "tokens": labels, "generated": rows})
         return
-    console, names = make_console(options.color), [escape(label, 24) for label in labels]
-    print_header(console, model, f" · {ATTRIBUTION_METHODS[method].title.lower()}")
+    console = open_page(options.color, model, f" · {ATTRIBUTION_METHODS[method].title.lower()}")
+    names = [escape(label, 24) for label in labels]
     heading = f"each generated token, its {QUANTITIES[score]}, and the three tokens that contributed most\n"
     console.print(Text(heading, style="bold"))
     width = max(map(cell_len, names[first:]))

@@ -10,15 +10,12 @@ from regard.cli.output_files import MAX_DRAWN_TOKENS, PICTURES, VECTORS, OutputF
 from regard.cli.shared_options import ModelChoice, ToyLayer, color, json_flag, model_choice, theme, toy_layer
 
 with deferred_imports():
-    import json
-
-    from rich.table import Table
     from rich.text import Text
 
     from regard._utils.errors import RegardError
-    from regard.cli.console import make_console, print_header
+    from regard.cli.console import make_table, open_page
     from regard.cli.input import check_word, load_model, run_model, tokenize
-    from regard.cli.output import write
+    from regard.cli.output import write_json
     from regard.cli.texts import check_no_file
     from regard.trace import Trace
     from regard.views import escape, format_number
@@ -79,17 +76,13 @@ def run(options: Options) -> None:
     options.files.write({_MOVEMENT: lambda path: _draw(path, traces, options)})
     if options.json:
         shown = {"model": model.name, "word": options.word, "texts": texts, "similarities": dict(cosines)}
-        write(json.dumps(shown, allow_nan=False))
+        write_json(shown)
         return
-    console = make_console(options.color)
-    print_header(console, model, f" · {escape(options.word, 40)!r} in two texts")
+    console = open_page(options.color, model, f" · {escape(options.word, 40)!r} in two texts")
     for mark, text in zip("AB", texts, strict=True):
         console.print(Text(f"  {mark}  {escape(text, 200)}"))
     console.print()
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    table.add_column("vector")
-    table.add_column("cosine similarity", justify="right")
-    table.add_column("")
+    table = make_table("vector", ">cosine similarity", "")
     for name, similarity in cosines:
         table.add_row(name, format_number(similarity, ".3f"), "█" * round(30 * max(0.0, similarity)))
     console.print(table)

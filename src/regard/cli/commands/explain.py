@@ -20,12 +20,10 @@ from regard.cli.shared_options import (
 )
 
 with deferred_imports():
-    import json
-
     from regard._utils.errors import RegardError
     from regard.cli.console import make_console, print_header
     from regard.cli.input import check_word, load_model, resolve_map, run_model, tokenize
-    from regard.cli.output import write
+    from regard.cli.output import write_json
     from regard.cli.texts import read_text
     from regard.terminal import explain, explain_row
     from regard.views.head_steps import head_steps
@@ -85,7 +83,7 @@ def run(options: Options) -> None:
         word = {} if options.word is None else {"word": options.word}
         shown = {"model": model.name, "text": text, **word, **head_to_json(head_steps(trace, **settings), rows)}
         options.files.write({TRACE: trace.save})
-        write(json.dumps(shown, allow_nan=False))
+        write_json(shown)
         return
     settings["width"] = console.width
     pages = [explain(trace, **settings)] if rows is None else [explain_row(trace, row, **settings) for row in rows]

@@ -19,7 +19,6 @@ from regard.cli.shared_options import (
 )
 
 with deferred_imports():
-    import json
     import sys
     import unicodedata
     from dataclasses import fields
@@ -28,7 +27,7 @@ with deferred_imports():
 
     from regard._utils.errors import RegardError
     from regard.cli.input import announce_memory, tokenize
-    from regard.cli.output import tell, write, writing
+    from regard.cli.output import tell, write_json, writing
     from regard.cli.texts import read_text
     from regard.models import LanguageModel, load
     from regard.models.generation.loop import Generated, Stream
@@ -131,7 +130,7 @@ def _print_json(model: LanguageModel, text: str, stream: Stream) -> None:
             "finish_reason": done.finish_reason,
             "tokens": [{"id": token, "token": token_name(model.tokenizer, token)} for token in done.ids],
         }
-        write(json.dumps(shown, allow_nan=False))
+        write_json(shown)
 
 
 def _write(model: LanguageModel, done: Generated, options: Options) -> None:

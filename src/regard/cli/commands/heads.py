@@ -23,16 +23,15 @@ from regard.cli.shared_options import (
 )
 
 with deferred_imports():
-    import json
     from pathlib import Path
 
     from rich.text import Text
 
     from regard._utils.errors import RegardError
-    from regard.cli.console import make_console, print_header
+    from regard.cli.console import open_page
     from regard.cli.corpus import is_corpus_run, merged_sums, run_corpus
     from regard.cli.input import load_model, run_model, run_picture, tokenize
-    from regard.cli.output import tell, write
+    from regard.cli.output import tell, write_json
     from regard.cli.progress import progress_bar
     from regard.cli.tables import is_parquet, load_pyarrow, read_texts, write_table
     from regard.cli.texts import read_text
@@ -113,10 +112,9 @@ def run(options: Options) -> None:
             "corpus": options.corpus,
             "heads": rows,
         }
-        write(json.dumps(shown, allow_nan=False))
+        write_json(shown)
         return
-    console = make_console(options.color)
-    print_header(console, model, f" · {metrics.entropy[0].size} heads {source}")
+    console = open_page(options.color, model, f" · {metrics.entropy[0].size} heads {source}")
     console.print()
     if not options.all and options.sort is None:
         console.print(Text("The strongest heads by each metric", style="bold"))

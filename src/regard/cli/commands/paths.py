@@ -21,14 +21,12 @@ from regard.cli.shared_options import (
 )
 
 with deferred_imports():
-    import json
-
     from rich.table import Table
     from rich.text import Text
 
-    from regard.cli.console import make_console, print_header
-    from regard.cli.input import announce_memory, load_model, tokenize, warn_unknown
-    from regard.cli.output import write
+    from regard.cli.console import make_table, open_page
+    from regard.cli.input import announce_memory, load_model, tokenize
+    from regard.cli.output import write_json
     from regard.cli.progress import waiting
     from regard.cli.texts import read_text
     from regard.metrics import PredictionPaths
@@ -82,7 +80,6 @@ def run(options: Options) -> None:
     model = load_model(options.model, options.toy, [text])
     require_decoder(model)
     encoding = tokenize(model, text)
-    warn_unknown(model, [encoding])
     announce_memory(model, len(encoding), Trace(only="*.weights"))
     with waiting("paths"):
         graph = paths(
@@ -96,10 +93,9 @@ def run(options: Options) -> None:
         )
     notes = [_KEEPS_LITTLE] if graph.corrupted is None and graph.faithfulness < _LITTLE else []
     if options.json:
-        write(json.dumps({"model": model.name, "text": text, "notes": notes} | graph.to_dict(), allow_nan=False))
+        write_json({"model": model.name, "text": text, "notes": notes} | graph.to_dict())
     else:
-        console = make_console(options.color)
-        print_header(console, model, " · paths")
+        console = open_page(options.color, model, " · paths")
         console.print()
         console.print(Text(escape(graph.summary()).replace("-", "−")))
         for note in notes:
@@ -113,10 +109,7 @@ def run(options: Options) -> None:
 
 def _table(graph: PredictionPaths) -> Table:
     """Return the tree: the effect of each node on what reads it, with its own inputs below it."""
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    table.add_column("effect", justify="right")
-    table.add_column("from")
-    table.add_column("read by")
+    table = make_table(">effect", "from", "read by")
     for depth, edge, repeats in graph.tree():
         node = f"{'  ' * depth}{edge.writer.label} at {escape(edge.token, 24)!r}{' …' * repeats}"
         table.add_row(format_number(edge.score, "+.3f"), Text(node), Text(edge.reader.label))

@@ -36,7 +36,6 @@ from regard.cli.shared_options import (
 )
 
 with deferred_imports():
-    import json
     import time
     from dataclasses import replace
     from functools import partial
@@ -44,9 +43,9 @@ with deferred_imports():
     from rich.text import Text
 
     from regard._utils.errors import RegardError
-    from regard.cli.console import has_color, make_console, print_header
+    from regard.cli.console import has_color, open_page
     from regard.cli.input import check_word, load_model, resolve_map, run_model, tokenize
-    from regard.cli.output import write
+    from regard.cli.output import write_json
     from regard.cli.show_picture import show_picture
     from regard.cli.tables import write_map
     from regard.cli.texts import read_text
@@ -142,7 +141,7 @@ def run(options: Options) -> None:
     _write_files(trace, view, partial(_draw, trace, view, choice.head, options), options)
     shown = view if rows is None else view.rows(rows)
     if options.json:
-        write(json.dumps(to_json(shown, top=options.top), allow_nan=False))
+        write_json(to_json(shown, top=options.top))
     elif not options.quiet:
         _print(options, choice, model, trace, shown, seconds)
 
@@ -209,10 +208,10 @@ def _print(
     view: AttentionView,
     seconds: float,
 ) -> None:
-    console = make_console(options.color)
     layers, heads = model.config.num_layers, model.config.num_heads
     sizes = f"{_counted(layers, 'layer')} × {_counted(heads, 'head')}"
-    print_header(console, model, f" · {sizes} · {_counted(len(trace.encodings[0]), 'token')} · {seconds:.2f} s")
+    tokens = _counted(len(trace.encodings[0]), "token")
+    console = open_page(options.color, model, f" · {sizes} · {tokens} · {seconds:.2f} s")
     if len(view.layers) * view.heads > 1:
         console.print(Text(_chosen(choice, view)))
     if hasattr(model, "encode"):

@@ -20,16 +20,14 @@ from regard.cli.shared_options import (
 )
 
 with deferred_imports():
-    import json
-
     import numpy as np
     from rich.table import Table
     from rich.text import Text
 
     from regard._utils.errors import RegardError
-    from regard.cli.console import make_console, print_header
+    from regard.cli.console import make_table, open_page
     from regard.cli.input import announce_memory, check_word, load_model, tokenize
-    from regard.cli.output import write
+    from regard.cli.output import write_json
     from regard.cli.texts import read_text
     from regard.metrics import WHY_STEPS, ScoreAttribution
     from regard.models.output import run_traced
@@ -83,10 +81,9 @@ def run(options: Options) -> None:
     name: Any = f"encoder.blocks.{layer}.attn" if hasattr(model, "encode") else layer
     score = trace.why(name, head, query, key, versus, by=options.by)
     if options.json:
-        write(json.dumps({"model": model.name, "text": text} | _as_json(score, options), allow_nan=False))
+        write_json({"model": model.name, "text": text} | _as_json(score, options))
         return
-    console = make_console(options.color)
-    print_header(console, model, f" · {head_label(layer, head)}")
+    console = open_page(options.color, model, f" · {head_label(layer, head)}")
     console.print()
     console.print(Text(_summary(score)), soft_wrap=True)
     console.print()
@@ -122,9 +119,7 @@ def _summary(score: ScoreAttribution) -> str:
 
 def _table(score: ScoreAttribution, top: int) -> Table:
     """Return the largest pairs as sentences, and the rest."""
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    table.add_column("adds", justify="right")
-    table.add_column("pair of parts")
+    table = make_table(">adds", "pair of parts")
     pairs, query, key = score.top(top), escape(score.tokens[0], 24), escape(score.tokens[1], 24)
     for pair in pairs:
         sentence = f"{escape(pair.query.label, 48)} at {query!r} meets {escape(pair.key.label, 48)} at {key!r}"

@@ -61,7 +61,7 @@ class ScoreLayout:
     def resolve_offset(self, query_offset: int | Array | None = None) -> int | Array:
         """Return what to add to a query index to get its position: an integer, or an array ``... 1 1 1``.
 
-        `given` takes precedence over the layout's own offset.
+        `query_offset` takes precedence over the layout's own offset.
         """
         if query_offset is None and self.offsets is not None:
             return self.offsets

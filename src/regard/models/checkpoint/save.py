@@ -64,9 +64,11 @@ class StoredPlaces:
                 f"{model.name!r} is not stored under its name, by which its configuration is found again: {error}"
             ) from error
         self.checkpoint = open_checkpoint(path, getattr(model.config, "ignore", ()))
-        self.folder = self.checkpoint.outer if isinstance(self.checkpoint, FolderCheckpoint) else None
-        if isinstance(self.checkpoint, FolderCheckpoint) and not type(model).__module__.startswith("regard."):
-            self.checkpoint.registered_type = self.checkpoint.config().peek("model_type")
+        self.folder: Path | None = None
+        if isinstance(self.checkpoint, FolderCheckpoint):
+            self.folder = self.checkpoint.outer
+            if not type(model).__module__.startswith("regard."):
+                self.checkpoint.registered_type = self.checkpoint.config().peek("model_type")
         self.tensors = TensorPlaces(self.checkpoint.tensors())
         skeleton = type(model).load(_Places(self.checkpoint, self.tensors), name=model.name)
         self.arrays, expected = parameters(model), parameters(skeleton)
