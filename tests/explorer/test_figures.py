@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 from explorations import at_once, explored, long_exploration, recorded
 from test_server import served
-from test_training import small
 
 from regard import Trace, load, train
 from regard.explorer import Exploration
 from regard.explorer.export_html import render_page
 from regard.explorer.query import dispatch
 from regard.explorer.training import TrainingExploration
-from regard.training import TrainingRun
+from regard.training import TrainingRun, make_task
+from training_runs import small_model
 
 BEGINNINGS = {"pdf": b"%PDF-", "svg": b"<?xml", "png": b"\x89PNG"}
 
@@ -58,7 +58,8 @@ def explorations(bert, bart, write_bert, tmp_path):
     ablated, by_the_page = one.ablate([(0, 1)])["run"], one.run_text("sat the cats")["run"]
     models = [bert, load(write_bert(folder="other"))]
     one.runs[0].trace.save(tmp_path / "run.safetensors")
-    model, task = small()
+    task = make_task("induction", batch_size=4)
+    model = small_model(task)
     options = {"evaluation": task.held_out(1), "evaluate_every": 1, "save_every": 1}
     train(model, task.batches(), steps=2, learning_rate=0.01, folder=tmp_path / "run", **options)
     training = TrainingExploration(TrainingRun(tmp_path / "run"))

@@ -67,9 +67,9 @@ class GgufCheckpoint:
     def sentence_settings(self, _: Mapping[str, str]) -> SentenceSettings:
         """Return the pooling of an embedding model, whose vectors llama.cpp scales to length 1."""
         kind = self._file.metadata.get(f"{self._name}.pooling_type", 0)
-        if kind == 0:
+        if type(kind) is int and kind == 0:
             return SentenceSettings()
-        if kind not in _POOLINGS:
+        if type(kind) is not int or kind not in _POOLINGS:
             return SentenceSettings(
                 problem=f"{self.path} has the pooling {truncate(kind)}, which makes no vectors of texts"
             )

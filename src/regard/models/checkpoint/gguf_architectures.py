@@ -94,7 +94,10 @@ def _types_of_layers(is_full: Callable[[int], bool]) -> Step:
     def step(fields: Fields, stored: Fields, file: GgufFile) -> None:  # noqa: ARG001
         layers = fields.get("num_hidden_layers")
         layers = min(layers, 1 << 16) if isinstance(layers, int) else 0
-        fields["layer_types"] = ["full_attention" if is_full(i) else "sliding_attention" for i in range(layers)]
+        no_window = not fields.get("sliding_window")  # then the converter leaves the key out
+        fields["layer_types"] = [
+            "full_attention" if no_window or is_full(i) else "sliding_attention" for i in range(layers)
+        ]
 
     return step
 
