@@ -65,22 +65,22 @@ def settings(layer: Any) -> dict[str, Any]:
     """
     return {
         name: value
-        for name, value, of in _leaves(layer, "")
-        if isinstance(of, Layer) and not isinstance(value, _ARRAYS)
+        for name, value, owner in _leaves(layer, "")
+        if isinstance(owner, Layer) and not isinstance(value, _ARRAYS)
     }
 
 
-def _leaves(value: Any, name: str, of: Any = None) -> Iterator[tuple[str, Any, Any]]:
+def _leaves(value: Any, name: str, owner: Any = None) -> Iterator[tuple[str, Any, Any]]:
     """Yield each value that is not made of others, with its path and the object that has it."""
     parts: Iterable[tuple[Any, Any]] | None = None
     if isinstance(value, dict) and not name:
         parts = value.items()
     elif is_dataclass(value):
-        parts, of = ((field.name, getattr(value, field.name)) for field in fields(value)), value
+        parts, owner = ((field.name, getattr(value, field.name)) for field in fields(value)), value
     elif isinstance(value, tuple):
         parts = enumerate(value)
     if parts is None:
-        yield name, value, of
+        yield name, value, owner
         return
     for key, part in parts:
-        yield from _leaves(part, f"{name}.{key}" if name else str(key), of)
+        yield from _leaves(part, f"{name}.{key}" if name else str(key), owner)

@@ -333,7 +333,7 @@ class SubwordTokenizer:
         if self._drops_characters and self._spells_tokens:
             offsets = find_tokens(text, encoded.tokens, encoded.special_tokens_mask, self._added_tokens)
         words: Sequence[int | None] = encoded.word_ids
-        if is_sentencepiece(self.backend):  # which takes a text apart at spaces, or nowhere
+        if self._is_sentencepiece:  # which takes a text apart at spaces, or nowhere
             words = find_words(text, offsets, encoded.special_tokens_mask)
         word_ids = join_within_characters(words, offsets)
         return Encoding(
@@ -382,6 +382,10 @@ class SubwordTokenizer:
         with _library_errors("the tokenizer cannot decode the ids"):
             text = self.backend.decode(ids, skip_special_tokens=skip_special_tokens)
         return clean_up(text) if (self.cleans_up if clean_up_spaces is None else clean_up_spaces) else text
+
+    @cached_property
+    def _is_sentencepiece(self) -> bool:
+        return is_sentencepiece(self.backend)
 
     @cached_property
     def _added_tokens(self) -> frozenset[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections import Counter
+from itertools import chain
 
 from regard.text.combining_marks import is_mark
 from regard.text.encoding import Encoding
@@ -65,5 +66,6 @@ def _is_in(spelled: bytes, text: str) -> bool:
     """Tell whether these bytes are in a text, as it is or as a tokenizer may normalise it."""
     if "\ufffd" in text:  # bytes that belong to no character
         return True
-    normalized = (text, *(unicodedata.normalize(form, text) for form in ("NFC", "NFD", "NFKC", "NFKD")))
-    return any(spelled in form.encode("utf-8", "surrogatepass") for x in normalized for form in (x, x.lower()))
+    normalized = (unicodedata.normalize(form, text) for form in ("NFC", "NFD", "NFKC", "NFKD"))  # few labels need one
+    forms = (form for x in chain([text], normalized) for form in (x, x.lower()))
+    return any(spelled in form.encode("utf-8", "surrogatepass") for form in forms)
