@@ -88,7 +88,7 @@ def test_a_target_is_a_suggestion_or_a_text(open_page, sequence_address, sequenc
     page = open_page(f"{sequence_address}#{OPEN}", allow="Failed to load resource")
     ready(page)
     likely = sequence.attribution(0)["likely"]
-    chips, field = page.locator(".rg-likely-token"), page.get_by_label("Next token", exact=True)
+    chips, field = page.locator(".rg-likely-token"), page.get_by_role("textbox", name="Next token")
     assert [chip.locator("bdi").inner_text() for chip in chips.all()] == [each["text"] for each in likely]
     assert [chip.get_attribute("aria-pressed") for chip in chips.all()] == ["true", *["false"] * 7]
     chips.nth(1).click()

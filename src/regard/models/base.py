@@ -12,10 +12,8 @@ import numpy as np
 from regard._utils.errors import RegardError
 from regard._utils.validation import boolean, truncate, whole_number
 from regard.functional.recorder import NULL_RECORDER, Recorder
-from regard.models.adapters import with_adapter
 from regard.models.batch import Batch, OneText, Text, Tokenizer, make_batch, remove_padding
 from regard.models.checkpoint.open import Checkpoint
-from regard.models.checkpoint.save import save_model
 from regard.models.corpus import iter_traces
 from regard.models.gradients import Metric, ModelGradients, gradients_of_run
 from regard.models.memory import check_memory
@@ -105,6 +103,8 @@ class PretrainedModel(Layer):
         >>> model = regard.load("smollm2")              # doctest: +SKIP
         >>> model.save("smollm2-bf16", dtype="bfloat16")  # doctest: +SKIP
         """
+        from regard.models.checkpoint.save import save_model
+
         save_model(self, folder, dtype=dtype, shard_bytes=shard_bytes)
 
     def with_adapter(self, folder: str | os.PathLike[str]) -> Self:
@@ -128,6 +128,8 @@ class PretrainedModel(Layer):
         ----------
         Hu et al. (2021), "LoRA", https://arxiv.org/abs/2106.09685.
         """
+        from regard.models.adapters import with_adapter
+
         adapted: Self = with_adapter(self, folder)
         return adapted
 
