@@ -172,7 +172,7 @@ FAULTS = (
     Fault(
         "csrc/attention/map.cpp",
         "for (ptrdiff_t l = count_ - i; l < N; ++l) some[l] = 0;",
-        "for (ptrdiff_t l = count_ - i + 1; l < N; ++l) some[l] = 0;",
+        "for (ptrdiff_t l = count_ - i - 1; l < N; ++l) some[l] = 0;",
         "functional/native/test_map.py trace/test_attention_map.py",
     ),
     Fault(
