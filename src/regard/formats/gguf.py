@@ -28,7 +28,7 @@ from regard.formats.quantized import BLOCKS, dequantize, gguf_library, require_g
 from regard.formats.tensor_file import TensorFile
 
 _MAX_HEADER = 50_000_000  # bytes; twice the header of a vocabulary of 250,000 tokens
-_MAX_VALUES, _MAX_TENSORS = 1 << 16, 1 << 18  # many times those of any model
+_MAX_VALUES, MAX_TENSORS = 1 << 16, 1 << 18  # many times those of any model
 _MAX_AXES = 4  # limit of ggml
 _MAX_PARTS = 99_999  # limit of their names
 
@@ -187,7 +187,7 @@ def _parsed(file: mmap.mmap) -> tuple[dict[str, Any], dict[str, _Tensor]]:
     if version not in (2, 3):
         raise ValueError(f"it is GGUF version {version}; regard reads versions 2 and 3")
     header.expect(num_values * 13 + num_tensors * 24)  # their minimum sizes
-    if num_values > _MAX_VALUES or num_tensors > _MAX_TENSORS:
+    if num_values > _MAX_VALUES or num_tensors > MAX_TENSORS:
         raise ValueError(f"it has {num_values} metadata and {num_tensors} tensors, more than any model")
     metadata: dict[str, Any] = {}
     for _ in range(num_values):
