@@ -81,6 +81,23 @@ def test_a_folder_with_several_files_asks_for_one_of_them(tmp_path):
         regard.load(tmp_path)
 
 
+def test_a_folder_has_the_models_that_a_repository_with_its_files_has(tmp_path):
+    for name in ("m.gguf", "m-00001-of-00001.gguf", "m-00002-of-00002.GGUF", "mmproj-F16.gguf", "x-lora.gguf"):
+        (tmp_path / name).write_bytes(b"GGUF")
+    with pytest.raises(
+        RegardError, match=r"3 GGUF models; give one of m-00001-of-00001\.gguf, m-00002-of-.*, m\.gguf$"
+    ):
+        regard.load(tmp_path)
+    for path in tmp_path.glob("m[.-]*"):
+        path.unlink()
+    with pytest.raises(
+        RegardError, match=r"regard reads: mmproj-F16\.gguf is the image part of a model, x-lora\.gguf is"
+    ):
+        regard.load(tmp_path)
+    write_gguf(tmp_path / "m.gguf")
+    assert regard.load(tmp_path).config.num_layers == 2
+
+
 def test_a_folder_with_a_configuration_is_no_gguf_model(write_bert):
     folder = write_bert()
     write_gguf(folder / "m.gguf")
