@@ -25,6 +25,7 @@ from regard.models.checkpoint.gguf_layout import ROPE_FREQS, Architecture, Conve
 from regard.models.pooling import Pooling
 from regard.models.sentence import SentenceSettings
 from regard.text import SubwordTokenizer
+from regard.text.gguf_tokenizer import special_id
 
 _WITHOUT_ENDING = (".sinks", ".e_score_correction_bias")  # names of the checkpoint without .weight or .bias
 _POOLINGS = {1: "mean", 2: "cls", 3: "lasttoken"}  # of llama.cpp; 4 ranks pairs of texts
@@ -214,9 +215,9 @@ def _special_ids(metadata: Mapping[str, Any]) -> Fields:
     """Return the ids that begin, end and pad a text. A turn of a chat may end with another token than a text."""
     ids = {}
     for name, key in (("bos_token_id", "bos"), ("pad_token_id", "padding")):
-        if (value := metadata.get(f"tokenizer.ggml.{key}_token_id")) is not None:
+        if (value := special_id(metadata, key)) is not None:
             ids[name] = value
-    ends = [metadata.get(f"tokenizer.ggml.{key}_token_id") for key in ("eos", "eot")]
+    ends = [special_id(metadata, key) for key in ("eos", "eot")]
     end_ids = list(dict.fromkeys(value for value in ends if isinstance(value, int)))
     if end_ids:
         ids["eos_token_id"] = end_ids if len(end_ids) > 1 else end_ids[0]
