@@ -91,6 +91,7 @@ UNIGRAM = {
     "tokenizer.ggml.scores": [*_UNIGRAMS.values()],
     "tokenizer.ggml.token_type": [3, 3, 2, 1, 1, 1, 1, 4],
     "tokenizer.ggml.eos_token_id": 1,
+    "tokenizer.ggml.add_space_prefix": True,
 }
 """The metadata of a small unigram model of SentencePiece."""
 

@@ -107,11 +107,11 @@ PRE_TOKENIZERS: Mapping[str, PreTokenizer] = MappingProxyType(dict(_by_name()))
 """The pre-tokenizer of each name."""
 
 
-def find(name: str | None) -> PreTokenizer:
-    """Return the pre-tokenizer of a name; an error, with the names that are nearest, if there is none."""
+def find(name: str) -> PreTokenizer:
+    """Return the pre-tokenizer of a name; an error, with the names that are nearest, if there is none, or no name."""
     if name in PRE_TOKENIZERS:
         return PRE_TOKENIZERS[name]
-    near = get_close_matches((name or "")[:80], PRE_TOKENIZERS, n=_NEAREST, cutoff=_NEAR)
+    near = get_close_matches(name[:80], PRE_TOKENIZERS, n=_NEAREST, cutoff=_NEAR)
     others = [names.split()[0] for names in _ALIASES]
     hint = f"the nearest known are {join_names(map(repr, near))}" if near else f"known are {join_names(others, 100)}"
     problem = f"is {truncate(name)}, which regard does not know"

@@ -128,7 +128,7 @@ def _byte_level(fields: _Metadata) -> tuple[Tokenizer, _Ends]:
     from tokenizers import Tokenizer, decoders, normalizers
     from tokenizers.models import BPE
 
-    pre_tokenizer = gguf_pre_tokenizers.find(fields.value("pre", str))
+    pre_tokenizer = gguf_pre_tokenizers.find(fields.value("pre", str, ""))
     merges = []
     for merge in fields.strings("merges"):
         left, _, right = merge.partition(" ")
@@ -185,7 +185,7 @@ def _unigram(fields: _Metadata) -> tuple[Tokenizer, _Ends]:
     if table:
         check_character_map(table)
         tokenizer.normalizer = normalizers.Precompiled(table)
-    scheme: Any = "always" if fields.value("add_space_prefix", bool, True) else "never"
+    scheme: Any = "always" if fields.value("add_space_prefix", bool, False) else "never"
     # transformers drops further spaces whatever the file says: remove_extra_whitespaces has no effect here.
     steps = [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(prepend_scheme=scheme)]
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(steps)
@@ -226,8 +226,8 @@ def _wordpiece(fields: _Metadata) -> Tokenizer:
     ends = [each for name in ("eos", "sep") if (each := fields.value(f"add_{name}_token", bool)) is not None]
     has_ends = fields.value("add_bos_token", bool, True), any(ends) or not ends
     if not all(has_ends):
-        own = special_tokens("BertTokenizer", settings)
-        around = [(tokenizer.token_to_id(own[name]), own[name]) for name in ("cls_token", "sep_token")]
+        own, vocabulary = special_tokens("BertTokenizer", settings), tokenizer.get_vocab()
+        around = [(vocabulary[own[name]], own[name]) for name in ("cls_token", "sep_token")]
         _put_around(tokenizer, *(each if has else None for each, has in zip(around, has_ends, strict=True)))
     return tokenizer
 
