@@ -196,7 +196,7 @@ def _deepseek(draft: Draft) -> None:
 
 
 def _encoder(draft: Draft) -> None:
-    """Read what an encoder's file has beside sizes. llama.cpp refuses one that does not say that it is none."""
+    """Read what an encoder's file has beside sizes; one that does not say whether it is causal is refused."""
     if draft.stored.setdefault("attention.causal", True) is False:
         del draft.stored["attention.causal"]
     for key in ("classifier.output_labels", "classifier.pooling_type"):  # of a head that is not read
