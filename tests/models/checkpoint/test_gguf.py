@@ -332,6 +332,14 @@ def test_a_key_that_is_missing_is_what_llama_cpp_takes_it_for_or_refused(tmp_pat
         assert config(without) == expected, key
 
 
+@pytest.mark.parametrize("case", ["llama/yarn", "gpt_oss/plain", "deepseek_v3/yarn"])
+def test_without_a_word_on_scaling_rotations_are_not_scaled(tmp_path, case):
+    architecture, fields, tensors, others = kept(case, tmp_path)
+    fields = {key: value for key, value in fields.items() if not key.startswith("rope.scaling.")}
+    path = write_gguf(tmp_path / "m.gguf", architecture, fields, tensors, metadata=others)
+    assert regard.load(path).config.rope.scaling is None
+
+
 def test_every_architecture_has_a_case_with_every_key():
     assert {architecture_of(case.partition("/")[0]) for case in WITH_EVERY_KEY} == ARCHITECTURES.keys()
 
