@@ -91,6 +91,7 @@ UNIGRAM = {
     "tokenizer.ggml.scores": [*_UNIGRAMS.values()],
     "tokenizer.ggml.token_type": [3, 3, 2, 1, 1, 1, 1, 4],
     "tokenizer.ggml.eos_token_id": 1,
+    "tokenizer.ggml.add_space_prefix": True,
 }
 """The metadata of a small unigram model of SentencePiece."""
 
@@ -267,6 +268,7 @@ def fields_from(config: Mapping[str, Any]) -> dict[str, Any]:
         fields["feed_forward_length"] = config["n_inner"] or 4 * config["n_embd"]
     if model_type in _ENCODERS:
         fields["attention.causal"] = False
+        fields.setdefault("attention.layer_norm_epsilon", 1e-12)  # of DistilBERT, whose configuration leaves it out
     if "position_offset" in config:
         fields["context_length"] -= config["position_offset"]
     if model_type == "modernbert":
@@ -279,6 +281,8 @@ def fields_from(config: Mapping[str, Any]) -> dict[str, Any]:
     if model_type == "phi3":
         fields.setdefault("attention.sliding_window", 0)
         fields["rope.scaling.original_context_length"] = config["original_max_position_embeddings"]
+    if model_type == "gpt_oss":
+        fields["expert_feed_forward_length"] = config["intermediate_size"]
     if model_type == "t5":
         fields |= {"attention.value_length": config["d_kv"], "context_length": 512}
         fields |= {"attention.layer_norm_epsilon": config["layer_norm_epsilon"], "decoder_start_token_id": 0}
@@ -293,8 +297,14 @@ def fields_from(config: Mapping[str, Any]) -> dict[str, Any]:
 
 _ARCHITECTURES = {
     **{"mixtral": "llama", "qwen3_moe": "qwen3moe", "deepseek_v3": "deepseek2", "gpt_neox": "gptneox"},
+    **{"gemma3_text": "gemma3"},
     **{"roberta": "bert", "xlm-roberta": "bert", "distilbert": "bert", "modernbert": "modern-bert"},
 }
+
+
+def architecture_of(model_type: str) -> str:
+    """Return the architecture of a model type of Hugging Face."""
+    return _ARCHITECTURES.get(model_type, model_type.replace("_", "-"))
 
 
 def write_kept(folder: Path, path: Path, **more: Any) -> Path:
@@ -303,7 +313,7 @@ def write_kept(folder: Path, path: Path, **more: Any) -> Path:
     `more` are further metadata of its architecture.
     """
     config = json.loads((folder / "config.json").read_text())
-    architecture = _ARCHITECTURES.get(config["model_type"], config["model_type"].replace("_", "-"))
+    architecture = architecture_of(config["model_type"])
     if config["model_type"] in ("roberta", "xlm-roberta"):
         config["position_offset"] = config["pad_token_id"] + 1
     tensors = from_hugging_face(SafetensorsFile(folder / "model.safetensors"), architecture, config)

@@ -175,6 +175,20 @@ def test_numbers_of_parts_that_cannot_be_are_refused(tmp_path: Path, places: tup
         GgufFile(write_gguf(tmp_path / "m-00001-of-00002.gguf", metadata=values))
 
 
+@pytest.mark.parametrize("wrong", ["2", [0, 2], 2.0, True])
+@pytest.mark.parametrize(
+    ("key", "part"), [(key, part) for key in ("no", "count", "tensors.count") for part in range(2)][:-1]
+)
+def test_numbers_of_parts_that_are_none_are_refused(tmp_path: Path, key: str, part: int, wrong: object) -> None:
+    paths = [tmp_path / f"m-0000{i + 1}-of-00002.gguf" for i in range(2)]
+    for i, path in enumerate(paths):
+        values = {"split.no": i, "split.count": 2, "split.tensors.count": 2}
+        values |= {f"split.{key}": wrong} if i == part else {}
+        write_gguf(path, tensors={f"{i}.weight": np.zeros(3, np.float32)}, metadata=values)
+    with pytest.raises(RegardError, match=r"it is part .* of .*; fetch|is not part \d of 2; fetch|have 2 tensors, not"):
+        GgufFile(paths[0])
+
+
 def test_a_part_of_a_tensor_is_read_alone(tmp_path: Path) -> None:
     array = np.random.default_rng(2).standard_normal((3, 4, 64)).astype(np.float32)
     for kind in ("F32", "F16", "Q8_0", "Q5_1"):

@@ -41,7 +41,6 @@ def test_special_tokens_of_a_text_are_found_whole():
         ("llama-bpe", "A12 1212", ("A", "12", "Ġ", "12", "1", "2")),
         ("qwen2", "12", ("1", "2")),
         ("default", "12", ("12",)),
-        (None, "12", ("12",)),
     ],
 )
 def test_the_name_says_how_a_text_is_cut_before(pre, text, tokens):
@@ -112,6 +111,22 @@ def test_a_vocabulary_with_capitals_is_cased():
     assert kept("Café").tokens == ("[CLS]", "caf", "##é", "[SEP]")
 
 
+def test_a_capital_in_a_special_token_makes_no_vocabulary_cased():
+    tokens = [*WORDPIECE["tokenizer.ggml.tokens"], "<Start>", "▁<USER>"]
+    types = [*WORDPIECE["tokenizer.ggml.token_type"], 3, 4]
+    assert built(WORDPIECE, tokens=tokens, token_type=types)("The").tokens == ("[CLS]", "the", "[SEP]")
+
+
+@pytest.mark.parametrize("bos", [None, True, False])
+@pytest.mark.parametrize("eos", [None, True, False])
+@pytest.mark.parametrize("sep", [None, True, False])
+def test_the_tokens_around_a_text_are_left_out_where_the_file_says_so(bos, eos, sep):
+    """The converter says False of a separator where the end of a text is one."""
+    encoding = built(WORDPIECE, add_bos_token=bos, add_eos_token=eos, add_sep_token=sep)("the cat")
+    says_no = False in (eos, sep) and True not in (eos, sep)
+    assert encoding.tokens == (*(["[CLS]"] if bos is not False else []), "the", "cat", *([] if says_no else ["[SEP]"]))
+
+
 def test_the_tokens_around_a_text_are_those_that_the_file_names():
     named = built(WORDPIECE, cls_token_id=3, seperator_token_id=2)
     assert named("cat").ids == (3, 5, 2)
@@ -124,7 +139,20 @@ def test_pieces_of_the_likeliest_sum_are_chosen_and_the_text_ends():
     tokenizer = built(UNIGRAM)
     assert tokenizer("the  t?<x>").tokens == ("▁the", "▁", "t", "?", "<x>", "</s>")
     assert tokenizer("?").ids[1] == 2
-    assert built(UNIGRAM, add_eos_token=False, add_space_prefix=False)("the").tokens == ("t", "he")
+    for prefix in (False, None):  # llama.cpp puts no space before a text where the file does not say so
+        assert built(UNIGRAM, add_eos_token=False, add_space_prefix=prefix)("the").tokens == ("t", "he")
+
+
+def test_special_tokens_that_the_file_does_not_name_are_those_of_llama_cpp():
+    bare = dict.fromkeys(("token_type", "eos_token_id", "unknown_token_id"))
+    tokenizer = built(UNIGRAM, **bare)
+    assert tokenizer("the ?").ids == (3, 4, 2, 1)
+    assert tokenizer.pad_id == 0
+    typed = built(UNIGRAM, eos_token_id=None, tokens=["<unk>", "</s>", "<pad>", *UNIGRAM["tokenizer.ggml.tokens"][3:]],
+                  token_type=[2, 3, 3, 1, 1, 1, 1, 4])  # fmt: skip
+    assert typed("?").ids == (4, 0, 1)
+    without = dict.fromkeys(("bos_token_id", "eos_token_id", "unknown_token_id"))
+    assert built(SENTENCEPIECE, **without, add_eos_token=True)("the").tokens == ("<s>", "▁the", "</s>")
 
 
 # As SentencePiece makes them. tests/parity holds this kind against SentencePiece itself.
@@ -171,6 +199,9 @@ COUNT = len(TOKENS)
         (TOKENIZER, {"model": "rwkv"}, "its tokenizer has kind 'rwkv'; supported: 'gpt2', 'llama', 't5', 'bert'"),
         (TOKENIZER, {"model": 5}, r"tokenizer\.ggml\.model must be a str, got 5"),
         (TOKENIZER, {"pre": "llama-4"}, r"\(tokenizer\.ggml\.pre\) is 'llama-4', .*; the nearest known are 'llama4', "),
+        (TOKENIZER, {"pre": "chameleon"}, r"is 'chameleon', .*; known are default, gpt-2, "),  # falcon is not near
+        (TOKENIZER, {"pre": None}, r"ggml\.pre\) is missing, .* 'default', is .*; known are default, gpt-2, "),
+        (TOKENIZER, {"pre": ""}, r"\(tokenizer\.ggml\.pre\) is missing, "),
         (TOKENIZER, {"pre": "?"}, r"is '\?', which .*; known are default, gpt-2, .*--pre-tokenizer NAME"),
         (TOKENIZER, {"tokens": None}, r"tokenizer\.ggml\.tokens must be a list of strings, but is missing"),
         (TOKENIZER, {"tokens": 5}, r"tokenizer\.ggml\.tokens must be a list of strings$"),

@@ -14,6 +14,7 @@ from typing import Any
 from regard._utils.errors import RegardError
 from regard._utils.files import open_regular
 from regard._version import __version__
+from regard.formats.gguf_parts import files_of_model
 from regard.functional.native import set_num_threads
 from regard.models import load
 from regard.models.base import TextModel, as_text_model
@@ -98,7 +99,7 @@ def _sha256(name: str) -> str:
     path, entry = resolve.find(name), registry.KNOWN.get(name)
     if entry is None and (identity := hub_cache.identity(path)) is not None:
         return hashlib.sha256(json.dumps(identity).encode()).hexdigest()
-    files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
+    files = files_of_model(path) if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
     if entry is not None:
         files = [path / file.name for file in entry.files]
     digest = hashlib.sha256()

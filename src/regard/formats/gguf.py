@@ -28,7 +28,7 @@ from regard.formats.quantized import BLOCKS, dequantize, gguf_library, require_g
 from regard.formats.tensor_file import TensorFile
 
 _MAX_HEADER = 50_000_000  # bytes; twice the header of a vocabulary of 250,000 tokens
-_MAX_VALUES, _MAX_TENSORS = 1 << 16, 1 << 18  # many times those of any model
+_MAX_VALUES, MAX_TENSORS = 1 << 16, 1 << 18  # many times those of any model
 _MAX_AXES = 4  # limit of ggml
 _MAX_PARTS = 99_999  # limit of their names
 
@@ -101,24 +101,24 @@ class GgufFile(TensorFile):
 
     def _parse(self) -> None:
         self.metadata, self._tensors = _parsed(self._bytes)
-        if (count := self.metadata.get("split.count", 1)) == 1:
-            return
-        number = self.metadata.get("split.no")
+        count, number = self.metadata.get("split.count", 1), self.metadata.get("split.no", 0)
         if type(count) is not int or type(number) is not int or not 0 <= number < count <= _MAX_PARTS:
             raise ValueError(f"it is part {truncate(number)}, from 0, of {truncate(count)}; fetch it again")
+        if count == 1:
+            return
         paths = paths_of_parts(self.path, number + 1, count)
         parts = [self if i == number else _Part(path) for i, path in enumerate(paths)]
         tensors: dict[str, _Tensor] = {}
         for number, part in enumerate(parts):
-            places = part.metadata.get("split.no"), part.metadata.get("split.count")
-            if places != (number, len(parts)):
+            places = [part.metadata.get(key) for key in ("split.no", "split.count")]
+            if not all(type(each) is int for each in places) or places != [number, len(parts)]:
                 raise ValueError(f"{part.path.name} is not part {number + 1} of {len(parts)}; fetch it again")
             if twice := tensors.keys() & part._tensors.keys():
                 raise ValueError(f"tensor {truncate(min(twice))} is in two of its {len(parts)} parts")
             tensors |= part._tensors
         self.metadata, self._tensors = parts[0].metadata, tensors
         count = self.metadata.get("split.tensors.count", len(self))
-        if count != len(self):
+        if type(count) is not int or count != len(self):
             raise ValueError(f"its {len(parts)} parts have {len(self)} tensors, not {truncate(count)}; fetch it again")
 
     def __getitem__(self, name: str) -> NDArray[Any]:
@@ -187,7 +187,7 @@ def _parsed(file: mmap.mmap) -> tuple[dict[str, Any], dict[str, _Tensor]]:
     if version not in (2, 3):
         raise ValueError(f"it is GGUF version {version}; regard reads versions 2 and 3")
     header.expect(num_values * 13 + num_tensors * 24)  # their minimum sizes
-    if num_values > _MAX_VALUES or num_tensors > _MAX_TENSORS:
+    if num_values > _MAX_VALUES or num_tensors > MAX_TENSORS:
         raise ValueError(f"it has {num_values} metadata and {num_tensors} tensors, more than any model")
     metadata: dict[str, Any] = {}
     for _ in range(num_values):

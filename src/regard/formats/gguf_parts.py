@@ -9,15 +9,31 @@ _PART = re.compile(r"-(\d{5})-of-(\d{5})(?=\.gguf$)", re.ASCII | re.IGNORECASE)
 _MAX_SHOWN = 10  # names of missing files in a message
 
 
-def whole_name(name: str) -> str:
-    """Return the name of a file without its number, if it is a part; parts of one model have this in common."""
-    return _PART.sub("", name)
-
-
 def part_of(name: str) -> tuple[int, int] | None:
     """Return which part a file is by its name, from 1, and of how many; None for a whole model."""
     match = _PART.search(name)
-    return None if match is None else (int(match[1]), int(match[2]))
+    return (int(match[1]), int(match[2])) if match and 1 <= int(match[1]) <= int(match[2]) else None
+
+
+def whole_name(name: str) -> str:
+    """Return the name of a file without its number, if it is a part."""
+    return _PART.sub("", name) if part_of(name) else name
+
+
+def model_of(name: str) -> tuple[str, int]:
+    """Return what the parts of one model have in common: their name without number, and how many they are.
+
+    That is 0 for a whole model.
+    """
+    part = part_of(name)
+    return whole_name(name), part[1] if part else 0
+
+
+def files_of_model(path: Path) -> list[Path]:
+    """Return the file of a model, or of one in parts all that are in the folder, by their names."""
+    if part_of(path.name) is None:
+        return [path]
+    return sorted(each for each in path.parent.glob("*") if model_of(each.name) == model_of(path.name))
 
 
 def paths_of_parts(path: Path, part: int, count: int) -> list[Path]:

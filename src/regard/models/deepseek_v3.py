@@ -18,11 +18,11 @@ from regard.functional.arrays import concat
 from regard.functional.recorder import NULL_RECORDER, Recorder, optional_tap
 from regard.functional.variable import plain
 from regard.models.build import GATED, gated_feed_forward, linear, rms_norm
-from regard.models.checkpoint.config import ConfigReader
+from regard.models.checkpoint.config import MAX_EXPERTS, ConfigReader
 from regard.models.checkpoint.tensors import TensorSource
 from regard.models.decoder_checkpoint import read_sizes
 from regard.models.llama import Llama, LlamaConfig
-from regard.models.mixtral import MAX_EXPERTS, MixtureOfExperts, experts
+from regard.models.mixtral import MixtureOfExperts, experts
 from regard.nn import CausalAttention, CosSin, DecoderBlock, GatedFeedForward, Linear, RMSNorm
 from regard.nn.kv_cache import KVCache
 from regard.nn.layer import REQUIRED
@@ -77,19 +77,15 @@ class DeepseekV3Config(LlamaConfig):
             latent_dim=reader.count("kv_lora_rank", 512),
             interleaved=reader.flag("rope_interleave", True),
             attn_bias=reader.flag("attention_bias", False),
-            num_dense=_width(reader, "first_k_dense_replace", 3),
+            num_dense=reader.width("first_k_dense_replace", 3),
             expert_dim=reader.count("moe_intermediate_size", 2048),
             num_shared=reader.count("n_shared_experts", 1),
             normalized=reader.flag("norm_topk_prob", True),
             routed_scale=reader.positive("routed_scaling_factor", 2.5),
-            num_next=_width(reader, "num_nextn_predict_layers", 1),
+            num_next=reader.width("num_nextn_predict_layers", 1),
             **_read_experts(reader),
         )
         return replace(config, head_dim=rotated + fixed)
-
-
-def _width(reader: ConfigReader, name: str, default: int) -> int:
-    return default if reader.peek(name) is None else reader.width(name)
 
 
 def _read_experts(reader: ConfigReader) -> dict[str, Any]:

@@ -11,13 +11,11 @@ from regard import functional as F
 from regard.functional.recorder import NULL_RECORDER, Recorder
 from regard.functional.variable import plain
 from regard.models.build import gated_feed_forward, linear
-from regard.models.checkpoint.config import ConfigReader
+from regard.models.checkpoint.config import MAX_EXPERTS, ConfigReader
 from regard.models.checkpoint.tensors import TensorSource
 from regard.models.decoder_checkpoint import read_sizes
 from regard.models.llama import Llama, LlamaConfig
 from regard.nn import GatedFeedForward, Layer, Linear
-
-MAX_EXPERTS = 4096
 
 
 @dataclass(frozen=True, kw_only=True)

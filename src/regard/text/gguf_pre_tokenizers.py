@@ -17,8 +17,7 @@ from regard._utils.validation import truncate
 from regard.text.tokenizer_components import QWEN_3_5_WORDS, QWEN_WORDS
 from regard.text.words import join_names
 
-DEFAULT = "default"
-_NEAREST = 3
+_NEAREST, _NEAR = 3, 0.7  # names, and how near, as `difflib` has it
 
 _ENDINGS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _SPACES = r"\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -70,7 +69,7 @@ class PreTokenizer:
 
 
 _ALIASES: dict[str, PreTokenizer] = {
-    DEFAULT: PreTokenizer((r"[\p{P}\$\+<=>\^~\|]+", _GPT2, r"\p{N}+", _THREE_DIGITS)),
+    "default": PreTokenizer((r"[\p{P}\$\+<=>\^~\|]+", _GPT2, r"\p{N}+", _THREE_DIGITS)),
     "gpt-2 phi-2 exaone4 a.x-4.0 gigachat granite-docling jais jina-de jina-es jina-v2-de jina-v2-es mellum trillion": (
         PreTokenizer((_GPT2,))
     ),
@@ -109,16 +108,18 @@ PRE_TOKENIZERS: Mapping[str, PreTokenizer] = MappingProxyType(dict(_by_name()))
 
 
 def find(name: str) -> PreTokenizer:
-    """Return the pre-tokenizer of a name; an error, with the names that are nearest, if there is none."""
+    """Return the pre-tokenizer of a name; an error, with the names that are nearest, if there is none, or no name."""
     if name in PRE_TOKENIZERS:
         return PRE_TOKENIZERS[name]
-    near = get_close_matches(name[:80], PRE_TOKENIZERS, n=_NEAREST, cutoff=0.5)
+    near = get_close_matches(name[:80], PRE_TOKENIZERS, n=_NEAREST, cutoff=_NEAR)
     others = [names.split()[0] for names in _ALIASES]
     hint = f"the nearest known are {join_names(map(repr, near))}" if near else f"known are {join_names(others, 100)}"
+    problem = f"is {truncate(name)}, which regard does not know"
+    if not name:
+        problem = "is missing, as in the oldest files; that of llama.cpp, 'default', is hardly that of any model"
     raise RegardError(
-        f"its pre-tokenizer (tokenizer.ggml.pre) is {truncate(name)}, which regard does not know; {hint}; if one "
-        "splits texts in the same way, write its name into a copy of the file with "
-        "`gguf-new-metadata --pre-tokenizer NAME FILE COPY`, which gguf installs"
+        f"its pre-tokenizer (tokenizer.ggml.pre) {problem}; {hint}; if one splits texts in the same way, write its "
+        "name into a copy of the file with `gguf-new-metadata --pre-tokenizer NAME FILE COPY`, which gguf installs"
     )
 
 

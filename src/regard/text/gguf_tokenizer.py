@@ -18,13 +18,15 @@ from regard.text import gguf_pre_tokenizers
 from regard.text.token_bytes import SPACE
 from regard.text.tokenizer_config import ClassSettings
 from regard.text.tokenizer_json import check_character_map
-from regard.text.tokenizer_rules import by_rule
+from regard.text.tokenizer_rules import by_rule, special_tokens
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 _NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _BYTE = 1, 2, 3, 4, 6  # types of tokens
 _MAX_PIECE = 128  # characters; the default of SentencePiece is 16
+# Special tokens that a file does not name, by its kind, as llama.cpp has them. Those of BERT are known by their names.
+_DEFAULT_IDS = {"llama": {"bos": 1, "eos": 2, "unknown": 0}, "t5": {"eos": 1, "unknown": 2, "padding": 0}}
 
 
 def build_from_gguf(metadata: Mapping[str, Any]) -> Tokenizer:
@@ -40,8 +42,17 @@ def build_from_gguf(metadata: Mapping[str, Any]) -> Tokenizer:
         raise RegardError(f"its tokenizer has kind {kind!r}; supported: {', '.join(map(repr, (*_KINDS, 'bert')))}")
     tokenizer, ends = _KINDS[kind](fields)
     _add_unsplit_tokens(tokenizer, fields)
-    _add_template(tokenizer, fields, ends)
+    around = [fields.added(name, default) for name, default in zip(("bos", "eos"), ends, strict=True)]
+    if any(around):
+        _put_around(tokenizer, *around)
     return tokenizer
+
+
+def special_id(metadata: Mapping[str, Any], name: str) -> Any:
+    """Return the id of ``bos``, ``eos`` and so on, not validated; None if there is none."""
+    kind = metadata.get("tokenizer.ggml.model")
+    default = _DEFAULT_IDS.get(kind, {}).get(name) if isinstance(kind, str) else None
+    return metadata.get(f"tokenizer.ggml.{name}_token_id", default)
 
 
 def special_token(metadata: Mapping[str, Any], name: str) -> tuple[int, str] | None:
@@ -94,20 +105,30 @@ class _Metadata:
         return types
 
     def special(self, name: str) -> tuple[int, str] | None:
-        """Return a special token, None if the file names none."""
+        """Return a special token, None if the file names none and its kind has no default."""
         index = self.value(f"{name}_token_id", int)
         if index is None:
-            return None
+            index = special_id(self._metadata, name)
+            return None if index is None or index >= len(self.tokens) else (index, self.tokens[index])
         if not 0 <= index < len(self.tokens):
             raise RegardError(f"tokenizer.ggml.{name}_token_id is {index}, but there are {len(self.tokens)} tokens")
         return index, self.tokens[index]
+
+    def added(self, name: str, default: bool) -> tuple[int, str] | None:
+        """Return a special token that is put at an end of each text, None if none is."""
+        if not self.value(f"add_{name}_token", bool, default):
+            return None
+        special = self.special(name)
+        if special is None:
+            raise RegardError(f"tokenizer.ggml.add_{name}_token is true, but there is no {name} token")
+        return special
 
 
 def _byte_level(fields: _Metadata) -> tuple[Tokenizer, _Ends]:
     from tokenizers import Tokenizer, decoders, normalizers
     from tokenizers.models import BPE
 
-    pre_tokenizer = gguf_pre_tokenizers.find(fields.value("pre", str, gguf_pre_tokenizers.DEFAULT))
+    pre_tokenizer = gguf_pre_tokenizers.find(fields.value("pre", str, ""))
     merges = []
     for merge in fields.strings("merges"):
         left, _, right = merge.partition(" ")
@@ -155,7 +176,7 @@ def _unigram(fields: _Metadata) -> tuple[Tokenizer, _Ends]:
     from tokenizers.models import Unigram
 
     types, unknown = fields.types(), fields.special("unknown")
-    if unknown is None and _UNKNOWN in types:
+    if _UNKNOWN in types and fields.value("unknown_token_id", int) is None:
         unknown = types.index(_UNKNOWN), fields.tokens[types.index(_UNKNOWN)]
     _check_lengths(fields.tokens)
     pieces = list(zip(fields.tokens, fields.numbers("scores").tolist(), strict=True))
@@ -164,7 +185,7 @@ def _unigram(fields: _Metadata) -> tuple[Tokenizer, _Ends]:
     if table:
         check_character_map(table)
         tokenizer.normalizer = normalizers.Precompiled(table)
-    scheme: Any = "always" if fields.value("add_space_prefix", bool, True) else "never"
+    scheme: Any = "always" if fields.value("add_space_prefix", bool, False) else "never"
     # transformers drops further spaces whatever the file says: remove_extra_whitespaces has no effect here.
     steps = [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(prepend_scheme=scheme)]
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(steps)
@@ -175,28 +196,40 @@ def _unigram(fields: _Metadata) -> tuple[Tokenizer, _Ends]:
 def _wordpiece(fields: _Metadata) -> Tokenizer:
     """Return BERT's tokenizer, of pieces that begin a word, ``▁word``, and others, ``ing``, which it calls ``##ing``.
 
-    Where the file does not say, letters are lower-cased unless a piece has a capital.
+    Where the file does not say, letters are lower-cased unless a piece of a word has a capital. The token at the end is
+    the end of a text and a separator: it is left out if the file says that neither is added, of which the converter
+    says that no other separator is.
     """
     from tokenizers.models import WordPiece
+
+    types = fields.types()
 
     def piece(token: str, kind: int) -> str:
         if token.startswith(SPACE):
             return token[1:]
         return token if kind == _CONTROL or (token[:1] == "[" and token[-1:] == "]") else f"##{token}"
 
-    pieces = [piece(token, kind) for token, kind in zip(fields.tokens, fields.types(), strict=True)]
+    pieces = [piece(token, kind) for token, kind in zip(fields.tokens, types, strict=True)]
     _check_lengths(pieces)
     names = {"unknown": "unk", "seperator": "sep", "padding": "pad", "cls": "cls", "bos": "cls", "mask": "mask"}
     special = {short: token[1] for name, short in reversed(names.items()) if (token := fields.special(name))}
     tokens = {f"{short}_token": token for short, token in special.items()}
-    is_cased = any(each != each.lower() for each in pieces if each[:1] != "[" and each not in special.values())
+    of_words = (each for each, kind in zip(pieces, types, strict=True) if kind == _NORMAL and each[:1] != "[")
+    is_cased = any(each != each.lower() for each in of_words if each not in special.values())
     settings = ClassSettings(
         do_lower_case=fields.value("normalizer.lowercase", bool, not is_cased),
         strip_accents=fields.value("normalizer.strip_accents", bool),
         tokens=tokens,
     )
     ids = {each: i for i, each in enumerate(pieces)}
-    return by_rule("BertTokenizer", settings, model=WordPiece(ids, unk_token=tokens.get("unk_token", "[UNK]")))
+    tokenizer = by_rule("BertTokenizer", settings, model=WordPiece(ids, unk_token=tokens.get("unk_token", "[UNK]")))
+    ends = [each for name in ("eos", "sep") if (each := fields.value(f"add_{name}_token", bool)) is not None]
+    has_ends = fields.value("add_bos_token", bool, True), any(ends) or not ends
+    if not all(has_ends):
+        own, vocabulary = special_tokens("BertTokenizer", settings), tokenizer.get_vocab()
+        around = [(vocabulary[own[name]], own[name]) for name in ("cls_token", "sep_token")]
+        _put_around(tokenizer, *(each if has else None for each, has in zip(around, has_ends, strict=True)))
+    return tokenizer
 
 
 _Ends: TypeAlias = tuple[bool, bool]  # whether a text begins and ends with a token where the file does not say
@@ -242,18 +275,12 @@ def _add_unsplit_tokens(tokenizer: Tokenizer, fields: _Metadata) -> None:
             tokenizer.add_tokens(added)
 
 
-def _add_template(tokenizer: Tokenizer, fields: _Metadata, ends: _Ends) -> None:
-    """Add the start and end tokens that the file requires around a text."""
+def _put_around(tokenizer: Tokenizer, start: tuple[int, str] | None, end: tuple[int, str] | None) -> None:
+    """Put tokens at the ends of each text, in place of those that are put there."""
     from tokenizers.processors import TemplateProcessing
 
-    template, tokens = ["$A"], []
-    for name, default in zip(("bos", "eos"), ends, strict=True):
-        if not fields.value(f"add_{name}_token", bool, default):
-            continue
-        special = fields.special(name)
-        if special is None:
-            raise RegardError(f"tokenizer.ggml.add_{name}_token is true, but there is no {name} token")
-        template.insert(0 if name == "bos" else len(template), name)
-        tokens.append({"id": name, "ids": [special[0]], "tokens": [special[1]]})
-    if tokens:
-        tokenizer.post_processor = TemplateProcessing(single=template, special_tokens=tokens)
+    tokens = {name: token for name, token in (("start", start), ("end", end)) if token is not None}
+    tokenizer.post_processor = TemplateProcessing(
+        single=[*(["start"] if start else []), "$A", *(["end"] if end else [])],
+        special_tokens=[{"id": name, "ids": [index], "tokens": [token]} for name, (index, token) in tokens.items()],
+    )

@@ -16,6 +16,7 @@ from gguf_files import (
     LLAMA,
     TOKENIZER,
     TOKENS,
+    architecture_of,
     gpt2_tensors,
     llama_tensors,
     permuted,
@@ -28,8 +29,18 @@ from regard.functional import rotary_frequencies
 from regard.models import LlamaConfig
 from regard.models.checkpoint.gguf_architectures import ARCHITECTURES
 from regard.models.checkpoint.open import open_checkpoint
+from regard.models.rope import Rope
 from regard.nn import QuantizedWeight
 from sweeps import sweep_after
+
+
+def kept(case, folder):
+    """Return the architecture, fields, tensors and further metadata of the file of a stored checkpoint."""
+    file = GgufFile(write_kept(golden.FOLDER / case, folder / "kept.gguf"))
+    start = f"{file.metadata['general.architecture']}."
+    fields = {key.removeprefix(start): x for key, x in file.metadata.items() if key.startswith(start)}
+    others = {key: x for key, x in file.metadata.items() if key.startswith("tokenizer.")}
+    return start[:-1], fields, dict(file), others
 
 
 @pytest.fixture
@@ -68,6 +79,23 @@ def test_a_folder_with_several_files_asks_for_one_of_them(tmp_path):
         write_gguf(tmp_path / name)
     with pytest.raises(RegardError, match=r"holds 2 GGUF models; give one of a\.gguf, b\.gguf"):
         regard.load(tmp_path)
+
+
+def test_a_folder_has_the_models_that_a_repository_with_its_files_has(tmp_path):
+    for name in ("m.gguf", "m-00001-of-00001.gguf", "m-00002-of-00002.GGUF", "mmproj-F16.gguf", "x-lora.gguf"):
+        (tmp_path / name).write_bytes(b"GGUF")
+    with pytest.raises(
+        RegardError, match=r"3 GGUF models; give one of m-00001-of-00001\.gguf, m-00002-of-.*, m\.gguf$"
+    ):
+        regard.load(tmp_path)
+    for path in tmp_path.glob("m[.-]*"):
+        path.unlink()
+    with pytest.raises(
+        RegardError, match=r"regard reads: mmproj-F16\.gguf is the image part of a model, x-lora\.gguf is"
+    ):
+        regard.load(tmp_path)
+    write_gguf(tmp_path / "m.gguf")
+    assert regard.load(tmp_path).config.num_layers == 2
 
 
 def test_a_folder_with_a_configuration_is_no_gguf_model(write_bert):
@@ -113,7 +141,7 @@ def test_the_vocabulary_is_as_large_as_the_embeddings_where_the_file_does_not_sa
 
 def test_the_defaults_of_transformers_are_not_those_of_a_gguf_file(checkpoint):
     """llama.cpp refuses a file without a context length."""
-    with pytest.raises(RegardError, match="max_position_embeddings must be a whole number of at least 1, got None"):
+    with pytest.raises(RegardError, match=r"max_position_embeddings \(llama\.context_length\) must be .*, got None"):
         LlamaConfig.read(checkpoint(fields={"context_length": None}).config())
 
 
@@ -178,7 +206,7 @@ def test_other_scalings_are_named_as_in_a_config(checkpoint):
         ({"fields": {"odd.key": "x", "block_count": None}}, r"num_hidden_layers.*unknown field llama\.odd\.key='x'"),
         ({"fields": {"rope.dimension_count": 4}}, r"unknown field llama\.rope\.dimension_count=4"),
         ({"fields": {"attention.value_length": 4}}, r"unknown field llama\.attention\.value_length=4"),
-        ({"fields": {"attention.head_count_kv": [2, 1]}}, r"num_key_value_heads must be .*\[2, 1\]"),
+        ({"fields": {"attention.head_count_kv": [2, 1]}}, r"num_key_value_heads \(llama\..*_kv\) must be .*\[2, 1\]"),
         ({"fields": {"rope.scaling.type": "longrope"}}, r"longrope"),
         ({"fields": {"rope.scaling.attn_factor": 1.5}}, r"attn_factor 1\.5 with rotary frequencies scaled as 'none'"),
         (
@@ -187,7 +215,7 @@ def test_other_scalings_are_named_as_in_a_config(checkpoint):
         ),
         ({"tensors": {**llama_tensors(), "blk.0.odd.weight": np.zeros(3)}}, r"unexpected blk\.0\.odd\.weight"),
         ({"tensors": {**llama_tensors(), "blk.00.attn_q.weight": np.zeros(3)}}, r"unexpected blk\.00\.attn_q"),
-        ({"tensors": {**llama_tensors(), "model.norm.weight": np.zeros(32)}}, "under both its GGUF name and its H"),
+        ({"tensors": {**llama_tensors(), "model.norm.weight": np.zeros(32)}}, r"as output_norm.* and as model"),
         ({"fields": {"block_count": 1}}, r"unexpected model\.layers\.1\.input_layernorm\.weight"),
         ({"fields": {"block_count": 3}}, r"missing model\.layers\.2\."),
         ({"fields": {"embedding_length": 64, "rope.dimension_count": 16}}, r"\(268, 32\), .* requires \(268, 64\)"),
@@ -230,6 +258,92 @@ def test_the_numbers_that_transformers_computes_with_the_checkpoint(tmp_path, ca
     golden.check(tmp_path, dtype=dtype, tolerance=tolerance)
 
 
+DEFAULTS = {
+    **{"rope.freq_base": 1e4, "rope.scaling.yarn_beta_fast": 32.0, "rope.scaling.yarn_beta_slow": 1.0},
+    **{"rope.scaling.attn_factor": 1.0, "rope.scaling.yarn_log_multiplier": 0.0},
+    **{"expert_weights_scale": 1.0, "expert_weights_norm": False},
+    **{"expert_group_count": 1, "expert_group_used_count": 1, "expert_gating_func": 1, "expert_count": 0},
+}
+"""What llama.cpp does without a key, and, by architecture, without its own."""
+OWN_DEFAULTS = {
+    "gemma2": {"attention.sliding_window": 4096, "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0},
+    "gemma3": {"attention.sliding_window": 0, "rope.freq_base_swa": 1e4},
+    "phi3": {"attention.sliding_window": 0},
+    "modern-bert": {"attention.sliding_window_pattern": 3, "hidden_activation": "gelu"},
+}
+WITHOUT_EFFECT = {
+    "gpt-oss": ("feed_forward_length", "expert_feed_forward_length"),
+    "modern-bert": ("attention.layer_norm_rms_epsilon", "rope.scaling.type"),
+    "t5": ("attention.layer_norm_epsilon", "attention.value_length", "context_length"),
+    "t5encoder": ("attention.layer_norm_epsilon", "attention.value_length", "context_length", "decoder_start_token_id"),
+    "deepseek2": ("attention.key_length", "attention.value_length", "attention.head_count_kv"),
+}
+"""Keys whose absence changes nothing: others, or the tensors, say the same, or they are of llama.cpp's own heads."""
+
+
+def default_of(key, architecture, fields):
+    """Return what llama.cpp takes for an absent key; None if it refuses the file."""
+    width = fields["embedding_length"] // fields["attention.head_count"]
+    of_sizes = {
+        **dict.fromkeys(("attention.key_length", "attention.value_length"), width),
+        "rope.dimension_count": fields.get("attention.key_length", width),
+        "attention.head_count_kv": fields["attention.head_count"],
+        "decoder_block_count": fields["block_count"],
+        "rope.scaling.original_context_length": fields.get("context_length"),
+        "rope.scaling.type": "linear" if "rope.scaling.factor" in fields else "none",
+        "vocab_size": fields["vocab_size"],
+    }
+    same = {each: fields[each] for each in WITHOUT_EFFECT.get(architecture, ()) if each in fields}
+    return (DEFAULTS | of_sizes | OWN_DEFAULTS.get(architecture, {}) | same).get(key)
+
+
+WITH_EVERY_KEY = (
+    *("llama/plain", "llama/linear", "llama/yarn", "mixtral/plain", "smollm3/plain", "qwen2/plain", "qwen3/plain"),
+    *("qwen3_moe/plain", "gemma2/plain", "gemma3_text/plain", "olmo2/plain", "phi3/partial", "gpt2/plain"),
+    *("gpt_neox/plain", "gpt_oss/plain", "deepseek_v3/plain", "deepseek_v3/yarn", "bert/gelu", "nomic_bert/plain"),
+    *("modernbert/plain", "t5/relu", "t5encoder"),
+)
+
+
+@pytest.mark.parametrize("case", WITH_EVERY_KEY)
+def test_a_key_that_is_missing_is_what_llama_cpp_takes_it_for_or_refused(tmp_path, monkeypatch, case):
+    """Whatever key it is, transformers' default of the family, which is that of one model, is never taken for it."""
+    architecture, fields, tensors, others = kept("t5/relu" if case == "t5encoder" else case, tmp_path)
+    if case == "t5encoder":
+        architecture, tensors = case, {name: x for name, x in tensors.items() if not name.startswith("dec.")}
+    path = write_gguf(tmp_path / "m.gguf", architecture, fields, tensors, metadata=others)
+
+    def config(fields):
+        """Return the configuration of a model with these metadata, rotations as angles; None if it is refused."""
+        file = GgufFile(path)
+        file.metadata = {"general.architecture": architecture, **others}
+        file.metadata |= {f"{architecture}.{key}": value for key, value in fields.items()}
+        monkeypatch.setattr("regard.models.checkpoint.gguf.GgufFile", lambda _: file)
+        with suppress(RegardError):
+            read = vars(regard.load(path).config)
+            return {x: y(np.arange(9), float)[0].tolist() if isinstance(y, Rope) else y for x, y in read.items()}
+        return None
+
+    assert config(fields) is not None
+    for key in fields:
+        default = default_of(key, architecture, fields)
+        without = {name: value for name, value in fields.items() if name != key}
+        expected = None if default is None else config(without | {key: default})
+        assert config(without) == expected, key
+
+
+@pytest.mark.parametrize("case", ["llama/yarn", "gpt_oss/plain", "deepseek_v3/yarn"])
+def test_without_a_word_on_scaling_rotations_are_not_scaled(tmp_path, case):
+    architecture, fields, tensors, others = kept(case, tmp_path)
+    fields = {key: value for key, value in fields.items() if not key.startswith("rope.scaling.")}
+    path = write_gguf(tmp_path / "m.gguf", architecture, fields, tensors, metadata=others)
+    assert regard.load(path).config.rope.scaling is None
+
+
+def test_every_architecture_has_a_case_with_every_key():
+    assert {architecture_of(case.partition("/")[0]) for case in WITH_EVERY_KEY} == ARCHITECTURES.keys()
+
+
 def expert_tensors():
     """Return the tensors of a llama whose feed-forward layers are mixtures of three experts."""
     rng, sizes = np.random.default_rng(4), {"gate": (64, 32), "up": (64, 32), "down": (32, 64)}
@@ -266,20 +380,41 @@ def test_experts_that_do_not_fit_are_named(tmp_path):
 
 def test_a_deepseek_of_before_2025_is_the_same(tmp_path):
     """Its map from latents is one tensor, and its metadata say how the model has its heads."""
-    for name in ("new", "old"):
-        (tmp_path / name).mkdir()
-    new = GgufFile(write_kept(golden.FOLDER / "deepseek_v3" / "plain", tmp_path / "new" / "m.gguf"))
+    _, fields, tensors, metadata = kept("deepseek_v3/plain", tmp_path)
     mla = {"attention.key_length": "attention.key_length_mla", "attention.value_length": "attention.value_length_mla"}
-    fields = {key.removeprefix("deepseek2."): x for key, x in new.metadata.items() if key.startswith("deepseek2.")}
-    fields |= {key: fields.pop(other) for key, other in mla.items()} | {"attention.head_count_kv": 3}
-    tensors = dict(new)
+    older = fields | {key: fields[other] for key, other in mla.items()} | {"attention.head_count_kv": 3}
+    older = {key: value for key, value in older.items() if not key.endswith("_mla")}
+    whole = dict(tensors)
     for i in range(3):
-        k, v = (tensors.pop(f"blk.{i}.attn_{name}_b.weight") for name in "kv")
-        tensors[f"blk.{i}.attn_kv_b.weight"] = np.concatenate([k.swapaxes(1, 2), v], axis=1).reshape(-1, v.shape[2])
-    metadata = {key: x for key, x in new.metadata.items() if key.startswith("tokenizer.")}
-    write_gguf(tmp_path / "old" / "m.gguf", "deepseek2", fields, tensors, metadata=metadata)
-    logits = [regard.load(tmp_path / name)([1, 2, 3]).logits for name in ("new", "old")]
+        k, v = (whole.pop(f"blk.{i}.attn_{name}_b.weight") for name in "kv")
+        whole[f"blk.{i}.attn_kv_b.weight"] = np.concatenate([k.swapaxes(1, 2), v], axis=1).reshape(-1, v.shape[2])
+    write_gguf(tmp_path / "m.gguf", "deepseek2", older, whole, metadata=metadata)
+    logits = [regard.load(tmp_path / f"{name}.gguf")([1, 2, 3]).logits for name in ("kept", "m")]
     np.testing.assert_array_equal(*logits)
+    both = write_gguf(tmp_path / "m.gguf", "deepseek2", fields, whole | tensors, metadata=metadata)
+    with pytest.raises(
+        RegardError,
+        match=r"has model\.layers\.0\.self_attn\.kv_b_proj\.weight twice: as blk\.0\.attn_k_b\.weight with "
+        r"blk\.0\.attn_v_b\.weight and as blk\.0\.attn_kv_b\.weight",
+    ):
+        regard.load(both)
+
+
+def test_a_tied_head_may_be_stored_once_more(tmp_path):
+    """A T5 divides by the root of its width before a tied head; a quantiser rounds the two apart."""
+    _, fields, tensors, metadata = kept("t5/relu", tmp_path)
+    rng, table = np.random.default_rng(5), np.asarray(tensors["token_embd.weight"], np.float32)
+    noise = rng.standard_normal(table.shape).astype(np.float32) * table.std()
+
+    def logits(**head):
+        path = write_gguf(tmp_path / "m.gguf", "t5", fields, tensors | head, metadata=metadata)
+        return regard.load(path)([3, 4, 5], target=[3, 4, 5]).logits
+
+    tied = logits()
+    np.testing.assert_array_equal(logits(**{"output.weight": table}), tied)
+    np.testing.assert_allclose(logits(**{"output.weight": table + noise / 10}), tied, atol=np.abs(tied).max() / 4)
+    own = logits(**{"output.weight": noise})
+    assert np.linalg.norm(own) > 2 * np.linalg.norm(tied)  # by √12 larger
 
 
 @pytest.mark.parametrize(
@@ -293,11 +428,8 @@ def test_a_deepseek_of_before_2025_is_the_same(tmp_path):
     ],
 )
 def test_what_a_family_does_not_compute_is_refused(tmp_path, case, changes, message):
-    kept = GgufFile(write_kept(golden.FOLDER / case, tmp_path / "kept.gguf"))
-    name = kept.metadata["general.architecture"]
-    fields = {key.removeprefix(f"{name}."): x for key, x in kept.metadata.items() if key.startswith(f"{name}.")}
-    tensors = dict(kept) | ({"rope_factors_long.weight": np.ones(2, np.float32)} if "phi3" in case else {})
-    metadata = {key: x for key, x in kept.metadata.items() if key.startswith("tokenizer.")}
+    name, fields, tensors, metadata = kept(case, tmp_path)
+    tensors |= {"rope_factors_long.weight": np.ones(2, np.float32)} if "phi3" in case else {}
     path = write_gguf(tmp_path / "m.gguf", name, fields | changes, tensors, metadata=metadata)
     with pytest.raises(RegardError, match=message):
         regard.load(path)

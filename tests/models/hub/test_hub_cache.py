@@ -281,6 +281,29 @@ def test_the_identity_of_a_model_is_its_commit_and_the_files_that_are_read(hub: 
     assert identity(snapshot(home)) == [COMMIT, *sorted(LLAMA)]
 
 
+def test_the_identity_of_a_model_in_parts_is_that_of_all(hub: Hub, home: Path) -> None:
+    parts = [f"x-Q4_0-0000{i}-of-00002.gguf" for i in (1, 2)]
+    hub.revisions["main"] |= dict.fromkeys(parts, b"GGUF")
+    path = resolve.find("org/tiny:Q4_0")
+    assert identity(path) == [COMMIT, *parts]
+    (snapshot(home) / parts[1]).unlink()
+    (snapshot(home) / parts[1]).write_bytes(b"changed")
+    assert identity(path) is None
+
+
+def test_workers_compare_all_parts_of_a_model(tmp_path: Path) -> None:
+    pytest.importorskip("dask")
+    from regard.dask.model_spec import _sha256
+
+    parts = [tmp_path / f"x-0000{i}-of-00002.gguf" for i in (1, 2)]
+    for path in parts:
+        path.write_bytes(b"GGUF")
+    before = [_sha256(str(path)) for path in parts]
+    assert before[0] == before[1]
+    parts[1].write_bytes(b"GGUF, another")
+    assert _sha256(str(parts[0])) != before[0]
+
+
 def test_what_is_not_the_cache_s_own_has_no_identity(hub: Hub, home: Path) -> None:
     resolve.find("org/tiny")
     assert identity(GOLDEN / "llama" / "llama3") is None

@@ -79,6 +79,30 @@ def test_of_a_quantisation_in_parts_all_are_fetched(hub: Hub, home: Path) -> Non
     assert (snapshot(home) / parts[1]).is_file()
 
 
+@pytest.mark.parametrize("part", [1, 2])
+def test_any_part_of_a_model_names_it(hub: Hub, home: Path, part: int) -> None:
+    hub.revisions["main"] = QUANTIZED
+    path = resolve.find(f"org/tiny:tiny-F16-0000{part}-of-00002.gguf")
+    assert path == snapshot(home) / "tiny-F16-00001-of-00002.gguf"
+    assert (snapshot(home) / "tiny-F16-00002-of-00002.gguf").is_file()
+
+
+@pytest.mark.parametrize(
+    ("names", "num_files"),
+    [
+        (["m.gguf", "m-00001-of-00001.gguf"], [1, 1]),
+        (["m-00001-of-00002.gguf", "m-00001-of-00002.GGUF"], [1, 1]),  # two first parts
+        (["m-00001-of-00002.gguf", "m-00003-of-00002.gguf", "m-00000-of-00002.gguf"], [1, 1, 1]),
+        (["m-00001-of-00002.gguf", "m-00002-of-00003.gguf"], [1, 1]),
+        (["m-00001-of-00002.gguf", "m-00002-of-00002.gguf", "a/m-00002-of-00002.gguf"], [1, 2]),
+    ],
+)
+def test_only_parts_of_one_model_are_together(names: list[str], num_files: list[int]) -> None:
+    models = gguf_models(names)
+    assert [len(each.files) for each in models] == num_files
+    assert len({each.key for each in models}) == len(models)
+
+
 def test_a_quantisation_without_all_its_parts_is_refused(hub: Hub) -> None:
     hub.revisions["main"] = {name: content for name, content in QUANTIZED.items() if "00001" not in name}
     assert str(error_of(resolve.find, "org/tiny:F16")) == (
@@ -87,7 +111,7 @@ def test_a_quantisation_without_all_its_parts_is_refused(hub: Hub) -> None:
 
 
 def test_a_model_in_parts_and_whole_is_the_whole_one(hub: Hub, home: Path) -> None:
-    hub.revisions["main"] = QUANTIZED | {"tiny-F16.gguf": b"GGUF"}
+    hub.revisions["main"] = QUANTIZED | {"tiny-F16.gguf": b"GGUF", "tiny-F16-00001-of-00001.gguf": b"GGUF"}
     assert resolve.find("org/tiny:F16") == snapshot(home) / "tiny-F16.gguf"
 
 

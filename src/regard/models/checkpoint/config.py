@@ -41,7 +41,7 @@ way to compute the same numbers.
 _MAX_COUNT = 2**31 - 1
 _MAX_UNKNOWN = 20  # fields in a message
 _MAX_PROBLEM = 800  # characters; the longest lists of supported values have some 400
-MAX_LAYERS = 10_000
+MAX_LAYERS, MAX_EXPERTS = 10_000, 4096  # several times those of any model
 # What configurations of all models say in older versions, without effect at these values.
 _OFF: Mapping[str, Any] = MappingProxyType(
     {"add_cross_attention": False, "is_decoder": False, "pruned_heads": {}, "tie_encoder_decoder": False}
@@ -69,6 +69,9 @@ class ConfigReader:
     - to be ignored: the caller says, with `ignore`, that it changes nothing. None: nothing can be ignored.
 
     A `model_type` for which a family outside regard is registered is read as that of the family from which it derives.
+
+    With `keys`, what fields are called in a file of another format, no default of transformers counts: what is absent
+    is off, and a problem where the default is a value.
     """
 
     def __init__(
@@ -78,9 +81,10 @@ class ConfigReader:
         ignore: Collection[str] | None = None,
         registered_type: str | None = None,
         ignored: list[str] | None = None,
+        keys: Mapping[str, str] | None = None,
     ) -> None:
-        self._aliases = _of_type(ALIASES, fields)
-        self._fields = _standardized(fields, self._aliases)
+        self._aliases, self._keys = _of_type(ALIASES, fields), keys
+        self._fields = _standardized(fields, self._aliases, _of_type(DEFAULTS, fields) if keys is None else {})
         self._ignored = None if ignored is None else _Ignored(fields, ignored, fields.get("transformers_version"))
         self._without_effect = WITHOUT_EFFECT
         self._registered_type = registered_type
@@ -127,9 +131,9 @@ class ConfigReader:
 
     def count(self, name: str, default: int | None = None) -> int:
         """Read a whole number of at least 1, which fits into 32 bits: a few of them multiplied fit into 64."""
-        value = self._fields.pop(name, default)
+        value = self._pop(name, default)
         if type(value) is not int or value < 1:
-            self._report(f"{name} must be a whole number of at least 1, got {truncate(value)}")
+            self._report(f"{self._label(name)} must be a whole number of at least 1, got {truncate(value)}")
             return 1
         if value > _MAX_COUNT:
             self._report(f"{name} must be at most {_MAX_COUNT}, got {truncate(value)}")
@@ -142,15 +146,18 @@ class ConfigReader:
         self.require(layers <= MAX_LAYERS, f"{name} {layers} is more than the maximum of {MAX_LAYERS}")
         return layers if layers <= MAX_LAYERS else 1
 
-    def width(self, name: str) -> int:
-        """Read a whole number of at least 0."""
+    def width(self, name: str, default: int | None = None) -> int:
+        """Read a whole number of at least 0; with a default, None is absent."""
+        if default is not None and self._fields.get(name) is None:
+            self._fields.pop(name, None)
+            return int(self._pop(name, default))
         if type(self._fields.get(name)) is int and self._fields[name] == 0:
             return int(self._fields.pop(name))
         return self.count(name)
 
     def integer(self, name: str, default: int) -> int:
         """Read a whole number."""
-        value = self._fields.pop(name, default)
+        value = self._pop(name, default)
         if type(value) is not int:
             self._report(f"{name} must be a whole number, got {truncate(value)}")
             return default
@@ -158,7 +165,7 @@ class ConfigReader:
 
     def index(self, name: str, default: int | None, size: int) -> int:
         """Read a whole number from 0 to `size` − 1."""
-        value = self._fields.pop(name, default)
+        value = self._pop(name, default)
         if type(value) is not int or not 0 <= value < size:
             self._report(f"{name} must be a whole number from 0 to {size - 1}, got {truncate(value)}")
             return 0
@@ -166,12 +173,12 @@ class ConfigReader:
 
     def optional_count(self, name: str, default: int | None = None) -> int | None:
         """Read a whole number of at least 1, or None."""
-        is_none = self._fields.get(name, default) is None
+        is_none = self._fields.get(name, default if self._keys is None else None) is None
         return self._fields.pop(name, None) if is_none else self.count(name, default)
 
     def flag(self, name: str, default: bool) -> bool:
         """Read True or False."""
-        value = self._fields.pop(name, default)
+        value = self._pop(name, default)
         if not isinstance(value, bool):
             self._report(f"{name} must be true or false, got {truncate(value)}")
             return default
@@ -179,7 +186,7 @@ class ConfigReader:
 
     def optional_positive(self, name: str, default: float | None = None) -> float | None:
         """Read a number above 0, or None."""
-        is_none = self._fields.get(name, default) is None
+        is_none = self._fields.get(name, default if self._keys is None else None) is None
         return self._fields.pop(name, None) if is_none else self.positive(name, default or 1.0)
 
     def take(self, name: str, default: Any = None) -> Any:
@@ -188,7 +195,7 @@ class ConfigReader:
 
     def positive(self, name: str, default: float) -> float:
         """Read a number above 0."""
-        value = self._fields.pop(name, default)
+        value = self._pop(name, default)
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= sys.float_info.max:
             self._report(f"{name} must be a number above 0, got {truncate(value)}")
             return default
@@ -196,7 +203,7 @@ class ConfigReader:
 
     def choice(self, name: str, default: Any, allowed: Collection[Any]) -> Any:
         """Read one of the supported values."""
-        value = self._fields.pop(name, default)
+        value = self._pop(name, default) if len(allowed) > 1 else self._fields.pop(name, default)
         if name == "model_type" and value is not None and value == self._registered_type:
             return default if value not in allowed else value
         if not any(value == each and type(value) is type(each) for each in allowed):
@@ -226,6 +233,16 @@ class ConfigReader:
         """Report `problem` unless `fits`."""
         if not fits:
             self._report(problem)
+
+    def _pop(self, name: str, default: Any) -> Any:
+        """Return a field, which is read then, or its default."""
+        if self._keys is not None and name not in self._fields and default is not None and default is not False:
+            self._report(f"{self._label(name)} is missing")
+        return self._fields.pop(name, default)
+
+    def _label(self, name: str) -> str:
+        """Return the name of a field, with what it is called in the file."""
+        return f"{name} ({self._keys[name]})" if self._keys and name in self._keys else name
 
     def _report(self, problem: str) -> None:
         """Note a problem, without the middle of the value that it has where that is long."""
@@ -270,9 +287,9 @@ def _of_type(table: Mapping[str, Mapping[str, Any]], fields: Mapping[str, Any]) 
     return table.get(model_type, {}) if isinstance(model_type, str) else {}
 
 
-def _standardized(fields: Mapping[str, Any], aliases: Mapping[str, str]) -> dict[str, Any]:
+def _standardized(fields: Mapping[str, Any], aliases: Mapping[str, str], defaults: Mapping[str, Any]) -> dict[str, Any]:
     """Return fields by their first names, with defaults of absent ones; an alias with another value stays an alias."""
-    standardized = {**_of_type(DEFAULTS, fields), **{name: fields[name] for name in fields if name not in aliases}}
+    standardized = {**defaults, **{name: fields[name] for name in fields if name not in aliases}}
     for alias, name in aliases.items():
         value, first = fields.get(alias), fields.get(name)
         if value is not None and value != first:

@@ -18,17 +18,16 @@ import numpy as np
 
 from regard._utils.errors import RegardError
 from regard._utils.validation import short_name, truncate
-from regard.formats.gguf import GgufFile
-from regard.models.checkpoint.config import ConfigReader
+from regard.formats.gguf import MAX_TENSORS, GgufFile
+from regard.models.checkpoint.config import MAX_EXPERTS, ConfigReader
 from regard.models.checkpoint.gguf_architectures import ARCHITECTURES
-from regard.models.checkpoint.gguf_layout import ROPE_FREQS, Architecture, Conversion, Fields, transposed
-from regard.models.checkpoint.known_fields import DEFAULTS
+from regard.models.checkpoint.gguf_layout import ROPE_FREQS, Architecture, Conversion, Draft, Fields, transposed
 from regard.models.pooling import Pooling
 from regard.models.sentence import SentenceSettings
 from regard.text import SubwordTokenizer
+from regard.text.gguf_tokenizer import special_id
 
 _WITHOUT_ENDING = (".sinks", ".e_score_correction_bias")  # names of the checkpoint without .weight or .bias
-_MAX_EXPERTS, _MAX_TENSORS = 4096, 1 << 18  # of a model; several times those of any
 _POOLINGS = {1: "mean", 2: "cls", 3: "lasttoken"}  # of llama.cpp; 4 ranks pairs of texts
 
 
@@ -53,8 +52,8 @@ class GgufCheckpoint:
 
     def config(self) -> ConfigReader:
         """Return a new reader of the configuration, with the fields of a config.json."""
-        absent = dict.fromkeys(DEFAULTS.get(self._architecture.model_type, ()))  # of transformers, not of llama.cpp
-        return ConfigReader(absent | self._fields, self.path, self._ignore)
+        keys = {name: f"{self._name}.{key}" for key, name in self._architecture.fields.items()}
+        return ConfigReader(self._fields, self.path, self._ignore, keys=keys)
 
     def tensors(self) -> GgufTensors:
         """Return the tensors under their Hugging Face names."""
@@ -87,7 +86,7 @@ class GgufCheckpoint:
         fields["tie_word_embeddings"] = "output.weight" not in self._file
         fields |= _special_ids(metadata)
         for step in architecture.steps:
-            step(fields, stored, self._file)
+            step(Draft(fields, stored, self._file))
         return fields | {start + key: value for key, value in stored.items()}
 
 
@@ -112,12 +111,14 @@ class GgufTensors:
         for stored, shape in file.shapes.items():
             if stored not in taken:
                 sources += self._sources_of(stored, shape)
-            if len(sources) > _MAX_TENSORS:
-                raise RegardError(f"{file.path} has more than {_MAX_TENSORS:,} tensors, with those of each expert")
-        self._sources = dict(sources)
+            if len(sources) > MAX_TENSORS:
+                raise RegardError(f"{file.path} has more than {MAX_TENSORS:,} tensors, with those of each expert")
+        self._sources: dict[str, _Source] = {}
+        for name, source in sources:
+            if (other := self._sources.setdefault(name, source)) is not source:
+                twice = " and as ".join(" with ".join(map(short_name, each.parts)) for each in (other, source))
+                raise RegardError(f"{file.path} has {short_name(name)} twice: as {twice}")
         self._shapes = {name: source.shape for name, source in sources}
-        if len(self._sources) < len(sources):
-            raise RegardError(f"{file.path} has a tensor under both its GGUF name and its Hugging Face name")
 
     @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
@@ -165,7 +166,7 @@ class GgufTensors:
         if "{x}" not in hf_name:
             shape = shape[::-1] if convert is transposed else shape
             return [(hf_name.format(i=number), _Source(shape, (stored,), convert=convert))]
-        if len(shape) != 3 or shape[0] > _MAX_EXPERTS:
+        if len(shape) != 3 or shape[0] > MAX_EXPERTS:
             return [(stored, _Source(shape, (stored,)))]
         experts = range(shape[0])
         return [(hf_name.format(i=number, x=x), _Source(shape[1:], (stored,), expert=x)) for x in experts]
@@ -214,9 +215,9 @@ def _special_ids(metadata: Mapping[str, Any]) -> Fields:
     """Return the ids that begin, end and pad a text. A turn of a chat may end with another token than a text."""
     ids = {}
     for name, key in (("bos_token_id", "bos"), ("pad_token_id", "padding")):
-        if (value := metadata.get(f"tokenizer.ggml.{key}_token_id")) is not None:
+        if (value := special_id(metadata, key)) is not None:
             ids[name] = value
-    ends = [metadata.get(f"tokenizer.ggml.{key}_token_id") for key in ("eos", "eot")]
+    ends = [special_id(metadata, key) for key in ("eos", "eot")]
     end_ids = list(dict.fromkeys(value for value in ends if isinstance(value, int)))
     if end_ids:
         ids["eos_token_id"] = end_ids if len(end_ids) > 1 else end_ids[0]

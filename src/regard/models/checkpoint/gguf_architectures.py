@@ -11,11 +11,14 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
+
 from regard._utils.errors import RegardError
 from regard._utils.validation import truncate
 from regard.formats.gguf import GgufFile
 from regard.models.checkpoint.gguf_layout import (
     Architecture,
+    Draft,
     Fields,
     Step,
     alternating,
@@ -41,7 +44,7 @@ _FIELDS = {
     "attention.layer_norm_rms_epsilon": "rms_norm_eps",
     "rope.freq_base": "rope_theta",
 }
-_OWN_HEAD_DIM = {"attention.key_length": "head_dim"}  # of a family whose default is not E / H
+_ROPE_BASE = 10_000.0  # without a key
 _EXPERTS = {"expert_count": "num_local_experts", "expert_used_count": "num_experts_per_tok"}
 _TENSORS = {
     "token_embd": "model.embed_tokens",
@@ -79,8 +82,8 @@ _INTERLEAVED = {
 def _bias(field: str, tensor: str) -> Step:
     """Return a step that tells by the first block whether linear maps have a bias."""
 
-    def step(fields: Fields, stored: Fields, file: GgufFile) -> None:  # noqa: ARG001
-        fields[field] = f"blk.0.{tensor}.bias" in file
+    def step(draft: Draft) -> None:
+        draft.fields[field] = f"blk.0.{tensor}.bias" in draft.file
 
     return step
 
@@ -88,46 +91,39 @@ def _bias(field: str, tensor: str) -> Step:
 _ATTENTION_BIAS, _MLP_BIAS = _bias("attention_bias", "attn_q"), _bias("mlp_bias", "ffn_gate")
 
 
-def _types_of_layers(is_full: Callable[[int], bool]) -> Step:
-    """Return a step that says which layers attend to all tokens; the others have the sliding window."""
-
-    def step(fields: Fields, stored: Fields, file: GgufFile) -> None:  # noqa: ARG001
-        layers = fields.get("num_hidden_layers")
-        layers = min(layers, 1 << 16) if isinstance(layers, int) else 0
-        no_window = not fields.get("sliding_window")  # then the converter leaves the key out
-        fields["layer_types"] = [
-            "full_attention" if no_window or is_full(i) else "sliding_attention" for i in range(layers)
-        ]
-
-    return step
-
-
 def _gemma_scale(largest: int) -> Step:
     """Return a step for the scale of the scores: the largest model, by its layers, has E / H in place of D."""
 
-    def step(fields: Fields, stored: Fields, file: GgufFile) -> None:  # noqa: ARG001
-        even = _even(fields)
-        is_largest = fields.get("num_hidden_layers") == largest
-        fields["query_pre_attn_scalar"] = even if is_largest else fields.get("head_dim", even)
+    def step(draft: Draft) -> None:
+        even, is_largest = _even(draft.fields), draft.fields.get("num_hidden_layers") == largest
+        draft.fields["query_pre_attn_scalar"] = even if is_largest else draft.fields.get("head_dim", even)
 
     return step
 
 
-def _gpt_oss_rotation(fields: Fields, stored: Fields, file: GgufFile) -> None:  # noqa: ARG001
-    if "rope_scaling" in fields:
-        fields["rope_scaling"]["truncate"] = False
+def _gemma3_windows(draft: Draft) -> None:
+    """Let every sixth layer attend to all tokens; without windows, where the converter leaves their key out, all do."""
+    draft.fields["sliding_window_pattern"] = 6 if "sliding_window" in draft.fields else 1
 
 
-def _no_experts(fields: Fields, stored: Fields, file: GgufFile) -> None:  # noqa: ARG001
-    """Pass over a number of experts that is 0, which some files have."""
-    if stored.get("expert_count") == 0:
-        del stored["expert_count"]
-        stored.pop("expert_used_count", None)
+def _gpt_oss_rotation(draft: Draft) -> None:
+    if draft.fields.get("rope_scaling", {}).get("rope_type") == "yarn":
+        draft.fields["rope_scaling"]["truncate"] = False
 
 
-def _no_window(fields: Fields, stored: Fields, file: GgufFile) -> None:  # noqa: ARG001
-    if fields.get("sliding_window") == 0:
-        del fields["sliding_window"]
+def _none_at_0(*names: str) -> Step:
+    """Return a step for fields, or keys without one, whose 0 says the same as their absence."""
+
+    def step(draft: Draft) -> None:
+        for name in names:
+            for each in (draft.fields, draft.stored):
+                if each.get(name) == 0:
+                    del each[name]
+
+    return step
+
+
+_NO_EXPERTS = _none_at_0("expert_count", "expert_used_count")
 
 
 def _even(fields: Fields) -> int:
@@ -136,27 +132,29 @@ def _even(fields: Fields) -> int:
     return width // heads if isinstance(width, int) and isinstance(heads, int) and heads > 0 else 0
 
 
-def _heads(*, partial: str | None = None, with_kv_heads: bool = True) -> Step:
+def _heads(*, partial: str | None = None, with_kv_heads: bool = True, rotary: bool = True) -> Step:
     """Return a step that reads the width of heads and their rotation.
 
     `partial` is the field for the share of a head that is rotated; without it another number of features than that of a
-    head is unknown, as another width of values is. Without `with_kv_heads` the family has no field for them.
+    head is unknown, as another width of values is. Without `with_kv_heads` the family has no field for them, and one
+    that is not `rotary` has none for a rotation.
     """
 
-    def step(fields: Fields, stored: Fields, file: GgufFile) -> None:
+    def step(draft: Draft) -> None:
+        fields, stored = draft.fields, draft.stored
         if "num_attention_heads" not in fields:
             return  # which the reader reports
         even = _even(fields)
-        key = stored.pop("attention.key_length", even)
-        if key != even:
-            fields["head_dim"] = key
-        head_dim = fields.get("head_dim", even)
+        head_dim = stored.pop("attention.key_length", even)
+        if head_dim != even:
+            fields["head_dim"] = head_dim
         for name in ("attention.value_length", "rope.dimension_count"):
             if stored.get(name) == head_dim:
                 del stored[name]
         if with_kv_heads:
             fields.setdefault("num_key_value_heads", fields["num_attention_heads"])
-        read_rotation(fields, stored, file, head_dim)
+        if rotary:
+            read_rotation(draft, head_dim)
         rotated = stored.get("rope.dimension_count")
         if partial is not None and isinstance(rotated, int) and isinstance(head_dim, int) and 0 < rotated < head_dim:
             del stored["rope.dimension_count"]
@@ -169,17 +167,18 @@ def _heads(*, partial: str | None = None, with_kv_heads: bool = True) -> Step:
 _SOFTMAX, _SIGMOID = 1, 2  # how experts are weighted
 
 
-def _deepseek(fields: Fields, stored: Fields, file: GgufFile) -> None:
+def _deepseek(draft: Draft) -> None:
     """Read the experts of DeepSeek-V3, and the sizes of its attention.
 
     Files since 2025 say how llama.cpp computes it, with a head of latents for all, and how the model does (``_mla``).
     """
+    fields, stored = draft.fields, draft.stored
     gating = stored.pop("expert_gating_func", _SOFTMAX)
     if gating != _SIGMOID:
         by = "softmax, as DeepSeek-V2 does" if gating == _SOFTMAX else f"another function ({truncate(gating)})"
         raise RegardError(
-            f"{file.path} chooses experts by {by}; regard runs DeepSeek-V3, which does so by sigmoid: choose such a "
-            "model, or watch this one where transformers runs it, with regard.capture"
+            f"{draft.file.path} chooses experts by {by}; regard runs DeepSeek-V3, which does so by sigmoid: choose "
+            "such a model, or watch this one where transformers runs it, with regard.capture"
         )
     used = {name: stored.pop(f"attention.{name}", None) for name in ("key_length", "value_length")}
     own = {name: stored.pop(f"attention.{name}_mla", width) for name, width in used.items()}
@@ -188,51 +187,73 @@ def _deepseek(fields: Fields, stored: Fields, file: GgufFile) -> None:
     fields["qk_nope_head_dim"] = key - rotated if isinstance(key, int) and isinstance(rotated, int) else key
     stored.pop("attention.head_count_kv", None)
     fields["num_key_value_heads"] = fields.get("num_attention_heads")
-    fields["attention_bias"] = "blk.0.attn_kv_a_mqa.bias" in file
-    for name, value in (("q_lora_rank", None), ("routed_scaling_factor", 1.0), ("norm_topk_prob", False)):
-        fields.setdefault(name, value)  # what llama.cpp does without a key
-    if "n_group" not in fields and fields.get("n_routed_experts") != 256:
-        fields |= {"n_group": 1, "topk_group": 1}  # older files do not say it; DeepSeek-V3 itself has the default
-    share = stored.pop("rope.scaling.yarn_log_multiplier", None)
-    read_rotation(fields, stored, file, rotated)
-    if isinstance(share, float) and "rope_scaling" in fields:  # a tenth of it; both shares are the same in llama.cpp
-        fields["rope_scaling"] |= dict.fromkeys(("mscale", "mscale_all_dim"), round(10 * share, 6))
+    fields["attention_bias"] = "blk.0.attn_kv_a_mqa.bias" in draft.file
+    tenth = "rope.scaling.yarn_log_multiplier"  # of both shares, which are the same in llama.cpp
+    share = round(10 * stored.pop(tenth), 6) if isinstance(stored.get(tenth), float) else 0
+    read_rotation(draft, rotated)
+    if share and fields["rope_scaling"]["rope_type"] != "default":
+        fields["rope_scaling"] |= dict.fromkeys(("mscale", "mscale_all_dim"), share)
 
 
-def _encoder(fields: Fields, stored: Fields, file: GgufFile) -> None:  # noqa: ARG001
-    """Read what an encoder's file has beside sizes."""
-    if stored.get("attention.causal") is False:
-        del stored["attention.causal"]
+def _encoder(draft: Draft) -> None:
+    """Read what an encoder's file has beside sizes; one that does not say whether it is causal is refused."""
+    if draft.stored.setdefault("attention.causal", True) is False:
+        del draft.stored["attention.causal"]
     for key in ("classifier.output_labels", "classifier.pooling_type"):  # of a head that is not read
-        stored.pop(key, None)
+        draft.stored.pop(key, None)
 
 
-def _segments(fields: Fields, stored: Fields, file: GgufFile) -> None:  # noqa: ARG001
-    fields["type_vocab_size"] = file.shapes.get("token_types.weight", (0,))[0]
+def _segments(draft: Draft) -> None:
+    draft.fields["type_vocab_size"] = draft.file.shapes.get("token_types.weight", (0,))[0]
 
 
-def _modern_bert(fields: Fields, stored: Fields, file: GgufFile) -> None:
+def _modern_bert(draft: Draft) -> None:
     """Read which parts of a ModernBERT have biases; some files say the epsilon of its norms twice."""
-    fields["norm_bias"] = "output_norm.bias" in file
-    fields |= {"attention_bias": "blk.0.attn_qkv.bias" in file, "mlp_bias": "blk.0.ffn_up.bias" in file}
-    _same(fields, stored, {"attention.layer_norm_rms_epsilon": "norm_eps"})
+    for field, tensor in (("norm", "output_norm"), ("attention", "blk.0.attn_qkv"), ("mlp", "blk.0.ffn_up")):
+        draft.fields[f"{field}_bias"] = f"{tensor}.bias" in draft.file
+    _same(draft, {"attention.layer_norm_rms_epsilon": "norm_eps"})
 
 
-def _t5(fields: Fields, stored: Fields, file: GgufFile) -> None:
-    """Read whether the feed-forward layers are gated, by which llama.cpp knows their activation."""
+def _t5(draft: Draft) -> None:
+    """Read what llama.cpp knows by the tensors: whether the feed-forward layers are gated, and there is a decoder.
+
+    A tied head, whose vectors are divided by the root of their width, may be stored once more.
+    """
+    fields, file = draft.fields, draft.file
     fields["feed_forward_proj"] = "gated-gelu" if _is_gated(file) else "relu"
-    _same(fields, stored, {"attention.value_length": "d_kv", "attention.layer_norm_epsilon": "layer_norm_epsilon"})
+    fields["is_encoder_decoder"] = any(name.startswith("dec.") for name in file)
+    fields.setdefault("pad_token_id", 0)
+    if not fields["is_encoder_decoder"]:
+        fields.setdefault("decoder_start_token_id", 0)  # without effect
+    if "output.weight" in file:
+        fields["tie_word_embeddings"] = _is_copy(file, "output.weight", "token_embd.weight")
+    fields["scale_decoder_outputs"] = fields["tie_word_embeddings"]
+    _same(draft, {"attention.value_length": "d_kv", "attention.layer_norm_epsilon": "layer_norm_epsilon"})
 
 
 def _is_gated(file: GgufFile) -> bool:
     return "enc.blk.0.ffn_gate.weight" in file
 
 
-def _same(fields: Fields, stored: Fields, names: Mapping[str, str]) -> None:
+def _is_copy(file: GgufFile, name: str, other: str) -> bool:
+    """Tell whether a matrix is another one, but for the rounding of their blocks, by rows from all of it.
+
+    The cosine of a matrix and its copy in blocks of 2 bits is above 0.8, that of two matrices near 0.
+    """
+    shape = file.shapes[name]
+    if len(shape) != 2 or file.shapes.get(other) != shape:
+        return False
+    rows = range(0, shape[0], max(shape[0] // 64, 1))
+    x, y = (np.array([file.read(each, row) for row in rows], np.float64) for each in (name, other))
+    with np.errstate(all="ignore"):  # of weights that are not finite, which are refused later
+        return bool((x * y).sum() > math.sqrt((x * x).sum() * (y * y).sum() / 2))
+
+
+def _same(draft: Draft, names: Mapping[str, str]) -> None:
     """Take the keys that say once more what fields have; another value is left."""
     for key, name in names.items():
-        if stored.get(key) == fields.setdefault(name, stored.get(key)):
-            stored.pop(key, None)
+        if name in draft.fields and draft.stored.get(key) == draft.fields[name]:
+            del draft.stored[key]
 
 
 # Entries.
@@ -251,8 +272,8 @@ def _llama_like(
         model_type,
         _FIELDS | (fields or {}),
         _TENSORS | (tensors or {}),
-        {"hidden_act": "silu", **(constants or {})},
-        (_heads(), _no_experts, *steps),
+        {"hidden_act": "silu", "rope_theta": _ROPE_BASE, **(constants or {})},
+        (_heads(), _NO_EXPERTS, *steps),
         **more,
     )
 
@@ -266,9 +287,9 @@ def _gemma(
     more = {"final_logit_softcapping": "final_logit_softcapping", "attention.sliding_window": "sliding_window"}
     return Architecture(
         model_type,
-        _FIELDS | _OWN_HEAD_DIM | more | fields,
+        _FIELDS | more | fields,
         tensors,
-        {"hidden_activation": "gelu_pytorch_tanh", **constants},
+        {"hidden_activation": "gelu_pytorch_tanh", "rope_theta": _ROPE_BASE, **constants},
         (_heads(), *steps),
         conversions={f"{name}.weight": minus_one for name in stored_plus_one},
     )
@@ -288,13 +309,15 @@ def _llama(file: GgufFile) -> Architecture:
     return _llama_like("mixtral", fields=_EXPERTS, tensors=tensors, conversions=_INTERLEAVED)
 
 
-def _bert_like(model_type: str, tensors: Mapping[str, str], *steps: Step, **more: Any) -> Architecture:
-    """Return the entry of an encoder with the fields of BERT."""
-    fields = {**_SIZES, "attention.layer_norm_epsilon": "layer_norm_eps", "rope.freq_base": "rope_theta"}
-    more = {"fields": fields, "constants": {}, **more}
-    return Architecture(model_type, tensors=tensors, steps=(_heads(with_kv_heads=False), _encoder, *steps), **more)
+def _bert_like(
+    model_type: str, tensors: Mapping[str, str], *steps: Step, fields: dict[str, str], **more: Any
+) -> Architecture:
+    """Return the entry of an encoder with the fields of BERT; one with a base of rotations is rotary."""
+    heads = _heads(with_kv_heads=False, rotary="rope.freq_base" in fields)
+    return Architecture(model_type, _SIZES | fields, tensors, steps=(heads, _encoder, *steps), **more)
 
 
+_BERT_NORM = {"attention.layer_norm_epsilon": "layer_norm_eps"}
 _T5_FIELDS = {
     "block_count": "num_layers",
     "decoder_block_count": "num_decoder_layers",
@@ -327,36 +350,42 @@ def _t5_stack(file: GgufFile, short: str, stack: str, *sublayers: str) -> dict[s
 def _t5_model(file: GgufFile) -> Architecture:
     tensors = {"token_embd": "shared", "output": "lm_head", **_t5_stack(file, "enc", "encoder", "SelfAttention")}
     tensors |= _t5_stack(file, "dec", "decoder", "SelfAttention", "EncDecAttention")
-    return Architecture("t5", _T5_FIELDS, tensors, steps=(_t5,), layer="")
+    return Architecture("t5", _T5_FIELDS, tensors, {"relative_attention_max_distance": 128}, (_t5,), layer="")
 
 
 ARCHITECTURES: Mapping[str, Architecture | Callable[[GgufFile], Architecture]] = MappingProxyType(
     {
         "llama": _llama,
-        "smollm3": _llama_like("smollm3", _ATTENTION_BIAS, _MLP_BIAS, conversions=_INTERLEAVED),
+        "smollm3": _llama_like(
+            "smollm3",
+            _ATTENTION_BIAS,
+            _MLP_BIAS,
+            constants={"no_rope_layer_interval": 4},
+            conversions=_INTERLEAVED,
+        ),
         "qwen2": _llama_like("qwen2"),
-        "qwen3": _llama_like("qwen3", _ATTENTION_BIAS, fields=_OWN_HEAD_DIM, tensors=_QK_NORMS),
+        "qwen3": _llama_like("qwen3", _ATTENTION_BIAS, tensors=_QK_NORMS),
         "qwen3moe": _llama_like(
             "qwen3_moe",
             _ATTENTION_BIAS,
-            fields={**_OWN_HEAD_DIM, **_EXPERTS, "expert_feed_forward_length": "moe_intermediate_size"},
+            fields={**_EXPERTS, "expert_feed_forward_length": "moe_intermediate_size"},
             tensors=_QK_NORMS | _EXPERT_TENSORS,
-            constants={"norm_topk_prob": True},
+            constants={"norm_topk_prob": True, "decoder_sparse_step": 1},
         ),
         "gemma2": _gemma(
             "gemma2",
-            _types_of_layers(lambda i: i % 2 == 1),
             _gemma_scale(46),
             fields={"attn_logit_softcapping": "attn_logit_softcapping"},
-            constants={"rope_theta": 10_000.0},
+            constants={"sliding_window": 4096, "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0},
             norms={},
         ),
         "gemma3": _gemma(
             "gemma3_text",
-            _types_of_layers(lambda i: (i + 1) % 6 == 0),
+            _none_at_0("sliding_window"),
+            _gemma3_windows,
             _gemma_scale(62),
             fields={"rope.freq_base_swa": "rope_local_base_freq"},
-            constants={"rope_theta": 1_000_000.0, "rope_local_base_freq": 10_000.0},
+            constants={"rope_local_base_freq": _ROPE_BASE},
             norms=_QK_NORMS,
         ),
         "olmo2": _llama_like("olmo2", _ATTENTION_BIAS, tensors=_QK_NORMS | _POST_NORMS),
@@ -364,8 +393,8 @@ ARCHITECTURES: Mapping[str, Architecture | Callable[[GgufFile], Architecture]] =
             "phi3",
             _FIELDS | {"attention.sliding_window": "sliding_window"},
             _TENSORS | {"attn_qkv": "self_attn.qkv_proj", "ffn_up": "mlp.gate_up_proj"},
-            {"hidden_act": "silu"},
-            (_heads(partial="partial_rotary_factor"), _no_window),
+            {"hidden_act": "silu", "rope_theta": _ROPE_BASE, "partial_rotary_factor": 1.0},
+            (_heads(partial="partial_rotary_factor"), _none_at_0("sliding_window")),
         ),
         "gpt2": Architecture(
             "gpt2",
@@ -390,7 +419,7 @@ ARCHITECTURES: Mapping[str, Architecture | Callable[[GgufFile], Architecture]] =
                 "ffn_up": "mlp.c_fc",
                 "ffn_down": "mlp.c_proj",
             },
-            {"activation_function": "gelu_new"},
+            {"activation_function": "gelu_new", "scale_attn_weights": True, "n_inner": 0},
             layer="transformer.h.{i}.",
             conversions={f"{name}.weight": transposed for name in ("attn_qkv", "attn_output", "ffn_up", "ffn_down")},
         ),
@@ -413,17 +442,15 @@ ARCHITECTURES: Mapping[str, Architecture | Callable[[GgufFile], Architecture]] =
                 "ffn_up": "mlp.dense_h_to_4h",
                 "ffn_down": "mlp.dense_4h_to_h",
             },
-            {"hidden_act": "gelu", "rotary_pct": 1.0},
+            {"hidden_act": "gelu", "rotary_emb_base": _ROPE_BASE, "rotary_pct": 1.0},
             (_heads(partial="rotary_pct", with_kv_heads=False), _bias("attention_bias", "attn_qkv")),
             layer="gpt_neox.layers.{i}.",
             conversions={"attn_qkv.weight": by_head, "attn_qkv.bias": by_head},
         ),
         "gpt-oss": _llama_like(
             "gpt_oss",
-            _types_of_layers(lambda i: i % 2 == 1),
             _gpt_oss_rotation,
             fields={
-                **_OWN_HEAD_DIM,
                 **_EXPERTS,
                 "attention.sliding_window": "sliding_window",
                 "expert_feed_forward_length": "intermediate_size",
@@ -433,7 +460,7 @@ ARCHITECTURES: Mapping[str, Architecture | Callable[[GgufFile], Architecture]] =
                 "post_attention_norm": "post_attention_layernorm",
                 "ffn_gate_inp": "mlp.router",
             },
-            constants={"attention_bias": True},
+            constants={"attention_bias": True, "swiglu_alpha": 1.702, "swiglu_limit": 7.0},
             joined={
                 "mlp.experts.gate_up_proj": alternating("ffn_gate_exps.weight", "ffn_up_exps.weight"),
                 "mlp.experts.gate_up_proj_bias": alternating("ffn_gate_exps.bias", "ffn_up_exps.bias"),
@@ -473,7 +500,11 @@ ARCHITECTURES: Mapping[str, Architecture | Callable[[GgufFile], Architecture]] =
                 "ffn_down_shexp": "mlp.shared_experts.down_proj",
                 "exp_probs_b": "mlp.gate.e_score_correction_bias",
             },
-            {"hidden_act": "silu"},
+            {
+                **{"hidden_act": "silu", "rope_theta": _ROPE_BASE, "rope_interleave": True},
+                **{"num_nextn_predict_layers": 0, "n_group": 1, "topk_group": 1},
+                **{"routed_scaling_factor": 1.0, "norm_topk_prob": False},
+            },
             (_deepseek,),
             joined={"self_attn.kv_b_proj.weight": keys_and_values("attn_k_b.weight", "attn_v_b.weight")},
         ),
@@ -496,6 +527,7 @@ ARCHITECTURES: Mapping[str, Architecture | Callable[[GgufFile], Architecture]] =
                 "cls.output": "classifier.out_proj",
             },
             _segments,
+            fields=_BERT_NORM,
             constants={"hidden_act": "gelu"},
             layer="encoder.layer.{i}.",
         ),
@@ -514,7 +546,8 @@ ARCHITECTURES: Mapping[str, Architecture | Callable[[GgufFile], Architecture]] =
                 "layer_output_norm": "norm2",
             },
             _segments,
-            constants={"hidden_act": "silu"},
+            fields={**_BERT_NORM, "rope.freq_base": "rope_theta"},
+            constants={"hidden_act": "silu", "rope_theta": _ROPE_BASE},
             layer="encoder.layers.{i}.",
         ),
         "modern-bert": _bert_like(
@@ -535,13 +568,17 @@ ARCHITECTURES: Mapping[str, Architecture | Callable[[GgufFile], Architecture]] =
             },
             _modern_bert,
             fields={
-                **_SIZES,
                 "attention.layer_norm_epsilon": "norm_eps",
                 "attention.sliding_window": "local_attention",
                 "attention.sliding_window_pattern": "global_attn_every_n_layers",
                 "rope.freq_base": "global_rope_theta",
                 "rope.freq_base_swa": "local_rope_theta",
                 "hidden_activation": "hidden_activation",
+            },
+            constants={
+                "hidden_activation": "gelu",
+                "global_rope_theta": _ROPE_BASE,
+                "global_attn_every_n_layers": 3,
             },
             layer="layers.{i}.",
         ),

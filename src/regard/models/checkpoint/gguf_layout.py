@@ -16,12 +16,28 @@ from regard.formats.gguf import GgufFile
 from regard.functional import rotary_frequencies
 
 Fields: TypeAlias = dict[str, Any]
-Step: TypeAlias = Callable[[Fields, Fields, GgufFile], None]
-"""Reads more of a file into the fields of a configuration.
 
-It gets these, and the metadata that have no name there yet, by their keys after the architecture. What it leaves of the
-latter is unknown, and an error.
-"""
+
+@dataclass(frozen=True)
+class Draft:
+    """The configuration of a file as far as it is read.
+
+    Parameters
+    ----------
+    fields : dict
+        Those that are, by their Hugging Face names.
+    stored : dict
+        Metadata that have no name there yet, by their keys after the architecture. What is left is unknown, an error.
+    file : GgufFile
+    """
+
+    fields: Fields
+    stored: Fields
+    file: GgufFile
+
+
+Step: TypeAlias = Callable[[Draft], None]
+"""Reads more of a file into the fields of a configuration."""
 Conversion: TypeAlias = Callable[[np.ndarray, Mapping[str, Any]], np.ndarray]
 """From a tensor of the file, and the configuration, to the tensor of the Hugging Face checkpoint."""
 Shape: TypeAlias = tuple[int, ...]
@@ -71,7 +87,8 @@ class Architecture:
         Hugging Face names, by the name in the file without ``blk.i.`` and ``.weight`` or ``.bias``. ``{i}`` is the
         number of the block, ``{x}`` that of an expert: the file has those of all experts as one.
     constants : mapping
-        Fields that are the same in all such models and not in the file.
+        Fields that are the same in all such models and not in the file, and what llama.cpp does without a key. A field
+        whose default is a value is an error where it is in neither: defaults of transformers are those of one model.
     steps : tuple of function
         What else is read of a file, in this order.
     layer : str
@@ -167,16 +184,15 @@ def keys_and_values(keys: str, values: str) -> Joined:
 # Rotary positions.
 
 
-def read_rotation(fields: Fields, stored: Fields, file: GgufFile, rotated: Any) -> None:
-    """Read ``rope_scaling`` for `rotated` features of a head."""
-    scaling = {name: stored.pop(f"rope.scaling.{key}", None) for key, name in _ROPE_SCALING.items()}
+def read_rotation(draft: Draft, rotated: Any) -> None:
+    """Read ``rope_scaling`` for `rotated` features of a head; it says so if there is none."""
+    scaling = {name: draft.stored.pop(f"rope.scaling.{key}", None) for key, name in _ROPE_SCALING.items()}
     scaling = {name: value for name, value in scaling.items() if value is not None}
-    stored.pop("rope.scaling.finetuned", None)  # whether the model was trained with it
-    if parameters := _rope_scaling(scaling, fields.get("rope_theta"), rotated, file):
-        fields["rope_scaling"] = parameters
+    draft.stored.pop("rope.scaling.finetuned", None)  # whether the model was trained with it
+    draft.fields["rope_scaling"] = _rope_scaling(scaling, draft.fields.get("rope_theta"), rotated, draft.file)
 
 
-def _rope_scaling(scaling: Fields, theta: Any, rotated: Any, file: GgufFile) -> Fields | None:
+def _rope_scaling(scaling: Fields, theta: Any, rotated: Any, file: GgufFile) -> Fields:
     attn_factor = scaling.pop("attn_factor", 1)
     kind = scaling.pop("rope_type", "linear" if "factor" in scaling else "none")
     if any(name in file for name in ("rope_factors_long.weight", "rope_factors_short.weight")):
@@ -198,7 +214,7 @@ def _rope_scaling(scaling: Fields, theta: Any, rotated: Any, file: GgufFile) -> 
     if factors:
         return _llama3_scaling(file[ROPE_FREQS], theta, rotated, file.path)
     if kind == "none":
-        return None
+        return {"rope_type": "default"}
     scaling["rope_type"] = kind
     if kind == "linear":
         scaling.pop("original_max_position_embeddings", None)  # it has no effect

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TypeAlias
 
 from regard._utils.errors import RegardError
-from regard.formats.gguf_parts import whole_name
 from regard.models.checkpoint.config import ConfigReader
 from regard.models.checkpoint.gguf import GgufCheckpoint
 from regard.models.checkpoint.safetensors import open_safetensors
 from regard.models.checkpoint.tensors import Tensors
 from regard.models.checkpoint.weight_files import is_adapter, why_no_weights
+from regard.models.hub.hub_gguf import gguf_models, what_instead
 from regard.models.sentence import SentenceSettings, read_sentence_settings, transformer_folder
 from regard.text import SubwordTokenizer
 from regard.text.id_tokenizer import IdTokenizer
@@ -62,17 +62,18 @@ def open_checkpoint(path: Path, ignore: Collection[str] = ()) -> Checkpoint:
     """
     if not path.is_dir():
         return GgufCheckpoint(path, ignore)
-    files = [] if (path / "config.json").exists() else sorted(path.glob("*.gguf"))
-    models = {whole_name(file.name): file for file in reversed(files)}  # of one in parts the first
+    names = [] if (path / "config.json").exists() else sorted(each.name for each in path.glob("*"))
+    models = [each.files[0] for each in gguf_models(names)]
     if len(models) > 1:
-        raise RegardError(f"{path} holds {len(models)} GGUF models; give one of {join_names(f.name for f in files)}")
-    if files:
-        return GgufCheckpoint(files[0], ignore)
+        raise RegardError(f"{path} holds {len(models)} GGUF models; give one of {join_names(models)}")
+    if models:
+        return GgufCheckpoint(path / models[0], ignore)
     step = _last_step(path)
-    if step is None and not (path / "config.json").exists() and not (path / "modules.json").exists():
-        names = [each.name for each in path.glob("*")]
+    if step is None and names and "modules.json" not in names:
         if is_adapter(names):
             raise RegardError(why_no_weights(path, names, path.joinpath))
+        if others := what_instead(names):
+            raise RegardError(f"{path} has no weights that regard reads: {others}; choose another model, or its file")
     return FolderCheckpoint(step or path, ignore)
 
 

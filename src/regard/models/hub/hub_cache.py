@@ -18,6 +18,7 @@ from pathlib import Path
 from regard._utils.errors import RegardError
 from regard._utils.files import atomic_write, read_file, read_json_object
 from regard._utils.validation import short_name
+from regard.formats.gguf_parts import files_of_model
 from regard.models.hub.hub_files import (
     MODULES,
     NAMES,
@@ -138,7 +139,7 @@ def identity(path: Path) -> list[str] | None:
         files = (
             needed_files(HubName(_repository(parts[0])), _names_in(snapshot), snapshot.joinpath)
             if path == snapshot
-            else [path.relative_to(snapshot).as_posix()]
+            else [each.relative_to(snapshot).as_posix() for each in files_of_model(path)]
         )
     except (RegardError, OSError):
         return None

@@ -9,13 +9,11 @@ from pathlib import Path
 
 from regard._utils.errors import RegardError
 from regard._utils.files import read_file, read_json_object
-from regard._utils.validation import short_name
 from regard.models.checkpoint.weight_files import INDEX, weight_map, why_no_weights
-from regard.models.hub.hub_gguf import gguf_files, is_gguf_name, what_it_is
+from regard.models.hub.hub_gguf import gguf_files, what_instead
 from regard.models.hub.hub_name import HubName
 from regard.models.sentence import SETTINGS_FILES
 from regard.text.tokenizer_config import CHAT_TEMPLATES
-from regard.text.words import join_names
 
 WEIGHTS = "model.safetensors"
 MODULES = "modules.json"
@@ -103,8 +101,7 @@ def _weights(folder: str, names: Collection[str], local: Callable[[str], Path]) 
 def _no_weights(name: HubName, names: Collection[str], local: Callable[[str], Path]) -> RegardError:
     if reason := why_no_weights(name, names, local):
         return RegardError(reason)
-    gguf = (f"{short_name(each)} is {what_it_is(each)}" for each in sorted(names) if is_gguf_name(each))
-    if others := join_names(gguf, most=3):
+    if others := what_instead(names):
         return RegardError(f"{name} has no weights that regard reads: {others}; choose another model")
     return RegardError(f"{name} has no weights that regard reads, safetensors or GGUF: choose another model")
 

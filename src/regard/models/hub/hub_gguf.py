@@ -1,4 +1,4 @@
-"""The GGUF models of a repository on the Hugging Face hub, told apart by the names of their files.
+"""The GGUF models of a repository on the Hugging Face hub, or of a folder, told apart by the names of their files.
 
 A name ends with its quantisation by convention (``tiny-Q4_K_M.gguf``,
 https://github.com/ggml-org/ggml/blob/master/docs/gguf.md#gguf-naming-convention), but not always: it may also begin
@@ -15,7 +15,7 @@ from pathlib import PurePosixPath
 
 from regard._utils.errors import RegardError
 from regard._utils.validation import short_name
-from regard.formats.gguf_parts import part_of, whole_name
+from regard.formats.gguf_parts import model_of, part_of, whole_name
 from regard.models.hub.hub_name import HubName
 from regard.text.words import join_names
 
@@ -52,16 +52,13 @@ class GgufModel:
 
 
 def gguf_models(names: Iterable[str]) -> list[GgufModel]:
-    """Return the models in the GGUF files of a repository; other files are left out."""
+    """Return the models in the GGUF files of a repository or a folder; other files are left out."""
     groups: dict[tuple[str, int], list[str]] = {}
-    for name in sorted(names):
+    for name in sorted(set(names)):
         if is_gguf_name(name) and what_it_is(name) is None:
-            path = PurePosixPath(name)
-            part = part_of(name)
-            group = f"{path.parent}/{_stem(name)}", part[1] if part else 1
-            groups.setdefault(group, []).append(name)
+            groups.setdefault(model_of(name), []).append(name)
     models = [
-        GgufModel("", _quantization(_stem(files[0])), tuple(files), num_parts)
+        GgufModel("", _quantization(_stem(files[0])), tuple(files), max(num_parts, 1))
         for (_, num_parts), files in groups.items()
     ]
     counts = Counter(each.quantization for each in models), Counter(each.stem for each in models)
@@ -117,17 +114,23 @@ def what_it_is(name: str) -> str | None:
     return next((what for pattern, what in _AUXILIARY if pattern.search(stem)), None)
 
 
+def what_instead(names: Iterable[str]) -> str:
+    """Return what the GGUF files are that are not models."""
+    others = {name: what_it_is(name) for name in sorted(names) if is_gguf_name(name)}
+    return join_names((f"{short_name(name)} is {what}" for name, what in others.items() if what), most=3)
+
+
 def _named(key: str, models: Sequence[GgufModel]) -> list[GgufModel]:
     """Return the models that a key means: the one with it, or else all of its quantisation or stem.
 
     One in parts is not meant if another is whole.
     """
-    exact = [each for each in models if key in (each.key, each.files[0])]
+    exact = [each for each in models if key == each.key or key in each.files]
     if exact:
         return exact
     standard = _standard(key)
     alike = [each for each in models if standard in (each.quantization, each.key.upper(), each.stem.upper())]
-    return [each for each in alike if each.num_parts == 1] or alike
+    return [each for each in alike if part_of(each.files[0]) is None] or alike
 
 
 def _key(model: GgufModel, quantizations: Mapping[str | None, int], stems: Mapping[str, int]) -> str:
