@@ -120,7 +120,7 @@ def test_how_far_an_ablation_is_grows_and_ends(short, monkeypatch):
         return told
 
     monkeypatch.setattr(regard.Trace, "__call__", watched(regard.Trace.__call__))
-    monkeypatch.setattr(ablation, "_changed_outputs", watched(ablation._changed_outputs))
+    monkeypatch.setattr(ablation, "changed_outputs", watched(ablation.changed_outputs))
     short.ablate([[0, 1]])
     assert seen == sorted(seen)
     assert (seen[0], seen[-1]) == (0, 1)

@@ -44,7 +44,7 @@ def ablate_heads(run: Run, heads: Any, watch: Watch = lambda _: None) -> tuple[R
     names = ", ".join(f"layer {run.number(layer)} head {head}" for layer, head in pairs)
     edited = Run(trace, layers_of(trace, 0), 0, run.encoding, run.model, f"without {names}", tuple(pairs), after)
     changes = _max_weight_changes(run, edited, pairs[0][0], watch)
-    return edited, {"heads": changes, **_changed_outputs(before, after, run)}
+    return edited, {"heads": changes, **changed_outputs(before, after, run)}
 
 
 def _validate_heads(run: Run, heads: Any) -> list[tuple[int, int]]:
@@ -75,8 +75,11 @@ def _max_weight_changes(run: Run, edited: Run, first: int, watch: Watch) -> list
     return changes
 
 
-def _changed_outputs(before: Any, after: Any, run: Run) -> answers.ChangedOutputs:
-    # For an encoder-decoder, the vectors are those of its encoder.
+def changed_outputs(before: Any, after: Any, run: Run) -> answers.ChangedOutputs:
+    """Return how the last vectors and the next token differ between two outputs of a model.
+
+    For an encoder-decoder, the vectors are those of its encoder.
+    """
     cosines = token_similarities(*(getattr(output, "memory", output.hidden)[0] for output in (before, after)))
     next_tokens: list[answers.ChangedToken] | None = None
     if before.head is not None:

@@ -622,7 +622,7 @@ class Failure(TypedDict):
 
 
 class ChangedToken(TypedDict):
-    """The probability of a next token before and after an ablation."""
+    """The probability of a next token before and after an edit."""
 
     token: str
     before: float
@@ -630,10 +630,16 @@ class ChangedToken(TypedDict):
 
 
 class ChangedOutputs(TypedDict):
-    """What an ablation changes of the last vector of each token and of the next token."""
+    """What an edit changes of the last vector of each token and of the next token."""
 
     cosines: list[float]
     next_tokens: list[ChangedToken] | None
+
+
+class WhatIf(ChangedOutputs):
+    """What other scores of a row change; ``weights`` are those of the row then, ``S``."""
+
+    weights: list[float]
 
 
 class Changes(ChangedOutputs):

@@ -43,6 +43,7 @@ from regard.explorer.run import Run
 from regard.explorer.run_store import RunStore
 from regard.explorer.story import load_story, shipped, texts_of
 from regard.explorer.validation import check_index, check_num_runs
+from regard.explorer.what_if import with_scores
 from regard.explorer.why import why_attends
 from regard.functional.native.map import Pooling
 from regard.metrics.layer_maps import CancelCheck
@@ -351,6 +352,23 @@ class Exploration:
         for token in (i, j):
             check_index("token", token, layer_map.length)
         return why_attends(recorded, layer, head, i, j, contrast)
+
+    @query(slow=True)
+    def what_if(
+        self, run: int, layer: int, head: int, i: int, scores: Sequence[tuple[int, float | None]]
+    ) -> answers.WhatIf:
+        """Run the model again with other scores, (key, score), in row i of a head; return what has changed.
+
+        None masks a key. Scores are those before the softmax, with bias; the next token is that after the last.
+
+        Raises
+        ------
+        RegardError
+            There is no such run, layer, head, row or key; a key is masked; or the run has no model, or no scores.
+        """
+        recorded, layer_map = self._maps.layer(run, layer, head)
+        check_index("token", i, layer_map.length)
+        return with_scores(recorded, layer, head, i, scores)
 
     def cell_inputs(self, run: int, layer: int, head: int) -> tuple[bytes, answers.HeadFields] | None:
         """Return the arrays that all cells of a head can be computed from, float32, and the numbers that go with them.

@@ -522,6 +522,12 @@ interface ChangedOutputs {
   next_tokens: ChangedToken[] | null;
 }
 
+interface WhatIf {
+  cosines: number[];
+  next_tokens: ChangedToken[] | null;
+  weights: number[];
+}
+
 interface Changes {
   cosines: number[];
   next_tokens: ChangedToken[] | null;
@@ -581,5 +587,6 @@ interface Source {
   thumbnails: (params: { run: number }, signal?: AbortSignal) => Promise<Uint8Array<ArrayBuffer>>;
   tile: (params: { run: number; layer: number; head: number | "mean"; mode?: string; row0: number; row1: number; col0: number; col1: number; bin_size: number; pool?: "max" | "mean" }, signal?: AbortSignal) => Promise<Float32Array<ArrayBuffer>>;
   training: (params?: { known?: number }, signal?: AbortSignal) => Promise<TrainingNews>;
+  what_if: (params: { run: number; layer: number; head: number; i: number; scores: [number, number | null][] }, signal?: AbortSignal) => Promise<WhatIf>;
   why: (params: { run: number; layer: number; head: number | "mean"; i: number; j: number; contrast?: boolean }, signal?: AbortSignal) => Promise<Why>;
 }

@@ -199,6 +199,13 @@ interface Refs {
   contrast: HTMLElement;
   whySum: HTMLElement;
   whyPairs: HTMLElement;
+  whatIf: HTMLElement;
+  knobs: HTMLTableElement;
+  restoreScores: HTMLButtonElement;
+  whatFollows: HTMLElement;
+  changedContext: HTMLElement;
+  whatIfOutputs: HTMLElement;
+  whatIfTokens: HTMLTableElement;
   steps: HTMLElement;
   stepTemplate: HTMLTemplateElement;
   cellSource: HTMLElement;
@@ -414,6 +421,10 @@ interface State {
   why: boolean;
   /** it is of the difference to the strongest other key */
   contrast: boolean;
+  /** whether the panel of other scores is open */
+  whatIf: boolean;
+  /** other scores of the keys of one row */
+  changedScores: ChangedScores | null;
   /** the id of the next token whose paths are shown; null, or one that is not likely: the likeliest */
   pathsToken: number | null;
   /** that of another, whose logit is subtracted */
@@ -424,6 +435,16 @@ interface State {
   story: string;
   /** its step, from 0 */
   part: number;
+}
+
+/** A key and its score before the softmax; null: it is masked. */
+type ChangedScore = [number, number | null];
+
+interface ChangedScores {
+  layer: number;
+  head: number;
+  row: number;
+  scores: ChangedScore[];
 }
 
 // render/colormap.js

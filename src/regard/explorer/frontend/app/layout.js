@@ -165,6 +165,7 @@ function listenToButtons(app, refs) {
     [refs.openPaths, () => app.set({ view: "paths" })],
     [refs.clearLines, () => app.set({ lines: [] })],
     [refs.unpin, () => app.set({ pins: [] })],
+    [refs.restoreScores, () => app.set({ changedScores: null })],
     [refs.themeButton, () => actions.toggleTheme(app)],
     [refs.helpButton, () => refs.help.showModal()],
     [refs.closeHelp, () => refs.help.close()],

@@ -19,6 +19,7 @@ import { showLines } from "./lines.js";
 import { showPaths } from "./paths.js";
 import { showLive, showModel, showNextTokens } from "./predictions.js";
 import { showStory } from "./story.js";
+import { showWhatIf } from "./what-if.js";
 import { showWhy } from "./why.js";
 
 export class Presenter {
@@ -58,6 +59,7 @@ export class Presenter {
     this.showHeads(maps);
     this.showCellSteps();
     showWhy(app);
+    showWhatIf(app);
     this.showMovement();
     showAttribution(app);
     showNextTokens(app);

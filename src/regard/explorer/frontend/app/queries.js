@@ -32,6 +32,8 @@ export class Queries {
     this.wordWeights = /** @type {Query<Float32Array>} */ (query());
     this.cell = /** @type {Query<Cell>} */ (query({ handlesError }));
     this.why = /** @type {Query<Why>} */ (query({ handlesError }));
+    this.changedValues = /** @type {Query<Map<number, Numbers>>} */ (query());
+    this.whatIf = /** @type {Query<WhatIf>} */ (query({ handlesError }));
     this.movement = /** @type {Query<Map<number, Movement>>} */ (query());
     this.heads = /** @type {Query<HeadMetrics>} */ (query());
     this.thumbnails = /** @type {Query<Uint8Array>} */ (query());

@@ -65,6 +65,30 @@ const viewport = {
   write: ({ x, y, k }) => [x.toFixed(3), y.toFixed(3), k.toPrecision(6)].map(Number).join("_"),
 };
 
+/** "3.7.2_0.m_4.1.5": in row 2 of layer 3 head 7 key 0 is masked, and key 4 has the score 1.5. @type {Codec<ChangedScores>} */
+const changedScores = {
+  read: (value) => {
+    const [place, ...all] = value.split("_");
+    const [layer, head, row] = place.split(".").map(count.read);
+    const scores = all.slice(0, 64).map((one) => {
+      const [key, ...rest] = one.split(".");
+      const score = rest.join(".");
+      return /** @type {[number | undefined, number | null]} */ ([
+        count.read(key),
+        score === "m" ? null : Number(score || NaN),
+      ]);
+    });
+    const isValid = scores.every(([key, score]) => key !== undefined && (score === null || Math.abs(score) < 1e6));
+    if (layer === undefined || head === undefined || row === undefined || !isValid) return undefined;
+    return { layer, head, row, scores: /** @type {ChangedScore[]} */ (scores) };
+  },
+  write: ({ layer, head, row, scores }) =>
+    [
+      `${layer}.${head}.${row}`,
+      ...scores.map((/** @type {ChangedScore} */ [key, score]) => `${key}.${score ?? "m"}`),
+    ].join("_"),
+};
+
 export const VIEW_NAMES = /** @type {const} */ (["heads", "head", "cell", "movement", "model", "lines", "paths"]);
 
 /** Key, initial value and codec; a field without these two is not in the address. @type {Record<keyof State, [string, any, Codec<any>?]>} */
@@ -116,6 +140,8 @@ export const FIELDS = {
   pair: ["pair", "any", text()],
   why: ["y", false, flag],
   contrast: ["yc", false, flag],
+  whatIf: ["wi", false, flag],
+  changedScores: ["ws", null, changedScores],
   temperature: ["temp", 1, decimal(2)],
   pathsToken: ["pt", null, count],
   pathsVersus: ["pv", null, count],

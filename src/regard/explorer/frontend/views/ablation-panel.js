@@ -90,6 +90,6 @@ function turnedWord(text, cosine, minCosine, theme) {
 }
 
 /** @param {ChangedToken} token */
-function nextTokenRow({ token, before, after }) {
+export function nextTokenRow({ token, before, after }) {
   return tableRow(bidi(label(token)), formatPercent(before), formatPercent(after));
 }

@@ -23,7 +23,7 @@ export function barLayout(values, height) {
 }
 
 /** @param {Numbers} values @param {string} name @param {string} [kind] of color: plain or signed @param {string[]} [labels] of the bars */
-function bars(values, name, kind = "plain", labels = []) {
+export function bars(values, name, kind = "plain", labels = []) {
   const width = Math.max(1, values.length) * 10;
   const drawing = svg("svg", {
     class: `rg-bars rg-bars-${kind}`,

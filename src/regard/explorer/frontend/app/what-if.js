@@ -1,0 +1,199 @@
+// Other scores in the row of the calculation: the softmax, the context and the prediction follow.
+
+import { sentence } from "../data/attribution.js";
+import { NOTHING } from "../data/query.js";
+import { label, tokenName } from "../data/tokens.js";
+import { changedOutput, changedRow, cosine, scoreFor } from "../data/what-if.js";
+import { activeElementOf, bidi, el, present, setText } from "../platform/dom.js";
+import { formatFixed, formatWeight } from "../render/format.js";
+import { nextTokenRow } from "../views/ablation-panel.js";
+import { bars } from "../views/cell-view.js";
+
+const MAX_KEYS = 8;
+const [BELOW, ABOVE] = [12, 4]; // of the largest score: how far a slider moves at least
+
+/** @typedef {NonNullable<ReturnType<App["shownCell"]>>} Place */
+
+/** The changed scores of a row, none for another. @param {State} state @param {Place} place @returns {ChangedScore[]} */
+function changesOf({ changedScores: changed }, { layer, head, i }) {
+  const isHere = changed && changed.layer === layer && changed.head === head && changed.row === i;
+  return isHere ? changed.scores : [];
+}
+
+/** @param {App} app */
+export function showWhatIf(app) {
+  const { state, queries, refs, manifest } = app;
+  const place = app.shownCell();
+  if (state.view !== "cell") return;
+  const cell = place && queries.fetchCell({ ...place, mode: state.mode }).data;
+  const isOfRow = cell && cell.row && place.head !== "mean" && !cell.ablated;
+  refs.whatIf.hidden = !isOfRow;
+  if (!isOfRow || !state.whatIf) return;
+  const row = new Set(cell.row?.columns);
+  const changes = changesOf(state, place).filter(([key]) => row.has(key));
+  showKnobs(app, place, cell, changes);
+  refs.restoreScores.disabled = changes.length === 0;
+  refs.whatFollows.hidden = changes.length === 0;
+  if (changes.length === 0) return;
+  const { run, layer, i } = place;
+  const head = Number(place.head);
+  const keys = changes.map(([key]) => key);
+  const values = queries.changedValues.fetch([run, layer, head, i, keys], async (signal) => {
+    const cells = await Promise.all(keys.map((j) => app.source.cell({ run, layer, head, i, j, mode: "raw" }, signal)));
+    return new Map(cells.flatMap(({ v }, n) => (v ? [[keys[n], v]] : [])));
+  });
+  present([refs.changedContext], [values], () => showContext(app, cell, changes, values.data));
+  const question = { run, layer, head, i, scores: changes };
+  const mayRun = manifest.can.ablate && !manifest.blobs;
+  const outcome = mayRun ? queries.whatIf.fetch(question, (signal) => app.source.what_if(question, signal)) : NOTHING;
+  present([refs.whatIfOutputs, refs.whatIfTokens], [outcome], () => showOutcome(app, outcome, mayRun));
+}
+
+/** A row of controls for each of the heaviest keys, and the chosen one. They stay, and keep the focus, as long as they are of the same keys. @param {App} app @param {Place} place @param {Cell} cell @param {ChangedScore[]} changes */
+function showKnobs(app, place, cell, changes) {
+  const { columns = [], weights: before = [] } = cell.row ?? {};
+  const heaviest = [...columns.keys()].sort((a, b) => (before[b] ?? 0) - (before[a] ?? 0)).slice(0, MAX_KEYS);
+  const wanted = new Set([place.j, ...changes.map(([key]) => key)]);
+  const shown = [...columns.keys()].filter((n) => heaviest.includes(n) || wanted.has(columns[n]));
+  const body = app.refs.knobs.tBodies[0];
+  const { run, layer, head, i } = place;
+  const of = JSON.stringify([run, layer, head, i, shown]);
+  if (body.dataset.of !== of) {
+    body.dataset.of = of;
+    body.replaceChildren(...shown.map((n) => knobsOf(app, cell, columns[n])));
+  }
+  const { scores, weights } = changedRow(cell, changes);
+  shown.forEach((n, at) => {
+    const node = body.rows[at];
+    const [score, weight, mask] = /** @type {NodeListOf<HTMLInputElement>} */ (node.querySelectorAll("input"));
+    const isMasked = scores[n] === -Infinity;
+    if (!isMasked) score.value = String(scores[n]);
+    score.disabled = weight.disabled = isMasked;
+    if (activeElementOf(weight) !== weight) weight.value = String(Number(weights[n].toFixed(4)));
+    mask.checked = isMasked;
+    node.classList.toggle(
+      "rg-changed",
+      changes.some(([key]) => key === columns[n]),
+    );
+    const [, , scoreText, was] = node.cells;
+    setText(scoreText, isMasked ? "−∞" : formatWeight(scores[n]));
+    setText(was, formatWeight(before[n] ?? NaN));
+    /** @type {HTMLElement} */ (node.querySelector(".rg-meter span")).style.setProperty(
+      "width",
+      `${weights[n] * 100}%`,
+    );
+  });
+}
+
+/** @param {App} app @param {Cell} cell @param {number} key */
+function knobsOf(app, cell, key) {
+  const name = tokenName(app.shownRun().tokens, key);
+  const set = (/** @type {(changes: ChangedScore[]) => number | null | undefined} */ choose) => {
+    const place = app.shownCell();
+    if (!place || place.head === "mean") return;
+    const all = changesOf(app.state, place);
+    const score = choose(all);
+    const others = all.filter(([one]) => one !== key);
+    const scores = /** @type {ChangedScore[]} */ (score === undefined ? others : [...others, [key, score]]);
+    const { layer, head, i: row } = place;
+    app.set({ changedScores: scores.length ? { layer, head, row, scores } : null });
+  };
+  const { max = 0, scores = [] } = cell.row ?? {};
+  const min = Math.min(max - BELOW, ...scores.map((score) => score ?? max));
+  const on = (
+    /** @type {string} */ type,
+    /** @type {(changes: ChangedScore[], node: any) => number | null | undefined} */ choose,
+  ) => ({
+    [type]: (/** @type {Event} */ { target }) => set((changes) => choose(changes, target)),
+  });
+  const number = (/** @type {any} */ { value }) => Math.round(Number(value) * 1000) / 1000;
+  const about = (/** @type {string} */ what) => `${what} of ${name}`;
+  return el(
+    "tr",
+    {},
+    el("th", { scope: "row" }, bidi(label(name, 14))),
+    el(
+      "td",
+      {},
+      el("input", {
+        type: "range",
+        min,
+        max: max + ABOVE,
+        step: 0.01,
+        "aria-label": about("Score"),
+        on: on("input", (_, node) => number(node)),
+      }),
+    ),
+    el("td", { class: "rg-number" }),
+    el("td", { class: "rg-number" }),
+    el(
+      "td",
+      {},
+      el("input", {
+        type: "number",
+        min: 0,
+        max: 1,
+        step: 0.01,
+        "aria-label": about("Weight"),
+        on: on("change", (changes, node) => scoreFor(cell, changes, key, Number(node.value))),
+      }),
+      el("div", { class: "rg-meter" }, el("span")),
+    ),
+    el(
+      "td",
+      {},
+      el("input", {
+        type: "checkbox",
+        "aria-label": about("Mask the key"),
+        on: on("change", (_, node) => (node.checked ? null : undefined)),
+      }),
+    ),
+  );
+}
+
+/** @param {App} app @param {Cell} cell @param {ChangedScore[]} changes @param {Map<number, Numbers> | null} values */
+function showContext({ refs }, cell, changes, values) {
+  const isKnown = values && cell.output && values.size === changes.length;
+  refs.changedContext.hidden = !isKnown;
+  if (!isKnown) return;
+  const output = changedOutput(cell, changes, values);
+  const [before, after] = [cell.output ?? [], output].map((vector) => Math.hypot(...vector.map((x) => x ?? NaN)));
+  const turned = cosine(cell.output ?? [], output);
+  const angle = Number.isFinite(turned)
+    ? `turns by ${formatFixed((Math.acos(Math.min(1, turned)) * 180) / Math.PI, 1)}°`
+    : "vanishes";
+  const text = `The context of this head ${angle}; its length was ${formatWeight(before)} and is ${formatWeight(after)}.`;
+  refs.changedContext.replaceChildren(
+    el("p", { class: "rg-description" }, text),
+    el(
+      "div",
+      { class: "rg-pair" },
+      el("figure", {}, bars(cell.output ?? [], "Context before", "signed"), el("figcaption", {}, "before")),
+      el("figure", {}, bars(output, "Context with the changed weights", "signed"), el("figcaption", {}, "after")),
+    ),
+  );
+}
+
+/** @param {App} app @param {Answer<WhatIf>} outcome @param {boolean} mayRun */
+function showOutcome(app, { data, error }, mayRun) {
+  const { refs } = app;
+  const tokens = data?.next_tokens;
+  refs.whatIfTokens.hidden = !tokens;
+  refs.whatIfTokens.tBodies[0].replaceChildren(...(tokens ?? []).map(nextTokenRow));
+  if (error || !data)
+    return setText(
+      refs.whatIfOutputs,
+      error
+        ? sentence(error.message)
+        : mayRun
+          ? ""
+          : "A file runs no model: what the model makes of it shows where regard explore runs.",
+    );
+  const least = data.cosines.reduce((best, value, n) => (value < data.cosines[best] ? n : best), 0);
+  const name = tokenName(app.shownRun().tokens, least);
+  refs.whatIfOutputs.replaceChildren(
+    "In the last layer, the vector of ",
+    bidi(name, { class: "rg-name" }),
+    ` changes most: its cosine with the original is ${formatFixed(data.cosines[least], 4)}.`,
+  );
+}
