@@ -82,10 +82,12 @@ def test_copies_and_pickles_are_equal(weight):
 
 @pytest.mark.parametrize("rows", [1, 5, 33])
 def test_a_linear_map_with_it_is_that_of_the_array(weight, rng, rows):
+    """The kernel multiplies blocks only without a bias that may be written to."""
     x, bias = rng.standard_normal((2, rows, 256)).astype(np.float32), rng.standard_normal(20).astype(np.float32)
-    ours, plain = Linear(weight.T, bias), Linear(np.ascontiguousarray(dense(weight).T), bias)
-    for activation in (None, "gelu"):
-        assert_same_products(ours(x, activation=activation), plain(x, activation=activation), x, dense(weight).T)
+    for added in (None, bias):
+        ours, plain = Linear(weight.T, added), Linear(np.ascontiguousarray(dense(weight).T), added)
+        for activation in (None, "gelu"):
+            assert_same_products(ours(x, activation=activation), plain(x, activation=activation), x, dense(weight).T)
 
 
 def test_without_the_kernel_too(weight, rng, without_kernel, monkeypatch):
