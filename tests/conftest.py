@@ -58,10 +58,15 @@ def pytest_collection_modifyitems(config, items):
     items[:] = [item for item in items if item not in left_out]
 
 
+def pytest_collection(session):
+    gc.disable()
+
+
 def pytest_collection_finish(session):
     """Leave what was collected out of garbage collections: they would pass over it thousands of times."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session", autouse=True)
