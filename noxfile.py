@@ -269,8 +269,9 @@ def types(session: nox.Session) -> None:
 
 @check()
 def tests(session: nox.Session) -> None:
-    """The test suite, with the real models; the guard adds a sample of the sweep."""
-    PackageEnvironment(session).pytest(*DISTRIBUTED)
+    """The test suite, with the real models; the guard adds a sample of the sweep, and the threads of the kernel."""
+    # Between two calls of the kernel its threads keep a processor busy, which another worker could use.
+    PackageEnvironment(session).pytest(*DISTRIBUTED, env={} if GUARD else {"OMP_NUM_THREADS": "1"})
 
 
 # What else a change can break.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -57,10 +58,23 @@ def pytest_collection_modifyitems(config, items):
     items[:] = [item for item in items if item not in left_out]
 
 
+def pytest_collection(session):
+    gc.disable()
+
+
 def pytest_collection_finish(session):
     """Leave what was collected out of garbage collections: they would pass over it thousands of times."""
     gc.collect()
     gc.freeze()
+    gc.enable()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_wait_for_the_disk():
+    """No power fails here: only in child processes is what was written on the disk before it gets its name."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", os.fstat)  # which too fails for a descriptor that is not open
+        yield
 
 
 @pytest.fixture

@@ -45,7 +45,7 @@ SCREENS = {
     "explain-toy": ["explain", "The cat sat", "--toy", "--embed-dim", "4", "--num-heads", "2", "--word", "cat"],
     "compare": ["compare", "She sat on the river bank", "She took a loan from the bank", "--word", "bank"],
     "explore": ["explore", "The cat sat", "--toy", "-o", "page.html"],
-    "generate": ["generate", "Once upon a time", "--max-new-tokens", "30"],
+    "generate": ["generate", "Once upon a time", "--max-new-tokens", "12"],
     "heads": ["heads", "The cat sat on the mat, and the cat slept"],
     "heads-all": ["heads", "The cat sat on the mat", "--sort", "previous_token"],
     "ablate": ["ablate", "The cat sat on the mat", "--head", "L3H7"],
@@ -120,7 +120,7 @@ def _printed(argv: list[str], width: int, color: str) -> str:
         for unwanted in ("NO_COLOR", "FORCE_COLOR"):
             os.environ.pop(unwanted, None)
         for module in ("input", "commands.generate", "commands.embed"):
-            stack.enter_context(mock.patch(f"regard.cli.{module}.load", _load))
+            stack.enter_context(mock.patch(f"regard.cli.{module}.load", load_once))
         installed = [(KNOWN["minilm"], folder / "minilm"), (KNOWN["smollm2"], None)]
         stack.enter_context(mock.patch("regard.models.hub.resolve.installed", return_value=installed))
         hub = Path("/home/you/.cache/huggingface/hub")
@@ -150,7 +150,7 @@ def _without_value(line: re.Match[str]) -> str:
 
 
 @functools.cache
-def _load(name: str, **options):
+def load_once(name: str, **options):
     import regard
 
     return regard.load(name, download=False, **options)

@@ -10,12 +10,18 @@ import pytest
 
 import regard
 from regard.cli.tables import write_table
-from regard.metrics import attribute, attribute_generation
+from regard.metrics import Attribution, attribute, attribute_generation
 from regard.terminal import attribution_table
 from regard.views import AttributionRow
+from screens import load_once
 
 TEXT = "The cat sat on the mat"
 TO = "A kitten rested"
+
+
+@pytest.fixture(autouse=True)
+def _loaded_once(monkeypatch):
+    monkeypatch.setattr("regard.cli.input.load", load_once)
 
 
 def test_json_is_what_the_function_returns(run, minilm):
@@ -154,21 +160,27 @@ def test_the_tokens_of_a_table_are_no_formulas(run, minilm, tmp_path):
 
 
 @pytest.mark.smollm2
-def test_a_token_that_is_likelier_with_a_space_is_named(run, our_smollm2):
-    text = "The capital of France is"
-    logits = our_smollm2(text).logits[0, -1].astype(np.float64)
+def test_a_token_that_is_likelier_with_a_space_is_named(run, monkeypatch):
+    """Whatever the contributions are."""
+
+    def attributed(model, encoding, *_, **__):
+        nothing = np.zeros(len(encoding))
+        return Attribution("gradient", "a logit", 0.0, encoding, nothing, nothing)
+
+    monkeypatch.setattr("regard.cli.commands.attribute.attribute", attributed)
+    text, model = "The capital of France is", load_once("smollm2")
+    logits = model(text).logits[0, -1].astype(np.float64)
     shares = np.exp(logits - logits.max())
     shares /= shares.sum()
-    chosen, other = (shares[our_smollm2.tokenizer.token_to_id(token)] for token in ("Paris", "ĠParis"))
+    chosen, other = (shares[model.tokenizer.token_to_id(token)] for token in ("Paris", "ĠParis"))
     note = (
         f'" Paris", with a space before it, is likelier to come next ({other:.2g}) than "Paris" ({chosen:.2g}): '
         'give --to " Paris" to explain that'
     )
-    fast = ("--method", "gradient")
-    assert note in " ".join(run("attribute", text, "--to", "Paris", *fast)[1].split())
-    assert json.loads(run("attribute", text, "--to", "Paris", *fast, "--json")[1])["notes"] == [note]
-    assert json.loads(run("attribute", text, "--to", " Paris", *fast, "--json")[1])["notes"] == []
-    _, out, _ = run("attribute", "Dogs bark. Cats me", "--to", " Paris", "--versus", " ow", *fast, "--json")
+    assert note in " ".join(run("attribute", text, "--to", "Paris")[1].split())
+    assert json.loads(run("attribute", text, "--to", "Paris", "--json")[1])["notes"] == [note]
+    assert json.loads(run("attribute", text, "--to", " Paris", "--json")[1])["notes"] == []
+    _, out, _ = run("attribute", "Dogs bark. Cats me", "--to", " Paris", "--versus", " ow", "--json")
     (note,) = json.loads(out)["notes"]
     assert note.startswith('"ow", without a space before it, is likelier')
     assert note.endswith('give --versus "ow" to explain that')

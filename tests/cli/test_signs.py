@@ -2,24 +2,37 @@
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
 
 import pytest
 
-from regard.cli import signs
+from regard.cli import main, signs
 
 
-def shown(encoding, *argv):
-    environment = {**os.environ, "PYTHONIOENCODING": encoding, "COLUMNS": "60", "REGARD_OFFLINE": "1"}
-    command = [sys.executable, "-m", "regard", *argv]
-    return subprocess.run(command, capture_output=True, check=False, env=environment)
+@pytest.fixture
+def shown(monkeypatch):
+    """Return a function that runs a command whose streams have an encoding: its status, output and errors."""
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setenv("REGARD_OFFLINE", "1")
+
+    def shown(encoding, *argv):
+        streams = {"stdout": "strict", "stderr": "backslashreplace"}  # as Python opens them
+        for name, errors in streams.items():
+            monkeypatch.setattr(sys, name, io.TextIOWrapper(io.BytesIO(), encoding, errors))
+        status = main(list(argv))
+        for name in streams:
+            getattr(sys, name).flush()
+        return status, *(getattr(sys, name).buffer.getvalue().decode(encoding) for name in streams)
+
+    return shown
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "cp1252", "latin-1", "cp437"])
-def test_columns_and_shades_stay(encoding):
-    outputs = (shown(each, "The cat sat on the mat", "--toy").stdout.decode(each) for each in ("utf-8", encoding))
+def test_columns_and_shades_stay(shown, encoding):
+    outputs = (shown(each, "The cat sat on the mat", "--toy")[1] for each in ("utf-8", encoding))
     # After the first lines, which say how long it took.
     wanted, found = (output.partition("meaningless")[2].splitlines() for output in outputs)
     assert [len(line) for line in found] == [len(line) for line in wanted]
@@ -31,11 +44,13 @@ def test_columns_and_shades_stay(encoding):
 
 
 def test_letters_that_there_are_not_are_question_marks():
-    found = shown("ascii", "le café −", "--toy").stdout.decode("ascii")
-    assert "caf?" in found
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "REGARD_OFFLINE": "1"}
+    command = [sys.executable, "-m", "regard", "le café −", "--toy"]
+    done = subprocess.run(command, capture_output=True, check=True, env=environment)
+    assert "caf?" in done.stdout.decode("ascii")
 
 
-def test_an_error_is_told_in_any_encoding():
-    found = shown("ascii", "a", "--model", "./café…")
-    assert found.returncode == 2
-    assert "there is no folder" in found.stderr.decode("ascii")
+def test_an_error_is_told_in_any_encoding(shown):
+    status, _, error = shown("ascii", "a", "--model", "./café…")
+    assert status == 2
+    assert "there is no folder" in error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import signal
@@ -81,18 +82,32 @@ def test_a_disk_that_fills_up_leaves_nothing(full_disk, option, suffix):
 @pytest.mark.parametrize(
     ("argv", "unbuffered"),
     [
-        *((argv, "") for argv in (["--help"], ["show", "--help"], ["--version"], ["models"], ["a", "--toy", "--json"])),
-        *((argv, "1") for argv in (["a b", "--toy"], ["--help"], ["models"], ["a", "--toy", "--json"])),
-        *(pytest.param(argv, "1", marks=pytest.mark.sweep) for argv in (["show", "--help"], ["--version"])),
+        (["--help"], ""),
+        (["a", "--toy", "--json"], "1"),
+        *(pytest.param(argv, "", marks=pytest.mark.sweep) for argv in (["--version"], ["a", "--toy", "--json"])),
+        *(pytest.param(argv, "1", marks=pytest.mark.sweep) for argv in (["--help"], ["a b", "--toy"])),
     ],
 )
-def test_a_failed_write_is_an_error(argv, unbuffered):
+def test_at_the_exit_too_a_failed_write_is_one_error(argv, unbuffered):
     environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
     with open("/dev/full", "w") as full:  # noqa: PTH123
         done = subprocess.run(
             [*REGARD, *argv], stdout=full, stderr=subprocess.PIPE, text=True, check=False, env=environment
         )
     assert (done.returncode, done.stderr) == (2, "regard: cannot write the output: No space left on device\n")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full on this system")  # noqa: PTH110
+@pytest.mark.parametrize("buffered", [True, False])
+@pytest.mark.parametrize(
+    "argv", [["--help"], ["show", "--help"], ["--version"], ["models"], ["a", "--toy", "--json"], ["a b", "--toy"]]
+)
+def test_a_failed_write_is_an_error(capsys, monkeypatch, argv, buffered):
+    raw = io.FileIO("/dev/full", "w")
+    with io.TextIOWrapper(io.BufferedWriter(raw) if buffered else raw, write_through=not buffered) as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        assert main(argv) == 2
+    assert capsys.readouterr().err == "regard: cannot write the output: No space left on device\n"
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a POSIX shell")

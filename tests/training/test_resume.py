@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 
@@ -24,17 +25,23 @@ def train(folder, task="reverse", **options):
     return regard.train(task.new_model(), task.batches(), folder=folder, **{**OPTIONS, **options})
 
 
-@pytest.fixture
-def cut(tmp_path):
-    """Return the folder of a run that ended after 4 of 6 steps."""
+@pytest.fixture(scope="module")
+def cut_once(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("cut") / "run"
 
     def stop(step, _):
         if step.step == 5:
             raise InterruptedError
 
     with pytest.raises(InterruptedError):
-        train(tmp_path / "run", progress=stop, data={"task": "reverse"})
-    return tmp_path / "run"
+        train(folder, progress=stop, data={"task": "reverse"})
+    return folder
+
+
+@pytest.fixture
+def cut(cut_once, tmp_path):
+    """Return the folder of a run that ended after 4 of 6 steps."""
+    return shutil.copytree(cut_once, tmp_path / "run")
 
 
 @pytest.mark.parametrize(

@@ -106,10 +106,10 @@ def on_each_instruction_set(look):
         yield copy.deepcopy(look)
 
 
-@pytest.mark.parametrize("first", sweep_after(1, range(0, 60, 10)))
+@pytest.mark.parametrize("first", sweep_after(1, range(0, 60, 5)))
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_stages_and_tiles_of_any_rows_and_columns(dtype, first):
-    for seed in range(first, first + 10):
+    for seed in range(first, first + 5):
         rng, ours, theirs, error, relative = pair(seed, dtype)
         queries, keys = ours.shape[-2:]
         some = (
@@ -126,13 +126,13 @@ def test_stages_and_tiles_of_any_rows_and_columns(dtype, first):
                 close(look.tile(rows, cols, stage=stage), expected, rounding, 0 if stage == "weights" else error)
 
 
-@pytest.mark.parametrize("first", sweep_after(1, range(0, 60, 10)))
+@pytest.mark.parametrize("first", sweep_after(1, range(0, 60, 5)))
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_the_forward_pass_writes_the_recorded_weights(dtype, first, monkeypatch):
     written = []
     forward = kernel.forward
     monkeypatch.setattr(kernel, "forward", lambda *arguments: written.append(len(arguments)) or forward(*arguments))
-    for seed in range(first, first + 10):
+    for seed in range(first, first + 5):
         rng, ours, theirs, _, relative = pair(seed, dtype)
         _, _, _, options = drawn(seed)
         options["implementation"] = "native"
@@ -200,11 +200,11 @@ def test_recorded_weights_are_not_copied(rng, monkeypatch):
     np.testing.assert_allclose(trace["weights"].sum(-1), 1, atol=1e-6)
 
 
-@pytest.mark.parametrize("first", sweep_after(1, range(0, 60, 10)))
+@pytest.mark.parametrize("first", sweep_after(1, range(0, 60, 5)))
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_overviews(dtype, first):
     unit = float(ml_dtypes.finfo(dtype).eps)
-    for seed in range(first, first + 10):
+    for seed in range(first, first + 5):
         rng, ours, theirs, _, relative = pair(seed, dtype)
         queries, keys = ours.shape[-2:]
         sizes = ((1, 1), (3, 7), (queries, keys), (int(rng.integers(1, 99)), int(rng.integers(1, 99))))
