@@ -106,6 +106,23 @@ def test_an_estimate_at_the_text_is_the_slope_of_the_run_with_edges(case):
         assert abs((gradients[reader] * changes[index]).sum() - slope) < 1e-6 * max(1, abs(slope))
 
 
+def test_gradients_of_edges_end_when_nobody_waits():
+    pair = Pair(SHORT[0])
+    metric, embeddings = attributed_metric(pair.model, pair.text, 3, 4), pair.runs[0]["token_embeddings"]
+    calls = []
+    edge_gradients(pair.model, pair.text, metric.compute, embeddings, np.ones(1), lambda: calls.append(0))
+    assert len(calls) >= 4 * len(pair.model.blocks)  # attention and a feed-forward layer, there and back
+
+    def leave():
+        calls.pop()
+        if len(calls) == 2:
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        edge_gradients(pair.model, pair.text, metric.compute, embeddings, np.ones(1), leave)
+    assert len(calls) == 2
+
+
 @pytest.fixture(scope="module")
 def induction():
     return regard.load("induction")
@@ -229,7 +246,7 @@ ERRORS = {
     [
         (TEXT, lambda _: 3.0, None, "the metric must be one number that depends on .* got 3.0"),
         (TEXT, lambda output: output.logits[0, -1], None, r"the metric must be one number .* got an array \(\d+,\)"),
-        ("q", "z", "k", "a text of one token is its own mean: give a corrupted text or baseline='zero'"),
+        ("q", "z", "k", "a text of one token is its own mean: give a corrupted text, or zero as the baseline"),
         (TEXT, "k", "k", "to and versus are the same token, 'k'"),
     ],
 )
