@@ -152,7 +152,7 @@ def _question(text: str, part: _Part) -> tuple[answers.StoryQuestion | None, str
     choices: list[answers.StoryChoice] = []
     expected: list[str] = []
     last = 0  # line of an answer
-    for number, line in enumerate(text.split("\n"), 1):
+    for at, line in enumerate(text.split("\n"), 1):
         is_answer = True
         if match := _CHOICE.fullmatch(line.strip()):
             choices.append({"spans": _spans(match[2]), "is_right": match[1] != " "})
@@ -161,9 +161,9 @@ def _question(text: str, part: _Part) -> tuple[answers.StoryQuestion | None, str
         else:
             prose.append(line)
             is_answer = False
-        last = number if is_answer else last
+        last = at if is_answer else last
         if is_answer and len(expected) + bool(choices) > 1:
-            raise part.error("the step asks more than one thing: make two steps of it", number)
+            raise part.error("the step asks more than one thing: make two steps of it", at)
     if choices and not any(choice["is_right"] for choice in choices):
         raise part.error("none of the answers is right: write - [x] before one", last)
     question: answers.StoryQuestion = {"choices": choices, "number": None, "tolerance": 0.0, "words": []}

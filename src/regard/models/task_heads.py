@@ -135,8 +135,8 @@ def class_names(labels: Any, count: int, source: object) -> tuple[str, ...]:
     if not isinstance(names, dict) or set(names) != {str(i) for i in range(count)}:
         given = f"names {len(names)}" if isinstance(names, dict) else f"is {truncate(labels)}"
         raise RegardError(
-            f"id2label of {source} {given}, but the head has {count} classes: name each by its number from 0, or remove "
-            "the field"
+            f"id2label of {source} {given}, but the head has {count} classes: name each by its number from 0, or "
+            "remove the field"
         )
     if not all(isinstance(label, str) for label in names.values()):
         raise RegardError(f"id2label of {source} must have a text for each class, got {truncate(labels)}")

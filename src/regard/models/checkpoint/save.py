@@ -7,8 +7,8 @@ a head that is not run, is copied.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import fields, is_dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import is_dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -86,11 +86,7 @@ class StoredPlaces:
         if model.config != skeleton.config:
             raise RegardError(f"{model.name} has another configuration than the files under its name: load it again")
         own, stored = settings(model), settings(skeleton)
-        if others := sorted(name for name in own.keys() | stored if own.get(name, ...) != stored.get(name, ...)):
-            raise RegardError(
-                f"{model.name} has other settings than the files under its name, in which they cannot be written: "
-                f"{join_names(others, 10)}"
-            )
+        _refuse_settings(model, (name for name in own.keys() | stored if own.get(name, ...) != stored.get(name, ...)))
         self.places: dict[str, Place] = {}
         for name, place in self.tensors.places(skeleton).items():
             if place is None:
@@ -98,16 +94,19 @@ class StoredPlaces:
             self.places[name] = place
 
     def check_unwritten(self, model: Any) -> None:
-        """Raise RegardError if what the files say beside configuration and tensors, which are copied, was replaced."""
-        stored = {field.name: getattr(self.skeleton, field.name) for field in fields(self.skeleton)}
-        if "sentence" in stored:
+        """Raise RegardError if what is copied from the files, of vectors of texts and of generation, was replaced."""
+        stored = {"forced": getattr(self.skeleton, "forced", None), "sentence": None}
+        if hasattr(model, "sentence"):
             stored["sentence"] = self.checkpoint.sentence_settings(resolve.known_settings(model.name))
-        names = ("sentence", "end_ids", "forced")
-        if others := [name for name in names if not _is_same(getattr(model, name, None), stored.get(name))]:
-            raise RegardError(
-                f"{model.name} has another {join_names(others, 10)} than the files under its name, which are copied: "
-                "save the model as it was loaded, and replace it after each load"
-            )
+        _refuse_settings(model, (name for name in stored if not _is_same(getattr(model, name, None), stored[name])))
+
+
+def _refuse_settings(model: Any, others: Iterable[str]) -> None:
+    if names := sorted(others):
+        raise RegardError(
+            f"{model.name} has other settings than the files under its name, in which they cannot be written: "
+            f"{join_names(names, 10)}"
+        )
 
 
 def _is_same(a: Any, b: Any) -> bool:
