@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -263,6 +264,12 @@ def test_a_text_of_one_token_has_paths_from_zeros(induction):
 def test_a_wrong_argument_is_a_sentence(induction, message):
     with pytest.raises(RegardError, match=re.escape(message)):
         induction.paths(TEXT, "k", "f", **ERRORS[message])
+
+
+def test_numbers_side_by_side_have_as_many_digits(graph):
+    said = replace(graph, value=6.12, baseline_value=-5.4854).summary()
+    assert "is +6.120; with all values replaced by those of the corrupted text -5.485. The" in said
+    assert "is +1234; with" in replace(graph, value=1234.4).summary()
 
 
 def test_other_models_are_refused():

@@ -167,8 +167,8 @@ class PredictionPaths(Tabular):
         replacements = {"mean": "means over the tokens", "zero": "zeros", "corrupted": "those of the corrupted text"}
         one = len(self.edges) == 1
         return (
-            f"{self.metric} is {self.value:+#.4g}; with all values replaced by {replacements[self.baseline]} "
-            f"{self.baseline_value:+#.4g}. The {'edge' if one else f'{len(self.edges)} edges'} alone "
+            f"{self.metric} is {_four_digits(self.value)}; with all values replaced by {replacements[self.baseline]} "
+            f"{_four_digits(self.baseline_value)}. The {'edge' if one else f'{len(self.edges)} edges'} alone "
             f"{'keeps' if one else 'keep'} {self.faithfulness:.0%} of the difference; cutting only "
             f"{'it' if one else 'them'} loses {self.lost:.0%}"
         )
@@ -294,6 +294,11 @@ def require_paths(model: Any) -> None:
         raise RegardError(
             f"{model.name} has no such paths: its heads read latents, with a norm between, not the stream"
         )
+
+
+def _four_digits(value: float) -> str:
+    """Return a number with its sign and four digits, zeros at the end among them: such stand side by side."""
+    return f"{value:+#.4g}".removesuffix(".")
 
 
 def _number(value: Any) -> float:
