@@ -133,9 +133,9 @@ def class_names(labels: Any, count: int, source: object) -> tuple[str, ...]:
     if names is None or names == _DEFAULT_LABELS:
         return numbered
     if not isinstance(names, dict) or set(names) != {str(i) for i in range(count)}:
-        given = f"names {len(names)}" if isinstance(names, dict) else f"is {truncate(labels)}"
+        problem = f"names {len(names)}" if isinstance(names, dict) else f"is {truncate(labels)}"
         raise RegardError(
-            f"id2label of {source} {given}, but the head has {count} classes: name each by its number from 0, or "
+            f"id2label of {source} {problem}, but the head has {count} classes: name each by its number from 0, or "
             "remove the field"
         )
     if not all(isinstance(label, str) for label in names.values()):
