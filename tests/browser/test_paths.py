@@ -65,7 +65,7 @@ def test_a_token_is_chosen_its_graph_is_shown_and_a_head_opens(open_page, sequen
     reach(page, re.compile(f"pv={likely[2]}"))
     assert shown(page) == expected(sequence.paths(0, position=8, token=likely[0], versus=likely[2]))
     assert "minus that of" in page.locator(SUMMARY).inner_text()
-    choose(page.get_by_label("Next token", exact=True), str(likely[1]))
+    choose(page.get_by_label("Next token of the paths", exact=True), str(likely[1]))
     page.get_by_label("Compared with the text").fill(OTHER)
     press(page, "Tab")
     reach(page, re.compile(f"pt={likely[1]}&pv={likely[2]}&pc={OTHER}"))
@@ -125,10 +125,12 @@ def test_a_file_has_the_graphs_that_were_computed(open_page, induction, tmp_path
         "This file holds no paths: regard explore without -o follows any, and with --paths a file holds those of what "
         "it opens with."
     )
-    answer = exploration.paths(0)
+    other, answer = exploration.paths(0, corrupted=OTHER), exploration.paths(0)
     write_page(exploration, path)
+    page = open_page(f"{path.as_uri()}#{VIEW}&pc={OTHER}", selector=f"{TREE} li")
+    assert shown(page) == expected(other)
     page = open_page(f"{path.as_uri()}#{VIEW}", selector=f"{TREE} li")
-    assert shown(page) == expected(answer)
+    assert shown(page) == expected(answer) != expected(other)
     nodes, edges = answer["graph"]["nodes"], answer["graph"]["edges"]
     row, edge = next(
         (row, edges[number])

@@ -17,6 +17,12 @@ def test_every_named_element_is_declared_once():
     assert sorted(named) == sorted(re.findall(r"^  (\w+):", declared[1], re.MULTILINE))
 
 
+def test_every_field_has_a_name_of_its_own():
+    fields = re.findall(r"<(?:input|select|textarea)[^>]*>", page_markup())
+    names = [label[1] for field in fields if (label := re.search(r'aria-label="([^"]*)"', field))]
+    assert len(names) == len(set(names)) > 0
+
+
 def test_every_control_sets_a_field_of_the_state():
     fields = set(re.findall(r"^  (\w+): \[", frontend_file("state/fields.js"), re.MULTILINE))
     assert set(re.findall(r'data-field="(\w+)"', page_markup())) <= fields

@@ -10,6 +10,7 @@ import pytest
 from decode_page import read_page
 from explorations import Left, explored
 
+import golden
 import regard
 from regard import RegardError, plot
 from regard.explorer import paths as paths_module
@@ -113,9 +114,25 @@ def test_lines_lead_from_box_to_box_inside_the_graph(compared):
         assert ((points >= 0) & (points <= (graph["width"], graph["height"]))).all()
 
 
-def test_a_model_with_an_encoder_is_refused(bart):
-    with pytest.raises(RegardError, match="is not a decoder"):
-        explored(bart, "w5 w6 w7").paths(0)
+def test_what_has_no_paths_says_so_before_it_is_asked(bart, model):
+    exploration = explored(model, TEXT)
+    ablated = exploration.ablate([(0, 1)])["run"]
+    without = explored(bart, "w5 w6 w7"), explored(regard.load(golden.FOLDER / "deepseek_v3" / "plain"), [1, 2, 3])
+    for each, run, says in (
+        (without[0], 0, "is not a decoder"),
+        (without[1], 0, "its heads read latents"),
+        (exploration, ablated, "choose A"),
+    ):
+        assert not paths_module.has_paths(each.run(run))
+        with pytest.raises(RegardError, match=says):
+            each.paths(run)
+    assert exploration.manifest()["runs"][0]["has_paths"]
+    assert not without[1].manifest()["runs"][0]["has_paths"]
+
+
+def test_the_first_word_is_its_own_mean(model):
+    with pytest.raises(RegardError, match="choose a later one, or compare with another text"):
+        explored(model, TEXT).paths(0, position=0)
 
 
 def test_what_nobody_waits_for_ends_and_is_not_kept(model):
@@ -134,6 +151,14 @@ def test_the_memory_that_it_takes_is_bounded(model, monkeypatch):
         exploration.paths(0)
 
 
+def test_one_question_in_two_ways_is_computed_once(compared):
+    compared.paths(0, position=4)
+    first = compared.paths(0)
+    ways = compared.paths(0, position=5), compared.paths(0, token=first["token"]), compared.paths(0, corrupted=OTHER)
+    assert all(each is first for each in ways)
+    assert first["is_default"]
+
+
 def held(exploration, run=0):
     manifest, blob = read_page(render_page(exploration))
     return json.loads(blob(f"paths/{run}")) if f"paths/{run}" in manifest["blobs"] else []
@@ -144,6 +169,7 @@ def test_a_file_holds_the_graphs_that_were_computed(model):
     assert held(exploration) == []
     answers = [exploration.paths(0), exploration.paths(0, corrupted=OTHER)]
     assert held(exploration) == json.loads(json.dumps(answers))
+    assert [each["is_default"] for each in answers] == [True, False]
     for position in range(1, 6):
         for versus in (0, 1):
             exploration.paths(0, position=position, versus=versus)

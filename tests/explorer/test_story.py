@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from functools import cache
 from inspect import getsource
 from urllib.parse import parse_qs
@@ -79,22 +80,27 @@ def test_what_is_no_form_of_a_story_is_text():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("no title", "begins with '# Title'"),
-        ("# Only a title", "1 to 50 steps"),
-        ("# T\n" + "## S\n[a](#v=head)\n" * 51, "1 to 50 steps"),
-        ("# T\n## S\nprose", "step 1 of the story names no view"),
-        ("# T\n## S\n[a](#v=head)\n- [ ] a\n---\nb", "no right answer"),
-        ("# T\n## S\n[a](#v=head)\n- [x] a\nAnswer: 1\n---\nb", "more than one thing"),
-        ("# T\n## S\n[a](#v=head)\nAnswer: 1", "after a line '---'"),
-        ("# T\n## S\n" + "[" * 40_000, "step 1 of the story names no view"),
-        ("# T\n## S\n[a](#v=head)\n---\na\n---\nb", "at most one line '---'"),
-        ("x" * (MAX_CHARACTERS + 1), "at most 50,000 characters"),
+        ("no title", ", line 1: a story begins with '# Title' alone: write"),
+        ("# T\nprose\n## S\n", ", line 1: a story begins with '# Title' alone: write"),
+        ("# Only a title", ", line 1: there is no step: add one"),
+        ("# T\n" + "## S\n[a](#v=head)\n" * 51, ", line 102: a story has at most 50 steps: join"),
+        ("# T\n\n## S\nprose", ", line 3: the first step names no view: add"),
+        ("# T\n## S\n[a](#v=head)\n- [ ] a\nb\n---\nb", ", line 4: none of the answers is right: write"),
+        ("# T\n## S\n[a](#v=head)\n- [x] a\nAnswer: 1\n---\nb", ", line 5: the step asks more than one thing: make"),
+        ("# T\n## R\n[a](#v=head)\n## S\nAnswer: 1", ", line 4: the step asks something: after a line '---' say"),
+        ("# T\n## S\n" + "[" * 40_000, ", line 2: the first step names no view: add"),
+        (
+            "\ufeff# T\r\n## S\r\n[a](#v=head)\r\n---\r\na\r\n---\r\nb",
+            ", line 6: the step has a line '---' already: leave",
+        ),
+        ("# T\n##  \n[a](#v=head)", ", line 2: the step has no title: write"),
+        ("x" * (MAX_CHARACTERS + 1), " has more than 50,000 characters: shorten"),
     ],
 )
-def test_what_is_no_story_is_refused(tmp_path, text, message):
+def test_what_is_no_story_is_refused_by_its_line(tmp_path, text, message):
     path = tmp_path / "story.md"
-    path.write_text(text, "utf-8")
-    with pytest.raises(RegardError, match=message):
+    path.write_bytes(text.encode())
+    with pytest.raises(RegardError, match=re.escape(f"{path}{message}")):
         load_story(path)
 
 

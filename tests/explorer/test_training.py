@@ -161,6 +161,10 @@ def test_many_checkpoints_are_thinned(written):
     assert exploration.manifest()["training"]["num_left_out"] == 2
     assert steps_of(exploration.fewer()) == [0, 12]
     assert exploration.fewer().fewer() is None
+    first, last = exploration.paths(0), exploration.paths(2)
+    exploration.paths(1)
+    fewer = exploration.fewer()
+    assert [fewer.kept_paths(run) for run in fewer.numbers] == [[first], [last]]
 
 
 def test_checkpoints_closer_than_can_be_shown_are_passed_over(written, tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -104,6 +105,23 @@ def test_an_estimate_at_the_text_is_the_slope_of_the_run_with_edges(case):
 
         slope = (number(1e-6) - number(-1e-6)) / 2e-6  # rounding leaves 1e-9, the third derivative 1e-12 of itself
         assert abs((gradients[reader] * changes[index]).sum() - slope) < 1e-6 * max(1, abs(slope))
+
+
+def test_gradients_of_edges_end_when_nobody_waits():
+    pair = Pair(SHORT[0])
+    metric, embeddings = attributed_metric(pair.model, pair.text, 3, 4), pair.runs[0]["token_embeddings"]
+    calls = []
+    edge_gradients(pair.model, pair.text, metric.compute, embeddings, np.ones(1), lambda: calls.append(0))
+    assert len(calls) >= 4 * len(pair.model.blocks)  # attention and a feed-forward layer, there and back
+
+    def leave():
+        calls.pop()
+        if len(calls) == 2:
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        edge_gradients(pair.model, pair.text, metric.compute, embeddings, np.ones(1), leave)
+    assert len(calls) == 2
 
 
 @pytest.fixture(scope="module")
@@ -229,7 +247,7 @@ ERRORS = {
     [
         (TEXT, lambda _: 3.0, None, "the metric must be one number that depends on .* got 3.0"),
         (TEXT, lambda output: output.logits[0, -1], None, r"the metric must be one number .* got an array \(\d+,\)"),
-        ("q", "z", "k", "a text of one token is its own mean: give a corrupted text or baseline='zero'"),
+        ("q", "z", "k", "a text of one token is its own mean: give a corrupted text, or zero as the baseline"),
         (TEXT, "k", "k", "to and versus are the same token, 'k'"),
     ],
 )
@@ -246,6 +264,12 @@ def test_a_text_of_one_token_has_paths_from_zeros(induction):
 def test_a_wrong_argument_is_a_sentence(induction, message):
     with pytest.raises(RegardError, match=re.escape(message)):
         induction.paths(TEXT, "k", "f", **ERRORS[message])
+
+
+def test_numbers_side_by_side_have_as_many_digits(graph):
+    said = replace(graph, value=6.12, baseline_value=-5.4854).summary()
+    assert "is +6.120; with all values replaced by those of the corrupted text -5.485. The" in said
+    assert "is +1234; with" in replace(graph, value=1234.4).summary()
 
 
 def test_other_models_are_refused():

@@ -151,6 +151,22 @@ def test_what_cannot_be_saved(tmp_path):
             call()
 
 
+def test_what_is_copied_from_the_files_is_not_lost_in_silence(tmp_path):
+    llama, minilm = regard.load(GOLDEN / "llama/llama3"), regard.load("minilm")
+    changed = {
+        "sentence": replace(minilm, sentence=replace(minilm.sentence, max_length=7)),
+        "end_ids": replace(llama, end_ids=(5,)),
+        "forced": replace(llama, forced=replace(llama.forced, eos=5)),
+    }
+    for name, model in changed.items():
+        with pytest.raises(RegardError, match=f"in which they cannot be written: {name}"):
+            model.save(tmp_path / "x")
+    minilm.save(tmp_path / "minilm")
+    again = regard.load(tmp_path / "minilm")
+    again.save(tmp_path / "again")  # its pooling is another object that says the same
+    assert again.sentence.pooling == minilm.sentence.pooling
+
+
 def test_a_gguf_file_becomes_a_folder(tmp_path):
     model = regard.load(write_gguf(tmp_path / "m.gguf"))
     model.save(tmp_path / "saved")
@@ -174,6 +190,7 @@ def test_a_model_with_fields_that_its_user_ignores_is_saved(tmp_path):
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, "auto_map": {"AutoModel": "x.Model"}, "of_mine": 3}))
     model = edited(regard.load(folder, ignore=["of_mine"]))
+    assert model.config.ignored == ("of_mine",)
     model.save(tmp_path / "saved")
     again = parameters(regard.load(tmp_path / "saved", ignore=["of_mine"]))
     for name, x in parameters(model).items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -71,13 +72,41 @@ def test_a_sequence_has_the_names_of_its_classes(tmp_path):
 
 
 def test_each_token_has_classes(tmp_path):
-    model = classifier(tmp_path / "model", "TokenClassification", id2label={0: "O"})
+    model = classifier(tmp_path / "model", "TokenClassification", id2label={0: "LABEL_0", 1: "LABEL_1"})
     np.testing.assert_array_equal(model(TEXT).logits, [[[0, 2, 1]] * 4])
     assert model.predictions(TEXT, k=1, position=3)[0].text == "LABEL_1"
     with pytest.raises(RegardError, match="each token has classes: give position="):
         model.predictions(TEXT)
     with pytest.raises(RegardError, match="less than the 4 tokens"):
         model.predictions(TEXT, position=4)
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ({0: "O"}, "names 1, but the head has 3 classes: name each by its number from 0"),
+        ({1: "a", 2: "b", 3: "c"}, "names 3, but the head has 3 classes: name each by its number from 0"),
+        (["a", "b", "c"], "is ['a', 'b', 'c'], but the head has 3 classes"),
+        ({0: "a", 1: "b", 2: None}, "must have a text for each class"),
+    ],
+)
+def test_names_of_other_classes_are_refused(tmp_path, labels, message):
+    with pytest.raises(RegardError, match=re.escape(message)):
+        classifier(tmp_path / "model", "TokenClassification", id2label=labels)
+
+
+def test_a_head_of_another_size_that_was_left_in_the_files_is_none(with_head, tmp_path):
+    config, tensors = json.loads((with_head / "config.json").read_text()), tensors_of(with_head)
+    tensors["cls.predictions.bias"] = np.zeros(config["vocab_size"] + 3, np.float32)
+    write_safetensors(tmp_path / "model.safetensors", tensors)
+    for architecture in ("BertModel", "BertForMaskedLM"):
+        (tmp_path / "config.json").write_text(json.dumps({**config, "architectures": [architecture]}))
+        if architecture == "BertModel":
+            hidden = regard.load(with_head)(TEXT).hidden
+            np.testing.assert_array_equal(regard.load(tmp_path)(TEXT).hidden, hidden)
+        else:
+            with pytest.raises(RegardError, match=r"cls\.predictions\.bias"):
+                regard.load(tmp_path)
 
 
 def test_classes_that_exclude_nothing_have_their_own_probabilities(tmp_path):

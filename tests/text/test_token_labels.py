@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import unicodedata
+
+import pytest
 from tokenizers.pre_tokenizers import ByteLevel
 
 from regard.text.encoding import Encoding
@@ -47,6 +50,32 @@ def test_every_byte_has_the_letter_of_the_tokenizers_library():
         if letter.isprintable() and not letter.isspace():
             ((token, _),) = split.pre_tokenize_str(letter)
             assert token_labels(encoding(letter, (token, 0, 1))) == (letter,), hex(ord(letter))
+
+
+def test_a_byte_of_a_character_is_no_character_of_the_same_name():
+    split = ByteLevel(add_prefix_space=False, use_regex=False)
+    for letter in map(chr, range(0xA1, 0x100)):  # the second byte of ½, the first of Ã: letters of the same name
+        ((token, _),) = split.pre_tokenize_str(letter)
+        parts = encoding(f"a{letter}b", ("a", 0, 1), *((byte, 1, 2) for byte in token), ("b", 2, 3))
+        bytes_ = tuple(f"\\x{byte:02x}" for byte in letter.encode())
+        assert token_labels(parts) == ("a", *bytes_, "b")
+        assert token_labels(encoding(letter, ("▁", 0, 1), (letter, 0, 1))) == (" ", letter)
+
+
+@pytest.mark.parametrize(("token", "most"), [("Ìģ", 0), ("Ã©", 61)])  # spelled in its place, or composed from afar
+def test_a_long_run_of_marks_is_read_in_steps_for_each(monkeypatch, token, most):
+    count, calls = 1000 if most else 100_000, 0
+
+    def counted(letter):
+        nonlocal calls
+        calls += 1
+        assert calls <= most * count
+        return unicodedata.combining(letter) > 0
+
+    monkeypatch.setattr("regard.text.token_labels.is_mark", counted)
+    text = "e" + count * "\u0301"
+    labels = token_labels(encoding(text, ("e", 0, 1), *((token, 1 + i, 2 + i) for i in range(count))))
+    assert labels[1] == ("\u0301", "é")[most > 0]
 
 
 def test_labels_that_repeat_in_any_case_are_numbered():

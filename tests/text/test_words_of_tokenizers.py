@@ -31,6 +31,9 @@ PARTS = [
     "ÉTÉ",
     "한글",
     "a_b",
+    "½©",
+    "👩🏽\u200d🚀",
+    "🙂\u200d↔\ufe0f",
 ]
 TEXTS = [" ".join(PARTS), "the cat sat on the mat", "don't go, the café is shut"] * 5
 SPACE = "▁"
@@ -156,6 +159,14 @@ def test_ids_alone_give_the_same_words(text, name):
     assert token_labels(again) == token_labels(read)
     if name in ("Llama 2", "Gemma"):
         assert again.word_ids == read.word_ids
+
+
+@pytest.mark.parametrize("name", ["Llama 2", "Gemma", "GPT-2", "Llama 3"])
+def test_joined_emoji_are_one_word(name):
+    emoji = ["👩🏽\u200d🚀", "👩\u200d👩\u200d👧\u200d👦", "🏳\ufe0f\u200d🌈", "🙂\u200d↔\ufe0f", "👍🏿"]
+    tokenizer = made(name)
+    read = tokenizer.from_ids(tokenizer(" ".join(emoji)).ids)
+    assert [word.strip() for word, _ in read.word_groups()] == emoji
 
 
 def test_a_special_token_ends_a_word():

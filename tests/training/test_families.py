@@ -12,8 +12,9 @@ import pytest
 
 import regard
 from regard import RegardError, training
-from regard.formats.safetensors import write_safetensors
+from regard.formats.safetensors import SafetensorsFile, write_safetensors
 from regard.models import FAMILIES, load
+from regard.models.task_heads import Classifier
 from regard.nn import parameters
 from regard.training.objectives import MaskedWords, NextToken, SequenceToSequence
 
@@ -227,6 +228,29 @@ def test_the_trained_head_goes_on(tmp_path):
     assert again.steps[0].loss < 0.9 * first.steps[0].loss
     from_model = regard.train(first.model, batches_for(first.trainable), steps=1)
     assert from_model.steps[0].loss < 0.9 * first.steps[0].loss
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_classifier_whose_layers_have_the_names_of_those_of_words_gets_a_new_head(tmp_path, bias):
+    folder, rng = GOLDEN / "modernbert" / "plain", np.random.default_rng(0)
+    config, stored = json.loads((folder / "config.json").read_text()), SafetensorsFile(folder / "model.safetensors")
+    tensors = {f"model.{name.removeprefix('model.')}": stored[name] for name in stored.shapes if "head." not in name}
+    E = config["hidden_size"]
+    own = {"head.dense.weight": (E, E), "head.norm.weight": (E,), "classifier.weight": (2, E), "classifier.bias": (2,)}
+    tensors |= {name: rng.standard_normal(shape, dtype=np.float32) for name, shape in own.items()}
+    kind = {"architectures": ["ModernBertForSequenceClassification"], "decoder_bias": bias}
+    (tmp_path / "config.json").write_text(json.dumps({**config, **kind}))
+    write_safetensors(tmp_path / "model.safetensors", tensors)
+    shutil.copy(folder / "tokenizer.json", tmp_path)
+    loaded = load(tmp_path)
+    assert isinstance(loaded.task_head, Classifier)
+    for each in (tmp_path, loaded):
+        trainable = training.Trainable.of(each)
+        assert isinstance(trainable.objective, MaskedWords)
+        assert not np.array_equal(trainable.tensors["head.dense.weight"], tensors["head.dense.weight"])
+        assert (trainable.tensors["head.norm.weight"] == 1).all()
+        name = "model.embeddings.tok_embeddings.weight"
+        np.testing.assert_array_equal(trainable.tensors[name], tensors[name])
 
 
 @pytest.mark.parametrize("other", ["mistral", "t5", "gpt2"])

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from regard._utils.errors import RegardError
-from regard._utils.files import atomic_write, open_regular, read_file, read_json_object, read_limited
+from regard._utils.files import atomic_folder, atomic_write, open_regular, read_file, read_json_object, read_limited
 from regard.cli.tables import read_column
 from regard.explorer.address import _read as _read_address
 from regard.explorer.corpus import Corpus
@@ -128,6 +128,18 @@ def test_the_longest_names_can_be_written(tmp_path: Path, name: str) -> None:
 def test_a_name_that_is_too_long_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RegardError, match=r"cannot write .*too long"):
         write(tmp_path / ("a" * 256))
+
+
+def test_a_removed_current_folder_is_no_matter_of_a_whole_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with atomic_folder(tmp_path / "new") as folder:
+        (folder / "file").touch()
+    assert names_in(tmp_path / "new") == ["file"]
+    for context in (atomic_folder("new"), atomic_write("new")):
+        with pytest.raises(RegardError, match="the current folder was removed; go to another"), context:
+            pass
 
 
 def test_a_folder_is_refused(tmp_path: Path) -> None:

@@ -154,8 +154,9 @@ def atomic_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
     """
     target = _real_path(path)
     part = target.parent / f".regard-{secrets.token_hex(8)}.part"
-    if target == Path.cwd():
-        raise RegardError(f"cannot write {path}: it is the current folder; give the name of a new one in it")
+    with suppress(FileNotFoundError):  # the current folder was removed
+        if target == Path.cwd():
+            raise RegardError(f"cannot write {path}: it is the current folder; give the name of a new one in it")
     try:
         if target.exists() and not (target.is_dir() and not any(target.iterdir())):
             raise RegardError(f"cannot write {target}: there is something under that name; give another, or remove it")
@@ -176,6 +177,8 @@ def _real_path(path: str | os.PathLike[str]) -> Path:
     """Return the path that links lead to; an error if it is no path."""
     try:
         return Path(os.path.realpath(path))
+    except FileNotFoundError as error:
+        raise RegardError(f"cannot write {path}: the current folder was removed; go to another one") from error
     except ValueError as error:
         raise RegardError(f"cannot write {str(path)!r}: not a valid file name ({error})") from error
 

@@ -11,8 +11,8 @@ from regard._utils.errors import RegardError
 from regard._utils.memory import gigabytes
 from regard.cli.options import given_options
 from regard.cli.output import tell
-from regard.cli.shared_options import TOY_SETTINGS, MapChoice, ModelChoice, ToyLayer
-from regard.cli.texts import is_file
+from regard.cli.shared_options import TOY_SETTINGS, MapChoice, ModelChoice, TextSource, ToyLayer
+from regard.cli.texts import is_file, read_text
 from regard.models import ImageModel, Model, load, toy
 from regard.models.base import as_text_model
 from regard.models.batch import too_long
@@ -67,6 +67,13 @@ def load_model(
     settings = {name: value for name, value in asdict(toy_layer).items() if name != "enabled" and value is not None}
     file = settings.pop("embeddings", None)
     return toy(texts, **settings) if file is None else _toy_with_vectors(texts, file, settings)
+
+
+def read_input(source: TextSource, choice: ModelChoice, toy_layer: ToyLayer) -> tuple[str, Model, Encoding]:
+    """Return the text of a command, its model, and the text as tokens; see `read_text`, `load_model` and `tokenize`."""
+    text = read_text(source)
+    model = load_model(choice, toy_layer, [text])
+    return text, model, tokenize(model, text)
 
 
 def resolve_map(choice: MapChoice, model: Model | ImageModel) -> MapChoice:

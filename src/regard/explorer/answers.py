@@ -102,6 +102,7 @@ class RunDescription(TypedDict):
     initial: Initial
     distinctive: list[DistinctiveCell]  # the first is what the page opens with, if no head is asked for
     predicts_tokens: bool
+    has_paths: bool
     attribution: Attributable
     base_run: NotRequired[int]  # of an ablation
 
@@ -520,12 +521,16 @@ class PathGraph(TypedDict):
 
 
 class Paths(TypedDict):
-    """The paths behind a next token; ``tree`` is a row of depth, edge, and whether it is a repeat."""
+    """The paths behind a next token; ``tree`` is a row of depth, edge, and whether it is a repeat.
+
+    ``is_default`` tells whether the corrupted text, or none, is what is compared with where none is named.
+    """
 
     position: int
     token: int
     versus: int | None
     corrupted: str | None
+    is_default: bool
     summary: str
     faithfulness: float
     graph: PathGraph

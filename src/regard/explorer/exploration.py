@@ -34,7 +34,7 @@ from regard.explorer.movement import MAX_MOVEMENT_TOKENS, describe_plane, moveme
 from regard.explorer.next_tokens import next_tokens, predictions_by_layer, predicts_next_tokens
 from regard.explorer.opening import Opening, opening_of
 from regard.explorer.pair import run_of
-from regard.explorer.paths import prediction_paths
+from regard.explorer.paths import PathsQuestion, prediction_paths
 from regard.explorer.progress import Progress
 from regard.explorer.query import query
 from regard.explorer.residual_stream import residual_stream
@@ -97,7 +97,7 @@ class Exploration:
         self._progress = Progress()
         self._maps = MapReader(store, self._cache)
         self._live = LiveRuns(store, [run.reader for run in shown])
-        self._paths: dict[tuple[Any, ...], answers.Paths] = {}  # the newest last
+        self._paths: dict[tuple[int, PathsQuestion], answers.Paths] = {}  # the newest last
         self.runs = tuple(shown)  # A and B
         self.corpus: Corpus | None = None  # sentences in which heads are sought
         self.story: answers.Story | None = None  # that the page opens with
@@ -520,10 +520,11 @@ class Exploration:
         RegardError
             The run has no decoder, is an ablation or too long; or there is no such position, token or text.
         """
-        key = (run, position, token, versus, corrupted)
+        other = self._other_text(run) if run in self.numbers else None
+        question = PathsQuestion.of(self._runs[run], position, token, versus, corrupted, other)
+        key = run, question
         if key not in self._paths:
-            other = self._other_text(run) if run in self.numbers else None
-            self._paths[key] = prediction_paths(self._runs[run], position, token, versus, corrupted, other, check)
+            self._paths[key] = prediction_paths(self._runs[run], question, check)
             while len(self._paths) > _MAX_PATHS:
                 self._paths.pop(next(iter(self._paths)))
         return self._paths[key]

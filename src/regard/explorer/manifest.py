@@ -9,6 +9,7 @@ from regard.explorer import answers
 from regard.explorer.attribution import describe_attribution
 from regard.explorer.next_tokens import predicts_next_tokens
 from regard.explorer.opening import Opening
+from regard.explorer.paths import has_paths
 from regard.explorer.run import Run
 from regard.functional import native
 
@@ -34,6 +35,7 @@ def describe_run(
         "initial": opening.describe(run),
         "distinctive": list(opening.cells) if is_own else [],
         "predicts_tokens": predicts_next_tokens(run),
+        "has_paths": has_paths(run),
         "attribution": describe_attribution(run, other_text),
     }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from regard.explorer.why import short, written_by
 from regard.metrics import PredictionPaths, paths
 from regard.metrics.activation_patching import same_length
 from regard.metrics.layer_maps import CancelCheck
+from regard.metrics.paths import require_paths
 from regard.text.token_labels import numbered_labels
 from regard.views.next_tokens import likely_tokens
 
@@ -25,24 +27,65 @@ _LETTER = 7.0  # pixels
 _MAX_LETTERS = 16  # of the name of a token
 
 
-def prediction_paths(
-    run: Run,
-    position: int | None,
-    token: int | None,
-    versus: int | None,
-    corrupted: str | None,
-    other_text: str | None,
-    check: CancelCheck,
-) -> answers.Paths:
-    """Return the paths behind a next token as plain data; see `Exploration.paths`.
+class PathsQuestion(NamedTuple):
+    """What paths are asked for: two questions that mean the same are equal."""
 
-    `other_text` is that of the run that this one is compared with.
-    """
-    position = run.length - 1 if position is None else position
-    check_index("token", position, run.length)
-    logits, end = logits_at(run, position), position + 1
+    position: int
+    token: int
+    versus: int | None
+    corrupted: str | None
+    default_corrupted: str | None  # where no text is named: that of the run which this one is compared with, if it fits
+
+    @classmethod
+    def of(
+        cls,
+        run: Run,
+        position: int | None,
+        token: int | None,
+        versus: int | None,
+        corrupted: str | None,
+        other_text: str | None,
+    ) -> PathsQuestion:
+        """Return a question with what it leaves out; see `Exploration.paths`.
+
+        `other_text` is that of the run that this one is compared with.
+        """
+        position = run.length - 1 if position is None else position
+        check_index("token", position, run.length)
+        logits = logits_at(run, position)
+        token = likely_tokens(logits, run.model.tokenizer, top=1)[0].id if token is None else token
+        default = None
+        if other_text is not None:
+            assert run.encoding is not None  # there would be no logits
+            ids, other = run.encoding.ids, run.model.tokenizer(other_text).ids
+            is_other = len(other) == len(ids) and other[: position + 1] != ids[: position + 1]
+            default = other_text if is_other else None
+        return cls(position, token, versus, default if corrupted is None else corrupted, default)
+
+
+def has_paths(run: Run) -> bool:
+    """Tell whether the paths behind a prediction of a run can be asked for."""
+    try:
+        _require_paths(run)
+    except RegardError:
+        return False
+    return True
+
+
+def _require_paths(run: Run) -> None:
+    if run.model is None or run.encoding is None:
+        raise RegardError("the paths behind a prediction need a model: explore a text with one, not a saved trace")
+    require_paths(run.model)
     if run.ablated:
         raise RegardError("the paths behind a prediction are those of the model with all its heads: choose A")
+
+
+def prediction_paths(run: Run, question: PathsQuestion, check: CancelCheck) -> answers.Paths:
+    """Return the paths behind a next token as plain data; see `Exploration.paths`."""
+    _require_paths(run)
+    assert run.encoding is not None
+    position, token, versus, corrupted, default = question
+    end = position + 1
     inputs = sum(3 * len(layer.heads) + 1 for layer in run.layers)
     needed = _BYTES_PER_GRADIENT * inputs * end * run.output.hidden.shape[-1]
     if needed > _MAX_BYTES:
@@ -50,20 +93,17 @@ def prediction_paths(
             f"the paths behind a prediction after {end:,} tokens take {needed / 1e9:.1f} GB, more than "
             f"{_MAX_BYTES / 1e9:.1f} GB: choose a word further up, or a shorter text"
         )
-    assert run.encoding is not None  # there would be no logits
-    ids = run.encoding.ids
-    if corrupted is None and other_text is not None:
-        other = run.model.tokenizer(other_text).ids
-        corrupted = other_text if len(other) == len(ids) and other[:end] != ids[:end] else None
-    token = likely_tokens(logits, run.model.tokenizer, top=1)[0].id if token is None else token
+    if end == 1 and corrupted is None:
+        raise RegardError("the first word is its own mean: choose a later one, or compare with another text")
     replaced = None if corrupted is None else same_length(run.model, run.encoding, corrupted)[1].ids[:end]
     with np.errstate(all="ignore"):
-        graph = paths(run.model, ids[:end], token, versus, corrupted=replaced, check=check)
+        graph = paths(run.model, run.encoding.ids[:end], token, versus, corrupted=replaced, check=check)
     return {
         "position": position,
         "token": token,
         "versus": versus,
         "corrupted": corrupted,
+        "is_default": corrupted == default,
         "summary": graph.summary(),
         "faithfulness": short(graph.faithfulness),
         "graph": _drawn(run, graph),

@@ -15,7 +15,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from importlib.resources import files
+from itertools import accumulate
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import parse_qs
 
 from regard._utils.errors import RegardError
@@ -51,7 +53,7 @@ def load_story(source: str | Path) -> answers.Story:
     """
     if str(source) in shipped():
         text = (files("regard.explorer") / _FOLDER / f"{source}.md").read_text(encoding="utf-8")
-        return parse_story(text, str(source))
+        return parse_story(text, str(source), f"the story {source}")
     path = Path(source)
     try:
         with open_regular(path, "utf-8") as file:
@@ -60,20 +62,29 @@ def load_story(source: str | Path) -> answers.Story:
         reason = getattr(error, "strerror", None) or error
         raise RegardError(f"cannot read the story {path}: {reason}; the package has {', '.join(shipped())}") from error
     key = re.sub(r"[^a-z0-9]+", "-", path.stem.lower()).strip("-")[:_MAX_KEY]
-    return parse_story(text, f"{key or 'own'}-file")  # no name of the package
+    return parse_story(text, f"{key or 'own'}-file", str(path))  # no name of the package
 
 
-def parse_story(text: str, key: str) -> answers.Story:
-    """Return the story that a text is."""
+def parse_story(text: str, key: str, source: str = "the story") -> answers.Story:
+    """Return the story that a text is; errors name its `source` and a line in it."""
     if len(text) > MAX_CHARACTERS:
-        raise RegardError(f"a story has at most {MAX_CHARACTERS:,} characters")
+        raise RegardError(f"{source} has more than {MAX_CHARACTERS:,} characters: shorten it, or make two of it")
     head, *parts = re.split(r"^## +", text.lstrip("\ufeff").replace("\r\n", "\n"), flags=re.MULTILINE)
     title = re.fullmatch(r"\s*# +([^\n]+)\n\s*", f"{head}\n")
-    if title is None or not 1 <= len(parts) <= MAX_STEPS:
-        raise RegardError(f"a story begins with '# Title', and has 1 to {MAX_STEPS} steps: '## Title', each with prose")
-    steps = [_step(part, f"step {number} of the story") for number, part in enumerate(parts, 1)]
+    if title is None:
+        raise RegardError(f"{source}, line 1: a story begins with '# Title' alone: write one before the first step")
+    lines = list(accumulate((part.count("\n") for part in parts), initial=head.count("\n") + 1))  # of each '## '
+    if not parts:
+        raise RegardError(f"{source}, line {lines[0]}: there is no step: add one, '## Title', with prose below")
+    if len(parts) > MAX_STEPS:
+        raise RegardError(
+            f"{source}, line {lines[MAX_STEPS]}: a story has at most {MAX_STEPS} steps: join some of them"
+        )
+    steps = [_step(_Part(part, source, line)) for part, line in zip(parts, lines, strict=False)]
     if steps[0]["view"] is None:
-        raise RegardError("step 1 of the story names no view: add [words](#ADDRESS), copied from the page")
+        raise RegardError(
+            f"{source}, line {lines[0]}: the first step names no view: add [words](#ADDRESS), copied from the page"
+        )
     return {"key": key, "title": title[1].strip(), "steps": steps}
 
 
@@ -101,12 +112,27 @@ def fits_runs(story: answers.Story, runs: Sequence[tuple[str, str]]) -> bool:
     return all(any(text == has and model in (None, of) for has, of in runs) for text, model in texts_of(story))
 
 
-def _step(part: str, where: str) -> answers.StoryStep:
-    title, _, body = part.partition("\n")
+class _Part(NamedTuple):
+    """The text of a step, and where it begins."""
+
+    text: str
+    source: str
+    line: int
+
+    def error(self, problem: str, at: int = 0) -> RegardError:
+        """Return an error at a line of the step."""
+        return RegardError(f"{self.source}, line {self.line + at}: {problem}")
+
+
+def _step(part: _Part) -> answers.StoryStep:
+    title, _, body = part.text.partition("\n")
     before, *after = re.split(r"^---+[ \t]*$", body, flags=re.MULTILINE)
-    if not title.strip() or len(after) > 1:
-        raise RegardError(f"{where} has a title and at most one line '---'")
-    question, prose = _question(before, where)
+    if not title.strip():
+        raise part.error("the step has no title: write one after '##'")
+    if len(after) > 1:
+        at = 1 + before.count("\n") + after[0].count("\n")
+        raise part.error("the step has a line '---' already: leave one out, or begin another step before it", at)
+    question, prose = _question(before, part)
     step: answers.StoryStep = {
         "title": title.strip(),
         "prose": _blocks(prose),
@@ -116,26 +142,30 @@ def _step(part: str, where: str) -> answers.StoryStep:
         "answer_view": _first_address(after[0]) if after else None,
     }
     if question is not None and not step["reveal"]:
-        raise RegardError(f"{where} asks something: after a line '---' say what is so")
+        raise part.error("the step asks something: after a line '---' say what is so")
     return step
 
 
-def _question(text: str, where: str) -> tuple[answers.StoryQuestion | None, str]:
+def _question(text: str, part: _Part) -> tuple[answers.StoryQuestion | None, str]:
     """Return what a step asks, and the lines that are its prose."""
     prose: list[str] = []
     choices: list[answers.StoryChoice] = []
     expected: list[str] = []
-    for line in text.split("\n"):
+    last = 0  # line of an answer
+    for at, line in enumerate(text.split("\n"), 1):
+        is_answer = True
         if match := _CHOICE.fullmatch(line.strip()):
             choices.append({"spans": _spans(match[2]), "is_right": match[1] != " "})
         elif match := _ANSWER.fullmatch(line.strip()):
             expected.append(match[1].strip())
         else:
             prose.append(line)
-    if len(expected) + bool(choices) > 1:
-        raise RegardError(f"{where} asks more than one thing")
+            is_answer = False
+        last = at if is_answer else last
+        if is_answer and len(expected) + bool(choices) > 1:
+            raise part.error("the step asks more than one thing: make two steps of it", at)
     if choices and not any(choice["is_right"] for choice in choices):
-        raise RegardError(f"{where} has no right answer: write - [x] before it")
+        raise part.error("none of the answers is right: write - [x] before one", last)
     question: answers.StoryQuestion = {"choices": choices, "number": None, "tolerance": 0.0, "words": []}
     if expected and (number := _NUMBER.fullmatch(expected[0])):
         question["number"] = float(number[1].replace("−", "-"))

@@ -94,7 +94,14 @@ class TrainingExploration(Exploration):
         if count < 2:
             return None
         layer, head = self._requested
-        return TrainingExploration(self.source, self._text, layer=layer, head=head, max_checkpoints=count)
+        fewer = TrainingExploration(self.source, self._text, layer=layer, head=head, max_checkpoints=count)
+        fewer.story = self.story
+        steps = {each.run: each.step for each in self._checkpoints}
+        numbers = {each.step: each.run for each in fewer._checkpoints}
+        for (run, question), paths in self._paths.items():
+            if steps.get(run) in numbers:
+                fewer._paths[numbers[steps[run]], question] = paths
+        return fewer
 
     def manifest(self) -> answers.Manifest:
         """Return what the page loads first, with the losses and the measures of every head."""

@@ -13,6 +13,7 @@ from regard.functional.recorder import Recorder, Scoped
 from regard.functional.variable import Variable, plain
 from regard.metrics.attribution_methods import numbers_of_batch
 from regard.metrics.edge_runs import INPUTS, Reader
+from regard.metrics.layer_maps import CancelCheck
 from regard.metrics.replay import layer_of, shadow_of
 from regard.nn import LayerNorm, Linear, MultiHeadAttention, RMSNorm
 from regard.nn.fast_paths import CACHES
@@ -26,6 +27,7 @@ def edge_gradients(
     compute: Callable[[Any], Any],
     points: np.ndarray,
     weights: np.ndarray,
+    check: CancelCheck = lambda: None,
 ) -> dict[Reader, np.ndarray]:
     """Return the gradient of a number with respect to the residual stream, as each part of the model reads it.
 
@@ -40,6 +42,8 @@ def edge_gradients(
         Token embeddings, at each of which the gradient is taken, all in one batch.
     weights : array, ``P``
         Of the gradients in their sum, which is returned.
+    check : function
+        Called between the sublayers, on the way up and on the way back; what it raises ends the computation.
 
     Returns
     -------
@@ -51,7 +55,7 @@ def edge_gradients(
     RegardError
         `compute` returns something else than one number that depends on the embeddings.
     """
-    tape = _Tape(points, weights)
+    tape = _Tape(points, weights, check)
     shadow = shadow_of(model, tape.replacement)
     vars(shadow)["_unrecorded_taps"] = ()  # of an estimate of memory, in which nothing is recorded
     output = shadow([encoding] * len(points), trace=tape)
@@ -67,15 +71,25 @@ def edge_gradients(
 class _Tape(Scoped, Recorder):
     """The recorder of a run on given token embeddings, and the numbers 0 that were added to what is read in it."""
 
-    def __init__(self, points: np.ndarray, weights: np.ndarray) -> None:
-        self._points, self._weights = points, weights
+    def __init__(self, points: np.ndarray, weights: np.ndarray, check: CancelCheck) -> None:
+        self._points, self._weights, self._check = points, weights, check
         self._norms: dict[int, tuple[Any, Any, np.ndarray]] = {}  # by the id of what it returned: that, norm, input
         self._leaves: list[Variable] = []
         self._finish: list[Callable[[np.ndarray], dict[Reader, np.ndarray]]] = []  # from the gradient of each
 
     def __call__(self, name: str, value: Any, axes: str, *, owned: bool = False) -> Any:  # noqa: ARG002
-        """Return the embeddings of the points in place of those of the text."""
-        return self._points.astype(value.dtype) if self._prefix + name == "token_embeddings" else value
+        """Return the embeddings of the points in place of those of the text; check after each sublayer."""
+        if self._prefix + name == "token_embeddings":
+            return self._points.astype(value.dtype)
+        if name != "output" or not isinstance(value, Variable):
+            return value
+        self._check()
+
+        def pull_back(d: np.ndarray) -> tuple[np.ndarray]:
+            self._check()
+            return (d,)
+
+        return Variable(value.value, (value,), pull_back)
 
     @property
     def layer(self) -> int:

@@ -167,8 +167,8 @@ class PredictionPaths(Tabular):
         replacements = {"mean": "means over the tokens", "zero": "zeros", "corrupted": "those of the corrupted text"}
         one = len(self.edges) == 1
         return (
-            f"{self.metric} is {self.value:+.4g}; with all values replaced by {replacements[self.baseline]} "
-            f"{self.baseline_value:+.4g}. The {'edge' if one else f'{len(self.edges)} edges'} alone "
+            f"{self.metric} is {_four_digits(self.value)}; with all values replaced by {replacements[self.baseline]} "
+            f"{_four_digits(self.baseline_value)}. The {'edge' if one else f'{len(self.edges)} edges'} alone "
             f"{'keeps' if one else 'keep'} {self.faithfulness:.0%} of the difference; cutting only "
             f"{'it' if one else 'them'} loses {self.lost:.0%}"
         )
@@ -231,7 +231,8 @@ def paths(
     edges : int
         The most edges of the graph.
     check : function
-        Called between runs of the model; what it raises ends the computation.
+        Called between runs of the model, and between sublayers where gradients are taken; what it raises ends the
+        computation.
 
     Raises
     ------
@@ -256,11 +257,7 @@ def paths(
     >>> found.faithfulness > 0.8
     True
     """
-    require_decoder(model)
-    if any(hasattr(block.attn, "kv_latent") for block in model.blocks):
-        raise RegardError(
-            f"{model.name} has no such paths: its heads read latents, with a norm between, not the stream"
-        )
+    require_paths(model)
     edges = whole_number("edges", edges, 1)
     if corrupted is not None and baseline is not None:
         raise RegardError("corrupted and baseline both say what edges carry that are cut: give one of them")
@@ -269,7 +266,7 @@ def paths(
     if corrupted is None:
         encoding, other = encoding_of(model, text), None
         if len(encoding) == 1 and baseline == "mean":
-            raise RegardError("a text of one token is its own mean: give a corrupted text or baseline='zero'")
+            raise RegardError("a text of one token is its own mean: give a corrupted text, or zero as the baseline")
     else:
         encoding, other = same_length(model, text, corrupted)
     metric = attributed_metric(model, encoding, to, versus)
@@ -288,6 +285,20 @@ def paths(
         encoding=encoding,
         corrupted=other,
     )
+
+
+def require_paths(model: Any) -> None:
+    """Raise RegardError unless a model is a decoder whose heads read its residual stream."""
+    require_decoder(model)
+    if any(hasattr(block.attn, "kv_latent") for block in model.blocks):
+        raise RegardError(
+            f"{model.name} has no such paths: its heads read latents, with a norm between, not the stream"
+        )
+
+
+def _four_digits(value: float) -> str:
+    """Return a number with its sign and four digits, zeros at the end among them: such stand side by side."""
+    return f"{value:+#.4g}".removesuffix(".")
 
 
 def _number(value: Any) -> float:
@@ -339,7 +350,7 @@ class _Comparison:
         embeddings, others = run["token_embeddings"], before["token_embeddings"]  # 1 T E
         points = others + (x[:, None, None] + 1) / 2 * (embeddings - others)
         check()
-        by_reader = edge_gradients(model, encoding, compute, points, weights / 2)
+        by_reader = edge_gradients(model, encoding, compute, points, weights / 2, check)
         readers, gradients = tuple(by_reader), np.stack(list(by_reader.values()))
         gradient_rows, change_rows = (each.reshape(len(each), -1) for each in (gradients, changes))
         scores = np.asarray(F.linear(gradient_rows, np.ascontiguousarray(change_rows).T), np.float64)

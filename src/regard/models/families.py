@@ -188,8 +188,8 @@ def load(
     name = os.fspath(name_or_path if revision is None else path)  # a folder, by which it is loaded again
     model = family.load(checkpoint, name=name, dtype=dtype)
     if isinstance(model.config, ModelConfig):
-        ignored = tuple(checkpoint.ignored) if isinstance(checkpoint, FolderCheckpoint) else ()
-        model = replace(model, config=replace(model.config, ignored=ignored, ignore=ignore))
+        unread = checkpoint.ignored if isinstance(checkpoint, FolderCheckpoint) else ()
+        model = replace(model, config=replace(model.config, ignored=tuple(dict.fromkeys([*unread, *ignore]))))
     if not isinstance(model, TextModel):
         return model
     return replace(model, sentence=checkpoint.sentence_settings(resolve.known_settings(name_or_path)))

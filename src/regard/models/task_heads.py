@@ -16,6 +16,7 @@ import numpy as np
 
 from regard import functional as F
 from regard._utils.errors import RegardError
+from regard._utils.validation import truncate
 from regard.models.build import layer_norm, linear
 from regard.models.checkpoint.open import Checkpoint
 from regard.models.checkpoint.tensors import (
@@ -28,6 +29,7 @@ from regard.models.checkpoint.tensors import (
 from regard.nn import Layer, LayerNorm, Linear
 
 _TIED_SUFFIXES = {".decoder.bias": ".bias"}  # one array under two names
+_DEFAULT_LABELS = {"0": "LABEL_0", "1": "LABEL_1"}
 _SEQUENCE, _TOKENS = "ForSequenceClassification", "ForTokenClassification"  # ends of the names of classes
 
 
@@ -116,11 +118,29 @@ TaskHead: TypeAlias = MaskedWordHead | Classifier
 """What an encoder may have on top of its contextual vectors."""
 
 
-def class_names(labels: Any, count: int) -> tuple[str, ...]:
-    """Return the names of `count` classes, those of ``id2label`` if it names as many, by their numbers from 0."""
-    names = {str(number): label for number, label in labels.items()} if isinstance(labels, Mapping) else {}
-    fits = set(names) == {str(i) for i in range(count)} and all(isinstance(label, str) for label in names.values())
-    return tuple(names[str(i)] if fits else f"LABEL_{i}" for i in range(count))
+def class_names(labels: Any, count: int, source: object) -> tuple[str, ...]:
+    """Return the names of the `count` classes of a head, those of ``id2label`` by their numbers from 0.
+
+    Without it, or where it is the default of transformers, for two classes, they are numbered.
+
+    Raises
+    ------
+    RegardError
+        It names other classes than the head, in the files at `source`, has.
+    """
+    names = {str(number): label for number, label in labels.items()} if isinstance(labels, Mapping) else labels
+    numbered = tuple(f"LABEL_{i}" for i in range(count))
+    if names is None or names == _DEFAULT_LABELS:
+        return numbered
+    if not isinstance(names, dict) or set(names) != {str(i) for i in range(count)}:
+        problem = f"names {len(names)}" if isinstance(names, dict) else f"is {truncate(labels)}"
+        raise RegardError(
+            f"id2label of {source} {problem}, but the head has {count} classes: name each by its number from 0, or "
+            "remove the field"
+        )
+    if not all(isinstance(label, str) for label in names.values()):
+        raise RegardError(f"id2label of {source} must have a text for each class, got {truncate(labels)}")
+    return tuple(names[str(i)] for i in range(count))
 
 
 @dataclass(frozen=True)
@@ -164,6 +184,13 @@ class MaskedWordNames:
     def stored(self, checkpoint: Checkpoint, names: Set[str]) -> Set[str]:
         """Return which of the `names` of the head's tensors a checkpoint has."""
         return names & current_names(checkpoint.tensors().shapes, self._renamed(checkpoint)).keys()
+
+    def fits(self, checkpoint: Checkpoint, model: Any) -> bool:
+        """Tell whether a checkpoint has all tensors of the head, in the shapes that the model needs."""
+        shapes = checkpoint.tensors().shapes
+        stored = current_names(shapes, self._renamed(checkpoint))
+        specs = ExpectedTensors(self._builder(checkpoint, model)).specs
+        return all(spec.hf_name in stored and shapes[stored[spec.hf_name]] == spec.shape for spec in specs)
 
     def tensors(self, checkpoint: Checkpoint, model: Any) -> set[str]:
         """Return the names of the tensors of the head."""
@@ -267,7 +294,7 @@ class ClassifierNames:
             **layers,
             activation=activation if has_dense else None,
             pooling=pooling,
-            labels=class_names(config.peek("id2label"), count),
+            labels=class_names(config.peek("id2label"), count, checkpoint.path),
             independent=count == 1 or config.peek("problem_type") == "multi_label_classification",
             regression=config.peek("problem_type") == "regression",
         )
@@ -346,7 +373,8 @@ def load_task_head(checkpoint: Checkpoint, model: Any, dtype: Any) -> TaskHead |
     """Return the head that a checkpoint has for its encoder, `model`; None if it has none or not the whole.
 
     A classifier is read if the architecture in the configuration is one, for the names of its tensors do not say
-    whether it is one of texts or of tokens.
+    whether it is one of texts or of tokens. A head that the architecture does not have, and that does not fit the
+    model, was left in the files: it is none.
 
     Raises
     ------
@@ -361,8 +389,26 @@ def load_task_head(checkpoint: Checkpoint, model: Any, dtype: Any) -> TaskHead |
     if architecture.endswith((_SEQUENCE, _TOKENS)):
         return _CLASSIFIERS[kind].load(checkpoint, model, dtype, of_tokens=architecture.endswith(_TOKENS))
     names = masked_word_names(checkpoint)
-    needed = names.tensors(checkpoint, model)
-    return names.load(checkpoint, model, dtype) if names.stored(checkpoint, needed) == needed else None
+    if architecture == names.architecture:
+        needed = names.tensors(checkpoint, model)
+        has_head = names.stored(checkpoint, needed) == needed
+    else:
+        has_head = names.fits(checkpoint, model)
+    return names.load(checkpoint, model, dtype) if has_head else None
+
+
+def of_classifier(checkpoint: Checkpoint, names: Set[str]) -> set[str]:
+    """Return which names of the tensors of a head for masked words are those of the classifier that a checkpoint has.
+
+    ModernBERT's heads share the names of their first layers.
+    """
+    config = checkpoint.config()
+    kind, architectures = config.peek("model_type"), config.peek("architectures")
+    if kind not in _CLASSIFIERS or not str((architectures or [""])[0]).endswith((_SEQUENCE, _TOKENS)):
+        return set()
+    classifier = _CLASSIFIERS[kind]
+    parts = tuple(f"{part}." for part in (classifier.dense, classifier.norm) if part)
+    return {name for name in names if name.startswith(parts)}
 
 
 def masked_word_names(checkpoint: Checkpoint) -> MaskedWordNames:

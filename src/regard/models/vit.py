@@ -97,7 +97,7 @@ class ViT(ImageModel):
         """The names of the classes; none without a classifier."""
         if self.classifier is None:
             return ()
-        return class_names(dict(enumerate(self.config.labels)), self.classifier.weight.shape[1])
+        return class_names(dict(enumerate(self.config.labels)), self.classifier.weight.shape[1], self.name)
 
     def predictions(self, picture: Pictures, k: int = 5) -> tuple[Prediction, ...]:
         """Return the likeliest classes of one picture, the likeliest first.
@@ -145,7 +145,9 @@ class ViT(ImageModel):
             unused=("embeddings.mask_token", "vit.embeddings.mask_token", "decoder."),
             dtype=dtype,
         )
-        return cls(name=name, config=config, **loaded, processor=processor)
+        model = cls(name=name, config=config, **loaded, processor=processor)
+        _ = model.labels  # an error if they are those of other classes
+        return model
 
 
 _PATCHES = ("cls_token", "patch_embeddings.projection", "position_embeddings")

@@ -5,7 +5,9 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Sequence
 
-_JOINERS = "\u200c\u200d"  # zero-width, within words of Persian and of the scripts of India
+_JOINER = "\u200d"  # of zero width: of emoji, and within words as the next one
+_JOINERS = f"\u200c{_JOINER}"  # within words of Persian and of the scripts of India
+_SKIN_TONES = range(0x1F3FB, 0x1F400)
 
 _CHINESE = (  # of BERT's tokenizer: the blocks of CJK ideographs, without kana and hangul
     (0x4E00, 0x9FFF),
@@ -20,8 +22,8 @@ _CHINESE = (  # of BERT's tokenizer: the blocks of CJK ideographs, without kana 
 
 
 def is_mark(letter: str) -> bool:
-    """Tell whether a character is a combining mark, or a zero-width joiner or non-joiner."""
-    return letter in _JOINERS or unicodedata.category(letter)[0] == "M"
+    """Tell whether a character is a combining mark, a zero-width joiner or non-joiner, or the skin tone of an emoji."""
+    return letter in _JOINERS or ord(letter) in _SKIN_TONES or unicodedata.category(letter)[0] == "M"
 
 
 def is_chinese(letter: str) -> bool:
@@ -32,8 +34,8 @@ def is_chinese(letter: str) -> bool:
 def continues_by_mark(text: str, at: int, *, letters: bool = True) -> bool:
     """Tell whether `text[at]` continues the word before it because of a mark: is one, or is a letter after a letter's.
 
-    A mark after white space continues no word, nor does a Chinese character or what follows one. `letters`: whether a
-    letter may.
+    So does an emoji that a joiner joins to another. A mark after white space continues no word, nor does a Chinese
+    character or what follows one. `letters`: whether a letter may.
     """
     if not 0 < at < len(text):
         return False
@@ -43,6 +45,8 @@ def continues_by_mark(text: str, at: int, *, letters: bool = True) -> bool:
     while base and is_mark(text[base]):
         base -= 1
     pair = text[base], text[at]
+    if text[at - 1] == _JOINER and all(unicodedata.category(each)[0] == "S" for each in pair):
+        return True
     return letters and base < at - 1 and all(map(str.isalpha, pair)) and not any(map(is_chinese, pair))
 
 

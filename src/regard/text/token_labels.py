@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import unicodedata
 from collections import Counter
-from itertools import chain
+from itertools import chain, pairwise
 
 from regard.text.combining_marks import is_mark
 from regard.text.encoding import Encoding
 from regard.text.token_bytes import END_OF_WORD, SPACE, is_byte, piece_bytes, token_bytes
+
+_MAX_MARKS = 30  # after a letter: as many as normalised text has in Unicode's stream-safe format (UAX #15)
 
 
 def token_labels(encoding: Encoding) -> tuple[str, ...]:
@@ -17,11 +19,11 @@ def token_labels(encoding: Encoding) -> tuple[str, ...]:
     Byte-level vocabularies (GPT-2, Llama 3, SmolLM2) spell `` café`` as ``ĠcafÃ©``, that of CLIP as ``cafÃ©</w>``, and
     SentencePiece (Llama 2, Gemma, T5) as ``▁café``. The bytes of an incomplete character are shown as ``\xf0``.
     """
-    text = encoding.text
+    text, parts = encoding.text, _parts_of_characters(encoding)
     return tuple(
-        token if special else _decode(token, text, start, end)
-        for token, special, (start, end) in zip(
-            encoding.tokens, encoding.special_tokens_mask, encoding.offsets, strict=True
+        token if special else _decode(token, text, start, end, is_part=number in parts)
+        for number, (token, special, (start, end)) in enumerate(
+            zip(encoding.tokens, encoding.special_tokens_mask, encoding.offsets, strict=True)
         )
     )
 
@@ -38,16 +40,26 @@ def numbered_labels(encoding: Encoding) -> tuple[str, ...]:
     return tuple(numbered)
 
 
-def _decode(token: str, text: str, start: int, end: int) -> str:
+def _parts_of_characters(encoding: Encoding) -> set[int]:
+    """Return the tokens that share a character with a token beside them, where both may spell bytes."""
+    spans = [
+        span if not special and token_bytes(token.removesuffix(END_OF_WORD)) else (0, 0)
+        for token, special, span in zip(encoding.tokens, encoding.special_tokens_mask, encoding.offsets, strict=True)
+    ]
+    pairs = enumerate(pairwise(spans))
+    return {at for i, ((start, end), (begin, stop)) in pairs if max(start, begin) < min(end, stop) for at in (i, i + 1)}
+
+
+def _decode(token: str, text: str, start: int, end: int, *, is_part: bool) -> str:
     spanned = text[start:end]
     if token != END_OF_WORD and not spanned.endswith(END_OF_WORD):
         token = token.removesuffix(END_OF_WORD)
-    if token.lower() == spanned.lower():
+    if token.lower() == spanned.lower() and not (is_part and not token.isascii()):
         return token
     if SPACE in token and SPACE not in spanned:
         return token.replace(SPACE, " ").strip(" ") or " "
     spelled = piece_bytes(token) if is_byte(token) else token_bytes(token)
-    if spelled is None or not _is_in(spelled.strip(), _with_marks(text, start, end)):
+    if spelled is None or not _is_in(spelled.strip(), text, start, end):
         return token
     # The leading space belongs to the vocabulary's spelling, not to the word.
     return spelled.decode("utf-8", "backslashreplace").strip(" ") or " "
@@ -55,17 +67,21 @@ def _decode(token: str, text: str, start: int, end: int) -> str:
 
 def _with_marks(text: str, start: int, end: int) -> str:
     """Return a part of a text with the letters and marks that may be one character of it when it is normalised."""
-    while 0 < start < len(text) and is_mark(text[start]):
+    least, most = max(0, start - _MAX_MARKS), min(len(text), end + _MAX_MARKS)
+    while least < start < len(text) and is_mark(text[start]):
         start -= 1
-    while end < len(text) and is_mark(text[end]):
+    while end < most and is_mark(text[end]):
         end += 1
     return text[start:end]
 
 
-def _is_in(spelled: bytes, text: str) -> bool:
-    """Tell whether these bytes are in a text, as it is or as a tokenizer may normalise it."""
-    if "\ufffd" in text:  # bytes that belong to no character
+def _is_in(spelled: bytes, text: str, start: int, end: int) -> bool:
+    """Tell whether these bytes are in a part of a text, as it is or as a tokenizer may normalise it."""
+    if spelled in text[start:end].encode("utf-8", "surrogatepass"):
         return True
-    normalized = (unicodedata.normalize(form, text) for form in ("NFC", "NFD", "NFKC", "NFKD"))  # few labels need one
-    forms = (form for x in chain([text], normalized) for form in (x, x.lower()))
+    wide = _with_marks(text, start, end)
+    if "\ufffd" in wide:  # bytes that belong to no character
+        return True
+    normalized = (unicodedata.normalize(form, wide) for form in ("NFC", "NFD", "NFKC", "NFKD"))  # few labels need one
+    forms = (form for x in chain([wide], normalized) for form in (x, x.lower()))
     return any(spelled in form.encode("utf-8", "surrogatepass") for form in forms)

@@ -24,7 +24,7 @@ from regard.models.checkpoint.tensors import ComputedArray, NewTensors, Recorded
 from regard.models.families import family_of
 from regard.models.hub import resolve
 from regard.models.language import LanguageModel
-from regard.models.task_heads import MaskedWordHead, masked_word_names
+from regard.models.task_heads import MaskedWordHead, masked_word_names, of_classifier
 from regard.nn import parameters
 from regard.text import SubwordTokenizer
 from regard.training.objectives import Objective, make_objective
@@ -219,7 +219,7 @@ class Trainable:
         if not isinstance(loaded, LanguageModel):
             head, new = masked_word_names(recorded), {}
             own = head.tensors(recorded, loaded)
-            if not head.stored(recorded, own):
+            if not head.stored(recorded, own - of_classifier(checkpoint, own)):
                 rng, std = np.random.default_rng(whole_number("seed", seed, 0)), config.get("initializer_range", _STD)
                 drawn = NewTensors(lambda spec, _: _drawn(spec, rng, float(std)))
                 head.load(_Checkpoint(config, drawn, recorded.tokenizer(), None), loaded, dtype)

@@ -109,6 +109,9 @@ def test_classes_without_names_are_numbered(classifier):
     del config["id2label"]
     path.write_text(json.dumps(config))
     assert regard.load(classifier.name).labels == ("LABEL_0", "LABEL_1", "LABEL_2")
+    path.write_text(json.dumps({**config, "id2label": {"0": "cat", "1": "dog"}}))
+    with pytest.raises(RegardError, match="names 2, but the head has 3 classes"):
+        regard.load(classifier.name)
 
 
 def test_what_a_model_does_not_have_is_said(vit, classifier, clip):

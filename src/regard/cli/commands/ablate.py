@@ -26,9 +26,8 @@ with deferred_imports():
     from rich.text import Text
 
     from regard.cli.console import make_table, open_page
-    from regard.cli.input import announce_memory, load_model, tokenize
+    from regard.cli.input import announce_memory, read_input
     from regard.cli.output import write_json
-    from regard.cli.texts import read_text
     from regard.models import Model, Output
     from regard.text.token_labels import token_labels
     from regard.trace import Trace
@@ -71,12 +70,11 @@ class Options:
 
 def run(options: Options) -> None:
     """Print how the next-token probabilities change, or the token vectors of a model without them."""
-    text = read_text(options.source)
-    model = load_model(options.model, options.toy, [text])
+    text, model, encoding = read_input(options.source, options.model, options.toy)
     for layer, head in options.heads:
         resolve_index("layer", layer, range(model.config.num_layers))
         resolve_index("head", head, range(model.config.num_heads))
-    trace, encoding = Trace(only=(), edit=ablate(*options.heads, by=options.by)), tokenize(model, text)
+    trace = Trace(only=(), edit=ablate(*options.heads, by=options.by))
     announce_memory(model, len(encoding), trace)
     with np.errstate(all="ignore"):
         before, after = model(encoding), model(encoding, trace=trace)

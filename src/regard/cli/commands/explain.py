@@ -22,9 +22,8 @@ from regard.cli.shared_options import (
 with deferred_imports():
     from regard._utils.errors import RegardError
     from regard.cli.console import make_console, print_header
-    from regard.cli.input import check_word, load_model, resolve_map, run_model, tokenize
+    from regard.cli.input import check_word, read_input, resolve_map, run_model
     from regard.cli.output import write_json
-    from regard.cli.texts import read_text
     from regard.terminal import explain, explain_row
     from regard.views.head_steps import head_steps
     from regard.views.json import head_to_json
@@ -59,11 +58,9 @@ class Options:
 
 def run(options: Options) -> None:
     """Print the steps of one head, or the arithmetic of one word's rows."""
-    text = read_text(options.source)
     options.files.check()
-    model = load_model(options.model, options.toy, [text])
+    text, model, encoding = read_input(options.source, options.model, options.toy)
     choice = resolve_map(options.map, model)
-    encoding = tokenize(model, text)
     if len(encoding) > _MAX_TOKENS:
         raise RegardError(
             f"explain prints every number: at most {_MAX_TOKENS:,} tokens, this text has {len(encoding):,}"

@@ -114,8 +114,10 @@ def run(options: Options) -> None:
     if corpus is not None and not options.source.text and options.source.file is None and options.open is None:
         options = options.with_text(corpus.first())
     options, view, text_b = _opened(options, options.open) if options.open is not None else (options, "", None)
-    if options.paths and not options.files:
-        raise RegardError("--paths is for the file of -o: a served page follows the paths when they are asked for")
+    if options.paths and not options.files.has(_PAGE):
+        raise RegardError(
+            "--paths is for the page of -o FILE.html: a served page follows the paths when they are asked for"
+        )
     if options.files and options.server:
         raise RegardError("-o writes a file and serves no page: leave out --port and --no-browser")
     explored = _stored_map(options) or _training_run(options) or _Explored(partial(_exploration, options, text_b))

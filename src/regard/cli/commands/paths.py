@@ -25,10 +25,9 @@ with deferred_imports():
     from rich.text import Text
 
     from regard.cli.console import make_table, open_page
-    from regard.cli.input import announce_memory, load_model, tokenize
+    from regard.cli.input import announce_memory, read_input
     from regard.cli.output import write_json
     from regard.cli.progress import waiting
-    from regard.cli.texts import read_text
     from regard.metrics import PredictionPaths
     from regard.metrics.attribution_target import require_decoder
     from regard.metrics.paths import paths
@@ -76,10 +75,8 @@ class Options:
 def run(options: Options) -> None:
     """Print the graph behind a prediction as a tree, from the logits to the tokens."""
     options.files.check()
-    text = read_text(options.source)
-    model = load_model(options.model, options.toy, [text])
+    text, model, encoding = read_input(options.source, options.model, options.toy)
     require_decoder(model)
-    encoding = tokenize(model, text)
     announce_memory(model, len(encoding), Trace(only="*.weights"))
     with waiting("paths"):
         graph = paths(

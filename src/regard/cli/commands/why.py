@@ -26,9 +26,8 @@ with deferred_imports():
 
     from regard._utils.errors import RegardError
     from regard.cli.console import make_table, open_page
-    from regard.cli.input import announce_memory, check_word, load_model, tokenize
+    from regard.cli.input import announce_memory, check_word, read_input
     from regard.cli.output import write_json
-    from regard.cli.texts import read_text
     from regard.metrics import WHY_STEPS, ScoreAttribution
     from regard.models.output import run_traced
     from regard.text.encoding import Encoding
@@ -70,9 +69,8 @@ class Options:
 
 def run(options: Options) -> None:
     """Print the largest pairs of what wrote the query and what wrote the key."""
-    text = read_text(options.source)
-    model = load_model(options.model, options.toy, [text])
-    encoding, (layer, head) = tokenize(model, text), options.head
+    text, model, encoding = read_input(options.source, options.model, options.toy)
+    layer, head = options.head
     query, key = _position("--word", options.word, encoding), _position("--to", options.to, encoding)
     versus = None if options.versus is None else _position("--versus", options.versus, encoding)
     trace = Trace(optional=WHY_STEPS, maps=True)

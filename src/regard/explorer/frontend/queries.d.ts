@@ -82,6 +82,7 @@ interface RunDescription {
   initial: Initial;
   distinctive: DistinctiveCell[];
   predicts_tokens: boolean;
+  has_paths: boolean;
   attribution: Attributable;
   base_run?: number;
 }
@@ -437,6 +438,7 @@ interface Paths {
   token: number;
   versus: number | null;
   corrupted: string | null;
+  is_default: boolean;
   summary: string;
   faithfulness: number;
   graph: PathGraph;

@@ -269,8 +269,9 @@ class ConfigReader:
         ]
         if len(unknown) > _MAX_UNKNOWN:
             problems.append(f"{len(unknown) - _MAX_UNKNOWN} more unknown fields")
+        ignored = self._ignored.names if self._ignored is not None else ()
         for name in ignore:
-            if name not in unread:
+            if name not in unread and name not in ignored:
                 problems.append(f"ignore names {truncate(name)}, which is not an unknown field of the configuration")
         are_typeable = len(unknown) <= _MAX_UNKNOWN and all(short_name(name) == name for name in unknown)
         if unknown and are_typeable and self._ignore is not None:

@@ -12,10 +12,8 @@ class ModelConfig:
     Parameters
     ----------
     ignored : tuple of str
-        Fields of config.json that were not read, since they change nothing in transformers either.
-    ignore : tuple of str
-        Fields that were not read since the caller of `load` said that they change nothing.
+        Fields of config.json that were not read: they change nothing in transformers either, or the caller of `load`
+        said so.
     """
 
     ignored: tuple[str, ...] = field(default=(), kw_only=True, compare=False, repr=False)
-    ignore: tuple[str, ...] = field(default=(), kw_only=True, compare=False, repr=False)

@@ -7,7 +7,8 @@ a head that is not run, is copied.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import is_dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from regard.models.checkpoint.open import Checkpoint, FolderCheckpoint, open_che
 from regard.models.checkpoint.tensors import Place, TensorPlaces, Tensors
 from regard.models.checkpoint.weight_files import INDEX
 from regard.models.hub import resolve
+from regard.models.pooling import DenseLayer
 from regard.models.sentence import sentence_files, transformer_folder
 from regard.nn import parameters
 from regard.nn.layer import settings
@@ -63,14 +65,16 @@ class StoredPlaces:
             raise RegardError(
                 f"{model.name!r} is not stored under its name, by which its configuration is found again: {error}"
             ) from error
-        self.checkpoint = open_checkpoint(path, getattr(model.config, "ignore", ()))
+        self.checkpoint = open_checkpoint(path, getattr(model.config, "ignored", ()))
         self.folder: Path | None = None
+        self.config = self.checkpoint.config().fields
         if isinstance(self.checkpoint, FolderCheckpoint):
+            self.config = read_json_object(self.checkpoint.path / "config.json") or self.config
             self.folder = self.checkpoint.outer
             if not type(model).__module__.startswith("regard."):
-                self.checkpoint.registered_type = self.checkpoint.config().peek("model_type")
+                self.checkpoint.registered_type = self.config.get("model_type")
         self.tensors = TensorPlaces(self.checkpoint.tensors())
-        skeleton = type(model).load(_Places(self.checkpoint, self.tensors), name=model.name)
+        self.skeleton = skeleton = type(model).load(_Places(self.checkpoint, self.tensors), name=model.name)
         self.arrays, expected = parameters(model), parameters(skeleton)
         shapes = [{name: x.shape for name, x in arrays.items()} for arrays in (self.arrays, expected)]
         if shapes[0] != shapes[1]:
@@ -82,16 +86,40 @@ class StoredPlaces:
         if model.config != skeleton.config:
             raise RegardError(f"{model.name} has another configuration than the files under its name: load it again")
         own, stored = settings(model), settings(skeleton)
-        if others := sorted(name for name in own.keys() | stored if own.get(name, ...) != stored.get(name, ...)):
-            raise RegardError(
-                f"{model.name} has other settings than the files under its name, in which they cannot be written: "
-                f"{join_names(others, 10)}"
-            )
+        _refuse_settings(model, (name for name in own.keys() | stored if own.get(name, ...) != stored.get(name, ...)))
         self.places: dict[str, Place] = {}
         for name, place in self.tensors.places(skeleton).items():
             if place is None:
                 raise RegardError(f"{model.name} cannot be saved: {name} is computed from its tensors")
             self.places[name] = place
+
+    def check_unwritten(self, model: Any) -> None:
+        """Raise RegardError if what is copied from the files, of vectors of texts and of generation, was replaced."""
+        stored = {"forced": getattr(self.skeleton, "forced", None), "sentence": None}
+        if hasattr(model, "sentence"):
+            stored["sentence"] = self.checkpoint.sentence_settings(resolve.known_settings(model.name))
+        _refuse_settings(model, (name for name in stored if not _is_same(getattr(model, name, None), stored[name])))
+
+
+def _refuse_settings(model: Any, others: Iterable[str]) -> None:
+    if names := sorted(others):
+        raise RegardError(
+            f"{model.name} has other settings than the files under its name, in which they cannot be written: "
+            f"{join_names(names, 10)}"
+        )
+
+
+def _is_same(a: Any, b: Any) -> bool:
+    """Tell whether two values are of one type and equal, in all their parts."""
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, np.ndarray):
+        return np.array_equal(a, b)
+    if isinstance(a, tuple):
+        return len(a) == len(b) and all(map(_is_same, a, b))
+    if is_dataclass(a) or isinstance(a, DenseLayer):
+        return all(_is_same(value, vars(b).get(name)) for name, value in vars(a).items())
+    return bool(a == b)
 
 
 class _Places:
@@ -114,11 +142,9 @@ def save_model(model: Any, folder: Any, *, dtype: str = "float32", shard_bytes: 
         raise RegardError(f"dtype must be one of {', '.join(_KINDS)}, got {dtype!r}")
     shard_bytes = whole_number("shard_bytes", shard_bytes, 1)
     stored = StoredPlaces(model)
+    stored.check_unwritten(model)
     tensors = _streamed(stored, _KINDS[dtype], model)
-    config = stored.checkpoint.config().fields
-    if stored.folder is not None:
-        config = read_json_object(stored.checkpoint.path / "config.json") or config
-    config = {name: value for name, value in config.items() if name not in ("torch_dtype", "quantization_config")}
+    config = {n: value for n, value in stored.config.items() if n not in ("torch_dtype", "quantization_config")}
     with atomic_folder(folder) as part:
         write_json(part / "config.json", {**config, "dtype": dtype})
         _write_shards(part, tensors, shard_bytes)

@@ -31,7 +31,7 @@ export function keybindingsOf(app) {
     ["m", () => actions.selectHead(app, { head })],
     ["1 2 3 4 6", (key) => app.set({ view: views[Number(key) - 1] })],
     ["5", set({ view: "model" }), !app.manifest.can.ablate], // it has no tab either
-    ["7", set({ view: "paths" }), !app.shownRun().predicts_tokens],
+    ["7", set({ view: "paths" }), !app.shownRun().has_paths],
     ["+ = - 0", (key) => zoomed.zoomByKey(key), state.view === "heads"],
     ["x", () => toggleChosenCell(app), disabled],
     ["u", () => actions.undoAblation(app), state.ablated.length > 0 && state.editedRun === null],

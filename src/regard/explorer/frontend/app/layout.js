@@ -68,7 +68,8 @@ export function createLayout(app) {
 function createParts(app, refs) {
   const { manifest } = app;
   const set = (/** @type {Partial<State>} */ change) => app.set(change);
-  const sideSwitch = (/** @type {HTMLElement} */ node) => new SideSwitch(node, (side) => set({ side }));
+  const sideSwitch = (/** @type {HTMLElement} */ node, hasDifference = false) =>
+    new SideSwitch(node, hasDifference, (side) => set({ side }));
   return {
     grid: new HeadGrid(refs, manifest, {
       set,
@@ -109,8 +110,8 @@ function createParts(app, refs) {
     }),
     legend: new Legend(refs.legend),
     sideSwitches: {
-      heads: sideSwitch(refs.headsSides),
-      head: sideSwitch(refs.headSides),
+      heads: sideSwitch(refs.headsSides, true),
+      head: sideSwitch(refs.headSides, true),
       movement: sideSwitch(refs.movementSides),
       lines: sideSwitch(refs.linesSides),
       paths: sideSwitch(refs.pathsSides),

@@ -9,7 +9,9 @@ import { positionOf } from "./predictions.js";
 export function showPaths(app) {
   const { state, queries, parts, refs, source, manifest } = app;
   const run = app.shownRun();
-  /** @type {HTMLElement} */ (refs.tabs.querySelector('[data-key="paths"]')).hidden = !run.predicts_tokens;
+  /** @type {HTMLElement} */ (refs.tabs.querySelector('[data-key="paths"]')).hidden =
+    !run.has_paths && state.view !== "paths";
+  refs.openPaths.hidden = !run.has_paths;
   if (state.view !== "paths") {
     if (queries.paths.answer.isPending) queries.paths.reset(); // nobody waits for it
     return;

@@ -85,7 +85,7 @@ export function embeddedSource(contents, text) {
       const found = answers.find(
         (one) =>
           [one.position, one.token, one.versus].join() === [position, token, versus].join() &&
-          (corrupted ?? one.corrupted) === one.corrupted,
+          (corrupted === undefined ? one.is_default : corrupted === one.corrupted),
       );
       if (found) return found;
       const holds = answers.length ? "other paths than these" : "no paths";

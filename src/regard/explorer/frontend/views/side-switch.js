@@ -1,7 +1,7 @@
 // The switch between A, B and A − B.
 
 import { distinctTexts } from "../data/tokens.js";
-import { onSegment, setText, showSegment } from "../platform/dom.js";
+import { el, onSegment, setText, showSegment } from "../platform/dom.js";
 import { layerName } from "./messages.js";
 
 /** The names of A and B: what tells them apart. @param {State} state @param {Manifest} manifest @param {HeadRef[]} sides two */
@@ -15,13 +15,18 @@ export function sideNames(state, manifest, sides) {
 }
 
 export class SideSwitch {
-  /** @param {HTMLElement} node @param {(side: Side) => void} select */
-  constructor(node, select) {
+  /** @param {HTMLElement} node  empty @param {boolean} hasDifference @param {(side: Side) => void} select */
+  constructor(node, hasDifference, select) {
     this.node = node;
-    this.buttons = /** @type {HTMLElement} */ (node.children[0]);
-    this.names = node.children[1];
-    this.reason = node.children[2];
-    this.hasDifference = this.buttons.children.length > 2;
+    this.hasDifference = hasDifference;
+    const sides = { A: "A", B: "B", ...(hasDifference && { diff: "A − B" }) };
+    const segments = Object.entries(sides).map(([key, name]) =>
+      el("button", { type: "button", class: "rg-segment", data: { key } }, name),
+    );
+    this.buttons = el("div", { class: "rg-segmented", role: "group", "aria-label": "Compare" }, ...segments);
+    this.names = el("span", { class: "rg-muted rg-side-name" });
+    this.reason = el("span", { class: "rg-description" });
+    node.replaceChildren(this.buttons, this.names, this.reason);
     onSegment(this.buttons, select);
   }
 
