@@ -185,7 +185,7 @@ def packed_linear(
 
 
 def packed_linear_transposed(x: np.ndarray, packed: np.ndarray, inputs: int, kind: str) -> np.ndarray:
-    """Return x · Wᵀ, ``... E``, for float32 ``... F`` and weights from `pack_quantized`: the gradient of `x` in x · W."""
+    """Return x · Wᵀ, ``... E``, for float32 x ``... F`` and weights from `pack_quantized`; gradients need it."""
     output = native.empty((*x.shape[:-1], inputs), x.dtype)
     native.kernel().linear_transposed(output, np.ascontiguousarray(_kernel_view(x)), packed, kind.lower())
     return output
