@@ -72,7 +72,7 @@ TRAINING = (
 def explored(model: Any, *texts: str, layer: int = 3, head: int = 1) -> Exploration:
     traces = []
     for text in texts:
-        trace = regard.Trace(maps=True)
+        trace = regard.Trace(maps=True, only="*")
         model(text, trace=trace)
         traces.append(trace)
     return Exploration(*traces, models=[model] * len(texts), layer=layer, head=head)

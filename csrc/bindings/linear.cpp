@@ -74,6 +74,20 @@ void linear(const WritableArray& output, const Array& x, const Array& weight, co
   run_strided(params, rows, data_ptr(x), static_cast<char*>(output.data()));
 }
 
+// x W^T for quantized weights; x and the output are contiguous, with any axes before the last.
+void linear_transposed(const WritableArray& output, const Array& x, const Array& weight,
+                       const std::string& quantization) {
+  const ptrdiff_t rows = num_rows(output, x);
+  LinearParams params = linear_params(weight, {}, Activation::identity, dtype_of("x", x), last_axis(output),
+                                      last_axis(x), quantization_named(quantization));
+  if (params.quantization == Quantization::none) throw_invalid("the quantization", "has no blocks");
+  check_dtype("the output", output, params.dtype);
+  if (!rows || !params.depth) return;
+  if (!is_contiguous(x) || !is_contiguous(output)) throw_invalid("x and the output", "must be contiguous");
+  params.is_transposed = true, params.x_row_stride = params.columns, params.x_col_stride = 1;
+  run_strided(params, rows, data_ptr(x), static_cast<char*>(output.data()));
+}
+
 // Pack quantized weights, a row of blocks for each of `columns`, into groups.
 void pack_quantized(const WritableArray& groups, const Array& blocks, const std::string& quantization) {
   const auto check_bytes = [](const char* name, const auto& x) {
@@ -167,6 +181,7 @@ void bind_linear(nb::module_& m) {
   });
   m.def("linear", &linear, "output"_a, "x"_a, "weight"_a, "bias"_a.none(), "activation"_a = Activation::identity,
         "quantization"_a = "none");
+  m.def("linear_transposed", &linear_transposed, "output"_a, "x"_a, "weight"_a, "quantization"_a);
 }
 
 }  // namespace regard

@@ -4,8 +4,9 @@
 // With few rows of x, reading the weights dominates. If the weights of an output are contiguous, they are read once, in
 // memory order, by dot products along the inputs (GEMV). Otherwise a panel of NR columns is packed and multiplied by
 // all rows (GEMM). Weights packed in advance take the GEMM path with any number of rows. Quantized weights are
-// dequantized in registers for the dot products of few rows, and panel by panel for more. SwiGLU is applied to sums
-// that are still in the caches.
+// dequantized in registers for the dot products of few rows, and panel by panel for more; the product with their
+// transpose, which gradients need, has panels of inputs in the place of outputs. SwiGLU is applied to sums that are
+// still in the caches.
 #include "gemm/gemm.h"
 #include "gemm/gemv.h"
 #include "gemm/quantized.h"
@@ -23,10 +24,11 @@ constexpr ptrdiff_t GEMV_TASK_COLUMNS = 96;                                 // o
 constexpr ptrdiff_t KC = 384;            // inputs of a panel, which then stays in L2; shorter sums also round less
 constexpr ptrdiff_t QUANTIZED_KC = 192;  // a panel then stays in L1
 constexpr ptrdiff_t MC = 256;            // rows of x of a task
+constexpr ptrdiff_t TRANSPOSED_INPUTS = 256, TRANSPOSED_OUTPUTS = 64;  // of a panel of W^T, at most
 
 bool is_quantized(const LinearParams& params) { return params.quantization != Quantization::none; }
 bool uses_gemv(const LinearParams& params) {
-  if (params.x_col_stride != 1) return false;
+  if (params.x_col_stride != 1 || params.is_transposed) return false;
   if (is_quantized(params)) return params.rows <= QUANTIZED_GEMV_MAX_ROWS;
   return !params.is_packed && params.weight_row_stride == 1 && params.rows <= GEMV_MAX_ROWS;
 }
@@ -250,6 +252,46 @@ template <class T> void pack_panel(const PackParams& params, ptrdiff_t panel) {
                   reinterpret_cast<T*>(params.panels) + panel * NR * params.depth + start % NR, NR);
 }
 
+// Inputs of a task of a product with W^T, whole parts of blocks: fewer where there would be no task for each thread.
+ptrdiff_t inputs_per_task(const LinearParams& params) {
+  ptrdiff_t inputs = TRANSPOSED_INPUTS;
+  while (inputs > 32 && params.depth < inputs * params.threads) inputs /= 2;
+  return inputs;
+}
+
+struct TransposedScratch {
+  float *weights, *sums;
+
+  explicit TransposedScratch(Scratch& scratch)
+      : weights(scratch.allocate<float>(TRANSPOSED_OUTPUTS, TRANSPOSED_INPUTS)),
+        sums(scratch.allocate<float>(MC, TRANSPOSED_INPUTS)) {}
+};
+
+// Columns of x W^T, `count` from `start` on, for a block of rows of x: a panel after the other of outputs of W.
+void transposed_block(const LinearParams& params, ptrdiff_t first, ptrdiff_t rows, ptrdiff_t start, ptrdiff_t count,
+                      void* memory) {
+  Scratch scratch(memory);
+  const TransposedScratch buffers(scratch);
+  const Matrix<float> x =
+      Matrix<float>{reinterpret_cast<const float*>(params.x), params.x_row_stride, params.x_col_stride}.block(first);
+  const ptrdiff_t width = round_up(count, LANES<float>);
+  ptrdiff_t n = 0;
+  do {
+    const ptrdiff_t depth = min_of(TRANSPOSED_OUTPUTS, params.columns - n);
+    with_format(params.quantization, [&](auto format) {
+      for (ptrdiff_t j = 0; j < depth; j += LANES<float>)
+        dequantize_transposed<decltype(format)>(first_block(params, (n + j) / GROUP, int((n + j) % GROUP)), start,
+                                                count, buffers.weights + j * width, width);
+    });
+    gemm<float>(n == 0 ? Epilogue::set : Epilogue::add,
+                {x.block(0, n), rows, depth, buffers.weights, width, buffers.sums, width, width});
+    n += depth;
+  } while (n < params.columns);
+  for (ptrdiff_t i = 0; i < rows; ++i)
+    __builtin_memcpy(reinterpret_cast<float*>(params.output) + (first + i) * params.depth + start,
+                     buffers.sums + i * width, size_t(count) * sizeof(float));
+}
+
 // Add what a task has computed to the residual while it is in the caches.
 template <class T>
 void add_to_residual(const LinearParams& params, ptrdiff_t first, ptrdiff_t rows, ptrdiff_t start, ptrdiff_t count) {
@@ -265,6 +307,13 @@ void add_to_residual(const LinearParams& params, ptrdiff_t first, ptrdiff_t rows
 
 template <class T> void run_task(const LinearParams& params, ptrdiff_t task, void* memory) {
   const ptrdiff_t blocks = row_blocks(params);
+  const ptrdiff_t height = min_of(MC, round_up(ceil_div(params.rows, blocks), LINEAR_MR));  // of equal size
+  const ptrdiff_t first = task % blocks * height, rows = min_of(height, params.rows - first);
+  if (params.is_transposed) {
+    const ptrdiff_t inputs = inputs_per_task(params), start = task / blocks * inputs;
+    if (rows > 0) transposed_block(params, first, rows, start, min_of(inputs, params.depth - start), memory);
+    return;
+  }
   ptrdiff_t start = task / blocks * columns_per_task(params), stop = start + columns_per_task(params);
   if (uses_group_runs(params)) {
     const GroupRuns runs(params);
@@ -286,10 +335,7 @@ template <class T> void run_task(const LinearParams& params, ptrdiff_t task, voi
     activate_rows<T>(params.activation, out, params.columns, params.rows, count, out, params.columns);
     return add_to_residual<T>(params, 0, params.rows, start, count);
   }
-  const ptrdiff_t height = min_of(MC, round_up(ceil_div(params.rows, blocks), LINEAR_MR));  // of equal size
-  const ptrdiff_t first = task % blocks * height;
-  if (first >= params.rows) return;
-  const ptrdiff_t rows = min_of(height, params.rows - first);
+  if (rows <= 0) return;
   gemm_block<T>(params, first, rows, start, count, memory);
   add_to_residual<T>(params, first, rows, start, count);
 }
@@ -298,6 +344,7 @@ template <class T> void run_task(const LinearParams& params, ptrdiff_t task, voi
 
 ptrdiff_t linear_tasks(const LinearParams& params) {
   if (!params.rows) return 0;
+  if (params.is_transposed) return product(ceil_div(params.depth, inputs_per_task(params)), row_blocks(params));
   if (uses_group_runs(params)) return GroupRuns(params).tasks();
   return product(ceil_div(params.output_columns(), columns_per_task(params)), row_blocks(params));
 }
@@ -311,7 +358,9 @@ bool supports_swiglu(const LinearParams& params) {
 
 size_t linear_scratch(const LinearParams& params) {
   Scratch scratch(nullptr);
-  if (uses_gemv(params))
+  if (params.is_transposed)
+    TransposedScratch{scratch};
+  else if (uses_gemv(params))
     GemvScratch(params, scratch);
   else if (params.dtype == DType::float64)
     PanelScratch<double>(params, scratch);

@@ -47,7 +47,7 @@ static inline ptrdiff_t group_bytes(Quantization quantization, ptrdiff_t depth) 
   return group_halves_bytes(quantization, depth) + product(depth / block.inputs, block.words, GROUP * 4);
 }
 
-// activation(x W + b), or SwiGLU. Strides count elements; the output is contiguous.
+// activation(x W + b), or SwiGLU, or x W^T. Strides count elements; the output is contiguous.
 struct LinearParams {
   ptrdiff_t rows, depth, columns;
   const char *x, *weight, *bias;
@@ -58,6 +58,7 @@ struct LinearParams {
   Activation activation = Activation::identity;
   bool is_packed = false;
   bool is_gated = false;  // SwiGLU: silu(first half of the columns) * (second half), without activation and residual
+  bool is_transposed = false;  // x W^T, of quantized weights alone: x has `columns` features, the output `depth`
   Quantization quantization = Quantization::none;
   // Without effect on the result:
   ptrdiff_t panels_per_task = 1;  // of NR output columns, for which a block of x is read once

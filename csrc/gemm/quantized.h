@@ -22,8 +22,8 @@ struct BlockCursor {
   const uint16_t* halves;  // 16-bit fields
   const uint32_t* words;
 
-  template <class Format> REGARD_INLINE BlockCursor next() const {
-    return {halves + Format::HALVES * GROUP, words + Format::WORDS * GROUP};
+  template <class Format> REGARD_INLINE BlockCursor next(ptrdiff_t blocks = 1) const {
+    return {halves + blocks * (Format::HALVES * GROUP), words + blocks * (Format::WORDS * GROUP)};
   }
   REGARD_INLINE V<float> half(int field, DType dtype = DType::float16) const {
     return upcast_vector(dtype, load_half_vector(halves + field * GROUP));
@@ -157,24 +157,51 @@ REGARD_INLINE BlockCursor first_block(const LinearParams& params, ptrdiff_t grou
           reinterpret_cast<const uint32_t*>(at + group_halves_bytes(params.quantization, params.depth)) + lane};
 }
 
+// Input i of a part, for a vector of outputs.
+template <class Format>
+REGARD_INLINE V<float> dequantized(BlockCursor block, int part, int i, V<float> scale, V<float> offset) {
+  const V<float> code = Format::template code<0>(block, part, i);
+  if constexpr (Format::HAS_OFFSET) return fma<float>(code, scale, offset);
+  if constexpr (Format::HAS_SCALE) return code * scale;
+  return code;
+}
+
 // Dequantize `depth` inputs, from `start` on, of a vector of outputs: row t of `to` has those of one input.
 template <class Format>
 void dequantize(BlockCursor block, ptrdiff_t start, ptrdiff_t depth, float* to, ptrdiff_t to_stride) {
-  for (ptrdiff_t t = 0; t < start; t += Format::INPUTS) block = block.next<Format>();
+  block = block.next<Format>(ceil_div(start, Format::INPUTS));
   for (ptrdiff_t t = 0; t < depth; t += Format::INPUTS, block = block.next<Format>())
     for (int part = 0; part < Format::INPUTS / Format::PART; ++part) {
       const V<float> scale = Format::scale(block, part), offset = Format::offset(block, part);
 #pragma GCC unroll 32
-      for (int i = 0; i < Format::PART; ++i) {
-        V<float> weight = Format::template code<0>(block, part, i);
-        if constexpr (Format::HAS_OFFSET)
-          weight = fma<float>(weight, scale, offset);
-        else if constexpr (Format::HAS_SCALE)
-          weight *= scale;
-        store<float>(to, weight);
-        to += to_stride;
-      }
+      for (int i = 0; i < Format::PART; ++i, to += to_stride)
+        store<float>(to, dequantized<Format>(block, part, i, scale, offset));
     }
+}
+
+// The same transposed: row n of `to` has the inputs of output n. `start` and `count` are those of whole parts; of half
+// precision any, and rows are padded with zeros to whole vectors.
+template <class Format>
+void dequantize_transposed(BlockCursor first, ptrdiff_t start, ptrdiff_t count, float* to, ptrdiff_t to_stride) {
+  constexpr int N = LANES<float>, PART = Format::PART < N ? N : Format::PART;
+  for (ptrdiff_t t = 0; t < count; t += PART) {
+    const BlockCursor block = first.next<Format>((start + t) / Format::INPUTS);
+    const int part = int((start + t) % Format::INPUTS) / Format::PART;
+    const V<float> scale = Format::scale(block, part), offset = Format::offset(block, part);
+#pragma GCC unroll 1
+    for (int i = 0; i < PART; i += N) {
+      V<float> x[N] = {};
+      if constexpr (Format::PART == 1) {
+        for (int j = 0; j < N && t + j < count; ++j) x[j] = Format::template code<0>(block.next<Format>(j), 0, 0);
+      } else {
+#pragma GCC unroll 32
+        for (int j = 0; j < N; ++j) x[j] = dequantized<Format>(block, part, i + j, scale, offset);
+      }
+      transpose<N>(x);
+#pragma GCC unroll 32
+      for (int j = 0; j < N; ++j) store<float>(to + j * to_stride + t + i, x[j]);
+    }
+  }
 }
 
 // Fetch the bytes of `inputs` inputs of a group, from `at` on, which is moved.

@@ -199,7 +199,7 @@ def saved(page, kind):
 def explored(model, *texts, layer=2, head=3):
     traces = []
     for text in texts:
-        trace = regard.Trace(maps=True)
+        trace = regard.Trace(maps=True, only="*")
         model(text, trace=trace)
         traces.append(trace)
     return Exploration(*traces, models=[model] * len(texts), layer=layer, head=head)
@@ -235,7 +235,7 @@ def traced(tokens, heads=2, dim=8, causal=False, seed=7):
     """Return a trace of one bare layer over some tokens."""
     rng = np.random.default_rng(seed)
     q, k = 2 * rng.standard_normal((2, 1, heads, len(tokens), dim), dtype=np.float32)
-    trace = regard.Trace(maps=True)
+    trace = regard.Trace(maps=True, only="*")
     with trace.scope("blocks.0.attn"):
         regard.attention(q, k, k, causal=causal, trace=trace)
     starts = np.cumsum([0, *(len(token) for token in tokens)])

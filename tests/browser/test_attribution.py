@@ -220,7 +220,7 @@ def test_what_is_refused_is_a_sentence_and_the_choice_stays(open_page, address, 
 
 
 def test_a_saved_trace_and_an_ablation_say_why_nothing_mattered(open_page, serve, sequence_address, induction):
-    trace = Trace(maps=True)
+    trace = Trace(maps=True, only="*")
     induction(SEQUENCE, trace=trace)
     saved = serve(Exploration(trace))
     page = open_page(f"{saved}#{OPEN}")

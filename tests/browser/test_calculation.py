@@ -24,7 +24,7 @@ def with_alibi():
     """Return a trace of one causal layer with ALiBi, and its values."""
     words = TEXT.split()
     q, k, v = 2 * np.random.default_rng(5).standard_normal((3, 1, HEADS, len(words), 8), dtype=np.float32)
-    trace = regard.Trace(maps=True)
+    trace = regard.Trace(maps=True, only="*")
     with trace.scope("blocks.0.attn"):
         trace("v", v, "B G S Dv")
         regard.attention(q, k, v, causal=True, bias=ALiBi(SLOPES.astype(np.float32)), trace=trace)

@@ -22,7 +22,7 @@ LONGER = "The cat sat on the mat because it was tired and hungry."
 def two_models(minilm):
     small, traces = regard.load(CAUSAL), []
     for model in (small, minilm):
-        traces.append(regard.Trace(maps=True))
+        traces.append(regard.Trace(maps=True, only="*"))
         model(TEXT, trace=traces[-1])
     exploration = Exploration(*traces, models=[small, minilm], layer=0, head=1)
     with served(exploration) as address:

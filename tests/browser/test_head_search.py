@@ -20,7 +20,7 @@ CELLS = "v=heads&m=cell_weight"
 
 @pytest.fixture(scope="module")
 def saved_address(minilm):
-    trace = regard.Trace(maps=True)
+    trace = regard.Trace(maps=True, only="*")
     minilm(TEXT, trace=trace)
     with served(Exploration(trace)) as address:
         yield address
@@ -82,7 +82,7 @@ def test_heads_are_ranked_by_the_weight_of_a_cell(open_page, address, minilm):
     page.get_by_role("button", name="Find heads with this weight").click()
     page.wait_for_selector(".rg-sorted")
     found = shown_values(page)
-    trace = regard.Trace(maps=True)
+    trace = regard.Trace(maps=True, only="*")
     minilm(TEXT, trace=trace)
     weights = {(n, h): float(trace[f"blocks.{n}.attn.weights"][0, h, 8, 2]) for n in range(6) for h in range(12)}
     assert found == pytest.approx(weights, abs=6e-4)
@@ -112,7 +112,7 @@ def test_cells_are_added_and_removed(open_page, address, minilm, way):
     page.get_by_role("button", name="Find heads with these weights").click()
     page.wait_for_selector(".rg-sorted")
     found = shown_values(page)
-    trace = regard.Trace(maps=True)
+    trace = regard.Trace(maps=True, only="*")
     minilm(TEXT, trace=trace)
     weights = trace["blocks.1.attn.weights"][0, 5]
     assert found[1, 5] == pytest.approx((weights[8, 2] + weights[row, col]) / 2, abs=6e-4)

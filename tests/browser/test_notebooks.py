@@ -14,7 +14,7 @@ import regard
 TEXT = "some text that is not short at all, so that its cells are small"
 RECORDED = f"""import regard
 model = regard.load({str(CAUSAL)!r})
-trace = regard.Trace(maps=True)
+trace = regard.Trace(maps=True, only="*")
 model({TEXT!r}, trace=trace);"""
 
 

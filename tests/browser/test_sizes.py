@@ -24,7 +24,7 @@ MB = 1_000_000
 @pytest.mark.parametrize(("tokens", "most_bytes"), [(128, 2 * MB), (512, 16 * MB)])
 def test_a_file_of_144_heads_is_small(open_page, deep, tmp_path, tokens, most_bytes):
     encoding = deep.tokenizer(LESSON.read_text(encoding="utf-8")[:6000])
-    trace = regard.Trace(maps=True)
+    trace = regard.Trace(maps=True, only="*")
     deep(np.array([*encoding.ids[: tokens - 1], encoding.ids[-1]]), trace=trace)
     exploration = Exploration(trace, models=[deep])
     assert exploration.modes == ("raw", "rollout", "norms")

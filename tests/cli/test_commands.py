@@ -146,7 +146,7 @@ def test_all_files_of_one_run(run, tiny, tmp_path):
     assert [line.split(":")[0] for line in err.splitlines()] == [f"wrote {path}" for path in paths if "." in path]
     assert "wrote" not in out
     assert sorted(path.name for path in tmp_path.glob("*.*")) == ["a.safetensors", "a.svg", "b.png", "c.svg", "d.png"]
-    maps, arrays, saved = Trace(maps=True), traced(tiny), Trace.load(tmp_path / "a.safetensors")
+    maps, arrays, saved = Trace(maps=True, only="*"), traced(tiny), Trace.load(tmp_path / "a.safetensors")
     regard.load(tiny)(TEXT, trace=maps)
     assert saved.names() == maps.names()
     assert np.array_equal(saved["blocks.1.mlp.hidden"], arrays["blocks.1.mlp.hidden"])
@@ -234,7 +234,7 @@ def test_an_option_or_a_text_of_words_is_no_misspelt_command(run, tiny, argv):
 def test_explain_prints_every_step_with_its_numbers_and_saves_it(run, tmp_path):
     words = ("explain", "The cat sat", "--toy", "--embed-dim", "4", "--num-heads", "2", "--head", "1")
     _, out, _ = run(*words, "-o", str(tmp_path / "trace.safetensors"))
-    trace, maps, model = Trace(), Trace(maps=True), toy("The cat sat", embed_dim=4, num_heads=2)
+    trace, maps, model = Trace(), Trace(maps=True, only="*"), toy("The cat sat", embed_dim=4, num_heads=2)
     model("The cat sat", trace=trace)
     model("The cat sat", trace=maps)
     assert Trace.load(tmp_path / "trace.safetensors").names() == maps.names()

@@ -31,7 +31,7 @@ def tiny(write_bert):
 
 
 def measured(folder):
-    trace = Trace(maps=True)
+    trace = Trace(maps=True, only="*")
     regard.load(folder)(TEXT, trace=trace)
     return head_metrics(trace)
 

@@ -11,7 +11,7 @@ from regard.explorer import Exploration
 
 
 def recorded(model, text, **options):
-    trace = regard.Trace(maps=True, **options)
+    trace = regard.Trace(maps=True, **({"only": "*"} | options))
     model(text, trace=trace)
     return trace
 
@@ -22,7 +22,7 @@ def explored(model, *texts):
 
 def bare(q, k, v=None, *, keep=(), maps=True, **options):
     """Return the exploration of one bare layer; `keep` names inputs that are recorded too."""
-    trace = regard.Trace(maps=maps)
+    trace = regard.Trace(maps=maps, only="*")
     with trace.scope("blocks.0.attn"):
         for name, value, axes in (("q", q, "... H T D"), ("k", k, "... G S D"), ("v", v, "... G S Dv")):
             if name in keep:

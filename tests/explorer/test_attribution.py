@@ -54,7 +54,7 @@ def test_answers_of_an_encoder_are_those_of_the_metric(bert, method):
 
 def test_answers_of_an_encoder_decoder_are_those_of_the_metric(bart):
     encoding = bart.tokenizer.from_ids([0, 5, 9, 2])
-    trace = Trace(maps=True)
+    trace = Trace(maps=True, only="*")
     output = bart([encoding], trace=trace)
     answer = Exploration(trace, models=[bart]).attribution(0)
     most = int(np.asarray(output.logits)[0, -1].argmax())

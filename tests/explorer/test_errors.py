@@ -203,7 +203,7 @@ def there(bert, causal, bart, tmp_path_factory):
     induction = regard.load("induction")
     it = SimpleNamespace(bert=bert, causal=causal, bart=bart, folder=folder, trace=recorded(bert, "the cat"))
     it.second = recorded(causal, "some text", only=["blocks.1.attn.weights", "blocks.1.attn.v"])
-    it.unbatched = Trace(maps=True)
+    it.unbatched = Trace(maps=True, only="*")
     regard.attention(*np.random.default_rng(0).standard_normal((3, 2, 5, 4)), trace=it.unbatched)
     it.encoder, it.corpus = explored(bert, "the cat sat"), explored(bert, "the cat sat")
     it.corpus.corpus = Corpus(folder / "lines.txt")
@@ -212,7 +212,7 @@ def there(bert, causal, bart, tmp_path_factory):
         exploration.ablate([(0, 0)])
     it.two, it.long = explored(bert, "the cat sat", "the cat sat on"), long_exploration(2100)
     targets = [("w5 w6 w7 w8 w10 w9", "w8 w6 w9"), ("w1 w2 w5 w3 w4", "w8 w6 w9 w1")]  # as many tokens in all
-    traces = [Trace(maps=True) for _ in targets]
+    traces = [Trace(maps=True, only="*") for _ in targets]
     for texts, trace in zip(targets, traces, strict=True):
         bart(*texts, trace=trace)
     it.pair, it.pairs = Exploration(traces[0], models=[bart]), Exploration(*traces)

@@ -223,7 +223,7 @@ def test_long_words_are_no_weights(bert):
 def large(tokens, layers=12, heads=12, **options):
     """Return an exploration of 12 × 12 heads of random vectors, whose weights are harder to pack than a text's."""
     rng = np.random.default_rng(3)
-    trace = regard.Trace(maps=True)
+    trace = regard.Trace(maps=True, only="*")
     for layer in range(layers):
         q, k, v = rng.standard_normal((3, 1, heads, tokens, 64), dtype=np.float32)
         with trace.scope(f"blocks.{layer}.attn"):

@@ -23,7 +23,7 @@ def assert_same(cell, known, names):
 
 def test_a_saved_trace_answers_as_the_run_did(bert, short, tmp_path):
     for maps in (True, False):
-        trace = Trace(maps=maps)
+        trace = Trace(maps=maps, only="*")
         bert("the cat sat", trace=trace)
         trace.save(tmp_path / "run.safetensors")
         loaded = Exploration(Trace.load(tmp_path / "run.safetensors"))
@@ -97,7 +97,7 @@ def test_of_an_encoder_decoder_the_encoder_is_explored(bart):
 
 
 def test_a_decoder_is_explored_as_a_part_of_its_trace(bart):
-    trace = Trace(maps=True)
+    trace = Trace(maps=True, only="*")
     bart(np.array([[3, 4, 5, 2]]), np.array([[2, 3, 6, 5]]), trace=trace)
     exploration = Exploration(trace.subtrace("decoder"))
     assert [layer.name for layer in exploration.runs[0].layers] == ["blocks.0.attn", "blocks.1.attn"]
@@ -106,7 +106,7 @@ def test_a_decoder_is_explored_as_a_part_of_its_trace(bart):
 
 
 def test_the_trace_of_a_picture_is_explored_as_a_sequence_of_patches():
-    trace = Trace(maps=True)
+    trace = Trace(maps=True, only="*")
     regard.load(golden.FOLDER / "vit/plain")(np.zeros((12, 12, 3), np.uint8), trace=trace)
     assert '"r2c1"' in json.dumps(Exploration(trace).manifest())
 

@@ -29,7 +29,7 @@ def test_runs_of_one_model_stand_on_one_plane_as_does_an_edit(bert):
 
 
 def test_runs_that_share_no_plane_are_not_drawn_on_one(bert, bart):
-    trace = Trace(maps=True)
+    trace = Trace(maps=True, only="*")
     bart("the cat", trace=trace)
     exploration = launch.exploration_of(["the cat", trace], [bert, bart])
     planes = [run["projection_key"] for run in exploration.manifest()["runs"]]

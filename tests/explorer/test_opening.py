@@ -104,7 +104,7 @@ def test_a_shorter_text_does_not_get_a_token_that_it_lacks():
     ],
 )
 def test_the_page_opens_with_words_that_belong_together(minilm, text, pair):
-    trace = Trace(maps=True)
+    trace = Trace(maps=True, only="*")
     minilm(text, trace=trace)
     exploration = Exploration(trace, models=[minilm])
     initial = exploration.manifest()["runs"][0]["initial"]
@@ -114,7 +114,7 @@ def test_the_page_opens_with_words_that_belong_together(minilm, text, pair):
 
 
 def test_one_token_opens():
-    trace = Trace(maps=True)
+    trace = Trace(maps=True, only="*")
     model = regard.models.toy(["cat"])
     model("cat", trace=trace)
     assert Exploration(trace, models=[model]).opening[:4] == (0, 0, None, None)

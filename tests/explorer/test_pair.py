@@ -26,7 +26,7 @@ def model(request):
 
 
 def traced(model, *args, **options):
-    trace = regard.Trace(**options)
+    trace = regard.Trace(**({"only": "*"} | options))
     model(*args, trace=trace)
     return trace
 

@@ -129,7 +129,7 @@ def test_maps_of_invented_rules_are_cut_saved_copied_and_pickled(tmp_path):
         close(ours.select(*index).weights(), theirs.select(*index).weights())
     for copied in (ours.copy(), pickle.loads(pickle.dumps(ours)), AttentionMap.from_arrays(*ours.to_arrays())):
         close(copied.weights(), theirs.weights())
-    trace = Trace(maps=True)
+    trace = Trace(maps=True, only="*")
     attention(q, k, k, **rules, trace=trace)
     trace.save(tmp_path / "trace.safetensors")
     close(Trace.load(tmp_path / "trace.safetensors")["weights"], theirs.weights())

@@ -23,7 +23,7 @@ def test_means_and_deviations_are_those_of_all_texts(model):
     found = corpus_head_metrics(model, TEXTS, batch_size=2)
     each = []
     for text in TEXTS:
-        trace = Trace(maps=True)
+        trace = Trace(maps=True, only="*")
         model(text, trace=trace)
         each.append(head_metrics(trace).values)
     for name in METRICS:
@@ -71,7 +71,7 @@ def test_its_columns_have_a_row_for_each_head(model):
 def test_they_become_frames(model, library):
     pytest.importorskip(library)
     found = corpus_head_metrics(model, TEXTS)
-    trace = Trace(maps=True)
+    trace = Trace(maps=True, only="*")
     model(TEXTS[0], trace=trace)
     for each in (found, head_metrics(trace)):
         frame = each.to_frame(library)

@@ -25,7 +25,7 @@ def encoding(length=LENGTH):
 
 def recorded(rng, *, maps=True, causal=False, lengths=(LENGTH,), layers=LAYERS, size=LENGTH):
     """Return the trace of attentions between random vectors, of texts of some lengths."""
-    trace = Trace(maps=maps)
+    trace = Trace(maps=maps, only="*")
     trace.set_metadata("made up", [encoding(n) for n in lengths] if size == LENGTH else ())
     for layer in range(layers):
         q, k = rng.standard_normal((2, len(lengths), HEADS, size, 3)) * 2
@@ -134,7 +134,7 @@ def test_head_metrics_are_their_definitions(rng, maps, causal):
 
 
 def test_a_text_without_repetition_has_no_induction(write_bert):
-    trace = Trace(maps=True)
+    trace = Trace(maps=True, only="*")
     regard.load(write_bert())("the cat", trace=trace)
     found = head_metrics(trace)
     assert np.isnan(found.induction).all()
@@ -215,7 +215,7 @@ POSITIONS = {
 @pytest.mark.parametrize("maps", [True, False])
 def test_value_norms_are_the_norms_of_transformed_values(write_bert, maps):
     model = regard.load(write_bert())
-    trace = Trace(maps=maps)
+    trace = Trace(maps=maps, only="*")
     model(["the cat sat", "a"], trace=trace)
     for batch, length in ((0, 5), (1, 3)):
         weights = trace["blocks.1.attn.weights"][batch].astype(float)

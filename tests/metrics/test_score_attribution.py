@@ -249,7 +249,7 @@ def test_the_constant_is_what_no_token_changes():
 
 
 def test_the_run_is_not_repeated_and_needs_few_steps(induction):
-    few, maps = Trace(optional=WHY_STEPS), Trace(maps=True)
+    few, maps = Trace(optional=WHY_STEPS), Trace(maps=True, only="*")
     for trace in (few, maps):
         induction(TEXT, trace=trace)
     assert "blocks.0.attn.q" not in few

@@ -30,7 +30,7 @@ def test_each_trace_is_that_of_the_text_alone(model, batch_size, keep):
     found = list(model.iter_traces(TEXTS, batch_size=batch_size, keep=keep))
     assert [i for i, _ in found] == ORDER
     for i, trace in found:
-        alone = Trace(maps=keep == "maps")
+        alone = Trace(maps=keep == "maps", only="*")
         model(TEXTS[i], trace=alone)
         assert trace.names() == alone.names()
         assert trace.encodings == alone.encodings

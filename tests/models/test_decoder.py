@@ -121,7 +121,7 @@ def test_queries_and_keys_are_recorded_as_they_enter_the_scores(write_decoder):
 
 def test_maps_are_kept_and_selected_as_an_encoders(write_decoder):
     model = regard.load(write_decoder())
-    whole, kept = Trace(), Trace(maps=True)
+    whole, kept = Trace(), Trace(maps=True, only="*")
     model("The cat", trace=whole)
     model("The cat", trace=kept)
     np.testing.assert_allclose(kept["blocks.1.attn.weights"], whole["blocks.1.attn.weights"], atol=1e-6)

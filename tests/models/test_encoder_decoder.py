@@ -89,7 +89,7 @@ def test_a_run_names_every_step(family):
 
 def test_maps_are_the_weights():
     model = load("t5/relu")
-    whole, maps = Trace(), Trace(maps=True)
+    whole, maps = Trace(), Trace(maps=True, only="*")
     model(TEXT, TARGET, trace=whole)
     model(TEXT, TARGET, trace=maps)
     for name in ("encoder.blocks.1.attn", "decoder.blocks.1.attn", "decoder.blocks.0.cross_attn"):

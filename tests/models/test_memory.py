@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import io
+import pickle
 
 import numpy as np
 import pytest
@@ -42,6 +44,33 @@ def test_the_estimate_is_what_a_trace_holds(case, options):
     estimate = estimate_memory(model, 3, length, trace)
     model(np.full((3, length), 3), trace=trace)
     assert estimate.recorded == pytest.approx(held(trace), rel=0.02)
+
+
+class _Buffers(pickle.Pickler):
+    """Adds up the memory of all arrays of what it pickles, each buffer once."""
+
+    def __init__(self):
+        super().__init__(io.BytesIO())
+        self.sizes = {}
+
+    def persistent_id(self, x):
+        if not isinstance(x, np.ndarray):
+            return None
+        while isinstance(x.base, np.ndarray):
+            x = x.base
+        self.sizes[x.__array_interface__["data"][0]] = x.nbytes
+        return "array"
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_record_of_maps_keeps_maps_alone(case):
+    model = load(case)
+    trace, length = Trace(maps=True), min(24, model.max_length)
+    model(np.full((3, length), 3), trace=trace)
+    assert set(trace._maps) == set(trace.names()) != set()
+    buffers = _Buffers()
+    buffers.dump(trace)
+    assert sum(buffers.sizes.values()) < 2 * held(trace)  # also what masks and biases are computed from
 
 
 def test_the_estimate_of_a_toy_is_what_a_trace_holds():

@@ -16,6 +16,7 @@ from gguf_files import quantised
 from regard import RegardError, nn
 from regard.functional import native
 from regard.functional.native import ops
+from regard.functional.variable import Variable, gradients
 from regard.nn.decoder_step import decode_step
 from regard.nn.kv_cache import KVCache
 
@@ -129,6 +130,26 @@ def test_a_step_gives_the_bits_of_the_blocks(rng, maker, name, batch, length):
             assert (one.start, one.end) == (other.start, other.end)
             np.testing.assert_array_equal(one.k, other.k)
             np.testing.assert_array_equal(one.v, other.v)
+
+
+@pytest.mark.parametrize("hidden", [F, 56])  # of which gate and up are whole groups of outputs, and not
+@pytest.mark.parametrize("name", ["quantised", "half precision", "values stored otherwise", "biases"])
+def test_gradients_through_packed_blocks_are_those_of_the_arrays(rng, maker, monkeypatch, name, hidden):
+    kinds = {} if hidden == F else {"kind": "F16"}  # which takes any number of inputs
+    block = maker.block(**BLOCKS[name] | kinds, hidden=hidden)
+    x, d = rng.standard_normal((2, 1, 6, E)).astype(np.float32)
+    arrays = {name: np.array(a) for name, a in nn.parameters(block).items()}
+
+    def gradient(block):
+        variable = Variable(x)
+        y, _ = block(variable, rotation=rotated)
+        return y.value, gradients(y, [variable], d)[0]
+
+    rotated = rotation(rng, count=6)
+    expected = gradient(nn.with_parameters(block, arrays))
+    monkeypatch.setattr("regard.nn.quantized.dequantize", lambda *_: pytest.fail("a weight was dequantised"))
+    for one, other in zip(gradient(block), expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4 * np.abs(other).max())
 
 
 # Halves of whole panels and not, several panels for a task, and inputs of several panels.

@@ -343,7 +343,7 @@ def test_misfits_are_refused(rng, mapped):
 @WITH_KERNEL
 def test_queries_that_may_be_aliased_are_stored_without_a_copy(rng, mapped, monkeypatch):
     block, x = encoder_block(mapped), rng.standard_normal((1, 9, 50)).astype(np.float32)
-    trace = Trace(maps=True)
+    trace = Trace(maps=True, only="*")
     block(x, trace=trace)
     expected = trace["attn.weights"]
     for name in ("attn.q", "attn.k"):  # which somebody can change

@@ -60,7 +60,7 @@ def test_a_dict_of_arrays(rng):
 
 def test_the_steps_of_another_trace_are_plain_arrays(rng):
     attn, x = SelfAttention.init(rng, 6, 2, dtype=np.float64), rng.standard_normal((4, 6))
-    for trace in (Trace(), Trace(maps=True)):
+    for trace in (Trace(), Trace(maps=True, only="*")):
         value_and_gradients(attn, lambda attn, trace=trace: np.sum(attn(x, trace=trace)))
         assert all(isinstance(trace[name], np.ndarray) for name in trace.names())
         np.testing.assert_allclose(trace["weights"].sum(-1), 1, rtol=1e-12)

@@ -11,7 +11,9 @@ import pytest
 
 from gguf_files import quantised
 from regard import RegardError
+from regard.formats.quantized import dequantize
 from regard.functional import native
+from regard.functional.variable import Variable, gradients
 from regard.nn import Embedding, Linear, QuantizedWeight, parameters
 
 KINDS = ("Q4_0", "Q4_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K", "F16", "BF16")
@@ -101,6 +103,33 @@ def test_other_dtypes_are_multiplied_too(weight, rng):
     x = rng.standard_normal((3, 256))
     np.testing.assert_allclose(Linear(weight.T)(x), x @ dense(weight).T, rtol=1e-6, atol=1e-6)
     assert Linear(weight.T)(x).dtype == np.float64
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16])
+def test_gradients_of_the_input_are_those_of_the_array(weight, rng, dtype):
+    """Of float32 by the kernel, else by parts that are dequantised."""
+    x, d = rng.standard_normal((5, 256)).astype(dtype), rng.standard_normal((5, 20)).astype(dtype)
+    bias = rng.standard_normal(20).astype(dtype)
+    found, expected = (gradient_at(layer, x, d) for layer in (Linear(weight.T, bias), Linear(dense(weight).T, bias)))
+    assert found.dtype == dtype
+    largest = (np.abs(d) @ np.abs(dense(weight))).max()
+    np.testing.assert_allclose(found, expected, rtol=2 * np.finfo(dtype).eps, atol=2e-6 * largest)
+
+
+def test_gradients_without_the_kernel_take_no_whole_weight(weight, rng, without_kernel, monkeypatch):
+    read = []
+    monkeypatch.setattr("regard.nn.quantized._CHUNK", 256 * 7)
+    monkeypatch.setattr("regard.nn.quantized.dequantize", lambda *x: read.append(len(x[0])) or dequantize(*x))
+    x, d = (rng.standard_normal((5, size)).astype(np.float32) for size in (256, 20))
+    assert_same_products(gradient_at(Linear(weight.T), x, d), d @ dense(weight), d, dense(weight))
+    assert max(read) == 7
+
+
+def gradient_at(layer, x, d):
+    variable = Variable(x)
+    y = layer(variable)
+    (found,) = gradients(y, [variable], d.astype(y.dtype))
+    return found
 
 
 def test_an_embedding_reads_its_rows(weight):

@@ -425,7 +425,7 @@ def test_a_rule_of_ones_own_is_traced_beside_torch():
         def allows(self, grid, rows, cols):
             return grid.key_indices(cols) % 2 == 0
 
-    x, trace = torch.ones(4, 3), Trace(maps=True)
+    x, trace = torch.ones(4, 3), Trace(maps=True, only="*")
     attention(x, x, x, mask=Even(), trace=trace)
     assert trace.map()[0].tolist() == [0.5, 0, 0.5, 0]
 

@@ -115,7 +115,7 @@ def test_numbers_near_the_largest_have_gradients_too():
 
 @pytest.mark.parametrize("maps", [False, True])
 def test_a_trace_records_beside_it(qkv, maps):
-    trace = Trace(maps=maps)
+    trace = Trace(maps=maps, only="*")
     output = attention(*qkv, trace=trace)
     np.testing.assert_allclose(trace["weights"], attention_weights(*(x.detach() for x in qkv[:2])).numpy(), atol=1e-15)
     wanted = torch.autograd.grad(attention(*qkv).square().sum(), qkv)

@@ -50,7 +50,7 @@ def test_numbers_are_those_of_the_run(folder):
     np.testing.assert_array_equal(held_out.get_ydata(), run.losses().evaluation_values)
     np.testing.assert_array_equal(held_out.get_xdata(), [6, 12])
     model = run.load(9)
-    trace = regard.Trace(maps=True)
+    trace = regard.Trace(maps=True, only="*")
     model(run.encode(model), trace=trace)
     metrics = head_metrics(trace)
     for name, title in (("previous_token", "Previous token"), ("induction", "Induction")):
@@ -63,7 +63,7 @@ def test_maps_are_those_of_the_strongest_heads(folder):
     run = TrainingRun(folder)
     figure = training(run, "abcabc")
     model = run.load(12)
-    trace = regard.Trace(maps=True)
+    trace = regard.Trace(maps=True, only="*")
     model("abcabc", trace=trace)
     layer, head = strongest_heads("previous_token", head_metrics(trace).previous_token[0])[0]
     first_row = [ax for ax in figure.axes if ax.images][: len([ax for ax in figure.axes if ax.get_title() != ""])]

@@ -56,7 +56,7 @@ def test_a_picture_is_dark_where_values_are_large():
 
 @pytest.mark.parametrize("maps", [False, True])
 def test_a_trace_shows_its_last_attention(write_bert, maps):
-    trace = Trace(maps=maps)
+    trace = Trace(maps=maps, only="*")
     regard.load(write_bert())("the cat sat", trace=trace)
     shown = trace._repr_html_()
     weights = trace["blocks.1.attn.weights"][0]
@@ -101,7 +101,7 @@ def test_hostile_tokens_are_text():
 
 def test_metrics_and_grids_show_layers_and_heads():
     model = regard.load("induction")
-    trace = Trace(maps=True)
+    trace = Trace(maps=True, only="*")
     model("qzkfqz", trace=trace)
     for found in (metrics.head_metrics(trace), metrics.corpus_head_metrics(model, ["qzkfqz", "abcab"])):
         shown = found._repr_html_()
@@ -114,7 +114,7 @@ def test_metrics_and_grids_show_layers_and_heads():
 
 
 def test_a_metric_that_no_token_has_takes_no_place():
-    trace = Trace(maps=True)
+    trace = Trace(maps=True, only="*")
     regard.load("induction")("qzkf", trace=trace)  # in which nothing is repeated
     found = metrics.head_metrics(trace)
     assert np.isnan(found.induction).all()

@@ -33,11 +33,11 @@ def load(case):
 @pytest.mark.parametrize("maps", [False, True])
 def test_the_steps_from_there_are_those_of_a_whole_run(case, maps):
     model = load(case)
-    whole = Trace(maps=maps)
+    whole = Trace(maps=maps, only="*")
     hidden = model(IDS, trace=whole).hidden
     for i in range(len(model.blocks)):
         name = f"blocks.{i}.output"
-        trace = Trace(maps=maps, start={name: whole[name]})
+        trace = Trace(maps=maps, only="*", start={name: whole[name]})
         np.testing.assert_array_equal(model(IDS, trace=trace).hidden, hidden)
         assert trace.names() == whole.names()[whole.names().index(name) + 1 :]
         for step in trace:

@@ -29,11 +29,11 @@ def load(case):
 @pytest.mark.parametrize("maps", [False, True])
 def test_the_steps_until_then_are_those_of_a_whole_run(case, maps, rng):
     model = load(case)
-    whole = Trace(maps=maps)
+    whole = Trace(maps=maps, only="*")
     whole_output = model(IDS, trace=whole)
     names = whole.names()
     for stop in (names[0], *rng.choice(names, 6), names[-1]):
-        trace = Trace(maps=maps, stop=str(stop))
+        trace = Trace(maps=maps, only="*", stop=str(stop))
         output = model(IDS, trace=trace)
         assert trace.names() == steps_until(names, stop)
         for name in trace:

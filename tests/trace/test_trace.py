@@ -316,7 +316,7 @@ def test_names_are_text(only):
 @pytest.mark.parametrize("maps", [False, True])
 def test_a_part_is_a_trace_of_its_own(rng, maps):
     q, k, v = rng.standard_normal((3, 2, 5, 4))
-    trace, alone = Trace(maps=maps), Trace(maps=maps)
+    trace, alone = Trace(maps=maps, only="*"), Trace(maps=maps, only="*")
     with trace.scope("encoder.blocks.0.attn"):
         attention(q, k, v, trace=trace)
     with trace.scope("decoder.blocks.0.attn"):
@@ -491,7 +491,7 @@ def test_a_trace_reads_as_a_mapping(write_bert):
     assert trace.get("blocks.9.output") is None
     assert trace.get("blocks.9.output", 7) == 7
     assert dict(trace).keys() == trace.keys()
-    maps = Trace(maps=True)
+    maps = Trace(maps=True, only="*")
     regard.load(write_bert())("the cat", trace=maps)
     assert maps.get("blocks.0.attn.scores").shape == (1, 3, 4, 4)
     assert sum(value.nbytes for value in maps.values()) > 0
@@ -507,7 +507,7 @@ def test_names_of_the_user_are_not_aliases():
 
 @pytest.mark.parametrize("maps", [False, True])
 def test_a_pattern_reads_all_layers_as_one_array(write_bert, maps):
-    trace = Trace(maps=maps)
+    trace = Trace(maps=maps, only="*")
     regard.load(write_bert())(["the cat sat", "a cat sat"], trace=trace)
     for pattern in ("blocks.*.attn.weights", "*.hook_pattern", "blocks.?.attn.weights"):
         weights = trace[pattern]
@@ -528,7 +528,7 @@ def test_a_pattern_of_several_shapes_or_of_none_is_an_error(write_bert):
 
 @pytest.mark.parametrize("maps", [False, True])
 def test_one_text_of_a_batch_is_selected(write_bert, maps):
-    trace = Trace(maps=maps)
+    trace = Trace(maps=maps, only="*")
     regard.load(write_bert())(["the cat sat", "a cat"], trace=trace)
     one = trace.select(1)
     assert one.names() == trace.names()
@@ -543,7 +543,7 @@ def test_one_text_of_a_batch_is_selected(write_bert, maps):
 @pytest.mark.parametrize("maps", [False, True])
 def test_a_step_becomes_a_data_array(write_bert, maps):
     pytest.importorskip("xarray")
-    trace = Trace(maps=maps)
+    trace = Trace(maps=maps, only="*")
     regard.load(write_bert())("the cat sat", trace=trace)
     weights = trace.to_xarray("blocks.1.attn.weights")
     assert weights.dims == ("B", "H", "T", "S")

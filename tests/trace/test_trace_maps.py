@@ -24,7 +24,7 @@ def test_weights_are_those_of_the_array_before_and_after_a_file(tmp_path):
         arrays, maps = Trace(), Trace(maps=True)
         plain = attention(case.q, case.k, case.v, **case.options, trace=arrays)
         assert np.array_equal(attention(case.q, case.k, case.v, **case.options, trace=maps), plain)
-        assert maps.names() == ("weights", "context")
+        assert maps.names() == ("weights",)
         assert maps.axes("weights") == arrays.axes("weights")
         maps.save(tmp_path / "maps.safetensors")
         for trace in (maps, Trace.load(tmp_path / "maps.safetensors")):

@@ -73,8 +73,8 @@ def capture(
         As for `Trace`; `regard.edits` has ready-made ones. Gradients go through them. With `tensors` a function gets
         a tensor and returns one. ``nn.MultiheadAttention`` takes no edits of ``q`` to ``context``.
     trace : Trace, optional
-        In place of the three: where to record, and what. ``Trace(maps=True)`` records all that is found. At its
-        ``stop`` the context ends.
+        In place of the three: where to record, and what. ``Trace(maps=True, only="*")`` records all that is found. At
+        its ``stop`` the context ends.
 
     Yields
     ------

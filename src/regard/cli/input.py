@@ -101,8 +101,8 @@ def run_model(
     """
     if stop is not None and hasattr(model, "encode"):
         stop = f"encoder.{stop}"
-    names = None if only is None else [*only, *(f"encoder.{name}" for name in only)]
-    trace = Trace(only=None if names is None else (), optional=names or (), maps=True, stop=stop)
+    names = ["*"] if only is None else [*only, *(f"encoder.{name}" for name in only)]
+    trace = Trace(only=(), optional=names, maps=True, stop=stop)
     announce_memory(model, len(text), trace, shown=shown)
     run_traced(model, text, trace)
     return trace.subtrace("encoder") if any(name.startswith("encoder.") for name in trace) else trace
@@ -154,7 +154,7 @@ def warn_unknown(model: Model, encodings: Sequence[Encoding]) -> None:
 
 def run_picture(model: ImageModel, path: str, only: Sequence[str] | None = None) -> Trace:
     """Return the trace of `model` on a picture: the steps in `only`, or all; attention is recorded as maps."""
-    return run_traced(model, path, Trace(only=None if only is None else (), optional=only or (), maps=True))
+    return run_traced(model, path, Trace(only=(), optional="*" if only is None else only, maps=True))
 
 
 def announce_memory(model: Model, length: int, trace: Trace, *, shown: int = 0, cached: bool = False) -> None:

@@ -149,7 +149,7 @@ def _check_trace(model: Any, length: int) -> None:
     from regard.models.memory import estimate_memory
     from regard.trace import Trace
 
-    if (size := estimate_memory(model, 1, length, Trace(maps=True)).recorded) > _MAX_STEPS_BYTES:
+    if (size := estimate_memory(model, 1, length, Trace(maps=True, only="*")).recorded) > _MAX_STEPS_BYTES:
         raise RegardError(
             f"{TRACE.flag}, {TRACE.content}: at most {gigabytes(_MAX_STEPS_BYTES)}, those of {length:,} tokens take "
             f"{gigabytes(size)}; record some in Python: regard.Trace(maps=True, only=...)"

@@ -45,7 +45,8 @@ def explore(
     Parameters
     ----------
     *sources : Trace, str, mapping, TrainingRun or StoredMap
-        One run or text, or two to compare. Record a run with ``Trace(maps=True)``. An encoder–decoder reads
+        One run or text, or two to compare. Record a run with ``Trace(maps=True, only="*")``; with
+        ``Trace(maps=True)``, maps alone, the views of values and layers are left out. An encoder–decoder reads
         ``"text → target"``, or generates the target, 64 tokens at most. A mapping has the ``input_ids`` of
         one text. A `regard.training.TrainingRun` is explored over its checkpoints, on a text that may follow. A map
         that `regard.dask.AttentionMap.to_zarr` wrote is opened with `regard.trace.open_map`.

@@ -207,17 +207,20 @@ def attribute(
     encoding = encoding_of(model, text, to)
     metric = attributed_metric(model, encoding, to, versus, score, position)
     check()
-    attended = _attended(model, encoding, metric.row, check)
     run = with_checkpoints(model) if checkpoint else model
     inputs = AttributionInputs(run, encoding, metric, baseline, steps, batch_size, check)
     contributions = entry.function(inputs)
+    check()
+    maps = contributions.maps
+    if maps is None:
+        maps = run_traced(model, [encoding], Trace(only="*.weights", maps=True))
     return Attribution(
         method,
         metric.name,
         contributions.value,
         encoding,
         contributions.scores,
-        attended,
+        _attended(maps, metric.row, check),
         contributions.baseline_value,
         contributions.relevance,
     )
@@ -231,11 +234,11 @@ def _check_unused(entry: AttributionMethod, options: dict[str, Any]) -> None:
         raise RegardError(f"method {entry.name} takes no {' or '.join(unused)}: leave out, or choose {takers}")
 
 
-def _attended(model: Any, encoding: Encoding, row: int | None, check: CancelCheck) -> np.ndarray:
+def _attended(maps: Trace, row: int | None, check: CancelCheck) -> np.ndarray:
     """Return the weight that each token receives, in the mean over layers, heads and rows (of one row)."""
-    layers = layers_of(run_traced(model, [encoding], Trace(only="*.weights", maps=True)), 0)
+    layers = layers_of(maps, 0)
     rows = None if row is None else np.array([row])
-    total = np.zeros(len(encoding))
+    total = np.zeros(layers[0].length)
     for layer in layers:
         for _, block in layer.row_blocks(rows, check):
             total += block.mean(0).sum(0)

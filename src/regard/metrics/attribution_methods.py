@@ -17,6 +17,7 @@ from regard.metrics.attribution_target import AttributedMetric, predicts_tokens
 from regard.metrics.layer_maps import CancelCheck
 from regard.metrics.relevance import relevance_of_run
 from regard.models.encoder_decoder import EncoderDecoder
+from regard.models.output import run_finite
 from regard.nn.gradients import one_number
 from regard.text.encoding import Encoding
 from regard.trace import Trace
@@ -42,12 +43,13 @@ class AttributionInputs:
 
 
 class Contributions(NamedTuple):
-    """The number and the contribution of each token; the fields are those of `Attribution`."""
+    """The number and the contribution of each token; the fields are those of `Attribution`, and the maps of the run."""
 
     value: float
     scores: np.ndarray
     baseline_value: float | None = None
     relevance: np.ndarray | None = None
+    maps: Trace | None = None  # where the method has run the model on the text itself
 
 
 MethodFunction: TypeAlias = Callable[[AttributionInputs], Contributions]
@@ -137,7 +139,7 @@ def integrated(inputs: AttributionInputs) -> Contributions:
         inputs.check()
         part = slice(at, at + inputs.batch_size)
         points = start + (nodes[part, None, None] + 1) / 2 * (x - start)
-        _, gradients = _gradients_at(inputs, points)
+        _, gradients, _ = _gradients_at(inputs, points)
         mean += np.tensordot(weights[part] / 2, gradients, 1)
     (value,), (baseline_value,) = (_values_at(inputs, each[None]) for each in (x, start))
     return Contributions(value, (mean * (x - start)).sum(-1), baseline_value=baseline_value)
@@ -176,8 +178,8 @@ def attnlrp(inputs: AttributionInputs) -> Contributions:
 
 def _times_input(inputs: AttributionInputs, rules: Mapping[Vjp, Rule] | None = None) -> Contributions:
     x = _embeddings(inputs, inputs.encoding)
-    (value,), (slope,) = _gradients_at(inputs, x[None], rules)
-    return Contributions(value, (slope * x).sum(-1))
+    (value,), (slope,), maps = _gradients_at(inputs, x[None], rules)
+    return Contributions(value, (slope * x).sum(-1), maps=maps)
 
 
 def _check_slope(metric: AttributedMetric) -> None:
@@ -189,10 +191,10 @@ def _check_slope(metric: AttributedMetric) -> None:
 
 
 class _EmbeddingsTrace(GradientTrace):
-    """The recorder of a run on other embeddings, with respect to which its gradients are taken."""
+    """The recorder of a run on other embeddings, with respect to which its gradients are taken, and of its maps."""
 
     def __init__(self, step: str, embeddings: np.ndarray, rules: Mapping[Vjp, Rule] | None) -> None:
-        super().__init__(step, only=(), rules=rules)
+        super().__init__(step, only="*.weights", rules=rules, maps=True)
         self._step, self._embeddings = step, embeddings  # B T E
 
     def __call__(self, name: str, value: Array, axes: str, *, owned: bool = False) -> Array:
@@ -232,13 +234,14 @@ def _baseline(inputs: AttributionInputs, x: np.ndarray) -> np.ndarray:
 
 def _gradients_at(
     inputs: AttributionInputs, points: np.ndarray, rules: Mapping[Vjp, Rule] | None = None
-) -> tuple[list[float], np.ndarray]:
-    """Return the number at each of some embeddings, ``N T E``, and its gradients there, float64 ``N T E``."""
+) -> tuple[list[float], np.ndarray, Trace]:
+    """Return the number at each of some embeddings, ``N T E``, its gradients there, float64 ``N T E``, and the maps."""
     trace = _EmbeddingsTrace(inputs.step, points, rules)
-    each = numbers_of_batch(inputs.model([inputs.encoding] * len(points), trace=trace), inputs.metric.compute)
+    output = run_finite(inputs.model, [inputs.encoding] * len(points), trace)
+    each = numbers_of_batch(output, inputs.metric.compute)
     values = [one_number("the metric", value) for value in each]
     (gradients,) = F.gradients(sum(each[1:], each[0]), trace.leaves)
-    return values, np.asarray(gradients, np.float64)
+    return values, np.asarray(gradients, np.float64), trace
 
 
 def _values_at(inputs: AttributionInputs, points: np.ndarray) -> list[float]:

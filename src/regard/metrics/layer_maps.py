@@ -75,7 +75,8 @@ class LayerMap:
         self, rows: np.ndarray | None = None, check: CancelCheck = lambda: None
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield blocks of query positions, of all rows or of some, with their weights, ``H R S`` in float64."""
-        height = max(1, WEIGHTS_PER_BLOCK // (len(self.heads) * self.length))
+        heads = self.source.shape[0] if self.source.ndim == 3 else 1
+        height = max(1, WEIGHTS_PER_BLOCK // (heads * self.length))
         for start in range(0, self.length if rows is None else len(rows), height):
             check()
             if rows is None:

@@ -65,7 +65,7 @@ def value_norms(
     if projection is None:
         raise RegardError(f"the model has no {name}: without an output projection the norms are those of the values")
     if layer_map.step("v") not in trace:
-        raise RegardError(f"the trace has no {layer_map.step('v')}: record it with Trace(maps=True)")
+        raise RegardError(f"the trace has no {layer_map.step('v')}: record it with Trace(maps=True, only='*')")
     weights = layer_map.rows(chosen_rows(rows, layer_map.length))
     if heads == "each":
         return np.asarray(weights * value_lengths(projection, trace, layer_map, batch)[:, None, :])

@@ -61,7 +61,7 @@ def iter_picture_traces(
 def _trace_options(only: Any, keep: str, edit: Any) -> dict[str, Any]:
     if not isinstance(keep, str) or keep not in ("maps", "arrays"):
         raise RegardError(f"keep must be maps or arrays, got {keep!r}")
-    options = {"only": only, "maps": keep == "maps", "edit": edit}
+    options = {"only": "*" if only is None else only, "maps": keep == "maps", "edit": edit}
     Trace(**options)  # raises for what is not a name or an edit
     return options
 

@@ -85,10 +85,11 @@ def gradients_of_run(
         if not any(matches(name, pattern) for name in names):
             raise RegardError(f"parameters= matched no array: {pattern!r} ({did_you_mean(pattern, names)})")
     trace = GradientTrace(at, only=only)
-    recorded = RecordedParameters(model, lambda name: bool(patterns) and matches(name, *patterns))
-    layer = recorded.layer if patterns else model
+    recorded = RecordedParameters(model, lambda name: matches(name, *patterns)) if patterns else None
+    layer = model if recorded is None else recorded.layer
     value = compute(run(with_checkpoints(layer) if checkpoint else layer, trace))
     number = one_number("the metric", value)
-    arrays = F.gradients(value, [*trace.leaves, *recorded.leaves])
-    steps = len(trace.leaves)
-    return ModelGradients(number, trace, trace.gradients(arrays[:steps]), recorded.by_name(arrays[steps:]))
+    arrays = F.gradients(value, [*trace.leaves, *(() if recorded is None else recorded.leaves)])
+    of_steps, of_parameters = arrays[: len(trace.leaves)], arrays[len(trace.leaves) :]
+    by_name = {} if recorded is None else recorded.by_name(of_parameters)
+    return ModelGradients(number, trace, trace.gradients(of_steps), by_name)

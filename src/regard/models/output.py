@@ -180,7 +180,13 @@ def until_stop(
 
 
 def run_traced(model: Any, text: Any, trace: Trace) -> Trace:
-    """Run `model` on `text` and return `trace`, which has recorded it.
+    """Run `model` on `text` and return `trace`, which has recorded it; an error as in `run_finite`."""
+    run_finite(model, text, trace)
+    return trace
+
+
+def run_finite(model: Any, text: Any, trace: Trace) -> Any:
+    """Run `model` on `text` and return its output.
 
     An error if the text is invalid, or if the contextual vectors, or those of the step after which the run ends, are
     not finite.
@@ -190,4 +196,4 @@ def run_traced(model: Any, text: Any, trace: Trace) -> Trace:
     hidden = output.reason.value if isinstance(output, StoppedOutput) else output.hidden
     if not np.isfinite(hidden).all():
         raise RegardError(f"the vectors of {model.name} are not finite in {hidden.dtype}: its numbers are too large")
-    return trace
+    return output

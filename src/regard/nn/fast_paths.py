@@ -22,6 +22,7 @@ from regard.functional.attention import compute_attention
 from regard.functional.inputs import validate_inputs
 from regard.functional.native import ops
 from regard.functional.recorder import NULL_RECORDER, Recorder, StepList, Steps
+from regard.functional.variable import Pullback, is_recorded, record_vjp
 from regard.nn.quantized import QuantizedWeight
 
 if TYPE_CHECKING:
@@ -58,11 +59,11 @@ def project_qkv(attn: MultiHeadAttention, x: np.ndarray) -> tuple[np.ndarray, np
 def gate_and_up(mlp: GatedFeedForward, x: np.ndarray, *, apart: bool) -> tuple[np.ndarray, np.ndarray] | None:
     """Return gate_proj(x) and up_proj(x), ``... F`` each, with packed weights.
 
-    They are parts of one product, or, where a recorder stores them, of two with the same bits.
+    They are parts of one product, or, where a recorder stores them or they have a gradient, of two with the same bits.
     """
     packed = packed_maps(mlp, (mlp.gate_proj, mlp.up_proj))
     hidden = mlp.gate_proj.weight.shape[1]
-    parts = packed.split(hidden) if apart and packed is not None else None
+    parts = packed.split(hidden) if packed is not None and (apart or is_recorded(x)) else None
     if parts is not None:
         gate, up = (part(x) for part in parts)
         return None if gate is None or up is None else (gate, up)
@@ -298,9 +299,22 @@ class Packed:
         )
 
     def __call__(self, x: np.ndarray, activation: str | None = None) -> np.ndarray | None:
-        """Return the outputs of the maps for x, ``... E``; None where the kernel does not take x."""
+        """Return the outputs of the maps for x, ``... E``; None where the kernel does not take x.
+
+        Of a variable the kernel takes the gradient where the weights are quantized.
+        """
+        if is_recorded(x):
+            fits = self.kind is not None and x.dtype == np.float32 and x.shape[-1:] == (self.inputs,)
+            y = record_vjp(self._vjp, x) if fits and native.kernel() is not None else None
+            return y if y is None or activation is None else F.activation(activation)(y)
         how = kernel_activation(activation)
         return ops.packed_linear(x, self.panels, self.inputs, self.columns, self.bias, how, self.kind)
+
+    def _vjp(self, x: np.ndarray) -> tuple[Any, Pullback]:
+        """Return the outputs, and the pullback at x: a product with the quantized weights as they are packed."""
+        kind = self.kind
+        assert kind is not None
+        return self(x), lambda d: (ops.packed_linear_transposed(d, self.panels, self.inputs, kind),)
 
 
 def _pack_quantized(weights: Sequence[QuantizedWeight], kind: str) -> np.ndarray | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import mmap
 from typing import Any
 
@@ -104,14 +105,17 @@ class QuantizedWeight(NDArrayOperatorsMixin):
             if activation is not None:
                 product = F.activation(activation)(product)
             return product
-        if not self.transposed:
-            return np.asarray(F.linear(x, np.asarray(self), bias, activation=activation))
-        step, outputs = max(1, _CHUNK // max(1, self.shape[0])), []
-        for start in range(0, len(self.blocks), step):
-            part = dequantize(self.blocks[start : start + step], self.kind)
-            some = None if bias is None else bias[start : start + step]
-            outputs.append(F.linear(x, part.T, some, activation=activation))
-        return np.concatenate(outputs, axis=-1)
+        step = max(1, _CHUNK // max(1, self.shape[0 if self.transposed else 1]))
+        starts = range(0, max(1, len(self.blocks)), step)
+        rows = (dequantize(self.blocks[start : start + step], self.kind) for start in starts)
+        if self.transposed:  # they are outputs
+            biases = [None] * len(starts) if bias is None else np.split(bias, starts[1:])
+            parts = [F.linear(x, part.T, some, activation=activation) for part, some in zip(rows, biases, strict=True)]
+            return np.concatenate(parts, axis=-1)
+        parts = [F.linear(some, part) for some, part in zip(np.split(x, starts[1:], axis=-1), rows, strict=True)]
+        total: np.ndarray = functools.reduce(np.add, parts)
+        total = total if bias is None else total + bias
+        return total if activation is None else F.activation(activation)(total)
 
     def _linear_vjp(self, x: np.ndarray, bias: np.ndarray | None) -> tuple[np.ndarray, Pullback]:
         """Return `linear` and its vector-Jacobian product; the weight, which is read-only, has no gradient."""

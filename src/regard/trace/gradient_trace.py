@@ -29,6 +29,8 @@ class GradientTrace(Trace):
         Names of the values to record; those of `at` by default.
     rules : mapping of function to Rule, optional
         Of the variables, in place of gradients; see `Variable`.
+    maps : bool
+        As for `Trace`.
     """
 
     def __init__(
@@ -37,11 +39,12 @@ class GradientTrace(Trace):
         *,
         only: str | Iterable[str] | None = None,
         rules: Mapping[Vjp, Rule] | None = None,
+        maps: bool = False,
     ) -> None:
         self._rules = rules
         self._at = names_of("at", at)
         super().__init__(only=self._at if only is None else only)
-        self._plan = run_plan(self._only, self._at, None, keeps_maps=False)
+        self._plan = run_plan(self._only, self._at, None, keeps_maps=maps)
         self._leaves: dict[str, tuple[Variable, str]] = {}  # of each of those steps, with its axes
         self._added: list[Variable] = []  # those of a part of the run
         self._is_kept = self._is_first = True  # whether variables remember a step; whether it is not computed again
@@ -61,6 +64,11 @@ class GradientTrace(Trace):
             return array
         leaf, _ = self._leaves[full]
         return Variable(array, (value if type(value) is Variable else None, leaf), lambda d: (d, d))
+
+    def record_attention(self, inputs: Any, stats: Any = None) -> None:
+        """Store the map of a call of attention, which is not computed again."""
+        if self._is_first:
+            super().record_attention(inputs, stats)
 
     def check_matched(self) -> None:
         """Raise after a model's run if a name of `at` matched no step."""

@@ -39,7 +39,7 @@ class Trace(Scoped, RecordedSteps):
     Parameters
     ----------
     only : str or iterable of str, optional
-        Names to record, everything by default. Between two dots ``*`` is one part of a name,
+        Names to record, everything by default (with `maps`, the maps). Between two dots ``*`` is one part of a name,
         ``"blocks.*.attn.weights"``; elsewhere it is anything, ``"*weights"``. The model raises after the run if one
         matched no step; after a bare layer see `unmatched`.
 
@@ -54,7 +54,8 @@ class Trace(Scoped, RecordedSteps):
         Store each attention as an `AttentionMap`, in O(n · D) memory, instead of the arrays ``scores`` … ``weights``,
         which hold n² numbers. ``trace["blocks.3.attn.weights"]`` then computes the weights, and
         ``trace.map("blocks.3.attn")`` any part of them. Where one of those arrays is edited, the weights are recorded
-        instead.
+        instead. Without `only` the maps alone are recorded; with ``only="*"`` all other steps too, which are most of
+        the memory.
     start : mapping of str to array, optional
         The output of a block of a decoder, from which its run starts in place of the embeddings, with the bits of a
         whole run: ``{"blocks.3.output": recorded["blocks.3.output"]}``. Nothing earlier is computed, nor recorded. For
@@ -111,6 +112,8 @@ class Trace(Scoped, RecordedSteps):
         self._optional = names_of("optional", optional)
         self._required = () if only is None else names_of("only", only)
         self._only = None if only is None and not self._optional else (*self._required, *self._optional)
+        if self._only is None and maps:
+            self._only = ("*weights",)
         if not isinstance(edit, Mapping | None):
             raise RegardError(f"edit maps names to functions, {{'blocks.0.attn.weights': function}}, got {edit!r}")
         self._edit = dict(edit or {})

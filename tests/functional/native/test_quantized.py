@@ -30,6 +30,10 @@ def product(x, blocks, kind, bias=None, activation="identity"):
     return ops.packed_linear(x, groups, x.shape[-1], len(blocks), bias, activation, kind)
 
 
+def transposed(d, blocks, kind, inputs):
+    return ops.packed_linear_transposed(d, ops.pack_quantized([blocks], kind, inputs), inputs, kind)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("rows", [1, 2, 3, 7, 8, 16, 17, 40, 300])
 def test_products_are_those_of_the_dequantised_weights(rng, instruction_set, kind, rows):
@@ -55,6 +59,24 @@ def test_half_precision_has_any_number_of_inputs(rng, instruction_set, kind, inp
     for rows in (1, 5, 30):
         x = rng.standard_normal((rows, inputs)).astype(np.float32)
         np.testing.assert_allclose(product(x, blocks, kind), x @ weight.T, rtol=1e-5, atol=1e-5)
+        d = rng.standard_normal((rows, 18)).astype(np.float32)
+        np.testing.assert_allclose(transposed(d, blocks, kind, inputs), d @ weight, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("rows", [1, 7, 16, 300])
+def test_products_with_the_transposed_weights_are_those_of_the_dequantised(rng, instruction_set, kind, rows):
+    for inputs, outputs in ((256, 16), (768, 151), (1280, 1)):
+        blocks, weight = drawn(rng, kind, outputs, inputs)
+        d = rng.standard_normal((rows, outputs)).astype(np.float32)
+        bound = 130 * 2**-24 * (np.abs(d).astype(np.float64) @ np.abs(weight))  # of sums of 128, and of two of these
+        assert (np.abs(transposed(d, blocks, kind, inputs) - d.astype(np.float64) @ weight) <= bound).all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_transposed_weights_are_dequantised_to_the_last_bit(rng, instruction_set, kind):
+    blocks, weight = drawn(rng, kind, 35, 512)
+    np.testing.assert_array_equal(transposed(np.eye(35, dtype=np.float32), blocks, kind, 512), weight)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -63,6 +85,8 @@ def test_every_number_of_threads_gives_the_same_bits(rng, same_bits, kind):
     for rows in (1, 4, 60):
         x = rng.standard_normal((rows, 1024)).astype(np.float32)
         same_bits(functools.partial(product, x, blocks, kind), (1, 2, 5))
+        d = rng.standard_normal((rows, 700)).astype(np.float32)
+        same_bits(functools.partial(transposed, d, blocks, kind, 1024), (1, 2, 17))
 
 
 def test_weights_packed_together_give_the_bits_of_each(rng):

@@ -117,7 +117,7 @@ def test_recording_changes_no_bit(tiles, rng):
     q, k, v = draw(rng)
     for options in ({}, {"causal": True}):
         plain = attention(q, k, v, **options)
-        for trace in (Trace(), Trace(maps=True), Trace(only="context"), Trace(only="weights")):
+        for trace in (Trace(), Trace(maps=True, only="*"), Trace(only="context"), Trace(only="weights")):
             np.testing.assert_array_equal(attention(q, k, v, trace=trace, **options), plain)
 
 

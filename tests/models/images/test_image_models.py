@@ -190,7 +190,7 @@ def test_edits_ablations_and_metrics_work_on_patches(vit):
     np.testing.assert_array_equal(black.hidden, vit(np.zeros((20, 31, 3), np.uint8)).hidden)
     assert head_metrics(plain).entropy.shape == (1, 2, 3)
     assert rollout(plain, rows=0).sum() == pytest.approx(1)
-    maps = Trace(maps=True)
+    maps = Trace(maps=True, only="*")
     vit(picture(), trace=maps)
     np.testing.assert_allclose(maps["blocks.1.attn.weights"], plain["blocks.1.attn.weights"], atol=1e-6)
 
@@ -370,7 +370,7 @@ def test_head_metrics_of_many_pictures_are_means_of_each(vit, clip):
     found = corpus_head_metrics(vit, arrays, batch_size=2)
     each = []
     for array in arrays:
-        trace = Trace(maps=True)
+        trace = Trace(maps=True, only="*")
         vit(array, trace=trace)
         each.append(head_metrics(trace).entropy[0])
     np.testing.assert_allclose(found.means["entropy"], np.mean(each, 0), rtol=1e-4)

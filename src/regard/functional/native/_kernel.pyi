@@ -115,7 +115,9 @@ def linear(
     weight: np.ndarray,
     bias: np.ndarray | None,
     activation: Activation = ...,
+    quantization: str = ...,
 ) -> None: ...
+def linear_transposed(output: np.ndarray, x: np.ndarray, weight: np.ndarray, quantization: str) -> None: ...
 
 class FusedBlockTail:
     def __init__(

@@ -184,6 +184,13 @@ def packed_linear(
     return _linear(x, packed, inputs, columns, bias, activation, kind)
 
 
+def packed_linear_transposed(x: np.ndarray, packed: np.ndarray, inputs: int, kind: str) -> np.ndarray:
+    """Return x · Wᵀ, ``... E``, for float32 x ``... F`` and weights from `pack_quantized`; gradients need it."""
+    output = native.empty((*x.shape[:-1], inputs), x.dtype)
+    native.kernel().linear_transposed(output, np.ascontiguousarray(_kernel_view(x)), packed, kind.lower())
+    return output
+
+
 def pack_quantized(blocks: Sequence[np.ndarray], kind: str, inputs: int) -> np.ndarray | None:
     """Return weights in groups of outputs whose blocks are interleaved, as the kernel reads them.
 
