@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import html
 import json
 import os
 import random
@@ -76,6 +77,8 @@ BENCHMARKS = (  # of which the guard tries some
 # Whether sessions draw samples, as in the guard. GitHub's runners set CI.
 GUARD = os.environ.get("CI", "") not in ("", "full")
 SAMPLE = 0.1  # the share of the sweep that the guard runs
+
+QUICK_NOTEBOOKS = ("lesson", "exercises", "writers")  # in which nothing is trained
 
 INPUTS: dict[str, tuple[str, ...]] = {}  # of the sessions that the guard runs after the newcomer's
 NIGHTLY: list[str] = []
@@ -471,9 +474,11 @@ def induction(session: nox.Session) -> None:
 
 @check()
 def docs(session: nox.Session) -> None:
-    """Whether outputs and images of the pages are current; ``-- --write`` writes those that have changed."""
-    env = PackageEnvironment(session)
+    """Whether outputs and images of pages are current, and notebooks run; ``-- --write`` writes what has changed."""
+    env = PackageEnvironment(session, "notebooks")
     env.run("docs/make_notebooks.py")
+    if not session.posargs:
+        env.run("docs/run_notebooks.py", *(QUICK_NOTEBOOKS if GUARD else ()))
     env.run("docs/make.py", *session.posargs)
 
 
@@ -571,6 +576,31 @@ def wheels(session: nox.Session) -> None:
     env.run(".ci/wheels.py", str(folder), *session.posargs)
     env.run(".ci/release.py", "verify", str(folder))
     env.run(".ci/release.py", "try", str(folder), *filter(shutil.which, ("python3.11", "python3.13", "python3.14t")))
+
+
+@check(guard=False)
+def bundle(session: nox.Session) -> None:
+    """The folder for a class, in ``build/class``; what its README says is typed here, without a network."""
+    env, folder = PackageEnvironment(session, "class"), Path("build/class").resolve()
+    wheels = ENVIRONMENT / "wheels/bundle"
+    pure = env.pip_wheel(".", "bundle", env={"CXX": "/nonexistent"})
+    shutil.copy(env.wheel, pure.parent)
+    for old in (folder, folder.with_name("class.part")):
+        shutil.rmtree(old, ignore_errors=True)
+    env.run("docs/make_bundle.py", str(folder), f"--wheels={wheels}")
+    page = (folder / "README.html").read_text(encoding="utf-8")
+    block = re.search(r'id="linux".*?<pre class="output">(.*?)</pre>', page, re.DOTALL)
+    assert block is not None
+    *install, jupyter = html.unescape(block[1]).splitlines()
+    run = [f"venv/bin/jupyter execute notebooks/{name}.ipynb" for name in QUICK_NOTEBOOKS]
+    assert jupyter == "venv/bin/jupyter lab notebooks"
+    script = "\n".join(["ip link set lo up", *install, "venv/bin/regard info", *run])
+    with tempfile.TemporaryDirectory() as home, session.chdir(folder):
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # of its version is what was downloaded
+        unset = dict.fromkeys(("XDG_CACHE_HOME", "REGARD_MODELS", "PYTHONPATH"))
+        empty: dict[str, str | None] = {"HOME": home, "PATH": path, **unset}
+        session.run("unshare", "--map-root-user", "--net", "bash", "-euxc", script, external=True, env=empty)
+    shutil.rmtree(folder / "venv")
 
 
 @check(guard=False)

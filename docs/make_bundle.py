@@ -12,18 +12,19 @@ from __future__ import annotations
 import argparse
 import hashlib
 import importlib.metadata
+import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import make_notebooks
 import make_slides
 import offline_html
+from make_notebooks import FOLDER, REPOSITORY, ROOT
 
 import regard
 from regard.models.hub.registry import KNOWN
@@ -43,13 +44,18 @@ _LINUX = (*(f"manylinux_2_{minor}_x86_64" for minor in range(28, 4, -1)), "manyl
 SYSTEMS = {
     "linux": System("Linux", "x86_64-manylinux_2_28", _LINUX, "python3", "venv/bin/"),
     "windows": System("Windows", "x86_64-pc-windows-msvc", ("win_amd64",), "py", "venv\\Scripts\\"),
-    "macos": System("macOS, Apple processors", "aarch64-apple-darwin", ("macosx_14_0_arm64",), "python3", "venv/bin/"),
-    "macos-intel": System("macOS, Intel", "x86_64-apple-darwin", ("macosx_14_0_x86_64",), "python3", "venv/bin/"),
+    "macos": System(
+        "macOS 13 or later, Apple processors", "aarch64-apple-darwin", ("macosx_13_0_arm64",), "python3", "venv/bin/"
+    ),
+    "macos-intel": System(
+        "macOS 13 or later, Intel", "x86_64-apple-darwin", ("macosx_13_0_x86_64",), "python3", "venv/bin/"
+    ),
 }
 MODEL = KNOWN["minilm"]
 PAGES = ("lesson", "learning", "gpt", "writers", "exercises", "worksheet", "teaching", "glossary")
 STORIES = ("animal", "induction", "indirect-object", "softmax")
 PROGRAMS = ("regard", "jupyterlab")  # to install
+SOURCES = ("rjsmin",)  # packages that have no wheel for some systems, and need no compiler
 
 
 def make(folder: Path, systems: Sequence[str], pythons: Sequence[str], wheels: Path | None) -> None:
@@ -60,6 +66,8 @@ def make(folder: Path, systems: Sequence[str], pythons: Sequence[str], wheels: P
     (work / "wheels").mkdir(parents=True, exist_ok=True)
     for old in (work / "wheels").glob("regard-*.whl"):
         old.unlink()
+    for name in SOURCES:
+        build_pure(work / "wheels", name)
     for system in systems:
         for python in pythons:
             _say(f"packages for {SYSTEMS[system].title}, Python {python}")
@@ -81,12 +89,21 @@ def make(folder: Path, systems: Sequence[str], pythons: Sequence[str], wheels: P
     _say(f"{folder} is complete: {size / 1e6:,.0f} MB")
 
 
+def build_pure(folder: Path, name: str) -> None:
+    """Put a wheel for all systems into a folder, of a package that has a part in C which it can do without."""
+    if not any(folder.glob(f"{name}-*-none-any.whl")):
+        requirement = f"{name}=={importlib.metadata.version(name)}"
+        options = ("--no-deps", f"--no-binary={name}", "--no-cache-dir", f"--wheel-dir={folder}")
+        _pip("wheel", *options, requirement, env={**os.environ, "CC": "/nonexistent"})
+
+
 def download(folder: Path, system: System, python: str, wheels: Path | None) -> None:
     """Put the wheels into a folder with which `PROGRAMS` are installed on a system; those there are kept."""
     target = [f"--platform={tag}" for tag in system.tags]
     target += [f"--python-version={python}", "--implementation=cp", "--only-binary=:all:", f"--dest={folder}"]
     own = ["--no-index", f"--find-links={wheels.resolve()}"] if wheels else []
-    _pip("download", "--no-deps", *own, *target, f"regard=={regard.__version__}", hint="; name a folder with its wheel: --wheels")
+    hint = "; name a folder with its wheel: --wheels FOLDER"
+    _pip("download", "--no-deps", *own, *target, f"regard=={regard.__version__}", hint=hint)
     if _problem(folder, system, python) is None:
         return
     with tempfile.TemporaryDirectory() as name:
@@ -94,9 +111,9 @@ def download(folder: Path, system: System, python: str, wheels: Path | None) -> 
         pins.write_text("\n".join(installed_versions()), encoding="utf-8")
         asked.write_text("\n".join([*needs_of_regard(), *PROGRAMS[1:]]), encoding="utf-8")
         options = [f"--constraint={pins}", f"--python-platform={system.uv}", f"--python-version={python}"]
-        options += ["--quiet", "--no-header", "--no-annotate", "--only-binary=:all:", f"--output-file={needed}"]
-        _run("uv", "pip", "compile", *options, str(asked))
-        _pip("download", "--no-deps", *target, f"--requirement={needed}")
+        options += [f"--find-links={folder}", "--only-binary=:all:", "--quiet", "--no-header", "--no-annotate"]
+        _run("uv", "pip", "compile", *options, f"--output-file={needed}", str(asked))
+        _pip("download", "--no-deps", f"--find-links={folder}", *target, f"--requirement={needed}")
     if problem := _problem(folder, system, python):
         raise SystemExit(f"{system.title}, Python {python}: {problem}")
 
@@ -128,11 +145,11 @@ def write_pages(folder: Path) -> None:
         made.mkdir(exist_ok=True)
     for name in PAGES:
         (lessons / f"{name}.html").write_text(offline_html.page(name, PAGES), encoding="utf-8")
-    address = f"{make_notebooks.REPOSITORY}/raw/main/docs/images/"
-    for path in sorted(make_notebooks.FOLDER.glob("*.ipynb")):
+    address = f"{REPOSITORY}/raw/main/docs/images/"
+    for path in sorted(FOLDER.glob("*.ipynb")):
         text = path.read_text(encoding="utf-8")
         for picture in re.findall(rf"{re.escape(address)}([\w.-]+)", text):
-            shutil.copy(offline_html.ROOT / "docs/images" / picture, notebooks)
+            shutil.copy(ROOT / "docs/images" / picture, notebooks)
         (notebooks / path.name).write_text(text.replace(address, ""), encoding="utf-8")
     make_slides.write(folder / "slides")
 
@@ -146,7 +163,7 @@ def write_story(folder: Path, name: str) -> None:
 
 def read_me(systems: Sequence[str], pythons: Sequence[str]) -> str:
     """Return the page that says how to install, and what is there."""
-    docs = offline_html.ROOT / "docs"
+    docs = ROOT / "docs"
     titles = {name: (docs / f"{name}.md").read_text(encoding="utf-8").partition("\n")[0][2:] for name in PAGES}
 
     def links(folder: str, names: Sequence[str]) -> str:
@@ -165,7 +182,8 @@ Nothing here needs the network.
 
 ## To install
 
-It needs Python {" or ".join(pythons)}. Open a terminal in this folder, and type one line after the other. The last one opens the notebooks.
+It needs Python {" or ".join(pythons)}. Open a terminal in this folder, and type one line after the other; the last one
+opens the notebooks.
 """
     for system in map(SYSTEMS.__getitem__, systems):
         install = f"{system.programs}python -m pip install --no-index --find-links wheels"
@@ -180,7 +198,9 @@ It needs Python {" or ".join(pythons)}. Open a terminal in this folder, and type
 ```
 """
     text += "\n`SHA256SUMS` has the checksum of every file; `sha256sum --check SHA256SUMS` compares them.\n"
-    return offline_html.document("regard for a class", f"<main>\n{offline_html.to_html(text)}</main>", offline_html.PAGE)
+    return offline_html.document(
+        "regard for a class", f"<main>\n{offline_html.to_html(text)}</main>", offline_html.PAGE
+    )
 
 
 def _digest(path: Path) -> str:
@@ -188,12 +208,12 @@ def _digest(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def _pip(*arguments: str, hint: str = "") -> None:
-    _run("pip", *arguments, "--quiet", hint=hint)
+def _pip(*arguments: str, hint: str = "", env: Mapping[str, str] | None = None) -> None:
+    _run("pip", *arguments, "--quiet", hint=hint, env=env)
 
 
-def _run(module: str, *arguments: str, hint: str = "") -> None:
-    done = subprocess.run([sys.executable, "-m", module, *arguments], capture_output=True, encoding="utf-8")
+def _run(module: str, *arguments: str, hint: str = "", env: Mapping[str, str] | None = None) -> None:
+    done = subprocess.run([sys.executable, "-m", module, *arguments], capture_output=True, encoding="utf-8", env=env)
     if done.returncode:
         raise SystemExit(f"{module} {arguments[0]} failed{hint}\n{done.stderr.strip()}")
 

@@ -33,6 +33,7 @@ except ImportError:
     %pip install --quiet regard
 """
 ANSWER = "# Your answer\n"
+ELSEWHERE = re.compile(r"^\[As a notebook\].*\n\n", re.MULTILINE)  # the line that leads here
 TAGS = {"show": ["show"], "answer": ["answer"], "check": ["raises-exception"]}  # by kind; the last one is Jupyter's own
 
 _PYTHON = re.compile(r"^```python\n(?P<code>.*?)^```\n(?:\n?^```text\n.*?^```\n)?", re.MULTILINE | re.DOTALL)
@@ -41,12 +42,11 @@ _CELL = re.compile(f"(?P<folded>{_FOLDED.pattern})|{_PYTHON.pattern}", re.MULTIL
 _IMAGE = re.compile(r"^!\[(?P<alt>[^\]]*)\]\(images/(?P<name>[^)]+)\)\n", re.MULTILINE)
 _LINK = re.compile(r"(?<=\]\()(?P<target>[^)\s:]*)(?=\))")
 _FENCED = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
-_ELSEWHERE = re.compile(r"^\[As a notebook\].*\n\n", re.MULTILINE)  # the line that leads here
 
 
 def cells(page: str) -> Iterator[tuple[str, str]]:
     """Yield the kind of each cell, "markdown", "code" or one of `TAGS`, and its text."""
-    page = _ELSEWHERE.sub("", page)
+    page = ELSEWHERE.sub("", page)
     saved = set(re.findall(r'"([\w-]+\.png)"', "".join(match["code"] for match in _PYTHON.finditer(page))))
     matches = list(_CELL.finditer(page))
     yield "code", INSTALL

@@ -2,8 +2,8 @@
 
     python docs/make_slides.py [--pdf] FOLDER
 
-A section that asks is a slide: its question, then, at a press, the answer. The section's last figure before the question
-stands beside it, and the first one after it comes with the answer: a picture, else a formula, else an output or example.
+A section that asks is a slide: its question, then, at a press, the answer. Its last figure before the question stands
+beside that, and the first one after it comes with the answer: a picture, else a formula, else an output or an example.
 On paper both are there. Needs ``latex2mathml``; Chromium is found on the path, or named by ``CHROMIUM``.
 """
 
@@ -14,11 +14,11 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
-from offline_html import ROOT, document, to_html
+from make_notebooks import ROOT
+from offline_html import document, to_html
 
 LESSONS = ("lesson", "learning", "writers")  # those that ask
 MAX_LINES = 18  # of the outputs on a slide
@@ -172,4 +172,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -10,11 +10,10 @@ import base64
 import html
 import posixpath
 import re
-import tomllib
 from collections.abc import Collection
-from pathlib import Path
 
 import latex2mathml.converter
+from make_notebooks import ELSEWHERE, REPOSITORY, ROOT
 from markdown_it import MarkdownIt
 from markdown_it.renderer import RendererHTML
 from markdown_it.rules_inline import StateInline
@@ -23,8 +22,6 @@ from pygments import highlight
 from pygments.formatters.html import HtmlFormatter
 from pygments.lexers import get_lexer_by_name
 
-ROOT = Path(__file__).resolve().parent.parent
-REPOSITORY = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]["Repository"]
 _COLOURS = HtmlFormatter(nowrap=True, style="friendly")
 STYLE = f"""\
 :root {{ color-scheme: light; --muted: #5a6472; --line: #d4d9e0; --accent: #2a5db0; }}
@@ -45,7 +42,7 @@ summary {{ color: var(--accent); cursor: pointer; }}
 {HtmlFormatter(style="friendly").get_style_defs("pre")}
 """
 PAGE = """\
-main { max-width: 46rem; margin: 0 auto; padding: 1rem 1rem 4rem; }
+main { max-width: 54rem; margin: 0 auto; padding: 1rem 1rem 4rem; }
 details { margin: 1rem 0; padding-left: 1rem; border-left: 3px solid var(--line); }
 @media print { pre, img, details { break-inside: avoid; } body { font-size: 11pt; } }
 """
@@ -57,7 +54,7 @@ def page(name: str, others: Collection[str] = ()) -> str:
     """Return a page of the documentation; of the pages that it leads to, `others` are files in the same folder."""
     text = (ROOT / f"docs/{name}.md").read_text(encoding="utf-8")
     title = text.partition("\n")[0].removeprefix("# ")
-    return document(title, f"<main>\n{to_html(text, others)}</main>", PAGE)
+    return document(title, f"<main>\n{to_html(ELSEWHERE.sub('', text), others)}</main>", PAGE)
 
 
 def document(title: str, body: str, style: str = "") -> str:
