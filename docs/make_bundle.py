@@ -44,12 +44,7 @@ _LINUX = (*(f"manylinux_2_{minor}_x86_64" for minor in range(28, 4, -1)), "manyl
 SYSTEMS = {
     "linux": System("Linux", "x86_64-manylinux_2_28", _LINUX, "python3", "venv/bin/"),
     "windows": System("Windows", "x86_64-pc-windows-msvc", ("win_amd64",), "py", "venv\\Scripts\\"),
-    "macos": System(
-        "macOS 13 or later, Apple processors", "aarch64-apple-darwin", ("macosx_13_0_arm64",), "python3", "venv/bin/"
-    ),
-    "macos-intel": System(
-        "macOS 13 or later, Intel", "x86_64-apple-darwin", ("macosx_13_0_x86_64",), "python3", "venv/bin/"
-    ),
+    "macos": System("macOS, Apple processors", "aarch64-apple-darwin", ("macosx_13_0_arm64",), "python3", "venv/bin/"),
 }
 MODEL = KNOWN["minilm"]
 PAGES = ("lesson", "learning", "gpt", "writers", "exercises", "worksheet", "teaching", "glossary")
