@@ -580,27 +580,25 @@ def wheels(session: nox.Session) -> None:
 
 @check(guard=False)
 def bundle(session: nox.Session) -> None:
-    """The folder for a class, in ``build/class``; what its README says is typed here, without a network."""
-    env, folder = PackageEnvironment(session, "class"), Path("build/class").resolve()
-    wheels = ENVIRONMENT / "wheels/bundle"
+    """The folder for a class, in ``build/class``; what its README says is typed in a copy, without a network."""
+    env, folder, copy = PackageEnvironment(session, "class"), Path("build/class").resolve(), CACHE / "tmp/bundle"
     pure = env.pip_wheel(".", "bundle", env={"CXX": "/nonexistent"})
     shutil.copy(env.wheel, pure.parent)
-    for old in (folder, folder.with_name("class.part")):
+    for old in (folder, folder.with_name("class.part"), copy):
         shutil.rmtree(old, ignore_errors=True)
-    env.run("docs/make_bundle.py", str(folder), f"--wheels={wheels}")
+    env.run("docs/make_bundle.py", str(folder), f"--wheels={pure.parent}")
     page = (folder / "README.html").read_text(encoding="utf-8")
     block = re.search(r'id="linux".*?<pre class="output">(.*?)</pre>', page, re.DOTALL)
     assert block is not None
     *install, jupyter = html.unescape(block[1]).splitlines()
-    run = [f"venv/bin/jupyter execute notebooks/{name}.ipynb" for name in QUICK_NOTEBOOKS]
-    assert jupyter == "venv/bin/jupyter lab notebooks"
-    script = "\n".join(["ip link set lo up", *install, "venv/bin/regard info", *run])
-    with tempfile.TemporaryDirectory() as home, session.chdir(folder):
-        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # of its version is what was downloaded
-        unset = dict.fromkeys(("XDG_CACHE_HOME", "REGARD_MODELS", "PYTHONPATH"))
-        empty: dict[str, str | None] = {"HOME": home, "PATH": path, **unset}
-        session.run("unshare", "--map-root-user", "--net", "bash", "-euxc", script, external=True, env=empty)
-    shutil.rmtree(folder / "venv")
+    run = [jupyter.replace("lab notebooks", f"execute notebooks/{name}.ipynb") for name in QUICK_NOTEBOOKS]
+    shutil.copytree(folder, copy / "class", copy_function=os.link)
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # packages are of this version
+    empty: dict[str, str | None] = dict.fromkeys(("XDG_CACHE_HOME", "REGARD_MODELS", "PYTHONPATH"))
+    with session.chdir(copy / "class"):
+        script = "\n".join(["ip link set lo up", *install, *run])
+        offline = ("unshare", "--map-root-user", "--net", "bash", "-euxc", script)
+        session.run(*offline, external=True, env={**empty, "HOME": str(copy), "PATH": path})
 
 
 @check(guard=False)

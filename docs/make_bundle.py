@@ -177,8 +177,8 @@ Nothing here needs the network.
 
 ## To install
 
-It needs Python {" or ".join(pythons)}. Open a terminal in this folder, and type one line after the other; the last one
-opens the notebooks.
+It needs Python {" or ".join(pythons)}: see what `python3 --version` says, on Windows `py --version`. Open a terminal in
+this folder, and type one line after the other; the last one opens the notebooks.
 """
     for system in map(SYSTEMS.__getitem__, systems):
         install = f"{system.programs}python -m pip install --no-index --find-links wheels"
