@@ -443,7 +443,10 @@ def dask(session: nox.Session) -> None:
     PackageEnvironment(session).pytest("-n4", "--dist=worksteal", *folders)
 
 
-@check("src/regard", "csrc", "tests/browser", "tests/models/golden", "docs/images", "docs/lesson.md")
+@check(
+    *("src/regard", "csrc", "tests/browser", "tests/models/golden", "docs/images"),
+    *(f"docs/{name}" for name in ("lesson.md", "learning.md", "writers.md", "make_slides.py", "offline_html.py")),
+)
 def browser(session: nox.Session) -> None:
     """The explorer in a real browser, what axe-core finds there, and the types and functions of its modules."""
     env = PackageEnvironment(session, "browser")

@@ -56,8 +56,8 @@ pre { font-size: inherit; white-space: pre-wrap; }
 details pre { font-size: 0.7em; }
 .later { visibility: hidden; }
 .answered .later { visibility: visible; }
-img { display: block; max-width: 100%; max-height: 19em; margin: 0 auto; }
-div:has(> p + .later, > p > img) > p > img { max-height: 14em; }
+img { display: block; max-width: 100%; max-height: 22em; margin: 0 auto; }
+.columns > div:has(> * + .later) img { max-height: 14em; }
 pre, blockquote { margin-top: 0; }
 footer { position: absolute; right: 4em; bottom: 1.2em; color: var(--muted); font-size: 0.7em; }
 @media print {
@@ -130,7 +130,9 @@ def _slide(section: str) -> str | None:
 
 
 def _rank(found: re.Match[str]) -> int:
-    return 0 if found[0].startswith("!") else 1 if found["kind"] == "math" else 2
+    if found[0].startswith("!"):
+        return 3 if "(images/explorer" in found[0] else 0  # a whole page cannot be read on a slide
+    return 1 if found["kind"] == "math" else 2
 
 
 def _figure(found: re.Match[str]) -> str:
