@@ -156,13 +156,13 @@ def print_pdf(page: Path) -> Path:
     return pdf
 
 
-def write(folder: Path, *, pdf: bool = False) -> None:
-    """Write the slides of all lessons."""
+def write(folder: Path) -> list[Path]:
+    """Write the slides of all lessons, and return the files."""
     folder.mkdir(parents=True, exist_ok=True)
-    for name in LESSONS:
-        path = folder.resolve() / f"{name}.html"
-        path.write_text(slides(name), encoding="utf-8")
-        print(print_pdf(path) if pdf else path)
+    made = {folder.resolve() / f"{name}.html": slides(name) for name in LESSONS}
+    for path, text in made.items():
+        path.write_text(text, encoding="utf-8")
+    return list(made)
 
 
 def main() -> None:
@@ -170,7 +170,8 @@ def main() -> None:
     parser.add_argument("folder", type=Path, metavar="FOLDER")
     parser.add_argument("--pdf", action="store_true", help="print them to PDF files too")
     options = parser.parse_args()
-    write(options.folder, pdf=options.pdf)
+    for path in write(options.folder):
+        print(print_pdf(path) if options.pdf else path)
 
 
 if __name__ == "__main__":
