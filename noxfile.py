@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import html
 import json
 import os
 import random
@@ -76,6 +77,8 @@ BENCHMARKS = (  # of which the guard tries some
 # Whether sessions draw samples, as in the guard. GitHub's runners set CI.
 GUARD = os.environ.get("CI", "") not in ("", "full")
 SAMPLE = 0.1  # the share of the sweep that the guard runs
+
+QUICK_NOTEBOOKS = ("lesson", "exercises", "writers")  # in which nothing is trained
 
 INPUTS: dict[str, tuple[str, ...]] = {}  # of the sessions that the guard runs after the newcomer's
 NIGHTLY: list[str] = []
@@ -441,7 +444,10 @@ def dask(session: nox.Session) -> None:
     PackageEnvironment(session).pytest("-n4", "--dist=worksteal", *folders)
 
 
-@check("src/regard", "csrc", "tests/browser", "tests/models/golden", "docs/images", "docs/lesson.md")
+@check(
+    *("src/regard", "csrc", "tests/browser", "tests/models/golden", "docs/images"),
+    *(f"docs/{name}" for name in ("lesson.md", "learning.md", "writers.md", "make_slides.py", "offline_html.py")),
+)
 def browser(session: nox.Session) -> None:
     """The explorer in a real browser, what axe-core finds there, and the types and functions of its modules."""
     env = PackageEnvironment(session, "browser")
@@ -472,9 +478,11 @@ def induction(session: nox.Session) -> None:
 
 @check()
 def docs(session: nox.Session) -> None:
-    """Whether outputs and images of the pages are current; ``-- --write`` writes those that have changed."""
-    env = PackageEnvironment(session)
+    """Whether outputs and images of pages are current, and notebooks run; ``-- --write`` writes what has changed."""
+    env = PackageEnvironment(session, "notebooks")
     env.run("docs/make_notebooks.py")
+    if not session.posargs:
+        env.run("docs/run_notebooks.py", *(QUICK_NOTEBOOKS if GUARD else ()))
     env.run("docs/make.py", *session.posargs)
 
 
@@ -572,6 +580,29 @@ def wheels(session: nox.Session) -> None:
     env.run(".ci/wheels.py", str(folder), *session.posargs)
     env.run(".ci/release.py", "verify", str(folder))
     env.run(".ci/release.py", "try", str(folder), *filter(shutil.which, ("python3.11", "python3.13", "python3.14t")))
+
+
+@check(guard=False)
+def bundle(session: nox.Session) -> None:
+    """The folder for a class, in ``build/class``; what its README says is typed in a copy, without a network."""
+    env, folder, copy = PackageEnvironment(session, "class"), Path("build/class").resolve(), CACHE / "tmp/bundle"
+    pure = env.pip_wheel(".", "bundle", env={"CXX": "/nonexistent"})
+    shutil.copy(env.wheel, pure.parent)
+    for old in (folder, folder.with_name("class.part"), copy):
+        shutil.rmtree(old, ignore_errors=True)
+    env.run("docs/make_bundle.py", str(folder), f"--wheels={pure.parent}")
+    page = (folder / "README.html").read_text(encoding="utf-8")
+    block = re.search(r'id="linux".*?<pre class="output">(.*?)</pre>', page, re.DOTALL)
+    assert block is not None
+    *install, jupyter = html.unescape(block[1]).splitlines()
+    run = [jupyter.replace("lab notebooks", f"execute notebooks/{name}.ipynb") for name in QUICK_NOTEBOOKS]
+    shutil.copytree(folder, copy / "class", copy_function=os.link)
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # packages are of this version
+    empty: dict[str, str | None] = dict.fromkeys(("XDG_CACHE_HOME", "REGARD_MODELS", "PYTHONPATH"))
+    with session.chdir(copy / "class"):
+        script = "\n".join(["ip link set lo up", *install, *run])
+        offline = ("unshare", "--map-root-user", "--net", "bash", "-euxc", script)
+        session.run(*offline, external=True, env={**empty, "HOME": str(copy), "PATH": path})
 
 
 @check(guard=False)

@@ -2,10 +2,12 @@
 
 A notebook has the prose and the Python of its page, in order, without outputs. Besides that it installs regard where
 it is not there, as on Colab; shows the pictures that its cells save; and has an empty cell for each answer that a
-check waits for, above the folded solution.
+check waits for, above the folded solution. A check whose answer is not there yet does not stop *Run all*.
 
     python docs/make_notebooks.py            write nothing; exit with 1 if a notebook is not current
     python docs/make_notebooks.py --write    write what has changed
+
+`docs/run_notebooks.py` runs them.
 """
 
 from __future__ import annotations
@@ -31,6 +33,8 @@ except ImportError:
     %pip install --quiet regard
 """
 ANSWER = "# Your answer\n"
+ELSEWHERE = re.compile(r"^\[As a notebook\].*\n\n", re.MULTILINE)  # the line that leads here
+TAGS = {"show": ["show"], "answer": ["answer"], "check": ["raises-exception"]}  # by kind; the last one is Jupyter's own
 
 _PYTHON = re.compile(r"^```python\n(?P<code>.*?)^```\n(?:\n?^```text\n.*?^```\n)?", re.MULTILINE | re.DOTALL)
 _FOLDED = re.compile(r"^<details>\n.*?^</details>\n", re.MULTILINE | re.DOTALL)
@@ -38,24 +42,25 @@ _CELL = re.compile(f"(?P<folded>{_FOLDED.pattern})|{_PYTHON.pattern}", re.MULTIL
 _IMAGE = re.compile(r"^!\[(?P<alt>[^\]]*)\]\(images/(?P<name>[^)]+)\)\n", re.MULTILINE)
 _LINK = re.compile(r"(?<=\]\()(?P<target>[^)\s:]*)(?=\))")
 _FENCED = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
-_ELSEWHERE = re.compile(r"^\[As a notebook\].*\n\n", re.MULTILINE)  # the line that leads here
 
 
 def cells(page: str) -> Iterator[tuple[str, str]]:
-    """Yield the kind of each cell, "markdown", "code", "show" or "answer", and its text."""
-    page = _ELSEWHERE.sub("", page)
+    """Yield the kind of each cell, "markdown", "code" or one of `TAGS`, and its text."""
+    page = ELSEWHERE.sub("", page)
     saved = set(re.findall(r'"([\w-]+\.png)"', "".join(match["code"] for match in _PYTHON.finditer(page))))
     matches = list(_CELL.finditer(page))
     yield "code", INSTALL
-    done = 0
+    done, is_checked = 0, False
     for match, following in zip(matches, [*matches[1:], None], strict=True):
         yield from _prose(page[done : match.start()], saved)
         if match["folded"]:
-            if following and "check(" in (following["code"] or ""):
+            is_checked = following is not None and "check(" in (following["code"] or "")
+            if is_checked:
                 yield "answer", ANSWER
             yield "markdown", match["folded"]
         else:
-            yield "code", match["code"]
+            yield "check" if is_checked else "code", match["code"]
+            is_checked = False
         done = match.end()
     yield from _prose(page[done:], saved)
 
@@ -80,7 +85,7 @@ def notebook(page: str) -> str:
         if not source:
             continue
         cell: dict[str, Any] = {"cell_type": "code" if is_code else "markdown", "id": f"cell-{len(made)}"}
-        cell["metadata"] = {"tags": [kind]} if kind in ("show", "answer") else {}
+        cell["metadata"] = {"tags": TAGS[kind]} if kind in TAGS else {}
         if is_code:
             cell |= {"execution_count": None, "outputs": []}
         made.append(cell | {"source": source.splitlines(keepends=True)})
