@@ -6,7 +6,6 @@ import json
 from typing import TYPE_CHECKING
 
 from regard._utils.errors import RegardError
-from regard.text.library import library
 from regard.text.lines import split_vocabulary
 from regard.text.tokenizer_class import NO_ADDED_TOKENS, AddedTokens
 from regard.text.tokenizer_config import ClassSettings
@@ -40,6 +39,8 @@ def build_byte_level(
     Sennrich, Haddow and Birch (2016), https://arxiv.org/abs/1508.07909; on bytes: Radford et al. (2019), "Language
     models are unsupervised multitask learners", section 2.2.
     """
+    from tokenizers.models import BPE
+
     ids = _vocabulary(vocabulary)
     if kind is None:
         cls, sep = settings.tokens.get("cls_token") or "<s>", settings.tokens.get("sep_token") or "</s>"
@@ -49,7 +50,7 @@ def build_byte_level(
                 f"its {len(ids)} tokens include neither {cls} and {sep} (RoBERTa, BART) nor {_END_OF_TEXT} (GPT-2); "
                 f"for other models use tokenizer.json"
             )
-    return by_rule(kind, settings, added, model=library().models.BPE(ids, _merges(merges)))
+    return by_rule(kind, settings, added, model=BPE(ids, _merges(merges)))
 
 
 def _vocabulary(text: str) -> dict[str, int]:

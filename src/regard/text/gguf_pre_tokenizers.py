@@ -14,7 +14,6 @@ from typing import Any
 
 from regard._utils.errors import RegardError
 from regard._utils.validation import truncate
-from regard.text.library import library
 from regard.text.tokenizer_components import QWEN_3_5_WORDS, QWEN_WORDS
 from regard.text.words import join_names
 
@@ -125,12 +124,12 @@ def find(name: str) -> PreTokenizer:
 
 def component(pre_tokenizer: PreTokenizer) -> Any:
     """Return the component of the library that splits a text so, and spells its bytes as letters."""
-    tokenizers = library()
-    kinds = tokenizers.pre_tokenizers
+    from tokenizers import Regex
+    from tokenizers.pre_tokenizers import ByteLevel, Sequence, Split
 
     def splits(patterns: tuple[str, ...]) -> list[Any]:
-        return [kinds.Split(tokenizers.Regex(each), behavior="isolated") for each in patterns]
+        return [Split(Regex(each), behavior="isolated") for each in patterns]
 
     # llama.cpp puts a space before a text of SentencePiece alone: add_space_prefix has no effect here.
-    as_bytes = kinds.ByteLevel(add_prefix_space=False, use_regex=False)
-    return kinds.Sequence([*splits(pre_tokenizer.patterns), as_bytes, *splits(pre_tokenizer.byte_patterns)])
+    as_bytes = ByteLevel(add_prefix_space=False, use_regex=False)
+    return Sequence([*splits(pre_tokenizer.patterns), as_bytes, *splits(pre_tokenizer.byte_patterns)])

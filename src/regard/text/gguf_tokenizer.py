@@ -15,7 +15,6 @@ import numpy as np
 
 from regard._utils.errors import RegardError
 from regard.text import gguf_pre_tokenizers
-from regard.text.library import library
 from regard.text.token_bytes import SPACE
 from regard.text.tokenizer_config import ClassSettings
 from regard.text.tokenizer_json import check_character_map
@@ -105,7 +104,9 @@ class _Metadata:
 
 
 def _byte_level(fields: _Metadata) -> tuple[Tokenizer, _Ends]:
-    tokenizers = library()
+    from tokenizers import Tokenizer, decoders, normalizers
+    from tokenizers.models import BPE
+
     pre_tokenizer = gguf_pre_tokenizers.find(fields.value("pre", str, gguf_pre_tokenizers.DEFAULT))
     merges = []
     for merge in fields.strings("merges"):
@@ -114,12 +115,11 @@ def _byte_level(fields: _Metadata) -> tuple[Tokenizer, _Ends]:
             raise RegardError(f"{ascii(merge)[:80]} of its merges is not a pair of pieces")
         merges.append((left, right))
     vocabulary = {token: index for index, token in enumerate(fields.tokens)}
-    model = tokenizers.models.BPE(vocabulary, merges, ignore_merges=pre_tokenizer.ignore_merges)
-    tokenizer = tokenizers.Tokenizer(model)
+    tokenizer = Tokenizer(BPE(vocabulary, merges, ignore_merges=pre_tokenizer.ignore_merges))
     if pre_tokenizer.composed:
-        tokenizer.normalizer = tokenizers.normalizers.NFC()
+        tokenizer.normalizer = normalizers.NFC()
     tokenizer.pre_tokenizer = gguf_pre_tokenizers.component(pre_tokenizer)
-    tokenizer.decoder = tokenizers.decoders.ByteLevel()
+    tokenizer.decoder = decoders.ByteLevel()
     return tokenizer, (pre_tokenizer.begins, pre_tokenizer.ends)
 
 
@@ -177,6 +177,7 @@ def _wordpiece(fields: _Metadata) -> Tokenizer:
 
     Where the file does not say, letters are lower-cased unless a piece has a capital.
     """
+    from tokenizers.models import WordPiece
 
     def piece(token: str, kind: int) -> str:
         if token.startswith(SPACE):
@@ -195,9 +196,7 @@ def _wordpiece(fields: _Metadata) -> Tokenizer:
         tokens=tokens,
     )
     ids = {each: i for i, each in enumerate(pieces)}
-    return by_rule(
-        "BertTokenizer", settings, model=library().models.WordPiece(ids, unk_token=tokens.get("unk_token", "[UNK]"))
-    )
+    return by_rule("BertTokenizer", settings, model=WordPiece(ids, unk_token=tokens.get("unk_token", "[UNK]")))
 
 
 _Ends: TypeAlias = tuple[bool, bool]  # whether a text begins and ends with a token where the file does not say
@@ -226,6 +225,8 @@ def _merges(pieces: Sequence[str], scores: Mapping[str, float], vocabulary: Mapp
 
 def _add_unsplit_tokens(tokenizer: Tokenizer, fields: _Metadata) -> None:
     """Add the tokens that are never split: special and user-defined ones."""
+    from tokenizers import AddedToken
+
     mask = fields.special("mask")
     for kind, special in ((_CONTROL, True), (_USER_DEFINED, False)):
         tokens = [
@@ -234,7 +235,7 @@ def _add_unsplit_tokens(tokenizer: Tokenizer, fields: _Metadata) -> None:
             if token_kind == kind and token
         ]
         masks = [] if mask is None else [mask[1]]  # which take the space before them
-        added = [library().AddedToken(x, normalized=False, special=special, lstrip=x in masks) for x in tokens]
+        added = [AddedToken(x, normalized=False, special=special, lstrip=x in masks) for x in tokens]
         if special:
             tokenizer.add_special_tokens(added)
         else:
@@ -243,6 +244,8 @@ def _add_unsplit_tokens(tokenizer: Tokenizer, fields: _Metadata) -> None:
 
 def _add_template(tokenizer: Tokenizer, fields: _Metadata, ends: _Ends) -> None:
     """Add the start and end tokens that the file requires around a text."""
+    from tokenizers.processors import TemplateProcessing
+
     template, tokens = ["$A"], []
     for name, default in zip(("bos", "eos"), ends, strict=True):
         if not fields.value(f"add_{name}_token", bool, default):
@@ -253,4 +256,4 @@ def _add_template(tokenizer: Tokenizer, fields: _Metadata, ends: _Ends) -> None:
         template.insert(0 if name == "bos" else len(template), name)
         tokens.append({"id": name, "ids": [special[0]], "tokens": [special[1]]})
     if tokens:
-        tokenizer.post_processor = library().processors.TemplateProcessing(single=template, special_tokens=tokens)
+        tokenizer.post_processor = TemplateProcessing(single=template, special_tokens=tokens)

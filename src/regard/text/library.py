@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from typing import Any
 
 
 def library() -> Any:
-    """Return the module `tokenizers`; where it is not installed, that part of it which is written in Python."""
+    """Return the module `tokenizers`; where it is not installed, the part of it that is written in Python."""
     try:
         import tokenizers
     except ModuleNotFoundError:
-        from regard.text import plain_tokenizers
+        from regard.text import plain_tokenizer
 
-        return plain_tokenizers
+        return plain_tokenizer
     return tokenizers
+
+
+def is_plain(backend: Any) -> bool:
+    """Tell whether a tokenizer is written in Python."""
+    return type(backend).__module__ == "regard.text.plain_tokenizer"
+
+
+def build(model: Mapping[str, Any], **components: Mapping[str, str]) -> Any:
+    """Return the tokenizer of a model and of components, as ``tokenizer.json`` has them."""
+    names = ("truncation", "padding", "normalizer", "pre_tokenizer", "post_processor", "decoder")
+    document = {"version": "1.0", "added_tokens": [], **dict.fromkeys(names), **components, "model": model}
+    return library().Tokenizer.from_str(json.dumps(document))

@@ -24,7 +24,7 @@ from regard.text.combining_marks import join_at_marks, join_within_characters
 from regard.text.encoding import Encoding
 from regard.text.encoding_from_ids import check_ids
 from regard.text.gguf_tokenizer import build_from_gguf, special_token
-from regard.text.library import library
+from regard.text.library import is_plain, library
 from regard.text.token_bytes import encode_ids, find_words, is_byte_level, is_sentencepiece
 from regard.text.tokenizer_class import (
     NO_ADDED_TOKENS,
@@ -130,7 +130,11 @@ class SubwordTokenizer:
             tokenizer, settings = cls._from_json(path, content), read_settings(files)
             with _library_errors(f"the tokenizer in {folder} cannot be built"):
                 stored = tokenizer.backend.get_added_tokens_decoder()
-                if kind is not None and has_rule(kind, tokenizer.backend):
+                has_own = kind is not None and has_rule(kind, tokenizer.backend)
+                if has_own and is_plain(tokenizer.backend):
+                    tokenizer.backend.check_class(kind, settings, special_tokens(kind or "", settings).values())
+                    has_own = False
+                if kind is not None and has_own:
                     added = added_tokens(files, stored, default_extra(kind, settings))
                     backend = by_rule(kind, settings, added, file=tokenizer.backend, content=content)
                     backend.encode("")
@@ -273,11 +277,12 @@ class SubwordTokenizer:
         """The tokenizer that lower-cases texts first, as ``do_lower_case`` of sentence-transformers does."""
         if _lowercases(json.loads(self.backend.to_str())["normalizer"]):
             return self
-        tokenizers = library()
-        backend = tokenizers.Tokenizer.from_str(self.backend.to_str())
+        with needed("lower-casing texts first"):
+            from tokenizers import Tokenizer
+            from tokenizers.normalizers import Lowercase, Sequence
+        backend = Tokenizer.from_str(self.backend.to_str())
         backend.encode_special_tokens = self.backend.encode_special_tokens
-        lower, rest = tokenizers.normalizers.Lowercase(), [] if backend.normalizer is None else [backend.normalizer]
-        backend.normalizer = tokenizers.normalizers.Sequence([lower, *rest])
+        backend.normalizer = Sequence([Lowercase(), *([] if backend.normalizer is None else [backend.normalizer])])
         return replace(self, backend=backend)
 
     def apply_chat_template(

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from regard._utils.errors import RegardError
-from regard.text.library import library
 from regard.text.tokenizer_config import ClassSettings
 
 if TYPE_CHECKING:
@@ -72,19 +71,21 @@ def bert(parts: Parts) -> Callable[[], None]:
 
     Devlin et al. (2019), "BERT: Pre-training of deep bidirectional transformers for language understanding".
     """
+    from tokenizers.decoders import WordPiece
+    from tokenizers.normalizers import BertNormalizer
+    from tokenizers.pre_tokenizers import BertPreTokenizer
+
     settings, tokenizer = parts.settings, parts.tokenizer
     plain = {"continuing_subword_prefix": "##", "max_input_chars_per_word": 100}
     unknown = parts.tokens["unk_token"] or "None"  # as transformers has it
     for name, value in {**plain, "unk_token": unknown}.items():
         setattr(tokenizer.model, name, value)
-    tokenizers = library()
-    tokenizer.normalizer = tokenizers.normalizers.BertNormalizer(
+    tokenizer.normalizer = BertNormalizer(
         lowercase=settings.do_lower_case is not False,
         strip_accents=settings.strip_accents,
         handle_chinese_chars=settings.tokenize_chinese_chars,
     )
-    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
-    tokenizer.decoder = tokenizers.decoders.WordPiece()
+    tokenizer.pre_tokenizer, tokenizer.decoder = BertPreTokenizer(), WordPiece()
 
     def set_ends() -> None:
         without_name = {"cls_token": 2, "sep_token": 3}  # as transformers has it where the name is null
@@ -96,19 +97,23 @@ def bert(parts: Parts) -> Callable[[], None]:
 
 def gpt2(parts: Parts) -> Callable[[], None]:
     """GPT-2's, by byte-level BPE."""
+    from tokenizers.decoders import ByteLevel
+
     parts.set_options()
     parts.tokenizer.pre_tokenizer = _byte_level(parts)
-    parts.tokenizer.decoder = library().decoders.ByteLevel()
+    parts.tokenizer.decoder = ByteLevel()
     return lambda: _set_bos_eos(parts)
 
 
 def roberta(parts: Parts) -> Callable[[], None]:
     """RoBERTa's: GPT-2's, with tokens around a text."""
+    from tokenizers.processors import RobertaProcessing
+
     gpt2(parts)
 
     def set_ends() -> None:
         cls, sep = parts.ends("cls_token", "sep_token")
-        parts.tokenizer.post_processor = library().processors.RobertaProcessing(
+        parts.tokenizer.post_processor = RobertaProcessing(
             sep,
             cls,
             trim_offsets=parts.settings.trim_offsets,
@@ -160,10 +165,10 @@ def gpt_neox(parts: Parts) -> Callable[[], None]:
 
 def codegen(parts: Parts) -> Callable[[], None]:
     """GPT-2's; of a vocabulary alone the spans of tokens keep the space before a word."""
+    from tokenizers.processors import ByteLevel
+
     set_ends = gpt2(parts)
-    parts.tokenizer.post_processor = library().processors.ByteLevel(
-        add_prefix_space=True, use_regex=True, trim_offsets=False
-    )
+    parts.tokenizer.post_processor = ByteLevel(add_prefix_space=True, use_regex=True, trim_offsets=False)
     return set_ends
 
 
@@ -320,15 +325,16 @@ def _byte_level(parts: Parts) -> Any:
 
     transformers leaves out its other steps, with which the vocabulary was made.
     """
-    pre_tokenizers = library().pre_tokenizers
+    from tokenizers.pre_tokenizers import ByteLevel, Sequence
+
     space, stored = bool(parts.settings.add_prefix_space), None if parts.file is None else parts.file.pre_tokenizer
-    if isinstance(stored, pre_tokenizers.Sequence):
+    if isinstance(stored, Sequence):
         kinds = [each["type"] for each in _state(stored)["pretokenizers"]]
         for at in (i for i, kind in enumerate(kinds) if kind == "ByteLevel"):
             stored[at].add_prefix_space = space
         if "ByteLevel" in kinds:
             return stored
-    return pre_tokenizers.ByteLevel(add_prefix_space=space)
+    return ByteLevel(add_prefix_space=space)
 
 
 def _set_table(parts: Parts) -> None:
@@ -356,12 +362,14 @@ def _set_bos_eos(parts: Parts) -> None:
 
 def _set_ends(tokenizer: Tokenizer, first: str | None, last: str | None) -> None:
     """Put a token before each text and one after it, if the vocabulary has them."""
+    from tokenizers.processors import TemplateProcessing
+
     ids = {token: tokenizer.token_to_id(token) for token in (first, last) if token is not None}
     if ids and None not in ids.values():
         before, after = [] if first is None else [first], [] if last is None else [last]
         second = [*(f"{token}:1" for token in before if not after), "$B:1", *(f"{token}:1" for token in after)]
         single = [*before, "$A", *after]
-        tokenizer.post_processor = library().processors.TemplateProcessing(
+        tokenizer.post_processor = TemplateProcessing(
             single=single, pair=[*single, *second], special_tokens=list(ids.items())
         )
 

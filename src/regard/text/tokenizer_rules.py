@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from regard._utils.errors import RegardError
 from regard.text import tokenizer_components as components
-from regard.text.library import library
 from regard.text.tokenizer_class import NO_ADDED_TOKENS, AddedTokens, add_in_order
 from regard.text.tokenizer_config import SPECIAL_NAMES, ClassSettings
 
@@ -145,12 +144,13 @@ def by_rule(
     file, content
         A ``tokenizer.json`` as it was read, and the bytes of it.
     """
-    AddedToken = library().AddedToken
+    from tokenizers import AddedToken, Tokenizer
+
     name, rule, _ = _RULES[kind]
     tokens = special_tokens(kind, settings)
     if file is not None:
         model = file.model if name != "Unigram" else _unigram(kind, tokens["unk_token"], json.loads(content)["model"])
-    tokenizer = library().Tokenizer(model)
+    tokenizer = Tokenizer(model)
     set_ends = rule(components.Parts(tokenizer, settings, tokens, file))
     for each in added.listed:
         each.special |= each.content in tokens.values()
@@ -162,11 +162,13 @@ def by_rule(
     if file is not None and file.post_processor is not None:
         tokenizer.post_processor = file.post_processor
     set_ends()
-    return cast("Tokenizer", tokenizer)
+    return tokenizer
 
 
 def _added_again(kind: str, added: AddedTokens, own: Mapping[str, AddedToken]) -> list[AddedToken]:
     """Return special tokens whose properties a class sets last, over those that files list; `own` are by name."""
+    from tokenizers import AddedToken
+
     named = {**own, **added.named}
     if kind == "CohereTokenizer":  # as each is named; a listed one has its properties under the names of every class
         listed = {token.content: token for token in added.listed}
@@ -175,7 +177,7 @@ def _added_again(kind: str, added: AddedTokens, own: Mapping[str, AddedToken]) -
         return [*named.values(), *added.extra]
     if kind == "Qwen2Tokenizer":  # without properties, whatever files say
         contents = dict.fromkeys(token.content for token in (*named.values(), *added.extra))
-        return [library().AddedToken(content, special=True) for content in contents]
+        return [AddedToken(content, special=True) for content in contents]
     return []
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from regard._utils.errors import RegardError
-from regard.text.library import library
+from regard._utils.packages import needed
 from regard.text.lines import SPACES, split_vocabulary
 from regard.text.tokenizer_class import NO_ADDED_TOKENS, AddedTokens
 from regard.text.tokenizer_config import ClassSettings
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 
+@needed("a vocab.txt")
 def build_wordpiece(
     vocabulary: str,
     kind: str,
@@ -30,10 +31,12 @@ def build_wordpiece(
     RegardError
         It lacks the token for unknown words, start or end; all missing ones are named.
     """
+    from tokenizers.models import WordPiece
+
     pieces = [line.rstrip(SPACES) for line in split_vocabulary(vocabulary)]
     ids = {piece: index for index, piece in enumerate(pieces)}
     special = special_tokens(kind, settings)
     required = (special[name] for name in ("unk_token", "cls_token", "sep_token"))
     if missing := [token for token in required if token and token not in ids]:
         raise RegardError(f"its {len(pieces)} lines lack {', '.join(missing)}, which a WordPiece vocabulary must have")
-    return by_rule(kind, settings, added, model=library().models.WordPiece(ids, unk_token=special["unk_token"]))
+    return by_rule(kind, settings, added, model=WordPiece(ids, unk_token=special["unk_token"]))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from regard._utils.errors import RegardError
 from regard._utils.packages import needed
 from regard.text import SubwordTokenizer
-from regard.text.library import library
+from regard.text.library import build, library
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -21,21 +21,16 @@ def character_tokenizer(characters: Iterable[str], special: Sequence[str] = (PAD
     """Return a tokenizer whose tokens are characters, in this order, and then special tokens."""
     listed = list(characters)
     vocabulary = {sign: i for i, sign in enumerate([*listed, *special])}
-    tokenizers = library()
-    backend = tokenizers.Tokenizer(
-        tokenizers.models.BPE(vocabulary, [], unk_token=UNKNOWN if UNKNOWN in special else None)
-    )
-    backend.decoder = tokenizers.decoders.Fuse()
-    return _finished(backend, special)
+    unknown = UNKNOWN if UNKNOWN in special else None
+    model = {"type": "BPE", "unk_token": unknown, "vocab": vocabulary, "merges": []}
+    return _finished(build(model, decoder={"type": "Fuse"}), special)
 
 
 def word_tokenizer(words: Iterable[str], special: Sequence[str] = (PAD,)) -> SubwordTokenizer:
     """Return a tokenizer whose tokens are words, in this order, and then special tokens; texts have blanks between."""
     vocabulary = {word: i for i, word in enumerate([*words, *special])}
-    tokenizers = library()
-    backend = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token=PAD))
-    backend.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
-    return _finished(backend, special)
+    model = {"type": "WordLevel", "vocab": vocabulary, "unk_token": PAD}
+    return _finished(build(model, pre_tokenizer={"type": "WhitespaceSplit"}), special)
 
 
 @needed("learning byte pairs")
