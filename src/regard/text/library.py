@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 
@@ -23,8 +23,13 @@ def is_plain(backend: Any) -> bool:
     return type(backend).__module__ == "regard.text.plain_tokenizer"
 
 
+def check_class(backend: Any, kind: str, settings: Any, own: Iterable[str]) -> None:
+    """Check that a tokenizer in Python is as the class of a model makes it anew, with its `own` special tokens."""
+    backend.check_class(kind, settings, own)
+
+
 def build(model: Mapping[str, Any], **components: Mapping[str, str]) -> Any:
     """Return the tokenizer of a model and of components, as ``tokenizer.json`` has them."""
     names = ("truncation", "padding", "normalizer", "pre_tokenizer", "post_processor", "decoder")
-    document = {"version": "1.0", "added_tokens": [], **dict.fromkeys(names), **components, "model": model}
+    document: dict[str, Any] = {"version": "1.0", "added_tokens": [], **dict.fromkeys(names), **components, "model": model}
     return library().Tokenizer.from_str(json.dumps(document))

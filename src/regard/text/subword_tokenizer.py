@@ -24,7 +24,7 @@ from regard.text.combining_marks import join_at_marks, join_within_characters
 from regard.text.encoding import Encoding
 from regard.text.encoding_from_ids import check_ids
 from regard.text.gguf_tokenizer import build_from_gguf, special_token
-from regard.text.library import is_plain, library
+from regard.text.library import check_class, is_plain, library
 from regard.text.token_bytes import encode_ids, find_words, is_byte_level, is_sentencepiece
 from regard.text.tokenizer_class import (
     NO_ADDED_TOKENS,
@@ -131,8 +131,8 @@ class SubwordTokenizer:
             with _library_errors(f"the tokenizer in {folder} cannot be built"):
                 stored = tokenizer.backend.get_added_tokens_decoder()
                 has_own = kind is not None and has_rule(kind, tokenizer.backend)
-                if has_own and is_plain(tokenizer.backend):
-                    tokenizer.backend.check_class(kind, settings, special_tokens(kind or "", settings).values())
+                if kind is not None and has_own and is_plain(tokenizer.backend):
+                    check_class(tokenizer.backend, kind, settings, special_tokens(kind, settings).values())
                     has_own = False
                 if kind is not None and has_own:
                     added = added_tokens(files, stored, default_extra(kind, settings))

@@ -22,14 +22,14 @@ def character_tokenizer(characters: Iterable[str], special: Sequence[str] = (PAD
     listed = list(characters)
     vocabulary = {sign: i for i, sign in enumerate([*listed, *special])}
     unknown = UNKNOWN if UNKNOWN in special else None
-    model = {"type": "BPE", "unk_token": unknown, "vocab": vocabulary, "merges": []}
+    model: dict[str, object] = {"type": "BPE", "unk_token": unknown, "vocab": vocabulary, "merges": []}
     return _finished(build(model, decoder={"type": "Fuse"}), special)
 
 
 def word_tokenizer(words: Iterable[str], special: Sequence[str] = (PAD,)) -> SubwordTokenizer:
     """Return a tokenizer whose tokens are words, in this order, and then special tokens; texts have blanks between."""
     vocabulary = {word: i for i, word in enumerate([*words, *special])}
-    model = {"type": "WordLevel", "vocab": vocabulary, "unk_token": PAD}
+    model: dict[str, object] = {"type": "WordLevel", "vocab": vocabulary, "unk_token": PAD}
     return _finished(build(model, pre_tokenizer={"type": "WhitespaceSplit"}), special)
 
 
