@@ -31,5 +31,11 @@ def check_class(backend: Any, kind: str, settings: Any, own: Iterable[str]) -> N
 def build(model: Mapping[str, Any], **components: Mapping[str, str]) -> Any:
     """Return the tokenizer of a model and of components, as ``tokenizer.json`` has them."""
     names = ("truncation", "padding", "normalizer", "pre_tokenizer", "post_processor", "decoder")
-    document: dict[str, Any] = {"version": "1.0", "added_tokens": [], **dict.fromkeys(names), **components, "model": model}
+    document: dict[str, Any] = {
+        "version": "1.0",
+        "added_tokens": [],
+        **dict.fromkeys(names),
+        **components,
+        "model": model,
+    }
     return library().Tokenizer.from_str(json.dumps(document))

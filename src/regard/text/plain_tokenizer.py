@@ -152,8 +152,8 @@ class Tokenizer:
         for token in tokens:
             if token.single_word or token.lstrip or token.rstrip or (token.normalized and self.normalizer):
                 raise _needs_library(f"the added token {token.content!r}")
-            known, new = self.token_to_id(token.content), max(map(len, (self.vocabulary, self._tokens)))
-            i = new if known is None else known
+            before = self.token_to_id(token.content)
+            i = len(self._tokens) if before is None else before
             self._added[token.content], self._tokens[i] = (i, token), token.content
 
     add_special_tokens = add_tokens
@@ -183,9 +183,9 @@ class Tokenizer:
         parts: list[tuple[_Piece, bool]] = [((text, [(i, i + 1) for i in range(len(text))]), False)]
         for normalized in (False, True):
             own = [t for _, t in self._added.values() if t.normalized == normalized]
-            found = [t.content for t in own if not (self.encode_special_tokens and t.special)]
-            pattern = "|".join(map(re.escape, sorted(found, key=len, reverse=True)))
-            cut = [_cut(part, pattern, part[0]) if found and not added else [(part, added)] for part, added in parts]
+            contents = [t.content for t in own if not (self.encode_special_tokens and t.special)]
+            pattern = "|".join(map(re.escape, sorted(contents, key=len, reverse=True)))
+            cut = [_cut(part, pattern, part[0]) if contents and not added else [(part, added)] for part, added in parts]
             parts = [each for pieces in cut for each in pieces]
         words: list[tuple[Sequence[_Part], _Piece]] = []
         for part, added in parts:
@@ -212,7 +212,7 @@ class Tokenizer:
         tokens = [self._tokens[i] for i in ids if i in self._tokens and i not in special]
         decoder = self.decoder or {"type": None}
         if decoder["type"] == "ByteLevel":
-            spelled = [token.encode() if (known := token_bytes(token)) is None else known for token in tokens]
+            spelled = [token.encode() if (letters := token_bytes(token)) is None else letters for token in tokens]
             return b"".join(spelled).decode("utf-8", "replace")
         if decoder["type"] == "WordPiece":
             prefix = decoder["prefix"]
