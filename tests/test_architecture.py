@@ -180,6 +180,7 @@ def test_examples_in_docstrings_run(name):
     [
         ("import regard", ("numpy", "tokenizers", "matplotlib", "rich", "dask")),
         ("import regard.dask", ("numpy", "dask", "distributed")),
+        ("import regard.explorer", ("tokenizers", "rjsmin", "matplotlib", "starlette", "anyio")),
         (
             "import regard.models",
             ("tokenizers", "regard.models.bert", "regard.models.llama", "regard.models.language"),
