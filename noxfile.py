@@ -365,7 +365,10 @@ def fuzz(session: nox.Session) -> None:
         env.run(*command, *(session.posargs or random_cases(10_000)), env={"OPENBLAS_NUM_THREADS": "1"})
 
 
-@check(*LIBRARY, "tests/functional", "tests/nn", "tests/properties", "tests/fuzz")
+@check(
+    *(*LIBRARY, "src/regard/explorer", "src/regard/terminal", "docs/lesson.md", "tests/test_numpy_alone.py"),
+    *("tests/functional", "tests/nn", "tests/properties", "tests/fuzz"),
+)
 def pure(session: nox.Session) -> None:
     """The source distribution is complete, and without a compiler installs as pure Python that passes the tests."""
     env = PackageEnvironment(session)
@@ -391,7 +394,7 @@ def pure(session: nox.Session) -> None:
     parts = ["functional", "properties", "fuzz", "nn"]
     if not GUARD:
         parts += ["models", "training", "trace", "formats", "utils"]
-    tests = [f"tests/{part}" for part in parts]
+    tests = [*(f"tests/{part}" for part in parts), "tests/test_numpy_alone.py"]
     env.pytest(*DISTRIBUTED, *tests, env={"REGARD_PURE": "1", "PYTHONPATH": env.unpack(wheel)})
 
 

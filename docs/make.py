@@ -65,6 +65,7 @@ _NAMES = (
     "steering",
     "punctuation",
     "training",
+    "without-installing",
 )
 PAGES = ("README.md", *(f"docs/{name}.md" for name in _NAMES))
 LONG = {  # a line of a page, and what is run in its place

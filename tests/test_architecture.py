@@ -199,6 +199,7 @@ def test_every_module_can_be_imported():
     [
         ("import regard", ("numpy", "tokenizers", "matplotlib", "rich", "dask")),
         ("import regard.dask", ("numpy", "dask", "distributed")),
+        ("import regard.explorer", ("tokenizers", "rjsmin", "matplotlib", "starlette", "anyio")),
         (
             "import regard.models",
             ("tokenizers", "regard.models.bert", "regard.models.llama", "regard.models.language"),

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
 from regard._utils.errors import RegardError
+from regard._utils.packages import needed
 
 FrameLibrary: TypeAlias = Literal["pandas", "polars"]
 _LIBRARIES = ("pandas", "polars")
@@ -64,8 +65,6 @@ def make_dataset(variables: Mapping[str, tuple[str, Any]], coordinates: Mapping[
 
 def load_xarray() -> Any:
     """Return the module xarray; an error if it is not installed."""
-    try:
+    with needed("a DataArray or a Dataset"):
         import xarray
-    except ImportError:
-        raise RegardError("a DataArray or a Dataset needs xarray: pip install xarray") from None
     return xarray

@@ -94,6 +94,12 @@ def _run(argv: Sequence[str] | None, interrupts: list[int]) -> int:
         notes: list[str] = getattr(error, "__notes__", [])
         more = notes if verbose else ["--verbose says more"] * bool(notes)
         return _end(("\n" if verbose else "; ").join(map(_one_line, [str(error), *more])), EXIT_USAGE)
+    except ModuleNotFoundError as error:
+        from regard._utils.packages import missing
+
+        if (message := missing(error, "this command")) is None or interrupts:
+            raise
+        return _end(message, EXIT_USAGE)
     except BrokenPipeError:
         return EXIT_CLOSED_PIPE
     except MemoryError:

@@ -3,23 +3,13 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
-from contextlib import contextmanager
+from functools import partial
 from types import ModuleType
 
-from regard._utils.errors import RegardError
+from regard._utils.packages import needed
 
-
-@contextmanager
-def installed() -> Iterator[None]:
-    """Turn the error that a package is missing into one that says how to install it."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        name = (error.name or "").partition(".")[0]
-        if name == "regard":
-            raise
-        raise RegardError(f"regard.dask needs {name or error}: pip install 'regard[dask]'") from error
+installed = partial(needed, "regard.dask", "'regard[dask]'")
+"""Turns the error that a package is missing into one that says how to install it."""
 
 
 @installed()

@@ -12,8 +12,6 @@ from collections.abc import Iterator
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 
-from rjsmin import jsmin
-
 from regard._utils.errors import RegardError
 
 _IMPORT = re.compile(
@@ -68,6 +66,10 @@ def bundle_module(entry: str) -> str:
     scripts: dict[str, str] = {}
     _collect(entry, (), scripts)
     script = "\n".join([*scripts.values(), f"const $entry = {_variable(entry)};"])
+    try:
+        from rjsmin import jsmin
+    except ModuleNotFoundError:
+        return f"{script}\n"  # longer
     return f"{jsmin(script)}\n"
 
 

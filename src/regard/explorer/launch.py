@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from regard._utils.errors import RegardError
+from regard._utils.packages import needed
 from regard.explorer.corpus import Corpus
 from regard.explorer.exploration import Exploration
 from regard.explorer.export_html import check_fits_file, write_page
@@ -100,7 +101,8 @@ def explore(
         from regard.explorer.notebook_widget import make_widget
 
         return make_widget(exploration)
-    from regard.explorer.server import serve
+    with needed("the explorer's server (a file, with html=, does not)"):
+        from regard.explorer.server import serve
 
     serve(exploration, port=port, browser=browser)
     return None

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from regard._utils.errors import RegardError
+from regard._utils.packages import needed
 from regard.functional.frameworks import framework
 from regard.functional.variable import Variable
 
@@ -28,7 +29,8 @@ def namespace(*arrays: Array) -> Any:
         return np  # it follows the standard itself; importing the compatibility layer would slow the start
     if all([is_tensor(x) for x in arrays]):  # noqa: C419, a list is made faster
         return framework("torch").namespace  # faster than by the function below
-    from array_api_compat import array_namespace
+    with needed("an array of another library"):
+        from array_api_compat import array_namespace
 
     try:
         return array_namespace(*arrays)

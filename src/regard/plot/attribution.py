@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from regard._utils.errors import RegardError
+from regard._utils.packages import needed
 from regard.metrics import ATTRIBUTION_METHODS, Attribution
 from regard.plot.fonts import find_fonts
 from regard.plot.page import Page
@@ -22,6 +23,7 @@ _ROW, _BAR, _GAP, _NUMBER, _HEADER = 0.25, 1.9, 0.18, 0.55, 0.3
 _MAX_ROWS = 200
 
 
+@needed("a figure")
 def attribution(found: Attribution, *, merge_subwords: bool = False, theme: str = "light") -> Figure:
     """Draw each token, shaded by its contribution, with bars of its contribution and of the weight that it receives.
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import numpy as np
 
 from regard._utils.errors import RegardError
+from regard._utils.packages import needed
 from regard._utils.validation import finite_number
 from regard.plot import captions
 from regard.plot.fonts import find_fonts
@@ -32,6 +33,7 @@ _MAX_HEIGHT = 230.0 / _MILLIMETRES  # of a page without its margins
 _PITCH = 0.0, 0.6  # from a head to the next, at least and at most, in inches
 
 
+@needed("a figure")
 def figure(
     *sources: Trace | AttentionView,
     layer: int | Sequence[int] | None = None,

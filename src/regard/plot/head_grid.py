@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from regard._utils.errors import RegardError
+from regard._utils.packages import needed
 from regard.plot import captions
 from regard.plot.fonts import find_fonts
 from regard.plot.head_panels import HeadPanels
@@ -20,6 +21,7 @@ _AVAILABLE, _PITCH = (11.0, 14.0), (0.52, 2.7)  # inches
 _TEXT_COLUMNS = 100
 
 
+@needed("a figure")
 def head_grid(
     trace: Trace,
     *,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from regard._utils.errors import RegardError
+from regard._utils.packages import needed
 from regard._utils.validation import finite_number
 from regard.functional.arrays import Array
 from regard.plot import captions
@@ -38,6 +39,7 @@ _STRIP_GAP, _STRIP, _STRIP_NUMBER = 0.12, 0.4, 0.36
 _BAR_DROP = 0.34
 
 
+@needed("a figure")
 def heatmap(
     source: Trace | Array | AttentionView,
     tokens: Encoding | Sequence[str] | None = None,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from regard._utils.errors import RegardError
+from regard._utils.packages import needed
 from regard.functional.arrays import Array
 from regard.plot import captions
 from regard.plot.existing_axes import Margins
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
+@needed("a figure")
 def movement(
     source: Trace | Sequence[Trace] | Array,
     contextual: Array | None = None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from regard._utils.errors import RegardError
+from regard._utils.packages import needed
 from regard.metrics import PredictionPaths
 from regard.plot.fonts import find_fonts
 from regard.plot.page import Page
@@ -19,6 +20,7 @@ _WIDEST = 4.0  # points
 _MAX_EDGES = 200
 
 
+@needed("a figure")
 def paths(found: PredictionPaths, *, theme: str = "light") -> Figure:
     """Draw the graph of a prediction: the tokens below, nodes above the token at which they write most, logits on top.
 

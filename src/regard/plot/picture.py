@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from regard._utils.errors import RegardError
+from regard._utils.packages import needed
 from regard._utils.validation import finite_number
 from regard.plot import captions
 from regard.plot.cells import draw_cells, draw_frame, extent_of
@@ -31,6 +32,7 @@ _OPAQUE, _PALEST = 0.9, 0.35  # the colour of the largest value; where in the co
 _SHADES = 0.45  # of the range of lightness that is left to the picture
 
 
+@needed("a figure")
 def picture(
     source: Trace | PatchView,
     values: Any = None,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from regard._utils.errors import RegardError
 from regard._utils.files import atomic_write
+from regard._utils.packages import needed
 from regard.plot.fonts import has_postscript_outlines
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ _METADATA: dict[str, dict[str, None]] = {"png": {}, "svg": {"Date": None}, "pdf"
 _MIN_DOTS_PER_INCH = 200
 
 
+@needed("a figure")
 def save(figure: Figure | SubFigure, path: str | os.PathLike[str], kind: str | None = None) -> None:
     """Write a figure as PNG (200 dots per inch, or those of the figure if it has more), SVG or PDF.
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from regard._utils.errors import RegardError
+from regard._utils.packages import needed
 from regard.metrics import INDUCTION_CIRCUIT, METRICS, head_metrics, strongest_heads
 from regard.metrics.layer_maps import layers_of
 from regard.models.output import run_traced
@@ -47,6 +48,7 @@ class _Seen:
     traces: list[Trace]
 
 
+@needed("a figure")
 def training(run: TrainingRun | str | os.PathLike[str], text: str | None = None, *, theme: str = "light") -> Figure:
     """Draw how a model learned: its loss, what its heads do at each checkpoint, and the maps of two of them.
 

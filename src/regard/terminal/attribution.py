@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich.cells import cell_len
-from rich.style import Style
-from rich.text import Text
-
+from regard._utils.cells import cell_len
+from regard.terminal.styled import Style, Text
 from regard.terminal.tables import ljust
 from regard.views.attribution import AttributionRow
 from regard.views.labels import escape, format_number

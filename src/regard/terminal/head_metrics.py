@@ -7,11 +7,11 @@ from collections import Counter
 from typing import Any
 
 import numpy as np
-from rich.text import Text
 
 from regard._utils.errors import RegardError
 from regard.metrics import HeadMetrics
 from regard.metrics.registry import METRICS, listed_metrics
+from regard.terminal.styled import Text
 from regard.terminal.tables import wrap_parts
 from regard.views.labels import head_label
 

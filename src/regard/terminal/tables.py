@@ -10,10 +10,9 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from rich.cells import cell_len
-from rich.style import Style
-from rich.text import Text
 
+from regard._utils.cells import cell_len
+from regard.terminal.styled import Style, Text
 from regard.views.labels import escape
 from regard.views.selection import AttentionView, top_k
 

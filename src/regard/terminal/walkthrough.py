@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from rich.cells import cell_len
-from rich.text import Text
 
+from regard._utils.cells import cell_len
+from regard.terminal.styled import Text
 from regard.terminal.tables import ljust, wrap_parts
 from regard.trace import Trace
 from regard.views.head_steps import HeadSteps, head_steps, short_number

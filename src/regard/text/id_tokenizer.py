@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from regard._utils.errors import RegardError
 from regard.text.encoding import Encoding
+from regard.text.library import build
 from regard.text.subword_tokenizer import SubwordTokenizer
 
 
@@ -24,10 +25,8 @@ class IdTokenizer(SubwordTokenizer):
     @classmethod
     def of_size(cls, vocab_size: int, reason: str) -> IdTokenizer:
         """Return the tokenizer of the ids from 0 to `vocab_size` − 1."""
-        from tokenizers import Tokenizer
-        from tokenizers.models import WordLevel
-
-        return cls(Tokenizer(WordLevel({f"⟨{i}⟩": i for i in range(vocab_size)}, unk_token="⟨0⟩")), reason=reason)
+        model = {"type": "WordLevel", "vocab": {f"⟨{i}⟩": i for i in range(vocab_size)}, "unk_token": "⟨0⟩"}
+        return cls(build(model), reason=reason)
 
     def __call__(self, text: str) -> Encoding:
         """Return the encoding of no tokens, of the empty text; raise `RegardError` for another."""

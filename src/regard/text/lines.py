@@ -10,6 +10,8 @@ from typing import Any, AnyStr, BinaryIO
 from regard._utils.errors import RegardError
 
 LONGEST_LINE = 50_000_000  # characters
+SPACES = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
+"""White space of Unicode, as the `tokenizers` library has it; `str.isspace` counts more (U+001C)."""
 _HOW = ": convert it first, as iconv -f latin1 -t utf-8 does"
 _ENDS: dict[type, re.Pattern[Any]] = {str: re.compile("\r\n|\r|\n"), bytes: re.compile(b"\r\n|\r|\n")}
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from regard._utils.errors import RegardError
 from regard._utils.files import read_file
+from regard._utils.packages import needed
 from regard._utils.validation import boolean, escape
 from regard.text.byte_level import build_byte_level
 from regard.text.chat import ChatTemplate
@@ -23,6 +24,7 @@ from regard.text.combining_marks import join_at_marks, join_within_characters
 from regard.text.encoding import Encoding
 from regard.text.encoding_from_ids import check_ids
 from regard.text.gguf_tokenizer import build_from_gguf, special_token
+from regard.text.library import check_class, is_plain, library
 from regard.text.token_bytes import encode_ids, find_words, is_byte_level, is_sentencepiece
 from regard.text.tokenizer_class import (
     NO_ADDED_TOKENS,
@@ -128,7 +130,11 @@ class SubwordTokenizer:
             tokenizer, settings = cls._from_json(path, content), read_settings(files)
             with _library_errors(f"the tokenizer in {folder} cannot be built"):
                 stored = tokenizer.backend.get_added_tokens_decoder()
-                if kind is not None and has_rule(kind, tokenizer.backend):
+                has_own = kind is not None and has_rule(kind, tokenizer.backend)
+                if kind is not None and has_own and is_plain(tokenizer.backend):
+                    check_class(tokenizer.backend, kind, settings, special_tokens(kind, settings).values())
+                    has_own = False
+                if kind is not None and has_own:
                     added = added_tokens(files, stored, default_extra(kind, settings))
                     backend = by_rule(kind, settings, added, file=tokenizer.backend, content=content)
                     backend.encode("")
@@ -225,11 +231,9 @@ class SubwordTokenizer:
 
     @classmethod
     def _from_json(cls, path: Path, content: bytes) -> SubwordTokenizer:
-        from tokenizers import Tokenizer
-
         with _library_errors(f"{path} is not a tokenizer.json (use from_wordpiece for a vocab.txt)"):
             growth = check_document(content)
-            backend = Tokenizer.from_buffer(content)
+            backend = library().Tokenizer.from_buffer(content)
             tokenizer = cls(backend, _pad_id(backend), growth=growth)  # without padding from here on
             backend.encode("")  # some errors appear only now
         return tokenizer
@@ -271,11 +275,11 @@ class SubwordTokenizer:
     @cached_property
     def lowercased(self) -> SubwordTokenizer:
         """The tokenizer that lower-cases texts first, as ``do_lower_case`` of sentence-transformers does."""
-        from tokenizers import Tokenizer
-        from tokenizers.normalizers import Lowercase, Sequence
-
         if _lowercases(json.loads(self.backend.to_str())["normalizer"]):
             return self
+        with needed("lower-casing texts first"):
+            from tokenizers import Tokenizer
+            from tokenizers.normalizers import Lowercase, Sequence
         backend = Tokenizer.from_str(self.backend.to_str())
         backend.encode_special_tokens = self.backend.encode_special_tokens
         backend.normalizer = Sequence([Lowercase(), *([] if backend.normalizer is None else [backend.normalizer])])
@@ -399,11 +403,9 @@ class SubwordTokenizer:
     @cached_property
     def _drops_characters(self) -> bool:
         """Whether characters that the vocabulary lacks become no token."""
-        from tokenizers.models import BPE
-
         model = self.backend.model
         has_all = is_byte_level(self.backend) or any(getattr(model, x, None) for x in ("unk_token", "byte_fallback"))
-        return isinstance(model, BPE) and not has_all
+        return type(model).__name__ == "BPE" and not has_all
 
     @cached_property
     def _spells_tokens(self) -> bool:
@@ -485,7 +487,8 @@ def _content(path: str | os.PathLike[str]) -> bytes:
 def _library_errors(problem: str) -> Iterator[None]:
     """Turn exceptions of the library into a `RegardError`; its Rust panics derive from BaseException."""
     try:
-        yield
+        with needed("it"):
+            yield
     except BaseException as error:
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise

@@ -26,6 +26,8 @@ _PRINTABLE = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
 _BYTES = {chr(byte): byte for byte in _PRINTABLE} | {
     chr(0x100 + n): byte for n, byte in enumerate(sorted(set(range(256)) - set(_PRINTABLE)))
 }
+LETTERS = "".join(sorted(_BYTES, key=lambda letter: _BYTES[letter]))
+"""The letter of each byte."""
 _BYTE = re.compile("<0x([0-9A-F]{2})>")  # of a character that a SentencePiece vocabulary lacks
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from regard._utils.errors import RegardError
 from regard._utils.files import read_json_object
 from regard._utils.validation import truncate
+from regard.text.library import library
 from regard.text.tokenizer_config import SPECIAL_NAMES, TokenizerFiles, token_content
 
 if TYPE_CHECKING:
@@ -183,9 +184,8 @@ def _listed(tokens: Any) -> list[Any]:
 
 def _token(token: Any, path: Path) -> AddedToken:
     """Return an added token from its text, which is special, or from its fields."""
-    from tokenizers import AddedToken
-
-    if isinstance(token, AddedToken):
+    kind: type[AddedToken] = library().AddedToken
+    if isinstance(token, kind):
         return token
     content = token_content(token)
     try:
@@ -197,6 +197,6 @@ def _token(token: Any, path: Path) -> AddedToken:
             if isinstance(token, dict)
             else {"special": True}
         )
-        return AddedToken(content, **flags)
+        return kind(content, **flags)
     except (TypeError, ValueError) as error:
         raise RegardError(f"{path} has an added token that is not text: {truncate(token)}") from error

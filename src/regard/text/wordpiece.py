@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from regard._utils.errors import RegardError
-from regard.text.lines import split_vocabulary
+from regard._utils.packages import needed
+from regard.text.lines import SPACES, split_vocabulary
 from regard.text.tokenizer_class import NO_ADDED_TOKENS, AddedTokens
 from regard.text.tokenizer_config import ClassSettings
 from regard.text.tokenizer_rules import by_rule, special_tokens
@@ -13,10 +14,8 @@ from regard.text.tokenizer_rules import by_rule, special_tokens
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-# White space of Unicode, which the library takes off the end of a line; `str.rstrip` takes more (U+001C).
-_SPACES = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
 
-
+@needed("a vocab.txt")
 def build_wordpiece(
     vocabulary: str,
     kind: str,
@@ -34,7 +33,7 @@ def build_wordpiece(
     """
     from tokenizers.models import WordPiece
 
-    pieces = [line.rstrip(_SPACES) for line in split_vocabulary(vocabulary)]
+    pieces = [line.rstrip(SPACES) for line in split_vocabulary(vocabulary)]
     ids = {piece: index for index, piece in enumerate(pieces)}
     special = special_tokens(kind, settings)
     required = (special[name] for name in ("unk_token", "cls_token", "sep_token"))

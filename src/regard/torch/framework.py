@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from regard._utils.packages import needed
 from regard.functional import attention
 from regard.functional.arrays import Array, is_tensor
 from regard.functional.frameworks import Framework
@@ -30,7 +31,8 @@ class TorchFramework(Framework):
     def __init__(self) -> None:
         super().__init__("torch")
         if torch is not None:
-            self.namespace = importlib.import_module("array_api_compat.torch")
+            with needed("a tensor"):
+                self.namespace = importlib.import_module("array_api_compat.torch")
 
     def autocast(self, q: Array, k: Array, v: Array) -> tuple[Array, Array, Array]:
         """Return tensors in the dtype of autocast, if that is on."""

@@ -26,6 +26,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from regard._utils.errors import RegardError
+from regard._utils.packages import needed
 from regard._utils.validation import truncate, whole_number
 from regard.functional.native.map import Pooling
 from regard.functional.online_softmax import SoftmaxStats
@@ -100,10 +101,8 @@ def is_map(path: str | os.PathLike[str]) -> bool:
 
 def import_zarr() -> Any:
     """Return the module zarr."""
-    try:
+    with needed("an attention map on disk", "'regard[dask]'"):
         import zarr
-    except ModuleNotFoundError:
-        raise RegardError("an attention map on disk needs zarr: pip install 'regard[dask]'") from None
     return zarr
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Collection
 
-from rich.cells import cell_len
+from regard._utils.cells import cell_len
 
 _JOINERS = "\u200c\u200d"
 _JOINABLE = {"Lo", "Mn", "Mc", "So", "Sk"}

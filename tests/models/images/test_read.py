@@ -233,7 +233,7 @@ def test_a_pillow_image_that_is_too_large_or_damaged_is_refused(tmp_path):
 
 def test_without_pillow_one_sentence_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "PIL", None)
-    with pytest.raises(RegardError, match=r"a picture is read by Pillow: pip install 'regard\[images\]'"):
+    with pytest.raises(RegardError, match=r"a picture needs pillow: pip install 'regard\[images\]'"):
         read.pillow()
 
 

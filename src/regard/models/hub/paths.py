@@ -12,9 +12,11 @@ from regard.models.hub.registry import WheelSource
 
 
 def cache_folder() -> Path:
-    """Return regard's folder in the user's cache."""
-    from platformdirs import user_cache_dir
-
+    """Return regard's folder in the user's cache, without platformdirs as Linux has it."""
+    try:
+        from platformdirs import user_cache_dir
+    except ModuleNotFoundError:
+        return _caches() / "regard"
     return Path(user_cache_dir("regard", appauthor=False))
 
 
@@ -54,8 +56,15 @@ def hub_cache() -> Path:
     """Return the folder that huggingface_hub would use; importing it takes 0.3 s."""
     path = os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE")
     if not path:
-        caches = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-        path = os.path.join(os.environ.get("HF_HOME") or os.path.join(caches, "huggingface"), "hub")  # noqa: PTH118
+        path = os.path.join(os.environ.get("HF_HOME") or _caches() / "huggingface", "hub")  # noqa: PTH118
+    return _expanded(path)
+
+
+def _caches() -> Path:
+    return _expanded(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
+
+
+def _expanded(path: str) -> Path:
     return Path(os.path.expanduser(os.path.expandvars(path)))  # noqa: PTH111 (Path.expanduser raises for an unknown user)
 
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from regard._utils.errors import RegardError
 from regard._utils.files import read_file
+from regard._utils.packages import needed
 from regard._utils.validation import escape, truncate
 
 if TYPE_CHECKING:
@@ -35,10 +36,8 @@ _DAMAGE = (OSError, ValueError, SyntaxError, EOFError, TypeError, LookupError, A
 
 def pillow() -> Any:
     """Return the module ``PIL.Image``; an error if Pillow is not installed."""
-    try:
+    with needed("a picture", "'regard[images]'"):
         from PIL import Image
-    except ImportError:
-        raise RegardError("a picture is read by Pillow: pip install 'regard[images]'") from None
     return Image
 
 
