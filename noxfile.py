@@ -565,7 +565,7 @@ def wheels(session: nox.Session) -> None:
 
     They are left in ``build/dist``. ``-- --python NAME --only SYSTEM`` makes some (``.ci/wheels.py``).
     """
-    env = PackageEnvironment(session, "wheels")
+    env = Environment(session, "build", "wheels")
     folder = Path("build/dist").resolve()
     shutil.rmtree(folder, ignore_errors=True)
     env.run(".ci/wheels.py", str(folder), *session.posargs)
@@ -577,7 +577,7 @@ def wheels(session: nox.Session) -> None:
 @check(guard=False)
 def release(session: nox.Session) -> None:
     """Rehearse a release in a clone: version and tag, archive and wheel, their checks, an installation, notes."""
-    session.run(sys.executable, ".ci/release.py", "rehearse", external=True)
+    Environment(session, "build", "wheels").run(".ci/release.py", "rehearse")
 
 
 @nox.session(venv_backend="none")

@@ -12,6 +12,7 @@ import argparse
 import datetime
 import json
 import os
+import platform
 import re
 import subprocess
 import sys
@@ -36,6 +37,7 @@ KERNELS = {
     "musllinux": ("ELF", r"libc\.so"),
     "macosx": ("MACHO", r"/usr/lib/libSystem\.B\.dylib"),
 }
+_SYSTEMS = {"Linux": "manylinux_2_28", "Darwin": "macosx_11_0"}  # of wheels for this machine
 MACHINES = {"x86_64": "X86_64", "aarch64": "(AARCH64|ARM64)", "arm64": "(AARCH64|ARM64)"}
 _NUMBER = r"\d+\.\d+\.\d+(?:(?:a|b|rc)\d+)?"
 _WRITTEN = re.compile(rf'__version__ = "({_NUMBER})"')
@@ -229,7 +231,7 @@ def is_promised(wheel: str, needed: str) -> bool:
 
 
 def rehearse(version: str) -> None:
-    """Run every step of a release that needs no account, in a clone."""
+    """Run every step of a release that needs no account, in a clone, with the wheel of this machine alone."""
     with tempfile.TemporaryDirectory() as folder:
         clone, artifacts, python = Path(folder) / "regard", Path(folder) / "artifacts", sys.executable
         _run("git", "clone", "--quiet", ROOT, clone)
@@ -239,8 +241,9 @@ def rehearse(version: str) -> None:
         _run(*git, "commit", "-qam", f"Release {version}")
         _run(*git, "tag", f"v{version}")
         _run(python, script, "check", f"v{version}")
-        tools = _environment(Path(folder) / "tools", "build")
-        _run(tools / "python", "-m", "build", "--outdir", artifacts, clone)  # the archive, and from it the wheel
+        # The archive, the wheel of pure Python, and from it that of this interpreter and system.
+        system = f"{_SYSTEMS[platform.system()]}_{platform.machine()}"
+        _run(python, clone / ".ci/wheels.py", artifacts, "--python", python, "--only", system)
         _run(python, script, "verify", artifacts)
         _run(python, script, "notes", f"v{version}")
 

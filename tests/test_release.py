@@ -213,3 +213,15 @@ def test_the_site_of_all_versions_begins_with_the_newest_release(tmp_path):
         {"version": "0.10.0", "name": "0.10.0 (newest)", "url": "https://example.org/regard/", "preferred": True},
         {"version": "0.9.0", "url": "https://example.org/regard/0.9.0/"},
     ]
+
+
+@pytest.mark.parametrize(("system", "machine"), [("Linux", "x86_64"), ("Linux", "aarch64"), ("Darwin", "arm64")])
+def test_a_rehearsal_builds_a_wheel_as_it_is_published(monkeypatch, system, machine):
+    ran = []
+    monkeypatch.setattr(release, "_run", lambda *command, **_: ran.append(command))
+    monkeypatch.setattr(release.platform, "system", lambda: system)
+    monkeypatch.setattr(release.platform, "machine", lambda: machine)
+    release.rehearse("0.1.0")
+    (built,) = [command[-1] for command in ran if str(command[1]).endswith("wheels.py")]
+    assert built in script(".ci/wheels.py").SYSTEMS
+    assert release.is_promised(f"regard-0.1.0-cp312-abi3-{built}.whl", built) or system == "Darwin"
