@@ -38,6 +38,7 @@ KERNELS = {
     "macosx": ("MACHO", r"/usr/lib/libSystem\.B\.dylib"),
 }
 _SYSTEMS = {"Linux": "manylinux_2_28", "Darwin": "macosx_11_0"}  # of wheels for this machine
+EXPORTS = {"PyInit__kernel", "regard_num_threads", "regard_set_num_threads"}  # as in csrc/exports.map
 MACHINES = {"x86_64": "X86_64", "aarch64": "(AARCH64|ARM64)", "arm64": "(AARCH64|ARM64)"}
 _NUMBER = r"\d+\.\d+\.\d+(?:(?:a|b|rc)\d+)?"
 _WRITTEN = re.compile(rf'__version__ = "({_NUMBER})"')
@@ -215,7 +216,7 @@ def misfit(wheel: str, kernel: Mapping[str, Any]) -> str | None:
         return f"is {kernel['format']} for {kernel['machine']}"
     if foreign := [name for name in kernel["libraries"] if not re.fullmatch(libraries, name)]:
         return f"loads {', '.join(foreign)}"
-    if [name.removeprefix("_") for name in kernel["exports"]] != ["PyInit__kernel"]:
+    if {name.removeprefix("_") if format_ == "MACHO" else name for name in kernel["exports"]} != EXPORTS:
         return f"exports {', '.join(kernel['exports'][:5]) or 'nothing'}"
     return None
 

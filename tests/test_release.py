@@ -116,7 +116,8 @@ def test_the_verdict_is_what_auditwheel_finds_not_the_name_that_it_repeats(monke
 
 
 def kernel(**facts):
-    return {"format": "ELF", "machine": "X86_64", "exports": ["PyInit__kernel"], "libraries": ["libc.so.6"], **facts}
+    exports = sorted(release.EXPORTS)
+    return {"format": "ELF", "machine": "X86_64", "exports": exports, "libraries": ["libc.so.6"], **facts}
 
 
 @pytest.mark.parametrize(
@@ -136,13 +137,23 @@ def kernel(**facts):
         ("macosx_11_0_x86_64", {}, "is ELF for X86_64"),
         (
             "macosx_11_0_arm64",
-            {"format": "MACHO", "machine": "ARM64", "exports": ["_PyInit__kernel"], "libraries": [_LIBSYSTEM]},
+            {
+                "format": "MACHO",
+                "machine": "ARM64",
+                "exports": [f"_{name}" for name in release.EXPORTS],
+                "libraries": [_LIBSYSTEM],
+            },
             None,
         ),
     ],
 )
 def test_a_kernel_fits_the_name_of_its_wheel(system, facts, says):
     assert release.misfit(f"regard-0.1.0-cp312-abi3-{system}.whl", kernel(**facts)) == says
+
+
+def test_the_kernel_exports_what_is_listed():
+    (listed,) = re.findall(r"global: (.*);\n", (ROOT / "csrc/exports.map").read_text("utf-8"))
+    assert set(listed.split("; ")) == release.EXPORTS
 
 
 def test_every_system_that_is_built_has_a_rule_for_its_kernel():
