@@ -16,14 +16,24 @@ import lief
 
 def describe(kernel: bytes) -> dict[str, Any]:
     parsed: Any = lief.parse(list(kernel))
+    if parsed is None:
+        return {"format": "none", "machine": "none", "exports": [], "libraries": []}
     if isinstance(parsed, lief.MachO.FatBinary):
         parsed = parsed.at(0)
-    machine = getattr(parsed.header, "machine_type", None) or getattr(parsed.header, "cpu_type", None)
+    header, libraries = parsed.header, parsed.libraries
+    if isinstance(parsed, lief.ELF.Binary):
+        machine = header.machine_type
+    elif isinstance(parsed, lief.MachO.Binary):
+        machine = header.cpu_type
+        own = lief.MachO.LoadCommand.TYPE.ID_DYLIB  # the name of the kernel itself
+        libraries = [each.name for each in libraries if each.command != own]
+    else:
+        machine = header.machine
     return {
         "format": parsed.format.name,
-        "machine": machine.name if machine is not None else parsed.header.machine.name,
+        "machine": machine.name,
         "exports": sorted(function.name for function in parsed.exported_functions),
-        "libraries": sorted(getattr(each, "name", each) for each in parsed.libraries),
+        "libraries": sorted(map(str, libraries)),
     }
 
 

@@ -151,6 +151,14 @@ def test_a_kernel_fits_the_name_of_its_wheel(system, facts, says):
     assert release.misfit(f"regard-0.1.0-cp312-abi3-{system}.whl", kernel(**facts)) == says
 
 
+def test_a_kernel_for_macos_may_show_what_its_linker_adds():
+    exports = [*(f"_{name}" for name in release.EXPORTS), "___dso_handle"]
+    facts = {"format": "MACHO", "machine": "X86_64", "exports": exports, "libraries": [_LIBSYSTEM]}
+    wheel = "regard-0.1.0-cp312-abi3-macosx_11_0_x86_64.whl"
+    assert release.misfit(wheel, facts) is None
+    assert "exports" in release.misfit(wheel, {**facts, "exports": exports[1:]})
+
+
 def test_the_kernel_exports_what_is_listed():
     (listed,) = re.findall(r"global: (.*);\n", (ROOT / "csrc/exports.map").read_text("utf-8"))
     assert set(listed.split("; ")) == release.EXPORTS
