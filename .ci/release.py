@@ -12,6 +12,7 @@ import argparse
 import datetime
 import json
 import os
+import platform
 import re
 import subprocess
 import sys
@@ -19,15 +20,26 @@ import tarfile
 import tempfile
 import time
 import tomllib
-import zipfile
+import xml.etree.ElementTree as ET
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 VERSION, CITATION, CHANGELOG = "src/regard/_version.py", "CITATION.cff", "CHANGELOG.md"
 RECIPE = ".ci/conda/recipe.yaml"
 SITE = "site.tar.gz"  # of a release: its documentation
+REPORT = "report"  # beside artifacts: a list of the checks of each, and the results of its tests, for each interpreter
+# Of kernels, by the beginning of the system's name in a tag: format, and what of the system they may load.
+KERNELS = {
+    "manylinux": ("ELF", r"lib(?:c|m|pthread|dl)\.so\.\d|ld-linux-[\w-]+\.so\.\d"),
+    "musllinux": ("ELF", r"libc\.so"),
+    "macosx": ("MACHO", r"/usr/lib/libSystem\.B\.dylib"),
+}
+_SYSTEMS = {"Linux": "manylinux_2_28", "Darwin": "macosx_11_0"}  # of wheels for this machine
+EXPORTS = {"PyInit__kernel", "regard_num_threads", "regard_set_num_threads"}  # as in csrc/exports.map
+MACHINES = {"x86_64": "X86_64", "aarch64": "(AARCH64|ARM64)", "arm64": "(AARCH64|ARM64)"}
 _NUMBER = r"\d+\.\d+\.\d+(?:(?:a|b|rc)\d+)?"
 _WRITTEN = re.compile(rf'__version__ = "({_NUMBER})"')
 _CITED = re.compile(r"^(?:version|date-released): .*\n", re.MULTILINE)
@@ -94,19 +106,26 @@ def _replace(path: Path, change: Callable[[str], str]) -> None:
 def verify(artifacts: Path) -> None:
     """Check files to be published, and install the wheel of this machine in an empty environment, as a user does.
 
-    Prints a table of the artifacts, and seconds and megabytes of the installation.
+    Prints seconds and megabytes of the installation.
     """
     files = sorted(path for path in artifacts.iterdir() if path.name.endswith((".whl", ".tar.gz")))
+    checks = {path.name: ["twine"] for path in files}
     with tempfile.TemporaryDirectory() as folder:
-        tools = _environment(Path(folder) / "tools", "twine", "abi3audit", "auditwheel")
+        tools = _environment(Path(folder) / "tools", "twine", "abi3audit", "auditwheel", "lief")
         _run(tools / "python", "-m", "twine", "check", "--strict", *files)
         if stable := [path for path in files if "-abi3-" in path.name]:
             _run(tools / "python", "-m", "abi3audit", "--strict", *stable)
+        for path in stable:
+            checks[path.name].append("abi3audit")
         for path in files:
             if "linux_" in path.name:
-                _check_libraries(tools, path)
-        for path in files:
-            print(f"{path.name}: {path.stat().st_size / 1e6:.1f} MB{_kernel(path)}")
+                checks[path.name].append(f"auditwheel ({_check_libraries(tools, path)})")
+        for name, kernel in _described(tools, files).items():
+            if wrong := misfit(name, kernel):
+                raise SystemExit(f"{name}: its kernel {wrong}")
+            checks[name].append(f"{kernel['format']} {kernel['machine']}")
+        (artifacts / REPORT).mkdir(exist_ok=True)
+        (artifacts / REPORT / "checks.json").write_text(json.dumps(checks, indent=2) + "\n", encoding="utf-8")
         start = time.perf_counter()
         user = _environment(Path(folder) / "user", *_from(artifacts))
         seconds = time.perf_counter() - start
@@ -126,10 +145,42 @@ def try_wheels(artifacts: Path, pythons: list[str], *, pure: bool) -> None:
         with tempfile.TemporaryDirectory() as folder:
             programs = _environment(Path(folder), *_from(artifacts), *tests, python=python)
             marked = ("-m", "not minilm and not smollm2")  # whose files it lacks
-            tests_of_kernel = ("-m", "pytest", "-q", *marked, "tests/functional")
+            results = artifacts / REPORT / f"{_output(programs / 'python', '-c', _TRIED)}.xml"
+            tests_of_kernel = ("-m", "pytest", "-q", *marked, f"--junitxml={results}", "tests/functional")
             _run(programs / "python", *tests_of_kernel, folder=ROOT, env={"REGARD_PURE": str(int(pure))})
             if not pure:  # they call the kernel by name
                 _run(programs / "python", "tests/mixed_calls.py", "--calls", "5000", folder=ROOT)
+
+
+# What an interpreter says of the wheel in its environment: the tag, and itself.
+_TRIED = """
+import importlib.metadata, platform
+lines = importlib.metadata.distribution("regard").read_text("WHEEL").splitlines()
+print(*(line[5:] for line in lines if line[:5] == "Tag: "), platform.python_implementation(), platform.python_version())
+"""
+
+
+def table(artifacts: Path) -> str:
+    """Return the artifacts as a table in Markdown: size, checks passed, tests of the kernel that ran and where."""
+    report = artifacts / REPORT
+    checks = json.loads((report / "checks.json").read_text(encoding="utf-8"))
+    lines = ["| artifact | MB | checks | tests |", "|---|---|---|---|"]
+    for name, passed in checks.items():
+        tag = "-".join(name.removesuffix(".whl").split("-")[2:]) or "source"
+        ran = [f"{_passed(path)}, {path.stem.partition(' ')[2]}" for path in sorted(report.glob(f"{tag} *.xml"))]
+        size = (artifacts / name).stat().st_size / 1e6
+        lines.append(f"| `{tag}` | {size:.1f} | {', '.join(passed)} | {'; '.join(ran) or 'not run'} |")
+    return "\n".join([*lines, ""])
+
+
+def _passed(results: Path) -> str:
+    """Return how many tests passed, and how many did not."""
+    suites = list(ET.parse(results).getroot().iter("testsuite"))
+    tests, skipped, failures, errors = (
+        sum(int(suite.get(key, 0)) for suite in suites) for key in ("tests", "skipped", "failures", "errors")
+    )
+    wrong = failures + errors
+    return f"{tests - skipped - wrong:,} passed" + (f", {wrong} failed" if wrong else "")
 
 
 def _from(artifacts: Path) -> tuple[str, ...]:
@@ -138,13 +189,39 @@ def _from(artifacts: Path) -> tuple[str, ...]:
     return ("--find-links", str(artifacts), "--only-binary", "regard", f"regard=={version}")
 
 
-def _check_libraries(tools: Path, wheel: Path) -> None:
-    """Stop unless the C library that the tag of a wheel for Linux promises has all that its kernel calls."""
+def _check_libraries(tools: Path, wheel: Path) -> str:
+    """Return the tag that a wheel for Linux could have; stop unless that of its name promises as much."""
     command = [str(tools / "auditwheel"), "show", "--json", str(wheel)]
     needed = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)["overall_tag"]
     print(f"{wheel.name} needs {needed}")
     if not is_promised(wheel.name, needed):
         raise SystemExit(f"{wheel.name} needs {needed}: it runs on fewer systems than its name says")
+    return str(needed)
+
+
+def _described(tools: Path, files: list[Path]) -> dict[str, dict[str, Any]]:
+    """Return what `.ci/describe_kernels.py` says of the kernel of each wheel that has one."""
+    command = [tools / "python", ROOT / ".ci/describe_kernels.py", *(path for path in files if path.suffix == ".whl")]
+    done = subprocess.run([str(part) for part in command], stdout=subprocess.PIPE, check=True)
+    described: dict[str, dict[str, Any]] = json.loads(done.stdout)
+    return described
+
+
+def misfit(wheel: str, kernel: Mapping[str, Any]) -> str | None:
+    """Say in what a kernel is not that of the system in the name of its wheel, or shows more than it should."""
+    tag = wheel.removesuffix(".whl").rpartition("-")[2]
+    format_, libraries = KERNELS[tag.partition("_")[0]]
+    machine = next(pattern for ending, pattern in MACHINES.items() if tag.endswith(ending))
+    if kernel["format"] != format_ or not re.fullmatch(machine, kernel["machine"]):
+        return f"is {kernel['format']} for {kernel['machine']}"
+    if foreign := [name for name in kernel["libraries"] if not re.fullmatch(libraries, name)]:
+        return f"loads {', '.join(foreign)}"
+    exports = set(kernel["exports"])
+    if format_ == "MACHO":  # where Zig's linker takes no list
+        exports = {name.removeprefix("_") for name in exports} & EXPORTS
+    if exports != EXPORTS:
+        return f"exports {', '.join(kernel['exports'][:5]) or 'nothing'}"
+    return None
 
 
 def is_promised(wheel: str, needed: str) -> bool:
@@ -158,7 +235,7 @@ def is_promised(wheel: str, needed: str) -> bool:
 
 
 def rehearse(version: str) -> None:
-    """Run every step of a release that needs no account, in a clone."""
+    """Run every step of a release that needs no account, in a clone, with the wheel of this machine alone."""
     with tempfile.TemporaryDirectory() as folder:
         clone, artifacts, python = Path(folder) / "regard", Path(folder) / "artifacts", sys.executable
         _run("git", "clone", "--quiet", ROOT, clone)
@@ -168,8 +245,9 @@ def rehearse(version: str) -> None:
         _run(*git, "commit", "-qam", f"Release {version}")
         _run(*git, "tag", f"v{version}")
         _run(python, script, "check", f"v{version}")
-        tools = _environment(Path(folder) / "tools", "build")
-        _run(tools / "python", "-m", "build", "--outdir", artifacts, clone)  # the archive, and from it the wheel
+        # The archive, the wheel of pure Python, and from it that of this interpreter and system.
+        system = f"{_SYSTEMS[platform.system()]}_{platform.machine()}"
+        _run(python, clone / ".ci/wheels.py", artifacts, "--python", python, "--only", system)
         _run(python, script, "verify", artifacts)
         _run(python, script, "notes", f"v{version}")
 
@@ -182,12 +260,8 @@ def _environment(folder: Path, *packages: str, python: str = sys.executable) -> 
     return programs
 
 
-def _kernel(artifact: Path) -> str:
-    if artifact.suffix != ".whl":
-        return ""
-    with zipfile.ZipFile(artifact) as wheel:
-        kernels = [name for name in wheel.namelist() if name.startswith("regard/functional/native/_kernel.")]
-    return f", {Path(kernels[0]).name}" if kernels else ", pure Python"
+def _output(*command: object) -> str:
+    return subprocess.run([str(part) for part in command], check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
 
 
 def _run(*command: object, folder: Path | None = None, env: Mapping[str, str] = MappingProxyType({})) -> None:
@@ -231,6 +305,7 @@ def main() -> None:
     step.add_argument("artifacts", type=Path)
     step.add_argument("pythons", nargs="*", default=[sys.executable], help="interpreters; this one by default")
     step.add_argument("--pure", action="store_true", help="the wheel of the system is that of pure Python")
+    steps.add_parser("table", help="print what was checked and run").add_argument("artifacts", type=Path)
     step = steps.add_parser("pages", help="write the site of all versions")
     step.add_argument("sites", type=Path, help="a folder for each tag, with its site")
     step.add_argument("out", type=Path)
@@ -247,6 +322,8 @@ def main() -> None:
             verify(arguments.artifacts.resolve())
         case "try":
             try_wheels(arguments.artifacts.resolve(), arguments.pythons, pure=arguments.pure)
+        case "table":
+            sys.stdout.write(table(arguments.artifacts))
         case "pages":
             project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
             pages(arguments.sites, arguments.out, project["urls"]["Documentation"])

@@ -96,6 +96,9 @@ class Builder:
             "CMAKE_CXX_COMPILER": f"{self.zig};c++;-target;{system.target}",
             "CMAKE_SYSTEM_NAME": system.name,
             "CMAKE_SYSTEM_PROCESSOR": system.processor,
+            # That of this system writes archives that the linker for macOS does not read.
+            "CMAKE_CXX_ARCHIVE_CREATE": f"{self.zig} ar qc <TARGET> <LINK_FLAGS> <OBJECTS>",
+            "CMAKE_CXX_ARCHIVE_FINISH": f"{self.zig} ranlib <TARGET>",
             "nanobind_ROOT": self.nanobind,
             # What nanobind would ask the interpreter, which is of this system.
             "SKBUILD_SOABI": f"cpython-{python.tag.rpartition('cp')[2].removesuffix('-abi3')}-any",

@@ -7,12 +7,14 @@ not a page leads to the repository; a broken link is a warning, and warnings are
 from __future__ import annotations
 
 import functools
+import html
 import importlib
 import inspect
 import os
 import posixpath
 import re
 import shutil
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,9 @@ import latex2mathml.converter
 from docutils.nodes import SkipNode
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "docs"))
+import addresses  # noqa: E402
+
 _PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 REPOSITORY, ADDRESS = (_PROJECT["urls"][name] for name in ("Repository", "Documentation"))
 PREFIX = f"/{ADDRESS.rstrip('/').rpartition('/')[2]}/"  # of all addresses of the site
@@ -111,6 +116,7 @@ _LISTED = re.compile(r"^(?:- |\| )\[[^\]]*\]\(([^)]+)\.md\)", re.MULTILINE)
 _LINK = re.compile(r"(?<=\]\()([^)\s#:]+)(?=[)#])")
 _FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 _MODULE = re.compile(r"module:: ([\w.]+)")
+_OUTSIDE = re.compile(r"""<a\b[^>]*\bhref=["']((?!#)[a-z]+:[^"']+)["']""")
 _FOREIGN = re.compile(r"""<(?:script|img|iframe)\b[^>]*\bsrc=["']?(?:https?:)?//[^>]*>""")
 
 
@@ -203,8 +209,12 @@ def finish(app: Any, error: Exception | None) -> None:
     out = Path(app.outdir)
     write_explored(out)
     for path in out.rglob("*.html"):
-        if foreign := _FOREIGN.search(path.read_text(encoding="utf-8")):
+        page = path.read_text(encoding="utf-8")
+        if foreign := _FOREIGN.search(page):
             raise ValueError(f"{path} fetches from elsewhere: {foreign[0]}")
+        for address in map(html.unescape, _OUTSIDE.findall(page)):
+            if wrong := addresses.fault(address):
+                raise ValueError(f"{path}: {address} {wrong}")
     shutil.copy(out / f"{root_doc}.html", out / "index.html")
 
 

@@ -1,6 +1,5 @@
 """The steps of a release, of which `nox -s release` rehearses all."""
 
-import importlib.util
 import json
 import re
 import shutil
@@ -11,10 +10,10 @@ from types import SimpleNamespace
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
-_spec = importlib.util.spec_from_file_location("release", ROOT / ".ci/release.py")
-release = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(release)
+from scripts import ROOT, script
+
+release = script(".ci/release.py")
+_LIBSYSTEM = "/usr/lib/libSystem.B.dylib"
 WRITTEN = (release.VERSION, release.CITATION, release.CHANGELOG, release.RECIPE)
 
 
@@ -116,15 +115,92 @@ def test_the_verdict_is_what_auditwheel_finds_not_the_name_that_it_repeats(monke
         audited("manylinux_2_34_x86_64")
 
 
+def kernel(**facts):
+    exports = sorted(release.EXPORTS)
+    return {"format": "ELF", "machine": "X86_64", "exports": exports, "libraries": ["libc.so.6"], **facts}
+
+
+@pytest.mark.parametrize(
+    ("system", "facts", "says"),
+    [
+        ("manylinux_2_28_x86_64", {}, None),
+        ("manylinux_2_28_x86_64", {"libraries": ["libc.so.6", "libm.so.6", "ld-linux-x86-64.so.2"]}, None),
+        ("manylinux_2_28_x86_64", {"libraries": ["libstdc++.so.6"]}, "loads libstdc++.so.6"),
+        (
+            "manylinux_2_28_x86_64",
+            {"exports": ["PyInit__kernel", "nb_type_put"]},
+            "exports PyInit__kernel, nb_type_put",
+        ),
+        ("manylinux_2_28_x86_64", {"exports": []}, "exports nothing"),
+        ("manylinux_2_28_aarch64", {}, "is ELF for X86_64"),
+        ("musllinux_1_2_x86_64", {}, "loads libc.so.6"),
+        ("macosx_11_0_x86_64", {}, "is ELF for X86_64"),
+        (
+            "macosx_11_0_arm64",
+            {
+                "format": "MACHO",
+                "machine": "ARM64",
+                "exports": [f"_{name}" for name in release.EXPORTS],
+                "libraries": [_LIBSYSTEM],
+            },
+            None,
+        ),
+    ],
+)
+def test_a_kernel_fits_the_name_of_its_wheel(system, facts, says):
+    assert release.misfit(f"regard-0.1.0-cp312-abi3-{system}.whl", kernel(**facts)) == says
+
+
+def test_a_kernel_for_macos_may_show_what_its_linker_adds():
+    exports = [*(f"_{name}" for name in release.EXPORTS), "___dso_handle"]
+    facts = {"format": "MACHO", "machine": "X86_64", "exports": exports, "libraries": [_LIBSYSTEM]}
+    wheel = "regard-0.1.0-cp312-abi3-macosx_11_0_x86_64.whl"
+    assert release.misfit(wheel, facts) is None
+    assert "exports" in release.misfit(wheel, {**facts, "exports": exports[1:]})
+
+
+def test_the_kernel_exports_what_is_listed():
+    (listed,) = re.findall(r"global: (.*);\n", (ROOT / "csrc/exports.map").read_text("utf-8"))
+    assert set(listed.split("; ")) == release.EXPORTS
+
+
+def test_every_system_that_is_built_has_a_rule_for_its_kernel():
+    for tag in script(".ci/wheels.py").SYSTEMS:
+        assert release.misfit(f"regard-0.1.0-cp312-abi3-{tag}.whl", kernel(format="none")) == "is none for X86_64"
+
+
+def test_the_table_says_what_was_checked_and_run_and_what_was_not(tmp_path):
+    report = tmp_path / release.REPORT
+    report.mkdir()
+    checks = {
+        "regard-1.tar.gz": ["twine"],
+        "regard-1-py3-none-any.whl": ["twine"],
+        "r-1-a-b-c.whl": ["twine", "x"],
+    }
+    (report / "checks.json").write_text(json.dumps(checks), "utf-8")
+    for name in checks:
+        (tmp_path / name).write_bytes(b"0" * 1_260_000)
+    suite = '<testsuites><testsuite tests="1234" skipped="4" failures="{}" errors="1"/></testsuites>'
+    (report / "a-b-c CPython 3.13.0.xml").write_text(suite.replace('errors="1"', "").format(0), "utf-8")
+    (report / "a-b-c CPython 3.14.0.xml").write_text(suite.format(2), "utf-8")
+    assert release.table(tmp_path).splitlines()[2:] == [
+        "| `source` | 1.3 | twine | not run |",
+        "| `py3-none-any` | 1.3 | twine | not run |",
+        "| `a-b-c` | 1.3 | twine, x | 1,230 passed, CPython 3.13.0; 1,227 passed, 3 failed, CPython 3.14.0 |",
+    ]
+
+
 @pytest.mark.parametrize("pure", [False, True])
 def test_a_wheel_is_tried_with_the_kernel_or_without(monkeypatch, tmp_path, pure):
     (tmp_path / "regard-0.1.0-py3-none-any.whl").touch()
     ran = []
     monkeypatch.setattr(release, "_environment", lambda *_, **__: Path("bin"))
+    monkeypatch.setattr(release, "_output", lambda *_: "py3-none-any CPython 3.13.0")
     monkeypatch.setattr(release, "_run", lambda *command, folder, env=None: ran.append((command[1:], env)))
     monkeypatch.setattr(release.sys, "argv", ["release.py", "try", str(tmp_path), *(["--pure"] if pure else [])])
     release.main()
-    (_, env), *others = ran
+    (tests, env), *others = ran
+    assert f"--junitxml={tmp_path / release.REPORT / 'py3-none-any CPython 3.13.0.xml'}" in tests
     assert env == {"REGARD_PURE": "1" if pure else "0"}
     assert [command[0] for command, _ in others] == ([] if pure else ["tests/mixed_calls.py"])
 
@@ -156,3 +232,15 @@ def test_the_site_of_all_versions_begins_with_the_newest_release(tmp_path):
         {"version": "0.10.0", "name": "0.10.0 (newest)", "url": "https://example.org/regard/", "preferred": True},
         {"version": "0.9.0", "url": "https://example.org/regard/0.9.0/"},
     ]
+
+
+@pytest.mark.parametrize(("system", "machine"), [("Linux", "x86_64"), ("Linux", "aarch64"), ("Darwin", "arm64")])
+def test_a_rehearsal_builds_a_wheel_as_it_is_published(monkeypatch, system, machine):
+    ran = []
+    monkeypatch.setattr(release, "_run", lambda *command, **_: ran.append(command))
+    monkeypatch.setattr(release.platform, "system", lambda: system)
+    monkeypatch.setattr(release.platform, "machine", lambda: machine)
+    release.rehearse("0.1.0")
+    (built,) = [command[-1] for command in ran if str(command[1]).endswith("wheels.py")]
+    assert built in script(".ci/wheels.py").SYSTEMS
+    assert release.is_promised(f"regard-0.1.0-cp312-abi3-{built}.whl", built) or system == "Darwin"

@@ -5,17 +5,15 @@ from __future__ import annotations
 import base64
 import csv
 import hashlib
-import importlib.util
 import io
 import zipfile
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
-_spec = importlib.util.spec_from_file_location("wheels", ROOT / ".ci/wheels.py")
-wheels = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(wheels)
+from scripts import script
+
+wheels = script(".ci/wheels.py")
 
 PURE = {
     "regard/__init__.py": b"",
