@@ -15,6 +15,7 @@ from typing import Any
 import h11
 import uvicorn
 from starlette.applications import Starlette
+from uvicorn.config import LOGGING_CONFIG
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 MAX_CONNECTIONS = 64  # a browser opens 6 for a page
@@ -143,9 +144,11 @@ class Server(uvicorn.Server):
 
 def configuration(app: Starlette, protocol: type[BoundedProtocol]) -> uvicorn.Config:
     """Return how an application is served."""
+    # From the beginning: a second server would let the first one log what it does, until its own level is set.
+    loggers = {name: {**each, "level": "ERROR"} for name, each in LOGGING_CONFIG["loggers"].items()}
     return uvicorn.Config(
         app,
-        log_level="error",
+        log_config={**LOGGING_CONFIG, "loggers": loggers},
         access_log=False,
         lifespan="off",
         http=protocol,

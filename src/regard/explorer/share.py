@@ -313,22 +313,19 @@ def network_address() -> str:
 
 
 def own_address(address: str) -> str:
-    """Return an address of this machine as it is written; an error for another, and for all addresses."""
+    """Return an address of this machine as it is written; an error for another, and for one that stands for several."""
     try:
-        found = str(ipaddress.IPv4Address(address))
-    except ValueError:
-        raise RegardError(
-            f"--address is an IPv4 address of this machine such as 192.168.1.5, not {address!r}"
-        ) from None
-    try:
+        found = ipaddress.IPv4Address(address)
         with socket.socket() as probe:
-            probe.bind((found, 0))
-            is_one = probe.getsockname()[0] == found != "0.0.0.0"
+            probe.bind((str(found), 0))
+    except ValueError:
+        message = f"--address is an IPv4 address of this machine, as 192.168.1.5, not {address!r}"
+        raise RegardError(message) from None
     except OSError:
-        is_one = False
-    if not is_one:
-        raise RegardError(f"--address {address}: this machine has no such address")
-    return found
+        raise RegardError(f"--address {address}: this machine has no such address") from None
+    if found.is_unspecified or found.is_multicast or found.is_reserved:
+        raise RegardError(f"--address {address}: give one address of this machine")
+    return str(found)
 
 
 def client_of(request: Request) -> str:

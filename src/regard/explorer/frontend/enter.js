@@ -24,5 +24,5 @@ form.addEventListener("submit", (event) => {
 const path = location.pathname.slice(1);
 if (path.endsWith("/")) {
   input.value = path.slice(0, -1).slice(0, 12);
-  note.textContent = "This is not the code: look again, and at the address.";
+  note.textContent = "This is not the code of this address: look again.";
 } else if (CODE.test(codeOf(path))) open(path); // typed after the address, without the last slash
