@@ -190,9 +190,9 @@ def test_requests_wait_for_their_turn_and_are_refused_when_they_would_wait_long(
         waits.append(seconds)
 
     monkeypatch.setattr(share.anyio, "sleep", sleep)
-    statuses = [door.status("/") for _ in range(185)]
-    assert statuses == [200] * 180 + [429] * 5
-    assert len(waits) == 60
+    statuses = [door.status("/") for _ in range(145)]
+    assert statuses == [200] * 140 + [429] * 5
+    assert len(waits) == 80
     assert waits == sorted(waits)
     assert 0 < waits[0] < waits[-1] <= 2
     assert door.status("/", client="10.0.0.8") == 200

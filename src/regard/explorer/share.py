@@ -127,7 +127,7 @@ class Door:
     def __init__(self, classroom: Classroom, host: str, now: Callable[[], float] = time.monotonic) -> None:
         self._code = classroom.code.encode("ascii")
         self._host = host
-        self._requests = Rates(30, 120, now=now)
+        self._requests = Rates(40, 60, now=now)
         self._wrong = Rates(0.1, 5, now=now)  # codes of a client
         self._all_wrong = Rates(1, 60, now=now)
         self._entered: OrderedDict[str, None] = OrderedDict()  # clients that gave the right code
