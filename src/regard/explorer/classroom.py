@@ -136,7 +136,7 @@ class Classroom:
         if params.get("temperature", 1.0) not in _TEMPERATURES:
             raise RegardError("the class chooses a temperature from 0.1 to 2, in steps of 0.1")
 
-    def answer(self, name: str, params: Mapping[str, Any]) -> Any:
+    def dispatch(self, name: str, params: Mapping[str, Any]) -> Any:
         """Return the answer to a question that `check` allows."""
         return dispatch(self._exploration, name, params)
 

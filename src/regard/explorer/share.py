@@ -78,13 +78,13 @@ class Answers:
         self._classroom.check(name, params)
         key = f"{name} {json.dumps(params, sort_keys=True)}"
         if key in self._kept or key in self._coming:
-            return await self._found(key)
+            return await self._wait(key)
         async with self._turn(client):
             if key not in self._kept and key not in self._coming:
                 self._coming[key] = asyncio.create_task(self._compute(key, name, params))
-            return await self._found(key)
+            return await self._wait(key)
 
-    async def _found(self, key: str) -> tuple[bytes, str]:
+    async def _wait(self, key: str) -> tuple[bytes, str]:
         if key in self._kept:
             self._kept.move_to_end(key)
             return self._kept[key]
@@ -103,7 +103,7 @@ class Answers:
         return answer
 
     def _encoded(self, name: str, params: Mapping[str, Any]) -> tuple[bytes, str]:
-        return encoded(self._classroom.answer(name, params))
+        return encoded(self._classroom.dispatch(name, params))
 
     @asynccontextmanager
     async def _turn(self, client: str) -> AsyncIterator[None]:
@@ -315,17 +315,17 @@ def network_address() -> str:
 def own_address(address: str) -> str:
     """Return an address of this machine as it is written; an error for another, and for one that stands for several."""
     try:
-        found = ipaddress.IPv4Address(address)
+        own = ipaddress.IPv4Address(address)
         with socket.socket() as probe:
-            probe.bind((str(found), 0))
+            probe.bind((str(own), 0))
     except ValueError:
         message = f"--address is an IPv4 address of this machine, as 192.168.1.5, not {address!r}"
         raise RegardError(message) from None
     except OSError:
         raise RegardError(f"--address {address}: this machine has no such address") from None
-    if found.is_unspecified or found.is_multicast or found.is_reserved:
+    if own.is_unspecified or own.is_multicast or own.is_reserved:
         raise RegardError(f"--address {address}: give one address of this machine")
-    return str(found)
+    return str(own)
 
 
 def client_of(request: Request) -> str:
