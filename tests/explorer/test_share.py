@@ -11,11 +11,14 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from contextlib import closing
 
 import numpy as np
 import pytest
 from explorations import explored, long_exploration
+from starlette.datastructures import Address
+from starlette.requests import ClientDisconnect
 
 from regard import RegardError
 from regard.explorer import share
@@ -31,6 +34,16 @@ TILE = {**HEAD, "row0": 0, "row1": 5, "col0": 0, "col1": 5, "bin_size": 1}
 WRONG = "AAAAAA"
 
 
+class Asking:
+    """As much of a request as its answer needs; the client may have left."""
+
+    def __init__(self, client, *, left=False):
+        self.client, self.left = Address(client, 1), left
+
+    async def is_disconnected(self):
+        return self.left
+
+
 class Door:
     """The application of a class, asked without a network, with a clock that stands still."""
 
@@ -40,8 +53,9 @@ class Door:
         self.code = self.classroom.code
         self.app = class_application(self.classroom, HOST, now=lambda: self.now)
 
-    async def request(self, path, method="GET", body=b"", client="10.0.0.7", **headers):
-        sent, left = [], [{"type": "http.request", "body": body, "more_body": False}]
+    async def request(self, path, method="GET", body=b"", client="10.0.0.7", sent=None, **headers):
+        sent = [] if sent is None else sent
+        left = [{"type": "http.request", "body": body, "more_body": False}]
         headers = {"host": HOST, **headers}
 
         async def receive():
@@ -148,8 +162,8 @@ def test_every_answer_has_the_policy_of_the_teacher_s_page(door, path, method):
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:8766", "10.0.0.1", "10.0.0.1:80", "localhost:8766", ""])
 def test_another_host_gets_nothing(door, host):
-    for path in ("/", f"/{door.code}/", "/x"):
-        assert door.ask(path, host=host)[0] == 421
+    for path, method in (("/", "GET"), (f"/{door.code}/", "GET"), ("/x", "GET"), ("/", "PUT")):
+        assert door.ask(path, method, host=host)[0] == 421
     assert door.api("manifest", host=host)[0] == 421
 
 
@@ -276,10 +290,43 @@ def test_what_is_kept_is_bounded(door):
     async def rows():
         for i in range(5):
             for layer in range(2):
-                await answers.get("a", "row", {**HEAD, "layer": layer, "i": i})
+                await answers.get(Asking("10.0.0.7"), "row", {**HEAD, "layer": layer, "i": i})
         return answers.nbytes
 
     assert 2_000 < door.runner.run(rows()) <= 4_000
+
+
+def test_a_client_computes_one_at_a_time_and_nothing_that_it_left(door, exploration, monkeypatch):
+    begun, computing, most = [], [], []
+
+    def row(**params):
+        begun.append(params["i"])
+        computing.append(1)
+        most.append(len(computing))
+        time.sleep(0)
+        computing.pop()
+        return np.zeros(5, np.float32)
+
+    monkeypatch.setattr(exploration, "row", row)
+    answers = Answers(door.classroom)
+
+    async def ask():
+        asking = [answers.get(Asking("a", left=i >= 3), "row", {**HEAD, "i": i}) for i in range(40)]
+        return await asyncio.gather(*asking, return_exceptions=True)
+
+    results = door.runner.run(ask())
+    assert [type(result) for result in results] == [tuple] * 3 + [ClientDisconnect] * 29 + [RegardError] * 8
+    assert (begun, max(most)) == ([0, 1, 2], 1)
+    assert not answers._turns
+    assert not answers._waiting
+
+
+def test_a_fault_of_our_own_tells_a_pupil_nothing(door, exploration, monkeypatch):
+    monkeypatch.setattr(exploration, "tile", lambda **_: 1 / 0)
+    sent = []
+    with pytest.raises(ZeroDivisionError):  # the server logs it
+        door.api("tile", TILE, sent=sent)
+    assert (sent[0]["status"], json.loads(sent[1]["body"])) == (500, {"error": "internal error of regard"})
 
 
 def test_a_fault_of_a_computation_is_told_to_all_and_tried_again(door, exploration, monkeypatch):

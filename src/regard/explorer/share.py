@@ -36,7 +36,6 @@ from regard.explorer.exploration import Exploration
 from regard.explorer.query import QUERIES
 from regard.explorer.rates import Rates
 from regard.explorer.responses import (
-    answer_fault,
     encoded,
     failure,
     method_not_allowed,
@@ -53,6 +52,7 @@ _MAX_BODY_BYTES = 4_000
 _MAX_DELAY = 2.0  # seconds that a request waits for its turn; a later one is refused
 _ENTRY_BYTES = 500  # of Python's around a kept answer
 _MAX_COMPUTED = 2  # at the same time
+_MAX_WAITING = 32  # questions of a client that wait to be computed: those of its connections, and what it left
 _INK, _PLAIN = "\x1b[38;5;16;48;5;231m", "\x1b[0m"
 _ENTER = ("enter.html", "enter.js", "enter.css")
 _PAGE = ("index.html", "app/main.js", "style.css")
@@ -73,13 +73,23 @@ class Answers:
         self._threads = anyio.CapacityLimiter(_MAX_COMPUTED)
         self.nbytes = 0
 
-    async def get(self, client: str, name: str, params: Mapping[str, Any]) -> tuple[bytes, str]:
-        """Return the body and the type of an answer; an error if the class may not ask it."""
+    async def get(self, request: Request, name: str, params: Mapping[str, Any]) -> tuple[bytes, str]:
+        """Return the body and the type of an answer.
+
+        Raises
+        ------
+        RegardError
+            The class may not ask it, or the client waits for too many others.
+        ClientDisconnect
+            The client left before its turn.
+        """
         self._classroom.check(name, params)
         key = f"{name} {json.dumps(params, sort_keys=True)}"
         if key in self._kept or key in self._coming:
             return await self._wait(key)
-        async with self._turn(client):
+        async with self._turn(client_of(request)):
+            if await request.is_disconnected():
+                raise ClientDisconnect
             if key not in self._kept and key not in self._coming:
                 self._coming[key] = asyncio.create_task(self._compute(key, name, params))
             return await self._wait(key)
@@ -107,6 +117,8 @@ class Answers:
 
     @asynccontextmanager
     async def _turn(self, client: str) -> AsyncIterator[None]:
+        if self._waiting[client] >= _MAX_WAITING:
+            raise RegardError("too many questions at once: wait a moment")
         self._waiting[client] += 1
         try:
             async with self._turns.setdefault(client, asyncio.Lock()):
@@ -205,7 +217,7 @@ def class_application(classroom: Classroom, host: str, now: Callable[[], float] 
             if name == "follow":
                 QUERIES[name].check(params)
                 return response(200, *encoded(classroom.follow(**params)))
-            return response(200, *await answers.get(client_of(request), name, params))
+            return response(200, *await answers.get(request, name, params))
         except RegardError as error:
             return failure(400, str(error))
         except MemoryError:
@@ -216,6 +228,12 @@ def class_application(classroom: Classroom, host: str, now: Callable[[], float] 
     async def nothing(request: Request, error: Exception) -> Response:  # noqa: ARG001
         return await door.refuse(request) or _no_such_page()
 
+    async def other_method(request: Request, error: Exception) -> Response:
+        return await door.refuse(request) or await method_not_allowed(request, error)
+
+    async def fault(request: Request, error: Exception) -> Response:  # noqa: ARG001
+        return failure(500, "internal error of regard")  # whose details are the teacher's: uvicorn logs them
+
     app = Starlette(
         routes=[
             Route("/", enter, methods=["GET"]),
@@ -224,7 +242,7 @@ def class_application(classroom: Classroom, host: str, now: Callable[[], float] 
             Route("/{code}/static/{name:path}", file, methods=["GET"]),
             Route("/{code}/api/{method}", api, methods=["POST"]),
         ],
-        exception_handlers={404: nothing, 405: method_not_allowed, Exception: answer_fault},
+        exception_handlers={404: nothing, 405: other_method, Exception: fault},
     )
     app.router.redirect_slashes = False  # a redirect would reveal whether a code is right
     app.state.answers = answers
