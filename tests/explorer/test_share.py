@@ -255,6 +255,17 @@ def test_the_manifest_of_a_pupil_names_no_code_and_offers_only_what_works(door, 
     assert (teacher["role"], teacher["code"], teacher["address"]) == ("teacher", door.code, f"http://{HOST}/")
 
 
+def test_a_pupil_reads_no_folder_of_the_teacher(decoder, door, exploration):
+    for room, name in ((decoder, "plain"), (door, "tiny")):
+        manifest = room.api("manifest")[1]
+        assert json.loads(manifest)["runs"][0]["model"] == name
+        folder = str(room.classroom._exploration.run(0).trace.model)
+        assert folder.encode() not in manifest
+    assert door.error("lens", {"run": 0}).startswith("tiny is not a decoder")
+    exploration.publish("v=head", run=exploration.run_text("the cat on")["run"])
+    assert json.loads(door.api("follow", {"known": 0})[1])["run"]["metadata"]["model"] == "tiny"
+
+
 def test_answers_are_those_of_the_exploration(door, exploration):
     for name, params in (
         ("heads", {"run": 1}),

@@ -10,6 +10,7 @@ import secrets
 import threading
 from collections import deque
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from regard._utils.errors import RegardError
@@ -76,6 +77,8 @@ class Classroom:
                 raise RegardError(f"--share is for texts of at most {MAX_TOKENS} tokens, this one has {length}")
         self._exploration = exploration
         self.code, self.address = new_code(), address
+        models = {exploration.run(number).trace.model for number in exploration.numbers}
+        self._folders = {model: Path(model).name for model in models if model and Path(model).exists()}
         self._shown: answers.TeacherView = {"version": 1, "address": "", "run": None}
         self._runs: deque[int] = deque(maxlen=_MAX_SHOWN)
         self._lock = threading.Lock()
@@ -92,6 +95,8 @@ class Classroom:
         stories = [story for story in manifest["stories"] if fits_runs(story, has)]
         return {
             **manifest,
+            "title": self.without_folders(manifest["title"]),
+            "runs": [self._described(run) for run in manifest["runs"]],
             "can": {"ablate": False, "tiles": True, "figures": False},
             "live_models": [],
             "pairs": [],
@@ -110,7 +115,7 @@ class Classroom:
         if run is not None and run not in self._exploration.numbers:
             if self._exploration.run(run).length > MAX_TOKENS:
                 raise RegardError(f"the class sees texts of at most {MAX_TOKENS} tokens")
-            described = {"number": run, "metadata": self._exploration.describe(run)}
+            described = {"number": run, "metadata": self._described(self._exploration.describe(run))}
         with self._lock:
             if described is not None and run not in self._runs:
                 self._runs.append(described["number"])
@@ -139,6 +144,15 @@ class Classroom:
     def dispatch(self, name: str, params: Mapping[str, Any]) -> Any:
         """Return the answer to a question that `check` allows."""
         return dispatch(self._exploration, name, params)
+
+    def without_folders(self, text: str) -> str:
+        """Return what a pupil reads: a model in a folder of the teacher's machine by its last name."""
+        for folder, name in self._folders.items():
+            text = text.replace(folder, name)
+        return text
+
+    def _described(self, run: answers.RunDescription) -> answers.RunDescription:
+        return {**run, "title": self.without_folders(run["title"]), "model": self.without_folders(run["model"])}
 
     def _shows(self, run: int) -> bool:
         if run in self._exploration.numbers:

@@ -219,7 +219,7 @@ def class_application(classroom: Classroom, host: str, now: Callable[[], float] 
                 return response(200, *encoded(classroom.follow(**params)))
             return response(200, *await answers.get(request, name, params))
         except RegardError as error:
-            return failure(400, str(error))
+            return failure(400, classroom.without_folders(str(error)))
         except MemoryError:
             return failure(400, "not enough memory for this request")
         except ClientDisconnect:

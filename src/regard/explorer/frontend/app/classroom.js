@@ -2,7 +2,7 @@
 
 import { el, setText, svg } from "../platform/dom.js";
 import { looksOnly, normalize } from "../state/state.js";
-import { decode } from "../state/url.js";
+import { decode, encode } from "../state/url.js";
 
 const FOLLOW_MS = 500; // between questions for what the teacher shows
 const PUBLISH_MS = 100; // what changes within is told at once
@@ -48,7 +48,8 @@ export function publish(app) {
     const { text, liveRun } = app.state;
     if (text && liveRun === null) return;
     const run = liveRun === null ? {} : { run: liveRun };
-    app.source.publish({ address: app.address(), ...run }, app.controller.signal).then(
+    const address = encode({ ...app.state, text: "", model: "" }, app.initialState); // the run has both
+    app.source.publish({ address, ...run }, app.controller.signal).then(
       () => setText(app.refs.classStatus, ""),
       ({ message }) => setText(app.refs.classStatus, app.controller.signal.aborted ? "" : `Not shown: ${message}.`),
     );
