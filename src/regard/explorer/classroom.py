@@ -21,19 +21,20 @@ from regard.explorer.story import fits_runs
 if TYPE_CHECKING:
     from regard.explorer.exploration import Exploration
 
-LOOKS = (
-    "heads",
-    "thumbnails",
-    "differences",
-    "tile",
-    "row",
-    "column",
-    "cell",
-    "movement",
-    "next_tokens",
-    "lens",
-)
-"""The queries of a pupil's page that are answered once and kept."""
+_HEAD = ("run", "layer", "head", "mode")
+LOOKS: dict[str, tuple[str, ...]] = {
+    "heads": ("run",),
+    "thumbnails": ("run",),
+    "differences": ("runs",),
+    "tile": (*_HEAD, "row0", "row1", "col0", "col1", "bin_size", "pool"),
+    "row": (*_HEAD, "i"),
+    "column": (*_HEAD, "j"),
+    "cell": (*_HEAD, "i", "j"),
+    "movement": ("runs",),
+    "next_tokens": ("run", "position", "temperature"),
+    "lens": ("run", "position"),
+}
+"""The queries of a pupil's page that are answered once and kept, with the parameters that it may give."""
 MAX_TOKENS = 512  # of a shared text: a map has 1 MB
 MAX_ADDRESS = 16_384  # characters
 _MAX_SHOWN = 4  # texts that the teacher ran, the last of which stay
@@ -130,14 +131,14 @@ class Classroom:
         """Raise `RegardError` if a pupil's page may not ask this."""
         if name not in LOOKS:
             raise RegardError("the page of a class only looks: the teacher's page has this")
+        if refused := sorted(set(params) - set(LOOKS[name])):
+            raise RegardError(f"for a class {name} takes {', '.join(LOOKS[name])}; not {', '.join(refused)}")
         QUERIES[name].check(params)
         for run in params["runs"] if "runs" in params else [params["run"]]:
             if not self._shows(run):
                 raise RegardError(f"the class sees no run {run}")
         if len(params.get("runs", [])) > 2:
             raise RegardError("the class compares two runs")
-        if params.get("seed") is not None or params.get("token") is not None:
-            raise RegardError("the class draws and chooses no tokens")
         if params.get("temperature", 1.0) not in _TEMPERATURES:
             raise RegardError("the class chooses a temperature from 0.1 to 2, in steps of 0.1")
 
