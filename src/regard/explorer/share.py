@@ -231,7 +231,7 @@ def class_application(classroom: Classroom, host: str, now: Callable[[], float] 
     async def other_method(request: Request, error: Exception) -> Response:
         return await door.refuse(request) or await method_not_allowed(request, error)
 
-    async def fault(request: Request, error: Exception) -> Response:  # noqa: ARG001
+    async def hidden_error(request: Request, error: Exception) -> Response:  # noqa: ARG001
         return failure(500, "internal error of regard")  # whose details are the teacher's: uvicorn logs them
 
     app = Starlette(
@@ -242,7 +242,7 @@ def class_application(classroom: Classroom, host: str, now: Callable[[], float] 
             Route("/{code}/static/{name:path}", file, methods=["GET"]),
             Route("/{code}/api/{method}", api, methods=["POST"]),
         ],
-        exception_handlers={404: nothing, 405: other_method, Exception: fault},
+        exception_handlers={404: nothing, 405: other_method, Exception: hidden_error},
     )
     app.router.redirect_slashes = False  # a redirect would reveal whether a code is right
     app.state.answers = answers
