@@ -71,7 +71,7 @@ DISTRIBUTED = ("-n", "auto", "--maxprocesses", "8", "--dist", "worksteal")
 FUZZ = "tests/fuzz/fuzz_kernel.py"
 BENCHMARKS = (  # of which the guard tries some
     *("cold_start", "attention_memory", "attention", "attention_map", "frameworks", "training", "minilm"),
-    *("generation", "research", "corpus", "dask_corpus", "scale", "explorer"),
+    *("generation", "research", "corpus", "dask_corpus", "scale", "explorer", "classroom"),
 )
 
 # Whether sessions draw samples, as in the guard. GitHub's runners set CI.

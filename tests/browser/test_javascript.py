@@ -26,7 +26,7 @@ def test_pure_functions():
 
 def test_the_script_of_a_page_has_the_texts_of_its_modules(tmp_path):
     bundle = tmp_path / "bundle.js"
-    bundle.write_text(bundle_module("app/main.js") + bundle_module("app/widget.js"), "utf-8")
+    bundle.write_text("".join(map(bundle_module, ("app/main.js", "app/widget.js", "enter.js"))), "utf-8")
     frontend = HERE.parent.parent / "src" / "regard" / "explorer" / "frontend"
     assert run("node", "unit/texts.mjs", str(bundle), *map(str, sorted(frontend.rglob("*.js")))) == ""
 

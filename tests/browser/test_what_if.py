@@ -87,4 +87,4 @@ def test_a_file_computes_the_row_and_says_that_it_runs_no_model(open_page, seque
     answer = sequence.what_if(0, 1, 0, 8, [(3, None)])
     check_weights(page, answer["weights"])
     assert "turns by" in plain(page.locator("[data-ref=changedContext]"))
-    assert "A file runs no model" in plain(page.locator("[data-ref=whatIfOutputs]"))
+    assert "This page runs no model" in plain(page.locator("[data-ref=whatIfOutputs]"))

@@ -10,7 +10,13 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
-from regard.explorer.connections import MAX_CONNECTIONS, REQUEST_SECONDS, BoundedProtocol, log_once
+from regard.explorer.connections import (
+    MAX_CONNECTIONS,
+    REQUEST_SECONDS,
+    BoundedProtocol,
+    ClassProtocol,
+    log_once,
+)
 
 
 class Timer:
@@ -47,11 +53,11 @@ class Loop:
 
 
 class Transport:
-    def __init__(self):
-        self.aborted = False
+    def __init__(self, client=None):
+        self.aborted, self.client = False, client
 
     def get_extra_info(self, name):
-        return None
+        return (self.client, 1) if name == "peername" and self.client else None
 
     def abort(self):
         self.aborted = True
@@ -68,9 +74,9 @@ def connect():
     state, loop = ServerState(), Loop()
     config = uvicorn.Config(lambda: None, http=BoundedProtocol, ws="none", lifespan="off", log_config=None)
 
-    def open_one():
-        protocol = BoundedProtocol(config, state, {}, _loop=loop)
-        protocol.connection_made(Transport())
+    def open_one(kind=BoundedProtocol, client=None):
+        protocol = kind(config, state, {}, _loop=loop)
+        protocol.connection_made(Transport(client))
         return protocol
 
     open_one.loop, open_one.state = loop, state
@@ -138,6 +144,37 @@ def test_of_too_many_in_work_the_new_one_is_closed(connect):
     protocol.connection_lost(None)
     assert transport.aborted
     assert not any(each.transport.aborted for each in working)
+
+
+def test_a_pupil_has_few_connections_and_takes_none_of_others(connect):
+    other = connect(ClassProtocol, "10.0.0.8")
+    first, second, *_ = [connect(ClassProtocol, "10.0.0.7") for _ in range(12)]
+    first.data_received(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")  # in work
+    connect(ClassProtocol, "10.0.0.7")
+    assert [each.transport.aborted for each in (other, first, second)] == [False, False, True]
+    assert len(connect.state.connections) == 13
+
+
+def test_of_a_class_too_there_are_so_many_connections_at_most(connect):
+    first, *_ = [connect(ClassProtocol, f"10.0.0.{n // 12}") for n in range(192)]
+    connect(ClassProtocol, "10.0.1.1")
+    assert first.transport.aborted
+    assert len(connect.state.connections) == 192
+
+
+def test_a_pupil_takes_an_answer_in_time(connect):
+    protocol = connect(ClassProtocol, "10.0.0.7")
+    protocol.data_received(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+    waiting, answering = connect.loop.timers
+    assert (waiting.cancelled, answering.cancelled) == (True, False)
+    protocol.conn.send(h11.Response(status_code=200, headers=[("Content-Length", "0")]))
+    protocol.conn.send(h11.EndOfMessage())
+    protocol.on_response_complete()
+    assert answering.cancelled
+    protocol.data_received(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+    connect.loop.timers[-1].call()
+    assert protocol.transport.aborted
+    assert not connect.state.connections
 
 
 def test_that_no_file_can_be_opened_is_logged_once(caplog):

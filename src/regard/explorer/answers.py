@@ -246,6 +246,18 @@ class Story(TypedDict):
     steps: list[StoryStep]
 
 
+class ClassPage(TypedDict):
+    """Where a class looks at the page; of a pupil's page the role alone.
+
+    ``qr`` has the rows of the QR code of the address with the code, a 1 for each dark module.
+    """
+
+    role: Literal["teacher", "pupil"]
+    address: str
+    code: str
+    qr: list[str]
+
+
 class Manifest(TypedDict):
     """What the page loads first."""
 
@@ -263,11 +275,27 @@ class Manifest(TypedDict):
     metrics: list[Explanation]
     modes: list[Explanation]
     attribution_methods: list[AttributionMethod]
+    classroom: ClassPage | None
     training: NotRequired[Training]
     # For a page in a file:
     blobs: NotRequired[dict[str, tuple[int, int]]]  # first character and number of characters
     cell_inputs: NotRequired[dict[str, HeadFields]]
     heads_with_steps: NotRequired[str]  # in words
+
+
+class TeacherRun(TypedDict):
+    """A text that the teacher ran."""
+
+    number: int
+    metadata: RunDescription
+
+
+class TeacherView(TypedDict):
+    """What the teacher's page shows: the fragment of its address, and the run if it is not a given one."""
+
+    version: int
+    address: str
+    run: TeacherRun | None
 
 
 # Heads and maps.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterator
+from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 
@@ -29,6 +30,7 @@ def frontend_file(name: str) -> str:
     return (files("regard.explorer") / "frontend" / name).read_text(encoding="utf-8")
 
 
+@cache
 def frontend_files() -> tuple[str, ...]:
     """Return the paths of the page's files, relative to ``frontend``; declarations of types are none of them."""
 

@@ -8,14 +8,21 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import socket
 from collections.abc import Callable
 from typing import Any
 
 import h11
+import uvicorn
+from starlette.applications import Starlette
+from uvicorn.config import LOGGING_CONFIG
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 MAX_CONNECTIONS = 64  # a browser opens 6 for a page
 REQUEST_SECONDS = 10.0  # for a complete request
+_MAX_CLASS_CONNECTIONS = 192  # 32 pupils
+_MAX_PUPIL_CONNECTIONS = 12
+_ANSWER_SECONDS = 30.0  # for a pupil's page to take an answer
 _NO_FILES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
@@ -25,18 +32,30 @@ class BoundedProtocol(H11Protocol):
     Where there are too many connections, the oldest of those that wait for a request is closed for a new one.
     """
 
+    max_connections = MAX_CONNECTIONS
+
     _timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Accept a connection, and make room for it."""
-        waiting = [each for each in self.server_state.connections if isinstance(each, BoundedProtocol) and each._timer]
-        if len(self.server_state.connections) >= MAX_CONNECTIONS:
-            if not waiting:
-                transport.abort()
-                return
-            min(waiting, key=lambda each: each._timer.when() if each._timer else 0).close()
+        if not self._make_room(self._others(), self.max_connections):
+            transport.abort()
+            return
         super().connection_made(transport)
         self._watch()
+
+    def _others(self) -> list[BoundedProtocol]:
+        return [each for each in self.server_state.connections if isinstance(each, BoundedProtocol)]
+
+    @staticmethod
+    def _make_room(others: list[BoundedProtocol], limit: int) -> bool:
+        """Close the oldest connection that waits, if there are too many; tell whether there is room."""
+        if len(others) < limit:
+            return True
+        waiting = [each for each in others if each._timer]
+        if waiting:
+            min(waiting, key=lambda each: each._timer.when() if each._timer else 0).close()
+        return bool(waiting)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop watching the connection."""
@@ -71,6 +90,72 @@ class BoundedProtocol(H11Protocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+class ClassProtocol(BoundedProtocol):
+    """The same for a class: more connections, few of each client, and answers that are taken in time."""
+
+    max_connections = _MAX_CLASS_CONNECTIONS
+
+    _answering: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Accept a connection of a client that has few."""
+        client = _address_of(transport)
+        own = [each for each in self._others() if _address_of(each.transport) == client]
+        if not self._make_room(own, _MAX_PUPIL_CONNECTIONS):
+            transport.abort()
+            return
+        super().connection_made(transport)
+
+    def on_response_complete(self) -> None:
+        """Wait for the next request, or answer one that was sent ahead."""
+        self._stop_answering()
+        super().on_response_complete()
+
+    def _watch(self) -> None:
+        super()._watch()
+        if self._timer is None and self._answering is None and not self.transport.is_closing():
+            self._answering = self.loop.call_later(_ANSWER_SECONDS, self.close)
+
+    def _stop(self) -> None:
+        super()._stop()
+        if self.transport is None or self.transport.is_closing():
+            self._stop_answering()
+
+    def _stop_answering(self) -> None:
+        if self._answering is not None:
+            self._answering.cancel()
+            self._answering = None
+
+
+def _address_of(transport: asyncio.BaseTransport) -> Any:
+    return (transport.get_extra_info("peername") or [None])[0]
+
+
+class Server(uvicorn.Server):
+    """A server that logs once that no connection can be accepted."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to accept connections."""
+        asyncio.get_running_loop().set_exception_handler(log_once())
+        await super().startup(sockets)
+
+
+def configuration(app: Starlette, protocol: type[BoundedProtocol]) -> uvicorn.Config:
+    """Return how an application is served."""
+    # From the beginning: a second server would let the first one log what it does, until its own level is set.
+    loggers = {name: {**each, "level": "ERROR"} for name, each in LOGGING_CONFIG["loggers"].items()}
+    return uvicorn.Config(
+        app,
+        log_config={**LOGGING_CONFIG, "loggers": loggers},
+        access_log=False,
+        lifespan="off",
+        http=protocol,
+        ws="none",
+        backlog=protocol.max_connections,  # asyncio accepts as many at a time, before any can be closed
+        timeout_graceful_shutdown=5,
+    )
 
 
 def log_once() -> Callable[[asyncio.AbstractEventLoop, dict[str, Any]], None]:

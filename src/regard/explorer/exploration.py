@@ -22,6 +22,7 @@ from regard.explorer.attribution import (
 )
 from regard.explorer.cache import Cache
 from regard.explorer.cell import bias_note, cell, cell_inputs
+from regard.explorer.classroom import Classroom
 from regard.explorer.corpus import PAIRS, Corpus
 from regard.explorer.display_modes import DISPLAY_MODES
 from regard.explorer.figures import FigureOptions, Side, draw_figure
@@ -101,6 +102,10 @@ class Exploration:
         self.runs = tuple(shown)  # A and B
         self.corpus: Corpus | None = None  # sentences in which heads are sought
         self.story: answers.Story | None = None  # that the page opens with
+        self.classroom: Classroom | None = None  # that looks at it
+
+    can_be_shared = True
+    """Whether a class can look at it: its runs are few and in memory."""
 
     @property
     def initial_head(self) -> tuple[int, int]:
@@ -120,6 +125,10 @@ class Exploration:
     def run(self, number: int) -> Run:
         """Return a run by its number."""
         return self._runs[number]
+
+    def holds(self, number: int) -> bool:
+        """Tell whether a run is in memory, so that no model has to run for it."""
+        return self._runs.holds(number)
 
     def fewer(self) -> Exploration | None:
         """Return an exploration of fewer runs, for a smaller file; None if there is none."""
@@ -147,11 +156,12 @@ class Exploration:
             "stories": self._stories(),
             "story": self.story["key"] if self.story else None,
             "decimals": None,
-            "runs": [self._describe(number) for number in self.numbers],
+            "runs": [self.describe(number) for number in self.numbers],
             "difference_blocked_by": difference_blocked_by(self.runs),
             "metrics": [*EXPLANATIONS, *live_metrics(self.runs)],
             "modes": [mode for mode in DISPLAY_MODES if mode["key"] in self.modes],
             "attribution_methods": list(ATTRIBUTION_METHODS),
+            "classroom": self.classroom.page() if self.classroom else None,
         }
 
     def _stories(self) -> list[answers.Story]:
@@ -186,6 +196,34 @@ class Exploration:
     def progress(self) -> dict[str, answers.Share]:
         """Return how far the ablation and the metrics of heads are that are computed now; see `Progress.describe`."""
         return self._progress.describe()
+
+    @query()
+    def publish(self, address: str, *, run: int | None = None) -> None:
+        """Show the class what the teacher's page shows.
+
+        Parameters
+        ----------
+        address : str
+            The fragment of the page's address.
+        run : int, optional
+            The run of a text that the teacher's page ran.
+
+        Raises
+        ------
+        RegardError
+            No class looks at this page, the address is too long, or there is no such run or its text is too long.
+        """
+        self._class().publish(address, run)
+
+    @query()
+    def follow(self, known: int) -> answers.TeacherView | None:
+        """Return what the teacher shows the class; None if it is the version that is known."""
+        return self._class().follow(known)
+
+    def _class(self) -> Classroom:
+        if self.classroom is None:
+            raise RegardError("no class looks at this page: regard explore TEXT --share")
+        return self.classroom
 
     @query()
     def memory(self) -> answers.Memory:
@@ -422,7 +460,7 @@ class Exploration:
         """
         with self._progress.watch("ablate") as watch:
             number, changes = self._runs.ablate(run, heads, watch)
-        return {"run": number, "metadata": {**self._describe(number), "base_run": run}, "changes": changes}
+        return {"run": number, "metadata": {**self.describe(number), "base_run": run}, "changes": changes}
 
     @query(slow=True)
     def run_text(self, text: str, *, model: str | None = None) -> answers.NewRun:
@@ -439,7 +477,7 @@ class Exploration:
         if not self.live_models:
             raise RegardError("no text can be run here: regard explore TEXT opens a page that runs texts")
         number, opening = self._live.run(text, model or self.live_models[0])
-        return {"run": number, "metadata": self._describe(number, opening)}
+        return {"run": number, "metadata": self.describe(number, opening)}
 
     @query()
     def next_tokens(
@@ -708,7 +746,8 @@ class Exploration:
         others = [run for at, run in enumerate(self.runs) if at != number]
         return others[0].encoding.text if len(others) == 1 and others[0].encoding is not None else None
 
-    def _describe(self, number: int, opening: Opening | None = None) -> answers.RunDescription:
+    def describe(self, number: int, opening: Opening | None = None) -> answers.RunDescription:
+        """Return a run as plain data; `opening` is its own, by default that of the page."""
         run = self._runs[number]
         is_own = opening is not None or run is self.runs[0]
         size, other_text = self._maps.thumbnail_size(number), self._other_text(number)

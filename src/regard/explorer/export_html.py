@@ -103,6 +103,7 @@ def _render(exploration: Exploration) -> bytes | None:
     before, between, after = _template()
     manifest = exploration.manifest()
     manifest["live_models"], manifest["can"] = [], {"ablate": False, "tiles": False, "figures": False}
+    manifest["classroom"] = None
     manifest["blobs"], manifest["cell_inputs"], manifest["heads_with_steps"] = {}, {}, " " * 40
     has = [(run["text"], run["model"]) for run in manifest["runs"]]
     if exploration.story is not None and not fits_runs(exploration.story, has):

@@ -43,6 +43,10 @@ class RunStore:
         """Iterate over the runs that are in memory."""
         return iter([*self.initial, *self._kept.values()])
 
+    def holds(self, number: int) -> bool:
+        """Tell whether a run is in memory."""
+        return 0 <= number < len(self.initial) or number in self._kept
+
     def add(self, run: Run, make: Callable[[], Run]) -> int:
         """Add a run that `make` makes again; return its number."""
         with self._lock:

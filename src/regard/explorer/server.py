@@ -7,7 +7,6 @@ machine's (DNS rebinding), and from other origins; no other page may embed its r
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import re
 import secrets
@@ -17,7 +16,7 @@ import threading
 import webbrowser
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from functools import partial
+from functools import cache, partial
 from html import escape
 from pathlib import Path
 from types import FrameType
@@ -25,7 +24,6 @@ from typing import Any
 
 import anyio
 import anyio.to_thread
-import numpy as np
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -33,36 +31,30 @@ from starlette.routing import Route
 
 from regard._utils.errors import RegardError
 from regard.explorer.bundle import bundle_module, bundle_styles, frontend_file, frontend_files
-from regard.explorer.codec import json_bytes
 from regard.explorer.exploration import Exploration
-from regard.explorer.query import QUERIES, dispatch, internal_error
+from regard.explorer.query import QUERIES, dispatch
+from regard.explorer.responses import (
+    answer_fault,
+    encoded,
+    failure,
+    method_not_allowed,
+    not_found,
+    parameters,
+    refusal,
+    response,
+)
 
 PORT = 8765
 _MAX_PORTS = 100  # tried
 # Requests computed at the same time; the others wait, and may be cancelled meanwhile. Slow queries have their own
 # limit, so that tiles never wait for them.
 _MAX_CONCURRENT = 2
-_BYTES = "application/octet-stream"
-_FLOATS = "application/vnd.regard.float32"  # an array, little-endian
 _MAX_BODY_BYTES = 100_000
 # Bundled: forty files, one after the other, take a third of a second.
 _ENTRY = "app/main.js"
 _STYLE = "style.css"
 _TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
 _HOSTS = ("127.0.0.1", "localhost", "[::1]")
-
-POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src data: blob:; connect-src 'self'; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-)
-_HEADERS = {
-    "Content-Security-Policy": POLICY,
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Cache-Control": "no-store",
-}
 
 
 class Cancelled(Exception):
@@ -78,31 +70,27 @@ def application(exploration: Exploration, token: str, closing: threading.Event |
     fast, slow = anyio.CapacityLimiter(_MAX_CONCURRENT), anyio.CapacityLimiter(1)
 
     async def page(request: Request) -> Response:
-        return _checked(request, token) or _file("index.html")
+        return _checked(request, token) or page_file("index.html")
 
     async def file(request: Request) -> Response:
-        return _checked(request, token) or _file(request.path_params["name"])
+        return _checked(request, token) or page_file(request.path_params["name"])
 
     async def api(request: Request) -> Response:
         method = request.path_params["method"]
         if refused := _checked(request, token):
             return refused
         try:
-            params = await _parameters(request)
+            params = await parameters(request, _MAX_BODY_BYTES)
             limiter = slow if method in QUERIES and QUERIES[method].slow else fast
             work = partial(dispatch, exploration, method, params)
             result = await _run_cancellable(request, limiter, closing, work)
         except RegardError as error:
-            return _response(400, json_bytes({"error": str(error)}), "application/json")
+            return failure(400, str(error))
         except MemoryError:
-            return _response(400, json_bytes({"error": "not enough memory for this request"}), "application/json")
+            return failure(400, "not enough memory for this request")
         except (Cancelled, ClientDisconnect):
-            return _response(499, b"", "text/plain")
-        if isinstance(result, bytes):
-            return _response(200, result, _BYTES)
-        if isinstance(result, np.ndarray):
-            return _response(200, result.tobytes(), _FLOATS)
-        return _response(200, json_bytes(result), "application/json")
+            return response(499, b"", "text/plain")
+        return response(200, *encoded(result))
 
     app = Starlette(
         routes=[
@@ -110,7 +98,7 @@ def application(exploration: Exploration, token: str, closing: threading.Event |
             Route("/{token}/static/{name:path}", file, methods=["GET"]),
             Route("/{token}/api/{method}", api, methods=["POST"]),
         ],
-        exception_handlers={404: _not_found, 405: _method_not_allowed, Exception: _internal_error},
+        exception_handlers={404: not_found, 405: method_not_allowed, Exception: answer_fault},
     )
     app.router.redirect_slashes = False  # a redirect would reveal whether a token is right
     return app
@@ -186,9 +174,7 @@ def _prepared(
     view: str = "",
 ) -> Iterator[_Run]:
     """Open the browser, and yield what runs the server."""
-    import uvicorn
-
-    from regard.explorer.connections import MAX_CONNECTIONS, BoundedProtocol, log_once
+    from regard.explorer.connections import BoundedProtocol, Server, configuration
 
     token = secrets.token_urlsafe(24)
     address = f"http://127.0.0.1:{listening.getsockname()[1]}/{token}/{'#' * bool(view)}{view}"
@@ -203,11 +189,7 @@ def _prepared(
         with suppress(Cancelled, RegardError):  # the page will get the error with its own request
             exploration.prepare(check)
 
-    class Server(uvicorn.Server):
-        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-            asyncio.get_running_loop().set_exception_handler(log_once())
-            await super().startup(sockets)
-
+    class PageServer(Server):
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
             files.close()  # now: after a SIGTERM nothing runs once the server has ended
             await super().shutdown(sockets)
@@ -216,17 +198,7 @@ def _prepared(
             closing.set()
             super().handle_exit(sig, frame)
 
-    config = uvicorn.Config(
-        application(exploration, token, closing),
-        log_level="error",
-        access_log=False,
-        lifespan="off",
-        http=BoundedProtocol,
-        ws="none",
-        backlog=MAX_CONNECTIONS,  # asyncio accepts as many at a time, before any can be closed
-        timeout_graceful_shutdown=5,
-    )
-    server = Server(config)
+    server = PageServer(configuration(application(exploration, token, closing), BoundedProtocol))
     tell_address(address)
     preparing = threading.Thread(target=prepare)  # while the browser starts
     with files:
@@ -258,8 +230,8 @@ def redirect_file(address: str) -> Iterator[Path]:
         yield path
 
 
-def listen(port: int) -> socket.socket:
-    """Return a socket that listens on loopback, on `port` or the next free one.
+def listen(port: int, host: str = "127.0.0.1") -> socket.socket:
+    """Return a socket that listens on loopback, or another address of this machine, on `port` or the next free one.
 
     An error if the port is invalid, or if none is free.
     """
@@ -269,7 +241,7 @@ def listen(port: int) -> socket.socket:
         # asyncio sends small packets without delay only if the protocol is named.
         listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         try:
-            listening.bind(("127.0.0.1", candidate))
+            listening.bind((host, candidate))
             listening.listen()
         except OSError:
             listening.close()
@@ -293,29 +265,14 @@ def _show(address: str, tell: Callable[[str], None]) -> None:
 def _checked(request: Request, token: str) -> Response | None:
     """Return the response that refuses a request; None if it is allowed."""
     if re.sub(r":\d+$", "", request.headers.get("host", "")) not in _HOSTS:
-        return _refusal(421, b"wrong host: use 127.0.0.1")
+        return refusal(421, b"wrong host: use 127.0.0.1")
     path_token = request.path_params["token"].encode("utf-8", "surrogatepass")
     if not secrets.compare_digest(path_token, token.encode("ascii")):
-        return _refusal(404, b"no such page: use the address that regard printed")
+        return refusal(404, b"no such page: use the address that regard printed")
     origin = request.headers.get("origin")
     if origin is not None and origin != f"http://{request.headers['host']}":
-        return _refusal(403, b"cross-origin request refused")
+        return refusal(403, b"cross-origin request refused")
     return None
-
-
-async def _parameters(request: Request) -> dict[str, Any]:
-    body = b""
-    async for part in request.stream():
-        body += part
-        if len(body) > _MAX_BODY_BYTES:
-            raise RegardError(f"the request is too large: at most {_MAX_BODY_BYTES:,} bytes")
-    try:
-        params = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise RegardError(f"the request is not JSON: {error}") from None
-    if not isinstance(params, dict):
-        raise RegardError("the request must be a JSON object of parameters")
-    return params
 
 
 async def _run_cancellable(
@@ -345,34 +302,14 @@ async def _run_cancellable(
         watching.cancel()
 
 
-def _file(name: str) -> Response:
+def page_file(name: str, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """Return one of the page's files; the script and the style sheet have all modules and sheets in one."""
     if name not in frontend_files():
-        return _response(404, b"no such file", "text/plain")
+        return response(404, b"no such file", "text/plain")
+    return response(status, _file_bytes(name), _TYPES.get(name[name.rfind(".") :], "text/plain"), headers)
+
+
+@cache
+def _file_bytes(name: str) -> bytes:
     bundles = {_ENTRY: lambda: bundle_module(_ENTRY), _STYLE: bundle_styles}
-    text = bundles[name]() if name in bundles else frontend_file(name)
-    return _response(200, text.encode("utf-8"), _TYPES.get(name[name.rfind(".") :], "text/plain"))
-
-
-def _response(status: int, body: bytes, media: str, headers: dict[str, str] | None = None) -> Response:
-    kind = media if media in (_BYTES, _FLOATS) else f"{media}; charset=utf-8"
-    return Response(body, status, {**_HEADERS, **(headers or {}), "Content-Type": kind})
-
-
-def _refusal(status: int, body: bytes) -> Response:
-    """End the connection: who is refused gets no answer to requests that were sent ahead, and keeps no place."""
-    return _response(status, body, "text/plain", {"Connection": "close"})
-
-
-async def _not_found(request: Request, error: Exception) -> Response:  # noqa: ARG001
-    return _refusal(404, b"no such page: use the address that regard printed")
-
-
-async def _method_not_allowed(request: Request, error: Exception) -> Response:  # noqa: ARG001
-    allowed = getattr(error, "headers", None) or {}
-    return _response(405, b"", "text/plain", {"Connection": "close", **allowed})
-
-
-async def _internal_error(request: Request, error: Exception) -> Response:  # noqa: ARG001
-    return _response(
-        500, json_bytes({"error": internal_error(error)}), "application/json"
-    )  # uvicorn logs the traceback
+    return (bundles[name]() if name in bundles else frontend_file(name)).encode("utf-8")

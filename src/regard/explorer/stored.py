@@ -33,6 +33,8 @@ class StoredExploration(Exploration):
         The folder holds no map; or its queries are not the tokens of its keys; or there is no such text or head.
     """
 
+    can_be_shared = False
+
     def __init__(self, source: StoredMap | str | os.PathLike[str], *, batch: int = 0, head: int | None = None) -> None:
         stored = source if isinstance(source, StoredMap) else open_map(source)
         *lead, queries, keys = stored.shape

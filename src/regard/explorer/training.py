@@ -59,6 +59,8 @@ class TrainingExploration(Exploration):
         A checkpoint cannot be loaded; the run has no held-out text and none is given; or there is no such head.
     """
 
+    can_be_shared = False
+
     def __init__(
         self,
         source: TrainingRun,
@@ -130,9 +132,10 @@ class TrainingExploration(Exploration):
         """None: the checkpoints read one text."""
         return ()
 
-    def _describe(self, number: int, opening: Opening | None = None) -> answers.RunDescription:
+    def describe(self, number: int, opening: Opening | None = None) -> answers.RunDescription:
+        """Return a run as plain data; a checkpoint is described once."""
         description = next((each.description for each in self._checkpoints if each.run == number), None)
-        return description or super()._describe(number, opening)
+        return description or super().describe(number, opening)
 
     def load_expression(self, model: Any) -> str:
         """Return the Python that loads the model of a checkpoint."""
@@ -164,7 +167,7 @@ class TrainingExploration(Exploration):
     def _add(self, step: int, run: Run) -> None:
         number = self._runs.add(run, lambda: self._make(step))
         metrics = self.heads(number)["metrics"]
-        description = self._describe(number)
+        description = self.describe(number)
         measures = {name: metrics[name] for name in INDUCTION_CIRCUIT}
         self._checkpoints.append(_Checkpoint(step, number, description, measures))
 

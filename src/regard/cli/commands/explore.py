@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict
 
 from regard.cli.deferred import deferred_imports
 from regard.cli.options import Command, flag, given_options, option, options, shared
@@ -82,6 +82,8 @@ class Options:
         "STORY", "steps to follow beside the views: animal, induction, indirect-object, softmax, or FILE.md"
     )
     paths: bool = flag("with -o: the file holds the paths behind the next token too")
+    share: bool = flag("serve the page read-only to a class on the local network, with a code")
+    address: str | None = option("A", "with --share: this machine's address in the network (found)")
     open: str | None = option("ADDRESS", "what a copied address shows, or one in a file")
     server: Server = shared(Server)
     files: OutputFiles = output_files(_PAGE, _PICTURE)
@@ -118,6 +120,10 @@ def run(options: Options) -> None:
         raise RegardError(
             "--paths is for the page of -o FILE.html: a served page follows the paths when they are asked for"
         )
+    if options.files and (options.share or options.address):
+        raise RegardError("-o writes a file, which a class can open by itself: leave out --share and --address")
+    if options.address and not options.share:
+        raise RegardError("--address is for --share: add it")
     if options.files and options.server:
         raise RegardError("-o writes a file and serves no page: leave out --port and --no-browser")
     explored = _stored_map(options) or _training_run(options) or _Explored(partial(_exploration, options, text_b))
@@ -129,11 +135,26 @@ def run(options: Options) -> None:
             }
         )
         return
-    from regard.explorer.server import serve
-
     exploration = explored.exploration()
     exploration.corpus, exploration.story = corpus, story
-    serve(exploration, port=options.server.port, browser=not options.server.no_browser, view=view, tell=write)
+    shown: _Shown = {"port": options.server.port, "browser": not options.server.no_browser, "view": view, "tell": write}
+    if options.share:
+        from regard.explorer.share import serve_with_class
+
+        serve_with_class(exploration, address=options.address, **shown)
+    else:
+        from regard.explorer.server import serve
+
+        serve(exploration, **shown)
+
+
+class _Shown(TypedDict):
+    """How the page is served."""
+
+    port: int | None
+    browser: bool
+    view: str
+    tell: Callable[[str], None]
 
 
 def _write_page(path: str, explored: _Explored, story: Story | None, has_paths: bool) -> None:

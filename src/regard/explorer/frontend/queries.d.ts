@@ -196,6 +196,13 @@ interface Story {
   steps: StoryStep[];
 }
 
+interface ClassPage {
+  role: "teacher" | "pupil";
+  address: string;
+  code: string;
+  qr: string[];
+}
+
 interface Manifest {
   format: string;
   title: string;
@@ -211,10 +218,22 @@ interface Manifest {
   metrics: Explanation[];
   modes: Explanation[];
   attribution_methods: AttributionMethod[];
+  classroom: ClassPage | null;
   training?: Training;
   blobs?: Record<string, [number, number]>;
   cell_inputs?: Record<string, HeadFields>;
   heads_with_steps?: string;
+}
+
+interface TeacherRun {
+  number: number;
+  metadata: RunDescription;
+}
+
+interface TeacherView {
+  version: number;
+  address: string;
+  run: TeacherRun | null;
 }
 
 interface Share {
@@ -573,6 +592,7 @@ interface Source {
   differences: (params: { runs: number[] }, signal?: AbortSignal) => Promise<HeadDifferences>;
   figure: (params: { sides: [number, number, number | "mean" | "all"][]; format?: string; mode?: string; special?: boolean; words?: boolean; first?: number; end?: number; width?: string; caption?: boolean }, signal?: AbortSignal) => Promise<Uint8Array<ArrayBuffer>>;
   find_heads: (params: { run: number; cells: [number, number][] }, signal?: AbortSignal) => Promise<FoundHeads>;
+  follow: (params: { known: number }, signal?: AbortSignal) => Promise<TeacherView | null>;
   heads: (params: { run: number }, signal?: AbortSignal) => Promise<HeadMetrics>;
   lens: (params: { run: number; position?: number; token?: number }, signal?: AbortSignal) => Promise<Lens>;
   manifest: (params?: {}, signal?: AbortSignal) => Promise<Manifest>;
@@ -581,6 +601,7 @@ interface Source {
   next_tokens: (params: { run: number; position?: number; temperature?: number; seed?: number }, signal?: AbortSignal) => Promise<NextTokens>;
   paths: (params: { run: number; position?: number; token?: number; versus?: number; corrupted?: string }, signal?: AbortSignal) => Promise<Paths>;
   progress: (params?: {}, signal?: AbortSignal) => Promise<Record<string, Share>>;
+  publish: (params: { address: string; run?: number }, signal?: AbortSignal) => Promise<null>;
   residual_stream: (params: { run: number; position?: number; token?: number }, signal?: AbortSignal) => Promise<ResidualStream>;
   row: (params: { run: number; layer: number; head: number | "mean"; i: number; mode?: string }, signal?: AbortSignal) => Promise<Float32Array<ArrayBuffer>>;
   run_text: (params: { text: string; model?: string }, signal?: AbortSignal) => Promise<NewRun>;

@@ -82,6 +82,15 @@ interface Refs {
   figureNote: HTMLElement;
   openCommand: HTMLInputElement;
   saveStatus: HTMLElement;
+  followSwitch: HTMLElement;
+  follow: HTMLInputElement;
+  followStatus: HTMLElement;
+  classMenu: HTMLDetailsElement;
+  classAddress: HTMLElement;
+  classCode: HTMLElement;
+  classQr: HTMLElement;
+  classStatus: HTMLElement;
+  presentButton: HTMLButtonElement;
   themeButton: HTMLButtonElement;
   helpButton: HTMLButtonElement;
   training: HTMLElement;
@@ -435,6 +444,8 @@ interface State {
   story: string;
   /** its step, from 0 */
   part: number;
+  /** large type, words and map only, where one head is shown */
+  presenter: boolean;
 }
 
 /** A key and its score before the softmax; null: it is masked. */
@@ -515,6 +526,8 @@ interface Scene {
   rowsFound: Set<number>;
   colsFound: Set<number>;
   causal: boolean;
+  /** of the words beside the map, in pixels */
+  labelSize: number;
   plotArea: PlotArea;
 }
 

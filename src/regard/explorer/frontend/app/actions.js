@@ -65,6 +65,7 @@ export function dismiss(app) {
   const menu = /** @type {HTMLDetailsElement | null} */ (app.root.querySelector("details[open]"));
   if (menu) closeMenu(menu);
   else if (activeElementOf(app.root) === app.refs.searchInput) focusMainView(app);
+  else if (isPresenting(app.state)) togglePresenter(app);
   else if (app.state.view === "cell") closeCalculation(app);
   else app.set({ pins: [] });
 }
@@ -194,6 +195,17 @@ export function setRange(app) {
 export function toggleTheme(app) {
   const theme = app.theme === "dark" ? "light" : "dark";
   app.set({ theme: (theme === "dark") === app.colorScheme.matches ? "auto" : theme });
+}
+
+/** Large type, words and map only, of one head; or all of the page again. @param {App} app */
+export function togglePresenter(app) {
+  if (isPresenting(app.state)) app.set({ presenter: false });
+  else app.set({ presenter: true, view: "head", story: "" });
+}
+
+/** Whether words and map alone are shown. @param {State} state */
+export function isPresenting({ presenter, view }) {
+  return presenter && view === "head";
 }
 
 /** Select the next match of the search, or the previous one. @param {App} app @param {1 | -1} step */

@@ -7,6 +7,7 @@ import { differenceBlockedBy, sidesOf } from "../state/sides.js";
 import { INITIAL_STATE, normalize } from "../state/state.js";
 import { decode, encode } from "../state/url.js";
 import { focusMainView } from "./actions.js";
+import { followTeacher, publish } from "./classroom.js";
 import { findBinding, keybindingsOf } from "./keybindings.js";
 import { createLayout, fillMarkup } from "./layout.js";
 import { Presenter } from "./presenter.js";
@@ -61,6 +62,7 @@ export class App {
     };
     this.applied = NO_ABLATION; // the last that has run
     this.urlWrittenAt = -Infinity;
+    this.classTimer = this.publishTimer = /** @type {ReturnType<typeof setTimeout> | undefined} */ (undefined);
     this.historyKey = historyKeyOf(this.state);
     this.refs = fillMarkup(root, markup);
     this.parts = createLayout(this);
@@ -68,6 +70,8 @@ export class App {
     if (syncUrl) this.writeUrl();
     this.refresh();
     if (syncUrl) this.followTraining();
+    followTeacher(this);
+    publish(this);
   }
 
   listen() {
@@ -95,6 +99,8 @@ export class App {
     this.parts.movement.player.stop();
     this.parts.training?.player.stop();
     clearTimeout(this.followTimer);
+    clearTimeout(this.classTimer);
+    clearTimeout(this.publishTimer);
   }
 
   /** Ask for new checkpoints of a training run as long as some may come; a server that is gone may come back. */
@@ -129,6 +135,7 @@ export class App {
     if (JSON.stringify(next) === JSON.stringify(this.state)) return;
     this.state = next;
     if (this.syncUrl) this.writeUrl();
+    publish(this);
     this.retry();
   }
 

@@ -1,6 +1,7 @@
 // Keyboard shortcuts: what each key does. The markup of the page lists them for its reader.
 
 import { selectionOf } from "../state/sides.js";
+import { looksOnly } from "../state/state.js";
 import { toggleChosenCell } from "./head-search.js";
 import * as actions from "./actions.js";
 
@@ -31,7 +32,7 @@ export function keybindingsOf(app) {
     ["m", () => actions.selectHead(app, { head })],
     ["1 2 3 4 6", (key) => app.set({ view: views[Number(key) - 1] })],
     ["5", set({ view: "model" }), !app.manifest.can.ablate], // it has no tab either
-    ["7", set({ view: "paths" }), !app.shownRun().has_paths],
+    ["7", set({ view: "paths" }), !app.shownRun().has_paths || looksOnly(app.manifest)],
     ["+ = - 0", (key) => zoomed.zoomByKey(key), state.view === "heads"],
     ["x", () => toggleChosenCell(app), disabled],
     ["u", () => actions.undoAblation(app), state.ablated.length > 0 && state.editedRun === null],
@@ -48,6 +49,7 @@ export function keybindingsOf(app) {
     ["l", set({ log: !state.log })],
     ["n", set({ byRow: !state.byRow })],
     ["/", () => app.refs.searchInput.focus()],
+    ["b", () => actions.togglePresenter(app)],
     ["d", () => actions.toggleTheme(app)],
     ["?", () => app.refs.help.showModal()],
     ["Escape", () => actions.dismiss(app)],

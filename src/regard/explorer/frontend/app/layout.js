@@ -25,6 +25,7 @@ import { TrainingPanel } from "../views/training-panel.js";
 import { WordStrip } from "../views/word-strip.js";
 import { WHEEL_KEY } from "../views/zoom-view.js";
 import * as actions from "./actions.js";
+import { createClassroom } from "./classroom.js";
 import { bindControls } from "./controls.js";
 import { findHeads, toggleCell, toggleChosenCell, writeCells } from "./head-search.js";
 import { pinLines, toggleLines } from "./lines.js";
@@ -55,6 +56,7 @@ export function createLayout(app) {
   setOptions(refs.pair, manifest.pairs ?? []);
   setOptions(refs.method, manifest.attribution_methods);
   refs.wheelKey.textContent = `${WHEEL_KEY} + wheel`;
+  createClassroom(app);
   const parts = createParts(app, refs);
   bindControls(app.root, (change) => app.set(change));
   listenToButtons(app, refs);
@@ -167,6 +169,7 @@ function listenToButtons(app, refs) {
     [refs.clearLines, () => app.set({ lines: [] })],
     [refs.unpin, () => app.set({ pins: [] })],
     [refs.restoreScores, () => app.set({ changedScores: null })],
+    [refs.presentButton, () => actions.togglePresenter(app)],
     [refs.themeButton, () => actions.toggleTheme(app)],
     [refs.helpButton, () => refs.help.showModal()],
     [refs.closeHelp, () => refs.help.close()],

@@ -5,11 +5,12 @@ import { maxAbs } from "../data/matrix.js";
 import { NOTHING } from "../data/query.js";
 import { escapeInvisible, groupIndices, groupTokens, label, search, tokenName, truncate } from "../data/tokens.js";
 import { bidi, el, present, setAttribute, setOptions, setText, showSegment } from "../platform/dom.js";
-import { valueAt } from "../render/scene.js";
+import { LABEL_PX, LARGE_LABEL_PX, valueAt } from "../render/scene.js";
 import { checkpointIndex, differenceBlockedBy, runsOnPlane, selectionOf } from "../state/sides.js";
 import * as messages from "../views/messages.js";
 import { sideNames } from "../views/side-switch.js";
 import { visibleRange } from "../views/word-strip.js";
+import { isPresenting } from "./actions.js";
 import { showAttribution } from "./attribution.js";
 import { showControls } from "./controls.js";
 import { showStrongRows } from "./corpus.js";
@@ -38,6 +39,7 @@ export class Presenter {
       const { text } = app.shownRun();
       document.title = `${escapeInvisible(truncate(text.trim().replace(/\s+/g, " "), 60) || manifest.title)} · regard`;
     }
+    root.toggleAttribute("data-presenting", isPresenting(state));
     showControls(root, state);
     this.showDisplayOptions();
     if (refs.main.dataset.view !== state.view) app.switchView(state.view);
@@ -207,6 +209,7 @@ export class Presenter {
       scale: { kind: state.log ? "log" : "linear", max: pooledMax || 1, signed: showsDifference },
       cellMax,
       theme,
+      labelSize: isPresenting(state) ? LARGE_LABEL_PX : LABEL_PX,
       decimals: this.decimals(app.sidesOf(maps), maps.pooledMax),
       ...app.cursor(),
       chosen: state.cells.map(([row, col]) => app.cursor({ row, col })),

@@ -187,7 +187,7 @@ function showOutcome(app, { data, error }, mayRun) {
         ? sentence(error.message)
         : mayRun
           ? ""
-          : "A file runs no model: what the model makes of it shows where regard explore runs.",
+          : "This page runs no model: what it makes of it shows where regard explore runs.",
     );
   const least = data.cosines.reduce((best, value, n) => (value < data.cosines[best] ? n : best), 0);
   const name = tokenName(app.shownRun().tokens, least);

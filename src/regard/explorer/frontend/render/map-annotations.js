@@ -1,7 +1,7 @@
 // What surrounds the cells of a map: the cursor, the labels of tokens, and the hidden mass of each row.
 
 import { formatCompact } from "./format.js";
-import { FONT, LABEL_SPACING_PX, MIN_CELL_GAP_PX, MIN_VALUE_PX, visibleCells } from "./scene.js";
+import { FONT, MIN_CELL_GAP_PX, MIN_VALUE_PX, visibleCells } from "./scene.js";
 
 /** @param {Context2D} ctx @param {Scene} scene */
 export function drawCursor(ctx, { plotArea, viewport, row, col, colors, mapData, chosen }) {
@@ -42,7 +42,7 @@ export function drawCursor(ctx, { plotArea, viewport, row, col, colors, mapData,
 export function drawLabels(ctx, scene) {
   const { plotArea, viewport, mapData } = scene;
   const { row0, row1, col0, col1 } = visibleCells(scene);
-  const step = Math.max(1, Math.ceil(LABEL_SPACING_PX / viewport.k));
+  const step = Math.max(1, Math.ceil((scene.labelSize + 1) / viewport.k));
   ctx.textBaseline = "middle";
   for (const row of labelPositions(row0, row1, step, scene.row, scene.rowsFound)) {
     const y = plotArea.top + (row + 0.5 - viewport.y) * viewport.k;
@@ -83,21 +83,21 @@ export function labelPositions(from, to, step, selected, found) {
  * @param {Context2D} ctx @param {Scene} scene @param {Group} group
  * @param {number} x @param {number} y @param {boolean} selected @param {boolean} found
  */
-function drawLabel(ctx, { colors }, group, x, y, selected, found) {
-  ctx.font = `${selected ? "600 " : ""}${group.special ? "italic " : ""}12px ${FONT}`;
+function drawLabel(ctx, { colors, labelSize }, group, x, y, selected, found) {
+  ctx.font = `${selected ? "600 " : ""}${group.special ? "italic " : ""}${labelSize}px ${FONT}`;
   ctx.direction = "ltr"; // keeps the anchor; characters within keep their own direction
   if (found) {
     const { width } = ctx.measureText(group.label);
     ctx.fillStyle = colors.found;
-    ctx.fillRect(ctx.textAlign === "right" ? x - width - 3 : x - 3, y - 8, width + 6, 16);
+    ctx.fillRect(ctx.textAlign === "right" ? x - width - 3 : x - 3, y - labelSize / 2 - 2, width + 6, labelSize + 4);
   }
   ctx.fillStyle = selected ? colors.mark : group.special ? colors.muted : colors.text;
   ctx.fillText(group.label, x, y);
 }
 
-/** The width of the longest label, of a sample. @param {Context2D} ctx @param {Group[]} axis */
-export function widestLabel(ctx, axis) {
-  ctx.font = `600 12px ${FONT}`;
+/** The width of the longest label, of a sample. @param {Context2D} ctx @param {Group[]} axis @param {number} labelSize */
+export function widestLabel(ctx, axis, labelSize) {
+  ctx.font = `600 ${labelSize}px ${FONT}`;
   const stride = Math.max(1, Math.floor(axis.length / 300));
   return axis.reduce(
     (widest, group, n) => (n % stride ? widest : Math.max(widest, ctx.measureText(group.label).width)),
@@ -110,13 +110,12 @@ export function drawHidden(ctx, scene, right) {
   const { plotArea, viewport, mapData, colors } = scene;
   const { row0, row1 } = visibleCells(scene);
   const x = plotArea.left + right + 12;
-  ctx.font = `11px ${FONT}`;
   ctx.textAlign = "left";
   ctx.save();
   ctx.translate(x + 2, plotArea.top - 9);
   ctx.rotate(-Math.PI / 3);
   ctx.fillStyle = colors.muted;
-  ctx.font = `italic 12px ${FONT}`;
+  ctx.font = `italic ${scene.labelSize}px ${FONT}`;
   ctx.fillText("hidden", 0, 0);
   ctx.restore();
   ctx.textBaseline = "middle";
@@ -127,9 +126,9 @@ export function drawHidden(ctx, scene, right) {
     const gap = viewport.k >= MIN_CELL_GAP_PX ? Math.max(2, viewport.k / 2 - 6) : 0;
     ctx.fillStyle = colors.bar;
     ctx.fillRect(x, y + gap, mass * 36, Math.max(0.5, viewport.k - 2 * gap));
-    if (viewport.k >= LABEL_SPACING_PX) {
+    if (viewport.k > scene.labelSize) {
       ctx.fillStyle = colors.muted;
-      ctx.font = `11px ${FONT}`;
+      ctx.font = `${scene.labelSize - 1}px ${FONT}`;
       ctx.fillText(formatCompact(mass, 2), x + mass * 36 + 5, y + viewport.k / 2 + 0.5);
     }
   }

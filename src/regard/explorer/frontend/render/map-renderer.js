@@ -5,7 +5,17 @@ import { colorAt, tableIndex, textColorOn, toCss } from "./colormap.js";
 import { formatCompact } from "./format.js";
 import { drawCursor, drawHidden, drawLabels } from "./map-annotations.js";
 import { scalePosition } from "./scale.js";
-import { decimalsFor, FONT, isLoaded, levelOf, MIN_CELL_GAP_PX, MIN_VALUE_PX, valueAt, visibleCells } from "./scene.js";
+import {
+  decimalsFor,
+  FONT,
+  isLoaded,
+  LABEL_PX,
+  levelOf,
+  MIN_CELL_GAP_PX,
+  MIN_VALUE_PX,
+  valueAt,
+  visibleCells,
+} from "./scene.js";
 import { TILE, visibleTiles } from "./viewport.js";
 
 /** @type {WeakMap<Float32Array, { imageKey: string, canvas: HTMLCanvasElement }>} */
@@ -120,8 +130,9 @@ function drawCells(ctx, scene, visible) {
   if (tiles.filter(({ i, j }) => !mapData.pyramid.tile(0, i, j)).length) drawTiles(ctx, scene, visible); // coarser tiles until they arrive
   const gap = viewport.k >= 22 ? 1 : 0.5;
   const decimals = decimalsFor(viewport.k, scene.decimals);
-  const showsValues = viewport.k >= MIN_VALUE_PX;
-  ctx.font = `${Math.min(13, Math.max(9.5, viewport.k / 3.6))}px ${FONT}`;
+  const larger = scene.labelSize / LABEL_PX;
+  const showsValues = viewport.k >= MIN_VALUE_PX * larger;
+  ctx.font = `${Math.min(13 * larger, Math.max(9.5, viewport.k / 3.6))}px ${FONT}`;
   ctx.textAlign = "center";
   ctx.textBaseline = "middle";
   for (let row = row0; row < row1; row++)

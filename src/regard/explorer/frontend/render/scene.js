@@ -19,7 +19,8 @@ export const COLOR_NAMES = /** @type {const} */ ([
 export const FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", "Liberation Sans", sans-serif';
 export const MIN_CELL_GAP_PX = 13; // from here on cells are drawn one by one, with a gap
 export const MIN_VALUE_PX = 30; // from here on cells show their values
-export const LABEL_SPACING_PX = 13;
+export const LABEL_PX = 12; // the size of words beside a map
+export const LARGE_LABEL_PX = 22; // for a projector
 
 /** The colors of the theme at a node. @param {Element} node */
 export function themeColors(node) {

@@ -148,4 +148,5 @@ export const FIELDS = {
   corrupted: ["pc", "", text(2000)],
   story: ["story", "", text()],
   part: ["part", 0, count],
+  presenter: ["big", false, flag],
 };

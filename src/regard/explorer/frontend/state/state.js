@@ -8,11 +8,21 @@ export const INITIAL_STATE = Object.freeze(
   /** @type {any} */ (Object.fromEntries(Object.entries(FIELDS).map(([name, [, initial]]) => [name, initial]))),
 );
 
+/** What a pupil's page cannot ask for. @type {Partial<State>} */
+const COMPUTED = { attribution: false, why: false, corpus: false, cells: [] };
+
+/** Whether the page is one of a pupil, to look at. @param {Manifest} manifest */
+export function looksOnly({ classroom }) {
+  return classroom?.role === "pupil";
+}
+
 /**
  * The nearest valid state: no layer or head that its side does not have, no token beyond the longest text.
  * @param {State} wanted @param {Manifest} manifest @returns {State}
  */
 export function normalize(wanted, manifest) {
+  if (looksOnly(manifest))
+    wanted = { ...wanted, ...COMPUTED, view: ["model", "paths"].includes(wanted.view) ? "head" : wanted.view };
   const { training } = manifest;
   const shown = training?.checkpoints[checkpointIndex(wanted, training)];
   const checkpoint = shown && wanted.checkpoint !== null ? shown.step : null;

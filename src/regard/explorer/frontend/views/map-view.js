@@ -67,10 +67,11 @@ export class MapView extends ZoomView {
   measure() {
     const context = this.canvas.getContext("2d");
     if (!context || !this.props) return;
-    const { rows, cols, hiddenMass } = this.props.mapData;
+    const { mapData, labelSize } = this.props;
+    const { rows, cols, hiddenMass } = mapData;
     const { width, height } = this.size;
-    const left = Math.min(Math.max(48, width * 0.28), widestLabel(context, rows) + 16);
-    const top = Math.min(120, widestLabel(context, cols) * Math.sin(LABEL_ANGLE) + 18);
+    const left = Math.min(Math.max(48, width * 0.28), widestLabel(context, rows, labelSize) + 16);
+    const top = Math.min(10 * labelSize, widestLabel(context, cols, labelSize) * Math.sin(LABEL_ANGLE) + 18);
     const buttons = width > NARROW_PX ? 34 : 0; // of the zoom, which are below the map of a phone
     const right = hiddenMass ? 74 + buttons : 34;
     this.plotArea = {
