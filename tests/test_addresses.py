@@ -13,7 +13,7 @@ _SOURCES = (
     *("CITATION.cff", ".zenodo.json", "pyproject.toml"),
 )
 _FILES = sorted({path for pattern in _SOURCES for path in ROOT.glob(pattern)})
-_HERE = "http://127.0.0.1"  # the explorer's own address
+_HERE = ("http://127.0.0.1", "http://192.168.1.5:8766/")  # addresses of the explorer, here and for a class
 
 
 def test_links_out_of_the_repository_have_the_form_of_their_hosts():

@@ -80,7 +80,6 @@ def as_array(value: Array, name: str) -> Array:
     return value
 
 
-@functools.lru_cache(64)
 def _is_narrow_float(dtype: Any) -> bool:
     return any(name in str(dtype) for name in ("float8_", "float6_", "float4_"))
 
