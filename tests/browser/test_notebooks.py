@@ -79,7 +79,7 @@ def test_jupyterlab(open_page, known, tmp_path):
 
         # Keys are the page's, and none is taken as JupyterLab's: there b makes a cell, and x takes one away.
         count = page.locator(".jp-Cell").count()
-        for key in ("b", "x", "]", "ArrowDown"):
+        for key in ("b", "b", "x", "]", "ArrowDown"):  # large type, and back
             page.keyboard.press(key)
         assert page.locator(".jp-Cell").count() == count
         assert views.first.locator("h2").first.inner_text() == "Layer 0 · Head 2"

@@ -60,6 +60,8 @@ def test_arrays_are_float32_and_a_query_can_be_cancelled():
         ("ask", {"number": 2**53}, "number is a whole number"),
         ("ask", {"number": None}, "number is a whole number, not None"),
         ("ask", {"number": 1, "part": float("inf")}, "part is a finite number, not inf"),
+        ("ask", {"number": 1, "part": 10**400}, "part is a finite number, not 1000"),
+        ("ask", {"number": 1, "part": float("nan")}, "part is a finite number, not nan"),
         ("ask", {"number": 1, "part": False}, "part is a finite number"),
         ("ask", {"number": 1, "kind": "c"}, 'kind is "a" or "b" or a whole number, not \'c\''),
         ("ask", {"number": 1, "flag": 1}, "flag is true or false, not 1"),

@@ -194,6 +194,9 @@ def test_wrong_codes_of_many_clients_are_slow_in_all_and_who_is_in_stays_in(door
     assert door.status(f"/{door.code}/", client="new") == 429
     door.now += 1.1
     assert door.status(f"/{door.code}/", client="new") == 200
+    for _ in range(20):
+        door.status(f"/{WRONG}/", client="in")
+    assert door.status(f"/{door.code}/", client="newer") == 200
 
 
 def test_requests_wait_for_their_turn_and_are_refused_when_they_would_wait_long(door, monkeypatch):

@@ -53,6 +53,14 @@ def test_a_row_with_its_own_scores_changes_nothing(short):
     assert answer["next_tokens"] is None
 
 
+def test_a_text_of_a_batch_is_run_alone(causal):
+    trace = regard.Trace(maps=True, only="*")
+    causal(["some text", TEXT], trace=trace)
+    answers = [each.what_if(0, 1, 2, 4, [(1, None)]) for each in
+               (Exploration(trace, models=[causal], batch=1), explored(causal, TEXT))]  # fmt: skip
+    assert answers[0]["weights"] == pytest.approx(answers[1]["weights"], abs=1e-5)
+
+
 def test_all_keys_masked_is_a_row_of_zeros(short):
     keys = range(short.runs[0].length)
     assert not any(short.what_if(0, 0, 1, 2, [(key, None) for key in keys])["weights"])

@@ -210,6 +210,9 @@ def test_what_it_writes_the_library_reads(both, folder, pieces, tmp_path):
     ({"added_tokens": [{"id": 5, "content": "<m>", "lstrip": True}]}, None, "the added token '<m>'"),
     ({}, {"tokenizer_class": "BertTokenizer", "do_lower_case": False}, "a BertTokenizer with these settings"),
     ({}, {"tokenizer_class": "BertTokenizer", "mask_token": "the"}, "a BertTokenizer with these settings"),
+    ({"post_processor": None}, {"tokenizer_class": "BertTokenizer"}, "a BertTokenizer with these settings"),
+    ({"pre_tokenizer": {"type": "WhitespaceSplit"}}, {"tokenizer_class": "BertTokenizer"},
+     "a BertTokenizer with these settings"),
     ({}, {"tokenizer_class": "BertTokenizer"}, None),
 ])  # fmt: skip
 def test_of_others_it_says_what_to_install(document, settings, what, folder, monkeypatch):

@@ -79,7 +79,7 @@ class Classroom:
         self._exploration = exploration
         self.code, self.address = new_code(), address
         models = {exploration.run(number).trace.model for number in exploration.numbers}
-        self._folders = {model: Path(model).name for model in models if model and Path(model).exists()}
+        self._folders = {model: Path(model).resolve().name for model in models if model and Path(model).exists()}
         self._shown: answers.TeacherView = {"version": 1, "address": "", "run": None}
         self._runs: deque[int] = deque(maxlen=_MAX_SHOWN)
         self._lock = threading.Lock()

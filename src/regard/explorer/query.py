@@ -7,6 +7,7 @@ notebook, and the types that the page has of it (`frontend/queries.d.ts`).
 from __future__ import annotations
 
 import inspect
+import sys
 import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -120,7 +121,7 @@ def _fits(annotation: Any, value: Any) -> bool:
     if kind is Sequence:
         return isinstance(value, list) and all(_fits(parts[0], each) for each in value)
     if annotation is float:
-        return isinstance(value, int | float) and not isinstance(value, bool) and bool(np.isfinite(value))
+        return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
     if annotation is int:
         return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 53
     return isinstance(value, annotation)

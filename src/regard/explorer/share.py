@@ -172,7 +172,8 @@ class Door:
                 return _too_many(b"too many wrong codes: wait some seconds", delay)
         if not secrets.compare_digest(code.encode("ascii"), self._code):
             self._wrong.take(client)
-            self._all_wrong.take("")
+            if client not in self._entered:
+                self._all_wrong.take("")
             return _no_such_page()
         self._entered[client] = None
         self._entered.move_to_end(client)
@@ -273,10 +274,13 @@ def sharing(exploration: Exploration, address: str | None = None, port: int | No
     """Serve the page for a class from a thread, while something else runs; see `serve_with_class`."""
     from regard.explorer.connections import ClassProtocol, Server, configuration
 
+    if port == 2**16 - 1:
+        raise RegardError(f"--share serves the class at the port after --port: give at most {port - 1}")
     host = network_address() if address is None else own_address(address)
     first = (PORT if port is None else port) + 1 if port != 0 else 0
     with listen(first, host) as listening:
-        place = f"{host}:{listening.getsockname()[1]}"
+        number = listening.getsockname()[1]
+        place = host if number == 80 else f"{host}:{number}"  # as browsers name it
         classroom = Classroom(exploration, f"http://{place}/")
         server = Server(configuration(class_application(classroom, place), ClassProtocol))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)

@@ -25,7 +25,7 @@ def with_scores(run: Run, layer: int, head: int, i: int, scores: Sequence[tuple[
 
     def change(recorded: np.ndarray) -> np.ndarray:  # B H T S
         changed = recorded.copy()
-        changed[run.batch, head, i - rows.start] = weights[cols.start : cols.stop]
+        changed[0, head, i - rows.start] = weights[cols.start : cols.stop]
         return changed
 
     heads = [(run.layers[at].name, number) for at, number in run.ablated]

@@ -127,7 +127,7 @@ class Tokenizer:
 
     def check_class(self, kind: str, settings: Any, own: Iterable[str]) -> None:
         """Check that the file is as the class of a model makes it anew; `own` are the special tokens of the class."""
-        steps = self.pre_tokenizer or {}
+        steps, own = self.pre_tokenizer or {}, [token for token in own if token]
         is_bert = self.normalizer == {
             "type": "BertNormalizer",
             "clean_text": True,
@@ -135,9 +135,12 @@ class Tokenizer:
             "strip_accents": settings.strip_accents,
             "lowercase": settings.do_lower_case is not False,
         }
+        is_bert &= steps == {"type": "BertPreTokenizer"} and self.post_processor is not None
+        is_bert &= self.model.get("unk_token") in own and self.model.get("max_input_chars_per_word", 100) == 100
         has_space = [step["add_prefix_space"] for step in steps.get("pretokenizers", [steps]) if len(step) > 2]
         is_gpt2 = kind == "GPT2Tokenizer" and has_space == [bool(settings.add_prefix_space)]
-        if not (is_bert or is_gpt2) or not all(token in self._added for token in own if token):
+        is_gpt2 &= all(step.get("use_regex", True) for step in steps.get("pretokenizers", [steps]))
+        if not (is_bert or is_gpt2) or not all(token in self._added and self._added[token][1].special for token in own):
             raise _needs_library(f"a {kind} with these settings")
 
     def no_truncation(self) -> None:
