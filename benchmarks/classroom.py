@@ -117,7 +117,7 @@ def sit(numbers: list[int], port: int, code: str, start: float, seconds: float, 
         late = 0.0 if number % 2 else random.Random(-number).uniform(0, seconds / 2)
         try:
             pupil.run(start + late)
-        except Exception as error:  # any: it is reported, and is no fast answer
+        except Exception as error:  # any is reported, and counts as no answer
             failed.append(f"{type(error).__name__}: {error}")
 
     threads = [threading.Thread(target=run, args=each) for each in zip(pupils, numbers, strict=True)]

@@ -234,7 +234,7 @@ def _scores_of_map(layer: LayerMap, head: int, i: int, j: int) -> _Scores:
     biased = layer.tile(head, [i], None, "biased")[0].astype(np.float64)
     source = f"{layer.name or 'the layer'}: q, k and the log-sum-exp"
     q, k = (np.asarray(x, np.float64).reshape(-1) for x in (attention_map.query(i), attention_map.key(j)))
-    sink = _sink_of(attention_map)
+    sink = sink_of(attention_map)
     return _Scores(q, k, attention_map.scale, scaled, attention_map.softcap, capped, biased, sink, source)
 
 
@@ -292,7 +292,7 @@ def cell_inputs(
         "value_dim": v.shape[-1],
         "scale": attention_map.scale,
         "softcap": attention_map.softcap,
-        "sink": _sink_of(attention_map),
+        "sink": sink_of(attention_map),
         "kv_head": layer.kv_head(head),
         "rotated": rotated,
     }
@@ -316,7 +316,8 @@ def _queries_and_keys(attention_map: AttentionMap) -> tuple[np.ndarray, np.ndarr
     return q, k
 
 
-def _sink_of(attention_map: AttentionMap) -> float | None:
+def sink_of(attention_map: AttentionMap) -> float | None:
+    """Return the logit of the sink of a map of one head, if it has one."""
     return None if attention_map.sinks is None else float(np.asarray(attention_map.sinks).item())
 
 

@@ -9,9 +9,10 @@ import numpy as np
 from regard._utils.errors import RegardError
 from regard.explorer import answers
 from regard.explorer.ablation import changed_outputs
+from regard.explorer.cell import sink_of
 from regard.explorer.run import Run
 from regard.explorer.validation import check_index
-from regard.trace import AttentionMap, Trace
+from regard.trace import AttentionMap
 from regard.trace.edits import ablate
 
 
@@ -31,7 +32,7 @@ def with_scores(run: Run, layer: int, head: int, i: int, scores: Sequence[tuple[
     heads = [(run.layers[at].name, number) for at, number in run.ablated]
     edits = {**(ablate(*heads) if heads else {}), layer_map.step("weights"): change}
     with np.errstate(all="ignore"):
-        after = run.model(run.encoding, trace=Trace(only=[f"{layer_map.name}.context"], edit=edits))
+        after = run.model(run.encoding, edit=edits)
     return {"weights": [round(float(x), 6) for x in weights], **changed_outputs(run.output, after, run)}
 
 
@@ -47,7 +48,8 @@ def changed_weights(run: Run, layer: int, head: int, i: int, scores: Sequence[tu
         if row[key] == -np.inf:
             raise RegardError(f"key {key} is masked in this row")
         row[key] = -np.inf if score is None else score
-    sink = -np.inf if recorded.sinks is None else float(np.asarray(recorded.sinks).item())
+    sink = sink_of(recorded)
+    sink = -np.inf if sink is None else sink
     largest = max(float(row.max()), sink)
     if largest == -np.inf:
         return np.zeros_like(row)

@@ -20,6 +20,14 @@ Array: TypeAlias = Any
 """An array of any library that follows the Python array API standard; shapes are in the docstrings."""
 
 
+@functools.cache
+def _array_namespace() -> Any:
+    with needed("an array of another library"):
+        from array_api_compat import array_namespace
+
+    return array_namespace
+
+
 def namespace(*arrays: Array) -> Any:
     """Return the array API namespace that all `arrays` share."""
     for array in arrays:
@@ -29,11 +37,8 @@ def namespace(*arrays: Array) -> Any:
         return np  # it follows the standard itself; importing the compatibility layer would slow the start
     if all([is_tensor(x) for x in arrays]):  # noqa: C419, a list is made faster
         return framework("torch").namespace  # faster than by the function below
-    with needed("an array of another library"):
-        from array_api_compat import array_namespace
-
     try:
-        return array_namespace(*arrays)
+        return _array_namespace()(*arrays)
     except TypeError as error:
         kinds = ", ".join(sorted({type(a).__module__.split(".")[0] for a in arrays}))
         raise RegardError(f"arrays of different libraries ({kinds}) do not mix; convert to one") from error

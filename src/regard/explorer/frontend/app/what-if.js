@@ -6,8 +6,8 @@ import { label, tokenName } from "../data/tokens.js";
 import { changedOutput, changedRow, cosine, scoreFor } from "../data/what-if.js";
 import { activeElementOf, bidi, el, present, setText } from "../platform/dom.js";
 import { formatFixed, formatWeight } from "../render/format.js";
-import { nextTokenRow } from "../views/ablation-panel.js";
-import { bars } from "../views/cell-view.js";
+import { showChangedTokens } from "../views/ablation-panel.js";
+import { bars, figure } from "../views/cell-view.js";
 
 const MAX_KEYS = 8;
 const [BELOW, ABOVE] = [12, 4]; // of the largest score: how far a slider moves at least
@@ -168,8 +168,8 @@ function showContext({ refs }, cell, changes, values) {
     el(
       "div",
       { class: "rg-pair" },
-      el("figure", {}, bars(cell.output ?? [], "Context before", "signed"), el("figcaption", {}, "before")),
-      el("figure", {}, bars(output, "Context with the changed weights", "signed"), el("figcaption", {}, "after")),
+      figure(bars(cell.output ?? [], "Context before", "signed"), "before"),
+      figure(bars(output, "Context with the changed weights", "signed"), "after"),
     ),
   );
 }
@@ -177,9 +177,7 @@ function showContext({ refs }, cell, changes, values) {
 /** @param {App} app @param {Answer<WhatIf>} outcome @param {boolean} mayRun */
 function showOutcome(app, { data, error }, mayRun) {
   const { refs } = app;
-  const tokens = data?.next_tokens;
-  refs.whatIfTokens.hidden = !tokens;
-  refs.whatIfTokens.tBodies[0].replaceChildren(...(tokens ?? []).map(nextTokenRow));
+  showChangedTokens(refs.whatIfTokens, data?.next_tokens ?? null);
   if (error || !data)
     return setText(
       refs.whatIfOutputs,

@@ -1,6 +1,6 @@
 // A row of weights with other scores: the softmax again, and the weighted sum of values. Pure functions.
 
-const LISTED = 48; // columns of a row whose scores are known, as `regard.explorer.cell`
+import { ROW_SHOWN } from "./cell.js";
 
 /**
  * The weights of the listed columns with other scores, and the factor of all others.
@@ -17,7 +17,7 @@ export function changedRow({ row, sink }, changes) {
   const total = (/** @type {number[]} */ all, /** @type {number} */ shift) =>
     all.reduce((found, score) => found + Math.exp(score - shift), 0);
   const hidden =
-    columns.length < LISTED ? 0 : Math.max(0, sum - total(old, max) - (sink === null ? 0 : Math.exp(sink - max)));
+    columns.length < ROW_SHOWN ? 0 : Math.max(0, sum - total(old, max) - (sink === null ? 0 : Math.exp(sink - max)));
   const largest = Math.max(sink ?? -Infinity, hidden > 0 ? max : -Infinity, ...now);
   if (largest === -Infinity) return { scores: now, weights: now.map(() => 0), factor: 0 };
   const ofSink = sink === null ? 0 : Math.exp(sink - largest);

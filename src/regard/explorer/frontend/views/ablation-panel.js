@@ -1,7 +1,7 @@
 // Ablated heads: the buttons, and what the ablation changes.
 
 import { escapeInvisible, label, textDirection } from "../data/tokens.js";
-import { bidi, button, setText, tableRow } from "../platform/dom.js";
+import { bidi, button, el, setText, tableRow } from "../platform/dom.js";
 import { formatFixed, formatPercent, formatWeight } from "../render/format.js";
 import { toggled } from "../state/state.js";
 import { rankHeads } from "./head-grid.js";
@@ -76,8 +76,7 @@ export class AblationPanel {
       ...words.flatMap((token, t) => [turnedWord(token.text, changes.cosines[t], minCosine, theme), " "]),
     );
     refs.turnedWords.dir = textDirection(text);
-    refs.changedTokens.hidden = !changes.next_tokens;
-    refs.changedTokens.tBodies[0].replaceChildren(...(changes.next_tokens ?? []).map(nextTokenRow));
+    showChangedTokens(refs.changedTokens, changes.next_tokens);
   }
 }
 
@@ -89,7 +88,18 @@ function turnedWord(text, cosine, minCosine, theme) {
   return node;
 }
 
+/** Fill a table with the next tokens before and after, or hide it. @param {HTMLTableElement} table @param {ChangedToken[] | null} tokens */
+export function showChangedTokens(table, tokens) {
+  table.hidden = !tokens;
+  const names = ["token", "before", "after"].map((name) => el("th", { scope: "col" }, name));
+  table.replaceChildren(
+    el("caption", {}, "Next token"),
+    el("thead", {}, el("tr", {}, ...names)),
+    el("tbody", {}, ...(tokens ?? []).map(nextTokenRow)),
+  );
+}
+
 /** @param {ChangedToken} token */
-export function nextTokenRow({ token, before, after }) {
+function nextTokenRow({ token, before, after }) {
   return tableRow(bidi(label(token)), formatPercent(before), formatPercent(after));
 }

@@ -43,7 +43,7 @@ export function bars(values, name, kind = "plain", labels = []) {
 }
 
 /** @param {Node} drawing @param {string} caption */
-function figure(drawing, caption) {
+export function figure(drawing, caption) {
   return el("figure", {}, drawing, el("figcaption", {}, caption));
 }
 
