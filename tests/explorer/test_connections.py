@@ -54,7 +54,7 @@ class Loop:
 
 class Transport:
     def __init__(self, client=None):
-        self.aborted, self.client = False, client
+        self.aborted, self.closing, self.client, self.queued = False, False, client, 0
 
     def get_extra_info(self, name):
         return (self.client, 1) if name == "peername" and self.client else None
@@ -62,7 +62,14 @@ class Transport:
     def abort(self):
         self.aborted = True
 
-    is_closing = property(lambda self: lambda: self.aborted)
+    def close(self):
+        self.closing = True
+
+    def is_closing(self):
+        return self.aborted or self.closing
+
+    def get_write_buffer_size(self):
+        return self.queued
 
     def write(self, data):
         pass
@@ -112,6 +119,26 @@ def test_a_complete_request_may_take_any_time_and_the_next_has_its_own(connect):
     protocol.conn.send(h11.EndOfMessage())
     protocol.on_response_complete()
     assert any(not timer.cancelled and timer.at >= REQUEST_SECONDS for timer in connect.loop.timers[1:])
+
+
+@pytest.mark.parametrize("kind", [BoundedProtocol, ClassProtocol])
+@pytest.mark.parametrize("keep", [True, False])
+def test_an_answer_may_be_taken_slowly_and_must_be_taken(connect, kind, keep):
+    protocol = connect(kind, "10.0.0.7")
+    ending = "" if keep else "Connection: close\r\n"
+    protocol.data_received(f"GET / HTTP/1.1\r\nHost: x\r\n{ending}\r\n".encode())
+    protocol.conn.send(h11.Response(status_code=200, headers=[("Content-Length", "0")]))
+    protocol.conn.send(h11.EndOfMessage())
+    protocol.transport.queued = 3_000_000
+    if not keep:
+        protocol.transport.close()  # when the answer has been sent, as uvicorn does
+    protocol.on_response_complete()
+    for protocol.transport.queued in (2_000_000, 1_999_999, 1):
+        connect.loop.timers[-1].call()
+        assert not protocol.transport.aborted
+    connect.loop.timers[-1].call()
+    assert protocol.transport.aborted
+    assert not connect.state.connections
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import math
 import socket
 from collections.abc import Callable
 from typing import Any
@@ -27,7 +28,7 @@ _NO_FILES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 class BoundedProtocol(H11Protocol):
-    """HTTP, of which each connection must send a complete request in time.
+    """HTTP, of which each connection must send a complete request in time, and go on taking its last answer.
 
     Where there are too many connections, the oldest of those that wait for a request is closed for a new one.
     """
@@ -80,11 +81,22 @@ class BoundedProtocol(H11Protocol):
         self.transport.abort()
 
     def _watch(self) -> None:
-        """Wait for a complete request, from now on if none is waited for yet."""
-        if self.conn.their_state not in (h11.IDLE, h11.SEND_BODY) or self.transport.is_closing():
+        """Wait for a complete request, or for the last bytes to be taken, from now on if this is not waited for yet."""
+        if self.conn.their_state not in (h11.IDLE, h11.SEND_BODY) and not self.transport.is_closing():
             self._stop()
         elif self._timer is None:
-            self._timer = self.loop.call_later(REQUEST_SECONDS, self.close)
+            self._wait(math.inf)
+
+    def _wait(self, queued: float) -> None:
+        self._timer = self.loop.call_later(REQUEST_SECONDS, self._expire, queued)
+
+    def _expire(self, before: float) -> None:
+        """Close the connection, unless some of the `before` bytes that waited to be sent have been taken since."""
+        queued = self.transport.get_write_buffer_size()
+        if 0 < queued < before:
+            self._wait(queued)
+        else:
+            self.close()
 
     def _stop(self) -> None:
         if self._timer is not None:
