@@ -393,14 +393,6 @@ def test_help_has_examples(capsys, command):
     assert command or "regard show --help lists its options" in out
 
 
-def test_colour_is_there_when_asked_for_and_only_then(run, tiny, monkeypatch):
-    monkeypatch.setenv("COLORTERM", "truecolor")
-    monkeypatch.setenv("TERM", "xterm-256color")
-    assert "\x1b[" not in run(TEXT, "--model", tiny)[1]
-    assert "\x1b[" in run(TEXT, "--model", tiny, "--color", "always")[1]
-    assert "48;2;" not in run(TEXT, "--model", tiny, "--color", "never")[1]
-
-
 @pytest.mark.skipif(sys.platform == "win32", reason="pseudo-terminals are POSIX")
 @pytest.mark.parametrize(("colour", "coloured"), [("never", False), ("auto", True)])
 def test_a_terminal_gets_colour_unless_it_is_switched_off(colour, coloured):

@@ -15,10 +15,12 @@ from regard.models import load, toy
 from regard.plot import head_grid
 from regard.plot.style import get_style
 from regard.views import every_head
+from sweeps import sweep_after
 
 
-@pytest.mark.parametrize(("layers", "heads"), [(1, 1), (6, 12), (12, 12), (30, 9), (2, 32)])
-def test_every_head_has_its_place_and_no_text_collides(rng, layers, heads):
+@pytest.mark.parametrize("size", sweep_after(3, [(1, 1), (30, 9), (2, 32), (6, 12), (12, 12)]))
+def test_every_head_has_its_place_and_no_text_collides(rng, size):
+    layers, heads = size
     trace = trace_of(rng, encoding_of([["the"], ["cat", "s"], ["sat"]]), layers=layers, heads=heads)
     figure = head_grid(trace)
     written = [text.get_text() for text in assert_apart_and_inside(figure)]
