@@ -338,12 +338,6 @@ def test_dynamic_rotation_depends_on_the_length_of_each_text_alone(write_decoder
         np.testing.assert_allclose(both[row, : len(text)], model(text).hidden[0], rtol=1e-11, atol=1e-12)
 
 
-def test_an_encoder_has_no_logits_and_a_decoder_has(write_bert, write_decoder):
-    with pytest.raises(RegardError, match="an encoder has no logits"):
-        regard.load(write_bert())("the cat").logits  # noqa: B018
-    assert regard.load(write_decoder())("cats").logits.shape == (1, 4, 257)
-
-
 def test_a_part_of_each_head_is_rotated_as_older_files_say_it(changed):
     older = {"rope_parameters": None, "rotary_pct": 0.5, "rotary_emb_base": 10_000}
     model = regard.load(changed("gpt_neox/half", older), dtype=np.float64)

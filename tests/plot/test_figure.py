@@ -188,7 +188,7 @@ def test_the_colours_are_those_of_the_page():
 
 
 @pytest.mark.pairwise
-@pytest.mark.parametrize("tokens", sweep_except([1, 5, 24, 130], [1, 2, 5, 12, 24, 40, 130, 500]))
+@pytest.mark.parametrize("tokens", sweep_except([1, 5, 24, 500], [1, 2, 5, 12, 24, 40, 130, 500]))
 @pytest.mark.parametrize("width", [40, "column", "page"])
 @pytest.mark.parametrize("number", [1, 2])
 def test_labels_fit_or_are_positions(rng, tokens, width, number):

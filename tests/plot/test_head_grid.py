@@ -74,11 +74,6 @@ def test_a_given_figure_is_used(trace):
     assert_apart_and_inside(figure)
 
 
-def test_an_unknown_theme_is_an_error(trace):
-    with pytest.raises(RegardError, match="theme must be one of light, dark"):
-        head_grid(trace, theme="sepia")
-
-
 @pytest.mark.parametrize("tokens", [40, 100, 300])
 def test_the_largest_weight_has_the_colour_of_the_end_of_the_scale_however_long_the_text(tmp_path, tokens):
     trace = Trace()

