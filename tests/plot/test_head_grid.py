@@ -12,7 +12,7 @@ from fake_traces import encoding_of, softmaxed, trace_of
 from figure_geometry import assert_apart_and_inside, pixels_of, texts_of
 from regard import RegardError, Trace
 from regard.models import load, toy
-from regard.plot import head_grid
+from regard.plot import head_grid, heatmap
 from regard.plot.style import get_style
 from regard.views import every_head
 from sweeps import sweep_after
@@ -72,6 +72,12 @@ def test_a_given_figure_is_used(trace):
     figure = Figure()
     assert head_grid(trace, figure=figure, theme="dark") is figure
     assert_apart_and_inside(figure)
+
+
+@pytest.mark.parametrize("draw", [head_grid, heatmap])
+def test_an_unknown_theme_is_an_error(trace, draw):
+    with pytest.raises(RegardError, match="theme must be one of light, dark, got 'sepia'"):
+        draw(trace, theme="sepia")
 
 
 @pytest.mark.parametrize("tokens", [40, 100, 300])
