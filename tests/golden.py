@@ -30,6 +30,11 @@ def cases(kind: type[Model], without: type[Model] | None = None) -> list[str]:
     return found
 
 
+def one_of_each(cases: list[str]) -> list[str]:
+    """Return the first case of each family."""
+    return list({case.split("/")[0]: case for case in reversed(cases)}.values())
+
+
 def check(folder: Path, *, dtype: type, tolerance: float, greedy: bool = True) -> None:
     """Run the model in `folder` on the batch that is kept there and compare every number that belongs to a text.
 

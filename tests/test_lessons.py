@@ -9,10 +9,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from regard import RegardError, Trace, attention, attention_weights, nn, softmax
-from regard.plot import movement
+from regard import Trace, attention, nn, softmax
 from regard.text import Vocabulary, WordTokenizer
-from regard.views import project, select, top_k
 
 
 def traced(layer, x):
@@ -52,19 +50,6 @@ def test_000_weights_and_output_by_hand():
         trace["weights"][0], [[1 / 7, 2 / 7, 4 / 7], [2 / 5, 1 / 5, 2 / 5], [8 / 10, 1 / 10, 1 / 10]], rtol=1e-15
     )
     np.testing.assert_allclose(output, [[9 / 7, 19 / 7, 12 / 7], [1.2, 2.2, 1.8], [1.1, 1.4, 1.9]], rtol=1e-15)
-
-
-def test_000_any_weights_give_the_lessons_output_and_weights(rng):
-    matrices = rng.standard_normal((3, 4, 3))
-    output, trace = traced(nn.SelfAttention.from_weights(*matrices), WORDS_000)
-    theirs, their_weights = lesson_000(WORDS_000, *matrices)
-    np.testing.assert_allclose(output, theirs, rtol=1e-13)
-    np.testing.assert_allclose(trace["weights"][0], their_weights, rtol=1e-13)
-
-
-def test_000_rows_of_weights_sum_to_1(rng):
-    weights = attention_weights(WORDS_000 @ rng.standard_normal((4, 3)), WORDS_000 @ rng.standard_normal((4, 3)))
-    np.testing.assert_allclose(weights.sum(-1), 1, rtol=1e-15)
 
 
 def test_000_softmax_without_a_shift_is_nan_at_scores_of_1000_and_ours_is_not():
@@ -266,14 +251,6 @@ def test_002_another_second_text_changes_the_lessons_first_one_but_not_ours(rng,
     np.testing.assert_array_equal(ours_002(x, *matrices_002)[2][0], ours_002(other, *matrices_002)[2][0])
 
 
-def test_002_the_largest_weight_of_each_token_is_one_call(rng, matrices_002):
-    x = rng.random((1, 6, 8))
-    _, theirs, _ = lesson_002(x, *matrices_002)
-    by_hand = [max((row[key], key) for key in range(6)) for row in theirs[0, :, 0]]
-    _, weights, _ = ours_002(x, *matrices_002)
-    assert [key for ((key, _),) in top_k(select(weights, TOKENS_002), 1)] == [key for _, key in by_hand]
-
-
 def test_002_the_printed_row_is_a_softmax_in_which_the_first_token_attends_to_on():
     row = softmax(np.log(PRINTED_ROW_002))
     np.testing.assert_allclose(row, PRINTED_ROW_002, rtol=0, atol=6 * EIGHT_DIGITS)  # six printed entries
@@ -328,120 +305,7 @@ def test_003_the_lessons_weights_give_the_lessons_numbers():
     np.testing.assert_allclose(output, theirs, rtol=0, atol=1e-10)  # entries are about 100
 
 
-def test_003_in_float32_we_are_as_near_to_the_exact_numbers_as_the_lesson():
-    *weights, table = weights_003(np.float32)
-    *exact_weights, exact_table = weights_003(np.float64)
-    ids = [[0, 1, 2, 3, 0, 4]]
-    exact, _ = lesson_003(exact_table[ids], *exact_weights, num_heads=4)
-    theirs, _ = lesson_003(table[ids], *weights, num_heads=4)
-    ours = nn.SelfAttention.from_weights(*weights, num_heads=4)(table[ids])
-    assert ours.dtype == theirs.dtype == np.float32
-    assert np.square(ours - exact).mean() <= 2**2 * np.square(theirs - exact).mean()
-
-
-def test_003_a_fresh_layer_computes_what_the_lesson_would_with_its_weights(rng):
-    layer = nn.SelfAttention.init(rng, 128, 4, dtype=np.float64)
-    x = rng.standard_normal((1, 6, 128))
-    theirs, _ = lesson_003(
-        x, *(p.weight for p in (layer.q_proj, layer.k_proj, layer.v_proj, layer.o_proj)), num_heads=4
-    )
-    np.testing.assert_allclose(layer.forward(x), theirs, rtol=0, atol=1e-13)
-
-
-def test_003_the_lessons_weights_are_so_large_that_rows_are_one_hot_and_a_fresh_layers_are_not(rng):
-    *weights, _ = weights_003(np.float64)
-    x = rng.standard_normal((1, 6, 128))
-    _, theirs = traced(nn.SelfAttention.from_weights(*weights, num_heads=4), x)
-    _, ours = traced(nn.SelfAttention.init(rng, 128, 4, dtype=np.float64), x)
-    assert np.median(theirs["weights"].max(-1)) > 0.999
-    assert ours["weights"].max() < 0.9
-
-
-def test_003_an_unknown_word_leaves_the_lesson_with_more_labels_than_rows():
-    *_, table = weights_003(np.float32)
-    rows, labels = embeddings_003("The dog sat on the mat", VOCABULARY_003, table)
-    assert (len(rows), len(labels)) == (5, 6)
-
-
-@pytest.mark.parametrize(
-    ("unknown", "tokens"),
-    [
-        ("drop", ("the", "sat", "on", "the", "mat")),
-        ("unk", ("the", "<unk>", "sat", "on", "the", "mat")),
-    ],
-)
-def test_003_tokens_and_rows_agree_for_any_treatment_of_unknown_words(rng, unknown, tokens):
-    vocabulary = Vocabulary((*VOCABULARY_003, "<unk>"))
-    table = rng.standard_normal((len(vocabulary), 128))
-    encoding = WordTokenizer(vocabulary, unknown=unknown)("The dog sat on the mat")
-    assert encoding.tokens == tokens
-    np.testing.assert_array_equal(
-        nn.Embedding(table)(encoding.ids), [table[vocabulary.words.index(token)] for token in tokens]
-    )
-
-
-def test_003_an_unknown_word_is_an_error_by_default():
-    with pytest.raises(RegardError, match="'dog'"):
-        WordTokenizer(Vocabulary.from_mapping(VOCABULARY_003))("The dog sat on the mat")
-
-
 # 003, its picture: an arrow for each word, from its original to its contextual place on one plane
-
-
-def pca_003(x):
-    """Return the first two principal components of the rows, as the lesson takes them from scikit-learn."""
-    centred = x - x.mean(axis=0)
-    _, axes = np.linalg.eigh(centred.T @ centred)  # from the smallest eigenvalue to the largest
-    return centred @ axes[:, [-1, -2]]
-
-
-def distance(a, b):
-    return np.linalg.norm(a - b)
-
-
-def test_003_the_plane_of_words_that_stay_is_the_lessons(rng):
-    x = rng.standard_normal((6, 128))
-    original, contextual, _ = project(x, x)
-    np.testing.assert_array_equal(original, contextual)
-    theirs = pca_003(x)
-    scale = np.sqrt(np.square(x - x.mean(axis=0)).sum(axis=-1).mean())  # ours have a root mean square distance of 1
-    np.testing.assert_allclose(abs(original) * scale, abs(theirs), rtol=0, atol=1e-12)
-
-
-def test_003_one_word_is_drawn_as_far_from_itself_as_it_moved():
-    original, contextual, explained = project([[1, 2, 3]], [[1, 5, 7]])
-    np.testing.assert_allclose(distance(original[0], contextual[0]), 5, rtol=1e-14)
-    np.testing.assert_allclose(explained, [1, 0], atol=1e-14)
-
-
-def test_003_two_words_that_turn_by_a_right_angle_are_drawn_so():
-    original, contextual, explained = project([[1, 0, 0], [-1, 0, 0]], [[0, 5, 1], [0, -1, 1]])
-    drawn = [original[0], contextual[0], original[1], contextual[1]]  # the corners of a square
-    sides = [distance(a, b) for a, b in zip(drawn, drawn[1:] + drawn[:1], strict=True)]
-    np.testing.assert_allclose(sides, np.sqrt(2), rtol=1e-14)
-    np.testing.assert_allclose(explained.sum(), 1, rtol=1e-14)
-
-
-@pytest.fixture(params=[1, 2, 6])
-def picture(request, rng):
-    """Return the picture of the lesson's sentence, or of its start, with what it was drawn from."""
-    tokens = TEXT_003.split()[: request.param]
-    original = rng.standard_normal((1, len(tokens), 128))
-    contextual = nn.SelfAttention.init(rng, 128, 4, dtype=np.float64)(original)
-    return movement(original[0], contextual[0], tokens), original[0], contextual[0], tokens
-
-
-def test_003_the_picture_has_each_words_label_and_arrow_once(picture):
-    axes, *_, tokens = picture
-    assert sorted(label.get_text() for label in axes.texts) == sorted(tokens)
-    assert len(axes.patches) == len(tokens)
-
-
-def test_003_the_picture_has_the_words_where_the_plane_has_them(picture):
-    axes, original, contextual, _ = picture
-    drawn = [line.get_xydata() for line in axes.lines]
-    for points in project(original, contextual)[:2]:
-        assert any(at.shape == points.shape and np.allclose(at, points, rtol=0, atol=1e-12) for at in drawn)
 
 
 # 003, its example: "bank" with a model that has learned what words mean
@@ -543,15 +407,9 @@ def lesson_004(x, w_q, w_k, w_v):
 def test_004_output_and_weights():
     x, matrices = drawn_004()
     output, trace = traced(nn.SelfAttention.from_weights(*matrices), x)
-    np.testing.assert_allclose(output, OUTPUT_004, rtol=0, atol=1e-12)
-    np.testing.assert_allclose(trace["weights"][0], WEIGHTS_004, rtol=0, atol=1e-12)
-
-
-def test_004_the_lessons_own_code_gives_these_numbers():
-    x, matrices = drawn_004()
-    output, weights = lesson_004(x, *matrices)
-    np.testing.assert_allclose(output, OUTPUT_004, rtol=0, atol=1e-12)
-    np.testing.assert_allclose(weights, WEIGHTS_004, rtol=0, atol=1e-12)
+    for given, weights in ((output, trace["weights"][0]), lesson_004(x, *matrices)):
+        np.testing.assert_allclose(given, OUTPUT_004, rtol=0, atol=1e-12)
+        np.testing.assert_allclose(weights, WEIGHTS_004, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("num_heads", [2, 4, 8])
@@ -563,12 +421,3 @@ def test_004_more_heads_are_the_lesson_for_each_with_its_share_of_the_columns(nu
     ]
     np.testing.assert_allclose(output, np.concatenate([out for out, _ in heads], axis=-1), rtol=0, atol=1e-12)
     np.testing.assert_allclose(trace["weights"], [weights for _, weights in heads], rtol=0, atol=1e-12)
-
-
-def test_004_a_batch_is_the_lesson_for_each_text(rng):
-    x, matrices = drawn_004()
-    batch = np.stack([x, *rng.standard_normal((2, 4, 8))])
-    output, trace = traced(nn.SelfAttention.from_weights(*matrices), batch)
-    texts = [lesson_004(text, *matrices) for text in batch]
-    np.testing.assert_allclose(output, [out for out, _ in texts], rtol=0, atol=1e-12)
-    np.testing.assert_allclose(trace["weights"][:, 0], [weights for _, weights in texts], rtol=0, atol=1e-12)

@@ -120,27 +120,15 @@ def test_words_of_several_tokens_are_summed(run):
 
 def test_files(run, tmp_path):
     picture, table = tmp_path / "cat.png", tmp_path / "cat.csv"
-    argv = [
-        "attribute",
-        TEXT,
-        "--to",
-        TO,
-        "--model",
-        "minilm",
-        "--method",
-        "relevance",
-        "-o",
-        str(picture),
-        "-o",
-        str(table),
-    ]
-    status, _, err = run(*argv)
+    argv = ["attribute", "= cat sat", "--to", TO, "--model", "minilm", "--method", "relevance"]
+    status, _, err = run(*argv, "-o", str(picture), "-o", str(table))
     assert status == 0
     assert "cat.png: each token with its contribution" in err
     assert picture.read_bytes().startswith(b"\x89PNG")
-    rows = list(csv.DictReader(table.read_text().splitlines()))
-    assert [row["token"] for row in rows][:3] == ["[CLS]", "the", "cat"]
-    found = attribute(regard.load("minilm", download=False), TEXT, TO, method="relevance")
+    rows = list(csv.DictReader(table.read_text(encoding="utf-8").splitlines()))
+    assert [row["token"] for row in rows] == ["[CLS]", "'=", "cat", "sat", "[SEP]"]  # no formula of a spreadsheet
+    assert [list(row) for row in rows] == [["token", "score", "attended"]] * 5
+    found = attribute(regard.load("minilm", download=False), "= cat sat", TO, method="relevance")
     np.testing.assert_allclose([float(row["score"]) for row in rows], found.scores, atol=1e-6)
 
 
@@ -149,14 +137,6 @@ def test_a_text_in_a_table_is_no_formula_of_a_spreadsheet(tmp_path, text):
     path = tmp_path / "a.csv"
     write_table(str(path), {"token": [text, "a" + text], "score": np.array([-1.5, 2.0])})
     assert path.read_bytes().decode() == f"token,score\n'{text},-1.5\na{text},2.0\n"
-
-
-def test_the_tokens_of_a_table_are_no_formulas(run, minilm, tmp_path):
-    path = tmp_path / "a.csv"
-    assert run("attribute", "= cat", "--to", TO, "--model", "minilm", "--method", "relevance", "-o", str(path))[0] == 0
-    rows = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
-    assert [row["token"] for row in rows] == ["[CLS]", "'=", "cat", "[SEP]"]
-    assert [list(row) for row in rows] == [["token", "score", "attended"]] * 4
 
 
 @pytest.mark.smollm2

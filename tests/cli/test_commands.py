@@ -77,30 +77,6 @@ def test_json_prints_only_the_view(run, tiny):
     assert shown["top_keys"][0][0]["weight"] == view.weights[0].max()
 
 
-SIGNATURES = {"png": b"\x89PNG", "svg": b"<?xm", "PDF": b"%PDF"}
-
-
-@pytest.mark.parametrize(
-    ("suffix", "option"),
-    [
-        *(pytest.param(suffix, "-o") for suffix in SIGNATURES),
-        *(pytest.param("svg", option) for option in ("--head-grid", "--movement")),
-        *(
-            pytest.param(suffix, option, marks=pytest.mark.sweep)
-            for suffix in ("png", "PDF")
-            for option in ("--head-grid", "--movement")
-        ),
-    ],
-)
-def test_the_suffix_says_what_kind_of_picture_is_written(run, tiny, tmp_path, option, suffix):
-    path = tmp_path / f"picture.{suffix}"
-    status, out, err = run(TEXT, "--model", tiny, option, str(path))
-    assert status == 0
-    assert path.read_bytes()[:4] == SIGNATURES[suffix]
-    assert re.fullmatch(rf"wrote {re.escape(str(path))}: .+\n", err)
-    assert "cat" in out  # the table is printed too
-
-
 @pytest.mark.parametrize(("width", "millimetres"), [("column", 85), ("page", 170), ("100.5", 100.5)])
 def test_a_picture_is_as_wide_as_asked(run, tmp_path, width, millimetres):
     one, every = str(tmp_path / "one.pdf"), str(tmp_path / "every.svg")
@@ -139,13 +115,19 @@ def test_the_tokens_of_a_map_are_no_formulas(run, tiny, tmp_path):
 
 
 def test_all_files_of_one_run(run, tiny, tmp_path):
-    names = ["-o", "a.svg", "-o", "a.safetensors", "--output", "b.png", "--movement", "c.svg", "--movement", "d.png"]
+    names = ["-o", "a.svg", "-o", "a.safetensors", "--output", "b.png", "--head-grid", "e.PDF"]
+    names += ["--movement", "c.svg", "--movement", "d.png"]
     paths = [str(tmp_path / name) if "." in name else name for name in names]
     status, out, err = run(TEXT, "--model", tiny, *paths)
     assert status == 0
     assert [line.split(":")[0] for line in err.splitlines()] == [f"wrote {path}" for path in paths if "." in path]
     assert "wrote" not in out
-    assert sorted(path.name for path in tmp_path.glob("*.*")) == ["a.safetensors", "a.svg", "b.png", "c.svg", "d.png"]
+    assert "cat" in out  # the table is printed too
+    assert sorted(path.name for path in tmp_path.glob("*.*")) == [
+        *("a.safetensors", "a.svg", "b.png", "c.svg", "d.png", "e.PDF")
+    ]
+    for suffix, signature in (("svg", b"<?xm"), ("png", b"\x89PNG"), ("PDF", b"%PDF")):
+        assert {path.read_bytes()[:4] for path in tmp_path.glob(f"*.{suffix}")} == {signature}
     maps, arrays, saved = Trace(maps=True, only="*"), traced(tiny), Trace.load(tmp_path / "a.safetensors")
     regard.load(tiny)(TEXT, trace=maps)
     assert saved.names() == maps.names()
@@ -391,14 +373,6 @@ def test_help_has_examples(capsys, command):
     out = capsys.readouterr().out
     assert "examples:\n  regard" in out.replace("  echo", "  regard")
     assert command or "regard show --help lists its options" in out
-
-
-def test_colour_is_there_when_asked_for_and_only_then(run, tiny, monkeypatch):
-    monkeypatch.setenv("COLORTERM", "truecolor")
-    monkeypatch.setenv("TERM", "xterm-256color")
-    assert "\x1b[" not in run(TEXT, "--model", tiny)[1]
-    assert "\x1b[" in run(TEXT, "--model", tiny, "--color", "always")[1]
-    assert "48;2;" not in run(TEXT, "--model", tiny, "--color", "never")[1]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="pseudo-terminals are POSIX")

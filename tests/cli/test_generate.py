@@ -42,10 +42,13 @@ def test_the_text_of_the_python_interface(run, tiny, typed, options):
 
 def test_a_question_is_written_as_the_chats_of_the_model(run, tiny):
     Path(tiny, "chat_template.jinja").write_text("{{ messages[0].role }}: {{ messages[0].content }}!")
+    asked = (*PROMPT, "--model", tiny, "--max-new-tokens", "9", "--chat")
     expected = regard.load(tiny).generate("user: The cat!", max_new_tokens=9).text
-    assert run(*PROMPT, "--model", tiny, "--max-new-tokens", "9", "--chat") == (0, f"{expected}\n", "")
+    assert run(*asked) == (0, f"{expected}\n", "")
+    shown = json.loads(run(*asked, "--json")[1])
+    assert (shown["text"], shown["prompt"]) == ("The cat", "user: The cat!")
     Path(tiny, "chat_template.jinja").unlink()
-    status, _, err = run(*PROMPT, "--model", tiny, "--chat")
+    status, _, err = run(*asked)
     assert (status, err.count("\n")) == (2, 1)
     assert "has no chat template" in err
 
@@ -66,12 +69,6 @@ def test_json_is_what_the_function_returns(run, tiny, stop):
         "finish_reason": done.finish_reason,
         "tokens": tokens,
     }
-
-
-def test_json_has_the_prompt_that_the_template_makes(run, tiny):
-    Path(tiny, "chat_template.jinja").write_text("{{ messages[0].role }}: {{ messages[0].content }}!")
-    shown = json.loads(run(*PROMPT, "--model", tiny, "--max-new-tokens", "2", "--chat", "--json")[1])
-    assert (shown["text"], shown["prompt"]) == ("The cat", "user: The cat!")
 
 
 def test_each_piece_is_printed_when_it_is_there(tiny, monkeypatch):
@@ -150,13 +147,6 @@ def test_ctrl_c_before_the_first_token_saves_nothing(run, tiny, tmp_path, monkey
     status = run(*PROMPT, "--model", tiny, "-o", str(tmp_path / "t.safetensors"))
     assert status == (130, "\n", "regard: interrupted\n")
     assert not (tmp_path / "t.safetensors").exists()
-
-
-def test_a_decoder_is_shown_like_an_encoder(run, tiny, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "200")
-    status, out, err = run("The cat sat", "--model", tiny, "--merge-subwords")
-    assert (status, err) == (0, "")
-    assert "2 layers × 6 heads · 11 tokens" in out
 
 
 def _script(text):

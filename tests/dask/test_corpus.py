@@ -487,13 +487,6 @@ def test_a_byte_order_mark_is_no_character(tmp_path):
         assert [value for piece in open_corpus(str(tmp_path / name)).pieces for value in piece.read()] == ["ab", "cd"]
 
 
-def test_texts_that_parquet_has_as_bytes_are_decoded(tmp_path):
-    texts = pyarrow.array(["café".encode(), b"\xff", None], pyarrow.binary())
-    parquet.write_table(pyarrow.table({"text": texts}), tmp_path / "c.parquet")
-    (piece,) = open_corpus(str(tmp_path / "c.parquet")).pieces
-    assert piece.read() == ["café", b"\xff", None]
-
-
 def test_patterns(tmp_path):
     for name in ("a", "b", "c"):
         (tmp_path / f"{name}.txt").write_text(f"{name}\n")
@@ -511,16 +504,6 @@ def test_a_lone_surrogate_is_the_error_of_its_row(embed, tmp_path):
     found = table(tmp_path / "out")
     assert [error is None for error in found["error"].to_pylist()] == [True, False, True]
     assert "lone surrogate" in found["error"][1].as_py()
-
-
-def read_csv(tmp_path, content):
-    file = tmp_path / "corpus.csv"
-    file.write_text(content)
-    return [value for piece in open_corpus(str(file)).pieces for value in piece.read()]
-
-
-def test_blank_lines_of_a_csv_are_rows(tmp_path):
-    assert read_csv(tmp_path, 'text\nab\n\ncd\n""\nef\n') == ["ab", None, "cd", None, "ef"]
 
 
 def test_a_folder_is_read_with_its_subfolders_and_without_hidden_files(tmp_path):

@@ -297,20 +297,15 @@ def test_any_header_is_read_or_refused(tmp_path_factory: pytest.TempPathFactory,
     assert shapes.keys() == header.keys() - {"__metadata__"}
 
 
-def test_a_missing_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RegardError, match=r"cannot read .*/no: No such file or directory"):
-        SafetensorsFile(tmp_path / "no")
-
-
-def test_a_folder_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RegardError, match=r"it is a folder; give a .safetensors file in it"):
-        SafetensorsFile(tmp_path)
-
-
-def test_a_pipe_is_refused_without_waiting_for_it(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(RegardError, match="not a regular file"):
-        SafetensorsFile(tmp_path / "pipe")
+def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")  # which is not waited for
+    for path, message in (
+        (tmp_path / "no", r"cannot read .*/no: No such file or directory"),
+        (tmp_path, r"it is a folder; give a .safetensors file in it"),
+        (tmp_path / "pipe", "not a regular file"),
+    ):
+        with pytest.raises(RegardError, match=message):
+            SafetensorsFile(path)
 
 
 def test_an_unreadable_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -379,32 +374,22 @@ def test_a_dtype_that_cannot_be_stored_is_named(tmp_path: Path, array: np.ndarra
         write_safetensors(tmp_path / "a", {"x": array})
 
 
-def test_a_ragged_list_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RegardError, match=r"array 'x' is not an array: .*inhomogeneous"):
-        write_safetensors(tmp_path / "a", {"x": [[1], [2, 3]]})
-
-
-@pytest.mark.parametrize("name", ["__metadata__", 5])
-def test_a_name_that_cannot_be_stored_is_refused(tmp_path: Path, name: Any) -> None:
-    with pytest.raises(RegardError, match=f"cannot have the name '?{name}"):
-        write_safetensors(tmp_path / "a", {name: np.ones(2)})
-
-
-def test_a_name_that_is_no_valid_text_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RegardError, match="not valid text"):
-        write_safetensors(tmp_path / "a", {"\ud800": np.ones(2)})
-
-
-def test_metadata_that_is_no_text_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(
-        RegardError, match=r"metadata of a safetensors file must map strings to strings, got {'layers': 6}"
-    ):
-        write_safetensors(tmp_path / "a", {}, {"layers": 6})  # type: ignore[dict-item]
-
-
-def test_a_refused_array_leaves_no_file(tmp_path: Path) -> None:
-    with pytest.raises(RegardError):
-        write_safetensors(tmp_path / "a", {"x": np.ones(2), "y": np.ones(2, complex)})
+@pytest.mark.parametrize(
+    ("arrays", "metadata", "message"),
+    [
+        ({"x": np.ones(2), "y": np.ones(2, complex)}, {}, "array 'y' has dtype complex128"),
+        ({"x": [[1], [2, 3]]}, {}, r"array 'x' is not an array: .*inhomogeneous"),
+        ({"__metadata__": np.ones(2)}, {}, "cannot have the name '?__metadata__"),
+        ({5: np.ones(2)}, {}, "cannot have the name '?5"),
+        ({"\ud800": np.ones(2)}, {}, "not valid text"),
+        ({}, {"layers": 6}, r"metadata of a safetensors file must map strings to strings, got {'layers': 6}"),
+    ],
+)
+def test_what_cannot_be_stored_is_refused_and_leaves_no_file(
+    tmp_path: Path, arrays: Any, metadata: Any, message: str
+) -> None:
+    with pytest.raises(RegardError, match=message):
+        write_safetensors(tmp_path / "a", arrays, metadata)
     assert list(tmp_path.iterdir()) == []
 
 

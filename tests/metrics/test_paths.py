@@ -18,6 +18,7 @@ from regard.metrics.edge_gradients import edge_gradients
 from regard.metrics.edge_runs import INPUTS, EdgeRun
 from regard.metrics.path_search import PathSearch
 from regard.models.decoder import Decoder
+from sweeps import sweep_except
 
 TEXT, CORRUPTED = "qzkfqz", "qxkfqz"
 CASES = golden.cases(Decoder)
@@ -56,14 +57,14 @@ def close(values, expected):
     np.testing.assert_allclose(values, expected, rtol=0, atol=1e-9 * max(1, np.abs(expected).max()))
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", sweep_except(golden.one_of_each(CASES), CASES))
 def test_with_all_edges_it_is_the_run_of_the_text_and_with_none_that_of_the_other(case):
     pair = Pair(case)
     close(pair.hidden(lambda *_: 1), pair.clean)
     close(pair.hidden(lambda *_: 0), pair.corrupted)
 
 
-@pytest.mark.parametrize("case", sorted(set(SHORT) - set(SCALED_BIAS)))
+@pytest.mark.parametrize("case", sweep_except(golden.one_of_each(SHORT), sorted(set(SHORT) - set(SCALED_BIAS))))
 def test_cut_edges_are_edits_of_a_real_run(case):
     """All edges from a node: its output is patched; all into the query of a head: the query is."""
     pair = Pair(case)
@@ -87,7 +88,7 @@ def test_cut_edges_are_edits_of_a_real_run(case):
             close(hidden, pair.model([pair.text], edit=edits.patch(pair.runs[1], site)).hidden)
 
 
-@pytest.mark.parametrize("case", sorted(set(SHORT) - {*TOGETHER, *LATENTS}))
+@pytest.mark.parametrize("case", sweep_except(golden.one_of_each(SHORT), sorted(set(SHORT) - {*TOGETHER, *LATENTS})))
 def test_an_estimate_at_the_text_is_the_slope_of_the_run_with_edges(case):
     pair, rng = Pair(case), np.random.default_rng(1)
     metric = attributed_metric(pair.model, pair.text, 3, 4)

@@ -139,11 +139,6 @@ def test_no_argument_raises_an_error_of_python(things, call):
     assert refused > len(junk) // 4
 
 
-def test_a_model_without_circuits_says_which_have_them(write_bert):
-    with pytest.raises(AttributeError, match="has no circuits: load a decoder"):
-        regard.load(write_bert()).circuits  # noqa: B018
-
-
 def test_heads_that_are_not_there_and_runs_of_another_model(things):
     model, trace, _ = things
     other = Trace()

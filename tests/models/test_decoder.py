@@ -37,14 +37,11 @@ def write_decoder(tmp_path):
     return write
 
 
-ONE_OF_EACH_FAMILY = list({case.split("/")[0]: case for case in reversed(WRITING)}.values())
-
-
 def load(case):
     return regard.load(golden.FOLDER / case, dtype=np.float64)
 
 
-@pytest.mark.parametrize("case", WRITING)
+@pytest.mark.parametrize("case", sweep_except(golden.one_of_each(WRITING), WRITING))  # all: test_golden.py
 def test_what_it_goes_on_with_is_what_transformers_does(case):
     expected = SafetensorsFile(golden.FOLDER / case / "expected.safetensors")
     model = dataclasses.replace(load(case), end_ids=())
@@ -62,7 +59,7 @@ def texts_alone(case):
     return model, texts, [model.generate(text, max_new_tokens=16).ids for text in texts]
 
 
-@pytest.mark.parametrize("case", sweep_except(ONE_OF_EACH_FAMILY, WRITING))
+@pytest.mark.parametrize("case", sweep_except(golden.one_of_each(WRITING), WRITING))
 def test_a_batch_goes_on_as_each_text_alone(case):
     model, texts, alone = texts_alone(case)
     batch = model.generate(texts, max_new_tokens=16)
@@ -70,7 +67,7 @@ def test_a_batch_goes_on_as_each_text_alone(case):
     assert all(len(one.ids) == 16 for one in batch)
 
 
-@pytest.mark.parametrize("case", sweep_except(ONE_OF_EACH_FAMILY, WRITING))
+@pytest.mark.parametrize("case", sweep_except(golden.one_of_each(WRITING), WRITING))
 def test_a_text_that_ends_leaves_the_batch(case):
     model, texts, alone = texts_alone(case)
     stop = alone[1][3]
@@ -339,12 +336,6 @@ def test_dynamic_rotation_depends_on_the_length_of_each_text_alone(write_decoder
     both = model(["y" * 8, "x" * 25, "z" * 14]).hidden
     for row, text in enumerate(["y" * 8, "x" * 25, "z" * 14]):
         np.testing.assert_allclose(both[row, : len(text)], model(text).hidden[0], rtol=1e-11, atol=1e-12)
-
-
-def test_an_encoder_has_no_logits_and_a_decoder_has(write_bert, write_decoder):
-    with pytest.raises(RegardError, match="an encoder has no logits"):
-        regard.load(write_bert())("the cat").logits  # noqa: B018
-    assert regard.load(write_decoder())("cats").logits.shape == (1, 4, 257)
 
 
 def test_a_part_of_each_head_is_rotated_as_older_files_say_it(changed):

@@ -106,6 +106,18 @@ def test_a_long_text_is_told_or_cut(sentence_model):
         (lambda m: m.embed([]), "no text to embed"),
         (lambda m: m.embed("the cat"), "embed takes a sequence of str"),
         (lambda m: m.embed([1]), "embed takes a sequence of str"),
+        (lambda m: m.embed(b"abc"), "embed takes a sequence of str, got bytes"),
+        (lambda m: m.embed(7), "embed takes a sequence of str, got int"),
+        (lambda m: m.embed(np.array("a")), "embed takes a sequence of str, got array"),
+        (lambda m: m.embed(["a", None]), "but text 1 is None"),
+        (lambda m: m.embed(["a", b"b"]), "but text 1 is b'b'"),
+        (lambda m: m.embed("a"), r"got one text: give \[text\]"),
+        (lambda m: m.embed(pandas.DataFrame({"text": ["a"]})), "a table is not a text; give its column of texts"),
+        (lambda m: m.embed(["a"], pooling=3), "pooling must be a Pooling or one of cls, .*, got 3"),
+        (lambda m: m.embed(["a"], pooling=["mean"]), r"pooling must be a Pooling or one of cls, .*, got \['mean'\]"),
+        (lambda m: m.embed(["a"], prompt_name=[1]), r"the model has no prompt \[1\]"),
+        (lambda m: m.embed(["a"], truncate="no"), "truncate must be True or False, got 'no'"),
+        (lambda m: m.embed(["a"], truncate=1), "truncate must be True or False, got 1"),
         (lambda m: m.embed(["a"], batch_size=0), "batch_size must be a whole number of at least 1"),
         (lambda m: m.embed(["a"], pooling="middle"), "one or more of cls, max, .* got middle"),
         (lambda m: Pooling(()), "got none"),
@@ -196,22 +208,6 @@ def test_the_similarity_of_a_model(sentence_model, name):
     assert regard.load(folder).sentence.similarity == (name or "cosine")
 
 
-@pytest.mark.parametrize(
-    ("texts", "message"),
-    [
-        (b"abc", "embed takes a sequence of str, got bytes"),
-        (7, "embed takes a sequence of str, got int"),
-        (["a", None], "but text 1 is None"),
-        (["a", b"b"], "but text 1 is b'b'"),
-        ("a", r"got one text: give \[text\]"),
-        (pandas.DataFrame({"text": ["a"]}), "a table is not a text; give its column of texts"),
-    ],
-)
-def test_what_is_no_text_is_told_with_its_place(sentence_model, texts, message):
-    with pytest.raises(RegardError, match=message):
-        regard.load(sentence_model()).embed(texts)
-
-
 def test_texts_may_come_from_anywhere(sentence_model):
     model = regard.load(sentence_model())
     wanted = model.embed(TEXTS)
@@ -230,23 +226,3 @@ def test_bytes_are_no_text(sentence_model):
 def test_minilm_knows_what_is_alike(minilm):
     one, like, other = minilm.embed(["A man is eating food.", "A man eats a meal.", "The stock market fell."])
     assert one @ like > 0.7 > 0.2 > one @ other
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"pooling": 3}, "pooling must be a Pooling or one of cls, .*, got 3"),
-        ({"pooling": ["mean"]}, r"pooling must be a Pooling or one of cls, .*, got \['mean'\]"),
-        ({"prompt_name": [1]}, r"the model has no prompt \[1\]"),
-        ({"truncate": "no"}, "truncate must be True or False, got 'no'"),
-        ({"truncate": 1}, "truncate must be True or False, got 1"),
-    ],
-)
-def test_options_of_another_kind_are_refused(write_bert, options, message):
-    with pytest.raises(RegardError, match=message):
-        regard.load(write_bert()).embed(["a"], **{"pooling": "mean", **options})
-
-
-def test_an_array_without_axes_is_no_sequence(write_bert):
-    with pytest.raises(RegardError, match="embed takes a sequence of str, got array"):
-        regard.load(write_bert()).embed(np.array("a"), pooling="mean")

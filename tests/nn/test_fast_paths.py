@@ -390,6 +390,7 @@ def padding(rng, batch, length):
 
 
 @WITH_KERNEL
+@pytest.mark.pairwise
 @pytest.mark.parametrize("instructions", native.kernel().instruction_sets()[:-1] if native.kernel() else [])
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -21,6 +21,7 @@ from regard.plot import figure, save
 from regard.plot.save import encode
 from regard.plot.style import get_style
 from regard.views import every_head, select
+from sweeps import sweep_after, sweep_except
 
 WIDTHS = {"column": 85.0, "page": 170.0, 120: 120.0}
 HOSTILE = [
@@ -187,7 +188,7 @@ def test_the_colours_are_those_of_the_page():
 
 
 @pytest.mark.pairwise
-@pytest.mark.parametrize("tokens", [1, 2, 5, 12, 24, 40, 130, 500])
+@pytest.mark.parametrize("tokens", sweep_except([1, 5, 24, 500], [1, 2, 5, 12, 24, 40, 130, 500]))
 @pytest.mark.parametrize("width", [40, "column", "page"])
 @pytest.mark.parametrize("number", [1, 2])
 def test_labels_fit_or_are_positions(rng, tokens, width, number):
@@ -206,10 +207,11 @@ def test_labels_fit_or_are_positions(rng, tokens, width, number):
 
 
 @pytest.mark.pairwise
-@pytest.mark.parametrize(("layers", "heads"), [(1, 1), (6, 12), (12, 12), (30, 9), (2, 32)])
+@pytest.mark.parametrize("size", sweep_after(3, [(1, 1), (30, 9), (2, 32), (6, 12), (12, 12)]))
 @pytest.mark.parametrize("width", ["column", "page"])
 @pytest.mark.parametrize("number", [1, 2])
-def test_the_grid_has_every_head_on_one_scale(rng, layers, heads, width, number):
+def test_the_grid_has_every_head_on_one_scale(rng, size, width, number):
+    layers, heads = size
     traces = [trace_of(rng, encoding_of(SENTENCE), layers=layers, heads=heads) for _ in range(number)]
     a, *b = ([[view.weights for view in row] for row in every_head(trace)] for trace in traces)
     drawn = figure(*traces, head="all", width=width, caption=True)
@@ -286,12 +288,6 @@ def test_a_span_is_a_part_of_the_map(trace):
     assert "Only tokens 2 to 4 are shown." in caption_of(drawn)
     with pytest.raises(RegardError, match="no token is shown from 90 to before 95: there are 9"):
         figure(trace, span=(90, 95))
-
-
-def test_the_same_trace_gives_the_same_bytes(pair):
-    one, other = (figure(*pair, caption=True) for _ in range(2))
-    for kind in ("pdf", "svg", "png"):
-        assert encode(one, kind) == encode(other, kind)
 
 
 @pytest.mark.parametrize(

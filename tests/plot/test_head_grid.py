@@ -12,13 +12,15 @@ from fake_traces import encoding_of, softmaxed, trace_of
 from figure_geometry import assert_apart_and_inside, pixels_of, texts_of
 from regard import RegardError, Trace
 from regard.models import load, toy
-from regard.plot import head_grid
+from regard.plot import head_grid, heatmap
 from regard.plot.style import get_style
 from regard.views import every_head
+from sweeps import sweep_after
 
 
-@pytest.mark.parametrize(("layers", "heads"), [(1, 1), (6, 12), (12, 12), (30, 9), (2, 32)])
-def test_every_head_has_its_place_and_no_text_collides(rng, layers, heads):
+@pytest.mark.parametrize("size", sweep_after(3, [(1, 1), (30, 9), (2, 32), (6, 12), (12, 12)]))
+def test_every_head_has_its_place_and_no_text_collides(rng, size):
+    layers, heads = size
     trace = trace_of(rng, encoding_of([["the"], ["cat", "s"], ["sat"]]), layers=layers, heads=heads)
     figure = head_grid(trace)
     written = [text.get_text() for text in assert_apart_and_inside(figure)]
@@ -72,9 +74,10 @@ def test_a_given_figure_is_used(trace):
     assert_apart_and_inside(figure)
 
 
-def test_an_unknown_theme_is_an_error(trace):
-    with pytest.raises(RegardError, match="theme must be one of light, dark"):
-        head_grid(trace, theme="sepia")
+@pytest.mark.parametrize("draw", [head_grid, heatmap])
+def test_an_unknown_theme_is_an_error(trace, draw):
+    with pytest.raises(RegardError, match="theme must be one of light, dark, got 'sepia'"):
+        draw(trace, theme="sepia")
 
 
 @pytest.mark.parametrize("tokens", [40, 100, 300])

@@ -49,12 +49,9 @@ def test_stored_truncation_and_padding_are_switched_off(json_file):
     # The file itself would cut every text at 3 tokens and pad it to 7.
     assert len(Tokenizer.from_file(str(json_file)).encode(TEXT).ids) == 7
     tokenizer = SubwordTokenizer.from_file(json_file)
-    assert len(tokenizer(TEXT)) == 9
+    for each in (tokenizer, copy.deepcopy(tokenizer)):
+        assert len(each(TEXT)) == 9
     assert tokenizer("").tokens == ("[CLS]", "[SEP]")
-
-
-def test_a_copied_tokenizer_still_does_not_truncate(json_file):
-    assert len(copy.deepcopy(SubwordTokenizer.from_file(json_file))(TEXT)) == 9
 
 
 def test_vocab_txt_rebuilds_the_same_tokenizer(json_file, tmp_path):
@@ -103,11 +100,6 @@ def test_offsets_after_a_dropped_character_are_not_trusted_where_tokens_are_not_
     assert not SubwordTokenizer(backend).has_exact_offsets
     backend.model = BPE({"a": 0, "b": 1, "ab": 2, "?": 3}, [("a", "b")], unk_token="?")
     assert SubwordTokenizer(backend).has_exact_offsets
-
-
-def test_each_byte_of_a_character_spans_the_whole_character(bytes_tokenizer):
-    encoding = bytes_tokenizer("é😀")
-    assert encoding.offsets == ((0, 1), (0, 1), *[(1, 2)] * 4)
 
 
 def test_words_never_decrease(bytes_tokenizer):
@@ -161,30 +153,17 @@ def test_the_vocabulary_can_be_asked(json_file):
     assert tokenizer.token_to_id("dog") is None
 
 
-def test_pad_id_is_the_stored_one(json_file):
+def test_pad_id_is_the_stored_one_or_has_its_usual_name_or_is_none(json_file):
     fields = wordpiece_json()
-    fields["padding"] = fields["padding"] | {"pad_id": 4, "pad_token": "[MASK]"}
-    json_file.write_text(json.dumps(fields))
-    assert SubwordTokenizer.from_file(json_file).pad_id == 4
-
-
-def test_pad_id_is_found_by_its_usual_name(json_file):
-    json_file.write_text(json.dumps(wordpiece_json() | {"padding": None}))
-    assert SubwordTokenizer.from_file(json_file).pad_id == 0
-
-
-def test_pad_id_is_none_without_such_a_token(tmp_path):
-    path = tmp_path / "tokenizer.json"
-    byte_level().save(str(path))
-    assert SubwordTokenizer.from_file(path).pad_id is None
-
-
-@pytest.mark.parametrize("named", ["<|end|>", {"content": "<|end|>", "lstrip": False}])
-def test_pad_id_is_the_one_that_the_folder_names(tmp_path, named):
-    byte_level().save(str(tmp_path / "tokenizer.json"))
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"pad_token": named}))
-    tokenizer = SubwordTokenizer.from_folder(tmp_path)
-    assert tokenizer.pad_id == tokenizer.token_to_id("<|end|>") == 0
+    for padding, pad_id in ((fields["padding"] | {"pad_id": 4, "pad_token": "[MASK]"}, 4), (None, 0)):
+        json_file.write_text(json.dumps(fields | {"padding": padding}))
+        assert SubwordTokenizer.from_file(json_file).pad_id == pad_id
+    byte_level().save(str(json_file))
+    assert SubwordTokenizer.from_file(json_file).pad_id is None
+    for named in ("<|end|>", {"content": "<|end|>", "lstrip": False}):
+        json_file.with_name("tokenizer_config.json").write_text(json.dumps({"pad_token": named}))
+        tokenizer = SubwordTokenizer.from_folder(json_file.parent)
+        assert tokenizer.pad_id == tokenizer.token_to_id("<|end|>") == 0
 
 
 def test_a_folder_prefers_tokenizer_json(json_file, tmp_path):
@@ -244,13 +223,10 @@ def test_special_tokens_may_have_other_names(tmp_path):
     assert tokenizer.pad_id == 4
 
 
-def test_a_vocab_txt_may_come_from_windows(tmp_path):
+def test_lines_of_a_vocab_txt_may_come_from_windows_and_only_a_line_break_ends_them(tmp_path):
     path = tmp_path / "vocab.txt"
     path.write_bytes("".join(f"{piece}\r\n" for piece in PIECES).encode())
     assert SubwordTokenizer.from_wordpiece(path)(TEXT).ids == (2, 5, 6, 12, 7, 8, 9, 11, 3)
-
-
-def test_only_a_line_break_ends_a_piece(tmp_path):
     # U+2028 and U+0085 end a line for str.splitlines, but are pieces of real vocabularies.
     path = write_vocab(tmp_path, ("[UNK]", "\u2028", "\x85", "[CLS]", "[SEP]", "the"))
     assert SubwordTokenizer.from_wordpiece(path)("the").ids == (3, 5, 4)
@@ -271,14 +247,10 @@ def _message(function, *arguments):
     return message
 
 
-def test_a_vocab_txt_without_special_tokens_names_those_that_it_lacks(tmp_path):
+def test_a_vocab_txt_is_utf8_and_has_the_special_tokens(tmp_path):
     path = write_vocab(tmp_path, ("the", "[CLS]", "cat"))
     message = _message(SubwordTokenizer.from_wordpiece, path)
     assert message.startswith(f"{path} is not a WordPiece vocabulary: its 3 lines lack [UNK], [SEP]")
-
-
-def test_a_vocab_txt_must_be_utf8(tmp_path):
-    path = tmp_path / "vocab.txt"
     path.write_bytes(b"[UNK]\n\xff\n")
     assert f"{path} is not a WordPiece vocabulary: 'utf-8'" in _message(SubwordTokenizer.from_wordpiece, path)
 
@@ -304,10 +276,6 @@ def test_a_panic_in_the_library_is_an_error_too(json_file):
 def test_a_file_that_cannot_be_read_is_named(tmp_path, read):
     assert _message(read, tmp_path / "gone") == f"cannot read {tmp_path / 'gone'}: No such file or directory"
     assert _message(read, tmp_path) == f"cannot read {tmp_path}: Is a directory"
-
-
-@pytest.mark.parametrize("read", [SubwordTokenizer.from_file, SubwordTokenizer.from_wordpiece])
-def test_what_cannot_be_a_path_is_refused(read):
     assert _message(read, "a\0b") == "cannot read a\0b: embedded null byte"
 
 
@@ -326,22 +294,16 @@ def test_a_folder_without_a_tokenizer_is_named(tmp_path):
     )
 
 
-@pytest.mark.parametrize("content", [b"{", b"\xff", b"[" * 99991])
-def test_a_broken_tokenizer_config_is_named(tmp_path, content):
-    write_vocab(tmp_path)
-    (tmp_path / "tokenizer_config.json").write_bytes(content)
-    assert f"{tmp_path / 'tokenizer_config.json'} is not valid JSON" in _message(SubwordTokenizer.from_folder, tmp_path)
-
-
-def test_a_tokenizer_config_is_an_object(tmp_path):
-    write_vocab(tmp_path, config=[])
+def test_a_broken_tokenizer_config_is_named(tmp_path):
+    file = write_vocab(tmp_path).with_name("tokenizer_config.json")
+    for content in (b"{", b"\xff", b"[" * 99991):
+        file.write_bytes(content)
+        assert f"{file} is not valid JSON" in _message(SubwordTokenizer.from_folder, tmp_path)
+    file.write_text("[]")
     assert "must hold a JSON object, got list" in _message(SubwordTokenizer.from_folder, tmp_path)
-
-
-def test_all_settings_of_the_wrong_type_are_named(tmp_path):
-    write_vocab(tmp_path, config={"do_lower_case": "no", "strip_accents": 1, "sep_token": ["[SEP]"]})
+    file.write_text(json.dumps({"do_lower_case": "no", "strip_accents": 1, "sep_token": ["[SEP]"]}))
     assert _message(SubwordTokenizer.from_folder, tmp_path) == (
-        f"in {tmp_path / 'tokenizer_config.json'} do_lower_case must be a bool, got 'no'; "
+        f"in {file} do_lower_case must be a bool, got 'no'; "
         "strip_accents must be a bool, got 1; sep_token must be a str, got ['[SEP]']"
     )
 

@@ -15,6 +15,7 @@ from regard.formats.safetensors import SafetensorsFile
 from regard.functional.recorder import RunStopped
 from regard.models import ImageModel
 from regard.models.encoder_decoder import EncoderDecoder
+from sweeps import sweep_except
 
 IDS = [5, 9, 4, 6]
 CASES = [case for case in golden.KEPT if not case.startswith("clip/")]  # its halves are cases of their own
@@ -54,7 +55,7 @@ def assert_close(ours, expected, name):
     np.testing.assert_allclose(ours, expected, rtol=0, atol=1e-10 * max(1, np.abs(expected).max()), err_msg=name)
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", sweep_except(golden.one_of_each(CASES), CASES))
 def test_what_each_head_adds_is_its_context_times_its_rows_of_the_projection(case):
     model, trace = run(case, only=("*.head_outputs", "*attn.context", "*attn.output"))
     count = 0
@@ -102,7 +103,7 @@ def norms_of(model, trace):
             yield "embedding_norm", embedding_norm, embeddings
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", sweep_except(golden.one_of_each(CASES), CASES))
 def test_the_steps_of_each_norm(case):
     names = ("*.scale", "*.normalized", *NORMS, "*final_norm", "*output", "*_residual", "*embeddings")
     model, trace = run(case, optional=names)

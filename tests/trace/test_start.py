@@ -10,11 +10,13 @@ import pytest
 import golden
 import regard
 from regard import RegardError, Trace
+from sweeps import sweep_except
 
 DECODERS = (
     *("llama", "gpt2", "gpt_neo", "gemma", "gpt_oss", "qwen"),
     *("mistral", "mixtral", "opt", "olmo2", "phi3", "smollm3", "deepseek"),
 )
+
 CASES = [case for case in golden.KEPT if case.startswith(DECODERS)]
 IDS = np.array([[5, 6, 7, 8], [9, 5, 6, 5]])
 
@@ -29,7 +31,7 @@ def load(case):
     return regard.load(golden.FOLDER / case)
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", sweep_except(golden.one_of_each(CASES), CASES))
 @pytest.mark.parametrize("maps", [False, True])
 def test_the_steps_from_there_are_those_of_a_whole_run(case, maps):
     model = load(case)

@@ -19,6 +19,7 @@ from regard.nn import parameters
 from regard.text.chat import ChatTemplate
 from regard.training.log import Log
 from regard.training.loop import _add_gradients
+from sweeps import sweep_after
 
 GPT2 = {"model_type": "gpt2", "vocab_size": 257, "n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 16}
 LLAMA = {**tiny_decoder.CONFIG, "eos_token_id": None}
@@ -382,7 +383,7 @@ WIDE = {
 }
 
 
-@pytest.mark.parametrize("config", WIDE.values(), ids=WIDE)
+@pytest.mark.parametrize("config", sweep_after(1, WIDE.values()), ids=WIDE)
 def test_every_number_of_threads_gives_the_same_bits(config):
     before, found = native.num_threads(), []
     try:

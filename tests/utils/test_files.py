@@ -38,40 +38,42 @@ def names_in(folder: Path) -> list[str]:
     return [path.name for path in folder.iterdir()]
 
 
-def test_the_file_holds_what_was_written(tmp_path: Path) -> None:
-    write(tmp_path / "a")
-    assert (tmp_path / "a").read_bytes() == b"new"
-
-
-def test_a_name_that_no_file_can_have_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RegardError, match=r"cannot write '.*a\\x00b': not a valid file name"):
-        write(f"{tmp_path}/a\0b")
-
-
-def test_nothing_else_is_left_beside_it(tmp_path: Path) -> None:
-    write(tmp_path / "a")
-    assert names_in(tmp_path) == ["a"]
-
-
-def test_the_name_appears_only_at_the_end(tmp_path: Path) -> None:
+def test_the_file_appears_whole_at_the_end_and_alone(tmp_path: Path) -> None:
     with atomic_write(tmp_path / "a") as stream:
         stream.write(b"new")
         assert not (tmp_path / "a").exists()
+    assert (tmp_path / "a").read_bytes() == b"new"
+    assert names_in(tmp_path) == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("a\0b", r"cannot write '.*a\\x00b': not a valid file name"),
+        ("a" * 256, r"cannot write .*too long"),
+        ("", "it is a folder; give a file name"),
+        ("no/a", "there is no folder HERE/no; create it first"),
+        ("file/a", "there is no folder"),
+    ],
+    ids=["a zero", "too long", "a folder", "no folder", "a file for a folder"],
+)
+def test_a_name_under_which_no_file_can_be_is_refused(tmp_path: Path, name: str, message: str) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(RegardError, match=message.replace("HERE", str(tmp_path))):
+        write(f"{tmp_path}/{name}")
 
 
 @pytest.mark.parametrize("interruption", [KeyboardInterrupt, SystemExit, ZeroDivisionError])
-def test_an_interrupted_write_keeps_the_old_file(tmp_path: Path, interruption: type[BaseException]) -> None:
-    (tmp_path / "a").write_bytes(b"old")
-    with pytest.raises(interruption):
-        write_until(interruption, tmp_path / "a")
+def test_an_interrupted_write_leaves_nothing_and_keeps_the_old_file(
+    tmp_path: Path, interruption: type[BaseException]
+) -> None:
+    for there in ([], ["a"]):
+        for name in there:
+            (tmp_path / name).write_bytes(b"old")
+        with pytest.raises(interruption):
+            write_until(interruption, tmp_path / "a")
+        assert names_in(tmp_path) == there
     assert (tmp_path / "a").read_bytes() == b"old"
-
-
-@pytest.mark.parametrize("interruption", [KeyboardInterrupt, SystemExit, ZeroDivisionError])
-def test_an_interrupted_write_leaves_nothing(tmp_path: Path, interruption: type[BaseException]) -> None:
-    with pytest.raises(interruption):
-        write_until(interruption, tmp_path / "a")
-    assert names_in(tmp_path) == []
 
 
 def test_a_new_file_has_the_permissions_of_the_umask(tmp_path: Path) -> None:
@@ -83,31 +85,20 @@ def test_a_new_file_has_the_permissions_of_the_umask(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o640
 
 
-def test_a_replaced_file_keeps_its_permissions(tmp_path: Path) -> None:
-    (tmp_path / "a").touch(0o600)
-    write(tmp_path / "a")
-    assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o600
-
-
-def test_a_private_file_is_private_while_it_is_written(tmp_path: Path) -> None:
+def test_a_private_file_is_private_while_it_is_written_and_afterwards(tmp_path: Path) -> None:
     (tmp_path / "a").touch(0o600)
     with atomic_write(tmp_path / "a") as stream:
         assert stat.S_IMODE(os.fstat(stream.fileno()).st_mode) == 0o600
+    assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o600
 
 
-def test_a_link_keeps_pointing(tmp_path: Path) -> None:
-    (tmp_path / "far").mkdir()
-    (tmp_path / "link").symlink_to(tmp_path / "far" / "a")
-    write(tmp_path / "link")
-    assert (tmp_path / "link").is_symlink()
-    assert (tmp_path / "far" / "a").read_bytes() == b"new"
-
-
-def test_a_relative_link_is_relative_to_its_own_folder(tmp_path: Path) -> None:
-    (tmp_path / "near").mkdir()
-    (tmp_path / "far").mkdir()
-    (tmp_path / "near" / "link").symlink_to("../far/a")
+@pytest.mark.parametrize("is_relative", [False, True])
+def test_a_link_keeps_pointing(tmp_path: Path, is_relative: bool) -> None:
+    for name in ("near", "far"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "near" / "link").symlink_to("../far/a" if is_relative else tmp_path / "far" / "a")
     write(tmp_path / "near" / "link")
+    assert (tmp_path / "near" / "link").is_symlink()
     assert (tmp_path / "far" / "a").read_bytes() == b"new"
 
 
@@ -125,11 +116,6 @@ def test_the_longest_names_can_be_written(tmp_path: Path, name: str) -> None:
     assert (tmp_path / name).read_bytes() == b"new"
 
 
-def test_a_name_that_is_too_long_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RegardError, match=r"cannot write .*too long"):
-        write(tmp_path / ("a" * 256))
-
-
 def test_a_removed_current_folder_is_no_matter_of_a_whole_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
@@ -140,22 +126,6 @@ def test_a_removed_current_folder_is_no_matter_of_a_whole_path(tmp_path: Path, m
     for context in (atomic_folder("new"), atomic_write("new")):
         with pytest.raises(RegardError, match="the current folder was removed; go to another"), context:
             pass
-
-
-def test_a_folder_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RegardError, match="it is a folder; give a file name"):
-        write(tmp_path)
-
-
-def test_a_missing_folder_is_named(tmp_path: Path) -> None:
-    with pytest.raises(RegardError, match=f"there is no folder {tmp_path / 'no'}; create it first"):
-        write(tmp_path / "no" / "a")
-
-
-def test_a_file_in_the_place_of_a_folder_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(RegardError, match="there is no folder"):
-        write(tmp_path / "file" / "a")
 
 
 def test_a_folder_without_permission_is_a_regard_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from regard.functional import native
 from regard.functional.activation import ACTIVATIONS
 from regard.functional.native import ops
 from regard.training.optimizer import AdamW, global_norm
+from sweeps import sweep_after
 
 kernel = native.kernel()
 pytestmark = pytest.mark.skipif(kernel is None, reason="there is no compiled kernel")
@@ -123,7 +124,9 @@ def test_arrays_may_have_any_strides(rng, name):
     np.testing.assert_array_equal(CALLS[name](shared, y, w, b), CALLS[name](shared.copy(), y, w, b))
 
 
-@pytest.mark.parametrize("shape", [(301, 384), (70_001, 3), (3, 70_001), (2, 300_000), (1_000_003,)], ids=str)
+@pytest.mark.parametrize(
+    "shape", sweep_after(3, [(301, 384), (70_001, 3), (2, 300_000), (3, 70_001), (1_000_003,)]), ids=str
+)
 @pytest.mark.parametrize("name", [name for name in CALLS | SUMS if "another" not in name])
 def test_any_number_of_threads_gives_the_same_bits(rng, same_bits, name, shape):
     if name == "bias" and shape[-1] > 384:

@@ -133,12 +133,6 @@ def test_a_configuration_is_refused_before_tokenizer_and_weights(hub: Hub, confi
         assert set(hub.downloaded) <= {"config.json", "generation_config.json"}
 
 
-def test_a_repository_without_a_configuration_is_refused_before_its_weights(hub: Hub) -> None:
-    del hub.revisions["main"]["config.json"]
-    assert "there is no config.json in " in str(error_of(regard.load, "org/tiny"))
-    assert hub.downloaded == []
-
-
 def test_fields_to_ignore_count_before_the_download_too(served: Hub, capsys: pytest.CaptureFixture[str]) -> None:
     served.revisions["main"]["config.json"] = with_fields(quantization_config={"quant_method": "none"})
     assert main(["pull", "org/tiny"]) == 2

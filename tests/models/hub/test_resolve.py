@@ -60,12 +60,9 @@ def stamps(home: Path) -> Path:
 # Paths.
 
 
-def test_a_folder_is_taken_as_it_is(home: Path) -> None:
-    assert resolve.find(str(home)) == home
-
-
-def test_a_folder_may_be_a_path_object(home: Path) -> None:
-    assert resolve.find(home) == home
+@pytest.mark.parametrize("kind", [str, Path])
+def test_a_folder_is_taken_as_it_is(home: Path, kind: type) -> None:
+    assert resolve.find(kind(home)) == home
 
 
 def test_a_folder_that_is_there_comes_before_a_known_name(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,30 +97,20 @@ def test_a_gguf_file_is_taken_as_it_is_whatever_its_name(
 # Names.
 
 
-def test_an_unknown_name_lists_the_known_ones() -> None:
-    with pytest.raises(
-        RegardError, match=r"^no model 'gpt'\. Known: tiny\. Any other is org/name of the Hugging Face hub, or a folder"
-    ):
-        resolve.find("gpt")
-
-
-def test_a_misspelled_name_gets_a_suggestion() -> None:
-    with pytest.raises(RegardError, match=r"no model 'tinny'; did you mean tiny\? Known: tiny"):
-        resolve.find("tinny")
-
-
-@pytest.mark.parametrize("name", ["", "\0", "\n"])
-def test_a_name_that_is_no_name_is_refused_on_one_line(name: str) -> None:
-    with pytest.raises(RegardError, match=r"\Ano model .* or GGUF file\Z"):
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("gpt", r"^no model 'gpt'\. Known: tiny\. Any other is org/name of the Hugging Face hub, or a folder"),
+        ("tinny", r"no model 'tinny'; did you mean tiny\? Known: tiny"),
+        *((name, r"\Ano model .* or GGUF file\Z") for name in ("", "\0", "\n")),  # on one line
+    ],
+)
+def test_a_name_of_no_model_is_refused_with_the_known_ones(name: str, message: str) -> None:
+    with pytest.raises(RegardError, match=message):
         resolve.find(name)
 
 
 # Places and their order.
-
-
-def test_the_folder_of_the_environment_variable_is_looked_at(home: Path) -> None:
-    put(home / "models" / "tiny")
-    assert resolve.find("tiny") == home / "models" / "tiny"
 
 
 @pytest.mark.parametrize("value", [None, ""])
@@ -137,9 +124,11 @@ def test_without_the_environment_variable_it_is_the_cache(
     assert resolve.find("tiny") == home / "cache" / "regard" / "models" / "tiny"
 
 
-def test_an_installed_package_is_looked_at(package: Path) -> None:
-    put(package)
-    assert resolve.find("tiny") == package
+def test_places_are_looked_at_in_their_order(home: Path, package: Path) -> None:
+    for place in (home / "hf" / SNAPSHOT, package, home / "models" / "tiny"):  # the last one first
+        put(place)
+        assert resolve.find("tiny") == place
+    assert "tiny_carrier" not in sys.modules
 
 
 def test_files_may_lie_beside_the_code_of_the_package(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,28 +138,24 @@ def test_files_may_lie_beside_the_code_of_the_package(package: Path, monkeypatch
     assert resolve.find("tiny") == package.parent
 
 
-def test_the_package_is_not_imported(package: Path) -> None:
-    put(package)
-    resolve.find("tiny")
-    assert "tiny_carrier" not in sys.modules
-
-
 @pytest.mark.parametrize(
-    ("variable", "value"),
-    [("HF_HUB_CACHE", "x/hub"), ("HUGGINGFACE_HUB_CACHE", "x/hub"), ("HF_HOME", "x")],
+    ("variable", "value", "cache"),
+    [
+        ("HF_HUB_CACHE", "x/hub", "x"),
+        ("HUGGINGFACE_HUB_CACHE", "x/hub", "x"),
+        ("HF_HOME", "x", "x"),
+        (None, "", "cache/huggingface"),
+    ],
 )
 def test_the_hugging_face_cache_is_looked_at(
-    home: Path, monkeypatch: pytest.MonkeyPatch, variable: str, value: str
+    home: Path, monkeypatch: pytest.MonkeyPatch, variable: str | None, value: str, cache: str
 ) -> None:
-    monkeypatch.setenv(variable, str(home / value))
-    put(home / "x" / SNAPSHOT)
-    assert resolve.find("tiny") == home / "x" / SNAPSHOT
-
-
-def test_the_hugging_face_cache_is_in_the_users_cache(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("HF_HOME")
-    put(home / "cache" / "huggingface" / SNAPSHOT)
-    assert resolve.find("tiny") == home / "cache" / "huggingface" / SNAPSHOT
+    if variable is None:
+        monkeypatch.delenv("HF_HOME")
+    else:
+        monkeypatch.setenv(variable, str(home / value))
+    put(home / cache / SNAPSHOT)
+    assert resolve.find("tiny") == home / cache / SNAPSHOT
 
 
 def test_files_may_be_links_as_the_hugging_face_cache_has_them(home: Path) -> None:
@@ -179,18 +164,6 @@ def test_files_may_be_links_as_the_hugging_face_cache_has_them(home: Path) -> No
         (home / "hf" / SNAPSHOT / name).parent.mkdir(parents=True, exist_ok=True)
         (home / "hf" / SNAPSHOT / name).symlink_to(home / "blobs" / name)
     assert resolve.find("tiny") == home / "hf" / SNAPSHOT
-
-
-def test_the_own_place_comes_before_the_package(home: Path, package: Path) -> None:
-    put(package)
-    put(home / "models" / "tiny")
-    assert resolve.find("tiny") == home / "models" / "tiny"
-
-
-def test_the_package_comes_before_the_hugging_face_cache(home: Path, package: Path) -> None:
-    put(home / "hf" / SNAPSHOT)
-    put(package)
-    assert resolve.find("tiny") == package
 
 
 def test_a_snapshot_that_lacks_files_is_not_the_last(home: Path) -> None:
@@ -202,40 +175,21 @@ def test_a_snapshot_that_lacks_files_is_not_the_last(home: Path) -> None:
 # Wrong files.
 
 
-def test_a_wrong_file_in_the_own_place_is_an_error_with_both_sums(home: Path) -> None:
-    path = put(home / "models" / "tiny", weights=WRONG) / "model.safetensors"
-    with pytest.raises(RegardError, match=f"{path} has sha256 {WRONG_SUM}, expected {WEIGHTS}; fetch it again"):
-        resolve.find("tiny")
-
-
-def test_a_wrong_file_in_the_own_place_says_what_to_do(home: Path) -> None:
-    own = put(home / "models" / "tiny", weights=WRONG)
-    remedy = rf"run `regard pull tiny --force`\n.*; fetch it again as above, or delete {own}$"
-    with pytest.raises(RegardError, match=remedy):
-        resolve.find("tiny")
-
-
-def test_all_wrong_files_are_named_at_once(home: Path) -> None:
-    put(home / "models" / "tiny", weights=WRONG, config=b"{}")
-    with pytest.raises(RegardError, match=r"config\.json is truncated: 2 of 22 bytes; .*safetensors has sha256"):
-        resolve.find("tiny")
-
-
-def test_a_file_cut_short_in_the_own_place_says_how_much_is_there(home: Path) -> None:
-    put(home / "models" / "tiny", weights=WRONG[:100])
-    with pytest.raises(RegardError, match=r"model\.safetensors is truncated: 100 of 102400 bytes"):
-        resolve.find("tiny")
-
-
-def test_a_file_that_is_too_long_is_wrong(home: Path) -> None:
-    put(home / "models" / "tiny", config=CONTENTS["config.json"] + b"\n")
-    with pytest.raises(RegardError, match=r"config\.json has 23 bytes, expected 22"):
-        resolve.find("tiny")
-
-
-def test_a_missing_file_in_the_own_place_is_an_error(home: Path) -> None:
-    put(home / "models" / "tiny", weights=None)
-    with pytest.raises(RegardError, match=r"tiny/model\.safetensors is missing; fetch it again"):
+@pytest.mark.parametrize(
+    ("contents", "message"),
+    [
+        ({"weights": WRONG}, rf"OWN/model\.safetensors has sha256 {WRONG_SUM}, expected {WEIGHTS}; fetch it again"),
+        ({"weights": WRONG}, r"run `regard pull tiny --force`\n.*; fetch it again as above, or delete OWN$"),
+        ({"weights": WRONG, "config": b"{}"}, r"config\.json is truncated: 2 of 22 bytes; .*safetensors has sha256"),
+        ({"weights": WRONG[:100]}, r"model\.safetensors is truncated: 100 of 102400 bytes"),
+        ({"config": CONTENTS["config.json"] + b"\n"}, r"config\.json has 23 bytes, expected 22"),
+        ({"weights": None}, r"tiny/model\.safetensors is missing; fetch it again"),
+    ],
+    ids=["both sums", "what to do", "all at once", "cut short", "too long", "missing"],
+)
+def test_a_wrong_file_in_the_own_place_is_an_error(home: Path, contents: dict[str, bytes], message: str) -> None:
+    own = put(home / "models" / "tiny", **contents)
+    with pytest.raises(RegardError, match=message.replace("OWN", str(own))):
         resolve.find("tiny")
 
 
@@ -286,20 +240,17 @@ def sums(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return summed
 
 
-def test_a_file_found_right_is_not_summed_again(home: Path, sums: list[str]) -> None:
-    put(home / "models" / "tiny")
-    resolve.find("tiny")
-    sums.clear()
-    resolve.find("tiny")
-    assert sums == []
-
-
-def test_a_file_found_wrong_is_summed_again(home: Path, sums: list[str]) -> None:
+def test_a_file_found_wrong_is_summed_again_and_one_found_right_is_not(home: Path, sums: list[str]) -> None:
     put(home / "models" / "tiny", weights=WRONG)
     for _ in range(2):
         with pytest.raises(RegardError):
             resolve.find("tiny")
     assert sums.count("model.safetensors") == 2
+    put(home / "models" / "tiny")
+    resolve.find("tiny")
+    sums.clear()
+    resolve.find("tiny")
+    assert sums == []
 
 
 def test_a_file_changed_with_its_time_set_back_is_found_out(home: Path) -> None:
@@ -398,16 +349,10 @@ def test_pull_returns_what_is_here(package: Path) -> None:
     assert resolve.pull("tiny") == package
 
 
-def test_installed_says_where_a_model_is(home: Path) -> None:
+def test_installed_says_where_a_model_is_or_what_is_wrong_with_it(home: Path) -> None:
+    assert resolve.installed() == [(MODEL, None)]
     put(home / "models" / "tiny")
     assert resolve.installed() == [(MODEL, home / "models" / "tiny")]
-
-
-def test_installed_says_none_of_a_model_that_is_nowhere() -> None:
-    assert resolve.installed() == [(MODEL, None)]
-
-
-def test_installed_says_what_is_wrong_with_a_damaged_model(home: Path) -> None:
     put(home / "models" / "tiny", weights=WRONG)
     ((model, fault),) = resolve.installed()
     assert model == MODEL

