@@ -203,8 +203,8 @@ def main() -> None:
         "brackets the quartiles. Ten pairs are subtracted, of `induction` two; then their writers but the token "
         "embeddings are ablated in real runs. A random writer is of the same kind: a head of the same layer, a "
         "feed-forward layer near it; then the heads among both alone. The last columns have the mean numbers of "
-        "writers and of random writers that were ablated, and how many of the largest pairs take away 90%. Against the other "
-        "name a pair is of the difference of two scores, those of both names.\n\n" + markdown(header, rows),
+        "writers and of random writers that were ablated, and how many of the largest pairs take away 90%. Against the "
+        "other name a pair is of the difference of two scores, those of both names.\n\n" + markdown(header, rows),
     )
 
 

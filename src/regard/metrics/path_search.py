@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-_FIRST, _FACTOR = 8, 1.6  # edges before the first measurement, and how many times as many before each later one
+_FIRST, _FACTOR = 8, 1.25  # edges before the first measurement, and how many times as many before each later one
 _LOGITS = -1
 
 Edges = set[tuple[int, int]]
