@@ -211,7 +211,9 @@ class _Attention(RecordedAttention):
             computed(recorder.read(x, rows), rotation=rotation, trace=NULL_RECORDER)
             recorder.store(full, contexts)
         output = super().__call__(x, rotation=rotation, cache=cache, **options)
-        return output if len(live) else _unchanged(output)
+        if not len(live):
+            _mark_unchanged(output[0] if isinstance(output, tuple) else output)
+        return output
 
 
 class _Sublayer(RecordedSublayer):
@@ -225,15 +227,15 @@ class _Sublayer(RecordedSublayer):
         kind = scope.rpartition(".")[2]
         recorder.count((kind,), x)
         kept = recorder.kept([Reader(kind, recorder.layer)])
-        if not kept.any():
-            return _unchanged(super().__call__(x, **options))
-        recorder.store(f"{scope}.output", np.asarray(self._layer(recorder.read(x, kept), trace=NULL_RECORDER))[0])
-        return super().__call__(x, **options)
+        output = super().__call__(x, **options)
+        if kept.any():
+            recorder.store(f"{scope}.output", np.asarray(self._layer(recorder.read(x, kept), trace=NULL_RECORDER))[0])
+        else:
+            _mark_unchanged(output)
+        return output
 
 
-def _unchanged(output: Any) -> Any:
-    """Return what a sublayer that no edge reaches wrote, as such; beside it a cache."""
-    parts = output[0] if isinstance(output, tuple) else output
-    for leaf in parts.leaves:
+def _mark_unchanged(output: Parts) -> None:
+    """Say that a sublayer which no edge reaches wrote what it did in the baseline."""
+    for leaf in output.leaves:
         leaf.is_changed = False
-    return output
