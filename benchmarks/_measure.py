@@ -214,6 +214,13 @@ def quartiles(numbers: list[float]) -> tuple[float, float]:
     return low, high
 
 
+def interval(samples: np.ndarray) -> str:
+    """Return a mean and its 95% interval by the bootstrap."""
+    draws = np.random.default_rng(0).integers(0, len(samples), (2000, len(samples)))
+    low, high = np.quantile(samples[draws].mean(1), [0.025, 0.975])
+    return f"{samples.mean():.3f} ({low:.3f} to {high:.3f})"
+
+
 def machine() -> str:
     """Return a description of the machine: processor, cores, system."""
     processor = platform.processor() or platform.machine()

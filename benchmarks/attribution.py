@@ -23,7 +23,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from _measure import alternate, faster, kernel_in_words, machine, markdown, versions, write_results
+from _measure import alternate, faster, interval, kernel_in_words, machine, markdown, versions, write_results
 
 import regard
 from regard import Trace
@@ -102,13 +102,6 @@ def numbers(model: Any, encoding: Any, to: Any, kept: np.ndarray, mean: np.ndarr
         cosines = vectors @ other / np.linalg.norm(vectors, axis=-1) / np.linalg.norm(other)
         return np.asarray(cosines[places], np.float64)
     return np.asarray(np.log(softmax(output.head(output.hidden[:, -1]).astype(np.float64)))[places, to])
-
-
-def interval(samples: np.ndarray) -> str:
-    """Return a mean and its 95% interval by the bootstrap."""
-    draws = np.random.default_rng(0).integers(0, len(samples), (2000, len(samples)))
-    low, high = np.quantile(samples[draws].mean(1), [0.025, 0.975])
-    return f"{samples.mean():.3f} ({low:.3f} to {high:.3f})"
 
 
 def measure(name: str, count: int, minutes: float) -> str:

@@ -6,23 +6,31 @@ the residual stream, whose gradient times the change of each writer scores an ed
 the largest score and is pruned, so it may have fewer edges than asked for. The faithfulness of all graphs is measured
 by the same runs with cut edges: the share of the number that remains. As more than 1 is as far off as less, what counts
 is 1 − |1 − share|, at least 0. The search of regard measures that share itself while it chooses edges, EAP and EAP-IG
-do not; so the share that is lost if only the graph is cut, by which none of them chooses, is reported too.
+do not; so the share that is lost if only the graph is cut, by which none of them chooses, is reported too. Each has a
+process of its own with one thread, they work in turns, and what is counted is the time of the processor.
 
-    python benchmarks/paths.py            writes the tables of benchmarks/results/paths.md, not measured yet
-    python benchmarks/paths.py --smoke    one prompt of each at two sizes, nothing written
+    python benchmarks/paths.py               writes the tables of benchmarks/results/paths.md, not measured yet
+    python benchmarks/paths.py --minutes 5   of each task as many prompts as 5 minutes allow
+    python benchmarks/paths.py --smoke       one prompt of each, nothing written
 """
 
 from __future__ import annotations
 
 import argparse
 import heapq
+import math
+import multiprocessing
+import os
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
 from datetime import date
+from functools import cache
 from typing import Any
 
 import numpy as np
-from _measure import machine, markdown, versions, write_results
+from _measure import interval, machine, markdown, versions, write_results
 from circuit_prompts import Prompt, greater_years, indirect_objects
 
 import regard
@@ -31,7 +39,10 @@ from regard.metrics.edge_runs import INPUTS, EdgeRun, Reader
 from regard.nn import parameters
 
 SIZES = (10, 30, 100, 300)
-STEPS = 5
+STEPS = {"EAP-IG": 5, "EAP": 1}
+CONTESTANTS = ("regard", *STEPS)
+TASKS = ("indirect objects", "greater years")
+Graph = set[tuple[Reader, str]]
 Scores = dict[str, dict[str, float]]  # by reader and writer
 
 
@@ -187,20 +198,20 @@ class Judge:
         self.baseline_value = float(self.compute(model([model.tokenizer(prompt.corrupted)], trace=other)))
         self.start = EdgeRun(other)
         stream = self.start.stream(model)[0]
-        self.written, self.places = stream.values, {writer.label: i for i, writer in enumerate(stream.writers)}
+        self.places = {writer.label: i for i, writer in enumerate(stream.writers)}
 
         self.readers = readers_of(model)
 
-    def measure(self, edges: set[tuple[Reader, str]]) -> tuple[float, float, int]:
+    def measure(self, edges: Graph) -> tuple[float, float, int]:
         """Return the share that some edges alone keep, the share lost if only they are cut, and their number."""
         return self.share(edges, cut=False), 1 - self.share(edges, cut=True), len(edges)
 
-    def share(self, edges: set[tuple[Reader, str]], *, cut: bool) -> float:
+    def share(self, edges: Graph, *, cut: bool) -> float:
         """Return the share of the number that remains if all other edges are cut, or, with `cut`, only these."""
         kept = {reader: np.ones(len(self.places)) for reader in self.readers} if cut else {}
         for reader, writer in edges:
             kept.setdefault(reader, np.zeros(len(self.places)))[self.places[writer]] = not cut
-        hidden = self.start.with_edges(self.run, self.written, kept).vectors(self.model)
+        hidden = self.start.with_edges(self.run, kept).vectors(self.model)
         number = float(self.compute(self.model.output(hidden, (self.text,))))
         return (number - self.baseline_value) / (self.value - self.baseline_value)
 
@@ -222,62 +233,118 @@ def number_of(model: Any, prompt: Prompt) -> Callable[[Any], Any]:
     return lambda logits: logits[digits][decade + 1 :].mean() - logits[digits][: decade + 1].mean()
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--smoke", action="store_true", help="one prompt of each at two sizes; writes nothing")
-    parser.add_argument("--prompts", type=int, default=20, help="of each task")
-    arguments = parser.parse_args()
+@cache
+def loaded() -> Any:
+    """Return SmolLM2, of this process."""
+    regard.set_num_threads(1)
+    return regard.load("smollm2", download=False)
+
+
+@cache
+def peer() -> Peer:
+    """Return it in PyTorch."""
     import torch
 
-    torch.set_num_threads(2)
-    regard.set_num_threads(2)
-    model = regard.load("smollm2", download=False)
-    peer = Peer(model)
-    count, sizes = (1, SIZES[:2]) if arguments.smoke else (arguments.prompts, SIZES)
-    tasks = {
-        "indirect objects": indirect_objects(count),
-        "greater years": greater_years(count, model.tokenizer),
-    }
-    sections = []
-    for task, prompts in tasks.items():
-        measured: dict[str, list[list[tuple[float, float, int]]]] = {"regard": [], "EAP-IG": [], "EAP": []}
-        seconds: dict[str, list[float]] = {name: [] for name in measured}
-        for prompt in prompts:
-            judge, number = Judge(model, prompt), number_of(model, prompt)
-            ids, other = (list(model.tokenizer(each).ids) for each in (prompt.text, prompt.corrupted))
-            graphs_of_sizes = []
-            for size in sizes:
-                start = time.perf_counter()
-                graphs_of_sizes.append(
-                    model.paths(prompt.text, prompt.to, prompt.versus, corrupted=prompt.corrupted, edges=size)
-                )
-            seconds["regard"].append(time.perf_counter() - start)  # of the largest graph, with its checks
-            measured["regard"].append(
-                [judge.measure({(e.reader, e.writer.label) for e in each.edges}) for each in graphs_of_sizes]
-            )
-            for name, steps in (("EAP-IG", STEPS), ("EAP", 1)):
-                start = time.perf_counter()
-                scores = peer.scores(ids, other, number, steps)
-                assert abs(peer.value - judge.value) < 1e-3, (peer.value, judge.value)
-                graphs = [grown(scores, size) for size in sizes]
-                seconds[name].append(time.perf_counter() - start)
-                measured[name].append([judge.measure({(as_reader(r), w) for r, w in graph}) for graph in graphs])
-            print(task, {name: np.round(each[-1], 2).tolist() for name, each in measured.items()}, flush=True)
-        rows = []
-        for name, each in measured.items():
-            array, lost, counts = np.moveaxis(np.array(each), -1, 0)
-            near = np.maximum(0, 1 - np.abs(1 - array))
-            area = np.trapezoid(near.mean(0), np.log(sizes)) / np.log(sizes[-1] / sizes[0])
-            cells = [
-                f"{np.median(array[:, i]):.2f} ({near[:, i].mean():.2f}); {np.median(lost[:, i]):.2f}; "
-                f"{np.median(counts[:, i]):.0f}"
-                for i in range(len(sizes))
-            ]
-            rows.append([name, *cells, f"{area:.3f}", f"{np.median(seconds[name]):.1f} s"])
-        sections.append(
-            f"## {task}, {len(prompts)} prompts\n\n" + markdown(["", *map(str, sizes), "area", "time"], rows)
+    torch.set_num_threads(1)
+    return Peer(loaded())
+
+
+@cache
+def prompts_of(task: str, count: int) -> list[Prompt]:
+    """Return the prompts of a task."""
+    return indirect_objects(count) if task == TASKS[0] else greater_years(count, loaded().tokenizer)
+
+
+def work(name: str, task: str, place: int, count: int) -> tuple[list[Graph], float, float]:
+    """Return the graphs of one contestant, the seconds of the processor for the largest, and the number."""
+    model, prompt = loaded(), prompts_of(task, count)[place]
+    if name == "regard":
+        graphs = []
+        for size in SIZES:
+            start = time.process_time()
+            found = model.paths(prompt.text, prompt.to, prompt.versus, corrupted=prompt.corrupted, edges=size)
+            seconds = time.process_time() - start
+            graphs.append({(edge.reader, edge.writer.label) for edge in found.edges})
+        return graphs, seconds, found.value
+    ids, other = (list(model.tokenizer(each).ids) for each in (prompt.text, prompt.corrupted))
+    contestant, number = peer(), number_of(model, prompt)
+    start = time.process_time()
+    scores = contestant.scores(ids, other, number, STEPS[name])
+    pairs = [grown(scores, size) for size in SIZES]
+    seconds = time.process_time() - start
+    return [{(as_reader(reader), writer) for reader, writer in each} for each in pairs], seconds, contestant.value
+
+
+def near(shares: np.ndarray) -> np.ndarray:
+    """Return how near shares are to 1, at least 0."""
+    return np.asarray(np.maximum(0, 1 - np.abs(1 - shares)))
+
+
+def area(shares: np.ndarray) -> np.ndarray:
+    """Return the area under `near` over the logarithm of the number of edges, for each prompt."""
+    return np.asarray(np.trapezoid(near(shares), np.log(SIZES)) / np.log(SIZES[-1] / SIZES[0]))
+
+
+def section(task: str, count: int, minutes: float, pools: dict[str, ProcessPoolExecutor]) -> str:
+    """Return the tables of a task, of as many prompts as the minutes allow."""
+    measured: dict[str, list[list[tuple[float, float, int]]]] = {name: [] for name in CONTESTANTS}
+    seconds: dict[str, list[float]] = {name: [] for name in CONTESTANTS}
+    until = time.monotonic() + 60 * minutes
+    for place, prompt in enumerate(prompts_of(task, count)):
+        judge = Judge(loaded(), prompt)
+        for name, pool in pools.items():
+            graphs, taken, value = pool.submit(work, name, task, place, count).result()
+            assert abs(value - judge.value) < 1e-3, (name, value, judge.value)
+            seconds[name].append(taken)
+            measured[name].append([judge.measure(graph) for graph in graphs])
+        print(
+            task,
+            {name: (np.round(each[-1], 2).tolist(), seconds[name][-1]) for name, each in measured.items()},
+            flush=True,
         )
-        print(sections[-1], flush=True)
+        if time.monotonic() > until:
+            break
+    arrays = {name: np.moveaxis(np.array(each), -1, 0) for name, each in measured.items()}  # 3 P sizes each
+    ours, rows, ahead = arrays["regard"], [], []
+    for name, (kept, lost, counts) in arrays.items():
+        cells = [
+            f"{np.median(kept[:, i]):.2f} ({near(kept)[:, i].mean():.2f}); {np.median(lost[:, i]):.2f}; "
+            f"{np.median(counts[:, i]):.0f}"
+            for i in range(len(SIZES))
+        ]
+        rows.append([name, *cells, f"{np.median(seconds[name]):.2f} s"])
+        cost = np.array(seconds["regard"]) / seconds[name]
+        areas = area(kept), area(lost)
+        ours_areas = area(ours[0]), area(ours[1])
+        is_own = name == "regard"
+        ahead.append(
+            [
+                name,
+                *(interval(each) for each in areas),
+                *("" if is_own else interval(a - b) for a, b in zip(ours_areas, areas, strict=True)),
+                "" if is_own else interval(cost),
+            ]
+        )
+    shares = markdown(["", *map(str, SIZES), "time"], rows)
+    header = ["", "area, alone", "area, cut", "regard ahead, alone", "regard ahead, cut", "time of regard, times"]
+    return f"## {task}, {len(seconds['regard'])} prompts\n\n{shares}\n\n{markdown(header, ahead)}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--smoke", action="store_true", help="one prompt of each; writes nothing")
+    parser.add_argument("--prompts", type=int, default=20, help="of each task")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="at most, for each task")
+    arguments = parser.parse_args()
+    count = 1 if arguments.smoke else arguments.prompts
+    os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
+    spawn = multiprocessing.get_context("spawn")
+    with ExitStack() as stack:
+        pools = {name: stack.enter_context(ProcessPoolExecutor(1, spawn)) for name in CONTESTANTS}
+        for name, pool in pools.items():
+            pool.submit(work, name, TASKS[0], 0, 1).result()  # loads the model and fills the caches
+        sections = [section(task, count, arguments.minutes, pools) for task in TASKS]
+    print(*sections, sep="\n\n")
     if arguments.smoke:
         return
     write_results(
@@ -288,11 +355,12 @@ def main() -> None:
         "By number of edges asked for: the median share of the number that remains with the graph alone, in brackets "
         "the mean of 1 − |1 − share|, at least 0; the median share that is lost if only the graph is cut; and the "
         "median number of edges of the graph, in which EAP and EAP-IG have fewer than asked for after pruning. The "
-        "area is that under 1 − |1 − share|, over the logarithm of the number of edges. The search of regard measures "
+        "area is that under 1 − |1 − share|, over the logarithm of the number of edges, with 95% intervals by the "
+        "bootstrap over prompts: of the share that remains, and of that which is lost. The search of regard measures "
         "the share that remains while it chooses edges, and EAP and EAP-IG do not: the share that is lost is the "
-        "comparison in which neither has an advantage. The time is the median of a prompt: for regard that of the "
-        "largest graph with its runs with cut edges, for the others that of the scores and all graphs, without such "
-        "runs.\n\n" + "\n\n".join(sections),
+        "comparison in which neither has an advantage. The time is that of the processor, of one thread, with other "
+        "work on the machine, the median of a prompt: for regard that of the largest graph with its runs with cut "
+        "edges, for the others that of the scores and all graphs, without such runs.\n\n" + "\n\n".join(sections),
     )
 
 

@@ -2,11 +2,13 @@
 
 For each prompt the heads that attend most from the last token to the one that decides are asked: induction heads to
 the token after the earlier copy, heads that name the indirect object to it. The contrast is the score of that key less
-the mean over all other keys. The largest pairs are subtracted from the score in the softmax; then their writers are
+the mean over all other keys, or, of indirect objects, also that less the score of the other name where it stands
+last. The largest pairs are subtracted from the score in the softmax; then their writers are
 replaced by their means over the tokens of the text, in a real run: those of the query at the query, those of the key at
 the key. What is measured is the share of the weight above uniform that goes. Random pairs, and as many random writers
 of the same kind, beside: a head for a head of the same layer, a feed-forward layer for one of a neighbouring layer. The
-token embeddings, of which there is one, are left out of both.
+token embeddings, of which there is one, are left out of both. As no layer has two feed-forward layers, and the first of
+a model are hard to do without, the heads among the writers are ablated alone too, beside random heads.
 
     python benchmarks/why.py            the table in benchmarks/results/why.md
     python benchmarks/why.py --smoke    two prompts of each, nothing written
@@ -31,15 +33,18 @@ HALF = 12  # tokens of a repeated text
 HEADS = 2  # asked of each prompt
 STEPS = {"head": "blocks.{}.attn.context", "mlp": "blocks.{}.mlp.output", "token_embeddings": "token_embeddings"}
 
+ENOUGH = 0.9  # of the weight above uniform
 Change = tuple[str, int, int]  # a step, a head or −1, and a position
 
 
-def share_removed(before: float, after: float, keys: int) -> float:
+def share_removed(before: float, after: Any, keys: int) -> Any:
     """Return the share of a weight above uniform that is gone."""
     return (before - after) / (before - 1 / keys)
 
 
-def measure(model: Any, ids: np.ndarray, key: int, pairs: int, rng: np.random.Generator) -> list[list[float]]:
+def measure(
+    model: Any, ids: np.ndarray, key: int, versus: int | None, pairs: int, rng: np.random.Generator
+) -> list[list[float]]:
     """Return for each head a row, see `measure_head`."""
     trace = regard.Trace()
     model(ids, trace=trace)
@@ -48,7 +53,7 @@ def measure(model: Any, ids: np.ndarray, key: int, pairs: int, rng: np.random.Ge
     weights[0] = 0  # whose writers are the embeddings alone
     return [
         measure_head(
-            model, ids, trace, (int(at) // weights.shape[1], int(at) % weights.shape[1], query, key), pairs, rng
+            model, ids, trace, (int(at) // weights.shape[1], int(at) % weights.shape[1], query, key), versus, pairs, rng
         )
         for at in np.argsort(-weights, axis=None)[:HEADS]
     ]
@@ -59,22 +64,24 @@ def measure_head(
     ids: np.ndarray,
     trace: regard.Trace,
     at: tuple[int, int, int, int],
+    versus: int | None,
     pairs: int,
     rng: np.random.Generator,
 ) -> list[float]:
-    """Return the shares removed by the largest pairs, random ones, their writers, and random ones; weight; counts."""
+    """Return the shares removed by pairs, writers and their heads, random ones after each; weight; counts."""
     layer, head, query, key = at
-    others = [other for other in range(query + 1) if other != key]
+    others = [other for other in range(query + 1) if other != key] if versus is None else [versus]
     cell = AttendedCell.find(trace, layer, head, query, [key, *others], 0, None)
     projected = cell.project()
     (query_writers, q), (key_writers, k) = cell.query_parts(projected), cell.key_parts(projected)
     matrix = score_pairs(q, k[:, 0] - k[:, 1:].mean(1), scale=projected.scale)
     row = trace[f"blocks.{layer}.attn.weights"][0, head, query].astype(np.float64)
-    largest = np.argsort(-matrix, axis=None)[:pairs]
+    order = np.argsort(-matrix, axis=None)
+    largest = order[:pairs]
     drawn = rng.choice(matrix.size, pairs, replace=False)
 
-    def without(chosen: np.ndarray) -> float:
-        factor = np.exp(-float(matrix.flat[chosen].sum()))
+    def without(score: Any) -> Any:
+        factor = np.exp(-score)
         after = row[key] * factor / (1 - row[key] + row[key] * factor)
         return share_removed(row[key], after, query + 1)
 
@@ -85,16 +92,25 @@ def measure_head(
     controls = controls_of(model, changes, layer, rng)
 
     def ablated(chosen: set[Change]) -> float:
+        if not chosen:
+            return np.nan
         run = regard.Trace(
             only=f"blocks.{layer}.attn.weights", stop=f"blocks.{layer}.attn.weights", edit=edit_of(chosen)
         )
         model(ids, trace=run)
-        return share_removed(row[key], float(run[f"blocks.{layer}.attn.weights"][0, head, query, key]), query + 1)
+        return float(share_removed(row[key], run[f"blocks.{layer}.attn.weights"][0, head, query, key], query + 1))
 
     return [
-        *(without(largest), without(drawn), ablated(changes), ablated(controls)),
+        *(without(matrix.flat[largest].sum()), without(matrix.flat[drawn].sum())),
+        *(ablated(each) for each in (changes, controls, heads_of(changes), heads_of(controls))),
         *(float(row[key]), len(changes), len(controls)),
+        1 + int((without(np.cumsum(matrix.flat[order])) >= ENOUGH).argmax()),
     ]
+
+
+def heads_of(changes: set[Change]) -> set[Change]:
+    """Return those of heads."""
+    return {change for change in changes if change[1] >= 0}
 
 
 def place_of(writer: Writer, position: int) -> Change | None:
@@ -151,38 +167,44 @@ def main() -> None:
         "induction, SmolLM2": (smollm2, repeated_ids(count, HALF, words), 10),
         "induction, `induction`": (induction, repeated_ids(count, HALF, np.arange(induction.config.vocab_size)), 2),
     }
-    cases: dict[str, list[tuple[Any, np.ndarray, Any, int]]]
-    cases = {name: [(model, ids[:-1], None, pairs) for ids in each] for name, (model, each, pairs) in repeated.items()}
-    cases["indirect objects, SmolLM2"] = [
-        (smollm2, np.array(smollm2.tokenizer(p.text).ids), smollm2.tokenizer(p.to).ids[-1], 10)
-        for p in indirect_objects(count)
-    ]
+    cases: dict[str, list[tuple[Any, np.ndarray, int, int | None, int]]]
+    cases = {
+        name: [(model, ids[:-1], HALF - 1, None, pairs) for ids in each]
+        for name, (model, each, pairs) in repeated.items()
+    }
+    names = []
+    for prompt in indirect_objects(count):
+        ids = np.array(smollm2.tokenizer(prompt.text).ids)
+        to, versus = (smollm2.tokenizer(name).ids[-1] for name in (prompt.to, prompt.versus))
+        names.append((smollm2, ids, int(np.flatnonzero(ids == to)[0]), int(np.flatnonzero(ids == versus)[-1]), 10))
+    cases["indirect objects, SmolLM2"] = [(*each[:3], None, each[4]) for each in names]
+    cases["the same, against the other name"] = names
     for name, prompts in cases.items():
         rng, shares = np.random.default_rng(0), []
-        for model, ids, to, pairs in prompts:
-            key = HALF - 1 if to is None else int(np.flatnonzero(ids == to)[0])
-            shares += measure(model, ids, key, pairs, rng)
+        for model, ids, key, other, pairs in prompts:
+            shares += measure(model, ids, key, other, pairs, rng)
         each = np.array(shares)
-        middle, low = np.median(each, 0), np.quantile(each, 0.25, axis=0)
-        high = np.quantile(each, 0.75, axis=0)
+        low, middle, high = np.nanquantile(each, (0.25, 0.5, 0.75), axis=0)
         rows.append(
-            [name, str(len(prompts)), f"{middle[4]:.2f}"]
-            + [f"{100 * middle[i]:.1f}% ({100 * low[i]:.1f} to {100 * high[i]:.1f})" for i in range(4)]
-            + [f"{each[:, 5].mean():.1f}, {each[:, 6].mean():.1f}"]
+            [name, str(len(prompts)), f"{middle[6]:.2f}"]
+            + [f"{100 * middle[i]:.1f}% ({100 * low[i]:.1f} to {100 * high[i]:.1f})" for i in range(6)]
+            + [f"{each[:, 7].mean():.1f}, {each[:, 8].mean():.1f}"]
+            + [f"{middle[9]:.0f} ({low[9]:.0f} to {high[9]:.0f})"]
         )
         print(*rows[-1], sep="  ", flush=True)
     if arguments.smoke:
         return
-    columns = ("largest pairs", "random pairs", "their writers", "random writers")
-    header = ["prompts", "number", "weight", *columns, "writers"]
+    columns = ("largest pairs", "random pairs", "their writers", "random writers", "heads alone", "random heads")
+    header = ["prompts", "number", "weight", *columns, "writers", "pairs for 90%"]
     write_results(
         "why.md",
         f"# Whether the pairs are what makes a head attend\n\n{machine()}; {date.today()}. {versions('numpy')}.\n\n"
         f"The share of the attended weight above uniform that goes, medians over {HEADS} heads of each prompt, in "
         "brackets the quartiles. Ten pairs are subtracted, of `induction` two; then their writers but the token "
         "embeddings are ablated in real runs. A random writer is of the same kind: a head of the same layer, a "
-        "feed-forward layer near it. The last column has the mean numbers of writers and of random writers that were "
-        "ablated.\n\n" + markdown(header, rows),
+        "feed-forward layer near it; then the heads among both alone. The last columns have the mean numbers of "
+        "writers and of random writers that were ablated, and how many of the largest pairs take away 90%. Against the "
+        "other name a pair is of the difference of two scores, those of both names.\n\n" + markdown(header, rows),
     )
 
 

@@ -50,7 +50,7 @@ class Pair:
     def hidden(self, share):
         """Return the vectors of a run in which edges carry a share of the change, from their reader and writer."""
         kept = {reader: np.array([share(reader, writer) for writer in self.writers], float) for reader in self.readers}
-        return self.start.with_edges(self.runs[0], self.written, kept).vectors(self.model)
+        return self.start.with_edges(self.runs[0], kept).vectors(self.model)
 
 
 def close(values, expected):

@@ -71,17 +71,21 @@ class EdgeRun(Replay):
         super().__init__(baseline, 0, {"": range(len(baseline.encodings[0]))})
         self._baseline = baseline
         self._computed: dict[str, np.ndarray] = {}
-        self._before: np.ndarray | None = None  # what each writer wrote in the baseline, N T E
+        self._start: _Start | None = None  # what was written in the baseline
         self._kept: Mapping[Reader, np.ndarray] = {}
         self.counts: dict[tuple[str, int], int] = {}  # of writers before a reader, by its kind and layer
-        self._leaves: tuple[Parts, ...] = ()  # of the stream that was read last
-        self._changes: np.ndarray | None = None  # what each writer wrote, less what it did in the baseline, N (T E)
+        self._done = 0  # leaves of the stream of which the changes are known
+        self._changed: list[int] = []  # the writers that do not write what they did in the baseline
+        self._changes = np.empty((0, 0))  # by how much, n (T E)
 
     def stream(self, model: Any) -> tuple[Parts, Any]:
         """Return the residual stream after the last block as `Parts`, and the norm that reads it."""
         hidden = replay(model, self).hidden
         assert isinstance(hidden, Parts)
-        return source_of(hidden)
+        parts, norm = source_of(hidden)
+        if self._start is None:
+            self._own = _Start.of(parts)
+        return parts, norm
 
     def vectors(self, model: Any) -> np.ndarray:
         """Return the contextual vectors of the run, ``1 T E``."""
@@ -89,22 +93,21 @@ class EdgeRun(Replay):
         mixed = self.read(stream, self.kept([Reader("logits")]))
         return mixed if norm is None else np.asarray(norm(mixed))
 
-    def with_edges(self, text: Trace, before: np.ndarray, kept: Mapping[Reader, np.ndarray]) -> EdgeRun:
-        """Return the run in which some edges carry what the nodes write in a run on the text.
+    def with_edges(self, text: Trace, kept: Mapping[Reader, np.ndarray]) -> EdgeRun:
+        """Return the run in which some edges carry what the nodes write in a run on the text; after `stream`.
 
         Parameters
         ----------
         text : Trace
             Of the run whose token embeddings are those of the text.
-        before : array, ``N T E``
-            What each writer wrote in the baseline.
         kept : mapping of Reader to array, ``N``
             For each reader 1 for the writers whose edges are kept and 0 for others, or the share of the change that an
             edge carries; all edges of other readers are cut.
         """
         other = EdgeRun(self._baseline)
-        other._before, other._kept = before, kept
-        other._computed["token_embeddings"] = text["token_embeddings"][0]
+        other._start, other._kept = self._own, kept
+        other._changes = np.empty((len(self._own.is_node), self._own.sums[0].size), self.dtype)
+        other.store("token_embeddings", text["token_embeddings"][0])
         return other
 
     def replacement(self, layer: Any, name: str, in_block: bool) -> Any:
@@ -124,41 +127,51 @@ class EdgeRun(Replay):
 
     def count(self, kinds: Sequence[str], x: Any) -> None:
         """Count the writers of what readers of the layer read."""
-        if isinstance(x, Parts):
+        if isinstance(x, Parts) and self._start is None:
             count = sum(len(leaf.writers) for leaf in source_of(x)[0].leaves)
             self.counts.update({(kind, self.layer): count for kind in kinds})
 
     def kept(self, readers: Sequence[Reader]) -> np.ndarray:
         """Return which edges to some readers are kept, ``R N``, 0 in a run without such."""
-        if self._before is None:
+        if self._start is None:
             return np.zeros((len(readers), 0))
-        cut = np.zeros(len(self._before))
+        cut = np.zeros(len(self._start.is_node))
         return np.stack([self._kept.get(reader, cut) for reader in readers])
 
     def read(self, x: Parts, kept: np.ndarray) -> np.ndarray:
         """Return what reads a stream if some edges are kept, ``R N``: the norm of it, if there is one, ``R T E``."""
         parts, norm = source_of(x)
-        before = self._before
-        assert before is not None
-        is_node = np.array([writer.is_node for leaf in parts.leaves for writer in leaf.writers])
-        count = len(is_node)  # edges of biases and positions are not cut
-        carried = np.where(is_node, kept[:, :count], 1).astype(x.dtype)
-        change = np.asarray(F.linear(carried, self._changes_of(parts, before)))
-        mixed = (before[:count].sum(0) + change.reshape(-1, *before.shape[1:])).astype(x.dtype)
+        start = self._start
+        assert start is not None
+        leaves, ends = parts.leaves, start.ends
+        for leaf, first, end in zip(leaves[self._done :], ends[self._done :], ends[self._done + 1 :], strict=False):
+            if leaf.is_changed:
+                done, total = len(self._changed), len(self._changed) + end - first
+                self._changes[done:total] = (leaf.values - start.written[first:end]).reshape(end - first, -1)
+                self._changed += range(first, end)
+        self._done = len(leaves)
+        changed = self._changed
+        carried = np.where(start.is_node[changed], kept[:, changed], 1)  # edges of biases and positions are not cut
+        change = np.asarray(F.linear(carried.astype(self.dtype), self._changes[: len(changed)]))
+        total = start.sums[ends[len(leaves)]]
+        mixed = (total + change.reshape(-1, *total.shape)).astype(x.dtype)
         return mixed if norm is None else np.asarray(norm(mixed))
 
-    def _changes_of(self, parts: Parts, before: np.ndarray) -> np.ndarray:
-        """Return what each writer of a stream wrote, less what it did in the baseline, ``N (T E)``."""
-        leaves, done = parts.leaves, len(self._leaves)
-        if self._changes is None or leaves[:done] != self._leaves:
-            self._changes, done = np.empty((len(before), before[0].size), parts.dtype), 0
-        count = sum(len(leaf.writers) for leaf in leaves[:done])
-        for leaf in leaves[done:]:
-            end = count + len(leaf.writers)
-            self._changes[count:end] = (leaf.values - before[count:end]).reshape(end - count, -1)
-            count = end
-        self._leaves = leaves
-        return self._changes[:count]
+
+class _Start(NamedTuple):
+    """What was written in a baseline."""
+
+    written: np.ndarray  # by each writer, N T E
+    sums: np.ndarray  # of what the first writers wrote, (N + 1) T E
+    ends: tuple[int, ...]  # the number of writers of the first leaves, from none on
+    is_node: np.ndarray  # N
+
+    @classmethod
+    def of(cls, stream: Parts) -> _Start:
+        values, counts = stream.values, [len(leaf.writers) for leaf in stream.leaves]
+        sums = np.concatenate([np.zeros_like(values[:1]), values.cumsum(0)])
+        is_node = np.array([writer.is_node for writer in stream.writers])
+        return cls(values, sums, (0, *np.cumsum(counts).tolist()), is_node)
 
 
 def source_of(x: Parts) -> tuple[Parts, Any]:
@@ -178,7 +191,9 @@ class _Attention(RecordedAttention):
         kept = recorder.kept([Reader(kind, recorder.layer, head) for kind in INPUTS for head in heads.tolist()])
         live = np.flatnonzero(kept.reshape(len(INPUTS), len(heads), -1).any((0, 2)))
         if len(live):
-            rows, index = np.unique(kept, axis=0, return_inverse=True)  # readers of the same edges read the same
+            places: dict[bytes, int] = {}  # readers of the same edges read the same
+            index = np.array([places.setdefault(row.tobytes(), len(places)) for row in kept])
+            rows = np.stack([np.frombuffer(row) for row in places])
             q_row, k_row, v_row = index.reshape(len(INPUTS), -1)[:, live]
             full = f"{recorder.scope_name}.context"
             contexts = recorder.recorded(full).copy()
@@ -195,7 +210,10 @@ class _Attention(RecordedAttention):
             vars(computed).update(dict.fromkeys(CACHES), attend=attend)
             computed(recorder.read(x, rows), rotation=rotation, trace=NULL_RECORDER)
             recorder.store(full, contexts)
-        return super().__call__(x, rotation=rotation, cache=cache, **options)
+        output = super().__call__(x, rotation=rotation, cache=cache, **options)
+        if not len(live):
+            _mark_unchanged(output[0] if isinstance(output, tuple) else output)
+        return output
 
 
 class _Sublayer(RecordedSublayer):
@@ -209,6 +227,15 @@ class _Sublayer(RecordedSublayer):
         kind = scope.rpartition(".")[2]
         recorder.count((kind,), x)
         kept = recorder.kept([Reader(kind, recorder.layer)])
+        output = super().__call__(x, **options)
         if kept.any():
             recorder.store(f"{scope}.output", np.asarray(self._layer(recorder.read(x, kept), trace=NULL_RECORDER))[0])
-        return super().__call__(x, **options)
+        else:
+            _mark_unchanged(output)
+        return output
+
+
+def _mark_unchanged(output: Parts) -> None:
+    """Say that a sublayer which no edge reaches wrote what it did in the baseline."""
+    for leaf in output.leaves:
+        leaf.is_changed = False

@@ -270,9 +270,9 @@ def paths(
     else:
         encoding, other = same_length(model, text, corrupted)
     metric = attributed_metric(model, encoding, to, versus)
-    run = _recorded(model, encoding)
-    before = _replaced(run, baseline) if other is None else _recorded(model, other)
-    comparison = _Comparison.of(model, encoding, metric.compute, run, before, check)
+    run, output = _recorded(model, encoding)
+    before = _replaced(run, baseline) if other is None else _recorded(model, other)[0]
+    comparison = _Comparison.of(model, encoding, metric.compute, run, output, before, check)
     kept, graph_value = comparison.choose(edges)
     return PredictionPaths(
         metric=metric.name,
@@ -305,10 +305,9 @@ def _number(value: Any) -> float:
     return float(np.asarray(value).item())
 
 
-def _recorded(model: Any, encoding: Encoding) -> Trace:
+def _recorded(model: Any, encoding: Encoding) -> tuple[Trace, Any]:
     trace = Trace(only=_STEPS)
-    model([encoding], trace=trace)
-    return trace
+    return trace, model([encoding], trace=trace)
 
 
 def _replaced(run: Trace, by: Replacement) -> Trace:
@@ -329,8 +328,8 @@ class _Comparison:
     encoding: Encoding
     compute: Any
     run: Trace
+    output: Any  # of the run
     before: EdgeRun
-    written: np.ndarray  # by each writer in the baseline, N T E
     writers: tuple[Writer, ...]
     changes: np.ndarray  # by which what each writes differs in the text, N T E
     readers: tuple[Reader, ...]
@@ -340,7 +339,7 @@ class _Comparison:
 
     @classmethod
     def of(
-        cls, model: Any, encoding: Encoding, compute: Any, run: Trace, before: Trace, check: CancelCheck
+        cls, model: Any, encoding: Encoding, compute: Any, run: Trace, output: Any, before: Trace, check: CancelCheck
     ) -> _Comparison:
         check()
         start = EdgeRun(before)
@@ -362,8 +361,8 @@ class _Comparison:
             encoding=encoding,
             compute=compute,
             run=run,
+            output=output,
             before=start,
-            written=written.values,
             writers=clean.writers,
             changes=changes,
             readers=readers,
@@ -374,7 +373,7 @@ class _Comparison:
 
     @cached_property
     def value(self) -> float:
-        return _number(self.compute(self.model([self.encoding])))
+        return _number(self.compute(self.output))
 
     @cached_property
     def baseline_value(self) -> float:
@@ -409,7 +408,7 @@ class _Comparison:
         kept = {reader: np.full(len(self.writers), float(cut)) for reader in self.readers} if cut else {}
         for reader, writer in edges:
             kept.setdefault(self.readers[reader], np.zeros(len(self.writers)))[writer] = not cut
-        hidden = self.before.with_edges(self.run, self.written, kept).vectors(self.model)
+        hidden = self.before.with_edges(self.run, kept).vectors(self.model)
         return _number(self.compute(self.model.output(hidden, (self.encoding,))))
 
     def edge(self, edge: tuple[int, int]) -> PathEdge:

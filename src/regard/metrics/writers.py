@@ -89,6 +89,8 @@ class Parts:
     ----------
     before_norm : (Parts, norm) or None
         Where it is what a norm makes of other parts: these, and the norm, whose scale is held only here.
+    is_changed : bool
+        False if it is known to be that of another run.
     """
 
     __array_ufunc__ = None  # array + parts is __radd__
@@ -98,6 +100,7 @@ class Parts:
         self._read, self.dtype = read, np.dtype(dtype)
         self._terms: tuple[Parts, ...] = ()
         self.before_norm: tuple[Parts, Any] | None = None
+        self.is_changed = True
 
     @classmethod
     def sum_of(cls, terms: Sequence[Parts]) -> Parts:
@@ -156,7 +159,9 @@ class Parts:
             row = np.broadcast_to(np.asarray(bias[1], np.float64), mapped.shape[1:])
             return (*self.writers, bias[0]), np.concatenate([mapped, row[None]])
 
-        return Parts(read, self.dtype)
+        parts = Parts(read, self.dtype)
+        parts.is_changed = any(leaf.is_changed for leaf in self.leaves)
+        return parts
 
     def __add__(self, other: Parts) -> Parts:
         return Parts.sum_of((self, other)) if isinstance(other, Parts) else NotImplemented
