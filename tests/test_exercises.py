@@ -61,7 +61,8 @@ LATER = "np.triu(np.ones(scores.shape, dtype=bool), {})"
 WRONG = [  # what is to be written, an answer that is not right, and a part of what the check says of it
     ("softmax", SOFTMAX.format("powers.sum()"), "adds up to 1"),
     ("softmax", SOFTMAX.format("powers.sum(axis=0)"), "adds up to 1"),
-    ("softmax", "softmax = lambda scores: (scores / scores.sum(-1, keepdims=True)).sum(-1)", "keepdims"),
+    ("softmax", "softmax = lambda scores: (scores / scores.sum(-1, keepdims=True)).sum(-1)", "as many rows"),
+    ("softmax", "softmax = lambda scores: np.exp(scores) / np.exp(scores).sum(-1)", "keepdims=True"),
     ("softmax", "softmax = lambda scores: np.full(scores.shape, 1 / scores.shape[-1])", "raise e"),
     ("softmax", "softmax = lambda scores: np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)", "too large"),
     (
