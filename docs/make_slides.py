@@ -22,7 +22,7 @@ from offline_html import document, to_html
 
 LESSONS = ("lesson", "learning", "writers")  # those that ask
 MAX_LINES = 18  # of the outputs on a slide
-WIDTH = 29  # of the figures, times the size of the text
+WIDTH = 28  # of the figures, times the size of the text
 MAX_COLUMNS = 80  # of an output, whose longer lines are broken
 BROWSERS = ("chromium-headless-shell", "chromium", "google-chrome", "chromium-browser")
 
@@ -39,29 +39,29 @@ _FIGURE = re.compile(
 _STYLE = """\
 @page { size: 338.7mm 190.5mm; margin: 0; }
 html { scroll-snap-type: y mandatory; }
-body { font-size: calc(min(1vw, 1.7778vh) * 1.7); line-height: 1.4; }
-section { width: calc(min(100vw, 177.78vh)); height: calc(min(100vh, 56.25vw)); margin: 0 auto; padding: 3.2em 4em 2em;
-  position: relative; overflow: hidden; break-after: page; scroll-snap-align: start; }
+body { font-size: calc(min(1vw, 1.7778vh) * 1.9); line-height: 1.28; }
+section { width: calc(min(100vw, 177.78vh)); height: calc(min(100vh, 56.25vw)); margin: 0 auto;
+  padding: 1.8em 2em 1.5em; position: relative; overflow: hidden; break-after: page; scroll-snap-align: start; }
 section:last-of-type { break-after: auto; }
 h1 { font-size: 2.6em; margin: 3.2em 0 0.4em; line-height: 1.15; }
 math { font-size: 0.95em; }
-h2 { font-size: 1.6em; margin: 0 0 0.7em; line-height: 1.15; }
-.columns { display: grid; grid-template-columns: 1fr 29em; gap: 2em; align-items: start; }
+h2 { font-size: 1.6em; margin: 0 0 0.5em; line-height: 1.15; }
+.columns { display: grid; grid-template-columns: 1fr 28em; gap: 1.5em; align-items: start; }
 .columns p:first-child, details p:first-of-type { margin-top: 0; }
 .question { font-weight: 600; }
-details { margin-top: 1em; }
+details { margin-top: 0.7em; }
 summary { font-weight: 600; margin-bottom: 0.5em; }
 .columns > div { min-width: 0; }
 pre { font-size: inherit; white-space: pre-wrap; }
 details pre { font-size: 0.7em; }
 .later { visibility: hidden; }
 .answered .later { visibility: visible; }
-img { display: block; max-width: 100%; max-height: 22em; margin: 0 auto; }
-.columns > div:has(> * + .later) img { max-height: 14em; }
+img { display: block; max-width: 100%; max-height: 20em; margin: 0 auto; }
+.columns > div:has(> * + .later) img { max-height: 12em; }
 pre, blockquote { margin-top: 0; }
-footer { position: absolute; right: 4em; bottom: 1.2em; color: var(--muted); font-size: 0.7em; }
+footer { position: absolute; right: 2em; bottom: 0.8em; color: var(--muted); font-size: 0.7em; }
 @media print {
-  body { font-size: 5.75mm; }
+  body { font-size: 6.43mm; }
   section { width: 338.7mm; height: 190.4mm; }
   .later { visibility: visible; }
   .keys { display: none; }

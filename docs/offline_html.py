@@ -44,7 +44,8 @@ summary {{ color: var(--accent); cursor: pointer; }}
 PAGE = """\
 main { max-width: 54rem; margin: 0 auto; padding: 1rem 1rem 4rem; }
 details { margin: 1rem 0; padding-left: 1rem; border-left: 3px solid var(--line); }
-@media print { pre, img, details { break-inside: avoid; } body { font-size: 11pt; } }
+@media print { pre, img, details, table { break-inside: avoid; } body { font-size: 11pt; }
+  td { height: 2.6em; min-width: 5.5em; } }
 """
 _MATH = re.compile(r"\$(?P<formula>[^$`\s](?:[^$`\n]*[^$`\s])?)\$(?!\d)")
 _ADDRESS = re.compile(r"^(?:[a-z]+:|#)")

@@ -61,7 +61,8 @@ LATER = "np.triu(np.ones(scores.shape, dtype=bool), {})"
 WRONG = [  # what is to be written, an answer that is not right, and a part of what the check says of it
     ("softmax", SOFTMAX.format("powers.sum()"), "adds up to 1"),
     ("softmax", SOFTMAX.format("powers.sum(axis=0)"), "adds up to 1"),
-    ("softmax", "softmax = lambda scores: (scores / scores.sum(-1, keepdims=True)).sum(-1)", "keepdims"),
+    ("softmax", "softmax = lambda scores: (scores / scores.sum(-1, keepdims=True)).sum(-1)", "as many rows"),
+    ("softmax", "softmax = lambda scores: np.exp(scores) / np.exp(scores).sum(-1)", "keepdims=True"),
     ("softmax", "softmax = lambda scores: np.full(scores.shape, 1 / scores.shape[-1])", "raise e"),
     ("softmax", "softmax = lambda scores: np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)", "too large"),
     (
@@ -79,6 +80,11 @@ WRONG = [  # what is to be written, an answer that is not right, and a part of w
     ("causal", CAUSAL.format(LATER.format(0) + ", -np.inf"), "leave the diagonal"),
     ("causal", CAUSAL.format(LATER.format(2) + ", -np.inf"), "every later key"),
     ("causal", "causal = lambda scores: np.where(np.triu(scores, 1) != 0, -np.inf, 1)", "stay as they are"),
+    (
+        "causal",
+        "def causal(scores):\n    scores *= 2\n    scores[np.triu_indices(4, 1)] = -np.inf\n    return scores",
+        "stay as",
+    ),
     ("many_heads", HEADS.format("contexts[0]"), "shape of x"),
     ("many_heads", HEADS.format("np.concatenate(contexts[::-1], axis=1) @ w_o"), "head 0 comes first"),
     ("many_heads", HEADS.format("np.stack(contexts, axis=2).reshape(len(x), -1) @ w_o"), "do not interleave"),
