@@ -107,7 +107,7 @@ class Trainable:
             x[...] = as_finite(tensors[key], x.dtype, key, checkpoint.path)
         skeleton = make_objective(_family_of(checkpoint).load(checkpoint, name=name, dtype=self.values.dtype))
         self._views: dict[str, np.ndarray] = {}  # of the gradient, by array: one for those that share memory
-        self._parts: dict[str, tuple[Place, np.ndarray]] = {}  # of arrays that are no views: where in which gradient
+        self._parts: dict[str, tuple[Place, np.ndarray]] = {}  # of arrays that are computed: where in which gradient
         self._computed: dict[str, tuple[Place, np.ndarray]] = {}  # these arrays
         self.objective: Objective = self._made(skeleton, places)
         self.model = self.objective.model
