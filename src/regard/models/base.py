@@ -174,8 +174,8 @@ class TextModel(PretrainedModel):
 
     @property
     def max_length(self) -> int:
-        """The most tokens of a text."""
-        raise NotImplementedError
+        """The most tokens of a text: by default the positions of the configuration."""
+        return int(self.config.max_positions)
 
     def forward(
         self, ids: np.ndarray, *, mask: np.ndarray | None = None, trace: Recorder = NULL_RECORDER

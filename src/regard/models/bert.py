@@ -108,11 +108,6 @@ class Bert(Encoder):
     block_prefix: ClassVar[str] = "encoder.layer"
     block_names: ClassVar[Mapping[str, str]] = BLOCK_NAMES
 
-    @property
-    def max_length(self) -> int:
-        """The most tokens of a text."""
-        return self.config.max_positions
-
     def forward(
         self, ids: np.ndarray, *, mask: np.ndarray | None = None, trace: Recorder = NULL_RECORDER
     ) -> np.ndarray:

@@ -118,11 +118,6 @@ class CLIPText(TextModel):
     final_norm: LayerNorm
     projection: Linear | None = field(default=None, kw_only=True)
 
-    @property
-    def max_length(self) -> int:
-        """The most tokens of a text."""
-        return self.config.max_positions
-
     def forward(
         self, ids: np.ndarray, *, mask: np.ndarray | None = None, trace: Recorder = NULL_RECORDER
     ) -> np.ndarray:

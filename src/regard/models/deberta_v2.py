@@ -196,11 +196,6 @@ class DebertaV2(Encoder):
         "pooler.", "cls.", "classifier.", "qa_outputs.", "lm_predictions.", "mask_predictions.",
     )  # fmt: skip
 
-    @property
-    def max_length(self) -> int:
-        """The most tokens of a text."""
-        return self.config.max_positions
-
     def forward(
         self, ids: np.ndarray, *, mask: np.ndarray | None = None, trace: Recorder = NULL_RECORDER
     ) -> np.ndarray:

@@ -102,11 +102,6 @@ class ModernBert(Encoder):
     prefixes: ClassVar[tuple[str, ...]] = ("", "model.")
     unused: ClassVar[tuple[str, ...]] = ("head.", "decoder.", "classifier.")
 
-    @property
-    def max_length(self) -> int:
-        """The most tokens of a text."""
-        return self.config.max_positions
-
     def forward(
         self, ids: np.ndarray, *, mask: np.ndarray | None = None, trace: Recorder = NULL_RECORDER
     ) -> np.ndarray:

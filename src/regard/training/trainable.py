@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +20,13 @@ from regard.models import TextModel
 from regard.models.checkpoint.config import ConfigReader
 from regard.models.checkpoint.open import FolderCheckpoint, open_checkpoint
 from regard.models.checkpoint.save import write_beside_weights
-from regard.models.checkpoint.tensors import ComputedArray, NewTensors, RecordedTensors, TensorSpec
+from regard.models.checkpoint.tensors import NewTensors, Place, TensorPlaces, TensorSpec, as_finite
 from regard.models.families import family_of
 from regard.models.hub import resolve
 from regard.models.language import LanguageModel
 from regard.models.task_heads import MaskedWordHead, masked_word_names, of_classifier
 from regard.nn import parameters
+from regard.nn.gradients import with_parameters
 from regard.text import SubwordTokenizer
 from regard.training.objectives import Objective, make_objective
 
@@ -100,49 +101,47 @@ class Trainable:
         self.values = native.aligned_zeros((end,), np.dtype(dtype))
         self.gradient = np.zeros_like(self.values)
         self.tensors = {key: self._view(self.values, starts[key], tensors[key].shape) for key in names}
+        places = TensorPlaces(self.tensors)
+        checkpoint = _Checkpoint(self.config, places, tokenizer, path)
         for key, x in self.tensors.items():
-            x[...] = tensors[key]
-        recorded = RecordedTensors(self.tensors)
-        checkpoint = _Checkpoint(self.config, recorded, tokenizer, path)
-        self.model = _family_of(checkpoint).load(checkpoint, name=name, dtype=self.values.dtype)
-        self.objective: Objective = make_objective(self.model)
-        self._computed = {_start(each.array): each for each in recorded.computed}
-        self._views: dict[str, np.ndarray] = {}  # of the gradient, by the names of arrays
-        self._rows: dict[str, tuple[ComputedArray, bool]] = {}  # and whether the array is transposed
-        self._locate(recorded.buffers)
+            x[...] = as_finite(tensors[key], x.dtype, key, checkpoint.path)
+        skeleton = make_objective(_family_of(checkpoint).load(checkpoint, name=name, dtype=self.values.dtype))
+        self._views: dict[str, np.ndarray] = {}  # of the gradient, by array: one for those that share memory
+        self._parts: dict[str, tuple[Place, np.ndarray]] = {}  # of arrays that are computed: where in which gradient
+        self._computed: dict[str, tuple[Place, np.ndarray]] = {}  # these arrays
+        self.objective: Objective = self._made(skeleton, places)
+        self.model = self.objective.model
 
     @staticmethod
     def _view(flat: np.ndarray, start: int, shape: tuple[int, ...]) -> np.ndarray:
         return flat[start : start + math.prod(shape)].reshape(shape)
 
-    def _locate(self, buffers: Collection[str]) -> None:
-        """Find where the gradient of each array of the objective goes: one for those that share memory.
-
-        A tensor of `buffers` is not trained, and one that no array is of, such as a copy of a tied head, is removed.
-        """
-        first, item, size = _start(self.values), self.values.itemsize, self.values.size
-        skipped = {_start(self.tensors[name]) for name in buffers}
-        seen: set[Any] = set()
-        used: list[int] = []
-        for name, x in parameters(self.objective).items():
-            if not isinstance(x, np.ndarray) or not x.size:
-                continue
-            computed, start = self._computed.get(_start(x)), (_start(x) - first) // item
-            if computed is None and not 0 <= start < size:
+    def _made(self, skeleton: Objective, places: TensorPlaces) -> Objective:
+        """Return the objective with arrays of the tensors; those that no array is of, as a copied head, are removed."""
+        arrays: dict[str, np.ndarray] = {}
+        names: dict[Any, str] = {}
+        gradients = self.by_tensor(self.gradient)
+        for name, place in places.places(skeleton).items():
+            if place is None:
                 kind = self.config.get("model_type")
                 raise RegardError(f"a model of type {kind} cannot be trained: {name} is computed from its tensors")
-            used.append(_start(x if computed is None else computed.tensor))
-            key = start, tuple(sorted(zip(x.strides, x.shape, strict=True)))
-            if key in seen or _start(x) in skipped:
+            tensor = self.tensors[place.stored]
+            x = place.as_array(tensor)
+            first = names.setdefault((place.stored, str(place.index)), name)
+            if place.spec.offset or not np.may_share_memory(x, tensor):
+                self._computed.setdefault(first, (place, x + x.dtype.type(place.spec.offset)))
+                other, x = self._computed[first]
+                x = x if other.is_flipped == place.is_flipped else x.T
+            arrays[name] = x
+            if first != name or not x.size or place.spec.buffer:
                 continue
-            seen.add(key)
-            if computed is None:
-                self._views[name] = np.lib.stride_tricks.as_strided(self.gradient[start:], x.shape, x.strides)
+            if name in self._computed:
+                self._parts[name] = place, gradients[place.stored]
             else:
-                self._rows[name] = computed, x.strides != computed.array.strides
-        for name, x in list(self.tensors.items()):
-            if x.size and not any(0 <= start - _start(x) < x.nbytes for start in used):
-                del self.tensors[name]
+                self._views[name] = place.as_array(gradients[place.stored])
+        used = {stored for stored, _ in names}
+        self.tensors = {name: x for name, x in self.tensors.items() if name in used or not x.size}
+        return with_parameters(skeleton, arrays)
 
     def zero_gradient(self) -> None:
         """Set the gradient to 0."""
@@ -150,17 +149,15 @@ class Trainable:
 
     def add_gradients(self, d_arrays: Mapping[str, np.ndarray]) -> None:
         """Add the gradients of the arrays of the objective, by name, to the flat gradient."""
-        for name, place in self._views.items():
-            ops.add(place, d_arrays[name], out=place)
-        if self._rows:
-            gradients = self.by_tensor(self.gradient)
-            for name, (computed, is_transposed) in self._rows.items():
-                gradients[computed.name][computed.rows] += d_arrays[name].T if is_transposed else d_arrays[name]
+        for name, view in self._views.items():
+            ops.add(view, d_arrays[name], out=view)
+        for name, (place, gradient) in self._parts.items():
+            gradient[place.index] += place.as_stored(d_arrays[name])
 
     def update_computed(self) -> None:
         """Compute the arrays anew that are not views of tensors."""
-        for each in self._computed.values():
-            each.update()
+        for place, x in self._computed.values():
+            np.add(place.as_array(self.tensors[place.stored]), place.spec.offset, out=x, dtype=x.dtype)
 
     def assign(self, model: Any) -> None:
         """Copy the arrays of another model of the same kind, which may be quantized or in half precision.
@@ -179,11 +176,11 @@ class Trainable:
         if type(model) is not type(self.model) or model.config != self.model.config or shapes[0] != shapes[1]:
             raise RegardError(f"{model.name} is another model than the one stored under its name: give that folder")
         for name, x in theirs.items():
-            place = ours[name]
-            if isinstance(place, np.ndarray):
-                place[...] = np.asarray(x, place.dtype)
-        for each in self._computed.values():
-            each.update_tensor()
+            np.copyto(np.asarray(ours[name]), np.asarray(x), casting="same_kind")
+        for place, x in self._computed.values():
+            tensor, offset = self.tensors[place.stored], x.dtype.type(place.spec.offset)
+            before = place.as_array(tensor)
+            tensor[place.index] = place.as_stored(np.where(before + offset == x, before, x - offset))
 
     def by_tensor(self, flat: np.ndarray) -> dict[str, np.ndarray]:
         """Return another flat array of the same layout as tensors, views of it."""
@@ -210,12 +207,12 @@ class Trainable:
         name, path = _stored(model)
         checkpoint = open_checkpoint(path)
         family = _family_of(checkpoint)  # before a tokenizer is missed
-        config, stored = checkpoint.config().fields, RecordedTensors(checkpoint.tensors())
+        config, places = checkpoint.config().fields, TensorPlaces(checkpoint.tensors())
         if not issubclass(family, LanguageModel):  # its head for masked words, not a classifier
             config["architectures"] = [masked_word_names(checkpoint).architecture]
-        recorded = _Checkpoint(config, stored, checkpoint.tokenizer(), path if path.is_dir() else None)
+        recorded = _Checkpoint(config, places, checkpoint.tokenizer(), path if path.is_dir() else None)
         loaded = family.load(recorded, name=name, dtype=np.dtype(dtype))
-        tensors = dict(stored.read)
+        tensors = {name: places[stored] for name, stored in places.placed.items()}
         if not isinstance(loaded, LanguageModel):
             head, new = masked_word_names(recorded), {}
             own = head.tensors(recorded, loaded)

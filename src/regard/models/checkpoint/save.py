@@ -162,7 +162,7 @@ def _streamed(stored: StoredPlaces, kind: str, model: Any) -> dict[str, Streamed
         if not _are_equal(place.as_stored(stored.arrays[name]), of_tensor[key][1].as_stored(stored.arrays[other])):
             raise RegardError(f"{name} and {other} are one tensor in the files, {place.name}, but differ: set both")
     tensors: dict[str, StreamedTensor] = {}
-    source, shapes = stored.tensors.source, stored.tensors.shapes
+    source, shapes = stored.tensors, stored.tensors.shapes
     for name, of_tensor in parts.items():
         arrays = [(place, stored.arrays[array]) for array, place in of_tensor.values()]
         compute = partial(_whole if "whole" in of_tensor else _joined, arrays, source)
@@ -206,8 +206,7 @@ def _joined(arrays: list[tuple[Place, Any]], source: Tensors) -> Iterator[np.nda
     stored = source[arrays[0][0].stored]
     tensor = np.array(stored, np.result_type(stored, *(array.dtype for _, array in arrays)))
     for place, array in arrays:
-        index = place.index
-        tensor[index] = np.asarray(place.as_stored(array)).reshape(tensor[index].shape) - place.spec.offset
+        tensor[place.index] = place.as_stored(np.asarray(array)) - place.spec.offset
     yield tensor
 
 

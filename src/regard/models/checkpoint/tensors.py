@@ -150,73 +150,6 @@ class Tensors(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class ComputedArray:
-    """An array of a model that is not a view of its tensor: other rows of it, or more by an offset.
-
-    Parameters
-    ----------
-    array, tensor : array
-        In the layout of the checkpoint both.
-    name : str
-        Of the tensor, as Hugging Face has it.
-    rows : slice or integer array
-        Of the tensor.
-    offset : float
-    """
-
-    array: np.ndarray
-    tensor: np.ndarray
-    name: str
-    rows: slice | np.ndarray
-    offset: float
-
-    def update(self) -> None:
-        """Compute the array from its tensor."""
-        np.add(self.tensor[self.rows], self.offset, out=self.array, dtype=self.array.dtype)
-
-    def update_tensor(self) -> None:
-        """Change the tensor where the array is not what is computed from it."""
-        rows = self.tensor[self.rows]
-        self.tensor[self.rows] = np.where(
-            rows + rows.dtype.type(self.offset) == self.array, rows, self.array - self.offset
-        )
-
-
-class RecordedTensors:
-    """Tensors of a checkpoint or of a mapping, never quantized, with a record of how a family reads them.
-
-    Attributes
-    ----------
-    read : dict of str to array
-        The tensors that were read, by their current names.
-    computed : list of ComputedArray
-        The arrays that are not views of them.
-    buffers : set of str
-        Those that are not trained.
-    """
-
-    def __init__(self, source: Tensors | Mapping[str, np.ndarray]) -> None:
-        self._source = source
-        shapes = {name: x.shape for name, x in source.items()} if isinstance(source, Mapping) else source.shapes
-        self.shapes: Mapping[str, tuple[int, ...]] = shapes
-        self.read: dict[str, np.ndarray] = {}
-        self.computed: list[ComputedArray] = []
-        self.buffers: set[str] = set()
-
-    def __getitem__(self, name: str) -> np.ndarray:
-        """Return a tensor."""
-        return self._source[name]
-
-    def quantized(self, name: str) -> tuple[np.ndarray, str] | None:  # noqa: ARG002
-        """Return None: none is stored in blocks."""
-        return None
-
-    def __len__(self) -> int:
-        """Return how many there are."""
-        return len(self.shapes)
-
-
-@dataclass(frozen=True, eq=False)
 class Place:
     """Where the numbers of an array of a model stand in its checkpoint.
 
@@ -249,7 +182,8 @@ class Place:
 
     def as_stored(self, array: Any) -> Any:
         """Return the array in the layout of the tensor, of which it is the part `index`; offset not taken off."""
-        return array.T if self.spec.transposed != self.is_flipped else array
+        array, shape = array.T if self.spec.transposed != self.is_flipped else array, self.spec.shape
+        return array if array.ndim == len(shape) else array.reshape(-1, *shape[1:])
 
     def as_array(self, tensor: np.ndarray) -> np.ndarray:
         """Return from a tensor what the array has of it; offset not added."""
@@ -264,12 +198,13 @@ class TensorPlaces:
 
     Parameters
     ----------
-    source : Tensors
+    source : Tensors, or mapping of str to array
     """
 
-    def __init__(self, source: Tensors) -> None:
-        self.source = source
-        self.shapes: Mapping[str, tuple[int, ...]] = source.shapes
+    def __init__(self, source: Tensors | Mapping[str, np.ndarray]) -> None:
+        self._source = source
+        shapes = {name: x.shape for name, x in source.items()} if isinstance(source, Mapping) else source.shapes
+        self.shapes: Mapping[str, tuple[int, ...]] = shapes
         self.placed: dict[str, str] = {}  # names of tensors that were asked for, and what they are called in the file
         self._places: dict[int, tuple[np.ndarray, np.ndarray, str, TensorSpec]] = {}
 
@@ -303,15 +238,15 @@ class TensorPlaces:
 
     def __getitem__(self, name: str) -> np.ndarray:
         """Return a tensor of the checkpoint."""
-        return self.source[name]
+        return self._source[name]
 
     def quantized(self, name: str) -> tuple[np.ndarray, str] | None:
         """Return the blocks of a matrix, if it is stored in blocks."""
-        return self.source.quantized(name)
+        return None if isinstance(self._source, Mapping) else self._source.quantized(name)
 
     def __len__(self) -> int:
         """Return how many there are."""
-        return len(self.source)
+        return len(self._source)
 
 
 class NewTensors:
@@ -463,27 +398,25 @@ def _read(tensors: Tensors, stored: str, spec: TensorSpec, dtype: np.dtype[Any],
             raise RegardError(f"{name} of {path} has numbers that are not finite; fetch it again")
         weight = QuantizedWeight(*(quantized if spec.rows is None else (quantized[0][spec.index], quantized[1])))
         return weight.T if spec.transposed else weight
-    array = tensors[stored]
-    if isinstance(tensors, RecordedTensors):
-        tensors.read[name] = array
-    if array.dtype.kind != "f":
-        raise RegardError(f"{name} of {path} is stored as {array.dtype}, not as floating-point numbers")
-    with np.errstate(all="ignore"):
-        array = array.astype(dtype, copy=False)
-        if not np.isfinite(array.sum()) and not np.isfinite(array).all():  # the sum is fast, but may overflow
-            raise RegardError(f"{name} of {path} has numbers that are not finite in {array.dtype}; fetch it again")
-    rows = spec.index
-    tensor, array = array, array[rows] if array.ndim else array
-    if isinstance(tensors, RecordedTensors) and spec.buffer:
-        tensors.buffers.add(name)
+    array, rows = as_finite(tensors[stored], dtype, name, path), spec.index
+    array = array[rows] if array.ndim else array
     if spec.offset:
         array = array + array.dtype.type(spec.offset)
-    if isinstance(tensors, RecordedTensors) and array.size and not np.may_share_memory(array, tensor):
-        tensors.computed.append(ComputedArray(array, tensor, name, rows, spec.offset))
-    elif not isinstance(rows, slice):  # read-only, so that it can be packed as those of a file
+    if not isinstance(rows, slice):  # read-only, so that it can be packed as those of a file
         array = np.frombuffer(array.tobytes(), array.dtype).reshape(array.shape)
     array = array.T if spec.transposed else array
     return array if array.shape == spec.array_shape else array.reshape(spec.array_shape)
+
+
+def as_finite(tensor: np.ndarray, dtype: np.dtype[Any], name: str, path: Path) -> np.ndarray:
+    """Return the tensor `name` of the checkpoint at `path` in a dtype; an error if it is not of finite numbers."""
+    if tensor.dtype.kind != "f":
+        raise RegardError(f"{name} of {path} is stored as {tensor.dtype}, not as floating-point numbers")
+    with np.errstate(all="ignore"):
+        array = tensor.astype(dtype, copy=False)
+        if not np.isfinite(array.sum()) and not np.isfinite(array).all():  # the sum is fast, but may overflow
+            raise RegardError(f"{name} of {path} has numbers that are not finite in {array.dtype}; fetch it again")
+    return array
 
 
 def _is_constant(name: str, shape: tuple[int, ...]) -> bool:
