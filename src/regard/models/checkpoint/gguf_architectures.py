@@ -129,8 +129,9 @@ _NO_EXPERTS = _none_at_0("expert_count", "expert_used_count")
 def _even(fields: Fields) -> int:
     """Return E / H, and 0 where it is not a whole number."""
     width, heads = fields.get("hidden_size"), fields.get("num_attention_heads")
-    is_whole = isinstance(width, int) and isinstance(heads, int) and heads > 0 and width % heads == 0
-    return width // heads if is_whole else 0
+    if not (isinstance(width, int) and isinstance(heads, int) and heads > 0) or width % heads:
+        return 0
+    return width // heads
 
 
 def _heads(
