@@ -95,8 +95,7 @@ def activations(
         for i, row in chain([first], rows):
             stream.seek(start + i * row.nbytes)
             stream.write(row.tobytes())
-    stored: np.ndarray = np.load(out, mmap_mode="r")
-    return stored
+    return np.memmap(out, dtype, "r", start, shape)
 
 
 def _values_at(index: int, trace: Trace, positions: np.ndarray) -> np.ndarray:
