@@ -77,11 +77,11 @@ def activations(
     texts = list(texts)
     if not texts:
         raise RegardError("there is no text; give at least one")
-    chosen = np.array(positions if isinstance(positions, int | np.integer) else list(positions))
-    if chosen.dtype.kind not in "iu" or not chosen.size:
+    tokens = np.array(positions if isinstance(positions, int | np.integer) else list(positions))
+    if tokens.dtype.kind not in "iu" or not tokens.size:
         raise RegardError(f"positions is a number or several, such as -1 or [0, -1], got {shortened(positions)}")
     traces = iter_traces(model, texts, only=at, keep="arrays", **options)
-    rows = ((i, _values_at(i, trace, chosen)) for i, trace in traces)
+    rows = ((i, _values_at(i, trace, tokens)) for i, trace in traces)
     first = next(rows)
     shape, dtype = (len(texts), *first[1].shape), first[1].dtype
     if out is None:
