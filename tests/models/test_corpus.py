@@ -116,3 +116,31 @@ def test_mistakes(model, texts, options, message):
 def test_an_empty_text_is_named(tmp_path):
     with pytest.raises(RegardError, match="text 1 is empty"):
         list(regard.load(tiny_decoder.write(tmp_path / "tiny")).iter_traces(["cat", ""]))
+
+
+@pytest.mark.parametrize("at", ["blocks.*.output", "*.attn.context", "*.attn.k", ["embeddings", "blocks.1.output"]])
+@pytest.mark.parametrize("positions", [-1, 1, [0, -2]])
+def test_activations_are_the_steps_of_each_text_alone(model, tmp_path, at, positions):
+    values = model.activations(TEXTS, at, positions=positions, batch_size=2)
+    for i, text in enumerate(TEXTS):
+        trace = Trace(only=at)
+        model(text, trace=trace)
+        for j, name in enumerate(trace):
+            step = trace[name][0]  # T E, or H T D
+            expected = step[..., positions, :] if isinstance(positions, int) or step.ndim == 2 else [
+                step[:, at, :] for at in positions]  # fmt: skip
+            np.testing.assert_allclose(values[i, j], expected, rtol=1e-4, atol=1e-5)
+    stored = model.activations(TEXTS, at, positions=positions, batch_size=2, out=tmp_path / "values.npy")
+    assert isinstance(stored, np.memmap)
+    np.testing.assert_array_equal(stored, values)
+
+
+def test_activations_that_are_no_array_are_refused(model):
+    with pytest.raises(RegardError, match="text 2 has 3 tokens: there is no position 4"):
+        model.activations(TEXTS, positions=[0, 4])
+    with pytest.raises(RegardError, match=r"differ in their shapes, .*: blocks\.0\.attn\.context, blocks\.0\.output"):
+        model.activations(TEXTS, ["blocks.0.output", "blocks.0.attn.context"])
+    with pytest.raises(RegardError, match="there is no text"):
+        model.activations([])
+    with pytest.raises(RegardError, match="positions is a number or several"):
+        model.activations(TEXTS, positions=[0.5])

@@ -1,5 +1,9 @@
 """The names of `regard.metrics`."""
 
+from regard.metrics.ablation_sweep import (
+    AblationSweep as AblationSweep,
+    ablation_sweep as ablation_sweep,
+)
 from regard.metrics.activation_patching import (
     PatchGrid as PatchGrid,
     PathEffect as PathEffect,

@@ -186,8 +186,8 @@ def patch_grid(
     if not isinstance(over, str | tuple) or all(over != choice for choice in _STEPS):
         raise RegardError(f"over must be one of {', '.join(map(repr, _STEPS))}, got {over!r}")
     batch_size = whole_number("batch_size", batch_size, 1)
-    _check_has_blocks(model)
-    runs = [_input_of(model, source, metric) for source in (clean, corrupted)]
+    check_has_blocks(model)
+    runs = [input_of(model, source, metric) for source in (clean, corrupted)]
     texts = _check_lengths(*(run.encoding for run in runs))
     by_head = over == "head"
     if by_head and positions is not None:
@@ -195,14 +195,14 @@ def patch_grid(
     rows = _chosen("layer", layers, len(model.blocks))
     sites = _chosen("position", positions, model.config.num_heads if by_head else len(texts[0]))
     steps = tuple(f"blocks.{i}.{_STEPS[over]}" for i in rows)
-    clean_run, clean_trace = _recorded(model, runs[0], steps)
-    corrupted_run, corrupted_trace = _recorded(model, runs[1], "blocks.*.output")
-    measured = _measured(model, runs[1], clean_run, corrupted_run, metric)
+    clean_run, clean_trace = recorded_run(model, runs[0], steps)
+    corrupted_run, corrupted_trace = recorded_run(model, runs[1], "blocks.*.output")
+    measured = measured_runs(model, runs[1], clean_run, corrupted_run, metric)
     read = []
     for done, (i, name) in enumerate(zip(rows, steps, strict=True)):
         for first in range(0, len(sites), batch_size):
             batch = sites[first : first + batch_size]
-            read.append(measured.run(corrupted_trace, i, len(batch), {name: _at(clean_trace[name][0], batch)}))
+            read.append(measured.run(corrupted_trace, i, len(batch), {name: sites_from(clean_trace[name][0], batch)}))
         if progress is not None:
             progress(done + 1, len(rows))
     values = measured.compute(np.concatenate(read)).reshape(len(rows), len(sites))
@@ -213,7 +213,7 @@ def patch_grid(
     return PatchGrid(measured.name, values, *measured.baselines, steps, columns, axes, *numbers, labels)
 
 
-def _check_has_blocks(model: Any) -> None:
+def check_has_blocks(model: Any) -> None:
     """Raise `RegardError` for what has no numbered layers of heads."""
     if not isinstance(model, PretrainedModel):
         raise RegardError(f"a pretrained model is needed, as regard.load returns it, got {truncate(model)}")
@@ -326,7 +326,7 @@ def path_patching(
     https://arxiv.org/abs/2211.00593; Goldowsky-Dill et al. (2023), "Localizing model behavior with path patching",
     https://arxiv.org/abs/2304.05969.
     """
-    _check_has_blocks(model)
+    check_has_blocks(model)
     if not isinstance(model, Decoder):
         raise RegardError(f"{model.name} is not a decoder: path patching is for decoders")
     if not isinstance(into, str) or into not in ("q", "k", "v"):
@@ -335,13 +335,13 @@ def path_patching(
     (sends, head), (receives, to_head) = (_checked_head(model, each) for each in (sender, receiver))
     if sends >= receives:
         raise RegardError(f"the receiver must be in a later layer than the sender, got {sender!r} to {receiver!r}")
-    runs = [_input_of(model, source, metric) for source in (clean, corrupted)]
+    runs = [input_of(model, source, metric) for source in (clean, corrupted)]
     _check_lengths(*(run.encoding for run in runs))
     frozen = [f"blocks.{i}.attn.context" for i in range(sends, receives)]
     frozen += [f"blocks.{i}.mlp.output" for i in range(sends, receives)] if freeze_mlps else []
     context = f"blocks.{receives}.attn.context"
-    clean_run, clean_trace = _recorded(model, runs[0], f"blocks.{sends}.attn.context")
-    corrupted_run, corrupted_trace = _recorded(model, runs[1], [*frozen, context, "blocks.*.output"])
+    clean_run, clean_trace = recorded_run(model, runs[0], f"blocks.{sends}.attn.context")
+    corrupted_run, corrupted_trace = recorded_run(model, runs[1], [*frozen, context, "blocks.*.output"])
     edit = freeze(corrupted_trace, *frozen, but=[(sends, head)]) | patch(clean_trace, (sends, head))
     entering = f"blocks.{receives}.attn.{into}"
     reached = Trace(only=entering, edit=edit, start=_start(model, corrupted_trace, sends), stop=entering)
@@ -349,13 +349,13 @@ def path_patching(
     attn = model.blocks[receives].attn
     input_head = to_head if into == "q" else to_head * attn.num_kv_heads // attn.num_heads
     last = patch(reached, entering, heads=input_head) | freeze(corrupted_trace, context, but=[(receives, to_head)])
-    measured = _measured(model, runs[1], clean_run, corrupted_run, metric)
+    measured = measured_runs(model, runs[1], clean_run, corrupted_run, metric)
     (value,) = measured.compute(measured.run(corrupted_trace, receives, 1, last))
     path = f"L{sends}H{head} → L{receives}H{to_head} ({into})"
     return PathEffect(path, measured.name, float(value), *measured.baselines)
 
 
-class _Input(NamedTuple):
+class RunInput(NamedTuple):
     """One text or picture."""
 
     model_input: Any  # as the model takes it, a batch of one
@@ -363,20 +363,21 @@ class _Input(NamedTuple):
     array: np.ndarray  # as `forward` takes it, ``1 …``
 
 
-def _input_of(model: Any, source: Any, metric: Any) -> _Input:
+def input_of(model: Any, source: Any, metric: Any) -> RunInput:
+    """Return one text or picture as a model takes it."""
     if not isinstance(model, ImageModel):
         to = metric[0] if isinstance(metric, tuple) and metric else metric
         encoding = encoding_of(model, source, to)
-        return _Input([encoding], encoding, np.array([encoding.ids]))
+        return RunInput([encoding], encoding, np.array([encoding.ids]))
     pixels = model.pixel_values(source)
     if len(pixels) != 1:
         raise RegardError(f"give one picture, and one other, got {len(pixels)}")
     label = label_of(None if isinstance(source, Mapping) else pictures_of(source)[0], 0)
-    return _Input({"pixel_values": pixels}, patch_encoding(label, model.config.grid), pixels)
+    return RunInput({"pixel_values": pixels}, patch_encoding(label, model.config.grid), pixels)
 
 
 @dataclass(frozen=True)
-class _Measured:
+class MeasuredRuns:
     """A number of runs of a model on the corrupted text or picture."""
 
     model: Any
@@ -395,7 +396,7 @@ class _Measured:
         return self.read(hidden)
 
 
-def _recorded(model: Any, text: _Input, only: str | Iterable[str]) -> tuple[Output, Trace]:
+def recorded_run(model: Any, text: RunInput, only: str | Iterable[str]) -> tuple[Output, Trace]:
     """Return the run on a text or picture, and its trace."""
     trace = Trace(only=only)
     with np.errstate(all="ignore"):
@@ -405,7 +406,9 @@ def _recorded(model: Any, text: _Input, only: str | Iterable[str]) -> tuple[Outp
     return output, trace
 
 
-def _measured(model: Any, corrupted_input: _Input, clean_run: Output, corrupted_run: Output, metric: Any) -> _Measured:
+def measured_runs(
+    model: Any, corrupted_input: RunInput, clean_run: Output, corrupted_run: Output, metric: Any
+) -> MeasuredRuns:
     """Return the number that a metric names, and that of both runs; `corrupted_input` is that of the corrupted one."""
     (clean,), corrupted = clean_run.encodings, corrupted_input.encoding
     pair = metric if isinstance(metric, tuple) else (metric, None)
@@ -430,7 +433,7 @@ def _measured(model: Any, corrupted_input: _Input, clean_run: Output, corrupted_
     for run, value in zip(("clean", "corrupted"), baselines, strict=True):
         if not np.isfinite(value):
             raise RegardError(f"the metric of the {run} text is {value}, of which nothing can be recovered")
-    return _Measured(model, corrupted_input.array, named.name, read, compute, baselines)  # type: ignore[arg-type]
+    return MeasuredRuns(model, corrupted_input.array, named.name, read, compute, baselines)  # type: ignore[arg-type]
 
 
 def _class_metric(model: Any, pair: tuple[Any, Any]) -> AttributedMetric:
@@ -471,7 +474,7 @@ def _start(model: Any, corrupted: Trace, layer: int) -> dict[str, np.ndarray] | 
     return {name: corrupted[name]} if layer and isinstance(model, Decoder) else None
 
 
-def _at(clean: np.ndarray, indices: np.ndarray) -> Edit:
+def sites_from(clean: np.ndarray, indices: np.ndarray) -> Edit:
     """Return the edit of a batch that puts into each text another position, or head, of a clean value, ``N …``."""
 
     def edit(value: np.ndarray) -> np.ndarray:

@@ -14,7 +14,7 @@ from regard._utils.validation import boolean, truncate, whole_number
 from regard.functional.recorder import NULL_RECORDER, Recorder
 from regard.models.batch import Batch, OneText, Text, Tokenizer, make_batch, remove_padding
 from regard.models.checkpoint.open import Checkpoint
-from regard.models.corpus import iter_traces
+from regard.models.corpus import activations, iter_traces
 from regard.models.gradients import Metric, ModelGradients, gradients_of_run
 from regard.models.memory import check_memory
 from regard.models.output import Leave, Output, until_stop, with_edits
@@ -422,6 +422,66 @@ class TextModel(PretrainedModel):
             edit=edit,
             truncate=truncate,
             skip=skip,
+            progress=progress,
+        )
+
+    def activations(
+        self,
+        texts: Iterable[OneText],
+        at: str | Iterable[str] = "blocks.*.output",
+        *,
+        positions: int | Iterable[int] = -1,
+        out: str | os.PathLike[str] | None = None,
+        batch_size: int = 32,
+        edit: Mapping[str, Edit] | None = None,
+        truncate: bool = False,
+        progress: Callable[[int, int | None], None] | None = None,
+    ) -> np.ndarray:
+        """Return steps of each of many texts at one token, or some: what a probe is trained on.
+
+        Parameters
+        ----------
+        texts : iterable of str, encodings or ids
+        at
+            Names of steps of one shape, as `Trace` takes them; they are in the order of the run.
+        positions : int or iterable of int
+            Tokens of each text, from its first one, or from its end if negative; of keys and values those of keys.
+        out : path, optional
+            A file of NumPy (.npy) that is written text by text, and appears when it is complete.
+        batch_size, edit, truncate, progress
+            As for `iter_traces`.
+
+        Returns
+        -------
+        array
+            ``N S …`` of N texts and S steps: of the residual stream ``N S E``, of the context of heads ``N S H Dv``. Of
+            several positions ``N S P …``. With `out` a read-only memory map of the file.
+
+        Raises
+        ------
+        RegardError
+            There is no text, one has no such position, the steps differ in their shapes, or the file cannot be written.
+
+        References
+        ----------
+        Alain and Bengio (2016), "Understanding intermediate layers using linear classifier probes",
+        https://arxiv.org/abs/1610.01644.
+
+        Examples
+        --------
+        >>> import regard
+        >>> regard.load("induction").activations(["qzkf", "abc", "cab"]).shape  # N L E
+        (3, 2, 128)
+        """
+        return activations(
+            self,
+            texts,
+            at,
+            positions=positions,
+            out=out,
+            batch_size=batch_size,
+            edit=edit,
+            truncate=truncate,
             progress=progress,
         )
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set, Sized
-from itertools import groupby, islice
+from itertools import chain, groupby, islice
 from typing import Any, Literal, TypeAlias
 
+import numpy as np
+from numpy.lib import format as npy
+
 from regard._utils.errors import RegardError
+from regard._utils.files import atomic_write
 from regard._utils.validation import function, truncate as shortened, whole_number
 from regard.models.batch import OneText, as_encoding
 from regard.models.output import run_traced
 from regard.text.encoding import Encoding
-from regard.text.words import check_no_set_or_table
+from regard.text.words import check_no_set_or_table, join_names
 from regard.trace import Edit, Trace
 
 Progress: TypeAlias = Callable[[int, int | None], None]
@@ -56,6 +61,60 @@ def iter_picture_traces(
         raise RegardError("iter_traces takes an iterable of pictures, such as a list of files")
     batches = _batches(iter(enumerate(pictures)), batch_size)
     return _traces(model, batches, _trace_options(only, keep, edit), skip, _reporting(pictures, progress))
+
+
+def activations(
+    model: Any,
+    texts: Iterable[OneText],
+    at: str | Iterable[str],
+    *,
+    positions: int | Iterable[int] = -1,
+    out: str | os.PathLike[str] | None = None,
+    **options: Any,
+) -> np.ndarray:
+    """Return steps of each of many texts at some positions; see `TextModel.activations`."""
+    check_texts(texts)
+    texts = list(texts)
+    if not texts:
+        raise RegardError("there is no text; give at least one")
+    tokens = np.array(positions if isinstance(positions, int | np.integer) else list(positions))
+    if tokens.dtype.kind not in "iu" or not tokens.size:
+        raise RegardError(f"positions is a number or several, such as -1 or [0, -1], got {shortened(positions)}")
+    traces = iter_traces(model, texts, only=at, keep="arrays", **options)
+    rows = ((i, _values_at(i, trace, tokens)) for i, trace in traces)
+    first = next(rows)
+    shape, dtype = (len(texts), *first[1].shape), first[1].dtype
+    if out is None:
+        values = np.empty(shape, dtype)
+        for i, row in chain([first], rows):
+            values[i] = row
+        return values
+    with atomic_write(out) as stream:
+        npy.write_array_header_1_0(stream, {"descr": dtype.str, "fortran_order": False, "shape": shape})
+        start = stream.tell()
+        for i, row in chain([first], rows):
+            stream.seek(start + i * row.nbytes)
+            stream.write(row.tobytes())
+    return np.memmap(out, dtype, "r", start, shape)
+
+
+def _values_at(index: int, trace: Trace, positions: np.ndarray) -> np.ndarray:
+    """Return the steps of a text at some positions, which come first after the axis of steps: ``S …`` or ``S P …``."""
+    steps: dict[str, np.ndarray] = {}
+    for name in trace.names():
+        axes = trace.axes(name).split()
+        axis = axes.index("T" if "T" in axes else "S")
+        length = trace[name].shape[axis]
+        if (outside := positions[(positions < -length) | (positions >= length)]).size:
+            raise RegardError(f"text {index} has {length} tokens: there is no position {outside.flat[0]}")
+        steps[name] = np.moveaxis(np.take(trace[name], positions, axis), range(axis, axis + positions.ndim),
+                                  range(1, 1 + positions.ndim))[0]  # fmt: skip
+    shapes = {step.shape for step in steps.values()}
+    if len(shapes) > 1:
+        raise RegardError(
+            f"the steps of at= differ in their shapes, so that they are no array: {join_names(steps, 10)}"
+        )
+    return np.stack(list(steps.values()))
 
 
 def _trace_options(only: Any, keep: str, edit: Any) -> dict[str, Any]:

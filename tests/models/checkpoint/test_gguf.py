@@ -27,6 +27,7 @@ from regard import RegardError
 from regard.formats.gguf import GgufFile
 from regard.functional import rotary_frequencies
 from regard.models import LlamaConfig
+from regard.models.checkpoint.config import ConfigReader
 from regard.models.checkpoint.gguf_architectures import ARCHITECTURES
 from regard.models.checkpoint.open import open_checkpoint
 from regard.models.rope import Rope
@@ -320,7 +321,10 @@ def test_a_key_that_is_missing_is_what_llama_cpp_takes_it_for_or_refused(tmp_pat
         file.metadata |= {f"{architecture}.{key}": value for key, value in fields.items()}
         monkeypatch.setattr("regard.models.checkpoint.gguf.GgufFile", lambda _: file)
         with suppress(RegardError):
-            read = vars(regard.load(path).config)
+            model = regard.load(path)
+            as_saved = ConfigReader(open_checkpoint(path).config().fields, path)  # with the defaults of transformers
+            assert type(model.config).read(as_saved) == model.config
+            read = vars(model.config)
             return {x: y(np.arange(9), float)[0].tolist() if isinstance(y, Rope) else y for x, y in read.items()}
         return None
 
@@ -330,6 +334,46 @@ def test_a_key_that_is_missing_is_what_llama_cpp_takes_it_for_or_refused(tmp_pat
         without = {name: value for name, value in fields.items() if name != key}
         expected = None if default is None else config(without | {key: default})
         assert config(without) == expected, key
+
+
+def with_even_heads(fields, tensors):
+    """Return metadata and tensors of a model whose heads have E / H features; None for one that has a width of others.
+
+    What the tensors hold does not matter.
+    """
+    width, heads = fields["embedding_length"], fields["attention.head_count"]
+    if not {"attention.key_length", "attention.head_count_kv"} <= fields.keys() or "attention.key_length_mla" in fields:
+        return None
+    head_dim, kv_heads = width // heads, fields["attention.head_count_kv"]
+    rows = {"attn_q": width, "attn_k": kv_heads * head_dim, "attn_v": kv_heads * head_dim}
+    resized = dict(tensors)
+    for name, array in tensors.items():
+        part = name.split(".")[-2]
+        if part in rows:
+            resized[name] = np.resize(array, (rows[part], *array.shape[1:]))
+        elif part == "attn_output":
+            resized[name] = np.resize(array, (width,) * array.ndim)
+        elif part in ("attn_q_norm", "attn_k_norm"):
+            of_all = array.size != fields["attention.key_length"]
+            resized[name] = np.resize(array, rows[part.removesuffix("_norm")] if of_all else head_dim)
+    return fields | {"attention.key_length": head_dim}, resized
+
+
+@pytest.mark.parametrize("case", WITH_EVERY_KEY)
+def test_a_file_of_every_architecture_is_saved_as_a_folder_with_its_numbers(tmp_path, case):
+    architecture, fields, tensors, others = kept("t5/relu" if case == "t5encoder" else case, tmp_path)
+    if case == "t5encoder":
+        architecture, tensors = case, {name: x for name, x in tensors.items() if not name.startswith("dec.")}
+    inputs = {"target": [3, 4, 5]} if case == "t5/relu" else {}
+    for i, (its_fields, its_tensors) in enumerate(filter(None, [(fields, tensors), with_even_heads(fields, tensors)])):
+        path = write_gguf(tmp_path / f"{i}.gguf", architecture, its_fields, its_tensors, metadata=others)
+        model = regard.load(path, dtype=float)
+        model.save(tmp_path / f"{i}", dtype="float64")
+        again = regard.load(tmp_path / f"{i}", dtype=float)
+        assert again.config == model.config
+        before, after = (each([3, 4, 5], **inputs) for each in (model, again))
+        numbers, of_folder = ((x.hidden if x.head is None else x.logits) for x in (before, after))
+        np.testing.assert_allclose(of_folder, numbers, rtol=0, atol=1e-10 * np.abs(numbers).max())
 
 
 @pytest.mark.parametrize("case", ["llama/yarn", "gpt_oss/plain", "deepseek_v3/yarn"])

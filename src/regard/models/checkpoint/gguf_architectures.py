@@ -127,17 +127,22 @@ _NO_EXPERTS = _none_at_0("expert_count", "expert_used_count")
 
 
 def _even(fields: Fields) -> int:
-    """Return E / H, and 0 where it is none."""
+    """Return E / H, and 0 where it is not a whole number."""
     width, heads = fields.get("hidden_size"), fields.get("num_attention_heads")
-    return width // heads if isinstance(width, int) and isinstance(heads, int) and heads > 0 else 0
+    if not (isinstance(width, int) and isinstance(heads, int) and heads > 0) or width % heads:
+        return 0
+    return width // heads
 
 
-def _heads(*, partial: str | None = None, with_kv_heads: bool = True, rotary: bool = True) -> Step:
+def _heads(
+    *, partial: str | None = None, with_kv_heads: bool = True, with_head_dim: bool = False, rotary: bool = True
+) -> Step:
     """Return a step that reads the width of heads and their rotation.
 
     `partial` is the field for the share of a head that is rotated; without it another number of features than that of a
     head is unknown, as another width of values is. Without `with_kv_heads` the family has no field for them, and one
-    that is not `rotary` has none for a rotation.
+    that is not `rotary` has none for a rotation. With `with_head_dim` the width is a field even if it is E / H: a
+    saved config.json without it would have the default of transformers, which is that of one model.
     """
 
     def step(draft: Draft) -> None:
@@ -146,7 +151,7 @@ def _heads(*, partial: str | None = None, with_kv_heads: bool = True, rotary: bo
             return  # which the reader reports
         even = _even(fields)
         head_dim = stored.pop("attention.key_length", even)
-        if head_dim != even:
+        if head_dim != even or (with_head_dim and even):
             fields["head_dim"] = head_dim
         for name in ("attention.value_length", "rope.dimension_count"):
             if stored.get(name) == head_dim:
@@ -273,7 +278,7 @@ def _llama_like(
         _FIELDS | (fields or {}),
         _TENSORS | (tensors or {}),
         {"hidden_act": "silu", "rope_theta": _ROPE_BASE, **(constants or {})},
-        (_heads(), _NO_EXPERTS, *steps),
+        (_heads(with_head_dim=True), _NO_EXPERTS, *steps),
         **more,
     )
 
@@ -290,7 +295,7 @@ def _gemma(
         _FIELDS | more | fields,
         tensors,
         {"hidden_activation": "gelu_pytorch_tanh", "rope_theta": _ROPE_BASE, **constants},
-        (_heads(), *steps),
+        (_heads(with_head_dim=True), *steps),
         conversions={f"{name}.weight": minus_one for name in stored_plus_one},
     )
 
