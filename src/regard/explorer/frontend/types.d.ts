@@ -255,6 +255,18 @@ interface Refs {
   pathsSummary: HTMLElement;
   pathsGraph: HTMLElement;
   pathsTree: HTMLElement;
+  patchTokens: HTMLElement;
+  patchToken: HTMLSelectElement;
+  patchVersus: HTMLSelectElement;
+  cancelPatching: HTMLButtonElement;
+  startPatching: HTMLButtonElement;
+  patchingStatus: HTMLElement;
+  patchingProgress: HTMLElement;
+  patchingSummary: HTMLElement;
+  patchingGrid: HTMLElement;
+  patchingLegend: HTMLElement;
+  patchingReadout: HTMLElement;
+  patchingCode: HTMLTextAreaElement;
   linesNote: HTMLElement;
   lines: HTMLElement;
   linesReadout: HTMLElement;
@@ -460,6 +472,11 @@ interface State {
   pathsVersus: number | null;
   /** the text that the paths are compared with; empty: that of B, or the means over the tokens */
   corrupted: string;
+  /** the step of A that is put into the run of B */
+  patchOver: "output" | "attn" | "mlp" | "head";
+  /** the ids of the next tokens whose logits are compared; null: the likeliest */
+  patchToken: number | null;
+  patchVersus: number | null;
   /** the key of the story that is told; empty: none */
   story: string;
   /** its step, from 0 */

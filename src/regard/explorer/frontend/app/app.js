@@ -62,6 +62,7 @@ export class App {
       error: "",
     };
     this.isComparing = false; // the text of B is open, even if nothing has run
+    this.cancelledPatching = ""; // the question that is not asked
     this.applied = NO_ABLATION; // the last that has run
     this.urlWrittenAt = -Infinity;
     this.classTimer = this.publishTimer = /** @type {ReturnType<typeof setTimeout> | undefined} */ (undefined);

@@ -17,6 +17,7 @@ import { listenToMemory } from "../views/memory-panel.js";
 import { ModelView } from "../views/model-view.js";
 import { MovementView } from "../views/movement-view.js";
 import { NextTokensPanel } from "../views/next-tokens-panel.js";
+import { PatchingView } from "../views/patching-view.js";
 import { PathsView } from "../views/paths-view.js";
 import { SideSwitch } from "../views/side-switch.js";
 import { StoryPanel } from "../views/story-panel.js";
@@ -29,6 +30,7 @@ import { createClassroom } from "./classroom.js";
 import { bindControls } from "./controls.js";
 import { findHeads, toggleCell, toggleChosenCell, writeCells } from "./head-search.js";
 import { pinLines, toggleLines } from "./lines.js";
+import { cancelPatching, openSite, startPatching } from "./patching.js";
 import { appendToken, compareText, runText, runTextB, sampleToken } from "./predictions.js";
 import { chosenWords, goToStep, openAddress } from "./story.js";
 
@@ -106,6 +108,7 @@ function createParts(app, refs) {
       toggleHead: (layer, head) => toggleLines(app, layer, head),
       pin: (word, isKey) => pinLines(app, word, isKey),
     }),
+    patching: new PatchingView(refs, { set, open: (layer, site) => openSite(app, layer, site) }),
     paths: new PathsView(refs, {
       set,
       openRow: (choice, row) => actions.openRow(app, choice, row),
@@ -173,6 +176,8 @@ function listenToButtons(app, refs) {
     [refs.findHeads, () => findHeads(app)],
     [refs.addCell, () => toggleChosenCell(app)],
     [refs.cancelRows, () => app.set({ corpus: false })],
+    [refs.cancelPatching, () => cancelPatching(app)],
+    [refs.startPatching, () => startPatching(app)],
     [refs.compareText, () => compareText(app)],
     [refs.closeB, () => runTextB(app, { text: "", model: "" })],
     [refs.undoButton, () => actions.undoAblation(app)],

@@ -102,7 +102,8 @@ export function showRunTextB(app, { run, metadata }) {
 export function showAligned(app) {
   const { state, manifest, refs } = app;
   const [a, b] = app.sides().map(({ run }) => manifest.runs[run]);
-  const isOfTexts = b !== undefined && state.editedRun === null && a.text !== b.text && !a.picture && !a.layers[0].block;
+  const isOfTexts =
+    b !== undefined && state.editedRun === null && a.text !== b.text && !a.picture && !a.layers[0].block;
   refs.aligned.hidden = !isOfTexts;
   if (isOfTexts) drawAligned(refs.aligned, a.tokens, b.tokens);
   else refs.aligned.replaceChildren();

@@ -17,6 +17,7 @@ import { showStrongRows } from "./corpus.js";
 import { liveMetric, showCellSearch } from "./head-search.js";
 import { showIntro } from "./intro.js";
 import { showLines } from "./lines.js";
+import { showPatching } from "./patching.js";
 import { showPaths } from "./paths.js";
 import { showAligned, showLive, showModel, showNextTokens } from "./predictions.js";
 import { showStory } from "./story.js";
@@ -69,6 +70,7 @@ export class Presenter {
     showModel(app);
     showLines(app);
     showPaths(app);
+    showPatching(app);
     showStrongRows(app);
     showCellSearch(app);
     showLive(app);
@@ -146,8 +148,9 @@ export class Presenter {
   }
 
   /** How far long computations are. @param {Record<string, Share>} progress */
-  showProgress({ heads, ablate, strongest_rows: rows }) {
-    const { headProgress, ablationProgress, rowsProgress } = this.app.refs;
+  showProgress({ heads, ablate, strongest_rows: rows, patching }) {
+    const { headProgress, ablationProgress, rowsProgress, patchingProgress } = this.app.refs;
+    setText(patchingProgress, patching ? messages.progressMessage(patching) : "");
     setText(rowsProgress, rows ? messages.progressMessage(rows) : "");
     setText(headProgress, heads ? `Measuring the heads … ${messages.progressMessage(heads)}` : "");
     setText(ablationProgress, ablate ? messages.progressMessage(ablate) : "");

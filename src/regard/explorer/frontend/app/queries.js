@@ -57,6 +57,7 @@ export class Queries {
     this.nextTokens = /** @type {Query<Predictions>} */ (query({ handlesError }));
     this.paths = /** @type {Query<Paths>} */ (query({ handlesError }));
     this.pathTokens = /** @type {Query<NextTokens>} */ (query({ handlesError }));
+    this.patching = /** @type {Query<Patching>} */ (query({ handlesError }));
     this.headSearch = /** @type {Query<LiveMetric>} */ (query({ handlesError }));
     this.strongRows = /** @type {Query<StrongRows>} */ (query({ handlesError }));
     this.lines = /** @type {Query<LineMaps>} */ (query());

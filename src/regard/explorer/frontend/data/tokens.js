@@ -86,7 +86,7 @@ export function alignTokens(before, after) {
     ofA.length = ofB.length = 0;
   };
   for (let n = 0; n < start; n++) add(n, n);
-  for (let [i, j] = [0, 0]; i < rows || j < cols; ) {
+  for (let [i, j] = [0, 0]; i < rows || j < cols;) {
     if (hasTable && i < rows && j < cols && isSame(start + i, start + j)) {
       pairLeft();
       add(start + i++, start + j++);

@@ -22,7 +22,11 @@ export function looksOnly({ classroom }) {
  */
 export function normalize(wanted, manifest) {
   if (looksOnly(manifest))
-    wanted = { ...wanted, ...COMPUTED, view: ["model", "paths"].includes(wanted.view) ? "head" : wanted.view };
+    wanted = {
+      ...wanted,
+      ...COMPUTED,
+      view: ["model", "paths", "patching"].includes(wanted.view) ? "head" : wanted.view,
+    };
   const { training } = manifest;
   const shown = training?.checkpoints[checkpointIndex(wanted, training)];
   const checkpoint = shown && wanted.checkpoint !== null ? shown.step : null;
