@@ -44,8 +44,8 @@ def test_a_word_is_varied_and_its_run_is_patched(open_page, serve, induction):
     assert [float(score.split()[-1]) for score in scores] == pytest.approx(expected, abs=6e-4)
     check_access(page)
     let_go = hold(page, "**/api/patching")
-    press(page, "8")
-    click(page.get_by_role("button", name="Cancel"))
+    page.keyboard.press("8")
+    page.get_by_role("button", name="Cancel").click()
     assert page.locator("[data-ref=patchingStatus]").inner_text() == "Cancelled."
     let_go()
     page.unroute_all()

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 # Lengths are in inches.
-_MAX_CELL, _MIN_CELL, _SPACING = 0.32, 0.1, 1.12 / 72
+_MAX_CELL, _MIN_ROW, _MAX_ROW, _SPACING = 0.32, 0.1, 0.16, 1.12 / 72
+_NEARLY = 1.05  # what goes a little beyond 1 has its colour
 _LABEL_COLUMNS = 18
 
 
@@ -59,7 +60,8 @@ def patching(grid: PatchGrid, *, width: str | float = "column", caption: bool = 
     fonts = find_fonts([*grid.labels, grid.metric])
     look = Look(fonts, get_style(theme), PRINT)
     values = np.nan_to_num(grid.recovered)
-    end = max(1.0, float(np.abs(values).max()))
+    largest = float(np.abs(values).max())
+    end = largest if largest > _NEARLY else 1.0
     rows, columns = list(map(str, grid.layers)), [fonts.label(each, _LABEL_COLUMNS) for each in grid.labels]
     name, bar = PRINT.small * LINE, PRINT.pad + room_beside(look, signed=True)
     left = name + look.metrics.max_width(rows, PRINT.label) + 2 * PRINT.pad
@@ -69,7 +71,7 @@ def patching(grid: PatchGrid, *, width: str | float = "column", caption: bool = 
         labels = all_labels(rows, columns, points, cell, look)
     else:
         labels = positions(values.shape, cell, look)._replace(rows=rows)
-    size = np.array([cell * len(columns), max(cell, _MIN_CELL) * len(rows)])
+    size = np.array([cell * len(columns), min(max(cell, _MIN_ROW), _MAX_ROW) * len(rows)])
     below = (
         PRINT.pad
         + name

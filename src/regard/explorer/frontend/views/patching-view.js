@@ -8,7 +8,12 @@ import { Legend } from "./legend.js";
 import { nextInRows } from "./head-grid.js";
 
 const MAX_WITH_NUMBERS = 16; // layers
-const STEPS = /** @type {Record<string, string>} */ ({ output: "residual stream", attn: "attention", mlp: "MLP", head: "head" });
+const STEPS = /** @type {Record<string, string>} */ ({
+  output: "residual stream",
+  attn: "attention",
+  mlp: "MLP",
+  head: "head",
+});
 
 export class PatchingView {
   /** @param {Refs} refs @param {{ set: (change: Partial<State>) => void, open: (layer: number, site: number) => void }} actions */
@@ -48,12 +53,12 @@ export class PatchingView {
     const { recovered, values, over } = patching;
     const isOfHeads = over === "head";
     const sites = recovered[0].map((_, site) => (isOfHeads ? `head ${site}` : names[site]));
-    const max = Math.max(1, ...recovered.flat().map((value) => Math.abs(value ?? 0)));
+    const max = scaleEnd(recovered.flat());
     const hasNumbers = layers.length <= MAX_WITH_NUMBERS;
     const cell = (/** @type {number} */ layer, /** @type {number} */ site) => {
       const share = recovered[layer][site] ?? 0;
       const color = colorAt(theme, share / max);
-      const says = `Layer ${layers[layer]}, ${STEPS[patching.over]}${isOfHeads ? "" : " at"} ${sites[site].replace("head ", "")}: ${formatFixed(share, 3)}, the number is ${formatSignificant(values[layer][site] ?? NaN)}`;
+      const says = `Layer ${layers[layer]}, ${STEPS[patching.over]}${isOfHeads ? "" : " at"} ${sites[site].replace("head ", "")}: ${formatFixed(share, 2)}, the number is ${formatSignificant(values[layer][site] ?? NaN)}`;
       const style = { "background-color": toCss(color), color: textColorOn(color) };
       const data = { label: says };
       const props = { class: "rg-patching-cell", style, data, title: says, "aria-label": says };
@@ -99,4 +104,12 @@ function summary({ metric, clean, corrupted, recovered }) {
   const runs = `${metric}: ${formatSignificant(clean)} in A, ${formatSignificant(corrupted)} in B`;
   if (recovered.flat().some((value) => value === null)) return `${runs}: nothing is there to recover.`;
   return `${runs}. Each square is the run of B with this one step of A.`;
+}
+
+const NEARLY = 1.05; // what goes a little beyond 1 has its color
+
+/** @param {Numbers} shares */
+function scaleEnd(shares) {
+  const largest = Math.max(...shares.map((share) => Math.abs(share ?? 0)));
+  return largest <= NEARLY ? 1 : largest;
 }
