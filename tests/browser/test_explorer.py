@@ -166,11 +166,15 @@ def test_a_window_of_tokens_shows_their_weights(open_page, address, one):
     assert "in powers of ten" in page.locator(".rg-below-map .rg-legend").inner_text()
 
 
-def test_the_steps_beside_a_difference_say_whose_they_are(open_page, address_of_two):
+def test_the_steps_beside_a_difference_are_those_of_a_and_of_b(open_page, address_of_two):
     page = open_page(f"{address_of_two}#v=cell&l=2&h=3&i=8&j=2&s=diff", selector="[data-step=output]")
-    assert "These are the steps of A" in page.locator(".rg-cell").inner_text()
-    press(page, "c", "c")
+    both = [column.split() for column in page.locator(".rg-step-columns > div").all_inner_texts()]
+    assert [column[0] for column in both] == ["A:", "B:"]
+    press(page, "c")
+    assert page.locator("[data-ref=steps]").inner_text().split() == both[0][both[0].index("Embedding") :]
+    press(page, "c")
     assert "These are the steps of B" in page.locator(".rg-cell").inner_text()
+    assert page.locator("[data-ref=steps]").inner_text().split() == both[1][both[1].index("Embedding") :]
 
 
 def test_the_list_says_what_a_word_does(open_page, address_of_two):

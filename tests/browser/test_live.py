@@ -115,7 +115,7 @@ def test_hostile_text_is_text(open_page, address):
 def test_another_model_reads_the_text(open_page, address):
     page = open_page(address)
     page.get_by_label("Model", exact=True).select_option("induction")
-    page.wait_for_selector(".rg-live .rg-refused, .rg-live button:not([disabled])")
+    settled(page)
     run(page, "qzkfqz")
     page.get_by_label("Model", exact=True).select_option("induction")
     reach(page, re.compile("model=induction"))

@@ -103,6 +103,7 @@ class RunDescription(TypedDict):
     distinctive: list[DistinctiveCell]  # the first is what the page opens with, if no head is asked for
     predicts_tokens: bool
     has_paths: bool
+    has_patching: bool
     attribution: Attributable
     base_run: NotRequired[int]  # of an ablation
 
@@ -563,6 +564,25 @@ class Paths(TypedDict):
     faithfulness: float
     graph: PathGraph
     tree: list[tuple[int, int, bool]]
+
+
+class Patching(TypedDict):
+    """What each step of A recovers in the run of B, ``L T`` or ``L H``; None where A and B have the same number.
+
+    ``is_default`` tells whether the tokens are those of a question that names none.
+    """
+
+    over: str
+    token: int | None
+    versus: int | None
+    is_default: bool
+    likely: list[PredictedToken]  # after A or B, with the probability after one of them
+    metric: str
+    clean: float
+    corrupted: float
+    values: HeadValues
+    recovered: HeadValues
+    code: str  # of Python, that computes it
 
 
 # What a model computes from the text.

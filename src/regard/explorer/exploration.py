@@ -35,6 +35,7 @@ from regard.explorer.movement import MAX_MOVEMENT_TOKENS, describe_plane, moveme
 from regard.explorer.next_tokens import next_tokens, predictions_by_layer, predicts_next_tokens
 from regard.explorer.opening import Opening, opening_of
 from regard.explorer.pair import run_of
+from regard.explorer.patching import Patched, PatchingQuestion, draw_patching, fits_file, patch
 from regard.explorer.paths import PathsQuestion, prediction_paths
 from regard.explorer.progress import Progress
 from regard.explorer.query import query
@@ -53,6 +54,7 @@ from regard.trace import Trace
 FORMAT = "regard.explore/1"
 _MAX_FILE_PREDICTIONS = 256  # of a page in a file, one after each token
 _INITIAL_CELLS = 256  # along a side of the map that the page opens with
+_MAX_GRIDS = 8  # of patching that are kept
 _MAX_PATHS = 8  # graphs that are kept, each about 20 kB of JSON
 
 
@@ -98,6 +100,7 @@ class Exploration:
         self._progress = Progress()
         self._maps = MapReader(store, self._cache)
         self._live = LiveRuns(store, [run.reader for run in shown])
+        self._grids: dict[tuple[int, int, PatchingQuestion], Patched] = {}  # the newest last
         self._paths: dict[tuple[int, PathsQuestion], answers.Paths] = {}  # the newest last
         self.runs = tuple(shown)  # A and B
         self.corpus: Corpus | None = None  # sentences in which heads are sought
@@ -570,6 +573,75 @@ class Exploration:
     def kept_paths(self, run: int) -> list[answers.Paths]:
         """Return the graphs of a run that were computed, for an exported page."""
         return [paths for (number, *_), paths in self._paths.items() if number == run]
+
+    @query(slow=True)
+    def patching(
+        self,
+        run: int,
+        other: int,
+        *,
+        over: str = "output",
+        token: int | None = None,
+        versus: int | None = None,
+        check: CancelCheck = lambda: None,
+    ) -> answers.Patching:
+        """Return how much of a number each step of a run recovers in another; see `regard.metrics.patch_grid`.
+
+        A site of `other` has its value in `run`: 0 is the number of `other`, 1 that of `run`. The last 8 are kept.
+
+        Parameters
+        ----------
+        run, other : int
+            Two runs of one model, of as many tokens.
+        over : {"output", "attn", "mlp", "head"}
+            The output of each block, of its attention or its feed-forward layer, at each position; or each head.
+        token, versus : int, optional
+            Of a decoder, whose logits are subtracted: by default the likeliest next token of `run`, and of `other`. Of
+            an encoder the number is the similarity with the vector of `run`.
+        check
+            Called after each layer.
+
+        Raises
+        ------
+        RegardError
+            The runs are not of one model of texts with all its heads, differ in their number of tokens, or have more
+            than 256; or there is no such token or step.
+        """
+        return self._patched(run, other, PatchingQuestion(over, token, versus), check).answer
+
+    @query(slow=True)
+    def patching_figure(
+        self,
+        run: int,
+        other: int,
+        *,
+        over: str = "output",
+        token: int | None = None,
+        versus: int | None = None,
+        format: str = "pdf",
+        width: str = "column",
+        caption: bool = False,
+        check: CancelCheck = lambda: None,
+    ) -> bytes:
+        """Return a figure for print of `patching`, as `figure` does."""
+        patched = self._patched(run, other, PatchingQuestion(over, token, versus), check)
+        return draw_patching(patched, format, width, caption=caption)
+
+    def _patched(self, run: int, other: int, question: PatchingQuestion, check: CancelCheck) -> Patched:
+        key = run, other, question
+        if key not in self._grids:
+            with self._progress.watch("patching") as watch:
+                clean, corrupted = self._runs[run], self._runs[other]
+                self._grids[key] = patch(clean, corrupted, question, self.load_expression, check, watch)
+            while len(self._grids) > _MAX_GRIDS:
+                self._grids.pop(next(iter(self._grids)))
+        return self._grids[key]
+
+    def file_patching(self) -> list[answers.Patching]:
+        """Return the grids of A and B that an exported page holds: those that were computed, and the first if small."""
+        if len(self.runs) == 2 and fits_file(*self.runs):
+            self.patching(0, 1)
+        return [patched.answer for (run, other, _), patched in self._grids.items() if (run, other) == (0, 1)]
 
     @query(slow=True)
     def residual_stream(

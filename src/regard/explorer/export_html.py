@@ -8,6 +8,7 @@ their encoding. Their names, with numbers from 0:
 * ``attributions/RUN``: JSON, as of `Exploration.default_attributions`
 * ``next_tokens/RUN``: JSON, as of `Exploration.next_tokens`, after each token
 * ``paths/RUN``: JSON, as of `Exploration.paths`, a list of those that were computed before
+* ``patching``: JSON, as of `Exploration.patching`, a list of grids of A and B
 * ``movement/RUN``: JSON, with the points of this run alone, on one plane with all runs of its projection key
 * ``thumbnails/RUN``: bytes, ``L H t t``
 * ``why``: JSON of `Exploration.why` by ``RUN/LAYER/HEAD/QUERY/KEY``, of the cell that the page opens with and of the
@@ -112,6 +113,8 @@ def _render(exploration: Exploration) -> bytes | None:
     manifest["stories"] = [story for story in manifest["stories"] if fits_runs(story, has)]
     manifest["metrics"] = [metric for metric in manifest["metrics"] if not metric.get("live")]
     blobs = [blob for run in exploration.numbers for blob in _auxiliary_blobs(exploration, run)]
+    if patching := exploration.file_patching():
+        blobs.append(("patching", encode_blob(json_bytes(patching))))
     if manifest["difference_blocked_by"] is None:
         blobs.append(("differences", encode_blob(json_bytes(exploration.differences([0, 1])))))
     fixed = len(before + between + after) + len(_json_for_script(manifest)) + _size(blobs)

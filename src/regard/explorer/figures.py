@@ -15,7 +15,8 @@ from regard.trace import Trace
 Side: TypeAlias = int | Literal["mean", "all"]
 FORMATS = ("pdf", "svg", "png", "py")
 
-_DRAWING = threading.Lock()  # matplotlib is of one thread
+DRAWING = threading.Lock()
+"""Held while a figure is drawn: matplotlib is of one thread."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ def draw_figure(
     from regard.plot.figure import figure
     from regard.plot.save import encode
 
-    with _DRAWING:
+    with DRAWING:
         drawn = figure(
             *(_shown_trace(run) for run, _, _ in sides), batch=[run.batch for run, _, _ in sides], **arguments
         )

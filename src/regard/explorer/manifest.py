@@ -9,6 +9,7 @@ from regard.explorer import answers
 from regard.explorer.attribution import describe_attribution
 from regard.explorer.next_tokens import predicts_next_tokens
 from regard.explorer.opening import Opening
+from regard.explorer.patching import has_patching
 from regard.explorer.paths import has_paths
 from regard.explorer.run import Run
 from regard.functional import native
@@ -36,6 +37,7 @@ def describe_run(
         "distinctive": list(opening.cells) if is_own else [],
         "predicts_tokens": predicts_next_tokens(run),
         "has_paths": has_paths(run),
+        "has_patching": has_patching(run),
         "attribution": describe_attribution(run, other_text),
     }
 

@@ -5,6 +5,7 @@ from regard.plot.figure import figure
 from regard.plot.head_grid import head_grid
 from regard.plot.heatmap import heatmap
 from regard.plot.movement import movement
+from regard.plot.patching import patching
 from regard.plot.paths import paths
 from regard.plot.picture import picture
 from regard.plot.save import save
@@ -19,6 +20,7 @@ __all__ = [
     "movement",
     "attribution",
     "paths",
+    "patching",
     "training",
     "save",
     "get_style",

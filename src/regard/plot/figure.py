@@ -85,7 +85,7 @@ def figure(
     """
     if not 1 <= len(sources) <= 2 or not all(isinstance(source, Trace | AttentionView) for source in sources):
         raise RegardError("a figure is of one or two sources, each a Trace or an AttentionView")
-    style, across = get_style(theme), _width(width)
+    style, across = get_style(theme), figure_width(width)
     selection = {"show_special_tokens": show_special_tokens, "merge_subwords": merge_subwords}
     all_heads = isinstance(head, str)
     if all_heads and (head != "all" or layer is not None or span is not None):
@@ -128,7 +128,7 @@ def figure(
     return page.figure
 
 
-def _width(width: str | float) -> float:
+def figure_width(width: str | float) -> float:
     """Return a width in inches."""
     if isinstance(width, str):
         if width not in WIDTHS:

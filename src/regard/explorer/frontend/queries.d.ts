@@ -83,6 +83,7 @@ interface RunDescription {
   distinctive: DistinctiveCell[];
   predicts_tokens: boolean;
   has_paths: boolean;
+  has_patching: boolean;
   attribution: Attributable;
   base_run?: number;
 }
@@ -464,6 +465,20 @@ interface Paths {
   tree: [number, number, boolean][];
 }
 
+interface Patching {
+  over: string;
+  token: number | null;
+  versus: number | null;
+  is_default: boolean;
+  likely: PredictedToken[];
+  metric: string;
+  clean: number;
+  corrupted: number;
+  values: (number | null)[][];
+  recovered: (number | null)[][];
+  code: string;
+}
+
 interface PredictedToken {
   token: number;
   text: string;
@@ -599,6 +614,8 @@ interface Source {
   memory: (params?: {}, signal?: AbortSignal) => Promise<Memory>;
   movement: (params: { runs: number[] }, signal?: AbortSignal) => Promise<Movements>;
   next_tokens: (params: { run: number; position?: number; temperature?: number; seed?: number }, signal?: AbortSignal) => Promise<NextTokens>;
+  patching: (params: { run: number; other: number; over?: string; token?: number; versus?: number }, signal?: AbortSignal) => Promise<Patching>;
+  patching_figure: (params: { run: number; other: number; over?: string; token?: number; versus?: number; format?: string; width?: string; caption?: boolean }, signal?: AbortSignal) => Promise<Uint8Array<ArrayBuffer>>;
   paths: (params: { run: number; position?: number; token?: number; versus?: number; corrupted?: string }, signal?: AbortSignal) => Promise<Paths>;
   progress: (params?: {}, signal?: AbortSignal) => Promise<Record<string, Share>>;
   publish: (params: { address: string; run?: number }, signal?: AbortSignal) => Promise<null>;

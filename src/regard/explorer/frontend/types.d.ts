@@ -60,6 +60,14 @@ interface Refs {
   liveMenu: HTMLDetailsElement;
   liveRecent: HTMLElement;
   liveStatus: HTMLElement;
+  compareText: HTMLButtonElement;
+  liveB: HTMLElement;
+  liveModelB: HTMLSelectElement;
+  liveInputB: HTMLTextAreaElement;
+  liveRunB: HTMLButtonElement;
+  closeB: HTMLButtonElement;
+  liveStatusB: HTMLElement;
+  aligned: HTMLElement;
   text: HTMLElement;
   tabs: HTMLElement;
   searchInput: HTMLInputElement;
@@ -216,6 +224,10 @@ interface Refs {
   whatIfOutputs: HTMLElement;
   whatIfTokens: HTMLTableElement;
   steps: HTMLElement;
+  titleA: HTMLElement;
+  columnB: HTMLElement;
+  titleB: HTMLElement;
+  stepsB: HTMLElement;
   stepTemplate: HTMLTemplateElement;
   cellSource: HTMLElement;
   movementBar: HTMLElement;
@@ -243,6 +255,18 @@ interface Refs {
   pathsSummary: HTMLElement;
   pathsGraph: HTMLElement;
   pathsTree: HTMLElement;
+  patchTokens: HTMLElement;
+  patchToken: HTMLSelectElement;
+  patchVersus: HTMLSelectElement;
+  cancelPatching: HTMLButtonElement;
+  startPatching: HTMLButtonElement;
+  patchingStatus: HTMLElement;
+  patchingProgress: HTMLElement;
+  patchingSummary: HTMLElement;
+  patchingGrid: HTMLElement;
+  patchingLegend: HTMLElement;
+  patchingReadout: HTMLElement;
+  patchingCode: HTMLTextAreaElement;
   linesNote: HTMLElement;
   lines: HTMLElement;
   linesReadout: HTMLElement;
@@ -274,6 +298,9 @@ type Group = {
 
 /** Whether to merge words and to show special tokens; the half-open range of tokens. */
 type TokenSelection = { words: boolean; special: boolean; from: number; to: number };
+
+/** A place of two texts: a token of each, or of one alone. */
+type TokenPair = { a: number | null; b: number | null; isChanged: boolean };
 
 // data/cell.js
 
@@ -412,6 +439,11 @@ interface State {
   model: string;
   /** its run, which is then A; null until it has run */
   liveRun: number | null;
+  /** a text that the page runs itself and compares with; empty: that of the second given run, if there is one */
+  textB: string;
+  modelB: string;
+  /** its run, which is then B; null until it has run */
+  liveRunB: number | null;
   /** whether the panel of what comes next is open */
   nextTokens: boolean;
   /** the cells that heads are searched by, (query, key); none: the chosen one */
@@ -440,6 +472,11 @@ interface State {
   pathsVersus: number | null;
   /** the text that the paths are compared with; empty: that of B, or the means over the tokens */
   corrupted: string;
+  /** the step of A that is put into the run of B */
+  patchOver: "output" | "attn" | "mlp" | "head";
+  /** the ids of the next tokens whose logits are compared; null: the likeliest */
+  patchToken: number | null;
+  patchVersus: number | null;
   /** the key of the story that is told; empty: none */
   story: string;
   /** its step, from 0 */
@@ -646,6 +683,7 @@ type HeadName = { layer: number | string; head: Head };
 
 type CellNames = {
   side: string;
+  /** the query and the key */
   from: string;
   to: string;
   layer: number | string;
@@ -684,6 +722,14 @@ type LinesProps = {
 // views/live-text.js
 
 type LiveRun = { text: string; model: string };
+
+/** the elements of a text that can be run, of A or of B */
+type LiveRefs = {
+  input: HTMLTextAreaElement;
+  model: HTMLSelectElement;
+  run: HTMLButtonElement;
+  status: HTMLElement;
+};
 
 // views/map-view.js
 

@@ -3,6 +3,7 @@
 import { activeElementOf, setAttribute, setText } from "../platform/dom.js";
 import { axesOf, pairAxes } from "../data/map-data.js";
 import { MAX_IN_MEMORY_SIDE } from "../data/tile-source.js";
+import { sameToken } from "../data/tokens.js";
 import { differenceBlockedBy, sidesOf } from "../state/sides.js";
 import { INITIAL_STATE, normalize } from "../state/state.js";
 import { decode, encode } from "../state/url.js";
@@ -60,6 +61,8 @@ export class App {
       future: /** @type {AblationChoice[]} */ ([]),
       error: "",
     };
+    this.isComparing = false; // the text of B is open, even if nothing has run
+    this.cancelledPatching = ""; // the question that is not asked
     this.applied = NO_ABLATION; // the last that has run
     this.urlWrittenAt = -Infinity;
     this.classTimer = this.publishTimer = /** @type {ReturnType<typeof setTimeout> | undefined} */ (undefined);
@@ -163,6 +166,10 @@ export class App {
     const { runs, numGivenRuns, live_models: models } = this.manifest;
     const isOf = (/** @type {Run} */ { text, model }) => found.text === text && (found.model ?? model) === model;
     const place = runs.slice(0, numGivenRuns).findIndex(isOf);
+    if (found.modelB && !found.textB) found = { ...found, textB: found.text || runs[0].text };
+    const b = numGivenRuns === 2 ? runs[1] : null;
+    if (!models?.length || (b && found.textB === b.text && (found.modelB || found.model || runs[0].model) === b.model))
+      found = { ...found, textB: "", modelB: "" };
     if (place === 1 && !models?.length) return { side: "B", ...found, text: "", model: "" };
     return place === 0 || !models?.length ? { ...found, text: "", model: "" } : found;
   }
@@ -173,10 +180,12 @@ export class App {
 
   /** Show what an address says. @param {Partial<State>} found */
   open(found) {
-    const { editedRun, liveRun, text, model } = this.state;
+    const { editedRun, liveRun, text, model, textB, modelB, liveRunB } = this.state;
     const wanted = { ...this.initialState, editedRun, ...this.wanted(found) };
     const isSame = wanted.text === text && wanted.model === model;
-    const state = normalize({ ...wanted, liveRun: isSame ? liveRun : null }, this.manifest);
+    const isSameB = wanted.textB === textB && wanted.modelB === modelB;
+    const live = { liveRun: isSame ? liveRun : null, liveRunB: isSameB ? liveRunB : null };
+    const state = normalize({ ...wanted, ...live }, this.manifest);
     if (!isSame || String(state.ablated) !== String(this.state.ablated))
       this.edits = { past: isSame ? [...this.edits.past, this.state] : [], future: [], error: "" }; // Back is undone too
     this.opening = isSame || !wanted.text ? null : () => this.wanted(found); // the run may have more heads and words
@@ -189,13 +198,11 @@ export class App {
     if (!manifest.live_models?.includes(manifest.runs[0].model)) return encode(state, initialState);
     const [given, b] = manifest.runs.slice(0, manifest.numGivenRuns);
     const a = state.text ? state : { text: given.text, model: given.model };
-    const address = encode({ ...state, text: a.text, model: a.model }, initialState);
-    if (!b) return address;
-    const other = {
-      ...(b.text === a.text ? {} : { text_b: b.text }),
-      ...(b.model === a.model ? {} : { model_b: b.model }),
-    };
-    return `${address}&${new URLSearchParams(other)}`;
+    const other = state.textB ? { text: state.textB, model: state.modelB || a.model } : b;
+    const ablatedRun = state.ablatedRun === state.liveRunB ? 1 : state.ablatedRun; // B, whichever number it has
+    const textB = other && other.text !== a.text ? other.text : "";
+    const modelB = other && other.model !== a.model ? other.model : "";
+    return encode({ ...state, text: a.text, model: a.model, textB, modelB, ablatedRun }, initialState);
   }
 
   /** Write the state into the URL, with a history entry for each view and ablation. */
@@ -290,6 +297,16 @@ export class App {
     return row === null || col === null || row >= rows || col >= cols ? null : { ...this.shownHead(), i: row, j: col };
   }
 
+  /** The cell of B, of a difference: that of the same words, or of those in their place. */
+  cellOfB() {
+    const cell = this.shownCell();
+    const b = this.sides()[1];
+    if (!cell || !b) return null;
+    const [before, after] = [cell.run, b.run].map((run) => this.manifest.runs[run].tokens);
+    const [i, j] = [cell.i, cell.j].map((token) => sameToken(before, after, token));
+    return i === null || j === null ? null : { ...b, i, j };
+  }
+
   shownRun() {
     return this.manifest.runs[this.shownHead().run];
   }
@@ -342,6 +359,6 @@ export class App {
 }
 
 /** What has an entry of the history: each view, ablation and text. @param {State} state */
-function historyKeyOf({ view, ablated, ablatedRun, text, model, story, part }) {
-  return JSON.stringify([view, ablated, ablatedRun, text, model, story, part]);
+function historyKeyOf({ view, ablated, ablatedRun, text, model, textB, modelB, story, part }) {
+  return JSON.stringify([view, ablated, ablatedRun, text, model, textB, modelB, story, part]);
 }

@@ -48,7 +48,7 @@ export function publish(app) {
     const { text, liveRun } = app.state;
     if (text && liveRun === null) return;
     const run = liveRun === null ? {} : { run: liveRun };
-    const address = encode({ ...app.state, text: "", model: "" }, app.initialState); // the run has both
+    const address = encode({ ...app.state, text: "", model: "", textB: "", modelB: "" }, app.initialState); // the run has both
     app.source.publish({ address, ...run }, app.controller.signal).then(
       () => setText(app.refs.classStatus, ""),
       ({ message }) => setText(app.refs.classStatus, app.controller.signal.aborted ? "" : `Not shown: ${message}.`),

@@ -20,7 +20,7 @@ export function keybindingsOf(app) {
   const disabled = state.view !== "head" && state.view !== "cell"; // no map is shown
   const head = selectionOf(state).head === "mean" ? 0 : "mean";
   const zoomed = state.view === "movement" ? app.parts.movement.plane : app.parts.map;
-  const views = /** @type {const} */ (["heads", "head", "cell", "movement", "model", "lines", "paths"]);
+  const views = /** @type {const} */ (["heads", "head", "cell", "movement", "model", "lines", "paths", "patching"]);
   /** @type {[string, (key: string) => void, boolean?][]} */
   const table = [
     ["ArrowUp ArrowDown ArrowLeft ArrowRight", (key) => actions.moveCell(app, ARROWS[key]), disabled],
@@ -33,6 +33,7 @@ export function keybindingsOf(app) {
     ["1 2 3 4 6", (key) => app.set({ view: views[Number(key) - 1] })],
     ["5", set({ view: "model" }), !app.manifest.can.ablate], // it has no tab either
     ["7", set({ view: "paths" }), !app.shownRun().has_paths || looksOnly(app.manifest)],
+    ["8", set({ view: "patching" }), !app.shownRun().has_patching || looksOnly(app.manifest)],
     ["+ = - 0", (key) => zoomed.zoomByKey(key), state.view === "heads"],
     ["x", () => toggleChosenCell(app), disabled],
     ["u", () => actions.undoAblation(app), state.ablated.length > 0 && state.editedRun === null],

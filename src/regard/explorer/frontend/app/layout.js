@@ -11,12 +11,13 @@ import { CellView } from "../views/cell-view.js";
 import { HeadGrid } from "../views/head-grid.js";
 import { Legend } from "../views/legend.js";
 import { LinesView } from "../views/lines-view.js";
-import { LiveText } from "../views/live-text.js";
+import { LiveText, RecentRuns } from "../views/live-text.js";
 import { MapView } from "../views/map-view.js";
 import { listenToMemory } from "../views/memory-panel.js";
 import { ModelView } from "../views/model-view.js";
 import { MovementView } from "../views/movement-view.js";
 import { NextTokensPanel } from "../views/next-tokens-panel.js";
+import { PatchingView } from "../views/patching-view.js";
 import { PathsView } from "../views/paths-view.js";
 import { SideSwitch } from "../views/side-switch.js";
 import { StoryPanel } from "../views/story-panel.js";
@@ -29,7 +30,8 @@ import { createClassroom } from "./classroom.js";
 import { bindControls } from "./controls.js";
 import { findHeads, toggleCell, toggleChosenCell, writeCells } from "./head-search.js";
 import { pinLines, toggleLines } from "./lines.js";
-import { appendToken, runText, sampleToken } from "./predictions.js";
+import { cancelPatching, openSite, startPatching } from "./patching.js";
+import { appendToken, compareText, runText, runTextB, sampleToken } from "./predictions.js";
 import { chosenWords, goToStep, openAddress } from "./story.js";
 
 /**
@@ -45,7 +47,7 @@ export function fillMarkup(root, markup) {
 /** Create what fills the markup, and listen to its controls. @param {App} app */
 export function createLayout(app) {
   const { manifest, refs } = app;
-  (manifest.live_models?.length ? refs.text : refs.live).remove();
+  for (const node of manifest.live_models?.length ? [refs.text] : [refs.live, refs.liveB]) node.remove();
   if (!manifest.can.ablate) refs.ablation.remove();
   refs.corpus.hidden = !manifest.pairs?.length;
   if (!manifest.training) for (const node of app.root.querySelectorAll("[data-training]")) node.remove();
@@ -106,6 +108,7 @@ function createParts(app, refs) {
       toggleHead: (layer, head) => toggleLines(app, layer, head),
       pin: (word, isKey) => pinLines(app, word, isKey),
     }),
+    patching: new PatchingView(refs, { set, open: (layer, site) => openSite(app, layer, site) }),
     paths: new PathsView(refs, {
       set,
       openRow: (choice, row) => actions.openRow(app, choice, row),
@@ -122,7 +125,17 @@ function createParts(app, refs) {
       set,
       select: ({ members }) => set({ row: members[0], pins: [] }),
     }),
-    live: new LiveText(refs, manifest.live_models, (run) => runText(app, run)),
+    live: new LiveText(
+      { input: refs.liveInput, model: refs.liveModel, run: refs.liveRun, status: refs.liveStatus },
+      manifest.live_models,
+      (run) => runText(app, run),
+    ),
+    liveB: new LiveText(
+      { input: refs.liveInputB, model: refs.liveModelB, run: refs.liveRunB, status: refs.liveStatusB },
+      manifest.live_models,
+      (run) => runTextB(app, run),
+    ),
+    recentRuns: new RecentRuns(refs, (run) => runText(app, run)),
     nextTokens: new NextTokensPanel(refs, (token) => appendToken(app, token)),
     story: new StoryPanel(refs, manifest.stories, {
       goTo: (story, part) => goToStep(app, story, part),
@@ -163,6 +176,10 @@ function listenToButtons(app, refs) {
     [refs.findHeads, () => findHeads(app)],
     [refs.addCell, () => toggleChosenCell(app)],
     [refs.cancelRows, () => app.set({ corpus: false })],
+    [refs.cancelPatching, () => cancelPatching(app)],
+    [refs.startPatching, () => startPatching(app)],
+    [refs.compareText, () => compareText(app)],
+    [refs.closeB, () => runTextB(app, { text: "", model: "" })],
     [refs.undoButton, () => actions.undoAblation(app)],
     [refs.redoButton, () => actions.redoAblation(app)],
     [refs.openPaths, () => app.set({ view: "paths" })],

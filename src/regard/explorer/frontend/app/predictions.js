@@ -2,6 +2,8 @@
 
 import { lastWord, sameToken, tokenName } from "../data/tokens.js";
 import { present, setText } from "../platform/dom.js";
+import { differenceBlockedBy, runsOf } from "../state/sides.js";
+import { drawAligned } from "../views/aligned.js";
 
 /**
  * Run a text, which becomes A; or return to the given one. The head and the cell stay, as far as the text has its words.
@@ -44,8 +46,67 @@ export function showLive(app) {
   const { text } = state;
   const run = { text, model: state.model || manifest.live_models[0] };
   const answer = text ? queries.live.fetch(run, (signal) => app.source.run_text(run, signal)) : queries.live.reset();
-  const shown = app.shownRun();
-  parts.live.show({ text: shown.text, model: shown.model }, answer.isPending, answer.error?.message ?? "");
+  const [a, b = null] = runsOf({ ...state, editedRun: null }, manifest).map((number) => manifest.runs[number]);
+  const shown = { text: a.text, model: a.model };
+  if (parts.live.show(shown, answer)) parts.recentRuns.add(shown);
+  showLiveB(app, b);
+}
+
+/** The text that A is compared with. @param {App} app @param {Run | null} b */
+function showLiveB(app, b) {
+  const { state, queries, manifest, parts, refs, source } = app;
+  const { textB: text } = state;
+  const run = { text, model: state.modelB || state.model || manifest.runs[0].model };
+  const answer = text ? queries.liveB.fetch(run, (signal) => source.run_text(run, signal)) : queries.liveB.reset();
+  const isShown = app.isComparing || text !== "" || b !== null;
+  const { training } = manifest;
+  refs.compareText.hidden = isShown || Boolean(training);
+  refs.liveB.hidden = !isShown;
+  refs.closeB.hidden = b !== null && text === "";
+  if (b) parts.liveB.show({ text: b.text, model: b.model }, answer);
+  else if (text) parts.liveB.show(run, answer);
+}
+
+/** Open the text of B, which is that of A until it is changed. @param {App} app */
+export function compareText(app) {
+  const { liveInput, liveInputB, liveModel, liveModelB } = app.refs;
+  app.isComparing = true;
+  [liveInputB.value, liveModelB.value] = [liveInput.value, liveModel.value];
+  app.refresh();
+  liveInputB.focus();
+}
+
+/** Compare with a text that the page runs; the head and the cell stay. An empty one is the given B, or none. @param {App} app @param {LiveRun} run */
+export function runTextB(app, { text, model }) {
+  const { state, manifest } = app;
+  const given = manifest.runs.slice(0, manifest.numGivenRuns)[1];
+  const isGiven = text === "" || (given && text === given.text && model === given.model);
+  app.edits = { past: [], future: [], error: "" };
+  if (text === "") app.isComparing = false;
+  const liveRunB = isGiven ? null : state.liveRunB; // until the new one is there
+  const ofA = state.model || manifest.runs[0].model;
+  const b = isGiven ? { textB: "", modelB: "" } : { textB: text, modelB: model === ofA ? "" : model };
+  app.set({ ...b, liveRunB, ablated: [], selectionB: null, zoom: null });
+  if (app.state === state) app.retry(); // once more
+}
+
+/** Show a text that was run beside A. @param {App} app @param {LiveAnswer} answer */
+export function showRunTextB(app, { run, metadata }) {
+  app.manifest.runs[run] = metadata;
+  const isNew = app.state.liveRunB === null && app.state.side === "A";
+  app.set({ liveRunB: run });
+  if (isNew && differenceBlockedBy(app.state, app.manifest) === null) app.set({ side: "diff" });
+}
+
+/** Two texts below each other, their changed words marked. @param {App} app */
+export function showAligned(app) {
+  const { state, manifest, refs } = app;
+  const [a, b] = app.sides().map(({ run }) => manifest.runs[run]);
+  const isOfTexts =
+    b !== undefined && state.editedRun === null && a.text !== b.text && !a.picture && !a.layers[0].block;
+  refs.aligned.hidden = !isOfTexts;
+  if (isOfTexts) drawAligned(refs.aligned, a.tokens, b.tokens);
+  else refs.aligned.replaceChildren();
 }
 
 /** Show a text that was run. @param {App} app @param {LiveAnswer} answer */

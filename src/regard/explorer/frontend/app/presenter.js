@@ -17,8 +17,9 @@ import { showStrongRows } from "./corpus.js";
 import { liveMetric, showCellSearch } from "./head-search.js";
 import { showIntro } from "./intro.js";
 import { showLines } from "./lines.js";
+import { showPatching } from "./patching.js";
 import { showPaths } from "./paths.js";
-import { showLive, showModel, showNextTokens } from "./predictions.js";
+import { showAligned, showLive, showModel, showNextTokens } from "./predictions.js";
 import { showStory } from "./story.js";
 import { showWhatIf } from "./what-if.js";
 import { showWhy } from "./why.js";
@@ -52,6 +53,7 @@ export class Presenter {
     this.showChoice(state);
     showStory(app);
     showIntro(app);
+    showAligned(app);
     this.showAblation();
     this.showTraining();
     const maps = queries.fetchMaps(state, sides);
@@ -68,6 +70,7 @@ export class Presenter {
     showModel(app);
     showLines(app);
     showPaths(app);
+    showPatching(app);
     showStrongRows(app);
     showCellSearch(app);
     showLive(app);
@@ -145,8 +148,9 @@ export class Presenter {
   }
 
   /** How far long computations are. @param {Record<string, Share>} progress */
-  showProgress({ heads, ablate, strongest_rows: rows }) {
-    const { headProgress, ablationProgress, rowsProgress } = this.app.refs;
+  showProgress({ heads, ablate, strongest_rows: rows, patching }) {
+    const { headProgress, ablationProgress, rowsProgress, patchingProgress } = this.app.refs;
+    setText(patchingProgress, patching ? messages.progressMessage(patching) : "");
     setText(rowsProgress, rows ? messages.progressMessage(rows) : "");
     setText(headProgress, heads ? `Measuring the heads … ${messages.progressMessage(heads)}` : "");
     setText(ablationProgress, ablate ? messages.progressMessage(ablate) : "");
@@ -324,11 +328,12 @@ export class Presenter {
     const { app } = this;
     const { state, queries, parts } = app;
     if (state.view !== "cell") return;
-    const { tokens, layers } = app.shownRun();
     const { row, col, mode } = state;
     const cell = app.shownCell();
     const answer = cell ? queries.fetchCell({ ...cell, mode }) : NOTHING;
-    present([parts.cellView.node], [answer], () => {
+    const cellB = state.side === "diff" ? app.cellOfB() : null;
+    const answerB = cellB ? queries.fetchCell({ ...cellB, mode }, "cellB") : queries.cellB.reset();
+    present([parts.cellView.node], [answer, answerB], () => {
       if (!cell || !answer.data)
         return parts.cellView.showMessage(
           answer.error?.message ??
@@ -336,20 +341,18 @@ export class Presenter {
               ? "Choose a cell of the map to see its weight step by step."
               : "This text is shorter: it has no such cell."),
         );
-      const { layer, head, i, j } = cell;
-      const { number, heads, kv_heads } = layers[layer];
-      parts.cellView.show(answer.data, {
-        side: this.stepsSideMessage(),
-        from: tokenName(tokens, i),
-        to: tokenName(tokens, j),
-        layer: number,
-        head,
-        heads,
-        kvHeads: kv_heads,
-        mode,
-        labels: tokens.map((_, i) => tokenName(tokens, i)),
-      });
+      const b = cellB && answerB.data ? { cell: answerB.data, names: this.namesOf(cellB) } : null;
+      parts.cellView.show(answer.data, { ...this.namesOf(cell), side: this.stepsSideMessage() }, b);
     });
+  }
+
+  /** @param {HeadRef & { i: number, j: number }} cell @returns {CellNames} */
+  namesOf({ run, layer, head, i, j }) {
+    const { tokens, layers } = this.app.manifest.runs[run];
+    const { number, heads, kv_heads: kvHeads } = layers[layer];
+    const labels = tokens.map((_, n) => tokenName(tokens, n));
+    const names = { from: labels[i], to: labels[j], layer: number, head, heads, kvHeads, labels };
+    return { side: "", mode: this.app.state.mode, ...names };
   }
 
   /** Of which side the steps are, of two. */
@@ -357,7 +360,7 @@ export class Presenter {
     const { side, words } = this.app.state;
     if (words) return "The map shows whole words; these are the steps of their first tokens.";
     if (this.app.sides().length < 2) return "";
-    return side === "diff" ? "These are the steps of A; choose B for its own." : `These are the steps of ${side}.`;
+    return side === "diff" ? "Why and What if are of A; choose B for its own." : `These are the steps of ${side}.`;
   }
 
   /** The buttons of an ablation, and what it changes. */

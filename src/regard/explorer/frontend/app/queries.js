@@ -11,7 +11,7 @@ import { formatPercent } from "../render/format.js";
 import { differenceBlockedBy, sidesOf, withSelection } from "../state/sides.js";
 import { normalize } from "../state/state.js";
 import { headBeside, showAblatedRun, undoFailedAblation } from "./actions.js";
-import { showRunText } from "./predictions.js";
+import { showRunText, showRunTextB } from "./predictions.js";
 
 export class Queries {
   /** @param {App} app */
@@ -31,6 +31,7 @@ export class Queries {
     this.cellValue = /** @type {Query<number>} */ (query());
     this.wordWeights = /** @type {Query<Float32Array>} */ (query());
     this.cell = /** @type {Query<Cell>} */ (query({ handlesError }));
+    this.cellB = /** @type {Query<Cell>} */ (query({ handlesError }));
     this.why = /** @type {Query<Why>} */ (query({ handlesError }));
     this.changedValues = /** @type {Query<Map<number, Numbers>>} */ (query());
     this.whatIf = /** @type {Query<WhatIf>} */ (query({ handlesError }));
@@ -50,9 +51,13 @@ export class Queries {
     this.live = /** @type {Query<LiveAnswer>} */ (
       query({ handlesError, onData: (answer) => showRunText(app, answer) })
     );
+    this.liveB = /** @type {Query<LiveAnswer>} */ (
+      query({ handlesError, onData: (answer) => showRunTextB(app, answer) })
+    );
     this.nextTokens = /** @type {Query<Predictions>} */ (query({ handlesError }));
     this.paths = /** @type {Query<Paths>} */ (query({ handlesError }));
     this.pathTokens = /** @type {Query<NextTokens>} */ (query({ handlesError }));
+    this.patching = /** @type {Query<Patching>} */ (query({ handlesError }));
     this.headSearch = /** @type {Query<LiveMetric>} */ (query({ handlesError }));
     this.strongRows = /** @type {Query<StrongRows>} */ (query({ handlesError }));
     this.lines = /** @type {Query<LineMaps>} */ (query());
@@ -164,9 +169,9 @@ export class Queries {
     });
   }
 
-  /** @param {Parameters<Source["cell"]>[0]} at */
-  fetchCell(at) {
-    return this.cell.fetch(at, async (signal) => withProducts(await this.app.source.cell(at, signal)));
+  /** @param {Parameters<Source["cell"]>[0]} at @param {"cell" | "cellB"} [name] */
+  fetchCell(at, name = "cell") {
+    return this[name].fetch(at, async (signal) => withProducts(await this.app.source.cell(at, signal)));
   }
 
   /** Pictures first, for the metrics of a long text take ten times as long. @param {number} run @param {boolean} mayStart */

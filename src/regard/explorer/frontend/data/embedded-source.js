@@ -92,6 +92,16 @@ export function embeddedSource(contents, text) {
       const how = "regard explore without -o follows any, and with --paths a file holds those of what it opens with";
       throw new Error(`This file holds ${holds}: ${how}.`);
     },
+    patching: async ({ over = "output", token, versus }) => {
+      /** @type {Patching[]} */
+      const answers = contents.blobs?.patching ? await json("patching") : [];
+      const isNamed = token !== undefined || versus !== undefined;
+      const found = answers.find(
+        (one) => one.over === over && (isNamed ? one.token === token && one.versus === versus : one.is_default),
+      );
+      if (found) return found;
+      throw new Error("This file holds no such grid: regard explore without -o computes any.");
+    },
     lens: async () => null,
     tile: async ({ run, layer, head, mode = "raw", pool = "max", ...region }) => {
       const values = await mapOf(run, layer, head, mode);

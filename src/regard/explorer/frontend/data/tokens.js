@@ -53,22 +53,55 @@ export function lastWord(tokens) {
   );
 }
 
+const MAX_TABLE = 1 << 20; // pairs of tokens; longer texts are aligned by their common beginning and end alone
+
 /**
- * The place in another text of a token that it has too, or of one in its place; null if it has neither.
- * @param {Token[]} before @param {Token[]} after @param {number | null} index
+ * The tokens of two texts, aligned by a longest common subsequence. Where they differ in as many tokens, these are pairs.
+ * @param {Token[]} before @param {Token[]} after @returns {TokenPair[]}
  */
-export function sameToken(before, after, index) {
-  if (index === null || !before[index]) return null;
-  const isSame = (/** @type {number} */ i, /** @type {number} */ j) => before[i]?.text === after[j]?.text;
-  const longer = after.length - before.length;
+export function alignTokens(before, after) {
   const shorter = Math.min(before.length, after.length);
+  const isSame = (/** @type {number} */ i, /** @type {number} */ j) => before[i].text === after[j].text;
   let [start, end] = [0, 0];
   while (start < shorter && isSame(start, start)) start += 1;
   while (end < shorter - start && isSame(before.length - 1 - end, after.length - 1 - end)) end += 1;
-  if (index < start || (longer === 0 && index < before.length - end)) return index;
-  if (index >= before.length - end) return index + longer;
-  const found = after.findIndex((_, place) => isSame(index, place));
-  return found < 0 ? null : found;
+  const [rows, cols] = [before.length - end - start, after.length - end - start];
+  const width = cols + 1;
+  const hasTable = rows * cols <= MAX_TABLE;
+  const common = new Int32Array(hasTable ? (rows + 1) * width : 0); // of what is left from a place on
+  if (hasTable)
+    for (let i = rows - 1; i >= 0; i--)
+      for (let j = cols - 1; j >= 0; j--)
+        common[i * width + j] = isSame(start + i, start + j)
+          ? common[(i + 1) * width + j + 1] + 1
+          : Math.max(common[(i + 1) * width + j], common[i * width + j + 1]);
+  const pairs = /** @type {TokenPair[]} */ ([]);
+  const add = (/** @type {number | null} */ a, /** @type {number | null} */ b, isChanged = false) =>
+    pairs.push({ a, b, isChanged });
+  const left = /** @type {number[][]} */ ([[], []]); // without a pair since the last one that has
+  const pairLeft = () => {
+    const [ofA, ofB] = left;
+    if (ofA.length === ofB.length) ofA.forEach((i, n) => add(i, ofB[n], true));
+    else for (const [i, j] of [...ofA.map((i) => [i, null]), ...ofB.map((j) => [null, j])]) add(i, j, true);
+    ofA.length = ofB.length = 0;
+  };
+  for (let n = 0; n < start; n++) add(n, n);
+  for (let [i, j] = [0, 0]; i < rows || j < cols;) {
+    if (hasTable && i < rows && j < cols && isSame(start + i, start + j)) {
+      pairLeft();
+      add(start + i++, start + j++);
+    } else if (j === cols || (i < rows && common[(i + 1) * width + j] >= common[i * width + j + 1]))
+      left[0].push(start + i++);
+    else left[1].push(start + j++);
+  }
+  pairLeft();
+  for (let n = end; n > 0; n--) add(before.length - n, after.length - n);
+  return pairs;
+}
+
+/** The place in another text of a token, or of what stands for it; null if nothing does. @param {Token[]} before @param {Token[]} after @param {number | null} index */
+export function sameToken(before, after, index) {
+  return index === null ? null : (alignTokens(before, after).find(({ a }) => a === index)?.b ?? null);
 }
 
 const MAX_NAME = 40;

@@ -38,6 +38,7 @@ function composeDrawing(app) {
     model: "Whole model",
     lines: "Lines",
     paths: "Paths behind the next token",
+    patching: "Patching: steps of A in the run of B",
   }[state.view];
   const head = [sideSwitches.head.names, map.node, refs.readout, legend.node, refs.modeDescription];
   const { metricDescription, headCount, grid, movementLegend, stageText, movementText } = refs;
@@ -47,6 +48,7 @@ function composeDrawing(app) {
     cell: [head, [refs.cell]],
     model: [[refs.modelHeading, refs.stream]],
     paths: [[sideSwitches.paths.names, refs.pathsSummary, refs.pathsGraph], [refs.pathsTree]],
+    patching: [[refs.patchingSummary, refs.patchingGrid, refs.patchingLegend]],
     lines: [[sideSwitches.lines.names, refs.linesNote, refs.lines, refs.linesReadout]],
     movement: [[sideSwitches.movement.names, movementLegend, stageText, movement.plane.node, movementText]],
   }[state.view];
@@ -79,6 +81,7 @@ function composeCsv(app) {
   }
   if (state.view === "lines" && parts.lines.props) return linesCsv(parts.lines.props);
   if (state.view === "paths" && parts.paths.paths) return pathsCsv(app, parts.paths.paths);
+  if (state.view === "patching" && parts.patching.shown) return patchingCsv(parts.patching.shown);
   const stream = queries.stream.answer.data;
   if (state.view === "model" && stream) return streamCsv(app, stream);
   const maps = queries.maps.answer.data;
@@ -121,6 +124,18 @@ function pathsCsv(app, { graph: { nodes, edges } }) {
     [...[nodes[writer].label, tokenName(tokens, token), reader].map((text) => csvField(text)), score].join(","),
   );
   return `${["writer,token,read by,effect", ...lines].join("\n")}\n`;
+}
+
+/** The sites. @param {NonNullable<App["parts"]["patching"]["shown"]>} shown */
+function patchingCsv({ patching: { over, values, recovered }, names, layers }) {
+  const isOfHeads = over === "head";
+  const lines = recovered.flatMap((row, layer) =>
+    row.map((share, site) => {
+      const place = isOfHeads ? [site] : [site, csvField(names[site])];
+      return [layers[layer], ...place, values[layer][site], share].join(",");
+    }),
+  );
+  return `${[`layer,${isOfHeads ? "head" : "position,token"},value,recovered`, ...lines].join("\n")}\n`;
 }
 
 /** What each part writes, and adds to the logit of a token. @param {App} app @param {ResidualStream} stream */

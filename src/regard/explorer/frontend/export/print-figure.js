@@ -1,6 +1,7 @@
 // Figures for print, which Python draws, and the Python that draws them again.
 
 import { tokenSelection } from "../data/map-data.js";
+import { patchingQuestion } from "../app/patching.js";
 import { downloadFile, setText } from "../platform/dom.js";
 import { fileName } from "./file-export.js";
 
@@ -32,7 +33,15 @@ export function listenToFigures(
 ) {
   const use = (/** @type {string} */ format, /** @type {(bytes: Uint8Array<ArrayBuffer>) => void} */ take) => {
     setText(saveStatus, "");
-    const drawn = app.source.figure({ ...figureQuery(app), format }, app.controller.signal);
+    const { figureWidth: width, figureCaption: caption } = app.refs;
+    const patching = app.state.view === "patching" ? patchingQuestion(app) : "";
+    const drawn =
+      typeof patching === "string"
+        ? app.source.figure({ ...figureQuery(app), format }, app.controller.signal)
+        : app.source.patching_figure(
+            { ...patching, format, width: width.value, caption: caption.checked },
+            app.controller.signal,
+          );
     app.queries.client.track(drawn).then(take, ({ message }) => setText(saveStatus, message));
   };
   const showCode = () => {
@@ -40,7 +49,9 @@ export function listenToFigures(
     const isDrawn = view === "head" || view === "heads"; // else it would be the map of the head, whatever is shown
     const { rows, cols } = app.axes();
     const fits = Math.max(rows.length, cols.length) <= MAX_TOKENS;
-    figure.hidden = !(figureNote.hidden = app.manifest.can.figures && mode === "raw" && isDrawn && fits);
+    const isPatched = view === "patching" && app.manifest.can.figures && app.parts.patching.shown !== null;
+    figureNote.hidden = isPatched || (app.manifest.can.figures && mode === "raw" && isDrawn && fits);
+    figure.hidden = !figureNote.hidden;
     if (saveMenu.open && !figure.hidden) use("py", (text) => (figureCode.value = new TextDecoder().decode(text)));
   };
   saveMenu.addEventListener("toggle", showCode);

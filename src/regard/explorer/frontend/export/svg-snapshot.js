@@ -6,7 +6,7 @@ import { FONT } from "../render/scene.js";
 import { toXmlText } from "./file-export.js";
 
 const EXCLUDED =
-  "button:not(.rg-head, .rg-heading button, .rg-value, .rg-token, .rg-line-word, .rg-line-toggle, .rg-stream button, .rg-paths-view button), input, select, label, .rg-zoom, .rg-tip, .rg-corner, .rg-visually-hidden";
+  "button:not(.rg-head, .rg-heading button, .rg-value, .rg-token, .rg-line-word, .rg-line-toggle, .rg-stream button, .rg-paths-view button, .rg-patching-cell), input, select, label, .rg-zoom, .rg-tip, .rg-corner, .rg-visually-hidden";
 const STYLE_PROPERTIES = "fill stroke stroke-width stroke-dasharray opacity font-size font-weight font-family".split(
   " ",
 );

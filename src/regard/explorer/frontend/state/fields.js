@@ -89,7 +89,16 @@ const changedScores = {
     ].join("_"),
 };
 
-export const VIEW_NAMES = /** @type {const} */ (["heads", "head", "cell", "movement", "model", "lines", "paths"]);
+export const VIEW_NAMES = /** @type {const} */ ([
+  "heads",
+  "head",
+  "cell",
+  "movement",
+  "model",
+  "lines",
+  "paths",
+  "patching",
+]);
 
 /** Key, initial value and codec; a field without these two is not in the address. @type {Record<keyof State, [string, any, Codec<any>?]>} */
 export const FIELDS = {
@@ -132,6 +141,9 @@ export const FIELDS = {
   text: ["text", "", wholeText],
   model: ["model", "", text()],
   liveRun: ["", null],
+  textB: ["text_b", "", wholeText],
+  modelB: ["model_b", "", text()],
+  liveRunB: ["", null],
   nextTokens: ["nt", false, flag],
   cells: ["cells", [], list(layerAndHead, "_")],
   lines: ["lh", null, list(selection, "_")],
@@ -146,6 +158,9 @@ export const FIELDS = {
   pathsToken: ["pt", null, count],
   pathsVersus: ["pv", null, count],
   corrupted: ["pc", "", text(2000)],
+  patchOver: ["po", "output", oneOf("output", "attn", "mlp", "head")],
+  patchToken: ["px", null, count],
+  patchVersus: ["py", null, count],
   story: ["story", "", text()],
   part: ["part", 0, count],
   presenter: ["big", false, flag],

@@ -15,10 +15,11 @@ export function checkpointIndex({ checkpoint }, { checkpoints }) {
 
 /** The runs of A and B: the two given, a checkpoint, a text that was run, or one run and its ablation. @param {State} state @param {Manifest} manifest */
 export function runsOf(state, { numGivenRuns, runs, training }) {
-  const { editedRun, liveRun } = state;
+  const { editedRun, liveRun, liveRunB } = state;
   if (editedRun !== null) return [runs[editedRun].base_run ?? 0, editedRun];
   if (training && liveRun === null) return [training.checkpoints[checkpointIndex(state, training)].run];
-  return [liveRun ?? 0, ...((numGivenRuns ?? runs.length) > 1 ? [1] : [])];
+  const b = liveRunB ?? ((numGivenRuns ?? runs.length) > 1 ? 1 : null);
+  return b === null ? [liveRun ?? 0] : [liveRun ?? 0, b];
 }
 
 /** A and B, or A alone. @param {State} state @param {Manifest} manifest @returns {HeadRef[]} */
@@ -58,7 +59,7 @@ export function differenceBlockedBy(state, manifest) {
   if (sides.length < 2) return "there is nothing to compare with";
   const [a, b] = sides.map(({ run, layer }) => manifest.runs[run].layers[layer]);
   const blocked = "A and B cannot be compared cell by cell";
-  const ofGiven = state.liveRun === null ? manifest.difference_blocked_by : null;
+  const ofGiven = state.liveRun === null && state.liveRunB === null ? manifest.difference_blocked_by : null;
   if (a.rows !== b.rows || a.cols !== b.cols) return ofGiven ?? `A has ${a.rows} tokens and B ${b.rows}: ${blocked}`;
   if (String(a.block?.map(Object.values)) !== String(b.block?.map(Object.values)))
     return `the tokens are others: ${blocked}`;

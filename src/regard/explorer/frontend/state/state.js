@@ -22,21 +22,27 @@ export function looksOnly({ classroom }) {
  */
 export function normalize(wanted, manifest) {
   if (looksOnly(manifest))
-    wanted = { ...wanted, ...COMPUTED, view: ["model", "paths"].includes(wanted.view) ? "head" : wanted.view };
+    wanted = {
+      ...wanted,
+      ...COMPUTED,
+      view: ["model", "paths", "patching"].includes(wanted.view) ? "head" : wanted.view,
+    };
   const { training } = manifest;
   const shown = training?.checkpoints[checkpointIndex(wanted, training)];
   const checkpoint = shown && wanted.checkpoint !== null ? shown.step : null;
   const lastRun = (manifest.numGivenRuns ?? manifest.runs.length) - 1;
   const liveRun = wanted.text ? wanted.liveRun : null;
-  const given = liveRun === null ? Math.min(wanted.ablatedRun, lastRun) : wanted.ablatedRun === 1 ? lastRun && 1 : 0;
-  const base = shown?.run ?? (given || (liveRun ?? 0)); // heads are ablated in the run that is shown
+  const liveRunB = wanted.textB ? wanted.liveRunB : null;
+  const [a0, b0] = [liveRun ?? 0, liveRunB ?? (lastRun > 0 ? 1 : null)];
+  const isOfB = b0 !== null && wanted.ablatedRun !== a0 && [1, b0].includes(wanted.ablatedRun);
+  const base = shown?.run ?? (isOfB ? b0 : a0); // heads are ablated in the run that is shown
   const { layers } = manifest.runs[base];
   const ablated = wanted.ablated.filter(([layer, head]) => manifest.can.ablate && head < (layers[layer]?.heads ?? 0));
   const ablatedRun = ablated.length ? base : 0;
   const { editedRun: edited } = wanted;
   const isOfOther = edited !== null && manifest.runs[edited].base_run !== ablatedRun; // an earlier checkpoint, or text
   const editedRun = ablated.length && !isOfOther ? edited : null;
-  const state = { ...wanted, checkpoint, ablated, ablatedRun, editedRun, liveRun };
+  const state = { ...wanted, checkpoint, ablated, ablatedRun, editedRun, liveRun, liveRunB };
   const numbers = runsOf(state, manifest);
   const [a, b = a] = numbers.map((run) => manifest.runs[run]);
   const selection = clampSelection(a, state);
@@ -51,6 +57,7 @@ export function normalize(wanted, manifest) {
     [...new Set(list)].filter((n) => n < end);
   const validKey = (/** @type {{key: string}[]} */ list, /** @type {string} */ key) =>
     list.some((x) => x.key === key) ? key : (list[0]?.key ?? key);
+  const awaitsB = state.textB !== "" && liveRunB === null;
   const story = manifest.stories.find(({ key }) => key === state.story);
   const next = {
     ...state,
@@ -60,7 +67,7 @@ export function normalize(wanted, manifest) {
     selectionB,
     row: token(state.row, maxOf("rows")),
     col: token(state.col, maxOf("cols")),
-    side: numbers.length > 1 || selectionB || ablated.length ? state.side : "A",
+    side: numbers.length > 1 || selectionB || ablated.length || awaitsB ? state.side : "A",
     collapsedLayers: collapsed(state.collapsedLayers, shownLayers.length),
     collapsedHeads: collapsed(state.collapsedHeads, Math.max(...shownLayers.map(({ heads }) => heads))),
     mode: validKey(manifest.modes, state.mode),
@@ -74,7 +81,7 @@ export function normalize(wanted, manifest) {
     cells: state.cells.filter(([row, col]) => Math.max(row, col) < length),
   };
   const awaitsAblation = ablated.length > 0 && next.editedRun === null;
-  return next.side === "diff" && !awaitsAblation && differenceBlockedBy(next, manifest) !== null
+  return next.side === "diff" && !awaitsAblation && !awaitsB && differenceBlockedBy(next, manifest) !== null
     ? { ...next, side: "A" }
     : next;
 }

@@ -80,6 +80,7 @@ export class CellView {
    */
   constructor(refs, actions) {
     const { cell, cellHead, cellTitle, cellSide, steps, cellSource, closeCell, stepTemplate } = refs;
+    this.columns = { titleA: refs.titleA, node: refs.columnB, title: refs.titleB, list: refs.stepsB };
     this.actions = actions;
     this.node = cell;
     this.title = cellTitle;
@@ -92,7 +93,7 @@ export class CellView {
     cellHead.addEventListener("pointerdown", (event) => (start = event.clientY));
     cellHead.addEventListener("pointerup", (event) => event.clientY - start > SWIPE_PX && actions.close());
     closeCell.addEventListener("click", actions.close);
-    steps.addEventListener("click", ({ target }) => {
+    cell.addEventListener("click", ({ target }) => {
       const value = /** @type {Element} */ (target).closest("button.rg-value");
       const derivation = /** @type {HTMLElement | null | undefined} */ (value?.closest("li")?.children[1]);
       if (!value || !derivation) return;
@@ -106,26 +107,28 @@ export class CellView {
     return getComputedStyle(this.node).getPropertyValue("--rg-sheet") === "1";
   }
 
-  /** @param {Cell} cell @param {CellNames} names */
-  show(cell, names) {
-    const key = JSON.stringify([cell, names]);
+  /** @param {Cell} cell @param {CellNames} names @param {{ cell: Cell, names: CellNames } | null} [b]  beside it */
+  show(cell, names, b = null) {
+    const key = JSON.stringify([cell, names, b]);
     if (this.shownKey === key) return;
     const isFirst = this.shownKey === "";
     this.shownKey = key;
-    this.title.replaceChildren(
-      bidi(names.from, { class: "rg-name" }),
-      " attends to ",
-      bidi(names.to, { class: "rg-name" }),
-      el(
-        "span",
-        { class: "rg-muted" },
-        ` ${layerName(names.layer).toLowerCase()} · ${names.head === "mean" ? "mean of heads" : `head ${names.head}`}`,
-      ),
-    );
+    this.title.replaceChildren(...(b ? ["A and B"] : titleOf(names)));
+    this.columns.titleA.replaceChildren(...(b ? ["A: ", ...titleOf(names)] : []));
     this.side.textContent = names.side;
     this.list.replaceChildren(this.steps(cell, names));
     this.source.textContent = cell.source ? `From ${cell.source}.` : "";
+    this.showColumnB(b);
     if (isFirst) this.actions.onShow();
+  }
+
+  /** @param {{ cell: Cell, names: CellNames } | null} b */
+  showColumnB(b) {
+    const { titleA, node, title, list } = this.columns;
+    node.hidden = titleA.hidden = b === null;
+    this.node.classList.toggle("rg-of-two", b !== null);
+    title.replaceChildren(...(b ? ["B: ", ...titleOf(b.names)] : []));
+    list.replaceChildren(...(b ? [this.steps(b.cell, b.names)] : []));
   }
 
   /** The markup of the steps that this cell has, with its numbers. @param {Cell} cell @param {CellNames} names */
@@ -164,6 +167,14 @@ export class CellView {
     this.title.textContent = "Calculation";
     this.side.textContent = "";
     this.list.replaceChildren();
+    this.showColumnB(null);
     this.source.textContent = message;
   }
+}
+
+/** Which weight it is. @param {CellNames} names */
+function titleOf({ from, to, layer, head }) {
+  const of = `${layerName(layer).toLowerCase()} · ${head === "mean" ? "mean of heads" : `head ${head}`}`;
+  const name = { class: "rg-name" };
+  return [bidi(from, name), " attends to ", bidi(to, name), el("span", { class: "rg-muted" }, ` ${of}`)];
 }

@@ -5,55 +5,75 @@ import { activeElementOf, bidi, button, consume, setOptions, setText } from "../
 
 const MAX_RECENT = 6;
 
+/** A text that can be run: A, or B. */
 export class LiveText {
-  /** @param {Refs} refs @param {string[]} models @param {(run: LiveRun) => void} run */
+  /** @param {LiveRefs} refs @param {string[]} models @param {(run: LiveRun) => void} run */
   constructor(refs, models, run) {
     this.refs = refs;
     this.run = run;
-    this.recent = /** @type {LiveRun[]} */ ([]);
-    const { liveInput, liveModel, liveRun } = refs;
+    this.shown = /** @type {LiveRun | null} */ (null);
     const choices = models.map((key) => ({ key, title: key.split(/[\\/]/).pop() || key }));
-    setOptions(liveModel, choices);
-    liveInput.addEventListener("keydown", (event) => this.onKeydown(event));
-    liveModel.addEventListener("change", () => this.submit());
-    liveRun.addEventListener("click", () => this.submit());
+    setOptions(refs.model, choices);
+    refs.input.addEventListener("keydown", (event) => this.onKeydown(event));
+    refs.model.addEventListener("change", () => this.submit());
+    refs.run.addEventListener("click", () => this.submit());
   }
 
   /** @param {KeyboardEvent} event */
   onKeydown(event) {
     if (event.key === "Escape") {
-      this.refs.liveInput.value = this.shown?.text ?? "";
-      this.refs.liveInput.blur();
+      this.refs.input.value = this.shown?.text ?? "";
+      this.refs.input.blur();
     } else if (event.key !== "Enter" || event.shiftKey || event.isComposing) return event.stopPropagation();
     else this.submit();
     consume(event);
   }
 
   submit() {
-    const text = this.refs.liveInput.value.trim();
-    if (text) this.run({ text, model: this.refs.liveModel.value });
-    else setText(this.refs.liveStatus, "Write a text first.");
+    const text = this.refs.input.value.trim();
+    if (text) this.run({ text, model: this.refs.model.value });
+    else setText(this.refs.status, "Write a text first.");
   }
 
-  /** @param {LiveRun} shown @param {boolean} isRunning @param {string} error */
-  show(shown, isRunning, error) {
-    this.refs.liveRun.disabled = isRunning;
-    setText(this.refs.liveStatus, error || (isRunning ? "Running the model …" : ""));
-    this.refs.liveStatus.classList.toggle("rg-refused", error !== "");
-    const isShown = (/** @type {LiveRun} */ { text, model }) => text === shown.text && model === shown.model;
-    if (isRunning || error || (this.shown && isShown(this.shown))) return;
+  /** Whether it is another run than the last. @param {LiveRun} shown @param {Answer<LiveAnswer>} answer */
+  show(shown, { isPending, error }) {
+    const { input, model, run, status } = this.refs;
+    run.disabled = isPending;
+    setText(status, error?.message ?? (isPending ? "Running the model …" : ""));
+    status.classList.toggle("rg-refused", error !== null);
+    if (isPending || error || (this.shown && isSameRun(this.shown, shown))) return false;
     this.shown = shown;
-    if (activeElementOf(this.refs.liveInput) !== this.refs.liveInput || this.refs.liveInput.value.trim() !== shown.text)
-      this.refs.liveInput.value = shown.text;
-    this.refs.liveModel.value = shown.model;
-    this.recent = [shown, ...this.recent.filter((each) => !isShown(each))].slice(0, MAX_RECENT);
-    const others = this.recent.slice(1).map((each) => {
+    if (activeElementOf(input) !== input || input.value.trim() !== shown.text) input.value = shown.text;
+    model.value = shown.model;
+    return true;
+  }
+}
+
+/** The last runs, each a press away. */
+export class RecentRuns {
+  /** @param {Refs} refs @param {(run: LiveRun) => void} run */
+  constructor(refs, run) {
+    this.refs = refs;
+    this.run = run;
+    this.all = /** @type {LiveRun[]} */ ([]);
+  }
+
+  /** @param {LiveRun} shown */
+  add(shown) {
+    this.all = [shown, ...this.all.filter((each) => !isSameRun(each, shown))].slice(0, MAX_RECENT);
+    const others = this.all.slice(1).map((each) => {
       const node = button("", () => this.run(each), { class: "rg-button rg-item", title: each.model });
       node.append(bidi(label(each.text, 48)));
       return node;
     });
-    this.refs.liveMenu.open = false;
-    this.refs.liveMenu.hidden = others.length === 0;
-    this.refs.liveRecent.replaceChildren(...others);
+    const { liveMenu, liveRecent } = this.refs;
+    liveMenu.open = false;
+    liveMenu.hidden = others.length === 0;
+    liveRecent.replaceChildren(...others);
   }
+}
+
+/** @param {LiveRun} one @param {LiveRun} other */
+function isSameRun(one, other) {
+  return one.text === other.text && one.model === other.model;
 }

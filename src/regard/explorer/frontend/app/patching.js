@@ -1,0 +1,80 @@
+// Patching: steps of A put into the run of B, one after the other.
+
+import { sentence } from "../data/attribution.js";
+import { NOTHING } from "../data/query.js";
+import { label, tokenName } from "../data/tokens.js";
+import { present, setText } from "../platform/dom.js";
+import { runsOf } from "../state/sides.js";
+import { looksOnly } from "../state/state.js";
+import { openRow } from "./actions.js";
+
+/** What is asked for; a text where nothing can be. @param {App} app */
+export function patchingQuestion({ state, manifest }) {
+  const [a, b] = sidesOfTexts(state, manifest);
+  if (b === undefined) return "Compare with another text, of as many tokens: its run gets the steps of A.";
+  const { patchOver: over, patchToken: token, patchVersus: versus } = state;
+  return { run: a, other: b, over, ...(token !== null && { token }), ...(versus !== null && { versus }) };
+}
+
+/** The runs of A and B, without ablations. @param {State} state @param {Manifest} manifest */
+function sidesOfTexts(state, manifest) {
+  return runsOf({ ...state, editedRun: null }, manifest);
+}
+
+/** @param {App} app */
+export function showPatching(app) {
+  const { state, queries, parts, refs, source, manifest, theme } = app;
+  const [a, b] = sidesOfTexts(state, manifest);
+  const run = manifest.runs[a];
+  /** @type {HTMLElement} */ (refs.tabs.querySelector('[data-key="patching"]')).hidden =
+    (!run.has_patching && state.view !== "patching") || looksOnly(manifest);
+  if (state.view !== "patching") {
+    if (queries.patching.answer.isPending) queries.patching.reset(); // nobody waits for it
+    app.cancelledPatching = "";
+    return;
+  }
+  const question = patchingQuestion(app);
+  const isCancelled = app.cancelledPatching !== "" && app.cancelledPatching === JSON.stringify(question);
+  const answer =
+    typeof question === "string" || isCancelled
+      ? NOTHING
+      : queries.patching.fetch(question, (signal) => source.patching(question, signal));
+  refs.cancelPatching.hidden = !answer.isPending;
+  refs.startPatching.hidden = !isCancelled;
+  const waits = answer.isPending ? "Running B again with each step of A …" : "";
+  const says = typeof question === "string" ? question : isCancelled ? "Cancelled." : answer.error?.message;
+  setText(refs.patchingStatus, waits || (says ? sentence(says) : ""));
+  if (!answer.isPending) setText(refs.patchingProgress, "");
+  const { patchingSummary, patchingGrid, patchingReadout, patchingLegend } = refs;
+  present([patchingSummary, patchingGrid, patchingReadout, patchingLegend], [answer], () => {
+    const other = b === undefined ? [] : manifest.runs[b].tokens;
+    const names = run.tokens.map(({ text }, n) =>
+      other[n] && other[n].text !== text ? `${label(text)} | ${label(other[n].text)}` : tokenName(run.tokens, n),
+    );
+    const changed = new Set(names.flatMap((_, n) => (other[n]?.text === run.tokens[n].text ? [] : [n])));
+    const layers = run.layers.map(({ number }) => number);
+    parts.patching.show(answer.data, names, changed, layers, theme);
+  });
+}
+
+/** @param {App} app */
+export function cancelPatching(app) {
+  app.cancelledPatching = JSON.stringify(patchingQuestion(app));
+  app.queries.patching.reset();
+  app.refresh();
+  app.refs.startPatching.focus();
+}
+
+/** @param {App} app */
+export function startPatching(app) {
+  app.cancelledPatching = "";
+  app.refresh();
+}
+
+/** Show the head, or what the position attends to in its layer. @param {App} app @param {number} layer @param {number} site */
+export function openSite(app, layer, site) {
+  const isOfHeads = app.state.patchOver === "head";
+  const last = app.shownRun().tokens.length - 1;
+  app.set({ side: "A" });
+  openRow(app, { layer, head: isOfHeads ? site : "mean" }, isOfHeads ? (app.state.row ?? last) : site);
+}

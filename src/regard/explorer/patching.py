@@ -1,0 +1,160 @@
+"""Activation patching between two runs that are compared: the grids of `regard.metrics.patch_grid`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from regard._utils.errors import RegardError
+from regard.explorer import answers
+from regard.explorer.next_tokens import next_tokens
+from regard.explorer.run import Run
+from regard.metrics import PatchGrid, patch_grid
+from regard.metrics.activation_patching import Over
+from regard.metrics.attribution_target import next_token_id, predicts_at_each_token
+from regard.metrics.layer_maps import CancelCheck
+from regard.models.base import TextModel
+from regard.models.encoder_decoder import EncoderDecoder
+from regard.views.next_tokens import token_name
+
+_OVER: dict[str, Over] = {"output": ("layer", "position"), "attn": "attn", "mlp": "mlp", "head": "head"}
+_MAX_TOKENS = 256  # of a text: a run of the model for each, in every layer
+_MAX_FILE_CELLS = 1024  # of a grid that an exported page holds, each a run of the model
+_TOP = 10  # next tokens of each text, to choose from
+
+
+class PatchingQuestion(NamedTuple):
+    """What a grid is asked for; see `Exploration.patching`."""
+
+    over: str = "output"
+    token: int | None = None
+    versus: int | None = None
+
+
+class Patched(NamedTuple):
+    """A grid, what the page is told of it, and the Python that computes it."""
+
+    grid: PatchGrid
+    answer: answers.Patching
+
+
+def has_patching(run: Run) -> bool:
+    """Tell whether steps of a run can be put into another run of its model."""
+    is_of_text = isinstance(run.model, TextModel) and run.encoding is not None
+    return is_of_text and not isinstance(run.model, EncoderDecoder) and not run.ablated
+
+
+def fits_file(clean: Run, corrupted: Run) -> bool:
+    """Tell whether an exported page holds the grid of two runs."""
+    is_pair = has_patching(clean) and has_patching(corrupted) and clean.model is corrupted.model
+    is_small = clean.length == corrupted.length and clean.length * len(clean.layers) <= _MAX_FILE_CELLS
+    return is_pair and is_small and clean.encoding != corrupted.encoding
+
+
+def patch(
+    clean: Run,
+    corrupted: Run,
+    question: PatchingQuestion,
+    load_expression: Callable[[Any], str],
+    check: CancelCheck,
+    watch: Callable[[Callable[[], float]], None],
+) -> Patched:
+    """Return the grid of two runs of a model; see `Exploration.patching`."""
+    for name, run in (("A", clean), ("B", corrupted)):
+        if not has_patching(run):
+            raise RegardError(
+                f"patching needs a model of texts, an encoder or a decoder, with all its heads: {name} has none"
+            )
+    assert clean.encoding is not None
+    assert corrupted.encoding is not None
+    if clean.model is not corrupted.model:
+        raise RegardError("patching is within one model: A and B are of two")
+    if question.over not in _OVER:
+        raise RegardError(f"over is one of {', '.join(_OVER)}, not {question.over[:40]!r}")
+    if clean.length > _MAX_TOKENS:
+        raise RegardError(f"patching is for texts of at most {_MAX_TOKENS} tokens, these have {clean.length:,}")
+    model, over = clean.model, _OVER[question.over]
+    token = versus = None
+    likely: list[answers.PredictedToken] = []
+    metric: Any = clean.encoding
+    default: tuple[int | None, int | None] = None, None
+    if predicts_at_each_token(model):
+        of_a, of_b = (next_tokens(run, None, 1.0, None)["tokens"][:_TOP] for run in (clean, corrupted))
+        likely = list({each["token"]: each for each in (*of_b, *of_a)}.values())[::-1]
+        likely.sort(key=lambda each: -each["probability"])
+        other = of_b[0]["token"] if of_b[0]["token"] != of_a[0]["token"] else of_a[1]["token"]
+        default = of_a[0]["token"], other
+        token = default[0] if question.token is None else question.token
+        versus = question.versus
+        if versus is None:
+            versus = next(one for one in (other, of_a[0]["token"]) if one != token)
+        metric = token, versus
+    done = [0.0]
+    watch(lambda: done[0])
+
+    def progress(layers: int, of: int) -> None:
+        done[0] = layers / of
+        check()
+
+    check()
+    grid = patch_grid(model, clean.encoding, corrupted.encoding, metric, over=over, progress=progress)
+    texts = clean.encoding.text, corrupted.encoding.text
+    written = repr(texts[0]) if token is None else repr(tuple(_written(clean, each) for each in metric))
+    arguments = "" if question.over == "output" else f", over={over!r}"
+    code = [
+        "import regard",
+        "from regard.metrics import patch_grid",
+        "",
+        f"model = {load_expression(model)}",
+        f"grid = patch_grid(model, {texts[0]!r}, {texts[1]!r}, {written}{arguments})",
+        "print(grid.recovered)",
+    ]
+    answer: answers.Patching = {
+        "over": question.over,
+        "token": token,
+        "versus": versus,
+        "is_default": (token, versus) == default,
+        "likely": likely,
+        "metric": grid.metric,
+        "clean": grid.clean,
+        "corrupted": grid.corrupted,
+        "values": _plain(grid.values),
+        "recovered": _plain(grid.recovered),
+        "code": "\n".join(code),
+    }
+    return Patched(grid, answer)
+
+
+def draw_patching(patched: Patched, format: str, width: str, *, caption: bool) -> bytes:
+    """Return the file of a figure of a grid, or with the format "py" the Python that writes it."""
+    from regard.plot.patching import patching
+    from regard.plot.save import encode
+
+    if format == "py":
+        return "\n".join([
+            *patched.answer["code"].splitlines()[:-1],
+            f"drawn = regard.plot.patching(grid, width={width!r}, caption={caption})",
+            'regard.plot.save(drawn, "patching.pdf")',
+            "",
+        ]).encode()  # fmt: skip
+    if format not in ("pdf", "svg", "png"):
+        raise RegardError(f"format is one of pdf, svg, png, py, not {format[:40]!r}")
+    from regard.explorer.figures import DRAWING
+
+    with DRAWING:
+        return encode(patching(patched.grid, width=width, caption=caption), format)
+
+
+def _written(run: Run, token: int) -> str | int:
+    """Return a next token as text, where that means it, else its id."""
+    text = token_name(run.model.tokenizer, token)
+    try:
+        return text if next_token_id(run.model, run.encoding, text) == token else token  # type: ignore[arg-type]
+    except RegardError:
+        return token
+
+
+def _plain(values: np.ndarray) -> answers.HeadValues:
+    return [[float(f"{x:.6g}") if np.isfinite(x) else None for x in row] for row in values]

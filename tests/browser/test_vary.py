@@ -1,0 +1,89 @@
+"""One thing is varied: a text beside the first, what changes in a head, and the steps of one put into the other."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from acts import choose, click, press, reach
+from pages import SEQUENCE, check_access, expect, explored, hold, plain, saved
+
+from regard.explorer import write_page
+
+OTHER = "qzxfbdqzx"
+
+
+def recovered(page):
+    """Return the numbers of the squares, a row for each layer."""
+    rows = page.locator(".rg-patching-row:not(.rg-patching-names)").all()
+    return np.array(
+        [[float(cell.replace("−", "-")) for cell in row.locator("button").all_inner_texts()] for row in rows]
+    ).T
+
+
+def test_a_word_is_varied_and_its_run_is_patched(open_page, serve, induction):
+    exploration = explored(induction, SEQUENCE, layer=1, head=0)
+    page = open_page(f"{serve(exploration)}#v=head&l=1&h=0&i=8&j=3")
+    click(page.get_by_role("button", name="Compare with…"))
+    field = page.get_by_label("Text of B")
+    expect(field).to_be_focused()
+    assert field.input_value() == SEQUENCE
+    field.fill(OTHER)
+    press(page, "Enter")
+    reach(page, re.compile(f"l=1&h=0&i=8&j=3&s=diff&.*text_b={OTHER}"))
+    assert page.locator(".rg-aligned mark").all_inner_texts() == ["k", "x", "k", "x"]
+    b = explored(induction, OTHER, layer=1, head=0)
+    difference = exploration.whole(0, 1, 0)[8, 3] - b.whole(0, 1, 0)[8, 3]
+    assert float(plain(page.locator(".rg-readout").first).split()[-1].replace("−", "-")) == pytest.approx(
+        difference, abs=6e-4
+    )
+    click(page.get_by_role("button", name="Calculation").first)
+    scores = page.locator(".rg-step-columns [data-step=weight] .rg-value").all_inner_texts()
+    expected = [each.cell(0, 1, 0, 8, 3)["weight"] for each in (exploration, b)]
+    assert [float(score.split()[-1]) for score in scores] == pytest.approx(expected, abs=6e-4)
+    check_access(page)
+    let_go = hold(page, "**/api/patching")
+    page.keyboard.press("8")
+    page.get_by_role("button", name="Cancel").click()
+    assert page.locator("[data-ref=patchingStatus]").inner_text() == "Cancelled."
+    let_go()
+    page.unroute_all()
+    click(page.get_by_role("button", name="Start again"))
+    both = explored(induction, SEQUENCE, OTHER, layer=1, head=0)
+    np.testing.assert_allclose(recovered(page), both.patching(0, 1)["recovered"], atol=0.0051)
+    click(page.get_by_role("button", name="Heads", exact=True))
+    likely = both.patching(0, 1)["likely"]
+    token = next(
+        each["token"]
+        for each in likely
+        if each["token"] not in (both.patching(0, 1)["versus"], both.patching(0, 1)["token"])
+    )
+    choose(page.get_by_label("Next token of the patching"), str(token))
+    answer = both.patching(0, 1, over="head", token=token)
+    np.testing.assert_allclose(recovered(page), answer["recovered"], atol=0.0051)
+    table = [line.split(",") for line in saved(page, "CSV").decode().splitlines()]
+    assert table[0] == ["layer", "head", "value", "recovered"]
+    assert [float(row[3]) for row in table[1:]] == pytest.approx(np.ravel(answer["recovered"]))
+    assert saved(page, "SVG").decode().count("<rect") > answer["recovered"][0].__len__()
+    assert saved(page, "PNG").startswith(b"\x89PNG")
+    page.get_by_text("Save", exact=True).click()
+    expect(page.get_by_label("The Python that draws it again")).to_have_value(re.compile("regard.plot.patching"))
+    press(page, "Escape")
+    check_access(page, 1440, 390, themes=("dark", "forced"))
+    click(page.locator(".rg-patching-row:not(.rg-patching-names)").nth(2).locator("button").nth(1))
+    reach(page, re.compile("v=head&l=1&h=2&i=8"))
+    page.go_back()
+    reach(page, re.compile("v=patching"))
+    click(page.get_by_role("button", name="Compare no more"))
+    assert "text_b" not in page.url
+    assert page.locator("[data-ref=patchingStatus]").inner_text().startswith("Compare with another text")
+
+
+def test_a_file_has_the_grid_of_its_pair(open_page, induction, tmp_path):
+    exploration, path = explored(induction, SEQUENCE, OTHER, layer=1, head=0), tmp_path / "page.html"
+    write_page(exploration, path)
+    page = open_page(f"{path.as_uri()}#v=patching&l=1&h=0", selector=".rg-patching-cell")
+    np.testing.assert_allclose(recovered(page), exploration.patching(0, 1)["recovered"], atol=0.0051)
+    click(page.get_by_role("button", name="MLP"))
+    assert page.locator("[data-ref=patchingStatus]").inner_text().startswith("This file holds no such grid")

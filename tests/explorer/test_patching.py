@@ -1,0 +1,94 @@
+"""Patching between two compared runs: the numbers of `patch_grid`, its Python, and what a file holds."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from decode_page import read_page
+from explorations import Left, explored
+
+import regard
+from regard import RegardError
+from regard.explorer.export_html import render_page
+from regard.metrics import patch_grid
+
+TEXT, OTHER = "qzkfqz", "qxkfqx"
+STEPS = {"output": ("layer", "position"), "attn": "attn", "mlp": "mlp", "head": "head"}
+
+
+@pytest.fixture(scope="module")
+def model():
+    return regard.load("induction")
+
+
+@pytest.fixture(scope="module")
+def compared(model):
+    return explored(model, TEXT, OTHER)
+
+
+@pytest.mark.parametrize("over", STEPS)
+def test_a_grid_is_that_of_the_metric_and_of_the_python_that_is_shown(compared, model, over):
+    k, f = (model.tokenizer(letter).ids[0] for letter in "kf")
+    answer = compared.patching(0, 1, over=over, token=k, versus=f)
+    grid = patch_grid(model, TEXT, OTHER, ("k", "f"), over=STEPS[over])
+    for name in ("values", "recovered"):
+        np.testing.assert_allclose(answer[name], getattr(grid, name), rtol=1e-5, atol=1e-6)
+    assert (answer["clean"], answer["corrupted"], answer["metric"]) == (grid.clean, grid.corrupted, grid.metric)
+    names = {}
+    exec(answer["code"].replace("print(grid.recovered)", ""), names)
+    np.testing.assert_array_equal(names["grid"].values, grid.values)
+    assert json.loads(json.dumps(answer, allow_nan=False)) == json.loads(json.dumps(answer))
+
+
+def test_by_default_the_likeliest_token_of_a_is_compared_with_that_of_b(compared):
+    answer = compared.patching(0, 1)
+    of_a, of_b = (compared.next_tokens(run)["tokens"] for run in (0, 1))
+    assert answer["token"] == of_a[0]["token"]
+    assert answer["versus"] == next(each["token"] for each in (of_b[0], of_a[1]) if each["token"] != answer["token"])
+    assert answer["is_default"]
+    assert not compared.patching(0, 1, token=answer["versus"])["is_default"]
+
+
+def test_an_encoder_has_the_similarity_with_the_vector_of_a(bert):
+    texts = "w5 w6 w7", "w5 w8 w7"
+    answer = explored(bert, *texts).patching(0, 1)
+    grid = patch_grid(bert, *texts, texts[0])
+    np.testing.assert_allclose(answer["values"], grid.values, rtol=1e-5, atol=1e-6)
+    assert answer["token"] is None
+    assert answer["clean"] == pytest.approx(1)
+
+
+def test_what_nobody_waits_for_ends_and_is_not_kept(model):
+    exploration, left = explored(model, TEXT, OTHER), Left(1)
+    with pytest.raises(InterruptedError):
+        exploration.patching(0, 1, check=left)
+    assert left.calls == 1
+
+
+@pytest.mark.parametrize("format", ["pdf", "svg", "png"])
+def test_a_grid_is_drawn_for_print(compared, format):
+    begins = {"pdf": b"%PDF", "svg": b"<?xml", "png": b"\x89PNG"}
+    assert compared.patching_figure(0, 1, over="head", format=format, caption=True).startswith(begins[format])
+    code = compared.patching_figure(0, 1, over="head", format="py").decode()
+    assert "regard.plot.patching(grid, width='column', caption=False)" in code
+    compile(code, "figure.py", "exec")
+
+
+def test_a_file_holds_the_grid_of_the_pair_that_it_opens_with(compared, model):
+    manifest, blob = read_page(render_page(explored(model, TEXT, OTHER)))
+    assert json.loads(blob("patching")) == [json.loads(json.dumps(compared.patching(0, 1)))]
+    manifest, _ = read_page(render_page(explored(model, TEXT, TEXT + "k")))
+    assert "patching" not in manifest["blobs"]
+
+
+def test_what_cannot_be_patched_is_said(model, bart):
+    other = explored(model, TEXT, TEXT + "k")
+    pair = explored(bart, "w5 w6 w7", "w5 w8 w7")
+    for exploration, says in ((other, "the same number of tokens"), (pair, "an encoder or a decoder")):
+        with pytest.raises(RegardError, match=says):
+            exploration.patching(0, 1)
+    with pytest.raises(RegardError, match="over is one of"):
+        other.patching(0, 0, over="q")
+    assert not pair.manifest()["runs"][0]["has_patching"]
