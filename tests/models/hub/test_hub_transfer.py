@@ -64,7 +64,7 @@ def test_a_server_that_knows_no_ranges_sends_the_file_again(
 
 def test_what_does_not_come_whole_does_not_appear_and_the_rest_is_kept(hub: Hub, home: Path) -> None:
     hub.fail = status(404, "model.safetensors", X_Error_Code="EntryNotFound")
-    assert "failed to send org/tiny (HTTP 404)" in str(error_of(resolve.find, "org/tiny"))
+    assert "lacks org/tiny, or a file of it (HTTP 404)" in str(error_of(resolve.find, "org/tiny"))
     assert names_in(snapshot(home)) == ["config.json", "tokenizer.json"]
     assert "is not on this machine" in str(error_of(resolve.find, "org/tiny", download=False))
     hub.fail = None

@@ -179,6 +179,8 @@ def _explained(name: HubName, problem: Exception, *, is_begun: bool) -> RegardEr
         text = f"{endpoint} refuses the token: log in again with `hf auth login`, or set HF_TOKEN"
     elif status == 403:
         text = f"{endpoint} does not let this account read {name}: see {page}"
+    elif status == 404:
+        text = f"{endpoint} lacks {name}, or a file of it (HTTP 404): check the name, and HF_ENDPOINT if it is a mirror"
     elif status == 429:
         text = f"{endpoint} is limiting requests: wait a few minutes, or log in with `hf auth login`"
     elif status is not None:
