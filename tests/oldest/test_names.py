@@ -20,6 +20,7 @@ import regard
 OWN = {*sys.stdlib_module_names, "regard"}
 PINNED = {"torch", "transformers", "jax", "bokeh"}  # by `nox -s parity`; bokeh is looked for
 MANY = 25  # packages
+Place = tuple[str, list[str]]  # a module, and the parts of a name there
 
 
 @functools.cache
@@ -27,22 +28,37 @@ def uses() -> dict[str, set[tuple[str, str, str, frozenset[str]]]]:
     """Return, for each package, its uses: file, module, dotted name in that, and the keywords of a call."""
     found = defaultdict(set)
     for path in sorted(Path(regard.__file__).parent.rglob("*.py")):
-        nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
-        imported = {name: place for node in nodes for name, place in imports(node)}
-        keywords = {
-            id(node.func): frozenset(each.arg for each in node.keywords if each.arg)
-            for node in nodes
-            if isinstance(node, ast.Call)
-        }
-        named = [(parts, keywords.get(id(node), frozenset())) for node in nodes if (parts := dotted(node))]
-        for (name, *rest), given in [*named, *(([name], frozenset()) for name in imported)]:
-            if name in imported:
-                module, within = imported[name]
-                found[module.partition(".")[0]].add((path.name, module, ".".join([*within, *rest]), given))
+        for nodes, imported in scopes(ast.parse(path.read_text(encoding="utf-8")), {}):
+            keywords = {
+                id(node.func): frozenset(each.arg for each in node.keywords if each.arg)
+                for node in nodes
+                if isinstance(node, ast.Call)
+            }
+            named = [(parts, keywords.get(id(node), frozenset())) for node in nodes if (parts := dotted(node))]
+            for (name, *rest), given in [*named, *(([name], frozenset()) for name in imported)]:
+                if name in imported:
+                    module, within = imported[name]
+                    found[module.partition(".")[0]].add((path.name, module, ".".join([*within, *rest]), given))
     return found
 
 
-def imports(node: ast.AST) -> Iterator[tuple[str, tuple[str, list[str]]]]:
+def scopes(node: ast.AST, outer: dict[str, Place]) -> Iterator[tuple[list[ast.AST], dict[str, Place]]]:
+    """Yield the nodes of a module or function, and of each function in it, with what names stand for there."""
+    nodes, functions, left = [], [], list(ast.iter_child_nodes(node))
+    while left:
+        each = left.pop()
+        if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef):
+            functions.append(each)
+        else:
+            nodes.append(each)
+            left += ast.iter_child_nodes(each)
+    imported = outer | {name: place for each in nodes for name, place in imports(each)}
+    yield nodes, imported
+    for function in functions:
+        yield from scopes(function, imported)
+
+
+def imports(node: ast.AST) -> Iterator[tuple[str, Place]]:
     """Yield each name that an import binds, with the module and the name there; Python's own are left out."""
     if isinstance(node, ast.Import):
         for each in node.names:
@@ -78,6 +94,8 @@ def resolved(module: str, name: str) -> Any:
 
 def refused(function: Any, keywords: frozenset[str]) -> set[str]:
     """Return the keywords that a function does not take, as far as it says which."""
+    if getattr(function, "__text_signature__", None):  # written by hand, of compiled code, and not always right
+        return set()
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
