@@ -179,7 +179,7 @@ def cohere(parts: Parts) -> Callable[[], None]:
 
     set_ends = gpt2(parts)
     parts.tokenizer.normalizer = NFC()
-    bytes_of_words = ByteLevel(add_prefix_space=bool(parts.settings.add_prefix_space), trim_offsets=True)
+    bytes_of_words = ByteLevel(add_prefix_space=bool(parts.settings.add_prefix_space))
     parts.tokenizer.pre_tokenizer = Sequence([Digits(individual_digits=True), bytes_of_words])
     return set_ends
 

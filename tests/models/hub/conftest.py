@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -34,8 +35,11 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
-    """Serve a tiny Llama; what a child process would fetch, this one fetches, without the start of a process."""
+def hub(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    """Serve a tiny Llama; what a child process would fetch, this one fetches, without the start of a process.
+
+    Whatever a test does, what it leaves in the cache is whole: a blob has the name of its hash.
+    """
 
     def run(command: Sequence[str], work: Path, report, **_: object) -> tuple[int, bytes]:
         assert command[1:4] == ["-P", "-m", fetch_snapshot.__name__]
@@ -50,6 +54,9 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
         monkeypatch.setattr(_http.time, "sleep", lambda _: None)  # between the tries of the library
         point_to(hub.address, monkeypatch)
         yield hub
+        if not hub.headers:  # which give blobs other names
+            blobs = {path.name: path.read_bytes() for path in home.glob("hf/hub/*/blobs/*")}
+            assert {name for name, content in blobs.items() if hashlib.sha256(content).hexdigest() != name} == set()
 
 
 @pytest.fixture

@@ -85,16 +85,16 @@ def status(code: int, on: str = "", **headers: str) -> Callable[[Handler, str], 
     return fail
 
 
-def cut_once(name: str, at: int) -> Callable[[Handler, str], bool]:
-    """Return what breaks the first download of a file off after some bytes."""
-    left = [True]
+def cut(name: str, at: int, *, times: int = 1) -> Callable[[Handler, str], bool]:
+    """Return what breaks downloads of a file off after some bytes, the first `times` of them."""
+    left = [times]
     lock = threading.Lock()
 
     def fail(handler: Handler, path: str) -> bool:
         with lock:
-            first = left[0] and handler.command == "GET" and path.endswith(f"/{name}")
-            left[0] = left[0] and not first
-        if first:
+            breaks = left[0] > 0 and handler.command == "GET" and path.endswith(f"/{name}")
+            left[0] -= breaks
+        if breaks:
             handler.hub_limit = at  # type: ignore[attr-defined]
         return False
 

@@ -114,6 +114,7 @@ def test_without_the_library(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
         (500, "HUB failed to send org/tiny (HTTP 500): try again later"),
         (403, "HUB does not let this account read org/tiny: see HUB/org/tiny"),
         (401, "HUB refuses the token: log in again with `hf auth login`, or set HF_TOKEN"),
+        (404, "HUB lacks org/tiny, or a file of it (HTTP 404): check the name, and HF_ENDPOINT if it is a mirror"),
         (200, "HUB does not answer as the Hugging Face hub does: check HF_ENDPOINT, and the proxy if there is one"),
     ],
 )

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from hub_helpers import LLAMA, WATCHDOG, error_of, names_in, snapshot
-from hub_server import COMMIT, Handler, Hub, cut_once, status, stuck
+from hub_server import COMMIT, Handler, Hub, cut, status, stuck
 
 import regard
 from regard import RegardError
@@ -29,16 +29,42 @@ pytestmark = pytest.mark.usefixtures("home")
 
 def test_a_broken_download_continues_where_it_broke(hub: Hub, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.modules["huggingface_hub.constants"], "DOWNLOAD_CHUNK_SIZE", 500)  # bytes; 10 MB outside
-    hub.fail = cut_once("model.safetensors", 1000)
+    hub.fail = cut("model.safetensors", 1000)
     resolve.find("org/tiny")
     assert (snapshot(home) / "model.safetensors").read_bytes() == LLAMA["model.safetensors"]
     asked = [each for each in hub.requests if "GET" in each and "model.safetensors" in each]
     assert [each.partition(".safetensors")[2] for each in asked] == ["", " bytes=1000-"]
 
 
+def test_a_download_that_always_breaks_leaves_nothing_of_the_file(hub: Hub, home: Path) -> None:
+    hub.fail = cut("model.safetensors", 1000, times=100)
+    error = error_of(resolve.find, "org/tiny")
+    assert str(error) == (
+        f"the download of org/tiny from {hub.address} broke off: run `regard pull org/tiny` again, which keeps the "
+        "files that are here"
+    )
+    assert "received 1000 bytes, expected 11536" in error.__notes__[0]
+    assert names_in(snapshot(home)) == ["config.json", "tokenizer.json"]
+
+
+def test_a_server_that_knows_no_ranges_sends_the_file_again(
+    hub: Hub, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.modules["huggingface_hub.constants"], "DOWNLOAD_CHUNK_SIZE", 500)  # bytes; 10 MB outside
+    broken = cut("model.safetensors", 1000)
+
+    def fail(handler: Handler, path: str) -> bool:
+        del handler.headers["Range"]
+        return broken(handler, path)
+
+    hub.fail = fail
+    resolve.find("org/tiny")
+    assert (snapshot(home) / "model.safetensors").read_bytes() == LLAMA["model.safetensors"]
+
+
 def test_what_does_not_come_whole_does_not_appear_and_the_rest_is_kept(hub: Hub, home: Path) -> None:
     hub.fail = status(404, "model.safetensors", X_Error_Code="EntryNotFound")
-    assert "failed to send org/tiny (HTTP 404)" in str(error_of(resolve.find, "org/tiny"))
+    assert "lacks org/tiny, or a file of it (HTTP 404)" in str(error_of(resolve.find, "org/tiny"))
     assert names_in(snapshot(home)) == ["config.json", "tokenizer.json"]
     assert "is not on this machine" in str(error_of(resolve.find, "org/tiny", download=False))
     hub.fail = None

@@ -50,7 +50,7 @@ def main(
     except RegardError as error:
         result = _problem(error)
     except Exception as error:
-        result = _problem(_explained(name, error))
+        result = _problem(_explained(name, error, is_begun=(Path(work) / "plan.json").exists()))
     _write(Path(work) / "result.json", result)
 
 
@@ -159,8 +159,8 @@ def _problem(error: RegardError) -> dict[str, Any]:
     }
 
 
-def _explained(name: HubName, problem: Exception) -> RegardError:
-    """Return an error of the library as one sentence with what to do."""
+def _explained(name: HubName, problem: Exception, *, is_begun: bool) -> RegardError:
+    """Return an error of the library, before or after the download has begun, as one sentence with what to do."""
     import huggingface_hub.utils
     from huggingface_hub import constants
 
@@ -179,6 +179,8 @@ def _explained(name: HubName, problem: Exception) -> RegardError:
         text = f"{endpoint} refuses the token: log in again with `hf auth login`, or set HF_TOKEN"
     elif status == 403:
         text = f"{endpoint} does not let this account read {name}: see {page}"
+    elif status == 404:
+        text = f"{endpoint} lacks {name}, or a file of it (HTTP 404): check the name, and HF_ENDPOINT if it is a mirror"
     elif status == 429:
         text = f"{endpoint} is limiting requests: wait a few minutes, or log in with `hf auth login`"
     elif status is not None:
@@ -187,6 +189,11 @@ def _explained(name: HubName, problem: Exception) -> RegardError:
         text = (
             f"the token for {endpoint} has characters that HTTP does not allow: log in again with `hf auth login`, "
             "or set HF_TOKEN"
+        )
+    elif _is_of_the_network(error) and is_begun:
+        text = (
+            f"the download of {name} from {endpoint} broke off: run `{name.pull_command}` again, which keeps the files "
+            "that are here"
         )
     elif _is_of_the_network(error):
         return _no_answer(endpoint, _reason(error))
