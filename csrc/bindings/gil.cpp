@@ -1,7 +1,7 @@
 // Compiled without exceptions (CMakeLists.txt). Python before 3.14 ends a thread that asks for the GIL while the
-// interpreter shuts down, by pthread_exit(). glibc then unwinds the stack with libgcc, whose state the exception handling
-// of another C++ library, such as the libc++ inside a wheel's kernel, does not understand. Without exceptions, a cleanup
-// handler runs before the frames of C++ functions that have them are reached.
+// interpreter shuts down, by pthread_exit(). glibc then unwinds the stack with libgcc, whose state the exception
+// handling of another C++ library, such as the libc++ inside a wheel's kernel, does not understand. Without exceptions,
+// a cleanup handler runs before the frames of C++ functions that have them are reached.
 #include "bindings/gil.h"
 
 #if defined(__unix__) || defined(__APPLE__)
