@@ -118,7 +118,7 @@ def verify(artifacts: Path) -> None:
         for path in stable:
             checks[path.name].append("abi3audit")
         for path in files:
-            if "linux_" in path.name:
+            if "manylinux_" in path.name:  # musl has no versions of symbols; auditwheel wants Alpine's name of libc.so
                 checks[path.name].append(f"auditwheel ({_check_libraries(tools, path)})")
         for name, kernel in _described(tools, files).items():
             if wrong := misfit(name, kernel):
@@ -227,12 +227,12 @@ def misfit(wheel: str, kernel: Mapping[str, Any]) -> str | None:
 
 def is_promised(wheel: str, needed: str) -> bool:
     """Tell whether every system with the tag in the name of a wheel for Linux has what the tag `needed` names."""
-    tag = re.compile(r"(manylinux|musllinux)_(\d+)_(\d+)_(\w+)")
+    tag = re.compile(r"manylinux_(\d+)_(\d+)_(\w+)")
     promised, least = tag.fullmatch(wheel.removesuffix(".whl").rpartition("-")[2]), tag.fullmatch(needed)
     if promised is None or least is None:
         return False
-    versions = [tuple(map(int, each.group(2, 3))) for each in (promised, least)]
-    return promised.group(1, 4) == least.group(1, 4) and versions[0] >= versions[1]
+    versions = [tuple(map(int, each.group(1, 2))) for each in (promised, least)]
+    return promised.group(3) == least.group(3) and versions[0] >= versions[1]
 
 
 def rehearse(version: str) -> None:

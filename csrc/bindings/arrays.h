@@ -6,13 +6,12 @@
 #include <nanobind/stl/optional.h>
 
 #include <algorithm>
-#include <chrono>
 #include <optional>
 #include <stdexcept>
 #include <string>
-#include <thread>
 #include <vector>
 
+#include "bindings/gil.h"
 #include "common.h"
 #include "runtime/threads.h"
 
@@ -57,8 +56,7 @@ template <class X> void check_dtype(const char* name, const X& x, DType dtype) {
 inline DType compute_dtype(DType dtype) { return dtype == DType::float64 ? DType::float64 : DType::float32; }
 
 // The GIL is released while this lives; there may be another on the same thread. A thread that asks for it while the
-// interpreter shuts down never returns: Python before 3.14 ends the thread with an exception that C++ functions without
-// exceptions turn into an abort, so it sleeps.
+// interpreter shuts down never returns (gil.h).
 class ReleasedGil {
  public:
   ReleasedGil() : outer_(current()), thread_(outer_ ? nullptr : PyEval_SaveThread()) {
@@ -68,14 +66,14 @@ class ReleasedGil {
   ~ReleasedGil() {
     if (outer_) return;
     current() = nullptr;
-    acquire();
+    restore_thread(thread_);
   }
 
   // Return f() with the GIL.
   template <class F> bool reacquired(F f) {
     if (outer_) return outer_->reacquired(f);
     current() = nullptr;
-    acquire();
+    restore_thread(thread_);
     const bool result = f();
     thread_ = PyEval_SaveThread();
     current() = this;
@@ -86,14 +84,6 @@ class ReleasedGil {
   static ReleasedGil*& current() {  // that of this thread
     static thread_local ReleasedGil* gil = nullptr;
     return gil;
-  }
-
-  void acquire() const noexcept {
-    try {
-      PyEval_RestoreThread(thread_);
-    } catch (...) {
-      for (;;) std::this_thread::sleep_for(std::chrono::hours(1));
-    }
   }
 
   ReleasedGil* const outer_;  // the one that released it, if it was before
