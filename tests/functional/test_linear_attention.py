@@ -114,10 +114,12 @@ def test_narrow_floats_are_computed_in_float32_and_rounded_once(dtype, rtol):
         assert all(g is None or (g.dtype == dtype and np.isfinite(g).all()) for g in gradients)
 
 
-def test_no_tokens_leave_the_state_as_it_is():
-    state = np.arange(6.0).reshape(1, 2, 3)
-    empty, pullback = linear_attention_vjp(np.ones((1, 0, 2)), np.ones((1, 0, 2)), np.ones((1, 0, 3)), state=state)
-    assert empty.output.shape == (1, 0, 3)
+@pytest.mark.parametrize("lead", [(), (5,), (4, 5)], ids=str)
+def test_no_tokens_leave_the_state_as_it_is(lead):
+    state = np.arange(6.0 * np.prod(lead)).reshape(*lead, 1, 2, 3)
+    q, v = np.ones((*lead, 1, 0, 2)), np.ones((*lead, 1, 0, 3))
+    empty, pullback = linear_attention_vjp(q, q, v, state=state)
+    assert empty.output.shape == v.shape
     np.testing.assert_array_equal(empty.state, state)
     np.testing.assert_array_equal(pullback(empty.output, 2 * state).state, 2 * state)
 

@@ -343,6 +343,28 @@ def test_splitkv_respects_key_ranges_and_mask(rng):
         np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-14)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [{"causal": True}, {"window": (300, 100)}, {"causal": True, "window": (700, 0)}, {"key_lengths": 700}],
+    ids=str,
+)
+def test_blocks_of_the_plan_are_those_that_hold_weights(options):
+    """Blocks begin at the first key that a query of theirs attends to; full ones have no masked pair."""
+    q, k = np.zeros((1000, 8), np.float32), np.zeros((1200, 8), np.float32)
+    plan = explain_plan(q, k, k, **options)
+    seen = attention_weights(q, k, **options) > 0
+    blocks = {"full": 0, "partial": 0, "empty": -(-1000 // plan.rows) * -(-1200 // plan.cols)}
+    for row in range(0, 1000, plan.rows):
+        strip = seen[row : row + plan.rows]
+        keys = np.flatnonzero(strip.any(0))
+        first, last = keys[0], keys[-1] + 1
+        for at in range(first, last, plan.cols):
+            kind = "full" if at + plan.cols <= last and strip[:, at : at + plan.cols].all() else "partial"
+            blocks[kind] += 1
+            blocks["empty"] -= 1
+    assert plan.blocks == blocks
+
+
 def test_the_splitkv_plan_is_in_splits_of_keys(rng):
     q, k = np.zeros((32, 1, 64), np.float32), np.zeros((8, 4096, 64), np.float32)
     plan = explain_plan(q, k, k)
