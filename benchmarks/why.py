@@ -172,7 +172,7 @@ def main() -> None:
         name: [(model, ids[:-1], HALF - 1, None, pairs) for ids in each]
         for name, (model, each, pairs) in repeated.items()
     }
-    names = []
+    names: list[tuple[Any, np.ndarray, int, int | None, int]] = []
     for prompt in indirect_objects(count):
         ids = np.array(smollm2.tokenizer(prompt.text).ids)
         to, versus = (smollm2.tokenizer(name).ids[-1] for name in (prompt.to, prompt.versus))

@@ -91,6 +91,12 @@ def test_uniform_leaves_out_what_is_hidden(model):
     np.testing.assert_allclose(trace["blocks.0.attn.weights"][1, 0], np.tile([1 / 3] * 3 + [0, 0], (5, 1)), rtol=1e-6)
 
 
+def test_uniform_leaves_a_row_without_weight_as_it_is():
+    trace = Trace(edit=force_pattern("uniform", (0, 0)))
+    weights = trace("blocks.0.attn.weights", np.array([[[[0.0, 0.0], [0.9, 0.1]]]]), "B H T S")
+    np.testing.assert_array_equal(weights, [[[[0, 0], [0.5, 0.5]]]])
+
+
 def test_patching_the_output_of_a_block_gives_the_other_run(model):
     hidden, other = run(model, "a cat sat")
     patched, _ = run(model, edit=patch(other, "blocks.0.output"))
