@@ -66,7 +66,7 @@ def test_what_cannot_be_swept_is_refused():
         ablation_sweep(model, ["ab"], by="median")
     with pytest.raises(RegardError, match="predicts no next token, whose loss"):
         ablation_sweep(encoder, [[1, 2]])
-    with pytest.raises(RegardError, match="text 1: .* at least two tokens"):
+    with pytest.raises(RegardError, match=r"text 1: .* at least two tokens"):
         ablation_sweep(model, ["ab", "a"])
     with pytest.raises(RegardError, match="text 2: the text has 200 tokens"):
         ablation_sweep(model, ["ab", "abc", "ab" * 100])
