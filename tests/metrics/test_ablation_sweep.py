@@ -7,7 +7,7 @@ import pytest
 
 import golden
 import regard
-from regard import RegardError, edits
+from regard import RegardError, edits, training
 from regard.functional import cross_entropy
 from regard.metrics import ablation_sweep
 
@@ -50,6 +50,14 @@ def test_each_text_has_the_number_of_its_own_answer():
     assert repr(sweep) == "<AblationSweep of 1 text, 2 × 4 heads: logit of 'k' minus that of 'f'>"
 
 
+def test_a_sweep_of_the_only_head_over_texts_of_an_iterator():
+    config = {"model_type": "gpt2", "vocab_size": 63, "n_positions": 8, "n_embd": 4, "n_layer": 1, "n_head": 1}
+    model = training.new_model(config, regard.load("induction").tokenizer, dtype=np.float64).model
+    sweep = ablation_sweep(model, iter(["abab", "cb"]))
+    without = [loss(model(text, edit=edits.ablate((0, 0)))) for text in ("abab", "cb")]
+    np.testing.assert_allclose(sweep.values[:, 0, 0], without, rtol=1e-9)
+
+
 def test_what_cannot_be_swept_is_refused():
     model, encoder = regard.load("induction"), regard.load(golden.FOLDER / CASES[-1])
     with pytest.raises(RegardError, match="there is no text; give at least one"):
@@ -58,5 +66,7 @@ def test_what_cannot_be_swept_is_refused():
         ablation_sweep(model, ["ab"], by="median")
     with pytest.raises(RegardError, match="predicts no next token, whose loss"):
         ablation_sweep(encoder, [[1, 2]])
-    with pytest.raises(RegardError, match="at least two tokens"):
-        ablation_sweep(model, ["a"])
+    with pytest.raises(RegardError, match=r"text 1: .* at least two tokens"):
+        ablation_sweep(model, ["ab", "a"])
+    with pytest.raises(RegardError, match="text 2: the text has 200 tokens"):
+        ablation_sweep(model, ["ab", "abc", "ab" * 100])

@@ -173,7 +173,7 @@ def test_a_folder_is_no_file_of_running_sums(model, tmp_path):
 def test_texts_that_are_read_once_cannot_be_resumed(model, tmp_path):
     with pytest.raises(RegardError, match="resume= needs texts that can be read twice"):
         corpus_head_metrics(model, iter(["abc"]), resume=tmp_path / "sums")
-    with pytest.raises(RegardError, match="iter_traces takes an iterable of texts"):
+    with pytest.raises(RegardError, match="texts are an iterable"):
         corpus_head_metrics(model, "abc", resume=tmp_path / "sums")
     with pytest.raises(RegardError, match="there is no text"):
         corpus_head_metrics(model, [], resume=tmp_path / "sums")

@@ -101,7 +101,7 @@ def test_a_long_text_is_truncated_when_asked(model):
 @pytest.mark.parametrize(
     ("texts", "options", "message"),
     [
-        ("the cat", {}, "iter_traces takes an iterable of texts"),
+        ("the cat", {}, "texts are an iterable"),
         ({"cat"}, {}, "a set has no order"),
         (["cat", 3], {}, "text 1 is not a str, an encoding or ids, got 3"),
         (["cat"], {"keep": "all"}, "keep must be maps or arrays, got 'all'"),
@@ -142,5 +142,13 @@ def test_activations_that_are_no_array_are_refused(model):
         model.activations(TEXTS, ["blocks.0.output", "blocks.0.attn.context"])
     with pytest.raises(RegardError, match="there is no text"):
         model.activations([])
-    with pytest.raises(RegardError, match="positions is a number or several"):
-        model.activations(TEXTS, positions=[0.5])
+    for positions in ([0.5], None, 1.5, True, [], [[0, 1]], "1"):
+        with pytest.raises(RegardError, match="positions is a number or several"):
+            model.activations(TEXTS, positions=positions)
+
+
+def test_activations_of_another_shape_in_each_text_leave_no_file(model, tmp_path):
+    for out in (None, tmp_path / "values.npy"):  # a row of weights is as long as its text
+        with pytest.raises(RegardError, match="have other shapes in text 1 than in text 2, so that they are no array"):
+            model.activations(TEXTS, "*.attn.weights", batch_size=2, out=out)
+    assert [path.name for path in tmp_path.iterdir()] == ["tiny"]  # the model alone

@@ -127,9 +127,12 @@ def ablation_sweep(
         raise RegardError("there is no text; give at least one")
     values, baselines, name = np.empty((len(sources), layers, heads)), np.empty(len(sources)), ""
     for n, source in enumerate(sources):
-        text = input_of(model, source, metric)
-        output, trace = recorded_run(model, text, ("blocks.*.output", "blocks.*.attn.context"))
-        runs = measured_runs(model, text, output, output, language_loss if is_loss else metric)
+        try:
+            text = input_of(model, source, metric)
+            output, trace = recorded_run(model, text, ("blocks.*.output", "blocks.*.attn.context"))
+            runs = measured_runs(model, text, output, output, language_loss if is_loss else metric)
+        except RegardError as error:
+            raise RegardError(f"text {n}: {error}") from error
         name, baselines[n] = "loss" if is_loss else runs.name, runs.baselines[1]
         for i in range(layers):
             step = f"blocks.{i}.attn.context"

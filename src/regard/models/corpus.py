@@ -77,11 +77,11 @@ def activations(
     texts = list(texts)
     if not texts:
         raise RegardError("there is no text; give at least one")
-    tokens = np.array(positions if isinstance(positions, int | np.integer) else list(positions))
-    if tokens.dtype.kind not in "iu" or not tokens.size:
+    numbers = list(positions) if isinstance(positions, Iterable) else [positions]
+    if not numbers or not all(isinstance(each, int | np.integer) and not isinstance(each, bool) for each in numbers):
         raise RegardError(f"positions is a number or several, such as -1 or [0, -1], got {shortened(positions)}")
-    traces = iter_traces(model, texts, only=at, keep="arrays", **options)
-    rows = ((i, _values_at(i, trace, tokens)) for i, trace in traces)
+    tokens = np.array(numbers if isinstance(positions, Iterable) else positions)
+    rows = _rows_of_one_shape(iter_traces(model, texts, only=at, keep="arrays", **options), tokens)
     first = next(rows)
     shape, dtype = (len(texts), *first[1].shape), first[1].dtype
     if out is None:
@@ -96,6 +96,20 @@ def activations(
             stream.seek(start + i * row.nbytes)
             stream.write(row.tobytes())
     return np.memmap(out, dtype, "r", start, shape)
+
+
+def _rows_of_one_shape(traces: Iterable[tuple[int, Trace]], positions: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    """Yield the index and the steps of each text; an error where their shape is not that of the first one."""
+    first: tuple[int, np.ndarray] | None = None
+    for i, trace in traces:
+        row = _values_at(i, trace, positions)
+        first = first or (i, row)
+        if row.shape != first[1].shape:
+            raise RegardError(
+                f"the steps of at= have other shapes in text {i} than in text {first[0]}, so that they are no array: "
+                f"{join_names(trace.names(), 10)}"
+            )
+        yield i, row
 
 
 def _values_at(index: int, trace: Trace, positions: np.ndarray) -> np.ndarray:
@@ -138,7 +152,7 @@ def check_texts(texts: object) -> None:
     """Raise `RegardError` for what is not an iterable of texts in an order."""
     check_no_set_or_table(texts)
     if isinstance(texts, str | Encoding | Mapping) or not isinstance(texts, Iterable):
-        raise RegardError("iter_traces takes an iterable of texts, such as a list or an open file")
+        raise RegardError("texts are an iterable, such as a list or an open file: for one text, a list of one")
 
 
 def _traces(

@@ -1,4 +1,4 @@
-"""The vector of a token has the same bits whatever runs beside it; docs/kernel.md says for which models."""
+"""A vector has the same bits whatever runs beside it; docs/kernel.md says in which models."""
 
 from __future__ import annotations
 
@@ -24,3 +24,15 @@ def test_a_vector_has_the_same_bits_in_any_batch_order_padding_and_on_any_thread
             hidden = model([texts[i] for i in batch]).hidden
             for i, row in zip(batch, hidden, strict=True):
                 assert row[: len(ids[i])].tobytes() == alone[i], (i, count, size)
+
+
+def test_a_sentence_vector_has_the_same_bits_in_any_batch_and_on_any_threads(instruction_set, threads):
+    if instruction_set not in ("AVX-512", "AVX2"):
+        return  # not promised
+    model = regard.load("minilm")
+    texts = ["A cat.", "yes", "one two three four five six", "The dog sat on the mat and looked at the moon.", "x y"]
+    threads(1)
+    alone = [model.embed([text])[0].tobytes() for text in texts]
+    for count, size in ((1, 5), (2, 2), (3, 5), (4, 4)):
+        threads(count)
+        assert [vector.tobytes() for vector in model.embed(texts, batch_size=size)] == alone, (count, size)
