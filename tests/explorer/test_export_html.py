@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from decode_page import read_page, unpack_weights
+from decode_page import decode_blob, read_page, unpack_weights
 from explorations import bare, explored, recorded, whole
 
 import regard
@@ -139,7 +139,8 @@ def test_nothing_is_asked_of_anyone_and_only_what_was_written_runs(page):
     for part in ("default-src 'none'", "connect-src 'none'"):
         assert part in policy
     assert "unsafe" not in policy
-    for kind, texts in (("script-src", found.scripts), ("style-src", found.styles)):
+    markup = decode_blob(next(text for attrs, text in found.scripts if attrs.get("id") == "regard-markup"))
+    for kind, texts in (("script-src", found.scripts), ("style-src", Parts(markup).styles)):
         (text,) = [text for attrs, text in texts if attrs.get("type") in (None, "module")]
         digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
         assert f"{kind} 'sha256-{digest}'" in policy

@@ -146,14 +146,16 @@ def _render(exploration: Exploration) -> bytes | None:
 def _template() -> tuple[bytes, bytes, bytes]:
     """Return the page with inline style and script, and a policy that allows only these.
 
-    In three parts: the manifest goes between the first two, the data between the last two.
+    In three parts: the manifest goes between the first two, the data between the last two. Markup and style are packed.
     """
-    packed = encode_blob(page_markup().encode("utf-8")).decode("ascii")
-    page = bundle_page().replace(page_markup(), f'<script type="text/plain" id="regard-markup">{packed}</script>')
+    css, markup = bundle_styles(), page_markup()
+    styled = re.sub(r"^<template[^>]*>", lambda match: f"{match[0]}<style>{css}</style>", markup, count=1)
+    packed = encode_blob(styled.encode("utf-8")).decode("ascii")
+    page = bundle_page().replace(markup, f'<script type="text/plain" id="regard-markup">{packed}</script>')
     style, script = _STYLE.search(page), _SCRIPT.search(page)
     if style is None or script is None:
         raise RegardError('index.html needs one <link rel="stylesheet"> and one <script type="module">')
-    css, code = bundle_styles(), bundle_module(script[1])
+    code = bundle_module(script[1])
     for text, tag in ((css, "</style"), (code, "</script"), (code, "<!--")):
         if tag in text.lower():
             raise RegardError(f"the frontend contains {tag}, which would end its element")
@@ -162,7 +164,7 @@ def _template() -> tuple[bytes, bytes, bytes]:
         "connect-src 'none'", "base-uri 'none'", "form-action 'none'",
     ])  # fmt: skip
     meta = f'<meta http-equiv="Content-Security-Policy" content="{html.escape(policy)}">'
-    page = page.replace(style[0], f"<style>{css}</style>", 1)
+    page = page.replace(style[0], "", 1)
     page = re.sub(r"(<meta charset=[^>]*>)", lambda match: f"{match[1]}\n{meta}", page, count=1)
     before, after = page.split(script[0])
     between = '</script>\n<script type="text/plain" id="regard-data">'

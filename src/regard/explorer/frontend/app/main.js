@@ -10,7 +10,7 @@ import { App } from "./app.js";
 const root = /** @type {HTMLElement} */ (document.getElementById("regard"));
 const textOf = (/** @type {string} */ id) => document.getElementById(id)?.textContent ?? "";
 
-/** The page of a file has its data, and its markup packed. */
+/** The page of a file has its data, and its style and markup packed. */
 async function start() {
   const [held, served] = [textOf("regard-manifest"), document.getElementById("regard-page")];
   const source = held
@@ -18,6 +18,7 @@ async function start() {
     : remoteSource(httpTransport(new URL("./", location.href).href));
   const packed = async () => new TextDecoder().decode(await decodeBlob(textOf("regard-markup")));
   const markup = served instanceof HTMLTemplateElement ? served.content : parseMarkup(await packed());
+  document.head.append(...markup.querySelectorAll("style"));
   new App(root, source, await source.manifest(), { markup, syncUrl: true });
 }
 
