@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 import golden
 import regard
 from regard import RegardError, Trace, edits
-from regard.metrics import patch_grid, path_patching
+from regard.metrics import PathEffect, patch_grid, path_patching
 
 CLEAN, CORRUPTED = [5, 9, 4, 9, 11, 6, 5], [5, 8, 4, 9, 7, 6, 5]
 A, B = 7, 3
@@ -90,6 +92,14 @@ def test_everything_is_recovered_at_the_last_position_of_the_last_block(model):
     recovered = patch_grid(model, clean, corrupted, (A, B)).recovered
     assert recovered[-1, -1] == pytest.approx(1, abs=1e-4)
     np.testing.assert_allclose(recovered[-1, :-1], 0, atol=1e-4)
+
+
+def test_nothing_is_recovered_where_both_runs_have_the_same_number(model):
+    clean, corrupted = texts(model)
+    grid = patch_grid(model, clean, corrupted, (A, B))
+    same = dataclasses.replace(grid, clean=1.0, corrupted=1.0)  # though a site gives another
+    assert np.isnan(same.recovered).all()
+    assert np.isnan(PathEffect("", "", 2.0, 1.0, 1.0).recovered)
 
 
 def test_a_grid_starts_at_the_layer_that_changes(model, monkeypatch):

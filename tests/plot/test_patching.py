@@ -43,6 +43,8 @@ def test_cells_are_what_is_recovered_on_a_scale_around_the_corrupted_run():
     assert "head" in words_of(figure)
 
 
-def test_runs_with_the_same_number_recover_nothing():
-    grid = grid_of(np.ones((2, 3)), ("a", "b", "c"), clean=1.0)
-    assert_apart_and_inside(patching(grid))
+@pytest.mark.parametrize("value", [1.0, 2.0])
+def test_runs_with_the_same_number_recover_nothing(value):
+    figure = patching(grid_of(np.full((2, 3), value), ("a", "b", "c"), clean=1.0))
+    assert_apart_and_inside(figure)
+    assert not figure.axes[0].images[0].get_array().any()

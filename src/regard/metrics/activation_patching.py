@@ -88,8 +88,7 @@ class PatchGrid(Tabular):
     @property
     def recovered(self) -> np.ndarray:
         """What a patch recovers: 0 is the corrupted run, 1 the clean one; NaN where both have the same number."""
-        with np.errstate(invalid="ignore", divide="ignore"):
-            return np.asarray((self.values - self.corrupted) / np.float64(self.clean - self.corrupted))
+        return np.asarray((self.values - self.corrupted) / (np.float64(self.clean - self.corrupted) or np.nan))
 
     def _repr_html_(self) -> str:
         """Return the HTML that a notebook shows: what each site recovers, and where it is most."""
@@ -261,8 +260,7 @@ class PathEffect(Tabular):
     @property
     def recovered(self) -> float:
         """What the path recovers: 0 is the corrupted run, 1 the clean one; NaN where both have the same number."""
-        with np.errstate(invalid="ignore", divide="ignore"):
-            return float((self.value - self.corrupted) / np.float64(self.clean - self.corrupted))
+        return (self.value - self.corrupted) / (self.clean - self.corrupted or np.nan)
 
     def to_columns(self) -> dict[str, np.ndarray]:
         """Return one row: ``path``, ``metric``, ``value``, ``clean``, ``corrupted`` and ``recovered``."""
