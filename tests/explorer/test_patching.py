@@ -11,6 +11,7 @@ from explorations import Left, explored
 
 import regard
 from regard import RegardError
+from regard.explorer import patching
 from regard.explorer.export_html import render_page
 from regard.metrics import patch_grid
 
@@ -81,6 +82,27 @@ def test_a_file_holds_the_grid_of_the_pair_that_it_opens_with(compared, model):
     assert json.loads(blob("patching")) == [json.loads(json.dumps(compared.patching(0, 1)))]
     manifest, _ = read_page(render_page(explored(model, TEXT, TEXT + "k")))
     assert "patching" not in manifest["blobs"]
+
+
+def test_a_file_of_what_cannot_be_patched_has_no_grid(model, monkeypatch):
+    monkeypatch.setattr(patching, "_MAX_TOKENS", len(TEXT) - 1)
+    manifest, _ = read_page(render_page(explored(model, TEXT, OTHER)))
+    assert "patching" not in manifest["blobs"]
+    monkeypatch.undo()
+
+    def fail(*_, **__):
+        raise RegardError("the vectors are not finite")
+
+    monkeypatch.setattr(patching, "patch_grid", fail)
+    manifest, _ = read_page(render_page(explored(model, TEXT, OTHER)))
+    assert "patching" not in manifest["blobs"]
+
+
+def test_the_tokens_of_a_grid_are_among_those_to_choose_from(compared):
+    likely = {each["token"] for each in compared.patching(0, 1)["likely"]}
+    rare = [token for token in range(64) if token not in likely][:2]
+    answer = compared.patching(0, 1, token=rare[0], versus=rare[1])
+    assert likely | set(rare) == {each["token"] for each in answer["likely"]}
 
 
 def test_what_cannot_be_patched_is_said(model, bart):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -640,7 +641,8 @@ class Exploration:
     def file_patching(self) -> list[answers.Patching]:
         """Return the grids of A and B that an exported page holds: those that were computed, and the first if small."""
         if len(self.runs) == 2 and fits_file(*self.runs):
-            self.patching(0, 1)
+            with suppress(RegardError):  # of vectors that are not finite
+                self.patching(0, 1)
         return [patched.answer for (run, other, _), patched in self._grids.items() if (run, other) == (0, 1)]
 
     @query(slow=True)

@@ -9,8 +9,9 @@ import numpy as np
 
 from regard._utils.errors import RegardError
 from regard.explorer import answers
-from regard.explorer.next_tokens import next_tokens
+from regard.explorer.next_tokens import logits_at, next_tokens
 from regard.explorer.run import Run
+from regard.functional import softmax
 from regard.metrics import PatchGrid, patch_grid
 from regard.metrics.activation_patching import Over
 from regard.metrics.attribution_target import next_token_id, predicts_at_each_token
@@ -49,7 +50,8 @@ def has_patching(run: Run) -> bool:
 def fits_file(clean: Run, corrupted: Run) -> bool:
     """Tell whether an exported page holds the grid of two runs."""
     is_pair = has_patching(clean) and has_patching(corrupted) and clean.model is corrupted.model
-    is_small = clean.length == corrupted.length and clean.length * len(clean.layers) <= _MAX_FILE_CELLS
+    is_small = clean.length <= _MAX_TOKENS and clean.length * len(clean.layers) <= _MAX_FILE_CELLS
+    is_small = is_small and clean.length == corrupted.length
     return is_pair and is_small and clean.encoding != corrupted.encoding
 
 
@@ -100,6 +102,11 @@ def patch(
 
     check()
     grid = patch_grid(model, clean.encoding, corrupted.encoding, metric, over=over, progress=progress)
+    for one in (token, versus):
+        if one is not None and one not in {each["token"] for each in likely}:
+            probability = softmax(logits_at(clean, clean.length - 1))[one]
+            text = token_name(model.tokenizer, one)
+            likely.append({"token": one, "text": text, "probability": float(f"{probability:.6g}")})
     texts = clean.encoding.text, corrupted.encoding.text
     written = repr(texts[0]) if token is None else repr(tuple(_written(clean, each) for each in metric))
     arguments = "" if question.over == "output" else f", over={over!r}"
