@@ -77,13 +77,48 @@ def test_a_word_is_varied_and_its_run_is_patched(open_page, serve, induction):
     reach(page, re.compile("v=patching"))
     click(page.get_by_role("button", name="Compare no more"))
     assert "text_b" not in page.url
+    expect(page.get_by_role("button", name="Compare with…")).to_be_focused()
     assert page.locator("[data-ref=patchingStatus]").inner_text().startswith("Compare with another text")
+
+
+def test_a_comparison_that_is_ended_while_it_runs_leaves_nothing(open_page, sequence_address):
+    page = open_page(f"{sequence_address}#v=head&l=1&h=0&i=8&j=3")
+    click(page.get_by_role("button", name="Compare with…"))
+    let_go = hold(page, "**/api/run_text")
+    page.get_by_label("Text of B").fill(OTHER)
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("button", name="Run B")).to_be_disabled()
+    page.get_by_role("button", name="Compare no more").click()
+    let_go()
+    page.unroute_all()
+    click(page.get_by_role("button", name="Compare with…"))
+    expect(page.get_by_role("button", name="Run B")).to_be_enabled()
+    assert page.locator("[data-ref=liveStatusB]").inner_text() == ""
+
+
+def test_a_square_has_the_name_of_its_token(open_page, serve, minilm):
+    page = open_page(
+        f"{serve(explored(minilm, 'head to head today', 'head to hand today'))}#v=patching",
+        selector=".rg-patching-cell",
+    )
+    rows = page.locator(".rg-patching-row:not(.rg-patching-names)")
+    names = [rows.nth(n).locator("button").first.get_attribute("aria-label") for n in (1, 3)]
+    said = [name.partition(", the number")[0].rpartition(": ")[0] for name in names]
+    assert said == [f"Layer 0, residual stream at {token}" for token in ("head:1", "head:2 | hand")]
 
 
 def test_a_file_has_the_grid_of_its_pair(open_page, induction, tmp_path):
     exploration, path = explored(induction, SEQUENCE, OTHER, layer=1, head=0), tmp_path / "page.html"
     write_page(exploration, path)
     page = open_page(f"{path.as_uri()}#v=patching&l=1&h=0", selector=".rg-patching-cell")
+    np.testing.assert_allclose(recovered(page), exploration.patching(0, 1)["recovered"], atol=0.0051)
+    tokens = page.get_by_label("Next token of the patching")
+    default = tokens.input_value()
+    values = tokens.evaluate("(list) => [...list.options].map((one) => one.value)")
+    other = next(value for value in values if value != default)
+    choose(tokens, other)
+    assert page.locator("[data-ref=patchingStatus]").inner_text().startswith("This file holds no such grid")
+    choose(tokens, default)
     np.testing.assert_allclose(recovered(page), exploration.patching(0, 1)["recovered"], atol=0.0051)
     click(page.get_by_role("button", name="MLP"))
     assert page.locator("[data-ref=patchingStatus]").inner_text().startswith("This file holds no such grid")

@@ -31,7 +31,7 @@ import { bindControls } from "./controls.js";
 import { findHeads, toggleCell, toggleChosenCell, writeCells } from "./head-search.js";
 import { pinLines, toggleLines } from "./lines.js";
 import { cancelPatching, openSite, startPatching } from "./patching.js";
-import { appendToken, compareText, runText, runTextB, sampleToken } from "./predictions.js";
+import { appendToken, closeTextB, compareText, runText, runTextB, sampleToken } from "./predictions.js";
 import { chosenWords, goToStep, openAddress } from "./story.js";
 
 /**
@@ -179,7 +179,7 @@ function listenToButtons(app, refs) {
     [refs.cancelPatching, () => cancelPatching(app)],
     [refs.startPatching, () => startPatching(app)],
     [refs.compareText, () => compareText(app)],
-    [refs.closeB, () => runTextB(app, { text: "", model: "" })],
+    [refs.closeB, () => closeTextB(app)],
     [refs.undoButton, () => actions.undoAblation(app)],
     [refs.redoButton, () => actions.redoAblation(app)],
     [refs.openPaths, () => app.set({ view: "paths" })],

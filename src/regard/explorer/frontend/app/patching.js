@@ -2,7 +2,7 @@
 
 import { sentence } from "../data/attribution.js";
 import { NOTHING } from "../data/query.js";
-import { label, tokenName } from "../data/tokens.js";
+import { tokenName } from "../data/tokens.js";
 import { present, setText } from "../platform/dom.js";
 import { runsOf } from "../state/sides.js";
 import { looksOnly } from "../state/state.js";
@@ -48,12 +48,15 @@ export function showPatching(app) {
   const { patchingSummary, patchingGrid, patchingReadout, patchingLegend } = refs;
   present([patchingSummary, patchingGrid, patchingReadout, patchingLegend], [answer], () => {
     const other = b === undefined ? [] : manifest.runs[b].tokens;
-    const names = run.tokens.map(({ text }, n) =>
-      other[n] && other[n].text !== text ? `${label(text)} | ${label(other[n].text)}` : tokenName(run.tokens, n),
-    );
+    const names = run.tokens.map(({ text }, n) => {
+      const name = tokenName(run.tokens, n);
+      return other[n] && other[n].text !== text ? `${name} | ${tokenName(other, n)}` : name;
+    });
     const changed = new Set(names.flatMap((_, n) => (other[n]?.text === run.tokens[n].text ? [] : [n])));
     const layers = run.layers.map(({ number }) => number);
     parts.patching.show(answer.data, names, changed, layers, theme);
+    const isOfTokens = answer.error ? refs.patchToken.options.length > 0 : typeof answer.data?.token === "number";
+    refs.patchTokens.hidden = !isOfTokens; // after an error, another can be chosen
   });
 }
 

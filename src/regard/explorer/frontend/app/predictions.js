@@ -35,7 +35,14 @@ export function runText(app, { text, model }, opening) {
 function keptCell({ row, col }, before, run) {
   const { initial } = run;
   if (run.model !== before.model)
-    return { layer: initial.layer, head: initial.head, row: initial.row ?? null, col: initial.col ?? null };
+    return {
+      layer: initial.layer,
+      head: initial.head,
+      row: initial.row ?? null,
+      col: initial.col ?? null,
+      patchToken: null, // an id of the other vocabulary
+      patchVersus: null,
+    };
   return { row: sameToken(before.tokens, run.tokens, row), col: sameToken(before.tokens, run.tokens, col) };
 }
 
@@ -63,8 +70,8 @@ function showLiveB(app, b) {
   refs.compareText.hidden = isShown || Boolean(training);
   refs.liveB.hidden = !isShown;
   refs.closeB.hidden = b !== null && text === "";
-  if (b) parts.liveB.show({ text: b.text, model: b.model }, answer);
-  else if (text) parts.liveB.show(run, answer);
+  const shown = b ? { text: b.text, model: b.model } : text ? run : null;
+  parts.liveB.show(shown, answer);
 }
 
 /** Open the text of B, which is that of A until it is changed. @param {App} app */
@@ -74,6 +81,12 @@ export function compareText(app) {
   [liveInputB.value, liveModelB.value] = [liveInput.value, liveModel.value];
   app.refresh();
   liveInputB.focus();
+}
+
+/** Compare with the given text, or with none. @param {App} app */
+export function closeTextB(app) {
+  runTextB(app, { text: "", model: "" });
+  app.refs.compareText.focus(); // the button that was pressed is hidden
 }
 
 /** Compare with a text that the page runs; the head and the cell stay. An empty one is the given B, or none. @param {App} app @param {LiveRun} run */

@@ -95,10 +95,10 @@ export function embeddedSource(contents, text) {
     patching: async ({ over = "output", token, versus }) => {
       /** @type {Patching[]} */
       const answers = contents.blobs?.patching ? await json("patching") : [];
-      const isNamed = token !== undefined || versus !== undefined;
-      const found = answers.find(
-        (one) => one.over === over && (isNamed ? one.token === token && one.versus === versus : one.is_default),
-      );
+      const first = answers.find((one) => one.is_default);
+      const to = token ?? first?.token;
+      const from = versus ?? (first?.versus === to ? first?.token : first?.versus); // as the server chooses it
+      const found = answers.find((one) => one.over === over && one.token === to && one.versus === from);
       if (found) return found;
       throw new Error("This file holds no such grid: regard explore without -o computes any.");
     },

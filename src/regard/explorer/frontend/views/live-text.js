@@ -35,14 +35,15 @@ export class LiveText {
     else setText(this.refs.status, "Write a text first.");
   }
 
-  /** Whether it is another run than the last. @param {LiveRun} shown @param {Answer<LiveAnswer>} answer */
+  /** Whether it is another run than the last; null: none. @param {LiveRun | null} shown @param {Answer<LiveAnswer>} answer */
   show(shown, { isPending, error }) {
     const { input, model, run, status } = this.refs;
     run.disabled = isPending;
     setText(status, error?.message ?? (isPending ? "Running the model …" : ""));
     status.classList.toggle("rg-refused", error !== null);
-    if (isPending || error || (this.shown && isSameRun(this.shown, shown))) return false;
+    if (isPending || error || (shown && this.shown && isSameRun(this.shown, shown))) return false;
     this.shown = shown;
+    if (!shown) return false;
     if (activeElementOf(input) !== input || input.value.trim() !== shown.text) input.value = shown.text;
     model.value = shown.model;
     return true;

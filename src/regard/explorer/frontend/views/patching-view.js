@@ -37,12 +37,11 @@ export class PatchingView {
 
   /** @param {Patching | null} patching @param {string[]} names of the positions @param {Set<number>} changed @param {(number | string)[]} layers @param {Theme} theme */
   show(patching, names, changed, layers, theme) {
-    const { patchTokens, patchingSummary, patchingGrid, patchingReadout, patchingLegend, patchingCode } = this.refs;
+    const { patchingSummary, patchingGrid, patchingReadout, patchingLegend, patchingCode } = this.refs;
     const key = JSON.stringify([patching, names, theme]);
     if (this.drawn === key) return;
     this.drawn = key;
     this.shown = patching && { patching, names, layers };
-    patchTokens.hidden = !patching || patching.token === null;
     patchingLegend.hidden = !patching;
     /** @type {HTMLElement} */ (patchingCode.parentElement).hidden = !patching;
     setText(patchingReadout, "");
@@ -58,7 +57,8 @@ export class PatchingView {
     const cell = (/** @type {number} */ layer, /** @type {number} */ site) => {
       const share = recovered[layer][site] ?? 0;
       const color = colorAt(theme, share / max);
-      const says = `Layer ${layers[layer]}, ${STEPS[patching.over]}${isOfHeads ? "" : " at"} ${sites[site].replace("head ", "")}: ${formatFixed(share, 2)}, the number is ${formatSignificant(values[layer][site] ?? NaN)}`;
+      const place = isOfHeads ? String(site) : "at " + names[site];
+      const says = `Layer ${layers[layer]}, ${STEPS[over]} ${place}: ${formatFixed(share, 2)}, the number is ${formatSignificant(values[layer][site] ?? NaN)}`;
       const style = { "background-color": toCss(color), color: textColorOn(color) };
       const data = { label: says };
       const props = { class: "rg-patching-cell", style, data, title: says, "aria-label": says };
