@@ -18,7 +18,8 @@ VIEWS = {
             "[data-ref=headSides] .rg-side-name", "[data-ref=map] .rg-stage"],
     "words": ["[data-ref=topHeading]", "[data-ref=top]", "[data-ref=textNote]", ".rg-text-panel .rg-words"],
     "heads": ["[data-ref=grid]", "[data-ref=metricDescription]", "[data-ref=headCount]"],
-    "cell": ["[data-ref=cellTitle]", "[data-ref=steps]", "[data-ref=cellSource]"],
+    "cell": ["[data-ref=cellTitle]", "[data-ref=titleA]", "[data-ref=steps]", "[data-ref=titleB]", "[data-ref=stepsB]",
+             "[data-ref=cellSource]"],
     "why": ["[data-ref=whySum]", "[data-ref=whyPairs]"],
     "next": ["[data-ref=nextHeading]", "[data-ref=nextList]", "[data-ref=lensTable]"],
     "mattered": ["[data-ref=attributionResult]"],
@@ -27,6 +28,8 @@ VIEWS = {
     "lines": ["[data-ref=lines]", "[data-ref=linesNote]", "[data-ref=linesSides] .rg-side-name"],
     "paths": ["[data-ref=pathsSides] .rg-side-name", "[data-ref=pathsSummary]", "[data-ref=pathsGraph]",
               "[data-ref=pathsTree]"],
+    "patching": ["[data-ref=patchingSummary]", "[data-ref=patchingLegend]", "[data-ref=patchingGrid]"],
+    "aligned": ["[data-ref=aligned]"],
     "changes": ["[data-ref=changes]"],
 }  # fmt: skip
 
@@ -73,7 +76,7 @@ WATCH = """
 """
 
 KEYS = ["]", "[", "}", "{", "m", "t", "p", "w", "s", "l", "n", "v", "c", "a", "g", "ArrowDown", "ArrowUp", "ArrowLeft",
-        "ArrowRight", "1", "2", "3", "4", "5", "6", "7"]  # fmt: skip
+        "ArrowRight", "1", "2", "3", "4", "5", "6", "7", "8"]  # fmt: skip
 PLACES = [".rg-text-panel .rg-word", ".rg-head", ".rg-segment", ".rg-line-toggle", "[data-field=nextTokens]",
           "[data-ref=ablateButton]", "[data-ref=undoButton]", ".rg-likely-token", ".rg-stream-head",
           "[data-field=why]", "[data-ref=pathsTree] button"]  # fmt: skip
@@ -133,7 +136,7 @@ def difference(text, complete):
 
 
 @pytest.mark.parametrize("number", sweep_after(1, range(2)))
-@pytest.mark.parametrize("kind", ["two texts", "decoder"])
+@pytest.mark.parametrize("kind", ["two texts", "patching", "decoder"])
 def test_each_view_agrees_with_its_caption_in_every_frame(
     open_page, address_of_two, sequence_address, request, kind, number
 ):
@@ -141,6 +144,7 @@ def test_each_view_agrees_with_its_caption_in_every_frame(
     draw = random.Random(f"{kind} {number} {options.seed if options.sweep == 1 else ''}")  # the night draws others
     base, opening = {
         "two texts": (address_of_two, "v=head&l=2&h=3&i=8&j=2"),
+        "patching": (address_of_two, "v=patching&l=2&h=3&i=8&j=2"),
         "decoder": (sequence_address, "v=head&l=1&h=0&i=8&j=4&nt=1"),
     }[kind]
     page = open_page(f"{base}#{opening}", reduced_motion="reduce", allow=REFUSED)
