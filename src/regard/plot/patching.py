@@ -73,7 +73,7 @@ def patching(grid: PatchGrid, *, width: str | float = "column", caption: bool = 
         labels = positions(values.shape, cell, look)._replace(rows=rows)
     size = np.array([cell * len(columns), min(max(cell, _MIN_ROW), _MAX_ROW) * len(rows)])
     below = (
-        PRINT.pad
+        2 * PRINT.pad
         + name
         + (look.metrics.max_width(labels.columns, labels.points) if labels.angle else labels.points * LINE)
     )
