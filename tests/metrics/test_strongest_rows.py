@@ -109,7 +109,7 @@ def test_texts_are_read_one_window_at_a_time(minilm):
         ((SENTENCES, -1, 0), "layer"),
         ((SENTENCES, 0, 0, 0), "k must be"),
         (([], 0, 0), "no text"),
-        (("one text", 0, 0), "iterable of texts"),
+        (("one text", 0, 0), "texts are an iterable"),
     ],
 )
 def test_what_is_wrong_is_said(minilm, arguments, said):

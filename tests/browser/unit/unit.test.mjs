@@ -359,6 +359,17 @@ test("two texts share a layer and head; an edit is compared with the text that i
     assert.match(sides.differenceBlockedBy(state.INITIAL_STATE, manifest), /A has 3 tokens and B 5/);
     assert.equal(sides.differenceBlockedBy({ ...state.INITIAL_STATE, editedRun: 2 }, manifest), null);
 });
+test("heads of a second text that has not run yet are not ablated in the first", () => {
+    const manifest = { ...manifestOf(runOf(2, 2, 3)), can: { ablate: true } };
+    const ablatedOf = (given) =>
+        state.normalize({ ...state.INITIAL_STATE, ablated: [[0, 1]], ...given }, manifest).ablated;
+    assert.deepEqual(ablatedOf({ textB: "b", ablatedRun: 1 }), []);
+    assert.deepEqual(ablatedOf({ textB: "b", ablatedRun: 0 }), [[0, 1]]);
+    assert.deepEqual(ablatedOf({ ablatedRun: 1 }), [[0, 1]]);
+    manifest.runs[1] = runOf(2, 2, 3);
+    assert.deepEqual(ablatedOf({ text: "a", liveRun: 1, textB: "b", ablatedRun: 1 }), [[0, 1]]);
+    assert.deepEqual(ablatedOf({ textB: "b", liveRunB: 1, ablatedRun: 1 }), [[0, 1]]);
+});
 test("any stretch of tokens becomes one that there is", () => {
     const all = [
         [null, null],

@@ -199,7 +199,8 @@ export class App {
     const [given, b] = manifest.runs.slice(0, manifest.numGivenRuns);
     const a = state.text ? state : { text: given.text, model: given.model };
     const other = state.textB ? { text: state.textB, model: state.modelB || a.model } : b;
-    const ablatedRun = state.ablatedRun === state.liveRunB ? 1 : state.ablatedRun; // B, whichever number it has
+    const side = [state.liveRun, state.liveRunB].indexOf(state.ablatedRun); // A or B, whichever number it has
+    const ablatedRun = side < 0 ? state.ablatedRun : side;
     const textB = other && other.text !== a.text ? other.text : "";
     const modelB = other && other.model !== a.model ? other.model : "";
     return encode({ ...state, text: a.text, model: a.model, textB, modelB, ablatedRun }, initialState);

@@ -37,7 +37,9 @@ export function normalize(wanted, manifest) {
   const isOfB = b0 !== null && wanted.ablatedRun !== a0 && [1, b0].includes(wanted.ablatedRun);
   const base = shown?.run ?? (isOfB ? b0 : a0); // heads are ablated in the run that is shown
   const { layers } = manifest.runs[base];
-  const ablated = wanted.ablated.filter(([layer, head]) => manifest.can.ablate && head < (layers[layer]?.heads ?? 0));
+  const lacksB = wanted.textB && b0 === null && wanted.ablatedRun === 1 && a0 !== 1; // A's heads are not meant
+  const ablatable = manifest.can.ablate && !lacksB;
+  const ablated = wanted.ablated.filter(([layer, head]) => ablatable && head < (layers[layer]?.heads ?? 0));
   const ablatedRun = ablated.length ? base : 0;
   const { editedRun: edited } = wanted;
   const isOfOther = edited !== null && manifest.runs[edited].base_run !== ablatedRun; // an earlier checkpoint, or text
