@@ -184,6 +184,7 @@ def check_fields(ours, config):
     theirs |= dict.fromkeys(("partial_rotary_factor", "rotary_pct"), full.get("partial_rotary_factor"))
     theirs |= {"n_positions": config.get("n_positions", 512), "global_attn_every_n_layers": 3}
     theirs |= {"rotary_emb_base": full.get("rope_theta"), "num_nextn_predict_layers": 0, "sliding_window_pattern": 6}
+    theirs["head_dim"] = config.get("head_dim") or config.get("hidden_size", 0) // config.get("num_attention_heads", 1)
     ours = {name: value for name, value in ours.items() if not name.endswith("_token_id")}
     scaling = ours.pop("rope_scaling", {})
     assert {name: full.get(name) for name in scaling} == scaling
