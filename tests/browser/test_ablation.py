@@ -151,7 +151,7 @@ def test_how_far_an_ablation_is_and_why_it_cannot_be_stand_beside_its_button(ope
     page.wait_for_selector("text=40 %, 12 s left")
     let_go()
     appear(page, ".rg-changes h3")
-    assert page.locator(".rg-progress").all_inner_texts() == ["", ""]
+    assert page.locator(".rg-progress").all_inner_texts() == ["", "", ""]
     page = open_page(f"{address}#v=head&l=2&h=3", allow="Failed to load resource")
     intercept(page, "**/api/ablate*", lambda route: route.fulfill(status=400, body='{"error": "no model"}'))
     page.get_by_role("button", name="Ablate this head").click()
