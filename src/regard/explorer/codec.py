@@ -61,6 +61,11 @@ def encode_blob(content: bytes) -> bytes:
     return bytes(_CHARACTERS[digits].ravel()[: digits.size - padding])
 
 
+def short_number(x: float) -> float | None:
+    """Return a number in six digits, as it goes to the page; None for one that is not finite."""
+    return float(f"{x:.6g}") if np.isfinite(x) else None
+
+
 def json_bytes(value: Any) -> bytes:
     """Return plain data as JSON in ASCII, lone surrogates included; NaN and infinity raise."""
     return json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode("ascii")

@@ -15,6 +15,13 @@ from regard.trace import Trace
 Side: TypeAlias = int | Literal["mean", "all"]
 FORMATS = ("pdf", "svg", "png", "py")
 
+
+def check_format(format: str) -> None:
+    """Raise `RegardError` for a format that a figure has not."""
+    if format not in FORMATS:
+        raise RegardError(f"format is one of {', '.join(FORMATS)}, not {format[:40]!r}")
+
+
 DRAWING = threading.Lock()
 """Held while a figure is drawn: matplotlib is of one thread."""
 
@@ -42,8 +49,7 @@ def draw_figure(
 
     `load_expression` returns the Python that loads a model.
     """
-    if format not in FORMATS:
-        raise RegardError(f"format is one of {', '.join(FORMATS)}, not {format[:40]!r}")
+    check_format(format)
     if not 1 <= len(sides) <= 2:
         raise RegardError(f"a figure is of one side or of two, not of {len(sides)}")
     if any(run.block(0) is not None for run, _, _ in sides):

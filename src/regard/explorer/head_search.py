@@ -9,6 +9,7 @@ import numpy as np
 
 from regard._utils.errors import RegardError
 from regard.explorer import answers
+from regard.explorer.codec import short_number
 from regard.explorer.next_tokens import logits_at
 from regard.explorer.run import Run
 from regard.explorer.validation import check_index
@@ -91,7 +92,7 @@ def heads_with_weights(
             float(layer.tile(head, unique_rows, unique_cols)[at].mean(dtype=np.float64))
             for head in range(len(layer.heads))
         ]
-        mean_weights.append([float(f"{mean:.6g}") if np.isfinite(mean) else None for mean in means])
+        mean_weights.append([short_number(mean) for mean in means])
     return mean_weights
 
 

@@ -34,10 +34,10 @@ def next_tokens(run: Run, position: int | None, temperature: float, seed: int | 
     drawn = None
     if seed is not None:
         token = Sampling(temperature=temperature, seed=seed).choose(logits, np.random.default_rng(seed))
-        drawn = _describe(token, token_name(run.model.tokenizer, token), float(shares[token]))
+        drawn = predicted_token(token, token_name(run.model.tokenizer, token), float(shares[token]))
     return {
         "position": position,
-        "tokens": [_describe(each.id, each.text, each.probability) for each in likely],
+        "tokens": [predicted_token(each.id, each.text, each.probability) for each in likely],
         "rest": round(max(0.0, 1 - sum(each.probability for each in likely)), 6),
         "entropy": round(float(-np.sum(shares * np.log(np.maximum(shares, np.finfo(float).tiny)))), 6),
         "drawn": drawn,
@@ -66,7 +66,7 @@ def predictions_by_layer(run: Run, position: int | None, token: int | None) -> a
         likely = likely_tokens(row, model.tokenizer, top=_TOP_OF_LAYER)
         rows.append({
             "step": name,
-            "tokens": [_describe(each.id, each.text, each.probability) for each in likely],
+            "tokens": [predicted_token(each.id, each.text, each.probability) for each in likely],
             "probability": float(f"{softmax(row)[target]:.6g}"),
             "rank": int(np.count_nonzero(row > row[target])),
         })  # fmt: skip
@@ -95,5 +95,6 @@ def _position_of(run: Run, position: int | None) -> int:
     return position
 
 
-def _describe(token: int, text: str, probability: float) -> answers.PredictedToken:
+def predicted_token(token: int, text: str, probability: float) -> answers.PredictedToken:
+    """Return a token as the page is told of it."""
     return {"token": token, "text": text, "probability": float(f"{probability:.6g}")}

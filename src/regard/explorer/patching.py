@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from regard._utils.errors import RegardError
 from regard.explorer import answers
-from regard.explorer.next_tokens import logits_at, next_tokens
+from regard.explorer.codec import short_number
+from regard.explorer.figures import DRAWING, check_format
+from regard.explorer.next_tokens import logits_at, next_tokens, predicted_token
 from regard.explorer.run import Run
 from regard.functional import softmax
 from regard.metrics import PatchGrid, patch_grid
@@ -105,8 +105,7 @@ def patch(
     for one in (token, versus):
         if one is not None and one not in {each["token"] for each in likely}:
             probability = softmax(logits_at(clean, clean.length - 1))[one]
-            text = token_name(model.tokenizer, one)
-            likely.append({"token": one, "text": text, "probability": float(f"{probability:.6g}")})
+            likely.append(predicted_token(one, token_name(model.tokenizer, one), probability))
     texts = clean.encoding.text, corrupted.encoding.text
     written = repr(texts[0]) if token is None else repr(tuple(_written(clean, each) for each in metric))
     arguments = "" if question.over == "output" else f", over={over!r}"
@@ -127,8 +126,8 @@ def patch(
         "metric": grid.metric,
         "clean": grid.clean,
         "corrupted": grid.corrupted,
-        "values": _plain(grid.values),
-        "recovered": _plain(grid.recovered),
+        "values": [[short_number(x) for x in row] for row in grid.values],
+        "recovered": [[short_number(x) for x in row] for row in grid.recovered],
         "code": "\n".join(code),
     }
     return Patched(grid, answer)
@@ -139,6 +138,7 @@ def draw_patching(patched: Patched, format: str, width: str, *, caption: bool) -
     from regard.plot.patching import patching
     from regard.plot.save import encode
 
+    check_format(format)
     if format == "py":
         return "\n".join([
             *patched.answer["code"].splitlines()[:-1],
@@ -146,10 +146,6 @@ def draw_patching(patched: Patched, format: str, width: str, *, caption: bool) -
             'regard.plot.save(drawn, "patching.pdf")',
             "",
         ]).encode()  # fmt: skip
-    if format not in ("pdf", "svg", "png"):
-        raise RegardError(f"format is one of pdf, svg, png, py, not {format[:40]!r}")
-    from regard.explorer.figures import DRAWING
-
     with DRAWING:
         return encode(patching(patched.grid, width=width, caption=caption), format)
 
@@ -161,7 +157,3 @@ def _written(run: Run, token: int) -> str | int:
         return text if next_token_id(run.model, run.encoding, text) == token else token  # type: ignore[arg-type]
     except RegardError:
         return token
-
-
-def _plain(values: np.ndarray) -> answers.HeadValues:
-    return [[float(f"{x:.6g}") if np.isfinite(x) else None for x in row] for row in values]

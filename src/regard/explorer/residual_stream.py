@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from regard._utils.errors import RegardError
 from regard.explorer import answers
+from regard.explorer.codec import short_number
 from regard.explorer.movement import MAX_MOVEMENT_TOKENS
 from regard.explorer.next_tokens import logits_at
 from regard.explorer.run import Run
@@ -50,17 +49,17 @@ def residual_stream(run: Run, position: int | None, token: int | None) -> answer
     for n, layer in enumerate(lengths):
         adds = attribution.heads[n][0, :, position]
         layer["adds"] = {
-            "heads": [_short(x) for x in adds],
-            "attn": _short(adds.sum() + attribution.attn_biases[n][at]),
-            "mlp": _short(attribution.mlps[n][at]),
+            "heads": [short_number(x) for x in adds],
+            "attn": short_number(adds.sum() + attribution.attn_biases[n][at]),
+            "mlp": short_number(attribution.mlps[n][at]),
         }
     return {
         "position": position,
         "token": token,
         "text": token_name(run.model.tokenizer, token),
-        "logit": _short(attribution.logit[at]),
-        "embeddings": _short(attribution.embeddings[at]),
-        "bias": _short(attribution.bias[at]),
+        "logit": short_number(attribution.logit[at]),
+        "embeddings": short_number(attribution.embeddings[at]),
+        "bias": short_number(attribution.bias[at]),
         "layers": lengths,
     }
 
@@ -75,8 +74,6 @@ def check_whole_model(has_model: bool, length: int, what: str) -> None:
 
 def _length(trace: Trace, name: str, position: int) -> float | None:
     """Return the length of the vector of a step at a position; None where it was not recorded."""
-    return _short(np.linalg.norm(np.asarray(trace[name][0, position], np.float64))) if name in trace else None
-
-
-def _short(x: Any) -> float | None:
-    return float(f"{float(x):.6g}") if np.isfinite(x) else None
+    if name not in trace:
+        return None
+    return short_number(float(np.linalg.norm(np.asarray(trace[name][0, position], np.float64))))

@@ -96,7 +96,7 @@ def ablation_sweep(
     batch_size : int
         How many heads run together.
     progress : function, optional
-        Called with the number of texts done and the number of all.
+        Called with how many texts are done and how many there are.
 
     Raises
     ------

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 SPACING = 0.17
 """The least distance of labels on a screen."""
 
+PRINT_SPACING = 1.12 / 72
+"""The distance of labels in print, per point of their type."""
+
 _TIGHT = 1.1  # type size per label spacing, above that of running text
 _TURNED: dict[int, dict[str, Any]] = {  # columns by their angle in degrees
     0: {},

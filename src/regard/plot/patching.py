@@ -12,7 +12,7 @@ from regard.plot.cells import draw_cells, draw_frame, draw_lines, extent_of
 from regard.plot.color_bar import color_bar, room_beside
 from regard.plot.figure import figure_width
 from regard.plot.fonts import find_fonts
-from regard.plot.labels import all_labels, draw_labels, positions
+from regard.plot.labels import PRINT_SPACING, all_labels, draw_labels, positions
 from regard.plot.page import Page
 from regard.plot.style import PRINT, Look, get_style
 from regard.plot.text_metrics import LINE
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 # Lengths are in inches.
-_MAX_CELL, _MIN_ROW, _MAX_ROW, _SPACING = 0.32, 0.1, 0.16, 1.12 / 72
+_MAX_CELL, _MIN_ROW, _MAX_ROW = 0.32, 0.1, 0.16
 _NEARLY = 1.05  # what goes a little beyond 1 has its colour
 _LABEL_COLUMNS = 18
 
@@ -66,7 +66,7 @@ def patching(grid: PatchGrid, *, width: str | float = "column", caption: bool = 
     name, bar = PRINT.small * LINE, PRINT.pad + room_beside(look, signed=True)
     left = name + look.metrics.max_width(rows, PRINT.label) + 2 * PRINT.pad
     cell = min(_MAX_CELL, (across - 2 * PRINT.margin - left - bar) / len(columns))
-    points = min(PRINT.label, cell / _SPACING)
+    points = min(PRINT.label, cell / PRINT_SPACING)
     if points >= PRINT.smallest:
         labels = all_labels(rows, columns, points, cell, look)
     else:
@@ -86,7 +86,7 @@ def patching(grid: PatchGrid, *, width: str | float = "column", caption: bool = 
         draw_frame(ax, look)
         draw_lines(ax, values.shape, look)
         draw_labels(ax, labels._replace(rows=()), look, look.style.foreground, above=False)
-        step = max(1, int(np.ceil(PRINT.label * _SPACING * len(rows) / size[1])))
+        step = max(1, int(np.ceil(PRINT.label * PRINT_SPACING * len(rows) / size[1])))
         ax.set_yticks(range(0, len(rows), step), rows[::step], size=PRINT.label)
         paper.name_axis(left + size[0] / 2, 0, [site])
         paper.name_axis(0, below + size[1] / 2, ["layer"], upright=True)

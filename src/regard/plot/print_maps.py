@@ -12,7 +12,7 @@ import numpy as np
 from regard.plot import captions, color_bar as bars
 from regard.plot.cells import cells_per_dot, draw_cells, draw_frame, draw_lines, extent_of, pool
 from regard.plot.existing_axes import Margins
-from regard.plot.labels import Labels, all_labels, draw_labels, positions
+from regard.plot.labels import PRINT_SPACING, Labels, all_labels, draw_labels, positions
 from regard.plot.page import Page
 from regard.plot.style import PRINT, Look, Style
 from regard.plot.text_metrics import LINE
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from matplotlib.colors import Colormap, Normalize
 
 # Lengths are in inches.
-_SPACING = 1.12 / 72  # of labels, per point of their type
 _LABEL_COLUMNS = 18
 _MAX_CELL, _CELL_WITH_LINES = 0.32, 0.08
 _MIN_ROW = 4.6  # in less, A, B and A − B stand one below the other
@@ -92,7 +91,7 @@ class PrintMaps:
                 previous, cell = cell, float(min(*(rest / shape[::-1]), _MAX_CELL))
                 if np.isclose(cell, previous):
                     break
-            if points is None or points * _SPACING <= cell:
+            if points is None or points * PRINT_SPACING <= cell:
                 return labels, margins, cell
         raise AssertionError("positions always fit")
 

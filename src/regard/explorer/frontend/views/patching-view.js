@@ -64,7 +64,7 @@ export class PatchingView {
       const props = { class: "rg-patching-cell", style, data, title: says, "aria-label": says };
       return button(hasNumbers ? formatFixed(share, 2) : "", () => this.open(layer, site), props);
     };
-    const row = (/** @type {string} */ name, /** @type {(Node | string)[]} */ cells, kind = "") => {
+    const row = (/** @type {(Node | string)[]} */ cells, kind = "") => {
       const style = { "--rg-cols": layers.length };
       return el("div", { class: `rg-patching-row ${kind}`, style }, ...cells);
     };
@@ -75,9 +75,9 @@ export class PatchingView {
     const rows = sites.map((name, site) => {
       const isChanged = !isOfHeads && changed.has(site);
       const title = el("span", { class: isChanged ? "rg-changed" : "", title: name }, bidi(name));
-      return row(name, [title, ...layers.map((_, layer) => cell(layer, site))]);
+      return row([title, ...layers.map((_, layer) => cell(layer, site))]);
     });
-    patchingGrid.replaceChildren(row("", heading, "rg-patching-names"), ...rows);
+    patchingGrid.replaceChildren(row(heading, "rg-patching-names"), ...rows);
     const cells = patchingGrid.querySelectorAll("button");
     setTabStop(cells, cells[0]);
     const means = "of the way from the number of B, 0, to that of A, 1: blue towards A, brown away from it";
