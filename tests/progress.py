@@ -42,7 +42,9 @@ class Progress:
         self._done += report.when == "teardown"
         if report.failed and not self._quiet:
             self._terminal.ensure_newline()
-            self._terminal.write_line(f"FAILED {report.nodeid}", red=True)
+            crash = getattr(report.longrepr, "reprcrash", None)
+            reason = f" - {crash.message.splitlines()[0][:300]}" if crash and crash.message else ""
+            self._terminal.write_line(f"FAILED {report.nodeid}{reason}", red=True)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_report_teststatus(self, report: pytest.TestReport) -> tuple[str, str, str] | None:

@@ -104,7 +104,7 @@ def test_a_pairwise_cover_has_every_pair():
 
 
 def test_a_case_that_fails_is_named_at_once_and_the_file_that_runs(tmp_path):
-    (tmp_path / "test_some.py").write_text("def test_good():\n    pass\n\ndef test_bad():\n    raise ValueError\n")
+    (tmp_path / "test_some.py").write_text("def test_good():\n    pass\n\ndef test_bad():\n    raise ValueError('why')\n")
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", f"--rootdir={ROOT}", "-c"]
     command += [ROOT / "pyproject.toml", "tests/utils/test_files.py", tmp_path / "test_some.py", "--sweep=0.25"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
@@ -114,6 +114,7 @@ def test_a_case_that_fails_is_named_at_once_and_the_file_that_runs(tmp_path):
     assert "[  0%] tests/utils/test_files.py" in lines
     named = [line for line in lines if line.startswith("FAILED ") and "::test_bad" in line]
     assert len(named) == 2  # at once, and in the summary
+    assert all(line.endswith(" - ValueError: why") for line in named)
     assert lines[-1].count("1 failed") == 1
 
 
