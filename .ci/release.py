@@ -219,8 +219,8 @@ def misfit(wheel: str, kernel: Mapping[str, Any]) -> str | None:
     if foreign := [name for name in kernel["libraries"] if not re.fullmatch(libraries, name)]:
         return f"loads {', '.join(foreign)}"
     exports = set(kernel["exports"])
-    if format_ == "MACHO":  # where Zig's linker takes no list
-        exports = {name.removeprefix("_") for name in exports} & EXPORTS
+    if format_ != "ELF":  # Zig's linkers for macOS and Windows take no list
+        exports = {name.removeprefix("_") if format_ == "MACHO" else name for name in exports} & EXPORTS
     if exports != EXPORTS:
         return f"exports {', '.join(kernel['exports'][:5]) or 'nothing'}"
     return None

@@ -155,11 +155,17 @@ def test_a_kernel_fits_the_name_of_its_wheel(system, facts, says):
     assert release.misfit(f"regard-0.1.0-cp312-abi3-{system}.whl", kernel(**facts)) == says
 
 
-def test_a_kernel_for_macos_may_show_what_its_linker_adds():
-    exports = [*(f"_{name}" for name in release.EXPORTS), "___dso_handle"]
-    facts = {"format": "MACHO", "machine": "X86_64", "exports": exports, "libraries": [_LIBSYSTEM]}
-    wheel = "regard-0.1.0-cp312-abi3-macosx_11_0_x86_64.whl"
-    assert release.misfit(wheel, facts) is None
+@pytest.mark.parametrize(
+    ("system", "facts", "prefix"),
+    [
+        ("macosx_11_0_x86_64", {"format": "MACHO", "machine": "X86_64", "libraries": [_LIBSYSTEM]}, "_"),
+        ("win_amd64", {"format": "PE", "machine": "AMD64", "libraries": ["python3.dll"]}, ""),
+    ],
+)
+def test_a_kernel_for_macos_or_windows_may_show_what_its_linker_adds(system, facts, prefix):
+    exports = [*(prefix + name for name in release.EXPORTS), "_ZTVN8nanobind4abi112python_errorE"]
+    wheel = f"regard-0.1.0-cp312-abi3-{system}.whl"
+    assert release.misfit(wheel, {**facts, "exports": exports}) is None
     assert "exports" in release.misfit(wheel, {**facts, "exports": exports[1:]})
 
 
