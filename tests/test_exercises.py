@@ -59,8 +59,8 @@ def reads(weights, v, w_o, place):
 LATER = "np.triu(np.ones(scores.shape, dtype=bool), {})"
 
 WRONG = [  # what is to be written, an answer that is not right, and a part of what the check says of it
-    ("softmax", SOFTMAX.format("powers.sum()"), "adds up to 1"),
-    ("softmax", SOFTMAX.format("powers.sum(axis=0)"), "adds up to 1"),
+    ("softmax", SOFTMAX.format("powers.sum()"), "add up to 1"),
+    ("softmax", SOFTMAX.format("powers.sum(axis=0)"), "add up to 1"),
     ("softmax", "softmax = lambda scores: (scores / scores.sum(-1, keepdims=True)).sum(-1)", "as many rows"),
     ("softmax", "softmax = lambda scores: np.exp(scores) / np.exp(scores).sum(-1)", "keepdims=True"),
     ("softmax", "softmax = lambda scores: np.full(scores.shape, 1 / scores.shape[-1])", "raise e"),
@@ -78,7 +78,7 @@ WRONG = [  # what is to be written, an answer that is not right, and a part of w
     ("causal", CAUSAL.format(LATER.format(1) + ", 0"), "e⁰ = 1"),
     ("causal", CAUSAL.format(LATER.format(1) + ".T, -np.inf"), "the other triangle"),
     ("causal", CAUSAL.format(LATER.format(0) + ", -np.inf"), "leave the diagonal"),
-    ("causal", CAUSAL.format(LATER.format(2) + ", -np.inf"), "every later key"),
+    ("causal", CAUSAL.format(LATER.format(2) + ", -np.inf"), "every later key must"),
     ("causal", "causal = lambda scores: np.where(np.triu(scores, 1) != 0, -np.inf, 1)", "stay as they are"),
     (
         "causal",
@@ -86,7 +86,7 @@ WRONG = [  # what is to be written, an answer that is not right, and a part of w
         "stay as",
     ),
     ("many_heads", HEADS.format("contexts[0]"), "shape of x"),
-    ("many_heads", HEADS.format("np.concatenate(contexts[::-1], axis=1) @ w_o"), "head 0 comes first"),
+    ("many_heads", HEADS.format("np.concatenate(contexts[::-1], axis=1) @ w_o"), "head 0 must come first"),
     ("many_heads", HEADS.format("np.stack(contexts, axis=2).reshape(len(x), -1) @ w_o"), "do not interleave"),
     ("many_heads", HEADS.format("contexts[0] @ w_o[:6]"), "concatenate"),
     ("layer_norm", NORM.format(0, "centred / np.sqrt(y.var(axis=-1, keepdims=True) + eps) * weight + bias"), "mean"),
@@ -100,8 +100,8 @@ WRONG = [  # what is to be written, an answer that is not right, and a part of w
         NORM.format(-1, "centred / np.sqrt(y.var(axis=-1, keepdims=True, ddof=1) + eps) * weight + bias"),
         "a mean over E",
     ),
-    ("layer_norm", NORM.format(-1, "centred / np.sqrt(y.var(axis=-1, keepdims=True) + eps)"), "times weight"),
-    ("layer_norm", "layer_norm = lambda y, weight, bias, eps: y.mean(-1)", "keeps the shape"),
+    ("layer_norm", NORM.format(-1, "centred / np.sqrt(y.var(axis=-1, keepdims=True) + eps)"), "multiply by weight"),
+    ("layer_norm", "layer_norm = lambda y, weight, bias, eps: y.mean(-1)", "keep the shape"),
     ("block", BLOCK.format("attention_norm(attention(x))", "mlp_norm(mlp(y))"), "the residual"),
     ("block", BLOCK.format("attention_norm(x + attention(x))", "mlp_norm(mlp(y))"), "second sum is missing"),
     ("block", BLOCK.format("attention_norm(x + attention(x))", "mlp_norm(x + mlp(y))"), "not x"),
