@@ -190,7 +190,7 @@ def _measured(options: Options) -> _Measured | None:
         if sums is not None and Path(sums).exists():
             tell(f"the sums so far are in {escape(sums)}: the same command continues")
         raise
-    return model, metrics, f"in the mean over {len(texts):,} texts"
+    return model, metrics, f"averaged over {len(texts):,} texts"
 
 
 def _measured_partitions(options: Options, corpus: str, out: str) -> _Measured | None:
@@ -203,7 +203,7 @@ def _measured_partitions(options: Options, corpus: str, out: str) -> _Measured |
     return (
         load_model(options.model, options.toy, []),
         CorpusHeadMetrics.of_sums(sums),
-        f"in the mean over {sums.done:,} texts",
+        f"averaged over {sums.done:,} texts",
     )
 
 
