@@ -67,7 +67,7 @@ WRONG = [  # what is to be written, an answer that is not right, and a part of w
     ("softmax", "softmax = lambda scores: np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)", "too large"),
     (
         "softmax",
-        "def softmax(scores):\n    powers = np.exp(np.minimum(scores, 700))\n    return powers / powers.sum(-1, keepdims=True)",
+        "softmax = lambda s: np.exp(np.minimum(s, 700)) / np.exp(np.minimum(s, 700)).sum(-1, keepdims=True)",
         "too large",
     ),
     ("softmax", "softmax = lambda scores: None", "return a weight"),

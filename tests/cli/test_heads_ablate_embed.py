@@ -296,7 +296,7 @@ def test_files_that_hold_no_text_a_line_are_refused(run, tiny, tmp_path, name):
         ["embed", str(tmp_path / name), "-o", str(tmp_path / "v.npy")],
         ["heads", "--corpus", str(tmp_path / name)],
     ):
-        assert "does not hold a text a line" in run(*command, "--model", tiny)[2]
+        assert "does not hold one text per line" in run(*command, "--model", tiny)[2]
 
 
 def test_corpora_of_every_command_have_the_same_lines(run, tiny, tmp_path):

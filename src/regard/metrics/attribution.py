@@ -157,12 +157,12 @@ def attribute(
         number by rules in place of gradients; half of what reaches a product goes to each factor, norms hold their
         scale, activations pass what reaches them. See `regard.functional.attnlrp`.
     score : {"logit", "log_probability"}, optional
-        What is taken of a next token, by default the logit. For a next token alone.
+        What is taken of a next token, by default the logit. Only for a next token.
     baseline : {"zero", "pad", "mask"}, int or array, ``T E``, optional
-        For integrated gradients alone: zero in place of all embeddings, the default; the padding token, the mask token
+        Only for integrated gradients: zero in place of all embeddings, the default; the padding token, the mask token
         or a token's id in place of all tokens but special ones; or embeddings.
     steps : int, optional
-        For integrated gradients alone, the points on the line (of the Gauss–Legendre quadrature), by default 32. More
+        Only for integrated gradients, the points on the line (of the Gauss–Legendre quadrature), by default 32. More
         make `completeness_gap` smaller.
     batch_size : int, optional
         Of them, how many run together, by default 4.

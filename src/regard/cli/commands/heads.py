@@ -74,7 +74,7 @@ class Options:
 
     source: TextSource = text_source()
     model: ModelChoice = model_choice("minilm")
-    corpus: str | None = option("FILE", "the mean over many texts, one a line, or a --column; with --out any corpus")
+    corpus: str | None = option("FILE", "the mean over many texts, one per line, or a --column; with --out any corpus")
     truncate: bool = flag("truncate lines of --corpus that are too long")
     repeated_tokens: int | None = option("N", "N random tokens, twice, in place of a text", type=count)
     sort: str | None = option("KEY", "print all heads, the largest first: %(choices)s", choices=LazyChoices(_sort_keys))
@@ -158,7 +158,7 @@ def _measured(options: Options) -> _Measured | None:
         if isinstance(model, ImageModel):
             return model, head_metrics(run_picture(model, text, weights)), "on this picture"
         return model, head_metrics(run_model(model, tokenize(model, text), weights)), "on this text"
-    source = "--corpus reads a text a line" if options.corpus else "--repeated-tokens samples a model's vocabulary"
+    source = "--corpus reads one text per line" if options.corpus else "--repeated-tokens samples a model's vocabulary"
     has_other = options.source.text or options.source.file is not None or options.toy
     if options.corpus and options.repeated_tokens:
         raise RegardError("--corpus and --repeated-tokens are both given: choose one")
