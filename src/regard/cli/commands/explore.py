@@ -77,7 +77,7 @@ class Options:
     compare_model: str | None = option("NAME", "a second model, for the same text or the second text")
     trace: Sequence[str] | None = option("FILE", "one or two saved runs in place of a text", nargs="+")
     map: MapChoice = map_choice(head, layer="the page chooses", head="the page chooses")
-    corpus: str | None = option("FILE", "sentences, one per line: the page finds those where a head attends most")
+    corpus: str | None = option("FILE", "sentences, one a line: the page finds those where a head attends most")
     story: str | None = option(
         "STORY", "steps to follow beside the views: animal, induction, indirect-object, softmax, or FILE.md"
     )

@@ -74,7 +74,7 @@ class Options:
 
     source: TextSource = text_source()
     model: ModelChoice = model_choice("minilm")
-    corpus: str | None = option("FILE", "the mean over many texts, one per line, or a --column; with --out any corpus")
+    corpus: str | None = option("FILE", "the mean over many texts, one a line, or a --column; with --out any corpus")
     truncate: bool = flag("truncate lines of --corpus that are too long")
     repeated_tokens: int | None = option("N", "N random tokens, twice, in place of a text", type=count)
     sort: str | None = option("KEY", "print all heads, the largest first: %(choices)s", choices=LazyChoices(_sort_keys))
