@@ -198,7 +198,7 @@ def test_heads_of_a_corpus_are_a_table_and_its_means(run, tiny, sentences, tmp_p
         path = tmp_path / f"heads.{suffix}"
         status, out, err = run("heads", "--corpus", sentences, "--model", tiny, "--output", str(path))
         assert status == 0
-        assert "6 heads in the mean over 3 texts" in " ".join(out.split())
+        assert "6 heads averaged over 3 texts" in " ".join(out.split())
         assert f"heads.{suffix}" in err
         assert "regard: 1 empty line is left out of the mean\n" in err
     table = parquet.read_table(tmp_path / "heads.parquet")
@@ -285,7 +285,7 @@ def test_embed_reads_a_column_of_a_table(run, tiny, table, tmp_path):
 
 def test_heads_read_a_column_of_a_table(run, tiny, table):
     out = " ".join(run("heads", "--corpus", str(table), "--column", "text", "--model", tiny)[1].split())
-    assert "in the mean over 3 texts" in out
+    assert "averaged over 3 texts" in out
     assert "is a table: name the column" in run("heads", "--corpus", str(table), "--model", tiny)[2]
 
 
@@ -296,7 +296,7 @@ def test_files_that_hold_no_text_a_line_are_refused(run, tiny, tmp_path, name):
         ["embed", str(tmp_path / name), "-o", str(tmp_path / "v.npy")],
         ["heads", "--corpus", str(tmp_path / name)],
     ):
-        assert "does not hold a text a line" in run(*command, "--model", tiny)[2]
+        assert "does not hold one text per line" in run(*command, "--model", tiny)[2]
 
 
 def test_corpora_of_every_command_have_the_same_lines(run, tiny, tmp_path):
@@ -304,7 +304,7 @@ def test_corpora_of_every_command_have_the_same_lines(run, tiny, tmp_path):
     path.write_bytes("the cat\u2028a.\nA b\u0085c.\rthe\x0c\x0bd.\n".encode())
     assert run("embed", str(path), "--model", tiny, "-o", str(out))[0] == 0
     assert len(np.load(out)) == 3
-    assert "in the mean over 3 texts" in " ".join(run("heads", "--corpus", str(path), "--model", tiny)[1].split())
+    assert "averaged over 3 texts" in " ".join(run("heads", "--corpus", str(path), "--model", tiny)[1].split())
 
 
 def test_embed_takes_prompts_and_a_limit(run, tiny, tmp_path):

@@ -353,7 +353,7 @@ class Exploration:
 
         With ``rotation``, the pairs of dimensions that turn, and ``projected``, what the head writes into the residual
         stream, where there is a model; with ``value_length`` for the mode "norms", and the terms of ``rollout`` for
-        that mode. Of the mean of heads only ``mean``, what each head has, and the terms of rollout.
+        that mode. For the mean of heads only ``mean``, what each head has, and the terms of rollout.
         """
         recorded, layer_map = self._maps.layer(run, layer, head)
         check_index("token", i, layer_map.length)

@@ -116,7 +116,7 @@ def attention(
     References
     ----------
     Vaswani et al. (2017), "Attention is all you need", https://arxiv.org/abs/1706.03762. The semantics
-    follow the ONNX operator Attention, opset 25, but for the default of `query_offset` beside `key_lengths`.
+    follow the ONNX operator Attention, opset 25, except for the default of `query_offset` with `key_lengths`.
 
     Examples
     --------

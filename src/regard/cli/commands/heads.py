@@ -158,7 +158,7 @@ def _measured(options: Options) -> _Measured | None:
         if isinstance(model, ImageModel):
             return model, head_metrics(run_picture(model, text, weights)), "on this picture"
         return model, head_metrics(run_model(model, tokenize(model, text), weights)), "on this text"
-    source = "--corpus reads a text a line" if options.corpus else "--repeated-tokens samples a model's vocabulary"
+    source = "--corpus reads one text per line" if options.corpus else "--repeated-tokens samples a model's vocabulary"
     has_other = options.source.text or options.source.file is not None or options.toy
     if options.corpus and options.repeated_tokens:
         raise RegardError("--corpus and --repeated-tokens are both given: choose one")
@@ -190,7 +190,7 @@ def _measured(options: Options) -> _Measured | None:
         if sums is not None and Path(sums).exists():
             tell(f"the sums so far are in {escape(sums)}: the same command continues")
         raise
-    return model, metrics, f"in the mean over {len(texts):,} texts"
+    return model, metrics, f"averaged over {len(texts):,} texts"
 
 
 def _measured_partitions(options: Options, corpus: str, out: str) -> _Measured | None:
@@ -203,7 +203,7 @@ def _measured_partitions(options: Options, corpus: str, out: str) -> _Measured |
     return (
         load_model(options.model, options.toy, []),
         CorpusHeadMetrics.of_sums(sums),
-        f"in the mean over {sums.done:,} texts",
+        f"averaged over {sums.done:,} texts",
     )
 
 
