@@ -38,6 +38,7 @@ from regard.metrics.generation_attribution import (
 )
 from regard.metrics.heads import (
     INDUCTION_CIRCUIT as INDUCTION_CIRCUIT,
+    METRICS as METRICS,
     HeadMetrics as HeadMetrics,
     head_metrics as head_metrics,
     strongest_heads as strongest_heads,
@@ -59,7 +60,6 @@ from regard.metrics.paths import (
     paths as paths,
 )
 from regard.metrics.registry import (
-    METRICS as METRICS,
     Metric as Metric,
 )
 from regard.metrics.repeated import (

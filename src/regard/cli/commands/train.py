@@ -7,8 +7,8 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from regard.cli.deferred import deferred_imports
-from regard.cli.options import Command, LazyChoices, argument, flag, option, options, shared
-from regard.cli.shared_options import Server, color, count, whole_number
+from regard.cli.options import Command, LazyChoices, argument, flag, option, options
+from regard.cli.shared_options import Server, color, count, server, whole_number
 
 with deferred_imports():
     import hashlib
@@ -68,7 +68,7 @@ class Options:
     folder: str | None = option("FOLDER", "where checkpoints are written (regard-TASK)")
     resume: bool = flag("continue the run in the folder")
     watch: bool = flag("see it learn: loss, maps and heads in the browser")
-    server: Server = shared(Server)
+    server: Server = server()
     log: str | None = option("FILE", "write each step to FILE, .csv or .jsonl")
     steps: int | None = option("N", "updates", group=_TRAINING, type=count)
     batch_size: int | None = option("N", "sequences of a batch", group=_TRAINING, type=count)
