@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import subprocess
 import sys
 
 import numpy as np
@@ -14,7 +15,7 @@ import pytest
 import regard
 from regard import Trace
 from regard.cli import main
-from regard.metrics import corpus_head_metrics, head_metrics, repeated_tokens
+from regard.metrics import METRICS, corpus_head_metrics, head_metrics, repeated_tokens
 from regard.metrics.registry import listed_metrics
 from regard.models import Bert
 from regard.trace.edits import ablate
@@ -67,6 +68,13 @@ def test_heads_are_sorted_with_missing_values_last(run, tiny):
 @pytest.mark.parametrize("entry", listed_metrics(), ids=lambda entry: entry.name)
 def test_what_a_metric_is_fits_on_one_line(entry):
     assert len(entry.description) <= 78
+
+
+def test_sort_takes_each_metric_whatever_is_imported_first():
+    shown = subprocess.run(
+        [sys.executable, "-m", "regard", "heads", "--help"], capture_output=True, text=True, check=True
+    )
+    assert f"first: layer, {', '.join(METRICS)}" in " ".join(shown.stdout.split())
 
 
 def test_heads_on_repeated_tokens(run, write_bert):

@@ -27,11 +27,6 @@ FEW = {case.split("/")[0]: case for case in golden.KEPT if not case.endswith("lo
 
 
 @pytest.fixture(scope="module")
-def induction():
-    return regard.load("induction")
-
-
-@pytest.fixture(scope="module")
 def trace(induction):
     trace = Trace()
     induction(TEXT, trace=trace)

@@ -112,11 +112,11 @@ def load(
 ) -> Bert: ...
 @overload
 def load(
-    name_or_path: Literal["smollm2"], *, download: bool = ..., dtype: Any = ..., ignore: Iterable[str] = ...
-) -> Llama: ...
-@overload
-def load(
-    name_or_path: Literal["induction"], *, download: bool = ..., dtype: Any = ..., ignore: Iterable[str] = ...
+    name_or_path: Literal["smollm2", "induction"],
+    *,
+    download: bool = ...,
+    dtype: Any = ...,
+    ignore: Iterable[str] = ...,
 ) -> Llama: ...
 @overload
 def load(

@@ -5,22 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeAlias
 
+from regard.cli import shared_options as shared
 from regard.cli.deferred import deferred_imports
 from regard.cli.options import Command, LazyChoices, flag, option, options
 from regard.cli.output_files import OutputFile, OutputFiles, output_files
-from regard.cli.shared_options import (
-    CorpusRun,
-    ModelChoice,
-    TextSource,
-    ToyLayer,
-    color,
-    corpus_run,
-    count,
-    json_flag,
-    model_choice,
-    text_source,
-    toy_layer,
-)
 
 with deferred_imports():
     from pathlib import Path
@@ -63,7 +51,7 @@ _TABLE = OutputFile(
 
 
 def _sort_keys() -> Sequence[str]:
-    from regard.metrics.registry import METRICS
+    from regard.metrics import METRICS
 
     return ("layer", *METRICS)
 
@@ -72,18 +60,18 @@ def _sort_keys() -> Sequence[str]:
 class Options:
     """What is typed."""
 
-    source: TextSource = text_source()
-    model: ModelChoice = model_choice("minilm")
+    source: shared.TextSource = shared.text_source()
+    model: shared.ModelChoice = shared.model_choice("minilm")
     corpus: str | None = option("FILE", "the mean over many texts, one a line, or a --column; with --out any corpus")
     truncate: bool = flag("truncate lines of --corpus that are too long")
-    repeated_tokens: int | None = option("N", "N random tokens, twice, in place of a text", type=count)
+    repeated_tokens: int | None = option("N", "N random tokens, twice, in place of a text", type=shared.count)
     sort: str | None = option("KEY", "print all heads, the largest first: %(choices)s", choices=LazyChoices(_sort_keys))
     all: bool = flag("print all heads, not only the strongest")
-    json: bool = json_flag("the metrics")
+    json: bool = shared.json_flag("the metrics")
     files: OutputFiles = output_files(_TABLE)
-    partitions: CorpusRun = corpus_run()
-    color: str = color()
-    toy: ToyLayer = toy_layer()
+    partitions: shared.CorpusRun = shared.corpus_run()
+    color: str = shared.color()
+    toy: shared.ToyLayer = shared.toy_layer()
 
 
 def run(options: Options) -> None:
