@@ -135,11 +135,11 @@ def to_library(p: AttentionInputs, x: Array) -> Array:
 
 def kernel_calls(p: AttentionInputs, *, tiles: bool = False) -> Iterable[tuple[slice, Any]]:
     """Return calls of the kernel with the queries of each, made one after the other."""
-    every = slice(0, p.layout.shape[-2])
     if p.mask is None and p.bias is None:
+        every = slice(0, p.layout.shape[-2])
         return [(every, kernel_call(p, None, every, tiles=tiles))]
     args = kernel_mask_args(p)
-    return ((span, kernel_call(p, args, span, tiles=tiles)) for span in args.row_spans(every))
+    return ((span, kernel_call(p, args, span, tiles=tiles)) for span in args.strips())
 
 
 def kernel_call(p: AttentionInputs, mask_args: KernelMaskArgs | None, rows: Index, *, tiles: bool = False) -> Any:
