@@ -58,8 +58,8 @@ def linear(x: Array, weight: Array, bias: Array | None = None, *, activation: st
         )
     if bias is not None and tuple(bias.shape) != tuple(weight.shape[1:]):
         raise RegardError(f"bias {tuple(bias.shape)} needs one entry for each of {weight.shape[1]} outputs")
-    given = (x, weight) if bias is None else (x, weight, bias)
-    xp, dtype = namespace(*given), result_dtype(*given)
+    arrays = (x, weight) if bias is None else (x, weight, bias)
+    xp, dtype = namespace(*arrays), result_dtype(*arrays)
     wide = compute_dtype(xp, dtype)
     y = xp.astype(x, wide, copy=False) @ xp.astype(weight, wide, copy=False)
     if bias is not None:

@@ -216,8 +216,8 @@ def _validated(x: Array, residual: Array | None, weight: Array | None, bias: Arr
     if not 0 <= eps < math.inf:
         raise RegardError(f"eps must be a finite number of at least 0, got {eps}")
     residual = None if residual is None else as_array(residual, "residual")
-    given = (x,) if residual is None else (x, residual)
-    xp, dtype = namespace(*given), result_dtype(*given)
+    arrays = (x,) if residual is None else (x, residual)
+    xp, dtype = namespace(*arrays), result_dtype(*arrays)
     wide = compute_dtype(xp, dtype)
     x = xp.astype(x, wide, copy=False)
     if residual is not None:
