@@ -428,6 +428,7 @@ def test_a_small_call_is_few_calls_in_python():
     """Of a call of microseconds most is spent before the kernel."""
     x = np.ones((5, 8), np.float32)
     assert len(calls := calls_of(lambda: attention(x, x, x))) <= 20, calls
+    assert len({path for path, _ in calls}) <= 8, calls
 
 
 def test_the_reference_is_few_calls_to_walk_through():
