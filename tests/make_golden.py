@@ -513,6 +513,9 @@ CASES = {
             "long": {"relative_attention_max_distance": 40},
         },
     ),
+    "camembert": Family(
+        "CamembertConfig", "CamembertModel", _BERT, {name: _ROBERTA_CASES[name] for name in ("padding", "long")}
+    ),
     "xlm-roberta": Family("XLMRobertaConfig", "XLMRobertaModel", _BERT, _ROBERTA_CASES),
     "gpt2": Family("GPT2Config", "GPT2LMHeadModel", _GPT2, _GPT2_CASES),
     "gpt_neo": Family("GPTNeoConfig", "GPTNeoForCausalLM", _GPT_NEO, _GPT_NEO_CASES),

@@ -31,6 +31,7 @@ _FAMILIES: dict[str, str | type[PretrainedModel]] = {
     "albert": "albert.Albert",
     "bart": "bart.Bart",
     "bert": "bert.Bert",
+    "camembert": "roberta.Roberta",
     "clip": "clip.CLIP",
     "clip_text_model": "clip.CLIPText",
     "clip_vision_model": "clip.CLIPVision",

@@ -40,6 +40,10 @@ FIELDS = {
         add_cross_attention attention_probs_dropout_prob embedding_size hidden_act hidden_dropout_prob
         intermediate_size is_decoder layer_norm_eps type_vocab_size use_cache
     """,
+    "camembert": """
+        add_cross_attention attention_probs_dropout_prob embedding_size hidden_act hidden_dropout_prob
+        intermediate_size is_decoder layer_norm_eps type_vocab_size use_cache
+    """,
     "clip": """
         hidden_act image_size intermediate_size layer_norm_eps logit_scale_init_value num_channels patch_size
         projection_dim text_config text_config_dict vision_config_dict
@@ -219,6 +223,7 @@ DEFAULTS: dict[str, dict[str, int]] = {
     "albert": {"max_position_embeddings": 512, "type_vocab_size": 2},
     "bart": {"max_position_embeddings": 1024},
     "bert": {"max_position_embeddings": 512, "type_vocab_size": 2},
+    "camembert": {"max_position_embeddings": 512, "type_vocab_size": 2},
     "clip_text_model": {"max_position_embeddings": 77},
     "deberta-v2": {"max_position_embeddings": 512, "type_vocab_size": 0},
     "deepseek_v3": {"max_position_embeddings": 4096, "num_experts_per_tok": 8},
