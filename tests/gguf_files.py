@@ -254,7 +254,7 @@ def fields_from(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the metadata that say what a config.json of Hugging Face says."""
     model_type = config["model_type"]
     config = {_DISTILBERT.get(name, name): value for name, value in config.items()}
-    names = _FIELDS | {"modernbert": _MODERN_BERT, "deepseek_v3": _DEEPSEEK, "t5": _T5}.get(model_type, {})
+    names = _FIELDS | {"modernbert": _MODERN_BERT, "deepseek_v3": _DEEPSEEK, "t5": _T5, "mt5": _T5}.get(model_type, {})
     fields = {key: config[name.strip()] for name, key in names.items() if config.get(name.strip()) is not None}
     rope = config.get("rope_parameters") or {}
     if (local := rope.get("sliding_attention")) and model_type != "gemma3_text":  # whose base is fixed
@@ -283,7 +283,7 @@ def fields_from(config: Mapping[str, Any]) -> dict[str, Any]:
         fields["rope.scaling.original_context_length"] = config["original_max_position_embeddings"]
     if model_type == "gpt_oss":
         fields["expert_feed_forward_length"] = config["intermediate_size"]
-    if model_type == "t5":
+    if model_type in ("mt5", "t5"):
         fields |= {"attention.value_length": config["d_kv"], "context_length": 512}
         fields |= {"attention.layer_norm_epsilon": config["layer_norm_epsilon"], "decoder_start_token_id": 0}
     if model_type == "deepseek_v3":

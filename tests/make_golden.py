@@ -516,6 +516,15 @@ CASES = {
     "camembert": Family(
         "CamembertConfig", "CamembertModel", _BERT, {name: _ROBERTA_CASES[name] for name in ("padding", "long")}
     ),
+    "mt5": Family(
+        "MT5Config",
+        "MT5ForConditionalGeneration",
+        _T5,
+        {
+            "plain": {"num_decoder_layers": 1, "relative_attention_num_buckets": 8, "layer_norm_epsilon": 1e-3},
+            "long": {"relative_attention_max_distance": 40},
+        },
+    ),
     "xlm-roberta": Family("XLMRobertaConfig", "XLMRobertaModel", _BERT, _ROBERTA_CASES),
     "gpt2": Family("GPT2Config", "GPT2LMHeadModel", _GPT2, _GPT2_CASES),
     "gpt_neo": Family("GPTNeoConfig", "GPTNeoForCausalLM", _GPT_NEO, _GPT_NEO_CASES),

@@ -50,6 +50,7 @@ _FAMILIES: dict[str, str | type[PretrainedModel]] = {
     "mixtral": "mixtral.Mixtral",
     "modernbert": "modernbert.ModernBert",
     "mpnet": "mpnet.MPNet",
+    "mt5": "t5.T5",
     "nomic_bert": "nomic_bert.NomicBert",
     "olmo2": "olmo2.Olmo2",
     "opt": "opt.OPT",

@@ -135,6 +135,11 @@ FIELDS = {
         attention_probs_dropout_prob embedding_size hidden_act hidden_dropout_prob intermediate_size
         layer_norm_eps relative_attention_num_buckets
     """,
+    "mt5": """
+        d_ff d_kv d_model decoder_start_token_id dense_act_fn dropout_rate feed_forward_proj is_decoder
+        is_gated_act layer_norm_epsilon num_decoder_layers num_layers relative_attention_max_distance
+        relative_attention_num_buckets use_cache
+    """,
     "nomic_bert": """
         _rope_type_labels attention_probs_dropout_prob default_rope_type hidden_act hidden_dropout_prob
         ignore_keys_at_rope_validation intermediate_size layer_norm_eps original_max_position_embeddings
@@ -209,6 +214,12 @@ ALIASES: dict[str, dict[str, str]] = {
     "gpt_neo": {"num_attention_heads": "num_heads", "num_hidden_layers": "num_layers"},
     "gpt_oss": {"num_experts": "num_local_experts"},
     "mixtral": {"num_experts": "num_local_experts"},
+    "mt5": {
+        "head_dim": "d_kv",
+        "hidden_size": "d_model",
+        "num_attention_heads": "num_heads",
+        "num_hidden_layers": "num_layers",
+    },
     "qwen3_moe": {"num_experts": "num_local_experts"},
     "t5": {
         "head_dim": "d_kv",
