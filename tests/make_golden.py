@@ -330,6 +330,11 @@ _SMOLLM3_CASES = {
     },
     "long": {"no_rope_layers": [1, 1], "rope_parameters": _LLAMA3, "head_dim": 8, "max_position_embeddings": 140},
 }
+_STARCODER2_CASES = {
+    "plain": {"sliding_window": 3},
+    "unbiased": {"use_bias": False, "tie_word_embeddings": False, "hidden_act": "gelu", "norm_epsilon": 1e-3},
+    "long": {"sliding_window": 9, "rope_parameters": _YARN, "max_position_embeddings": 140},
+}
 _FEW_EXPERTS = {"num_local_experts": 5, "num_experts_per_tok": 2}
 _MIXTRAL_CASES = {
     "plain": {},
@@ -548,6 +553,7 @@ CASES = {
         "Qwen3MoeConfig", "Qwen3MoeForCausalLM", _LLAMA | _FEW_EXPERTS | {"moe_intermediate_size": 10}, _QWEN3_MOE_CASES
     ),
     "smollm3": Family("SmolLM3Config", "SmolLM3ForCausalLM", _LLAMA | {"pad_token_id": 0}, _SMOLLM3_CASES),
+    "starcoder2": Family("Starcoder2Config", "Starcoder2ForCausalLM", _LLAMA, _STARCODER2_CASES),
     "deepseek_v3": Family("DeepseekV3Config", "DeepseekV3ForCausalLM", _DEEPSEEK, _DEEPSEEK_CASES),
     "gpt_oss": Family("GptOssConfig", "GptOssForCausalLM", _LLAMA | _EXPERTS, _GPT_OSS_CASES),
 }

@@ -60,6 +60,7 @@ _FAMILIES: dict[str, str | type[PretrainedModel]] = {
     "qwen3_moe": "qwen3_moe.Qwen3Moe",
     "roberta": "roberta.Roberta",
     "smollm3": "smollm3.SmolLM3",
+    "starcoder2": "starcoder2.Starcoder2",
     "t5": "t5.T5",
     "vit": "vit.ViT",
     "xlm-roberta": "roberta.Roberta",

@@ -394,6 +394,13 @@ ARCHITECTURES: Mapping[str, Architecture | Callable[[GgufFile], Architecture]] =
             norms=_QK_NORMS,
         ),
         "olmo2": _llama_like("olmo2", _ATTENTION_BIAS, tensors=_QK_NORMS | _POST_NORMS),
+        "starcoder2": Architecture(
+            "starcoder2",
+            {**_FIELDS, "attention.layer_norm_epsilon": "norm_epsilon", "attention.sliding_window": "sliding_window"},
+            _TENSORS | {"ffn_up": "mlp.c_fc", "ffn_down": "mlp.c_proj"},
+            {"hidden_act": "gelu_pytorch_tanh", "rope_theta": _ROPE_BASE},
+            (_heads(with_head_dim=True), _bias("use_bias", "attn_q"), _none_at_0("sliding_window")),
+        ),
         "phi3": Architecture(
             "phi3",
             _FIELDS | {"attention.sliding_window": "sliding_window"},

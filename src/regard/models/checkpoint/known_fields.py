@@ -181,6 +181,11 @@ FIELDS = {
         intermediate_size mlp_bias no_rope_layer_interval no_rope_layers original_max_position_embeddings
         partial_rotary_factor use_cache use_sliding_window
     """,
+    "starcoder2": """
+        _rope_type_labels default_rope_type embedding_dropout hidden_act ignore_keys_at_rope_validation
+        intermediate_size norm_epsilon original_max_position_embeddings partial_rotary_factor residual_dropout
+        use_bias use_cache
+    """,
     "t5": """
         d_ff d_kv d_model decoder_start_token_id dense_act_fn dropout_rate feed_forward_proj is_decoder
         is_gated_act layer_norm_epsilon num_decoder_layers num_layers relative_attention_max_distance
@@ -260,6 +265,7 @@ DEFAULTS: dict[str, dict[str, int]] = {
     "qwen3_moe": {"max_position_embeddings": 32768, "num_experts_per_tok": 8},
     "roberta": {"max_position_embeddings": 512, "type_vocab_size": 2},
     "smollm3": {"max_position_embeddings": 32768},
+    "starcoder2": {"max_position_embeddings": 4096},
     "xlm-roberta": {"max_position_embeddings": 512, "type_vocab_size": 2},
 }
 """What absent fields are, by model type."""
