@@ -207,6 +207,10 @@ _FIELDS = {
     "layer_norm_epsilon": "attention.layer_norm_epsilon",
     "layer_norm_eps": "attention.layer_norm_epsilon",
     "norm_epsilon": "attention.layer_norm_epsilon",
+    "embedding_multiplier": "embedding_scale",
+    "attention_multiplier": "attention.scale",
+    "residual_multiplier": "residual_scale",
+    "logits_scaling": "logit_scale",
     "use_parallel_residual": "use_parallel_residual",
 }
 _DISTILBERT = {"dim": "hidden_size", "hidden_dim": "intermediate_size", "n_layers": "num_hidden_layers"}
@@ -339,9 +343,9 @@ def from_hugging_face(
         name = names.get_name(hf_name if ending not in ("weight", "bias") else base)
         assert name is not None, hf_name
         array, ending = given, "weight" if ending not in ("weight", "bias") else ending
-        if architecture in ("llama", "smollm3") and ".attn_q" in name:
+        if architecture in ("granite", "llama", "smollm3") and ".attn_q" in name:
             array = permuted(array, config["num_attention_heads"])
-        elif architecture in ("llama", "smollm3") and ".attn_k" in name:
+        elif architecture in ("granite", "llama", "smollm3") and ".attn_k" in name:
             array = permuted(array, config["num_key_value_heads"])
         elif architecture in ("gemma2", "gemma3") and hf_name.endswith("norm.weight"):
             array = array + np.float32(1)

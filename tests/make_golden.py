@@ -330,6 +330,12 @@ _SMOLLM3_CASES = {
     },
     "long": {"no_rope_layers": [1, 1], "rope_parameters": _LLAMA3, "head_dim": 8, "max_position_embeddings": 140},
 }
+_GRANITE = {"embedding_multiplier": 3.0, "attention_multiplier": 0.3, "residual_multiplier": 0.4, "logits_scaling": 2.5}
+_GRANITE_CASES = {
+    "plain": {},
+    "biased": {"attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True, "logits_scaling": 0.4},
+    "long": {"rope_parameters": _LLAMA3, "head_dim": 8, "max_position_embeddings": 140, "rms_norm_eps": 1e-3},
+}
 _STARCODER2_CASES = {
     "plain": {"sliding_window": 3},
     "unbiased": {"use_bias": False, "tie_word_embeddings": False, "hidden_act": "gelu", "norm_epsilon": 1e-3},
@@ -553,6 +559,7 @@ CASES = {
         "Qwen3MoeConfig", "Qwen3MoeForCausalLM", _LLAMA | _FEW_EXPERTS | {"moe_intermediate_size": 10}, _QWEN3_MOE_CASES
     ),
     "smollm3": Family("SmolLM3Config", "SmolLM3ForCausalLM", _LLAMA | {"pad_token_id": 0}, _SMOLLM3_CASES),
+    "granite": Family("GraniteConfig", "GraniteForCausalLM", _LLAMA | _GRANITE, _GRANITE_CASES),
     "starcoder2": Family("Starcoder2Config", "Starcoder2ForCausalLM", _LLAMA, _STARCODER2_CASES),
     "deepseek_v3": Family("DeepseekV3Config", "DeepseekV3ForCausalLM", _DEEPSEEK, _DEEPSEEK_CASES),
     "gpt_oss": Family("GptOssConfig", "GptOssForCausalLM", _LLAMA | _EXPERTS, _GPT_OSS_CASES),

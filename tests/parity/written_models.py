@@ -24,7 +24,7 @@ FIELDS = {  # of a class, besides its sizes
     "phi3": {"pad_token_id": 0},
     "qwen3": {"head_dim": 8},
     "qwen3_moe": {**EXPERTS, "head_dim": 8},
-    **dict.fromkeys(("mt5", "t5"), {"num_decoder_layers": 2, "d_kv": 8, "d_ff": 20}),
+    **{name: {"num_decoder_layers": 2, "d_kv": 8, "d_ff": 20} for name in ("mt5", "t5")},
     "bart": {"decoder_layers": 2, "decoder_attention_heads": 4, "encoder_ffn_dim": 20, "decoder_ffn_dim": 20},
     "gpt2": {"n_inner": 20},
 }

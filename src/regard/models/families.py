@@ -45,6 +45,7 @@ _FAMILIES: dict[str, str | type[PretrainedModel]] = {
     "gpt_neo": "gpt_neo.GPTNeo",
     "gpt_neox": "gpt_neox.GPTNeoX",
     "gpt_oss": "gpt_oss.GptOss",
+    "granite": "granite.Granite",
     "llama": "llama.Llama",
     "mistral": "mistral.Mistral",
     "mixtral": "mixtral.Mixtral",

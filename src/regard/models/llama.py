@@ -90,7 +90,7 @@ class Llama(Decoder):
     ) -> tuple[np.ndarray, Caches]:
         """Embeddings, blocks, final norm; `Decoder.head` makes logits of the result."""
         x = trace("token_embeddings", self.token_embedding(ids), "B T E")
-        x = trace("embeddings", x, "B T E")
+        x = trace("embeddings", x if self.embedding_scale == 1 else x * x.dtype.type(self.embedding_scale), "B T E")
         rotation = self.rotation(positions, x.dtype)
         x, caches = self.run_blocks(x, caches, rotation=rotation, mask=mask, trace=trace)
         return trace("final_norm", traced_norm(self.final_norm, x, trace, "final_norm"), "B T E"), caches

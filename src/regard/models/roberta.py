@@ -1,7 +1,8 @@
 """RoBERTa: BERT trained longer, on more text (Liu et al. 2019, arXiv:1907.11692).
 
 CamemBERT, for French (Martin et al. 2019, arXiv:1911.03894), and XLM-RoBERTa, for a hundred languages (Conneau et al.
-2019, arXiv:1911.02116), have the same architecture. Only positions differ from BERT: they count from the row after that of the padding token's id, and skip padding tokens.
+2019, arXiv:1911.02116), have the same architecture. Only positions differ from BERT: they count from the row after that
+of the padding token's id, and skip padding tokens.
 """
 
 from __future__ import annotations

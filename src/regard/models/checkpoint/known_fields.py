@@ -110,6 +110,11 @@ FIELDS = {
         intermediate_size num_experts num_experts_per_tok num_local_experts original_max_position_embeddings
         output_router_logits partial_rotary_factor router_aux_loss_coef swiglu_alpha swiglu_limit use_cache
     """,
+    "granite": """
+        _rope_type_labels attention_bias attention_multiplier default_rope_type embedding_multiplier hidden_act
+        ignore_keys_at_rope_validation intermediate_size logits_scaling mlp_bias
+        original_max_position_embeddings partial_rotary_factor residual_multiplier use_cache
+    """,
     "llama": """
         _rope_type_labels attention_bias default_rope_type hidden_act ignore_keys_at_rope_validation
         intermediate_size mlp_bias original_max_position_embeddings partial_rotary_factor pretraining_tp
@@ -251,6 +256,7 @@ DEFAULTS: dict[str, dict[str, int]] = {
     "gpt_neo": {"max_position_embeddings": 2048},
     "gpt_neox": {"max_position_embeddings": 2048},
     "gpt_oss": {"max_position_embeddings": 131072, "num_experts_per_tok": 4},
+    "granite": {"max_position_embeddings": 2048},
     "llama": {"max_position_embeddings": 2048},
     "mistral": {"max_position_embeddings": 131072},
     "mixtral": {"max_position_embeddings": 131072, "num_experts_per_tok": 2},
