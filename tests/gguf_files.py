@@ -206,6 +206,11 @@ _FIELDS = {
     "n_head": "attention.head_count",
     "layer_norm_epsilon": "attention.layer_norm_epsilon",
     "layer_norm_eps": "attention.layer_norm_epsilon",
+    "norm_epsilon": "attention.layer_norm_epsilon",
+    "embedding_multiplier": "embedding_scale",
+    "attention_multiplier": "attention.scale",
+    "residual_multiplier": "residual_scale",
+    "logits_scaling": "logit_scale",
     "use_parallel_residual": "use_parallel_residual",
 }
 _DISTILBERT = {"dim": "hidden_size", "hidden_dim": "intermediate_size", "n_layers": "num_hidden_layers"}
@@ -254,7 +259,7 @@ def fields_from(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the metadata that say what a config.json of Hugging Face says."""
     model_type = config["model_type"]
     config = {_DISTILBERT.get(name, name): value for name, value in config.items()}
-    names = _FIELDS | {"modernbert": _MODERN_BERT, "deepseek_v3": _DEEPSEEK, "t5": _T5}.get(model_type, {})
+    names = _FIELDS | {"modernbert": _MODERN_BERT, "deepseek_v3": _DEEPSEEK, "t5": _T5, "mt5": _T5}.get(model_type, {})
     fields = {key: config[name.strip()] for name, key in names.items() if config.get(name.strip()) is not None}
     rope = config.get("rope_parameters") or {}
     if (local := rope.get("sliding_attention")) and model_type != "gemma3_text":  # whose base is fixed
@@ -283,7 +288,7 @@ def fields_from(config: Mapping[str, Any]) -> dict[str, Any]:
         fields["rope.scaling.original_context_length"] = config["original_max_position_embeddings"]
     if model_type == "gpt_oss":
         fields["expert_feed_forward_length"] = config["intermediate_size"]
-    if model_type == "t5":
+    if model_type in ("mt5", "t5"):
         fields |= {"attention.value_length": config["d_kv"], "context_length": 512}
         fields |= {"attention.layer_norm_epsilon": config["layer_norm_epsilon"], "decoder_start_token_id": 0}
     if model_type == "deepseek_v3":
@@ -338,9 +343,9 @@ def from_hugging_face(
         name = names.get_name(hf_name if ending not in ("weight", "bias") else base)
         assert name is not None, hf_name
         array, ending = given, "weight" if ending not in ("weight", "bias") else ending
-        if architecture in ("llama", "smollm3") and ".attn_q" in name:
+        if architecture in ("granite", "llama", "smollm3") and ".attn_q" in name:
             array = permuted(array, config["num_attention_heads"])
-        elif architecture in ("llama", "smollm3") and ".attn_k" in name:
+        elif architecture in ("granite", "llama", "smollm3") and ".attn_k" in name:
             array = permuted(array, config["num_key_value_heads"])
         elif architecture in ("gemma2", "gemma3") and hf_name.endswith("norm.weight"):
             array = array + np.float32(1)

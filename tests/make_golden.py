@@ -330,6 +330,17 @@ _SMOLLM3_CASES = {
     },
     "long": {"no_rope_layers": [1, 1], "rope_parameters": _LLAMA3, "head_dim": 8, "max_position_embeddings": 140},
 }
+_GRANITE = {"embedding_multiplier": 3.0, "attention_multiplier": 0.3, "residual_multiplier": 0.4, "logits_scaling": 2.5}
+_GRANITE_CASES = {
+    "plain": {},
+    "biased": {"attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True, "logits_scaling": 0.4},
+    "long": {"rope_parameters": _LLAMA3, "head_dim": 8, "max_position_embeddings": 140, "rms_norm_eps": 1e-3},
+}
+_STARCODER2_CASES = {
+    "plain": {"sliding_window": 3},
+    "unbiased": {"use_bias": False, "tie_word_embeddings": False, "hidden_act": "gelu", "norm_epsilon": 1e-3},
+    "long": {"sliding_window": 9, "rope_parameters": _YARN, "max_position_embeddings": 140},
+}
 _FEW_EXPERTS = {"num_local_experts": 5, "num_experts_per_tok": 2}
 _MIXTRAL_CASES = {
     "plain": {},
@@ -513,6 +524,18 @@ CASES = {
             "long": {"relative_attention_max_distance": 40},
         },
     ),
+    "camembert": Family(
+        "CamembertConfig", "CamembertModel", _BERT, {name: _ROBERTA_CASES[name] for name in ("padding", "long")}
+    ),
+    "mt5": Family(
+        "MT5Config",
+        "MT5ForConditionalGeneration",
+        _T5,
+        {
+            "plain": {"num_decoder_layers": 1, "relative_attention_num_buckets": 8, "layer_norm_epsilon": 1e-3},
+            "long": {"relative_attention_max_distance": 40},
+        },
+    ),
     "xlm-roberta": Family("XLMRobertaConfig", "XLMRobertaModel", _BERT, _ROBERTA_CASES),
     "gpt2": Family("GPT2Config", "GPT2LMHeadModel", _GPT2, _GPT2_CASES),
     "gpt_neo": Family("GPTNeoConfig", "GPTNeoForCausalLM", _GPT_NEO, _GPT_NEO_CASES),
@@ -536,6 +559,8 @@ CASES = {
         "Qwen3MoeConfig", "Qwen3MoeForCausalLM", _LLAMA | _FEW_EXPERTS | {"moe_intermediate_size": 10}, _QWEN3_MOE_CASES
     ),
     "smollm3": Family("SmolLM3Config", "SmolLM3ForCausalLM", _LLAMA | {"pad_token_id": 0}, _SMOLLM3_CASES),
+    "granite": Family("GraniteConfig", "GraniteForCausalLM", _LLAMA | _GRANITE, _GRANITE_CASES),
+    "starcoder2": Family("Starcoder2Config", "Starcoder2ForCausalLM", _LLAMA, _STARCODER2_CASES),
     "deepseek_v3": Family("DeepseekV3Config", "DeepseekV3ForCausalLM", _DEEPSEEK, _DEEPSEEK_CASES),
     "gpt_oss": Family("GptOssConfig", "GptOssForCausalLM", _LLAMA | _EXPERTS, _GPT_OSS_CASES),
 }

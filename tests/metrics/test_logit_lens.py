@@ -95,7 +95,10 @@ def residual_edits(width, layer):
     }
 
 
-FAMILIES = ("gpt2/plain", "gpt_neox/half", "llama/biased", "gemma2/capped", "olmo2/plain", "gpt_oss/plain", "opt/plain")
+FAMILIES = (
+    *("gpt2/plain", "gpt_neox/half", "llama/biased", "gemma2/capped", "granite/biased", "olmo2/plain", "gpt_oss/plain"),
+    "opt/plain",
+)
 
 
 @pytest.mark.parametrize("case", FAMILIES)
@@ -111,7 +114,7 @@ def test_parts_sum_to_the_logit_of_a_run_with_edits(case, kind):
     # before the soft cap, from the vectors that the run returned
     table = model.token_embedding.weight.T if model.lm_head is None else model.lm_head.weight
     bias = 0 if model.lm_head is None or model.lm_head.bias is None else model.lm_head.bias[7] - model.lm_head.bias[3]
-    expected = output.hidden @ (table[:, 7] - table[:, 3]) + bias
+    expected = output.hidden @ (table[:, 7] - table[:, 3]) * model.logit_scale + bias
     is_text = np.array([[1, 1, 1, 1], [1, 1, 0, 0]], bool)
     np.testing.assert_allclose(found.logit[is_text], expected[is_text], rtol=0, atol=1e-10)
     np.testing.assert_allclose(found.total[is_text], found.logit[is_text], rtol=0, atol=1e-10)

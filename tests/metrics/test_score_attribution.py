@@ -125,7 +125,9 @@ def test_a_later_head_reads_what_an_earlier_one_carried(case):
             np.testing.assert_allclose(summed, score.q_parts[row], rtol=0, atol=1e-9 * np.linalg.norm(score.q_parts))
 
 
-@pytest.mark.parametrize("case", ["gpt2/plain", "gemma2/capped", "olmo2/plain", "deepseek_v3/plain", "gpt_oss/plain"])
+@pytest.mark.parametrize(
+    "case", ["gpt2/plain", "gemma2/capped", "granite/biased", "olmo2/plain", "deepseek_v3/plain", "gpt_oss/plain"]
+)
 def test_what_is_carried_to_a_logit_is_the_direct_logit_attribution_of_the_head(case):
     (trace,) = recorded_runs(case, np.float64)
     direct = logit_attribution(trace.source, trace, 5, versus=7)

@@ -14,7 +14,6 @@ from regard.models import LanguageModel
 from regard.models.encoder_decoder import EncoderDecoder
 
 CASES = golden.cases(EncoderDecoder)
-FAMILIES = sorted({case.split("/")[0] for case in CASES})
 TEXT, TARGET = [7, 20, 3, 11, 15, 9], [0, 6, 19, 8, 12]
 
 
@@ -52,7 +51,7 @@ def test_what_is_looked_at_across_is_computed_once(case):
     assert not any(name.startswith("encoder.") for name in then)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", ["bart", "t5"])
 def test_a_run_names_every_step(family):
     model = load({"t5": "t5/gated", "bart": "bart/scaled"}[family])
     trace = Trace()

@@ -67,7 +67,7 @@ def test_a_window_of_modernbert_reaches_to_both_sides():
         np.testing.assert_array_equal((trace[f"blocks.{layer}.attn.weights"][0] > 0).all(0), distance <= reach)
 
 
-@pytest.mark.parametrize("family", ["roberta", "xlm-roberta"])
+@pytest.mark.parametrize("family", ["roberta", "camembert", "xlm-roberta"])
 def test_positions_count_from_behind_that_of_padding_and_skip_it(family):
     model = load(f"{family}/padding")
     pad, table = model.config.pad_id, model.position_embedding.weight

@@ -47,6 +47,8 @@ CASES = {
     ),
     "smollm3": ("smollm3", "SmolLM3Config", {"num_hidden_layers": 5, "pad_token_id": 0}),
     "olmo2": ("olmo2", "Olmo2Config", {"tie_word_embeddings": False}),
+    "granite": ("granite", "GraniteConfig", {"embedding_multiplier": 3.0, "logits_scaling": 2.5}),
+    "starcoder2": ("starcoder2", "Starcoder2Config", {"use_bias": False}),
     "phi3": ("phi3", "Phi3Config", {"pad_token_id": 0, "sliding_window": 5}),
     "phi3, part of a head": (
         "phi3", "Phi3Config",
@@ -86,6 +88,7 @@ CASES = {
     ),
     "t5": ("t5", "T5Config", {"d_kv": 6, "num_decoder_layers": 3, "relative_attention_num_buckets": 8}),
     "t5, gated": ("t5", "T5Config", {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}),
+    "t5, as mT5": ("t5", "MT5Config", {"tie_word_embeddings": False}),
     "t5encoder": ("t5encoder", "T5Config", {"feed_forward_proj": "gated-gelu", "is_encoder_decoder": False}),
 }  # fmt: skip
 OWN_SIZES = {
@@ -93,6 +96,7 @@ OWN_SIZES = {
     "T5Config": {"d_model": 32, "num_layers": 2, "num_heads": 4, "d_kv": 8, "d_ff": 64, "decoder_start_token_id": 0},
     "DistilBertConfig": {},
 }
+OWN_SIZES["MT5Config"] = OWN_SIZES["T5Config"]
 WITHOUT_KV_HEADS = ("GPTNeoXConfig", "BertConfig", "XLMRobertaConfig", "NomicBertConfig", "ModernBertConfig")
 
 
@@ -122,7 +126,7 @@ def made(transformers, path, architecture, config_class, options, **how):
     folder = path.parent / "checkpoint"
     model.float().save_pretrained(folder)
     config = config.to_dict()
-    if options.get("tie_word_embeddings") is False and config["model_type"] == "t5":
+    if options.get("tie_word_embeddings") is False and config["model_type"] in ("mt5", "t5"):
         config |= untied(folder)
     if config["model_type"] == "xlm-roberta":
         config["position_offset"] = config["pad_token_id"] + 1
@@ -172,7 +176,7 @@ def test_a_file_is_its_checkpoint(transformers, tmp_path, architecture, config_c
     np.testing.assert_allclose(found, wanted, rtol=0, atol=2e-5 if is_rounded else 1e-12)
 
 
-RENAMED = ("XLMRobertaConfig", "DistilBertConfig")  # which are BERTs in a file
+RENAMED = ("XLMRobertaConfig", "DistilBertConfig", "MT5Config")  # which are BERTs, and a T5, in a file
 
 
 def check_fields(ours, config):

@@ -27,6 +27,7 @@ OF_TYPE = {
     **{name: {"type_vocab_size": 2} for name in ("albert", "bert", "electra", "nomic_bert")},
     "deberta-v2": {"relative_attention": True, "pos_att_type": ["c2p"]},
     "bart": {**FIELDS["bart"], "d_model": 24, "encoder_layers": 2, "encoder_attention_heads": 4},
+    "mt5": T5,
     "t5": T5,
 }
 WITHOUT = ("bart-CAUSAL_LM", "clip", "vit")  # a decoder of its own, and models of pictures
@@ -62,7 +63,7 @@ IDS = np.array([[5, 7, 11, 19, 6], [9, 13, 17, 8, 22]])
     ("family", "case"),
     [
         ("gpt2", "plain"), ("llama", "tied"), ("mistral", "tied"), ("qwen2", "types"), ("qwen3", "types"),
-        ("gemma2", "plain"), ("gpt_oss", "types"), ("bart", "tied"), ("t5", "relu"),
+        ("gemma2", "plain"), ("gpt_oss", "types"), ("bart", "tied"), ("t5", "relu"), ("mt5", "plain"),
         ("gemma3_text", "plain"), ("phi3", "partial"), ("gpt_neo", "plain"), ("opt", "plain"),
     ],
 )  # fmt: skip

@@ -14,6 +14,7 @@ MASKED, TEXTS, TOKENS = "MaskedLM", "SequenceClassification", "TokenClassificati
 CLASSES = {
     "albert": "Albert",
     "bert": "Bert",
+    "camembert": "Camembert",
     "deberta-v2": "DebertaV2",
     "distilbert": "DistilBert",
     "electra": "Electra",

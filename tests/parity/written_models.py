@@ -12,7 +12,7 @@ import regard
 from regard.models.encoder_decoder import EncoderDecoder
 
 IDS = [[(7 * i) % 43 + 5 for i in range(30)]]
-SEQ2SEQ = ("bart", "t5")
+SEQ2SEQ = ("bart", "mt5", "t5")
 FIELDS = {  # of a class, besides its sizes
     "deepseek_v3": LATENT,
     "gemma2": {**LAYERS, "head_dim": 8},
@@ -24,7 +24,7 @@ FIELDS = {  # of a class, besides its sizes
     "phi3": {"pad_token_id": 0},
     "qwen3": {"head_dim": 8},
     "qwen3_moe": {**EXPERTS, "head_dim": 8},
-    "t5": {"num_decoder_layers": 2, "d_kv": 8, "d_ff": 20},
+    **{name: {"num_decoder_layers": 2, "d_kv": 8, "d_ff": 20} for name in ("mt5", "t5")},
     "bart": {"decoder_layers": 2, "decoder_attention_heads": 4, "encoder_ffn_dim": 20, "decoder_ffn_dim": 20},
     "gpt2": {"n_inner": 20},
 }

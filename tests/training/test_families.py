@@ -330,8 +330,8 @@ def test_a_mask_of_a_decoder_is_at_the_end():
 
 def test_what_each_kind_is_trained_for():
     kinds = {family: type(training.Trainable.of(folder).objective) for family, folder in FOLDERS.items()}
-    assert {family for family, kind in kinds.items() if kind is SequenceToSequence} == {"bart", "t5"}
-    assert sum(kind is MaskedWords for kind in kinds.values()) == 10
+    assert {family for family, kind in kinds.items() if kind is SequenceToSequence} == {"bart", "mt5", "t5"}
+    assert sum(kind is MaskedWords for kind in kinds.values()) == 11
     assert kinds["gemma2"] is NextToken
 
 

@@ -6,8 +6,7 @@ weighted value.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from regard.explorer.run import Run
 from regard.functional.biases.base import Bias
 from regard.functional.biases.distance import RelativePositionBias
 from regard.metrics.layer_maps import LayerMap
+from regard.nn import parameters
 from regard.trace import AttentionMap, Trace
 
 _FIT_SIZE = 64  # rows and columns that the scale of recorded scores is fitted to
@@ -107,7 +107,7 @@ def _value_terms(weights: np.ndarray, v: np.ndarray) -> answers.ValueTerms:
     }
 
 
-def projected_output(weights: Mapping[str, Any], run: Run, layer_index: int, head: int, i: int) -> answers.Projected:
+def projected_output(run: Run, layer_index: int, head: int, i: int) -> answers.Projected:
     """Return what a head writes into the residual stream at token i: its output times W_O, ``vector``, ``E``.
 
     ``attention`` is that of all heads of the layer together with the bias of W_O, ``share`` the part of this head along
@@ -116,8 +116,10 @@ def projected_output(weights: Mapping[str, Any], run: Run, layer_index: int, hea
     Ablated heads write nothing.
     """
     layer, heads = run.layers[layer_index], range(len(run.layers[layer_index].heads))
+    weights, scale = parameters(run.model), getattr(getattr(run.model, "config", None), "residual_scale", 1.0)
     v = layer.values(run.trace, run.batch)
-    split = np.asarray(weights[layer.step("o_proj.weight")], np.float64).reshape(len(heads), v.shape[-1], -1)  # H Dv E
+    split = scale * np.asarray(weights[layer.step("o_proj.weight")], np.float64)
+    split = split.reshape(len(heads), v.shape[-1], -1)  # H Dv E
     written = np.zeros((len(heads), split.shape[-1]))
     for each in heads:
         if (layer_index, each) not in run.ablated:
@@ -126,7 +128,7 @@ def projected_output(weights: Mapping[str, Any], run: Run, layer_index: int, hea
             written[each] = of_head[visible] @ v[layer.kv_head(each)][visible] @ split[each]
     total, own = written.sum(axis=0), written[head]
     bias = weights.get(layer.step("o_proj.bias"))
-    attention = total if bias is None else total + np.asarray(bias, np.float64)
+    attention = total if bias is None else total + scale * np.asarray(bias, np.float64)
     number, name = run.number(layer_index), layer.name.removesuffix("attn")
     prefix = name[: name.rindex("blocks.")]
     inputs = (

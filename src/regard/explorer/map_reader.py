@@ -16,7 +16,6 @@ from regard.explorer.run_store import RunStore
 from regard.explorer.validation import check_index, check_range
 from regard.functional.native.map import Pooling
 from regard.metrics.layer_maps import CancelCheck, LayerMap
-from regard.nn import parameters
 from regard.trace.overviews import bin_edges, equal_edges
 from regard.trace.stored_map import StoredMap
 
@@ -102,7 +101,7 @@ class MapReader:
         recorded, layer_map = self.layer(run, layer, head)
         if recorded.model is None or not has_value_norms(recorded.model, recorded.trace, [layer_map]):
             return None
-        return projected_output(parameters(recorded.model), recorded, layer, head, i)
+        return projected_output(recorded, layer, head, i)
 
     def mean_terms(self, run: int, layer: int, i: int, j: int, mode: str) -> answers.MeanTerms:
         """Return what each head has at a cell of the mean of heads; of rollout, what it averages."""

@@ -185,14 +185,14 @@ def logit_attribution(model: Any, trace: Trace, token: Any, versus: Any = None) 
     for i, block in enumerate(model.blocks):
         contexts = np.asarray(trace[f"blocks.{i}.attn.context"], np.float64)  # B H T D
         written = np.asarray(trace[f"blocks.{i}.attn.output"], np.float64)
-        read = _through(block.attn_post_norm, written, along)
+        read = _through(block.attn_post_norm, written, along) * block.residual_scale
         projection = block.attn.o_proj
         weight = np.asarray(projection.weight, np.float64).reshape(contexts.shape[1], -1, written.shape[-1])
         heads.append(np.einsum("bhtd,hde,bte->bht", contexts, weight, read, optimize=True))
         zero = np.zeros(read.shape[:-1])
         attn_biases.append(zero if projection.bias is None else read @ projection.bias.astype(np.float64))
         written = np.asarray(trace[f"blocks.{i}.mlp.output"], np.float64)
-        read = _through(block.mlp_post_norm, written, along)
+        read = _through(block.mlp_post_norm, written, along) * block.residual_scale
         mlps.append((written * read).sum(-1))
         change = ((states[i + 1] - states[i]) * along).sum(-1)
         edits.append(change - heads[i].sum(1) - attn_biases[i] - mlps[i])

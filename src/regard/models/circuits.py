@@ -137,7 +137,7 @@ class Circuits:
         self.name, self.fold_norms = model.name, fold_norms
         # Not the model itself, which may hold these circuits.
         self._blocks, self._embedding, self._scale = blocks, model.token_embedding, model.embedding_scale
-        self._lm_head, self._final_norm = model.lm_head, model.final_norm
+        self._lm_head, self._final_norm, self._logit_scale = model.lm_head, model.final_norm, model.logit_scale
 
     def __repr__(self) -> str:
         layers, heads = self.W_Q.shape[:2]
@@ -159,7 +159,8 @@ class Circuits:
     def W_U(self) -> np.ndarray:
         """From contextual vectors to logits, ``E V``, before a soft cap; read-only."""
         head = np.asarray(self._embedding.weight).T if self._lm_head is None else np.asarray(self._lm_head.weight)
-        return _read_only(self._reading(head, self._final_norm))
+        read = self._reading(head, self._final_norm)
+        return _read_only(read if self._logit_scale == 1 else read * read.dtype.type(self._logit_scale))
 
     @property
     def W_Q(self) -> HeadWeights:
@@ -186,6 +187,7 @@ class Circuits:
         def read(layer: int, heads_read: slice) -> np.ndarray:
             block = self._blocks[layer]
             each: np.ndarray = np.asarray(block.attn.o_proj.weight).reshape(heads, -1, outputs)[heads_read]
+            each = each if block.residual_scale == 1 else each * each.dtype.type(block.residual_scale)
             norm = block.attn_post_norm
             return each if norm is None or not self.fold_norms else each * norm.weight
 

@@ -98,6 +98,11 @@ class Decoder(LanguageModel):
         """The factor of the embeddings of tokens."""
         return 1.0
 
+    @property
+    def logit_scale(self) -> float:
+        """The factor of the logits."""
+        return 1.0
+
     def forward_with_cache(
         self, ids: np.ndarray, positions: np.ndarray, caches: Caches, *, mask: np.ndarray | None, trace: Recorder
     ) -> tuple[np.ndarray, Caches]:
@@ -197,6 +202,8 @@ class Decoder(LanguageModel):
             The model was saved without its head.
         """
         self.require_head()
+        if self.logit_scale != 1:
+            hidden = hidden * hidden.dtype.type(self.logit_scale)
         if self.lm_head is not None:
             return self.lm_head(hidden)
         weight = self.token_embedding.weight.T

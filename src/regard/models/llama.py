@@ -26,7 +26,7 @@ from regard.models.checkpoint.config import ConfigReader
 from regard.models.checkpoint.tensors import TensorSource
 from regard.models.decoder import Caches, Decoder
 from regard.models.rope import read_rope
-from regard.nn import CosSin, DecoderBlock, Linear
+from regard.nn import CosSin, DecoderBlock, LayerNorm, Linear, RMSNorm
 from regard.nn.layers import traced_norm
 
 
@@ -60,6 +60,7 @@ class LlamaConfig(shared.DecoderConfig):
         rope_base: float = 10_000.0,
         partial: float | None = None,
         tied: bool = False,
+        activation: str = "silu",
         **choices: Any,
     ) -> Self:
         """Read the fields that Llama and its relatives have in common."""
@@ -67,7 +68,7 @@ class LlamaConfig(shared.DecoderConfig):
         config = cls(
             **sizes,
             **choices,
-            activation=reader.activation("hidden_act", "silu"),
+            activation=reader.activation("hidden_act", activation),
             rope=read_rope(reader, sizes, base=rope_base, partial=partial),
             tied=reader.flag("tie_word_embeddings", tied),
         )
@@ -89,7 +90,7 @@ class Llama(Decoder):
     ) -> tuple[np.ndarray, Caches]:
         """Embeddings, blocks, final norm; `Decoder.head` makes logits of the result."""
         x = trace("token_embeddings", self.token_embedding(ids), "B T E")
-        x = trace("embeddings", x, "B T E")
+        x = trace("embeddings", x if self.embedding_scale == 1 else x * x.dtype.type(self.embedding_scale), "B T E")
         rotation = self.rotation(positions, x.dtype)
         x, caches = self.run_blocks(x, caches, rotation=rotation, mask=mask, trace=trace)
         return trace("final_norm", traced_norm(self.final_norm, x, trace, "final_norm"), "B T E"), caches
@@ -105,25 +106,30 @@ class Llama(Decoder):
         return {
             "token_embedding": embedding(source, cls.embedding, config.vocab_size, config.embed_dim, in_blocks=True),
             "blocks": tuple(cls.block(source.at(f"layers.{i}"), config, i) for i in range(config.num_layers)),
-            "final_norm": rms_norm(source, "norm", config.embed_dim, config.norm_eps),
+            "final_norm": cls.norm(source, "norm", config.embed_dim, config),
         }
 
     @classmethod
     def block(cls, source: TensorSource, config: Any, layer: int) -> DecoderBlock:
         """Return the block of a layer."""
-        attn, E, D, eps = source.at("self_attn"), config.embed_dim, config.head_dim, config.norm_eps
+        attn, E, D = source.at("self_attn"), config.embed_dim, config.head_dim
         return DecoderBlock(
-            rms_norm(source, "input_layernorm", E, eps),
+            cls.norm(source, "input_layernorm", E, config),
             causal_attention(
                 cls.projections(attn, config),
                 num_heads=config.num_heads,
                 window=config.windows[layer],
-                q_norm=rms_norm(attn, "q_norm", D, eps) if config.qk_norm else None,
-                k_norm=rms_norm(attn, "k_norm", D, eps) if config.qk_norm else None,
+                q_norm=rms_norm(attn, "q_norm", D, config.norm_eps) if config.qk_norm else None,
+                k_norm=rms_norm(attn, "k_norm", D, config.norm_eps) if config.qk_norm else None,
             ),
-            rms_norm(source, "post_attention_layernorm", E, eps),
+            cls.norm(source, "post_attention_layernorm", E, config),
             cls.mlp(source, config, layer),
         )
+
+    @classmethod
+    def norm(cls, source: TensorSource, name: str, features: int, config: Any) -> LayerNorm | RMSNorm:
+        """Return a norm of the stream."""
+        return rms_norm(source, name, features, config.norm_eps)
 
     @classmethod
     def projections(cls, source: TensorSource, config: Any) -> list[Linear]:

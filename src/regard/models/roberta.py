@@ -1,7 +1,8 @@
 """RoBERTa: BERT trained longer, on more text (Liu et al. 2019, arXiv:1907.11692).
 
-XLM-RoBERTa, for a hundred languages, has the same architecture (Conneau et al. 2019, arXiv:1911.02116). Only positions
-differ from BERT: they count from the row after that of the padding token's id, and skip padding tokens.
+CamemBERT, for French (Martin et al. 2019, arXiv:1911.03894), and XLM-RoBERTa, for a hundred languages (Conneau et al.
+2019, arXiv:1911.02116), have the same architecture. Only positions differ from BERT: they count from the row after that
+of the padding token's id, and skip padding tokens.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ class RobertaConfig(BertConfig):
     @classmethod
     def read(cls, reader: ConfigReader) -> RobertaConfig:
         """Read a Hugging Face config.json; an unknown field or value is an error."""
-        sizes = read_sizes(reader, "roberta", "xlm-roberta")
+        sizes = read_sizes(reader, "roberta", "camembert", "xlm-roberta")
         config = cls(**sizes, pad_id=reader.index("pad_token_id", 1, sizes["vocab_size"]))
         reader.require(
             config.max_positions > config.pad_id + 1,

@@ -1,7 +1,8 @@
 """T5: every task as text to text, with an encoder and a decoder (Raffel et al. 2019, arXiv:1910.10683).
 
 Positions enter as a relative position bias on the scores, the same in every block. Scores are not scaled, norms are
-RMS norms, and linear maps have no bias. Version 1.1 and Flan-T5 have a gated feed-forward layer and an untied head.
+RMS norms, and linear maps have no bias. Version 1.1 and Flan-T5 have a gated feed-forward layer and an untied head; so
+has mT5, for a hundred languages (Xue et al. 2020, arXiv:2010.11934).
 """
 
 from __future__ import annotations
@@ -59,16 +60,18 @@ class T5Config(ModelConfig):
     @classmethod
     def read(cls, reader: ConfigReader) -> T5Config:
         """Read a Hugging Face config.json; an unknown field or value is an error."""
-        reader.only(model_type="t5", is_decoder=False)
+        is_mt5 = reader.choice("model_type", None, ["t5", "mt5"]) == "mt5"
+        reader.only(is_decoder=False)
         reader.choice("is_encoder_decoder", True, [True, False])  # transformers says False of an encoder alone
         reader.without_effect("dropout_rate", "initializer_factor", "n_positions")
-        forward = reader.choice("feed_forward_proj", "relu", [*ACTIVATIONS, *(f"gated-{name}" for name in ACTIVATIONS)])
+        kinds = [*ACTIVATIONS, *(f"gated-{name}" for name in ACTIVATIONS)]
+        forward = reader.choice("feed_forward_proj", "gated-gelu" if is_mt5 else "relu", kinds)
         activation = forward.removeprefix("gated-")
         if forward == "gated-gelu":  # the name of the tanh formula in version 1.1
             activation = "gelu_new"
         is_gated = reader.choice("is_gated_act", forward.startswith("gated-"), [forward.startswith("gated-")])
         activation = reader.choice("dense_act_fn", activation, [activation])
-        tied = reader.flag("tie_word_embeddings", True)
+        tied = reader.flag("tie_word_embeddings", True) or is_mt5  # whose head is what is stored, else the embeddings
         num_layers, vocab_size = reader.num_layers("num_layers"), reader.count("vocab_size")
         has_own_number = reader.peek("num_decoder_layers") is not None
         num_decoder_layers = reader.num_layers("num_decoder_layers") if has_own_number else num_layers
@@ -86,7 +89,7 @@ class T5Config(ModelConfig):
             activation=activation,
             is_gated=is_gated,
             norm_eps=reader.positive("layer_norm_epsilon", 1e-6),
-            scales_head=reader.flag("scale_decoder_outputs", tied),
+            scales_head=not is_mt5 and reader.flag("scale_decoder_outputs", tied),
             is_tied=tied,
             start_id=reader.index("decoder_start_token_id", pad_id, vocab_size),
         )

@@ -366,6 +366,7 @@ _MASKED_WORDS: Mapping[str, MaskedWordNames] = MappingProxyType(
         "mpnet": _roberta("MPNetForMaskedLM", "mpnet."),
         "nomic_bert": _bert("NomicBertForMaskedLM", "nomic_bert.", "bert.", norm="layer_norm"),
         "roberta": _roberta("RobertaForMaskedLM", "roberta."),
+        "camembert": _roberta("CamembertForMaskedLM", "roberta."),
         "xlm-roberta": _roberta("XLMRobertaForMaskedLM", "roberta."),
     }
 )
@@ -394,6 +395,7 @@ _CLASSIFIERS: Mapping[str, ClassifierNames] = MappingProxyType(
         "mpnet": _OUT_PROJ,
         "nomic_bert": _POOLER,
         "roberta": _OUT_PROJ,
+        "camembert": _OUT_PROJ,
         "xlm-roberta": _OUT_PROJ,
     }
 )

@@ -104,6 +104,8 @@ class DecoderBlock(Layer):
     mlp : FeedForward, GatedFeedForward, or a layer with the same call
     attn_post_norm, mlp_post_norm : RMSNorm, optional
         Of the outputs of attention and feed-forward, before they are added.
+    residual_scale : float
+        By what the outputs of attention and feed-forward are multiplied before they are added.
     parallel : bool
         Whether attention and feed-forward both read the input of the block: x + attn(norm(x)) + mlp(norm(x)).
 
@@ -120,6 +122,7 @@ class DecoderBlock(Layer):
     mlp: _FeedForward = REQUIRED
     attn_post_norm: RMSNorm | None = field(default=None, kw_only=True)
     mlp_post_norm: RMSNorm | None = field(default=None, kw_only=True)
+    residual_scale: float = field(default=1.0, kw_only=True)
     parallel: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
@@ -154,15 +157,19 @@ class DecoderBlock(Layer):
             y, cache = self.attn(y, rotation=rotation, cache=cache, mask=mask, trace=trace)
         if self.attn_post_norm is not None:
             y = trace("attn_post_norm", traced_norm(self.attn_post_norm, y, trace, "attn_post_norm"), "... T E")
+        y = self._scaled(y)
         read = x if self.parallel else trace("attn_residual", add(x, y), "... T E")
         z = normed(self.mlp_norm, read, trace, "mlp_norm")
         with trace.scope("mlp"):
             z = self.mlp(z, trace=trace)
         if self.mlp_post_norm is not None:
             z = trace("mlp_post_norm", traced_norm(self.mlp_post_norm, z, trace, "mlp_post_norm"), "... T E")
-        return trace("output", add(add(x, y) if self.parallel else read, z), "... T E"), cache
+        return trace("output", add(add(x, y) if self.parallel else read, self._scaled(z)), "... T E"), cache
 
     forward = __call__
+
+    def _scaled(self, y: np.ndarray) -> np.ndarray:
+        return y if self.residual_scale == 1 else y * y.dtype.type(self.residual_scale)
 
 
 def _norm_heads(norm: RMSNorm | None, x: np.ndarray, trace: Recorder, name: str) -> np.ndarray:

@@ -269,7 +269,9 @@ DEFAULTS = {
 OWN_DEFAULTS = {
     "gemma2": {"attention.sliding_window": 4096, "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0},
     "gemma3": {"attention.sliding_window": 0, "rope.freq_base_swa": 1e4},
+    "granite": {"embedding_scale": 1.0, "residual_scale": 1.0, "attention.scale": 0.5},
     "phi3": {"attention.sliding_window": 0},
+    "starcoder2": {"attention.sliding_window": 0},
     "modern-bert": {"attention.sliding_window_pattern": 3, "hidden_activation": "gelu"},
 }
 WITHOUT_EFFECT = {
@@ -299,8 +301,17 @@ def default_of(key, architecture, fields):
 
 
 WITH_EVERY_KEY = (
+    "granite/biased",
     *("llama/plain", "llama/linear", "llama/yarn", "mixtral/plain", "smollm3/plain", "qwen2/plain", "qwen3/plain"),
-    *("qwen3_moe/plain", "gemma2/plain", "gemma3_text/plain", "olmo2/plain", "phi3/partial", "gpt2/plain"),
+    *(
+        "qwen3_moe/plain",
+        "gemma2/plain",
+        "gemma3_text/plain",
+        "olmo2/plain",
+        "starcoder2/plain",
+        "phi3/partial",
+        "gpt2/plain",
+    ),
     *("gpt_neox/plain", "gpt_oss/plain", "deepseek_v3/plain", "deepseek_v3/yarn", "bert/gelu", "nomic_bert/plain"),
     *("modernbert/plain", "t5/relu", "t5encoder"),
 )

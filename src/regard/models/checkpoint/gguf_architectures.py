@@ -169,6 +169,15 @@ def _heads(
     return step
 
 
+def _granite(draft: Draft) -> None:
+    """Read the scale of the scores; with a rotation that is not "finetuned", llama.cpp does not rotate."""
+    head_dim = draft.fields.get("head_dim")
+    if isinstance(head_dim, int) and head_dim > 0:
+        draft.fields.setdefault("attention_multiplier", 1 / math.sqrt(head_dim))
+    if draft.file.metadata.get("granite.rope.scaling.finetuned") is False:
+        draft.stored["rope.scaling.finetuned"] = False
+
+
 _SOFTMAX, _SIGMOID = 1, 2  # how experts are weighted
 
 
@@ -394,6 +403,27 @@ ARCHITECTURES: Mapping[str, Architecture | Callable[[GgufFile], Architecture]] =
             norms=_QK_NORMS,
         ),
         "olmo2": _llama_like("olmo2", _ATTENTION_BIAS, tensors=_QK_NORMS | _POST_NORMS),
+        "granite": _llama_like(
+            "granite",
+            _ATTENTION_BIAS,
+            _MLP_BIAS,
+            _granite,
+            fields={
+                "embedding_scale": "embedding_multiplier",
+                "attention.scale": "attention_multiplier",
+                "residual_scale": "residual_multiplier",
+                "logit_scale": "logits_scaling",
+            },
+            constants={"embedding_multiplier": 1.0, "residual_multiplier": 1.0},
+            conversions=_INTERLEAVED,
+        ),
+        "starcoder2": Architecture(
+            "starcoder2",
+            {**_FIELDS, "attention.layer_norm_epsilon": "norm_epsilon", "attention.sliding_window": "sliding_window"},
+            _TENSORS | {"ffn_up": "mlp.c_fc", "ffn_down": "mlp.c_proj"},
+            {"hidden_act": "gelu_pytorch_tanh", "rope_theta": _ROPE_BASE},
+            (_heads(with_head_dim=True), _bias("use_bias", "attn_q"), _none_at_0("sliding_window")),
+        ),
         "phi3": Architecture(
             "phi3",
             _FIELDS | {"attention.sliding_window": "sliding_window"},

@@ -40,6 +40,10 @@ FIELDS = {
         add_cross_attention attention_probs_dropout_prob embedding_size hidden_act hidden_dropout_prob
         intermediate_size is_decoder layer_norm_eps type_vocab_size use_cache
     """,
+    "camembert": """
+        add_cross_attention attention_probs_dropout_prob embedding_size hidden_act hidden_dropout_prob
+        intermediate_size is_decoder layer_norm_eps type_vocab_size use_cache
+    """,
     "clip": """
         hidden_act image_size intermediate_size layer_norm_eps logit_scale_init_value num_channels patch_size
         projection_dim text_config text_config_dict vision_config_dict
@@ -106,6 +110,11 @@ FIELDS = {
         intermediate_size num_experts num_experts_per_tok num_local_experts original_max_position_embeddings
         output_router_logits partial_rotary_factor router_aux_loss_coef swiglu_alpha swiglu_limit use_cache
     """,
+    "granite": """
+        _rope_type_labels attention_bias attention_multiplier default_rope_type embedding_multiplier hidden_act
+        ignore_keys_at_rope_validation intermediate_size logits_scaling mlp_bias
+        original_max_position_embeddings partial_rotary_factor residual_multiplier use_cache
+    """,
     "llama": """
         _rope_type_labels attention_bias default_rope_type hidden_act ignore_keys_at_rope_validation
         intermediate_size mlp_bias original_max_position_embeddings partial_rotary_factor pretraining_tp
@@ -130,6 +139,11 @@ FIELDS = {
     "mpnet": """
         attention_probs_dropout_prob embedding_size hidden_act hidden_dropout_prob intermediate_size
         layer_norm_eps relative_attention_num_buckets
+    """,
+    "mt5": """
+        d_ff d_kv d_model decoder_start_token_id dense_act_fn dropout_rate feed_forward_proj is_decoder
+        is_gated_act layer_norm_epsilon num_decoder_layers num_layers relative_attention_max_distance
+        relative_attention_num_buckets use_cache
     """,
     "nomic_bert": """
         _rope_type_labels attention_probs_dropout_prob default_rope_type hidden_act hidden_dropout_prob
@@ -172,6 +186,11 @@ FIELDS = {
         intermediate_size mlp_bias no_rope_layer_interval no_rope_layers original_max_position_embeddings
         partial_rotary_factor use_cache use_sliding_window
     """,
+    "starcoder2": """
+        _rope_type_labels default_rope_type embedding_dropout hidden_act ignore_keys_at_rope_validation
+        intermediate_size norm_epsilon original_max_position_embeddings partial_rotary_factor residual_dropout
+        use_bias use_cache
+    """,
     "t5": """
         d_ff d_kv d_model decoder_start_token_id dense_act_fn dropout_rate feed_forward_proj is_decoder
         is_gated_act layer_norm_epsilon num_decoder_layers num_layers relative_attention_max_distance
@@ -205,6 +224,12 @@ ALIASES: dict[str, dict[str, str]] = {
     "gpt_neo": {"num_attention_heads": "num_heads", "num_hidden_layers": "num_layers"},
     "gpt_oss": {"num_experts": "num_local_experts"},
     "mixtral": {"num_experts": "num_local_experts"},
+    "mt5": {
+        "head_dim": "d_kv",
+        "hidden_size": "d_model",
+        "num_attention_heads": "num_heads",
+        "num_hidden_layers": "num_layers",
+    },
     "qwen3_moe": {"num_experts": "num_local_experts"},
     "t5": {
         "head_dim": "d_kv",
@@ -219,6 +244,7 @@ DEFAULTS: dict[str, dict[str, int]] = {
     "albert": {"max_position_embeddings": 512, "type_vocab_size": 2},
     "bart": {"max_position_embeddings": 1024},
     "bert": {"max_position_embeddings": 512, "type_vocab_size": 2},
+    "camembert": {"max_position_embeddings": 512, "type_vocab_size": 2},
     "clip_text_model": {"max_position_embeddings": 77},
     "deberta-v2": {"max_position_embeddings": 512, "type_vocab_size": 0},
     "deepseek_v3": {"max_position_embeddings": 4096, "num_experts_per_tok": 8},
@@ -230,6 +256,7 @@ DEFAULTS: dict[str, dict[str, int]] = {
     "gpt_neo": {"max_position_embeddings": 2048},
     "gpt_neox": {"max_position_embeddings": 2048},
     "gpt_oss": {"max_position_embeddings": 131072, "num_experts_per_tok": 4},
+    "granite": {"max_position_embeddings": 2048},
     "llama": {"max_position_embeddings": 2048},
     "mistral": {"max_position_embeddings": 131072},
     "mixtral": {"max_position_embeddings": 131072, "num_experts_per_tok": 2},
@@ -244,6 +271,7 @@ DEFAULTS: dict[str, dict[str, int]] = {
     "qwen3_moe": {"max_position_embeddings": 32768, "num_experts_per_tok": 8},
     "roberta": {"max_position_embeddings": 512, "type_vocab_size": 2},
     "smollm3": {"max_position_embeddings": 32768},
+    "starcoder2": {"max_position_embeddings": 4096},
     "xlm-roberta": {"max_position_embeddings": 512, "type_vocab_size": 2},
 }
 """What absent fields are, by model type."""
