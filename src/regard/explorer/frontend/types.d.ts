@@ -69,7 +69,8 @@ interface Refs {
   liveStatusB: HTMLElement;
   aligned: HTMLElement;
   text: HTMLElement;
-  tabs: HTMLElement;
+  places: HTMLElement;
+  views: HTMLElement;
   searchInput: HTMLInputElement;
   matchCount: HTMLElement;
   special: HTMLInputElement;
@@ -148,7 +149,9 @@ interface Refs {
   title: HTMLElement;
   layer: HTMLSelectElement;
   head: HTMLSelectElement;
-  modes: HTMLElement;
+  modes: HTMLSelectElement;
+  drawings: HTMLElement;
+  more: HTMLDetailsElement;
   compareButton: HTMLButtonElement;
   ablation: HTMLElement;
   ablateButton: HTMLButtonElement;
@@ -244,9 +247,7 @@ interface Refs {
   headsName: HTMLElement;
   streamRow: HTMLTemplateElement;
   linesSides: HTMLElement;
-  linesLayer: HTMLSelectElement;
   clearLines: HTMLButtonElement;
-  openPaths: HTMLButtonElement;
   pathsSides: HTMLElement;
   pathsToken: HTMLSelectElement;
   pathsVersus: HTMLSelectElement;
