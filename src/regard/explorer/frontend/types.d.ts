@@ -54,6 +54,7 @@ type Transport = (method: string, params: Record<string, any>, signal?: AbortSig
 /** The elements of the page by their `data-ref`; `tests/explorer/test_markup.py` compares them. */
 interface Refs {
   live: HTMLElement;
+  liveBox: HTMLTemplateElement;
   liveModel: HTMLSelectElement;
   liveInput: HTMLTextAreaElement;
   liveRun: HTMLButtonElement;

@@ -39,9 +39,18 @@ import { chosenWords, goToStep, openAddress } from "./story.js";
  * @typedef {ReturnType<typeof createParts>} Parts
  */
 
-/** Put the markup of the page into the root; its named elements. @param {HTMLElement} root @param {DocumentFragment} markup */
+/** Put the markup of the page into the root, the box of a text for A and for B; its named elements. @param {HTMLElement} root @param {DocumentFragment} markup */
 export function fillMarkup(root, markup) {
   root.replaceChildren(markup.cloneNode(true));
+  const { live, liveB, liveBox } = refsOf(root);
+  live.prepend(liveBox.content.cloneNode(true));
+  const ofB = /** @type {DocumentFragment} */ (liveBox.content.cloneNode(true));
+  for (const node of /** @type {HTMLCollectionOf<HTMLElement>} */ (ofB.children)) {
+    node.dataset.ref += "B";
+    if (node.ariaLabel) node.ariaLabel += " of B";
+    else node.append(" B");
+  }
+  liveB.prepend(ofB);
   return refsOf(root);
 }
 

@@ -47,7 +47,7 @@ function composeDrawing(app) {
     heads: [[sideSwitches.heads.names, metricDescription, headCount, grid]],
     head: [head],
     cell: [head, [refs.cell]],
-    text: [[sideSwitches.head.names, refs.text, refs.topHeading, refs.top]],
+    text: [[sideSwitches.head.names, refs.textContainer, refs.topHeading, refs.top]],
     model: [[refs.modelHeading, refs.stream]],
     paths: [[sideSwitches.paths.names, refs.pathsSummary, refs.pathsGraph], [refs.pathsTree]],
     patching: [[refs.patchingSummary, refs.patchingGrid, refs.patchingLegend]],
