@@ -100,7 +100,6 @@ def test_text_is_accessible_at_every_width(open_page, pair_address):
 def test_a_low_window_has_the_texts_of_a_comparison(open_page, pair_address, width, height):
     page = open_page(f"{pair_address}#v=head&{HEAD}")
     resize(page, width, height)
-    click(page.get_by_label("What this page shows").get_by_role("button", name="Hide"))
     for part in (page.get_by_label("Text of B"), page.locator(".rg-aligned mark").last, page.locator(".rg-map")):
         box = part.bounding_box()
         assert box["y"] >= 0
