@@ -310,5 +310,6 @@ def page_file(name: str, status: int = 200, headers: dict[str, str] | None = Non
 
 @cache
 def _file_bytes(name: str) -> bytes:
-    read = bundle_module if name == _ENTRY else bundle_styles if name.endswith(".css") else frontend_file
-    return read(name).encode("utf-8")
+    if name == _ENTRY:
+        return bundle_module(name).encode("utf-8")
+    return (bundle_styles(name) if name.endswith(".css") else frontend_file(name)).encode("utf-8")
