@@ -38,6 +38,8 @@ LENGTHS = (6, 4)
 TARGET_LENGTHS = (5, 3)
 LONG = 60
 NEW_TOKENS = 64
+TEXT_PART_ONLY = ("gemma3",)
+"""Types of models that look at pictures too, of which regard runs what reads texts."""
 
 
 @dataclass(frozen=True)
@@ -404,6 +406,13 @@ _GEMMA3_CASES = {
     },
     "long": {"sliding_window": 11, "sliding_window_pattern": 2, "max_position_embeddings": 140},
 }
+_GEMMA3_TEXT = _LLAMA | {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 3}
+_GEMMA3_TEXT |= {"query_pre_attn_scalar": 5}
+_GEMMA3_WHOLE_CASES = {
+    "plain": {"text_config": _GEMMA3_TEXT},
+    "untied": {"text_config": _GEMMA3_TEXT | {"sliding_window": 4}, "tie_word_embeddings": False},
+    "long": {"text_config": _GEMMA3_TEXT | {"sliding_window": 11, "max_position_embeddings": 140}},
+}
 _T5 = {
     "vocab_size": 23,
     "d_model": 12,
@@ -426,6 +435,13 @@ _BART = {
 
 _VIT = {name: size for name, size in _BERT.items() if name not in ("vocab_size", "max_position_embeddings")}
 _VIT |= {"image_size": 12, "patch_size": 4}
+_SIGLIP = {
+    "model_type": "siglip_vision_model",
+    **_VIT,
+    "num_hidden_layers": 1,
+    "image_size": 8,
+    "vision_use_head": False,
+}
 _VIT_CASES = {
     "plain": {},
     "oblong": {"image_size": [9, 14], "patch_size": [3, 4], "qkv_bias": False, "hidden_act": "gelu_new"},
@@ -528,6 +544,12 @@ CASES = {
     "qwen2": Family("Qwen2Config", "Qwen2ForCausalLM", _LLAMA, _QWEN_CASES),
     "qwen3": Family("Qwen3Config", "Qwen3ForCausalLM", _LLAMA, {**_QWEN_CASES, "biased": {"attention_bias": True}}),
     "gemma2": Family("Gemma2Config", "Gemma2ForCausalLM", _LLAMA, _GEMMA2_CASES),
+    "gemma3": Family(
+        "Gemma3Config",
+        "Gemma3ForConditionalGeneration",
+        {"vision_config": _SIGLIP, "mm_tokens_per_image": 4},
+        _GEMMA3_WHOLE_CASES,
+    ),
     "gemma3_text": Family("Gemma3TextConfig", "Gemma3ForCausalLM", _LLAMA, _GEMMA3_CASES),
     "mixtral": Family("MixtralConfig", "MixtralForCausalLM", _LLAMA | _FEW_EXPERTS, _MIXTRAL_CASES),
     "olmo2": Family("Olmo2Config", "Olmo2ForCausalLM", _LLAMA, _OLMO2_CASES),
@@ -550,12 +572,14 @@ def write(family: str, case: str, folder: Path, *, dtype: str = "float64") -> No
     with doubles_throughout() if dtype == "float64" else ExitStack():
         for seed in count():
             model = make_model(family, case, seed, dtype)
-            greedy = _greedy(model, model.config, lengths) if model.can_generate() else None
+            greedy = _greedy(model, text_config(model.config), lengths) if model.can_generate() else None
             if greedy is None or len(set(greedy.tolist())) > 3:  # the same token for ever would prove little
                 break
         write_checkpoint(model, folder)
-        expected = _expected_of_pictures if reads_pictures(model.config) else _expected
-        arrays = expected(model, model.config, lengths, target_lengths)
+        if reads_pictures(model.config):
+            arrays = _expected_of_pictures(model, model.config, lengths, target_lengths)
+        else:
+            arrays = _expected(model, text_config(model.config), lengths, target_lengths)
         save_file(arrays | ({} if greedy is None else {"greedy": greedy}), folder / "expected.safetensors")
 
 
@@ -606,8 +630,8 @@ def text_config(config: Any) -> Any:
 
 
 def reads_pictures(config: Any) -> bool:
-    """Tell whether a model, or half of it, looks at pictures."""
-    return hasattr(getattr(config, "vision_config", config), "patch_size")
+    """Tell whether a model, or half of it, looks at pictures, and regard runs that."""
+    return config.model_type not in TEXT_PART_ONLY and hasattr(getattr(config, "vision_config", config), "patch_size")
 
 
 def drawn(model: Any, seed: int) -> Any:

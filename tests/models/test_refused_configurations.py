@@ -180,6 +180,11 @@ REFUSED = {  # by the model whose configuration is changed
         ({"num_local_experts": 10**6}, "num_local_experts 1000000 is more than the maximum of 4096"),
     ],
     "qwen3_moe/plain": [({"mlp_only_layers": "all"}, "mlp_only_layers must be a list of numbers of layers")],
+    "gemma3/plain": [
+        ({"text_config": 5}, "text_config must be an object, got 5"),
+        ({"text_config": {"use_bidirectional_attention": True}}, "text_config of .*use_bidirectional_attention=True"),
+        ({"odd": 1, "transformers_version": "99.0"}, "unknown field odd=1"),
+    ],
     "gemma3_text/plain": [
         ({"attn_logit_softcapping": 50.0}, "attn_logit_softcapping=50.0 is not supported"),
         ({"rope_parameters": {"rope_theta": 1e4}}, "rope_parameters must have entries for"),

@@ -50,6 +50,13 @@ OLDER = {
         "ep_size": 1, "scoring_func": "sigmoid", "topk_method": "noaux_tc", "moe_layer_freq": 1, "seq_aux": True,
         "aux_loss_alpha": 0.001, "num_nextn_predict_layers": 1,
     },
+    "gemma3": {  # as published of 4B
+        "text_config": {
+            "model_type": "gemma3_text", "hidden_size": 2560, "intermediate_size": 10240, "num_hidden_layers": 34,
+            "rope_scaling": {"factor": 8.0, "rope_type": "linear"}, "sliding_window": 1024,
+        },
+        "boi_token_index": 255999, "eoi_token_index": 256000, "image_token_index": 262144, "eos_token_id": [1, 106],
+    },
     "gemma3_text": {
         "rope_theta": 2e6, "rope_local_base_freq": 500, "rope_scaling": {"factor": 8.0, "rope_type": "linear"},
         "sliding_window_pattern": 2, "cache_implementation": "hybrid",

@@ -13,6 +13,7 @@ from regard.nn.gradients import with_parameters
 from sweeps import sweep_after
 
 KINDS = {
+    "gemma3": "Gemma3ForConditionalGeneration",
     "gemma3_text": "Gemma3ForCausalLM",
     "bert": "BertForMaskedLM",
     "gpt2": "GPT2LMHeadModel",

@@ -25,7 +25,7 @@ FOLDERS = {
     for family in FAMILIES
     if family not in UNTRAINED
 }
-COMPUTED = ("gemma2", "gemma3_text", "gpt_neox")
+COMPUTED = ("gemma2", "gemma3", "gemma3_text", "gpt_neox")
 
 
 def batches_for(trainable):

@@ -39,6 +39,7 @@ _FAMILIES: dict[str, str | type[PretrainedModel]] = {
     "distilbert": "distilbert.DistilBert",
     "electra": "electra.Electra",
     "gemma2": "gemma2.Gemma2",
+    "gemma3": "gemma3.Gemma3",
     "gemma3_text": "gemma3.Gemma3",
     "gpt2": "gpt2.GPT2",
     "gpt_neo": "gpt_neo.GPTNeo",

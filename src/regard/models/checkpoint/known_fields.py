@@ -79,6 +79,11 @@ FIELDS = {
         hidden_activation ignore_keys_at_rope_validation intermediate_size original_max_position_embeddings
         partial_rotary_factor query_pre_attn_scalar use_bidirectional_attention use_cache
     """,
+    "gemma3": """
+        attention_bias attn_logit_softcapping boi_token_id boi_token_index eoi_token_id eoi_token_index
+        final_logit_softcapping hidden_activation image_token_id image_token_index intermediate_size
+        mm_tokens_per_image query_pre_attn_scalar text_config use_bidirectional_attention
+    """,
     "gemma3_text": """
         _rope_type_labels _sliding_window_pattern attention_bias attn_logit_softcapping default_rope_type
         final_logit_softcapping hidden_activation ignore_keys_at_rope_validation image_token_id
@@ -196,6 +201,11 @@ ALIASES: dict[str, dict[str, str]] = {
     },
     "deepseek_v3": {"num_local_experts": "n_routed_experts", "num_mtp_layers": "num_nextn_predict_layers"},
     "distilbert": {"hidden_size": "dim", "num_attention_heads": "n_heads", "num_hidden_layers": "n_layers"},
+    "gemma3": {
+        "boi_token_id": "boi_token_index",
+        "eoi_token_id": "eoi_token_index",
+        "image_token_id": "image_token_index",
+    },
     "gpt2": {
         "hidden_size": "n_embd",
         "max_position_embeddings": "n_positions",
