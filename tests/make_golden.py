@@ -448,6 +448,13 @@ _VIT_CASES = {
     "quick": {"hidden_act": "quick_gelu", "layer_norm_eps": 1e-5, "patch_size": 5, "pooler_output_size": 7},
     "long": {"patch_size": 2, "num_attention_heads": 2, "image_size": 16},
 }
+_DINOV2 = {name: size for name, size in _VIT.items() if name != "intermediate_size"}
+_DINOV2_CASES = {
+    "plain": {"image_size": 16},
+    "gated": {"image_size": [12, 16], "patch_size": [3, 4], "use_swiglu_ffn": True, "mlp_ratio": 2},
+    "unbiased": {"image_size": 12, "qkv_bias": False, "hidden_act": "gelu_new", "layer_norm_eps": 1e-3},
+    "long": {"image_size": 16, "patch_size": 2, "num_attention_heads": 2, "mlp_ratio": 1},
+}
 _CLIP_TEXT = _BERT | {"eos_token_id": 7, "bos_token_id": 6, "pad_token_id": 1}
 _CLIP_TEXT_CASES = {
     "plain": {},
@@ -472,6 +479,7 @@ CASES = {
     "clip": Family("CLIPConfig", "CLIPModel", {}, _CLIP_CASES),
     "clip_text_model": Family("CLIPTextConfig", "CLIPTextModelWithProjection", _CLIP_TEXT, _CLIP_TEXT_CASES),
     "clip_vision_model": Family("CLIPVisionConfig", "CLIPVisionModelWithProjection", _VIT, _CLIP_VISION_CASES),
+    "dinov2": Family("Dinov2Config", "Dinov2Model", _DINOV2, _DINOV2_CASES),
     "vit": Family("ViTConfig", "ViTModel", _VIT, _VIT_CASES),
     "bart": Family(
         "BartConfig",
@@ -613,15 +621,20 @@ def write_processor(folder: Path, config: Any) -> None:
     if config.model_type == "vit":
         processor = transformers.ViTImageProcessorPil(size={"height": height, "width": width})
     else:
+        kind = getattr(transformers, f"{'Bit' if config.model_type == 'dinov2' else 'CLIP'}ImageProcessorPil")
         crop = {"height": height, "width": width}
-        processor = transformers.CLIPImageProcessorPil(size={"shortest_edge": min(crop.values())}, crop_size=crop)
+        processor = kind(size={"shortest_edge": min(crop.values())}, crop_size=crop)
     processor.save_pretrained(folder)
 
 
 def image_size(config: Any) -> tuple[int, int]:
-    """Return the height and width of the pictures of a model."""
-    size = getattr(config, "vision_config", config).image_size
-    return (size, size) if isinstance(size, int) else tuple(size)
+    """Return the height and width of the pictures of a model; for DINOv2 others than those of its stored positions."""
+    vision = getattr(config, "vision_config", config)
+    height, width = (size, size) if isinstance(size := vision.image_size, int) else size
+    if config.model_type != "dinov2":
+        return height, width
+    patch_height, patch_width = (size, size) if isinstance(size := vision.patch_size, int) else size
+    return height - patch_height, width + patch_width
 
 
 def text_config(config: Any) -> Any:

@@ -63,7 +63,7 @@ def test_an_edit_of_any_step_does_what_it_does_in_regard(transformers, tmp_path,
         assert_same(expected, found.detach().numpy(), name)
 
 
-@pytest.mark.parametrize("family", ["vit", "clip_vision_model"])
+@pytest.mark.parametrize("family", ["vit", "clip_vision_model", "dinov2"])
 def test_the_steps_of_pictures_are_those_of_regard(transformers, tmp_path, family):
     kind = make_golden.CASES[family]
     config = getattr(transformers, kind.config)(**kind.sizes | next(iter(kind.cases.values())))
@@ -75,7 +75,8 @@ def test_the_steps_of_pictures_are_those_of_regard(transformers, tmp_path, famil
     regard.load(tmp_path)({"pixel_values": pixels}, trace=ours)
     with torch.no_grad(), regard.capture(model, trace=theirs):
         model(pixel_values=torch.tensor(pixels))
-    assert set(ours) - set(theirs) <= {"pixel_values", "token_embeddings", "position_embeddings"}  # of no table
+    missing = {name for name in set(ours) - set(theirs) if not name.endswith("_scaled")}
+    assert missing <= {"pixel_values", "token_embeddings", "position_embeddings"}  # of no table
     assert set(theirs) <= set(ours)
     for name in theirs:
         assert_same(ours[name], theirs[name], name)

@@ -29,7 +29,7 @@ OF_TYPE = {
     "bart": {**FIELDS["bart"], "d_model": 24, "encoder_layers": 2, "encoder_attention_heads": 4},
     "t5": T5,
 }
-WITHOUT = ("bart-CAUSAL_LM", "clip", "vit")  # a decoder of its own, and models of pictures
+WITHOUT = ("bart-CAUSAL_LM", "clip", "dinov2", "vit")  # a decoder of its own, and models of pictures
 
 
 def cases():

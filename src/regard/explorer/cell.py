@@ -17,6 +17,7 @@ from regard.explorer.run import Run
 from regard.functional.biases.base import Bias
 from regard.functional.biases.distance import RelativePositionBias
 from regard.metrics.layer_maps import LayerMap
+from regard.metrics.value_norms import output_projection
 from regard.trace import AttentionMap, Trace
 
 _FIT_SIZE = 64  # rows and columns that the scale of recorded scores is fitted to
@@ -117,7 +118,7 @@ def projected_output(weights: Mapping[str, Any], run: Run, layer_index: int, hea
     """
     layer, heads = run.layers[layer_index], range(len(run.layers[layer_index].heads))
     v = layer.values(run.trace, run.batch)
-    split = np.asarray(weights[layer.step("o_proj.weight")], np.float64).reshape(len(heads), v.shape[-1], -1)  # H Dv E
+    split = np.asarray(output_projection(weights, layer), np.float64).reshape(len(heads), v.shape[-1], -1)  # H Dv E
     written = np.zeros((len(heads), split.shape[-1]))
     for each in heads:
         if (layer_index, each) not in run.ablated:
@@ -126,7 +127,8 @@ def projected_output(weights: Mapping[str, Any], run: Run, layer_index: int, hea
             written[each] = of_head[visible] @ v[layer.kv_head(each)][visible] @ split[each]
     total, own = written.sum(axis=0), written[head]
     bias = weights.get(layer.step("o_proj.bias"))
-    attention = total if bias is None else total + np.asarray(bias, np.float64)
+    scale = weights.get(f"{layer.name}_scale", 1.0)
+    attention = total if bias is None else total + np.asarray(bias, np.float64) * scale
     number, name = run.number(layer_index), layer.name.removesuffix("attn")
     prefix = name[: name.rindex("blocks.")]
     inputs = (

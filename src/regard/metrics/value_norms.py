@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -60,9 +60,9 @@ def value_norms(
     if not -len(layers) <= layer < len(layers):
         raise RegardError(f"layer {layer} is out of range for {len(layers)}")
     layer_map = layers[layer]
-    name = layer_map.step("o_proj.weight")
-    projection = parameters(model).get(name)
+    projection = output_projection(parameters(model), layer_map)
     if projection is None:
+        name = layer_map.step("o_proj.weight")
         raise RegardError(f"the model has no {name}: without an output projection the norms are those of the values")
     if layer_map.step("v") not in trace:
         raise RegardError(f"the trace has no {layer_map.step('v')}: record it with Trace(maps=True, only='*')")
@@ -74,6 +74,12 @@ def value_norms(
     products = values @ values.swapaxes(-1, -2)  # S H H
     squared = np.einsum("hrs,shg,grs->rs", weights, products, weights, optimize=True)
     return np.asarray(np.sqrt(np.maximum(squared, 0)))
+
+
+def output_projection(weights: Mapping[str, Any], layer: LayerMap) -> ArrayLike | None:
+    """Return W_O of a layer, ``(H Dv) E``, times its layer scale if it has one; None where there is no W_O."""
+    projection, scale = weights.get(layer.step("o_proj.weight")), weights.get(f"{layer.name}_scale")
+    return projection if projection is None or scale is None else np.asarray(projection, np.float64) * scale
 
 
 def value_lengths(projection: ArrayLike, trace: Trace, layer: LayerMap, batch: int) -> np.ndarray:

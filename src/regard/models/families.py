@@ -36,6 +36,7 @@ _FAMILIES: dict[str, str | type[PretrainedModel]] = {
     "clip_vision_model": "clip.CLIPVision",
     "deberta-v2": "deberta_v2.DebertaV2",
     "deepseek_v3": "deepseek_v3.DeepseekV3",
+    "dinov2": "dinov2.Dinov2",
     "distilbert": "distilbert.DistilBert",
     "electra": "electra.Electra",
     "gemma2": "gemma2.Gemma2",
