@@ -10,7 +10,7 @@ import golden
 import make_golden
 import regard
 
-PICTURES = {"clip", "clip_vision_model", "dinov2", "vit"}  # which need more than ids
+PICTURES = {"clip", "clip_vision_model", "dinov2", "llama4", "vit"}  # which need more than ids
 FAMILIES = [(family, next(iter(kind.cases))) for family, kind in make_golden.CASES.items() if family not in PICTURES]
 TEXTS = ["The cat sat on the mat", "A dog"]
 

@@ -23,6 +23,7 @@ FIELDS = {  # of a class, besides its sizes
     "gemma3_text": {**LAYERS, "head_dim": 8},
     "gpt_neo": {"attention_types": [[["global", "local"], 1]], "window_size": 5, "num_layers": 2, "num_heads": 4},
     "gpt_oss": {**EXPERTS, **LAYERS, "head_dim": 8},
+    "llama4_text": {**EXPERTS, "head_dim": 8, "attention_chunk_size": 5},
     "mixtral": {**EXPERTS, "head_dim": 8},
     "nomic_bert": {"type_vocab_size": 2, "head_dim": 8},
     "phi3": {"pad_token_id": 0},

@@ -19,7 +19,7 @@ _TASK_HEADS = ("score.", "classifier.", "qa_outputs.")
 _QUESTION_PREFIX = "transformer"  # of all names, in models of some families that answer questions
 # Of the part that reads texts, in models that look at pictures too: as published, and as transformers 5 has them.
 _TEXT_PREFIXES = ("language_model.model", "model.language_model", "language_model")
-_PICTURES = ("vision_tower.", "multi_modal_projector.")
+_PICTURES = ("vision_tower.", "vision_model.", "multi_modal_projector.")
 _OF_PICTURES = ("vision_config", "mm_tokens_per_image", *(f"{x}_token_index" for x in ("boi", "eoi", "image")))
 
 
@@ -117,16 +117,17 @@ def read_windows(
     return tuple(sliding_window if kind == names[True] else None for kind in types)
 
 
-def text_part(reader: ConfigReader, model_type: str, defaults: Mapping[str, Any]) -> ConfigReader:
+def text_part(reader: ConfigReader, model_type: str, defaults: Mapping[str, Any], *, tied: bool = True) -> ConfigReader:
     """Return the reader of the part that reads texts of a model that looks at pictures too, of type `model_type`.
 
-    `defaults` are those of sizes that its configuration may leave out. Another reader is returned as it is.
+    `defaults` are those of sizes that its configuration may leave out, `tied` that of ``tie_word_embeddings``. Another
+    reader is returned as it is.
     """
     if reader.peek("model_type") != model_type and reader.peek("text_config") is None:
         return reader
     reader.only(model_type=model_type, is_encoder_decoder=False)
     reader.leave_out(*_OF_PICTURES)
-    fields, tied = reader.take("text_config"), reader.flag("tie_word_embeddings", True)
+    fields, tied = reader.take("text_config"), reader.flag("tie_word_embeddings", tied)
     reader.require(isinstance(fields, dict), f"text_config must be an object, got {fields!r}")
     fields = fields if isinstance(fields, dict) else {}
     of_text = {"model_type": f"{model_type}_text", **defaults, **fields, "tie_word_embeddings": tied}

@@ -47,6 +47,8 @@ _FAMILIES: dict[str, str | type[PretrainedModel]] = {
     "gpt_neox": "gpt_neox.GPTNeoX",
     "gpt_oss": "gpt_oss.GptOss",
     "llama": "llama.Llama",
+    "llama4": "llama4.Llama4",
+    "llama4_text": "llama4.Llama4",
     "mistral": "mistral.Mistral",
     "mixtral": "mixtral.Mixtral",
     "modernbert": "modernbert.ModernBert",

@@ -32,7 +32,14 @@ _OF_MODEL_TYPE = {
     "phi3": _FROM_JSON, "qwen2": "Qwen2Tokenizer", "qwen3": "Qwen2Tokenizer", "qwen3_moe": "Qwen2Tokenizer",
     "roberta": "RobertaTokenizer", "t5": "T5Tokenizer", "xlm-roberta": "XLMRobertaTokenizer",
 }  # fmt: skip
-_ANY_CLASS = ("deepseek_v3", "gpt_oss", "llama", "smollm3")  # types that have none of their own
+_ANY_CLASS = (
+    "deepseek_v3",
+    "gpt_oss",
+    "llama",
+    "llama4",
+    "llama4_text",
+    "smollm3",
+)  # types that have none of their own
 _WRONG_CLASSES = ("modernbert", "phi3", "qwen2")  # types whose published files name another class than they mean
 _OTHER_RULES = frozenset((
     "Barthez", "Bartpho", "BertGeneration", "BertJapanese", "Bertweet", "BigBird", "BioGpt", "Blenderbot",

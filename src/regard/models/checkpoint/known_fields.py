@@ -121,6 +121,21 @@ FIELDS = {
         intermediate_size mlp_bias original_max_position_embeddings partial_rotary_factor pretraining_tp
         use_cache
     """,
+    "llama4": """
+        attention_bias attn_scale attn_temperature_tuning boi_token_id boi_token_index eoi_token_id
+        eoi_token_index floor_scale hidden_act image_size image_token_id image_token_index intermediate_size
+        intermediate_size_mlp moe_layers no_rope_layers num_channels num_experts_per_tok num_local_experts
+        patch_size pixel_shuffle_ratio projector_dropout projector_input_dim projector_output_dim text_config
+        use_qk_norm
+    """,
+    "llama4_text": """
+        _rope_type_labels attention_bias attn_scale attn_temperature_tuning default_rope_type floor_scale
+        hidden_act ignore_keys_at_rope_validation image_size image_token_id interleave_moe_layer_step
+        intermediate_size intermediate_size_mlp moe_layers no_rope_layer_interval no_rope_layers num_channels
+        num_experts_per_tok num_local_experts original_max_position_embeddings output_router_logits
+        partial_rotary_factor patch_size pixel_shuffle_ratio projector_dropout projector_input_dim
+        projector_output_dim router_aux_loss_coef router_jitter_noise text_config use_cache use_qk_norm
+    """,
     "mistral": """
         _rope_type_labels default_rope_type hidden_act ignore_keys_at_rope_validation intermediate_size
         original_max_position_embeddings partial_rotary_factor use_cache
@@ -219,6 +234,11 @@ ALIASES: dict[str, dict[str, str]] = {
     },
     "gpt_neo": {"num_attention_heads": "num_heads", "num_hidden_layers": "num_layers"},
     "gpt_oss": {"num_experts": "num_local_experts"},
+    "llama4": {
+        "boi_token_id": "boi_token_index",
+        "eoi_token_id": "eoi_token_index",
+        "image_token_id": "image_token_index",
+    },
     "mixtral": {"num_experts": "num_local_experts"},
     "qwen3_moe": {"num_experts": "num_local_experts"},
     "t5": {
@@ -246,6 +266,7 @@ DEFAULTS: dict[str, dict[str, int]] = {
     "gpt_neox": {"max_position_embeddings": 2048},
     "gpt_oss": {"max_position_embeddings": 131072, "num_experts_per_tok": 4},
     "llama": {"max_position_embeddings": 2048},
+    "llama4_text": {"max_position_embeddings": 131072, "num_experts_per_tok": 1},
     "mistral": {"max_position_embeddings": 131072},
     "mixtral": {"max_position_embeddings": 131072, "num_experts_per_tok": 2},
     "modernbert": {"max_position_embeddings": 8192},
