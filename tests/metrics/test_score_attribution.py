@@ -212,7 +212,7 @@ def test_experts_are_writers():
     assert "L0 MLP" in labels
 
 
-@pytest.mark.parametrize("case", ["vit/plain", "clip_vision_model/plain"])
+@pytest.mark.parametrize("case", ["vit/plain", "clip_vision_model/plain", "dinov2/plain"])
 def test_the_class_and_the_patches_of_a_picture_are_writers(case):
     (trace,) = recorded_runs(case, np.float64)
     score = why(trace, 1, 0, "[CLS]", "r1c0")
