@@ -14,6 +14,8 @@ def test_every_named_element_is_declared_once():
     declared = re.search(r"interface Refs \{\n(.*?)\n\}", (FRONTEND / "types.d.ts").read_text("utf-8"), re.DOTALL)
     named = re.findall(r'data-ref="(\w+)"', page_markup())
     assert len(named) == len(set(named))
+    twice = re.search(r'<template data-ref="liveBox">(.*?)</template>', page_markup(), re.DOTALL)[1]
+    named += [f"{name}B" for name in re.findall(r'data-ref="(\w+)"', twice)]
     assert sorted(named) == sorted(re.findall(r"^  (\w+):", declared[1], re.MULTILINE))
 
 

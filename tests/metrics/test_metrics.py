@@ -7,6 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
+import golden
 import regard
 from regard import RegardError, Trace, attention
 from regard.functional import rotary, rotary_pairs
@@ -231,6 +232,15 @@ def test_value_norms_are_the_norms_of_transformed_values(write_bert, maps):
         if batch == 0:  # summed over heads and keys they are the output of the attention, without the bias
             output = trace["blocks.1.attn.output"][0] - model.blocks[1].attn.o_proj.bias
             np.testing.assert_allclose(handed.sum((0, 2)), output, rtol=1e-4, atol=1e-4)
+
+
+def test_value_norms_are_of_what_is_added_to_the_residual_stream():
+    """The first token of a decoder attends to itself alone, so that its vector is all of what is added; Granite's scaled."""
+    model, trace = regard.load(golden.FOLDER / "granite/plain", dtype=np.float64), Trace(maps=True, only="*")
+    model(np.array([[5, 7, 9]]), trace=trace)
+    added = trace["blocks.0.attn_residual"] - trace["embeddings"]
+    norms = value_norms(model, trace, 0, heads="together")
+    np.testing.assert_allclose(norms[0, 0], np.linalg.norm(added[0, 0]), rtol=1e-12)
 
 
 def test_score_terms_sum_to_the_score_after_rotation(rng):
