@@ -235,7 +235,7 @@ def test_value_norms_are_the_norms_of_transformed_values(write_bert, maps):
 
 
 def test_value_norms_are_of_what_is_added_to_the_residual_stream():
-    """The first token of a decoder attends to itself alone, so that its vector is all of what is added; Granite's scaled."""
+    """The first token of a decoder attends to itself alone: its vector is all that is added, scaled in Granite."""
     model, trace = regard.load(golden.FOLDER / "granite/plain", dtype=np.float64), Trace(maps=True, only="*")
     model(np.array([[5, 7, 9]]), trace=trace)
     added = trace["blocks.0.attn_residual"] - trace["embeddings"]
