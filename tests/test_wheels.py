@@ -25,20 +25,20 @@ _NATIVE = "regard/functional/native/_kernel"
 
 
 @pytest.mark.parametrize(
-    ("system", "tag", "kernel"),
+    ("system", "version", "tag", "kernel"),
     [
-        ("musllinux_1_2_aarch64", "cp312-abi3", f"{_NATIVE}.abi3.so"),
-        ("macosx_11_0_arm64", "cp314-cp314t", f"{_NATIVE}.so"),
+        ("musllinux_1_2_aarch64", "13", "cp312-abi3", f"{_NATIVE}.abi3.so"),
+        ("macosx_11_0_arm64", "14t", "cp314-cp314t", f"{_NATIVE}.so"),
     ],
 )
-def test_a_kernel_makes_another_wheel_of_that_of_pure_python(tmp_path, system, tag, kernel):
+def test_a_kernel_makes_another_wheel_of_that_of_pure_python(tmp_path, system, version, tag, kernel):
     pure = tmp_path / "regard-1-py3-none-any.whl"
     wheels.write_wheel(pure, PURE)
     compiled = tmp_path / f"_kernel.any{Path(kernel).suffix}"  # as CMake names it
     compiled.write_bytes(b"\x7fELF")
     builder = wheels.Builder.__new__(wheels.Builder)  # without a compiler
     builder.kernel = lambda *_: compiled
-    made = builder.wheel(pure, system, wheels.Python("python", tmp_path, tag))
+    made = builder.wheel(pure, system, wheels.Python("python", tmp_path, version))
     assert made.name == f"regard-1-{tag}-{system}.whl"
     with zipfile.ZipFile(made) as archive:
         files = {name: archive.read(name) for name in archive.namelist()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from acts import click, go, press, resize
-from pages import check_access, expect, plain
+from pages import check_access, expect, intercept, plain
 
 HEAD = "l=1&h=0&i=8&j=3"
 WHERE = {  # of each view in the address: its place, its choice, and what is seen
@@ -116,7 +116,7 @@ def test_steps_of_b_that_do_not_come_say_why_in_their_place(open_page, pair_addr
             route.continue_()
 
     page = open_page(f"{pair_address}#v=head&{HEAD}&s=diff", allow="Failed to load resource")
-    page.route("**/api/cell", refuse)
+    intercept(page, "**/api/cell", refuse)
     press(page, "3")
     b = page.locator("[data-ref=columnB]")
     expect(b).to_be_visible()

@@ -49,7 +49,7 @@ def test_the_name_says_how_a_text_is_cut_before(pre, text, tokens):
 
 def test_the_page_has_every_name_and_those_for_the_same_in_one_line():
     page = (Path(__file__).parents[2] / "docs" / "formats.md").read_text()
-    part = page[page.index("`tokenizer.ggml.pre`. Those") : page.index("Another name is an error")]
+    part = page[page.index("`tokenizer.ggml.pre`. Those") : page.index("Any other name is an error")]
     lines = [re.findall("`([^`]+)`", line) for line in part.splitlines() if line.startswith("- ")]
     assert [name for line in lines for name in line] == list(PRE_TOKENIZERS)
     assert all(PRE_TOKENIZERS[name] is PRE_TOKENIZERS[line[0]] for line in lines for name in line)
