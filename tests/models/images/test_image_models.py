@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +23,6 @@ from regard.metrics import corpus_head_metrics, head_metrics, patch_grid, path_p
 from regard.metrics.layer_maps import layers_of
 from regard.models.images.patches import _cubic
 from regard.models.memory import estimate_memory
-from regard.nn import parameters
 from regard.trace import edits
 from regard.training import train
 
@@ -414,5 +414,15 @@ def test_layer_scale_is_part_of_what_heads_write():
     np.testing.assert_allclose(value_norms(model, trace, 1, heads="together"), np.linalg.norm(written, axis=-1))
     total = written.sum(1) + block.attn.o_proj.bias * block.attn_scale
     np.testing.assert_allclose(trace["blocks.1.attn_residual"] - trace["blocks.0.output"], total[None], atol=1e-12)
-    shown = projected_output(parameters(model), Run(trace, layers_of(trace, 0), 0, trace.encodings[0], model), 1, 2, 4)
+    shown = projected_output(Run(trace, layers_of(trace, 0), 0, trace.encodings[0], model), 1, 2, 4)
     np.testing.assert_allclose(shown["attention"], total[4], atol=1e-12)
+
+
+@pytest.mark.parametrize("side", [3, 2**14])
+def test_a_crop_below_a_patch_or_beyond_the_largest_picture_is_refused(tmp_path, side):
+    folder = tmp_path / "model"
+    shutil.copytree(golden.FOLDER / "dinov2/plain", folder)
+    path = folder / "preprocessor_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"crop_size": {"height": side, "width": side}}))
+    with pytest.raises(RegardError, match=f"makes pictures of {side} × {side} pixels, but its model takes 16 × 16"):
+        regard.load(folder)
