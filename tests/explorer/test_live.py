@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from explorations import explored, recorded, whole
 
+import golden
 import regard
 from regard.functional import softmax
 
@@ -110,6 +111,18 @@ def test_the_whole_model_adds_up_to_the_logit(language):
     assert total == pytest.approx(found["logit"], rel=1e-4)
     for layer, each in zip(model.blocks, adds, strict=True):
         assert len(each["heads"]) == layer.attn.num_heads
+
+
+@pytest.mark.parametrize("case", ["granite/biased", "gemma2/plain", "llama/plain"])
+def test_the_lengths_of_the_whole_model_are_those_of_what_is_added(case):
+    model, text, trace = regard.load(golden.FOLDER / case), "some text", regard.Trace()
+    model(text, trace=trace)
+    found, before = explored(model, text).residual_stream(0, position=1)["layers"], trace["embeddings"]
+    for i, layer in enumerate(found):
+        middle, after = trace[f"blocks.{i}.attn_residual"], trace[f"blocks.{i}.output"]
+        assert layer["attn"] == pytest.approx(np.linalg.norm((middle - before)[0, 1]), rel=1e-4)
+        assert layer["mlp"] == pytest.approx(np.linalg.norm((after - middle)[0, 1]), rel=1e-4)
+        before = after
 
 
 def test_the_lengths_of_the_whole_model_are_those_of_its_steps(bert, causal, bart):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import json
 import re
 
 import numpy as np
@@ -130,6 +131,14 @@ def test_the_part_that_reads_texts_has_several_names(changed, rename, has_head):
     else:
         with pytest.raises(RegardError, match="it was saved without its head"):
             model(SHORT).logits  # noqa: B018
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_the_part_of_llama_4_that_reads_texts_says_itself_whether_its_head_is_tied(changed, tied):
+    """What the whole says has no effect in transformers."""
+    part = json.loads((golden.FOLDER / "llama4/plain/config.json").read_text())["text_config"]
+    fields = {"text_config": part | {"tie_word_embeddings": tied}, "tie_word_embeddings": not tied}
+    assert regard.load(changed("llama4/plain", fields)).config.tied is tied
 
 
 def test_the_end_of_a_text_may_stand_with_the_part_that_reads_texts(changed):

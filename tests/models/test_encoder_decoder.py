@@ -306,6 +306,12 @@ def test_what_a_target_begins_with_may_stand_in_generation_config(changed):
         regard.load(folder)
 
 
+@pytest.mark.parametrize(("case", "start"), [("t5/relu", 4), ("mt5/plain", 0)])
+def test_what_a_target_begins_with_where_nothing_is_said(changed, case, start):
+    """The padding token for a T5, 0 for an mT5."""
+    assert regard.load(changed(case, {"pad_token_id": 4}, drop=("decoder_start_token_id",))).start_id == start
+
+
 def test_a_special_token_without_an_embedding_is_told_when_it_is_used(changed):
     from tokenizers import Tokenizer
 

@@ -183,6 +183,7 @@ REFUSED = {  # by the model whose configuration is changed
     "gemma3/plain": [
         ({"text_config": 5}, "text_config must be an object, got 5"),
         ({"text_config": {"use_bidirectional_attention": True}}, "text_config of .*use_bidirectional_attention=True"),
+        ({"text_config": {"final_logit_softcapping": 5.0}}, "is 5.0, which transformers ignores in a gemma3"),
         ({"odd": 1, "transformers_version": "99.0"}, "unknown field odd=1"),
     ],
     "gemma3_text/plain": [
@@ -193,7 +194,10 @@ REFUSED = {  # by the model whose configuration is changed
         ({"layer_types": ["chunked_attention"]}, "layer_types must name full_attention or chunked_attention for each"),
         ({"attention_chunk_size": None, "layer_types": ["chunked_attention"] * 2}, "chunked_attention without a size"),
         ({"moe_layers": 3}, "moe_layers must be a list of numbers of layers, got 3"),
+        ({"layer_types": [["chunked_attention"], "full_attention"]}, "layer_types must name full_attention or chunked"),
         ({"rope_parameters": {"rope_type": "yarn", "factor": 2}}, "rope_type 'yarn' with use_qk_norm is not supported"),
+        ({"rope_parameters": {"type": "yarn", "factor": 2}}, "rope_type 'yarn' with use_qk_norm is not supported"),
+        ({"rope_parameters": [1]}, r"rope_parameters must be an object, got \[1\]"),
     ],
     "olmo2/plain": [({"clip_qkv": 8.0, "transformers_version": "99.0"}, "unknown field clip_qkv=8.0")],
 }

@@ -61,10 +61,10 @@ def capture(
     record : str or iterable of str, optional
         What to record: names of steps as a trace of regard has them, ``"blocks.*.mlp.output"``, or groups, separated
         by commas: ``weights`` (the default), ``qkv``, ``context``, ``attn`` and ``mlp`` (what they add to the residual
-        stream, before a norm of it), ``hidden`` (of the feed-forward networks, with ``gate`` and ``up``), ``experts``,
-        ``residual`` (the stream after each attention and each block), ``embeddings``, ``norms`` (those outside the
-        blocks), ``logits``. ``weights`` are kept as maps: queries and keys of each attention, O(n · D) numbers, from
-        which any weight can be computed.
+        stream, before a norm or a factor), ``hidden`` (of the feed-forward networks, with ``gate`` and ``up``),
+        ``experts``, ``residual`` (the stream after each attention and each block), ``embeddings``, ``norms`` (those
+        outside the blocks), ``logits``. ``weights`` are kept as maps: queries and keys of each attention, O(n · D)
+        numbers, from which any weight can be computed.
     tensors : bool
         Keep tensors of PyTorch on the way from the model's input to its output, instead of copies as arrays:
         ``torch.autograd.grad(loss, trace["blocks.3.output"])``, or ``trace["blocks.3.output"].grad`` after

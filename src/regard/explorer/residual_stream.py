@@ -12,10 +12,13 @@ from regard.explorer.next_tokens import logits_at
 from regard.explorer.run import Run
 from regard.explorer.validation import check_index
 from regard.metrics.logit_attribution import STEPS, logit_attribution
+from regard.metrics.value_norms import residual_scale
 from regard.models.decoder import Decoder
 from regard.trace import Trace
 from regard.trace.edits import ablate
 from regard.views.next_tokens import token_name
+
+_WRITTEN = {part: (f"{part}_post_norm", f"{part}_scaled", f"{part}.output") for part in ("attn", "mlp")}
 
 
 def residual_stream(run: Run, position: int | None, token: int | None) -> answers.ResidualStream:
@@ -25,16 +28,17 @@ def residual_stream(run: Run, position: int | None, token: int | None) -> answer
     check_index("token", position, run.length)
     is_decoder = isinstance(run.model, Decoder)
     prefixes = [layer.name.removesuffix("attn") for layer in run.layers]
-    parts = ["attn.output", "mlp.output", "output"]
-    only = STEPS if is_decoder else ["embeddings", *(f"{prefix}{part}" for prefix in prefixes for part in parts)]
+    parts = [*_WRITTEN["attn"], *_WRITTEN["mlp"], "output"]
+    steps = (f"{prefix}{part}" for prefix in prefixes for part in parts)
+    only = ["embeddings", *steps, *(STEPS if is_decoder else ())]
     edits = ablate(*((run.layers[layer].name, head) for layer, head in run.ablated)) if run.ablated else None
     trace = Trace(optional=only, edit=edits)
     with np.errstate(all="ignore"):
         run.model(run.encoding, trace=trace)
     lengths: list[answers.StreamLayer] = [
         {
-            "attn": _length(trace, f"{prefix}attn.output", position),
-            "mlp": _length(trace, f"{prefix}mlp.output", position),
+            "attn": _written(trace, run.model, prefix, "attn", position),
+            "mlp": _written(trace, run.model, prefix, "mlp", position),
             "output": _length(trace, f"{prefix}output", position),
         }
         for prefix in prefixes
@@ -70,6 +74,13 @@ def check_whole_model(has_model: bool, length: int, what: str) -> None:
         raise RegardError(f"{what} needs a model: explore a text with one, not a saved trace")
     if length > MAX_MOVEMENT_TOKENS:
         raise RegardError(f"{what} is shown for up to {MAX_MOVEMENT_TOKENS:,} tokens, this text has {length:,}")
+
+
+def _written(trace: Trace, model: object, prefix: str, part: str, position: int) -> float | None:
+    """Return the length of what a sublayer adds: its output, normed or scaled where the model does that."""
+    name = next((name for each in _WRITTEN[part] if (name := f"{prefix}{each}") in trace), None)
+    length = None if name is None else _length(trace, name, position)
+    return None if length is None else short_number(length * residual_scale(model))
 
 
 def _length(trace: Trace, name: str, position: int) -> float | None:

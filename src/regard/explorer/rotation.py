@@ -58,6 +58,8 @@ def _rotation_of(model: Any, block: int, length: int) -> tuple[np.ndarray, np.nd
     """Return cosines and sines of the positions of a text, ``T P`` in float64."""
     if not _has_rope(model) or not hasattr(model, "rotation"):
         return None
+    if not getattr(model.blocks[block].attn, "is_rotated", True):  # Llama 4: what is there scales queries
+        return None
     rotation = model.rotation(np.arange(length), np.float64)
     cos_sin: tuple[np.ndarray, np.ndarray] | None = rotation[block] if isinstance(rotation, list) else rotation
     return cos_sin

@@ -87,8 +87,12 @@ def residual_factor(model: Any, layer: LayerMap) -> np.ndarray:
 
     It is the layer scale of DINOv2, and the one residual multiplier of all blocks of Granite.
     """
-    scale = getattr(getattr(model, "config", None), "residual_scale", 1.0)
-    return np.asarray(parameters(model).get(f"{layer.name}_scale", scale), np.float64)
+    return np.asarray(parameters(model).get(f"{layer.name}_scale", residual_scale(model)), np.float64)
+
+
+def residual_scale(model: Any) -> float:
+    """Return the one residual multiplier of all blocks of Granite, 1 in other families."""
+    return float(getattr(getattr(model, "config", None), "residual_scale", 1.0))
 
 
 def value_lengths(projection: ArrayLike, trace: Trace, layer: LayerMap, batch: int) -> np.ndarray:

@@ -117,21 +117,23 @@ def read_windows(
     return tuple(sliding_window if kind == names[True] else None for kind in types)
 
 
-def text_part(reader: ConfigReader, model_type: str, defaults: Mapping[str, Any], *, tied: bool = True) -> ConfigReader:
+def text_part(
+    reader: ConfigReader, model_type: str, defaults: Mapping[str, Any], *, tied: bool | None = True
+) -> ConfigReader:
     """Return the reader of the part that reads texts of a model that looks at pictures too, of type `model_type`.
 
-    `defaults` are those of sizes that its configuration may leave out, `tied` that of ``tie_word_embeddings``. Another
-    reader is returned as it is.
+    `defaults` are those of sizes that its configuration may leave out, `tied` that of ``tie_word_embeddings`` of the
+    whole; with None that of the part counts. Another reader is returned as it is.
     """
     if reader.peek("model_type") != model_type and reader.peek("text_config") is None:
         return reader
     reader.only(model_type=model_type, is_encoder_decoder=False)
     reader.leave_out(*_OF_PICTURES)
-    fields, tied = reader.take("text_config"), reader.flag("tie_word_embeddings", tied)
+    fields, of_whole = reader.take("text_config"), reader.flag("tie_word_embeddings", bool(tied))
     reader.require(isinstance(fields, dict), f"text_config must be an object, got {fields!r}")
     fields = fields if isinstance(fields, dict) else {}
-    of_text = {"model_type": f"{model_type}_text", **defaults, **fields, "tie_word_embeddings": tied}
-    part = reader.nested("text_config", of_text)
+    tying = {} if tied is None else {"tie_word_embeddings": of_whole}
+    part = reader.nested("text_config", {"model_type": f"{model_type}_text", **defaults, **fields, **tying})
     reader.finish()
     return part
 

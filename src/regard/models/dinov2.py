@@ -6,6 +6,8 @@ interpolated to the pictures that its preprocessing makes. The largest model has
 
 from __future__ import annotations
 
+import math
+import operator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
@@ -17,6 +19,7 @@ from regard.models.checkpoint.tensors import TensorSource
 from regard.models.images.model import ImageOutput
 from regard.models.images.patches import ImageConfig, read_image_sizes
 from regard.models.images.processor import ImageProcessor
+from regard.models.images.read import MAX_PIXELS
 from regard.models.vit import ViT, read_labels
 from regard.nn import EncoderBlock, FeedForward, GatedFeedForward, SelfAttention
 from regard.text.encoding import Encoding
@@ -104,8 +107,9 @@ class Dinov2(ViT):
     def sized(cls, config: Any, processor: ImageProcessor | None) -> Any:
         """Return the configuration for the pictures that its preprocessing makes."""
         made = None if processor is None else processor.output_size
-        fits = made is not None and all(side >= patch for side, patch in zip(made, config.patch_size, strict=True))
-        return replace(config, image_size=made) if fits else config
+        if made is None or math.prod(made) > MAX_PIXELS or any(map(operator.lt, made, config.patch_size)):
+            return config
+        return replace(config, image_size=made)
 
     @classmethod
     def block(cls, source: TensorSource, config: Any) -> EncoderBlock:

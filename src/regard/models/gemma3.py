@@ -32,7 +32,7 @@ class Gemma3Config(Gemma2Config):
     @classmethod
     def read(cls, reader: ConfigReader) -> Self:
         """Read a Hugging Face config.json; an unknown field or value is an error."""
-        reader = shared.text_part(reader, "gemma3", _SIZES)
+        whole, reader = reader, shared.text_part(reader, "gemma3", _SIZES)
         reader.only(model_type="gemma3_text", attn_logit_softcapping=None)
         reader.choice("use_bidirectional_attention", None, [None, False])
         reader.without_effect("cache_implementation", "_sliding_window_pattern")
@@ -42,6 +42,11 @@ class Gemma3Config(Gemma2Config):
         pattern = reader.count("sliding_window_pattern", 6)
         bases = {"sliding_attention": ("rope_local_base_freq", 1e4), "full_attention": ("rope_theta", 1e6)}
         ropes = read_ropes_by_type(reader, sizes, bases, scaled=["full_attention"])
+        cap = read_cap(reader, "final_logit_softcapping", None)
+        reader.require(
+            cap is None or reader is whole,
+            f"final_logit_softcapping is {cap}, which transformers ignores in a gemma3: remove it",
+        )
         config = cls(
             **sizes,
             activation=reader.activation("hidden_activation", "gelu_pytorch_tanh"),
@@ -52,7 +57,7 @@ class Gemma3Config(Gemma2Config):
             attn_bias=reader.flag("attention_bias", False),
             score_scale=1 / math.sqrt(reader.positive("query_pre_attn_scalar", 256)),
             score_softcap=None,
-            logit_softcap=read_cap(reader, "final_logit_softcapping", None),
+            logit_softcap=cap,
             qk_norm=True,
         )
         reader.finish()

@@ -25,6 +25,7 @@ from regard.models.checkpoint.tensors import TensorSource
 from regard.models.deepseek_v3 import largest
 from regard.models.llama import Llama, LlamaConfig
 from regard.models.mixtral import MixtureOfExperts, read_experts
+from regard.models.rope import peek_kind
 from regard.models.smollm3 import read_rotated
 from regard.nn import CausalAttention, CosSin, DecoderBlock, GatedFeedForward, RMSNorm
 from regard.nn.layer import REQUIRED
@@ -47,7 +48,7 @@ class Llama4Config(LlamaConfig):
     @classmethod
     def read(cls, reader: ConfigReader) -> Self:
         """Read a Hugging Face config.json; an unknown field or value is an error."""
-        reader = shared.text_part(reader, "llama4", {}, tied=False)
+        reader = shared.text_part(reader, "llama4", {}, tied=None)
         reader.only(model_type="llama4_text")
         if reader.peek("no_rope_layers") == []:
             reader.put("no_rope_layers", None)
@@ -56,7 +57,7 @@ class Llama4Config(LlamaConfig):
         rotated = read_rotated(reader, layers)
         floor, strength = reader.count("floor_scale", 8192), reader.positive("attn_scale", 0.1)
         qk_norm = reader.flag("use_qk_norm", True)
-        kind = (reader.peek("rope_parameters") or reader.peek("rope_scaling") or {}).get("rope_type", "default")
+        kind = peek_kind(reader)
         reader.require(not qk_norm or kind in _COMMUTING, f"rope_type {kind!r} with use_qk_norm is not supported")
         return cls._finish(
             reader,
@@ -87,7 +88,7 @@ def _read_sparse(reader: ConfigReader, num_layers: int) -> tuple[bool, ...]:
 def _read_chunks(reader: ConfigReader, rotated: tuple[bool, ...]) -> tuple[int | None, ...]:
     """Read ``layer_types``, by default chunks in each layer that has positions, and their size."""
     size, types = reader.optional_count("attention_chunk_size", 8192), reader.take("layer_types")
-    names = {"full_attention": False, "chunked_attention": True}
+    names = ["full_attention", "chunked_attention"]
     if types is None:
         return tuple(size if rotates else None for rotates in rotated)
     fits = isinstance(types, list) and len(types) == len(rotated) and all(kind in names for kind in types)
@@ -95,7 +96,7 @@ def _read_chunks(reader: ConfigReader, rotated: tuple[bool, ...]) -> tuple[int |
         fits,
         f"layer_types must name full_attention or chunked_attention for each of {len(rotated)} layers, got {types!r}",
     )
-    is_chunked = [names[kind] for kind in types] if fits else []
+    is_chunked = [kind == names[1] for kind in types] if fits else []
     reader.require(size is not None or not any(is_chunked), "layer_types has chunked_attention without a size")
     return tuple(size if chunked else None for chunked in is_chunked)
 

@@ -125,6 +125,12 @@ def read_ropes_by_type(
     return ropes
 
 
+def peek_kind(reader: ConfigReader) -> Any:
+    """Return the kind of rotation that a configuration names, without reading it."""
+    fields = reader.peek(_NEWER) or reader.peek(_OLDER)
+    return _kind(fields) if isinstance(fields, dict) else "default"
+
+
 def _with_original(fields: Any, original: Any) -> Any:
     """Return the fields of a rotation, with the original length that stands beside them, which takes precedence."""
     if original is None or not isinstance(fields, dict) or _kind(fields) not in _WITH_ORIGINAL:

@@ -91,7 +91,7 @@ class T5Config(ModelConfig):
             norm_eps=reader.positive("layer_norm_epsilon", 1e-6),
             scales_head=not is_mt5 and reader.flag("scale_decoder_outputs", tied),
             is_tied=tied,
-            start_id=reader.index("decoder_start_token_id", pad_id, vocab_size),
+            start_id=reader.index("decoder_start_token_id", 0 if is_mt5 else pad_id, vocab_size),
         )
         reader.require(
             config.num_buckets >= 4 and config.num_buckets // 2 < config.max_distance <= _MAX_DISTANCE,

@@ -78,7 +78,7 @@ _FORMULAS = {
     "dropped": "weights after dropout: some 0, the others × 1 / (1 − dropout)",
     "context": "weights · v",
     "head_outputs": "context of each head · its rows of W_o",
-    "attn_residual": "x + attn.output; in post-norm blocks norm of it",
+    "attn_residual": "x + attn.output, scaled or normed in some models; in post-norm blocks norm of it",
     "cross_attn_residual": "x + cross_attn.output; in post-norm blocks norm of it",
     "gate": "x · W_gate (+ b_gate)",
     "up": "x · W_up (+ b_up)",

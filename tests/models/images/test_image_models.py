@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -415,3 +416,13 @@ def test_layer_scale_is_part_of_what_heads_write():
     np.testing.assert_allclose(trace["blocks.1.attn_residual"] - trace["blocks.0.output"], total[None], atol=1e-12)
     shown = projected_output(Run(trace, layers_of(trace, 0), 0, trace.encodings[0], model), 1, 2, 4)
     np.testing.assert_allclose(shown["attention"], total[4], atol=1e-12)
+
+
+@pytest.mark.parametrize("side", [3, 2**14])
+def test_a_crop_below_a_patch_or_beyond_the_largest_picture_is_refused(tmp_path, side):
+    folder = tmp_path / "model"
+    shutil.copytree(golden.FOLDER / "dinov2/plain", folder)
+    path = folder / "preprocessor_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"crop_size": {"height": side, "width": side}}))
+    with pytest.raises(RegardError, match=f"makes pictures of {side} × {side} pixels, but its model takes 16 × 16"):
+        regard.load(folder)

@@ -243,7 +243,7 @@ def check_processor(processor: ImageProcessor | None, config: ImageConfig, path:
     if made not in (None, config.image_size):
         raise RegardError(
             f"the preprocessing of {path} makes pictures of {made[0]} × {made[1]} pixels, but its model takes "
-            f"{config.image_size[0]} × {config.image_size[1]}; position embeddings are not interpolated: set size (and "
-            "crop_size) in preprocessor_config.json"
+            f"{config.image_size[0]} × {config.image_size[1]}; position embeddings are not interpolated to "
+            "that: set size (and crop_size) in preprocessor_config.json"
         )
     return processor
