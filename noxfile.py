@@ -587,7 +587,8 @@ def wheels(session: nox.Session) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     env.run(".ci/wheels.py", str(folder), *session.posargs)
     env.run(".ci/release.py", "verify", str(folder))
-    env.run(".ci/release.py", "try", str(folder), *filter(shutil.which, ("python3.11", "python3.13", "python3.14t")))
+    pythons = filter(shutil.which, ("python3.11", "python3.13", "python3.14t", "python3.15t"))
+    env.run(".ci/release.py", "try", str(folder), *pythons)
     env.run(".ci/release.py", "table", str(folder))
 
 

@@ -36,10 +36,11 @@ KERNELS = {
     "manylinux": ("ELF", r"lib(?:c|m|pthread|dl)\.so\.\d|ld-linux-[\w-]+\.so\.\d"),
     "musllinux": ("ELF", r"libc\.so"),
     "macosx": ("MACHO", r"/usr/lib/libSystem\.B\.dylib"),
+    "win": ("PE", r"python3\.dll|KERNEL32\.dll|api-ms-win-crt-[\w-]+\.dll"),
 }
 _SYSTEMS = {"Linux": "manylinux_2_28", "Darwin": "macosx_11_0"}  # of wheels for this machine
 EXPORTS = {"PyInit__kernel", "regard_num_threads", "regard_set_num_threads"}  # as in csrc/exports.map
-MACHINES = {"x86_64": "X86_64", "aarch64": "(AARCH64|ARM64)", "arm64": "(AARCH64|ARM64)"}
+MACHINES = {"x86_64": "X86_64", "aarch64": "(AARCH64|ARM64)", "arm64": "(AARCH64|ARM64)", "amd64": "AMD64"}
 _NUMBER = r"\d+\.\d+\.\d+(?:(?:a|b|rc)\d+)?"
 _WRITTEN = re.compile(rf'__version__ = "({_NUMBER})"')
 _CITED = re.compile(r"^(?:version|date-released): .*\n", re.MULTILINE)
@@ -218,8 +219,8 @@ def misfit(wheel: str, kernel: Mapping[str, Any]) -> str | None:
     if foreign := [name for name in kernel["libraries"] if not re.fullmatch(libraries, name)]:
         return f"loads {', '.join(foreign)}"
     exports = set(kernel["exports"])
-    if format_ == "MACHO":  # where Zig's linker takes no list
-        exports = {name.removeprefix("_") for name in exports} & EXPORTS
+    if format_ != "ELF":  # Zig's linkers for macOS and Windows take no list
+        exports = {name.removeprefix("_") if format_ == "MACHO" else name for name in exports} & EXPORTS
     if exports != EXPORTS:
         return f"exports {', '.join(kernel['exports'][:5]) or 'nothing'}"
     return None

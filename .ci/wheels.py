@@ -15,6 +15,7 @@ import base64
 import hashlib
 import os
 import re
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -23,7 +24,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 # One of CPython 3.12 or later makes the wheel of the stable ABI, 3.11 and free-threaded ones each their own.
-PYTHONS = ("python3.11", "python3.13", "python3.14t")
+PYTHONS = ("python3.11", "python3.13", "python3.14t", "python3.15t")
 
 
 class System(NamedTuple):
@@ -41,7 +42,22 @@ SYSTEMS = {
     "musllinux_1_2_aarch64": System("aarch64-linux-musl", "Linux", "aarch64"),
     "macosx_11_0_x86_64": System("x86_64-macos.11.0", "Darwin", "x86_64"),
     "macosx_11_0_arm64": System("aarch64-macos.11.0", "Darwin", "arm64"),
+    "win_amd64": System("x86_64-windows-gnu", "Windows", "AMD64"),
 }
+KERNEL_SUFFIXES = (".so", ".pyd")
+# What the headers of Python for Linux lack on Windows, where a kernel takes Python's functions from a library.
+WINDOWS_HEADER = """
+#define MS_WINDOWS 1
+#define MS_WIN32 1
+#define MS_WIN64 1
+#define HAVE_DECLSPEC_DLL 1
+#define Py_ENABLE_SHARED 1
+#define SIZEOF_VOID_P 8
+#define SIZEOF_SIZE_T 8
+#define SIZEOF_LONG 4
+#define SIZEOF_LONG_LONG 8
+#define SIZEOF_WCHAR_T 2
+"""
 
 
 class Python(NamedTuple):
@@ -49,7 +65,21 @@ class Python(NamedTuple):
 
     path: str
     headers: Path
-    tag: str  # of its wheels: cp311-cp311, cp312-abi3, cp314-cp314t
+    version: str  # 11, 13, 14t
+
+    @property
+    def is_stable(self) -> bool:
+        """Whether a kernel needs the stable ABI alone, which every later version has too."""
+        return self.version != "11" and not self.version.endswith("t")
+
+    @property
+    def tag(self) -> str:
+        """Of its wheels: cp311-cp311, cp312-abi3, cp314-cp314t."""
+        return "cp312-abi3" if self.is_stable else f"cp3{self.version.rstrip('t')}-cp3{self.version}"
+
+    def makes(self, system: System) -> bool:
+        """Tell whether there is a wheel for a system: for Windows of the stable ABI, whose names are published."""
+        return system.name != "Windows" or self.is_stable
 
     @classmethod
     def read(cls, name: str) -> Python | None:
@@ -63,8 +93,7 @@ class Python(NamedTuple):
         except (OSError, subprocess.CalledProcessError):
             return None
         path, headers, version = done.stdout.split("\n")[:3]
-        own = version.endswith("t") or version == "11"
-        return cls(path, Path(headers), f"cp3{version.rstrip('t')}-cp3{version}" if own else "cp312-abi3")
+        return cls(path, Path(headers), version)
 
 
 class Builder:
@@ -84,7 +113,7 @@ class Builder:
         _run(sys.executable, "-m", "build", "--no-isolation", "--outdir", self.folder, *options, ROOT)
         (wheel,) = self.folder.glob("*-py3-none-any.whl")
         with zipfile.ZipFile(wheel) as archive:
-            if kernels := [name for name in archive.namelist() if Path(name).suffix in (".so", ".pyd")]:
+            if kernels := [name for name in archive.namelist() if Path(name).suffix in KERNEL_SUFFIXES]:
                 raise SystemExit(f"src holds {', '.join(kernels)}, which every wheel would: remove it")
         return wheel
 
@@ -102,19 +131,44 @@ class Builder:
             "nanobind_ROOT": self.nanobind,
             # What nanobind would ask the interpreter, which is of this system.
             "SKBUILD_SOABI": f"cpython-{python.tag.rpartition('cp')[2].removesuffix('-abi3')}-any",
-            "SKBUILD_SOSABI": "abi3",
+            "SKBUILD_SOSABI": "" if system.name == "Windows" else "abi3",
         }
         settings |= {"Python_EXECUTABLE": python.path, "Python_INCLUDE_DIR": str(python.headers)}
+        if system.name == "Windows":
+            settings |= self._windows_python(folder / "python", python)
         options = [f"-D{key}={value}" for key, value in settings.items()]
         _run("cmake", "-G", "Ninja", "-S", ROOT, "-B", folder, "-U", "*Python*", "-U", "NB_*", *options)
         _run("cmake", "--build", folder)
-        (kernel,) = folder.glob("_kernel*")
+        (kernel,) = (path for path in folder.glob("_kernel*") if path.suffix in KERNEL_SUFFIXES)
         return kernel
+
+    def _windows_python(self, folder: Path, python: Python) -> dict[str, str]:
+        """Write Python's headers as they are on Windows, and what a linker reads in place of its ``python3.dll``."""
+        import abi3info
+        from abi3info.models import PyVersion
+
+        headers, names = folder / "include", folder / "python3.def"
+        shutil.copytree(python.headers, headers, dirs_exist_ok=True)
+        (headers / "pyconfig.h").write_text(WINDOWS_HEADER, encoding="utf-8")
+        exported = [
+            symbol.name + kind
+            for table, kind in ((abi3info.FUNCTIONS, ""), (abi3info.DATAS, " DATA"))
+            for symbol, about in table.items()
+            if about.added <= PyVersion(3, 12) and (about.ifdef is None or about.ifdef.windows is True)
+        ]
+        names.write_text("\n".join(["LIBRARY python3.dll", "EXPORTS", *exported, ""]), encoding="utf-8")
+        library = folder / f"python3{python.version}.lib"  # CMake wants the version in its name
+        _run(self.zig, "dlltool", "-m", "i386:x86-64", "-d", names, "-l", library)
+        return {
+            "Python_INCLUDE_DIR": str(headers),
+            "Python_LIBRARY": str(library),
+            "Python_SABI_LIBRARY": str(library),
+        }
 
     def wheel(self, pure: Path, tag: str, python: Python) -> Path:
         """Return the wheel of pure Python with the kernel for a system."""
         kernel = self.kernel(tag, python)
-        abi3 = ".abi3" if python.tag.endswith("abi3") and kernel.suffix == ".so" else ""
+        abi3 = ".abi3" if python.is_stable and kernel.suffix == ".so" else ""
         name = f"regard/functional/native/_kernel{abi3}{kernel.suffix}"
         wheel = pure.with_name(pure.name.replace("py3-none-any", f"{python.tag}-{tag}"))
         with zipfile.ZipFile(pure) as source:
@@ -166,7 +220,7 @@ def main() -> None:
     pure = builder.pure_wheel()
     for tag in arguments.only or SYSTEMS:
         for python in pythons.values():
-            if python:
+            if python and python.makes(SYSTEMS[tag]):
                 print(builder.wheel(pure, tag, python))
 
 

@@ -19,11 +19,10 @@ import math
 import random
 import time
 from datetime import date
-from functools import partial
 from typing import Any
 
 import numpy as np
-from _measure import alternate, faster, interval, kernel_in_words, machine, markdown, versions, write_results
+from _measure import interval, kernel_in_words, machine, markdown, versions, write_results
 
 import regard
 from regard import Trace
@@ -123,21 +122,28 @@ def measure(name: str, count: int, minutes: float) -> str:
         ahead = (insertion - deletion)[ours] - (insertion - deletion)[i]
         rows.append([title, interval(deletion[i]), interval(insertion[i]), "" if i == ours else interval(ahead)])
     header = ["", "deletion (less is better)", "insertion (more is better)", "AttnLRP ahead by"]
-    return f"## {name}, {len(found)} texts\n\n{markdown(header, rows)}\n\n{cost(model, rounds=3 if count < 10 else 9)}"
+    return f"## {name}, {len(found)} texts\n\n{markdown(header, rows)}\n\n{cost(model, rounds=3 if count < 10 else 25)}"
 
 
 def cost(model: Any, rounds: int) -> str:
-    """Return in a sentence how many times as long as a gradient AttnLRP takes."""
+    """Return in a sentence how many times as long as a gradient AttnLRP takes the processor."""
     found = []
     for repeats in (1, 8):
         text, statement = texts(1)[0]
         encoding = model.tokenizer(" ".join([text] * repeats))
         metric = attributed_metric(model, encoding, statement if model.name == "minilm" else None)
         inputs = AttributionInputs(model, encoding, metric, "zero", 1, 1, lambda: None)
-        calls = {name: partial(ATTRIBUTION_METHODS[name].function, inputs) for name in ("gradient", "attnlrp")}
-        times = alternate(calls, rounds)
-        found.append(f"{faster(times['gradient'], times['attnlrp'])} at {len(encoding)} tokens")
-    return f"AttnLRP takes {' and '.join(found)} times as long as gradient × input (medians, in brackets quartiles)."
+        ratios = [seconds("attnlrp", inputs) / seconds("gradient", inputs) for _ in range(rounds + 1)][1:]
+        low, middle, high = np.quantile(ratios, [0.25, 0.5, 0.75])
+        found.append(f"{middle:.2f} ({low:.2f} to {high:.2f}) at {len(encoding)} tokens")
+    return f"AttnLRP takes {' and '.join(found)} times the processor time of gradient × input (medians, quartiles)."
+
+
+def seconds(method: str, inputs: AttributionInputs) -> float:
+    """Return the processor time of a method."""
+    start = time.process_time()
+    ATTRIBUTION_METHODS[method].function(inputs)
+    return time.process_time() - start
 
 
 def written(tables: list[str]) -> str:

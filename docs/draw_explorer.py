@@ -41,7 +41,7 @@ ONE = (
     ("cell-dark", f"v=cell&{HEAD}&special=0", "dark", 1440, 1000),
     ("movement", "v=movement&l=3&h=1&i=9&special=0", "light", 1440, 900),
     ("movement-dark", "v=movement&l=3&h=1&i=9&special=0", "dark", 1440, 900),
-    ("lines", f"v=lines&{HEAD}&special=0&lh=3.1_3.4_3.9", "light", 1440, 700),
+    ("lines", f"v=lines&{HEAD}&special=0&lh=3.1_3.4_3.9", "light", 1440, 780),
     ("phone", f"v=head&{HEAD}&special=0", "light", 390, 1060),
     ("phone-dark", f"v=cell&{HEAD}&special=0", "dark", 390, 1060),
     ("phone-heads", f"v=heads&{HEAD}", "light", 390, 860),

@@ -73,7 +73,7 @@ def record(page: Any) -> Recorder:
     recorder.settle(1600)
     page.locator("main .rg-word").get_by_text("street", exact=True).first.click()
     recorder.settle(1800)
-    for view in ("All heads", "Calculation", "Representations by layer"):
+    for view in ("All heads", "One head", "Calculation", "Model", "Representations by layer"):
         page.get_by_text(view, exact=True).first.click()
         recorder.settle(2000)
     page.wait_for_selector(".rg-plane[data-drawn]")

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
+import regard
 import tiny_bert
 from fake_traces import SENTENCE, encoding_of, trace_of
 from progress import Progress
@@ -75,6 +76,12 @@ def _no_wait_for_the_disk():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", os.fstat)  # which too fails for a descriptor that is not open
         yield
+
+
+@pytest.fixture(scope="session")
+def induction():
+    """Return the model of the package: a decoder of two layers that continues what repeats."""
+    return regard.load("induction")
 
 
 @pytest.fixture

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import copy
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -38,6 +39,8 @@ LENGTHS = (6, 4)
 TARGET_LENGTHS = (5, 3)
 LONG = 60
 NEW_TOKENS = 64
+TEXT_PART_ONLY = ("gemma3", "llama4")
+"""Types of models that look at pictures too, of which regard runs what reads texts."""
 
 
 @dataclass(frozen=True)
@@ -427,6 +430,41 @@ _GEMMA3_CASES = {
     },
     "long": {"sliding_window": 11, "sliding_window_pattern": 2, "max_position_embeddings": 140},
 }
+_LLAMA4 = _LLAMA | _FEW_EXPERTS | {"intermediate_size_mlp": 14, "pad_token_id": 0}
+_LLAMA4_CASES = {
+    "types": {
+        "layer_types": ["full_attention", "chunked_attention"],
+        "attention_chunk_size": 2,
+        "moe_layers": [0],
+        "no_rope_layer_interval": 1,
+        "attn_temperature_tuning": False,
+        "hidden_act": "gelu",
+        "rms_norm_eps": 1e-2,
+    },
+    "plain": {"attention_chunk_size": 3, "no_rope_layers": [1, 0], "floor_scale": 2},
+    "mixed": {
+        "num_hidden_layers": 4,
+        "interleave_moe_layer_step": 2,
+        "use_qk_norm": False,
+        "attention_chunk_size": 4,
+        "attention_bias": True,
+        "num_experts_per_tok": 1,
+        "rope_parameters": _LLAMA3,
+        "head_dim": 8,
+        "tie_word_embeddings": True,
+    },
+    "long": {"attention_chunk_size": 11, "no_rope_layers": [1, 0], "floor_scale": 7, "max_position_embeddings": 140},
+}
+_LLAMA4_VISION = {"hidden_size": 12, "num_hidden_layers": 1, "num_attention_heads": 3, "intermediate_size": 48}
+_LLAMA4_VISION |= {"image_size": 8, "patch_size": 4, "vision_output_dim": 8}
+_LLAMA4_VISION |= {"projector_input_dim": 8, "projector_output_dim": 8}
+_GEMMA3_TEXT = _LLAMA | {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 3}
+_GEMMA3_TEXT |= {"query_pre_attn_scalar": 5}
+_GEMMA3_WHOLE_CASES = {
+    "plain": {"text_config": _GEMMA3_TEXT},
+    "untied": {"text_config": _GEMMA3_TEXT | {"sliding_window": 4}, "tie_word_embeddings": False},
+    "long": {"text_config": _GEMMA3_TEXT | {"sliding_window": 11, "max_position_embeddings": 140}},
+}
 _T5 = {
     "vocab_size": 23,
     "d_model": 12,
@@ -449,11 +487,25 @@ _BART = {
 
 _VIT = {name: size for name, size in _BERT.items() if name not in ("vocab_size", "max_position_embeddings")}
 _VIT |= {"image_size": 12, "patch_size": 4}
+_SIGLIP = {
+    "model_type": "siglip_vision_model",
+    **_VIT,
+    "num_hidden_layers": 1,
+    "image_size": 8,
+    "vision_use_head": False,
+}
 _VIT_CASES = {
     "plain": {},
     "oblong": {"image_size": [9, 14], "patch_size": [3, 4], "qkv_bias": False, "hidden_act": "gelu_new"},
     "quick": {"hidden_act": "quick_gelu", "layer_norm_eps": 1e-5, "patch_size": 5, "pooler_output_size": 7},
     "long": {"patch_size": 2, "num_attention_heads": 2, "image_size": 16},
+}
+_DINOV2 = {name: size for name, size in _VIT.items() if name != "intermediate_size"}
+_DINOV2_CASES = {
+    "plain": {"image_size": 16},
+    "gated": {"image_size": [12, 16], "patch_size": [3, 4], "use_swiglu_ffn": True, "mlp_ratio": 2},
+    "unbiased": {"image_size": 12, "qkv_bias": False, "hidden_act": "gelu_new", "layer_norm_eps": 1e-3},
+    "long": {"image_size": 16, "patch_size": 2, "num_attention_heads": 2, "mlp_ratio": 1},
 }
 _CLIP_TEXT = _BERT | {"eos_token_id": 7, "bos_token_id": 6, "pad_token_id": 1}
 _CLIP_TEXT_CASES = {
@@ -479,6 +531,7 @@ CASES = {
     "clip": Family("CLIPConfig", "CLIPModel", {}, _CLIP_CASES),
     "clip_text_model": Family("CLIPTextConfig", "CLIPTextModelWithProjection", _CLIP_TEXT, _CLIP_TEXT_CASES),
     "clip_vision_model": Family("CLIPVisionConfig", "CLIPVisionModelWithProjection", _VIT, _CLIP_VISION_CASES),
+    "dinov2": Family("Dinov2Config", "Dinov2Model", _DINOV2, _DINOV2_CASES),
     "vit": Family("ViTConfig", "ViTModel", _VIT, _VIT_CASES),
     "bart": Family(
         "BartConfig",
@@ -559,10 +612,23 @@ CASES = {
         _GPT_NEOX_CASES,
     ),
     "llama": Family("LlamaConfig", "LlamaForCausalLM", _LLAMA, _LLAMA_CASES),
+    "llama4": Family(
+        "Llama4Config",
+        "Llama4ForConditionalGeneration",
+        {"vision_config": _LLAMA4_VISION},
+        {"plain": {"text_config": _LLAMA4 | _LLAMA4_CASES["plain"]}},
+    ),
+    "llama4_text": Family("Llama4TextConfig", "Llama4ForCausalLM", _LLAMA4, _LLAMA4_CASES),
     "mistral": Family("MistralConfig", "MistralForCausalLM", _LLAMA, _MISTRAL_CASES),
     "qwen2": Family("Qwen2Config", "Qwen2ForCausalLM", _LLAMA, _QWEN_CASES),
     "qwen3": Family("Qwen3Config", "Qwen3ForCausalLM", _LLAMA, {**_QWEN_CASES, "biased": {"attention_bias": True}}),
     "gemma2": Family("Gemma2Config", "Gemma2ForCausalLM", _LLAMA, _GEMMA2_CASES),
+    "gemma3": Family(
+        "Gemma3Config",
+        "Gemma3ForConditionalGeneration",
+        {"vision_config": _SIGLIP, "mm_tokens_per_image": 4},
+        _GEMMA3_WHOLE_CASES,
+    ),
     "gemma3_text": Family("Gemma3TextConfig", "Gemma3ForCausalLM", _LLAMA, _GEMMA3_CASES),
     "mixtral": Family("MixtralConfig", "MixtralForCausalLM", _LLAMA | _FEW_EXPERTS, _MIXTRAL_CASES),
     "olmo2": Family("Olmo2Config", "Olmo2ForCausalLM", _LLAMA, _OLMO2_CASES),
@@ -589,12 +655,16 @@ def write(family: str, case: str, folder: Path, *, dtype: str = "float64") -> No
     with doubles_throughout() if dtype == "float64" else ExitStack():
         for seed in count():
             model = make_model(family, case, seed, dtype)
-            greedy = _greedy(model, model.config, lengths) if model.can_generate() else None
+            # Llama 4 as a whole fails without a picture in transformers 5.24.
+            runs = model.language_model if family == "llama4" else model
+            greedy = _greedy(runs, text_config(model.config), lengths) if model.can_generate() else None
             if greedy is None or len(set(greedy.tolist())) > 3:  # the same token for ever would prove little
                 break
         write_checkpoint(model, folder)
-        expected = _expected_of_pictures if reads_pictures(model.config) else _expected
-        arrays = expected(model, model.config, lengths, target_lengths)
+        if reads_pictures(model.config):
+            arrays = _expected_of_pictures(model, model.config, lengths, target_lengths)
+        else:
+            arrays = _expected(runs, text_config(model.config), lengths, target_lengths)
         save_file(arrays | ({} if greedy is None else {"greedy": greedy}), folder / "expected.safetensors")
 
 
@@ -606,13 +676,21 @@ def make_model(family: str, case: str, seed: int, dtype: str) -> Any:
     kind = CASES[family]
     config = getattr(transformers, kind.config)(**kind.sizes | kind.cases[case])
     config._attn_implementation = config._experts_implementation = "eager"
-    return drawn(getattr(transformers, kind.model)(config).eval(), seed).to(getattr(torch, dtype))
+    return _cast(drawn(getattr(transformers, kind.model)(config).eval(), seed), getattr(torch, dtype))
+
+
+def _cast(model: Any, dtype: Any) -> Any:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Casting complex values")  # of the part of Llama 4 that is not run
+        return model.to(dtype)
 
 
 def write_checkpoint(model: Any, folder: Path) -> None:
     """Write a model to `folder`, with a tokenizer and the preprocessing of pictures, if it has them."""
+    import torch
+
     folder.mkdir(parents=True, exist_ok=True)
-    copy.deepcopy(model).half().save_pretrained(folder)  # a copy, for what is not stored keeps its precision
+    _cast(copy.deepcopy(model), torch.float16).save_pretrained(folder)  # a copy: what is not stored stays exact
     (folder / "generation_config.json").unlink(missing_ok=True)
     if hasattr(text_config(model.config), "vocab_size"):
         write_tokenizer(folder, text_config(model.config))
@@ -628,15 +706,20 @@ def write_processor(folder: Path, config: Any) -> None:
     if config.model_type == "vit":
         processor = transformers.ViTImageProcessorPil(size={"height": height, "width": width})
     else:
+        kind = getattr(transformers, f"{'Bit' if config.model_type == 'dinov2' else 'CLIP'}ImageProcessorPil")
         crop = {"height": height, "width": width}
-        processor = transformers.CLIPImageProcessorPil(size={"shortest_edge": min(crop.values())}, crop_size=crop)
+        processor = kind(size={"shortest_edge": min(crop.values())}, crop_size=crop)
     processor.save_pretrained(folder)
 
 
 def image_size(config: Any) -> tuple[int, int]:
-    """Return the height and width of the pictures of a model."""
-    size = getattr(config, "vision_config", config).image_size
-    return (size, size) if isinstance(size, int) else tuple(size)
+    """Return the height and width of the pictures of a model; for DINOv2 others than those of its stored positions."""
+    vision = getattr(config, "vision_config", config)
+    height, width = (size, size) if isinstance(size := vision.image_size, int) else size
+    if config.model_type != "dinov2":
+        return height, width
+    patch_height, patch_width = (size, size) if isinstance(size := vision.patch_size, int) else size
+    return height - patch_height, width + patch_width
 
 
 def text_config(config: Any) -> Any:
@@ -645,8 +728,8 @@ def text_config(config: Any) -> Any:
 
 
 def reads_pictures(config: Any) -> bool:
-    """Tell whether a model, or half of it, looks at pictures."""
-    return hasattr(getattr(config, "vision_config", config), "patch_size")
+    """Tell whether a model, or half of it, looks at pictures, and regard runs that."""
+    return config.model_type not in TEXT_PART_ONLY and hasattr(getattr(config, "vision_config", config), "patch_size")
 
 
 def drawn(model: Any, seed: int) -> Any:

@@ -62,10 +62,13 @@ def test_all_is_what_is_defined(name):
     if name != "regard":
         tree = ast.parse((stub if stub.exists() else Path(module.__file__)).read_text(encoding="utf-8"))
         imported = {
-            alias.asname or alias.name
+            name
             for node in ast.walk(tree)
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("regard.")
             for alias in node.names
+            for name in (
+                importlib.import_module(node.module).__all__ if alias.name == "*" else [alias.asname or alias.name]
+            )
         }
         families = set(getattr(module, "_modules_of_families", set)())  # of regard.models: derived from FAMILIES
         assert imported | families == set(module.__all__)

@@ -104,7 +104,9 @@ def test_a_pairwise_cover_has_every_pair():
 
 
 def test_a_case_that_fails_is_named_at_once_and_the_file_that_runs(tmp_path):
-    (tmp_path / "test_some.py").write_text("def test_good():\n    pass\n\ndef test_bad():\n    raise ValueError('why')\n")
+    (tmp_path / "test_some.py").write_text(
+        "def test_good():\n    pass\n\ndef test_bad():\n    raise ValueError('why')\n"
+    )
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", f"--rootdir={ROOT}", "-c"]
     command += [ROOT / "pyproject.toml", "tests/utils/test_files.py", tmp_path / "test_some.py", "--sweep=0.25"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

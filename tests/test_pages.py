@@ -23,7 +23,9 @@ DOCS = Path(__file__).resolve().parent.parent / "docs"
 PAGES = ("circuits", "why", "interventions", "indirect-objects", "steering", "punctuation")
 MOST = 5
 ANALYSIS = {*metrics.__all__, *edits.__all__, "circuits", "generate", "iter_traces", "predictions", "embed", "Trace"}
+ANALYSIS |= {"why", "carried", "paths"}
 ANALYSIS -= {"scale", "add"}  # words of other libraries too; `edits` below covers them
+MODELS = {"model", "minilm", "smollm2"}
 
 _BLOCK = re.compile(r"^(<!-- set-up -->\n)?```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _QUESTION = re.compile(
@@ -55,8 +57,8 @@ def analysis_in(code):
     nodes = list(ast.walk(ast.parse(code)))
     names = {node.id for node in nodes if isinstance(node, ast.Name)}
     names |= {node.attr for node in nodes if isinstance(node, ast.Attribute)}
-    calls_model = {"model()" for node in nodes if isinstance(node, ast.Call) and ast.unparse(node.func) == "model"}
-    return sorted((names & (ANALYSIS | {"edits", "metrics"})) | calls_model)
+    calls = {ast.unparse(node.func) for node in nodes if isinstance(node, ast.Call)}
+    return sorted((names & (ANALYSIS | {"edits", "metrics"})) | {f"{name}()" for name in calls & MODELS})
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -91,10 +93,8 @@ def test_what_counts():
     code = "import numpy\nfrom x import (\n    y,\n)\n\n# why\nz = y(\n    1,\n)\nprint(z)\n"
     assert lines_of(code) == ["z = y(", "    1,", ")", "print(z)"]
     assert analysis_in("from regard.metrics import patch_grid\nx = [1]\n") == []
-    assert analysis_in("a = patch_grid(model)\nb = model(text)\nc = edits.add(1)\n") == [
-        "edits",
-        "model()",
-        "patch_grid",
+    assert analysis_in("a = patch_grid(model)\nb = smollm2(text)\nc = edits.add(1)\nd = smollm2.paths(text)\n") == [
+        *("edits", "patch_grid", "paths", "smollm2()"),
     ]
 
 

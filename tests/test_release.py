@@ -1,5 +1,6 @@
 """The steps of a release, of which `nox -s release` rehearses all."""
 
+import itertools
 import json
 import re
 import shutil
@@ -145,17 +146,26 @@ def kernel(**facts):
             },
             None,
         ),
+        ("win_amd64", {"format": "PE", "machine": "AMD64", "libraries": ["KERNEL32.dll", "python3.dll"]}, None),
+        ("win_amd64", {"format": "PE", "machine": "AMD64", "libraries": ["python312.dll"]}, "loads python312.dll"),
+        ("win_amd64", {"format": "PE", "machine": "I386"}, "is PE for I386"),
     ],
 )
 def test_a_kernel_fits_the_name_of_its_wheel(system, facts, says):
     assert release.misfit(f"regard-0.1.0-cp312-abi3-{system}.whl", kernel(**facts)) == says
 
 
-def test_a_kernel_for_macos_may_show_what_its_linker_adds():
-    exports = [*(f"_{name}" for name in release.EXPORTS), "___dso_handle"]
-    facts = {"format": "MACHO", "machine": "X86_64", "exports": exports, "libraries": [_LIBSYSTEM]}
-    wheel = "regard-0.1.0-cp312-abi3-macosx_11_0_x86_64.whl"
-    assert release.misfit(wheel, facts) is None
+@pytest.mark.parametrize(
+    ("system", "facts", "prefix"),
+    [
+        ("macosx_11_0_x86_64", {"format": "MACHO", "machine": "X86_64", "libraries": [_LIBSYSTEM]}, "_"),
+        ("win_amd64", {"format": "PE", "machine": "AMD64", "libraries": ["python3.dll"]}, ""),
+    ],
+)
+def test_a_kernel_for_macos_or_windows_may_show_what_its_linker_adds(system, facts, prefix):
+    exports = [*(prefix + name for name in release.EXPORTS), "_ZTVN8nanobind4abi112python_errorE"]
+    wheel = f"regard-0.1.0-cp312-abi3-{system}.whl"
+    assert release.misfit(wheel, {**facts, "exports": exports}) is None
     assert "exports" in release.misfit(wheel, {**facts, "exports": exports[1:]})
 
 
@@ -206,12 +216,18 @@ def test_a_wheel_is_tried_with_the_kernel_or_without(monkeypatch, tmp_path, pure
 
 
 def test_the_systems_without_a_kernel_are_tried_as_such():
-    workflow = (ROOT / ".github/workflows/release.yml").read_text("utf-8")
-    (systems,) = re.findall(r"os: \[(.*macos.*)\]", workflow)
-    pure = re.findall(r"- os: (\S+)\n +wheel: --pure", workflow)
-    built = (ROOT / ".ci/wheels.py").read_text("utf-8")
-    names = {"ubuntu": '"Linux"', "macos": '"Darwin"', "windows": '"Windows"'}
-    assert pure == [each for each in systems.split(", ") if names[each.split("-")[0]] not in built]
+    workflow, wheels = (ROOT / ".github/workflows/release.yml").read_text("utf-8"), script(".ci/wheels.py")
+    systems, versions = re.findall(r"os: \[(.*macos.*)\]\n +python: \[(.*)\]", workflow)[0]
+    names = {"ubuntu": "Linux", "macos": "Darwin", "windows": "Windows"}
+
+    def has_kernel(system, version):
+        python = wheels.Python("", Path(), version.removeprefix("3."))
+        made = [each.name for each in wheels.SYSTEMS.values() if python.makes(each)]
+        return names[system.split("-")[0]] in made
+
+    jobs = itertools.product(systems.split(", "), re.findall(r'"(.*?)"', versions))
+    pure = re.findall(r'- { os: (\S+), python: "(\S+)", wheel: --pure }', workflow)
+    assert pure == [job for job in jobs if not has_kernel(*job)]
 
 
 def test_the_site_of_all_versions_begins_with_the_newest_release(tmp_path):

@@ -274,9 +274,14 @@ int num_threads() { return thread_limit; }
 void set_num_threads(int count) { thread_limit = std::min(std::max(1, count), 1024); }
 
 // Looked up by name by threadpoolctl.
+#if defined(_WIN32)
+#define REGARD_EXPORT __declspec(dllexport)
+#else
+#define REGARD_EXPORT __attribute__((visibility("default")))
+#endif
 extern "C" {
-__attribute__((visibility("default"))) int regard_num_threads() { return num_threads(); }
-__attribute__((visibility("default"))) void regard_set_num_threads(int count) { set_num_threads(count); }
+REGARD_EXPORT int regard_num_threads() { return num_threads(); }
+REGARD_EXPORT void regard_set_num_threads(int count) { set_num_threads(count); }
 }
 
 struct ParallelRegion::Members {

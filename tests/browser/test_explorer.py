@@ -66,6 +66,7 @@ def test_heads_are_ordered_filtered_and_folded(open_page, address, one):
     values = np.array(one.heads(0)["metrics"]["previous_token"], dtype=float)
     layer, head = np.unravel_index(values.argmax(), values.shape)
     assert page.locator(".rg-caption").first.inner_text().startswith(f"L{layer} H{head} ·")
+    page.get_by_text("More", exact=True).click()
     page.get_by_label("Threshold of the metric").fill("0.5")
     least = values.min() + 0.5 * (values.max() - values.min())
     assert page.locator(".rg-dimmed").count() == int((values < least).sum())
@@ -488,6 +489,7 @@ def test_the_map_of_a_key_is_there_before_it(open_page, address, one, key, layer
 @pytest.mark.parametrize("means", ["Mean of layers", "Mean of columns"])
 def test_means_are_labelled_within_the_grid(open_page, address, means):
     page = open_page(f"{address}#v=head&l=2&h=3")
+    page.get_by_text("More", exact=True).click()
     page.get_by_role("button", name=means).click()
     settled(page)
     assert page.locator(".rg-grid-heads").count() == (0 if means == "Mean of layers" else 1)

@@ -47,6 +47,7 @@ def table(page):
         (HEAD, ".rg-map", ["Layer 2 · Head 3 · weights", "it:1 attends to cat: 0.00345", "weight", "un"]),
         ("v=cell&l=2&h=3&i=8&j=2", "[data-step=output]", ["Softmax", "Output of the head", "0.00345", "Score"]),
         ("v=movement&l=2&h=3", ".rg-plane[data-drawn]", ["Representations by layer", "after layer 5", "un"]),
+        ("v=text&l=2&h=3&i=8&j=2", ".rg-top li", ["Layer 2 · Head 3 · weights", "tired", "0.295"]),
     ],
 )
 def test_a_picture_says_what_it_shows(open_page, address, view, selector, said, scheme):

@@ -75,7 +75,7 @@ def test_other_display_modes_have_no_figure_and_say_so(open_page, address):
     page.get_by_text("Figures for print are of weights").wait_for()
     assert not page.get_by_role("button", name="Download").is_visible()
     page.get_by_text("Save", exact=True).click()
-    page.get_by_role("button", name="Weights", exact=True).click()
+    page.get_by_label("Map mode").select_option("raw")
     settled(page)
     opened(page)
     assert page.get_by_role("button", name="Download").is_visible()

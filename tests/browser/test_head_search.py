@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from acts import appear, choose, go, press, reach
+from acts import appear, choose, click, go, press, reach
 from pages import SEQUENCE, TEXT, check_access, explored, intercept, saved, served, settled
 
 import regard
@@ -128,6 +128,8 @@ def test_a_saved_trace_finds_heads_and_says_why_it_has_no_whole_model(open_page,
     assert "Weight of the chosen cells" in options.all_inner_texts()
     assert "Effect of ablation" not in options.all_inner_texts()
     assert not page.get_by_role("button", name="Whole model").is_visible()
+    page.get_by_role("button", name="Model", exact=True).click()
+    assert not page.get_by_role("button", name="Whole model").is_visible()
     said = open_page(f"{saved_address}#v=model", allow="400").locator(".rg-model-view")
     said.get_by_text("not a saved trace").wait_for()
 
@@ -135,6 +137,9 @@ def test_a_saved_trace_finds_heads_and_says_why_it_has_no_whole_model(open_page,
 def test_a_file_has_neither(open_page, file_address):
     page = open_page(f"{file_address}#v=model&i=8&j=2")
     page.locator(".rg-model-view").get_by_text("no model to run").wait_for()
+    press(page, "2")
+    click(page.get_by_role("button", name="Model", exact=True))
+    assert "v=movement" in page.url  # what it has
     assert not page.get_by_role("button", name="Whole model").is_visible()
     assert not page.get_by_role("button", name="Find heads with this weight").is_visible()
     options = page.get_by_label("Metric of heads").locator("option").all_inner_texts()

@@ -80,6 +80,7 @@ def test_g_brings_what_mattered_into_the_window(open_page, address):
 
 def test_keys_act_beside_a_slider_and_arrows_move_it(open_page, address):
     page = open_page(f"{address}#v=heads&l=2&h=3")
+    page.get_by_text("More", exact=True).click()
     slider = page.get_by_label("Threshold of the metric")
     slider.focus()
     press(page, "ArrowRight", "]")
@@ -111,7 +112,7 @@ def test_tab_reaches_every_part(open_page, address):
     for _ in range(60):
         page.keyboard.press("Tab")
         reached.add(focused(page))
-    parts = ["All heads", "Find a word in the text", "Display", "Save", "Layer", "Head", "Weights", "Zoom in (+)"]
+    parts = ["All heads", "Find a word in the text", "Display", "Save", "Layer", "Head", "Map mode", "Zoom in (+)"]
     parts += ["Attention map", "Metric of heads", "Attends to", "Ablate this head", "Compare with another head"]
     for part in parts:
         assert any(part in name for name in reached), part

@@ -217,7 +217,7 @@ def test_forced_colours_keep_what_is_shaded_and_what_is_chosen(open_page, addres
     ground = "getComputedStyle(node).backgroundColor"
     grounds = page.eval_on_selector_all(".rg-word", f"(all) => all.map((node) => {ground})")
     assert len(set(grounds)) > 5
-    pressed = page.locator(".rg-tabs [aria-pressed=true]")
+    pressed = page.locator(".rg-tabs [aria-pressed=true]").first
     assert pressed.evaluate("(node) => getComputedStyle(node).outlineStyle") == "solid"
     bar = page.locator(".rg-top-bar span").first.evaluate(f"(node) => {ground}")
     assert bar not in ("rgb(255, 255, 255)", "rgba(0, 0, 0, 0)")

@@ -89,7 +89,7 @@ def test_heads_are_pressed_and_released_and_the_address_has_them(open_page, addr
         heads.get_by_role("button", name=re.compile(f"^{head}, ")).click()
     settled(page)
     expect(heads.get_by_role("button", name=re.compile("^11, "))).to_be_disabled()  # there are eight colours
-    page.get_by_label("Layer of the lines").select_option("4")
+    page.get_by_label("Layer", exact=True).select_option("4")
     reach(page, re.compile("l=4"))
     assert drawn(page) == expected(weights[4, 3])
 

@@ -51,9 +51,9 @@ def test_a_reader_runs_texts_returns_to_them_and_hands_on_the_address(open_page,
     assert parse_qs(page.url.partition("#")[2])["text"] == ["A dog slept"]
     assert {"a", "dog", "slept"} <= set(page.locator("main .rg-word").all_inner_texts())
     page.go_back()
-    page.wait_for_function("(text) => document.querySelector('.rg-live-input').value === text", arg=TEXT)
+    page.wait_for_function("(text) => document.querySelector('.rg-live textarea').value === text", arg=TEXT)
     page.go_forward()
-    page.wait_for_function("() => document.querySelector('.rg-live-input').value === 'A dog slept'")
+    page.wait_for_function("() => document.querySelector('.rg-live textarea').value === 'A dog slept'")
     run(page, "A cat slept")
     page.get_by_text("Last runs", exact=True).click()
     assert last_runs(page).count() == 2
@@ -70,7 +70,7 @@ def test_a_reader_runs_texts_returns_to_them_and_hands_on_the_address(open_page,
     page.wait_for_url(re.compile("l=1&h=7"))
     there = open_page(page.url)  # elsewhere, the address opens the same
     there.wait_for_url(re.compile("l=1&h=7"))
-    there.wait_for_function("() => document.querySelector('.rg-live-input').value === 'A dog slept'")
+    there.wait_for_function("() => document.querySelector('.rg-live textarea').value === 'A dog slept'")
     assert there.locator("h2").first.inner_text() == "Layer 1 · Head 7"
     page = open_page(address)
     run(page, "A dog slept")
@@ -169,7 +169,7 @@ def test_each_sampled_token_follows_the_last(open_page, sequence_address):
         before = box(page).input_value()
         page.get_by_role("button", name="Sample one and go on").click()
         page.wait_for_function(
-            "(n) => document.querySelector('.rg-live-input').value.replaceAll(' ', '').length === n", arg=count
+            "(n) => document.querySelector('.rg-live textarea').value.replaceAll(' ', '').length === n", arg=count
         )
         settled(page)
         assert box(page).input_value().startswith(before)
@@ -189,7 +189,7 @@ def test_a_token_is_taken_or_sampled_and_the_text_goes_on(open_page, sequence_ad
     predicted(page)
     sample = page.get_by_role("button", name="Sample one and go on")
     (page.locator(".rg-next-token").first if way == "taken" else sample).click()
-    page.wait_for_function("() => document.querySelector('.rg-live-input').value.replaceAll(' ', '').length === 10")
+    page.wait_for_function("() => document.querySelector('.rg-live textarea').value.replaceAll(' ', '').length === 10")
     assert way == "sampled" or box(page).input_value().replace(" ", "") == f"{SEQUENCE}f"
 
 

@@ -51,6 +51,7 @@ def test_a_token_is_chosen_its_graph_is_shown_and_a_head_opens(open_page, sequen
     page = open_page(f"{sequence_address}#v=head&l=1&h=0&i=8")
     likely = [each["token"] for each in sequence.next_tokens(0)["tokens"]]
     let_go = hold(page, "**/api/paths")
+    click(page.get_by_role("button", name="Text", exact=True))
     page.get_by_role("button", name="Paths").click()
     expect(page.locator(STATUS)).to_have_text("Following the paths back to the words: some seconds …")
     assert shown(page) == ([], [])
@@ -112,9 +113,10 @@ def test_what_cannot_be_followed_is_said(open_page, sequence_address, serve, min
     assert plain(page.locator(SUMMARY)).startswith("Both texts must have the same number of tokens, got 9 and 2")
     assert shown(page) == ([], [])
     encoder = open_page(f"{serve(explored(minilm, 'a cat'))}#v=head&l=1&h=0&i=1")
+    click(encoder.get_by_role("button", name="Text", exact=True))
     assert not encoder.get_by_role("button", name="Paths").is_visible()
     press(encoder, "7")
-    assert "v=head" in encoder.url
+    assert "v=text" in encoder.url
 
 
 def test_a_file_has_the_graphs_that_were_computed(open_page, induction, tmp_path):

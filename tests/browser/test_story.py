@@ -65,7 +65,7 @@ def test_a_reader_predicts_finds_and_goes_back(open_page, serve, animal):
     page.set_viewport_size({"width": 1280, "height": 800})
     answer(page, "Next")
     answer(page, "about half")
-    expect(page.locator(".rg-live-input")).to_have_value(opening_texts(load_story("animal"))[0][1])
+    expect(page.locator(".rg-live textarea")).to_have_value(opening_texts(load_story("animal"))[0][1])
     assert "it attends to animal: 0.300" in plain(page.locator(".rg-readout"))
     answer(page, "End")
     assert not story.is_visible()

@@ -38,7 +38,7 @@ def test_a_word_is_varied_and_its_run_is_patched(open_page, serve, induction):
     assert float(plain(page.locator(".rg-readout").first).split()[-1].replace("−", "-")) == pytest.approx(
         difference, abs=6e-4
     )
-    click(page.get_by_role("button", name="Calculation").first)
+    click(page.get_by_role("button", name="Calculation"))
     scores = page.locator(".rg-step-columns [data-step=weight] .rg-value").all_inner_texts()
     expected = [each.cell(0, 1, 0, 8, 3)["weight"] for each in (exploration, b)]
     assert [float(score.split()[-1]) for score in scores] == pytest.approx(expected, abs=6e-4)
@@ -52,7 +52,7 @@ def test_a_word_is_varied_and_its_run_is_patched(open_page, serve, induction):
     click(page.get_by_role("button", name="Start again"))
     both = explored(induction, SEQUENCE, OTHER, layer=1, head=0)
     np.testing.assert_allclose(recovered(page), both.patching(0, 1)["recovered"], atol=0.0051)
-    click(page.get_by_role("button", name="Heads", exact=True))
+    click(page.get_by_label("What is put into B").get_by_text("Heads"))
     likely = both.patching(0, 1)["likely"]
     token = next(
         each["token"]
@@ -75,7 +75,7 @@ def test_a_word_is_varied_and_its_run_is_patched(open_page, serve, induction):
     reach(page, re.compile("v=head&l=1&h=2&i=8"))
     page.go_back()
     reach(page, re.compile("v=patching"))
-    click(page.get_by_role("button", name="Compare no more"))
+    click(page.get_by_role("button", name="End the comparison"))
     assert "text_b" not in page.url
     expect(page.get_by_role("button", name="Compare with…")).to_be_focused()
     assert page.locator("[data-ref=patchingStatus]").inner_text().startswith("Compare with another text")
@@ -88,7 +88,7 @@ def test_a_comparison_that_is_ended_while_it_runs_leaves_nothing(open_page, sequ
     page.get_by_label("Text of B").fill(OTHER)
     page.keyboard.press("Enter")
     expect(page.get_by_role("button", name="Run B")).to_be_disabled()
-    page.get_by_role("button", name="Compare no more").click()
+    page.get_by_role("button", name="End the comparison").click()
     let_go()
     page.unroute_all()
     click(page.get_by_role("button", name="Compare with…"))

@@ -76,7 +76,7 @@ WATCH = """
 """
 
 KEYS = ["]", "[", "}", "{", "m", "t", "p", "w", "s", "l", "n", "v", "c", "a", "g", "ArrowDown", "ArrowUp", "ArrowLeft",
-        "ArrowRight", "1", "2", "3", "4", "5", "6", "7", "8"]  # fmt: skip
+        "ArrowRight", "1", "2", "3", "4", "5", "6", "7", "8", "9"]  # fmt: skip
 PLACES = [".rg-text-panel .rg-word", ".rg-head", ".rg-segment", ".rg-line-toggle", "[data-field=nextTokens]",
           "[data-ref=ablateButton]", "[data-ref=undoButton]", ".rg-likely-token", ".rg-stream-head",
           "[data-field=why]", "[data-ref=pathsTree] button"]  # fmt: skip

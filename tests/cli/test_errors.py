@@ -131,7 +131,7 @@ MISTAKES = [
     ("embed --text a -o v.txt --model {tiny}", "needs the name of a file that ends with .npy or .parquet"),
     ("embed nowhere.txt -o v.npy --model {tiny}", "cannot read nowhere.txt"),
     ("embed --text a -o no/such/v.npy --model {tiny}", "there is no folder"),
-    ("heads --corpus {lines} --model {tiny} 'the cat'", "--corpus reads a text a line: leave out the text"),
+    ("heads --corpus {lines} --model {tiny} 'the cat'", "--corpus reads one text per line: leave out the text"),
     ("heads --corpus {lines} --model {tiny} --repeated-tokens 5", "choose one"),
     ("heads --corpus {lines} --model {tiny} --toy", "leave out the text and --toy"),
     ("heads --corpus {lines} --model {tiny} -o heads.png", "heads.png"),

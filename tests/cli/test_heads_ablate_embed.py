@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import subprocess
 import sys
 
 import numpy as np
@@ -14,7 +15,7 @@ import pytest
 import regard
 from regard import Trace
 from regard.cli import main
-from regard.metrics import corpus_head_metrics, head_metrics, repeated_tokens
+from regard.metrics import METRICS, corpus_head_metrics, head_metrics, repeated_tokens
 from regard.metrics.registry import listed_metrics
 from regard.models import Bert
 from regard.trace.edits import ablate
@@ -67,6 +68,13 @@ def test_heads_are_sorted_with_missing_values_last(run, tiny):
 @pytest.mark.parametrize("entry", listed_metrics(), ids=lambda entry: entry.name)
 def test_what_a_metric_is_fits_on_one_line(entry):
     assert len(entry.description) <= 78
+
+
+def test_sort_takes_each_metric_whatever_is_imported_first():
+    shown = subprocess.run(
+        [sys.executable, "-m", "regard", "heads", "--help"], capture_output=True, text=True, check=True
+    )
+    assert f"first: layer, {', '.join(METRICS)}" in " ".join(shown.stdout.split())
 
 
 def test_heads_on_repeated_tokens(run, write_bert):
@@ -198,7 +206,7 @@ def test_heads_of_a_corpus_are_a_table_and_its_means(run, tiny, sentences, tmp_p
         path = tmp_path / f"heads.{suffix}"
         status, out, err = run("heads", "--corpus", sentences, "--model", tiny, "--output", str(path))
         assert status == 0
-        assert "6 heads in the mean over 3 texts" in " ".join(out.split())
+        assert "6 heads averaged over 3 texts" in " ".join(out.split())
         assert f"heads.{suffix}" in err
         assert "regard: 1 empty line is left out of the mean\n" in err
     table = parquet.read_table(tmp_path / "heads.parquet")
@@ -285,7 +293,7 @@ def test_embed_reads_a_column_of_a_table(run, tiny, table, tmp_path):
 
 def test_heads_read_a_column_of_a_table(run, tiny, table):
     out = " ".join(run("heads", "--corpus", str(table), "--column", "text", "--model", tiny)[1].split())
-    assert "in the mean over 3 texts" in out
+    assert "averaged over 3 texts" in out
     assert "is a table: name the column" in run("heads", "--corpus", str(table), "--model", tiny)[2]
 
 
@@ -296,7 +304,7 @@ def test_files_that_hold_no_text_a_line_are_refused(run, tiny, tmp_path, name):
         ["embed", str(tmp_path / name), "-o", str(tmp_path / "v.npy")],
         ["heads", "--corpus", str(tmp_path / name)],
     ):
-        assert "does not hold a text a line" in run(*command, "--model", tiny)[2]
+        assert "does not hold one text per line" in run(*command, "--model", tiny)[2]
 
 
 def test_corpora_of_every_command_have_the_same_lines(run, tiny, tmp_path):
@@ -304,7 +312,7 @@ def test_corpora_of_every_command_have_the_same_lines(run, tiny, tmp_path):
     path.write_bytes("the cat\u2028a.\nA b\u0085c.\rthe\x0c\x0bd.\n".encode())
     assert run("embed", str(path), "--model", tiny, "-o", str(out))[0] == 0
     assert len(np.load(out)) == 3
-    assert "in the mean over 3 texts" in " ".join(run("heads", "--corpus", str(path), "--model", tiny)[1].split())
+    assert "averaged over 3 texts" in " ".join(run("heads", "--corpus", str(path), "--model", tiny)[1].split())
 
 
 def test_embed_takes_prompts_and_a_limit(run, tiny, tmp_path):

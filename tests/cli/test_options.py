@@ -77,7 +77,7 @@ def test_a_command_is_one_file(capsys):
         main(["--help"])
     help = capsys.readouterr().out
     listed = re.findall(r"^    (\w+) ", help, re.MULTILINE)
-    assert listed[-2:] == ["completion", "counted"]
+    assert listed.index("counted") > listed.index("completion")  # without a place
     with pytest.raises(SystemExit):
         main(["counted", "--help"])
     assert "words:\n  --longest N" in capsys.readouterr().out

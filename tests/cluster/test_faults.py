@@ -223,38 +223,19 @@ def test_a_scheduler_stopped_and_started(case, tmp_path):
     assert parts(out) == whole
 
 
-def test_a_scheduler_that_does_not_come_back_is_one_sentence(case, tmp_path):
-    run, whole, _ = case
-    port, out = free_port(), tmp_path / "out"
-    out.mkdir()
-    with scheduler(port) as processes:
-
-        def stop():
-            workers._wait = 5  # from now on: before, a slow answer is one
-            for process in processes:
-                process.kill()
-
-        with (
-            use_scheduler(f"tcp://127.0.0.1:{port}", wait=600) as workers,
-            Watcher(out, 2, stop),
-            pytest.raises(RegardError, match=r"no worker of Dask answers within 5 s.*the same command continues"),
-        ):
-            run(out, workers)
-    run(out, ThisProcess())
-    assert parts(out) == whole
-
-
-def test_a_scheduler_whose_workers_do_not_come_back_is_one_sentence(case, tmp_path):
+@pytest.mark.parametrize("killed", [slice(None), slice(1, None)], ids=["scheduler", "workers"])
+def test_a_scheduler_or_workers_that_do_not_come_back_are_one_sentence(case, tmp_path, killed):
     run, whole, _ = case
     port, out = free_port(), tmp_path / "out"
     out.mkdir()
 
     def stop():
-        workers._wait = 5
-        worker.kill()
+        workers._wait = 5  # from now on: before, a slow answer is one
+        for process in processes[killed]:
+            process.kill()
 
     with (
-        scheduler(port) as (_, worker),
+        scheduler(port) as processes,
         use_scheduler(f"tcp://127.0.0.1:{port}", wait=600) as workers,
         Watcher(out, 2, stop),
         pytest.raises(RegardError, match=r"no worker of Dask answers within 5 s.*the same command continues"),

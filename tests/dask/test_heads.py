@@ -28,7 +28,7 @@ def test_the_command_writes_the_table_of_one_process(tmp_path, capsys, whole, to
     command = ["heads", "--corpus", str(file), "--out", str(out), "--model", "induction", "-o", str(table)]
     assert main([*command, "--partition-tokens", str(tokens)]) == 0
     captured = capsys.readouterr()
-    assert f"in the mean over {len(TEXTS)} texts" in captured.out
+    assert f"averaged over {len(TEXTS)} texts" in captured.out
     assert "c.parquet row 41: null" in captured.err
     found = pandas.read_parquet(table)
     for name, column in whole.items():

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from explorations import Left, explored, recorded
 
-import regard
 from regard import RegardError, Trace
 from regard.explorer import Exploration, attribution as attribution_module
 from regard.explorer.query import dispatch
@@ -18,13 +17,8 @@ TEXT = "qzkfbdqzk"  # after the second "k", as after the first, comes "f"
 
 
 @pytest.fixture(scope="module")
-def model():
-    return regard.load("induction")
-
-
-@pytest.fixture(scope="module")
-def decoder(model):
-    return explored(model, TEXT)
+def decoder(induction):
+    return explored(induction, TEXT)
 
 
 def assert_is(answer, found):
@@ -39,9 +33,9 @@ def assert_is(answer, found):
 
 
 @pytest.mark.parametrize("method", ATTRIBUTION_METHODS)
-def test_answers_are_those_of_the_metric(decoder, model, method):
+def test_answers_are_those_of_the_metric(decoder, induction, method):
     answer = dispatch(decoder, "attribution", {"run": 0, "method": method, "to": "d", "position": 5})
-    assert_is(answer, attribute(model, TEXT, "d", method=method, position=5))
+    assert_is(answer, attribute(induction, TEXT, "d", method=method, position=5))
     assert decoder.attribution(0, method=method, token=3, position=5) == answer
 
 
@@ -62,22 +56,22 @@ def test_answers_of_an_encoder_decoder_are_those_of_the_metric(bart):
     assert_is(answer, attribute(bart, encoding, most, method="gradient"))
 
 
-def test_the_default_target_is_the_most_likely_next_token(decoder, model):
+def test_the_default_target_is_the_most_likely_next_token(decoder, induction):
     answer = decoder.attribution(0)
-    assert_is(answer, attribute(model, TEXT, "f"))
-    assert answer["token"] == model.tokenizer("f").ids[0]
-    logits = np.asarray(model(TEXT).logits[0, -1], np.float64)
+    assert_is(answer, attribute(induction, TEXT, "f"))
+    assert answer["token"] == induction.tokenizer("f").ids[0]
+    logits = np.asarray(induction(TEXT).logits[0, -1], np.float64)
     shares = np.exp(logits - logits.max()) / np.exp(logits - logits.max()).sum()
     assert [each["token"] for each in answer["likely"]] == np.argsort(-shares)[:8].tolist()
     assert [each["probability"] for each in answer["likely"]] == pytest.approx(np.sort(shares)[::-1][:8], abs=1e-6)
     assert answer["likely"][0]["text"] == "f"
 
 
-def test_a_next_token_may_follow_any_token(decoder, model):
+def test_a_next_token_may_follow_any_token(decoder, induction):
     answer = decoder.attribution(0, position=2, to="f")
-    assert_is(answer, attribute(model, TEXT, "f", position=2))
+    assert_is(answer, attribute(induction, TEXT, "f", position=2))
     first = decoder.attribution(0, position=2)["likely"][0]["token"]
-    assert first == int(np.asarray(model(TEXT).logits)[0, 2].argmax())
+    assert first == int(np.asarray(induction(TEXT).logits)[0, 2].argmax())
 
 
 def test_a_text_is_compared_with_the_other_one_or_with_itself(bert):
@@ -101,8 +95,8 @@ def test_the_manifest_lists_the_methods_of_the_registry(decoder, bert):
     assert (of_encoder["method"], of_encoder["target"], of_encoder["has_positions"]) == ("integrated", "text", False)
 
 
-def test_a_run_says_what_it_lacks(decoder, model):
-    saved = Exploration(recorded(model, TEXT))
+def test_a_run_says_what_it_lacks(decoder, induction):
+    saved = Exploration(recorded(induction, TEXT))
     says = "What mattered takes the gradients of a model"
     assert saved.manifest()["runs"][0]["attribution"]["blocked_by"].startswith(says)
     assert saved.default_attributions(0) == {}

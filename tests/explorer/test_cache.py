@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from regard.explorer.cache import Cache
+from regard.explorer.cache import Cache, Kept
 
 
 def test_the_arrays_that_were_read_last_stay():
@@ -17,3 +17,11 @@ def test_the_arrays_that_were_read_last_stay():
         get(key)
     assert made == ["a", "b", "c"]
     assert cache.nbytes == 20
+
+
+def test_the_last_eight_answers_are_kept_and_computed_once():
+    kept, computed = Kept(), []
+    for key in [*range(8), 0, 8, 1]:
+        assert kept.compute(key, lambda key=key: computed.append(key) or -key) == -key
+    assert computed == [*range(9)]
+    assert list(kept) == [*range(1, 9)]

@@ -198,7 +198,8 @@ def test_the_rotation_of_a_cell_undoes_and_adds_up(case):
 
 
 @pytest.mark.parametrize("case", ["llama/plain", "gpt2/plain", "bert/gelu", "nomic_bert/plain", "modernbert/plain",
-                                  "albert/shared", "electra/silu", "gemma2/plain", "olmo2/plain"])  # fmt: skip
+                                  "albert/shared", "electra/silu", "granite/biased", "gemma2/plain",
+                                  "olmo2/plain"])  # fmt: skip
 def test_the_residual_stream_of_a_cell_is_the_model_s(case):
     model, text = regard.load(golden.FOLDER / case), "some text that is not short"
     exploration, residual = explored(model, text), Trace(only="*attn_residual")

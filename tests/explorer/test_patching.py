@@ -9,7 +9,6 @@ import pytest
 from decode_page import read_page
 from explorations import Left, explored
 
-import regard
 from regard import RegardError
 from regard.explorer import patching
 from regard.explorer.export_html import render_page
@@ -20,20 +19,15 @@ STEPS = {"output": ("layer", "position"), "attn": "attn", "mlp": "mlp", "head": 
 
 
 @pytest.fixture(scope="module")
-def model():
-    return regard.load("induction")
-
-
-@pytest.fixture(scope="module")
-def compared(model):
-    return explored(model, TEXT, OTHER)
+def compared(induction):
+    return explored(induction, TEXT, OTHER)
 
 
 @pytest.mark.parametrize("over", STEPS)
-def test_a_grid_is_that_of_the_metric_and_of_the_python_that_is_shown(compared, model, over):
-    k, f = (model.tokenizer(letter).ids[0] for letter in "kf")
+def test_a_grid_is_that_of_the_metric_and_of_the_python_that_is_shown(compared, induction, over):
+    k, f = (induction.tokenizer(letter).ids[0] for letter in "kf")
     answer = compared.patching(0, 1, over=over, token=k, versus=f)
-    grid = patch_grid(model, TEXT, OTHER, ("k", "f"), over=STEPS[over])
+    grid = patch_grid(induction, TEXT, OTHER, ("k", "f"), over=STEPS[over])
     for name in ("values", "recovered"):
         np.testing.assert_allclose(answer[name], getattr(grid, name), rtol=1e-5, atol=1e-6)
     assert (answer["clean"], answer["corrupted"], answer["metric"]) == (grid.clean, grid.corrupted, grid.metric)
@@ -61,8 +55,8 @@ def test_an_encoder_has_the_similarity_with_the_vector_of_a(bert):
     assert answer["clean"] == pytest.approx(1)
 
 
-def test_what_nobody_waits_for_ends_and_is_not_kept(model):
-    exploration, left = explored(model, TEXT, OTHER), Left(1)
+def test_what_nobody_waits_for_ends_and_is_not_kept(induction):
+    exploration, left = explored(induction, TEXT, OTHER), Left(1)
     with pytest.raises(InterruptedError):
         exploration.patching(0, 1, check=left)
     assert left.calls == 1
@@ -77,16 +71,16 @@ def test_a_grid_is_drawn_for_print(compared, format):
     compile(code, "figure.py", "exec")
 
 
-def test_a_file_holds_the_grid_of_the_pair_that_it_opens_with(compared, model):
-    manifest, blob = read_page(render_page(explored(model, TEXT, OTHER)))
+def test_a_file_holds_the_grid_of_the_pair_that_it_opens_with(compared, induction):
+    manifest, blob = read_page(render_page(explored(induction, TEXT, OTHER)))
     assert json.loads(blob("patching")) == [json.loads(json.dumps(compared.patching(0, 1)))]
-    manifest, _ = read_page(render_page(explored(model, TEXT, TEXT + "k")))
+    manifest, _ = read_page(render_page(explored(induction, TEXT, TEXT + "k")))
     assert "patching" not in manifest["blobs"]
 
 
-def test_a_file_of_what_cannot_be_patched_has_no_grid(model, monkeypatch):
+def test_a_file_of_what_cannot_be_patched_has_no_grid(induction, monkeypatch):
     monkeypatch.setattr(patching, "_MAX_TOKENS", len(TEXT) - 1)
-    manifest, _ = read_page(render_page(explored(model, TEXT, OTHER)))
+    manifest, _ = read_page(render_page(explored(induction, TEXT, OTHER)))
     assert "patching" not in manifest["blobs"]
     monkeypatch.undo()
 
@@ -94,7 +88,7 @@ def test_a_file_of_what_cannot_be_patched_has_no_grid(model, monkeypatch):
         raise RegardError("the vectors are not finite")
 
     monkeypatch.setattr(patching, "patch_grid", fail)
-    manifest, _ = read_page(render_page(explored(model, TEXT, OTHER)))
+    manifest, _ = read_page(render_page(explored(induction, TEXT, OTHER)))
     assert "patching" not in manifest["blobs"]
 
 
@@ -105,8 +99,8 @@ def test_the_tokens_of_a_grid_are_among_those_to_choose_from(compared):
     assert likely | set(rare) == {each["token"] for each in answer["likely"]}
 
 
-def test_what_cannot_be_patched_is_said(model, bart):
-    other = explored(model, TEXT, TEXT + "k")
+def test_what_cannot_be_patched_is_said(induction, bart):
+    other = explored(induction, TEXT, TEXT + "k")
     pair = explored(bart, "w5 w6 w7", "w5 w8 w7")
     for exploration, says in ((other, "the same number of tokens"), (pair, "an encoder or a decoder")):
         with pytest.raises(RegardError, match=says):

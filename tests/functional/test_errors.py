@@ -162,7 +162,7 @@ LINEAR_ATTENTION = [
 ]
 
 DYNAMIC = {"rope_type": "dynamic", "factor": 2.0, "original_max_position_embeddings": 8}
-LLAMA3 = {"type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 1.0}
+LLAMA3 = {"type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 0.5}
 X = ONES((4, 6))
 ROTARY = [
     ({"x": X[..., :5]}, r"even and at least 2, got 5"),
@@ -191,7 +191,7 @@ ROTARY = [
             (DYNAMIC | {"rope_type": "yarn", "factor": None}, "rope scaling's factor must be"),
             ({"type": "linear", "factor": "2"}, "rope scaling's factor must be"),
             ({"type": "linear", "factor": 0.0}, "rope scaling's factor must be"),
-            (LLAMA3 | {"original_max_position_embeddings": 8}, "must be above low_freq_factor"),
+            (LLAMA3 | {"original_max_position_embeddings": 8}, "must not be below low_freq_factor"),
         )
     ),
 ]

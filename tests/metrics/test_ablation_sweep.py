@@ -41,10 +41,9 @@ def test_a_sweep_is_a_loop_of_ablated_runs(case, by):
     assert sweep.to_columns()["effect"][-1] == sweep.effects[-1, -1, -1]
 
 
-def test_each_text_has_the_number_of_its_own_answer():
-    model = regard.load("induction")
-    sweep = ablation_sweep(model, ["qzkfqz"], ("k", "f"))
-    without = [regard.metrics.logit_difference(model, ["qzkfqz"], [("k", "f")], edit=edits.ablate((1, h)))[0]
+def test_each_text_has_the_number_of_its_own_answer(induction):
+    sweep = ablation_sweep(induction, ["qzkfqz"], ("k", "f"))
+    without = [regard.metrics.logit_difference(induction, ["qzkfqz"], [("k", "f")], edit=edits.ablate((1, h)))[0]
                for h in range(4)]  # fmt: skip
     np.testing.assert_allclose(sweep.values[0, 1], without, rtol=1e-4)
     assert repr(sweep) == "<AblationSweep of 1 text, 2 × 4 heads: logit of 'k' minus that of 'f'>"

@@ -211,7 +211,7 @@ def test_mistakes_of_a_grid(change, message):
 )
 def test_a_metric_that_is_no_number_of_a_text_recovers_nothing(llama, clean, corrupted, which):
     numbers = iter([clean, corrupted])
-    with pytest.raises(RegardError, match=f"the metric of the {which}, of which nothing can be recovered"):
+    with pytest.raises(RegardError, match=f"the metric of the {which}, so nothing can be recovered"):
         patch_grid(llama, *texts(llama), lambda output: next(numbers, 0.0))
 
 

@@ -87,10 +87,9 @@ def test_relevance_is_never_negative_and_each_token_has_at_least_itself(minilm):
     assert (np.diag(found.relevance) >= 1).all()
 
 
-def test_relevance_of_a_causal_model_comes_from_earlier_tokens():
-    model = regard.load("induction")
-    ids = model.tokenizer.from_ids([5, 9, 2, 7, 5, 9])
-    found = attribute(model, ids, 2, method="relevance")
+def test_relevance_of_a_causal_model_comes_from_earlier_tokens(induction):
+    ids = induction.tokenizer.from_ids([5, 9, 2, 7, 5, 9])
+    found = attribute(induction, ids, 2, method="relevance")
     assert np.abs(np.triu(found.relevance, 1)).max() == 0
     assert found.scores.argmax() == 2  # the induction head of the last token attends to what came after the first 9
 
@@ -185,11 +184,10 @@ def test_a_number_may_be_an_array_of_one(small):
     np.testing.assert_array_equal(same.scores, found.scores)
 
 
-def test_one_text_is_attributed():
-    model = regard.load("induction")
+def test_one_text_is_attributed(induction):
     for call in (
-        lambda: attribute(model, ["qzkqz", "qzkqz"], "f"),
-        lambda: attribution_patching(model, ["qzkqz"], "qzkqz", "f"),
+        lambda: attribute(induction, ["qzkqz", "qzkqz"], "f"),
+        lambda: attribution_patching(induction, ["qzkqz"], "qzkqz", "f"),
     ):
         with pytest.raises(RegardError, match="give one text, or one as tokens, got list"):
             call()
@@ -212,29 +210,27 @@ def test_a_token_as_baseline(minilm, baseline):
     assert found.scores[[0, -1]] == pytest.approx(0)  # special tokens stay
 
 
-def test_the_number_of_a_next_token():
-    model = regard.load("induction")
-    ids = model.tokenizer.from_ids([5, 9, 2, 7, 5, 9])
-    logits = model([ids]).logits[0, -1].astype(np.float64)
+def test_the_number_of_a_next_token(induction):
+    ids = induction.tokenizer.from_ids([5, 9, 2, 7, 5, 9])
+    logits = induction([ids]).logits[0, -1].astype(np.float64)
     options = {"method": "gradient"}
-    assert attribute(model, ids, 2, **options).value == pytest.approx(logits[2], rel=1e-5)
-    assert attribute(model, ids, 2, versus=7, **options).value == pytest.approx(logits[2] - logits[7], rel=1e-5)
-    found = attribute(model, ids, 7, score="log_probability", **options)
+    assert attribute(induction, ids, 2, **options).value == pytest.approx(logits[2], rel=1e-5)
+    assert attribute(induction, ids, 2, versus=7, **options).value == pytest.approx(logits[2] - logits[7], rel=1e-5)
+    found = attribute(induction, ids, 7, score="log_probability", **options)
     assert found.value == pytest.approx(logits[7] - np.log(np.exp(logits).sum()), rel=1e-5)
     with pytest.raises(RegardError, match="there is no token 9999"):
-        attribute(model, ids, 9999)
-    token = model.tokenizer.decode([7])
+        attribute(induction, ids, 9999)
+    token = induction.tokenizer.decode([7])
     with pytest.raises(RegardError, match=f"to and versus are the same token, '{token}': their difference is 0"):
-        attribute(model, ids, 7, versus=token)
+        attribute(induction, ids, 7, versus=token)
 
 
 @pytest.mark.parametrize("method", ATTRIBUTION_METHODS)
 @pytest.mark.parametrize("position", [2, -3])
-def test_the_next_token_after_an_earlier_one_is_that_of_the_text_so_far(method, position):
-    model = regard.load("induction")
+def test_the_next_token_after_an_earlier_one_is_that_of_the_text_so_far(induction, method, position):
     ids = [5, 9, 2, 7, 5]
-    whole = attribute(model, model.tokenizer.from_ids(ids), 7, position=position, method=method)
-    part = attribute(model, model.tokenizer.from_ids(ids[:3]), 7, method=method)
+    whole = attribute(induction, induction.tokenizer.from_ids(ids), 7, position=position, method=method)
+    part = attribute(induction, induction.tokenizer.from_ids(ids[:3]), 7, method=method)
     assert whole.metric == part.metric
     assert whole.value == pytest.approx(part.value, rel=1e-5)
     np.testing.assert_allclose(whole.scores[:3], part.scores, rtol=0, atol=1e-5 * np.abs(part.scores).max())
@@ -243,19 +239,19 @@ def test_the_next_token_after_an_earlier_one_is_that_of_the_text_so_far(method, 
     assert not whole.attended[3:].any()
 
 
-def test_a_text_is_the_token_that_it_is_after_an_earlier_one():
-    model = regard.load("induction")
-    found = attribute(model, "qzkfb", "f", position=2, method="gradient")
-    assert found.value == pytest.approx(float(model("qzkfb").logits[0, 2, model.tokenizer("f").ids[0]]), rel=1e-5)
+def test_a_text_is_the_token_that_it_is_after_an_earlier_one(induction):
+    found = attribute(induction, "qzkfb", "f", position=2, method="gradient")
+    assert found.value == pytest.approx(
+        float(induction("qzkfb").logits[0, 2, induction.tokenizer("f").ids[0]]), rel=1e-5
+    )
     with pytest.raises(RegardError, match="there is no token 5 to follow: the text has 5"):
-        attribute(model, "qzkfb", "f", position=5)
+        attribute(induction, "qzkfb", "f", position=5)
 
 
 @pytest.mark.parametrize("position", [2, -1])
-def test_the_most_probable_next_token_is_the_default(position):
-    model = regard.load("induction")
-    token = int(model("qzkfbdqzk").logits[0, position].argmax())
-    found, same = (attribute(model, "qzkfbdqzk", to, position=position, method="gradient") for to in (None, token))
+def test_the_most_probable_next_token_is_the_default(induction, position):
+    token = int(induction("qzkfbdqzk").logits[0, position].argmax())
+    found, same = (attribute(induction, "qzkfbdqzk", to, position=position, method="gradient") for to in (None, token))
     assert found.metric == same.metric
     np.testing.assert_array_equal(found.scores, same.scores)
 
@@ -267,15 +263,14 @@ def test_relevance_of_a_text_that_is_compared_with_itself_is_not_0(minilm):
     assert found.tokens[found.scores.argmax()] == "cat"
 
 
-def test_a_generation_is_attributed_token_by_token():
-    model = regard.load("induction")
-    found = attribute_generation(model, "qzkfqz", method="attnlrp", max_new_tokens=3)
-    generated = model.generate("qzkfqz", max_new_tokens=3)
-    again = attribute_generation(model, generated, method="attnlrp")
+def test_a_generation_is_attributed_token_by_token(induction):
+    found = attribute_generation(induction, "qzkfqz", method="attnlrp", max_new_tokens=3)
+    generated = induction.generate("qzkfqz", max_new_tokens=3)
+    again = attribute_generation(induction, generated, method="attnlrp")
     assert found.tokens == tuple("qzkfqz" + generated.text)
     assert found.scores.shape == found.attended.shape == (3, 9)
     for i, token in enumerate(generated.ids):
-        row = attribute(model, "qzkfqz" + generated.text[:i], token, method="attnlrp")
+        row = attribute(induction, "qzkfqz" + generated.text[:i], token, method="attnlrp")
         assert found.values[i] == row.value
         for matrix, scores in ((found.scores, row.scores), (again.scores, row.scores), (found.attended, row.attended)):
             np.testing.assert_array_equal(matrix[i], np.pad(scores, (0, 3 - i)))
@@ -288,10 +283,9 @@ def test_a_generation_is_attributed_token_by_token():
 
 
 @pytest.mark.parametrize("score", ["logit", "log_probability", None])
-def test_a_generation_says_which_number_of_each_token_is_attributed(score):
-    model = regard.load("induction")
-    found = attribute_generation(model, "qzkfqz", method="attnlrp", score=score, max_new_tokens=2)
-    output = model(found.encoding)
+def test_a_generation_says_which_number_of_each_token_is_attributed(induction, score):
+    found = attribute_generation(induction, "qzkfqz", method="attnlrp", score=score, max_new_tokens=2)
+    output = induction(found.encoding)
     numbers = output.logits[0].astype(np.float64)
     if score == "log_probability":
         numbers -= np.log(np.exp(numbers).sum(-1, keepdims=True))
@@ -300,15 +294,14 @@ def test_a_generation_says_which_number_of_each_token_is_attributed(score):
     np.testing.assert_allclose(found.values, expected, rtol=1e-5, atol=1e-5)
 
 
-def test_what_is_not_one_generation_is_refused(minilm):
-    model = regard.load("induction")
-    generated = model.generate("qzkfqz", max_new_tokens=2)
+def test_what_is_not_one_generation_is_refused(induction, minilm):
+    generated = induction.generate("qzkfqz", max_new_tokens=2)
     with pytest.raises(RegardError, match="is generated already: leave out max_new_tokens"):
-        attribute_generation(model, generated, max_new_tokens=3)
+        attribute_generation(induction, generated, max_new_tokens=3)
     with pytest.raises(RegardError, match="is not a decoder"):
         attribute_generation(minilm, "the cat")
     with pytest.raises(RegardError, match="give one text that the model continues"):
-        attribute_generation(model, ["qzk", "fqz"], max_new_tokens=1)
+        attribute_generation(induction, ["qzk", "fqz"], max_new_tokens=1)
 
 
 def test_what_makes_a_sentence_vector_is_its_similarity_to_itself(minilm):

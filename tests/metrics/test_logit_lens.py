@@ -19,19 +19,14 @@ TEXTS = ("qzkfqz", "abcdabc")
 
 
 @pytest.fixture(scope="module")
-def model():
-    return regard.load("induction")
-
-
-@pytest.fixture(scope="module")
-def run(model):
+def run(induction):
     trace = Trace()
-    return model(list(TEXTS), trace=trace), trace
+    return induction(list(TEXTS), trace=trace), trace
 
 
-def test_the_last_stream_is_the_prediction(model, run):
+def test_the_last_stream_is_the_prediction(induction, run):
     output, trace = run
-    lens = logit_lens(model, trace, k=3)
+    lens = logit_lens(induction, trace, k=3)
     assert lens.names == ("embeddings", "blocks.0.output", "blocks.1.output")
     logits = output.logits.astype(np.float64)
     probabilities = np.exp(logits - logits.max(-1, keepdims=True))
@@ -43,43 +38,45 @@ def test_the_last_stream_is_the_prediction(model, run):
     np.testing.assert_allclose(lens.entropy[-1], -(probabilities * np.log(probabilities)).sum(-1), atol=1e-5)
 
 
-def test_a_target_and_its_rank_in_each_layer(model, run, monkeypatch):
+def test_a_target_and_its_rank_in_each_layer(induction, run, monkeypatch):
     _, trace = run
-    lens = logit_lens(model, trace, "k")
-    (target,) = model.tokenizer("k").ids
-    column = np.abs(np.asarray(model.lm_head.weight if model.lm_head else model.token_embedding.weight.T)[:, target])
+    lens = logit_lens(induction, trace, "k")
+    (target,) = induction.tokenizer("k").ids
+    column = np.abs(
+        np.asarray(induction.lm_head.weight if induction.lm_head else induction.token_embedding.weight.T)[:, target]
+    )
     for name, logit, probability, rank in zip(
         lens.names, lens.target_logit, lens.target_probability, lens.target_rank, strict=True
     ):
-        vectors = model.final_norm(trace[name])
-        logits = model.head(vectors).astype(np.float64)
+        vectors = induction.final_norm(trace[name])
+        logits = induction.head(vectors).astype(np.float64)
         # Two sums of E products, in any order: each errs by at most E u Σ |products|, where 2 u is eps.
         error = len(column) * np.finfo(np.float32).eps * (np.abs(vectors) @ column)
         assert (np.abs(logit - logits[..., target]) <= error).all()
         np.testing.assert_array_equal(rank, (logits > logits[..., [target]]).sum(-1))
         np.testing.assert_allclose(probability, 1 / np.exp(logits - logits[..., [target]]).sum(-1), rtol=1e-5)
     monkeypatch.setattr("regard.metrics.lens._NUMBERS", 1)  # a position at a time
-    again = logit_lens(model, trace, target)
+    again = logit_lens(induction, trace, target)
     np.testing.assert_array_equal(again.ids, lens.ids)
     np.testing.assert_allclose(again.entropy, lens.entropy, rtol=1e-5)
 
 
 @pytest.mark.parametrize("versus", [None, "f"])
-def test_parts_sum_to_the_logit(model, run, versus):
+def test_parts_sum_to_the_logit(induction, run, versus):
     output, trace = run
-    found = logit_attribution(model, trace, "k", versus)
-    expected = output.logits[..., model.tokenizer("k").ids[0]].astype(np.float64)
+    found = logit_attribution(induction, trace, "k", versus)
+    expected = output.logits[..., induction.tokenizer("k").ids[0]].astype(np.float64)
     if versus is not None:
-        expected = expected - output.logits[..., model.tokenizer(versus).ids[0]]
+        expected = expected - output.logits[..., induction.tokenizer(versus).ids[0]]
     np.testing.assert_allclose(found.logit, expected, atol=1e-4)
     np.testing.assert_allclose(found.total, found.logit, atol=1e-4)
     assert found.heads.shape == (2, 2, 4, 7)  # L B H T
     assert not found.mlps.any()  # it has no feed-forward
 
 
-def test_the_induction_heads_write_the_answer(model, run):
+def test_the_induction_heads_write_the_answer(induction, run):
     _, trace = run
-    found = logit_attribution(model, trace, "k", "f")
+    found = logit_attribution(induction, trace, "k", "f")
     assert found.heads[1, 0, :, 5].sum() > 0.8 * found.logit[0, 5]
 
 
@@ -98,7 +95,10 @@ def residual_edits(width, layer):
     }
 
 
-FAMILIES = ("gpt2/plain", "gpt_neox/half", "llama/biased", "gemma2/capped", "olmo2/plain", "gpt_oss/plain", "opt/plain")
+FAMILIES = (
+    *("gpt2/plain", "gpt_neox/half", "llama/biased", "gemma2/capped", "granite/biased", "olmo2/plain", "gpt_oss/plain"),
+    "opt/plain",
+)
 
 
 @pytest.mark.parametrize("case", FAMILIES)
@@ -114,7 +114,7 @@ def test_parts_sum_to_the_logit_of_a_run_with_edits(case, kind):
     # before the soft cap, from the vectors that the run returned
     table = model.token_embedding.weight.T if model.lm_head is None else model.lm_head.weight
     bias = 0 if model.lm_head is None or model.lm_head.bias is None else model.lm_head.bias[7] - model.lm_head.bias[3]
-    expected = output.hidden @ (table[:, 7] - table[:, 3]) + bias
+    expected = output.hidden @ (table[:, 7] - table[:, 3]) * model.logit_scale + bias
     is_text = np.array([[1, 1, 1, 1], [1, 1, 0, 0]], bool)
     np.testing.assert_allclose(found.logit[is_text], expected[is_text], rtol=0, atol=1e-10)
     np.testing.assert_allclose(found.total[is_text], found.logit[is_text], rtol=0, atol=1e-10)
@@ -122,14 +122,14 @@ def test_parts_sum_to_the_logit_of_a_run_with_edits(case, kind):
     assert (np.abs(found.edits[:, 0]).max() < 1e-10) == is_explained
 
 
-def test_what_an_edit_adds_is_its_projection(model):
+def test_what_an_edit_adds_is_its_projection(induction):
     vector = np.random.default_rng(1).standard_normal(128)
     trace = Trace(edit=E.add(vector, "blocks.0.output"))
-    model("qzkfqz", trace=trace)
-    found = logit_attribution(model, trace, "k", "f")
+    induction("qzkfqz", trace=trace)
+    found = logit_attribution(induction, trace, "k", "f")
     last = trace["blocks.1.output"].astype(np.float64)
-    norm, ids = model.final_norm, [model.tokenizer(each).ids[0] for each in "kf"]
-    columns = model.token_embedding.weight[ids] if model.lm_head is None else model.lm_head.weight[:, ids].T
+    norm, ids = induction.final_norm, [induction.tokenizer(each).ids[0] for each in "kf"]
+    columns = induction.token_embedding.weight[ids] if induction.lm_head is None else induction.lm_head.weight[:, ids].T
     read = (columns[0] - columns[1]) * norm.weight
     added = vector @ (read - (read.mean() if hasattr(norm, "bias") else 0))
     spread = last.var(-1) if hasattr(norm, "bias") else (last**2).mean(-1)
@@ -137,20 +137,20 @@ def test_what_an_edit_adds_is_its_projection(model):
     np.testing.assert_allclose(found.edits[1:], 0, atol=1e-4)
 
 
-def test_an_edit_of_the_last_norm_must_be_recorded(model):
+def test_an_edit_of_the_last_norm_must_be_recorded(induction):
     trace = Trace(only=[step for step in STEPS if step != "final_norm"], edit=E.scale(2, "final_norm"))
-    model("abc", trace=trace)
+    induction("abc", trace=trace)
     with pytest.raises(RegardError, match="the run edited final_norm, which the trace lacks"):
-        logit_attribution(model, trace, "a")
+        logit_attribution(induction, trace, "a")
 
 
-def test_a_run_that_starts_from_a_block_has_no_embeddings(model):
+def test_a_run_that_starts_from_a_block_has_no_embeddings(induction):
     before, trace = Trace(), Trace()
-    model("abc", trace=before)
+    induction("abc", trace=before)
     trace = Trace(start={"blocks.0.output": before["blocks.0.output"]})
-    model("abc", trace=trace)
+    induction("abc", trace=trace)
     with pytest.raises(RegardError, match="the run started from a block, so that it has no embeddings"):
-        logit_lens(model, trace)
+        logit_lens(induction, trace)
 
 
 @settings(max_examples=20, deadline=None)
@@ -175,35 +175,35 @@ def test_a_token_for_each_position_is_as_one_token_at_a_time(tokens, versus):
             np.testing.assert_allclose(parts.total[at], one.total[at], atol=1e-12)
 
 
-def test_tokens_as_text_for_each_text_and_for_each_position(model, run):
+def test_tokens_as_text_for_each_text_and_for_each_position(induction, run):
     _, trace = run
-    k, c, z = (model.tokenizer(each).ids[0] for each in "kcz")
-    np.testing.assert_array_equal(logit_lens(model, trace, ["k", "c"]).target, np.repeat([[k], [c]], 7, 1))
-    np.testing.assert_array_equal(logit_lens(model, trace, ("k", c)).target, np.repeat([[k], [c]], 7, 1))
-    assert logit_lens(model, trace, [["k"] * 6 + [z]] * 2).target[1].tolist() == [k] * 6 + [z]
+    k, c, z = (induction.tokenizer(each).ids[0] for each in "kcz")
+    np.testing.assert_array_equal(logit_lens(induction, trace, ["k", "c"]).target, np.repeat([[k], [c]], 7, 1))
+    np.testing.assert_array_equal(logit_lens(induction, trace, ("k", c)).target, np.repeat([[k], [c]], 7, 1))
+    assert logit_lens(induction, trace, [["k"] * 6 + [z]] * 2).target[1].tolist() == [k] * 6 + [z]
     one = Trace()
-    model("qzk", trace=one)
-    lens = logit_lens(model, one, ["z", "k", c])
+    induction("qzk", trace=one)
+    lens = logit_lens(induction, one, ["z", "k", c])
     assert lens.target.tolist() == [[z, k, c]]
     assert lens.target_token.tolist() == [["z", "k", "c"]]
-    np.testing.assert_array_equal(logit_lens(model, one, ["k"]).target, [[k, k, k]])
+    np.testing.assert_array_equal(logit_lens(induction, one, ["k"]).target, [[k, k, k]])
 
 
 @pytest.mark.parametrize("tokens", [[1, 2, 3], np.zeros((3, 7), int), [[1, 2], [3]], np.zeros((1, 2, 7), int)])
-def test_tokens_that_do_not_fit(model, run, tokens):
+def test_tokens_that_do_not_fit(induction, run, tokens):
     with pytest.raises(RegardError, match=r"do not fit 2 texts of 7 positions|a next token as text"):
-        logit_lens(model, run[1], tokens)
+        logit_lens(induction, run[1], tokens)
 
 
-def test_a_trace_that_lacks_a_step_or_a_model_that_predicts_nothing(model, minilm):
+def test_a_trace_that_lacks_a_step_or_a_model_that_predicts_nothing(induction, minilm):
     trace = Trace(only="*.output")
-    model("abc", trace=trace)
+    induction("abc", trace=trace)
     with pytest.raises(RegardError, match="no embeddings: record"):
-        logit_lens(model, trace)
+        logit_lens(induction, trace)
     trace = Trace(only=("embeddings", "*.output"))
-    model("abc", trace=trace)
+    induction("abc", trace=trace)
     with pytest.raises(RegardError, match=r"attn\.context"):
-        logit_attribution(model, trace, "a")
+        logit_attribution(induction, trace, "a")
     with pytest.raises(RegardError, match="is not a decoder"):
         logit_lens(minilm, trace)
 
@@ -222,19 +222,19 @@ def test_metrics_of_texts_and_models_of_pictures():
         metrics.attribute(model, "a", to="b")
 
 
-def test_a_decoder_that_was_saved_without_its_head(model, run):
-    headless = replace(model, lm_head=None, config=replace(model.config, tied=False))
+def test_a_decoder_that_was_saved_without_its_head(induction, run):
+    headless = replace(induction, lm_head=None, config=replace(induction.config, tied=False))
     for function in (logit_lens, logit_attribution):
         with pytest.raises(RegardError, match="it was saved without its head"):
             function(headless, run[1], 5)
 
 
-def test_tables_and_labelled_arrays(model):
+def test_tables_and_labelled_arrays(induction):
     pytest.importorskip("pandas")
     pytest.importorskip("xarray")
     trace = Trace()
-    model(["qzkfqz", "abc"], trace=trace)
-    lens, parts = logit_lens(model, trace, ["k", "a"], k=2), logit_attribution(model, trace, ["k", "a"])
+    induction(["qzkfqz", "abc"], trace=trace)
+    lens, parts = logit_lens(induction, trace, ["k", "a"], k=2), logit_attribution(induction, trace, ["k", "a"])
     frame = lens.to_frame("pandas")
     assert len(frame) == 3 * (6 + 3)  # no padding
     row = frame[(frame.step == "blocks.1.output") & (frame.text == 0) & (frame.position == 5)].iloc[0]
@@ -253,10 +253,10 @@ def test_tables_and_labelled_arrays(model):
     np.testing.assert_allclose(parts.to_xarray().mlps, parts.mlps)
 
 
-def test_what_a_notebook_shows(model):
+def test_what_a_notebook_shows(induction):
     trace = Trace()
-    model("qzkfqz", trace=trace)
-    lens, parts = logit_lens(model, trace, "k"), logit_attribution(model, trace, "k", "f")
+    induction("qzkfqz", trace=trace)
+    lens, parts = logit_lens(induction, trace, "k"), logit_attribution(induction, trace, "k", "f")
     assert repr(lens) == "<LogitLens: 3 residual streams, 1 × 6 tokens>"
     assert repr(parts) == "<LogitAttribution of 'k' minus 'f': 2 × 4 heads, 1 × 6 tokens>"
     assert "blocks.1.output" in lens._repr_html_()

@@ -126,11 +126,6 @@ def test_gradients_of_edges_end_when_nobody_waits():
 
 
 @pytest.fixture(scope="module")
-def induction():
-    return regard.load("induction")
-
-
-@pytest.fixture(scope="module")
 def graph(induction):
     return induction.paths(TEXT, "k", "f", corrupted=CORRUPTED, edges=12)
 

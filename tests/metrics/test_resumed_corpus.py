@@ -34,11 +34,6 @@ def bits(found):
     return {name: column.tobytes() for name, column in found.to_columns().items()}
 
 
-@pytest.fixture(scope="module")
-def model():
-    return regard.load("induction")
-
-
 @pytest.fixture
 def always(monkeypatch):
     """Write the file after every text."""
@@ -58,14 +53,14 @@ class Interrupter:
 
 
 @pytest.mark.parametrize("window", [4096, 7])
-def test_interrupted_again_and_again_it_has_the_bits_of_one_run(model, tmp_path, monkeypatch, window):
+def test_interrupted_again_and_again_it_has_the_bits_of_one_run(induction, tmp_path, monkeypatch, window):
     monkeypatch.setattr(corpus, "_WINDOW", window)
     texts, path, runs = texts_of(40), tmp_path / "sums", 0
-    whole = corpus_head_metrics(model, texts, batch_size=3)
+    whole = corpus_head_metrics(induction, texts, batch_size=3)
     while True:
         runs += 1
         try:
-            found = corpus_head_metrics(model, texts, batch_size=3, resume=path, progress=Interrupter(4))
+            found = corpus_head_metrics(induction, texts, batch_size=3, resume=path, progress=Interrupter(4))
         except KeyboardInterrupt:
             assert path.exists()
         else:
@@ -76,7 +71,7 @@ def test_interrupted_again_and_again_it_has_the_bits_of_one_run(model, tmp_path,
     assert list(tmp_path.iterdir()) == []
 
 
-def test_it_continues_in_the_middle_of_a_batch(model, tmp_path, monkeypatch):
+def test_it_continues_in_the_middle_of_a_batch(induction, tmp_path, monkeypatch):
     texts = ["abcab"] * 3 + ["abcba", "cabca"]
     calls = iter(range(99))
 
@@ -88,45 +83,47 @@ def test_it_continues_in_the_middle_of_a_batch(model, tmp_path, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr("regard.metrics.corpus.head_metrics", failing)
         with pytest.raises(KeyboardInterrupt):
-            corpus_head_metrics(model, texts, resume=tmp_path / "sums")
+            corpus_head_metrics(induction, texts, resume=tmp_path / "sums")
     assert SafetensorsFile(tmp_path / "sums").metadata["done"] == "2"
-    assert bits(corpus_head_metrics(model, texts, resume=tmp_path / "sums")) == bits(corpus_head_metrics(model, texts))
+    assert bits(corpus_head_metrics(induction, texts, resume=tmp_path / "sums")) == bits(
+        corpus_head_metrics(induction, texts)
+    )
 
 
-def test_what_was_done_is_not_run_again(model, tmp_path, monkeypatch):
+def test_what_was_done_is_not_run_again(induction, tmp_path, monkeypatch):
     texts, path = texts_of(50), tmp_path / "sums"
     with pytest.raises(KeyboardInterrupt):
-        corpus_head_metrics(model, texts, batch_size=1, resume=path, progress=Interrupter(30))
+        corpus_head_metrics(induction, texts, batch_size=1, resume=path, progress=Interrupter(30))
     ran = []
-    corpus_head_metrics(model, texts, batch_size=1, resume=path, progress=lambda done, _: ran.append(done))
+    corpus_head_metrics(induction, texts, batch_size=1, resume=path, progress=lambda done, _: ran.append(done))
     assert ran[-1] == 50
     measured = []
     monkeypatch.setattr(corpus, "run_traced", lambda *_: measured.append(1))
-    assert list(model.iter_traces(texts, skip=50)) == []
+    assert list(induction.iter_traces(texts, skip=50)) == []
     assert measured == []
 
 
-def test_a_run_that_has_ended_but_is_not_stored_runs_nothing(model, tmp_path, monkeypatch):
+def test_a_run_that_has_ended_but_is_not_stored_runs_nothing(induction, tmp_path, monkeypatch):
     texts, path = texts_of(9), tmp_path / "sums"
-    first = measure_corpus(model, texts, resume=path)
+    first = measure_corpus(induction, texts, resume=path)
     assert path.exists()
     monkeypatch.setattr(corpus, "run_traced", None)
-    assert bits(measure_corpus(model, texts, resume=path)) == bits(first)
+    assert bits(measure_corpus(induction, texts, resume=path)) == bits(first)
 
 
 @pytest.mark.parametrize("skip", range(7))
-def test_skipped_texts_are_left_out_and_the_others_keep_their_bits(model, skip):
+def test_skipped_texts_are_left_out_and_the_others_keep_their_bits(induction, skip):
     texts = ["abca", "bc", "abcb", "k", "aaaa", "ccba"]
-    whole = [(i, trace["blocks.1.output"]) for i, trace in model.iter_traces(texts, batch_size=4)]
-    rest = list(model.iter_traces(texts, batch_size=4, skip=skip))
+    whole = [(i, trace["blocks.1.output"]) for i, trace in induction.iter_traces(texts, batch_size=4)]
+    rest = list(induction.iter_traces(texts, batch_size=4, skip=skip))
     assert [i for i, _ in rest] == [i for i, _ in whole[skip:]]
     for (_, trace), (_, value) in zip(rest, whole[skip:], strict=True):
         np.testing.assert_array_equal(trace["blocks.1.output"], value)
 
 
-def test_another_run_is_refused_and_says_what_differs(model, tmp_path):
+def test_another_run_is_refused_and_says_what_differs(induction, tmp_path):
     texts, path = texts_of(20), tmp_path / "sums"
-    measure_corpus(model, texts, resume=path)
+    measure_corpus(induction, texts, resume=path)
     before = path.read_bytes()
     for other, arguments in (
         ("texts", {"texts": [*texts, "abc"]}),
@@ -137,18 +134,18 @@ def test_another_run_is_refused_and_says_what_differs(model, tmp_path):
     ):
         given = {"texts": texts, **arguments}
         with pytest.raises(RegardError, match=f"^.*sums is of an interrupted run with other {other}: repeat .* remove"):
-            measure_corpus(model, resume=path, **given)
+            measure_corpus(induction, resume=path, **given)
     untrained = make_task("induction").new_model(seed=0).model
     with pytest.raises(RegardError, match="with other model: "):
         measure_corpus(untrained, texts, resume=path)
     assert path.read_bytes() == before
 
 
-def test_a_file_that_is_something_else_is_refused(model, tmp_path):
+def test_a_file_that_is_something_else_is_refused(induction, tmp_path):
     path = tmp_path / "sums"
     write_safetensors(path, {"x": np.zeros(3)})
     with pytest.raises(RegardError, match="is not a file of running sums: move it away"):
-        corpus_head_metrics(model, ["abc"], resume=path)
+        corpus_head_metrics(induction, ["abc"], resume=path)
     assert path.exists()
 
 
@@ -156,38 +153,38 @@ def test_a_file_that_is_something_else_is_refused(model, tmp_path):
 @pytest.mark.parametrize(
     "content", [b"", b"a, b\n1, 2\n", b"PK\x03\x04", b"\x80\x04", b"GGUF", b"\x09" + bytes(7) + b"{garbage}"]
 )
-def test_a_file_of_anything_else_is_called_that(model, tmp_path, name, content):
+def test_a_file_of_anything_else_is_called_that(induction, tmp_path, name, content):
     path = tmp_path / name
     path.write_bytes(content)
     with pytest.raises(RegardError) as caught:
-        corpus_head_metrics(model, ["abc"], resume=path)
+        corpus_head_metrics(induction, ["abc"], resume=path)
     assert str(caught.value) == f"{path} is not a file of running sums: move it away, or resume from another"
     assert path.read_bytes() == content
 
 
-def test_a_folder_is_no_file_of_running_sums(model, tmp_path):
+def test_a_folder_is_no_file_of_running_sums(induction, tmp_path):
     with pytest.raises(RegardError, match="is not a file of running sums: move it away"):
-        corpus_head_metrics(model, ["abc"], resume=tmp_path)
+        corpus_head_metrics(induction, ["abc"], resume=tmp_path)
 
 
-def test_texts_that_are_read_once_cannot_be_resumed(model, tmp_path):
+def test_texts_that_are_read_once_cannot_be_resumed(induction, tmp_path):
     with pytest.raises(RegardError, match="resume= needs texts that can be read twice"):
-        corpus_head_metrics(model, iter(["abc"]), resume=tmp_path / "sums")
+        corpus_head_metrics(induction, iter(["abc"]), resume=tmp_path / "sums")
     with pytest.raises(RegardError, match="texts are an iterable"):
-        corpus_head_metrics(model, "abc", resume=tmp_path / "sums")
+        corpus_head_metrics(induction, "abc", resume=tmp_path / "sums")
     with pytest.raises(RegardError, match="there is no text"):
-        corpus_head_metrics(model, [], resume=tmp_path / "sums")
+        corpus_head_metrics(induction, [], resume=tmp_path / "sums")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_file_is_written_every_few_seconds(model, tmp_path, always, monkeypatch):
+def test_the_file_is_written_every_few_seconds(induction, tmp_path, always, monkeypatch):
     written = []
     monkeypatch.setattr(running_sums.SumsFile, "write", lambda _, sums: written.append(sums.done))
-    corpus_head_metrics(model, texts_of(5), resume=tmp_path / "sums")
+    corpus_head_metrics(induction, texts_of(5), resume=tmp_path / "sums")
     assert written == [1, 2, 3, 4, 5, 5]
     monkeypatch.setattr(running_sums, "_SECONDS", 60)
     written.clear()
-    corpus_head_metrics(model, texts_of(5), resume=tmp_path / "sums")
+    corpus_head_metrics(induction, texts_of(5), resume=tmp_path / "sums")
     assert written == [5]
 
 

@@ -27,11 +27,6 @@ FEW = {case.split("/")[0]: case for case in golden.KEPT if not case.endswith("lo
 
 
 @pytest.fixture(scope="module")
-def induction():
-    return regard.load("induction")
-
-
-@pytest.fixture(scope="module")
 def trace(induction):
     trace = Trace()
     induction(TEXT, trace=trace)
@@ -130,7 +125,9 @@ def test_a_later_head_reads_what_an_earlier_one_carried(case):
             np.testing.assert_allclose(summed, score.q_parts[row], rtol=0, atol=1e-9 * np.linalg.norm(score.q_parts))
 
 
-@pytest.mark.parametrize("case", ["gpt2/plain", "gemma2/capped", "olmo2/plain", "deepseek_v3/plain", "gpt_oss/plain"])
+@pytest.mark.parametrize(
+    "case", ["gpt2/plain", "gemma2/capped", "granite/biased", "olmo2/plain", "deepseek_v3/plain", "gpt_oss/plain"]
+)
 def test_what_is_carried_to_a_logit_is_the_direct_logit_attribution_of_the_head(case):
     (trace,) = recorded_runs(case, np.float64)
     direct = logit_attribution(trace.source, trace, 5, versus=7)
@@ -215,7 +212,7 @@ def test_experts_are_writers():
     assert "L0 MLP" in labels
 
 
-@pytest.mark.parametrize("case", ["vit/plain", "clip_vision_model/plain"])
+@pytest.mark.parametrize("case", ["vit/plain", "clip_vision_model/plain", "dinov2/plain"])
 def test_the_class_and_the_patches_of_a_picture_are_writers(case):
     (trace,) = recorded_runs(case, np.float64)
     score = why(trace, 1, 0, "[CLS]", "r1c0")

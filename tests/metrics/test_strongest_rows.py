@@ -75,13 +75,12 @@ def test_a_text_that_was_cut_is_the_part_that_was_read(minilm):
 
 
 @pytest.mark.parametrize("kind", ["other", "repeated", "induction"])
-def test_of_a_decoder(kind):
-    model = regard.load("induction")
-    (first, *_) = strongest_rows(model, ["qzkfbdqzk", "abcabc"], 1, 0, 5, pair=kind)
+def test_of_a_decoder(induction, kind):
+    (first, *_) = strongest_rows(induction, ["qzkfbdqzk", "abcabc"], 1, 0, 5, pair=kind)
     trace = regard.Trace()
-    model(first.text, trace=trace)
+    induction(first.text, trace=trace)
     weights = np.asarray(trace["blocks.1.attn.weights"])[0, 0]
-    ids = model.tokenizer(first.text).ids
+    ids = induction.tokenizer(first.text).ids
     assert IS_PAIR[kind](ids, first.row, first.col)
     assert first.weight == pytest.approx(weights[first.row, first.col], abs=2e-6)
 

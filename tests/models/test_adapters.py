@@ -62,7 +62,10 @@ def changed(tmp_path, name="llama", drop=(), rename=lambda key: key, **fields):
         ({"use_rslora": "no"}, "not supported: use_rslora='no'"),
         ({"drop": ["weight", "bias"]}, "has no tensors: fetch or save it again"),
         ({"lora_alpha": "8"}, "lora_alpha of the adapter must be a number"),
-        ({"drop": ["0.self_attn.q_proj.lora_A.weight"]}, "has not two matrices for model.layers.0.self_attn.q_proj"),
+        (
+            {"drop": ["0.self_attn.q_proj.lora_A.weight"]},
+            "lacks one of the two matrices for model.layers.0.self_attn.q_proj",
+        ),
         ({"rename": lambda key: key.replace("v_proj", "w_proj")}, "of another model.*layers.0.self_attn.w_proj"),
         ({"rename": lambda key: key.replace("v_proj.lora_", "v_proj.lora_embedding_")}, "only lora_A and lora_B"),
         ({"rename": lambda key: key.replace("v_proj", "o_proj")}, "is not the shape in"),

@@ -149,6 +149,6 @@ def test_activations_that_are_no_array_are_refused(model):
 
 def test_activations_of_another_shape_in_each_text_leave_no_file(model, tmp_path):
     for out in (None, tmp_path / "values.npy"):  # a row of weights is as long as its text
-        with pytest.raises(RegardError, match="have other shapes in text 1 than in text 2, so that they are no array"):
+        with pytest.raises(RegardError, match="have other shapes in text 1 than in text 2, so they are not one array"):
             model.activations(TEXTS, "*.attn.weights", batch_size=2, out=out)
     assert [path.name for path in tmp_path.iterdir()] == ["tiny"]  # the model alone

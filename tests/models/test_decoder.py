@@ -109,6 +109,34 @@ def test_what_only_some_families_have_is_named_too():
     assert np.abs(trace["blocks.0.attn.capped"]).max() < 0.7 < np.abs(trace["blocks.0.attn.scores"]).max()
 
 
+def names_of_transformers_5(name):
+    if "lm_head" in name:
+        return name.removeprefix("language_model.")
+    return f"model.{name}".replace("language_model.model", "language_model")
+
+
+@pytest.mark.parametrize(
+    ("rename", "has_head"),
+    [(names_of_transformers_5, True), (lambda name: name.replace("model.model", "model"), False)],
+)
+def test_the_part_that_reads_texts_has_several_names(changed, rename, has_head):
+    """As transformers 5 has them, and in a model saved without its head."""
+    without = () if has_head else ("language_model.lm_head.weight",)
+    expected, model = load("gemma3/untied"), regard.load(changed("gemma3/untied", rename=rename, without=without))
+    np.testing.assert_allclose(model(SHORT).hidden, expected(SHORT).hidden, atol=2e-5)
+    assert model.config.ignored[0] == "vision_config"
+    if has_head:
+        np.testing.assert_allclose(model(SHORT).logits, expected(SHORT).logits, atol=2e-5)
+    else:
+        with pytest.raises(RegardError, match="it was saved without its head"):
+            model(SHORT).logits  # noqa: B018
+
+
+def test_the_end_of_a_text_may_stand_with_the_part_that_reads_texts(changed):
+    assert load("gemma3/plain").end_ids == (1,)
+    assert regard.load(changed("gemma3/plain", {"eos_token_id": [1, 5]})).end_ids == (1, 5)
+
+
 def test_queries_and_keys_are_recorded_as_they_enter_the_scores(write_decoder):
     trace = Trace()
     regard.load(write_decoder(), dtype=np.float64)("cats", trace=trace)

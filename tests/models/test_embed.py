@@ -157,8 +157,8 @@ def test_a_model_that_returns_the_vectors_of_another_text(sentence_model, monkey
         (None, [*PLAIN, ("Normalize", ""), ("Dense", "2_Dense")], "lists the modules"),
         (None, [*PLAIN, ("Dense", "2_Dense")], r"there is no config\.json"),
         (None, [("Transformer", "0_Transformer"), ("Pooling", "1_Pooling")], "0_Transformer .*has no config"),
-        (None, [("Transformer", ""), ("Pooling", "../other")], "it must be one beside it"),
-        (None, [("Transformer", ""), ("Pooling", "..")], "it must be one beside it"),
+        (None, [("Transformer", ""), ("Pooling", "../other")], "it must be a folder next to it"),
+        (None, [("Transformer", ""), ("Pooling", "..")], "it must be a folder next to it"),
         (None, [("Transformer", ""), ("Pooling", "2_Pooling")], r"there is no config\.json"),
     ],
 )

@@ -180,9 +180,20 @@ REFUSED = {  # by the model whose configuration is changed
         ({"num_local_experts": 10**6}, "num_local_experts 1000000 is more than the maximum of 4096"),
     ],
     "qwen3_moe/plain": [({"mlp_only_layers": "all"}, "mlp_only_layers must be a list of numbers of layers")],
+    "gemma3/plain": [
+        ({"text_config": 5}, "text_config must be an object, got 5"),
+        ({"text_config": {"use_bidirectional_attention": True}}, "text_config of .*use_bidirectional_attention=True"),
+        ({"odd": 1, "transformers_version": "99.0"}, "unknown field odd=1"),
+    ],
     "gemma3_text/plain": [
         ({"attn_logit_softcapping": 50.0}, "attn_logit_softcapping=50.0 is not supported"),
         ({"rope_parameters": {"rope_theta": 1e4}}, "rope_parameters must have entries for"),
+    ],
+    "llama4_text/plain": [
+        ({"layer_types": ["chunked_attention"]}, "layer_types must name full_attention or chunked_attention for each"),
+        ({"attention_chunk_size": None, "layer_types": ["chunked_attention"] * 2}, "chunked_attention without a size"),
+        ({"moe_layers": 3}, "moe_layers must be a list of numbers of layers, got 3"),
+        ({"rope_parameters": {"rope_type": "yarn", "factor": 2}}, "rope_type 'yarn' with use_qk_norm is not supported"),
     ],
     "olmo2/plain": [({"clip_qkv": 8.0, "transformers_version": "99.0"}, "unknown field clip_qkv=8.0")],
 }

@@ -27,6 +27,8 @@ ALWAYS = [
     "bart/tied",
     "clip/plain",
     "deepseek_v3/plain",
+    "dinov2/gated",
+    "gemma3/untied",
     "gemma2/plain",
     "gpt2/plain",
     "gpt_neox/plain",

@@ -139,7 +139,10 @@ ENCODED = [1, 2, 3]
         ({"input_ids": [[[1]]]}, "input_ids must be integers"),
         ({"input_ids": 5}, "input_ids must be integers"),
         ({"input_ids": [[1, 99]]}, "not among the 23 ids of the vocabulary: 99"),
-        ({"input_ids": ENCODED, "attention_mask": [1, 1]}, r"attention_mask has rows of 2 .* input_ids of 3"),
+        (
+            {"input_ids": ENCODED, "attention_mask": [1, 1]},
+            r"attention_mask has rows of 2 entries, but input_ids has rows of 3",
+        ),
         ({"input_ids": [ENCODED], "attention_mask": [[1] * 3] * 2}, "attention_mask has 2 rows, input_ids 1"),
         ({"input_ids": ENCODED, "attention_mask": [1, 1, 2]}, "attention_mask must be 0 or 1"),
         ({"input_ids": ENCODED, "attention_mask": [0.0, -1e9, 0]}, "attention_mask must be 0 or 1"),

@@ -47,7 +47,14 @@ SEQ2SEQ = {"bart": ("BartModel", "BartConfig", TWO_STACKS), "t5": ("T5Model", "T
 WRITERS = {"bart with a head": ("BartForConditionalGeneration", "BartConfig", TWO_STACKS)}
 ALONE_IN_EAGER = ("gemma2", "gpt_oss")  # transformers has no other attention on a processor with softcap or sinks
 LENGTH = 13
-TEXT_FAMILIES = [family for family in make_golden.CASES if family not in ("clip", "clip_vision_model", "vit")]
+_PICTURES = (
+    "clip",
+    "clip_vision_model",
+    "dinov2",
+    "vit",
+    *make_golden.TEXT_PART_ONLY,
+)  # the last: other names of steps
+TEXT_FAMILIES = [family for family in make_golden.CASES if family not in _PICTURES]
 
 
 def make_pair(transformers, kind, implementation=None):

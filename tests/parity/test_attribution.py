@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-
 import numpy as np
 import pytest
 import torch
@@ -123,71 +121,3 @@ def test_attention_relevance(pair):
         expected = rolled(bars(output.attentions))
     found = attribute(model, encoding, method="relevance", **arguments(config, peer))
     assert_close(found.relevance, expected)
-
-
-@pytest.mark.parametrize(
-    ("family", "case"), [("gpt2", "plain"), ("llama", "plain"), ("bert", "gelu"), ("gemma2", "capped")]
-)
-def test_attnlrp(family, case, transformers, tmp_path):
-    """A gradient through a model in which half of each factor and all scales are detached."""
-    peer, model, encoding, config = make_pair(family, case, tmp_path)
-    found = attribute(model, encoding, method="attnlrp", **arguments(config, peer))
-    with_rules(peer, transformers)
-    x = embeddings_of(peer, encoding).requires_grad_()
-    value = number(run(peer, config, x), config)
-    (gradient,) = torch.autograd.grad(value, x)
-    assert found.value == pytest.approx(value.item(), rel=TOLERANCE)
-    assert_close(found.scores, (gradient * x)[0].sum(-1))
-
-
-def with_rules(peer, transformers):
-    """Make the modules of a model pass relevance in place of gradients."""
-
-    def half(x):
-        return x / 2 + (x / 2).detach()
-
-    def through(function):
-        return lambda x: x * torch.where(x == 0, 0.5, function(x) / x).detach()
-
-    def layer_norm(norm, x):
-        centered = x - x.mean(-1, keepdim=True)
-        return (
-            centered / (centered.square().mean(-1, keepdim=True) + norm.eps).sqrt().detach() * norm.weight + norm.bias
-        )
-
-    def rms_norm(norm, x, plus):
-        eps = norm.eps if hasattr(norm, "eps") else norm.variance_epsilon
-        return x / (x.square().mean(-1, keepdim=True) + eps).sqrt().detach() * (plus + norm.weight)
-
-    def gated(mlp, activation, x):
-        return mlp.down_proj(half(activation(mlp.gate_proj(x))) * half(mlp.up_proj(x)))
-
-    def attention(module, q, k, v, mask, scaling=None, softcap=None, **_):
-        k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
-        scores = half(q) @ half(k).mT * (q.shape[-1] ** -0.5 if scaling is None else scaling)
-        if softcap is not None:
-            scores = through(lambda x: softcap * torch.tanh(x / softcap))(scores)
-        weights = torch.softmax(scores if mask is None else scores + mask, -1)
-        return (half(weights) @ half(v)).transpose(1, 2), weights
-
-    transformers.AttentionInterface.register("attnlrp", attention)
-    eager = transformers.masking_utils.ALL_MASK_ATTENTION_FUNCTIONS["eager"]
-    transformers.AttentionMaskInterface.register("attnlrp", eager)
-    peer.set_attn_implementation("attnlrp")
-    for module in peer.modules():
-        kind = type(module).__name__
-        for name in ("act", "act_fn", "intermediate_act_fn"):
-            if hasattr(module, name):
-                function = through(getattr(module, name))
-                module.__dict__["_modules"].pop(name, None)
-                setattr(module, name, function)
-        if isinstance(module, torch.nn.LayerNorm):
-            module.forward = functools.partial(layer_norm, module)
-        elif kind.endswith("RMSNorm"):
-            module.forward = functools.partial(rms_norm, module, plus=float(kind.startswith("Gemma")))
-        elif hasattr(module, "gate_proj"):
-            module.forward = functools.partial(gated, module, module.act_fn)
-    if peer.config.get_text_config().model_type == "gemma2":  # whose logits are capped too
-        cap, head = peer.config.final_logit_softcapping, peer.lm_head.forward
-        peer.config.final_logit_softcapping = None
-        peer.lm_head.forward = lambda x: through(lambda y: cap * torch.tanh(y / cap))(head(x))

@@ -13,6 +13,7 @@ import torch
 import make_golden
 import regard
 from regard import functional as F
+from regard.models.build import paired_rows
 from regard.nn import parameters, value_and_gradients
 from sweeps import sweep_except
 
@@ -189,6 +190,11 @@ class Peer:
         if self.config.model_type == "opt":  # which scales its queries, in place of the scores
             for kept in steps:
                 kept["q"] = kept["q"] * kept["q"].shape[-1] ** -0.5
+        if self.config.model_type in ("glm", "glm4"):  # which rotate neighbours, where regard rotates halves
+            head_dim = self.config.head_dim
+            rotated = int(head_dim * self.config.rope_parameters["partial_rotary_factor"])
+            for kept in steps:
+                kept |= {name: kept[name][..., paired_rows(head_dim, rotated, head_dim)()] for name in "qk"}
         return float(value.detach()), arrays, steps, [_gradient(x, "weights") for _, x in self.calls]
 
     def states(self):

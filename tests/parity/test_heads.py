@@ -30,7 +30,7 @@ OF_TYPE = {
     "mt5": T5,
     "t5": T5,
 }
-WITHOUT = ("bart-CAUSAL_LM", "clip", "vit")  # a decoder of its own, and models of pictures
+WITHOUT = ("bart-CAUSAL_LM", "clip", "dinov2", "vit")  # a decoder of its own, and models of pictures
 
 
 def cases():

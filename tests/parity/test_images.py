@@ -37,6 +37,7 @@ OPTIONS = [
     ("CLIP", {"size": {"height": 40, "width": 30}, "crop_size": {"height": 35, "width": 27}, "resample": 4}),
     ("CLIP", {"do_resize": False, "crop_size": {"height": 33, "width": 8}, "resample": 5}),
     ("CLIP", {"do_center_crop": False, "rescale_factor": 0.01}),
+    ("Bit", {"size": {"shortest_edge": 256}, "image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225]}),
 ]
 
 
@@ -105,13 +106,15 @@ def test_a_whole_processor_of_clip_is_read(transformers, tmp_path):
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-5), ("float64", 1e-10)])
-@pytest.mark.parametrize("labels", [None, 2, 3])
-def test_classes_of_a_picture(transformers, tmp_path, labels, dtype, tolerance):
+@pytest.mark.parametrize(("family", "labels"), [("vit", None), ("vit", 2), ("vit", 3), ("dinov2", 3)])
+def test_classes_of_a_picture(transformers, tmp_path, family, labels, dtype, tolerance):
     """From a picture to logits, with a map over it; and the names of the classes."""
-    sizes = make_golden.CASES["vit"].sizes | {"attn_implementation": "eager"}
+    kind = make_golden.CASES[family]
+    sizes = kind.sizes | {"attn_implementation": "eager"} | ({"image_size": 16} if family == "dinov2" else {})
     names = None if labels is None else {i: f"name {i}" for i in range(labels)}
-    config = transformers.ViTConfig(**sizes, **({} if names is None else {"id2label": names}))
-    model = make_golden.drawn(transformers.ViTForImageClassification(config).eval(), 1)
+    config = getattr(transformers, kind.config)(**sizes, **({} if names is None else {"id2label": names}))
+    head = getattr(transformers, kind.model.replace("Model", "ForImageClassification"))
+    model = make_golden.drawn(head(config).eval(), 1)
     model.save_pretrained(tmp_path)
     processor = pil(transformers, "ViT")(size={"height": 12, "width": 12})
     processor.save_pretrained(tmp_path)

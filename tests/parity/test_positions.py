@@ -34,7 +34,7 @@ SCALINGS = [
             "rope_type": "llama3", "factor": factor, "low_freq_factor": low, "high_freq_factor": high,
             "original_max_position_embeddings": original,
         }
-        for factor, low, high in ((8.0, 1.0, 4.0), (32.0, 0.5, 10.0), (1.0, 1.0, 2.0))
+        for factor, low, high in ((8.0, 1.0, 4.0), (32.0, 0.5, 10.0), (1.0, 1.0, 2.0), (16.0, 1.0, 1.0))
         for original in (64, 8192)
     ),
 ]  # fmt: skip

@@ -50,9 +50,29 @@ OLDER = {
         "ep_size": 1, "scoring_func": "sigmoid", "topk_method": "noaux_tc", "moe_layer_freq": 1, "seq_aux": True,
         "aux_loss_alpha": 0.001, "num_nextn_predict_layers": 1,
     },
+    "gemma3": {  # as published of 4B
+        "text_config": {
+            "model_type": "gemma3_text", "hidden_size": 2560, "intermediate_size": 10240, "num_hidden_layers": 34,
+            "rope_scaling": {"factor": 8.0, "rope_type": "linear"}, "sliding_window": 1024,
+        },
+        "boi_token_index": 255999, "eoi_token_index": 256000, "image_token_index": 262144, "eos_token_id": [1, 106],
+    },
     "gemma3_text": {
         "rope_theta": 2e6, "rope_local_base_freq": 500, "rope_scaling": {"factor": 8.0, "rope_type": "linear"},
         "sliding_window_pattern": 2, "cache_implementation": "hybrid",
+    },
+    "llama4": {  # as published of 17B-16E
+        "text_config": {
+            "model_type": "llama4_text", "hidden_size": 5120, "intermediate_size": 8192, "intermediate_size_mlp": 16384,
+            "num_hidden_layers": 48, "num_attention_heads": 40, "num_key_value_heads": 8, "vocab_size": 202048,
+            "max_position_embeddings": 10485760, "no_rope_layers": [], "rope_theta": 500000.0, "moe_layers": None,
+            "output_router_logits": False, "router_aux_loss_coef": 0.001,
+            "rope_scaling": {
+                "factor": 16.0, "high_freq_factor": 1.0, "low_freq_factor": 1.0,
+                "original_max_position_embeddings": 8192, "rope_type": "llama3",
+            },
+        },
+        "boi_token_index": 200080, "eoi_token_index": 200081, "image_token_index": 200092,
     },
     "gpt_neo": {"attention_layers": ["global", "local"], "gradient_checkpointing": True, "summary_type": "cls_index"},
     "opt": {"activation_dropout": 0.0, "prefix": "</s>", "word_embed_proj_dim": 12},

@@ -13,6 +13,7 @@ from regard.nn.gradients import with_parameters
 from sweeps import sweep_after
 
 KINDS = {
+    "gemma3": "Gemma3ForConditionalGeneration",
     "gemma3_text": "Gemma3ForCausalLM",
     "bert": "BertForMaskedLM",
     "gpt2": "GPT2LMHeadModel",
@@ -21,6 +22,7 @@ KINDS = {
     "modernbert": "ModernBertForSequenceClassification",
     "gpt_neox": "GPTNeoXForCausalLM",
     "llama": "LlamaForCausalLM",
+    "llama4_text": "Llama4ForCausalLM",
     "deberta-v2": "DebertaV2ForTokenClassification",
 }
 

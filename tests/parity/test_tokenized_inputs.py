@@ -10,7 +10,7 @@ import golden
 import make_golden
 import regard
 
-PICTURES = {"clip", "clip_vision_model", "vit"}  # which need more than ids
+PICTURES = {"clip", "clip_vision_model", "dinov2", "llama4", "vit"}  # which need more than ids
 FAMILIES = [(family, next(iter(kind.cases))) for family, kind in make_golden.CASES.items() if family not in PICTURES]
 TEXTS = ["The cat sat on the mat", "A dog"]
 
@@ -30,7 +30,7 @@ def test_padding_means_what_it_means_in_transformers(transformers, tmp_path, fam
     model = regard.load(tmp_path)
     for side in ("right", "left"):
         ids, mask = padded(side)
-        ids = np.where(mask, ids, theirs.config.pad_token_id or 0)
+        ids = np.where(mask, ids, make_golden.text_config(theirs.config).pad_token_id or 0)
         given, target = {"input_ids": torch.tensor(ids), "attention_mask": torch.tensor(mask)}, {}
         if theirs.config.is_encoder_decoder:
             decoder = {"decoder_input_ids": given["input_ids"], "decoder_attention_mask": given["attention_mask"]}

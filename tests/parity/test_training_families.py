@@ -13,7 +13,8 @@ import make_golden
 import regard
 from regard import training
 
-TRAINED = [family for family in make_golden.CASES if family != "vit" and not family.startswith("clip")]
+UNTRAINED = ("vit", "dinov2", *make_golden.TEXT_PART_ONLY)  # or trained as the type of the part is
+TRAINED = [family for family in make_golden.CASES if family not in UNTRAINED and not family.startswith("clip")]
 UNTIED = {"tie_word_embeddings": False}
 CASES = [
     *((family, case, {}) for family in TRAINED for case in make_golden.CASES[family].cases),

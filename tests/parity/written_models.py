@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 import torch
-from transformers_models import EXPERTS, LATENT, LAYERS, SIZES
+from transformers_models import EXPERTS, IMAGES, LATENT, LAYERS, SIZES
 
 import regard
 from regard.models.encoder_decoder import EncoderDecoder
@@ -16,9 +16,14 @@ SEQ2SEQ = ("bart", "mt5", "t5")
 FIELDS = {  # of a class, besides its sizes
     "deepseek_v3": LATENT,
     "gemma2": {**LAYERS, "head_dim": 8},
+    "gemma3": {
+        "text_config": {**SIZES, **LAYERS, "head_dim": 8},
+        "vision_config": {"model_type": "siglip_vision_model", **IMAGES},
+    },
     "gemma3_text": {**LAYERS, "head_dim": 8},
     "gpt_neo": {"attention_types": [[["global", "local"], 1]], "window_size": 5, "num_layers": 2, "num_heads": 4},
     "gpt_oss": {**EXPERTS, **LAYERS, "head_dim": 8},
+    "llama4_text": {**EXPERTS, "head_dim": 8, "attention_chunk_size": 5},
     "mixtral": {**EXPERTS, "head_dim": 8},
     "nomic_bert": {"type_vocab_size": 2, "head_dim": 8},
     "phi3": {"pad_token_id": 0},

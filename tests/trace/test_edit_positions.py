@@ -230,17 +230,16 @@ def test_positions_that_are_not_there(tiny):
         tiny.generate(texts, max_new_tokens=2, edit=ablate((0, 0), by="mean"))
 
 
-def test_the_scale_of_a_norm_has_positions():
+def test_the_scale_of_a_norm_has_positions(induction):
     """It has one number for each, ``B T``, and no features."""
-    model = regard.load("induction")
-    before = np.asarray(model("qzkfqz").logits, np.float64)
-    after = np.asarray(model("qzkfqz", edit=scale(2.0, "final_norm.scale", positions=-1)).logits, np.float64)
+    before = np.asarray(induction("qzkfqz").logits, np.float64)
+    after = np.asarray(induction("qzkfqz", edit=scale(2.0, "final_norm.scale", positions=-1)).logits, np.float64)
     np.testing.assert_allclose(after[:, :-1], before[:, :-1], atol=1e-5)
     np.testing.assert_allclose(after[:, -1], before[:, -1] / 2, atol=1e-5)
     trace = regard.Trace(only="final_norm.scale")
-    model("qzkfqz", trace=trace)
+    induction("qzkfqz", trace=trace)
     doubled = scale(2.0, "final_norm.scale")
-    patched = model("qzkfqz", edit=doubled | patch(trace, "final_norm.scale", positions=[0, -1])).logits
+    patched = induction("qzkfqz", edit=doubled | patch(trace, "final_norm.scale", positions=[0, -1])).logits
     np.testing.assert_allclose(patched[:, [0, -1]], before[:, [0, -1]], atol=1e-5)
     np.testing.assert_allclose(patched[:, 1:-1], before[:, 1:-1] / 2, atol=1e-5)
 

@@ -99,16 +99,15 @@ def test_hostile_tokens_are_text():
     assert escaped("\x1b") == "⟨U+001B⟩"
 
 
-def test_metrics_and_grids_show_layers_and_heads():
-    model = regard.load("induction")
+def test_metrics_and_grids_show_layers_and_heads(induction):
     trace = Trace(maps=True, only="*")
-    model("qzkfqz", trace=trace)
-    for found in (metrics.head_metrics(trace), metrics.corpus_head_metrics(model, ["qzkfqz", "abcab"])):
+    induction("qzkfqz", trace=trace)
+    for found in (metrics.head_metrics(trace), metrics.corpus_head_metrics(induction, ["qzkfqz", "abcab"])):
         shown = found._repr_html_()
         assert read_png(shown).shape == (2, 4, 4)
         assert "2 layers (down) of 4 heads (across)" in shown
         assert "Induction (share): L1H" in shown
-    grid = metrics.patch_grid(model, "qzkfqz", "qxkfqz", ("k", "f"))
+    grid = metrics.patch_grid(induction, "qzkfqz", "qxkfqz", ("k", "f"))
     assert read_png(grid._repr_html_()).shape == (2, 6, 4)
     assert "recovered, layers down, most in blocks." in grid._repr_html_()
 

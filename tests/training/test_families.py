@@ -19,13 +19,13 @@ from regard.nn import parameters
 from regard.training.objectives import MaskedWords, NextToken, SequenceToSequence
 
 GOLDEN = Path(__file__).parent.parent / "models" / "golden"
-UNTRAINED = ("clip", "clip_text_model", "clip_vision_model", "vit")  # refused in a sentence
+UNTRAINED = ("clip", "clip_text_model", "clip_vision_model", "dinov2", "vit")  # refused in a sentence
 FOLDERS = {
     family: GOLDEN / family / sorted(path.name for path in (GOLDEN / family).iterdir())[0]
     for family in FAMILIES
     if family not in UNTRAINED
 }
-COMPUTED = ("gemma2", "gemma3_text", "gpt_neox")
+COMPUTED = ("gemma2", "gemma3", "gemma3_text", "gpt_neox")
 
 
 def batches_for(trainable):

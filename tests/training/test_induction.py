@@ -42,9 +42,8 @@ def test_the_second_half_is_known_and_without_the_first_layer_it_is_not():
     assert loss(ablated.logits, ids) > 1
 
 
-def test_it_continues_a_repetition():
-    model = regard.load("induction")
-    assert model.generate("xK3bQz7xK3b", max_new_tokens=3).text == "Qz7"
+def test_it_continues_a_repetition(induction):
+    assert induction.generate("xK3bQz7xK3b", max_new_tokens=3).text == "Qz7"
 
 
 def test_it_needs_no_network_and_no_cache(tmp_path):

@@ -62,14 +62,29 @@ def attach(
 
 
 def read_stub(package: str) -> dict[str, str]:
-    """Return the names that the stub of a package imports from regard, and the module of each."""
+    """Return the names that the stub of a package imports from regard, and the module of each.
+
+    ``import *`` is of what ``__all__`` of the module lists, a tuple of strings.
+    """
     import ast
 
     with open(f"{sys.modules[package].__file__}i", encoding="utf-8") as file:  # noqa: PTH123 (pathlib takes time)
         imports = [node for node in ast.parse(file.read()).body if isinstance(node, ast.ImportFrom)]
     return {
-        alias.name: node.module
+        name: node.module
         for node in imports
         if node.module and node.module.partition(".")[0] == "regard"
         for alias in node.names
+        for name in (_all_of(package, node.module) if alias.name == "*" else (alias.name,))
     }
+
+
+def _all_of(package: str, module: str) -> tuple[str, ...]:
+    """Return ``__all__`` of a module of a package, which is not imported."""
+    import ast
+
+    folder = sys.modules[package].__file__.removesuffix("__init__.py")  # type: ignore[union-attr]
+    with open(f"{folder}{module.removeprefix(f'{package}.').replace('.', '/')}.py", encoding="utf-8") as file:  # noqa: PTH123
+        start = file.read().partition("\n__all__ = ")[2]
+    names: tuple[str, ...] = ast.literal_eval(start[: start.index(")") + 1])
+    return names

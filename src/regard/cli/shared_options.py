@@ -169,6 +169,11 @@ class Server:
         return self.port is not None or self.no_browser
 
 
+def server() -> Any:
+    """Declare `Server`."""
+    return shared(Server)
+
+
 def print_width(text: str) -> str | float:
     """Return the width of a figure for print: a name, or millimetres."""
     if text in ("column", "page"):

@@ -79,7 +79,7 @@ def read_texts(path: str, column: str | None = None, hint: str = "") -> list[str
     suffix = PurePath(path).suffix.lower()
     if suffix in _NO_TEXTS:
         raise RegardError(
-            f"{path} does not hold a text a line ({suffix}): unpack it, or convert it to text, CSV or JSON lines"
+            f"{path} does not hold one text per line ({suffix}): unpack it, or convert it to text, CSV or JSON lines"
         )
     return read_lines(path, hint)
 

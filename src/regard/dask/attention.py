@@ -9,8 +9,8 @@ import numpy as np
 from dask.task_spec import TaskRef
 
 from regard.dask.blocks import AttentionBlocks, QueryBlock, task, with_arrays
+from regard.functional.arrays import narrowed
 from regard.functional.inputs import AttentionInputs, Options
-from regard.functional.overflow import narrowed
 from regard.functional.partial import Partial, compute_partial, merge_partials
 
 _FAN_IN = 4  # of a node of the tree

@@ -103,15 +103,8 @@ class EmbedJob:
         """Return an arrow array of `count` vectors, null in rows that are not among `encodings`."""
         indices = list(encodings)
         if indices:
-            vectors = model.embed(
-                list(encodings.values()),
-                batch_size=self.batch_size,
-                pooling=self.pooling,
-                max_length=self.max_length,
-                prompt=self.prompt,
-                prompt_name=self.prompt_name,
-                label=lambda i: label(indices[i]),
-            )
+            options = asdict(self) | {"truncate": False}  # which `encodings` are already
+            vectors = model.embed(list(encodings.values()), **options, label=lambda i: label(indices[i]))
         else:
             vectors = np.zeros((0, embedding_width(model, self.pooling)), np.float32)
         return fixed_lists(vectors, indices, count)
@@ -223,16 +216,8 @@ class AttributeJob:
         }
 
     def _attribution(self, model: TextModel, text: str | Encoding) -> Attribution:
-        return attribute(
-            model,
-            text,
-            self.to,
-            versus=self.versus,
-            method=self.method,
-            score=self.score,
-            baseline=self.baseline,
-            steps=self.steps,
-        )
+        options = {name: value for name, value in asdict(self).items() if name != "truncate"}
+        return attribute(model, text, **options)
 
 
 def _error_columns(reason: str) -> dict[str, Any]:

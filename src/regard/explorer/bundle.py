@@ -58,9 +58,9 @@ def page_markup() -> str:
     return re.search(r"<template.*</template>", bundle_page(), re.DOTALL)[0]  # type: ignore[index]
 
 
-def bundle_styles() -> str:
-    """Return the page's style sheets as one, without comments and indents."""
-    return _STYLE_BLANKS.sub("", _STYLE_IMPORT.sub(lambda match: frontend_file(match[1]), frontend_file("style.css")))
+def bundle_styles(name: str = "style.css") -> str:
+    """Return a style sheet and those that it imports as one, without comments and indents."""
+    return _STYLE_BLANKS.sub("", _STYLE_IMPORT.sub(lambda match: frontend_file(match[1]), frontend_file(name)))
 
 
 def bundle_module(entry: str) -> str:

@@ -1,12 +1,17 @@
-"""A cache of computed arrays, bounded in bytes."""
+"""Caches: of computed arrays, bounded in bytes, and of the last few answers."""
 
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar
 
 import numpy as np
+
+_Key = TypeVar("_Key", bound=Hashable)
+_Answer = TypeVar("_Answer")
+_MAX_KEPT = 8
 
 LIMIT = 256 << 20
 """Bytes cached for an exploration."""
@@ -43,3 +48,15 @@ class Cache:
                 while len(self._arrays) > 1 and sum(each.nbytes for each in self._arrays.values()) > self.limit:
                     self._key_locks.pop(self._arrays.popitem(last=False)[0], None)
             return array
+
+
+class Kept(dict[_Key, _Answer], Generic[_Key, _Answer]):
+    """The last 8 answers that took long, the newest last."""
+
+    def compute(self, key: _Key, answer: Callable[[], _Answer]) -> _Answer:
+        """Return the answer of `key`, which is computed where it is not kept."""
+        if key not in self:
+            self[key] = answer()
+            while len(self) > _MAX_KEPT:
+                del self[next(iter(self))]
+        return self[key]

@@ -16,6 +16,7 @@ from regard.explorer.run import Run
 from regard.functional.biases.base import Bias
 from regard.functional.biases.distance import RelativePositionBias
 from regard.metrics.layer_maps import LayerMap
+from regard.metrics.value_norms import output_projection, residual_factor
 from regard.nn import parameters
 from regard.trace import AttentionMap, Trace
 
@@ -116,9 +117,8 @@ def projected_output(run: Run, layer_index: int, head: int, i: int) -> answers.P
     Ablated heads write nothing.
     """
     layer, heads = run.layers[layer_index], range(len(run.layers[layer_index].heads))
-    weights, scale = parameters(run.model), getattr(getattr(run.model, "config", None), "residual_scale", 1.0)
     v = layer.values(run.trace, run.batch)
-    split = scale * np.asarray(weights[layer.step("o_proj.weight")], np.float64)
+    split = np.asarray(output_projection(run.model, layer), np.float64)
     split = split.reshape(len(heads), v.shape[-1], -1)  # H Dv E
     written = np.zeros((len(heads), split.shape[-1]))
     for each in heads:
@@ -127,8 +127,9 @@ def projected_output(run: Run, layer_index: int, head: int, i: int) -> answers.P
             visible = of_head > 0  # hidden values may hold anything
             written[each] = of_head[visible] @ v[layer.kv_head(each)][visible] @ split[each]
     total, own = written.sum(axis=0), written[head]
+    weights = parameters(run.model)
     bias = weights.get(layer.step("o_proj.bias"))
-    attention = total if bias is None else total + scale * np.asarray(bias, np.float64)
+    attention = total if bias is None else total + np.asarray(bias, np.float64) * residual_factor(run.model, layer)
     number, name = run.number(layer_index), layer.name.removesuffix("attn")
     prefix = name[: name.rindex("blocks.")]
     inputs = (

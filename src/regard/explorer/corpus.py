@@ -1,4 +1,4 @@
-"""A file of sentences, one a line, in which the page finds those where a head attends most strongly."""
+"""A file of sentences, one per line, in which the page finds those where a head attends most strongly."""
 
 from __future__ import annotations
 

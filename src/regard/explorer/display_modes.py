@@ -10,7 +10,7 @@ import numpy as np
 from regard.explorer import answers
 from regard.metrics.layer_maps import CancelCheck, LayerMap
 from regard.metrics.rollout import residual_attention_blocks
-from regard.metrics.value_norms import value_lengths
+from regard.metrics.value_norms import output_projection, value_lengths
 from regard.nn import parameters
 from regard.trace import Trace
 
@@ -67,7 +67,9 @@ def has_value_norms(model: Any, trace: Trace, layers: Sequence[LayerMap]) -> boo
 
 def value_norms_of(model: Any, trace: Trace, layer: LayerMap, batch: int) -> np.ndarray:
     """Return ‖v W_O‖ of each token in each head, ``H S``."""
-    return value_lengths(parameters(model)[layer.step("o_proj.weight")], trace, layer, batch)
+    projection = output_projection(model, layer)
+    assert projection is not None  # by `has_value_norms`
+    return value_lengths(projection, trace, layer, batch)
 
 
 def heads_of(layer: LayerMap, head: int | Literal["mean"]) -> Sequence[int]:

@@ -21,7 +21,7 @@ from regard.explorer.attribution import (
     attribute_run,
     default_attributions,
 )
-from regard.explorer.cache import Cache
+from regard.explorer.cache import Cache, Kept
 from regard.explorer.cell import bias_note, cell, cell_inputs
 from regard.explorer.classroom import Classroom
 from regard.explorer.corpus import PAIRS, Corpus
@@ -55,8 +55,6 @@ from regard.trace import Trace
 FORMAT = "regard.explore/1"
 _MAX_FILE_PREDICTIONS = 256  # of a page in a file, one after each token
 _INITIAL_CELLS = 256  # along a side of the map that the page opens with
-_MAX_GRIDS = 8  # of patching that are kept
-_MAX_PATHS = 8  # graphs that are kept, each about 20 kB of JSON
 
 
 class Exploration:
@@ -101,8 +99,8 @@ class Exploration:
         self._progress = Progress()
         self._maps = MapReader(store, self._cache)
         self._live = LiveRuns(store, [run.reader for run in shown])
-        self._grids: dict[tuple[int, int, PatchingQuestion], Patched] = {}  # the newest last
-        self._paths: dict[tuple[int, PathsQuestion], answers.Paths] = {}  # the newest last
+        self._grids: Kept[tuple[int, int, PatchingQuestion], Patched] = Kept()
+        self._paths: Kept[tuple[int, PathsQuestion], answers.Paths] = Kept()  # about 20 kB of JSON each
         self.runs = tuple(shown)  # A and B
         self.corpus: Corpus | None = None  # sentences in which heads are sought
         self.story: answers.Story | None = None  # that the page opens with
@@ -353,7 +351,7 @@ class Exploration:
 
         With ``rotation``, the pairs of dimensions that turn, and ``projected``, what the head writes into the residual
         stream, where there is a model; with ``value_length`` for the mode "norms", and the terms of ``rollout`` for
-        that mode. Of the mean of heads only ``mean``, what each head has, and the terms of rollout.
+        that mode. For the mean of heads only ``mean``, what each head has, and the terms of rollout.
         """
         recorded, layer_map = self._maps.layer(run, layer, head)
         check_index("token", i, layer_map.length)
@@ -564,12 +562,7 @@ class Exploration:
         """
         other = self._other_text(run) if run in self.numbers else None
         question = PathsQuestion.of(self._runs[run], position, token, versus, corrupted, other)
-        key = run, question
-        if key not in self._paths:
-            self._paths[key] = prediction_paths(self._runs[run], question, check)
-            while len(self._paths) > _MAX_PATHS:
-                self._paths.pop(next(iter(self._paths)))
-        return self._paths[key]
+        return self._paths.compute((run, question), lambda: prediction_paths(self._runs[run], question, check))
 
     def kept_paths(self, run: int) -> list[answers.Paths]:
         """Return the graphs of a run that were computed, for an exported page."""
@@ -629,14 +622,11 @@ class Exploration:
         return draw_patching(patched, format, width, caption=caption)
 
     def _patched(self, run: int, other: int, question: PatchingQuestion, check: CancelCheck) -> Patched:
-        key = run, other, question
-        if key not in self._grids:
+        def compute() -> Patched:
             with self._progress.watch("patching") as watch:
-                clean, corrupted = self._runs[run], self._runs[other]
-                self._grids[key] = patch(clean, corrupted, question, self.load_expression, check, watch)
-            while len(self._grids) > _MAX_GRIDS:
-                self._grids.pop(next(iter(self._grids)))
-        return self._grids[key]
+                return patch(self._runs[run], self._runs[other], question, self.load_expression, check, watch)
+
+        return self._grids.compute((run, other, question), compute)
 
     def file_patching(self) -> list[answers.Patching]:
         """Return the grids of A and B that an exported page holds: those that were computed, and the first if small."""

@@ -66,7 +66,7 @@ def explore(
         What the page opens with; by default a head with little attention to special tokens. For a text of more than
         4,096 tokens only a given layer is recorded.
     corpus : path, optional
-        A file of sentences, one a line, among which the page finds those where a head attends most strongly.
+        A file of sentences, one per line, among which the page finds those where a head attends most strongly.
     story : str or path, optional
         A story to follow beside the views: one of the package, "animal", "induction", "indirect-object" or "softmax",
         or one in a Markdown file. Without sources the page has its texts.

@@ -52,7 +52,6 @@ _MAX_CONCURRENT = 2
 _MAX_BODY_BYTES = 100_000
 # Bundled: forty files, one after the other, take a third of a second.
 _ENTRY = "app/main.js"
-_STYLE = "style.css"
 _TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
 _HOSTS = ("127.0.0.1", "localhost", "[::1]")
 
@@ -303,7 +302,7 @@ async def _run_cancellable(
 
 
 def page_file(name: str, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    """Return one of the page's files; the script and the style sheet have all modules and sheets in one."""
+    """Return one of the page's files; the script and a style sheet have all modules and sheets in one."""
     if name not in frontend_files():
         return response(404, b"no such file", "text/plain")
     return response(status, _file_bytes(name), _TYPES.get(name[name.rfind(".") :], "text/plain"), headers)
@@ -311,5 +310,6 @@ def page_file(name: str, status: int = 200, headers: dict[str, str] | None = Non
 
 @cache
 def _file_bytes(name: str) -> bytes:
-    bundles = {_ENTRY: lambda: bundle_module(_ENTRY), _STYLE: bundle_styles}
-    return (bundles[name]() if name in bundles else frontend_file(name)).encode("utf-8")
+    if name == _ENTRY:
+        return bundle_module(name).encode("utf-8")
+    return (bundle_styles(name) if name.endswith(".css") else frontend_file(name)).encode("utf-8")

@@ -1,18 +1,6 @@
 """The functions and rules of `regard.functional`."""
 
-from regard.functional.activation import (
-    activation as activation,
-    gelu as gelu,
-    gelu_vjp as gelu_vjp,
-    quick_gelu as quick_gelu,
-    quick_gelu_vjp as quick_gelu_vjp,
-    relu as relu,
-    relu_vjp as relu_vjp,
-    silu as silu,
-    silu_vjp as silu_vjp,
-    swiglu as swiglu,
-    swiglu_vjp as swiglu_vjp,
-)
+from regard.functional.activation import *
 from regard.functional.attention import (
     attention as attention,
     attention_weights as attention_weights,
@@ -22,11 +10,7 @@ from regard.functional.backward import (
     attention_vjp as attention_vjp,
 )
 from regard.functional.biases.base import Bias as Bias
-from regard.functional.biases.distance import (
-    ALiBi as ALiBi,
-    DistanceBias as DistanceBias,
-    RelativePositionBias as RelativePositionBias,
-)
+from regard.functional.biases.distance import *
 from regard.functional.biases.score_mod import (
     ScoreMod as ScoreMod,
 )
@@ -81,14 +65,7 @@ from regard.functional.masks.block_mask import (
     FunctionMask as FunctionMask,
     create_block_mask as create_block_mask,
 )
-from regard.functional.masks.structured import (
-    Causal as Causal,
-    KeyLengths as KeyLengths,
-    KeyRangeMask as KeyRangeMask,
-    PrefixLM as PrefixLM,
-    SegmentMask as SegmentMask,
-    SlidingWindow as SlidingWindow,
-)
+from regard.functional.masks.structured import *
 from regard.functional.norm import (
     layer_norm as layer_norm,
     layer_norm_vjp as layer_norm_vjp,

@@ -9,7 +9,12 @@ from typing import Any, Literal, NamedTuple
 from regard._utils.errors import RegardError
 from regard.functional.arrays import Array, as_array, compute_dtype, namespace, result_dtype
 from regard.functional.native import ops
-from regard.functional.variable import Pullback, is_recorded, record_vjp
+from regard.functional.variable import Pullback, Vjp, is_recorded, record_vjp
+
+__all__ = (
+    "activation", "gelu", "gelu_vjp", "quick_gelu", "quick_gelu_vjp", "relu", "relu_vjp", "silu", "silu_vjp", "swiglu",
+    "swiglu_vjp",
+)  # fmt: skip
 
 
 def gelu(x: Array, approximate: Literal["none", "tanh"] = "none", *, bias: Array | None = None) -> Array:
@@ -218,18 +223,19 @@ class Activation(NamedTuple):
     """One line of `ACTIVATIONS`."""
 
     function: Callable[[Array], Array]
+    vjp: Vjp
     kernel_name: str | None  # in csrc/ops/activation_list.h; None: computed by the formula only
 
 
 # By the name that model configurations use. A new activation takes a line here.
 ACTIVATIONS = {
-    "gelu": Activation(gelu, "gelu"),
-    "gelu_new": Activation(_gelu_tanh, "gelu_tanh"),
-    "gelu_pytorch_tanh": Activation(_gelu_tanh, "gelu_tanh"),
-    "quick_gelu": Activation(quick_gelu, None),
-    "relu": Activation(relu, None),
-    "silu": Activation(silu, "silu"),
-    "swish": Activation(silu, "silu"),
+    "gelu": Activation(gelu, gelu_vjp, "gelu"),
+    "gelu_new": Activation(_gelu_tanh, gelu_vjp, "gelu_tanh"),
+    "gelu_pytorch_tanh": Activation(_gelu_tanh, gelu_vjp, "gelu_tanh"),
+    "quick_gelu": Activation(quick_gelu, quick_gelu_vjp, None),
+    "relu": Activation(relu, relu_vjp, None),
+    "silu": Activation(silu, silu_vjp, "silu"),
+    "swish": Activation(silu, silu_vjp, "silu"),
 }
 
 

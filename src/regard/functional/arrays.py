@@ -125,6 +125,14 @@ def compute_dtype(xp: Any, dtype: Any) -> Any:
     return xp.float32 if is_half(dtype) else dtype
 
 
+def narrowed(x: Array, dtype: Any) -> Array:
+    """Return a result in its dtype; what is beyond that is infinite."""
+    if x.dtype == dtype:
+        return x
+    with np.errstate(over="ignore"):
+        return namespace(x).astype(x, dtype)
+
+
 def widest_float(xp: Any, where: Any = None) -> Any:
     """Return float64, or float32 where the library or the device has no wider float."""
     if xp is np:

@@ -9,15 +9,14 @@ import numpy as np
 
 from regard._utils.errors import RegardError
 from regard.functional import reference
-from regard.functional.arrays import Array
+from regard.functional.arrays import Array, narrowed
 from regard.functional.backward import backward, forward_with_stats
 from regard.functional.biases.base import Bias
 from regard.functional.biases.score_mod import ScoreModFunction
 from regard.functional.blockwise import blockwise
 from regard.functional.dispatch import choose_implementation
 from regard.functional.frameworks import framework_of, uncompiled
-from regard.functional.heads import repeat_kv
-from regard.functional.inputs import AttentionInputs, Implementation, Options, validate_inputs
+from regard.functional.inputs import AttentionInputs, Implementation, Options, validate_inputs, widened
 from regard.functional.masks.base import Mask
 from regard.functional.masks.block_mask import MaskMod
 from regard.functional.native.attention import (
@@ -27,7 +26,6 @@ from regard.functional.native.attention import (
     native_forward_with_stats,
     native_forward_with_weights,
 )
-from regard.functional.overflow import narrowed, widened
 from regard.functional.recorder import NULL_RECORDER, Recorder
 from regard.functional.scores.layout import ALL, Index
 from regard.functional.scores.stages import QUADRATIC_STEPS, Stage, block_arguments, map_steps, whole_map
@@ -116,7 +114,7 @@ def attention(
     References
     ----------
     Vaswani et al. (2017), "Attention is all you need", https://arxiv.org/abs/1706.03762. The semantics
-    follow the ONNX operator Attention, opset 25, but for the default of `query_offset` beside `key_lengths`.
+    follow the ONNX operator Attention, opset 25, except for the default of `query_offset` with `key_lengths`.
 
     Examples
     --------
@@ -197,7 +195,7 @@ def _reference(p: AttentionInputs, trace: Recorder) -> Array:
     trace.record_attention(p)
     with np.errstate(invalid="ignore", over="ignore"):  # masked keys may hold anything
         return reference.attention(
-            v=repeat_kv(p.v, p.layout.heads),
+            v=p.v,
             sinks=p.sinks,
             dropout=None if p.dropout is None else p.dropout.factors(p.layout, ALL, ALL, p.q.dtype),
             trace=trace,

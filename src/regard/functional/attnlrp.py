@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from regard.functional.activation import gelu_vjp, quick_gelu_vjp, relu_vjp, silu_vjp, swiglu_vjp
+from regard.functional.activation import ACTIVATIONS, silu_vjp, swiglu_vjp
 from regard.functional.attention import inputs_vjp
 from regard.functional.biases.score_mod import ScoreMod
 from regard.functional.experts import experts_vjp, gate_vjp
@@ -131,7 +131,8 @@ def _capped(softcap: float) -> ScoreMod:
 
 ATTNLRP: Mapping[Vjp, Rule] = MappingProxyType({
     **dict.fromkeys((VJPS[np.multiply], VJPS[np.matmul]), _product),
-    **dict.fromkeys((gelu_vjp, quick_gelu_vjp, relu_vjp, silu_vjp, VJPS[np.tanh]), _activation),
+    **{entry.vjp: _activation for entry in ACTIVATIONS.values() if entry.function(np.zeros(1)) == 0},
+    VJPS[np.tanh]: _activation,
     VJPS[np.divide]: _quotient,
     swiglu_vjp: _swiglu,
     layer_norm_vjp: _layer_norm,

@@ -8,19 +8,19 @@ from typing import NamedTuple, Unpack
 import numpy as np
 
 from regard._utils.errors import RegardError
-from regard.functional.arrays import Array, as_array, concat, is_floating, namespace, no_grad, result_dtype
+from regard.functional.arrays import Array, as_array, concat, is_floating, namespace, narrowed, no_grad, result_dtype
 from regard.functional.biases.base import BiasGradAccumulator, sum_to_shape
 from regard.functional.biases.score_mod import ScoreMod, is_score_function
 from regard.functional.blocks import block_sizes, nonempty_blocks, spans
 from regard.functional.blockwise import blockwise
 from regard.functional.dispatch import choose_implementation
-from regard.functional.heads import count_heads, repeat_kv, sum_over_query_groups
-from regard.functional.inputs import AttentionInputs, Options, validate_inputs
+from regard.functional.heads import sum_over_query_groups
+from regard.functional.inputs import AttentionInputs, Options, validate_inputs, widened
 from regard.functional.native.attention import native_forward_with_stats
 from regard.functional.native.backward import native_backward
 from regard.functional.nonfinite import finite_matmul
 from regard.functional.online_softmax import SoftmaxStats
-from regard.functional.overflow import narrowed, widened
+from regard.functional.reference import repeat_kv
 from regard.functional.scores.layout import take
 from regard.functional.scores.stages import BlockScores, block_scores
 
@@ -146,7 +146,7 @@ def _backward(p: AttentionInputs, context: Array, stats: SoftmaxStats, d_context
         row_stats = stats.rows(span)
         d_q_rows = xp.zeros((*d_out.shape[:-1], q.shape[-1]), dtype=q.dtype, device=layout.device)
         for c, keys, full in nonempty_blocks(p, span, cols):
-            k, v = (repeat_kv(take(x, keys, -2), count_heads(p.q)) for x in (p.k, p.v))
+            k, v = (repeat_kv(take(x, keys, -2), p.q) for x in (p.k, p.v))
             block = block_scores(p, span, keys, unmasked=full)
             weights = row_stats.weights(block.biased, xp)
             factors = 1.0 if p.dropout is None else p.dropout.factors(layout, span, keys, q.dtype)

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from regard.functional.arrays import Array, concat
 from regard.functional.blocks import block_sizes, nonempty_blocks, spans
-from regard.functional.heads import repeat_kv
 from regard.functional.inputs import AttentionInputs
 from regard.functional.nonfinite import finite_matmul, nonzero, restore_nonfinite
 from regard.functional.online_softmax import SoftmaxStats, initial_stats, online_softmax_step
+from regard.functional.reference import repeat_kv
 from regard.functional.scores.layout import Index, take
 from regard.functional.scores.stages import block_scores
 
@@ -38,7 +38,7 @@ def _rows(p: AttentionInputs, rows: slice, cols: list[slice]) -> tuple[Array, So
         stats, correction, exponentials = online_softmax_step(stats, block.biased, xp)
         if p.dropout is not None:
             exponentials = exponentials * p.dropout.factors(p.layout, rows, span, p.q.dtype)
-        v = repeat_kv(take(p.v, span, -2), p.layout.heads)
+        v = repeat_kv(take(p.v, span, -2), p.q)
         product, new_marks = finite_matmul(exponentials, v, block.mask)
         context = context * correction + product
         if new_marks is not None:

@@ -34,7 +34,7 @@ def score_pairs(q_parts: Array, k_parts: Array, *, scale: float) -> Array:
     Raises
     ------
     RegardError
-        The parts have no two axes, or another number of features each.
+        A part does not have two axes, or they differ in their numbers of features.
 
     Examples
     --------

@@ -132,7 +132,7 @@ def choose_implementation(
 def _native_plan(p: AttentionInputs, reason: str) -> Plan:
     """Return the plan of the kernel, whose blocks begin at the first key that a query attends to."""
     kernel, mask_args = native.kernel(), kernel_mask_args(p)
-    call = kernel_call(p, mask_args, mask_args.row_spans(slice(0, p.layout.queries))[0], tiles=True)
+    call = kernel_call(p, mask_args, mask_args.strips()[0], tiles=True)
     few = kernel.uses_splitkv(call)
     rows, cols = (p.layout.queries, kernel.SPLITKV_KEYS) if few else (kernel.BLOCK_QUERIES, kernel.BLOCK_KEYS)
     rows, cols = (max(1, min(size, n)) for size, n in zip((rows, cols), p.layout.shape[-2:], strict=True))

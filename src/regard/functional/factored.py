@@ -51,7 +51,7 @@ class FactoredMatrix:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the product, ``... N M``."""
+        """The shape of the product, ``... N M``."""
         lead = np.broadcast_shapes(self.left.shape[:-2], self.right.shape[:-2])
         return (*lead, self.left.shape[-2], self.right.shape[-1])
 

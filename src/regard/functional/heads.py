@@ -1,9 +1,4 @@
-"""Split features into heads, and merge heads; in grouped-query attention several query heads share one key/value head.
-
-References
-----------
-Ainslie et al. (2023), "GQA: Training generalized multi-query transformer models", https://arxiv.org/abs/2305.13245.
-"""
+"""Split features into heads, merge and count heads, and sum over those query heads that share a key/value head."""
 
 from __future__ import annotations
 
@@ -42,15 +37,8 @@ def count_heads(x: Array) -> int:
     return int(x.shape[-3]) if x.ndim > 2 else 1
 
 
-def repeat_kv(x: Array, num_heads: int) -> Array:
-    """Return ``... G S D`` as ``... H S D``: each key/value head repeated for the H/G query heads that share it."""
-    if x.ndim < 3 or x.shape[-3] in (1, num_heads) or num_heads == 1:
-        return x  # a single head broadcasts
-    return namespace(x).repeat(x, num_heads // x.shape[-3], axis=-3)
-
-
 def sum_over_query_groups(x: Array, shape: tuple[int, ...]) -> Array:
-    """Return ``... H S D`` summed to `shape`, ``... G S D``: over the query heads of a group and broadcast axes."""
+    """Return ``... H S D`` summed to `shape`, ``... G S D``: the transpose of `reference.repeat_kv`."""
     groups = shape[-3] if len(shape) > 2 else 1
     if x.ndim > 2 and groups not in (1, x.shape[-3]):
         xp = namespace(x)

@@ -21,10 +21,11 @@ from regard.functional.arrays import (
     device,
     is_floating,
     namespace,
+    no_grad,
     result_dtype,
     widest_float,
 )
-from regard.functional.biases.base import Bias, as_bias
+from regard.functional.biases.base import Bias, DenseBias, as_bias
 from regard.functional.biases.score_mod import ScoreMod, ScoreModFunction
 from regard.functional.dropout import Dropout, make_dropout
 from regard.functional.frameworks import framework_of
@@ -35,6 +36,7 @@ from regard.functional.scores.layout import ScoreLayout, broadcasts
 
 Implementation = Literal["auto", "reference", "blockwise", "native"]
 IMPLEMENTATIONS = get_args(Implementation)
+_MARGIN = 4  # how far below the largest float sums must stay, for rounding
 
 
 class Options(TypedDict, total=False):
@@ -283,3 +285,51 @@ def _window_sides(window: Any) -> tuple[int | None, int | None]:
             f"window must be (left, right), the counts of keys besides the query itself, None for all; got {window!r}"
         ) from None
     return left, right
+
+
+def widened(p: AttentionInputs, d_output: Array | None = None) -> AttentionInputs:
+    """Return inputs in the compute dtype, or in a wider one, of which the result is rounded once, if `may_overflow`."""
+    p = p.to_compute_dtype()
+    if not may_overflow(p, d_output):
+        return p
+    if p.q.dtype == np.float64 and p.layout.xp is np:
+        return p.cast(np.longdouble if np.finfo(np.longdouble).maxexp > np.finfo(np.float64).maxexp else np.float64)
+    return p.upcast() if p.q.dtype == p.layout.xp.float32 else p
+
+
+def may_overflow(p: AttentionInputs, d_output: Array | None = None) -> bool:
+    """Tell whether finite inputs, in the compute dtype, are so large that a sum in it could overflow.
+
+    The sums are those of scores and of values, and with `d_output` those of the gradients. False while a library traces
+    the call without values.
+    """
+    xp, (queries, keys) = p.layout.xp, p.layout.shape[-2:]
+    with no_grad(xp):
+        q, k, v = _largest(p.q, xp), _largest(p.k, xp), 0.0 if p.v is None else _largest(p.v, xp)
+        scale, bias = max(1.0, abs(p.scale)), 0.0 if p.bias is None else _largest_bias(p)
+        d_out = 0.0 if d_output is None else _largest(d_output, xp)
+    scores = scale * (q * k * p.q.shape[-1]) + bias
+    values = v * keys / (1.0 if p.dropout is None else 1 - p.dropout.rate)
+    d_weights = d_out * (1 + v) * (queries + keys) * (1 if p.v is None else p.v.shape[-1])
+    limit = float(xp.finfo(p.q.dtype).max) / _MARGIN
+    return bool(max(abs(p.scale), scores, values, d_weights * (1 + q + k) * scale) >= limit)
+
+
+def _largest(x: Array, xp: Any) -> float:
+    """Return the largest magnitude of the finite numbers of `x`, 0 if there are none or while a library traces."""
+    if 0 in x.shape:
+        return 0.0
+    try:
+        largest = float(xp.max(xp.abs(x)))
+        return (
+            largest if math.isfinite(largest) else float(xp.max(xp.where(xp.isfinite(x), xp.abs(x), xp.zeros_like(x))))
+        )
+    except (TypeError, RuntimeError):  # JAX under jit; PyTorch under vmap
+        return 0.0
+
+
+def _largest_bias(p: AttentionInputs) -> float:
+    parameter = getattr(p.bias, "parameter", None)  # a custom bias may have none
+    if parameter is None:
+        return 0.0
+    return _largest(parameter, p.layout.xp) * (1 if isinstance(p.bias, DenseBias) else sum(p.layout.shape[-2:]))

@@ -50,20 +50,20 @@ def linear(x: Array, weight: Array, bias: Array | None = None, *, activation: st
         y = record_vjp(linear_vjp, x, weight, bias, wrt=[name for name, a in operands.items() if type(a) is Variable])
         return y if activate is None else activate(y)
     x, weight = as_array(x, "x"), as_array(weight, "weight")
-    added = [] if bias is None else [as_array(bias, "bias")]
+    bias = None if bias is None else as_array(bias, "bias")
     if weight.ndim != 2 or x.ndim == 0 or x.shape[-1] != weight.shape[0]:
         raise RegardError(
             f"x {tuple(x.shape)} times weight {tuple(weight.shape)} needs x's last axis to be weight's first; "
             f"transpose a weight stored the other way round (PyTorch's nn.Linear), weight.T"
         )
-    if any(tuple(b.shape) != tuple(weight.shape[1:]) for b in added):
-        raise RegardError(f"bias {tuple(added[0].shape)} needs one entry for each of {weight.shape[1]} outputs")
-    xp = namespace(x, weight, *added)
-    dtype = result_dtype(x, weight, *added)
-    x, weight, *added = (xp.astype(a, compute_dtype(xp, dtype), copy=False) for a in (x, weight, *added))
-    y = x @ weight
-    for b in added:
-        y = y + b
+    if bias is not None and tuple(bias.shape) != tuple(weight.shape[1:]):
+        raise RegardError(f"bias {tuple(bias.shape)} needs one entry for each of {weight.shape[1]} outputs")
+    arrays = (x, weight) if bias is None else (x, weight, bias)
+    xp, dtype = namespace(*arrays), result_dtype(*arrays)
+    wide = compute_dtype(xp, dtype)
+    y = xp.astype(x, wide, copy=False) @ xp.astype(weight, wide, copy=False)
+    if bias is not None:
+        y = y + xp.astype(bias, wide, copy=False)
     return xp.astype(y if activate is None else activate(y), dtype, copy=False)
 
 

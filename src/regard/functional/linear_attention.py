@@ -36,10 +36,10 @@ from regard.functional.arrays import (
     device,
     is_floating,
     namespace,
+    narrowed,
     result_dtype,
 )
 from regard.functional.biases.base import sum_to_shape
-from regard.functional.overflow import narrowed
 from regard.functional.scores.layout import broadcasts
 
 _FEATURE_DECAY_CHUNK = 16  # products of a chunk with a decay for each feature have chunk² · D elements

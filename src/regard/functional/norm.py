@@ -215,11 +215,12 @@ def _validated(x: Array, residual: Array | None, weight: Array | None, bias: Arr
             raise RegardError(f"{name} {tuple(parameter.shape)} needs one entry for each feature of x {tuple(x.shape)}")
     if not 0 <= eps < math.inf:
         raise RegardError(f"eps must be a finite number of at least 0, got {eps}")
-    added = [] if residual is None else [as_array(residual, "residual")]
-    for a in added:
-        _check_residual(a, x)
-    xp, dtype = namespace(x, *added), result_dtype(x, *added)
-    x, *added = (xp.astype(a, compute_dtype(xp, dtype), copy=False) for a in (x, *added))
-    for a in added:
-        x = x + a
+    residual = None if residual is None else as_array(residual, "residual")
+    arrays = (x,) if residual is None else (x, residual)
+    xp, dtype = namespace(*arrays), result_dtype(*arrays)
+    wide = compute_dtype(xp, dtype)
+    x = xp.astype(x, wide, copy=False)
+    if residual is not None:
+        _check_residual(residual, x)
+        x = x + xp.astype(residual, wide, copy=False)
     return x, weight, bias, dtype

@@ -87,27 +87,22 @@ def slice_inputs(p: AttentionInputs, block: ScorePart) -> AttentionInputs:
     )
 
 
-def nonempty_spans(p: AttentionInputs, entries: tuple[slice, ...], rows: slice, edges: Sequence[int]) -> Iterator[int]:
-    """Yield the number of each span of keys between two edges of which the mask leaves something to some queries.
-
-    Halves of which it leaves nothing are not looked into.
-    """
-    if rows.stop > rows.start:
-        yield from _nonempty_between(p, entries, rows, edges, 0, len(edges) - 1)
-
-
-def _nonempty_between(
-    p: AttentionInputs, entries: tuple[slice, ...], rows: slice, edges: Sequence[int], first: int, end: int
+def nonempty_spans(
+    p: AttentionInputs, entries: tuple[slice, ...], rows: slice, edges: Sequence[int], first: int = 0
 ) -> Iterator[int]:
-    cols = slice(edges[first], edges[end])
-    if cols.stop <= cols.start or _is_empty(p, ScorePart(p.layout, entries, rows, cols)):
+    """Yield the number, from `first` on, of each span of keys between two edges that some queries attend to.
+
+    Halves of which the mask leaves nothing are not looked into.
+    """
+    cols = slice(edges[0], edges[-1])
+    if rows.stop <= rows.start or cols.stop <= cols.start or _is_empty(p, ScorePart(p.layout, entries, rows, cols)):
         return
-    if end - first == 1:
+    if len(edges) == 2:
         yield first
         return
-    middle = (first + end) // 2
-    yield from _nonempty_between(p, entries, rows, edges, first, middle)
-    yield from _nonempty_between(p, entries, rows, edges, middle, end)
+    middle = (len(edges) - 1) // 2
+    yield from nonempty_spans(p, entries, rows, edges[: middle + 1], first)
+    yield from nonempty_spans(p, entries, rows, edges[middle:], first + middle)
 
 
 def _is_empty(p: AttentionInputs, block: ScorePart) -> bool:

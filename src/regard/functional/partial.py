@@ -8,14 +8,22 @@ from typing import NamedTuple, Unpack
 import numpy as np
 
 from regard._utils.errors import RegardError
-from regard.functional.arrays import Array, compute_dtype, device, is_finite, namespace, result_dtype, widest_float
+from regard.functional.arrays import (
+    Array,
+    compute_dtype,
+    device,
+    is_finite,
+    namespace,
+    narrowed,
+    result_dtype,
+    widest_float,
+)
 from regard.functional.blockwise import blockwise
 from regard.functional.dispatch import choose_implementation
 from regard.functional.frameworks import uncompiled
-from regard.functional.inputs import AttentionInputs, Options, validate_inputs
+from regard.functional.inputs import AttentionInputs, Options, validate_inputs, widened
 from regard.functional.native.attention import native_forward_with_stats
 from regard.functional.nonfinite import nonzero, zero_neginf
-from regard.functional.overflow import narrowed, widened
 from regard.functional.scores.layout import broadcasts
 
 

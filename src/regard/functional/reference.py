@@ -7,7 +7,7 @@ al. (2017), https://arxiv.org/abs/1706.03762; the order of the steps is that of 
 from collections.abc import Callable
 
 from regard.functional.arrays import Array, namespace
-from regard.functional.nonfinite import clamp_posinf, finite_row_max, masked_matmul, nonzero
+from regard.functional.nonfinite import clamp_posinf, finite_row_max, masked_matmul, nonzero, zero_masked_nonfinite
 from regard.functional.recorder import NULL_RECORDER, Recorder
 
 
@@ -16,12 +16,12 @@ def attention(
     bias: Array | Callable[[Array], Array] | None = None, mask: Array | None = None, sinks: Array | None = None,
     dropout: Array | None = None, trace: Recorder = NULL_RECORDER,
 ) -> Array:  # fmt: skip
-    """Return the context, ``... H T Dv``; q ``... H T D``, k ``... H S D``, v ``... H S Dv``, dropout 0 or 1/(1−p)."""
+    """Return the context, ``... H T Dv``; q ``... H T D``, k ``... G S D``, v ``... G S Dv``, dropout 0 or 1/(1−p)."""
     *_, scores = attention_scores(q, k, scale=scale, softcap=softcap, bias=bias, mask=mask, trace=trace)
     weights = trace("weights", softmax(scores, sinks), "... H T S")
     if dropout is not None:
         weights = trace("dropped", weights * dropout, "... H T S")
-    return masked_matmul(weights, v, mask)  # weights @ v, whatever masked values hold
+    return masked_matmul(weights, repeat_kv(v, q), mask)  # weights @ v, whatever masked values hold
 
 
 def attention_scores(
@@ -30,6 +30,7 @@ def attention_scores(
 ) -> tuple[Array, Array, Array]:  # fmt: skip
     """Return the scores ``... H T S``: scaled, then capped, then with bias (or a function) and −inf where masked."""
     xp = namespace(q, k)
+    k = zero_masked_nonfinite(repeat_kv(k, q), mask)
     scores = capped = biased = trace("scores", q @ xp.matrix_transpose(k) * scale, "... H T S")
     if softcap is not None:
         capped = biased = trace("capped", softcap * xp.tanh(scores / softcap), "... H T S")
@@ -40,6 +41,16 @@ def attention_scores(
     if bias is not None or mask is not None:
         biased = trace("biased", biased, "... H T S")
     return scores, capped, biased
+
+
+def repeat_kv(x: Array, q: Array) -> Array:
+    """Return ``... G S D`` as ``... H S D``: each key/value head repeated for the H/G heads of `q` that share it.
+
+    Ainslie et al. (2023), "GQA: Training generalized multi-query transformer models", https://arxiv.org/abs/2305.13245.
+    """
+    if x.ndim < 3 or q.ndim < 3 or x.shape[-3] in (1, q.shape[-3]):
+        return x  # a single head broadcasts
+    return namespace(x).repeat(x, q.shape[-3] // x.shape[-3], axis=-3)
 
 
 def softmax(scores: Array, sinks: Array | None = None) -> Array:

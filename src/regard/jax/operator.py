@@ -17,13 +17,12 @@ import numpy as np
 
 from regard._utils.errors import JaxError
 from regard.functional import native
-from regard.functional.arrays import Array, is_half
+from regard.functional.arrays import Array, is_half, narrowed
 from regard.functional.backward import NOT_TWICE, backward, forward_with_stats, like
 from regard.functional.blockwise import blockwise
 from regard.functional.dispatch import choose_implementation
-from regard.functional.inputs import AttentionInputs, Options, validate_inputs
+from regard.functional.inputs import AttentionInputs, Options, validate_inputs, widened
 from regard.functional.native.attention import native_forward, stats_from_kernel, unsupported_arrays_reason
-from regard.functional.overflow import narrowed, widened
 from regard.jax.call import DIFFERENTIABLE, JaxCall, is_traced, reason_against_device, split_call
 
 

@@ -111,7 +111,7 @@ class PatchGrid(Tabular):
         return places | {"value": self.values.ravel(), "recovered": self.recovered.ravel()}
 
     def to_xarray(self) -> Any:
-        """Return `values` and `recovered` as an ``xarray.Dataset`` with ``step`` and ``token``, or ``head``, beside."""
+        """Return `values` and `recovered` as an ``xarray.Dataset`` over ``step`` and ``token``, or ``head``."""
         rows, column = self.axes.split()
         places = {"step": (rows, np.array(self.steps)), "layer": (rows, np.array(self.layers))}
         if column == "H":
@@ -430,7 +430,7 @@ def measured_runs(
     baselines = tuple(float(compute(read(run.hidden))[0]) for run in (clean_run, corrupted_run))
     for run, value in zip(("clean", "corrupted"), baselines, strict=True):
         if not np.isfinite(value):
-            raise RegardError(f"the metric of the {run} text is {value}, of which nothing can be recovered")
+            raise RegardError(f"the metric of the {run} text is {value}, so nothing can be recovered")
     return MeasuredRuns(model, corrupted_input.array, named.name, read, compute, baselines)  # type: ignore[arg-type]
 
 

@@ -51,8 +51,8 @@ class Attribution(Tabular):
     scores : array of float64, ``T``
         The contribution of each token, in the unit of the number; of relevance, without a unit and never negative.
     attended : array of float64, ``T``
-        The weight that each token receives, in the mean over layers and heads: where the number is the logit of the
-        next token of a decoder, from the token that it follows; otherwise in the mean over all tokens. The sum is 1.
+        The weight that each token receives, averaged over layers and heads: where the number is the logit of the
+        next token of a decoder, from the token that it follows; otherwise averaged over all tokens. The sum is 1.
     baseline_value : float, optional
         For integrated gradients, the number at the baseline.
     relevance : array of float64, ``T T``, optional
@@ -152,17 +152,17 @@ def attribute(
         Gradient × input: the gradient with respect to the token embedding, times the embedding. Integrated gradients:
         the mean of the gradient on the straight line from a baseline to the embedding, times their difference; the
         scores add up to the difference of the number. Attention relevance: the weights times their gradients where
-        that is positive, the mean over heads, carried from layer to layer beside the residual connection; the token
+        that is positive, the mean over heads, carried from layer to layer with the residual connection; the token
         itself, which the residual connection brings, is left out of the scores. AttnLRP: relevance flows back from the
         number by rules in place of gradients; half of what reaches a product goes to each factor, norms hold their
         scale, activations pass what reaches them. See `regard.functional.attnlrp`.
     score : {"logit", "log_probability"}, optional
-        What is taken of a next token, by default the logit. For a next token alone.
+        What is taken of a next token, by default the logit. Only for a next token.
     baseline : {"zero", "pad", "mask"}, int or array, ``T E``, optional
-        For integrated gradients alone: zero in place of all embeddings, the default; the padding token, the mask token
+        Only for integrated gradients: zero in place of all embeddings, the default; the padding token, the mask token
         or a token's id in place of all tokens but special ones; or embeddings.
     steps : int, optional
-        For integrated gradients alone, the points on the line (of the Gauss–Legendre quadrature), by default 32. More
+        Only for integrated gradients, the points on the line (of the Gauss–Legendre quadrature), by default 32. More
         make `completeness_gap` smaller.
     batch_size : int, optional
         Of them, how many run together, by default 4.
@@ -235,7 +235,7 @@ def _check_unused(entry: AttributionMethod, options: dict[str, Any]) -> None:
 
 
 def _attended(maps: Trace, row: int | None, check: CancelCheck) -> np.ndarray:
-    """Return the weight that each token receives, in the mean over layers, heads and rows (of one row)."""
+    """Return the weight that each token receives, averaged over layers, heads and rows (of one row)."""
     layers = layers_of(maps, 0)
     rows = None if row is None else np.array([row])
     total = np.zeros(layers[0].length)

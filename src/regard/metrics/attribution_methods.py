@@ -125,7 +125,7 @@ def gradient(inputs: AttributionInputs) -> Contributions:
     "Integrated gradients",
     "The mean of the gradient on the line from a baseline to the embedding, times their difference; the sum is the "
     "difference of the number.",
-    caveat="It says what the text has that the baseline has not, and needs many steps in a deep model.",
+    caveat="It says what the text has and the baseline lacks, and needs many steps in a deep model.",
     paper="Sundararajan et al. 2017, arXiv:1703.01365",
     has_steps=True,
 )
@@ -147,9 +147,9 @@ def integrated(inputs: AttributionInputs) -> Contributions:
 
 @attribution_method(
     "Attention relevance",
-    "The weights times their gradients where that is positive, the mean over heads, carried from layer to layer beside "
+    "The weights times their gradients where that is positive, the mean over heads, carried from layer to layer with "
     "the residual connection; the token itself, which that connection brings, is left out.",
-    caveat="It knows no sign, and follows attention alone: feed-forward layers do not appear.",
+    caveat="It has no sign, and follows attention only: feed-forward layers do not appear.",
     paper="Chefer et al. 2021, arXiv:2103.15679",
     is_signed=False,
     holds_maps=True,

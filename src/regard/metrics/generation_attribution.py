@@ -41,7 +41,7 @@ class GenerationAttribution(Tabular):
     scores : array of float64, ``N T``
         The contribution of each token to each generated one (rows), in the unit of the method; 0 from that one on.
     attended : array of float64, ``N T``
-        The weight that each receives from the token that each generated one follows, in the mean over layers and heads.
+        The weight that each receives from the token that each generated one follows, averaged over layers and heads.
     """
 
     method: str
@@ -61,7 +61,7 @@ class GenerationAttribution(Tabular):
     def to_columns(self) -> dict[str, np.ndarray]:
         """Return a row for each pair of a generated token (``to_position``, ``to``) and one before it.
 
-        Of the latter ``position``, ``token``, ``score`` and ``attended``.
+        The columns ``position``, ``token``, ``score`` and ``attended`` are those of the latter.
         """
         first, tokens = len(self.tokens) - len(self.values), np.array(self.tokens)
         outputs, inputs = np.tril_indices(len(self.values), first - 1, len(tokens))

@@ -11,7 +11,7 @@ import numpy as np
 
 from regard._utils.frames import Tabular, make_dataset
 from regard.metrics.layer_maps import encoding_of, entries_of, layers_of
-from regard.metrics.registry import METRICS, RowBlock, Rows, listed_metrics, metric
+from regard.metrics.registry import METRICS as METRICS, RowBlock, Rows, listed_metrics, metric
 from regard.text.encoding import Encoding
 from regard.trace import Trace
 from regard.trace.notebook_html import page, picture, wrapped_row

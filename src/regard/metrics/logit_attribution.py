@@ -50,13 +50,13 @@ class LogitAttribution(Tabular):
     embeddings : array, ``B T``
     heads : array, ``L B H T``
     attn_biases : array, ``L B T``
-        Of the biases of the output projections.
+        What the biases of the output projections add.
     mlps : array, ``L B T``
     edits : array, ``N B T``
-        Of what edits of the run wrote into the stream in each block beside the parts above, and, the last of ``N`` =
-        ``L`` + 1, of an edit of the final norm. Without edits it is what rounding leaves.
+        What edits of the run wrote into the stream in each block, in addition to the parts above; the last of ``N`` =
+        ``L`` + 1 is that of an edit of the final norm. Without edits it is what rounding leaves.
     bias : array, ``B T``
-        Of the biases of the final norm and of the head.
+        What the biases of the final norm and of the head add.
     token, versus : integer array, ``B T``
         The token, and the one whose logit is subtracted, if any.
     token_text, versus_text : array of str, ``B T``

@@ -60,9 +60,9 @@ def value_norms(
     if not -len(layers) <= layer < len(layers):
         raise RegardError(f"layer {layer} is out of range for {len(layers)}")
     layer_map = layers[layer]
-    name = layer_map.step("o_proj.weight")
-    projection = parameters(model).get(name)
+    projection = output_projection(model, layer_map)
     if projection is None:
+        name = layer_map.step("o_proj.weight")
         raise RegardError(f"the model has no {name}: without an output projection the norms are those of the values")
     if layer_map.step("v") not in trace:
         raise RegardError(f"the trace has no {layer_map.step('v')}: record it with Trace(maps=True, only='*')")
@@ -74,6 +74,21 @@ def value_norms(
     products = values @ values.swapaxes(-1, -2)  # S H H
     squared = np.einsum("hrs,shg,grs->rs", weights, products, weights, optimize=True)
     return np.asarray(np.sqrt(np.maximum(squared, 0)))
+
+
+def output_projection(model: Any, layer: LayerMap) -> ArrayLike | None:
+    """Return W_O of a layer, ``(H Dv) E``, times its `residual_factor`; None where there is no W_O."""
+    projection, factor = parameters(model).get(layer.step("o_proj.weight")), residual_factor(model, layer)
+    return projection if projection is None or np.all(factor == 1) else np.asarray(projection, np.float64) * factor
+
+
+def residual_factor(model: Any, layer: LayerMap) -> np.ndarray:
+    """Return what the output of attention is multiplied by before it is added, a number or ``E``: mostly 1.
+
+    It is the layer scale of DINOv2, and the one residual multiplier of all blocks of Granite.
+    """
+    scale = getattr(getattr(model, "config", None), "residual_scale", 1.0)
+    return np.asarray(parameters(model).get(f"{layer.name}_scale", scale), np.float64)
 
 
 def value_lengths(projection: ArrayLike, trace: Trace, layer: LayerMap, batch: int) -> np.ndarray:

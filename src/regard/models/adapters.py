@@ -49,7 +49,7 @@ class _Module:
     def product(self, name: str, settings: Mapping[str, Any]) -> np.ndarray:
         """Return what is added to the weight, ``F E``."""
         if set(self.low) != {"A", "B"} or any(x.ndim != 2 for x in self.low.values()):
-            raise RegardError(f"the adapter has not two matrices for {name}, lora_A and lora_B")
+            raise RegardError(f"the adapter lacks one of the two matrices for {name}, lora_A and lora_B")
         a, b = self.low["A"], self.low["B"]
         if b.shape[1] != len(a):
             raise RegardError(f"the matrices of the adapter for {name} do not join: {b.shape} and {a.shape}")

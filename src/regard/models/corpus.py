@@ -106,7 +106,7 @@ def _rows_of_one_shape(traces: Iterable[tuple[int, Trace]], positions: np.ndarra
         first = first or (i, row)
         if row.shape != first[1].shape:
             raise RegardError(
-                f"the steps of at= have other shapes in text {i} than in text {first[0]}, so that they are no array: "
+                f"the steps of at= have other shapes in text {i} than in text {first[0]}, so they are not one array: "
                 f"{join_names(trace.names(), 10)}"
             )
         yield i, row
@@ -126,7 +126,7 @@ def _values_at(index: int, trace: Trace, positions: np.ndarray) -> np.ndarray:
     shapes = {step.shape for step in steps.values()}
     if len(shapes) > 1:
         raise RegardError(
-            f"the steps of at= differ in their shapes, so that they are no array: {join_names(steps, 10)}"
+            f"the steps of at= differ in their shapes, so they are not one array: {join_names(steps, 10)}"
         )
     return np.stack(list(steps.values()))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,10 @@ from regard.models.rope import MAX_HEAD_DIM, MAX_POSITIONS, Rope
 
 _TASK_HEADS = ("score.", "classifier.", "qa_outputs.")
 _QUESTION_PREFIX = "transformer"  # of all names, in models of some families that answer questions
+# Of the part that reads texts, in models that look at pictures too: as published, and as transformers 5 has them.
+_TEXT_PREFIXES = ("language_model.model", "model.language_model", "language_model")
+_PICTURES = ("vision_tower.", "vision_model.", "multi_modal_projector.")
+_OF_PICTURES = ("vision_config", "mm_tokens_per_image", *(f"{x}_token_index" for x in ("boi", "eoi", "image")))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,6 +117,25 @@ def read_windows(
     return tuple(sliding_window if kind == names[True] else None for kind in types)
 
 
+def text_part(reader: ConfigReader, model_type: str, defaults: Mapping[str, Any], *, tied: bool = True) -> ConfigReader:
+    """Return the reader of the part that reads texts of a model that looks at pictures too, of type `model_type`.
+
+    `defaults` are those of sizes that its configuration may leave out, `tied` that of ``tie_word_embeddings``. Another
+    reader is returned as it is.
+    """
+    if reader.peek("model_type") != model_type and reader.peek("text_config") is None:
+        return reader
+    reader.only(model_type=model_type, is_encoder_decoder=False)
+    reader.leave_out(*_OF_PICTURES)
+    fields, tied = reader.take("text_config"), reader.flag("tie_word_embeddings", tied)
+    reader.require(isinstance(fields, dict), f"text_config must be an object, got {fields!r}")
+    fields = fields if isinstance(fields, dict) else {}
+    of_text = {"model_type": f"{model_type}_text", **defaults, **fields, "tie_word_embeddings": tied}
+    part = reader.nested("text_config", of_text)
+    reader.finish()
+    return part
+
+
 def check_unsupported_flags(reader: ConfigReader) -> None:
     """Read the fields of every configuration for which one value is supported."""
     reader.flag("is_decoder", False)  # no effect here
@@ -145,13 +168,18 @@ def load_decoder_layers(
         Prefixes, after `prefix`, of tensors that may be present too.
     """
     shapes = checkpoint.tensors().shapes
-    table, weight = f"{embedding}.weight", f"{head}.weight"
-    others = ("", _QUESTION_PREFIX)
+    table = f"{embedding}.weight"
+    others = ("", _QUESTION_PREFIX, *_TEXT_PREFIXES)
     prefix = next((each for each in others if (f"{each}.{table}" if each else table) in shapes), prefix)
     at = f"{prefix}." if prefix else ""
-    # A model saved without its head has names without prefix, or the head of another task.
-    is_headless = config.tied or not prefix or any(name.startswith(_TASK_HEADS) for name in shapes)
+    head = f"language_model.{head}" if prefix == _TEXT_PREFIXES[0] else head
+    weight = f"{head}.weight"
+    # A model saved without its head has names without its prefix, or the head of another task.
+    is_base = prefix in ("", _TEXT_PREFIXES[-1])
+    is_headless = config.tied or is_base or any(name.startswith(_TASK_HEADS) for name in shapes)
     has_head = not is_headless or weight in shapes
+
+    pictures = [f"{outer}{name}" for outer in ("", "model.") for name in _PICTURES if prefix in _TEXT_PREFIXES]
 
     def with_head(source: TensorSource) -> dict[str, Any]:
         layers = build(source.at(prefix))
@@ -162,7 +190,7 @@ def load_decoder_layers(
         checkpoint,
         with_head,
         num_layers=config.num_layers,
-        unused=(*_TASK_HEADS, *(at + name for name in unused)),
+        unused=(*_TASK_HEADS, *(at + name for name in unused), *pictures),
         shared={at + table: weight} if config.tied else {},
         dtype=dtype,
     )

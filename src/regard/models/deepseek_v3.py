@@ -242,11 +242,11 @@ class SharedAndRoutedExperts(MixtureOfExperts):
         """Return which experts a token chooses, ``... T X``."""
         shares = shares + plain(self.correction)
         groups = shares.reshape(*shares.shape[:-1], self.num_groups, -1)
-        is_open = _largest(np.sort(groups, axis=-1)[..., -2:].sum(-1), self.groups_per_token)
-        return _largest(np.where(is_open[..., None], groups, -np.inf).reshape(shares.shape), self.experts_per_token)
+        is_open = largest(np.sort(groups, axis=-1)[..., -2:].sum(-1), self.groups_per_token)
+        return largest(np.where(is_open[..., None], groups, -np.inf).reshape(shares.shape), self.experts_per_token)
 
 
-def _largest(values: np.ndarray, count: int) -> np.ndarray:
+def largest(values: np.ndarray, count: int) -> np.ndarray:
     """Return which of the last axis are the largest; of equal ones the first."""
     is_largest = np.zeros(values.shape, bool)
     np.put_along_axis(is_largest, np.argsort(-values, axis=-1, kind="stable")[..., :count], True, axis=-1)

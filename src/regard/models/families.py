@@ -37,9 +37,11 @@ _FAMILIES: dict[str, str | type[PretrainedModel]] = {
     "clip_vision_model": "clip.CLIPVision",
     "deberta-v2": "deberta_v2.DebertaV2",
     "deepseek_v3": "deepseek_v3.DeepseekV3",
+    "dinov2": "dinov2.Dinov2",
     "distilbert": "distilbert.DistilBert",
     "electra": "electra.Electra",
     "gemma2": "gemma2.Gemma2",
+    "gemma3": "gemma3.Gemma3",
     "gemma3_text": "gemma3.Gemma3",
     "glm": "glm.Glm",
     "glm4": "glm.Glm",
@@ -49,6 +51,8 @@ _FAMILIES: dict[str, str | type[PretrainedModel]] = {
     "gpt_oss": "gpt_oss.GptOss",
     "granite": "granite.Granite",
     "llama": "llama.Llama",
+    "llama4": "llama4.Llama4",
+    "llama4_text": "llama4.Llama4",
     "mistral": "mistral.Mistral",
     "mixtral": "mixtral.Mixtral",
     "modernbert": "modernbert.ModernBert",
@@ -118,11 +122,11 @@ def load(
 ) -> Bert: ...
 @overload
 def load(
-    name_or_path: Literal["smollm2"], *, download: bool = ..., dtype: Any = ..., ignore: Iterable[str] = ...
-) -> Llama: ...
-@overload
-def load(
-    name_or_path: Literal["induction"], *, download: bool = ..., dtype: Any = ..., ignore: Iterable[str] = ...
+    name_or_path: Literal["smollm2", "induction"],
+    *,
+    download: bool = ...,
+    dtype: Any = ...,
+    ignore: Iterable[str] = ...,
 ) -> Llama: ...
 @overload
 def load(

@@ -1,7 +1,7 @@
 """Gemma 3: a Gemma 2 with a norm of each query and key, and other rotations in layers with a window than in the others.
 
 Gemma Team (2025), "Gemma 3 technical report", https://arxiv.org/abs/2503.19786. Five of six layers have a window. There
-are no soft caps.
+are no soft caps. Of one that looks at pictures too (4B and larger), the part that reads texts is run.
 """
 
 from __future__ import annotations
@@ -18,6 +18,10 @@ from regard.models.gemma2 import Gemma2, Gemma2Config, read_cap
 from regard.models.rope import Rope, read_ropes_by_type
 from regard.nn import CosSin
 
+# What published text_configs leave out.
+_SIZES = {"vocab_size": 262_208, "hidden_size": 2304, "intermediate_size": 9216}
+_SIZES |= {"num_hidden_layers": 26, "num_attention_heads": 8}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Gemma3Config(Gemma2Config):
@@ -28,6 +32,7 @@ class Gemma3Config(Gemma2Config):
     @classmethod
     def read(cls, reader: ConfigReader) -> Self:
         """Read a Hugging Face config.json; an unknown field or value is an error."""
+        reader = shared.text_part(reader, "gemma3", _SIZES)
         reader.only(model_type="gemma3_text", attn_logit_softcapping=None)
         reader.choice("use_bidirectional_attention", None, [None, False])
         reader.without_effect("cache_implementation", "_sliding_window_pattern")

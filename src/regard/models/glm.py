@@ -27,7 +27,7 @@ class GlmConfig(LlamaConfig):
     @classmethod
     def read(cls, reader: ConfigReader) -> Self:
         """Read a Hugging Face config.json; an unknown field or value is an error."""
-        post_norms = reader.choice("model_type", "glm4", ["glm", "glm4"]) == "glm4"
+        post_norms = reader.choice("model_type", None, ["glm", "glm4"]) != "glm"
         sizes = read_sizes(reader, head_dim=128, num_kv_heads=2, norm_eps=1.5625e-7)
         return cls._finish(
             reader,

@@ -82,7 +82,6 @@ class Llama(Decoder):
 
     config_type: ClassVar[Any] = LlamaConfig  # a relative has its own
     rotates_last: ClassVar[bool] = False  # features of a head, where it rotates some of them; else the first
-
     rotates_neighbours: ClassVar[bool] = False  # in the checkpoint; here the halves of what is rotated
 
     config: Any

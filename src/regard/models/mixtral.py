@@ -77,18 +77,23 @@ class MixtureOfExperts(Layer):
     def _mixed(self, x: np.ndarray, weights: np.ndarray) -> np.ndarray:
         """Return Σ weight × expert(x), of each token over the experts with a weight other than 0."""
         shape = x.shape
-        x, weights = x.reshape(-1, shape[-1]), weights.reshape(-1, len(self.experts))
+        x, weights = x.reshape(-1, shape[-1]), weights.reshape(-1, weights.shape[-1])
         is_used = plain(weights) != 0  # N X
         rows, places, start = [], np.full(is_used.shape, -1), 0
         for i in np.flatnonzero(is_used.any(0)):
             tokens = np.flatnonzero(is_used[:, i])
-            rows.append(self.experts[i](x[tokens]) * weights[tokens, i][:, None])
+            rows.append(self._expert(int(i), x[tokens], weights[tokens, i][:, None]))
             places[tokens, i] = start + np.arange(len(tokens))
             start += len(tokens)
         rows.append(np.zeros((1, shape[-1]), x.dtype))  # for a token with fewer experts than others: place −1
         rows_of_token = -np.sort(-places, axis=1)[:, : int(is_used.sum(1).max(initial=0))]
         mixed: np.ndarray = np.concatenate(rows)[rows_of_token].sum(1).reshape(shape)
         return mixed
+
+    def _expert(self, i: int, x: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        """Return what an expert makes of some tokens, ``N E``, with their weights for it, ``N 1``."""
+        written: np.ndarray = self.experts[i](x) * weights
+        return written
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)

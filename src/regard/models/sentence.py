@@ -267,7 +267,9 @@ def _steps(files: _Files) -> tuple[list[tuple[str, str]], str]:
         )
     for kind, name in steps:  # a folder of the model, not a path
         if not _is_folder_name(name) or (kind in ("Pooling", "Dense") and not name):
-            raise RegardError(f"{path} gives {truncate(name)} as the folder of its {kind}; it must be one beside it")
+            raise RegardError(
+                f"{path} gives {truncate(name)} as the folder of its {kind}; it must be a folder next to it"
+            )
     inner = steps[0][1]
     if inner and not (files.folder / inner / "config.json").is_file():
         raise RegardError(
@@ -315,7 +317,7 @@ def _read_dense(folder: Path) -> DenseLayer:
     reader.finish()
     stored = folder / "model.safetensors"
     if not stored.exists():
-        raise RegardError(f"there is no {stored}: the weights of a Dense are read from safetensors alone")
+        raise RegardError(f"there is no {stored}: the weights of a Dense are read only from safetensors")
     file = SafetensorsFile(stored)
     shapes = {"linear.weight": shape, **({"linear.bias": shape[:1]} if has_bias else {})}
     if dict(file.shapes) != shapes:

@@ -28,7 +28,7 @@ class SmolLM3Config(LlamaConfig):
         """Read a Hugging Face config.json; an unknown field or value is an error."""
         reader.only(model_type="smollm3")
         sizes = read_sizes(reader, num_kv_heads=4)
-        rotated = _read_rotated(reader, sizes["num_layers"])
+        rotated = read_rotated(reader, sizes["num_layers"])
         slides, window = reader.flag("use_sliding_window", False), reader.optional_count("sliding_window")
         default = [slides and window is not None and not rotates for rotates in rotated]
         bias = reader.flag("attention_bias", False)
@@ -61,7 +61,7 @@ class SmolLM3(Llama):
         )
 
 
-def _read_rotated(reader: ConfigReader, num_layers: int) -> tuple[bool, ...]:
+def read_rotated(reader: ConfigReader, num_layers: int) -> tuple[bool, ...]:
     """Read ``no_rope_layers``: 0 for a layer without rotation, by default each ``no_rope_layer_interval``-th."""
     interval = reader.count("no_rope_layer_interval", 4)
     layers = reader.take("no_rope_layers")

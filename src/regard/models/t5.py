@@ -60,7 +60,7 @@ class T5Config(ModelConfig):
     @classmethod
     def read(cls, reader: ConfigReader) -> T5Config:
         """Read a Hugging Face config.json; an unknown field or value is an error."""
-        is_mt5 = reader.choice("model_type", "t5", ["t5", "mt5"]) == "mt5"
+        is_mt5 = reader.choice("model_type", None, ["t5", "mt5"]) == "mt5"
         reader.only(is_decoder=False)
         reader.choice("is_encoder_decoder", True, [True, False])  # transformers says False of an encoder alone
         reader.without_effect("dropout_rate", "initializer_factor", "n_positions")

@@ -143,8 +143,29 @@ def class_names(labels: Any, count: int, source: object) -> tuple[str, ...]:
     return tuple(names[str(i)] for i in range(count))
 
 
+@dataclass(frozen=True, kw_only=True)
+class _HeadNames:
+    """What a configuration may say of a head besides the names of its tensors."""
+
+    activation_field: str | None = None  # which names another activation
+    has_biases: bool = True  # of `dense` and `norm`, where nothing is said
+
+    def _biases(self, config: Any) -> tuple[bool, bool]:
+        """Return whether `dense` and `norm` have biases."""
+        return config.flag("classifier_bias", self.has_biases), config.flag("norm_bias", self.has_biases)
+
+    def _known_activation(self, config: Any, default: str) -> str:
+        """Return the activation; an error if the configuration names an unknown one."""
+        if self.activation_field is None:
+            return default
+        name = config.peek(self.activation_field) or default
+        if name != "tanh":
+            F.activation(name)
+        return str(name)
+
+
 @dataclass(frozen=True)
-class MaskedWordNames:
+class MaskedWordNames(_HeadNames):
     """The names of a `MaskedWordHead` in a checkpoint.
 
     Parameters
@@ -168,6 +189,7 @@ class MaskedWordNames:
     decoder: str
     bias: str
     activation: str | None = None
+    is_always_tied: bool = field(default=False, kw_only=True)  # whatever the configuration says
 
     def load(self, checkpoint: Checkpoint, model: Any, dtype: Any) -> MaskedWordHead:
         """Return the head of a checkpoint.
@@ -201,19 +223,20 @@ class MaskedWordNames:
         return next((name.removeprefix(each) for each in self.prefixes if name.startswith(each)), name)
 
     def _activation(self, checkpoint: Checkpoint, model: Any) -> str:
-        config = checkpoint.config()
-        if config.peek("model_type") == "modernbert":
-            return _known_activation(config, "classifier_activation", "gelu")
-        return self.activation or str(model.config.activation)
+        return self._known_activation(checkpoint.config(), self.activation or str(model.config.activation))
+
+    def _is_tied(self, checkpoint: Checkpoint) -> bool:
+        """Whether the table of the head is that of the embeddings, as it is where nothing is said."""
+        return self.is_always_tied or checkpoint.config().peek("tie_word_embeddings") is not False
 
     def _renamed(self, checkpoint: Checkpoint) -> dict[str, str]:
-        return {**OLD_NORM_SUFFIXES, **(_TIED_SUFFIXES if _is_tied(checkpoint) else {})}
+        return {**OLD_NORM_SUFFIXES, **(_TIED_SUFFIXES if self._is_tied(checkpoint) else {})}
 
     def _builder(self, checkpoint: Checkpoint, model: Any) -> Callable[[TensorSource], dict[str, Any]]:
         """Return the code that builds the layers."""
         words, inner = model.token_embedding.weight.shape
-        config, is_tied = checkpoint.config(), _is_tied(checkpoint)
-        dense_bias, norm_bias = _biases(config)
+        config, is_tied = checkpoint.config(), self._is_tied(checkpoint)
+        dense_bias, norm_bias = self._biases(config)
         bias = self.bias if is_tied else f"{self.decoder}.bias"
         has_bias = config.flag("decoder_bias", True)
 
@@ -229,7 +252,7 @@ class MaskedWordNames:
 
 
 @dataclass(frozen=True)
-class ClassifierNames:
+class ClassifierNames(_HeadNames):
     """The names of a `Classifier` of whole texts in a checkpoint; that of tokens has the logits alone, as a rule.
 
     Parameters
@@ -265,7 +288,7 @@ class ClassifierNames:
         if self.is_inside:
             dense = next((p + dense for p in type(model).prefixes if f"{p}{dense}.weight" in shapes), dense)
         has_dense = is_modern or not of_tokens
-        dense_bias, norm_bias = _biases(config)
+        dense_bias, norm_bias = self._biases(config)
 
         def build(source: TensorSource) -> dict[str, Any]:
             return {
@@ -287,9 +310,7 @@ class ClassifierNames:
             pooling = config.peek("classifier_pooling") or "cls"
             if pooling not in ("cls", "mean"):
                 raise RegardError(f"classifier_pooling of {checkpoint.path} must be cls or mean, got {pooling!r}")
-        field_name = {"modernbert": "classifier_activation", "deberta-v2": "pooler_hidden_act"}
-        name = field_name.get(str(config.peek("model_type")))
-        activation = self.activation if name is None else _known_activation(config, name, self.activation)
+        activation = self._known_activation(config, self.activation)
         return Classifier(
             **layers,
             activation=activation if has_dense else None,
@@ -338,7 +359,9 @@ _MASKED_WORDS: Mapping[str, MaskedWordNames] = MappingProxyType(
             activation="gelu",
         ),
         "modernbert": MaskedWordNames(
-            "ModernBertForMaskedLM", ("model.",), "head.dense", "head.norm", "decoder", "decoder.bias"
+            *("ModernBertForMaskedLM", ("model.",), "head.dense", "head.norm", "decoder", "decoder.bias", "gelu"),
+            activation_field="classifier_activation",
+            has_biases=False,
         ),
         "mpnet": _roberta("MPNetForMaskedLM", "mpnet."),
         "nomic_bert": _bert("NomicBertForMaskedLM", "nomic_bert.", "bert.", norm="layer_norm"),
@@ -351,6 +374,7 @@ _NEWER_DEBERTA = MaskedWordNames(
     "DebertaV2ForMaskedLM",
     ("deberta.",),
     *(f"lm_predictions.lm_head.{part}" for part in ("dense", "LayerNorm", "decoder", "bias")),
+    is_always_tied=True,
 )
 _POOLER = ClassifierNames("pooler.dense", is_inside=True)
 _OUT_PROJ = ClassifierNames("classifier.dense", "classifier.out_proj")
@@ -358,10 +382,16 @@ _CLASSIFIERS: Mapping[str, ClassifierNames] = MappingProxyType(
     {
         "albert": ClassifierNames("pooler", is_inside=True),
         "bert": _POOLER,
-        "deberta-v2": ClassifierNames("pooler.dense", activation="gelu"),
+        "deberta-v2": ClassifierNames("pooler.dense", activation="gelu", activation_field="pooler_hidden_act"),
         "distilbert": ClassifierNames("pre_classifier", activation="relu"),
         "electra": ClassifierNames("classifier.dense", "classifier.out_proj", "gelu"),
-        "modernbert": ClassifierNames("head.dense", activation="gelu", norm="head.norm"),
+        "modernbert": ClassifierNames(
+            "head.dense",
+            activation="gelu",
+            norm="head.norm",
+            activation_field="classifier_activation",
+            has_biases=False,
+        ),
         "mpnet": _OUT_PROJ,
         "nomic_bert": _POOLER,
         "roberta": _OUT_PROJ,
@@ -437,24 +467,3 @@ def _has_newer_head(checkpoint: Checkpoint) -> bool:
     """Whether a DeBERTa has its own head alone, as the published files do whose configuration has no ``legacy``."""
     names = checkpoint.tensors().shapes
     return f"{_NEWER_DEBERTA.dense}.weight" in names and "cls.predictions.transform.dense.weight" not in names
-
-
-def _is_tied(checkpoint: Checkpoint) -> bool:
-    """Whether the table of the head is that of the embeddings, as it is where nothing is said."""
-    config = checkpoint.config()
-    is_newer = config.peek("model_type") == "deberta-v2" and masked_word_names(checkpoint) is _NEWER_DEBERTA
-    return config.peek("tie_word_embeddings") is not False or is_newer
-
-
-def _biases(config: Any) -> tuple[bool, bool]:
-    """Return whether `dense` and `norm` have biases, which are optional for ModernBERT alone."""
-    default = config.peek("model_type") != "modernbert"
-    return config.flag("classifier_bias", default), config.flag("norm_bias", default)
-
-
-def _known_activation(config: Any, field_name: str, default: str) -> str:
-    """Return the activation that a field names; an error for an unknown one."""
-    name = config.peek(field_name) or default
-    if name != "tanh":
-        F.activation(name)
-    return str(name)

@@ -55,7 +55,7 @@ class TokenizedInputs:
                 raise RegardError(f"{name} has {len(values)} rows, input_ids {len(rows)}; give one for each text")
             for value, row in zip(values, rows, strict=True):
                 if len(value) != len(row):
-                    raise RegardError(f"{name} has rows of {len(value)} entries beside input_ids of {len(row)}")
+                    raise RegardError(f"{name} has rows of {len(value)} entries, but input_ids has rows of {len(row)}")
         if any(types.any() for types in others.get("token_type_ids", ())):
             raise RegardError("token_type_ids must be 0: regard runs texts of one segment; give a pair as two texts")
         masks = others.get("attention_mask") or [np.ones(len(row)) for row in rows]

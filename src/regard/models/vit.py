@@ -7,7 +7,7 @@ a vector of its own. The blocks are an encoder's, with a norm before each sublay
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -20,10 +20,10 @@ from regard.models.checkpoint.tensors import TensorSource, load_layers
 from regard.models.encoder import run_blocks
 from regard.models.images.model import ImageModel, ImageOutput, Pictures, check_processor
 from regard.models.images.patches import ImageConfig, PatchEmbedding, read_image_sizes
-from regard.models.images.processor import read_processor
+from regard.models.images.processor import ImageProcessor, read_processor
 from regard.models.predictions import Prediction, likeliest
 from regard.models.task_heads import class_names
-from regard.nn import LayerNorm, Linear
+from regard.nn import EncoderBlock, LayerNorm, Linear
 from regard.nn.layers import traced_norm
 from regard.text.encoding import Encoding
 
@@ -53,7 +53,7 @@ class ViTConfig(ImageConfig):
             **read_image_sizes(reader, patch_size=16),
             pooler_dim=reader.optional_count("pooler_output_size") or embed_dim,
             qkv_bias=reader.flag("qkv_bias", True),
-            labels=_read_labels(reader),
+            labels=read_labels(reader),
         )
         reader.finish()
         return config
@@ -63,10 +63,15 @@ class ViTConfig(ImageConfig):
 class ViT(ImageModel):
     """A ViT, with its pooler or its classifier if it was saved with one."""
 
-    config: ViTConfig
+    config: ViTConfig | Any  # a relative has its own
     final_norm: LayerNorm
     pooler: Linear | None = field(default=None, kw_only=True)
     classifier: Linear | None = field(default=None, kw_only=True)
+
+    config_type: ClassVar[type[Any]] = ViTConfig
+    prefix: ClassVar[str] = "vit"  # of all names, inside a model with a task head
+    processor_kind: ClassVar[str] = "ViT"
+    classified_vectors: ClassVar[int] = 1  # how many its classifier reads
 
     def embed_patches(self, pixels: np.ndarray, *, trace: Recorder = NULL_RECORDER) -> np.ndarray:
         """Return the vectors, ``B T E``, of the numbers of pictures, ``B C Y X``; taps those of `PatchEmbedding`."""
@@ -117,37 +122,45 @@ class ViT(ImageModel):
     @classmethod
     def load(cls, checkpoint: Checkpoint, *, name: str, dtype: Any = np.float32) -> Self:
         """Build the model from its checkpoint."""
-        config = ViTConfig.read(checkpoint.config())
-        processor = check_processor(read_processor(checkpoint.path, "ViT"), config, checkpoint.path)
+        processor = read_processor(checkpoint.path, cls.processor_kind)
+        config = cls.sized(cls.config_type.read(checkpoint.config()), processor)
+        processor = check_processor(processor, config, checkpoint.path)
         shapes = checkpoint.tensors().shapes
-        prefix = "vit" if "vit.embeddings.cls_token" in shapes else ""  # inside a model with a task head
+        prefix = cls.prefix if f"{cls.prefix}.embeddings.cls_token" in shapes else ""
         has_pooler = f"{prefix}.pooler.dense.weight".removeprefix(".") in shapes
         classes = (*shapes.get("classifier.weight", ()), 0)[0]
 
         def layers(root: TensorSource) -> dict[str, Any]:
-            source, E, eps = root.at(prefix), config.embed_dim, config.norm_eps
+            source, E = root.at(prefix), config.embed_dim
             blocks = (source.at(f"encoder.layer.{i}") for i in range(config.num_layers))
             return {
                 "patches": PatchEmbedding.build(source.at("embeddings"), _PATCHES, config, bias=True, batched=True),
-                "blocks": tuple(
-                    encoder_block(block, _BLOCK, config, eps, norm_first=True, qkv_bias=config.qkv_bias)
-                    for block in blocks
-                ),
-                "final_norm": layer_norm(source, "layernorm", E, eps),
+                "blocks": tuple(cls.block(block, config) for block in blocks),
+                "final_norm": layer_norm(source, "layernorm", E, config.norm_eps),
                 "pooler": linear(source, "pooler.dense", E, config.pooler_dim) if has_pooler else None,
-                "classifier": linear(root, "classifier", E, classes) if classes else None,
+                "classifier": linear(root, "classifier", cls.classified_vectors * E, classes) if classes else None,
             }
 
         loaded = load_layers(
             checkpoint,
             layers,
             num_layers=config.num_layers,
-            unused=("embeddings.mask_token", "vit.embeddings.mask_token", "decoder."),
+            unused=("embeddings.mask_token", f"{cls.prefix}.embeddings.mask_token", "decoder."),
             dtype=dtype,
         )
         model = cls(name=name, config=config, **loaded, processor=processor)
         _ = model.labels  # an error if they are those of other classes
         return model
+
+    @classmethod
+    def sized(cls, config: Any, processor: ImageProcessor | None) -> Any:  # noqa: ARG003
+        """Return the configuration for the pictures that its preprocessing makes."""
+        return config
+
+    @classmethod
+    def block(cls, source: TensorSource, config: Any) -> EncoderBlock:
+        """Return a block."""
+        return encoder_block(source, _BLOCK, config, config.norm_eps, norm_first=True, qkv_bias=config.qkv_bias)
 
 
 _PATCHES = ("cls_token", "patch_embeddings.projection", "position_embeddings")
@@ -163,7 +176,7 @@ _BLOCK = {
 }
 
 
-def _read_labels(reader: ConfigReader) -> tuple[str, ...]:
+def read_labels(reader: ConfigReader) -> tuple[str, ...]:
     """Read the names of the classes, by their numbers from 0."""
     labels = reader.take("id2label", {0: "LABEL_0", 1: "LABEL_1"})
     fits = isinstance(labels, dict) and all(isinstance(label, str) for label in labels.values())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -75,12 +75,13 @@ class CausalAttention(MultiHeadAttention):
             k = optional_tap(trace, "projected_k", k, "... G S D")
         q, k = _norm_heads(self.q_norm, q, trace, "q_norm"), _norm_heads(self.k_norm, k, trace, "k_norm")
         if rotation is not None:
-            q, k = F.apply_rotary(q, *rotation), F.apply_rotary(k, *rotation)
+            q, k = self.with_positions(q, k, rotation)
         q, k, v = trace("q", q, "... H T D"), trace("k", k, "... G S D"), trace("v", v, "... G S Dv")
         if cache is not None:
             cache = cache.append(k, v)
             k, v = cache.k, cache.v
             mask = None if mask is None else mask[..., cache.start :]
+        mask = self.visible(mask, q.shape[-2], k.shape[-2])
         output = self.attend(
             q, k, v, mask=mask, causal=True, window=self.window, scale=self.scale, softcap=self.softcap,
             sinks=self.sinks, trace=trace,
@@ -90,6 +91,14 @@ class CausalAttention(MultiHeadAttention):
         return output, cache
 
     forward = __call__
+
+    def with_positions(self, q: np.ndarray, k: np.ndarray, rotation: CosSin) -> tuple[np.ndarray, np.ndarray]:
+        """Return queries and keys, rotated."""
+        return F.apply_rotary(q, *rotation), F.apply_rotary(k, *rotation)
+
+    def visible(self, mask: Any, queries: int, keys: int) -> Any:  # noqa: ARG002
+        """Return the mask of so many queries, the last, and keys, besides causal order and window."""
+        return mask
 
 
 @dataclass(frozen=True, eq=False, repr=False)

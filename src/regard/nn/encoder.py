@@ -31,11 +31,14 @@ class EncoderBlock(Layer):
     mlp : FeedForward or GatedFeedForward
     mlp_norm : LayerNorm
     norm_first : bool
+    attn_scale, mlp_scale : array, ``E``, optional
+        Layer scale: of each feature of what attention and feed-forward return, before it is added; with `norm_first`.
 
     References
     ----------
     Vaswani et al. (2017), section 3.1; Xiong et al. (2020), "On layer normalization in the Transformer
-    architecture", https://arxiv.org/abs/2002.04745.
+    architecture", https://arxiv.org/abs/2002.04745; for layer scale Touvron et al. (2021), "Going deeper with image
+    transformers", https://arxiv.org/abs/2103.17239.
     """
 
     attn: SelfAttention
@@ -43,6 +46,8 @@ class EncoderBlock(Layer):
     mlp: FeedForward | GatedFeedForward = REQUIRED
     mlp_norm: LayerNorm = REQUIRED
     norm_first: bool = field(default=False, kw_only=True)
+    attn_scale: np.ndarray | None = field(default=None, kw_only=True)
+    mlp_scale: np.ndarray | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         kinds = {"attn": SelfAttention, "attn_norm": LayerNorm, "mlp": FeedForward, "mlp_norm": LayerNorm}
@@ -67,6 +72,11 @@ class EncoderBlock(Layer):
             "mlp returns": self.mlp.down_proj.weight.shape[1],
             "mlp_norm has": len(self.mlp_norm.weight),
         }
+        scales = {"attn_scale has": self.attn_scale, "mlp_scale has": self.mlp_scale}
+        scale_widths = {name: len(scale) for name, scale in scales.items() if scale is not None}
+        if scale_widths and not self.norm_first:
+            raise RegardError("attn_scale and mlp_scale are of a block with norm_first=True")
+        widths |= scale_widths
         if len(set(widths.values())) > 1:
             raise RegardError(
                 f"an encoder block adds what its parts return to what they take, so all need one width, but "
@@ -111,16 +121,19 @@ class EncoderBlock(Layer):
     ) -> np.ndarray:
         """Return ``... T E`` for x ``... T E``; taps ``attn.*``, ``attn_residual``, ``mlp.*`` and ``output``.
 
-        `rotation` is that of `SelfAttention`; `mask`, `causal` and the other options are those of `regard.attention`.
+        With layer scale it taps ``attn_scaled`` and ``mlp_scaled`` too. `rotation` is that of `SelfAttention`; `mask`,
+        `causal` and the other options are those of `regard.attention`.
         """
         if self.norm_first:
             y = normed(self.attn_norm, x, trace, "attn_norm")
             with trace.scope("attn"):
                 y = self.attn(y, rotation=rotation, trace=trace, **options)
+            y = y if self.attn_scale is None else trace("attn_scaled", y * self.attn_scale, "... T E")
             x = trace("attn_residual", x + y, "... T E")
             y = normed(self.mlp_norm, x, trace, "mlp_norm")
             with trace.scope("mlp"):
-                x = x + self.mlp(y, trace=trace)
+                y = self.mlp(y, trace=trace)
+            x = x + (y if self.mlp_scale is None else trace("mlp_scaled", y * self.mlp_scale, "... T E"))
         elif rotation is None and (fused := fast_paths.post_norm_block(self, x, trace, options)) is not None:
             x = fused
         else:

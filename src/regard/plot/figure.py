@@ -69,7 +69,7 @@ def figure(
     caption : bool or str
         Write below the figure what it shows: model, layer, head and text, and what is left out; or a text of your own.
     notes : sequence of str, optional
-        What a made caption says of each source beside that, such as how its trace was edited.
+        What a made caption says of each source in addition, such as how its trace was edited.
     theme : {"light", "dark"}
 
     Returns

@@ -1,4 +1,4 @@
-"""The lines of a file of texts, one text a line, as every command reads them."""
+"""The lines of a file of texts, one text per line, as every command reads them."""
 
 from __future__ import annotations
 

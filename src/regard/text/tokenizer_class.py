@@ -25,16 +25,17 @@ _OF_MODEL_TYPE = {
     "albert": "AlbertTokenizer", "bart": "RobertaTokenizer", "bert": "BertTokenizer",
     "camembert": "CamembertTokenizer", "clip": "CLIPTokenizer",
     "deberta-v2": "DebertaV2Tokenizer", "distilbert": "BertTokenizer", "electra": "BertTokenizer",
-    "gemma2": "GemmaTokenizer", "gemma3_text": "GemmaTokenizer", "glm": _FROM_JSON, "glm4": _FROM_JSON,
-    "gpt2": "GPT2Tokenizer", "gpt_neo": "GPT2Tokenizer",
-    "gpt_neox": "GPTNeoXTokenizer", "granite": _FROM_JSON, "mistral": _FROM_JSON, "mixtral": _FROM_JSON,
-    "modernbert": _FROM_JSON, "mpnet": "MPNetTokenizer", "mt5": "T5Tokenizer", "nomic_bert": "BertTokenizer",
-    "olmo2": _FROM_JSON, "opt": "GPT2Tokenizer",
+    "gemma2": "GemmaTokenizer", "gemma3": "GemmaTokenizer", "gemma3_text": "GemmaTokenizer",
+    "glm": _FROM_JSON, "glm4": _FROM_JSON, "gpt2": "GPT2Tokenizer", "gpt_neo": "GPT2Tokenizer",
+    "gpt_neox": "GPTNeoXTokenizer", "granite": _FROM_JSON, "mistral": _FROM_JSON,
+    "mixtral": _FROM_JSON, "modernbert": _FROM_JSON, "mpnet": "MPNetTokenizer", "mt5": "T5Tokenizer",
+    "nomic_bert": "BertTokenizer", "olmo2": _FROM_JSON, "opt": "GPT2Tokenizer",
     "phi3": _FROM_JSON, "qwen2": "Qwen2Tokenizer", "qwen3": "Qwen2Tokenizer", "qwen3_moe": "Qwen2Tokenizer",
     "roberta": "RobertaTokenizer", "starcoder2": "GPT2Tokenizer", "t5": "T5Tokenizer",
     "xlm-roberta": "XLMRobertaTokenizer",
 }  # fmt: skip
-_ANY_CLASS = ("deepseek_v3", "gpt_oss", "llama", "smollm3")  # types that have none of their own
+# Types that have none of their own.
+_ANY_CLASS = ("deepseek_v3", "gpt_oss", "llama", "llama4", "llama4_text", "smollm3")
 _WRONG_CLASSES = ("modernbert", "phi3", "qwen2")  # types whose published files name another class than they mean
 _OTHER_RULES = frozenset((
     "Barthez", "Bartpho", "BertGeneration", "BertJapanese", "Bertweet", "BigBird", "BioGpt", "Blenderbot",

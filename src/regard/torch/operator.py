@@ -13,15 +13,14 @@ from typing import Any
 
 from regard._utils.drop_ins import raises
 from regard._utils.errors import TorchError
-from regard.functional.arrays import Array, no_grad
+from regard.functional.arrays import Array, narrowed, no_grad
 from regard.functional.backward import NOT_TWICE, backward, forward_with_stats, like
 from regard.functional.blockwise import blockwise
 from regard.functional.dispatch import choose_implementation
 from regard.functional.dropout import Dropout, check_rate
-from regard.functional.inputs import AttentionInputs, Options, validate_inputs
+from regard.functional.inputs import AttentionInputs, Options, validate_inputs, widened
 from regard.functional.native.attention import native_forward, stats_from_kernel
 from regard.functional.native.buffer_pool import memory_order
-from regard.functional.overflow import narrowed, widened
 from regard.torch.autograd import one_by_one
 from regard.torch.classes import is_of_own_class
 from regard.torch.extra import torch

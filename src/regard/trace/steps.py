@@ -61,6 +61,8 @@ _FORMULAS = {
     "mlp_norm": "norm of the stream: what the feed-forward layer reads; in post-norm blocks norm(… + mlp.output)",
     "attn_post_norm": "norm(attn.output)",
     "mlp_post_norm": "norm(mlp.output)",
+    "attn_scaled": "attn.output × attn_scale, feature by feature",
+    "mlp_scaled": "mlp.output × mlp_scale, feature by feature",
     "scale": "√(mean of x² + eps), of centred x in a LayerNorm: what the norm divides by",
     "normalized": "x / scale, of centred x in a LayerNorm",
     "projected_q": "x · W_q (+ b_q), split into heads; norm and rotation make q of it",

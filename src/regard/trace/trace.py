@@ -54,7 +54,7 @@ class Trace(Scoped, RecordedSteps):
         Store each attention as an `AttentionMap`, in O(n · D) memory, instead of the arrays ``scores`` … ``weights``,
         which hold n² numbers. ``trace["blocks.3.attn.weights"]`` then computes the weights, and
         ``trace.map("blocks.3.attn")`` any part of them. Where one of those arrays is edited, the weights are recorded
-        instead. Without `only` the maps alone are recorded; with ``only="*"`` all other steps too, which are most of
+        instead. Without `only` the maps alone are recorded; with ``only="*"`` all other steps too, which take most of
         the memory.
     start : mapping of str to array, optional
         The output of a block of a decoder, from which its run starts in place of the embeddings, with the bits of a

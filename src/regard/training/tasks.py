@@ -240,7 +240,7 @@ def text_task(
 ) -> Task:
     """Return the task to continue a text, for a GPT, to fill in what is masked in it, for a BERT, or to continue pairs.
 
-    Of the text the last tenth is held out. Sequences of the latter two have the special tokens at their ends.
+    The last tenth of the text is held out. Sequences of the latter two have the special tokens at their ends.
 
     Parameters
     ----------

@@ -127,7 +127,7 @@ class Trainable:
                 raise RegardError(f"a model of type {kind} cannot be trained: {name} is computed from its tensors")
             tensor = self.tensors[place.stored]
             x = place.as_array(tensor)
-            first = names.setdefault((place.stored, str(place.index)), name)
+            first = names.setdefault((place.stored, place.part), name)
             if place.spec.offset or not np.may_share_memory(x, tensor):
                 self._computed.setdefault(first, (place, x + x.dtype.type(place.spec.offset)))
                 other, x = self._computed[first]

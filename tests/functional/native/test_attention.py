@@ -428,6 +428,7 @@ def test_a_small_call_is_few_calls_in_python():
     """Of a call of microseconds most is spent before the kernel."""
     x = np.ones((5, 8), np.float32)
     assert len(calls := calls_of(lambda: attention(x, x, x))) <= 20, calls
+    assert len({path for path, _ in calls}) <= 8, calls
 
 
 def test_the_reference_is_few_calls_to_walk_through():
@@ -435,7 +436,7 @@ def test_the_reference_is_few_calls_to_walk_through():
     x, package = np.ones((5, 8)), str(Path(regard.__file__).parent)
     calls = [call for call in calls_of(lambda: attention(x, x, x, implementation="reference")) if package in call[0]]
     assert len(calls) <= 40, calls
-    assert len({path for path, _ in calls}) <= 11, calls
+    assert len({path for path, _ in calls}) <= 8, calls
 
 
 def calls_of(run):

@@ -15,9 +15,14 @@ import golden
 import regard
 from regard import RegardError, Trace
 from regard.cli import main
+from regard.explorer.cell import projected_output
+from regard.explorer.run import Run
 from regard.formats.safetensors import SafetensorsFile, write_safetensors
-from regard.metrics import corpus_head_metrics, head_metrics, patch_grid, path_patching, rollout
+from regard.metrics import corpus_head_metrics, head_metrics, patch_grid, path_patching, rollout, value_norms
+from regard.metrics.layer_maps import layers_of
+from regard.models.images.patches import _cubic
 from regard.models.memory import estimate_memory
+from regard.nn import parameters
 from regard.trace import edits
 from regard.training import train
 
@@ -389,3 +394,25 @@ def test_a_clip_says_which_half_has_what_it_lacks(clip):
             getattr(clip, name)
     assert not hasattr(clip, "generate")
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(clip)).logit_scale, clip.logit_scale)
+
+
+def test_positions_are_interpolated_between_those_of_the_nearest_patches():
+    """Bicubically; the stored grid stays as it is."""
+    np.testing.assert_array_equal(_cubic(5, 5), np.eye(5))
+    at_a_quarter = [-0.10546875, 0.87890625, 0.26171875, -0.03515625]  # by hand, of the polynomials at 1.25, 0.25, …
+    np.testing.assert_array_equal(_cubic(8, 16)[7], [0, 0, *at_a_quarter, 0, 0])
+    np.testing.assert_array_equal(_cubic(8, 16)[0, :2], [sum(at_a_quarter[1:]), at_a_quarter[0]])
+    np.testing.assert_allclose(_cubic(7, 3).sum(1), 1, atol=1e-12)
+
+
+def test_layer_scale_is_part_of_what_heads_write():
+    model, trace = regard.load(golden.FOLDER / "dinov2/plain", dtype=np.float64), Trace()
+    model({"pixel_values": np.random.default_rng(0).standard_normal((1, 3, *model.config.image_size))}, trace=trace)
+    block, weights, v = model.blocks[1], trace["blocks.1.attn.weights"][0], trace["blocks.1.attn.v"][0]
+    rows = block.attn.o_proj.weight.reshape(3, 4, 12) * block.attn_scale  # H Dv E
+    written = np.einsum("hts,hsd,hde->tse", weights, v, rows)
+    np.testing.assert_allclose(value_norms(model, trace, 1, heads="together"), np.linalg.norm(written, axis=-1))
+    total = written.sum(1) + block.attn.o_proj.bias * block.attn_scale
+    np.testing.assert_allclose(trace["blocks.1.attn_residual"] - trace["blocks.0.output"], total[None], atol=1e-12)
+    shown = projected_output(parameters(model), Run(trace, layers_of(trace, 0), 0, trace.encodings[0], model), 1, 2, 4)
+    np.testing.assert_allclose(shown["attention"], total[4], atol=1e-12)

@@ -105,7 +105,7 @@ def test_grey_of_tiff_is_from_black_to_white(tmp_path, bits, white):
 def test_signed_grey_is_refused(tmp_path, bits):
     path = tiff(tmp_path / "x.tif", bits, bytes(4 * bits // 8), sample_format=2)
     for x in (path, Image.open(path)):
-        with pytest.raises(RegardError, match="of which no value is white"):
+        with pytest.raises(RegardError, match="in which no value is white"):
             rgb(x)
 
 
@@ -130,7 +130,7 @@ def test_modes_multiplied_by_opacity_are_over_white():
 def test_pixels_of_no_known_white_are_refused(tmp_path, dtype):
     path = save(tmp_path / "x.tif", Image.fromarray(np.arange(16).reshape(4, 4).astype(dtype)))
     for x in (path, Image.open(path)):
-        with pytest.raises(RegardError, match="of which no value is white: scale them to 0 to 255"):
+        with pytest.raises(RegardError, match="in which no value is white: scale them to 0 to 255"):
             rgb(x)
 
 

@@ -5,20 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal
 
+from regard.cli import shared_options as shared
 from regard.cli.deferred import deferred_imports
 from regard.cli.options import Command, option, options
-from regard.cli.shared_options import (
-    ModelChoice,
-    TextSource,
-    ToyLayer,
-    color,
-    count,
-    json_flag,
-    layer_and_head,
-    model_choice,
-    text_source,
-    toy_layer,
-)
 
 with deferred_imports():
     import numpy as np
@@ -49,23 +38,23 @@ COMMAND = Command(
 class Options:
     """What is typed."""
 
-    source: TextSource = text_source()
-    model: ModelChoice = model_choice("minilm")
+    source: shared.TextSource = shared.text_source()
+    model: shared.ModelChoice = shared.model_choice("minilm")
     heads: Sequence[tuple[int, int]] = option(
         "L3H7",
         "a head to ablate; may be repeated",
         flags=("--head",),
         action="append",
         required=True,
-        type=layer_and_head,
+        type=shared.layer_and_head,
     )
     by: Literal["zero", "mean"] = option(
         None, "replace by zero or the mean over tokens (zero)", choices=("zero", "mean"), default="zero"
     )
-    top: int = option("N", "how many next tokens to show (10)", type=count, default=10)
-    json: bool = json_flag("the changes")
-    color: str = color()
-    toy: ToyLayer = toy_layer()
+    top: int = option("N", "how many next tokens to show (10)", type=shared.count, default=10)
+    json: bool = shared.json_flag("the changes")
+    color: str = shared.color()
+    toy: shared.ToyLayer = shared.toy_layer()
 
 
 def run(options: Options) -> None:

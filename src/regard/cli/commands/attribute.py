@@ -5,24 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
+from regard.cli import shared_options as shared
 from regard.cli.deferred import deferred_imports
 from regard.cli.options import Command, LazyChoices, flag, option, options
 from regard.cli.output_files import PICTURES, OutputFile, OutputFiles, output_files
-from regard.cli.shared_options import (
-    CorpusRun,
-    ModelChoice,
-    TextSource,
-    ToyLayer,
-    color,
-    corpus_run,
-    count,
-    json_flag,
-    merge_subwords,
-    model_choice,
-    text_source,
-    theme,
-    toy_layer,
-)
 
 with deferred_imports():
     from rich.cells import cell_len
@@ -78,15 +64,15 @@ def _methods() -> Sequence[str]:
 class Options:
     """What is typed."""
 
-    source: TextSource = text_source()
+    source: shared.TextSource = shared.text_source()
     corpus: str | None = option("FILE", "with --out, each text of a corpus in place of one")
     truncate: bool = flag("truncate texts of --corpus that are too long")
     to: str | None = option(
         "TEXT", 'the next token, such as " Paris"; by default the most probable; of an encoder a text to be similar to'
     )
     versus: str | None = option("TEXT", "a second one, whose number is subtracted")
-    generate: int | None = option("N", "generate N tokens, and show what mattered for each", type=count)
-    model: ModelChoice = model_choice("smollm2")
+    generate: int | None = option("N", "generate N tokens, and show what mattered for each", type=shared.count)
+    model: shared.ModelChoice = shared.model_choice("smollm2")
     method: str | None = option(
         "NAME", "%(choices)s (gradient; of an encoder integrated)", choices=LazyChoices(_methods)
     )
@@ -96,14 +82,14 @@ class Options:
     baseline: Literal["zero", "pad", "mask"] | None = option(
         "NAME", "where integrated gradients begin: %(choices)s (zero)", choices=("zero", "pad", "mask")
     )
-    steps: int | None = option("N", "points of integrated gradients (32)", type=count)
-    merge_subwords: bool = merge_subwords()
+    steps: int | None = option("N", "points of integrated gradients (32)", type=shared.count)
+    merge_subwords: bool = shared.merge_subwords()
     files: OutputFiles = output_files(_PICTURE, _TABLE)
-    partitions: CorpusRun = corpus_run()
-    theme: str = theme()
-    json: bool = json_flag("the contributions")
-    color: str = color()
-    toy: ToyLayer = toy_layer()
+    partitions: shared.CorpusRun = shared.corpus_run()
+    theme: str = shared.theme()
+    json: bool = shared.json_flag("the contributions")
+    color: str = shared.color()
+    toy: shared.ToyLayer = shared.toy_layer()
 
 
 def run(options: Options) -> None:

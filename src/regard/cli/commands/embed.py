@@ -47,7 +47,7 @@ class Options:
     """What is typed."""
 
     file: str | None = argument(
-        "FILE", "a file with one text a line, - reads standard input; or, with --out, a corpus", nargs="?"
+        "FILE", "a file with one text per line, - reads standard input; or, with --out, a corpus", nargs="?"
     )
     texts: Sequence[str] | None = option("TEXT", "a text, in place of a file", flags=("--text",), action="append")
     model: ModelChoice = model_choice("minilm")
@@ -112,7 +112,7 @@ def _texts(options: Options) -> dict[int, str]:
     elif options.texts is not None and options.file is None:
         lines = list(options.texts)
     else:
-        raise RegardError("give either a file with one text a line (- reads standard input) or --text")
+        raise RegardError("give either a file with one text per line (- reads standard input) or --text")
     stripped = {number: line.strip() for number, line in enumerate(lines, start=1)}
     empty = [number for number, line in stripped.items() if not line]
     if len(empty) == len(stripped):

@@ -2,22 +2,10 @@
 
 from __future__ import annotations
 
+from regard.cli import shared_options as shared
 from regard.cli.deferred import deferred_imports
 from regard.cli.options import Command, option, options
 from regard.cli.output_files import TRACE, OutputFiles, output_files
-from regard.cli.shared_options import (
-    MapChoice,
-    ModelChoice,
-    TextSource,
-    ToyLayer,
-    color,
-    head,
-    json_flag,
-    map_choice,
-    model_choice,
-    text_source,
-    toy_layer,
-)
 
 with deferred_imports():
     from regard._utils.errors import RegardError
@@ -46,14 +34,14 @@ _MAX_TOKENS = 1024
 class Options:
     """What is typed."""
 
-    source: TextSource = text_source()
-    model: ModelChoice = model_choice("minilm")
-    map: MapChoice = map_choice(head, layer="0", head="0", default=0)
+    source: shared.TextSource = shared.text_source()
+    model: shared.ModelChoice = shared.model_choice("minilm")
+    map: shared.MapChoice = shared.map_choice(shared.head, layer="0", head="0", default=0)
     word: str | None = option("WORD", "only the row of this word, with the arithmetic written out")
     files: OutputFiles = output_files(TRACE)
-    json: bool = json_flag("the numbers")
-    color: str = color()
-    toy: ToyLayer = toy_layer()
+    json: bool = shared.json_flag("the numbers")
+    color: str = shared.color()
+    toy: shared.ToyLayer = shared.toy_layer()
 
 
 def run(options: Options) -> None:

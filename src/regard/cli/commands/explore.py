@@ -5,23 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypedDict
 
+from regard.cli import shared_options as shared
 from regard.cli.deferred import deferred_imports
-from regard.cli.options import Command, flag, given_options, option, options, shared
+from regard.cli.options import Command, flag, given_options, option, options
 from regard.cli.output_files import MAX_DRAWN_TOKENS, PICTURES, OutputFile, OutputFiles, output_files
-from regard.cli.shared_options import (
-    MODEL_NAMES,
-    TOY_SETTINGS,
-    MapChoice,
-    ModelChoice,
-    Server,
-    TextSource,
-    ToyLayer,
-    head,
-    map_choice,
-    text_source,
-    theme,
-    toy_layer,
-)
 
 with deferred_imports():
     from dataclasses import replace
@@ -67,16 +54,16 @@ _PICTURE = OutputFile("-o", PICTURES, "the losses and heads of a training run")
 class Options:
     """What is typed."""
 
-    source: TextSource = text_source(
+    source: shared.TextSource = shared.text_source(
         "the text, the folder of a training run and, if you like, a text, or a map on disk, MAP.zarr"
     )
-    model: str | None = option("NAME", f"{MODEL_NAMES} (minilm)")  # a saved run has its own
+    model: str | None = option("NAME", f"{shared.MODEL_NAMES} (minilm)")  # a saved run has its own
     ignore: Sequence[str] | None = option(
         "FIELD", "an unknown field of its config.json that changes nothing", action="append"
     )
     compare_model: str | None = option("NAME", "a second model, for the same text or the second text")
     trace: Sequence[str] | None = option("FILE", "one or two saved runs in place of a text", nargs="+")
-    map: MapChoice = map_choice(head, layer="the page chooses", head="the page chooses")
+    map: shared.MapChoice = shared.map_choice(shared.head, layer="the page chooses", head="the page chooses")
     corpus: str | None = option("FILE", "sentences, one a line: the page finds those where a head attends most")
     story: str | None = option(
         "STORY", "steps to follow beside the views: animal, induction, indirect-object, softmax, or FILE.md"
@@ -85,17 +72,17 @@ class Options:
     share: bool = flag("serve the page read-only to a class on the local network, with a code")
     address: str | None = option("A", "with --share: this machine's address in the network (found)")
     open: str | None = option("ADDRESS", "what a copied address shows, or one in a file")
-    server: Server = shared(Server)
+    server: shared.Server = shared.server()
     files: OutputFiles = output_files(_PAGE, _PICTURE)
-    theme: str = theme()
-    toy: ToyLayer = toy_layer()
+    theme: str = shared.theme()
+    toy: shared.ToyLayer = shared.toy_layer()
 
     def with_text(self, *text: str) -> Options:
         """Return these options with other texts."""
         return replace(self, source=replace(self.source, text=text))
 
 
-_MODEL_OPTIONS = ("--model", "--compare-model", "--ignore", "--toy", *TOY_SETTINGS)
+_MODEL_OPTIONS = ("--model", "--compare-model", "--ignore", "--toy", *shared.TOY_SETTINGS)
 
 
 class _Explored(NamedTuple):
@@ -219,7 +206,7 @@ def _stored_map(options: Options) -> _Explored | None:
     if not texts or not is_map(texts[0]):
         return None
     folder = texts[0]
-    others = ("--trace", *_MODEL_OPTIONS[:4], "--layer", "--file", "--corpus", *TOY_SETTINGS)
+    others = ("--trace", *_MODEL_OPTIONS[:4], "--layer", "--file", "--corpus", *shared.TOY_SETTINGS)
     if refused := given_options(options, *others):
         raise RegardError(f"{folder} is an attention map on disk: leave out {', '.join(refused)}")
     if len(texts) > 1:
@@ -253,7 +240,7 @@ def _exploration(options: Options, text_b: str | None) -> Exploration:
         traces = [Trace.load(Path(path)) for path in options.trace]
         return exploration_of(traces, None, layer=layer, head=head)
     texts = _texts(options.source, text_b)
-    choice = ModelChoice(model=options.model or "minilm", ignore=options.ignore)
+    choice = shared.ModelChoice(model=options.model or "minilm", ignore=options.ignore)
     first = load_model(choice, options.toy, texts, pictures=True)
     if isinstance(first, ImageModel):
         if options.compare_model is not None:
@@ -271,7 +258,7 @@ def _exploration(options: Options, text_b: str | None) -> Exploration:
     return exploration_of(texts, models if len(models) > 1 else models[0], layer=layer, head=head)
 
 
-def _texts(source: TextSource, text_b: str | None) -> list[str]:
+def _texts(source: shared.TextSource, text_b: str | None) -> list[str]:
     """Return one or two texts; `text_b`, of an address, is the second where one is given."""
     if len(source.text) > 2:
         raise RegardError(f"explore takes one or two texts, got {len(source.text)}: quote each text")

@@ -5,18 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from regard.cli import shared_options as shared
 from regard.cli.deferred import deferred_imports
 from regard.cli.options import Command, flag, option, options
 from regard.cli.output_files import OutputFile, OutputFiles, output_files
-from regard.cli.shared_options import (
-    ModelChoice,
-    TextSource,
-    count,
-    json_flag,
-    model_choice,
-    text_source,
-    whole_number,
-)
 
 with deferred_imports():
     import sys
@@ -57,19 +49,19 @@ _JOINERS = "\u200c\u200d"  # zero-width, needed in Persian, Indic scripts and em
 class Options:
     """What is typed."""
 
-    source: TextSource = text_source()
-    model: ModelChoice = model_choice("smollm2")
-    max_new_tokens: int = option("N", "at most N tokens (128)", type=count, default=128)
+    source: shared.TextSource = shared.text_source()
+    model: shared.ModelChoice = shared.model_choice("smollm2")
+    max_new_tokens: int = option("N", "at most N tokens (128)", type=shared.count, default=128)
     stop: Sequence[str] = option("TEXT", "stop before TEXT; may be repeated", action="append", default=[])
     temperature: float = option("T", "0: greedy decoding (0)", group="sampling", type=float, default=0.0)
-    top_k: int | None = option("K", "sample from the K most probable tokens", group="sampling", type=count)
+    top_k: int | None = option("K", "sample from the K most probable tokens", group="sampling", type=shared.count)
     top_p: float | None = option(
         "P", "sample from the fewest tokens of total probability P", group="sampling", type=float
     )
-    seed: int | None = option("N", "seed of the sampling", group="sampling", type=whole_number)
+    seed: int | None = option("N", "seed of the sampling", group="sampling", type=shared.whole_number)
     chat: bool = flag("format the text with the model's chat template")
     files: OutputFiles = output_files(_ATTENTION)
-    json: bool = json_flag("the continuation")
+    json: bool = shared.json_flag("the continuation")
 
 
 def run(options: Options) -> None:

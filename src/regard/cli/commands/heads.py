@@ -5,22 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeAlias
 
+from regard.cli import shared_options as shared
 from regard.cli.deferred import deferred_imports
 from regard.cli.options import Command, LazyChoices, flag, option, options
 from regard.cli.output_files import OutputFile, OutputFiles, output_files
-from regard.cli.shared_options import (
-    CorpusRun,
-    ModelChoice,
-    TextSource,
-    ToyLayer,
-    color,
-    corpus_run,
-    count,
-    json_flag,
-    model_choice,
-    text_source,
-    toy_layer,
-)
 
 with deferred_imports():
     from pathlib import Path
@@ -63,7 +51,7 @@ _TABLE = OutputFile(
 
 
 def _sort_keys() -> Sequence[str]:
-    from regard.metrics.registry import METRICS
+    from regard.metrics import METRICS
 
     return ("layer", *METRICS)
 
@@ -72,18 +60,18 @@ def _sort_keys() -> Sequence[str]:
 class Options:
     """What is typed."""
 
-    source: TextSource = text_source()
-    model: ModelChoice = model_choice("minilm")
+    source: shared.TextSource = shared.text_source()
+    model: shared.ModelChoice = shared.model_choice("minilm")
     corpus: str | None = option("FILE", "the mean over many texts, one a line, or a --column; with --out any corpus")
     truncate: bool = flag("truncate lines of --corpus that are too long")
-    repeated_tokens: int | None = option("N", "N random tokens, twice, in place of a text", type=count)
+    repeated_tokens: int | None = option("N", "N random tokens, twice, in place of a text", type=shared.count)
     sort: str | None = option("KEY", "print all heads, the largest first: %(choices)s", choices=LazyChoices(_sort_keys))
     all: bool = flag("print all heads, not only the strongest")
-    json: bool = json_flag("the metrics")
+    json: bool = shared.json_flag("the metrics")
     files: OutputFiles = output_files(_TABLE)
-    partitions: CorpusRun = corpus_run()
-    color: str = color()
-    toy: ToyLayer = toy_layer()
+    partitions: shared.CorpusRun = shared.corpus_run()
+    color: str = shared.color()
+    toy: shared.ToyLayer = shared.toy_layer()
 
 
 def run(options: Options) -> None:
@@ -158,7 +146,7 @@ def _measured(options: Options) -> _Measured | None:
         if isinstance(model, ImageModel):
             return model, head_metrics(run_picture(model, text, weights)), "on this picture"
         return model, head_metrics(run_model(model, tokenize(model, text), weights)), "on this text"
-    source = "--corpus reads a text a line" if options.corpus else "--repeated-tokens samples a model's vocabulary"
+    source = "--corpus reads one text per line" if options.corpus else "--repeated-tokens samples a model's vocabulary"
     has_other = options.source.text or options.source.file is not None or options.toy
     if options.corpus and options.repeated_tokens:
         raise RegardError("--corpus and --repeated-tokens are both given: choose one")
@@ -190,7 +178,7 @@ def _measured(options: Options) -> _Measured | None:
         if sums is not None and Path(sums).exists():
             tell(f"the sums so far are in {escape(sums)}: the same command continues")
         raise
-    return model, metrics, f"in the mean over {len(texts):,} texts"
+    return model, metrics, f"averaged over {len(texts):,} texts"
 
 
 def _measured_partitions(options: Options, corpus: str, out: str) -> _Measured | None:
@@ -203,7 +191,7 @@ def _measured_partitions(options: Options, corpus: str, out: str) -> _Measured |
     return (
         load_model(options.model, options.toy, []),
         CorpusHeadMetrics.of_sums(sums),
-        f"in the mean over {sums.done:,} texts",
+        f"averaged over {sums.done:,} texts",
     )
 
 

@@ -4,21 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
+from regard.cli import shared_options as shared
 from regard.cli.deferred import deferred_imports
 from regard.cli.options import Command, option, options
 from regard.cli.output_files import PICTURES, OutputFile, OutputFiles, output_files
-from regard.cli.shared_options import (
-    ModelChoice,
-    TextSource,
-    ToyLayer,
-    color,
-    count,
-    json_flag,
-    model_choice,
-    text_source,
-    theme,
-    toy_layer,
-)
 
 with deferred_imports():
     from rich.table import Table
@@ -56,20 +45,20 @@ _FOOTER = "…: its inputs are listed above. Effects are estimates; the two shar
 class Options:
     """What is typed."""
 
-    source: TextSource = text_source()
+    source: shared.TextSource = shared.text_source()
     to: str = option("TEXT", 'the next token, such as " Mary"', required=True)
     versus: str | None = option("TEXT", "a second one, whose logit is subtracted")
     corrupted: str | None = option("TEXT", "a text of as many tokens that lacks what decides")
     baseline: Literal["mean", "zero"] | None = option(
         "NAME", "without --corrupted, what cut edges carry: %(choices)s (mean)", choices=("mean", "zero")
     )
-    edges: int = option("N", "the most edges of the graph (30)", type=count, default=30)
-    model: ModelChoice = model_choice("smollm2")
+    edges: int = option("N", "the most edges of the graph (30)", type=shared.count, default=30)
+    model: shared.ModelChoice = shared.model_choice("smollm2")
     files: OutputFiles = output_files(_PICTURE)
-    theme: str = theme()
-    json: bool = json_flag("the graph")
-    color: str = color()
-    toy: ToyLayer = toy_layer()
+    theme: str = shared.theme()
+    json: bool = shared.json_flag("the graph")
+    color: str = shared.color()
+    toy: shared.ToyLayer = shared.toy_layer()
 
 
 def run(options: Options) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from regard.cli import shared_options as shared
 from regard.cli.deferred import deferred_imports
 from regard.cli.options import Command, flag, option, options
 from regard.cli.output_files import (
@@ -16,23 +17,6 @@ from regard.cli.output_files import (
     OutputFiles,
     Writer,
     output_files,
-)
-from regard.cli.shared_options import (
-    MapChoice,
-    ModelChoice,
-    TextSource,
-    ToyLayer,
-    color,
-    count,
-    head_or_mean,
-    json_flag,
-    map_choice,
-    merge_subwords,
-    model_choice,
-    print_width,
-    text_source,
-    theme,
-    toy_layer,
 )
 
 with deferred_imports():
@@ -81,29 +65,29 @@ _BYTES_PER_WEIGHT = 12  # of a view: a weight in float64, whether it is masked, 
 class Options:
     """What is typed."""
 
-    source: TextSource = text_source()
-    model: ModelChoice = model_choice("minilm")
-    map: MapChoice = map_choice(head_or_mean, layer="the last", head="mean", group=_MAP)
-    merge_subwords: bool = merge_subwords(_MAP)
+    source: shared.TextSource = shared.text_source()
+    model: shared.ModelChoice = shared.model_choice("minilm")
+    map: shared.MapChoice = shared.map_choice(shared.head_or_mean, layer="the last", head="mean", group=_MAP)
+    merge_subwords: bool = shared.merge_subwords(_MAP)
     show_special_tokens: bool = flag("show special tokens such as [CLS]", group=_MAP)
     word: str | None = option(
         "WORD",
         "print only the rows of this word (to:2: its second place), files show all; of a picture a patch, r2c5",
         group=_MAP,
     )
-    top: int = option("N", "how many keys to name for each query (3)", group=_MAP, type=count, default=3)
+    top: int = option("N", "how many keys to name for each query (3)", group=_MAP, type=shared.count, default=3)
     all_rows: bool = flag("print a row for each word of a long text too", group=_MAP)
     truncate: bool = flag("cut a text that is too long for the model")
     quiet: bool = flag("print nothing, only write files")
     files: OutputFiles = output_files(_HEAT_MAP, _TABLE, TRACE, _HEAD_GRID, _MOVEMENT)
     width: str | float | None = option(
-        "WIDTH", "pictures of maps for print: column (85 mm), page (170 mm), or millimetres", type=print_width
+        "WIDTH", "pictures of maps for print: column (85 mm), page (170 mm), or millimetres", type=shared.print_width
     )
     caption: bool = flag("with --width, write below what is shown")
-    theme: str = theme()
-    json: bool = json_flag("the map")
-    color: str = color()
-    toy: ToyLayer = toy_layer()
+    theme: str = shared.theme()
+    json: bool = shared.json_flag("the map")
+    color: str = shared.color()
+    toy: shared.ToyLayer = shared.toy_layer()
 
 
 def run(options: Options) -> None:
@@ -202,7 +186,7 @@ def _check_print(options: Options) -> None:
 
 def _print(
     options: Options,
-    choice: MapChoice,
+    choice: shared.MapChoice,
     model: Model,
     trace: Trace,
     view: AttentionView,
@@ -232,7 +216,7 @@ def _print(
     console.print(terminal_heatmap(view, width=console.width, color=has_color(console)), soft_wrap=True)
 
 
-def _chosen(choice: MapChoice, view: AttentionView) -> str:
+def _chosen(choice: shared.MapChoice, view: AttentionView) -> str:
     """Return a sentence that says which layer and head are shown, and how to choose others if nothing was chosen."""
     if choice.layer is not None or choice.head is not None:
         return f"{view.describe[0].upper()}{view.describe[1:]}"

@@ -7,19 +7,19 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from regard.cli.deferred import deferred_imports
-from regard.cli.options import Command, LazyChoices, argument, flag, option, options, shared
-from regard.cli.shared_options import Server, color, count, whole_number
+from regard.cli.options import Command, LazyChoices, argument, flag, option, options
+from regard.cli.shared_options import Server, color, count, server, whole_number
 
 with deferred_imports():
     import hashlib
     import shlex
-    import sys
     from pathlib import Path
 
     from rich.text import Text
 
     from regard._utils.errors import RegardError
     from regard.cli.console import make_console
+    from regard.cli.progress import bar
     from regard.cli.texts import read_file_or_input
     from regard.models import LanguageModel
     from regard.training import Step, Task, Trainable, TrainingResult, checkpoints, make_task, text_task, train
@@ -68,7 +68,7 @@ class Options:
     folder: str | None = option("FOLDER", "where checkpoints are written (regard-TASK)")
     resume: bool = flag("continue the run in the folder")
     watch: bool = flag("see it learn: loss, maps and heads in the browser")
-    server: Server = shared(Server)
+    server: Server = server()
     log: str | None = option("FILE", "write each step to FILE, .csv or .jsonl")
     steps: int | None = option("N", "updates", group=_TRAINING, type=count)
     batch_size: int | None = option("N", "sequences of a batch", group=_TRAINING, type=count)
@@ -247,19 +247,12 @@ def _clock(seconds: float) -> str:
 
 @contextmanager
 def _progress(total: int) -> Iterator[Callable[[Step, float], None] | None]:
-    """Yield a callback that draws a progress line on standard error; None where that is not a terminal."""
-    if sys.stderr is None or not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-
-    shown = TextColumn("loss {task.fields[loss]}   {task.fields[rate]} tokens/s   {task.fields[left]} left")
-    bar = Progress(BarColumn(), MofNCompleteColumn(), shown, console=Console(stderr=True), transient=True)
-    with bar:
-        task = bar.add_task("", total=total, loss="", rate="", left="")
+    """Yield a callback that draws a progress line; None without a terminal."""
+    fields = "loss {task.fields[loss]}   {task.fields[rate]} tokens/s   {task.fields[left]} left"
+    with bar(lambda rich: (rich.BarColumn(), rich.MofNCompleteColumn(), rich.TextColumn(fields))) as shown:
+        task = shown and shown.add_task("", total=total, loss="", rate="", left="")
 
         def update(step: Step, left: float) -> None:
-            bar.update(task, completed=step.step, loss=f"{step.loss:.4f}", rate=_rate(step), left=_clock(left))
+            shown.update(task, completed=step.step, loss=f"{step.loss:.4f}", rate=_rate(step), left=_clock(left))
 
-        yield update
+        yield shown and update

@@ -4,20 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from regard.cli import shared_options as shared
 from regard.cli.deferred import deferred_imports
 from regard.cli.options import Command, option, options
-from regard.cli.shared_options import (
-    ModelChoice,
-    TextSource,
-    ToyLayer,
-    color,
-    count,
-    json_flag,
-    layer_and_head,
-    model_choice,
-    text_source,
-    toy_layer,
-)
 
 with deferred_imports():
     import numpy as np
@@ -52,19 +41,19 @@ _IN_WORDS = {"softcap": "soft cap", "bias": "position bias"}
 class Options:
     """What is typed."""
 
-    source: TextSource = text_source()
-    model: ModelChoice = model_choice("minilm")
-    head: tuple[int, int] = option("L3H1", "the layer and the head", required=True, type=layer_and_head)
+    source: shared.TextSource = shared.text_source()
+    model: shared.ModelChoice = shared.model_choice("minilm")
+    head: tuple[int, int] = option("L3H1", "the layer and the head", required=True, type=shared.layer_and_head)
     word: str = option("WORD", "the token that attends; to:2 is the second *to*", required=True)
     to: str = option("TEXT", "the token that it attends to", required=True)
     versus: str | None = option("TEXT", "another token: why to that one rather than to this one")
     by: Literal["head", "token"] = option(
         None, "a head is one part, or one for each token (head)", choices=("head", "token"), default="head"
     )
-    top: int = option("N", "how many pairs to show (10)", type=count, default=10)
-    json: bool = json_flag("the score, its largest pairs and what each part adds")
-    color: str = color()
-    toy: ToyLayer = toy_layer()
+    top: int = option("N", "how many pairs to show (10)", type=shared.count, default=10)
+    json: bool = shared.json_flag("the score, its largest pairs and what each part adds")
+    color: str = shared.color()
+    toy: shared.ToyLayer = shared.toy_layer()
 
 
 def run(options: Options) -> None:

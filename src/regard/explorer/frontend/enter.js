@@ -6,6 +6,16 @@ const form = /** @type {HTMLFormElement} */ (document.getElementById("form"));
 const input = /** @type {HTMLInputElement} */ (document.getElementById("code"));
 const note = /** @type {HTMLElement} */ (document.getElementById("status"));
 
+const dark = matchMedia("(prefers-color-scheme: dark)");
+const main = /** @type {HTMLElement} */ (form.parentElement);
+
+function showTheme() {
+  for (const node of [document.documentElement, main]) node.dataset.theme = dark.matches ? "dark" : "light";
+}
+
+showTheme();
+dark.addEventListener("change", showTheme);
+
 /** @param {string} text as it is typed, with any case and spaces */
 const codeOf = (text) => text.replace(/[^A-Za-z0-9]/g, "").toUpperCase();
 

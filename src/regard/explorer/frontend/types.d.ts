@@ -54,6 +54,7 @@ type Transport = (method: string, params: Record<string, any>, signal?: AbortSig
 /** The elements of the page by their `data-ref`; `tests/explorer/test_markup.py` compares them. */
 interface Refs {
   live: HTMLElement;
+  liveBox: HTMLTemplateElement;
   liveModel: HTMLSelectElement;
   liveInput: HTMLTextAreaElement;
   liveRun: HTMLButtonElement;
@@ -69,7 +70,8 @@ interface Refs {
   liveStatusB: HTMLElement;
   aligned: HTMLElement;
   text: HTMLElement;
-  tabs: HTMLElement;
+  places: HTMLElement;
+  views: HTMLElement;
   searchInput: HTMLInputElement;
   matchCount: HTMLElement;
   special: HTMLInputElement;
@@ -148,7 +150,9 @@ interface Refs {
   title: HTMLElement;
   layer: HTMLSelectElement;
   head: HTMLSelectElement;
-  modes: HTMLElement;
+  modes: HTMLSelectElement;
+  drawings: HTMLElement;
+  more: HTMLDetailsElement;
   compareButton: HTMLButtonElement;
   ablation: HTMLElement;
   ablateButton: HTMLButtonElement;
@@ -244,9 +248,7 @@ interface Refs {
   headsName: HTMLElement;
   streamRow: HTMLTemplateElement;
   linesSides: HTMLElement;
-  linesLayer: HTMLSelectElement;
   clearLines: HTMLButtonElement;
-  openPaths: HTMLButtonElement;
   pathsSides: HTMLElement;
   pathsToken: HTMLSelectElement;
   pathsVersus: HTMLSelectElement;

@@ -14,6 +14,8 @@ from regard.functional.rules import Axes, rule
 from regard.functional.scores.layout import Index, ScoreLayout, bounds_of, broadcasts
 from regard.functional.scores.part import ScorePart
 
+__all__ = ("ALiBi", "DistanceBias", "RelativePositionBias")
+
 
 class _FiniteByDistance(Bias):
     """A bias whose values are finite numbers that depend on the distance from query to key only."""

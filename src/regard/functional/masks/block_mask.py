@@ -163,7 +163,7 @@ class BlockMask(Mask):
         return self._with_lead(layout, self.blocks)[..., _overlapped(rows, BLOCK_QUERIES), :]
 
     def count_blocks(self) -> dict[str, int]:
-        """Return how many blocks are full, partial and empty, in the mean over batch entries and heads."""
+        """Return how many blocks are full, partial and empty, averaged over batch entries and heads."""
         heads = max(1, math.prod(self.blocks.shape[:2]))
         empty, full = (round(np.count_nonzero(self.blocks == kind) / heads) for kind in (_EMPTY, _FULL))
         return {"full": full, "partial": math.prod(self.blocks.shape[2:]) - full - empty, "empty": empty}

@@ -14,6 +14,8 @@ from regard.functional.rules import Axes, rule
 from regard.functional.scores.layout import MAX_POSITION, Index, ScoreLayout, bounds_of, broadcasts, take
 from regard.functional.scores.part import ScorePart
 
+__all__ = ("Causal", "KeyLengths", "KeyRangeMask", "PrefixLM", "SegmentMask", "SlidingWindow")
+
 _NO_FIRST, _NO_LAST = np.zeros(1, np.int64), np.full(1, 2 * MAX_POSITION)
 
 

@@ -13,12 +13,11 @@ from regard.functional.arrays import Array, device, namespace
 from regard.functional.biases.base import Bias
 from regard.functional.biases.score_mod import is_score_function
 from regard.functional.frameworks import Framework, framework, framework_of
-from regard.functional.inputs import AttentionInputs
+from regard.functional.inputs import AttentionInputs, may_overflow
 from regard.functional.native.convert import compute_type, dtype_name, to_kernel
 from regard.functional.native.mask_args import KernelMaskArgs, kernel_mask_args
 from regard.functional.nonfinite import saturate_cast
 from regard.functional.online_softmax import SoftmaxStats
-from regard.functional.overflow import may_overflow
 from regard.functional.scores.layout import Index
 
 _DTYPES = ("float16", "bfloat16", "float32", "float64")
@@ -67,7 +66,7 @@ def native_forward(
         no_stats = row_max is None or row_sum is None
         stats = (None, None) if no_stats else (row_max[..., span], row_sum[..., span])  # type: ignore[index]
         finite &= kernel.forward(call, out[..., span, :], *stats)
-    return output, finite or not may_overflow(p)
+    return output, finite or not may_overflow(p.to_compute_dtype())
 
 
 def native_forward_with_weights(p: AttentionInputs) -> tuple[Array, Array] | None:
@@ -136,11 +135,11 @@ def to_library(p: AttentionInputs, x: Array) -> Array:
 
 def kernel_calls(p: AttentionInputs, *, tiles: bool = False) -> Iterable[tuple[slice, Any]]:
     """Return calls of the kernel with the queries of each, made one after the other."""
-    every = slice(0, p.layout.shape[-2])
     if p.mask is None and p.bias is None:
+        every = slice(0, p.layout.shape[-2])
         return [(every, kernel_call(p, None, every, tiles=tiles))]
     args = kernel_mask_args(p)
-    return ((span, kernel_call(p, args, span, tiles=tiles)) for span in args.row_spans(every))
+    return ((span, kernel_call(p, args, span, tiles=tiles)) for span in args.strips())
 
 
 def kernel_call(p: AttentionInputs, mask_args: KernelMaskArgs | None, rows: Index, *, tiles: bool = False) -> Any:

@@ -15,6 +15,7 @@ import numpy as np
 from regard.functional import native
 from regard.functional.arrays import Array, compute_dtype
 from regard.functional.biases.base import Bias, DenseBias
+from regard.functional.blocks import spans
 from regard.functional.inputs import AttentionInputs
 from regard.functional.masks.base import DenseMask, KeyRanges, LogicalAnd, Mask
 from regard.functional.masks.block_mask import BLOCK_KEYS, BLOCK_QUERIES, BlockMask
@@ -39,10 +40,10 @@ class KernelMaskArgs:
     distance_bias: np.ndarray | None  # ... H N, for each query − key position, from −(S − 1) on: −distance
     strip_bias: Bias | None  # to evaluate for a strip of queries at a time
 
-    def row_spans(self, rows: slice) -> list[slice]:
+    def strips(self) -> list[slice]:
         """Split the queries, so that a strip has a bounded number of scores."""
-        size = self.max_rows(rows)
-        return [slice(a, min(a + size, rows.stop)) for a in range(rows.start, max(rows.stop, rows.start + 1), size)]
+        queries = self.p.layout.queries
+        return spans(queries, self.max_rows(slice(0, queries)))
 
     def max_rows(self, rows: Index) -> int:
         """Return how many of these queries one call takes."""

@@ -7,12 +7,11 @@ from typing import Any
 import numpy as np
 
 from regard.functional import native
-from regard.functional.arrays import Array, device
+from regard.functional.arrays import Array, device, narrowed
 from regard.functional.native.attention import empty_array, unsupported_arrays_reason
 from regard.functional.native.convert import compute_type, dtype_name, to_kernel
 from regard.functional.nonfinite import clamp_posinf, nonzero, saturate_cast, zero_neginf
 from regard.functional.online_softmax import SoftmaxStats
-from regard.functional.overflow import narrowed
 from regard.functional.scores.layout import MAX_POSITION
 from regard.functional.varlen.inputs import VarlenInputs
 

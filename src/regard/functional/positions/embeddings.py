@@ -154,7 +154,7 @@ def relative_position_buckets(
         num_buckets //= 2
     exact = num_buckets // 2  # the number of near distances with a bucket each
     if exact < 1 or max_distance <= exact:
-        raise RegardError(f"max_distance {max_distance} must exceed the {exact} exact buckets, of which one is needed")
+        raise RegardError(f"max_distance {max_distance} must exceed the exact buckets, {exact}, at least one")
     if is_floating(relative) or not xp.isdtype(relative.dtype, "integral"):
         raise RegardError(f"relative must be an array of integers, got {relative.dtype}")
     kind = xp.iinfo(relative.dtype)  # distances are cut before they are widened: none is too large for the usual dtype

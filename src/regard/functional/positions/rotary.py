@@ -310,10 +310,13 @@ def _llama3(
     high_freq_factor: float,
     original_max_position_embeddings: int,
 ) -> tuple[np.ndarray, float]:
-    if high_freq_factor <= low_freq_factor:
-        raise RegardError(f"high_freq_factor {high_freq_factor} must be above low_freq_factor {low_freq_factor}")
+    if high_freq_factor < low_freq_factor:
+        raise RegardError(f"high_freq_factor {high_freq_factor} must not be below low_freq_factor {low_freq_factor}")
     rotations = original_max_position_embeddings * plain / (2 * math.pi)  # of each pair over the original length
-    ramp = np.clip((rotations - low_freq_factor) / (high_freq_factor - low_freq_factor), 0, 1)
+    if high_freq_factor == low_freq_factor:  # as in Llama 4: a step
+        ramp = (rotations >= low_freq_factor).astype(plain.dtype)
+    else:
+        ramp = np.clip((rotations - low_freq_factor) / (high_freq_factor - low_freq_factor), 0, 1)
     return plain / factor * (1 - ramp) + plain * ramp, 1.0
 
 

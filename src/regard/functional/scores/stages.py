@@ -10,9 +10,8 @@ import numpy as np
 
 from regard.functional.arrays import Array
 from regard.functional.biases.score_mod import is_score_function
-from regard.functional.heads import repeat_kv
 from regard.functional.inputs import AttentionInputs
-from regard.functional.nonfinite import saturate_cast, zero_masked_nonfinite
+from regard.functional.nonfinite import saturate_cast
 from regard.functional.recorder import Recorder
 from regard.functional.reference import attention_scores, softmax
 from regard.functional.scores.layout import ALL, Index, take
@@ -54,7 +53,7 @@ def block_arguments(
         change = partial(p.bias.scores, p.layout, rows, cols)
     return {
         "q": p.q if rows is ALL else take(p.q, rows, -2),
-        "k": zero_masked_nonfinite(repeat_kv(p.k if cols is ALL else take(p.k, cols, -2), p.layout.heads), mask),
+        "k": p.k if cols is ALL else take(p.k, cols, -2),
         "scale": p.scale,
         "softcap": p.softcap,
         "bias": change if bias is None else saturate_cast(bias, p.q.dtype),

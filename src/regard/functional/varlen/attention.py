@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Unpack
 
 from regard._utils.errors import RegardError
-from regard.functional.arrays import Array, as_array, concat, device, is_floating, no_grad
+from regard.functional.arrays import Array, as_array, concat, device, is_floating, narrowed, no_grad
 from regard.functional.attention import attention
 from regard.functional.backward import Gradients, attention_vjp
 from regard.functional.frameworks import framework_of, uncompiled
@@ -20,7 +20,6 @@ from regard.functional.native.varlen import (
     varlen_lse,
     varlen_unsupported_reason,
 )
-from regard.functional.overflow import narrowed
 from regard.functional.partial import Partial, attention_partial
 from regard.functional.varlen.inputs import VarlenInputs, VarlenOptions, by_head, validate_varlen
 

@@ -225,6 +225,12 @@ class ConfigReader:
         """State which other fields of this family do not affect the hidden states."""
         self._without_effect |= {*names}
 
+    def leave_out(self, *names: str) -> None:
+        """Read the fields of a part that is not run; they are listed with those that are ignored."""
+        for name in names:
+            if self._fields.pop(name, None) is not None and self._ignored and name not in self._ignored.names:
+                self._ignored.names.append(name)
+
     def splits(self, name: str, width: int, num_heads: int) -> None:
         """Report a problem unless `width`, the value of the field `name`, splits into heads."""
         self.require(width % num_heads == 0, f"{name} {width} does not split into {num_heads} attention heads")

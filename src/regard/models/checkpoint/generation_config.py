@@ -48,11 +48,17 @@ def _start_id(settings: dict[str, Any]) -> Any:
 
 def _ids(checkpoint: Checkpoint, name: str) -> tuple[int, ...]:
     settings = _generation_config(checkpoint)
-    value = checkpoint.config().peek(name) if settings is None else settings.get(name)
+    value = _of_config(checkpoint.config(), name) if settings is None else settings.get(name)
     ids = [] if value is None else value if isinstance(value, list) else [value]
     if not all(type(i) is int and i >= 0 for i in ids):
         raise RegardError(f"{name} of {checkpoint.path} must be an id or a list of ids, got {truncate(value)}")
     return tuple(ids)
+
+
+def _of_config(reader: ConfigReader, name: str) -> Any:
+    """Return a field of a configuration, or else of the part that reads texts."""
+    value, part = reader.peek(name), reader.peek("text_config")
+    return part.get(name) if value is None and isinstance(part, dict) else value
 
 
 def _generation_config(checkpoint: Checkpoint) -> dict[str, Any] | None:

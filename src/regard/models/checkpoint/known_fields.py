@@ -70,6 +70,11 @@ FIELDS = {
         qk_head_dim qk_nope_head_dim qk_rope_head_dim rope_interleave routed_scaling_factor topk_group use_cache
         v_head_dim
     """,
+    "dinov2": """
+        _out_features _out_indices apply_layernorm attention_probs_dropout_prob drop_path_rate hidden_act
+        hidden_dropout_prob image_size layer_norm_eps layerscale_value mlp_ratio num_channels out_features
+        out_indices patch_size qkv_bias reshape_hidden_states stage_names use_mask_token use_swiglu_ffn
+    """,
     "distilbert": """
         activation dim dropout hidden_dim n_heads n_layers qa_dropout seq_classif_dropout sinusoidal_pos_embds
     """,
@@ -82,6 +87,11 @@ FIELDS = {
         _rope_type_labels attention_bias attn_logit_softcapping default_rope_type final_logit_softcapping
         hidden_activation ignore_keys_at_rope_validation intermediate_size original_max_position_embeddings
         partial_rotary_factor query_pre_attn_scalar use_bidirectional_attention use_cache
+    """,
+    "gemma3": """
+        attention_bias attn_logit_softcapping boi_token_id boi_token_index eoi_token_id eoi_token_index
+        final_logit_softcapping hidden_activation image_token_id image_token_index intermediate_size
+        mm_tokens_per_image query_pre_attn_scalar text_config use_bidirectional_attention
     """,
     "gemma3_text": """
         _rope_type_labels _sliding_window_pattern attention_bias attn_logit_softcapping default_rope_type
@@ -127,6 +137,21 @@ FIELDS = {
         _rope_type_labels attention_bias default_rope_type hidden_act ignore_keys_at_rope_validation
         intermediate_size mlp_bias original_max_position_embeddings partial_rotary_factor pretraining_tp
         use_cache
+    """,
+    "llama4": """
+        attention_bias attn_scale attn_temperature_tuning boi_token_id boi_token_index eoi_token_id
+        eoi_token_index floor_scale hidden_act image_size image_token_id image_token_index intermediate_size
+        intermediate_size_mlp moe_layers no_rope_layers num_channels num_experts_per_tok num_local_experts
+        patch_size pixel_shuffle_ratio projector_dropout projector_input_dim projector_output_dim text_config
+        use_qk_norm
+    """,
+    "llama4_text": """
+        _rope_type_labels attention_bias attn_scale attn_temperature_tuning default_rope_type floor_scale
+        hidden_act ignore_keys_at_rope_validation image_size image_token_id interleave_moe_layer_step
+        intermediate_size intermediate_size_mlp moe_layers no_rope_layer_interval no_rope_layers num_channels
+        num_experts_per_tok num_local_experts original_max_position_embeddings output_router_logits
+        partial_rotary_factor patch_size pixel_shuffle_ratio projector_dropout projector_input_dim
+        projector_output_dim router_aux_loss_coef router_jitter_noise text_config use_cache use_qk_norm
     """,
     "mistral": """
         _rope_type_labels default_rope_type hidden_act ignore_keys_at_rope_validation intermediate_size
@@ -223,6 +248,11 @@ ALIASES: dict[str, dict[str, str]] = {
     },
     "deepseek_v3": {"num_local_experts": "n_routed_experts", "num_mtp_layers": "num_nextn_predict_layers"},
     "distilbert": {"hidden_size": "dim", "num_attention_heads": "n_heads", "num_hidden_layers": "n_layers"},
+    "gemma3": {
+        "boi_token_id": "boi_token_index",
+        "eoi_token_id": "eoi_token_index",
+        "image_token_id": "image_token_index",
+    },
     "gpt2": {
         "hidden_size": "n_embd",
         "max_position_embeddings": "n_positions",
@@ -231,6 +261,11 @@ ALIASES: dict[str, dict[str, str]] = {
     },
     "gpt_neo": {"num_attention_heads": "num_heads", "num_hidden_layers": "num_layers"},
     "gpt_oss": {"num_experts": "num_local_experts"},
+    "llama4": {
+        "boi_token_id": "boi_token_index",
+        "eoi_token_id": "eoi_token_index",
+        "image_token_id": "image_token_index",
+    },
     "mixtral": {"num_experts": "num_local_experts"},
     "mt5": {
         "head_dim": "d_kv",
@@ -268,6 +303,7 @@ DEFAULTS: dict[str, dict[str, int]] = {
     "gpt_oss": {"max_position_embeddings": 131072, "num_experts_per_tok": 4},
     "granite": {"max_position_embeddings": 2048},
     "llama": {"max_position_embeddings": 2048},
+    "llama4_text": {"max_position_embeddings": 131072, "num_experts_per_tok": 1},
     "mistral": {"max_position_embeddings": 131072},
     "mixtral": {"max_position_embeddings": 131072, "num_experts_per_tok": 2},
     "modernbert": {"max_position_embeddings": 8192},

@@ -12,8 +12,8 @@ class ModelConfig:
     Parameters
     ----------
     ignored : tuple of str
-        Fields of config.json that were not read: they change nothing in transformers either, or the caller of `load`
-        said so.
+        Fields of config.json that were not read: they change nothing in transformers either, the caller of `load` said
+        so, or they are of a part that looks at pictures, which is left out.
     """
 
     ignored: tuple[str, ...] = field(default=(), kw_only=True, compare=False, repr=False)

@@ -7,7 +7,7 @@ a head that is not run, is copied.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import is_dataclass
 from functools import partial
 from pathlib import Path
@@ -154,18 +154,17 @@ def save_model(model: Any, folder: Any, *, dtype: str = "float32", shard_bytes: 
 
 def _streamed(stored: StoredPlaces, kind: str, model: Any) -> dict[str, StreamedTensor]:
     """Return the tensors of a model by their names, each computed when it is written."""
-    parts: dict[str, dict[Any, tuple[str, Place]]] = {}
+    parts: dict[str, dict[Hashable, tuple[str, Place]]] = {}
     for name, place in stored.places.items():
         of_tensor = parts.setdefault(place.name, {})
-        key = "whole" if place.is_whole else str(place.index)
-        other, _ = of_tensor.setdefault(key, (name, place))
-        if not _are_equal(place.as_stored(stored.arrays[name]), of_tensor[key][1].as_stored(stored.arrays[other])):
+        other, first = of_tensor.setdefault(place.part, (name, place))
+        if not _are_equal(place.as_stored(stored.arrays[name]), first.as_stored(stored.arrays[other])):
             raise RegardError(f"{name} and {other} are one tensor in the files, {place.name}, but differ: set both")
     tensors: dict[str, StreamedTensor] = {}
     source, shapes = stored.tensors, stored.tensors.shapes
     for name, of_tensor in parts.items():
         arrays = [(place, stored.arrays[array]) for array, place in of_tensor.values()]
-        compute = partial(_whole if "whole" in of_tensor else _joined, arrays, source)
+        compute = partial(_whole if None in of_tensor else _joined, arrays, source)
         tensors[name] = StreamedTensor(kind, shapes[arrays[0][0].stored], partial(_converted, compute, kind, name))
     copies = getattr(model.config, "vocab_size", None)
     used = set(stored.tensors.placed.values())

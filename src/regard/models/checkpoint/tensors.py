@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
@@ -176,9 +176,12 @@ class Place:
         return self.spec.index if self.columns is None else (..., self.columns)
 
     @property
-    def is_whole(self) -> bool:
-        """Whether the array is the whole of the tensor."""
-        return self.spec.rows is None and self.columns is None
+    def part(self) -> Hashable:
+        """The same for arrays of one part of the tensor, and another for each part; None for the whole."""
+        if self.spec.rows is None and self.columns is None:
+            return None
+        rows: Any = self.spec.index if self.columns is None else self.columns
+        return rows.tobytes() if isinstance(rows, np.ndarray) else (self.columns is None, rows.start, rows.stop)
 
     def as_stored(self, array: Any) -> Any:
         """Return the array in the layout of the tensor, of which it is the part `index`; offset not taken off."""

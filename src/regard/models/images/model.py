@@ -176,7 +176,7 @@ class ImageModel(PretrainedModel):
         Raises
         ------
         RegardError
-            A picture cannot be read, or is none.
+            A file cannot be read, or is not a picture.
         """
         from regard.models.corpus import iter_picture_traces
 

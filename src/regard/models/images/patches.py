@@ -48,6 +48,11 @@ class ImageConfig(ModelConfig):
         return height // patch_height, width // patch_width
 
     @property
+    def stored_grid(self) -> tuple[int, int]:
+        """The rows and columns of the patches that have a stored position."""
+        return self.grid
+
+    @property
     def num_tokens(self) -> int:
         """``T``: the patches and the token of the whole picture."""
         return 1 + self.grid[0] * self.grid[1]
@@ -73,6 +78,7 @@ class PatchEmbedding(Layer):
     projection : Linear, ``(C P Q) E``
         Of the numbers of a patch: channel by channel, row by row.
     position_embedding : Embedding, ``T E``
+        For another grid of patches than the stored one they are interpolated.
     """
 
     class_embedding: np.ndarray
@@ -89,7 +95,7 @@ class PatchEmbedding(Layer):
         """
         class_name, projection, positions = names
         E, numbers = config.embed_dim, _CHANNELS * math.prod(config.patch_size)
-        first, tokens = (1,) if batched else (), (config.num_tokens, E)
+        first, tokens = (1,) if batched else (), (1 + math.prod(config.stored_grid), E)
         class_embedding = source.array(class_name, (*first, *first, E), (E,))
         # Of a convolution whose stride is a patch.
         kernel = source.array(f"{projection}.weight", (E, _CHANNELS, *config.patch_size), (E, numbers))
@@ -107,8 +113,36 @@ class PatchEmbedding(Layer):
         patches = self.projection(cut(pixels, config))
         first = np.broadcast_to(self.class_embedding, (len(pixels), 1, config.embed_dim))
         tokens = trace("token_embeddings", np.concatenate([first, patches], axis=1), "B T E")
-        positions = trace("position_embeddings", self.position_embedding(np.arange(config.num_tokens)), "T E")
+        positions = self.position_embedding(np.arange(1 + math.prod(config.stored_grid)))
+        if config.grid != config.stored_grid:
+            positions = _interpolated(positions, config.stored_grid, config.grid)
+        positions = trace("position_embeddings", positions, "T E")
         return trace("embeddings", tokens + positions, "B T E")
+
+
+def _interpolated(positions: np.ndarray, stored: tuple[int, int], grid: tuple[int, int]) -> np.ndarray:
+    """Return the vectors of [CLS] and of a grid of patches, ``T E``, from those of the stored grid, bicubically."""
+    rows, columns = (_cubic(*sizes).astype(positions.dtype) for sizes in zip(stored, grid, strict=True))
+    table = np.reshape(positions[1:], (stored[0], -1))  # rows, (columns E)
+    table = np.reshape(rows @ table, (grid[0], stored[1], -1))
+    return np.concatenate([positions[:1], np.reshape(columns @ table, (grid[0] * grid[1], -1))])
+
+
+def _cubic(stored: int, wanted: int) -> np.ndarray:
+    """Return the weights of stored samples in each wanted one, ``wanted stored``, as PyTorch interpolates.
+
+    Keys (1981), "Cubic convolution interpolation for digital image processing", with a = −0.75; what lies beyond the
+    edge is the sample at the edge.
+    """
+    a, at = -0.75, (np.arange(wanted) + 0.5) * stored / wanted - 0.5
+    weights = np.zeros((wanted, stored))
+    for offset in (-1, 0, 1, 2):
+        sample = np.floor(at).astype(int) + offset
+        x = np.abs(at - sample)
+        near = (a + 2) * x**3 - (a + 3) * x**2 + 1
+        far = a * (x**3 - 5 * x**2 + 8 * x - 4)
+        np.add.at(weights, (np.arange(wanted), sample.clip(0, stored - 1)), np.where(x <= 1, near, far))
+    return weights
 
 
 def cut(pixels: np.ndarray, config: ImageConfig) -> np.ndarray:

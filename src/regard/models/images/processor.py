@@ -43,6 +43,7 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
         "image_std": [0.26862954, 0.26130258, 0.27577711],
     },
 }
+_DEFAULTS["Bit"] = _DEFAULTS["CLIP"]  # of DINOv2
 _TYPES = {
     f"{kind}{suffix}": kind
     for kind in _DEFAULTS
@@ -76,7 +77,7 @@ class ImageProcessor:
 
     @classmethod
     def read(cls, reader: ConfigReader, kind: str) -> ImageProcessor:
-        """Read a preprocessor_config.json; `kind` is ``"ViT"`` or ``"CLIP"``, where it names no type.
+        """Read a preprocessor_config.json; `kind` is ``"ViT"``, ``"CLIP"`` or ``"Bit"``, where it names no type.
 
         An unknown field or value is an error.
         """

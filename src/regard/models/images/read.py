@@ -138,7 +138,7 @@ def _eight_bits(module: Any, image: Image, name: str, opened: Any) -> Image:
     if image.mode in ("I", "F") or is_signed:
         numbers = {"I": "whole numbers of 32 bits", "F": "floats"}.get(image.mode, "signed")
         raise RegardError(
-            f"the pixels of {name} are {numbers}, of which no value is white: scale them to 0 to 255 (uint8)"
+            f"the pixels of {name} are {numbers}, in which no value is white: scale them to 0 to 255 (uint8)"
         )
     return image
 

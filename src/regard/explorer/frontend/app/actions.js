@@ -76,10 +76,10 @@ export function closeCalculation(app) {
   focusMainView(app);
 }
 
-/** Focus the map, or the tab of the view if no map is shown. @param {App} app */
-export function focusMainView({ parts: { map }, refs: { tabs } }) {
-  const target = map.stage.offsetParent ? map.stage : tabs.querySelector('[aria-pressed="true"]');
-  /** @type {HTMLElement | null} */ (target)?.focus();
+/** Focus the map, or the button of the view or its place if no map is shown. @param {App} app */
+export function focusMainView({ parts: { map }, refs: { views, places } }) {
+  const pressed = (views.hidden ? places : views).querySelector('[aria-pressed="true"]');
+  /** @type {HTMLElement | null} */ (map.stage.offsetParent ? map.stage : pressed)?.focus();
 }
 
 /** @param {HTMLDetailsElement} menu */

@@ -62,6 +62,7 @@ export class App {
       error: "",
     };
     this.isComparing = false; // the text of B is open, even if nothing has run
+    this.lastViews = /** @type {Record<string, ViewName>} */ ({}); // of each place
     this.cancelledPatching = ""; // the question that is not asked
     this.applied = NO_ABLATION; // the last that has run
     this.urlWrittenAt = -Infinity;

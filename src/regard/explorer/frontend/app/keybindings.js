@@ -1,9 +1,10 @@
 // Keyboard shortcuts: what each key does. The markup of the page lists them for its reader.
 
+import { VIEW_NAMES } from "../state/fields.js";
 import { selectionOf } from "../state/sides.js";
-import { looksOnly } from "../state/state.js";
 import { toggleChosenCell } from "./head-search.js";
 import * as actions from "./actions.js";
+import { isOffered } from "./places.js";
 
 const ARROWS = /** @type {Record<string, number[]>} */ ({
   ArrowUp: [-1, 0],
@@ -20,7 +21,8 @@ export function keybindingsOf(app) {
   const disabled = state.view !== "head" && state.view !== "cell"; // no map is shown
   const head = selectionOf(state).head === "mean" ? 0 : "mean";
   const zoomed = state.view === "movement" ? app.parts.movement.plane : app.parts.map;
-  const views = /** @type {const} */ (["heads", "head", "cell", "movement", "model", "lines", "paths", "patching"]);
+  const ofView = (/** @type {ViewName} */ view, /** @type {number} */ n) =>
+    /** @type {[string, () => void, boolean]} */ ([String(n + 1), set({ view }), !isOffered(app, view)]);
   /** @type {[string, (key: string) => void, boolean?][]} */
   const table = [
     ["ArrowUp ArrowDown ArrowLeft ArrowRight", (key) => actions.moveCell(app, ARROWS[key]), disabled],
@@ -30,10 +32,7 @@ export function keybindingsOf(app) {
     [", .", (key) => actions.stepCheckpoint(app, key === "." ? 1 : -1), !training],
     ["k", () => app.parts.training?.player.toggle(), !training],
     ["m", () => actions.selectHead(app, { head })],
-    ["1 2 3 4 6", (key) => app.set({ view: views[Number(key) - 1] })],
-    ["5", set({ view: "model" }), !app.manifest.can.ablate], // it has no tab either
-    ["7", set({ view: "paths" }), !app.shownRun().has_paths || looksOnly(app.manifest)],
-    ["8", set({ view: "patching" }), !app.shownRun().has_patching || looksOnly(app.manifest)],
+    ...VIEW_NAMES.map(ofView), // by their numbers
     ["+ = - 0", (key) => zoomed.zoomByKey(key), state.view === "heads"],
     ["x", () => toggleChosenCell(app), disabled],
     ["u", () => actions.undoAblation(app), state.ablated.length > 0 && state.editedRun === null],

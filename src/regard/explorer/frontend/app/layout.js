@@ -2,7 +2,7 @@
 
 import { exportView } from "../export/export-view.js";
 import { listenToFigures } from "../export/print-figure.js";
-import { refsOf, segments, setOptions, setText } from "../platform/dom.js";
+import { onSegment, refsOf, setOptions, setText } from "../platform/dom.js";
 import { MAX_TEXT } from "../state/fields.js";
 import { withSelection } from "../state/sides.js";
 import { AblationPanel } from "../views/ablation-panel.js";
@@ -31,6 +31,7 @@ import { bindControls } from "./controls.js";
 import { findHeads, toggleCell, toggleChosenCell, writeCells } from "./head-search.js";
 import { pinLines, toggleLines } from "./lines.js";
 import { cancelPatching, openSite, startPatching } from "./patching.js";
+import { openPlace } from "./places.js";
 import { appendToken, closeTextB, compareText, runText, runTextB, sampleToken } from "./predictions.js";
 import { chosenWords, goToStep, openAddress } from "./story.js";
 
@@ -38,9 +39,18 @@ import { chosenWords, goToStep, openAddress } from "./story.js";
  * @typedef {ReturnType<typeof createParts>} Parts
  */
 
-/** Put the markup of the page into the root; its named elements. @param {HTMLElement} root @param {DocumentFragment} markup */
+/** Put the markup of the page into the root, the box of a text for A and for B; its named elements. @param {HTMLElement} root @param {DocumentFragment} markup */
 export function fillMarkup(root, markup) {
   root.replaceChildren(markup.cloneNode(true));
+  const { live, liveB, liveBox } = refsOf(root);
+  live.prepend(liveBox.content.cloneNode(true));
+  const ofB = /** @type {DocumentFragment} */ (liveBox.content.cloneNode(true));
+  for (const node of /** @type {HTMLCollectionOf<HTMLElement>} */ (ofB.children)) {
+    node.dataset.ref += "B";
+    if (node.ariaLabel) node.ariaLabel += " of B";
+    else node.append(" B");
+  }
+  liveB.prepend(ofB);
   return refsOf(root);
 }
 
@@ -51,9 +61,10 @@ export function createLayout(app) {
   if (!manifest.can.ablate) refs.ablation.remove();
   refs.corpus.hidden = !manifest.pairs?.length;
   if (!manifest.training) for (const node of app.root.querySelectorAll("[data-training]")) node.remove();
-  /** @type {HTMLElement} */ (refs.tabs.querySelector('[data-key="model"]')).hidden = !manifest.can.ablate; // it says why
+  const { threshold, collapsedLayers, collapsedHeads } = app.state;
+  refs.more.open = threshold > 0 || collapsedLayers.length + collapsedHeads.length > 0;
   refs.liveRegion.id = app.syncUrl ? "rg-live" : `rg-live-${Math.random().toString(36).slice(2)}`;
-  refs.modes.append(...segments(manifest.modes));
+  setOptions(refs.modes, manifest.modes);
   setOptions(refs.metric, manifest.metrics);
   setOptions(refs.pair, manifest.pairs ?? []);
   setOptions(refs.method, manifest.attribution_methods);
@@ -182,7 +193,6 @@ function listenToButtons(app, refs) {
     [refs.closeB, () => closeTextB(app)],
     [refs.undoButton, () => actions.undoAblation(app)],
     [refs.redoButton, () => actions.redoAblation(app)],
-    [refs.openPaths, () => app.set({ view: "paths" })],
     [refs.clearLines, () => app.set({ lines: [] })],
     [refs.unpin, () => app.set({ pins: [] })],
     [refs.restoreScores, () => app.set({ changedScores: null })],
@@ -196,10 +206,11 @@ function listenToButtons(app, refs) {
     [refs.sample, () => sampleToken(app)],
   ]);
   for (const [node, action] of clicks) node.addEventListener("click", action);
+  onSegment(refs.places, (place) => openPlace(app, place));
+  for (const node of [refs.views, refs.drawings]) onSegment(node, (view) => app.set({ view }));
   refs.writtenCells.addEventListener("change", () => writeCells(app, refs.writtenCells.value));
-  const { layer, linesLayer, head, searchInput, firstToken, lastToken, help } = refs;
-  for (const list of [layer, linesLayer])
-    list.addEventListener("change", () => actions.selectHead(app, { layer: list.selectedIndex }));
+  const { layer, head, searchInput, firstToken, lastToken, help } = refs;
+  layer.addEventListener("change", () => actions.selectHead(app, { layer: layer.selectedIndex }));
   head.addEventListener("change", () =>
     actions.selectHead(app, { head: head.value === "mean" ? "mean" : Number(head.value) }),
   );

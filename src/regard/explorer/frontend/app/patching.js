@@ -5,7 +5,6 @@ import { NOTHING } from "../data/query.js";
 import { tokenName } from "../data/tokens.js";
 import { present, setText } from "../platform/dom.js";
 import { runsOf } from "../state/sides.js";
-import { looksOnly } from "../state/state.js";
 import { openRow } from "./actions.js";
 
 /** What is asked for; a text where nothing can be. @param {App} app */
@@ -26,8 +25,6 @@ export function showPatching(app) {
   const { state, queries, parts, refs, source, manifest, theme } = app;
   const [a, b] = sidesOfTexts(state, manifest);
   const run = manifest.runs[a];
-  /** @type {HTMLElement} */ (refs.tabs.querySelector('[data-key="patching"]')).hidden =
-    (!run.has_patching && state.view !== "patching") || looksOnly(manifest);
   if (state.view !== "patching") {
     if (queries.patching.answer.isPending) queries.patching.reset(); // nobody waits for it
     app.cancelledPatching = "";

@@ -3,16 +3,12 @@
 import { sentence } from "../data/attribution.js";
 import { NOTHING } from "../data/query.js";
 import { present, setText } from "../platform/dom.js";
-import { looksOnly } from "../state/state.js";
 import { positionOf } from "./predictions.js";
 
 /** @param {App} app */
 export function showPaths(app) {
   const { state, queries, parts, refs, source, manifest } = app;
   const run = app.shownRun();
-  /** @type {HTMLElement} */ (refs.tabs.querySelector('[data-key="paths"]')).hidden =
-    (!run.has_paths && state.view !== "paths") || looksOnly(manifest);
-  refs.openPaths.hidden = !run.has_paths || looksOnly(manifest);
   if (state.view !== "paths") {
     if (queries.paths.answer.isPending) queries.paths.reset(); // nobody waits for it
     return;

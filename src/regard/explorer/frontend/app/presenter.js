@@ -1,10 +1,11 @@
 // What the parts of the page show of the state and of the data that has arrived.
 
+import { sentence } from "../data/attribution.js";
 import { fitsInMemory } from "../data/map-data.js";
 import { maxAbs } from "../data/matrix.js";
 import { NOTHING } from "../data/query.js";
 import { escapeInvisible, groupIndices, groupTokens, label, search, tokenName, truncate } from "../data/tokens.js";
-import { bidi, el, present, setAttribute, setOptions, setText, showSegment } from "../platform/dom.js";
+import { bidi, el, present, setAttribute, setOptions, setText } from "../platform/dom.js";
 import { LABEL_PX, LARGE_LABEL_PX, valueAt } from "../render/scene.js";
 import { checkpointIndex, differenceBlockedBy, runsOnPlane, selectionOf } from "../state/sides.js";
 import * as messages from "../views/messages.js";
@@ -19,6 +20,7 @@ import { showIntro } from "./intro.js";
 import { showLines } from "./lines.js";
 import { showPatching } from "./patching.js";
 import { showPaths } from "./paths.js";
+import { showPlaces } from "./places.js";
 import { showAligned, showLive, showModel, showNextTokens } from "./predictions.js";
 import { showStory } from "./story.js";
 import { showWhatIf } from "./what-if.js";
@@ -43,6 +45,7 @@ export class Presenter {
     root.toggleAttribute("data-presenting", isPresenting(state));
     showControls(root, state);
     this.showDisplayOptions();
+    showPlaces(app);
     if (refs.main.dataset.view !== state.view) app.switchView(state.view);
     const sides = app.sides();
     const blockedBy = differenceBlockedBy(state, manifest);
@@ -87,7 +90,8 @@ export class Presenter {
     const { state, refs, manifest } = this.app;
     const { tokens, layers } = this.app.shownRun();
     const inMemory = fitsInMemory(state, layers[this.app.shownHead().layer]);
-    showSegment(refs.modes, state.mode, (key) => key === "raw" || inMemory || manifest.can.tiles);
+    for (const option of refs.modes.options)
+      option.disabled = !(option.value === "raw" || inMemory || manifest.can.tiles);
     const { special, words, byRow, firstToken, lastToken, displayNote } = refs;
     [special.checked, words.checked, byRow.checked] = inMemory
       ? [state.special, state.words, state.byRow]
@@ -107,10 +111,8 @@ export class Presenter {
     const { layer, head } = selectionOf(state);
     const named = (/** @type {number | string} */ name) => ({ key: String(name), title: String(name) });
     const numbers = layers.map(({ number }) => number);
-    for (const list of [refs.layer, refs.linesLayer]) {
-      setOptions(list, numbers.map(named));
-      list.selectedIndex = layer;
-    }
+    setOptions(refs.layer, numbers.map(named));
+    refs.layer.selectedIndex = layer;
     setOptions(refs.head, [...Array(layers[layer].heads).keys(), "mean"].map(named));
     refs.head.value = String(head);
     const text = label(run.text.replace(/\s+/g, " "), 90);
@@ -270,7 +272,7 @@ export class Presenter {
   showWordBar() {
     const { app } = this;
     const { state, parts, theme } = app;
-    if (state.view === "head") return; // it has the text beside it
+    if (state.view === "head" || state.view === "text") return; // they have the text itself
     const { text, tokens } = app.shownRun();
     const { rows: groups } = app.axes();
     const indices = groupIndices(groups, tokens.length);
@@ -341,8 +343,10 @@ export class Presenter {
               ? "Choose a cell of the map to see its weight step by step."
               : "This text is shorter: it has no such cell."),
         );
-      const b = cellB && answerB.data ? { cell: answerB.data, names: this.namesOf(cellB) } : null;
-      parts.cellView.show(answer.data, { ...this.namesOf(cell), side: this.stepsSideMessage() }, b);
+      const why = answerB.error ? sentence(answerB.error.message) : "B has no such words.";
+      const b = cellB && answerB.data ? { cell: answerB.data, names: this.namesOf(cellB) } : { message: why };
+      const isOfTwo = state.side === "diff" && app.sides().length > 1;
+      parts.cellView.show(answer.data, { ...this.namesOf(cell), side: this.stepsSideMessage() }, isOfTwo ? b : null);
     });
   }
 

@@ -1,6 +1,7 @@
 // Other scores in the row of the calculation: the softmax, the context and the prediction follow.
 
 import { sentence } from "../data/attribution.js";
+import { heaviest } from "../data/cell-facts.js";
 import { NOTHING } from "../data/query.js";
 import { label, tokenName } from "../data/tokens.js";
 import { changedOutput, changedRow, cosine, scoreFor } from "../data/what-if.js";
@@ -9,7 +10,6 @@ import { formatFixed, formatWeight } from "../render/format.js";
 import { showChangedTokens } from "../views/ablation-panel.js";
 import { bars, figure } from "../views/cell-view.js";
 
-const MAX_KEYS = 8;
 const [BELOW, ABOVE] = [12, 4]; // of the largest score: how far a slider moves at least
 
 /** @typedef {NonNullable<ReturnType<App["shownCell"]>>} Place */
@@ -52,9 +52,9 @@ export function showWhatIf(app) {
 /** A row of controls for each of the heaviest keys, and the chosen one. They stay, and keep the focus, as long as they are of the same keys. @param {App} app @param {Place} place @param {Cell} cell @param {ChangedScore[]} changes */
 function showKnobs(app, place, cell, changes) {
   const { columns = [], weights: before = [] } = cell.row ?? {};
-  const heaviest = [...columns.keys()].sort((a, b) => (before[b] ?? 0) - (before[a] ?? 0)).slice(0, MAX_KEYS);
+  const heavy = heaviest(cell);
   const wanted = new Set([place.j, ...changes.map(([key]) => key)]);
-  const shown = [...columns.keys()].filter((n) => heaviest.includes(n) || wanted.has(columns[n]));
+  const shown = [...columns.keys()].filter((n) => heavy.includes(n) || wanted.has(columns[n]));
   const body = app.refs.knobs.tBodies[0];
   const { run, layer, head, i } = place;
   const of = JSON.stringify([run, layer, head, i, shown]);

@@ -78,10 +78,16 @@ function sharingMessage({ kv_head: kvHead }, { head, heads, kvHeads }) {
     : `Head ${head} has its own keys and values.`;
 }
 
-/** The heaviest tokens of the row, each with its score, shift, exponential and weight. @param {Cell} cell */
-export function rowTable({ row }) {
-  const { columns = [], scores = [], shifted = [], weights = [] } = row ?? {};
-  const order = [...columns.keys()].sort((a, b) => (weights[b] ?? 0) - (weights[a] ?? 0)).slice(0, MAX_ROWS);
+/** Where the heaviest tokens of a row are, the heaviest first. @param {Cell} cell */
+export function heaviest({ row }) {
+  const { columns = [], weights = [] } = row ?? {};
+  return [...columns.keys()].sort((a, b) => (weights[b] ?? 0) - (weights[a] ?? 0)).slice(0, MAX_ROWS);
+}
+
+/** These tokens, each with its score, shift, exponential and weight. @param {Cell} cell */
+export function rowTable(cell) {
+  const { columns = [], scores = [], shifted = [], weights = [] } = cell.row ?? {};
+  const order = heaviest(cell);
   const rows = order.map((n) => {
     const exponential = Math.exp(shifted[n] ?? NaN);
     return [scores[n], shifted[n], exponential, weights[n]].map((x) => formatWeight(x ?? NaN));

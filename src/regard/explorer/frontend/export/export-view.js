@@ -37,6 +37,7 @@ function composeDrawing(app) {
     movement: "Representations by layer",
     model: "Whole model",
     lines: "Lines",
+    text: headTitle,
     paths: "Paths behind the next token",
     patching: "Patching: steps of A in the run of B",
   }[state.view];
@@ -46,6 +47,7 @@ function composeDrawing(app) {
     heads: [[sideSwitches.heads.names, metricDescription, headCount, grid]],
     head: [head],
     cell: [head, [refs.cell]],
+    text: [[sideSwitches.head.names, refs.textContainer, refs.topHeading, refs.top]],
     model: [[refs.modelHeading, refs.stream]],
     paths: [[sideSwitches.paths.names, refs.pathsSummary, refs.pathsGraph], [refs.pathsTree]],
     patching: [[refs.patchingSummary, refs.patchingGrid, refs.patchingLegend]],

@@ -70,13 +70,6 @@ export function refsOf(root) {
   return /** @type {any} */ (Object.fromEntries([...named].map((node) => [node.dataset.ref, node])));
 }
 
-/** The buttons of a segmented control. @param {{ key: string, title: string, description?: string }[]} choices */
-export function segments(choices) {
-  return choices.map(({ key, title, description }) =>
-    el("button", { type: "button", class: "rg-segment", title: description, data: { key } }, title),
-  );
-}
-
 /** Listen to the buttons of a segmented control. @param {HTMLElement} node @param {(key: any) => void} onSelect */
 export function onSegment(node, onSelect) {
   node.addEventListener("click", ({ target }) => {

@@ -98,6 +98,7 @@ export const VIEW_NAMES = /** @type {const} */ ([
   "lines",
   "paths",
   "patching",
+  "text",
 ]);
 
 /** Key, initial value and codec; a field without these two is not in the address. @type {Record<keyof State, [string, any, Codec<any>?]>} */

@@ -72,6 +72,8 @@ function dials({ rotation }) {
   });
 }
 
+/** @typedef {{ cell: Cell, names: CellNames, message?: undefined } | { cell?: undefined, message: string }} CellBeside */
+
 export class CellView {
   /**
    * @param {Refs} refs
@@ -107,7 +109,7 @@ export class CellView {
     return getComputedStyle(this.node).getPropertyValue("--rg-sheet") === "1";
   }
 
-  /** @param {Cell} cell @param {CellNames} names @param {{ cell: Cell, names: CellNames } | null} [b]  beside it */
+  /** @param {Cell} cell @param {CellNames} names @param {CellBeside | null} [b] */
   show(cell, names, b = null) {
     const key = JSON.stringify([cell, names, b]);
     if (this.shownKey === key) return;
@@ -122,13 +124,14 @@ export class CellView {
     if (isFirst) this.actions.onShow();
   }
 
-  /** @param {{ cell: Cell, names: CellNames } | null} b */
+  /** @param {CellBeside | null} b  its steps, or why there are none */
   showColumnB(b) {
     const { titleA, node, title, list } = this.columns;
     node.hidden = titleA.hidden = b === null;
     this.node.classList.toggle("rg-of-two", b !== null);
-    title.replaceChildren(...(b ? ["B: ", ...titleOf(b.names)] : []));
-    list.replaceChildren(...(b ? [this.steps(b.cell, b.names)] : []));
+    title.replaceChildren(...(b?.cell ? ["B: ", ...titleOf(b.names)] : ["B"]));
+    const content = b && (b.cell ? this.steps(b.cell, b.names) : el("li", { class: "rg-description" }, b.message));
+    list.replaceChildren(...(content ? [content] : []));
   }
 
   /** The markup of the steps that this cell has, with its numbers. @param {Cell} cell @param {CellNames} names */

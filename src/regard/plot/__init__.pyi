@@ -1,0 +1,11 @@
+from regard.plot.attribution import attribution as attribution
+from regard.plot.figure import figure as figure
+from regard.plot.head_grid import head_grid as head_grid
+from regard.plot.heatmap import heatmap as heatmap
+from regard.plot.movement import movement as movement
+from regard.plot.patching import patching as patching
+from regard.plot.paths import paths as paths
+from regard.plot.picture import picture as picture
+from regard.plot.save import save as save
+from regard.plot.style import get_style as get_style
+from regard.plot.training import training as training

@@ -1,0 +1,136 @@
+"""AttnLRP of every family, against a gradient of PyTorch through the code of transformers with the rules of the paper.
+
+What depends on the embeddings needs a gradient there, and parameters do not, so that the rules follow from the
+operations: in a product of two such tensors half of each is detached; so are a divisor, the scale of a norm, and the
+factor of an activation.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+import make_golden
+import regard
+from regard.functional.attnlrp import ATTNLRP
+from regard.functional.variable import gradients
+from regard.metrics import attribute
+from regard.trace.gradient_trace import GradientTrace
+from sweeps import sweep_except
+
+TOLERANCE = 1e-9  # of the largest, float64
+FAMILIES = {name: [case for case in kind.cases if case != "long"] for name, kind in make_golden.CASES.items()}
+CASES = [(family, case) for family, cases in FAMILIES.items() if family != "clip" for case in cases]
+FIRST = [(family, FAMILIES[family][0]) for family, _ in CASES]
+F = torch.nn.functional
+PRODUCTS = {torch.matmul, torch.bmm, torch.einsum, torch.mul}
+PRODUCTS |= {Tensor.matmul, Tensor.__matmul__, Tensor.mul, Tensor.__mul__, Tensor.__rmul__}
+QUOTIENTS = {torch.div, Tensor.div, Tensor.__truediv__, Tensor.div_}
+ACTIVATIONS = {F.gelu, F.relu, F.silu, torch.tanh, Tensor.tanh, Tensor.clamp}
+SCALES = {torch.rsqrt}
+GATES = {torch.sigmoid}  # of gpt-oss, which writes its activation as a product with one
+SOFTMAX_ROUTERS = ("mixtral", "qwen3_moe")  # in which a quotient makes a softmax of the largest logits
+
+
+def depends(x):
+    return isinstance(x, Tensor) and x.requires_grad
+
+
+def half(x):
+    return x / 2 + (x / 2).detach() if depends(x) else x
+
+
+def through(x, y):
+    """Return the result of an activation, of which all that reaches it passes: the ratio is held."""
+    return x * (y / x).detach()
+
+
+class Rules(TorchFunctionMode):
+    """Replaces what has a rule; elsewhere the gradient is that of PyTorch."""
+
+    def __init__(self, family):
+        super().__init__()
+        self.quotients = set() if family in SOFTMAX_ROUTERS else QUOTIENTS
+        self.held = SCALES | GATES if family == "gpt_oss" else SCALES
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if function in PRODUCTS and sum(map(depends, args)) == 2:
+            args = tuple(map(half, args))
+        elif function in self.quotients and sum(map(depends, args)) == 2:
+            args = (args[0], args[1].detach())
+        elif function in ACTIVATIONS and depends(args[0]):
+            return through(args[0], function(*args, **kwargs))
+        elif function in self.held:
+            return function(*args, **kwargs).detach()
+        elif function is F.layer_norm and depends(args[0]):
+            return layer_norm(*args, **kwargs)
+        return function(*args, **kwargs)
+
+
+def layer_norm(x, _, weight=None, bias=None, eps=1e-5):
+    x = x - x.mean(-1, keepdim=True)
+    y = x / (x.square().mean(-1, keepdim=True) + eps).sqrt().detach()
+    y = y if weight is None else y * weight
+    return y if bias is None else y + bias
+
+
+def relevance_in_torch(peer, family, arguments):
+    """Return the number of a run, and gradient × input of each vector of the embeddings."""
+    leaves = []
+
+    def leaf(_, __, output):
+        leaves.append(output.detach().requires_grad_())
+        return leaves[-1]
+
+    def whole(module, inputs, output):
+        return through(inputs[0], output.detach()) if depends(inputs[0]) else output
+
+    peer.requires_grad_(False)
+    for module in peer.modules():
+        if type(module).__module__ == "transformers.activations":  # some are written as several operations
+            module.register_forward_hook(whole)
+    if "pixel_values" in arguments:
+        embeddings = next(module for name, module in peer.named_modules() if name.endswith("embeddings"))
+    else:
+        embeddings = (peer.get_encoder() if peer.config.is_encoder_decoder else peer).get_input_embeddings()
+    embeddings.register_forward_hook(leaf)
+    with make_golden.doubles_throughout(), Rules(family):
+        value = number_of(peer(**arguments))
+    (slope,) = torch.autograd.grad(value, leaves[0])
+    return value.item(), (slope * leaves[0])[0].sum(-1).detach().numpy()
+
+
+def number_of(output):
+    if hasattr(output, "logits"):
+        return output.logits[0, -1, 7] - output.logits[0, -1, 3]
+    return output.last_hidden_state[0, 1, 4]
+
+
+@pytest.mark.parametrize("case", sweep_except([*FIRST, ("t5", "gated"), ("gemma2", "capped")], CASES), ids="-".join)
+def test_relevance_is_a_gradient_with_the_rules_of_the_paper(transformers, tmp_path, case):
+    with make_golden.doubles_throughout():
+        peer = make_golden.make_model(*case, 0, "float64")
+    make_golden.write_checkpoint(peer, tmp_path)
+    model, config = regard.load(tmp_path, dtype=np.float64), peer.config
+    is_text = not make_golden.reads_pictures(config)
+    if is_text:
+        ids = make_golden._batch(config, (6,))[0]
+        arguments = {"input_ids": torch.tensor(ids)}
+        if config.is_encoder_decoder:
+            arguments["decoder_input_ids"] = torch.full((1, 1), make_golden._start(config))
+        to = {"to": 7, "versus": 3} if peer.can_generate() else {"to": lambda output: output.hidden[0, 1, 4]}
+        found = attribute(model, model.tokenizer.from_ids(ids[0].tolist()), method="attnlrp", **to)
+        value, scores = found.value, found.scores
+    else:
+        pixels = make_golden.pixel_values(config, 1)
+        arguments, trace = {"pixel_values": torch.tensor(pixels)}, GradientTrace("embeddings", rules=ATTNLRP)
+        number = model({"pixel_values": pixels}, trace=trace).hidden[0, 1, 4]
+        (slope,) = gradients(number, trace.leaves)
+        value, scores = number.value, (slope * trace["embeddings"])[0].sum(-1)
+    expected_value, expected = relevance_in_torch(peer, case[0], arguments)
+    assert value == pytest.approx(expected_value, rel=TOLERANCE)
+    np.testing.assert_allclose(scores, expected, rtol=0, atol=TOLERANCE * np.abs(expected).max())
