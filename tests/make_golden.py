@@ -637,7 +637,7 @@ CASES = {
         "Qwen3MoeConfig", "Qwen3MoeForCausalLM", _LLAMA | _FEW_EXPERTS | {"moe_intermediate_size": 10}, _QWEN3_MOE_CASES
     ),
     "smollm3": Family("SmolLM3Config", "SmolLM3ForCausalLM", _LLAMA | {"pad_token_id": 0}, _SMOLLM3_CASES),
-    "glm": Family("GlmConfig", "GlmForCausalLM", _GLM, {name: _GLM_CASES[name] for name in ("plain", "long")}),
+    "glm": Family("GlmConfig", "GlmForCausalLM", _GLM, _GLM_CASES),
     "glm4": Family("Glm4Config", "Glm4ForCausalLM", _GLM, _GLM_CASES),
     "granite": Family("GraniteConfig", "GraniteForCausalLM", _LLAMA | _GRANITE, _GRANITE_CASES),
     "starcoder2": Family("Starcoder2Config", "Starcoder2ForCausalLM", _LLAMA, _STARCODER2_CASES),

@@ -9,11 +9,11 @@ from contextlib import ExitStack
 import numpy as np
 import pytest
 import torch
+from capture_models import in_order_of_regard
 
 import make_golden
 import regard
 from regard import functional as F
-from regard.models.build import paired_rows
 from regard.nn import parameters, value_and_gradients
 from sweeps import sweep_except
 
@@ -48,6 +48,7 @@ def test_gradients_are_those_of_autograd(transformers, tmp_path, case):
         named = {
             f"{scope}.{step}": x for scope, steps in zip(scopes, of_steps, strict=True) for step, x in steps.items()
         }
+        named = {name: in_order_of_regard(peer.config, name, x) for name, x in named.items()}
         blocks = [name for name in ours if name.endswith(".output") and name.split(".")[-2].isdigit()]
         named |= dict(zip((name for name in blocks if name not in peer.last(blocks)), peer.states(), strict=True))
         assert_close({name: ours[name] for name in named}, named, tolerance)
@@ -190,11 +191,6 @@ class Peer:
         if self.config.model_type == "opt":  # which scales its queries, in place of the scores
             for kept in steps:
                 kept["q"] = kept["q"] * kept["q"].shape[-1] ** -0.5
-        if self.config.model_type in ("glm", "glm4"):  # which rotate neighbours, where regard rotates halves
-            head_dim = self.config.head_dim
-            rotated = int(head_dim * self.config.rope_parameters["partial_rotary_factor"])
-            for kept in steps:
-                kept |= {name: kept[name][..., paired_rows(head_dim, rotated, head_dim)()] for name in "qk"}
         return float(value.detach()), arrays, steps, [_gradient(x, "weights") for _, x in self.calls]
 
     def states(self):
