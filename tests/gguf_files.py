@@ -280,8 +280,8 @@ def fields_from(config: Mapping[str, Any]) -> dict[str, Any]:
         fields["rope.scaling.type"] = "none"
         fields["attention.layer_norm_rms_epsilon"] = config["norm_eps"]
         fields["attention.sliding_window_pattern"] = 3
-    if model_type in ("gpt_neox", "phi3"):
-        width = config["hidden_size"] // config["num_attention_heads"]
+    if model_type in ("glm4", "gpt_neox", "phi3"):
+        width = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
         fields["rope.dimension_count"] = int(rope["partial_rotary_factor"] * width)
     if model_type == "phi3":
         fields.setdefault("attention.sliding_window", 0)

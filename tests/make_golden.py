@@ -339,6 +339,18 @@ _GRANITE_CASES = {
     "biased": {"attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True, "logits_scaling": 0.4},
     "long": {"rope_parameters": _LLAMA3, "head_dim": 8, "max_position_embeddings": 140, "rms_norm_eps": 1e-3},
 }
+_GLM = _LLAMA | {"pad_token_id": 0, "eos_token_id": 2, "head_dim": 8}
+_GLM_CASES = {
+    "plain": {},
+    "unbiased": {
+        "attention_bias": False,
+        "tie_word_embeddings": True,
+        "hidden_act": "gelu",
+        "rms_norm_eps": 1e-3,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": 1.0},
+    },
+    "long": {"rope_parameters": _YARN | {"partial_rotary_factor": 0.75}, "max_position_embeddings": 140},
+}
 _STARCODER2_CASES = {
     "plain": {"sliding_window": 3},
     "unbiased": {"use_bias": False, "tie_word_embeddings": False, "hidden_act": "gelu", "norm_epsilon": 1e-3},
@@ -625,6 +637,8 @@ CASES = {
         "Qwen3MoeConfig", "Qwen3MoeForCausalLM", _LLAMA | _FEW_EXPERTS | {"moe_intermediate_size": 10}, _QWEN3_MOE_CASES
     ),
     "smollm3": Family("SmolLM3Config", "SmolLM3ForCausalLM", _LLAMA | {"pad_token_id": 0}, _SMOLLM3_CASES),
+    "glm": Family("GlmConfig", "GlmForCausalLM", _GLM, _GLM_CASES),
+    "glm4": Family("Glm4Config", "Glm4ForCausalLM", _GLM, _GLM_CASES),
     "granite": Family("GraniteConfig", "GraniteForCausalLM", _LLAMA | _GRANITE, _GRANITE_CASES),
     "starcoder2": Family("Starcoder2Config", "Starcoder2ForCausalLM", _LLAMA, _STARCODER2_CASES),
     "deepseek_v3": Family("DeepseekV3Config", "DeepseekV3ForCausalLM", _DEEPSEEK, _DEEPSEEK_CASES),

@@ -48,6 +48,7 @@ CASES = {
     "smollm3": ("smollm3", "SmolLM3Config", {"num_hidden_layers": 5, "pad_token_id": 0}),
     "olmo2": ("olmo2", "Olmo2Config", {"tie_word_embeddings": False}),
     "granite": ("granite", "GraniteConfig", {"embedding_multiplier": 3.0, "logits_scaling": 2.5}),
+    "glm4": ("glm4", "Glm4Config", {"head_dim": 12, "pad_token_id": 0}),
     "starcoder2": ("starcoder2", "Starcoder2Config", {"use_bias": False}),
     "phi3": ("phi3", "Phi3Config", {"pad_token_id": 0, "sliding_window": 5}),
     "phi3, part of a head": (

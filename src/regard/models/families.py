@@ -43,6 +43,8 @@ _FAMILIES: dict[str, str | type[PretrainedModel]] = {
     "gemma2": "gemma2.Gemma2",
     "gemma3": "gemma3.Gemma3",
     "gemma3_text": "gemma3.Gemma3",
+    "glm": "glm.Glm",
+    "glm4": "glm.Glm",
     "gpt2": "gpt2.GPT2",
     "gpt_neo": "gpt_neo.GPTNeo",
     "gpt_neox": "gpt_neox.GPTNeoX",

@@ -82,6 +82,7 @@ class Llama(Decoder):
 
     config_type: ClassVar[Any] = LlamaConfig  # a relative has its own
     rotates_last: ClassVar[bool] = False  # features of a head, where it rotates some of them; else the first
+    rotates_neighbours: ClassVar[bool] = False  # in the checkpoint; here the halves of what is rotated
 
     config: Any
 
@@ -135,7 +136,8 @@ class Llama(Decoder):
     def projections(cls, source: TensorSource, config: Any) -> list[Linear]:
         """Return the linear maps of queries, keys, values and output."""
         biases = {"bias": config.qkv_bias, "output_bias": config.output_bias}
-        return projections(source, PROJECTIONS, config.embed_dim, config.widths, **biases)
+        pairs = (config.rope.dim, config.head_dim) if cls.rotates_neighbours else None
+        return projections(source, PROJECTIONS, config.embed_dim, config.widths, **biases, neighbours=pairs)
 
     @classmethod
     def mlp(cls, source: TensorSource, config: Any, layer: int) -> Any:  # noqa: ARG003

@@ -9,7 +9,6 @@ part that reads texts is run.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -19,7 +18,7 @@ from regard.functional.masks.structured import SegmentMask
 from regard.functional.recorder import NULL_RECORDER, Recorder
 from regard.functional.variable import plain
 from regard.models import decoder_checkpoint as shared
-from regard.models.build import GATED, PROJECTIONS, gated_feed_forward, linear, rms_norm
+from regard.models.build import GATED, PROJECTIONS, gated_feed_forward, linear, projections, rms_norm
 from regard.models.checkpoint.config import ConfigReader
 from regard.models.checkpoint.tensors import TensorSource
 from regard.models.deepseek_v3 import largest
@@ -205,18 +204,11 @@ class Llama4(Llama):
         )
         rotates, bias = config.rotated[layer], config.qkv_bias
         norm = UnitRMSNorm(eps=eps, dim=D) if config.qk_norm and rotates else None  # type: ignore[call-arg]
-        q, k, v, o = PROJECTIONS
-        widths, G = config.widths, config.num_kv_heads
-        halves = [
-            partial(_halves, count, D) if rotates else None for count in (H, G)
-        ]  # neighbours are rotated together
+        neighbours = (D, D) if rotates else None
         return DecoderBlock(
             rms_norm(source, "input_layernorm", E, eps),
             Llama4Attention(
-                linear(attn, q, E, widths[0], bias=bias, rows=halves[0]),
-                linear(attn, k, E, widths[1], bias=bias, rows=halves[1]),
-                linear(attn, v, E, widths[1], bias=bias),
-                linear(attn, o, widths[0], E, bias=bias),
+                *projections(attn, PROJECTIONS, E, config.widths, bias=bias, output_bias=bias, neighbours=neighbours),
                 num_heads=H,
                 q_norm=norm,
                 k_norm=norm,
@@ -240,9 +232,3 @@ class Llama4(Llama):
             shared=gated_feed_forward(source.at("shared_expert"), GATED, E, F, activation),
             experts_per_token=config.experts_per_token,
         )
-
-
-def _halves(heads: int, dim: int) -> np.ndarray:
-    """Return the rows of a projection in which features that are rotated together stand in two halves of each head."""
-    rows: np.ndarray = np.arange(heads * dim).reshape(heads, -1, 2).swapaxes(1, 2)
-    return rows.ravel()

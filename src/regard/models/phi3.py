@@ -46,6 +46,11 @@ class Phi3(Llama):
     @classmethod
     def mlp(cls, source: TensorSource, config: Any, layer: int) -> GatedFeedForward:  # noqa: ARG003
         """Return the feed-forward layer of a block."""
-        mlp, E, F = source.at("mlp"), config.embed_dim, config.hidden_dim
-        gate, up = fused_linears(mlp, "gate_up_proj", E, (F, F), bias=False)
-        return GatedFeedForward(gate, up, linear(mlp, "down_proj", F, E, bias=False), activation=config.activation)
+        return fused_mlp(source, config)
+
+
+def fused_mlp(source: TensorSource, config: Any) -> GatedFeedForward:
+    """Return the feed-forward layer of a block, whose gate and up projection are one tensor."""
+    mlp, E, F = source.at("mlp"), config.embed_dim, config.hidden_dim
+    gate, up = fused_linears(mlp, "gate_up_proj", E, (F, F), bias=False)
+    return GatedFeedForward(gate, up, linear(mlp, "down_proj", F, E, bias=False), activation=config.activation)

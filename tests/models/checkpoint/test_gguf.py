@@ -301,7 +301,7 @@ def default_of(key, architecture, fields):
 
 
 WITH_EVERY_KEY = (
-    "granite/biased",
+    *("granite/biased", "glm4/plain"),
     *("llama/plain", "llama/linear", "llama/yarn", "mixtral/plain", "smollm3/plain", "qwen2/plain", "qwen3/plain"),
     *(
         "qwen3_moe/plain",
@@ -367,7 +367,8 @@ def with_even_heads(fields, tensors):
         elif part in ("attn_q_norm", "attn_k_norm"):
             of_all = array.size != fields["attention.key_length"]
             resized[name] = np.resize(array, rows[part.removesuffix("_norm")] if of_all else head_dim)
-    return fields | {"attention.key_length": head_dim}, resized
+    of_heads = ("attention.key_length", "rope.dimension_count")
+    return fields | {key: head_dim for key in of_heads if key in fields}, resized
 
 
 @pytest.mark.parametrize("case", WITH_EVERY_KEY)

@@ -417,6 +417,15 @@ ARCHITECTURES: Mapping[str, Architecture | Callable[[GgufFile], Architecture]] =
             constants={"embedding_multiplier": 1.0, "residual_multiplier": 1.0},
             conversions=_INTERLEAVED,
         ),
+        "glm4": Architecture(
+            "glm4",
+            _FIELDS,
+            _TENSORS
+            | {"post_attention_norm": "post_self_attn_layernorm", "post_ffw_norm": "post_mlp_layernorm"}
+            | {"ffn_up": "mlp.gate_up_proj"},
+            {"hidden_act": "silu", "rope_theta": _ROPE_BASE, "partial_rotary_factor": 1.0},
+            (_heads(partial="partial_rotary_factor", with_head_dim=True), _ATTENTION_BIAS),
+        ),
         "starcoder2": Architecture(
             "starcoder2",
             {**_FIELDS, "attention.layer_norm_epsilon": "norm_epsilon", "attention.sliding_window": "sliding_window"},

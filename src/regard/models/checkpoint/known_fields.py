@@ -100,6 +100,14 @@ FIELDS = {
         query_pre_attn_scalar rope_local_base_freq sliding_window_pattern text_config
         use_bidirectional_attention use_cache
     """,
+    "glm": """
+        _rope_type_labels attention_bias default_rope_type hidden_act ignore_keys_at_rope_validation
+        intermediate_size original_max_position_embeddings partial_rotary_factor use_cache
+    """,
+    "glm4": """
+        _rope_type_labels attention_bias default_rope_type hidden_act ignore_keys_at_rope_validation
+        intermediate_size original_max_position_embeddings partial_rotary_factor use_cache
+    """,
     "gpt2": """
         activation_function add_cross_attention attn_pdrop embd_pdrop layer_norm_epsilon n_embd n_head n_inner
         n_layer n_positions reorder_and_upcast_attn resid_pdrop scale_attn_by_inverse_layer_idx
@@ -287,6 +295,8 @@ DEFAULTS: dict[str, dict[str, int]] = {
     "electra": {"max_position_embeddings": 512, "type_vocab_size": 2},
     "gemma2": {"max_position_embeddings": 8192},
     "gemma3_text": {"max_position_embeddings": 131072},
+    "glm": {"max_position_embeddings": 131072},
+    "glm4": {"max_position_embeddings": 131072},
     "gpt2": {"n_positions": 1024},
     "gpt_neo": {"max_position_embeddings": 2048},
     "gpt_neox": {"max_position_embeddings": 2048},
