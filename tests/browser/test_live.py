@@ -167,7 +167,7 @@ def test_each_sampled_token_follows_the_last(open_page, sequence_address):
     page = open_page(f"{sequence_address}#v=head&l=1&h=2&i=8&j=3&nt=1")
     for count in (10, 11, 12):
         before = box(page).input_value()
-        page.get_by_role("button", name="Sample one and go on").click()
+        page.get_by_role("button", name="Sample one and continue").click()
         page.wait_for_function(
             "(n) => document.querySelector('.rg-live textarea').value.replaceAll(' ', '').length === n", arg=count
         )
@@ -187,7 +187,7 @@ def test_each_sampled_token_follows_the_last(open_page, sequence_address):
 def test_a_token_is_taken_or_sampled_and_the_text_goes_on(open_page, sequence_address, way):
     page = open_page(f"{sequence_address}#v=head&l=1&h=0&nt=1")
     predicted(page)
-    sample = page.get_by_role("button", name="Sample one and go on")
+    sample = page.get_by_role("button", name="Sample one and continue")
     (page.locator(".rg-next-token").first if way == "taken" else sample).click()
     page.wait_for_function("() => document.querySelector('.rg-live textarea').value.replaceAll(' ', '').length === 10")
     assert way == "sampled" or box(page).input_value().replace(" ", "") == f"{SEQUENCE}f"

@@ -127,6 +127,9 @@ def test_a_file_has_the_graphs_that_were_computed(open_page, induction, tmp_path
         "This file holds no paths: regard explore without -o follows any, and with --paths a file holds those of what "
         "it opens with."
     )
+    press(page, "9", "7")
+    assert "v=text&" in page.url
+    assert not page.get_by_role("button", name="Paths").is_visible()
     other, answer = exploration.paths(0, corrupted=OTHER), exploration.paths(0)
     write_page(exploration, path)
     page = open_page(f"{path.as_uri()}#{VIEW}&pc={OTHER}", selector=f"{TREE} li")

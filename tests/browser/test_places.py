@@ -91,6 +91,37 @@ def test_the_choices_are_two_lines_of_a_phone(open_page, pair_address):
         assert (len(tops), len(set(tops))) == (count, 1)
 
 
+def test_tools_are_beside_the_choices_of_two_texts(open_page, pair_address):
+    page = open_page(f"{pair_address}#v=movement&{HEAD}")
+    resize(page, 1024, 640)
+    boxes = [page.locator(part).bounding_box() for part in (".rg-tabs", ".rg-tools")]
+    assert boxes[1]["y"] < boxes[0]["y"] + boxes[0]["height"]
+
+
+def test_the_words_are_above_the_head_of_a_sheet(open_page, pair_address):
+    page = open_page(f"{pair_address}#v=cell&{HEAD}")
+    resize(page, 390, 844)
+    words, head = (page.locator(part).bounding_box() for part in (".rg-word-bar", ".rg-head-panel"))
+    assert words["y"] + words["height"] <= head["y"]
+
+
+def test_formulas_of_two_columns_stay_on_few_lines(open_page, pair_address):
+    page = open_page(f"{pair_address}#v=cell&{HEAD}&s=diff", selector="[data-ref=stepsB] .rg-step")
+    resize(page, 1024, 640)
+    heights = [each.bounding_box()["height"] for each in page.locator(".rg-formula:visible").all()]
+    assert max(heights) < 60
+
+
+def test_the_whole_model_is_of_a_or_b(open_page, pair_address):
+    page = open_page(f"{pair_address}#v=model&{HEAD}&s=diff")
+    heading, side = page.locator("[data-ref=modelHeading]"), page.locator("[data-ref=modelSides]")
+    assert plain(side.locator(".rg-side-name")) == "qzkfbdqzk"
+    assert heading.inner_text().startswith("At k:2")
+    click(side.get_by_role("button", name="B"))
+    assert plain(side.locator(".rg-side-name")) == "qzxfbdqzx"
+    assert heading.inner_text().startswith("At x:2")
+
+
 def test_text_is_accessible_at_every_width(open_page, pair_address):
     page = open_page(f"{pair_address}#v=text&{HEAD}&nt=1")
     check_access(page, 1440, 390, 320, themes=("dark", "forced"))

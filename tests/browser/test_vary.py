@@ -78,7 +78,7 @@ def test_a_word_is_varied_and_its_run_is_patched(open_page, serve, induction):
     click(page.get_by_role("button", name="End the comparison"))
     assert "text_b" not in page.url
     expect(page.get_by_role("button", name="Compare with…")).to_be_focused()
-    assert page.locator("[data-ref=patchingStatus]").inner_text().startswith("Compare with another text")
+    assert page.locator("[data-ref=patchingStatus]").inner_text().startswith("Patching needs a text B")
 
 
 def test_a_comparison_that_is_ended_while_it_runs_leaves_nothing(open_page, sequence_address):

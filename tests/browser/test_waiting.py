@@ -24,7 +24,7 @@ VIEWS = {
     "next": ["[data-ref=nextHeading]", "[data-ref=nextList]", "[data-ref=lensTable]"],
     "mattered": ["[data-ref=attributionResult]"],
     "plane": ["[data-ref=plane]", "[data-ref=movementText]", "[data-ref=movementLegend]"],
-    "model": ["[data-ref=modelHeading]", "[data-ref=stream]"],
+    "model": ["[data-ref=modelSides] .rg-side-name", "[data-ref=modelHeading]", "[data-ref=stream]"],
     "lines": ["[data-ref=lines]", "[data-ref=linesNote]", "[data-ref=linesSides] .rg-side-name"],
     "paths": ["[data-ref=pathsSides] .rg-side-name", "[data-ref=pathsSummary]", "[data-ref=pathsGraph]",
               "[data-ref=pathsTree]"],

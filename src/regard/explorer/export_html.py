@@ -115,6 +115,10 @@ def _render(exploration: Exploration) -> bytes | None:
     blobs = [blob for run in exploration.numbers for blob in _auxiliary_blobs(exploration, run)]
     if patching := exploration.file_patching():
         blobs.append(("patching", encode_blob(json_bytes(patching))))
+    held = {name for name, _ in blobs}
+    for run, about in zip(exploration.numbers, manifest["runs"], strict=True):
+        about["has_paths"] = f"paths/{run}" in held
+        about["has_patching"] = "patching" in held
     if manifest["difference_blocked_by"] is None:
         blobs.append(("differences", encode_blob(json_bytes(exploration.differences([0, 1])))))
     fixed = len(before + between + after) + len(_json_for_script(manifest)) + _size(blobs)

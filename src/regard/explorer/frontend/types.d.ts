@@ -135,6 +135,7 @@ interface Refs {
   headsSides: HTMLElement;
   headSides: HTMLElement;
   movementSides: HTMLElement;
+  modelSides: HTMLElement;
   legend: HTMLElement;
   matteredLegend: HTMLElement;
   attendedLegend: HTMLElement;

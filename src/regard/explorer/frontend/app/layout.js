@@ -129,6 +129,7 @@ function createParts(app, refs) {
       heads: sideSwitch(refs.headsSides, true),
       head: sideSwitch(refs.headSides, true),
       movement: sideSwitch(refs.movementSides),
+      model: sideSwitch(refs.modelSides),
       lines: sideSwitch(refs.linesSides),
       paths: sideSwitch(refs.pathsSides),
     },

@@ -10,7 +10,8 @@ import { openRow } from "./actions.js";
 /** What is asked for; a text where nothing can be. @param {App} app */
 export function patchingQuestion({ state, manifest }) {
   const [a, b] = sidesOfTexts(state, manifest);
-  if (b === undefined) return "Compare with another text, of as many tokens: its run gets the steps of A.";
+  if (b === undefined)
+    return "Patching needs a text B with the same number of tokens as A: it puts steps of A into the run of B.";
   const { patchOver: over, patchToken: token, patchVersus: versus } = state;
   return { run: a, other: b, over, ...(token !== null && { token }), ...(versus !== null && { versus }) };
 }

@@ -155,11 +155,13 @@ export function showNextTokens(app) {
 
 /** @param {App} app */
 export function showModel(app) {
-  const { state, queries, parts, source, refs } = app;
+  const { state, queries, parts, source, refs, manifest } = app;
   if (state.view !== "model") return;
   const at = { run: app.shownHead().run, position: positionOf(app) };
   const answer = queries.stream.fetch(at, (signal) => source.residual_stream(at, signal));
-  present([refs.modelHeading, refs.stream], [answer], () => {
+  const side = parts.sideSwitches.model;
+  present([side.names, refs.modelHeading, refs.stream], [answer], () => {
+    side.name(state, manifest, app.sides());
     if (answer.data) parts.model.show(answer.data, app.shownRun(), app.theme);
     else parts.model.showMessage(answer.error?.message ?? "");
   });

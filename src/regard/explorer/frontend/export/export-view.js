@@ -48,7 +48,7 @@ function composeDrawing(app) {
     head: [head],
     cell: [head, [refs.cell]],
     text: [[sideSwitches.head.names, refs.textContainer, refs.topHeading, refs.top]],
-    model: [[refs.modelHeading, refs.stream]],
+    model: [[sideSwitches.model.names, refs.modelHeading, refs.stream]],
     paths: [[sideSwitches.paths.names, refs.pathsSummary, refs.pathsGraph], [refs.pathsTree]],
     patching: [[refs.patchingSummary, refs.patchingGrid, refs.patchingLegend]],
     lines: [[sideSwitches.lines.names, refs.linesNote, refs.lines, refs.linesReadout]],
