@@ -45,7 +45,7 @@ def half(x):
 
 def through(x, y):
     """Return the result of an activation, of which all that reaches it passes: the ratio is held."""
-    return x * (y / x).detach()
+    return x * torch.where(x == 0, 0, y / x).detach()  # 0: of an expert that is not chosen, in Llama 4
 
 
 class Rules(TorchFunctionMode):
@@ -115,6 +115,7 @@ def test_relevance_is_a_gradient_with_the_rules_of_the_paper(transformers, tmp_p
     with make_golden.doubles_throughout():
         peer = make_golden.make_model(*case, 0, "float64")
     make_golden.write_checkpoint(peer, tmp_path)
+    peer = peer.language_model if case[0] == "llama4" else peer  # as a whole it fails without a picture
     model, config = regard.load(tmp_path, dtype=np.float64), peer.config
     is_text = not make_golden.reads_pictures(config)
     if is_text:
