@@ -277,6 +277,7 @@ def test_what_an_address_says_wrongly_is_not_taken(open_page, address):
     page = open_page(f"{address}#v=nothing&l=999&h=-1&i=1e9&z=a_b_c&w=<script>")
     assert page.locator("h2").first.inner_text() == "Layer 5 · Head 3"
     go(page, f"{address}#v=heads&n=0&sl=20.21.22.23.24.25&sh=0.0.0.0.0.0.0.0.0.0.0.0")
+    page.get_by_text("More", exact=True).click()
     assert page.get_by_role("button", name="Each head").get_attribute("aria-pressed") == "true"
     assert page.locator(".rg-head").count() == 72 + 1  # the first column has its mean too
 
