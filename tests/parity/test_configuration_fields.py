@@ -93,7 +93,7 @@ def test_a_private_pattern_of_windows_changes_nothing(transformers, write):
     assert differ(every_sixth, every_second)
 
 
-@pytest.mark.parametrize("model_type", ALIASES)
+@pytest.mark.parametrize("model_type", [name for name in ALIASES if name != "llama4"])  # whose text part has them
 def test_second_names(transformers, write, model_type):
     """All fields at once that have one."""
     names = {name: alias for alias, name in ALIASES[model_type].items()}
