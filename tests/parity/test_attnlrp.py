@@ -116,8 +116,8 @@ def test_relevance_is_a_gradient_with_the_rules_of_the_paper(transformers, tmp_p
         peer = make_golden.make_model(*case, 0, "float64")
     make_golden.write_checkpoint(peer, tmp_path)
     peer = peer.language_model if case[0] == "llama4" else peer  # as a whole it fails without a picture
-    model, config = regard.load(tmp_path, dtype=np.float64), peer.config
-    is_text = not make_golden.reads_pictures(config)
+    model, is_text = regard.load(tmp_path, dtype=np.float64), not make_golden.reads_pictures(peer.config)
+    config = make_golden.text_config(peer.config) if is_text else peer.config
     if is_text:
         ids = make_golden._batch(config, (6,))[0]
         arguments = {"input_ids": torch.tensor(ids)}

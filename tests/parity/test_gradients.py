@@ -42,7 +42,8 @@ def test_gradients_are_those_of_autograd(transformers, tmp_path, case):
             return metric(output, np, F.cross_entropy)
 
         found = model.gradients(texts, compute, at=STEPS, **target)
-        assert found.value == pytest.approx(value, rel=tolerance)
+        close_to_value = pytest.approx(value, rel=tolerance, abs=tolerance)  # of logits and features, about 1 large
+        assert found.value == close_to_value
         ours = steps_of(found.gradients)
         scopes = [name.removesuffix(".q") for name in ours if name.endswith(".q") and peer.is_probed]
         named = {
@@ -61,7 +62,7 @@ def test_gradients_are_those_of_autograd(transformers, tmp_path, case):
             assert_close(ours, named, tolerance)
 
         number, gradients = value_and_gradients(model, lambda m, compute=compute: compute(m(texts, **target)))
-        assert number == pytest.approx(value, rel=tolerance)
+        assert number == close_to_value
         assert_close(gradients, peer.as_parameters(of_arrays, tmp_path), tolerance)
 
 
