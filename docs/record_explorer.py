@@ -52,7 +52,12 @@ class Recorder:
         """Write an animated GIF that begins anew at its end."""
         from PIL import Image
 
-        palette = self.frames[0].quantize(COLORS)  # one for all: colours stay as they are from frame to frame
+        few = self.frames[:: max(1, len(self.frames) // 12)]
+        all_colors = Image.new("RGB", (SHOWN[0], SHOWN[1] * len(few)))
+        for row, frame in enumerate(few):
+            all_colors.paste(frame, (0, SHOWN[1] * row))
+        # One for all, so that colours stay as they are from frame to frame; rare ones too, as the orange of a choice.
+        palette = all_colors.quantize(COLORS, Image.Quantize.MAXCOVERAGE)
         frames = [frame.quantize(COLORS, palette=palette, dither=Image.Dither.NONE) for frame in self.frames]
         frames[0].save(path, save_all=True, append_images=frames[1:], duration=self.durations, loop=0, optimize=True)
 
@@ -71,10 +76,13 @@ def record(page: Any) -> Recorder:
         recorder.hold(140)
     box.press("Enter")
     recorder.settle(1600)
-    page.locator("main .rg-word").get_by_text("street", exact=True).first.click()
+    page.locator("main .rg-word").get_by_text("it", exact=True).first.click()
     recorder.settle(1800)
     for view in ("All heads", "One head", "Calculation", "Model", "Representations by layer"):
-        page.get_by_text(view, exact=True).first.click()
+        if view == "Calculation":
+            for key in ("ArrowLeft", "ArrowRight"):  # of the chosen row: the second cell, of "animal"
+                page.keyboard.press(key)
+        page.get_by_role("button", name=view, exact=True).first.click()
         recorder.settle(2000)
     page.wait_for_selector(".rg-plane[data-drawn]")
     page.get_by_role("button", name="Play").first.click()
@@ -87,12 +95,14 @@ def record(page: Any) -> Recorder:
 def main() -> None:
     command = [sys.executable, "-m", "regard", "explore", TEXT, "--no-browser", "--port", "0"]
     with launched() as browser, subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
-        address = server.stdout.readline().strip() if server.stdout else ""
-        page = browser.new_page(viewport=SIZE, color_scheme="light")
-        page.goto(f"{address}#v=head&l=3&h=1&special=0&arcs=1")
-        page.wait_for_selector(".rg-map[data-drawn]", state="attached")
-        record(page).save(OUT)
-        server.terminate()
+        try:
+            address = server.stdout.readline().strip() if server.stdout else ""
+            page = browser.new_page(viewport=SIZE, color_scheme="light")
+            page.goto(f"{address}#v=head&l=3&h=1&special=0&arcs=1")
+            page.wait_for_selector(".rg-map[data-drawn]", state="attached")
+            record(page).save(OUT)
+        finally:
+            server.terminate()
 
 
 if __name__ == "__main__":
