@@ -191,7 +191,7 @@ def interactions(browser: Any) -> list[list[str]]:
     """Return how long a person waits for a text that the page runs, and for another head."""
     with timing.command_serving(SENTENCE.format("animal")) as (address, _):
         with timing.opened(browser, address) as page:
-            text = [page.evaluate(_PRESS, ["Enter", ".rg-live-input", SENTENCE.format(word)]) for word in WORDS]
+            text = [page.evaluate(_PRESS, ["Enter", ".rg-live textarea", SENTENCE.format(word)]) for word in WORDS]
         with timing.opened(browser, f"{address}#l=2&h=0") as page:
             head = [page.evaluate(_PRESS, [key, "body", ""]) for key in ["]"] * 10 + ["["] * 10]
     return [
