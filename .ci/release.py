@@ -41,6 +41,9 @@ KERNELS = {
 _SYSTEMS = {"Linux": "manylinux_2_28", "Darwin": "macosx_11_0"}  # of wheels for this machine
 EXPORTS = {"PyInit__kernel", "regard_num_threads", "regard_set_num_threads"}  # as in csrc/exports.map
 MACHINES = {"x86_64": "X86_64", "aarch64": "(AARCH64|ARM64)", "arm64": "(AARCH64|ARM64)", "amd64": "AMD64"}
+# Of the kernel; and what a processor that is emulated runs in minutes.
+TESTS = ["tests/functional"]
+SOME_TESTS = [f"tests/functional/native/test_{name}.py" for name in ("quantized", "tiles", "varlen")]
 _NUMBER = r"\d+\.\d+\.\d+(?:(?:a|b|rc)\d+)?"
 _WRITTEN = re.compile(rf'__version__ = "({_NUMBER})"')
 _CITED = re.compile(r"^(?:version|date-released): .*\n", re.MULTILINE)
@@ -137,21 +140,32 @@ def verify(artifacts: Path) -> None:
         _run(user / "regard", "info")
 
 
-def try_wheels(artifacts: Path, pythons: list[str], *, pure: bool) -> None:
+def try_wheels(artifacts: Path, pythons: list[str], *, pure: bool, platform: str | None = None) -> None:
     """Install the wheel that each interpreter takes in an environment of its own, and run the tests of the kernel.
 
-    A test fails if that wheel has no kernel, or, with `pure`, if it has one.
+    A test fails if that wheel has no kernel, or, with `pure`, if it has one. With a `platform` this interpreter runs
+    pip for the others, which are commands such as ``qemu-aarch64 -L TREE python3``; of the tests they run some.
     """
-    tests = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["dependency-groups"]["kernel"]
-    for python in pythons:
+    needed = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["dependency-groups"]["kernel"]
+    packages = (*_from(artifacts), *needed)
+    for name in pythons:
         with tempfile.TemporaryDirectory() as folder:
-            programs = _environment(Path(folder), *_from(artifacts), *tests, python=python)
+            env, tests = {"REGARD_PURE": str(int(pure))}, TESTS
+            python: list[object] = [*name.split()]
+            if platform:
+                version = _output(*python, "-c", "import platform; print(platform.python_version())")
+                older = platform.replace("_2_28", "2014").replace("_1_2", "_1_1")  # whose wheels it takes too
+                options = ("--target", folder, "--python-version", version, "--platform", platform, "--platform", older)
+                _run(sys.executable, "-m", "pip", "install", "--quiet", "--only-binary", ":all:", *options, *packages)
+                env, tests = {**env, "PYTHONPATH": folder}, SOME_TESTS
+            else:
+                python = [_environment(Path(folder), *packages, python=name) / "python"]
             marked = ("-m", "not minilm and not smollm2")  # whose files it lacks
-            results = artifacts / REPORT / f"{_output(programs / 'python', '-c', _TRIED)}.xml"
-            tests_of_kernel = ("-m", "pytest", "-q", *marked, f"--junitxml={results}", "tests/functional")
-            _run(programs / "python", *tests_of_kernel, folder=ROOT, env={"REGARD_PURE": str(int(pure))})
-            if not pure:  # they call the kernel by name
-                _run(programs / "python", "tests/mixed_calls.py", "--calls", "5000", folder=ROOT)
+            tried = _output(*python, "-c", _TRIED, env=env) + (f" ({python[0]})" if len(python) > 1 else "")
+            results = artifacts / REPORT / f"{tried}.xml"
+            _run(*python, "-m", "pytest", "-q", *marked, f"--junitxml={results}", *tests, folder=ROOT, env=env)
+            if not pure and not platform:  # they call the kernel by name
+                _run(*python, "tests/mixed_calls.py", "--calls", "5000", folder=ROOT, env=env)
 
 
 # What an interpreter says of the wheel in its environment: the tag, and itself.
@@ -277,8 +291,9 @@ def _processor_seconds() -> float:
     return times.children_user + times.children_system
 
 
-def _output(*command: object) -> str:
-    return subprocess.run([str(part) for part in command], check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+def _output(*command: object, env: Mapping[str, str] = MappingProxyType({})) -> str:
+    options: dict[str, Any] = {"env": {**os.environ, **env}, "stdout": subprocess.PIPE, "text": True}
+    return str(subprocess.run([str(part) for part in command], check=True, **options).stdout).strip()
 
 
 def _run(*command: object, folder: Path | None = None, env: Mapping[str, str] = MappingProxyType({})) -> None:
@@ -322,6 +337,7 @@ def main() -> None:
     step.add_argument("artifacts", type=Path)
     step.add_argument("pythons", nargs="*", default=[sys.executable], help="interpreters; this one by default")
     step.add_argument("--pure", action="store_true", help="the wheel of the system is that of pure Python")
+    step.add_argument("--platform", help="of the interpreters, e.g. manylinux_2_28_aarch64, if pip runs in this one")
     steps.add_parser("table", help="print what was checked and run").add_argument("artifacts", type=Path)
     step = steps.add_parser("pages", help="write the site of all versions")
     step.add_argument("sites", type=Path, help="a folder for each tag, with its site")
@@ -338,7 +354,9 @@ def main() -> None:
         case "verify":
             verify(arguments.artifacts.resolve())
         case "try":
-            try_wheels(arguments.artifacts.resolve(), arguments.pythons, pure=arguments.pure)
+            try_wheels(
+                arguments.artifacts.resolve(), arguments.pythons, pure=arguments.pure, platform=arguments.platform
+            )
         case "table":
             sys.stdout.write(table(arguments.artifacts))
         case "pages":

@@ -205,7 +205,7 @@ def test_a_wheel_is_tried_with_the_kernel_or_without(monkeypatch, tmp_path, pure
     (tmp_path / "regard-0.1.0-py3-none-any.whl").touch()
     ran = []
     monkeypatch.setattr(release, "_environment", lambda *_, **__: Path("bin"))
-    monkeypatch.setattr(release, "_output", lambda *_: "py3-none-any CPython 3.13.0")
+    monkeypatch.setattr(release, "_output", lambda *_, **__: "py3-none-any CPython 3.13.0")
     monkeypatch.setattr(release, "_run", lambda *command, folder, env=None: ran.append((command[1:], env)))
     monkeypatch.setattr(release.sys, "argv", ["release.py", "try", str(tmp_path), *(["--pure"] if pure else [])])
     release.main()
