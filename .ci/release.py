@@ -21,6 +21,7 @@ import tempfile
 import time
 import tomllib
 import xml.etree.ElementTree as ET
+import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -114,22 +115,23 @@ def verify(artifacts: Path) -> None:
     """
     files = sorted(path for path in artifacts.iterdir() if path.name.endswith((".whl", ".tar.gz")))
     checks = {path.name: ["twine"] for path in files}
+    _run(sys.executable, "-m", "twine", "check", "--strict", *files)
+    if stable := [path for path in files if "-abi3-" in path.name]:
+        _run(sys.executable, "-m", "abi3audit", "--strict", *stable)
+    for path in files:
+        found = checks[path.name]
+        if path in stable:
+            found.append("abi3audit")
+        if "manylinux_" in path.name:  # musl has no versions of symbols; auditwheel wants Alpine's name of libc.so
+            found.append(f"auditwheel ({_check_libraries(path)})")
+        if path.suffix == ".whl" and (content := _kernel(path)):
+            kernel = describe(content)
+            if wrong := misfit(path.name, kernel):
+                raise SystemExit(f"{path.name}: its kernel {wrong}")
+            found.append(f"{kernel['format']} {kernel['machine']}")
+    (artifacts / REPORT).mkdir(exist_ok=True)
+    (artifacts / REPORT / "checks.json").write_text(json.dumps(checks, indent=2) + "\n", encoding="utf-8")
     with tempfile.TemporaryDirectory() as folder:
-        tools = _environment(Path(folder) / "tools", "twine", "abi3audit", "auditwheel", "lief")
-        _run(tools / "python", "-m", "twine", "check", "--strict", *files)
-        if stable := [path for path in files if "-abi3-" in path.name]:
-            _run(tools / "python", "-m", "abi3audit", "--strict", *stable)
-        for path in stable:
-            checks[path.name].append("abi3audit")
-        for path in files:
-            if "manylinux_" in path.name:  # musl has no versions of symbols; auditwheel wants Alpine's name of libc.so
-                checks[path.name].append(f"auditwheel ({_check_libraries(tools, path)})")
-        for name, kernel in _described(tools, files).items():
-            if wrong := misfit(name, kernel):
-                raise SystemExit(f"{name}: its kernel {wrong}")
-            checks[name].append(f"{kernel['format']} {kernel['machine']}")
-        (artifacts / REPORT).mkdir(exist_ok=True)
-        (artifacts / REPORT / "checks.json").write_text(json.dumps(checks, indent=2) + "\n", encoding="utf-8")
         user = _environment(Path(folder) / "user")
         before, start, used = _bytes_in(user.parent), time.perf_counter(), _processor_seconds()
         _install(user, *_from(artifacts))
@@ -205,22 +207,44 @@ def _from(artifacts: Path) -> tuple[str, ...]:
     return ("--find-links", str(artifacts), "--only-binary", "regard", f"regard=={version}")
 
 
-def _check_libraries(tools: Path, wheel: Path) -> str:
+def _check_libraries(wheel: Path) -> str:
     """Return the tag that a wheel for Linux could have; stop unless that of its name promises as much."""
-    command = [str(tools / "auditwheel"), "show", "--json", str(wheel)]
-    needed = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)["overall_tag"]
+    needed = str(json.loads(_output(sys.executable, "-m", "auditwheel", "show", "--json", wheel))["overall_tag"])
     print(f"{wheel.name} needs {needed}")
     if not is_promised(wheel.name, needed):
         raise SystemExit(f"{wheel.name} needs {needed}: it runs on fewer systems than its name says")
-    return str(needed)
+    return needed
 
 
-def _described(tools: Path, files: list[Path]) -> dict[str, dict[str, Any]]:
-    """Return what `.ci/describe_kernels.py` says of the kernel of each wheel that has one."""
-    command = [tools / "python", ROOT / ".ci/describe_kernels.py", *(path for path in files if path.suffix == ".whl")]
-    done = subprocess.run([str(part) for part in command], stdout=subprocess.PIPE, check=True)
-    described: dict[str, dict[str, Any]] = json.loads(done.stdout)
-    return described
+def _kernel(wheel: Path) -> bytes | None:
+    """Return the kernel that a wheel has, if it has one."""
+    with zipfile.ZipFile(wheel) as archive:
+        names = (name for name in archive.namelist() if re.search(r"/_kernel\.[^/]*(so|pyd)$", name))
+        return archive.read(name) if (name := next(names, None)) else None
+
+
+def describe(kernel: bytes) -> dict[str, Any]:
+    """Return what a kernel is: format, processor, exported names, libraries that it loads."""
+    import lief  # reads the formats of all systems
+
+    parsed: Any = lief.parse(list(kernel))
+    if isinstance(parsed, lief.MachO.FatBinary):
+        parsed = parsed.at(0)
+    header, libraries = parsed.header, parsed.libraries
+    if isinstance(parsed, lief.ELF.Binary):
+        machine = header.machine_type
+    elif isinstance(parsed, lief.MachO.Binary):
+        machine = header.cpu_type
+        own = lief.MachO.LoadCommand.TYPE.ID_DYLIB  # the name of the kernel itself
+        libraries = [each.name for each in libraries if each.command != own]
+    else:
+        machine = header.machine
+    return {
+        "format": parsed.format.name,
+        "machine": machine.name,
+        "exports": sorted(function.name for function in parsed.exported_functions),
+        "libraries": sorted(map(str, libraries)),
+    }
 
 
 def misfit(wheel: str, kernel: Mapping[str, Any]) -> str | None:

@@ -109,7 +109,7 @@ def test_the_verdict_is_what_auditwheel_finds_not_the_name_that_it_repeats(monke
     def audited(found):
         shown = json.dumps({"wheel": wheel.name, "overall_tag": found})
         monkeypatch.setattr(release.subprocess, "run", lambda *_, **__: SimpleNamespace(stdout=shown))
-        release._check_libraries(Path("bin"), wheel)
+        release._check_libraries(wheel)
 
     audited("manylinux_2_24_x86_64")
     with pytest.raises(SystemExit, match="needs manylinux_2_34_x86_64: it runs on fewer systems than its name says"):
