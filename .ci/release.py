@@ -351,9 +351,7 @@ def main() -> None:
     """Run one step."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     steps = parser.add_subparsers(dest="step", required=True)
-    step = steps.add_parser("prepare", help="write version and date")
-    step.add_argument("version")
-    step.add_argument("--date", default=datetime.date.today().isoformat(), help="today by default")
+    steps.add_parser("prepare", help="write version and date").add_argument("version")
     for name, help_ in {"check": "compare a tag with what is written", "notes": "print what has changed"}.items():
         steps.add_parser(name, help=help_).add_argument("tag")
     steps.add_parser("verify", help="check and install what is to be published").add_argument("artifacts", type=Path)
@@ -366,11 +364,11 @@ def main() -> None:
     step = steps.add_parser("pages", help="write the site of all versions")
     step.add_argument("sites", type=Path, help="a folder for each tag, with its site")
     step.add_argument("out", type=Path)
-    steps.add_parser("rehearse", help="all of it, in a clone").add_argument("version", nargs="?", default="0.1.0")
+    steps.add_parser("rehearse", help="all of it, in a clone")
     arguments = parser.parse_args()
     match arguments.step:
         case "prepare":
-            prepare(ROOT, arguments.version, arguments.date)
+            prepare(ROOT, arguments.version, datetime.date.today().isoformat())
         case "check":
             check(ROOT, arguments.tag)
         case "notes":
@@ -387,7 +385,7 @@ def main() -> None:
             project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
             pages(arguments.sites, arguments.out, project["urls"]["Documentation"])
         case "rehearse":
-            rehearse(arguments.version)
+            rehearse("0.1.0")
 
 
 if __name__ == "__main__":
