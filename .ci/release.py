@@ -158,7 +158,7 @@ def try_wheels(artifacts: Path, pythons: list[str], *, pure: bool, platform: str
                 version = _output(*python, "-c", "import platform; print(platform.python_version())")
                 older = platform.replace("_2_28", "2014").replace("_1_2", "_1_1")  # whose wheels it takes too
                 options = ("--target", folder, "--python-version", version, "--platform", platform, "--platform", older)
-                _run(sys.executable, "-m", "pip", "install", "--quiet", "--only-binary", ":all:", *options, *packages)
+                _run(sys.executable, "-m", "pip", "install", "--quiet", *options, *packages, "--only-binary", ":all:")
                 env, tests = {**env, "PYTHONPATH": folder}, SOME_TESTS
             else:
                 python = [_environment(Path(folder), *packages, python=name) / "python"]
