@@ -163,7 +163,7 @@ def try_wheels(artifacts: Path, pythons: list[str], *, pure: bool, platform: str
             else:
                 python = [_environment(Path(folder), *packages, python=name) / "python"]
             marked = ("-m", "not minilm and not smollm2")  # whose files it lacks
-            tried = _output(*python, "-c", _TRIED, env=env) + (f" ({python[0]})" if len(python) > 1 else "")
+            tried = _output(*python, "-c", _TRIED, env=env) + (f" ({Path(name.split()[0]).name})" if platform else "")
             results = artifacts / REPORT / f"{tried}.xml"
             _run(*python, "-m", "pytest", "-q", *marked, f"--junitxml={results}", *tests, folder=ROOT, env=env)
             if not pure and not platform:  # they call the kernel by name

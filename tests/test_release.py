@@ -215,6 +215,19 @@ def test_a_wheel_is_tried_with_the_kernel_or_without(monkeypatch, tmp_path, pure
     assert [command[0] for command, _ in others] == ([] if pure else ["tests/mixed_calls.py"])
 
 
+def test_a_command_tries_the_wheel_of_its_platform_with_what_this_pip_brings(monkeypatch, tmp_path):
+    (tmp_path / "regard-0.1.0-py3-none-any.whl").touch()
+    ran = []
+    monkeypatch.setattr(release, "_output", lambda *_, **__: "3.13.0")
+    monkeypatch.setattr(release, "_run", lambda *command, **_: ran.append(command))
+    release.try_wheels(tmp_path, ["/bin/qemu -L tree python3"], pure=False, platform="manylinux_2_28_aarch64")
+    pip, tests = ran
+    assert pip[-2:] == ("--only-binary", ":all:")  # the last word on it
+    assert {"manylinux_2_28_aarch64", "manylinux2014_aarch64"} <= set(pip)
+    assert tests[:4] == ("/bin/qemu", "-L", "tree", "python3")
+    assert f"--junitxml={tmp_path / release.REPORT / '3.13.0 (qemu).xml'}" in tests
+
+
 def test_the_systems_without_a_kernel_are_tried_as_such():
     workflow, wheels = (ROOT / ".github/workflows/release.yml").read_text("utf-8"), script(".ci/wheels.py")
     systems, versions = re.findall(r"os: \[(.*macos.*)\]\n +python: \[(.*)\]", workflow)[0]
