@@ -98,8 +98,9 @@ class Llama(Decoder):
 
     def rotation(self, positions: np.ndarray, dtype: Any) -> CosSin | list[CosSin | None]:
         """Return the rotation of queries and keys at some positions, of all blocks or of each."""
-        rotation: CosSin = self.config.rope(positions, dtype)
-        return rotation
+        rotation, rotated = self.config.rope(positions, dtype), self.config.rotated
+        is_of_all = rotated is None or all(rotated)
+        return rotation if is_of_all else [rotation if rotates else None for rotates in rotated]
 
     @classmethod
     def layers(cls, source: TensorSource, config: Any) -> dict[str, Any]:
