@@ -17,7 +17,7 @@ from regard._utils.errors import RegardError
 from regard.functional.arrays import concat
 from regard.functional.recorder import NULL_RECORDER, Recorder, optional_tap
 from regard.functional.variable import plain
-from regard.models.build import GATED, gated_feed_forward, linear, paired_rows, rms_norm
+from regard.models.build import GATED, gated_feed_forward, linear, rms_norm
 from regard.models.checkpoint.config import MAX_EXPERTS, ConfigReader
 from regard.models.checkpoint.tensors import TensorSource
 from regard.models.decoder_checkpoint import read_sizes
@@ -321,6 +321,9 @@ def _attention(source: TensorSource, config: DeepseekV3Config) -> LatentAttentio
         rows: np.ndarray = size * np.arange(H)[:, None] + features
         return rows.ravel()
 
+    def q_rows() -> np.ndarray:
+        return of_heads(D, np.concatenate([np.arange(N), N + halves()]))
+
     def k_rows() -> np.ndarray:
         return of_heads(N + Dv, np.arange(N))
 
@@ -331,7 +334,7 @@ def _attention(source: TensorSource, config: DeepseekV3Config) -> LatentAttentio
     if q_latent_dim is not None:
         q_latent, q_name = linear(source, "q_a_proj", E, q_latent_dim, bias=bias), "q_b_proj"
         q_latent_norm = rms_norm(source, "q_a_layernorm", q_latent_dim, _LATENT_EPS)
-    q_inputs, rows = q_latent_dim or E, paired_rows(H * D, R, D, start=N) if config.interleaved else None
+    q_inputs, rows = q_latent_dim or E, q_rows if config.interleaved else None
     down, up = "kv_a_proj_with_mqa", "kv_b_proj"
     return LatentAttention(
         q_proj=linear(source, q_name, q_inputs, H * D, bias=False, rows=rows),

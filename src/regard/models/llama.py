@@ -82,7 +82,7 @@ class Llama(Decoder):
 
     config_type: ClassVar[Any] = LlamaConfig  # a relative has its own
     rotates_last: ClassVar[bool] = False  # features of a head, where it rotates some of them; else the first
-    rotates_neighbours: ClassVar[bool] = False  # in the checkpoint; here the halves of what is rotated
+    interleaved: ClassVar[bool] = False  # whether it rotates neighbouring features together
 
     config: Any
 
@@ -121,6 +121,7 @@ class Llama(Decoder):
                 cls.projections(attn, config),
                 num_heads=config.num_heads,
                 window=config.windows[layer],
+                interleaved=cls.interleaved,
                 q_norm=rms_norm(attn, "q_norm", D, config.norm_eps) if config.qk_norm else None,
                 k_norm=rms_norm(attn, "k_norm", D, config.norm_eps) if config.qk_norm else None,
             ),
@@ -137,8 +138,7 @@ class Llama(Decoder):
     def projections(cls, source: TensorSource, config: Any) -> list[Linear]:
         """Return the linear maps of queries, keys, values and output."""
         biases = {"bias": config.qkv_bias, "output_bias": config.output_bias}
-        pairs = (config.rope.dim, config.head_dim) if cls.rotates_neighbours else None
-        return projections(source, PROJECTIONS, config.embed_dim, config.widths, **biases, neighbours=pairs)
+        return projections(source, PROJECTIONS, config.embed_dim, config.widths, **biases)
 
     @classmethod
     def mlp(cls, source: TensorSource, config: Any, layer: int) -> Any:  # noqa: ARG003

@@ -18,7 +18,7 @@ from regard.functional.masks.structured import SegmentMask
 from regard.functional.recorder import NULL_RECORDER, Recorder
 from regard.functional.variable import plain
 from regard.models import decoder_checkpoint as shared
-from regard.models.build import GATED, PROJECTIONS, gated_feed_forward, linear, projections, rms_norm
+from regard.models.build import GATED, gated_feed_forward, linear
 from regard.models.checkpoint.config import ConfigReader
 from regard.models.checkpoint.tensors import TensorSource
 from regard.models.deepseek_v3 import largest
@@ -195,27 +195,21 @@ class Llama4(Llama):
     @classmethod
     def block(cls, source: TensorSource, config: Any, layer: int) -> DecoderBlock:
         """Return the block of a layer."""
-        attn, E, D, H, eps = (
-            source.at("self_attn"),
-            config.embed_dim,
-            config.head_dim,
-            config.num_heads,
-            config.norm_eps,
-        )
-        rotates, bias = config.rotated[layer], config.qkv_bias
-        norm = UnitRMSNorm(eps=eps, dim=D) if config.qk_norm and rotates else None  # type: ignore[call-arg]
-        neighbours = (D, D) if rotates else None
+        rotates, eps = config.rotated[layer], config.norm_eps
+        has_norm = config.qk_norm and rotates
+        norm = UnitRMSNorm(eps=eps, dim=config.head_dim) if has_norm else None  # type: ignore[call-arg]
         return DecoderBlock(
-            rms_norm(source, "input_layernorm", E, eps),
+            cls.norm(source, "input_layernorm", config.embed_dim, config),
             Llama4Attention(
-                *projections(attn, PROJECTIONS, E, config.widths, bias=bias, output_bias=bias, neighbours=neighbours),
-                num_heads=H,
+                *cls.projections(source.at("self_attn"), config),
+                num_heads=config.num_heads,
+                interleaved=True,
                 q_norm=norm,
                 k_norm=norm,
                 is_rotated=rotates,
                 chunk=config.chunks[layer],
             ),
-            rms_norm(source, "post_attention_layernorm", E, eps),
+            cls.norm(source, "post_attention_layernorm", config.embed_dim, config),
             cls.mlp(source.at("feed_forward"), config, layer),
         )
 
