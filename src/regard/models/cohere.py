@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from regard import functional as F
-from regard.models.build import causal_attention, layer_norm
+from regard.models.build import layer_norm
 from regard.models.checkpoint.config import ConfigReader
 from regard.models.checkpoint.tensors import TensorSource
 from regard.models.decoder_checkpoint import read_sizes, read_windows
@@ -77,6 +77,7 @@ class Cohere(Llama):
     """A Command R with its tokenizer; its forward pass is Llama's."""
 
     config_type: ClassVar[type[LlamaConfig]] = CohereConfig
+    interleaved: ClassVar[bool] = True
 
     config: CohereConfig
 
@@ -88,29 +89,17 @@ class Cohere(Llama):
     @classmethod
     def block(cls, source: TensorSource, config: Any, layer: int) -> DecoderBlock:
         """Return the block of a layer, in which attention and feed-forward read the same norm."""
-        attn, norm = source.at("self_attn"), cls.norm(source, "input_layernorm", config.embed_dim, config)
-        heads, kv_heads = config.num_heads, config.num_kv_heads
-        return DecoderBlock(
-            norm,
-            causal_attention(
-                cls.projections(attn, config),
-                num_heads=heads,
-                window=config.windows[layer],
-                interleaved=True,
-                q_norm=_head_norm(attn, "q_norm", heads, config) if config.qk_norm else None,
-                k_norm=_head_norm(attn, "k_norm", kv_heads, config) if config.qk_norm else None,
-            ),
-            norm,
-            cls.mlp(source, config, layer),
-            parallel=True,
-        )
+        norm = cls.norm(source, "input_layernorm", config.embed_dim, config)
+        attn = cls.attention(source.at("self_attn"), config, layer)
+        return DecoderBlock(norm, attn, norm, cls.mlp(source, config, layer), parallel=True)
+
+    @classmethod
+    def head_norm(cls, source: TensorSource, name: str, heads: int, config: Any) -> HeadNorm:
+        """Return the norm of each query or each key, of so many heads."""
+        D = config.head_dim
+        return HeadNorm(source.array(f"{name}.weight", (heads, D), (heads, 1, D)), eps=config.norm_eps)
 
     @classmethod
     def norm(cls, source: TensorSource, name: str, features: int, config: Any) -> LayerNorm:
         """Return a norm of the stream, with a mean and without a bias."""
         return layer_norm(source, name, features, config.norm_eps, bias=False)
-
-
-def _head_norm(source: TensorSource, name: str, heads: int, config: CohereConfig) -> HeadNorm:
-    shape = heads, config.head_dim
-    return HeadNorm(source.array(f"{name}.weight", shape, (heads, 1, config.head_dim)), eps=config.norm_eps)

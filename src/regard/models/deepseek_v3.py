@@ -23,7 +23,7 @@ from regard.models.checkpoint.tensors import TensorSource
 from regard.models.decoder_checkpoint import read_sizes
 from regard.models.llama import Llama, LlamaConfig
 from regard.models.mixtral import MixtureOfExperts, experts
-from regard.nn import CausalAttention, CosSin, DecoderBlock, GatedFeedForward, Linear, RMSNorm
+from regard.nn import CausalAttention, CosSin, GatedFeedForward, Linear, RMSNorm
 from regard.nn.kv_cache import KVCache
 from regard.nn.layer import REQUIRED
 
@@ -261,15 +261,9 @@ class DeepseekV3(Llama):
     rotates_last: ClassVar[bool] = True
 
     @classmethod
-    def block(cls, source: TensorSource, config: Any, layer: int) -> DecoderBlock:
-        """Return the block of a layer."""
-        E, eps = config.embed_dim, config.norm_eps
-        return DecoderBlock(
-            rms_norm(source, "input_layernorm", E, eps),
-            _attention(source.at("self_attn"), config),
-            rms_norm(source, "post_attention_layernorm", E, eps),
-            cls.mlp(source, config, layer),
-        )
+    def attention(cls, source: TensorSource, config: Any, layer: int) -> LatentAttention:  # noqa: ARG003
+        """Return the attention of a block."""
+        return _attention(source, config)
 
     @classmethod
     def mlp(cls, source: TensorSource, config: Any, layer: int) -> Any:

@@ -26,7 +26,7 @@ from regard.models.llama import Llama, LlamaConfig
 from regard.models.mixtral import MixtureOfExperts, read_experts
 from regard.models.rope import peek_kind
 from regard.models.smollm3 import read_rotated
-from regard.nn import CausalAttention, CosSin, DecoderBlock, GatedFeedForward, RMSNorm
+from regard.nn import CausalAttention, CosSin, GatedFeedForward, RMSNorm
 from regard.nn.layer import REQUIRED
 
 _COMMUTING = ("default", "linear", "dynamic", "llama3")  # rotations that change no length, so may follow the norm
@@ -193,30 +193,26 @@ class Llama4(Llama):
         return [rotation if rotates else factors for rotates in self.config.rotated]
 
     @classmethod
-    def block(cls, source: TensorSource, config: Any, layer: int) -> DecoderBlock:
-        """Return the block of a layer."""
-        rotates, eps = config.rotated[layer], config.norm_eps
+    def attention(cls, source: TensorSource, config: Any, layer: int) -> Llama4Attention:
+        """Return the attention of a block."""
+        rotates = config.rotated[layer]
         has_norm = config.qk_norm and rotates
-        norm = UnitRMSNorm(eps=eps, dim=config.head_dim) if has_norm else None  # type: ignore[call-arg]
-        return DecoderBlock(
-            cls.norm(source, "input_layernorm", config.embed_dim, config),
-            Llama4Attention(
-                *cls.projections(source.at("self_attn"), config),
-                num_heads=config.num_heads,
-                interleaved=True,
-                q_norm=norm,
-                k_norm=norm,
-                is_rotated=rotates,
-                chunk=config.chunks[layer],
-            ),
-            cls.norm(source, "post_attention_layernorm", config.embed_dim, config),
-            cls.mlp(source.at("feed_forward"), config, layer),
+        norm = UnitRMSNorm(eps=config.norm_eps, dim=config.head_dim) if has_norm else None  # type: ignore[call-arg]
+        return Llama4Attention(
+            *cls.projections(source, config),
+            num_heads=config.num_heads,
+            interleaved=True,
+            q_norm=norm,
+            k_norm=norm,
+            is_rotated=rotates,
+            chunk=config.chunks[layer],
         )
 
     @classmethod
     def mlp(cls, source: TensorSource, config: Any, layer: int) -> Any:
         """Return the experts of a block, or its feed-forward layer."""
         E, F, X, activation = config.embed_dim, config.hidden_dim, config.num_experts, config.activation
+        source = source.at("feed_forward")
         if not config.sparse[layer]:
             return gated_feed_forward(source, GATED, E, config.mlp_dim, activation)
         return Llama4Experts(
