@@ -71,6 +71,8 @@ class HeadNorm(LayerNorm):
         normalized: np.ndarray = F.layer_norm(x, eps=self.eps, residual=residual) * self.weight
         return normalized
 
+    forward = __call__
+
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Cohere(Llama):
