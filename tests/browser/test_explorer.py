@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 import pytest
-from acts import appear, choose, click, go, press, reach
+from acts import ablate, appear, choose, click, go, press, reach
 from pages import (
     CAUSAL,
     HOSTILE,
@@ -195,8 +195,7 @@ def test_a_layer_that_was_recorded_alone_keeps_its_number(open_page, serve):
     assert page.get_by_label("Collapse layer 1").count() == 1
     page.goto(f"{address}#v=head&l=0&h=1&i=4&j=2")
     assert page.get_by_label("Layer", exact=True).locator("option").all_inner_texts() == ["1"]
-    page.get_by_role("button", name="Ablate this head").click()
-    appear(page, ".rg-changes h3")
+    ablate(page)
     assert page.locator(".rg-changes h3").inner_text() == "Without layer 1 head 1"
     page.locator(".rg-head-panel").get_by_role("button", name="A − B").click()
     assert page.locator(".rg-head-panel .rg-side-name").inner_text() == "original − without layer 1 head 1"
@@ -214,8 +213,7 @@ def test_movement_stands_where_the_api_says_and_an_edit_on_its_plane(open_page, 
         assert np.abs((shown - shown.mean(0)) / scale - (known - known.mean(0))).max() < 0.005 * np.ptp(known)
     assert "share one plane" in page.locator(".rg-movement > .rg-description").inner_text()
     press(page, "2")
-    page.get_by_role("button", name="Ablate this head").click()
-    page.wait_for_selector(".rg-changes h3")
+    ablate(page)
     page.keyboard.press("4")
     page.wait_for_selector(".rg-runs .rg-run-b")
     page.get_by_label("Stage").fill("0")
@@ -334,8 +332,7 @@ def test_a_text_that_runs_from_right_to_left_does(open_page, serve, minilm, text
     assert [words.nth(n).inner_text() for n in (0, last)] == ["[CLS]", "[SEP]"]
     places = [words.nth(n).bounding_box()["x"] for n in range(3)]
     assert places == sorted(places, reverse=True)
-    page.get_by_role("button", name="Ablate this head").click()
-    page.wait_for_selector(".rg-changes .rg-word")
+    ablate(page)
     assert page.locator(".rg-changes .rg-words").get_attribute("dir") == "rtl"
 
 
@@ -346,8 +343,7 @@ def test_a_causal_model_masks_and_its_ablation_changes_what_comes_next(open_page
     page = open_page(f"{address}#v=cell&l=0&h=1&i=1&j={last}", selector="text=The masked score is −∞")
     assert page.locator("[data-value=weight]").inner_text() == "0"
     press(page, "2")
-    page.get_by_role("button", name="Ablate this head").click()
-    page.wait_for_selector(".rg-changes .rg-next-tokens")
+    ablate(page)
     assert page.locator(".rg-changes tbody tr").count() > 0
 
 

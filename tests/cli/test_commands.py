@@ -27,7 +27,7 @@ from regard.models import toy
 from regard.models.hub.registry import KNOWN
 from regard.nn import EncoderBlock
 from regard.plot import head_grid, heatmap, movement, save
-from regard.views import find_rows, select, to_json
+from regard.views import find_rows, select
 
 TEXT = "The cats sat"
 
@@ -74,7 +74,12 @@ def test_json_is_of_the_shown_rows_and_a_table_has_every_weight(run, tiny, tmp_p
     status, out, err = run(TEXT, "--model", tiny, *options, "--json", "-o", str(path))
     assert (status, err) == (0, f"wrote {path}: a table of its weights\n")
     shown = view.rows(find_rows(view, "cats")) if "--word" in options else view
-    assert json.loads(out) == json.loads(json.dumps(to_json(shown)))
+    found = json.loads(out)
+    assert (found["layer"], found["head"], found["layers"], found["heads"]) == (view.layer, view.head, [0, 1], 3)
+    assert (found["queries"], found["keys"]) == ([*shown.queries], [*shown.keys])
+    np.testing.assert_array_equal(found["weights"], shown.weights)
+    np.testing.assert_allclose(np.sum(found["weights"], 1) + found["special_mass"], 1, atol=1e-6)
+    assert found["top_keys"][0][0]["weight"] == shown.weights[0].max()
     header, *rows = csv.reader(path.read_text().splitlines())
     assert header == ["weight", *view.keys]
     assert [row[0] for row in rows] == [*view.queries]

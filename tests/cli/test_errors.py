@@ -208,8 +208,8 @@ MISTAKES = [
         ("--head L1H1 --word cat", "the following arguments are required: --to"),
         ("--head L7H0 --word cat --to mat", "has no attention blocks.7.attn"),
     )),
+    ("paths 'the cat' --to k --model {tiny}", "is not a decoder"),
     *((f"paths qzkfqz --to k {options}", said) for options, said in (
-        ("--model {tiny}", "is not a decoder"),
         ("--toy", "is not a decoder"),
         ("--model induction --corrupted qxkfqz --baseline zero", "corrupted and baseline both say"),
         ("--model induction --corrupted qx", "both texts must have the same number of tokens, got 6 and 2"),

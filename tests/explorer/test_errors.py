@@ -204,7 +204,10 @@ CALLS = [
     (lambda _: pack_weights(np.array([[0.5]]), 5), "1 to 4 decimals, not 5"),
     (lambda it: it.encoder.follow(0), "no class looks at this page"),
     (lambda it: it.encoder.publish(""), "no class looks at this page"),
-    (lambda it: Classroom(it.long, "http://x/"), f"at most {MAX_TOKENS} tokens, this one has 2100"),
+    (
+        lambda _: Classroom(long_exploration(MAX_TOKENS + 1), "http://x/"),
+        f"at most {MAX_TOKENS} tokens, this one has 513",
+    ),
     *((lambda _, a=a: own_address(a), "--address") for a in ADDRESSES_OF_NO_CLASS),
     (lambda _: listen(-1), "port is a number from 0 to 65535"),
     (lambda _: listen(65536), "port is a number from 0 to 65535"),

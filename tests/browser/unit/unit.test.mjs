@@ -3,70 +3,36 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 const at = (name) => import(new URL(`../../../src/regard/explorer/frontend/${name}.js`, import.meta.url));
-const modules = {
-    text: "data/tokens",
-    scale: "render/scale",
-    format: "render/format",
-    colormap: "render/colormap",
-    viewport: "render/viewport",
-    matrix: "data/matrix",
-    state: "state/state",
-    sides: "state/sides",
-    url: "state/url",
-    codec: "data/codec",
-    files: "export/file-export",
-    keys: "app/keybindings",
-    grid: "views/head-grid",
-    movement: "views/movement-view",
-    plane: "render/plane",
-    lines: "render/lines",
-    tiles: "data/tile-source",
-    maps: "data/map-data",
-    annotations: "render/map-annotations",
-    panel: "views/word-strip",
-    cells: "data/cell",
-    aggregate: "data/aggregate",
-    messages: "views/messages",
-    compare: "views/side-switch",
-    ablation: "views/ablation-panel",
-    attribution: "data/attribution",
-    memory: "views/memory-panel",
-    cellView: "views/cell-view",
-    queries: "app/queries",
-    curves: "render/curves",
-};
-const {
-    text,
-    scale,
-    format,
-    colormap,
-    viewport,
-    matrix,
-    state,
-    sides,
-    url,
-    codec,
-    files,
-    keys,
-    grid,
-    movement,
-    plane,
-    lines,
-    tiles,
-    maps,
-    annotations,
-    panel,
-    cells,
-    aggregate,
-    messages,
-    compare,
-    ablation,
-    attribution,
-    memory,
-    cellView,
-    queries,
-    curves,
-} = Object.fromEntries(await Promise.all(Object.entries(modules).map(async ([name, path]) => [name, await at(path)])));
+const text = await at("data/tokens");
+const scale = await at("render/scale");
+const format = await at("render/format");
+const colormap = await at("render/colormap");
+const viewport = await at("render/viewport");
+const matrix = await at("data/matrix");
+const state = await at("state/state");
+const sides = await at("state/sides");
+const url = await at("state/url");
+const codec = await at("data/codec");
+const files = await at("export/file-export");
+const keys = await at("app/keybindings");
+const grid = await at("views/head-grid");
+const movement = await at("views/movement-view");
+const plane = await at("render/plane");
+const lines = await at("render/lines");
+const tiles = await at("data/tile-source");
+const maps = await at("data/map-data");
+const annotations = await at("render/map-annotations");
+const panel = await at("views/word-strip");
+const cells = await at("data/cell");
+const aggregate = await at("data/aggregate");
+const messages = await at("views/messages");
+const compare = await at("views/side-switch");
+const ablation = await at("views/ablation-panel");
+const attribution = await at("data/attribution");
+const memory = await at("views/memory-panel");
+const cellView = await at("views/cell-view");
+const queries = await at("app/queries");
+const curves = await at("render/curves");
 const token = (t, word, start = 0, special = false) => ({
     text: t,
     special,
