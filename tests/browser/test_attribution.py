@@ -256,6 +256,7 @@ def test_a_file_has_the_default_target_and_names_the_server_for_others(open_page
 
 def test_a_notebook_has_the_panel(open_page, sequence, tmp_path):
     page = notebook(open_page, sequence, tmp_path)
+    assert "#" not in page.url
     page.get_by_role("button", name="What mattered").click()
     ready(page)
     assert "For the logit of 'f'" in said(page)

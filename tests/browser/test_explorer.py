@@ -16,7 +16,6 @@ from pages import (
     explored,
     hostile,
     intercept,
-    notebook,
     number,
     readout,
     saved,
@@ -395,14 +394,6 @@ def test_single_cells_of_a_long_text_are_coloured_by_weights_though_means_are_se
     reach(page, re.compile("&z="))
     assert float(ends.inner_text()) == pytest.approx(1, abs=0.01)
     assert "mean" not in page.locator(".rg-below-map .rg-legend").inner_text()
-
-
-def test_a_notebook_shows_it_by_messages(open_page, one, tmp_path):
-    page = notebook(open_page, one, tmp_path)
-    click(page.locator(".rg-text-panel .rg-word").nth(8))
-    assert page.locator(".rg-top .rg-number").first.inner_text() == weight_text(one.row(0, 2, 3, 8).max())
-    assert "#" not in page.url
-    page.evaluate("endWidget()")
 
 
 def test_it_opens_with_a_word_and_what_it_attends_to(open_page, address, one):
