@@ -88,8 +88,8 @@ test("what is rounded shows fewer digits once it is summed", () => {
     );
 });
 test("an edit that is taken back leaves nothing to compare with", () => {
-    const run = { layers: [{ heads: 2, rows: 3, cols: 3 }], tokens: [1, 2, 3] };
-    const manifest = { runs: [run, run], numGivenRuns: 1 };
+    const run = runOf(1, 2, 3);
+    const manifest = { ...manifestOf(run), runs: [run, run] };
     assert.equal(sides.sidesOf({ ...state.INITIAL_STATE, editedRun: 1 }, manifest).length, 2);
     assert.equal(sides.sidesOf(state.INITIAL_STATE, manifest).length, 1);
 });
@@ -164,21 +164,15 @@ test("the table of colours has 0 in the middle", () => {
     );
 });
 
+const size = { width: 500, height: 500 };
+const extent = { rows: 1000, cols: 1000 };
 test("zoom keeps the cell under the pointer", () => {
-    const [extent, size] = [
-        { rows: 1000, cols: 1000 },
-        { width: 500, height: 500 },
-    ];
     const before = viewport.fitWhole(extent, size);
     const after = viewport.zoomAt(before, 8, 200, 100, (one) => viewport.clampViewport(one, extent, size));
     assert.equal(before.x + 200 / before.k, after.x + 200 / after.k);
     assert.equal(before.y + 100 / before.k, after.y + 100 / after.k);
 });
 test("a cell that is zoomed about stays all the way", () => {
-    const [extent, size] = [
-        { rows: 1000, cols: 1000 },
-        { width: 500, height: 500 },
-    ];
     const from = viewport.fitWhole(extent, size);
     const to = viewport.zoomAt(from, 16, 120, 40, (one) => viewport.clampViewport(one, extent, size));
     for (const share of [0, 0.3, 0.9, 1]) {
@@ -188,13 +182,10 @@ test("a cell that is zoomed about stays all the way", () => {
     assert.deepEqual(viewport.interpolate({ x: 0, y: 0, k: 2 }, { x: 4, y: 8, k: 2 }, 0.25), { x: 1, y: 2, k: 2 });
 });
 test("a view stays on its map", () => {
-    const [extent, size] = [
-        { rows: 10, cols: 2000 },
-        { width: 500, height: 500 },
-    ];
-    assert.deepEqual(viewport.clampViewport({ x: -5, y: 99, k: 1 }, extent, size), { x: 0, y: 0, k: 1 });
-    assert.equal(viewport.clampViewport({ x: 9e9, y: 0, k: 10 }, extent, size).x, 1950);
-    assert.equal(viewport.clampViewport({ x: 0, y: 0, k: 1e9 }, extent, size).k, viewport.MAX_CELL_SIZE);
+    const wide = { rows: 10, cols: 2000 };
+    assert.deepEqual(viewport.clampViewport({ x: -5, y: 99, k: 1 }, wide, size), { x: 0, y: 0, k: 1 });
+    assert.equal(viewport.clampViewport({ x: 9e9, y: 0, k: 10 }, wide, size).x, 1950);
+    assert.equal(viewport.clampViewport({ x: 0, y: 0, k: 1e9 }, wide, size).k, viewport.MAX_CELL_SIZE);
 });
 test("levels and tiles cover what is seen", () => {
     const extent = { rows: 32768, cols: 32768 };
@@ -326,7 +317,7 @@ test("two texts share a layer and head; an edit is compared with the text that i
     assert.equal(sides.differenceBlockedBy({ ...state.INITIAL_STATE, editedRun: 2 }, manifest), null);
 });
 test("heads of a second text that has not run yet are not ablated in the first", () => {
-    const manifest = { ...manifestOf(runOf(2, 2, 3)), can: { ablate: true } };
+    const manifest = manifestOf(runOf(2, 2, 3));
     const ablatedOf = (given) =>
         state.normalize({ ...state.INITIAL_STATE, ablated: [[0, 1]], ...given }, manifest).ablated;
     assert.deepEqual(ablatedOf({ textB: "b", ablatedRun: 1 }), []);
@@ -519,15 +510,7 @@ test("an item of a list is toggled, whatever it holds", () => {
     );
 });
 test("the heads of lines are those of the layers, and none is not the same as no choice", () => {
-    const run = { layers: [{ heads: 2, rows: 3, cols: 3 }], tokens: [1, 2, 3].map((t) => token(String(t))) };
-    const manifest = {
-        can: { ablate: true },
-        modes: [],
-        metrics: [],
-        stories: [],
-        attribution_methods: [],
-        runs: [run],
-    };
+    const manifest = manifestOf(runOf(1, 2, 3));
     const linesOf = (address) => state.normalize({ ...state.INITIAL_STATE, ...url.decode(address) }, manifest).lines;
     assert.equal(linesOf(""), null);
     assert.deepEqual(linesOf("lh="), []);
@@ -997,14 +980,9 @@ test("the checkpoint of a step is the last one before it", () => {
 });
 
 test("the run of a checkpoint is shown, and its ablation with it alone", () => {
-    const run = { layers: [{ heads: 2, rows: 3, cols: 3 }], tokens: [1, 2, 3].map((t) => token(String(t))) };
+    const run = runOf(1, 2, 3);
     const manifest = {
-        can: { ablate: true },
-        modes: [],
-        metrics: [],
-        stories: [],
-        attribution_methods: [],
-        numGivenRuns: 1,
+        ...manifestOf(run),
         runs: [run, run, { ...run, base_run: 1 }, run],
         training: { checkpoints: [0, 20, 40].map((step, n) => ({ step, run: [0, 1, 3][n] })) },
     };
