@@ -392,7 +392,7 @@ ERRORS = {
     "there is no token True for the key": lambda t: t.why(1, 0, 5, True),
     "the key 'z' is at 1, 5, 9: give its position": lambda t: t.why(1, 0, 5, "z"),
     "the query 'y' is not a token of the text, which has 'q', 'z', 'k'": lambda t: t.why(1, 0, "y", 2),
-    "key and versus are the same token, -9: their difference is 0": lambda t: t.why(1, 0, 5, -9, versus=2),
+    "key and versus are one token, 'k': their difference is 0": lambda t: t.why(1, 0, 5, -9, versus=2),
     "to and versus are the same token, 'k'": lambda t: t.carried(1, 0, 5, 2).into_logit("k", "k"),
     "'k' does not attend to 'z': a mask hides it": lambda t: t.why(1, 0, 2, 5),
     "'z' does not attend to 'z': a mask hides it": lambda t: t.carried(1, 0, 1, 9),

@@ -71,9 +71,8 @@ class AttendedCell:
         of_query, of_keys = texts_of(trace, name, batch)
         positions = tuple(position_of("key", key, of_keys) for key in keys)
         if len(set(positions)) < len(positions):
-            raise RegardError(
-                f"key and versus are the same token, {keys[0]!r}: their difference is 0; give another versus"
-            )
+            word = token_labels(of_keys)[positions[0]]
+            raise RegardError(f"key and versus are one token, {word!r}: their difference is 0; give another versus")
         return cls(trace, model, name, head, position_of("query", query, of_query), positions, batch)
 
     @property
