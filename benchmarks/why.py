@@ -182,10 +182,8 @@ def main() -> None:
     cases["indirect objects, SmolLM2"] = [(*each[:3], None, each[4]) for each in names]
     cases["the same, against the other name"] = names
     for name, prompts in cases.items():
-        rng, shares = np.random.default_rng(0), []
-        for model, ids, key, other, pairs in prompts:
-            shares += measure(model, ids, key, other, pairs, rng)
-        each = np.array(shares)
+        measured = (measure(*prompt, np.random.default_rng(n)) for n, prompt in enumerate(prompts))
+        each = np.array([row for rows_of_prompt in measured for row in rows_of_prompt])
         low, middle, high = np.nanquantile(each, (0.25, 0.5, 0.75), axis=0)
         rows.append(
             [name, str(len(prompts)), f"{middle[6]:.2f}"]
