@@ -190,10 +190,12 @@ def test_circuits(pair):
 
 
 def test_the_writers_of_a_value_are_its_decomposed_residual_stack(pair):
-    """Each part of the stack, through the norm with its scale held and the projection of values."""
+    """Each part of the stack, through the norm with its scale held and the projection of values.
+
+    Where a norm follows attention, TransformerLens does not scale the heads by it: their sum stands for them there.
+    """
     plain, _, model, trace = pair
-    if any(block.attn_post_norm for block in model.blocks):
-        pytest.skip("TransformerLens does not scale heads by the norm after attention")
+    has_heads = not any(block.attn_post_norm for block in model.blocks)
     plain.set_use_attn_result(True)
     try:
         _, cache = cached(plain)
@@ -202,15 +204,19 @@ def test_the_writers_of_a_value_are_its_decomposed_residual_stack(pair):
     layer, key = len(model.blocks) - 1, 3
     heads, head_names = cache.stack_head_results(layer=layer, return_labels=True)
     others, names = cache.decompose_resid(layer=layer, return_labels=True)
-    stack = {name: part[0, key] for name, part in zip(head_names, heads, strict=True)}
-    stack |= {name: part[0, key] for name, part in zip(names, others, strict=True) if "attn_out" not in name}
+    stack = {name: part[0, key] for name, part in zip(head_names, heads, strict=True)} if has_heads else {}
+    whole = [part for part in zip(names, others, strict=True) if not (has_heads and part[0].endswith("attn_out"))]
+    stack |= {name: part[0, key] for name, part in whole}
     found = trace.carried(layer, 0, 5, key)
-    labels = [writer.label for writer in found.writers]
+    labels, seen = [writer.label for writer in found.writers], []
     norm, w_v = model.blocks[layer].attn_norm, model.blocks[layer].attn.v_proj.weight
     for name, part in stack.items():
         label = {"embed": "token embedding", "pos_embed": "position embedding"}.get(name, name)
         label = f"L{label.removesuffix('_mlp_out')} MLP" if label.endswith("_mlp_out") else label
         part = part - part.mean() if type(norm).__name__ == "LayerNorm" else part
         read = (part / cache[f"blocks.{layer}.ln1.hook_scale"][0, key]).detach().numpy() * norm.weight
-        assert_close(found.values[labels.index(label)], read @ w_v[:, : found.values.shape[1]])
-    assert len(stack) == sum(writer.kind != "bias" for writer in found.writers)
+        heads_of = f"L{label.removesuffix('_attn_out')}H" if label.endswith("_attn_out") else None
+        parts = [i for i, each in enumerate(labels) if (each.startswith(heads_of) if heads_of else each == label)]
+        assert_close(found.values[parts].sum(0), read @ w_v[:, : found.values.shape[1]])
+        seen += parts
+    assert sorted(seen) == [i for i, writer in enumerate(found.writers) if writer.kind != "bias"]

@@ -138,6 +138,7 @@ def test_patching_with_the_same_text_changes_nothing():
         ({}, "predicts no token: give a text"),
         ({"to": 3}, "predicts no token: give a text"),
         ({"to": "a dog", "method": "saliency"}, "method must be one of gradient, integrated, relevance, attnlrp"),
+        ({"to": "a dog", "method": ["gradient"]}, r"method must be one of .*, got \['gradient'\]"),
         ({"to": "the cat sat", "method": "gradient"}, "as similar to itself as can be"),
         ({"to": "the cat sat", "method": "relevance"}, "as similar to itself as can be"),
         ({"to": "a dog", "position": 2}, "position is for the next token of a decoder"),

@@ -244,6 +244,7 @@ ERRORS = {
         (TEXT, lambda _: 3.0, None, "the metric must be one number that depends on .* got 3.0"),
         (TEXT, lambda output: output.logits[0, -1], None, r"the metric must be one number .* got an array \(\d+,\)"),
         ("q", "z", "k", "a text of one token is its own mean: give a corrupted text, or zero as the baseline"),
+        ("", "k", None, "the text is empty; give at least one token"),
         (TEXT, "k", "k", "to and versus are the same token, 'k'"),
     ],
 )

@@ -392,6 +392,8 @@ ERRORS = {
     "there is no token True for the key": lambda t: t.why(1, 0, 5, True),
     "the key 'z' is at 1, 5, 9: give its position": lambda t: t.why(1, 0, 5, "z"),
     "the query 'y' is not a token of the text, which has 'q', 'z', 'k'": lambda t: t.why(1, 0, "y", 2),
+    "key and versus are one token, 'k': their difference is 0": lambda t: t.why(1, 0, 5, -9, versus=2),
+    "to and versus are the same token, 'k'": lambda t: t.carried(1, 0, 5, 2).into_logit("k", "k"),
     "'k' does not attend to 'z': a mask hides it": lambda t: t.why(1, 0, 2, 5),
     "'z' does not attend to 'z': a mask hides it": lambda t: t.carried(1, 0, 1, 9),
     "has no head 4: it has 4": lambda t: t.why(1, 4, 5, 2),
@@ -424,6 +426,15 @@ def test_a_trace_without_a_step_says_which_to_record(induction):
             RegardError, match=rf"the trace has no \S*{missing}, .* Trace\(optional=regard.metrics.WHY_STEPS"
         ):
             call(1, 0, 5, 2)
+
+
+def test_of_many_attentions_ten_are_named():
+    model, trace = copy.copy(regard.load("induction")), Trace()
+    object.__setattr__(model, "blocks", model.blocks * 6)
+    vars(model).update(dict.fromkeys(CACHES))
+    model(TEXT, trace=trace)
+    with pytest.raises(RegardError, match=r"there are blocks\.0\.attn, .* blocks\.9\.attn and 2 more$"):
+        trace.why("3", 0, 5, 2)
 
 
 def test_a_trace_of_a_bare_layer_and_an_encoder_decoder(trace):

@@ -17,7 +17,7 @@ from regard.metrics.attribution_target import (
     Target,
     attributed_metric,
     encoding_of,
-    next_token_id,
+    next_token_pair,
     predicts_at_each_token,
 )
 from regard.models.base import PretrainedModel, TextModel
@@ -419,7 +419,7 @@ def measured_runs(
         return np.array([_number(named.compute(model.output(row[None], (corrupted,)))) for row in hidden])
 
     def logits(vectors: np.ndarray) -> np.ndarray:
-        ids = [next_token_id(model, clean, token) for token in pair if token is not None]
+        ids = next_token_pair(model, clean, *pair)
         batches = [model.head(vectors[i : i + _VECTORS])[:, ids] for i in range(0, len(vectors), _VECTORS)]
         each = np.concatenate(batches).astype(np.float64)
         return np.asarray(each[:, 0] - (each[:, 1] if len(ids) == 2 else 0))
@@ -488,8 +488,6 @@ def same_length(model: Any, clean: OneText, corrupted: OneText, to: Any = None) 
 
 
 def _check_lengths(one: Encoding, other: Encoding) -> tuple[Encoding, Encoding]:
-    if not len(one):
-        raise RegardError("the text is empty: there is nothing to patch")
     if len(one) != len(other):
         raise RegardError(
             f"both texts must have the same number of tokens, got {len(one)} and {len(other)}: exchange a word for one "

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
 from regard._utils.errors import RegardError
-from regard._utils.validation import truncate, whole_number
+from regard._utils.validation import one_of, truncate, whole_number
 from regard.functional.scores.stages import Stage
-from regard.metrics.replay import Projected, Replay, Split, edited_steps, layer_of, missing_step, project
+from regard.metrics.replay import Projected, Replay, edited_steps, layer_of, missing_step, project
 from regard.metrics.writers import Values, Writer
 from regard.nn import Layer
 from regard.text.encoding import Encoding
@@ -23,6 +23,8 @@ from regard.trace.recorded_steps import RecordedSteps
 _DECODER, _ENCODER, _CROSS = "decoder.", "encoder.", ".cross_attn"
 INSIDE = ("projected_q", "projected_k", "q_norm", "k_norm", "kv_latent", "q", "k", "scores", "capped", "biased")
 """Steps between what an attention reads and its softmax: where one is edited, no sum of what was read is the score."""
+By: TypeAlias = Literal["head", "token"]
+"""Whether the output of a head is one part, or one for each token that it read."""
 _NEAR = 0.01  # of the product of the lengths: a score that is farther from the sum is not that of the parts
 
 
@@ -68,6 +70,9 @@ class AttendedCell:
             raise RegardError(f"there is no text {batch} in a batch of {len(trace.encodings)}")
         of_query, of_keys = texts_of(trace, name, batch)
         positions = tuple(position_of("key", key, of_keys) for key in keys)
+        if len(set(positions)) < len(positions):
+            word = token_labels(of_keys)[positions[0]]
+            raise RegardError(f"key and versus are one token, {word!r}: their difference is 0; give another versus")
         return cls(trace, model, name, head, position_of("query", query, of_query), positions, batch)
 
     @property
@@ -94,8 +99,10 @@ class AttendedCell:
         """What reads the record at these positions."""
         return Replay(self.trace, self.batch, self.columns)
 
-    def project(self, split: Split | None = None) -> Projected:
+    def project(self, by: By = "head") -> Projected:
         """Return the queries, keys and values of what is read at these positions."""
+        one_of("by", by, get_args(By))
+        split = self._split_by_token if by == "token" else None
         recorder = Replay(self.trace, self.batch, self.columns, target=self.name, head=self.head, split=split)
         try:
             return project(self.model, recorder)
@@ -152,7 +159,7 @@ class AttendedCell:
                 "that was read from a file"
             )
 
-    def split_by_token(self, scope: str, head: int, context: np.ndarray) -> Values:
+    def _split_by_token(self, scope: str, head: int, context: np.ndarray) -> Values:
         """Split the context of a head, ``P Dv``, by the token that was read: a `Split`."""
         reader = self.reader
         weights = stage_rows(self.trace, scope, "weights", self.batch, head, reader.columns(scope).tolist())

@@ -10,7 +10,7 @@ import numpy as np
 from regard._utils.errors import RegardError
 from regard._utils.frames import Tabular, make_dataset
 from regard._utils.reprs import fields_repr
-from regard._utils.validation import whole_number
+from regard._utils.validation import one_of, whole_number
 from regard.metrics.attribution_methods import (
     ATTRIBUTION_METHODS,
     DEFAULT_STEPS,
@@ -197,8 +197,7 @@ def attribute(
     (('the', 'cat', 'sat'), (3,))
     """
     method = default_method(model) if method is None else method
-    if method not in ATTRIBUTION_METHODS:
-        raise RegardError(f"method must be one of {', '.join(ATTRIBUTION_METHODS)}, got {method!r}")
+    one_of("method", method, ATTRIBUTION_METHODS)
     entry = ATTRIBUTION_METHODS[method]
     _check_unused(entry, {"baseline": baseline, "steps": steps, "batch_size": batch_size})
     baseline = "zero" if baseline is None else baseline

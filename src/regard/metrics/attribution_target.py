@@ -13,7 +13,7 @@ from regard import functional as F
 from regard._utils.errors import RegardError
 from regard._utils.validation import truncate
 from regard.models.base import TextModel
-from regard.models.batch import OneText, as_encoding
+from regard.models.batch import OneText, as_encoding, check_tokens
 from regard.models.decoder import Decoder
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.models.predictions import Prediction
@@ -62,11 +62,8 @@ def attributed_metric(
     if not predicts_tokens(model):
         return _similarity(model, encoding, to, versus)
     target = most_probable_token(model, encoding, position).id if to is None else to
-    pair = [target] if versus is None else [target, versus]
-    tokens = [next_token_id(model, encoding, one, position) for one in pair]
+    tokens = next_token_pair(model, encoding, target, versus, position)
     names = [repr(model.tokenizer.decode([token], skip_special_tokens=False)) for token in tokens]
-    if to is not None and versus is not None and tokens[0] == tokens[1]:
-        raise RegardError(f"to and versus are the same token, {names[0]}: their difference is 0; give another versus")
     row = _row(encoding, position) if predicts_at_each_token(model) else None
 
     def compute(output: Any) -> Any:
@@ -89,6 +86,7 @@ def encoding_of(model: Any, text: OneText, to: Any = None) -> Encoding:
     encoding = as_encoding(text, model.tokenizer) if reader is None else reader.tokenizer(str(text))
     if encoding is None:
         raise RegardError(f"give one text, or one as tokens, got {type(text).__name__}")
+    check_tokens([encoding], model.name)
     if reader is not None and len(encoding) > reader.max_length:
         raise RegardError(
             f"a text has {len(encoding)} tokens, but {model.name} embeds at most {reader.max_length}; shorten it"
@@ -217,6 +215,17 @@ def next_token_id(model: Any, encoding: Encoding, token: Any, position: int = -1
     pieces = join_names([repr(model.tokenizer.decode([each])) for each in ids])
     hint = "" if token.startswith(" ") else f"; a word after a text begins with a space, {' ' + token!r}"
     raise RegardError(f"{token!r} is {len(ids)} tokens of {model.name}, {pieces}: choose one token{hint}")
+
+
+def next_token_pair(model: Any, encoding: Encoding, to: Any, versus: Any, position: int = -1) -> list[int]:
+    """Return the id of a next token, see `next_token_id`, and that of another if there is one."""
+    ids = [next_token_id(model, encoding, to, position)]
+    if versus is not None:
+        ids.append(next_token_id(model, encoding, versus, position))
+        if ids[0] == ids[1]:
+            name = model.tokenizer.decode(ids[:1], skip_special_tokens=False)
+            raise RegardError(f"to and versus are the same token, {name!r}: their difference is 0; give another versus")
+    return ids
 
 
 class Spelling(NamedTuple):

@@ -272,7 +272,7 @@ def paths(
     metric = attributed_metric(model, encoding, to, versus)
     run, output = _recorded(model, encoding)
     before = _replaced(run, baseline) if other is None else _recorded(model, other)[0]
-    comparison = _Comparison.of(model, encoding, metric.compute, run, output, before, check)
+    comparison = _Comparison(model, encoding, metric.compute, run, output, before, check)
     kept, graph_value = comparison.choose(edges)
     return PredictionPaths(
         metric=metric.name,
@@ -320,60 +320,31 @@ def _replaced(run: Trace, by: Replacement) -> Trace:
     return trace
 
 
-@dataclass(frozen=True, eq=False)
 class _Comparison:
     """A run on a text and a baseline, and the estimates of all edges between."""
 
-    model: Any
-    encoding: Encoding
-    compute: Any
-    run: Trace
-    output: Any  # of the run
-    before: EdgeRun
-    writers: tuple[Writer, ...]
-    changes: np.ndarray  # by which what each writes differs in the text, N T E
-    readers: tuple[Reader, ...]
-    gradients: np.ndarray  # R T E
-    scores: np.ndarray  # R N
-    check: CancelCheck
-
-    @classmethod
-    def of(
-        cls, model: Any, encoding: Encoding, compute: Any, run: Trace, output: Any, before: Trace, check: CancelCheck
-    ) -> _Comparison:
+    def __init__(
+        self, model: Any, encoding: Encoding, compute: Any, run: Trace, output: Any, before: Trace, check: CancelCheck
+    ) -> None:
         check()
-        start = EdgeRun(before)
-        clean, written = EdgeRun(run).stream(model)[0], start.stream(model)[0]
-        changes = (clean.values - written.values).astype(clean.dtype)
+        self.model, self.encoding, self.compute, self.check = model, encoding, compute, check
+        self.run, self.before = run, EdgeRun(before)
+        clean, written = EdgeRun(run).stream(model)[0], self.before.stream(model)[0]
+        self.writers = clean.writers
+        self.changes = (clean.values - written.values).astype(clean.dtype)  # N T E
         x, weights = np.polynomial.legendre.leggauss(_POINTS)
         embeddings, others = run["token_embeddings"], before["token_embeddings"]  # 1 T E
         points = others + (x[:, None, None] + 1) / 2 * (embeddings - others)
         check()
         by_reader = edge_gradients(model, encoding, compute, points, weights / 2, check)
-        readers, gradients = tuple(by_reader), np.stack(list(by_reader.values()))
-        gradient_rows, change_rows = (each.reshape(len(each), -1) for each in (gradients, changes))
+        self.readers, self.gradients = tuple(by_reader), np.stack(list(by_reader.values()))  # R T E
+        gradient_rows, change_rows = (each.reshape(len(each), -1) for each in (self.gradients, self.changes))
         scores = np.asarray(F.linear(gradient_rows, np.ascontiguousarray(change_rows).T), np.float64)
-        scores[:, [not writer.is_node for writer in clean.writers]] = 0
-        for row, reader in zip(scores, readers, strict=True):
-            row[start.counts.get((reader.kind, reader.layer), len(row)) :] = 0
-        return cls(
-            model=model,
-            encoding=encoding,
-            compute=compute,
-            run=run,
-            output=output,
-            before=start,
-            writers=clean.writers,
-            changes=changes,
-            readers=readers,
-            gradients=gradients,
-            scores=scores,
-            check=check,
-        )
-
-    @cached_property
-    def value(self) -> float:
-        return _number(self.compute(self.output))
+        scores[:, [not writer.is_node for writer in self.writers]] = 0
+        for row, reader in zip(scores, self.readers, strict=True):
+            row[self.before.counts.get((reader.kind, reader.layer), len(row)) :] = 0
+        self.scores = scores  # R N
+        self.value = _number(compute(output))  # which is one number, as its gradients are known
 
     @cached_property
     def baseline_value(self) -> float:
@@ -389,18 +360,11 @@ class _Comparison:
         places = {writer: i for i, writer in enumerate(self.writers)}
         nodes = np.array([-1 if reader.node is None else places[reader.node] for reader in self.readers])
         sources = {i for writer, i in places.items() if writer.kind == "token_embeddings"}
-        value, baseline_value = self.value, self.baseline_value
-        shares = self.scores / (value - baseline_value)
+        difference = self.value - self.baseline_value
+        shares = self.scores / difference
         search = PathSearch(np.where(np.abs(shares) > _ROUNDING, shares, 0), nodes, sources)
-        graph_value = baseline_value  # of the graph without edges
-
-        def share(edges: Edges) -> float:
-            nonlocal graph_value
-            graph_value = self.number(edges)
-            return (graph_value - baseline_value) / (value - baseline_value)
-
-        search.grow(count, share)  # the last that is measured is the whole graph
-        return search.edges, graph_value
+        share = search.grow(count, lambda edges: (self.number(edges) - self.baseline_value) / difference)
+        return search.edges, self.baseline_value + share * difference
 
     def number(self, edges: Edges, *, cut: bool = False) -> float:
         """Return the number of a run in which some edges alone are kept, or, with `cut`, all others."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.text.encoding import Encoding
-from regard.trace import Trace
 
 
 def relevance_of_run(model: Any, encoding: Encoding, compute: Callable[[Any], Any]) -> tuple[float, np.ndarray]:
@@ -25,38 +24,29 @@ def relevance_of_run(model: Any, encoding: Encoding, compute: Callable[[Any], An
     float, array of float64, ``T S``
         For a target of an encoder-decoder on the text, otherwise of the text on itself.
     """
-    gradient_run = model.gradients([encoding], compute, at="*.weights")
+    run = model.gradients([encoding], compute, at="*.weights")
+    products = ((name, run.values[name][0].astype(np.float64) * run.gradients[name][0]) for name in run.values.names())
+    weights = {name: np.maximum(product, 0).mean(0) for name, product in products}  # Ā of each layer
     if not isinstance(model, EncoderDecoder):
-        return gradient_run.value, _rolled(gradient_run.values, gradient_run.gradients, gradient_run.values.names())
-    names = gradient_run.values.names()
-    memory = _rolled(
-        gradient_run.values, gradient_run.gradients, [name for name in names if name.startswith("encoder.")]
-    )
-    length = gradient_run.values[next(name for name in names if name.startswith("decoder."))].shape[-2]
-    target, cross = np.eye(length), np.zeros((length, len(memory)))
-    for name in names:
-        if not name.startswith("decoder."):
-            continue
-        weights = _positive_part(gradient_run.values, gradient_run.gradients, name)
+        return run.value, _rolled(list(weights.values()))
+    memory = _rolled([each for name, each in weights.items() if name.startswith("encoder.")])
+    decoder = {name: each for name, each in weights.items() if name.startswith("decoder.")}
+    target = np.eye(next(iter(decoder.values())).shape[0])
+    cross = np.zeros((len(target), len(memory)))
+    for name, each in decoder.items():
         if "cross_attn" in name:
-            cross = cross + _normalized(target).T @ weights @ _normalized(memory)
+            cross = cross + _normalized(target).T @ each @ _normalized(memory)
         else:
-            target, cross = target + weights @ target, cross + weights @ cross
-    return gradient_run.value, cross
+            target, cross = target + each @ target, cross + each @ cross
+    return run.value, cross
 
 
-def _rolled(values: Trace, gradients: Trace, names: Any) -> np.ndarray:
-    """Return R after the layers whose weights have these names."""
-    relevance: np.ndarray = np.eye(values[names[0]].shape[-1])
-    for name in names:
-        relevance = relevance + _positive_part(values, gradients, name) @ relevance
+def _rolled(weights: Sequence[np.ndarray]) -> np.ndarray:
+    """Return R after layers, from their Ā."""
+    relevance: np.ndarray = np.eye(weights[0].shape[-1])
+    for each in weights:
+        relevance = relevance + each @ relevance
     return relevance
-
-
-def _positive_part(values: Trace, gradients: Trace, name: str) -> np.ndarray:
-    """Return Ā of a layer, ``T S``."""
-    product = values[name][0].astype(np.float64) * gradients[name][0]
-    return np.asarray(np.maximum(product, 0).mean(0))
 
 
 def _normalized(relevance: np.ndarray) -> np.ndarray:

@@ -22,6 +22,7 @@ from regard.functional.recorder import Recorder, RecordingPlan, Scoped
 from regard.metrics.writers import Parts, Values, Writer
 from regard.nn import CausalAttention, Embedding, Layer, LayerNorm, Linear, MultiHeadAttention, RMSNorm
 from regard.nn.fast_paths import CACHES
+from regard.text.words import join_names
 from regard.trace.gradient_trace import GradientTrace
 from regard.trace.recorded_steps import RecordedSteps
 
@@ -238,7 +239,7 @@ def project(model: Any, recorder: Replay) -> Projected:
         if name == recorder.target or (name.rpartition(".")[0] == block and not name.endswith(".mlp"))
     ]
     raise RegardError(
-        f"{model.name} has no attention {recorder.target}: there are {', '.join(recorder.attentions)}{''.join(boxes)}"
+        f"{model.name} has no attention {recorder.target}: there are {join_names(recorder.attentions)}{''.join(boxes)}"
     )
 
 

@@ -5,22 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from regard import functional as F
 from regard._utils.errors import RegardError
 from regard._utils.frames import Tabular
-from regard._utils.validation import one_of, whole_number
+from regard._utils.validation import whole_number
 from regard.functional.scores.stages import Stage
-from regard.metrics.attended_cell import INSIDE, AttendedCell
+from regard.metrics.attended_cell import INSIDE, AttendedCell, By
 from regard.metrics.writers import Writer
 from regard.trace.notebook_html import page, sizes_picture, table
 from regard.trace.recorded_steps import RecordedSteps
-
-By: TypeAlias = Literal["head", "token"]
-"""Whether the output of a head is one part, or one for each token that it read."""
 
 _TERMS: dict[str, Stage] = {"softcap": "capped", "bias": "biased"}
 """What is added to a score, by the stage after it."""
@@ -157,11 +154,9 @@ class ScoreAttribution(Tabular):
         """Return a row for each pair, the largest first: ``query_writer``, ``key_writer``, ``contribution``."""
         order = np.argsort(-np.abs(self.pairs), axis=None, kind="stable")
         rows, columns = np.unravel_index(order, self.pairs.shape)
-        labels = (np.array([writer.label for writer in each]) for each in (self.query_writers, self.key_writers))
-        query_labels, key_labels = labels
         return {
-            "query_writer": query_labels[rows],
-            "key_writer": key_labels[columns],
+            "query_writer": np.array([writer.label for writer in self.query_writers])[rows],
+            "key_writer": np.array([writer.label for writer in self.key_writers])[columns],
             "contribution": self.pairs[rows, columns],
         }
 
@@ -180,7 +175,6 @@ class ScoreAttribution(Tabular):
 
     def _repr_html_(self) -> str:
         """Return the HTML that a notebook shows: the largest pairs, and the matrix of the largest writers."""
-        pairs = self.top()
         shown = [
             np.array(sorted(np.argsort(-np.abs(each), kind="stable")[:_ROWS])) for each in (self.queries, self.keys)
         ]
@@ -190,7 +184,7 @@ class ScoreAttribution(Tabular):
             self._summary(),
             table(
                 ("writer of the query", "writer of the key", f"of {self.score:+.3f}"),
-                [(pair.query.label, pair.key.label, f"{pair.value:+.3f}") for pair in pairs],
+                [(pair.query.label, pair.key.label, f"{pair.value:+.3f}") for pair in self.top()],
             ),
             sizes_picture(part, caption),
             try_next=("why.top(20)", "why.queries", "why.keys", "why.to_frame()"),
@@ -255,9 +249,9 @@ def why(
     >>> bool(abs(score.pairs.sum() - trace["blocks.1.attn.scores"][0, 0, 5, 2]) < 1e-4)
     True
     """
-    one_of("by", by, get_args(By))
-    cell = AttendedCell.find(trace, layer, head, query, [key] if versus is None else [key, versus], batch, model)
-    projected = cell.project(cell.split_by_token if by == "token" else None)
+    keys = [key] if versus is None else [key, versus]
+    cell = AttendedCell.find(trace, layer, head, query, keys, batch, model)
+    projected = cell.project(by)
     cell.check_unedited(*INSIDE)
     scores = cell.require("scores")[0]
     cell.check_attended()

@@ -11,8 +11,8 @@ import numpy as np
 from regard._utils.errors import RegardError
 from regard._utils.frames import Tabular
 from regard._utils.validation import one_of, whole_number
-from regard.metrics.attended_cell import AttendedCell, attention_name, columns_at
-from regard.metrics.attribution_target import next_token_id, predicts_tokens
+from regard.metrics.attended_cell import AttendedCell, By, attention_name, columns_at
+from regard.metrics.attribution_target import next_token_pair, predicts_tokens
 from regard.metrics.logit_attribution import unembedding_rows
 from regard.metrics.replay import Replay, layer_of, project, replay
 from regard.metrics.writers import Parts, Values, Writer
@@ -77,8 +77,7 @@ class ValueAttribution(Tabular):
         cell, model = self._cell, self._cell.model
         if not predicts_tokens(model):
             raise RegardError(f"{model.name} predicts no token: follow the value into a head, into_head(layer, head)")
-        encoding = cell.trace.encodings[cell.batch]
-        ids = [next_token_id(model, encoding, each) for each in ([token] if versus is None else [token, versus])]
+        ids = next_token_pair(model, cell.trace.encodings[cell.batch], token, versus)
         hidden = replay(model, self._recorder()).hidden
         assert isinstance(hidden, Parts)
         direction, *other = unembedding_rows(model, ids)
@@ -167,7 +166,7 @@ def carried(
     query: int | str,
     key: int | str,
     *,
-    by: Literal["head", "token"] = "head",
+    by: By = "head",
     batch: int = 0,
     model: Any = None,
 ) -> ValueAttribution:
@@ -186,9 +185,8 @@ def carried(
     >>> bool(moved.into_logit("k").sum() > 0)
     True
     """
-    one_of("by", by, ("head", "token"))
     cell = AttendedCell.find(trace, layer, head, query, [key], batch, model)
-    projected = cell.project(cell.split_by_token if by == "token" else None)
+    projected = cell.project(by)
     cell.check_unedited("kv_latent", "v")
     cell.check_attended()
     weight = float(cell.require("weights")[0, 0])

@@ -64,6 +64,14 @@ def as_encoding(text: Any, tokenizer: Tokenizer) -> Encoding | None:
     return text if isinstance(text, Encoding) else None
 
 
+def check_tokens(encodings: Sequence[Encoding], name: str) -> None:
+    """Raise `RegardError` if there is no text, or one without tokens."""
+    if not encodings or not all(map(len, encodings)):
+        if lost := next((each.text for each in encodings if not len(each) and each.text.strip()), None):
+            raise RegardError(f"nothing of the text {truncate(lost)} has a token in {name}: it knows other characters")
+        raise RegardError("the text is empty; give at least one token")
+
+
 def make_batch(text: Text, tokenizer: Tokenizer, *, max_length: int, name: str) -> Batch:
     """Return `text` as a batch; shorter texts are padded on the right.
 
@@ -79,10 +87,7 @@ def make_batch(text: Text, tokenizer: Tokenizer, *, max_length: int, name: str) 
         encodings = _encodings(text, tokenizer)
         longest = max(map(len, encodings), default=0)
     lengths = [len(encoding) for encoding in encodings]
-    if not lengths or not all(lengths):
-        if lost := next((each.text for each in encodings if not len(each) and each.text.strip()), None):
-            raise RegardError(f"nothing of the text {truncate(lost)} has a token in {name}: it knows other characters")
-        raise RegardError("the text is empty; give at least one token")
+    check_tokens(encodings, name)
     if longest > max_length:
         encoding = encodings[lengths.index(max(lengths))]
         raise too_long(encoding, max_length, name, f"shorten it by {longest - max_length} or split it")
