@@ -204,7 +204,7 @@ FAULTS = (
         "src/regard/functional/positions/embeddings.py",
         "np.arange(1, 2 * (num_heads - below), 2) / (2 * below)",
         "np.arange(1, num_heads - below + 1) / (2 * below)",
-        "functional/test_positions.py",
+        "functional/test_equations.py",
     ),
     Fault(
         "src/regard/models/checkpoint/gguf_architectures.py",

@@ -18,12 +18,14 @@ def exact_attention(q, k, v, *, attends=None, bias=None, scale=None):
             for j in attended:
                 dot = mpmath.fsum(mpmath.mpf(float(a)) * mpmath.mpf(float(b)) for a, b in zip(q[i], k[j], strict=True))
                 scores[j] = dot * scale + (0 if bias is None else mpmath.mpf(float(bias[i, j])))
-            total = mpmath.fsum(mpmath.exp(s) for s in scores.values())
+            highest = max(scores.values(), default=0)
+            exponentials = {j: mpmath.exp(score - highest) for j, score in scores.items()}
+            total = mpmath.fsum(exponentials.values())
             for j in attended:
-                weights[i, j] = mpmath.exp(scores[j]) / total
+                weights[i, j] = exponentials[j] / total
             for c in range(width):
-                terms = (mpmath.exp(scores[j]) / total * mpmath.mpf(float(v[j, c])) for j in attended)
-                context[i, c] = mpmath.fsum(terms)
+                terms = (exponentials[j] * mpmath.mpf(float(v[j, c])) for j in attended)
+                context[i, c] = mpmath.fsum(terms) / total if attended else 0
         return context, weights
 
 

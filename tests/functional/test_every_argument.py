@@ -7,7 +7,7 @@ import inspect
 import numpy as np
 import pytest
 
-from attention_cases import PATHS, cut_into_blocks, random_case, reference
+from attention_cases import PATHS, close, cut_into_blocks, random_case, reference
 from regard import Trace, attention, attention_partial, attention_vjp, attention_weights
 from regard.functional import Options
 from sweeps import sweep_after
@@ -19,10 +19,6 @@ SEEDS = sweep_after(4, range(0, 2000, 50))
 def small_blocks(monkeypatch):
     """Cut the small cases into many blocks: 3 queries by 2 keys."""
     cut_into_blocks(monkeypatch, 3, 2)
-
-
-def close(ours, theirs):
-    np.testing.assert_allclose(ours, theirs, rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize("implementation", PATHS)

@@ -164,13 +164,6 @@ def test_a_kept_map_has_arrays_of_its_own(rng):
     close(kept[...], expected)
 
 
-@pytest.mark.parametrize(("queries", "keys"), [(0, 4), (4, 0), (0, 0)])
-@pytest.mark.parametrize("how", ["max", "mean"])
-def test_an_overview_of_nothing(queries, keys, how):
-    look = AttentionMap(np.zeros((2, queries, 3)), np.zeros((2, keys, 3)))
-    assert look.pooled((2, 2), how).shape == (2, min(2, queries), min(2, keys))
-
-
 def test_long_floats_stay_long(rng):
     q, k = rng.standard_normal((2, 4, 3)).astype(np.longdouble)
     part = attention_weights(q, k, rows=slice(None))

@@ -366,13 +366,3 @@ def test_only_rows_that_attend_to_nan_are_nan(rng):
         assert np.array_equal(np.isnan(found), np.arange(130) == 70)
     assert np.isnan(look.pooled((2, 2))).tolist() == [[False, False], [True, True]]
     assert np.isnan(look.received()[:71]).all()
-
-
-@pytest.mark.parametrize(("queries", "keys"), [(0, 4), (4, 0), (0, 0)])
-def test_empty_maps(queries, keys):
-    look = AttentionMap(np.zeros((2, queries, 3)), np.zeros((2, keys, 3)), implementation="native")
-    assert look.weights().shape == look.tile(slice(None), slice(None)).shape == (2, queries, keys)
-    assert look.received().tolist() == np.zeros((2, keys)).tolist()
-    assert look.entropy().tolist() == look.distance().tolist() == np.zeros((2, queries)).tolist()
-    assert (look.lse == -np.inf).all()
-    assert (look.top(2).keys == -1).all()
