@@ -10,6 +10,7 @@ import pytest
 import dask
 import regard
 import regard.dask
+from fake_traces import recorded
 from regard import RegardError
 
 TEXTS = ["abcabc", "qzk", None, "kqxkqxab", "a", 3, "zzzz"]
@@ -43,8 +44,7 @@ def test_map_texts_gives_a_function_of_each_trace(frame):
     found = regard.dask.map_texts(frame, received, model="induction", name="received")
     computed = found.compute(scheduler="sync")
     assert computed.dtypes["received"] == found.dtypes["received"]
-    trace = regard.Trace()
-    regard.load("induction")("qzk", trace=trace)
+    trace = recorded(regard.load("induction"), "qzk")
     np.testing.assert_array_equal(np.array(computed["received"].iloc[1], np.float32), received(trace))
     assert computed["error"].dropna().tolist() == ["null", "no text but int"]
 

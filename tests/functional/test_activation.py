@@ -15,15 +15,12 @@ from regard.functional.activation import ACTIVATIONS
 
 
 @pytest.fixture(params=["NumPy", *(native.kernel().instruction_sets() if native.kernel() else [])])
-def computed_by(request, monkeypatch):
+def computed_by(request, monkeypatch, as_it_was):
     if request.param == "NumPy":
         monkeypatch.setattr(native, "kernel", lambda: None)
-        yield request.param
-        return
-    before = native.kernel().instruction_set()
-    assert native.kernel().use_instruction_set(request.param)
-    yield request.param
-    native.kernel().use_instruction_set(before)
+    else:
+        assert native.kernel().use_instruction_set(request.param)
+    return request.param
 
 
 def tanh_argument(a):

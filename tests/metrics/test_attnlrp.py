@@ -9,9 +9,7 @@ import numpy as np
 import pytest
 
 import golden
-import regard
-from regard import models
-from regard.formats.safetensors import SafetensorsFile
+import golden_runs
 from regard.functional.attnlrp import ATTNLRP
 from regard.functional.variable import gradients
 from regard.metrics import attribute
@@ -25,21 +23,12 @@ LOSING_TO_A_CONSTANT = ("_add", "_divide")  # positions, types, the target of an
 
 def runs(case):
     """Yield each model of a golden case, without biases, with its text, its run from the embeddings, and a number."""
-    file = SafetensorsFile(golden.FOLDER / case / "expected.safetensors")
-    expected = {name: file[name] for name in file}
-    model = regard.load(golden.FOLDER / case, dtype=np.float64)
-    for half in [model.text, model.vision] if isinstance(model, models.CLIP) else [model]:
-        biases = {name: np.zeros_like(x) for name, x in parameters(half).items() if name.endswith("bias")}
-        half = with_parameters(half, biases)
-        target, step = [], "token_embeddings"
-        if hasattr(half, "embed_patches"):
-            texts, step = {"pixel_values": expected["pixel_values"].astype(np.float64)}, "embeddings"
-        else:
-            texts = golden._texts(half, expected["ids"], expected["lengths"])
-        if "target_ids" in expected:
-            target, step = [golden._texts(half, expected["target_ids"], expected["target_lengths"])], f"encoder.{step}"
-        trace = GradientTrace(step, rules=ATTNLRP)
-        yield half, texts, trace, number_of(half, half(texts, *target, trace=trace)), step
+    for model, arguments in golden_runs.calls(case, np.float64):
+        biases = {name: np.zeros_like(x) for name, x in parameters(model).items() if name.endswith("bias")}
+        model = with_parameters(model, biases)
+        step = "encoder.token_embeddings" if len(arguments) > 1 else "token_embeddings"
+        trace = GradientTrace("embeddings" if isinstance(arguments[0], dict) else step, rules=ATTNLRP)
+        yield model, arguments[0], trace, number_of(model, model(*arguments, trace=trace))
 
 
 def number_of(model, output):
@@ -80,7 +69,7 @@ def losses(number):
 @pytest.mark.parametrize("case", sweep_except(golden.one_of_each(golden.KEPT), golden.KEPT))
 def test_relevance_is_lost_to_softmax_and_constants_alone(case):
     """Without biases what the tokens get is the number less what these steps keep."""
-    for _, _, trace, number, step in runs(case):
+    for _, _, trace, number in runs(case):
         value, (lost, of_values) = float(number.value), losses(number)
         losing = {*LOSING, *(["_product"] if case.startswith("gpt_oss") else [])}  # whose up projection is plus 1
         for (name, variables), parts in lost.items():
@@ -90,7 +79,7 @@ def test_relevance_is_lost_to_softmax_and_constants_alone(case):
         np.testing.assert_allclose(*np.transpose([(own, all_ / 2) for own, all_ in of_values]), rtol=1e-9, atol=1e-12)
         (slope,) = gradients(number, trace.leaves)
         assert np.isfinite(slope).all()
-        kept = (slope * trace[step]).sum()
+        kept = (slope * trace.leaves[0].value).sum()
         assert kept == pytest.approx(value - sum(map(sum, lost.values())), rel=1e-9, abs=1e-9)
 
 
@@ -98,7 +87,7 @@ def test_relevance_is_lost_to_softmax_and_constants_alone(case):
     "case", [each for each in golden.one_of_each(golden.KEPT) if not each.startswith(("clip_vision", "dinov2", "vit"))]
 )
 def test_every_model_of_texts_is_attributed(case):
-    for model, texts, _, _, _ in runs(case):
+    for model, texts, _, _ in runs(case):
         if not isinstance(texts, dict):
             found = attribute(model, texts[0], lambda output, m=model: number_of(m, output), method="attnlrp")
             assert np.isfinite(found.scores).all()

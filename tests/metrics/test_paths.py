@@ -11,6 +11,7 @@ import pytest
 
 import golden
 import regard
+from fake_traces import recorded
 from regard import RegardError, Trace, edits
 from regard.metrics import Reader
 from regard.metrics.attribution_target import attributed_metric
@@ -157,8 +158,7 @@ def test_every_node_lies_on_a_path(induction, edges, options):
 def test_the_baselines_are_edits_of_a_real_run(induction, baseline):
     graph = induction.paths(TEXT, "k", "f", baseline=baseline, edges=3)
     replaced = {"mean": lambda x: x.mean(-2, keepdims=True) + 0 * x, "zero": lambda x: 0 * x}[baseline]
-    run = Trace()
-    induction(TEXT, trace=run)
+    run = recorded(induction, TEXT)
     names = [name for name in run.names() if name.endswith(("token_embeddings", "attn.context", "mlp.output"))]
     values = {name: replaced(run[name]) for name in names}
     logits = induction(TEXT, edit={name: lambda _, name=name: values[name] for name in names}).logits[0, -1]

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import regard
+from fake_traces import recorded
 from regard import RegardError, Trace
 from regard.trace.edits import (
     Edits,
@@ -185,8 +186,7 @@ TEXTS = ["the cat sat", "a cat", "cat sat the a"]
 
 
 def test_a_mean_over_texts_leaves_padding_out(model):
-    batch = Trace()
-    model(TEXTS, trace=batch)
+    batch = recorded(model, TEXTS)
     traces = [run(model, text)[1] for text in TEXTS]
     everything = np.concatenate([t["blocks.1.attn.context"][0, 2].astype(np.float64) for t in traces])
     for reference in (batch, traces, enumerate(traces), iter(traces)):
@@ -218,8 +218,7 @@ def test_each_text_of_a_batch_is_resampled_from_one_text(model):
 
 
 def test_a_reference_is_of_vectors_or_maps(model):
-    trace = Trace(only="*.scale")
-    model("the cat sat", trace=trace)
+    trace = recorded(model, "the cat sat", only="*.scale")
     for replacing in (mean_ablate, resample_ablate):
         with pytest.raises(
             RegardError, match=r"blocks.1.mlp_norm.scale has the axes B T: a reference is of vectors or maps"

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import regard
+from fake_traces import recorded
 from regard import RegardError, training
 from regard.formats.safetensors import SafetensorsFile, write_safetensors
 from regard.models import FAMILIES, load
@@ -87,8 +88,11 @@ def test_a_new_model_learns(tmp_path, family):
 def test_there_are_embeddings_to_drop(family):
     trainable = training.Trainable.of(FOLDERS[family])
     objective = trainable.objective
-    taps = regard.Trace(only=[objective.embeddings_tap, f"*.{objective.embeddings_tap}"])
-    objective(objective.as_batch(batches_for(trainable)(0)), trace=taps)
+    taps = recorded(
+        objective,
+        objective.as_batch(batches_for(trainable)(0)),
+        only=[objective.embeddings_tap, f"*.{objective.embeddings_tap}"],
+    )
     assert len(list(taps)) == 1 + isinstance(objective, SequenceToSequence)
 
 

@@ -13,7 +13,6 @@ import pytest
 import regard
 import tiny_decoder
 from regard import RegardError, training
-from regard.functional import native
 from regard.models import toy
 from regard.nn import parameters
 from regard.text.chat import ChatTemplate
@@ -384,14 +383,9 @@ WIDE = {
 
 
 @pytest.mark.parametrize("config", sweep_after(1, WIDE.values()), ids=WIDE)
-def test_every_number_of_threads_gives_the_same_bits(config):
-    before, found = native.num_threads(), []
-    try:
-        for count in (1, 2, 3, 4):
-            native.set_num_threads(count)
-            run = training.train(new(config), lambda i: ids_of(i, 20, 75), steps=3, learning_rate=1e-3)
-            found.append(parameters(run.model))
-    finally:
-        native.set_num_threads(before)
-    for other in found[1:]:
-        assert all(np.array_equal(x, other[name]) for name, x in found[0].items())
+def test_every_number_of_threads_gives_the_same_bits(config, same_bits):
+    def trained():
+        run = training.train(new(config), lambda i: ids_of(i, 20, 75), steps=3, learning_rate=1e-3)
+        return [*parameters(run.model).values()]
+
+    same_bits(trained, (1, 2, 3, 4))
