@@ -27,8 +27,9 @@ def runs(case):
         biases = {name: np.zeros_like(x) for name, x in parameters(model).items() if name.endswith("bias")}
         model = with_parameters(model, biases)
         step = "encoder.token_embeddings" if len(arguments) > 1 else "token_embeddings"
-        trace = GradientTrace("embeddings" if isinstance(arguments[0], dict) else step, rules=ATTNLRP)
-        yield model, arguments[0], trace, number_of(model, model(*arguments, trace=trace))
+        step = "embeddings" if isinstance(arguments[0], dict) else step
+        trace = GradientTrace(step, rules=ATTNLRP)
+        yield model, arguments[0], trace, number_of(model, model(*arguments, trace=trace)), step
 
 
 def number_of(model, output):
@@ -69,7 +70,7 @@ def losses(number):
 @pytest.mark.parametrize("case", sweep_except(golden.one_of_each(golden.KEPT), golden.KEPT))
 def test_relevance_is_lost_to_softmax_and_constants_alone(case):
     """Without biases what the tokens get is the number less what these steps keep."""
-    for _, _, trace, number in runs(case):
+    for _, _, trace, number, step in runs(case):
         value, (lost, of_values) = float(number.value), losses(number)
         losing = {*LOSING, *(["_product"] if case.startswith("gpt_oss") else [])}  # whose up projection is plus 1
         for (name, variables), parts in lost.items():
@@ -79,7 +80,7 @@ def test_relevance_is_lost_to_softmax_and_constants_alone(case):
         np.testing.assert_allclose(*np.transpose([(own, all_ / 2) for own, all_ in of_values]), rtol=1e-9, atol=1e-12)
         (slope,) = gradients(number, trace.leaves)
         assert np.isfinite(slope).all()
-        kept = (slope * trace.leaves[0].value).sum()
+        kept = (slope * trace[step]).sum()
         assert kept == pytest.approx(value - sum(map(sum, lost.values())), rel=1e-9, abs=1e-9)
 
 
@@ -87,7 +88,7 @@ def test_relevance_is_lost_to_softmax_and_constants_alone(case):
     "case", [each for each in golden.one_of_each(golden.KEPT) if not each.startswith(("clip_vision", "dinov2", "vit"))]
 )
 def test_every_model_of_texts_is_attributed(case):
-    for model, texts, _, _ in runs(case):
+    for model, texts, _, _, _ in runs(case):
         if not isinstance(texts, dict):
             found = attribute(model, texts[0], lambda output, m=model: number_of(m, output), method="attnlrp")
             assert np.isfinite(found.scores).all()

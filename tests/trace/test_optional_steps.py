@@ -29,7 +29,8 @@ def load(case):
 
 def run(case, **options):
     model, arguments = next(golden_runs.calls(case, np.float64))
-    return model, recorded(model, *arguments, **options)
+    one_text = [x if isinstance(x, dict) else x[:1] for x in arguments]  # without padding
+    return model, recorded(model, *one_text, **options)
 
 
 def stacks(model):
