@@ -5,11 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from figure_geometry import assert_apart_and_inside, texts_of
+from figure_geometry import STRANGE, assert_apart_and_inside, texts_of
 from regard.metrics import PatchGrid
 from regard.plot import patching
-
-STRANGE = ("$x_1^2$", "a\x1b[31mred", "\u202etfel", "\n", "שלום", "猫は", "W" * 90, "é")
 
 
 def words_of(figure):

@@ -15,26 +15,9 @@ from regard.text import SubwordTokenizer
 from regard.text.token_labels import token_labels
 
 PARTS = [
-    "the",
-    "café",
-    "don't",
-    " ",
-    "  ",
-    "\n",
-    "日本",
-    "🐱",
-    "e\u0301",
-    "2,000",
-    "“Déjà",
-    "—",
-    "मैं",
-    "ÉTÉ",
-    "한글",
-    "a_b",
-    "½©",
-    "👩🏽\u200d🚀",
-    "🙂\u200d↔\ufe0f",
-]
+    "the", "café", "don't", " ", "  ", "\n", "日本", "🐱", "e\u0301", "2,000", "“Déjà", "—", "मैं", "ÉTÉ", "한글",
+    "a_b", "½©", "👩🏽\u200d🚀", "🙂\u200d↔\ufe0f",
+]  # fmt: skip
 TEXTS = [" ".join(PARTS), "the cat sat on the mat", "don't go, the café is shut"] * 5
 SPACE = "▁"
 BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
