@@ -122,11 +122,6 @@ def test_an_encoder_block_is_drawn_with_the_choices_of_its_parts(rng):
     assert (block.attn_norm.eps, block.mlp_norm.eps) == (0.5, 0.5)
 
 
-def test_a_seed_gives_the_same_layer():
-    one, other = (nn.SelfAttention.init(np.random.default_rng(7), E, H) for _ in range(2))
-    assert np.array_equal(one.o_proj.weight, other.o_proj.weight)
-
-
 def test_layers_are_frozen(rng):
     layer = nn.Linear.init(rng, 2, 3)
     with pytest.raises(dataclasses.FrozenInstanceError):

@@ -142,6 +142,8 @@ def test_ids_alone_give_the_same_words(text, name):
     assert token_labels(again) == token_labels(read)
     if name in ("Llama 2", "Gemma"):
         assert again.word_ids == read.word_ids
+    else:
+        assert (again.tokens, again.offsets) == (read.tokens, read.offsets)
 
 
 @pytest.mark.parametrize("name", ["Llama 2", "Gemma", "GPT-2", "Llama 3"])

@@ -236,12 +236,16 @@ def test_what_is_not_a_trace_is_refused(tmp_path, metadata, message):
         Trace.load(tmp_path / "other")
 
 
-def test_a_trace_is_saved_with_as_many_texts_as_its_batch(tmp_path):
+def test_the_texts_of_a_trace_are_as_many_as_its_batch(tmp_path):
     trace = Trace()
     trace("a", np.zeros((3, 2)), "B T")
     trace.set_metadata("", [encoding()])
     with pytest.raises(RegardError, match=r"but there are 1 encodings"):
-        trace.save(tmp_path / "mine")
+        trace.save(tmp_path / "a")
+    metadata = SOUND | {"axes": '{"a": "B T"}', "encodings": encoding(text=encoding().text)}
+    write_safetensors(tmp_path / "a", {"a": np.zeros((3, 2))}, metadata)
+    with pytest.raises(RegardError, match=r"a is a damaged trace: a has a batch of 3, but there are 1 encodings"):
+        Trace.load(tmp_path / "a")
 
 
 def test_the_steps_are_a_table_of_formulas(block, x):
