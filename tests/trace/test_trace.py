@@ -224,10 +224,6 @@ NO_ENCODING = [
         (SOUND | {"axes": "{}"}, r"axes are given for 0 names"),
         (SOUND | {"axes": "[" * 200_000}, r"RecursionError"),
         (SOUND | {"axes": json.dumps({"a": "\x1b[31m"})}, r"a has the axes '\\x1b\[31m'"),
-        (
-            SOUND | {"axes": '{"a": "B"}', "encodings": encoding(text="a b c")},
-            "a batch of 3, but there are 1 encodings",
-        ),
     ],
 )
 def test_what_is_not_a_trace_is_refused(tmp_path, metadata, message):
