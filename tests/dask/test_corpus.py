@@ -99,13 +99,17 @@ def test_addresses_of_fsspec(embed, tmp_path):
     np.testing.assert_array_equal(np.array(found["vector"].to_pylist(), np.float32), vectors(TEXTS))
 
 
+def texts_in(path):
+    return [value for piece in open_corpus(str(path)).pieces for value in piece.read()]
+
+
 @pytest.mark.parametrize("block", [1, 2, 7, 1 << 20])
 def test_a_line_is_in_one_piece_whatever_their_size(tmp_path, monkeypatch, block):
     monkeypatch.setattr("regard.dask.source._BLOCK", block)
     for text in ("a\nbb\n\nccc", "a\r\nbb\r\n", "\n\n", "", "é\n" * 3):
         (tmp_path / "c.txt").write_bytes(text.encode())
-        read = [value for piece in open_corpus(str(tmp_path / "c.txt")).pieces for value in piece.read()]
-        assert read == text.replace("\r", "").removesuffix("\n").split("\n") if text else read == []
+        expected = text.replace("\r", "").removesuffix("\n").split("\n") if text else []
+        assert texts_in(tmp_path / "c.txt") == expected
 
 
 @given(st.lists(st.lists(st.integers(0, 30), max_size=8), max_size=8), st.integers(1, 60))
@@ -484,26 +488,6 @@ def test_what_expands_to_more_than_real_files_is_one_sentence(embed, tmp_path, m
     assert f"{name} expands to more than" in errors
 
 
-def test_a_byte_order_mark_is_no_character(tmp_path):
-    for name, text in (
-        ("c.txt", "ab\ncd\n"),
-        ("c.csv", "text\nab\ncd\n"),
-        ("c.jsonl", '{"text":"ab"}\n{"text":"cd"}\n'),
-    ):
-        (tmp_path / name).write_text(text, encoding="utf-8-sig")
-        assert [value for piece in open_corpus(str(tmp_path / name)).pieces for value in piece.read()] == ["ab", "cd"]
-
-
-def test_patterns(tmp_path):
-    for name in ("a", "b", "c"):
-        (tmp_path / f"{name}.txt").write_text(f"{name}\n")
-    for pattern, found in (("?.txt", ["a", "b", "c"]), ("[ab].txt", ["a", "b"]), ("*.txt", ["a", "b", "c"])):
-        corpus = open_corpus(f"{tmp_path}/{pattern}")
-        assert [value for piece in corpus.pieces for value in piece.read()] == found
-    with pytest.raises(RegardError, match=r"no file matches .+x\*\.txt$"):
-        open_corpus(f"{tmp_path}/x*.txt")
-
-
 def test_a_lone_surrogate_is_the_error_of_its_row(embed, tmp_path):
     file = tmp_path / "corpus.jsonl"
     file.write_text('{"text": "abc"}\n{"text": "a\\ud800b"}\n{"text": "qzk"}\n')
@@ -513,17 +497,32 @@ def test_a_lone_surrogate_is_the_error_of_its_row(embed, tmp_path):
     assert "lone surrogate" in found["error"][1].as_py()
 
 
-def test_a_folder_is_read_with_its_subfolders_and_without_hidden_files(tmp_path):
-    for name in ("b.txt", "a/c.txt", ".hidden.txt", "_meta.txt", ".git/d.txt"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(f"{name}\n")
-    assert [value for piece in open_corpus(str(tmp_path)).pieces for value in piece.read()] == ["a/c.txt", "b.txt"]
+MARK = b"\xef\xbb\xbf"  # of the byte order, which is no character
+LETTERS = {f"{letter}.txt": letter.encode() for letter in "abc"}
+READ = [  # files, what is opened, and its texts
+    ({"c.txt": MARK + b"ab\ncd\n"}, "c.txt", ["ab", "cd"]),
+    ({"c.csv": MARK + b"text\nab\ncd\n"}, "c.csv", ["ab", "cd"]),
+    ({"c.jsonl": MARK + b'{"text":"ab"}\n{"text":"cd"}\n'}, "c.jsonl", ["ab", "cd"]),
+    ({"c.jsonl": b'{"id": 1}\n' * 500 + b'{"id": 2, "text": "abc"}\n'}, "c.jsonl", [None] * 500 + ["abc"]),
+    (LETTERS, "?.txt", ["a", "b", "c"]),
+    (LETTERS, "[ab].txt", ["a", "b"]),
+    (LETTERS, "*.txt", ["a", "b", "c"]),
+    (dict.fromkeys(("b.txt", "a/c.txt", ".hidden.txt", "_meta.txt", ".git/d.txt"), b"x"), "", ["x", "x"]),
+]
+
+
+@pytest.mark.parametrize(("files", "opened", "texts"), READ)
+def test_the_texts_of_files(tmp_path, files, opened, texts):
+    for name, content in files.items():
+        put(tmp_path / name, content)
+    assert texts_in(f"{tmp_path}/{opened}") == texts
+    with pytest.raises(RegardError, match=r"no file matches .+x\*\.txt$"):
+        open_corpus(f"{tmp_path}/x*.txt")
 
 
 def test_lines_of_utf_16_are_no_text(tmp_path):
-    (tmp_path / "corpus.txt").write_bytes("ab\ncd\nef\n".encode("utf-16"))
-    (piece,) = open_corpus(str(tmp_path / "corpus.txt")).pieces
-    assert not any(isinstance(value, str) and value for value in piece.read())
+    put(tmp_path / "corpus.txt", "ab\ncd\nef\n".encode("utf-16"))
+    assert not any(isinstance(value, str) and value for value in texts_in(tmp_path / "corpus.txt"))
 
 
 @pytest.mark.parametrize(
@@ -582,14 +581,9 @@ def test_a_row_that_cannot_be_run_counts_where_it_stands():
     assert first_rows(pieces, counted) == [1, 4, 7]
 
 
-def test_a_column_of_json_lines_may_begin_late(tmp_path, capsys):
-    """As the command reads it that has the file at hand; a key that no line has is named in both."""
-    file = tmp_path / "c.jsonl"
-    file.write_text('{"id": 1}\n' * 500 + '{"id": 2, "text": "abc"}\n')
-    corpus = open_corpus(str(file))
-    assert [value for piece in corpus.pieces for value in piece.read()] == [None] * 500 + ["abc"]
+def test_a_column_that_no_line_has_is_named(tmp_path, capsys):
+    file = put(tmp_path / "c.jsonl", b'{"id": 1}\n{"id": 2, "text": "abc"}\n')
     with pytest.raises(RegardError, match="has no column 'words': give --column, one of id, text"):
         open_corpus(str(file), "words")
-    vectors_file = str(tmp_path / "v.npy")
-    assert main(["embed", str(file), "--column", "words", "-o", vectors_file, *MODEL]) == 2
+    assert main(["embed", str(file), "--column", "words", "-o", str(tmp_path / "v.npy"), *MODEL]) == 2
     assert "has no column 'words'" in capsys.readouterr().err

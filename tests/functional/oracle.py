@@ -27,16 +27,3 @@ def exact_attention(q, k, v, *, attends=None, bias=None, scale=None):
                 terms = (exponentials[j] * mpmath.mpf(float(v[j, c])) for j in attended)
                 context[i, c] = mpmath.fsum(terms) / total if attended else 0
         return context, weights
-
-
-def naive_attention(q, k, v, *, attends=None, bias=None, scale=None):
-    """Return the textbook formula in the precision of its inputs, with the shift by the row's maximum."""
-    scale = q.dtype.type(1 / np.sqrt(q.shape[-1]) if scale is None else scale)
-    scores = q @ np.swapaxes(k, -1, -2) * scale
-    if bias is not None:
-        scores = scores + bias
-    if attends is not None:
-        scores = np.where(attends, scores, -np.inf)
-    exponentials = np.exp(scores - scores.max(-1, keepdims=True))
-    weights = exponentials / exponentials.sum(-1, keepdims=True)
-    return weights @ v, weights

@@ -1,11 +1,9 @@
-"""`attention` and `attention_weights` against exact arithmetic, and the laws they obey."""
+"""`attention` and `attention_weights`: axes of any size, positions, and what they leave alone."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, strategies as st
-from oracle import exact_attention, naive_attention
 
 from attention_cases import PATHS, close, random_case, reference, small_sizes
 from regard import AttentionMap, RegardError, attention, attention_partial, attention_vjp, attention_weights
@@ -15,44 +13,6 @@ B, H, G, T, S, D, DV = 2, 6, 3, 5, 7, 11, 13
 
 def arrays(rng):
     return [rng.standard_normal((B, *shape)) for shape in ((H, T, D), (G, S, D), (G, S, DV))]
-
-
-@st.composite
-def small_cases(draw):
-    """Draw sizes, a spread of scores up to ±1e4, and a mask in which every row may be anything."""
-    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    queries, keys, dim, width = (draw(st.integers(1, top)) for top in (5, 7, 5, 3))
-    spread = draw(st.sampled_from([0.0, 0.1, 1.0, 30.0, 1e4]))
-    dtype = draw(st.sampled_from([np.float32, np.float64]))
-    q, k, v = (rng.standard_normal(shape).astype(dtype) for shape in ((queries, dim), (keys, dim), (keys, width)))
-    q *= dtype(spread)
-    attends = rng.random((queries, keys)) < draw(st.sampled_from([0.0, 0.3, 0.9, 1.0]))
-    bias = rng.standard_normal((queries, keys)).astype(dtype) if draw(st.booleans()) else None
-    scale = draw(st.sampled_from([1 / np.sqrt(q.shape[1]), 0.5]))
-    return q, k, v, attends, bias, scale
-
-
-@given(small_cases())
-def test_error_is_at_most_twice_that_of_the_naive_formula(case):
-    q, k, v, attends, bias, scale = case
-    exact, exact_weights = exact_attention(q, k, v, attends=attends, bias=bias, scale=scale)
-    ours = attention(q, k, v, mask=attends, bias=bias, scale=scale)
-    weights = attention_weights(q, k, mask=attends, bias=bias, scale=scale)
-    some = attends.any(-1)
-    assert (ours[~some] == 0).all()
-    assert (weights[~some] == 0).all()
-    naive, naive_weights = naive_attention(
-        q[some], k, v, attends=attends[some], bias=None if bias is None else bias[some], scale=scale
-    )
-    if some.any():
-        # Of a few numbers the naive formula may hit the truth by luck. Rounding each score once moves a weight by eps/2
-        # of the score, up or down.
-        scores = np.abs(q.astype(np.float64) @ k.T.astype(np.float64) * scale) + (0 if bias is None else np.abs(bias))
-        luck = np.finfo(q.dtype).eps * (1 + np.max(scores, initial=0, where=attends & np.isfinite(scores)))
-        naive_error = np.abs(naive - exact[some]).max()
-        assert np.abs(ours[some] - exact[some]).max() <= 2 * naive_error + luck * np.abs(v).max()
-        naive_error = np.abs(naive_weights - exact_weights[some]).max()
-        assert np.abs(weights[some] - exact_weights[some]).max() <= 2 * naive_error + luck
 
 
 def test_leading_axes_broadcast(rng):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from matplotlib.colors import to_rgba
-from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from fake_traces import softmaxed
@@ -112,14 +111,6 @@ def test_numbers_can_be_read_on_every_cell(rng, theme):
             column, row = text.get_position()
             cell = image.to_rgba(image.get_array()[int(row), int(column)])
             assert contrast(cell, text.get_color()) >= 4.5
-
-
-@pytest.mark.parametrize("size", [1, 6, 25, 80])
-def test_given_axes_are_used_and_labels_fit_beside_each_other(rng, size):
-    figure = Figure(figsize=(11, 6), layout="constrained")
-    for ax in figure.subplots(1, 2):
-        assert heatmap(softmaxed(rng, (size, size)), [WORDS[i % 16] for i in range(size)], ax=ax) is ax
-    assert_apart_and_inside(figure)
 
 
 def test_a_map_of_zeros_is_drawn(rng):

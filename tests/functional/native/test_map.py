@@ -226,21 +226,6 @@ def test_overviews(dtype, first):
             close(best, np.where(named < 0, 0, of_named), relative)
 
 
-def test_parts_of_a_map_use_the_kernel_too():
-    for seed in range(100, 120):
-        _, ours, theirs, _, _ = pair(seed, np.float64)
-        index = (0,) * (len(ours.shape) - 3) + (slice(None, None, 2),)
-        for at in (index, (0,)):
-            part = theirs.select(*at)
-            expected = part.weights(), part.distance(), part.pooled((4, 4)), part.received()
-            for look in on_each_instruction_set(ours):
-                one = look.select(*at)
-                close(one.weights(), expected[0], 1e-9)
-                close(one.distance(), expected[1], 1e-9, 1e-9)
-                close(one.pooled((4, 4)), expected[2], 1e-9)
-                close(one.received(), expected[3], 1e-9)
-
-
 @pytest.mark.usefixtures("instruction_set")
 def test_an_overview_and_row_stats_have_the_same_bits():
     """After an overview, no tile iterates over all keys of its rows again."""
