@@ -24,7 +24,7 @@ def encoding(length=LENGTH):
     return Encoding("", IDS[:length], ("t",) * length, SPECIAL[:length], tuple(range(length)), tuple([(0, 0)] * length))
 
 
-def made_up(rng, *, maps=True, causal=False, lengths=(LENGTH,), layers=LAYERS, size=LENGTH):
+def random_trace(rng, *, maps=True, causal=False, lengths=(LENGTH,), layers=LAYERS, size=LENGTH):
     """Return the trace of attentions between random vectors, of texts of some lengths."""
     trace = Trace(maps=maps, only="*")
     trace.set_metadata("made up", [encoding(n) for n in lengths] if size == LENGTH else ())
@@ -47,7 +47,7 @@ def few_rows_at_once(monkeypatch):
 
 @pytest.mark.parametrize("maps", [True, False])
 def test_rollout_is_the_product_of_the_mixed_weights(rng, maps):
-    trace = made_up(rng, maps=maps, lengths=(LENGTH, 5))
+    trace = random_trace(rng, maps=maps, lengths=(LENGTH, 5))
     for batch, length in enumerate((LENGTH, 5)):
         whole = np.linalg.multi_dot([mixed(trace, layer, length, batch) for layer in (2, 1, 0)])
         np.testing.assert_allclose(rollout(trace, batch=batch), whole, rtol=1e-12, atol=1e-15)
@@ -78,7 +78,7 @@ def min_cut(pipes, start, end):
 def test_flow_is_the_narrowest_cut(layers, seed):
     size = 4 if layers < 4 else 3
     rng = np.random.default_rng(seed)
-    trace = made_up(rng, lengths=(size,), layers=layers, size=size, causal=seed % 2 == 1)
+    trace = random_trace(rng, lengths=(size,), layers=layers, size=size, causal=seed % 2 == 1)
     pipes = [mixed(trace, layer, size) for layer in range(layers)]
     expected = [[min_cut(pipes, i, j) for j in range(size)] for i in range(size)]
     np.testing.assert_allclose(flow(trace), expected, rtol=0, atol=1e-11)
@@ -98,13 +98,13 @@ def test_flow_returns_excess_that_was_pushed_the_wrong_way():
 
 def test_flow_has_a_limit(rng):
     with pytest.raises(RegardError, match="flow takes at most 128 tokens, got 129"):
-        flow(made_up(rng, lengths=(129,), size=129, layers=1))
+        flow(random_trace(rng, lengths=(129,), size=129, layers=1))
 
 
 @pytest.mark.parametrize("maps", [True, False])
 @pytest.mark.parametrize("causal", [True, False])
 def test_head_metrics_are_their_definitions(rng, maps, causal):
-    trace = made_up(rng, maps=maps, causal=causal, lengths=(LENGTH, 5))
+    trace = random_trace(rng, maps=maps, causal=causal, lengths=(LENGTH, 5))
     found = head_metrics(trace)
     assert found.layers == ("blocks.0.attn", "blocks.1.attn", "blocks.2.attn")
     assert found.entropy.shape == (2, LAYERS, HEADS)
@@ -286,4 +286,4 @@ def test_punctuation_is_the_share_of_tokens_of_marks_alone(minilm, text, marks):
 
 
 def test_punctuation_of_a_trace_without_tokens_is_not_defined(rng):
-    assert np.isnan(head_metrics(made_up(rng)).punctuation).all()
+    assert np.isnan(head_metrics(random_trace(rng)).punctuation).all()

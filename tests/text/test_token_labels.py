@@ -29,7 +29,7 @@ LABELS = [  # a text, its tokens with their spans, and their labels
         [("the", 0, 3), ("Ġcaf", 3, 7), ("Ã©", 7, 8), ("ĠðŁ", 8, 10), ("Ĳ±", 9, 10), ("Ċ", 10, 11)],
         ("the", "caf", "é", r"\xf0\x9f", r"\x90\xb1", "\n"),
     ),
-    (  # the end of a word is no part of its label
+    (  # the end of a word is not a part of its label
         "Photo café </w>",
         [("pho", 0, 3), ("to</w>", 3, 5), ("caf", 6, 9), ("Ã©</w>", 9, 10), ("</w>", 11, 15)],
         ("pho", "to", "caf", "é", "</w>"),
