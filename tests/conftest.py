@@ -16,6 +16,7 @@ import tiny_bert
 from fake_traces import SENTENCE, encoding_of, trace_of
 from progress import Progress
 from regard import Trace
+from regard.functional import native
 from sweeps import is_drawn, mark_pairwise
 
 # None of them measures time. The guard's draws other examples for each commit, the night's draws many.
@@ -89,6 +90,41 @@ def rng() -> np.random.Generator:
     return np.random.default_rng(20170612)
 
 
+@pytest.fixture
+def as_it_was():
+    """Restore the instruction set of the kernel, its instructions of bfloat16 and its number of threads."""
+    kernel = native.kernel()
+    before = native.num_threads(), kernel and kernel.instruction_set()
+    yield
+    native.set_num_threads(before[0])
+    if kernel is not None:
+        kernel.use_instruction_set(before[1])
+        kernel.use_tiles("auto")
+
+
+@pytest.fixture
+def threads(as_it_was):
+    """Return a function that sets the number of threads."""
+    return native.set_num_threads
+
+
+@pytest.fixture
+def same_bits(threads):
+    """Return a function that asserts that a call returns the same bits on any number of threads, and returns them."""
+
+    def check(call, counts=(1, 2, 3)):
+        found = []
+        for count in counts:
+            threads(count)
+            result = call()
+            found.append([np.asarray(x) for x in (result if isinstance(result, list | tuple) else [result])])
+        for other in found[1:]:
+            assert [x.tobytes() for x in other] == [x.tobytes() for x in found[0]]
+        return found[0]
+
+    return check
+
+
 @pytest.fixture(scope="session")
 def minilm_dir() -> Path:
     """Return the folder with the pretrained files, from wherever this machine has them; an error if nowhere."""
@@ -139,3 +175,21 @@ def trace(rng: np.random.Generator) -> Trace:
 def text_trace(rng: np.random.Generator) -> Callable[..., Trace]:
     """Return a function that makes a trace of these words."""
     return lambda words, **sizes: trace_of(rng, encoding_of([[word] for word in words]), **sizes)
+
+
+@pytest.fixture
+def blocks_run(monkeypatch):
+    """Return a function that returns a list, to which each run of a block of a model adds its layer and batch size."""
+
+    def watch(model):
+        kind, ran = type(model.blocks[0]), []
+        run = kind.__call__
+
+        def noted(self, x, *arguments, **options):
+            ran.append((model.blocks.index(self), len(x)))
+            return run(self, x, *arguments, **options)
+
+        monkeypatch.setattr(kind, "__call__", noted)
+        return ran
+
+    return watch

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
 from regard import Encoding, Trace
@@ -46,6 +49,13 @@ def trace_of(rng: np.random.Generator, encoding: Encoding, *, layers: int = 3, h
         with trace.scope(f"blocks.{layer}"):
             trace("attn.weights", softmaxed(rng, (1, heads, T, T)), "B H T S")
             trace("output", rng.standard_normal((1, T, width)), "B T E")
+    return trace
+
+
+def recorded(model: Callable[..., object], *inputs: object, **options: Any) -> Trace:
+    """Return the trace, made with these options, of a call of a model, a layer or a function."""
+    trace = Trace(**options)
+    model(*inputs, trace=trace)
     return trace
 
 

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from matplotlib import image
 from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from regard.plot import save
+
+WORDS = "the quick brown foxes jumped over a lazy dog because it was tired . internationalisation ,".split()
+STRANGE = (
+    "$x_1^2$", "$\\frac{$",  # half a formula, which is an error of matplotlib where it reads formulas
+    "a\x1b[31mred", "\u202etfel", "\n", "\x00", "\ud800", "שלום", "مرحبا", "猫は", "🍕", "W" * 90, "é",
+    "e" + "\u0301" * 9,
+)  # fmt: skip
 
 
 def texts_of(figure: Figure) -> list[Text]:
@@ -29,6 +38,14 @@ def texts_of(figure: Figure) -> list[Text]:
         for label in (tick.label1, tick.label2)
     }
     return [text for text in figure.findobj(Text) if text.get_text() and text.get_visible() and text not in beyond]
+
+
+def contrast(one: Any, other: Any) -> float:
+    """Return the contrast of two colours as the Web Content Accessibility Guidelines define it."""
+    rgb = np.array([to_rgb(one), to_rgb(other)])
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    low, high = np.sort(linear @ [0.2126, 0.7152, 0.0722])
+    return (high + 0.05) / (low + 0.05)
 
 
 def corners(text: Text) -> np.ndarray:

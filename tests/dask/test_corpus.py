@@ -99,13 +99,17 @@ def test_addresses_of_fsspec(embed, tmp_path):
     np.testing.assert_array_equal(np.array(found["vector"].to_pylist(), np.float32), vectors(TEXTS))
 
 
+def texts_in(path):
+    return [value for piece in open_corpus(str(path)).pieces for value in piece.read()]
+
+
 @pytest.mark.parametrize("block", [1, 2, 7, 1 << 20])
 def test_a_line_is_in_one_piece_whatever_their_size(tmp_path, monkeypatch, block):
     monkeypatch.setattr("regard.dask.source._BLOCK", block)
     for text in ("a\nbb\n\nccc", "a\r\nbb\r\n", "\n\n", "", "é\n" * 3):
         (tmp_path / "c.txt").write_bytes(text.encode())
-        read = [value for piece in open_corpus(str(tmp_path / "c.txt")).pieces for value in piece.read()]
-        assert read == text.replace("\r", "").removesuffix("\n").split("\n") if text else read == []
+        expected = text.replace("\r", "").removesuffix("\n").split("\n") if text else []
+        assert texts_in(tmp_path / "c.txt") == expected
 
 
 @given(st.lists(st.lists(st.integers(0, 30), max_size=8), max_size=8), st.integers(1, 60))
@@ -247,25 +251,6 @@ def test_rows_that_a_manifest_leaves_out_are_found_when_they_are_read(embed, tmp
     assert "has changed since the run began" in errors
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda path: path.write_text('{"a": ' * 100_000), "is damaged"),
-        (os.mkfifo, "it is not a regular file"),
-        (lambda path: path.symlink_to("/dev/zero"), "it is not a regular file"),
-        (lambda path: (path.touch(), os.truncate(path, 1 << 40)), "more than the limit"),
-        (Path.mkdir, "Is a directory"),
-    ],
-    ids=["deep", "pipe", "endless", "large", "folder"],
-)
-def test_a_manifest_that_cannot_be_read_is_one_sentence(embed, tmp_path, make, message):
-    (tmp_path / "out").mkdir()
-    make(tmp_path / "out" / "_manifest.json")
-    status, _, errors = embed(write(tmp_path / "c.txt", TEXTS))
-    assert (status, errors.count("\n")) == (2, 1)
-    assert message in errors
-
-
 def test_a_manifest_at_an_address_is_read_up_to_the_limit(monkeypatch):
     import fsspec
 
@@ -301,46 +286,94 @@ def test_other_options_into_the_same_folder_are_an_error(embed, tmp_path, option
     assert parts(tmp_path / "out") == whole
 
 
-def bad_inputs(tmp_path):
-    file = write(tmp_path / "c.parquet", TEXTS)
-    (tmp_path / "full").mkdir()
-    (tmp_path / "full" / "mine.txt").write_text("kept")
-    (tmp_path / "damaged").mkdir()
-    (tmp_path / "damaged" / "_manifest.json").write_text("{")
-    (tmp_path / "bad.parquet").write_text("no parquet")
-    (tmp_path / "mixed").mkdir()
-    write(tmp_path / "mixed" / "a.csv", TEXTS)
-    write(tmp_path / "mixed" / "b.txt", TEXTS)
-    (tmp_path / "empty.csv").write_text("")
-    parquet.write_table(pyarrow.table({"text": pyarrow.array([], pyarrow.string())}), tmp_path / "none.parquet")
-    return {
-        "no column 'txt': give --column, one of id, text": [file, "--column", "txt"],
-        "there is no file": [tmp_path / "absent.parquet"],
-        "holds other files: give a new folder": [file, "--out", tmp_path / "full"],
-        "is a file: give a folder": [file, "--out", file],
-        "_manifest.json is damaged": [file, "--out", tmp_path / "damaged"],
-        "cannot read": [tmp_path / "bad.parquet"],
-        "files of several formats, csv, text": [tmp_path / "mixed"],
-        "has no column 'text': give --column, one of none": [tmp_path / "empty.csv"],
-        "there is no text in": [tmp_path / "none.parquet"],
-        "is not a file of .parquet": [__file__],
-        "cannot read nowhere://": ["nowhere://c.parquet"],
-        "choose one": [file, "--workers", "2", "--scheduler", "tcp://127.0.0.1:1"],
-        "neither --text, -o nor --skip-empty": [file, "-o", "vectors.npy"],
-        "processes that --workers starts": [file, "--memory", "1GB"],
-        "here is not an address of a scheduler, such as tcp://host:8786: missing port": [file, "--scheduler", "here"],
-    }
+def corpus(folder):
+    return write(folder / "c.parquet", TEXTS)
 
 
-@pytest.mark.parametrize("number", range(15))
-def test_bad_input_is_one_sentence(embed, tmp_path, number):
-    message, (file, *options) = list(bad_inputs(tmp_path).items())[number]
+def put(path, content):
+    """Write bytes, texts or a table; a pipe where the content is None. Return the path."""
+    path.parent.mkdir(exist_ok=True)
+    if content is None:
+        os.mkfifo(path)
+    elif isinstance(content, bytes):
+        path.write_bytes(content)
+    elif callable(content):
+        content(path)
+    else:
+        write(path, content)
+    return path
+
+
+def no_rows(path):
+    parquet.write_table(pyarrow.table({"text": pyarrow.array([], pyarrow.string())}), path)
+
+
+def two_formats(path):
+    path.mkdir()
+    for name in ("a.csv", "b.txt"):
+        write(path / name, TEXTS)
+
+
+PACKED = ("text\n" + "abc\n" * 5000).encode()
+CUT_AND_CHANGED = [
+    (f"c.{kind}.{suffix}", damaged)
+    for kind, suffix, module in (("jsonl", "gz", gzip), ("txt", "bz2", bz2), ("csv", "xz", lzma))
+    for packed in [module.compress(PACKED)]
+    for half in [len(packed) // 2]
+    for damaged in (packed[:half], packed[:half] + b"\0\1" + packed[half + 2 :])
+]
+NOT_A_FILE = "it is not a regular file"
+MANIFESTS = [  # and what is said of them
+    (b"{", "_manifest.json is damaged"),
+    (b'{"a": ' * 100_000, "is damaged"),
+    (None, NOT_A_FILE),
+    (lambda path: path.symlink_to("/dev/zero"), NOT_A_FILE),
+    (lambda path: (path.touch(), os.truncate(path, 1 << 40)), "more than the limit"),
+    (Path.mkdir, "Is a directory"),
+]
+BAD_INPUT = [  # the file and other words of a command, and what is said
+    (lambda f: [corpus(f), "--column", "txt"], "no column 'txt': give --column, one of id, text"),
+    (lambda f: [f / "absent.parquet"], "there is no file"),
+    (lambda f: [""], "the corpus has no name"),
+    (lambda f: [corpus(f), "--out", ""], "no name"),
+    (lambda f: [corpus(f), "--out", put(f / "full" / "mine.txt", b"kept").parent], "holds other files: give a new fol"),
+    (lambda f: [corpus(f), "--out", corpus(f)], "is a file: give a folder"),
+    *(
+        (lambda f, made=made: [corpus(f), "--out", put(f / "out" / "_manifest.json", made).parent], said)
+        for made, said in MANIFESTS
+    ),
+    (lambda f: [put(f / "bad.parquet", b"no parquet")], "cannot read"),
+    (lambda f: [put(f / "mixed", two_formats)], "files of several formats, csv, text"),
+    (lambda f: [put(f / "empty.csv", b"")], "has no column 'text': give --column, one of none"),
+    (lambda f: [put(f / "none.parquet", no_rows)], "there is no text in"),
+    *(
+        (lambda f, name=name: [put(f / "in" / name, None).parent], f"{name}: {NOT_A_FILE}")
+        for name in ("c.jsonl", "c.txt", "c.csv", "c.parquet")
+    ),
+    *(
+        (lambda f, name=name, content=content: [put(f / name, content)], rf"cannot read \S*{name}: \S")
+        for name, content in CUT_AND_CHANGED
+    ),
+    (lambda f: [__file__], "is not a file of .parquet"),
+    (lambda f: ["nowhere://c.parquet"], "cannot read nowhere://"),
+    (lambda f: [corpus(f), "--workers", "2", "--scheduler", "tcp://127.0.0.1:1"], "choose one"),
+    (lambda f: [corpus(f), "-o", "vectors.npy"], "neither --text, -o nor --skip-empty"),
+    (lambda f: [corpus(f), "--memory", "1GB"], "processes that --workers starts"),
+    (lambda f: [corpus(f), "--workers", "1", "--memory", "nonsense"], "an amount such as 2GB, got 'nonsense'"),
+    (lambda f: [corpus(f), "--workers", "1", "--memory", "10MB"], "a worker needs 0.4 GB"),
+    (lambda f: [corpus(f), "--scheduler", "here"], "here is not an address of a scheduler, such as .*: missing port"),
+]
+
+
+@pytest.mark.parametrize(("words", "said"), BAD_INPUT, ids=[f"{i}-{said!a}" for i, (_, said) in enumerate(BAD_INPUT)])
+def test_bad_input_is_one_sentence(embed, tmp_path, words, said):
+    file, *options = words(tmp_path)
     status, output, errors = embed(file, *options)
-    assert (status, output) == (2, "")
-    assert len(errors.splitlines()) == 1
-    assert message in errors
-    assert (tmp_path / "full" / "mine.txt").read_text() == "kept"
+    assert (status, output, errors.count("\n")) == (2, "", 1)
+    assert re.search(said, errors)
     assert "the same command continues" not in errors
+    for path in tmp_path.glob("full/mine.txt"):
+        assert path.read_text() == "kept"
 
 
 def test_no_permission_is_one_sentence(tmp_path):
@@ -446,15 +479,6 @@ def test_a_run_continues_where_the_same_texts_were_written_again_or_elsewhere(em
     )
 
 
-@pytest.mark.parametrize("name", ["c.jsonl", "c.txt", "c.csv", "c.parquet"])
-def test_a_pipe_among_the_files_is_one_sentence(embed, tmp_path, name):
-    (tmp_path / "in").mkdir()
-    os.mkfifo(tmp_path / "in" / name)
-    status, _, errors = embed(tmp_path / "in")
-    assert (status, errors.count("\n")) == (2, 1)
-    assert f"{name}: it is not a regular file" in errors
-
-
 @pytest.mark.parametrize("name", ["c.jsonl.gz", "c.txt.gz", "c.csv.gz"])
 def test_what_expands_to_more_than_real_files_is_one_sentence(embed, tmp_path, monkeypatch, name):
     monkeypatch.setattr("regard.dask.source._LARGEST_UNPACKED", 100_000)
@@ -462,39 +486,6 @@ def test_what_expands_to_more_than_real_files_is_one_sentence(embed, tmp_path, m
     status, _, errors = embed(tmp_path / name)
     assert (status, errors.count("\n")) == (2, 1)
     assert f"{name} expands to more than" in errors
-
-
-@pytest.mark.parametrize("name", ["c.jsonl.gz", "c.txt.bz2", "c.csv.xz"])
-@pytest.mark.parametrize("damage", ["cut", "changed"])
-def test_a_damaged_compressed_file_is_one_sentence(embed, tmp_path, name, damage):
-    packed = {"gz": gzip, "bz2": bz2, "xz": lzma}[name.rpartition(".")[2]].compress(
-        ("text\n" + "abc\n" * 5000).encode()
-    )
-    half = len(packed) // 2
-    (tmp_path / name).write_bytes(packed[:half] if damage == "cut" else packed[:half] + b"\0\1" + packed[half + 2 :])
-    status, _, err = embed(tmp_path / name)
-    assert (status, err.count("\n")) == (2, 1)
-    assert re.search(rf"cannot read (file://)?{tmp_path / name}: \S", err)
-
-
-def test_a_byte_order_mark_is_no_character(tmp_path):
-    for name, text in (
-        ("c.txt", "ab\ncd\n"),
-        ("c.csv", "text\nab\ncd\n"),
-        ("c.jsonl", '{"text":"ab"}\n{"text":"cd"}\n'),
-    ):
-        (tmp_path / name).write_text(text, encoding="utf-8-sig")
-        assert [value for piece in open_corpus(str(tmp_path / name)).pieces for value in piece.read()] == ["ab", "cd"]
-
-
-def test_patterns(tmp_path):
-    for name in ("a", "b", "c"):
-        (tmp_path / f"{name}.txt").write_text(f"{name}\n")
-    for pattern, found in (("?.txt", ["a", "b", "c"]), ("[ab].txt", ["a", "b"]), ("*.txt", ["a", "b", "c"])):
-        corpus = open_corpus(f"{tmp_path}/{pattern}")
-        assert [value for piece in corpus.pieces for value in piece.read()] == found
-    with pytest.raises(RegardError, match=r"no file matches .+x\*\.txt$"):
-        open_corpus(f"{tmp_path}/x*.txt")
 
 
 def test_a_lone_surrogate_is_the_error_of_its_row(embed, tmp_path):
@@ -506,17 +497,32 @@ def test_a_lone_surrogate_is_the_error_of_its_row(embed, tmp_path):
     assert "lone surrogate" in found["error"][1].as_py()
 
 
-def test_a_folder_is_read_with_its_subfolders_and_without_hidden_files(tmp_path):
-    for name in ("b.txt", "a/c.txt", ".hidden.txt", "_meta.txt", ".git/d.txt"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(f"{name}\n")
-    assert [value for piece in open_corpus(str(tmp_path)).pieces for value in piece.read()] == ["a/c.txt", "b.txt"]
+MARK = b"\xef\xbb\xbf"  # of the byte order, which is no character
+LETTERS = {f"{letter}.txt": letter.encode() for letter in "abc"}
+READ = [  # files, what is opened, and its texts
+    ({"c.txt": MARK + b"ab\ncd\n"}, "c.txt", ["ab", "cd"]),
+    ({"c.csv": MARK + b"text\nab\ncd\n"}, "c.csv", ["ab", "cd"]),
+    ({"c.jsonl": MARK + b'{"text":"ab"}\n{"text":"cd"}\n'}, "c.jsonl", ["ab", "cd"]),
+    ({"c.jsonl": b'{"id": 1}\n' * 500 + b'{"id": 2, "text": "abc"}\n'}, "c.jsonl", [None] * 500 + ["abc"]),
+    (LETTERS, "?.txt", ["a", "b", "c"]),
+    (LETTERS, "[ab].txt", ["a", "b"]),
+    (LETTERS, "*.txt", ["a", "b", "c"]),
+    (dict.fromkeys(("b.txt", "a/c.txt", ".hidden.txt", "_meta.txt", ".git/d.txt"), b"x"), "", ["x", "x"]),
+]
+
+
+@pytest.mark.parametrize(("files", "opened", "texts"), READ)
+def test_the_texts_of_files(tmp_path, files, opened, texts):
+    for name, content in files.items():
+        put(tmp_path / name, content)
+    assert texts_in(f"{tmp_path}/{opened}") == texts
+    with pytest.raises(RegardError, match=r"no file matches .+x\*\.txt$"):
+        open_corpus(f"{tmp_path}/x*.txt")
 
 
 def test_lines_of_utf_16_are_no_text(tmp_path):
-    (tmp_path / "corpus.txt").write_bytes("ab\ncd\nef\n".encode("utf-16"))
-    (piece,) = open_corpus(str(tmp_path / "corpus.txt")).pieces
-    assert not any(isinstance(value, str) and value for value in piece.read())
+    put(tmp_path / "corpus.txt", "ab\ncd\nef\n".encode("utf-16"))
+    assert not any(isinstance(value, str) and value for value in texts_in(tmp_path / "corpus.txt"))
 
 
 @pytest.mark.parametrize(
@@ -540,18 +546,6 @@ sys.exit(main(sys.argv[1:]))
     assert (done.returncode, done.stderr) == (2, f"regard: regard.dask needs {package}: pip install 'regard[dask]'\n")
 
 
-def test_empty_names_are_errors(embed, tmp_path, capsys):
-    file = write(tmp_path / "corpus.txt", TEXTS)
-    for argv, message in (
-        (["", "--out", str(tmp_path / "new")], "the corpus has no name"),
-        ([str(file), "--out", ""], "no name"),
-    ):
-        assert main(["embed", *argv, *MODEL]) == 2
-        err = capsys.readouterr().err
-        assert message in err
-        assert err.count("\n") == 1
-
-
 def test_workers_that_write_elsewhere_are_an_error(tmp_path, monkeypatch):
     from regard.dask import run as runs
     from regard.dask.cluster import ThisProcess
@@ -568,14 +562,6 @@ def test_workers_that_write_elsewhere_are_an_error(tmp_path, monkeypatch):
     monkeypatch.setattr(runs.OutputFolder, "everywhere", property(lambda _: str(tmp_path / "other")))
     with pytest.raises(RegardError, match="give one that all machines share"):
         runs.run(job, spec, corpus, "new", ThisProcess())
-
-
-def test_memory_with_which_no_worker_starts_is_an_error(embed, tmp_path):
-    file = write(tmp_path / "corpus.txt", TEXTS)
-    for memory, message in (("nonsense", "an amount such as 2GB, got 'nonsense'"), ("10MB", "a worker needs 0.4 GB")):
-        status, _, err = embed(file, "--workers", "1", "--memory", memory)
-        assert (status, err.count("\n")) == (2, 1)
-        assert message in err
 
 
 def test_a_scheduler_that_was_never_there_is_not_waited_for_long(embed, tmp_path, monkeypatch):
@@ -595,14 +581,9 @@ def test_a_row_that_cannot_be_run_counts_where_it_stands():
     assert first_rows(pieces, counted) == [1, 4, 7]
 
 
-def test_a_column_of_json_lines_may_begin_late(tmp_path, capsys):
-    """As the command reads it that has the file at hand; a key that no line has is named in both."""
-    file = tmp_path / "c.jsonl"
-    file.write_text('{"id": 1}\n' * 500 + '{"id": 2, "text": "abc"}\n')
-    corpus = open_corpus(str(file))
-    assert [value for piece in corpus.pieces for value in piece.read()] == [None] * 500 + ["abc"]
+def test_a_column_that_no_line_has_is_named(tmp_path, capsys):
+    file = put(tmp_path / "c.jsonl", b'{"id": 1}\n{"id": 2, "text": "abc"}\n')
     with pytest.raises(RegardError, match="has no column 'words': give --column, one of id, text"):
         open_corpus(str(file), "words")
-    vectors_file = str(tmp_path / "v.npy")
-    assert main(["embed", str(file), "--column", "words", "-o", vectors_file, *MODEL]) == 2
+    assert main(["embed", str(file), "--column", "words", "-o", str(tmp_path / "v.npy"), *MODEL]) == 2
     assert "has no column 'words'" in capsys.readouterr().err

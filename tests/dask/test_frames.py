@@ -10,6 +10,7 @@ import pytest
 import dask
 import regard
 import regard.dask
+from fake_traces import recorded
 from regard import RegardError
 
 TEXTS = ["abcabc", "qzk", None, "kqxkqxab", "a", 3, "zzzz"]
@@ -43,8 +44,7 @@ def test_map_texts_gives_a_function_of_each_trace(frame):
     found = regard.dask.map_texts(frame, received, model="induction", name="received")
     computed = found.compute(scheduler="sync")
     assert computed.dtypes["received"] == found.dtypes["received"]
-    trace = regard.Trace()
-    regard.load("induction")("qzk", trace=trace)
+    trace = recorded(regard.load("induction"), "qzk")
     np.testing.assert_array_equal(np.array(computed["received"].iloc[1], np.float32), received(trace))
     assert computed["error"].dropna().tolist() == ["null", "no text but int"]
 
@@ -63,14 +63,34 @@ def test_nothing_is_computed_before_it_is_asked_for(frame):
         regard.dask.map_texts(frame, fail, model="induction")
 
 
+def twice(_):
+    return dd.from_pandas(pandas.DataFrame([["a", "b"]], columns=["text", "text"]), npartitions=1)
+
+
+INDUCTION = {"model": "induction"}
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
         (lambda frame: regard.dask.embed(frame, "txt"), "no column 'txt', but text, id"),
         (lambda frame: regard.dask.embed([1], "text"), "frame is a dask dataframe"),
         (lambda frame: regard.dask.embed(frame.assign(vector=1), "text"), "a column 'vector' already"),
-        (lambda frame: regard.dask.embed(frame, "text", model="induction"), "no default pooling"),
+        (lambda frame: regard.dask.embed(frame, "text", **INDUCTION), "no default pooling"),
         (lambda frame: regard.dask.embed(frame, "text", model=regard.load("induction")), "model is a name or the path"),
+        (lambda frame: regard.dask.embed(frame, ["text"], **INDUCTION, pooling="mean"), "column is the name of one"),
+        (lambda frame: regard.dask.embed(twice(frame), "text", **INDUCTION, pooling="mean"), "several columns 'text'"),
+        *(
+            (
+                lambda frame, name=name: regard.dask.map_texts(frame, len, **INDUCTION, name=name),
+                "name is that of the column of results",
+            )
+            for name in ("error", 5)
+        ),
+        (
+            lambda frame: regard.dask.map_texts(frame, lambda trace: None, **INDUCTION),
+            "returns None for a short text: give meta=",
+        ),
     ],
 )
 def test_wrong_arguments(frame, call, message):
@@ -95,19 +115,6 @@ def test_results_keep_their_numbers(frame):
     assert whole["result"].dropna().unique().tolist() == [2**60 + 1]
     nan = regard.dask.map_texts(frame, lambda trace: float("nan"), model="induction").compute(scheduler="sync")
     assert nan["result"].isna().tolist() == [not isinstance(text, str) for text in TEXTS]  # NaN is a result
-
-
-def test_wrong_names_and_results_are_errors(frame):
-    for name in ("error", 5):
-        with pytest.raises(RegardError, match="name is that of the column of results"):
-            regard.dask.map_texts(frame, len, model="induction", name=name)
-    with pytest.raises(RegardError, match="returns None for a short text: give meta="):
-        regard.dask.map_texts(frame, lambda trace: None, model="induction")
-    with pytest.raises(RegardError, match="column is the name of one"):
-        regard.dask.embed(frame, ["text"], model="induction", pooling="mean")
-    twice = dd.from_pandas(pandas.DataFrame([["a", "b"]], columns=["text", "text"]), npartitions=1)
-    with pytest.raises(RegardError, match="several columns 'text'"):
-        regard.dask.embed(twice, "text", model="induction", pooling="mean")
 
 
 @pytest.mark.filterwarnings("ignore:The inplace keyword")  # in Dask

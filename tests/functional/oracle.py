@@ -18,23 +18,12 @@ def exact_attention(q, k, v, *, attends=None, bias=None, scale=None):
             for j in attended:
                 dot = mpmath.fsum(mpmath.mpf(float(a)) * mpmath.mpf(float(b)) for a, b in zip(q[i], k[j], strict=True))
                 scores[j] = dot * scale + (0 if bias is None else mpmath.mpf(float(bias[i, j])))
-            total = mpmath.fsum(mpmath.exp(s) for s in scores.values())
+            highest = max(scores.values(), default=0)
+            exponentials = {j: mpmath.exp(score - highest) for j, score in scores.items()}
+            total = mpmath.fsum(exponentials.values())
             for j in attended:
-                weights[i, j] = mpmath.exp(scores[j]) / total
+                weights[i, j] = exponentials[j] / total
             for c in range(width):
-                terms = (mpmath.exp(scores[j]) / total * mpmath.mpf(float(v[j, c])) for j in attended)
-                context[i, c] = mpmath.fsum(terms)
+                terms = (exponentials[j] * mpmath.mpf(float(v[j, c])) for j in attended)
+                context[i, c] = mpmath.fsum(terms) / total if attended else 0
         return context, weights
-
-
-def naive_attention(q, k, v, *, attends=None, bias=None, scale=None):
-    """Return the textbook formula in the precision of its inputs, with the shift by the row's maximum."""
-    scale = q.dtype.type(1 / np.sqrt(q.shape[-1]) if scale is None else scale)
-    scores = q @ np.swapaxes(k, -1, -2) * scale
-    if bias is not None:
-        scores = scores + bias
-    if attends is not None:
-        scores = np.where(attends, scores, -np.inf)
-    exponentials = np.exp(scores - scores.max(-1, keepdims=True))
-    weights = exponentials / exponentials.sum(-1, keepdims=True)
-    return weights @ v, weights

@@ -15,15 +15,12 @@ from regard.functional.activation import ACTIVATIONS
 
 
 @pytest.fixture(params=["NumPy", *(native.kernel().instruction_sets() if native.kernel() else [])])
-def computed_by(request, monkeypatch):
+def computed_by(request, monkeypatch, as_it_was):
     if request.param == "NumPy":
         monkeypatch.setattr(native, "kernel", lambda: None)
-        yield request.param
-        return
-    before = native.kernel().instruction_set()
-    assert native.kernel().use_instruction_set(request.param)
-    yield request.param
-    native.kernel().use_instruction_set(before)
+    else:
+        assert native.kernel().use_instruction_set(request.param)
+    return request.param
 
 
 def tanh_argument(a):
@@ -74,16 +71,6 @@ def test_large_numbers_and_infinities_neither_overflow_nor_warn(name, dtype):
     assert np.isnan(function(np.array(np.nan, dtype)))
 
 
-def test_the_slopes_of_quick_gelu_at_the_ends():
-    far = np.finfo(np.float32).max
-    x = np.array([-np.inf, -far, far, np.inf], np.float32)
-    np.testing.assert_array_equal(F.quick_gelu_vjp(x)[1](np.ones_like(x))[0], [0, 0, 1, 1])
-
-
-def test_gelu_keeps_half_precision():
-    assert F.gelu(np.float16([1.0])).dtype == np.float16
-
-
 @pytest.mark.skipif(np.finfo(np.longdouble).eps == np.finfo(np.float64).eps, reason="long doubles are doubles here")
 def test_gelu_of_long_doubles_is_at_least_as_good_as_of_doubles():
     x = np.linspace(-5, 5, 101)
@@ -98,11 +85,6 @@ def test_the_names_of_the_tanh_formula_mean_it(name):
     x = np.linspace(-3, 3, 7)
     np.testing.assert_array_equal(F.activation(name)(x), F.gelu(x, "tanh"))
     assert not np.array_equal(F.activation(name)(x), F.gelu(x))
-
-
-def test_relu():
-    np.testing.assert_array_equal(F.relu(np.array([-1.0, 0.0, 2.0])), [0, 0, 2])
-    assert F.relu([-1, 2]).dtype == np.float64
 
 
 def test_the_function_of_each_name_is_public():

@@ -1,4 +1,4 @@
-"""The equations beside attention: softmax, norms, linear maps, heads, experts, and sums of parts through them."""
+"""The equations beside attention: softmax, norms, linear maps, heads, positions, experts, and sums through them."""
 
 from __future__ import annotations
 
@@ -17,6 +17,45 @@ from regard.functional import Variable, experts, gradients, layer_norm, norm_par
 finite = st.floats(-1e4, 1e4, width=32)
 
 
+ROOT = math.sqrt(2.5)  # of the variance of 1, 3, 0 and 4, whose mean is 2: (1 + 1 + 4 + 4) / 4
+FAR = np.finfo(np.float32).max
+ENDS = np.array([-np.inf, -FAR, FAR, np.inf], np.float32)
+BY_HAND = {  # a call, and its result in its dtype
+    "softmax of masked rows": (lambda: F.softmax(np.full((2, 3), -np.inf)), np.zeros((2, 3))),
+    "softmax of no numbers": (lambda: F.softmax(np.zeros((2, 0))), np.zeros((2, 0))),
+    "layer norm": (
+        lambda: F.layer_norm(np.array([1.0, 3, 0, 4]), np.array([1.0, 1, 2, 2]), np.array([0.0, 0, 0, 1]), eps=0.0),
+        np.array([-1 / ROOT, 1 / ROOT, -4 / ROOT, 4 / ROOT + 1]),
+    ),
+    "layer norm of a constant row": (lambda: F.layer_norm(np.full(5, 3.0), np.ones(5), np.arange(5.0)), np.arange(5.0)),
+    "layer norm of large float16": (lambda: F.layer_norm(np.float16([6e4, -6e4] * 2)), np.float16([1, -1] * 2)),
+    "layer norm of lists": (lambda: F.layer_norm([[1, 3]], [1, 2], [0, 1], eps=0), np.array([[-1.0, 3.0]])),
+    "linear map of integers": (lambda: F.linear(np.int8([[100, 100]]), np.int8([[2], [2]])), np.array([[400.0]])),
+    "linear map of lists": (lambda: F.linear([1, 2], [[1, 0], [0, 1]], [3, 4]), np.array([4.0, 6.0])),
+    "learned positions": (lambda: F.learned_positions([[1, 2], [3, 4]], 1, offset=1), np.array([[3, 4]])),
+    "heads of lists": (lambda: F.merge_heads(F.split_heads([[1, 2]], 2).tolist()), np.array([[1, 2]])),
+    "relu": (lambda: F.relu([-1, 0, 2]), np.array([0.0, 0.0, 2.0])),
+    "gelu of float16": (lambda: F.gelu(np.float16([0.0])), np.float16([0.0])),
+    "slopes of quick_gelu": (lambda: F.quick_gelu_vjp(ENDS)[1](np.ones_like(ENDS))[0], np.float32([0, 0, 1, 1])),
+    "the last of an odd width is a sine": (
+        lambda: F.sinusoidal_positions(3, 5)[:, 4],
+        np.sin(np.arange(3) / 10000 ** (4 / 5)),
+    ),
+    "every second slope of twice as many heads": (
+        lambda: F.alibi_slopes(6),
+        np.array([1 / 4, 1 / 16, 1 / 64, 1 / 256, 1 / 2, 1 / 8]),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BY_HAND)
+def test_by_hand(name):
+    call, expected = BY_HAND[name]
+    found = call()
+    assert found.dtype == expected.dtype
+    np.testing.assert_allclose(found, expected, rtol=1e-3 if expected.dtype == np.float16 else 1e-15, strict=True)
+
+
 @given(hnp.arrays(np.float64, hnp.array_shapes(min_dims=1, max_dims=3, max_side=5), elements=finite))
 def test_softmax_is_within_ulps_of_exact_weights(x):
     weights = F.softmax(x)
@@ -33,46 +72,14 @@ def test_softmax_normalises_any_axis(rng, axis):
     np.testing.assert_allclose(F.softmax(rng.standard_normal((2, 3, 5)), axis=axis).sum(axis), 1, rtol=1e-15)
 
 
-def test_softmax_of_nothing_is_zero_or_empty():
-    assert (F.softmax(np.full((2, 3), -np.inf)) == 0).all()
-    assert F.softmax(np.zeros((2, 0))).shape == (2, 0)
-
-
 def test_softmax_of_half_precision_is_rounded_once(rng):
     x = rng.standard_normal(4099).astype(np.float16)
     np.testing.assert_array_equal(F.softmax(x), F.softmax(x.astype(np.float32)).astype(np.float16))
 
 
-def test_layer_norm_by_hand():
-    # mean 2, variance (1 + 1 + 4 + 4) / 4 = 2.5
-    ours = F.layer_norm(np.array([1.0, 3.0, 0.0, 4.0]), np.array([1, 1, 2, 2.0]), np.array([0, 0, 0, 1.0]), eps=0.0)
-    root = math.sqrt(2.5)
-    np.testing.assert_allclose(ours, [-1 / root, 1 / root, -4 / root, 4 / root + 1], rtol=1e-15)
-
-
-def test_layer_norm_has_mean_zero_and_variance_one(rng):
-    y = F.layer_norm(rng.standard_normal((3, 5, 257)) * 7 + 100, eps=0.0)
-    np.testing.assert_allclose(y.mean(-1), 0, atol=1e-13)
-    np.testing.assert_allclose(y.var(-1), 1, rtol=1e-12)
-
-
-def test_layer_norm_of_a_constant_row_is_its_bias():
-    np.testing.assert_array_equal(F.layer_norm(np.full(5, 3.0), np.ones(5), np.arange(5.0)), np.arange(5.0))
-
-
-def test_layer_norm_of_float16_does_not_overflow():
-    x = np.float16([60000, -60000, 60000, -60000])
-    np.testing.assert_allclose(F.layer_norm(x), [1, -1, 1, -1], rtol=1e-3)
-
-
 def test_linear_is_x_times_w_plus_b(rng):
     x, w, b = rng.standard_normal((2, 3, 5)), rng.standard_normal((5, 7)), rng.standard_normal(7)
     np.testing.assert_allclose(F.linear(x, w, b), np.einsum("bte,ef->btf", x, w) + b, rtol=1e-12)
-
-
-def test_linear_counts_integers_as_doubles():
-    product = F.linear(np.int8([[100, 100]]), np.int8([[2], [2]]))
-    assert (product.dtype, product.tolist()) == (np.float64, [[400.0]])
 
 
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
@@ -83,19 +90,37 @@ def test_linear_computes_half_precision_in_float32_and_rounds_once(rng, dtype):
     np.testing.assert_array_equal(product, F.linear(*(a.astype(np.float32) for a in (x, w, b))).astype(dtype))
 
 
-def test_lists_will_do_for_every_array():
-    np.testing.assert_array_equal(F.linear([1, 2], [[1, 0], [0, 1]], [3, 4]), [4, 6])
-    np.testing.assert_array_equal(F.layer_norm([[1, 3]], [1, 2], [0, 1], eps=0), [[-1, 3]])
-    np.testing.assert_array_equal(F.learned_positions([[1, 2], [3, 4]], 1, offset=1), [[3, 4]])
-    np.testing.assert_array_equal(F.merge_heads(F.split_heads([[1, 2]], 2).tolist()), [[1, 2]])
-
-
 def test_heads_split_and_merge(rng):
     x = rng.standard_normal((2, 5, 3 * 7))
     heads = F.split_heads(x, 3)
     assert heads.shape == (2, 3, 5, 7)
     np.testing.assert_array_equal(heads[:, 1], x[..., 7:14])
     np.testing.assert_array_equal(F.merge_heads(heads), x)
+
+
+def test_sinusoidal_positions_are_those_of_the_paper():
+    table = F.sinusoidal_positions(11, 6)
+    for position in range(11):
+        for i in range(3):
+            angle = position / 10000 ** (2 * i / 6)
+            np.testing.assert_allclose(
+                table[position, 2 * i : 2 * i + 2], [math.sin(angle), math.cos(angle)], atol=1e-15
+            )
+
+
+@given(
+    st.sampled_from(["i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8"]),
+    st.lists(st.integers(-(2**63), 2**64 - 1), min_size=1, max_size=8),
+    st.booleans(),
+    st.sampled_from([(32, 128), (300, 1000), (4, 3)]),
+)
+def test_buckets_of_every_integer_are_those_of_wide_ones(dtype, values, bidirectional, sizes):
+    info = np.iinfo(dtype)
+    relative = np.array([min(max(x, info.min), info.max) for x in values], dtype)
+    near = np.array([min(max(int(x), -(10**6)), 10**6) for x in relative])
+    options = dict(zip(("num_buckets", "max_distance"), sizes, strict=True), bidirectional=bidirectional)
+    found, expected = (F.relative_position_buckets(x, **options) for x in (relative, near))
+    np.testing.assert_array_equal(found, expected)
 
 
 EXPERTS, WIDTH, HIDDEN = 3, 4, 2

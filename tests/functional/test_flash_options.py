@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from attention_cases import PATHS, Case, reference
-from regard import attention, attention_vjp, create_block_mask
+from regard import attention, attention_vjp
 from regard.functional import PrefixLM, SegmentMask, SlidingWindow
 
 B, H, T, D, DV = 2, 3, 11, 5, 7
@@ -48,17 +48,6 @@ def test_sink_tokens_stay_visible_beside_a_window(path, keys, count, left, right
     masked = (column > row + right) | ((column < row - left) & (column >= count))
     options = {"mask": SlidingWindow(left) | PrefixLM(count), "window": (None, right)}
     agrees(path, *draw(keys), ~masked, **options)
-
-
-@pytest.mark.parametrize("path", PATHS)
-def test_sink_tokens_as_a_mask_in_blocks(path):
-    def mask_mod(b, h, q_idx, kv_idx):
-        position = q_idx + 29 - T
-        return (kv_idx <= position) & ((position - kv_idx <= 2) | (kv_idx < 4))
-
-    row, column = positions(29)
-    masked = (column > row) | ((column < row - 2) & (column >= 4))
-    agrees(path, *draw(29), ~masked, mask=create_block_mask(mask_mod, None, None, T, 29))
 
 
 @pytest.mark.parametrize("path", PATHS)

@@ -11,7 +11,6 @@ from regard.functional import (
     ALiBi,
     Causal,
     DenseMask,
-    KeyLengths,
     KeyRangeMask,
     PrefixLM,
     SegmentMask,
@@ -49,24 +48,6 @@ def test_masks_and_biases_of_one_axis_and_none(path):
         gradients = attention_vjp(q, k, v, **options)[1](np.ones((6, 4)))
         assert all(np.isfinite(g).all() for g in gradients if g is not None)
     assert (attention(q, k, v, mask=np.array(False), implementation=path) == 0).all()
-
-
-def test_masks_combine_as_logic_does():
-    rng = np.random.default_rng(6)
-    q, k = rng.standard_normal((2, 9, 3))
-    ids = np.array([0, 0, 0, 1, 1, 1, 1, 2, 2])
-    tri, same = np.tri(9, dtype=bool), ids[:, None] == ids
-    near = np.abs(np.subtract.outer(np.arange(9), np.arange(9))) <= 1
-    for rule, dense in [
-        (Causal() & SegmentMask(ids), tri & same),
-        (Causal() | SegmentMask(ids), tri | same),
-        (SegmentMask(ids) & same.T & (Causal() | SlidingWindow(1, 1)), same & (tri | near)),
-        (KeyRangeMask(np.zeros(9, int), np.arange(1, 10)) & near, tri & near),
-        (near | (Causal() & KeyLengths(3)), near | (tri & (np.arange(9) < 3))),
-    ]:
-        for path in PATHS:
-            ours = attention(q, k, k, mask=rule, implementation=path)
-            close(ours, attention(q, k, k, mask=dense, implementation="reference"))
 
 
 def test_blocks_that_are_ruled_out_are_never_read(monkeypatch):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 
@@ -14,15 +12,6 @@ LAYOUTS = pytest.mark.parametrize("interleaved", [False, True])
 
 def close(ours, theirs):
     np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-12)
-
-
-def test_by_hand():
-    """One pair at position 1 rotates by one radian; the second pair of four features by 1/100 of it."""
-    x = np.array([[1.0, 0, 0, 0], [0, 1.0, 0, 0]])[:, None, :]  # the same position for both
-    c, s = math.cos(1), math.sin(1)
-    slow_c, slow_s = math.cos(0.01), math.sin(0.01)
-    close(rotary(x, np.array([1]))[:, 0], [[c, 0, s, 0], [0, slow_c, 0, slow_s]])
-    close(rotary(x, np.array([1]), interleaved=True)[:, 0], [[c, s, 0, 0], [-s, c, 0, 0]])
 
 
 def test_a_pair_is_a_complex_number_that_is_rotated(rng):
@@ -72,10 +61,18 @@ def test_float32_at_a_far_position_has_the_angle_of_float64(rng):
     np.testing.assert_allclose(rotated, rotary(x.astype(np.float64), far), rtol=0, atol=4e-7)
 
 
-def test_no_positions_at_all():
-    assert rotary(np.ones((3, 0, 4))).shape == (3, 0, 4)
-    scaling = {"rope_type": "dynamic", "factor": 2.0, "original_max_position_embeddings": 8}
-    assert rotary(np.ones((3, 0, 4)), scaling=scaling).shape == (3, 0, 4)
+DYNAMIC = {"rope_type": "dynamic", "factor": 2.0, "original_max_position_embeddings": 8}
+
+
+def test_dynamic_scaling_takes_the_length_from_the_positions(rng):
+    x = rng.standard_normal((3, 8))
+    np.testing.assert_array_equal(rotary(x, np.array([0, 3, 7]), scaling=DYNAMIC), rotary(x, np.array([0, 3, 7])))
+    frequencies, _ = rotary_frequencies(8, scaling=DYNAMIC, length=21)
+    angles = np.array([0, 3, 20])[:, None] * frequencies
+    close(rotary(x, np.array([0, 3, 20]), scaling=DYNAMIC), apply_rotary(x, np.cos(angles), np.sin(angles)))
+    assert rotary_frequencies(2, scaling=DYNAMIC, length=100) == (1, 1)  # a single pair is not stretched
+    for scaling in (None, DYNAMIC):
+        assert rotary(np.ones((3, 0, 4)), scaling=scaling).shape == (3, 0, 4)
 
 
 def test_the_magnitude_of_yarn_is_on_the_features_that_rotate(rng):
@@ -86,24 +83,7 @@ def test_the_magnitude_of_yarn_is_on_the_features_that_rotate(rng):
     np.testing.assert_array_equal(rotated[:, 4:], x[:, 4:])
 
 
-def test_dynamic_scaling_takes_the_length_from_the_positions(rng):
-    x = rng.standard_normal((3, 8))
-    scaling = {"rope_type": "dynamic", "factor": 2.0, "original_max_position_embeddings": 8}
-    np.testing.assert_array_equal(rotary(x, np.array([0, 3, 7]), scaling=scaling), rotary(x, np.array([0, 3, 7])))
-    frequencies, _ = rotary_frequencies(8, scaling=scaling, length=21)
-    angles = np.array([0, 3, 20])[:, None] * frequencies
-    close(rotary(x, np.array([0, 3, 20]), scaling=scaling), apply_rotary(x, np.cos(angles), np.sin(angles)))
-
-
-def test_a_single_pair_is_not_stretched_dynamically():
-    scaling = {"rope_type": "dynamic", "factor": 2.0, "original_max_position_embeddings": 8}
-    frequencies, magnitude = rotary_frequencies(2, scaling=scaling, length=100)
-    assert (frequencies == 1).all()
-    assert magnitude == 1
-
-
 @pytest.mark.parametrize("kind", ["type", "rope_type"])
 def test_both_spellings_of_the_type_are_accepted(kind):
-    plain, _ = rotary_frequencies(8)
     slower, _ = rotary_frequencies(8, scaling={kind: "linear", "factor": 4.0, "rope_theta": 1e4})
-    close(slower, plain / 4)
+    close(slower, rotary_frequencies(8)[0] / 4)

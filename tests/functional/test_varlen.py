@@ -281,6 +281,3 @@ def test_a_query_without_keys_beside_sinks_may_hold_nan(path):
     for name in ("k", "v", "sinks"):
         np.testing.assert_allclose(getattr(found, name), getattr(expected, name))
     assert not found.q[:3].any()
-
-
-ROWS, CACHE = np.ones((4, 2, 3), np.float32), np.ones((5, 8, 1, 3), np.float32)

@@ -17,7 +17,7 @@ import ml_dtypes
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from attention_cases import PATHS, Case, Sizes, chance, random_case, small_sizes
+from attention_cases import PATHS, Case, Sizes, chance, paged, random_case, small_sizes
 from regard import attention, attention_partial, attention_varlen, explain_plan
 from regard.functional import native
 
@@ -422,22 +422,14 @@ def fault_of_varlen(seed: int, number: int) -> str | None:
         options |= dict(zip(("k_scale", "v_scale"), scales, strict=True))
     if chance(rng, 0.5):
         page_size = int(rng.choice([1, 3, 16, 64, 200]))
-        needed = -(-of_k // page_size)
-        pages = rng.permutation(needed.sum() + 1)
-        table = np.full((count, needed.max() + 1), rng.choice([-1, 2**31 - 1]))
-        for n, end in enumerate(needed.cumsum()):
-            table[n, : needed[n]] = pages[end - needed[n] : end]
-        options["block_table"] = table
-        at = [(n, i) for n in range(count) for i in range(of_k[n])]
-        where = tuple(np.array([(table[n, i // page_size], i % page_size) for n, i in at], int).reshape(-1, 2).T)
 
-        def in_pages(x: np.ndarray) -> np.ndarray:
-            made = np.full((pages.size, page_size, *x.shape[1:]), 99 if x.dtype == np.int8 else np.nan).astype(x.dtype)
-            made[where] = x
-            return made
+        def in_pages(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            return paged(x, starts_k, page_size, spare=99 if x.dtype == np.int8 else np.nan)
 
-        given = [in_pages(x) for x in given]
-        options |= {name: in_pages(options[name]) for name in ("k_scale", "v_scale") if np.ndim(options.get(name)) == 2}
+        (_, table), given = in_pages(given[0]), [in_pages(x)[0] for x in given]
+        options["block_table"] = np.where(table < 0, rng.choice([-1, 2**31 - 1]), table)
+        each_token = [name for name in ("k_scale", "v_scale") if np.ndim(options.get(name)) == 2]
+        options |= {name: in_pages(options[name])[0] for name in each_token}
     arrays = [laid_out(rng, x) for x in (q, *given)]
     sets = native.kernel().instruction_sets()
     native.kernel().use_instruction_set(sets[int(rng.integers(len(sets)))])

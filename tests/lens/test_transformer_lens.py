@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from fake_traces import recorded
 from lens_models import IDS, TOKEN, TOLERANCE, VERSUS, assert_close, cached, tiny_pair
 from regard import Trace
 from regard.metrics import logit_attribution, logit_lens
@@ -49,8 +50,7 @@ def test_every_name_of_its_cache(pair):
         said += " of Gemma" if is_gemma and name in ("hook_embed", "embed.hook_out") else ""
         reasons = [pattern for pattern in NO_COUNTERPART if re.fullmatch(pattern, said)]
         named += [] if reasons else [name]
-    trace = Trace(only=named)
-    model(np.array(IDS), trace=trace)
+    trace = recorded(model, np.array(IDS), only=named)
     for name in named:
         ours, theirs = trace[name], as_ours(cache[name], name)
         if name.endswith("hook_attn_scores"):  # they mask by the least float

@@ -9,6 +9,7 @@ import pytest
 
 import golden
 import regard
+from fake_traces import recorded
 from regard import RegardError, Trace, edits
 from regard.metrics import PathEffect, patch_grid, path_patching
 
@@ -37,8 +38,7 @@ def model(request):
 @pytest.mark.parametrize("over", STEPS)
 def test_a_grid_is_a_loop_of_patched_runs(model, over):
     clean, corrupted = texts(model)
-    trace = Trace()
-    model(clean, trace=trace)
+    trace = recorded(model, clean)
     grid = patch_grid(model, clean, corrupted, (A, B), over=over, batch_size=3)
     where = "heads" if over == "head" else "positions"
     for i in range(len(model.blocks)):
@@ -69,18 +69,6 @@ def test_chosen_layers_and_positions_are_a_part_of_the_grid(model, over):
     assert part.to_columns()[site].tolist() == sites
 
 
-def test_layers_and_positions_that_are_not_there(model):
-    clean, corrupted = texts(model)
-    for chosen, message in (
-        ({"layers": [99]}, "there is no layer 99: there are"),
-        ({"layers": []}, "no layer is chosen"),
-        ({"positions": [0.5]}, "there is no position 0.5"),
-        ({"positions": [0], "over": "head"}, "positions is not for heads"),
-    ):
-        with pytest.raises(RegardError, match=message):
-            patch_grid(model, clean, corrupted, (A, B), **chosen)
-
-
 def test_a_function_of_the_output_gives_the_same(model):
     clean, corrupted = texts(model)
     one, other = (patch_grid(model, clean, corrupted, metric) for metric in ((A, B), difference))
@@ -102,23 +90,15 @@ def test_nothing_is_recovered_where_both_runs_have_the_same_number(model):
     assert np.isnan(PathEffect("", "", 2.0, 1.0, 1.0).recovered)
 
 
-def test_a_grid_starts_at_the_layer_that_changes(model, monkeypatch):
-    ran = []
-    run = type(model.blocks[0]).__call__
-    monkeypatch.setattr(
-        type(model.blocks[0]),
-        "__call__",
-        lambda self, x, **options: ran.append((model.blocks.index(self), len(x))) or run(self, x, **options),
-    )
+def test_a_grid_starts_at_the_layer_that_changes(model, blocks_run):
+    ran, layers = blocks_run(model), len(model.blocks)
     patch_grid(model, *texts(model), (A, B))
-    layers = len(model.blocks)
     assert [at for at in ran if at[1] == 7] == [(i, 7) for k in range(layers) for i in range(k, layers)]
 
 
 def test_an_encoder_is_patched_in_whole_runs(minilm_like):
     clean, corrupted = "the cat sat", "a cat sat"
-    trace = Trace()
-    minilm_like(clean, trace=trace)
+    trace = recorded(minilm_like, clean)
     grid = patch_grid(minilm_like, clean, corrupted, lambda o: o.hidden[0, 0].sum())
     edit = edits.patch(trace, "blocks.0.output", positions=1)
     assert grid.values[0, 1] == pytest.approx(minilm_like(corrupted, edit=edit).hidden[0, 0].sum(), rel=1e-4)
@@ -191,19 +171,38 @@ def test_the_path_of_the_induction_circuit():
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("function", "change", "message"),
     [
-        ({"over": "layer"}, r"over must be one of \('layer', 'position'\), 'attn', 'mlp', 'head', got 'layer'"),
-        ({"metric": (A, B, A)}, "a metric is a token, two tokens, or a function of the output"),
-        ({"metric": lambda o: o.hidden}, "the metric must be one number, got float32 of shape"),
-        ({"batch_size": 0}, "batch_size must be"),
+        (patch_grid, {"layers": [99]}, "there is no layer 99: there are"),
+        (patch_grid, {"layers": []}, "no layer is chosen"),
+        (patch_grid, {"positions": [0.5]}, "there is no position 0.5"),
+        (patch_grid, {"positions": [0], "over": "head"}, "positions is not for heads"),
+        (
+            patch_grid,
+            {"over": "layer"},
+            r"over must be one of \('layer', 'position'\), 'attn', 'mlp', 'head', got 'lay",
+        ),
+        (patch_grid, {"metric": (A, B, A)}, "a metric is a token, two tokens, or a function of the output"),
+        (patch_grid, {"metric": lambda o: o.hidden}, "the metric must be one number, got float64 of shape"),
+        (patch_grid, {"batch_size": 0}, "batch_size must be"),
+        (patch_grid, {"corrupted": CORRUPTED[:-1]}, "the same number of tokens, got 7 and 6"),
+        (path_patching, {"receiver": (0, 1)}, r"must be in a later layer than the sender, got \(0, 0\) to \(0, 1\)"),
+        (path_patching, {"receiver": (1, 99)}, r"there is no head \(1, 99\)"),
+        (path_patching, {"sender": 3}, r"a head is given as \(layer, head\) or 'L3H7', got 3"),
+        (path_patching, {"into": "x"}, "into must be q, k or v, got 'x'"),
     ],
 )
-def test_mistakes_of_a_grid(change, message):
-    model = regard.load(golden.FOLDER / CASES[0])
-    clean, corrupted = texts(model)
+def test_mistakes(llama, function, change, message):
+    heads = {"sender": (0, 0), "receiver": (1, 0)} if function is path_patching else {}
+    given = {"clean": CLEAN, "corrupted": CORRUPTED, "metric": (A, B)} | heads | change
+    given |= {name: llama.tokenizer.from_ids(given[name]) for name in ("clean", "corrupted")}
     with pytest.raises(RegardError, match=message):
-        patch_grid(model, clean, corrupted, **{"metric": (A, B), **change})
+        function(llama, **given)
+
+
+def test_paths_are_of_decoders(minilm_like):
+    with pytest.raises(RegardError, match="is not a decoder"):
+        path_patching(minilm_like, "the cat", "a cat", "cat", sender=(0, 0), receiver=(1, 0))
 
 
 @pytest.mark.parametrize(
@@ -213,27 +212,3 @@ def test_a_metric_that_is_no_number_of_a_text_recovers_nothing(llama, clean, cor
     numbers = iter([clean, corrupted])
     with pytest.raises(RegardError, match=f"the metric of the {which}, so nothing can be recovered"):
         patch_grid(llama, *texts(llama), lambda output: next(numbers, 0.0))
-
-
-def test_texts_of_different_lengths_are_an_error(llama):
-    with pytest.raises(RegardError, match="the same number of tokens, got 7 and 6"):
-        patch_grid(llama, texts(llama)[0], llama.tokenizer.from_ids(CORRUPTED[:-1]), A)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"receiver": (0, 1)}, r"the receiver must be in a later layer than the sender, got \(0, 0\) to \(0, 1\)"),
-        ({"receiver": (1, 99)}, r"there is no head \(1, 99\)"),
-        ({"sender": 3}, r"a head is given as \(layer, head\) or 'L3H7', got 3"),
-        ({"into": "x"}, "into must be q, k or v, got 'x'"),
-    ],
-)
-def test_mistakes_of_a_path(llama, change, message):
-    with pytest.raises(RegardError, match=message):
-        path_patching(llama, *texts(llama), (A, B), **{"sender": (0, 0), "receiver": (1, 0), **change})
-
-
-def test_paths_are_of_decoders(minilm_like):
-    with pytest.raises(RegardError, match="is not a decoder"):
-        path_patching(minilm_like, "the cat", "a cat", "cat", sender=(0, 0), receiver=(1, 0))

@@ -9,9 +9,7 @@ import numpy as np
 import pytest
 
 import golden
-import regard
-from regard import models
-from regard.formats.safetensors import SafetensorsFile
+import golden_runs
 from regard.functional.attnlrp import ATTNLRP
 from regard.functional.variable import gradients
 from regard.metrics import attribute
@@ -25,21 +23,13 @@ LOSING_TO_A_CONSTANT = ("_add", "_divide")  # positions, types, the target of an
 
 def runs(case):
     """Yield each model of a golden case, without biases, with its text, its run from the embeddings, and a number."""
-    file = SafetensorsFile(golden.FOLDER / case / "expected.safetensors")
-    expected = {name: file[name] for name in file}
-    model = regard.load(golden.FOLDER / case, dtype=np.float64)
-    for half in [model.text, model.vision] if isinstance(model, models.CLIP) else [model]:
-        biases = {name: np.zeros_like(x) for name, x in parameters(half).items() if name.endswith("bias")}
-        half = with_parameters(half, biases)
-        target, step = [], "token_embeddings"
-        if hasattr(half, "embed_patches"):
-            texts, step = {"pixel_values": expected["pixel_values"].astype(np.float64)}, "embeddings"
-        else:
-            texts = golden._texts(half, expected["ids"], expected["lengths"])
-        if "target_ids" in expected:
-            target, step = [golden._texts(half, expected["target_ids"], expected["target_lengths"])], f"encoder.{step}"
+    for model, arguments in golden_runs.calls(case, np.float64):
+        biases = {name: np.zeros_like(x) for name, x in parameters(model).items() if name.endswith("bias")}
+        model = with_parameters(model, biases)
+        step = "encoder.token_embeddings" if len(arguments) > 1 else "token_embeddings"
+        step = "embeddings" if isinstance(arguments[0], dict) else step
         trace = GradientTrace(step, rules=ATTNLRP)
-        yield half, texts, trace, number_of(half, half(texts, *target, trace=trace)), step
+        yield model, arguments[0], trace, number_of(model, model(*arguments, trace=trace)), step
 
 
 def number_of(model, output):

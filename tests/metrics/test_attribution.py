@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import regard
+from fake_traces import recorded
 from regard import RegardError, Trace
 from regard.metrics import ATTRIBUTION_METHODS, attribute, attribute_generation, attribution_patching
 from regard.models import toy
@@ -33,14 +34,6 @@ def test_integrated_gradients_add_up_to_the_difference(small, batch_size):
     assert found.value != pytest.approx(found.baseline_value, abs=0.1)
     assert found.scores.sum() == pytest.approx(found.value - found.baseline_value, abs=1e-4)
     assert found.completeness_gap == pytest.approx(0, abs=1e-4)
-
-
-def test_more_steps_close_the_gap(minilm):
-    few, many = (
-        attribute(minilm, "The cat sat on the mat", "A kitten rested", method="integrated", steps=n) for n in (2, 32)
-    )
-    assert abs(many.completeness_gap) < 0.1 * abs(few.completeness_gap)
-    assert abs(many.completeness_gap) < 1e-3
 
 
 @pytest.mark.parametrize("method", ["gradient", "integrated"])
@@ -88,15 +81,13 @@ def test_relevance_is_never_negative_and_each_token_has_at_least_itself(minilm):
 
 
 def test_relevance_of_a_causal_model_comes_from_earlier_tokens(induction):
-    ids = induction.tokenizer.from_ids([5, 9, 2, 7, 5, 9])
-    found = attribute(induction, ids, 2, method="relevance")
+    found = attribute(induction, induction.tokenizer.from_ids(NEXT), 2, method="relevance")
     assert np.abs(np.triu(found.relevance, 1)).max() == 0
     assert found.scores.argmax() == 2  # the induction head of the last token attends to what came after the first 9
 
 
 def test_attended_is_the_mean_weight(small):
-    trace = Trace(only="*.weights")
-    small(SENTENCE, trace=trace)
+    trace = recorded(small, SENTENCE, only="*.weights")
     found = attribute(small, SENTENCE, last_sum, method="gradient")
     np.testing.assert_allclose(found.attended, trace["blocks.0.attn.weights"][0].mean((0, 1)), atol=1e-7)
     assert found.attended.sum() == pytest.approx(1)
@@ -114,8 +105,7 @@ def test_patching_effects_are_exact_where_the_rest_is_linear(small):
     """After the last step that is patched the number is linear in it: the estimate is the exact change."""
     corrupted = "the cat sat on the the"
     found = attribution_patching(small, SENTENCE, corrupted, last_sum, at="blocks.0.attn.context")
-    other = Trace()
-    small(corrupted, trace=other)
+    other = recorded(small, corrupted)
     exact = last_sum(small(SENTENCE, trace=Trace(only=(), edit=patch(other, "blocks.0.attn.context")))) - last_sum(
         small(SENTENCE)
     )
@@ -132,6 +122,35 @@ def test_patching_with_the_same_text_changes_nothing():
     assert np.abs(found.positions()).max() < 1e-5
 
 
+NOT_ONE = "give one text, or one as tokens, got list"
+NEXT = (5, 9, 2, 7, 5, 9)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda m: attribute(m, ["qzkqz", "qzkqz"], "f"), NOT_ONE),
+        (lambda m: attribution_patching(m, ["qzkqz"], "qzkqz", "f"), NOT_ONE),
+        (lambda m: attribution_patching(m, "qzkqz", "qzkq", "k"), "same number of tokens, got 5 and 4"),
+        (lambda m: attribute(m, "qzkqz", " "), "induction has no token for ' '"),
+        (lambda m: attribute(m, "qzkfb", "f", position=5), "there is no token 5 to follow: the text has 5"),
+        (lambda m: attribute(m, m.tokenizer.from_ids(NEXT), 9999), "there is no token 9999"),
+        (
+            lambda m: attribute(m, "qzk", 7, versus=m.tokenizer.decode([7])),
+            "to and versus are the same token, '.': their",
+        ),
+        (lambda m: attribute_generation(m, ["qzk", "fqz"], max_new_tokens=1), "give one text that the model continues"),
+        (
+            lambda m: attribute_generation(m, m.generate("qzkfqz", max_new_tokens=2), max_new_tokens=3),
+            "is generated already: leave out max_new_tokens",
+        ),
+    ],
+)
+def test_errors_of_a_decoder(induction, call, message):
+    with pytest.raises(RegardError, match=message):
+        call(induction)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -141,28 +160,30 @@ def test_patching_with_the_same_text_changes_nothing():
         ({"to": "a dog", "method": ["gradient"]}, r"method must be one of .*, got \['gradient'\]"),
         ({"to": "the cat sat", "method": "gradient"}, "as similar to itself as can be"),
         ({"to": "the cat sat", "method": "relevance"}, "as similar to itself as can be"),
+        ({"to": "The Cat sat", "method": "gradient"}, "as similar to itself as can be"),
         ({"to": "a dog", "position": 2}, "position is for the next token of a decoder"),
         ({"to": last_sum, "position": 2}, "position is for the next token of a decoder"),
         ({"to": "a dog", "score": "odds"}, "score must be logit or log_probability"),
         ({"to": last_sum, "versus": "x"}, "leave it out where to is a function"),
         ({"to": "a dog", "versus": "A dog"}, "to and versus are the same text: their difference is 0"),
-        ({"to": "The Cat sat", "method": "gradient"}, "as similar to itself as can be"),
         ({"to": "a dog", "score": "log_probability"}, "score is for a next token: leave it out"),
         ({"to": last_sum, "score": "logit"}, "score is for a next token: leave it out"),
         ({"to": "a dog", "method": "gradient", "baseline": "junk"}, "method gradient takes no baseline: leave out"),
         ({"to": "a dog", "method": "relevance", "baseline": np.zeros(3)}, "relevance takes no baseline"),
-        (
-            {"to": "a dog", "method": "relevance", "steps": 32, "batch_size": 4},
-            "takes no steps or batch_size: .*integr",
-        ),
+        ({"to": "a dog", "method": "relevance", "steps": 32, "batch_size": 4}, "no steps or batch_size: .*integr"),
         ({"to": "a dog", "method": "integrated", "steps": 0}, "steps"),
         ({"to": "a dog", "method": "integrated", "baseline": np.zeros(3)}, "shape of the embeddings"),
         ({"to": "a dog", "method": "integrated", "baseline": "mean"}, "no such token for a baseline"),
     ],
 )
-def test_errors(minilm, options, message):
+def test_errors_of_an_encoder(minilm, options, message):
     with pytest.raises(RegardError, match=message):
         attribute(minilm, "the cat sat", **options)
+
+
+def test_a_generation_is_of_a_decoder(minilm):
+    with pytest.raises(RegardError, match="is not a decoder"):
+        attribute_generation(minilm, "the cat")
 
 
 @pytest.mark.parametrize("method", ATTRIBUTION_METHODS)
@@ -185,25 +206,6 @@ def test_a_number_may_be_an_array_of_one(small):
     np.testing.assert_array_equal(same.scores, found.scores)
 
 
-def test_one_text_is_attributed(induction):
-    for call in (
-        lambda: attribute(induction, ["qzkqz", "qzkqz"], "f"),
-        lambda: attribution_patching(induction, ["qzkqz"], "qzkqz", "f"),
-    ):
-        with pytest.raises(RegardError, match="give one text, or one as tokens, got list"):
-            call()
-
-
-def test_text_that_the_tokenizer_drops_is_no_token():
-    with pytest.raises(RegardError, match="induction has no token for ' '"):
-        attribute(regard.load("induction"), "qzkqz", " ")
-
-
-def test_texts_of_patching_have_as_many_tokens():
-    with pytest.raises(RegardError, match="same number of tokens, got 5 and 4"):
-        attribution_patching(regard.load("induction"), "qzkqz", "qzkq", "k")
-
-
 @pytest.mark.parametrize("baseline", ["pad", "mask", 103])
 def test_a_token_as_baseline(minilm, baseline):
     found = attribute(minilm, "the cat sat", "a dog", method="integrated", baseline=baseline, steps=16)
@@ -212,18 +214,13 @@ def test_a_token_as_baseline(minilm, baseline):
 
 
 def test_the_number_of_a_next_token(induction):
-    ids = induction.tokenizer.from_ids([5, 9, 2, 7, 5, 9])
+    ids = induction.tokenizer.from_ids(NEXT)
     logits = induction([ids]).logits[0, -1].astype(np.float64)
     options = {"method": "gradient"}
     assert attribute(induction, ids, 2, **options).value == pytest.approx(logits[2], rel=1e-5)
     assert attribute(induction, ids, 2, versus=7, **options).value == pytest.approx(logits[2] - logits[7], rel=1e-5)
     found = attribute(induction, ids, 7, score="log_probability", **options)
     assert found.value == pytest.approx(logits[7] - np.log(np.exp(logits).sum()), rel=1e-5)
-    with pytest.raises(RegardError, match="there is no token 9999"):
-        attribute(induction, ids, 9999)
-    token = induction.tokenizer.decode([7])
-    with pytest.raises(RegardError, match=f"to and versus are the same token, '{token}': their difference is 0"):
-        attribute(induction, ids, 7, versus=token)
 
 
 @pytest.mark.parametrize("method", ATTRIBUTION_METHODS)
@@ -245,8 +242,6 @@ def test_a_text_is_the_token_that_it_is_after_an_earlier_one(induction):
     assert found.value == pytest.approx(
         float(induction("qzkfb").logits[0, 2, induction.tokenizer("f").ids[0]]), rel=1e-5
     )
-    with pytest.raises(RegardError, match="there is no token 5 to follow: the text has 5"):
-        attribute(induction, "qzkfb", "f", position=5)
 
 
 @pytest.mark.parametrize("position", [2, -1])
@@ -293,16 +288,6 @@ def test_a_generation_says_which_number_of_each_token_is_attributed(induction, s
     assert found.score == (score or "logit")
     expected = [numbers[at - 1, found.encoding.ids[at]] for at in (6, 7)]
     np.testing.assert_allclose(found.values, expected, rtol=1e-5, atol=1e-5)
-
-
-def test_what_is_not_one_generation_is_refused(induction, minilm):
-    generated = induction.generate("qzkfqz", max_new_tokens=2)
-    with pytest.raises(RegardError, match="is generated already: leave out max_new_tokens"):
-        attribute_generation(induction, generated, max_new_tokens=3)
-    with pytest.raises(RegardError, match="is not a decoder"):
-        attribute_generation(minilm, "the cat")
-    with pytest.raises(RegardError, match="give one text that the model continues"):
-        attribute_generation(induction, ["qzk", "fqz"], max_new_tokens=1)
 
 
 def test_what_makes_a_sentence_vector_is_its_similarity_to_itself(minilm):

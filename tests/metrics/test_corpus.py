@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import regard
-from regard import RegardError, Trace
+from fake_traces import recorded
+from regard import RegardError
 from regard.metrics import METRICS, CorpusHeadMetrics, corpus_head_metrics, head_metrics
 from regard.metrics.running_sums import RunningMean
 
@@ -23,8 +24,7 @@ def test_means_and_deviations_are_those_of_all_texts(model):
     found = corpus_head_metrics(model, TEXTS, batch_size=2)
     each = []
     for text in TEXTS:
-        trace = Trace(maps=True, only="*")
-        model(text, trace=trace)
+        trace = recorded(model, text, maps=True, only="*")
         each.append(head_metrics(trace).values)
     for name in METRICS:
         stacked = np.concatenate([values[name] for values in each])  # N L H
@@ -71,8 +71,7 @@ def test_its_columns_have_a_row_for_each_head(model):
 def test_they_become_frames(model, library):
     pytest.importorskip(library)
     found = corpus_head_metrics(model, TEXTS)
-    trace = Trace(maps=True, only="*")
-    model(TEXTS[0], trace=trace)
+    trace = recorded(model, TEXTS[0], maps=True, only="*")
     for each in (found, head_metrics(trace)):
         frame = each.to_frame(library)
         assert type(frame).__module__.startswith(library)

@@ -11,6 +11,7 @@ from hypothesis.extra.numpy import arrays
 
 import golden
 import regard
+from fake_traces import recorded
 from regard import RegardError, Trace, edits as E, metrics
 from regard.metrics import logit_attribution, logit_lens
 from regard.metrics.logit_attribution import STEPS
@@ -124,8 +125,7 @@ def test_parts_sum_to_the_logit_of_a_run_with_edits(case, kind):
 
 def test_what_an_edit_adds_is_its_projection(induction):
     vector = np.random.default_rng(1).standard_normal(128)
-    trace = Trace(edit=E.add(vector, "blocks.0.output"))
-    induction("qzkfqz", trace=trace)
+    trace = recorded(induction, "qzkfqz", edit=E.add(vector, "blocks.0.output"))
     found = logit_attribution(induction, trace, "k", "f")
     last = trace["blocks.1.output"].astype(np.float64)
     norm, ids = induction.final_norm, [induction.tokenizer(each).ids[0] for each in "kf"]
@@ -138,8 +138,9 @@ def test_what_an_edit_adds_is_its_projection(induction):
 
 
 def test_an_edit_of_the_last_norm_must_be_recorded(induction):
-    trace = Trace(only=[step for step in STEPS if step != "final_norm"], edit=E.scale(2, "final_norm"))
-    induction("abc", trace=trace)
+    trace = recorded(
+        induction, "abc", only=[step for step in STEPS if step != "final_norm"], edit=E.scale(2, "final_norm")
+    )
     with pytest.raises(RegardError, match="the run edited final_norm, which the trace lacks"):
         logit_attribution(induction, trace, "a")
 
@@ -147,8 +148,7 @@ def test_an_edit_of_the_last_norm_must_be_recorded(induction):
 def test_a_run_that_starts_from_a_block_has_no_embeddings(induction):
     before, trace = Trace(), Trace()
     induction("abc", trace=before)
-    trace = Trace(start={"blocks.0.output": before["blocks.0.output"]})
-    induction("abc", trace=trace)
+    trace = recorded(induction, "abc", start={"blocks.0.output": before["blocks.0.output"]})
     with pytest.raises(RegardError, match="the run started from a block, so that it has no embeddings"):
         logit_lens(induction, trace)
 
@@ -181,8 +181,7 @@ def test_tokens_as_text_for_each_text_and_for_each_position(induction, run):
     np.testing.assert_array_equal(logit_lens(induction, trace, ["k", "c"]).target, np.repeat([[k], [c]], 7, 1))
     np.testing.assert_array_equal(logit_lens(induction, trace, ("k", c)).target, np.repeat([[k], [c]], 7, 1))
     assert logit_lens(induction, trace, [["k"] * 6 + [z]] * 2).target[1].tolist() == [k] * 6 + [z]
-    one = Trace()
-    induction("qzk", trace=one)
+    one = recorded(induction, "qzk")
     lens = logit_lens(induction, one, ["z", "k", c])
     assert lens.target.tolist() == [[z, k, c]]
     assert lens.target_token.tolist() == [["z", "k", "c"]]
@@ -196,12 +195,10 @@ def test_tokens_that_do_not_fit(induction, run, tokens):
 
 
 def test_a_trace_that_lacks_a_step_or_a_model_that_predicts_nothing(induction, minilm):
-    trace = Trace(only="*.output")
-    induction("abc", trace=trace)
+    trace = recorded(induction, "abc", only="*.output")
     with pytest.raises(RegardError, match="no embeddings: record"):
         logit_lens(induction, trace)
-    trace = Trace(only=("embeddings", "*.output"))
-    induction("abc", trace=trace)
+    trace = recorded(induction, "abc", only=("embeddings", "*.output"))
     with pytest.raises(RegardError, match=r"attn\.context"):
         logit_attribution(induction, trace, "a")
     with pytest.raises(RegardError, match="is not a decoder"):
@@ -232,8 +229,7 @@ def test_a_decoder_that_was_saved_without_its_head(induction, run):
 def test_tables_and_labelled_arrays(induction):
     pytest.importorskip("pandas")
     pytest.importorskip("xarray")
-    trace = Trace()
-    induction(["qzkfqz", "abc"], trace=trace)
+    trace = recorded(induction, ["qzkfqz", "abc"])
     lens, parts = logit_lens(induction, trace, ["k", "a"], k=2), logit_attribution(induction, trace, ["k", "a"])
     frame = lens.to_frame("pandas")
     assert len(frame) == 3 * (6 + 3)  # no padding
@@ -254,8 +250,7 @@ def test_tables_and_labelled_arrays(induction):
 
 
 def test_what_a_notebook_shows(induction):
-    trace = Trace()
-    induction("qzkfqz", trace=trace)
+    trace = recorded(induction, "qzkfqz")
     lens, parts = logit_lens(induction, trace, "k"), logit_attribution(induction, trace, "k", "f")
     assert repr(lens) == "<LogitLens: 3 residual streams, 1 × 6 tokens>"
     assert repr(parts) == "<LogitAttribution of 'k' minus 'f': 2 × 4 heads, 1 × 6 tokens>"

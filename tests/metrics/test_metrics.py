@@ -9,8 +9,8 @@ import pytest
 
 import golden
 import regard
+from fake_traces import recorded
 from regard import RegardError, Trace, attention
-from regard.functional import rotary, rotary_pairs
 from regard.metrics import flow, head_metrics, layer_maps, repeated_tokens, rollout, strongest_heads, value_norms
 from regard.metrics.heads import METRICS
 from regard.text.encoding import Encoding
@@ -24,7 +24,7 @@ def encoding(length=LENGTH):
     return Encoding("", IDS[:length], ("t",) * length, SPECIAL[:length], tuple(range(length)), tuple([(0, 0)] * length))
 
 
-def recorded(rng, *, maps=True, causal=False, lengths=(LENGTH,), layers=LAYERS, size=LENGTH):
+def random_trace(rng, *, maps=True, causal=False, lengths=(LENGTH,), layers=LAYERS, size=LENGTH):
     """Return the trace of attentions between random vectors, of texts of some lengths."""
     trace = Trace(maps=maps, only="*")
     trace.set_metadata("made up", [encoding(n) for n in lengths] if size == LENGTH else ())
@@ -47,7 +47,7 @@ def few_rows_at_once(monkeypatch):
 
 @pytest.mark.parametrize("maps", [True, False])
 def test_rollout_is_the_product_of_the_mixed_weights(rng, maps):
-    trace = recorded(rng, maps=maps, lengths=(LENGTH, 5))
+    trace = random_trace(rng, maps=maps, lengths=(LENGTH, 5))
     for batch, length in enumerate((LENGTH, 5)):
         whole = np.linalg.multi_dot([mixed(trace, layer, length, batch) for layer in (2, 1, 0)])
         np.testing.assert_allclose(rollout(trace, batch=batch), whole, rtol=1e-12, atol=1e-15)
@@ -78,7 +78,7 @@ def min_cut(pipes, start, end):
 def test_flow_is_the_narrowest_cut(layers, seed):
     size = 4 if layers < 4 else 3
     rng = np.random.default_rng(seed)
-    trace = recorded(rng, lengths=(size,), layers=layers, size=size, causal=seed % 2 == 1)
+    trace = random_trace(rng, lengths=(size,), layers=layers, size=size, causal=seed % 2 == 1)
     pipes = [mixed(trace, layer, size) for layer in range(layers)]
     expected = [[min_cut(pipes, i, j) for j in range(size)] for i in range(size)]
     np.testing.assert_allclose(flow(trace), expected, rtol=0, atol=1e-11)
@@ -98,13 +98,13 @@ def test_flow_returns_excess_that_was_pushed_the_wrong_way():
 
 def test_flow_has_a_limit(rng):
     with pytest.raises(RegardError, match="flow takes at most 128 tokens, got 129"):
-        flow(recorded(rng, lengths=(129,), size=129, layers=1))
+        flow(random_trace(rng, lengths=(129,), size=129, layers=1))
 
 
 @pytest.mark.parametrize("maps", [True, False])
 @pytest.mark.parametrize("causal", [True, False])
 def test_head_metrics_are_their_definitions(rng, maps, causal):
-    trace = recorded(rng, maps=maps, causal=causal, lengths=(LENGTH, 5))
+    trace = random_trace(rng, maps=maps, causal=causal, lengths=(LENGTH, 5))
     found = head_metrics(trace)
     assert found.layers == ("blocks.0.attn", "blocks.1.attn", "blocks.2.attn")
     assert found.entropy.shape == (2, LAYERS, HEADS)
@@ -132,15 +132,6 @@ def test_head_metrics_are_their_definitions(rng, maps, causal):
             assert {*expected, "punctuation"} == METRICS.keys()  # which has a test of its own
             for name, value in expected.items():
                 np.testing.assert_allclose(getattr(found, name)[batch, layer, head], value, rtol=1e-10, err_msg=name)
-
-
-def test_a_text_without_repetition_has_no_induction(write_bert):
-    trace = Trace(maps=True, only="*")
-    regard.load(write_bert())("the cat", trace=trace)
-    found = head_metrics(trace)
-    assert np.isnan(found.induction).all()
-    assert np.isnan(found.duplicate_token).all()
-    assert np.isfinite(found.previous_token).all()
 
 
 def heads_that(pattern):
@@ -216,8 +207,7 @@ POSITIONS = {
 @pytest.mark.parametrize("maps", [True, False])
 def test_value_norms_are_the_norms_of_transformed_values(write_bert, maps):
     model = regard.load(write_bert())
-    trace = Trace(maps=maps, only="*")
-    model(["the cat sat", "a"], trace=trace)
+    trace = recorded(model, ["the cat sat", "a"], maps=maps, only="*")
     for batch, length in ((0, 5), (1, 3)):
         weights = trace["blocks.1.attn.weights"][batch].astype(float)
         values = trace["blocks.1.attn.v"][batch].astype(float)
@@ -243,19 +233,6 @@ def test_value_norms_are_of_what_is_added_to_the_residual_stream():
     np.testing.assert_allclose(norms[0, 0], np.linalg.norm(added[0, 0]), rtol=1e-12)
 
 
-def test_score_terms_sum_to_the_score_after_rotation(rng):
-    """q · k by dimension, and by the pairs that a rotation turns together (acceptance of AttentionMap.score_terms)."""
-    q, k = (rotary(x) for x in rng.standard_normal((2, 2, 5, 8)))
-    look = regard.AttentionMap(q, k, causal=True)
-    scores = np.einsum("htd,hsd->hts", q, k) / np.sqrt(8)
-    for dims in (None, rotary_pairs(8)):
-        parts = look.score_terms(1, 4, 2, dims=dims)
-        np.testing.assert_allclose(parts.terms.sum(), scores[1, 4, 2], rtol=1e-12)
-        for group, product in zip(parts.dims, parts.terms, strict=True):
-            by_hand = sum(q[1, 4, d] * k[1, 2, d] for d in group) / np.sqrt(8)
-            np.testing.assert_allclose(product, by_hand, rtol=1e-12)
-
-
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -276,8 +253,7 @@ def test_score_terms_sum_to_the_score_after_rotation(rng):
 )
 def test_mistakes(write_bert, call, message):
     model = regard.load(write_bert())
-    trace = Trace(only="*attn.weights")
-    model("the cat sat", trace=trace)
+    trace = recorded(model, "the cat sat", only="*attn.weights")
     with pytest.raises(RegardError, match=message):
         call(model, trace)
 
@@ -300,8 +276,7 @@ def test_strongest_heads():
 )
 def test_punctuation_is_the_share_of_tokens_of_marks_alone(minilm, text, marks):
     """In the first text the tokens are: well , “ no ” — it is a # 1 test ? !"""
-    trace = Trace(only="*attn.weights")
-    minilm(text, trace=trace)
+    trace = recorded(minilm, text, only="*attn.weights")
     keys = np.array([i + 1 for i in marks], int)
     rows = np.setdiff1d(np.arange(1, len(trace.encodings[0]) - 1), keys)
     found = head_metrics(trace).punctuation[0]
@@ -311,4 +286,4 @@ def test_punctuation_is_the_share_of_tokens_of_marks_alone(minilm, text, marks):
 
 
 def test_punctuation_of_a_trace_without_tokens_is_not_defined(rng):
-    assert np.isnan(head_metrics(recorded(rng)).punctuation).all()
+    assert np.isnan(head_metrics(random_trace(rng)).punctuation).all()

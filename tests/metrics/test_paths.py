@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import replace
 
 import numpy as np
@@ -11,6 +10,7 @@ import pytest
 
 import golden
 import regard
+from fake_traces import recorded
 from regard import RegardError, Trace, edits
 from regard.metrics import Reader
 from regard.metrics.attribution_target import attributed_metric
@@ -157,8 +157,7 @@ def test_every_node_lies_on_a_path(induction, edges, options):
 def test_the_baselines_are_edits_of_a_real_run(induction, baseline):
     graph = induction.paths(TEXT, "k", "f", baseline=baseline, edges=3)
     replaced = {"mean": lambda x: x.mean(-2, keepdims=True) + 0 * x, "zero": lambda x: 0 * x}[baseline]
-    run = Trace()
-    induction(TEXT, trace=run)
+    run = recorded(induction, TEXT)
     names = [name for name in run.names() if name.endswith(("token_embeddings", "attn.context", "mlp.output"))]
     values = {name: replaced(run[name]) for name in names}
     logits = induction(TEXT, edit={name: lambda _, name=name: values[name] for name in names}).logits[0, -1]
@@ -229,38 +228,32 @@ def test_paths_are_taken_by_their_weakest_edge():
     assert search.edges == {(reader, writer) for reader, writer in np.argwhere(scores).tolist()}
 
 
-ERRORS = {
-    "edges must be a whole number of at least 1": {"edges": 0},
-    "baseline must be one of mean, zero, got 'pad'": {"baseline": "pad"},
-    "corrupted and baseline both say": {"corrupted": CORRUPTED, "baseline": "zero"},
-    "both texts must have the same number of tokens, got 6 and 5": {"corrupted": "qzkfq"},
-    "there is nothing to explain": {"corrupted": TEXT},
-}
-
-
 @pytest.mark.parametrize(
-    ("text", "to", "versus", "message"),
+    ("arguments", "message"),
     [
-        (TEXT, lambda _: 3.0, None, "the metric must be one number that depends on .* got 3.0"),
-        (TEXT, lambda output: output.logits[0, -1], None, r"the metric must be one number .* got an array \(\d+,\)"),
-        ("q", "z", "k", "a text of one token is its own mean: give a corrupted text, or zero as the baseline"),
-        ("", "k", None, "the text is empty; give at least one token"),
-        (TEXT, "k", "k", "to and versus are the same token, 'k'"),
+        ({"edges": 0}, "edges must be a whole number of at least 1"),
+        ({"baseline": "pad"}, "baseline must be one of mean, zero, got 'pad'"),
+        ({"corrupted": CORRUPTED, "baseline": "zero"}, "corrupted and baseline both say"),
+        ({"corrupted": "qzkfq"}, "both texts must have the same number of tokens, got 6 and 5"),
+        ({"corrupted": TEXT}, "there is nothing to explain"),
+        ({"to": lambda _: 3.0}, "the metric must be one number that depends on .* got 3.0"),
+        ({"to": lambda output: output.logits[0, -1]}, r"the metric must be one number .* got an array \(\d+,\)"),
+        (
+            {"text": "q", "to": "z"},
+            "a text of one token is its own mean: give a corrupted text, or zero as the baseline",
+        ),
+        ({"text": "", "versus": None}, "the text is empty; give at least one token"),
+        ({"versus": "k"}, "to and versus are the same token, 'k'"),
     ],
 )
-def test_what_is_no_difference_is_a_sentence(induction, text, to, versus, message):
+def test_a_wrong_argument_is_a_sentence(induction, arguments, message):
+    given = {"text": TEXT, "to": "k", "versus": None if callable(arguments.get("to")) else "f"} | arguments
     with pytest.raises(RegardError, match=message):
-        induction.paths(text, to, versus)
+        induction.paths(given.pop("text"), given.pop("to"), given.pop("versus"), **given)
 
 
 def test_a_text_of_one_token_has_paths_from_zeros(induction):
     assert induction.paths("q", "z", "k", baseline="zero", edges=3).edges
-
-
-@pytest.mark.parametrize("message", ERRORS)
-def test_a_wrong_argument_is_a_sentence(induction, message):
-    with pytest.raises(RegardError, match=re.escape(message)):
-        induction.paths(TEXT, "k", "f", **ERRORS[message])
 
 
 def test_numbers_side_by_side_have_as_many_digits(graph):

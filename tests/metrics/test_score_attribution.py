@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 import golden
+import golden_runs
 import regard
-from regard import RegardError, Trace, edits, models
-from regard.formats.safetensors import SafetensorsFile
+from fake_traces import recorded
+from regard import RegardError, Trace, edits
 from regard.metrics import WHY_STEPS, Writer, logit_attribution, why
 from regard.metrics.writers import Parts
 from regard.models import toy
@@ -28,27 +29,13 @@ FEW = {case.split("/")[0]: case for case in golden.KEPT if not case.endswith("lo
 
 @pytest.fixture(scope="module")
 def trace(induction):
-    trace = Trace()
-    induction(TEXT, trace=trace)
-    return trace
+    return recorded(induction, TEXT)
 
 
-def recorded_runs(case, dtype, **recorded):
+def recorded_runs(case, dtype, **options):
     """Yield a trace of each model of a golden case, of the batch that is kept with it."""
-    file = SafetensorsFile(golden.FOLDER / case / "expected.safetensors")
-    expected = {name: file[name] for name in file}
-    model = regard.load(golden.FOLDER / case, dtype=dtype)
-    halves = [model.text, model.vision] if isinstance(model, models.CLIP) else [model]
-    for half in halves:
-        trace = Trace(**recorded)
-        if hasattr(half, "embed_patches"):
-            half({"pixel_values": expected["pixel_values"].astype(dtype)}, trace=trace)
-        else:
-            texts = golden._texts(half, expected["ids"], expected["lengths"])
-            has_target = "target_ids" in expected
-            target = [golden._texts(half, expected["target_ids"], expected["target_lengths"])] if has_target else []
-            half(texts, *target, trace=trace)
-        yield trace
+    for model, arguments in golden_runs.calls(case, dtype):
+        yield recorded(model, *arguments, **options)
 
 
 def random_cells(trace, seed):
@@ -78,9 +65,9 @@ def test_the_parts_sum_to_the_recorded_score_and_value(case, dtype, tolerance):
             lengths = np.linalg.norm(one.q_parts.sum(0)) * np.linalg.norm(one.k_parts.sum(0)) * one.scale
             close = {"rtol": 0, "atol": tolerance * max(abs(scores[key]), abs(scores[other]), lengths)}
             assert one.pairs.shape == (len(one.query_writers), len(one.key_writers))
-            for found, recorded in ((one, scores[key]), (two, scores[key] - scores[other])):
-                assert abs(found.score - recorded) <= 1e-12 * abs(recorded)
-                np.testing.assert_allclose(found.pairs.sum(), recorded, **close)
+            for found, expected in ((one, scores[key]), (two, scores[key] - scores[other])):
+                assert abs(found.score - expected) <= 1e-12 * abs(expected)
+                np.testing.assert_allclose(found.pairs.sum(), expected, **close)
                 np.testing.assert_allclose(found.queries, found.pairs.sum(1), **close)
                 np.testing.assert_allclose(found.keys, found.pairs.sum(0), **close)
             last = next(
@@ -266,8 +253,7 @@ def test_a_saved_trace_needs_its_model(induction, trace, tmp_path):
 
 
 def test_one_text_of_a_batch(induction, trace):
-    batch = Trace()
-    induction(["qz", TEXT], trace=batch)
+    batch = recorded(induction, ["qz", TEXT])
     for found in (batch.why(1, 0, 5, 2, batch=1), batch.select(1).why(1, 0, 5, 2)):
         np.testing.assert_allclose(found.pairs, trace.why(1, 0, 5, 2).pairs, atol=1e-4)
 
@@ -277,14 +263,12 @@ def test_what_an_edit_wrote_is_a_writer_of_its_own(induction):
         x[:, 2] += 1.0
         return x
 
-    trace = Trace(edit={"blocks.0.output": add})
-    induction(TEXT, trace=trace)
+    trace = recorded(induction, TEXT, edit={"blocks.0.output": add})
     score = trace.why(1, 0, 5, 2)
     edit = score.keys[[writer.label for writer in score.key_writers].index("edit of blocks.0.output")]
     assert abs(edit) > 1e-3
     assert abs(score.total - score.score) < 1e-4
-    ablated = Trace(edit=edits.ablate(("blocks.0.attn", 1)))
-    induction(TEXT, trace=ablated)
+    ablated = recorded(induction, TEXT, edit=edits.ablate(("blocks.0.attn", 1)))
     found, split = ablated.why(1, 0, 5, 2), ablated.why(1, 0, 5, 2, by="token")
     assert found.keys[[writer.label for writer in found.key_writers].index("L0H1")] == 0
     assert abs(found.total - found.score) < 1e-4
@@ -316,8 +300,7 @@ def test_what_an_edit_wrote_is_a_writer_of_its_own(induction):
     ],
 )
 def test_a_run_that_is_not_a_sum_of_what_was_written_is_refused(induction, message, options):
-    trace = Trace(**options)
-    induction(TEXT, trace=trace)
+    trace = recorded(induction, TEXT, **options)
     with pytest.raises(RegardError, match=re.escape(message)):
         trace.why(1, 0, 5, 2)
 
@@ -329,8 +312,7 @@ def test_values_that_are_not_finite_are_named_as_such(induction, bad):
         x[0, 2] = bad
         return x
 
-    broken = Trace(edit={"blocks.0.mlp.output": put})
-    induction(TEXT, trace=broken)
+    broken = recorded(induction, TEXT, edit={"blocks.0.mlp.output": put})
     for what, explained in (("scores", broken.why), ("value", broken.carried)):
         with pytest.raises(RegardError, match=f"the run has values that are not finite, in the {what} or before"):
             explained(1, 0, 5, 2)
@@ -355,13 +337,11 @@ def test_another_model_and_an_edited_run_from_a_file_are_noticed(induction, trac
         trace.why(1, 0, 5, 2, model=other)
     with pytest.raises(RegardError, match="the parts do not sum to the value of the run"):
         trace.carried(1, 0, 5, 2, model=other)
-    edited = Trace(edit={"blocks.0.output": lambda x: np.roll(x, 1, axis=-1)})
-    induction(TEXT, trace=edited)
+    edited = recorded(induction, TEXT, edit={"blocks.0.output": lambda x: np.roll(x, 1, axis=-1)})
     edited.save(tmp_path / "run.safetensors")
     with pytest.raises(RegardError, match="read from a file"):
         Trace.load(tmp_path / "run.safetensors").why(1, 0, 5, 2, model=induction)
-    value = Trace(edit={"blocks.1.attn.v": lambda v: v * 2})
-    induction(TEXT, trace=value)
+    value = recorded(induction, TEXT, edit={"blocks.1.attn.v": lambda v: v * 2})
     with pytest.raises(RegardError, match=r"the run edited blocks\.1\.attn\.v"):
         value.carried(1, 0, 5, 2)
 
@@ -419,8 +399,7 @@ def test_a_trace_without_a_step_says_which_to_record(induction):
         (["*embeddings", "*attn.context", "*mlp.output", "*attn.weights"], "blocks.1.attn.scores"),
         (["*attn.scores", "*attn.weights"], "token_embeddings"),
     ):
-        trace = Trace(only=only)
-        induction(TEXT, trace=trace)
+        trace = recorded(induction, TEXT, only=only)
         call = trace.carried if missing.endswith("weights") else trace.why
         with pytest.raises(
             RegardError, match=rf"the trace has no \S*{missing}, .* Trace\(optional=regard.metrics.WHY_STEPS"

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-import regard
+from fake_traces import recorded
 from regard._utils.errors import RegardError
 from regard.metrics import PAIR_KINDS, strongest_rows
 
@@ -35,8 +35,7 @@ def every_row(model, layer, head, kind):
     """Return the largest weight of each row with such a pair, one cell after the other, the strongest first."""
     found = []
     for index, text in enumerate(SENTENCES):
-        trace = regard.Trace()
-        model(text, trace=trace)
+        trace = recorded(model, text)
         weights = np.asarray(trace[f"blocks.{layer}.attn.weights"])[0, head]
         encoding = model.tokenizer(text)
         words = [i for i, special in enumerate(encoding.special_tokens_mask) if not special]
@@ -77,8 +76,7 @@ def test_a_text_that_was_cut_is_the_part_that_was_read(minilm):
 @pytest.mark.parametrize("kind", ["other", "repeated", "induction"])
 def test_of_a_decoder(induction, kind):
     (first, *_) = strongest_rows(induction, ["qzkfbdqzk", "abcabc"], 1, 0, 5, pair=kind)
-    trace = regard.Trace()
-    induction(first.text, trace=trace)
+    trace = recorded(induction, first.text)
     weights = np.asarray(trace["blocks.1.attn.weights"])[0, 0]
     ids = induction.tokenizer(first.text).ids
     assert IS_PAIR[kind](ids, first.row, first.col)

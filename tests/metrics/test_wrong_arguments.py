@@ -9,6 +9,7 @@ import pytest
 
 import golden
 import regard
+from fake_traces import recorded
 from regard import RegardError, Trace, edits
 from regard.metrics import (
     attribution_patching,
@@ -141,8 +142,7 @@ def test_no_argument_raises_an_error_of_python(things, call):
 
 def test_heads_that_are_not_there_and_runs_of_another_model(things):
     model, trace, _ = things
-    other = Trace()
-    regard.load(golden.FOLDER / "gemma2" / "plain")([5, 9, 4, 9, 7, 6], trace=other)
+    other = recorded(regard.load(golden.FOLDER / "gemma2" / "plain"), [5, 9, 4, 9, 7, 6])
     for edit, message in (
         (lambda: edits.mean_ablate(trace, (0, 9)), "head 9 of blocks.0.attn.context is out of range: it has 4"),
         (lambda: edits.patch(trace, (0, 9)), "head 9 of blocks.0.attn.context is out of range: it has 4"),

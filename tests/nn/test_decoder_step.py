@@ -96,6 +96,18 @@ def one_by_one(blocks, x, caches, rotated):
     return x, after
 
 
+def assert_same(step, wanted, theirs):
+    """Assert that a step gives these vectors, and caches with the same numbers and positions."""
+    found, ours = step
+    np.testing.assert_array_equal(found, wanted)
+    for one, other in zip(ours, theirs, strict=True):
+        assert (one is None) == (other is None)
+        if one is not None:
+            assert (one.start, one.end) == (other.start, other.end)
+            np.testing.assert_array_equal(one.k, other.k)
+            np.testing.assert_array_equal(one.v, other.v)
+
+
 BLOCKS = {
     "quantised": {},
     "float32": {"kind": None},
@@ -118,18 +130,11 @@ def test_a_step_gives_the_bits_of_the_blocks(rng, maker, name, batch, length):
     x = rng.standard_normal((batch, 1, E)).astype(np.float32)
     before = caches_of(rng, blocks, batch, min(length, 40) if "window" in name else length)
     rotated, owner = rotation(rng, batch if length % 2 else 1), Owner()
-    wanted, theirs = x, before
-    found, ours = x, before
+    wanted, theirs = step = x, before
     for _ in range(3):
         wanted, theirs = one_by_one(blocks, wanted, theirs, rotated)
-        step = decode_step(owner, blocks, found, ours, rotated)
-        assert step is not None
-        found, ours = step
-        np.testing.assert_array_equal(found, wanted)
-        for one, other in zip(ours, theirs, strict=True):
-            assert (one.start, one.end) == (other.start, other.end)
-            np.testing.assert_array_equal(one.k, other.k)
-            np.testing.assert_array_equal(one.v, other.v)
+        step = decode_step(owner, blocks, *step, rotated)
+        assert_same(step, wanted, theirs)
 
 
 @pytest.mark.parametrize("hidden", [F, 56])  # of which gate and up are whole groups of outputs, and not
@@ -161,22 +166,17 @@ GATES = [
 
 @pytest.mark.parametrize("instructions", native.kernel().instruction_sets()[:-1] if native.kernel() else [])
 @pytest.mark.parametrize(("kind", "width", "hidden"), GATES)
-def test_gates_give_the_bits_of_the_blocks(rng, maker, kind, width, hidden, instructions):
+def test_gates_give_the_bits_of_the_blocks(rng, maker, threads, kind, width, hidden, instructions):
     blocks = [maker.block(kind, width=width, hidden=hidden, bias=True)]
-    before = native.kernel().instruction_set(), native.num_threads()
     native.kernel().use_instruction_set(instructions)
-    try:
-        for count in (5, 30, 70, 600 if width < 800 else 130):
-            x = rng.standard_normal((1, count, width)).astype(np.float32)
-            rotated = rotation(rng, count=count)
-            wanted, _ = one_by_one(blocks, x, [KVCache()], rotated)
-            for threads in (1, 3):
-                native.set_num_threads(threads)
-                found, _ = decode_step(Owner(), blocks, x, [KVCache()], rotated)
-                np.testing.assert_array_equal(found, wanted, err_msg=f"{count} tokens")
-    finally:
-        native.kernel().use_instruction_set(before[0])
-        native.set_num_threads(before[1])
+    for count in (5, 30, 70, 600 if width < 800 else 130):
+        x = rng.standard_normal((1, count, width)).astype(np.float32)
+        rotated = rotation(rng, count=count)
+        wanted, _ = one_by_one(blocks, x, [KVCache()], rotated)
+        for number in (1, 3):
+            threads(number)
+            found, _ = decode_step(Owner(), blocks, x, [KVCache()], rotated)
+            np.testing.assert_array_equal(found, wanted, err_msg=f"{count} tokens")
 
 
 @pytest.mark.pairwise
@@ -189,16 +189,7 @@ def test_several_new_tokens_give_the_bits_of_the_blocks(rng, maker, name, length
     x = rng.standard_normal((batch, count, E)).astype(np.float32)
     caches = [None if length is None else KVCache()] * 2 if not length else caches_of(rng, blocks, batch, length)
     rotated = rotation(rng, batch if count % 2 else 1, count=count)
-    wanted, theirs = one_by_one(blocks, x, caches, rotated)
-    found, ours = decode_step(Owner(), blocks, x, caches, rotated)
-    np.testing.assert_array_equal(found, wanted)
-    for one, other in zip(ours, theirs, strict=True):
-        if length is None:
-            assert one is other is None
-            continue
-        assert (one.start, one.end) == (other.start, other.end)
-        np.testing.assert_array_equal(one.k, other.k)
-        np.testing.assert_array_equal(one.v, other.v)
+    assert_same(decode_step(Owner(), blocks, x, caches, rotated), *one_by_one(blocks, x, caches, rotated))
 
 
 def test_tokens_from_which_a_window_hides_keys_are_computed_one_by_one(rng, maker):
@@ -225,22 +216,10 @@ def test_neither_x_nor_the_caches_change(rng, maker):
 
 @pytest.mark.parametrize("kind", ["Q4_1", None])
 @pytest.mark.parametrize("tokens", [1, 70])
-def test_every_number_of_threads_gives_the_same_bits(rng, maker, tokens, kind):
-    blocks, owner = [maker.block(kind) for _ in range(2)], Owner()
-    x, caches, rotated = (
-        rng.standard_normal((3, tokens, E)).astype(np.float32),
-        caches_of(rng, blocks, 3, 700),
-        rotation(rng, count=tokens),
-    )
-    before, found = native.num_threads(), []
-    try:
-        for count in (1, 2, 4):
-            native.set_num_threads(count)
-            found.append(decode_step(owner, blocks, x, caches, rotated)[0])
-    finally:
-        native.set_num_threads(before)
-    np.testing.assert_array_equal(found[1], found[0])
-    np.testing.assert_array_equal(found[2], found[0])
+def test_every_number_of_threads_gives_the_same_bits(rng, maker, same_bits, tokens, kind):
+    blocks, owner, rotated = [maker.block(kind) for _ in range(2)], Owner(), rotation(rng, count=tokens)
+    x, caches = rng.standard_normal((3, tokens, E)).astype(np.float32), caches_of(rng, blocks, 3, 700)
+    same_bits(lambda: decode_step(owner, blocks, x, caches, rotated)[0], (1, 2, 4))
 
 
 def test_other_blocks_and_inputs_are_left_to_the_layers(rng, maker):

@@ -11,6 +11,7 @@ import pytest
 
 import golden
 import regard
+from fake_traces import recorded
 from regard import Trace
 from regard.functional import native
 from regard.functional.recorder import NULL_RECORDER, Steps
@@ -188,8 +189,9 @@ def test_the_kernel_does_a_block_at_once_where_no_step_is_wanted(rng, mapped, mo
 
 @WITH_KERNEL
 def test_a_skipped_step_counts_as_tapped(rng, mapped):
-    trace = Trace(only=["mlp.*", "attn.outputs"])
-    encoder_block(mapped)(rng.standard_normal((1, 2, 50)).astype(np.float32), trace=trace)
+    trace = recorded(
+        encoder_block(mapped), rng.standard_normal((1, 2, 50)).astype(np.float32), only=["mlp.*", "attn.outputs"]
+    )
     assert trace.unmatched() == ("attn.outputs",)
     passed = Trace(only=["mlp.output"])
     assert fast_paths.skips(passed, lambda: Steps(TAIL[:3], ()))
@@ -394,28 +396,23 @@ def padding(rng, batch, length):
 @pytest.mark.parametrize("instructions", native.kernel().instruction_sets()[:-1] if native.kernel() else [])
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_all_blocks_at_once_are_the_blocks_one_by_one(mapped, dtype, seed, instructions):
+def test_all_blocks_at_once_are_the_blocks_one_by_one(mapped, threads, dtype, seed, instructions):
     rng = np.random.default_rng(seed)
     owner, blocks = stack(mapped, dtype=dtype, bias=bool(seed % 2), activation=["gelu", "silu"][seed // 2 % 2])
-    before = native.kernel().instruction_set(), native.num_threads()
     native.kernel().use_instruction_set(instructions)
-    try:
-        for batch, length in ((1, 1), (1, 9), (3, 70), (5, 2), (4, 130)):
-            x = rng.standard_normal((batch, length, 50)).astype(dtype)
-            for mask in (None, padding(rng, batch, length)):
-                expected = one_by_one(blocks, x, mask)
-                for threads in (1, 3):
-                    native.set_num_threads(threads)
-                    found = fast_paths.encode(owner, blocks, x, mask, NULL_RECORDER)
-                    text = np.ones((batch, length), bool) if mask is None else mask[:, 0, 0]
-                    if text.all():
-                        np.testing.assert_array_equal(found, expected)
-                    else:  # padding before a text moves it in the order in which sums are added
-                        np.testing.assert_allclose(found[text], expected[text], atol=200 * np.finfo(dtype).eps)
-                    assert not found[~text].any()
-    finally:
-        native.kernel().use_instruction_set(before[0])
-        native.set_num_threads(before[1])
+    for batch, length in ((1, 1), (1, 9), (3, 70), (5, 2), (4, 130)):
+        x = rng.standard_normal((batch, length, 50)).astype(dtype)
+        for mask in (None, padding(rng, batch, length)):
+            expected = one_by_one(blocks, x, mask)
+            text = np.ones((batch, length), bool) if mask is None else mask[:, 0, 0]
+            for count in (1, 3):
+                threads(count)
+                found = fast_paths.encode(owner, blocks, x, mask, NULL_RECORDER)
+                if text.all():
+                    np.testing.assert_array_equal(found, expected)
+                else:  # padding before a text moves it in the order in which sums are added
+                    np.testing.assert_allclose(found[text], expected[text], atol=200 * np.finfo(dtype).eps)
+                assert not found[~text].any()
 
 
 @WITH_KERNEL

@@ -308,19 +308,20 @@ def test_what_cannot_be_drawn_is_an_error(trace, options, said):
         figure(trace, **options)
 
 
-def test_sources_that_do_not_go_together_are_errors(trace, text_trace):
-    with pytest.raises(RegardError, match="one or two sources"):
-        figure()
-    with pytest.raises(RegardError, match="one or two sources"):
-        figure(np.eye(3))
-    with pytest.raises(RegardError, match="A has 7 queries and 7 keys, B has 2 and 2: they have no difference"):
-        figure(trace, text_trace(["two", "words"]))
-    with pytest.raises(RegardError, match="different layers and heads"):
-        figure(trace, text_trace(["a", "b", "c", "d", "e", "f", "g"], layers=2), head="all")
-    with pytest.raises(RegardError, match="give figure no other selection"):
-        figure(select(trace), layer=1)
-    with pytest.raises(RegardError, match="of all heads is of traces"):
-        figure(select(trace), head="all")
+@pytest.mark.parametrize(
+    ("draw", "said"),
+    [
+        (lambda trace, other: figure(), "one or two sources"),
+        (lambda trace, other: figure(np.eye(3)), "one or two sources"),
+        (lambda trace, other: figure(trace, other(2)), "A has 7 queries and 7 keys, B has 2 and 2: they have no diff"),
+        (lambda trace, other: figure(trace, other(7, layers=2), head="all"), "different layers and heads"),
+        (lambda trace, other: figure(select(trace), layer=1), "give figure no other selection"),
+        (lambda trace, other: figure(select(trace), head="all"), "of all heads is of traces"),
+    ],
+)
+def test_sources_that_do_not_go_together_are_errors(trace, text_trace, draw, said):
+    with pytest.raises(RegardError, match=said):
+        draw(trace, lambda count, **sizes: text_trace(list("abcdefg")[:count], **sizes))
 
 
 def test_a_trace_without_layers_or_text(rng):

@@ -11,20 +11,9 @@ from regard.plot import fonts, heatmap
 from regard.plot.fonts import find_fonts
 
 TEXTS = [
-    "猫は",
-    "한국어",
-    "नमस्ते",
-    "🍕",
-    "👩‍👩‍👧",
-    "❤️",
-    "שָׁלוֹם",
-    "می‌خواهم",
-    "𓀀",
-    "葛\U000e0100",
-    "a\u2003b",
-    "\x1b",
+    "猫は", "한국어", "नमस्ते", "🍕", "👩‍👩‍👧", "❤️", "שָׁלוֹם", "می‌خواهم", "𓀀", "葛\U000e0100", "a\u2003b", "\x1b",
     "\ud800",
-]
+]  # fmt: skip
 
 
 @pytest.fixture
@@ -35,15 +24,12 @@ def only_dejavu(monkeypatch):
     monkeypatch.setattr(font_manager, "findSystemFonts", lambda: [])
 
 
+@pytest.mark.parametrize("fonts", [(), ("only_dejavu",)], ids=["of this machine", "of matplotlib"])
 @pytest.mark.parametrize("text", TEXTS)
-def test_no_glyph_is_missing_with_the_fonts_of_this_machine(text):
+def test_no_glyph_is_missing(request, text, fonts):
     """A missing glyph is a warning, and a warning is an error."""
-    heatmap(np.eye(1), [text]).figure.draw_without_rendering()
-
-
-@pytest.mark.parametrize("text", TEXTS)
-@pytest.mark.usefixtures("only_dejavu")
-def test_no_glyph_is_missing_without_other_fonts(text):
+    for name in fonts:
+        request.getfixturevalue(name)
     heatmap(np.eye(1), [text]).figure.draw_without_rendering()
 
 
@@ -58,16 +44,12 @@ def test_characters_without_a_font_become_code_points():
 
 
 def test_other_fonts_are_not_looked_for_when_the_first_is_enough(monkeypatch):
-    from regard.plot import fonts
-
     monkeypatch.setattr(fonts, "_installed", lambda: pytest.fail("looked for other fonts"))
     assert find_fonts(["the", "שלום", "مرحبا"]).families == ("DejaVu Sans",)
 
 
 def test_a_font_that_has_the_character_is_used(monkeypatch):
     """Nothing is known of this machine's fonts, so STIX stands in for one that is installed."""
-    from regard.plot import fonts
-
     character = "\U0001d79e"  # in STIX, not in DejaVu Sans
     monkeypatch.setattr(fonts, "_installed", lambda: ["DejaVu Serif", "STIXGeneral"])
     letters = find_fonts([character])
@@ -100,8 +82,6 @@ class Pictures:
 
 @pytest.mark.parametrize("refuses", [True, False])
 def test_a_font_of_pictures_does_not_count(monkeypatch, refuses):
-    from regard.plot import fonts
-
     first = fonts._font("DejaVu Sans")
     monkeypatch.setattr(fonts, "_installed", lambda: ["Colour Emoji"])
     monkeypatch.setattr(fonts, "_font", lambda name: first if name == "DejaVu Sans" else Pictures(refuses=refuses))

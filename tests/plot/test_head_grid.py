@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from fake_traces import encoding_of, softmaxed, trace_of
+from fake_traces import encoding_of, recorded, softmaxed, trace_of
 from figure_geometry import assert_apart_and_inside, pixels_of, texts_of
 from regard import RegardError, Trace
 from regard.models import load, toy
@@ -101,15 +101,13 @@ def test_the_note_says_if_weights_are_pooled(tokens, said):
 
 
 def test_a_part_of_a_figure_is_refused():
-    trace = Trace()
-    toy("a b")("a b", trace=trace)
+    trace = recorded(toy("a b"), "a b")
     with pytest.raises(RegardError, match="give a Figure, not a SubFigure"):
         head_grid(trace, figure=Figure().subfigures(1, 2)[0])
 
 
 def test_the_heading_quotes_the_text_and_not_its_pieces(write_bert):
-    trace = Trace()
-    load(write_bert())("the cats sat", trace=trace)
+    trace = recorded(load(write_bert()), "the cats sat")
     written = " ".join(text.get_text() for text in head_grid(trace).texts)
     assert "“the cats sat”" in " ".join(written.split())
 

@@ -5,33 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from matplotlib.colors import to_rgba
-from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from fake_traces import softmaxed
-from figure_geometry import assert_apart_and_inside, pixels_of, texts_of
+from figure_geometry import STRANGE, WORDS, assert_apart_and_inside, contrast, pixels_of, texts_of
 from regard import RegardError
 from regard.plot import heatmap
 from regard.plot.style import get_style
 from regard.views import select
 from sweeps import sweep_except
 
-WORDS = "the quick brown foxes jumped over a lazy dog because it was tired . internationalisation ,".split()
 LONG = "Donaudampfschifffahrtselektrizitätenhauptbetriebswerk"
-STRANGE = [
-    "$x_1^2$",
-    "$\\frac{$",  # half a formula, which is an error of matplotlib where it reads formulas
-    "a\x1b[31mred",
-    "\u202etfel",
-    "\n",
-    "\x00",
-    "\ud800",
-    "שלום",
-    "مرحبا",
-    "猫は",
-    "🍕",
-    "e" + "\u0301" * 9,
-]
 
 
 def labels_of(axis):
@@ -127,26 +111,6 @@ def test_numbers_can_be_read_on_every_cell(rng, theme):
             column, row = text.get_position()
             cell = image.to_rgba(image.get_array()[int(row), int(column)])
             assert contrast(cell, text.get_color()) >= 4.5
-
-
-def contrast(one, other):
-    """Return the contrast of two colours as the Web Content Accessibility Guidelines define it."""
-    from matplotlib.colors import to_rgb
-
-    def luminance(colour):
-        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(colour)]
-        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-    low, high = sorted([luminance(one), luminance(other)])
-    return (high + 0.05) / (low + 0.05)
-
-
-@pytest.mark.parametrize("size", [1, 6, 25, 80])
-def test_given_axes_are_used_and_labels_fit_beside_each_other(rng, size):
-    figure = Figure(figsize=(11, 6), layout="constrained")
-    for ax in figure.subplots(1, 2):
-        assert heatmap(softmaxed(rng, (size, size)), [WORDS[i % 16] for i in range(size)], ax=ax) is ax
-    assert_apart_and_inside(figure)
 
 
 def test_a_map_of_zeros_is_drawn(rng):

@@ -8,32 +8,22 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch
 
 from fake_traces import encoding_of, trace_of
-from figure_geometry import assert_apart_and_inside, texts_of
+from figure_geometry import STRANGE, WORDS, assert_apart_and_inside, texts_of
 from regard import RegardError, Trace
 from regard.plot import movement
 from regard.views import project
 from sweeps import sweep_except
-
-WORDS = "the quick brown foxes jumped over a lazy dog because it was tired . internationalisation ,".split()
-STRANGE = [
-    "$x_1^2$",
-    "a\x1b[31mred",
-    "\u202etfel",
-    "\n",
-    "\ud800",
-    "שלום",
-    "مرحبا",
-    "猫は",
-    "🍕",
-    "W" * 90,
-    "e" + "\u0301" * 9,
-]
 
 
 def points_of(ax):
     """Return all points that are drawn with a marker, ``N 2``."""
     lines = [line for line in ax.lines if line.get_marker() not in ("None", "", None)]
     return np.concatenate([line.get_xydata() for line in lines])
+
+
+def rows(*points):
+    """Return the points, each ``N 2``, as a set."""
+    return {tuple(point) for point in np.concatenate(points).round(9)}
 
 
 def written(ax):
@@ -74,8 +64,7 @@ def test_points_are_those_of_the_projection(rng):
     original, contextual = rng.standard_normal((2, 6, 5))
     before, after, explained = project(original, contextual)
     ax = movement(original, contextual, list("abcdef"))
-    drawn = {tuple(point) for point in points_of(ax).round(9)}
-    assert drawn == {tuple(point) for point in np.concatenate([before, after]).round(9)}
+    assert rows(points_of(ax)) == rows(before, after)
     assert f"{explained[0]:.0%} of the variance" in ax.get_xlabel()
     assert f"{explained[1]:.0%}" in ax.get_ylabel()
 
@@ -89,8 +78,7 @@ def test_both_axes_have_one_scale(trace):
 
 def test_a_trace_gives_the_embeddings_and_the_last_output_without_special_tokens(trace):
     before, after, _ = project(trace["token_embeddings"][0, 1:-1], trace["blocks.2.output"][0, 1:-1])
-    drawn = {tuple(point) for point in points_of(movement(trace)).round(9)}
-    assert drawn == {tuple(point) for point in np.concatenate([before, after]).round(9)}
+    assert rows(points_of(movement(trace))) == rows(before, after)
     assert "output of layer 2" in written(movement(trace))
 
 
@@ -103,8 +91,7 @@ def test_words_have_the_mean_of_their_pieces(trace):
     )
     ax = movement(trace, merge_subwords=True)
     assert {text.get_text() for text in ax.texts} == {"the", "cats", "unbelievably", "sat"}
-    drawn = {tuple(point) for point in points_of(ax).round(9)}
-    assert {tuple(point) for point in before.round(9)} <= drawn
+    assert rows(before) <= rows(points_of(ax))
 
 
 @pytest.mark.parametrize("words", [["one"], ["one", "two"], ["same", "same"], ["same"] * 5])
@@ -136,12 +123,9 @@ def test_two_texts_share_one_plane_and_differ_in_marker_and_line(rng):
         np.concatenate([trace[name][0, 1:-1] for trace in texts]) for name in ("token_embeddings", "blocks.2.output")
     ]
     before, after, _ = project(*stacked)
-    drawn = {tuple(point) for point in points_of(ax).round(9)}
-    assert drawn == {tuple(point) for point in np.concatenate([before, after]).round(9)}
-    markers = {line.get_marker() for line in ax.lines if line.get_marker() != "None"}
-    styles = {patch.get_linestyle() for patch in ax.patches}
-    assert markers == {"o", "s"}
-    assert len(styles) == 2
+    assert rows(points_of(ax)) == rows(before, after)
+    assert {line.get_marker() for line in ax.lines} - {"None"} == {"o", "s"}
+    assert len({patch.get_linestyle() for patch in ax.patches}) == 2
     for trace in texts:
         assert trace.encodings[0].text in written(ax)
 
@@ -167,13 +151,6 @@ def test_points_that_texts_share_are_seen_for_each(rng):
     assert starts[0].get_markersize() > starts[1].get_markersize() + 3
     ends = [line for line in ax.lines if len(line.get_xdata()) == 1 and line not in starts and line.get_alpha() is None]
     assert len({line.get_markersize() for line in ends}) == 1
-
-
-def test_given_axes_are_used(trace):
-    figure = Figure(figsize=(9, 5), layout="constrained")
-    for ax in figure.subplots(1, 2):
-        assert movement(trace, ax=ax) is ax
-    assert_apart_and_inside(figure)
 
 
 def test_labels_for_which_there_is_no_room_are_counted(text_trace):
@@ -253,7 +230,6 @@ def test_special_tokens_are_drawn_but_not_fitted(text_trace):
     trace = text_trace(WORDS)
     words = movement(trace)
     both = movement(trace, show_special_tokens=True)
-    drawn = {tuple(point) for point in points_of(both).round(6)}
-    assert {tuple(point) for point in points_of(words).round(6)} < drawn
+    assert rows(points_of(words)) < rows(points_of(both))
     assert "Special tokens are left out of the fit" in written(both).replace("\n", " ")
     assert "Special tokens" not in written(words)

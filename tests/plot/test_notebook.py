@@ -10,16 +10,14 @@ from tiny_images import picture as make_picture
 
 import golden
 import regard
-from fake_traces import SENTENCE, encoding_of, trace_of
+from fake_traces import SENTENCE, encoding_of, recorded, trace_of
 from regard import Trace, plot
 from regard.metrics import Attribution
 from regard.plot.save import encode
 
 
 def patches() -> Trace:
-    trace = Trace()
-    regard.load(golden.FOLDER / "vit/oblong")(make_picture(30, 50), trace=trace)
-    return trace
+    return recorded(regard.load(golden.FOLDER / "vit/oblong"), make_picture(30, 50))
 
 
 def attributed() -> Attribution:

@@ -10,6 +10,7 @@ from tiny_images import picture as make_picture
 
 import golden
 import regard
+from fake_traces import recorded
 from figure_geometry import assert_apart_and_inside
 from regard import RegardError, Trace
 from regard.plot import picture, save
@@ -17,9 +18,7 @@ from regard.views import select_patches
 
 
 def traced(case):
-    trace = Trace()
-    regard.load(golden.FOLDER / case)(make_picture(30, 50), trace=trace)
-    return trace
+    return recorded(regard.load(golden.FOLDER / case), make_picture(30, 50))
 
 
 @pytest.fixture(scope="module")

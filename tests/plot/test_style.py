@@ -11,6 +11,7 @@ import pytest
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
+from figure_geometry import contrast
 from regard import plot
 from regard.plot import heatmap, movement
 from regard.plot.style import get_style
@@ -54,16 +55,6 @@ def seen(colour, kind):
     linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
     linear = np.clip(np.array(BLINDNESS[kind]) @ linear, 0, 1)
     return np.where(linear <= 0.0031308, 12.92 * linear, 1.055 * linear ** (1 / 2.4) - 0.055)
-
-
-def luminance(colour):
-    rgb = np.array(to_rgb(colour))
-    return np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4) @ [0.2126, 0.7152, 0.0722]
-
-
-def contrast(one, other):
-    low, high = sorted([luminance(one), luminance(other)])
-    return (high + 0.05) / (low + 0.05)
 
 
 @pytest.mark.parametrize("theme", THEMES)
@@ -131,8 +122,7 @@ def test_decorations_of_existing_axes_are_readable_on_their_figure(theme, backgr
     written = [text for text in texts if text.get_text()]
     assert len(written) >= 5
     for text in written:
-        pair = sorted(luminance(colour) for colour in (text.get_color(), ground))
-        assert (pair[1] + 0.05) / (pair[0] + 0.05) >= 4.5, text.get_text()
+        assert contrast(text.get_color(), ground) >= 4.5, text.get_text()
 
 
 @pytest.mark.parametrize("path", PLOT, ids=lambda path: path.stem)

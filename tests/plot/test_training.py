@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 import regard
+from fake_traces import recorded
 from figure_geometry import assert_apart_and_inside, texts_of
 from regard import RegardError
 from regard.metrics import head_metrics, strongest_heads
@@ -50,8 +51,7 @@ def test_numbers_are_those_of_the_run(folder):
     np.testing.assert_array_equal(held_out.get_ydata(), run.losses().evaluation_values)
     np.testing.assert_array_equal(held_out.get_xdata(), [6, 12])
     model = run.load(9)
-    trace = regard.Trace(maps=True, only="*")
-    model(run.encode(model), trace=trace)
+    trace = recorded(model, run.encode(model), maps=True, only="*")
     metrics = head_metrics(trace)
     for name, title in (("previous_token", "Previous token"), ("induction", "Induction")):
         drawn = [line.get_ydata()[3] for line in lines(panel(figure, title))]
@@ -63,8 +63,7 @@ def test_maps_are_those_of_the_strongest_heads(folder):
     run = TrainingRun(folder)
     figure = training(run, "abcabc")
     model = run.load(12)
-    trace = regard.Trace(maps=True, only="*")
-    model("abcabc", trace=trace)
+    trace = recorded(model, "abcabc", maps=True, only="*")
     layer, head = strongest_heads("previous_token", head_metrics(trace).previous_token[0])[0]
     first_row = [ax for ax in figure.axes if ax.images][: len([ax for ax in figure.axes if ax.get_title() != ""])]
     expected = np.asarray(trace[f"blocks.{layer}.attn.weights"])[0, head]

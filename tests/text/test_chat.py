@@ -128,27 +128,24 @@ def test_a_template_without_an_end_is_ended(monkeypatch):
         rendered(endless + "{% endfor %}{% endfor %}")
 
 
-@pytest.mark.parametrize("messages", ["Hello", 5, None, [1], {"role": "user"}, [["role", "user"]]])
-def test_messages_that_are_none(messages):
-    with pytest.raises(RegardError, match="messages must be a list of mappings"):
+@pytest.mark.parametrize(
+    ("messages", "said"),
+    [
+        *((x, "must be a list of mappings") for x in ("Hello", 5, None, [1], {"role": "user"}, [["role", "user"]])),
+        ([{"role": "user", "content": b"x"}], "must be JSON-serialisable"),
+    ],
+)
+def test_messages_that_are_none(messages, said):
+    with pytest.raises(RegardError, match=said):
         rendered("x", messages)
 
 
-def test_what_json_cannot_hold_is_refused():
-    with pytest.raises(RegardError, match="must be JSON-serialisable"):
-        rendered("x", [{"role": "user", "content": b"x"}])
-
-
-def test_without_jinja_it_says_what_to_install(monkeypatch):
+def test_what_is_lacking_is_said(monkeypatch):
+    with pytest.raises(RegardError, match="has no chat template"):
+        SubwordTokenizer.from_gguf(as_read(TOKENIZER)).apply_chat_template(HELLO)
     monkeypatch.setattr(chat, "find_spec", lambda name: None)
     with pytest.raises(RegardError, match="a chat template needs Jinja: pip install jinja2"):
         rendered("x")
-
-
-def test_a_tokenizer_without_a_template_says_so():
-    tokenizer = SubwordTokenizer.from_gguf(as_read(TOKENIZER))
-    with pytest.raises(RegardError, match="has no chat template"):
-        tokenizer.apply_chat_template(HELLO)
 
 
 @pytest.mark.parametrize(
@@ -167,25 +164,33 @@ def test_options_that_no_template_sees_are_not_ignored(tokenizer, options, messa
 # Where a folder keeps it.
 
 
-@pytest.mark.parametrize("kept", ["text", "list", "file", "both"])
-def test_a_folder_keeps_it_in_its_settings_or_in_a_file(write_bert, kept):
+NAMED = [{"name": "tool_use", "template": "t"}, {"name": "default", "template": "{{ bos_token }}!"}]
+FILE = {"chat_template.jinja": b"{{ bos_token }}!"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "files"),
+    [
+        ({"chat_template": "{{ bos_token }}!"}, {}),
+        ({"chat_template": NAMED}, {}),
+        ({}, FILE),
+        ({"chat_template": "old"}, FILE),
+    ],
+    ids=["text", "list", "file", "both"],
+)
+def test_a_folder_keeps_it_in_its_settings_or_in_a_file(write_bert, settings, files):
     folder = write_bert()
-    named = [{"name": "tool_use", "template": "t"}, {"name": "default", "template": "{{ bos_token }}!"}]
-    settings = {"bos_token": {"content": "<s>"}, "chat_template": named if kept == "list" else "{{ bos_token }}!"}
-    if kept in ("file", "both"):
-        (folder / "chat_template.jinja").write_text("{{ bos_token }}!")
-        settings["chat_template"] = "old"
-        if kept == "file":
-            del settings["chat_template"]
-    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings | {"bos_token": {"content": "<s>"}}))
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
     assert SubwordTokenizer.from_folder(folder).apply_chat_template(HELLO).text == "<s>!"
-
-
-def test_a_template_in_a_folder_that_is_none(write_bert):
-    folder = write_bert()
     (folder / "tokenizer_config.json").write_text('{"chat_template": 5}')
-    with pytest.raises(RegardError, match="chat_template must be a str, got 5"):
-        SubwordTokenizer.from_folder(folder)
-    (folder / "chat_template.jinja").write_bytes(b"\xff")
-    with pytest.raises(RegardError, match=r"chat_template\.jinja is not UTF-8"):
-        SubwordTokenizer.from_folder(folder)
+    for content, said in (
+        (None, "chat_template must be a str, got 5"),
+        (b"\xff", r"chat_template\.jinja is not UTF-8"),
+    ):
+        (folder / "chat_template.jinja").unlink(missing_ok=True)
+        if content:
+            (folder / "chat_template.jinja").write_bytes(content)
+        with pytest.raises(RegardError, match=said):
+            SubwordTokenizer.from_folder(folder)

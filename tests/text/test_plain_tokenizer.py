@@ -28,45 +28,11 @@ DIGITS = {"type": "Digits", "individual_digits": True}
 OLD = [c for c in map(chr, range(sys.maxunicode)) if unicodedata.ucd_3_2_0.category(c) not in ("Cn", "Cs")]
 CHANGED = "\u166d\u1734\u1885\u1886"  # since then, from letters to marks and the like
 BITS = (
-    *(" ", "  ", "\n", "\t", "\r\n", "'s", "'T", "'ll", "\xa0", "\u3000", "\x1c", "\x85", "\0", "\ufffd", "\ufeff"),
-    *(
-        "…",
-        "—",
-        "123",
-        "3.14",
-        "½",
-        "²",
-        "Ⅷ",
-        "字",
-        "漢字",
-        "é",
-        "e\u0301",
-        "İ",
-        "ß",
-        "ﬁ",
-        "Σ",
-        "Ǆ",
-        "ﷺ",
-        "👍🏽",
-        "👨‍👩‍👧",
-    ),
-    *(
-        "नमस्ते",
-        "สวัสดี",
-        "한국어",
-        "עברית",
-        "العربية",
-        "##ing",
-        "Ġ",
-        "▁",
-        "_",
-        "don't",
-        "[CLS]",
-        "[MASK]",
-        "<|endoftext|>",
-        "<pad>",
-    ),
-)
+    " ", "  ", "\n", "\t", "\r\n", "'s", "'T", "'ll", "\xa0", "\u3000", "\x1c", "\x85", "\0", "\ufffd", "\ufeff",
+    "…", "—", "123", "3.14", "½", "²", "Ⅷ", "字", "漢字", "é", "e\u0301", "İ", "ß", "ﬁ", "Σ", "Ǆ", "ﷺ",
+    "👍🏽", "👨‍👩‍👧", "नमस्ते", "สวัสดี", "한국어", "עברית", "العربية", "##ing", "Ġ", "▁", "_", "don't", "[CLS]", "[MASK]",
+    "<|endoftext|>", "<pad>",
+)  # fmt: skip
 
 
 def varied_texts(seed, count, characters=OLD):

@@ -1,6 +1,7 @@
 import copy
 import json
 import os
+import re
 import subprocess
 import sys
 import unicodedata
@@ -27,6 +28,16 @@ def json_file(tmp_path):
     path = tmp_path / "tokenizer.json"
     path.write_text(json.dumps(wordpiece_json()))
     return path
+
+
+def write_files(folder, files):
+    """Write files of bytes or of JSON by name, a pipe where the content is None; return the folder."""
+    for name, content in files.items():
+        if content is None:
+            os.mkfifo(folder / name)
+        else:
+            (folder / name).write_bytes(content if isinstance(content, bytes) else json.dumps(content).encode())
+    return folder
 
 
 @pytest.fixture(scope="module")
@@ -113,18 +124,11 @@ def test_decode_leaves_special_tokens_out_unless_told_to_keep_them(json_file):
     ids = np.array(tokenizer("the unbelievably").ids)
     assert tokenizer.decode(ids) == "the unbelievably"
     assert tokenizer.decode(ids, skip_special_tokens=False) == "[CLS] the unbelievably [SEP]"
-
-
-def test_decode_names_all_unknown_ids(json_file):
-    tokenizer = SubwordTokenizer.from_file(json_file)
     with pytest.raises(RegardError, match=r"not among the 14 ids of the vocabulary: 14, -1, 1099511627776$"):
         tokenizer.decode([5, 14, -1, 1 << 40, 14])
-
-
-@pytest.mark.parametrize("ids", [[1.0], ["the"], [[5, 6]], 5])
-def test_decode_wants_a_flat_sequence_of_integers(json_file, ids):
-    with pytest.raises(RegardError, match="flat sequence of integers"):
-        SubwordTokenizer.from_file(json_file).decode(ids)
+    for wrong in ([1.0], ["the"], [[5, 6]], 5):
+        with pytest.raises(RegardError, match="flat sequence of integers"):
+            tokenizer.decode(wrong)
 
 
 def test_ids_alone_become_a_text_of_their_tokens(json_file):
@@ -148,9 +152,8 @@ def test_an_added_token_need_not_be_special(json_file):
 
 def test_the_vocabulary_can_be_asked(json_file):
     tokenizer = SubwordTokenizer.from_file(json_file)
-    assert tokenizer.vocab_size == len(PIECES)
-    assert tokenizer.token_to_id("##ably") == 9
-    assert tokenizer.token_to_id("dog") is None
+    assert (tokenizer.vocab_size, repr(tokenizer)) == (len(PIECES), "SubwordTokenizer(pad_id=0)")
+    assert (tokenizer.token_to_id("##ably"), tokenizer.token_to_id("dog")) == (9, None)
 
 
 def test_pad_id_is_the_stored_one_or_has_its_usual_name_or_is_none(json_file):
@@ -171,14 +174,10 @@ def test_a_folder_prefers_tokenizer_json(json_file, tmp_path):
     assert SubwordTokenizer.from_folder(tmp_path)("the").ids == (2, 5, 3)
 
 
-def test_a_folder_may_have_only_vocab_txt(tmp_path):
-    write_vocab(tmp_path)
-    assert SubwordTokenizer.from_folder(tmp_path)(TEXT).ids == (2, 5, 6, 12, 7, 8, 9, 11, 3)
-
-
 @pytest.mark.parametrize(
     ("config", "text", "tokens"),
     [
+        (None, TEXT, ["the", "cat", ",", "un", "##believ", "##ably", "e"]),
         ({"do_lower_case": True}, "É", ["e"]),
         ({"do_lower_case": False}, "É", ["É"]),
         ({"do_lower_case": False, "strip_accents": True}, "É", ["[UNK]"]),
@@ -189,8 +188,11 @@ def test_a_folder_may_have_only_vocab_txt(tmp_path):
     ],
 )
 def test_vocab_txt_follows_the_settings_beside_it(tmp_path, config, text, tokens):
-    write_vocab(tmp_path, config=config)
+    path = write_vocab(tmp_path, config=config)
     assert SubwordTokenizer.from_folder(tmp_path)(text).tokens == ("[CLS]", *tokens, "[SEP]")
+    names = {"do_lower_case": "lowercase", "strip_accents": "strip_accents", "tokenize_chinese_chars": "split_chinese"}
+    arguments = {names[key]: value for key, value in (config or {}).items()}
+    assert SubwordTokenizer.from_wordpiece(path, **arguments)(text).tokens[1:-1] == tuple(tokens)
 
 
 def test_each_settings_file_is_read_once(tmp_path, json_file, monkeypatch):
@@ -206,13 +208,6 @@ def test_each_settings_file_is_read_once(tmp_path, json_file, monkeypatch):
     monkeypatch.setattr(files, "read_file", counted)
     SubwordTokenizer.from_folder(tmp_path)
     assert sorted(read) == sorted(names)
-
-
-def test_vocab_txt_follows_its_arguments(tmp_path):
-    path = write_vocab(tmp_path)
-    assert SubwordTokenizer.from_wordpiece(path, lowercase=False)("É").tokens[1] == "É"
-    assert SubwordTokenizer.from_wordpiece(path, strip_accents=False)("é").tokens[1] == "[UNK]"
-    assert SubwordTokenizer.from_wordpiece(path, split_chinese=False)("字字").tokens[1] == "[UNK]"
 
 
 def test_special_tokens_may_have_other_names(tmp_path):
@@ -232,13 +227,6 @@ def test_lines_of_a_vocab_txt_may_come_from_windows_and_only_a_line_break_ends_t
     assert SubwordTokenizer.from_wordpiece(path)("the").ids == (3, 5, 4)
 
 
-@pytest.mark.parametrize("number", [float("inf"), float("nan"), "four", None, [4]])
-def test_ids_of_added_tokens_are_numbers(tmp_path, number):
-    (write_vocab(tmp_path).parent / "added_tokens.json").write_text(json.dumps({"<x>": number}))
-    with pytest.raises(RegardError, match=r"added_tokens\.json does not give the ids of its added tokens"):
-        SubwordTokenizer.from_folder(tmp_path)
-
-
 def _message(function, *arguments):
     with pytest.raises(RegardError) as caught:
         function(*arguments)
@@ -247,65 +235,11 @@ def _message(function, *arguments):
     return message
 
 
-def test_a_vocab_txt_is_utf8_and_has_the_special_tokens(tmp_path):
-    path = write_vocab(tmp_path, ("the", "[CLS]", "cat"))
-    message = _message(SubwordTokenizer.from_wordpiece, path)
-    assert message.startswith(f"{path} is not a WordPiece vocabulary: its 3 lines lack [UNK], [SEP]")
-    path.write_bytes(b"[UNK]\n\xff\n")
-    assert f"{path} is not a WordPiece vocabulary: 'utf-8'" in _message(SubwordTokenizer.from_wordpiece, path)
-
-
-@pytest.mark.parametrize("content", [b"", b"{}", b"[]", b"{", b"\xff", b"[PAD]\n[UNK]\n", b"[" * 9973])
-def test_what_is_no_tokenizer_json_is_refused(tmp_path, content):
-    path = tmp_path / "tokenizer.json"
-    path.write_bytes(content)
-    message = _message(SubwordTokenizer.from_file, path)
-    assert message.startswith(f"{path} is not a tokenizer.json (use from_wordpiece for a vocab.txt): ")
-
-
-def test_a_panic_in_the_library_is_an_error_too(json_file):
-    # tokenizers checks the ids of the special tokens, but looks their entries up only when it encodes.
-    fields = wordpiece_json()
-    fields["post_processor"]["pair"][0] = {"SpecialToken": {"id": "[CLS]", "type_id": 0}}
-    fields["post_processor"]["single"] = [{"SpecialToken": {"id": "[GONE]", "type_id": 0}}]
-    json_file.write_text(json.dumps(fields))
-    assert "is not a tokenizer.json" in _message(SubwordTokenizer.from_file, json_file)
-
-
 @pytest.mark.parametrize("read", [SubwordTokenizer.from_file, SubwordTokenizer.from_wordpiece])
 def test_a_file_that_cannot_be_read_is_named(tmp_path, read):
     assert _message(read, tmp_path / "gone") == f"cannot read {tmp_path / 'gone'}: No such file or directory"
     assert _message(read, tmp_path) == f"cannot read {tmp_path}: Is a directory"
     assert _message(read, "a\0b") == "cannot read a\0b: embedded null byte"
-
-
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes on this system")
-@pytest.mark.parametrize("name", ["tokenizer.json", "vocab.txt", "tokenizer_config.json"])
-def test_a_pipe_in_a_folder_is_not_waited_for(tmp_path, name):
-    if name == "tokenizer_config.json":
-        write_vocab(tmp_path)
-    os.mkfifo(tmp_path / name)
-    assert f"{tmp_path / name}: it is not a regular file" in _message(SubwordTokenizer.from_folder, tmp_path)
-
-
-def test_a_folder_without_a_tokenizer_is_named(tmp_path):
-    assert _message(SubwordTokenizer.from_folder, tmp_path).startswith(
-        f"no tokenizer in {tmp_path}: it has neither tokenizer.json nor vocab.txt nor vocab.json; "
-    )
-
-
-def test_a_broken_tokenizer_config_is_named(tmp_path):
-    file = write_vocab(tmp_path).with_name("tokenizer_config.json")
-    for content in (b"{", b"\xff", b"[" * 99991):
-        file.write_bytes(content)
-        assert f"{file} is not valid JSON" in _message(SubwordTokenizer.from_folder, tmp_path)
-    file.write_text("[]")
-    assert "must hold a JSON object, got list" in _message(SubwordTokenizer.from_folder, tmp_path)
-    file.write_text(json.dumps({"do_lower_case": "no", "strip_accents": 1, "sep_token": ["[SEP]"]}))
-    assert _message(SubwordTokenizer.from_folder, tmp_path) == (
-        f"in {file} do_lower_case must be a bool, got 'no'; "
-        "strip_accents must be a bool, got 1; sep_token must be a str, got ['[SEP]']"
-    )
 
 
 def test_a_lone_surrogate_is_refused_with_its_place(json_file):
@@ -321,14 +255,9 @@ def test_only_a_str_is_a_text(json_file, text):
 def test_what_the_model_cannot_spell_is_an_error(json_file):
     fields = wordpiece_json()
     del fields["model"]["vocab"]["[UNK]"]
-    fields["added_tokens"] = []
-    json_file.write_text(json.dumps(fields))
+    json_file.write_text(json.dumps(fields | {"added_tokens": []}))
     message = _message(SubwordTokenizer.from_file(json_file), "dog")
     assert message.startswith("the tokenizer cannot encode the text: WordPiece error: Missing [UNK]")
-
-
-def test_its_repr_is_short(json_file):
-    assert repr(SubwordTokenizer.from_file(json_file)) == "SubwordTokenizer(pad_id=0)"
 
 
 def test_importing_regard_text_leaves_the_library_alone():
@@ -336,18 +265,21 @@ def test_importing_regard_text_leaves_the_library_alone():
     assert subprocess.run([sys.executable, "-c", check], check=False).returncode == 0
 
 
+def merges_files(special=("<s>", "<pad>", "</s>", "<unk>", "<mask>")):
+    """Return a vocab.json and a merges.txt of a few words, as RoBERTa or as GPT-2 has them."""
+    rules = json.loads(byte_level().to_str())["model"]
+    vocabulary = {token: i for i, token in enumerate([*special, *rules["vocab"]])}
+    merges = "\n".join(["#version: 0.2", *map(" ".join, rules["merges"]), ""])
+    return {"vocab.json": json.dumps(vocabulary).encode(), "merges.txt": merges.encode()}
+
+
 @pytest.fixture
 def write_merges(tmp_path):
-    """Return a function that writes a vocab.json and a merges.txt of a few words, as RoBERTa or as GPT-2 has them."""
+    """Return a function that writes these files, and returns their folder."""
 
-    def write(special=("<s>", "<pad>", "</s>", "<unk>", "<mask>"), config=None):
-        rules = json.loads(byte_level().to_str())["model"]
-        tokens = [*special, *rules["vocab"]]
-        (tmp_path / "vocab.json").write_text(json.dumps({token: i for i, token in enumerate(tokens)}))
-        (tmp_path / "merges.txt").write_text("\n".join(["#version: 0.2", *map(" ".join, rules["merges"]), ""]))
-        if config is not None:
-            (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
-        return tmp_path
+    def write(config=None, **options):
+        files = merges_files(**options) | ({} if config is None else {"tokenizer_config.json": config})
+        return write_files(tmp_path, files)
 
     return write
 
@@ -387,50 +319,9 @@ def test_a_first_token_that_merges_lack_gets_a_new_id(write_merges):
     assert tokenizer("a").ids[0] == tokenizer.vocab_size - 1
 
 
-def test_more_sentinels_than_a_vocabulary_may_have(tmp_path):
-    from tokenizers import Tokenizer, models
-
-    pieces = [(token, 0.0) for token in ("<pad>", "</s>", "<unk>", "▁a")]
-    Tokenizer(models.Unigram(pieces, unk_id=2)).save(str(tmp_path / "tokenizer.json"))
-    config = {"tokenizer_class": "T5Tokenizer", "extra_ids": 10**12}
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
-    with pytest.raises(RegardError, match="extra_ids is 1,000,000,000,000; at most 10,000"):
-        SubwordTokenizer.from_folder(tmp_path)
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps({**config, "extra_ids": 2}))
-    assert SubwordTokenizer.from_folder(tmp_path)("a <extra_id_1>").ids == (3, 5, 1)
-
-
 def test_a_space_before_the_text_if_the_settings_ask_for_it(write_merges, bytes_tokenizer):
     with_space = SubwordTokenizer.from_folder(write_merges(config={"add_prefix_space": True}))
     assert with_space("a cat").tokens[1:-1] == bytes_tokenizer(" a cat").tokens
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("vocab.json", b"{", "vocab.json is not JSON"),
-        ("vocab.json", b"[" * 100_000, "vocab.json is not JSON"),
-        ("vocab.json", b"[]", "must map each token to its id"),
-        ("vocab.json", b'{"<s>": 0, "</s>": true}', "must map each token to its id"),
-        ("vocab.json", b'{"<s>": 0, "</s>": 4294967296}', "must map each token to its id"),
-        ("vocab.json", b'{"a": 0}', r"neither <s> and </s>.*nor <\|endoftext\|>"),
-        ("vocab.json", b'{"<s>": 0, "</s>": 1}', "is not a byte-level vocabulary"),
-        ("vocab.json", b"\xff", "is not a byte-level vocabulary"),
-        ("merges.txt", b"a b c", "line 1 of merges.txt is not two pieces: 'a b c'"),
-        ("merges.txt", b"#version\nab", "line 2 of merges.txt"),
-        ("merges.txt", b"\xff", "is not a byte-level vocabulary"),
-        ("merges.txt", None, r"cannot read .*merges\.txt"),
-        ("tokenizer_config.json", b'{"add_prefix_space": 1, "cls_token": 2}', "add_prefix_space must.*cls_token must"),
-    ],
-)
-def test_merges_that_are_malformed(write_merges, name, content, message):
-    folder = write_merges()
-    if content is None:
-        (folder / name).unlink()
-    else:
-        (folder / name).write_bytes(content)
-    with pytest.raises(RegardError, match=message):
-        SubwordTokenizer.from_folder(folder)
 
 
 @pytest.mark.minilm
@@ -462,3 +353,72 @@ def test_words_after_a_space_that_the_text_does_not_have_are_whole(write_merges,
     encoding = SubwordTokenizer.from_folder(write_merges(config=config))(text)
     words = [word for word, at in encoding.word_groups() if not encoding.special_tokens_mask[at[0]]]
     assert words == text.replace("<x>", " <x> ").split()
+
+
+VOCAB = {"vocab.txt": "\n".join(PIECES).encode()}
+NO_JSON = "^HERE/tokenizer_config.json is not valid JSON"
+# tokenizers checks the ids of the special tokens, but looks their entries up only when it encodes, and panics.
+GONE, PAIR = ({"SpecialToken": {"id": name, "type_id": 0}} for name in ("[GONE]", "[CLS]"))
+POST_PROCESSOR = wordpiece_json()["post_processor"]
+POST_PROCESSOR |= {"single": [GONE], "pair": [PAIR, *POST_PROCESSOR["pair"][1:]]}
+SENTINELS = {"model": {"type": "Unigram", "unk_id": 2, "vocab": [["<pad>", 0.0], ["</s>", 0.0], ["<unk>", 0.0]]}}
+WRONG_TYPES = {"do_lower_case": "no", "strip_accents": 1, "sep_token": ["[SEP]"]}
+REFUSED = [  # files, and what is said of their folder
+    ({}, "^no tokenizer in HERE: it has neither tokenizer.json nor vocab.txt nor vocab.json; "),
+    ({"vocab.txt": b"the\n[CLS]\ncat\n"}, r"^HERE/vocab.txt is not a WordPiece vocabulary: its 3 lines lack \[UNK\], "),
+    ({"vocab.txt": b"[UNK]\n\xff\n"}, "^HERE/vocab.txt is not a WordPiece vocabulary: 'utf-8'"),
+    *(
+        ({"tokenizer.json": content}, r"^HERE/tokenizer.json is not a tokenizer.json \(use from_wordpiece for a vocab")
+        for content in (b"", b"{}", b"[]", b"{", b"\xff", b"[PAD]\n[UNK]\n", b"[" * 9973)
+    ),
+    ({"tokenizer.json": wordpiece_json() | {"post_processor": POST_PROCESSOR}}, "is not a tokenizer.json"),
+    *(
+        (VOCAB | {"added_tokens.json": {"<x>": number}}, "added_tokens.json does not give the ids of its added tokens")
+        for number in (float("inf"), float("nan"), "four", None, [4])
+    ),
+    *((VOCAB | {"tokenizer_config.json": content}, NO_JSON) for content in (b"{", b"\xff", b"[" * 99991)),
+    (VOCAB | {"tokenizer_config.json": []}, "must hold a JSON object, got list"),
+    (
+        VOCAB | {"tokenizer_config.json": WRONG_TYPES},
+        "^in HERE/tokenizer_config.json do_lower_case must be a bool, got 'no'; strip_accents must be a bool, got 1; "
+        r"sep_token must be a str, got \['\[SEP\]'\]$",
+    ),
+    ({"tokenizer.json": None}, "HERE/tokenizer.json: it is not a regular file"),
+    ({"vocab.txt": None}, "HERE/vocab.txt: it is not a regular file"),
+    (VOCAB | {"tokenizer_config.json": None}, "HERE/tokenizer_config.json: it is not a regular file"),
+    (
+        {"tokenizer.json": SENTINELS, "tokenizer_config.json": {"tokenizer_class": "T5Tokenizer", "extra_ids": 10**12}},
+        "extra_ids is 1,000,000,000,000; at most 10,000",
+    ),
+    *(
+        (merges_files() | {name: content}, message)
+        for name, content, message in [
+            ("vocab.json", b"{", "vocab.json is not JSON"),
+            ("vocab.json", b"[" * 100_000, "vocab.json is not JSON"),
+            ("vocab.json", b"[]", "must map each token to its id"),
+            ("vocab.json", b'{"<s>": 0, "</s>": true}', "must map each token to its id"),
+            ("vocab.json", b'{"<s>": 0, "</s>": 4294967296}', "must map each token to its id"),
+            ("vocab.json", b'{"a": 0}', r"neither <s> and </s>.*nor <\|endoftext\|>"),
+            ("vocab.json", b'{"<s>": 0, "</s>": 1}', "is not a byte-level vocabulary"),
+            ("vocab.json", b"\xff", "is not a byte-level vocabulary"),
+            ("merges.txt", b"a b c", "line 1 of merges.txt is not two pieces: 'a b c'"),
+            ("merges.txt", b"#version\nab", "line 2 of merges.txt"),
+            ("merges.txt", b"\xff", "is not a byte-level vocabulary"),
+            ("tokenizer_config.json", {"add_prefix_space": 1, "cls_token": 2}, "add_prefix_space must.*cls_token must"),
+        ]
+    ),
+    ({"vocab.json": b'{"<s>": 0, "</s>": 1}'}, r"cannot read .*merges\.txt"),
+]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes on this system")
+@pytest.mark.parametrize(("files", "message"), REFUSED, ids=[f"{i}-{said!a}" for i, (_, said) in enumerate(REFUSED)])
+def test_files_that_are_no_tokenizer_are_refused(tmp_path, files, message):
+    said = _message(SubwordTokenizer.from_folder, write_files(tmp_path, files))
+    assert re.search(message.replace("HERE", str(tmp_path)), said), said
+
+
+def test_sentinels_are_added(tmp_path):
+    write_files(tmp_path, {"tokenizer.json": SENTINELS})
+    write_files(tmp_path, {"tokenizer_config.json": {"tokenizer_class": "T5Tokenizer", "extra_ids": 2}})
+    assert SubwordTokenizer.from_folder(tmp_path)("<extra_id_1>").ids == (4, 1)

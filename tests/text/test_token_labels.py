@@ -23,25 +23,29 @@ def encoding(text, *tokens):
     )
 
 
-def test_byte_level_tokens_are_decoded():
-    text = "the café 🐱\n"
-    byte_level = [("the", 0, 3), ("Ġcaf", 3, 7), ("Ã©", 7, 8), ("ĠðŁ", 8, 10), ("Ĳ±", 9, 10), ("Ċ", 10, 11)]
-    assert token_labels(encoding(text, *byte_level)) == ("the", "caf", "é", r"\xf0\x9f", r"\x90\xb1", "\n")
+LABELS = [  # a text, its tokens with their spans, and their labels
+    (
+        "the café 🐱\n",
+        [("the", 0, 3), ("Ġcaf", 3, 7), ("Ã©", 7, 8), ("ĠðŁ", 8, 10), ("Ĳ±", 9, 10), ("Ċ", 10, 11)],
+        ("the", "caf", "é", r"\xf0\x9f", r"\x90\xb1", "\n"),
+    ),
+    (  # the end of a word is not a part of its label
+        "Photo café </w>",
+        [("pho", 0, 3), ("to</w>", 3, 5), ("caf", 6, 9), ("Ã©</w>", 9, 10), ("</w>", 11, 15)],
+        ("pho", "to", "caf", "é", "</w>"),
+    ),
+    (  # other pieces stay as the vocabulary spells them
+        "Playing Ãé č",
+        [("play", 0, 4), ("##ing", 4, 7), ("ã", 8, 9), ("e", 9, 10), ("č", 11, 12)],
+        ("play", "##ing", "ã", "e", "č"),
+    ),
+    ("🐱", [("[UNK]", 0, 1)], ("[UNK]",)),
+]
 
 
-def test_the_end_of_a_word_is_no_part_of_its_label():
-    tokens = [("pho", 0, 3), ("to</w>", 3, 5), ("caf", 6, 9), ("Ã©</w>", 9, 10), ("</w>", 11, 15)]
-    assert token_labels(encoding("Photo café </w>", *tokens)) == ("pho", "to", "caf", "é", "</w>")
-
-
-def test_other_pieces_stay_as_the_vocabulary_spells_them():
-    text = "Playing Ãé č"
-    word_piece = [("play", 0, 4), ("##ing", 4, 7), ("ã", 8, 9), ("e", 9, 10), ("č", 11, 12)]
-    assert token_labels(encoding(text, *word_piece)) == ("play", "##ing", "ã", "e", "č")
-
-
-def test_an_unknown_token_is_shown_as_unknown():
-    assert token_labels(encoding("🐱", ("[UNK]", 0, 1))) == ("[UNK]",)
+@pytest.mark.parametrize(("text", "tokens", "labels"), LABELS)
+def test_tokens_as_they_are_read(text, tokens, labels):
+    assert token_labels(encoding(text, *tokens)) == labels
 
 
 def test_every_byte_has_the_letter_of_the_tokenizers_library():

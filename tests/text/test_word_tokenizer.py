@@ -22,14 +22,6 @@ def test_the_lesson_003():
     )
 
 
-def test_the_lesson_001_keeps_case():
-    encoding = WordTokenizer.from_text("The quick fox jumps over the dog", lowercase=False)(
-        "The quick fox jumps over the dog"
-    )
-    assert encoding.tokens == ("The", "quick", "fox", "jumps", "over", "the", "dog")
-    assert encoding.ids == (0, 1, 2, 3, 4, 5, 6)
-
-
 @given(texts)
 def test_tokens_are_those_of_the_lessons(text):
     assert list(WordTokenizer.from_text(text)(text).tokens) == text.lower().split()
@@ -40,12 +32,6 @@ def test_tokens_are_those_of_the_lessons(text):
 def test_spans_slice_the_words_out_of_the_text(text):
     spans = WordTokenizer.from_text(text)(text).offsets
     assert [text[start:end] for start, end in spans] == text.split()
-
-
-def test_spans_hold_where_lowercasing_changes_the_length():
-    encoding = WordTokenizer.from_text("İzmir İ x")("İzmir İ x")
-    assert encoding.tokens == ("i̇zmir", "i̇", "x")
-    assert encoding.offsets == ((0, 5), (6, 7), (8, 9))
 
 
 @given(texts, texts)

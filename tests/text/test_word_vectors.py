@@ -16,21 +16,23 @@ def glove(rows):
     return b"".join(b"%s %s\n" % (word, b" ".join(map(decimal, vector))) for word, vector in rows)
 
 
+def header(rows):
+    return b"%d %d\n" % (len(rows), len(rows[0][1]))
+
+
 def word2vec_text(rows):
     """As the C program writes it, with a space before the end of each line."""
-    return b"%d %d\n" % (len(rows), len(rows[0][1])) + glove(rows).replace(b"\n", b" \n")
+    return header(rows) + glove(rows).replace(b"\n", b" \n")
 
 
-def word2vec_binary(rows):
+def word2vec_binary(rows, end=b"\n"):
     """As the C program writes it, with a line break after each vector."""
-    entries = (b"%s %s\n" % (word, vector.astype("<f4").tobytes()) for word, vector in rows)
-    return b"%d %d\n" % (len(rows), len(rows[0][1])) + b"".join(entries)
+    return header(rows) + b"".join(b"%s %s%s" % (word, vector.astype("<f4").tobytes(), end) for word, vector in rows)
 
 
 def word2vec_binary_unbroken(rows):
     """As the Google News vectors are, with nothing after each vector."""
-    entries = (b"%s %s" % (word, vector.astype("<f4").tobytes()) for word, vector in rows)
-    return b"%d %d\n" % (len(rows), len(rows[0][1])) + b"".join(entries)
+    return word2vec_binary(rows, b"")
 
 
 def decimal(number):
@@ -111,15 +113,10 @@ def test_only_the_words_asked_for_are_kept(folder, write, table, data):
     path.write_bytes(write(as_rows(table)))
     everything = read_word_vectors(path)
     wanted = data.draw(st.lists(st.one_of(word, st.sampled_from(everything.words)), max_size=5))
+    assert read_word_vectors(path, []).vectors.shape == (0, EMBED_DIM)
     some = read_word_vectors(path, wanted)
     assert some.words == tuple(word for word in everything.words if word in wanted)
     np.testing.assert_array_equal(some.vectors, everything.vectors_for(some.words))
-
-
-@pytest.mark.parametrize("write", FORMATS)
-def test_no_words_asked_for_gives_an_empty_table_of_the_right_width(read, write):
-    vectors = read(write(some_rows()), [])
-    assert vectors.vectors.shape == (0, EMBED_DIM)
 
 
 @pytest.mark.parametrize(
@@ -145,24 +142,19 @@ def test_characters_that_are_spaces_or_line_ends_only_in_unicode_belong_to_the_w
     assert read("".join(f"{word} 1 2\n" for word in words).encode()).words == words
 
 
-def test_the_first_row_of_a_repeated_word_counts(read):
+def test_which_rows_count(read):
     for words in (None, ["cat"]):
-        vectors = read(b"cat 1 2\ndog 3 4\ncat 5 6\n", words)
+        vectors = read(b"cat 1 2\ndog 3 4\ncat 5 6\n", words)  # the first of a word
         np.testing.assert_array_equal(vectors.vectors_for(["cat"]), [[1, 2]])
+    assert read(b"cat 1 2\ndog 3 4\ncat bad line\n", ["dog", "cat"]).words == ("cat", "dog")  # all are found
+    rounded = np.array([[0.1, 0, 16777216]], np.float32)
+    np.testing.assert_array_equal(read(b"cat 0.1 1e-46 16777217\n").vectors, rounded)
 
 
 @pytest.mark.parametrize("write", FORMATS)
 def test_a_word_that_is_not_utf8_is_kept_under_a_visible_name(read, write):
     vectors = read(write([(b"caf\xc3", np.arange(5)), (b"ok", np.ones(5))]))
     assert vectors.words == ("caf\\xc3", "ok")
-
-
-def test_numbers_are_rounded_to_the_nearest_float32(read):
-    np.testing.assert_array_equal(read(b"cat 0.1 1e-46 16777217\n").vectors, np.array([[0.1, 0, 16777216]], np.float32))
-
-
-def test_reading_ends_once_all_words_are_found(read):
-    assert read(b"cat 1 2\ndog 3 4\ncat bad line\n", ["dog", "cat"]).words == ("cat", "dog")
 
 
 def test_numbers_of_other_words_are_counted_but_not_read(read):
@@ -220,15 +212,22 @@ def test_no_content_raises_anything_but_a_refusal(folder, start, rest):
 @pytest.mark.parametrize("write", BINARY)
 def test_a_binary_file_is_refused_wherever_it_is_cut(refusal, write):
     content = write(some_rows(3)).removesuffix(b"\n")
-    header = content.index(b"\n") + 1
-    for length in range(header, len(content)):
+    for length in range(content.index(b"\n") + 1, len(content)):
         assert refusal(content[:length])
 
 
-def test_a_cut_binary_file_tells_which_word(refusal):
-    content = word2vec_binary(some_rows(7))
-    assert refusal(content[:-4]) == "word 7 of 7 ('word6') is truncated: 17 of 20 bytes"
-    assert refusal(content[:-24]) == "it ends before word 7 of 7 is complete"
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (word2vec_binary(some_rows(7))[:-4], "word 7 of 7 ('word6') is truncated: 17 of 20 bytes"),
+        (word2vec_binary(some_rows(7))[:-24], "it ends before word 7 of 7 is complete"),
+        (b"3 5\n" + b"\x80" * (1 << 18), "word 1 of 3 is longer than 65536 bytes"),
+        (b"x" * (1 << 23), "line 1 is longer than 4194304 bytes: not a file of word vectors"),
+    ],
+    ids=["cut in a vector", "cut before a word", "a word without end", "a line without end"],
+)
+def test_what_does_not_end_is_refused(refusal, content, message):
+    assert refusal(content).startswith(message)
 
 
 @pytest.mark.parametrize(
@@ -249,14 +248,6 @@ def test_a_binary_number_that_is_not_finite_is_refused_with_its_word(refusal, wr
     rows = some_rows()
     rows[6][1][3] = strange
     assert refusal(write(rows)) == "word 7 of 11 ('word6') has a number that is not finite"
-
-
-def test_a_binary_word_without_end_is_refused(refusal):
-    assert "word 1 of 3 is longer than 65536 bytes" in refusal(b"3 5\n" + b"\x80" * (1 << 18))
-
-
-def test_a_line_without_end_is_refused(refusal):
-    assert refusal(b"x" * (1 << 23)) == "line 1 is longer than 4194304 bytes: not a file of word vectors"
 
 
 @pytest.mark.parametrize("cut", [5, 40, -9, -1])
@@ -353,14 +344,10 @@ def test_a_header_cannot_make_the_reader_allocate_what_it_promises(tmp_path, hea
     assert peak_memory(read)[1] < 10_000_000
 
 
-def test_vectors_for_repeats_rows_in_the_order_of_the_tokens():
+def test_vectors_are_of_words_that_are_there(read):
     vectors = WordVectors(Vocabulary(("cat", "sat")), np.array([[1, 2, 3], [4, 5, 6]], np.float32))
     np.testing.assert_array_equal(vectors.vectors_for(["sat", "cat", "sat"]), [[4, 5, 6], [1, 2, 3], [4, 5, 6]])
     assert vectors.vectors_for([]).shape == (0, 3)
-
-
-def test_vectors_are_of_words_that_are_there(read):
-    vectors = WordVectors(Vocabulary(("cat", "sat")), np.ones((2, 3), np.float32))
     with pytest.raises(RegardError, match=r"^no vector for 'Cat', 'dog'; lookup is case-sensitive"):
         vectors.vectors_for(["Cat", "sat", "dog", "Cat"])
     for call in (lambda: vectors.vectors_for("ab"), lambda: read(glove(some_rows()), "word1 word2")):

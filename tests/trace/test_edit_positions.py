@@ -11,6 +11,7 @@ import pytest
 import golden
 import regard
 import tiny_decoder
+from fake_traces import recorded
 from regard import RegardError, Trace
 from regard.trace.edits import ablate, add, freeze, mean_ablate, patch, resample_ablate, scale
 
@@ -22,12 +23,6 @@ MAPS = ["blocks.1.attn.weights", "blocks.0.attn.scores"]
 @pytest.fixture
 def tiny(tmp_path):
     return regard.load(tiny_decoder.write(tmp_path / "tiny"), dtype=np.float64)
-
-
-def recorded(model, texts, edit=None):
-    trace = Trace(edit=edit)
-    model(texts, trace=trace)
-    return trace
 
 
 def at(positions, change):
@@ -173,9 +168,9 @@ def edits_of(rng, reference, width, heads):
 
 def check_batch(model, texts, batch, starts, edit, tolerance):
     """Assert that texts of a batch that begin at some columns have the values of each text alone."""
-    together = recorded(model, batch, edit)
+    together = recorded(model, batch, edit=edit)
     for i, (text, start) in enumerate(zip(texts, starts, strict=True)):
-        alone = recorded(model, text, edit)
+        alone = recorded(model, text, edit=edit)
         for name in ("blocks.0.output", "blocks.0.attn.v", "blocks.1.attn.context", "blocks.1.output"):
             wanted = alone[name][0]
             found = together[name][i][..., start : start + wanted.shape[-2], :]
@@ -205,9 +200,9 @@ def test_a_padded_batch_is_patched_text_by_text(tiny, positions):
     texts, others = ["The cat", "And", "sat on it"], ["A dog s", "Not", "sits here"]
     for name in ("blocks.0.output", "blocks.1.attn.k", "blocks.0.attn.weights"):
         edit = patch(recorded(tiny, others), name, positions=positions)
-        together = recorded(tiny, texts, edit)
+        together = recorded(tiny, texts, edit=edit)
         for i, (text, other) in enumerate(zip(texts, others, strict=True)):
-            alone = recorded(tiny, text, patch(recorded(tiny, other), name, positions=positions))
+            alone = recorded(tiny, text, edit=patch(recorded(tiny, other), name, positions=positions))
             size = len(text)
             np.testing.assert_allclose(
                 together["blocks.1.output"][i, :size], alone["blocks.1.output"][0], rtol=0, atol=1e-10
@@ -217,7 +212,7 @@ def test_a_padded_batch_is_patched_text_by_text(tiny, positions):
 def test_one_text_is_patched_into_texts_of_its_length_alone(tiny):
     other = recorded(tiny, "A dog s")
     with pytest.raises(RegardError, match="7 tokens of text 1 and this one 3: texts of the same number"):
-        recorded(tiny, ["The cat", "And"], patch(other, "blocks.0.output"))
+        recorded(tiny, ["The cat", "And"], edit=patch(other, "blocks.0.output"))
 
 
 def test_positions_that_are_not_there(tiny):
@@ -236,8 +231,7 @@ def test_the_scale_of_a_norm_has_positions(induction):
     after = np.asarray(induction("qzkfqz", edit=scale(2.0, "final_norm.scale", positions=-1)).logits, np.float64)
     np.testing.assert_allclose(after[:, :-1], before[:, :-1], atol=1e-5)
     np.testing.assert_allclose(after[:, -1], before[:, -1] / 2, atol=1e-5)
-    trace = regard.Trace(only="final_norm.scale")
-    induction("qzkfqz", trace=trace)
+    trace = recorded(induction, "qzkfqz", only="final_norm.scale")
     doubled = scale(2.0, "final_norm.scale")
     patched = induction("qzkfqz", edit=doubled | patch(trace, "final_norm.scale", positions=[0, -1])).logits
     np.testing.assert_allclose(patched[:, [0, -1]], before[:, [0, -1]], atol=1e-5)

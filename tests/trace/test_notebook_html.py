@@ -12,7 +12,7 @@ import pytest
 
 import regard
 import tiny_decoder
-from fake_traces import encoding_of
+from fake_traces import encoding_of, recorded
 from regard import AttentionMap, Trace, metrics
 from regard.metrics.registry import listed_metrics
 from regard.trace.notebook_html import escaped, picture
@@ -56,8 +56,7 @@ def test_a_picture_is_dark_where_values_are_large():
 
 @pytest.mark.parametrize("maps", [False, True])
 def test_a_trace_shows_its_last_attention(write_bert, maps):
-    trace = Trace(maps=maps, only="*")
-    regard.load(write_bert())("the cat sat", trace=trace)
+    trace = recorded(regard.load(write_bert()), "the cat sat", maps=maps, only="*")
     shown = trace._repr_html_()
     weights = trace["blocks.1.attn.weights"][0]
     pixels = read_png(shown)
@@ -100,8 +99,7 @@ def test_hostile_tokens_are_text():
 
 
 def test_metrics_and_grids_show_layers_and_heads(induction):
-    trace = Trace(maps=True, only="*")
-    induction("qzkfqz", trace=trace)
+    trace = recorded(induction, "qzkfqz", maps=True, only="*")
     for found in (metrics.head_metrics(trace), metrics.corpus_head_metrics(induction, ["qzkfqz", "abcab"])):
         shown = found._repr_html_()
         assert read_png(shown).shape == (2, 4, 4)

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import golden
+import golden_runs
 import regard
+from fake_traces import recorded
 from regard import RegardError, Trace, edits, nn
-from regard.formats.safetensors import SafetensorsFile
 from regard.functional.recorder import RunStopped
-from regard.models import ImageModel
 from regard.models.encoder_decoder import EncoderDecoder
 from sweeps import sweep_except
 
@@ -28,19 +28,9 @@ def load(case):
 
 
 def run(case, **options):
-    model = load(case)
-    trace = Trace(**options)
-    if isinstance(model, ImageModel):
-        model(
-            {"pixel_values": SafetensorsFile(golden.FOLDER / case / "expected.safetensors")["pixel_values"]},
-            trace=trace,
-        )
-    elif isinstance(model, EncoderDecoder):
-        texts = [model.tokenizer.from_ids(IDS)]
-        model(texts, target=[model.tokenizer.from_ids(IDS[:3])], trace=trace)
-    else:
-        model([model.tokenizer.from_ids(IDS)], trace=trace)
-    return model, trace
+    model, arguments = next(golden_runs.calls(case, np.float64))
+    one_text = [x if isinstance(x, dict) else x[:1] for x in arguments]  # without padding
+    return model, recorded(model, *one_text, **options)
 
 
 def stacks(model):
@@ -156,8 +146,7 @@ TEXT = np.array(IDS)
 
 @pytest.mark.parametrize("only", [None, "*", ("blocks.*", "final_norm*"), "*attn*"])
 def test_they_are_not_recorded_by_default_or_by_a_star(llama, only):
-    trace = Trace(only=only)
-    llama(TEXT, trace=trace)
+    trace = recorded(llama, TEXT, only=only)
     found = {name.rpartition(".")[2] for name in trace}
     assert not found & {"head_outputs", "scale", "normalized", "projected_q", "projected_k", "attn_norm", "mlp_norm"}
     with pytest.raises(
@@ -169,8 +158,7 @@ def test_they_are_not_recorded_by_default_or_by_a_star(llama, only):
 
 
 def test_a_saved_trace_knows_what_it_has_not(llama, tmp_path):
-    trace = Trace()
-    llama(TEXT, trace=trace)
+    trace = recorded(llama, TEXT)
     trace.save(tmp_path / "run.safetensors")
     with pytest.raises(RegardError, match=r"projected_q: it is recorded if asked for"):
         Trace.load(tmp_path / "run.safetensors")["blocks.0.attn.hook_q"]
@@ -205,8 +193,6 @@ def test_an_edit_of_a_scale_changes_what_follows(case):
     for name in ("*ln1.hook_scale", "*.mlp_norm.normalized", "ln_final.hook_scale", "*.mlp.hook_pre", "*.attn.hook_q"):
         same = model(TEXT, edit={name: lambda x: x}).hidden
         np.testing.assert_allclose(same, expected, rtol=1e-9, err_msg=name)
-    trace = Trace()
-    model(TEXT, trace=trace)
     doubled = model(TEXT, edit={"final_norm.scale": lambda x: 2 * x}).hidden
     bias = getattr(model.final_norm, "bias", None)
     bias = 0 if bias is None else bias
@@ -221,20 +207,17 @@ def test_a_pattern_that_does_not_name_an_optional_step_neither_edits_nor_records
         edited.append(x)
         return x
 
-    asked = Trace(only=name, edit={"*": note})
-    model(TEXT, trace=asked)
+    asked = recorded(model, TEXT, only=name, edit={"*": note})
     assert len(edited) == len(set(asked.tapped()) - set(asked.optional_steps()))
     with pytest.raises(RegardError, match="edit= matched no step of this run"):
         model(TEXT, trace=Trace(only=name, edit={f"*{asked.names()[0][:-1]}?": note}))
-    changed = Trace(only=("*.output", "blocks.*"), edit={name: np.copy})
-    model(TEXT, trace=changed)
+    changed = recorded(model, TEXT, only=("*.output", "blocks.*"), edit={name: np.copy})
     assert not set(changed) & set(asked)
 
 
 def test_a_step_that_is_optional_in_one_model_is_edited_by_a_pattern_in_another():
     for case, is_edited in (("gpt2/plain", False), ("llama/plain", True)):  # the input of a gated layer is no option
-        trace = Trace(only="*.mlp.up", edit={"blocks.0.mlp.*": np.zeros_like})
-        load(case)(TEXT, trace=trace)
+        trace = recorded(load(case), TEXT, only="*.mlp.up", edit={"blocks.0.mlp.*": np.zeros_like})
         assert trace["blocks.1.mlp.up"].any()
         assert trace["blocks.0.mlp.up"].any() != is_edited
 
@@ -265,8 +248,7 @@ def test_memory_counts_them_only_where_they_are_asked_for(llama):
     from regard.models.memory import estimate_memory
 
     every, asked = (estimate_memory(llama, 1, 80, trace).recorded for trace in (Trace(), Trace(only="*.head_outputs")))
-    trace = Trace()
-    llama(np.full(80, 5), trace=trace)
+    trace = recorded(llama, np.full(80, 5))
     assert every == sum(value.nbytes for value in trace.values())
     sizes = llama.config
     assert asked == sizes.num_layers * sizes.num_heads * 80 * sizes.embed_dim * 8

@@ -9,6 +9,7 @@ import pytest
 
 import golden
 import regard
+from fake_traces import recorded
 from regard import RegardError, Trace
 from sweeps import sweep_except
 
@@ -24,6 +25,11 @@ IDS = np.array([[5, 6, 7, 8], [9, 5, 6, 5]])
 @pytest.fixture
 def model():
     return regard.load(golden.FOLDER / next(case for case in CASES if case.startswith("llama")))
+
+
+@pytest.fixture
+def whole(model):
+    return recorded(model, IDS)
 
 
 @functools.cache  # for the tests without and with maps
@@ -46,73 +52,58 @@ def test_the_steps_from_there_are_those_of_a_whole_run(case, maps):
             np.testing.assert_array_equal(trace[step], whole[step])
 
 
-def test_with_a_stop_it_runs_some_of_the_blocks_only(model, monkeypatch):
-    whole = Trace()
-    model(IDS, trace=whole)
-    ran = []
-    run = type(model.blocks[0]).__call__
-    monkeypatch.setattr(
-        type(model.blocks[0]),
-        "__call__",
-        lambda self, *args, **options: ran.append(self) or run(self, *args, **options),
-    )
-    trace = Trace(start={"blocks.0.output": whole["blocks.0.output"]}, stop="blocks.1.attn.output")
-    model(IDS, trace=trace)
-    assert ran == [model.blocks[1]]
-    np.testing.assert_array_equal(trace["blocks.1.attn.output"], whole["blocks.1.attn.output"])
+def test_with_a_stop_it_runs_some_of_the_blocks_only(model, whole, blocks_run):
+    ran, name = blocks_run(model), "blocks.1.attn.output"
+    trace = recorded(model, IDS, start={"blocks.0.output": whole["blocks.0.output"]}, stop=name)
+    assert [layer for layer, _ in ran] == [1]
+    np.testing.assert_array_equal(trace[name], whole[name])
 
 
-def test_the_state_of_one_text_stands_for_a_batch(model):
-    whole = Trace()
-    expected = model(IDS[:1], trace=whole).hidden
-    trace = Trace(only=(), start={"blocks.0.output": whole["blocks.0.output"]})
+def test_the_state_of_one_text_stands_for_a_batch(model, whole):
+    trace = Trace(only=(), start={"blocks.0.output": whole["blocks.0.output"][:1]})
     hidden = model(IDS[[0, 0, 0]], trace=trace).hidden
-    np.testing.assert_allclose(hidden, np.repeat(expected, 3, 0), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(hidden, np.repeat(model(IDS[:1]).hidden, 3, 0), rtol=1e-5, atol=1e-6)
 
 
-def test_names_of_transformer_lens_are_understood(model):
-    whole = Trace()
-    hidden = model(IDS, trace=whole).hidden
+def test_names_of_transformer_lens_are_understood(model, whole):
     for name in ("blocks.1.hook_resid_pre", "blocks.0.hook_resid_post"):
         trace = Trace(only=(), start={name: whole["blocks.0.output"]})
-        np.testing.assert_array_equal(model(IDS, trace=trace).hidden, hidden)
+        np.testing.assert_array_equal(model(IDS, trace=trace).hidden, model(IDS).hidden)
+
+
+SOUND = object()  # for the output of the first block
 
 
 @pytest.mark.parametrize(
-    ("start", "message"),
+    ("options", "message"),
     [
-        ({"embeddings": np.zeros(3)}, "a run starts from the output of a block, such as 'blocks.3.output', got 'embed"),
-        ({}, "start maps the output of one block to its value"),
-        ("blocks.0.output", "start maps the output of one block to its value"),
         (
-            {"blocks.0.output": np.zeros((2, 3, 8))},
-            r"start= has blocks.0.output of shape \(2, 3, 8\), and this run needs",
+            {"start": {"embeddings": np.zeros(3)}},
+            "starts from the output of a block, such as 'blocks.3.output', got 'e",
         ),
-        ({"blocks.9.output": None}, "start= names blocks.9, but .* blocks"),
+        ({"start": {}}, "start maps the output of one block to its value"),
+        ({"start": "blocks.0.output"}, "start maps the output of one block to its value"),
+        (
+            {"start": {"blocks.0.output": np.zeros((2, 3, 8))}},
+            r"has blocks.0.output of shape \(2, 3, 8\), and this run",
+        ),
+        ({"start": {"blocks.9.output": SOUND}}, "start= names blocks.9, but .* blocks"),
+        (
+            {"start": {"blocks.0.output": SOUND}, "edit": {"embeddings": np.negative}},
+            "edit= matched no step of this run: 'embeddings'",
+        ),
     ],
 )
-def test_mistakes(model, start, message):
-    if start == {"blocks.9.output": None}:
-        whole = Trace(only="blocks.0.output")
-        model(IDS, trace=whole)
-        start = {"blocks.9.output": whole["blocks.0.output"]}
+def test_mistakes(model, whole, options, message):
+    start = options["start"]
+    if isinstance(start, dict):
+        start = {name: whole["blocks.0.output"] if value is SOUND else value for name, value in start.items()}
     with pytest.raises(RegardError, match=message):
-        model(IDS, trace=Trace(start=start))
+        recorded(model, IDS, **options | {"start": start})
 
 
-def test_an_edit_before_the_start_is_an_error(model):
-    whole = Trace(only="blocks.0.output")
-    model(IDS, trace=whole)
-    trace = Trace(start={"blocks.0.output": whole["blocks.0.output"]}, edit={"embeddings": np.negative})
-    with pytest.raises(RegardError, match="edit= matched no step of this run: 'embeddings'"):
-        model(IDS, trace=trace)
-
-
-def test_an_encoder_says_that_it_cannot(write_bert):
+def test_an_encoder_and_generation_say_that_they_cannot(write_bert, model):
     with pytest.raises(RegardError, match="start= is for a decoder"):
-        regard.load(write_bert())("the cat", trace=Trace(start={"blocks.0.output": np.zeros((1, 4, 12))}))
-
-
-def test_generation_says_that_it_cannot(model):
+        recorded(regard.load(write_bert()), "the cat", start={"blocks.0.output": np.zeros((1, 4, 12))})
     with pytest.raises(RegardError, match="leave it out of the trace of generate"):
         model.generate([5, 6], trace=Trace(start={"blocks.0.output": np.zeros((1, 2, 8))}))

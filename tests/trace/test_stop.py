@@ -10,14 +10,11 @@ import pytest
 
 import golden
 import regard
+from fake_traces import recorded
 from regard import RegardError, Trace, attention
 
 CASES = [case for case in golden.KEPT if case.startswith(("bert", "llama", "gpt2", "gemma2", "gpt_oss", "t5", "bart"))]
 IDS = np.array([[5, 6, 7]])
-
-
-def steps_until(names, stop):
-    return names[: names.index(stop) + 1]
 
 
 @functools.cache  # for the tests without and with maps
@@ -35,7 +32,7 @@ def test_the_steps_until_then_are_those_of_a_whole_run(case, maps, rng):
     for stop in (names[0], *rng.choice(names, 6), names[-1]):
         trace = Trace(maps=maps, only="*", stop=str(stop))
         output = model(IDS, trace=trace)
-        assert trace.names() == steps_until(names, stop)
+        assert trace.names() == names[: names.index(stop) + 1]
         for name in trace:
             np.testing.assert_array_equal(trace[name], whole[name])
         with pytest.raises(RegardError, match=re.escape(f"the run ended after '{stop}'")):
@@ -45,36 +42,29 @@ def test_the_steps_until_then_are_those_of_a_whole_run(case, maps, rng):
 
 def test_only_what_is_named_is_recorded(write_bert):
     model = regard.load(write_bert())
-    trace = Trace(only="blocks.0.attn.q", stop="blocks.1.attn.weights")
-    model("the cat sat", trace=trace)
+    trace = recorded(model, "the cat sat", only="blocks.0.attn.q", stop="blocks.1.attn.weights")
     assert trace.names() == ("blocks.0.attn.q",)
 
 
-@pytest.mark.parametrize("recorded", [{"maps": True}, {"only": "*.weights"}])
-def test_a_layer_after_the_stop_is_not_run(write_bert, monkeypatch, recorded):
+@pytest.mark.parametrize("options", [{"maps": True}, {"only": "*.weights"}])
+def test_a_layer_after_the_stop_is_not_run(write_bert, blocks_run, options):
     model = regard.load(write_bert())
-    ran = []
-    run = type(model.blocks[0]).__call__
-    monkeypatch.setattr(
-        type(model.blocks[0]),
-        "__call__",
-        lambda self, *args, **options: ran.append(self) or run(self, *args, **options),
-    )
-    model("the cat sat", trace=Trace(**recorded, stop="blocks.0.attn.hook_pattern"))
-    assert ran
-    assert all(block is model.blocks[0] for block in ran)
+    ran = blocks_run(model)
+    recorded(model, "the cat sat", **options, stop="blocks.0.attn.hook_pattern")
+    assert {layer for layer, _ in ran} == {0}
 
 
-@pytest.mark.parametrize("stop", ["blocks.7.output", "blocks.0.attn.wieghts"])
-def test_a_step_that_does_not_occur_is_an_error_after_the_run(write_bert, stop):
-    with pytest.raises(RegardError, match=r"stop= matched no step of this run: 'blocks.*did you mean"):
-        regard.load(write_bert())("the cat sat", trace=Trace(only=(), stop=stop))
-
-
-def test_an_edit_after_the_stop_is_an_error(write_bert):
-    trace = Trace(stop="blocks.0.output", edit={"blocks.1.output": np.negative})
-    with pytest.raises(RegardError, match="edit= matched no step"):
-        regard.load(write_bert())("the cat sat", trace=trace)
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"only": (), "stop": "blocks.7.output"}, "stop= matched no step of this run: 'blocks.*did you mean"),
+        ({"only": (), "stop": "blocks.0.attn.wieghts"}, "stop= matched no step of this run: 'blocks.*did you mean"),
+        ({"stop": "blocks.0.output", "edit": {"blocks.1.output": np.negative}}, "edit= matched no step"),
+    ],
+)
+def test_a_step_that_does_not_occur_is_an_error_after_the_run(write_bert, options, message):
+    with pytest.raises(RegardError, match=message):
+        recorded(regard.load(write_bert()), "the cat sat", **options)
 
 
 @pytest.mark.parametrize("stop", ["blocks.*.output", 3, ("a", "b")])

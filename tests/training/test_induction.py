@@ -8,7 +8,7 @@ import sys
 import numpy as np
 
 import regard
-from regard import Trace
+from fake_traces import recorded
 from regard.metrics import head_metrics
 from regard.models.hub import resolve
 from regard.training import make_task
@@ -20,8 +20,7 @@ def held_out():
 
 
 def test_a_head_attends_to_what_followed_the_same_token():
-    trace = Trace(maps=True, only="*attn.weights")
-    regard.load("induction")(held_out(), trace=trace)
+    trace = recorded(regard.load("induction"), held_out(), maps=True, only="*attn.weights")
     metrics = head_metrics(trace)
     first, second = metrics.induction.mean(0).max(-1)
     assert second >= 0.95

@@ -44,6 +44,10 @@ def cut(cut_once, tmp_path):
     return shutil.copytree(cut_once, tmp_path / "run")
 
 
+def resume(cut, **options):
+    return train(cut, resume=True, **{"data": {"task": "reverse"}, **options})
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -60,7 +64,7 @@ def cut(cut_once, tmp_path):
 def test_another_run_is_refused_and_the_differences_are_named(cut, options, message):
     before = (cut / LOSSES).read_bytes()
     with pytest.raises(RegardError, match=message):
-        train(cut, resume=True, **{"data": {"task": "reverse"}, **options})
+        resume(cut, **options)
     assert list(training.checkpoints(cut)) == [2, 4]
     assert (cut / LOSSES).read_bytes() == before
 
@@ -115,36 +119,19 @@ def test_the_lock_of_another_process_ends_with_it(tmp_path):
     assert max(training.checkpoints(tmp_path)) == 6
 
 
-@pytest.mark.parametrize("field", ["step", "optimizer_steps", "options", "data"])
-def test_a_damaged_state_is_an_error(cut, field):
-    file = training.checkpoints(cut)[4] / "training.json"
-    state = json.loads(file.read_text())
-    for damaged in ({}, {**state, field: "x"}, {name: value for name, value in state.items() if name != field}):
-        file.write_text(json.dumps(damaged))
-        with pytest.raises(RegardError, match=f"training.json lacks .*{field}"):
-            train(cut, resume=True, data={"task": "reverse"})
-
-
 def test_moments_of_another_model_are_an_error(cut, tmp_path):
     train(tmp_path / "other", task="induction", steps=1)
     moments = training.checkpoints(tmp_path / "other")[1] / "optimizer.safetensors"
     (training.checkpoints(cut)[4] / "optimizer.safetensors").write_bytes(moments.read_bytes())
     with pytest.raises(RegardError, match="moments"):
-        train(cut, resume=True, data={"task": "reverse"})
-
-
-@pytest.mark.parametrize("content", [b"\xff\xfe\n", b"step,loss\n\xff,1\n"])
-def test_losses_that_are_no_text_are_an_error(cut, content):
-    (cut / LOSSES).write_bytes(content)
-    with pytest.raises(RegardError, match=re.escape(LOSSES)):
-        train(cut, resume=True, data={"task": "reverse"})
+        resume(cut)
 
 
 def test_json_lines_that_are_no_steps_are_an_error(cut, tmp_path):
     for row in ("[1]", '{"step": 1e400}', '{"step": ' + "[" * 100_000):
         (tmp_path / "log.jsonl").write_text(f"{row}\n")
         with pytest.raises(RegardError, match="not a step of a run"):
-            train(cut, resume=True, data={"task": "reverse"}, log=tmp_path / "log.jsonl")
+            resume(cut, log=tmp_path / "log.jsonl")
 
 
 def test_a_file_is_no_checkpoint(tmp_path):
@@ -163,41 +150,50 @@ def test_nothing_but_plain_files_is_followed(cut, tmp_path, name, kind):
     (cut / name).unlink(missing_ok=True)
     (cut / name).symlink_to(precious) if kind == "link" else os.mkfifo(cut / name)
     with pytest.raises(RegardError, match=re.escape(f"{name} is {'a link' if kind == 'link' else 'no plain file'}")):
-        train(cut, resume=True, data={"task": "reverse"})
+        resume(cut)
     with pytest.raises(RegardError, match=re.escape(name)):
         training.TrainingRun(cut)
     assert precious.read_text() == "step,loss,evaluation_loss\n"
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (
-            lambda folder, state: folder.rename(folder.with_name("step-000005")),
-            "it is of step 4, .* may have been renamed",
-        ),
-        (lambda folder, state: write(folder, {**state, "optimizer_steps": 0}), "its optimizer has made 0 steps"),
-        (lambda folder, state: write(folder, {**state, "optimizer_steps": 10**400}), "has made 1000"),
-        (lambda folder, state: write(folder, {**state, "step": -4, "optimizer_steps": -4}), "of step -4"),
-    ],
-)
-def test_the_steps_of_a_checkpoint_agree(cut, change, message):
-    folder = training.checkpoints(cut)[4]
-    change(folder, json.loads((folder / "training.json").read_text()))
-    with pytest.raises(RegardError, match=message):
-        train(cut, resume=True, data={"task": "reverse"})
+def change_state(cut, **changes):
+    """Change fields of the state of step 4, or take them out where the value is None."""
+    file = training.checkpoints(cut)[4] / "training.json"
+    fields = json.loads(file.read_text()) | changes
+    file.write_text(json.dumps({name: value for name, value in fields.items() if value is not None}))
 
 
-def write(folder, state):
-    (folder / "training.json").write_text(json.dumps(state))
-
-
-@pytest.mark.parametrize(("kind", "value"), [("first", np.nan), ("second", -1.0), ("second", np.inf)])
-def test_moments_that_no_run_has_are_an_error(cut, kind, value):
+def change_moment(cut, kind, value):
     path = training.checkpoints(cut)[4] / "optimizer.safetensors"
     file = SafetensorsFile(path)
     tensors = {name: file[name].copy() for name in file}
     next(x for name, x in tensors.items() if name.startswith(kind)).flat[0] = value
     write_safetensors(path, tensors)
-    with pytest.raises(RegardError, match=r"moments .* are not finite, or squares are negative"):
-        train(cut, resume=True, data={"task": "reverse"})
+
+
+DAMAGE = [
+    *(
+        (lambda cut, changes={field: value}: change_state(cut, **changes), f"training.json lacks .*{field}")
+        for field in ("step", "optimizer_steps", "options", "data")
+        for value in ("x", None)
+    ),
+    (lambda cut: training.checkpoints(cut)[4].rename(cut / "step-000005"), "it is of step 4, .* may have been renamed"),
+    (lambda cut: change_state(cut, optimizer_steps=0), "its optimizer has made 0 steps"),
+    (lambda cut: change_state(cut, optimizer_steps=10**400), "has made 1000"),
+    (lambda cut: change_state(cut, step=-4, optimizer_steps=-4), "of step -4"),
+    *(
+        (lambda cut, change=change: change_moment(cut, *change), "moments .* are not finite, or squares are negative")
+        for change in (("first", np.nan), ("second", -1.0), ("second", np.inf))
+    ),
+    *(
+        (lambda cut, content=content: (cut / LOSSES).write_bytes(content), re.escape(LOSSES))
+        for content in (b"\xff\xfe\n", b"step,loss\n\xff,1\n")
+    ),
+]
+
+
+@pytest.mark.parametrize(("damage", "message"), DAMAGE)
+def test_a_damaged_checkpoint_is_an_error(cut, damage, message):
+    damage(cut)
+    with pytest.raises(RegardError, match=message):
+        resume(cut)

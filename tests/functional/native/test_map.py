@@ -226,21 +226,6 @@ def test_overviews(dtype, first):
             close(best, np.where(named < 0, 0, of_named), relative)
 
 
-def test_parts_of_a_map_use_the_kernel_too():
-    for seed in range(100, 120):
-        _, ours, theirs, _, _ = pair(seed, np.float64)
-        index = (0,) * (len(ours.shape) - 3) + (slice(None, None, 2),)
-        for at in (index, (0,)):
-            part = theirs.select(*at)
-            expected = part.weights(), part.distance(), part.pooled((4, 4)), part.received()
-            for look in on_each_instruction_set(ours):
-                one = look.select(*at)
-                close(one.weights(), expected[0], 1e-9)
-                close(one.distance(), expected[1], 1e-9, 1e-9)
-                close(one.pooled((4, 4)), expected[2], 1e-9)
-                close(one.received(), expected[3], 1e-9)
-
-
 @pytest.mark.usefixtures("instruction_set")
 def test_an_overview_and_row_stats_have_the_same_bits():
     """After an overview, no tile iterates over all keys of its rows again."""
@@ -366,13 +351,3 @@ def test_only_rows_that_attend_to_nan_are_nan(rng):
         assert np.array_equal(np.isnan(found), np.arange(130) == 70)
     assert np.isnan(look.pooled((2, 2))).tolist() == [[False, False], [True, True]]
     assert np.isnan(look.received()[:71]).all()
-
-
-@pytest.mark.parametrize(("queries", "keys"), [(0, 4), (4, 0), (0, 0)])
-def test_empty_maps(queries, keys):
-    look = AttentionMap(np.zeros((2, queries, 3)), np.zeros((2, keys, 3)), implementation="native")
-    assert look.weights().shape == look.tile(slice(None), slice(None)).shape == (2, queries, keys)
-    assert look.received().tolist() == np.zeros((2, keys)).tolist()
-    assert look.entropy().tolist() == look.distance().tolist() == np.zeros((2, queries)).tolist()
-    assert (look.lse == -np.inf).all()
-    assert (look.top(2).keys == -1).all()
