@@ -6,7 +6,9 @@ import functools
 import json
 import math
 import os
+from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import quote
 
 import numpy as np
 
@@ -86,6 +88,28 @@ def _parsed(file: SafetensorsFile) -> TraceData:
     data = TraceData(file.metadata["model"], encodings, axes, values, maps, optional, targets)
     check_batch(data)
     return data
+
+
+def write_mapped(folder: Path, name: str, values: np.ndarray) -> np.ndarray:
+    """Write an array to a new file of this name and return it as a read-only memory map of that.
+
+    Raises
+    ------
+    RegardError
+        There is such a file, or it cannot be written.
+    """
+    path = folder / f"{quote(name, safe='')}.npy"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with path.open("xb") as stream:
+            np.save(stream, values, allow_pickle=False)
+        # An empty file cannot be mapped.
+        mapped: np.ndarray = np.load(path, mmap_mode="r" if values.size else None)
+    except FileExistsError as error:
+        raise RegardError(f"{path} is there already: give folder= an empty folder") from error
+    except OSError as error:
+        raise RegardError(f"cannot write {path}: {error.strerror or error}") from error
+    return mapped.view(np.ndarray)
 
 
 def check_batch(data: TraceData) -> None:
