@@ -16,6 +16,7 @@ import sys
 import time
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from _measure import kernel_in_words, machine, markdown, versions, write_results
@@ -32,7 +33,7 @@ def first_call(model: str) -> list[float]:
     regard.set_num_threads(THREADS)
     ids, times = np.random.default_rng(0).integers(1, 1000, (1, TOKENS)), []
     start = time.perf_counter()
-    loaded = regard.load(model)
+    loaded: Any = regard.load(model)
     loading = time.perf_counter() - start
     for _ in range(1 + LATER):
         start = time.perf_counter()
@@ -47,7 +48,7 @@ def first_map(model: str) -> list[float]:
     from regard.explorer.launch import exploration_of
 
     regard.set_num_threads(THREADS)
-    loaded = regard.load(model)
+    loaded: Any = regard.load(model)
     text = loaded.tokenizer.decode(loaded.tokenizer(WORDS).ids[:LONG])
     start = time.perf_counter()
     exploration = exploration_of((text,), loaded)
