@@ -11,6 +11,7 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 import numpy as np
+from numpy.lib import format as npy
 
 from regard._utils.errors import RegardError
 from regard.formats.safetensors import SafetensorsFile, write_safetensors
@@ -103,8 +104,9 @@ def write_mapped(folder: Path, name: str, values: np.ndarray) -> np.ndarray:
         folder.mkdir(parents=True, exist_ok=True)
         with path.open("xb") as stream:
             np.save(stream, values, allow_pickle=False)
-        # An empty file cannot be mapped.
-        mapped: np.ndarray = np.load(path, mmap_mode="r" if values.size else None)
+        if not values.size:  # an empty file cannot be mapped
+            return values
+        mapped: np.ndarray = npy.open_memmap(path, mode="r")
     except FileExistsError as error:
         raise RegardError(f"{path} is there already: give folder= an empty folder") from error
     except OSError as error:
