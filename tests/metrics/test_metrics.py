@@ -11,7 +11,16 @@ import golden
 import regard
 from fake_traces import recorded
 from regard import RegardError, Trace, attention
-from regard.metrics import flow, head_metrics, layer_maps, repeated_tokens, rollout, strongest_heads, value_norms
+from regard.metrics import (
+    corpus_head_metrics,
+    flow,
+    head_metrics,
+    layer_maps,
+    repeated_tokens,
+    rollout,
+    strongest_heads,
+    value_norms,
+)
 from regard.metrics.heads import METRICS
 from regard.text.encoding import Encoding
 
@@ -128,6 +137,13 @@ def test_head_metrics_are_their_definitions(rng, maps, causal):
                 "previous_token": np.mean([w[i, i - 1] for i in range(1, length)]),
                 "duplicate_token": sum(w[i, j] for i, j in pairs) / len(again),
                 "induction": sum(w[i, j] for i, j in after) / len({i for i, _ in after}),
+                "current_token": np.mean([w[i, i] for i in range(length)]),
+                "next_token": np.mean([w[i, i + 1] for i in range(length - 1)]),
+                "separator": np.mean(
+                    [sum(w[i, j] for j in range(1, length) if SPECIAL[j]) for i in range(length) if not SPECIAL[i]]
+                    if any(SPECIAL[1:length])
+                    else np.nan
+                ),
             }
             assert {*expected, "punctuation"} == METRICS.keys()  # which has a test of its own
             for name, value in expected.items():
@@ -167,16 +183,16 @@ def test_a_metric_is_added_in_one_place(request):
     from regard.metrics.registry import metric
     from regard.terminal import heads_rows, heads_table
 
-    def next_token(block):
+    def one_ahead(block):
         before_last = block.rows < 5
         return block.weights[:, range(len(block.rows)), np.minimum(block.rows + 1, 5)], before_last
 
-    metric("Next token", "share", "The share of the token just after.", label_from=0.9)(next_token)
-    request.addfinalizer(lambda: METRICS.pop("next_token"))
+    metric("One ahead", "share", "The share of the token just after.", label_from=0.9)(one_ahead)
+    request.addfinalizer(lambda: METRICS.pop("one_ahead"))
     found = heads_that(np.eye(6)[[1, 2, 3, 4, 5, 5]])
-    assert found.next_token[0, 0, 0] == 1
-    assert (found.label(0, 0, 0), heads_rows(found, sort="next_token")[0]["next_token"]) == ("next_token", 1)
-    assert "next_token" in str(heads_table(found))
+    assert found.one_ahead[0, 0, 0] == 1
+    assert (found.label(0, 0, 0), heads_rows(found, sort="one_ahead")[0]["one_ahead"]) == ("one_ahead", 1)
+    assert "one_ahead" in str(heads_table(found))
 
 
 def test_repeated_tokens_come_twice_between_the_special_ones(write_bert):
@@ -287,3 +303,54 @@ def test_punctuation_is_the_share_of_tokens_of_marks_alone(minilm, text, marks):
 
 def test_punctuation_of_a_trace_without_tokens_is_not_defined(rng):
     assert np.isnan(head_metrics(random_trace(rng)).punctuation).all()
+
+
+def first_token(block):
+    return block.weights[..., 0], block.rows > 0
+
+
+def test_an_own_metric_is_the_mean_of_rows_that_count(rng):
+    trace = random_trace(rng, lengths=(LENGTH, 5))
+    found = head_metrics(trace, own={"first_token": first_token})
+    for batch, length in enumerate((LENGTH, 5)):
+        for layer in range(LAYERS):
+            weights = trace[f"blocks.{layer}.attn.weights"][batch, :, 1:length, 0]
+            np.testing.assert_allclose(found.values["first_token"][batch, layer], weights.mean(-1), rtol=1e-12)
+    assert list(found.values) == [*METRICS, "first_token"]
+    np.testing.assert_array_equal(found.entropy, head_metrics(trace).entropy)
+
+
+def test_an_own_metric_of_a_corpus_is_the_mean_of_texts_and_continues(induction, tmp_path):
+    texts, own, path = ["qzkfqz", "abcabc", "kqxkqx"], {"first_token": first_token}, tmp_path / "sums"
+    found = corpus_head_metrics(induction, texts, own=own)
+    values = []
+    for text in texts:
+        induction(text, trace=(trace := Trace(maps=True)))
+        values.append(head_metrics(trace, own=own).values["first_token"][0])
+    np.testing.assert_allclose(found.means["first_token"], np.mean(values, 0), rtol=1e-12)
+    assert found.counts["first_token"].min() == 3
+
+    def stop(done, total):
+        if done == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        corpus_head_metrics(induction, texts, own=own, batch_size=1, resume=path, progress=stop)
+    with pytest.raises(RegardError, match="other"):
+        corpus_head_metrics(induction, texts, batch_size=1, resume=path)
+    resumed = corpus_head_metrics(induction, texts, own=own, batch_size=1, resume=path)
+    np.testing.assert_array_equal(resumed.means["first_token"], found.means["first_token"])
+
+
+@pytest.mark.parametrize(
+    ("own", "problem"),
+    [
+        ({"entropy": first_token}, "names that are no metric of regard"),
+        ({"mine": 3}, "each with a function, got 'mine': 3"),
+        ({"mine": lambda block: block.weights}, "metric 'mine' returns values"),
+        ({"mine": lambda block: (block.weights[..., 0], 1)}, r"which rows count, got \(2, 3\) and int64 \(\)"),
+    ],
+)
+def test_an_own_metric_that_is_none_is_refused(rng, own, problem):
+    with pytest.raises(RegardError, match=problem):
+        head_metrics(random_trace(rng), own=own)

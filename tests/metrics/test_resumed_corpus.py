@@ -75,10 +75,10 @@ def test_it_continues_in_the_middle_of_a_batch(induction, tmp_path, monkeypatch)
     texts = ["abcab"] * 3 + ["abcba", "cabca"]
     calls = iter(range(99))
 
-    def failing(trace, measured=running_sums.head_metrics):
+    def failing(trace, own, measured=running_sums.head_metrics):
         if next(calls) == 2:
             raise KeyboardInterrupt
-        return measured(trace)
+        return measured(trace, own=own)
 
     with monkeypatch.context() as patched:
         patched.setattr("regard.metrics.corpus.head_metrics", failing)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import json
 import operator
@@ -15,7 +16,11 @@ import pytest
 import golden
 import regard
 from regard import RegardError
-from regard.models import FAMILIES
+from regard.functional import native
+from regard.models import FAMILIES, families
+from regard.nn import fast_paths
+from regard.nn.fast_paths import Packed
+from regard.nn.layer import Layer
 
 
 @pytest.mark.parametrize("case", golden.KEPT)
@@ -52,3 +57,28 @@ def test_every_family_is_kept_and_stands_on_the_page_on_models():
     assert {case.split("/")[0] for case in golden.KEPT} == set(FAMILIES)
     page = (Path(__file__).parents[2] / "docs/models.md").read_text("utf-8")
     assert [family for family in FAMILIES if page.count(f"`{family}`") < 2] == []  # what it reads, how exact it is
+
+
+@pytest.mark.skipif(native.kernel() is None, reason="there is no kernel to pack for")
+@pytest.mark.parametrize("case", golden.one_of_each(golden.KEPT))
+def test_what_is_loaded_is_packed_but_for_experts(monkeypatch, case):
+    waiting, from_maps = [], Packed.from_maps
+
+    def load(model):
+        fast_paths.pack(model)
+        experts = {id(each) for name, each in _layers(model) if ".experts." in name}
+        monkeypatch.setattr(Packed, "from_maps", lambda maps: waiting.append(id(maps[0]) in experts) or from_maps(maps))
+
+    monkeypatch.setattr(families, "pack", load)
+    golden.check(golden.FOLDER / case, dtype=np.float32, tolerance=1e-5, greedy=False)
+    assert all(waiting)
+
+
+def _layers(value, name=""):
+    if isinstance(value, Layer):
+        yield name, value
+        for field in dataclasses.fields(value):
+            yield from _layers(getattr(value, field.name), f"{name}.{field.name}")
+    elif isinstance(value, tuple):
+        for each in value:
+            yield from _layers(each, f"{name}.each")

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import tracemalloc
 
 import numpy as np
 import pytest
 
 import regard
 import tiny_decoder
-from regard import Trace
+from regard import RegardError, Trace
 from regard.functional import native
+from regard.models.memory import estimate_memory
 
 pytestmark = pytest.mark.skipif(native.kernel() is None, reason="only memory of the kernel is stored without a copy")
 
@@ -70,3 +72,37 @@ def test_values_of_a_layer_by_itself_are_copies(decoder, copied):
     x, trace = np.ones((16, 200, 12), np.float32), Trace()
     decoder.blocks[0](x, trace=trace)
     assert FULL in copied
+
+
+def test_a_trace_in_a_folder_has_the_values_of_one_in_memory_and_maps_them(decoder, tmp_path):
+    trace, kept = Trace(), Trace(folder=tmp_path / "run")
+    hidden = decoder(IDS, trace=trace).hidden
+    np.testing.assert_array_equal(decoder(IDS, trace=kept).hidden, hidden)
+    assert kept.names() == trace.names()
+    for name, value in kept.items():
+        np.testing.assert_array_equal(value, trace[name])
+        np.testing.assert_array_equal(np.load(tmp_path / "run" / f"{name}.npy"), value)
+        assert type(value) is np.ndarray
+        assert not value.flags.writeable
+    kept.save(tmp_path / "trace.safetensors")
+    np.testing.assert_array_equal(Trace.load(tmp_path / "trace.safetensors")["final_norm"], hidden)
+    with pytest.raises(RegardError, match=r"token_embeddings.npy is there already: give folder= an empty folder"):
+        decoder(IDS, trace=Trace(folder=tmp_path / "run"))
+
+
+def test_what_goes_to_a_folder_takes_no_memory(decoder, tmp_path):
+    whole, kept = (estimate_memory(decoder, 16, 200, trace) for trace in (Trace(), Trace(folder=tmp_path / "run")))
+    assert kept.recorded == 0
+    assert kept.working == whole.working
+    tracemalloc.start()
+    try:
+        decoder(IDS, trace=Trace(folder=tmp_path / "run"))
+        assert tracemalloc.get_traced_memory()[1] < whole.recorded / 2
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(("folder", "problem"), [(3, "folder is the path of a folder, got 3")])
+def test_a_folder_that_is_none_is_refused(folder, problem):
+    with pytest.raises(RegardError, match=problem):
+        Trace(folder=folder)

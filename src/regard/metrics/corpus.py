@@ -13,7 +13,8 @@ import numpy as np
 from regard._utils.errors import RegardError
 from regard._utils.frames import Tabular, make_dataset
 from regard._utils.validation import finite_number, one_of
-from regard.metrics.heads import HeadMetrics, count_texts, described, head_metrics, metrics_html
+from regard.metrics.heads import HeadMetrics, count_texts, described, head_metrics, metric_functions, metrics_html
+from regard.metrics.registry import MetricFunction
 from regard.metrics.running_sums import Sums, SumsFile, remove_sums, run_identity
 from regard.models.base import TextModel
 from regard.models.batch import OneText
@@ -101,6 +102,7 @@ def corpus_head_metrics(
     truncate: bool = False,
     progress: Progress | None = None,
     resume: str | os.PathLike[str] | None = None,
+    own: Mapping[str, MetricFunction] | None = None,
 ) -> CorpusHeadMetrics:
     """Return the metrics of every head over many texts or pictures, in memory that does not grow with their number.
 
@@ -113,6 +115,8 @@ def corpus_head_metrics(
         A file that holds the running sums while this runs: written every few seconds and at an interrupt, removed at
         the end. A call with the same arguments after an interrupt, or a kill, continues from it, with the bits of a run
         that was not interrupted. It needs texts that can be read twice, such as a list.
+    own : mapping of str to function, optional
+        Other metrics by name, as `head_metrics` takes them.
 
     Raises
     ------
@@ -126,7 +130,8 @@ def corpus_head_metrics(
     >>> found.means["induction"].shape, int(found.counts["induction"].max())
     ((2, 4), 3)
     """
-    metrics = measure_corpus(model, texts, batch_size=batch_size, truncate=truncate, progress=progress, resume=resume)
+    options: Any = {"batch_size": batch_size, "truncate": truncate, "progress": progress}
+    metrics = measure_corpus(model, texts, resume=resume, own=own, **options)
     if resume is not None:
         remove_sums(resume)
     return metrics
@@ -140,9 +145,11 @@ def measure_corpus(
     truncate: bool = False,
     progress: Progress | None = None,
     resume: str | os.PathLike[str] | None = None,
+    own: Mapping[str, MetricFunction] | None = None,
 ) -> CorpusHeadMetrics:
     """Return what `corpus_head_metrics` does, and leave the file `resume`: for a caller that stores the result."""
     options: dict[str, Any] = {"batch_size": batch_size, "truncate": truncate}
+    functions = metric_functions(own)
     if not isinstance(resume, str | os.PathLike | None):
         raise RegardError(f"resume= is the path of a file, got {resume!r}")
     if isinstance(model, ImageModel):
@@ -153,12 +160,12 @@ def measure_corpus(
         raise RegardError(
             "a corpus is run by a model of texts or of pictures; of a CLIP, by model.text or model.vision"
         )
-    file = None if resume is None else SumsFile(resume, run_identity(model, texts, options))
+    file = None if resume is None else SumsFile(resume, run_identity(model, texts, options, own), functions)
     sums = Sums() if file is None else file.read()
     arguments: Any = {**options, "progress": progress, "skip": sums.done}
     try:
         for _, trace in model.iter_traces(texts, only="*attn.weights", **arguments):
-            sums = sums.add(head_metrics(trace))
+            sums = sums.add(head_metrics(trace, own=own))
             if file is not None and file.is_due():
                 file.write(sums)
     finally:

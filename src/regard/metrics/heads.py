@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from regard._utils.errors import RegardError
 from regard._utils.frames import Tabular, make_dataset
 from regard.metrics.layer_maps import encoding_of, entries_of, layers_of
-from regard.metrics.registry import METRICS as METRICS, RowBlock, Rows, listed_metrics, metric
+from regard.metrics.registry import METRICS as METRICS, MetricFunction, RowBlock, Rows, listed_metrics, metric
 from regard.text.encoding import Encoding
 from regard.trace import Trace
 from regard.trace.notebook_html import page, picture, wrapped_row
@@ -121,6 +122,46 @@ def punctuation(block: RowBlock) -> Rows:
     return block.weights[..., marks].sum(-1), ~(marks | block.is_special)[block.rows]
 
 
+@metric(
+    "Current token",
+    "share",
+    "The share of the token itself.",
+    paper="Clark et al. 2019, arXiv:1906.04341",
+    is_listed=False,
+)
+def current_token(block: RowBlock) -> Rows:
+    """The weight at j = i."""
+    return block.weights[:, np.arange(len(block.rows)), block.rows], block.rows >= 0
+
+
+@metric(
+    "Next token",
+    "share",
+    "The share of the token just after; in a decoder 0.",
+    paper="Clark et al. 2019, arXiv:1906.04341",
+    is_listed=False,
+)
+def next_token(block: RowBlock) -> Rows:
+    """The weight at j = i + 1; the last row does not count."""
+    last = len(block.keys) - 1
+    return block.weights[:, np.arange(len(block.rows)), np.minimum(block.rows + 1, last)], block.rows < last
+
+
+@metric(
+    "Separator",
+    "share",
+    "The share of special tokens after the first token: [SEP] of BERT.",
+    caveat="It is not a sign of importance: a head attends to separators where it has nothing to do.",
+    paper="Clark et al. 2019, arXiv:1906.04341",
+    is_listed=False,
+)
+def separator(block: RowBlock) -> Rows:
+    """Σ w over special tokens but the first token; rows of special tokens do not count, nor a text without any."""
+    if block.is_special is None or not (separators := block.is_special & (block.keys > 0)).any():
+        return np.zeros(block.weights.shape[:2]), np.zeros(len(block.rows), bool)
+    return block.weights[..., separators].sum(-1), ~block.is_special[block.rows]
+
+
 @dataclass(frozen=True, eq=False)
 class HeadMetrics(Tabular):
     """The metrics of each head on each text: arrays of float64, ``B L H``, NaN where no row of a text counts.
@@ -206,7 +247,7 @@ def metrics_html(metrics: HeadMetrics, title: str) -> str:
     )
 
 
-def head_metrics(trace: Trace) -> HeadMetrics:
+def head_metrics(trace: Trace, *, own: Mapping[str, MetricFunction] | None = None) -> HeadMetrics:
     """Return the metrics of every head, from the trace of a run.
 
     Parameters
@@ -214,20 +255,66 @@ def head_metrics(trace: Trace) -> HeadMetrics:
     trace : Trace
         With the weights of every layer: ``Trace(maps=True)``, whose maps are computed in blocks of rows, or
         ``Trace(only="*attn.weights")``.
+    own : mapping of str to function, optional
+        Other metrics by name. A function takes a `RowBlock`, and returns a value for each head and row, ``H R``, and
+        which rows count, ``R``; the metric is the mean of these.
 
     Raises
     ------
     RegardError
-        The trace has no such weights.
+        The trace has no such weights; or a metric of `own` is not a function, is named as one of `METRICS`, or returns
+        arrays of other shapes.
+
+    Examples
+    --------
+    >>> import regard
+    >>> trace = regard.Trace(maps=True)
+    >>> output = regard.load("induction")("qzkfqz", trace=trace)
+    >>> def first_token(block):
+    ...     return block.weights[..., 0], block.rows > 0
+    >>> head_metrics(trace, own={"first_token": first_token}).values["first_token"].shape  # B L H
+    (1, 2, 4)
     """
+    functions = metric_functions(own)
     measured = []
     for batch in range(entries_of(trace)):
         encoding, layers = encoding_of(trace, batch), layers_of(trace, batch)
-        measured.append([layer_metrics(layer.row_blocks(), encoding) for layer in layers])
+        measured.append([layer_metrics(layer.row_blocks(), encoding, functions) for layer in layers])
     if not measured:
         layers_of(trace, 0)  # raises: says what is missing
-    values = {name: np.array([[of_layer[name] for of_layer in text] for text in measured]) for name in METRICS}
+    values = {name: np.array([[of_layer[name] for of_layer in text] for text in measured]) for name in functions}
     return HeadMetrics(tuple(layer.name for layer in layers), values)
+
+
+def metric_functions(own: Mapping[str, MetricFunction] | None) -> dict[str, MetricFunction]:
+    """Return the function of each metric by its name: those of `METRICS`, then those of `own`."""
+    functions = {name: entry.function for name, entry in METRICS.items()}
+    for name, each in ({} if own is None else own).items():
+        if not isinstance(name, str) or name in functions or not callable(each):
+            raise RegardError(
+                f"own= has names that are no metric of regard, each with a function, got {name!r}: {each!r}"
+            )
+        functions[name] = _checked(name, each)
+    return functions
+
+
+def _checked(name: str, own: MetricFunction) -> MetricFunction:
+    """Return a metric of a user, which says what it did not return."""
+
+    def measure(block: RowBlock) -> Rows:
+        shape = block.weights.shape[:2]
+        try:
+            values, counted = (np.asarray(each) for each in own(block))
+        except (TypeError, ValueError) as error:
+            raise RegardError(f"metric {name!r} returns values and which rows count, but: {error}") from error
+        if values.shape != shape or counted.shape != shape[1:] or counted.dtype != bool:
+            raise RegardError(
+                f"metric {name!r} returns values {shape} and a boolean array {shape[1:]}, which rows count, got "
+                f"{values.shape} and {counted.dtype} {counted.shape}"
+            )
+        return values, counted
+
+    return measure
 
 
 INDUCTION_CIRCUIT = ("previous_token", "induction")
@@ -249,7 +336,11 @@ def strongest_heads(name: str, values: np.ndarray, count: int = 3) -> list[tuple
     ]
 
 
-def layer_metrics(blocks: Iterable[tuple[np.ndarray, np.ndarray]], encoding: Encoding | None) -> dict[str, np.ndarray]:
+def layer_metrics(
+    blocks: Iterable[tuple[np.ndarray, np.ndarray]],
+    encoding: Encoding | None,
+    functions: Mapping[str, MetricFunction] | None = None,
+) -> dict[str, np.ndarray]:
     """Return each metric of one layer's heads, ``H``, from blocks of rows: all rows of a text, or some.
 
     Parameters
@@ -258,20 +349,23 @@ def layer_metrics(blocks: Iterable[tuple[np.ndarray, np.ndarray]], encoding: Enc
         Query positions, and their weights in float64.
     encoding : Encoding or None
         The tokens of the text.
+    functions : mapping of str to function, optional
+        As `metric_functions` returns them; by default those of `METRICS`.
     """
+    functions = metric_functions(None) if functions is None else functions
     ids = None if encoding is None else np.array(encoding.ids)
     is_special = None if encoding is None else np.array(encoding.special_tokens_mask, bool)
     marks = None if encoding is None else np.array([_is_punctuation(encoding, i) for i in range(len(encoding))], bool)
-    sums = dict.fromkeys(METRICS, np.zeros(()))
-    counts = dict.fromkeys(METRICS, 0)
+    sums = dict.fromkeys(functions, np.zeros(()))
+    counts = dict.fromkeys(functions, 0)
     for rows, weights in blocks:
         block = RowBlock(rows, weights, ids, is_special, marks)
-        for name, entry in METRICS.items():
-            values, counted = entry.function(block)
+        for name, function in functions.items():
+            values, counted = function(block)
             sums[name] = sums[name] + values[:, counted].sum(-1)
             counts[name] += int(counted.sum())
     with np.errstate(invalid="ignore"):
-        return {name: np.asarray(sums[name] / np.float64(counts[name])) for name in METRICS}
+        return {name: np.asarray(sums[name] / np.float64(counts[name])) for name in functions}
 
 
 def _is_punctuation(encoding: Encoding, position: int) -> bool:

@@ -19,7 +19,7 @@ from regard._utils.errors import RegardError
 from regard._version import __version__
 from regard.formats.safetensors import SafetensorsFile, write_safetensors
 from regard.metrics.heads import HeadMetrics, head_metrics
-from regard.metrics.registry import METRICS
+from regard.metrics.registry import METRICS, MetricFunction
 from regard.models.batch import OneText
 from regard.models.corpus import check_texts, encode
 from regard.models.output import run_traced
@@ -108,11 +108,12 @@ class Sums:
 
     done: int = 0  # texts
     layers: tuple[str, ...] = ()
-    means: Mapping[str, RunningMean] = field(default_factory=lambda: {name: RunningMean() for name in METRICS})
+    means: dict[str, RunningMean] = field(default_factory=lambda: {name: RunningMean() for name in METRICS})
 
     def add(self, text_metrics: HeadMetrics) -> Sums:
         """Return the sums with one more text."""
-        means = {name: each.add(text_metrics.values[name][0]) for name, each in self.means.items()}
+        before = self.means | dict.fromkeys(text_metrics.values.keys() - self.means.keys(), RunningMean())
+        means = {name: before[name].add(values[0]) for name, values in text_metrics.values.items()}
         return Sums(self.done + 1, text_metrics.layers, means)
 
     def merge(self, other: Sums) -> Sums:
@@ -129,10 +130,14 @@ class SumsFile:
     path : path
     identity : mapping of str to str
         What the run is, as `run_identity` has it.
+    metrics : iterable of str
+        The names of its metrics.
     """
 
-    def __init__(self, path: str | os.PathLike[str], identity: Mapping[str, str]) -> None:
-        self.path, self.identity = Path(path), dict(identity)
+    def __init__(
+        self, path: str | os.PathLike[str], identity: Mapping[str, str], metrics: Iterable[str] = METRICS
+    ) -> None:
+        self.path, self.identity, self.metrics = Path(path), dict(identity), tuple(metrics)
         self._written = time.monotonic()
 
     def is_due(self) -> bool:
@@ -163,7 +168,7 @@ class SumsFile:
                 raise
             raise self._other_file() from error
         metadata = file.metadata
-        names = {f"{name}.{kind}" for name in METRICS for kind in _ARRAYS}
+        names = {f"{name}.{kind}" for name in self.metrics for kind in _ARRAYS}
         if metadata.get("format") != _FORMAT or not metadata.get("done", "").isdecimal():
             raise self._other_file()
         if other := [name for name, value in self.identity.items() if metadata.get(name) != value]:
@@ -173,19 +178,19 @@ class SumsFile:
                 f"{self.path} is of an interrupted run with other {join_names(other)}: repeat that run as it was, or "
                 "remove the file"
             )
-        if set(file) != names or not _fit_together(file):
+        if set(file) != names or not _fit_together(file, self.metrics):
             raise RegardError(f"{self.path} is damaged: remove it")
-        means = {name: RunningMean(*(np.array(file[f"{name}.{kind}"]) for kind in _ARRAYS)) for name in METRICS}
+        means = {name: RunningMean(*(np.array(file[f"{name}.{kind}"]) for kind in _ARRAYS)) for name in self.metrics}
         return Sums(int(metadata["done"]), tuple(json.loads(metadata["layers"])), means)
 
     def _other_file(self) -> RegardError:
         return RegardError(f"{self.path} is not a file of running sums: move it away, or resume from another")
 
 
-def _fit_together(file: Mapping[str, Any]) -> bool:
+def _fit_together(file: Mapping[str, Any], metrics: Iterable[str]) -> bool:
     """Tell whether all arrays are of the same heads."""
-    shapes = {(*file[f"{name}.count"].shape, _LIMBS) for name in METRICS}
-    return {file[f"{name}.{kind}"].shape for name in METRICS for kind in _ARRAYS[1:]} == shapes and len(shapes) == 1
+    shapes = {(*file[f"{name}.count"].shape, _LIMBS) for name in metrics}
+    return {file[f"{name}.{kind}"].shape for name in metrics for kind in _ARRAYS[1:]} == shapes and len(shapes) == 1
 
 
 def remove_sums(path: str | os.PathLike[str]) -> None:
@@ -196,11 +201,16 @@ def remove_sums(path: str | os.PathLike[str]) -> None:
         raise RegardError(f"cannot remove {path}: {error.strerror or error}") from error
 
 
-def run_identity(model: Any, texts: Iterable[OneText], options: Mapping[str, object]) -> dict[str, str]:
+def run_identity(
+    model: Any,
+    texts: Iterable[OneText],
+    options: Mapping[str, object],
+    own: Mapping[str, MetricFunction] | None = None,
+) -> dict[str, str]:
     """Return what decides the bits of a result, by the word that an error has for it.
 
-    The model is known by the metrics of its heads on the first text: they have the bits of its weights, and of how
-    this machine computes them.
+    The model is known by the metrics of its heads on the first text, those of `own` among them: they have the bits of
+    its weights, and of how this machine computes them.
 
     Raises
     ------
@@ -218,7 +228,7 @@ def run_identity(model: Any, texts: Iterable[OneText], options: Mapping[str, obj
     for text in texts:
         encoding = encode(model, 0, text, True)
         probe = encoding.truncated(_PROBE_TOKENS) if len(encoding) > _PROBE_TOKENS else encoding
-        metrics = head_metrics(run_traced(model, [probe], Trace(only="*attn.weights", maps=True)))
+        metrics = head_metrics(run_traced(model, [probe], Trace(only="*attn.weights", maps=True)), own=own)
         for values in metrics.values.values():
             model_digest.update(values.tobytes())
         break

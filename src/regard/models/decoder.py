@@ -206,11 +206,18 @@ class Decoder(LanguageModel):
             hidden = hidden * hidden.dtype.type(self.logit_scale)
         if self.lm_head is not None:
             return self.lm_head(hidden)
-        weight = self.token_embedding.weight.T
-        if isinstance(weight, QuantizedWeight):
-            return instance_cache(self, "_tied_head", lambda: Linear(weight))(hidden)
-        logits: np.ndarray = F.linear(hidden, weight)
+        if (tied := self.tied_head) is not None:
+            return tied(hidden)
+        logits: np.ndarray = F.linear(hidden, self.token_embedding.weight.T)
         return logits
+
+    @property
+    def tied_head(self) -> Linear | None:
+        """The table of embeddings as the head, where it is that and is stored in blocks, so that it can be packed."""
+        weight = self.token_embedding.weight
+        if self.lm_head is not None or not self.config.tied or not isinstance(weight, QuantizedWeight):
+            return None
+        return instance_cache(self, "_tied_head", lambda: Linear(weight.T))
 
     def paths(self, text: OneText, to: Any, versus: Any = None, **options: Any) -> Any:
         """Return the paths through which a prediction comes from the tokens, as a small graph.

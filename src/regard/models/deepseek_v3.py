@@ -132,6 +132,10 @@ class LatentAttention(CausalAttention):
     def __post_init__(self) -> None:
         """Nothing is checked: the shapes are those that the family has asked of the checkpoint."""
 
+    def packed_together(self) -> tuple[Linear, ...]:
+        """Return none: queries are read from another latent than keys and values."""
+        return ()
+
     @property
     def num_kv_heads(self) -> int:
         """``H``: each head has keys and values of its own."""

@@ -22,6 +22,7 @@ from regard.models.checkpoint.model_config import ModelConfig
 from regard.models.checkpoint.open import Checkpoint, FolderCheckpoint, open_checkpoint
 from regard.models.checkpoint.tensors import Tensors
 from regard.models.hub import resolve
+from regard.nn.fast_paths import pack
 
 if TYPE_CHECKING:
     from regard.models.bert import Bert
@@ -202,9 +203,10 @@ def load(
     if isinstance(model.config, ModelConfig):
         unread = checkpoint.ignored if isinstance(checkpoint, FolderCheckpoint) else ()
         model = replace(model, config=replace(model.config, ignored=tuple(dict.fromkeys([*unread, *ignore]))))
-    if not isinstance(model, TextModel):
-        return model
-    return replace(model, sentence=checkpoint.sentence_settings(resolve.known_settings(name_or_path)))
+    if isinstance(model, TextModel):
+        model = replace(model, sentence=checkpoint.sentence_settings(resolve.known_settings(name_or_path)))
+    pack(model)
+    return model
 
 
 def family_of(checkpoint: Checkpoint) -> type[PretrainedModel]:

@@ -51,7 +51,7 @@ def estimate_memory(
         Whether keys and values of all layers stay, as in generation.
     """
     estimates = instance_cache(model, "_memory_estimates", dict[Any, MemoryEstimate])
-    key = (trace._plan, batch, length, target_length, cached)
+    key = (trace._plan, trace.folder is None, batch, length, target_length, cached)
     if key not in estimates:
         probe = MemoryProbe(trace, batch, length, target_length)
         probe.add(_taps(model, length, trace))
@@ -59,7 +59,7 @@ def estimate_memory(
         working = _WORKING_ARRAYS * probe.largest + 2 * probe.largest_recorded + 3 * probe.cache * cached
         if len(estimates) >= _MOST_ESTIMATES:
             estimates.clear()
-        estimates[key] = MemoryEstimate(probe.recorded, working)
+        estimates[key] = MemoryEstimate(probe.recorded if trace.folder is None else probe.maps, working)
     return estimates[key]
 
 

@@ -170,6 +170,11 @@ class MultiHeadAttention(Layer):
         o = None if w_o is None else Linear(np.asarray(as_array(w_o, "w_o")))
         return cls(q, k, v, o, num_heads=1 if num_heads is None else num_heads)
 
+    def packed_together(self) -> tuple[Linear, ...]:
+        """Return the projections, if all read the same x and keys are as wide as values."""
+        (q_in, _), (k_in, k), (_, v) = (p.weight.shape for p in (self.q_proj, self.k_proj, self.v_proj))
+        return (self.q_proj, self.k_proj, self.v_proj) if q_in == k_in and k == v else ()
+
     def project_q(self, x: np.ndarray, *, trace: Recorder = NULL_RECORDER) -> np.ndarray:
         """Return the queries, ``... H T D``, of x, ``... T E``; taps ``q``."""
         return trace("q", F.split_heads(self.q_proj(x), self.num_heads), "... H T D")
@@ -274,6 +279,10 @@ class SelfAttention(MultiHeadAttention):
 @dataclass(frozen=True, eq=False, repr=False)
 class CrossAttention(MultiHeadAttention):
     """Every token of one sequence attends to every token of another."""
+
+    def packed_together(self) -> tuple[Linear, ...]:
+        """Return none: keys and values come from another sequence."""
+        return ()
 
     def __call__(
         self,

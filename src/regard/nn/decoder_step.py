@@ -16,7 +16,8 @@ from regard.nn.attention import CosSin
 from regard.nn.decoder import CausalAttention, DecoderBlock
 from regard.nn.fast_paths import Packed, instance_cache, packed_maps
 from regard.nn.kv_cache import KVCache
-from regard.nn.layers import GatedFeedForward, Linear, RMSNorm
+from regard.nn.layer import Layer
+from regard.nn.layers import GatedFeedForward, RMSNorm
 
 
 def decode_step(
@@ -121,12 +122,9 @@ def _prepare_block(kernel: Any, block: DecoderBlock) -> Any:
         return None
     if any(norm is not None and norm.weight.shape != (attn.head_dim,) for norm in (attn.q_norm, attn.k_norm)):
         return None
-    if attn.k_proj.weight.shape[1] != attn.v_proj.weight.shape[1]:  # D = Dv
+    if not attn.packed_together():
         return None
-    qkv = _maps(attn, (attn.q_proj, attn.k_proj, attn.v_proj))
-    out = _maps(attn.o_proj, (attn.o_proj,))
-    gate_up = _maps(mlp, (mlp.gate_proj, mlp.up_proj))
-    down = _maps(mlp.down_proj, (mlp.down_proj,))
+    qkv, out, gate_up, down = (_maps(layer) for layer in (attn, attn.o_proj, mlp, mlp.down_proj))
     if qkv is None or out is None or gate_up is None or down is None:
         return None
     attn_norm, q_norm, k_norm, mlp_norm = (
@@ -137,10 +135,10 @@ def _prepare_block(kernel: Any, block: DecoderBlock) -> Any:
     return kernel.DecoderBlock(attn_norm, qkv, q_norm, k_norm, sinks, out[0], mlp_norm, gate_up, down[0])
 
 
-def _maps(layer: object, maps: Sequence[Linear]) -> list[Any] | None:
-    """Return maps of the same x packed together, or else each of them; None if one cannot be packed."""
-    together = packed_maps(layer, maps)
-    packed = [together] if together is not None else [packed_maps(linear, (linear,)) for linear in maps]
+def _maps(layer: Layer) -> list[Any] | None:
+    """Return the maps of a layer packed together, or else each of them; None if one cannot be packed."""
+    together = packed_maps(layer)
+    packed = [together] if together is not None else [packed_maps(linear) for linear in layer.packed_together()]
     prepared = [_map(p) for p in packed if p is not None]
     return prepared if len(prepared) == len(packed) and None not in prepared else None
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from mmap import mmap
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -23,6 +23,7 @@ from regard.functional.inputs import validate_inputs
 from regard.functional.native import ops
 from regard.functional.recorder import NULL_RECORDER, Recorder, StepList, Steps
 from regard.functional.variable import Pullback, is_recorded, record_vjp
+from regard.nn.layer import Layer
 from regard.nn.quantized import QuantizedWeight
 
 if TYPE_CHECKING:
@@ -40,14 +41,13 @@ _SMALL = 1 << 22  # bytes of queries
 
 def linear(layer: Linear, x: np.ndarray, activation: str | None) -> np.ndarray | None:
     """Return activation(x · W + b) with packed weights."""
-    packed = packed_maps(layer, (layer,))
+    packed = packed_maps(layer)
     return None if packed is None else packed(x, activation)
 
 
 def project_qkv(attn: MultiHeadAttention, x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
     """Return queries, keys and values of one x, ``... T E``, from one product with packed weights."""
-    maps = attn.q_proj, attn.k_proj, attn.v_proj
-    packed = packed_maps(attn, maps) if attn.k_proj.weight.shape[1] == attn.v_proj.weight.shape[1] else None  # D = Dv
+    packed = packed_maps(attn)
     qkv = None if packed is None else packed(x)
     if qkv is None:
         return None
@@ -61,7 +61,7 @@ def gate_and_up(mlp: GatedFeedForward, x: np.ndarray, *, apart: bool) -> tuple[n
 
     They are parts of one product, or, where a recorder stores them or they have a gradient, of two with the same bits.
     """
-    packed = packed_maps(mlp, (mlp.gate_proj, mlp.up_proj))
+    packed = packed_maps(mlp)
     hidden = mlp.gate_proj.weight.shape[1]
     parts = packed.split(hidden) if packed is not None and (apart or is_recorded(x)) else None
     if parts is not None:
@@ -199,8 +199,7 @@ def _encoder_blocks(blocks: Sequence[EncoderBlock]) -> ops.EncoderBlocks | None:
     parts = []
     for block in blocks:
         attn, tail = block.attn, instance_cache(block, "_fused_tail", functools.partial(_fused_tail, block))
-        same_width = attn.k_proj.weight.shape[1] == attn.v_proj.weight.shape[1]  # D = Dv
-        qkv = packed_maps(attn, (attn.q_proj, attn.k_proj, attn.v_proj)) if same_width else None
+        qkv = packed_maps(attn)
         if tail is None or qkv is None or qkv.kind is not None:
             return None
         parts.append((qkv.panels, qkv.bias, tail))
@@ -217,7 +216,7 @@ def _fused_tail(block: EncoderBlock) -> ops.FusedBlockTail | None:
     maps = [linear for linear in (attn.o_proj, mlp.up_proj, mlp.down_proj) if linear is not None]
     if len(maps) < 3 or not are_ours(block, block.attn, attn.q_proj, attn.k_proj, attn.v_proj, mlp, *maps, *norms):
         return None
-    packed = [packed_maps(linear, (linear,)) for linear in maps]
+    packed = [packed_maps(linear) for linear in maps]
     out, up, down = (None if p is None else (p.panels, p.bias) for p in packed)
     if out is None or up is None or down is None:
         return None
@@ -349,9 +348,30 @@ def list_steps(compute: Callable[[Recorder], object]) -> Steps:
     return listed.steps()
 
 
-def packed_maps(layer: object, maps: Sequence[Linear]) -> Packed | None:
-    """Return the maps packed together, which is stored in `layer`; None as in `Packed.from_maps`."""
-    return instance_cache(layer, "_packed", lambda: Packed.from_maps(maps) if are_ours(*maps) else None)
+def packed_maps(layer: Layer) -> Packed | None:
+    """Return `Layer.packed_together` packed, which is stored in `layer`; None as in `Packed.from_maps`."""
+
+    def make() -> Packed | None:
+        maps = layer.packed_together()
+        return Packed.from_maps(maps) if maps and are_ours(*maps) else None
+
+    return instance_cache(layer, "_packed", make)
+
+
+def pack(part: object) -> None:
+    """Pack the weights of a layer, such as a model, or of a tuple of them, now and not in the first call of each.
+
+    But for experts, most of which no token of a text may take: of those not packed the system can drop the pages.
+    """
+    if isinstance(part, tuple):
+        for each in part:
+            pack(each)
+    elif isinstance(part, Layer):
+        maps = () if packed_maps(part) is None else part.packed_together()
+        values = [getattr(part, field.name) for field in fields(part) if field.name != "experts"]  # type: ignore[arg-type]
+        for value in (*values, getattr(part, "tied_head", None)):
+            if not any(value is each for each in maps):
+                pack(value)
 
 
 def instance_cache(layer: object, name: str, make: Callable[[], T]) -> T:

@@ -23,6 +23,10 @@ class Layer:
         """Return the fields alone: a copy has other arrays, so it makes its own packed weights."""
         return {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
 
+    def packed_together(self) -> tuple[Any, ...]:
+        """Return its linear maps of the same x, whose weights `regard.nn.fast_paths` packs as one."""
+        return ()
+
     def __repr__(self) -> str:
         shown = (f"{f.name}={_short(getattr(self, f.name))}" for f in fields(self) if f.repr)  # type: ignore[arg-type]
         return f"{type(self).__name__}({', '.join(shown)})"

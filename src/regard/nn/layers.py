@@ -68,6 +68,10 @@ class Linear(Layer):
         weight = generator(rng).uniform(-limit, limit, (in_dim, out_dim)).astype(float_dtype(dtype))
         return cls(weight, np.zeros(out_dim, dtype) if bias else None)
 
+    def packed_together(self) -> tuple[Linear, ...]:
+        """Return itself."""
+        return (self,)
+
     def __call__(self, x: np.ndarray, *, activation: str | None = None) -> np.ndarray:
         """Return ``... F`` for x ``... E``, after an activation if one is named."""
         y = fast_paths.linear(self, x, activation)
@@ -354,6 +358,10 @@ class GatedFeedForward(Layer):
         ins_and_outs = ((embed_dim, hidden_dim), (embed_dim, hidden_dim), (hidden_dim, embed_dim))
         maps = (Linear.init(rng, *sizes, bias=bias, dtype=dtype) for sizes in ins_and_outs)
         return cls(*maps, activation=activation)
+
+    def packed_together(self) -> tuple[Linear, ...]:
+        """Return the maps to the gate and to what it gates."""
+        return self.gate_proj, self.up_proj
 
     def __call__(self, x: np.ndarray, *, trace: Recorder = NULL_RECORDER) -> np.ndarray:
         """Return ``... T E`` for x ``... T E``; taps ``gate``, ``up``, ``hidden`` (``... T F``) and ``output``."""

@@ -98,6 +98,8 @@ class MemoryProbe(Trace):
     ----------
     recorded : int
         Bytes of the recorded values and maps.
+    maps : int
+        Those of the maps.
     cache : int
         Bytes of the keys and values of all layers, or of the latents from which they are computed.
     largest, largest_recorded : int
@@ -111,7 +113,7 @@ class MemoryProbe(Trace):
         self._cross_lengths = {"B": batch, "T": target_length, "S": length}
         self._target_lengths = {"B": batch, "T": target_length, "S": target_length}
         self._latents: set[str] = set()  # the attentions that have some
-        self.recorded = self.cache = self.largest = self.largest_recorded = 0
+        self.recorded = self.maps = self.cache = self.largest = self.largest_recorded = 0
 
     def add(self, taps: Iterable[Tap]) -> None:
         """Add the taps of a run, up to the step after which it ends."""
@@ -147,6 +149,7 @@ class MemoryProbe(Trace):
         plan = self.plan(*STAGES)
         if plan.keeps_map:
             self.recorded += self._nbytes(tap)
+            self.maps += self._nbytes(tap)
             if plan.stops:
                 raise RunStopped(tap.name, None)
 

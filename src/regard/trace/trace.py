@@ -6,9 +6,11 @@ returns the result of the user's function, with which the computation continues.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,7 +28,7 @@ from regard.trace.plan import StepPlan, run_plan
 from regard.trace.recorded_steps import RecordedSteps
 from regard.trace.step_names import asks_by_name, canonical_name, canonical_names, did_you_mean, matches, scoped
 from regard.trace.text_layout import Place, TextLayout, located
-from regard.trace.trace_file import fitted_axes
+from regard.trace.trace_file import fitted_axes, write_mapped
 
 __all__ = ["Edit", "Trace"]
 
@@ -68,6 +70,11 @@ class Trace(Scoped, RecordedSteps):
         with which the computation continues. The edited value is recorded. The model raises after the run if a name
         matched no step; after a bare layer see `unmatched`.
 
+    folder : path, optional
+        Where each array is written as soon as it is made, to a file of its name (``blocks.3.output.npy``), which the
+        trace reads through a memory map: the memory of a run then hardly depends on what it records. Maps stay in
+        memory. No such file may be there yet.
+
     Names of TransformerLens are understood too: ``blocks.3.attn.hook_pattern``, ``blocks.3.hook_resid_post``
     (`regard.trace.steps`). Arrays of other libraries are recorded, and passed to edits, as NumPy arrays (bfloat16 as
     float32); the result of an edit returns to their library and device. Where PyTorch records a gradient, the function
@@ -107,8 +114,12 @@ class Trace(Scoped, RecordedSteps):
         start: Mapping[str, Array] | None = None,
         stop: str | None = None,
         edit: Mapping[str, Edit] | None = None,
+        folder: str | os.PathLike[str] | None = None,
     ) -> None:
         super().__init__()
+        if not isinstance(folder, str | os.PathLike | None):
+            raise RegardError(f"folder is the path of a folder, got {folder!r}")
+        self.folder = None if folder is None else Path(folder)
         self._optional = names_of("optional", optional)
         self._required = () if only is None else names_of("only", only)
         self._only = None if only is None and not self._optional else (*self._required, *self._optional)
@@ -151,7 +162,10 @@ class Trace(Scoped, RecordedSteps):
         if step.is_recorded:
             self._note(full, axes, value.ndim)
             is_ours = owned and not step.edits and isinstance(value, np.ndarray)
-            self._values[full] = value if is_ours or (not edits and self._holds(value)) else to_numpy(value)
+            if self.folder is not None:
+                self._values[full] = write_mapped(self.folder, full, to_numpy(value))
+            else:
+                self._values[full] = value if is_ours or (not edits and self._holds(value)) else to_numpy(value)
         if step.is_last:
             raise RunStopped(full, value)
         return value
@@ -270,7 +284,8 @@ class Trace(Scoped, RecordedSteps):
         if self.plan("weights").keeps_map:
             name = self._prefix + "weights"
             self._note(name, "... H T S", weights.ndim)
-            self._values[name] = to_numpy(weights)
+            values = to_numpy(weights)
+            self._values[name] = values if self.folder is None else write_mapped(self.folder, name, values)
 
     def set_layout(self, layout: TextLayout) -> None:
         """Say where the texts of the batch stand in the values that are computed from here on."""

@@ -6,9 +6,12 @@ import functools
 import json
 import math
 import os
+from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import quote
 
 import numpy as np
+from numpy.lib import format as npy
 
 from regard._utils.errors import RegardError
 from regard.formats.safetensors import SafetensorsFile, write_safetensors
@@ -86,6 +89,29 @@ def _parsed(file: SafetensorsFile) -> TraceData:
     data = TraceData(file.metadata["model"], encodings, axes, values, maps, optional, targets)
     check_batch(data)
     return data
+
+
+def write_mapped(folder: Path, name: str, values: np.ndarray) -> np.ndarray:
+    """Write an array to a new file of this name and return it as a read-only memory map of that.
+
+    Raises
+    ------
+    RegardError
+        There is such a file, or it cannot be written.
+    """
+    path = folder / f"{quote(name, safe='')}.npy"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with path.open("xb") as stream:
+            np.save(stream, values, allow_pickle=False)
+        if not values.size:  # an empty file cannot be mapped
+            return values
+        mapped: np.ndarray = npy.open_memmap(path, mode="r")
+    except FileExistsError as error:
+        raise RegardError(f"{path} is there already: give folder= an empty folder") from error
+    except OSError as error:
+        raise RegardError(f"cannot write {path}: {error.strerror or error}") from error
+    return mapped.view(np.ndarray)
 
 
 def check_batch(data: TraceData) -> None:
