@@ -65,7 +65,7 @@ export class MovementView {
 
   /** @param {string} message  instead of the plane */
   showMessage(message) {
-    this.player.stop();
+    this.player.stop(false);
     this.bar.hidden = this.legend.hidden = this.plane.node.hidden = true;
     setText(this.explanation, message);
   }
@@ -74,7 +74,7 @@ export class MovementView {
   setPending(isPending) {
     this.player.button.disabled = this.slider.disabled = isPending;
     if (isPending && this.plane.node.hidden) this.explanation.textContent = "Computing the plane of all stages …";
-    if (isPending) this.player.stop();
+    if (isPending) this.player.stop(false);
   }
 
   /** @param {Path[]} paths @param {number} stage @param {Set<number>} selected tokens @param {boolean} hasOtherPlane  of a run that is compared */
