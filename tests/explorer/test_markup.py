@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+
 from regard.explorer.bundle import frontend_file, page_markup
 
 

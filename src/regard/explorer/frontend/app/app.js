@@ -57,7 +57,7 @@ export class App {
     this.state = normalize({ ...this.initialState, ...opening, ...fromUrl }, this.manifest);
     this.queries = new Queries(this);
     this.opening = /** @type {((run: Run) => Partial<State>) | null} */ (null); // of the next text that has run; null: the address
-    this.lastViews = /** @type {Record<string, ViewName>} */ ({}); // of each place
+    this.lastViews = /** @type {Record<string, ViewName>} */ ({ [placeOf(this.state.view)]: this.state.view });
     this.urlWrittenAt = -Infinity;
     this.classTimer = this.publishTimer = /** @type {ReturnType<typeof setTimeout> | undefined} */ (undefined);
     this.historyKey = historyKeyOf(this.state);

@@ -17,10 +17,9 @@ export const showNextTokens = (app) => (ask) => {
     draw: () => {
       refs.nextTokens.hidden = !canPredict;
       setText(refs.temperatureText, state.temperature.toFixed(1));
-      if (!canPredict) refs.nextLine.hidden = true;
     },
   };
-  if (!canPredict) return frame;
+  if (!canPredict) return [frame, { nodes: [refs.nextLine], of: [], draw: () => void (refs.nextLine.hidden = true) }];
   const number = state.editedRun ?? app.shownHead().run;
   const position = positionOf(app);
   const base = manifest.runs[number].base_run ?? null;
