@@ -410,15 +410,6 @@ type MapProps = Omit<Scene, "viewport" | "table" | "colors" | "plotArea"> & {
   message: (row: number, col: number, value: number | null) => string;
 };
 
-type MapActions = {
-  selectCell: (row: Group, col: Group) => void;
-  openCell: () => void;
-  /** In the state: a second click may come before the first is drawn. */
-  isSelected: (row: Group, col: Group) => boolean;
-  addCell: (row: Group, col: Group) => void;
-  saveViewport: (viewport: Viewport | null) => void;
-};
-
 // views/memory-panel.js
 
 /** of the maps that are shown */
@@ -428,16 +419,6 @@ type PageMemory = { bytes: number; limit: number };
 
 /** of one run, A (0) or B (1) */
 type Path = { movement: Movement; axis: Group[]; side: number; title: string };
-
-// views/story-panel.js
-
-type StoryActions = {
-  goTo: (story: string, part: number) => void;
-  open: (address: string) => void;
-  close: () => void;
-  /** what is chosen on the page: its query and its key */
-  chosenWords: () => string[];
-};
 
 // views/training-panel.js
 

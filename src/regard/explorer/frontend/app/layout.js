@@ -4,7 +4,6 @@ import { exportView } from "../export/export-view.js";
 import { listenToFigures } from "../export/print-figure.js";
 import { onSegment, refsOf, setOptions, setText } from "../platform/dom.js";
 import { MAX_TEXT } from "../state/fields.js";
-import { withSelection } from "../state/sides.js";
 import { CellView } from "../views/cell-view.js";
 import { HeadGrid } from "../views/head-grid.js";
 import { Legend } from "../views/legend.js";
@@ -20,10 +19,9 @@ import { WHEEL_KEY } from "../views/zoom-view.js";
 import * as actions from "./actions.js";
 import { createClassroom } from "./classroom.js";
 import { bindControls } from "./controls.js";
-import { findHeads, toggleCell, toggleChosenCell, writeCells } from "./head-search.js";
+import { findHeads, toggleChosenCell, writeCells } from "./head-search.js";
 import { openPlace } from "./places.js";
 import { closeTextB, compareText, runText, runTextB, sampleToken } from "./predictions.js";
-import { chosenWords, goToStep, openAddress } from "./story.js";
 
 /**
  * @typedef {ReturnType<typeof createParts>} Parts
@@ -76,27 +74,11 @@ function createParts(app, refs) {
   const sideSwitch = (/** @type {HTMLElement} */ node, hasDifference = false) =>
     new SideSwitch(node, hasDifference, (side) => set({ side }));
   return {
-    grid: new HeadGrid(refs, manifest, {
-      set,
-      select: (selection, open) => set({ ...withSelection(app.state, selection), ...(open ? { view: "head" } : {}) }),
-    }),
-    map: new MapView(refs, {
-      selectCell: (row, col) => set({ row: row.members[0], col: col.members[0] }),
-      openCell: () => set({ view: "cell" }),
-      isSelected: (row, col) => row.members.includes(app.state.row ?? -1) && col.members.includes(app.state.col ?? -1),
-      addCell: (row, col) => toggleCell(app, row.members[0], col.members[0]),
-      saveViewport: (zoom) => set({ zoom }),
-    }),
+    grid: new HeadGrid(app),
+    map: new MapView(app),
     wordBar: wordBar(app, refs),
-    cellView: new CellView(refs, {
-      close: () => actions.closeCalculation(app),
-      onShow: () => app.showAboveSheet(),
-      selectColumn: (col) => set({ col }),
-    }),
-    movement: new MovementView(refs, {
-      setStage: (stage) => set({ stage }),
-      select: (token) => set({ row: token }),
-    }),
+    cellView: new CellView(app),
+    movement: new MovementView(app),
     legend: new Legend(refs.legend),
     sideSwitches: {
       heads: sideSwitch(refs.headsSides, true),
@@ -117,19 +99,8 @@ function createParts(app, refs) {
       (run) => runTextB(app, run),
     ),
     recentRuns: new RecentRuns(refs, (run) => runText(app, run)),
-    story: new StoryPanel(refs, manifest.stories, {
-      goTo: (story, part) => goToStep(app, story, part),
-      open: (address) => (address ? openAddress(app, address) : app.refresh()),
-      close: () => set({ story: "", part: 0 }),
-      chosenWords: () => chosenWords(app),
-    }),
-    training: manifest.training
-      ? new TrainingPanel(refs, manifest.training.measures, {
-          showCheckpoint: (index) => actions.showCheckpoint(app, index),
-          selectHead: (selection) => actions.selectHead(app, selection),
-          isSettled: () => !app.queries.client.named("maps").answer.isPending,
-        })
-      : null,
+    story: new StoryPanel(app),
+    training: manifest.training ? new TrainingPanel(app, manifest.training.measures) : null,
   };
 }
 
