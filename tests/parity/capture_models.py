@@ -10,7 +10,6 @@ from transformers_models import T5, TWO_STACKS
 
 import make_golden
 import regard
-from regard.models.build import paired_rows
 
 TOLERANCE = 1e-5
 SMALL = {"vocab_size": 50, "hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 20}
@@ -56,16 +55,6 @@ _PICTURES = (
     *make_golden.TEXT_PART_ONLY,
 )  # the last: other names of steps
 TEXT_FAMILIES = [family for family in make_golden.CASES if family not in _PICTURES]
-
-
-def in_order_of_regard(config, name, x):
-    """Return a step of a model of transformers: where q and k rotate neighbours, the two halves that regard rotates."""
-    if config.model_type not in ("glm", "glm4", "llama4_text") or not name.endswith((".q", ".k")):
-        return x
-    if config.model_type == "llama4_text" and not config.no_rope_layers[int(name.split(".")[1])]:
-        return x
-    rotated = int(x.shape[-1] * config.rope_parameters.get("partial_rotary_factor", 1))
-    return x[..., paired_rows(x.shape[-1], rotated, x.shape[-1])()]
 
 
 def make_pair(transformers, kind, implementation=None):
