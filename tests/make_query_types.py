@@ -1,4 +1,4 @@
-"""Write the types of the explorer's queries for the page, from the annotations in Python.
+"""Write the types of the explorer's queries for the page, from the annotations in Python, and those of its elements.
 
     python tests/make_query_types.py
 
@@ -7,7 +7,10 @@
 
 from __future__ import annotations
 
+import re
+import textwrap
 import types
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal, NotRequired, Union, get_args, get_origin, get_type_hints, is_typeddict
@@ -16,13 +19,16 @@ import numpy as np
 
 import regard.explorer.exploration  # noqa: F401 - declares the queries
 from regard.explorer import answers
+from regard.explorer.bundle import page_markup
 from regard.explorer.query import QUERIES
 
 PATH = Path(__file__).parents[1] / "src/regard/explorer/frontend/queries.d.ts"
 HEADER = """\
 // The queries of the page and their answers: written by `python tests/make_query_types.py` from the annotations of
-// `regard.explorer.exploration` and `regard.explorer.answers`, which say what each is.
+// `regard.explorer.exploration` and `regard.explorer.answers`, which say what each is; and the elements of the page.
 """
+_PLAIN = ("aside", "dd", "div", "footer", "header", "h1", "h2", "h3", "h4", "kbd", "label", "li", "main", "ol", "p",
+          "section", "span", "tbody", "td", "th", "ul")  # fmt: skip
 _SIMPLE = {
     int: "number",
     float: "number",
@@ -38,7 +44,20 @@ def render() -> str:
     """Return the content of the file."""
     named = [value for value in vars(answers).values() if is_typeddict(value)]
     methods = "\n".join(_method(name) for name in sorted(QUERIES))
-    return "\n".join([HEADER, *map(_interface, named), f"// prettier-ignore\ninterface Source {{\n{methods}\n}}\n"])
+    source = f"// prettier-ignore\ninterface Source {{\n{methods}\n}}\n"
+    return "\n".join([HEADER, *map(_interface, named), source, _elements(page_markup())])
+
+
+def _elements(markup: str) -> str:
+    """Return the type of the named elements of the page: those of a text box are there for A and for B."""
+    twice = re.search(r'<template data-ref="liveBox">(.*?)</template>', markup, re.DOTALL)[1]  # type: ignore[index]
+    of_b = re.sub(r'data-ref="(\w+)"', r'data-ref="\1B"', twice)
+    named = defaultdict(list)
+    for tag, name in re.findall(r'<(\w+)[^>]*? data-ref="(\w+)"', markup + of_b):
+        named["HTMLElement" if tag in _PLAIN else f'HTMLElementTagNameMap["{tag}"]'].append(f'"{name}"')
+    lines = [f"Record<{' | '.join(sorted(names))}, {kind}>" for kind, names in sorted(named.items())]
+    wrapped = textwrap.fill(" & ".join(lines), 118, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
+    return f"/** by their `data-ref` */\n// prettier-ignore\ntype Refs =\n{wrapped};\n"
 
 
 def _interface(answer: Any) -> str:

@@ -21,6 +21,8 @@ VIEWS = {
     "cell": ["[data-ref=cellTitle]", "[data-ref=titleA]", "[data-ref=steps]", "[data-ref=titleB]", "[data-ref=stepsB]",
              "[data-ref=cellSource]"],
     "why": ["[data-ref=whySum]", "[data-ref=whyPairs]"],
+    "context": ["[data-ref=changedContext]"],
+    "what if": ["[data-ref=whatIfTokens]", "[data-ref=whatIfOutputs]"],
     "next": ["[data-ref=nextHeading]", "[data-ref=nextList]", "[data-ref=lensTable]"],
     "mattered": ["[data-ref=attributionResult]"],
     "plane": ["[data-ref=plane]", "[data-ref=movementText]", "[data-ref=movementLegend]"],
@@ -79,7 +81,8 @@ KEYS = ["]", "[", "}", "{", "m", "t", "p", "w", "s", "l", "n", "v", "c", "a", "g
         "ArrowRight", "1", "2", "3", "4", "5", "6", "7", "8", "9"]  # fmt: skip
 PLACES = [".rg-text-panel .rg-word", ".rg-head", ".rg-segment", ".rg-line-toggle", "[data-field=nextTokens]",
           "[data-ref=ablateButton]", "[data-ref=undoButton]", ".rg-likely-token", ".rg-stream-head",
-          "[data-field=why]", "[data-ref=pathsTree] button"]  # fmt: skip
+          "[data-field=why]", "[data-field=whatIf]", "[data-ref=knobs] input[type=checkbox]",
+          "[data-ref=pathsTree] button"]  # fmt: skip
 PRESS = """
 ([selector, n]) => {
   const nodes = [...document.querySelectorAll(selector)].filter((node) => !node.disabled && node.checkVisibility());
@@ -145,7 +148,7 @@ def test_each_view_agrees_with_its_caption_in_every_frame(
     base, opening = {
         "two texts": (address_of_two, "v=head&l=2&h=3&i=8&j=2"),
         "patching": (address_of_two, "v=patching&l=2&h=3&i=8&j=2"),
-        "decoder": (sequence_address, "v=head&l=1&h=0&i=8&j=4&nt=1"),
+        "decoder": (sequence_address, "v=head&l=1&h=0&i=8&j=4&nt=1&wi=1&ws=1.0.8_4.m"),
     }[kind]
     page = open_page(f"{base}#{opening}", reduced_motion="reduce", allow=REFUSED)
     page.evaluate(WATCH, VIEWS)

@@ -860,8 +860,8 @@ test("a page that is closed gives up the tiles that are on their way", () => {
         () => {},
         () => {},
     );
-    const closing = new queries.Queries({ setBusy() {}, showErrors() {}, controller: new AbortController() });
-    closing.maps.last.data = { sides: [{ pyramid }], difference: null, pooledMax: 1, cellMax: 1 };
+    const closing = new queries.Queries({ setBusy() {}, controller: new AbortController() });
+    closing.client.named("maps").last.data = { sides: [{ pyramid }], difference: null, pooledMax: 1, cellMax: 1 };
     pyramid.tile(0, 1, 1);
     closing.close();
     assert.deepEqual(

@@ -1,5 +1,5 @@
 // The queries of the page and their answers: written by `python tests/make_query_types.py` from the annotations of
-// `regard.explorer.exploration` and `regard.explorer.answers`, which say what each is.
+// `regard.explorer.exploration` and `regard.explorer.answers`, which say what each is; and the elements of the page.
 
 interface Token {
   text: string;
@@ -630,3 +630,42 @@ interface Source {
   what_if: (params: { run: number; layer: number; head: number; i: number; scores: [number, number | null][] }, signal?: AbortSignal) => Promise<WhatIf>;
   why: (params: { run: number; layer: number; head: number | "mean"; i: number; j: number; contrast?: boolean }, signal?: AbortSignal) => Promise<Why>;
 }
+
+/** by their `data-ref` */
+// prettier-ignore
+type Refs =
+  Record<"ablation" | "ablationProgress" | "ablationStatus" | "afterRow" | "aligned" | "attended" | "attendedLegend" |
+  "attributionControls" | "attributionDescription" | "attributionReadout" | "attributionResult" | "attributionStatus"
+  | "cell" | "cellHead" | "cellSearch" | "cellSide" | "cellSource" | "cellTitle" | "cells" | "cellsStatus" |
+  "changedContext" | "changedHeads" | "changes" | "changesNote" | "changesSides" | "changesTitle" | "classAddress" |
+  "classCode" | "classQr" | "classStatus" | "collapse" | "columnB" | "contrast" | "corpus" | "curves" | "displayNote"
+  | "drawings" | "errorBar" | "errorText" | "figureNote" | "followStatus" | "followSwitch" | "grid" | "headCount" |
+  "headProgress" | "headSides" | "headsName" | "headsSides" | "intro" | "introExamples" | "introText" | "legend" |
+  "lensRows" | "lensToken" | "likely" | "lines" | "linesNote" | "linesReadout" | "linesSides" | "live" | "liveB" |
+  "liveMessage" | "liveRecent" | "liveRegion" | "liveStatus" | "liveStatusB" | "main" | "map" | "matchCount" |
+  "mattered" | "matteredLegend" | "memoryText" | "metricDescription" | "metricField" | "minCosine" | "modeDescription"
+  | "model" | "modelHeading" | "modelSides" | "movementBar" | "movementLegend" | "movementSides" | "movementText" |
+  "nextControls" | "nextHeading" | "nextLine" | "nextList" | "nextTokens" | "patchTokens" | "patchingGrid" |
+  "patchingLegend" | "patchingProgress" | "patchingReadout" | "patchingStatus" | "patchingSummary" | "pathsGraph" |
+  "pathsSides" | "pathsStatus" | "pathsSummary" | "pathsTree" | "places" | "plane" | "planeTokens" | "provenance" |
+  "readout" | "rowsProgress" | "rowsStatus" | "saveStatus" | "steps" | "stepsB" | "story" | "storyChoices" |
+  "storyList" | "storyName" | "storyProse" | "storyReveal" | "storyTitle" | "storyVerdict" | "stream" | "streamNames"
+  | "strongRows" | "targetName" | "temperatureText" | "text" | "textContainer" | "textNote" | "thresholdText" |
+  "title" | "titleA" | "titleB" | "top" | "topHeading" | "training" | "trainingBar" | "trainingStatus" | "turnedWords"
+  | "views" | "whatFollows" | "whatIf" | "whatIfOutputs" | "wheelKey" | "why" | "whyPairs" | "whySum" | "wordBar",
+  HTMLElement> & Record<"ablateButton" | "addCell" | "allTokens" | "calculateButton" | "cancelPatching" | "cancelRows"
+  | "clearLines" | "closeB" | "closeCell" | "closeHelp" | "closeIntro" | "closeStory" | "compareButton" |
+  "compareText" | "figureSave" | "findHeads" | "helpButton" | "liveRun" | "liveRunB" | "newest" | "presentButton" |
+  "redoButton" | "restoreButton" | "restoreScores" | "retry" | "sample" | "startPatching" | "storyBack" | "storyNext"
+  | "storyShow" | "themeButton" | "undoButton" | "unpin", HTMLElementTagNameMap["button"]> & Record<"classMenu" |
+  "lensTable" | "liveMenu" | "memory" | "more" | "saveMenu" | "stories", HTMLElementTagNameMap["details"]> &
+  Record<"help", HTMLElementTagNameMap["dialog"]> & Record<"figure", HTMLElementTagNameMap["fieldset"]> &
+  Record<"storyForm", HTMLElementTagNameMap["form"]> & Record<"byRow" | "characterKeys" | "checkpoint" | "corrupted" |
+  "figureCaption" | "firstToken" | "follow" | "lastToken" | "openCommand" | "searchInput" | "showIntro" | "special" |
+  "stage" | "storyNumber" | "target" | "words" | "writtenCells", HTMLElementTagNameMap["input"]> &
+  Record<"checkpointText" | "stageText", HTMLElementTagNameMap["output"]> & Record<"figureFormat" | "figureWidth" |
+  "head" | "layer" | "liveModel" | "liveModelB" | "method" | "metric" | "modes" | "pair" | "patchToken" |
+  "patchVersus" | "pathsToken" | "pathsVersus", HTMLElementTagNameMap["select"]> & Record<"changedTokens" | "knobs" |
+  "whatIfTokens", HTMLElementTagNameMap["table"]> & Record<"liveBox" | "stepTemplate" | "streamRow",
+  HTMLElementTagNameMap["template"]> & Record<"figureCode" | "liveInput" | "liveInputB" | "patchingCode",
+  HTMLElementTagNameMap["textarea"]>;

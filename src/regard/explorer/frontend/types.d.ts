@@ -49,243 +49,6 @@ type HeldAnswers = {
 /** Resolves to a Float32Array or a Uint8Array for a binary response, else to the JSON value. */
 type Transport = (method: string, params: Record<string, any>, signal?: AbortSignal) => Promise<any>;
 
-// index.html
-
-/** The elements of the page by their `data-ref`; `tests/explorer/test_markup.py` compares them. */
-interface Refs {
-  live: HTMLElement;
-  liveBox: HTMLTemplateElement;
-  liveModel: HTMLSelectElement;
-  liveInput: HTMLTextAreaElement;
-  liveRun: HTMLButtonElement;
-  liveMenu: HTMLDetailsElement;
-  liveRecent: HTMLElement;
-  liveStatus: HTMLElement;
-  compareText: HTMLButtonElement;
-  liveB: HTMLElement;
-  liveModelB: HTMLSelectElement;
-  liveInputB: HTMLTextAreaElement;
-  liveRunB: HTMLButtonElement;
-  closeB: HTMLButtonElement;
-  liveStatusB: HTMLElement;
-  aligned: HTMLElement;
-  text: HTMLElement;
-  places: HTMLElement;
-  views: HTMLElement;
-  searchInput: HTMLInputElement;
-  matchCount: HTMLElement;
-  special: HTMLInputElement;
-  words: HTMLInputElement;
-  byRow: HTMLInputElement;
-  firstToken: HTMLInputElement;
-  lastToken: HTMLInputElement;
-  allTokens: HTMLButtonElement;
-  showIntro: HTMLInputElement;
-  displayNote: HTMLElement;
-  saveMenu: HTMLDetailsElement;
-  figure: HTMLFieldSetElement;
-  figureFormat: HTMLSelectElement;
-  figureWidth: HTMLSelectElement;
-  figureCaption: HTMLInputElement;
-  figureSave: HTMLButtonElement;
-  figureCode: HTMLTextAreaElement;
-  figureNote: HTMLElement;
-  openCommand: HTMLInputElement;
-  saveStatus: HTMLElement;
-  followSwitch: HTMLElement;
-  follow: HTMLInputElement;
-  followStatus: HTMLElement;
-  classMenu: HTMLDetailsElement;
-  classAddress: HTMLElement;
-  classCode: HTMLElement;
-  classQr: HTMLElement;
-  classStatus: HTMLElement;
-  presentButton: HTMLButtonElement;
-  themeButton: HTMLButtonElement;
-  helpButton: HTMLButtonElement;
-  training: HTMLElement;
-  curves: HTMLElement;
-  trainingBar: HTMLElement;
-  checkpoint: HTMLInputElement;
-  checkpointText: HTMLOutputElement;
-  newest: HTMLButtonElement;
-  trainingStatus: HTMLElement;
-  stories: HTMLDetailsElement;
-  storyList: HTMLElement;
-  story: HTMLElement;
-  storyName: HTMLElement;
-  closeStory: HTMLButtonElement;
-  storyTitle: HTMLElement;
-  storyProse: HTMLElement;
-  storyChoices: HTMLElement;
-  storyForm: HTMLFormElement;
-  storyNumber: HTMLInputElement;
-  storyVerdict: HTMLElement;
-  storyReveal: HTMLElement;
-  storyBack: HTMLButtonElement;
-  storyNext: HTMLButtonElement;
-  storyShow: HTMLButtonElement;
-  intro: HTMLElement;
-  introText: HTMLElement;
-  introExamples: HTMLElement;
-  closeIntro: HTMLButtonElement;
-  nextLine: HTMLElement;
-  main: HTMLElement;
-  wordBar: HTMLElement;
-  headsSides: HTMLElement;
-  headSides: HTMLElement;
-  movementSides: HTMLElement;
-  modelSides: HTMLElement;
-  legend: HTMLElement;
-  matteredLegend: HTMLElement;
-  attendedLegend: HTMLElement;
-  collapse: HTMLElement;
-  metricField: HTMLElement;
-  metric: HTMLSelectElement;
-  thresholdText: HTMLElement;
-  headCount: HTMLElement;
-  headProgress: HTMLElement;
-  metricDescription: HTMLElement;
-  liveMessage: HTMLElement;
-  grid: HTMLElement;
-  title: HTMLElement;
-  layer: HTMLSelectElement;
-  head: HTMLSelectElement;
-  modes: HTMLSelectElement;
-  drawings: HTMLElement;
-  more: HTMLDetailsElement;
-  compareButton: HTMLButtonElement;
-  ablation: HTMLElement;
-  ablateButton: HTMLButtonElement;
-  restoreButton: HTMLButtonElement;
-  undoButton: HTMLButtonElement;
-  redoButton: HTMLButtonElement;
-  ablationStatus: HTMLElement;
-  ablationProgress: HTMLElement;
-  map: HTMLElement;
-  readout: HTMLElement;
-  calculateButton: HTMLButtonElement;
-  modeDescription: HTMLElement;
-  unpin: HTMLButtonElement;
-  textContainer: HTMLElement;
-  textNote: HTMLElement;
-  topHeading: HTMLElement;
-  top: HTMLElement;
-  cellSearch: HTMLElement;
-  findHeads: HTMLButtonElement;
-  addCell: HTMLButtonElement;
-  writtenCells: HTMLInputElement;
-  cellsStatus: HTMLElement;
-  cells: HTMLElement;
-  nextTokens: HTMLElement;
-  nextHeading: HTMLElement;
-  nextControls: HTMLElement;
-  temperatureText: HTMLElement;
-  sample: HTMLButtonElement;
-  nextList: HTMLElement;
-  lensTable: HTMLElement;
-  lensToken: HTMLElement;
-  lensRows: HTMLElement;
-  attributionControls: HTMLElement;
-  method: HTMLSelectElement;
-  targetName: HTMLElement;
-  target: HTMLInputElement;
-  likely: HTMLElement;
-  afterRow: HTMLElement;
-  attributionStatus: HTMLElement;
-  attributionResult: HTMLElement;
-  attributionReadout: HTMLElement;
-  mattered: HTMLElement;
-  attended: HTMLElement;
-  attributionDescription: HTMLElement;
-  corpus: HTMLElement;
-  pair: HTMLSelectElement;
-  cancelRows: HTMLButtonElement;
-  rowsProgress: HTMLElement;
-  rowsStatus: HTMLElement;
-  strongRows: HTMLElement;
-  changes: HTMLElement;
-  changesTitle: HTMLElement;
-  changesSides: HTMLElement;
-  changesNote: HTMLElement;
-  changedHeads: HTMLElement;
-  minCosine: HTMLElement;
-  turnedWords: HTMLElement;
-  changedTokens: HTMLTableElement;
-  cell: HTMLElement;
-  cellHead: HTMLElement;
-  cellTitle: HTMLElement;
-  closeCell: HTMLButtonElement;
-  cellSide: HTMLElement;
-  why: HTMLElement;
-  contrast: HTMLElement;
-  whySum: HTMLElement;
-  whyPairs: HTMLElement;
-  whatIf: HTMLElement;
-  knobs: HTMLTableElement;
-  restoreScores: HTMLButtonElement;
-  whatFollows: HTMLElement;
-  changedContext: HTMLElement;
-  whatIfOutputs: HTMLElement;
-  whatIfTokens: HTMLTableElement;
-  steps: HTMLElement;
-  titleA: HTMLElement;
-  columnB: HTMLElement;
-  titleB: HTMLElement;
-  stepsB: HTMLElement;
-  stepTemplate: HTMLTemplateElement;
-  cellSource: HTMLElement;
-  movementBar: HTMLElement;
-  stage: HTMLInputElement;
-  stageText: HTMLOutputElement;
-  movementLegend: HTMLElement;
-  plane: HTMLElement;
-  planeTokens: HTMLElement;
-  movementText: HTMLElement;
-  model: HTMLElement;
-  modelHeading: HTMLElement;
-  stream: HTMLElement;
-  streamNames: HTMLElement;
-  headsName: HTMLElement;
-  streamRow: HTMLTemplateElement;
-  linesSides: HTMLElement;
-  clearLines: HTMLButtonElement;
-  pathsSides: HTMLElement;
-  pathsToken: HTMLSelectElement;
-  pathsVersus: HTMLSelectElement;
-  corrupted: HTMLInputElement;
-  pathsStatus: HTMLElement;
-  pathsSummary: HTMLElement;
-  pathsGraph: HTMLElement;
-  pathsTree: HTMLElement;
-  patchTokens: HTMLElement;
-  patchToken: HTMLSelectElement;
-  patchVersus: HTMLSelectElement;
-  cancelPatching: HTMLButtonElement;
-  startPatching: HTMLButtonElement;
-  patchingStatus: HTMLElement;
-  patchingProgress: HTMLElement;
-  patchingSummary: HTMLElement;
-  patchingGrid: HTMLElement;
-  patchingLegend: HTMLElement;
-  patchingReadout: HTMLElement;
-  patchingCode: HTMLTextAreaElement;
-  linesNote: HTMLElement;
-  lines: HTMLElement;
-  linesReadout: HTMLElement;
-  provenance: HTMLElement;
-  memory: HTMLDetailsElement;
-  memoryText: HTMLElement;
-  errorBar: HTMLElement;
-  errorText: HTMLElement;
-  retry: HTMLButtonElement;
-  liveRegion: HTMLElement;
-  help: HTMLDialogElement;
-  closeHelp: HTMLButtonElement;
-  characterKeys: HTMLInputElement;
-  wheelKey: HTMLElement;
-}
-
 // data/tokens.js
 
 /** A row or column of a map: a token, or the tokens of one word. */
@@ -361,6 +124,40 @@ interface MapData extends Axes {
 /** `data` and `error` are null as long as neither has come, and where nothing is asked for. */
 type Answer<T> = { readonly data: T | null; readonly error: Error | null; readonly isPending: boolean };
 
+interface Ask {
+  /** what Python answers */
+  <Q extends keyof Source>(
+    name: Q,
+    params: NonNullable<Parameters<Source[Q]>[0]>,
+  ): Answer<Awaited<ReturnType<Source[Q]>>>;
+  /** what is made of answers; `question` is plain data that names it */
+  <T>(
+    name: string,
+    question: unknown,
+    queryFn: (signal: AbortSignal) => Promise<T>,
+    options?: AskOptions<T>,
+  ): Answer<T>;
+}
+
+type AskOptions<T> = {
+  /** whether it is fetched now, if it is another question */
+  mayStart?: boolean;
+  /** its error stands in the bar, and not in a view */
+  inBar?: boolean;
+  /** what it changes is done again if it is asked for again */
+  forgets?: boolean;
+  /** what is done once, before it is shown */
+  onData?: (data: T) => void;
+  onError?: (error: Error) => void;
+};
+
+// app/presenter.js
+
+/** `of` names what is drawn, if that is not done for each change; the first of the nodes then names the part. */
+type Part = { nodes?: Element[]; answers?: Answer<any>[]; of?: unknown[]; draw: () => void };
+
+type View = (ask: Ask) => Part | Part[] | null;
+
 // data/map-data.js
 
 type Extent = { rows: number; cols: number };
@@ -375,118 +172,16 @@ type Head = number | "mean";
 
 type HeadChoice = { layer: number; head: Head };
 
-interface State {
-  view: ViewName;
-  /** of A, and of B without a selection of its own */
-  layer: number;
-  head: Head;
-  /** if B is another head, or of a model with other layers */
-  selectionB: HeadChoice | null;
-  /** the query token of the cell */
-  row: number | null;
-  /** its key token */
-  col: number | null;
-  side: Side;
-  mode: string;
-  metric: string;
-  order: "layer" | "metric";
-  /** heads below it are dimmed: a share of the range of the metric */
-  threshold: number;
-  /** rows of the grid shown as their mean */
-  collapsedLayers: number[];
-  /** columns of the grid shown as their mean */
-  collapsedHeads: number[];
-  /** merge the tokens of a word */
-  words: boolean;
-  /** show special tokens */
-  special: boolean;
-  log: boolean;
-  /** normalize the colours of each row */
-  byRow: boolean;
-  pool: "max" | "mean";
-  /** the first token shown */
-  from: number | null;
-  /** the token after the last */
-  to: number | null;
-  pins: number[];
-  /** of the text panel: what a word attends to, or what attends to it */
-  direction: "out" | "in";
-  arcs: boolean;
-  /** whether the panel of what mattered is open */
-  attribution: boolean;
-  /** empty: that of the model */
-  attributionMethod: string;
-  /** of the attribution, as text; empty: the default or the token */
-  target: string;
-  /** as the id of a next token */
-  targetToken: number | null;
-  /** the next token is that after the row */
-  afterRow: boolean;
-  query: string;
-  /** of the movement */
-  stage: number;
-  theme: "auto" | "light" | "dark";
-  /** null: the whole map */
-  zoom: Viewport | null;
-  /** (layer, head) */
-  ablated: [number, number][];
-  /** the run that they are ablated in: 0 or 1 */
-  ablatedRun: number;
-  /** the step of the one that is shown, of a training run; null: the newest */
-  checkpoint: number | null;
-  /** the run of that ablation, which is then B; valid until the server ends */
-  editedRun: number | null;
-  /** a text that the page runs itself; empty: that of the given runs */
-  text: string;
-  /** the name of what runs it */
-  model: string;
-  /** its run, which is then A; null until it has run */
-  liveRun: number | null;
-  /** a text that the page runs itself and compares with; empty: that of the second given run, if there is one */
-  textB: string;
-  modelB: string;
-  /** its run, which is then B; null until it has run */
-  liveRunB: number | null;
-  /** whether the panel of what comes next is open */
-  nextTokens: boolean;
-  /** the cells that heads are searched by, (query, key); none: the chosen one */
-  cells: [number, number][];
-  /** the heads whose lines are drawn; null: the shown one, and of other layers the mean */
-  lines: HeadChoice[] | null;
-  /** lines are drawn in all layers, one after the other */
-  chain: boolean;
-  /** of the next token */
-  temperature: number;
-  /** whether the panel of a corpus is open */
-  corpus: boolean;
-  /** the kind of pairs that it is searched for */
-  pair: string;
-  /** whether the panel of why a token attends to another is open */
-  why: boolean;
-  /** it is of the difference to the strongest other key */
-  contrast: boolean;
-  /** whether the panel of other scores is open */
-  whatIf: boolean;
-  /** other scores of the keys of one row */
-  changedScores: ChangedScores | null;
-  /** the id of the next token whose paths are shown; null, or one that is not likely: the likeliest */
-  pathsToken: number | null;
-  /** that of another, whose logit is subtracted */
-  pathsVersus: number | null;
-  /** the text that the paths are compared with; empty: that of B, or the means over the tokens */
-  corrupted: string;
-  /** the step of A that is put into the run of B */
-  patchOver: "output" | "attn" | "mlp" | "head";
-  /** the ids of the next tokens whose logits are compared; null: the likeliest */
-  patchToken: number | null;
-  patchVersus: number | null;
-  /** the key of the story that is told; empty: none */
-  story: string;
-  /** its step, from 0 */
-  part: number;
-  /** large type, words and map only, where one head is shown */
-  presenter: boolean;
-}
+/** each choice, by its name: the table in `state/fields.js` says what each is */
+type State = { -readonly [K in keyof Fields]: Fields[K] extends Field<infer T> ? T : never };
+
+type Fields = typeof import("./state/fields.js").FIELDS;
+
+/** the key in the address, the initial value, and how it stands there; a field without the first and last is not there */
+type Field<T> = readonly [string, T, Codec<T>?];
+
+/** `undefined` for what is not valid */
+type Codec<T> = { read: (text: string) => T | undefined; write: (value: T) => string };
 
 /** A key and its score before the softmax; null: it is masked. */
 type ChangedScore = [number, number | null];
@@ -645,6 +340,8 @@ type LineMaps = LineLayer["drawn"][];
 /** heads without output, and the run that they are of */
 type AblationChoice = Pick<State, "ablated" | "ablatedRun">;
 
+type Edits = { past: AblationChoice[]; future: AblationChoice[]; applied: AblationChoice; error: string };
+
 type AblationResult = Ablation & AblationChoice;
 
 type Predictions = { now: NextTokens; before: NextTokens | null; lens: Lens | null };
@@ -658,26 +355,6 @@ type Maps = { sides: MapData[]; difference: MapData | null; pooledMax: number; c
 
 /** by whom, and the weight of each word */
 type Attended = { name: string; quantity: string; weights: Float32Array };
-
-interface AttributionProps {
-  state: State;
-  run: Run;
-  /** of two, else empty */
-  side: string;
-  /** the token that the next one follows; empty: the last */
-  after: string;
-  /** the words */
-  groups: Group[];
-  /** indices of words */
-  selected: Set<number>;
-  method: AttributionMethod;
-  answer: Attribution | null;
-  error: string;
-  /** of the words */
-  scores: Float32Array | null;
-  attended: Attended | null;
-  theme: Theme;
-}
 
 // views/cell-view.js
 
@@ -704,23 +381,13 @@ type GridCell = { layer: number | "mean"; head: number | "mean"; node: HTMLButto
 
 // views/lines-view.js
 
-type LineLayer = { layer: number; name: string; heads: Head[]; drawn: { head: Head; map: Matrix }[] };
+type LineLayer = { layer: number; name: string; drawn: { head: Head; map: Matrix }[] };
 
 /** `column` counts from the left, where the keys of the first layer are. */
 type LineWord = { column: number; index: number };
 
-type LinesProps = {
-  /** the keys of the first layer, and the queries of each */
-  columns: Group[][];
-  titles: string[];
-  layers: LineLayer[];
-  /** indices on each column */
-  pinned: Set<number>[];
-  /** whether they are pinned as keys */
-  isKey: boolean;
-  scale: Scale;
-  note: string;
-};
+/** the keys of the first layer, and the queries of each */
+type LinesProps = { columns: Group[][]; layers: LineLayer[] };
 
 // views/live-text.js
 
@@ -743,15 +410,6 @@ type MapProps = Omit<Scene, "viewport" | "table" | "colors" | "plotArea"> & {
   message: (row: number, col: number, value: number | null) => string;
 };
 
-type MapActions = {
-  selectCell: (row: Group, col: Group) => void;
-  openCell: () => void;
-  /** In the state: a second click may come before the first is drawn. */
-  isSelected: (row: Group, col: Group) => boolean;
-  addCell: (row: Group, col: Group) => void;
-  saveViewport: (viewport: Viewport | null) => void;
-};
-
 // views/memory-panel.js
 
 /** of the maps that are shown */
@@ -761,45 +419,6 @@ type PageMemory = { bytes: number; limit: number };
 
 /** of one run, A (0) or B (1) */
 type Path = { movement: Movement; axis: Group[]; side: number; title: string };
-
-// views/next-tokens-panel.js
-
-interface NextTokensProps {
-  /** the token that the next one follows */
-  after: string;
-  predictions: Predictions | null;
-  /** a token may be appended to the text */
-  canContinue: boolean;
-  error: string;
-}
-
-// views/story-panel.js
-
-type StoryActions = {
-  goTo: (story: string, part: number) => void;
-  open: (address: string) => void;
-  close: () => void;
-  /** what is chosen on the page: its query and its key */
-  chosenWords: () => string[];
-};
-
-// views/text-panel.js
-
-/** `weights` has a value for each group: the attention from or to the `selected` ones. */
-type TextProps = {
-  groups: Group[];
-  text: string;
-  picture: Picture | null;
-  weights: Float32Array | null;
-  selected: Set<number>;
-  pinned: Set<number>;
-  found: Set<number>;
-  scale: Scale;
-  heading: string;
-  theme: Theme;
-  decimals: number;
-  state: State;
-};
 
 // views/training-panel.js
 
@@ -838,5 +457,3 @@ type PointerPosition = { clientX: number; clientY: number; shiftKey?: boolean };
 // classes that other modules name
 
 type App = import("./app/app.js").App;
-
-type Query<T> = import("./data/query.js").Query<T>;

@@ -145,42 +145,46 @@ export function toggleHeadComparison(app) {
 
 /** Ablate heads of the visible text, or change the heads of an ablation. @param {App} app @param {State["ablated"]} ablated */
 export function ablateHeads(app, ablated) {
-  const { state, edits } = app;
+  const { state } = app;
   const ablatedRun = state.ablated.length ? state.ablatedRun : app.shownHead().run;
-  setAblation(app, { ablated, ablatedRun }, { past: [...edits.past, state], future: [] });
+  setAblation(app, { ablated, ablatedRun }, { past: [...state.edits.past, choiceOf(state)], future: [] });
 }
 
-/** @param {App} app @param {AblationChoice} ablation @param {Pick<App["edits"], "past" | "future">} edits before and after it */
-function setAblation(app, { ablated, ablatedRun }, edits) {
+/** @param {AblationChoice} state @returns {AblationChoice} */
+export const choiceOf = ({ ablated, ablatedRun }) => ({ ablated, ablatedRun });
+
+/** @param {App} app @param {AblationChoice} ablation @param {Pick<Edits, "past" | "future">} edits before and after it */
+function setAblation(app, { ablated, ablatedRun }, { past, future }) {
   const { state } = app;
   const side = ablated.length ? state.side : state.ablatedRun === 1 ? "B" : "A";
-  app.edits = { ...edits, error: "" };
-  app.set({ ablated, ablatedRun, selectionB: null, ...selectionOf(state), side });
+  const edits = { ...state.edits, past, future, error: "" };
+  app.set({ ablated, ablatedRun, selectionB: null, ...selectionOf(state), side, edits });
 }
 
 /** The run of an ablation becomes B. @param {App} app @param {AblationResult} result */
 export function showAblatedRun(app, { run, metadata, ablated, ablatedRun }) {
   app.manifest.runs[run] = metadata;
-  app.applied = { ablated, ablatedRun };
-  app.set({ editedRun: run });
+  app.set({ editedRun: run, edits: { ...app.state.edits, applied: { ablated, ablatedRun } } });
 }
 
 /** As before an ablation that failed. @param {App} app @param {Error} error */
 export function undoFailedAblation(app, error) {
-  app.edits = { ...app.edits, error: error.message };
-  app.set(app.applied);
+  const { edits } = app.state;
+  app.set({ ...edits.applied, edits: { ...edits, error: error.message } });
 }
 
 /** @param {App} app */
 export function undoAblation(app) {
-  const { past, future } = app.edits;
-  if (past.length) setAblation(app, past[past.length - 1], { past: past.slice(0, -1), future: [app.state, ...future] });
+  const { past, future } = app.state.edits;
+  const now = choiceOf(app.state);
+  if (past.length) setAblation(app, past[past.length - 1], { past: past.slice(0, -1), future: [now, ...future] });
 }
 
 /** @param {App} app */
 export function redoAblation(app) {
-  const [after, ...future] = app.edits.future;
-  if (after) setAblation(app, after, { past: [...app.edits.past, app.state], future });
+  const { past, future } = app.state.edits;
+  const [after, ...rest] = future;
+  if (after) setAblation(app, after, { past: [...past, choiceOf(app.state)], future: rest });
 }
 
 /** Show the tokens between two inputs; an empty one is an end of the text. @param {App} app */
@@ -188,7 +192,7 @@ export function setRange(app) {
   const { firstToken, lastToken } = app.refs;
   const [first, last] = [firstToken, lastToken].map(({ value }) => (value === "" ? null : Number(value)));
   app.set({ from: first, to: last === null ? null : last + 1 });
-  app.presenter.showDisplayOptions(); // undo what was rejected
+  app.refresh(); // undo what was rejected
 }
 
 /** Light or dark; "auto" when that is the theme of the system. @param {App} app */

@@ -3,14 +3,17 @@
 import { activeElementOf, setAttribute, setText } from "../platform/dom.js";
 import { axesOf, pairAxes } from "../data/map-data.js";
 import { MAX_IN_MEMORY_SIDE } from "../data/tile-source.js";
-import { sameToken } from "../data/tokens.js";
+import { sameToken, search } from "../data/tokens.js";
 import { differenceBlockedBy, sidesOf } from "../state/sides.js";
 import { INITIAL_STATE, normalize } from "../state/state.js";
 import { decode, encode } from "../state/url.js";
-import { focusMainView } from "./actions.js";
+import { knownDecimals } from "../views/messages.js";
+import { choiceOf, focusMainView } from "./actions.js";
 import { followTeacher, publish } from "./classroom.js";
 import { findBinding, keybindingsOf } from "./keybindings.js";
 import { createLayout, fillMarkup } from "./layout.js";
+import { showProgress } from "./page.js";
+import { placeOf } from "./places.js";
 import { Presenter } from "./presenter.js";
 import { Queries } from "./queries.js";
 import { storyView } from "./story.js";
@@ -18,8 +21,6 @@ import { storyView } from "./story.js";
 const PROGRESS_MS = 700; // between questions how far a long computation is
 const FOLLOW_MS = 1000; // between questions for new checkpoints
 const URL_INTERVAL_MS = 100; // browsers refuse more frequent changes
-
-const NO_ABLATION = /** @type {AblationChoice} */ ({ ablated: [], ablatedRun: 0 });
 
 /** What a change of a field sets too. @type {Record<string, Partial<State>>} */
 const RESETS = {
@@ -29,6 +30,7 @@ const RESETS = {
   to: { zoom: null },
   target: { targetToken: null },
   order: { collapsedLayers: [], collapsedHeads: [] },
+  view: { cancelledPatching: "" },
 };
 
 export class App {
@@ -53,23 +55,15 @@ export class App {
     const fromUrl = this.wanted(told && !(syncUrl && location.hash) ? storyView(told, 0) : undefined);
     const opening = "layer" in fromUrl || "head" in fromUrl ? {} : { row, col };
     this.state = normalize({ ...this.initialState, ...opening, ...fromUrl }, this.manifest);
-    this.presenter = new Presenter(this);
     this.queries = new Queries(this);
     this.opening = /** @type {((run: Run) => Partial<State>) | null} */ (null); // of the next text that has run; null: the address
-    this.edits = {
-      past: /** @type {AblationChoice[]} */ ([]),
-      future: /** @type {AblationChoice[]} */ ([]),
-      error: "",
-    };
-    this.isComparing = false; // the text of B is open, even if nothing has run
-    this.lastViews = /** @type {Record<string, ViewName>} */ ({}); // of each place
-    this.cancelledPatching = ""; // the question that is not asked
-    this.applied = NO_ABLATION; // the last that has run
+    this.lastViews = /** @type {Record<string, ViewName>} */ ({ [placeOf(this.state.view)]: this.state.view });
     this.urlWrittenAt = -Infinity;
     this.classTimer = this.publishTimer = /** @type {ReturnType<typeof setTimeout> | undefined} */ (undefined);
     this.historyKey = historyKeyOf(this.state);
     this.refs = fillMarkup(root, markup);
     this.parts = createLayout(this);
+    this.presenter = new Presenter(this);
     this.listen();
     if (syncUrl) this.writeUrl();
     this.refresh();
@@ -130,14 +124,17 @@ export class App {
 
   /** @param {Partial<State>} change */
   set(change) {
+    if (change.view && change.view !== "movement") this.parts.movement.player.stop(); // the state has where it is
     const resets = Object.keys(change).map((name) => RESETS[name]);
     this.show(normalize(Object.assign({}, this.state, ...resets, change), this.manifest));
   }
 
   /** @param {State} next */
   show(next) {
+    if (this.presenter.isDrawing) throw new Error("the state is set while it is drawn");
     if (JSON.stringify(next) === JSON.stringify(this.state)) return;
     this.state = next;
+    this.lastViews[placeOf(next.view)] = next.view;
     if (this.syncUrl) this.writeUrl();
     publish(this);
     this.retry();
@@ -150,7 +147,7 @@ export class App {
   }
 
   refresh() {
-    if (!this.controller.signal.aborted) this.presenter.refresh(this.state);
+    if (!this.controller.signal.aborted) this.presenter.refresh();
   }
 
   /** @param {KeyboardEvent} event */
@@ -181,14 +178,14 @@ export class App {
 
   /** Show what an address says. @param {Partial<State>} found */
   open(found) {
-    const { editedRun, liveRun, text, model, textB, modelB, liveRunB } = this.state;
-    const wanted = { ...this.initialState, editedRun, ...this.wanted(found) };
+    const { editedRun, liveRun, text, model, textB, modelB, liveRunB, comparing, edits } = this.state;
+    const wanted = { ...this.initialState, editedRun, comparing, edits, ...this.wanted(found) };
     const isSame = wanted.text === text && wanted.model === model;
     const isSameB = wanted.textB === textB && wanted.modelB === modelB;
     const live = { liveRun: isSame ? liveRun : null, liveRunB: isSameB ? liveRunB : null };
     const state = normalize({ ...wanted, ...live }, this.manifest);
     if (!isSame || String(state.ablated) !== String(this.state.ablated))
-      this.edits = { past: isSame ? [...this.edits.past, this.state] : [], future: [], error: "" }; // Back is undone too
+      state.edits = { ...edits, past: isSame ? [...edits.past, choiceOf(this.state)] : [], future: [], error: "" }; // Back is undone too
     this.opening = isSame || !wanted.text ? null : () => this.wanted(found); // the run may have more heads and words
     this.show(state);
   }
@@ -229,7 +226,7 @@ export class App {
     const { main } = this.refs;
     const isFirst = main.dataset.view === undefined;
     main.dataset.view = view;
-    if (view !== "movement") movement.player.stop();
+    if (view !== "movement") movement.player.stop(false);
     if (view === "cell") this.showAboveSheet();
     if (view === "cell" && !isFirst && cellView.isSheet && !this.state.story)
       cellView.node.focus({ preventScroll: true });
@@ -248,7 +245,7 @@ export class App {
     if (busy) setAttribute(this.root, "aria-busy", "true");
     else this.root.removeAttribute("aria-busy");
     clearTimeout(this.progressTimer);
-    this.presenter.showProgress({});
+    showProgress(this, {});
     if (busy) this.followProgress();
   }
 
@@ -257,7 +254,7 @@ export class App {
     this.progressTimer = setTimeout(async () => {
       const progress = await this.source.progress({}, this.controller.signal).catch(() => ({}));
       if (!this.root.hasAttribute("aria-busy") || this.controller.signal.aborted) return;
-      this.presenter.showProgress(progress);
+      showProgress(this, progress);
       this.followProgress();
     }, PROGRESS_MS);
   }
@@ -287,9 +284,15 @@ export class App {
     return sides[this.state.side === "B" ? sides.length - 1 : 0];
   }
 
+  /** Whether two heads of one run are compared. */
+  get comparesHeads() {
+    const [a, b] = this.sides();
+    return b !== undefined && a.run === b.run;
+  }
+
   /** The heads without output in what is shown: until an ablation has run, those of before. */
   ablatedHeads() {
-    return this.state.editedRun === null ? [] : this.applied.ablated;
+    return this.state.editedRun === null ? [] : this.state.edits.applied.ablated;
   }
 
   /** The chosen cell of that head; null if none is, or if the text has no such cell. */
@@ -319,6 +322,12 @@ export class App {
     return this.manifest.runs[sides[this.state.side === "A" ? 0 : sides.length - 1].run];
   }
 
+  /** The tokens that are searched for. */
+  matches() {
+    const { tokens, text } = this.shownRun();
+    return search(tokens, text, this.state.query).flat();
+  }
+
   get showsDifference() {
     return this.state.side === "diff" && differenceBlockedBy(this.state, this.manifest) === null;
   }
@@ -326,6 +335,11 @@ export class App {
   /** The heads whose values are shown: A and B of a difference, else one. */
   queriedHeads() {
     return this.showsDifference ? this.sides() : [this.shownHead()];
+  }
+
+  /** The decimals of the shown maps that are exact. @param {Axes[]} maps @param {number} max @param {number} [terms] of a sum */
+  decimals(maps, max, terms = 1) {
+    return knownDecimals(this.manifest.decimals, this.state, maps, max, terms);
   }
 
   /** The maps of these heads. @param {Maps} maps */

@@ -1,6 +1,6 @@
 // A class: the teacher's page says what it shows, and pupils' pages follow as long as they like.
 
-import { el, setText, svg } from "../platform/dom.js";
+import { setText, svg } from "../platform/dom.js";
 import { looksOnly, normalize } from "../state/state.js";
 import { decode, encode } from "../state/url.js";
 

@@ -4,22 +4,21 @@ import { bidi, button, el, setText } from "../platform/dom.js";
 import { formatWeight } from "../render/format.js";
 import { runText } from "./predictions.js";
 
-/** @param {App} app */
-export function showStrongRows(app) {
-  const { state, queries, refs, source } = app;
-  const query = queries.strongRows;
-  if (!state.corpus) return query.reset();
+/** @param {App} app @returns {View} */
+export const showStrongRows = (app) => (ask) => {
+  const { state, refs } = app;
+  if (!state.corpus) return null;
   const { run, layer, head } = app.shownHead();
-  const wanted = { run, layer, head, pair: state.pair };
-  const { data, error, isPending } = query.fetch(wanted, (signal) => source.strongest_rows(wanted, signal));
-  refs.cancelRows.hidden = !isPending;
-  const texts = data?.texts.toLocaleString("en");
-  setText(refs.rowsStatus, error?.message ?? (data ? `Of ${texts} sentences:` : "Reading the sentences …"));
-  const of = data ? query.key : "";
-  if (refs.strongRows.dataset.of === of) return; // they keep the focus
-  refs.strongRows.dataset.of = of;
-  refs.strongRows.replaceChildren(...(data?.rows ?? []).map((row) => el("li", {}, rowButton(app, row))));
-}
+  const { data, error, isPending } = ask("strongest_rows", { run, layer, head, pair: state.pair });
+  const frame = () => {
+    refs.cancelRows.hidden = !isPending;
+    const texts = data?.texts.toLocaleString("en");
+    setText(refs.rowsStatus, error?.message ?? (data ? `Of ${texts} sentences:` : "Reading the sentences …"));
+  };
+  const draw = () =>
+    refs.strongRows.replaceChildren(...(data?.rows ?? []).map((row) => el("li", {}, rowButton(app, row))));
+  return [{ draw: frame }, { nodes: [refs.strongRows], of: [data], draw }];
+};
 
 /** A row of a text, which opens it with that cell. @param {App} app @param {StrongRow} strong */
 function rowButton(app, { text, row, col, query, key, weight, parts }) {

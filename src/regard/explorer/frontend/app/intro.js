@@ -7,16 +7,19 @@ import { layerName } from "../views/messages.js";
 
 const MAX_TOKENS = 512; // a longer text needs the room
 
-const shownRuns = /** @type {WeakMap<HTMLElement, Run>} */ (new WeakMap());
-
-/** @param {App} app */
-export function showIntro(app) {
+/** @param {App} app @returns {View} */
+export const showIntro = (app) => () => {
   const { refs, manifest, state } = app;
   const run = manifest.runs[app.sides()[0].run];
   const hasRoom = app.syncUrl && state.view === "head" && !state.story && run.tokens.length <= MAX_TOKENS;
-  refs.intro.hidden = !hasRoom || !refs.showIntro.checked;
-  if (refs.intro.hidden || shownRuns.get(refs.intro) === run) return;
-  shownRuns.set(refs.intro, run);
+  const isShown = hasRoom && refs.showIntro.checked;
+  const frame = { draw: () => void (refs.intro.hidden = !isShown) };
+  return isShown ? [frame, { nodes: [refs.introText], of: [run], draw: () => draw(app, run) }] : frame;
+};
+
+/** @param {App} app @param {Run} run */
+function draw(app, run) {
+  const { refs, manifest } = app;
   const count = run.layers.reduce((sum, { heads }) => sum + heads, 0);
   const [first, other] = run.distinctive;
   const unit = run.picture ? "patch" : "word";

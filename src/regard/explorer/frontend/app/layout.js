@@ -4,36 +4,24 @@ import { exportView } from "../export/export-view.js";
 import { listenToFigures } from "../export/print-figure.js";
 import { onSegment, refsOf, setOptions, setText } from "../platform/dom.js";
 import { MAX_TEXT } from "../state/fields.js";
-import { withSelection } from "../state/sides.js";
-import { AblationPanel } from "../views/ablation-panel.js";
-import { AttributionPanel } from "../views/attribution-panel.js";
 import { CellView } from "../views/cell-view.js";
 import { HeadGrid } from "../views/head-grid.js";
 import { Legend } from "../views/legend.js";
-import { LinesView } from "../views/lines-view.js";
 import { LiveText, RecentRuns } from "../views/live-text.js";
 import { MapView } from "../views/map-view.js";
 import { listenToMemory } from "../views/memory-panel.js";
-import { ModelView } from "../views/model-view.js";
 import { MovementView } from "../views/movement-view.js";
-import { NextTokensPanel } from "../views/next-tokens-panel.js";
-import { PatchingView } from "../views/patching-view.js";
-import { PathsView } from "../views/paths-view.js";
 import { SideSwitch } from "../views/side-switch.js";
 import { StoryPanel } from "../views/story-panel.js";
-import { TextPanel } from "../views/text-panel.js";
 import { TrainingPanel } from "../views/training-panel.js";
 import { WordStrip } from "../views/word-strip.js";
 import { WHEEL_KEY } from "../views/zoom-view.js";
 import * as actions from "./actions.js";
 import { createClassroom } from "./classroom.js";
 import { bindControls } from "./controls.js";
-import { findHeads, toggleCell, toggleChosenCell, writeCells } from "./head-search.js";
-import { pinLines, toggleLines } from "./lines.js";
-import { cancelPatching, openSite, startPatching } from "./patching.js";
+import { findHeads, toggleChosenCell, writeCells } from "./head-search.js";
 import { openPlace } from "./places.js";
-import { appendToken, closeTextB, compareText, runText, runTextB, sampleToken } from "./predictions.js";
-import { chosenWords, goToStep, openAddress } from "./story.js";
+import { closeTextB, compareText, runText, runTextB, sampleToken } from "./predictions.js";
 
 /**
  * @typedef {ReturnType<typeof createParts>} Parts
@@ -86,44 +74,11 @@ function createParts(app, refs) {
   const sideSwitch = (/** @type {HTMLElement} */ node, hasDifference = false) =>
     new SideSwitch(node, hasDifference, (side) => set({ side }));
   return {
-    grid: new HeadGrid(refs, manifest, {
-      set,
-      select: (selection, open) => set({ ...withSelection(app.state, selection), ...(open ? { view: "head" } : {}) }),
-    }),
-    map: new MapView(refs, {
-      selectCell: (row, col) => set({ row: row.members[0], col: col.members[0] }),
-      openCell: () => set({ view: "cell" }),
-      isSelected: (row, col) => row.members.includes(app.state.row ?? -1) && col.members.includes(app.state.col ?? -1),
-      addCell: (row, col) => toggleCell(app, row.members[0], col.members[0]),
-      saveViewport: (zoom) => set({ zoom }),
-    }),
-    textPanel: new TextPanel(refs, {
-      select: (group, add) => actions.selectWord(app, group, add),
-      pin: (group) => actions.togglePin(app, group.members),
-    }),
+    grid: new HeadGrid(app),
+    map: new MapView(app),
     wordBar: wordBar(app, refs),
-    cellView: new CellView(refs, {
-      close: () => actions.closeCalculation(app),
-      onShow: () => app.showAboveSheet(),
-      selectColumn: (col) => set({ col }),
-    }),
-    movement: new MovementView(refs, {
-      setStage: (stage) => set({ stage }),
-      select: (token) => set({ row: token }),
-    }),
-    model: new ModelView(refs, {
-      openHead: (choice) => set({ ...withSelection(app.state, choice), view: "head" }),
-      openOutput: () => set({ nextTokens: true, view: "head" }),
-    }),
-    lines: new LinesView(refs, {
-      toggleHead: (layer, head) => toggleLines(app, layer, head),
-      pin: (word, isKey) => pinLines(app, word, isKey),
-    }),
-    patching: new PatchingView(refs, { set, open: (layer, site) => openSite(app, layer, site) }),
-    paths: new PathsView(refs, {
-      set,
-      openRow: (choice, row) => actions.openRow(app, choice, row),
-    }),
+    cellView: new CellView(app),
+    movement: new MovementView(app),
     legend: new Legend(refs.legend),
     sideSwitches: {
       heads: sideSwitch(refs.headsSides, true),
@@ -133,10 +88,6 @@ function createParts(app, refs) {
       lines: sideSwitch(refs.linesSides),
       paths: sideSwitch(refs.pathsSides),
     },
-    attribution: new AttributionPanel(refs, {
-      set,
-      select: ({ members }) => set({ row: members[0], pins: [] }),
-    }),
     live: new LiveText(
       { input: refs.liveInput, model: refs.liveModel, run: refs.liveRun, status: refs.liveStatus },
       manifest.live_models,
@@ -148,24 +99,8 @@ function createParts(app, refs) {
       (run) => runTextB(app, run),
     ),
     recentRuns: new RecentRuns(refs, (run) => runText(app, run)),
-    nextTokens: new NextTokensPanel(refs, (token) => appendToken(app, token)),
-    story: new StoryPanel(refs, manifest.stories, {
-      goTo: (story, part) => goToStep(app, story, part),
-      open: (address) => (address ? openAddress(app, address) : app.refresh()),
-      close: () => set({ story: "", part: 0 }),
-      chosenWords: () => chosenWords(app),
-    }),
-    ablation: new AblationPanel(refs, {
-      ablate: (heads) => actions.ablateHeads(app, heads),
-      select: (selection) => set({ ...withSelection(app.state, selection), side: "diff" }),
-    }),
-    training: manifest.training
-      ? new TrainingPanel(refs, manifest.training.measures, {
-          showCheckpoint: (index) => actions.showCheckpoint(app, index),
-          selectHead: (selection) => actions.selectHead(app, selection),
-          isSettled: () => !app.queries.maps.answer.isPending,
-        })
-      : null,
+    story: new StoryPanel(app),
+    training: manifest.training ? new TrainingPanel(app, manifest.training.measures) : null,
   };
 }
 
@@ -188,8 +123,6 @@ function listenToButtons(app, refs) {
     [refs.findHeads, () => findHeads(app)],
     [refs.addCell, () => toggleChosenCell(app)],
     [refs.cancelRows, () => app.set({ corpus: false })],
-    [refs.cancelPatching, () => cancelPatching(app)],
-    [refs.startPatching, () => startPatching(app)],
     [refs.compareText, () => compareText(app)],
     [refs.closeB, () => closeTextB(app)],
     [refs.undoButton, () => actions.undoAblation(app)],

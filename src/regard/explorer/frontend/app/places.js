@@ -12,7 +12,7 @@ const PLACES = { text: ["text", "paths"], heads: ["heads", "head"], model: ["mod
 const choiceOf = (view) => (view === "cell" || view === "lines" ? "head" : view);
 
 /** @param {ViewName} view */
-const placeOf = (view) => Object.keys(PLACES).find((place) => PLACES[place].includes(choiceOf(view))) ?? "heads";
+export const placeOf = (view) => Object.keys(PLACES).find((place) => PLACES[place].includes(choiceOf(view))) ?? "heads";
 
 /** Whether a view has something to show of this run. @param {App} app @param {ViewName} view */
 export function isOffered(app, view) {
@@ -36,7 +36,6 @@ function offered(app) {
 export function showPlaces(app) {
   const { refs, state } = app;
   const place = placeOf(state.view);
-  app.lastViews[place] = state.view;
   const views = offered(app);
   const choices = PLACES[place].filter((view) => views.includes(view));
   for (const button of buttonsOf(refs.places))

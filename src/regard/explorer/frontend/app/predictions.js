@@ -1,9 +1,7 @@
-// What the text box and the panel of what comes next show of the state and of the answers that have arrived.
+// Texts that the page runs itself, A and B, and the tokens that continue them.
 
-import { lastWord, sameToken, tokenName } from "../data/tokens.js";
-import { present, setText } from "../platform/dom.js";
-import { differenceBlockedBy, runsOf } from "../state/sides.js";
-import { drawAligned } from "../views/aligned.js";
+import { lastWord, sameToken } from "../data/tokens.js";
+import { differenceBlockedBy } from "../state/sides.js";
 
 /**
  * Run a text, which becomes A; or return to the given one. The head and the cell stay, as far as the text has its words.
@@ -17,7 +15,6 @@ export function runText(app, { text, model }, opening) {
   const before = app.shownRun();
   const open = opening ?? ((/** @type {Run} */ run) => keptCell(state, before, run));
   app.opening = isGiven || isShown ? null : open;
-  app.edits = { past: [], future: [], error: "" }; // of another text
   const at = isGiven ? open(given) : isShown ? opening?.(before) : {};
   const reset = {
     liveRun: isGiven ? null : state.liveRun, // until the new one is there
@@ -26,6 +23,7 @@ export function runText(app, { text, model }, opening) {
     side: state.side === "diff" ? state.side : /** @type {const} */ ("A"),
     zoom: null,
     pins: [],
+    edits: { ...state.edits, past: [], future: [], error: "" }, // of another text
   };
   app.set({ ...reset, from: null, to: null, ...at, text: isGiven ? "" : text, model: isGiven ? "" : model });
   if (app.state === state) app.retry(); // once more
@@ -46,40 +44,11 @@ function keptCell({ row, col }, before, run) {
   return { row: sameToken(before.tokens, run.tokens, row), col: sameToken(before.tokens, run.tokens, col) };
 }
 
-/** @param {App} app */
-export function showLive(app) {
-  const { state, queries, manifest, parts } = app;
-  if (!manifest.live_models?.length) return;
-  const { text } = state;
-  const run = { text, model: state.model || manifest.live_models[0] };
-  const answer = text ? queries.live.fetch(run, (signal) => app.source.run_text(run, signal)) : queries.live.reset();
-  const [a, b = null] = runsOf({ ...state, editedRun: null }, manifest).map((number) => manifest.runs[number]);
-  const shown = { text: a.text, model: a.model };
-  if (parts.live.show(shown, answer)) parts.recentRuns.add(shown);
-  showLiveB(app, b);
-}
-
-/** The text that A is compared with. @param {App} app @param {Run | null} b */
-function showLiveB(app, b) {
-  const { state, queries, manifest, parts, refs, source } = app;
-  const { textB: text } = state;
-  const run = { text, model: state.modelB || state.model || manifest.runs[0].model };
-  const answer = text ? queries.liveB.fetch(run, (signal) => source.run_text(run, signal)) : queries.liveB.reset();
-  const isShown = app.isComparing || text !== "" || b !== null;
-  const { training } = manifest;
-  refs.compareText.hidden = isShown || Boolean(training);
-  refs.liveB.hidden = !isShown;
-  refs.closeB.hidden = b !== null && text === "";
-  const shown = b ? { text: b.text, model: b.model } : text ? run : null;
-  parts.liveB.show(shown, answer);
-}
-
 /** Open the text of B, which is that of A until it is changed. @param {App} app */
 export function compareText(app) {
   const { liveInput, liveInputB, liveModel, liveModelB } = app.refs;
-  app.isComparing = true;
   [liveInputB.value, liveModelB.value] = [liveInput.value, liveModel.value];
-  app.refresh();
+  app.set({ comparing: true });
   liveInputB.focus();
 }
 
@@ -94,12 +63,12 @@ export function runTextB(app, { text, model }) {
   const { state, manifest } = app;
   const given = manifest.runs.slice(0, manifest.numGivenRuns)[1];
   const isGiven = text === "" || (given && text === given.text && model === given.model);
-  app.edits = { past: [], future: [], error: "" };
-  if (text === "") app.isComparing = false;
+  const edits = { ...state.edits, past: [], future: [], error: "" };
+  const comparing = text !== "" && state.comparing;
   const liveRunB = isGiven ? null : state.liveRunB; // until the new one is there
   const ofA = state.model || manifest.runs[0].model;
   const b = isGiven ? { textB: "", modelB: "" } : { textB: text, modelB: model === ofA ? "" : model };
-  app.set({ ...b, liveRunB, ablated: [], selectionB: null, zoom: null });
+  app.set({ ...b, liveRunB, ablated: [], selectionB: null, zoom: null, edits, comparing });
   if (app.state === state) app.retry(); // once more
 }
 
@@ -111,17 +80,6 @@ export function showRunTextB(app, { run, metadata }) {
   if (isNew && differenceBlockedBy(app.state, app.manifest) === null) app.set({ side: "diff" });
 }
 
-/** Two texts below each other, their changed words marked. @param {App} app */
-export function showAligned(app) {
-  const { state, manifest, refs } = app;
-  const [a, b] = app.sides().map(({ run }) => manifest.runs[run]);
-  const isOfTexts =
-    b !== undefined && state.editedRun === null && a.text !== b.text && !a.picture && !a.layers[0].block;
-  refs.aligned.hidden = !isOfTexts;
-  if (isOfTexts) drawAligned(refs.aligned, a.tokens, b.tokens);
-  else refs.aligned.replaceChildren();
-}
-
 /** Show a text that was run. @param {App} app @param {LiveAnswer} answer */
 export function showRunText(app, { run, metadata }) {
   const { text, model } = app.state;
@@ -129,42 +87,6 @@ export function showRunText(app, { run, metadata }) {
   const opening = app.opening?.(metadata) ?? app.wanted();
   app.opening = null;
   app.set({ ...opening, text, model, liveRun: run });
-}
-
-/** @param {App} app */
-export function showNextTokens(app) {
-  const { state, manifest, queries, parts, refs } = app;
-  const run = app.shownRun();
-  refs.nextTokens.hidden = !run.predicts_tokens;
-  setText(refs.temperatureText, state.temperature.toFixed(1));
-  if (!run.predicts_tokens) refs.nextLine.hidden = true;
-  if (!run.predicts_tokens) return;
-  const number = state.editedRun ?? app.shownHead().run;
-  const position = positionOf(app);
-  const base = manifest.runs[number].base_run ?? null;
-  const answer = queries.fetchNextTokens(number, base, position, state.temperature, state.nextTokens);
-  present([refs.nextLine, refs.nextHeading, refs.nextList, refs.lensTable], [answer], () =>
-    parts.nextTokens.show({
-      after: tokenName(run.tokens, position),
-      predictions: answer.data,
-      canContinue: manifest.live_models.includes(run.model),
-      error: answer.error?.message ?? "",
-    }),
-  );
-}
-
-/** @param {App} app */
-export function showModel(app) {
-  const { state, queries, parts, source, refs, manifest } = app;
-  if (state.view !== "model") return;
-  const at = { run: app.shownHead().run, position: positionOf(app) };
-  const answer = queries.stream.fetch(at, (signal) => source.residual_stream(at, signal));
-  const side = parts.sideSwitches.model;
-  present([side.names, refs.modelHeading, refs.stream], [answer], () => {
-    side.name(state, manifest, app.sides());
-    if (answer.data) parts.model.show(answer.data, app.shownRun(), app.theme);
-    else parts.model.showMessage(answer.error?.message ?? "");
-  });
 }
 
 /** The token that the next one follows: that of the row, else the last. @param {App} app */

@@ -35,13 +35,15 @@ export function chosenWords(app) {
   return [row, col].flatMap((token) => (token === null || !tokens[token] ? [] : [tokenName(tokens, token)]));
 }
 
-/** @param {App} app */
-export function showStory(app) {
-  const { state, manifest, parts, refs } = app;
-  const story = manifest.stories.find(({ key }) => key === state.story);
-  if (story) app.root.dataset.story = "";
-  else delete app.root.dataset.story;
-  const covered = parts.story.show(story, state.part);
-  refs.main.classList.toggle("rg-covered", covered.views);
-  refs.nextLine.classList.toggle("rg-covered", covered.nextTokens);
-}
+/** @param {App} app @returns {View} */
+export const showStory = (app) => () => ({
+  draw: () => {
+    const { state, manifest, parts, refs } = app;
+    const story = manifest.stories.find(({ key }) => key === state.story);
+    if (story) app.root.dataset.story = "";
+    else delete app.root.dataset.story;
+    const covered = parts.story.show(story, state.part);
+    refs.main.classList.toggle("rg-covered", covered.views);
+    refs.nextLine.classList.toggle("rg-covered", covered.nextTokens);
+  },
+});

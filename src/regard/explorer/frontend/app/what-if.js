@@ -5,7 +5,7 @@ import { heaviest } from "../data/cell-facts.js";
 import { NOTHING } from "../data/query.js";
 import { label, tokenName } from "../data/tokens.js";
 import { changedOutput, changedRow, cosine, scoreFor } from "../data/what-if.js";
-import { activeElementOf, bidi, el, present, setText } from "../platform/dom.js";
+import { activeElementOf, bidi, el, setText } from "../platform/dom.js";
 import { formatFixed, formatWeight } from "../render/format.js";
 import { showChangedTokens } from "../views/ablation-panel.js";
 import { bars, figure } from "../views/cell-view.js";
@@ -20,34 +20,45 @@ function changesOf({ changedScores: changed }, { layer, head, i }) {
   return isHere ? changed.scores : [];
 }
 
-/** @param {App} app */
-export function showWhatIf(app) {
-  const { state, queries, refs, manifest } = app;
+/** @param {App} app @returns {View} */
+export const showWhatIf = (app) => (ask) => {
+  const { state, queries, refs, manifest, source } = app;
   const place = app.shownCell();
-  if (state.view !== "cell") return;
-  const cell = place && queries.fetchCell({ ...place, mode: state.mode }).data;
+  if (state.view !== "cell") return null;
+  const cell = place && queries.cell(ask, place).data;
   const isOfRow = cell && cell.row && place.head !== "mean" && !cell.ablated;
-  refs.whatIf.hidden = !isOfRow;
-  if (!isOfRow || !state.whatIf) return;
+  const frame = { draw: () => void (refs.whatIf.hidden = !isOfRow) };
+  if (!isOfRow || !state.whatIf) return frame;
   const row = new Set(cell.row?.columns);
   const changes = changesOf(state, place).filter(([key]) => row.has(key));
-  showKnobs(app, place, cell, changes);
-  refs.restoreScores.disabled = changes.length === 0;
-  refs.whatFollows.hidden = changes.length === 0;
-  if (changes.length === 0) return;
+  const controls = {
+    draw: () => {
+      showKnobs(app, place, cell, changes);
+      refs.restoreScores.disabled = changes.length === 0;
+      refs.whatFollows.hidden = changes.length === 0;
+    },
+  };
+  if (changes.length === 0) return [frame, controls];
   const { run, layer, i } = place;
   const head = Number(place.head);
   const keys = changes.map(([key]) => key);
-  const values = queries.changedValues.fetch([run, layer, head, i, keys], async (signal) => {
-    const cells = await Promise.all(keys.map((j) => app.source.cell({ run, layer, head, i, j, mode: "raw" }, signal)));
+  const load = async (/** @type {AbortSignal} */ signal) => {
+    const cells = await Promise.all(keys.map((j) => source.cell({ run, layer, head, i, j, mode: "raw" }, signal)));
     return new Map(cells.flatMap(({ v }, n) => (v ? [[keys[n], v]] : [])));
-  });
-  present([refs.changedContext], [values], () => showContext(app, cell, changes, values.data));
-  const question = { run, layer, head, i, scores: changes };
+  };
+  const values = /** @type {Answer<Map<number, Numbers>>} */ (
+    ask("changedValues", [run, layer, head, i, keys], load, { inBar: true })
+  );
   const mayRun = manifest.can.ablate && !manifest.blobs;
-  const outcome = mayRun ? queries.whatIf.fetch(question, (signal) => app.source.what_if(question, signal)) : NOTHING;
-  present([refs.whatIfOutputs, refs.whatIfTokens], [outcome], () => showOutcome(app, outcome, mayRun));
-}
+  const outcome = mayRun ? ask("what_if", { run, layer, head, i, scores: changes }) : NOTHING;
+  const { whatIfOutputs, whatIfTokens, changedContext } = refs;
+  return [
+    frame,
+    controls,
+    { nodes: [changedContext], answers: [values], draw: () => showContext(app, cell, changes, values.data) },
+    { nodes: [whatIfOutputs, whatIfTokens], answers: [outcome], draw: () => showOutcome(app, outcome, mayRun) },
+  ];
+};
 
 /** A row of controls for each of the heaviest keys, and the chosen one. They stay, and keep the focus, as long as they are of the same keys. @param {App} app @param {Place} place @param {Cell} cell @param {ChangedScore[]} changes */
 function showKnobs(app, place, cell, changes) {

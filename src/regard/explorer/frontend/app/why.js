@@ -2,31 +2,32 @@
 
 import { sentence } from "../data/attribution.js";
 import { tokenName } from "../data/tokens.js";
-import { bidi, button, el, present, setText } from "../platform/dom.js";
+import { bidi, button, el, setText } from "../platform/dom.js";
 import { formatSigned, formatWeight } from "../render/format.js";
 import { openRow } from "./actions.js";
 
 const TERMS = { softcap: "The soft cap", bias: "The position bias" };
 
-/** @param {App} app */
-export function showWhy(app) {
-  const { state, queries, refs, source, manifest } = app;
+/** @param {App} app @returns {View} */
+export const showWhy = (app) => (ask) => {
+  const { state, refs, manifest } = app;
   const cell = app.shownCell();
-  refs.why.hidden = !cell;
-  refs.contrast.hidden = Boolean(manifest.blobs); // a file holds none
-  if (state.view !== "cell" || !state.why || !cell) return;
-  const at = { ...cell, contrast: state.contrast && !manifest.blobs };
-  const answer = queries.why.fetch(at, (signal) => source.why(at, signal));
-  present([refs.whySum, refs.whyPairs], [answer], () => {
-    const { data, error } = answer;
-    const key = data ? queries.why.key : ""; // what failed may succeed under the same key
-    if (data && refs.whyPairs.dataset.of === key) return; // the pairs keep the focus
-    refs.whyPairs.dataset.of = key;
+  const frame = {
+    draw: () => {
+      refs.why.hidden = !cell;
+      refs.contrast.hidden = Boolean(manifest.blobs); // a file holds none
+    },
+  };
+  if (state.view !== "cell" || !state.why || !cell) return frame;
+  const answer = ask("why", { ...cell, contrast: state.contrast && !manifest.blobs });
+  const { data, error } = answer;
+  const draw = () => {
     refs.whyPairs.replaceChildren(...(data ? data.pairs.map((pair) => pairInWords(app, cell, data, pair)) : []));
     if (data) refs.whySum.replaceChildren(...sumOf(app, cell, data));
     else setText(refs.whySum, error ? sentence(error.message) : "");
-  });
-}
+  };
+  return [frame, { nodes: [refs.whySum, refs.whyPairs], answers: [answer], of: [answer, app.shownRun()], draw }];
+};
 
 /** What the pairs sum to. @param {App} app @param {{ j: number }} cell @param {Why} why @returns {(string | Node)[]} */
 function sumOf(app, { j }, { score, versus, others, num_others: count, terms }) {

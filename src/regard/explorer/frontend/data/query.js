@@ -6,16 +6,35 @@ const PENDING = Object.freeze({ data: null, error: null, isPending: true });
 export const NOTHING = Object.freeze({ data: null, error: null, isPending: false }); // is needed
 
 export class QueryClient {
-  /**
-   * @param {(busy: boolean) => void} onBusy @param {(errors: Error[]) => void} onErrors  all current errors
-   * @param {() => void} onSettled  data or an error has come
-   */
-  constructor(onBusy, onErrors, onSettled) {
+  /** @param {Source} source @param {(busy: boolean) => void} onBusy @param {() => void} onSettled  data or an error has come */
+  constructor(source, onBusy, onSettled) {
+    this.source = source;
     this.onBusy = onBusy;
-    this.onErrors = onErrors;
     this.onSettled = onSettled;
-    this.queries = /** @type {Query<any>[]} */ ([]);
+    this.queries = /** @type {Map<string, Query>} */ (new Map());
     this.fetching = /** @type {Set<Promise<any>>} */ (new Set());
+  }
+
+  /** The query of a name. @param {string} name */
+  named(name) {
+    const query = this.queries.get(name) ?? new Query(this);
+    this.queries.set(name, query);
+    return query;
+  }
+
+  /** Ask all that is needed; what is no longer asked for is given up. @template T @param {(ask: Ask) => T} needs @returns {T} */
+  pass(needs) {
+    const asked = /** @type {Set<Query>} */ (new Set());
+    const ofSource = (/** @type {any} */ name, /** @type {any} */ what) => (/** @type {AbortSignal} */ signal) =>
+      this.source[/** @type {keyof Source} */ (name)](what, signal);
+    const ask = (/** @type {any} */ name, /** @type {any} */ what, queryFn = ofSource(name, what), options = {}) => {
+      const query = this.named(name);
+      asked.add(query);
+      return query.fetch(what, queryFn, options);
+    };
+    const found = needs(/** @type {any} */ (ask));
+    for (const query of this.queries.values()) if (!asked.has(query)) query.leave();
+    return found;
   }
 
   /** @template T @param {Promise<T>} promise */
@@ -37,54 +56,47 @@ export class QueryClient {
 
   /** Let the next fetch of each query that failed try again: once for what a person does, not for each answer that comes. */
   retry() {
-    for (const query of this.queries) if (query.answer.error) query.key = "";
+    for (const query of this.queries.values()) if (query.answer.error) query.key = "";
   }
 
-  reportErrors() {
-    this.onErrors(this.queries.flatMap(({ error, handlesError }) => (error && !handlesError ? [error] : [])));
+  /** What no view says itself. */
+  get errors() {
+    return [...this.queries.values()].flatMap(({ error }) => (error ? [error] : []));
   }
 
   close() {
-    for (const query of this.queries) query.reset();
+    for (const query of this.queries.values()) query.controller?.abort();
   }
 }
 
-/** @template T */
-export class Query {
-  /**
-   * @param {QueryClient} client
-   * @param {{ handlesError?: boolean, onData?: (data: T) => void, onError?: (error: Error) => void }} [options]
-   *   whether the view of the data shows its errors too; what is done once with data or an error, before it is shown
-   */
-  constructor(client, { handlesError = false, onData = () => {}, onError = () => {} } = {}) {
+class Query {
+  /** @param {QueryClient} client */
+  constructor(client) {
     this.client = client;
-    this.handlesError = handlesError;
-    this.onData = onData;
-    this.onError = onError;
     this.key = ""; // of the answer
-    this.answer = /** @type {Answer<T>} */ (NOTHING);
-    this.last = { key: "", data: /** @type {T | null} */ (null) }; // that came
-    this.error = /** @type {Error | null} */ (null); // that is reported, until the next answer
+    this.answer = /** @type {Answer<any>} */ (NOTHING);
+    this.last = { key: "", data: /** @type {any} */ (null) }; // that came
+    this.error = /** @type {Error | null} */ (null); // for the bar of errors, until the next answer
+    this.options = /** @type {AskOptions<any>} */ ({});
     this.controller = /** @type {AbortController | null} */ (null);
-    client.queries.push(this);
   }
 
   /**
    * The answer to a question, as far as it has come.
-   * @param {unknown} what  plain data that names it @param {(signal: AbortSignal) => Promise<T>} queryFn
-   * @param {boolean} [mayStart]  whether it is fetched now, if it is another question
-   * @returns {Answer<T>}
+   * @param {unknown} what  plain data that names it @param {(signal: AbortSignal) => Promise<any>} queryFn
+   * @param {AskOptions<any>} options @returns {Answer<any>}
    */
-  fetch(what, queryFn, mayStart = true) {
+  fetch(what, queryFn, options) {
     const key = JSON.stringify(what);
     if (key === this.key) return this.answer;
-    if (!mayStart) return PENDING;
+    if (options.mayStart === false) return PENDING;
     this.controller?.abort();
     this.key = key;
+    this.options = options;
     if (key === this.last.key) return this.settle({ ...NOTHING, data: this.last.data });
     this.answer = PENDING;
     const controller = (this.controller = new AbortController());
-    const take = (/** @type {Answer<T>} */ answer, /** @type {() => void} */ act) => {
+    const take = (/** @type {Answer<any>} */ answer, /** @type {() => void} */ act) => {
       if (controller.signal.aborted) return;
       this.settle(answer);
       act();
@@ -92,31 +104,33 @@ export class Query {
     };
     this.client.track(queryFn(controller.signal)).then(
       (data) => {
-        if (!controller.signal.aborted) this.last = { key, data };
-        take({ ...NOTHING, data }, () => this.onData(data));
+        if (!controller.signal.aborted && !options.forgets) this.last = { key, data };
+        take({ ...NOTHING, data }, () => options.onData?.(data));
       },
-      (error) => take({ ...NOTHING, error }, () => this.onError(error)),
+      (error) => take({ ...NOTHING, error }, () => options.onError?.(error)),
     );
     return this.answer;
   }
 
-  /** @param {Answer<T>} answer */
+  /** @param {Answer<any>} answer */
   settle(answer) {
-    this.report(answer.error);
+    this.error = this.options.inBar ? answer.error : null;
     return (this.answer = answer);
   }
 
-  /** @param {Error | null} error */
+  /** What went wrong with a part of the data, or null. @param {Error | null} error */
   report(error) {
     if (this.error === error) return;
     this.error = error;
-    this.client.reportErrors();
+    this.client.onSettled();
   }
 
-  reset() {
+  /** Nobody waits for it. */
+  leave() {
+    this.error = null;
+    if (!this.answer.isPending && !this.options.forgets) return;
     this.controller?.abort();
     this.key = "";
-    this.last = { key: "", data: null };
-    return this.settle(NOTHING);
+    this.answer = NOTHING;
   }
 }

@@ -191,6 +191,11 @@ export function groupIndices(axis, length) {
   return indices;
 }
 
+/** The groups of some tokens, as indices. @param {Int32Array} indices of all tokens, -1 for hidden ones @param {number[]} tokens */
+export function indicesOf(indices, tokens) {
+  return new Set(tokens.map((i) => indices[i]).filter((index) => index >= 0));
+}
+
 /**
  * Case-insensitive matches of a query in the text, each as its tokens. Tokens without a place in the text, as special
  * tokens, match by their own text.

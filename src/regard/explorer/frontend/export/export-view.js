@@ -3,7 +3,9 @@
 import { tokenName } from "../data/tokens.js";
 import { downloadFile } from "../platform/dom.js";
 import { levelOf, themeColors, valueAt, visibleCells } from "../render/scene.js";
+import { linesOf } from "../views/lines-view.js";
 import { layerName, legendMessage } from "../views/messages.js";
+import { positionNames, sidesOfTexts } from "../views/patching-view.js";
 import { csvField, fileName, rasterize, toCsv, toRecordCsv } from "./file-export.js";
 import { composeSheet } from "./svg-snapshot.js";
 
@@ -70,9 +72,9 @@ function composeCsv(app) {
     const heads = values[0].map((_, head) => `head ${head}`);
     return toCsv(state.metric, layers, heads, (layer, head) => values[layer][head], 6);
   }
-  const movements = queries.movement.answer.data;
+  const movements = queries.data("movement");
   if (state.view === "movement" && movements) return movementCsv(app, movements);
-  const cell = queries.cell.answer.data;
+  const cell = queries.data("cell");
   if (state.view === "cell" && cell?.source && state.row !== null && state.col !== null) {
     const { layer, head } = app.shownHead();
     const { model, tokens, layers } = app.shownRun();
@@ -81,12 +83,13 @@ function composeCsv(app) {
     const names = { model, layer: layers[layer].number, head, row, query, column: col, key };
     return toRecordCsv({ ...names, ...cell, row });
   }
-  if (state.view === "lines" && parts.lines.props) return linesCsv(parts.lines.props);
-  if (state.view === "paths" && parts.paths.paths) return pathsCsv(app, parts.paths.paths);
-  if (state.view === "patching" && parts.patching.shown) return patchingCsv(parts.patching.shown);
-  const stream = queries.stream.answer.data;
+  const lines = state.view === "lines" ? linesOf(app) : null;
+  if (lines) return linesCsv(lines);
+  const [paths, patching, stream] = ["paths", "patching", "residual_stream"].map((name) => queries.data(name));
+  if (state.view === "paths" && paths) return pathsCsv(app, paths);
+  if (state.view === "patching" && patching) return patchingCsv(app, patching);
   if (state.view === "model" && stream) return streamCsv(app, stream);
-  const maps = queries.maps.answer.data;
+  const maps = queries.data("maps");
   if (!maps) throw new Error("There is no map to save.");
   return mapCsv(app, maps);
 }
@@ -128,8 +131,11 @@ function pathsCsv(app, { graph: { nodes, edges } }) {
   return `${["writer,token,read by,effect", ...lines].join("\n")}\n`;
 }
 
-/** The sites. @param {NonNullable<App["parts"]["patching"]["shown"]>} shown */
-function patchingCsv({ patching: { over, values, recovered }, names, layers }) {
+/** The sites. @param {App} app @param {Patching} patching */
+function patchingCsv({ state, manifest }, { over, values, recovered }) {
+  const [a, b] = sidesOfTexts(state, manifest).map((run) => manifest.runs[run]);
+  const names = positionNames(a, b);
+  const layers = a.layers.map(({ number }) => number);
   const isOfHeads = over === "head";
   const lines = recovered.flatMap((row, layer) =>
     row.map((share, site) => {
@@ -180,6 +186,6 @@ function mapCsv(app, maps) {
     labelsOf(rows, row0, cells.row1),
     labelsOf(cols, col0, cells.col1),
     (row, col) => valueAt(pyramid, row + row0, col + col0, level),
-    app.presenter.decimals(app.sidesOf(maps), maps.pooledMax),
+    app.decimals(app.sidesOf(maps), maps.pooledMax),
   );
 }

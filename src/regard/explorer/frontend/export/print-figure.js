@@ -1,8 +1,8 @@
 // Figures for print, which Python draws, and the Python that draws them again.
 
 import { tokenSelection } from "../data/map-data.js";
-import { patchingQuestion } from "../app/patching.js";
 import { downloadFile, setText } from "../platform/dom.js";
+import { patchingQuestion } from "../views/patching-view.js";
 import { fileName } from "./file-export.js";
 
 const MAX_TOKENS = 2048; // of a figure
@@ -49,7 +49,7 @@ export function listenToFigures(
     const isDrawn = view === "head" || view === "heads"; // else it would be the map of the head, whatever is shown
     const { rows, cols } = app.axes();
     const fits = Math.max(rows.length, cols.length) <= MAX_TOKENS;
-    const isPatched = view === "patching" && app.manifest.can.figures && app.parts.patching.shown !== null;
+    const isPatched = view === "patching" && app.manifest.can.figures && app.queries.data("patching") !== null;
     figureNote.hidden = isPatched || (app.manifest.can.figures && mode === "raw" && isDrawn && fits);
     figure.hidden = !figureNote.hidden;
     if (saveMenu.open && !figure.hidden) use("py", (text) => (figureCode.value = new TextDecoder().decode(text)));

@@ -144,16 +144,6 @@ export function setText(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }
 
-/**
- * Show a part of the page when all of its data is there. Until then it stays as it was, and is faint.
- * @param {Element[]} nodes @param {Answer<any>[]} answers @param {() => void} draw from these
- */
-export function present(nodes, answers, draw) {
-  const isPending = answers.some((answer) => answer.isPending);
-  for (const node of nodes) node.classList.toggle("rg-stale", isPending);
-  if (!isPending) draw();
-}
-
 /** Run an action once in the next animation frame. @param {() => void} action */
 export function oncePerFrame(action) {
   let isScheduled = false;

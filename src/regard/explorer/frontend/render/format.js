@@ -53,7 +53,8 @@ export function formatTick(value) {
     : String(Number(value.toPrecision(2))).replace("-", "−");
 }
 
-/** @param {number} share */
+/** A share; one that is not 0 does not read as if it were. @param {number} share */
 export function formatPercent(share) {
+  if (share > 0 && share < 0.0005) return "< 0.1 %";
   return `${(100 * share).toFixed(share < 0.0995 ? 1 : 0)} %`;
 }

@@ -1,10 +1,5 @@
 // The fields of the state, once: the key of each in the address, its initial value, and how it stands there.
 
-/**
- * @template T
- * @typedef {{ read: (text: string) => T | undefined, write: (value: any) => string }} Codec  `undefined` for what is not valid
- */
-
 export const MAX_TEXT = 4000; // characters of a text in an address
 
 /** @type {Codec<number>} */
@@ -13,7 +8,7 @@ const count = { read: (text) => (/^\d{1,9}$/.test(text) ? Number(text) : undefin
 const head = { read: (text) => (text === "mean" ? text : count.read(text)), write: String };
 const flag = /** @type {Codec<boolean>} */ ({ read: (text) => text === "1", write: (on) => (on ? "1" : "0") });
 
-/** @param {...string} choices @returns {Codec<string>} */
+/** @template {string} T @param {...T} choices @returns {Codec<T>} */
 const oneOf = (...choices) => ({ read: (text) => choices.find((choice) => choice === text), write: String });
 
 /** @param {number} [maxLength] @returns {Codec<string>} */
@@ -38,7 +33,7 @@ const list = (item, separator = ".") => ({
   write: (all) => all.map(item.write).join(separator),
 });
 
-/** @type {Codec<{ layer: number, head: number | "mean" }>} */
+/** @type {Codec<HeadChoice>} */
 const selection = {
   read: (value) => {
     const [layer, ofLayer] = [count.read(value.split(".")[0]), head.read(value.split(".")[1] ?? "")];
@@ -101,68 +96,131 @@ export const VIEW_NAMES = /** @type {const} */ ([
   "text",
 ]);
 
-/** Key, initial value and codec; a field without these two is not in the address. @type {Record<keyof State, [string, any, Codec<any>?]>} */
+/**
+ * A field of the address.
+ * @template T @template {string | number | boolean | null | object} I
+ * @param {string} key @param {I} initial @param {Codec<T>} codec @returns {Field<T | I>}
+ */
+const field = (key, initial, codec) => [key, initial, /** @type {Codec<any>} */ (codec)];
+
+/** A field that is not in the address. @template T @param {T} initial @returns {Field<T>} */
+const unwritten = (initial) => ["", initial];
+
 export const FIELDS = {
-  view: ["v", "head", oneOf(...VIEW_NAMES)],
-  layer: ["l", 0, count],
-  head: ["h", 0, head],
-  selectionB: ["b", null, selection],
-  row: ["i", null, count],
-  col: ["j", null, count],
-  side: ["s", "A", oneOf("A", "B", "diff")],
-  mode: ["w", "raw", text()],
-  metric: ["m", "entropy", text()],
-  order: ["o", "layer", oneOf("layer", "metric")],
-  threshold: ["n", 0, decimal(1)],
-  collapsedLayers: ["sl", [], list(count)],
-  collapsedHeads: ["sh", [], list(count)],
-  words: ["words", false, flag],
-  special: ["special", true, flag],
-  log: ["log", false, flag],
-  byRow: ["byrow", false, flag],
-  pool: ["pool", "max", oneOf("max", "mean")],
-  from: ["from", null, count],
-  to: ["to", null, count],
-  pins: ["pins", [], list(count)],
-  direction: ["d", "out", oneOf("out", "in")],
-  arcs: ["arcs", false, flag],
-  attribution: ["g", false, flag],
-  attributionMethod: ["gm", "", text()],
-  target: ["gt", "", text(2000)],
-  targetToken: ["gi", null, count],
-  afterRow: ["gr", false, flag],
-  query: ["q", "", text()],
-  stage: ["t", -1, decimal()],
-  theme: ["theme", "auto", oneOf("auto", "light", "dark")],
-  zoom: ["z", null, viewport],
-  ablated: ["x", [], list(layerAndHead, "_")],
-  ablatedRun: ["xr", 0, count],
-  checkpoint: ["step", null, count],
-  editedRun: ["", null],
-  text: ["text", "", wholeText],
-  model: ["model", "", text()],
-  liveRun: ["", null],
-  textB: ["text_b", "", wholeText],
-  modelB: ["model_b", "", text()],
-  liveRunB: ["", null],
-  nextTokens: ["nt", false, flag],
-  cells: ["cells", [], list(layerAndHead, "_")],
-  lines: ["lh", null, list(selection, "_")],
-  chain: ["ch", false, flag],
-  corpus: ["cp", false, flag],
-  pair: ["pair", "any", text()],
-  why: ["y", false, flag],
-  contrast: ["yc", false, flag],
-  whatIf: ["wi", false, flag],
-  changedScores: ["ws", null, changedScores],
-  temperature: ["temp", 1, decimal(2)],
-  pathsToken: ["pt", null, count],
-  pathsVersus: ["pv", null, count],
-  corrupted: ["pc", "", text(2000)],
-  patchOver: ["po", "output", oneOf("output", "attn", "mlp", "head")],
-  patchToken: ["px", null, count],
-  patchVersus: ["py", null, count],
-  story: ["story", "", text()],
-  part: ["part", 0, count],
-  presenter: ["big", false, flag],
+  view: field("v", "head", oneOf(...VIEW_NAMES)),
+  /** of A, and of B without a selection of its own */
+  layer: field("l", 0, count),
+  head: field("h", 0, head),
+  /** if B is another head, or of a model with other layers */
+  selectionB: field("b", null, selection),
+  /** the query token of the cell */
+  row: field("i", null, count),
+  /** its key token */
+  col: field("j", null, count),
+  side: field("s", "A", oneOf("A", "B", "diff")),
+  mode: field("w", "raw", text()),
+  metric: field("m", "entropy", text()),
+  order: field("o", "layer", oneOf("layer", "metric")),
+  /** heads below it are dimmed: a share of the range of the metric */
+  threshold: field("n", 0, decimal(1)),
+  /** rows of the grid shown as their mean */
+  collapsedLayers: field("sl", [], list(count)),
+  /** columns of the grid shown as their mean */
+  collapsedHeads: field("sh", [], list(count)),
+  /** merge the tokens of a word */
+  words: field("words", false, flag),
+  /** show special tokens */
+  special: field("special", true, flag),
+  log: field("log", false, flag),
+  /** normalize the colours of each row */
+  byRow: field("byrow", false, flag),
+  pool: field("pool", "max", oneOf("max", "mean")),
+  /** the first token shown */
+  from: field("from", null, count),
+  /** the token after the last */
+  to: field("to", null, count),
+  pins: field("pins", [], list(count)),
+  /** of the text panel: what a word attends to, or what attends to it */
+  direction: field("d", "out", oneOf("out", "in")),
+  arcs: field("arcs", false, flag),
+  /** whether the panel of what mattered is open */
+  attribution: field("g", false, flag),
+  /** empty: that of the model */
+  attributionMethod: field("gm", "", text()),
+  /** of the attribution, as text; empty: the default or the token */
+  target: field("gt", "", text(2000)),
+  /** as the id of a next token */
+  targetToken: field("gi", null, count),
+  /** the next token is that after the row */
+  afterRow: field("gr", false, flag),
+  query: field("q", "", text()),
+  /** of the movement */
+  stage: field("t", -1, decimal()),
+  theme: field("theme", "auto", oneOf("auto", "light", "dark")),
+  /** null: the whole map */
+  zoom: field("z", null, viewport),
+  /** (layer, head) */
+  ablated: field("x", [], list(layerAndHead, "_")),
+  /** the run that they are ablated in: 0 or 1 */
+  ablatedRun: field("xr", 0, count),
+  /** the step of the one that is shown, of a training run; null: the newest */
+  checkpoint: field("step", null, count),
+  /** the run of that ablation, which is then B; valid until the server ends */
+  editedRun: unwritten(/** @type {number | null} */ (null)),
+  /** the ablations before and after this one, which run, and what went wrong */
+  edits: unwritten(/** @type {Edits} */ ({ past: [], future: [], applied: { ablated: [], ablatedRun: 0 }, error: "" })),
+  /** a text that the page runs itself; empty: that of the given runs */
+  text: field("text", "", wholeText),
+  /** the name of what runs it */
+  model: field("model", "", text()),
+  /** its run, which is then A; null until it has run */
+  liveRun: unwritten(/** @type {number | null} */ (null)),
+  /** a text that the page runs itself and compares with; empty: that of the second given run, if there is one */
+  textB: field("text_b", "", wholeText),
+  modelB: field("model_b", "", text()),
+  /** its run, which is then B; null until it has run */
+  liveRunB: unwritten(/** @type {number | null} */ (null)),
+  /** the text of B is open, even if nothing has run */
+  comparing: unwritten(/** @type {boolean} */ (false)),
+  /** whether the panel of what comes next is open */
+  nextTokens: field("nt", false, flag),
+  /** the cells that heads are searched by, (query, key); none: the chosen one */
+  cells: field("cells", [], list(layerAndHead, "_")),
+  /** the heads whose lines are drawn; null: the shown one, and of other layers the mean */
+  lines: field("lh", null, list(selection, "_")),
+  /** lines are drawn in all layers, one after the other */
+  chain: field("ch", false, flag),
+  /** whether the panel of a corpus is open */
+  corpus: field("cp", false, flag),
+  /** the kind of pairs that it is searched for */
+  pair: field("pair", "any", text()),
+  /** whether the panel of why a token attends to another is open */
+  why: field("y", false, flag),
+  /** it is of the difference to the strongest other key */
+  contrast: field("yc", false, flag),
+  /** whether the panel of other scores is open */
+  whatIf: field("wi", false, flag),
+  /** other scores of the keys of one row */
+  changedScores: field("ws", null, changedScores),
+  /** of the next token */
+  temperature: field("temp", 1, decimal(2)),
+  /** the id of the next token whose paths are shown; null, or one that is not likely: the likeliest */
+  pathsToken: field("pt", null, count),
+  /** that of another, whose logit is subtracted */
+  pathsVersus: field("pv", null, count),
+  /** the text that the paths are compared with; empty: that of B, or the means over the tokens */
+  corrupted: field("pc", "", text(2000)),
+  /** the step of A that is put into the run of B */
+  patchOver: field("po", "output", oneOf("output", "attn", "mlp", "head")),
+  /** the ids of the next tokens whose logits are compared; null: the likeliest */
+  patchToken: field("px", null, count),
+  patchVersus: field("py", null, count),
+  /** the question of patching that is not asked, as JSON */
+  cancelledPatching: unwritten(/** @type {string} */ ("")),
+  /** the key of the story that is told; empty: none */
+  story: field("story", "", text()),
+  /** its step, from 0 */
+  part: field("part", 0, count),
+  /** large type, words and map only, where one head is shown */
+  presenter: field("big", false, flag),
 };

@@ -3,12 +3,13 @@
 import { FIELDS } from "./fields.js";
 import { INITIAL_STATE } from "./state.js";
 
+const ALL = Object.entries(/** @type {Record<string, Field<any>>} */ (FIELDS));
 const ALWAYS_WRITTEN = ["layer", "head", "view"];
 
 /** What differs from the initial state of the page. @param {State} state @param {State} [initialState] @returns {string} */
 export function encode(state, initialState = INITIAL_STATE) {
   const params = new URLSearchParams();
-  for (const [name, [key, , codec]] of Object.entries(FIELDS)) {
+  for (const [name, [key, , codec]] of ALL) {
     const [value, initial] = [state, initialState].map((one) => /** @type {any} */ (one)[name]);
     const isWritten = ALWAYS_WRITTEN.includes(name) || JSON.stringify(value) !== JSON.stringify(initial);
     if (codec && isWritten && codec.read(codec.write(value)) !== undefined) params.set(key, codec.write(value));
@@ -19,7 +20,7 @@ export function encode(state, initialState = INITIAL_STATE) {
 /** The valid parts of a fragment. @param {string} hash @returns {Partial<State>} */
 export function decode(hash) {
   const params = new URLSearchParams(hash.replace(/^#/, ""));
-  const found = Object.entries(FIELDS).map(([name, [key, , codec]]) => {
+  const found = ALL.map(([name, [key, , codec]]) => {
     const text = params.get(key);
     return [name, text === null ? undefined : codec?.read(text)];
   });

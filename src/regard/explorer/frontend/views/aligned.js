@@ -6,13 +6,21 @@ import { bidi, el } from "../platform/dom.js";
 const CONTEXT = 6; // words around a changed one, of texts with more than
 const MAX_WHOLE = 40; // words
 
-const drawn = /** @type {WeakMap<HTMLElement, Token[][]>} */ (new WeakMap());
+/** Two texts below each other, their changed words marked. @param {App} app @returns {View} */
+export const showAligned = (app) => () => {
+  const { state, manifest, refs } = app;
+  const [a, b] = app.sides().map(({ run }) => manifest.runs[run]);
+  const isOfTexts =
+    b !== undefined && state.editedRun === null && a.text !== b.text && !a.picture && !a.layers[0].block;
+  const draw = () => {
+    refs.aligned.hidden = !isOfTexts;
+    refs.aligned.replaceChildren(...(isOfTexts ? columnsOf(a.tokens, b.tokens) : []));
+  };
+  return { nodes: [refs.aligned], of: isOfTexts ? [a, b] : [], draw };
+};
 
-/** @param {HTMLElement} node @param {Token[]} a @param {Token[]} b */
-export function drawAligned(node, a, b) {
-  const [lastA, lastB] = drawn.get(node) ?? [];
-  if (lastA === a && lastB === b && node.childElementCount > 0) return;
-  drawn.set(node, [a, b]);
+/** @param {Token[]} a @param {Token[]} b */
+function columnsOf(a, b) {
   const pairs = alignTokens(a, b).filter((pair) => !(a[pair.a ?? -1] ?? b[pair.b ?? -1]).special);
   const changes = pairs.flatMap(({ isChanged }, n) => (isChanged ? [n] : []));
   const isNear = (/** @type {number} */ n) => changes.some((at) => Math.abs(at - n) <= CONTEXT);
@@ -22,7 +30,7 @@ export function drawAligned(node, a, b) {
     const [ofA, ofB] = [a[pair.a ?? -1], b[pair.b ?? -1]].map((token) => (token ? label(token.text) : "–"));
     return [column(ofA, ofB, pair.isChanged)];
   });
-  node.replaceChildren(column("A", "B", false, "rg-aligned-names"), ...nodes);
+  return [column("A", "B", false, "rg-aligned-names"), ...nodes];
 }
 
 /** @param {string} a @param {string} b @param {boolean} isChanged @param {string} [name] */

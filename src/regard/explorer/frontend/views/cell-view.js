@@ -1,5 +1,6 @@
 // One weight, step by step: each formula of the lesson, as the markup has it, with the numbers of this cell.
 
+import { closeCalculation } from "../app/actions.js";
 import { cellFacts, rolloutTable, rowTable } from "../data/cell-facts.js";
 import { label } from "../data/tokens.js";
 import { bidi, button, el, setText, svg, tableRow } from "../platform/dom.js";
@@ -75,15 +76,12 @@ function dials({ rotation }) {
 /** @typedef {{ cell: Cell, names: CellNames, message?: undefined } | { cell?: undefined, message: string }} CellBeside */
 
 export class CellView {
-  /**
-   * @param {Refs} refs
-   * @param {{ close: () => void, onShow: () => void, selectColumn: (token: number) => void }} actions
-   *   `onShow`: steps are shown after none
-   */
-  constructor(refs, actions) {
+  /** @param {App} app */
+  constructor(app) {
+    const { refs } = app;
     const { cell, cellHead, cellTitle, cellSide, steps, cellSource, closeCell, stepTemplate } = refs;
     this.columns = { titleA: refs.titleA, node: refs.columnB, title: refs.titleB, list: refs.stepsB };
-    this.actions = actions;
+    this.app = app;
     this.node = cell;
     this.title = cellTitle;
     this.side = cellSide;
@@ -93,8 +91,8 @@ export class CellView {
     this.shownKey = "";
     let start = 0;
     cellHead.addEventListener("pointerdown", (event) => (start = event.clientY));
-    cellHead.addEventListener("pointerup", (event) => event.clientY - start > SWIPE_PX && actions.close());
-    closeCell.addEventListener("click", actions.close);
+    cellHead.addEventListener("pointerup", (event) => event.clientY - start > SWIPE_PX && closeCalculation(app));
+    closeCell.addEventListener("click", () => closeCalculation(app));
     cell.addEventListener("click", ({ target }) => {
       const value = /** @type {Element} */ (target).closest("button.rg-value");
       const derivation = /** @type {HTMLElement | null | undefined} */ (value?.closest("li")?.children[1]);
@@ -121,7 +119,7 @@ export class CellView {
     this.list.replaceChildren(this.steps(cell, names));
     this.source.textContent = cell.source ? `From ${cell.source}.` : "";
     this.showColumnB(b);
-    if (isFirst) this.actions.onShow();
+    if (isFirst) this.app.showAboveSheet();
   }
 
   /** @param {CellBeside | null} b  its steps, or why there are none */
@@ -152,7 +150,7 @@ export class CellView {
     for (const node of all("[data-rows]")) {
       const { columns, rows } = tables[/** @type {"rowTerms"} */ (node.dataset.rows)];
       const choose = (/** @type {number} */ n) =>
-        button(label(names.labels[columns[n]], 14), () => this.actions.selectColumn(columns[n]), { class: "rg-token" });
+        button(label(names.labels[columns[n]], 14), () => this.app.set({ col: columns[n] }), { class: "rg-token" });
       node.append(...rows.map((row, n) => tableRow(choose(n), ...row)));
     }
     for (const node of all("[data-figures]"))

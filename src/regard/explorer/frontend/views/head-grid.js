@@ -14,7 +14,7 @@ import {
 import { colorTable, tableIndex } from "../render/colormap.js";
 import { formatFixed } from "../render/format.js";
 import { layerName } from "./messages.js";
-import { selectionOf } from "../state/sides.js";
+import { selectionOf, withSelection } from "../state/sides.js";
 import { toggled } from "../state/state.js";
 
 /**
@@ -48,19 +48,17 @@ function signedBytes(text) {
 }
 
 export class HeadGrid {
-  /**
-   * @param {Refs} refs @param {Manifest} manifest
-   * @param {{ select: (selection: HeadChoice, open: boolean) => void, set: (change: Partial<State>) => void }} actions
-   */
-  constructor(refs, manifest, actions) {
+  /** @param {App} app */
+  constructor(app) {
+    const { refs, manifest } = app;
+    this.app = app;
     this.refs = refs;
     this.manifest = manifest;
-    this.actions = actions;
     /** @type {{ run: number, metrics: HeadMetrics["metrics"] | null, thumbnails: Uint8Array | null, difference: HeadDifferences | null }} */
     this.data = { run: -1, metrics: null, thumbnails: null, difference: null };
     this.body = refs.grid;
     onSegment(refs.collapse, (key) =>
-      actions.set({
+      app.set({
         order: "layer",
         collapsedLayers: key === "layers" ? [...this.layers().keys()] : [],
         collapsedHeads: key === "heads" ? this.columns() : [],
@@ -213,7 +211,7 @@ export class HeadGrid {
     const headers = columns.map((head) => {
       const title = `Head ${head}: show its mean over layers, or each layer`;
       const text = head % labelStep === 0 ? String(head) : "";
-      const collapse = () => this.actions.set({ collapsedHeads: toggled(collapsed, head) });
+      const collapse = () => this.app.set({ collapsedHeads: toggled(collapsed, head) });
       return heading("columnheader", text, title, `Collapse column ${head}`, collapsed.includes(head), collapse);
     });
     const corner = el("span", { class: "rg-corner", role: "columnheader" }, "layer \\ head");
@@ -229,7 +227,7 @@ export class HeadGrid {
     const shown = isCollapsed ? [/** @type {const} */ ("mean")] : [...Array(heads).keys()];
     const named = layerName(number);
     const title = `${named}: show the mean of its heads, or each head`;
-    const collapse = () => this.actions.set({ collapsedLayers: toggled(collapsed, layer) });
+    const collapse = () => this.app.set({ collapsedLayers: toggled(collapsed, layer) });
     const name = `Collapse ${named.toLowerCase()}`;
     const header = heading("rowheader", String(number), title, name, isCollapsed, collapse);
     return gridRow(header, ...shown.map((head) => this.cell(layer, head)));
@@ -260,7 +258,10 @@ export class HeadGrid {
       canvas.getContext("2d")?.putImageData(image, 0, 0);
     }
     const selection = { layer: layer === "mean" ? 0 : layer, head };
-    const choose = () => this.actions.select(selection, node.getAttribute("aria-selected") === "true");
+    const choose = () => {
+      const opens = node.getAttribute("aria-selected") === "true" && { view: /** @type {const} */ ("head") };
+      this.app.set({ ...withSelection(this.app.state, selection), ...opens });
+    };
     const props = { class: "rg-head", role: "gridcell", tabIndex: -1, disabled: layer === "mean" };
     const node = button("", choose, props);
     const caption = el("span", { class: "rg-caption" });

@@ -1,5 +1,6 @@
 // The map of one head: a canvas with zoom, pan and a cell cursor.
 
+import { toggleCell } from "../app/head-search.js";
 import { colorTable } from "../render/colormap.js";
 import { widestLabel } from "../render/map-annotations.js";
 import { drawMap } from "../render/map-renderer.js";
@@ -13,11 +14,11 @@ const READABLE_CELL_PX = 34; // a cell shows its value
 const LABEL_ANGLE = Math.PI / 3;
 
 export class MapView extends ZoomView {
-  /** @param {Refs} refs @param {MapActions} actions */
-  constructor({ map, liveRegion }, actions) {
-    super(map);
-    this.stage.setAttribute("aria-describedby", liveRegion.id);
-    this.actions = actions;
+  /** @param {App} app */
+  constructor(app) {
+    super(app.refs.map);
+    this.stage.setAttribute("aria-describedby", app.refs.liveRegion.id);
+    this.app = app;
     this.props = /** @type {MapProps | null} */ (null);
     this.table = colorTable("light");
     this.savedViewport = ""; // as JSON
@@ -143,7 +144,7 @@ export class MapView extends ZoomView {
     this.saveTimer = setTimeout(() => {
       const saved = this.isWhole ? null : { ...this.viewport };
       this.savedViewport = JSON.stringify(saved);
-      this.actions.saveViewport(saved);
+      this.app.set({ zoom: saved });
     }, SAVE_DELAY_MS);
   }
 
@@ -163,10 +164,11 @@ export class MapView extends ZoomView {
     const cell = this.cellAt(event);
     if (!cell || !this.props) return;
     const { rows, cols } = this.props.mapData;
-    const words = /** @type {const} */ ([rows[cell.row], cols[cell.col]]);
-    if (event.shiftKey) this.actions.addCell(...words);
-    else if (this.actions.isSelected(...words)) this.actions.openCell();
-    else this.actions.selectCell(...words);
+    const [row, col] = [rows[cell.row], cols[cell.col]].map(({ members }) => members);
+    const { state } = this.app; // where a second click may come before the first is drawn
+    if (event.shiftKey) toggleCell(this.app, row[0], col[0]);
+    else if (row.includes(state.row ?? -1) && col.includes(state.col ?? -1)) this.app.set({ view: "cell" });
+    else this.app.set({ row: row[0], col: col[0] });
   }
 
   /** @param {PointerPosition} event */

@@ -31,16 +31,17 @@ export function dotsOf({ movement: { points, left_out: leftOut }, axis, side }, 
 }
 
 export class MovementView {
-  /** @param {Refs} refs @param {{ setStage: (stage: number) => void, select: (token: number) => void }} actions */
-  constructor(refs, actions) {
-    this.actions = actions;
+  /** @param {App} app */
+  constructor(app) {
+    const { refs } = app;
+    this.setStage = (/** @type {number} */ stage) => app.set({ stage });
     this.slider = refs.stage;
     this.stageText = refs.stageText;
     this.bar = refs.movementBar;
     this.legend = refs.movementLegend;
     this.explanation = refs.movementText;
     this.slider.addEventListener("input", () => this.moveTo(Number(this.slider.value)));
-    this.slider.addEventListener("change", () => actions.setStage(Math.round(Number(this.slider.value))));
+    this.slider.addEventListener("change", () => this.setStage(Math.round(Number(this.slider.value))));
     this.slider.addEventListener("keydown", (event) => this.onSliderKey(event));
     this.player = new Player({
       rewind: () => this.position >= this.lastStage && this.moveTo(0),
@@ -50,9 +51,9 @@ export class MovementView {
         return this.position < this.lastStage;
       },
       interval: () => (prefersReducedMotion() ? STAGE_MS : 0),
-      onStop: () => actions.setStage(Math.round(100 * this.position) / 100), // as the slider has it
+      onStop: () => this.setStage(Math.round(100 * this.position) / 100), // as the slider has it
     });
-    this.plane = new PlaneView(refs, actions);
+    this.plane = new PlaneView(app);
     this.bar.prepend(this.player.button);
     this.stages = /** @type {string[]} */ ([]);
     this.position = 0; // a stage, or between two
@@ -65,7 +66,7 @@ export class MovementView {
 
   /** @param {string} message  instead of the plane */
   showMessage(message) {
-    this.player.stop();
+    this.player.stop(false);
     this.bar.hidden = this.legend.hidden = this.plane.node.hidden = true;
     setText(this.explanation, message);
   }
@@ -74,7 +75,7 @@ export class MovementView {
   setPending(isPending) {
     this.player.button.disabled = this.slider.disabled = isPending;
     if (isPending && this.plane.node.hidden) this.explanation.textContent = "Computing the plane of all stages …";
-    if (isPending) this.player.stop();
+    if (isPending) this.player.stop(false);
   }
 
   /** @param {Path[]} paths @param {number} stage @param {Set<number>} selected tokens @param {boolean} hasOtherPlane  of a run that is compared */
@@ -117,7 +118,7 @@ export class MovementView {
   onSliderKey(event) {
     const step = { ArrowRight: 1, ArrowUp: 1, ArrowLeft: -1, ArrowDown: -1 }[event.key];
     if (step === undefined || event.ctrlKey || event.metaKey || event.altKey) return;
-    this.actions.setStage(Math.max(0, Math.min(this.lastStage, Math.round(this.position) + step)));
+    this.setStage(Math.max(0, Math.min(this.lastStage, Math.round(this.position) + step)));
     event.preventDefault();
   }
 }

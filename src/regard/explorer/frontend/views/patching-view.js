@@ -1,11 +1,16 @@
-// Patching: a square for each site, its colour how much of the number of A the run of B recovers with it.
+// Patching: steps of A put into the run of B, one after the other. A square for each site, its colour how much of the
+// number of A the run of B recovers with it.
 
-import { formatFixed, formatSignificant, formatPercent } from "../render/format.js";
-import { colorAt, textColorOn, toCss } from "../render/colormap.js";
-import { label } from "../data/tokens.js";
+import { openRow } from "../app/actions.js";
+import { sentence } from "../data/attribution.js";
+import { NOTHING } from "../data/query.js";
+import { label, tokenName } from "../data/tokens.js";
 import { bidi, button, el, onArrows, setTabStop, setText } from "../platform/dom.js";
-import { Legend } from "./legend.js";
+import { colorAt, textColorOn, toCss } from "../render/colormap.js";
+import { formatFixed, formatPercent, formatSignificant } from "../render/format.js";
+import { runsOf } from "../state/sides.js";
 import { nextInRows } from "./head-grid.js";
+import { Legend } from "./legend.js";
 
 const MAX_WITH_NUMBERS = 16; // layers
 const STEPS = /** @type {Record<string, string>} */ ({
@@ -15,88 +20,133 @@ const STEPS = /** @type {Record<string, string>} */ ({
   head: "head",
 });
 
-export class PatchingView {
-  /** @param {Refs} refs @param {{ set: (change: Partial<State>) => void, open: (layer: number, site: number) => void }} actions */
-  constructor(refs, { set, open }) {
-    this.refs = refs;
-    this.open = open;
-    this.legend = new Legend(refs.patchingLegend);
-    this.shown = /** @type {{ patching: Patching, names: string[], layers: (number | string)[] } | null} */ (null);
-    this.drawn = "";
-    const { patchToken, patchVersus, patchingGrid, patchingCode } = refs;
-    patchToken.addEventListener("change", () => set({ patchToken: Number(patchToken.value) }));
-    patchVersus.addEventListener("change", () => set({ patchVersus: Number(patchVersus.value) }));
-    patchingCode.addEventListener("focus", () => patchingCode.select());
-    for (const type of ["pointerover", "focusin"])
-      patchingGrid.addEventListener(type, ({ target }) => {
-        const { label: says } = /** @type {HTMLElement} */ (target).dataset;
-        if (says) setText(refs.patchingReadout, says);
-      });
-    onArrows(patchingGrid, "button", nextInRows);
-  }
+/** What is asked for; a text where nothing can be. @param {App} app */
+export function patchingQuestion({ state, manifest }) {
+  const [a, b] = sidesOfTexts(state, manifest);
+  if (b === undefined)
+    return "Patching needs a text B with the same number of tokens as A: it puts steps of A into the run of B.";
+  const { patchOver: over, patchToken: token, patchVersus: versus } = state;
+  return { run: a, other: b, over, ...(token !== null && { token }), ...(versus !== null && { versus }) };
+}
 
-  /** @param {Patching | null} patching @param {string[]} names of the positions @param {Set<number>} changed @param {(number | string)[]} layers @param {Theme} theme */
-  show(patching, names, changed, layers, theme) {
-    const { patchingSummary, patchingGrid, patchingReadout, patchingLegend, patchingCode } = this.refs;
-    const key = JSON.stringify([patching, names, theme]);
-    if (this.drawn === key) return;
-    this.drawn = key;
-    this.shown = patching && { patching, names, layers };
-    patchingLegend.hidden = !patching;
-    /** @type {HTMLElement} */ (patchingCode.parentElement).hidden = !patching;
-    setText(patchingReadout, "");
-    setText(patchingSummary, patching ? summary(patching) : "");
-    if (!patching) return patchingGrid.replaceChildren();
-    this.showTokens(patching);
-    patchingCode.value = patching.code;
-    const { recovered, values, over } = patching;
-    const isOfHeads = over === "head";
-    const sites = recovered[0].map((_, site) => (isOfHeads ? `head ${site}` : names[site]));
-    const max = scaleEnd(recovered.flat());
-    const hasNumbers = layers.length <= MAX_WITH_NUMBERS;
-    const cell = (/** @type {number} */ layer, /** @type {number} */ site) => {
-      const share = recovered[layer][site] ?? 0;
-      const color = colorAt(theme, share / max);
-      const place = isOfHeads ? String(site) : "at " + names[site];
-      const says = `Layer ${layers[layer]}, ${STEPS[over]} ${place}: ${formatFixed(share, 2)}, the number is ${formatSignificant(values[layer][site] ?? NaN)}`;
-      const style = { "background-color": toCss(color), color: textColorOn(color) };
-      const data = { label: says };
-      const props = { class: "rg-patching-cell", style, data, title: says, "aria-label": says };
-      return button(hasNumbers ? formatFixed(share, 2) : "", () => this.open(layer, site), props);
-    };
-    const row = (/** @type {(Node | string)[]} */ cells, kind = "") => {
-      const style = { "--rg-cols": layers.length };
-      return el("div", { class: `rg-patching-row ${kind}`, style }, ...cells);
-    };
-    const heading = [
-      el("span", { class: "rg-muted" }, "layer"),
-      ...layers.map((n) => el("span", { class: "rg-muted" }, String(n))),
-    ];
-    const rows = sites.map((name, site) => {
-      const isChanged = !isOfHeads && changed.has(site);
-      const title = el("span", { class: isChanged ? "rg-changed" : "", title: name }, bidi(name));
-      return row([title, ...layers.map((_, layer) => cell(layer, site))]);
+/** The runs of A and B, without ablations. @param {State} state @param {Manifest} manifest */
+export function sidesOfTexts(state, manifest) {
+  return runsOf({ ...state, editedRun: null }, manifest);
+}
+
+/** @param {App} app @returns {View} */
+export function showPatching(app) {
+  const { refs, manifest } = app;
+  const { patchToken, patchVersus, patchingGrid, patchingCode, patchingReadout } = refs;
+  const legend = new Legend(refs.patchingLegend);
+  patchToken.addEventListener("change", () => app.set({ patchToken: Number(patchToken.value) }));
+  patchVersus.addEventListener("change", () => app.set({ patchVersus: Number(patchVersus.value) }));
+  patchingCode.addEventListener("focus", () => patchingCode.select());
+  refs.startPatching.addEventListener("click", () => app.set({ cancelledPatching: "" }));
+  refs.cancelPatching.addEventListener("click", () => {
+    app.set({ cancelledPatching: JSON.stringify(patchingQuestion(app)) });
+    refs.startPatching.focus();
+  });
+  for (const type of ["pointerover", "focusin"])
+    patchingGrid.addEventListener(type, ({ target }) => {
+      const { label: says } = /** @type {HTMLElement} */ (target).dataset;
+      if (says) setText(patchingReadout, says);
     });
-    patchingGrid.replaceChildren(row(heading, "rg-patching-names"), ...rows);
-    const cells = patchingGrid.querySelectorAll("button");
-    setTabStop(cells, cells[0]);
-    const means = "of the way from the number of B, 0, to that of A, 1: blue towards A, brown away from it";
-    this.legend.update({ kind: "linear", max, signed: true }, theme, means);
-  }
+  onArrows(patchingGrid, "button", nextInRows);
 
-  /** @param {Patching} patching */
-  showTokens({ likely, token, versus }) {
-    const { patchToken, patchVersus } = this.refs;
-    const options = (/** @type {number | null} */ other) =>
-      likely
-        .filter((one) => one.token !== other)
-        .map((one) =>
-          el("option", { value: String(one.token) }, `${label(one.text)} · ${formatPercent(one.probability)}`),
-        );
-    patchToken.replaceChildren(...options(versus));
-    patchVersus.replaceChildren(...options(token));
-    [patchToken.value, patchVersus.value] = [String(token), String(versus)];
-  }
+  return (ask) => {
+    const { state, theme } = app;
+    if (state.view !== "patching") return null;
+    const [a, b] = sidesOfTexts(state, manifest).map((run) => manifest.runs[run]);
+    const question = patchingQuestion(app);
+    const isCancelled = state.cancelledPatching === JSON.stringify(question);
+    const answer = typeof question === "string" || isCancelled ? NOTHING : ask("patching", question);
+    const drawFrame = () => {
+      refs.cancelPatching.hidden = !answer.isPending;
+      refs.startPatching.hidden = !isCancelled;
+      const waits = answer.isPending ? "Running B again with each step of A …" : "";
+      const says = typeof question === "string" ? question : isCancelled ? "Cancelled." : answer.error?.message;
+      setText(refs.patchingStatus, waits || (says ? sentence(says) : ""));
+      if (!answer.isPending) setText(refs.patchingProgress, "");
+    };
+    const drawGrid = () => {
+      const { data: patching, error } = answer;
+      const isOfTokens = error ? patchToken.options.length > 0 : typeof patching?.token === "number";
+      refs.patchTokens.hidden = !isOfTokens; // after an error, another can be chosen
+      refs.patchingLegend.hidden = !patching;
+      /** @type {HTMLElement} */ (patchingCode.parentElement).hidden = !patching;
+      setText(patchingReadout, "");
+      setText(refs.patchingSummary, patching ? summary(patching) : "");
+      if (!patching) return patchingGrid.replaceChildren();
+      showTokens(refs, patching);
+      patchingCode.value = patching.code;
+      const max = scaleEnd(patching.recovered.flat());
+      patchingGrid.replaceChildren(...rowsOf(app, patching, a, b, max));
+      const cells = patchingGrid.querySelectorAll("button");
+      setTabStop(cells, cells[0]);
+      const means = "of the way from the number of B, 0, to that of A, 1: blue towards A, brown away from it";
+      legend.update({ kind: "linear", max, signed: true }, theme, means);
+    };
+    const nodes = [refs.patchingSummary, patchingGrid, patchingReadout, refs.patchingLegend];
+    return [{ draw: drawFrame }, { nodes, answers: [answer], of: [answer, a, b, theme], draw: drawGrid }];
+  };
+}
+
+/** The names of the positions, of both texts where they differ. @param {Run} a @param {Run} b */
+export function positionNames({ tokens }, b) {
+  return tokens.map(({ text }, n) => {
+    const [name, other] = [tokenName(tokens, n), b.tokens[n]];
+    return other && other.text !== text ? `${name} | ${tokenName(b.tokens, n)}` : name;
+  });
+}
+
+/** A row for each site, below the names of the layers. @param {App} app @param {Patching} patching @param {Run} a @param {Run} b @param {number} max */
+function rowsOf(app, { recovered, values, over }, a, b, max) {
+  const layers = a.layers.map(({ number }) => number);
+  const names = positionNames(a, b);
+  const isOfHeads = over === "head";
+  const hasNumbers = layers.length <= MAX_WITH_NUMBERS;
+  const cell = (/** @type {number} */ layer, /** @type {number} */ site) => {
+    const share = recovered[layer][site] ?? 0;
+    const color = colorAt(app.theme, share / max);
+    const place = isOfHeads ? String(site) : "at " + names[site];
+    const says = `Layer ${layers[layer]}, ${STEPS[over]} ${place}: ${formatFixed(share, 2)}, the number is ${formatSignificant(values[layer][site] ?? NaN)}`;
+    const style = { "background-color": toCss(color), color: textColorOn(color) };
+    const data = { label: says };
+    const props = { class: "rg-patching-cell", style, data, title: says, "aria-label": says };
+    return button(hasNumbers ? formatFixed(share, 2) : "", () => openSite(app, layer, site), props);
+  };
+  const row = (/** @type {(Node | string)[]} */ cells, kind = "") =>
+    el("div", { class: `rg-patching-row ${kind}`, style: { "--rg-cols": layers.length } }, ...cells);
+  const heading = ["layer", ...layers].map((name) => el("span", { class: "rg-muted" }, String(name)));
+  const rows = recovered[0].map((_, site) => {
+    const name = isOfHeads ? `head ${site}` : names[site];
+    const isChanged = !isOfHeads && b.tokens[site]?.text !== a.tokens[site].text;
+    const title = el("span", { class: isChanged ? "rg-changed" : "", title: name }, bidi(name));
+    return row([title, ...layers.map((_, layer) => cell(layer, site))]);
+  });
+  return [row(heading, "rg-patching-names"), ...rows];
+}
+
+/** @param {Refs} refs @param {Patching} patching */
+function showTokens({ patchToken, patchVersus }, { likely, token, versus }) {
+  const options = (/** @type {number | null} */ other) =>
+    likely
+      .filter((one) => one.token !== other)
+      .map((one) =>
+        el("option", { value: String(one.token) }, `${label(one.text)} · ${formatPercent(one.probability)}`),
+      );
+  patchToken.replaceChildren(...options(versus));
+  patchVersus.replaceChildren(...options(token));
+  [patchToken.value, patchVersus.value] = [String(token), String(versus)];
+}
+
+/** Show the head, or what the position attends to in its layer. @param {App} app @param {number} layer @param {number} site */
+function openSite(app, layer, site) {
+  const isOfHeads = app.state.patchOver === "head";
+  const last = app.shownRun().tokens.length - 1;
+  app.set({ side: "A" });
+  openRow(app, { layer, head: isOfHeads ? site : "mean" }, isOfHeads ? (app.state.row ?? last) : site);
 }
 
 /** @param {Patching} patching */

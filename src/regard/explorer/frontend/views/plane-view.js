@@ -11,11 +11,11 @@ const REACH = 3; // of what is shown at first, in widths of the middle half of t
 const EMPTY = { left: -1, right: 1, top: -1, bottom: 1 };
 
 export class PlaneView extends ZoomView {
-  /** @param {Refs} refs @param {{ select: (token: number) => void }} actions */
-  constructor({ plane, planeTokens }, actions) {
-    super(plane);
-    this.actions = actions;
-    this.list = planeTokens;
+  /** @param {App} app */
+  constructor(app) {
+    super(app.refs.plane);
+    this.app = app;
+    this.list = app.refs.planeTokens;
     this.buttons = /** @type {HTMLButtonElement[]} */ ([]); // of the list, one for each dot
     this.dots = /** @type {Dot[]} */ ([]);
     this.stagePosition = 0;
@@ -136,7 +136,7 @@ export class PlaneView extends ZoomView {
 
   /** @param {number} index */
   selectDot(index) {
-    if (index >= 0) this.actions.select(this.dots[index].token);
+    if (index >= 0) this.app.set({ row: this.dots[index].token });
   }
 
   /** @param {number} index */

@@ -45,11 +45,12 @@ export class Player {
     schedule();
   }
 
-  stop() {
+  /** @param {boolean} [tells]  what is played where it is */
+  stop(tells = true) {
     if (!this.cancel) return;
     this.cancel();
     this.cancel = undefined;
     this.button.textContent = "Play";
-    this.film.onStop?.();
+    if (tells) this.film.onStop?.();
   }
 }

@@ -1,15 +1,18 @@
 // A story: prose beside the views, step by step. It asks, and shows what is so after the answer.
 
+import { chosenWords, goToStep, openAddress } from "../app/story.js";
 import { escapeInvisible } from "../data/tokens.js";
 import { activeElementOf, bidi, button, el, setText } from "../platform/dom.js";
 
 const TAGS = /** @type {const} */ ({ em: "em", strong: "strong", code: "code" });
 
 export class StoryPanel {
-  /** @param {Refs} refs @param {Story[]} stories @param {StoryActions} actions */
-  constructor(refs, stories, actions) {
+  /** @param {App} app */
+  constructor(app) {
+    const { refs } = app;
+    const { stories } = app.manifest;
     this.refs = refs;
-    this.actions = actions;
+    this.app = app;
     this.story = /** @type {Story | null} */ (null);
     this.part = 0;
     this.told = /** @type {Set<string>} */ (new Set()); // the steps whose answer is shown
@@ -20,7 +23,7 @@ export class StoryPanel {
       return node;
     });
     refs.storyList.append(...items);
-    refs.closeStory.addEventListener("click", () => actions.close());
+    refs.closeStory.addEventListener("click", () => this.close());
     refs.storyBack.addEventListener("click", () => this.step(-1));
     refs.storyNext.addEventListener("click", () => this.step(1));
     refs.storyShow.addEventListener("click", () => this.tell(""));
@@ -39,17 +42,21 @@ export class StoryPanel {
     this.told.clear();
     this.story = null; // drawn again, also where it is at its first step
     this.refs.stories.open = false;
-    this.actions.goTo(key, 0);
-    if (this.story === null) this.actions.open(""); // nothing else has changed
+    goToStep(this.app, key, 0);
+    if (this.story === null) this.app.refresh(); // nothing else has changed
     this.refs.storyTitle.focus();
+  }
+
+  close() {
+    this.app.set({ story: "", part: 0 });
   }
 
   /** @param {number} by */
   step(by) {
     if (!this.story) return;
     const next = this.part + by;
-    if (next === this.story.steps.length) this.actions.close();
-    else this.actions.goTo(this.story.key, next);
+    if (next === this.story.steps.length) this.close();
+    else goToStep(this.app, this.story.key, next);
     this.refs.storyTitle.focus();
   }
 
@@ -64,7 +71,7 @@ export class StoryPanel {
       this.refs.story.scrollTop = 0;
     }
     const step = this.current;
-    if (step && !this.isTold && isChosen(step.question, this.actions.chosenWords())) this.tellSoon();
+    if (step && !this.isTold && isChosen(step.question, chosenWords(this.app))) this.tellSoon();
     const waits = step !== null && step.reveal.length > 0 && !this.isTold;
     return { nextTokens: waits, views: this.isCovered };
   }
@@ -89,7 +96,9 @@ export class StoryPanel {
     this.told.add(`${this.story?.key} ${this.part}`);
     this.draw(verdict);
     if (isInside) this.refs.storyNext.focus();
-    this.actions.open(this.current?.answer_view ?? "");
+    const address = this.current?.answer_view;
+    if (address) openAddress(this.app, address);
+    else this.app.refresh();
   }
 
   checkNumber() {
@@ -139,7 +148,7 @@ export class StoryPanel {
   spans(spans) {
     return spans.map(({ kind, text, address }) => {
       const shown = escapeInvisible(text);
-      if (kind === "view") return button(shown, () => this.actions.open(address), { class: "rg-view-link" });
+      if (kind === "view") return button(shown, () => openAddress(this.app, address), { class: "rg-view-link" });
       return kind in TAGS ? el(TAGS[/** @type {keyof typeof TAGS} */ (kind)], {}, shown) : shown;
     });
   }

@@ -1,121 +1,155 @@
 // The text beside the map: select words, and the others are shaded by the attention to or from these.
 
-import { topK } from "../data/matrix.js";
+import { selectWord, togglePin } from "../app/actions.js";
+import { wordWeightsOf } from "../data/aggregate.js";
+import { maxAbs, subtract, topK } from "../data/matrix.js";
+import { NOTHING } from "../data/query.js";
+import { groupIndices, indicesOf } from "../data/tokens.js";
 import { bidi, el, setText, svg } from "../platform/dom.js";
 import { arcPath } from "../render/arcs.js";
 import { colorAt, toCss } from "../render/colormap.js";
 import { formatFixed, formatWeight } from "../render/format.js";
 import { scalePosition } from "../render/scale.js";
+import { topWordsMessage } from "./messages.js";
 import { visibleRange, WordStrip } from "./word-strip.js";
 
 const MAX_ARCS = 12;
 const MARGIN_PX = 5; // of the line that arcs take along the text
 const NUM_TOP = 6;
 
-export class TextPanel {
-  /** @param {Refs} refs @param {{ select: (group: Group, add: boolean) => void, pin: (group: Group) => void }} actions */
-  constructor(refs, actions) {
-    this.clear = refs.unpin;
-    this.note = refs.textNote;
-    this.container = refs.textContainer;
-    this.heading = refs.topHeading;
-    this.top = refs.top;
-    this.strip = new WordStrip("The text, word by word", {
-      select: (group, event) =>
-        event.altKey ? actions.pin(group) : actions.select(group, event.shiftKey || event.ctrlKey || event.metaKey),
-    });
-    this.lines = svg("svg", { class: "rg-arcs", "aria-hidden": "true" });
-    this.container.append(el("div", { class: "rg-over-arcs" }, this.lines, this.strip.node));
-    this.lastSelected = /** @type {number | null} */ (null);
-    new ResizeObserver(() => this.drawArcs()).observe(this.strip.node);
-  }
+/** @param {App} app @returns {View} */
+export function showText(app) {
+  const { refs, queries, source } = app;
+  const { textContainer: container } = refs;
+  const strip = new WordStrip("The text, word by word", {
+    select: (group, event) =>
+      event.altKey
+        ? togglePin(app, group.members)
+        : selectWord(app, group, event.shiftKey || event.ctrlKey || event.metaKey),
+  });
+  const lines = svg("svg", { class: "rg-arcs", "aria-hidden": "true" });
+  container.append(el("div", { class: "rg-over-arcs" }, lines, strip.node));
+  let arcs = () => /** @type {SVGElement[]} */ ([]); // as they are where the words stand
+  const drawArcs = () => lines.replaceChildren(...arcs());
+  new ResizeObserver(drawArcs).observe(strip.node);
+  let lastSelected = /** @type {number | undefined} */ (undefined);
 
-  /** @param {TextProps} props */
-  show(props) {
-    const { state, groups, selected, pinned, found, picture, weights, decimals } = props;
-    this.props = props;
-    const [first = 0] = selected;
-    const range = picture ? { start: 0, end: groups.length } : visibleRange(groups.length, first);
-    this.clear.hidden = state.pins.length === 0;
-    const format = (/** @type {number} */ weight) => formatWeight(weight, decimals);
-    this.strip.show({ ...props, ...range, values: weights, format });
-    this.strip.mark("rg-pinned", (index) => pinned.has(index));
-    this.strip.mark("rg-match", (index) => found.has(index));
-    const names = [...selected].slice(0, 4).map((index) => groups[index]?.name ?? "");
-    setText(this.note, noteMessage(props, range));
-    const heading = selected.size ? [bidi(names.join(" + ")), ` ${props.heading}`] : ["Choose a word"];
-    this.heading.replaceChildren(...heading);
-    this.showTop(props);
-    this.drawArcs();
-    if (this.lastSelected !== first && selected.size) this.reveal(first);
-    this.lastSelected = first;
-  }
-
-  /** Scroll the panel to a word, if it scrolls. @param {number} index */
-  reveal(index) {
-    const { container } = this;
-    const wordNode = this.strip.wordNodes.get(index);
-    if (!wordNode || container.scrollHeight <= container.clientHeight) return;
-    const [position, box] = [wordNode.getBoundingClientRect(), container.getBoundingClientRect()];
-    if (position.top < box.top || position.bottom > box.bottom)
-      container.scrollTop += position.top - box.top - box.height / 3;
-  }
-
-  /** @param {TextProps} props */
-  showTop({ weights, groups, scale, theme, decimals }) {
-    const indices = weights ? topK(weights, NUM_TOP).filter((index) => weights[index] !== 0) : [];
-    const entries = indices.map((index) => {
-      const weight = weights?.[index] ?? 0;
-      const width = `${100 * Math.abs(weight / (weights?.[indices[0]] ?? 1))}%`;
-      const position = Math.max(0.35, Math.abs(scalePosition(scale, weight))) * Math.sign(weight);
-      const bar = el("span", { style: { width, "background-color": toCss(colorAt(theme, position)) } });
-      return el(
-        "li",
-        {},
-        bidi(groups[index].name, { class: "rg-top-word" }),
-        el("span", { class: "rg-top-bar" }, bar),
-        el("span", { class: "rg-number", title: formatFixed(weight, decimals) }, formatWeight(weight, decimals)),
+  return (ask) => {
+    const { state, theme, showsDifference } = app;
+    const { direction, mode, words, special, from, to, pins, log } = state;
+    const isOut = direction === "out";
+    const axesOf = (/** @type {Axes} */ { rows, cols }) =>
+      isOut ? { own: rows, axis: cols } : { own: cols, axis: rows };
+    const axes = app.axes();
+    const { own, axis } = axesOf(axes);
+    const token = isOut ? state.row : state.col;
+    const tokens = pins.length ? pins : token === null ? [] : [token];
+    const { tokens: all, text, picture, layers } = app.shownRun();
+    const { block } = layers[app.shownHead().layer];
+    const crosses = block && block[0].from !== block[1].from; // the words of both are shown, the text's before the target's
+    const [groups, start] = crosses ? [[...axes.cols, ...axes.rows], isOut ? 0 : axes.cols.length] : [axis, 0];
+    const indices = groupIndices(groups, all.length);
+    const selected = indicesOf(indices, tokens);
+    const chosen = [...indicesOf(groupIndices(own, all.length), tokens)];
+    const heads = app.queriedHeads();
+    const sides = app.queriedAxes().map(axesOf);
+    const groupsOf = sides.map((side) => chosen.map((index) => side.own[index]));
+    const load = async (/** @type {AbortSignal} */ signal) => {
+      const [a, b] = await Promise.all(
+        heads.map((ref, n) => wordWeightsOf(source, ref, groupsOf[n], sides[n].axis, direction, mode, signal)),
       );
-    });
-    this.top.replaceChildren(...entries);
-  }
-
-  drawArcs() {
-    this.lines.replaceChildren();
-    const { weights = null, state, selected = new Set() } = this.props ?? {};
-    const isShown = Boolean(state?.arcs && weights);
-    this.container.classList.toggle("rg-with-arcs", isShown);
-    if (!weights || !isShown) return;
-    const { wordNodes, node } = this.strip;
-    const box = node.getBoundingClientRect();
-    const anchor = (/** @type {HTMLElement} */ wordNode) => {
-      const position = wordNode.getBoundingClientRect();
-      return { x: position.left + position.width / 2 - box.left, y: position.top - box.top + 1 };
+      return b ? subtract(a, b) : a;
     };
-    const margin = node.dir === "rtl" ? box.width - MARGIN_PX : MARGIN_PX;
-    const strongest = topK(weights, MAX_ARCS);
-    for (const start of selected)
-      for (const end of strongest) {
-        const [a, b] = [wordNodes.get(start), wordNodes.get(end)];
-        const part = Math.abs(weights[end] / (weights[strongest[0]] || 1));
-        if (!a || !b || a === b || part < 0.02) continue;
-        const sign = state?.side !== "diff" ? "" : weights[end] < 0 ? "rg-down" : "rg-up";
-        const d = arcPath(anchor(a), anchor(b), margin);
-        const style = { "stroke-width": 0.6 + 3.4 * part, opacity: 0.35 + 0.6 * part };
-        this.lines.append(svg("path", { d, class: sign, ...style }));
-      }
-  }
+    const members = groupsOf.map((some) => some.map((group) => group.members));
+    const lengths = sides.map((side) => side.axis.length);
+    const question = [heads, mode, words, special, from, to, direction, members, lengths];
+    const maps = queries.maps(ask);
+    const answer = chosen.length ? ask("wordWeights", question, load, { inBar: true }) : NOTHING;
+
+    const draw = () => {
+      const weights = answer.data && new Float32Array(groups.length);
+      weights?.set(/** @type {Float32Array} */ (answer.data), start);
+      const scale = {
+        kind: /** @type {ScaleKind} */ (log ? "log" : "linear"),
+        max: (weights && maxAbs(weights)) || 1,
+        signed: showsDifference,
+      };
+      const decimals = app.decimals(app.queriedAxes(), maps.data?.pooledMax ?? 1, Math.max(1, pins.length));
+      const format = (/** @type {number} */ weight) => formatWeight(weight, decimals);
+      const [first] = selected;
+      const range = picture ? { start: 0, end: groups.length } : visibleRange(groups.length, first ?? 0);
+      refs.unpin.hidden = pins.length === 0;
+      strip.show({ groups, ...range, text, picture, values: weights, scale, theme, selected, format });
+      const [pinned, found] = [pins, app.matches()].map((some) => indicesOf(indices, some));
+      strip.mark("rg-pinned", (index) => pinned.has(index));
+      strip.mark("rg-match", (index) => found.has(index));
+      setText(refs.textNote, noteMessage(groups.length, selected.size, pins.length, range));
+      const names = [...selected].slice(0, 4).map((index) => groups[index]?.name ?? "");
+      const heading = [bidi(names.join(" + ")), ` ${topWordsMessage(state, showsDifference, selected.size)}`];
+      refs.topHeading.replaceChildren(...(selected.size ? heading : ["Choose a word"]));
+
+      const heaviest = weights ? topK(weights, NUM_TOP).filter((index) => weights[index] !== 0) : [];
+      const entries = heaviest.map((index) => {
+        const weight = weights?.[index] ?? 0;
+        const width = `${100 * Math.abs(weight / (weights?.[heaviest[0]] ?? 1))}%`;
+        const position = Math.max(0.35, Math.abs(scalePosition(scale, weight))) * Math.sign(weight);
+        const bar = el("span", { style: { width, "background-color": toCss(colorAt(theme, position)) } });
+        return el(
+          "li",
+          {},
+          bidi(groups[index].name, { class: "rg-top-word" }),
+          el("span", { class: "rg-top-bar" }, bar),
+          el("span", { class: "rg-number", title: formatFixed(weight, decimals) }, format(weight)),
+        );
+      });
+      refs.top.replaceChildren(...entries);
+      container.classList.toggle("rg-with-arcs", Boolean(state.arcs && weights));
+      arcs = () => (state.arcs && weights ? arcsOf(strip, selected, weights, state.side === "diff") : []);
+      drawArcs();
+      if (lastSelected !== first && first !== undefined) reveal(container, strip.wordNodes.get(first));
+      lastSelected = first;
+    };
+    return { nodes: [refs.top, refs.topHeading, refs.textNote, strip.node], answers: [maps, answer], draw };
+  };
 }
 
-/** @param {TextProps} props @param {{ start: number, end: number }} range of words on the page */
-function noteMessage({ groups, selected, state }, { start, end }) {
-  const isPart = groups.length > end - start;
+/** Scroll the panel to a word, if it scrolls. @param {HTMLElement} container @param {HTMLElement | undefined} wordNode */
+function reveal(container, wordNode) {
+  if (!wordNode || container.scrollHeight <= container.clientHeight) return;
+  const [position, box] = [wordNode.getBoundingClientRect(), container.getBoundingClientRect()];
+  if (position.top < box.top || position.bottom > box.bottom)
+    container.scrollTop += position.top - box.top - box.height / 3;
+}
+
+/** Arcs from the selected words to the heaviest. @param {WordStrip} strip @param {Set<number>} selected @param {Float32Array} weights @param {boolean} isSigned */
+function arcsOf({ wordNodes, node }, selected, weights, isSigned) {
+  const box = node.getBoundingClientRect();
+  const anchor = (/** @type {HTMLElement} */ wordNode) => {
+    const position = wordNode.getBoundingClientRect();
+    return { x: position.left + position.width / 2 - box.left, y: position.top - box.top + 1 };
+  };
+  const margin = node.dir === "rtl" ? box.width - MARGIN_PX : MARGIN_PX;
+  const strongest = topK(weights, MAX_ARCS);
+  return [...selected].flatMap((start) =>
+    strongest.flatMap((end) => {
+      const [a, b] = [wordNodes.get(start), wordNodes.get(end)];
+      const part = Math.abs(weights[end] / (weights[strongest[0]] || 1));
+      if (!a || !b || a === b || part < 0.02) return [];
+      const sign = !isSigned ? "" : weights[end] < 0 ? "rg-down" : "rg-up";
+      const style = { "stroke-width": 0.6 + 3.4 * part, opacity: 0.35 + 0.6 * part };
+      return svg("path", { d: arcPath(anchor(a), anchor(b), margin), class: sign, ...style });
+    }),
+  );
+}
+
+/** @param {number} length @param {number} numSelected @param {number} numPinned @param {{ start: number, end: number }} range of words on the page */
+function noteMessage(length, numSelected, numPinned, { start, end }) {
   return [
-    isPart && `Words ${start + 1} to ${end} of ${groups.length.toLocaleString("en")}.`,
-    selected.size > 1 && `Shaded by the sum over ${selected.size} words.`,
-    selected.size === 0 &&
+    length > end - start && `Words ${start + 1} to ${end} of ${length.toLocaleString("en")}.`,
+    numSelected > 1 && `Shaded by the sum over ${numSelected} words.`,
+    numSelected === 0 &&
       "Click a word to see what it attends to; Shift-click pins several, and their weights are summed.",
-    selected.size === 1 && state.pins.length === 0 && "Shift-click another word to add it.",
+    numSelected === 1 && numPinned === 0 && "Shift-click another word to add it.",
   ]
     .filter(Boolean)
     .join(" ");

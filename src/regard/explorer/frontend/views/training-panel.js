@@ -1,5 +1,6 @@
 // A training run: its loss and two measures of every head over the steps, and the checkpoint that is shown.
 
+import { selectHead, showCheckpoint } from "../app/actions.js";
 import {
   activeElementOf,
   consume,
@@ -24,12 +25,10 @@ const UNREACHABLE = "no answer: has the command ended?";
 const CLASSES = ["rg-run-a", "rg-run-b"]; // the heads that stand out in each measure
 
 export class TrainingPanel {
-  /**
-   * @param {Refs} refs @param {Measure[]} measures
-   * @param {{ showCheckpoint: (index: number) => void, selectHead: (selection: HeadChoice) => void, isSettled: () => boolean }} actions
-   */
-  constructor(refs, measures, actions) {
-    this.actions = actions;
+  /** @param {App} app @param {Measure[]} measures */
+  constructor(app, measures) {
+    const { refs, queries } = app;
+    this.app = app;
     this.shown = /** @type {Shown | null} */ (null);
     this.isReachable = true;
     this.node = refs.training;
@@ -43,9 +42,9 @@ export class TrainingPanel {
     const last = () => (this.shown?.training.checkpoints.length ?? 1) - 1;
     const index = () => this.shown?.index ?? 0;
     this.player = new Player({
-      rewind: () => index() >= last() && actions.showCheckpoint(0),
+      rewind: () => index() >= last() && showCheckpoint(app, 0),
       advance: () => {
-        if (actions.isSettled()) actions.showCheckpoint(Math.min(last(), index() + 1));
+        if (!queries.client.named("maps").answer.isPending) showCheckpoint(app, Math.min(last(), index() + 1));
         return index() < last();
       },
       interval: () =>
@@ -116,7 +115,7 @@ export class TrainingPanel {
   onPointer(chart, event) {
     if (!this.shown) return;
     const line = lineAt(event);
-    if (line && event.type === "pointerdown") this.actions.selectHead(headOf(line));
+    if (line && event.type === "pointerdown") selectHead(this.app, headOf(line));
     if (line) return;
     const { checkpoints, end } = this.shown.training;
     const frame = frameOf(chart);
@@ -130,14 +129,14 @@ export class TrainingPanel {
   onKeydown(event) {
     const line = lineAt(event);
     if (!line || (event.key !== "Enter" && event.key !== " ")) return;
-    this.actions.selectHead(headOf(line));
+    selectHead(this.app, headOf(line));
     consume(event);
   }
 
   /** @param {number} index */
   choose(index) {
     this.player.stop();
-    this.actions.showCheckpoint(index);
+    showCheckpoint(this.app, index);
   }
 }
 
