@@ -52,7 +52,7 @@ def halve(values):
 def same_gradients(ours, theirs):
     torch.testing.assert_close(ours[0], theirs[0], rtol=1e-6, atol=1e-6)
     for name, gradient in theirs[1].items():
-        torch.testing.assert_close(ours[1][name], gradient, rtol=2e-4, atol=1e-6, msg=lambda m, n=name: f"{n}: {m}")
+        torch.testing.assert_close(ours[1][name], gradient, rtol=2e-4, atol=5e-6, msg=lambda m, n=name: f"{n}: {m}")
 
 
 @pytest.mark.parametrize("step", ["q", "v", "context"])
@@ -61,7 +61,7 @@ def test_the_gradient_through_an_edit_is_that_of_the_same_edit_by_a_hook(pair, s
     attention = model.transformer.h[1].attn
 
     def heads(x):  # B T E to B H T D
-        return x.unflatten(-1, (3, 8)).transpose(1, 2)
+        return x.unflatten(-1, (4, 6)).transpose(1, 2)
 
     def rows(x):
         return x.transpose(1, 2).flatten(-2)

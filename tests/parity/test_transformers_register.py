@@ -62,13 +62,6 @@ def test_a_mask_of_ones_own_may_be_written_to_between_runs(transformers, dtype):
             x[:, :, 1:, 0] = torch.tensor(False if x is mask else torch.finfo(torch.float32).min)
 
 
-def test_numbers_that_are_added_to_the_scores(transformers):
-    model = make_model(transformers, "llama")
-    added = torch.randn(B, 1, T, T, generator=torch.Generator().manual_seed(7)).triu(-3)
-    expected, output = (x(IDS, attention_mask=added).logits for x in (model, switched(model)))
-    assert_close(output, expected)
-
-
 @pytest.mark.parametrize("side", ["none", "left"])
 def test_inference_mode(transformers, side):
     model = make_model(transformers, "mistral")
