@@ -8,6 +8,7 @@ from transformers_models import make_model
 
 import make_golden
 import regard
+import regard.torch
 from regard.models.build import paired_rows
 
 TOLERANCE = 1e-5
@@ -46,6 +47,7 @@ def in_order_of_regard(config, name, x):
 
 def make_pair(transformers, kind, implementation=None):
     """Return a random model, and the same one that computes attention step by step."""
+    regard.torch.register()
     implementation = implementation or ("eager" if kind in ALONE_IN_EAGER else "sdpa")
     sizes = (MODELS | SHARED).get(kind, {})
     return [make_model(transformers, kind.split()[0], name, **sizes) for name in (implementation, "eager")]
@@ -73,13 +75,10 @@ class FamilyPair:
         self.theirs.save_pretrained(folder)
         make_golden.write_tokenizer(folder, config)
         self.ours = regard.load(folder)
-        self._given = {"input_ids": self._ids(config, 6)}
-        self._target = {}
-        if config.is_encoder_decoder:
-            ids = self._ids(config, 5)
-            ids[:, 0] = make_golden._start(config)
-            self._given["decoder_input_ids"] = ids
-            self._target["target"] = self._texts(ids)
+        arrays = make_golden.model_inputs(config, (6, 6), (5, 5))
+        self._given = {name: torch.tensor(x) for name, x in arrays.items() if name.endswith("input_ids")}
+        ids = self._given.get("decoder_input_ids")
+        self._target = {} if ids is None else {"target": self._texts(ids)}
 
     def run_theirs(self, **capture):
         """Return the trace and the vectors, or logits, of a run inside a capture."""
@@ -96,9 +95,6 @@ class FamilyPair:
     def gradients(self, compute, at):
         """Return the gradients of a number at steps of regard's own model."""
         return self.ours.gradients(self._texts(self._given["input_ids"]), compute, at=at, **self._target).gradients
-
-    def _ids(self, config, length):
-        return torch.tensor(make_golden._batch(config, (length, length))[0])
 
     def _texts(self, ids):
         return [self.ours.tokenizer.from_ids(row) for row in ids.tolist()]

@@ -146,16 +146,3 @@ def test_the_tokenizer_of_clip(transformers, tmp_path):
     for text in ("a photo of a Cat", "two   dogs, 3 cats!", "Don't  Ünïcode 日本 x", "", "it's 100%"):
         assert list(ours(text).ids) == theirs(text)["input_ids"], text
     assert [word for word, _ in ours("a photo of a Cat").word_groups()][1:-1] == ["a", "photo", "of", "a", "Cat"]
-
-
-def test_an_older_checkpoint_of_clip_has_a_table_of_positions(transformers, tmp_path):
-    """`position_ids`, which its newer ones do not store."""
-    from safetensors.torch import load_file, save_file
-
-    make_golden.write("clip", "plain", tmp_path)
-    expected = regard.load(tmp_path).text("w5 w7").embedding
-    tensors = load_file(tmp_path / "model.safetensors")
-    for half in ("text", "vision"):
-        tensors[f"{half}_model.embeddings.position_ids"] = torch.arange(10)[None]
-    save_file(tensors, tmp_path / "model.safetensors")
-    np.testing.assert_array_equal(regard.load(tmp_path).text("w5 w7").embedding, expected)

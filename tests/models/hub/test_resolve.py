@@ -23,16 +23,11 @@ WRONG_SUM = hashlib.sha256(WRONG).hexdigest()
 
 
 @pytest.fixture(autouse=True)
-def home(tmp_path, monkeypatch):
-    """Return a folder that all places lie in; no place of the real user is looked at, and nothing is fetched."""
+def home(home, monkeypatch):
+    """Return the folder that all places lie in; no place of the real user is looked at, and nothing is fetched."""
     monkeypatch.setattr(registry, "KNOWN", {"tiny": MODEL})
-    for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HUB_OFFLINE"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("REGARD_MODELS", str(tmp_path / "models"))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
     monkeypatch.setenv("REGARD_OFFLINE", "1")
-    return tmp_path
+    return home
 
 
 @pytest.fixture

@@ -23,22 +23,16 @@ shutil.copy(wheels[0], folder)
 
 
 @pytest.fixture(autouse=True)
-def home(tmp_path, monkeypatch):
-    """Return a folder that all places lie in; pip finds only the wheels there, and the hub does not answer."""
+def home(home, monkeypatch):
+    """Return the folder that all places lie in; pip finds only the wheels there, and the hub does not answer."""
     monkeypatch.setattr(registry, "KNOWN", {"tiny": MODEL})
-    for name in [name for name in os.environ if name.startswith(("PIP_", "UV_", "HF_", "HUGGINGFACE_"))]:
+    for name in [name for name in os.environ if name.startswith(("PIP_", "UV_"))]:
         monkeypatch.delenv(name)
-    monkeypatch.delenv("REGARD_OFFLINE", raising=False)
-    monkeypatch.setenv("REGARD_MODELS", str(tmp_path / "models"))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", (tmp_path / "wheels").as_uri())  # pip splits paths at spaces
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    return tmp_path
+    monkeypatch.setenv("PIP_FIND_LINKS", (home / "wheels").as_uri())  # pip splits paths at spaces
+    return home
 
 
 @pytest.fixture
