@@ -666,13 +666,13 @@ def write(family: str, case: str, folder: Path, *, dtype: str = "float64") -> No
         save_file(arrays | ({} if greedy is None else {"greedy": greedy}), folder / "expected.safetensors")
 
 
-def make_model(family: str, case: str, seed: int, dtype: str) -> Any:
-    """Return a model of one case with random numbers."""
+def make_model(family: str, case: str, seed: int, dtype: str, **sizes: Any) -> Any:
+    """Return a model of one case with random numbers; `sizes` are others than the case has."""
     import torch
     import transformers
 
     kind = CASES[family]
-    config = getattr(transformers, kind.config)(**kind.sizes | kind.cases[case])
+    config = getattr(transformers, kind.config)(**kind.sizes | kind.cases[case] | sizes)
     config._attn_implementation = config._experts_implementation = "eager"
     return _cast(drawn(getattr(transformers, kind.model)(config).eval(), seed), getattr(torch, dtype))
 

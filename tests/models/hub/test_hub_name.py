@@ -33,11 +33,11 @@ def test_names_of_the_hub(text, expected):
 
 
 OTHERS = "tiny ./tiny ../tiny /org/tiny a/b/c org/ /tiny org/tiny/ org/m.gguf org/model.safetensors".split()
+OTHERS += "org/a..b a--b/c org/ä org/a.git org/x- org/-x org-/x -org/x org/.x org/x.".split()
 
 
 @pytest.mark.parametrize("text", [*OTHERS, "", "org/tiny:", "org/tiny:a/b", "org/tiny:../x.gguf", "org/tiny:\n.gguf"])
 def test_other_texts_are_not(text):
-    """What has other letters, ends or lengths: `test_names_are_those_that_the_library_takes`."""
     assert parse_hub_name(text) is None
 
 
