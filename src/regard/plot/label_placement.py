@@ -7,7 +7,6 @@ import numpy as np
 _DISTANCES = np.array([0.06, 0.09, 0.16, 0.26, 0.4, 0.55, 0.75, 1.0, 1.35, 1.8, 2.4])
 _ANGLES = np.deg2rad([0, 180, 90, 270, 45, 135, 225, 315, 22, 67, 112, 157, 202, 247, 292, 337])
 _POINT = 0.05  # half the side of the free square around a point
-_GAP = 0.02  # between two labels
 _CROSSING_COST = 0.12  # of a line that crosses a label, as a distance
 _AMBIGUITY_COST = 0.5  # of another point that is nearer to a label than its own
 
@@ -56,7 +55,7 @@ def place_labels(
         cost = distances + _CROSSING_COST * crossings + _AMBIGUITY_COST * ambiguous
         best = int(np.where(allowed, cost, np.inf).argmin())
         centres.append((float(candidates[best, 0]), float(candidates[best, 1])))
-        labels = np.concatenate([labels, boxes[best : best + 1] + np.array([-1, -1, 1, 1]) * _GAP])
+        labels = np.concatenate([labels, boxes[best : best + 1]])
         segments = np.concatenate([segments, leaders[best : best + 1]])
     return centres
 
