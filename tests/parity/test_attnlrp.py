@@ -109,8 +109,10 @@ def test_relevance_is_a_gradient_with_the_rules_of_the_paper(transformers, tmp_p
     peer, model = make_pair(*case, tmp_path)
     peer = peer.language_model if case[0] == "llama4" else peer  # as a whole it fails without a picture
     config = peer.config if make_golden.reads_pictures(peer.config) else make_golden.text_config(peer.config)
-    arrays = make_golden.model_inputs(config, (6,), (1,))
+    arrays = make_golden.model_inputs(config, (6,), (3,))
     given = {name: torch.tensor(x) for name, x in arrays.items() if not name.endswith("mask")}
+    if "decoder_input_ids" in given:  # the first token of a target alone
+        given["decoder_input_ids"] = given["decoder_input_ids"][:, :1]
     if "input_ids" in arrays:
         encoding = model.tokenizer.from_ids(arrays["input_ids"][0].tolist())
         found = attribute(model, encoding, method="attnlrp", **arguments(peer))
