@@ -589,6 +589,17 @@ def wheels(session: nox.Session) -> None:
     env.run(".ci/release.py", "verify", str(folder))
     pythons = filter(shutil.which, ("python3.11", "python3.13", "python3.14t", "python3.15t"))
     env.run(".ci/release.py", "try", str(folder), *pythons)
+    if shutil.which("qemu-aarch64") and shutil.which("mmdebstrap"):  # with Debian's Python of that processor
+        tree = CACHE / "arm64"
+        if not (tree / "usr/bin/python3").exists():
+            options = ("--mode=root", "--architectures=arm64", "--variant=extract", "--include=python3,libstdc++6")
+            session.run("mmdebstrap", "--quiet", *options, "trixie", str(tree), external=True)
+        (tree / "lib").unlink(missing_ok=True)
+        (tree / "lib").symlink_to("usr/lib")  # as Debian's installation does
+        emulated = f"qemu-aarch64 -L {tree} {tree}/usr/bin/python3"
+        env.run(".ci/release.py", "try", str(folder), emulated, "--platform=manylinux_2_28_aarch64")
+    else:
+        session.warn("aarch64 is not tried: qemu-user and mmdebstrap are missing")
     env.run(".ci/release.py", "table", str(folder))
 
 

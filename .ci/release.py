@@ -21,6 +21,7 @@ import tempfile
 import time
 import tomllib
 import xml.etree.ElementTree as ET
+import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -41,6 +42,9 @@ KERNELS = {
 _SYSTEMS = {"Linux": "manylinux_2_28", "Darwin": "macosx_11_0"}  # of wheels for this machine
 EXPORTS = {"PyInit__kernel", "regard_num_threads", "regard_set_num_threads"}  # as in csrc/exports.map
 MACHINES = {"x86_64": "X86_64", "aarch64": "(AARCH64|ARM64)", "arm64": "(AARCH64|ARM64)", "amd64": "AMD64"}
+# Of the kernel; and what a processor that is emulated runs in minutes.
+TESTS = ["tests/functional"]
+SOME_TESTS = [f"tests/functional/native/test_{name}.py" for name in ("quantized", "tiles", "varlen")]
 _NUMBER = r"\d+\.\d+\.\d+(?:(?:a|b|rc)\d+)?"
 _WRITTEN = re.compile(rf'__version__ = "({_NUMBER})"')
 _CITED = re.compile(r"^(?:version|date-released): .*\n", re.MULTILINE)
@@ -111,22 +115,23 @@ def verify(artifacts: Path) -> None:
     """
     files = sorted(path for path in artifacts.iterdir() if path.name.endswith((".whl", ".tar.gz")))
     checks = {path.name: ["twine"] for path in files}
+    _run(sys.executable, "-m", "twine", "check", "--strict", *files)
+    if stable := [path for path in files if "-abi3-" in path.name]:
+        _run(sys.executable, "-m", "abi3audit", "--strict", *stable)
+    for path in files:
+        found = checks[path.name]
+        if path in stable:
+            found.append("abi3audit")
+        if "manylinux_" in path.name:  # musl has no versions of symbols; auditwheel wants Alpine's name of libc.so
+            found.append(f"auditwheel ({_check_libraries(path)})")
+        if path.suffix == ".whl" and (content := _kernel(path)):
+            kernel = describe(content)
+            if wrong := misfit(path.name, kernel):
+                raise SystemExit(f"{path.name}: its kernel {wrong}")
+            found.append(f"{kernel['format']} {kernel['machine']}")
+    (artifacts / REPORT).mkdir(exist_ok=True)
+    (artifacts / REPORT / "checks.json").write_text(json.dumps(checks, indent=2) + "\n", encoding="utf-8")
     with tempfile.TemporaryDirectory() as folder:
-        tools = _environment(Path(folder) / "tools", "twine", "abi3audit", "auditwheel", "lief")
-        _run(tools / "python", "-m", "twine", "check", "--strict", *files)
-        if stable := [path for path in files if "-abi3-" in path.name]:
-            _run(tools / "python", "-m", "abi3audit", "--strict", *stable)
-        for path in stable:
-            checks[path.name].append("abi3audit")
-        for path in files:
-            if "manylinux_" in path.name:  # musl has no versions of symbols; auditwheel wants Alpine's name of libc.so
-                checks[path.name].append(f"auditwheel ({_check_libraries(tools, path)})")
-        for name, kernel in _described(tools, files).items():
-            if wrong := misfit(name, kernel):
-                raise SystemExit(f"{name}: its kernel {wrong}")
-            checks[name].append(f"{kernel['format']} {kernel['machine']}")
-        (artifacts / REPORT).mkdir(exist_ok=True)
-        (artifacts / REPORT / "checks.json").write_text(json.dumps(checks, indent=2) + "\n", encoding="utf-8")
         user = _environment(Path(folder) / "user")
         before, start, used = _bytes_in(user.parent), time.perf_counter(), _processor_seconds()
         _install(user, *_from(artifacts))
@@ -137,21 +142,32 @@ def verify(artifacts: Path) -> None:
         _run(user / "regard", "info")
 
 
-def try_wheels(artifacts: Path, pythons: list[str], *, pure: bool) -> None:
+def try_wheels(artifacts: Path, pythons: list[str], *, pure: bool, platform: str | None = None) -> None:
     """Install the wheel that each interpreter takes in an environment of its own, and run the tests of the kernel.
 
-    A test fails if that wheel has no kernel, or, with `pure`, if it has one.
+    A test fails if that wheel has no kernel, or, with `pure`, if it has one. With a `platform` this interpreter runs
+    pip for the others, which are commands such as ``qemu-aarch64 -L TREE python3``; of the tests they run some.
     """
-    tests = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["dependency-groups"]["kernel"]
-    for python in pythons:
+    needed = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["dependency-groups"]["kernel"]
+    packages = (*_from(artifacts), *needed)
+    for name in pythons:
         with tempfile.TemporaryDirectory() as folder:
-            programs = _environment(Path(folder), *_from(artifacts), *tests, python=python)
+            env, tests = {"REGARD_PURE": str(int(pure))}, TESTS
+            python: list[object] = [*name.split()]
+            if platform:
+                version = _output(*python, "-c", "import platform; print(platform.python_version())")
+                older = platform.replace("_2_28", "2014").replace("_1_2", "_1_1")  # whose wheels it takes too
+                options = ("--target", folder, "--python-version", version, "--platform", platform, "--platform", older)
+                _run(sys.executable, "-m", "pip", "install", "--quiet", *options, *packages, "--only-binary", ":all:")
+                env, tests = {**env, "PYTHONPATH": folder}, SOME_TESTS
+            else:
+                python = [_environment(Path(folder), *packages, python=name) / "python"]
             marked = ("-m", "not minilm and not smollm2")  # whose files it lacks
-            results = artifacts / REPORT / f"{_output(programs / 'python', '-c', _TRIED)}.xml"
-            tests_of_kernel = ("-m", "pytest", "-q", *marked, f"--junitxml={results}", "tests/functional")
-            _run(programs / "python", *tests_of_kernel, folder=ROOT, env={"REGARD_PURE": str(int(pure))})
-            if not pure:  # they call the kernel by name
-                _run(programs / "python", "tests/mixed_calls.py", "--calls", "5000", folder=ROOT)
+            tried = _output(*python, "-c", _TRIED, env=env) + (f" ({Path(name.split()[0]).name})" if platform else "")
+            results = artifacts / REPORT / f"{tried}.xml"
+            _run(*python, "-m", "pytest", "-q", *marked, f"--junitxml={results}", *tests, folder=ROOT, env=env)
+            if not pure and not platform:  # they call the kernel by name
+                _run(*python, "tests/mixed_calls.py", "--calls", "5000", folder=ROOT, env=env)
 
 
 # What an interpreter says of the wheel in its environment: the tag, and itself.
@@ -191,22 +207,44 @@ def _from(artifacts: Path) -> tuple[str, ...]:
     return ("--find-links", str(artifacts), "--only-binary", "regard", f"regard=={version}")
 
 
-def _check_libraries(tools: Path, wheel: Path) -> str:
+def _check_libraries(wheel: Path) -> str:
     """Return the tag that a wheel for Linux could have; stop unless that of its name promises as much."""
-    command = [str(tools / "auditwheel"), "show", "--json", str(wheel)]
-    needed = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)["overall_tag"]
+    needed = str(json.loads(_output(sys.executable, "-m", "auditwheel", "show", "--json", wheel))["overall_tag"])
     print(f"{wheel.name} needs {needed}")
     if not is_promised(wheel.name, needed):
         raise SystemExit(f"{wheel.name} needs {needed}: it runs on fewer systems than its name says")
-    return str(needed)
+    return needed
 
 
-def _described(tools: Path, files: list[Path]) -> dict[str, dict[str, Any]]:
-    """Return what `.ci/describe_kernels.py` says of the kernel of each wheel that has one."""
-    command = [tools / "python", ROOT / ".ci/describe_kernels.py", *(path for path in files if path.suffix == ".whl")]
-    done = subprocess.run([str(part) for part in command], stdout=subprocess.PIPE, check=True)
-    described: dict[str, dict[str, Any]] = json.loads(done.stdout)
-    return described
+def _kernel(wheel: Path) -> bytes | None:
+    """Return the kernel that a wheel has, if it has one."""
+    with zipfile.ZipFile(wheel) as archive:
+        names = (name for name in archive.namelist() if re.search(r"/_kernel\.[^/]*(so|pyd)$", name))
+        return archive.read(name) if (name := next(names, None)) else None
+
+
+def describe(kernel: bytes) -> dict[str, Any]:
+    """Return what a kernel is: format, processor, exported names, libraries that it loads."""
+    import lief  # reads the formats of all systems
+
+    parsed: Any = lief.parse(list(kernel))
+    if isinstance(parsed, lief.MachO.FatBinary):
+        parsed = parsed.at(0)
+    header, libraries = parsed.header, parsed.libraries
+    if isinstance(parsed, lief.ELF.Binary):
+        machine = header.machine_type
+    elif isinstance(parsed, lief.MachO.Binary):
+        machine = header.cpu_type
+        own = lief.MachO.LoadCommand.TYPE.ID_DYLIB  # the name of the kernel itself
+        libraries = [each.name for each in libraries if each.command != own]
+    else:
+        machine = header.machine
+    return {
+        "format": parsed.format.name,
+        "machine": machine.name,
+        "exports": sorted(function.name for function in parsed.exported_functions),
+        "libraries": sorted(map(str, libraries)),
+    }
 
 
 def misfit(wheel: str, kernel: Mapping[str, Any]) -> str | None:
@@ -277,8 +315,9 @@ def _processor_seconds() -> float:
     return times.children_user + times.children_system
 
 
-def _output(*command: object) -> str:
-    return subprocess.run([str(part) for part in command], check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+def _output(*command: object, env: Mapping[str, str] = MappingProxyType({})) -> str:
+    options: dict[str, Any] = {"env": {**os.environ, **env}, "stdout": subprocess.PIPE, "text": True}
+    return str(subprocess.run([str(part) for part in command], check=True, **options).stdout).strip()
 
 
 def _run(*command: object, folder: Path | None = None, env: Mapping[str, str] = MappingProxyType({})) -> None:
@@ -312,9 +351,7 @@ def main() -> None:
     """Run one step."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     steps = parser.add_subparsers(dest="step", required=True)
-    step = steps.add_parser("prepare", help="write version and date")
-    step.add_argument("version")
-    step.add_argument("--date", default=datetime.date.today().isoformat(), help="today by default")
+    steps.add_parser("prepare", help="write version and date").add_argument("version")
     for name, help_ in {"check": "compare a tag with what is written", "notes": "print what has changed"}.items():
         steps.add_parser(name, help=help_).add_argument("tag")
     steps.add_parser("verify", help="check and install what is to be published").add_argument("artifacts", type=Path)
@@ -322,15 +359,16 @@ def main() -> None:
     step.add_argument("artifacts", type=Path)
     step.add_argument("pythons", nargs="*", default=[sys.executable], help="interpreters; this one by default")
     step.add_argument("--pure", action="store_true", help="the wheel of the system is that of pure Python")
+    step.add_argument("--platform", help="of the interpreters, e.g. manylinux_2_28_aarch64, if pip runs in this one")
     steps.add_parser("table", help="print what was checked and run").add_argument("artifacts", type=Path)
     step = steps.add_parser("pages", help="write the site of all versions")
     step.add_argument("sites", type=Path, help="a folder for each tag, with its site")
     step.add_argument("out", type=Path)
-    steps.add_parser("rehearse", help="all of it, in a clone").add_argument("version", nargs="?", default="0.1.0")
+    steps.add_parser("rehearse", help="all of it, in a clone")
     arguments = parser.parse_args()
     match arguments.step:
         case "prepare":
-            prepare(ROOT, arguments.version, arguments.date)
+            prepare(ROOT, arguments.version, datetime.date.today().isoformat())
         case "check":
             check(ROOT, arguments.tag)
         case "notes":
@@ -338,14 +376,16 @@ def main() -> None:
         case "verify":
             verify(arguments.artifacts.resolve())
         case "try":
-            try_wheels(arguments.artifacts.resolve(), arguments.pythons, pure=arguments.pure)
+            try_wheels(
+                arguments.artifacts.resolve(), arguments.pythons, pure=arguments.pure, platform=arguments.platform
+            )
         case "table":
             sys.stdout.write(table(arguments.artifacts))
         case "pages":
             project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
             pages(arguments.sites, arguments.out, project["urls"]["Documentation"])
         case "rehearse":
-            rehearse(arguments.version)
+            rehearse("0.1.0")
 
 
 if __name__ == "__main__":

@@ -45,367 +45,208 @@ class Fault(NamedTuple):
     tests: str  # files and folders in tests/
 
 
+def faults_of(file: str, tests: str, mistakes: dict[str, str]) -> list[Fault]:
+    """Return the mistakes of a file, each old text with the new one, that these tests are to notice first."""
+    return [Fault(file, old, new, tests) for old, new in mistakes.items()]
+
+
 FAULTS = (
     # Why a token attends to another.
-    Fault(
-        "src/regard/metrics/replay.py",
-        "head * count // attn.num_heads, count)",
-        "head % count, count)",
-        "metrics/test_score_attribution.py",
-    ),
-    Fault(
-        "src/regard/metrics/replay.py",
-        "trace=_Routing(alone)) - nobody",
-        "trace=_Routing(alone))",
-        "metrics/test_score_attribution.py",
-    ),
-    Fault(
-        "src/regard/metrics/attended_cell.py",
-        "stacked[1], stacked[2:] - stacked[1]",
-        "stacked[1], stacked[2:]",
-        "metrics/test_score_attribution.py",
-    ),
-    Fault(
-        "src/regard/metrics/score_attribution.py",
-        "abs(self.scale) >= least",
-        "abs(self.scale) > 2 * least",
-        "metrics/test_score_attribution.py",
-    ),
+    *faults_of("src/regard/metrics/replay.py", "metrics/test_score_attribution.py", {
+        "head * count // attn.num_heads, count)": "head % count, count)",
+        "trace=_Routing(alone)) - nobody": "trace=_Routing(alone))",
+    }),
+    *faults_of("src/regard/metrics/attended_cell.py", "metrics/test_score_attribution.py", {
+        "stacked[1], stacked[2:] - stacked[1]": "stacked[1], stacked[2:]",
+    }),
+    *faults_of("src/regard/metrics/score_attribution.py", "metrics/test_score_attribution.py", {
+        "abs(self.scale) >= least": "abs(self.scale) > 2 * least",
+    }),
     # Attention in NumPy.
-    Fault(
-        "src/regard/functional/masks/structured.py",
-        "cols.start > last + self.right",
-        "cols.start >= last + self.right",
-        "functional/test_masks.py functional/test_attention.py",
-    ),
-    Fault(
-        "src/regard/functional/masks/base.py",
-        "np.minimum(last, other_last)) & ~empty",
-        "np.minimum(last, other_last) + 1) & ~empty",
-        "functional/test_masks.py",
-    ),
-    Fault(
-        "src/regard/functional/partial.py",
-        "xp.where(row_sum == 0, -xp.inf, zero_neginf(row_max, xp) + xp.log(nonzero(row_sum, xp)))",
-        "zero_neginf(row_max, xp) + xp.log(nonzero(row_sum, xp))",
-        "functional/test_partial.py",
-    ),
-    Fault(
-        "src/regard/functional/backward.py",
-        "xp.broadcast_to(weights * factors, d_scores.shape)",
-        "xp.broadcast_to(weights, d_scores.shape)",
-        "functional/test_backward.py functional/test_dropout.py",
-    ),
-    Fault(
-        "src/regard/functional/backward.py",
-        "sum_to_shape(-delta * stats.weights(p.sinks, xp), p.sinks.shape)",
-        "sum_to_shape(delta * stats.weights(p.sinks, xp), p.sinks.shape)",
-        "functional/test_backward.py",
-    ),
-    Fault(
-        "src/regard/functional/backward.py",
-        "(block.capped / p.softcap) ** 2",
-        "(block.scores / p.softcap) ** 2",
-        "functional/test_backward.py",
-    ),
-    Fault(
-        "src/regard/functional/positions/rotary.py",
-        "length = None if bounds is None else bounds[1] + 1",
-        "length = None if bounds is None else bounds[1]",
-        "functional/test_rotary.py",
-    ),
-    Fault(
-        "src/regard/functional/blockwise.py",
-        "slice(rows.start + s.start, rows.start + s.stop)",
-        "slice(s.start, s.stop)",
-        "functional/test_attention.py trace/test_attention_map.py",
-    ),
-    Fault(
-        "src/regard/functional/masks/block_mask.py",
-        "last[open_end.astype(bool)] = keys",
-        "last[open_end.astype(bool)] = keys - 1",
-        "functional/test_block_mask.py",
-    ),
+    *faults_of("src/regard/functional/masks/structured.py", "functional/test_masks.py functional/test_attention.py", {
+        "cols.start > last + self.right": "cols.start >= last + self.right",
+    }),
+    *faults_of("src/regard/functional/masks/base.py", "functional/test_masks.py", {
+        "np.minimum(last, other_last)) & ~empty": "np.minimum(last, other_last) + 1) & ~empty",
+    }),
+    *faults_of("src/regard/functional/partial.py", "functional/test_partial.py", {
+        "xp.where(row_sum == 0, -xp.inf, zero_neginf(row_max, xp) + xp.log(nonzero(row_sum, xp)))":
+            "zero_neginf(row_max, xp) + xp.log(nonzero(row_sum, xp))",
+    }),
+    *faults_of("src/regard/functional/backward.py", "functional/test_backward.py functional/test_dropout.py", {
+        "xp.broadcast_to(weights * factors, d_scores.shape)": "xp.broadcast_to(weights, d_scores.shape)",
+    }),
+    *faults_of("src/regard/functional/backward.py", "functional/test_backward.py", {
+        "sum_to_shape(-delta * stats.weights(p.sinks, xp), p.sinks.shape)":
+            "sum_to_shape(delta * stats.weights(p.sinks, xp), p.sinks.shape)",
+        "(block.capped / p.softcap) ** 2": "(block.scores / p.softcap) ** 2",
+    }),
+    *faults_of("src/regard/functional/positions/rotary.py", "functional/test_rotary.py", {
+        "length = None if bounds is None else bounds[1] + 1": "length = None if bounds is None else bounds[1]",
+    }),
+    *faults_of("src/regard/functional/blockwise.py", "functional/test_attention.py trace/test_attention_map.py", {
+        "slice(rows.start + s.start, rows.start + s.stop)": "slice(s.start, s.stop)",
+    }),
+    *faults_of("src/regard/functional/masks/block_mask.py", "functional/test_block_mask.py", {
+        "last[open_end.astype(bool)] = keys": "last[open_end.astype(bool)] = keys - 1",
+    }),
     # The kernel. Faults of one file are neighbours: its objects are then compiled once for both.
-    Fault(
-        "csrc/attention/decode.cpp",
-        "row = head % params.heads_per_kv * params.queries + i;",
-        "row = head % params.heads_per_kv + i * params.heads_per_kv;",
-        "functional/native/test_attention.py",
-    ),
-    Fault(
-        "csrc/attention/decode.cpp",
-        "dropout_factor<T>(params_, head_of(head, row), i, start + j)",
-        "dropout_factor<T>(params_, head_of(head, row), i, j)",
-        "functional/native/test_attention.py functional/test_dropout.py",
-    ),
-    Fault(
-        "csrc/attention/backward.cpp",
-        "accumulate_rows(d_v_, value_width_, key_begin_, keys, fwd_.value_dim, params_.d_v, segment > 0);",
-        "accumulate_rows(d_v_, value_width_, key_begin_, keys, fwd_.value_dim, params_.d_v, false);",
-        "functional/native/test_backward.py",
-    ),
-    Fault(
-        "csrc/attention/backward.cpp",
-        "(start_ - first_query_ + i) + (key_end_ - 1 - start - j)",
-        "(start_ - first_query_ + i) + (key_end_ - start - j)",
-        "functional/native/test_backward.py",
-    ),
-    Fault(
-        "csrc/ops/ops.cpp",
-        "const V<T> centered = without_padding<T>(load_n<T>(x + j, count) - mean, count);",
-        "const V<T> centered = load_n<T>(x + j, count) - mean;",
-        "functional/native/test_ops.py",
-    ),
-    Fault(
-        "csrc/ops/adamw.cpp",
-        "boundary = max_of(start, min_of(stop, params.decayed));",
-        "boundary = min_of(stop, params.decayed);",
-        "functional/native/test_ops.py",
-    ),
-    Fault(
-        "csrc/gemm/linear.cpp",
-        "is_last && params.bias && j < count ?",
-        "params.bias && j < count ?",
-        "functional/native/test_ops.py functional/test_equations.py",
-    ),
-    Fault(
-        "csrc/attention/map.cpp",
-        "for (ptrdiff_t l = count_ - i; l < N; ++l) some[l] = 0;",
-        "for (ptrdiff_t l = count_ - i - 1; l < N; ++l) some[l] = 0;",
-        "functional/native/test_map.py trace/test_attention_map.py",
-    ),
-    Fault(
-        "csrc/gemm/quantized.h",
-        "bits_at(block.word(0), part % 4 * 8 + 6, 3) << 4);",
-        "bits_at(block.word(0), part % 4 * 8 + 6, 3) << 2);",
-        "nn/test_quantized.py",
-    ),
+    *faults_of("csrc/attention/decode.cpp", "functional/native/test_attention.py", {
+        "row = head % params.heads_per_kv * params.queries + i;":
+            "row = head % params.heads_per_kv + i * params.heads_per_kv;",
+    }),
+    *faults_of("csrc/attention/decode.cpp", "functional/native/test_attention.py functional/test_dropout.py", {
+        "dropout_factor<T>(params_, head_of(head, row), i, start + j)":
+            "dropout_factor<T>(params_, head_of(head, row), i, j)",
+    }),
+    *faults_of("csrc/attention/backward.cpp", "functional/native/test_backward.py", {
+        "accumulate_rows(d_v_, value_width_, key_begin_, keys, fwd_.value_dim, params_.d_v, segment > 0);":
+            "accumulate_rows(d_v_, value_width_, key_begin_, keys, fwd_.value_dim, params_.d_v, false);",
+        "(start_ - first_query_ + i) + (key_end_ - 1 - start - j)":
+            "(start_ - first_query_ + i) + (key_end_ - start - j)",
+    }),
+    *faults_of("csrc/ops/ops.cpp", "functional/native/test_ops.py", {
+        "const V<T> centered = without_padding<T>(load_n<T>(x + j, count) - mean, count);":
+            "const V<T> centered = load_n<T>(x + j, count) - mean;",
+    }),
+    *faults_of("csrc/ops/adamw.cpp", "functional/native/test_ops.py", {
+        "boundary = max_of(start, min_of(stop, params.decayed));": "boundary = min_of(stop, params.decayed);",
+    }),
+    *faults_of("csrc/gemm/linear.cpp", "functional/native/test_ops.py functional/test_equations.py", {
+        "is_last && params.bias && j < count ?": "params.bias && j < count ?",
+    }),
+    *faults_of("csrc/attention/map.cpp", "functional/native/test_map.py trace/test_attention_map.py", {
+        "for (ptrdiff_t l = count_ - i; l < N; ++l) some[l] = 0;":
+            "for (ptrdiff_t l = count_ - i - 1; l < N; ++l) some[l] = 0;",
+    }),
+    *faults_of("csrc/gemm/quantized.h", "nn/test_quantized.py", {
+        "bits_at(block.word(0), part % 4 * 8 + 6, 3) << 4);": "bits_at(block.word(0), part % 4 * 8 + 6, 3) << 2);",
+    }),
     # Models.
-    Fault(
-        "src/regard/models/roberta.py",
-        "np.where(is_text, is_text.cumsum(axis=1), 0)",
-        "np.where(is_text, np.arange(1, ids.shape[1] + 1), 0)",
-        "models/test_encoders.py models/test_tokenized_inputs.py models/test_golden.py",
-    ),
-    Fault(
-        "src/regard/models/nomic_bert.py",
-        "read_rope(reader, sizes, base=1000.0)",
-        "read_rope(reader, sizes)",
-        "models/test_encoders.py models/test_golden.py",
-    ),
-    Fault(
-        "src/regard/models/gpt2.py",
-        'tied=reader.flag("tie_word_embeddings", True)',
-        'tied=reader.flag("tie_word_embeddings", False)',
-        "models/test_decoder.py models/test_golden.py",
-    ),
-    Fault(
-        "src/regard/functional/positions/embeddings.py",
-        "np.arange(1, 2 * (num_heads - below), 2) / (2 * below)",
-        "np.arange(1, num_heads - below + 1) / (2 * below)",
-        "functional/test_positions.py",
-    ),
-    Fault(
-        "src/regard/models/checkpoint/gguf_architectures.py",
-        '"attn_k.weight": deinterleaved("num_key_value_heads")',
-        '"attn_k.weight": deinterleaved("num_attention_heads")',
-        "models/checkpoint",
-    ),
-    Fault(
-        "src/regard/models/generation/sampling.py",
-        "np.cumsum(probabilities) - probabilities < self.top_p",
-        "np.cumsum(probabilities) < self.top_p",
-        "models/generation",
-    ),
-    Fault(
-        "src/regard/models/generation/loop.py",
-        "self._pending[: min(places)]",
-        "self._pending[: places[0]]",
-        "models/generation",
-    ),
-    Fault(
-        "src/regard/nn/kv_cache.py",
-        "_low=self._low + dropped",
-        "_low=self._low",
-        "nn/test_kv_cache.py",
-    ),
+    *faults_of("src/regard/models/roberta.py",
+               "models/test_encoders.py models/test_tokenized_inputs.py models/test_golden.py", {
+        "np.where(is_text, is_text.cumsum(axis=1), 0)": "np.where(is_text, np.arange(1, ids.shape[1] + 1), 0)",
+    }),
+    *faults_of("src/regard/models/nomic_bert.py", "models/test_encoders.py models/test_golden.py", {
+        "read_rope(reader, sizes, base=1000.0)": "read_rope(reader, sizes)",
+    }),
+    *faults_of("src/regard/models/gpt2.py", "models/test_decoder.py models/test_golden.py", {
+        'tied=reader.flag("tie_word_embeddings", True)': 'tied=reader.flag("tie_word_embeddings", False)',
+    }),
+    *faults_of("src/regard/functional/positions/embeddings.py", "functional/test_positions.py", {
+        "np.arange(1, 2 * (num_heads - below), 2) / (2 * below)": "np.arange(1, num_heads - below + 1) / (2 * below)",
+    }),
+    *faults_of("src/regard/models/checkpoint/gguf_architectures.py", "models/checkpoint", {
+        '"attn_k.weight": deinterleaved("num_key_value_heads")':
+            '"attn_k.weight": deinterleaved("num_attention_heads")',
+    }),
+    *faults_of("src/regard/models/generation/sampling.py", "models/generation", {
+        "np.cumsum(probabilities) - probabilities < self.top_p": "np.cumsum(probabilities) < self.top_p",
+    }),
+    *faults_of("src/regard/models/generation/loop.py", "models/generation", {
+        "self._pending[: min(places)]": "self._pending[: places[0]]",
+    }),
+    *faults_of("src/regard/nn/kv_cache.py", "nn/test_kv_cache.py", {
+        "_low=self._low + dropped": "_low=self._low",
+    }),
     # Traces and edits.
-    Fault(
-        "src/regard/trace/edits.py",
-        "context[i, start : start + length].mean",
-        "context[i, :length].mean",
-        "trace/test_edits.py trace/test_edit_positions.py",
-    ),
-    Fault(
-        "src/regard/trace/edit_parts.py",
-        "np.where(numbers < 0, numbers + lengths, numbers)",
-        "np.where(numbers < 0, numbers + lengths.max(), numbers)",
-        "trace/test_edit_positions.py trace/test_edits.py",
-    ),
-    Fault(
-        "src/regard/trace/trace_file.py",
-        "letters[len(letters) - ndim :]",
-        "letters[:ndim]",
-        "trace/test_trace.py test_architecture.py",
-    ),
-    Fault(
-        "src/regard/trace/step_names.py",
-        'parts[1:-1] = [_ONE_PART if part == "*" else part for part in parts[1:-1]]',
-        'parts[1:] = [_ONE_PART if part == "*" else part for part in parts[1:]]',
-        "trace/test_trace.py trace/test_edits.py trace/test_optional_steps.py",
-    ),
-    Fault(
-        "src/regard/trace/map_sources.py",
-        "layout.query_indices(rows) + layout.resolve_offset()",
-        "layout.query_indices(rows)",
-        "trace/test_attention_map.py",
-    ),
-    Fault(
-        "src/regard/trace/trace.py",
-        "self._plan = run_plan(self._only, tuple(self._edit), stop, bool(maps))",
-        "self._plan = run_plan(self._only, tuple(self._edit), None, bool(maps))",
-        "trace/test_stop.py models/test_memory.py",
-    ),
-    Fault(
-        "src/regard/trace/plan.py",
-        "            if not self._depends_on_run(full):\n",
-        "            if True:\n",
-        "trace/test_optional_steps.py",
-    ),
-    Fault(
-        "src/regard/trace/plan.py",
-        "if asks_by_name(full, x)] if is_optional else patterns",
-        "if asks_by_name(full, x)] if False else patterns",
-        "trace/test_optional_steps.py",
-    ),
-    Fault(
-        "src/regard/functional/scores/stages.py",
-        "has = (True, p.softcap is not None,",
-        "has = (True, True,",
-        "trace/test_trace_maps.py",
-    ),
-    Fault(
-        "src/regard/nn/fast_paths.py",
-        "plan.edited or plan.stops or plan.keeps_map",
-        "plan.edited or plan.keeps_map",
-        "nn/test_fast_paths.py trace/test_stop.py",
-    ),
-    Fault(
-        "src/regard/trace/attention_map.py",
-        "head * count_heads(self.k) // count_heads(self.q)",
-        "head % count_heads(self.k)",
-        "trace/test_attention_map.py dask/test_attention_map.py",
-    ),
-    Fault(
-        "src/regard/metrics/heads.py",
-        "after[np.arange(len(block.rows)), block.rows] = False",
-        "after[np.arange(len(block.rows)), block.rows] &= True",
-        "metrics/test_metrics.py",
-    ),
-    Fault(
-        "src/regard/metrics/rollout.py",
-        "axis=0).sum(0) / len(weights)",
-        "axis=0).mean(0)",
-        "explorer/test_ablation.py",
-    ),
+    *faults_of("src/regard/trace/edits.py", "trace/test_edits.py trace/test_edit_positions.py", {
+        "context[i, start : start + length].mean": "context[i, :length].mean",
+    }),
+    *faults_of("src/regard/trace/edit_parts.py", "trace/test_edit_positions.py trace/test_edits.py", {
+        "np.where(numbers < 0, numbers + lengths, numbers)": "np.where(numbers < 0, numbers + lengths.max(), numbers)",
+    }),
+    *faults_of("src/regard/trace/trace_file.py", "trace/test_trace.py test_architecture.py", {
+        "letters[len(letters) - ndim :]": "letters[:ndim]",
+    }),
+    *faults_of("src/regard/trace/step_names.py",
+               "trace/test_trace.py trace/test_edits.py trace/test_optional_steps.py", {
+        'parts[1:-1] = [_ONE_PART if part == "*" else part for part in parts[1:-1]]':
+            'parts[1:] = [_ONE_PART if part == "*" else part for part in parts[1:]]',
+    }),
+    *faults_of("src/regard/trace/map_sources.py", "trace/test_attention_map.py", {
+        "layout.query_indices(rows) + layout.resolve_offset()": "layout.query_indices(rows)",
+    }),
+    *faults_of("src/regard/trace/trace.py", "trace/test_stop.py models/test_memory.py", {
+        "self._plan = run_plan(self._only, tuple(self._edit), stop, bool(maps))":
+            "self._plan = run_plan(self._only, tuple(self._edit), None, bool(maps))",
+    }),
+    *faults_of("src/regard/trace/plan.py", "trace/test_optional_steps.py", {
+        "            if not self._depends_on_run(full):\n": "            if True:\n",
+        "if asks_by_name(full, x)] if is_optional else patterns": "if asks_by_name(full, x)] if False else patterns",
+    }),
+    *faults_of("src/regard/functional/scores/stages.py", "trace/test_trace_maps.py", {
+        "has = (True, p.softcap is not None,": "has = (True, True,",
+    }),
+    *faults_of("src/regard/nn/fast_paths.py", "nn/test_fast_paths.py trace/test_stop.py", {
+        "plan.edited or plan.stops or plan.keeps_map": "plan.edited or plan.keeps_map",
+    }),
+    *faults_of("src/regard/trace/attention_map.py", "trace/test_attention_map.py dask/test_attention_map.py", {
+        "head * count_heads(self.k) // count_heads(self.q)": "head % count_heads(self.k)",
+    }),
+    *faults_of("src/regard/metrics/heads.py", "metrics/test_metrics.py", {
+        "after[np.arange(len(block.rows)), block.rows] = False":
+            "after[np.arange(len(block.rows)), block.rows] &= True",
+    }),
+    *faults_of("src/regard/metrics/rollout.py", "explorer/test_ablation.py", {
+        "axis=0).sum(0) / len(weights)": "axis=0).mean(0)",
+    }),
     # The explorer.
-    Fault(
-        "src/regard/explorer/pooling.py",
-        "pooled = pooled / (heights[:, None] * widths)",
-        "pooled = pooled / (heights[0] * widths[0])",
-        "explorer/test_pooling.py",
-    ),
-    Fault(
-        "src/regard/explorer/pooling.py",
-        'np.searchsorted(cell_edges, edges[1:], side="left")',
-        'np.searchsorted(cell_edges, edges[1:], side="right")',
-        "explorer/test_pooling.py",
-    ),
-    Fault(
-        "src/regard/explorer/export_html.py",
-        'json_bytes(value).replace(b"<", b"\\\\u003c")',
-        'json_bytes(value).replace(b"</", b"<\\\\/")',
-        "explorer/test_export_html.py",
-    ),
-    Fault(
-        "src/regard/explorer/address.py",
-        "parse_qsl(fragment, keep_blank_values=True, max_num_fields=_MAX_PARTS)",
-        "parse_qsl(fragment, max_num_fields=_MAX_PARTS)",
-        "explorer/test_address.py",
-    ),
-    Fault(
-        "src/regard/explorer/cache.py",
-        "self._arrays.move_to_end(key)",
-        "self._arrays.move_to_end(key, last=False)",
-        "explorer/test_cache.py",
-    ),
-    Fault(
-        "src/regard/explorer/frontend/data/matrix.js",
-        "sum / ((i1 - i0) * (j1 - j0))",
-        "sum / bin_size ** 2",
-        "browser/test_javascript.py",
-    ),
-    Fault(
-        "src/regard/explorer/frontend/data/tokens.js",
-        "tokens[positioned[first]].end <= index",
-        "tokens[positioned[first]].end < index",
-        "browser/test_javascript.py",
-    ),
-    Fault(
-        "src/regard/explorer/frontend/state/url.js",
-        "isWritten && codec.read(codec.write(value)) !== undefined",
-        "isWritten",
-        "browser/test_javascript.py",
-    ),
-    Fault(
-        "src/regard/explorer/frontend/data/codec.js",
-        "1 + Math.ceil(count / blob[0])",
-        "1 + Math.floor(count / blob[0])",
-        "browser/test_javascript.py",
-    ),
+    *faults_of("src/regard/explorer/pooling.py", "explorer/test_pooling.py", {
+        "pooled = pooled / (heights[:, None] * widths)": "pooled = pooled / (heights[0] * widths[0])",
+        'np.searchsorted(cell_edges, edges[1:], side="left")': 'np.searchsorted(cell_edges, edges[1:], side="right")',
+    }),
+    *faults_of("src/regard/explorer/export_html.py", "explorer/test_export_html.py", {
+        'json_bytes(value).replace(b"<", b"\\\\u003c")': 'json_bytes(value).replace(b"</", b"<\\\\/")',
+    }),
+    *faults_of("src/regard/explorer/address.py", "explorer/test_address.py", {
+        "parse_qsl(fragment, keep_blank_values=True, max_num_fields=_MAX_PARTS)":
+            "parse_qsl(fragment, max_num_fields=_MAX_PARTS)",
+    }),
+    *faults_of("src/regard/explorer/cache.py", "explorer/test_cache.py", {
+        "self._arrays.move_to_end(key)": "self._arrays.move_to_end(key, last=False)",
+    }),
+    *faults_of("src/regard/explorer/frontend/data/matrix.js", "browser/test_javascript.py", {
+        "sum / ((i1 - i0) * (j1 - j0))": "sum / bin_size ** 2",
+    }),
+    *faults_of("src/regard/explorer/frontend/data/tokens.js", "browser/test_javascript.py", {
+        "tokens[positioned[first]].end <= index": "tokens[positioned[first]].end < index",
+    }),
+    *faults_of("src/regard/explorer/frontend/state/url.js", "browser/test_javascript.py", {
+        "isWritten && codec.read(codec.write(value)) !== undefined": "isWritten",
+    }),
+    *faults_of("src/regard/explorer/frontend/data/codec.js", "browser/test_javascript.py", {
+        "1 + Math.ceil(count / blob[0])": "1 + Math.floor(count / blob[0])",
+    }),
     # Commands and texts.
-    Fault(
-        "src/regard/cli/commands/heads.py",
-        "measure_corpus(model, texts, truncate=options.truncate, progress=progress, resume=sums)",
-        "measure_corpus(model, texts, progress=progress, resume=sums)",
-        "cli/test_heads_ablate_embed.py",
-    ),
-    Fault("src/regard/cli/main.py", "return EXIT_CLOSED_PIPE", "return 0", "cli/test_streams.py"),
-    Fault("src/regard/text/lines.py", 'content.decode("utf-8-sig")', 'content.decode("utf-8")', "text/test_lines.py"),
-    Fault("src/regard/text/lines.py", "lines if lines[-1] else lines[:-1]", "lines", "text/test_lines.py"),
-    Fault(
-        "src/regard/text/token_bytes.py",
-        "*range(0xAE, 0x100)",
-        "*range(0xAD, 0x100)",
-        "text/test_token_bytes.py text/test_token_labels.py",
-    ),
-    Fault(
-        "src/regard/text/encoding.py",
-        "if word is not None and word == previous:",
-        "if word == previous:",
-        "text/test_word_tokenizer.py views/test_patches.py",
-    ),
-    Fault(
-        "src/regard/text/tokenizer_rules.py",
-        "for key, x in own.items() if x}",
-        'for key, x in own.items() if x and key != "mask_token"}',
-        "text/test_subword_tokenizer.py",
-    ),
+    *faults_of("src/regard/cli/commands/heads.py", "cli/test_heads_ablate_embed.py", {
+        "measure_corpus(model, texts, truncate=options.truncate, progress=progress, resume=sums)":
+            "measure_corpus(model, texts, progress=progress, resume=sums)",
+    }),
+    *faults_of("src/regard/cli/main.py", "cli/test_streams.py", {
+        "return EXIT_CLOSED_PIPE": "return 0",
+    }),
+    *faults_of("src/regard/text/lines.py", "text/test_lines.py", {
+        'content.decode("utf-8-sig")': 'content.decode("utf-8")',
+        "lines if lines[-1] else lines[:-1]": "lines",
+    }),
+    *faults_of("src/regard/text/token_bytes.py", "text/test_token_bytes.py text/test_token_labels.py", {
+        "*range(0xAE, 0x100)": "*range(0xAD, 0x100)",
+    }),
+    *faults_of("src/regard/text/encoding.py", "text/test_word_tokenizer.py views/test_patches.py", {
+        "if word is not None and word == previous:": "if word == previous:",
+    }),
+    *faults_of("src/regard/text/tokenizer_rules.py", "text/test_subword_tokenizer.py", {
+        "for key, x in own.items() if x}": 'for key, x in own.items() if x and key != "mask_token"}',
+    }),
     # Training and corpora.
-    Fault(
-        "src/regard/training/schedules.py",
-        "return (step + 1) / warmup",
-        "return step / warmup",
-        "test_architecture.py",
-    ),
-    Fault(
-        "src/regard/dask/partitions.py",
-        "place += count.rows",
-        "place += count.rows - 1",
-        "dask/test_corpus.py",
-    ),
-)
+    *faults_of("src/regard/training/schedules.py", "test_architecture.py", {
+        "return (step + 1) / warmup": "return step / warmup",
+    }),
+    *faults_of("src/regard/dask/partitions.py", "dask/test_corpus.py", {
+        "place += count.rows": "place += count.rows - 1",
+    }),
+)  # fmt: skip
 
 
 def main() -> int:

@@ -199,6 +199,7 @@ _FIELDS = {
     "attention_multiplier": "attention.scale",
     "residual_multiplier": "residual_scale",
     "logits_scaling": "logit_scale",
+    "logit_scale": "logit_scale",
     "use_parallel_residual": "use_parallel_residual",
 }
 _DISTILBERT = {"dim": "hidden_size", "hidden_dim": "intermediate_size", "n_layers": "num_hidden_layers"}
@@ -290,7 +291,7 @@ def fields_from(config: Mapping[str, Any]) -> dict[str, Any]:
 
 _ARCHITECTURES = {
     **{"mixtral": "llama", "qwen3_moe": "qwen3moe", "deepseek_v3": "deepseek2", "gpt_neox": "gptneox"},
-    **{"gemma3_text": "gemma3"},
+    **{"gemma3_text": "gemma3", "cohere": "command-r"},
     **{"roberta": "bert", "xlm-roberta": "bert", "distilbert": "bert", "modernbert": "modern-bert"},
 }
 

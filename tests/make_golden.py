@@ -351,6 +351,26 @@ _GLM_CASES = {
     },
     "long": {"rope_parameters": _YARN | {"partial_rotary_factor": 0.75}, "max_position_embeddings": 140},
 }
+_COHERE = {name: size for name, size in _LLAMA.items() if name != "head_dim"} | {"hidden_size": 24, "eos_token_id": 2}
+_COHERE_CASES = {
+    "plain": {},
+    "normed": {"use_qk_norm": True, "num_attention_heads": 4, "num_key_value_heads": 2, "logit_scale": 0.5},
+    "biased": {"attention_bias": True, "tie_word_embeddings": False, "hidden_act": "gelu", "layer_norm_eps": 1e-3},
+    "long": {"use_qk_norm": True, "rope_parameters": _LLAMA3, "max_position_embeddings": 140},
+}
+_COHERE2_CASES = {
+    "plain": {"sliding_window": 3, "num_hidden_layers": 4},
+    "types": {
+        "layer_types": _SLIDING,
+        "num_hidden_layers": 3,
+        "sliding_window": 4,
+        "attention_bias": True,
+        "tie_word_embeddings": False,
+        "logit_scale": 0.5,
+        "rope_parameters": _YARN,
+    },
+    "long": {"sliding_window": 11, "sliding_window_pattern": 2, "max_position_embeddings": 140},
+}
 _STARCODER2_CASES = {
     "plain": {"sliding_window": 3},
     "unbiased": {"use_bias": False, "tie_word_embeddings": False, "hidden_act": "gelu", "norm_epsilon": 1e-3},
@@ -640,6 +660,8 @@ CASES = {
     "glm": Family("GlmConfig", "GlmForCausalLM", _GLM, _GLM_CASES),
     "glm4": Family("Glm4Config", "Glm4ForCausalLM", _GLM, _GLM_CASES),
     "granite": Family("GraniteConfig", "GraniteForCausalLM", _LLAMA | _GRANITE, _GRANITE_CASES),
+    "cohere": Family("CohereConfig", "CohereForCausalLM", _COHERE, _COHERE_CASES),
+    "cohere2": Family("Cohere2Config", "Cohere2ForCausalLM", _COHERE, _COHERE2_CASES),
     "starcoder2": Family("Starcoder2Config", "Starcoder2ForCausalLM", _LLAMA, _STARCODER2_CASES),
     "deepseek_v3": Family("DeepseekV3Config", "DeepseekV3ForCausalLM", _DEEPSEEK, _DEEPSEEK_CASES),
     "gpt_oss": Family("GptOssConfig", "GptOssForCausalLM", _LLAMA | _EXPERTS, _GPT_OSS_CASES),

@@ -65,17 +65,11 @@ WRONG = [  # what is to be written, an answer that is not right, and a part of w
     ("softmax", "softmax = lambda scores: np.exp(scores) / np.exp(scores).sum(-1)", "keepdims=True"),
     ("softmax", "softmax = lambda scores: np.full(scores.shape, 1 / scores.shape[-1])", "raise e"),
     ("softmax", "softmax = lambda scores: np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)", "too large"),
-    (
-        "softmax",
-        "softmax = lambda s: np.exp(np.minimum(s, 700)) / np.exp(np.minimum(s, 700)).sum(-1, keepdims=True)",
-        "too large",
-    ),
+    ("softmax", "softmax = lambda s: np.exp(np.minimum(s, 700)) / np.exp(np.minimum(s, 700)).sum(-1, keepdims=True)",
+     "too large"),
     ("softmax", "softmax = lambda scores: None", "return a weight"),
-    (
-        "softmax",
-        "softmax = lambda s: np.exp(s - s.max()) / np.exp(s - s.max()).sum(-1, keepdims=True)",
-        "its own largest score",
-    ),
+    ("softmax", "softmax = lambda s: np.exp(s - s.max()) / np.exp(s - s.max()).sum(-1, keepdims=True)",
+     "its own largest score"),
     ("head", HEAD.format("q @ k.T"), "√D"),
     ("head", HEAD.format("q @ k.T / np.sqrt(x.shape[1])"), "not that of x"),
     ("head", HEAD.format("k @ q.T / np.sqrt(q.shape[1])"), "not k · qᵀ"),
@@ -87,26 +81,17 @@ WRONG = [  # what is to be written, an answer that is not right, and a part of w
     ("causal", CAUSAL.format(LATER.format(2) + ", -np.inf"), "every later key must"),
     ("causal", "causal = lambda scores: None", "return the scores"),
     ("causal", "causal = lambda scores: np.where(np.triu(scores, 1) != 0, -np.inf, 1)", "stay as they are"),
-    (
-        "causal",
-        "def causal(scores):\n    scores *= 2\n    scores[np.triu_indices(4, 1)] = -np.inf\n    return scores",
-        "stay as",
-    ),
+    ("causal", "def causal(scores):\n    scores *= 2\n    scores[np.triu_indices(4, 1)] = -np.inf\n    return scores",
+     "stay as"),
     ("many_heads", HEADS.format("contexts[0]"), "shape of x"),
     ("many_heads", HEADS.format("np.concatenate(contexts[::-1], axis=1) @ w_o"), "head 0 must come first"),
     ("many_heads", HEADS.format("np.stack(contexts, axis=2).reshape(len(x), -1) @ w_o"), "do not interleave"),
     ("many_heads", HEADS.format("contexts[0] @ w_o[:6]"), "concatenate"),
     ("layer_norm", NORM.format(0, "centred / np.sqrt(y.var(axis=-1, keepdims=True) + eps) * weight + bias"), "mean"),
-    (
-        "layer_norm",
-        NORM.format(-1, "centred / (y.std(axis=-1, keepdims=True) + eps) * weight + bias"),
-        "below the root",
-    ),
-    (
-        "layer_norm",
-        NORM.format(-1, "centred / np.sqrt(y.var(axis=-1, keepdims=True, ddof=1) + eps) * weight + bias"),
-        "a mean over E",
-    ),
+    ("layer_norm", NORM.format(-1, "centred / (y.std(axis=-1, keepdims=True) + eps) * weight + bias"),
+     "below the root"),
+    ("layer_norm", NORM.format(-1, "centred / np.sqrt(y.var(axis=-1, keepdims=True, ddof=1) + eps) * weight + bias"),
+     "a mean over E"),
     ("layer_norm", NORM.format(-1, "centred / np.sqrt(y.var(axis=-1, keepdims=True) + eps)"), "multiply by weight"),
     ("layer_norm", "layer_norm = lambda y, weight, bias, eps: y.mean(-1)", "keep the shape"),
     ("layer_norm", "layer_norm = lambda y, weight, bias, eps: None", "keep the shape"),
@@ -131,7 +116,7 @@ WRONG = [  # what is to be written, an answer that is not right, and a part of w
     ("label", "label = \"L0H1 reading 'n'\"", "before the p"),
     ("label", "label = \"L1H2 reading 'o'\"", "the second only reads"),
     ("label", "label = \"L0H0 reading 'o'\"", "another head"),
-]
+]  # fmt: skip
 
 
 def blocks_of(name):

@@ -45,26 +45,18 @@ AREAS = {
 # The area, the retired names as a regular expression between word boundaries, and the standard term.
 RETIRED = (
     # Plain English
-    (
-        "everywhere",
-        r"(?<![Tt]here )(?:is|are) no (?:decoder|text|terminal|error|number|part|problem|views?|fault)",
-        "is not a",
-    ),
+    ("everywhere", r"(?<![Tt]here )(?:is|are) no (?:decoder|text|terminal|error|number|part|problem|views?|fault)",
+     "is not a"),
     ("pages", r"(?<![Tt]here )(?:is|are) no (?:part|number|error|programs?|piece)", "is not a"),
     ("library", r"nobody wants|sooner", "unused, faster"),
     ("pages", r"nobody wants|sooner|goes on", "unused, faster, continues"),
-    (
-        "dask",
-        r"[Pp]lan|make_plan",
-        "partitioning, manifest: a plan is that of a call of attention or of a recorded run",
-    ),
+    ("dask", r"[Pp]lan|make_plan",
+     "partitioning, manifest: a plan is that of a call of attention or of a recorded run"),
     # Variables say what they hold
-    (
-        "values",
-        r"(?<!>>> )(?<!self, )(?:found|given|chosen|known|wanted)(?:, \w+)*(?:: [^=*\n]+)? :?=(?!=)"
-        r"|(?<!>>> )for (?:found|known|wanted)",
-        "what the value is: scores, gradients, paths",
-    ),
+    ("values",
+     r"(?<!>>> )(?<!self, )(?:found|given|chosen|known|wanted)(?:, \w+)*(?:: [^=*\n]+)? :?=(?!=)"
+     r"|(?<!>>> )for (?:found|known|wanted)",
+     "what the value is: scores, gradients, paths"),
     # Mathematics
     ("everywhere", r"bends?|bend_called|_BENDS", "activation"),
     ("everywhere", r"Normaliser", "SoftmaxStats"),
@@ -88,16 +80,10 @@ RETIRED = (
     ("everywhere", r"[Ss]hort floats?", "half precision"),
     ("python", r"Cover|Cover\.MIXED", "BlockKind.PARTIAL"),
     ("python", r"class (?:Both|Either)|Both\(|Either\(", "LogicalAnd, LogicalOr"),
-    (
-        "python",
-        r"Dense\(|Spans|ByDistance|RelativePositions|Segments\(|F\.Window|F\.Prefix",
-        "DenseMask, KeyRangeMask, …",
-    ),
-    (
-        "pages",
-        r"`Dense`|`Spans`|ByDistance|RelativePositions|`Segments`|`Window`|`Prefix`",
-        "DenseMask, KeyRangeMask, …",
-    ),
+    ("python", r"Dense\(|Spans|ByDistance|RelativePositions|Segments\(|F\.Window|F\.Prefix",
+     "DenseMask, KeyRangeMask, …"),
+    ("pages", r"`Dense`|`Spans`|ByDistance|RelativePositions|`Segments`|`Window`|`Prefix`",
+     "DenseMask, KeyRangeMask, …"),
     ("functional", r"nearest", "min_distance"),
     ("functional", r"\.hides|hides\s*[:=]", "can_mask"),
     ("python", r"GradientSum", "BiasGradAccumulator"),
@@ -106,11 +92,8 @@ RETIRED = (
     ("python", r"infinity_as_largest|shift_of|or_one|without_hidden|with_infinities", "clamp_posinf, …"),
     ("functional", r"within\(", "saturate_cast"),
     ("functional", r"def attend", "blockwise, native_forward"),
-    (
-        "functional",
-        r"def record|path_of|reason_against|WHOLE_MAPS",
-        "record_call, choose_implementation, unsupported_reason",
-    ),
+    ("functional", r"def record|path_of|reason_against|WHOLE_MAPS",
+     "record_call, choose_implementation, unsupported_reason"),
     ("library", r"class Rules|Rules\(|-> Rules|Ruled", "KernelMaskArgs, MaskAndBias"),
     ("everywhere", r"regard\.merge", "merge_partials"),
     ("functional", r"Part|part_of|pull_back", "ScorePart, slice_heads, native_backward"),
@@ -118,11 +101,7 @@ RETIRED = (
     ("python", r"Rotation", "CosSin"),
     ("everywhere", r"table_positions", "learned_positions"),
     ("functional", r"_mixed", "splitmix64"),
-    (
-        "trace",
-        r"def (?:products|entry|kept)|_looked_at",
-        "score_terms, select",
-    ),
+    ("trace", r"def (?:products|entry|kept)|_looked_at", "score_terms, select"),
     ("python", r"write_whole", "atomic_write"),
     ("library", r"(?:brief|one_line|listed)\(", "truncate, escape, join_names"),
     # Layers and traces
@@ -134,17 +113,11 @@ RETIRED = (
     ("python", r"keep_attention|keeps_attention", "record_attention, wants_attention"),
     ("trace", r"def (?:describe|finish|part|unused)", "set_metadata, check_matched, subtrace, unmatched"),
     # Models and text
-    (
-        "models",
-        r"Writing|_writings|Speller|class Why|Why =|Forced",
-        "GenerationState, StreamingDetokenizer, finish_reason, ForcedTokens",
-    ),
+    ("models", r"Writing|_writings|Speller|class Why|Why =|Forced",
+     "GenerationState, StreamingDetokenizer, finish_reason, ForcedTokens"),
     ("models", r"Ending|\.ending", "StopCondition, finish_reason"),
-    (
-        "models",
-        r"def shares|advance_all|look_back|def remember",
-        "probabilities, generation_loop, record_full_sequence",
-    ),
+    ("models", r"def shares|advance_all|look_back|def remember",
+     "probabilities, generation_loop, record_full_sequence"),
     ("models", r"def (?:begin|advance)", "prefill, decode_step"),
     ("models", r"class State|\.entries\(", "DecodingState, select_batch"),
     ("models", r"def limit", "max_length"),
@@ -163,17 +136,11 @@ RETIRED = (
     ("metrics", r"corrupt(?:_\w+)?", "corrupted"),
     ("pages", r"corrupt(?:_\w+)?", "corrupted"),
     ("metrics", r"Cases|mixed_strips|strips?|_handed_over|Check", "row blocks"),
-    (
-        "capture",
-        r"class Notes|Notes\(|take_note|Listener|listening|speaks_to_the_interface|Known|_Slowly",
-        "CaptureSession, AttentionWrapper, …",
-    ),
+    ("capture", r"class Notes|Notes\(|take_note|Listener|listening|speaks_to_the_interface|Known|_Slowly",
+     "CaptureSession, AttentionWrapper, …"),
     ("views", r"Around|room_of|Ruler|Lettering", "Margins, available_size, TextMetrics, FontFallback"),
-    (
-        "views",
-        r"def (?:strongest|matching|follow|readable)|\.hidden",
-        "top_k, find_rows, explain_row, escape, special_mass",
-    ),
+    ("views", r"def (?:strongest|matching|follow|readable)|\.hidden",
+     "top_k, find_rows, explain_row, escape, special_mass"),
     ("views", r"\.(?:was|became|explained)", "original_label, contextual_label, explained_variance_ratio"),
     ("cli", r"--keep-special|--random|--other-model|--words|MISTAKE|introduce", "--show-special-tokens, --toy, …"),
     ("pages", r"--keep-special|--other-model|--words", "--show-special-tokens, --compare-model, --merge-subwords"),
@@ -181,66 +148,39 @@ RETIRED = (
     ("csrc", r"take_room|give_room|Room|room", "buffer pool: acquire, release"),
     ("csrc", r"wait_for_turn|turn_halves|turn_neighbours|turned", "wait_for_ticket, rope_half, rope_interleaved"),
     ("csrc", r"over_lanes|FEW_ROWS|few_together|put_together", "reduce_lanes, splitkv, splitkv_combine"),
-    (
-        "csrc",
-        r"Look|Sight|Looker|Around|What|Bend|straight",
-        "MapParams, MapQuantity, MapKernel, OpParams, Op, Activation",
-    ),
-    (
-        "csrc",
-        r"class Rows|struct Rows|Rows<|go_on|Lines|line_of|place_of|Cells",
-        "OnlineSoftmax, StridedRows, MaskAccess",
-    ),
+    ("csrc", r"Look|Sight|Looker|Around|What|Bend|straight",
+     "MapParams, MapQuantity, MapKernel, OpParams, Op, Activation"),
+    ("csrc", r"class Rows|struct Rows|Rows<|go_on|Lines|line_of|place_of|Cells",
+     "OnlineSoftmax, StridedRows, MaskAccess"),
     ("csrc", r"Into|DEPTH|HEIGHT|PANEL|TALL|WIDE", "Epilogue, KC, MC, NR, MR"),
     ("csrc", r"FEW|STREAM|AHEAD|NEAR|MUCH|TASK|SEGMENT|STEP|PORTION", "names that say what is counted"),
-    (
-        "csrc",
-        r"Kind|value_features|sharing|\.kept|\.numbers|\.diagonal",
-        "DType, value_dim, heads_per_kv, dropout_scale, …",
-    ),
-    (
-        "csrc",
-        r"FAR|held_sink|at_least|at_most|Shares|Largest",
-        "MAX_FINITE, clamped_sink, max, min, RowNormalizer, TopK",
-    ),
+    ("csrc", r"Kind|value_features|sharing|\.kept|\.numbers|\.diagonal",
+     "DType, value_dim, heads_per_kv, dropout_scale, …"),
+    ("csrc", r"FAR|held_sink|at_least|at_most|Shares|Largest",
+     "MAX_FINITE, clamped_sink, max, min, RowNormalizer, TopK"),
     ("csrc", r"Between|Some|refuse|of_16_bits|take_part|keep_off_caller", "TemporaryBuffer, OptionalArray, …"),
     ("csrc", r"stand_at|take_queries|in_seen_runs|multiply_adds", "set_block, load_queries"),
     # Explorer
     ("explorer", r"WAYS|way=|by=|check_sides|LARGEST_ANSWER", "display modes, bin_size, check_num_runs, MAX_TILE_SIDE"),
     ("explorer", r'"says"|"not"', '"description", "caveat"'),
-    (
-        "explorer",
-        r"def (?:answer|fault)|GivenUp|_worked_out|heard",
-        "dispatch, internal_error, Cancelled, run_cancellable",
-    ),
+    ("explorer", r"def (?:answer|fault)|GivenUp|_worked_out|heard",
+     "dispatch, internal_error, Cancelled, run_cancellable"),
     ("explorer", r"_inert|_beside_weights|worth_seeing", "json_for_script, auxiliary_blobs, opening_of"),
-    (
-        "frontend",
-        r"Asking|Wanted|inPlace|doings|Aids|WholeMap|FetchedMap",
-        "QueryClient, Query, actions, DisplayOptions, …",
-    ),
-    (
-        "frontend",
-        r"SvgPen|NotebookDark|MemoryTold|whyNoDifference",
-        "SvgContext, color scheme, MemoryPanel, differenceBlockedBy",
-    ),
-    (
-        "frontend",
-        r"FIRST|shutLayers|offRun|overHttp|Answers",
-        "INITIAL_STATE, collapsedLayers, ablatedRun, httpTransport",
-    ),
+    ("frontend", r"Asking|Wanted|inPlace|doings|Aids|WholeMap|FetchedMap",
+     "QueryClient, Query, actions, DisplayOptions, …"),
+    ("frontend", r"SvgPen|NotebookDark|MemoryTold|whyNoDifference",
+     "SvgContext, color scheme, MemoryPanel, differenceBlockedBy"),
+    ("frontend", r"FIRST|shutLayers|offRun|overHttp|Answers",
+     "INITIAL_STATE, collapsedLayers, ablatedRun, httpTransport"),
     ("frontend", r"\.says|\.not\b", "description, caveat"),
     # Paths
-    (
-        "everywhere",
-        r"regard\.(?:measures|web|kernels|attention_map|kv_cache|edits\.force)",
-        "metrics, explorer, native, trace, nn",
-    ),
+    ("everywhere", r"regard\.(?:measures|web|kernels|attention_map|kv_cache|edits\.force)",
+     "metrics, explorer, native, trace, nn"),
     ("everywhere", r"regard\.\w+\._[a-z]\w*", "files inside packages have no underscore"),
     # Tests and pages
     ("python", r"FLOORS|test_house|made_up", "LAYERS, test_architecture, fake_traces"),
     ("pages", r"test_house|_mask\.py|_problem\.py|_around\.py|room\.cpp|few\.cpp|looking\.cpp", "the files of today"),
-)
+)  # fmt: skip
 
 ALLOWED = {
     # This file has the retired names.

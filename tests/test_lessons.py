@@ -133,48 +133,22 @@ def lesson_001(x, w_q, w_k, w_v, w_o):
     return {name: np.array(value) for name, value in steps.items()}
 
 
-@pytest.fixture
-def layer_001():
-    return nn.SelfAttention.from_weights(*weights_001())
-
-
-def test_001_tokens_and_input_embeddings_are_the_printed_ones():
-    tokenizer = WordTokenizer.from_text(SENTENCE_001, lowercase=False)
-    encoding = tokenizer(SENTENCE_001)
+def test_001_tokens_weights_steps_and_output_are_the_printed_ones():
+    encoding = WordTokenizer.from_text(SENTENCE_001, lowercase=False)(SENTENCE_001)
     assert encoding.tokens == ("The", "quick", "brown", "fox", "jumps", "over", "the", "lazy", "dog")
     x = nn.Embedding(EMBEDDINGS_001)(encoding.ids) + POSITIONS_001
     np.testing.assert_allclose(x, PRINTED_INPUT_001, rtol=1e-15)
-
-
-def test_001_seed_42_draws_the_printed_weights():
-    w_q, w_k, w_v, w_o = weights_001()
+    w_q, w_k, w_v, w_o = weights_001()  # as seed 42 draws them
     np.testing.assert_allclose(w_q[0, 0], [0.14901425, -0.04147929], rtol=0, atol=EIGHT_DIGITS)
     np.testing.assert_allclose(w_k[1, 3], [-0.18051198, 0.55568346], rtol=0, atol=EIGHT_DIGITS)
     np.testing.assert_allclose(w_v[1, 3], [-0.13819163, 0.31713667], rtol=0, atol=EIGHT_DIGITS)
     np.testing.assert_allclose(w_o[2, :3], [-0.25176526, -0.09276371, 0.09937903], rtol=0, atol=EIGHT_DIGITS)
-
-
-@pytest.mark.parametrize(
-    ("name", "shape"),
-    [
-        ("q", (9, 2)),
-        ("k", (9, 2)),
-        ("v", (9, 2)),
-        ("scores", (9, 9)),
-        ("weights", (9, 9)),
-        ("context", (9, 2)),
-    ],
-)
-def test_001_each_step_of_each_head_has_the_printed_shape_and_the_notebooks_values(layer_001, name, shape):
-    x = EMBEDDINGS_001 + POSITIONS_001
-    _, trace = traced(layer_001, x)
-    assert trace[name].shape == (2, *shape)
-    np.testing.assert_allclose(trace[name], lesson_001(x, *weights_001())[name], rtol=1e-13)
-
-
-def test_001_output_has_all_eight_printed_digits(layer_001):
-    output = layer_001(EMBEDDINGS_001 + POSITIONS_001)
+    output, trace = traced(nn.SelfAttention.from_weights(w_q, w_k, w_v, w_o), EMBEDDINGS_001 + POSITIONS_001)
     np.testing.assert_allclose(output, PRINTED_OUTPUT_001, rtol=0, atol=EIGHT_DIGITS)
+    steps = lesson_001(EMBEDDINGS_001 + POSITIONS_001, w_q, w_k, w_v, w_o)
+    for name, width in {"q": 2, "k": 2, "v": 2, "scores": 9, "weights": 9, "context": 2}.items():
+        assert trace[name].shape == (2, 9, width)
+        np.testing.assert_allclose(trace[name], steps[name], rtol=1e-13)
 
 
 def test_001_softmax_with_one_shift_for_all_rows_loses_a_row_800_lower_and_ours_does_not():
@@ -234,7 +208,7 @@ def test_002_with_two_texts_np_dot_compares_the_queries_of_one_with_the_keys_of_
     np.testing.assert_allclose(scores[0, :, 1], (x[0] @ w_q) @ (x[1] @ w_k).T / np.sqrt(8), rtol=1e-13)
 
 
-def test_002_with_two_texts_each_is_what_it_is_alone(rng, matrices_002):
+def test_002_with_two_texts_each_is_what_it_is_alone_and_not_in_the_lesson(rng, matrices_002):
     x = rng.random((2, 6, 8))
     for together, first, second in zip(
         ours_002(x, *matrices_002), lesson_002(x[:1], *matrices_002), lesson_002(x[1:], *matrices_002), strict=True
@@ -242,10 +216,6 @@ def test_002_with_two_texts_each_is_what_it_is_alone(rng, matrices_002):
         assert together.shape[:2] == (2, 6)
         np.testing.assert_allclose(together[0], first[0, :, 0].reshape(6, -1), rtol=1e-12)
         np.testing.assert_allclose(together[1], second[0, :, 0].reshape(6, -1), rtol=1e-12)
-
-
-def test_002_another_second_text_changes_the_lessons_first_one_but_not_ours(rng, matrices_002):
-    x = rng.random((2, 6, 8))
     other = np.stack([x[0], rng.random((6, 8))])
     assert not np.allclose(lesson_002(x, *matrices_002)[1][0], lesson_002(other, *matrices_002)[1][0])
     np.testing.assert_array_equal(ours_002(x, *matrices_002)[2][0], ours_002(other, *matrices_002)[2][0])
@@ -305,9 +275,6 @@ def test_003_the_lessons_weights_give_the_lessons_numbers():
     np.testing.assert_allclose(output, theirs, rtol=0, atol=1e-10)  # entries are about 100
 
 
-# 003, its picture: an arrow for each word, from its original to its contextual place on one plane
-
-
 # 003, its example: "bank" with a model that has learned what words mean
 
 RIVER = (
@@ -340,14 +307,15 @@ def banks(minilm):
     return np.swapaxes([bank(minilm, sentence) for sentence in RIVER + MONEY], 0, 1)
 
 
-@pytest.fixture(scope="module")
-def senses(banks):
-    """Return for each bank its similarity to the others of its sense and to those of the other: ``10 4``, ``10 5``."""
+@pytest.mark.minilm
+def test_003_every_bank_is_nearer_to_those_of_its_sense_than_to_those_of_the_other(banks):
     unit = banks[1] / np.linalg.norm(banks[1], axis=-1, keepdims=True)
+    cosines = unit @ unit.T
     river = np.arange(10) < len(RIVER)
     same = river == river[:, None]
-    cosines = unit @ unit.T
-    return cosines[same & ~np.eye(10, dtype=bool)].reshape(10, 4), cosines[~same].reshape(10, 5)
+    own, other = cosines[same & ~np.eye(10, dtype=bool)].reshape(10, 4), cosines[~same].reshape(10, 5)
+    assert (own.mean(-1) > other.mean(-1)).all()
+    assert (own.max(-1) > other.max(-1)).all()
 
 
 @pytest.mark.minilm
@@ -355,18 +323,6 @@ def test_003_bank_is_one_vector_before_the_model_and_another_in_every_sentence_a
     original, contextual = banks
     assert (original == original[0]).all()
     assert len(np.unique(contextual, axis=0)) == len(RIVER + MONEY)
-
-
-@pytest.mark.minilm
-def test_003_every_bank_is_nearer_to_the_others_of_its_sense_than_to_those_of_the_other(senses):
-    own, other = senses
-    assert (own.mean(-1) > other.mean(-1)).all()
-
-
-@pytest.mark.minilm
-def test_003_the_nearest_bank_to_each_is_one_of_its_own_sense(senses):
-    own, other = senses
-    assert (own.max(-1) > other.max(-1)).all()
 
 
 # 004: the equation as a class, seed 42

@@ -109,7 +109,7 @@ def test_the_verdict_is_what_auditwheel_finds_not_the_name_that_it_repeats(monke
     def audited(found):
         shown = json.dumps({"wheel": wheel.name, "overall_tag": found})
         monkeypatch.setattr(release.subprocess, "run", lambda *_, **__: SimpleNamespace(stdout=shown))
-        release._check_libraries(Path("bin"), wheel)
+        release._check_libraries(wheel)
 
     audited("manylinux_2_24_x86_64")
     with pytest.raises(SystemExit, match="needs manylinux_2_34_x86_64: it runs on fewer systems than its name says"):
@@ -205,7 +205,7 @@ def test_a_wheel_is_tried_with_the_kernel_or_without(monkeypatch, tmp_path, pure
     (tmp_path / "regard-0.1.0-py3-none-any.whl").touch()
     ran = []
     monkeypatch.setattr(release, "_environment", lambda *_, **__: Path("bin"))
-    monkeypatch.setattr(release, "_output", lambda *_: "py3-none-any CPython 3.13.0")
+    monkeypatch.setattr(release, "_output", lambda *_, **__: "py3-none-any CPython 3.13.0")
     monkeypatch.setattr(release, "_run", lambda *command, folder, env=None: ran.append((command[1:], env)))
     monkeypatch.setattr(release.sys, "argv", ["release.py", "try", str(tmp_path), *(["--pure"] if pure else [])])
     release.main()
@@ -213,6 +213,19 @@ def test_a_wheel_is_tried_with_the_kernel_or_without(monkeypatch, tmp_path, pure
     assert f"--junitxml={tmp_path / release.REPORT / 'py3-none-any CPython 3.13.0.xml'}" in tests
     assert env == {"REGARD_PURE": "1" if pure else "0"}
     assert [command[0] for command, _ in others] == ([] if pure else ["tests/mixed_calls.py"])
+
+
+def test_a_command_tries_the_wheel_of_its_platform_with_what_this_pip_brings(monkeypatch, tmp_path):
+    (tmp_path / "regard-0.1.0-py3-none-any.whl").touch()
+    ran = []
+    monkeypatch.setattr(release, "_output", lambda *_, **__: "3.13.0")
+    monkeypatch.setattr(release, "_run", lambda *command, **_: ran.append(command))
+    release.try_wheels(tmp_path, ["/bin/qemu -L tree python3"], pure=False, platform="manylinux_2_28_aarch64")
+    pip, tests = ran
+    assert pip[-2:] == ("--only-binary", ":all:")  # the last word on it
+    assert {"manylinux_2_28_aarch64", "manylinux2014_aarch64"} <= set(pip)
+    assert tests[:4] == ("/bin/qemu", "-L", "tree", "python3")
+    assert f"--junitxml={tmp_path / release.REPORT / '3.13.0 (qemu).xml'}" in tests
 
 
 def test_the_systems_without_a_kernel_are_tried_as_such():

@@ -21,6 +21,12 @@ def choose(locator, option):
     settled(locator.page)
 
 
+def ablate(page):
+    """Switch the shown head off, and wait for what changes."""
+    page.get_by_role("button", name="Ablate this head").click()
+    appear(page, ".rg-changes h3")
+
+
 def go(page, address):
     page.goto(address)
     settled(page)

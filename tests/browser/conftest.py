@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from pages import AT_REST, OTHER, SEQUENCE, TEXT, explored, served, settled
 from timing import HANGS, launched
@@ -73,6 +74,14 @@ def open_page(browser, serve):  # its pages close before the servers
 @pytest.fixture(scope="session")
 def one(minilm):
     return explored(minilm, TEXT)
+
+
+@pytest.fixture(scope="session")
+def weights(minilm):
+    """Return the weights of every head in the text, L H T S."""
+    trace = regard.Trace()
+    minilm(TEXT, trace=trace)
+    return np.stack([trace[f"blocks.{n}.attn.weights"][0] for n in range(6)])
 
 
 @pytest.fixture(scope="session")

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from acts import appear, choose, click, go, press, reach
+from acts import ablate, appear, choose, click, go, press, reach
 from pages import exact, hold, intercept, settled, traced, weight_text
 
 from regard.explorer import Exploration
 
 HEADS = [[(layer, head) for head in range(12)] for layer in range(6)]  # of MiniLM
-
-
-def ablate(page):
-    page.get_by_role("button", name="Ablate this head").click()
-    appear(page, ".rg-changes h3")
 
 
 def changed(exploration, layer, head, run=0):

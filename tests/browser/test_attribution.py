@@ -6,8 +6,8 @@ import re
 
 import numpy as np
 import pytest
-from acts import appear
-from pages import HOSTILE, OTHER, SEQUENCE, TEXT, check_access, explored, notebook, number, plain, settled
+from acts import ablate, appear
+from pages import HOSTILE, OTHER, SEQUENCE, TEXT, check_access, explored, notebook, number, plain, settled, show_in
 
 import regard
 from regard.explorer import Exploration
@@ -227,8 +227,7 @@ def test_a_saved_trace_and_an_ablation_say_why_nothing_mattered(open_page, serve
     assert "explore a text with a model, not a saved trace" in said(page)
     assert page.get_by_label("Method", exact=True).is_hidden()
     page = open_page(f"{sequence_address}#v=head&l=0&h=0&i=8&j=3&g=1")
-    page.get_by_role("button", name="Ablate this head").click()
-    page.wait_for_selector(".rg-changes h3")
+    ablate(page)
     ready(page)
     page.locator(".rg-head-panel .rg-side-switch").get_by_role("button", name="B", exact=True).click()
     settled(page)
@@ -257,6 +256,7 @@ def test_a_file_has_the_default_target_and_names_the_server_for_others(open_page
 
 def test_a_notebook_has_the_panel(open_page, sequence, tmp_path):
     page = notebook(open_page, sequence, tmp_path)
+    assert "#" not in page.url
     page.get_by_role("button", name="What mattered").click()
     ready(page)
     assert "For the logit of 'f'" in said(page)
@@ -287,18 +287,14 @@ def test_both_copies_of_a_long_text_scroll_together(open_page, serve, induction)
     assert attended.evaluate("(node) => node.scrollTop") == mattered.evaluate("(node) => node.scrollTop") > 20
 
 
-def test_axe_finds_nothing_serious(open_page, sequence_address):
+def test_axe_finds_nothing_serious_and_forced_colours_keep_the_shades(open_page, sequence_address):
     page = open_page(f"{sequence_address}#{OPEN}")
     ready(page)
     check_access(page, 1440, 375)
     box = page.locator(PANEL).bounding_box()
     assert box["x"] >= 0
     assert box["x"] + box["width"] <= 375
-
-
-def test_forced_colours_keep_the_shades(open_page, sequence_address):
-    page = open_page(f"{sequence_address}#{OPEN}", forced_colors="active")
-    ready(page)
+    show_in(page, "forced")
     words = page.locator(".rg-strip").first.locator(".rg-word")
     assert background(words.nth(3)) != background(words.nth(8))
     outline = page.locator(".rg-likely-token").first.evaluate("(node) => getComputedStyle(node).outlineStyle")

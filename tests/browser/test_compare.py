@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 import pytest
-from acts import choose, click, press
+from acts import choose, click, go, press
 from pages import CAUSAL, dots_of, exact, explored, number, plain, readout, served, settled, weight_text
 
 import regard
@@ -193,7 +193,7 @@ def test_words_of_each_text_are_its_own(open_page, split_differently, direction)
     assert shares == pytest.approx(difference[1] if direction == "out" else difference[:, 1], abs=6e-4)
 
 
-def test_of_two_heads_the_one_that_is_seen_is_chosen(open_page, address):
+def test_of_two_heads_the_one_that_is_seen_is_chosen(open_page, address, one):
     page = open_page(f"{address}#v=head&l=2&h=3")
     page.get_by_role("button", name="Compare with another head").click()
     choose(page.get_by_label("Head", exact=True), "5")
@@ -204,8 +204,10 @@ def test_of_two_heads_the_one_that_is_seen_is_chosen(open_page, address):
     assert page.locator("h2").first.inner_text() == "Layer 2 · Head 4"
     marks = page.locator(".rg-head[data-side]:not([data-side=''])")
     assert [mark.get_attribute("data-side") for mark in marks.all()] == ["A", "B"]
+    go(page, f"{page.url}&i=8&j=2")
     side(page, "A − B")
     assert page.locator("h2").first.inner_text() == "Layer 2 · Head 4 − Head 5"
+    assert exact(page) == pytest.approx((one.row(0, 2, 4, 8) - one.row(0, 2, 5, 8))[2], abs=2e-6)
 
 
 def test_two_texts_move_on_one_plane_and_are_told_apart(open_page, address_of_two, two):

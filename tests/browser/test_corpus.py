@@ -52,8 +52,8 @@ def test_the_rows_are_ranked_and_one_opens_its_sentence_with_its_cell(open_page,
     assert number(readout(page)) == pytest.approx(expected[nth].weight, rel=6e-3)
 
 
-def test_pairs_and_head_are_chosen_and_the_address_has_them(open_page, corpus_address, minilm):
-    page = open_page(f"{corpus_address}#v=head&l=2&h=3&cp=1")
+def test_pairs_and_head_are_chosen_and_what_cannot_be_sought_is_said(open_page, corpus_address, minilm):
+    page = open_page(f"{corpus_address}#v=head&l=2&h=3&cp=1", allow="400")
     page.get_by_label("Pairs of words").select_option("repeated")
     reach(page, re.compile("pair=repeated"))
     keys = [(row.query, row.key) for row in strongest_rows(minilm, LINES, 2, 3, 20, pair="repeated")]
@@ -63,6 +63,9 @@ def test_pairs_and_head_are_chosen_and_the_address_has_them(open_page, corpus_ad
     reach(page, re.compile("h=4"))
     weights = [row.weight for row in strongest_rows(minilm, LINES, 2, 4, 20, pair="repeated")]
     assert [number(row.locator(".rg-number").inner_text()) for row in rows_of(page)] == pytest.approx(weights, rel=6e-3)
+    page.keyboard.press("m")
+    expect(page.locator("[data-ref=rowsStatus]")).to_contain_text("choose one head")
+    assert page.locator(".rg-strong-row").count() == 0  # not those of the head before
 
 
 def test_a_search_shows_how_far_it_is_and_is_given_up(open_page, serve, minilm, tmp_path):
@@ -79,14 +82,6 @@ def test_a_search_shows_how_far_it_is_and_is_given_up(open_page, serve, minilm, 
         "async () => !('strongest_rows' in await (await fetch('api/progress', { method: 'POST', body: '{}' })).json())"
     )
     expect(page.get_by_role("button", name="In other sentences")).to_have_attribute("aria-expanded", "false")
-
-
-def test_what_cannot_be_sought_is_said(open_page, corpus_address):
-    page = open_page(f"{corpus_address}#v=head&l=2&h=3&cp=1", allow="400")
-    assert rows_of(page)
-    page.keyboard.press("m")
-    expect(page.locator("[data-ref=rowsStatus]")).to_contain_text("choose one head")
-    assert page.locator(".rg-strong-row").count() == 0  # not those of the head before
 
 
 def test_without_a_corpus_there_is_no_panel(open_page, address, file_address):

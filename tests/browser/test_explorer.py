@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 import pytest
-from acts import appear, choose, click, go, press, reach
+from acts import ablate, appear, choose, click, go, press, reach
 from pages import (
     CAUSAL,
     HOSTILE,
@@ -16,7 +16,6 @@ from pages import (
     explored,
     hostile,
     intercept,
-    notebook,
     number,
     readout,
     saved,
@@ -104,18 +103,6 @@ def test_a_word_shades_those_it_looks_at_pins_are_summed_and_words_are_found(ope
         assert page.locator(".rg-match").count() == tokens, query
 
 
-def test_special_tokens_are_hidden_with_the_hidden_mass_as_a_number(open_page, address, one):
-    page = open_page(f"{address}#v=head&l=2&h=3&i=8&j=2")
-    page.get_by_text("Display", exact=True).click()
-    page.get_by_label("Special tokens").uncheck()
-    settled(page)
-    row = one.row(0, 2, 3, 8)
-    assert f"{row[0] + row[-1]:.3f} of this row is hidden" in readout(page)
-    go(page, f"{address}#v=head&l=2&h=3&i=8&j=2&special=0&w=norms")
-    row = one.row(0, 2, 3, 8, mode="norms")
-    assert f"{(row[0] + row[-1]) / row.sum():.3f} of the lengths in this row is hidden" in readout(page)
-
-
 def test_pieces_join_to_words_with_what_is_pinned_and_part_again(open_page, address, one):
     tokens = one.manifest()["runs"][0]["tokens"]
     piece = next(n for n, token in enumerate(tokens) if token["text"].startswith("##"))
@@ -138,37 +125,55 @@ def test_pieces_join_to_words_with_what_is_pinned_and_part_again(open_page, addr
         assert page.locator(".rg-pinned").count() == 0
 
 
-def test_each_way_shows_the_numbers_of_the_api_and_what_they_mean(open_page, address, one):
-    page = open_page(f"{address}#v=head&l=2&h=3&i=8&j=2")
+def test_each_way_of_display_keeps_the_numbers_and_says_what_they_mean(open_page, address, one):
+    cell = f"{address}#v=head&l=2&h=3&i=8&j=2"
+    page = open_page(cell)
     entries = {entry["key"]: entry for entry in one.manifest()["modes"]}
     for way in ("raw", "rollout", "norms"):
-        go(page, f"{address}#v=head&l=2&h=3&i=8&j=2&w={way}")
+        go(page, f"{cell}&w={way}")
         assert exact(page) == pytest.approx(weight(one, 2, 3, 8, 2, way), abs=5e-7)
         said = page.locator(".rg-mode-description").inner_text()
         assert said == f"{entries[way]['description']} {entries[way]['caveat']}"
-
-
-def test_rows_by_themselves_keep_their_numbers(open_page, address, one):
-    page = open_page(f"{address}#v=head&l=2&h=3&i=8&j=2&byrow=1")
+    go(page, cell)
+    page.get_by_text("Display", exact=True).click()
+    page.get_by_label("Special tokens").uncheck()
+    settled(page)
+    row = one.row(0, 2, 3, 8)
+    assert f"{row[0] + row[-1]:.3f} of this row is hidden" in readout(page)
+    go(page, f"{cell}&special=0&w=norms")
+    lengths = one.row(0, 2, 3, 8, mode="norms")
+    hidden = (lengths[0] + lengths[-1]) / lengths.sum()
+    assert f"{hidden:.3f} of the lengths in this row is hidden" in readout(page)
+    go(page, f"{cell}&byrow=1")  # rows by themselves
     assert exact(page) == pytest.approx(weight(one, 2, 3, 8, 2), abs=5e-7)
-    row = next(line.split(",") for line in saved(page, "CSV").decode().splitlines()[1:] if line.startswith("it:1,"))
-    assert [float(x) for x in row[1:]] == pytest.approx(list(one.row(0, 2, 3, 8)), abs=5e-7)
+    saved_row = next(line for line in saved(page, "CSV").decode().splitlines()[1:] if line.startswith("it:1,"))
+    assert [float(x) for x in saved_row.split(",")[1:]] == pytest.approx(list(row), abs=5e-7)
     map_of = "document.querySelector('.rg-canvas').toDataURL()"
     coloured = page.evaluate(map_of)
     press(page, "n")
     assert page.evaluate(map_of) != coloured
-
-
-def test_a_window_of_tokens_shows_their_weights(open_page, address, one):
-    page = open_page(f"{address}#v=head&l=2&h=3&from=3&to=6&log=1")
+    go(page, f"{address}#v=head&l=2&h=3&from=3&to=6&log=1")  # a window of tokens
     lines = saved(page, "CSV").decode().splitlines()
     shown = np.array([[float(x) for x in line.split(",")[1:]] for line in lines[1:]])
     assert shown == pytest.approx(one.whole(0, 2, 3)[3:6, 3:6], abs=5e-7)
     assert "in powers of ten" in page.locator(".rg-below-map .rg-legend").inner_text()
 
 
-def test_the_steps_beside_a_difference_are_those_of_a_and_of_b(open_page, address_of_two):
-    page = open_page(f"{address_of_two}#v=cell&l=2&h=3&i=8&j=2&s=diff", selector="[data-step=output]")
+def test_two_texts_as_a_b_and_their_difference(open_page, address_of_two, two):
+    page = open_page(f"{address_of_two}#v=head&l=2&h=3&i=8&j=2")
+    numbers = []
+    for side in ("A", "B", "A − B"):
+        click(page.get_by_role("button", name=side, exact=True))
+        numbers.append(exact(page))
+    one, other = (weight(two, 2, 3, 8, 2, run=run) for run in (0, 1))
+    assert numbers == pytest.approx([one, other, one - other], abs=2e-6)
+    go(page, f"{address_of_two}#v=head&l=2&h=3&i=8&j=2&w=rollout&s=diff")
+    heading = page.locator(".rg-text-panel h3")
+    assert heading.inner_text() == "it:1 consists of, A − B"
+    page.get_by_role("button", name="A", exact=True).click()
+    click(page.get_by_role("button", name="Attended by"))
+    assert heading.inner_text() == "cat contributes most to"
+    go(page, f"{address_of_two}#v=cell&l=2&h=3&i=8&j=2&s=diff")
     both = [column.split() for column in page.locator(".rg-step-columns > div").all_inner_texts()]
     assert [column[0] for column in both] == ["A:", "B:"]
     press(page, "c")
@@ -176,35 +181,6 @@ def test_the_steps_beside_a_difference_are_those_of_a_and_of_b(open_page, addres
     press(page, "c")
     assert "These are the steps of B" in page.locator(".rg-cell").inner_text()
     assert page.locator("[data-ref=steps]").inner_text().split() == both[1][both[1].index("Embedding") :]
-
-
-def test_the_list_says_what_a_word_does(open_page, address_of_two):
-    page = open_page(f"{address_of_two}#v=head&l=2&h=3&i=8&j=2&w=rollout&s=diff")
-    heading = page.locator(".rg-text-panel h3")
-    assert heading.inner_text() == "it:1 consists of, A − B"
-    page.get_by_role("button", name="A", exact=True).click()
-    click(page.get_by_role("button", name="Attended by"))
-    assert heading.inner_text() == "cat contributes most to"
-
-
-def test_two_texts_as_a_b_and_their_difference(open_page, address_of_two, two):
-    page = open_page(f"{address_of_two}#v=head&l=2&h=3&i=8&j=2")
-    numbers = []
-    for side in ("A", "B", "A − B"):
-        page.get_by_role("button", name=side, exact=True).click()
-        settled(page)
-        numbers.append(exact(page))
-    one, other = (weight(two, 2, 3, 8, 2, run=run) for run in (0, 1))
-    assert numbers == pytest.approx([one, other, one - other], abs=2e-6)
-
-
-def test_two_heads_as_a_and_b(open_page, address, one):
-    page = open_page(f"{address}#v=head&l=2&h=3&i=8&j=2")
-    page.get_by_role("button", name="Compare with another head").click()
-    page.get_by_label("Head", exact=True).select_option("5")
-    click(page.get_by_role("button", name="A − B"))
-    difference = weight(one, 2, 3, 8, 2) - weight(one, 2, 5, 8, 2)
-    assert exact(page) == pytest.approx(difference, abs=2e-6)
 
 
 def test_a_layer_that_was_recorded_alone_keeps_its_number(open_page, serve):
@@ -218,8 +194,7 @@ def test_a_layer_that_was_recorded_alone_keeps_its_number(open_page, serve):
     assert page.get_by_label("Collapse layer 1").count() == 1
     page.goto(f"{address}#v=head&l=0&h=1&i=4&j=2")
     assert page.get_by_label("Layer", exact=True).locator("option").all_inner_texts() == ["1"]
-    page.get_by_role("button", name="Ablate this head").click()
-    appear(page, ".rg-changes h3")
+    ablate(page)
     assert page.locator(".rg-changes h3").inner_text() == "Without layer 1 head 1"
     page.locator(".rg-head-panel").get_by_role("button", name="A − B").click()
     assert page.locator(".rg-head-panel .rg-side-name").inner_text() == "original − without layer 1 head 1"
@@ -227,50 +202,40 @@ def test_a_layer_that_was_recorded_alone_keeps_its_number(open_page, serve):
     assert exact(page) == 0
 
 
-def test_movement_of_an_edit_shares_a_plane_with_what_was_before(open_page, address, one):
-    page = open_page(f"{address}#v=head&l=0&h=3")
-    page.get_by_role("button", name="Ablate this head").click()
-    page.wait_for_selector(".rg-changes h3")
-    page.keyboard.press("4")
-    page.wait_for_selector(".rg-runs .rg-run-b")
-    page.get_by_label("Stage").fill("0")
-    dots, length = dots_of(page), one.runs[0].length
-    assert len(dots) == 2 * length
-    assert dots[:length] == dots[length:]  # no head has done anything yet
-
-
-def test_movement_stands_where_the_api_says_at_each_stage(open_page, address, one):
-    page = open_page(f"{address}#v=movement&l=2&h=3", selector=".rg-plane[data-drawn]")
-    points = np.array(one.movement([0])["points"][0])
-
+def test_movement_stands_where_the_api_says_and_an_edit_on_its_plane(open_page, address, one):
+    page = open_page(f"{address}#v=movement&l=0&h=3", selector=".rg-plane[data-drawn]")
+    points, length = np.array(one.movement([0])["points"][0]), one.runs[0].length
     for stage in (0, 3, len(points) - 1):
         page.get_by_label("Stage").fill(str(stage))
         shown, known = np.array(dots_of(page)), points[stage]
         scale = np.ptp(shown[:, 0]) / np.ptp(known[:, 0])
         assert np.abs((shown - shown.mean(0)) / scale - (known - known.mean(0))).max() < 0.005 * np.ptp(known)
     assert "share one plane" in page.locator(".rg-movement > .rg-description").inner_text()
+    press(page, "2")
+    ablate(page)
+    page.keyboard.press("4")
+    page.wait_for_selector(".rg-runs .rg-run-b")
+    page.get_by_label("Stage").fill("0")
+    dots = dots_of(page)
+    assert len(dots) == 2 * length
+    assert dots[:length] == dots[length:]  # no head has done anything yet
 
 
-def test_the_address_brings_a_view_back(open_page, address, browser):
+def test_the_address_brings_a_view_back_and_the_way_to_it(open_page, address):
     page = open_page(f"{address}#v=head&l=4&h=7&i=8&j=2&w=rollout&special=0&log=1&d=in&arcs=1")
     first, url = page.locator(".rg-readout").inner_text(), page.url
     again = open_page(url)
     assert again.locator(".rg-readout").inner_text() == first
     assert again.url == url
-
-
-def test_back_goes_to_the_view_before(open_page, address):
-    page = open_page(f"{address}#v=heads&l=2&h=3")
+    go(page, f"{address}#v=heads&l=2&h=3")
     page.get_by_role("gridcell", name=re.compile("layer 4, head 7")).dblclick()
     press(page, "]")
     press(page, "4")
-    page.go_back()
-    settled(page)
-    assert page.locator("main").get_attribute("data-view") == "head"
-    assert page.locator("h2").first.inner_text() == "Layer 4 · Head 8"
-    page.go_back()
-    settled(page)
-    assert page.locator("main").get_attribute("data-view") == "heads"
+    for view in ("head", "heads"):
+        page.go_back()
+        settled(page)
+        assert page.locator("main").get_attribute("data-view") == view
+        assert view == "heads" or page.locator("h2").first.inner_text() == "Layer 4 · Head 8"
 
 
 def test_what_an_address_says_wrongly_is_not_taken(open_page, address):
@@ -366,40 +331,29 @@ def test_a_text_that_runs_from_right_to_left_does(open_page, serve, minilm, text
     assert [words.nth(n).inner_text() for n in (0, last)] == ["[CLS]", "[SEP]"]
     places = [words.nth(n).bounding_box()["x"] for n in range(3)]
     assert places == sorted(places, reverse=True)
-    page.get_by_role("button", name="Ablate this head").click()
-    page.wait_for_selector(".rg-changes .rg-word")
+    ablate(page)
     assert page.locator(".rg-changes .rg-words").get_attribute("dir") == "rtl"
 
 
-def test_a_causal_model_that_shares_keys_and_turns_them(open_page, serve):
+def test_a_causal_model_masks_and_its_ablation_changes_what_comes_next(open_page, serve):
     exploration = explored(regard.load(CAUSAL), "some text that is not short", layer=0, head=1)
-    layer = exploration.manifest()["runs"][0]["layers"][0]
-    last = layer["rows"] - 1
     address = serve(exploration)
-    page = open_page(f"{address}#v=cell&l=0&h=1&i={last}&j=1", selector="[data-step=output]")
-    said = page.locator("[data-step=qk] p").inner_text()
-    assert "after the rotation below" in said
-    assert f"Key/value head 0 serves query heads 0 to {layer['heads'] // layer['kv_heads'] - 1}" in said
-    page.goto(f"{address}#v=cell&l=0&h=1&i=1&j={last}")
-    page.wait_for_selector("text=The masked score is −∞")
+    last = exploration.manifest()["runs"][0]["layers"][0]["rows"] - 1
+    page = open_page(f"{address}#v=cell&l=0&h=1&i=1&j={last}", selector="text=The masked score is −∞")
     assert page.locator("[data-value=weight]").inner_text() == "0"
-    page.goto(f"{address}#v=head&l=0&h=1")
-    page.get_by_role("button", name="Ablate this head").click()
-    page.wait_for_selector(".rg-changes .rg-next-tokens")
+    press(page, "2")
+    ablate(page)
     assert page.locator(".rg-changes tbody tr").count() > 0
 
 
-@pytest.mark.parametrize("where", ["server", "file"])
-def test_the_share_of_a_sink_is_a_step(open_page, serve, tmp_path, where):
+def test_the_share_of_a_sink_is_a_step_of_a_file(open_page, tmp_path):
     exploration = explored(regard.load(SINKS), "some text that is not short", layer=1, head=2)
     sums = [exploration.row(0, 1, head, 4).sum() for head in range(6)]
     head = int(np.argmin(sums))
     cell = exploration.cell(0, 1, head, 4, 1)
     assert 0.1 < cell["row_sum"] < 0.9
-    address = serve(exploration)
-    if where == "file":
-        write_page(exploration, tmp_path / "page.html")
-        address = (tmp_path / "page.html").as_uri()
+    write_page(exploration, tmp_path / "page.html")
+    address = (tmp_path / "page.html").as_uri()
     page = open_page(f"{address}#v=cell&l=1&h={head}&i=4&j=1", selector="[data-step=output]")
     sink = float(page.locator("[data-value=sink]").inner_text())
     assert sink == pytest.approx(1 - cell["row_sum"], rel=2e-3)
@@ -442,14 +396,6 @@ def test_single_cells_of_a_long_text_are_coloured_by_weights_though_means_are_se
     assert "mean" not in page.locator(".rg-below-map .rg-legend").inner_text()
 
 
-def test_a_notebook_shows_it_by_messages(open_page, one, tmp_path):
-    page = notebook(open_page, one, tmp_path)
-    click(page.locator(".rg-text-panel .rg-word").nth(8))
-    assert page.locator(".rg-top .rg-number").first.inner_text() == weight_text(one.row(0, 2, 3, 8).max())
-    assert "#" not in page.url
-    page.evaluate("endWidget()")
-
-
 def test_it_opens_with_a_word_and_what_it_attends_to(open_page, address, one):
     initial = one.manifest()["runs"][0]["initial"]
     page = open_page(address)
@@ -460,19 +406,6 @@ def test_it_opens_with_a_word_and_what_it_attends_to(open_page, address, one):
     assert page.locator("h3").filter(has_text=f"{i} attends most to").count() == 1
     page = open_page(f"{address}#l=2&h=3")  # of another head nothing is known
     assert "&i=" not in page.url
-
-
-def test_the_calculation_ends_at_what_the_map_shows(open_page, address, one):
-    page = open_page(f"{address}#v=cell&l=2&h=3&i=8&j=2&w=norms")
-    settled(page)
-    page.wait_for_selector("[data-step=norm]")
-    shown = exact(page)
-    assert float(page.locator("[data-value=norm]").inner_text()) == pytest.approx(shown, rel=5e-3)
-    assert shown == pytest.approx(one.value_norms(0, 2)[3, 2] * weight(one, 2, 3, 8, 2), rel=1e-3)
-    page = open_page(f"{address}#v=cell&l=2&h=3&i=8&j=2&w=rollout")
-    settled(page)
-    page.wait_for_selector("[data-step=rollout]")
-    assert float(page.locator("[data-value=rollout]").inner_text()) == pytest.approx(exact(page), rel=5e-3)
 
 
 @pytest.mark.parametrize(("key", "layer", "head"), [("]", 2, 4), ("[", 2, 2), ("}", 3, 3), ("{", 1, 3)])
@@ -557,28 +490,3 @@ def test_the_row_of_scores_becomes_the_row_of_weights(open_page, address, file_a
     assert f"&j={order[1]}" in page.url
     chosen = weight_text(weights[order[1]])
     page.wait_for_function("text => document.querySelector('[data-value=weight]').innerText === text", arg=chosen)
-
-
-def test_a_pressed_number_says_where_it_comes_from(open_page, address, one):
-    page = open_page(f"{address}#v=cell&l=2&h=3&i=8&j=2", selector="[data-step=scaled]")
-    cell = one.cell(0, 2, 3, 8, 2)
-    said = page.locator("[data-step=scaled] .rg-derivation")
-    assert said.is_hidden()
-    page.locator("[data-value=scaled]").click()
-    score, scale, scaled = numbers_of(said.locator("b"))
-    assert score == pytest.approx(np.dot(cell["q"], cell["k"]), rel=1e-3)
-    assert scale == pytest.approx(cell["scale"], rel=1e-3)
-    assert scaled == pytest.approx(score * scale, rel=1e-3)
-    page.locator("[data-value=weight]").click()
-    biased, lse, weight_ = numbers_of(page.locator("[data-step=weight] .rg-derivation b"))
-    assert weight_ == pytest.approx(np.exp(biased - lse), rel=1e-2)
-    projected = page.locator("[data-value=projected]").inner_text()
-    assert number(projected) == pytest.approx(cell["projected"]["lengths"]["vector"], rel=1e-3)
-
-
-def test_rollout_has_a_derivation_of_its_own(open_page, address, one):
-    page = open_page(f"{address}#v=cell&l=2&h=3&i=8&j=2&w=rollout", selector="[data-step=rollout] tbody tr")
-    terms = one.cell(0, 2, 3, 8, 2, mode="rollout")["rollout"]
-    mixed, before, total, value = numbers_of(page.locator("[data-step=rollout] .rg-derivation b"))
-    assert [mixed, before] == pytest.approx([terms["mixed"], terms["before"]], rel=1e-3)
-    assert value == pytest.approx(exact(page), rel=5e-3) == pytest.approx((mixed + before) / total, rel=5e-3)

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import matplotlib.image
 import numpy as np
 import pytest
-from acts import appear, choose, click, go, press
+from acts import ablate, appear, choose, click, go, press
 from pages import CAUSAL, HOSTILE, hostile, saved, traced
 
 import regard
@@ -200,8 +200,7 @@ def test_a_picture_that_cannot_be_made_is_said_to_be_none(open_page, address):
 
 def test_movement_of_an_edit_of_b_names_its_sides(open_page, address_of_two):
     page = open_page(f"{address_of_two}#v=head&l=2&h=3&s=B")
-    page.get_by_role("button", name="Ablate this head").click()
-    page.wait_for_selector(".rg-changes h3")
+    ablate(page)
     page.keyboard.press("4")
     appear(page, ".rg-plane[data-drawn]")
     lines = table(page)

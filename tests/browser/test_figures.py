@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
-from acts import resize
-from pages import check_access, expect, notebook, settled
+from acts import choose, resize
+from pages import check_access, expect, notebook
 
 from sweeps import sweep_except
 
@@ -61,24 +61,19 @@ def test_a_figure_is_downloaded_and_drawn_again(open_page, address_of_two, tmp_p
     assert file == written_by(code.input_value(), tmp_path, format)
 
 
-def test_the_python_is_selected_by_a_click(open_page, address):
+def test_the_python_is_selected_by_a_click_and_other_display_modes_have_no_figure(open_page, address):
     page = open_page(f"{address}#v=head&l=2&h=3")
     code = opened(page)
     code.click()
     assert page.evaluate("() => getSelection().toString()") == code.input_value()
     assert code.input_value().startswith("import regard\n")
-
-
-def test_other_display_modes_have_no_figure_and_say_so(open_page, address):
-    page = open_page(f"{address}#v=head&l=2&h=3&w=rollout")
     page.get_by_text("Save", exact=True).click()
-    page.get_by_text("Figures for print are of weights").wait_for()
-    assert not page.get_by_role("button", name="Download").is_visible()
-    page.get_by_text("Save", exact=True).click()
-    page.get_by_label("Map mode").select_option("raw")
-    settled(page)
-    opened(page)
-    assert page.get_by_role("button", name="Download").is_visible()
+    for mode, has_figure in (("rollout", False), ("raw", True)):
+        choose(page.get_by_label("Map mode"), mode)
+        page.get_by_text("Save", exact=True).click()
+        assert page.get_by_text("Figures for print are of weights").is_visible() != has_figure
+        assert page.get_by_role("button", name="Download").is_visible() == has_figure
+        page.get_by_text("Save", exact=True).click()
 
 
 def test_a_file_says_that_figures_need_the_live_page(open_page, file_address):

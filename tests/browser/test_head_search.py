@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 from acts import appear, choose, click, go, press, reach
-from pages import SEQUENCE, TEXT, check_access, explored, intercept, saved, served, settled
+from pages import SEQUENCE, TEXT, check_access, intercept, saved, served, settled
 
 import regard
 from regard.explorer import Exploration
@@ -77,21 +77,18 @@ def test_a_sweep_says_how_far_it_is_and_ends_when_the_choice_changes(open_page, 
     assert "Ablating" not in page.locator(".rg-heads").inner_text()
 
 
-def test_heads_are_ranked_by_the_weight_of_a_cell(open_page, address, minilm):
+def test_heads_are_ranked_by_the_weight_of_a_cell(open_page, address, weights):
     page = open_page(f"{address}#v=head&l=2&h=3&i=8&j=2")
     page.get_by_role("button", name="Find heads with this weight").click()
     page.wait_for_selector(".rg-sorted")
     found = shown_values(page)
-    trace = regard.Trace(maps=True, only="*")
-    minilm(TEXT, trace=trace)
-    weights = {(n, h): float(trace[f"blocks.{n}.attn.weights"][0, h, 8, 2]) for n in range(6) for h in range(12)}
-    assert found == pytest.approx(weights, abs=6e-4)
+    assert found == pytest.approx(dict(np.ndenumerate(weights[:, :, 8, 2])), abs=6e-4)
     assert list(found.values()) == sorted(found.values(), reverse=True)
     page.wait_for_url(re.compile("cells=8.2"))
 
 
 @pytest.mark.parametrize("way", ["keys", "click", "button"])
-def test_cells_are_added_and_removed(open_page, address, minilm, way):
+def test_cells_are_added_and_removed(open_page, address, weights, way):
     page = open_page(f"{address}#v=head&l=2&h=3&i=8&j=2&cells=8.2")
     stage = page.locator(".rg-stage").first
     stage.focus()
@@ -111,11 +108,8 @@ def test_cells_are_added_and_removed(open_page, address, minilm, way):
     row, col = map(int, re.search(r"cells=8\.2_(\d+)\.(\d+)", page.url).groups())
     page.get_by_role("button", name="Find heads with these weights").click()
     page.wait_for_selector(".rg-sorted")
-    found = shown_values(page)
-    trace = regard.Trace(maps=True, only="*")
-    minilm(TEXT, trace=trace)
-    weights = trace["blocks.1.attn.weights"][0, 5]
-    assert found[1, 5] == pytest.approx((weights[8, 2] + weights[row, col]) / 2, abs=6e-4)
+    found, head = shown_values(page), weights[1, 5]
+    assert found[1, 5] == pytest.approx((head[8, 2] + head[row, col]) / 2, abs=6e-4)
     page.go_back()
     page.wait_for_url(re.compile("v=head&|v=head$"))
     page.get_by_role("group", name="Cells to search by").get_by_role("button").first.click()
@@ -213,31 +207,20 @@ def test_the_cells_to_search_by_are_outlined_on_the_map(open_page, address):
     assert frames() == []
 
 
-def test_cells_are_written_as_words(open_page, address, minilm):
+def test_cells_are_written_as_words(open_page, address, one, weights):
     page = open_page(f"{address}#v=head&l=2&h=3")
     find = page.get_by_role("button", name=re.compile("Find heads with"))
     field = page.get_by_label("Cells to search by, as words")
     field.fill("it → cat, Tired -> sat")
     field.press("Enter")
     reach(page, re.compile("cells="))
-    tokens = [token["text"] for token in describe(minilm)]
+    tokens = [token["text"] for token in one.manifest()["runs"][0]["tokens"]]
     cells = [(tokens.index("it"), tokens.index("cat")), (tokens.index("tired"), tokens.index("sat"))]
     assert re.search(r"cells=([\d._]+)", page.url)[1] == "_".join(f"{i}.{j}" for i, j in cells)
     find.click()
     page.wait_for_selector(".rg-sorted")
-    found = shown_values(page)
-    trace = regard.Trace()
-    minilm(TEXT, trace=trace)
-    weights = {
-        (n, h): float(np.mean([trace[f"blocks.{n}.attn.weights"][0, h, i, j] for i, j in cells]))
-        for n in range(6)
-        for h in range(12)
-    }
-    assert found == pytest.approx(weights, abs=6e-4)
-
-
-def describe(model):
-    return explored(model, TEXT).manifest()["runs"][0]["tokens"]
+    means = np.mean([weights[:, :, i, j] for i, j in cells], axis=0)
+    assert shown_values(page) == pytest.approx(dict(np.ndenumerate(means)), abs=6e-4)
 
 
 def test_cells_that_are_none_are_refused_in_a_sentence(open_page, address):

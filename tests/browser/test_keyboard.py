@@ -63,12 +63,6 @@ def test_keys_of_one_character_can_be_switched_off(open_page, address):
     assert "h=4" in page.url
 
 
-def test_a_file_has_no_key_of_a_view_that_it_lacks(open_page, file_address):
-    page = open_page(f"{file_address}#{HEAD}")
-    press(page, "5")
-    assert "v=head" in page.url
-
-
 def test_g_brings_what_mattered_into_the_window(open_page, address):
     page = open_page(f"{address}#{HEAD}")
     resize(page, 1024, 600)
@@ -76,18 +70,6 @@ def test_g_brings_what_mattered_into_the_window(open_page, address):
     box = page.get_by_label("Method", exact=True).bounding_box()
     assert box["y"] >= 0
     assert box["y"] + box["height"] <= 600
-
-
-def test_keys_act_beside_a_slider_and_arrows_move_it(open_page, address):
-    page = open_page(f"{address}#v=heads&l=2&h=3")
-    page.get_by_text("More", exact=True).click()
-    slider = page.get_by_label("Threshold of the metric")
-    slider.focus()
-    press(page, "ArrowRight", "]")
-    assert slider.input_value() == "0.01"
-    assert "l=2&h=4" in page.url
-    press(page, "2")
-    assert "v=head&" in page.url
 
 
 def test_what_is_looked_for_is_found_and_left_in_every_view(open_page, address):
@@ -163,7 +145,7 @@ def test_arrows_reach_what_folds_rows_and_columns(open_page, address):
     assert "v=head&" in page.url
 
 
-def test_keys_of_the_map_zoom_and_move_no_cell_in_other_views(open_page, address):
+def test_keys_in_the_grid_of_heads_move_no_cell_and_zoom_nothing_and_act_beside_a_slider(open_page, address):
     page = open_page(f"{address}#v=heads&l=2&h=3&i=8&j=2")
     live = page.locator("#rg-live").inner_text()
     page.evaluate("document.activeElement.blur()")
@@ -173,9 +155,17 @@ def test_keys_of_the_map_zoom_and_move_no_cell_in_other_views(open_page, address
     assert "i=8&j=2" in page.url
     assert "z=" not in page.url
     assert page.locator("#rg-live").inner_text() == live
+    page.get_by_text("More", exact=True).click()
+    slider = page.get_by_label("Threshold of the metric")
+    slider.focus()
+    press(page, "ArrowRight", "]")
+    assert slider.input_value() == "0.01"
+    assert "l=2&h=4" in page.url
+    press(page, "2")
+    assert "v=head&" in page.url
 
 
-def test_tokens_that_move_are_reached_and_chosen(open_page, address):
+def test_tokens_that_move_are_reached_and_chosen_and_can_be_read_on_a_phone(open_page, address):
     page = open_page(f"{address}#v=movement&l=2&h=3", selector=".rg-plane[data-drawn]")
     page.get_by_label("Stage").focus()
     page.keyboard.press("Tab")
@@ -188,6 +178,13 @@ def test_tokens_that_move_are_reached_and_chosen(open_page, address):
     assert "i=2" in page.url
     assert focused(page) == second
     assert page.locator(".rg-plane-stage [aria-pressed=true]").count() == 1
+    resize(page, 375, 760)
+    labels = plane_of(page)[1]
+    assert len(labels) > 6
+    for n, (x, y, size, text) in enumerate(labels):
+        assert size >= 13
+        for x2, y2, _, text2 in labels[:n]:  # half an em is the width of a letter at least
+            assert abs(y - y2) >= 13 or x + 0.4 * size * len(text) <= x2 or x2 + 0.4 * size * len(text2) <= x
 
 
 def test_without_motion_play_begins_at_the_embeddings(open_page, address):
@@ -214,17 +211,6 @@ def test_a_tap_chooses_a_head_and_another_opens_it(open_page, address):
     head.tap()
     settled(page)
     assert "v=head&l=4&h=7" in page.url
-
-
-def test_names_of_tokens_that_move_can_be_read_on_a_phone(open_page, address):
-    page = open_page(f"{address}#v=movement&l=2&h=3", selector=".rg-plane[data-drawn]")
-    resize(page, 375, 760)
-    labels = plane_of(page)[1]
-    assert len(labels) > 6
-    for n, (x, y, size, text) in enumerate(labels):
-        assert size >= 13
-        for x2, y2, _, text2 in labels[:n]:  # half an em is the width of a letter at least
-            assert abs(y - y2) >= 13 or x + 0.4 * size * len(text) <= x2 or x2 + 0.4 * size * len(text2) <= x
 
 
 @pytest.mark.parametrize("zoomed", [False, True])

@@ -231,6 +231,7 @@ def test_forced_colours_keep_what_is_shaded_and_what_is_chosen(open_page, addres
         ("head", ".rg-map", ["Layer 2 · Head 3", "attends most to", "weight"]),
         ("cell", "[data-step=output]", ["Layer 2 · Head 3", "Softmax", "Output of the head"]),
         ("movement", ".rg-plane[data-drawn]", ["after layer 5", "All stages share one plane"]),
+        ("lines&lh=2.3_2.5", ".rg-lines path", ["Layer 2", "cat"]),
     ],
 )
 def test_each_view_prints_what_it_shows_on_white(open_page, address, view, selector, said, scheme):

@@ -8,20 +8,12 @@ from collections import defaultdict
 import numpy as np
 import pytest
 from acts import reach
-from pages import CAUSAL, OTHER, TEXT, check_access, expect, explored, notebook, number, plain, saved, settled
+from pages import CAUSAL, OTHER, check_access, expect, explored, notebook, number, plain, saved, settled
 
 import regard
 
 CHOSEN = "v=lines&l=2&h=3&lh=2.3_2.5"
 WIDTH = 100
-
-
-@pytest.fixture(scope="module")
-def weights(minilm):
-    """Return the weights of every head, L H T S."""
-    trace = regard.Trace()
-    minilm(TEXT, trace=trace)
-    return np.stack([trace[f"blocks.{n}.attn.weights"][0] for n in range(6)])
 
 
 def drawn(page, layer=0):
@@ -227,12 +219,3 @@ def test_it_is_saved_as_a_picture_and_as_numbers(open_page, address, weights):
 @pytest.mark.parametrize("view", [CHOSEN, "v=lines&l=2&h=3&ch=1&pins=8"])
 def test_it_is_accessible_at_every_width(open_page, address, view):
     check_access(open_page(f"{address}#{view}"), 1440, 375, 320, themes=("dark", "forced"))
-
-
-def test_it_is_printed(open_page, address):
-    page = open_page(f"{address}#{CHOSEN}", color_scheme="dark")
-    page.emulate_media(media="print")
-    settled(page)
-    assert page.locator(".rg-lines path").first.is_visible()
-    assert page.locator(".regard").get_attribute("data-theme") == "light"
-    assert not page.locator(".rg-tabs").is_visible()

@@ -47,7 +47,7 @@ def middle(page):
     return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
 
 
-def test_a_sink_is_left_out_of_the_fit_and_of_the_view_until_one_zooms_out(open_page, sunk):
+def test_a_sink_is_outside_until_one_zooms_out_and_keys_wheel_and_drag_move_the_plane(open_page, sunk):
     page = open_page(f"{sunk}#v=movement", selector=PLANE)
     assert "“w4” is left out of the fit: its vector is more than 10 times as long as the median" in described(page)
     assert len(dots_of(page)) == 8
@@ -57,30 +57,6 @@ def test_a_sink_is_left_out_of_the_fit_and_of_the_view_until_one_zooms_out(open_
     assert len(dots_of(page)) == 9
     click(page.get_by_role("button", name="Show all tokens (0)"))
     assert len(dots_of(page)) == 8
-
-
-def test_what_is_far_out_at_some_stage_lies_outside_until_one_zooms_out(open_page, serve):
-    exploration = with_vectors([f"w{n}" for n in range(9)])
-    vectors = exploration.runs[0].trace["blocks.0.output"]
-    vectors[0, 4] *= 7  # less than ten times as long as the others: no sink
-    page = open_page(f"{serve(exploration)}#v=movement", selector=PLANE)
-    assert "What is far from all others at some stage lies outside until one zooms out." in described(page)
-    assert len(dots_of(page)) == 9
-    assert spread(page) > 200  # after the last layer, where nothing is far out
-    page.get_by_label("Stage").fill("1")
-    assert len(dots_of(page)) == 8
-    for _ in range(12):
-        click(page.get_by_role("button", name="Zoom out (−)"))
-    assert len(dots_of(page)) == 9
-
-
-def test_special_tokens_are_said_to_be_left_out(open_page, address):
-    page = open_page(f"{address}#{VIEW}", selector=PLANE)
-    assert "Special tokens (“[CLS]”, “[SEP]”) are left out of the fit" in described(page)
-
-
-def test_the_plane_zooms_and_pans_by_keys_wheel_and_drag(open_page, sunk):
-    page = open_page(f"{sunk}#v=movement", selector=PLANE)
     whole = dots_of(page)
     press(page, "+")
     x, y = middle(page)
@@ -103,7 +79,22 @@ def test_the_plane_zooms_and_pans_by_keys_wheel_and_drag(open_page, sunk):
     assert dots_of(page) == whole
 
 
-def test_a_click_on_a_dot_or_on_its_name_chooses_the_token(open_page, sunk):
+def test_what_is_far_out_at_some_stage_lies_outside_until_one_zooms_out(open_page, serve):
+    exploration = with_vectors([f"w{n}" for n in range(9)])
+    vectors = exploration.runs[0].trace["blocks.0.output"]
+    vectors[0, 4] *= 7  # less than ten times as long as the others: no sink
+    page = open_page(f"{serve(exploration)}#v=movement", selector=PLANE)
+    assert "What is far from all others at some stage lies outside until one zooms out." in described(page)
+    assert len(dots_of(page)) == 9
+    assert spread(page) > 200  # after the last layer, where nothing is far out
+    page.get_by_label("Stage").fill("1")
+    assert len(dots_of(page)) == 8
+    for _ in range(12):
+        click(page.get_by_role("button", name="Zoom out (−)"))
+    assert len(dots_of(page)) == 9
+
+
+def test_a_click_on_a_dot_or_its_name_chooses_the_token_and_arrows_the_stage(open_page, sunk):
     page = open_page(f"{sunk}#v=movement", selector=PLANE)
     box = page.locator(".rg-plane-stage").bounding_box()
     dots, labels = plane_of(page)
@@ -117,10 +108,6 @@ def test_a_click_on_a_dot_or_on_its_name_chooses_the_token(open_page, sunk):
     page.mouse.click(box["x"] + x + 2, box["y"] - y + 2)
     settled(page)
     assert page.locator(".rg-plane-stage [aria-pressed=true]").inner_text() == "A w0"
-
-
-def test_arrow_keys_on_the_slider_go_from_stage_to_stage(open_page, sunk):
-    page = open_page(f"{sunk}#v=movement", selector=PLANE)
     page.get_by_label("Stage").focus()
     names = []
     for key in ("ArrowLeft", "ArrowLeft", "ArrowRight"):

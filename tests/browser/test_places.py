@@ -60,13 +60,6 @@ def test_each_view_has_one_place_and_its_number(open_page, pair_address):
     assert "v=model&" in page.url
 
 
-def test_the_steps_of_a_cell_close_to_its_head(open_page, pair_address):
-    page = open_page(f"{pair_address}#v=cell&{HEAD}", selector=".rg-step")
-    click(page.get_by_role("button", name="Close (Esc)"))
-    assert "v=head&" in page.url
-    assert page.locator(".rg-cell").is_hidden()
-
-
 def test_what_has_nothing_to_show_is_not_offered(open_page, file_address, pair_address):
     page = open_page(f"{file_address}#v=head&l=2&h=3&i=8&j=2")
     assert choices(page) == ["All heads", "One head"]
@@ -83,33 +76,22 @@ def test_what_has_nothing_to_show_is_not_offered(open_page, file_address, pair_a
     assert choices(page) == ["Whole model", "Representations by layer", "Patching"]
 
 
-def test_the_choices_are_two_lines_of_a_phone(open_page, pair_address):
+def test_narrow_windows_have_choices_tools_words_and_formulas_on_few_lines(open_page, pair_address):
     page = open_page(f"{pair_address}#v=movement&{HEAD}")
     resize(page, 390, 844)
     for box, count in ((page.get_by_label("Place"), 3), (page.get_by_label("View", exact=True), 3)):
         tops = [each.bounding_box()["y"] for each in box.locator("button:visible").all()]
         assert (len(tops), len(set(tops))) == (count, 1)
-
-
-def test_tools_are_beside_the_choices_of_two_texts(open_page, pair_address):
-    page = open_page(f"{pair_address}#v=movement&{HEAD}")
     resize(page, 1024, 640)
     boxes = [page.locator(part).bounding_box() for part in (".rg-tabs", ".rg-tools")]
     assert boxes[1]["y"] < boxes[0]["y"] + boxes[0]["height"]
-
-
-def test_the_words_are_above_the_head_of_a_sheet(open_page, pair_address):
-    page = open_page(f"{pair_address}#v=cell&{HEAD}")
+    go(page, f"{pair_address}#v=cell&{HEAD}&s=diff")
+    heights = [each.bounding_box()["height"] for each in page.locator(".rg-formula:visible").all()]
+    assert max(heights) < 60
+    go(page, f"{pair_address}#v=cell&{HEAD}")
     resize(page, 390, 844)
     words, head = (page.locator(part).bounding_box() for part in (".rg-word-bar", ".rg-head-panel"))
     assert words["y"] + words["height"] <= head["y"]
-
-
-def test_formulas_of_two_columns_stay_on_few_lines(open_page, pair_address):
-    page = open_page(f"{pair_address}#v=cell&{HEAD}&s=diff", selector="[data-ref=stepsB] .rg-step")
-    resize(page, 1024, 640)
-    heights = [each.bounding_box()["height"] for each in page.locator(".rg-formula:visible").all()]
-    assert max(heights) < 60
 
 
 def test_the_whole_model_is_of_a_or_b(open_page, pair_address):

@@ -85,15 +85,6 @@ def test_the_log_probabilities_of_a_generation_are_named(run):
     assert heading in run(*argv)[1].splitlines()
 
 
-@pytest.mark.parametrize(
-    ("option", "named"), [(["--to", "f"], "--to"), (["--steps", "3"], "--steps"), (["-o", "a.csv"], "-o")]
-)
-def test_a_generation_refuses_what_it_has_no_use_for(run, tmp_path, monkeypatch, option, named):
-    monkeypatch.chdir(tmp_path)
-    status, _, err = run("attribute", "qzkfbd", "--generate", "2", "--model", "induction", *option)
-    assert (status, err) == (2, f"regard: --generate shows each generated token: leave out {named}\n")
-
-
 def test_a_second_token_is_compared_with_the_most_probable_one(run):
     argv = ["attribute", "qzkfbdqzk", "--versus", "q", "--model", "induction", "--json"]
     assert json.loads(run(*argv)[1])["metric"] == "logit of 'f' minus that of 'q'"

@@ -78,9 +78,11 @@ MISTAKES = [
     ("explore --trace nowhere.safetensors", "nowhere.safetensors"),
     ("explore --trace a b c", "a: "),
     ("explore 'a b' --toy --layer 3", "there is no layer 3"),
+    ("explore {cat} --model {vit} --compare-model minilm", "--compare-model is for texts"),
     ("explore 'a b' --toy --port 70000", "port is a number from 0 to 65535"),
     ("explore 'a b' --toy -o no/page.html", "there is no folder"),
     ("'a b' --toy --embeddings nowhere.vec", "cannot read word vectors from nowhere.vec"),
+    ("'a b' --toy --embeddings {vectors}", "seed 42 are not finite in float32: its numbers are too large"),
     ("'a b' --toy --head-grid x.bmp", "ends with .png, .svg or .pdf"),
     ("'a b' --toy -o .", "-o . needs the name of a file"),
     ("'a b' --toy -o no/where.safetensors", "cannot write"),
@@ -144,6 +146,9 @@ MISTAKES = [
     ("attribute qzk --to f --model induction --baseline zero --steps 8",
      "method gradient takes no baseline or steps: leave out, or choose integrated"),
     ("attribute qzk --to ' ' --model induction", "induction has no token for ' '"),
+    *((f"attribute qzkfbd --generate 2 --model induction {option}",
+       f"regard: --generate shows each generated token: leave out {option.split()[0]}\n")
+      for option in ("--to f", "--steps 3", "-o a.csv")),
     ("attribute 'the cat' --to 'a cat' -o x.gif", "needs the name of a file that ends with"),
     ("generate 'The cat' --model {decoder} --top-k 3",
      "temperature 0 decodes greedily, so top_k would change nothing; give a temperature"),
@@ -203,6 +208,12 @@ MISTAKES = [
         ("--head L1H1 --word cat", "the following arguments are required: --to"),
         ("--head L7H0 --word cat --to mat", "has no attention blocks.7.attn"),
     )),
+    ("paths 'the cat' --to k --model {tiny}", "is not a decoder"),
+    *((f"paths qzkfqz --to k {options}", said) for options, said in (
+        ("--toy", "is not a decoder"),
+        ("--model induction --corrupted qxkfqz --baseline zero", "corrupted and baseline both say"),
+        ("--model induction --corrupted qx", "both texts must have the same number of tokens, got 6 and 2"),
+    )),
     ("heads hi --out x", "--out is for --corpus"),
     ("attribute --to f --corpus c.txt", "are for --out FOLDER"),
     ("attribute --to f --out x", "give --corpus FILE"),
@@ -233,6 +244,8 @@ class Given(dict):
                 tiny_decoder.write(path)
             case "lines":
                 path.write_text("a cat " * 500)
+            case "vectors":
+                path.write_text("a 3e38 3e38\nb -3e38 3e38\n")
             case "corpus":
                 (path := path.with_suffix(".txt")).write_text("abcabc\nqzk\n")
             case "trace":
@@ -368,15 +381,6 @@ def test_a_special_token_is_a_word_only_where_it_is_shown(run, tiny):
         assert said in err
         if words[0] != "explain":
             assert run(*words, "--model", tiny, "--show-special-tokens")[0] == 0
-
-
-def test_overflow_is_one_line(capsys, tmp_path):
-    (tmp_path / "vectors").write_text("a 3e38 3e38\nb -3e38 3e38\n")
-    assert main(["a b", "--toy", "--embeddings", "vectors"]) == 2
-    assert capsys.readouterr().err == (
-        "regard: the vectors of toy layer, random weights, seed 42 are not finite in float32: "
-        "its numbers are too large\n"
-    )
 
 
 @pytest.mark.parametrize("source", ["text", "-"])

@@ -43,21 +43,16 @@ def test_what_the_token_of_the_picture_attends_to_is_printed(cat, run):
     assert "6 heads on this picture" in run("heads", cat, "--model", VIT, "--all")[1]
 
 
-def test_one_patch_one_head_as_json(cat, run):
-    found = json.loads(run(cat, "--model", VIT, "--word", "r1c2", "--head", "L0H2", "--json")[1])
-    row = weights(VIT, cat, 0)[2, 1 + 5]
-    np.testing.assert_allclose(found["weights"], row[1:].reshape(3, 3), atol=1e-7)
-    assert found["special"] == pytest.approx(row[0], abs=1e-7)
-    assert (found["query"], found["layer"], found["head"]) == ("r1c2", 0, 2)
-
-
-def test_one_patch_as_a_table(cat, run, tmp_path):
+def test_one_patch_of_one_head_as_json_and_as_a_table(cat, run, tmp_path):
     path = tmp_path / "map.csv"
-    assert run(cat, "--model", VIT, "--word", "r1c2", "--head", "L0H2", "-o", str(path))[0] == 0
+    argv = (cat, "--model", VIT, "--word", "r1c2", "--head", "L0H2", "--json", "-o", str(path))
+    shown, row = json.loads(run(*argv)[1]), weights(VIT, cat, 0)[2, 1 + 5]
+    assert shown["special"] == pytest.approx(row[0], abs=1e-7)
+    assert (shown["query"], shown["layer"], shown["head"]) == ("r1c2", 0, 2)
     header, *rows = (line.split(",") for line in path.read_text().splitlines())
     assert (header, [row[0] for row in rows]) == (["weight", "c0", "c1", "c2"], ["r0", "r1", "r2"])
-    row = weights(VIT, cat, 0)[2, 1 + 5]
-    np.testing.assert_allclose([[float(x) for x in row[1:]] for row in rows], row[1:].reshape(3, 3), atol=1e-7)
+    for values in (shown["weights"], [[float(x) for x in row[1:]] for row in rows]):
+        np.testing.assert_allclose(values, row[1:].reshape(3, 3), atol=1e-7)
 
 
 def test_the_half_of_clip_that_looks_is_taken_for_a_file(cat, run):

@@ -128,15 +128,20 @@ def test_a_standard_stream_may_be_closed(closed, argv, message):
 
 
 @pytest.mark.parametrize(
-    "settings", [{"PYTHONIOENCODING": "ascii"}, {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}]
+    ("text", "settings"),
+    [
+        ("le café −", {"PYTHONIOENCODING": "ascii"}),
+        ("hi there", {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}),
+    ],
 )
-def test_an_output_that_is_not_utf_8(settings):
+def test_an_output_that_is_not_utf_8(text, settings):
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONIOENCODING"}
     done = subprocess.run(
-        [*REGARD, "hi there", "--toy"], capture_output=True, text=True, check=False, env={**environment, **settings}
+        [*REGARD, text, "--toy"], capture_output=True, text=True, check=False, env={**environment, **settings}
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert ". 1 layer x 1 head ." in done.stdout
+    assert ("caf?" in done.stdout) == ("café" in text)  # what has no sign like it
 
 
 @pytest.mark.usefixtures("interruptible")

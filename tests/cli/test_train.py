@@ -18,7 +18,6 @@ import pytest
 
 import regard
 from regard.cli import main, watch
-from regard.cli.parser import parse
 from regard.training import checkpoints
 
 SMALL = ("--steps", "4", "--batch-size", "4")
@@ -247,9 +246,3 @@ def test_a_folder_of_a_run_is_its_last_step(tmp_path, capsys):
             regard.load(path).token_embedding.weight, regard.load(folder / "step-000012").token_embedding.weight
         )
     assert main(["heads", "abc", "--model", str(folder)]) == 0
-
-
-@pytest.mark.parametrize(("written", "head"), [("l1h2", 2), ("L1H2", 2), ("l1H0", 0)])
-def test_a_head_is_named_in_capitals_or_not(written, head):
-    chosen = parse(["qzkf", "--model", "induction", "--head", written]).options.map
-    assert (chosen.layer, chosen.head) == (1, head)

@@ -16,19 +16,17 @@ from regard.explorer.address import read_address
 from regard.explorer.server import redirect_file
 
 ADDRESS = "http://127.0.0.1:8765/abc/#v=head&l=3&h=1&text=The+bat+%26+the+ball&model=smollm2&x=1.0_2.3"
+CELL = "#v=cell&l=1&h=2&i=3&model=induction"
 
 
-def test_an_address_names_text_model_and_view():
+def test_an_address_names_text_model_and_view_and_a_file_may_hold_it(tmp_path):
+    saved = tmp_path / "view.txt"
+    saved.write_text(f"{ADDRESS}\n", encoding="utf-8")
     found = read_address(ADDRESS)
+    assert read_address(str(saved)) == found
     assert (found.text, found.text_b) == ("The bat & the ball", None)
     assert found.models == ("smollm2",)
     assert parse_qsl(found.view) == [("v", "head"), ("l", "3"), ("h", "1"), ("x", "1.0_2.3")]
-
-
-def test_a_file_may_hold_the_address(tmp_path):
-    saved = tmp_path / "view.txt"
-    saved.write_text(f"{ADDRESS}\n", encoding="utf-8")
-    assert read_address(str(saved)) == read_address(ADDRESS)
 
 
 def test_two_texts_and_two_models_are_told_apart():
@@ -51,11 +49,15 @@ def served(monkeypatch):
     return asked
 
 
-def test_explore_opens_what_an_address_shows(served):
-    assert main(["explore", "--open", "#v=cell&l=1&h=2&i=3&text=qzkfqz&model=induction", "--no-browser"]) == 0
+@pytest.mark.parametrize("given", [["--open", f"{CELL}&text=qzkfqz"], ["--file", "text.txt", "--open", CELL]])
+def test_explore_opens_what_an_address_shows_and_a_text_too_long_for_it_is_in_a_file(
+    served, tmp_path, monkeypatch, given
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text.txt").write_text("qzkfqz", encoding="utf-8")
+    assert main(["explore", *given, "--no-browser"]) == 0
     (run,) = served["x"].manifest()["runs"]
-    assert (run["text"].replace(" ", ""), run["model"]) == ("qzkfqz", "induction")
-    assert served["view"] == "v=cell&l=1&h=2&i=3"
+    assert (texts_of(served), run["model"], served["view"]) == (["qzkfqz"], "induction", "v=cell&l=1&h=2&i=3")
 
 
 def test_a_text_and_a_model_that_are_given_come_first(served, write_bert):
@@ -63,15 +65,6 @@ def test_a_text_and_a_model_that_are_given_come_first(served, write_bert):
     assert main(["explore", "the cat", "--model", folder, "--open", "#v=head&text=other&model=minilm"]) == 0
     (run,) = served["x"].manifest()["runs"]
     assert (run["text"], run["model"]) == ("the cat", folder)
-
-
-def test_a_text_that_is_too_long_for_an_address_is_in_a_file(served, tmp_path):
-    (tmp_path / "text.txt").write_text("qzkfqz", encoding="utf-8")
-    opened = ["explore", "--file", str(tmp_path / "text.txt"), "--open", "#v=cell&l=1&h=2&i=3&model=induction"]
-    assert main([*opened, "--no-browser"]) == 0
-    (run,) = served["x"].manifest()["runs"]
-    assert (run["text"].replace(" ", ""), run["model"]) == ("qzkfqz", "induction")
-    assert served["view"] == "v=cell&l=1&h=2&i=3"
 
 
 def texts_of(served):

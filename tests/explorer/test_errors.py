@@ -12,10 +12,12 @@ import pytest
 from explorations import bare, explored, long_exploration, recorded
 from test_server import served
 
+import golden
 import regard
 from regard import RegardError, Trace
 from regard.explorer import Exploration
 from regard.explorer.address import read_address
+from regard.explorer.classroom import MAX_TOKENS, Classroom
 from regard.explorer.codec import pack_weights
 from regard.explorer.corpus import Corpus
 from regard.explorer.export_html import render_page
@@ -23,6 +25,7 @@ from regard.explorer.launch import exploration_of
 from regard.explorer.notebook_widget import reply
 from regard.explorer.query import dispatch
 from regard.explorer.server import listen
+from regard.explorer.share import own_address
 
 HEAD = {"run": 0, "layer": 0, "head": 0}
 REGION = {**HEAD, "row0": 0, "row1": 5, "col0": 0, "col1": 5, "bin_size": 1}
@@ -119,6 +122,13 @@ QUERIES = [  # an exploration of `there`, the query, its parameters, and what is
     ("decoder", "paths", {"run": 0, "token": 5, "versus": 5}, "are the same token"),
     ("decoder", "paths", {"run": 0, "corrupted": "qz"}, "the same number of tokens, got 9 and 2"),
     ("decoder", "paths", {"run": 1}, "with all its heads: choose A"),
+    ("decoder", "paths", {"run": 0, "position": 0}, "choose a later one, or compare with another text"),
+    ("latent", "paths", {"run": 0}, "its heads read latents"),
+    ("decoder", "patching", {"run": 0, "other": 0, "over": "q"}, "over is one of"),
+    ("two", "patching", {"run": 0, "other": 1}, "the same number of tokens"),
+    ("pair", "patching", {"run": 0, "other": 0}, "an encoder or a decoder"),
+    ("decoder", "what_if", {**HEAD, "i": 4, "scores": [[5, 1.0]]}, "key 5 is masked"),
+    ("decoder", "what_if", {**HEAD, "i": 4, "scores": [[99, 1.0]]}, "key"),
     ("encoder", "figure", {}, "figure needs sides"),
     ("encoder", "figure", {"sides": [[0, 1]]}, "sides is a list of [a whole number, a whole number, a whole number or"),
     ("encoder", "figure", {"sides": [[0, 1, 2], [0, 1, 1], [0, 1, 0]]}, "one side or of two, not of 3"),
@@ -151,6 +161,10 @@ ADDRESSES = [
     ("#v=head&model=nobody/model", "give it with --model"),
     (f"#text={'a' * 30_000}", "at most 20,000 characters"),
 ]
+ADDRESSES_OF_NO_CLASS = (
+    *("", "x", "300.1.1.1", "::1", "192.168.1", "http://127.0.0.1"),
+    *("192.0.2.99", "0.0.0.0", "255.255.255.255", "224.0.0.1"),
+)
 CALLS = [
     (lambda _: Exploration(), "give one text or trace, or two to compare; got 0"),
     (lambda _: Exploration("the cat"), "an Exploration is of traces"),
@@ -188,6 +202,13 @@ CALLS = [
     *((lambda _, a=a: read_address(a), says) for a, says in ADDRESSES),
     *((lambda _, x=x: pack_weights(np.array([[x]]), 2), "between 0 and 1") for x in (-0.1, np.nan, np.inf, 70_000.0)),
     (lambda _: pack_weights(np.array([[0.5]]), 5), "1 to 4 decimals, not 5"),
+    (lambda it: it.encoder.follow(0), "no class looks at this page"),
+    (lambda it: it.encoder.publish(""), "no class looks at this page"),
+    (
+        lambda _: Classroom(long_exploration(MAX_TOKENS + 1), "http://x/"),
+        f"at most {MAX_TOKENS} tokens, this one has 513",
+    ),
+    *((lambda _, a=a: own_address(a), "--address") for a in ADDRESSES_OF_NO_CLASS),
     (lambda _: listen(-1), "port is a number from 0 to 65535"),
     (lambda _: listen(65536), "port is a number from 0 to 65535"),
 ]
@@ -210,6 +231,7 @@ def there(bert, causal, bart, tmp_path_factory):
     it.decoder, it.saved = explored(induction, "qzkfbdqzk"), Exploration(recorded(induction, "qz"))
     for exploration in (it.encoder, it.corpus, it.decoder):
         exploration.ablate([(0, 0)])
+    it.latent = explored(regard.load(golden.FOLDER / "deepseek_v3" / "plain"), [1, 2, 3])
     it.two, it.long = explored(bert, "the cat sat", "the cat sat on"), long_exploration(2100)
     targets = [("w5 w6 w7 w8 w10 w9", "w8 w6 w9"), ("w1 w2 w5 w3 w4", "w8 w6 w9 w1")]  # as many tokens in all
     traces = [Trace(maps=True, only="*") for _ in targets]

@@ -19,6 +19,7 @@ def test_the_manifest_is_json_that_says_what_there_is(bert):
     manifest = json.loads(json.dumps(explored(bert, "cat sat  on mats").manifest(), allow_nan=False))
     (run,) = manifest["runs"]
     assert (manifest["format"], manifest["title"]) == ("regard.explore/1", "cat sat on mats")
+    assert manifest["classroom"] is None
     assert manifest["provenance"].startswith("float32 · ")
     assert [(layer["name"], layer["number"]) for layer in run["layers"]] == [("blocks.0.attn", 0), ("blocks.1.attn", 1)]
     assert {(layer["heads"], layer["kv_heads"], layer["rows"], layer["causal"]) for layer in run["layers"]} == {

@@ -8,7 +8,9 @@ from explorations import explored, recorded, whole
 
 import golden
 import regard
+from regard.explorer.exploration import Exploration
 from regard.functional import softmax
+from regard.models.images.model import ImageModel
 
 
 def test_a_text_that_is_run_in_the_page_is_a_run_of_its_own_and_can_be_ablated(short, bert):
@@ -123,6 +125,23 @@ def test_the_lengths_of_the_whole_model_are_those_of_what_is_added(case):
         assert layer["attn"] == pytest.approx(np.linalg.norm((middle - before)[0, 1]), rel=1e-4)
         assert layer["mlp"] == pytest.approx(np.linalg.norm((after - middle)[0, 1]), rel=1e-4)
         before = after
+
+
+@pytest.mark.parametrize("case", golden.one_of_each(golden.cases(ImageModel)))
+def test_a_picture_is_run_again_as_it_was_seen(rng, case):
+    model, trace = regard.load(golden.FOLDER / case), regard.Trace()
+    output = model(rng.integers(0, 256, (*model.config.image_size, 3), np.uint8), trace=trace)
+    exploration = Exploration(trace, models=[model])
+    layers = exploration.residual_stream(0, position=2)["layers"]
+    expected = [np.linalg.norm(trace[f"blocks.{i}.output"][0, 2].astype(float)) for i in range(model.config.num_layers)]
+    assert [layer["output"] for layer in layers] == pytest.approx(expected, rel=1e-5)
+    np.testing.assert_array_equal(exploration.runs[0].output.hidden, output.hidden)
+
+    number = exploration.ablate([(0, 1)])["run"]
+    seen = [exploration.describe(run)["picture"] for run in (0, number)]
+    assert seen[0] == seen[1] is not None
+    one, each = exploration.runs[0].again(), exploration.runs[0].again(3)
+    np.testing.assert_allclose(each.hidden, np.repeat(one.hidden, 3, axis=0), rtol=0, atol=1e-5)
 
 
 def test_the_lengths_of_the_whole_model_are_those_of_its_steps(bert, causal, bart):

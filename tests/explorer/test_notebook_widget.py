@@ -101,11 +101,6 @@ def test_without_anywidget_it_says_what_to_install(bert, monkeypatch):
         recorded(bert, "the cat").explore()
 
 
-def test_a_file_is_written_by_explore(bert, tmp_path):
-    assert regard.explore("the cat", "the mat", model=bert, html=tmp_path / "page.html") is None
-    assert (tmp_path / "page.html").read_bytes().startswith(b"<!doctype html>")
-
-
 def test_in_a_notebook_the_page_is_a_widget(bert, monkeypatch):
     pytest.importorskip("anywidget")
     shell = type("ZMQInteractiveShell", (), {})()

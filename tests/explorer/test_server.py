@@ -122,13 +122,6 @@ def test_answers_are_those_of_the_exploration(client, exploration):
         np.testing.assert_array_equal(found, whole(exploration, 0, 1, 0, "rollout")[index])
 
 
-def test_an_edit_is_a_new_run(bert):
-    with served(explored(bert, "the cat sat", "the cat on")) as client:
-        status, _, content = client.api("ablate", {"heads": [[0, 1]]})
-        assert (status, json.loads(content)["run"]) == (200, 2)
-        assert client.api("thumbnails", {"run": 2})[0] == 200
-
-
 @pytest.mark.parametrize("path", ["/", "/x/y/z", f"/{TOKEN}/", f"/{TOKEN}/static/style.css",
                                   f"/{TOKEN}/api/manifest", f"/{TOKEN}/api/none"])  # fmt: skip
 def test_every_answer_has_a_strict_policy(client, path):

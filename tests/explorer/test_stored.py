@@ -80,7 +80,7 @@ def test_a_batch_of_heads_is_explored_and_exported(tmp_path):
     weights = AttentionMap(q[1], k[1], causal=True).weights()
     np.testing.assert_allclose(explored.whole(0, 0, 3), weights[3], rtol=1e-6)
     assert explored.manifest()["runs"][0]["layers"][0]["kv_heads"] == 2
-    explore(stored, html=tmp_path / "page.html")
+    assert explore(stored, html=tmp_path / "page.html") is None
     assert (tmp_path / "page.html").stat().st_size > 10_000
     with pytest.raises(RegardError, match="no text 2"):
         StoredExploration(stored, batch=2)

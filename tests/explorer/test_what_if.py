@@ -93,10 +93,3 @@ def test_an_encoder_decoder_has_the_rows_of_its_blocks(bart):
         assert cell["weight"] > 0
         assert answer["weights"][cols[0]] == 0
         assert sum(answer["weights"]) == pytest.approx(1, abs=1e-4)
-
-
-def test_what_is_wrong_is_said(causal):
-    exploration = explored(causal, TEXT)
-    for scores, message in (([(5, 1.0)], "key 5 is masked"), ([(99, 1.0)], "key")):
-        with pytest.raises(regard.RegardError, match=message):
-            exploration.what_if(0, 1, 2, 4, scores)

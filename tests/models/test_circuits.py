@@ -74,14 +74,15 @@ def size_of(norm, x):
     """Return by what a norm of queries, of each head or of all, ``H D``, divides."""
     if norm is None:
         return np.ones((len(x), 1))
-    over = (-1,) if norm.weight.shape == x.shape[-1:] else (0, 1)
+    x = x - x.mean(-1, keepdims=True) if isinstance(norm, LayerNorm) else x
+    over = (-1,) if norm.weight.shape[-1:] == x.shape[-1:] else (0, 1)
     return np.broadcast_to(np.sqrt((x**2).mean(over, keepdims=True) + norm.eps), (len(x), 1))
 
 
 def offset(linear, norm):
     """Return what the biases of a norm and of the map after it add."""
     bias = np.zeros(linear.weight.shape[1]) if linear.bias is None else linear.bias
-    return bias + (norm.bias @ linear.weight if isinstance(norm, LayerNorm) else 0)
+    return bias + (0 if getattr(norm, "bias", None) is None else norm.bias @ linear.weight)
 
 
 @pytest.mark.parametrize("case", golden.cases(Decoder, without=DeepseekV3))
@@ -133,7 +134,7 @@ def test_circuits_are_what_a_decoder_computes_but_for_sizes_and_biases(case):
         same(written + bias, added)
         x = trace[f"blocks.{i}.output"][0]
     logits = normed(model.final_norm, x) @ circuits.W_U
-    if isinstance(model.final_norm, LayerNorm):
+    if getattr(model.final_norm, "bias", None) is not None:
         head = model.token_embedding.weight.T if model.lm_head is None else model.lm_head.weight
         logits = logits + model.final_norm.bias @ head
     if model.lm_head is not None and model.lm_head.bias is not None:

@@ -174,6 +174,11 @@ REFUSED = {  # by the model whose configuration is changed
         ({"word_embed_proj_dim": 8}, r"word_embed_proj_dim=8 is not supported \(supported: None, 12\)"),
     ],
     "phi3/plain": [({"rope_parameters": {"rope_type": "longrope"}}, "unknown rope scaling 'longrope'")],
+    "cohere2/plain": [
+        ({"rotary_pct": 0.5}, "rotary_pct is 0.5, which transformers takes for 1"),
+        ({"head_dim": 6}, "head_dim 6 is not 24 / 6, which transformers takes in its place"),
+        ({"position_embedding_type": "alibi"}, "position_embedding_type='alibi' is not supported"),
+    ],
     "smollm3/plain": [({"no_rope_layers": [1, 2]}, "no_rope_layers must be 0 or 1 for each of 4 layers")],
     "mixtral/plain": [
         ({"num_experts_per_tok": 9}, "num_experts_per_tok 9 is more than the 5 experts"),

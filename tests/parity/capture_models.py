@@ -9,7 +9,6 @@ from transformers_models import make_model
 import make_golden
 import regard
 import regard.torch
-from regard.models.build import paired_rows
 
 TOLERANCE = 1e-5
 THREE_LAYERS = {"num_hidden_layers": 3}
@@ -33,16 +32,6 @@ ALONE_IN_EAGER = ("gemma2", "gpt_oss")  # transformers has no other attention on
 LENGTH = 13
 _PICTURES = ("clip", "clip_vision_model", "dinov2", "vit", *make_golden.TEXT_PART_ONLY)  # the last: other names
 TEXT_FAMILIES = [family for family in make_golden.CASES if family not in _PICTURES]
-
-
-def in_order_of_regard(config, name, x):
-    """Return a step of a model of transformers: where q and k rotate neighbours, the two halves that regard rotates."""
-    if config.model_type not in ("glm", "glm4", "llama4_text") or not name.endswith((".q", ".k")):
-        return x
-    if config.model_type == "llama4_text" and not config.no_rope_layers[int(name.split(".")[1])]:
-        return x
-    rotated = int(x.shape[-1] * config.rope_parameters.get("partial_rotary_factor", 1))
-    return x[..., paired_rows(x.shape[-1], rotated, x.shape[-1])()]
 
 
 def make_pair(transformers, kind, implementation=None):

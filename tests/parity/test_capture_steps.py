@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 import pytest
 import torch
-from capture_models import TEXT_FAMILIES, FamilyPair, captured, in_order_of_regard, inputs, run
+from capture_models import TEXT_FAMILIES, FamilyPair, captured, inputs, run
 from transformers_models import make_model
 
 import make_golden
@@ -39,7 +37,7 @@ def test_the_steps_of_every_family_are_those_of_regard(transformers, tmp_path, f
     assert not missing
     assert set(theirs) - set(ours) <= ONLY_CAPTURED
     for name in set(ours) & set(theirs):
-        assert_same(ours[name], in_order_of_regard(pair.theirs.config, name, theirs[name]), name)
+        assert_same(ours[name], theirs[name], name)
     if "logits" in theirs:
         assert_same(logits, theirs["logits"], "logits")
 
@@ -55,15 +53,12 @@ def test_an_edit_of_any_step_does_what_it_does_in_regard(transformers, tmp_path,
     assert len(names) > 8
     for name in names:
 
-        def changed(x, config=None, name=name):  # the last feature more than the first, so that no norm undoes it
+        def changed(x):  # the last feature more than the first, so that no norm undoes it
             factors = np.linspace(0.5, 1.5, x.shape[-1], dtype=np.float32)
-            factors = in_order_of_regard(config, name, factors) if config else factors
             return x * (factors if isinstance(x, np.ndarray) else torch.tensor(factors))
 
         edit = {name: (lambda x: x * 0.7) if name.endswith("experts") else changed}
         _, found = pair.run_theirs(record=name if tensors else (), tensors=tensors, edit=edit)
-        if not name.endswith("experts"):
-            edit = {name: partial(changed, config=pair.theirs.config)}
         _, expected = pair.run_ours(only=(), edit=edit)
         assert np.abs(expected - plain).max() > 1e-4, name
         assert_same(expected, found.detach().numpy(), name)

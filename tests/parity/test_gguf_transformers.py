@@ -48,6 +48,8 @@ CASES = {
     "smollm3": ("smollm3", "SmolLM3Config", {"num_hidden_layers": 5, "pad_token_id": 0}),
     "olmo2": ("olmo2", "Olmo2Config", {"tie_word_embeddings": False}),
     "granite": ("granite", "GraniteConfig", {"embedding_multiplier": 3.0, "logits_scaling": 2.5}),
+    "command-r": ("command-r", "CohereConfig", {"use_qk_norm": True, "logit_scale": 0.5}),
+    "cohere2": ("cohere2", "Cohere2Config", {"sliding_window": 5, "num_hidden_layers": 5}),
     "glm4": ("glm4", "Glm4Config", {"head_dim": 12, "pad_token_id": 0}),
     "starcoder2": ("starcoder2", "Starcoder2Config", {"use_bias": False}),
     "phi3": ("phi3", "Phi3Config", {"pad_token_id": 0, "sliding_window": 5}),
@@ -188,7 +190,8 @@ def check_fields(ours, config):
     theirs |= {"global_rope_theta": full.get("rope_theta"), "local_rope_theta": local.get("rope_theta")}
     theirs |= dict.fromkeys(("partial_rotary_factor", "rotary_pct"), full.get("partial_rotary_factor"))
     theirs |= {"n_positions": config.get("n_positions", 512), "global_attn_every_n_layers": 3}
-    theirs |= {"rotary_emb_base": full.get("rope_theta"), "num_nextn_predict_layers": 0, "sliding_window_pattern": 6}
+    theirs |= {"rotary_emb_base": full.get("rope_theta"), "num_nextn_predict_layers": 0}
+    theirs["sliding_window_pattern"] = 4 if config["model_type"] == "cohere2" else 6
     theirs["head_dim"] = config.get("head_dim") or config.get("hidden_size", 0) // config.get("num_attention_heads", 1)
     ours = {name: value for name, value in ours.items() if not name.endswith("_token_id")}
     scaling = ours.pop("rope_scaling", {})

@@ -16,6 +16,11 @@ DEBERTA |= {"position_buckets": 8, "norm_rel_ebd": "layer_norm", "max_relative_p
 CASES = {  # model type: fields of its class, fields that only the file has
     "modernbert": ({"pad_token_id": 0}, {"layer_norm_eps": 1e-5}),
     "smollm3": ({"pad_token_id": 0}, {"pretraining_tp": 2, "max_window_layers": 28}),
+    "cohere": ({}, {"model_max_length": 131072}),
+    "cohere2": (
+        {"position_embedding_type": "rope_gptj", "rotary_pct": 1.0},
+        {"layer_switch": 4, "use_parallel_block": True, "order_of_interleaved_layers": "local_attn_first"},
+    ),
     "starcoder2": ({}, {"activation_function": "gelu", "norm_type": "layer_norm", "mlp_type": "default"}),
     "roberta": ({"pad_token_id": 1}, {"language": "en", "name": "Bertram"}),
     "xlm-roberta": ({"pad_token_id": 1}, {"language": ["en"], "name": "XLM"}),

@@ -74,6 +74,11 @@ OLDER = {
         },
         "boi_token_index": 200080, "eoi_token_index": 200081, "image_token_index": 200092,
     },
+    "cohere": {"rope_theta": 8000000.0, "use_qk_norm": True, "head_dim": 4},
+    "cohere2": {  # as published of Command R7B
+        "rope_theta": 50000, "rope_scaling": None, "rotary_pct": 1.0, "sliding_window_pattern": 2,
+        "position_embedding_type": "rope_gptj",
+    },
     "gpt_neo": {"attention_layers": ["global", "local"], "gradient_checkpointing": True, "summary_type": "cls_index"},
     "opt": {"activation_dropout": 0.0, "prefix": "</s>", "word_embed_proj_dim": 12},
     "albert": {"net_structure_type": 0, "gap_size": 0, "num_memory_blocks": 0, "down_scale_factor": 1},

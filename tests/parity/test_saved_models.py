@@ -22,6 +22,7 @@ KINDS = {
     "modernbert": "ModernBertForSequenceClassification",
     "gpt_neox": "GPTNeoXForCausalLM",
     "llama": "LlamaForCausalLM",
+    "cohere": "CohereForCausalLM",
     "llama4_text": "Llama4ForCausalLM",
     "deberta-v2": "DebertaV2ForTokenClassification",
 }

@@ -14,6 +14,8 @@ from regard.models.encoder_decoder import EncoderDecoder
 IDS = [[(7 * i) % 43 + 5 for i in range(30)]]
 SEQ2SEQ = ("bart", "mt5", "t5")
 FIELDS = {  # of a class, besides its sizes
+    "cohere": {"use_qk_norm": True},
+    "cohere2": LAYERS,
     "deepseek_v3": LATENT,
     "gemma2": {**LAYERS, "head_dim": 8},
     "gemma3": {

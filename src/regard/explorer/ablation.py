@@ -37,12 +37,14 @@ def ablate_heads(run: Run, heads: Any, watch: Watch = lambda _: None) -> tuple[R
     num_steps, begin = len(run.trace.names()), time.monotonic()
     watch(lambda: len(trace.names()) / num_steps / 3)
     with np.errstate(all="ignore"):
-        after = run.model(run.encoding, trace=trace)
+        after = run.again(trace=trace)
     end = time.monotonic()
     watch(lambda: (1 + min(1.0, (time.monotonic() - end) / (end - begin))) / 3)  # as long as with the edit
     before = run.unedited
     names = ", ".join(f"layer {run.number(layer)} head {head}" for layer, head in pairs)
-    edited = Run(trace, layers_of(trace, 0), 0, run.encoding, run.model, f"without {names}", tuple(pairs), after)
+    edited = Run(
+        trace, layers_of(trace, 0), 0, run.encoding, run.model, f"without {names}", tuple(pairs), after, run.picture
+    )
     changes = _max_weight_changes(run, edited, pairs[0][0], watch)
     return edited, {"heads": changes, **changed_outputs(before, after, run)}
 

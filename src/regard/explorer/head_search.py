@@ -108,7 +108,7 @@ def _without_each(run: Run, layer: int, heads: np.ndarray) -> Any:
     start = {before: run.trace[before][run.batch : run.batch + 1]} if starts else None
     trace = Trace(only=(), edit={run.layers[layer].step("context"): edit}, start=start)
     with np.errstate(all="ignore"):
-        return run.model([run.encoding] * len(heads), trace=trace)
+        return run.again(len(heads), trace=trace)
 
 
 class _Number:

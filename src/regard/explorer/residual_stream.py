@@ -34,7 +34,7 @@ def residual_stream(run: Run, position: int | None, token: int | None) -> answer
     edits = ablate(*((run.layers[layer].name, head) for layer, head in run.ablated)) if run.ablated else None
     trace = Trace(optional=only, edit=edits)
     with np.errstate(all="ignore"):
-        run.model(run.encoding, trace=trace)
+        run.again(trace=trace)
     lengths: list[answers.StreamLayer] = [
         {
             "attn": _written(trace, run.model, prefix, "attn", position),

@@ -35,7 +35,8 @@ def rotated_pairs(
     turns = rotation[0] + 1j * rotation[1]  # T P
     width = 2 * turns.shape[-1]
     first = len(q) - width if getattr(model, "rotates_last", False) else 0
-    pairs = first + np.array(F.rotary_pairs(width))  # P 2
+    interleaved = getattr(model.blocks[block].attn, "interleaved", False)
+    pairs = first + np.array(F.rotary_pairs(width, interleaved=interleaved))  # P 2
     after = {name: x[pairs[:, 0]] + 1j * x[pairs[:, 1]] for name, x in (("q", np.array(q)), ("k", np.array(k)))}
     before = {name: after[name] / turns[at] for name, at in (("q", i), ("k", j))}
     products = (after["q"] * after["k"].conj()).real

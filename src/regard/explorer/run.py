@@ -27,7 +27,8 @@ from regard.text.token_labels import token_labels
 from regard.trace import AttentionMap, Trace
 from regard.trace.step_names import matches
 
-STEPS = ("picture", "*blocks.*.output", *WHY_STEPS)
+_PICTURE = "picture"
+STEPS = (_PICTURE, "*blocks.*.output", *WHY_STEPS)
 """Name patterns of the steps that the page shows."""
 
 NUM_SAMPLED_ROWS = 512
@@ -61,6 +62,7 @@ class Run:
     title: str = ""  # "", or the ablated heads in words
     ablated: tuple[tuple[int, int], ...] = ()  # (layer, head) whose output is set to 0
     edited: Any = None  # the output of the model without them
+    picture: np.ndarray | None = None  # what a model of pictures saw, ``Y X C``; of a text, or not recorded: None
 
     @property
     def length(self) -> int:
@@ -108,13 +110,21 @@ class Run:
     @property
     def can_ablate(self) -> bool:
         """Whether the run can be repeated without some heads."""
-        return self.model is not None and self.encoding is not None
+        is_known = self.encoding is not None and (self.encoding.grid is None or self.picture is not None)
+        return self.model is not None and is_known
+
+    def again(self, count: int = 1, **options: Any) -> Any:
+        """Return the output of the model for the text, or what was seen of the picture, `count` times in one batch."""
+        if self.picture is None:
+            return self.model([self.encoding] * count if count > 1 else self.encoding, **options)
+        pixels = self.model.processor.normalize(np.repeat(self.picture[None], count, axis=0))
+        return self.model({"pixel_values": pixels}, **options)
 
     @cached_property
     def unedited(self) -> Any:
         """The output of the model for the text, with which every ablation is compared."""
         with np.errstate(all="ignore"):
-            return self.model(self.encoding)
+            return self.again()
 
     @property
     def output(self) -> Any:
@@ -186,9 +196,9 @@ class Run:
     @cached_property
     def picture_description(self) -> answers.Picture | None:
         """What a model of pictures saw, as plain data for the page: its pixels, and its patches; None for a text."""
-        if self.encoding is None or self.encoding.grid is None or "picture" not in self.trace:
+        if self.encoding is None or self.encoding.grid is None or self.picture is None:
             return None
-        pixels = np.asarray(self.trace["picture"][self.batch]).round().clip(0, 255).astype(np.uint8)  # Y X C
+        pixels = np.asarray(self.picture).round().clip(0, 255).astype(np.uint8)  # Y X C
         height, width = pixels.shape[:2]
         rows, cols = self.encoding.grid
         data = base64.b64encode(pixels.tobytes()).decode("ascii")
@@ -215,7 +225,7 @@ def shown_steps(length: int, layer: int | None = None) -> tuple[str, ...]:
 
 def shown_steps_of(trace: Trace) -> tuple[str, ...]:
     """Return the names in a trace that the page shows: a second run that records these has the same layers."""
-    return tuple(name for name in trace.names() if matches(name, *STEPS))
+    return tuple(name for name in trace.names() if matches(name, *STEPS) and name != _PICTURE)
 
 
 def make_run(trace: Trace, model: Any, batch: int) -> Run:
@@ -227,7 +237,8 @@ def make_run(trace: Trace, model: Any, batch: int) -> Run:
     layers = layers_of(trace, batch)
     if batch and not any(trace.axes(layer.step("weights")).startswith("B ") for layer in layers):
         raise RegardError(f"there is no text {batch} in a trace of one")
-    return Run(trace, layers, batch, encoding, model)
+    picture = np.asarray(trace[_PICTURE][batch]) if _PICTURE in trace else None
+    return Run(trace, layers, batch, encoding, model, picture=picture)
 
 
 def recorded(model: Any, text: str | Mapping[str, Any], layer: int | None = None) -> Trace:

@@ -32,7 +32,7 @@ def with_scores(run: Run, layer: int, head: int, i: int, scores: Sequence[tuple[
     heads = [(run.layers[at].name, number) for at, number in run.ablated]
     edits = {**(ablate(*heads) if heads else {}), layer_map.step("weights"): change}
     with np.errstate(all="ignore"):
-        after = run.model(run.encoding, edit=edits)
+        after = run.again(edit=edits)
     return {"weights": [round(float(x), 6) for x in weights], **changed_outputs(run.output, after, run)}
 
 

@@ -223,10 +223,10 @@ def _taped_attention(attn: MultiHeadAttention, tape: _Tape) -> Any:
         linear = _TapedLinear(getattr(attn, f"{kind}_proj"), kind, attn.num_heads, count, tape)
         object.__setattr__(taped, f"{kind}_proj", linear)
     norm: Any = getattr(attn, "k_norm", None)
-    if norm is not None and len(norm.weight) != attn.head_dim:  # of all heads together
+    if norm is not None and norm.weight.shape != (attn.head_dim,):  # of all heads
         weight = norm.weight.reshape(attn.num_kv_heads, -1).repeat(attn.num_heads // attn.num_kv_heads, axis=0)
         norm = copy.copy(norm)
-        object.__setattr__(norm, "weight", weight.ravel())
+        object.__setattr__(norm, "weight", weight.reshape(-1, *norm.weight.shape[1:]))
         object.__setattr__(taped, "k_norm", norm)
     vars(taped).update(dict.fromkeys(CACHES))
     return taped

@@ -412,7 +412,7 @@ class RecordedAttention:
         attn, frozen, head = self._attn, copy.copy(self._attn), self._recorder.head
         norms = [getattr(attn, name, None) for name in ("q_norm", "k_norm")]
         heads = {"q_proj": attn.num_heads, "k_proj": attn.num_kv_heads, "v_proj": attn.num_kv_heads}
-        is_alone = all(norm is None or len(norm.weight) == attn.head_dim for norm in norms)
+        is_alone = all(norm is None or norm.weight.shape == (attn.head_dim,) for norm in norms)
         for each in fields(frozen):
             value = getattr(frozen, each.name)
             if isinstance(value, LayerNorm | RMSNorm):

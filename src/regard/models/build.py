@@ -84,38 +84,18 @@ def projections(
     *,
     bias: bool = True,
     output_bias: bool = True,
-    neighbours: tuple[int, int] | None = None,
 ) -> list[nn.Linear]:
     """Return the linear maps of queries, keys, values and output, by their `names`.
 
-    `widths` are the features of the queries and of the keys or values of all heads. `neighbours`: in the checkpoint
-    neighbouring features are rotated together; of how many, and of how many a head has.
+    `widths` are the features of the queries and of the keys or values of all heads.
     """
     q_width, kv_width = widths
     *qkv, o = names
-    rows: list[Rows | None] = [None, None, None]
-    if neighbours is not None:
-        rows = [paired_rows(q_width, *neighbours), paired_rows(kv_width, *neighbours), None]
-    maps = zip(qkv, (q_width, kv_width, kv_width), rows, strict=True)
+    maps = zip(qkv, (q_width, kv_width, kv_width), strict=True)
     return [
-        *(linear(source, name, embed_dim, width, bias=bias, rows=some) for name, width, some in maps),
+        *(linear(source, name, embed_dim, width, bias=bias) for name, width in maps),
         linear(source, o, q_width, embed_dim, bias=output_bias),
     ]
-
-
-def paired_rows(width: int, rotated: int, head_dim: int, start: int = 0) -> Callable[[], np.ndarray]:
-    """Return a function to the rows of all heads, those that are rotated in an order in which halves are, not pairs.
-
-    `rotated` features of each head are, from `start` on; those after them stay where they are.
-    """
-
-    def rows() -> np.ndarray:
-        of_head = np.arange(head_dim)
-        of_head[start : start + rotated] = start + np.arange(rotated).reshape(-1, 2).T.ravel()
-        of_all: np.ndarray = np.arange(0, width, head_dim)[:, None] + of_head
-        return of_all.ravel()
-
-    return rows
 
 
 def causal_attention(

@@ -257,6 +257,9 @@ class Circuits:
             weight = self._reading(np.asarray(getattr(block.attn, name).weight[:, part]), block.attn_norm)
             norm = None if head_norm is None or not self.fold_norms else getattr(block.attn, head_norm)
             if norm is not None:  # of the features of each head, or of all heads
+                if isinstance(norm, LayerNorm):
+                    heads_of = weight.reshape(inputs, -1, width)
+                    weight = (heads_of - heads_of.mean(-1, keepdims=True)).reshape(weight.shape)
                 weight = weight * np.resize(norm.weight, columns)[part]
             return np.moveaxis(weight.reshape(inputs, last - first, width), 1, 0)
 

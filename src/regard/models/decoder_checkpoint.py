@@ -28,7 +28,8 @@ class DecoderConfig(ModelConfig):
     """The sizes of a decoder with rotary positions.
 
     They are ``V``, ``E``, ``L``, ``H``, ``G``, ``D``, the feed-forward width and the positions; `windows` has for each
-    layer the number of tokens it attends to, the query included; None is all.
+    layer the number of tokens it attends to, the query included; None is all. `rotated` says of each layer whether it
+    rotates queries and keys; None: all do.
     """
 
     vocab_size: int
@@ -43,6 +44,7 @@ class DecoderConfig(ModelConfig):
     rope: Rope
     tied: bool
     windows: tuple[int | None, ...]
+    rotated: tuple[bool, ...] | None = None
 
     @property
     def widths(self) -> tuple[int, int]:

@@ -17,13 +17,13 @@ from regard._utils.errors import RegardError
 from regard.functional.arrays import concat
 from regard.functional.recorder import NULL_RECORDER, Recorder, optional_tap
 from regard.functional.variable import plain
-from regard.models.build import GATED, gated_feed_forward, linear, paired_rows, rms_norm
+from regard.models.build import GATED, gated_feed_forward, linear, rms_norm
 from regard.models.checkpoint.config import MAX_EXPERTS, ConfigReader
 from regard.models.checkpoint.tensors import TensorSource
 from regard.models.decoder_checkpoint import read_sizes
 from regard.models.llama import Llama, LlamaConfig
 from regard.models.mixtral import MixtureOfExperts, experts
-from regard.nn import CausalAttention, CosSin, DecoderBlock, GatedFeedForward, Linear, RMSNorm
+from regard.nn import CausalAttention, CosSin, GatedFeedForward, Linear, RMSNorm
 from regard.nn.kv_cache import KVCache
 from regard.nn.layer import REQUIRED
 
@@ -261,15 +261,9 @@ class DeepseekV3(Llama):
     rotates_last: ClassVar[bool] = True
 
     @classmethod
-    def block(cls, source: TensorSource, config: Any, layer: int) -> DecoderBlock:
-        """Return the block of a layer."""
-        E, eps = config.embed_dim, config.norm_eps
-        return DecoderBlock(
-            rms_norm(source, "input_layernorm", E, eps),
-            _attention(source.at("self_attn"), config),
-            rms_norm(source, "post_attention_layernorm", E, eps),
-            cls.mlp(source, config, layer),
-        )
+    def attention(cls, source: TensorSource, config: Any, layer: int) -> LatentAttention:  # noqa: ARG003
+        """Return the attention of a block."""
+        return _attention(source, config)
 
     @classmethod
     def mlp(cls, source: TensorSource, config: Any, layer: int) -> Any:
@@ -321,6 +315,9 @@ def _attention(source: TensorSource, config: DeepseekV3Config) -> LatentAttentio
         rows: np.ndarray = size * np.arange(H)[:, None] + features
         return rows.ravel()
 
+    def q_rows() -> np.ndarray:
+        return of_heads(D, np.concatenate([np.arange(N), N + halves()]))
+
     def k_rows() -> np.ndarray:
         return of_heads(N + Dv, np.arange(N))
 
@@ -331,7 +328,7 @@ def _attention(source: TensorSource, config: DeepseekV3Config) -> LatentAttentio
     if q_latent_dim is not None:
         q_latent, q_name = linear(source, "q_a_proj", E, q_latent_dim, bias=bias), "q_b_proj"
         q_latent_norm = rms_norm(source, "q_a_layernorm", q_latent_dim, _LATENT_EPS)
-    q_inputs, rows = q_latent_dim or E, paired_rows(H * D, R, D, start=N) if config.interleaved else None
+    q_inputs, rows = q_latent_dim or E, q_rows if config.interleaved else None
     down, up = "kv_a_proj_with_mqa", "kv_b_proj"
     return LatentAttention(
         q_proj=linear(source, q_name, q_inputs, H * D, bias=False, rows=rows),

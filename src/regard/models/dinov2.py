@@ -100,8 +100,8 @@ class Dinov2(ViT):
             assert classifier is not None
             return classifier(np.concatenate([hidden[:, 0], hidden[:, 1:].mean(1)], axis=-1))
 
-        has_classes = classifier is not None
-        return ImageOutput(hidden, encodings, logits if has_classes else None, _of_class, labels=self.labels)
+        classes = None if classifier is None else logits
+        return ImageOutput(hidden, encodings, classes, _of_class, labels=self.labels)
 
     @classmethod
     def sized(cls, config: Any, processor: ImageProcessor | None) -> Any:
@@ -114,15 +114,16 @@ class Dinov2(ViT):
     @classmethod
     def block(cls, source: TensorSource, config: Any) -> EncoderBlock:
         """Return a block."""
-        E, F, eps, attn, mlp = config.embed_dim, config.hidden_dim, config.norm_eps, source.at("attention"), "mlp"
+        E, F, eps = config.embed_dim, config.hidden_dim, config.norm_eps
+        attn, mlp = source.at("attention"), source.at("mlp")
         *qkv, out = _ATTENTION
         maps = [*(linear(attn, name, E, E, bias=config.qkv_bias) for name in qkv), linear(attn, out, E, E)]
         feed: FeedForward | GatedFeedForward
         if config.is_gated:
-            gate, up = fused_linears(source, "mlp.weights_in", E, (F, F))
-            feed = GatedFeedForward(gate, up, linear(source, "mlp.weights_out", F, E), activation="silu")
+            gate, up = fused_linears(mlp, "weights_in", E, (F, F))
+            feed = GatedFeedForward(gate, up, linear(mlp, "weights_out", F, E), activation="silu")
         else:
-            feed = feed_forward(source.at(mlp), ("fc1", "fc2"), E, F, config.activation)
+            feed = feed_forward(mlp, ("fc1", "fc2"), E, F, config.activation)
         return EncoderBlock(
             SelfAttention(*maps, num_heads=config.num_heads),
             layer_norm(source, "norm1", E, eps),

@@ -35,6 +35,8 @@ _FAMILIES: dict[str, str | type[PretrainedModel]] = {
     "clip": "clip.CLIP",
     "clip_text_model": "clip.CLIPText",
     "clip_vision_model": "clip.CLIPVision",
+    "cohere": "cohere.Cohere",
+    "cohere2": "cohere.Cohere",
     "deberta-v2": "deberta_v2.DebertaV2",
     "deepseek_v3": "deepseek_v3.DeepseekV3",
     "dinov2": "dinov2.Dinov2",

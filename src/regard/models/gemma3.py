@@ -15,6 +15,7 @@ import numpy as np
 from regard.models import decoder_checkpoint as shared
 from regard.models.checkpoint.config import ConfigReader
 from regard.models.gemma2 import Gemma2, Gemma2Config, read_cap
+from regard.models.llama import LlamaConfig
 from regard.models.rope import Rope, read_ropes_by_type
 from regard.nn import CosSin
 
@@ -47,6 +48,7 @@ class Gemma3Config(Gemma2Config):
             cap is None or reader is whole,
             f"final_logit_softcapping is {cap}, which transformers ignores in a gemma3: remove it",
         )
+        bias = reader.flag("attention_bias", False)
         config = cls(
             **sizes,
             activation=reader.activation("hidden_activation", "gelu_pytorch_tanh"),
@@ -54,7 +56,8 @@ class Gemma3Config(Gemma2Config):
             local_rope=ropes["sliding_attention"],
             tied=reader.flag("tie_word_embeddings", True),
             windows=shared.read_windows(reader, layers, window, [bool((i + 1) % pattern) for i in range(layers)]),
-            attn_bias=reader.flag("attention_bias", False),
+            qkv_bias=bias,
+            output_bias=bias,
             score_scale=1 / math.sqrt(reader.positive("query_pre_attn_scalar", 256)),
             score_softcap=None,
             logit_softcap=cap,
@@ -68,7 +71,7 @@ class Gemma3Config(Gemma2Config):
 class Gemma3(Gemma2):
     """A Gemma 3 with its tokenizer; its forward pass is that of Gemma 2."""
 
-    config_type: ClassVar[type[Gemma2Config]] = Gemma3Config
+    config_type: ClassVar[type[LlamaConfig]] = Gemma3Config
 
     config: Gemma3Config
 

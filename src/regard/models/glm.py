@@ -44,7 +44,7 @@ class Glm(Llama):
     """A GLM-4 with its tokenizer; its forward pass is Llama's."""
 
     config_type: ClassVar[type[LlamaConfig]] = GlmConfig
-    rotates_neighbours: ClassVar[bool] = True
+    interleaved: ClassVar[bool] = True
 
     @classmethod
     def block(cls, source: TensorSource, config: Any, layer: int) -> DecoderBlock:

@@ -9,25 +9,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-import numpy as np
-
-from regard.functional.recorder import Recorder
 from regard.models import decoder_checkpoint as shared
-from regard.models.build import causal_attention, embedding, feed_forward, fused_linears, layer_norm, linear
+from regard.models.build import feed_forward, fused_linears, layer_norm, linear
 from regard.models.checkpoint.config import ConfigReader
 from regard.models.checkpoint.tensors import TensorSource
-from regard.models.decoder import Caches, Decoder
+from regard.models.llama import Llama, LlamaConfig
 from regard.models.rope import read_rope
-from regard.nn import CosSin, DecoderBlock
-from regard.nn.layers import traced_norm
+from regard.nn import DecoderBlock, FeedForward, LayerNorm, Linear
 
 
 @dataclass(frozen=True, kw_only=True)
-class GPTNeoXConfig(shared.DecoderConfig):
-    """The sizes of a GPT-NeoX, its activation, whether attention has biases, and whether its blocks are parallel."""
+class GPTNeoXConfig(LlamaConfig):
+    """The configuration of a GPT-NeoX."""
 
-    activation: str
-    attn_bias: bool
     parallel: bool
 
     @classmethod
@@ -40,13 +34,15 @@ class GPTNeoXConfig(shared.DecoderConfig):
             reader, norm_eps=1e-5, norm_eps_name="layer_norm_eps", with_kv_heads=False, with_head_dim=False
         )
         rope = read_rope(reader, sizes, partial=0.25, base_name="rotary_emb_base", partial_name="rotary_pct")
+        bias = reader.flag("attention_bias", True)
         config = cls(
             **sizes,
             activation=reader.activation("hidden_act", "gelu"),
             rope=rope,
             tied=reader.flag("tie_word_embeddings", False),
             windows=(None,) * sizes["num_layers"],
-            attn_bias=reader.flag("attention_bias", True),
+            qkv_bias=bias,
+            output_bias=bias,
             parallel=reader.flag("use_parallel_residual", True),
         )
         reader.finish()
@@ -54,54 +50,40 @@ class GPTNeoXConfig(shared.DecoderConfig):
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class GPTNeoX(Decoder):
-    """A GPT-NeoX with its tokenizer."""
+class GPTNeoX(Llama):
+    """A GPT-NeoX with its tokenizer; its forward pass is Llama's."""
 
-    config_type: ClassVar[Any] = GPTNeoXConfig
+    config_type: ClassVar[type[LlamaConfig]] = GPTNeoXConfig
     prefix: ClassVar[str] = "gpt_neox"
     embedding: ClassVar[str] = "embed_in"
     head_name: ClassVar[str] = "embed_out"
-
-    config: GPTNeoXConfig
-
-    def forward_with_cache(
-        self, ids: np.ndarray, positions: np.ndarray, caches: Caches, *, mask: np.ndarray | None, trace: Recorder
-    ) -> tuple[np.ndarray, Caches]:
-        """Embeddings, blocks, final norm; `Decoder.head` makes logits of the result."""
-        x = trace("token_embeddings", self.token_embedding(ids), "B T E")
-        x = trace("embeddings", x, "B T E")
-        rotation = self.rotation(positions, x.dtype)
-        x, caches = self.run_blocks(x, caches, rotation=rotation, mask=mask, trace=trace)
-        return trace("final_norm", traced_norm(self.final_norm, x, trace, "final_norm"), "B T E"), caches
-
-    def rotation(self, positions: np.ndarray, dtype: Any) -> CosSin:
-        """Return the rotation of queries and keys at some positions, of all blocks."""
-        return self.config.rope(positions, dtype)
+    last_norm: ClassVar[str] = "final_layer_norm"
 
     @classmethod
-    def layers(cls, source: TensorSource, config: Any) -> dict[str, Any]:
-        """Return the fields that are layers, except the head."""
-        return {
-            "token_embedding": embedding(source, cls.embedding, config.vocab_size, config.embed_dim, in_blocks=True),
-            "blocks": tuple(_block(source.at(f"layers.{i}"), config) for i in range(config.num_layers)),
-            "final_norm": layer_norm(source, "final_layer_norm", config.embed_dim, config.norm_eps),
-        }
+    def block(cls, source: TensorSource, config: Any, layer: int) -> DecoderBlock:
+        """Return the block of a layer."""
+        return DecoderBlock(
+            cls.norm(source, "input_layernorm", config.embed_dim, config),
+            cls.attention(source.at("attention"), config, layer),
+            cls.norm(source, "post_attention_layernorm", config.embed_dim, config),
+            cls.mlp(source, config, layer),
+            parallel=config.parallel,
+        )
 
+    @classmethod
+    def norm(cls, source: TensorSource, name: str, features: int, config: Any) -> LayerNorm:
+        """Return a norm of the stream, with a mean and a bias."""
+        return layer_norm(source, name, features, config.norm_eps)
 
-def _block(source: TensorSource, config: GPTNeoXConfig) -> DecoderBlock:
-    """Return a block. The checkpoint has queries, keys and values as one tensor, the three of a head together."""
-    attn, E, eps, bias = source.at("attention"), config.embed_dim, config.norm_eps, config.attn_bias
-    mlp = ("dense_h_to_4h", "dense_4h_to_h")
-    return DecoderBlock(
-        layer_norm(source, "input_layernorm", E, eps),
-        causal_attention(
-            [
-                *fused_linears(attn, "query_key_value", E, (E, E, E), bias=bias, interleaved=config.head_dim),
-                linear(attn, "dense", E, E, bias=bias),
-            ],
-            num_heads=config.num_heads,
-        ),
-        layer_norm(source, "post_attention_layernorm", E, eps),
-        feed_forward(source.at("mlp"), mlp, E, config.hidden_dim, config.activation),
-        parallel=config.parallel,
-    )
+    @classmethod
+    def projections(cls, source: TensorSource, config: Any) -> list[Linear]:
+        """Return the linear maps of queries, keys, values and output; the first three of a head are stored together."""
+        E, bias = config.embed_dim, config.qkv_bias
+        qkv = fused_linears(source, "query_key_value", E, (E, E, E), bias=bias, interleaved=config.head_dim)
+        return [*qkv, linear(source, "dense", E, E, bias=bias)]
+
+    @classmethod
+    def mlp(cls, source: TensorSource, config: Any, layer: int) -> FeedForward:  # noqa: ARG003
+        """Return the feed-forward layer of a block."""
+        names = ("dense_h_to_4h", "dense_4h_to_h")
+        return feed_forward(source.at("mlp"), names, config.embed_dim, config.hidden_dim, config.activation)

@@ -6,7 +6,7 @@ feed-forward layer, a router chooses a few of many for each token.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -14,12 +14,12 @@ import numpy as np
 from regard import functional as F
 from regard.functional.recorder import NULL_RECORDER, Recorder
 from regard.models import decoder_checkpoint as shared
-from regard.models.build import PROJECTIONS, causal_attention, linear, projections, rms_norm
+from regard.models.build import linear
 from regard.models.checkpoint.config import ConfigReader
 from regard.models.checkpoint.tensors import TensorSource
-from regard.models.llama import Llama
+from regard.models.llama import Llama, LlamaConfig
 from regard.models.rope import read_rope
-from regard.nn import DecoderBlock, Layer, Linear
+from regard.nn import CausalAttention, Layer, Linear
 
 _YARN = {
     "rope_type": "yarn",
@@ -32,10 +32,9 @@ _YARN = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class GptOssConfig(shared.DecoderConfig):
+class GptOssConfig(LlamaConfig):
     """The sizes of a gpt-oss; `hidden_dim` is that of an expert."""
 
-    attn_bias: bool
     num_experts: int
     experts_per_token: int
     gate_slope: float
@@ -63,12 +62,15 @@ class GptOssConfig(shared.DecoderConfig):
         reader.require(
             per_token <= num_experts, f"num_experts_per_tok {per_token} is more than the {num_experts} experts"
         )
+        bias = reader.flag("attention_bias", True)
         config = cls(
             **sizes,
             rope=read_rope(reader, sizes, base=150_000.0, scaling=_YARN),
             tied=reader.flag("tie_word_embeddings", False),
             windows=shared.read_windows(reader, layers, window, [i % 2 == 0 for i in range(layers)]),
-            attn_bias=reader.flag("attention_bias", True),
+            activation="silu",
+            qkv_bias=bias,
+            output_bias=bias,
             num_experts=num_experts,
             experts_per_token=per_token,
             gate_slope=reader.positive("swiglu_alpha", 1.702),
@@ -125,20 +127,10 @@ class GptOss(Llama):
     config: GptOssConfig
 
     @classmethod
-    def block(cls, source: TensorSource, config: GptOssConfig, layer: int) -> DecoderBlock:
-        """Return the block of a layer."""
-        attn, E, eps, bias = source.at("self_attn"), config.embed_dim, config.norm_eps, config.attn_bias
-        return DecoderBlock(
-            rms_norm(source, "input_layernorm", E, eps),
-            causal_attention(
-                projections(attn, PROJECTIONS, E, config.widths, bias=bias, output_bias=bias),
-                num_heads=config.num_heads,
-                window=config.windows[layer],
-                sinks=attn.array("sinks", (config.num_heads,)),
-            ),
-            rms_norm(source, "post_attention_layernorm", E, eps),
-            cls.mlp(source, config, layer),
-        )
+    def attention(cls, source: TensorSource, config: Any, layer: int) -> CausalAttention:
+        """Return the attention of a block, with its sinks."""
+        attn = super().attention(source, config, layer)
+        return replace(attn, sinks=source.array("sinks", (config.num_heads,)))
 
     @classmethod
     def mlp(cls, source: TensorSource, config: GptOssConfig, layer: int) -> Experts:  # noqa: ARG003

@@ -26,7 +26,7 @@ from regard.models.checkpoint.config import ConfigReader
 from regard.models.checkpoint.tensors import TensorSource
 from regard.models.decoder import Caches, Decoder
 from regard.models.rope import read_rope
-from regard.nn import CosSin, DecoderBlock, LayerNorm, Linear, RMSNorm
+from regard.nn import CausalAttention, CosSin, DecoderBlock, LayerNorm, Linear, RMSNorm
 from regard.nn.layers import traced_norm
 
 
@@ -82,7 +82,8 @@ class Llama(Decoder):
 
     config_type: ClassVar[Any] = LlamaConfig  # a relative has its own
     rotates_last: ClassVar[bool] = False  # features of a head, where it rotates some of them; else the first
-    rotates_neighbours: ClassVar[bool] = False  # in the checkpoint; here the halves of what is rotated
+    interleaved: ClassVar[bool] = False  # whether it rotates neighbouring features together
+    last_norm: ClassVar[str] = "norm"  # the name of the norm after the blocks
 
     config: Any
 
@@ -98,8 +99,9 @@ class Llama(Decoder):
 
     def rotation(self, positions: np.ndarray, dtype: Any) -> CosSin | list[CosSin | None]:
         """Return the rotation of queries and keys at some positions, of all blocks or of each."""
-        rotation: CosSin = self.config.rope(positions, dtype)
-        return rotation
+        rotation, rotated = self.config.rope(positions, dtype), self.config.rotated
+        is_of_all = rotated is None or all(rotated)
+        return rotation if is_of_all else [rotation if rotates else None for rotates in rotated]
 
     @classmethod
     def layers(cls, source: TensorSource, config: Any) -> dict[str, Any]:
@@ -107,25 +109,36 @@ class Llama(Decoder):
         return {
             "token_embedding": embedding(source, cls.embedding, config.vocab_size, config.embed_dim, in_blocks=True),
             "blocks": tuple(cls.block(source.at(f"layers.{i}"), config, i) for i in range(config.num_layers)),
-            "final_norm": cls.norm(source, "norm", config.embed_dim, config),
+            "final_norm": cls.norm(source, cls.last_norm, config.embed_dim, config),
         }
 
     @classmethod
     def block(cls, source: TensorSource, config: Any, layer: int) -> DecoderBlock:
         """Return the block of a layer."""
-        attn, E, D = source.at("self_attn"), config.embed_dim, config.head_dim
         return DecoderBlock(
-            cls.norm(source, "input_layernorm", E, config),
-            causal_attention(
-                cls.projections(attn, config),
-                num_heads=config.num_heads,
-                window=config.windows[layer],
-                q_norm=rms_norm(attn, "q_norm", D, config.norm_eps) if config.qk_norm else None,
-                k_norm=rms_norm(attn, "k_norm", D, config.norm_eps) if config.qk_norm else None,
-            ),
-            cls.norm(source, "post_attention_layernorm", E, config),
+            cls.norm(source, "input_layernorm", config.embed_dim, config),
+            cls.attention(source.at("self_attn"), config, layer),
+            cls.norm(source, "post_attention_layernorm", config.embed_dim, config),
             cls.mlp(source, config, layer),
         )
+
+    @classmethod
+    def attention(cls, source: TensorSource, config: Any, layer: int) -> CausalAttention:
+        """Return the attention of a block."""
+        heads, kv_heads = config.num_heads, config.num_kv_heads
+        return causal_attention(
+            cls.projections(source, config),
+            num_heads=heads,
+            window=config.windows[layer],
+            interleaved=cls.interleaved,
+            q_norm=cls.head_norm(source, "q_norm", heads, config) if config.qk_norm else None,
+            k_norm=cls.head_norm(source, "k_norm", kv_heads, config) if config.qk_norm else None,
+        )
+
+    @classmethod
+    def head_norm(cls, source: TensorSource, name: str, heads: int, config: Any) -> LayerNorm | RMSNorm:  # noqa: ARG003
+        """Return the norm of each query or each key, of so many heads."""
+        return cls.norm(source, name, config.head_dim, config)
 
     @classmethod
     def norm(cls, source: TensorSource, name: str, features: int, config: Any) -> LayerNorm | RMSNorm:
@@ -136,8 +149,7 @@ class Llama(Decoder):
     def projections(cls, source: TensorSource, config: Any) -> list[Linear]:
         """Return the linear maps of queries, keys, values and output."""
         biases = {"bias": config.qkv_bias, "output_bias": config.output_bias}
-        pairs = (config.rope.dim, config.head_dim) if cls.rotates_neighbours else None
-        return projections(source, PROJECTIONS, config.embed_dim, config.widths, **biases, neighbours=pairs)
+        return projections(source, PROJECTIONS, config.embed_dim, config.widths, **biases)
 
     @classmethod
     def mlp(cls, source: TensorSource, config: Any, layer: int) -> Any:  # noqa: ARG003

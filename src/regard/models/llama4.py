@@ -18,7 +18,7 @@ from regard.functional.masks.structured import SegmentMask
 from regard.functional.recorder import NULL_RECORDER, Recorder
 from regard.functional.variable import plain
 from regard.models import decoder_checkpoint as shared
-from regard.models.build import GATED, PROJECTIONS, gated_feed_forward, linear, projections, rms_norm
+from regard.models.build import GATED, gated_feed_forward, linear
 from regard.models.checkpoint.config import ConfigReader
 from regard.models.checkpoint.tensors import TensorSource
 from regard.models.deepseek_v3 import largest
@@ -26,7 +26,7 @@ from regard.models.llama import Llama, LlamaConfig
 from regard.models.mixtral import MixtureOfExperts, read_experts
 from regard.models.rope import peek_kind
 from regard.models.smollm3 import read_rotated
-from regard.nn import CausalAttention, CosSin, DecoderBlock, GatedFeedForward, RMSNorm
+from regard.nn import CausalAttention, CosSin, GatedFeedForward, RMSNorm
 from regard.nn.layer import REQUIRED
 
 _COMMUTING = ("default", "linear", "dynamic", "llama3")  # rotations that change no length, so may follow the norm
@@ -193,36 +193,26 @@ class Llama4(Llama):
         return [rotation if rotates else factors for rotates in self.config.rotated]
 
     @classmethod
-    def block(cls, source: TensorSource, config: Any, layer: int) -> DecoderBlock:
-        """Return the block of a layer."""
-        attn, E, D, H, eps = (
-            source.at("self_attn"),
-            config.embed_dim,
-            config.head_dim,
-            config.num_heads,
-            config.norm_eps,
-        )
-        rotates, bias = config.rotated[layer], config.qkv_bias
-        norm = UnitRMSNorm(eps=eps, dim=D) if config.qk_norm and rotates else None  # type: ignore[call-arg]
-        neighbours = (D, D) if rotates else None
-        return DecoderBlock(
-            rms_norm(source, "input_layernorm", E, eps),
-            Llama4Attention(
-                *projections(attn, PROJECTIONS, E, config.widths, bias=bias, output_bias=bias, neighbours=neighbours),
-                num_heads=H,
-                q_norm=norm,
-                k_norm=norm,
-                is_rotated=rotates,
-                chunk=config.chunks[layer],
-            ),
-            rms_norm(source, "post_attention_layernorm", E, eps),
-            cls.mlp(source.at("feed_forward"), config, layer),
+    def attention(cls, source: TensorSource, config: Any, layer: int) -> Llama4Attention:
+        """Return the attention of a block."""
+        rotates = config.rotated[layer]
+        has_norm = config.qk_norm and rotates
+        norm = UnitRMSNorm(eps=config.norm_eps, dim=config.head_dim) if has_norm else None  # type: ignore[call-arg]
+        return Llama4Attention(
+            *cls.projections(source, config),
+            num_heads=config.num_heads,
+            interleaved=True,
+            q_norm=norm,
+            k_norm=norm,
+            is_rotated=rotates,
+            chunk=config.chunks[layer],
         )
 
     @classmethod
     def mlp(cls, source: TensorSource, config: Any, layer: int) -> Any:
         """Return the experts of a block, or its feed-forward layer."""
         E, F, X, activation = config.embed_dim, config.hidden_dim, config.num_experts, config.activation
+        source = source.at("feed_forward")
         if not config.sparse[layer]:
             return gated_feed_forward(source, GATED, E, config.mlp_dim, activation)
         return Llama4Experts(

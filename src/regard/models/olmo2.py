@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from regard.models.build import causal_attention, rms_norm
+from regard.models.build import rms_norm
 from regard.models.checkpoint.config import ConfigReader
 from regard.models.checkpoint.tensors import TensorSource
 from regard.models.decoder_checkpoint import read_sizes
 from regard.models.llama import Llama, LlamaConfig
-from regard.nn import DecoderBlock
+from regard.nn import DecoderBlock, RMSNorm
 
 
 class Olmo2Config(LlamaConfig):
@@ -26,7 +26,9 @@ class Olmo2Config(LlamaConfig):
         reader.only(model_type="olmo2")
         sizes = read_sizes(reader, norm_eps=1e-5)
         bias = reader.flag("attention_bias", False)
-        return cls._finish(reader, sizes, windows=(None,) * sizes["num_layers"], qkv_bias=bias, output_bias=bias)
+        return cls._finish(
+            reader, sizes, windows=(None,) * sizes["num_layers"], qkv_bias=bias, output_bias=bias, qk_norm=True
+        )
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -38,16 +40,15 @@ class Olmo2(Llama):
     @classmethod
     def block(cls, source: TensorSource, config: Any, layer: int) -> DecoderBlock:
         """Return the block of a layer: x + norm(attn(x)), then x + norm(mlp(x))."""
-        attn, E, eps, (q_width, kv_width) = source.at("self_attn"), config.embed_dim, config.norm_eps, config.widths
         return DecoderBlock(
             attn_norm=None,
-            attn=causal_attention(
-                cls.projections(attn, config),
-                num_heads=config.num_heads,
-                q_norm=rms_norm(attn, "q_norm", q_width, eps),
-                k_norm=rms_norm(attn, "k_norm", kv_width, eps),
-            ),
-            attn_post_norm=rms_norm(source, "post_attention_layernorm", E, eps),
-            mlp_post_norm=rms_norm(source, "post_feedforward_layernorm", E, eps),
+            attn=cls.attention(source.at("self_attn"), config, layer),
+            attn_post_norm=rms_norm(source, "post_attention_layernorm", config.embed_dim, config.norm_eps),
+            mlp_post_norm=rms_norm(source, "post_feedforward_layernorm", config.embed_dim, config.norm_eps),
             mlp=cls.mlp(source, config, layer),
         )
+
+    @classmethod
+    def head_norm(cls, source: TensorSource, name: str, heads: int, config: Any) -> RMSNorm:
+        """Return the norm of all queries or all keys of a token."""
+        return rms_norm(source, name, heads * config.head_dim, config.norm_eps)

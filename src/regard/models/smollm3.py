@@ -7,21 +7,16 @@ causal order tells one position from another (Yang et al. 2025, arXiv:2501.18795
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
-
-import numpy as np
+from typing import ClassVar, Self
 
 from regard.models.checkpoint.config import ConfigReader
 from regard.models.decoder_checkpoint import read_sizes, read_windows
 from regard.models.llama import Llama, LlamaConfig
-from regard.nn import CosSin
 
 
 @dataclass(frozen=True, kw_only=True)
 class SmolLM3Config(LlamaConfig):
-    """The configuration of a SmolLM3; `rotated` says of each layer whether it rotates queries and keys."""
-
-    rotated: tuple[bool, ...]
+    """The configuration of a SmolLM3."""
 
     @classmethod
     def read(cls, reader: ConfigReader) -> Self:
@@ -50,15 +45,6 @@ class SmolLM3(Llama):
     """A SmolLM3 with its tokenizer; its forward pass is Llama's."""
 
     config_type: ClassVar[type[LlamaConfig]] = SmolLM3Config
-
-    config: SmolLM3Config
-
-    def rotation(self, positions: np.ndarray, dtype: Any) -> CosSin | list[CosSin | None]:
-        """Return the rotation of each block, None where there is none."""
-        rotation = self.config.rope(positions, dtype)
-        return (
-            rotation if all(self.config.rotated) else [rotation if rotates else None for rotates in self.config.rotated]
-        )
 
 
 def read_rotated(reader: ConfigReader, num_layers: int) -> tuple[bool, ...]:

@@ -63,7 +63,7 @@ class ViTConfig(ImageConfig):
 class ViT(ImageModel):
     """A ViT, with its pooler or its classifier if it was saved with one."""
 
-    config: ViTConfig | Any  # a relative has its own
+    config: Any  # `ViTConfig`, or that of a relative
     final_norm: LayerNorm
     pooler: Linear | None = field(default=None, kw_only=True)
     classifier: Linear | None = field(default=None, kw_only=True)

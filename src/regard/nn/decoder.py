@@ -28,15 +28,18 @@ class CausalAttention(MultiHeadAttention):
 
     Parameters
     ----------
-    q_norm, k_norm : RMSNorm, optional
+    q_norm, k_norm : RMSNorm, or LayerNorm, optional
         Of the ``D`` features of each query and key, or, with as many weights, of those of all heads together; before
         the rotary embedding.
+    interleaved : bool
+        Which features the rotary embedding pairs, as `regard.rotary` takes it.
     window, scale, softcap, sinks
         As `regard.attention` takes them.
     """
 
-    q_norm: RMSNorm | None = field(default=None, kw_only=True)
-    k_norm: RMSNorm | None = field(default=None, kw_only=True)
+    q_norm: LayerNorm | RMSNorm | None = field(default=None, kw_only=True)
+    k_norm: LayerNorm | RMSNorm | None = field(default=None, kw_only=True)
+    interleaved: bool = field(default=False, kw_only=True)
     window: tuple[int | None, int | None] | None = field(default=None, kw_only=True)
     scale: float | None = field(default=None, kw_only=True)
     softcap: float | None = field(default=None, kw_only=True)
@@ -94,7 +97,8 @@ class CausalAttention(MultiHeadAttention):
 
     def with_positions(self, q: np.ndarray, k: np.ndarray, rotation: CosSin) -> tuple[np.ndarray, np.ndarray]:
         """Return queries and keys, rotated."""
-        return F.apply_rotary(q, *rotation), F.apply_rotary(k, *rotation)
+        pairs = self.interleaved
+        return F.apply_rotary(q, *rotation, interleaved=pairs), F.apply_rotary(k, *rotation, interleaved=pairs)
 
     def visible(self, mask: Any, queries: int, keys: int) -> Any:  # noqa: ARG002
         """Return the mask of so many queries, the last, and keys, besides causal order and window."""
@@ -181,9 +185,9 @@ class DecoderBlock(Layer):
         return y if self.residual_scale == 1 else y * y.dtype.type(self.residual_scale)
 
 
-def _norm_heads(norm: RMSNorm | None, x: np.ndarray, trace: Recorder, name: str) -> np.ndarray:
+def _norm_heads(norm: LayerNorm | RMSNorm | None, x: np.ndarray, trace: Recorder, name: str) -> np.ndarray:
     """Return the features of each head, ``... H T D``, normed: each head's alone, or those of all heads together."""
-    if norm is None or norm.weight.shape == x.shape[-1:]:
+    if norm is None or norm.weight.shape[-1:] == x.shape[-1:]:
         return normed(norm, x, trace, name, "... H T D")
     together: np.ndarray = F.split_heads(normed(norm, F.merge_heads(x), trace, name), x.shape[-3])
     return together

@@ -24,6 +24,7 @@ _FROM_JSON = "TokenizersBackend"  # of transformers: a tokenizer.json as it is
 _OF_MODEL_TYPE = {
     "albert": "AlbertTokenizer", "bart": "RobertaTokenizer", "bert": "BertTokenizer",
     "camembert": "CamembertTokenizer", "clip": "CLIPTokenizer",
+    "cohere": "CohereTokenizer", "cohere2": "CohereTokenizer",
     "deberta-v2": "DebertaV2Tokenizer", "distilbert": "BertTokenizer", "electra": "BertTokenizer",
     "gemma2": "GemmaTokenizer", "gemma3": "GemmaTokenizer", "gemma3_text": "GemmaTokenizer",
     "glm": _FROM_JSON, "glm4": _FROM_JSON, "gpt2": "GPT2Tokenizer", "gpt_neo": "GPT2Tokenizer",

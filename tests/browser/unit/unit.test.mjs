@@ -3,70 +3,36 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 const at = (name) => import(new URL(`../../../src/regard/explorer/frontend/${name}.js`, import.meta.url));
-const modules = {
-    text: "data/tokens",
-    scale: "render/scale",
-    format: "render/format",
-    colormap: "render/colormap",
-    viewport: "render/viewport",
-    matrix: "data/matrix",
-    state: "state/state",
-    sides: "state/sides",
-    url: "state/url",
-    codec: "data/codec",
-    files: "export/file-export",
-    keys: "app/keybindings",
-    grid: "views/head-grid",
-    movement: "views/movement-view",
-    plane: "render/plane",
-    lines: "render/lines",
-    tiles: "data/tile-source",
-    maps: "data/map-data",
-    annotations: "render/map-annotations",
-    panel: "views/word-strip",
-    cells: "data/cell",
-    aggregate: "data/aggregate",
-    messages: "views/messages",
-    compare: "views/side-switch",
-    ablation: "views/ablation-panel",
-    attribution: "data/attribution",
-    memory: "views/memory-panel",
-    cellView: "views/cell-view",
-    queries: "app/queries",
-    curves: "render/curves",
-};
-const {
-    text,
-    scale,
-    format,
-    colormap,
-    viewport,
-    matrix,
-    state,
-    sides,
-    url,
-    codec,
-    files,
-    keys,
-    grid,
-    movement,
-    plane,
-    lines,
-    tiles,
-    maps,
-    annotations,
-    panel,
-    cells,
-    aggregate,
-    messages,
-    compare,
-    ablation,
-    attribution,
-    memory,
-    cellView,
-    queries,
-    curves,
-} = Object.fromEntries(await Promise.all(Object.entries(modules).map(async ([name, path]) => [name, await at(path)])));
+const text = await at("data/tokens");
+const scale = await at("render/scale");
+const format = await at("render/format");
+const colormap = await at("render/colormap");
+const viewport = await at("render/viewport");
+const matrix = await at("data/matrix");
+const state = await at("state/state");
+const sides = await at("state/sides");
+const url = await at("state/url");
+const codec = await at("data/codec");
+const files = await at("export/file-export");
+const keys = await at("app/keybindings");
+const grid = await at("views/head-grid");
+const movement = await at("views/movement-view");
+const plane = await at("render/plane");
+const lines = await at("render/lines");
+const tiles = await at("data/tile-source");
+const maps = await at("data/map-data");
+const annotations = await at("render/map-annotations");
+const panel = await at("views/word-strip");
+const cells = await at("data/cell");
+const aggregate = await at("data/aggregate");
+const messages = await at("views/messages");
+const compare = await at("views/side-switch");
+const ablation = await at("views/ablation-panel");
+const attribution = await at("data/attribution");
+const memory = await at("views/memory-panel");
+const cellView = await at("views/cell-view");
+const queries = await at("app/queries");
+const curves = await at("render/curves");
 const token = (t, word, start = 0, special = false) => ({
     text: t,
     special,
@@ -122,8 +88,8 @@ test("what is rounded shows fewer digits once it is summed", () => {
     );
 });
 test("an edit that is taken back leaves nothing to compare with", () => {
-    const run = { layers: [{ heads: 2, rows: 3, cols: 3 }], tokens: [1, 2, 3] };
-    const manifest = { runs: [run, run], numGivenRuns: 1 };
+    const run = runOf(1, 2, 3);
+    const manifest = { ...manifestOf(run), runs: [run, run] };
     assert.equal(sides.sidesOf({ ...state.INITIAL_STATE, editedRun: 1 }, manifest).length, 2);
     assert.equal(sides.sidesOf(state.INITIAL_STATE, manifest).length, 1);
 });
@@ -198,21 +164,15 @@ test("the table of colours has 0 in the middle", () => {
     );
 });
 
+const size = { width: 500, height: 500 };
+const extent = { rows: 1000, cols: 1000 };
 test("zoom keeps the cell under the pointer", () => {
-    const [extent, size] = [
-        { rows: 1000, cols: 1000 },
-        { width: 500, height: 500 },
-    ];
     const before = viewport.fitWhole(extent, size);
     const after = viewport.zoomAt(before, 8, 200, 100, (one) => viewport.clampViewport(one, extent, size));
     assert.equal(before.x + 200 / before.k, after.x + 200 / after.k);
     assert.equal(before.y + 100 / before.k, after.y + 100 / after.k);
 });
 test("a cell that is zoomed about stays all the way", () => {
-    const [extent, size] = [
-        { rows: 1000, cols: 1000 },
-        { width: 500, height: 500 },
-    ];
     const from = viewport.fitWhole(extent, size);
     const to = viewport.zoomAt(from, 16, 120, 40, (one) => viewport.clampViewport(one, extent, size));
     for (const share of [0, 0.3, 0.9, 1]) {
@@ -222,13 +182,10 @@ test("a cell that is zoomed about stays all the way", () => {
     assert.deepEqual(viewport.interpolate({ x: 0, y: 0, k: 2 }, { x: 4, y: 8, k: 2 }, 0.25), { x: 1, y: 2, k: 2 });
 });
 test("a view stays on its map", () => {
-    const [extent, size] = [
-        { rows: 10, cols: 2000 },
-        { width: 500, height: 500 },
-    ];
-    assert.deepEqual(viewport.clampViewport({ x: -5, y: 99, k: 1 }, extent, size), { x: 0, y: 0, k: 1 });
-    assert.equal(viewport.clampViewport({ x: 9e9, y: 0, k: 10 }, extent, size).x, 1950);
-    assert.equal(viewport.clampViewport({ x: 0, y: 0, k: 1e9 }, extent, size).k, viewport.MAX_CELL_SIZE);
+    const wide = { rows: 10, cols: 2000 };
+    assert.deepEqual(viewport.clampViewport({ x: -5, y: 99, k: 1 }, wide, size), { x: 0, y: 0, k: 1 });
+    assert.equal(viewport.clampViewport({ x: 9e9, y: 0, k: 10 }, wide, size).x, 1950);
+    assert.equal(viewport.clampViewport({ x: 0, y: 0, k: 1e9 }, wide, size).k, viewport.MAX_CELL_SIZE);
 });
 test("levels and tiles cover what is seen", () => {
     const extent = { rows: 32768, cols: 32768 };
@@ -360,7 +317,7 @@ test("two texts share a layer and head; an edit is compared with the text that i
     assert.equal(sides.differenceBlockedBy({ ...state.INITIAL_STATE, editedRun: 2 }, manifest), null);
 });
 test("heads of a second text that has not run yet are not ablated in the first", () => {
-    const manifest = { ...manifestOf(runOf(2, 2, 3)), can: { ablate: true } };
+    const manifest = manifestOf(runOf(2, 2, 3));
     const ablatedOf = (given) =>
         state.normalize({ ...state.INITIAL_STATE, ablated: [[0, 1]], ...given }, manifest).ablated;
     assert.deepEqual(ablatedOf({ textB: "b", ablatedRun: 1 }), []);
@@ -553,15 +510,7 @@ test("an item of a list is toggled, whatever it holds", () => {
     );
 });
 test("the heads of lines are those of the layers, and none is not the same as no choice", () => {
-    const run = { layers: [{ heads: 2, rows: 3, cols: 3 }], tokens: [1, 2, 3].map((t) => token(String(t))) };
-    const manifest = {
-        can: { ablate: true },
-        modes: [],
-        metrics: [],
-        stories: [],
-        attribution_methods: [],
-        runs: [run],
-    };
+    const manifest = manifestOf(runOf(1, 2, 3));
     const linesOf = (address) => state.normalize({ ...state.INITIAL_STATE, ...url.decode(address) }, manifest).lines;
     assert.equal(linesOf(""), null);
     assert.deepEqual(linesOf("lh="), []);
@@ -1031,14 +980,9 @@ test("the checkpoint of a step is the last one before it", () => {
 });
 
 test("the run of a checkpoint is shown, and its ablation with it alone", () => {
-    const run = { layers: [{ heads: 2, rows: 3, cols: 3 }], tokens: [1, 2, 3].map((t) => token(String(t))) };
+    const run = runOf(1, 2, 3);
     const manifest = {
-        can: { ablate: true },
-        modes: [],
-        metrics: [],
-        stories: [],
-        attribution_methods: [],
-        numGivenRuns: 1,
+        ...manifestOf(run),
         runs: [run, run, { ...run, base_run: 1 }, run],
         training: { checkpoints: [0, 20, 40].map((step, n) => ({ step, run: [0, 1, 3][n] })) },
     };

@@ -260,7 +260,7 @@ def default_of(key, architecture, fields):
 
 
 WITH_EVERY_KEY = (
-    *("granite/biased", "glm4/plain"),
+    *("cohere/normed", "cohere2/plain", "granite/biased", "glm4/plain"),
     *("llama/plain", "llama/linear", "llama/yarn", "mixtral/plain", "smollm3/plain", "qwen2/plain", "qwen3/plain"),
     *(
         "qwen3_moe/plain",

@@ -178,6 +178,10 @@ def _granite(draft: Draft) -> None:
         draft.stored["rope.scaling.finetuned"] = False
 
 
+def _norms_of_heads(draft: Draft) -> None:
+    draft.fields["use_qk_norm"] = "blk.0.attn_q_norm.weight" in draft.file
+
+
 _SOFTMAX, _SIGMOID = 1, 2  # how experts are weighted
 
 
@@ -309,6 +313,23 @@ def _gemma(
     )
 
 
+def _cohere(
+    model_type: str,
+    *steps: Step,
+    fields: Mapping[str, str] = MappingProxyType({}),
+    tensors: Mapping[str, str] = MappingProxyType({}),
+    constants: Mapping[str, Any] = MappingProxyType({}),
+) -> Architecture:
+    """Return the entry of a Command R, with further fields, tensors and constants."""
+    return Architecture(
+        model_type,
+        {**_FIELDS, "attention.layer_norm_epsilon": "layer_norm_eps", "logit_scale": "logit_scale", **fields},
+        {**_TENSORS, **tensors},
+        {"hidden_act": "silu", "rope_theta": _ROPE_BASE, **constants},
+        (_heads(), *steps),
+    )
+
+
 def _llama(file: GgufFile) -> Architecture:
     """Return the entry of Llama, or of Mixtral, which has experts."""
     experts = file.metadata.get("llama.expert_count", 0)
@@ -416,6 +437,15 @@ ARCHITECTURES: Mapping[str, Architecture | Callable[[GgufFile], Architecture]] =
             },
             constants={"embedding_multiplier": 1.0, "residual_multiplier": 1.0},
             conversions=_INTERLEAVED,
+        ),
+        "command-r": _cohere("cohere", _ATTENTION_BIAS, _norms_of_heads, tensors=_QK_NORMS),
+        "cohere2": _cohere(
+            "cohere2",
+            fields={
+                "attention.sliding_window": "sliding_window",
+                "attention.sliding_window_pattern": "sliding_window_pattern",
+            },
+            constants={"attention_bias": False, "sliding_window_pattern": 4},
         ),
         "glm4": Architecture(
             "glm4",

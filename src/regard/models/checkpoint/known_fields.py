@@ -56,6 +56,16 @@ FIELDS = {
         hidden_act image_size intermediate_size layer_norm_eps logit_scale_init_value num_channels patch_size
         projection_dim text_config
     """,
+    "cohere": """
+        _rope_type_labels attention_bias default_rope_type hidden_act ignore_keys_at_rope_validation
+        intermediate_size layer_norm_eps logit_scale original_max_position_embeddings partial_rotary_factor
+        use_cache use_qk_norm
+    """,
+    "cohere2": """
+        _rope_type_labels attention_bias default_rope_type hidden_act ignore_keys_at_rope_validation
+        intermediate_size layer_norm_eps logit_scale original_max_position_embeddings partial_rotary_factor
+        sliding_window_pattern use_cache
+    """,
     "deberta-v2": """
         attention_head_size attention_probs_dropout_prob cls_dropout conv_act conv_groups conv_kernel_size
         embedding_size hidden_act hidden_dropout_prob intermediate_size layer_norm_eps legacy
@@ -289,6 +299,8 @@ DEFAULTS: dict[str, dict[str, int]] = {
     "bert": {"max_position_embeddings": 512, "type_vocab_size": 2},
     "camembert": {"max_position_embeddings": 512, "type_vocab_size": 2},
     "clip_text_model": {"max_position_embeddings": 77},
+    "cohere": {"max_position_embeddings": 8192},
+    "cohere2": {"max_position_embeddings": 8192},
     "deberta-v2": {"max_position_embeddings": 512, "type_vocab_size": 0},
     "deepseek_v3": {"max_position_embeddings": 4096, "num_experts_per_tok": 8},
     "distilbert": {"max_position_embeddings": 512},
