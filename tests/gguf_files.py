@@ -96,18 +96,6 @@ UNIGRAM = {
 """The metadata of a small unigram model of SentencePiece."""
 
 
-def gpt2_tensors() -> dict[str, np.ndarray]:
-    """Return random tensors for a gpt2 of the sizes of `LLAMA`, under the names and in the layout of the file."""
-    rng = np.random.default_rng(3)
-    shapes: dict[str, tuple[int, ...]] = {"token_embd.weight": (len(TOKENS), 32), "position_embd.weight": (19, 32)}
-    sizes = {"attn_norm": (32,), "attn_qkv": (96, 32), "attn_output": (32, 32), "ffn_norm": (32,)}
-    sizes |= {"ffn_up": (64, 32), "ffn_down": (32, 64)}
-    for name, shape in [(f"blk.{i}.{name}", shape) for i in range(2) for name, shape in sizes.items()]:
-        shapes |= {f"{name}.weight": shape, f"{name}.bias": shape[:1]}
-    shapes |= {"output_norm.weight": (32,), "output_norm.bias": (32,)}
-    return {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
-
-
 def llama_tensors(seed: int = 3) -> dict[str, np.ndarray]:
     """Return random tensors for `LLAMA`, under the names and in the layout of the file."""
     rng = np.random.default_rng(seed)

@@ -683,20 +683,18 @@ def write(family: str, case: str, folder: Path, *, dtype: str = "float64") -> No
             if greedy is None or len(set(greedy.tolist())) > 3:  # the same token for ever would prove little
                 break
         write_checkpoint(model, folder)
-        if reads_pictures(model.config):
-            arrays = _expected_of_pictures(model, model.config, lengths, target_lengths)
-        else:
-            arrays = _expected(runs, text_config(model.config), lengths, target_lengths)
+        config = model.config if reads_pictures(model.config) else text_config(model.config)
+        arrays = _expected(runs, config, lengths, target_lengths)
         save_file(arrays | ({} if greedy is None else {"greedy": greedy}), folder / "expected.safetensors")
 
 
-def make_model(family: str, case: str, seed: int, dtype: str) -> Any:
-    """Return a model of one case with random numbers."""
+def make_model(family: str, case: str, seed: int, dtype: str, **sizes: Any) -> Any:
+    """Return a model of one case with random numbers; `sizes` are others than the case has."""
     import torch
     import transformers
 
     kind = CASES[family]
-    config = getattr(transformers, kind.config)(**kind.sizes | kind.cases[case])
+    config = getattr(transformers, kind.config)(**kind.sizes | kind.cases[case] | sizes)
     config._attn_implementation = config._experts_implementation = "eager"
     return _cast(drawn(getattr(transformers, kind.model)(config).eval(), seed), getattr(torch, dtype))
 
@@ -777,78 +775,64 @@ def drawn(model: Any, seed: int) -> Any:
     return model
 
 
+def model_inputs(config: Any, lengths: tuple[int, ...], target_lengths: tuple[int, ...]) -> dict[str, np.ndarray]:
+    """Return the arguments of a model: random texts of these lengths, with targets, or pictures, or both."""
+    arrays = {}
+    if reads_pictures(config):
+        arrays["pixel_values"] = pixel_values(config, len(lengths))
+    if hasattr(text_config(config), "vocab_size"):
+        arrays["input_ids"], arrays["attention_mask"] = _batch(text_config(config), lengths)
+    if config.is_encoder_decoder:
+        ids, arrays["decoder_attention_mask"] = _batch(config, target_lengths)
+        ids[:, 0] = _start(config)
+        arrays["decoder_input_ids"] = ids
+    return arrays
+
+
+_STORED = {"pixel_values": "pixel_values", "input_ids": "ids", "decoder_input_ids": "target_ids"}
+
+
 def _expected(
     model: Any, config: Any, lengths: tuple[int, ...], target_lengths: tuple[int, ...]
 ) -> dict[str, np.ndarray]:
     import torch
 
-    ids, mask = _batch(config, lengths)
-    expected = {"ids": ids, "lengths": np.array(lengths)}
-    given = {"input_ids": torch.tensor(ids), "attention_mask": torch.tensor(mask)}
-    if config.is_encoder_decoder:
-        target_ids, target_mask = _batch(config, target_lengths)
-        target_ids[:, 0] = _start(config)
-        expected |= {"target_ids": target_ids, "target_lengths": np.array(target_lengths)}
-        given |= {"decoder_input_ids": torch.tensor(target_ids), "decoder_attention_mask": torch.tensor(target_mask)}
+    arrays = model_inputs(config, lengths, target_lengths)
+    expected = {_STORED[name]: x for name, x in arrays.items() if name in _STORED}
+    expected |= {"lengths": np.array(lengths)} if "ids" in expected else {}
+    expected |= {"target_lengths": np.array(target_lengths)} if config.is_encoder_decoder else {}
+    given = {name: torch.tensor(x) for name, x in arrays.items()}
+    if "pixel_values" in given:
+        given["pixel_values"] = given["pixel_values"].to(next(model.parameters()).dtype)
     with torch.no_grad():
         out = model(**given, output_attentions=True, output_hidden_states=True)
     if config.is_encoder_decoder:
-        expected["memory"] = out.encoder_last_hidden_state.numpy()
-        expected["hidden"] = out.decoder_hidden_states[-1].numpy()
+        expected |= {"memory": out.encoder_last_hidden_state, "hidden": out.decoder_hidden_states[-1]}
         stacks = {"encoder.": out.encoder_hidden_states, "decoder.": out.decoder_hidden_states}
-        weights = {
-            "encoder.blocks.{}.attn.weights": out.encoder_attentions,
-            "decoder.blocks.{}.attn.weights": out.decoder_attentions,
-            "decoder.blocks.{}.cross_attn.weights": out.cross_attentions,
-        }
+        weights = {"encoder.blocks.{}.attn.weights": out.encoder_attentions}
+        weights["decoder.blocks.{}.attn.weights"] = out.decoder_attentions
+        weights["decoder.blocks.{}.cross_attn.weights"] = out.cross_attentions
     else:
-        expected["hidden"] = out.hidden_states[-1].numpy()
-        stacks = {"": out.hidden_states}
-        weights = {"blocks.{}.attn.weights": out.attentions}
-        if "text_embeds" in out:
-            expected["hidden"], expected["embedding"] = out.last_hidden_state.numpy(), out.text_embeds.numpy()
-    for stack, states in stacks.items():  # the embeddings, what each block returns; the last with a norm behind it
-        expected |= _by_layer(stack + "blocks.{}.output", states[1:-1])
-    if lengths != (LONG,):
-        for name, layers in weights.items():
-            expected |= _by_layer(name, layers)
-    if model.can_generate():
-        expected["logits"] = out.logits.numpy()
-    return {name: np.ascontiguousarray(value) for name, value in expected.items()}
-
-
-def _expected_of_pictures(
-    model: Any, config: Any, lengths: tuple[int, ...], _: tuple[int, ...]
-) -> dict[str, np.ndarray]:
-    import torch
-
-    dtype = next(model.parameters()).dtype
-    pixels = pixel_values(config, len(lengths))
-    expected, given = {"pixel_values": pixels}, {"pixel_values": torch.tensor(pixels, dtype=dtype)}
-    wanted = {"output_attentions": True, "output_hidden_states": True}
-    with torch.no_grad():
+        halves = {"": out}
         if hasattr(config, "text_config"):
-            ids, mask = _batch(config.text_config, lengths)
-            expected |= {"ids": ids, "lengths": np.array(lengths)}
-            given |= {"input_ids": torch.tensor(ids), "attention_mask": torch.tensor(mask)}
-            out = model(**given, **wanted)
-            expected["similarity"] = out.logits_per_image.numpy()
+            expected["similarity"] = out.logits_per_image
             halves = {"text.": out.text_model_output, "vision.": out.vision_model_output}
-        else:
-            halves = {"": model(**given, **wanted)}
-    for scope, half in halves.items():
-        expected[f"{scope}hidden"] = half.last_hidden_state.numpy()
-        if scope:
-            expected[f"{scope}embedding"] = half.pooler_output.numpy()  # after the projection
-        elif "image_embeds" in half:
-            expected["embedding"] = half.image_embeds.numpy()
-        elif "logits" in half:
-            expected["logits"] = half.logits.numpy()
-        else:
-            expected["pooled"] = half.pooler_output.numpy()
-        expected |= _by_layer(scope + "blocks.{}.output", half.hidden_states[1:-1])
-        if lengths != (LONG,):
-            expected |= _by_layer(scope + "blocks.{}.attn.weights", half.attentions)
+        stacks = {scope: half.hidden_states for scope, half in halves.items()}
+        weights = {f"{scope}blocks.{{}}.attn.weights": half.attentions for scope, half in halves.items()}
+        for scope, half in halves.items():
+            looks_or_embeds = "pixel_values" in arrays or "text_embeds" in half
+            expected[f"{scope}hidden"] = half.last_hidden_state if looks_or_embeds else half.hidden_states[-1]
+            embedding = half.pooler_output if scope else half.get("image_embeds", half.get("text_embeds"))
+            if embedding is not None:
+                expected[f"{scope}embedding"] = embedding  # after the projection
+            elif "pixel_values" in arrays and "logits" not in half:
+                expected["pooled"] = half.pooler_output
+    for scope, states in stacks.items():  # the embeddings, what each block returns; the last with a norm behind it
+        expected |= _by_layer(scope + "blocks.{}.output", states[1:-1])
+    for name, layers in weights.items() if lengths != (LONG,) else ():
+        expected |= _by_layer(name, layers)
+    if "logits" in out:
+        expected["logits"] = out.logits
     return {name: np.ascontiguousarray(value) for name, value in expected.items()}
 
 
@@ -893,8 +877,8 @@ def _batch(config: Any, lengths: tuple[int, ...]) -> tuple[np.ndarray, np.ndarra
     return ids, mask.astype(np.int64)
 
 
-def _by_layer(name: str, layers: Any) -> dict[str, np.ndarray]:
-    return {name.format(i): values.numpy() for i, values in enumerate(layers)}
+def _by_layer(name: str, layers: Any) -> dict[str, Any]:
+    return {name.format(i): values for i, values in enumerate(layers)}
 
 
 def write_tokenizer(folder: Path, config: Any) -> None:

@@ -27,8 +27,10 @@ def model(write_bert):
 @pytest.mark.parametrize("batch_size", [1, 2, 32])
 @pytest.mark.parametrize("keep", ["maps", "arrays"])
 def test_each_trace_is_that_of_the_text_alone(model, batch_size, keep):
-    found = list(model.iter_traces(TEXTS, batch_size=batch_size, keep=keep))
+    done = []
+    found = list(model.iter_traces(TEXTS, batch_size=batch_size, keep=keep, progress=lambda *at: done.append(at)))
     assert [i for i, _ in found] == ORDER
+    assert done == [(n, 6) for n in (range(1, 7) if batch_size == 1 else (2, 3, 5, 6))]  # texts of a length together
     for i, trace in found:
         alone = Trace(maps=keep == "maps", only="*")
         model(TEXTS[i], trace=alone)
@@ -44,6 +46,8 @@ def test_each_trace_is_that_of_the_text_alone(model, batch_size, keep):
 def test_a_decoder_and_an_encoder_decoder_run_too(tmp_path):
     decoder = regard.load(tiny_decoder.write(tmp_path / "tiny"))
     t5 = regard.load(golden.FOLDER / next(case for case in golden.KEPT if case.startswith("t5")))
+    with pytest.raises(RegardError, match="text 1 is empty"):
+        list(decoder.iter_traces(["cat", ""]))
     for model, name in ((decoder, "blocks.1.output"), (t5, "encoder.blocks.0.output")):
         texts = [model.tokenizer.from_ids(ids) for ids in ([5, 6, 7], [6, 5], [7, 7, 5])]
         found = dict(model.iter_traces(texts, only=name))
@@ -62,12 +66,6 @@ def test_an_iterator_is_read_a_window_at_a_time(model, monkeypatch):
     assert len(read) == 4
     assert [i for i, _ in found] == [4, 7, 6, 5, 8, 10, 9, 11]
     assert done[-1] == (12, None)
-
-
-def test_progress_knows_the_number_of_a_list(model):
-    done = []
-    list(model.iter_traces(TEXTS, only=(), batch_size=1, progress=lambda n, total: done.append((n, total))))
-    assert done == [(n, 6) for n in range(1, 7)]
 
 
 def test_edits_and_names_are_those_of_a_trace(model):
@@ -111,11 +109,6 @@ def test_a_long_text_is_truncated_when_asked(model):
 def test_mistakes(model, texts, options, message):
     with pytest.raises(RegardError, match=message):
         list(model.iter_traces(texts, **options))
-
-
-def test_an_empty_text_is_named(tmp_path):
-    with pytest.raises(RegardError, match="text 1 is empty"):
-        list(regard.load(tiny_decoder.write(tmp_path / "tiny")).iter_traces(["cat", ""]))
 
 
 @pytest.mark.parametrize("at", ["blocks.*.output", "*.attn.context", "*.attn.k", ["embeddings", "blocks.1.output"]])

@@ -13,11 +13,10 @@ import pytest
 import golden
 import regard
 import tiny_decoder
-from regard import RegardError, Trace, nn
+from regard import RegardError, Trace
 from regard.formats.safetensors import SafetensorsFile
 from regard.models import LanguageModel
 from regard.models.encoder_decoder import EncoderDecoder
-from regard.views import select
 from sweeps import sweep_except
 
 CASES = golden.cases(LanguageModel, without=EncoderDecoder)
@@ -97,14 +96,8 @@ def test_a_run_names_every_step(write_decoder):
 
 def test_what_only_some_families_have_is_named_too():
     trace = Trace()
-    load("gpt2/plain")(SHORT, trace=trace)
-    assert trace["position_embeddings"].shape == (3, 12)
-    np.testing.assert_array_equal(trace["embeddings"], trace["token_embeddings"] + trace["position_embeddings"])
-    trace = Trace()
     load("gpt_oss/plain")(SHORT, trace=trace)
-    shares = trace["blocks.0.mlp.experts"]
-    assert (np.count_nonzero(shares, axis=-1) == 2).all()
-    np.testing.assert_allclose(shares.sum(-1), 1, rtol=1e-12)
+    assert (np.count_nonzero(trace["blocks.0.mlp.experts"], axis=-1) == 2).all()
     trace = Trace()
     load("gemma2/capped")(SHORT, trace=trace)
     assert np.abs(trace["blocks.0.attn.capped"]).max() < 0.7 < np.abs(trace["blocks.0.attn.scores"]).max()
@@ -144,29 +137,6 @@ def test_the_part_of_llama_4_that_reads_texts_says_itself_whether_its_head_is_ti
 def test_the_end_of_a_text_may_stand_with_the_part_that_reads_texts(changed):
     assert load("gemma3/plain").end_ids == (1,)
     assert regard.load(changed("gemma3/plain", {"eos_token_id": [1, 5]})).end_ids == (1, 5)
-
-
-def test_queries_and_keys_are_recorded_as_they_enter_the_scores(write_decoder):
-    trace = Trace()
-    regard.load(write_decoder(), dtype=np.float64)("cats", trace=trace)
-    q, k = trace["blocks.0.attn.q"], np.repeat(trace["blocks.0.attn.k"], 2, axis=1)
-    np.testing.assert_allclose(q @ k.swapaxes(-1, -2) / 2, trace["blocks.0.attn.scores"], rtol=1e-12)
-
-
-def test_maps_are_kept_and_selected_as_an_encoders(write_decoder):
-    model = regard.load(write_decoder())
-    whole, kept = Trace(), Trace(maps=True, only="*")
-    model("The cat", trace=whole)
-    model("The cat", trace=kept)
-    np.testing.assert_allclose(kept["blocks.1.attn.weights"], whole["blocks.1.attn.weights"], atol=1e-6)
-    assert select(whole, merge_subwords=True).keys == ("The", "cat")
-
-
-def test_parameters_follow_the_vocabulary(write_decoder):
-    names = nn.parameters(regard.load(write_decoder()))
-    assert names["blocks.1.attn.q_proj.weight"].shape == (12, 24)
-    assert names["blocks.0.mlp.gate_proj.weight"].shape == (12, 20)
-    assert len(names) == 3 + 2 * 9
 
 
 @pytest.mark.parametrize(
@@ -253,17 +223,6 @@ def test_the_embeddings_once_more_are_the_head(changed, case):
     assert np.array_equal(model(LONG).logits, load(case)(LONG).logits)
 
 
-@pytest.mark.parametrize("case", TIED)
-def test_a_head_that_differs_is_used_though_the_configuration_ties_it(changed, case):
-    model = load(case)
-    head = np.random.default_rng(0).standard_normal(model.token_embedding.weight.shape).astype(np.float32)
-    output = regard.load(changed(case, extra={head_of(case): head}), dtype=np.float64)(LONG)
-    expected = output.hidden @ head.T.astype(np.float64)
-    if case.startswith("gemma2"):
-        expected = 30 * np.tanh(expected / 30)
-    np.testing.assert_allclose(output.logits, expected, rtol=1e-10, atol=1e-10)
-
-
 @pytest.mark.parametrize("case", ["gpt2/untied", "gpt_neox/half", "llama/plain", "mistral/window", "gpt_oss/plain"])
 @pytest.mark.parametrize("is_classifier", [False, True])
 def test_a_decoder_without_its_head_has_vectors_alone(changed, case, is_classifier):
@@ -282,15 +241,6 @@ def test_a_decoder_without_its_head_has_vectors_alone(changed, case, is_classifi
     for ask in (lambda: output.logits, lambda: model.generate(LONG), lambda: next(model.stream("w5"))):
         with pytest.raises(RegardError, match=r"has no logits: it was saved without its head"):
             ask()
-
-
-def test_an_unknown_field_that_is_null_is_absent(changed):
-    assert regard.load(changed("llama/plain", {"quantization_config": None, "odd": None})).config.num_layers == 2
-
-
-@pytest.mark.parametrize("field", ["unk_token_id", "mask_token_id", "cls_token_id", "_model_name_or_path"])
-def test_fields_without_an_effect_are_read_over(changed, field):
-    assert regard.load(changed("llama/plain", {field: 5})).config.num_layers == 2
 
 
 def test_fields_can_be_ignored_by_name(changed):
@@ -313,17 +263,19 @@ def test_fields_that_transformers_does_not_have_are_ignored_and_named(changed):
     assert regard.load(changed("llama/plain", {**odd, "auto_map": {"AutoTokenizer": "x"}})).config.ignored
 
 
-@pytest.mark.parametrize("name", ["hidden_size", "rope_parameters", "absent"])
-def test_only_a_field_that_is_there_and_is_not_read_can_be_ignored(changed, name):
-    with pytest.raises(
-        RegardError, match=rf"ignore names '{name}', which is not an unknown field of the configuration"
-    ):
-        regard.load(changed("llama/plain", {}), ignore=[name])
+NO_NAMES = r"ignore takes names of fields, such as \['quantization_config'\], got"
+NOT_UNKNOWN = "ignore names '{}', which is not an unknown field of the configuration"
 
 
-@pytest.mark.parametrize("ignore", ["odd", 5, [5], None])
-def test_what_is_ignored_are_names(changed, ignore):
-    with pytest.raises(RegardError, match=r"ignore takes names of fields, such as \['quantization_config'\], got"):
+@pytest.mark.parametrize(
+    ("ignore", "message"),
+    [
+        *((ignore, NO_NAMES) for ignore in ("odd", 5, [5], None)),
+        *(([name], NOT_UNKNOWN.format(name)) for name in ("hidden_size", "rope_parameters", "absent")),
+    ],
+)
+def test_only_a_field_that_is_there_and_is_not_read_can_be_ignored(changed, ignore, message):
+    with pytest.raises(RegardError, match=message):
         regard.load(changed("llama/plain", {}), ignore=ignore)
 
 
@@ -375,27 +327,12 @@ def test_dynamic_rotation_depends_on_the_length_of_each_text_alone(write_decoder
         np.testing.assert_allclose(both[row, : len(text)], model(text).hidden[0], rtol=1e-11, atol=1e-12)
 
 
-def test_a_part_of_each_head_is_rotated_as_older_files_say_it(changed):
-    older = {"rope_parameters": None, "rotary_pct": 0.5, "rotary_emb_base": 10_000}
-    model = regard.load(changed("gpt_neox/half", older), dtype=np.float64)
-    assert model.config.rope.dim == 2
-    assert np.array_equal(model(LONG).logits, load("gpt_neox/half")(LONG).logits)
-
-
 @pytest.mark.parametrize(
     ("share", "problem"), [(1.5, "must be a number above 0 and at most 1"), (0.1, "is 0, too few")]
 )
 def test_a_part_that_cannot_be_rotated(changed, share, problem):
     with pytest.raises(RegardError, match=rf"partial_rotary_factor .*{problem}"):
         regard.load(changed("gpt_neox/plain", {"rope_parameters": None, "rotary_pct": share}))
-
-
-def test_a_parallel_block_reads_its_input_twice():
-    trace = Trace()
-    load("gpt_neox/plain")(SHORT, trace=trace)
-    assert "blocks.0.attn_residual" not in trace.names()
-    total = trace["embeddings"] + trace["blocks.0.attn.output"] + trace["blocks.0.mlp.output"]
-    np.testing.assert_allclose(total, trace["blocks.0.output"], rtol=1e-12)
 
 
 @pytest.mark.parametrize("edit", [None, regard.edits.ablate((1, 0), (1, 1), (1, 2), (1, 3))])

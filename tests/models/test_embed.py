@@ -14,14 +14,7 @@ from regard.models import Pooling
 from regard.models.pooling import DenseLayer
 
 TEXTS = ["the cat sat", "a", "the mats", "a b c d e", "the cat sat"]
-POOLED = {
-    "cls": lambda x: x[0],
-    "max": lambda x: x.max(0),
-    "mean": lambda x: sum(x) / len(x),
-    "mean_sqrt_len": lambda x: sum(x) / len(x) ** 0.5,
-    "weightedmean": lambda x: sum((i + 1) * row for i, row in enumerate(x)) / sum(range(1, len(x) + 1)),
-    "lasttoken": lambda x: x[-1],
-}
+POOLINGS = ("cls", "max", "mean", "mean_sqrt_len", "weightedmean", "lasttoken")
 
 
 @pytest.fixture
@@ -47,34 +40,16 @@ def sentence_model(write_bert):
 PLAIN = [("Transformer", ""), ("Pooling", "1_Pooling")]
 
 
-@pytest.mark.parametrize("mode", POOLED)
-@pytest.mark.parametrize("batch_size", [1, 2, 100])
-def test_each_pooling(sentence_model, mode, batch_size):
-    field = {"lasttoken": "pooling_mode_lasttoken"}.get(mode, f"pooling_mode_{mode}_tokens")
-    field = {"cls": "pooling_mode_cls_token"}.get(mode, field)
-    model = regard.load(sentence_model({field: True}, PLAIN))
-    vectors = model.embed(TEXTS, batch_size=batch_size)
+@pytest.mark.parametrize("mode", POOLINGS)
+def test_a_pooling_is_named_as_the_files_name_it(sentence_model, mode):
+    """And configured; the vectors themselves, and those of several: tests/parity/test_sentence_transformers.py."""
+    model = regard.load(sentence_model({"pooling_mode": mode}, PLAIN))
+    vectors = model.embed(TEXTS, batch_size=2)
     assert vectors.dtype == np.float32
-    alone = np.array([POOLED[mode](model(text).hidden[0]) for text in TEXTS])
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    np.testing.assert_allclose(model.embed(TEXTS, pooling=mode), vectors / lengths, rtol=1e-5, atol=1e-6)
+    alone = np.concatenate([model.embed([text]) for text in TEXTS])
     np.testing.assert_allclose(vectors, alone, rtol=1e-4, atol=1e-5)
-    named = model.embed(TEXTS, pooling=mode)
-    np.testing.assert_allclose(named, alone / np.linalg.norm(alone, axis=1, keepdims=True), rtol=1e-4, atol=1e-5)
-
-
-def test_several_stand_one_behind_the_other_in_the_order_of_sentence_transformers(sentence_model):
-    config = {"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": True, "pooling_mode_max_tokens": True}
-    model = regard.load(sentence_model(config, PLAIN))
-    hidden = model(TEXTS[0]).hidden[0]
-    expected = np.concatenate([hidden[0], hidden.max(0), hidden.mean(0)])
-    np.testing.assert_allclose(model.embed(TEXTS[:1])[0], expected, rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.parametrize("modules", [None, [*PLAIN, ("Normalize", "2_Normalize")]])
-def test_vectors_have_length_1_where_that_is_configured_or_nothing_is_said(sentence_model, modules):
-    vectors = regard.load(sentence_model(modules=modules)).embed(TEXTS)
-    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, rtol=1e-6)
-    plain = regard.load(sentence_model(modules=PLAIN)).embed(TEXTS)
-    assert not np.allclose(np.linalg.norm(plain, axis=1), 1)
 
 
 def test_texts_of_a_length_run_together(sentence_model, monkeypatch):
@@ -109,6 +84,8 @@ def test_a_long_text_is_told_or_cut(sentence_model):
         (lambda m: m.embed(b"abc"), "embed takes a sequence of str, got bytes"),
         (lambda m: m.embed(7), "embed takes a sequence of str, got int"),
         (lambda m: m.embed(np.array("a")), "embed takes a sequence of str, got array"),
+        *((lambda m, x=x: m(x), "a text is a str, got .*: decode it first") for x in (b"abc", bytearray(b"abc"))),
+        (lambda m: m(memoryview(b"abc")), "a text is a str, got .*: decode it first"),
         (lambda m: m.embed(["a", None]), "but text 1 is None"),
         (lambda m: m.embed(["a", b"b"]), "but text 1 is b'b'"),
         (lambda m: m.embed("a"), r"got one text: give \[text\]"),
@@ -191,6 +168,9 @@ def test_a_damaged_file_is_told(sentence_model, name, content):
         ({"transformer_task": "text-generation"}, "transformer_task='text-generation' is not supported"),
         ({"processing_kwargs": {"text": {}}}, "processing_kwargs with text is not supported"),
         ({"something_new": True}, "unknown field something_new"),
+        ({"similarity_fn_name": None, "something_new": 1}, "unknown field something_new"),
+        ({"config_kwargs": {"num_hidden_layers": 1}}, "config_kwargs with num_hidden_layers"),
+        ({"model_args": {"output_attentions": True}}, "model_args with output_attentions"),
     ],
 )
 def test_settings_that_are_not_known(sentence_model, fields, message):
@@ -213,13 +193,6 @@ def test_texts_may_come_from_anywhere(sentence_model):
     wanted = model.embed(TEXTS)
     for texts in (iter(TEXTS), tuple(TEXTS), np.array(TEXTS), pandas.Series(TEXTS), (text for text in TEXTS)):
         np.testing.assert_array_equal(model.embed(texts), wanted)
-
-
-def test_bytes_are_no_text(sentence_model):
-    model = regard.load(sentence_model())
-    for text in (b"abc", bytearray(b"abc"), memoryview(b"abc")):
-        with pytest.raises(RegardError, match=r"a text is a str, got .*: decode it first"):
-            model(text)
 
 
 @pytest.mark.minilm

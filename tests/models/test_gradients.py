@@ -140,19 +140,6 @@ def test_values_are_recorded_apart(tiny):
         np.testing.assert_allclose(found.values[name], trace[name], rtol=1e-12)
 
 
-def test_names_of_transformer_lens_are_understood(tiny):
-    found = tiny.gradients("abc", at="blocks.0.hook_resid_post")
-    np.testing.assert_array_equal(found.gradients["blocks.0.hook_resid_post"], found.gradients["blocks.0.output"])
-
-
-def test_gradients_are_saved_as_any_trace(tiny, tmp_path):
-    gradients = tiny.gradients("abc").gradients
-    gradients.save(tmp_path / "gradients.safetensors")
-    again = Trace.load(tmp_path / "gradients.safetensors")
-    assert again.names() == gradients.names()
-    np.testing.assert_array_equal(again["blocks.0.output"], gradients["blocks.0.output"])
-
-
 @pytest.mark.parametrize("modes", [("mean", "max"), ("cls",), ("lasttoken", "weightedmean", "mean_sqrt_len")])
 def test_a_pooled_vector_has_gradients(modes):
     model, texts, _ = model_and_inputs("bert/gelu")

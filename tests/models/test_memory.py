@@ -80,7 +80,10 @@ def test_the_estimate_of_a_toy_is_what_a_trace_holds():
     assert estimate.recorded == pytest.approx(held(trace), rel=0.02)
 
 
-@pytest.mark.parametrize("options", RECORDINGS, ids=str)
+EDITED = {"maps": True, "edit": force_pattern("first", (0, 1))}  # whose map is recorded as weights
+
+
+@pytest.mark.parametrize("options", [*RECORDINGS, EDITED], ids=str)
 @pytest.mark.parametrize("step", ["attn.weights", "attn.context", "output"])
 def test_the_estimate_ends_with_the_run(decoder, options, step):
     trace = Trace(**options, stop=f"blocks.1.{step}")
@@ -99,13 +102,6 @@ def test_the_model_runs_once_for_estimates_of_many_traces(decoder, monkeypatch):
         for trace in (Trace(), Trace(maps=True), Trace(only="*.output", stop="blocks.0.output")):
             estimate_memory(decoder, 1, length, trace)
     assert len(runs) == 1
-
-
-def test_an_edited_map_is_recorded_as_weights(decoder):
-    trace = Trace(maps=True, edit=force_pattern("first", (0, 1)))
-    estimate = estimate_memory(decoder, 1, 300, trace)
-    decoder([3] * 300, trace=trace)
-    assert estimate.recorded == pytest.approx(held(trace), rel=0.02)
 
 
 def test_an_estimate_calls_no_edit_and_records_nothing(decoder):
@@ -156,13 +152,11 @@ def test_an_estimate_does_not_depend_on_earlier_ones(decoder, order):
     assert estimates[0].working > 2 * 6 * 3000**2 * 4
 
 
-def test_where_memory_is_unknown_nothing_is_refused(decoder, monkeypatch):
-    monkeypatch.setattr("regard.models.memory.available_memory", lambda: None)
-    assert decoder([3] * 200, trace=Trace()).hidden.shape == (1, 200, 12)
-
-
-def test_a_run_that_takes_next_to_nothing_does_not_ask_the_system(decoder, monkeypatch):
-    monkeypatch.setattr("regard.models.memory.available_memory", lambda: pytest.fail("the system was asked"))
+@pytest.mark.parametrize("known", [lambda: None, lambda: pytest.fail("the system was asked")])
+def test_nothing_is_refused_where_memory_is_unknown_nor_asked_where_next_to_nothing_is_taken(
+    decoder, monkeypatch, known
+):
+    monkeypatch.setattr("regard.models.memory.available_memory", known)
     assert decoder([3] * 200, trace=Trace()).hidden.shape == (1, 200, 12)
 
 
@@ -177,10 +171,3 @@ def test_no_run_that_could_be_refused_counts_as_next_to_nothing(case, options, m
     monkeypatch.setattr("regard.models.memory.available_memory", lambda: total - 1)
     with pytest.raises(RegardError, match="give fewer or shorter texts"):
         model(np.full((40, length), 3), trace=trace)
-
-
-def test_an_estimate_of_a_whole_run_is_not_that_of_a_part(decoder):
-    whole, part = (
-        estimate_memory(decoder, 1, 300, Trace(maps=True, stop=stop)).recorded for stop in (None, "blocks.0.output")
-    )
-    assert 0 < part < whole

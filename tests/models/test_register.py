@@ -48,7 +48,7 @@ def registered(monkeypatch):
     monkeypatch.setattr(ReversedBert, "config_type", ReversedConfig)
     register("reversed-bert", ReversedBert)
     yield
-    del families._FAMILIES["reversed-bert"]
+    families._FAMILIES.pop("reversed-bert", None)
 
 
 def test_a_registered_family_runs_its_checkpoints(write_bert, registered):
@@ -75,43 +75,34 @@ def test_a_subclass_that_changes_nothing_runs_a_type_of_its_own(changed, case):
     assert type(regard.load(golden.FOLDER / case)) is base
 
 
-@pytest.mark.parametrize("model_type", [3, None, "", ["a"], b"own"])
-def test_a_model_type_is_text(model_type):
-    with pytest.raises(RegardError, match=r"model_type is that of config\.json, such as 'my-type', got"):
-        register(model_type, ReversedBert)
+NO_TYPE = r"model_type is that of config\.json, such as 'my-type', got"
+NO_FAMILY = r"a family must be a subclass of regard\.models\.TextModel or ImageModel, got"
+REFUSED = [
+    *((model_type, ReversedBert, NO_TYPE) for model_type in (3, None, "", ["a"], b"own")),
+    *(
+        (model_type, Bert, f"model type '{model_type}' is already registered")
+        for model_type in ("bert", "reversed-bert")
+    ),
+    ("bert", ReversedBert, "model type 'bert' is already registered"),
+    *(("new", family, NO_FAMILY) for family in (None, "bert.Bert", object, BertConfig)),
+    *(
+        ("new", family, f"{family.__name__} has no load, which builds a model")
+        for family in (regard.models.TextModel, regard.models.LanguageModel, regard.models.ImageModel)
+    ),
+]
 
 
-@pytest.mark.parametrize("family", [regard.models.TextModel, regard.models.LanguageModel, regard.models.ImageModel])
-def test_a_family_has_a_load(family):
-    with pytest.raises(RegardError, match=f"{family.__name__} has no load, which builds a model"):
-        register("own-type", family)
-    assert "own-type" not in FAMILIES
-
-
-def test_an_unknown_type_lists_the_registered_ones(write_bert, registered):
-    with pytest.raises(RegardError, match=r"of type 'other'; regard can run: .*, reversed-bert, "):
-        regard.load(write_bert({"model_type": "other"}))
-
-
-def test_a_type_is_registered_once(registered):
-    for model_type, family in (("bert", ReversedBert), ("bert", Bert), ("reversed-bert", Bert)):
-        with pytest.raises(RegardError, match=f"model type '{model_type}' is already registered"):
-            register(model_type, family)
+@pytest.mark.parametrize(("model_type", "family", "message"), REFUSED)
+def test_what_cannot_be_registered(registered, model_type, family, message):
+    with pytest.raises(RegardError, match=message):
+        register(model_type, family)
+    assert "new" not in FAMILIES
 
 
 def test_a_class_that_is_defined_once_more_takes_its_place(registered):
     again = type("ReversedBert", (Bert,), {"__module__": __name__})
     register("reversed-bert", again)
     assert FAMILIES["reversed-bert"] is again
-
-
-@pytest.mark.parametrize("family", [None, "bert.Bert", object, BertConfig])
-def test_a_family_is_a_model_of_texts_or_pictures(family):
-    with pytest.raises(
-        RegardError, match=r"a family must be a subclass of regard\.models\.TextModel or ImageModel, got"
-    ):
-        register("new", family)
-    assert "new" not in FAMILIES
 
 
 @pytest.fixture
@@ -141,9 +132,9 @@ def test_a_package_does_not_replace_a_family(write_bert, installed):
     assert type(regard.load(write_bert())) is Bert
 
 
-def test_an_unknown_type_lists_those_of_packages(write_bert, installed):
-    installed(reversed_bert="nowhere:Family")
-    with pytest.raises(RegardError, match=r"of type 'other'; regard can run: .*, reversed-bert, "):
+def test_an_unknown_type_lists_those_that_are_registered_and_those_of_packages(write_bert, registered, installed):
+    installed(packed_bert="nowhere:Family")
+    with pytest.raises(RegardError, match=r"of type 'other'; regard can run: .*, packed-bert, .*, reversed-bert, "):
         regard.load(write_bert({"model_type": "other"}))
 
 

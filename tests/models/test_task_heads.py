@@ -109,13 +109,6 @@ def test_a_head_of_another_size_that_was_left_in_the_files_is_none(with_head, tm
                 regard.load(tmp_path)
 
 
-def test_classes_that_exclude_nothing_have_their_own_probabilities(tmp_path):
-    fields = {"problem_type": "multi_label_classification"}
-    model = classifier(tmp_path / "model", "SequenceClassification", **fields)
-    first, *_ = model.predictions(TEXT)
-    assert first.probability == pytest.approx(1 / (1 + np.exp(-2.0)))
-
-
 def test_a_head_that_is_not_there_or_not_whole(with_head, tmp_path):
     tensors = tensors_of(with_head)
     del tensors["cls.predictions.bias"]

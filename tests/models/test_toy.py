@@ -26,11 +26,6 @@ def test_every_step_has_the_name_that_a_real_model_gives_it():
     assert "seed 42" in trace.model
 
 
-def test_an_edit_of_no_step_is_an_error():
-    with pytest.raises(RegardError, match=r"'blocks\.0\.weights' \(did you mean blocks\.0\.attn\.weights"):
-        toy("a b")("a b", trace=Trace(edit={"blocks.0.weights": np.negative}))
-
-
 def test_sinusoidal_positions_are_added():
     trace = Trace()
     toy("a b", embed_dim=6)("a b", trace=trace)

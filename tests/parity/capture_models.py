@@ -2,76 +2,44 @@
 
 from __future__ import annotations
 
-import copy
-
 import numpy as np
 import torch
-from transformers_models import T5, TWO_STACKS
+from transformers_models import make_model
 
 import make_golden
 import regard
+import regard.torch
 
 TOLERANCE = 1e-5
-SMALL = {"vocab_size": 50, "hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 20}
-GROUPED = {**SMALL, "num_key_value_heads": 2}
-MODELS = {
-    "bert": ("BertModel", "BertConfig", SMALL),
-    "llama": ("LlamaForCausalLM", "LlamaConfig", GROUPED),
-    "mistral": ("MistralModel", "MistralConfig", {**GROUPED, "sliding_window": 5}),
-    "gpt2": ("GPT2LMHeadModel", "GPT2Config", {"vocab_size": 50, "n_embd": 24, "n_layer": 2, "n_head": 3}),
-    "gemma2": (
-        "Gemma2ForCausalLM",
-        "Gemma2Config",
-        {**GROUPED, "head_dim": 6, "sliding_window": 4, "attn_logit_softcapping": 2.0, "query_pre_attn_scalar": 7},
-    ),
-    "gpt_oss": (
-        "GptOssModel",
-        "GptOssConfig",
-        {
-            **GROUPED,
-            "head_dim": 6,
-            "sliding_window": 4,
-            "num_local_experts": 3,
-            "num_experts_per_tok": 2,
-            "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
-        },
-    ),
+THREE_LAYERS = {"num_hidden_layers": 3}
+WINDOWS = ["sliding_attention", "full_attention", "sliding_attention"]
+ALBERT = {"num_hidden_layers": 4, "num_key_value_heads": None}
+MODELS = {  # of a type, with other sizes
+    "bert": THREE_LAYERS,
+    "llama": THREE_LAYERS,
+    "mistral": THREE_LAYERS,
+    "gpt2": {},
+    "gemma2": {**THREE_LAYERS, "layer_types": WINDOWS, "sliding_window": 4},
+    "gpt_oss": {**THREE_LAYERS, "layer_types": WINDOWS, "sliding_window": 4},
 }
-ALBERT = {**SMALL, "embedding_size": 8, "num_hidden_layers": 4}
 SHARED = {
-    "albert": ("AlbertModel", "AlbertConfig", ALBERT),
-    "albert of two groups": ("AlbertForMaskedLM", "AlbertConfig", {**ALBERT, "num_hidden_groups": 2}),
-    "albert of pairs": ("AlbertModel", "AlbertConfig", {**ALBERT, "num_hidden_layers": 2, "inner_group_num": 2}),
+    "albert": ALBERT,
+    "albert of two groups": {**ALBERT, "num_hidden_groups": 2},
+    "albert of pairs": {**ALBERT, "num_hidden_layers": 2, "inner_group_num": 2},
 }
-SEQ2SEQ = {"bart": ("BartModel", "BartConfig", TWO_STACKS), "t5": ("T5Model", "T5Config", T5)}
-WRITERS = {"bart with a head": ("BartForConditionalGeneration", "BartConfig", TWO_STACKS)}
+SEQ2SEQ = ("bart", "t5")
 ALONE_IN_EAGER = ("gemma2", "gpt_oss")  # transformers has no other attention on a processor with softcap or sinks
 LENGTH = 13
-_PICTURES = (
-    "clip",
-    "clip_vision_model",
-    "dinov2",
-    "vit",
-    *make_golden.TEXT_PART_ONLY,
-)  # the last: other names of steps
+_PICTURES = ("clip", "clip_vision_model", "dinov2", "vit", *make_golden.TEXT_PART_ONLY)  # the last: other names
 TEXT_FAMILIES = [family for family in make_golden.CASES if family not in _PICTURES]
 
 
 def make_pair(transformers, kind, implementation=None):
     """Return a random model, and the same one that computes attention step by step."""
-    model_kind, config_kind, sizes = (MODELS | SEQ2SEQ | WRITERS | SHARED)[kind]
-    torch.manual_seed(3)
-    config = getattr(transformers, config_kind)(**sizes)
+    regard.torch.register()
     implementation = implementation or ("eager" if kind in ALONE_IN_EAGER else "sdpa")
-    made = [
-        getattr(transformers, model_kind)._from_config(copy.deepcopy(config), attn_implementation=name).eval()
-        for name in (implementation, "eager")
-    ]
-    with torch.no_grad():
-        for parameter in made[0].parameters():
-            parameter.normal_(0, 0.4)
-    made[1].load_state_dict(made[0].state_dict())
-    return made
+    sizes = (MODELS | SHARED).get(kind, {})
+    return [make_model(transformers, kind.split()[0], name, **sizes) for name in (implementation, "eager")]
 
 
 class FamilyPair:
@@ -96,13 +64,10 @@ class FamilyPair:
         self.theirs.save_pretrained(folder)
         make_golden.write_tokenizer(folder, config)
         self.ours = regard.load(folder)
-        self._given = {"input_ids": self._ids(config, 6)}
-        self._target = {}
-        if config.is_encoder_decoder:
-            ids = self._ids(config, 5)
-            ids[:, 0] = make_golden._start(config)
-            self._given["decoder_input_ids"] = ids
-            self._target["target"] = self._texts(ids)
+        arrays = make_golden.model_inputs(config, (6, 6), (5, 5))
+        self._given = {name: torch.tensor(x) for name, x in arrays.items() if name.endswith("input_ids")}
+        ids = self._given.get("decoder_input_ids")
+        self._target = {} if ids is None else {"target": self._texts(ids)}
 
     def run_theirs(self, **capture):
         """Return the trace and the vectors, or logits, of a run inside a capture."""
@@ -119,10 +84,6 @@ class FamilyPair:
     def gradients(self, compute, at):
         """Return the gradients of a number at steps of regard's own model."""
         return self.ours.gradients(self._texts(self._given["input_ids"]), compute, at=at, **self._target).gradients
-
-    def _ids(self, config, length):
-
-        return torch.tensor(make_golden._batch(config, (length, length))[0])
 
     def _texts(self, ids):
         return [self.ours.tokenizer.from_ids(row) for row in ids.tolist()]

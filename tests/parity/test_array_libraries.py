@@ -277,27 +277,6 @@ def test_autograd_goes_through_parts_caches_and_rotations():
 # JAX compiles and differentiates
 
 
-@pytest.mark.parametrize("implementation", ["reference", "blockwise"])
-@pytest.mark.usefixtures("few_blocks")
-def test_jax_traces_every_array(implementation, x64):
-    dtype = np.float64 if x64 else np.float32
-    arrays = {
-        "q": Q, "k": K, "v": V, "mask": MASK, "bias": BIAS, "sinks": draw(6, HEADS), "lengths": np.array([5, 7]),
-        "offset": np.array([2, 1]), "ids_of_queries": IDS_OF_QUERIES, "ids_of_keys": IDS_OF_KEYS,
-    }  # fmt: skip
-
-    def function(q, k, v, mask, bias, sinks, lengths, offset, ids_of_queries, ids_of_keys):
-        return attention(
-            q, k, v, mask=mask & SegmentMask(ids_of_queries, ids_of_keys), bias=bias, sinks=sinks, key_lengths=lengths,
-            causal=True, window=(4, None), query_offset=offset, softcap=3.0, implementation=implementation,
-        )  # fmt: skip
-
-    ours = jax.jit(function)(**{name: in_precision(dtype, jnp.asarray)(x) for name, x in arrays.items()})
-    theirs = function(**{name: in_precision(dtype, np.asarray)(x) for name, x in arrays.items()})
-    assert ours.dtype == dtype
-    close(ours, theirs, **PRECISIONS[dtype])
-
-
 @pytest.mark.pairwise
 @pytest.mark.parametrize("implementation", ["reference", "blockwise"])
 @pytest.mark.parametrize("name", DIFFERENTIABLE)

@@ -10,11 +10,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from attribution_pairs import arguments, make_pair, number
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 import make_golden
-import regard
 from regard.functional.attnlrp import ATTNLRP
 from regard.functional.variable import gradients
 from regard.metrics import attribute
@@ -78,7 +78,7 @@ def layer_norm(x, _, weight=None, bias=None, eps=1e-5):
     return y if bias is None else y + bias
 
 
-def relevance_in_torch(peer, family, arguments):
+def relevance_in_torch(peer, family, given):
     """Return the number of a run, and gradient × input of each vector of the embeddings."""
     leaves = []
 
@@ -93,45 +93,35 @@ def relevance_in_torch(peer, family, arguments):
     for module in peer.modules():
         if type(module).__module__ == "transformers.activations":  # some are written as several operations
             module.register_forward_hook(whole)
-    if "pixel_values" in arguments:
+    if "pixel_values" in given:
         embeddings = next(module for name, module in peer.named_modules() if name.endswith("embeddings"))
     else:
         embeddings = (peer.get_encoder() if peer.config.is_encoder_decoder else peer).get_input_embeddings()
     embeddings.register_forward_hook(leaf)
     with make_golden.doubles_throughout(), Rules(family):
-        value = number_of(peer(**arguments))
+        value = number(peer(**given))
     (slope,) = torch.autograd.grad(value, leaves[0])
     return value.item(), (slope * leaves[0])[0].sum(-1).detach().numpy()
 
 
-def number_of(output):
-    if hasattr(output, "logits"):
-        return output.logits[0, -1, 7] - output.logits[0, -1, 3]
-    return output.last_hidden_state[0, 1, 4]
-
-
 @pytest.mark.parametrize("case", sweep_except([*FIRST, ("t5", "gated"), ("gemma2", "capped")], CASES), ids="-".join)
 def test_relevance_is_a_gradient_with_the_rules_of_the_paper(transformers, tmp_path, case):
-    with make_golden.doubles_throughout():
-        peer = make_golden.make_model(*case, 0, "float64")
-    make_golden.write_checkpoint(peer, tmp_path)
+    peer, model = make_pair(*case, tmp_path)
     peer = peer.language_model if case[0] == "llama4" else peer  # as a whole it fails without a picture
-    model, is_text = regard.load(tmp_path, dtype=np.float64), not make_golden.reads_pictures(peer.config)
-    config = make_golden.text_config(peer.config) if is_text else peer.config
-    if is_text:
-        ids = make_golden._batch(config, (6,))[0]
-        arguments = {"input_ids": torch.tensor(ids)}
-        if config.is_encoder_decoder:
-            arguments["decoder_input_ids"] = torch.full((1, 1), make_golden._start(config))
-        to = {"to": 7, "versus": 3} if peer.can_generate() else {"to": lambda output: output.hidden[0, 1, 4]}
-        found = attribute(model, model.tokenizer.from_ids(ids[0].tolist()), method="attnlrp", **to)
+    config = peer.config if make_golden.reads_pictures(peer.config) else make_golden.text_config(peer.config)
+    arrays = make_golden.model_inputs(config, (6,), (3,))
+    given = {name: torch.tensor(x) for name, x in arrays.items() if not name.endswith("mask")}
+    if "decoder_input_ids" in given:  # the first token of a target alone
+        given["decoder_input_ids"] = given["decoder_input_ids"][:, :1]
+    if "input_ids" in arrays:
+        encoding = model.tokenizer.from_ids(arrays["input_ids"][0].tolist())
+        found = attribute(model, encoding, method="attnlrp", **arguments(peer))
         value, scores = found.value, found.scores
     else:
-        pixels = make_golden.pixel_values(config, 1)
-        arguments, trace = {"pixel_values": torch.tensor(pixels)}, GradientTrace("embeddings", rules=ATTNLRP)
-        number = model({"pixel_values": pixels}, trace=trace).hidden[0, 1, 4]
-        (slope,) = gradients(number, trace.leaves)
-        value, scores = number.value, (slope * trace["embeddings"])[0].sum(-1)
-    expected_value, expected = relevance_in_torch(peer, case[0], arguments)
+        trace = GradientTrace("embeddings", rules=ATTNLRP)
+        hidden = model(arrays, trace=trace).hidden[0, 1, 4]
+        (slope,) = gradients(hidden, trace.leaves)
+        value, scores = hidden.value, (slope * trace["embeddings"])[0].sum(-1)
+    expected_value, expected = relevance_in_torch(peer, case[0], given)
     assert value == pytest.approx(expected_value, rel=TOLERANCE)
     np.testing.assert_allclose(scores, expected, rtol=0, atol=TOLERANCE * np.abs(expected).max())

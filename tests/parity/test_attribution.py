@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from attribution_pairs import arguments, make_pair, number
 
 import make_golden
-import regard
 from regard.metrics import attribute
 
 TOLERANCE = 1e-9  # of the largest, float64
@@ -15,15 +15,8 @@ TOLERANCE = 1e-9  # of the largest, float64
 
 @pytest.fixture(params=["gpt2", "llama", "bert", "t5"])
 def pair(request, tmp_path):
-    return make_pair(request.param, next(iter(make_golden.CASES[request.param].cases)), tmp_path)
-
-
-def make_pair(family, case, tmp_path):
-    """Return a tiny model with random numbers in transformers and in regard, in float64, and a text."""
-    with make_golden.doubles_throughout():
-        peer = make_golden.make_model(family, case, 0, "float64")
-    make_golden.write_checkpoint(peer, tmp_path)
-    model = regard.load(tmp_path, dtype=np.float64)
+    """Return both models, a text, and the configuration."""
+    peer, model = make_pair(request.param, next(iter(make_golden.CASES[request.param].cases)), tmp_path)
     ids, _ = make_golden._batch(peer.config, (7,))
     return peer, model, model.tokenizer.from_ids(ids[0].tolist()), peer.config
 
@@ -34,19 +27,6 @@ def run(peer, config, embeddings):
         extra = {"decoder_input_ids": torch.full((len(embeddings), 1), make_golden._start(config))}
     with make_golden.doubles_throughout():
         return peer(inputs_embeds=embeddings, output_attentions=True, **extra)
-
-
-def number(output, config):
-    """A difference of two logits of the next token; of an encoder the fifth number of the second vector."""
-    if hasattr(output, "logits"):
-        return output.logits[0, -1, 7] - output.logits[0, -1, 3]
-    return output.last_hidden_state[0, 1, 4]
-
-
-def arguments(config, peer):
-    if peer.can_generate():
-        return {"to": 7, "versus": 3}
-    return {"to": lambda output: output.hidden[0, 1, 4]}
 
 
 def assert_close(ours, expected):
@@ -62,9 +42,9 @@ def embeddings_of(peer, encoding):
 def test_gradient_times_input(pair):
     peer, model, encoding, config = pair
     x = embeddings_of(peer, encoding).requires_grad_()
-    value = number(run(peer, config, x), config)
+    value = number(run(peer, config, x))
     (gradient,) = torch.autograd.grad(value, x)
-    found = attribute(model, encoding, method="gradient", **arguments(config, peer))
+    found = attribute(model, encoding, method="gradient", **arguments(peer))
     assert found.value == pytest.approx(value.item(), rel=TOLERANCE)
     assert_close(found.scores, (gradient * x)[0].sum(-1))
 
@@ -82,11 +62,9 @@ def test_integrated_gradients(pair, baseline):
     total = torch.zeros_like(x)
     for node, weight in zip((nodes + 1) / 2, weights / 2, strict=True):
         point = (start + node * (x - start)).requires_grad_()
-        total += weight * torch.autograd.grad(number(run(peer, config, point), config), point)[0]
-    found = attribute(
-        model, encoding, method="integrated", baseline=baseline, steps=6, batch_size=4, **arguments(config, peer)
-    )
-    assert found.baseline_value == pytest.approx(number(run(peer, config, start), config).item(), rel=1e-9, abs=1e-12)
+        total += weight * torch.autograd.grad(number(run(peer, config, point)), point)[0]
+    found = attribute(model, encoding, method="integrated", baseline=baseline, steps=6, batch_size=4, **arguments(peer))
+    assert found.baseline_value == pytest.approx(number(run(peer, config, start)).item(), rel=1e-9, abs=1e-12)
     assert_close(found.scores, (total * (x - start))[0].sum(-1))
 
 
@@ -94,7 +72,7 @@ def test_attention_relevance(pair):
     peer, model, encoding, config = pair
     x = embeddings_of(peer, encoding)
     output = run(peer, config, x.requires_grad_())
-    value = number(output, config)
+    value = number(output)
 
     def bars(attentions):
         gradients = torch.autograd.grad(value, attentions, retain_graph=True)
@@ -119,5 +97,5 @@ def test_attention_relevance(pair):
             expected = expected + normalized(text).T @ cross @ image
     else:
         expected = rolled(bars(output.attentions))
-    found = attribute(model, encoding, method="relevance", **arguments(config, peer))
+    found = attribute(model, encoding, method="relevance", **arguments(peer))
     assert_close(found.relevance, expected)

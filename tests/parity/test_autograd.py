@@ -93,15 +93,6 @@ def test_it_lives_in_checkpoints_and_saved_tensor_hooks(qkv):
             assert torch.equal(one, other)
 
 
-def test_views_and_broadcast_tensors_are_read_as_they_are():
-    base = tensor(2, 9, 3, 4)
-    x = base.transpose(1, 2)  # B H T D in the memory of B T H D
-    shared = tensor(1, 1, 9, 4, seed=4)
-    assert torch.autograd.gradcheck(lambda b, s: attention(b.transpose(1, 2), s, s.expand(2, 1, 9, 4)), (base, shared))
-    attention(x, x, x).sum().backward()
-    assert base.grad.shape == base.shape
-
-
 def test_numbers_near_the_largest_have_gradients_too():
     q, k, v = (tensor(4, 6, dtype=torch.float32, seed=i) for i in range(3))
     huge = (v.detach() * 1e38).requires_grad_()
@@ -151,3 +142,40 @@ def test_the_bits_do_not_depend_on_the_number_of_threads(qkv):
     set_num_threads(before)
     for one, other in zip(*found, strict=True):
         assert torch.equal(one, other)
+
+
+# A trace keeps arrays; edits get and hand back what was there.
+
+
+def without_first_key(weights):
+    weights[..., 0] = 0
+    return weights
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16"])
+def test_tensors_with_gradients_are_kept_and_edited(dtype):
+    x = torch.randn(5, 3, dtype=getattr(torch, dtype), requires_grad=True)
+    plain = Trace()
+    attention(x, x, x, trace=plain)
+    trace = Trace(edit={"weights": without_first_key})
+    edited = attention(x, x, x, trace=trace)
+    assert (type(edited), edited.dtype) == (torch.Tensor, x.dtype)
+    rounding = 8 * np.finfo(trace["weights"].dtype).eps  # an edit is computed by the equation, not by the kernel
+    np.testing.assert_allclose(trace["weights"], without_first_key(plain["weights"]), rtol=rounding)
+    want = torch.from_numpy(trace["weights"]) @ x.detach().to(torch.from_numpy(trace["weights"]).dtype)
+    torch.testing.assert_close(edited.detach(), want.to(x.dtype))
+
+
+def test_a_tap_of_bfloat16_goes_back_as_bfloat16():
+    value = torch.ones(3, dtype=torch.bfloat16)
+    trace = Trace(edit={"a": lambda values: values * 2})
+    went_on = trace("a", value, "E")
+    assert (went_on.dtype, went_on.tolist(), value.tolist()) == (torch.bfloat16, [2, 2, 2], [1, 1, 1])
+    assert trace["a"].dtype == np.float32
+
+
+def test_an_edit_may_return_a_tensor_of_the_same_kind():
+    value = torch.ones(3)
+    assert Trace(edit={"a": lambda v: torch.from_numpy(v) * 2})("a", value, "E").tolist() == [2, 2, 2]
+    with pytest.raises(RegardError, match="complex64 instead of float32"):
+        Trace(edit={"a": lambda v: v + 1j})("a", value, "E")

@@ -52,7 +52,7 @@ def halve(values):
 def same_gradients(ours, theirs):
     torch.testing.assert_close(ours[0], theirs[0], rtol=1e-6, atol=1e-6)
     for name, gradient in theirs[1].items():
-        torch.testing.assert_close(ours[1][name], gradient, rtol=2e-4, atol=1e-6, msg=lambda m, n=name: f"{n}: {m}")
+        torch.testing.assert_close(ours[1][name], gradient, rtol=2e-4, atol=5e-6, msg=lambda m, n=name: f"{n}: {m}")
 
 
 @pytest.mark.parametrize("step", ["q", "v", "context"])
@@ -61,7 +61,7 @@ def test_the_gradient_through_an_edit_is_that_of_the_same_edit_by_a_hook(pair, s
     attention = model.transformer.h[1].attn
 
     def heads(x):  # B T E to B H T D
-        return x.unflatten(-1, (3, 8)).transpose(1, 2)
+        return x.unflatten(-1, (4, 6)).transpose(1, 2)
 
     def rows(x):
         return x.transpose(1, 2).flatten(-2)
@@ -114,44 +114,6 @@ def test_the_gradient_through_edited_weights_is_that_of_torch(transformers, pair
     same_gradients(edited_loss(model, regard.capture(model, trace=trace)), theirs)
 
 
-def with_all_weight_on_the_first(weights):
-    weights = weights * 0
-    weights[..., 0] = 1
-    return weights
-
-
-@pytest.mark.parametrize(
-    ("step", "ready_made", "change"),
-    [
-        ("context", edits.ablate((1, 1)), lambda x: x * 0),
-        ("context", edits.ablate((1, 1), by="mean"), lambda x: x.mean(1, keepdims=True)),
-        ("weights", edits.force_pattern("uniform", (1, 1)), lambda x: (x > 0) / (x > 0).sum(-1, keepdims=True)),
-        ("weights", edits.force_pattern("first", (1, 1)), with_all_weight_on_the_first),
-    ],
-    ids=["zero", "mean", "uniform", "first"],
-)
-def test_the_gradient_through_a_ready_made_edit_is_that_of_the_same_change(pair, step, ready_made, change):
-    model, _ = pair("gpt2")
-
-    def own(value):
-        value[:, 1] = change(value[:, 1])
-        return value
-
-    ours, theirs = (
-        edited_loss(model, regard.capture(model, trace=Trace(only=(), edit=edit)))
-        for edit in (ready_made, {f"blocks.1.attn.{step}": own})
-    )
-    same_gradients(ours, theirs)
-
-
-def test_a_patched_value_has_no_gradient(pair):
-    model, _ = pair("gpt2")
-    plain = captured(model, trace=Trace(only="*.v"))
-    trace = Trace(only=(), edit=edits.patch(plain, "blocks.1.attn.v"))
-    _, gradients = edited_loss(model, regard.capture(model, trace=trace))
-    assert (gradients["transformer.h.1.attn.c_attn.weight"][:, -24:] == 0).all()
-
-
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
@@ -170,12 +132,13 @@ def test_an_edit_without_a_gradient_says_so_where_one_is_taken(pair, edit, messa
         out.loss.backward()
 
 
-def test_an_edit_may_put_a_constant_in_place_of_a_value(pair):
+@pytest.mark.parametrize("constant", [lambda x: x * 0, lambda x: torch.zeros(x.shape), "patched"])
+def test_a_value_with_a_constant_in_its_place_has_no_gradient(pair, constant):
     model, _ = pair("gpt2")
-    for edit in (lambda x: x * 0, lambda x: torch.zeros(x.shape)):
-        _, gradients = edited_loss(model, regard.capture(model, trace=Trace(only=(), edit={"blocks.1.attn.v": edit})))
-        of_values = gradients["transformer.h.1.attn.c_attn.weight"][:, -24:]
-        assert (of_values == 0).all()
+    plain = captured(model, trace=Trace(only="*.v"))
+    edit = edits.patch(plain, "blocks.1.attn.v") if constant == "patched" else {"blocks.1.attn.v": constant}
+    _, gradients = edited_loss(model, regard.capture(model, trace=Trace(only=(), edit=edit)))
+    assert (gradients["transformer.h.1.attn.c_attn.weight"][:, -24:] == 0).all()
 
 
 def test_a_run_calls_an_edit_once_and_its_gradient_once_more(pair):
@@ -197,9 +160,3 @@ def test_half_precision_keeps_the_gradient_of_an_edit():
     y = x.detach().float().requires_grad_()
     ((y @ y.detach().mT / 2).softmax(-1) ** 2 @ y.detach()).sum().backward()
     torch.testing.assert_close(x.grad.float(), y.grad, rtol=0.05, atol=0.02)
-
-
-def test_gradients_are_those_of_the_model(pair):
-    model, _ = pair("llama")
-    plain, inside = (edited_loss(model, each)[1] for each in (contextlib.nullcontext(), regard.capture(model)))
-    assert all(torch.equal(inside[name], gradient) for name, gradient in plain.items())

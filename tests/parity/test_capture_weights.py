@@ -11,17 +11,19 @@ import regard
 from regard import RegardError, Trace
 
 
+@pytest.mark.parametrize("implementation", [None, "regard"])
 @pytest.mark.parametrize("padding", ["none", "right", "left", "hole"])
 @pytest.mark.parametrize("kind", MODELS)
-def test_the_weights_are_those_of_eager_and_the_output_is_unchanged(pair, kind, padding):
-    model, eager = pair(kind)
+def test_the_weights_are_those_of_eager_and_the_output_is_unchanged(pair, kind, padding, implementation):
+    model, eager = pair(kind, implementation)
     given = inputs(padding)
     rows = given["attention_mask"].numpy() > 0 if padding != "none" else None
     theirs = run(eager, given, output_attentions=True)
     plain = run(model, given)[0]
     with regard.capture(model) as trace:
         looked_at = run(model, given)[0]
-    if kind in ALONE_IN_EAGER:  # computed by regard, without n² weights
+    assert implementation in (None, model.config._attn_implementation)
+    if kind in ALONE_IN_EAGER and implementation is None:  # computed by regard, without n² weights
         real = torch.ones(2, LENGTH, dtype=torch.bool) if rows is None else torch.tensor(rows)
         torch.testing.assert_close(looked_at[real], plain[real], rtol=1e-5, atol=1e-5)
     else:
@@ -31,7 +33,7 @@ def test_the_weights_are_those_of_eager_and_the_output_is_unchanged(pair, kind, 
         close(trace[f"blocks.{layer}.attn.weights"], weights, rows)
 
 
-@pytest.mark.parametrize("implementation", ["sdpa", "eager"])
+@pytest.mark.parametrize("implementation", ["sdpa", "eager", "regard"])
 @pytest.mark.parametrize("kind", SHARED)
 def test_layers_that_share_a_module_are_numbered_by_the_order_of_their_calls(pair, kind, implementation):
     model, eager = pair(kind, implementation)
@@ -75,10 +77,11 @@ def test_one_layer_in_several_places_of_a_list():
     close(trace["blocks.1.attn.weights"], theirs)
 
 
+@pytest.mark.parametrize("implementation", [None, "regard"])
 @pytest.mark.parametrize("padding", ["none", "right", "left"])
 @pytest.mark.parametrize("kind", SEQ2SEQ)
-def test_an_encoder_and_a_decoder(pair, kind, padding):
-    model, eager = pair(kind)
+def test_an_encoder_and_a_decoder(pair, kind, padding, implementation):
+    model, eager = pair(kind, implementation)
     given = inputs(padding)
     rows = given["attention_mask"].numpy() > 0 if padding != "none" else None
     given["decoder_input_ids"] = torch.arange(7)[None].repeat(2, 1) + 4

@@ -9,7 +9,7 @@ import pytest
 from tokenizers import Tokenizer, models
 
 from regard._utils.errors import RegardError
-from regard.text import SubwordTokenizer, chat
+from regard.text import SubwordTokenizer
 
 PIECES = (
     "{{ tools is none }}{{ tools is defined }}{% if tools %}{{ tools | tojson }}{% endif %}",
@@ -39,12 +39,6 @@ CLASSES = {  # by the type of the model
     **{"llama": "LlamaTokenizer", "gpt2": "GPT2Tokenizer", "qwen2": "Qwen2Tokenizer", "gemma2": "GemmaTokenizer"},
     "smollm3": "PreTrainedTokenizerFast",
 }
-
-
-@pytest.fixture(autouse=True)
-def patient(monkeypatch):
-    """Let no template fail because this machine is busy."""
-    monkeypatch.setattr(chat, "_TIMEOUT", 120)
 
 
 def both(transformers, folder, model_type, template, settings=SETTINGS[0]):

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import functools
-
 import numpy as np
 import pytest
 import torch
 from torch.nn.attention import flex_attention as flex
-from torch.nn.attention.flex_attention import AuxRequest, create_block_mask as theirs_block_mask, flex_attention
+from torch.nn.attention.flex_attention import create_block_mask as theirs_block_mask, flex_attention
 
 from regard import (
-    attention,
-    attention_partial,
     attention_vjp,
     create_block_mask,
     linear_attention,
     linear_attention_vjp,
 )
-from regard.functional import ALiBi, ScoreMod, SegmentMask
-from sweeps import sweep_after
+from regard.functional import ScoreMod
 
 CASES_PER_TEST = 4
 
@@ -92,53 +87,6 @@ def test_random_cases_and_their_gradients(mask_kind, score_kind):
             np.testing.assert_allclose(output, expected.numpy(), rtol=1e-9, atol=1e-10)
             for gradient, tensor in zip(pullback(d_output), tensors, strict=False):
                 np.testing.assert_allclose(gradient, tensor.grad.numpy(), rtol=1e-8, atol=1e-9)
-
-
-@pytest.mark.parametrize("seed", sweep_after(48, range(9000, 9500)))
-def test_random_arguments_and_their_gradients(seed):
-    """Windows, offsets, padding, documents, softcaps and slopes, of arrays and tensors."""
-    rng = np.random.default_rng(seed)
-    batch, groups, shared, queries, keys = (int(rng.integers(1, high)) for high in (4, 3, 4, 40, 40))
-    heads, capped, windowed, sloped, packed = groups * shared, *(seed >> bit & 1 for bit in range(4))
-    tensors = [
-        torch.from_numpy(rng.standard_normal((batch, each, length, 16))).requires_grad_()
-        for each, length in ((heads, queries), (groups, keys), (groups, keys))
-    ]
-    left, right, offset = (int(x) for x in rng.integers(0, 20, 3))
-    lengths, slopes = torch.from_numpy(rng.integers(1, keys + 1, batch)), torch.from_numpy(rng.random(heads))
-    documents = [torch.from_numpy(np.sort(rng.integers(0, 3, (batch, n)))) for n in (queries, keys)]
-
-    def mask_mod(b, h, i, j):
-        seen = j < lengths[b]
-        seen = seen & (j >= i + offset - left) & (j <= i + offset + right) if windowed else seen
-        return seen & (documents[0][b, i] == documents[1][b, j]) if packed else seen
-
-    def score_mod(score, b, h, i, j, slopes=slopes):
-        score = 1.5 * torch.tanh(score / 1.5) if capped else score
-        return score - slopes[h] * (i + offset - j).abs() if sloped else score
-
-    options = {"query_offset": offset} if windowed or sloped else {}
-    options |= {"key_lengths": lengths, "softcap": 1.5 if capped else None, "scale": 0.7 if seed % 3 else None}
-    options |= {"window": (left, right)} if windowed else {}
-    options |= {"mask": SegmentMask(*documents)} if packed else {}
-    options |= {"bias": ALiBi(slopes.requires_grad_())} if sloped else {}
-    blocks = theirs_block_mask(mask_mod, batch, heads, queries, keys, device="cpu")
-    theirs, aux = flex_attention(
-        *(x.detach() for x in tensors), functools.partial(score_mod, slopes=slopes.detach()), blocks, enable_gqa=True,
-        scale=options["scale"], return_aux=AuxRequest(lse=True),
-    )  # fmt: skip
-    ours, part = attention(*tensors, **options), attention_partial(*tensors, **options)
-    for one, other in ((ours, theirs), (part.output, theirs), (part.lse, aux.lse)):
-        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
-    arrays = {name: x.detach().numpy() if isinstance(x, torch.Tensor) else x for name, x in options.items()}
-    arrays |= {"mask": SegmentMask(*(x.numpy() for x in documents))} if packed else {}
-    arrays |= {"bias": ALiBi(slopes.detach().numpy())} if sloped else {}
-    ours_of_arrays = attention_partial(*(x.detach().numpy() for x in tensors), **arrays)
-    np.testing.assert_allclose(ours_of_arrays.output, theirs, rtol=1e-9, atol=1e-11)
-    np.testing.assert_allclose(ours_of_arrays.lse, aux.lse, rtol=1e-9, atol=1e-11)
-    learned, direction = [*tensors, *([slopes] if sloped else [])], torch.from_numpy(rng.standard_normal(ours.shape))
-    wanted = torch.autograd.grad(formula(*tensors, mask_mod, score_mod, options["scale"]), learned, direction)
-    torch.testing.assert_close(torch.autograd.grad(ours, learned, direction), wanted, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("by_feature", [False, True])

@@ -80,7 +80,7 @@ class Peer:
     """A tiny model of transformers with random numbers, whose checkpoint is in a folder."""
 
     def __init__(self, transformers, family, case, folder, dtype):
-        self.dtype, self.is_long = dtype, case == "long"
+        self.dtype = dtype
         model = make_golden.make_model(family, case, 0, dtype)
         make_golden.write_checkpoint(model, folder)
         self.config = model.config
@@ -100,14 +100,11 @@ class Peer:
                 "probe", transformers.masking_utils.ALL_MASK_ATTENTION_FUNCTIONS["eager"]
             )
             model.set_attn_implementation("probe")
-        lengths = (make_golden.LONG,) if self.is_long else make_golden.LENGTHS
+        long = (make_golden.LONG,), (make_golden.LONG - 7,)
+        lengths = long if case == "long" else (make_golden.LENGTHS, make_golden.TARGET_LENGTHS)
+        self.arrays = make_golden.model_inputs(self.config, *lengths)
         if self.looks:
-            self.pixels = make_golden.pixel_values(self.config, len(lengths)).astype(dtype)
-            return
-        self.ids, self.mask = make_golden._batch(self.config, lengths)
-        if self.config.is_encoder_decoder:
-            lengths = (make_golden.LONG - 7,) if self.is_long else make_golden.TARGET_LENGTHS
-            self.target_ids, self.target_mask = make_golden._batch(self.config, lengths)
+            self.arrays["pixel_values"] = self.arrays["pixel_values"].astype(dtype)
 
     def probe(self, module, query, key, value, attention_mask, **options):
         """Compute attention as the model does, and keep its arrays."""
@@ -125,28 +122,28 @@ class Peer:
         if self.looks:
             projected = "embedding" if self.config.model_type == "clip_vision_model" else "pooled"
             return [lambda o, *_: (o.hidden[0] * o.hidden[-1]).sum(), lambda o, *_: getattr(o, projected)[-1, 4]]
-        ids, mask = (self.target_ids, self.target_mask) if self.config.is_encoder_decoder else (self.ids, self.mask)
+        side = "decoder_" if self.config.is_encoder_decoder else ""
+        ids, mask = self.arrays[f"{side}input_ids"], self.arrays[f"{side}attention_mask"]
         targets = np.where(mask[:, 1:], ids[:, 1:], -100)
         if self.model.can_generate():
             return [
                 lambda o, _, cross_entropy: cross_entropy(o.logits[:, :-1], targets),
                 lambda o, *_: o.logits[0, 2, 7] - o.logits[0, 2, 3],
             ]
-        shape = (*self.ids.shape, getattr(self.config, "hidden_size", None) or self.config.dim)
-        weights = np.random.default_rng(5).standard_normal(shape).astype(self.dtype) * self.mask[..., None]
+        shape = (*ids.shape, getattr(self.config, "hidden_size", None) or self.config.dim)
+        weights = np.random.default_rng(5).standard_normal(shape).astype(self.dtype) * mask[..., None]
         return [lambda o, xp, _: (o.hidden * xp.asarray(weights)).sum()]
 
     def inputs(self, model):
         """Return the texts of regard's model, and its target if it has one."""
 
-        def texts(ids, mask):
+        def texts(side):
+            ids, mask = self.arrays[f"{side}input_ids"], self.arrays[f"{side}attention_mask"]
             return [model.tokenizer.from_ids(row[: m.sum()]) for row, m in zip(ids.tolist(), mask, strict=True)]
 
         if self.looks:
-            return {"pixel_values": self.pixels}, {}
-        if not self.config.is_encoder_decoder:
-            return texts(self.ids, self.mask), {}
-        return texts(self.ids, self.mask), {"target": texts(self.target_ids, self.target_mask)}
+            return self.arrays, {}
+        return texts(""), {"target": texts("decoder_")} if self.config.is_encoder_decoder else {}
 
     def gradients(self, metric):
         """Return the value, and the gradients of all arrays, of q, k, v and context and of the weights."""
@@ -154,16 +151,7 @@ class Peer:
         self.model.zero_grad()
         for tensor in self.model.buffers():
             tensor.grad = None
-        if self.looks:
-            given = {"pixel_values": torch.tensor(self.pixels)}
-        else:
-            given = {"input_ids": torch.tensor(self.ids), "attention_mask": torch.tensor(self.mask)}
-        if self.config.is_encoder_decoder:
-            given |= {
-                "decoder_input_ids": torch.tensor(self.target_ids),
-                "decoder_attention_mask": torch.tensor(self.target_mask),
-            }
-        output = self.model(**given, output_hidden_states=True)
+        output = self.model(**{name: torch.tensor(x) for name, x in self.arrays.items()}, output_hidden_states=True)
         if self.config.is_encoder_decoder:
             hidden = output.encoder_hidden_states[1:-1] + output.decoder_hidden_states[1:-1]
         else:

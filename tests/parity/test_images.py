@@ -132,19 +132,6 @@ def test_classes_of_a_picture(transformers, tmp_path, family, labels, dtype, tol
     assert ours.predictions(array)[0].id == expected.logits.argmax().item()
 
 
-def test_the_gradient_of_the_numbers_of_a_picture_is_that_of_autograd(transformers, tmp_path):
-    with make_golden.doubles_throughout():
-        config = transformers.ViTConfig(**make_golden.CASES["vit"].sizes, attn_implementation="eager")
-        model = make_golden.drawn(transformers.ViTForImageClassification(config).eval(), 1).double()
-        model.save_pretrained(tmp_path)
-        pixels = torch.tensor(make_golden.pixel_values(config, 2), requires_grad=True)
-        model(pixels).logits[1, 0].backward()
-    ours = regard.load(tmp_path, dtype=np.float64)
-    given = {"pixel_values": pixels.detach().numpy()}
-    found = ours.gradients(given, lambda o: o.logits[1, 0], at="pixel_values").gradients["pixel_values"]
-    np.testing.assert_allclose(found, pixels.grad.numpy(), rtol=0, atol=1e-10)
-
-
 def test_the_tokenizer_of_clip(transformers, tmp_path):
     """Whose words end with ``</w>``."""
     from tokenizers.pre_tokenizers import ByteLevel
@@ -159,16 +146,3 @@ def test_the_tokenizer_of_clip(transformers, tmp_path):
     for text in ("a photo of a Cat", "two   dogs, 3 cats!", "Don't  Ünïcode 日本 x", "", "it's 100%"):
         assert list(ours(text).ids) == theirs(text)["input_ids"], text
     assert [word for word, _ in ours("a photo of a Cat").word_groups()][1:-1] == ["a", "photo", "of", "a", "Cat"]
-
-
-def test_an_older_checkpoint_of_clip_has_a_table_of_positions(transformers, tmp_path):
-    """`position_ids`, which its newer ones do not store."""
-    from safetensors.torch import load_file, save_file
-
-    make_golden.write("clip", "plain", tmp_path)
-    expected = regard.load(tmp_path).text("w5 w7").embedding
-    tensors = load_file(tmp_path / "model.safetensors")
-    for half in ("text", "vision"):
-        tensors[f"{half}_model.embeddings.position_ids"] = torch.arange(10)[None]
-    save_file(tensors, tmp_path / "model.safetensors")
-    np.testing.assert_array_equal(regard.load(tmp_path).text("w5 w7").embedding, expected)

@@ -104,36 +104,6 @@ def test_the_numbers_and_gradients_of_jax_nn(options, dtype):
         close(found, gradients(peer, (q, k, v), jax.jit), max(EPS[dtype], EPS["float32"]), 16)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize(
-    "options", [{}, {"causal": True}, {"window": (2, 1)}], ids=lambda options: next(iter(options), "plain")
-)
-def test_lengths_of_queries_and_keys_are_those_of_jax_nn(options, dtype):
-    """Of the same numbers in float32. Queries beyond their number get 0 and give no gradient, whatever they hold."""
-    n, queries, keys = 9, jnp.array([6, 0], jnp.int32), jnp.array([4, 9], jnp.int32)
-    q, k, v = (draw(i, B, heads, n, D, dtype=dtype) for i, heads in enumerate((H, G, G)))
-    names = {"causal": "is_causal", "window": "local_window_size"}
-    theirs = {names[name]: value for name, value in options.items()}
-
-    def ours(q, k, v, queries):
-        mask = jnp.arange(n)[:, None] < queries[:, None, None, None]
-        return regard.jax.attention(q, k, v, mask=mask, key_lengths=keys, **options)
-
-    def peer(q, k, v):
-        found = jax.nn.dot_product_attention(
-            *(jnp.swapaxes(x, 1, 2).astype("float32") for x in (q, k, v)),
-            query_seq_lengths=queries, key_value_seq_lengths=keys, implementation="xla", **theirs,
-        )  # fmt: skip
-        return jnp.swapaxes(found, 1, 2)
-
-    found = gradients(lambda q, k, v: ours(q, k, v, queries), (q, k, v), jax.jit)
-    close(found, gradients(peer, (q, k, v), jax.jit), max(EPS[dtype], EPS["float32"]), 16)
-    beyond = np.arange(n)[:, None] >= np.asarray(queries)[:, None, None, None]
-    context = ours(jnp.where(beyond, jnp.nan, q), k, v, queries)
-    close([context], [peer(q, k, v)], max(EPS[dtype], EPS["float32"]), 16)
-    assert not np.asarray(context)[np.broadcast_to(beyond, context.shape)].any()
-
-
 TRANSFORMED = {
     "plain": {},
     "rules": {"causal": True, "key_lengths": np.array([3, 7]), "mask": SegmentMask(*SEGMENTS)},

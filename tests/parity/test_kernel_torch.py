@@ -82,26 +82,3 @@ def test_forward_derivatives_are_right(qkv):
     theirs = torch.func.jvp(lambda q: torch.softmax(q @ k.mT / 8**0.5, -1) @ v, (q,), (direction,))
     for one, other in zip(ours, theirs, strict=True):
         torch.testing.assert_close(one, other)
-
-
-def test_a_conjugate_or_negative_view_is_read_as_what_it_says(qkv):
-    q, k, v = qkv
-    negative = torch.view_as_complex(torch.stack([q, -q], -1)).conj().imag  # a tensor that says: read me negated
-    assert negative.is_neg()
-    torch.testing.assert_close(attention(negative, k, v), attention(q, k, v))
-
-
-@pytest.mark.parametrize("tiles", native.kernel().tile_implementations()[:-1] if native.kernel() else [])
-def test_products_of_bfloat16_are_those_of_the_same_numbers_in_numpy(tiles, rng):
-    import ml_dtypes
-
-    kernel = native.kernel()
-    q, k, v = (rng.standard_normal((4, length, 40)).astype(ml_dtypes.bfloat16) for length in (130, 150, 150))
-    tensors = [torch.from_numpy(x.astype(np.float32)).bfloat16() for x in (q, k[:2], v[:2])]
-    try:
-        assert kernel.use_tiles(tiles)
-        ours, expected = attention(*tensors), attention(q, k[:2], v[:2])
-    finally:
-        kernel.use_tiles("auto")
-    assert ours.dtype == torch.bfloat16
-    np.testing.assert_array_equal(ours.float().numpy(), expected.astype(np.float32))

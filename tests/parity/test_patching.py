@@ -82,11 +82,9 @@ SIZES = {"gpt2": {"n_layer": LAYERS}, "llama": {"num_hidden_layers": LAYERS}}
 @pytest.fixture(scope="module", params=SIZES)
 def three_layers(request, transformers, tmp_path_factory):
     """Return a random model of three layers in transformers and in regard, in float64."""
-    kind, folder = make_golden.CASES[request.param], tmp_path_factory.mktemp("model")
-    config = getattr(transformers, kind.config)(**kind.sizes | SIZES[request.param])
-    config._attn_implementation = "eager"
+    folder = tmp_path_factory.mktemp("model")
     with make_golden.doubles_throughout():
-        peer = make_golden.drawn(getattr(transformers, kind.model)(config).eval(), 0).double()
+        peer = make_golden.make_model(request.param, "plain", 0, "float64", **SIZES[request.param])
     make_golden.write_checkpoint(peer, folder)
     return peer, regard.load(folder, dtype=np.float64)
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from regard.functional import alibi_slopes, relative_position_buckets, rotary, rotary_frequencies
+from regard.functional import alibi_slopes, relative_position_buckets, rotary_frequencies
 
 SCALINGS = [
     {"rope_type": "default"},
@@ -71,45 +71,6 @@ def test_frequencies_and_magnitude(transformers, scaling, dim, base):
         # Theirs are of float32: a power, a division and a product or two, each rounded; the ramp's ends cancel.
         np.testing.assert_allclose(ours, theirs.numpy(), rtol=1e-5, atol=1e-12)
         assert our_magnitude == pytest.approx(magnitude, rel=1e-12)
-
-
-@pytest.mark.parametrize("scaling", SCALINGS, ids=lambda s: " ".join(map(str, s.values())))
-def test_queries_and_keys_of_llama(transformers, scaling, rng):
-    """The positions stay small: at large ones the float32 angles of transformers are themselves inexact."""
-    q, k = rng.standard_normal((2, 2, 3, 11, 64)).astype(np.float32)
-    positions = rng.integers(0, 100, (2, 11))
-    positions[0, 0] = 99
-    embedding = module("llama").LlamaRotaryEmbedding(llama(transformers, scaling, 64, 10_000.0))
-    cos, sin = embedding(torch.tensor(q), torch.tensor(positions))
-    theirs = module("llama").apply_rotary_pos_emb(torch.tensor(q), torch.tensor(k), cos, sin)
-    for x, expected in zip((q, k), theirs, strict=True):
-        ours = rotary(x, positions[:, None], scaling=scaling)
-        assert ours.dtype == np.float32
-        np.testing.assert_allclose(ours, expected.numpy(), rtol=0, atol=1e-4)
-
-
-def test_interleaved_pairs_of_cohere(transformers, rng):
-    q, k = rng.standard_normal((2, 2, 3, 11, 16)).astype(np.float32)
-    positions = rng.integers(0, 100, (2, 11))
-    config = transformers.CohereConfig(
-        hidden_size=32, num_attention_heads=2, rope_parameters={"rope_type": "default", "rope_theta": 8e6}
-    )
-    cos, sin = module("cohere").CohereRotaryEmbedding(config)(torch.tensor(q), torch.tensor(positions))
-    theirs = module("cohere").apply_rotary_pos_emb(torch.tensor(q), torch.tensor(k), cos, sin)
-    for x, expected in zip((q, k), theirs, strict=True):
-        ours = rotary(x, positions[:, None], base=8e6, interleaved=True)
-        np.testing.assert_allclose(ours, expected.numpy(), rtol=0, atol=3e-5)
-
-
-def test_interleaved_pairs_of_some_features_in_gpt_j(transformers, rng):
-    x, turned = rng.standard_normal((2, 3, 40, 16)).astype(np.float32), 6
-    table = module("gptj").create_sinusoidal_positions(40, turned)[None].expand(2, -1, -1)
-    sin, cos = table.split(turned // 2, dim=-1)
-    first = torch.tensor(x[..., :turned]).transpose(1, 2)  # GPT-J has heads behind positions
-    theirs = module("gptj").apply_rotary_pos_emb(first, sin, cos).transpose(1, 2)
-    ours = rotary(x, rotary_dim=turned, interleaved=True)
-    np.testing.assert_allclose(ours[..., :turned], theirs.numpy(), rtol=0, atol=2e-5)
-    np.testing.assert_array_equal(ours[..., turned:], x[..., turned:])
 
 
 @pytest.mark.parametrize("bidirectional", [True, False])

@@ -45,15 +45,3 @@ def test_transformers_reads_a_saved_model(transformers, tmp_path, family, dtype)
     expected = peer(input_ids=torch.tensor(IDS)).logits.numpy()
     ours = model if dtype == "float32" else regard.load(tmp_path / "saved")
     np.testing.assert_allclose(ours(np.array(IDS)).logits, expected, rtol=1e-4, atol=2e-5 * np.abs(expected).max())
-
-
-def test_a_saved_minilm_is_read_with_its_tokenizer(transformers, minilm_dir, tmp_path):
-    regard.load(minilm_dir).save(tmp_path / "saved")
-    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "saved")
-    peer = transformers.AutoModel.from_pretrained(tmp_path / "saved").eval()
-    text = "The cat sat on the mat, unbelievably."
-    with torch.no_grad():
-        expected = peer(**tokenizer(text, return_tensors="pt")).last_hidden_state.numpy()
-    again = regard.load(tmp_path / "saved")
-    assert np.array_equal(again.embed([text]), regard.load(minilm_dir).embed([text]))
-    np.testing.assert_allclose(again(text).hidden, expected, atol=2e-5)

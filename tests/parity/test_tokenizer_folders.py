@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import itertools
 import json
+import warnings
 
 import pytest
 import trained_tokenizers as trained
@@ -15,6 +17,7 @@ from regard._utils.errors import RegardError
 from regard.text import SubwordTokenizer
 from regard.text.subword_tokenizer import NoTokenizer
 from regard.text.tokenizer_class import has_other_rules
+from regard.text.tokenizer_json import _character_map
 from regard.text.tokenizer_rules import _RULES
 from sweeps import pairwise_cover
 
@@ -92,6 +95,8 @@ FILES = {
     **{"clip": "clip", "llama": "llama", "mistral": "llama", "gemma2": "gemma", "albert": "albert"},
     **{"deberta-v2": "deberta-v2", "xlm-roberta": "unigram", "camembert": "unigram", "t5": "t5"},
 }
+# Classes for whose files the model type of BERT stands, and what writes their vocabulary.
+SOURCES = {"HerbertTokenizerFast": "herbert", "FunnelTokenizer": "funnel", "ConvBertTokenizer": "bert"}
 VOCABULARY_SHAPES = ("vocabulary", "vocabulary classless", "vocabulary decoder", "vocabulary added")
 JSON_SHAPES = ("json", "json classless", "json decoder", "json added")
 E1, E2 = "[E1]", "[/E1]"
@@ -165,12 +170,10 @@ def cases():
         only_json = files not in ("bert", "byte level", "clip") or model_type in ("modernbert", "smollm3")
         only_json |= kind == "Qwen3_5Tokenizer"
         shapes = JSON_SHAPES if only_json else VOCABULARY_SHAPES + JSON_SHAPES
-        found += [
-            {"kind": kind, "settings": settings, "shape": shape}
-            for settings in ("none", *SETTINGS[files])
-            for shape in shapes
-        ]
-    return covered(found)
+        found += [(kind, settings, shape) for settings in ("none", *SETTINGS[files]) for shape in shapes]
+    shapes = ("vocabulary", "vocabulary added", "json", "json decoder", "json added")
+    found += [(kind, settings, shape) for kind in SOURCES for settings in ("none", *LETTERS) for shape in shapes]
+    return covered([dict(zip(("kind", "settings", "shape"), case, strict=True)) for case in found])
 
 
 def covered(found, always=()):
@@ -229,6 +232,27 @@ def publish(source, folder, model_type, kind, settings, shape):
     (folder / "tokenizer_config.json").write_text(json.dumps(config))
 
 
+def change(path, **fields):
+    """Give a file of JSON other values."""
+    path.write_text(json.dumps({**(json.loads(path.read_text()) if path.exists() else {}), **fields}))
+
+
+@pytest.fixture
+def published(vocabulary, tmp_path):
+    """Return a function that writes a folder of a class, by the vocabulary of its model type, and returns the folder.
+
+    `source` has another vocabulary, and `model_type` is another than that of the class.
+    """
+
+    def write(kind, settings=None, shape="json", *, model_type=None, source=None):
+        model_type = model_type or MODEL_TYPES.get(kind, "bert")
+        folder = tmp_path / f"{kind} of {model_type}"
+        publish(vocabulary(source or SOURCES.get(kind, model_type)), folder, model_type, kind, settings or {}, shape)
+        return folder
+
+    return write
+
+
 def assert_same(transformers, folder, texts=STRINGS, kind="AutoTokenizer"):
     """Assert that a folder gives the ids and the spans of transformers."""
     theirs, ours = getattr(transformers, kind).from_pretrained(folder), SubwordTokenizer.from_folder(folder)
@@ -249,38 +273,18 @@ def assert_same_tokens(transformers, folder, tokens):
 
 
 @pytest.mark.parametrize(("kind", "settings", "shape"), cases())
-def test_the_ids_of_transformers(transformers, vocabulary, tmp_path, kind, settings, shape):
-    model_type = MODEL_TYPES[kind]
-    chosen = {"none": {}, **SETTINGS[FILES[model_type]]}[settings]
-    publish(vocabulary(model_type), tmp_path / "model", model_type, kind, chosen, shape)
-    assert_same(transformers, tmp_path / "model")
-
-
-@pytest.mark.parametrize("shape", ["vocabulary", "vocabulary added", "json", "json decoder", "json added"])
-@pytest.mark.parametrize("settings", ["none", *LETTERS])
-@pytest.mark.parametrize(
-    ("kind", "source", "model_type"),
-    [
-        ("HerbertTokenizerFast", "herbert", "bert"),
-        ("FunnelTokenizer", "funnel", "bert"),
-        ("ConvBertTokenizer", "bert", "bert"),
-    ],
-)
-def test_a_class_of_another_model_type(transformers, vocabulary, tmp_path, kind, source, model_type, settings, shape):
-    chosen = {"none": {}, **LETTERS}[settings]
-    publish(vocabulary(source), tmp_path / "model", model_type, kind, chosen, shape)
-    assert_same(transformers, tmp_path / "model")
+def test_the_ids_of_transformers(transformers, published, kind, settings, shape):
+    chosen = {"none": {}, **SETTINGS[FILES[MODEL_TYPES.get(kind, "bert")]]}[settings]
+    assert_same(transformers, published(kind, chosen, shape))
 
 
 @pytest.mark.parametrize("kind", ["WhisperTokenizer", "NllbTokenizerFast", "BertweetTokenizer", "MBartTokenizer"])
-def test_a_class_of_other_rules_is_refused(transformers, vocabulary, tmp_path, kind):
+def test_a_class_of_other_rules_is_refused(transformers, published, kind):
     """The tokens of transformers are others than those of tokenizer.json, which is read if the class says so."""
-    folder = tmp_path / "model"
-    publish(vocabulary("gpt2"), folder, "gpt2", kind, {}, "json")
+    folder = published(kind, model_type="gpt2")
     with pytest.raises(NoTokenizer, match=f"is a {kind.removesuffix('Fast')}, which .* set tokenizer_class to Tok"):
         SubwordTokenizer.from_folder(folder)
-    settings = json.loads((folder / "tokenizer_config.json").read_text())
-    (folder / "tokenizer_config.json").write_text(json.dumps({**settings, "tokenizer_class": "TokenizersBackend"}))
+    change(folder / "tokenizer_config.json", tokenizer_class="TokenizersBackend")
     assert_same(transformers, folder)
 
 
@@ -303,6 +307,47 @@ def test_every_class_of_transformers_is_known(transformers):
     assert as_it_is == {"ConvBertTokenizer", "FNetTokenizer", "ParakeetTokenizer"}
 
 
+def made(transformers, name):
+    """Return a tokenizer with the few tokens that its class has by default; None if it needs more."""
+    kind = getattr(transformers, name)
+    if not issubclass(kind, transformers.PreTrainedTokenizerFast):
+        return None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return kind()
+    except (TypeError, ValueError, ImportError):  # needs a vocabulary, or a library
+        return None
+
+
+def test_every_class_of_transformers_is_read_or_refused_by_name(transformers, tmp_path):
+    from transformers.models.auto.tokenization_auto import TOKENIZER_MAPPING_NAMES
+
+    read = set()
+    for name in {name for name in TOKENIZER_MAPPING_NAMES.values() if isinstance(name, str)}:
+        if (theirs := made(transformers, name)) is not None:
+            theirs.save_pretrained(tmp_path / name)
+            if has_other_rules(name):
+                with pytest.raises(NoTokenizer, match=f"is a {name}"):
+                    SubwordTokenizer.from_folder(tmp_path / name)
+            else:
+                SubwordTokenizer.from_folder(tmp_path / name)
+                read.add(name.removesuffix("Tokenizer"))
+    assert read >= {"Albert", "Bert", "CLIP", "Gemma", "GPT2", "Llama", "Qwen2", "Roberta", "T5"}
+    assert len(read) > 20
+
+
+def test_the_character_map_of_sentencepiece_makes_a_character_33_bytes_long(tmp_path):
+    import sentencepiece
+
+    (tmp_path / "text").write_text("\n".join(TEXTS))
+    sentencepiece.SentencePieceTrainer.train(
+        input=str(tmp_path / "text"), model_prefix=str(tmp_path / "m"), vocab_size=400, hard_vocab_limit=False
+    )
+    table = base64.b64encode(trained.character_map(tmp_path / "m.model")).decode()
+    assert _character_map({"type": "Precompiled", "precompiled_charsmap": table}) == 33
+
+
 @pytest.mark.parametrize("shape", ["vocabulary", "json"])
 @pytest.mark.parametrize(
     ("kind", "settings"),
@@ -315,11 +360,9 @@ def test_every_class_of_transformers_is_known(transformers):
     ],
 )
 @pytest.mark.parametrize("place", ["tokenizer_config.json", "special_tokens_map.json"])
-def test_special_tokens_of_other_names(transformers, vocabulary, tmp_path, kind, settings, shape, place):
-    model_type, folder = MODEL_TYPES[kind], tmp_path / "model"
-    publish(vocabulary(model_type), folder, model_type, kind, {}, shape)
-    path = folder / place
-    path.write_text(json.dumps({**(json.loads(path.read_text()) if path.exists() else {}), **settings}))
+def test_special_tokens_of_other_names(transformers, published, kind, settings, shape, place):
+    folder = published(kind, shape=shape)
+    change(folder / place, **settings)
     theirs, ours = assert_same(transformers, folder)
     if "pad_token" in settings:
         assert ours.pad_id == theirs.pad_token_id
@@ -333,58 +376,46 @@ def test_special_tokens_of_other_names(transformers, vocabulary, tmp_path, kind,
         *(("bert", "bert", kind) for kind in ("BertJapaneseTokenizer", "BertweetTokenizer", "SplinterTokenizer")),
     ],
 )
-def test_a_vocabulary_of_another_model_type_or_class_is_refused(vocabulary, tmp_path, source, model_type, declared):
+def test_a_vocabulary_of_another_model_type_or_class_is_refused(published, source, model_type, declared):
     """Where the model type decides, and not the class that is named; of a class that its files do not define."""
-    publish(vocabulary(source), tmp_path / "model", model_type, declared, {}, "vocabulary")
-    with pytest.raises(
-        NoTokenizer, match=f"a {declared} is not built from" if source == "bert" else "is not built from"
-    ):
-        SubwordTokenizer.from_folder(tmp_path / "model")
+    folder = published(declared, shape="vocabulary", source=source, model_type=model_type)
+    message = f"a {declared} is not built from" if source == "bert" else "is not built from"
+    with pytest.raises(NoTokenizer, match=message):
+        SubwordTokenizer.from_folder(folder)
 
 
-def test_a_file_of_bytes_under_the_class_of_llama_is_read_as_it_is(transformers, vocabulary, tmp_path):
+def test_a_file_of_bytes_under_the_class_of_llama_is_read_as_it_is(transformers, published):
     """As those of Llama 3 and DeepSeek."""
-    publish(vocabulary("smollm3"), tmp_path / "model", "llama", "LlamaTokenizerFast", {"legacy": True}, "json")
-    theirs, _ = assert_same(transformers, tmp_path / "model")
+    theirs, _ = assert_same(transformers, published("LlamaTokenizerFast", {"legacy": True}, source="smollm3"))
     assert type(theirs).__name__ == "TokenizersBackend"
 
 
 @pytest.mark.parametrize("kind", ["PreTrainedTokenizer", "TokenizersBackend", "MadeUpTokenizer", None])
 @pytest.mark.parametrize("model_type", ["bert", "gpt2", "llama", "qwen2", "t5", "deberta-v2"])
-def test_a_class_of_no_rules_reads_the_file_as_it_is(transformers, vocabulary, tmp_path, kind, model_type):
-    publish(vocabulary(model_type), tmp_path / "model", model_type, kind, {"do_lower_case": False}, "json")
-    assert_same(transformers, tmp_path / "model")
+def test_a_class_of_no_rules_reads_the_file_as_it_is(transformers, published, kind, model_type):
+    assert_same(transformers, published(kind, {"do_lower_case": False}, model_type=model_type))
 
 
 @pytest.mark.parametrize("space", [False, True])
-def test_a_sequence_with_bytes_keeps_its_other_steps(vocabulary, tmp_path, space):
+def test_a_sequence_with_bytes_keeps_its_other_steps(vocabulary, published, space):
     """transformers leaves them out, though SmolLM2's vocabulary, under GPT-2's class, was made with them."""
-    source, settings = vocabulary("qwen3"), {"add_prefix_space": space}
-    publish(source, tmp_path / "model", "llama", "GPT2Tokenizer", settings, "json")
-    ours, plain = (
-        SubwordTokenizer.from_folder(tmp_path / "model"),
-        SubwordTokenizer.from_file(source / "tokenizer.json"),
-    )
+    settings = {"add_prefix_space": space}
+    ours = SubwordTokenizer.from_folder(published("GPT2Tokenizer", settings, model_type="llama", source="qwen3"))
+    stored, plain = (SubwordTokenizer.from_file(vocabulary("qwen3") / "tokenizer.json") for _ in range(2))
     plain.backend.normalizer = None
     plain.backend.pre_tokenizer[1].add_prefix_space = space
-    assert any(
-        space != (ours(text).ids == SubwordTokenizer.from_file(source / "tokenizer.json")(text).ids) for text in STRINGS
-    )
+    assert any(space != (ours(text).ids == stored(text).ids) for text in STRINGS)
     for text in STRINGS:
         assert ours(text).ids == plain(text).ids
 
 
 @pytest.mark.parametrize("kind", MODEL_TYPES)
-def test_a_tokenizer_that_is_saved_is_the_same(transformers, vocabulary, tmp_path, kind):
+def test_a_tokenizer_that_is_saved_is_the_same(transformers, published, kind):
     """A trained model is saved with its tokenizer as it is, of no class, beside the settings that it had."""
-    settings = {"do_lower_case": False, "add_prefix_space": True, "legacy": True}
-    folder, model_type = tmp_path / "model", MODEL_TYPES[kind]
-    publish(vocabulary(model_type), folder, model_type, kind, settings, "json decoder")
+    folder = published(kind, {"do_lower_case": False, "add_prefix_space": True, "legacy": True}, "json decoder")
     before = SubwordTokenizer.from_folder(folder)
     (folder / "tokenizer.json").write_text(before.backend.to_str())
-    config = json.loads((folder / "tokenizer_config.json").read_text())
-    config["tokenizer_class"] = "PreTrainedTokenizerFast"
-    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    change(folder / "tokenizer_config.json", tokenizer_class="PreTrainedTokenizerFast")
     _, after = assert_same(transformers, folder)
     assert [after(text).ids for text in STRINGS] == [before(text).ids for text in STRINGS]
 
@@ -393,13 +424,12 @@ def test_a_tokenizer_that_is_saved_is_the_same(transformers, vocabulary, tmp_pat
 @pytest.mark.parametrize(
     "kind", ["BertTokenizer", "T5TokenizerFast", "XLMRobertaTokenizer", "GPT2Tokenizer", "LlamaTokenizer"]
 )
-def test_decoded_texts_are_cleaned_up(transformers, vocabulary, tmp_path, kind, forced):
+def test_decoded_texts_are_cleaned_up(transformers, published, kind, forced):
     """Of a vocabulary of words; those of BPE say where a space is, unless it is forced."""
     settings = {"clean_up_tokenization_spaces": True}
     if forced:
         settings["clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output"] = True
-    publish(vocabulary(MODEL_TYPES[kind]), tmp_path / "model", MODEL_TYPES[kind], kind, settings, "json")
-    theirs, ours = assert_same(transformers, tmp_path / "model")
+    theirs, ours = assert_same(transformers, published(kind, settings))
     cleaned = 0
     for text in ["It is n't , you 've said . So ' we ' re ?", *STRINGS]:
         ids = theirs(text)["input_ids"]
@@ -409,10 +439,9 @@ def test_decoded_texts_are_cleaned_up(transformers, vocabulary, tmp_path, kind, 
     assert bool(cleaned) == (forced or kind not in ("GPT2Tokenizer", "LlamaTokenizer"))
 
 
-def test_ids_without_a_text_are_decoded(vocabulary, tmp_path):
-    for kind, model_type in MODEL_TYPES.items():
-        publish(vocabulary(model_type), tmp_path / kind, model_type, kind, {}, "json")
-        ours = SubwordTokenizer.from_folder(tmp_path / kind)
+def test_ids_without_a_text_are_decoded(published):
+    for kind in MODEL_TYPES:
+        ours = SubwordTokenizer.from_folder(published(kind))
         assert ours.decode([]) == ours.decode(sorted(ours.special_ids)) == ""
 
 
@@ -438,11 +467,10 @@ ODD = {
     "kind", ["BertTokenizer", "GPT2Tokenizer", "LlamaTokenizer", "TokenizersBackend", "T5TokenizerFast"]
 )
 @pytest.mark.parametrize("settings", ODD)
-def test_odd_settings(transformers, vocabulary, tmp_path, kind, settings):
-    publish(vocabulary(MODEL_TYPES[kind]), tmp_path / "model", MODEL_TYPES[kind], kind, {}, "json")
-    path = tmp_path / "model" / "tokenizer_config.json"
-    path.write_text(json.dumps({"tokenizer_class": kind, **ODD[settings]}))
-    theirs, ours = assert_same(transformers, path.parent)
+def test_odd_settings(transformers, published, kind, settings):
+    folder = published(kind)
+    change(folder / "tokenizer_config.json", **ODD[settings])
+    theirs, ours = assert_same(transformers, folder)
     assert {i for i in theirs.all_special_ids if i < ours.vocab_size} <= ours.special_ids
 
 
@@ -459,25 +487,30 @@ NAMED = {
 }
 
 
+def store(folder, tokens, **flags):
+    """List tokens as added ones in tokenizer.json, with these flags, and return the entries."""
+    file = json.loads((folder / "tokenizer.json").read_text())
+    ids, listed = file["model"]["vocab"], {token["content"] for token in file["added_tokens"]}
+    size = len({*ids, *listed})
+    entries = [
+        {"id": ids.get(token, size + i), "content": token, **dict.fromkeys(FLAGS, False), **flags}
+        for i, token in enumerate(tokens)
+    ]
+    others = [token for token in file["added_tokens"] if token["content"] not in tokens]
+    change(folder / "tokenizer.json", added_tokens=others + entries)
+    return entries
+
+
 @pytest.mark.parametrize("place", ["tokenizer.json", "added_tokens_decoder"])
 @pytest.mark.parametrize("settings", NAMED)
 @pytest.mark.parametrize("kind", ["CohereTokenizer", "Qwen2Tokenizer", "GPT2Tokenizer"])
-def test_the_properties_of_a_token_that_is_both_stored_and_named(
-    transformers, vocabulary, tmp_path, kind, settings, place
-):
-    publish(vocabulary("gpt2"), tmp_path / "model", "gpt2", kind, NAMED[settings], "json")
-    path = tmp_path / "model" / "tokenizer.json"
-    file = json.loads(path.read_text())
-    ids, flags = file["model"]["vocab"], {**dict.fromkeys(FLAGS, False), "lstrip": True}
-    file["added_tokens"] = [
-        {"id": ids.get(token, len(ids) + i), "content": token, **flags} for i, token in enumerate(STORED)
-    ]
-    path.write_text(json.dumps(file))
+def test_the_properties_of_a_token_that_is_both_stored_and_named(transformers, published, kind, settings, place):
+    folder = published(kind, NAMED[settings], model_type="gpt2")
+    entries = store(folder, STORED, lstrip=True)
     if place == "added_tokens_decoder":
-        listed = {token.pop("id"): token | {"lstrip": False, "rstrip": True} for token in file["added_tokens"]}
-        path = path.with_name("tokenizer_config.json")
-        path.write_text(json.dumps({**json.loads(path.read_text()), "added_tokens_decoder": listed}))
-    assert_same_tokens(transformers, tmp_path / "model", STORED)
+        listed = {token.pop("id"): token | {"lstrip": False, "rstrip": True} for token in entries}
+        change(folder / "tokenizer_config.json", added_tokens_decoder=listed)
+    assert_same_tokens(transformers, folder, STORED)
 
 
 AS_IT_IS = {"PreTrainedTokenizerFast": "modernbert", "TokenizersBackend": "smollm3", "LlamaTokenizerFast": "mistral"}
@@ -485,18 +518,15 @@ AS_IT_IS = {"PreTrainedTokenizerFast": "modernbert", "TokenizersBackend": "smoll
 
 @pytest.mark.parametrize("flag", FLAGS)
 @pytest.mark.parametrize("kind", [*AS_IT_IS, "BertTokenizer", "GPT2Tokenizer", "T5TokenizerFast"])
-def test_flags_of_the_settings_hold_over_those_of_the_file(transformers, vocabulary, tmp_path, kind, flag):
+def test_flags_of_the_settings_hold_over_those_of_the_file(transformers, published, kind, flag):
     """Of every token that the file has; one is listed twice, of which the last counts."""
-    model_type, folder = MODEL_TYPES[kind], tmp_path / "model"
-    publish(vocabulary(model_type), folder, model_type, kind, {}, "json decoder")
-    path = folder / "tokenizer_config.json"
-    config = json.loads(path.read_text())
-    listed = config["added_tokens_decoder"]
+    folder = published(kind, shape="json decoder")
+    listed = json.loads((folder / "tokenizer_config.json").read_text())["added_tokens_decoder"]
     twice = max(map(int, listed))
     listed[str(twice + 1)] = listed[str(twice)] | {"content": E1}
     for token in listed.values():
         token[flag] = not token[flag]
-    path.write_text(json.dumps(config))
+    change(folder / "tokenizer_config.json", added_tokens_decoder=listed)
     stored = Tokenizer.from_file(str(folder / "tokenizer.json")).get_added_tokens_decoder().values()
     assert_same_tokens(transformers, folder, [token.content for token in stored] + [E1, E2])
 
@@ -509,23 +539,17 @@ def test_a_vocabulary_without_a_configuration(transformers, vocabulary, tmp_path
     for name in ("vocab.json", "merges.txt"):
         (tmp_path / name).write_bytes((vocabulary("gpt2" if special == GPT2 else "roberta") / name).read_bytes())
     mask = {"__type": "AddedToken", "content": "<mask>", **dict.fromkeys(FLAGS[:-1], False), "lstrip": True}
-    config = {"add_prefix_space": add_prefix_space} | ({"mask_token": mask} if "<mask>" in special else {})
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    masked = {"mask_token": mask} if "<mask>" in special else {}
+    change(tmp_path / "tokenizer_config.json", add_prefix_space=add_prefix_space, **masked)
     texts = [*TEXTS, *varied_strings(500), *(f"a {token} b{token}c" for token in special)]
     theirs, ours = assert_same(transformers, tmp_path, texts, kind)
     assert ours.pad_id == theirs.pad_token_id
 
 
 @pytest.mark.parametrize("kind", AS_IT_IS)
-def test_a_token_that_the_settings_name_is_special(transformers, vocabulary, tmp_path, kind):
-    folder = tmp_path / "model"
-    publish(vocabulary(AS_IT_IS[kind]), folder, AS_IT_IS[kind], kind, {"pad_token": "the", "x_token": "mat"}, "json")
-    file = json.loads((folder / "tokenizer.json").read_text())
-    flags = dict.fromkeys(FLAGS, False)
-    for content in ("the", "mat"):
-        size = len(file["model"]["vocab"]) + len(file["added_tokens"])
-        file["added_tokens"].append({"id": file["model"]["vocab"].get(content, size), "content": content, **flags})
-    (folder / "tokenizer.json").write_text(json.dumps(file))
+def test_a_token_that_the_settings_name_is_special(transformers, published, kind):
+    folder = published(kind, {"pad_token": "the", "x_token": "mat"})
+    store(folder, ("the", "mat"))
     _, ours = assert_same_tokens(transformers, folder, ["the", "mat"])
     assert {ours.token_to_id("the"), ours.token_to_id("mat")} <= ours.special_ids
 
@@ -562,33 +586,31 @@ def extra_cases():
 
 
 @pytest.mark.parametrize(("kind", "settings", "special", "shape"), extra_cases())
-def test_special_tokens_of_two_files(transformers, vocabulary, tmp_path, kind, settings, special, shape):
-    model_type, folder = MODEL_TYPES[kind], tmp_path / "model"
-    publish(vocabulary(model_type), folder, model_type, kind, EXTRA_SETTINGS[settings], shape)
-    (folder / "special_tokens_map.json").write_text(json.dumps(EXTRA_MAPS[special]))
+def test_special_tokens_of_two_files(transformers, published, kind, settings, special, shape):
+    folder = published(kind, EXTRA_SETTINGS[settings], shape)
+    change(folder / "special_tokens_map.json", **EXTRA_MAPS[special])
     assert_same_tokens(transformers, folder, [E1, E2, "<c>", "<d>", "<extra_id_0>"])
 
 
-def test_special_tokens_that_are_objects_in_a_list_are_added(transformers, vocabulary, tmp_path):
+def test_special_tokens_that_are_objects_in_a_list_are_added(transformers, published):
     """transformers 5 loads no such folder."""
-    publish(vocabulary("bert"), tmp_path / "model", "bert", "BertTokenizer", {}, "json")
+    folder = published("BertTokenizer")
     token = {"content": E1, **dict.fromkeys(FLAGS[:-1], False)}
-    path = tmp_path / "model" / "special_tokens_map.json"
-    path.write_text(json.dumps({"additional_special_tokens": [token]}))
+    change(folder / "special_tokens_map.json", additional_special_tokens=[token])
     with pytest.raises(TypeError, match="List\\[Union\\[str, AddedToken"):
-        transformers.AutoTokenizer.from_pretrained(path.parent)
-    ours = SubwordTokenizer.from_folder(path.parent)
+        transformers.AutoTokenizer.from_pretrained(folder)
+    ours = SubwordTokenizer.from_folder(folder)
     assert ours.token_to_id(E1) in ours.special_ids
     assert ours.token_to_id(E1) in ours("a [E1] b").ids
 
 
-def test_a_byte_order_mark_before_the_settings(vocabulary, tmp_path):
+def test_a_byte_order_mark_before_the_settings(published):
     """With it transformers reads no settings."""
-    publish(vocabulary("bert"), tmp_path / "model", "bert", "BertTokenizer", {"do_lower_case": False}, "json")
-    wanted = SubwordTokenizer.from_folder(tmp_path / "model")
-    path = tmp_path / "model" / "tokenizer_config.json"
+    folder = published("BertTokenizer", {"do_lower_case": False})
+    wanted = SubwordTokenizer.from_folder(folder)
+    path = folder / "tokenizer_config.json"
     path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
-    found = SubwordTokenizer.from_folder(tmp_path / "model")
+    found = SubwordTokenizer.from_folder(folder)
     assert [found(text).ids for text in STRINGS] == [wanted(text).ids for text in STRINGS]
 
 
@@ -608,23 +630,21 @@ CHATS = {
 
 @pytest.mark.parametrize("tools", [None, TOOLS])
 @pytest.mark.parametrize("place", CHATS)
-def test_chats_of_templates_in_each_place(transformers, vocabulary, tmp_path, place, tools):
+def test_chats_of_templates_in_each_place(transformers, published, place, tools):
     settings, files = CHATS[place]
-    publish(vocabulary("qwen3"), tmp_path / "model", "qwen3", "Qwen2Tokenizer", settings, "json")
-    (tmp_path / "model" / "additional_chat_templates").mkdir()
+    folder = published("Qwen2TokenizerFast", settings)
+    (folder / "additional_chat_templates").mkdir()
     for name, template in files.items():
-        (tmp_path / "model" / name).write_text(template)
-    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "model")
-    ours = SubwordTokenizer.from_folder(tmp_path / "model")
+        (folder / name).write_text(template)
+    theirs, ours = transformers.AutoTokenizer.from_pretrained(folder), SubwordTokenizer.from_folder(folder)
     chat = [{"role": "user", "content": "How are you?"}]
     wanted = theirs.apply_chat_template(chat, tools=tools, add_generation_prompt=True, return_dict=False)
     assert list(ours.apply_chat_template(chat, tools=tools).ids) == wanted
 
 
-def test_templates_of_which_none_is_for_every_chat(vocabulary, tmp_path):
+def test_templates_of_which_none_is_for_every_chat(published):
     settings = {"chat_template": [{"name": "rag", "template": CHATML}, {"name": "tool_use", "template": CHATML}]}
-    publish(vocabulary("qwen3"), tmp_path / "model", "qwen3", "Qwen2Tokenizer", settings, "json")
-    ours = SubwordTokenizer.from_folder(tmp_path / "model")
+    ours = SubwordTokenizer.from_folder(published("Qwen2TokenizerFast", settings))
     with pytest.raises(RegardError, match=r"templates by name \(rag, tool_use\) and none for every chat"):
         ours.apply_chat_template([{"role": "user", "content": "Hi"}])
     assert ours.apply_chat_template([{"role": "user", "content": "Hi"}], tools=TOOLS).text.startswith("<|im_start|>")

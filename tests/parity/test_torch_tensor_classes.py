@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -81,13 +81,11 @@ def test_a_causal_bias_is_causal_itself(function):
 
 
 def test_a_causal_bias_in_a_thread_beside_a_block():
-    given, mask, found = draw(5, 7), causal_lower_right(5, 7), []
+    given, mask = draw(5, 7), causal_lower_right(5, 7)
     wanted = F.scaled_dot_product_attention(*given, attn_mask=mask)
-    with use_regard():
-        thread = threading.Thread(target=lambda: found.append(F.scaled_dot_product_attention(*given, attn_mask=mask)))
-        thread.start()
-        thread.join()
-    assert torch.equal(found[0], wanted)
+    with use_regard(), ThreadPoolExecutor(1) as pool:
+        found = pool.submit(F.scaled_dot_product_attention, *given, attn_mask=mask).result()
+    assert torch.equal(found, wanted)
 
 
 class Upper(torch.Tensor):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -71,27 +71,19 @@ def test_it_is_an_error_that_leaves_nothing_behind(name, compiler):
 
 
 @pytest.mark.parametrize("compiler", COMPILE)
-def test_what_was_compiled_before_runs_in_a_block(compiler):
-    made = make_module()
-    compiled = COMPILE[compiler](made)
+def test_what_was_compiled_before_runs_in_a_block_and_what_does_not_attend_is_compiled_there(compiler):
+    made, layer = make_module(), torch.nn.Linear(4, 4).eval()
+    before = COMPILE[compiler](made)
     with use_regard():
-        torch.testing.assert_close(compiled(X), made(X))
-
-
-@pytest.mark.parametrize("compiler", COMPILE)
-def test_a_block_may_compile_what_does_not_attend(compiler):
-    layer = torch.nn.Linear(4, 4).eval()
-    with use_regard():
-        compiled = COMPILE[compiler](layer)
-    torch.testing.assert_close(compiled(X), layer(X))
+        torch.testing.assert_close(before(X), made(X))
+        inside = COMPILE[compiler](layer)
+    torch.testing.assert_close(inside(X), layer(X))
 
 
 @pytest.mark.parametrize("compiler", COMPILE)
 def test_a_thread_beside_a_block_compiles(compiler):
-    made, found = make_module(), []
-    with use_regard():
-        thread = threading.Thread(target=lambda: found.append(COMPILE[compiler](made)))
-        thread.start()
-        thread.join()
-    torch.testing.assert_close(found[0](X), made(X))
-    assert "scaled_dot_product_attention" in str(found[0].inlined_graph)
+    made = make_module()
+    with use_regard(), ThreadPoolExecutor(1) as pool:
+        found = pool.submit(COMPILE[compiler], made).result()
+    torch.testing.assert_close(found(X), made(X))
+    assert "scaled_dot_product_attention" in str(found.inlined_graph)

@@ -129,10 +129,10 @@ UNSUPPORTED = {
 UNTOUCHED = {"deberta-v2": {}, "mamba": {}}
 
 
-def make_model(transformers, name, implementation="eager"):
-    """Return a tiny model with random weights, the same ones for every implementation."""
+def make_model(transformers, name, implementation="eager", **sizes):
+    """Return a tiny model with random weights, the same ones for every implementation; `sizes` are others of its."""
     auto, options = _class_and_options(transformers, name)
-    config = transformers.AutoConfig.for_model(name, **copy.deepcopy(options))
+    config = transformers.AutoConfig.for_model(name, **copy.deepcopy(options | sizes))
     model = auto.from_config(config, attn_implementation=implementation).eval()
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():

@@ -27,25 +27,6 @@ def read(fields, ignored=None):
     return getattr(models, family + "Config").read(reader)
 
 
-@pytest.mark.parametrize("case", ["llama/llama3", "llama/yarn", "gpt_oss/plain"])
-def test_the_original_length_beside_the_rotation_takes_precedence(changed, case):
-    """As phi-3 has it, and transformers reads it for every family."""
-    fields = fields_of(case)
-    inside = fields["rope_parameters"]
-    given = {**inside, "original_max_position_embeddings": 7}
-    beside = {"rope_parameters": given, "original_max_position_embeddings": inside["original_max_position_embeddings"]}
-    model, original = regard.load(changed(case, beside)), regard.load(golden.FOLDER / case)
-    assert model.config == original.config
-    assert "original_max_position_embeddings" not in model.config.ignored
-    assert np.array_equal(model(IDS).hidden, original(IDS).hidden)
-
-
-def test_the_original_length_is_of_scalings_that_have_one(changed):
-    for case in ("llama/plain", "llama/linear", "llama/dynamic"):
-        folder = changed(case, {"original_max_position_embeddings": 7})
-        assert regard.load(folder).config == regard.load(golden.FOLDER / case).config
-
-
 def test_gpt_oss_without_a_scaling_differs_from_one_that_says_nothing():
     fields = fields_of("gpt_oss/plain")
     del fields["rope_parameters"]
@@ -83,6 +64,45 @@ OFF = {"add_cross_attention": False, "is_decoder": False, "pruned_heads": {}, "t
 @pytest.mark.parametrize("case", golden.one_of_each(golden.KEPT))
 def test_what_older_files_say_of_every_model_is_off(changed, case):
     assert regard.load(changed(case, OFF)).config == regard.load(golden.FOLDER / case).config
+
+
+WITHOUT_EFFECT = {  # fields of the first files of a family, and those that they do not have
+    "bert/gelu": (
+        {
+            "directionality": "bidi", "pooler_fc_size": 768, "pooler_num_attention_heads": 12,
+            "pooler_num_fc_layers": 3, "pooler_size_per_head": 128, "pooler_type": "first_token_transform",
+        },
+        (),
+    ),
+    "distilbert/gelu": (
+        {
+            "dropout": 0.3, "qa_dropout": 0.4, "seq_classif_dropout": 0.5, "tie_weights_": True,
+            "sinusoidal_pos_embds": True,
+        },
+        (),
+    ),
+    "t5/relu": (
+        {"n_positions": 512, "output_past": True, "prefix": "summarize: "},
+        ("dense_act_fn", "is_gated_act", "scale_decoder_outputs", "num_decoder_layers", "classifier_dropout"),
+    ),
+    "bart/tied": (
+        {
+            "add_bias_logits": False, "add_final_layer_norm": False, "normalize_before": False,
+            "normalize_embedding": True, "static_position_embeddings": False, "extra_pos_embeddings": 2,
+            "num_hidden_layers": 2, "classif_dropout": 0.1,
+        },
+        (),
+    ),
+    "llama/plain": ({"original_max_position_embeddings": 7}, ()),
+    "llama/linear": ({"original_max_position_embeddings": 7, "quantization_config": None, "odd": None}, ()),
+    "llama/dynamic": ({"unk_token_id": 5, "mask_token_id": 5, "cls_token_id": 5, "_model_name_or_path": 5}, ()),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WITHOUT_EFFECT)
+def test_fields_without_an_effect_are_read_over(changed, case):
+    fields, dropped = WITHOUT_EFFECT[case]
+    assert regard.load(changed(case, fields, drop=dropped)).config == regard.load(golden.FOLDER / case).config
 
 
 @pytest.mark.parametrize("name", OFF)
@@ -128,11 +148,20 @@ def test_an_absent_field_has_its_default(model_type, name):
     assert read({key: value for key, value in fields.items() if key != name}) == read(stated)
 
 
-@pytest.mark.parametrize("name", ["_rope_type_labels", "default_rope_type", "ignore_keys_at_rope_validation"])
-def test_fields_that_code_of_all_classes_reads_are_not_ignored(changed, name):
-    with pytest.raises(RegardError, match=f"unknown field {name}=3"):
-        regard.load(changed("llama/plain", {name: 3}))
-    assert regard.load(changed("gpt2/plain", {name: 3})).config.ignored == (name,)  # has no rotary positions
+OF_ROTATIONS = ["_rope_type_labels", "default_rope_type", "ignore_keys_at_rope_validation"]
+OF_ALL = ["is_causal", "per_layer_config", "transformers_weights", "attention_chunk_size"]
+
+
+@pytest.mark.parametrize("case", ["llama/plain", "gpt2/plain", "gpt_neox/plain", "qwen2/plain"])
+@pytest.mark.parametrize("name", OF_ROTATIONS + OF_ALL)
+def test_fields_that_code_of_all_classes_reads_are_not_ignored(changed, case, name):
+    """They are in no class of a model, and change what it computes."""
+    folder = changed(case, {name: False})
+    if name in OF_ROTATIONS and case == "gpt2/plain":  # has no rotary positions
+        assert regard.load(folder).config.ignored == (name,)
+    else:
+        with pytest.raises(RegardError, match=f"unknown field {name}=False"):
+            regard.load(folder)
 
 
 @pytest.mark.parametrize("version", ["9" * 5000, "5." + "9" * 5000, "9" * 9])
@@ -226,10 +255,3 @@ def test_a_configuration_is_checked_without_weights(changed, case):
     with pytest.raises(RegardError, match="unknown field x_y=1"):
         check_config("name", folder)
     check_config("name", folder, ["x_y"])
-
-
-@pytest.mark.parametrize("name", ["dropout_rate", "pruned_heads", "x_y"])
-def test_only_unknown_fields_can_be_ignored(changed, name):
-    folder = changed("t5/gelu", {"dropout_rate": 0.1, "pruned_heads": {}})
-    with pytest.raises(RegardError, match=f"ignore names '{name}', which is not an unknown field"):
-        check_config("name", folder, [name])

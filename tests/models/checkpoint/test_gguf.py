@@ -17,16 +17,13 @@ from gguf_files import (
     TOKENIZER,
     TOKENS,
     architecture_of,
-    gpt2_tensors,
     llama_tensors,
-    permuted,
     write_gguf,
     write_kept,
 )
 from regard import RegardError
 from regard.formats.gguf import GgufFile
 from regard.functional import rotary_frequencies
-from regard.models import LlamaConfig
 from regard.models.checkpoint.config import ConfigReader
 from regard.models.checkpoint.gguf_architectures import ARCHITECTURES
 from regard.models.checkpoint.open import open_checkpoint
@@ -105,51 +102,6 @@ def test_a_folder_with_a_configuration_is_no_gguf_model(write_bert):
     assert regard.load(folder).config.num_heads == 3
 
 
-def test_the_permutation_of_rotary_weights_is_undone(checkpoint):
-    tensors = llama_tensors()
-    q, k = tensors["blk.1.attn_q.weight"], tensors["blk.1.attn_k.weight"]
-    stored = {**tensors, "blk.1.attn_q.weight": permuted(q, 4), "blk.1.attn_k.weight": permuted(k, 2)}
-    found = checkpoint(tensors=stored).tensors()
-    np.testing.assert_array_equal(found["model.layers.1.self_attn.q_proj.weight"], q)
-    np.testing.assert_array_equal(found["model.layers.1.self_attn.k_proj.weight"], k)
-
-
-def test_linear_maps_of_gpt2_lie_the_other_way_round(tmp_path):
-    fields = {key: LLAMA[key] for key in ("block_count", "context_length", "embedding_length", "feed_forward_length")}
-    fields |= {"attention.head_count": 4, "attention.layer_norm_epsilon": 1e-5}
-    stored = gpt2_tensors()
-    found = open_checkpoint(write_gguf(tmp_path / "m.gguf", "gpt2", fields, stored)).tensors()
-    np.testing.assert_array_equal(found["transformer.h.1.attn.c_attn.weight"], stored["blk.1.attn_qkv.weight"].T)
-    assert found.shapes["transformer.h.1.attn.c_attn.weight"] == (32, 96)
-    assert regard.load(tmp_path)([1, 2]).logits.shape == (1, 2, len(TOKENS))
-
-
-def test_embeddings_are_tied_where_there_is_no_output(checkpoint):
-    assert fields_of(checkpoint())["tie_word_embeddings"] is True
-    untied = {**llama_tensors(), "output.weight": np.zeros((len(TOKENS), 32), np.float32)}
-    assert fields_of(checkpoint(tensors=untied))["tie_word_embeddings"] is False
-
-
-def test_a_turn_may_end_otherwise_than_a_text(checkpoint):
-    assert fields_of(checkpoint())["eos_token_id"] == 2
-    both = checkpoint(metadata={**TOKENIZER, "tokenizer.ggml.eot_token_id": 0})
-    assert fields_of(both)["eos_token_id"] == [2, 0]
-
-
-def test_the_vocabulary_is_as_large_as_the_embeddings_where_the_file_does_not_say(checkpoint):
-    assert fields_of(checkpoint(fields={"vocab_size": None}))["vocab_size"] == len(TOKENS)
-
-
-def test_the_defaults_of_transformers_are_not_those_of_a_gguf_file(checkpoint):
-    """llama.cpp refuses a file without a context length."""
-    with pytest.raises(RegardError, match=r"max_position_embeddings \(llama\.context_length\) must be .*, got None"):
-        LlamaConfig.read(checkpoint(fields={"context_length": None}).config())
-
-
-def test_numbers_that_are_the_same_in_every_block_are_one(checkpoint):
-    assert fields_of(checkpoint(fields={"attention.head_count_kv": [2, 2]}))["num_key_value_heads"] == 2
-
-
 @pytest.mark.parametrize("factor", [8.0, 32.0])
 def test_the_scaling_of_llama_3_is_known_by_its_frequencies(checkpoint, factor):
     scaling = {"rope_type": "llama3", "factor": factor, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
@@ -168,10 +120,9 @@ def test_the_scaling_of_llama_3_is_known_by_its_frequencies(checkpoint, factor):
 
 def test_the_attention_factor_of_a_file_is_multiplied_by_that_of_yarn(checkpoint):
     """As llama.cpp does: attn_factor times 1 + 0.1 ln factor, once, of cosine and sine."""
-    yarn = {"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0, "rope.scaling.original_context_length": 19}
 
     def magnitude(**more):
-        scaling = fields_of(checkpoint(fields={**yarn, **{f"rope.scaling.{key}": each for key, each in more.items()}}))
+        scaling = fields_of(checkpoint(fields={**YARN, **{f"rope.scaling.{key}": each for key, each in more.items()}}))
         return rotary_frequencies(8, scaling=scaling["rope_scaling"])[1]
 
     plain = magnitude()
@@ -179,29 +130,46 @@ def test_the_attention_factor_of_a_file_is_multiplied_by_that_of_yarn(checkpoint
     assert magnitude(attn_factor=1.0) == plain
     assert magnitude(attn_factor=0.75) == pytest.approx(0.75 * plain)
     assert magnitude(attn_factor=0.75, factor=0.5) == pytest.approx(0.75)
-    linear = {"rope.scaling.type": "linear", "rope.scaling.factor": 4.0, "rope.scaling.attn_factor": 1.0}
-    assert fields_of(checkpoint(fields=linear))["rope_scaling"] == {"rope_type": "linear", "factor": 4.0}
 
 
-def test_other_scalings_are_named_as_in_a_config(checkpoint):
-    linear = {"rope.scaling.type": "linear", "rope.scaling.factor": 4.0, "rope.scaling.finetuned": True}
-    assert fields_of(checkpoint(fields=linear))["rope_scaling"] == {"rope_type": "linear", "factor": 4.0}
-    del linear["rope.scaling.type"]
-    assert fields_of(checkpoint(fields=linear))["rope_scaling"] == {"rope_type": "linear", "factor": 4.0}
-    stored = {**llama_tensors(), "rope_freqs.weight": np.ones(4, np.float32)}
-    with pytest.raises(RegardError, match=r"scales rotary frequencies twice: by rope_freqs\.weight and as 'linear'"):
-        checkpoint(fields=linear, tensors=stored).config()
-    yarn = {"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0, "rope.scaling.original_context_length": 19}
-    assert fields_of(checkpoint(fields=yarn))["rope_scaling"] == {
-        "rope_type": "yarn",
-        "factor": 4.0,
-        "original_max_position_embeddings": 19,
-    }
+LINEAR = {"rope.scaling.factor": 4.0, "rope.scaling.finetuned": True}
+YARN = {"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0, "rope.scaling.original_context_length": 19}
+OF_LINEAR = {"rope_type": "linear", "factor": 4.0}
+UNTIED = {**llama_tensors(), "output.weight": np.zeros((len(TOKENS), 32), np.float32)}
+READ = [  # changes of the metadata or the tensors, the field of a config.json, and its value
+    ({}, "tie_word_embeddings", True),
+    ({"tensors": UNTIED}, "tie_word_embeddings", False),
+    ({}, "eos_token_id", 2),
+    ({"metadata": {**TOKENIZER, "tokenizer.ggml.eot_token_id": 0}}, "eos_token_id", [2, 0]),  # a turn ends otherwise
+    ({"fields": {"vocab_size": None}}, "vocab_size", len(TOKENS)),
+    ({"fields": {"attention.head_count_kv": [2, 2]}}, "num_key_value_heads", 2),
+    ({"fields": LINEAR | {"rope.scaling.type": "linear"}}, "rope_scaling", OF_LINEAR),
+    ({"fields": LINEAR | {"rope.scaling.type": "linear", "rope.scaling.attn_factor": 1.0}}, "rope_scaling", OF_LINEAR),
+    ({"fields": LINEAR}, "rope_scaling", OF_LINEAR),
+    ({"fields": YARN}, "rope_scaling", OF_LINEAR | {"rope_type": "yarn", "original_max_position_embeddings": 19}),
+]
+
+
+@pytest.mark.parametrize(("changes", "name", "value"), READ)
+def test_metadata_are_the_fields_of_a_configuration(checkpoint, changes, name, value):
+    assert fields_of(checkpoint(**changes))[name] == value
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        (
+            {"tensors": {name: x for name, x in llama_tensors().items() if "attn_v" not in name}},
+            r"missing .*layers\.0\.self_attn\.v_proj\.weight.*layers\.1\.self_attn\.v_proj",
+        ),
+        (  # llama.cpp refuses such a file; the default of transformers is that of one model
+            {"fields": {"context_length": None}},
+            r"max_position_embeddings \(llama\.context_length\) must be .*, got None",
+        ),
+        (
+            {"fields": LINEAR, "tensors": {**llama_tensors(), "rope_freqs.weight": np.ones(4, np.float32)}},
+            r"scales rotary frequencies twice: by rope_freqs\.weight and as 'linear'",
+        ),
         ({"architecture": "mamba"}, r"of architecture 'mamba'; supported in GGUF: bert, .*; regard\.capture watches"),
         ({"fields": {"odd.key": 8}}, r"llama\.odd\.key=8; pass load\(.*ignore=\['llama\.odd\.key'\]"),
         ({"fields": {"odd.key": "x", "block_count": None}}, r"num_hidden_layers.*unknown field llama\.odd\.key='x'"),
@@ -228,15 +196,6 @@ def test_what_does_not_fit_is_named(checkpoint, tmp_path, changes, message):
     with suppress(RegardError):
         checkpoint(**changes)  # writes the file
     with pytest.raises(RegardError, match=message):
-        regard.load(tmp_path)
-
-
-def test_tensors_that_are_missing_are_all_named(checkpoint, tmp_path):
-    left = {name: array for name, array in llama_tensors().items() if "attn_v" not in name}
-    checkpoint(tensors=left)
-    with pytest.raises(
-        RegardError, match=r"missing .*layers\.0\.self_attn\.v_proj\.weight.*layers\.1\.self_attn\.v_proj"
-    ):
         regard.load(tmp_path)
 
 

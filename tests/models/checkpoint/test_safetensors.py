@@ -46,8 +46,10 @@ def test_three_files_are_one_model(write_shards, write_bert):
     np.testing.assert_array_equal(sharded, regard.load(write_bert(folder="whole"))("the cat sat").hidden)
 
 
-def test_weights_stay_on_the_map(write_shards):
-    assert not regard.load(write_shards()).token_embedding.weight.flags.owndata
+def test_weights_stay_on_the_map_and_cannot_be_written(write_shards):
+    flags = regard.load(write_shards()).token_embedding.weight.flags
+    assert not flags.owndata
+    assert not flags.writeable
 
 
 def test_everything_that_is_wrong_is_said_at_once(write_shards):

@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
-from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import pytest
 from hub_helpers import LLAMA, UNNEEDED, point_to
@@ -18,7 +16,7 @@ from regard.models.hub import fetch_snapshot, hub_models
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def home(tmp_path, monkeypatch):
     """Return a folder with all caches and the working folder."""
     for name in [name for name in os.environ if name.startswith(("HF_", "HUGGING", "TRANSFORMERS_"))]:
         monkeypatch.delenv(name)
@@ -35,13 +33,13 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def hub(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+def hub(home, monkeypatch):
     """Serve a tiny Llama; what a child process would fetch, this one fetches, without the start of a process.
 
     Whatever a test does, what it leaves in the cache is whole: a blob has the name of its hash.
     """
 
-    def run(command: Sequence[str], work: Path, report, **_: object) -> tuple[int, bytes]:
+    def run(command, work, report, **_):
         assert command[1:4] == ["-P", "-m", fetch_snapshot.__name__]
         fetch_snapshot.main(*command[4:], wait=report)
         report()
@@ -60,7 +58,7 @@ def hub(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
 
 
 @pytest.fixture
-def other_program(hub: Hub, home: Path) -> None:
+def other_program(hub, home):
     """Let another program fetch two of the files that are needed."""
     from huggingface_hub import hf_hub_download
 
@@ -71,7 +69,7 @@ def other_program(hub: Hub, home: Path) -> None:
 
 
 @pytest.fixture
-def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+def served(monkeypatch):
     pytest.importorskip("huggingface_hub")
     with serving(Hub({"main": LLAMA | UNNEEDED})) as hub:
         monkeypatch.setenv("HF_ENDPOINT", hub.address)

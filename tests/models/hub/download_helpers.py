@@ -1,11 +1,8 @@
 """Processes that fetch a tiny model, servers, and what is in a folder."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 
-from tiny_model import CONTENTS, MODEL, Server
+from tiny_model import CONTENTS, MODEL
 
 PROGRAM = f"""
 import signal
@@ -21,19 +18,9 @@ WATCHDOG = 120  # seconds that no passing test comes near
 WRONG = CONTENTS | {"model.safetensors": bytes(len(CONTENTS["model.safetensors"]))}
 
 
-@contextmanager
-def serving(answer) -> Iterator[Server]:
-    server = Server(answer)
-    try:
-        yield server
-    finally:
-        server.shutdown()
-        server.server_close()
-
-
-def contents(folder: Path) -> dict[str, bytes]:
+def contents(folder):
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def names_in(folder: Path) -> list[str]:
+def names_in(folder):
     return [path.name for path in folder.iterdir()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hub_server import COMMIT, Hub
+from hub_server import COMMIT
 from huggingface_hub import constants
 
 import regard
@@ -27,27 +27,27 @@ UNNEEDED = {
 WATCHDOG = 120  # seconds that no passing test comes near
 
 
-def point_to(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def point_to(address, monkeypatch):
     """Make this the hub, for the library that this process has imported too."""
     monkeypatch.setattr(constants, "ENDPOINT", address)
     monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", address + "/{repo_id}/resolve/{revision}/{filename}")
     monkeypatch.setenv("HF_ENDPOINT", address)
 
 
-def snapshot(home: Path, commit: str = COMMIT) -> Path:
+def snapshot(home, commit=COMMIT):
     return home / "hf" / "hub" / "models--org--tiny" / "snapshots" / commit
 
 
-def names_in(folder: Path) -> list[str]:
+def names_in(folder):
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
 
 
-def error_of(call, *arguments, **options) -> RegardError:
+def error_of(call, *arguments, **options):
     with pytest.raises(RegardError) as caught:
         call(*arguments, **options)
     assert "\n" not in str(caught.value)
     return caught.value
 
 
-def sentence(hub: Hub, name: str = "org/tiny", **options: str) -> str:
+def sentence(hub, name="org/tiny", **options):
     return str(error_of(regard.load, name, **options)).replace(hub.address, "HUB")

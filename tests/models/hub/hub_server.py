@@ -11,7 +11,7 @@ import json
 import re
 import socket
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler
@@ -40,43 +40,39 @@ class Hub:
     tokens: set[str] = field(default_factory=set)
     address: str = ""
 
-    def files_of(self, revision: str) -> Mapping[str, bytes] | None:
+    def files_of(self, revision):
         """Return the files of a branch, a tag or a commit."""
         branch = next((name for name, commit in self.commits.items() if commit == revision), revision)
         return self.revisions.get(branch)
 
-    def commit_of(self, revision: str) -> str:
+    def commit_of(self, revision):
         return self.commits.get(revision, revision)
 
     @property
-    def downloaded(self) -> list[str]:
+    def downloaded(self):
         """The files that were fetched, in order."""
         found = [re.search(r"/(?:resolve/[^/]+|far)/(.*)", each) for each in self.requests if each.startswith("GET ")]
         return [match[1] for match in found if match]
 
 
 @contextmanager
-def serving(hub: Hub) -> Iterator[Hub]:
+def serving(hub):
     """Serve the repository ``org/tiny`` while the block runs."""
-    server = Server(lambda handler: _answer(hub, handler))
-    hub.address = server.address
-    try:
+    with Server(lambda handler: _answer(hub, handler)) as server:
+        hub.address = server.address
         yield hub
-    finally:
-        server.shutdown()
-        server.server_close()
 
 
-def stuck(handler: Handler, path: str) -> bool:
+def stuck(handler, path):
     """Do not answer until the other side leaves."""
     handler.connection.recv(1)
     return True
 
 
-def status(code: int, on: str = "", **headers: str) -> Callable[[Handler, str], bool]:
+def status(code, on="", **headers):
     """Return what answers requests whose path has `on` with a status; a header's underscores stand for hyphens."""
 
-    def fail(handler: Handler, path: str) -> bool:
+    def fail(handler, path):
         if on in path:
             _send(handler, code, b"", **headers)
             return True
@@ -85,23 +81,23 @@ def status(code: int, on: str = "", **headers: str) -> Callable[[Handler, str], 
     return fail
 
 
-def cut(name: str, at: int, *, times: int = 1) -> Callable[[Handler, str], bool]:
+def cut(name, at, *, times=1):
     """Return what breaks downloads of a file off after some bytes, the first `times` of them."""
     left = [times]
     lock = threading.Lock()
 
-    def fail(handler: Handler, path: str) -> bool:
+    def fail(handler, path):
         with lock:
             breaks = left[0] > 0 and handler.command == "GET" and path.endswith(f"/{name}")
             left[0] -= breaks
         if breaks:
-            handler.hub_limit = at  # type: ignore[attr-defined]
+            handler.hub_limit = at
         return False
 
     return fail
 
 
-def _answer(hub: Hub, handler: Handler) -> None:
+def _answer(hub, handler):
     path = unquote(urlsplit(handler.path).path)
     hub.requests.append(f"{handler.command} {path}" + f" {handler.headers.get('Range', '')}".rstrip())
     token = handler.headers.get("Authorization", "").removeprefix("Bearer ")
@@ -119,7 +115,7 @@ def _answer(hub: Hub, handler: Handler) -> None:
         _send(handler, 404, X_Error_Code="RepoNotFound", X_Error_Message="Repository not found")
 
 
-def _answer_info(hub: Hub, handler: Handler, kind: str, revision: str, token: str) -> None:
+def _answer_info(hub, handler, kind, revision, token):
     files = hub.files_of(revision)
     if kind != hub.kind or (hub.private and token != TOKEN):
         code = 404 if token == TOKEN else 401
@@ -132,7 +128,7 @@ def _answer_info(hub: Hub, handler: Handler, kind: str, revision: str, token: st
         _send(handler, 200, json.dumps(content).encode(), Content_Type="application/json")
 
 
-def _answer_file(hub: Hub, handler: Handler, revision: str, name: str, token: str) -> None:
+def _answer_file(hub, handler, revision, name, token):
     files = hub.files_of(revision)
     if hub.gated and token != TOKEN:
         code = 403 if token else 401
@@ -151,7 +147,7 @@ def _answer_file(hub: Hub, handler: Handler, revision: str, name: str, token: st
             _send_file(handler, files[name], etag, headers | hub.headers)
 
 
-def _send_file(handler: Handler, content: bytes, etag: str, headers: Mapping[str, str]) -> None:
+def _send_file(handler, content, etag, headers):
     start = int((re.match(r"bytes=(\d+)-", handler.headers.get("Range", "")) or ["", "0"])[1])
     part = content[start:]
     headers = {**headers, "Accept_Ranges": "bytes", "Content_Length": str(len(part))}
@@ -164,7 +160,7 @@ def _send_file(handler: Handler, content: bytes, etag: str, headers: Mapping[str
         handler.close_connection = True
 
 
-def _send(handler: Handler, code: int, content: bytes = b"", **headers: str) -> None:
+def _send(handler, code, content=b"", **headers):
     handler.send_response(code)
     for name, value in ({"Content_Length": str(len(content))} | headers).items():
         handler.send_header(name.replace("_", "-"), value)

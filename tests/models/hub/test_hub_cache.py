@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from hub_helpers import GOLDEN, LLAMA, error_of, point_to, snapshot
-from hub_server import COMMIT, LATER, Handler, Hub, status
+from hub_server import COMMIT, LATER, status
 
 import regard
 from regard._utils.files import read_json_object
@@ -19,7 +19,7 @@ from regard.training import Trainable
 pytestmark = pytest.mark.usefixtures("home")
 
 
-def test_a_revision_is_a_branch_a_tag_or_a_commit(hub: Hub, home: Path) -> None:
+def test_a_revision_is_a_branch_a_tag_or_a_commit(hub, home):
     hub.revisions["refs/pr/1"] = LLAMA | {"config.json": LLAMA["config.json"] + b" "}
     hub.commits["refs/pr/1"] = LATER
     for revision in ("refs/pr/1", LATER):
@@ -31,30 +31,35 @@ def test_a_revision_is_a_branch_a_tag_or_a_commit(hub: Hub, home: Path) -> None:
     assert resolve.find("org/tiny") == snapshot(home)
 
 
-def test_pull_follows_a_branch_and_load_does_not(hub: Hub, home: Path) -> None:
-    resolve.find("org/tiny")
-    hub.revisions["main"] = LLAMA | {"config.json": LLAMA["config.json"] + b" "}
+def move_on(hub, *changed):
+    """Let the branch be at a later commit, with other files; the configuration alone if none is named."""
+    hub.revisions["main"] = LLAMA | {name: LLAMA[name] + b" " for name in changed or ["config.json"]}
     hub.commits["main"] = LATER
+
+
+def test_pull_follows_a_branch_and_load_does_not(hub, home):
+    resolve.find("org/tiny")
+    move_on(hub)
     assert resolve.find("org/tiny") == snapshot(home)
     hub.requests.clear()
     assert resolve.pull("org/tiny") == resolve.find("org/tiny") == snapshot(home, LATER)
     assert hub.downloaded == ["config.json"]  # the others have not changed
 
 
-def test_a_branch_stays_what_it_was_until_all_files_of_the_new_commit_are_there(hub: Hub, home: Path) -> None:
+def test_a_branch_stays_what_it_was_until_all_files_of_the_new_commit_are_there(hub, home):
     resolve.find("org/tiny")
-    hub.revisions["main"] = {name: content + b" " for name, content in LLAMA.items()}
-    hub.commits["main"] = LATER
+    move_on(hub, *LLAMA)
     hub.fail = status(404, "model.safetensors", X_Error_Code="EntryNotFound")
     error_of(resolve.pull, "org/tiny")
     assert resolve.find("org/tiny") == snapshot(home)
 
 
-def test_a_branch_that_moves_during_the_download_stays_at_what_was_downloaded(hub: Hub, home: Path) -> None:
-    def move(handler: Handler, path: str) -> bool:
+def test_a_branch_that_moves_during_the_download_stays_at_what_was_downloaded(hub, home):
+    def move(handler, path):
         if path.endswith("/model.safetensors"):
-            hub.commits = {"old": COMMIT, "main": LATER}
-            hub.revisions = {"old": LLAMA, "main": {name: content + b" " for name, content in LLAMA.items()}}
+            hub.commits["old"] = COMMIT
+            hub.revisions["old"] = LLAMA
+            move_on(hub, *LLAMA)
             hub.fail = None
         return False
 
@@ -66,7 +71,7 @@ def test_a_branch_that_moves_during_the_download_stays_at_what_was_downloaded(hu
     assert resolve.pull("org/tiny") == snapshot(home, LATER)
 
 
-def test_force_fetches_again_what_is_there(hub: Hub, home: Path) -> None:
+def test_force_fetches_again_what_is_there(hub, home):
     resolve.find("org/tiny")
     blob = (snapshot(home) / "model.safetensors").resolve()
     blob.write_bytes(b"damaged")
@@ -79,7 +84,7 @@ def test_force_fetches_again_what_is_there(hub: Hub, home: Path) -> None:
 # What is on this machine already.
 
 
-def test_a_folder_of_the_name_comes_first(hub: Hub, home: Path) -> None:
+def test_a_folder_of_the_name_comes_first(hub, home):
     folder = Path("org/tiny")
     folder.mkdir(parents=True)
     for name, content in LLAMA.items():
@@ -89,7 +94,7 @@ def test_a_folder_of_the_name_comes_first(hub: Hub, home: Path) -> None:
     assert "not for org/tiny, which is here" in str(error_of(regard.load, "org/tiny", revision="main"))
 
 
-def test_a_mistyped_path_is_not_requested(hub: Hub, home: Path) -> None:
+def test_a_mistyped_path_is_not_requested(hub, home):
     Path("org").mkdir()
     assert str(error_of(regard.load, "org/tiny")) == (
         "there is no folder org/tiny, and as org is a folder here, the Hugging Face hub is not asked: "
@@ -99,7 +104,7 @@ def test_a_mistyped_path_is_not_requested(hub: Hub, home: Path) -> None:
     assert resolve.pull("org/tiny") == resolve.find("org/tiny") == snapshot(home)
 
 
-def test_a_file_is_not_the_name_of_a_repository(hub: Hub) -> None:
+def test_a_file_is_not_the_name_of_a_repository(hub):
     Path("org").mkdir()
     Path("org/tiny").touch()
     assert "org/tiny is a file, but not GGUF" in str(error_of(regard.load, "org/tiny"))
@@ -111,19 +116,12 @@ MAY_LACK = "; it may lack modules.json, tokenizer.json, generation_config.json a
 
 @pytest.mark.usefixtures("other_program")
 class TestWhatAnotherProgramFetched:
-    def test_is_completed(self, hub: Hub, home: Path) -> None:
+    def test_is_completed(self, hub, home):
         assert resolve.find("org/tiny") == snapshot(home)
         assert hub.downloaded == ["modules.json", "tokenizer.json"]
 
     @pytest.mark.parametrize("variable", ["REGARD_OFFLINE", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"])
-    def test_serves_offline_and_what_it_may_lack_is_said(
-        self,
-        hub: Hub,
-        home: Path,
-        monkeypatch: pytest.MonkeyPatch,
-        capsys: pytest.CaptureFixture[str],
-        variable: str,
-    ) -> None:
+    def test_serves_offline_and_what_it_may_lack_is_said(self, hub, home, monkeypatch, capsys, variable):
         monkeypatch.setenv(variable, "1")
         for find in (resolve.find, resolve.pull):
             assert find("org/tiny") == snapshot(home)
@@ -133,37 +131,28 @@ class TestWhatAnotherProgramFetched:
             )
         assert hub.requests == []
 
-    def test_serves_where_the_hub_does_not_answer(
-        self, hub: Hub, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        point_to("http://127.0.0.1:9", monkeypatch)
-        assert resolve.find("org/tiny") == snapshot(home)
-        assert f"{MAY_LACK}, and http://127.0.0.1:9 does not answer: run `regard pull" in capsys.readouterr().err
-
-    def test_serves_without_the_library(
-        self, hub: Hub, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        monkeypatch.setattr(hub_models, "importable", lambda name: False)
-        assert resolve.find("org/tiny") == snapshot(home)
-        assert f"{MAY_LACK}, and huggingface_hub is not installed: run `regard pull" in capsys.readouterr().err
-
-    def test_serves_if_no_download_is_wanted(self, hub: Hub, home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        assert resolve.find("org/tiny", download=False) == snapshot(home)
+    @pytest.mark.parametrize(
+        ("lacks", "reason"),
+        [("hub", ", and http://127.0.0.1:9 does not answer"), ("library", ", and huggingface_hub is not installed"),
+         ("wish", "")],
+    )  # fmt: skip
+    def test_serves_where_nothing_is_downloaded(self, hub, home, monkeypatch, capsys, lacks, reason):
+        if lacks == "hub":
+            point_to("http://127.0.0.1:9", monkeypatch)
+        elif lacks == "library":
+            monkeypatch.setattr(hub_models, "importable", lambda name: False)
+        assert resolve.find("org/tiny", download=lacks != "wish") == snapshot(home)
         assert hub.requests == []
-        assert f"{MAY_LACK}: run `regard pull org/tiny` with a network" in capsys.readouterr().err
+        assert f"{MAY_LACK}{reason}: run `regard pull org/tiny` with a network" in capsys.readouterr().err
 
-    def test_is_not_said_to_be_pulled_where_the_hub_does_not_answer(
-        self, hub: Hub, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_is_not_said_to_be_pulled_where_the_hub_does_not_answer(self, hub, monkeypatch):
         point_to("http://127.0.0.1:9", monkeypatch)
         assert str(error_of(resolve.pull, "org/tiny")) == (
             f"org/tiny is on this machine as another program left it{MAY_LACK}, and http://127.0.0.1:9 does not "
             "answer: run `regard pull org/tiny` with a network"
         )
 
-    def test_may_not_lack_what_the_program_found_to_be_absent(
-        self, home: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
+    def test_may_not_lack_what_the_program_found_to_be_absent(self, home, capsys):
         absent = snapshot(home).parents[1] / ".no_exist" / COMMIT
         absent.mkdir(parents=True)
         for name in {*NAMES} - {"chat_template.jinja"}:
@@ -174,7 +163,7 @@ class TestWhatAnotherProgramFetched:
         resolve.find("org/tiny", download=False)
         assert capsys.readouterr().err == ""
 
-    def test_may_lack_the_configuration_of_a_module(self, home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_may_lack_the_configuration_of_a_module(self, home, capsys):
         modules = [{"path": "", "type": "x"}, {"path": "1_Pooling", "type": "y"}]
         (snapshot(home) / "modules.json").write_text(json.dumps(modules))
         resolve.find("org/tiny", download=False)
@@ -183,9 +172,7 @@ class TestWhatAnotherProgramFetched:
             in capsys.readouterr().err
         )
 
-    def test_is_known_to_be_whole_from_the_list_of_the_library(
-        self, hub: Hub, home: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
+    def test_is_known_to_be_whole_from_the_list_of_the_library(self, hub, home, capsys):
         listing = snapshot(home).parents[1] / "trees" / f"{COMMIT}.json"
         listing.parent.mkdir()
         files = {name: {"size": 1} for name in ("config.json", "model.safetensors", "README.md")}
@@ -213,9 +200,7 @@ SHARDS = b'{"weight_map": {"a": "model-00001-of-00002.safetensors", "b": "model-
         ),
     ],
 )
-def test_what_another_program_left_in_part_is_said_to_be(
-    hub: Hub, home: Path, monkeypatch: pytest.MonkeyPatch, files: list[str], lacks: str
-) -> None:
+def test_what_another_program_left_in_part_is_said_to_be(hub, home, monkeypatch, files, lacks):
     storage = snapshot(home).parents[1]
     for name in files:
         path = snapshot(home) / name
@@ -234,7 +219,7 @@ def test_what_another_program_left_in_part_is_said_to_be(
     assert resolve.find("org/tiny") == snapshot(home)
 
 
-def test_what_was_fetched_and_lost_a_file_says_so(hub: Hub, home: Path) -> None:
+def test_what_was_fetched_and_lost_a_file_says_so(hub, home):
     resolve.find("org/tiny")
     (snapshot(home) / "tokenizer.json").unlink()
     assert str(error_of(resolve.find, "org/tiny", download=False)) == (
@@ -243,9 +228,7 @@ def test_what_was_fetched_and_lost_a_file_says_so(hub: Hub, home: Path) -> None:
     )
 
 
-def test_the_only_gguf_file_of_another_program_may_not_be_the_only_one(
-    home: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_only_gguf_file_of_another_program_may_not_be_the_only_one(home, capsys):
     snapshot(home).mkdir(parents=True)
     (snapshot(home) / "x-Q4_0.gguf").write_bytes(b"GGUF")
     (snapshot(home).parents[1] / "refs").mkdir()
@@ -257,9 +240,7 @@ def test_the_only_gguf_file_of_another_program_may_not_be_the_only_one(
     assert "org/tiny:Q8_0 is not on this machine: run" in str(error_of(resolve.find, "org/tiny:Q8_0", download=False))
 
 
-def test_pull_says_that_a_model_may_be_old_if_the_hub_does_not_answer(
-    hub: Hub, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_pull_says_that_a_model_may_be_old_if_the_hub_does_not_answer(hub, home, monkeypatch, capsys):
     resolve.find("org/tiny")
     point_to("http://127.0.0.1:9", monkeypatch)
     capsys.readouterr()
@@ -273,7 +254,7 @@ def test_pull_says_that_a_model_may_be_old_if_the_hub_does_not_answer(
 # What says which content a model has.
 
 
-def test_the_identity_of_a_model_is_its_commit_and_the_files_that_are_read(hub: Hub, home: Path) -> None:
+def test_the_identity_of_a_model_is_its_commit_and_the_files_that_are_read(hub, home):
     hub.revisions["main"] |= {"UD/x-Q4_0.gguf": b"GGUF"}
     assert identity(resolve.find("org/tiny")) == [COMMIT, *sorted(LLAMA)]
     assert identity(resolve.find("org/tiny:Q4_0")) == [COMMIT, "UD/x-Q4_0.gguf"]
@@ -281,7 +262,7 @@ def test_the_identity_of_a_model_is_its_commit_and_the_files_that_are_read(hub: 
     assert identity(snapshot(home)) == [COMMIT, *sorted(LLAMA)]
 
 
-def test_the_identity_of_a_model_in_parts_is_that_of_all(hub: Hub, home: Path) -> None:
+def test_the_identity_of_a_model_in_parts_is_that_of_all(hub, home):
     parts = [f"x-Q4_0-0000{i}-of-00002.gguf" for i in (1, 2)]
     hub.revisions["main"] |= dict.fromkeys(parts, b"GGUF")
     path = resolve.find("org/tiny:Q4_0")
@@ -291,7 +272,7 @@ def test_the_identity_of_a_model_in_parts_is_that_of_all(hub: Hub, home: Path) -
     assert identity(path) is None
 
 
-def test_workers_compare_all_parts_of_a_model(tmp_path: Path) -> None:
+def test_workers_compare_all_parts_of_a_model(tmp_path):
     pytest.importorskip("dask")
     from regard.dask.model_spec import _sha256
 
@@ -304,7 +285,7 @@ def test_workers_compare_all_parts_of_a_model(tmp_path: Path) -> None:
     assert _sha256(str(parts[0])) != before[0]
 
 
-def test_what_is_not_the_cache_s_own_has_no_identity(hub: Hub, home: Path) -> None:
+def test_what_is_not_the_cache_s_own_has_no_identity(hub, home):
     resolve.find("org/tiny")
     assert identity(GOLDEN / "llama" / "llama3") is None
     assert identity(snapshot(home).parent) is None
@@ -314,22 +295,19 @@ def test_what_is_not_the_cache_s_own_has_no_identity(hub: Hub, home: Path) -> No
     assert identity(snapshot(home)) is None
 
 
-def test_a_run_on_many_machines_does_not_read_the_files_of_the_cache_to_compare_them(
-    hub: Hub, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_on_many_machines_does_not_read_the_files_of_the_cache_to_compare_them(hub, home, monkeypatch):
     pytest.importorskip("dask")
     from regard.dask import model_spec
 
     digest = model_spec._sha256
     resolve.find("org/tiny")
-    read: list[object] = []
+    read = []
     open_regular = model_spec.open_regular
     monkeypatch.setattr(model_spec, "open_regular", lambda path: read.append(path) or open_regular(path))
     first = digest("org/tiny")
     assert first == digest(str(snapshot(home)))
     assert read == []
-    hub.revisions["main"] = LLAMA | {"config.json": LLAMA["config.json"] + b" "}
-    hub.commits["main"] = LATER
+    move_on(hub)
     resolve.pull("org/tiny")
     assert digest("org/tiny") != first
     assert read == []

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hub_helpers import GOLDEN, LLAMA, error_of, names_in, sentence, snapshot
-from hub_server import COMMIT, Hub
+from hub_helpers import GOLDEN, LLAMA, UNNEEDED, error_of, names_in, sentence, snapshot
+from hub_server import COMMIT
 
 import regard
 from regard.models.hub import resolve
@@ -16,7 +17,7 @@ from regard.models.hub import resolve
 pytestmark = pytest.mark.usefixtures("home")
 
 
-def test_a_model_is_what_its_folder_is(hub: Hub) -> None:
+def test_a_model_is_what_its_folder_is(hub):
     ids, folder = [5, 3, 8], regard.load(str(GOLDEN / "llama" / "llama3"))
     model = regard.load("org/tiny")
     assert model.name == "org/tiny"
@@ -24,20 +25,20 @@ def test_a_model_is_what_its_folder_is(hub: Hub) -> None:
     assert model.tokenizer("w5 w6").ids == folder.tokenizer("w5 w6").ids
 
 
-def test_the_files_that_are_read_are_fetched_weights_last(hub: Hub, home: Path) -> None:
+def test_the_files_that_are_read_are_fetched_weights_last(hub, home):
     assert resolve.find("org/tiny") == snapshot(home)
     assert hub.downloaded == ["config.json", "tokenizer.json", "model.safetensors"]
     assert names_in(snapshot(home)) == sorted(LLAMA)
 
 
-def test_what_was_fetched_is_loaded_without_a_request(hub: Hub, home: Path) -> None:
+def test_what_was_fetched_is_loaded_without_a_request(hub, home):
     resolve.find("org/tiny")
     hub.requests.clear()
     assert resolve.find("org/tiny") == resolve.find("org/tiny", revision=COMMIT) == snapshot(home)
     assert hub.requests == []
 
 
-def test_the_library_finds_what_was_fetched(hub: Hub, home: Path) -> None:
+def test_the_library_finds_what_was_fetched(hub, home):
     from huggingface_hub import try_to_load_from_cache
 
     resolve.find("org/tiny")
@@ -45,15 +46,54 @@ def test_the_library_finds_what_was_fetched(hub: Hub, home: Path) -> None:
     assert path == str(snapshot(home) / "model.safetensors")
 
 
-def test_large_files_come_from_another_address(hub: Hub, home: Path) -> None:
+def modules(*paths):
+    return json.dumps([{"idx": i, "path": path, "type": f"x.{path}"} for i, path in enumerate(paths)]).encode()
+
+
+SHARDS = {f"model-0000{i}-of-00002.safetensors": b"x" for i in (1, 2)}
+INDEX = json.dumps({"weight_map": dict(zip("ab", SHARDS, strict=True))}).encode()
+OF_LLAMA = {name: LLAMA[name] for name in ("config.json", "tokenizer.json")}
+IN_A_FOLDER = {f"0_Transformer/{name}": content for name, content in LLAMA.items()}
+FETCHED = {  # what a repository has: what is fetched, and what is not
+    "shards of the index": (
+        OF_LLAMA | {"model.safetensors.index.json": INDEX, **SHARDS}, {"other-00001.safetensors": b"y"}
+    ),
+    "modules with their folders": (
+        {
+            **LLAMA, "modules.json": modules("", "1_Pooling", "2_Dense", "../3"), "1_Pooling/config.json": b"{}",
+            "2_Dense/config.json": b"{}", "2_Dense/model.safetensors": b"w", "sentence_bert_config.json": b"{}",
+            "config_sentence_transformers.json": b"{}",
+        },
+        {"2_Dense/pytorch_model.bin": b"p", "4_Other/config.json": b"{}"},
+    ),
+    "the transformer in a folder of its own": ({"modules.json": modules("0_Transformer"), **IN_A_FOLDER}, {}),
+    "a damaged list of modules": ({**LLAMA, "modules.json": b'[{"path": "../0"}, {"path": "1_Pooling"}]'}, {}),
+    "how images and chats are read": (
+        {
+            **LLAMA, "preprocessor_config.json": b"{}", "generation_config.json": b"{}", "chat_template.jinja": b"x",
+            "additional_chat_templates/tool.jinja": b"y", "special_tokens_map.json": b"{}", "vocab.txt": b"z",
+        },
+        {"additional_chat_templates/deep/er.jinja": b"", "training_args.bin": b""},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("fetched", "others"), FETCHED.values(), ids=FETCHED)
+def test_of_a_repository_what_is_read_is_fetched(hub, home, fetched, others):
+    hub.revisions["main"] = fetched | others | UNNEEDED
+    resolve.find("org/tiny")
+    assert names_in(snapshot(home)) == sorted(fetched)
+
+
+def test_large_files_come_from_another_address(hub, home):
     hub.far = True
     resolve.find("org/tiny")
     assert (snapshot(home) / "model.safetensors").read_bytes() == LLAMA["model.safetensors"]
     assert "GET /far/model.safetensors" in hub.requests
 
 
-def test_progress_counts_the_bytes_that_are_missing(hub: Hub) -> None:
-    told: list[tuple[int, int]] = []
+def test_progress_counts_the_bytes_that_are_missing(hub):
+    told = []
     resolve.find("org/tiny", progress=lambda done, total: told.append((done, total)))
     total = len(LLAMA["tokenizer.json"]) + len(LLAMA["model.safetensors"])
     assert {each for _, each in told} == {total}
@@ -62,20 +102,6 @@ def test_progress_counts_the_bytes_that_are_missing(hub: Hub) -> None:
     told.clear()
     resolve.pull("org/tiny", progress=lambda done, total: told.append((done, total)))
     assert told == []  # nothing is missing
-
-
-def test_shards_are_those_of_the_index(hub: Hub, home: Path) -> None:
-    shards = {f"model-0000{i}-of-00002.safetensors": b"x" for i in (1, 2)}
-    index = b'{"weight_map": {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}}'
-    hub.revisions["main"] = {
-        **{name: LLAMA[name] for name in ("config.json", "tokenizer.json")},
-        **{"model.safetensors.index.json": index, "other-00001.safetensors": b"y"},
-        **shards,
-    }
-    resolve.find("org/tiny")
-    assert names_in(snapshot(home)) == sorted(
-        ["config.json", "tokenizer.json", "model.safetensors.index.json", *shards]
-    )
 
 
 @pytest.mark.parametrize(
@@ -91,7 +117,7 @@ def test_shards_are_those_of_the_index(hub: Hub, home: Path) -> None:
         (b"{}", "must have a weight_map"),
     ],
 )
-def test_an_index_of_other_files_is_an_error(hub: Hub, home: Path, index: bytes, problem: str) -> None:
+def test_an_index_of_other_files_is_an_error(hub, home, index, problem):
     """Of `pull` too, which would leave a model without weights."""
     hub.revisions["main"] = {"config.json": LLAMA["config.json"], "model.safetensors.index.json": index}
     for call in (resolve.pull, resolve.find):
@@ -99,39 +125,7 @@ def test_an_index_of_other_files_is_an_error(hub: Hub, home: Path, index: bytes,
     assert names_in(snapshot(home)) == ["model.safetensors.index.json"]
 
 
-def test_an_index_that_names_what_is_not_there_is_an_error(hub: Hub) -> None:
-    index = b'{"weight_map": {"a": "model-00001-of-00001.safetensors"}}'
-    hub.revisions["main"] = {"config.json": b"{}", "model.safetensors.index.json": index}
-    assert str(error_of(resolve.find, "org/tiny")) == (
-        "org/tiny lacks files that its index names (model-00001-of-00001.safetensors): choose another revision or model"
-    )
-
-
-def test_the_modules_of_a_sentence_model_come_with_their_folders(hub: Hub, home: Path) -> None:
-    modules = b"""[{"idx": 0, "path": "", "type": "sentence_transformers.models.Transformer"},
-        {"idx": 1, "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
-        {"idx": 2, "path": "2_Dense", "type": "sentence_transformers.models.Dense"},
-        {"idx": 3, "path": "../3", "type": "sentence_transformers.models.Normalize"}]"""
-    beside = {
-        **{"modules.json": modules, "1_Pooling/config.json": b"{}", "sentence_bert_config.json": b"{}"},
-        **{"2_Dense/config.json": b"{}", "2_Dense/model.safetensors": b"w", "config_sentence_transformers.json": b"{}"},
-    }
-    hub.revisions["main"] |= beside | {"2_Dense/pytorch_model.bin": b"p", "4_Other/config.json": b"{}"}
-    resolve.find("org/tiny")
-    assert names_in(snapshot(home)) == sorted([*LLAMA, *beside])
-
-
-def test_what_says_how_images_and_chats_are_read_comes_too(hub: Hub, home: Path) -> None:
-    beside = {
-        **{"preprocessor_config.json": b"{}", "generation_config.json": b"{}", "chat_template.jinja": b"x"},
-        **{"additional_chat_templates/tool.jinja": b"y", "special_tokens_map.json": b"{}", "vocab.txt": b"z"},
-    }
-    hub.revisions["main"] |= beside | {"additional_chat_templates/deep/er.jinja": b"", "training_args.bin": b""}
-    resolve.find("org/tiny")
-    assert names_in(snapshot(home)) == sorted([*LLAMA, *beside])
-
-
-def test_every_file_that_a_loader_names_is_fetched() -> None:
+def test_every_file_that_a_loader_names_is_fetched():
     """A file that a loader begins to read is one that the hub is asked for."""
     from regard.models.hub.hub_files import NAMES
 
@@ -143,7 +137,7 @@ def test_every_file_that_a_loader_names_is_fetched() -> None:
     assert {"config.json", "vocab.txt", "merges.txt", "chat_template.jinja"} <= read <= set(NAMES)
 
 
-def test_a_repository_cannot_write_elsewhere(hub: Hub, home: Path) -> None:
+def test_a_repository_cannot_write_elsewhere(hub, home):
     hub.revisions["main"] = {"config.json": b"{}", "../../../../evil.gguf": b"GGUF", "C:\\x.gguf": b"GGUF"}
     assert str(error_of(resolve.find, "org/tiny")) == NONE
     assert not list(home.rglob("*evil*"))
@@ -168,6 +162,8 @@ OTHER = (
     "model.safetensors.index.json lists: choose a model that has these"
 )
 NONE = "org/tiny has no weights that regard reads, safetensors or GGUF: choose another model"
+ADAPTED = {"adapter_model.safetensors": b""}
+OF_BASE = b'{"base_model_name_or_path": "org/base", "peft_type": "LORA"}'
 
 
 @pytest.mark.parametrize(
@@ -193,47 +189,27 @@ NONE = "org/tiny has no weights that regard reads, safetensors or GGUF: choose a
             for name in ("training_args.bin", "optimizer.pt", "scheduler.pt", "rng_state_0.pth", "random_states_0.pt")
         ),
         (["checkpoint-5/optimizer.pt", "global_step5/zero_pp_rank_0_mp_rank_00_optim_states.pt"], NONE),
+        ({**ADAPTED, "adapter_config.json": OF_BASE}, ADAPTER.replace("adapter,", "adapter of org/base,")),
+        *(({**ADAPTED, "adapter_config.json": x}, ADAPTER) for x in (b"[]", b"{", b'{"base_model_name_or_path": 3}')),
+        (
+            {"modules.json": modules("", "2_Dense"), "2_Dense/model.safetensors": b"w", "pytorch_model.bin": b""},
+            PICKLES.replace("FILES", "pytorch_model.bin"),  # weights of a module are not those of the model
+        ),
+        (
+            {"model.safetensors.index.json": INDEX, "model-00002-of-00002.safetensors": b"x"},
+            "org/tiny lacks files that its index names (model-00001-of-00002.safetensors): choose another revision or "
+            "model",
+        ),
     ],
 )
-def test_without_weights_it_is_said_what_there_is(hub: Hub, files: list[str], message: str) -> None:
-    hub.revisions["main"] = dict.fromkeys(("config.json", "tokenizer.json", "training_args.bin", *files), b"{}")
+def test_without_weights_it_is_said_what_there_is(hub, files, message):
+    """Of files by name, whose content does not matter, or with what they hold."""
+    plain = ("config.json", "tokenizer.json", "training_args.bin")
+    hub.revisions["main"] = dict.fromkeys((*plain, *files), b"{}") | (files if isinstance(files, dict) else {})
     assert sentence(hub) == message.replace("FILES", ", ".join(files))
-    assert set(hub.downloaded) <= {"adapter_config.json"}
+    assert set(hub.downloaded) <= {"adapter_config.json", "modules.json", "model.safetensors.index.json"}
 
 
-def test_an_adapter_names_its_base_model(hub: Hub) -> None:
-    config = b'{"base_model_name_or_path": "org/base", "peft_type": "LORA"}'
-    hub.revisions["main"] = {"adapter_config.json": config, "adapter_model.safetensors": b""}
-    assert sentence(hub) == ADAPTER.replace("adapter,", "adapter of org/base,")
-
-
-@pytest.mark.parametrize("config", [b"[]", b"{", b'{"base_model_name_or_path": 3}', b"{}"])
-def test_an_adapter_that_does_not_say_its_base_model(hub: Hub, config: bytes) -> None:
-    hub.revisions["main"] = {"adapter_config.json": config, "adapter_model.safetensors": b""}
-    assert sentence(hub) == ADAPTER
-
-
-def test_weights_of_a_module_are_not_those_of_the_model(hub: Hub) -> None:
-    modules = b"""[{"idx": 0, "path": "", "type": "sentence_transformers.models.Transformer"},
-        {"idx": 1, "path": "2_Dense", "type": "sentence_transformers.models.Dense"}]"""
-    hub.revisions["main"] = {"config.json": b"{}", "modules.json": modules, "pytorch_model.bin": b""}
-    hub.revisions["main"] |= {"2_Dense/config.json": b"{}", "2_Dense/model.safetensors": b"w"}
-    assert sentence(hub) == PICKLES.replace("FILES", "pytorch_model.bin")
-
-
-def test_the_transformer_of_a_damaged_list_is_in_the_folder_of_the_model(hub: Hub, home: Path) -> None:
-    hub.revisions["main"]["modules.json"] = b'[{"path": "../0"}, {"path": "1_Pooling"}]'
-    resolve.find("org/tiny")
-    assert names_in(snapshot(home)) == sorted(["modules.json", *LLAMA])
-
-
-def test_the_transformer_may_be_in_a_folder_of_its_own(hub: Hub, home: Path) -> None:
-    modules = b'[{"idx": 0, "path": "0_Transformer", "type": "sentence_transformers.models.Transformer"}]'
-    hub.revisions["main"] = {"modules.json": modules, **{f"0_Transformer/{name}": LLAMA[name] for name in LLAMA}}
-    resolve.find("org/tiny")
-    assert names_in(snapshot(home)) == sorted(["modules.json", *(f"0_Transformer/{name}" for name in LLAMA)])
-
-
-def test_names_of_files_are_shortened(hub: Hub) -> None:
+def test_names_of_files_are_shortened(hub):
     hub.revisions["main"] = {f"{'x' * 500}{number}.bin": b"" for number in range(50)}
     assert len(sentence(hub)) < 500

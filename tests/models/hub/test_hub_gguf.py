@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
-from hub_helpers import error_of, snapshot
-from hub_server import Hub
+from hub_helpers import LLAMA, error_of, snapshot
 
 from regard.models.hub import resolve
 from regard.models.hub.hub_gguf import gguf_models
@@ -22,6 +19,14 @@ QUANTIZED = {
     "tiny-F16-00001-of-00002.gguf": b"GGUF",
     "tiny-F16-00002-of-00002.gguf": b"GGUF",
 }
+SAME = {  # of one quantisation
+    "small-q4_0.gguf": b"GGUF1",
+    "large-Q4_0.gguf": b"GGUF2",
+    "a/deep-Q8_0.gguf": b"GGUF3",
+    "b/deep-Q8_0.gguf": b"GGUF4",
+    "my model.gguf": b"GGUF5",
+    "tiny-fp16.gguf": b"GGUF6",
+}
 
 
 @pytest.mark.parametrize(
@@ -35,7 +40,7 @@ QUANTIZED = {
         ("UD/tiny-UD-Q4_K_XL.gguf", "UD/tiny-UD-Q4_K_XL.gguf"),
     ],
 )
-def test_a_quantisation_is_one_file(hub: Hub, home: Path, quantization: str, file: str) -> None:
+def test_a_quantisation_is_one_file(hub, home, quantization, file):
     hub.revisions["main"] |= QUANTIZED  # beside safetensors
     assert resolve.find(f"org/tiny:{quantization}") == snapshot(home) / file
     assert hub.downloaded == [file]
@@ -44,31 +49,42 @@ def test_a_quantisation_is_one_file(hub: Hub, home: Path, quantization: str, fil
     assert hub.requests == []
 
 
-def test_the_only_gguf_file_needs_no_quantisation(hub: Hub, home: Path) -> None:
+def test_the_only_gguf_file_needs_no_quantisation(hub, home):
     hub.revisions["main"] = {"tiny-Q4_K_M.gguf": b"GGUF", "config.json": b"{}", "README.md": b""}
     assert resolve.find("org/tiny") == snapshot(home) / "tiny-Q4_K_M.gguf"
 
 
-def test_of_several_gguf_files_the_error_lists_the_quantisations(hub: Hub) -> None:
-    hub.revisions["main"] = QUANTIZED
-    assert str(error_of(resolve.find, "org/tiny")) == (
+REFUSED = [  # the files, the name, and the error
+    (
+        QUANTIZED, "org/tiny",
         "org/tiny holds 4 GGUF models: name the quantisation of one, as in org/tiny:Q4_K_M; "
-        "there are UD-Q4_K_XL, F16, Q4_K_M, Q8_0"
-    )
+        "there are UD-Q4_K_XL, F16, Q4_K_M, Q8_0",
+    ),
+    (QUANTIZED, "org/tiny:Q2_K", "org/tiny has no quantisation Q2_K: choose from UD-Q4_K_XL, F16, Q4_K_M, Q8_0"),
+    (LLAMA, "org/tiny:Q4_0", "org/tiny has no quantisation Q4_0: it holds no GGUF model"),
+    (
+        [name for name in QUANTIZED if "00001" not in name], "org/tiny:F16",
+        "org/tiny:F16 has 1 of the 2 GGUF files into which it is split: choose another quantisation or revision",
+    ),
+    (
+        ["mmproj-F16.gguf", "README.md"], "org/tiny",
+        "org/tiny has no weights that regard reads: mmproj-F16.gguf is the image part of a model; choose another model",
+    ),
+    (SAME, "org/tiny:Q4_0", "org/tiny has 2 GGUF models that Q4_0 may mean: choose from large-Q4_0, small-q4_0"),
+    (
+        SAME, "org/tiny:deep-Q8_0",
+        "org/tiny has 2 GGUF models that deep-Q8_0 may mean: choose from a/deep-Q8_0.gguf, b/deep-Q8_0.gguf",
+    ),
+]  # fmt: skip
 
 
-def test_a_quantisation_that_is_not_there_lists_those_that_are(hub: Hub) -> None:
-    hub.revisions["main"] = QUANTIZED
-    assert str(error_of(resolve.find, "org/tiny:Q2_K")) == (
-        "org/tiny has no quantisation Q2_K: choose from UD-Q4_K_XL, F16, Q4_K_M, Q8_0"
-    )
+@pytest.mark.parametrize(("files", "name", "message"), REFUSED, ids=[name for _, name, _ in REFUSED])
+def test_what_names_no_file_or_several_is_told_with_the_choice(hub, files, name, message):
+    hub.revisions["main"] = dict.fromkeys(files, b"GGUF")
+    assert str(error_of(resolve.find, name)) == message
 
 
-def test_a_quantisation_of_a_repository_without_gguf(hub: Hub) -> None:
-    assert str(error_of(resolve.find, "org/tiny:Q4_0")) == "org/tiny has no quantisation Q4_0: it holds no GGUF model"
-
-
-def test_of_a_quantisation_in_parts_all_are_fetched(hub: Hub, home: Path) -> None:
+def test_of_a_quantisation_in_parts_all_are_fetched(hub, home):
     parts = ["tiny-F16-00001-of-00002.gguf", "tiny-F16-00002-of-00002.gguf"]
     hub.revisions["main"] = QUANTIZED | {parts[1]: b"GGUF, the second"}
     assert resolve.find("org/tiny:F16") == snapshot(home) / parts[0]
@@ -80,7 +96,7 @@ def test_of_a_quantisation_in_parts_all_are_fetched(hub: Hub, home: Path) -> Non
 
 
 @pytest.mark.parametrize("part", [1, 2])
-def test_any_part_of_a_model_names_it(hub: Hub, home: Path, part: int) -> None:
+def test_any_part_of_a_model_names_it(hub, home, part):
     hub.revisions["main"] = QUANTIZED
     path = resolve.find(f"org/tiny:tiny-F16-0000{part}-of-00002.gguf")
     assert path == snapshot(home) / "tiny-F16-00001-of-00002.gguf"
@@ -97,20 +113,13 @@ def test_any_part_of_a_model_names_it(hub: Hub, home: Path, part: int) -> None:
         (["m-00001-of-00002.gguf", "m-00002-of-00002.gguf", "a/m-00002-of-00002.gguf"], [1, 2]),
     ],
 )
-def test_only_parts_of_one_model_are_together(names: list[str], num_files: list[int]) -> None:
+def test_only_parts_of_one_model_are_together(names, num_files):
     models = gguf_models(names)
     assert [len(each.files) for each in models] == num_files
     assert len({each.key for each in models}) == len(models)
 
 
-def test_a_quantisation_without_all_its_parts_is_refused(hub: Hub) -> None:
-    hub.revisions["main"] = {name: content for name, content in QUANTIZED.items() if "00001" not in name}
-    assert str(error_of(resolve.find, "org/tiny:F16")) == (
-        "org/tiny:F16 has 1 of the 2 GGUF files into which it is split: choose another quantisation or revision"
-    )
-
-
-def test_a_model_in_parts_and_whole_is_the_whole_one(hub: Hub, home: Path) -> None:
+def test_a_model_in_parts_and_whole_is_the_whole_one(hub, home):
     hub.revisions["main"] = QUANTIZED | {"tiny-F16.gguf": b"GGUF", "tiny-F16-00001-of-00001.gguf": b"GGUF"}
     assert resolve.find("org/tiny:F16") == snapshot(home) / "tiny-F16.gguf"
 
@@ -137,7 +146,7 @@ def test_a_model_in_parts_and_whole_is_the_whole_one(hub: Hub, home: Path) -> No
         ("qwen2.5-q4all.gguf", "qwen2.5-q4all"),
     ],
 )
-def test_the_key_of_a_file_is_its_quantisation(file: str, key: str) -> None:
+def test_the_key_of_a_file_is_its_quantisation(file, key):
     assert [each.key for each in gguf_models([file])] == [key]
 
 
@@ -149,26 +158,9 @@ def test_the_key_of_a_file_is_its_quantisation(file: str, key: str) -> None:
         *("tiny-F16-LoRA.gguf", "mtp-tiny-Q8_0.gguf", "tiny-eagle3-Q8_0.gguf"),
     ],
 )
-def test_other_gguf_files_are_not_models(hub: Hub, home: Path, file: str) -> None:
+def test_other_gguf_files_are_not_models(hub, home, file):
     hub.revisions["main"] = {file: b"GGUF", "tiny-Q4_K_M.gguf": b"GGUF", "tiny.imatrix": b"", "imatrix.dat": b""}
     assert resolve.find("org/tiny") == snapshot(home) / "tiny-Q4_K_M.gguf"
-
-
-def test_a_repository_with_nothing_but_another_gguf_file_says_what_that_is(hub: Hub) -> None:
-    hub.revisions["main"] = {"mmproj-F16.gguf": b"GGUF", "README.md": b""}
-    assert str(error_of(resolve.find, "org/tiny")) == (
-        "org/tiny has no weights that regard reads: mmproj-F16.gguf is the image part of a model; choose another model"
-    )
-
-
-SAME = {
-    "small-q4_0.gguf": b"GGUF1",
-    "large-Q4_0.gguf": b"GGUF2",
-    "a/deep-Q8_0.gguf": b"GGUF3",
-    "b/deep-Q8_0.gguf": b"GGUF4",
-    "my model.gguf": b"GGUF5",
-    "tiny-fp16.gguf": b"GGUF6",
-}
 
 
 @pytest.mark.parametrize(
@@ -182,27 +174,19 @@ SAME = {
         *((key, "tiny-fp16.gguf") for key in ("f16", "F16", "fp16", "FP16", "tiny-fp16.gguf")),
     ],
 )
-def test_models_of_one_quantisation_are_told_apart(hub: Hub, home: Path, key: str, file: str) -> None:
+def test_models_of_one_quantisation_are_told_apart(hub, home, key, file):
     hub.revisions["main"] = SAME
     assert resolve.find(f"org/tiny:{key}") == snapshot(home) / file
 
 
-def test_the_choice_of_models_of_one_quantisation_is_listed(hub: Hub) -> None:
+def test_each_of_the_choices_is_found(hub):
     hub.revisions["main"] = SAME
-    assert str(error_of(resolve.find, "org/tiny:Q4_0")) == (
-        "org/tiny has 2 GGUF models that Q4_0 may mean: choose from large-Q4_0, small-q4_0"
-    )
-    assert str(error_of(resolve.find, "org/tiny:deep-Q8_0")) == (
-        "org/tiny has 2 GGUF models that deep-Q8_0 may mean: choose from a/deep-Q8_0.gguf, b/deep-Q8_0.gguf"
-    )
     listed = str(error_of(resolve.find, "org/tiny")).partition("there are ")[2].split(", ")
-    assert listed == [
-        *("a/deep-Q8_0.gguf", "b/deep-Q8_0.gguf", "large-Q4_0", "my model.gguf", "small-q4_0", "F16"),
-    ]
+    assert listed == ["a/deep-Q8_0.gguf", "b/deep-Q8_0.gguf", "large-Q4_0", "my model.gguf", "small-q4_0", "F16"]
     for key in listed:
         assert resolve.find(f"org/tiny:{key}")
 
 
-def test_a_list_of_choices_is_bounded(hub: Hub) -> None:
+def test_a_list_of_choices_is_bounded(hub):
     hub.revisions["main"] = {f"{'x' * 200}{number}.gguf": b"GGUF" for number in range(100)}
     assert len(str(error_of(resolve.find, "org/tiny"))) < 4500

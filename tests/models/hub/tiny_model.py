@@ -6,7 +6,6 @@ import threading
 import zipfile
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 
 from regard.models.hub.registry import KnownModel, PinnedFile, WheelSource
 
@@ -31,7 +30,7 @@ REVISION = "0123456789abcdef0123456789abcdef01234567"
 SNAPSHOT = f"hub/models--tests--tiny/snapshots/{REVISION}"
 
 
-def put(folder: Path, **changed: bytes | None) -> Path:
+def put(folder, **changed):
     """Put the files into `folder`; ``weights`` or ``config`` may be given other content, or None to be left out."""
     names = {"config": "config.json", "weights": "model.safetensors"}
     contents = CONTENTS | {names[key]: content for key, content in changed.items()}
@@ -42,7 +41,7 @@ def put(folder: Path, **changed: bytes | None) -> Path:
     return folder
 
 
-def make_wheel(folder: Path, contents: dict[str, bytes], **extra: bytes) -> Path:
+def make_wheel(folder, contents, **extra):
     """Build a wheel that an installer accepts, with `contents` in its model folder. Its code must not run."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "tiny_carrier-1.0-py3-none-any.whl"
@@ -68,29 +67,33 @@ class Server(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer):
         self.requested: list[str] = []
 
         class Handler(BaseHTTPRequestHandler):
-            def handle_any(handler) -> None:
+            def handle_any(handler):
                 self.requested.append(handler.path)
                 answer(handler)
 
             do_GET = do_HEAD = handle_any
 
-            def log_message(handler, *args: object) -> None:
+            def log_message(handler, *args):
                 pass
 
         super().__init__(("127.0.0.1", 0), Handler)
         # It looks this often, in seconds, whether it shall end.
         threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
 
+    def __exit__(self, *_):
+        self.shutdown()
+        self.server_close()
+
     @property
-    def address(self) -> str:
+    def address(self):
         return f"http://127.0.0.1:{self.server_port}"
 
 
-def reply(handler: BaseHTTPRequestHandler, content: bytes, **headers: str) -> None:
+def reply(handler, content, **headers):
     """Answer with `content`; a header's underscores stand for hyphens."""
     handler.send_response(200)
     for name, value in headers.items():
@@ -101,10 +104,10 @@ def reply(handler: BaseHTTPRequestHandler, content: bytes, **headers: str) -> No
         handler.wfile.write(content)
 
 
-def hub_with(contents: dict[str, bytes]) -> Answer:
+def hub_with(contents):
     """Answer as the Hugging Face hub does for the repository of the tiny model."""
 
-    def answer(handler: BaseHTTPRequestHandler) -> None:
+    def answer(handler):
         name = handler.path.rpartition(f"/resolve/{REVISION}/")[2]
         if handler.path.startswith("/api/models/tests/tiny"):
             reply(handler, json.dumps({"id": "tests/tiny", "sha": REVISION}).encode(), Content_Type="application/json")

@@ -21,7 +21,6 @@ from regard.explorer.run import Run
 from regard.formats.safetensors import SafetensorsFile, write_safetensors
 from regard.metrics import corpus_head_metrics, head_metrics, patch_grid, path_patching, rollout, value_norms
 from regard.metrics.layer_maps import layers_of
-from regard.models.images.patches import _cubic
 from regard.models.memory import estimate_memory
 from regard.trace import edits
 from regard.training import train
@@ -147,15 +146,6 @@ def test_the_halves_of_clip_are_models_of_their_own(clip):
     np.testing.assert_array_equal(np.triu(of_text["blocks.0.attn.weights"][0, 0], 1), 0)
     np.testing.assert_array_equal(text.pooled, text.hidden[:, 2])  # w7 is its end token
     assert text.embedding.shape == looked.embedding.shape == (1, 8)
-
-
-def test_the_similarity_is_that_of_the_embeddings(clip):
-    texts, pictures = ["w5 w9 w7", "w8 w7", "w7"], [picture(), picture(seed=3)]
-    found = clip.similarity(pictures, texts)
-    one = clip.vision(pictures).embedding.astype(np.float64)
-    other = np.concatenate([clip.text(text).embedding for text in texts]).astype(np.float64)
-    cosines = (one / np.linalg.norm(one, axis=1)[:, None]) @ (other / np.linalg.norm(other, axis=1)[:, None]).T
-    np.testing.assert_allclose(found, cosines * np.exp(clip.logit_scale), rtol=1e-5)
 
 
 def test_the_end_of_a_text(tmp_path):
@@ -394,15 +384,6 @@ def test_a_clip_says_which_half_has_what_it_lacks(clip):
             getattr(clip, name)
     assert not hasattr(clip, "generate")
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(clip)).logit_scale, clip.logit_scale)
-
-
-def test_positions_are_interpolated_between_those_of_the_nearest_patches():
-    """Bicubically; the stored grid stays as it is."""
-    np.testing.assert_array_equal(_cubic(5, 5), np.eye(5))
-    at_a_quarter = [-0.10546875, 0.87890625, 0.26171875, -0.03515625]  # by hand, of the polynomials at 1.25, 0.25, …
-    np.testing.assert_array_equal(_cubic(8, 16)[7], [0, 0, *at_a_quarter, 0, 0])
-    np.testing.assert_array_equal(_cubic(8, 16)[0, :2], [sum(at_a_quarter[1:]), at_a_quarter[0]])
-    np.testing.assert_allclose(_cubic(7, 3).sum(1), 1, atol=1e-12)
 
 
 def test_layer_scale_is_part_of_what_heads_write():

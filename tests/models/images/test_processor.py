@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 
-import numpy as np
 import pytest
 from PIL import Image
-from tiny_images import picture
 
 from regard import RegardError
 from regard.models.checkpoint.config import ConfigReader
@@ -33,29 +31,6 @@ def test_the_forms_of_a_size():
     assert read("CLIP", crop_size=30).crop_size == (30, 30)
     assert read("CLIP", do_resize=False).size is None
     assert read("CLIP", do_center_crop=False).output_size is None
-
-
-@pytest.mark.parametrize(
-    ("shape", "wanted"), [((20, 31), (10, 15)), ((31, 20), (15, 10)), ((10, 10), (10, 10)), ((3, 8), (10, 26))]
-)
-def test_the_shorter_edge_keeps_the_proportions(shape, wanted):
-    processor = read("CLIP", size=10, do_center_crop=False)
-    assert processor.crop(Image.fromarray(picture(*shape))).shape == (*wanted, 3)
-
-
-def test_the_middle_is_cut_out_and_black_is_added():
-    array = np.arange(5 * 6, dtype=np.uint8).reshape(5, 6, 1).repeat(3, axis=2) + 1
-    cropped = read("CLIP", do_resize=False, crop_size={"height": 2, "width": 9}).crop(Image.fromarray(array))
-    np.testing.assert_array_equal(cropped[..., 0], np.pad(array[1:3, :, 0], ((0, 0), (2, 1))))
-
-
-def test_numbers_are_rescaled_and_normalized_channel_by_channel():
-    processor = read(image_mean=[0.0, 0.5, 1.0], image_std=[1.0, 0.5, 0.25])
-    pixels = processor.normalize(np.full((1, 1, 2, 3), 255, np.uint8))
-    assert pixels.dtype == np.float32
-    np.testing.assert_array_equal(pixels, np.broadcast_to(np.float32([1, 1, 0])[:, None, None], (1, 3, 1, 2)))
-    plain = read(do_rescale=False, do_normalize=False).normalize(np.full((1, 1, 1, 3), 7, np.uint8))
-    np.testing.assert_array_equal(plain, np.full((1, 3, 1, 1), 7, np.float32))
 
 
 def test_the_file_may_be_part_of_another_and_null_is_no_value(tmp_path):

