@@ -57,6 +57,7 @@ RETIRED = (
      r"(?<!>>> )(?<!self, )(?:found|given|chosen|known|wanted)(?:, \w+)*(?:: [^=*\n]+)? :?=(?!=)"
      r"|(?<!>>> )for (?:found|known|wanted)",
      "what the value is: scores, gradients, paths"),
+    ("library", r"def of\(|[(, ]found: [A-Z]", "from_model, from_graph; what the argument is"),
     # Mathematics
     ("everywhere", r"bends?|bend_called|_BENDS", "activation"),
     ("everywhere", r"Normaliser", "SoftmaxStats"),

@@ -22,7 +22,7 @@ TEXT = [5, 4, 7, 8]
 @pytest.fixture(scope="module")
 def with_head(tmp_path_factory):
     folder = tmp_path_factory.mktemp("masked")
-    training.Trainable.of(FOLDER).save(folder)
+    training.Trainable.from_model(FOLDER).save(folder)
     return folder
 
 

@@ -279,7 +279,7 @@ def test_prompts_that_are_not_there(publish):
 def test_a_folder_that_was_trained_embeds_as_before(publish, tmp_path, inner):
     limits = {"max_seq_length": 8, "do_lower_case": True}
     folder = publish(dense=[DENSE], bert_config=limits, texts_config=PROMPTS, inner=inner)
-    Trainable.of(regard.load(folder)).save(tmp_path / "saved")
+    Trainable.from_model(regard.load(folder)).save(tmp_path / "saved")
     ours = regard.load(tmp_path / "saved").embed(TEXTS, truncate=True, prompt_name="query")
     theirs = regard.load(folder).embed(TEXTS, truncate=True, prompt_name="query")
     np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
@@ -291,7 +291,7 @@ def test_a_named_model_that_is_saved_embeds_as_before(minilm, tmp_path):
     """Its package has a part of the files; those that are missing are written too."""
     from sentence_transformers import SentenceTransformer
 
-    Trainable.of(minilm).save(tmp_path)
+    Trainable.from_model(minilm).save(tmp_path)
     peer = SentenceTransformer(str(tmp_path), device="cpu")
     assert [type(module).__name__ for module in peer] == ["Transformer", "Pooling", "Normalize"]
     assert peer.max_seq_length == regard.load(tmp_path).sentence.max_length == 256

@@ -37,7 +37,7 @@ def test_training_is_that_of_transformers(transformers, tmp_path, family, case, 
         batches = [make_batch(peer, seed) for seed in range(STEPS)]
         expected = trained(peer, batches)
 
-    trainable = training.Trainable.of(tmp_path, dtype=np.float64)
+    trainable = training.Trainable.from_model(tmp_path, dtype=np.float64)
     run = regard.train(trainable, batches, steps=STEPS, schedule="constant", folder=tmp_path / "run", **RATES)
     np.testing.assert_allclose([step.loss for step in run.steps], expected, rtol=1e-10)
     assert expected[-1] != pytest.approx(expected[0], rel=1e-5)

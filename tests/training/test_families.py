@@ -56,7 +56,7 @@ def train(trainable, steps=3, **options):
 
 @pytest.mark.parametrize("family", FOLDERS)
 def test_a_loaded_model_is_trained_and_loads_again(tmp_path, family):
-    trainable = training.Trainable.of(FOLDERS[family])
+    trainable = training.Trainable.from_model(FOLDERS[family])
     before = {name: np.array(x) for name, x in parameters(load(FOLDERS[family])).items()}
     new = {name: np.array(x) for name, x in parameters(trainable.model).items() if name.startswith("task_head.")}
     before = new | before
@@ -88,13 +88,13 @@ def test_a_new_model_learns(tmp_path, family):
     batch = batches_for(new)(0)
     run = regard.train(new, lambda _: batch, steps=15, learning_rate=1e-2, folder=tmp_path)
     assert run.steps[-1].loss < 0.8 * run.steps[0].loss
-    assert type(training.Trainable.of(run.checkpoint).objective) is type(new.objective)
+    assert type(training.Trainable.from_model(run.checkpoint).objective) is type(new.objective)
 
 
 @pytest.mark.parametrize("family", [*COMPUTED, "bart", "modernbert"])
 def test_a_resumed_run_has_the_same_bits(tmp_path, family):
     def run(folder, **options):
-        return train(training.Trainable.of(FOLDERS[family]), folder=tmp_path / folder, dropout=0.1, **options)
+        return train(training.Trainable.from_model(FOLDERS[family]), folder=tmp_path / folder, dropout=0.1, **options)
 
     whole = run("whole", steps=4)
     with pytest.raises(ZeroDivisionError):
@@ -116,7 +116,7 @@ def test_a_changed_model_is_trained_as_it_is(tmp_path, family):
         for part in path:
             layer = layer[int(part)] if part.isdigit() else getattr(layer, part)
         object.__setattr__(layer, last, changed)
-    trainable = training.Trainable.of(model)
+    trainable = training.Trainable.from_model(model)
     trainable.update_computed()
     ours = parameters(trainable.model)
     for name, x in parameters(model).items():
@@ -126,24 +126,24 @@ def test_a_changed_model_is_trained_as_it_is(tmp_path, family):
 @pytest.mark.parametrize("family", ["bert", "gpt_neox", "t5"])
 def test_checkpointed_blocks_give_the_same_losses(family):
     losses = [
-        [step.loss for step in train(training.Trainable.of(FOLDERS[family]), checkpoint=checkpoint).steps]
+        [step.loss for step in train(training.Trainable.from_model(FOLDERS[family]), checkpoint=checkpoint).steps]
         for checkpoint in (False, True)
     ]
     np.testing.assert_allclose(*losses, rtol=1e-6)
 
 
 def test_an_encoder_without_a_head_gets_one(tmp_path):
-    first, same, other = (training.Trainable.of(FOLDERS["bert"], seed=seed) for seed in (0, 0, 1))
+    first, same, other = (training.Trainable.from_model(FOLDERS["bert"], seed=seed) for seed in (0, 0, 1))
     assert np.array_equal(first.values, same.values)
     assert not np.array_equal(first.values, other.values)
     run = train(first, steps=1, folder=tmp_path)
     assert json.loads((run.checkpoint / "config.json").read_text())["architectures"] == ["BertForMaskedLM"]
-    saved = training.Trainable.of(run.checkpoint, seed=9)
+    saved = training.Trainable.from_model(run.checkpoint, seed=9)
     assert np.array_equal(saved.values, first.values)  # its head is the one that was saved
 
 
 def test_texts_are_pairs_for_an_encoder_decoder():
-    trainable = training.Trainable.of(FOLDERS["t5"])
+    trainable = training.Trainable.from_model(FOLDERS["t5"])
     batch = trainable.objective.as_batch((["w5 w6 w7", "w8"], ["w9", "w10 w11"]))
     assert batch.ids.tolist() == [[5, 6, 7], [8, 0, 0]]
     assert batch.mask.tolist() == [[True, True, True], [True, False, False]]
@@ -171,20 +171,20 @@ def test_texts_are_pairs_for_an_encoder_decoder():
 )
 def test_a_batch_of_another_kind_is_refused(family, batch, message):
     with pytest.raises(RegardError, match=message):
-        regard.train(training.Trainable.of(FOLDERS[family]), [batch], steps=1)
+        regard.train(training.Trainable.from_model(FOLDERS[family]), [batch], steps=1)
 
 
 @pytest.fixture
 def with_head(tmp_path):
     """Return a folder of a BERT with its head, and its tensors."""
-    new = training.Trainable.of(FOLDERS["bert"], seed=4)
+    new = training.Trainable.from_model(FOLDERS["bert"], seed=4)
     new.save(tmp_path / "model")
     return tmp_path / "model", dict(new.tensors)
 
 
 def rewritten(folder, tensors):
     write_safetensors(folder / "model.safetensors", tensors, {"format": "pt"})
-    return training.Trainable.of(folder, seed=5)
+    return training.Trainable.from_model(folder, seed=5)
 
 
 @pytest.mark.parametrize(
@@ -224,7 +224,7 @@ def test_a_broken_head_is_an_error(with_head, change, message):
 
 
 def test_the_trained_head_goes_on(tmp_path):
-    first = train(training.Trainable.of(FOLDERS["bert"]), steps=20)
+    first = train(training.Trainable.from_model(FOLDERS["bert"]), steps=20)
     again = train(first.trainable, steps=1)
     assert again.steps[0].loss < 0.9 * first.steps[0].loss
     from_model = regard.train(first.model, batches_for(first.trainable), steps=1)
@@ -246,7 +246,7 @@ def test_a_classifier_whose_layers_have_the_names_of_those_of_words_gets_a_new_h
     loaded = load(tmp_path)
     assert isinstance(loaded.task_head, Classifier)
     for each in (tmp_path, loaded):
-        trainable = training.Trainable.of(each)
+        trainable = training.Trainable.from_model(each)
         assert isinstance(trainable.objective, MaskedWords)
         assert not np.array_equal(trainable.tensors["head.dense.weight"], tensors["head.dense.weight"])
         assert (trainable.tensors["head.norm.weight"] == 1).all()
@@ -258,10 +258,10 @@ def test_a_classifier_whose_layers_have_the_names_of_those_of_words_gets_a_new_h
 def test_another_model_under_the_name_of_a_stored_one_is_refused(other):
     model = replace(load(FOLDERS[other]), name=str(FOLDERS["llama"]))
     with pytest.raises(RegardError, match="is another model than the one stored under its name"):
-        training.Trainable.of(model)
+        training.Trainable.from_model(model)
     cut = load(FOLDERS["llama"])
     with pytest.raises(RegardError, match="is another model"):
-        training.Trainable.of(replace(cut, blocks=cut.blocks[:1]))
+        training.Trainable.from_model(replace(cut, blocks=cut.blocks[:1]))
 
 
 def test_a_sentence_encoder_embeds_after_its_training(tmp_path, minilm):
@@ -323,7 +323,7 @@ def test_a_sequence_of_an_encoder_has_its_ends(minilm):
 
 
 def test_what_each_kind_is_trained_for():
-    kinds = {family: type(training.Trainable.of(folder).objective) for family, folder in FOLDERS.items()}
+    kinds = {family: type(training.Trainable.from_model(folder).objective) for family, folder in FOLDERS.items()}
     assert {family for family, kind in kinds.items() if kind is SequenceToSequence} == {"bart", "mt5", "t5"}
     assert sum(kind is MaskedWords for kind in kinds.values()) == 11
     assert kinds["gemma2"] is NextToken
@@ -341,4 +341,4 @@ def test_pairs_need_an_encoder_decoder():
 def test_models_of_pictures_are_not_trained(family):
     message = "a model of type 'clip_text_model' cannot be trained" if "text" in family else "reads pictures"
     with pytest.raises(RegardError, match=message):
-        training.Trainable.of(GOLDEN / family / "plain")
+        training.Trainable.from_model(GOLDEN / family / "plain")

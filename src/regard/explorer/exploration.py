@@ -561,7 +561,7 @@ class Exploration:
             The run has no decoder, is an ablation or too long; or there is no such position, token or text.
         """
         other = self._other_text(run) if run in self.numbers else None
-        question = PathsQuestion.of(self._runs[run], position, token, versus, corrupted, other)
+        question = PathsQuestion.completed(self._runs[run], position, token, versus, corrupted, other)
         return self._paths.compute((run, question), lambda: prediction_paths(self._runs[run], question, check))
 
     def kept_paths(self, run: int) -> list[answers.Paths]:

@@ -37,7 +37,7 @@ class PathsQuestion(NamedTuple):
     default_corrupted: str | None  # where no text is named: that of the run which this one is compared with, if it fits
 
     @classmethod
-    def of(
+    def completed(
         cls,
         run: Run,
         position: int | None,
@@ -123,7 +123,7 @@ def _drawn(run: Run, graph: PredictionPaths) -> answers.PathGraph:
         return {**writer, "token": place.token, "x": _pixels(center[0]), "y": _pixels(height - center[1])}
 
     names = [tokens[place.token][:_MAX_LETTERS] if place.is_embedding else place.label for place in path_rows(graph)]
-    layout = PathLayout.of(graph, max(map(_width, names)) / _INCH + GAP)
+    layout = PathLayout.from_graph(graph, max(map(_width, names)) / _INCH + GAP)
     width, height = layout.size
     places = {place: number for number, place in enumerate(layout.centers)}
     return {

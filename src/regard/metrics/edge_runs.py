@@ -84,7 +84,7 @@ class EdgeRun(Replay):
         assert isinstance(hidden, Parts)
         parts, norm = source_of(hidden)
         if self._start is None:
-            self._own = _Start.of(parts)
+            self._own = _Start.from_stream(parts)
         return parts, norm
 
     def vectors(self, model: Any) -> np.ndarray:
@@ -167,7 +167,7 @@ class _Start(NamedTuple):
     is_node: np.ndarray  # N
 
     @classmethod
-    def of(cls, stream: Parts) -> _Start:
+    def from_stream(cls, stream: Parts) -> _Start:
         values, counts = stream.values, [len(leaf.writers) for leaf in stream.leaves]
         sums = np.concatenate([np.zeros_like(values[:1]), values.cumsum(0)])
         is_node = np.array([writer.is_node for writer in stream.writers])

@@ -24,12 +24,12 @@ _MAX_ROWS = 200
 
 
 @needed("a figure")
-def attribution(found: Attribution, *, merge_subwords: bool = False, theme: str = "light") -> Figure:
+def attribution(attributed: Attribution, *, merge_subwords: bool = False, theme: str = "light") -> Figure:
     """Draw each token, shaded by its contribution, with bars of its contribution and of the weight that it receives.
 
     Parameters
     ----------
-    found : Attribution
+    attributed : Attribution
         Of `regard.metrics.attribute`.
     merge_subwords : bool
         One row for each word: the sums over its tokens.
@@ -49,15 +49,14 @@ def attribution(found: Attribution, *, merge_subwords: bool = False, theme: str 
     from matplotlib.patches import Rectangle
 
     style = get_style(theme)
-    rows = attribution_rows(found.encoding, found.scores, found.attended, merge_subwords=merge_subwords)
+    rows = attribution_rows(attributed.encoding, attributed.scores, attributed.attended, merge_subwords=merge_subwords)
     if len(rows) > _MAX_ROWS:
         raise RegardError(f"the figure of an attribution has at most {_MAX_ROWS} tokens, this text has {len(rows)}")
-    fonts = find_fonts([*(row.label for row in rows), found.metric])
+    fonts = find_fonts([*(row.label for row in rows), attributed.metric])
     look, labels = Look(fonts, style), [fonts.label(row.label, 30) for row in rows]
     names = fonts.metrics.max_width(labels, look.medium.label) + 0.2
-    note = (
-        f"{ATTRIBUTION_METHODS[found.method].title}: {fonts.label(found.metric)}, {format_number(found.value, '.4g')}"
-    )
+    title = ATTRIBUTION_METHODS[attributed.method].title
+    note = f"{title}: {fonts.label(attributed.metric)}, {format_number(attributed.value, '.4g')}"
     largest, most = max(abs(row.score) for row in rows) or 1.0, max(row.attended for row in rows) or 1.0
     has_less, decimals = any(row.score < 0 for row in rows), 2 if largest >= 0.1 else 4
     scores_at = names + _GAP + _NUMBER

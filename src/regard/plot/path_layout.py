@@ -75,9 +75,9 @@ class PathLayout:
     edges: list[PlacedEdge]
 
     @classmethod
-    def of(cls, found: PredictionPaths, width: float) -> PathLayout:
+    def from_graph(cls, graph: PredictionPaths, width: float) -> PathLayout:
         """Return the layout with boxes of a width."""
-        rows = path_rows(found)
+        rows = path_rows(graph)
         levels = {row: i for i, row in enumerate(sorted({_TOKENS, *rows.values()}))}
         cells = Counter((rows[place], place.token) for place in rows)
         lefts, feet, right = {}, {}, 0.0
@@ -98,8 +98,8 @@ class PathLayout:
             boxes[levels[rows[place]]].append(x)
         routes = EdgeRoutes(boxes, (width, _BOX), _ROW)
         edges = []
-        for edge in found.edges:  # the strongest first, nearest to a straight line
-            start, end = _start_of(found, edge), _place_of(found, edge.reader.node)
+        for edge in graph.edges:  # the strongest first, nearest to a straight line
+            start, end = _start_of(graph, edge), _place_of(graph, edge.reader.node)
             port = centers[end][0] + _PORTS.get(edge.reader.kind, 0.0) * width
             line = routes.add((levels[rows[start]], centers[start][0]), (levels[rows[end]], port))
             edges.append(PlacedEdge(edge, start, end, line))
@@ -114,28 +114,28 @@ class PathLayout:
         )
 
 
-def path_rows(found: PredictionPaths) -> dict[Place, int]:
+def path_rows(graph: PredictionPaths) -> dict[Place, int]:
     """Return the places of a graph, and the row of each."""
     rows: dict[Place, int] = {}
-    for edge in found.edges:
-        place, node = _start_of(found, edge), edge.writer
+    for edge in graph.edges:
+        place, node = _start_of(graph, edge), edge.writer
         rows[place] = _TOKENS if place.is_embedding else 2 * node.layer + (node.kind != "head")
-    rows[_place_of(found, None)] = max(rows.values(), default=_TOKENS) + 1
+    rows[_place_of(graph, None)] = max(rows.values(), default=_TOKENS) + 1
     return rows
 
 
-def _start_of(found: PredictionPaths, edge: PathEdge) -> Place:
+def _start_of(graph: PredictionPaths, edge: PathEdge) -> Place:
     """Return where an edge begins: at a token, or at the node that writes."""
     place = Place(edge.writer, edge.position)
-    return place if place.is_embedding else _place_of(found, edge.writer)
+    return place if place.is_embedding else _place_of(graph, edge.writer)
 
 
-def _place_of(found: PredictionPaths, node: Writer | None) -> Place:
+def _place_of(graph: PredictionPaths, node: Writer | None) -> Place:
     """Return where a node stands: at the token where most of it is read; the logits at the last one."""
     if node is None:
-        return Place(None, len(found.encoding) - 1)
+        return Place(None, len(graph.encoding) - 1)
     total: Counter[int] = Counter()
-    for edge in found.edges:
+    for edge in graph.edges:
         if edge.writer == node:
             total[edge.position] += abs(edge.score)  # type: ignore[assignment]
     return Place(node, max(total, key=lambda at: (total[at], -at)))

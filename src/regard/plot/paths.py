@@ -21,12 +21,12 @@ _MAX_EDGES = 200
 
 
 @needed("a figure")
-def paths(found: PredictionPaths, *, theme: str = "light") -> Figure:
+def paths(graph: PredictionPaths, *, theme: str = "light") -> Figure:
     """Draw the graph of a prediction: the tokens below, nodes above the token at which they write most, logits on top.
 
     Parameters
     ----------
-    found : PredictionPaths
+    graph : PredictionPaths
         Of `regard.metrics.paths`.
     theme : {"light", "dark"}
 
@@ -45,20 +45,20 @@ def paths(found: PredictionPaths, *, theme: str = "light") -> Figure:
     from matplotlib.patches import Rectangle
 
     style = get_style(theme)
-    if len(found.edges) > _MAX_EDGES:
-        raise RegardError(f"the figure of paths has at most {_MAX_EDGES} edges, this graph has {len(found.edges)}")
-    tokens = numbered_labels(found.encoding)
-    fonts = find_fonts([*tokens, found.metric])
+    if len(graph.edges) > _MAX_EDGES:
+        raise RegardError(f"the figure of paths has at most {_MAX_EDGES} edges, this graph has {len(graph.edges)}")
+    tokens = numbered_labels(graph.encoding)
+    fonts = find_fonts([*tokens, graph.metric])
     look = Look(fonts, style)
-    places = path_rows(found)
+    places = path_rows(graph)
     feet = {place.token: fonts.label(tokens[place.token], 16) for place in places}
     names = {place: feet[place.token] if place.is_embedding else place.label for place in places}
     width = max(look.metrics.max_width([*names.values(), *feet.values()], look.medium.small), 0.3) + GAP
-    layout = PathLayout.of(found, width)
+    layout = PathLayout.from_graph(graph, width)
     (W, H), height = layout.size, layout.box[1]
-    largest = max((abs(edge.score) for edge in found.edges), default=1.0)
+    largest = max((abs(edge.score) for edge in graph.edges), default=1.0)
     with look.rc_context():
-        page = Page.new((W, H), look, title="Paths behind a prediction", note=fonts.label(found.summary()))
+        page = Page.new((W, H), look, title="Paths behind a prediction", note=fonts.label(graph.summary()))
         ax = page.axes(0, 0, W, H, xlim=(0, W), ylim=(0, H))
         ax.axis("off")
         for edge, *_, line in reversed(layout.edges):

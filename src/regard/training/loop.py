@@ -184,7 +184,7 @@ def train(
     if resume and run_folder is None:
         raise RegardError("resume needs the folder of the run")
 
-    trainable = Trainable.of(model, seed=options.seed)
+    trainable = Trainable.from_model(model, seed=options.seed)
     held_out = _held_out(evaluation, trainable)
     constants: dict[str, Any] = {**run, "held_out": _first_text(held_out[0])} if held_out else {**run}
     optimizer = AdamW(

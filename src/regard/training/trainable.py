@@ -197,7 +197,7 @@ class Trainable:
         write_beside_weights(path, self.tokenizer, self.config, self._folder)
 
     @classmethod
-    def of(cls, model: Any, *, dtype: Any = np.float32, seed: int = 0) -> Trainable:
+    def from_model(cls, model: Any, *, dtype: Any = np.float32, seed: int = 0) -> Trainable:
         """Return a loaded model, or that of a name or a folder, as one that can be trained: a copy in `dtype`.
 
         An encoder that was saved without its head for masked words gets a new one, drawn from `seed`.

@@ -27,7 +27,7 @@ def test_a_revision_is_a_branch_a_tag_or_a_commit(hub, home):
     model = regard.load("org/tiny", revision="refs/pr/1")
     assert Path(model.name) == snapshot(home, LATER)
     stored = read_json_object(snapshot(home, LATER) / "config.json")
-    assert Trainable.of(model).config == {**stored, "dtype": "float32"}
+    assert Trainable.from_model(model).config == {**stored, "dtype": "float32"}
     assert resolve.find("org/tiny") == snapshot(home)
 
 

@@ -203,7 +203,7 @@ def _task_and_model(options: Options, seed: int, before: Mapping[str, Any]) -> t
         raise RegardError("--bpe is for a new model; that of --model has its tokenizer")
     if data["model"] and Path(data["model"]).exists():
         data["model"] = str(Path(data["model"]).resolve())  # so that the run can be resumed from any folder
-    model = Trainable.of(data["model"], seed=seed) if data["model"] else None
+    model = Trainable.from_model(data["model"], seed=seed) if data["model"] else None
     settings = {name: data[name] for name in ("batch_size", "masked", "bpe", "context")}
     if model is not None:
         if data["context"] > model.model.max_length:
