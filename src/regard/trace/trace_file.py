@@ -16,6 +16,7 @@ from urllib.parse import quote
 import numpy as np
 
 from regard._utils.errors import RegardError
+from regard._utils.files import open_regular
 from regard.formats.safetensors import SafetensorsFile, write_safetensors
 from regard.text.encoding import Encoding
 from regard.trace.attention_map import AttentionMap
@@ -128,7 +129,7 @@ def _mapped(path: Path, values: np.ndarray) -> np.ndarray:
     options: Any = {"access": mmap.ACCESS_READ}
     if sys.version_info >= (3, 13) and os.name == "posix":
         options["trackfd"] = False  # so that as many are mapped as are written, however few files may be open
-    with path.open("rb") as stream:
+    with open_regular(path) as stream:
         data = mmap.mmap(stream.fileno(), 0, **options)
     order: Any = "F" if values.flags.fnc else "C"
     return np.ndarray(values.shape, values.dtype, data, len(data) - values.nbytes, order=order)
