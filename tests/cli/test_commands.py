@@ -276,6 +276,17 @@ def test_names_and_paths_are_not_broken(run, monkeypatch, tmp_path, command, col
     assert all(line == line.rstrip() for line in out.splitlines())
 
 
+def test_info_of_a_model_reads_no_weights(run, monkeypatch):
+    packed = []
+    monkeypatch.setattr("regard.models.families.pack", packed.append)
+    status, out, _ = run("info", "--model", "induction")
+    assert status == 0
+    assert "ignored fields" in out
+    assert not packed
+    assert run("qzkfqz", "--model", "induction")[0] == 0
+    assert len(packed) == 1  # of a command that runs it
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "tcsh"])
 def test_completion_covers_the_commands(run, shell):
     status, out, _ = run("completion", shell)

@@ -317,7 +317,13 @@ def test_an_own_metric_is_the_mean_of_rows_that_count(rng):
             weights = trace[f"blocks.{layer}.attn.weights"][batch, :, 1:length, 0]
             np.testing.assert_allclose(found.values["first_token"][batch, layer], weights.mean(-1), rtol=1e-12)
     assert list(found.values) == [*METRICS, "first_token"]
+    assert found.first_token is found.values["first_token"]
     np.testing.assert_array_equal(found.entropy, head_metrics(trace).entropy)
+
+
+def test_an_own_metric_in_half_precision_is_summed_in_double_precision(rng):
+    found = head_metrics(random_trace(rng), own={"large": lambda b: (np.full_like(b.entropy, 6e4, "f2"), b.rows > 0)})
+    np.testing.assert_array_equal(found.values["large"], np.full((1, LAYERS, HEADS), np.float64(np.float16(6e4))))
 
 
 def test_an_own_metric_of_a_corpus_is_the_mean_of_texts_and_continues(induction, tmp_path):
@@ -346,9 +352,15 @@ def test_an_own_metric_of_a_corpus_is_the_mean_of_texts_and_continues(induction,
     ("own", "problem"),
     [
         ({"entropy": first_token}, "names that are no metric of regard"),
+        ({"layer": first_token}, "nor text, layer, head"),
+        ([("mine", first_token)], "own= maps names to functions"),
+        ({"mine": lambda block: (block.weights[..., 0] * 1j, block.rows > 0)}, "real values .* got complex128"),
+        ({"mine": lambda block: (block.weights[..., 0].astype(str), block.rows > 0)}, "real values .* got <U"),
+        ({"mine": lambda block: (block.weights.__imul__(0)[..., 0], block.rows > 0)}, "read-only"),
+        ({"mine": lambda block: (block.ids.fill(0), block.rows > 0)}, "read-only"),
         ({"mine": 3}, "each with a function, got 'mine': 3"),
-        ({"mine": lambda block: block.weights}, "metric 'mine' returns values"),
-        ({"mine": lambda block: (block.weights[..., 0], 1)}, r"which rows count, got \(2, 3\) and int64 \(\)"),
+        ({"mine": lambda block: block.weights}, "metric 'mine' returns real values"),
+        ({"mine": lambda block: (block.weights[..., 0], 1)}, r"which rows count, got float64 \(2, 3\) and int64 \(\)"),
     ],
 )
 def test_an_own_metric_that_is_none_is_refused(rng, own, problem):

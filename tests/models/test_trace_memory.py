@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
+import sys
 import tracemalloc
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -100,6 +103,52 @@ def test_what_goes_to_a_folder_takes_no_memory(decoder, tmp_path):
         assert tracemalloc.get_traced_memory()[1] < whole.recorded / 2
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="counts open files as Linux lists them")
+def test_as_many_arrays_are_mapped_as_files_may_be_open_or_the_remedy_is_said(decoder, tmp_path):
+    resource = pytest.importorskip("resource")
+    gc.collect()
+    limits, opened = resource.getrlimit(resource.RLIMIT_NOFILE), len(list(Path("/proc/self/fd").iterdir()))
+    trace = Trace(folder=tmp_path)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (opened + 8, limits[1]))
+    try:
+        if sys.version_info >= (3, 13):
+            decoder(IDS, trace=trace)
+            assert len(trace) > 8
+        else:
+            with pytest.raises(RegardError, match=r"before Python 3.13 each array holds one open: raise"):
+                decoder(IDS, trace=trace)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+def test_a_file_that_cannot_be_written_whole_is_not_left(tmp_path, monkeypatch):
+    def interrupted(stream, values, **options):
+        stream.write(b"half")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(np, "save", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        Trace(folder=tmp_path)("x", np.zeros((2, 3)), "T E")
+    assert not list(tmp_path.iterdir())
+
+
+def test_names_and_orders_of_arrays_stay_in_the_folder_as_they_are(tmp_path):
+    trace, values = Trace(folder=tmp_path / "run"), np.arange(6.0).reshape(2, 3)
+    steps = {"../../x": values, "a/b": np.asfortranarray(values), "\ud800": values[:, ::-1], "..": values.astype(">f2")}
+    for name, value in steps.items():
+        trace(name, value, "T E")
+        np.testing.assert_array_equal(trace[name], value)
+        assert trace[name].dtype == value.dtype
+    assert [path.parent for path in tmp_path.rglob("*.npy")] == [tmp_path / "run"] * len(steps)
+
+
+@pytest.mark.parametrize("name", ["file", "a\0b", "file/run"])
+def test_a_folder_that_cannot_be_made_is_named(name, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(RegardError, match="cannot make the folder"):
+        Trace(folder=tmp_path / name)("x", np.zeros((2, 3)), "T E")
 
 
 @pytest.mark.parametrize(("folder", "problem"), [(3, "folder is the path of a folder, got 3")])

@@ -206,6 +206,12 @@ def test_labels_fit_or_are_positions(rng, tokens, width, number):
     assert all(5 <= text.get_fontsize() <= 8.5 for text in texts)
 
 
+@pytest.mark.parametrize(("width", "tokens"), [("column", 26), ("page", 44)])  # as small as labels of one mark may be
+def test_marks_above_a_letter_do_not_reach_the_next_label(rng, width, tokens):
+    words = ["e" + "\u0301" * (9 if i % 2 else 1) for i in range(tokens)]
+    assert_apart_and_inside(figure(select(softmaxed(rng, (tokens, tokens)), words), width=width))
+
+
 @pytest.mark.pairwise
 @pytest.mark.parametrize("size", sweep_after(3, [(1, 1), (30, 9), (2, 32), (6, 12), (12, 12)]))
 @pytest.mark.parametrize("width", ["column", "page"])

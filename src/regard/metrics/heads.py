@@ -11,9 +11,11 @@ import numpy as np
 
 from regard._utils.errors import RegardError
 from regard._utils.frames import Tabular, make_dataset
+from regard._utils.validation import truncate
 from regard.metrics.layer_maps import encoding_of, entries_of, layers_of
 from regard.metrics.registry import METRICS as METRICS, MetricFunction, RowBlock, Rows, listed_metrics, metric
 from regard.text.encoding import Encoding
+from regard.text.words import join_names
 from regard.trace import Trace
 from regard.trace.notebook_html import page, picture, wrapped_row
 
@@ -182,9 +184,10 @@ class HeadMetrics(Tabular):
         return f"<HeadMetrics of {count_texts(len(self.entropy))}, {described(self)}>"
 
     def __getattr__(self, name: str) -> np.ndarray:
-        if name in METRICS:
-            return self.values[name]
-        raise AttributeError(f"{type(self).__name__} has no {name!r}; the metrics are {', '.join(METRICS)}")
+        values = vars(self).get("values", {})  # none yet in a copy
+        if name in values:
+            return np.asarray(values[name])
+        raise AttributeError(f"{type(self).__name__} has no {name!r}; the metrics are {', '.join(values)}")
 
     def _repr_html_(self) -> str:
         """Return the HTML that a notebook shows: each metric of the first text as a map of layers and heads."""
@@ -256,14 +259,14 @@ def head_metrics(trace: Trace, *, own: Mapping[str, MetricFunction] | None = Non
         With the weights of every layer: ``Trace(maps=True)``, whose maps are computed in blocks of rows, or
         ``Trace(only="*attn.weights")``.
     own : mapping of str to function, optional
-        Other metrics by name. A function takes a `RowBlock`, and returns a value for each head and row, ``H R``, and
-        which rows count, ``R``; the metric is the mean of these.
+        Other metrics by name. A function takes a `RowBlock`, whose arrays are read-only, and returns a value for each
+        head and row, ``H R``, and which rows count, ``R``; the metric is the mean of these.
 
     Raises
     ------
     RegardError
-        The trace has no such weights; or a metric of `own` is not a function, is named as one of `METRICS`, or returns
-        arrays of other shapes.
+        The trace has no such weights; or a metric of `own` is not a function, is named as one of `METRICS` or as a
+        column of a table beside them, or returns arrays of other shapes or no numbers.
 
     Examples
     --------
@@ -289,10 +292,13 @@ def head_metrics(trace: Trace, *, own: Mapping[str, MetricFunction] | None = Non
 def metric_functions(own: Mapping[str, MetricFunction] | None) -> dict[str, MetricFunction]:
     """Return the function of each metric by its name: those of `METRICS`, then those of `own`."""
     functions = {name: entry.function for name, entry in METRICS.items()}
+    if not isinstance(own, Mapping | None):
+        raise RegardError(f"own= maps names to functions, {{'first_token': function}}, got {truncate(own)}")
     for name, each in ({} if own is None else own).items():
-        if not isinstance(name, str) or name in functions or not callable(each):
+        if not isinstance(name, str) or name in (*functions, *_COLUMNS) or not callable(each):
             raise RegardError(
-                f"own= has names that are no metric of regard, each with a function, got {name!r}: {each!r}"
+                f"own= has names that are no metric of regard, nor {join_names(_COLUMNS)}, each with a function, got "
+                f"{name!r}: {each!r}"
             )
         functions[name] = _checked(name, each)
     return functions
@@ -307,15 +313,19 @@ def _checked(name: str, own: MetricFunction) -> MetricFunction:
             values, counted = (np.asarray(each) for each in own(block))
         except (TypeError, ValueError) as error:
             raise RegardError(f"metric {name!r} returns values and which rows count, but: {error}") from error
-        if values.shape != shape or counted.shape != shape[1:] or counted.dtype != bool:
+        is_real = values.dtype.kind in "biuf"
+        if values.shape != shape or not is_real or counted.shape != shape[1:] or counted.dtype != bool:
             raise RegardError(
-                f"metric {name!r} returns values {shape} and a boolean array {shape[1:]}, which rows count, got "
-                f"{values.shape} and {counted.dtype} {counted.shape}"
+                f"metric {name!r} returns real values {shape} and a boolean array {shape[1:]}, which rows count, got "
+                f"{values.dtype} {values.shape} and {counted.dtype} {counted.shape}"
             )
-        return values, counted
+        return values.astype(np.float64, copy=False), counted
 
     return measure
 
+
+_COLUMNS = ("text", "layer", "head", "label")
+"""The columns of `HeadMetrics.to_columns` beside the metrics."""
 
 INDUCTION_CIRCUIT = ("previous_token", "induction")
 """The metrics of the two heads that together continue a repetition, the first in an earlier layer."""
@@ -359,13 +369,20 @@ def layer_metrics(
     sums = dict.fromkeys(functions, np.zeros(()))
     counts = dict.fromkeys(functions, 0)
     for rows, weights in blocks:
-        block = RowBlock(rows, weights, ids, is_special, marks)
+        block = RowBlock(*map(_read_only, (rows, weights, ids, is_special, marks)))  # the same for each metric
         for name, function in functions.items():
             values, counted = function(block)
             sums[name] = sums[name] + values[:, counted].sum(-1)
             counts[name] += int(counted.sum())
     with np.errstate(invalid="ignore"):
         return {name: np.asarray(sums[name] / np.float64(counts[name])) for name in functions}
+
+
+def _read_only(x: Any) -> Any:
+    if x is not None:
+        x = x.view()
+        x.flags.writeable = False
+    return x
 
 
 def _is_punctuation(encoding: Encoding, position: int) -> bool:

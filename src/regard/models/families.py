@@ -188,6 +188,20 @@ def load(
     >>> model("The cat sat on the mat").hidden.shape              # doctest: +SKIP
     (1, 8, 384)
     """
+    model = load_unpacked(name_or_path, revision=revision, download=download, dtype=dtype, ignore=ignore)
+    pack(model)
+    return model
+
+
+def load_unpacked(
+    name_or_path: str | os.PathLike[str],
+    *,
+    revision: str | None = None,
+    download: bool = True,
+    dtype: Any = np.float32,
+    ignore: Iterable[str] = (),
+) -> PretrainedModel:
+    """Return the model that `load` returns with weights that are not packed: for one that does not run."""
     if not isinstance(name_or_path, str | os.PathLike):
         raise RegardError(f"load takes the name of a model, a folder or a GGUF file, got {name_or_path!r}")
     dtype = _precision(dtype)
@@ -205,7 +219,6 @@ def load(
         model = replace(model, config=replace(model.config, ignored=tuple(dict.fromkeys([*unread, *ignore]))))
     if isinstance(model, TextModel):
         model = replace(model, sentence=checkpoint.sentence_settings(resolve.known_settings(name_or_path)))
-    pack(model)
     return model
 
 

@@ -18,7 +18,7 @@ SPACING = 0.17
 """The least distance of labels on a screen."""
 
 PRINT_SPACING = 1.12 / 72
-"""The distance of labels in print, per point of their type."""
+"""The distance of labels in print, per point of their type, but for those with several marks on a letter."""
 
 _TIGHT = 1.1  # type size per label spacing, above that of running text
 _TURNED: dict[int, dict[str, Any]] = {  # columns by their angle in degrees
@@ -67,6 +67,11 @@ def margins_of_thinned(labels: Labels, across: float, cell: float, look: Look) -
         right=max(0.0, max((i * labels.step + 0.5) * cell + b for i, b in enumerate(beyond)) - across),
         above=((max(widths) + line) * slope if labels.angle else line) + look.medium.pad,
     )
+
+
+def print_spacing(labels: Sequence[str], look: Look) -> float:
+    """Return the least distance of labels in print at which none touches the next, per point of their type."""
+    return max([PRINT_SPACING, *map(look.metrics.drawn_height, labels)])
 
 
 def all_labels(rows: Sequence[str], columns: Sequence[str], points: float, cell: float, look: Look) -> Labels:

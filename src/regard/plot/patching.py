@@ -12,7 +12,7 @@ from regard.plot.cells import draw_cells, draw_frame, draw_lines, extent_of
 from regard.plot.color_bar import color_bar, room_beside
 from regard.plot.figure import figure_width
 from regard.plot.fonts import find_fonts
-from regard.plot.labels import PRINT_SPACING, all_labels, draw_labels, positions
+from regard.plot.labels import PRINT_SPACING, all_labels, draw_labels, positions, print_spacing
 from regard.plot.page import Page
 from regard.plot.style import PRINT, Look, get_style
 from regard.plot.text_metrics import LINE
@@ -66,7 +66,7 @@ def patching(grid: PatchGrid, *, width: str | float = "column", caption: bool = 
     name, bar = PRINT.small * LINE, PRINT.pad + room_beside(look, signed=True)
     left = name + look.metrics.max_width(rows, PRINT.label) + 2 * PRINT.pad
     cell = min(_MAX_CELL, (across - 2 * PRINT.margin - left - bar) / len(columns))
-    points = min(PRINT.label, cell / PRINT_SPACING)
+    points = min(PRINT.label, cell / print_spacing(columns, look))
     if points >= PRINT.smallest:
         labels = all_labels(rows, columns, points, cell, look)
     else:

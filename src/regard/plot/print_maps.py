@@ -12,7 +12,7 @@ import numpy as np
 from regard.plot import captions, color_bar as bars
 from regard.plot.cells import cells_per_dot, draw_cells, draw_frame, draw_lines, extent_of, pool
 from regard.plot.existing_axes import Margins
-from regard.plot.labels import PRINT_SPACING, Labels, all_labels, draw_labels, positions
+from regard.plot.labels import Labels, all_labels, draw_labels, positions, print_spacing
 from regard.plot.page import Page
 from regard.plot.style import PRINT, Look, Style
 from regard.plot.text_metrics import LINE
@@ -70,6 +70,7 @@ class PrintMaps:
             return [self.look.fonts.label(token, _LABEL_COLUMNS) for token in tokens]
 
         tokens = [(spelled(panel.view.queries), spelled(panel.view.keys)) for panel in self.panels]
+        spacing = print_spacing([each for sides in tokens for side in sides for each in side], self.look)
         shape = np.array(self.panels[0].values.shape)
         for points in (*np.arange(PRINT.label, PRINT.smallest - 0.1, -0.5).tolist(), None):
             cell = _MAX_CELL
@@ -91,7 +92,7 @@ class PrintMaps:
                 previous, cell = cell, float(min(*(rest / shape[::-1]), _MAX_CELL))
                 if np.isclose(cell, previous):
                     break
-            if points is None or points * PRINT_SPACING <= cell:
+            if points is None or points * spacing <= cell:
                 return labels, margins, cell
         raise AssertionError("positions always fit")
 

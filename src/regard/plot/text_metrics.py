@@ -28,6 +28,11 @@ class TextMetrics:
         """Return the width of a line of `text`."""
         return self.size(text, points)[0]
 
+    def drawn_height(self, text: str) -> float:
+        """Return the height of the characters of `text`, per point."""
+        self.size(text, 1)
+        return self._sizes[text][1]
+
     def max_width(self, texts: Sequence[str], points: float) -> float:
         """Return the width of the widest of `texts`; 0 for none."""
         return max((self.width(text, points) for text in texts), default=0.0)

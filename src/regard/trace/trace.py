@@ -73,7 +73,7 @@ class Trace(Scoped, RecordedSteps):
     folder : path, optional
         Where each array is written as soon as it is made, to a file of its name (``blocks.3.output.npy``), which the
         trace reads through a memory map: the memory of a run then hardly depends on what it records. Maps stay in
-        memory. No such file may be there yet.
+        memory. No such file may be there yet. Before Python 3.13 each array holds a file open (``ulimit -n``).
 
     Names of TransformerLens are understood too: ``blocks.3.attn.hook_pattern``, ``blocks.3.hook_resid_post``
     (`regard.trace.steps`). Arrays of other libraries are recorded, and passed to edits, as NumPy arrays (bfloat16 as

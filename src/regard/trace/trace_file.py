@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import json
 import math
+import mmap
 import os
+import sys
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import numpy as np
-from numpy.lib import format as npy
 
 from regard._utils.errors import RegardError
+from regard._utils.files import open_regular
 from regard.formats.safetensors import SafetensorsFile, write_safetensors
 from regard.text.encoding import Encoding
 from regard.trace.attention_map import AttentionMap
@@ -99,19 +102,37 @@ def write_mapped(folder: Path, name: str, values: np.ndarray) -> np.ndarray:
     RegardError
         There is such a file, or it cannot be written.
     """
-    path = folder / f"{quote(name, safe='')}.npy"
+    path = folder / f"{quote(name, safe='', errors='surrogatepass')}.npy"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with path.open("xb") as stream:
-            np.save(stream, values, allow_pickle=False)
-        if not values.size:  # an empty file cannot be mapped
-            return values
-        mapped: np.ndarray = npy.open_memmap(path, mode="r")
+    except (OSError, ValueError) as error:  # ValueError: the text cannot be a path
+        raise RegardError(f"cannot make the folder {folder}: {getattr(error, 'strerror', None) or error}") from error
+    try:
+        stream = path.open("xb")
+        try:
+            with stream:
+                np.save(stream, values, allow_pickle=False)
+        except BaseException:
+            path.unlink()  # half of it
+            raise
+        return _mapped(path, values) if values.size else values  # an empty file cannot be mapped
     except FileExistsError as error:
         raise RegardError(f"{path} is there already: give folder= an empty folder") from error
     except OSError as error:
-        raise RegardError(f"cannot write {path}: {error.strerror or error}") from error
-    return mapped.view(np.ndarray)
+        is_full = error.errno == errno.EMFILE
+        remedy = "; before Python 3.13 each array holds one open: raise ulimit -n, or record fewer" if is_full else ""
+        raise RegardError(f"cannot write {path}: {error.strerror or error}{remedy}") from error
+
+
+def _mapped(path: Path, values: np.ndarray) -> np.ndarray:
+    """Return values as a read-only map of the end of a file, to which `np.save` has written them."""
+    options: Any = {"access": mmap.ACCESS_READ}
+    if sys.version_info >= (3, 13) and os.name == "posix":
+        options["trackfd"] = False  # so that as many are mapped as are written, however few files may be open
+    with open_regular(path) as stream:
+        data = mmap.mmap(stream.fileno(), 0, **options)
+    order: Any = "F" if values.flags.fnc else "C"
+    return np.ndarray(values.shape, values.dtype, data, len(data) - values.nbytes, order=order)
 
 
 def check_batch(data: TraceData) -> None:

@@ -23,7 +23,8 @@ with deferred_imports():
     from regard.cli.console import has_color, make_console
     from regard.functional import native
     from regard.functional.native.loader import num_processors
-    from regard.models import FAMILIES, PretrainedModel, TextModel, load
+    from regard.models import FAMILIES, PretrainedModel, TextModel
+    from regard.models.families import load_unpacked
     from regard.models.hub import resolve
     from regard.models.hub.paths import models_folder
     from regard.views import escape
@@ -57,7 +58,7 @@ def run(options: Options) -> None:
     console = make_console(options.color)
     facts = [*_facts(), ("colour", "yes" if has_color(console) else "no")]
     if options.model is not None:
-        facts = list(_facts_of_model(load(options.model, ignore=options.ignore or ())))
+        facts = list(_facts_of_model(load_unpacked(options.model, ignore=options.ignore or ())))
     width = max(len(name) for name, *_ in facts) + 2
     page = Text()
     for name, *values in facts:
