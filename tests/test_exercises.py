@@ -13,6 +13,7 @@ import pytest
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 NAMES = {  # what is to be written, by page
     "exercises": ("softmax", "head", "causal", "many_heads", "layer_norm", "block", "layer_and_head", "changed"),
+    "gpt": ("top_k",),
     "writers": ("reads", "label"),
 }
 PAGE_OF = {name: page for page, names in NAMES.items() for name in names}
@@ -22,6 +23,7 @@ BLOCKS = {
     )
     for page in NAMES
 }
+BLOCKS["gpt"] = [BLOCKS["gpt"][0], *(code for code in BLOCKS["gpt"] if "top_k" in code)]  # the others train
 
 SOFTMAX = """
 def softmax(scores):
@@ -54,6 +56,11 @@ def block(x, attention, attention_norm, mlp, mlp_norm):
 """
 READS = """
 def reads(weights, v, w_o, place):
+    return {}
+"""
+TOP_K = """
+def top_k(logits, temperature, k):
+    kept = logits >= np.sort(logits)[-k]
     return {}
 """
 LATER = "np.triu(np.ones(scores.shape, dtype=bool), {})"
@@ -106,6 +113,13 @@ WRONG = [  # what is to be written, an answer that is not right, and a part of w
     ("changed", 'changed = "mnozqmnop"', "keep the length"),
     ("changed", 'changed = "mnzzqmno"', "you changed 2"),
     ("changed", 'changed = "mnopqmnz"', "the model says"),
+    ("top_k", TOP_K.format("F.softmax(logits[kept] / temperature)"), "not gone"),
+    ("top_k", "top_k = lambda logits, temperature, k: None", "return a probability"),
+    ("top_k", TOP_K.format("F.softmax(np.where(kept, logits, 0) / temperature)"), "use −∞"),
+    ("top_k", TOP_K.format("np.where(kept, F.softmax(logits / temperature), 0)"), "add up to 1"),
+    ("top_k", TOP_K.format("F.softmax(np.where(~kept, logits, -np.inf) / temperature)"), "largest logits"),
+    ("top_k", TOP_K.format("np.where(kept, 1 / k, 0)"), "take the softmax"),
+    ("top_k", TOP_K.format("F.softmax(np.where(kept, logits, -np.inf))"), "by the temperature"),
     ("reads", READS.format("(weights[place] @ v @ w_o)"), "do not add them up"),
     ("reads", READS.format("weights[place][:, None] * v"), "end with w_o"),
     ("reads", READS.format("v @ w_o"), "multiplied by its weight"),
