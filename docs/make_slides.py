@@ -131,7 +131,7 @@ def _slide(section: str) -> str | None:
 
 def _rank(found: re.Match[str]) -> int:
     if found[0].startswith("!"):
-        return 3 if "(images/explorer" in found[0] else 0  # a whole page cannot be read on a slide
+        return 3 if re.search(r"\(images/(explorer|diagram)", found[0]) else 0  # too much to be read on a slide
     return 1 if found["kind"] == "math" else 2
 
 
