@@ -450,7 +450,10 @@ def dask(session: nox.Session) -> None:
 
 @check(
     *("src/regard", "csrc", "tests/browser", "tests/models/golden", "docs/images"),
-    *(f"docs/{name}" for name in ("lesson.md", "learning.md", "writers.md", "make_slides.py", "offline_html.py")),
+    *(
+        f"docs/{name}"
+        for name in ("lesson.md", "learning.md", "gpt.md", "writers.md", "make_slides.py", "offline_html.py")
+    ),
 )
 def browser(session: nox.Session) -> None:
     """The explorer in a real browser, what axe-core finds there, and the types and functions of its modules."""

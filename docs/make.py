@@ -50,6 +50,7 @@ _NAMES = (
     "writers",
     "exercises",
     "worksheet",
+    "diagrams",
     "command",
     "attention",
     "kernel",

@@ -20,7 +20,7 @@ from pathlib import Path
 from make_notebooks import ROOT
 from offline_html import document, to_html
 
-LESSONS = ("lesson", "learning", "writers")  # those that ask
+LESSONS = ("lesson", "learning", "gpt", "writers")
 MAX_LINES = 18  # of the outputs on a slide
 WIDTH = 28  # of the figures, times the size of the text
 MAX_COLUMNS = 80  # of an output, whose longer lines are broken
@@ -131,7 +131,7 @@ def _slide(section: str) -> str | None:
 
 def _rank(found: re.Match[str]) -> int:
     if found[0].startswith("!"):
-        return 3 if "(images/explorer" in found[0] else 0  # a whole page cannot be read on a slide
+        return 3 if re.search(r"\(images/(explorer|diagram)", found[0]) else 0  # too much to be read on a slide
     return 1 if found["kind"] == "math" else 2
 
 
@@ -141,7 +141,7 @@ def _figure(found: re.Match[str]) -> str:
     if found["kind"] != "text":
         return made
     longest = min(MAX_COLUMNS, max(map(len, found["output"].splitlines())))
-    return f'<div style="font-size: {min(0.7, WIDTH / (0.61 * longest + 2)):.2f}em">{made}</div>'
+    return f'<div style="font-size: {min(0.85, WIDTH / (0.61 * longest + 2)):.2f}em">{made}</div>'
 
 
 def print_pdf(page: Path) -> Path:

@@ -95,7 +95,7 @@ def test_a_slide_has_the_figures_around_its_question():
     assert "hidden" not in made
 
 
-@pytest.mark.parametrize("name", ["exercises", "gpt", "writers"])
+@pytest.mark.parametrize("name", ["exercises", "learning", "gpt", "writers"])
 def test_answers_of_a_notebook_that_is_run_are_its_solutions(name):
     cells = [cell["source"] for cell in notebooks.solved(name)["cells"] if cell["cell_type"] == "code"]
     answers = [before for before, check in pairwise(cells) if "check(" in check]

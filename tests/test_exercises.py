@@ -13,15 +13,26 @@ import pytest
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 NAMES = {  # what is to be written, by page
     "exercises": ("softmax", "head", "causal", "many_heads", "layer_norm", "block", "layer_and_head", "changed"),
+    "learning": ("softmax_backward", "two_before"),
+    "gpt": ("top_k",),
     "writers": ("reads", "label"),
 }
 PAGE_OF = {name: page for page, names in NAMES.items() for name in names}
-BLOCKS = {
-    page: re.findall(
-        r"^```python\n(.*?)^```$", (DOCS / f"{page}.md").read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
-    )
-    for page in NAMES
+TRAINS = {  # what takes long and is not needed, by page
+    "learning": r"^## 5\. .*?(?=^## 8\. )",
+    "gpt": r"^## 1\. .*?(?=^\*\*2\. )|^\*\*3\. .*",
 }
+
+
+def code_of(page):
+    """Return the blocks of a page that are run here."""
+    text = (DOCS / f"{page}.md").read_text(encoding="utf-8")
+    if page in TRAINS:
+        text = re.sub(TRAINS[page], "", text, flags=re.MULTILINE | re.DOTALL)
+    return re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+
+
+BLOCKS = {page: code_of(page) for page in NAMES}
 
 SOFTMAX = """
 def softmax(scores):
@@ -56,6 +67,13 @@ READS = """
 def reads(weights, v, w_o, place):
     return {}
 """
+TOP_K = """
+def top_k(logits, temperature, k):
+    kept = logits >= np.sort(logits)[-k]
+    return {}
+"""
+BACKWARD = "softmax_backward = lambda weights, d_weights: {}"
+TWO_BEFORE = "two_before = lambda model, ids: F.cross_entropy(queries_keys_logits(model, ids)[-1][:, {}], ids[:, {}])"
 LATER = "np.triu(np.ones(scores.shape, dtype=bool), {})"
 
 WRONG = [  # what is to be written, an answer that is not right, and a part of what the check says of it
@@ -106,6 +124,26 @@ WRONG = [  # what is to be written, an answer that is not right, and a part of w
     ("changed", 'changed = "mnozqmnop"', "keep the length"),
     ("changed", 'changed = "mnzzqmno"', "you changed 2"),
     ("changed", 'changed = "mnopqmnz"', "the model says"),
+    ("softmax_backward", BACKWARD.format("None"), "return a gradient"),
+    ("softmax_backward", BACKWARD.format("-weights * (d_weights - (weights * d_weights).sum(-1, keepdims=True))"),
+     "the sign"),
+    ("softmax_backward", BACKWARD.format("d_weights - (weights * d_weights).sum(-1, keepdims=True)"), "little say"),
+    ("softmax_backward", BACKWARD.format("weights * (d_weights - d_weights.mean(-1, keepdims=True))"), "count each"),
+    ("softmax_backward", BACKWARD.format("weights * (d_weights - (weights * d_weights).sum())"), "its own mean"),
+    ("softmax_backward", BACKWARD.format("weights * (d_weights - d_weights.sum())"), "add up to 0"),
+    ("softmax_backward", BACKWARD.format("0 * weights"), "minus their mean"),
+    ("two_before", "two_before = lambda model, ids: None", "one number"),
+    ("two_before", "two_before = the_symbol_before", "one place before"),
+    ("two_before", TWO_BEFORE.format(":-2", "2:"), "later"),
+    ("two_before", TWO_BEFORE.format("2:", "2:"), "the place itself"),
+    ("two_before", TWO_BEFORE.format("3:", ":-3"), "from place 2 on"),
+    ("top_k", TOP_K.format("F.softmax(logits[kept] / temperature)"), "not gone"),
+    ("top_k", "top_k = lambda logits, temperature, k: None", "return a probability"),
+    ("top_k", TOP_K.format("F.softmax(np.where(kept, logits, 0) / temperature)"), "use −∞"),
+    ("top_k", TOP_K.format("np.where(kept, F.softmax(logits / temperature), 0)"), "add up to 1"),
+    ("top_k", TOP_K.format("F.softmax(np.where(~kept, logits, -np.inf) / temperature)"), "largest logits"),
+    ("top_k", TOP_K.format("np.where(kept, 1 / k, 0)"), "take the softmax"),
+    ("top_k", TOP_K.format("F.softmax(np.where(kept, logits, -np.inf))"), "by the temperature"),
     ("reads", READS.format("(weights[place] @ v @ w_o)"), "do not add them up"),
     ("reads", READS.format("weights[place][:, None] * v"), "end with w_o"),
     ("reads", READS.format("v @ w_o"), "multiplied by its weight"),

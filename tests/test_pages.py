@@ -98,7 +98,7 @@ def test_what_counts():
     ]
 
 
-@pytest.mark.parametrize(("page", "sections"), [("lesson", 16), ("learning", 7), ("writers", 6)])
+@pytest.mark.parametrize(("page", "sections"), [("lesson", 16), ("learning", 7), ("gpt", 9), ("writers", 6)])
 def test_each_section_of_a_lesson_asks_before_it_shows(page, sections):
     """One question with a folded answer, in or after which numbers or a picture come; not so where lessons begin."""
     text = (DOCS / f"{page}.md").read_text(encoding="utf-8")
