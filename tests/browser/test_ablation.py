@@ -155,6 +155,18 @@ def test_how_far_an_ablation_is_and_why_it_cannot_be_stand_beside_its_button(ope
     assert page.get_by_role("button", name="Ablate this head").is_enabled()
 
 
+def test_after_an_ablation_that_fails_an_earlier_one_does_not_come_back(open_page, address):
+    page = open_page(f"{address}#v=head&l=2&h=3", allow="Failed to load resource")
+    ablate(page)
+    click(page.get_by_role("button", name="Restore all heads"))
+    press(page, "]")
+    intercept(page, "**/api/ablate*", lambda route: route.fulfill(status=400, body='{"error": "no model"}'))
+    page.get_by_role("button", name="Ablate this head").click()
+    page.wait_for_selector("text=no model")
+    settled(page)
+    assert "x=" not in page.url
+
+
 def test_pictures_of_a_long_text_come_before_its_measures(open_page, serve):
     asked = []
     address = serve(Exploration(traced([f"w{i}" for i in range(2100)], causal=True)))

@@ -238,6 +238,22 @@ def test_the_address_brings_a_view_back_and_the_way_to_it(open_page, address):
         assert view == "heads" or page.locator("h2").first.inner_text() == "Layer 4 · Head 8"
 
 
+def test_a_head_that_is_chosen_after_back_leaves_the_way_forward(open_page, address):
+    page = open_page(f"{address}#v=head&l=4&h=7")
+    for key in ("1", "3"):
+        press(page, key)
+    page.go_back()
+    settled(page)
+    press(page, "]")
+    page.go_forward()
+    settled(page)
+    assert page.locator("main").get_attribute("data-view") == "cell"
+    page.go_back()
+    settled(page)
+    assert page.locator("main").get_attribute("data-view") == "heads"
+    assert "l=4&h=8" in page.url
+
+
 def test_what_an_address_says_wrongly_is_not_taken(open_page, address):
     page = open_page(f"{address}#v=nothing&l=999&h=-1&i=1e9&z=a_b_c&w=<script>")
     assert page.locator("h2").first.inner_text() == "Layer 5 · Head 3"

@@ -8,7 +8,7 @@ from collections import defaultdict
 import numpy as np
 import pytest
 from acts import reach
-from pages import CAUSAL, OTHER, check_access, expect, explored, notebook, number, plain, saved, settled
+from pages import CAUSAL, OTHER, check_access, expect, explored, hold, notebook, number, plain, saved, settled
 
 import regard
 
@@ -170,6 +170,12 @@ def test_a_long_text_is_refused_in_a_sentence(open_page, serve, minilm):
     page.goto(f"{address}#v=lines&l=2&h=3&from=1&to=100")
     page.wait_for_selector(".rg-lines svg")
     assert page.locator(".rg-line-words").first.locator("button").count() == 99
+    hold(page, "**/api/tile")
+    page.evaluate("location.hash = '#v=lines&l=3&h=4&from=1&to=100'")
+    page.wait_for_selector(".rg-lines.rg-stale")
+    page.evaluate("location.hash = '#v=lines&l=3&h=4'")  # nothing is waited for any more
+    expect(said).to_contain_text("between 128 words at most")
+    assert not re.search("rg-stale", said.get_attribute("class"))
 
 
 def test_it_is_the_same_in_a_file_and_in_a_notebook(open_page, file_address, one, tmp_path, weights):

@@ -9,7 +9,7 @@ from urllib.parse import parse_qs
 import numpy as np
 import pytest
 from acts import appear, choose, click, reach
-from pages import SEQUENCE, TEXT, check_access, explored, hold, settled
+from pages import SEQUENCE, TEXT, check_access, expect, explored, hold, intercept, settled
 
 import regard
 from regard.explorer.address import read_address
@@ -76,6 +76,24 @@ def test_a_reader_runs_texts_returns_to_them_and_hands_on_the_address(open_page,
     run(page, "A dog slept")
     run(page, TEXT)  # the given text is run again by its own run
     assert page.locator("h2").first.inner_text() == before
+
+
+def test_back_shows_a_text_at_once_while_another_one_runs(open_page, address):
+    page = open_page(address)
+    status = page.locator("[data-ref=liveStatus]")
+    run(page, "A dog slept")
+    hold(page, "**/api/run_text")
+    for text in ("A dog slept", TEXT):
+        box(page).fill("A cat slept")
+        box(page).press("Enter")
+        expect(status).to_have_text("Running the model …")
+        page.go_back()
+        expect(status).to_have_text("")
+        expect(box(page)).to_have_value(text)
+        assert page.title().startswith(text[:50])
+        if text != TEXT:
+            page.go_back()
+            expect(box(page)).to_have_value(TEXT)
 
 
 def test_a_text_that_cannot_be_run_says_why_and_keeps_what_is_shown(open_page, address):
@@ -161,6 +179,21 @@ def test_a_decoder_opens_on_what_follows_its_last_word(open_page, sequence_addre
     assert "i=8" in page.url
     click(page.get_by_role("button", name="What comes next"))
     assert page.locator("[data-ref=nextHeading]").inner_text().startswith("After k:2")
+
+
+def test_a_sampled_token_is_of_its_word_or_says_what_went_wrong(open_page, sequence_address):
+    page = open_page(f"{sequence_address}#v=head&l=1&h=0&i=8&j=4&nt=1", allow="Failed to load resource")
+    sample = page.get_by_role("button", name="Sample one and continue")
+    let_go = hold(page, "**/api/next_tokens")
+    sample.click()
+    page.keyboard.press("ArrowUp")
+    let_go()
+    page.unroute_all()
+    settled(page)
+    assert box(page).input_value() == SEQUENCE
+    intercept(page, "**/api/next_tokens", lambda route: route.fulfill(status=400, body='{"error": "no model"}'))
+    sample.click()
+    expect(page.locator(".rg-error-bar")).to_contain_text("no model")
 
 
 def test_each_sampled_token_follows_the_last(open_page, sequence_address):

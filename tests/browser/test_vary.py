@@ -79,6 +79,9 @@ def test_a_word_is_varied_and_its_run_is_patched(open_page, serve, induction):
     assert "text_b" not in page.url
     expect(page.get_by_role("button", name="Compare with…")).to_be_focused()
     assert page.locator("[data-ref=patchingStatus]").inner_text().startswith("Patching needs a text B")
+    page.get_by_text("Save", exact=True).click()
+    page.get_by_role("button", name="As CSV").click()
+    expect(page.locator("[data-ref=saveStatus]")).to_have_text("This view has no numbers to save.")
 
 
 def test_a_comparison_that_is_ended_while_it_runs_leaves_nothing(open_page, sequence_address):

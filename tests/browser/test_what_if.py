@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 from acts import click, press, reach
-from pages import check_access, plain, saved
+from pages import check_access, plain, saved, settled
 
 CELL = "v=cell&l=1&h=0&i=8&j=3&wi=1"
 PANEL = ".rg-what-if"
@@ -88,3 +88,18 @@ def test_a_file_computes_the_row_and_says_that_it_runs_no_model(open_page, seque
     check_weights(page, answer["weights"])
     assert "turns by" in plain(page.locator("[data-ref=changedContext]"))
     assert "This page runs no model" in plain(page.locator("[data-ref=whatIfOutputs]"))
+
+
+def test_a_weight_is_of_the_row_that_it_was_written_for(open_page, sequence_address):
+    page = open_page(f"{sequence_address}#{CELL.replace('cell', 'head')}")
+    click(page.get_by_role("button", name="Calculation"))
+    field = page.get_by_label("Weight of f")
+    field.fill("0.9")
+    page.evaluate("location.hash = location.hash.replace('i=8', 'i=7')")  # the field is left with what it has
+    settled(page)
+    assert "i=7" in page.url
+    assert "ws=" not in page.url
+    page.get_by_label("Weight of f").fill("0.9")
+    page.go_back()
+    page.go_back()  # no message of the console
+    reach(page, re.compile("v=head"))

@@ -167,10 +167,11 @@ export function showAblatedRun(app, { run, metadata, ablated, ablatedRun }) {
   app.set({ editedRun: run, edits: { ...app.state.edits, applied: { ablated, ablatedRun } } });
 }
 
-/** As before an ablation that failed. @param {App} app @param {Error} error */
+/** As before an ablation that failed: the one that is shown, or none. @param {App} app @param {Error} error */
 export function undoFailedAblation(app, error) {
-  const { edits } = app.state;
-  app.set({ ...edits.applied, edits: { ...edits, error: error.message } });
+  const { edits, editedRun } = app.state;
+  const shown = editedRun === null ? { ablated: [], ablatedRun: 0 } : edits.applied;
+  app.set({ ...shown, edits: { ...edits, error: error.message } });
 }
 
 /** @param {App} app */

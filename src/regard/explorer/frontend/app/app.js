@@ -4,7 +4,7 @@ import { activeElementOf, setAttribute, setText } from "../platform/dom.js";
 import { axesOf, pairAxes } from "../data/map-data.js";
 import { MAX_IN_MEMORY_SIDE } from "../data/tile-source.js";
 import { sameToken, search } from "../data/tokens.js";
-import { differenceBlockedBy, sidesOf } from "../state/sides.js";
+import { differenceBlockedBy, isRunOf, liveTexts, sidesOf } from "../state/sides.js";
 import { INITIAL_STATE, normalize } from "../state/state.js";
 import { decode, encode } from "../state/url.js";
 import { knownDecimals } from "../views/messages.js";
@@ -173,20 +173,24 @@ export class App {
   }
 
   readUrl() {
-    this.open(decode(location.hash));
+    this.open(decode(location.hash), true);
   }
 
-  /** Show what an address says. @param {Partial<State>} found */
-  open(found) {
+  /** Show what an address says; one that the browser has gone to has its entry of the history. @param {Partial<State>} found @param {boolean} [isThere] */
+  open(found, isThere = false) {
     const { editedRun, liveRun, text, model, textB, modelB, liveRunB, comparing, edits } = this.state;
     const wanted = { ...this.initialState, editedRun, comparing, edits, ...this.wanted(found) };
     const isSame = wanted.text === text && wanted.model === model;
     const isSameB = wanted.textB === textB && wanted.modelB === modelB;
-    const live = { liveRun: isSame ? liveRun : null, liveRunB: isSameB ? liveRunB : null };
+    const [isShown, isShownB] = liveTexts(wanted, this.manifest).map((run, n) =>
+      isRunOf(this.manifest, [liveRun, liveRunB][n], run),
+    ); // while another one runs
+    const live = { liveRun: isSame || isShown ? liveRun : null, liveRunB: isSameB || isShownB ? liveRunB : null };
     const state = normalize({ ...wanted, ...live }, this.manifest);
     if (!isSame || String(state.ablated) !== String(this.state.ablated))
       state.edits = { ...edits, past: isSame ? [...edits.past, choiceOf(this.state)] : [], future: [], error: "" }; // Back is undone too
-    this.opening = isSame || !wanted.text ? null : () => this.wanted(found); // the run may have more heads and words
+    this.opening = isSame || isShown || !wanted.text ? null : () => this.wanted(found); // the run may have more heads and words
+    if (isThere) this.historyKey = historyKeyOf(state);
     this.show(state);
   }
 
@@ -228,10 +232,16 @@ export class App {
     main.dataset.view = view;
     if (view !== "movement") movement.player.stop(false);
     if (view === "cell") this.showAboveSheet();
-    if (view === "cell" && !isFirst && cellView.isSheet && !this.state.story)
-      cellView.node.focus({ preventScroll: true });
+    const isOpened = view === "cell" && !isFirst && cellView.isSheet && !this.state.story;
+    queueMicrotask(() => this.moveFocus(isOpened)); // a field that it leaves may have a change, which is none of the drawing
+  }
+
+  /** To the calculation that has opened, or from what is hidden now to the view. @param {boolean} isOpened */
+  moveFocus(isOpened) {
+    const { main } = this.refs;
+    if (isOpened) this.parts.cellView.node.focus({ preventScroll: true });
     const focused = activeElementOf(this.root);
-    if (focused && main.contains(focused) && focused.getClientRects().length === 0) focusMainView(this); // it is hidden now
+    if (focused && main.contains(focused) && focused.getClientRects().length === 0) focusMainView(this);
   }
 
   /** Scroll the map into what a sheet leaves of a narrow window. */

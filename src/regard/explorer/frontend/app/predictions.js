@@ -1,7 +1,7 @@
 // Texts that the page runs itself, A and B, and the tokens that continue them.
 
 import { lastWord, sameToken } from "../data/tokens.js";
-import { differenceBlockedBy } from "../state/sides.js";
+import { differenceBlockedBy, isRunOf } from "../state/sides.js";
 
 /**
  * Run a text, which becomes A; or return to the given one. The head and the cell stay, as far as the text has its words.
@@ -11,7 +11,7 @@ export function runText(app, { text, model }, opening) {
   const { state, manifest } = app;
   const given = manifest.runs[0];
   const isGiven = text === given.text && model === given.model;
-  const isShown = text === state.text && model === state.model && state.liveRun !== null;
+  const isShown = isRunOf(manifest, state.liveRun, { text, model });
   const before = app.shownRun();
   const open = opening ?? ((/** @type {Run} */ run) => keptCell(state, before, run));
   app.opening = isGiven || isShown ? null : open;
@@ -103,11 +103,15 @@ export function appendToken(app, token) {
   runText(app, { text: text.slice(0, tokens[positionOf(app)].end) + token, model }, opening);
 }
 
-/** Draw the next token, and append it. @param {App} app */
+/** Draw the next token, and append it to the text that it was drawn for, if that is still shown. @param {App} app */
 export async function sampleToken(app) {
-  const { run } = app.shownHead();
-  const { temperature } = app.state;
-  const query = { run, position: positionOf(app), temperature, seed: Math.floor(Math.random() * 2 ** 31) };
-  const { drawn } = await app.queries.client.track(app.source.next_tokens(query, app.controller.signal));
-  if (drawn) appendToken(app, drawn.text);
+  const placeOf = () => ({ run: app.shownHead().run, position: positionOf(app) });
+  const place = placeOf();
+  const query = { ...place, temperature: app.state.temperature, seed: Math.floor(Math.random() * 2 ** 31) };
+  try {
+    const { drawn } = await app.queries.client.track(app.source.next_tokens(query, app.controller.signal));
+    if (drawn && JSON.stringify(placeOf()) === JSON.stringify(place)) appendToken(app, drawn.text);
+  } catch (error) {
+    app.showErrors([/** @type {Error} */ (error)]);
+  }
 }

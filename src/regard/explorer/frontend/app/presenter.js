@@ -79,7 +79,7 @@ export class Presenter {
     if (isPending) return;
     const before = of && this.drawn.get(nodes[0]);
     if (before?.length === of?.length && before?.every((one, n) => one === of?.[n])) return;
-    if (of) this.drawn.set(nodes[0], of);
     draw();
+    if (of) this.drawn.set(nodes[0], of);
   }
 }

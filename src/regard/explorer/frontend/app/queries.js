@@ -30,7 +30,8 @@ export class Queries {
 
   /** What has come for what is asked. @param {string} name @returns {any} */
   data(name) {
-    return this.client.named(name).answer.data;
+    const { isAsked, answer } = this.client.named(name);
+    return isAsked ? answer.data : null;
   }
 
   cancelTiles() {

@@ -20,6 +20,9 @@ function changesOf({ changedScores: changed }, { layer, head, i }) {
   return isHere ? changed.scores : [];
 }
 
+/** @param {Place} place */
+const rowOf = ({ run, layer, head, i }) => [run, layer, head, i];
+
 /** @param {App} app @returns {View} */
 export const showWhatIf = (app) => (ask) => {
   const { state, queries, refs, manifest, source } = app;
@@ -67,11 +70,10 @@ function showKnobs(app, place, cell, changes) {
   const wanted = new Set([place.j, ...changes.map(([key]) => key)]);
   const shown = [...columns.keys()].filter((n) => heavy.includes(n) || wanted.has(columns[n]));
   const body = app.refs.knobs.tBodies[0];
-  const { run, layer, head, i } = place;
-  const of = JSON.stringify([run, layer, head, i, shown]);
+  const of = JSON.stringify([rowOf(place), shown]);
   if (body.dataset.of !== of) {
     body.dataset.of = of;
-    body.replaceChildren(...shown.map((n) => knobsOf(app, cell, columns[n])));
+    body.replaceChildren(...shown.map((n) => knobsOf(app, cell, place, columns[n])));
   }
   const { scores, weights } = changedRow(cell, changes);
   shown.forEach((n, at) => {
@@ -96,12 +98,13 @@ function showKnobs(app, place, cell, changes) {
   });
 }
 
-/** @param {App} app @param {Cell} cell @param {number} key */
-function knobsOf(app, cell, key) {
+/** @param {App} app @param {Cell} cell @param {Place} at @param {number} key */
+function knobsOf(app, cell, at, key) {
   const name = tokenName(app.shownRun().tokens, key);
+  const of = String(rowOf(at));
   const set = (/** @type {(changes: ChangedScore[]) => number | null | undefined} */ choose) => {
     const place = app.shownCell();
-    if (!place || place.head === "mean") return;
+    if (!place || place.head === "mean" || String(rowOf(place)) !== of) return; // left with what was written for another row
     const all = changesOf(app.state, place);
     const score = choose(all);
     const others = all.filter(([one]) => one !== key);

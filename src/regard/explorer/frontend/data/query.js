@@ -33,7 +33,10 @@ export class QueryClient {
       return query.fetch(what, queryFn, options);
     };
     const found = needs(/** @type {any} */ (ask));
-    for (const query of this.queries.values()) if (!asked.has(query)) query.leave();
+    for (const query of this.queries.values()) {
+      query.isAsked = asked.has(query);
+      if (!query.isAsked) query.leave();
+    }
     return found;
   }
 
@@ -73,6 +76,7 @@ class Query {
   /** @param {QueryClient} client */
   constructor(client) {
     this.client = client;
+    this.isAsked = false; // by what is shown
     this.key = ""; // of the answer
     this.answer = /** @type {Answer<any>} */ (NOTHING);
     this.last = { key: "", data: /** @type {any} */ (null) }; // that came
@@ -128,7 +132,7 @@ class Query {
   /** Nobody waits for it. */
   leave() {
     this.error = null;
-    if (!this.answer.isPending && !this.options.forgets) return;
+    if (this.answer.data !== null && !this.options.forgets) return;
     this.controller?.abort();
     this.key = "";
     this.answer = NOTHING;

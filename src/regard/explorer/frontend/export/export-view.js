@@ -9,6 +9,8 @@ import { positionNames, sidesOfTexts } from "../views/patching-view.js";
 import { csvField, fileName, rasterize, toCsv, toRecordCsv } from "./file-export.js";
 import { composeSheet } from "./svg-snapshot.js";
 
+const HAVE_OTHER_NUMBERS = ["movement", "lines", "paths", "patching", "model"]; // than those of the map
+
 /** Download the current view. @param {App} app @param {"svg" | "png" | "csv"} kind */
 export async function exportView(app, kind) {
   await app.queries.client.idle();
@@ -89,6 +91,7 @@ function composeCsv(app) {
   if (state.view === "paths" && paths) return pathsCsv(app, paths);
   if (state.view === "patching" && patching) return patchingCsv(app, patching);
   if (state.view === "model" && stream) return streamCsv(app, stream);
+  if (HAVE_OTHER_NUMBERS.includes(state.view)) throw new Error("This view has no numbers to save.");
   const maps = queries.data("maps");
   if (!maps) throw new Error("There is no map to save.");
   return mapCsv(app, maps);

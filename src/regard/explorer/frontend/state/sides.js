@@ -22,6 +22,19 @@ export function runsOf(state, { numGivenRuns, runs, training }) {
   return b === null ? [liveRun ?? 0] : [liveRun ?? 0, b];
 }
 
+/** What the page runs itself as A and as B, by the text and the name of the model; no text: nothing. @param {State} state @param {Manifest} manifest @returns {LiveRun[]} */
+export function liveTexts({ text, model, textB, modelB }, { live_models: models, runs }) {
+  return [
+    { text, model: model || models[0] },
+    { text: textB, model: modelB || model || runs[0].model },
+  ];
+}
+
+/** Whether a run is there, and is that of a text. @param {Manifest} manifest @param {number | null} number @param {LiveRun} run */
+export function isRunOf({ runs }, number, { text, model }) {
+  return number !== null && runs[number].text === text && runs[number].model === model;
+}
+
 /** A and B, or A alone. @param {State} state @param {Manifest} manifest @returns {HeadRef[]} */
 export function sidesOf(state, manifest) {
   const { layer, head, selectionB } = state;

@@ -69,11 +69,14 @@ export function showLines(app) {
   for (const type of ["pointerleave", "focusout"]) node.addEventListener(type, () => point(null));
   onArrows(node, ".rg-line-word", nextWord);
 
+  const nodes = [node, linesNote, linesReadout, parts.sideSwitches.lines.names];
   const showMessage = (/** @type {string} */ message) => ({
+    nodes,
     draw: () => {
       drawLines = () => {};
       node.replaceChildren();
       setText(linesNote, message);
+      setText(linesReadout, "");
     },
   });
 
@@ -120,12 +123,12 @@ export function showLines(app) {
       const drawings = numbers.map(() => svg("svg", { viewBox, preserveAspectRatio: "none", "aria-hidden": "true" }));
       const wordsOf = (/** @type {Group[]} */ axis, /** @type {number} */ n) =>
         axis.map((word, index) => wordButton(app, word, n, index, pinned[n].has(index) && isKey === (n === 0)));
-      const nodes = columns.flatMap((axis, n) => [
+      const children = columns.flatMap((axis, n) => [
         ...(n > 0 ? [toggles(app, props.layers[n - 1], layers[numbers[n - 1]].heads), drawings[n - 1]] : []),
         el("span", { class: "rg-line-title", "aria-hidden": "true" }, titles[n]),
         el("div", { class: "rg-line-words", role: "group", "aria-label": titles[n] }, ...wordsOf(axis, n)),
       ]);
-      node.replaceChildren(...nodes);
+      node.replaceChildren(...children);
       for (const [name, count] of Object.entries({ layers: numbers.length, most }))
         node.style.setProperty(`--rg-${name}`, String(count));
       const all = /** @type {NodeListOf<HTMLElement>} */ (node.querySelectorAll(".rg-line-word"));
@@ -149,7 +152,7 @@ export function showLines(app) {
       };
       drawLines(wordAt(activeElementOf(node)));
     };
-    return { nodes: [node, linesNote, linesReadout, parts.sideSwitches.lines.names], answers: [answer], draw };
+    return { nodes, answers: [answer], draw };
   };
 }
 

@@ -12,6 +12,7 @@ export class LiveText {
     this.refs = refs;
     this.run = run;
     this.shown = /** @type {LiveRun | null} */ (null);
+    this.isOfOther = false; // the text in the box runs, or was refused
     const choices = models.map((key) => ({ key, title: key.split(/[\\/]/).pop() || key }));
     setOptions(refs.model, choices);
     refs.input.addEventListener("keydown", (event) => this.onKeydown(event));
@@ -41,12 +42,15 @@ export class LiveText {
     run.disabled = isPending;
     setText(status, error?.message ?? (isPending ? "Running the model …" : ""));
     status.classList.toggle("rg-refused", error !== null);
-    if (isPending || error || (shown && this.shown && isSameRun(this.shown, shown))) return false;
+    const wasOfOther = this.isOfOther;
+    this.isOfOther = isPending || error !== null;
+    const isOther = !(shown && this.shown && isSameRun(this.shown, shown));
+    if (this.isOfOther || !(isOther || wasOfOther)) return false; // what one writes stays
     this.shown = shown;
     if (!shown) return false;
     if (activeElementOf(input) !== input || input.value.trim() !== shown.text) input.value = shown.text;
     model.value = shown.model;
-    return true;
+    return isOther;
   }
 }
 

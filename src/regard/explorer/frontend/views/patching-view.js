@@ -114,7 +114,7 @@ function rowsOf(app, { recovered, values, over }, a, b, max) {
     const style = { "background-color": toCss(color), color: textColorOn(color) };
     const data = { label: says };
     const props = { class: "rg-patching-cell", style, data, title: says, "aria-label": says };
-    return button(hasNumbers ? formatFixed(share, 2) : "", () => openSite(app, layer, site), props);
+    return button(hasNumbers ? formatFixed(share, 2) : "", () => openSite(app, isOfHeads, layer, site), props);
   };
   const row = (/** @type {(Node | string)[]} */ cells, kind = "") =>
     el("div", { class: `rg-patching-row ${kind}`, style: { "--rg-cols": layers.length } }, ...cells);
@@ -141,9 +141,8 @@ function showTokens({ patchToken, patchVersus }, { likely, token, versus }) {
   [patchToken.value, patchVersus.value] = [String(token), String(versus)];
 }
 
-/** Show the head, or what the position attends to in its layer. @param {App} app @param {number} layer @param {number} site */
-function openSite(app, layer, site) {
-  const isOfHeads = app.state.patchOver === "head";
+/** Show the head, or what the position attends to in its layer. @param {App} app @param {boolean} isOfHeads @param {number} layer @param {number} site */
+function openSite(app, isOfHeads, layer, site) {
   const last = app.shownRun().tokens.length - 1;
   app.set({ side: "A" });
   openRow(app, { layer, head: isOfHeads ? site : "mean" }, isOfHeads ? (app.state.row ?? last) : site);
