@@ -55,6 +55,7 @@ def test_jupyterlab(open_page, known, tmp_path):
 
         # Each of two views of one widget gets its own answers, both asking at once.
         words = [4, 2]
+        expect(page.locator(".rg-text-panel .rg-words[role=group] > :nth-child(5)")).to_have_count(2)
         page.evaluate(
             "(words) => document.querySelectorAll('.rg-text-panel .rg-words[role=group]').forEach((text, n) => "
             "text.children[words[n]].click())",
