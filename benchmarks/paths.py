@@ -9,7 +9,7 @@ is 1 − |1 − share|, at least 0. The search of regard measures that share its
 do not; so the share that is lost if only the graph is cut, by which none of them chooses, is reported too. Each has a
 process of its own with one thread, they work in turns, and what is counted is the time of the processor.
 
-    python benchmarks/paths.py               writes the tables of benchmarks/results/paths.md, not measured yet
+    python benchmarks/paths.py               writes the tables of benchmarks/results/paths.md
     python benchmarks/paths.py --minutes 5   of each task as many prompts as 5 minutes allow
     python benchmarks/paths.py --smoke       one prompt of each, nothing written
 """
