@@ -251,15 +251,12 @@ def gguf_seeds(folder: Path) -> Iterator[tuple[str, Path]]:
     scaled |= {"rope.scaling.original_context_length": 19, "attention.key_length": 8, "attention.value_length": 8}
     yield "gguf yarn", write_gguf(folder / "yarn.gguf", fields=scaled)
     yield "gguf qwen2", write_gguf(folder / "qwen2.gguf", "qwen2")
-    gpt2 = {key: LLAMA[key] for key in ("block_count", "context_length", "embedding_length", "feed_forward_length")}
-    gpt2 |= {"attention.head_count": 4, "attention.layer_norm_epsilon": 1e-5}
     for kept in (
         *("gpt_oss/plain", "gemma2/plain", "qwen3/plain", "mixtral/plain", "deepseek_v3/plain", "bert/gelu"),
-        *("modernbert/plain", "t5/relu"),
+        *("modernbert/plain", "t5/relu", "gpt2/plain"),
     ):
         name = f"gguf {kept.partition('/')[0]}"
         yield name, gguf_files.write_kept(golden.FOLDER / kept, folder / f"{name}.gguf")
-    yield "gguf gpt2", write_gguf(folder / "gpt2.gguf", "gpt2", gpt2, gguf_files.gpt2_tensors())
 
 
 def places_of_numbers(path: Path) -> list[tuple[int, int]]:

@@ -13,7 +13,7 @@ export const showMap = (app) => (ask) => {
   const maps = queries.maps(ask);
   const { row, col } = app.cursor();
   const drawn = maps.data && row !== null && col !== null ? valueAt(app.mapOf(maps.data).pyramid, row, col) : null;
-  const isOverview = maps.data !== null && drawn === null;
+  const isOverview = maps.data !== null && drawn === null && app.shownCell() !== null;
   const value = isOverview ? cellValue(app, ask) : { ...NOTHING, data: drawn };
   const nodes = [refs.title, parts.map.stage, parts.legend.node, refs.modeDescription, parts.sideSwitches.head.names];
   return [
