@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -205,7 +206,7 @@ def test_a_signal_ends_it_with_its_own_status(sent, status, said):
     escape, writable = os.pipe()
     os.write(writable, b"a")
     with subprocess.Popen([*REGARD, "-", "--toy"], stdin=escape, stderr=subprocess.PIPE, text=True) as process:
-        while unread(escape):  # until it waits for the rest of its text
+        while unread(escape) or not sleeps(process.pid):  # until it waits for the rest of its text
             assert process.poll() is None
             time.sleep(0.01)
         process.send_signal(sent)
@@ -213,6 +214,12 @@ def test_a_signal_ends_it_with_its_own_status(sent, status, said):
         assert process.wait() == status
     os.close(escape)
     os.close(writable)
+
+
+def sleeps(pid):
+    """Tell whether a process waits for something, where that can be read."""
+    status = Path(f"/proc/{pid}/stat")
+    return not status.exists() or status.read_text().rpartition(")")[2].split()[0] == "S"
 
 
 def unread(pipe):
