@@ -351,7 +351,7 @@ BAD_INPUT = [  # the file and other words of a command, and what is said
         for name in ("c.jsonl", "c.txt", "c.csv", "c.parquet")
     ),
     *(
-        (lambda f, name=name, content=content: [put(f / name, content)], rf"cannot read \S*{name}: \S")
+        (lambda f, name=name, content=content: [put(f / name, content)], rf"cannot read .*{name}: \S")
         for name, content in CUT_AND_CHANGED
     ),
     (lambda f: [__file__], "is not a file of .parquet"),
