@@ -71,8 +71,8 @@ def test_the_python_is_selected_by_a_click_and_other_display_modes_have_no_figur
     for mode, has_figure in (("rollout", False), ("raw", True)):
         choose(page.get_by_label("Map mode"), mode)
         page.get_by_text("Save", exact=True).click()
-        assert page.get_by_text("Figures for print are of weights").is_visible() != has_figure
-        assert page.get_by_role("button", name="Download").is_visible() == has_figure
+        expect(page.get_by_text("Figures for print are of weights")).to_be_visible(visible=not has_figure)
+        expect(page.get_by_role("button", name="Download")).to_be_visible(visible=has_figure)
         page.get_by_text("Save", exact=True).click()
 
 
