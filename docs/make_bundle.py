@@ -102,10 +102,10 @@ def download(folder: Path, system: System, python: str, wheels: Path | None) -> 
     if _problem(folder, system, python) is None:
         return
     with tempfile.TemporaryDirectory() as name:
-        pins, asked, needed = (Path(name, f"{file}.txt") for file in ("pins", "asked", "needed"))
-        pins.write_text("\n".join(installed_versions()), encoding="utf-8")
+        asked, needed = Path(name, "asked.txt"), Path(name, "needed.txt")
+        needed.write_text("\n".join(installed_versions()), encoding="utf-8")  # uv keeps those that can be kept
         asked.write_text("\n".join([*needs_of_regard(), *PROGRAMS[1:]]), encoding="utf-8")
-        options = [f"--constraint={pins}", f"--python-platform={system.uv}", f"--python-version={python}"]
+        options = [f"--python-platform={system.uv}", f"--python-version={python}"]
         options += [f"--find-links={folder}", "--only-binary=:all:", "--quiet", "--no-header", "--no-annotate"]
         _run("uv", "pip", "compile", *options, f"--output-file={needed}", str(asked))
         _pip("download", "--no-deps", f"--find-links={folder}", *target, f"--requirement={needed}")
@@ -119,7 +119,7 @@ def needs_of_regard() -> list[str]:
 
 
 def installed_versions() -> list[str]:
-    """Return the versions of the packages that are here, which the class gets too."""
+    """Return the versions of the packages that are here, which the class gets too if its Python allows it."""
     found = ((package.metadata["Name"], package.version) for package in importlib.metadata.distributions())
     return sorted(f"{name}=={version}" for name, version in found if name and "+" not in version and name != "regard")
 
