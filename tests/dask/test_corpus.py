@@ -546,6 +546,27 @@ sys.exit(main(sys.argv[1:]))
     assert (done.returncode, done.stderr) == (2, f"regard: regard.dask needs {package}: pip install 'regard[dask]'\n")
 
 
+def test_a_process_that_only_plans_packs_no_weights(tmp_path):
+    from regard.dask import model_spec
+    from regard.dask.cluster import ThisProcess
+    from regard.dask.jobs import EmbedJob
+    from regard.dask.output import OutputFolder
+    from regard.dask.run import partition_corpus
+    from regard.nn.fast_paths import CACHES
+
+    def packs():
+        return CACHES[0] in vars(model_spec.load_model(spec).blocks[0].attn)
+
+    model_spec._checked.cache_clear()
+    model_spec._load.cache_clear()  # another test may have run it
+    spec, corpus = model_spec.describe_model("induction"), open_corpus(str(write(tmp_path / "corpus.txt", TEXTS)))
+    job, folder = EmbedJob(pooling="mean"), OutputFolder(str(tmp_path / "out"))
+    assert partition_corpus(job, spec, corpus, folder, ThisProcess(), 100).rows == len(TEXTS)
+    assert not packs()
+    model_spec.load_model(spec).embed(TEXTS[:1], pooling="mean")
+    assert packs()
+
+
 def test_workers_that_write_elsewhere_are_an_error(tmp_path, monkeypatch):
     from regard.dask import run as runs
     from regard.dask.cluster import ThisProcess

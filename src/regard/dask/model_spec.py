@@ -16,8 +16,8 @@ from regard._utils.files import open_regular
 from regard._version import __version__
 from regard.formats.gguf_parts import files_of_model
 from regard.functional.native import set_num_threads
-from regard.models import load
 from regard.models.base import TextModel, as_text_model
+from regard.models.families import load_unpacked
 from regard.models.hub import hub_cache, registry, resolve
 
 _ONE_AT_A_TIME = threading.RLock()  # a run takes all threads of the worker
@@ -71,7 +71,7 @@ def _checked(spec: ModelSpec) -> TextModel:
 
 @functools.lru_cache(maxsize=1)
 def _load(name: str, ignore: tuple[str, ...]) -> TextModel:
-    return as_text_model(load(name, ignore=ignore))
+    return as_text_model(load_unpacked(name, ignore=ignore))  # packed where it runs: a client only plans
 
 
 def one_at_a_time() -> AbstractContextManager[Any]:

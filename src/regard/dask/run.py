@@ -17,9 +17,7 @@ from regard.dask.output import OutputFolder, Partitioning, first_errors, part_na
 from regard.dask.partitions import SHOWN_ERRORS, Scan, cut, fingerprint, first_rows, scan
 from regard.dask.source import Corpus, Piece
 from regard.dask.tasks import compute_partition, measure
-from regard.models.memory import estimate_memory
 from regard.nn import parameters
-from regard.trace import Trace
 
 PARTITION_TOKENS = 1 << 16
 _ROUNDS = 2  # in which a partition is tried whose workers died, four in a round
@@ -230,10 +228,9 @@ def estimate(
     there = folder.written() if folder.read_manifest() is not None else set()
     missing = [partition for partition in partitioning.partitions if part_name(partition) not in there]
     sample = functools.partial(measure, job=job, spec=spec)
-    ((_, (rate, longest)),) = _run(
+    ((_, (rate, memory)),) = _run(
         workers, f"sample-{job.name}", sample, (missing or list(partitioning.partitions))[:1]
     )
-    memory = estimate_memory(load_model(spec), getattr(job, "batch_size", 1), longest, Trace(only=())).total
     seconds = sum(partition.tokens for partition in missing) / rate / workers.count
     model = sum(array.nbytes for array in {id(x): x for x in parameters(load_model(spec)).values()}.values())
     written, limit = len(partitioning.partitions) - len(missing), worker_memory(workers)

@@ -12,6 +12,8 @@ from regard.dask.model_spec import ModelSpec, load_model, one_at_a_time
 from regard.dask.output import OutputFolder, part_name
 from regard.dask.partitions import Partition
 from regard.dask.rows import encode_rows
+from regard.models.memory import estimate_memory
+from regard.trace import Trace
 
 _SAMPLED_TOKENS = 1 << 13
 
@@ -52,7 +54,7 @@ def _table_bytes(job: Job, spec: ModelSpec, files: list[str], numbers: list[int]
 
 
 def measure(partition: Partition, *, job: Job, spec: ModelSpec) -> tuple[float, int]:
-    """Return tokens a second of a sample of a partition, and the tokens of its longest text."""
+    """Return tokens a second of a sample of a partition, and the memory of a batch of texts as long as its longest."""
     model = load_model(spec)
     encodings: dict[int, Any] = {}
     longest = taken = 0
@@ -66,12 +68,13 @@ def measure(partition: Partition, *, job: Job, spec: ModelSpec) -> tuple[float, 
                 encodings[len(encodings)] = encoding
                 taken += len(encoding)
     if not encodings:
-        return 1.0, 1
+        return 1.0, 0
     with one_at_a_time():
         job.table(model, _sample({0: encodings[0]}))  # what is made at the first run
         start = time.perf_counter()
         job.table(model, _sample(encodings))
-    return taken / (time.perf_counter() - start), longest
+    rate = taken / (time.perf_counter() - start)
+    return rate, estimate_memory(model, getattr(job, "batch_size", 1), longest, Trace(only=())).total
 
 
 def _sample(encodings: Mapping[int, Any]) -> Rows:
