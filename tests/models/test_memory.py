@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import io
 import pickle
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ import golden
 import regard
 import tiny_decoder
 from regard import RegardError, Trace
+from regard.functional import native
 from regard.models import TextModel, toy
 from regard.models.memory import estimate_memory
 from regard.trace.edits import force_pattern
@@ -110,7 +112,7 @@ def test_an_estimate_calls_no_edit_and_records_nothing(decoder):
     assert len(trace) == 0
 
 
-@pytest.mark.parametrize("options", [{}, {"only": "blocks.0.attn.scores"}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"only": "*.attn.scores"}], ids=str)
 def test_what_does_not_fit_is_refused_before_the_run(decoder, monkeypatch, options):
     monkeypatch.setattr("regard.models.memory.available_memory", lambda: 40_000_000)
     trace = Trace(**options)
@@ -126,6 +128,24 @@ def test_a_batch_that_does_not_fit_is_refused(decoder, monkeypatch):
     monkeypatch.setattr("regard.models.memory._NEGLIGIBLE", 0)
     with pytest.raises(RegardError, match=r"a run of 40 × 200 tokens .* give fewer or shorter texts"):
         decoder.embed(["a" * 200] * 40, pooling="mean", batch_size=40)
+
+
+@pytest.mark.skipif(native.kernel() is None, reason="NumPy's steps take more")
+@pytest.mark.parametrize("options", [*RECORDINGS, {"edit": {"blocks.0.attn.weights": np.copy}, "only": ()}], ids=str)
+def test_the_estimate_is_what_a_run_takes(tmp_path, options):
+    sizes = {"hidden_size": 96, "intermediate_size": 512, "head_dim": 16, "num_hidden_layers": 4}
+    model = regard.load(
+        tiny_decoder.write(tmp_path / "model", {**sizes, "max_position_embeddings": 300}, tiny_decoder.tensors(**sizes))
+    )
+    trace, ids = Trace(**options), np.full((2, 300), 3)
+    estimate = estimate_memory(model, *ids.shape, trace)
+    tracemalloc.start()
+    try:
+        model(ids, trace=trace)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert estimate.total == pytest.approx(peak, rel=0.15)  # of which a tenth is what the pool of buffers keeps
 
 
 def test_runs_that_record_alike_are_estimated_once(decoder, monkeypatch):

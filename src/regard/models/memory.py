@@ -13,7 +13,6 @@ from regard.nn.fast_paths import instance_cache
 from regard.trace import Trace
 from regard.trace.memory_probe import MemoryProbe, Tap, TapList, list_taps
 
-_WORKING_ARRAYS = 6  # of the size of the largest value of a layer, that live at the same time
 _SMALL, _SMALL_UNRECORDED = 64, 4096  # tokens of a run that is not worth an estimate, with and without a trace
 _NEGLIGIBLE = 1 << 27  # bytes that are not worth asking the system how many there are
 _MOST_ESTIMATES = 256  # that a model stores
@@ -56,10 +55,10 @@ def estimate_memory(
         probe = MemoryProbe(trace, batch, length, target_length)
         probe.add(_taps(model, length, trace))
         # A growing cache is copied into one of twice the size.
-        working = _WORKING_ARRAYS * probe.largest + 2 * probe.largest_recorded + 3 * probe.cache * cached
+        working = probe.working + probe.copies + 3 * probe.cache * cached
         if len(estimates) >= _MOST_ESTIMATES:
             estimates.clear()
-        estimates[key] = MemoryEstimate(probe.recorded if trace.folder is None else probe.maps, working)
+        estimates[key] = MemoryEstimate(probe.recorded, working)
     return estimates[key]
 
 

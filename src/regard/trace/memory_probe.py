@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,6 +18,7 @@ from regard.trace.trace import Trace
 from regard.trace.trace_file import fitted_axes
 
 _GROWING = ("B", "T", "S")
+_EDITED_COPIES = 5  # arrays of n², which NumPy computes where one is edited
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,12 @@ class Tap:
     def nbytes(self, lengths: dict[str, int]) -> int:
         """Return the bytes in a run with these lengths of B, T and S."""
         return sum([fixed * math.prod([lengths[letter] for letter in growing]) for fixed, growing in self.parts])
+
+
+def _block_of(name: str) -> str:
+    """Return the scope of the block in which a step is; that of a step outside of all blocks is empty."""
+    found = re.match(r"(.*?\.)?\d+\.", name)
+    return found[0] if found else ""
 
 
 class TapList(StepList):
@@ -97,13 +106,11 @@ class MemoryProbe(Trace):
     Attributes
     ----------
     recorded : int
-        Bytes of the recorded values and maps.
-    maps : int
-        Those of the maps.
+        Bytes of the recorded values, unless they go to a folder, and of the maps.
     cache : int
         Bytes of the keys and values of all layers, or of the latents from which they are computed.
-    largest, largest_recorded : int
-        Bytes of the largest value that is linear in the length, and of the largest that is recorded or edited.
+    copies : int
+        Those of the copies that an edit takes.
     """
 
     def __init__(self, trace: Trace, batch: int, length: int, target_length: int = 1) -> None:
@@ -113,7 +120,18 @@ class MemoryProbe(Trace):
         self._cross_lengths = {"B": batch, "T": target_length, "S": length}
         self._target_lengths = {"B": batch, "T": target_length, "S": target_length}
         self._latents: set[str] = set()  # the attentions that have some
-        self.recorded = self.maps = self.cache = self.largest = self.largest_recorded = 0
+        self._to_folder = trace.folder is not None
+        self._unheld: Counter[str] = Counter()  # bytes by the block of which they are
+        self._outside = 0  # bytes of the largest outside of all blocks
+        self.recorded = self.cache = self.copies = 0
+
+    @property
+    def working(self) -> int:
+        """Bytes not held longer: of one value outside of all blocks, and of all of a block, or its result if fused.
+
+        Fewer are live at once, but the pool of buffers keeps what a block has freed for the next one.
+        """
+        return self._outside + max(0, max(self._unheld.values(), default=self._outside))
 
     def add(self, taps: Iterable[Tap]) -> None:
         """Add the taps of a run, up to the step after which it ends."""
@@ -131,25 +149,31 @@ class MemoryProbe(Trace):
         if tap.is_optional and not plan.asked:
             return
         size = self._nbytes(tap)
-        if quadratic_stage(tap.name) is None:
-            self.largest = max(self.largest, size)
-        elif plan.keeps_map:
+        is_linear = quadratic_stage(tap.name) is None
+        if not is_linear and plan.keeps_map:
             return  # its map gives it
+        if plan.asked and not self._to_folder and self._step_plan(tap.name).is_recorded:
+            self.recorded += size
+        elif plan.asked or is_linear:
+            if block := _block_of(tap.name):
+                self._unheld[block] += size
+            else:
+                self._outside = max(self._outside, size)
         if name == "kv_latent":
             self._latents.add(self._prefix)
         if name == "kv_latent" or (name in ("k", "v") and self._prefix not in self._latents):
             self.cache += size
-        if plan.asked:
-            self.largest_recorded = max(self.largest_recorded, size)
-            self.recorded += size * self._step_plan(tap.name).is_recorded
+        if plan.edited:
+            self.copies = max(self.copies, size * (1 if is_linear else _EDITED_COPIES))
         if plan.stops:
             raise RunStopped(tap.name, None)
 
     def _add_map(self, tap: Tap) -> None:
         plan = self.plan(*STAGES)
         if plan.keeps_map:
-            self.recorded += self._nbytes(tap)
-            self.maps += self._nbytes(tap)
+            size = self._nbytes(tap)
+            self.recorded += size
+            self._unheld[_block_of(tap.name)] -= size  # its queries and keys
             if plan.stops:
                 raise RunStopped(tap.name, None)
 
