@@ -1,8 +1,11 @@
 """A model of the size that people run, out of its file: its first call, the first picture, the explorer's first map.
 
+And the memory that a run takes in addition to the model, beside the estimate of it.
+
 Each number is of a process of its own, with the file in the page cache; the medians of several are shown.
 
     python benchmarks/large_model.py FILE.gguf    the table in benchmarks/results/large_model.md
+    python benchmarks/large_model.py FILE.gguf --only-memory    its second half, printed
     python benchmarks/large_model.py --smoke      SmolLM2 once, nothing written
 """
 
@@ -57,7 +60,35 @@ def first_map(model: str) -> list[float]:
     return [time.perf_counter() - start]
 
 
-WORK = {"first_call": first_call, "first_map": first_map}
+def memory(model: str, record: str, tokens: int) -> list[float]:
+    """Return the estimate for a run with a record, and what the run took, in MB."""
+    import regard
+    from regard.models.memory import estimate_memory
+
+    regard.set_num_threads(THREADS)
+    loaded: Any = regard.load(model)
+    ids, trace = np.random.default_rng(0).integers(1, 1000, (1, tokens)), regard.Trace(**RECORDS[record])
+    loaded(ids[:, :TOKENS])
+    estimate = estimate_memory(loaded, 1, tokens, trace).total
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the peak is that from here on
+    before = status("VmRSS")
+    loaded(ids, trace=trace)
+    return [estimate / 1e6, status("VmHWM") - before]
+
+
+def status(name: str) -> float:
+    """Return an entry of the status of this process in MB."""
+    (line,) = [line for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines() if name in line]
+    return int(line.split()[1]) * 1024 / 1e6
+
+
+WORK: dict[str, Any] = {"first_call": first_call, "first_map": first_map, "memory": memory}
+RECORDS: dict[str, dict[str, Any]] = {
+    "nothing": {"only": ()},
+    "maps": {"maps": True},
+    "outputs of blocks": {"only": "*.output"},
+    "weights": {"only": "*.weights"},
+}
 
 
 def of_process(command: list[str]) -> list[float]:
@@ -75,7 +106,7 @@ def of_process(command: list[str]) -> list[float]:
 
 def measure(model: str, rounds: int) -> str:
     """Return the table of a model."""
-    work = {name: [sys.executable, __file__, model, "--work", name] for name in WORK}
+    work = {name: [sys.executable, __file__, model, "--work", name] for name in ("first_call", "first_map")}
     commands = {"picture": [sys.executable, "-m", "regard", SENTENCE, "--model", model], **work}
     of_process(commands["picture"])  # the file is in the page cache
     found: dict[str, list[list[float]]] = {name: [] for name in commands}
@@ -99,16 +130,34 @@ def measure(model: str, rounds: int) -> str:
     return markdown(["", "median", "peak memory of the process"], rows)
 
 
+def measure_memory(model: str, tokens: int) -> str:
+    """Return the table of what runs take in addition to a model, each in a process of its own."""
+    rows = []
+    for record in RECORDS:
+        options = ["--work", "memory", "--record", record, "--tokens", str(tokens)]
+        estimate, taken, *_ = of_process([sys.executable, __file__, model, *options])
+        rows.append([record, f"{estimate:.0f} MB", f"{taken:.0f} MB", f"{estimate / taken:.2f}"])
+    return markdown([f"a run of {tokens} tokens that records", "estimate", "peak", "estimate ÷ peak"], rows)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
     parser.add_argument("model", nargs="?", default="smollm2", help="a GGUF file, a folder or a name (smollm2)")
     parser.add_argument("--smoke", action="store_true", help="one round; writes nothing")
     parser.add_argument("--work", choices=WORK, help=argparse.SUPPRESS)
+    parser.add_argument("--only-memory", action="store_true", help="the memory of runs alone; writes nothing")
+    parser.add_argument("--tokens", type=int, default=LONG, help=f"of the runs whose memory is measured ({LONG})")
+    parser.add_argument("--record", choices=RECORDS, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.work:
-        print(*WORK[arguments.work](arguments.model))
+        more = (arguments.record, arguments.tokens) if arguments.record else ()
+        print(*WORK[arguments.work](arguments.model, *more))
         return
-    table = measure(arguments.model, 1 if arguments.smoke else ROUNDS)
+    taken = measure_memory(arguments.model, arguments.tokens)
+    if arguments.only_memory:
+        print(taken)
+        return
+    table = f"{measure(arguments.model, 1 if arguments.smoke else ROUNDS)}\n\n{taken}"
     size = f", {Path(arguments.model).stat().st_size / 1e9:.2f} GB" if Path(arguments.model).is_file() else ""
     page = (
         f"# A large model\n\n{Path(arguments.model).name}{size}. {machine()}; {THREADS} threads; "

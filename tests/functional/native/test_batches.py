@@ -2,37 +2,90 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import regard
+import tiny_decoder
+from sweeps import sweep_after
+
+BATCHES = ((1, 8, 1), (2, 3, -1), (3, 8, -1), (4, 5, 1), (4, 1, 1))  # threads, texts in a batch, order
+DECODERS = ["induction", "llama"]
 
 
-@pytest.mark.parametrize("name", ["minilm", "induction"])
-def test_a_vector_has_the_same_bits_in_any_batch_order_padding_and_on_any_threads(instruction_set, threads, name):
+@pytest.fixture(autouse=True)
+def promised(instruction_set):
     if instruction_set not in ("AVX-512", "AVX2"):
-        return  # not promised
-    model = regard.load(name)
-    ids = [[5 + (7 * i + 3 * n) % 40 for i in range(n)] for n in (3, 1, 12, 7, 25, 7, 2, 17)]
-    texts = [model.tokenizer.from_ids(each) for each in ids]
-    threads(1)
-    alone = [model(text).hidden[0].tobytes() for text in texts]
-    for count, size, step in ((1, 8, 1), (2, 3, -1), (3, 8, -1), (4, 5, 1), (4, 1, 1)):
+        pytest.skip("not promised")
+
+
+def load(name, folder):
+    if name != "llama":
+        return regard.load(name)
+    sizes = {"hidden_size": 96, "intermediate_size": 256, "head_dim": 16, "num_hidden_layers": 3}
+    return regard.load(
+        tiny_decoder.write(folder / "llama", sizes | {"max_position_embeddings": 64}, tiny_decoder.tensors(**sizes))
+    )
+
+
+def encodings(model, count):
+    rng = np.random.default_rng(0)
+    lengths = [3, 1, 12, 7, 25, 7, 2, 17, *rng.integers(1, 26, count)][:count]
+    return [model.tokenizer.from_ids(rng.integers(5, 45, n).tolist()) for n in lengths]
+
+
+def in_batches(texts, compute, threads):
+    """Yield what `compute` returns for each text, in batches of several sizes and orders, on 1 to 4 threads."""
+    for count, size, step in BATCHES:
         threads(count)
         order = list(range(len(texts)))[::step]
         for first in range(0, len(order), size):
             batch = order[first : first + size]
-            hidden = model([texts[i] for i in batch]).hidden
-            for i, row in zip(batch, hidden, strict=True):
-                assert row[: len(ids[i])].tobytes() == alone[i], (i, count, size)
+            for i, result in zip(batch, compute([texts[i] for i in batch]), strict=True):
+                yield i, result, (count, size)
 
 
-def test_a_sentence_vector_has_the_same_bits_in_any_batch_and_on_any_threads(instruction_set, threads):
-    if instruction_set not in ("AVX-512", "AVX2"):
-        return  # not promised
+@pytest.mark.parametrize("count", sweep_after(1, [8, 1000]))
+@pytest.mark.parametrize("name", ["minilm", *DECODERS])
+def test_a_vector_has_the_same_bits_in_any_batch_order_padding_and_on_any_threads(tmp_path, threads, name, count):
+    model = load(name, tmp_path)
+
+    def bits(batch):
+        output = model(batch)
+        values = (output.hidden, output.logits) if name in DECODERS else (output.hidden,)
+        return [[x[i, : len(text)].tobytes() for x in values] for i, text in enumerate(batch)]
+
+    texts = encodings(model, count)
+    threads(1)
+    alone = [bits([text])[0] for text in texts]
+    for i, found, how in in_batches(texts, bits, threads):
+        assert found == alone[i], (i, how)
+
+
+@pytest.mark.parametrize("count", sweep_after(1, [5, 1000]))
+def test_a_sentence_vector_has_the_same_bits_in_any_batch_and_on_any_threads(threads, count):
     model = regard.load("minilm")
     texts = ["A cat.", "yes", "one two three four five six", "The dog sat on the mat and looked at the moon.", "x y"]
+    texts += [f"{text} {i}" for i in range(count // len(texts)) for text in texts]
     threads(1)
-    alone = [model.embed([text])[0].tobytes() for text in texts]
-    for count, size in ((1, 5), (2, 2), (3, 5), (4, 4)):
-        threads(count)
-        assert [vector.tobytes() for vector in model.embed(texts, batch_size=size)] == alone, (count, size)
+    alone = [model.embed([text])[0].tobytes() for text in texts[:count]]
+    for number, size in ((1, 5), (2, 2), (3, 5), (4, 4)):
+        threads(number)
+        found = [vector.tobytes() for vector in model.embed(texts[:count], batch_size=size)]
+        assert found == alone, (number, size)
+
+
+@pytest.mark.parametrize("count", sweep_after(1, [5, 50]))
+@pytest.mark.parametrize("name", DECODERS)
+def test_a_text_continues_in_any_batch_order_and_on_any_threads_as_alone(tmp_path, threads, name, count):
+    model = load(name, tmp_path)
+
+    def continued(batch):
+        return [generated.ids for generated in model.generate(batch, max_new_tokens=8)]
+
+    texts = encodings(model, count)
+    threads(1)
+    alone = [continued([text])[0] for text in texts]
+    assert len(set(alone)) > 1
+    for i, found, how in in_batches(texts, continued, threads):
+        assert found == alone[i], (i, how)
