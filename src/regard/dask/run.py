@@ -228,9 +228,7 @@ def estimate(
     there = folder.written() if folder.read_manifest() is not None else set()
     missing = [partition for partition in partitioning.partitions if part_name(partition) not in there]
     sample = functools.partial(measure, job=job, spec=spec)
-    ((_, (rate, memory)),) = _run(
-        workers, f"sample-{job.name}", sample, (missing or list(partitioning.partitions))[:1]
-    )
+    ((_, (rate, memory)),) = _run(workers, f"sample-{job.name}", sample, (missing or list(partitioning.partitions))[:1])
     seconds = sum(partition.tokens for partition in missing) / rate / workers.count
     model = sum(array.nbytes for array in {id(x): x for x in parameters(load_model(spec)).values()}.values())
     written, limit = len(partitioning.partitions) - len(missing), worker_memory(workers)
