@@ -186,7 +186,7 @@ class Training(TypedDict):
 
 
 class HeadFields(TypedDict):
-    """The numbers that go with the arrays of `Exploration.cell_inputs`."""
+    """The numbers that go with the arrays of `regard.explorer.queries.cell.cell_inputs`."""
 
     head_dim: int
     value_dim: int
@@ -446,7 +446,7 @@ class RolloutTerms(TypedDict):
 
 
 class CellSteps(TypedDict):
-    """The steps from a query and a key to a weight; see `regard.explorer.cell.cell`."""
+    """The steps from a query and a key to a weight; see `regard.explorer.queries.cell.cell`."""
 
     q: Vector
     k: Vector

@@ -61,7 +61,7 @@ def rollouts(layers: Sequence[LayerMap], check: CancelCheck, ablated: Sequence[t
 
 def has_value_norms(model: Any, trace: Trace, layers: Sequence[LayerMap]) -> bool:
     """Tell whether `value_norms_of` can be computed for every layer."""
-    weights = parameters(model)
+    weights = {} if model is None else parameters(model)
     return all(layer.step("o_proj.weight") in weights and layer.step("v") in trace for layer in layers)
 
 

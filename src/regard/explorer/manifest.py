@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from regard._version import __version__
 from regard.explorer import answers
-from regard.explorer.attribution import describe_attribution
-from regard.explorer.next_tokens import predicts_next_tokens
 from regard.explorer.opening import Opening
-from regard.explorer.patching import has_patching
-from regard.explorer.paths import has_paths
+from regard.explorer.queries.attribution import describe_attribution
+from regard.explorer.queries.next_tokens import predicts_next_tokens
+from regard.explorer.queries.patching import has_patching
+from regard.explorer.queries.paths import has_paths
 from regard.explorer.run import Run
 from regard.functional import native
 
@@ -59,20 +59,3 @@ def provenance_of(runs: Sequence[Run]) -> str:
         for layer in run.layers
     }
     return "; ".join(sorted(sources))
-
-
-def difference_blocked_by(runs: Sequence[Run]) -> str | None:
-    """Return why A and B cannot be compared cell by cell; None if they can."""
-    if len(runs) < 2:
-        return "there is one run: give two texts"
-    if runs[0].length != runs[1].length:
-        return f"A has {runs[0].length} tokens and B {runs[1].length}: A and B cannot be compared cell by cell"
-    sizes = [[(run.label(n), len(layer.heads)) for n, layer in enumerate(run.layers)] for run in runs]
-    if sizes[0] != sizes[1]:
-        return "A and B have different layers and heads"
-    blocks = [[run.block(n) for n in range(len(run.layers))] for run in runs]
-    return (
-        None
-        if blocks[0] == blocks[1]
-        else "the texts of A and B differ in their numbers of tokens, as their targets do"
-    )

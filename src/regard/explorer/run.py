@@ -15,7 +15,7 @@ from regard._utils.errors import RegardError
 from regard.explorer import answers
 from regard.explorer.cache import LIMIT
 from regard.explorer.display_modes import MAX_WHOLE_TOKENS, has_value_norms
-from regard.explorer.movement import MAX_MOVEMENT_TOKENS, stages_of
+from regard.explorer.stages import MAX_MOVEMENT_TOKENS, stages_of
 from regard.functional.biases.base import Bias
 from regard.metrics import WHY_STEPS
 from regard.metrics.layer_maps import LayerMap, layers_of
@@ -25,6 +25,7 @@ from regard.models.output import run_traced
 from regard.text.encoding import Encoding
 from regard.text.token_labels import token_labels
 from regard.trace import AttentionMap, Trace
+from regard.trace.edits import ablate
 from regard.trace.step_names import matches
 
 _PICTURE = "picture"
@@ -87,7 +88,7 @@ class Run:
             return tuple(modes)
         if len(self.layers) > 1 and self.rollout_nbytes <= _MAX_ROLLOUT_BYTES:
             modes.append("rollout")
-        if self.model is not None and has_value_norms(self.model, self.trace, self.layers):
+        if has_value_norms(self.model, self.trace, self.layers):
             modes.append("norms")
         return tuple(modes)
 
@@ -130,6 +131,11 @@ class Run:
     def output(self) -> Any:
         """The output of the model for the text, without the ablated heads."""
         return self.edited if self.ablated else self.unedited
+
+    @property
+    def edits(self) -> dict[str, Any]:
+        """The edits of the ablated heads."""
+        return ablate(*((self.layers[layer].name, head) for layer, head in self.ablated)) if self.ablated else {}
 
     def number(self, layer: int) -> int:
         """Return the number of a layer in its model; a trace may hold only some layers."""

@@ -8,8 +8,8 @@ from typing import Any
 
 from regard._utils.errors import RegardError
 from regard.explorer import answers
-from regard.explorer.ablation import ablate_heads
 from regard.explorer.progress import Watch
+from regard.explorer.queries.ablation import ablate_heads
 from regard.explorer.run import Run
 from regard.explorer.validation import check_index
 

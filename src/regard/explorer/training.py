@@ -100,9 +100,9 @@ class TrainingExploration(Exploration):
         fewer.story = self.story
         steps = {each.run: each.step for each in self._checkpoints}
         numbers = {each.step: each.run for each in fewer._checkpoints}
-        for (run, question), paths in self._paths.items():
+        for (run, question), paths in self.paths_kept.items():
             if steps.get(run) in numbers:
-                fewer._paths[numbers[steps[run]], question] = paths
+                fewer.paths_kept[numbers[steps[run]], question] = paths
         return fewer
 
     def manifest(self) -> answers.Manifest:
@@ -142,8 +142,8 @@ class TrainingExploration(Exploration):
         step = next(step for step in self.source.checkpoints if model.name == self.source.name_of(step))
         return f"regard.training.TrainingRun({str(self.source.folder)!r}).load({step})"
 
-    def _other_text(self, number: int) -> None:  # noqa: ARG002
-        return None  # all checkpoints read one text
+    def other_text(self, number: int) -> None:
+        """Return None: all checkpoints read one text."""
 
     def _update(self) -> None:
         """Add the checkpoints that were written since the last time, not closer than a page can show."""
@@ -153,7 +153,7 @@ class TrainingExploration(Exploration):
         for step in new:
             if step == new[-1] or step - self._checkpoints[-1].step >= least:
                 self._add(step, self._make(step))
-                self.runs = (self._runs[self._checkpoints[-1].run],)
+                self.runs = (self.store[self._checkpoints[-1].run],)
         if self.planned_steps is not None and self._checkpoints[-1].step >= self.planned_steps:
             self.planned_steps = None
 
@@ -165,7 +165,7 @@ class TrainingExploration(Exploration):
         return make_run(trace, model, 0)
 
     def _add(self, step: int, run: Run) -> None:
-        number = self._runs.add(run, lambda: self._make(step))
+        number = self.store.add(run, lambda: self._make(step))
         metrics = self.heads(number)["metrics"]
         description = self.describe(number)
         measures = {name: metrics[name] for name in INDUCTION_CIRCUIT}

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from regard.explorer import answers
 from regard.explorer.progress import Watch
+from regard.explorer.query import query
 from regard.explorer.run import Run
 from regard.metrics.heads import layer_metrics
 from regard.metrics.layer_maps import CancelCheck
 from regard.metrics.registry import listed_metrics
+
+if TYPE_CHECKING:
+    from regard.explorer.exploration import Exploration
 
 EXPLANATIONS: tuple[answers.Explanation, ...] = tuple(
     {
@@ -23,18 +29,26 @@ EXPLANATIONS: tuple[answers.Explanation, ...] = tuple(
     for entry in listed_metrics()
 )
 
-DIFFERENCE: answers.Explanation = {
-    "key": "difference",
-    "title": "largest change of a weight",
-    "unit": "",
-    "description": "A − B of every head: blue where A is larger, brown where B is, on one scale for all heads.",
-    "caveat": "The number is the largest change of a weight.",
-    "source": "",
-}
-"""What the grid of A − B shows."""
+
+@query(slow=True)
+def heads(exploration: Exploration, run: int, *, check: CancelCheck = lambda: None) -> answers.HeadMetrics:
+    """Return the metrics of every head, ``L H`` each; for a long text from some of its rows."""
+    recorded = exploration.run(run)
+
+    def compute() -> np.ndarray:
+        with exploration.watch("heads") as watch:
+            return _head_metrics(recorded, check, watch)
+
+    values = exploration.cache.get(("heads", run), compute)
+    return {
+        "metrics": {
+            metric["key"]: [[None if np.isnan(x) else round(float(x), 6) for x in row] for row in of_metric]
+            for metric, of_metric in zip(EXPLANATIONS, values, strict=True)
+        }
+    }
 
 
-def head_metrics_of(run: Run, check: CancelCheck, watch: Watch = lambda _: None) -> np.ndarray:
+def _head_metrics(run: Run, check: CancelCheck, watch: Watch) -> np.ndarray:
     """Return the metrics of every head, ``M L H``, of a long text from some rows; NaN where no row of the text counts.
 
     Heads that a layer lacks are NaN too.

@@ -6,6 +6,7 @@ import numpy as np
 
 from regard._utils.errors import RegardError
 from regard.explorer import answers
+from regard.explorer.query import query
 from regard.explorer.run import Run
 from regard.explorer.validation import check_index
 from regard.functional import softmax
@@ -16,6 +17,7 @@ from regard.views.next_tokens import likely_tokens, token_name
 
 _TOP = 20
 _TOP_OF_LAYER = 3
+_MAX_FILE_PREDICTIONS = 256  # of a page in a file, one after each token
 
 
 def predicts_next_tokens(run: Run) -> bool:
@@ -23,8 +25,27 @@ def predicts_next_tokens(run: Run) -> bool:
     return run.model is not None and run.encoding is not None and predicts_tokens(run.model)
 
 
-def next_tokens(run: Run, position: int | None, temperature: float, seed: int | None) -> answers.NextTokens:
-    """Return the distribution of the next token as plain data; see `Exploration.next_tokens`."""
+@query()
+def next_tokens(
+    run: Run, *, position: int | None = None, temperature: float = 1.0, seed: int | None = None
+) -> answers.NextTokens:
+    """Return the distribution of the next token: the 20 likeliest ``tokens``, the ``rest``, and its ``entropy``.
+
+    Parameters
+    ----------
+    run : Run
+    position : int, optional
+        The token that the next one follows, by default the last.
+    temperature : float
+        Above 0; the logits are divided by it.
+    seed : int, optional
+        Draw a token too, ``drawn``, the same for the same seed.
+
+    Raises
+    ------
+    RegardError
+        The run has no model that predicts a next token; or there is no such position, temperature or seed.
+    """
     if not temperature > 0:
         raise RegardError(f"temperature must be above 0, got {temperature}")
     position = _position_of(run, position)
@@ -44,8 +65,25 @@ def next_tokens(run: Run, position: int | None, temperature: float, seed: int | 
     }
 
 
-def predictions_by_layer(run: Run, position: int | None, token: int | None) -> answers.Lens:
-    """Return the logit lens of one position as plain data; see `Exploration.lens`."""
+def all_next_tokens(run: Run) -> list[answers.NextTokens]:
+    """Return `next_tokens` after each token, for an exported page; none of a long text, or without predictions."""
+    if run.length > _MAX_FILE_PREDICTIONS or not predicts_next_tokens(run):
+        return []
+    return [next_tokens(run, position=i) for i in range(run.length)]
+
+
+@query()
+def lens(run: Run, *, position: int | None = None, token: int | None = None) -> answers.Lens:
+    """Return the logit lens of one position: the likeliest tokens after the embeddings and after each block.
+
+    Each has the ``probability`` and the ``rank`` of `token`, by default the one that is likeliest at the end; see
+    `regard.metrics.logit_lens`.
+
+    Raises
+    ------
+    RegardError
+        The run has no decoder, or lacks the outputs of blocks; or there is no such position or token.
+    """
     model, position = run.model, _position_of(run, position)
     if not isinstance(model, Decoder):
         raise RegardError(f"{getattr(model, 'name', 'a saved trace')} is not a decoder: the logit lens reads one")

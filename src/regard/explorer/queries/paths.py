@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import unicodedata
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from regard import metrics
 from regard._utils.errors import RegardError
 from regard.explorer import answers
-from regard.explorer.next_tokens import logits_at
+from regard.explorer.queries.next_tokens import logits_at
+from regard.explorer.queries.why import short, written_by
+from regard.explorer.query import query
 from regard.explorer.run import Run
 from regard.explorer.validation import check_index
-from regard.explorer.why import short, written_by
-from regard.metrics import PredictionPaths, paths
+from regard.metrics import PredictionPaths
 from regard.metrics.activation_patching import same_length
 from regard.metrics.layer_maps import CancelCheck
 from regard.metrics.paths import require_paths
 from regard.text.token_labels import numbered_labels
 from regard.views.next_tokens import likely_tokens
+
+if TYPE_CHECKING:
+    from regard.explorer.exploration import Exploration
 
 _MAX_BYTES = 2_000_000_000
 _BYTES_PER_GRADIENT = 60  # measured with SmolLM2: for each number that a head's query, key or value, or an MLP reads
@@ -46,7 +51,7 @@ class PathsQuestion(NamedTuple):
         corrupted: str | None,
         other_text: str | None,
     ) -> PathsQuestion:
-        """Return a question with what it leaves out; see `Exploration.paths`.
+        """Return a question with what it leaves out; see `paths`.
 
         `other_text` is that of the run that this one is compared with.
         """
@@ -80,8 +85,54 @@ def _require_paths(run: Run) -> None:
         raise RegardError("the paths behind a prediction are those of the model with all its heads: choose A")
 
 
-def prediction_paths(run: Run, question: PathsQuestion, check: CancelCheck) -> answers.Paths:
-    """Return the paths behind a next token as plain data; see `Exploration.paths`."""
+@query(slow=True)
+def paths(
+    exploration: Exploration,
+    run: int,
+    *,
+    position: int | None = None,
+    token: int | None = None,
+    versus: int | None = None,
+    corrupted: str | None = None,
+    check: CancelCheck = lambda: None,
+) -> answers.Paths:
+    """Return the paths through which a next token comes from the text, as a graph; see `regard.metrics.paths`.
+
+    The last 8 graphs are kept, and an exported page holds them.
+
+    Parameters
+    ----------
+    exploration : Exploration
+    run : int
+    position : int, optional
+        The token that the next one follows, by default the last.
+    token : int, optional
+        The next token by its id, by default the likeliest.
+    versus : int, optional
+        Another one, whose logit is subtracted.
+    corrupted : str, optional
+        A text of as many tokens, by default that of the run that this one is compared with, if it has as many.
+        Without one what is cut is replaced by its mean over the tokens.
+    check
+        Called between runs of the model.
+
+    Raises
+    ------
+    RegardError
+        The run has no decoder, is an ablation or too long; or there is no such position, token or text.
+    """
+    recorded = exploration.run(run)
+    other = exploration.other_text(run) if run in exploration.numbers else None
+    question = PathsQuestion.completed(recorded, position, token, versus, corrupted, other)
+    return exploration.paths_kept.compute((run, question), lambda: _paths(recorded, question, check))
+
+
+def kept_paths(exploration: Exploration, run: int) -> list[answers.Paths]:
+    """Return the graphs of a run that were computed, for an exported page."""
+    return [graph for (number, *_), graph in exploration.paths_kept.items() if number == run]
+
+
+def _paths(run: Run, question: PathsQuestion, check: CancelCheck) -> answers.Paths:
     _require_paths(run)
     assert run.encoding is not None
     position, token, versus, corrupted, default = question
@@ -97,7 +148,7 @@ def prediction_paths(run: Run, question: PathsQuestion, check: CancelCheck) -> a
         raise RegardError("the first word is its own mean: choose a later one, or compare with another text")
     replaced = None if corrupted is None else same_length(run.model, run.encoding, corrupted)[1].ids[:end]
     with np.errstate(all="ignore"):
-        graph = paths(run.model, run.encoding.ids[:end], token, versus, corrupted=replaced, check=check)
+        graph = metrics.paths(run.model, run.encoding.ids[:end], token, versus, corrupted=replaced, check=check)
     return {
         "position": position,
         "token": token,

@@ -3,33 +3,59 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from regard import metrics
 from regard._utils.errors import RegardError
 from regard.explorer import answers
+from regard.explorer.map_reader import Head
 from regard.explorer.opening import is_special
-from regard.explorer.residual_stream import check_whole_model
+from regard.explorer.queries.residual_stream import check_whole_model
+from regard.explorer.query import query
 from regard.explorer.run import Run
-from regard.metrics import Writer, why
+from regard.metrics import Writer
 from regard.metrics.replay import layer_of
 
+if TYPE_CHECKING:
+    from regard.explorer.exploration import Exploration
 
-def why_attends(run: Run, layer: int, head: int, i: int, j: int, contrast: bool) -> answers.Why:
-    """Return the largest terms of the score of a cell; see `Exploration.why`."""
-    check_whole_model(run.reader is not None, run.length, "the sum behind a score")
-    trace, batch, rows, cols = run.recorded_at(layer)
+
+@query(slow=True)
+def why(
+    exploration: Exploration, run: int, layer: int, head: Head, i: int, j: int, *, contrast: bool = False
+) -> answers.Why:
+    """Return the score of a cell as a sum over pairs of writers: the ten largest, and the others together.
+
+    See `regard.metrics.why`. With `contrast` the score is less that of the word besides with the largest weight.
+
+    Raises
+    ------
+    RegardError
+        There is no such run, layer, head or cell; the query does not attend to the key, or with `contrast` to no
+        other; or the run has no model, is too long, or lacks a step.
+    """
+    recorded, layer_map = exploration.layer(run, layer, head, i, j)
+    if head == "mean":
+        raise RegardError("a score is of one head, not of the mean of heads: choose a head")
+    check_whole_model(recorded.reader is not None, recorded.length, "the sum behind a score")
+    trace, batch, rows, cols = recorded.recorded_at(layer)
     if i not in rows or j not in cols:
         raise RegardError("the map of this layer has no such cell")
-    versus = _strongest_other(run, layer, head, i, j) if contrast else None
+    versus = _strongest_other(recorded, layer, head, i, j) if contrast else None
     at = (i - rows.start, j - cols.start, None if versus is None else versus - cols.start)
-    score = why(trace, run.layers[layer].name, head, *at, batch=batch, model=run.reader)
+    score = metrics.why(trace, layer_map.name, head, *at, batch=batch, model=recorded.reader)
     pairs = score.top()
     return {
         "score": short(score.score),
         "versus": versus,
         "pairs": [
-            {"query": written_by(run, pair.query), "key": written_by(run, pair.key), "value": short(pair.value)}
+            {
+                "query": written_by(recorded, pair.query),
+                "key": written_by(recorded, pair.key),
+                "value": short(pair.value),
+            }
             for pair in pairs
         ],
         "others": short(score.total - sum(pair.value for pair in pairs)),

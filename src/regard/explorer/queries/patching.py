@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from regard._utils.errors import RegardError
 from regard.explorer import answers
 from regard.explorer.codec import short_number
-from regard.explorer.figures import DRAWING, check_format
-from regard.explorer.next_tokens import logits_at, next_tokens, predicted_token
+from regard.explorer.progress import Watch
+from regard.explorer.queries.figures import DRAWING, check_format
+from regard.explorer.queries.next_tokens import logits_at, next_tokens, predicted_token
+from regard.explorer.query import query
 from regard.explorer.run import Run
 from regard.functional import softmax
 from regard.metrics import PatchGrid, patch_grid
@@ -20,6 +23,9 @@ from regard.models.base import TextModel
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.views.next_tokens import token_name
 
+if TYPE_CHECKING:
+    from regard.explorer.exploration import Exploration
+
 _OVER: dict[str, Over] = {"output": ("layer", "position"), "attn": "attn", "mlp": "mlp", "head": "head"}
 _MAX_TOKENS = 256  # of a text: a run of the model for each, in every layer
 _MAX_FILE_CELLS = 1024  # of a grid that an exported page holds, each a run of the model
@@ -27,7 +33,7 @@ _TOP = 10  # next tokens of each text, to choose from
 
 
 class PatchingQuestion(NamedTuple):
-    """What a grid is asked for; see `Exploration.patching`."""
+    """What a grid is asked for; see `patching`."""
 
     over: str = "output"
     token: int | None = None
@@ -47,7 +53,7 @@ def has_patching(run: Run) -> bool:
     return is_of_text and not isinstance(run.model, EncoderDecoder) and not run.ablated
 
 
-def fits_file(clean: Run, corrupted: Run) -> bool:
+def _fits_file(clean: Run, corrupted: Run) -> bool:
     """Tell whether an exported page holds the grid of two runs."""
     is_pair = has_patching(clean) and has_patching(corrupted) and clean.model is corrupted.model
     is_small = clean.length <= _MAX_TOKENS and clean.length * len(clean.layers) <= _MAX_FILE_CELLS
@@ -55,15 +61,99 @@ def fits_file(clean: Run, corrupted: Run) -> bool:
     return is_pair and is_small and clean.encoding != corrupted.encoding
 
 
-def patch(
+@query(slow=True)
+def patching(
+    exploration: Exploration,
+    run: int,
+    other: int,
+    *,
+    over: str = "output",
+    token: int | None = None,
+    versus: int | None = None,
+    check: CancelCheck = lambda: None,
+) -> answers.Patching:
+    """Return how much of a number each step of a run recovers in another; see `regard.metrics.patch_grid`.
+
+    A site of `other` has its value in `run`: 0 is the number of `other`, 1 that of `run`. The last 8 are kept.
+
+    Parameters
+    ----------
+    exploration : Exploration
+    run, other : int
+        Two runs of one model, of as many tokens.
+    over : {"output", "attn", "mlp", "head"}
+        The output of each block, of its attention or its feed-forward layer, at each position; or each head.
+    token, versus : int, optional
+        Of a decoder, whose logits are subtracted: by default the likeliest next token of `run`, and of `other`. Of
+        an encoder the number is the similarity with the vector of `run`.
+    check
+        Called after each layer.
+
+    Raises
+    ------
+    RegardError
+        The runs are not of one model of texts with all its heads, differ in their number of tokens, or have more
+        than 256; or there is no such token or step.
+    """
+    return _patched(exploration, run, other, PatchingQuestion(over, token, versus), check).answer
+
+
+@query(slow=True)
+def patching_figure(
+    exploration: Exploration,
+    run: int,
+    other: int,
+    *,
+    over: str = "output",
+    token: int | None = None,
+    versus: int | None = None,
+    format: str = "pdf",
+    width: str = "column",
+    caption: bool = False,
+    check: CancelCheck = lambda: None,
+) -> bytes:
+    """Return a figure for print of `patching`, as `regard.explorer.queries.figures.figure` does."""
+    patched = _patched(exploration, run, other, PatchingQuestion(over, token, versus), check)
+    check_format(format)
+    if format == "py":
+        return "\n".join([
+            *patched.answer["code"].splitlines()[:-1],
+            f"drawn = regard.plot.patching(grid, width={width!r}, caption={caption})",
+            'regard.plot.save(drawn, "patching.pdf")',
+            "",
+        ]).encode()  # fmt: skip
+    from regard import plot
+    from regard.plot.save import encode
+
+    with DRAWING:
+        return encode(plot.patching(patched.grid, width=width, caption=caption), format)
+
+
+def file_patching(exploration: Exploration) -> list[answers.Patching]:
+    """Return the grids of A and B that an exported page holds: those that were computed, and the first if small."""
+    if len(exploration.runs) == 2 and _fits_file(*exploration.runs):
+        with suppress(RegardError):  # of vectors that are not finite
+            patching(exploration, 0, 1)
+    return [patched.answer for (run, other, _), patched in exploration.grids_kept.items() if (run, other) == (0, 1)]
+
+
+def _patched(exploration: Exploration, run: int, other: int, question: PatchingQuestion, check: CancelCheck) -> Patched:
+    def compute() -> Patched:
+        with exploration.watch("patching") as watch:
+            runs = exploration.run(run), exploration.run(other)
+            return _patch(*runs, question, exploration.load_expression, check, watch)
+
+    return exploration.grids_kept.compute((run, other, question), compute)
+
+
+def _patch(
     clean: Run,
     corrupted: Run,
     question: PatchingQuestion,
     load_expression: Callable[[Any], str],
     check: CancelCheck,
-    watch: Callable[[Callable[[], float]], None],
+    watch: Watch,
 ) -> Patched:
-    """Return the grid of two runs of a model; see `Exploration.patching`."""
     for name, run in (("A", clean), ("B", corrupted)):
         if not has_patching(run):
             raise RegardError(
@@ -83,7 +173,7 @@ def patch(
     metric: Any = clean.encoding
     default: tuple[int | None, int | None] = None, None
     if predicts_at_each_token(model):
-        of_a, of_b = (next_tokens(run, None, 1.0, None)["tokens"][:_TOP] for run in (clean, corrupted))
+        of_a, of_b = (next_tokens(run)["tokens"][:_TOP] for run in (clean, corrupted))
         likely = list({each["token"]: each for each in (*of_b, *of_a)}.values())[::-1]
         likely.sort(key=lambda each: -each["probability"])
         other = of_b[0]["token"] if of_b[0]["token"] != of_a[0]["token"] else of_a[1]["token"]
@@ -131,23 +221,6 @@ def patch(
         "code": "\n".join(code),
     }
     return Patched(grid, answer)
-
-
-def draw_patching(patched: Patched, format: str, width: str, *, caption: bool) -> bytes:
-    """Return the file of a figure of a grid, or with the format "py" the Python that writes it."""
-    from regard.plot.patching import patching
-    from regard.plot.save import encode
-
-    check_format(format)
-    if format == "py":
-        return "\n".join([
-            *patched.answer["code"].splitlines()[:-1],
-            f"drawn = regard.plot.patching(grid, width={width!r}, caption={caption})",
-            'regard.plot.save(drawn, "patching.pdf")',
-            "",
-        ]).encode()  # fmt: skip
-    with DRAWING:
-        return encode(patching(patched.grid, width=width, caption=caption), format)
 
 
 def _written(run: Run, token: int) -> str | int:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from regard import metrics
 from regard._utils.errors import RegardError
 from regard._utils.files import open_regular
 from regard.explorer import answers
-from regard.explorer.progress import Watch
-from regard.explorer.run import Run
+from regard.explorer.map_reader import Head
+from regard.explorer.query import query
 from regard.metrics.layer_maps import CancelCheck
-from regard.metrics.strongest_rows import PAIR_KINDS, StrongRow, strongest_rows
+from regard.metrics.strongest_rows import PAIR_KINDS, StrongRow
+
+if TYPE_CHECKING:
+    from regard.explorer.exploration import Exploration
 
 MAX_ROWS = 100
 _Word: TypeAlias = Literal["query", "key"]
@@ -41,28 +45,6 @@ class Corpus:
         """Return the first text."""
         return next(self._lines())
 
-    def strongest_rows(
-        self, run: Run, layer: int, head: Any, pair: str, count: int, check: CancelCheck, watch: Watch
-    ) -> answers.StrongRows:
-        """Return the strongest rows of a head as plain data; see `Exploration.strongest_rows`."""
-        if run.ablated:
-            raise RegardError("sentences are run by the whole model: choose A")
-        if head == "mean":
-            raise RegardError("the mean of heads has no rows of its own: choose one head")
-        if not 1 <= count <= MAX_ROWS:
-            raise RegardError(f"count is a number from 1 to {MAX_ROWS}, not {count}")
-        done = 0
-        watch(lambda: done / len(self))
-
-        def progress(texts: int, _: int | None) -> None:
-            nonlocal done
-            done = texts
-            check()
-
-        layer = run.number(layer)
-        strongest = strongest_rows(run.model, self, layer, head, count, pair=pair, truncate=True, progress=progress)
-        return {"texts": len(self), "rows": [describe_row(row) for row in strongest]}
-
     def _lines(self) -> Iterator[str]:
         try:
             with open_regular(self.path, "utf-8-sig") as file:
@@ -73,6 +55,52 @@ class Corpus:
                         yield text
         except (OSError, UnicodeDecodeError) as error:
             raise RegardError(f"cannot read {self.path}: {getattr(error, 'strerror', None) or error}") from error
+
+
+@query(slow=True)
+def strongest_rows(
+    exploration: Exploration,
+    run: int,
+    layer: int,
+    head: Head,
+    *,
+    pair: str = "any",
+    count: int = 20,
+    check: CancelCheck = lambda: None,
+) -> answers.StrongRows:
+    """Return the rows of the corpus in which a head attends most strongly, the strongest first, and the ``texts``.
+
+    See `regard.metrics.strongest_rows`; ``parts`` are the words of a row with the text around them.
+
+    Raises
+    ------
+    RegardError
+        There is no corpus; or the run has no model of texts, or is an ablation; or there is no such layer, head or
+        kind of pairs.
+    """
+    corpus = exploration.corpus
+    if corpus is None:
+        raise RegardError("there is no corpus to search: regard explore --corpus FILE")
+    recorded, _ = exploration.layer(run, layer, head)
+    if recorded.ablated:
+        raise RegardError("sentences are run by the whole model: choose A")
+    if head == "mean":
+        raise RegardError("the mean of heads has no rows of its own: choose one head")
+    if not 1 <= count <= MAX_ROWS:
+        raise RegardError(f"count is a number from 1 to {MAX_ROWS}, not {count}")
+    done = 0
+
+    def progress(texts: int, _: int | None) -> None:
+        nonlocal done
+        done = texts
+        check()
+
+    with exploration.watch("strongest_rows") as watch:
+        watch(lambda: done / len(corpus))
+        strongest = metrics.strongest_rows(
+            recorded.model, corpus, recorded.number(layer), head, count, pair=pair, truncate=True, progress=progress
+        )
+    return {"texts": len(corpus), "rows": [describe_row(row) for row in strongest]}
 
 
 def describe_row(row: StrongRow) -> answers.StrongRow:

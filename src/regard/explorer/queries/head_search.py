@@ -10,7 +10,8 @@ import numpy as np
 from regard._utils.errors import RegardError
 from regard.explorer import answers
 from regard.explorer.codec import short_number
-from regard.explorer.next_tokens import logits_at
+from regard.explorer.queries.next_tokens import logits_at
+from regard.explorer.query import query
 from regard.explorer.run import Run
 from regard.explorer.validation import check_index
 from regard.functional import softmax
@@ -52,10 +53,25 @@ def live_metrics(runs: Sequence[Run]) -> list[answers.Explanation]:
     return [effect, weight] if all(run.can_ablate for run in runs) else [weight]
 
 
-def ablate_each_head(
-    run: Run, layer: int, position: int | None, token: int | None, check: CancelCheck
+@query(slow=True)
+def sweep(
+    run: Run,
+    layer: int,
+    *,
+    position: int | None = None,
+    token: int | None = None,
+    check: CancelCheck = lambda: None,
 ) -> answers.Sweep:
-    """Return what the ablation of each head of a layer does to a number; see `Exploration.sweep`."""
+    """Return what the ablation of each head of a layer does to one number, ``before`` and ``after`` it.
+
+    For a language model the number is the probability of `token` after `position`, by default of the likeliest
+    after the last; for another model the cosine similarity of the vector at `position` with what it was.
+
+    Raises
+    ------
+    RegardError
+        The run has no model or is an ablation; or there is no such layer, position or token.
+    """
     if not run.can_ablate:
         raise RegardError("an ablation runs the model again: explore a text with a model, not a saved trace")
     if run.ablated:
@@ -73,10 +89,15 @@ def ablate_each_head(
     return {"before": number.before, "after": after, "token": number.token, "text": number.text}
 
 
-def heads_with_weights(
-    run: Run, cells: Sequence[tuple[int, int]], check: CancelCheck = lambda: None
-) -> answers.HeadValues:
-    """Return the mean weight of some cells in every head, ``L H``; None where it is not finite."""
+@query(slow=True)
+def find_heads(run: Run, cells: Sequence[tuple[int, int]], *, check: CancelCheck = lambda: None) -> answers.FoundHeads:
+    """Return the mean weight of some cells, (query, key), in every head, ``L H``; None where it is not finite.
+
+    Raises
+    ------
+    RegardError
+        There is no such run or cell, or there are more than 64 cells.
+    """
     if not 0 < len(cells) <= MAX_CELLS:
         raise RegardError(f"heads are found by 1 to {MAX_CELLS} cells, got {len(cells)}")
     for cell in cells:
@@ -85,7 +106,7 @@ def heads_with_weights(
     rows, cols = (np.array(axis) for axis in zip(*cells, strict=True))
     unique_rows, unique_cols = np.unique(rows), np.unique(cols)
     at = np.searchsorted(unique_rows, rows), np.searchsorted(unique_cols, cols)
-    mean_weights = []
+    mean_weights: answers.HeadValues = []
     for layer in run.layers:
         check()
         means = [
@@ -93,7 +114,7 @@ def heads_with_weights(
             for head in range(len(layer.heads))
         ]
         mean_weights.append([short_number(mean) for mean in means])
-    return mean_weights
+    return {"values": mean_weights}
 
 
 def _without_each(run: Run, layer: int, heads: np.ndarray) -> Any:

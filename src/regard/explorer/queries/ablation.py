@@ -4,22 +4,42 @@ from __future__ import annotations
 
 import operator
 import time
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from regard._utils.errors import RegardError
 from regard.explorer import answers
 from regard.explorer.progress import Watch
+from regard.explorer.query import query
 from regard.explorer.run import Run, shown_steps_of
 from regard.explorer.validation import check_index
 from regard.metrics.layer_maps import layers_of
-from regard.trace import Trace
-from regard.trace.edits import ablate
+from regard.trace import Trace, edits
 from regard.views.ablation import changed_predictions, token_similarities
+
+if TYPE_CHECKING:
+    from regard.explorer.exploration import Exploration
 
 _MAX_ROWS = 256  # compared in each head
 _TOP_TOKENS = 10
+
+
+@query(slow=True)
+def ablate(exploration: Exploration, heads: Sequence[tuple[int, int]], *, run: int = 0) -> answers.Ablation:
+    """Run the model of A or B again without some heads, (layer, head); return the new run and what has changed.
+
+    The last 8 ablated runs stay in memory; an earlier one is run again when it is requested.
+
+    Raises
+    ------
+    RegardError
+        There is no such run or head, or the run has no model.
+    """
+    with exploration.watch("ablate") as watch:
+        number, changes = exploration.store.ablate(run, heads, watch)
+    return {"run": number, "metadata": {**exploration.describe(number), "base_run": run}, "changes": changes}
 
 
 def ablate_heads(run: Run, heads: Any, watch: Watch = lambda _: None) -> tuple[Run, answers.Changes]:
@@ -32,8 +52,8 @@ def ablate_heads(run: Run, heads: Any, watch: Watch = lambda _: None) -> tuple[R
     if not run.can_ablate:
         raise RegardError("an ablation runs the model again: explore a text with a model, not a saved trace")
     pairs = _validate_heads(run, heads)
-    edits = ablate(*((run.layers[layer].name, head) for layer, head in pairs))
-    trace = Trace(maps=True, only=shown_steps_of(run.trace), edit=edits)
+    edit = edits.ablate(*((run.layers[layer].name, head) for layer, head in pairs))
+    trace = Trace(maps=True, only=shown_steps_of(run.trace), edit=edit)
     num_steps, begin = len(run.trace.names()), time.monotonic()
     watch(lambda: len(trace.names()) / num_steps / 3)
     with np.errstate(all="ignore"):

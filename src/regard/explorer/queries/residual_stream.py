@@ -7,22 +7,33 @@ import numpy as np
 from regard._utils.errors import RegardError
 from regard.explorer import answers
 from regard.explorer.codec import short_number
-from regard.explorer.movement import MAX_MOVEMENT_TOKENS
-from regard.explorer.next_tokens import logits_at
+from regard.explorer.queries.next_tokens import logits_at
+from regard.explorer.query import query
 from regard.explorer.run import Run
+from regard.explorer.stages import MAX_MOVEMENT_TOKENS
 from regard.explorer.validation import check_index
 from regard.metrics.logit_attribution import STEPS, logit_attribution
 from regard.metrics.value_norms import residual_scale
 from regard.models.decoder import Decoder
 from regard.trace import Trace
-from regard.trace.edits import ablate
 from regard.views.next_tokens import token_name
 
 _WRITTEN = {part: (f"{part}_post_norm", f"{part}_scaled", f"{part}.output") for part in ("attn", "mlp")}
 
 
-def residual_stream(run: Run, position: int | None, token: int | None) -> answers.ResidualStream:
-    """Return what each part of the model writes at a position; see `Exploration.residual_stream`."""
+@query(slow=True)
+def residual_stream(run: Run, *, position: int | None = None, token: int | None = None) -> answers.ResidualStream:
+    """Return what each part of the model writes into the residual stream at one position.
+
+    For each layer the length of what attention (``attn``) and the feed-forward layer (``mlp``) write, and of the
+    ``output``. For a decoder also what they and each head add to the logit of `token`, by default the likeliest:
+    see `regard.metrics.logit_attribution`.
+
+    Raises
+    ------
+    RegardError
+        The run has no model, or is too long; or there is no such position or token.
+    """
     check_whole_model(run.can_ablate, run.length, "the whole model")
     position = run.length - 1 if position is None else position
     check_index("token", position, run.length)
@@ -31,8 +42,7 @@ def residual_stream(run: Run, position: int | None, token: int | None) -> answer
     parts = [*_WRITTEN["attn"], *_WRITTEN["mlp"], "output"]
     steps = (f"{prefix}{part}" for prefix in prefixes for part in parts)
     only = ["embeddings", *steps, *(STEPS if is_decoder else ())]
-    edits = ablate(*((run.layers[layer].name, head) for layer, head in run.ablated)) if run.ablated else None
-    trace = Trace(optional=only, edit=edits)
+    trace = Trace(optional=only, edit=run.edits or None)
     with np.errstate(all="ignore"):
         run.again(trace=trace)
     lengths: list[answers.StreamLayer] = [
