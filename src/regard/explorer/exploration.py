@@ -28,7 +28,7 @@ from regard.explorer.queries.head_metrics import EXPLANATIONS
 from regard.explorer.queries.head_search import live_metrics
 from regard.explorer.queries.live import LiveRuns
 from regard.explorer.queries.patching import Patched, PatchingQuestion
-from regard.explorer.queries.paths import PathsQuestion
+from regard.explorer.queries.paths import Paths, PathsQuestion
 from regard.explorer.query import QUERIES, query
 from regard.explorer.run import Run
 from regard.explorer.run_store import RunStore
@@ -85,7 +85,7 @@ class Exploration(MapReader):
         self._progress = Progress()
         self.live = LiveRuns(store, [run.reader for run in shown])
         self.grids_kept: Kept[tuple[int, int, PatchingQuestion], Patched] = Kept()
-        self.paths_kept: Kept[tuple[int, PathsQuestion], answers.Paths] = Kept()  # about 20 kB of JSON each
+        self.paths_kept: Kept[tuple[int, PathsQuestion], Paths] = Kept()  # about 20 kB of JSON each
         self.runs = tuple(shown)  # A and B
         self.corpus: Corpus | None = None  # sentences in which heads are sought
         self.story: answers.Story | None = None  # that the page opens with

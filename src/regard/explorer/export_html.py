@@ -48,6 +48,7 @@ from regard.explorer.queries.cell import cell_inputs
 from regard.explorer.queries.next_tokens import all_next_tokens
 from regard.explorer.queries.patching import file_patching
 from regard.explorer.queries.paths import kept_paths
+from regard.explorer.queries.why import Why
 from regard.explorer.story import fits_runs, texts_of
 
 _SMALL_PAGE_WEIGHTS = 144 * 128**2  # at most, for the first limit
@@ -306,7 +307,7 @@ def _why(exploration: Exploration, heads: list[tuple[int, int, int]], available:
         if "row" in initial and "col" in initial:
             cells.append((run, initial["layer"], initial["head"], initial["row"], initial["col"]))
     cells += [(*at, *strongest_cell(exploration.run(at[0]), *at[1:])) for at in heads[:_MAX_WHY]]
-    why: dict[str, answers.Why] = {}
+    why: dict[str, Why] = {}
     for cell in cells:
         with contextlib.suppress(RegardError):  # without a model, or of a head that has no scores
             why["/".join(map(str, cell))] = exploration.why(*cell)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
-from typing import Literal, TypeAlias
+from typing import TypedDict
 
 import numpy as np
 
@@ -13,15 +13,13 @@ from regard.explorer import answers, pooling
 from regard.explorer.cache import Cache
 from regard.explorer.display_modes import heads_of, rollouts, value_norms_of, weights_times_norms
 from regard.explorer.query import query
-from regard.explorer.run import Run
+from regard.explorer.run import Head, Run
 from regard.explorer.run_store import RunStore
-from regard.explorer.validation import check_index, check_range
+from regard.explorer.validation import check_range
 from regard.functional.native.map import Pooling
-from regard.metrics.layer_maps import CancelCheck, LayerMap
+from regard.metrics.layer_maps import CancelCheck
 from regard.trace.overviews import bin_edges, equal_edges
 from regard.trace.stored_map import StoredMap
-
-Head: TypeAlias = int | Literal["mean"]
 
 DIFFERENCE: answers.Explanation = {
     "key": "difference",
@@ -41,6 +39,14 @@ _MAX_POOLED = 1 << 25
 _MAX_POOLED_OF_LARGE_MAP = 1 << 22
 
 
+class HeadDifferences(TypedDict):
+    """How every head differs between two runs."""
+
+    largest: list[list[float]]
+    thumbnails: str
+    explanation: answers.Explanation
+
+
 class MapReader:
     """Some runs, and queries of their maps; overviews and whole maps stay in a cache."""
 
@@ -50,17 +56,6 @@ class MapReader:
     def run(self, number: int) -> Run:
         """Return a run by its number."""
         return self.store[number]
-
-    def layer(self, run: int, layer: int, head: Head, *tokens: int) -> tuple[Run, LayerMap]:
-        """Return a run and one of its layers, which has this head and these tokens."""
-        recorded = self.store[run]
-        check_index("layer", layer, len(recorded.layers))
-        layer_map = recorded.layers[layer]
-        if head != "mean":
-            check_index("head", head, len(layer_map.heads))
-        for token in tokens:
-            check_index("token", token, layer_map.length)
-        return recorded, layer_map
 
     @query()
     def tile(
@@ -90,7 +85,7 @@ class MapReader:
         RegardError
             There is no such run, layer, head, mode or region.
         """
-        _, layer_map = self.layer(run, layer, head)
+        layer_map = self.store[run].layer_map(layer, head)
         rows, cols = (row0, row1), (col0, col1)
         check_range("rows", *rows, bin_size, layer_map.length)
         check_range("columns", *cols, bin_size, layer_map.length)
@@ -109,7 +104,7 @@ class MapReader:
 
     def whole(self, run: int, layer: int, head: Head, mode: str = "raw") -> np.ndarray:
         """Return a whole map, float32 ``T S``, of a text short enough for one tile."""
-        n = self.layer(run, layer, head)[1].length
+        n = self.store[run].layer_map(layer, head).length
         return self.tile(run, layer, head, mode=mode, row0=0, row1=n, col0=0, col1=n, bin_size=1)
 
     @query()
@@ -129,7 +124,7 @@ class MapReader:
     def _line(
         self, run: int, layer: int, head: Head, token: int, axis: int, mode: str, check: CancelCheck
     ) -> np.ndarray:
-        _, layer_map = self.layer(run, layer, head, token)
+        layer_map = self.store[run].layer_map(layer, head, token)
         whole = self._whole_map(run, layer, head, mode, check)
         if whole is not None:
             return _float32(whole.take(token, axis))
@@ -139,7 +134,8 @@ class MapReader:
 
     def value_norms(self, run: int, layer: int) -> np.ndarray:
         """Return ‖v W_O‖ of each token in each head, float32 ``H S``; 0 for ablated heads."""
-        recorded, layer_map = self.layer(run, layer, "mean")
+        recorded = self.store[run]
+        layer_map = recorded.layer_map(layer)
         if "norms" not in recorded.modes:
             raise RegardError("value norms need the model of the run")
         norms = value_norms_of(recorded.model, recorded.trace, layer_map, recorded.batch)
@@ -164,7 +160,7 @@ class MapReader:
         return self.cache.get(("thumbnails", run), lambda: self._thumbnails(run, check)).tobytes()
 
     @query(slow=True)
-    def differences(self, runs: Sequence[int], *, check: CancelCheck = lambda: None) -> answers.HeadDifferences:
+    def differences(self, runs: Sequence[int], *, check: CancelCheck = lambda: None) -> HeadDifferences:
         """Return how the weights of every head differ between two runs, the first minus the second.
 
         ``largest`` is the largest change of a weight in each head, ``L H``; for a long text in some of its rows.

@@ -1,8 +1,8 @@
 """The queries of the page: functions of an exploration, each with the parameters that its annotations describe.
 
 A query is a function that `query` decorates, in a module of `regard.explorer.queries`, or a method of `Exploration`.
-Its signature says how a request is checked, over HTTP or as a message of a notebook, and the types that the page has of it
-(`frontend/queries.d.ts`).
+Its signature says how a request is checked, over HTTP or as a message of a notebook, and the types that the page has
+of it (`frontend/queries.d.ts`).
 """
 
 from __future__ import annotations

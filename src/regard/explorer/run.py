@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from regard.explorer import answers
 from regard.explorer.cache import LIMIT
 from regard.explorer.display_modes import MAX_WHOLE_TOKENS, has_value_norms
 from regard.explorer.stages import MAX_MOVEMENT_TOKENS, stages_of
+from regard.explorer.validation import check_index
 from regard.functional.biases.base import Bias
 from regard.metrics import WHY_STEPS
 from regard.metrics.layer_maps import LayerMap, layers_of
@@ -27,6 +28,8 @@ from regard.text.token_labels import token_labels
 from regard.trace import AttentionMap, Trace
 from regard.trace.edits import ablate
 from regard.trace.step_names import matches
+
+Head: TypeAlias = int | Literal["mean"]
 
 _PICTURE = "picture"
 STEPS = (_PICTURE, "*blocks.*.output", *WHY_STEPS)
@@ -136,6 +139,23 @@ class Run:
     def edits(self) -> dict[str, Any]:
         """The edits of the ablated heads."""
         return ablate(*((self.layers[layer].name, head) for layer, head in self.ablated)) if self.ablated else {}
+
+    def layer_map(self, layer: int, head: Head = "mean", *tokens: int) -> LayerMap:
+        """Return a layer; an error if there is none, or if it has not this head and these tokens."""
+        check_index("layer", layer, len(self.layers))
+        layer_map = self.layers[layer]
+        if head != "mean":
+            check_index("head", head, len(layer_map.heads))
+        for token in tokens:
+            check_index("token", token, layer_map.length)
+        return layer_map
+
+    def position(self, position: int | None) -> int:
+        """Return a position, by default the last; an error if there is none."""
+        if position is None:
+            return self.length - 1
+        check_index("token", position, self.length)
+        return position
 
     def number(self, layer: int) -> int:
         """Return the number of a layer in its model; a trace may hold only some layers."""

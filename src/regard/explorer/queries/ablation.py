@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 
@@ -14,7 +14,6 @@ from regard.explorer import answers
 from regard.explorer.progress import Watch
 from regard.explorer.query import query
 from regard.explorer.run import Run, shown_steps_of
-from regard.explorer.validation import check_index
 from regard.metrics.layer_maps import layers_of
 from regard.trace import Trace, edits
 from regard.views.ablation import changed_predictions, token_similarities
@@ -26,23 +25,47 @@ _MAX_ROWS = 256  # compared in each head
 _TOP_TOKENS = 10
 
 
+class Ablation(answers.NewRun):
+    """A run without some heads."""
+
+    changes: Changes
+
+
+class ChangedToken(TypedDict):
+    """The probability of a next token before and after an edit."""
+
+    token: str
+    before: float
+    after: float
+
+
+class ChangedOutputs(TypedDict):
+    """What an edit changes of the last vector of each token and of the next token."""
+
+    cosines: list[float]
+    next_tokens: list[ChangedToken] | None
+
+
+class Changes(ChangedOutputs):
+    """What an ablation changes; ``heads`` has the largest change of a weight in each layer and head."""
+
+    heads: list[list[float]]
+
+
 @query(slow=True)
-def ablate(exploration: Exploration, heads: Sequence[tuple[int, int]], *, run: int = 0) -> answers.Ablation:
+def ablate(exploration: Exploration, heads: Sequence[tuple[int, int]], *, run: int = 0) -> Ablation:
     """Run the model of A or B again without some heads, (layer, head); return the new run and what has changed.
 
     The last 8 ablated runs stay in memory; an earlier one is run again when it is requested.
 
-    Raises
-    ------
-    RegardError
-        There is no such run or head, or the run has no model.
+    An error if there is no such run or head, or the run has no model.
     """
     with exploration.watch("ablate") as watch:
         number, changes = exploration.store.ablate(run, heads, watch)
     return {"run": number, "metadata": {**exploration.describe(number), "base_run": run}, "changes": changes}
 
 
-def ablate_heads(run: Run, heads: Any, watch: Watch = lambda _: None) -> tuple[Run, answers.Changes]:
+def ablate_heads(run: Run, heads: Any, watch: Watch = lambda _: None) -> tuple[Run, Changes]:
     """Return the run of the same model and text without some heads, (layer, head), and what has changed.
 
     ``cosines`` compare the last vector of each token before and after; ``next_tokens`` are the probabilities that
@@ -77,8 +100,7 @@ def _validate_heads(run: Run, heads: Any) -> list[tuple[int, int]]:
     if not pairs:
         raise RegardError("no head to ablate: give pairs (layer, head)")
     for layer, head in pairs:
-        check_index("layer", layer, len(run.layers))
-        check_index("head", head, len(run.layers[layer].heads))
+        run.layer_map(layer, head)
     return pairs
 
 
@@ -97,13 +119,13 @@ def _max_weight_changes(run: Run, edited: Run, first: int, watch: Watch) -> list
     return changes
 
 
-def changed_outputs(before: Any, after: Any, run: Run) -> answers.ChangedOutputs:
+def changed_outputs(before: Any, after: Any, run: Run) -> ChangedOutputs:
     """Return how the last vectors and the next token differ between two outputs of a model.
 
     For an encoder-decoder, the vectors are those of its encoder.
     """
     cosines = token_similarities(*(getattr(output, "memory", output.hidden)[0] for output in (before, after)))
-    next_tokens: list[answers.ChangedToken] | None = None
+    next_tokens: list[ChangedToken] | None = None
     if before.head is not None:
         before_logits, after_logits = (
             np.asarray(output.head(output.hidden[:, -1:]))[0, -1] for output in (before, after)

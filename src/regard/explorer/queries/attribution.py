@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 
+from regard import metrics
 from regard._utils.errors import RegardError
 from regard.explorer import answers
+from regard.explorer.queries.next_tokens import PredictedToken
 from regard.explorer.query import query
 from regard.explorer.run import Run
-from regard.explorer.validation import check_index
-from regard.metrics.attribution import Attribution, attribute
 from regard.metrics.attribution_methods import ATTRIBUTION_METHODS, DEFAULT_STEPS, default_method
 from regard.metrics.attribution_target import next_token_id, predicts_at_each_token, predicts_tokens
 from regard.metrics.layer_maps import CancelCheck
@@ -42,6 +42,21 @@ _BYTES_PER_WEIGHT = 44  # measured with SmolLM2: weights, their gradients, and w
 _NUM_LIKELY = 8
 
 
+class Attribution(TypedDict):
+    """How much each token contributed to a number, ``metric``, and the weight that it receives."""
+
+    method: str
+    metric: str
+    value: float
+    baseline_value: float | None
+    note: str  # that contributions do not add up yet; empty if they do
+    scores: list[float]
+    attended: list[float]
+    to: str | None
+    token: int | None
+    likely: list[PredictedToken] | None
+
+
 def describe_attribution(run: Run, other_text: str | None) -> answers.Attributable:
     """Return as plain data what can be attributed in a run; `other_text` is that of the run it is compared with.
 
@@ -69,37 +84,20 @@ def attribution(
     exploration: Exploration,
     run: int,
     *,
-    method: str | None = None,
-    to: str | None = None,
-    token: int | None = None,
-    position: int | None = None,
+    method: str | None = None,  # by default that of `attribute`
+    to: str | None = None,  # a next token as text, or the text to compare with
+    token: int | None = None,  # a next token by its id
+    position: int | None = None,  # that the next token follows; by default the last
     check: CancelCheck = lambda: None,
-) -> answers.Attribution:
+) -> Attribution:
     """Return how much each token contributed to a number, and the weight that it receives.
 
     Of `regard.metrics.attribute`: ``method``, ``metric``, ``value``, ``baseline_value``, ``scores`` and
     ``attended``. In addition the target, ``to`` or ``token``, and ``likely``, the most likely next tokens.
+    By default it is the first of these; of an encoder the text of the run that this one is compared with, else the text
+    itself. `check` is called between runs of the model.
 
-    Parameters
-    ----------
-    exploration : Exploration
-    run : int
-    method : str, optional
-        By default that of `attribute`.
-    to : str, optional
-        A next token as text, or the text to compare with. By default the most likely next token; of an encoder the
-        text of the run that this one is compared with, else the text itself.
-    token : int, optional
-        A next token by its id, in place of `to`.
-    position : int, optional
-        The token that the next token follows, by default the last.
-    check
-        Called between runs of the model.
-
-    Raises
-    ------
-    RegardError
-        The run has no model, is an ablation or too long; or there is no such method, target or position.
+    An error if the run has no model, is an ablation or too long; or there is no such method, target or position.
     """
     recorded, other_text = exploration.run(run), exploration.other_text(run)
     if (blocked_by := _blocked_by(recorded)) is not None:
@@ -107,9 +105,7 @@ def attribution(
     model, encoding = recorded.model, _encoding(recorded)
     method = method or default_method(model)
     _check_memory(recorded, method)
-    if position is not None:
-        check_index("token", position, recorded.length)
-    position = -1 if position is None else position
+    position = -1 if position is None else recorded.position(position)
     check()
     with np.errstate(all="ignore"):
         likely = _likely_tokens(recorded, position) if predicts_tokens(model) else None
@@ -123,7 +119,7 @@ def attribution(
         else:
             target = likely[0]["token"] if target is None else next_token_id(model, encoding, target, position)
             compared = target
-        found = attribute(model, encoding, compared, position=position, method=method, check=check)
+        found = metrics.attribute(model, encoding, compared, position=position, method=method, check=check)
     if not np.isfinite([found.value, *found.scores]).all():
         raise RegardError("contributions are NaN or infinite: the model overflows for this text")
     return {
@@ -140,7 +136,7 @@ def attribution(
     }
 
 
-def _completeness_note(found: Attribution) -> str:
+def _completeness_note(found: metrics.Attribution) -> str:
     """Return that the contributions do not sum to what they should; empty where they do, or need not."""
     if found.is_complete is not False or found.baseline_value is None:
         return ""
@@ -150,13 +146,13 @@ def _completeness_note(found: Attribution) -> str:
     )
 
 
-def default_attributions(exploration: Exploration, number: int) -> dict[str, answers.Attribution | answers.Failure]:
+def default_attributions(exploration: Exploration, number: int) -> dict[str, Attribution | dict[str, str]]:
     """Return the attributions of a run that an exported page holds, for the default target by method.
 
     Numbers have six digits. A method that cannot answer has ``error``. Those that take a gradient at each of many
     steps are held only where they are the default, of a short text.
     """
-    run, held = exploration.run(number), dict[str, answers.Attribution | answers.Failure]()
+    run, held = exploration.run(number), dict[str, Attribution | dict[str, str]]()
     if _blocked_by(run) is not None:
         return held
     for name, entry in ATTRIBUTION_METHODS.items():
@@ -203,7 +199,7 @@ def _check_memory(run: Run, method: str) -> None:
         )
 
 
-def _likely_tokens(run: Run, position: int) -> list[answers.PredictedToken]:
+def _likely_tokens(run: Run, position: int) -> list[PredictedToken]:
     """Return the most likely next tokens after a position, the most likely first."""
     output = run.unedited
     logits = np.asarray(output.head(output.hidden[:, [position]]))[0, -1]
@@ -211,7 +207,7 @@ def _likely_tokens(run: Run, position: int) -> list[answers.PredictedToken]:
     return [{"token": each.id, "text": each.text, "probability": round(each.probability, 6)} for each in tokens]
 
 
-def _rounded(answer: answers.Attribution) -> answers.Attribution:
+def _rounded(answer: Attribution) -> Attribution:
     def shorten(x: float) -> float:
         return float(f"{x:.6g}")
 

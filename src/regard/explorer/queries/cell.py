@@ -6,22 +6,22 @@ weighted value.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple, TypedDict, cast
 
 import numpy as np
 
 from regard.explorer import answers
 from regard.explorer.display_modes import has_value_norms
-from regard.explorer.map_reader import Head
 from regard.explorer.query import query
-from regard.explorer.rotation import rotated_pairs, rotates
-from regard.explorer.run import Run
+from regard.explorer.rotation import RotatedPairs, rotated_pairs, rotates
+from regard.explorer.run import Head, Run
 from regard.explorer.stages import embeddings_of, vectors_of
 from regard.functional.biases.base import Bias
 from regard.functional.biases.distance import RelativePositionBias
 from regard.metrics.layer_maps import LayerMap
-from regard.metrics.value_norms import output_projection, residual_factor
+from regard.metrics.value_norms import output_projection
 from regard.nn import parameters
+from regard.nn.layer import before_residual
 from regard.trace import AttentionMap, Trace
 
 if TYPE_CHECKING:
@@ -34,17 +34,114 @@ _TERMS_SHOWN = 3  # weighted values that are shown one by one
 _EMBEDDING_SHOWN = 8  # numbers of an embedding, of which there are hundreds
 
 
+class RowTerms(TypedDict):
+    """The scores and weights of the heaviest tokens of a row.
+
+    ``max`` is the largest score of the row, ``sum`` that of exp(score − max), with the sink.
+    """
+
+    columns: list[int]
+    scores: answers.Numbers
+    shifted: answers.Numbers
+    weights: answers.Numbers
+    max: float
+    sum: float
+
+
+class ValueTerms(TypedDict):
+    """Weight · value of the heaviest tokens, and of all others together."""
+
+    columns: list[int]
+    weights: answers.Numbers
+    vectors: list[answers.Numbers]
+    rest: answers.Numbers
+
+
+class Projected(TypedDict):
+    """What a head and what all heads write into the stream, and the stream before and after it."""
+
+    vector: answers.Vector
+    attention: answers.Vector
+    before: answers.Vector
+    after: answers.Vector
+    lengths: dict[str, float | None]
+    width: int
+    share: float | None
+    normed: bool
+
+
+class MeanTerms(TypedDict):
+    """What each head has, of the mean of heads and in rollout."""
+
+    heads: answers.Numbers
+    sum: float | None
+    value: float | None
+
+
+class RolloutTerms(TypedDict):
+    """The terms of a cell on the map of rollout."""
+
+    mixed: float
+    before: float
+    total: float
+    value: float
+    columns: list[int]
+    means: answers.Numbers
+    previous: answers.Numbers
+
+
+class CellSteps(TypedDict):
+    """The steps from a query and a key to a weight; see `regard.explorer.queries.cell.cell`."""
+
+    q: answers.Vector
+    k: answers.Vector
+    v: answers.Vector
+    kv_head: int | None
+    scale: float | None
+    scaled: float | None
+    softcap: float | None
+    capped: float | None
+    bias: float | None
+    masked: bool | None
+    biased: float | None
+    sink: float | None
+    sink_weight: float | None
+    lse: float | None
+    row_sum: float | None
+    weight: float | None
+    output: answers.Vector
+    output_length: float | None
+    row: RowTerms | None
+    terms: ValueTerms | None
+    ablated: bool | None
+    embedding: answers.Vector
+    source: str | None
+
+
+class RecordedCell(CellSteps):
+    """One weight, step by step; None for what was not recorded, or is not of the map that is shown."""
+
+    rotated: bool | None
+    rotation: RotatedPairs | None
+    projected: Projected | None
+    value_length: float | None
+    bias_note: str | None
+    mean: MeanTerms | None
+    rollout: RolloutTerms | None
+
+
 @query()
 def cell(
     exploration: Exploration, run: int, layer: int, head: Head, i: int, j: int, *, mode: str = "raw"
-) -> answers.RecordedCell:
+) -> RecordedCell:
     """Return one weight step by step: `_steps`, and what is known besides.
 
     With ``rotation``, the pairs of dimensions that turn, and ``projected``, what the head writes into the residual
     stream, where there is a model; with ``value_length`` for the mode "norms", and the terms of ``rollout`` for
     that mode. For the mean of heads only ``mean``, what each head has, and the terms of rollout.
     """
-    recorded, layer_map = exploration.layer(run, layer, head, i, j)
+    recorded = exploration.run(run)
+    layer_map = recorded.layer_map(layer, head, i, j)
     mean, rollout = None, None
     if mode == "rollout" or head == "mean":
         weights = layer_map.rows(np.array([i]))[:, 0]
@@ -55,7 +152,7 @@ def cell(
         values = weights[:, j]
         mean = _mean_terms(values * exploration.value_norms(run, layer)[:, j] if mode == "norms" else values)
     if head == "mean":
-        nothing = cast("answers.RecordedCell", dict.fromkeys(answers.RecordedCell.__annotations__))
+        nothing = cast("RecordedCell", dict.fromkeys(RecordedCell.__annotations__))
         return {**nothing, "mean": mean, "rollout": rollout}
     ablated, block = (layer, head) in recorded.ablated, recorded.number(layer)
     steps = _steps(recorded.trace, layer_map, head, i, j, batch=recorded.batch, ablated=ablated)
@@ -71,7 +168,7 @@ def cell(
     }
 
 
-def _steps(trace: Trace, layer: LayerMap, head: int, i: int, j: int, *, batch: int, ablated: bool) -> answers.CellSteps:
+def _steps(trace: Trace, layer: LayerMap, head: int, i: int, j: int, *, batch: int, ablated: bool) -> CellSteps:
     """Return the steps by which token i attends to token j in a head, as plain data; None for what was not recorded.
 
     q · k, times ``scale``, is ``scaled``; after ``softcap`` it is ``capped``, with ``bias`` it is ``biased``, and the
@@ -121,7 +218,7 @@ def _steps(trace: Trace, layer: LayerMap, head: int, i: int, j: int, *, batch: i
 
 def _row_terms(
     scores: np.ndarray | None, weights: np.ndarray, lse: float | None, sink: float | None
-) -> answers.RowTerms | None:
+) -> RowTerms | None:
     """Return how the scores of a row become its weights; None where the scores are not known."""
     if scores is None or lse is None or not np.isfinite(lse):
         return None
@@ -138,7 +235,7 @@ def _row_terms(
     }
 
 
-def _value_terms(weights: np.ndarray, v: np.ndarray) -> answers.ValueTerms:
+def _value_terms(weights: np.ndarray, v: np.ndarray) -> ValueTerms:
     """Return the largest weights times values, ``S Dv``, and the sum of all others."""
     columns = np.argsort(-weights, kind="stable")[:_TERMS_SHOWN]
     columns = columns[weights[columns] > 0]
@@ -152,7 +249,7 @@ def _value_terms(weights: np.ndarray, v: np.ndarray) -> answers.ValueTerms:
     }
 
 
-def projected_output(run: Run, layer_index: int, head: int, i: int) -> answers.Projected | None:
+def projected_output(run: Run, layer_index: int, head: int, i: int) -> Projected | None:
     """Return what a head writes into the residual stream at token i: its output times W_O, ``vector``, ``E``.
 
     ``attention`` is that of all heads of the layer together with the bias of W_O, ``share`` the part of this head along
@@ -173,9 +270,9 @@ def projected_output(run: Run, layer_index: int, head: int, i: int) -> answers.P
             visible = of_head > 0  # hidden values may hold anything
             written[each] = of_head[visible] @ v[layer.kv_head(each)][visible] @ split[each]
     total, own = written.sum(axis=0), written[head]
-    weights = parameters(run.model)
-    bias = weights.get(layer.step("o_proj.bias"))
-    attention = total if bias is None else total + np.asarray(bias, np.float64) * residual_factor(run.model, layer)
+    norm, factor = before_residual(run.model, layer.name)
+    bias = parameters(run.model).get(layer.step("o_proj.bias"))
+    attention = total if bias is None else total + np.asarray(bias, np.float64) * factor
     number, name = run.number(layer_index), layer.name.removesuffix("attn")
     prefix = name[: name.rindex("blocks.")]
     inputs = (
@@ -185,8 +282,7 @@ def projected_output(run: Run, layer_index: int, head: int, i: int) -> answers.P
     )
     stream = next((prefix + step for step in inputs if prefix + step in run.trace), None)
     before = None if stream is None else vectors_of(run.trace, stream, run.batch)[i]
-    normed = any(key.startswith(f"{name}attn_post_norm") for key in weights)
-    after = None if before is None or normed else before + attention
+    after = None if before is None or norm is not None else before + attention
     vectors = {"vector": own, "attention": attention, "before": before, "after": after}
     return {
         "vector": _vector(own),
@@ -196,16 +292,16 @@ def projected_output(run: Run, layer_index: int, head: int, i: int) -> answers.P
         "lengths": {key: _finite(float(np.linalg.norm(x))) for key, x in vectors.items() if x is not None},
         "width": len(own),
         "share": _finite(float(own @ total / (total @ total))) if total.any() else None,
-        "normed": normed,
+        "normed": norm is not None,
     }
 
 
-def _mean_terms(values: np.ndarray) -> answers.MeanTerms:
+def _mean_terms(values: np.ndarray) -> MeanTerms:
     """Return what every head has at a cell, ``H``, of which the map shows the mean."""
     return {"heads": _numbers(values), "sum": _finite(float(values.sum())), "value": _finite(float(values.mean()))}
 
 
-def _rollout_terms(mean: np.ndarray, before: np.ndarray, i: int, j: int) -> answers.RolloutTerms:
+def _rollout_terms(mean: np.ndarray, before: np.ndarray, i: int, j: int) -> RolloutTerms:
     """Return the terms of cell i, j of rollout, which is (``mixed`` + ``before``) / ``total``.
 
     `mean` is row i of the mean of heads, ``S``; `before` the rollout of the layer before, ``S S``. ``mixed`` is the sum

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypedDict
 
 from regard import metrics
 from regard._utils.errors import RegardError
 from regard._utils.files import open_regular
 from regard.explorer import answers
-from regard.explorer.map_reader import Head
 from regard.explorer.query import query
+from regard.explorer.run import Head
 from regard.metrics.layer_maps import CancelCheck
-from regard.metrics.strongest_rows import PAIR_KINDS, StrongRow
+from regard.metrics.strongest_rows import PAIR_KINDS
 
 if TYPE_CHECKING:
     from regard.explorer.exploration import Exploration
@@ -24,6 +24,25 @@ _CONTEXT = 48  # characters on each side of the two words
 
 PAIRS: tuple[answers.Pair, ...] = tuple({"key": name, "title": kind.title} for name, kind in PAIR_KINDS.items())
 """The kinds of pairs that the page offers."""
+
+
+class StrongRow(TypedDict):
+    """A row in which a head attends strongly; ``parts`` are the query, the key and the text around them."""
+
+    text: str
+    row: int
+    col: int
+    query: str
+    key: str
+    weight: float
+    parts: list[tuple[str, Literal["", "query", "key"]]]
+
+
+class StrongRows(TypedDict):
+    """The rows in which a head attends most strongly."""
+
+    texts: int
+    rows: list[StrongRow]
 
 
 class Corpus:
@@ -67,21 +86,19 @@ def strongest_rows(
     pair: str = "any",
     count: int = 20,
     check: CancelCheck = lambda: None,
-) -> answers.StrongRows:
+) -> StrongRows:
     """Return the rows of the corpus in which a head attends most strongly, the strongest first, and the ``texts``.
 
     See `regard.metrics.strongest_rows`; ``parts`` are the words of a row with the text around them.
 
-    Raises
-    ------
-    RegardError
-        There is no corpus; or the run has no model of texts, or is an ablation; or there is no such layer, head or
-        kind of pairs.
+    An error if there is no corpus; or the run has no model of texts, or is an ablation; or there is no such layer,
+    head or kind of pairs.
     """
     corpus = exploration.corpus
     if corpus is None:
         raise RegardError("there is no corpus to search: regard explore --corpus FILE")
-    recorded, _ = exploration.layer(run, layer, head)
+    recorded = exploration.run(run)
+    recorded.layer_map(layer, head)
     if recorded.ablated:
         raise RegardError("sentences are run by the whole model: choose A")
     if head == "mean":
@@ -103,7 +120,7 @@ def strongest_rows(
     return {"texts": len(corpus), "rows": [describe_row(row) for row in strongest]}
 
 
-def describe_row(row: StrongRow) -> answers.StrongRow:
+def describe_row(row: metrics.StrongRow) -> StrongRow:
     """Return a row as plain data; ``parts`` are the text around the two words, with which of them each part is."""
     spans: list[tuple[int, int, _Word]] = [(*row.query_span, "query"), (*row.key_span, "key")]
     (start, stop, kind), (other_start, other_stop, other) = sorted(spans)

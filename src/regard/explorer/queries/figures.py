@@ -32,45 +32,28 @@ DRAWING = threading.Lock()
 @query(slow=True)
 def figure(
     exploration: Exploration,
-    sides: Sequence[tuple[int, int, Side]],
+    sides: Sequence[tuple[int, int, Side]],  # run, layer and head: one, or A and B; "all": the maps of all heads
     *,
-    format: str = "pdf",
-    mode: str = "raw",
-    special: bool = True,
-    words: bool = False,
-    first: int = 0,
-    end: int | None = None,
-    width: str = "column",
+    format: str = "pdf",  # or "svg", "png", or "py": the Python that writes the figure as PDF
+    mode: str = "raw",  # the display mode; no other has figures
+    special: bool = True,  # show special tokens
+    words: bool = False,  # merge the tokens of words
+    first: int = 0,  # the first token that is shown
+    end: int | None = None,  # the first one after it that is not
+    width: str = "column",  # or "page"
     caption: bool = False,
 ) -> bytes:
     """Return a figure for print of one map, of A, B and A − B, or of all heads.
 
-    Parameters
-    ----------
-    exploration : Exploration
-    sides : sequence of (run, layer, head)
-        One, or A and B; the head "all" stands for the maps of all heads.
-    format : {"pdf", "svg", "png", "py"}
-        "py" is the Python that writes the figure as PDF.
-    mode : str
-        The display mode; figures are of "raw" weights.
-    special, words : bool
-        Show special tokens; merge the tokens of words.
-    first, end : int, optional
-        The first token that is shown, and the first after it that is not.
-    width : {"column", "page"}
-    caption : bool
-
-    Raises
-    ------
-    RegardError
-        There is no such run, layer, head, format or width; the run has no trace; or more than 2,048 tokens would be
-        shown.
+    An error if there is no such run, layer, head, format or width; the run has no trace; or more than 2,048 tokens
+    would be shown.
     """
     run_sides = [
-        (exploration.layer(run, layer, 0 if head == "all" else head)[0], layer, head)
+        (exploration.run(run), layer, head)
         for run, layer, head in dict.fromkeys((run, layer, head) for run, layer, head in sides)
     ]
+    for run, layer, head in run_sides:
+        run.layer_map(layer, 0 if head == "all" else head)
     runs = [run for run, _, _ in run_sides]
     check_format(format)
     if not 1 <= len(runs) <= 2:

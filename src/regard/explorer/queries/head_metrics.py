@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 
@@ -30,8 +30,14 @@ EXPLANATIONS: tuple[answers.Explanation, ...] = tuple(
 )
 
 
+class HeadMetrics(TypedDict):
+    """Metrics of every head, by key."""
+
+    metrics: dict[str, answers.HeadValues]
+
+
 @query(slow=True)
-def heads(exploration: Exploration, run: int, *, check: CancelCheck = lambda: None) -> answers.HeadMetrics:
+def heads(exploration: Exploration, run: int, *, check: CancelCheck = lambda: None) -> HeadMetrics:
     """Return the metrics of every head, ``L H`` each; for a long text from some of its rows."""
     recorded = exploration.run(run)
 

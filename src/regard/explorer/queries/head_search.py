@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from itertools import chain
+from typing import Any, TypedDict
 
 import numpy as np
 
@@ -24,6 +25,21 @@ from regard.views.similarity import cosine
 
 MAX_CELLS = 64
 _TOKENS_PER_BATCH = 4096
+
+
+class FoundHeads(TypedDict):
+    """The mean weight of some cells in every head."""
+
+    values: answers.HeadValues
+
+
+class Sweep(TypedDict):
+    """A number before and after the ablation of each head of a layer: the probability of a token, or a cosine."""
+
+    before: float
+    after: list[float]
+    token: int | None
+    text: str | None
 
 
 def live_metrics(runs: Sequence[Run]) -> list[answers.Explanation]:
@@ -61,25 +77,19 @@ def sweep(
     position: int | None = None,
     token: int | None = None,
     check: CancelCheck = lambda: None,
-) -> answers.Sweep:
+) -> Sweep:
     """Return what the ablation of each head of a layer does to one number, ``before`` and ``after`` it.
 
     For a language model the number is the probability of `token` after `position`, by default of the likeliest
     after the last; for another model the cosine similarity of the vector at `position` with what it was.
 
-    Raises
-    ------
-    RegardError
-        The run has no model or is an ablation; or there is no such layer, position or token.
+    An error if the run has no model or is an ablation; or there is no such layer, position or token.
     """
     if not run.can_ablate:
         raise RegardError("an ablation runs the model again: explore a text with a model, not a saved trace")
     if run.ablated:
         raise RegardError("each head is ablated in the whole model: choose A")
-    check_index("layer", layer, len(run.layers))
-    position = run.length - 1 if position is None else position
-    check_index("token", position, run.length)
-    heads = np.arange(len(run.layers[layer].heads))
+    heads, position = np.arange(len(run.layer_map(layer).heads)), run.position(position)
     number = _Number(run, position, token)
     count = max(1, _TOKENS_PER_BATCH // run.length)
     after: list[float] = []
@@ -90,19 +100,15 @@ def sweep(
 
 
 @query(slow=True)
-def find_heads(run: Run, cells: Sequence[tuple[int, int]], *, check: CancelCheck = lambda: None) -> answers.FoundHeads:
+def find_heads(run: Run, cells: Sequence[tuple[int, int]], *, check: CancelCheck = lambda: None) -> FoundHeads:
     """Return the mean weight of some cells, (query, key), in every head, ``L H``; None where it is not finite.
 
-    Raises
-    ------
-    RegardError
-        There is no such run or cell, or there are more than 64 cells.
+    An error if there is no such run or cell, or there are more than 64 cells.
     """
     if not 0 < len(cells) <= MAX_CELLS:
         raise RegardError(f"heads are found by 1 to {MAX_CELLS} cells, got {len(cells)}")
-    for cell in cells:
-        for token in cell:
-            check_index("token", token, run.length)
+    for token in chain(*cells):
+        check_index("token", token, run.length)
     rows, cols = (np.array(axis) for axis in zip(*cells, strict=True))
     unique_rows, unique_cols = np.unique(rows), np.unique(cols)
     at = np.searchsorted(unique_rows, rows), np.searchsorted(unique_cols, cols)

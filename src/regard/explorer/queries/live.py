@@ -30,10 +30,7 @@ def run_text(exploration: Exploration, text: str, *, model: str | None = None) -
     The same text and model have the same number. The last 8 such runs stay in memory; an earlier one is run again
     when it is requested.
 
-    Raises
-    ------
-    RegardError
-        The model is none of `Exploration.live_models`, or cannot read the text.
+    An error if the model is none of `Exploration.live_models`, or cannot read the text.
     """
     if not exploration.live_models:
         raise RegardError("no text can be run here: regard explore TEXT opens a page that runs texts")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 
@@ -26,17 +26,24 @@ if TYPE_CHECKING:
     from regard.explorer.exploration import Exploration
 
 
+class Movements(TypedDict):
+    """The place of each token of some runs on one plane, at every stage: ``R L T 2``."""
+
+    explained_variance_ratio: list[float]
+    stages: list[str]
+    points: list[list[list[list[float]]]]
+    left_out: list[list[int]]  # of the fit
+    note: str
+
+
 @query(slow=True)
-def movement(exploration: Exploration, runs: Sequence[int]) -> answers.Movements:
+def movement(exploration: Exploration, runs: Sequence[int]) -> Movements:
     """Return the position of each token at every stage, on one plane for all `runs`; see `moved`.
 
     The ``note`` says what the plane shows, and what is left out of its fit.
 
-    Raises
-    ------
-    RegardError
-        There is no such run, or none is given; vectors were not recorded, or are of too many tokens; or the runs
-        have different stages or vector sizes (see ``projection_key`` of the manifest).
+    An error if there is no such run, or none is given; vectors were not recorded, or are of too many tokens; or the
+    runs have different stages or vector sizes (see ``projection_key`` of the manifest).
     """
     if len(set(runs)) != len(runs):
         raise RegardError("runs holds a number twice")
@@ -52,7 +59,7 @@ def movement(exploration: Exploration, runs: Sequence[int]) -> answers.Movements
     return {**points, "note": describe_plane(points, [run.token_descriptions for run in recorded])}
 
 
-def moved(texts: Sequence[tuple[Trace, int, np.ndarray]]) -> answers.Movements:
+def moved(texts: Sequence[tuple[Trace, int, np.ndarray]]) -> Movements:
     """Return the points of some runs on the plane of their first two principal components.
 
     From layer to layer all vectors shift together and grow, which would dominate the plane; so each stage is
@@ -87,7 +94,7 @@ def moved(texts: Sequence[tuple[Trace, int, np.ndarray]]) -> answers.Movements:
     }
 
 
-def describe_plane(points: answers.Movements, tokens: Sequence[Sequence[answers.Token]]) -> str:
+def describe_plane(points: Movements, tokens: Sequence[Sequence[answers.Token]]) -> str:
     """Return what the plane of `moved` shows and hides, and the tokens that it is not fitted to, with the reason.
 
     `tokens` are those of each run, as the page has them.

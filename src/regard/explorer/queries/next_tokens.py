@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TypedDict
+
 import numpy as np
 
 from regard._utils.errors import RegardError
-from regard.explorer import answers
 from regard.explorer.query import query
 from regard.explorer.run import Run
 from regard.explorer.validation import check_index
@@ -20,6 +21,42 @@ _TOP_OF_LAYER = 3
 _MAX_FILE_PREDICTIONS = 256  # of a page in a file, one after each token
 
 
+class PredictedToken(TypedDict):
+    """A next token."""
+
+    token: int
+    text: str
+    probability: float
+
+
+class NextTokens(TypedDict):
+    """The distribution of the next token."""
+
+    position: int
+    tokens: list[PredictedToken]
+    rest: float
+    entropy: float
+    drawn: PredictedToken | None
+
+
+class LensRow(TypedDict):
+    """The likeliest tokens after a step."""
+
+    step: str
+    tokens: list[PredictedToken]
+    probability: float
+    rank: int
+
+
+class Lens(TypedDict):
+    """The logit lens of one position."""
+
+    position: int
+    token: int
+    text: str
+    layers: list[LensRow]
+
+
 def predicts_next_tokens(run: Run) -> bool:
     """Tell whether a run has a model that predicts the next token."""
     return run.model is not None and run.encoding is not None and predicts_tokens(run.model)
@@ -27,24 +64,15 @@ def predicts_next_tokens(run: Run) -> bool:
 
 @query()
 def next_tokens(
-    run: Run, *, position: int | None = None, temperature: float = 1.0, seed: int | None = None
-) -> answers.NextTokens:
+    run: Run,
+    *,
+    position: int | None = None,  # that the next token follows; by default the last
+    temperature: float = 1.0,  # above 0; the logits are divided by it
+    seed: int | None = None,  # draw a token too, ``drawn``, the same for the same seed
+) -> NextTokens:
     """Return the distribution of the next token: the 20 likeliest ``tokens``, the ``rest``, and its ``entropy``.
 
-    Parameters
-    ----------
-    run : Run
-    position : int, optional
-        The token that the next one follows, by default the last.
-    temperature : float
-        Above 0; the logits are divided by it.
-    seed : int, optional
-        Draw a token too, ``drawn``, the same for the same seed.
-
-    Raises
-    ------
-    RegardError
-        The run has no model that predicts a next token; or there is no such position, temperature or seed.
+    An error if the run has no model that predicts a next token; or there is no such position, temperature or seed.
     """
     if not temperature > 0:
         raise RegardError(f"temperature must be above 0, got {temperature}")
@@ -65,7 +93,7 @@ def next_tokens(
     }
 
 
-def all_next_tokens(run: Run) -> list[answers.NextTokens]:
+def all_next_tokens(run: Run) -> list[NextTokens]:
     """Return `next_tokens` after each token, for an exported page; none of a long text, or without predictions."""
     if run.length > _MAX_FILE_PREDICTIONS or not predicts_next_tokens(run):
         return []
@@ -73,16 +101,13 @@ def all_next_tokens(run: Run) -> list[answers.NextTokens]:
 
 
 @query()
-def lens(run: Run, *, position: int | None = None, token: int | None = None) -> answers.Lens:
+def lens(run: Run, *, position: int | None = None, token: int | None = None) -> Lens:
     """Return the logit lens of one position: the likeliest tokens after the embeddings and after each block.
 
     Each has the ``probability`` and the ``rank`` of `token`, by default the one that is likeliest at the end; see
     `regard.metrics.logit_lens`.
 
-    Raises
-    ------
-    RegardError
-        The run has no decoder, or lacks the outputs of blocks; or there is no such position or token.
+    An error if the run has no decoder, or lacks the outputs of blocks; or there is no such position or token.
     """
     model, position = run.model, _position_of(run, position)
     if not isinstance(model, Decoder):
@@ -99,7 +124,7 @@ def lens(run: Run, *, position: int | None = None, token: int | None = None) -> 
         raise RegardError("predictions are NaN or infinite: the model overflows for this text")
     target = int(logits[-1].argmax()) if token is None else token
     check_index("token id", target, logits.shape[-1])
-    rows: list[answers.LensRow] = []
+    rows: list[LensRow] = []
     for name, row in zip(names, logits, strict=True):
         likely = likely_tokens(row, model.tokenizer, top=_TOP_OF_LAYER)
         rows.append({
@@ -127,12 +152,9 @@ def logits_at(run: Run, position: int) -> np.ndarray:
 
 def _position_of(run: Run, position: int | None) -> int:
     """Return the position that the next token follows: the last by default, and of an encoder-decoder always."""
-    if position is None or not predicts_at_each_token(run.model):
-        return run.length - 1
-    check_index("token", position, run.length)
-    return position
+    return run.position(position if predicts_at_each_token(run.model) else None)
 
 
-def predicted_token(token: int, text: str, probability: float) -> answers.PredictedToken:
+def predicted_token(token: int, text: str, probability: float) -> PredictedToken:
     """Return a token as the page is told of it."""
     return {"token": token, "text": text, "probability": float(f"{probability:.6g}")}

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 from regard._utils.errors import RegardError
 from regard.explorer import answers
 from regard.explorer.codec import short_number
 from regard.explorer.progress import Watch
 from regard.explorer.queries.figures import DRAWING, check_format
-from regard.explorer.queries.next_tokens import logits_at, next_tokens, predicted_token
+from regard.explorer.queries.next_tokens import PredictedToken, logits_at, next_tokens, predicted_token
 from regard.explorer.query import query
 from regard.explorer.run import Run
 from regard.functional import softmax
@@ -32,6 +32,25 @@ _MAX_FILE_CELLS = 1024  # of a grid that an exported page holds, each a run of t
 _TOP = 10  # next tokens of each text, to choose from
 
 
+class Patching(TypedDict):
+    """What each step of A recovers in the run of B, ``L T`` or ``L H``; None where A and B have the same number.
+
+    ``is_default`` tells whether the tokens are those of a question that names none.
+    """
+
+    over: str
+    token: int | None
+    versus: int | None
+    is_default: bool
+    likely: list[PredictedToken]  # after A or B, with the probability after one of them
+    metric: str
+    clean: float
+    corrupted: float
+    values: answers.HeadValues
+    recovered: answers.HeadValues
+    code: str  # of Python, that computes it
+
+
 class PatchingQuestion(NamedTuple):
     """What a grid is asked for; see `patching`."""
 
@@ -44,7 +63,7 @@ class Patched(NamedTuple):
     """A grid, what the page is told of it, and the Python that computes it."""
 
     grid: PatchGrid
-    answer: answers.Patching
+    answer: Patching
 
 
 def has_patching(run: Run) -> bool:
@@ -67,33 +86,18 @@ def patching(
     run: int,
     other: int,
     *,
-    over: str = "output",
-    token: int | None = None,
-    versus: int | None = None,
+    over: str = "output",  # of each block, or of its "attn" or "mlp", at each position; or each "head"
+    token: int | None = None,  # of a decoder: by default the likeliest next token of `run`
+    versus: int | None = None,  # whose logit is subtracted: by default that of `other`
     check: CancelCheck = lambda: None,
-) -> answers.Patching:
+) -> Patching:
     """Return how much of a number each step of a run recovers in another; see `regard.metrics.patch_grid`.
 
-    A site of `other` has its value in `run`: 0 is the number of `other`, 1 that of `run`. The last 8 are kept.
+    A site of `other` has its value in `run`: 0 is the number of `other`, 1 that of `run`. For an encoder the number is
+    the similarity with the vector of `run`. The last 8 are kept. `check` is called after each layer.
 
-    Parameters
-    ----------
-    exploration : Exploration
-    run, other : int
-        Two runs of one model, of as many tokens.
-    over : {"output", "attn", "mlp", "head"}
-        The output of each block, of its attention or its feed-forward layer, at each position; or each head.
-    token, versus : int, optional
-        Of a decoder, whose logits are subtracted: by default the likeliest next token of `run`, and of `other`. Of
-        an encoder the number is the similarity with the vector of `run`.
-    check
-        Called after each layer.
-
-    Raises
-    ------
-    RegardError
-        The runs are not of one model of texts with all its heads, differ in their number of tokens, or have more
-        than 256; or there is no such token or step.
+    An error if the runs are not of one model of texts with all its heads, differ in their number of tokens, or have
+    more than 256; or there is no such token or step.
     """
     return _patched(exploration, run, other, PatchingQuestion(over, token, versus), check).answer
 
@@ -129,7 +133,7 @@ def patching_figure(
         return encode(plot.patching(patched.grid, width=width, caption=caption), format)
 
 
-def file_patching(exploration: Exploration) -> list[answers.Patching]:
+def file_patching(exploration: Exploration) -> list[Patching]:
     """Return the grids of A and B that an exported page holds: those that were computed, and the first if small."""
     if len(exploration.runs) == 2 and _fits_file(*exploration.runs):
         with suppress(RegardError):  # of vectors that are not finite
@@ -169,7 +173,7 @@ def _patch(
         raise RegardError(f"patching is for texts of at most {_MAX_TOKENS} tokens, these have {clean.length:,}")
     model, over = clean.model, _OVER[question.over]
     token = versus = None
-    likely: list[answers.PredictedToken] = []
+    likely: list[PredictedToken] = []
     metric: Any = clean.encoding
     default: tuple[int | None, int | None] = None, None
     if predicts_at_each_token(model):
@@ -207,7 +211,7 @@ def _patch(
         f"grid = patch_grid(model, {texts[0]!r}, {texts[1]!r}, {written}{arguments})",
         "print(grid.recovered)",
     ]
-    answer: answers.Patching = {
+    answer: Patching = {
         "over": question.over,
         "token": token,
         "versus": versus,

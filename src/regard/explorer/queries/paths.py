@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import unicodedata
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
 import numpy as np
 
 from regard import metrics
 from regard._utils.errors import RegardError
-from regard.explorer import answers
 from regard.explorer.queries.next_tokens import logits_at
-from regard.explorer.queries.why import short, written_by
+from regard.explorer.queries.why import ScoreWriter, short, written_by
 from regard.explorer.query import query
 from regard.explorer.run import Run
-from regard.explorer.validation import check_index
 from regard.metrics import PredictionPaths
 from regard.metrics.activation_patching import same_length
 from regard.metrics.layer_maps import CancelCheck
@@ -30,6 +28,56 @@ _BYTES_PER_GRADIENT = 60  # measured with SmolLM2: for each number that a head's
 _INCH = 110.0  # pixels: a box is 24 high, which a finger hits
 _LETTER = 7.0  # pixels
 _MAX_LETTERS = 16  # of the name of a token
+
+
+class PathNode(ScoreWriter):
+    """A node of a graph of paths, with the token at which it stands and its center."""
+
+    token: int
+    x: float
+    y: float
+
+
+class PathEdge(TypedDict):
+    """An edge between two nodes, by their places in the list; its line is a path of SVG.
+
+    ``token`` is where most of it is read, ``score`` the estimate of how much the number falls without it.
+    """
+
+    writer: int
+    reader: int
+    read_by: str
+    token: int
+    score: float
+    line: str
+
+
+class PathGraph(TypedDict):
+    """A graph of paths, in pixels from its upper left corner; ``feet`` are the tokens at which no edge begins."""
+
+    width: float
+    height: float
+    box: tuple[float, float]
+    nodes: list[PathNode]
+    feet: list[tuple[int, float]]
+    edges: list[PathEdge]
+
+
+class Paths(TypedDict):
+    """The paths behind a next token; ``tree`` is a row of depth, edge, and whether it is a repeat.
+
+    ``is_default`` tells whether the corrupted text, or none, is what is compared with where none is named.
+    """
+
+    position: int
+    token: int
+    versus: int | None
+    corrupted: str | None
+    is_default: bool
+    summary: str
+    faithfulness: float
+    graph: PathGraph
+    tree: list[tuple[int, int, bool]]
 
 
 class PathsQuestion(NamedTuple):
@@ -55,8 +103,7 @@ class PathsQuestion(NamedTuple):
 
         `other_text` is that of the run that this one is compared with.
         """
-        position = run.length - 1 if position is None else position
-        check_index("token", position, run.length)
+        position = run.position(position)
         logits = logits_at(run, position)
         token = likely_tokens(logits, run.model.tokenizer, top=1)[0].id if token is None else token
         default = None
@@ -90,36 +137,18 @@ def paths(
     exploration: Exploration,
     run: int,
     *,
-    position: int | None = None,
-    token: int | None = None,
-    versus: int | None = None,
-    corrupted: str | None = None,
+    position: int | None = None,  # that the next token follows; by default the last
+    token: int | None = None,  # the next token by its id, by default the likeliest
+    versus: int | None = None,  # another one, whose logit is subtracted
+    corrupted: str | None = None,  # by default the text that this one is compared with, if it has as many tokens
     check: CancelCheck = lambda: None,
-) -> answers.Paths:
+) -> Paths:
     """Return the paths through which a next token comes from the text, as a graph; see `regard.metrics.paths`.
 
-    The last 8 graphs are kept, and an exported page holds them.
+    Without a corrupted text what is cut is replaced by its mean over the tokens. The last 8 graphs are kept, and an
+    exported page holds them. `check` is called between runs of the model.
 
-    Parameters
-    ----------
-    exploration : Exploration
-    run : int
-    position : int, optional
-        The token that the next one follows, by default the last.
-    token : int, optional
-        The next token by its id, by default the likeliest.
-    versus : int, optional
-        Another one, whose logit is subtracted.
-    corrupted : str, optional
-        A text of as many tokens, by default that of the run that this one is compared with, if it has as many.
-        Without one what is cut is replaced by its mean over the tokens.
-    check
-        Called between runs of the model.
-
-    Raises
-    ------
-    RegardError
-        The run has no decoder, is an ablation or too long; or there is no such position, token or text.
+    An error if the run has no decoder, is an ablation or too long; or there is no such position, token or text.
     """
     recorded = exploration.run(run)
     other = exploration.other_text(run) if run in exploration.numbers else None
@@ -127,12 +156,12 @@ def paths(
     return exploration.paths_kept.compute((run, question), lambda: _paths(recorded, question, check))
 
 
-def kept_paths(exploration: Exploration, run: int) -> list[answers.Paths]:
+def kept_paths(exploration: Exploration, run: int) -> list[Paths]:
     """Return the graphs of a run that were computed, for an exported page."""
     return [graph for (number, *_), graph in exploration.paths_kept.items() if number == run]
 
 
-def _paths(run: Run, question: PathsQuestion, check: CancelCheck) -> answers.Paths:
+def _paths(run: Run, question: PathsQuestion, check: CancelCheck) -> Paths:
     _require_paths(run)
     assert run.encoding is not None
     position, token, versus, corrupted, default = question
@@ -162,14 +191,14 @@ def _paths(run: Run, question: PathsQuestion, check: CancelCheck) -> answers.Pat
     }
 
 
-def _drawn(run: Run, graph: PredictionPaths) -> answers.PathGraph:
+def _drawn(run: Run, graph: PredictionPaths) -> PathGraph:
     from regard.plot.path_layout import GAP, PathLayout, Place, path_rows
 
     assert run.encoding is not None
     tokens = numbered_labels(run.encoding)
 
-    def node_of(place: Place, center: tuple[float, float]) -> answers.PathNode:
-        logits: answers.ScoreWriter = {"label": place.label, "kind": "logits", "layer": None, "head": None}
+    def node_of(place: Place, center: tuple[float, float]) -> PathNode:
+        logits: ScoreWriter = {"label": place.label, "kind": "logits", "layer": None, "head": None}
         writer = logits if place.node is None else written_by(run, place.node)
         return {**writer, "token": place.token, "x": _pixels(center[0]), "y": _pixels(height - center[1])}
 

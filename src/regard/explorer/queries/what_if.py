@@ -3,51 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from regard._utils.errors import RegardError
-from regard.explorer import answers
-from regard.explorer.queries.ablation import changed_outputs
+from regard.explorer.queries.ablation import ChangedOutputs, changed_outputs
 from regard.explorer.queries.cell import sink_of
 from regard.explorer.query import query
+from regard.explorer.run import Run
 from regard.explorer.validation import check_index
 from regard.metrics.layer_maps import LayerMap
 from regard.trace import AttentionMap
 
-if TYPE_CHECKING:
-    from regard.explorer.exploration import Exploration
+
+class WhatIf(ChangedOutputs):
+    """What other scores of a row change; ``weights`` are those of the row then, ``S``."""
+
+    weights: list[float]
 
 
 @query(slow=True)
-def what_if(
-    exploration: Exploration, run: int, layer: int, head: int, i: int, scores: Sequence[tuple[int, float | None]]
-) -> answers.WhatIf:
+def what_if(run: Run, layer: int, head: int, i: int, scores: Sequence[tuple[int, float | None]]) -> WhatIf:
     """Run the model again with other scores, (key, score), in row i of a head; return what has changed.
 
     None masks a key. Scores are those before the softmax, with bias; the next token is that after the last.
 
-    Raises
-    ------
-    RegardError
-        There is no such run, layer, head, row or key; a key is masked; or the run has no model, or no scores.
+    An error if there is no such run, layer, head, row or key; a key is masked; or the run has no model, or no
+    scores.
     """
-    recorded, layer_map = exploration.layer(run, layer, head, i)
-    if not recorded.can_ablate:
+    layer_map = run.layer_map(layer, head, i)
+    if not run.can_ablate:
         raise RegardError("what follows is another run of the model: explore a text with a model, not a saved trace")
     weights = _changed_weights(layer_map, head, i, scores)
-    _, _, rows, cols = recorded.recorded_at(layer)
+    _, _, rows, cols = run.recorded_at(layer)
 
     def change(before: np.ndarray) -> np.ndarray:  # B H T S
         changed = before.copy()
         changed[0, head, i - rows.start] = weights[cols.start : cols.stop]
         return changed
 
-    edits = {**recorded.edits, layer_map.step("weights"): change}
+    edits = {**run.edits, layer_map.step("weights"): change}
     with np.errstate(all="ignore"):
-        after = recorded.again(edit=edits)
-    return {"weights": [round(float(x), 6) for x in weights], **changed_outputs(recorded.output, after, recorded)}
+        after = run.again(edit=edits)
+    return {"weights": [round(float(x), 6) for x in weights], **changed_outputs(run.output, after, run)}
 
 
 def _changed_weights(layer_map: LayerMap, head: int, i: int, scores: Sequence[tuple[int, float | None]]) -> np.ndarray:
