@@ -17,18 +17,19 @@ from regard.explorer import answers, queries
 from regard.explorer.cache import Kept
 from regard.explorer.classroom import Classroom
 from regard.explorer.display_modes import DISPLAY_MODES
-from regard.explorer.manifest import describe_run, provenance_of, title_of
+from regard.explorer.manifest import provenance_of, title_of
 from regard.explorer.map_reader import MapReader, difference_blocked_by
 from regard.explorer.opening import Opening, opening_of
 from regard.explorer.pair import run_of
 from regard.explorer.progress import Progress, Watch
-from regard.explorer.queries.attribution import EXPLANATIONS as ATTRIBUTION_METHODS
+from regard.explorer.queries.attribution import EXPLANATIONS as ATTRIBUTION_METHODS, describe_attribution
 from regard.explorer.queries.corpus import PAIRS, Corpus
 from regard.explorer.queries.head_metrics import EXPLANATIONS
 from regard.explorer.queries.head_search import live_metrics
 from regard.explorer.queries.live import LiveRuns
-from regard.explorer.queries.patching import Patched, PatchingQuestion
-from regard.explorer.queries.paths import Paths, PathsQuestion
+from regard.explorer.queries.next_tokens import predicts_next_tokens
+from regard.explorer.queries.patching import Patched, PatchingKey, has_patching
+from regard.explorer.queries.paths import Paths, has_paths
 from regard.explorer.query import QUERIES, query
 from regard.explorer.run import Run
 from regard.explorer.run_store import RunStore
@@ -84,8 +85,8 @@ class Exploration(MapReader):
         super().__init__(store)
         self._progress = Progress()
         self.live = LiveRuns(store, [run.reader for run in shown])
-        self.grids_kept: Kept[tuple[int, int, PatchingQuestion], Patched] = Kept()
-        self.paths_kept: Kept[tuple[int, PathsQuestion], Paths] = Kept()  # about 20 kB of JSON each
+        self.grids_kept: Kept[PatchingKey, Patched] = Kept()
+        self.paths_kept: Kept[tuple[Any, ...], Paths] = Kept()  # by run and question; about 20 kB of JSON each
         self.runs = tuple(shown)  # A and B
         self.corpus: Corpus | None = None  # sentences in which heads are sought
         self.story: answers.Story | None = None  # that the page opens with
@@ -108,10 +109,6 @@ class Exploration(MapReader):
     def numbers(self) -> Sequence[int]:
         """The numbers of the runs that the page can show, without those of ablations."""
         return range(len(self.runs))
-
-    def holds(self, number: int) -> bool:
-        """Tell whether a run is in memory, so that no model has to run for it."""
-        return self.store.holds(number)
 
     def fewer(self) -> Exploration | None:
         """Return an exploration of fewer runs, for a smaller file; None if there is none."""
@@ -162,18 +159,8 @@ class Exploration(MapReader):
     def prepare(self, check: CancelCheck = lambda: None) -> None:
         """Compute what the page requests first: the manifest, and an overview of the initial head."""
         self.manifest()
-        n = self.runs[0].length
-        bin_size = -(-n // _INITIAL_CELLS)
-        self.tile(
-            self.numbers[-len(self.runs)],
-            *self.initial_head,
-            row0=0,
-            row1=n,
-            col0=0,
-            col1=n,
-            bin_size=bin_size,
-            check=check,
-        )
+        bin_size = -(-self.runs[0].length // _INITIAL_CELLS)
+        self.whole(self.numbers[-len(self.runs)], *self.initial_head, bin_size=bin_size, check=check)
 
     @query()
     def progress(self) -> dict[str, answers.Share]:
@@ -186,19 +173,9 @@ class Exploration(MapReader):
 
     @query()
     def publish(self, address: str, *, run: int | None = None) -> None:
-        """Show the class what the teacher's page shows.
+        """Show the class what the teacher's page shows: the fragment of its address, and the run of a text that it ran.
 
-        Parameters
-        ----------
-        address : str
-            The fragment of the page's address.
-        run : int, optional
-            The run of a text that the teacher's page ran.
-
-        Raises
-        ------
-        RegardError
-            No class looks at this page, the address is too long, or there is no such run or its text is too long.
+        An error if no class looks at this page, the address is too long, there is no such run or its text is too long.
         """
         self._class().publish(address, run)
 
@@ -247,9 +224,24 @@ class Exploration(MapReader):
     def describe(self, number: int, opening: Opening | None = None) -> answers.RunDescription:
         """Return a run as plain data; `opening` is its own, by default that of the page."""
         run = self.store[number]
-        is_own = opening is not None or run is self.runs[0]
-        size, other_text = self.thumbnail_size(number), self.other_text(number)
-        return describe_run(run, size, opening or self.opening, other_text, is_own=is_own)
+        is_own, opening = opening is not None or run is self.runs[0], opening or self.opening
+        return {
+            "title": run.title,
+            "model": run.trace.model,
+            "text": run.encoding.text if run.encoding else "",
+            "tokens": run.token_descriptions,
+            "picture": run.picture_description,
+            "layers": run.layer_descriptions,
+            "projection_key": run.projection_key,
+            "thumbnail_size": self.thumbnail_size(number),
+            "num_sampled_rows": len(run.sampled_rows()) if run.is_long else None,
+            "initial": opening.describe(run),
+            "distinctive": list(opening.cells) if is_own else [],
+            "predicts_tokens": predicts_next_tokens(run),
+            "has_paths": has_paths(run),
+            "has_patching": has_patching(run),
+            "attribution": describe_attribution(run, self.other_text(number)),
+        }
 
 
 def _process_peak() -> int | None:

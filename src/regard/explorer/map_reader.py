@@ -11,13 +11,14 @@ import numpy as np
 from regard._utils.errors import RegardError
 from regard.explorer import answers, pooling
 from regard.explorer.cache import Cache
-from regard.explorer.display_modes import heads_of, rollouts, value_norms_of, weights_times_norms
+from regard.explorer.display_modes import rollouts
 from regard.explorer.query import query
 from regard.explorer.run import Head, Run
 from regard.explorer.run_store import RunStore
 from regard.explorer.validation import check_range
 from regard.functional.native.map import Pooling
-from regard.metrics.layer_maps import CancelCheck
+from regard.metrics.layer_maps import CancelCheck, LayerMap
+from regard.metrics.value_norms import output_projection, value_lengths
 from regard.trace.overviews import bin_edges, equal_edges
 from regard.trace.stored_map import StoredMap
 
@@ -80,10 +81,7 @@ class MapReader:
         than 4 million where that loses nothing, is pooled from an overview of the whole map in at most 2048 × 2048
         cells: a bin covers all cells that it touches.
 
-        Raises
-        ------
-        RegardError
-            There is no such run, layer, head, mode or region.
+        An error if there is no such run, layer, head, mode or region.
         """
         layer_map = self.store[run].layer_map(layer, head)
         rows, cols = (row0, row1), (col0, col1)
@@ -96,16 +94,24 @@ class MapReader:
             region = whole[slice(*rows), slice(*cols)]
             return _float32(pooling.pool_between(region, row_edges - rows[0], col_edges - cols[0], pool))
         total = np.zeros((len(row_edges) - 1, len(col_edges) - 1))
-        heads = heads_of(layer_map, head)
+        heads = _heads(layer_map, head)
         for each in heads:
             check()
             total += self._pool_head(run, layer, each, row_edges, col_edges, pool, check)
         return _float32(total / len(heads))
 
-    def whole(self, run: int, layer: int, head: Head, mode: str = "raw") -> np.ndarray:
+    def whole(
+        self,
+        run: int,
+        layer: int,
+        head: Head,
+        mode: str = "raw",
+        bin_size: int = 1,
+        check: CancelCheck = lambda: None,
+    ) -> np.ndarray:
         """Return a whole map, float32 ``T S``, of a text short enough for one tile."""
         n = self.store[run].layer_map(layer, head).length
-        return self.tile(run, layer, head, mode=mode, row0=0, row1=n, col0=0, col1=n, bin_size=1)
+        return self.tile(run, layer, head, mode=mode, row0=0, row1=n, col0=0, col1=n, bin_size=bin_size, check=check)
 
     @query()
     def row(
@@ -129,7 +135,7 @@ class MapReader:
         if whole is not None:
             return _float32(whole.take(token, axis))
         at = ([token], None) if axis == 0 else (None, [token])
-        lines = [layer_map.tile(each, *at).take(0, axis) for each in heads_of(layer_map, head)]
+        lines = [layer_map.tile(each, *at).take(0, axis) for each in _heads(layer_map, head)]
         return _float32(np.mean(lines, axis=0))
 
     def value_norms(self, run: int, layer: int) -> np.ndarray:
@@ -138,7 +144,9 @@ class MapReader:
         layer_map = recorded.layer_map(layer)
         if "norms" not in recorded.modes:
             raise RegardError("value norms need the model of the run")
-        norms = value_norms_of(recorded.model, recorded.trace, layer_map, recorded.batch)
+        projection = output_projection(recorded.model, layer_map)
+        assert projection is not None  # there would be no such mode
+        norms = value_lengths(projection, recorded.trace, layer_map, recorded.batch)
         norms[[head for at, head in recorded.ablated if at == layer]] = 0
         return _float32(norms)
 
@@ -167,10 +175,7 @@ class MapReader:
         ``thumbnails`` has a signed byte for each cell, ``L H t t`` in base64, of the difference farthest from 0 in it:
         its sign times 127 · √(difference / largest of all heads). ``explanation`` is of the grid, as those of metrics.
 
-        Raises
-        ------
-        RegardError
-            Not two runs, or they differ in their numbers of tokens, layers or heads.
+        An error unless these are two runs with the same numbers of tokens, layers and heads.
         """
         if len(runs) != 2:
             raise RegardError(f"a difference is of two runs, not {len(runs)}")
@@ -196,7 +201,13 @@ class MapReader:
         if mode == "norms":
 
             def compute() -> np.ndarray:
-                return weights_times_norms(recorded.layers[layer], head, self.value_norms(run, layer), check)
+                """Return the weights of a head, each times the value norm of its column; of heads their mean."""
+                layer_map, norms = recorded.layers[layer], self.value_norms(run, layer)
+                heads, total = _heads(layer_map, head), np.zeros((layer_map.length, layer_map.length))
+                for each in heads:
+                    check()
+                    total += layer_map.tile(each, None, None) * norms[each]
+                return _float32(total / len(heads))
 
             return self.cache.get(("norms", run, layer, head), compute)
         return None
@@ -282,6 +293,11 @@ def difference_blocked_by(runs: Sequence[Run]) -> str | None:
         if blocks[0] == blocks[1]
         else "the texts of A and B differ in their numbers of tokens, as their targets do"
     )
+
+
+def _heads(layer: LayerMap, head: Head) -> Sequence[int]:
+    """Return the heads that are shown: one, or all for their mean."""
+    return range(len(layer.heads)) if head == "mean" else [head]
 
 
 def _float32(array: np.ndarray) -> np.ndarray:

@@ -22,8 +22,9 @@ from regard.explorer.run import Run
 from regard.metrics.layer_maps import CancelCheck
 
 if TYPE_CHECKING:
-    from regard.explorer.exploration import Exploration
-
+    from regard.explorer.exploration import Exploration as Exploration
+else:
+    Exploration = Any  # it imports the queries
 Answer: TypeAlias = "Any"  # plain data for JSON, bytes, or an array of float32
 
 _MAX_SHOWN = 40  # characters of a wrong value
@@ -47,7 +48,7 @@ class Query:
 
     @cached_property
     def _hints(self) -> dict[str, Any]:
-        return get_type_hints(self.function, localns={"Exploration": object})
+        return get_type_hints(self.function)
 
     @cached_property
     def types(self) -> dict[str, Any]:

@@ -179,7 +179,7 @@ def logit_attribution(model: Any, trace: Trace, token: Any, versus: Any = None) 
     ids = [next_token_ids(model, trace.encodings, each, shape) for each in (token, versus)[: 1 + (versus is not None)]]
     direction, bias = _unembedding(model, ids)
     norm, last = model.final_norm, states[-1]
-    along = _through((norm, 1.0), last, direction)  # B T E: its product with a part of the stream is what that part adds
+    along = _through((norm, 1.0), last, direction)  # B T E: times a part of the stream it is what that adds
     head_bias, bias = bias, bias + (direction @ norm.bias if getattr(norm, "bias", None) is not None else 0)
     heads, attn_biases, mlps, edits = [], [], [], []
     for i, block in enumerate(model.blocks):

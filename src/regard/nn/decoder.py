@@ -121,8 +121,6 @@ class DecoderBlock(Layer):
     mlp : FeedForward, GatedFeedForward, or a layer with the same call
     attn_post_norm, mlp_post_norm : RMSNorm, optional
         Of the outputs of attention and feed-forward, before they are added.
-    residual_scale : float
-        By what the outputs of attention and feed-forward are multiplied before they are added.
     parallel : bool
         Whether attention and feed-forward both read the input of the block: x + attn(norm(x)) + mlp(norm(x)).
 
@@ -139,7 +137,6 @@ class DecoderBlock(Layer):
     mlp: _FeedForward = REQUIRED
     attn_post_norm: RMSNorm | None = field(default=None, kw_only=True)
     mlp_post_norm: RMSNorm | None = field(default=None, kw_only=True)
-    residual_scale: float = field(default=1.0, kw_only=True)
     parallel: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
@@ -183,14 +180,14 @@ class DecoderBlock(Layer):
     forward = __call__
 
     def before_residual(self, part: str) -> tuple[Any, Any]:
-        """Return the norm of an output, if there is one, and the residual scale."""
-        return getattr(self, f"{part}_post_norm"), self.residual_scale
+        """Return the norm of an output, if there is one, and no factor; a family with one has a block of its own."""
+        return getattr(self, f"{part}_post_norm"), 1.0
 
     def _added(self, part: str, y: np.ndarray, trace: Recorder) -> np.ndarray:
         norm, factor = self.before_residual(part)
         if norm is not None:
             y = trace(f"{part}_post_norm", traced_norm(norm, y, trace, f"{part}_post_norm"), "... T E")
-        return y if factor == 1 else y * y.dtype.type(factor)
+        return y if np.all(factor == 1) else y * y.dtype.type(factor)
 
 
 def _norm_heads(norm: LayerNorm | RMSNorm | None, x: np.ndarray, trace: Recorder, name: str) -> np.ndarray:

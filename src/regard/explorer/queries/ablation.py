@@ -5,21 +5,18 @@ from __future__ import annotations
 import operator
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import Any, TypedDict
 
 import numpy as np
 
 from regard._utils.errors import RegardError
 from regard.explorer import answers
 from regard.explorer.progress import Watch
-from regard.explorer.query import query
+from regard.explorer.query import Exploration, query
 from regard.explorer.run import Run, shown_steps_of
 from regard.metrics.layer_maps import layers_of
 from regard.trace import Trace, edits
 from regard.views.ablation import changed_predictions, token_similarities
-
-if TYPE_CHECKING:
-    from regard.explorer.exploration import Exploration
 
 _MAX_ROWS = 256  # compared in each head
 _TOP_TOKENS = 10

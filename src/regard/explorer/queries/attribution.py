@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import Any, TypedDict
 
 import numpy as np
 
 from regard import metrics
 from regard._utils.errors import RegardError
 from regard.explorer import answers
+from regard.explorer.codec import short
 from regard.explorer.queries.next_tokens import PredictedToken
-from regard.explorer.query import query
+from regard.explorer.query import Exploration, query
 from regard.explorer.run import Run
 from regard.metrics.attribution_methods import ATTRIBUTION_METHODS, DEFAULT_STEPS, default_method
 from regard.metrics.attribution_target import next_token_id, predicts_at_each_token, predicts_tokens
 from regard.metrics.layer_maps import CancelCheck
 from regard.text.encoding import Encoding
 from regard.views.next_tokens import likely_tokens
-
-if TYPE_CHECKING:
-    from regard.explorer.exploration import Exploration
 
 MAX_ATTRIBUTED_TOKENS = 1024
 """Gradients of longer texts take minutes."""
@@ -119,28 +117,28 @@ def attribution(
         else:
             target = likely[0]["token"] if target is None else next_token_id(model, encoding, target, position)
             compared = target
-        found = metrics.attribute(model, encoding, compared, position=position, method=method, check=check)
-    if not np.isfinite([found.value, *found.scores]).all():
+        attributed = metrics.attribute(model, encoding, compared, position=position, method=method, check=check)
+    if not np.isfinite([attributed.value, *attributed.scores]).all():
         raise RegardError("contributions are NaN or infinite: the model overflows for this text")
     return {
-        "method": found.method,
-        "metric": found.metric,
-        "value": found.value,
-        "baseline_value": found.baseline_value,
-        "note": _completeness_note(found),
-        "scores": found.scores.tolist(),
-        "attended": found.attended.tolist(),
+        "method": attributed.method,
+        "metric": attributed.metric,
+        "value": attributed.value,
+        "baseline_value": attributed.baseline_value,
+        "note": _completeness_note(attributed),
+        "scores": attributed.scores.tolist(),
+        "attended": attributed.attended.tolist(),
         "to": target if likely is None else None,
         "token": None if likely is None else target,
         "likely": likely,
     }
 
 
-def _completeness_note(found: metrics.Attribution) -> str:
+def _completeness_note(attributed: metrics.Attribution) -> str:
     """Return that the contributions do not sum to what they should; empty where they do, or need not."""
-    if found.is_complete is not False or found.baseline_value is None:
+    if attributed.is_complete is not False or attributed.baseline_value is None:
         return ""
-    total, change = found.scores.sum(), found.value - found.baseline_value
+    total, change = attributed.scores.sum(), attributed.value - attributed.baseline_value
     return (
         f"Not exact: the contributions sum to {total:.4g}, the number changes by {change:.4g}. Choose another method."
     )
@@ -208,11 +206,8 @@ def _likely_tokens(run: Run, position: int) -> list[PredictedToken]:
 
 
 def _rounded(answer: Attribution) -> Attribution:
-    def shorten(x: float) -> float:
-        return float(f"{x:.6g}")
-
     return {
         **answer,
-        "scores": [shorten(x) for x in answer["scores"]],
-        "attended": [shorten(x) for x in answer["attended"]],
+        "scores": [short(x) for x in answer["scores"]],
+        "attended": [short(x) for x in answer["attended"]],
     }

@@ -6,13 +6,13 @@ weighted value.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, TypedDict, cast
+from typing import NamedTuple, TypedDict, cast
 
 import numpy as np
 
 from regard.explorer import answers
 from regard.explorer.display_modes import has_value_norms
-from regard.explorer.query import query
+from regard.explorer.query import Exploration, query
 from regard.explorer.rotation import RotatedPairs, rotated_pairs, rotates
 from regard.explorer.run import Head, Run
 from regard.explorer.stages import embeddings_of, vectors_of
@@ -23,9 +23,6 @@ from regard.metrics.value_norms import output_projection
 from regard.nn import parameters
 from regard.nn.layer import before_residual
 from regard.trace import AttentionMap, Trace
-
-if TYPE_CHECKING:
-    from regard.explorer.exploration import Exploration
 
 _FIT_SIZE = 64  # rows and columns that the scale of recorded scores is fitted to
 _ROW_SHOWN = 48  # tokens of a row, the heaviest

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias, TypedDict
+from typing import Literal, TypeAlias, TypedDict
 
 from regard import metrics
 from regard._utils.errors import RegardError
 from regard._utils.files import open_regular
 from regard.explorer import answers
-from regard.explorer.query import query
+from regard.explorer.codec import short
+from regard.explorer.query import Exploration, query
 from regard.explorer.run import Head
 from regard.metrics.layer_maps import CancelCheck
 from regard.metrics.strongest_rows import PAIR_KINDS
-
-if TYPE_CHECKING:
-    from regard.explorer.exploration import Exploration
 
 MAX_ROWS = 100
 _Word: TypeAlias = Literal["query", "key"]
@@ -139,7 +137,7 @@ def describe_row(row: metrics.StrongRow) -> StrongRow:
         "col": row.col,
         "query": row.query,
         "key": row.key,
-        "weight": float(f"{row.weight:.6g}"),
+        "weight": short(row.weight),
         "parts": [part for part in parts if part[0]],
     }
 

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from regard._utils.errors import RegardError
 from regard.explorer.display_modes import MAX_WHOLE_TOKENS
-from regard.explorer.query import query
+from regard.explorer.query import Exploration, query
 from regard.explorer.run import Run
 from regard.trace import Trace
-
-if TYPE_CHECKING:
-    from regard.explorer.exploration import Exploration
 
 Side: TypeAlias = int | Literal["mean", "all"]
 FORMATS = ("pdf", "svg", "png", "py")

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypedDict
+from typing import TypedDict
 
 import numpy as np
 
 from regard.explorer import answers
-from regard.explorer.progress import Watch
-from regard.explorer.query import query
-from regard.explorer.run import Run
+from regard.explorer.query import Exploration, query
 from regard.metrics.heads import layer_metrics
 from regard.metrics.layer_maps import CancelCheck
 from regard.metrics.registry import listed_metrics
-
-if TYPE_CHECKING:
-    from regard.explorer.exploration import Exploration
 
 EXPLANATIONS: tuple[answers.Explanation, ...] = tuple(
     {
@@ -39,11 +34,21 @@ class HeadMetrics(TypedDict):
 @query(slow=True)
 def heads(exploration: Exploration, run: int, *, check: CancelCheck = lambda: None) -> HeadMetrics:
     """Return the metrics of every head, ``L H`` each; for a long text from some of its rows."""
-    recorded = exploration.run(run)
+    recorded, done = exploration.run(run), 0
 
     def compute() -> np.ndarray:
+        """Return the metrics of every head, ``M L H``; NaN where no row of the text counts, and for lacking heads."""
+        nonlocal done
+        max_heads = max(len(layer.heads) for layer in recorded.layers)
+        values = np.full((len(EXPLANATIONS), len(recorded.layers), max_heads), np.nan)
         with exploration.watch("heads") as watch:
-            return _head_metrics(recorded, check, watch)
+            watch(lambda: done / len(recorded.layers))
+            for number, layer in enumerate(recorded.layers):
+                measured, rows, encoding = recorded.measured(number)
+                of_layer = layer_metrics(measured.row_blocks(rows, check), encoding)
+                values[:, number, : len(layer.heads)] = [of_layer[str(metric["key"])] for metric in EXPLANATIONS]
+                done += 1
+        return values
 
     values = exploration.cache.get(("heads", run), compute)
     return {
@@ -52,20 +57,3 @@ def heads(exploration: Exploration, run: int, *, check: CancelCheck = lambda: No
             for metric, of_metric in zip(EXPLANATIONS, values, strict=True)
         }
     }
-
-
-def _head_metrics(run: Run, check: CancelCheck, watch: Watch) -> np.ndarray:
-    """Return the metrics of every head, ``M L H``, of a long text from some rows; NaN where no row of the text counts.
-
-    Heads that a layer lacks are NaN too.
-    """
-    max_heads = max(len(layer.heads) for layer in run.layers)
-    values = np.full((len(EXPLANATIONS), len(run.layers), max_heads), np.nan)
-    done = 0
-    watch(lambda: done / len(run.layers))
-    for number, layer in enumerate(run.layers):
-        measured, rows, encoding = run.measured(number)
-        of_layer = layer_metrics(measured.row_blocks(rows, check), encoding)
-        values[:, number, : len(layer.heads)] = [of_layer[str(metric["key"])] for metric in EXPLANATIONS]
-        done += 1
-    return values

@@ -45,19 +45,17 @@ class Sweep(TypedDict):
 def live_metrics(runs: Sequence[Run]) -> list[answers.Explanation]:
     """Return what describes the metrics that are computed when they are chosen: those that runs have in common."""
     weight: answers.Explanation = {
-        "unit": "",
-        "source": "",
-        "live": True,
         "key": "cell_weight",
         "title": "Weight of the chosen cells",
+        "unit": "",
         "description": "The mean weight that a head gives the chosen cells of the map.",
         "caveat": "Add cells to rank the heads by several of them.",
+        "source": "",
+        "live": True,
     }
     predicts = all(run.model is not None and predicts_tokens(run.model) for run in runs)
     effect: answers.Explanation = {
-        "unit": "",
-        "source": "",
-        "live": True,
+        **weight,
         "key": "ablation_effect",
         "title": "Effect of ablation",
         "description": "How much the probability of the likeliest token after the chosen word falls without this head."

@@ -6,21 +6,18 @@ import threading
 from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from regard._utils.errors import RegardError
 from regard.explorer import answers
 from regard.explorer.opening import Opening, opening_of
 from regard.explorer.pair import run_of
-from regard.explorer.query import query
+from regard.explorer.query import Exploration, query
 from regard.explorer.run import Run, recorded
 from regard.explorer.run_store import RunStore
 from regard.models import load
 from regard.models.base import TextModel, as_text_model
 from regard.models.hub.resolve import installed
-
-if TYPE_CHECKING:
-    from regard.explorer.exploration import Exploration
 
 
 @query(slow=True)

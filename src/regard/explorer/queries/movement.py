@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, TypedDict
+from typing import TypedDict
 
 import numpy as np
 
 from regard._utils.errors import RegardError
 from regard.explorer import answers
-from regard.explorer.query import query
+from regard.explorer.query import Exploration, query
 from regard.explorer.stages import MAX_MOVEMENT_TOKENS, stages_of, vectors_of
 from regard.trace import Trace
 from regard.views.projection import (
@@ -21,9 +21,6 @@ from regard.views.projection import (
     standardize,
     tokens_to_fit,
 )
-
-if TYPE_CHECKING:
-    from regard.explorer.exploration import Exploration
 
 
 class Movements(TypedDict):

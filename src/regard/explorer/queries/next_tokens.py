@@ -7,6 +7,7 @@ from typing import TypedDict
 import numpy as np
 
 from regard._utils.errors import RegardError
+from regard.explorer.codec import short
 from regard.explorer.query import query
 from regard.explorer.run import Run
 from regard.explorer.validation import check_index
@@ -130,7 +131,7 @@ def lens(run: Run, *, position: int | None = None, token: int | None = None) -> 
         rows.append({
             "step": name,
             "tokens": [predicted_token(each.id, each.text, each.probability) for each in likely],
-            "probability": float(f"{softmax(row)[target]:.6g}"),
+            "probability": short(softmax(row)[target]),
             "rank": int(np.count_nonzero(row > row[target])),
         })  # fmt: skip
     return {"position": position, "token": target, "text": token_name(model.tokenizer, target), "layers": rows}
@@ -157,4 +158,4 @@ def _position_of(run: Run, position: int | None) -> int:
 
 def predicted_token(token: int, text: str, probability: float) -> PredictedToken:
     """Return a token as the page is told of it."""
-    return {"token": token, "text": text, "probability": float(f"{probability:.6g}")}
+    return {"token": token, "text": text, "probability": short(probability)}

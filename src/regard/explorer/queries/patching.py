@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple, TypeAlias, TypedDict
 
 from regard._utils.errors import RegardError
 from regard.explorer import answers
 from regard.explorer.codec import short_number
-from regard.explorer.progress import Watch
 from regard.explorer.queries.figures import DRAWING, check_format
 from regard.explorer.queries.next_tokens import PredictedToken, logits_at, next_tokens, predicted_token
-from regard.explorer.query import query
+from regard.explorer.query import Exploration, query
 from regard.explorer.run import Run
 from regard.functional import softmax
 from regard.metrics import PatchGrid, patch_grid
@@ -23,8 +21,8 @@ from regard.models.base import TextModel
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.views.next_tokens import token_name
 
-if TYPE_CHECKING:
-    from regard.explorer.exploration import Exploration
+PatchingKey: TypeAlias = tuple[int, int, str, int | None, int | None]
+"""The runs of a grid, over, token and versus."""
 
 _OVER: dict[str, Over] = {"output": ("layer", "position"), "attn": "attn", "mlp": "mlp", "head": "head"}
 _MAX_TOKENS = 256  # of a text: a run of the model for each, in every layer
@@ -49,14 +47,6 @@ class Patching(TypedDict):
     values: answers.HeadValues
     recovered: answers.HeadValues
     code: str  # of Python, that computes it
-
-
-class PatchingQuestion(NamedTuple):
-    """What a grid is asked for; see `patching`."""
-
-    over: str = "output"
-    token: int | None = None
-    versus: int | None = None
 
 
 class Patched(NamedTuple):
@@ -99,7 +89,7 @@ def patching(
     An error if the runs are not of one model of texts with all its heads, differ in their number of tokens, or have
     more than 256; or there is no such token or step.
     """
-    return _patched(exploration, run, other, PatchingQuestion(over, token, versus), check).answer
+    return _patched(exploration, (run, other, over, token, versus), check).answer
 
 
 @query(slow=True)
@@ -117,7 +107,7 @@ def patching_figure(
     check: CancelCheck = lambda: None,
 ) -> bytes:
     """Return a figure for print of `patching`, as `regard.explorer.queries.figures.figure` does."""
-    patched = _patched(exploration, run, other, PatchingQuestion(over, token, versus), check)
+    patched = _patched(exploration, (run, other, over, token, versus), check)
     check_format(format)
     if format == "py":
         return "\n".join([
@@ -138,26 +128,17 @@ def file_patching(exploration: Exploration) -> list[Patching]:
     if len(exploration.runs) == 2 and _fits_file(*exploration.runs):
         with suppress(RegardError):  # of vectors that are not finite
             patching(exploration, 0, 1)
-    return [patched.answer for (run, other, _), patched in exploration.grids_kept.items() if (run, other) == (0, 1)]
+    return [patched.answer for key, patched in exploration.grids_kept.items() if key[:2] == (0, 1)]
 
 
-def _patched(exploration: Exploration, run: int, other: int, question: PatchingQuestion, check: CancelCheck) -> Patched:
-    def compute() -> Patched:
-        with exploration.watch("patching") as watch:
-            runs = exploration.run(run), exploration.run(other)
-            return _patch(*runs, question, exploration.load_expression, check, watch)
-
-    return exploration.grids_kept.compute((run, other, question), compute)
+def _patched(exploration: Exploration, key: PatchingKey, check: CancelCheck) -> Patched:
+    return exploration.grids_kept.compute(key, lambda: _patch(exploration, *key, check))
 
 
 def _patch(
-    clean: Run,
-    corrupted: Run,
-    question: PatchingQuestion,
-    load_expression: Callable[[Any], str],
-    check: CancelCheck,
-    watch: Watch,
+    exploration: Exploration, a: int, b: int, over: str, token: int | None, versus: int | None, check: CancelCheck
 ) -> Patched:
+    clean, corrupted = exploration.run(a), exploration.run(b)
     for name, run in (("A", clean), ("B", corrupted)):
         if not has_patching(run):
             raise RegardError(
@@ -167,12 +148,11 @@ def _patch(
     assert corrupted.encoding is not None
     if clean.model is not corrupted.model:
         raise RegardError("patching is within one model: A and B are of two")
-    if question.over not in _OVER:
-        raise RegardError(f"over is one of {', '.join(_OVER)}, not {question.over[:40]!r}")
+    if over not in _OVER:
+        raise RegardError(f"over is one of {', '.join(_OVER)}, not {over[:40]!r}")
     if clean.length > _MAX_TOKENS:
         raise RegardError(f"patching is for texts of at most {_MAX_TOKENS} tokens, these have {clean.length:,}")
-    model, over = clean.model, _OVER[question.over]
-    token = versus = None
+    model = clean.model
     likely: list[PredictedToken] = []
     metric: Any = clean.encoding
     default: tuple[int | None, int | None] = None, None
@@ -182,37 +162,39 @@ def _patch(
         likely.sort(key=lambda each: -each["probability"])
         other = of_b[0]["token"] if of_b[0]["token"] != of_a[0]["token"] else of_a[1]["token"]
         default = of_a[0]["token"], other
-        token = default[0] if question.token is None else question.token
-        versus = question.versus
+        token = default[0] if token is None else token
         if versus is None:
             versus = next(one for one in (other, of_a[0]["token"]) if one != token)
         metric = token, versus
+    else:
+        token = versus = None
     done = [0.0]
-    watch(lambda: done[0])
 
     def progress(layers: int, of: int) -> None:
         done[0] = layers / of
         check()
 
     check()
-    grid = patch_grid(model, clean.encoding, corrupted.encoding, metric, over=over, progress=progress)
+    with exploration.watch("patching") as watch:
+        watch(lambda: done[0])
+        grid = patch_grid(model, clean.encoding, corrupted.encoding, metric, over=_OVER[over], progress=progress)
     for one in (token, versus):
         if one is not None and one not in {each["token"] for each in likely}:
             probability = softmax(logits_at(clean, clean.length - 1))[one]
             likely.append(predicted_token(one, token_name(model.tokenizer, one), probability))
     texts = clean.encoding.text, corrupted.encoding.text
     written = repr(texts[0]) if token is None else repr(tuple(_written(clean, each) for each in metric))
-    arguments = "" if question.over == "output" else f", over={over!r}"
+    arguments = "" if over == "output" else f", over={_OVER[over]!r}"
     code = [
         "import regard",
         "from regard.metrics import patch_grid",
         "",
-        f"model = {load_expression(model)}",
+        f"model = {exploration.load_expression(model)}",
         f"grid = patch_grid(model, {texts[0]!r}, {texts[1]!r}, {written}{arguments})",
         "print(grid.recovered)",
     ]
     answer: Patching = {
-        "over": question.over,
+        "over": over,
         "token": token,
         "versus": versus,
         "is_default": (token, versus) == default,

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import unicodedata
-from typing import TYPE_CHECKING, NamedTuple, TypedDict
+from typing import TypedDict
 
 import numpy as np
 
 from regard import metrics
 from regard._utils.errors import RegardError
+from regard.explorer.codec import short
 from regard.explorer.queries.next_tokens import logits_at
-from regard.explorer.queries.why import ScoreWriter, short, written_by
-from regard.explorer.query import query
+from regard.explorer.queries.why import ScoreWriter, written_by
+from regard.explorer.query import Exploration, query
 from regard.explorer.run import Run
 from regard.metrics import PredictionPaths
 from regard.metrics.activation_patching import same_length
@@ -19,9 +20,6 @@ from regard.metrics.layer_maps import CancelCheck
 from regard.metrics.paths import require_paths
 from regard.text.token_labels import numbered_labels
 from regard.views.next_tokens import likely_tokens
-
-if TYPE_CHECKING:
-    from regard.explorer.exploration import Exploration
 
 _MAX_BYTES = 2_000_000_000
 _BYTES_PER_GRADIENT = 60  # measured with SmolLM2: for each number that a head's query, key or value, or an MLP reads
@@ -80,41 +78,6 @@ class Paths(TypedDict):
     tree: list[tuple[int, int, bool]]
 
 
-class PathsQuestion(NamedTuple):
-    """What paths are asked for: two questions that mean the same are equal."""
-
-    position: int
-    token: int
-    versus: int | None
-    corrupted: str | None
-    default_corrupted: str | None  # where no text is named: that of the run which this one is compared with, if it fits
-
-    @classmethod
-    def completed(
-        cls,
-        run: Run,
-        position: int | None,
-        token: int | None,
-        versus: int | None,
-        corrupted: str | None,
-        other_text: str | None,
-    ) -> PathsQuestion:
-        """Return a question with what it leaves out; see `paths`.
-
-        `other_text` is that of the run that this one is compared with.
-        """
-        position = run.position(position)
-        logits = logits_at(run, position)
-        token = likely_tokens(logits, run.model.tokenizer, top=1)[0].id if token is None else token
-        default = None
-        if other_text is not None:
-            assert run.encoding is not None  # there would be no logits
-            ids, other = run.encoding.ids, run.model.tokenizer(other_text).ids
-            is_other = len(other) == len(ids) and other[: position + 1] != ids[: position + 1]
-            default = other_text if is_other else None
-        return cls(position, token, versus, default if corrupted is None else corrupted, default)
-
-
 def has_paths(run: Run) -> bool:
     """Tell whether the paths behind a prediction of a run can be asked for."""
     try:
@@ -151,9 +114,17 @@ def paths(
     An error if the run has no decoder, is an ablation or too long; or there is no such position, token or text.
     """
     recorded = exploration.run(run)
-    other = exploration.other_text(run) if run in exploration.numbers else None
-    question = PathsQuestion.completed(recorded, position, token, versus, corrupted, other)
-    return exploration.paths_kept.compute((run, question), lambda: _paths(recorded, question, check))
+    position = recorded.position(position)
+    logits, tokenizer = logits_at(recorded, position), recorded.model.tokenizer
+    token = likely_tokens(logits, tokenizer, top=1)[0].id if token is None else token
+    default = exploration.other_text(run) if run in exploration.numbers else None
+    if default is not None:
+        assert recorded.encoding is not None  # there would be no logits
+        ids, other = recorded.encoding.ids, tokenizer(default).ids
+        if len(other) != len(ids) or other[: position + 1] == ids[: position + 1]:
+            default = None
+    question = position, token, versus, default if corrupted is None else corrupted, default
+    return exploration.paths_kept.compute((run, *question), lambda: _paths(recorded, *question, check))
 
 
 def kept_paths(exploration: Exploration, run: int) -> list[Paths]:
@@ -161,10 +132,17 @@ def kept_paths(exploration: Exploration, run: int) -> list[Paths]:
     return [graph for (number, *_), graph in exploration.paths_kept.items() if number == run]
 
 
-def _paths(run: Run, question: PathsQuestion, check: CancelCheck) -> Paths:
+def _paths(
+    run: Run,
+    position: int,
+    token: int,
+    versus: int | None,
+    corrupted: str | None,
+    default: str | None,
+    check: CancelCheck,
+) -> Paths:
     _require_paths(run)
     assert run.encoding is not None
-    position, token, versus, corrupted, default = question
     end = position + 1
     inputs = sum(3 * len(layer.heads) + 1 for layer in run.layers)
     needed = _BYTES_PER_GRADIENT * inputs * end * run.output.hidden.shape[-1]
@@ -185,7 +163,7 @@ def _paths(run: Run, question: PathsQuestion, check: CancelCheck) -> Paths:
         "corrupted": corrupted,
         "is_default": corrupted == default,
         "summary": graph.summary(),
-        "faithfulness": short(graph.faithfulness),
+        "faithfulness": short(graph.faithfulness, 4),
         "graph": _drawn(run, graph),
         "tree": [(depth, graph.edges.index(edge), repeats) for depth, edge, repeats in graph.tree()],
     }
@@ -218,7 +196,7 @@ def _drawn(run: Run, graph: PredictionPaths) -> PathGraph:
                 "reader": places[end],
                 "read_by": edge.reader.label,
                 "token": edge.position,
-                "score": short(edge.score),
+                "score": short(edge.score, 4),
                 "line": "M" + "L".join(f"{_pixels(x):g} {_pixels(height - y):g}" for x, y in line),
             }
             for edge, start, end, line in layout.edges

@@ -9,6 +9,7 @@ import numpy as np
 
 from regard import metrics
 from regard._utils.errors import RegardError
+from regard.explorer.codec import short
 from regard.explorer.opening import is_special
 from regard.explorer.queries.residual_stream import check_whole_model
 from regard.explorer.query import query
@@ -69,19 +70,19 @@ def why(run: Run, layer: int, head: Head, i: int, j: int, *, contrast: bool = Fa
     score = metrics.why(trace, layer_map.name, head, *at, batch=batch, model=run.reader)
     pairs = score.top()
     return {
-        "score": short(score.score),
+        "score": short(score.score, 4),
         "versus": versus,
         "pairs": [
             {
                 "query": written_by(run, pair.query),
                 "key": written_by(run, pair.key),
-                "value": short(pair.value),
+                "value": short(pair.value, 4),
             }
             for pair in pairs
         ],
-        "others": short(score.total - sum(pair.value for pair in pairs)),
+        "others": short(score.total - sum(pair.value for pair in pairs), 4),
         "num_others": len(score.query_writers) * len(score.key_writers) - len(pairs),
-        "terms": {name: short(value) for name, value in score.terms.items()},
+        "terms": {name: short(value, 4) for name, value in score.terms.items()},
     }
 
 
@@ -109,8 +110,3 @@ def written_by(run: Run, writer: Writer) -> ScoreWriter:
         "layer": places[0] if places else None,
         "head": writer.index if places else None,
     }
-
-
-def short(value: float) -> float:
-    """Return a number with the four digits that a page may show."""
-    return float(f"{value:.4g}")
