@@ -28,9 +28,11 @@ class Token(TypedDict):
 Block = TypedDict("Block", {"from": int, "to": int})
 
 
-class MapFacts(TypedDict):
-    """The map of a layer."""
+class Layer(TypedDict):
+    """A layer and its map."""
 
+    number: int | str  # in the model, or a name of an encoder–decoder's
+    block: list[Block] | None  # the tokens of its rows and of its columns; None: all
     name: str
     heads: int
     kv_heads: int | None
@@ -39,13 +41,6 @@ class MapFacts(TypedDict):
     causal: bool
     row_sum_error: float | None
     num_nonfinite_rows: int
-
-
-class Layer(MapFacts):
-    """A layer and its map."""
-
-    number: int | str  # in the model, or a name of an encoder–decoder's
-    block: list[Block] | None  # the tokens of its rows and of its columns; None: all
 
 
 class Picture(TypedDict):

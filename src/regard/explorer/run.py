@@ -194,10 +194,7 @@ class Run:
     @cached_property
     def layer_descriptions(self) -> list[answers.Layer]:
         """Each layer as plain data for the page."""
-        return [
-            {"number": self.label(n), "block": _edges(self.block(n)), **_describe_layer(layer, self.block(n))}
-            for n, layer in enumerate(self.layers)
-        ]
+        return [_describe_layer(self.label(n), layer, self.block(n)) for n, layer in enumerate(self.layers)]
 
     @cached_property
     def token_descriptions(self) -> list[answers.Token]:
@@ -316,11 +313,7 @@ def _readable_labels(encoding: Encoding) -> list[str]:
     return labels
 
 
-def _edges(block: tuple[range, range] | None) -> list[answers.Block] | None:
-    return None if block is None else [{"from": each.start, "to": each.stop} for each in block]
-
-
-def _describe_layer(layer: LayerMap, block: tuple[range, range] | None) -> answers.MapFacts:
+def _describe_layer(number: int | str, layer: LayerMap, block: tuple[range, range] | None) -> answers.Layer:
     rows = _spread(layer.length, max(8, min(64, (1 << 20) // layer.length)))
     heads = range(len(layer.heads))
     sums = np.array([layer.tile(head, rows, None).sum(axis=-1, dtype=np.float64) for head in heads])
@@ -335,6 +328,8 @@ def _describe_layer(layer: LayerMap, block: tuple[range, range] | None) -> answe
         and all(not layer.tile(head, np.array([i]), None)[0, i + 1 :].any() for head in heads[:1] for i in probed)
     )
     return {
+        "number": number,
+        "block": None if block is None else [{"from": each.start, "to": each.stop} for each in block],
         "name": layer.name,
         "heads": len(layer.heads),
         "kv_heads": layer.kv_heads,

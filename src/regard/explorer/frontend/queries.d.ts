@@ -43,6 +43,8 @@ interface Picture {
 }
 
 interface Layer {
+  number: number | string;
+  block: Block[] | null;
   name: string;
   heads: number;
   kv_heads: number | null;
@@ -51,8 +53,6 @@ interface Layer {
   causal: boolean;
   row_sum_error: number | null;
   num_nonfinite_rows: number;
-  number: number | string;
-  block: Block[] | null;
 }
 
 interface Block {

@@ -11,12 +11,12 @@ import numpy as np
 from regard._utils.errors import RegardError
 from regard.explorer import answers
 from regard.explorer.codec import short_number
-from regard.explorer.queries.next_tokens import logits_at
+from regard.explorer.queries.next_tokens import logits_at, logits_of
 from regard.explorer.query import query
 from regard.explorer.run import Run
 from regard.explorer.validation import check_index
 from regard.functional import softmax
-from regard.metrics.attribution_target import predicts_at_each_token, predicts_tokens
+from regard.metrics.attribution_target import predicts_tokens
 from regard.metrics.layer_maps import CancelCheck
 from regard.models.decoder import Decoder
 from regard.trace import Trace
@@ -87,14 +87,30 @@ def sweep(
         raise RegardError("an ablation runs the model again: explore a text with a model, not a saved trace")
     if run.ablated:
         raise RegardError("each head is ablated in the whole model: choose A")
-    heads, position = np.arange(len(run.layer_map(layer).heads)), run.position(position)
-    number = _Number(run, position, token)
+    heads, position, model = np.arange(len(run.layer_map(layer).heads)), run.position(position), run.model
+    before, text = 1.0, None
+    if predicts_tokens(model):
+        logits = logits_at(run, position)
+        token = int(logits.argmax()) if token is None else token
+        check_index("token id", token, len(logits))
+        before, text = float(softmax(logits)[token]), token_name(model.tokenizer, token)
+    elif token is not None:
+        raise RegardError(f"{model.name} predicts no next token: leave out token")
+
+    def vectors(output: Any) -> np.ndarray:
+        return np.asarray(getattr(output, "memory", output.hidden)[:, position], np.float64)
+
+    def measured(output: Any) -> list[float]:
+        if token is None:
+            return [cosine(vectors(run.output)[0], vector) for vector in vectors(output)]
+        return [float(x) for x in softmax(logits_of(run, output, position))[:, token]]
+
     count = max(1, _TOKENS_PER_BATCH // run.length)
     after: list[float] = []
     for start in range(0, len(heads), count):
         check()
-        after += number.measure(_without_each(run, layer, heads[start : start + count]))
-    return {"before": number.before, "after": after, "token": number.token, "text": number.text}
+        after += measured(_without_each(run, layer, heads[start : start + count]))
+    return {"before": before, "after": after, "token": token, "text": text}
 
 
 @query(slow=True)
@@ -134,38 +150,3 @@ def _without_each(run: Run, layer: int, heads: np.ndarray) -> Any:
     trace = Trace(only=(), edit={run.layers[layer].step("context"): edit}, start=start)
     with np.errstate(all="ignore"):
         return run.again(len(heads), trace=trace)
-
-
-class _Number:
-    """What an ablation may change: the probability of a next token, or the vector of a token.
-
-    For a model that predicts no token it is the cosine similarity of that vector with what it was, 1 at first.
-    """
-
-    def __init__(self, run: Run, position: int, token: int | None) -> None:
-        self._run, self._position = run, position
-        self.token: int | None = None
-        self.text: str | None = None
-        self.before = 1.0
-        if predicts_tokens(run.model):
-            at = position if predicts_at_each_token(run.model) else run.length - 1
-            logits = logits_at(run, at)
-            self.token = int(logits.argmax()) if token is None else token
-            check_index("token id", self.token, len(logits))
-            self.before = float(softmax(logits)[self.token])
-            self.text = token_name(run.model.tokenizer, self.token)
-        elif token is not None:
-            raise RegardError(f"{run.model.name} predicts no next token: leave out token")
-
-    def measure(self, output: Any) -> list[float]:
-        """Return it for each text of a batch."""
-        if self.token is None:
-            (before,) = self._vectors(self._run.output)
-            return [cosine(before, after) for after in self._vectors(output)]
-        at = self._position if predicts_at_each_token(self._run.model) else -1
-        with np.errstate(all="ignore"):
-            logits = np.asarray(output.head(output.hidden[:, [at]]), np.float64)[:, -1]
-        return [float(x) for x in softmax(logits)[:, self.token]]
-
-    def _vectors(self, output: Any) -> np.ndarray:
-        return np.asarray(getattr(output, "memory", output.hidden)[:, self._position], np.float64)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
+from typing import Any, TypedDict
 
 import numpy as np
 
@@ -143,12 +143,17 @@ def logits_at(run: Run, position: int) -> np.ndarray:
         raise RegardError("predictions need a model: explore a text with one, not a saved trace")
     if not predicts_tokens(run.model):
         raise RegardError(f"{run.model.name} predicts no next token: choose a language model")
-    at = position if predicts_at_each_token(run.model) else -1
-    with np.errstate(all="ignore"):
-        logits: np.ndarray = np.asarray(run.output.head(run.output.hidden[:, [at]]), np.float64)[0, -1]
+    logits: np.ndarray = logits_of(run, run.output, position)[0]
     if not np.isfinite(logits).all():
         raise RegardError("predictions are NaN or infinite: the model overflows for this text")
     return logits
+
+
+def logits_of(run: Run, output: Any, position: int) -> np.ndarray:
+    """Return the logits that an output has of the token after a position, ``B V`` in float64."""
+    at = position if predicts_at_each_token(run.model) else -1
+    with np.errstate(all="ignore"):
+        return np.asarray(output.head(output.hidden[:, [at]]), np.float64)[:, -1]
 
 
 def _position_of(run: Run, position: int | None) -> int:
