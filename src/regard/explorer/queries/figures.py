@@ -61,8 +61,8 @@ def figure(
         raise RegardError("figures are of weights: choose Weights as the display mode")
     first, end = max((first, run.length if end is None else min(end, run.length)) for run in runs)
     selection = {"show_special_tokens": special, "merge_subwords": words, "width": width}
-    chosen = {name: value for name, value in selection.items() if value}
-    arguments = {**_place(run_sides, first, end), **chosen, **_caption(runs, caption)}
+    selection = {name: value for name, value in selection.items() if value}
+    arguments = {**_place(run_sides, first, end), **selection, **_caption(runs, caption)}
     if format == "py":
         return _script(run_sides, arguments, exploration.load_expression).encode()
     if end - first > MAX_WHOLE_TOKENS:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from typing import TypedDict
+from typing import TypeAlias, TypedDict
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from regard.metrics.paths import require_paths
 from regard.text.token_labels import numbered_labels
 from regard.views.next_tokens import likely_tokens
 
+_Question: TypeAlias = tuple[int, int, int | None, str | None, str | None]  # with the default of the corrupted text
 _MAX_BYTES = 2_000_000_000
 _BYTES_PER_GRADIENT = 60  # measured with SmolLM2: for each number that a head's query, key or value, or an MLP reads
 _INCH = 110.0  # pixels: a box is 24 high, which a finger hits
@@ -123,8 +124,8 @@ def paths(
         ids, other = recorded.encoding.ids, tokenizer(default).ids
         if len(other) != len(ids) or other[: position + 1] == ids[: position + 1]:
             default = None
-    question = position, token, versus, default if corrupted is None else corrupted, default
-    return exploration.paths_kept.compute((run, *question), lambda: _paths(recorded, *question, check))
+    question: _Question = position, token, versus, default if corrupted is None else corrupted, default
+    return exploration.paths_kept.compute((run, *question), lambda: _paths(recorded, question, check))
 
 
 def kept_paths(exploration: Exploration, run: int) -> list[Paths]:
@@ -132,15 +133,8 @@ def kept_paths(exploration: Exploration, run: int) -> list[Paths]:
     return [graph for (number, *_), graph in exploration.paths_kept.items() if number == run]
 
 
-def _paths(
-    run: Run,
-    position: int,
-    token: int,
-    versus: int | None,
-    corrupted: str | None,
-    default: str | None,
-    check: CancelCheck,
-) -> Paths:
+def _paths(run: Run, question: _Question, check: CancelCheck) -> Paths:
+    position, token, versus, corrupted, default = question
     _require_paths(run)
     assert run.encoding is not None
     end = position + 1
