@@ -18,14 +18,13 @@ from typing import Any, Literal, NotRequired, Union, get_args, get_origin, get_t
 import numpy as np
 
 import regard.explorer.exploration  # noqa: F401 - declares the queries
-from regard.explorer import answers
 from regard.explorer.bundle import page_markup
 from regard.explorer.query import QUERIES
 
 PATH = Path(__file__).parents[1] / "src/regard/explorer/frontend/queries.d.ts"
 HEADER = """\
-// The queries of the page and their answers: written by `python tests/make_query_types.py` from the annotations of
-// `regard.explorer.exploration` and `regard.explorer.answers`, which say what each is; and the elements of the page.
+// The queries of the page and their answers: written by `python tests/make_query_types.py` from the annotations of the
+// functions that `regard.explorer.query.query` decorates, which say what each is; and the elements of the page.
 """
 _PLAIN = ("aside", "dd", "div", "footer", "header", "h1", "h2", "h3", "h4", "kbd", "label", "li", "main", "ol", "p",
           "section", "span", "tbody", "td", "th", "ul")  # fmt: skip
@@ -42,10 +41,23 @@ _SIMPLE = {
 
 def render() -> str:
     """Return the content of the file."""
-    named = [value for value in vars(answers).values() if is_typeddict(value)]
+    named: dict[str, Any] = {}
+    for name in sorted(QUERIES):
+        _collect(QUERIES[name].types["return"], named)
     methods = "\n".join(_method(name) for name in sorted(QUERIES))
     source = f"// prettier-ignore\ninterface Source {{\n{methods}\n}}\n"
-    return "\n".join([HEADER, *map(_interface, named), source, _elements(page_markup())])
+    return "\n".join([HEADER, *map(_interface, named.values()), source, _elements(page_markup())])
+
+
+def _collect(hint: Any, named: dict[str, Any]) -> None:
+    """Add the types that a type consists of, by name."""
+    if is_typeddict(hint):
+        assert named.setdefault(hint.__name__, hint) is hint, f"two types have the name {hint.__name__}"
+        parts = tuple(get_type_hints(hint, include_extras=True).values())
+    else:
+        parts = get_args(hint)
+    for part in parts:
+        _collect(part, named)
 
 
 def _elements(markup: str) -> str:

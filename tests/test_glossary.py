@@ -25,7 +25,7 @@ AREAS = {
     "views": ("src/regard/views/*.py", "src/regard/plot/*.py", "src/regard/terminal/*.py"),
     "metrics": ("src/regard/metrics/*.py",),
     "cli": ("src/regard/cli/**/*.py",),
-    "explorer": ("src/regard/explorer/*.py",),
+    "explorer": ("src/regard/explorer/**/*.py",),
     "csrc": ("csrc/**/*.h", "csrc/**/*.cpp", "CMakeLists.txt"),
     "frontend": ("src/regard/explorer/frontend/**/*.[jt]s", "tests/browser/**/*.js"),
     "pages": ("README.md", "CONTRIBUTING.md", "SECURITY.md", "docs/*.md", "docs/decisions/*.md"),

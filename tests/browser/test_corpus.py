@@ -8,7 +8,7 @@ import pytest
 from acts import appear, reach
 from pages import TEXT, check_access, expect, explored, number, readout, served
 
-from regard.explorer.corpus import Corpus
+from regard.explorer.queries.corpus import Corpus
 from regard.metrics import strongest_rows
 
 LINES = (

@@ -7,14 +7,15 @@ import pytest
 from explorations import explored, recorded, whole
 
 import regard
-from regard.explorer import Exploration, ablation
+from regard.explorer import Exploration
+from regard.explorer.queries import ablation
 
 TEXT = "some text that is not short"
 
 
 def test_a_head_that_is_switched_off_hands_nothing_on(bert, short):
     edited = short.ablate([[1, 0], [1, 2]])
-    context = short._runs[edited["run"]].trace["blocks.1.attn.context"]
+    context = short.store[edited["run"]].trace["blocks.1.attn.context"]
     assert not context[0, [0, 2]].any()
     assert context[0, 1].any()
     before = bert("the cat sat").hidden[0]
@@ -78,11 +79,11 @@ def test_of_many_edits_the_last_stay_and_another_is_run_again(short):
     maps, thumbnails = (whole(short, first, 1, 2), short.thumbnails(first))
     numbers = [short.ablate([[0, n % 3]])["run"] for n in range(9)]
     assert [first, *numbers] == list(range(1, 11))
-    assert len(list(short._runs)) == 1 + 8
+    assert len(list(short.store)) == 1 + 8
     np.testing.assert_array_equal(whole(short, first, 1, 2), maps)
     assert short.thumbnails(first) == thumbnails
     assert short.memory()["runs"] > 0
-    assert len(list(short._runs)) == 1 + 8
+    assert len(list(short.store)) == 1 + 8
     with pytest.raises(regard.RegardError, match="there is no run 11: choose from 0 to 10"):
         short.thumbnails(11)
 
@@ -105,7 +106,7 @@ def test_an_edit_has_the_layers_that_were_recorded_with_their_numbers(causal):
     assert [layer["name"] for layer in edited["metadata"]["layers"]] == ["blocks.1.attn"]
     before, after = (second.row(run, 0, 0, 3) for run in (0, edited["run"]))
     np.testing.assert_array_equal(before, after)  # heads of one layer know nothing of each other
-    assert second._runs[edited["run"]].trace.names() == trace.names()
+    assert second.store[edited["run"]].trace.names() == trace.names()
     assert edited["changes"]["cosines"] != [1.0] * len(edited["changes"]["cosines"])
 
 

@@ -9,7 +9,9 @@ import pytest
 from explorations import Left, explored, recorded
 
 from regard import RegardError, Trace
-from regard.explorer import Exploration, attribution as attribution_module
+from regard.explorer import Exploration
+from regard.explorer.queries import attribution as attribution_module
+from regard.explorer.queries.attribution import default_attributions
 from regard.explorer.query import dispatch
 from regard.metrics import ATTRIBUTION_METHODS, attribute
 
@@ -99,7 +101,7 @@ def test_a_run_says_what_it_lacks(decoder, induction):
     saved = Exploration(recorded(induction, TEXT))
     says = "What mattered takes the gradients of a model"
     assert saved.manifest()["runs"][0]["attribution"]["blocked_by"].startswith(says)
-    assert saved.default_attributions(0) == {}
+    assert default_attributions(saved, 0) == {}
     assert "choose A" in decoder.ablate([[0, 1]])["metadata"]["attribution"]["blocked_by"]
 
 
@@ -119,15 +121,15 @@ def test_work_is_left_off_when_nobody_waits(decoder):
 
 
 def test_a_page_holds_the_answers_for_the_default_target(decoder, bert, monkeypatch):
-    held = decoder.default_attributions(0)
+    held = default_attributions(decoder, 0)
     assert list(held) == ["gradient", "relevance", "attnlrp"]  # integrated gradients are not this model's default
     for method, answer in held.items():
         exact = decoder.attribution(0, method=method)
         np.testing.assert_allclose(answer["scores"], exact["scores"], rtol=1e-5)
         assert {**answer, "scores": 0, "attended": 0} == {**exact, "scores": 0, "attended": 0}
-    own = explored(bert, "the cat sat").default_attributions(0)
+    own = default_attributions(explored(bert, "the cat sat"), 0)
     assert list(own) == list(ATTRIBUTION_METHODS)
     assert own["integrated"]["to"] == "the cat sat"
     assert "as similar to itself" in own["gradient"]["error"]
     monkeypatch.setattr(attribution_module, "_MAX_FILE_GRADIENTS", 5 * 31)  # of a longer text, what is quick
-    assert list(explored(bert, "the cat sat").default_attributions(0)) == ["gradient", "relevance", "attnlrp"]
+    assert list(default_attributions(explored(bert, "the cat sat"), 0)) == ["gradient", "relevance", "attnlrp"]

@@ -11,7 +11,7 @@ from explorations import bare, explored, whole
 import golden
 import regard
 from regard import Trace
-from regard.explorer.cell import bias_note
+from regard.explorer.queries.cell import bias_note
 from regard.functional.biases.distance import ALiBi, RelativePositionBias
 from regard.metrics.layer_maps import LayerMap
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from explorations import Left, explored
 
-from regard.explorer.corpus import Corpus, describe_row
+from regard.explorer.queries.corpus import Corpus, describe_row
 from regard.explorer.query import dispatch
 from regard.metrics import PAIR_KINDS, StrongRow, strongest_rows
 

@@ -19,10 +19,10 @@ from regard.explorer import Exploration
 from regard.explorer.address import read_address
 from regard.explorer.classroom import MAX_TOKENS, Classroom
 from regard.explorer.codec import pack_weights
-from regard.explorer.corpus import Corpus
 from regard.explorer.export_html import render_page
 from regard.explorer.launch import exploration_of
 from regard.explorer.notebook_widget import reply
+from regard.explorer.queries.corpus import Corpus
 from regard.explorer.query import dispatch
 from regard.explorer.server import listen
 from regard.explorer.share import own_address

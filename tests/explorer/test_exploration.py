@@ -11,8 +11,9 @@ from explorations import Left, bare, explored, long_exploration, of_weights, rec
 
 import regard
 from regard import Trace
-from regard.explorer import Exploration, head_metrics, map_reader, progress as progress_module, run as run_module
+from regard.explorer import Exploration, map_reader, progress as progress_module, run as run_module
 from regard.explorer.display_modes import rollouts
+from regard.explorer.queries import head_metrics
 
 
 def test_the_manifest_is_json_that_says_what_there_is(bert):
@@ -300,7 +301,7 @@ def test_what_a_page_asks_for_first_is_worked_out_ahead(monkeypatch):
 
 def test_memory_stays_below_its_bound():
     exploration = long_exploration(6000, heads=3)
-    exploration._cache.limit = 40_000_000
+    exploration.cache.limit = 40_000_000
     for head in range(3):
         for pool in ("max", "mean"):
             exploration.tile(0, 0, head, **square(6000, 600), pool=pool)
@@ -323,7 +324,7 @@ def test_the_rollouts_of_two_runs_stay_beside_each_other(monkeypatch, bert):
     monkeypatch.setattr(map_reader, "rollouts", lambda *of: made.append(1) or rollouts(*of))
     exploration = explored(bert, "the cat sat", "the cat on")
     assert all(run.rollout_nbytes <= run_module._MAX_ROLLOUT_BYTES for run in exploration.runs)
-    exploration._cache.limit = 3 * exploration.runs[0].rollout_nbytes
+    exploration.cache.limit = 3 * exploration.runs[0].rollout_nbytes
     exploration.thumbnails(0)
     for _ in range(4):
         for run in (0, 1):

@@ -21,6 +21,8 @@ from regard import RegardError
 from regard._utils.files import atomic_write
 from regard.explorer import Exploration, export_html, write_page
 from regard.explorer.export_html import render_page
+from regard.explorer.queries.attribution import default_attributions
+from regard.explorer.queries.cell import cell_inputs
 
 HOSTILE = [
     "</script><script>alert(1)</script>",
@@ -87,7 +89,7 @@ def test_the_file_has_the_numbers_of_the_exploration(shown, page):
             found = whole(shown, run, layer, 2) * norms[2]
             np.testing.assert_allclose(found, whole(shown, run, layer, 2, mode="norms"), rtol=2**-13)
         assert json.loads(blob(f"heads/{run}")) == shown.heads(run)
-        assert json.loads(blob(f"attributions/{run}")) == shown.default_attributions(run)
+        assert json.loads(blob(f"attributions/{run}")) == default_attributions(shown, run)
         moved = shown.movement([0, 1])
         for name in ("points", "left_out"):
             moved[name] = moved[name][run : run + 1]
@@ -129,7 +131,7 @@ def test_masked_heads_are_computed_with_their_masks(rng, causal):
 def test_a_bias_and_a_mask_with_holes_cannot_be_computed_from_vectors_alone(rng):
     q, k, v = rng.standard_normal((3, 1, 2, 5, 4))
     for rule in ({"bias": rng.standard_normal((5, 5))}, {"mask": np.arange(5) != 2}):
-        assert bare(q, k, v, keep="v", **rule).cell_inputs(0, 0, 0) is None
+        assert cell_inputs(bare(q, k, v, keep="v", **rule).run(0), 0, 0) is None
 
 
 def test_nothing_is_asked_of_anyone_and_only_what_was_written_runs(page):
@@ -255,7 +257,7 @@ def test_the_steps_of_the_opening_head_come_before_a_fourth_digit_and_after_a_th
 
     sizes = {}
     with monkeypatch.context() as without:
-        without.setattr(exploration, "cell_inputs", lambda run, layer, head: None)
+        without.setattr(export_html, "cell_inputs", lambda *_: None)
         for digits in (3, 4):
             without.setattr(export_html, "MAX_DECIMALS", digits)
             sizes[digits] = len(render_page(exploration))

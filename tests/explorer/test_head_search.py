@@ -47,7 +47,7 @@ def test_a_sweep_is_of_the_probability_of_the_chosen_token_a_few_heads_at_a_time
     found = explored(causal, text).sweep(0, 1, token=5)
     assert found["token"] == 5
     assert found["before"] == pytest.approx(softmax(np.asarray(causal(text).logits[0, -1], np.float64))[5], rel=1e-5)
-    monkeypatch.setattr("regard.explorer.head_search._TOKENS_PER_BATCH", 8)
+    monkeypatch.setattr("regard.explorer.queries.head_search._TOKENS_PER_BATCH", 8)
     np.testing.assert_allclose(explored(causal, text).sweep(0, 1, token=5)["after"], found["after"], rtol=1e-5)
 
 

@@ -12,6 +12,7 @@ import golden
 import regard
 from regard import Trace
 from regard.explorer import Exploration, launch, run as run_module
+from regard.explorer.queries.cell import cell_inputs
 
 CELL = ("q", "k", "scale", "scaled", "biased", "lse", "weight")
 
@@ -118,7 +119,7 @@ def test_padding_of_a_batch_does_not_show(bert, short):
     assert Exploration(trace, batch=1).runs[0].length == 7
     assert padded.runs[0].layers[0].is_map
     assert_same(padded.cell(0, 1, 2, 3, 1), short.cell(0, 1, 2, 3, 1), (*CELL[2:], "capped", "row_sum"))
-    assert len(padded.cell_inputs(0, 1, 2)[0]) == len(short.cell_inputs(0, 1, 2)[0])
+    assert len(cell_inputs(padded.run(0), 1, 2)[0]) == len(cell_inputs(short.run(0), 1, 2)[0])
     assert np.abs(thumbnails_of(padded).astype(int) - thumbnails_of(short)).max() <= 1
 
 

@@ -8,7 +8,7 @@ from explorations import explored
 
 from regard import RegardError, Trace
 from regard.explorer import launch
-from regard.explorer.movement import describe_plane, movement
+from regard.explorer.queries.movement import describe_plane, moved as points_of
 
 
 def test_runs_of_one_model_stand_on_one_plane_as_does_an_edit(bert):
@@ -66,8 +66,8 @@ def test_a_sink_takes_no_part_in_the_fit_of_the_plane(rng):
     sunk = stages.copy()
     sunk[1, 2] *= 200  # as of the first token of a language model, but not the first
     specials = np.zeros(6, dtype=bool)
-    without = movement([(traced_stages(np.delete(stages, 2, axis=1)), 0, specials[1:])])
-    found = movement([(traced_stages(sunk), 0, specials)])
+    without = points_of([(traced_stages(np.delete(stages, 2, axis=1)), 0, specials[1:])])
+    found = points_of([(traced_stages(sunk), 0, specials)])
     assert (without["left_out"], found["left_out"]) == ([[]], [[2]])
     assert found["explained_variance_ratio"] == pytest.approx(without["explained_variance_ratio"])
     points = np.array(found["points"][0])
@@ -87,7 +87,7 @@ def test_a_sink_takes_no_part_in_the_fit_of_the_plane(rng):
 ])  # fmt: skip
 def test_the_fit_leaves_out_special_tokens_and_sinks_while_enough_remain(rng, special, factors, left_out):
     stages = rng.uniform(1, 2, (2, len(factors), 8)) * np.array(factors)[:, None]
-    moved = movement([(traced_stages(stages), 0, np.array(special, dtype=bool))])
+    moved = points_of([(traced_stages(stages), 0, np.array(special, dtype=bool))])
     assert moved["left_out"] == [left_out]
     assert np.isfinite(moved["points"]).all()
 

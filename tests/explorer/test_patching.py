@@ -10,8 +10,8 @@ from decode_page import read_page
 from explorations import Left, explored
 
 from regard import RegardError
-from regard.explorer import patching
 from regard.explorer.export_html import render_page
+from regard.explorer.queries import patching
 from regard.metrics import patch_grid
 
 TEXT, OTHER = "qzkfqz", "qxkfqx"

@@ -13,8 +13,8 @@ from explorations import Left, explored
 import golden
 import regard
 from regard import RegardError, plot
-from regard.explorer import paths as paths_module
 from regard.explorer.export_html import render_page
+from regard.explorer.queries import paths as paths_module
 from regard.explorer.query import dispatch
 
 TEXT, OTHER = "qzkfqz", "qxkfqz"
@@ -129,7 +129,7 @@ def test_what_nobody_waits_for_ends_and_is_not_kept(model):
     with pytest.raises(InterruptedError):
         exploration.paths(0, check=left)
     assert left.calls == 3
-    assert exploration.kept_paths(0) == []
+    assert paths_module.kept_paths(exploration, 0) == []
 
 
 def test_the_memory_that_it_takes_is_bounded(model, monkeypatch):

@@ -10,6 +10,7 @@ import pytest
 
 import make_query_types
 from regard import RegardError
+from regard.explorer.queries.head_search import find_heads
 from regard.explorer.query import QUERIES, Query, dispatch
 
 
@@ -77,6 +78,17 @@ def test_other_parameters_are_an_error(name, params, says):
     with pytest.raises(RegardError) as error:
         dispatch(Answers(), name, params)
     assert says in str(error.value)
+
+
+def test_a_query_of_a_module_is_a_method_of_an_exploration(short):
+    cells = [(1, 2), (3, 3)]
+    expected = find_heads(short.run(0), cells)
+    assert short.find_heads(0, cells) == short.find_heads(run=0, cells=cells) == expected
+    assert dispatch(short, "find_heads", {"run": 0, "cells": [[1, 2], [3, 3]]}) == expected
+    assert QUERIES["find_heads"].types["run"] is int
+    assert list(QUERIES["paths"].parameters) == ["run", "position", "token", "versus", "corrupted"]
+    with pytest.raises(AttributeError, match="Exploration has no find_cells"):
+        _ = short.find_cells
 
 
 def test_the_page_has_the_types_of_python(monkeypatch):

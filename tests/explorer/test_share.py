@@ -368,9 +368,9 @@ def test_a_text_that_left_the_memory_is_not_run_again_for_a_pupil(door, explorat
     exploration.publish("v=head", run=live)
     for n in range(8):
         exploration.run_text(f"the dog sat on {'a' * n}")
-    assert not exploration.holds(live)
+    assert not exploration.store.holds(live)
     assert "sees no run" in door.error("thumbnails", {"run": live})
-    assert not exploration.holds(live)
+    assert not exploration.store.holds(live)
 
 
 def test_pupils_follow_what_the_teacher_publishes(door, exploration):

@@ -15,6 +15,7 @@ from regard import RegardError
 from regard.explorer import export_html
 from regard.explorer.export_html import render_page
 from regard.explorer.launch import exploration_of
+from regard.explorer.queries.paths import kept_paths
 from regard.explorer.query import dispatch
 from regard.explorer.training import TrainingExploration
 from regard.metrics import head_metrics
@@ -149,10 +150,10 @@ def test_runs_that_are_not_kept_are_made_again(written, monkeypatch):
     number = exploration.ablate([(0, 0)], run=0)["run"]
     fresh = TrainingExploration(TrainingRun(written))
     fresh.ablate([(0, 0)], run=0)
-    assert len(list(exploration._runs)) == 2
+    assert len(list(exploration.store)) == 2
     for run in (*range(5), number, 0):
         np.testing.assert_array_equal(whole(exploration, run, 1, 1), whole(fresh, run, 1, 1))
-    assert len(list(exploration._runs)) == 2
+    assert len(list(exploration.store)) == 2
 
 
 def test_many_checkpoints_are_thinned(written):
@@ -164,7 +165,7 @@ def test_many_checkpoints_are_thinned(written):
     first, last = exploration.paths(0), exploration.paths(2)
     exploration.paths(1)
     fewer = exploration.fewer()
-    assert [fewer.kept_paths(run) for run in fewer.numbers] == [[first], [last]]
+    assert [kept_paths(fewer, run) for run in fewer.numbers] == [[first], [last]]
 
 
 def test_checkpoints_closer_than_can_be_shown_are_passed_over(written, tmp_path):

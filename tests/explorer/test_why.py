@@ -134,7 +134,7 @@ def test_a_file_holds_as_many_as_fit_from_the_opening_cell_on(causal, monkeypatc
     assert len(few) == 4
     monkeypatch.undo()
     whole = held(full)
-    monkeypatch.setattr(exploration, "cell_inputs", lambda *_: None)
+    monkeypatch.setattr(export_html, "cell_inputs", lambda *_: None)
     room = len(render_page(exploration)) - 300
     monkeypatch.setattr(export_html, "_LIMITS", (room, room))
     page = render_page(exploration)

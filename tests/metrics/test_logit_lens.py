@@ -15,6 +15,7 @@ from fake_traces import recorded
 from regard import RegardError, Trace, edits as E, metrics
 from regard.metrics import logit_attribution, logit_lens
 from regard.metrics.logit_attribution import STEPS
+from regard.nn import DecoderBlock
 
 TEXTS = ("qzkfqz", "abcdabc")
 
@@ -121,6 +122,41 @@ def test_parts_sum_to_the_logit_of_a_run_with_edits(case, kind):
     np.testing.assert_allclose(found.total[is_text], found.logit[is_text], rtol=0, atol=1e-10)
     is_explained = kind in ("feed-forward", "heads", "the first stream")
     assert (np.abs(found.edits[:, 0]).max() < 1e-10) == is_explained
+
+
+class ScaledBlock(DecoderBlock):
+    """A block of a family with arithmetic of its own: each feature of what it adds has another factor."""
+
+    def before_residual(self, part):
+        norm, factor = super().before_residual(part)
+        return norm, factor * np.linspace(0.5, 1.5 if part == "attn" else 2, len(self.attn.q_proj.weight))
+
+
+@pytest.mark.parametrize("case", ["gemma2/capped", "llama/biased"])
+def test_what_a_block_of_another_kind_adds_is_stated_by_the_block_alone(case):
+    model = regard.load(golden.FOLDER / case, dtype=np.float64)
+    model = replace(model, blocks=tuple(ScaledBlock(**block.__getstate__()) for block in model.blocks))
+    trace = Trace()
+    model([model.tokenizer.from_ids([5, 9, 4, 6])], trace=trace)
+    for i, block in enumerate(model.blocks):
+        y = trace[f"blocks.{i}.attn_post_norm" if block.attn_post_norm else f"blocks.{i}.attn.output"]
+        x = trace["embeddings" if i == 0 else f"blocks.{i - 1}.output"]
+        np.testing.assert_allclose(
+            trace[f"blocks.{i}.attn_residual"] - x, y * np.linspace(0.5, 1.5, y.shape[-1]), atol=1e-12
+        )
+    parts = logit_attribution(model, trace, 7, 3)
+    np.testing.assert_allclose(parts.edits, 0, atol=1e-10)
+    np.testing.assert_allclose(parts.total, parts.logit, rtol=0, atol=1e-10)
+    if not model.blocks[0].attn_post_norm:
+        weights, v = trace["blocks.0.attn.weights"][0], trace["blocks.0.attn.v"][0]
+        heads = np.einsum("gtd,gde->gte", v, model.circuits.W_O[0][:: len(weights) // len(v)])
+        norms = metrics.value_norms(model, trace, 0)
+        np.testing.assert_allclose(
+            norms[:: len(weights) // len(v)],
+            weights[:: len(weights) // len(v)] * np.linalg.norm(heads, axis=-1)[:, None],
+        )
+    score = trace.why(1, 0, 3, 1, model=model)
+    np.testing.assert_allclose(score.pairs.sum(), score.score, rtol=1e-6)
 
 
 def test_what_an_edit_adds_is_its_projection(induction):

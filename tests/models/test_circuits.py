@@ -126,7 +126,7 @@ def test_circuits_are_what_a_decoder_computes_but_for_sizes_and_biases(case):
             same(np.where(np.isclose(found, wanted, rtol=1e-6), wanted, wanted * cosine), found)
         context = trace[f"blocks.{i}.attn.context"][0]
         written = sum(context[head] @ circuits.W_O[i, head] for head in range(attn.num_heads))
-        bias = 0 if attn.o_proj.bias is None else attn.o_proj.bias * block.residual_scale
+        bias = 0 if attn.o_proj.bias is None else attn.o_proj.bias * block.before_residual("attn")[1]
         if (norm := block.attn_post_norm) is not None:
             size = np.sqrt((trace[f"blocks.{i}.attn.output"][0] ** 2).mean(-1, keepdims=True) + norm.eps)
             written, bias = written / size, bias * norm.weight / size

@@ -15,7 +15,7 @@ from regard._utils.errors import RegardError
 from regard._utils.files import atomic_folder, atomic_write, open_regular, read_file, read_json_object, read_limited
 from regard.cli.tables import read_column
 from regard.explorer.address import _read as _read_address
-from regard.explorer.corpus import Corpus
+from regard.explorer.queries.corpus import Corpus
 from regard.formats.gguf import GgufFile
 from regard.formats.safetensors import SafetensorsFile
 from regard.models.images.read import read_picture

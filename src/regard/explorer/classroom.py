@@ -158,7 +158,7 @@ class Classroom:
     def _shows(self, run: int) -> bool:
         if run in self._exploration.numbers:
             return True
-        return run in self._runs and self._exploration.holds(run)  # else it would be run again
+        return run in self._runs and self._exploration.store.holds(run)  # else it would be run again
 
 
 def _qr_rows(address: str) -> list[str]:

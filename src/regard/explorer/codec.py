@@ -63,7 +63,12 @@ def encode_blob(content: bytes) -> bytes:
 
 def short_number(x: float) -> float | None:
     """Return a number in six digits, as it goes to the page; None for one that is not finite."""
-    return float(f"{x:.6g}") if np.isfinite(x) else None
+    return short(x) if np.isfinite(x) else None
+
+
+def short(x: float, digits: int = 6) -> float:
+    """Return a number in so many digits."""
+    return float(f"{x:.{digits}g}")
 
 
 def json_bytes(value: Any) -> bytes:

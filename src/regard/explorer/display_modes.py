@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from regard.explorer import answers
 from regard.metrics.layer_maps import CancelCheck, LayerMap
 from regard.metrics.rollout import residual_attention_blocks
-from regard.metrics.value_norms import output_projection, value_lengths
 from regard.nn import parameters
 from regard.trace import Trace
 
@@ -60,30 +59,6 @@ def rollouts(layers: Sequence[LayerMap], check: CancelCheck, ablated: Sequence[t
 
 
 def has_value_norms(model: Any, trace: Trace, layers: Sequence[LayerMap]) -> bool:
-    """Tell whether `value_norms_of` can be computed for every layer."""
-    weights = parameters(model)
+    """Tell whether ‖v W_O‖ is known for every layer."""
+    weights = {} if model is None else parameters(model)
     return all(layer.step("o_proj.weight") in weights and layer.step("v") in trace for layer in layers)
-
-
-def value_norms_of(model: Any, trace: Trace, layer: LayerMap, batch: int) -> np.ndarray:
-    """Return ‖v W_O‖ of each token in each head, ``H S``."""
-    projection = output_projection(model, layer)
-    assert projection is not None  # by `has_value_norms`
-    return value_lengths(projection, trace, layer, batch)
-
-
-def heads_of(layer: LayerMap, head: int | Literal["mean"]) -> Sequence[int]:
-    """Return the heads that are shown: one, or all for their mean."""
-    return range(len(layer.heads)) if head == "mean" else [head]
-
-
-def weights_times_norms(
-    layer: LayerMap, head: int | Literal["mean"], norms: np.ndarray, check: CancelCheck
-) -> np.ndarray:
-    """Return the weights of a head, ``T S``, each times the value norm of its column; "mean" averages over heads."""
-    heads = heads_of(layer, head)
-    total = np.zeros((layer.length, layer.length))
-    for each in heads:
-        check()
-        total += layer.tile(each, None, None) * norms[each]
-    return np.asarray(total / len(heads), dtype=np.float32)

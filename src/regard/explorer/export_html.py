@@ -5,7 +5,7 @@ type="text/plain" id="regard-data">``: ``name: [first character, number of chara
 their encoding. Their names, with numbers from 0:
 
 * ``heads/RUN``: JSON, as of `Exploration.heads`
-* ``attributions/RUN``: JSON, as of `Exploration.default_attributions`
+* ``attributions/RUN``: JSON, as of `default_attributions`
 * ``next_tokens/RUN``: JSON, as of `Exploration.next_tokens`, after each token
 * ``paths/RUN``: JSON, as of `Exploration.paths`, a list of those that were computed before
 * ``patching``: JSON, as of `Exploration.patching`, a list of grids of A and B
@@ -16,7 +16,7 @@ their encoding. Their names, with numbers from 0:
 * ``differences``: JSON, as of `Exploration.differences`, of two runs that can be compared cell by cell
 * ``weights/RUN/LAYER/HEAD``, ``rollout/RUN/LAYER``: packed weights, ``T S``
 * ``norms/RUN/LAYER``: float32, ``H S``, the value norm of each column, of 13 bits
-* ``cell_inputs/RUN/LAYER/HEAD``: float32, the arrays of `Exploration.cell_inputs`; the manifest has the numbers that go
+* ``cell_inputs/RUN/LAYER/HEAD``: float32, the arrays of `cell_inputs`; the manifest has the numbers that go
   with them in ``cell_inputs``, under the same name. Heads have none whose values were not recorded, with a bias or a
   mask with holes, or if they exceed the size of the file.
 """
@@ -43,6 +43,12 @@ from regard.explorer.codec import MAX_DECIMALS, encode_blob, json_bytes, pack_we
 from regard.explorer.display_modes import MAX_WHOLE_TOKENS
 from regard.explorer.exploration import Exploration
 from regard.explorer.opening import strongest_cell
+from regard.explorer.queries.attribution import default_attributions
+from regard.explorer.queries.cell import cell_inputs
+from regard.explorer.queries.next_tokens import all_next_tokens
+from regard.explorer.queries.patching import file_patching
+from regard.explorer.queries.paths import kept_paths
+from regard.explorer.queries.why import Why
 from regard.explorer.story import fits_runs, texts_of
 
 _SMALL_PAGE_WEIGHTS = 144 * 128**2  # at most, for the first limit
@@ -113,7 +119,7 @@ def _render(exploration: Exploration) -> bytes | None:
     manifest["stories"] = [story for story in manifest["stories"] if fits_runs(story, has)]
     manifest["metrics"] = [metric for metric in manifest["metrics"] if not metric.get("live")]
     blobs = [blob for run in exploration.numbers for blob in _auxiliary_blobs(exploration, run)]
-    if patching := exploration.file_patching():
+    if patching := file_patching(exploration):
         blobs.append(("patching", encode_blob(json_bytes(patching))))
     held = {name for name, _ in blobs}
     for run, about in zip(exploration.numbers, manifest["runs"], strict=True):
@@ -213,11 +219,11 @@ def _auxiliary_blobs(exploration: Exploration, run: int) -> Iterator[Blob]:
     """Yield the blobs of a run besides its maps and cell inputs."""
     key = exploration.run(run).projection_key
     yield f"heads/{run}", encode_blob(json_bytes(exploration.heads(run)))
-    if next_tokens := exploration.all_next_tokens(run):
+    if next_tokens := all_next_tokens(exploration.run(run)):
         yield f"next_tokens/{run}", encode_blob(json_bytes(next_tokens))
-    if paths := exploration.kept_paths(run):
+    if paths := kept_paths(exploration, run):
         yield f"paths/{run}", encode_blob(json_bytes(paths))
-    if attributions := exploration.default_attributions(run):
+    if attributions := default_attributions(exploration, run):
         yield f"attributions/{run}", encode_blob(json_bytes(attributions))
     yield f"thumbnails/{run}", encode_blob(exploration.thumbnails(run))
     if key is not None:
@@ -301,7 +307,7 @@ def _why(exploration: Exploration, heads: list[tuple[int, int, int]], available:
         if "row" in initial and "col" in initial:
             cells.append((run, initial["layer"], initial["head"], initial["row"], initial["col"]))
     cells += [(*at, *strongest_cell(exploration.run(at[0]), *at[1:])) for at in heads[:_MAX_WHY]]
-    why: dict[str, answers.Why] = {}
+    why: dict[str, Why] = {}
     for cell in cells:
         with contextlib.suppress(RegardError):  # without a model, or of a head that has no scores
             why["/".join(map(str, cell))] = exploration.why(*cell)
@@ -317,7 +323,7 @@ def _cell_inputs(exploration: Exploration, heads: list[tuple[int, int, int]], av
     """Return the cell inputs of the heads that have them, as many as fit."""
     packed: list[CellInputs] = []
     for run, layer, head in heads:
-        inputs = exploration.cell_inputs(run, layer, head)
+        inputs = cell_inputs(exploration.run(run), layer, head)
         if inputs is None:
             continue
         content, fields = inputs

@@ -10,9 +10,9 @@ from typing import Any, TypeAlias
 
 from regard._utils.errors import RegardError
 from regard._utils.packages import needed
-from regard.explorer.corpus import Corpus
 from regard.explorer.exploration import Exploration
 from regard.explorer.export_html import check_fits_file, write_page
+from regard.explorer.queries.corpus import Corpus
 from regard.explorer.run import recorded
 from regard.explorer.stored import StoredExploration
 from regard.explorer.story import load_story, opening_texts

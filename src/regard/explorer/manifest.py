@@ -5,41 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from regard._version import __version__
-from regard.explorer import answers
-from regard.explorer.attribution import describe_attribution
-from regard.explorer.next_tokens import predicts_next_tokens
-from regard.explorer.opening import Opening
-from regard.explorer.patching import has_patching
-from regard.explorer.paths import has_paths
 from regard.explorer.run import Run
 from regard.functional import native
-
-
-def describe_run(
-    run: Run, thumbnail_size: int, opening: Opening, other_text: str | None, *, is_own: bool
-) -> answers.RunDescription:
-    """Return a run as plain data.
-
-    `opening` is what the page opens with, whether it `is_own` or that of another run, and `other_text` the text of the
-    run that this one is compared with.
-    """
-    return {
-        "title": run.title,
-        "model": run.trace.model,
-        "text": run.encoding.text if run.encoding else "",
-        "tokens": run.token_descriptions,
-        "picture": run.picture_description,
-        "layers": run.layer_descriptions,
-        "projection_key": run.projection_key,
-        "thumbnail_size": thumbnail_size,
-        "num_sampled_rows": len(run.sampled_rows()) if run.is_long else None,
-        "initial": opening.describe(run),
-        "distinctive": list(opening.cells) if is_own else [],
-        "predicts_tokens": predicts_next_tokens(run),
-        "has_paths": has_paths(run),
-        "has_patching": has_patching(run),
-        "attribution": describe_attribution(run, other_text),
-    }
 
 
 def title_of(run: Run) -> str:
@@ -59,20 +26,3 @@ def provenance_of(runs: Sequence[Run]) -> str:
         for layer in run.layers
     }
     return "; ".join(sorted(sources))
-
-
-def difference_blocked_by(runs: Sequence[Run]) -> str | None:
-    """Return why A and B cannot be compared cell by cell; None if they can."""
-    if len(runs) < 2:
-        return "there is one run: give two texts"
-    if runs[0].length != runs[1].length:
-        return f"A has {runs[0].length} tokens and B {runs[1].length}: A and B cannot be compared cell by cell"
-    sizes = [[(run.label(n), len(layer.heads)) for n, layer in enumerate(run.layers)] for run in runs]
-    if sizes[0] != sizes[1]:
-        return "A and B have different layers and heads"
-    blocks = [[run.block(n) for n in range(len(run.layers))] for run in runs]
-    return (
-        None
-        if blocks[0] == blocks[1]
-        else "the texts of A and B differ in their numbers of tokens, as their targets do"
-    )

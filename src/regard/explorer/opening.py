@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from regard.explorer import answers
-from regard.explorer.next_tokens import predicts_next_tokens
+from regard.explorer.queries.next_tokens import predicts_next_tokens
 from regard.explorer.run import Run
 from regard.explorer.validation import check_index
 from regard.metrics.attribution_target import predicts_at_each_token

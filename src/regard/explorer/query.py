@@ -1,7 +1,8 @@
-"""The queries of the page: methods of an exploration, each with the parameters that its annotations describe.
+"""The queries of the page: functions of an exploration, each with the parameters that its annotations describe.
 
-A query is a method that `query` decorates. Its signature says how a request is checked, over HTTP or as a message of a
-notebook, and the types that the page has of it (`frontend/queries.d.ts`).
+A query is a function that `query` decorates, in a module of `regard.explorer.queries`, or a method of `Exploration`.
+Its signature says how a request is checked, over HTTP or as a message of a notebook, and the types that the page has
+of it (`frontend/queries.d.ts`).
 """
 
 from __future__ import annotations
@@ -11,61 +12,74 @@ import sys
 import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
 from regard._utils.errors import RegardError
+from regard.explorer.run import Run
 from regard.metrics.layer_maps import CancelCheck
 
 if TYPE_CHECKING:
-    from regard.explorer.exploration import Exploration
-
+    from regard.explorer.exploration import Exploration as Exploration
+else:
+    Exploration = Any  # it imports the queries
 Answer: TypeAlias = "Any"  # plain data for JSON, bytes, or an array of float32
 
 _MAX_SHOWN = 40  # characters of a wrong value
-_Method = TypeVar("_Method", bound=Callable[..., Any])
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
 class Query:
-    """A method that the page can call.
+    """A function that the page can call.
 
     Parameters
     ----------
-    method : function
+    function : function
+        Its first parameter is the exploration, or ``run: Run``, which a request gives by its number.
     slow : bool
         Whether it may take seconds, so that others do not wait for it.
     """
 
-    method: Callable[..., Any]
+    function: Callable[..., Any]
     slow: bool
+
+    @cached_property
+    def _hints(self) -> dict[str, Any]:
+        return get_type_hints(self.function)
 
     @cached_property
     def types(self) -> dict[str, Any]:
         """The type of each parameter, and that of the answer as ``return``."""
-        hints = get_type_hints(self.method)
-        return {name: hints[name] for name in (*self.parameters, "return")}
+        hints = self._hints
+        return {name: int if hints[name] is Run else hints[name] for name in (*self.parameters, "return")}
 
     @cached_property
     def parameters(self) -> dict[str, bool]:
         """Whether each parameter must be given."""
-        signature = inspect.signature(self.method).parameters
+        signature = inspect.signature(self.function).parameters
         return {
             name: each.default is inspect.Parameter.empty
             for name, each in signature.items()
-            if name not in ("self", "check")
+            if name not in ("self", "exploration", "check")
         }
 
     @cached_property
     def takes_check(self) -> bool:
         """Whether it can be cancelled."""
-        return "check" in inspect.signature(self.method).parameters
+        return "check" in inspect.signature(self.function).parameters
+
+    def bind(self, exploration: Exploration) -> Callable[..., Any]:
+        """Return it as a method of an exploration."""
+        if self._hints.get("run") is not Run:
+            return partial(self.function, exploration)
+        return lambda run, *args, **params: self.function(exploration.run(run), *args, **params)
 
     def check(self, params: Mapping[str, Any]) -> None:
         """Raise `RegardError` if a parameter of a request is missing, unknown or of another type."""
-        name = self.method.__name__
+        name = self.function.__name__
         if unknown := sorted(set(params) - set(self.parameters)):
             raise RegardError(f"{name} takes {', '.join(self.parameters) or 'no parameters'}; not {', '.join(unknown)}")
         if missing := [each for each, is_required in self.parameters.items() if is_required and each not in params]:
@@ -79,12 +93,12 @@ QUERIES: dict[str, Query] = {}
 """The queries by name."""
 
 
-def query(*, slow: bool = False) -> Callable[[_Method], _Method]:
-    """Declare a method of an exploration as a query of the page; see `Query`."""
+def query(*, slow: bool = False) -> Callable[[_Function], _Function]:
+    """Declare a function as a query of the page; see `Query`."""
 
-    def declare(method: _Method) -> _Method:
-        QUERIES[method.__name__] = Query(method, slow)
-        return method
+    def declare(function: _Function) -> _Function:
+        QUERIES[function.__name__] = Query(function, slow)
+        return function
 
     return declare
 

@@ -2,15 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 
-from regard import functional as F
 from regard.explorer import answers
 
 _PAIRS_SHOWN = 4
 _MIN_POSITIONS = 2  # from which the angle of a token is read
+
+
+class RotatedPair(TypedDict):
+    """A pair of dimensions of a query and a key, before and after the rotation; ``angle`` is that of one token."""
+
+    dims: list[int]
+    angle: float
+    q: list[list[float]]
+    k: list[list[float]]
+    product: float
+
+
+class RotatedPairs(TypedDict):
+    """The pairs of dimensions with the largest products."""
+
+    i: int
+    j: int
+    distance: int
+    pairs: list[RotatedPair]
 
 
 def rotates(model: Any, block: int) -> bool | None:
@@ -22,7 +40,7 @@ def rotates(model: Any, block: int) -> bool | None:
 
 def rotated_pairs(
     model: Any, block: int, length: int, q: answers.Vector, k: answers.Vector, i: int, j: int
-) -> answers.RotatedPairs | None:
+) -> RotatedPairs | None:
     """Return the ``pairs`` of dimensions whose product is largest, of a query and a key after the rotation, ``D`` each.
 
     With the positions ``i`` and ``j`` and their ``distance``. For each pair ``dims``, the ``angle`` of a token in
@@ -34,15 +52,13 @@ def rotated_pairs(
         return None
     turns = rotation[0] + 1j * rotation[1]  # T P
     width = 2 * turns.shape[-1]
-    first = len(q) - width if getattr(model, "rotates_last", False) else 0
-    interleaved = getattr(model.blocks[block].attn, "interleaved", False)
-    pairs = first + np.array(F.rotary_pairs(width, interleaved=interleaved))  # P 2
+    pairs = model.blocks[block].attn.rotated_pairs(width)  # P 2
     after = {name: x[pairs[:, 0]] + 1j * x[pairs[:, 1]] for name, x in (("q", np.array(q)), ("k", np.array(k)))}
     before = {name: after[name] / turns[at] for name, at in (("q", i), ("k", j))}
     products = (after["q"] * after["k"].conj()).real
     angles = np.angle(turns[1] / turns[0])
     largest = np.argsort(-np.abs(products), kind="stable")[:_PAIRS_SHOWN]
-    described: list[answers.RotatedPair] = [
+    described: list[RotatedPair] = [
         {
             "dims": pairs[pair].tolist(),
             "angle": float(angles[pair]),
@@ -59,7 +75,7 @@ def _rotation_of(model: Any, block: int, length: int) -> tuple[np.ndarray, np.nd
     """Return cosines and sines of the positions of a text, ``T P`` in float64."""
     if not _has_rope(model) or not hasattr(model, "rotation"):
         return None
-    if not getattr(model.blocks[block].attn, "is_rotated", True):  # Llama 4: what is there scales queries
+    if model.blocks[block].attn.rotated_pairs(_MIN_POSITIONS) is None:  # Llama 4: what is there scales queries
         return None
     rotation = model.rotation(np.arange(length), np.float64)
     cos_sin: tuple[np.ndarray, np.ndarray] | None = rotation[block] if isinstance(rotation, list) else rotation

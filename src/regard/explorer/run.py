@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -15,7 +15,8 @@ from regard._utils.errors import RegardError
 from regard.explorer import answers
 from regard.explorer.cache import LIMIT
 from regard.explorer.display_modes import MAX_WHOLE_TOKENS, has_value_norms
-from regard.explorer.movement import MAX_MOVEMENT_TOKENS, stages_of
+from regard.explorer.stages import MAX_MOVEMENT_TOKENS, stages_of
+from regard.explorer.validation import check_index
 from regard.functional.biases.base import Bias
 from regard.metrics import WHY_STEPS
 from regard.metrics.layer_maps import LayerMap, layers_of
@@ -25,7 +26,10 @@ from regard.models.output import run_traced
 from regard.text.encoding import Encoding
 from regard.text.token_labels import token_labels
 from regard.trace import AttentionMap, Trace
+from regard.trace.edits import ablate
 from regard.trace.step_names import matches
+
+Head: TypeAlias = int | Literal["mean"]
 
 _PICTURE = "picture"
 STEPS = (_PICTURE, "*blocks.*.output", *WHY_STEPS)
@@ -87,7 +91,7 @@ class Run:
             return tuple(modes)
         if len(self.layers) > 1 and self.rollout_nbytes <= _MAX_ROLLOUT_BYTES:
             modes.append("rollout")
-        if self.model is not None and has_value_norms(self.model, self.trace, self.layers):
+        if has_value_norms(self.model, self.trace, self.layers):
             modes.append("norms")
         return tuple(modes)
 
@@ -131,6 +135,28 @@ class Run:
         """The output of the model for the text, without the ablated heads."""
         return self.edited if self.ablated else self.unedited
 
+    @property
+    def edits(self) -> dict[str, Any]:
+        """The edits of the ablated heads."""
+        return ablate(*((self.layers[layer].name, head) for layer, head in self.ablated)) if self.ablated else {}
+
+    def layer_map(self, layer: int, head: Head = "mean", *tokens: int) -> LayerMap:
+        """Return a layer; an error if there is none, or if it has not this head and these tokens."""
+        check_index("layer", layer, len(self.layers))
+        layer_map = self.layers[layer]
+        if head != "mean":
+            check_index("head", head, len(layer_map.heads))
+        for token in tokens:
+            check_index("token", token, layer_map.length)
+        return layer_map
+
+    def position(self, position: int | None) -> int:
+        """Return a position, by default the last; an error if there is none."""
+        if position is None:
+            return self.length - 1
+        check_index("token", position, self.length)
+        return position
+
     def number(self, layer: int) -> int:
         """Return the number of a layer in its model; a trace may hold only some layers."""
         named = re.search(r"(?:^|\.)blocks\.(\d+)\.", self.layers[layer].name)
@@ -168,10 +194,7 @@ class Run:
     @cached_property
     def layer_descriptions(self) -> list[answers.Layer]:
         """Each layer as plain data for the page."""
-        return [
-            {"number": self.label(n), "block": _edges(self.block(n)), **_describe_layer(layer, self.block(n))}
-            for n, layer in enumerate(self.layers)
-        ]
+        return [_describe_layer(self.label(n), layer, self.block(n)) for n, layer in enumerate(self.layers)]
 
     @cached_property
     def token_descriptions(self) -> list[answers.Token]:
@@ -290,11 +313,7 @@ def _readable_labels(encoding: Encoding) -> list[str]:
     return labels
 
 
-def _edges(block: tuple[range, range] | None) -> list[answers.Block] | None:
-    return None if block is None else [{"from": each.start, "to": each.stop} for each in block]
-
-
-def _describe_layer(layer: LayerMap, block: tuple[range, range] | None) -> answers.MapFacts:
+def _describe_layer(number: int | str, layer: LayerMap, block: tuple[range, range] | None) -> answers.Layer:
     rows = _spread(layer.length, max(8, min(64, (1 << 20) // layer.length)))
     heads = range(len(layer.heads))
     sums = np.array([layer.tile(head, rows, None).sum(axis=-1, dtype=np.float64) for head in heads])
@@ -309,6 +328,8 @@ def _describe_layer(layer: LayerMap, block: tuple[range, range] | None) -> answe
         and all(not layer.tile(head, np.array([i]), None)[0, i + 1 :].any() for head in heads[:1] for i in probed)
     )
     return {
+        "number": number,
+        "block": None if block is None else [{"from": each.start, "to": each.stop} for each in block],
         "name": layer.name,
         "heads": len(layer.heads),
         "kv_heads": layer.kv_heads,

@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from regard._utils.errors import RegardError
-from regard.explorer import answers
-from regard.explorer.ablation import ablate_heads
 from regard.explorer.progress import Watch
+from regard.explorer.queries.ablation import Changes, ablate_heads
 from regard.explorer.run import Run
 from regard.explorer.validation import check_index
 
@@ -54,7 +53,7 @@ class RunStore:
             self._bases.append(number)
         return number
 
-    def ablate(self, number: int, heads: Any, watch: Watch = lambda _: None) -> tuple[int, answers.Changes]:
+    def ablate(self, number: int, heads: Any, watch: Watch = lambda _: None) -> tuple[int, Changes]:
         """Repeat a run without some heads; return the number of the new run, and what has changed."""
         check_index("run to ablate", number, max(self._bases) + 1)
         if number not in self._bases:

@@ -11,6 +11,7 @@ import numpy as np
 
 from regard._utils.errors import RegardError
 from regard.explorer import answers
+from regard.explorer.codec import short
 from regard.explorer.exploration import Exploration
 from regard.explorer.opening import Opening, opening_of
 from regard.explorer.run import Run, make_run, shown_steps
@@ -100,9 +101,9 @@ class TrainingExploration(Exploration):
         fewer.story = self.story
         steps = {each.run: each.step for each in self._checkpoints}
         numbers = {each.step: each.run for each in fewer._checkpoints}
-        for (run, question), paths in self._paths.items():
+        for (run, *question), paths in self.paths_kept.items():
             if steps.get(run) in numbers:
-                fewer._paths[numbers[steps[run]], question] = paths
+                fewer.paths_kept[numbers[steps[run]], *question] = paths
         return fewer
 
     def manifest(self) -> answers.Manifest:
@@ -142,8 +143,8 @@ class TrainingExploration(Exploration):
         step = next(step for step in self.source.checkpoints if model.name == self.source.name_of(step))
         return f"regard.training.TrainingRun({str(self.source.folder)!r}).load({step})"
 
-    def _other_text(self, number: int) -> None:  # noqa: ARG002
-        return None  # all checkpoints read one text
+    def other_text(self, number: int) -> None:
+        """Return None: all checkpoints read one text."""
 
     def _update(self) -> None:
         """Add the checkpoints that were written since the last time, not closer than a page can show."""
@@ -153,7 +154,7 @@ class TrainingExploration(Exploration):
         for step in new:
             if step == new[-1] or step - self._checkpoints[-1].step >= least:
                 self._add(step, self._make(step))
-                self.runs = (self._runs[self._checkpoints[-1].run],)
+                self.runs = (self.store[self._checkpoints[-1].run],)
         if self.planned_steps is not None and self._checkpoints[-1].step >= self.planned_steps:
             self.planned_steps = None
 
@@ -165,7 +166,7 @@ class TrainingExploration(Exploration):
         return make_run(trace, model, 0)
 
     def _add(self, step: int, run: Run) -> None:
-        number = self._runs.add(run, lambda: self._make(step))
+        number = self.store.add(run, lambda: self._make(step))
         metrics = self.heads(number)["metrics"]
         description = self.describe(number)
         measures = {name: metrics[name] for name in INDUCTION_CIRCUIT}
@@ -194,8 +195,8 @@ class TrainingExploration(Exploration):
         return {
             "is_live": self.planned_steps is not None,
             "end": end,
-            "loss": {"steps": steps, "values": _short(values), "steps_per_point": steps_per_point},
-            "held_out": {"steps": held_out[0], "values": _short(held_out[1])},
+            "loss": {"steps": steps, "values": [short(x, 5) for x in values], "steps_per_point": steps_per_point},
+            "held_out": {"steps": held_out[0], "values": [short(x, 5) for x in held_out[1]]},
             "checkpoints": [
                 {"step": each.step, "run": each.run, "message": _describe_step(each.step, end, told)}
                 for each in self._checkpoints
@@ -223,10 +224,6 @@ def _describe_step(step: int, end: int, told: dict[str, dict[int, float]]) -> st
     if step in told["held out"]:
         parts.append(f"held out {told['held out'][step]:.4g}")
     return " · ".join(parts)
-
-
-def _short(values: Sequence[float]) -> list[float]:
-    return [float(f"{value:.5g}") for value in values]
 
 
 def _nbytes(run: Run) -> int:

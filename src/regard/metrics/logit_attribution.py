@@ -179,20 +179,20 @@ def logit_attribution(model: Any, trace: Trace, token: Any, versus: Any = None) 
     ids = [next_token_ids(model, trace.encodings, each, shape) for each in (token, versus)[: 1 + (versus is not None)]]
     direction, bias = _unembedding(model, ids)
     norm, last = model.final_norm, states[-1]
-    along = _through(norm, last, direction)  # B T E: its product with a part of the stream is what that part adds
+    along = _through((norm, 1.0), last, direction)  # B T E: times a part of the stream it is what that adds
     head_bias, bias = bias, bias + (direction @ norm.bias if getattr(norm, "bias", None) is not None else 0)
     heads, attn_biases, mlps, edits = [], [], [], []
     for i, block in enumerate(model.blocks):
         contexts = np.asarray(trace[f"blocks.{i}.attn.context"], np.float64)  # B H T D
         written = np.asarray(trace[f"blocks.{i}.attn.output"], np.float64)
-        read = _through(block.attn_post_norm, written, along) * block.residual_scale
+        read = _through(block.before_residual("attn"), written, along)
         projection = block.attn.o_proj
         weight = np.asarray(projection.weight, np.float64).reshape(contexts.shape[1], -1, written.shape[-1])
         heads.append(np.einsum("bhtd,hde,bte->bht", contexts, weight, read, optimize=True))
         zero = np.zeros(read.shape[:-1])
         attn_biases.append(zero if projection.bias is None else read @ projection.bias.astype(np.float64))
         written = np.asarray(trace[f"blocks.{i}.mlp.output"], np.float64)
-        read = _through(block.mlp_post_norm, written, along) * block.residual_scale
+        read = _through(block.before_residual("mlp"), written, along)
         mlps.append((written * read).sum(-1))
         change = ((states[i + 1] - states[i]) * along).sum(-1)
         edits.append(change - heads[i].sum(1) - attn_biases[i] - mlps[i])
@@ -244,8 +244,10 @@ def unembedding_rows(model: Any, tokens: Sequence[int] | np.ndarray) -> np.ndarr
     return np.asarray(rows, np.float64) * float(read(of_one, np.ones((1, 1)))[0, 0])
 
 
-def _through(norm: Any, x: np.ndarray, direction: np.ndarray) -> np.ndarray:
-    """Return the direction before a norm of x, ``... E``, whose size is frozen, that is `direction` after it."""
+def _through(way: tuple[Any, Any], x: np.ndarray, direction: np.ndarray) -> np.ndarray:
+    """Return the direction of x, ``... E``, that is `direction` after a norm, of a frozen size, and a factor."""
+    norm, factor = way
+    direction = direction * factor
     if norm is None:
         return direction
     scaled = direction * norm.weight

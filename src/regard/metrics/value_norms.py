@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 from regard._utils.errors import RegardError
 from regard.metrics.layer_maps import LayerMap, chosen_rows, layers_of
 from regard.nn import parameters
+from regard.nn.layer import before_residual
 from regard.trace import Trace
 
 
@@ -77,22 +78,12 @@ def value_norms(
 
 
 def output_projection(model: Any, layer: LayerMap) -> ArrayLike | None:
-    """Return W_O of a layer, ``(H Dv) E``, times its `residual_factor`; None where there is no W_O."""
-    projection, factor = parameters(model).get(layer.step("o_proj.weight")), residual_factor(model, layer)
-    return projection if projection is None or np.all(factor == 1) else np.asarray(projection, np.float64) * factor
-
-
-def residual_factor(model: Any, layer: LayerMap) -> np.ndarray:
-    """Return what the output of attention is multiplied by before it is added, a number or ``E``: mostly 1.
-
-    It is the layer scale of DINOv2, and the one residual multiplier of all blocks of Granite.
-    """
-    return np.asarray(parameters(model).get(f"{layer.name}_scale", residual_scale(model)), np.float64)
-
-
-def residual_scale(model: Any) -> float:
-    """Return the one residual multiplier of all blocks of Granite, 1 in other families."""
-    return float(getattr(getattr(model, "config", None), "residual_scale", 1.0))
+    """Return W_O of a layer, ``(H Dv) E``, times the factor of `before_residual`; None where there is no W_O."""
+    projection = parameters(model).get(layer.step("o_proj.weight"))
+    if projection is None:
+        return None
+    _, factor = before_residual(model, layer.name)
+    return projection if np.all(factor == 1) else np.asarray(projection, np.float64) * factor
 
 
 def value_lengths(projection: ArrayLike, trace: Trace, layer: LayerMap, batch: int) -> np.ndarray:

@@ -187,9 +187,9 @@ class Circuits:
         def read(layer: int, heads_read: slice) -> np.ndarray:
             block = self._blocks[layer]
             each: np.ndarray = np.asarray(block.attn.o_proj.weight).reshape(heads, -1, outputs)[heads_read]
-            each = each if block.residual_scale == 1 else each * each.dtype.type(block.residual_scale)
-            norm = block.attn_post_norm
-            return each if norm is None or not self.fold_norms else each * norm.weight
+            norm, factor = block.before_residual("attn")
+            each = each if norm is None or not self.fold_norms else each * norm.weight
+            return each if np.all(factor == 1) else each * np.asarray(factor, each.dtype)
 
         shape = (len(self._blocks), heads, rows // heads, outputs)
         return HeadWeights(read, shape, heads, np.dtype(attn.o_proj.weight.dtype))

@@ -136,6 +136,10 @@ class LatentAttention(CausalAttention):
         """Return none: queries are read from another latent than keys and values."""
         return ()
 
+    def rotated_pairs(self, width: int) -> np.ndarray:
+        """Return which of the last features of a head are rotated together, ``P 2``."""
+        return self.head_dim - width + np.array(F.rotary_pairs(width))
+
     @property
     def num_kv_heads(self) -> int:
         """``H``: each head has keys and values of its own."""
@@ -262,7 +266,6 @@ class DeepseekV3(Llama):
     """A DeepSeek-V3 with its tokenizer; its forward pass is Llama's."""
 
     config_type: ClassVar[type[LlamaConfig]] = DeepseekV3Config
-    rotates_last: ClassVar[bool] = True
 
     @classmethod
     def attention(cls, source: TensorSource, config: Any, layer: int) -> LatentAttention:  # noqa: ARG003

@@ -6,7 +6,7 @@ multipliers let one learning rate serve models of all sizes (Yang et al. 2022, a
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
 from regard.models.checkpoint.config import ConfigReader
@@ -45,6 +45,17 @@ class GraniteConfig(LlamaConfig):
         )
 
 
+@dataclass(frozen=True, eq=False, repr=False)
+class GraniteBlock(DecoderBlock):
+    """A block whose outputs of attention and feed-forward are multiplied by `residual_scale` before they are added."""
+
+    residual_scale: float = field(default=1.0, kw_only=True)
+
+    def before_residual(self, part: str) -> tuple[Any, Any]:  # noqa: ARG002
+        """Return the residual scale, and no norm."""
+        return None, self.residual_scale
+
+
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Granite(Llama):
     """A Granite with its tokenizer; its forward pass is Llama's."""
@@ -64,8 +75,8 @@ class Granite(Llama):
         return self.config.logit_scale
 
     @classmethod
-    def block(cls, source: TensorSource, config: Any, layer: int) -> DecoderBlock:
+    def block(cls, source: TensorSource, config: Any, layer: int) -> GraniteBlock:
         """Return the block of a layer."""
         block = super().block(source, config, layer)
         attn = replace(block.attn, scale=config.score_scale)
-        return replace(block, attn=attn, residual_scale=config.residual_scale)
+        return GraniteBlock(block.attn_norm, attn, block.mlp_norm, block.mlp, residual_scale=config.residual_scale)

@@ -81,7 +81,6 @@ class Llama(Decoder):
     """A Llama with its tokenizer."""
 
     config_type: ClassVar[Any] = LlamaConfig  # a relative has its own
-    rotates_last: ClassVar[bool] = False  # features of a head, where it rotates some of them; else the first
     interleaved: ClassVar[bool] = False  # whether it rotates neighbouring features together
     last_norm: ClassVar[str] = "norm"  # the name of the norm after the blocks
 

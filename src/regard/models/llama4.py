@@ -126,6 +126,10 @@ class Llama4Attention(CausalAttention):
         """Return queries and keys, rotated, or the queries scaled."""
         return super().with_positions(q, k, rotation) if self.is_rotated else (q * rotation[0], k)
 
+    def rotated_pairs(self, width: int) -> np.ndarray | None:
+        """Return which features are rotated together, if any are."""
+        return super().rotated_pairs(width) if self.is_rotated else None
+
     def visible(self, mask: Any, queries: int, keys: int) -> Any:
         """Return the mask with that of chunks, which begin at the first token of each text."""
         if self.chunk is None or keys <= self.chunk:

@@ -175,6 +175,13 @@ class MultiHeadAttention(Layer):
         (q_in, _), (k_in, k), (_, v) = (p.weight.shape for p in (self.q_proj, self.k_proj, self.v_proj))
         return (self.q_proj, self.k_proj, self.v_proj) if q_in == k_in and k == v else ()
 
+    def rotated_pairs(self, width: int) -> np.ndarray | None:
+        """Return which features of a head a rotary embedding of `width` features turns together, ``P 2``.
+
+        None if it rotates none.
+        """
+        return np.array(F.rotary_pairs(width))
+
     def project_q(self, x: np.ndarray, *, trace: Recorder = NULL_RECORDER) -> np.ndarray:
         """Return the queries, ``... H T D``, of x, ``... T E``; taps ``q``."""
         return trace("q", F.split_heads(self.q_proj(x), self.num_heads), "... H T D")

@@ -100,6 +100,10 @@ class CausalAttention(MultiHeadAttention):
         pairs = self.interleaved
         return F.apply_rotary(q, *rotation, interleaved=pairs), F.apply_rotary(k, *rotation, interleaved=pairs)
 
+    def rotated_pairs(self, width: int) -> np.ndarray | None:
+        """Return which features of a head a rotary embedding of `width` features turns together, ``P 2``."""
+        return np.array(F.rotary_pairs(width, interleaved=self.interleaved))
+
     def visible(self, mask: Any, queries: int, keys: int) -> Any:  # noqa: ARG002
         """Return the mask of so many queries, the last, and keys, besides causal order and window."""
         return mask
@@ -117,8 +121,6 @@ class DecoderBlock(Layer):
     mlp : FeedForward, GatedFeedForward, or a layer with the same call
     attn_post_norm, mlp_post_norm : RMSNorm, optional
         Of the outputs of attention and feed-forward, before they are added.
-    residual_scale : float
-        By what the outputs of attention and feed-forward are multiplied before they are added.
     parallel : bool
         Whether attention and feed-forward both read the input of the block: x + attn(norm(x)) + mlp(norm(x)).
 
@@ -135,7 +137,6 @@ class DecoderBlock(Layer):
     mlp: _FeedForward = REQUIRED
     attn_post_norm: RMSNorm | None = field(default=None, kw_only=True)
     mlp_post_norm: RMSNorm | None = field(default=None, kw_only=True)
-    residual_scale: float = field(default=1.0, kw_only=True)
     parallel: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
@@ -168,21 +169,25 @@ class DecoderBlock(Layer):
         y = normed(self.attn_norm, x, trace, "attn_norm")
         with trace.scope("attn"):
             y, cache = self.attn(y, rotation=rotation, cache=cache, mask=mask, trace=trace)
-        if self.attn_post_norm is not None:
-            y = trace("attn_post_norm", traced_norm(self.attn_post_norm, y, trace, "attn_post_norm"), "... T E")
-        y = self._scaled(y)
+        y = self._added("attn", y, trace)
         read = x if self.parallel else trace("attn_residual", add(x, y), "... T E")
         z = normed(self.mlp_norm, read, trace, "mlp_norm")
         with trace.scope("mlp"):
             z = self.mlp(z, trace=trace)
-        if self.mlp_post_norm is not None:
-            z = trace("mlp_post_norm", traced_norm(self.mlp_post_norm, z, trace, "mlp_post_norm"), "... T E")
-        return trace("output", add(add(x, y) if self.parallel else read, self._scaled(z)), "... T E"), cache
+        z = self._added("mlp", z, trace)
+        return trace("output", add(add(x, y) if self.parallel else read, z), "... T E"), cache
 
     forward = __call__
 
-    def _scaled(self, y: np.ndarray) -> np.ndarray:
-        return y if self.residual_scale == 1 else y * y.dtype.type(self.residual_scale)
+    def before_residual(self, part: str) -> tuple[Any, Any]:
+        """Return the norm of an output, if there is one, and no factor; a family with one has a block of its own."""
+        return getattr(self, f"{part}_post_norm"), 1.0
+
+    def _added(self, part: str, y: np.ndarray, trace: Recorder) -> np.ndarray:
+        norm, factor = self.before_residual(part)
+        if norm is not None:
+            y = trace(f"{part}_post_norm", traced_norm(norm, y, trace, f"{part}_post_norm"), "... T E")
+        return y if np.all(factor == 1) else y * y.dtype.type(factor)
 
 
 def _norm_heads(norm: LayerNorm | RMSNorm | None, x: np.ndarray, trace: Recorder, name: str) -> np.ndarray:

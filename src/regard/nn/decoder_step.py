@@ -113,7 +113,7 @@ def _prepare_block(kernel: Any, block: DecoderBlock) -> Any:
     post_norms = block.attn_post_norm, block.mlp_post_norm
     if mlp.activation != "silu" or block.parallel or any(norm is not None for norm in post_norms):
         return None
-    if block.residual_scale != 1 or attn.interleaved:
+    if attn.interleaved:
         return None
     norms = [block.attn_norm, attn.q_norm, attn.k_norm, block.mlp_norm]
     if attn.o_proj is None or any(type(norm) not in (RMSNorm, type(None)) for norm in norms):

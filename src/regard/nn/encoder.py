@@ -128,12 +128,11 @@ class EncoderBlock(Layer):
             y = normed(self.attn_norm, x, trace, "attn_norm")
             with trace.scope("attn"):
                 y = self.attn(y, rotation=rotation, trace=trace, **options)
-            y = y if self.attn_scale is None else trace("attn_scaled", y * self.attn_scale, "... T E")
-            x = trace("attn_residual", x + y, "... T E")
+            x = trace("attn_residual", x + self._scaled("attn", y, trace), "... T E")
             y = normed(self.mlp_norm, x, trace, "mlp_norm")
             with trace.scope("mlp"):
                 y = self.mlp(y, trace=trace)
-            x = x + (y if self.mlp_scale is None else trace("mlp_scaled", y * self.mlp_scale, "... T E"))
+            x = x + self._scaled("mlp", y, trace)
         elif rotation is None and (fused := fast_paths.post_norm_block(self, x, trace, options)) is not None:
             x = fused
         else:
@@ -143,6 +142,15 @@ class EncoderBlock(Layer):
         return trace("output", x, "... T E")
 
     forward = __call__
+
+    def before_residual(self, part: str) -> tuple[Any, Any]:
+        """Return no norm, and the layer scale."""
+        scale = getattr(self, f"{part}_scale")
+        return None, 1.0 if scale is None else scale
+
+    def _scaled(self, part: str, y: np.ndarray, trace: Recorder) -> np.ndarray:
+        scale = getattr(self, f"{part}_scale")
+        return y if scale is None else trace(f"{part}_scaled", y * scale, "... T E")
 
     def after_attention(self, x: np.ndarray, y: np.ndarray, trace: Recorder = NULL_RECORDER) -> np.ndarray:
         """Return the rest of a post-norm block: norm(x + y), then norm(x + mlp(x)).

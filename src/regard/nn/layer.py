@@ -23,6 +23,14 @@ class Layer:
         """Return the fields alone: a copy has other arrays, so it makes its own packed weights."""
         return {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
 
+    def before_residual(self, part: str) -> tuple[Any, Any]:  # noqa: ARG002
+        """Return what the output of a sublayer of a block, ``"attn"`` or ``"mlp"``, goes through before it is added.
+
+        A norm or None, and then a factor: a number, or one for each feature, ``E``. A block that adds an output as it
+        is has neither.
+        """
+        return None, 1.0
+
     def packed_together(self) -> tuple[Any, ...]:
         """Return its linear maps of the same x, whose weights `regard.nn.fast_paths` packs as one."""
         return ()
@@ -38,6 +46,14 @@ def _short(value: Any) -> str:
     if isinstance(value, tuple) and len(value) > 1 and isinstance(value[0], Layer):
         return f"{len(value)} × {value[0]!r}"
     return repr(value)
+
+
+def before_residual(model: Any, sublayer: str) -> tuple[Any, Any]:
+    """Return `Layer.before_residual` of a sublayer by its path, ``blocks.3.attn``; of one in no block nothing."""
+    *path, part = sublayer.split(".")
+    for each in path:
+        model = model[int(each)] if each.isdigit() else getattr(model, each)
+    return model.before_residual(part) if path else (None, 1.0)
 
 
 def parameters(layer: Any) -> dict[str, np.ndarray | QuantizedWeight]:

@@ -16,7 +16,7 @@ import golden
 import regard
 from regard import RegardError, Trace
 from regard.cli import main
-from regard.explorer.cell import projected_output
+from regard.explorer.queries.cell import projected_output
 from regard.explorer.run import Run
 from regard.formats.safetensors import SafetensorsFile, write_safetensors
 from regard.metrics import corpus_head_metrics, head_metrics, patch_grid, path_patching, rollout, value_norms

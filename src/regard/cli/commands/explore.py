@@ -22,8 +22,8 @@ with deferred_imports():
     from regard.explorer import Exploration
     from regard.explorer.address import read_address
     from regard.explorer.answers import Story
-    from regard.explorer.corpus import Corpus
     from regard.explorer.launch import exploration_of
+    from regard.explorer.queries.corpus import Corpus
     from regard.explorer.run import STEPS, shown_steps
     from regard.explorer.stored import StoredExploration
     from regard.explorer.story import load_story, opening_texts

@@ -1,5 +1,30 @@
-// The queries of the page and their answers: written by `python tests/make_query_types.py` from the annotations of
-// `regard.explorer.exploration` and `regard.explorer.answers`, which say what each is; and the elements of the page.
+// The queries of the page and their answers: written by `python tests/make_query_types.py` from the annotations of the
+// functions that `regard.explorer.query.query` decorates, which say what each is; and the elements of the page.
+
+interface Ablation {
+  run: number;
+  metadata: RunDescription;
+  changes: Changes;
+}
+
+interface RunDescription {
+  title: string;
+  model: string;
+  text: string;
+  tokens: Token[];
+  picture: Picture | null;
+  layers: Layer[];
+  projection_key: string | null;
+  thumbnail_size: number;
+  num_sampled_rows: number | null;
+  initial: Initial;
+  distinctive: DistinctiveCell[];
+  predicts_tokens: boolean;
+  has_paths: boolean;
+  has_patching: boolean;
+  attribution: Attributable;
+  base_run?: number;
+}
 
 interface Token {
   text: string;
@@ -9,41 +34,30 @@ interface Token {
   end: number;
 }
 
-interface Block {
-  from: number;
-  to: number;
-}
-
-interface MapFacts {
-  name: string;
-  heads: number;
-  kv_heads: number | null;
-  rows: number;
-  cols: number;
-  causal: boolean;
-  row_sum_error: number | null;
-  num_nonfinite_rows: number;
-}
-
-interface Layer {
-  name: string;
-  heads: number;
-  kv_heads: number | null;
-  rows: number;
-  cols: number;
-  causal: boolean;
-  row_sum_error: number | null;
-  num_nonfinite_rows: number;
-  number: number | string;
-  block: Block[] | null;
-}
-
 interface Picture {
   rows: number;
   cols: number;
   height: number;
   width: number;
   pixels: string;
+}
+
+interface Layer {
+  number: number | string;
+  block: Block[] | null;
+  name: string;
+  heads: number;
+  kv_heads: number | null;
+  rows: number;
+  cols: number;
+  causal: boolean;
+  row_sum_error: number | null;
+  num_nonfinite_rows: number;
+}
+
+interface Block {
+  from: number;
+  to: number;
 }
 
 interface Initial {
@@ -69,305 +83,35 @@ interface Attributable {
   has_positions: boolean;
 }
 
-interface RunDescription {
-  title: string;
-  model: string;
-  text: string;
-  tokens: Token[];
-  picture: Picture | null;
-  layers: Layer[];
-  projection_key: string | null;
-  thumbnail_size: number;
-  num_sampled_rows: number | null;
-  initial: Initial;
-  distinctive: DistinctiveCell[];
-  predicts_tokens: boolean;
-  has_paths: boolean;
-  has_patching: boolean;
-  attribution: Attributable;
-  base_run?: number;
+interface Changes {
+  cosines: number[];
+  next_tokens: ChangedToken[] | null;
+  heads: number[][];
 }
 
-interface Explanation {
-  key: string;
-  title: string;
-  unit?: string;
-  description: string;
-  caveat: string;
-  source: string;
-  live?: boolean;
-}
-
-interface AttributionMethod {
-  key: string;
-  title: string;
-  description: string;
-  caveat: string;
-  source: string;
-  is_signed: boolean;
-}
-
-interface Pair {
-  key: string;
-  title: string;
-}
-
-interface Can {
-  ablate: boolean;
-  tiles: boolean;
-  figures: boolean;
-}
-
-interface Checkpoint {
-  step: number;
-  run: number;
-  message: string;
-}
-
-interface Measure {
-  key: string;
-  title: string;
-  description: string;
-  values: (number | null)[][][];
-  strongest: [number, number][];
-}
-
-interface LossCurve {
-  steps: number[];
-  values: number[];
-  steps_per_point?: number;
-}
-
-interface Training {
-  is_live: boolean;
-  end: number;
-  loss: LossCurve;
-  held_out: LossCurve;
-  checkpoints: Checkpoint[];
-  num_left_out: number;
-  prominent: Record<string, number>;
-  measures: Measure[];
-}
-
-interface HeadFields {
-  head_dim: number;
-  value_dim: number;
-  scale: number;
-  softcap: number | null;
-  sink: number | null;
-  kv_head: number | null;
-  rotated: boolean | null;
-}
-
-interface StorySpan {
-  kind: string;
-  text: string;
-  address: string;
-}
-
-interface StoryBlock {
-  is_item: boolean;
-  spans: StorySpan[];
-}
-
-interface StoryChoice {
-  spans: StorySpan[];
-  is_right: boolean;
-}
-
-interface StoryQuestion {
-  choices: StoryChoice[];
-  number: number | null;
-  tolerance: number;
-  words: string[];
-}
-
-interface StoryStep {
-  title: string;
-  prose: StoryBlock[];
-  question: StoryQuestion | null;
-  reveal: StoryBlock[];
-  view: string | null;
-  answer_view: string | null;
-}
-
-interface Story {
-  key: string;
-  title: string;
-  steps: StoryStep[];
-}
-
-interface ClassPage {
-  role: "teacher" | "pupil";
-  address: string;
-  code: string;
-  qr: string[];
-}
-
-interface Manifest {
-  format: string;
-  title: string;
-  provenance: string;
-  can: Can;
-  live_models: string[];
-  pairs: Pair[];
-  stories: Story[];
-  story: string | null;
-  decimals: number | null;
-  runs: RunDescription[];
-  difference_blocked_by: string | null;
-  metrics: Explanation[];
-  modes: Explanation[];
-  attribution_methods: AttributionMethod[];
-  classroom: ClassPage | null;
-  training?: Training;
-  blobs?: Record<string, [number, number]>;
-  cell_inputs?: Record<string, HeadFields>;
-  heads_with_steps?: string;
-}
-
-interface TeacherRun {
-  number: number;
-  metadata: RunDescription;
-}
-
-interface TeacherView {
-  version: number;
-  address: string;
-  run: TeacherRun | null;
-}
-
-interface Share {
-  share: number;
-  seconds_left: number | null;
-}
-
-interface Memory {
-  runs: number;
-  overviews: number;
-  overviews_limit: number;
-  process_peak: number | null;
-}
-
-interface HeadMetrics {
-  metrics: Record<string, (number | null)[][]>;
-}
-
-interface HeadDifferences {
-  largest: number[][];
-  thumbnails: string;
-  explanation: Explanation;
-}
-
-interface FoundHeads {
-  values: (number | null)[][];
-}
-
-interface StrongRow {
-  text: string;
-  row: number;
-  col: number;
-  query: string;
-  key: string;
-  weight: number;
-  parts: [string, "" | "query" | "key"][];
-}
-
-interface StrongRows {
-  texts: number;
-  rows: StrongRow[];
-}
-
-interface Movements {
-  explained_variance_ratio: number[];
-  stages: string[];
-  points: number[][][][];
-  left_out: number[][];
-  note: string;
-}
-
-interface RowTerms {
-  columns: number[];
-  scores: (number | null)[];
-  shifted: (number | null)[];
-  weights: (number | null)[];
-  max: number;
-  sum: number;
-}
-
-interface ValueTerms {
-  columns: number[];
-  weights: (number | null)[];
-  vectors: (number | null)[][];
-  rest: (number | null)[];
-}
-
-interface RotatedPair {
-  dims: number[];
-  angle: number;
-  q: number[][];
-  k: number[][];
-  product: number;
-}
-
-interface RotatedPairs {
-  i: number;
-  j: number;
-  distance: number;
-  pairs: RotatedPair[];
-}
-
-interface Projected {
-  vector: (number | null)[] | null;
-  attention: (number | null)[] | null;
-  before: (number | null)[] | null;
-  after: (number | null)[] | null;
-  lengths: Record<string, number | null>;
-  width: number;
-  share: number | null;
-  normed: boolean;
-}
-
-interface MeanTerms {
-  heads: (number | null)[];
-  sum: number | null;
-  value: number | null;
-}
-
-interface RolloutTerms {
-  mixed: number;
+interface ChangedToken {
+  token: string;
   before: number;
-  total: number;
-  value: number;
-  columns: number[];
-  means: (number | null)[];
-  previous: (number | null)[];
+  after: number;
 }
 
-interface CellSteps {
-  q: (number | null)[] | null;
-  k: (number | null)[] | null;
-  v: (number | null)[] | null;
-  kv_head: number | null;
-  scale: number | null;
-  scaled: number | null;
-  softcap: number | null;
-  capped: number | null;
-  bias: number | null;
-  masked: boolean | null;
-  biased: number | null;
-  sink: number | null;
-  sink_weight: number | null;
-  lse: number | null;
-  row_sum: number | null;
-  weight: number | null;
-  output: (number | null)[] | null;
-  output_length: number | null;
-  row: RowTerms | null;
-  terms: ValueTerms | null;
-  ablated: boolean | null;
-  embedding: (number | null)[] | null;
-  source: string | null;
+interface Attribution {
+  method: string;
+  metric: string;
+  value: number;
+  baseline_value: number | null;
+  note: string;
+  scores: number[];
+  attended: number[];
+  to: string | null;
+  token: number | null;
+  likely: PredictedToken[] | null;
+}
+
+interface PredictedToken {
+  token: number;
+  text: string;
+  probability: number;
 }
 
 interface RecordedCell {
@@ -403,26 +147,297 @@ interface RecordedCell {
   rollout: RolloutTerms | null;
 }
 
-interface ScoreWriter {
-  label: string;
-  kind: string;
-  layer: number | null;
-  head: number | null;
+interface RowTerms {
+  columns: number[];
+  scores: (number | null)[];
+  shifted: (number | null)[];
+  weights: (number | null)[];
+  max: number;
+  sum: number;
 }
 
-interface ScorePair {
-  query: ScoreWriter;
-  key: ScoreWriter;
+interface ValueTerms {
+  columns: number[];
+  weights: (number | null)[];
+  vectors: (number | null)[][];
+  rest: (number | null)[];
+}
+
+interface RotatedPairs {
+  i: number;
+  j: number;
+  distance: number;
+  pairs: RotatedPair[];
+}
+
+interface RotatedPair {
+  dims: number[];
+  angle: number;
+  q: number[][];
+  k: number[][];
+  product: number;
+}
+
+interface Projected {
+  vector: (number | null)[] | null;
+  attention: (number | null)[] | null;
+  before: (number | null)[] | null;
+  after: (number | null)[] | null;
+  lengths: Record<string, number | null>;
+  width: number;
+  share: number | null;
+  normed: boolean;
+}
+
+interface MeanTerms {
+  heads: (number | null)[];
+  sum: number | null;
+  value: number | null;
+}
+
+interface RolloutTerms {
+  mixed: number;
+  before: number;
+  total: number;
   value: number;
+  columns: number[];
+  means: (number | null)[];
+  previous: (number | null)[];
 }
 
-interface Why {
-  score: number;
+interface HeadDifferences {
+  largest: number[][];
+  thumbnails: string;
+  explanation: Explanation;
+}
+
+interface Explanation {
+  key: string;
+  title: string;
+  unit?: string;
+  description: string;
+  caveat: string;
+  source: string;
+  live?: boolean;
+}
+
+interface FoundHeads {
+  values: (number | null)[][];
+}
+
+interface TeacherView {
+  version: number;
+  address: string;
+  run: TeacherRun | null;
+}
+
+interface TeacherRun {
+  number: number;
+  metadata: RunDescription;
+}
+
+interface HeadMetrics {
+  metrics: Record<string, (number | null)[][]>;
+}
+
+interface Lens {
+  position: number;
+  token: number;
+  text: string;
+  layers: LensRow[];
+}
+
+interface LensRow {
+  step: string;
+  tokens: PredictedToken[];
+  probability: number;
+  rank: number;
+}
+
+interface Manifest {
+  format: string;
+  title: string;
+  provenance: string;
+  can: Can;
+  live_models: string[];
+  pairs: Pair[];
+  stories: Story[];
+  story: string | null;
+  decimals: number | null;
+  runs: RunDescription[];
+  difference_blocked_by: string | null;
+  metrics: Explanation[];
+  modes: Explanation[];
+  attribution_methods: AttributionMethod[];
+  classroom: ClassPage | null;
+  training?: Training;
+  blobs?: Record<string, [number, number]>;
+  cell_inputs?: Record<string, HeadFields>;
+  heads_with_steps?: string;
+}
+
+interface Can {
+  ablate: boolean;
+  tiles: boolean;
+  figures: boolean;
+}
+
+interface Pair {
+  key: string;
+  title: string;
+}
+
+interface Story {
+  key: string;
+  title: string;
+  steps: StoryStep[];
+}
+
+interface StoryStep {
+  title: string;
+  prose: StoryBlock[];
+  question: StoryQuestion | null;
+  reveal: StoryBlock[];
+  view: string | null;
+  answer_view: string | null;
+}
+
+interface StoryBlock {
+  is_item: boolean;
+  spans: StorySpan[];
+}
+
+interface StorySpan {
+  kind: string;
+  text: string;
+  address: string;
+}
+
+interface StoryQuestion {
+  choices: StoryChoice[];
+  number: number | null;
+  tolerance: number;
+  words: string[];
+}
+
+interface StoryChoice {
+  spans: StorySpan[];
+  is_right: boolean;
+}
+
+interface AttributionMethod {
+  key: string;
+  title: string;
+  description: string;
+  caveat: string;
+  source: string;
+  is_signed: boolean;
+}
+
+interface ClassPage {
+  role: "teacher" | "pupil";
+  address: string;
+  code: string;
+  qr: string[];
+}
+
+interface Training {
+  is_live: boolean;
+  end: number;
+  loss: LossCurve;
+  held_out: LossCurve;
+  checkpoints: Checkpoint[];
+  num_left_out: number;
+  prominent: Record<string, number>;
+  measures: Measure[];
+}
+
+interface LossCurve {
+  steps: number[];
+  values: number[];
+  steps_per_point?: number;
+}
+
+interface Checkpoint {
+  step: number;
+  run: number;
+  message: string;
+}
+
+interface Measure {
+  key: string;
+  title: string;
+  description: string;
+  values: (number | null)[][][];
+  strongest: [number, number][];
+}
+
+interface HeadFields {
+  head_dim: number;
+  value_dim: number;
+  scale: number;
+  softcap: number | null;
+  sink: number | null;
+  kv_head: number | null;
+  rotated: boolean | null;
+}
+
+interface Memory {
+  runs: number;
+  overviews: number;
+  overviews_limit: number;
+  process_peak: number | null;
+}
+
+interface Movements {
+  explained_variance_ratio: number[];
+  stages: string[];
+  points: number[][][][];
+  left_out: number[][];
+  note: string;
+}
+
+interface NextTokens {
+  position: number;
+  tokens: PredictedToken[];
+  rest: number;
+  entropy: number;
+  drawn: PredictedToken | null;
+}
+
+interface Patching {
+  over: string;
+  token: number | null;
   versus: number | null;
-  pairs: ScorePair[];
-  others: number;
-  num_others: number;
-  terms: Record<string, number>;
+  is_default: boolean;
+  likely: PredictedToken[];
+  metric: string;
+  clean: number;
+  corrupted: number;
+  values: (number | null)[][];
+  recovered: (number | null)[][];
+  code: string;
+}
+
+interface Paths {
+  position: number;
+  token: number;
+  versus: number | null;
+  corrupted: string | null;
+  is_default: boolean;
+  summary: string;
+  faithfulness: number;
+  graph: PathGraph;
+  tree: [number, number, boolean][];
+}
+
+interface PathGraph {
+  width: number;
+  height: number;
+  box: [number, number];
+  nodes: PathNode[];
+  feet: [number, number][];
+  edges: PathEdge[];
 }
 
 interface PathNode {
@@ -444,80 +459,9 @@ interface PathEdge {
   line: string;
 }
 
-interface PathGraph {
-  width: number;
-  height: number;
-  box: [number, number];
-  nodes: PathNode[];
-  feet: [number, number][];
-  edges: PathEdge[];
-}
-
-interface Paths {
-  position: number;
-  token: number;
-  versus: number | null;
-  corrupted: string | null;
-  is_default: boolean;
-  summary: string;
-  faithfulness: number;
-  graph: PathGraph;
-  tree: [number, number, boolean][];
-}
-
-interface Patching {
-  over: string;
-  token: number | null;
-  versus: number | null;
-  is_default: boolean;
-  likely: PredictedToken[];
-  metric: string;
-  clean: number;
-  corrupted: number;
-  values: (number | null)[][];
-  recovered: (number | null)[][];
-  code: string;
-}
-
-interface PredictedToken {
-  token: number;
-  text: string;
-  probability: number;
-}
-
-interface NextTokens {
-  position: number;
-  tokens: PredictedToken[];
-  rest: number;
-  entropy: number;
-  drawn: PredictedToken | null;
-}
-
-interface LensRow {
-  step: string;
-  tokens: PredictedToken[];
-  probability: number;
-  rank: number;
-}
-
-interface Lens {
-  position: number;
-  token: number;
-  text: string;
-  layers: LensRow[];
-}
-
-interface Added {
-  heads: (number | null)[];
-  attn: number | null;
-  mlp: number | null;
-}
-
-interface StreamLayer {
-  attn: number | null;
-  mlp: number | null;
-  output: number | null;
-  adds?: Added;
+interface Share {
+  share: number;
+  seconds_left: number | null;
 }
 
 interface ResidualStream {
@@ -530,44 +474,17 @@ interface ResidualStream {
   layers: StreamLayer[];
 }
 
-interface Attribution {
-  method: string;
-  metric: string;
-  value: number;
-  baseline_value: number | null;
-  note: string;
-  scores: number[];
-  attended: number[];
-  to: string | null;
-  token: number | null;
-  likely: PredictedToken[] | null;
+interface StreamLayer {
+  attn: number | null;
+  mlp: number | null;
+  output: number | null;
+  adds?: Added;
 }
 
-interface Failure {
-  error: string;
-}
-
-interface ChangedToken {
-  token: string;
-  before: number;
-  after: number;
-}
-
-interface ChangedOutputs {
-  cosines: number[];
-  next_tokens: ChangedToken[] | null;
-}
-
-interface WhatIf {
-  cosines: number[];
-  next_tokens: ChangedToken[] | null;
-  weights: number[];
-}
-
-interface Changes {
-  cosines: number[];
-  next_tokens: ChangedToken[] | null;
-  heads: number[][];
+interface Added {
+  heads: (number | null)[];
+  attn: number | null;
+  mlp: number | null;
 }
 
 interface NewRun {
@@ -575,10 +492,19 @@ interface NewRun {
   metadata: RunDescription;
 }
 
-interface Ablation {
-  run: number;
-  metadata: RunDescription;
-  changes: Changes;
+interface StrongRows {
+  texts: number;
+  rows: StrongRow[];
+}
+
+interface StrongRow {
+  text: string;
+  row: number;
+  col: number;
+  query: string;
+  key: string;
+  weight: number;
+  parts: [string, "" | "query" | "key"][];
 }
 
 interface Sweep {
@@ -588,14 +514,42 @@ interface Sweep {
   text: string | null;
 }
 
+interface TrainingNews {
+  training: Training;
+  runs: NumberedRun[];
+}
+
 interface NumberedRun {
   number: number;
   metadata: RunDescription;
 }
 
-interface TrainingNews {
-  training: Training;
-  runs: NumberedRun[];
+interface WhatIf {
+  cosines: number[];
+  next_tokens: ChangedToken[] | null;
+  weights: number[];
+}
+
+interface Why {
+  score: number;
+  versus: number | null;
+  pairs: ScorePair[];
+  others: number;
+  num_others: number;
+  terms: Record<string, number>;
+}
+
+interface ScorePair {
+  query: ScoreWriter;
+  key: ScoreWriter;
+  value: number;
+}
+
+interface ScoreWriter {
+  label: string;
+  kind: string;
+  layer: number | null;
+  head: number | null;
 }
 
 // prettier-ignore

@@ -78,7 +78,7 @@ type Cell = RecordedCell & { products: Vector; score_raw: number | null; weighte
 type AttributionQuery = Omit<Parameters<Source["attribution"]>[0], "run">;
 
 /** of the default target, by method */
-type HeldAttributions = Record<string, Attribution | Failure>;
+type HeldAttributions = Record<string, Attribution | { error: string }>;
 
 // data/matrix.js
 

@@ -1,7 +1,7 @@
 // The arithmetic of one weight. The server sends its recorded numbers; a file holds the arrays of a head, from which
 // `cellFrom` computes them. `withProducts` derives the rest.
 
-export const ROW_SHOWN = 48; // columns of a row, as `regard.explorer.cell`
+export const ROW_SHOWN = 48; // columns of a row, as `regard.explorer.queries.cell`
 const TERMS_SHOWN = 3; // as there
 
 /** Add the products of query and key, their sum q · k, and weight · v. @param {RecordedCell} cell @returns {Cell} */

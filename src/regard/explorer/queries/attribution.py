@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, TypedDict
 
 import numpy as np
 
+from regard import metrics
 from regard._utils.errors import RegardError
 from regard.explorer import answers
+from regard.explorer.codec import short
+from regard.explorer.queries.next_tokens import PredictedToken
+from regard.explorer.query import Exploration, query
 from regard.explorer.run import Run
-from regard.explorer.validation import check_index
-from regard.metrics.attribution import Attribution, attribute
 from regard.metrics.attribution_methods import ATTRIBUTION_METHODS, DEFAULT_STEPS, default_method
 from regard.metrics.attribution_target import next_token_id, predicts_at_each_token, predicts_tokens
 from regard.metrics.layer_maps import CancelCheck
@@ -39,6 +40,21 @@ _BYTES_PER_WEIGHT = 44  # measured with SmolLM2: weights, their gradients, and w
 _NUM_LIKELY = 8
 
 
+class Attribution(TypedDict):
+    """How much each token contributed to a number, ``metric``, and the weight that it receives."""
+
+    method: str
+    metric: str
+    value: float
+    baseline_value: float | None
+    note: str  # that contributions do not add up yet; empty if they do
+    scores: list[float]
+    attended: list[float]
+    to: str | None
+    token: int | None
+    likely: list[PredictedToken] | None
+
+
 def describe_attribution(run: Run, other_text: str | None) -> answers.Attributable:
     """Return as plain data what can be attributed in a run; `other_text` is that of the run it is compared with.
 
@@ -61,91 +77,91 @@ def describe_attribution(run: Run, other_text: str | None) -> answers.Attributab
     }
 
 
-class AttributionQuery(NamedTuple):
-    """What the page asks for; None stands for the default. See `Exploration.attribution`."""
+@query(slow=True)
+def attribution(
+    exploration: Exploration,
+    run: int,
+    *,
+    method: str | None = None,  # by default that of `attribute`
+    to: str | None = None,  # a next token as text, or the text to compare with
+    token: int | None = None,  # a next token by its id
+    position: int | None = None,  # that the next token follows; by default the last
+    check: CancelCheck = lambda: None,
+) -> Attribution:
+    """Return how much each token contributed to a number, and the weight that it receives.
 
-    method: str | None = None
-    to: str | None = None
-    token: int | None = None
-    position: int | None = None
+    Of `regard.metrics.attribute`: ``method``, ``metric``, ``value``, ``baseline_value``, ``scores`` and
+    ``attended``. In addition the target, ``to`` or ``token``, and ``likely``, the most likely next tokens.
+    By default it is the first of these; of an encoder the text of the run that this one is compared with, else the text
+    itself. `check` is called between runs of the model.
 
-
-def attribute_run(run: Run, other_text: str | None, query: AttributionQuery, check: CancelCheck) -> answers.Attribution:
-    """Return the attribution of a run as plain data; see `Exploration.attribution`."""
-    if (blocked_by := _blocked_by(run)) is not None:
+    An error if the run has no model, is an ablation or too long; or there is no such method, target or position.
+    """
+    recorded, other_text = exploration.run(run), exploration.other_text(run)
+    if (blocked_by := _blocked_by(recorded)) is not None:
         raise RegardError(blocked_by)
-    method = query.method or default_method(run.model)
-    _check_memory(run, method)
-    if query.position is not None:
-        check_index("token", query.position, run.length)
-    position = -1 if query.position is None else query.position
+    model, encoding = recorded.model, _encoding(recorded)
+    method = method or default_method(model)
+    _check_memory(recorded, method)
+    position = -1 if position is None else recorded.position(position)
     check()
     with np.errstate(all="ignore"):
-        likely = _likely_tokens(run, position) if predicts_tokens(run.model) else None
-        target = _target_of(run, other_text, query, position, likely)
-        is_text = likely is None and isinstance(target, str) and target.split()
-        to = run.model.tokenizer(target) if is_text else target  # both texts as the page shows them
-        attribution = attribute(run.model, _encoding(run), to, position=position, method=method, check=check)
-    if not np.isfinite([attribution.value, *attribution.scores]).all():
+        likely = _likely_tokens(recorded, position) if predicts_tokens(model) else None
+        if to is not None and token is not None:
+            raise RegardError("give a target as text or as a token's id, not both")
+        target: Any = token if to is None else to
+        if likely is None:
+            target = _default_text(recorded, other_text) if target is None else target
+            is_text = isinstance(target, str) and target.split()
+            compared = model.tokenizer(target) if is_text else target  # both texts as the page shows them
+        else:
+            target = likely[0]["token"] if target is None else next_token_id(model, encoding, target, position)
+            compared = target
+        attributed = metrics.attribute(model, encoding, compared, position=position, method=method, check=check)
+    if not np.isfinite([attributed.value, *attributed.scores]).all():
         raise RegardError("contributions are NaN or infinite: the model overflows for this text")
     return {
-        "method": attribution.method,
-        "metric": attribution.metric,
-        "value": attribution.value,
-        "baseline_value": attribution.baseline_value,
-        "note": _completeness_note(attribution),
-        "scores": attribution.scores.tolist(),
-        "attended": attribution.attended.tolist(),
+        "method": attributed.method,
+        "metric": attributed.metric,
+        "value": attributed.value,
+        "baseline_value": attributed.baseline_value,
+        "note": _completeness_note(attributed),
+        "scores": attributed.scores.tolist(),
+        "attended": attributed.attended.tolist(),
         "to": target if likely is None else None,
         "token": None if likely is None else target,
         "likely": likely,
     }
 
 
-def _completeness_note(attribution: Attribution) -> str:
+def _completeness_note(attributed: metrics.Attribution) -> str:
     """Return that the contributions do not sum to what they should; empty where they do, or need not."""
-    if attribution.is_complete is not False or attribution.baseline_value is None:
+    if attributed.is_complete is not False or attributed.baseline_value is None:
         return ""
-    total, change = attribution.scores.sum(), attribution.value - attribution.baseline_value
+    total, change = attributed.scores.sum(), attributed.value - attributed.baseline_value
     return (
         f"Not exact: the contributions sum to {total:.4g}, the number changes by {change:.4g}. Choose another method."
     )
 
 
-def _target_of(
-    run: Run,
-    other_text: str | None,
-    query: AttributionQuery,
-    position: int,
-    likely: list[answers.PredictedToken] | None,
-) -> Any:
-    """Return the id of a next token, or the text to compare with."""
-    if query.to is not None and query.token is not None:
-        raise RegardError("give a target as text or as a token's id, not both")
-    target = query.token if query.to is None else query.to
-    if likely is None:
-        return _default_text(run, other_text) if target is None else target
-    return likely[0]["token"] if target is None else next_token_id(run.model, _encoding(run), target, position)
-
-
-def default_attributions(
-    run: Run, other_text: str | None
-) -> Iterator[tuple[str, answers.Attribution | answers.Failure]]:
-    """Yield each method whose answer for the default target an exported page holds, with the answer.
+def default_attributions(exploration: Exploration, number: int) -> dict[str, Attribution | dict[str, str]]:
+    """Return the attributions of a run that an exported page holds, for the default target by method.
 
     Numbers have six digits. A method that cannot answer has ``error``. Those that take a gradient at each of many
     steps are held only where they are the default, of a short text.
     """
+    run, held = exploration.run(number), dict[str, Attribution | dict[str, str]]()
     if _blocked_by(run) is not None:
-        return
+        return held
     for name, entry in ATTRIBUTION_METHODS.items():
         gradients = run.length * (DEFAULT_STEPS if entry.has_steps else 1)
         if gradients > _MAX_FILE_GRADIENTS or (entry.has_steps and name != default_method(run.model)):
             continue
         try:
-            yield name, _rounded(attribute_run(run, other_text, AttributionQuery(name), lambda: None))
+            held[name] = _rounded(attribution(exploration, number, method=name))
         except RegardError as error:
-            yield name, {"error": str(error)}
+            held[name] = {"error": str(error)}
+    return held
 
 
 def _blocked_by(run: Run) -> str | None:
@@ -181,7 +197,7 @@ def _check_memory(run: Run, method: str) -> None:
         )
 
 
-def _likely_tokens(run: Run, position: int) -> list[answers.PredictedToken]:
+def _likely_tokens(run: Run, position: int) -> list[PredictedToken]:
     """Return the most likely next tokens after a position, the most likely first."""
     output = run.unedited
     logits = np.asarray(output.head(output.hidden[:, [position]]))[0, -1]
@@ -189,12 +205,9 @@ def _likely_tokens(run: Run, position: int) -> list[answers.PredictedToken]:
     return [{"token": each.id, "text": each.text, "probability": round(each.probability, 6)} for each in tokens]
 
 
-def _rounded(answer: answers.Attribution) -> answers.Attribution:
-    def shorten(x: float) -> float:
-        return float(f"{x:.6g}")
-
+def _rounded(answer: Attribution) -> Attribution:
     return {
         **answer,
-        "scores": [shorten(x) for x in answer["scores"]],
-        "attended": [shorten(x) for x in answer["attended"]],
+        "scores": [short(x) for x in answer["scores"]],
+        "attended": [short(x) for x in answer["attended"]],
     }

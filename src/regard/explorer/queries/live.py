@@ -9,13 +9,30 @@ from pathlib import Path
 from typing import Any
 
 from regard._utils.errors import RegardError
+from regard.explorer import answers
 from regard.explorer.opening import Opening, opening_of
 from regard.explorer.pair import run_of
+from regard.explorer.query import Exploration, query
 from regard.explorer.run import Run, recorded
 from regard.explorer.run_store import RunStore
 from regard.models import load
 from regard.models.base import TextModel, as_text_model
 from regard.models.hub.resolve import installed
+
+
+@query(slow=True)
+def run_text(exploration: Exploration, text: str, *, model: str | None = None) -> answers.NewRun:
+    """Run a model on a text; return the number of the new run, and its description.
+
+    The same text and model have the same number. The last 8 such runs stay in memory; an earlier one is run again
+    when it is requested.
+
+    An error if the model is none of `Exploration.live_models`, or cannot read the text.
+    """
+    if not exploration.live_models:
+        raise RegardError("no text can be run here: regard explore TEXT opens a page that runs texts")
+    number, opening = exploration.live.run(text, model or exploration.live_models[0])
+    return {"run": number, "metadata": exploration.describe(number, opening)}
 
 
 class LiveRuns:

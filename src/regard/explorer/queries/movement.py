@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import TypedDict
 
 import numpy as np
 
+from regard._utils.errors import RegardError
 from regard.explorer import answers
+from regard.explorer.query import Exploration, query
+from regard.explorer.stages import MAX_MOVEMENT_TOKENS, stages_of, vectors_of
 from regard.trace import Trace
 from regard.views.projection import (
     describe_sinks,
@@ -19,24 +22,41 @@ from regard.views.projection import (
     tokens_to_fit,
 )
 
-MAX_MOVEMENT_TOKENS = 4096
-"""Longer texts have no movement: the vectors of all stages are held together."""
+
+class Movements(TypedDict):
+    """The place of each token of some runs on one plane, at every stage: ``R L T 2``."""
+
+    explained_variance_ratio: list[float]
+    stages: list[str]
+    points: list[list[list[list[float]]]]
+    left_out: list[list[int]]  # of the fit
+    note: str
 
 
-def stages_of(trace: Trace) -> list[str]:
-    """Return the names of the vectors of each token, ``B T E``, from its embedding up."""
-    first = embeddings_of(trace)
-    block = re.compile(rf"{re.escape(_encoder_prefix(trace))}blocks\.\d+\.output")
-    return [*([] if first is None else [first]), *(name for name in trace.names() if block.fullmatch(name))]
+@query(slow=True)
+def movement(exploration: Exploration, runs: Sequence[int]) -> Movements:
+    """Return the position of each token at every stage, on one plane for all `runs`; see `moved`.
+
+    The ``note`` says what the plane shows, and what is left out of its fit.
+
+    An error if there is no such run, or none is given; vectors were not recorded, or are of too many tokens; or the
+    runs have different stages or vector sizes (see ``projection_key`` of the manifest).
+    """
+    if len(set(runs)) != len(runs):
+        raise RegardError("runs holds a number twice")
+    recorded = [exploration.run(run) for run in runs]
+    keys = {run.projection_key for run in recorded}
+    if not recorded or None in keys:
+        raise RegardError(
+            f"movement needs the outputs of blocks, of at most {MAX_MOVEMENT_TOKENS} tokens: record them too"
+        )
+    if len(keys) > 1:
+        raise RegardError("these runs have different stages or vector sizes, so they share no plane")
+    points = moved([(run.trace, run.batch, run.special) for run in recorded])
+    return {**points, "note": describe_plane(points, [run.token_descriptions for run in recorded])}
 
 
-def embeddings_of(trace: Trace) -> str | None:
-    """Return the name of the input of the first layer; None where it was not recorded."""
-    names = (_encoder_prefix(trace) + step for step in ("embeddings", "token_embeddings"))
-    return next((name for name in names if name in trace), None)
-
-
-def movement(texts: Sequence[tuple[Trace, int, np.ndarray]]) -> answers.Movements:
+def moved(texts: Sequence[tuple[Trace, int, np.ndarray]]) -> Movements:
     """Return the points of some runs on the plane of their first two principal components.
 
     From layer to layer all vectors shift together and grow, which would dominate the plane; so each stage is
@@ -71,13 +91,13 @@ def movement(texts: Sequence[tuple[Trace, int, np.ndarray]]) -> answers.Movement
     }
 
 
-def describe_plane(moved: answers.Movements, tokens: Sequence[Sequence[answers.Token]]) -> str:
-    """Return what the plane of `movement` shows and hides, and the tokens that it is not fitted to, with the reason.
+def describe_plane(points: Movements, tokens: Sequence[Sequence[answers.Token]]) -> str:
+    """Return what the plane of `moved` shows and hides, and the tokens that it is not fitted to, with the reason.
 
     `tokens` are those of each run, as the page has them.
     """
-    across, up = moved["explained_variance_ratio"]
-    outside = [of_run[t] for of_run, left_out in zip(tokens, moved["left_out"], strict=True) for t in left_out]
+    across, up = points["explained_variance_ratio"]
+    outside = [of_run[t] for of_run, left_out in zip(tokens, points["left_out"], strict=True) for t in left_out]
     sinks, special = (
         list(dict.fromkeys(token["text"].strip() for token in outside if token["special"] is kind))
         for kind in (False, True)
@@ -96,14 +116,3 @@ def describe_plane(moved: answers.Movements, tokens: Sequence[Sequence[answers.T
 
 def _percent(share: float) -> str:
     return f"{100 * share:.{1 if share < 0.0995 else 0}f} %"
-
-
-def vectors_of(trace: Trace, name: str, batch: int) -> np.ndarray:
-    """Return recorded vectors of one text in float64, ``T E``."""
-    value = trace[name]
-    return np.asarray(value[batch] if trace.axes(name).startswith("B ") else value, dtype=np.float64)
-
-
-def _encoder_prefix(trace: Trace) -> str:
-    """Return the prefix of the step names of the part that reads the text."""
-    return "encoder." if any(name.startswith("encoder.") for name in trace.names()) else ""

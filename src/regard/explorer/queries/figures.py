@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from regard._utils.errors import RegardError
 from regard.explorer.display_modes import MAX_WHOLE_TOKENS
+from regard.explorer.query import Exploration, query
 from regard.explorer.run import Run
 from regard.trace import Trace
 
@@ -26,82 +26,78 @@ DRAWING = threading.Lock()
 """Held while a figure is drawn: matplotlib is of one thread."""
 
 
-@dataclass(frozen=True)
-class FigureOptions:
-    """How a figure is drawn; see `Exploration.figure`."""
-
-    mode: str
-    special: bool
-    words: bool
-    first: int
-    end: int | None
-    width: str
-    caption: bool
-
-
-def draw_figure(
-    sides: Sequence[tuple[Run, int, Side]],
-    format: str,
-    options: FigureOptions,
-    load_expression: Callable[[Any], str],
+@query(slow=True)
+def figure(
+    exploration: Exploration,
+    sides: Sequence[tuple[int, int, Side]],  # run, layer and head: one, or A and B; "all": the maps of all heads
+    *,
+    format: str = "pdf",  # or "svg", "png", or "py": the Python that writes the figure as PDF
+    mode: str = "raw",  # the display mode; no other has figures
+    special: bool = True,  # show special tokens
+    words: bool = False,  # merge the tokens of words
+    first: int = 0,  # the first token that is shown
+    end: int | None = None,  # the first one after it that is not
+    width: str = "column",  # or "page"
+    caption: bool = False,
 ) -> bytes:
-    """Return the file of a figure, or with the format "py" the Python that writes it; see `Exploration.figure`.
+    """Return a figure for print of one map, of A, B and A − B, or of all heads.
 
-    `load_expression` returns the Python that loads a model.
+    An error if there is no such run, layer, head, format or width; the run has no trace; or more than 2,048 tokens
+    would be shown.
     """
+    run_sides = [
+        (exploration.run(run), layer, head)
+        for run, layer, head in dict.fromkeys((run, layer, head) for run, layer, head in sides)
+    ]
+    for run, layer, head in run_sides:
+        run.layer_map(layer, 0 if head == "all" else head)
+    runs = [run for run, _, _ in run_sides]
     check_format(format)
-    if not 1 <= len(sides) <= 2:
-        raise RegardError(f"a figure is of one side or of two, not of {len(sides)}")
-    if any(run.block(0) is not None for run, _, _ in sides):
+    if not 1 <= len(runs) <= 2:
+        raise RegardError(f"a figure is of one side or of two, not of {len(runs)}")
+    if any(run.block(0) is not None for run in runs):
         raise RegardError("a figure is of one sequence, not of a text and its target: regard.plot draws their maps")
-    if options.mode != "raw":
+    if mode != "raw":
         raise RegardError("figures are of weights: choose Weights as the display mode")
-    arguments = _arguments(sides, options)
+    first, end = max((first, run.length if end is None else min(end, run.length)) for run in runs)
+    selection = {"show_special_tokens": special, "merge_subwords": words, "width": width}
+    selection = {name: value for name, value in selection.items() if value}
+    arguments = {**_place(run_sides, first, end), **selection, **_caption(runs, caption)}
     if format == "py":
-        return _script(sides, arguments, load_expression).encode()
-    shown = max(_span(run, options)[1] - _span(run, options)[0] for run, _, _ in sides)
-    if shown > MAX_WHOLE_TOKENS:
+        return _script(run_sides, arguments, exploration.load_expression).encode()
+    if end - first > MAX_WHOLE_TOKENS:
         raise RegardError(
-            f"a figure shows at most {MAX_WHOLE_TOKENS:,} tokens, not {shown:,}: choose some under Display"
+            f"a figure shows at most {MAX_WHOLE_TOKENS:,} tokens, not {end - first:,}: choose some under Display"
         )
-    from regard.plot.figure import figure
+    from regard import plot
     from regard.plot.save import encode
 
     with DRAWING:
-        drawn = figure(
-            *(_shown_trace(run) for run, _, _ in sides), batch=[run.batch for run, _, _ in sides], **arguments
-        )
+        drawn = plot.figure(*map(_shown_trace, runs), batch=[run.batch for run in runs], **arguments)
         return encode(drawn, format)
 
 
-def _arguments(sides: Sequence[tuple[Run, int, Side]], options: FigureOptions) -> dict[str, Any]:
-    """Return the arguments of `regard.plot.figure` that are not defaults, but for its sources and their batch."""
-    arguments: dict[str, Any] = {}
-    all_heads = any(head == "all" for _, _, head in sides)
-    if all_heads:
-        arguments["head"] = "all"
-    else:
-        arguments["layer"] = _one_or_each([run.number(layer) for run, layer, _ in sides])
-        arguments["head"] = _one_or_each([None if head == "mean" else head for _, _, head in sides])
-    first, end = max(_span(run, options) for run, _, _ in sides)
-    if not all_heads and (first, end) != (0, max(run.length for run, _, _ in sides)):
-        arguments["span"] = (first, end)
-    notes = [run.title for run, _, _ in sides]
-    selection = {"show_special_tokens": options.special, "merge_subwords": options.words, "width": options.width}
-    return {
-        **{name: value for name, value in arguments.items() if value is not None},
-        **{name: value for name, value in selection.items() if value},
-        **({"caption": True} if options.caption else {}),
-        **({"notes": tuple(notes)} if options.caption and any(notes) else {}),
-    }
+def _place(sides: Sequence[tuple[Run, int, Side]], first: int, end: int) -> dict[str, Any]:
+    """Return the arguments of `regard.plot.figure` that say what is drawn."""
+    heads = [head for _, _, head in sides]
+    if "all" in heads:
+        return {"head": "all"}
+    place: dict[str, Any] = {"layer": _one_or_each([run.number(layer) for run, layer, _ in sides])}
+    if (head := _one_or_each([None if head == "mean" else head for head in heads])) is not None:
+        place["head"] = head
+    if (first, end) != (0, max(run.length for run, _, _ in sides)):
+        place["span"] = (first, end)
+    return place
+
+
+def _caption(runs: Sequence[Run], caption: bool) -> dict[str, Any]:
+    """Return the arguments that say whether there is a caption, and its notes."""
+    notes = tuple(run.title for run in runs)
+    return {"caption": True, **({"notes": notes} if any(notes) else {})} if caption else {}
 
 
 def _one_or_each(values: list[Any]) -> Any:
     return values[0] if len(set(values)) == 1 else tuple(values)
-
-
-def _span(run: Run, options: FigureOptions) -> tuple[int, int]:
-    return options.first, run.length if options.end is None else min(options.end, run.length)
 
 
 def _scope(run: Run) -> str:

@@ -7,38 +7,49 @@ from collections.abc import Sequence
 import numpy as np
 
 from regard._utils.errors import RegardError
-from regard.explorer import answers
-from regard.explorer.ablation import changed_outputs
-from regard.explorer.cell import sink_of
+from regard.explorer.queries.ablation import ChangedOutputs, changed_outputs
+from regard.explorer.queries.cell import sink_of
+from regard.explorer.query import query
 from regard.explorer.run import Run
 from regard.explorer.validation import check_index
+from regard.metrics.layer_maps import LayerMap
 from regard.trace import AttentionMap
-from regard.trace.edits import ablate
 
 
-def with_scores(run: Run, layer: int, head: int, i: int, scores: Sequence[tuple[int, float | None]]) -> answers.WhatIf:
-    """Return what other scores of a row change of its weights and of the outputs; see `Exploration.what_if`."""
+class WhatIf(ChangedOutputs):
+    """What other scores of a row change; ``weights`` are those of the row then, ``S``."""
+
+    weights: list[float]
+
+
+@query(slow=True)
+def what_if(run: Run, layer: int, head: int, i: int, scores: Sequence[tuple[int, float | None]]) -> WhatIf:
+    """Run the model again with other scores, (key, score), in row i of a head; return what has changed.
+
+    None masks a key. Scores are those before the softmax, with bias; the next token is that after the last.
+
+    An error if there is no such run, layer, head, row or key; a key is masked; or the run has no model, or no
+    scores.
+    """
+    layer_map = run.layer_map(layer, head, i)
     if not run.can_ablate:
         raise RegardError("what follows is another run of the model: explore a text with a model, not a saved trace")
-    layer_map = run.layers[layer]
-    weights = changed_weights(run, layer, head, i, scores)
+    weights = _changed_weights(layer_map, head, i, scores)
     _, _, rows, cols = run.recorded_at(layer)
 
-    def change(recorded: np.ndarray) -> np.ndarray:  # B H T S
-        changed = recorded.copy()
+    def change(before: np.ndarray) -> np.ndarray:  # B H T S
+        changed = before.copy()
         changed[0, head, i - rows.start] = weights[cols.start : cols.stop]
         return changed
 
-    heads = [(run.layers[at].name, number) for at, number in run.ablated]
-    edits = {**(ablate(*heads) if heads else {}), layer_map.step("weights"): change}
+    edits = {**run.edits, layer_map.step("weights"): change}
     with np.errstate(all="ignore"):
         after = run.again(edit=edits)
     return {"weights": [round(float(x), 6) for x in weights], **changed_outputs(run.output, after, run)}
 
 
-def changed_weights(run: Run, layer: int, head: int, i: int, scores: Sequence[tuple[int, float | None]]) -> np.ndarray:
+def _changed_weights(layer_map: LayerMap, head: int, i: int, scores: Sequence[tuple[int, float | None]]) -> np.ndarray:
     """Return the weights of a row, float64 ``S``, with other scores, (key, score), of some keys; None masks a key."""
-    layer_map = run.layers[layer]
     recorded = layer_map.heads[head]
     if not isinstance(recorded, AttentionMap):
         raise RegardError("the scores of this layer were not recorded")

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias, TypedDict
 
+from regard import metrics
 from regard._utils.errors import RegardError
 from regard._utils.files import open_regular
 from regard.explorer import answers
-from regard.explorer.progress import Watch
-from regard.explorer.run import Run
+from regard.explorer.codec import short
+from regard.explorer.query import Exploration, query
+from regard.explorer.run import Head
 from regard.metrics.layer_maps import CancelCheck
-from regard.metrics.strongest_rows import PAIR_KINDS, StrongRow, strongest_rows
+from regard.metrics.strongest_rows import PAIR_KINDS
 
 MAX_ROWS = 100
 _Word: TypeAlias = Literal["query", "key"]
@@ -20,6 +22,25 @@ _CONTEXT = 48  # characters on each side of the two words
 
 PAIRS: tuple[answers.Pair, ...] = tuple({"key": name, "title": kind.title} for name, kind in PAIR_KINDS.items())
 """The kinds of pairs that the page offers."""
+
+
+class StrongRow(TypedDict):
+    """A row in which a head attends strongly; ``parts`` are the query, the key and the text around them."""
+
+    text: str
+    row: int
+    col: int
+    query: str
+    key: str
+    weight: float
+    parts: list[tuple[str, Literal["", "query", "key"]]]
+
+
+class StrongRows(TypedDict):
+    """The rows in which a head attends most strongly."""
+
+    texts: int
+    rows: list[StrongRow]
 
 
 class Corpus:
@@ -41,28 +62,6 @@ class Corpus:
         """Return the first text."""
         return next(self._lines())
 
-    def strongest_rows(
-        self, run: Run, layer: int, head: Any, pair: str, count: int, check: CancelCheck, watch: Watch
-    ) -> answers.StrongRows:
-        """Return the strongest rows of a head as plain data; see `Exploration.strongest_rows`."""
-        if run.ablated:
-            raise RegardError("sentences are run by the whole model: choose A")
-        if head == "mean":
-            raise RegardError("the mean of heads has no rows of its own: choose one head")
-        if not 1 <= count <= MAX_ROWS:
-            raise RegardError(f"count is a number from 1 to {MAX_ROWS}, not {count}")
-        done = 0
-        watch(lambda: done / len(self))
-
-        def progress(texts: int, _: int | None) -> None:
-            nonlocal done
-            done = texts
-            check()
-
-        layer = run.number(layer)
-        strongest = strongest_rows(run.model, self, layer, head, count, pair=pair, truncate=True, progress=progress)
-        return {"texts": len(self), "rows": [describe_row(row) for row in strongest]}
-
     def _lines(self) -> Iterator[str]:
         try:
             with open_regular(self.path, "utf-8-sig") as file:
@@ -75,7 +74,51 @@ class Corpus:
             raise RegardError(f"cannot read {self.path}: {getattr(error, 'strerror', None) or error}") from error
 
 
-def describe_row(row: StrongRow) -> answers.StrongRow:
+@query(slow=True)
+def strongest_rows(
+    exploration: Exploration,
+    run: int,
+    layer: int,
+    head: Head,
+    *,
+    pair: str = "any",
+    count: int = 20,
+    check: CancelCheck = lambda: None,
+) -> StrongRows:
+    """Return the rows of the corpus in which a head attends most strongly, the strongest first, and the ``texts``.
+
+    See `regard.metrics.strongest_rows`; ``parts`` are the words of a row with the text around them.
+
+    An error if there is no corpus; or the run has no model of texts, or is an ablation; or there is no such layer,
+    head or kind of pairs.
+    """
+    corpus = exploration.corpus
+    if corpus is None:
+        raise RegardError("there is no corpus to search: regard explore --corpus FILE")
+    recorded = exploration.run(run)
+    recorded.layer_map(layer, head)
+    if recorded.ablated:
+        raise RegardError("sentences are run by the whole model: choose A")
+    if head == "mean":
+        raise RegardError("the mean of heads has no rows of its own: choose one head")
+    if not 1 <= count <= MAX_ROWS:
+        raise RegardError(f"count is a number from 1 to {MAX_ROWS}, not {count}")
+    done = 0
+
+    def progress(texts: int, _: int | None) -> None:
+        nonlocal done
+        done = texts
+        check()
+
+    with exploration.watch("strongest_rows") as watch:
+        watch(lambda: done / len(corpus))
+        strongest = metrics.strongest_rows(
+            recorded.model, corpus, recorded.number(layer), head, count, pair=pair, truncate=True, progress=progress
+        )
+    return {"texts": len(corpus), "rows": [describe_row(row) for row in strongest]}
+
+
+def describe_row(row: metrics.StrongRow) -> StrongRow:
     """Return a row as plain data; ``parts`` are the text around the two words, with which of them each part is."""
     spans: list[tuple[int, int, _Word]] = [(*row.query_span, "query"), (*row.key_span, "key")]
     (start, stop, kind), (other_start, other_stop, other) = sorted(spans)
@@ -94,7 +137,7 @@ def describe_row(row: StrongRow) -> answers.StrongRow:
         "col": row.col,
         "query": row.query,
         "key": row.key,
-        "weight": float(f"{row.weight:.6g}"),
+        "weight": short(row.weight),
         "parts": [part for part in parts if part[0]],
     }
 

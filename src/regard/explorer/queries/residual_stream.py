@@ -2,43 +2,79 @@
 
 from __future__ import annotations
 
+from typing import Any, NotRequired, TypedDict
+
 import numpy as np
 
 from regard._utils.errors import RegardError
 from regard.explorer import answers
 from regard.explorer.codec import short_number
-from regard.explorer.movement import MAX_MOVEMENT_TOKENS
-from regard.explorer.next_tokens import logits_at
+from regard.explorer.queries.next_tokens import logits_at
+from regard.explorer.query import query
 from regard.explorer.run import Run
+from regard.explorer.stages import MAX_MOVEMENT_TOKENS
 from regard.explorer.validation import check_index
 from regard.metrics.logit_attribution import STEPS, logit_attribution
-from regard.metrics.value_norms import residual_scale
 from regard.models.decoder import Decoder
+from regard.nn.layer import before_residual
 from regard.trace import Trace
-from regard.trace.edits import ablate
 from regard.views.next_tokens import token_name
 
-_WRITTEN = {part: (f"{part}_post_norm", f"{part}_scaled", f"{part}.output") for part in ("attn", "mlp")}
+_STEPS = ("attn.output", "attn_post_norm", "mlp.output", "mlp_post_norm", "output")
 
 
-def residual_stream(run: Run, position: int | None, token: int | None) -> answers.ResidualStream:
-    """Return what each part of the model writes at a position; see `Exploration.residual_stream`."""
+class Added(TypedDict):
+    """What the parts of a layer add to a logit."""
+
+    heads: answers.Numbers
+    attn: float | None
+    mlp: float | None
+
+
+class StreamLayer(TypedDict):
+    """Lengths of what a layer writes into the residual stream, and what it adds to the logit."""
+
+    attn: float | None
+    mlp: float | None
+    output: float | None
+    adds: NotRequired[Added]
+
+
+class ResidualStream(TypedDict):
+    """What each part writes into the residual stream; of a decoder also what it adds to the logit of a token."""
+
+    position: int
+    token: int | None
+    text: str | None
+    logit: NotRequired[float | None]
+    embeddings: NotRequired[float | None]
+    bias: NotRequired[float | None]
+    layers: list[StreamLayer]
+
+
+@query(slow=True)
+def residual_stream(run: Run, *, position: int | None = None, token: int | None = None) -> ResidualStream:
+    """Return what each part of the model writes into the residual stream at one position.
+
+    For each layer the length of what attention (``attn``) and the feed-forward layer (``mlp``) write, and of the
+    ``output``. For a decoder also what they and each head add to the logit of `token`, by default the likeliest:
+    see `regard.metrics.logit_attribution`.
+
+    An error if the run has no model, or is too long; or there is no such position or token.
+    """
     check_whole_model(run.can_ablate, run.length, "the whole model")
-    position = run.length - 1 if position is None else position
-    check_index("token", position, run.length)
+    position = run.position(position)
     is_decoder = isinstance(run.model, Decoder)
     prefixes = [layer.name.removesuffix("attn") for layer in run.layers]
-    parts = [*_WRITTEN["attn"], *_WRITTEN["mlp"], "output"]
-    steps = (f"{prefix}{part}" for prefix in prefixes for part in parts)
+    steps = (f"{prefix}{part}" for prefix in prefixes for part in _STEPS)
     only = ["embeddings", *steps, *(STEPS if is_decoder else ())]
-    edits = ablate(*((run.layers[layer].name, head) for layer, head in run.ablated)) if run.ablated else None
-    trace = Trace(optional=only, edit=edits)
+    trace = Trace(optional=only, edit=run.edits or None)
     with np.errstate(all="ignore"):
         run.again(trace=trace)
-    lengths: list[answers.StreamLayer] = [
+    lengths: list[StreamLayer] = [
         {
-            "attn": _written(trace, run.model, prefix, "attn", position),
-            "mlp": _written(trace, run.model, prefix, "mlp", position),
+            "attn": _added(trace, run.model, f"{prefix}attn", position),
+            "mlp": _added(trace, run.model, f"{prefix}mlp", position),
             "output": _length(trace, f"{prefix}output", position),
         }
         for prefix in prefixes
@@ -76,15 +112,14 @@ def check_whole_model(has_model: bool, length: int, what: str) -> None:
         raise RegardError(f"{what} is shown for up to {MAX_MOVEMENT_TOKENS:,} tokens, this text has {length:,}")
 
 
-def _written(trace: Trace, model: object, prefix: str, part: str, position: int) -> float | None:
+def _added(trace: Trace, model: Any, sublayer: str, position: int) -> float | None:
     """Return the length of what a sublayer adds: its output, normed or scaled where the model does that."""
-    name = next((name for each in _WRITTEN[part] if (name := f"{prefix}{each}") in trace), None)
-    length = None if name is None else _length(trace, name, position)
-    return None if length is None else short_number(length * residual_scale(model))
+    norm, factor = before_residual(model, sublayer)
+    return _length(trace, f"{sublayer}.output" if norm is None else f"{sublayer}_post_norm", position, factor)
 
 
-def _length(trace: Trace, name: str, position: int) -> float | None:
-    """Return the length of the vector of a step at a position; None where it was not recorded."""
+def _length(trace: Trace, name: str, position: int, factor: Any = 1.0) -> float | None:
+    """Return the length of the vector of a step at a position, times a factor; None where it was not recorded."""
     if name not in trace:
         return None
-    return short_number(float(np.linalg.norm(np.asarray(trace[name][0, position], np.float64))))
+    return short_number(float(np.linalg.norm(np.asarray(trace[name][0, position], np.float64) * factor)))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any, TypedDict
+
 import numpy as np
 
 from regard._utils.errors import RegardError
-from regard.explorer import answers
+from regard.explorer.codec import short
+from regard.explorer.query import query
 from regard.explorer.run import Run
 from regard.explorer.validation import check_index
 from regard.functional import softmax
@@ -16,6 +19,43 @@ from regard.views.next_tokens import likely_tokens, token_name
 
 _TOP = 20
 _TOP_OF_LAYER = 3
+_MAX_FILE_PREDICTIONS = 256  # of a page in a file, one after each token
+
+
+class PredictedToken(TypedDict):
+    """A next token."""
+
+    token: int
+    text: str
+    probability: float
+
+
+class NextTokens(TypedDict):
+    """The distribution of the next token."""
+
+    position: int
+    tokens: list[PredictedToken]
+    rest: float
+    entropy: float
+    drawn: PredictedToken | None
+
+
+class LensRow(TypedDict):
+    """The likeliest tokens after a step."""
+
+    step: str
+    tokens: list[PredictedToken]
+    probability: float
+    rank: int
+
+
+class Lens(TypedDict):
+    """The logit lens of one position."""
+
+    position: int
+    token: int
+    text: str
+    layers: list[LensRow]
 
 
 def predicts_next_tokens(run: Run) -> bool:
@@ -23,8 +63,18 @@ def predicts_next_tokens(run: Run) -> bool:
     return run.model is not None and run.encoding is not None and predicts_tokens(run.model)
 
 
-def next_tokens(run: Run, position: int | None, temperature: float, seed: int | None) -> answers.NextTokens:
-    """Return the distribution of the next token as plain data; see `Exploration.next_tokens`."""
+@query()
+def next_tokens(
+    run: Run,
+    *,
+    position: int | None = None,  # that the next token follows; by default the last
+    temperature: float = 1.0,  # above 0; the logits are divided by it
+    seed: int | None = None,  # draw a token too, ``drawn``, the same for the same seed
+) -> NextTokens:
+    """Return the distribution of the next token: the 20 likeliest ``tokens``, the ``rest``, and its ``entropy``.
+
+    An error if the run has no model that predicts a next token; or there is no such position, temperature or seed.
+    """
     if not temperature > 0:
         raise RegardError(f"temperature must be above 0, got {temperature}")
     position = _position_of(run, position)
@@ -44,8 +94,22 @@ def next_tokens(run: Run, position: int | None, temperature: float, seed: int | 
     }
 
 
-def predictions_by_layer(run: Run, position: int | None, token: int | None) -> answers.Lens:
-    """Return the logit lens of one position as plain data; see `Exploration.lens`."""
+def all_next_tokens(run: Run) -> list[NextTokens]:
+    """Return `next_tokens` after each token, for an exported page; none of a long text, or without predictions."""
+    if run.length > _MAX_FILE_PREDICTIONS or not predicts_next_tokens(run):
+        return []
+    return [next_tokens(run, position=i) for i in range(run.length)]
+
+
+@query()
+def lens(run: Run, *, position: int | None = None, token: int | None = None) -> Lens:
+    """Return the logit lens of one position: the likeliest tokens after the embeddings and after each block.
+
+    Each has the ``probability`` and the ``rank`` of `token`, by default the one that is likeliest at the end; see
+    `regard.metrics.logit_lens`.
+
+    An error if the run has no decoder, or lacks the outputs of blocks; or there is no such position or token.
+    """
     model, position = run.model, _position_of(run, position)
     if not isinstance(model, Decoder):
         raise RegardError(f"{getattr(model, 'name', 'a saved trace')} is not a decoder: the logit lens reads one")
@@ -61,13 +125,13 @@ def predictions_by_layer(run: Run, position: int | None, token: int | None) -> a
         raise RegardError("predictions are NaN or infinite: the model overflows for this text")
     target = int(logits[-1].argmax()) if token is None else token
     check_index("token id", target, logits.shape[-1])
-    rows: list[answers.LensRow] = []
+    rows: list[LensRow] = []
     for name, row in zip(names, logits, strict=True):
         likely = likely_tokens(row, model.tokenizer, top=_TOP_OF_LAYER)
         rows.append({
             "step": name,
             "tokens": [predicted_token(each.id, each.text, each.probability) for each in likely],
-            "probability": float(f"{softmax(row)[target]:.6g}"),
+            "probability": short(softmax(row)[target]),
             "rank": int(np.count_nonzero(row > row[target])),
         })  # fmt: skip
     return {"position": position, "token": target, "text": token_name(model.tokenizer, target), "layers": rows}
@@ -79,22 +143,24 @@ def logits_at(run: Run, position: int) -> np.ndarray:
         raise RegardError("predictions need a model: explore a text with one, not a saved trace")
     if not predicts_tokens(run.model):
         raise RegardError(f"{run.model.name} predicts no next token: choose a language model")
-    at = position if predicts_at_each_token(run.model) else -1
-    with np.errstate(all="ignore"):
-        logits: np.ndarray = np.asarray(run.output.head(run.output.hidden[:, [at]]), np.float64)[0, -1]
+    logits: np.ndarray = logits_of(run, run.output, position)[0]
     if not np.isfinite(logits).all():
         raise RegardError("predictions are NaN or infinite: the model overflows for this text")
     return logits
 
 
+def logits_of(run: Run, output: Any, position: int) -> np.ndarray:
+    """Return the logits that an output has of the token after a position, ``B V`` in float64."""
+    at = position if predicts_at_each_token(run.model) else -1
+    with np.errstate(all="ignore"):
+        return np.asarray(output.head(output.hidden[:, [at]]), np.float64)[:, -1]
+
+
 def _position_of(run: Run, position: int | None) -> int:
     """Return the position that the next token follows: the last by default, and of an encoder-decoder always."""
-    if position is None or not predicts_at_each_token(run.model):
-        return run.length - 1
-    check_index("token", position, run.length)
-    return position
+    return run.position(position if predicts_at_each_token(run.model) else None)
 
 
-def predicted_token(token: int, text: str, probability: float) -> answers.PredictedToken:
+def predicted_token(token: int, text: str, probability: float) -> PredictedToken:
     """Return a token as the page is told of it."""
-    return {"token": token, "text": text, "probability": float(f"{probability:.6g}")}
+    return {"token": token, "text": text, "probability": short(probability)}

@@ -6,18 +6,22 @@ weighted value.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict, cast
 
 import numpy as np
 
 from regard.explorer import answers
-from regard.explorer.movement import embeddings_of, vectors_of
-from regard.explorer.run import Run
+from regard.explorer.display_modes import has_value_norms
+from regard.explorer.query import Exploration, query
+from regard.explorer.rotation import RotatedPairs, rotated_pairs, rotates
+from regard.explorer.run import Head, Run
+from regard.explorer.stages import embeddings_of, vectors_of
 from regard.functional.biases.base import Bias
 from regard.functional.biases.distance import RelativePositionBias
 from regard.metrics.layer_maps import LayerMap
-from regard.metrics.value_norms import output_projection, residual_factor
+from regard.metrics.value_norms import output_projection
 from regard.nn import parameters
+from regard.nn.layer import before_residual
 from regard.trace import AttentionMap, Trace
 
 _FIT_SIZE = 64  # rows and columns that the scale of recorded scores is fitted to
@@ -27,7 +31,141 @@ _TERMS_SHOWN = 3  # weighted values that are shown one by one
 _EMBEDDING_SHOWN = 8  # numbers of an embedding, of which there are hundreds
 
 
-def cell(trace: Trace, layer: LayerMap, head: int, i: int, j: int, *, batch: int, ablated: bool) -> answers.CellSteps:
+class RowTerms(TypedDict):
+    """The scores and weights of the heaviest tokens of a row.
+
+    ``max`` is the largest score of the row, ``sum`` that of exp(score − max), with the sink.
+    """
+
+    columns: list[int]
+    scores: answers.Numbers
+    shifted: answers.Numbers
+    weights: answers.Numbers
+    max: float
+    sum: float
+
+
+class ValueTerms(TypedDict):
+    """Weight · value of the heaviest tokens, and of all others together."""
+
+    columns: list[int]
+    weights: answers.Numbers
+    vectors: list[answers.Numbers]
+    rest: answers.Numbers
+
+
+class Projected(TypedDict):
+    """What a head and what all heads write into the stream, and the stream before and after it."""
+
+    vector: answers.Vector
+    attention: answers.Vector
+    before: answers.Vector
+    after: answers.Vector
+    lengths: dict[str, float | None]
+    width: int
+    share: float | None
+    normed: bool
+
+
+class MeanTerms(TypedDict):
+    """What each head has, of the mean of heads and in rollout."""
+
+    heads: answers.Numbers
+    sum: float | None
+    value: float | None
+
+
+class RolloutTerms(TypedDict):
+    """The terms of a cell on the map of rollout."""
+
+    mixed: float
+    before: float
+    total: float
+    value: float
+    columns: list[int]
+    means: answers.Numbers
+    previous: answers.Numbers
+
+
+class CellSteps(TypedDict):
+    """The steps from a query and a key to a weight; see `regard.explorer.queries.cell.cell`."""
+
+    q: answers.Vector
+    k: answers.Vector
+    v: answers.Vector
+    kv_head: int | None
+    scale: float | None
+    scaled: float | None
+    softcap: float | None
+    capped: float | None
+    bias: float | None
+    masked: bool | None
+    biased: float | None
+    sink: float | None
+    sink_weight: float | None
+    lse: float | None
+    row_sum: float | None
+    weight: float | None
+    output: answers.Vector
+    output_length: float | None
+    row: RowTerms | None
+    terms: ValueTerms | None
+    ablated: bool | None
+    embedding: answers.Vector
+    source: str | None
+
+
+class RecordedCell(CellSteps):
+    """One weight, step by step; None for what was not recorded, or is not of the map that is shown."""
+
+    rotated: bool | None
+    rotation: RotatedPairs | None
+    projected: Projected | None
+    value_length: float | None
+    bias_note: str | None
+    mean: MeanTerms | None
+    rollout: RolloutTerms | None
+
+
+@query()
+def cell(
+    exploration: Exploration, run: int, layer: int, head: Head, i: int, j: int, *, mode: str = "raw"
+) -> RecordedCell:
+    """Return one weight step by step: `_steps`, and what is known besides.
+
+    With ``rotation``, the pairs of dimensions that turn, and ``projected``, what the head writes into the residual
+    stream, where there is a model; with ``value_length`` for the mode "norms", and the terms of ``rollout`` for
+    that mode. For the mean of heads only ``mean``, what each head has, and the terms of rollout.
+    """
+    recorded = exploration.run(run)
+    layer_map = recorded.layer_map(layer, head, i, j)
+    mean, rollout = None, None
+    if mode == "rollout" or head == "mean":
+        weights = layer_map.rows(np.array([i]))[:, 0]
+        if mode == "rollout":
+            weights[[each for at, each in recorded.ablated if at == layer]] = 0
+            before = exploration.rollout(run)[layer - 1] if layer else np.eye(layer_map.length)
+            rollout = _rollout_terms(weights.mean(axis=0), before, i, j)
+        values = weights[:, j]
+        mean = _mean_terms(values * exploration.value_norms(run, layer)[:, j] if mode == "norms" else values)
+    if head == "mean":
+        nothing = cast("RecordedCell", dict.fromkeys(RecordedCell.__annotations__))
+        return {**nothing, "mean": mean, "rollout": rollout}
+    ablated, block = (layer, head) in recorded.ablated, recorded.number(layer)
+    steps = _steps(recorded.trace, layer_map, head, i, j, batch=recorded.batch, ablated=ablated)
+    return {
+        **steps,
+        "rotated": rotates(recorded.model, block),
+        "rotation": rotated_pairs(recorded.model, block, recorded.length, steps["q"], steps["k"], i, j),
+        "projected": projected_output(recorded, layer, head, i),
+        "value_length": float(exploration.value_norms(run, layer)[head, j]) if mode == "norms" else None,
+        "mean": mean,
+        "rollout": rollout,
+        "bias_note": bias_note(layer_map, recorded.bias_rule(layer), head, i, j),
+    }
+
+
+def _steps(trace: Trace, layer: LayerMap, head: int, i: int, j: int, *, batch: int, ablated: bool) -> CellSteps:
     """Return the steps by which token i attends to token j in a head, as plain data; None for what was not recorded.
 
     q · k, times ``scale``, is ``scaled``; after ``softcap`` it is ``capped``, with ``bias`` it is ``biased``, and the
@@ -77,7 +215,7 @@ def cell(trace: Trace, layer: LayerMap, head: int, i: int, j: int, *, batch: int
 
 def _row_terms(
     scores: np.ndarray | None, weights: np.ndarray, lse: float | None, sink: float | None
-) -> answers.RowTerms | None:
+) -> RowTerms | None:
     """Return how the scores of a row become its weights; None where the scores are not known."""
     if scores is None or lse is None or not np.isfinite(lse):
         return None
@@ -94,7 +232,7 @@ def _row_terms(
     }
 
 
-def _value_terms(weights: np.ndarray, v: np.ndarray) -> answers.ValueTerms:
+def _value_terms(weights: np.ndarray, v: np.ndarray) -> ValueTerms:
     """Return the largest weights times values, ``S Dv``, and the sum of all others."""
     columns = np.argsort(-weights, kind="stable")[:_TERMS_SHOWN]
     columns = columns[weights[columns] > 0]
@@ -108,15 +246,17 @@ def _value_terms(weights: np.ndarray, v: np.ndarray) -> answers.ValueTerms:
     }
 
 
-def projected_output(run: Run, layer_index: int, head: int, i: int) -> answers.Projected:
+def projected_output(run: Run, layer_index: int, head: int, i: int) -> Projected | None:
     """Return what a head writes into the residual stream at token i: its output times W_O, ``vector``, ``E``.
 
     ``attention`` is that of all heads of the layer together with the bias of W_O, ``share`` the part of this head along
     the sum of heads. ``before`` is the stream that it is added to and ``after`` their sum, None where that was not
     recorded, or where the model normalises what attention writes first, ``normed``. ``lengths`` are of all of these.
-    Ablated heads write nothing.
+    Ablated heads write nothing. None without a model or values.
     """
     layer, heads = run.layers[layer_index], range(len(run.layers[layer_index].heads))
+    if not has_value_norms(run.model, run.trace, [layer]):
+        return None
     v = layer.values(run.trace, run.batch)
     split = np.asarray(output_projection(run.model, layer), np.float64)
     split = split.reshape(len(heads), v.shape[-1], -1)  # H Dv E
@@ -127,9 +267,9 @@ def projected_output(run: Run, layer_index: int, head: int, i: int) -> answers.P
             visible = of_head > 0  # hidden values may hold anything
             written[each] = of_head[visible] @ v[layer.kv_head(each)][visible] @ split[each]
     total, own = written.sum(axis=0), written[head]
-    weights = parameters(run.model)
-    bias = weights.get(layer.step("o_proj.bias"))
-    attention = total if bias is None else total + np.asarray(bias, np.float64) * residual_factor(run.model, layer)
+    norm, factor = before_residual(run.model, layer.name)
+    bias = parameters(run.model).get(layer.step("o_proj.bias"))
+    attention = total if bias is None else total + np.asarray(bias, np.float64) * factor
     number, name = run.number(layer_index), layer.name.removesuffix("attn")
     prefix = name[: name.rindex("blocks.")]
     inputs = (
@@ -139,8 +279,7 @@ def projected_output(run: Run, layer_index: int, head: int, i: int) -> answers.P
     )
     stream = next((prefix + step for step in inputs if prefix + step in run.trace), None)
     before = None if stream is None else vectors_of(run.trace, stream, run.batch)[i]
-    normed = any(key.startswith(f"{name}attn_post_norm") for key in weights)
-    after = None if before is None or normed else before + attention
+    after = None if before is None or norm is not None else before + attention
     vectors = {"vector": own, "attention": attention, "before": before, "after": after}
     return {
         "vector": _vector(own),
@@ -150,16 +289,16 @@ def projected_output(run: Run, layer_index: int, head: int, i: int) -> answers.P
         "lengths": {key: _finite(float(np.linalg.norm(x))) for key, x in vectors.items() if x is not None},
         "width": len(own),
         "share": _finite(float(own @ total / (total @ total))) if total.any() else None,
-        "normed": normed,
+        "normed": norm is not None,
     }
 
 
-def mean_terms(values: np.ndarray) -> answers.MeanTerms:
+def _mean_terms(values: np.ndarray) -> MeanTerms:
     """Return what every head has at a cell, ``H``, of which the map shows the mean."""
     return {"heads": _numbers(values), "sum": _finite(float(values.sum())), "value": _finite(float(values.mean()))}
 
 
-def rollout_terms(mean: np.ndarray, before: np.ndarray, i: int, j: int) -> answers.RolloutTerms:
+def _rollout_terms(mean: np.ndarray, before: np.ndarray, i: int, j: int) -> RolloutTerms:
     """Return the terms of cell i, j of rollout, which is (``mixed`` + ``before``) / ``total``.
 
     `mean` is row i of the mean of heads, ``S``; `before` the rollout of the layer before, ``S S``. ``mixed`` is the sum
@@ -269,12 +408,15 @@ def _fit_scale(q: np.ndarray, k: np.ndarray, scores: np.ndarray) -> float | None
     return scale if error <= 0.004 * np.abs(scores).max() else None  # 2^-8: the precision of bfloat16
 
 
-def cell_inputs(
-    trace: Trace, layer: LayerMap, head: int, *, batch: int, rotated: bool | None
-) -> tuple[bytes, answers.HeadFields] | None:
-    """Return what all cells of a head can be computed from; see `Exploration.cell_inputs`."""
+def cell_inputs(run: Run, number: int, head: int) -> tuple[bytes, answers.HeadFields] | None:
+    """Return the arrays that all cells of a head can be computed from, float32, and the numbers that go with them.
+
+    q ``T D``, k ``S D``, v ``S Dv``, lse ``T``, and the first and the end of the columns that each row attends to,
+    ``T`` each, concatenated. None if these are not enough: with a bias, a mask with holes, or without v.
+    """
+    layer = run.layers[number]
     attention_map = layer.heads[head]
-    v = _head_step(trace, layer, "v", batch, head)
+    v = _head_step(run.trace, layer, "v", run.batch, head)
     if not isinstance(attention_map, AttentionMap) or v is None:
         return None
     q, k = (x[: layer.length] for x in _queries_and_keys(attention_map))
@@ -297,7 +439,7 @@ def cell_inputs(
         "softcap": attention_map.softcap,
         "sink": sink_of(attention_map),
         "kv_head": layer.kv_head(head),
-        "rotated": rotated,
+        "rotated": rotates(run.model, run.number(number)),
     }
 
 
