@@ -1,4 +1,4 @@
-"""Functions of indices and scores beside PyTorch's FlexAttention; linear attention by its autograd."""
+"""Functions of indices and scores, block masks: PyTorch's FlexAttention; linear attention by its autograd."""
 
 from __future__ import annotations
 
@@ -6,17 +6,25 @@ import numpy as np
 import pytest
 import torch
 from torch.nn.attention import flex_attention as flex
-from torch.nn.attention.flex_attention import create_block_mask as theirs_block_mask, flex_attention
-
-from regard import (
-    attention_vjp,
-    create_block_mask,
-    linear_attention,
-    linear_attention_vjp,
+from torch.nn.attention.flex_attention import (
+    BlockMask,
+    and_masks,
+    create_block_mask as theirs_block_mask,
+    create_mask,
+    flex_attention,
+    or_masks,
 )
-from regard.functional import ScoreMod
 
-CASES_PER_TEST = 4
+import regard
+from regard import RegardError, attention_vjp, create_block_mask, linear_attention, linear_attention_vjp
+from regard.functional import ScoreMod
+from sweeps import sweep_after
+
+BATCH, HEADS, GROUPS, QUERIES, KEYS = 2, 4, 2, 130, 210
+RNG = np.random.default_rng(1)
+DOCUMENT, PREFIX, WIDTHS = np.arange(KEYS) // 37, np.array([20, 90]), np.array([3, 40, 200, 9])
+SHIFT, TABLE = np.arange(BATCH * KEYS).reshape(BATCH, KEYS) % 5, RNG.random((HEADS, KEYS, KEYS)) < 0.5
+SLOPES, CELLS = RNG.random(HEADS), RNG.standard_normal((BATCH, KEYS, KEYS))
 
 
 @pytest.fixture(autouse=True)
@@ -25,68 +33,118 @@ def uncompiled(monkeypatch):
     monkeypatch.setattr(flex, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", True)
 
 
-def mask_mods(rng, batch, heads, length):
-    """Return functions of an array library: what they index is made by `to`."""
-    ids, back = np.sort(rng.integers(0, 3, (batch, length))), rng.integers(0, length, heads)
-    table, step = rng.random((heads, length, length)) < 0.5, int(rng.integers(2, 9))
-    return [
-        lambda to: lambda b, h, q_idx, kv_idx: q_idx >= kv_idx,
-        lambda to: lambda b, h, q_idx, kv_idx: (q_idx >= kv_idx) & (q_idx - kv_idx <= to(back)[h]),
-        lambda to: lambda b, h, q_idx, kv_idx: to(ids)[b, q_idx] == to(ids)[b, kv_idx],
-        lambda to: lambda b, h, q_idx, kv_idx: to(table)[h, q_idx, kv_idx],
-        lambda to: lambda b, h, q_idx, kv_idx: ((q_idx - kv_idx) % step == 0) | (kv_idx < step),
-    ]
+def causal(b, h, i, j):
+    return i >= j
 
 
-def score_mods(rng, batch, heads, length):
-    """Return functions with their derivatives, as above; None: none."""
-    slopes, table = rng.random(heads), rng.standard_normal((batch, length, length))
-    return [
-        None,
-        (lambda to: lambda s, b, h, q_idx, kv_idx: s + to(slopes)[h] * (kv_idx - q_idx), 1),
-        (lambda to: lambda s, b, h, q_idx, kv_idx: s + to(table)[b, q_idx, kv_idx], 1),
-        (lambda to: lambda s, b, h, q_idx, kv_idx: s * to(slopes)[h], lambda s, b, h, *_: slopes[h] + 0 * s),
-        (lambda to: lambda s, b, h, q_idx, kv_idx: s * s / 4 + s, lambda s, *_: s / 2 + 1),
-    ]
+def document(b, h, i, j):
+    return torch.as_tensor(DOCUMENT)[i] == torch.as_tensor(DOCUMENT)[j]
 
 
-def formula(q, k, v, mask_mod, score_mod, scale=None):
+# Functions of an array library: what they index is made by `to`.
+MODS = {
+    "causal": lambda to: causal,
+    "document": lambda to: lambda b, h, i, j: to(DOCUMENT)[i] == to(DOCUMENT)[j],
+    "document & causal": lambda to: lambda b, h, i, j: (to(DOCUMENT)[i] == to(DOCUMENT)[j]) & (i >= j),
+    "causal & a head's width": lambda to: lambda b, h, i, j: (i >= j) & (i - j <= to(WIDTHS)[h]),
+    "causal | prefix": lambda to: lambda b, h, i, j: (i >= j) | (j < to(PREFIX)[b]),
+    "a head's width": lambda to: lambda b, h, i, j: abs(i - j) <= to(WIDTHS)[h],
+    "each entry's": lambda to: lambda b, h, i, j: to(SHIFT)[b, i] == to(SHIFT)[b, j],
+    "table": lambda to: lambda b, h, i, j: to(TABLE)[h, i, j],
+    "stripes": lambda to: lambda b, h, i, j: ((i - j) % 7 == 0) | (j < 7),
+}
+OF_TENSORS = {  # which only PyTorch can evaluate
+    "one index after the other": lambda b, h, i, j: torch.as_tensor(SHIFT)[b][j] + i >= j,
+    "where": lambda b, h, i, j: torch.where(i > 64, i >= j, i == j),
+    "and_masks": and_masks(causal, document),
+    "or_masks": or_masks(document, lambda b, h, i, j: j < 5),
+    "logical": lambda b, h, i, j: torch.logical_and(i >= j, ~(j % 3 == 1)),
+    "constant": lambda b, h, i, j: i.new_ones((), dtype=torch.bool),
+}
+# With their derivatives; those of numbers that are added are 1.
+SCORES = [
+    (lambda to: lambda s, b, h, i, j: s + to(SLOPES)[h] * (j - i), 1),
+    (lambda to: lambda s, b, h, i, j: s + to(CELLS)[b, i, j], 1),
+    (lambda to: lambda s, b, h, i, j: s * to(SLOPES)[h], lambda s, b, h, *_: SLOPES[h] + 0 * s),
+    (lambda to: lambda s, b, h, i, j: s * s / 4 + s, lambda s, *_: s / 2 + 1),
+    None,
+]
+
+
+def formula(q, k, v, allowed, score_mod):
     """Return attention on the whole map, for its gradients: FlexAttention has none on the CPU."""
     b, h = torch.arange(q.shape[0])[:, None, None, None], torch.arange(q.shape[1])[:, None, None]
     indices = (b, h, torch.arange(q.shape[2])[:, None], torch.arange(k.shape[2])[None, :])
     k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
-    scores = q @ k.mT * (q.shape[-1] ** -0.5 if scale is None else scale)
-    if score_mod is not None:
-        scores = score_mod(scores, *indices)
-    weights = torch.where(mask_mod(*indices), scores, -torch.inf).softmax(-1)
-    return torch.nan_to_num(weights) @ v  # 0 for a query without keys
+    scores = q @ k.mT * q.shape[-1] ** -0.5
+    scores = scores if score_mod is None else score_mod(scores, *indices)
+    return torch.nan_to_num(torch.where(allowed, scores, -torch.inf).softmax(-1)) @ v  # 0 for a query without keys
 
 
-@pytest.mark.parametrize("mask_kind", range(5))
-@pytest.mark.parametrize("score_kind", range(5))
-def test_random_cases_and_their_gradients(mask_kind, score_kind):
-    """Several arrays for each pair of functions."""
-    rng = np.random.default_rng([mask_kind, score_kind])
-    batch, groups, repeats = (int(rng.integers(1, 3)) for _ in range(3))
-    heads, queries, keys = groups * repeats, *(int(n) for n in rng.choice([7, 40, 64, 100, 130], 2))
-    mask_mod = mask_mods(rng, batch, heads, max(queries, keys))[mask_kind]
-    score_mod = score_mods(rng, batch, heads, max(queries, keys))[score_kind]
-    theirs, modified = mask_mod(torch.as_tensor), None if score_mod is None else score_mod[0](torch.as_tensor)
-    blocks = theirs_block_mask(theirs, batch, heads, queries, keys, device="cpu")
-    kept = create_block_mask(mask_mod(np.asarray), batch, heads, queries, keys)
-    bias = None if score_mod is None else ScoreMod(score_mod[0](np.asarray), score_mod[1])
-    for _ in range(CASES_PER_TEST):
-        q, d_output = rng.standard_normal((2, batch, heads, queries, 8))
-        k, v = rng.standard_normal((2, batch, groups, keys, 8))
-        tensors = [torch.tensor(x, requires_grad=True) for x in (q, k, v)]
-        plain = (x.detach() for x in tensors)
-        expected = flex_attention(*plain, score_mod=modified, block_mask=blocks, enable_gqa=True)
-        formula(*tensors, theirs, modified).backward(torch.tensor(d_output))
-        for mask in (kept, mask_mod(np.asarray)):
-            output, pullback = attention_vjp(q, k, v, mask=mask, bias=bias)
-            np.testing.assert_allclose(output, expected.numpy(), rtol=1e-9, atol=1e-10)
-            for gradient, tensor in zip(pullback(d_output), tensors, strict=False):
-                np.testing.assert_allclose(gradient, tensor.grad.numpy(), rtol=1e-8, atol=1e-9)
+CASES = [(mask, i % 5) for i, mask in enumerate((*MODS, *OF_TENSORS))]
+OTHERS = [(mask, score) for mask in (*MODS, *OF_TENSORS) for score in range(5) if (mask, score) not in CASES]
+
+
+@pytest.mark.parametrize("case", [*CASES, *sweep_after(0, OTHERS)], ids=lambda x: f"{x[0]}-{x[1]}")
+def test_functions_and_block_masks_are_those_of_flex_attention(case):
+    """As a function, as a block mask of regard, and as block masks of PyTorch, which may be of all heads."""
+    name, score = case
+    mod = OF_TENSORS[name] if name in OF_TENSORS else MODS[name](torch.as_tensor)
+    axes = BATCH, HEADS, QUERIES, KEYS
+    rng = np.random.default_rng([len(name), score])
+    q, d_output = rng.standard_normal((2, BATCH, HEADS, QUERIES, 8))
+    k, v = rng.standard_normal((2, BATCH, GROUPS, KEYS, 8))
+    theirs = None if SCORES[score] is None else SCORES[score][0](torch.as_tensor)
+    bias = None if SCORES[score] is None else ScoreMod(SCORES[score][0](np.asarray), SCORES[score][1])
+    tensors = [torch.tensor(x, requires_grad=True) for x in (q, k, v)]
+    blocks = theirs_block_mask(mod, *axes, device="cpu")
+    plain = (x.detach() for x in tensors)
+    expected = flex_attention(*plain, score_mod=theirs, block_mask=blocks, enable_gqa=True)
+    dense = create_mask(mod, *axes, device="cpu")
+    formula(*tensors, dense, theirs).backward(torch.tensor(d_output))
+    masks = [
+        create_block_mask(mod, *axes),
+        *(theirs_block_mask(mod, *axes, device="cpu", BLOCK_SIZE=x) for x in ((32, 64), 16)),
+    ]
+    if name in MODS:
+        masks += [MODS[name](np.asarray), create_block_mask(MODS[name](np.asarray), *axes)]
+    if (dense == dense[:1, :1]).all():
+        masks.append(theirs_block_mask(mod, None, None, QUERIES, KEYS, device="cpu"))
+    for mask in (blocks, *masks):
+        output, pullback = attention_vjp(q, k, v, mask=mask, bias=bias)
+        np.testing.assert_allclose(output, expected.numpy(), rtol=1e-9, atol=1e-10)
+        for gradient, tensor in zip(pullback(d_output), tensors, strict=False):
+            np.testing.assert_allclose(gradient, tensor.grad.numpy(), rtol=1e-8, atol=1e-9)
+    found = regard.attention_weights(np.zeros(q.shape), np.zeros(k.shape), mask=masks[0]) > 0
+    assert np.array_equal(found, dense.numpy())
+
+
+def test_blocks_count_more_than_the_function():
+    """A block that is listed as full is; one that is not listed is empty."""
+    mask = BlockMask.from_kv_blocks(
+        kv_num_blocks=torch.tensor([[[1, 0]]], dtype=torch.int32),
+        kv_indices=torch.tensor([[[0, 1], [0, 1]]], dtype=torch.int32)[None],
+        full_kv_num_blocks=torch.tensor([[[0, 1]]], dtype=torch.int32),
+        full_kv_indices=torch.tensor([[[0, 1], [1, 0]]], dtype=torch.int32)[None],
+        BLOCK_SIZE=16,
+        mask_mod=causal,
+    )
+    x = np.zeros((32, 2))
+    found = regard.attention_weights(x, x, mask=mask) > 0
+    wanted = np.zeros((32, 32), bool)
+    wanted[:16, :16] = np.tri(16, dtype=bool)
+    wanted[16:, 16:] = True
+    assert np.array_equal(found, wanted)
+
+
+def test_errors_of_a_function_are_its_own():
+    with pytest.raises(KeyError, match="mine"):
+        create_block_mask(lambda b, h, i, j: {}["mine"], 1, 1, 4, 4)
+    with pytest.raises(RegardError, match="must return booleans"):
+        create_block_mask(lambda b, h, i, j: torch.as_tensor(DOCUMENT)[i] + j, 1, 1, 4, 4)
+    mask = theirs_block_mask(causal, None, None, 64, 64, device="cpu")
+    with pytest.raises(RegardError, match=r"the BlockMask is of \(1, 1, 64, 64\)"):
+        regard.attention(*[np.zeros((2, 32, 4))] * 3, mask=mask)
 
 
 @pytest.mark.parametrize("by_feature", [False, True])
@@ -95,15 +153,14 @@ def test_linear_attention_is_differentiated_by_pytorch(rule, by_feature):
     """As by its own pullback, which `tests/functional/test_linear_attention.py` holds against differences."""
     rng = np.random.default_rng(3)
     batch, heads, groups, length, dim, width = 2, 4, 2, 70, 5, 3
-    k = rng.standard_normal((batch, groups, length, dim))
-    inputs = {
-        "q": rng.standard_normal((batch, heads, length, dim)), "k": k / np.linalg.norm(k, axis=-1, keepdims=True),
-        "v": rng.standard_normal((batch, groups, length, width)),
-        "state": rng.standard_normal((batch, groups, dim, width)),
-        "decay": -rng.random((batch, groups, length, dim if by_feature else 1)),
-        "beta": rng.random((batch, groups, length)),
+    shapes = {
+        "q": (batch, heads, length, dim), "k": (batch, groups, length, dim), "v": (batch, groups, length, width),
+        "state": (batch, groups, dim, width), "decay": (batch, groups, length, dim if by_feature else 1),
+        "beta": (batch, groups, length),
     }  # fmt: skip
-    inputs = {name: x for name, x in inputs.items() if name not in ("decay", "beta") or name in rule}
+    inputs = {name: rng.standard_normal(shape) for name, shape in shapes.items() if name not in ("decay", "beta")}
+    inputs |= {name: rng.random(shapes[name]) * {"decay": -1, "beta": 1}[name] for name in rule}
+    inputs["k"] /= np.linalg.norm(inputs["k"], axis=-1, keepdims=True)
     result, pullback = linear_attention_vjp(**inputs)
     d_result = [rng.standard_normal(x.shape) for x in result]
     gradients = pullback(*d_result)

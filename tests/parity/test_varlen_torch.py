@@ -1,4 +1,4 @@
-"""Sequences of different lengths and paged caches beside PyTorch's SDPA, and through its autograd."""
+"""Sequences of different lengths and paged caches in PyTorch: numbers and gradients of a formula there."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from torch.nn.functional import scaled_dot_product_attention
 
 from attention_cases import paged
 from regard import RegardError, attention_varlen, attention_varlen_vjp
@@ -18,7 +17,7 @@ H, G, D = 6, 2, 16
 def draw(seed, dtype=torch.float64):
     generator = torch.Generator().manual_seed(seed)
     of_q, of_k = (torch.randint(1, most, (4,), generator=generator) for most in (40, 200))
-    of_k = torch.maximum(of_q, of_k)  # under a causal mask SDPA gives NaN to a query without keys
+    of_k = torch.maximum(of_q, of_k)  # no query is without keys
     starts = [torch.nn.functional.pad(x.cumsum(0), (1, 0)).to(torch.int32) for x in (of_q, of_k)]
 
     def normal(count, heads):
@@ -27,64 +26,51 @@ def draw(seed, dtype=torch.float64):
     return normal(of_q.sum(), H), normal(of_k.sum(), G), normal(of_k.sum(), G), *starts
 
 
-def sdpa(q, k, v, starts_q, starts_k, *, causal):
-    """Return PyTorch's attention of each sequence, aligned at its end."""
-    parts = []
-    for (a, b), (c, d) in zip(*(itertools.pairwise(x.tolist()) for x in (starts_q, starts_k)), strict=True):
-        mask = torch.ones(b - a, d - c, dtype=torch.bool).tril((d - c) - (b - a)) if causal else None
-        one, *both = (x.transpose(0, 1)[None] for x in (q[a:b], k[c:d], v[c:d]))
-        parts.append(scaled_dot_product_attention(one, *both, attn_mask=mask, enable_gqa=True)[0].transpose(0, 1))
-    return torch.cat(parts)
-
-
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("seed", range(5))
-def test_output_and_gradients_are_those_of_sdpa(seed, causal):
-    arrays = draw(seed)
-    theirs = sdpa(*arrays, causal=causal)
-    d_output = torch.randn_like(theirs)
-    expected = torch.autograd.grad(theirs, arrays[:3], d_output)
-    ours = attention_varlen(*arrays, causal=causal)
-    found = torch.autograd.grad(ours, arrays[:3], d_output)
-    torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
-    for one, other in zip(found, expected, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-11)
-    with torch.no_grad():
-        torch.testing.assert_close(attention_varlen(*arrays, causal=causal), theirs, rtol=1e-10, atol=1e-12)
-    output, pullback = attention_varlen_vjp(*arrays, causal=causal)
-    torch.testing.assert_close(output, theirs, rtol=1e-10, atol=1e-12)
-    torch.testing.assert_close(pullback(d_output).k, expected[1], rtol=1e-9, atol=1e-11)
-
-
-def formula(q, k, v, sinks, starts_q, starts_k, chunk):
-    """Return causal attention in chunks with sinks as a last score without a value, and the log-sum-exp."""
+def formula(q, k, v, starts_q, starts_k, *, causal=False, attention_chunk=None, sinks=None):
+    """Return attention of each sequence, aligned at its end, and the log-sum-exp; a sink is a score without a value."""
     outputs, lses = [], []
     for (a, b), (c, d) in zip(*(itertools.pairwise(x.tolist()) for x in (starts_q, starts_k)), strict=True):
         keys, values = (x[c:d].repeat_interleave(H // G, 1) for x in (k, v))
         scores = torch.einsum("thd,shd->hts", q[a:b], keys) * D**-0.5
         position, key = torch.arange((d - c) - (b - a), d - c)[:, None], torch.arange(d - c)
-        scores = scores.masked_fill((key > position) | (key // chunk != position // chunk), -torch.inf)
-        scores = torch.cat([scores, sinks[:, None, None].expand(-1, b - a, 1)], -1)
-        outputs.append(torch.einsum("hts,shd->thd", scores.softmax(-1)[..., :-1], values))
+        scores = scores.masked_fill(key > position, -torch.inf) if causal else scores
+        if attention_chunk is not None:
+            scores = scores.masked_fill(key // attention_chunk != position // attention_chunk, -torch.inf)
+        if sinks is not None:
+            scores = torch.cat([scores, sinks[:, None, None].expand(-1, b - a, 1)], -1)
+        outputs.append(torch.einsum("hts,shd->thd", scores.softmax(-1)[..., : d - c], values))
         lses.append(scores.logsumexp(-1).T)
     return torch.cat(outputs), torch.cat(lses)
 
 
-@pytest.mark.parametrize("seed", range(3))
+OPTIONS = {"plain": {}, "causal": {"causal": True}, "chunks": {"causal": True, "attention_chunk": 13}}
+
+
 @pytest.mark.parametrize("return_lse", [False, True])
-def test_sinks_and_chunks_have_the_gradients_of_the_formula(seed, return_lse):
+@pytest.mark.parametrize("name", OPTIONS)
+@pytest.mark.parametrize("seed", range(3))
+def test_output_and_gradients_are_those_of_the_formula(seed, name, return_lse):
     q, k, v, *starts = draw(seed)
-    inputs = q, k, v, torch.randn(H, dtype=torch.float64).requires_grad_()
-    *arrays, sinks = inputs
-    theirs, lse = formula(*inputs, *starts, 13)
-    ours = attention_varlen(*arrays, *starts, causal=True, attention_chunk=13, sinks=sinks, return_lse=return_lse)
+    inputs, options = {"q": q, "k": k, "v": v}, OPTIONS[name]
+    if name == "chunks":
+        inputs["sinks"] = torch.randn(H, dtype=torch.float64).requires_grad_()
+    given = dict(zip(("cu_seqlens_q", "cu_seqlens_k"), starts, strict=True)) | inputs | options
+    theirs, lse = formula(q, k, v, *starts, **options, sinks=inputs.get("sinks"))
+    ours = attention_varlen(**given, return_lse=return_lse)
+    for each in (ours.output if return_lse else ours, attention_varlen_vjp(**given)[0]):
+        torch.testing.assert_close(each, theirs, rtol=1e-10, atol=1e-12, check_device=False)
+    with torch.no_grad():
+        torch.testing.assert_close(attention_varlen(**given), theirs, rtol=1e-10, atol=1e-12)
+    d_output = torch.randn_like(theirs)
     if return_lse:
         torch.testing.assert_close(ours.lse, lse, rtol=1e-10, atol=1e-12)
         ours, theirs = ours.output + ours.lse[..., None], theirs + lse[..., None]
-    torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
-    d_output = torch.randn_like(theirs)
-    found, expected = (torch.autograd.grad(x, inputs, d_output) for x in (ours, theirs))
+    found, expected = (torch.autograd.grad(x, tuple(inputs.values()), d_output) for x in (ours, theirs))
     torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-11)
+    if not return_lse:
+        gradients = attention_varlen_vjp(**given)[1](d_output)
+        for each, wanted in zip(inputs, expected, strict=True):
+            torch.testing.assert_close(getattr(gradients, each), wanted, rtol=1e-9, atol=1e-11)
 
 
 def test_sinks_alone_have_gradients_and_their_dtype():
@@ -100,7 +86,7 @@ def test_sinks_alone_have_gradients_and_their_dtype():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_other_precisions_are_rounded_once(dtype):
     arrays = draw(9, dtype)
-    wide = sdpa(*(x.double() for x in arrays[:3]), *arrays[3:], causal=True)
+    wide, _ = formula(*(x.double() for x in arrays[:3]), *arrays[3:], causal=True)
     ours = attention_varlen(*arrays, causal=True)
     assert ours.dtype == dtype
     error = 4 * torch.finfo(dtype).eps
@@ -114,7 +100,8 @@ def test_a_paged_cache_of_pytorch_is_read_in_place():
     in_pages = [paged(x.numpy(), starts_k.numpy(), 16) for x in (k, v)]
     table, pages = torch.from_numpy(in_pages[0][1]), [torch.from_numpy(x) for x, _ in in_pages]
     ours = attention_varlen(q, *pages, starts_q, starts_k, causal=True, block_table=table)
-    torch.testing.assert_close(ours, sdpa(q, k, v, starts_q, starts_k, causal=True), rtol=1e-5, atol=1e-6)
+    wanted, _ = formula(q, k, v, starts_q, starts_k, causal=True)
+    torch.testing.assert_close(ours, wanted, rtol=1e-5, atol=1e-6)
 
 
 def test_the_queries_of_a_paged_cache_have_gradients():
