@@ -10,7 +10,7 @@ import numpy as np
 from regard.explorer import answers
 from regard.metrics.layer_maps import CancelCheck, LayerMap
 from regard.metrics.rollout import residual_attention_blocks
-from regard.metrics.value_norms import output_projection, value_lengths
+from regard.metrics.value_norms import has_output_gate, output_projection, value_lengths
 from regard.nn import parameters
 from regard.trace import Trace
 
@@ -62,7 +62,10 @@ def rollouts(layers: Sequence[LayerMap], check: CancelCheck, ablated: Sequence[t
 def has_value_norms(model: Any, trace: Trace, layers: Sequence[LayerMap]) -> bool:
     """Tell whether `value_norms_of` can be computed for every layer."""
     weights = parameters(model)
-    return all(layer.step("o_proj.weight") in weights and layer.step("v") in trace for layer in layers)
+    return all(
+        layer.step("o_proj.weight") in weights and layer.step("v") in trace and not has_output_gate(model, layer)
+        for layer in layers
+    )
 
 
 def value_norms_of(model: Any, trace: Trace, layer: LayerMap, batch: int) -> np.ndarray:

@@ -14,6 +14,7 @@ from regard.explorer.validation import check_index
 from regard.metrics.logit_attribution import STEPS, logit_attribution
 from regard.metrics.value_norms import residual_scale
 from regard.models.decoder import Decoder
+from regard.nn.decoder import require_maps
 from regard.trace import Trace
 from regard.trace.edits import ablate
 from regard.views.next_tokens import token_name
@@ -24,6 +25,7 @@ _WRITTEN = {part: (f"{part}_post_norm", f"{part}_scaled", f"{part}.output") for 
 def residual_stream(run: Run, position: int | None, token: int | None) -> answers.ResidualStream:
     """Return what each part of the model writes at a position; see `Exploration.residual_stream`."""
     check_whole_model(run.can_ablate, run.length, "the whole model")
+    require_maps(run.model, "the whole model")
     position = run.length - 1 if position is None else position
     check_index("token", position, run.length)
     is_decoder = isinstance(run.model, Decoder)

@@ -137,7 +137,8 @@ class MemoryProbe(Trace):
             return  # its map gives it
         if name == "kv_latent":
             self._latents.add(self._prefix)
-        if name == "kv_latent" or (name in ("k", "v") and self._prefix not in self._latents):
+        has_state = self._prefix.endswith("linear_attn.")  # in place of keys and values
+        if name == "kv_latent" or (name in ("k", "v") and self._prefix not in self._latents and not has_state):
             self.cache += size
         if plan.asked:
             self.largest_recorded = max(self.largest_recorded, size)
