@@ -415,7 +415,12 @@ _QWEN3_NEXT_CASES = {
         "partial_rotary_factor": 1.0,
         "rope_parameters": _YARN,
     },
-    "long": {"max_position_embeddings": 140, "linear_conv_kernel_dim": 5, "linear_num_value_heads": 2, "rms_norm_eps": 1e-2},
+    "long": {
+        "max_position_embeddings": 140,
+        "linear_conv_kernel_dim": 5,
+        "linear_num_value_heads": 2,
+        "rms_norm_eps": 1e-2,
+    },
 }
 _DEEPSEEK = {name: _LLAMA[name] for name in _LLAMA if name != "head_dim"}
 _DEEPSEEK |= {"num_attention_heads": 3, "num_hidden_layers": 3, "first_k_dense_replace": 1}

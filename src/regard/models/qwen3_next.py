@@ -87,9 +87,7 @@ def _read_linear(reader: ConfigReader, num_layers: int) -> tuple[bool, ...]:
         return tuple((i + 1) % interval != 0 for i in range(num_layers))
     names = ("linear_attention", "full_attention")
     fits = isinstance(types, list) and len(types) == num_layers and all(kind in names for kind in types)
-    reader.require(
-        fits, f"layer_types must name {' or '.join(names)} for each of {num_layers} layers, got {types!r}"
-    )
+    reader.require(fits, f"layer_types must name {' or '.join(names)} for each of {num_layers} layers, got {types!r}")
     return tuple(kind == names[0] for kind in types) if fits else (False,) * num_layers
 
 
@@ -278,7 +276,8 @@ class Qwen3Next(Llama):
 def _linear_attention(source: TensorSource, config: Qwen3NextConfig) -> GatedDeltaNet:
     """Return linear attention, of which the checkpoint has the rows of all linear maps by the head of a key."""
     E, H, G = config.embed_dim, config.num_linear_heads, config.num_key_heads
-    D, Dv, shared = config.linear_key_dim, config.linear_value_dim, config.num_linear_heads // config.num_key_heads
+    D, Dv, shared = config.linear_key_dim, config.linear_value_dim, H // G
+    C, K = 2 * G * D + H * Dv, config.conv_size
 
     def parts(name: str, *widths: int) -> list[Linear]:
         """Return the linear maps of which a tensor has so many rows of each, for each head of a key."""
@@ -291,7 +290,7 @@ def _linear_attention(source: TensorSource, config: Qwen3NextConfig) -> GatedDel
     return GatedDeltaNet(
         *parts("in_proj_qkvz", D, D, shared * Dv, shared * Dv),
         *parts("in_proj_ba", shared, shared),
-        source.array("conv1d.weight", (2 * G * D + H * Dv, 1, config.conv_size), (2 * G * D + H * Dv, config.conv_size)),
+        source.array("conv1d.weight", (C, 1, K), (C, K)),
         source.array("A_log", (H,)),
         source.array("dt_bias", (H,)),
         rms_norm(source, "norm", Dv, config.norm_eps),

@@ -75,7 +75,8 @@ class CausalAttention(MultiHeadAttention):
             that were dropped from the cache included.
         trace : Recorder
             Records ``q``, ``k`` (both after norm and rotary embedding), ``v``, with an output gate ``output_gate``, the
-            taps of `regard.attention`, and ``output``; optionally ``projected_q`` and ``projected_k``, before both, and ``head_outputs``.
+            taps of `regard.attention`, and ``output``; optionally ``projected_q`` and ``projected_k``, before both, and
+            ``head_outputs``.
         """
         q, k, v = self._project_qkv(x)
         if rotation is not None or self.q_norm is not None:
@@ -180,8 +181,9 @@ class DecoderBlock(Layer):
     ) -> tuple[np.ndarray, Any]:
         """Return ``... T E`` for x ``... T E``, and the cache, as `CausalAttention` does.
 
-        Taps ``attn.*`` (of linear attention ``linear_attn.*``), ``attn_post_norm`` if there is one, ``attn_residual`` (not of a parallel block), ``mlp.*``,
-        ``mlp_post_norm`` if there is one, and ``output``; optionally those of `normed`.
+        Taps ``attn.*`` (of linear attention ``linear_attn.*``), ``attn_post_norm`` if there is one, ``attn_residual``
+        (not of a parallel block), ``mlp.*``, ``mlp_post_norm`` if there is one, and ``output``; optionally those of
+        `normed`.
         """
         if self.attn_post_norm is not None:
             trace.note("attn_post_norm")
