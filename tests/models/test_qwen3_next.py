@@ -91,6 +91,20 @@ def test_what_heads_carry_through_their_gate_is_what_the_layer_writes(model, tra
     np.testing.assert_allclose(total + bias, trace["blocks.2.attn.output"][0, -1], rtol=0, atol=1e-10)
 
 
+def test_what_heads_add_is_their_context_times_their_gate(model):
+    run = recorded(model, IDS, only=("blocks.2.attn.*", "*head_outputs"))
+    gated = run["blocks.2.attn.context"] * run["blocks.2.attn.output_gate"]
+    weight = parameters(model)["blocks.2.attn.o_proj.weight"].reshape(4, 4, -1)
+    np.testing.assert_allclose(run["blocks.2.attn.head_outputs"], gated @ weight, rtol=0, atol=1e-12)
+
+
+def test_a_later_head_reads_what_an_earlier_one_carried_through_its_gate(trace):
+    score = trace.why(2, 1, 5, 2)
+    row = [writer.label for writer in score.query_writers].index("L0H3")
+    moved = sum(trace.carried(0, 3, 5, key).into_head(2, 1).sum(0) for key in range(6))
+    np.testing.assert_allclose(moved, score.q_parts[row], rtol=0, atol=1e-9 * np.linalg.norm(score.q_parts))
+
+
 def test_a_layer_is_one_writer(trace):
     labels = [writer.label for writer in trace.why(2, 0, 5, 2).query_writers]
     assert [label for label in labels if "linear" in label] == ["L1 linear attention"]

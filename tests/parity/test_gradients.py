@@ -45,6 +45,7 @@ def test_gradients_are_those_of_autograd(transformers, tmp_path, case):
         assert found.value == close_to_value
         ours = steps_of(found.gradients)
         scopes = [name.removesuffix(".q") for name in ours if name.endswith(".q") and peer.is_probed]
+        scopes = [scope for scope in scopes if not scope.endswith("linear_attn")]  # whose steps are not probed
         named = {
             f"{scope}.{step}": x for scope, steps in zip(scopes, of_steps, strict=True) for step, x in steps.items()
         }

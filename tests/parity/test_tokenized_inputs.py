@@ -61,7 +61,7 @@ def test_the_first_thing_that_a_user_of_transformers_types(peer, minilm, kind):
         minilm(pair)
 
 
-@pytest.mark.parametrize("case", ["gpt2/plain", "llama/plain", "llama/dynamic", "qwen3/windows"])
+@pytest.mark.parametrize("case", ["gpt2/plain", "llama/plain", "llama/dynamic", "qwen3/windows", "qwen3_next/plain"])
 def test_padding_on_the_left_of_prompts(transformers, tmp_path, case):
     """transformers counts positions of a prompt from its first token, by its attention_mask."""
     family, name = case.split("/")

@@ -194,7 +194,7 @@ def _recorded(*inputs: Any, **options: Any) -> LinearAttention:
     """Return linear attention of variables: both results are parts of one variable."""
     results: list[LinearAttention] = []
 
-    def vjp(q: Array, k: Array, v: Array, *others: Array | None) -> tuple[Array, Pullback]:
+    def vjp(q: Array, k: Array, v: Array, *others: Any) -> tuple[Array, Pullback]:
         result, pullback = linear_attention_vjp(q, k, v, **dict(zip(_OTHERS, others, strict=True)), **options)
         results.append(result)
         end = result.output.size
