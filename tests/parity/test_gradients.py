@@ -200,8 +200,9 @@ class Peer:
             (other / name).write_bytes((folder / name).read_bytes())
         (other / "generation_config.json").unlink(missing_ok=True)
         found = dict(parameters(regard.load(other, dtype=np.dtype(self.dtype))))
-        if self.config.model_type.startswith("gemma"):  # whose norms are stored less 1
-            found = {name: x - 1 if "norm" in name else x for name, x in found.items()}
+        if self.config.model_type.startswith(("gemma", "qwen3_next")):  # whose norms are stored less 1
+            whole = "linear_attn.norm.weight"
+            found = {name: x - ("norm" in name and not name.endswith(whole)) for name, x in found.items()}
         return found
 
 
