@@ -53,7 +53,7 @@ OLDER = {
         "linear_value_head_dim": 128, "decoder_sparse_step": 1, "num_experts": 512, "num_experts_per_tok": 10,
         "moe_intermediate_size": 512, "shared_expert_intermediate_size": 512, "norm_topk_prob": True,
         "partial_rotary_factor": 0.25, "rope_theta": 10000000, "rope_scaling": None, "router_aux_loss_coef": 0.001,
-        "output_router_logits": False, "rms_norm_eps": 1e-06, "use_sliding_window": False, "layer_types": None,
+        "output_router_logits": False, "rms_norm_eps": 1e-06, "layer_types": None,
     },
     "deepseek_v3": {
         "rope_theta": 500.0, "rope_scaling": {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 20},
