@@ -395,6 +395,34 @@ _QWEN3_MOE_CASES = {
     },
     "long": {"num_experts_per_tok": 3, "max_position_embeddings": 140},
 }
+_QWEN3_NEXT = _LLAMA | {"num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 10, "pad_token_id": 0}
+_QWEN3_NEXT |= {"shared_expert_intermediate_size": 9, "full_attention_interval": 2}
+_QWEN3_NEXT |= {"linear_key_head_dim": 6, "linear_value_head_dim": 5, "linear_num_key_heads": 2}
+_QWEN3_NEXT |= {"linear_num_value_heads": 4, "num_attention_heads": 4, "num_key_value_heads": 2}
+_QWEN3_NEXT_CASES = {
+    "plain": {"partial_rotary_factor": 0.5},
+    "mixed": {
+        "num_hidden_layers": 4,
+        "layer_types": ["full_attention", "linear_attention", "full_attention", "linear_attention"],
+        "decoder_sparse_step": 2,
+        "mlp_only_layers": [3],
+        "linear_conv_kernel_dim": 2,
+        "linear_num_key_heads": 4,
+        "attention_bias": True,
+        "norm_topk_prob": False,
+        "rms_norm_eps": 1e-2,
+        "tie_word_embeddings": True,
+        "partial_rotary_factor": 1.0,
+        "rope_parameters": _YARN,
+    },
+    "long": {
+        "max_position_embeddings": 140,
+        "linear_conv_kernel_dim": 5,
+        "partial_rotary_factor": 0.5,
+        "linear_num_value_heads": 2,
+        "rms_norm_eps": 1e-2,
+    },
+}
 _DEEPSEEK = {name: _LLAMA[name] for name in _LLAMA if name != "head_dim"}
 _DEEPSEEK |= {"num_attention_heads": 3, "num_hidden_layers": 3, "first_k_dense_replace": 1}
 _DEEPSEEK |= {"q_lora_rank": 7, "kv_lora_rank": 5, "qk_nope_head_dim": 6, "qk_rope_head_dim": 4, "v_head_dim": 3}
@@ -656,6 +684,7 @@ CASES = {
     "qwen3_moe": Family(
         "Qwen3MoeConfig", "Qwen3MoeForCausalLM", _LLAMA | _FEW_EXPERTS | {"moe_intermediate_size": 10}, _QWEN3_MOE_CASES
     ),
+    "qwen3_next": Family("Qwen3NextConfig", "Qwen3NextForCausalLM", _QWEN3_NEXT, _QWEN3_NEXT_CASES),
     "smollm3": Family("SmolLM3Config", "SmolLM3ForCausalLM", _LLAMA | {"pad_token_id": 0}, _SMOLLM3_CASES),
     "glm": Family("GlmConfig", "GlmForCausalLM", _GLM, _GLM_CASES),
     "glm4": Family("Glm4Config", "Glm4ForCausalLM", _GLM, _GLM_CASES),
@@ -829,8 +858,10 @@ def _expected(
                 expected["pooled"] = half.pooler_output
     for scope, states in stacks.items():  # the embeddings, what each block returns; the last with a norm behind it
         expected |= _by_layer(scope + "blocks.{}.output", states[1:-1])
+    linear = [kind == "linear_attention" for kind in getattr(config, "layer_types", None) or ()]
     for name, layers in weights.items() if lengths != (LONG,) else ():
-        expected |= _by_layer(name, layers)
+        numbers = [i for i, has_no_map in enumerate(linear) if not has_no_map] if any(linear) else range(len(layers))
+        expected |= {name.format(i): values for i, values in zip(numbers, layers, strict=True)}
     if "logits" in out:
         expected["logits"] = out.logits
     return {name: np.ascontiguousarray(value) for name, value in expected.items()}

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from attention_cases import chance
-from regard import linear_attention, linear_attention_vjp
+from regard import functional as F, linear_attention, linear_attention_vjp
 
 seeds = st.integers(0, 2**31)
 
@@ -133,3 +133,17 @@ def test_a_decay_of_minus_infinity_forgets_all_before(rng, dtype):
     after = linear_attention(q[:, 3:], k[:, 3:], v[:, 3:], decay=np.zeros((1, 3, 1), dtype))[0]
     np.testing.assert_allclose(whole[:, 3:], after, rtol=1e-4, atol=1e-5)
     assert np.isfinite(whole).all()
+
+
+@given(seeds)
+def test_variables_have_the_gradients_of_the_pullback(seed):
+    rng, given = random_inputs(seed, strongest=3.0)
+    scale = given.pop("scale", None)
+    variables = {name: F.Variable(x) for name, x in given.items()}
+    found = linear_attention(**variables, scale=scale)
+    result, pullback = linear_attention_vjp(**given, scale=scale)
+    d_output, d_state = (rng.standard_normal(x.shape) for x in result)
+    total = np.sum(found.output * d_output) + np.sum(found.state * d_state)
+    of_both = pullback(d_output, d_state)
+    for name, gradient in zip(given, F.gradients(total, list(variables.values())), strict=True):
+        np.testing.assert_allclose(gradient, getattr(of_both, name), rtol=1e-12, atol=1e-12)

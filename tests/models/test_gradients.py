@@ -18,6 +18,7 @@ CASES = (
     *CASES,
     "mixtral/plain",
     "qwen3_moe/plain",
+    "qwen3_next/mixed",
     "deepseek_v3/plain",
     "deepseek_v3/biased",
     "modernbert/plain",

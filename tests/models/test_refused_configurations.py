@@ -185,6 +185,12 @@ REFUSED = {  # by the model whose configuration is changed
         ({"num_local_experts": 10**6}, "num_local_experts 1000000 is more than the maximum of 4096"),
     ],
     "qwen3_moe/plain": [({"mlp_only_layers": "all"}, "mlp_only_layers must be a list of numbers of layers")],
+    "qwen3_next/plain": [
+        ({"layer_types": ["sliding_attention"] * 2}, "layer_types must name linear_attention or full_attention for"),
+        ({"linear_num_key_heads": 3}, "linear_num_value_heads 4 do not share linear_num_key_heads 3 evenly"),
+        ({"num_experts": 10**6}, "num_experts 1000000 is more than the maximum of 4096"),
+        ({"rope_parameters": {"rope_type": "longrope"}}, "unknown rope scaling 'longrope'"),
+    ],
     "deepseek_v3/plain": [
         ({"n_group": 4}, r"n_routed_experts 6 do not split into 4 groups \(n_group\) of two or more"),
         ({"n_group": 6}, r"n_routed_experts 6 do not split into 6 groups \(n_group\) of two or more"),

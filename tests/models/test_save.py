@@ -32,6 +32,7 @@ ALWAYS = [
     "gemma2/plain",
     "gpt2/plain",
     "gpt_neox/plain",
+    "qwen3_next/mixed",
 ]
 IDS = [5, 6, 7, 8]
 

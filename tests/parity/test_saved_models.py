@@ -18,6 +18,7 @@ KINDS = {
     "bert": "BertForMaskedLM",
     "gpt2": "GPT2LMHeadModel",
     "qwen3_moe": "Qwen3MoeForCausalLM",
+    "qwen3_next": "Qwen3NextForCausalLM",
     "phi3": "Phi3ForCausalLM",
     "modernbert": "ModernBertForSequenceClassification",
     "gpt_neox": "GPTNeoXForCausalLM",

@@ -61,12 +61,13 @@ def test_the_first_thing_that_a_user_of_transformers_types(peer, minilm, kind):
         minilm(pair)
 
 
-@pytest.mark.parametrize("case", ["gpt2/plain", "llama/plain", "llama/dynamic", "qwen3/windows"])
+@pytest.mark.parametrize("case", ["gpt2/plain", "llama/plain", "llama/dynamic", "qwen3/windows", "qwen3_next/plain"])
 def test_padding_on_the_left_of_prompts(transformers, tmp_path, case):
     """transformers counts positions of a prompt from its first token, by its attention_mask."""
     family, name = case.split("/")
     make_golden.write(family, name, tmp_path, dtype="float32")
     theirs = getattr(transformers, make_golden.CASES[family].model).from_pretrained(tmp_path, dtype=torch.float32)
+    theirs.config._experts_implementation = "eager"
     theirs.generation_config = transformers.GenerationConfig(max_new_tokens=8, do_sample=False, pad_token_id=0)
     ids, mask = padded("left")
     given = {"input_ids": torch.tensor(ids), "attention_mask": torch.tensor(mask)}

@@ -10,6 +10,7 @@ import numpy as np
 from regard.explorer import answers
 from regard.metrics.layer_maps import CancelCheck, LayerMap
 from regard.metrics.rollout import residual_attention_blocks
+from regard.metrics.value_norms import has_output_gate
 from regard.nn import parameters
 from regard.trace import Trace
 
@@ -61,4 +62,7 @@ def rollouts(layers: Sequence[LayerMap], check: CancelCheck, ablated: Sequence[t
 def has_value_norms(model: Any, trace: Trace, layers: Sequence[LayerMap]) -> bool:
     """Tell whether ‖v W_O‖ is known for every layer."""
     weights = {} if model is None else parameters(model)
-    return all(layer.step("o_proj.weight") in weights and layer.step("v") in trace for layer in layers)
+    return all(
+        layer.step("o_proj.weight") in weights and layer.step("v") in trace and not has_output_gate(model, layer)
+        for layer in layers
+    )

@@ -19,7 +19,7 @@ from regard.explorer.stages import MAX_MOVEMENT_TOKENS, stages_of
 from regard.explorer.validation import check_index
 from regard.functional.biases.base import Bias
 from regard.metrics import WHY_STEPS
-from regard.metrics.layer_maps import LayerMap, layers_of
+from regard.metrics.layer_maps import LayerMap, layers_of, missing_layer
 from regard.models.batch import remove_padding
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.models.output import run_traced
@@ -89,7 +89,8 @@ class Run:
         modes = ["raw"]
         if self.is_long:
             return tuple(modes)
-        if len(self.layers) > 1 and self.rollout_nbytes <= _MAX_ROLLOUT_BYTES:
+        has_every = missing_layer(self.layers, self.model) is None
+        if len(self.layers) > 1 and has_every and self.rollout_nbytes <= _MAX_ROLLOUT_BYTES:
             modes.append("rollout")
         if has_value_norms(self.model, self.trace, self.layers):
             modes.append("norms")

@@ -41,7 +41,9 @@ from regard.functional.arrays import (
 )
 from regard.functional.biases.base import sum_to_shape
 from regard.functional.scores.layout import broadcasts
+from regard.functional.variable import Pullback, is_recorded, record_vjp
 
+_OTHERS = ("decay", "beta", "state")
 _FEATURE_DECAY_CHUNK = 16  # products of a chunk with a decay for each feature have chunk² · D elements
 
 
@@ -133,6 +135,8 @@ def linear_attention(
     >>> linear_attention(x, x, x, beta=np.ones(3), scale=1).output[:, 0]
     array([1., 1., 1.])
     """
+    if is_recorded(q, k, v, decay, beta, state):
+        return _recorded(q, k, v, decay, beta, state, scale=scale, chunk_size=chunk_size)
     p = _validated(q, k, v, decay, beta, state, scale, chunk_size)
     output, states = _forward(p)
     return _result(p, output, states[-1])
@@ -184,6 +188,25 @@ def linear_attention_vjp(
         )
 
     return result, pullback
+
+
+def _recorded(*inputs: Any, **options: Any) -> LinearAttention:
+    """Return linear attention of variables: both results are parts of one variable."""
+    results: list[LinearAttention] = []
+
+    def vjp(q: Array, k: Array, v: Array, *others: Any) -> tuple[Array, Pullback]:
+        result, pullback = linear_attention_vjp(q, k, v, **dict(zip(_OTHERS, others, strict=True)), **options)
+        results.append(result)
+        end = result.output.size
+
+        def of_both(d: Array) -> LinearAttentionGradients:
+            return pullback(d[:end].reshape(result.output.shape), d[end:].reshape(result.state.shape))
+
+        return np.concatenate([x.ravel() for x in result]), of_both
+
+    both = record_vjp(vjp, *inputs)
+    (output, state), end = results[0], results[0].output.size
+    return LinearAttention(both[:end].reshape(output.shape).astype(output.dtype), both[end:].reshape(state.shape))
 
 
 @dataclass(frozen=True, eq=False)

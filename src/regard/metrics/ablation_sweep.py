@@ -24,6 +24,7 @@ from regard.metrics.heads import count_texts
 from regard.models.batch import OneText
 from regard.models.corpus import check_texts
 from regard.models.gradients import language_loss
+from regard.nn.decoder import require_maps
 from regard.trace.notebook_html import page, picture
 
 
@@ -115,6 +116,7 @@ def ablation_sweep(
     (2, 4)
     """
     check_has_blocks(model)
+    require_maps(model, "an ablation of all heads")
     one_of("by", by, ("zero", "mean"))
     batch_size = whole_number("batch_size", batch_size, 1)
     check_texts(texts)

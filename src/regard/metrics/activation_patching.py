@@ -191,6 +191,8 @@ def patch_grid(
     by_head = over == "head"
     if by_head and positions is not None:
         raise RegardError("positions is not for heads: leave it out, or choose another over")
+    if by_head and layers is None:
+        layers = [i for i, block in enumerate(model.blocks) if getattr(block, "has_map", True)]
     rows = _chosen("layer", layers, len(model.blocks))
     sites = _chosen("position", positions, model.config.num_heads if by_head else len(texts[0]))
     steps = tuple(f"blocks.{i}.{_STEPS[over]}" for i in rows)
@@ -502,4 +504,6 @@ def _checked_head(model: Any, head: Any) -> tuple[int, int]:
         raise RegardError(
             f"there is no head {head!r}: {model.name} has {len(model.blocks)} layers of {model.config.num_heads}"
         )
+    if not getattr(model.blocks[layer], "has_map", True):
+        raise RegardError(f"there is no head {head!r}: blocks.{layer} of {model.name} is linear attention")
     return layer, number

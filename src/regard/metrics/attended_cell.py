@@ -129,6 +129,12 @@ class AttendedCell:
         """Return a stage of the run from ``scores`` to ``weights`` at the keys, float64; None if it has none."""
         return stage_rows(self.trace, self.name, stage, self.batch, self.head, [self.query], self.keys)
 
+    def output_gate(self, projected: Projected) -> np.ndarray | float:
+        """Return by what the layer multiplies what the head has read for the query, ``Dv``; 1 without a gate."""
+        if getattr(projected.layer, "gate_proj", None) is None:
+            return 1.0
+        return np.asarray(self.reader.array(f"{self.name}.output_gate")[self.head, self.query], np.float64)
+
     def require(self, stage: Stage) -> np.ndarray:
         """Return `recorded`, ``1 S``; an error if the trace does not have it."""
         values = self.recorded(stage)

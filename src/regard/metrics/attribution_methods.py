@@ -18,6 +18,7 @@ from regard.metrics.layer_maps import CancelCheck
 from regard.metrics.relevance import relevance_of_run
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.models.output import run_finite
+from regard.nn.decoder import require_maps
 from regard.nn.gradients import one_number
 from regard.text.encoding import Encoding
 from regard.trace import Trace
@@ -157,6 +158,7 @@ def integrated(inputs: AttributionInputs) -> Contributions:
 def relevance(inputs: AttributionInputs) -> Contributions:
     """The row of the relevance of each token for the last vectors, see `relevance_of_run`."""
     _check_slope(inputs.metric)
+    require_maps(inputs.model, "attention relevance")
     value, matrix = relevance_of_run(inputs.model, inputs.encoding, inputs.metric.compute)
     through_attention = matrix if isinstance(inputs.model, EncoderDecoder) else matrix - np.eye(len(matrix))
     row = inputs.metric.row
@@ -173,6 +175,7 @@ def relevance(inputs: AttributionInputs) -> Contributions:
 )
 def attnlrp(inputs: AttributionInputs) -> Contributions:
     """Gradient × input with the pullbacks of `regard.functional.attnlrp`."""
+    require_maps(inputs.model, "AttnLRP, which has no rule for linear attention,")
     return _times_input(inputs, ATTNLRP)
 
 

@@ -200,6 +200,7 @@ class _Attention(RecordedAttention):
 
             def attend(q: np.ndarray, k: np.ndarray, v: np.ndarray, **rules: Any) -> np.ndarray:
                 del rules["trace"]
+                rules.pop("gate", None)  # of a layer that has one there are no paths
                 group = live * k.shape[1] // len(heads)
                 if rules.get("sinks") is not None:
                     rules["sinks"] = rules["sinks"][live]

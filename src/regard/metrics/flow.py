@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from regard._utils.errors import RegardError
-from regard.metrics.layer_maps import chosen_rows, layers_of
+from regard.metrics.layer_maps import chosen_rows, every_layer_of
 from regard.metrics.rollout import residual_attention_blocks
 from regard.trace import Trace
 
@@ -46,7 +46,7 @@ def flow(trace: Trace, *, rows: int | Sequence[int] | None = None, batch: int = 
     https://arxiv.org/abs/2005.00928. Goldberg and Tarjan (1988), "A new approach to the maximum-flow problem",
     https://doi.org/10.1145/48014.61051 (push-relabel), here for all input tokens at once.
     """
-    layers = layers_of(trace, batch)
+    layers = every_layer_of(trace, batch, "attention flow")
     length = layers[0].length
     if length > MAX_TOKENS:
         raise RegardError(

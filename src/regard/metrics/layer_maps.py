@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,6 +13,7 @@ import numpy as np
 from regard._utils.errors import RegardError
 from regard._utils.validation import truncate
 from regard.functional.scores.stages import Stage
+from regard.nn.decoder import require_maps
 from regard.text.encoding import Encoding
 from regard.trace import AttentionMap, Trace
 
@@ -116,6 +118,24 @@ def layers_of(trace: Trace, batch: int) -> list[LayerMap]:
         "the trace has no self-attention: record a run with Trace(maps=True), or "
         "Trace(maps=True, only=['*attn.weights', '*attn.v'])"
     )
+
+
+def every_layer_of(trace: Trace, batch: int, what: str) -> list[LayerMap]:
+    """Return `layers_of`; an error, for `what` needs all, if a layer has no map."""
+    layers = layers_of(trace, batch)
+    require_maps(getattr(trace, "source", None), what)
+    if (missing := missing_layer(layers)) is not None:
+        raise RegardError(f"{what} needs a map of every layer, and the trace has none of blocks.{missing}")
+    return layers
+
+
+def missing_layer(layers: Sequence[LayerMap], model: Any = None) -> int | None:
+    """Return the first layer of a model, or before the last of some, that has no map among them; None for none."""
+    for number, block in enumerate(getattr(model, "blocks", ())):
+        if not getattr(block, "has_map", True):
+            return number
+    numbers = {int(found[1]) for layer in layers if (found := re.search(r"blocks\.(\d+)\.", layer.name))}
+    return next((number for number in range(max(numbers, default=0)) if number not in numbers), None)
 
 
 def entries_of(trace: Trace) -> int:

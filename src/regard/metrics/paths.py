@@ -21,6 +21,7 @@ from regard.metrics.layer_maps import CancelCheck
 from regard.metrics.path_search import Edges, PathSearch
 from regard.metrics.writers import Writer
 from regard.models.batch import OneText
+from regard.nn.decoder import require_maps
 from regard.text.encoding import Encoding
 from regard.text.token_labels import numbered_labels, token_labels
 from regard.trace import Trace
@@ -290,6 +291,7 @@ def paths(
 def require_paths(model: Any) -> None:
     """Raise RegardError unless a model is a decoder whose heads read its residual stream."""
     require_decoder(model)
+    require_maps(model, "a graph of paths")
     if any(hasattr(block.attn, "kv_latent") for block in model.blocks):
         raise RegardError(
             f"{model.name} has no such paths: its heads read latents, with a norm between, not the stream"

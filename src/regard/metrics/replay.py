@@ -28,7 +28,7 @@ from regard.trace.recorded_steps import RecordedSteps
 
 WHY_STEPS = (
     *("*embeddings", "*attn.context", "*attn.v", "*mlp.output", "*mlp.experts"),
-    *("*attn.scores", "*attn.capped", "*attn.biased", "*attn.weights"),
+    *("*attn.scores", "*attn.capped", "*attn.biased", "*attn.weights", "*attn.output_gate", "*linear_attn.output"),
 )
 """The steps that a trace must have for `why` and `carried`, ``Trace(optional=WHY_STEPS)``; all are by default."""
 
@@ -310,8 +310,12 @@ class RecordedSublayer:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._layer, name)
 
-    def __call__(self, x: Any, **_: Any) -> Parts:
-        """Return what it wrote."""
+    def __call__(self, x: Any, **options: Any) -> Any:
+        """Return what it wrote, with the cache if it is in the place of an attention."""
+        written = self._written(x)
+        return (written, options["cache"]) if "cache" in options else written
+
+    def _written(self, x: Any) -> Parts:
         recorder, scope = self._recorder, self._recorder.scope_name
         full, layer, detail = f"{scope}.output", recorder.layer, recorder.stack_of(recorder.scope_name)
         recorder.boxes[scope] = type(self._layer).__name__
@@ -435,15 +439,22 @@ class RecordedAttention:
 
         def read() -> Values:
             context = recorder.recorded(f"{scope}.context")  # H P Dv
+            gate: Any = 1  # of what a head has read, H P Dv
+            if getattr(self._attn, "gate_proj", None) is not None:
+                gate = np.broadcast_to(recorder.recorded(f"{scope}.output_gate"), context.shape)
             count, width = len(context), context.shape[-1]
             weight: Any = np.eye(count * width) if projection is None else np.asarray(projection.weight)
             work = np.float64 if weight.dtype == np.float64 else np.float32
             weight = weight.astype(work, copy=False).reshape(count, width, -1)  # H Dv E
             if recorder.split is None:
                 writers = tuple(Writer("head", layer, head, detail=detail) for head in range(count))
-                return writers, (context.astype(work) @ weight).astype(np.float64)
+                return writers, ((context * gate).astype(work) @ weight).astype(np.float64)
             parts = [recorder.split(scope, head, context[head]) for head in range(count)]
-            values = [(values.astype(work) @ rows) for (_, values), rows in zip(parts, weight, strict=True)]
+            gates = gate if isinstance(gate, np.ndarray) else [1] * count
+            values = [
+                ((values * gate).astype(work) @ rows)
+                for (_, values), gate, rows in zip(parts, gates, weight, strict=True)
+            ]
             return tuple(writer for writers, _ in parts for writer in writers), np.concatenate(values, dtype=np.float64)
 
         heads, terms = Parts(read, recorder.dtype), []

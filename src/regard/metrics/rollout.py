@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from regard.metrics.layer_maps import LayerMap, chosen_rows, layers_of
+from regard.metrics.layer_maps import LayerMap, chosen_rows, every_layer_of
 from regard.trace import Trace
 
 
@@ -40,7 +40,7 @@ def rollout(trace: Trace, *, rows: int | Sequence[int] | None = None, batch: int
     Abnar and Zuidema (2020), "Quantifying attention flow in transformers", section 3,
     https://arxiv.org/abs/2005.00928.
     """
-    layers = layers_of(trace, batch)
+    layers = every_layer_of(trace, batch, "rollout")
     index = chosen_rows(rows, layers[0].length)
     product = np.zeros((len(index), layers[0].length))
     product[np.arange(len(index)), index] = 1  # rows of the identity

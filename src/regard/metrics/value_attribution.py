@@ -207,6 +207,6 @@ def carried(
         writers=writers,
         values=values,
         weight=weight,
-        outputs=weight * values @ weights.reshape(count, width, -1)[cell.head],
+        outputs=weight * values * cell.output_gate(projected) @ weights.reshape(count, width, -1)[cell.head],
         _cell=cell,
     )

@@ -62,6 +62,10 @@ def value_norms(
         raise RegardError(f"layer {layer} is out of range for {len(layers)}")
     layer_map = layers[layer]
     projection = output_projection(model, layer_map)
+    if has_output_gate(model, layer_map):
+        raise RegardError(
+            f"{layer_map.name} multiplies what a head has read by a gate of the query: no length is that of a value"
+        )
     if projection is None:
         name = layer_map.step("o_proj.weight")
         raise RegardError(f"the model has no {name}: without an output projection the norms are those of the values")
@@ -75,6 +79,11 @@ def value_norms(
     products = values @ values.swapaxes(-1, -2)  # S H H
     squared = np.einsum("hrs,shg,grs->rs", weights, products, weights, optimize=True)
     return np.asarray(np.sqrt(np.maximum(squared, 0)))
+
+
+def has_output_gate(model: Any, layer: LayerMap) -> bool:
+    """Return whether a layer multiplies what its heads have read by a gate."""
+    return layer.step("gate_proj.weight") in parameters(model)
 
 
 def output_projection(model: Any, layer: LayerMap) -> ArrayLike | None:

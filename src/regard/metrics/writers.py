@@ -16,6 +16,7 @@ _NAMES = {
     "class_embedding": "class embedding",
     "patch_embeddings": "patch embedding",
     "mlp": "MLP",
+    "linear_attn": "linear attention",
     "shared_expert": "shared expert",
 }
 

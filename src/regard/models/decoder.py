@@ -27,10 +27,11 @@ from regard.nn.attention import CosSin
 from regard.nn.decoder_step import decode_step
 from regard.nn.fast_paths import instance_cache
 from regard.nn.kv_cache import KVCache
+from regard.nn.linear_state import LinearState
 from regard.nn.quantized import QuantizedWeight
 
-Caches: TypeAlias = Sequence[KVCache | None]
-"""The keys and values of the tokens before, for each block; None: there are none, and none are kept."""
+Caches: TypeAlias = Sequence[KVCache | LinearState | None]
+"""The keys and values, or the state, of the tokens before, for each block; None: there are none, and none are kept."""
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -112,7 +113,7 @@ class Decoder(LanguageModel):
         ----------
         ids : integer array, ``B T``
         positions : integer array, ``T`` or ``B T``
-        caches : sequence of KVCache or None, one for each block
+        caches : sequence of KVCache, LinearState or None, one for each block
         mask : boolean array, ``B 1 1 S``, optional
             True where a key is text, False at padding.
         """
@@ -173,7 +174,7 @@ class Decoder(LanguageModel):
         """Run the prompts, ``B T``; their padding is moved to the left, so that all end together."""
         self.require_head()
         length = ids.shape[1]
-        state = DecodingState((KVCache(),) * len(self.blocks), prompt_end=length)
+        state = DecodingState(tuple(block.new_cache() for block in self.blocks), prompt_end=length)
         if mask is not None:
             padding = length - mask[:, 0, 0].sum(-1)
             ids = np.stack([np.roll(row, shift) for row, shift in zip(ids, padding, strict=True)])

@@ -19,6 +19,7 @@ _TASK_HEADS = ("score.", "classifier.", "qa_outputs.")
 _QUESTION_PREFIX = "transformer"  # of all names, in models of some families that answer questions
 # Of the part that reads texts, in models that look at pictures too: as published, and as transformers 5 has them.
 _TEXT_PREFIXES = ("language_model.model", "model.language_model", "language_model")
+_FURTHER = ("mtp.",)  # layers that predict further tokens, beside the model
 _PICTURES = ("vision_tower.", "vision_model.", "multi_modal_projector.")
 _OF_PICTURES = ("vision_config", "mm_tokens_per_image", *(f"{x}_token_index" for x in ("boi", "eoi", "image")))
 
@@ -194,7 +195,7 @@ def load_decoder_layers(
         checkpoint,
         with_head,
         num_layers=config.num_layers,
-        unused=(*_TASK_HEADS, *(at + name for name in unused), *pictures),
+        unused=(*_TASK_HEADS, *_FURTHER, *(at + name for name in unused), *pictures),
         shared={at + table: weight} if config.tied else {},
         dtype=dtype,
     )

@@ -68,6 +68,7 @@ _FAMILIES: dict[str, str | type[PretrainedModel]] = {
     "qwen2": "qwen2.Qwen2",
     "qwen3": "qwen3.Qwen3",
     "qwen3_moe": "qwen3_moe.Qwen3Moe",
+    "qwen3_next": "qwen3_next.Qwen3Next",
     "roberta": "roberta.Roberta",
     "smollm3": "smollm3.SmolLM3",
     "starcoder2": "starcoder2.Starcoder2",

@@ -35,11 +35,13 @@ class MixtralConfig(LlamaConfig):
         return cls._finish(reader, sizes, windows=(window,) * sizes["num_layers"], rope_base=1e6, **experts)
 
 
-def read_experts(reader: ConfigReader, num_experts: int, per_token: int) -> dict[str, Any]:
-    """Read the number of experts, and of those for each token; the numbers given are the defaults."""
+def read_experts(
+    reader: ConfigReader, num_experts: int, per_token: int, name: str = "num_local_experts"
+) -> dict[str, Any]:
+    """Read the number of experts, a field `name`, and of those for each token; the numbers given are the defaults."""
     reader.without_effect("router_aux_loss_coef", "router_jitter_noise", "output_router_logits")  # for training
-    experts, top_k = reader.count("num_local_experts", num_experts), reader.count("num_experts_per_tok", per_token)
-    reader.require(experts <= MAX_EXPERTS, f"num_local_experts {experts} is more than the maximum of {MAX_EXPERTS}")
+    experts, top_k = reader.count(name, num_experts), reader.count("num_experts_per_tok", per_token)
+    reader.require(experts <= MAX_EXPERTS, f"{name} {experts} is more than the maximum of {MAX_EXPERTS}")
     reader.require(top_k <= experts, f"num_experts_per_tok {top_k} is more than the {experts} experts")
     return {"num_experts": experts, "experts_per_token": top_k}
 

@@ -44,7 +44,7 @@ class Qwen3MoeConfig(LlamaConfig):
             **read_experts(reader, 128, 8),
             expert_dim=reader.count("moe_intermediate_size", 768),
             normalized=reader.flag("norm_topk_prob", False),
-            sparse=_read_sparse(reader, sizes["num_layers"]),
+            sparse=read_sparse(reader, sizes["num_layers"]),
         )
 
 
@@ -68,7 +68,7 @@ class Qwen3Moe(Llama):
         )
 
 
-def _read_sparse(reader: ConfigReader, num_layers: int) -> tuple[bool, ...]:
+def read_sparse(reader: ConfigReader, num_layers: int) -> tuple[bool, ...]:
     """Read which layers have experts: each ``decoder_sparse_step``-th but those in ``mlp_only_layers``."""
     step, without = reader.count("decoder_sparse_step", 1), reader.take("mlp_only_layers") or []
     fits = isinstance(without, list) and all(type(layer) is int for layer in without)

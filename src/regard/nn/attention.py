@@ -214,10 +214,11 @@ class MultiHeadAttention(Layer):
         k: np.ndarray,
         v: np.ndarray,
         *,
+        gate: np.ndarray | None = None,
         trace: Recorder = NULL_RECORDER,
         **options: Unpack[F.Options],
     ) -> np.ndarray:
-        """Return ``... T E``: attention of the queries to keys and values, merged and projected.
+        """Return ``... T E``: attention of the queries to keys and values, times `gate`, merged and projected.
 
         Taps what `regard.attention` does, and ``output``.
         """
@@ -225,7 +226,7 @@ class MultiHeadAttention(Layer):
         if plan.dropout:
             options = {**options, "dropout": plan.dropout, "rng": np.random.default_rng(plan.seed)}
         context = F.attention(q, k, v, trace=trace, **options)
-        return self.project_out(F.merge_heads(context), trace=trace)
+        return self.project_out(F.merge_heads(context if gate is None else context * gate), trace=trace)
 
     def project_out(self, context: np.ndarray, *, trace: Recorder = NULL_RECORDER) -> np.ndarray:
         """Return ``... T E`` for the concatenated context of the heads, ``... T (H Dv)``.

@@ -14,7 +14,8 @@ from regard.functional.recorder import NULL_RECORDER, Recorder, optional_tap
 from regard.nn.attention import CosSin, MultiHeadAttention
 from regard.nn.kv_cache import KVCache
 from regard.nn.layer import REQUIRED, Layer
-from regard.nn.layers import LayerNorm, RMSNorm, normed, traced_norm
+from regard.nn.layers import LayerNorm, Linear, RMSNorm, normed, traced_norm
+from regard.nn.linear_state import LinearState
 
 
 class _FeedForward(Protocol):
@@ -35,6 +36,9 @@ class CausalAttention(MultiHeadAttention):
         Which features the rotary embedding pairs, as `regard.rotary` takes it.
     window, scale, softcap, sinks
         As `regard.attention` takes them.
+    gate_proj : Linear, ``E (H Dv)``, optional
+        The output gate: the context of each head is multiplied by the sigmoid of what it makes of x (Qiu et al. 2025,
+        https://arxiv.org/abs/2505.06708).
     """
 
     q_norm: LayerNorm | RMSNorm | None = field(default=None, kw_only=True)
@@ -44,6 +48,7 @@ class CausalAttention(MultiHeadAttention):
     scale: float | None = field(default=None, kw_only=True)
     softcap: float | None = field(default=None, kw_only=True)
     sinks: np.ndarray | None = field(default=None, kw_only=True)
+    gate_proj: Linear | None = field(default=None, kw_only=True)
 
     def __call__(
         self,
@@ -69,8 +74,9 @@ class CausalAttention(MultiHeadAttention):
             True: the query attends to the key, if the causal order allows it too. ``S`` counts all positions, those
             that were dropped from the cache included.
         trace : Recorder
-            Records ``q``, ``k`` (both after norm and rotary embedding), ``v``, the taps of `regard.attention`, and
-            ``output``; optionally ``projected_q`` and ``projected_k``, before both, and ``head_outputs``.
+            Records ``q``, ``k`` (both after norm and rotary embedding), ``v``, with an output gate ``output_gate``, the
+            taps of `regard.attention`, and ``output``; optionally ``projected_q`` and ``projected_k``, before both, and
+            ``head_outputs``.
         """
         q, k, v = self._project_qkv(x)
         if rotation is not None or self.q_norm is not None:
@@ -80,6 +86,9 @@ class CausalAttention(MultiHeadAttention):
         if rotation is not None:
             q, k = self.with_positions(q, k, rotation)
         q, k, v = trace("q", q, "... H T D"), trace("k", k, "... G S D"), trace("v", v, "... G S Dv")
+        gate = None
+        if self.gate_proj is not None:
+            gate = trace("output_gate", sigmoid(F.split_heads(self.gate_proj(x), self.num_heads)), "... H T Dv")
         if cache is not None:
             cache = cache.append(k, v)
             k, v = cache.k, cache.v
@@ -87,7 +96,7 @@ class CausalAttention(MultiHeadAttention):
         mask = self.visible(mask, q.shape[-2], k.shape[-2])
         output = self.attend(
             q, k, v, mask=mask, causal=True, window=self.window, scale=self.scale, softcap=self.softcap,
-            sinks=self.sinks, trace=trace,
+            sinks=self.sinks, gate=gate, trace=trace,
         )  # fmt: skip
         if cache is not None and self.window is not None and self.window[0] is not None:
             cache = cache.slide(self.window[0])  # no later token attends further back
@@ -117,10 +126,13 @@ class DecoderBlock(Layer):
     ----------
     attn_norm : LayerNorm or RMSNorm, or None for no norm
     attn : CausalAttention
+        None in a block of linear attention.
     mlp_norm : LayerNorm or RMSNorm, or None for no norm
     mlp : FeedForward, GatedFeedForward, or a layer with the same call
     attn_post_norm, mlp_post_norm : RMSNorm, optional
         Of the outputs of attention and feed-forward, before they are added.
+    linear_attn : Layer, optional
+        A layer with the same call in place of attention: it mixes tokens without a map, and keeps a `LinearState`.
     parallel : bool
         Whether attention and feed-forward both read the input of the block: x + attn(norm(x)) + mlp(norm(x)).
 
@@ -137,38 +149,51 @@ class DecoderBlock(Layer):
     mlp: _FeedForward = REQUIRED
     attn_post_norm: RMSNorm | None = field(default=None, kw_only=True)
     mlp_post_norm: RMSNorm | None = field(default=None, kw_only=True)
+    linear_attn: Any = field(default=None, kw_only=True)
     parallel: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
         norms = all(isinstance(norm, LayerNorm | RMSNorm | None) for norm in (self.attn_norm, self.mlp_norm))
-        if not norms or not isinstance(self.attn, CausalAttention) or not callable(self.mlp):
+        mixes = isinstance(self.attn, CausalAttention) if self.has_map else self.attn is None
+        if not norms or not mixes or not callable(self.mlp):
             parts = (self.attn_norm, self.attn, self.mlp_norm, self.mlp)
             raise RegardError(
                 f"a DecoderBlock is made from a norm, a CausalAttention, a norm and a feed-forward layer, got "
                 f"{', '.join(type(part).__name__ for part in parts)}"
             )
 
+    @property
+    def has_map(self) -> bool:
+        """Whether it attends, by weights of pairs of tokens; linear attention has none."""
+        return self.linear_attn is None
+
+    def new_cache(self) -> KVCache | LinearState:
+        """Return what it keeps before the first token."""
+        return KVCache() if self.has_map else LinearState()
+
     def __call__(
         self,
         x: np.ndarray,
         *,
         rotation: CosSin | None = None,
-        cache: KVCache | None = None,
+        cache: Any = None,
         mask: np.ndarray | None = None,
         trace: Recorder = NULL_RECORDER,
-    ) -> tuple[np.ndarray, KVCache | None]:
+    ) -> tuple[np.ndarray, Any]:
         """Return ``... T E`` for x ``... T E``, and the cache, as `CausalAttention` does.
 
-        Taps ``attn.*``, ``attn_post_norm`` if there is one, ``attn_residual`` (not of a parallel block), ``mlp.*``,
-        ``mlp_post_norm`` if there is one, and ``output``; optionally those of `normed`.
+        Taps ``attn.*`` (of linear attention ``linear_attn.*``), ``attn_post_norm`` if there is one, ``attn_residual``
+        (not of a parallel block), ``mlp.*``, ``mlp_post_norm`` if there is one, and ``output``; optionally those of
+        `normed`.
         """
         if self.attn_post_norm is not None:
             trace.note("attn_post_norm")
         if self.mlp_post_norm is not None:
             trace.note("mlp_post_norm")
         y = normed(self.attn_norm, x, trace, "attn_norm")
-        with trace.scope("attn"):
-            y, cache = self.attn(y, rotation=rotation, cache=cache, mask=mask, trace=trace)
+        name = "attn" if self.has_map else "linear_attn"
+        with trace.scope(name):
+            y, cache = getattr(self, name)(y, rotation=rotation, cache=cache, mask=mask, trace=trace)
         y = self._added("attn", y, trace)
         read = x if self.parallel else trace("attn_residual", add(x, y), "... T E")
         z = normed(self.mlp_norm, read, trace, "mlp_norm")
@@ -188,6 +213,23 @@ class DecoderBlock(Layer):
         if norm is not None:
             y = trace(f"{part}_post_norm", traced_norm(norm, y, trace, f"{part}_post_norm"), "... T E")
         return y if np.all(factor == 1) else y * y.dtype.type(factor)
+
+
+def require_maps(model: Any, what: str) -> None:
+    """Raise `RegardError` if a block of a model, a decoder or another, has no map."""
+    for i, block in enumerate(getattr(model, "blocks", ())):
+        if not getattr(block, "has_map", True):
+            raise RegardError(
+                f"{what} needs heads with a map in every layer, but blocks.{i} of {model.name} is linear attention "
+                f"({type(block.linear_attn).__name__}), which has none"
+            )
+
+
+def sigmoid(x: np.ndarray) -> np.ndarray:
+    """Return 1 / (1 + exp(−x))."""
+    with np.errstate(over="ignore"):
+        y: np.ndarray = 1 / (1 + np.exp(-x))
+    return y
 
 
 def _norm_heads(norm: LayerNorm | RMSNorm | None, x: np.ndarray, trace: Recorder, name: str) -> np.ndarray:

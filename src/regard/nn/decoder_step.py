@@ -96,6 +96,8 @@ def _empty_cache(cache: KVCache | None, layout: tuple[Any, ...]) -> KVCache:
 
 
 def _prepare(blocks: Sequence[DecoderBlock]) -> Any:
+    if not all(block.has_map for block in blocks):
+        return None
     kernel, attn = native.kernel(), blocks[0].attn
     options = {(b.attn.num_heads, b.attn.num_kv_heads, b.attn.head_dim, b.attn.scale, b.attn.softcap) for b in blocks}
     prepared = [] if kernel is None or len(options) > 1 else [_prepare_block(kernel, block) for block in blocks]
@@ -113,7 +115,7 @@ def _prepare_block(kernel: Any, block: DecoderBlock) -> Any:
     post_norms = block.attn_post_norm, block.mlp_post_norm
     if mlp.activation != "silu" or block.parallel or any(norm is not None for norm in post_norms):
         return None
-    if attn.interleaved:
+    if attn.interleaved or attn.gate_proj is not None:
         return None
     norms = [block.attn_norm, attn.q_norm, attn.k_norm, block.mlp_norm]
     if attn.o_proj is None or any(type(norm) not in (RMSNorm, type(None)) for norm in norms):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -148,6 +149,12 @@ class KVCache:
         size = whole_number("the size of a cache", size, 0)
         dropped = max(0, len(self) - size)
         return KVCache(self.start + dropped, _buffer=self._buffer, _low=self._low + dropped, _high=self._high)
+
+    def select(self, rows: Sequence[int]) -> KVCache:
+        """Return the cache of some texts of the batch."""
+        if not len(self):
+            return KVCache(self.end)
+        return KVCache(self.start).append(self.k[list(rows)], self.v[list(rows)])
 
     def _filled_buffer(self) -> _Buffer:
         if self._buffer is None:

@@ -32,6 +32,7 @@ _OF_MODEL_TYPE = {
     "mixtral": _FROM_JSON, "modernbert": _FROM_JSON, "mpnet": "MPNetTokenizer", "mt5": "T5Tokenizer",
     "nomic_bert": "BertTokenizer", "olmo2": _FROM_JSON, "opt": "GPT2Tokenizer",
     "phi3": _FROM_JSON, "qwen2": "Qwen2Tokenizer", "qwen3": "Qwen2Tokenizer", "qwen3_moe": "Qwen2Tokenizer",
+    "qwen3_next": "Qwen2Tokenizer",
     "roberta": "RobertaTokenizer", "starcoder2": "GPT2Tokenizer", "t5": "T5Tokenizer",
     "xlm-roberta": "XLMRobertaTokenizer",
 }  # fmt: skip

@@ -161,7 +161,8 @@ class MemoryProbe(Trace):
                 self._outside = max(self._outside, size)
         if name == "kv_latent":
             self._latents.add(self._prefix)
-        if name == "kv_latent" or (name in ("k", "v") and self._prefix not in self._latents):
+        has_state = self._prefix.endswith("linear_attn.")  # in place of keys and values
+        if name == "kv_latent" or (name in ("k", "v") and self._prefix not in self._latents and not has_state):
             self.cache += size
         if plan.edited:
             self.copies = max(self.copies, size * (1 if is_linear else _EDITED_COPIES))

@@ -199,6 +199,9 @@ def did_you_mean(name: str, names: Collection[str]) -> str:
     """Return the end of an error message that suggests similar names."""
     if not names:
         return "it has recorded nothing yet: run a model with it, model(text, trace=trace)"
+    block, _, step = name.rpartition("attn.")
+    if step and any(each.startswith(f"{block}linear_attn.") for each in names):
+        return f"{block[:-1]} is linear attention, {block}linear_attn, which has no map"
     candidates = generalized(names) if "*" in name else names
     close = difflib.get_close_matches(name, candidates, n=3, cutoff=0.5)
     parts = [each for each in generalized(names) if f".{name}." in f".{each}."]  # a part of a name

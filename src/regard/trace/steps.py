@@ -76,7 +76,10 @@ _FORMULAS = {
     "biased": "scores + bias, −∞ where masked",
     "weights": "softmax(scores), each row sums to 1",
     "dropped": "weights after dropout: some 0, the others × 1 / (1 − dropout)",
-    "context": "weights · v",
+    "context": "weights · v; in linear attention what a head has read of its state, normed, × SiLU(x · W_gate)",
+    "output_gate": "sigmoid(x · W_gate), by which the context is multiplied before W_o",
+    "decay": "−exp(log_rate) · softplus(x · W + b): the logarithm of what the state keeps",
+    "beta": "sigmoid(x · W): how much of what the state has for a key is replaced by the value",
     "head_outputs": "context of each head · its rows of W_o",
     "attn_residual": "x + attn.output, scaled or normed in some models; in post-norm blocks norm of it",
     "cross_attn_residual": "x + cross_attn.output; in post-norm blocks norm of it",
@@ -89,6 +92,7 @@ _FORMULAS = {
 _OUTPUTS = {
     "attn": "concatenated heads (· W_o (+ b_o))",
     "cross_attn": "concatenated heads (· W_o (+ b_o))",
+    "linear_attn": "concatenated heads · W_o",
     "mlp": "hidden · W_down (+ b_down)",
     "": "the output of the layer",
 }

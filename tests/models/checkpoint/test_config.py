@@ -135,6 +135,7 @@ ROOM = {  # what else a default needs
     ("gpt_oss", "num_experts_per_tok"): {"num_local_experts": 16},
     ("mixtral", "num_experts_per_tok"): {"num_local_experts": 16},
     ("qwen3_moe", "num_experts_per_tok"): {"num_local_experts": 16, "num_experts": None},
+    ("qwen3_next", "num_experts_per_tok"): {"num_experts": 16},
     ("deberta-v2", "max_position_embeddings"): {"max_relative_positions": 32},
 }
 ABSENT = [(each, name) for each, taken in DEFAULTS.items() if each != "clip_text_model" for name in taken]

@@ -16,6 +16,7 @@ from regard.explorer.stages import MAX_MOVEMENT_TOKENS
 from regard.explorer.validation import check_index
 from regard.metrics.logit_attribution import STEPS, logit_attribution
 from regard.models.decoder import Decoder
+from regard.nn.decoder import require_maps
 from regard.nn.layer import before_residual
 from regard.trace import Trace
 from regard.views.next_tokens import token_name
@@ -63,6 +64,7 @@ def residual_stream(run: Run, *, position: int | None = None, token: int | None 
     An error if the run has no model, or is too long; or there is no such position or token.
     """
     check_whole_model(run.can_ablate, run.length, "the whole model")
+    require_maps(run.model, "the whole model")
     position = run.position(position)
     is_decoder = isinstance(run.model, Decoder)
     prefixes = [layer.name.removesuffix("attn") for layer in run.layers]

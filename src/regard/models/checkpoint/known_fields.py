@@ -220,6 +220,13 @@ FIELDS = {
         num_experts num_experts_per_tok num_local_experts original_max_position_embeddings output_router_logits
         partial_rotary_factor router_aux_loss_coef use_cache use_sliding_window
     """,
+    "qwen3_next": """
+        _rope_type_labels attention_bias decoder_sparse_step default_rope_type full_attention_interval
+        hidden_act ignore_keys_at_rope_validation intermediate_size linear_conv_kernel_dim linear_key_head_dim
+        linear_num_key_heads linear_num_value_heads linear_value_head_dim mlp_only_layers moe_intermediate_size
+        norm_topk_prob num_experts num_experts_per_tok original_max_position_embeddings output_router_logits
+        partial_rotary_factor router_aux_loss_coef shared_expert_intermediate_size use_cache
+    """,
     "roberta": """
         add_cross_attention attention_probs_dropout_prob embedding_size hidden_act hidden_dropout_prob
         intermediate_size is_decoder layer_norm_eps type_vocab_size use_cache
@@ -327,6 +334,7 @@ DEFAULTS: dict[str, dict[str, int]] = {
     "qwen2": {"max_position_embeddings": 32768},
     "qwen3": {"max_position_embeddings": 32768},
     "qwen3_moe": {"max_position_embeddings": 32768, "num_experts_per_tok": 8},
+    "qwen3_next": {"max_position_embeddings": 32768, "num_experts_per_tok": 10},
     "roberta": {"max_position_embeddings": 512, "type_vocab_size": 2},
     "smollm3": {"max_position_embeddings": 32768},
     "starcoder2": {"max_position_embeddings": 4096},

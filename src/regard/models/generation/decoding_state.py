@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from regard.nn.kv_cache import KVCache
+from regard.nn.linear_state import LinearState
 from regard.trace.text_layout import TextLayout
 
 
@@ -17,8 +18,9 @@ class DecodingState:
 
     Parameters
     ----------
-    caches : tuple of KVCache
-        The keys and values of each block's self-attention, up to the same position; a window keeps the last only.
+    caches : tuple of KVCache or LinearState
+        The keys and values of each block's self-attention, up to the same position; a window keeps the last only. Of a
+        block of linear attention its state.
     padding : integer array, ``B``, optional
         How many of the first positions of each sequence are padding; 0 by default.
     memory : tuple of KVCache
@@ -31,7 +33,7 @@ class DecodingState:
         The index of each sequence in the batch that was given; all by default.
     """
 
-    caches: tuple[KVCache, ...]
+    caches: tuple[KVCache | LinearState, ...]
     padding: np.ndarray | None = None
     memory: tuple[KVCache, ...] = ()
     memory_mask: np.ndarray | None = None
@@ -52,15 +54,11 @@ class DecodingState:
     def select_batch(self, indices: Sequence[int]) -> DecodingState:
         """Return the state of some sequences of the batch."""
         rows = list(indices)
-
-        def select(cache: KVCache) -> KVCache:
-            return KVCache(cache.start).append(cache.k[rows], cache.v[rows]) if len(cache) else KVCache(cache.end)
-
         return replace(
             self,
-            caches=tuple(map(select, self.caches)),
+            caches=tuple(cache.select(rows) for cache in self.caches),
             padding=None if self.padding is None else self.padding[rows],
-            memory=tuple(map(select, self.memory)),
+            memory=tuple(cache.select(rows) for cache in self.memory),
             memory_mask=None if self.memory_mask is None else self.memory_mask[rows],
             rows=np.array(rows) if self.rows is None else self.rows[rows],
         )

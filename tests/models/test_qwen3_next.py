@@ -1,0 +1,133 @@
+"""Qwen3-Next: layers of linear attention among layers with maps, and what is said where there is none."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import golden
+import regard
+from fake_traces import recorded
+from regard import RegardError, Trace, metrics
+from regard.explorer.run import make_run
+from regard.nn import parameters
+from regard.nn.linear_state import LinearState
+from regard.trace.memory_probe import MemoryProbe, list_taps
+
+IDS, OTHERS = [3, 7, 9, 11, 5, 2], [3, 7, 9, 11, 5, 4]
+
+
+@pytest.fixture(scope="module")
+def model():
+    """Return a model whose layers 0 and 2 attend."""
+    return regard.load(golden.FOLDER / "qwen3_next/mixed", dtype=np.float64)
+
+
+@pytest.fixture(scope="module")
+def trace(model):
+    return recorded(model, IDS)
+
+
+def number(output):
+    return output.logits[0, -1, 5]
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda model, trace: metrics.rollout(trace),
+        lambda model, trace: metrics.flow(trace),
+        lambda model, trace: metrics.logit_attribution(model, trace, 5),
+        lambda model, trace: metrics.ablation_sweep(model, [IDS]),
+        lambda model, trace: metrics.attribute(model, IDS, 5, method="attnlrp"),
+        lambda model, trace: metrics.attribute(model, IDS, 5, method="relevance"),
+        lambda model, trace: model.paths(IDS, to=5),
+        lambda model, trace: model.circuits,
+    ],
+)
+def test_what_needs_all_maps_names_the_layer_that_has_none(model, trace, ask):
+    with pytest.raises(RegardError, match=r"in every layer, but blocks\.1 of .* is linear attention \(GatedDeltaNet\)"):
+        ask(model, trace)
+
+
+@pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        (lambda _, trace: trace["blocks.1.attn.weights"], "blocks.1 is linear attention, blocks.1.linear_attn"),
+        (lambda model, _: model(IDS, edit=regard.edits.ablate((1, 0))), "blocks.1 is linear attention"),
+        (lambda _, trace: trace.why(1, 0, 5, 2), "blocks.1.linear_attn is a GatedDeltaNet, which has no scores"),
+        (lambda model, trace: metrics.value_norms(model, trace, 0), "blocks.0.attn multiplies what a head has read by"),
+        (
+            lambda model, _: metrics.path_patching(model, IDS, OTHERS, number, sender=(0, 0), receiver=(1, 0)),
+            r"no head \(1, 0\): blocks.1 of .* is linear attention",
+        ),
+    ],
+)
+def test_a_layer_without_heads_says_so(model, trace, ask, message):
+    with pytest.raises(RegardError, match=message):
+        ask(model, trace)
+
+
+def test_a_rollout_of_a_record_from_a_file_misses_the_layer(model, tmp_path):
+    recorded(model, IDS).save(tmp_path / "run.safetensors")
+    with pytest.raises(RegardError, match=r"the trace has none of blocks\.1"):
+        metrics.rollout(Trace.load(tmp_path / "run.safetensors"))
+
+
+def test_layers_with_maps_keep_their_numbers(model, trace):
+    assert metrics.head_metrics(trace).layers == ("blocks.0.attn", "blocks.2.attn")
+    assert metrics.patch_grid(model, IDS, OTHERS, number, over="head").layers == (0, 2)
+    run = make_run(trace, model, 0)
+    assert [layer["number"] for layer in run.layer_descriptions] == [0, 2]
+    assert run.modes == ("raw",)
+
+
+def test_what_heads_carry_through_their_gate_is_what_the_layer_writes(model, trace):
+    total = np.zeros(model.config.embed_dim)
+    for head in range(model.config.num_heads):
+        for key in range(len(IDS)):
+            total += trace.carried(2, head, len(IDS) - 1, key).outputs.sum(0)
+    bias = parameters(model)["blocks.2.attn.o_proj.bias"]
+    np.testing.assert_allclose(total + bias, trace["blocks.2.attn.output"][0, -1], rtol=0, atol=1e-10)
+
+
+def test_what_heads_add_is_their_context_times_their_gate(model):
+    run = recorded(model, IDS, only=("blocks.2.attn.*", "*head_outputs"))
+    gated = run["blocks.2.attn.context"] * run["blocks.2.attn.output_gate"]
+    weight = parameters(model)["blocks.2.attn.o_proj.weight"].reshape(4, 4, -1)
+    np.testing.assert_allclose(run["blocks.2.attn.head_outputs"], gated @ weight, rtol=0, atol=1e-12)
+
+
+def test_a_later_head_reads_what_an_earlier_one_carried_through_its_gate(trace):
+    score = trace.why(2, 1, 5, 2)
+    row = [writer.label for writer in score.query_writers].index("L0H3")
+    moved = sum(trace.carried(0, 3, 5, key).into_head(2, 1).sum(0) for key in range(6))
+    np.testing.assert_allclose(moved, score.q_parts[row], rtol=0, atol=1e-9 * np.linalg.norm(score.q_parts))
+
+
+def test_a_layer_is_one_writer(trace):
+    labels = [writer.label for writer in trace.why(2, 0, 5, 2).query_writers]
+    assert [label for label in labels if "linear" in label] == ["L1 linear attention"]
+
+
+def test_a_state_is_of_one_size_and_continues(model):
+    _, state = model.prefill(np.array([IDS[:4], OTHERS[:4]]))
+    kept = model.decode_step(np.array([[5]]), state.select_batch([1]))[1].caches[1]
+    assert isinstance(kept, LinearState)
+    assert (kept.end, kept.state.shape, kept.inputs.shape) == (5, (1, 4, 6, 5), (1, 1, 68))
+
+
+def test_keys_and_values_of_layers_that_attend_are_those_that_stay(model):
+    taps = list_taps(lambda recorder: model.forward(np.zeros((1, 2), int), trace=recorder), asks=True)
+    probe = MemoryProbe(Trace(), 1, 2)
+    probe.add(taps)
+    trace = recorded(model, [3, 7])
+    assert probe.cache == sum(trace[f"blocks.{i}.attn.{letter}"].nbytes for i in (0, 2) for letter in "kv")
+
+
+def test_layers_that_predict_further_tokens_are_not_read(changed):
+    extra = {"mtp.fc.weight": np.zeros((12, 24), np.float32)}
+    np.testing.assert_array_equal(
+        regard.load(changed("qwen3_next/plain", extra=extra))(IDS).hidden,
+        regard.load(golden.FOLDER / "qwen3_next/plain")(IDS).hidden,
+    )
