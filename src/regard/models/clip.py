@@ -51,17 +51,14 @@ class CLIPTextConfig(ModelConfig):
     end_id: int
 
     @classmethod
-    def read(cls, reader: ConfigReader) -> Self:
-        """Read a Hugging Face config.json; an unknown field or value is an error."""
+    def _read(cls, reader: ConfigReader) -> Self:
         reader.only(model_type="clip_text_model")
-        config = cls(
+        return cls(
             vocab_size=reader.count("vocab_size", 49408),
             **_read_sizes(reader, width=512, heads=8),
             max_positions=reader.count("max_position_embeddings", 77),
             end_id=reader.index("eos_token_id", 49407, 1 << 31),
         )
-        reader.finish()
-        return config
 
 
 @dataclass(frozen=True)
@@ -71,12 +68,9 @@ class CLIPVisionConfig(ImageConfig):
     projection_dim: int
 
     @classmethod
-    def read(cls, reader: ConfigReader) -> Self:
-        """Read a Hugging Face config.json; an unknown field or value is an error."""
+    def _read(cls, reader: ConfigReader) -> Self:
         reader.only(model_type="clip_vision_model")
-        config = cls(**_read_sizes(reader, width=768, heads=12), **read_image_sizes(reader, patch_size=32))
-        reader.finish()
-        return config
+        return cls(**_read_sizes(reader, width=768, heads=12), **read_image_sizes(reader, patch_size=32))
 
 
 @dataclass(frozen=True)

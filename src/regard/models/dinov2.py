@@ -45,8 +45,7 @@ class Dinov2Config(ImageConfig):
     labels: tuple[str, ...]
 
     @classmethod
-    def read(cls, reader: ConfigReader) -> Self:
-        """Read a Hugging Face config.json; an unknown field or value is an error."""
+    def _read(cls, reader: ConfigReader) -> Self:
         reader.only(model_type="dinov2", is_encoder_decoder=False)
         reader.without_effect("layerscale_value", "drop_path_rate", "use_mask_token")  # of training
         reader.without_effect("out_features", "out_indices", "stage_names", "apply_layernorm", "reshape_hidden_states")
@@ -56,7 +55,7 @@ class Dinov2Config(ImageConfig):
         sizes = read_image_sizes(reader, patch_size=14)
         rows, columns = (side // patch for side, patch in zip(*sizes.values(), strict=True))
         reader.require(rows == columns, f"image_size makes {rows} × {columns} patches, which are not a square")
-        config = cls(
+        return cls(
             embed_dim=embed_dim,
             num_layers=reader.num_layers("num_hidden_layers", 12),
             num_heads=num_heads,
@@ -69,8 +68,6 @@ class Dinov2Config(ImageConfig):
             qkv_bias=reader.flag("qkv_bias", True),
             labels=read_labels(reader),
         )
-        reader.finish()
-        return config
 
     @property
     def stored_grid(self) -> tuple[int, int]:

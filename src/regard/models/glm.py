@@ -25,14 +25,12 @@ class GlmConfig(LlamaConfig):
     post_norms: bool
 
     @classmethod
-    def read(cls, reader: ConfigReader) -> Self:
-        """Read a Hugging Face config.json; an unknown field or value is an error."""
+    def _read(cls, reader: ConfigReader) -> Self:
         post_norms = reader.choice("model_type", None, ["glm", "glm4"]) != "glm"
         sizes = read_sizes(reader, head_dim=128, num_kv_heads=2, norm_eps=1.5625e-7)
-        return cls._finish(
+        return cls._rest(
             reader,
             sizes,
-            windows=(None,) * sizes["num_layers"],
             qkv_bias=reader.flag("attention_bias", True),
             partial=0.5,
             post_norms=post_norms,

@@ -41,8 +41,7 @@ class GPT2Config(ModelConfig):
     tied: bool
 
     @classmethod
-    def read(cls, reader: ConfigReader) -> Self:
-        """Read a Hugging Face config.json; an unknown field or value is an error."""
+    def _read(cls, reader: ConfigReader) -> Self:
         reader.only(model_type="gpt2")
         check_unsupported_flags(reader)
         reader.flag("reorder_and_upcast_attn", False)  # half precision always computes in float32 here
@@ -51,7 +50,7 @@ class GPT2Config(ModelConfig):
         reader.without_effect("n_ctx", "n_special", "predict_special_tokens")
         embed_dim, num_heads = reader.count("n_embd"), reader.count("n_head")
         reader.splits("n_embd", embed_dim, num_heads)
-        config = cls(
+        return cls(
             vocab_size=reader.count("vocab_size"),
             embed_dim=embed_dim,
             num_layers=reader.num_layers("n_layer"),
@@ -64,8 +63,6 @@ class GPT2Config(ModelConfig):
             scaled_by_layer=reader.flag("scale_attn_by_inverse_layer_idx", False),
             tied=reader.flag("tie_word_embeddings", True),
         )
-        reader.finish()
-        return config
 
     def scale(self, layer: int) -> float:
         """Return the scale of the scores in a layer."""

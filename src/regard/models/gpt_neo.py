@@ -33,8 +33,7 @@ class GPTNeoConfig(ModelConfig):
     tied: bool
 
     @classmethod
-    def read(cls, reader: ConfigReader) -> Self:
-        """Read a Hugging Face config.json; an unknown field or value is an error."""
+    def _read(cls, reader: ConfigReader) -> Self:
         reader.only(model_type="gpt_neo")
         check_unsupported_flags(reader)
         reader.without_effect("resid_dropout", "embed_dropout")  # for training
@@ -42,7 +41,7 @@ class GPTNeoConfig(ModelConfig):
         embed_dim, num_heads = reader.count("hidden_size"), reader.count("num_heads")
         reader.splits("hidden_size", embed_dim, num_heads)
         num_layers = reader.num_layers("num_layers")
-        config = cls(
+        return cls(
             vocab_size=reader.count("vocab_size"),
             embed_dim=embed_dim,
             num_layers=num_layers,
@@ -54,8 +53,6 @@ class GPTNeoConfig(ModelConfig):
             windows=_read_windows(reader, num_layers),
             tied=reader.flag("tie_word_embeddings", True),
         )
-        reader.finish()
-        return config
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)

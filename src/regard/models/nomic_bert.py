@@ -40,14 +40,11 @@ class NomicBertConfig(ModelConfig):
     rope: Rope
 
     @classmethod
-    def read(cls, reader: ConfigReader) -> Self:
-        """Read a Hugging Face config.json; an unknown field or value is an error."""
+    def _read(cls, reader: ConfigReader) -> Self:
         sizes = read_sizes(reader, "nomic_bert", activation="silu")
         sizes["head_dim"] = reader.optional_count("head_dim") or sizes["embed_dim"] // sizes["num_heads"]
         reader.require(sizes["head_dim"] % 2 == 0, f"head_dim {sizes['head_dim']} is odd, and cannot rotate in pairs")
-        config = cls(**sizes, rope=read_rope(reader, sizes, base=1000.0))
-        reader.finish()
-        return config
+        return cls(**sizes, rope=read_rope(reader, sizes, base=1000.0))
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -21,14 +21,10 @@ class Olmo2Config(LlamaConfig):
     """The configuration of an OLMo 2."""
 
     @classmethod
-    def read(cls, reader: ConfigReader) -> Self:
-        """Read a Hugging Face config.json; an unknown field or value is an error."""
+    def _read(cls, reader: ConfigReader) -> Self:
         reader.only(model_type="olmo2")
         sizes = read_sizes(reader, norm_eps=1e-5)
-        bias = reader.flag("attention_bias", False)
-        return cls._finish(
-            reader, sizes, windows=(None,) * sizes["num_layers"], qkv_bias=bias, output_bias=bias, qk_norm=True
-        )
+        return cls._rest(reader, sizes, bias=reader.flag("attention_bias", False), qk_norm=True)
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)

@@ -38,8 +38,7 @@ class OPTConfig(ModelConfig):
     norm_eps: float = 1e-5  # the file has no field for it
 
     @classmethod
-    def read(cls, reader: ConfigReader) -> Self:
-        """Read a Hugging Face config.json; an unknown field or value is an error."""
+    def _read(cls, reader: ConfigReader) -> Self:
         reader.only(model_type="opt", do_layer_norm_before=True, _remove_final_layer_norm=False)
         reader.only(layer_norm_elementwise_affine=True)
         check_unsupported_flags(reader)
@@ -47,7 +46,7 @@ class OPTConfig(ModelConfig):
         embed_dim, num_heads = reader.count("hidden_size"), reader.count("num_attention_heads")
         reader.splits("hidden_size", embed_dim, num_heads)
         reader.choice("word_embed_proj_dim", None, [None, embed_dim])
-        config = cls(
+        return cls(
             vocab_size=reader.count("vocab_size"),
             embed_dim=embed_dim,
             num_layers=reader.num_layers("num_hidden_layers"),
@@ -58,8 +57,6 @@ class OPTConfig(ModelConfig):
             bias=reader.flag("enable_bias", True),
             tied=reader.flag("tie_word_embeddings", True),
         )
-        reader.finish()
-        return config
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)

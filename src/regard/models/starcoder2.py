@@ -20,18 +20,16 @@ class Starcoder2Config(LlamaConfig):
     """The configuration of a StarCoder 2."""
 
     @classmethod
-    def read(cls, reader: ConfigReader) -> Self:
-        """Read a Hugging Face config.json; an unknown field or value is an error."""
+    def _read(cls, reader: ConfigReader) -> Self:
         reader.only(model_type="starcoder2")
         reader.without_effect("residual_dropout", "embedding_dropout")  # for training
         sizes = read_sizes(reader, num_kv_heads=2, norm_eps=1e-5, norm_eps_name="norm_epsilon")
         window, bias = reader.optional_count("sliding_window"), reader.flag("use_bias", True)
-        return cls._finish(
+        return cls._rest(
             reader,
             sizes,
-            windows=(window,) * sizes["num_layers"],
-            qkv_bias=bias,
-            output_bias=bias,
+            windows=window,
+            bias=bias,
             mlp_bias=bias,
             activation="gelu_pytorch_tanh",
             tied=True,

@@ -37,13 +37,12 @@ class ViTConfig(ImageConfig):
     labels: tuple[str, ...] = field(repr=False)
 
     @classmethod
-    def read(cls, reader: ConfigReader) -> Self:
-        """Read a Hugging Face config.json; an unknown field or value is an error."""
+    def _read(cls, reader: ConfigReader) -> Self:
         reader.only(model_type="vit", pooler_act="tanh", is_encoder_decoder=False)
         reader.without_effect("encoder_stride")  # of the decoder that fills in masked patches
         embed_dim, num_heads = reader.count("hidden_size", 768), reader.count("num_attention_heads", 12)
         reader.splits("hidden_size", embed_dim, num_heads)
-        config = cls(
+        return cls(
             embed_dim=embed_dim,
             num_layers=reader.num_layers("num_hidden_layers", 12),
             num_heads=num_heads,
@@ -55,8 +54,6 @@ class ViTConfig(ImageConfig):
             qkv_bias=reader.flag("qkv_bias", True),
             labels=read_labels(reader),
         )
-        reader.finish()
-        return config
 
 
 @dataclass(frozen=True, eq=False, repr=False)
