@@ -7,7 +7,9 @@ fourth attends to all tokens without positions (Cohere 2025, "Command A", arXiv:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -75,6 +77,7 @@ class Cohere(Llama):
     """A Command R with its tokenizer; its forward pass is Llama's."""
 
     config_type: ClassVar[type[LlamaConfig]] = CohereConfig
+    make_norm: ClassVar[Callable[..., Any]] = partial(layer_norm, bias=False)
     interleaved: ClassVar[bool] = True
 
     config: CohereConfig
@@ -91,8 +94,3 @@ class Cohere(Llama):
         """Return the norm of each query or each key, of so many heads."""
         D = config.head_dim
         return HeadNorm(source.array(f"{name}.weight", (heads, D), (heads, 1, D)), eps=config.norm_eps)
-
-    @classmethod
-    def norm(cls, source: TensorSource, name: str, features: int, config: Any) -> LayerNorm:
-        """Return a norm of the stream, with a mean and without a bias."""
-        return layer_norm(source, name, features, config.norm_eps, bias=False)

@@ -6,7 +6,9 @@ Gemma Team (2024), "Gemma 2: Improving open language models at a practical size"
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -16,7 +18,7 @@ from regard.models.build import rms_norm
 from regard.models.checkpoint.config import ConfigReader
 from regard.models.checkpoint.tensors import TensorSource
 from regard.models.llama import Llama, LlamaConfig
-from regard.nn import DecoderBlock, RMSNorm
+from regard.nn import DecoderBlock
 
 _CAP_RANGE = (1e-30, 1e30)  # neither a cap nor logits / cap overflows in float32
 
@@ -66,6 +68,7 @@ class Gemma2(Llama):
     """A Gemma 2 with its tokenizer; its forward pass is Llama's, with embeddings times √E."""
 
     config_type: ClassVar[type[LlamaConfig]] = Gemma2Config
+    make_norm: ClassVar[Callable[..., Any]] = partial(rms_norm, offset=1.0)  # the checkpoint has weights less 1
 
     config: Gemma2Config
 
@@ -89,11 +92,6 @@ class Gemma2(Llama):
         }
         attn = cls.attention(source.at("self_attn"), config, layer)
         return DecoderBlock(**parts, attn=attn, mlp=cls.mlp(source, config, layer))
-
-    @classmethod
-    def norm(cls, source: TensorSource, name: str, features: int, config: Any) -> RMSNorm:
-        """Return a norm, whose weight the checkpoint has less 1."""
-        return rms_norm(source, name, features, config.norm_eps, offset=1.0)
 
 
 def read_cap(reader: ConfigReader, name: str, default: float | None) -> float | None:

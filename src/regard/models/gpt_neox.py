@@ -6,6 +6,7 @@ rotated by its position, the rest is not. Norms have a mean and a bias, as those
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -15,7 +16,7 @@ from regard.models.checkpoint.tensors import TensorSource
 from regard.models.decoder_checkpoint import read_sizes
 from regard.models.llama import Llama, LlamaConfig
 from regard.models.rope import read_rope
-from regard.nn import FeedForward, LayerNorm, Linear
+from regard.nn import FeedForward, Linear
 
 
 class GPTNeoXConfig(LlamaConfig):
@@ -43,16 +44,12 @@ class GPTNeoX(Llama):
     """A GPT-NeoX with its tokenizer; its forward pass is Llama's."""
 
     config_type: ClassVar[type[LlamaConfig]] = GPTNeoXConfig
+    make_norm: ClassVar[Callable[..., Any]] = layer_norm
     prefix: ClassVar[str] = "gpt_neox"
     embedding: ClassVar[str] = "embed_in"
     head_name: ClassVar[str] = "embed_out"
     last_norm: ClassVar[str] = "final_layer_norm"
     attention_name: ClassVar[str] = "attention"
-
-    @classmethod
-    def norm(cls, source: TensorSource, name: str, features: int, config: Any) -> LayerNorm:
-        """Return a norm of the stream, with a mean and a bias."""
-        return layer_norm(source, name, features, config.norm_eps)
 
     @classmethod
     def projections(cls, source: TensorSource, config: Any) -> list[Linear]:

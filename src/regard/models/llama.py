@@ -6,6 +6,7 @@ Mistral and Qwen are configurations of this model; others change its blocks.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -94,6 +95,7 @@ class Llama(Decoder):
     interleaved: ClassVar[bool] = False  # whether it rotates neighbouring features together
     last_norm: ClassVar[str] = "norm"  # the name of the norm after the blocks
     attention_name: ClassVar[str] = "self_attn"
+    make_norm: ClassVar[Callable[..., Any]] = rms_norm
 
     config: Any
 
@@ -167,7 +169,8 @@ class Llama(Decoder):
     @classmethod
     def norm(cls, source: TensorSource, name: str, features: int, config: Any) -> LayerNorm | RMSNorm:
         """Return a norm of the stream."""
-        return rms_norm(source, name, features, config.norm_eps)
+        norm: LayerNorm | RMSNorm = cls.make_norm(source, name, features, config.norm_eps)
+        return norm
 
     @classmethod
     def projections(cls, source: TensorSource, config: Any) -> list[Linear]:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -13,7 +14,7 @@ from regard.models.checkpoint.config import ConfigReader
 from regard.models.checkpoint.tensors import TensorSource
 from regard.models.decoder_checkpoint import read_sizes
 from regard.models.llama import Llama, LlamaConfig
-from regard.nn import FeedForward, LayerNorm
+from regard.nn import FeedForward
 
 
 class Starcoder2Config(LlamaConfig):
@@ -41,11 +42,7 @@ class Starcoder2(Llama):
     """A StarCoder 2 with its tokenizer; its forward pass is Llama's."""
 
     config_type: ClassVar[type[LlamaConfig]] = Starcoder2Config
-
-    @classmethod
-    def norm(cls, source: TensorSource, name: str, features: int, config: Any) -> LayerNorm:
-        """Return a norm of the stream, with a mean and a bias."""
-        return layer_norm(source, name, features, config.norm_eps)
+    make_norm: ClassVar[Callable[..., Any]] = layer_norm
 
     @classmethod
     def mlp(cls, source: TensorSource, config: Any, layer: int) -> FeedForward:  # noqa: ARG003
