@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from regard.models.build import causal_attention, embedding, feed_forward, layer_norm, projections
+from regard.models.build import causal_attention, feed_forward, layer_norm, projections
 from regard.models.checkpoint.config import ConfigReader
 from regard.models.checkpoint.tensors import TensorSource
 from regard.models.gpt2 import GPT2, GPT2Config, ignore_summary, read_sizes
@@ -41,17 +41,6 @@ class GPTNeo(GPT2):
     """A GPT-Neo with its tokenizer; its forward pass is that of GPT-2."""
 
     config_type: ClassVar[Any] = GPTNeoConfig
-
-    @classmethod
-    def layers(cls, source: TensorSource, config: GPTNeoConfig) -> dict[str, Any]:
-        """Return the fields that are layers, except the head."""
-        E = config.embed_dim
-        return {
-            "token_embedding": embedding(source, cls.embedding, config.vocab_size, E, in_blocks=True),
-            "position_embedding": embedding(source, "wpe", config.max_positions, E),
-            "blocks": tuple(cls.block(source.at(f"h.{i}"), config, i) for i in range(config.num_layers)),
-            "final_norm": layer_norm(source, "ln_f", E, config.norm_eps),
-        }
 
     @classmethod
     def block(cls, source: TensorSource, config: GPTNeoConfig, layer: int) -> DecoderBlock:
