@@ -16,9 +16,7 @@ import numpy as np
 from regard.models import decoder_checkpoint as shared
 from regard.models.build import rms_norm
 from regard.models.checkpoint.config import ConfigReader
-from regard.models.checkpoint.tensors import TensorSource
 from regard.models.llama import Llama, LlamaConfig
-from regard.nn import DecoderBlock
 
 _CAP_RANGE = (1e-30, 1e30)  # neither a cap nor logits / cap overflows in float32
 
@@ -79,19 +77,14 @@ class Gemma2(Llama):
             return logits if cap is None else cap * np.tanh(logits / cap)
 
     @classmethod
-    def block(cls, source: TensorSource, config: Any, layer: int) -> DecoderBlock:
-        """Return the block of a layer."""
-        norms = {
+    def block_norms(cls, config: Any) -> dict[str, str]:  # noqa: ARG003
+        """Return the norms of a block, before and after each sublayer."""
+        return {
             "attn_norm": "input_layernorm",
             "attn_post_norm": "post_attention_layernorm",
             "mlp_norm": "pre_feedforward_layernorm",
             "mlp_post_norm": "post_feedforward_layernorm",
         }
-        parts: dict[str, Any] = {
-            field: cls.norm(source, name, config.embed_dim, config) for field, name in norms.items()
-        }
-        attn = cls.attention(source.at("self_attn"), config, layer)
-        return DecoderBlock(**parts, attn=attn, mlp=cls.mlp(source, config, layer))
 
 
 def read_cap(reader: ConfigReader, name: str, default: float | None) -> float | None:

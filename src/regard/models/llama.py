@@ -137,14 +137,21 @@ class Llama(Decoder):
     @classmethod
     def block(cls, source: TensorSource, config: Any, layer: int) -> DecoderBlock:
         """Return the block of a layer."""
+        norms: dict[str, Any] = {"attn_norm": None}
+        for field, name in cls.block_norms(config).items():
+            norms[field] = cls.norm(source, name, config.embed_dim, config)
         return DecoderBlock(
-            cls.norm(source, "input_layernorm", config.embed_dim, config),
-            cls.attention(source.at(cls.attention_name), config, layer),
-            cls.norm(source, "post_attention_layernorm", config.embed_dim, config),
-            cls.mlp(source, config, layer),
+            **norms,
+            attn=cls.attention(source.at(cls.attention_name), config, layer),
+            mlp=cls.mlp(source, config, layer),
             residual_scale=config.residual_scale,
             parallel=config.parallel,
         )
+
+    @classmethod
+    def block_norms(cls, config: Any) -> dict[str, str]:  # noqa: ARG003
+        """Return the norms of a block, each with its name in the checkpoint."""
+        return {"attn_norm": "input_layernorm", "mlp_norm": "post_attention_layernorm"}
 
     @classmethod
     def attention(cls, source: TensorSource, config: Any, layer: int) -> CausalAttention:
