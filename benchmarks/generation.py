@@ -65,8 +65,7 @@ def gguf() -> Path:
     """Return the file of the model."""
     from regard.models.hub import resolve
 
-    found = resolve.find("smollm2")
-    return found if found.is_file() else next(found.glob("*.gguf"))
+    return resolve.find("smollm2")
 
 
 def ids_of_a_text(length: int) -> np.ndarray:

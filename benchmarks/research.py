@@ -277,7 +277,7 @@ def write_models(folder: Path, smoke: bool) -> list[str]:
     found = [save("pythia-70m-shaped", GPTNeoXForCausalLM(config))]
     if smoke:
         return found
-    (file,) = Path(resolve.find("smollm2")).glob("*.gguf")
+    file = resolve.find("smollm2")
     stored = AutoModelForCausalLM.from_pretrained(str(file.parent), gguf_file=file.name, dtype=torch.float32)
     if hasattr(stored.config, "quantization_config"):  # the weights are widened; transformers would not save them
         del stored.config.quantization_config

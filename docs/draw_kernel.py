@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+from draw_lesson import blank_axes, box
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
@@ -16,6 +17,7 @@ from regard.plot.style import SCREEN
 _STYLE = get_style()
 _QUIET, _PAPER = _STYLE.muted, _STYLE.background
 _QUERIES, _KEYS, _VALUES, _SCORES = _STYLE.texts
+_EDGE = {"edgecolor": _PAPER, "lw": 1.2}
 
 
 def _pale(color: str) -> str:
@@ -28,9 +30,7 @@ def tiling(path: str | Path) -> None:
     """Draw the blocks and tiles, and write the picture."""
     with _STYLE.rc_context():
         figure = Figure(figsize=(9.6, 4.9), dpi=150)
-        axes = figure.add_axes((0, 0, 1, 1))
-        axes.set(xlim=(0, 96), ylim=(0, 49))
-        axes.axis("off")
+        axes = blank_axes(figure, 96, 49)
         _map(axes)
         _scores(axes)
         _context(axes)
@@ -72,9 +72,9 @@ def _map(axes: Axes) -> None:
 def _scores(axes: Axes) -> None:
     """One block of scores, transposed, and the tile of it that is kept in registers."""
     axes.text(43, 46, "its scores, transposed", size=SCREEN.label)
-    _matrix(axes, 43, 13, 7, 24, _KEYS, "K\n96 × D")
-    _matrix(axes, 52, 38.5, 18, 5.5, _QUERIES, "Qᵀ   D × 64")
-    _matrix(axes, 52, 13, 18, 24, _pale(_SCORES), "")
+    box(axes, (43, 13), (7, 24), _KEYS, "K\n96 × D", **_EDGE)
+    box(axes, (52, 38.5), (18, 5.5), _QUERIES, "Qᵀ   D × 64", **_EDGE)
+    box(axes, (52, 13), (18, 24), _pale(_SCORES), "", **_EDGE)
     for lane in range(4):
         axes.add_patch(Rectangle((52 + lane * 4.5, 29), 4.5, 3, facecolor=_SCORES, edgecolor=_PAPER, lw=1.0))
     axes.add_patch(Rectangle((43, 29), 7, 3, facecolor="none", edgecolor=_STYLE.foreground, lw=1.3))
@@ -88,20 +88,12 @@ def _scores(axes: Axes) -> None:
 def _context(axes: Axes) -> None:
     """The weighted values are added to the context."""
     axes.text(75, 46, "the context", size=SCREEN.label)
-    _matrix(axes, 75, 22, 6, 15, _VALUES, "Vᵀ\nDv × 96")
-    _matrix(axes, 83, 38.5, 11, 5.5, _SCORES, "weights")
-    _matrix(axes, 83, 22, 11, 15, _pale(_VALUES), "Oᵀ\nDv × 64")
+    box(axes, (75, 22), (6, 15), _VALUES, "Vᵀ\nDv × 96", **_EDGE)
+    box(axes, (83, 38.5), (11, 5.5), _SCORES, "weights", **_EDGE)
+    box(axes, (83, 22), (11, 15), _pale(_VALUES), "Oᵀ\nDv × 64", **_EDGE)
     axes.text(75, 17.6, "O ← O · rescale + V · weights")
     axes.text(75, 13.6, "rescale = exp(old maximum")
     axes.text(75, 11.4, "               − new maximum),")
     axes.text(75, 9.2, "one factor a lane, in")
     axes.text(75, 7.0, "the same multiply-add that")
     axes.text(75, 4.8, "writes the tile back.")
-
-
-def _matrix(axes: Axes, x: float, y: float, width: float, height: float, face: str, text: str) -> None:
-    axes.add_patch(Rectangle((x, y), width, height, facecolor=face, edgecolor=_PAPER, lw=1.2))
-    dark = face in _STYLE.texts
-    axes.text(
-        x + width / 2, y + height / 2, text, ha="center", va="center", color=_PAPER if dark else _STYLE.foreground
-    )

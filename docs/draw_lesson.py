@@ -6,6 +6,7 @@ import io
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -62,26 +63,35 @@ def row_of_attention_in_stills(path: str | Path) -> None:
         figure = Figure(figsize=(15.2, 8.4), dpi=100)
         for place, step in enumerate(_STILLS):
             row, col = divmod(place, 2)
-            _draw(figure.add_axes((0.5 * col, 0.5 * (1 - row), 0.5, 0.5)), step, highlight=False)
+            _draw(figure, step, (0.5 * col, 0.5 * (1 - row), 0.5, 0.5), highlight=False)
         figure.savefig(path)
 
 
 def _image(step: tuple[int, bool, int]) -> Image.Image:
     figure = Figure(figsize=(7.6, 4.2), dpi=100)
-    _draw(figure.add_axes((0, 0, 1, 1)), step)
+    _draw(figure, step)
     with io.BytesIO() as file:
         figure.savefig(file, format="png")
         return Image.open(file).convert("RGB")
 
 
-def _draw(axes: Axes, step: tuple[int, bool, int], *, highlight: bool = True) -> None:
+def blank_axes(figure: Figure, width: float, height: float, place: Sequence[float] = (0, 0, 1, 1)) -> Axes:
+    """Return axes without lines, of so many units, which fill a figure or a place in it."""
+    axes: Axes = figure.add_axes(place)  # type: ignore[call-overload]
+    axes.set(xlim=(0, width), ylim=(0, height))
+    axes.axis("off")
+    return axes
+
+
+def _draw(
+    figure: Figure, step: tuple[int, bool, int], place: Sequence[float] = (0, 0, 1, 1), *, highlight: bool = True
+) -> None:
     """Draw one step, a line for each key; the one whose turn it is has a band."""
     num_scores, has_weights, num_values = step
     q, k, v = lesson_head()
     scores = q[ROW] @ k.T / 2  # S
     weights = F.softmax(scores)
-    axes.set(xlim=(0, 76), ylim=(0, 42))
-    axes.axis("off")
+    axes = blank_axes(figure, 76, 42, place)
     stage = 3 if num_values else 2 if has_weights else 1 if num_scores else 0
     axes.text(2, 38.6, _TITLES[stage], size=SCREEN.title)
     axes.text(2, 33.2, "query of cat", color=_QUERY)
@@ -124,9 +134,7 @@ def block_shapes(path: str | Path) -> None:
     """Draw what an encoder block makes of its input, each step with its axes, and write the picture."""
     with _STYLE.rc_context():
         figure = Figure(figsize=(9.6, 6.4), dpi=150)
-        axes = figure.add_axes((0, 0, 1, 1))
-        axes.set(xlim=(0, 96), ylim=(0, 64))
-        axes.axis("off")
+        axes = blank_axes(figure, 96, 64)
         _attention(axes)
         _feed_forward(axes)
         figure.savefig(path)
@@ -134,16 +142,16 @@ def block_shapes(path: str | Path) -> None:
 
 def _attention(axes: Axes) -> None:
     axes.text(3, 60.4, "attention: every token reads from all", size=SCREEN.title)
-    _box(axes, (3, 42), (8, 6), _STYLE.masked, "x\nT E")
+    box(axes, (3, 42), (8, 6), _STYLE.masked, "x\nT E")
     for y, name, color in ((51.0, "q\nH T D", _QUERY), (42, "k\nH S D", _KEY), (33, "v\nH S Dv", _VALUE)):
-        _box(axes, (20, y), (8, 6), color, name)
+        box(axes, (20, y), (8, 6), color, name)
         _arrow(axes, [(11, 45), (20, y + 3)])
     for y, name in ((52.6, "· W_q"), (46.2, "· W_k"), (37.0, "· W_v")):
         axes.text(15.3, y, name, ha="center", va="center", color=_STYLE.muted)
-    _box(axes, (37, 46.5), (9, 6), _STYLE.masked, "scores\nH T S")
-    _box(axes, (55, 46.5), (9, 6), _WEIGHT, "weights\nH T S")
-    _box(axes, (55, 33), (9, 6), _VALUE, "context\nH T Dv")
-    _box(axes, (72, 33), (9, 6), _STYLE.masked, "output\nT E")
+    box(axes, (37, 46.5), (9, 6), _STYLE.masked, "scores\nH T S")
+    box(axes, (55, 46.5), (9, 6), _WEIGHT, "weights\nH T S")
+    box(axes, (55, 33), (9, 6), _VALUE, "context\nH T Dv")
+    box(axes, (72, 33), (9, 6), _STYLE.masked, "output\nT E")
     _arrow(axes, [(28, 54), (37, 50.5)])
     _arrow(axes, [(28, 45), (37, 48.5)])
     axes.text(41.5, 44.4, "q · kᵀ / √D", ha="center", color=_STYLE.muted)
@@ -164,9 +172,9 @@ def _attention(axes: Axes) -> None:
 
 def _feed_forward(axes: Axes) -> None:
     axes.text(20, 24.4, "feed-forward: every token for itself", size=SCREEN.title)
-    _box(axes, (3, 15), (8, 6), _STYLE.masked, "x\nT E")
-    _box(axes, (27, 15), (28, 6), _QUERY, "T 4E")
-    _box(axes, (72, 15), (9, 6), _STYLE.masked, "T E")
+    box(axes, (3, 15), (8, 6), _STYLE.masked, "x\nT E")
+    box(axes, (27, 15), (28, 6), _QUERY, "T 4E")
+    box(axes, (72, 15), (9, 6), _STYLE.masked, "T E")
     _arrow(axes, [(11, 18), (27, 18)])
     axes.text(19, 18.9, "gelu(· W_up)", ha="center", color=_STYLE.muted)
     _arrow(axes, [(55, 18), (72, 18)])
@@ -180,8 +188,9 @@ def _feed_forward(axes: Axes) -> None:
     axes.text(3, 4.0, "In and out: T E. So blocks can follow each other.")
 
 
-def _box(axes: Axes, corner: tuple[float, float], size: tuple[float, float], face: str, text: str) -> None:
-    axes.add_patch(Rectangle(corner, *size, facecolor=face, edgecolor="none"))
+def box(axes: Axes, corner: tuple[float, float], size: tuple[float, float], face: str, text: str, **edge: Any) -> None:
+    """Draw a rectangle with a text in it."""
+    axes.add_patch(Rectangle(corner, *size, facecolor=face, **{"edgecolor": "none", **edge}))
     color = _STYLE.background if face in _STYLE.texts else _STYLE.foreground
     axes.text(corner[0] + size[0] / 2, corner[1] + size[1] / 2, text, ha="center", va="center", color=color)
 

@@ -91,10 +91,12 @@ void swiglu(const HeadRows& gate, const HeadRows& up, const HeadRows& output) {
 // Cosines and sines, a row for each token, or one for all.
 struct Rotation {
   Array cos, sin;
+  bool interleaved;  // whether neighbouring features are a pair
 
   void apply(const HeadRows& x) const {
     OpParams params;
-    params.op = Op::rope_half, params.rows = x.tokens * x.heads, params.columns = x.features;
+    params.op = interleaved ? Op::rope_interleaved : Op::rope_half, params.rows = x.tokens * x.heads,
+    params.columns = x.features;
     params.pairs = last_axis(cos);
     const ptrdiff_t stride = cos.shape(0) == 1 ? 0 : last_axis(cos);
     params.x = params.output = x.strided();
@@ -117,12 +119,14 @@ struct DecoderBlock {
 class DecoderStep {
  public:
   DecoderStep(ptrdiff_t num_heads, ptrdiff_t num_kv_heads, ptrdiff_t head_dim, double scale, double softcap,
-              std::vector<DecoderBlock> blocks)
+              double residual_scale, bool interleaved, std::vector<DecoderBlock> blocks)
       : heads_(num_heads),
         kv_heads_(num_kv_heads),
         head_dim_(head_dim),
         scale_(scale),
         softcap_(softcap),
+        residual_scale_(float(residual_scale)),
+        interleaved_(interleaved),
         blocks_(std::move(blocks)) {
     check(!blocks_.empty() && num_kv_heads > 0 && num_heads % num_kv_heads == 0 && head_dim > 0, "the number of heads");
     width_ = blocks_[0].attn_norm.features();
@@ -173,7 +177,7 @@ class DecoderStep {
               "the cache");
       }
     if (!tokens) return true;
-    const Rotation rotation{cos, sin};
+    const Rotation rotation{cos, sin, interleaved_};
     const ReleasedGil released;
     const ParallelRegion region(num_threads());
     for (size_t i = 0; i < blocks_.size(); ++i) {
@@ -204,7 +208,7 @@ class DecoderStep {
     append(k, texts, keys);
     append(v, texts, values);
     if (!attend(block, q, texts, keys, values, context)) return false;
-    run_linear(block.out.params, tokens, context, y, x);
+    add_output(block.out, tokens, context, y, x);
 
     rms_norm(block.mlp_norm, x_rows, y_rows);
     const TemporaryBuffer hidden(tokens, hidden_, F32);
@@ -217,8 +221,17 @@ class DecoderStep {
       if (!both) run_linear(block.gate_up[1].params, tokens, y, up.data);
       swiglu(gate, up, {hidden, tokens, hidden_, 1, hidden_});
     }
-    run_linear(block.down.params, tokens, hidden, y, x);
+    add_output(block.down, tokens, hidden, y, x);
     return true;
+  }
+
+  // Add the output of a map to x, times the residual scale; y is of no use afterwards.
+  void add_output(const PackedMap& map, ptrdiff_t tokens, const char* input, char* y, char* x) const {
+    if (residual_scale_ == 1.0f) return run_linear(map.params, tokens, input, y, x);
+    run_linear(map.params, tokens, input, y);
+    float* sum = reinterpret_cast<float*>(x);
+    const float* output = reinterpret_cast<const float*>(y);
+    for (ptrdiff_t i = 0; i < tokens * width_; ++i) sum[i] += residual_scale_ * output[i];
   }
 
   // Copy keys or values of the new tokens to the last positions of the cache.
@@ -270,6 +283,8 @@ class DecoderStep {
 
   const ptrdiff_t heads_, kv_heads_, head_dim_;
   const double scale_, softcap_;
+  const float residual_scale_;
+  const bool interleaved_;
   ptrdiff_t width_, hidden_;
   const std::vector<DecoderBlock> blocks_;
 };
@@ -292,8 +307,9 @@ void bind_decoder(nb::module_& m) {
           "attn_norm"_a, "qkv"_a, "q_norm"_a.none(), "k_norm"_a.none(), "sinks"_a.none(), "out"_a, "mlp_norm"_a,
           "gate_up"_a, "down"_a);
   nb::class_<DecoderStep>(m, "DecoderStep")
-      .def(nb::init<ptrdiff_t, ptrdiff_t, ptrdiff_t, double, double, std::vector<DecoderBlock>>(), "num_heads"_a,
-           "num_kv_heads"_a, "head_dim"_a, "scale"_a, "softcap"_a, "blocks"_a)
+      .def(nb::init<ptrdiff_t, ptrdiff_t, ptrdiff_t, double, double, double, bool, std::vector<DecoderBlock>>(),
+           "num_heads"_a, "num_kv_heads"_a, "head_dim"_a, "scale"_a, "softcap"_a, "residual_scale"_a, "interleaved"_a,
+           "blocks"_a)
       .def("__call__", &DecoderStep::operator(), "x"_a, "cos"_a, "sin"_a, "keys"_a, "values"_a);
 }
 

@@ -64,11 +64,12 @@ class Maker:
             self.linear(width, G * D, v_kind or kind, bias),
             self.linear(H * D, width, kind, bias),
         )
+        residual_scale = options.pop("residual_scale", 1.0)
         norms = {name: self.norm(D) for name in ("q_norm", "k_norm") if qk_norm}
         attn = nn.CausalAttention(q, k, v, o, num_heads=H, **norms, **options)
         gate, up = (self.linear(width, hidden, kind, bias) for kind in (kind, up_kind or kind))
         mlp = nn.GatedFeedForward(gate, up, self.linear(hidden, width, kind))
-        return nn.DecoderBlock(self.norm(width), attn, self.norm(width), mlp)
+        return nn.DecoderBlock(self.norm(width), attn, self.norm(width), mlp, residual_scale=residual_scale)
 
 
 @pytest.fixture
@@ -118,6 +119,8 @@ BLOCKS = {
     "another scale and softcap": {"scale": 0.3, "softcap": 5.0},
     "sinks": {"sinks": np.linspace(-1, 2, H).astype(np.float32)},
     "a window": {"window": (40, 0)},
+    "outputs that are scaled": {"residual_scale": 0.22},
+    "neighbours that are rotated": {"interleaved": True},
 }
 
 
@@ -183,7 +186,7 @@ def test_gates_give_the_bits_of_the_blocks(rng, maker, threads, kind, width, hid
 @pytest.mark.parametrize("count", [2, 10, 13, 70, 300])
 @pytest.mark.parametrize("batch", [1, 3])
 @pytest.mark.parametrize("length", [None, 0, 5, 600])
-@pytest.mark.parametrize("name", ["quantised", "float32", "biases", "values stored otherwise", "sinks", "a window"])
+@pytest.mark.parametrize("name", BLOCKS)
 def test_several_new_tokens_give_the_bits_of_the_blocks(rng, maker, name, length, batch, count):
     blocks = [maker.block(**{**BLOCKS[name], **({"window": (1000, 0)} if "window" in name else {})}) for _ in range(2)]
     x = rng.standard_normal((batch, count, E)).astype(np.float32)

@@ -100,7 +100,7 @@ def _sha256(name: str) -> str:
     if entry is None and (identity := hub_cache.identity(path)) is not None:
         return hashlib.sha256(json.dumps(identity).encode()).hexdigest()
     files = files_of_model(path) if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
-    if entry is not None:
+    if entry is not None and path.is_dir():
         files = [path / file.name for file in entry.files]
     digest = hashlib.sha256()
     for file in files:

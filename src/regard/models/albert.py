@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from regard.models.bert import Bert, BertConfig, embedding_layers, read_sizes
 from regard.models.build import encoder_block, linear
@@ -22,8 +22,7 @@ class AlbertConfig(BertConfig):
     num_groups: int = field(default=1, kw_only=True)
 
     @classmethod
-    def read(cls, reader: ConfigReader) -> AlbertConfig:
-        """Read a Hugging Face config.json; an unknown field or value is an error."""
+    def _read(cls, reader: ConfigReader) -> Self:
         reader.only(inner_group_num=1)
         reader.without_effect("classifier_dropout_prob")
         reader.without_effect("down_scale_factor", "gap_size", "net_structure_type", "num_memory_blocks")
@@ -31,9 +30,7 @@ class AlbertConfig(BertConfig):
         reader.require(
             groups <= sizes["num_layers"], f"num_hidden_groups {groups} is more than the {sizes['num_layers']} layers"
         )
-        config = cls(**sizes, embedding_dim=reader.count("embedding_size", 128), num_groups=groups)
-        reader.finish()
-        return config
+        return cls(**sizes, embedding_dim=reader.count("embedding_size", 128), num_groups=groups)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -54,8 +54,7 @@ class BartConfig(ModelConfig):
     start_id: int
 
     @classmethod
-    def read(cls, reader: ConfigReader) -> BartConfig:
-        """Read a Hugging Face config.json; an unknown field or value is an error."""
+    def _read(cls, reader: ConfigReader) -> Self:
         reader.only(model_type="bart", is_encoder_decoder=True, is_decoder=False, add_bias_logits=False)
         reader.only(add_final_layer_norm=False, normalize_before=False, normalize_embedding=True)
         reader.only(static_position_embeddings=False, extra_pos_embeddings=_POSITION_OFFSET)
@@ -81,7 +80,6 @@ class BartConfig(ModelConfig):
         )
         for num_heads in (config.num_heads, config.num_decoder_heads):
             reader.splits("d_model", config.embed_dim, num_heads)
-        reader.finish()
         return config
 
 

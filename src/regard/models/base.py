@@ -270,13 +270,7 @@ class TextModel(PretrainedModel):
         (1, 1, 3, 8)
         """
         return gradients_of_run(
-            self,
-            lambda model, trace: model(text, trace=trace),
-            metric,
-            at=at,
-            only=only,
-            parameters=parameters,
-            checkpoint=checkpoint,
+            self, lambda model, trace: model(text, trace=trace), metric, at, only, parameters, checkpoint
         )
 
     def embed(
@@ -413,17 +407,7 @@ class TextModel(PretrainedModel):
         2 (1, 4, 3, 3)
         0 (1, 4, 4, 4)
         """
-        return iter_traces(
-            self,
-            texts,
-            batch_size=batch_size,
-            only=only,
-            keep=keep,
-            edit=edit,
-            truncate=truncate,
-            skip=skip,
-            progress=progress,
-        )
+        return iter_traces(self, texts, batch_size, only, keep, edit, truncate, skip, progress)
 
     def activations(
         self,

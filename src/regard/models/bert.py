@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -40,11 +40,8 @@ class BertConfig(ModelConfig):
     embedding_dim: int | None = field(default=None, kw_only=True)  # of tables that are narrower than E
 
     @classmethod
-    def read(cls, reader: ConfigReader) -> BertConfig:
-        """Read a Hugging Face config.json; an unknown field or value is an error."""
-        config = cls(**read_sizes(reader, "bert"))
-        reader.finish()
-        return config
+    def _read(cls, reader: ConfigReader) -> Self:
+        return cls(**read_sizes(reader, "bert"))
 
 
 def read_sizes(

@@ -51,17 +51,14 @@ class CLIPTextConfig(ModelConfig):
     end_id: int
 
     @classmethod
-    def read(cls, reader: ConfigReader) -> Self:
-        """Read a Hugging Face config.json; an unknown field or value is an error."""
+    def _read(cls, reader: ConfigReader) -> Self:
         reader.only(model_type="clip_text_model")
-        config = cls(
+        return cls(
             vocab_size=reader.count("vocab_size", 49408),
             **_read_sizes(reader, width=512, heads=8),
             max_positions=reader.count("max_position_embeddings", 77),
             end_id=reader.index("eos_token_id", 49407, 1 << 31),
         )
-        reader.finish()
-        return config
 
 
 @dataclass(frozen=True)
@@ -71,12 +68,9 @@ class CLIPVisionConfig(ImageConfig):
     projection_dim: int
 
     @classmethod
-    def read(cls, reader: ConfigReader) -> Self:
-        """Read a Hugging Face config.json; an unknown field or value is an error."""
+    def _read(cls, reader: ConfigReader) -> Self:
         reader.only(model_type="clip_vision_model")
-        config = cls(**_read_sizes(reader, width=768, heads=12), **read_image_sizes(reader, patch_size=32))
-        reader.finish()
-        return config
+        return cls(**_read_sizes(reader, width=768, heads=12), **read_image_sizes(reader, patch_size=32))
 
 
 @dataclass(frozen=True)
@@ -147,15 +141,9 @@ class CLIPText(TextModel):
     @classmethod
     def load(cls, checkpoint: Checkpoint, *, name: str, dtype: Any = np.float32) -> Self:
         """Build the model from its checkpoint."""
-        config, shapes = CLIPTextConfig.read(checkpoint.config()), checkpoint.tensors().shapes
-        prefix = _prefix(shapes, "text_model", "embeddings.token_embedding.weight")
-        projects = "text_projection.weight" in shapes
-        layers = load_layers(
-            checkpoint,
-            lambda source: cls.layers(source, config, prefix, config.projection_dim if projects else 0),
-            num_layers=config.num_layers,
-            dtype=dtype,
-        )
+        config = CLIPTextConfig.read(checkpoint.config())
+        names = "text_model", "embeddings.token_embedding.weight", "text_projection.weight"
+        layers = _load_half(cls, checkpoint, config, dtype, *names)
         return cls(name, config, tokenizer_for(checkpoint, config.vocab_size), **layers)
 
     @classmethod
@@ -207,15 +195,9 @@ class CLIPVision(ImageModel):
     @classmethod
     def load(cls, checkpoint: Checkpoint, *, name: str, dtype: Any = np.float32) -> Self:
         """Build the model from its checkpoint."""
-        config, shapes = CLIPVisionConfig.read(checkpoint.config()), checkpoint.tensors().shapes
-        prefix = _prefix(shapes, "vision_model", "embeddings.class_embedding")
-        projects = "visual_projection.weight" in shapes
-        layers = load_layers(
-            checkpoint,
-            lambda source: cls.layers(source, config, prefix, config.projection_dim if projects else 0),
-            num_layers=config.num_layers,
-            dtype=dtype,
-        )
+        config = CLIPVisionConfig.read(checkpoint.config())
+        names = "vision_model", "embeddings.class_embedding", "visual_projection.weight"
+        layers = _load_half(cls, checkpoint, config, dtype, *names)
         return cls(name, config, **layers, processor=_processor(checkpoint, config))
 
     @classmethod
@@ -331,9 +313,19 @@ def _read_sizes(reader: ConfigReader, *, width: int, heads: int) -> dict[str, An
     return sizes
 
 
-def _prefix(shapes: Mapping[str, Any], prefix: str, name: str) -> str:
-    """Return the prefix of all names, which a half has inside a model with its projection."""
-    return prefix if f"{prefix}.{name}" in shapes else ""
+def _load_half(
+    half: Any, checkpoint: Checkpoint, config: Any, dtype: Any, prefix: str, first: str, projection: str
+) -> dict[str, Any]:
+    """Load the layers of a half, whose names have the prefix inside a model with its projection."""
+    shapes = checkpoint.tensors().shapes
+    prefix = prefix if f"{prefix}.{first}" in shapes else ""
+    width = config.projection_dim if projection in shapes else 0
+    return load_layers(
+        checkpoint,
+        lambda source: half.layers(source, config, prefix, width),
+        num_layers=config.num_layers,
+        dtype=dtype,
+    )
 
 
 def _processor(checkpoint: Checkpoint, config: CLIPVisionConfig) -> ImageProcessor | None:

@@ -7,7 +7,9 @@ fourth attends to all tokens without positions (Cohere 2025, "Command A", arXiv:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -21,18 +23,14 @@ from regard.models.llama import Llama, LlamaConfig
 from regard.nn import DecoderBlock, LayerNorm
 
 
-@dataclass(frozen=True, kw_only=True)
 class CohereConfig(LlamaConfig):
     """The configuration of a Command R."""
 
-    logit_scale: float
-
     @classmethod
-    def read(cls, reader: ConfigReader) -> Self:
-        """Read a Hugging Face config.json; an unknown field or value is an error."""
+    def _read(cls, reader: ConfigReader) -> Self:
         is_second = reader.choice("model_type", None, ["cohere", "cohere2"]) == "cohere2"
         sizes = read_sizes(reader, norm_eps=1e-5, norm_eps_name="layer_norm_eps")
-        layers, bias = sizes["num_layers"], reader.flag("attention_bias", False)
+        layers = sizes["num_layers"]
         windows: tuple[int | None, ...] = (None,) * layers
         if is_second:
             reader.choice("position_embedding_type", "rope_gptj", ["rope_gptj"])
@@ -45,14 +43,14 @@ class CohereConfig(LlamaConfig):
             )
             window, pattern = reader.optional_count("sliding_window", 4096), reader.count("sliding_window_pattern", 4)
             windows = read_windows(reader, layers, window, [bool((i + 1) % pattern) for i in range(layers)])
-        return cls._finish(
+        return cls._rest(
             reader,
             sizes,
             windows=windows,
             rotated=tuple(window is not None for window in windows) if is_second else None,
             rope_base=10_000.0 if is_second else 500_000.0,
-            qkv_bias=bias,
-            output_bias=bias,
+            bias=reader.flag("attention_bias", False),
+            parallel=True,
             qk_norm=not is_second and reader.flag("use_qk_norm", False),
             logit_scale=reader.positive("logit_scale", 0.0625),
             tied=True,
@@ -79,29 +77,20 @@ class Cohere(Llama):
     """A Command R with its tokenizer; its forward pass is Llama's."""
 
     config_type: ClassVar[type[LlamaConfig]] = CohereConfig
+    make_norm: ClassVar[Callable[..., Any]] = partial(layer_norm, bias=False)
     interleaved: ClassVar[bool] = True
 
     config: CohereConfig
-
-    @property
-    def logit_scale(self) -> float:
-        """The factor of the logits."""
-        return self.config.logit_scale
 
     @classmethod
     def block(cls, source: TensorSource, config: Any, layer: int) -> DecoderBlock:
         """Return the block of a layer, in which attention and feed-forward read the same norm."""
         norm = cls.norm(source, "input_layernorm", config.embed_dim, config)
-        attn = cls.attention(source.at("self_attn"), config, layer)
-        return DecoderBlock(norm, attn, norm, cls.mlp(source, config, layer), parallel=True)
+        attn = cls.attention(source.at(cls.attention_name), config, layer)
+        return DecoderBlock(norm, attn, norm, cls.mlp(source, config, layer), parallel=config.parallel)
 
     @classmethod
     def head_norm(cls, source: TensorSource, name: str, heads: int, config: Any) -> HeadNorm:
         """Return the norm of each query or each key, of so many heads."""
         D = config.head_dim
         return HeadNorm(source.array(f"{name}.weight", (heads, D), (heads, 1, D)), eps=config.norm_eps)
-
-    @classmethod
-    def norm(cls, source: TensorSource, name: str, features: int, config: Any) -> LayerNorm:
-        """Return a norm of the stream, with a mean and without a bias."""
-        return layer_norm(source, name, features, config.norm_eps, bias=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set, Sized
 from itertools import chain, groupby, islice
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.lib import format as npy
@@ -17,7 +17,7 @@ from regard.models.batch import OneText, as_encoding
 from regard.models.output import run_traced
 from regard.text.encoding import Encoding
 from regard.text.words import check_no_set_or_table, join_names
-from regard.trace import Edit, Trace
+from regard.trace import Trace
 
 Progress: TypeAlias = Callable[[int, int | None], None]
 """Called with the number of texts done and that of all, None where it is unknown."""
@@ -28,11 +28,10 @@ _WINDOW = 4096  # texts that are sorted by length at a time
 def iter_traces(
     model: Any,
     texts: Iterable[OneText],
-    *,
     batch_size: int = 32,
-    only: str | Iterable[str] | None = None,
-    keep: Literal["maps", "arrays"] = "maps",
-    edit: Mapping[str, Edit] | None = None,
+    only: Any = None,
+    keep: str = "maps",
+    edit: Any = None,
     truncate: bool = False,
     skip: int = 0,
     progress: Progress | None = None,
@@ -47,13 +46,12 @@ def iter_traces(
 def iter_picture_traces(
     model: Any,
     pictures: Iterable[Any],
-    *,
-    batch_size: int = 32,
-    only: str | Iterable[str] | None = None,
-    keep: Literal["maps", "arrays"] = "maps",
-    edit: Mapping[str, Edit] | None = None,
-    skip: int = 0,
-    progress: Progress | None = None,
+    batch_size: int,
+    only: Any,
+    keep: str,
+    edit: Any,
+    skip: int,
+    progress: Progress | None,
 ) -> Iterator[tuple[int, Trace]]:
     """Yield the index of each picture and its trace; see `ImageModel.iter_traces`."""
     batch_size, skip = whole_number("batch_size", batch_size, 1), whole_number("skip", skip, 0)

@@ -53,8 +53,7 @@ class DebertaV2Config(BertConfig):
     has_positions: bool = False
 
     @classmethod
-    def read(cls, reader: ConfigReader) -> Self:
-        """Read a Hugging Face config.json; an unknown field or value is an error."""
+    def _read(cls, reader: ConfigReader) -> Self:
         reader.only(conv_kernel_size=0)
         reader.without_effect("conv_act", "conv_groups")
         reader.without_effect("legacy", *(f"pooler_{name}" for name in ("dropout", "hidden_act", "hidden_size")))
@@ -81,7 +80,6 @@ class DebertaV2Config(BertConfig):
             not config.has_distances or middle not in (0, config.max_distance - 1),
             f"position_buckets {config.num_buckets} do not fit distances up to {config.max_distance}",
         )
-        reader.finish()
         return config
 
     @property

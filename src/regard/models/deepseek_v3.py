@@ -52,8 +52,7 @@ class DeepseekV3Config(LlamaConfig):
     num_next: int  # further layers, which predict further tokens and are not read
 
     @classmethod
-    def read(cls, reader: ConfigReader) -> Self:
-        """Read a Hugging Face config.json; an unknown field or value is an error."""
+    def _read(cls, reader: ConfigReader) -> Self:
         reader.only(model_type="deepseek_v3", scoring_func="sigmoid", topk_method="noaux_tc", moe_layer_freq=1)
         reader.without_effect("pretraining_tp", "ep_size", "seq_aux", "aux_loss_alpha")  # how it was trained
         reader.without_effect("output_router_logits", "router_aux_loss_coef")
@@ -67,10 +66,9 @@ class DeepseekV3Config(LlamaConfig):
             sizes["num_kv_heads"] == heads,
             f"num_key_value_heads {sizes['num_kv_heads']} must be {heads}: each head has keys of its own",
         )
-        config = cls._finish(
+        config = cls._rest(
             reader,
             sizes,
-            windows=(None,) * sizes["num_layers"],
             rotated_dim=rotated,
             value_dim=reader.count("v_head_dim", 128),
             query_latent_dim=reader.optional_count("q_lora_rank", 1536),

@@ -17,10 +17,10 @@ from regard.models.build import feed_forward, fused_linears, layer_norm, linear
 from regard.models.checkpoint.config import ConfigReader
 from regard.models.checkpoint.tensors import TensorSource
 from regard.models.images.model import ImageOutput
-from regard.models.images.patches import ImageConfig, read_image_sizes
+from regard.models.images.patches import ImageConfig
 from regard.models.images.processor import ImageProcessor
 from regard.models.images.read import MAX_PIXELS
-from regard.models.vit import ViT, read_labels
+from regard.models.vit import ViT, read_sizes
 from regard.nn import EncoderBlock, FeedForward, GatedFeedForward, SelfAttention
 from regard.text.encoding import Encoding
 
@@ -45,32 +45,20 @@ class Dinov2Config(ImageConfig):
     labels: tuple[str, ...]
 
     @classmethod
-    def read(cls, reader: ConfigReader) -> Self:
-        """Read a Hugging Face config.json; an unknown field or value is an error."""
+    def _read(cls, reader: ConfigReader) -> Self:
         reader.only(model_type="dinov2", is_encoder_decoder=False)
         reader.without_effect("layerscale_value", "drop_path_rate", "use_mask_token")  # of training
         reader.without_effect("out_features", "out_indices", "stage_names", "apply_layernorm", "reshape_hidden_states")
-        embed_dim, num_heads = reader.count("hidden_size", 768), reader.count("num_attention_heads", 12)
-        reader.splits("hidden_size", embed_dim, num_heads)
-        hidden_dim, is_gated = embed_dim * reader.count("mlp_ratio", 4), reader.flag("use_swiglu_ffn", False)
-        sizes = read_image_sizes(reader, patch_size=14)
-        rows, columns = (side // patch for side, patch in zip(*sizes.values(), strict=True))
+        sizes = read_sizes(reader, norm_eps=1e-6, patch_size=14)
+        hidden_dim, is_gated = sizes["embed_dim"] * reader.count("mlp_ratio", 4), reader.flag("use_swiglu_ffn", False)
+        rows, columns = map(operator.floordiv, sizes["image_size"], sizes["patch_size"])
         reader.require(rows == columns, f"image_size makes {rows} × {columns} patches, which are not a square")
-        config = cls(
-            embed_dim=embed_dim,
-            num_layers=reader.num_layers("num_hidden_layers", 12),
-            num_heads=num_heads,
-            hidden_dim=-(-(hidden_dim * 2 // 3) // 8) * 8 if is_gated else hidden_dim,
-            activation=reader.activation("hidden_act", "gelu"),
-            norm_eps=reader.positive("layer_norm_eps", 1e-6),
+        return cls(
             **sizes,
+            hidden_dim=-(-(hidden_dim * 2 // 3) // 8) * 8 if is_gated else hidden_dim,
             stored_size=sizes["image_size"],
             is_gated=is_gated,
-            qkv_bias=reader.flag("qkv_bias", True),
-            labels=read_labels(reader),
         )
-        reader.finish()
-        return config
 
     @property
     def stored_grid(self) -> tuple[int, int]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from regard.models.bert import Bert, BertConfig
 from regard.models.checkpoint.config import ConfigReader
@@ -17,8 +17,7 @@ class DistilBertConfig(BertConfig):
     """The configuration of a BERT, without segments."""
 
     @classmethod
-    def read(cls, reader: ConfigReader) -> DistilBertConfig:
-        """Read a Hugging Face config.json; an unknown field or value is an error."""
+    def _read(cls, reader: ConfigReader) -> Self:
         reader.only(model_type="distilbert", is_decoder=False, is_encoder_decoder=False, pruned_heads={})
         # How the table was initialised; it is stored either way.
         reader.choice("sinusoidal_pos_embds", False, [False, True])
@@ -35,7 +34,6 @@ class DistilBertConfig(BertConfig):
             norm_eps=1e-12,  # the file has no field for it
         )
         reader.splits("dim", config.embed_dim, config.num_heads)
-        reader.finish()
         return config
 
 

@@ -6,7 +6,7 @@ The blocks are BERT's. The embeddings may be narrower and are then widened by a 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from regard.models.bert import Bert, BertConfig, read_sizes
 from regard.models.build import linear
@@ -20,12 +20,10 @@ class ElectraConfig(BertConfig):
     """The configuration of a BERT, and the width of its embeddings if it is another."""
 
     @classmethod
-    def read(cls, reader: ConfigReader) -> ElectraConfig:
-        """Read a Hugging Face config.json; an unknown field or value is an error."""
+    def _read(cls, reader: ConfigReader) -> Self:
         reader.without_effect(*(f"summary_{name}" for name in _SUMMARY))  # of a task head
         config = cls(**read_sizes(reader, "electra"))
         width = reader.count("embedding_size", 128)
-        reader.finish()
         return replace(config, embedding_dim=None if width == config.embed_dim else width)
 
 

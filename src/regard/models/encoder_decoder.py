@@ -184,13 +184,7 @@ class EncoderDecoder(LanguageModel):
         `text` and `target` are those of a call; ``"loss"`` is that of the target.
         """
         return gradients_of_run(
-            self,
-            lambda model, trace: model(text, target, trace=trace),
-            metric,
-            at=at,
-            only=only,
-            parameters=parameters,
-            checkpoint=checkpoint,
+            self, lambda model, trace: model(text, target, trace=trace), metric, at, only, parameters, checkpoint
         )
 
     def _run(self, batch: Batch, targets: Batch, trace: Recorder, target_layout: TextLayout) -> EncoderDecoderOutput:

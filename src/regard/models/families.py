@@ -189,18 +189,13 @@ def load(
     >>> model("The cat sat on the mat").hidden.shape              # doctest: +SKIP
     (1, 8, 384)
     """
-    model = load_unpacked(name_or_path, revision=revision, download=download, dtype=dtype, ignore=ignore)
+    model = load_unpacked(name_or_path, revision, download, dtype, ignore)
     pack(model)
     return model
 
 
 def load_unpacked(
-    name_or_path: str | os.PathLike[str],
-    *,
-    revision: str | None = None,
-    download: bool = True,
-    dtype: Any = np.float32,
-    ignore: Iterable[str] = (),
+    name_or_path: Any, revision: str | None = None, download: bool = True, dtype: Any = np.float32, ignore: Any = ()
 ) -> PretrainedModel:
     """Return the model that `load` returns with weights that are not packed: for one that does not run."""
     if not isinstance(name_or_path, str | os.PathLike):

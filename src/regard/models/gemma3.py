@@ -6,7 +6,6 @@ are no soft caps. Of one that looks at pictures too (4B and larger), the part th
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -33,38 +32,33 @@ class Gemma3Config(Gemma2Config):
     @classmethod
     def read(cls, reader: ConfigReader) -> Self:
         """Read a Hugging Face config.json; an unknown field or value is an error."""
-        whole, reader = reader, shared.text_part(reader, "gemma3", _SIZES)
+        part = shared.text_part(reader, "gemma3", _SIZES)
+        cap = part.peek("final_logit_softcapping")
+        part.require(
+            cap is None or part is reader,
+            f"final_logit_softcapping is {cap}, which transformers ignores in a gemma3: remove it",
+        )
+        return super().read(part)
+
+    @classmethod
+    def _read(cls, reader: ConfigReader) -> Self:
         reader.only(model_type="gemma3_text", attn_logit_softcapping=None)
         reader.choice("use_bidirectional_attention", None, [None, False])
         reader.without_effect("cache_implementation", "_sliding_window_pattern")
-        shared.check_unsupported_flags(reader)
         sizes = shared.read_sizes(reader, head_dim=256, num_kv_heads=4)
         layers, window = sizes["num_layers"], reader.optional_count("sliding_window", 4096)
         pattern = reader.count("sliding_window_pattern", 6)
         bases = {"sliding_attention": ("rope_local_base_freq", 1e4), "full_attention": ("rope_theta", 1e6)}
         ropes = read_ropes_by_type(reader, sizes, bases, scaled=["full_attention"])
-        cap = read_cap(reader, "final_logit_softcapping", None)
-        reader.require(
-            cap is None or reader is whole,
-            f"final_logit_softcapping is {cap}, which transformers ignores in a gemma3: remove it",
-        )
-        bias = reader.flag("attention_bias", False)
-        config = cls(
-            **sizes,
-            activation=reader.activation("hidden_activation", "gelu_pytorch_tanh"),
+        return cls._of_gemma(
+            reader,
+            sizes,
             rope=ropes["full_attention"],
             local_rope=ropes["sliding_attention"],
-            tied=reader.flag("tie_word_embeddings", True),
             windows=shared.read_windows(reader, layers, window, [bool((i + 1) % pattern) for i in range(layers)]),
-            qkv_bias=bias,
-            output_bias=bias,
-            score_scale=1 / math.sqrt(reader.positive("query_pre_attn_scalar", 256)),
-            score_softcap=None,
-            logit_softcap=cap,
+            logit_softcap=read_cap(reader, "final_logit_softcapping", None),
             qk_norm=True,
         )
-        reader.finish()
-        return config
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)

@@ -6,16 +6,15 @@ models of 2025 (``glm4``) also have norms after attention and feed-forward.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from regard.models.build import rms_norm
 from regard.models.checkpoint.config import ConfigReader
 from regard.models.checkpoint.tensors import TensorSource
 from regard.models.decoder_checkpoint import read_sizes
 from regard.models.llama import Llama, LlamaConfig
 from regard.models.phi3 import fused_mlp
-from regard.nn import DecoderBlock, GatedFeedForward
+from regard.nn import GatedFeedForward
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,14 +24,12 @@ class GlmConfig(LlamaConfig):
     post_norms: bool
 
     @classmethod
-    def read(cls, reader: ConfigReader) -> Self:
-        """Read a Hugging Face config.json; an unknown field or value is an error."""
+    def _read(cls, reader: ConfigReader) -> Self:
         post_norms = reader.choice("model_type", None, ["glm", "glm4"]) != "glm"
         sizes = read_sizes(reader, head_dim=128, num_kv_heads=2, norm_eps=1.5625e-7)
-        return cls._finish(
+        return cls._rest(
             reader,
             sizes,
-            windows=(None,) * sizes["num_layers"],
             qkv_bias=reader.flag("attention_bias", True),
             partial=0.5,
             post_norms=post_norms,
@@ -47,14 +44,10 @@ class Glm(Llama):
     interleaved: ClassVar[bool] = True
 
     @classmethod
-    def block(cls, source: TensorSource, config: Any, layer: int) -> DecoderBlock:
-        """Return the block of a layer."""
-        block = super().block(source, config, layer)
-        if not config.post_norms:
-            return block
-        names = ("post_self_attn_layernorm", "post_mlp_layernorm")
-        attn_norm, mlp_norm = (rms_norm(source, name, config.embed_dim, config.norm_eps) for name in names)
-        return replace(block, attn_post_norm=attn_norm, mlp_post_norm=mlp_norm)
+    def block_norms(cls, config: Any) -> dict[str, str]:
+        """Return the norms of a block; those after attention and feed-forward are of the models of 2025."""
+        after = {"attn_post_norm": "post_self_attn_layernorm", "mlp_post_norm": "post_mlp_layernorm"}
+        return super().block_norms(config) | (after if config.post_norms else {})
 
     @classmethod
     def mlp(cls, source: TensorSource, config: Any, layer: int) -> GatedFeedForward:  # noqa: ARG003

@@ -24,7 +24,7 @@ from regard.nn.layers import traced_norm
 _SUMMARY = ("type", "use_proj", "activation", "proj_to_labels", "first_dropout")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class GPT2Config(ModelConfig):
     """The sizes of a GPT-2: ``V``, ``E``, ``L``, ``H``, feed-forward width, positions; and its choices."""
 
@@ -36,41 +36,48 @@ class GPT2Config(ModelConfig):
     max_positions: int
     activation: str
     norm_eps: float
-    scaled: bool
-    scaled_by_layer: bool
+    scaled: bool = True
+    scaled_by_layer: bool = False
     tied: bool
 
     @classmethod
-    def read(cls, reader: ConfigReader) -> Self:
-        """Read a Hugging Face config.json; an unknown field or value is an error."""
+    def _read(cls, reader: ConfigReader) -> Self:
         reader.only(model_type="gpt2")
-        check_unsupported_flags(reader)
         reader.flag("reorder_and_upcast_attn", False)  # half precision always computes in float32 here
         reader.without_effect("attn_pdrop", "embd_pdrop", "resid_pdrop")  # for training
         ignore_summary(reader)
         reader.without_effect("n_ctx", "n_special", "predict_special_tokens")
-        embed_dim, num_heads = reader.count("n_embd"), reader.count("n_head")
-        reader.splits("n_embd", embed_dim, num_heads)
-        config = cls(
-            vocab_size=reader.count("vocab_size"),
-            embed_dim=embed_dim,
-            num_layers=reader.num_layers("n_layer"),
-            num_heads=num_heads,
-            hidden_dim=reader.optional_count("n_inner") or 4 * embed_dim,
-            max_positions=reader.count("n_positions"),
-            activation=reader.activation("activation_function", "gelu_new"),
+        sizes = read_sizes(reader, "n_embd", "n_layer", "n_head", "n_positions")
+        return cls(
+            **sizes,
+            hidden_dim=reader.optional_count("n_inner") or 4 * sizes["embed_dim"],
             norm_eps=reader.positive("layer_norm_epsilon", 1e-5),
             scaled=reader.flag("scale_attn_weights", True),
             scaled_by_layer=reader.flag("scale_attn_by_inverse_layer_idx", False),
-            tied=reader.flag("tie_word_embeddings", True),
         )
-        reader.finish()
-        return config
 
     def scale(self, layer: int) -> float:
         """Return the scale of the scores in a layer."""
         scale = 1 / math.sqrt(self.embed_dim // self.num_heads) if self.scaled else 1.0
         return scale / (layer + 1) if self.scaled_by_layer else scale
+
+
+def read_sizes(
+    reader: ConfigReader, width: str, layers: str, heads: str, positions: str, *, activation: str = "gelu_new"
+) -> dict[str, Any]:
+    """Read what GPT-2 and its relatives have in common, by the names of four sizes; `activation` is the default."""
+    check_unsupported_flags(reader)
+    sizes: dict[str, Any] = {
+        "vocab_size": reader.count("vocab_size"),
+        "embed_dim": reader.count(width),
+        "num_layers": reader.num_layers(layers),
+        "num_heads": reader.count(heads),
+        "max_positions": reader.count(positions),
+        "activation": reader.activation("activation_function", activation),
+        "tied": reader.flag("tie_word_embeddings", True),
+    }
+    reader.splits(width, sizes["embed_dim"], sizes["num_heads"])
+    return sizes
 
 
 def ignore_summary(reader: ConfigReader) -> None:

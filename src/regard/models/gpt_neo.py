@@ -8,54 +8,32 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from regard.models.build import causal_attention, embedding, feed_forward, layer_norm, projections
+from regard.models.build import causal_attention, feed_forward, layer_norm, projections
 from regard.models.checkpoint.config import ConfigReader
-from regard.models.checkpoint.model_config import ModelConfig
 from regard.models.checkpoint.tensors import TensorSource
-from regard.models.decoder_checkpoint import check_unsupported_flags
-from regard.models.gpt2 import GPT2, ignore_summary
+from regard.models.gpt2 import GPT2, GPT2Config, ignore_summary, read_sizes
 from regard.nn import DecoderBlock
 
 
-@dataclass(frozen=True)
-class GPTNeoConfig(ModelConfig):
-    """The sizes of a GPT-Neo and its choices; `windows` as in `DecoderConfig`."""
+@dataclass(frozen=True, kw_only=True)
+class GPTNeoConfig(GPT2Config):
+    """The configuration of a GPT-Neo; `windows` as in `DecoderConfig`."""
 
-    vocab_size: int
-    embed_dim: int
-    num_layers: int
-    num_heads: int
-    hidden_dim: int
-    max_positions: int
-    activation: str
-    norm_eps: float
     windows: tuple[int | None, ...]
-    tied: bool
 
     @classmethod
-    def read(cls, reader: ConfigReader) -> Self:
-        """Read a Hugging Face config.json; an unknown field or value is an error."""
+    def _read(cls, reader: ConfigReader) -> Self:
         reader.only(model_type="gpt_neo")
-        check_unsupported_flags(reader)
         reader.without_effect("resid_dropout", "embed_dropout")  # for training
         ignore_summary(reader)
-        embed_dim, num_heads = reader.count("hidden_size"), reader.count("num_heads")
-        reader.splits("hidden_size", embed_dim, num_heads)
-        num_layers = reader.num_layers("num_layers")
-        config = cls(
-            vocab_size=reader.count("vocab_size"),
-            embed_dim=embed_dim,
-            num_layers=num_layers,
-            num_heads=num_heads,
-            hidden_dim=reader.optional_count("intermediate_size") or 4 * embed_dim,
-            max_positions=reader.count("max_position_embeddings"),
-            activation=reader.activation("activation_function", "gelu_new"),
+        sizes = read_sizes(reader, "hidden_size", "num_layers", "num_heads", "max_position_embeddings")
+        return cls(
+            **sizes,
+            hidden_dim=reader.optional_count("intermediate_size") or 4 * sizes["embed_dim"],
             norm_eps=reader.positive("layer_norm_epsilon", 1e-5),
-            windows=_read_windows(reader, num_layers),
-            tied=reader.flag("tie_word_embeddings", True),
+            scaled=False,
+            windows=_read_windows(reader, sizes["num_layers"]),
         )
-        reader.finish()
-        return config
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -63,17 +41,6 @@ class GPTNeo(GPT2):
     """A GPT-Neo with its tokenizer; its forward pass is that of GPT-2."""
 
     config_type: ClassVar[Any] = GPTNeoConfig
-
-    @classmethod
-    def layers(cls, source: TensorSource, config: GPTNeoConfig) -> dict[str, Any]:
-        """Return the fields that are layers, except the head."""
-        E = config.embed_dim
-        return {
-            "token_embedding": embedding(source, cls.embedding, config.vocab_size, E, in_blocks=True),
-            "position_embedding": embedding(source, "wpe", config.max_positions, E),
-            "blocks": tuple(cls.block(source.at(f"h.{i}"), config, i) for i in range(config.num_layers)),
-            "final_norm": layer_norm(source, "ln_f", E, config.norm_eps),
-        }
 
     @classmethod
     def block(cls, source: TensorSource, config: GPTNeoConfig, layer: int) -> DecoderBlock:
@@ -86,7 +53,7 @@ class GPTNeo(GPT2):
                 projections(source.at("attn.attention"), names, E, (E, E), bias=False),
                 num_heads=config.num_heads,
                 window=config.windows[layer],
-                scale=1.0,
+                scale=config.scale(layer),
             ),
             layer_norm(source, "ln_2", E, eps),
             feed_forward(source.at("mlp"), ("c_fc", "c_proj"), E, config.hidden_dim, config.activation),

@@ -6,47 +6,37 @@ rotated by its position, the rest is not. Norms have a mean and a bias, as those
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from regard.models import decoder_checkpoint as shared
 from regard.models.build import feed_forward, fused_linears, layer_norm, linear
 from regard.models.checkpoint.config import ConfigReader
 from regard.models.checkpoint.tensors import TensorSource
+from regard.models.decoder_checkpoint import read_sizes
 from regard.models.llama import Llama, LlamaConfig
 from regard.models.rope import read_rope
-from regard.nn import DecoderBlock, FeedForward, LayerNorm, Linear
+from regard.nn import FeedForward, Linear
 
 
-@dataclass(frozen=True, kw_only=True)
 class GPTNeoXConfig(LlamaConfig):
     """The configuration of a GPT-NeoX."""
 
-    parallel: bool
-
     @classmethod
-    def read(cls, reader: ConfigReader) -> Self:
-        """Read a Hugging Face config.json; an unknown field or value is an error."""
+    def _read(cls, reader: ConfigReader) -> Self:
         reader.only(model_type="gpt_neox")
         reader.without_effect("hidden_dropout")
-        shared.check_unsupported_flags(reader)
-        sizes = shared.read_sizes(
+        sizes = read_sizes(
             reader, norm_eps=1e-5, norm_eps_name="layer_norm_eps", with_kv_heads=False, with_head_dim=False
         )
-        rope = read_rope(reader, sizes, partial=0.25, base_name="rotary_emb_base", partial_name="rotary_pct")
-        bias = reader.flag("attention_bias", True)
-        config = cls(
-            **sizes,
-            activation=reader.activation("hidden_act", "gelu"),
-            rope=rope,
-            tied=reader.flag("tie_word_embeddings", False),
-            windows=(None,) * sizes["num_layers"],
-            qkv_bias=bias,
-            output_bias=bias,
+        return cls._rest(
+            reader,
+            sizes,
+            activation="gelu",
+            rope=read_rope(reader, sizes, partial=0.25, base_name="rotary_emb_base", partial_name="rotary_pct"),
+            bias=reader.flag("attention_bias", True),
             parallel=reader.flag("use_parallel_residual", True),
         )
-        reader.finish()
-        return config
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -54,26 +44,12 @@ class GPTNeoX(Llama):
     """A GPT-NeoX with its tokenizer; its forward pass is Llama's."""
 
     config_type: ClassVar[type[LlamaConfig]] = GPTNeoXConfig
+    make_norm: ClassVar[Callable[..., Any]] = layer_norm
     prefix: ClassVar[str] = "gpt_neox"
     embedding: ClassVar[str] = "embed_in"
     head_name: ClassVar[str] = "embed_out"
     last_norm: ClassVar[str] = "final_layer_norm"
-
-    @classmethod
-    def block(cls, source: TensorSource, config: Any, layer: int) -> DecoderBlock:
-        """Return the block of a layer."""
-        return DecoderBlock(
-            cls.norm(source, "input_layernorm", config.embed_dim, config),
-            cls.attention(source.at("attention"), config, layer),
-            cls.norm(source, "post_attention_layernorm", config.embed_dim, config),
-            cls.mlp(source, config, layer),
-            parallel=config.parallel,
-        )
-
-    @classmethod
-    def norm(cls, source: TensorSource, name: str, features: int, config: Any) -> LayerNorm:
-        """Return a norm of the stream, with a mean and a bias."""
-        return layer_norm(source, name, features, config.norm_eps)
+    attention_name: ClassVar[str] = "attention"
 
     @classmethod
     def projections(cls, source: TensorSource, config: Any) -> list[Linear]:

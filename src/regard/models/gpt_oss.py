@@ -41,9 +41,9 @@ class GptOssConfig(LlamaConfig):
     gate_limit: float
 
     @classmethod
-    def read(cls, reader: ConfigReader) -> Self:
-        """Read a Hugging Face config.json; an unknown field or value is an error."""
+    def _read(cls, reader: ConfigReader) -> Self:
         reader.only(model_type="gpt_oss", hidden_act="silu")
+        reader.put("hidden_act", "silu")
         quantization = reader.take("quantization_config")
         if quantization is not None:
             method = quantization.get("quant_method") if isinstance(quantization, dict) else quantization
@@ -54,7 +54,6 @@ class GptOssConfig(LlamaConfig):
             )
         reader.without_effect("router_aux_loss_coef", "output_router_logits")  # for training
         reader.without_effect("initial_context_length")  # repeats rope_parameters
-        shared.check_unsupported_flags(reader)
         sizes = shared.read_sizes(reader, head_dim=64, num_kv_heads=8, norm_eps=1e-5)
         layers, window = sizes["num_layers"], reader.optional_count("sliding_window", 128)
         num_experts, per_token = reader.count("num_local_experts"), reader.count("num_experts_per_tok")
@@ -62,22 +61,17 @@ class GptOssConfig(LlamaConfig):
         reader.require(
             per_token <= num_experts, f"num_experts_per_tok {per_token} is more than the {num_experts} experts"
         )
-        bias = reader.flag("attention_bias", True)
-        config = cls(
-            **sizes,
+        return cls._rest(
+            reader,
+            sizes,
             rope=read_rope(reader, sizes, base=150_000.0, scaling=_YARN),
-            tied=reader.flag("tie_word_embeddings", False),
             windows=shared.read_windows(reader, layers, window, [i % 2 == 0 for i in range(layers)]),
-            activation="silu",
-            qkv_bias=bias,
-            output_bias=bias,
+            bias=reader.flag("attention_bias", True),
             num_experts=num_experts,
             experts_per_token=per_token,
             gate_slope=reader.positive("swiglu_alpha", 1.702),
             gate_limit=reader.positive("swiglu_limit", 7.0),
         )
-        reader.finish()
-        return config
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -67,7 +67,6 @@ def gradients_of_run(
     model: Any,
     run: Callable[[Any, GradientTrace], Any],
     metric: Metric,
-    *,
     at: str | Iterable[str],
     only: str | Iterable[str] | None,
     parameters: str | Iterable[str],

@@ -6,6 +6,7 @@ Mistral and Qwen are configurations of this model; others change its blocks.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -25,55 +26,64 @@ from regard.models.build import (
 from regard.models.checkpoint.config import ConfigReader
 from regard.models.checkpoint.tensors import TensorSource
 from regard.models.decoder import Caches, Decoder
-from regard.models.rope import read_rope
+from regard.models.rope import Rope, read_rope
 from regard.nn import CausalAttention, CosSin, DecoderBlock, LayerNorm, Linear, RMSNorm
 from regard.nn.layers import traced_norm
 
 
 @dataclass(frozen=True, kw_only=True)
 class LlamaConfig(shared.DecoderConfig):
-    """The sizes of a Llama, its activation, and which parts have a bias or a norm."""
+    """The sizes of a Llama, its activation, which parts have a bias or a norm, and what relatives multiply."""
 
     activation: str
     qkv_bias: bool = False
     output_bias: bool = False
     mlp_bias: bool = False
     qk_norm: bool = False
+    parallel: bool = False  # whether attention and feed-forward read the same input
+    embedding_scale: float = 1.0
+    score_scale: float | None = None  # None: 1 / sqrt(D)
+    score_softcap: float | None = None
+    residual_scale: float = 1.0
+    logit_scale: float = 1.0
 
     @classmethod
-    def read(cls, reader: ConfigReader) -> Self:
-        """Read a Hugging Face config.json; an unknown field or value is an error."""
+    def _read(cls, reader: ConfigReader) -> Self:
         reader.only(model_type="llama", is_llama_config=True, rope_interleaved=False)
         reader.without_effect("pretraining_tp")  # how matrices were split for training
-        bias = reader.flag("attention_bias", False)
-        sizes = shared.read_sizes(reader)
-        windows = (None,) * sizes["num_layers"]
-        mlp_bias = reader.flag("mlp_bias", False)
-        return cls._finish(reader, sizes, windows=windows, qkv_bias=bias, output_bias=bias, mlp_bias=mlp_bias)
+        bias, mlp_bias = reader.flag("attention_bias", False), reader.flag("mlp_bias", False)
+        return cls._rest(reader, shared.read_sizes(reader), bias=bias, mlp_bias=mlp_bias)
 
     @classmethod
-    def _finish(
+    def _rest(
         cls,
         reader: ConfigReader,
         sizes: dict[str, Any],
         *,
+        rope: Rope | None = None,
         rope_base: float = 10_000.0,
         partial: float | None = None,
+        windows: int | tuple[int | None, ...] | None = None,
+        bias: bool = False,
         tied: bool = False,
         activation: str = "silu",
+        activation_name: str = "hidden_act",
         **choices: Any,
     ) -> Self:
-        """Read the fields that Llama and its relatives have in common."""
+        """Read the fields that Llama and its relatives have in common.
+
+        `windows` are those of all layers, or that of each, `bias` says of attention whether it has any; `rope_base` to
+        `activation` are what a file has by default.
+        """
         shared.check_unsupported_flags(reader)
-        config = cls(
+        return cls(
             **sizes,
-            **choices,
-            activation=reader.activation("hidden_act", activation),
-            rope=read_rope(reader, sizes, base=rope_base, partial=partial),
+            **{"qkv_bias": bias, "output_bias": bias, **choices},
+            windows=windows if isinstance(windows, tuple) else (windows,) * sizes["num_layers"],
+            activation=reader.activation(activation_name, activation),
+            rope=read_rope(reader, sizes, base=rope_base, partial=partial) if rope is None else rope,
             tied=reader.flag("tie_word_embeddings", tied),
         )
-        reader.finish()
-        return config
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -83,8 +93,20 @@ class Llama(Decoder):
     config_type: ClassVar[Any] = LlamaConfig  # a relative has its own
     interleaved: ClassVar[bool] = False  # whether it rotates neighbouring features together
     last_norm: ClassVar[str] = "norm"  # the name of the norm after the blocks
+    attention_name: ClassVar[str] = "self_attn"
+    make_norm: ClassVar[Callable[..., Any]] = rms_norm
 
     config: Any
+
+    @property
+    def embedding_scale(self) -> float:
+        """The factor of the embeddings of tokens."""
+        return float(self.config.embedding_scale)
+
+    @property
+    def logit_scale(self) -> float:
+        """The factor of the logits."""
+        return float(self.config.logit_scale)
 
     def forward_with_cache(
         self, ids: np.ndarray, positions: np.ndarray, caches: Caches, *, mask: np.ndarray | None, trace: Recorder
@@ -114,12 +136,21 @@ class Llama(Decoder):
     @classmethod
     def block(cls, source: TensorSource, config: Any, layer: int) -> DecoderBlock:
         """Return the block of a layer."""
+        norms: dict[str, Any] = {"attn_norm": None}
+        for field, name in cls.block_norms(config).items():
+            norms[field] = cls.norm(source, name, config.embed_dim, config)
         return DecoderBlock(
-            cls.norm(source, "input_layernorm", config.embed_dim, config),
-            cls.attention(source.at("self_attn"), config, layer),
-            cls.norm(source, "post_attention_layernorm", config.embed_dim, config),
-            cls.mlp(source, config, layer),
+            **norms,
+            attn=cls.attention(source.at(cls.attention_name), config, layer),
+            mlp=cls.mlp(source, config, layer),
+            residual_scale=config.residual_scale,
+            parallel=config.parallel,
         )
+
+    @classmethod
+    def block_norms(cls, config: Any) -> dict[str, str]:  # noqa: ARG003
+        """Return the norms of a block, each with its name in the checkpoint."""
+        return {"attn_norm": "input_layernorm", "mlp_norm": "post_attention_layernorm"}
 
     @classmethod
     def attention(cls, source: TensorSource, config: Any, layer: int) -> CausalAttention:
@@ -130,6 +161,8 @@ class Llama(Decoder):
             num_heads=heads,
             window=config.windows[layer],
             interleaved=cls.interleaved,
+            scale=config.score_scale,
+            softcap=config.score_softcap,
             q_norm=cls.head_norm(source, "q_norm", heads, config) if config.qk_norm else None,
             k_norm=cls.head_norm(source, "k_norm", kv_heads, config) if config.qk_norm else None,
         )
@@ -142,7 +175,8 @@ class Llama(Decoder):
     @classmethod
     def norm(cls, source: TensorSource, name: str, features: int, config: Any) -> LayerNorm | RMSNorm:
         """Return a norm of the stream."""
-        return rms_norm(source, name, features, config.norm_eps)
+        norm: LayerNorm | RMSNorm = cls.make_norm(source, name, features, config.norm_eps)
+        return norm
 
     @classmethod
     def projections(cls, source: TensorSource, config: Any) -> list[Linear]:

@@ -47,24 +47,25 @@ class Llama4Config(LlamaConfig):
     @classmethod
     def read(cls, reader: ConfigReader) -> Self:
         """Read a Hugging Face config.json; an unknown field or value is an error."""
-        reader = shared.text_part(reader, "llama4", {}, tied=None)
+        return super().read(shared.text_part(reader, "llama4", {}, tied=None))
+
+    @classmethod
+    def _read(cls, reader: ConfigReader) -> Self:
         reader.only(model_type="llama4_text")
         if reader.peek("no_rope_layers") == []:
             reader.put("no_rope_layers", None)
         sizes = shared.read_sizes(reader, head_dim=128, num_kv_heads=8, norm_eps=1e-5)
-        layers, bias = sizes["num_layers"], reader.flag("attention_bias", False)
+        layers = sizes["num_layers"]
         rotated = read_rotated(reader, layers)
         floor, strength = reader.count("floor_scale", 8192), reader.positive("attn_scale", 0.1)
         qk_norm = reader.flag("use_qk_norm", True)
         kind = peek_kind(reader)
         reader.require(not qk_norm or kind in _COMMUTING, f"rope_type {kind!r} with use_qk_norm is not supported")
-        return cls._finish(
+        return cls._rest(
             reader,
             sizes,
-            windows=(None,) * layers,
             rope_base=500_000.0,
-            qkv_bias=bias,
-            output_bias=bias,
+            bias=reader.flag("attention_bias", False),
             qk_norm=qk_norm,
             mlp_dim=reader.count("intermediate_size_mlp", 16384),
             **read_experts(reader, 16, 1),

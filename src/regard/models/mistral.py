@@ -14,12 +14,11 @@ class MistralConfig(LlamaConfig):
     """The configuration of a Mistral."""
 
     @classmethod
-    def read(cls, reader: ConfigReader) -> Self:
-        """Read a Hugging Face config.json; an unknown field or value is an error."""
+    def _read(cls, reader: ConfigReader) -> Self:
         reader.only(model_type="mistral")
         sizes = read_sizes(reader, num_kv_heads=8)
         window = reader.optional_count("sliding_window", 4096)
-        return cls._finish(reader, sizes, windows=(window,) * sizes["num_layers"])
+        return cls._rest(reader, sizes, windows=window)
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)

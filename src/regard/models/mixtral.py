@@ -26,13 +26,12 @@ class MixtralConfig(LlamaConfig):
     experts_per_token: int
 
     @classmethod
-    def read(cls, reader: ConfigReader) -> Self:
-        """Read a Hugging Face config.json; an unknown field or value is an error."""
+    def _read(cls, reader: ConfigReader) -> Self:
         reader.only(model_type="mixtral")
         sizes = read_sizes(reader, num_kv_heads=8, norm_eps=1e-5)
         window = reader.optional_count("sliding_window")
         experts = read_experts(reader, 8, 2)
-        return cls._finish(reader, sizes, windows=(window,) * sizes["num_layers"], rope_base=1e6, **experts)
+        return cls._rest(reader, sizes, windows=window, rope_base=1e6, **experts)
 
 
 def read_experts(

@@ -49,8 +49,7 @@ class ModernBertConfig(ModelConfig):
     local_rope: Rope
 
     @classmethod
-    def read(cls, reader: ConfigReader) -> Self:
-        """Read a Hugging Face config.json; an unknown field or value is an error."""
+    def _read(cls, reader: ConfigReader) -> Self:
         reader.only(model_type="modernbert", position_embedding_type="absolute")
         check_unsupported_flags(reader)
         reader.without_effect("initializer_cutoff_factor", "embedding_dropout", "mlp_dropout")  # for training
@@ -66,7 +65,7 @@ class ModernBertConfig(ModelConfig):
         every, window = reader.count("global_attn_every_n_layers", 3), reader.count("local_attention", 128) // 2
         bases = {"sliding_attention": ("local_rope_theta", 1e4), "full_attention": ("global_rope_theta", 1.6e5)}
         ropes = read_ropes_by_type(reader, sizes, bases, scaled=list(bases))
-        config = cls(
+        return cls(
             **sizes,
             vocab_size=reader.count("vocab_size"),
             embed_dim=embed_dim,
@@ -82,8 +81,6 @@ class ModernBertConfig(ModelConfig):
             rope=ropes["full_attention"],
             local_rope=ropes["sliding_attention"],
         )
-        reader.finish()
-        return config
 
 
 @dataclass(frozen=True, eq=False, repr=False)

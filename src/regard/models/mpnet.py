@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from regard.functional import RelativePositionBias
 from regard.models.bert import BertConfig, read_sizes
@@ -24,15 +24,13 @@ class MPNetConfig(RobertaConfig):
     """The configuration of a RoBERTa, whose padding has a fixed id."""
 
     @classmethod
-    def read(cls, reader: ConfigReader) -> MPNetConfig:
-        """Read a Hugging Face config.json; an unknown field or value is an error."""
+    def _read(cls, reader: ConfigReader) -> Self:
         sizes = read_sizes(reader, "mpnet", with_types=False)
         reader.only(relative_attention_num_buckets=_NUM_BUCKETS)
         config = cls(**sizes, pad_id=_PAD_ID)
         reader.require(
             config.max_positions > _PAD_ID + 1, f"max_position_embeddings {config.max_positions} leaves no position"
         )
-        reader.finish()
         return config
 
 

@@ -11,10 +11,9 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from regard.functional.recorder import NULL_RECORDER, Recorder
-from regard.models.bert import read_sizes
+from regard.models.bert import BertConfig, read_sizes
 from regard.models.build import embedding, fused_linears, layer_norm, linear
 from regard.models.checkpoint.config import ConfigReader
-from regard.models.checkpoint.model_config import ModelConfig
 from regard.models.checkpoint.tensors import TensorSource
 from regard.models.encoder import Encoder, run_blocks
 from regard.models.rope import Rope, read_rope
@@ -24,30 +23,18 @@ from regard.text import SubwordTokenizer
 
 
 @dataclass(frozen=True)
-class NomicBertConfig(ModelConfig):
-    """The sizes of a Nomic BERT: ``V``, ``E``, ``L``, ``H``, ``D``, feed-forward width, positions, segments."""
+class NomicBertConfig(BertConfig):
+    """The configuration of a BERT, with ``D`` and a rotation."""
 
-    vocab_size: int
-    embed_dim: int
-    num_layers: int
-    num_heads: int
     head_dim: int
-    hidden_dim: int
-    max_positions: int
-    num_types: int
-    activation: str
-    norm_eps: float
     rope: Rope
 
     @classmethod
-    def read(cls, reader: ConfigReader) -> Self:
-        """Read a Hugging Face config.json; an unknown field or value is an error."""
+    def _read(cls, reader: ConfigReader) -> Self:
         sizes = read_sizes(reader, "nomic_bert", activation="silu")
         sizes["head_dim"] = reader.optional_count("head_dim") or sizes["embed_dim"] // sizes["num_heads"]
         reader.require(sizes["head_dim"] % 2 == 0, f"head_dim {sizes['head_dim']} is odd, and cannot rotate in pairs")
-        config = cls(**sizes, rope=read_rope(reader, sizes, base=1000.0))
-        reader.finish()
-        return config
+        return cls(**sizes, rope=read_rope(reader, sizes, base=1000.0))
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -14,21 +14,17 @@ from regard.models.checkpoint.config import ConfigReader
 from regard.models.checkpoint.tensors import TensorSource
 from regard.models.decoder_checkpoint import read_sizes
 from regard.models.llama import Llama, LlamaConfig
-from regard.nn import DecoderBlock, RMSNorm
+from regard.nn import RMSNorm
 
 
 class Olmo2Config(LlamaConfig):
     """The configuration of an OLMo 2."""
 
     @classmethod
-    def read(cls, reader: ConfigReader) -> Self:
-        """Read a Hugging Face config.json; an unknown field or value is an error."""
+    def _read(cls, reader: ConfigReader) -> Self:
         reader.only(model_type="olmo2")
         sizes = read_sizes(reader, norm_eps=1e-5)
-        bias = reader.flag("attention_bias", False)
-        return cls._finish(
-            reader, sizes, windows=(None,) * sizes["num_layers"], qkv_bias=bias, output_bias=bias, qk_norm=True
-        )
+        return cls._rest(reader, sizes, bias=reader.flag("attention_bias", False), qk_norm=True)
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -38,15 +34,9 @@ class Olmo2(Llama):
     config_type: ClassVar[type[LlamaConfig]] = Olmo2Config
 
     @classmethod
-    def block(cls, source: TensorSource, config: Any, layer: int) -> DecoderBlock:
-        """Return the block of a layer: x + norm(attn(x)), then x + norm(mlp(x))."""
-        return DecoderBlock(
-            attn_norm=None,
-            attn=cls.attention(source.at("self_attn"), config, layer),
-            attn_post_norm=rms_norm(source, "post_attention_layernorm", config.embed_dim, config.norm_eps),
-            mlp_post_norm=rms_norm(source, "post_feedforward_layernorm", config.embed_dim, config.norm_eps),
-            mlp=cls.mlp(source, config, layer),
-        )
+    def block_norms(cls, config: Any) -> dict[str, str]:  # noqa: ARG003
+        """Return the norms of a block: x + norm(attn(x)), then x + norm(mlp(x))."""
+        return {"attn_post_norm": "post_attention_layernorm", "mlp_post_norm": "post_feedforward_layernorm"}
 
     @classmethod
     def head_norm(cls, source: TensorSource, name: str, heads: int, config: Any) -> RMSNorm:

@@ -13,53 +13,29 @@ import numpy as np
 
 from regard.models.build import causal_attention, embedding, feed_forward, layer_norm, projections
 from regard.models.checkpoint.config import ConfigReader
-from regard.models.checkpoint.model_config import ModelConfig
 from regard.models.checkpoint.tensors import TensorSource
-from regard.models.decoder_checkpoint import check_unsupported_flags
-from regard.models.gpt2 import GPT2
+from regard.models.gpt2 import GPT2, GPT2Config, read_sizes
 from regard.nn import DecoderBlock, Embedding
 
 _OFFSET = 2  # rows of the table of positions before that of the first token
 
 
-@dataclass(frozen=True)
-class OPTConfig(ModelConfig):
-    """The sizes of an OPT, its activation, and whether its linear maps have biases."""
+@dataclass(frozen=True, kw_only=True)
+class OPTConfig(GPT2Config):
+    """The configuration of an OPT, and whether its linear maps have biases."""
 
-    vocab_size: int
-    embed_dim: int
-    num_layers: int
-    num_heads: int
-    hidden_dim: int
-    max_positions: int
-    activation: str
     bias: bool
-    tied: bool
     norm_eps: float = 1e-5  # the file has no field for it
 
     @classmethod
-    def read(cls, reader: ConfigReader) -> Self:
-        """Read a Hugging Face config.json; an unknown field or value is an error."""
+    def _read(cls, reader: ConfigReader) -> Self:
         reader.only(model_type="opt", do_layer_norm_before=True, _remove_final_layer_norm=False)
         reader.only(layer_norm_elementwise_affine=True)
-        check_unsupported_flags(reader)
         reader.without_effect("dropout", "activation_dropout", "layerdrop", "init_std")  # for training
-        embed_dim, num_heads = reader.count("hidden_size"), reader.count("num_attention_heads")
-        reader.splits("hidden_size", embed_dim, num_heads)
-        reader.choice("word_embed_proj_dim", None, [None, embed_dim])
-        config = cls(
-            vocab_size=reader.count("vocab_size"),
-            embed_dim=embed_dim,
-            num_layers=reader.num_layers("num_hidden_layers"),
-            num_heads=num_heads,
-            hidden_dim=reader.count("ffn_dim"),
-            max_positions=reader.count("max_position_embeddings"),
-            activation=reader.activation("activation_function", "relu"),
-            bias=reader.flag("enable_bias", True),
-            tied=reader.flag("tie_word_embeddings", True),
-        )
-        reader.finish()
-        return config
+        names = ("hidden_size", "num_hidden_layers", "num_attention_heads", "max_position_embeddings")
+        sizes = read_sizes(reader, *names, activation="relu")
+        reader.choice("word_embed_proj_dim", None, [None, sizes["embed_dim"]])
+        return cls(**sizes, hidden_dim=reader.count("ffn_dim"), bias=reader.flag("enable_bias", True))
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -83,7 +59,7 @@ class OPT(GPT2):
         E, decoder = config.embed_dim, source.at("decoder")
         size, rows = config.max_positions, slice(_OFFSET, None)
         return {
-            "token_embedding": embedding(source, cls.embedding, config.vocab_size, E, in_blocks=True),
+            "token_embedding": embedding(source, cls.embedding, config.vocab_size, E),
             "position_embedding": Embedding(
                 decoder.array("embed_positions.weight", (_OFFSET + size, E), (size, E), rows=rows)
             ),

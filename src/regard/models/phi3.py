@@ -21,13 +21,12 @@ class Phi3Config(LlamaConfig):
     """The configuration of a Phi-3."""
 
     @classmethod
-    def read(cls, reader: ConfigReader) -> Self:
-        """Read a Hugging Face config.json; an unknown field or value is an error."""
+    def _read(cls, reader: ConfigReader) -> Self:
         reader.only(model_type="phi3", attention_bias=False, mlp_bias=False, lm_head_bias=False)
         reader.without_effect("resid_pdrop", "embd_pdrop")  # for training
         sizes = read_sizes(reader, norm_eps=1e-5, with_head_dim=False)
         window = reader.optional_count("sliding_window")
-        return cls._finish(reader, sizes, windows=(window,) * sizes["num_layers"], partial=1.0)
+        return cls._rest(reader, sizes, windows=window, partial=1.0)
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)

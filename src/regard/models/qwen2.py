@@ -14,11 +14,10 @@ class Qwen2Config(LlamaConfig):
     """The configuration of a Qwen2."""
 
     @classmethod
-    def read(cls, reader: ConfigReader) -> Self:
-        """Read a Hugging Face config.json; an unknown field or value is an error."""
+    def _read(cls, reader: ConfigReader) -> Self:
         reader.only(model_type="qwen2", use_mrope=False)
         sizes = read_sizes(reader)
-        return cls._finish(reader, sizes, windows=read_qwen_windows(reader, sizes), qkv_bias=True)
+        return cls._rest(reader, sizes, windows=read_qwen_windows(reader, sizes), qkv_bias=True)
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)

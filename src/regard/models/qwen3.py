@@ -15,13 +15,11 @@ class Qwen3Config(LlamaConfig):
     """The configuration of a Qwen3."""
 
     @classmethod
-    def read(cls, reader: ConfigReader) -> Self:
-        """Read a Hugging Face config.json; an unknown field or value is an error."""
+    def _read(cls, reader: ConfigReader) -> Self:
         reader.only(model_type="qwen3")
         sizes = read_sizes(reader, head_dim=128)
-        bias = reader.flag("attention_bias", False)
-        windows = read_qwen_windows(reader, sizes)
-        return cls._finish(reader, sizes, windows=windows, qkv_bias=bias, output_bias=bias, qk_norm=True)
+        bias, windows = reader.flag("attention_bias", False), read_qwen_windows(reader, sizes)
+        return cls._rest(reader, sizes, windows=windows, bias=bias, qk_norm=True)
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)

@@ -27,19 +27,16 @@ class Qwen3MoeConfig(LlamaConfig):
     sparse: tuple[bool, ...]
 
     @classmethod
-    def read(cls, reader: ConfigReader) -> Self:
-        """Read a Hugging Face config.json; an unknown field or value is an error."""
+    def _read(cls, reader: ConfigReader) -> Self:
         reader.only(model_type="qwen3_moe")
         reader.without_effect("max_window_layers")  # no effect: with a window, all layers have it
         sizes = read_sizes(reader, num_kv_heads=4)
         slides, window = reader.flag("use_sliding_window", False), reader.optional_count("sliding_window", 4096)
-        bias = reader.flag("attention_bias", False)
-        return cls._finish(
+        return cls._rest(
             reader,
             sizes,
-            windows=(window if slides else None,) * sizes["num_layers"],
-            qkv_bias=bias,
-            output_bias=bias,
+            windows=window if slides else None,
+            bias=reader.flag("attention_bias", False),
             qk_norm=True,
             **read_experts(reader, 128, 8),
             expert_dim=reader.count("moe_intermediate_size", 768),

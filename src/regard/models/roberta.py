@@ -8,7 +8,7 @@ of the padding token's id, and skip padding tokens.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -23,15 +23,13 @@ class RobertaConfig(BertConfig):
     pad_id: int
 
     @classmethod
-    def read(cls, reader: ConfigReader) -> RobertaConfig:
-        """Read a Hugging Face config.json; an unknown field or value is an error."""
+    def _read(cls, reader: ConfigReader) -> Self:
         sizes = read_sizes(reader, "roberta", "camembert", "xlm-roberta")
         config = cls(**sizes, pad_id=reader.index("pad_token_id", 1, sizes["vocab_size"]))
         reader.require(
             config.max_positions > config.pad_id + 1,
             f"max_position_embeddings {config.max_positions} leaves no position after pad_token_id {config.pad_id}",
         )
-        reader.finish()
         return config
 
 

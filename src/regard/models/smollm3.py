@@ -19,21 +19,18 @@ class SmolLM3Config(LlamaConfig):
     """The configuration of a SmolLM3."""
 
     @classmethod
-    def read(cls, reader: ConfigReader) -> Self:
-        """Read a Hugging Face config.json; an unknown field or value is an error."""
+    def _read(cls, reader: ConfigReader) -> Self:
         reader.only(model_type="smollm3")
         sizes = read_sizes(reader, num_kv_heads=4)
         rotated = read_rotated(reader, sizes["num_layers"])
         slides, window = reader.flag("use_sliding_window", False), reader.optional_count("sliding_window")
         default = [slides and window is not None and not rotates for rotates in rotated]
-        bias = reader.flag("attention_bias", False)
-        return cls._finish(
+        return cls._rest(
             reader,
             sizes,
             windows=read_windows(reader, sizes["num_layers"], window, default),
             rotated=rotated,
-            qkv_bias=bias,
-            output_bias=bias,
+            bias=reader.flag("attention_bias", False),
             mlp_bias=reader.flag("mlp_bias", False),
             rope_base=2_000_000.0,
             tied=True,

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -13,25 +14,23 @@ from regard.models.checkpoint.config import ConfigReader
 from regard.models.checkpoint.tensors import TensorSource
 from regard.models.decoder_checkpoint import read_sizes
 from regard.models.llama import Llama, LlamaConfig
-from regard.nn import FeedForward, LayerNorm
+from regard.nn import FeedForward
 
 
 class Starcoder2Config(LlamaConfig):
     """The configuration of a StarCoder 2."""
 
     @classmethod
-    def read(cls, reader: ConfigReader) -> Self:
-        """Read a Hugging Face config.json; an unknown field or value is an error."""
+    def _read(cls, reader: ConfigReader) -> Self:
         reader.only(model_type="starcoder2")
         reader.without_effect("residual_dropout", "embedding_dropout")  # for training
         sizes = read_sizes(reader, num_kv_heads=2, norm_eps=1e-5, norm_eps_name="norm_epsilon")
         window, bias = reader.optional_count("sliding_window"), reader.flag("use_bias", True)
-        return cls._finish(
+        return cls._rest(
             reader,
             sizes,
-            windows=(window,) * sizes["num_layers"],
-            qkv_bias=bias,
-            output_bias=bias,
+            windows=window,
+            bias=bias,
             mlp_bias=bias,
             activation="gelu_pytorch_tanh",
             tied=True,
@@ -43,11 +42,7 @@ class Starcoder2(Llama):
     """A StarCoder 2 with its tokenizer; its forward pass is Llama's."""
 
     config_type: ClassVar[type[LlamaConfig]] = Starcoder2Config
-
-    @classmethod
-    def norm(cls, source: TensorSource, name: str, features: int, config: Any) -> LayerNorm:
-        """Return a norm of the stream, with a mean and a bias."""
-        return layer_norm(source, name, features, config.norm_eps)
+    make_norm: ClassVar[Callable[..., Any]] = layer_norm
 
     @classmethod
     def mlp(cls, source: TensorSource, config: Any, layer: int) -> FeedForward:  # noqa: ARG003

@@ -58,8 +58,7 @@ class T5Config(ModelConfig):
     start_id: int
 
     @classmethod
-    def read(cls, reader: ConfigReader) -> T5Config:
-        """Read a Hugging Face config.json; an unknown field or value is an error."""
+    def _read(cls, reader: ConfigReader) -> Self:
         is_mt5 = reader.choice("model_type", None, ["t5", "mt5"]) == "mt5"
         reader.only(is_decoder=False)
         reader.choice("is_encoder_decoder", True, [True, False])  # transformers says False of an encoder alone
@@ -99,7 +98,6 @@ class T5Config(ModelConfig):
             f"{config.max_distance} do not fit: there must be at least 4 buckets, half of them for one distance each, "
             f"and a maximum distance above that half and up to {_MAX_DISTANCE}",
         )
-        reader.finish()
         return config
 
 

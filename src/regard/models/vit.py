@@ -37,26 +37,15 @@ class ViTConfig(ImageConfig):
     labels: tuple[str, ...] = field(repr=False)
 
     @classmethod
-    def read(cls, reader: ConfigReader) -> Self:
-        """Read a Hugging Face config.json; an unknown field or value is an error."""
+    def _read(cls, reader: ConfigReader) -> Self:
         reader.only(model_type="vit", pooler_act="tanh", is_encoder_decoder=False)
         reader.without_effect("encoder_stride")  # of the decoder that fills in masked patches
-        embed_dim, num_heads = reader.count("hidden_size", 768), reader.count("num_attention_heads", 12)
-        reader.splits("hidden_size", embed_dim, num_heads)
-        config = cls(
-            embed_dim=embed_dim,
-            num_layers=reader.num_layers("num_hidden_layers", 12),
-            num_heads=num_heads,
+        sizes = read_sizes(reader, norm_eps=1e-12, patch_size=16)
+        return cls(
+            **sizes,
             hidden_dim=reader.count("intermediate_size", 3072),
-            activation=reader.activation("hidden_act", "gelu"),
-            norm_eps=reader.positive("layer_norm_eps", 1e-12),
-            **read_image_sizes(reader, patch_size=16),
-            pooler_dim=reader.optional_count("pooler_output_size") or embed_dim,
-            qkv_bias=reader.flag("qkv_bias", True),
-            labels=read_labels(reader),
+            pooler_dim=reader.optional_count("pooler_output_size") or sizes["embed_dim"],
         )
-        reader.finish()
-        return config
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -176,7 +165,23 @@ _BLOCK = {
 }
 
 
-def read_labels(reader: ConfigReader) -> tuple[str, ...]:
+def read_sizes(reader: ConfigReader, *, norm_eps: float, patch_size: int) -> dict[str, Any]:
+    """Read the fields that ViT and its relatives have in common; the numbers given are the defaults."""
+    sizes: dict[str, Any] = {
+        "embed_dim": reader.count("hidden_size", 768),
+        "num_layers": reader.num_layers("num_hidden_layers", 12),
+        "num_heads": reader.count("num_attention_heads", 12),
+        "activation": reader.activation("hidden_act", "gelu"),
+        "norm_eps": reader.positive("layer_norm_eps", norm_eps),
+        "qkv_bias": reader.flag("qkv_bias", True),
+        "labels": _read_labels(reader),
+        **read_image_sizes(reader, patch_size=patch_size),
+    }
+    reader.splits("hidden_size", sizes["embed_dim"], sizes["num_heads"])
+    return sizes
+
+
+def _read_labels(reader: ConfigReader) -> tuple[str, ...]:
     """Read the names of the classes, by their numbers from 0."""
     labels = reader.take("id2label", {0: "LABEL_0", 1: "LABEL_1"})
     fits = isinstance(labels, dict) and all(isinstance(label, str) for label in labels.values())

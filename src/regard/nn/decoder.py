@@ -131,6 +131,8 @@ class DecoderBlock(Layer):
     mlp : FeedForward, GatedFeedForward, or a layer with the same call
     attn_post_norm, mlp_post_norm : RMSNorm, optional
         Of the outputs of attention and feed-forward, before they are added.
+    residual_scale : float
+        By what the outputs of attention and feed-forward are multiplied before they are added.
     linear_attn : Layer, optional
         A layer with the same call in place of attention: it mixes tokens without a map, and keeps a `LinearState`.
     parallel : bool
@@ -149,6 +151,7 @@ class DecoderBlock(Layer):
     mlp: _FeedForward = REQUIRED
     attn_post_norm: RMSNorm | None = field(default=None, kw_only=True)
     mlp_post_norm: RMSNorm | None = field(default=None, kw_only=True)
+    residual_scale: float = field(default=1.0, kw_only=True)
     linear_attn: Any = field(default=None, kw_only=True)
     parallel: bool = field(default=False, kw_only=True)
 
@@ -205,8 +208,8 @@ class DecoderBlock(Layer):
     forward = __call__
 
     def before_residual(self, part: str) -> tuple[Any, Any]:
-        """Return the norm of an output, if there is one, and no factor; a family with one has a block of its own."""
-        return getattr(self, f"{part}_post_norm"), 1.0
+        """Return the norm of an output, if there is one, and the factor after it."""
+        return getattr(self, f"{part}_post_norm"), self.residual_scale
 
     def _added(self, part: str, y: np.ndarray, trace: Recorder) -> np.ndarray:
         norm, factor = self.before_residual(part)

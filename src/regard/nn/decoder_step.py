@@ -98,13 +98,18 @@ def _empty_cache(cache: KVCache | None, layout: tuple[Any, ...]) -> KVCache:
 def _prepare(blocks: Sequence[DecoderBlock]) -> Any:
     if not all(block.has_map for block in blocks):
         return None
-    kernel, attn = native.kernel(), blocks[0].attn
-    options = {(b.attn.num_heads, b.attn.num_kv_heads, b.attn.head_dim, b.attn.scale, b.attn.softcap) for b in blocks}
+    kernel = native.kernel()
+    options = {_options(block) for block in blocks}
     prepared = [] if kernel is None or len(options) > 1 else [_prepare_block(kernel, block) for block in blocks]
-    if not prepared or None in prepared:
-        return None
+    return kernel.DecoderStep(*options.pop(), prepared) if prepared and None not in prepared else None
+
+
+def _options(block: DecoderBlock) -> tuple[Any, ...]:
+    """Return the numbers that all blocks of a call share."""
+    attn = block.attn
     scale = 1 / math.sqrt(attn.head_dim) if attn.scale is None else attn.scale
-    return kernel.DecoderStep(attn.num_heads, attn.num_kv_heads, attn.head_dim, scale, attn.softcap or 0.0, prepared)
+    heads = attn.num_heads, attn.num_kv_heads, attn.head_dim
+    return *heads, scale, attn.softcap or 0.0, block.residual_scale, attn.interleaved
 
 
 def _prepare_block(kernel: Any, block: DecoderBlock) -> Any:
@@ -112,20 +117,20 @@ def _prepare_block(kernel: Any, block: DecoderBlock) -> Any:
     attn, mlp = block.attn, block.mlp
     if type(block) is not DecoderBlock or type(attn) is not CausalAttention or type(mlp) is not GatedFeedForward:
         return None
-    post_norms = block.attn_post_norm, block.mlp_post_norm
-    if mlp.activation != "silu" or block.parallel or any(norm is not None for norm in post_norms):
-        return None
-    if attn.interleaved or attn.gate_proj is not None:
+    head_norms = [norm for norm in (attn.q_norm, attn.k_norm) if norm is not None]
+    absent = [block.attn_post_norm, block.mlp_post_norm]
+    if (
+        mlp.activation != "silu"
+        or block.parallel
+        or any(norm is not None for norm in absent)
+        or any(type(norm) is not RMSNorm for norm in (block.attn_norm, block.mlp_norm, *head_norms))
+        or any(norm.weight.shape != (attn.head_dim,) for norm in head_norms)
+        or attn.o_proj is None
+        or attn.gate_proj is not None
+        or not attn.packed_together()
+    ):
         return None
     norms = [block.attn_norm, attn.q_norm, attn.k_norm, block.mlp_norm]
-    if attn.o_proj is None or any(type(norm) not in (RMSNorm, type(None)) for norm in norms):
-        return None
-    if block.attn_norm is None or block.mlp_norm is None:
-        return None
-    if any(norm is not None and norm.weight.shape != (attn.head_dim,) for norm in (attn.q_norm, attn.k_norm)):
-        return None
-    if not attn.packed_together():
-        return None
     qkv, out, gate_up, down = (_maps(layer) for layer in (attn, attn.o_proj, mlp, mlp.down_proj))
     if qkv is None or out is None or gate_up is None or down is None:
         return None

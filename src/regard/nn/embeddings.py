@@ -6,7 +6,7 @@ import numpy as np
 
 from regard.functional.native import ops
 from regard.functional.recorder import NULL_RECORDER, Recorder
-from regard.nn.fast_paths import are_ours, instance_cache, list_steps, norm_arrays, skips
+from regard.nn.fast_paths import are_ours, fused, norm_arrays
 from regard.nn.layers import Embedding, LayerNorm, traced_norm
 
 
@@ -32,8 +32,8 @@ def summed_embeddings(
     norm : LayerNorm
     trace : Recorder
     """
-    fused = fused_embeddings(ids, tokens, positions, types, norm, trace)
-    return _step_by_step(ids, tokens, positions, types, norm, trace) if fused is None else fused
+    x = fused_embeddings(ids, tokens, positions, types, norm, trace)
+    return _step_by_step(ids, tokens, positions, types, norm, trace) if x is None else x
 
 
 def fused_embeddings(
@@ -45,15 +45,15 @@ def fused_embeddings(
     trace: Recorder,
 ) -> np.ndarray | None:
     """Return what `summed_embeddings` does, from one call; None where a step is asked for, or there is no kernel."""
-    arrays = norm_arrays(norm)
-    if arrays is None or not are_ours(tokens, norm, *([] if types is None else [types])):
+    if not are_ours(tokens, norm, *([] if types is None else [types])):
         return None
 
     def compute(trace: Recorder) -> np.ndarray:  # one token
         return _step_by_step(np.zeros((1, 1), int), tokens, positions[..., :1, :], types, norm, trace)
 
-    name = "_steps" if types is None else "_steps_with_types"
-    if not skips(trace, lambda: instance_cache(tokens, name, lambda: list_steps(compute))):
+    name = "_fused_embeddings" if types is None else "_fused_embeddings_with_types"
+    arrays = fused(norm, name, lambda: norm_arrays(norm), trace, compute)
+    if arrays is None:
         return None
     return ops.embed(ids, tokens.weight, positions, None if types is None else types.weight[0], arrays)
 

@@ -73,10 +73,10 @@ def gate_and_up(mlp: GatedFeedForward, x: np.ndarray, *, apart: bool) -> tuple[n
 
 def post_norm_block(block: EncoderBlock, x: np.ndarray, trace: Recorder, options: F.Options) -> np.ndarray | None:
     """Return the output of an encoder block whose norms come last, the steps after its heads fused into one call."""
-    tail = instance_cache(block, "_fused_tail", lambda: _fused_tail(block))
-    if tail is None or type(x) is not np.ndarray or x.dtype != block.mlp_norm.weight.dtype:
+    if type(x) is not np.ndarray or x.dtype != block.mlp_norm.weight.dtype:
         return None
-    if not skips(trace, lambda: instance_cache(block, "_tail_steps", lambda: _tail_steps(block))):
+    tail = fused(block, "_fused_tail", lambda: _fused_tail(block), trace, lambda trace: _one_tail(block, trace))
+    if tail is None:
         return None
     with trace.scope("attn"):
         context = _context(block.attn, x, trace, options)
@@ -91,10 +91,10 @@ def _tail(block: EncoderBlock, context: np.ndarray, x: np.ndarray, trace: Record
     return block.after_attention(x, y, trace)
 
 
-def _tail_steps(block: EncoderBlock) -> Steps:
+def _one_tail(block: EncoderBlock, trace: Recorder) -> np.ndarray:
     assert block.attn.o_proj is not None  # of a fused tail
     context, x = (np.zeros((1, width), block.mlp_norm.weight.dtype) for width in block.attn.o_proj.weight.shape)
-    return list_steps(lambda trace: _tail(block, context, x, trace))
+    return _tail(block, context, x, trace)
 
 
 def encode(
@@ -326,22 +326,34 @@ def _pack_quantized(weights: Sequence[QuantizedWeight], kind: str) -> np.ndarray
     return groups
 
 
-def skips(trace: Recorder, steps: Callable[[], Steps]) -> bool:
-    """Tell whether a run needs none of the steps of a fused call, which then counts them as computed."""
-    if trace is NULL_RECORDER:
-        return True
-    names, optional = steps()
+def fused(
+    owner: object, name: str, prepare: Callable[[], T | None], trace: Recorder, compute: Callable[[Recorder], object]
+) -> T | None:
+    """Return what a fused call was prepared from, where it applies: the one place where that is asked.
+
+    Parameters
+    ----------
+    owner
+        The layer in which it is stored, under `name`.
+    prepare : function
+        Returns it, once; None where the layers are not what the kernel computes.
+    trace : Recorder
+        It does not apply if a step that it hides is asked for; otherwise these count as computed.
+    compute : function
+        Computes the steps that it hides with a recorder, for one token: called once, to list them.
+    """
+    prepared = instance_cache(owner, name, prepare)
+    if prepared is None or trace is NULL_RECORDER:
+        return prepared
+    names, optional = instance_cache(owner, f"{name}_steps", lambda: list_steps(compute))
     if trace.plan(*names, optional=optional).asked:
-        return False
+        return None
     trace.note(*names)
-    return True
+    return prepared
 
 
 def list_steps(compute: Callable[[Recorder], object]) -> Steps:
-    """Return the steps of a computation: those that it taps if it is asked for all of them.
-
-    A fused call hides the steps of the layers that it stands for; so no list of them has to be kept.
-    """
+    """Return the steps of a computation: those that it taps if it is asked for all of them."""
     listed = StepList()
     with np.errstate(all="ignore"):
         compute(listed)

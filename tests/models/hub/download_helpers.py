@@ -11,7 +11,7 @@ from regard.models.hub.registry import *
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job inherits SIG_IGN
 signal.signal(signal.SIGTERM, signal.SIG_DFL)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # as does what nohup starts
-registry.KNOWN = {{"tiny": {replace(MODEL, hub="")!r}}}
+registry.KNOWN = {{"tiny": {replace(MODEL, hub=None)!r}}}
 """
 FIND = PROGRAM + "print(resolve.find('tiny'))"
 WATCHDOG = 120  # seconds that no passing test comes near

@@ -156,7 +156,7 @@ def test_files_may_be_links_as_the_hugging_face_cache_has_them(home):
 
 
 def test_a_snapshot_that_lacks_files_is_not_the_last(home):
-    put(home / "hf" / "hub/models--tests--tiny/snapshots/000", weights=None)
+    put(home / "hf" / "hub/models--org--tiny/snapshots/000", weights=None)
     put(home / "hf" / SNAPSHOT)
     assert resolve.find("tiny") == home / "hf" / SNAPSHOT
 
@@ -195,9 +195,9 @@ def test_an_unreadable_file_is_named(home, monkeypatch):
 @pytest.mark.parametrize("place", ["package", "hub cache"])
 def test_a_wrong_file_elsewhere_is_passed_over(home, package, place):
     put(package, weights=WRONG)
-    right = put(home / "hf" / "hub/models--tests--tiny/snapshots/fff")
+    right = put(home / "hf" / "hub/models--org--tiny/snapshots/fff")
     if place == "hub cache":
-        put(home / "hf" / "hub/models--tests--tiny/snapshots/000", weights=WRONG)
+        put(home / "hf" / "hub/models--org--tiny/snapshots/000", weights=WRONG)
     assert resolve.find("tiny") == right
 
 
@@ -390,7 +390,7 @@ def test_a_home_that_nobody_has_is_told(monkeypatch):
 
 def test_a_hub_cache_of_nobody_has_nothing(monkeypatch):
     monkeypatch.setenv("HF_HUB_CACHE", "~nosuchuser/x")
-    assert list(paths.in_hub_cache("tests/tiny")) == []
+    assert list(paths.in_hub_cache("org/tiny")) == []
 
 
 def test_a_folder_that_is_closed_is_not_said_to_be_empty(home, monkeypatch):

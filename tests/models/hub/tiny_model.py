@@ -1,12 +1,12 @@
 """A model of a few bytes, and stand-ins for the places that it can come from. No test here uses a network."""
 
 import hashlib
-import json
 import threading
 import zipfile
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+from regard.models.hub.hub_name import HubName
 from regard.models.hub.registry import KnownModel, PinnedFile, WheelSource
 
 CONTENTS = {
@@ -23,11 +23,11 @@ MODEL = KnownModel(
     files=tuple(
         PinnedFile(name, len(content), hashlib.sha256(content).hexdigest()) for name, content in CONTENTS.items()
     ),
-    hub="tests/tiny",
+    hub=HubName("org/tiny"),
     wheel=WheelSource("tiny-carrier==1.0", "tiny_carrier", "model", size=1000),
 )
 REVISION = "0123456789abcdef0123456789abcdef01234567"
-SNAPSHOT = f"hub/models--tests--tiny/snapshots/{REVISION}"
+SNAPSHOT = f"hub/models--org--tiny/snapshots/{REVISION}"
 
 
 def put(folder, **changed):
@@ -102,19 +102,3 @@ def reply(handler, content, **headers):
     handler.end_headers()
     if handler.command == "GET":
         handler.wfile.write(content)
-
-
-def hub_with(contents):
-    """Answer as the Hugging Face hub does for the repository of the tiny model."""
-
-    def answer(handler):
-        name = handler.path.rpartition(f"/resolve/{REVISION}/")[2]
-        if handler.path.startswith("/api/models/tests/tiny"):
-            reply(handler, json.dumps({"id": "tests/tiny", "sha": REVISION}).encode(), Content_Type="application/json")
-        elif name in contents:
-            etag = hashlib.sha1(contents[name]).hexdigest()
-            reply(handler, contents[name], ETag=f'"{etag}"', X_Repo_Commit=REVISION)
-        else:
-            handler.send_error(404)
-
-    return answer

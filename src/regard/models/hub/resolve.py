@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import chain
@@ -14,10 +15,11 @@ from regard._utils.files import atomic_write
 from regard.formats.gguf import is_gguf
 from regard.formats.quantized import require_gguf
 from regard.models.hub import registry
-from regard.models.hub.hub_models import ConfigCheck, find_hub_model, pull_hub_model
+from regard.models.hub.hub_models import ConfigCheck, fetch_hub_model, find_hub_model, pull_hub_model
 from regard.models.hub.hub_name import HubName, parse_hub_name, why_not_a_hub_name
 from regard.models.hub.paths import (
     cache_folder,
+    importable,
     in_hub_cache,
     in_package,
     models_folder,
@@ -30,6 +32,8 @@ from regard.models.hub.verify import verify
 
 if TYPE_CHECKING:
     from regard.models.hub.transfer import Progress
+
+_SETTINGS = {"HF_HUB_ETAG_TIMEOUT": "5"}  # seconds, where a package has the files too; 10 by default
 
 
 def find(
@@ -49,8 +53,8 @@ def find(
     1. ``$REGARD_MODELS/<name>``, or the user's cache if ``REGARD_MODELS`` is not set,
     2. an installed package with the files; its code is not run,
     3. the local Hugging Face cache,
-    4. a download into 1, unless `download` is False, or ``REGARD_OFFLINE``, ``HF_HUB_OFFLINE`` or
-       ``TRANSFORMERS_OFFLINE`` is set.
+    4. a download, from the hub into 3, if ``huggingface_hub`` is installed, or out of a package into 1, unless
+       `download` is False, or ``REGARD_OFFLINE``, ``HF_HUB_OFFLINE`` or ``TRANSFORMERS_OFFLINE`` is set.
 
     Parameters
     ----------
@@ -159,16 +163,15 @@ def _found_or_problem(model: KnownModel) -> Path | str | None:
 
 def _search(model: KnownModel, rejected: list[str]) -> Path | None:
     """Return the first folder on this machine with the right files; add the wrong files to `rejected`."""
-    stamps = cache_folder() / "verified.json"
     own = models_folder() / model.name
     if model.shipped:
         return shipped_folder(model.name)
     for folder in chain([own], _other_places(model)):
-        result = verify(folder, model.files, stamps)
+        result = verify(folder, model.files, _stamps())
         if not result:
             if folder == own:
                 _complete(own, model)
-            return folder
+            return _path(model, folder)
         if folder == own and os.path.isdir(own):  # noqa: PTH112
             error = RegardError(
                 f"the files of {model.name} in {own} are not the expected ones: run `regard pull {model.name} --force`"
@@ -177,6 +180,15 @@ def _search(model: KnownModel, rejected: list[str]) -> Path | None:
             raise error
         rejected += result.wrong
     return None
+
+
+def _path(model: KnownModel, folder: Path) -> Path:
+    """Return what is loaded of a folder: that, or the one file of the model, beside which it may have others."""
+    return folder / model.files[0].name if len(model.files) == 1 else folder
+
+
+def _stamps() -> Path:
+    return cache_folder() / "verified.json"
 
 
 def _complete(folder: Path, model: KnownModel) -> None:
@@ -191,7 +203,7 @@ def _other_places(model: KnownModel) -> Iterator[Path]:
     if model.wheel:
         yield from in_package(model.wheel)
     if model.hub:
-        yield from in_hub_cache(model.hub)
+        yield from in_hub_cache(model.hub.repository)
 
 
 def _fetch(model: KnownModel, rejected: list[str], *, replace: bool, progress: Progress | None) -> Path:
@@ -199,13 +211,37 @@ def _fetch(model: KnownModel, rejected: list[str], *, replace: bool, progress: P
         require_gguf()
     if variable := offline_variable():
         raise _not_found(model, f" and {variable} forbids downloads", _skipped(rejected))
+    problems: list[str] = []
+    if model.hub and importable("huggingface_hub"):
+        try:
+            path = fetch_hub_model(model.hub, force=replace, progress=progress, settings=_SETTINGS)
+            snapshot = path if path.is_dir() else path.parent
+            if not (result := verify(snapshot, model.files, _stamps())):
+                if replace:
+                    _remove(models_folder() / model.name)
+                return _path(model, snapshot)
+            problems.append(f"hub: {result}")
+        except (RegardError, OSError) as error:
+            problems.append("; ".join([f"hub: {error}", *getattr(error, "__notes__", ())]))
     from regard.models.hub import download
 
     try:
         folder = download.download(model, models_folder(), replace=replace, progress=progress)
     except DownloadError as error:
-        raise _not_found(model, " and could not be fetched", [str(error), *_skipped(rejected)]) from error
-    return _search(model, []) or folder  # verified again: another process may have placed it
+        problems += [str(error), *_skipped(rejected)]
+        raise _not_found(model, " and could not be fetched", problems) from error
+    return _search(model, []) or _path(model, folder)  # verified again: another process may have placed it
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder of files that were replaced, or a link to one."""
+    try:
+        if folder.is_symlink():
+            folder.unlink()
+        elif folder.is_dir():
+            shutil.rmtree(folder)
+    except OSError as error:
+        raise RegardError(f"cannot remove {folder}, which is replaced: {error.strerror or error}") from error
 
 
 def _skipped(rejected: Sequence[str]) -> list[str]:

