@@ -569,7 +569,8 @@ class Paths(TypedDict):
 class Patching(TypedDict):
     """What each step of A recovers in the run of B, ``L T`` or ``L H``; None where A and B have the same number.
 
-    ``is_default`` tells whether the tokens are those of a question that names none.
+    Of a path a row of three: by the query, the key and the value of the receiver. ``is_default`` tells whether the
+    tokens are those of a question that names none.
     """
 
     over: str
@@ -577,6 +578,8 @@ class Patching(TypedDict):
     versus: int | None
     is_default: bool
     likely: list[PredictedToken]  # after A or B, with the probability after one of them
+    sender: tuple[int, int] | None  # of a path, layer and head
+    receiver: tuple[int, int] | None
     metric: str
     clean: float
     corrupted: float

@@ -577,6 +577,8 @@ class Exploration:
         over: str = "output",
         token: int | None = None,
         versus: int | None = None,
+        sender: tuple[int, int] | None = None,
+        receiver: tuple[int, int] | None = None,
         check: CancelCheck = lambda: None,
     ) -> answers.Patching:
         """Return how much of a number each step of a run recovers in another; see `regard.metrics.patch_grid`.
@@ -587,11 +589,14 @@ class Exploration:
         ----------
         run, other : int
             Two runs of one model, of as many tokens.
-        over : {"output", "attn", "mlp", "head"}
-            The output of each block, of its attention or its feed-forward layer, at each position; or each head.
+        over : {"output", "attn", "mlp", "head", "path"}
+            The output of each block, of its attention or its feed-forward layer, at each position; each head; or, of a
+            decoder, the path from a head to the query, key and value of another (`regard.metrics.path_patching`).
         token, versus : int, optional
             Of a decoder, whose logits are subtracted: by default the likeliest next token of `run`, and of `other`. Of
             an encoder the number is the similarity with the vector of `run`.
+        sender, receiver : (layer, head), optional
+            Of a path, the receiver in a later layer: by default the heads that recover most.
         check
             Called after each layer.
 
@@ -599,9 +604,11 @@ class Exploration:
         ------
         RegardError
             The runs are not of one model of texts with all its heads, differ in their number of tokens, or have more
-            than 256; or there is no such token or step.
+            than 256; or there is no such token, step or path.
         """
-        return self._patched(run, other, PatchingQuestion(over, token, versus), check).answer
+        return self._patched(
+            run, other, PatchingQuestion(over, token, versus, _head(sender), _head(receiver)), check
+        ).answer
 
     @query(slow=True)
     def patching_figure(
@@ -816,6 +823,11 @@ class Exploration:
         is_own = opening is not None or run is self.runs[0]
         size, other_text = self._maps.thumbnail_size(number), self._other_text(number)
         return describe_run(run, size, opening or self.opening, other_text, is_own=is_own)
+
+
+def _head(head: Sequence[int] | None) -> tuple[int, int] | None:
+    """Return a layer and a head, which JSON has as a list."""
+    return None if head is None else (head[0], head[1])
 
 
 def _process_peak() -> int | None:

@@ -1,9 +1,11 @@
-"""Activation patching between two runs that are compared: the grids of `regard.metrics.patch_grid`."""
+"""Patching between two runs that are compared: grids of `regard.metrics.patch_grid`, and paths from head to head."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from regard._utils.errors import RegardError
 from regard.explorer import answers
@@ -12,9 +14,10 @@ from regard.explorer.figures import DRAWING, check_format
 from regard.explorer.next_tokens import logits_at, next_tokens, predicted_token
 from regard.explorer.run import Run
 from regard.functional import softmax
-from regard.metrics import PatchGrid, patch_grid
+from regard.metrics import PatchGrid, patch_grid, path_patching
 from regard.metrics.activation_patching import Over
 from regard.metrics.attribution_target import next_token_id, predicts_at_each_token
+from regard.metrics.edge_runs import INPUTS
 from regard.metrics.layer_maps import CancelCheck
 from regard.models.base import TextModel
 from regard.models.encoder_decoder import EncoderDecoder
@@ -32,12 +35,14 @@ class PatchingQuestion(NamedTuple):
     over: str = "output"
     token: int | None = None
     versus: int | None = None
+    sender: tuple[int, int] | None = None
+    receiver: tuple[int, int] | None = None
 
 
 class Patched(NamedTuple):
-    """A grid, what the page is told of it, and the Python that computes it."""
+    """A grid, None for a path, and what the page is told of it."""
 
-    grid: PatchGrid
+    grid: PatchGrid | None
     answer: answers.Patching
 
 
@@ -73,11 +78,11 @@ def patch(
     assert corrupted.encoding is not None
     if clean.model is not corrupted.model:
         raise RegardError("patching is within one model: A and B are of two")
-    if question.over not in _OVER:
-        raise RegardError(f"over is one of {', '.join(_OVER)}, not {question.over[:40]!r}")
+    if question.over not in (*_OVER, "path"):
+        raise RegardError(f"over is one of {', '.join(_OVER)}, path, not {question.over[:40]!r}")
     if clean.length > _MAX_TOKENS:
         raise RegardError(f"patching is for texts of at most {_MAX_TOKENS} tokens, these have {clean.length:,}")
-    model, over = clean.model, _OVER[question.over]
+    model = clean.model
     token = versus = None
     likely: list[answers.PredictedToken] = []
     metric: Any = clean.encoding
@@ -101,36 +106,75 @@ def patch(
         check()
 
     check()
-    grid = patch_grid(model, clean.encoding, corrupted.encoding, metric, over=over, progress=progress)
+    texts = clean.encoding, corrupted.encoding
+    sender = receiver = grid = None
+    if question.over == "path":
+        sender, receiver = question.sender, question.receiver
+        if sender is None or receiver is None:
+            heads = patch_grid(model, *texts, metric, over="head", progress=progress)
+            sender, receiver = _strongest_path(heads.recovered, sender, receiver)
+        found = [path_patching(model, *texts, metric, sender=sender, receiver=receiver, into=into) for into in INPUTS]
+        number, values = found[0], [[each.value for each in found]]
+        recovered = [[each.recovered for each in found]]
+    else:
+        over = _OVER[question.over]
+        number = grid = patch_grid(model, *texts, metric, over=over, progress=progress)
+        values, recovered = grid.values.tolist(), grid.recovered.tolist()
     for one in (token, versus):
         if one is not None and one not in {each["token"] for each in likely}:
             probability = softmax(logits_at(clean, clean.length - 1))[one]
             likely.append(predicted_token(one, token_name(model.tokenizer, one), probability))
-    texts = clean.encoding.text, corrupted.encoding.text
-    written = repr(texts[0]) if token is None else repr(tuple(_written(clean, each) for each in metric))
-    arguments = "" if question.over == "output" else f", over={over!r}"
-    code = [
-        "import regard",
-        "from regard.metrics import patch_grid",
-        "",
-        f"model = {load_expression(model)}",
-        f"grid = patch_grid(model, {texts[0]!r}, {texts[1]!r}, {written}{arguments})",
-        "print(grid.recovered)",
-    ]
     answer: answers.Patching = {
         "over": question.over,
         "token": token,
         "versus": versus,
         "is_default": (token, versus) == default,
         "likely": likely,
-        "metric": grid.metric,
-        "clean": grid.clean,
-        "corrupted": grid.corrupted,
-        "values": [[short_number(x) for x in row] for row in grid.values],
-        "recovered": [[short_number(x) for x in row] for row in grid.recovered],
-        "code": "\n".join(code),
+        "sender": sender,
+        "receiver": receiver,
+        "metric": number.metric,
+        "clean": number.clean,
+        "corrupted": number.corrupted,
+        "values": [[short_number(x) for x in row] for row in values],
+        "recovered": [[short_number(x) for x in row] for row in recovered],
+        "code": _python(load_expression(model), clean, corrupted, question.over, metric, sender, receiver),
     }
     return Patched(grid, answer)
+
+
+def _strongest_path(
+    recovered: np.ndarray, sender: tuple[int, int] | None, receiver: tuple[int, int] | None
+) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Return a sender and a receiver, of a later layer: what is not given is the head that recovers most, ``L H``."""
+    num_layers, num_heads = recovered.shape
+    if num_layers < 2:
+        raise RegardError("a path goes from a head to one of a later layer: this model has one layer")
+
+    def strongest(first: int, end: int) -> tuple[int, int]:
+        best = int(np.abs(np.nan_to_num(recovered[first:end])).argmax())
+        return first + best // num_heads, best % num_heads
+
+    receiver = receiver or strongest(sender[0] + 1 if sender and sender[0] < num_layers - 1 else 1, num_layers)
+    return sender or strongest(0, max(1, min(receiver[0], num_layers - 1))), receiver
+
+
+def _python(
+    load: str, clean: Run, corrupted: Run, over: str, metric: Any, sender: tuple[int, int] | None, receiver: Any
+) -> str:
+    """Return the Python that computes a grid, or a path."""
+    assert clean.encoding is not None
+    assert corrupted.encoding is not None
+    written = repr(tuple(_written(clean, each) for each in metric) if isinstance(metric, tuple) else metric.text)
+    arguments = f"model, {clean.encoding.text!r}, {corrupted.encoding.text!r}, {written}"
+    lines = ["import regard", f"from regard.metrics import {'patch_grid' if sender is None else 'path_patching'}", ""]
+    lines.append(f"model = {load}")
+    if sender is None:
+        lines.append(f"grid = patch_grid({arguments}{'' if over == 'output' else f', over={over!r}'})")
+        lines.append("print(grid.recovered)")
+    else:
+        lines.append(f'for into in "{"".join(INPUTS)}":')
+        lines.append(f"    print(path_patching({arguments}, sender={sender}, receiver={receiver}, into=into))")
+    return "\n".join(lines)
 
 
 def draw_patching(patched: Patched, format: str, width: str, *, caption: bool) -> bytes:
@@ -139,6 +183,8 @@ def draw_patching(patched: Patched, format: str, width: str, *, caption: bool) -
     from regard.plot.save import encode
 
     check_format(format)
+    if patched.grid is None:
+        raise RegardError("figures are of grids: a path is three numbers")
     if format == "py":
         return "\n".join([
             *patched.answer["code"].splitlines()[:-1],

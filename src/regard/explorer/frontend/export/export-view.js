@@ -135,7 +135,11 @@ function pathsCsv(app, { graph: { nodes, edges } }) {
 }
 
 /** The sites. @param {App} app @param {Patching} patching */
-function patchingCsv({ state, manifest }, { over, values, recovered }) {
+function patchingCsv({ state, manifest }, { over, values, recovered, sender, receiver }) {
+  if (sender && receiver) {
+    const inputs = recovered[0].map((share, n) => [...sender, ...receiver, "qkv"[n], values[0][n], share].join(","));
+    return `${["sender layer,sender head,receiver layer,receiver head,input,value,recovered", ...inputs].join("\n")}\n`;
+  }
   const [a, b] = sidesOfTexts(state, manifest).map((run) => manifest.runs[run]);
   const names = positionNames(a, b);
   const layers = a.layers.map(({ number }) => number);

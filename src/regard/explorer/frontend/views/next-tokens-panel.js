@@ -63,9 +63,8 @@ function draw(app, { data, error }, run, position) {
 /** @param {App} app @param {PredictedToken} each @param {NextTokens | null} before @param {boolean} canContinue @param {boolean} hasBar */
 function rowOf(app, { token, text, probability }, before, canContinue, hasBar) {
   const was = before?.tokens.find((other) => other.token === token)?.probability;
-  const change = before
-    ? ` (${was === undefined ? "< " + formatPercent(before.tokens.at(-1)?.probability ?? 0) : formatPercent(was)})`
-    : "";
+  const known = formatPercent(was ?? before?.tokens.at(-1)?.probability ?? 0); // the least of those that are listed
+  const change = before ? ` (${was === undefined ? known.replace(/^(under )?/, "under ") : known})` : "";
   const isWhole = !text.includes("\ufffd");
   const title = canContinue && isWhole ? "Take this one and continue" : "";
   const node = button("", () => appendToken(app, text), {
