@@ -629,9 +629,14 @@ class Exploration:
         return draw_patching(patched, format, width, caption=caption)
 
     def _patched(self, run: int, other: int, question: PatchingQuestion, check: CancelCheck) -> Patched:
+        heads = None
+        if question.over == "path" and None in (question.sender, question.receiver):
+            of_heads = question._replace(over="head", sender=None, receiver=None)
+            heads = self._patched(run, other, of_heads, check).grid
+
         def compute() -> Patched:
             with self._progress.watch("patching") as watch:
-                return patch(self._runs[run], self._runs[other], question, self.load_expression, check, watch)
+                return patch(self._runs[run], self._runs[other], question, heads, self.load_expression, check, watch)
 
         return self._grids.compute((run, other, question), compute)
 

@@ -64,11 +64,15 @@ def patch(
     clean: Run,
     corrupted: Run,
     question: PatchingQuestion,
+    heads: PatchGrid | None,
     load_expression: Callable[[Any], str],
     check: CancelCheck,
     watch: Callable[[Callable[[], float]], None],
 ) -> Patched:
-    """Return the grid of two runs of a model; see `Exploration.patching`."""
+    """Return the grid, or a path, of two runs of a model; see `Exploration.patching`.
+
+    `heads` is the grid of heads, for a path of which an end is not given.
+    """
     for name, run in (("A", clean), ("B", corrupted)):
         if not has_patching(run):
             raise RegardError(
@@ -111,7 +115,7 @@ def patch(
     if question.over == "path":
         sender, receiver = question.sender, question.receiver
         if sender is None or receiver is None:
-            heads = patch_grid(model, *texts, metric, over="head", progress=progress)
+            assert heads is not None
             sender, receiver = _strongest_path(heads.recovered, sender, receiver)
         found = [path_patching(model, *texts, metric, sender=sender, receiver=receiver, into=into) for into in INPUTS]
         number, values = found[0], [[each.value for each in found]]

@@ -669,6 +669,6 @@ type Refs =
   HTMLElementTagNameMap["output"]> & Record<"figureFormat" | "figureWidth" | "head" | "layer" | "liveModel" |
   "liveModelB" | "method" | "metric" | "modes" | "pair" | "patchReceiver" | "patchSender" | "patchToken" |
   "patchVersus" | "pathsToken" | "pathsVersus", HTMLElementTagNameMap["select"]> & Record<"changedTokens" | "knobs" |
-  "whatIfTokens", HTMLElementTagNameMap["table"]> & Record<"liveBox" | "stepTemplate" | "streamRow",
+  "whatIfTokens", HTMLElementTagNameMap["table"]> & Record<"knobRow" | "liveBox" | "stepTemplate" | "streamRow",
   HTMLElementTagNameMap["template"]> & Record<"figureCode" | "liveInput" | "liveInputB" | "patchingCode",
   HTMLElementTagNameMap["textarea"]>;

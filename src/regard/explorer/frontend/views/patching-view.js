@@ -4,13 +4,25 @@
 import { openRow } from "../app/actions.js";
 import { sentence } from "../data/attribution.js";
 import { NOTHING } from "../data/query.js";
-import { label, tokenName } from "../data/tokens.js";
-import { bidi, button, el, onArrows, setOptions, setTabStop, setText, tableRow } from "../platform/dom.js";
+import { tokenName } from "../data/tokens.js";
+import {
+  bidi,
+  button,
+  el,
+  muted,
+  onArrows,
+  setOptions,
+  setTabStop,
+  setText,
+  tableOf,
+  tableRow,
+} from "../platform/dom.js";
 import { colorAt, textColorOn, toCss } from "../render/colormap.js";
-import { formatFixed, formatPercent, formatSigned, formatSignificant } from "../render/format.js";
+import { formatFixed, formatSigned, formatSignificant } from "../render/format.js";
 import { runsOf } from "../state/sides.js";
 import { nextInRows } from "./head-grid.js";
 import { Legend } from "./legend.js";
+import { tokenChoice } from "./next-tokens-panel.js";
 import { shade } from "./word-strip.js";
 
 const MAX_WITH_NUMBERS = 16; // layers
@@ -134,7 +146,7 @@ function rowsOf(app, { recovered, values, over }, a, b, max) {
   };
   const row = (/** @type {(Node | string)[]} */ cells, kind = "") =>
     el("div", { class: `rg-patching-row ${kind}`, style: { "--rg-cols": layers.length } }, ...cells);
-  const heading = ["layer", ...layers].map((name) => el("span", { class: "rg-muted" }, String(name)));
+  const heading = ["layer", ...layers].map((name) => muted(String(name)));
   const rows = recovered[0].map((_, site) => {
     const name = isOfHeads ? `head ${site}` : names[site];
     const isChanged = !isOfHeads && b.tokens[site]?.text !== a.tokens[site].text;
@@ -146,14 +158,10 @@ function rowsOf(app, { recovered, values, over }, a, b, max) {
 
 /** @param {Refs} refs @param {Patching} patching */
 function showTokens({ patchToken, patchVersus }, { likely, token, versus }) {
-  const options = (/** @type {number | null} */ other) =>
-    likely
-      .filter((one) => one.token !== other)
-      .map((one) =>
-        el("option", { value: String(one.token) }, `${label(one.text)} · ${formatPercent(one.probability)}`),
-      );
-  patchToken.replaceChildren(...options(versus));
-  patchVersus.replaceChildren(...options(token));
+  const choices = likely.map(tokenChoice);
+  const but = (/** @type {number | null} */ other) => choices.filter(({ key }) => key !== String(other));
+  setOptions(patchToken, but(versus));
+  setOptions(patchVersus, but(token));
   [patchToken.value, patchVersus.value] = [String(token), String(versus)];
 }
 
@@ -175,15 +183,14 @@ function headOf(key) {
 
 /** What reaches each input of the receiver from the sender. @param {App} app @param {Patching} patching @param {number} max */
 function pathTable({ theme }, { recovered: [shares], values: [values], corrupted }, max) {
-  const names = ["reaches the", "number", "change", "of the way to A"];
   const rows = shares.map((share, n) => {
     const value = values[n] ?? NaN;
     const amount = el("span", { class: "rg-patching-cell" }, formatFixed(share ?? NaN, 2));
     shade(amount, theme, (share ?? 0) / max);
     return tableRow(INPUTS[n], formatSignificant(value), formatSigned(value - corrupted), amount);
   });
-  const heads = names.map((name) => el("th", { scope: "col" }, name));
-  return el("table", { class: "rg-path-table" }, el("thead", {}, el("tr", {}, ...heads)), el("tbody", {}, ...rows));
+  const names = ["reaches the", "number", "change", "of the way to A"];
+  return el("table", { class: "rg-path-table" }, ...tableOf(names, rows));
 }
 
 /** Show the head, or what the position attends to in its layer. @param {App} app @param {boolean} isOfHeads @param {number} layer @param {number} site */
