@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -14,16 +14,16 @@ from regard.explorer.figures import DRAWING, check_format
 from regard.explorer.next_tokens import logits_at, next_tokens, predicted_token
 from regard.explorer.run import Run
 from regard.functional import softmax
-from regard.metrics import PatchGrid, patch_grid, path_patching
+from regard.metrics import PatchGrid, PathEffect, patch_grid, path_patching
 from regard.metrics.activation_patching import Over
 from regard.metrics.attribution_target import next_token_id, predicts_at_each_token
-from regard.metrics.edge_runs import INPUTS
 from regard.metrics.layer_maps import CancelCheck
 from regard.models.base import TextModel
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.views.next_tokens import token_name
 
 _OVER: dict[str, Over] = {"output": ("layer", "position"), "attn": "attn", "mlp": "mlp", "head": "head"}
+_INPUTS: tuple[Literal["q", "k", "v"], ...] = ("q", "k", "v")  # of the receiver of a path
 _MAX_TOKENS = 256  # of a text: a run of the model for each, in every layer
 _MAX_FILE_CELLS = 1024  # of a grid that an exported page holds, each a run of the model
 _TOP = 10  # next tokens of each text, to choose from
@@ -112,12 +112,13 @@ def patch(
     check()
     texts = clean.encoding, corrupted.encoding
     sender = receiver = grid = None
+    number: PatchGrid | PathEffect
     if question.over == "path":
         sender, receiver = question.sender, question.receiver
         if sender is None or receiver is None:
             assert heads is not None
             sender, receiver = _strongest_path(heads.recovered, sender, receiver)
-        found = [path_patching(model, *texts, metric, sender=sender, receiver=receiver, into=into) for into in INPUTS]
+        found = [path_patching(model, *texts, metric, sender=sender, receiver=receiver, into=into) for into in _INPUTS]
         number, values = found[0], [[each.value for each in found]]
         recovered = [[each.recovered for each in found]]
     else:
@@ -176,7 +177,7 @@ def _python(
         lines.append(f"grid = patch_grid({arguments}{'' if over == 'output' else f', over={over!r}'})")
         lines.append("print(grid.recovered)")
     else:
-        lines.append(f'for into in "{"".join(INPUTS)}":')
+        lines.append('for into in "qkv":')
         lines.append(f"    print(path_patching({arguments}, sender={sender}, receiver={receiver}, into=into))")
     return "\n".join(lines)
 
