@@ -118,9 +118,12 @@ def patch(
         if sender is None or receiver is None:
             assert heads is not None
             sender, receiver = _strongest_path(heads.recovered, sender, receiver)
-        found = [path_patching(model, *texts, metric, sender=sender, receiver=receiver, into=into) for into in _INPUTS]
-        number, values = found[0], [[each.value for each in found]]
-        recovered = [[each.recovered for each in found]]
+        effects: list[PathEffect] = []
+        for into in _INPUTS:
+            effects.append(path_patching(model, *texts, metric, sender=sender, receiver=receiver, into=into))
+            progress(len(effects), len(_INPUTS))
+        number, values = effects[0], [[each.value for each in effects]]
+        recovered = [[each.recovered for each in effects]]
     else:
         over = _OVER[question.over]
         number = grid = patch_grid(model, *texts, metric, over=over, progress=progress)

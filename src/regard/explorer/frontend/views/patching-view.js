@@ -58,7 +58,9 @@ export function showPatching(app) {
   patchToken.addEventListener("change", () => app.set({ patchToken: Number(patchToken.value) }));
   patchVersus.addEventListener("change", () => app.set({ patchVersus: Number(patchVersus.value) }));
   const setPath = (/** @type {HTMLSelectElement} */ changed) => () => {
-    const [sender, receiver] = [patchSender, patchReceiver].map((list) => headOf(list.value));
+    const headOf = (/** @type {HTMLSelectElement} */ { value }) =>
+      /** @type {[number, number]} */ (value.split(",").map(Number));
+    const [sender, receiver] = [headOf(patchSender), headOf(patchReceiver)];
     const isPath = sender[0] < receiver[0]; // else the other one is that which recovers most
     const isSender = changed === patchSender;
     app.set({ patchSender: isPath || isSender ? sender : null, patchReceiver: isPath || !isSender ? receiver : null });
@@ -87,6 +89,7 @@ export function showPatching(app) {
     const drawFrame = () => {
       refs.patchPath.hidden = a.layers.length < 2 || !a.predicts_tokens;
       refs.patchHeads.hidden = state.patchOver !== "path";
+      showHeads(refs, a);
       refs.cancelPatching.hidden = !answer.isPending;
       refs.startPatching.hidden = !isCancelled;
       const waits = answer.isPending ? "Running B again with each step of A …" : "";
@@ -105,7 +108,7 @@ export function showPatching(app) {
       if (!patching) return patchingGrid.replaceChildren();
       showTokens(refs, patching);
       patchingCode.value = patching.code;
-      showHeads(refs, patching, a);
+      if (patching.sender) [patchSender.value, patchReceiver.value] = [patching.sender, patching.receiver].map(String);
       const max = scaleEnd(patching.recovered.flat());
       patchingGrid.replaceChildren(
         ...(patching.sender ? [pathTable(app, patching, max)] : rowsOf(app, patching, a, b, max)),
@@ -115,7 +118,7 @@ export function showPatching(app) {
       const means = "of the way from the number of B, 0, to that of A, 1: blue towards A, brown away from it";
       legend.update({ kind: "linear", max, signed: true }, theme, means);
     };
-    const nodes = [refs.patchingSummary, patchingGrid, patchingReadout, refs.patchingLegend];
+    const nodes = [refs.patchingSummary, patchingGrid, patchingReadout, refs.patchingLegend, refs.patchHeads];
     return [{ draw: drawFrame }, { nodes, answers: [answer], of: [answer, a, b, theme], draw: drawGrid }];
   };
 }
@@ -165,20 +168,13 @@ function showTokens({ patchToken, patchVersus }, { likely, token, versus }) {
   [patchToken.value, patchVersus.value] = [String(token), String(versus)];
 }
 
-/** Any head may send but those of the last layer, and receive but those of the first. @param {Refs} refs @param {Patching} patching @param {Run} run */
-function showHeads({ patchSender, patchReceiver }, { sender, receiver }, { layers }) {
+/** Any head may send but those of the last layer, and receive but those of the first. @param {Refs} refs @param {Run} run */
+function showHeads({ patchSender, patchReceiver }, { layers }) {
   const all = layers.map(({ number, heads }, layer) =>
     Array.from({ length: heads }, (_, head) => ({ key: `${layer},${head}`, title: `L${number}H${head}` })),
   );
   setOptions(patchSender, all.slice(0, -1).flat());
   setOptions(patchReceiver, all.slice(1).flat());
-  if (sender && receiver) [patchSender.value, patchReceiver.value] = [sender, receiver].map(String);
-}
-
-/** @param {string} key @returns {[number, number]} */
-function headOf(key) {
-  const [layer, head] = key.split(",").map(Number);
-  return [layer, head];
 }
 
 /** What reaches each input of the receiver from the sender. @param {App} app @param {Patching} patching @param {number} max */
