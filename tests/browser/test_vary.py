@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 from acts import choose, click, press, reach
-from pages import SEQUENCE, check_access, expect, explored, hold, plain, saved
+from pages import SEQUENCE, check_access, expect, explored, hold, number, plain, saved, settled
 
 from regard.explorer import write_page
 
@@ -71,6 +71,9 @@ def test_a_word_is_varied_and_its_run_is_patched(open_page, serve, induction):
     expect(page.get_by_label("The Python that draws it again")).to_have_value(re.compile("regard.plot.patching"))
     press(page, "Escape")
     check_access(page, 1440, 390, themes=("dark", "forced"))
+    page.set_viewport_size({"width": 1440, "height": 900})
+    check_path(page, both, token)
+    click(page.get_by_label("What is put into B").get_by_text("Heads"))
     click(page.locator(".rg-patching-row:not(.rg-patching-names)").nth(2).locator("button").nth(1))
     reach(page, re.compile("v=head&l=1&h=2&i=8"))
     page.go_back()
@@ -82,6 +85,41 @@ def test_a_word_is_varied_and_its_run_is_patched(open_page, serve, induction):
     page.get_by_text("Save", exact=True).click()
     page.get_by_role("button", name="As CSV").click()
     expect(page.locator("[data-ref=saveStatus]")).to_have_text("This view has no numbers to save.")
+
+
+def path_numbers(page):
+    cells = page.locator("[data-ref=patchingGrid] td").all_inner_texts()
+    return np.array([number(cell) for cell in cells]).reshape(3, 3)
+
+
+def check_path(page, both, token):
+    """Go to the path between two heads and choose others, by keys; what the page shows is what Python computes."""
+    page.get_by_label("What is put into B").get_by_text("Path").focus()
+    press(page, "Enter")
+    answer = both.patching(0, 1, over="path", token=token)
+    np.testing.assert_allclose(path_numbers(page)[:, 2], answer["recovered"][0], atol=0.0051)
+    sender, receiver = (page.get_by_label(f"Head {way} which the path goes") for way in ("from", "to"))
+    assert [sender.input_value(), receiver.input_value()] == [
+        f"{layer},{head}" for layer, head in (answer["sender"], answer["receiver"])
+    ]
+    sender.focus()
+    press(page, "L", "0", "H", "3")
+    choose(receiver, "1,2")
+    assert "po=path&ps=0.3&pr=1.2" in page.url
+    answer = both.patching(0, 1, over="path", token=token, sender=(0, 3), receiver=(1, 2))
+    changes = np.subtract(answer["values"][0], answer["corrupted"])
+    np.testing.assert_allclose(path_numbers(page)[:, 1:], np.transpose([changes, answer["recovered"][0]]), atol=0.0051)
+    check_access(page, 1440, 390, themes=("dark", "forced"))
+    page.set_viewport_size({"width": 1440, "height": 900})
+    table = [line.split(",") for line in saved(page, "CSV").decode().splitlines()]
+    assert [row[:5] for row in table[1:]] == [["0", "3", "1", "2", into] for into in "qkv"]
+    assert [float(row[6]) for row in table[1:]] == pytest.approx(answer["recovered"][0])
+    assert "reaches one input of L1H2" in saved(page, "SVG").decode()
+    assert page.get_by_role("group", name="Figure for print").count() == 0
+    press(page, "Escape")
+    page.reload()
+    settled(page)
+    np.testing.assert_allclose(path_numbers(page)[:, 2], answer["recovered"][0], atol=0.0051)
 
 
 def test_a_comparison_that_is_ended_while_it_runs_leaves_nothing(open_page, sequence_address):
@@ -120,8 +158,8 @@ def test_a_file_has_the_grid_of_its_pair(open_page, induction, tmp_path):
     values = tokens.evaluate("(list) => [...list.options].map((one) => one.value)")
     other = next(value for value in values if value != default)
     choose(tokens, other)
-    assert page.locator("[data-ref=patchingStatus]").inner_text().startswith("This file holds no such grid")
+    assert page.locator("[data-ref=patchingStatus]").inner_text().startswith("This file does not hold this")
     choose(tokens, default)
     np.testing.assert_allclose(recovered(page), exploration.patching(0, 1)["recovered"], atol=0.0051)
     click(page.get_by_role("button", name="MLP"))
-    assert page.locator("[data-ref=patchingStatus]").inner_text().startswith("This file holds no such grid")
+    assert page.locator("[data-ref=patchingStatus]").inner_text().startswith("This file does not hold this")

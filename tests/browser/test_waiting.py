@@ -14,8 +14,7 @@ from sweeps import sweep_after
 
 # The views of the page: what names the numbers, and the numbers.
 VIEWS = {
-    "map": ["h2[data-ref=title]", "[data-ref=modeDescription]", "[data-ref=provenance]",
-            "[data-ref=headSides] .rg-side-name", "[data-ref=map] .rg-stage"],
+    "map": ["h2[data-ref=title]", "[data-ref=modeDescription]", "[data-ref=provenance]", "[data-ref=map] .rg-stage"],
     "words": ["[data-ref=topHeading]", "[data-ref=top]", "[data-ref=textNote]", ".rg-text-panel .rg-words"],
     "heads": ["[data-ref=grid]", "[data-ref=metricDescription]", "[data-ref=headCount]"],
     "cell": ["[data-ref=cellTitle]", "[data-ref=titleA]", "[data-ref=steps]", "[data-ref=titleB]", "[data-ref=stepsB]",
@@ -26,10 +25,9 @@ VIEWS = {
     "next": ["[data-ref=nextHeading]", "[data-ref=nextList]", "[data-ref=lensTable]"],
     "mattered": ["[data-ref=attributionResult]"],
     "plane": ["[data-ref=plane]", "[data-ref=movementText]", "[data-ref=movementLegend]"],
-    "model": ["[data-ref=modelSides] .rg-side-name", "[data-ref=modelHeading]", "[data-ref=stream]"],
-    "lines": ["[data-ref=lines]", "[data-ref=linesNote]", "[data-ref=linesSides] .rg-side-name"],
-    "paths": ["[data-ref=pathsSides] .rg-side-name", "[data-ref=pathsSummary]", "[data-ref=pathsGraph]",
-              "[data-ref=pathsTree]"],
+    "model": ["[data-ref=modelHeading]", "[data-ref=stream]"],
+    "lines": ["[data-ref=lines]", "[data-ref=linesNote]"],
+    "paths": ["[data-ref=pathsSummary]", "[data-ref=pathsGraph]", "[data-ref=pathsTree]"],
     "patching": ["[data-ref=patchingSummary]", "[data-ref=patchingLegend]", "[data-ref=patchingGrid]"],
     "aligned": ["[data-ref=aligned]"],
     "changes": ["[data-ref=changes]"],

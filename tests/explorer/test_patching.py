@@ -12,7 +12,7 @@ from explorations import Left, explored
 from regard import RegardError
 from regard.explorer.export_html import render_page
 from regard.explorer.queries import patching
-from regard.metrics import patch_grid
+from regard.metrics import patch_grid, path_patching
 
 TEXT, OTHER = "qzkfqz", "qxkfqx"
 STEPS = {"output": ("layer", "position"), "attn": "attn", "mlp": "mlp", "head": "head"}
@@ -44,6 +44,33 @@ def test_by_default_the_likeliest_token_of_a_is_compared_with_that_of_b(compared
     assert answer["versus"] == next(each["token"] for each in (of_b[0], of_a[1]) if each["token"] != answer["token"])
     assert answer["is_default"]
     assert not compared.patching(0, 1, token=answer["versus"])["is_default"]
+
+
+def test_a_path_is_that_of_the_metric_and_by_default_of_the_heads_that_recover_most(compared, induction):
+    answer = compared.patching(0, 1, over="path")
+    heads = np.abs(compared.patching(0, 1, over="head")["recovered"])
+    assert answer["sender"] == (0, heads[0].argmax())
+    assert answer["receiver"] == (1, heads[1].argmax())
+    k, f = (induction.tokenizer(letter).ids[0] for letter in "kf")
+    chosen = {"sender": (0, 2), "receiver": (1, 3)}
+    answer = compared.patching(0, 1, over="path", token=k, versus=f, **chosen)
+    expected = [path_patching(induction, TEXT, OTHER, ("k", "f"), into=into, **chosen) for into in "qkv"]
+    np.testing.assert_allclose(answer["values"], [[each.value for each in expected]], rtol=1e-5)
+    np.testing.assert_allclose(answer["recovered"], [[each.recovered for each in expected]], rtol=1e-5, atol=1e-6)
+    told = []
+    exec(answer["code"], {"print": told.append})
+    assert [each.value for each in told] == [each.value for each in expected]
+    assert compared.patching(0, 1, over="path", receiver=(1, 3))["sender"] == (0, heads[0].argmax())
+    for wrong, said in (
+        ({"sender": (1, 0)}, "later layer"),
+        ({"sender": (0, 9)}, "no head"),
+        ({"receiver": (0, 1)}, "later layer"),
+        ({"receiver": (7, 0)}, "no head"),
+    ):
+        with pytest.raises(RegardError, match=said):
+            compared.patching(0, 1, over="path", **wrong)
+    with pytest.raises(RegardError, match="three numbers"):
+        compared.patching_figure(0, 1, over="path")
 
 
 def test_an_encoder_has_the_similarity_with_the_vector_of_a(bert):

@@ -411,6 +411,8 @@ interface Patching {
   versus: number | null;
   is_default: boolean;
   likely: PredictedToken[];
+  sender: [number, number] | null;
+  receiver: [number, number] | null;
   metric: string;
   clean: number;
   corrupted: number;
@@ -568,7 +570,7 @@ interface Source {
   memory: (params?: {}, signal?: AbortSignal) => Promise<Memory>;
   movement: (params: { runs: number[] }, signal?: AbortSignal) => Promise<Movements>;
   next_tokens: (params: { run: number; position?: number; temperature?: number; seed?: number }, signal?: AbortSignal) => Promise<NextTokens>;
-  patching: (params: { run: number; other: number; over?: string; token?: number; versus?: number }, signal?: AbortSignal) => Promise<Patching>;
+  patching: (params: { run: number; other: number; over?: string; token?: number; versus?: number; sender?: [number, number]; receiver?: [number, number] }, signal?: AbortSignal) => Promise<Patching>;
   patching_figure: (params: { run: number; other: number; over?: string; token?: number; versus?: number; format?: string; width?: string; caption?: boolean }, signal?: AbortSignal) => Promise<Uint8Array<ArrayBuffer>>;
   paths: (params: { run: number; position?: number; token?: number; versus?: number; corrupted?: string }, signal?: AbortSignal) => Promise<Paths>;
   progress: (params?: {}, signal?: AbortSignal) => Promise<Record<string, Share>>;
@@ -599,27 +601,28 @@ type Refs =
   "liveMessage" | "liveRecent" | "liveRegion" | "liveStatus" | "liveStatusB" | "main" | "map" | "matchCount" |
   "mattered" | "matteredLegend" | "memoryText" | "metricDescription" | "metricField" | "minCosine" | "modeDescription"
   | "model" | "modelHeading" | "modelSides" | "movementBar" | "movementLegend" | "movementSides" | "movementText" |
-  "nextControls" | "nextHeading" | "nextLine" | "nextList" | "nextTokens" | "patchTokens" | "patchingGrid" |
-  "patchingLegend" | "patchingProgress" | "patchingReadout" | "patchingStatus" | "patchingSummary" | "pathsGraph" |
-  "pathsSides" | "pathsStatus" | "pathsSummary" | "pathsTree" | "places" | "plane" | "planeTokens" | "provenance" |
-  "readout" | "rowsProgress" | "rowsStatus" | "saveStatus" | "steps" | "stepsB" | "story" | "storyChoices" |
-  "storyList" | "storyName" | "storyProse" | "storyReveal" | "storyTitle" | "storyVerdict" | "stream" | "streamNames"
-  | "strongRows" | "targetName" | "temperatureText" | "text" | "textContainer" | "textNote" | "thresholdText" |
-  "title" | "titleA" | "titleB" | "top" | "topHeading" | "training" | "trainingBar" | "trainingStatus" | "turnedWords"
-  | "views" | "whatFollows" | "whatIf" | "whatIfOutputs" | "wheelKey" | "why" | "whyPairs" | "whySum" | "wordBar",
-  HTMLElement> & Record<"ablateButton" | "addCell" | "allTokens" | "calculateButton" | "cancelPatching" | "cancelRows"
-  | "clearLines" | "closeB" | "closeCell" | "closeHelp" | "closeIntro" | "closeStory" | "compareButton" |
-  "compareText" | "figureSave" | "findHeads" | "helpButton" | "liveRun" | "liveRunB" | "newest" | "presentButton" |
-  "redoButton" | "restoreButton" | "restoreScores" | "retry" | "sample" | "startPatching" | "storyBack" | "storyNext"
-  | "storyShow" | "themeButton" | "undoButton" | "unpin", HTMLElementTagNameMap["button"]> & Record<"classMenu" |
-  "lensTable" | "liveMenu" | "memory" | "more" | "saveMenu" | "stories", HTMLElementTagNameMap["details"]> &
-  Record<"help", HTMLElementTagNameMap["dialog"]> & Record<"figure", HTMLElementTagNameMap["fieldset"]> &
-  Record<"storyForm", HTMLElementTagNameMap["form"]> & Record<"byRow" | "characterKeys" | "checkpoint" | "corrupted" |
-  "figureCaption" | "firstToken" | "follow" | "lastToken" | "openCommand" | "searchInput" | "showIntro" | "special" |
-  "stage" | "storyNumber" | "target" | "words" | "writtenCells", HTMLElementTagNameMap["input"]> &
-  Record<"checkpointText" | "stageText", HTMLElementTagNameMap["output"]> & Record<"figureFormat" | "figureWidth" |
-  "head" | "layer" | "liveModel" | "liveModelB" | "method" | "metric" | "modes" | "pair" | "patchToken" |
+  "nextControls" | "nextHeading" | "nextLine" | "nextList" | "nextTokens" | "patchHeads" | "patchTokens" |
+  "patchingGrid" | "patchingLegend" | "patchingProgress" | "patchingReadout" | "patchingStatus" | "patchingSummary" |
+  "pathsGraph" | "pathsSides" | "pathsStatus" | "pathsSummary" | "pathsTree" | "places" | "plane" | "planeTokens" |
+  "provenance" | "readout" | "rowsProgress" | "rowsStatus" | "saveStatus" | "steps" | "stepsB" | "story" |
+  "storyChoices" | "storyList" | "storyName" | "storyProse" | "storyReveal" | "storyTitle" | "storyVerdict" | "stream"
+  | "streamNames" | "strongRows" | "targetName" | "temperatureText" | "text" | "textContainer" | "textNote" |
+  "thresholdText" | "title" | "titleA" | "titleB" | "top" | "topHeading" | "training" | "trainingBar" |
+  "trainingStatus" | "turnedWords" | "views" | "whatFollows" | "whatIf" | "whatIfOutputs" | "wheelKey" | "why" |
+  "whyPairs" | "whySum" | "wordBar", HTMLElement> & Record<"ablateButton" | "addCell" | "allTokens" |
+  "calculateButton" | "cancelPatching" | "cancelRows" | "clearLines" | "closeB" | "closeCell" | "closeHelp" |
+  "closeIntro" | "closeStory" | "compareButton" | "compareText" | "figureSave" | "findHeads" | "helpButton" |
+  "liveRun" | "liveRunB" | "newest" | "patchPath" | "presentButton" | "redoButton" | "restoreButton" | "restoreScores"
+  | "retry" | "sample" | "startPatching" | "storyBack" | "storyNext" | "storyShow" | "themeButton" | "undoButton" |
+  "unpin", HTMLElementTagNameMap["button"]> & Record<"classMenu" | "lensTable" | "liveMenu" | "memory" | "more" |
+  "saveMenu" | "stories", HTMLElementTagNameMap["details"]> & Record<"help", HTMLElementTagNameMap["dialog"]> &
+  Record<"figure", HTMLElementTagNameMap["fieldset"]> & Record<"storyForm", HTMLElementTagNameMap["form"]> &
+  Record<"byRow" | "characterKeys" | "checkpoint" | "corrupted" | "figureCaption" | "firstToken" | "follow" |
+  "lastToken" | "openCommand" | "searchInput" | "showIntro" | "special" | "stage" | "storyNumber" | "target" | "words"
+  | "writtenCells", HTMLElementTagNameMap["input"]> & Record<"checkpointText" | "stageText",
+  HTMLElementTagNameMap["output"]> & Record<"figureFormat" | "figureWidth" | "head" | "layer" | "liveModel" |
+  "liveModelB" | "method" | "metric" | "modes" | "pair" | "patchReceiver" | "patchSender" | "patchToken" |
   "patchVersus" | "pathsToken" | "pathsVersus", HTMLElementTagNameMap["select"]> & Record<"changedTokens" | "knobs" |
-  "whatIfTokens", HTMLElementTagNameMap["table"]> & Record<"liveBox" | "stepTemplate" | "streamRow",
+  "whatIfTokens", HTMLElementTagNameMap["table"]> & Record<"knobRow" | "liveBox" | "stepTemplate" | "streamRow",
   HTMLElementTagNameMap["template"]> & Record<"figureCode" | "liveInput" | "liveInputB" | "patchingCode",
   HTMLElementTagNameMap["textarea"]>;

@@ -1,9 +1,12 @@
-"""Activation patching between two runs that are compared: the grids of `regard.metrics.patch_grid`."""
+"""Patching between two runs that are compared: grids of `regard.metrics.patch_grid`, and paths from head to head."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple, TypeAlias, TypedDict
+from typing import Any, Literal, NamedTuple, TypeAlias, TypedDict
+
+import numpy as np
 
 from regard._utils.errors import RegardError
 from regard.explorer import answers
@@ -13,7 +16,7 @@ from regard.explorer.queries.next_tokens import PredictedToken, logits_at, next_
 from regard.explorer.query import Exploration, query
 from regard.explorer.run import Run
 from regard.functional import softmax
-from regard.metrics import PatchGrid, patch_grid
+from regard.metrics import PatchGrid, PathEffect, patch_grid, path_patching
 from regard.metrics.activation_patching import Over
 from regard.metrics.attribution_target import next_token_id, predicts_at_each_token
 from regard.metrics.layer_maps import CancelCheck
@@ -21,10 +24,12 @@ from regard.models.base import TextModel
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.views.next_tokens import token_name
 
-PatchingKey: TypeAlias = tuple[int, int, str, int | None, int | None]
-"""The runs of a grid, over, token and versus."""
+PathHead: TypeAlias = tuple[int, int]  # layer and head
+PatchingKey: TypeAlias = tuple[int, int, str, int | None, int | None, PathHead | None, PathHead | None]
+"""The runs of a grid, over, token and versus, and of a path its sender and receiver."""
 
 _OVER: dict[str, Over] = {"output": ("layer", "position"), "attn": "attn", "mlp": "mlp", "head": "head"}
+_INPUTS: tuple[Literal["q", "k", "v"], ...] = ("q", "k", "v")  # of the receiver of a path
 _MAX_TOKENS = 256  # of a text: a run of the model for each, in every layer
 _MAX_FILE_CELLS = 1024  # of a grid that an exported page holds, each a run of the model
 _TOP = 10  # next tokens of each text, to choose from
@@ -33,7 +38,8 @@ _TOP = 10  # next tokens of each text, to choose from
 class Patching(TypedDict):
     """What each step of A recovers in the run of B, ``L T`` or ``L H``; None where A and B have the same number.
 
-    ``is_default`` tells whether the tokens are those of a question that names none.
+    Of a path a row of three: by the query, the key and the value of the receiver. ``is_default`` tells whether the
+    tokens are those of a question that names none.
     """
 
     over: str
@@ -41,6 +47,8 @@ class Patching(TypedDict):
     versus: int | None
     is_default: bool
     likely: list[PredictedToken]  # after A or B, with the probability after one of them
+    sender: PathHead | None  # of a path
+    receiver: PathHead | None
     metric: str
     clean: float
     corrupted: float
@@ -50,9 +58,9 @@ class Patching(TypedDict):
 
 
 class Patched(NamedTuple):
-    """A grid, what the page is told of it, and the Python that computes it."""
+    """A grid, None for a path, and what the page is told of it."""
 
-    grid: PatchGrid
+    grid: PatchGrid | None
     answer: Patching
 
 
@@ -76,20 +84,23 @@ def patching(
     run: int,
     other: int,
     *,
-    over: str = "output",  # of each block, or of its "attn" or "mlp", at each position; or each "head"
+    over: str = "output",  # of each block, or of its "attn" or "mlp", at each position; each "head"; or a "path"
     token: int | None = None,  # of a decoder: by default the likeliest next token of `run`
     versus: int | None = None,  # whose logit is subtracted: by default that of `other`
+    sender: PathHead | None = None,  # of a path, a layer and a head: by default that which recovers most
+    receiver: PathHead | None = None,  # of a later layer
     check: CancelCheck = lambda: None,
 ) -> Patching:
     """Return how much of a number each step of a run recovers in another; see `regard.metrics.patch_grid`.
 
     A site of `other` has its value in `run`: 0 is the number of `other`, 1 that of `run`. For an encoder the number is
-    the similarity with the vector of `run`. The last 8 are kept. `check` is called after each layer.
+    the similarity with the vector of `run`. Of a decoder also the path from a head to the query, key and value of
+    another: see `regard.metrics.path_patching`. The last 8 are kept. `check` is called after each layer.
 
     An error if the runs are not of one model of texts with all its heads, differ in their number of tokens, or have
-    more than 256; or there is no such token or step.
+    more than 256; or there is no such token, step or path.
     """
-    return _patched(exploration, (run, other, over, token, versus), check).answer
+    return _patched(exploration, (run, other, over, token, versus, _head(sender), _head(receiver)), check).answer
 
 
 @query(slow=True)
@@ -107,11 +118,13 @@ def patching_figure(
     check: CancelCheck = lambda: None,
 ) -> bytes:
     """Return a figure for print of `patching`, as `regard.explorer.queries.figures.figure` does."""
-    patched = _patched(exploration, (run, other, over, token, versus), check)
     check_format(format)
+    grid, answer = _patched(exploration, (run, other, over, token, versus, None, None), check)
+    if grid is None:
+        raise RegardError("figures are of grids: a path is three numbers")
     if format == "py":
         return "\n".join([
-            *patched.answer["code"].splitlines()[:-1],
+            *answer["code"].splitlines()[:-1],
             f"drawn = regard.plot.patching(grid, width={width!r}, caption={caption})",
             'regard.plot.save(drawn, "patching.pdf")',
             "",
@@ -120,7 +133,7 @@ def patching_figure(
     from regard.plot.save import encode
 
     with DRAWING:
-        return encode(plot.patching(patched.grid, width=width, caption=caption), format)
+        return encode(plot.patching(grid, width=width, caption=caption), format)
 
 
 def file_patching(exploration: Exploration) -> list[Patching]:
@@ -132,12 +145,21 @@ def file_patching(exploration: Exploration) -> list[Patching]:
 
 
 def _patched(exploration: Exploration, key: PatchingKey, check: CancelCheck) -> Patched:
-    return exploration.grids_kept.compute(key, lambda: _patch(exploration, *key, check))
+    sender, receiver = key[5:]
+    if key[2] == "path" and (sender is None or receiver is None):
+        heads = _patched(exploration, (*key[:2], "head", *key[3:5], None, None), check).grid
+        assert heads is not None
+        key = (*key[:5], *_strongest_path(heads.recovered, sender, receiver))
+    return exploration.grids_kept.compute(key, lambda: _patch(exploration, key, check))
 
 
-def _patch(
-    exploration: Exploration, a: int, b: int, over: str, token: int | None, versus: int | None, check: CancelCheck
-) -> Patched:
+def _head(head: Sequence[int] | None) -> PathHead | None:
+    """Return a layer and a head, which JSON has as a list."""
+    return None if head is None else (head[0], head[1])
+
+
+def _patch(exploration: Exploration, key: PatchingKey, check: CancelCheck) -> Patched:
+    a, b, over, token, versus, sender, receiver = key
     clean, corrupted = exploration.run(a), exploration.run(b)
     for name, run in (("A", clean), ("B", corrupted)):
         if not has_patching(run):
@@ -148,8 +170,8 @@ def _patch(
     assert corrupted.encoding is not None
     if clean.model is not corrupted.model:
         raise RegardError("patching is within one model: A and B are of two")
-    if over not in _OVER:
-        raise RegardError(f"over is one of {', '.join(_OVER)}, not {over[:40]!r}")
+    if over not in (*_OVER, "path"):
+        raise RegardError(f"over is one of {', '.join(_OVER)}, path, not {over[:40]!r}")
     if clean.length > _MAX_TOKENS:
         raise RegardError(f"patching is for texts of at most {_MAX_TOKENS} tokens, these have {clean.length:,}")
     model = clean.model
@@ -175,38 +197,79 @@ def _patch(
         check()
 
     check()
+    texts = clean.encoding, corrupted.encoding
+    grid: PatchGrid | None = None
+    number: PatchGrid | PathEffect
     with exploration.watch("patching") as watch:
         watch(lambda: done[0])
-        grid = patch_grid(model, clean.encoding, corrupted.encoding, metric, over=_OVER[over], progress=progress)
+        if over == "path":
+            assert sender is not None
+            assert receiver is not None
+            effects: list[PathEffect] = []
+            for into in _INPUTS:
+                effects.append(path_patching(model, *texts, metric, sender=sender, receiver=receiver, into=into))
+                progress(len(effects), len(_INPUTS))
+            number, values = effects[0], [[each.value for each in effects]]
+            recovered = [[each.recovered for each in effects]]
+        else:
+            sender = receiver = None
+            number = grid = patch_grid(model, *texts, metric, over=_OVER[over], progress=progress)
+            values, recovered = grid.values.tolist(), grid.recovered.tolist()
     for one in (token, versus):
         if one is not None and one not in {each["token"] for each in likely}:
             probability = softmax(logits_at(clean, clean.length - 1))[one]
             likely.append(predicted_token(one, token_name(model.tokenizer, one), probability))
-    texts = clean.encoding.text, corrupted.encoding.text
-    written = repr(texts[0]) if token is None else repr(tuple(_written(clean, each) for each in metric))
-    arguments = "" if over == "output" else f", over={_OVER[over]!r}"
-    code = [
-        "import regard",
-        "from regard.metrics import patch_grid",
-        "",
-        f"model = {exploration.load_expression(model)}",
-        f"grid = patch_grid(model, {texts[0]!r}, {texts[1]!r}, {written}{arguments})",
-        "print(grid.recovered)",
-    ]
     answer: Patching = {
         "over": over,
         "token": token,
         "versus": versus,
         "is_default": (token, versus) == default,
         "likely": likely,
-        "metric": grid.metric,
-        "clean": grid.clean,
-        "corrupted": grid.corrupted,
-        "values": [[short_number(x) for x in row] for row in grid.values],
-        "recovered": [[short_number(x) for x in row] for row in grid.recovered],
-        "code": "\n".join(code),
+        "sender": sender,
+        "receiver": receiver,
+        "metric": number.metric,
+        "clean": number.clean,
+        "corrupted": number.corrupted,
+        "values": [[short_number(x) for x in row] for row in values],
+        "recovered": [[short_number(x) for x in row] for row in recovered],
+        "code": _python(exploration.load_expression(model), clean, corrupted, over, metric, sender, receiver),
     }
     return Patched(grid, answer)
+
+
+def _strongest_path(
+    recovered: np.ndarray, sender: PathHead | None, receiver: PathHead | None
+) -> tuple[PathHead, PathHead]:
+    """Return a sender and a receiver, of a later layer: what is not given is the head that recovers most, ``L H``."""
+    num_layers, num_heads = recovered.shape
+    if num_layers < 2:
+        raise RegardError("a path goes from a head to one of a later layer: this model has one layer")
+
+    def strongest(first: int, end: int) -> PathHead:
+        best = int(np.abs(np.nan_to_num(recovered[first:end])).argmax())
+        return first + best // num_heads, best % num_heads
+
+    receiver = receiver or strongest(sender[0] + 1 if sender and sender[0] < num_layers - 1 else 1, num_layers)
+    return sender or strongest(0, max(1, min(receiver[0], num_layers - 1))), receiver
+
+
+def _python(
+    load: str, clean: Run, corrupted: Run, over: str, metric: Any, sender: PathHead | None, receiver: PathHead | None
+) -> str:
+    """Return the Python that computes a grid, or a path."""
+    assert clean.encoding is not None
+    assert corrupted.encoding is not None
+    written = repr(tuple(_written(clean, each) for each in metric) if isinstance(metric, tuple) else metric.text)
+    arguments = f"model, {clean.encoding.text!r}, {corrupted.encoding.text!r}, {written}"
+    lines = ["import regard", f"from regard.metrics import {'patch_grid' if sender is None else 'path_patching'}", ""]
+    lines.append(f"model = {load}")
+    if sender is None:
+        lines.append(f"grid = patch_grid({arguments}{'' if over == 'output' else f', over={_OVER[over]!r}'})")
+        lines.append("print(grid.recovered)")
+    else:
+        lines.append('for into in "qkv":')
+        lines.append(f"    print(path_patching({arguments}, sender={sender}, receiver={receiver}, into=into))")
+    return "\n".join(lines)
 
 
 def _written(run: Run, token: int) -> str | int:

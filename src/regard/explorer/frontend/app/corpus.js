@@ -1,5 +1,6 @@
 // The sentences of a corpus in which the shown head attends most strongly.
 
+import { isolate } from "../data/tokens.js";
 import { bidi, button, el, setText } from "../platform/dom.js";
 import { formatWeight } from "../render/format.js";
 import { runText } from "./predictions.js";
@@ -24,9 +25,8 @@ export const showStrongRows = (app) => (ask) => {
 function rowButton(app, { text, row, col, query, key, weight, parts }) {
   const { layer, head } = app.shownHead();
   const open = () => runText(app, { text, model: app.shownRun().model }, () => ({ layer, head, row, col }));
-  const node = button("", open, { class: "rg-strong-row", title: `\u2068${query}\u2069 → \u2068${key}\u2069` });
   const sentence = bidi("", { class: "rg-sentence" });
   sentence.append(...parts.map(([part, kind]) => (kind ? el("b", { class: `rg-${kind}` }, part) : part)));
-  node.append(el("span", { class: "rg-number" }, formatWeight(weight)), sentence);
-  return node;
+  const content = [el("span", { class: "rg-number" }, formatWeight(weight)), sentence];
+  return button(content, open, { class: "rg-strong-row", title: `${isolate(query)} → ${isolate(key)}` });
 }

@@ -1,7 +1,7 @@
 // Which heads matter: the metrics of the grid that are computed when they are chosen, and the cells to search by.
 
 import { NOTHING } from "../data/query.js";
-import { groupTokens, label, tokenName } from "../data/tokens.js";
+import { groupTokens, isolate, label, tokenName } from "../data/tokens.js";
 import { button, setText } from "../platform/dom.js";
 import { formatPercent } from "../render/format.js";
 import { toggled } from "../state/state.js";
@@ -14,7 +14,7 @@ function cellsOf({ state }) {
 
 /** @param {App} app @param {number[]} cell */
 function nameOf(app, [row, col]) {
-  const [from, to] = [row, col].map((i) => `\u2068${tokenName(app.shownRun().tokens, i)}\u2069`);
+  const [from, to] = [row, col].map((i) => isolate(tokenName(app.shownRun().tokens, i)));
   return `${from} → ${to}`;
 }
 
@@ -100,7 +100,7 @@ async function sweep(app, run, position, signal) {
   const { layers, tokens } = app.manifest.runs[run];
   const values = /** @type {HeadValues} */ ([]);
   const start = performance.now();
-  const word = `\u2068${tokenName(tokens, position)}\u2069`;
+  const word = isolate(tokenName(tokens, position));
   let [message, left] = ["", ""];
   for (const [n, { number }] of layers.entries()) {
     app.queries.progress = {
@@ -112,7 +112,7 @@ async function sweep(app, run, position, signal) {
     values.push(after.map((share) => before - share));
     const seconds = (((performance.now() - start) / (n + 1)) * (layers.length - n - 1)) / 1000;
     left = `, about ${Math.ceil(seconds)} s left`;
-    const next = text === null ? "" : `\u2068${label(text)}\u2069 after ${word}: ${formatPercent(before)}`;
+    const next = text === null ? "" : `${isolate(label(text))} after ${word}: ${formatPercent(before)}`;
     message = next ? `${next} with all heads.` : `The vector of ${word}.`;
   }
   return { values, message };

@@ -25,10 +25,9 @@ export const showHeads = (app) => (ask) => {
   const isOther = parts.grid.data.run >= 0 && parts.grid.data.run !== run; // else pictures are shown before metrics
   const shown = isDifference ? [differences] : isOther || manifest.training ? [thumbnails, heads] : [thumbnails];
   return {
-    nodes: [refs.grid, refs.metricDescription, refs.headCount, parts.sideSwitches.heads.names],
+    nodes: [refs.grid, refs.metricDescription, refs.headCount],
     answers: [...shown, live?.answer ?? NOTHING],
     draw: () => {
-      parts.sideSwitches.heads.name(state, manifest, sides);
       parts.grid.setData(run, heads.data, thumbnails.data, differences.data);
       parts.grid.update(state, theme, sides, live?.metric ?? null, app.ablatedHeads());
     },

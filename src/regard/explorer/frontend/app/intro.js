@@ -1,7 +1,7 @@
 // The first minute: what the page shows, why it opens with this head, and what to try.
 
 import { tokenName } from "../data/tokens.js";
-import { bidi, button, el } from "../platform/dom.js";
+import { bidi, button, muted } from "../platform/dom.js";
 import { formatWeight } from "../render/format.js";
 import { layerName } from "../views/messages.js";
 
@@ -34,7 +34,7 @@ function draw(app, run) {
   refs.introText.replaceChildren(shown, ...why);
   const rests = manifest.metrics.some(({ key }) => key === "sink");
   refs.introExamples.replaceChildren(
-    el("span", { class: "rg-muted" }, "Try"),
+    muted("Try"),
     other ? cellButton(app, run, other) : "",
     rests ? button("Where attention rests", () => app.set({ view: "heads", order: "metric", metric: "sink" })) : "",
     first ? button("How a weight is computed", () => app.set({ ...placeOf(first), view: "cell" })) : "",
@@ -49,8 +49,7 @@ const placeOf = ({ layer, head, row, col }) => ({ layer, head, row, col, side: "
 
 /** A cell by its words and its weight; it opens the cell. @param {App} app @param {Run} run @param {DistinctiveCell} cell */
 function cellButton(app, run, cell) {
-  const node = button("", () => app.set({ ...placeOf(cell), view: "head" }), { title: headOf(run, cell) });
   const [from, to] = [cell.row, cell.col].map((token) => bidi(tokenName(run.tokens, token)));
-  node.append(from, " → ", to, ` ${formatWeight(cell.weight, app.manifest.decimals ?? 6)}`);
-  return node;
+  const content = [from, " → ", to, ` ${formatWeight(cell.weight, app.manifest.decimals ?? 6)}`];
+  return button(content, () => app.set({ ...placeOf(cell), view: "head" }), { title: headOf(run, cell) });
 }

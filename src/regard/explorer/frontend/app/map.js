@@ -15,10 +15,9 @@ export const showMap = (app) => (ask) => {
   const drawn = maps.data && row !== null && col !== null ? valueAt(app.mapOf(maps.data).pyramid, row, col) : null;
   const isOverview = maps.data !== null && drawn === null && app.shownCell() !== null;
   const value = isOverview ? cellValue(app, ask) : { ...NOTHING, data: drawn };
-  const nodes = [refs.title, parts.map.stage, parts.legend.node, refs.modeDescription, parts.sideSwitches.head.names];
   return [
     {
-      nodes: [...nodes, refs.provenance],
+      nodes: [refs.title, parts.map.stage, parts.legend.node, refs.modeDescription, refs.provenance],
       answers: [maps],
       draw: () => {
         showHeadings(app);
@@ -57,7 +56,6 @@ function showHeadings(app) {
   });
   const other = (state.side === "diff" && sides[1]) || shown;
   setText(refs.title, messages.headingMessage(numbered(shown), numbered(other)));
-  app.parts.sideSwitches.head.name(state, manifest, sides);
   const mode = manifest.modes.find(({ key }) => key === state.mode);
   if (mode) {
     setText(refs.modeDescription, `${mode.description} ${mode.caveat}`);

@@ -30,7 +30,6 @@ export const showMovement = (app) => (ask) => {
       return { movement, side, title: names[side], axis: groupTokens(tokens, text, selection) };
     });
     const hasOtherPlane = sides.some(({ run }) => runs[run].projection_key && !together.includes(run));
-    parts.sideSwitches.movement.name(state, app.manifest, sides);
     parts.sideSwitches.movement.node.hidden = !hasOtherPlane;
     const selected = new Set([...state.pins, ...(state.row === null ? [] : [state.row])]);
     parts.movement.show(paths, state.stage, selected, hasOtherPlane);

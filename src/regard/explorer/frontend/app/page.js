@@ -28,9 +28,9 @@ export const showPage = (app) => () => ({
     const sides = app.sides();
     const blockedBy = differenceBlockedBy(state, manifest);
     const { heads, head, ...others } = parts.sideSwitches;
-    heads.update(state, sides, app.comparesHeads ? "A and B are heads of one run" : blockedBy);
-    head.update(state, sides, blockedBy);
-    for (const one of Object.values(others)) one.update(state, sides, null);
+    heads.update(state, manifest, sides, app.comparesHeads ? "A and B are heads of one run" : blockedBy);
+    head.update(state, manifest, sides, blockedBy);
+    for (const one of Object.values(others)) one.update(state, manifest, sides, null);
     showChoice(app);
   },
 });

@@ -40,6 +40,8 @@ function keptCell({ row, col }, before, run) {
       col: initial.col ?? null,
       patchToken: null, // an id of the other vocabulary
       patchVersus: null,
+      patchSender: null,
+      patchReceiver: null,
     };
   return { row: sameToken(before.tokens, run.tokens, row), col: sameToken(before.tokens, run.tokens, col) };
 }

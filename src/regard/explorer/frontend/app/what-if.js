@@ -114,55 +114,23 @@ function knobsOf(app, cell, at, key) {
   };
   const { max = 0, scores = [] } = cell.row ?? {};
   const min = Math.min(max - BELOW, ...scores.map((score) => score ?? max));
-  const on = (
+  const node = /** @type {HTMLTableRowElement} */ (app.refs.knobRow.content.firstElementChild?.cloneNode(true));
+  node.cells[0].append(bidi(label(name, 14)));
+  const [score, weight, mask] = /** @type {NodeListOf<HTMLInputElement>} */ (node.querySelectorAll("input"));
+  [score.min, score.max] = [String(min), String(max + ABOVE)];
+  const listen = (
+    /** @type {HTMLInputElement} */ input,
     /** @type {string} */ type,
-    /** @type {(changes: ChangedScore[], node: any) => number | null | undefined} */ choose,
-  ) => ({
-    [type]: (/** @type {Event} */ { target }) => set((changes) => choose(changes, target)),
-  });
-  const number = (/** @type {any} */ { value }) => Math.round(Number(value) * 1000) / 1000;
-  const about = (/** @type {string} */ what) => `${what} of ${name}`;
-  return el(
-    "tr",
-    {},
-    el("th", { scope: "row" }, bidi(label(name, 14))),
-    el(
-      "td",
-      {},
-      el("input", {
-        type: "range",
-        min,
-        max: max + ABOVE,
-        step: 0.01,
-        "aria-label": about("Score"),
-        on: on("input", (_, node) => number(node)),
-      }),
-    ),
-    el("td", { class: "rg-number" }),
-    el("td", { class: "rg-number" }),
-    el(
-      "td",
-      {},
-      el("input", {
-        type: "number",
-        min: 0,
-        max: 1,
-        step: 0.01,
-        "aria-label": about("Weight"),
-        on: on("change", (changes, node) => scoreFor(cell, changes, key, Number(node.value))),
-      }),
-      el("div", { class: "rg-meter" }, el("span")),
-    ),
-    el(
-      "td",
-      {},
-      el("input", {
-        type: "checkbox",
-        "aria-label": about("Mask the key"),
-        on: on("change", (_, node) => (node.checked ? null : undefined)),
-      }),
-    ),
-  );
+    /** @type {string} */ what,
+    /** @type {(changes: ChangedScore[]) => number | null | undefined} */ choose,
+  ) => {
+    input.ariaLabel = `${what} of ${name}`;
+    input.addEventListener(type, () => set(choose));
+  };
+  listen(score, "input", "Score", () => Math.round(Number(score.value) * 1000) / 1000);
+  listen(weight, "change", "Weight", (changes) => scoreFor(cell, changes, key, Number(weight.value)));
+  listen(mask, "change", "Mask the key", () => (mask.checked ? null : undefined));
+  return node;
 }
 
 /** @param {App} app @param {Cell} cell @param {ChangedScore[]} changes @param {Map<number, Numbers> | null} values */

@@ -2,6 +2,7 @@
 
 import { formatFixed, formatSignificant, formatWeight } from "../render/format.js";
 import { maxAbs } from "./matrix.js";
+import { isolate } from "./tokens.js";
 
 /** What a person has chosen; a default is left out. @param {State} state @param {Run} run @returns {AttributionQuery} */
 export function attributionQuery({ attributionMethod, target, targetToken, afterRow, row }, { attribution, tokens }) {
@@ -82,9 +83,4 @@ export function wordMessage(label, score, weight) {
 export function sentence(message) {
   const text = message.charAt(0).toUpperCase() + message.slice(1);
   return /[.!?…]$/.test(text) ? text : `${text}.`;
-}
-
-/** Text that keeps its own direction. @param {string} text */
-function isolate(text) {
-  return `\u2068${text}\u2069`;
 }

@@ -92,15 +92,17 @@ export function embeddedSource(contents, text) {
       const how = "regard explore without -o follows any, and with --paths a file holds those of what it opens with";
       throw new Error(`This file holds ${holds}: ${how}.`);
     },
-    patching: async ({ over = "output", token, versus }) => {
+    patching: async ({ over = "output", token, versus, sender, receiver }) => {
       /** @type {Patching[]} */
       const answers = contents.blobs?.patching ? await json("patching") : [];
       const first = answers.find((one) => one.is_default);
       const to = token ?? first?.token;
       const from = versus ?? (first?.versus === to ? first?.token : first?.versus); // as the server chooses it
-      const found = answers.find((one) => one.over === over && one.token === to && one.versus === from);
+      const isOf = (/** @type {Patching} */ one) =>
+        [sender, receiver].every((head, n) => !head || String(head) === String([one.sender, one.receiver][n]));
+      const found = answers.find((one) => one.over === over && one.token === to && one.versus === from && isOf(one));
       if (found) return found;
-      throw new Error("This file holds no such grid: regard explore without -o computes any.");
+      throw new Error("This file does not hold this: regard explore without -o computes any.");
     },
     lens: async () => null,
     tile: async ({ run, layer, head, mode = "raw", pool = "max", ...region }) => {

@@ -25,6 +25,11 @@ function isBeyondLatin(char) {
   return char !== undefined && /** @type {number} */ (char.codePointAt(0)) > 0x24f;
 }
 
+/** Text that keeps its own direction. @param {string} text */
+export function isolate(text) {
+  return `\u2068${text}\u2069`;
+}
+
 /** At most `maxLength` characters, the last of them "…" if the text was longer. @param {string} text @param {number} maxLength */
 export function truncate(text, maxLength) {
   if (text.length <= maxLength) return text;

@@ -6,7 +6,7 @@ import { levelOf, themeColors, valueAt, visibleCells } from "../render/scene.js"
 import { linesOf } from "../views/lines-view.js";
 import { layerName, legendMessage } from "../views/messages.js";
 import { positionNames, sidesOfTexts } from "../views/patching-view.js";
-import { csvField, fileName, rasterize, toCsv, toRecordCsv } from "./file-export.js";
+import { csvOf, fileName, rasterize, toCsv, toRecordCsv } from "./file-export.js";
 import { composeSheet } from "./svg-snapshot.js";
 
 const HAVE_OTHER_NUMBERS = ["movement", "lines", "paths", "patching", "model"]; // than those of the map
@@ -100,74 +100,78 @@ function composeCsv(app) {
 /** @param {App} app @param {Map<number, Movement>} movements by run */
 function movementCsv(app, movements) {
   const sides = app.sides();
-  const lines = [...movements].flatMap(([run, { points, stages }]) => {
+  const rows = [...movements].flatMap(([run, { points, stages }]) => {
     const side = "AB"[sides.findIndex((ref) => ref.run === run)];
     const { tokens } = app.manifest.runs[run];
     return points.flatMap((ofStage, stage) =>
-      ofStage.map(([x, y], t) =>
-        [...[side, stages[stage], tokenName(tokens, t)].map((text) => csvField(text)), x, y].join(","),
-      ),
+      ofStage.map((place, t) => [side, stages[stage], tokenName(tokens, t), ...place]),
     );
   });
-  return `${["run,stage,token,x,y", ...lines].join("\n")}\n`;
+  return csvOf([["run", "stage", "token", "x", "y"], ...rows]);
 }
 
 /** The weights of the heads whose lines are drawn. @param {LinesProps} props */
 function linesCsv({ columns, layers }) {
-  const lines = layers.flatMap(({ name, drawn }, n) =>
+  const rows = layers.flatMap(({ name, drawn }, n) =>
     drawn.flatMap(({ head, map: { values, cols } }) =>
       Array.from(values, (weight, at) => {
         const [query, key] = [columns[n + 1][Math.floor(at / cols)], columns[n][at % cols]];
-        return [...[name, head, query.full, key.full].map((text) => csvField(String(text))), weight].join(",");
+        return [name, head, query.full, key.full, weight];
       }),
     ),
   );
-  return `${["layer,head,query,key,weight", ...lines].join("\n")}\n`;
+  return csvOf([["layer", "head", "query", "key", "weight"], ...rows]);
 }
 
 /** The edges, the strongest first. @param {App} app @param {Paths} paths */
 function pathsCsv(app, { graph: { nodes, edges } }) {
   const { tokens } = app.shownRun();
-  const lines = edges.map(({ writer, token, read_by: reader, score }) =>
-    [...[nodes[writer].label, tokenName(tokens, token), reader].map((text) => csvField(text)), score].join(","),
-  );
-  return `${["writer,token,read by,effect", ...lines].join("\n")}\n`;
+  const rows = edges.map(({ writer, token, read_by: reader, score }) => [
+    nodes[writer].label,
+    tokenName(tokens, token),
+    reader,
+    score,
+  ]);
+  return csvOf([["writer", "token", "read by", "effect"], ...rows]);
 }
 
 /** The sites. @param {App} app @param {Patching} patching */
-function patchingCsv({ state, manifest }, { over, values, recovered }) {
+function patchingCsv({ state, manifest }, { over, values, recovered, sender, receiver }) {
+  if (sender && receiver) {
+    const ends = [...sender, ...receiver];
+    const names = ["sender layer", "sender head", "receiver layer", "receiver head", "input", "value", "recovered"];
+    return csvOf([names, ...recovered[0].map((share, n) => [...ends, "qkv"[n], values[0][n], share])]);
+  }
   const [a, b] = sidesOfTexts(state, manifest).map((run) => manifest.runs[run]);
   const names = positionNames(a, b);
   const layers = a.layers.map(({ number }) => number);
   const isOfHeads = over === "head";
-  const lines = recovered.flatMap((row, layer) =>
+  const rows = recovered.flatMap((row, layer) =>
     row.map((share, site) => {
-      const place = isOfHeads ? [site] : [site, csvField(names[site])];
-      return [layers[layer], ...place, values[layer][site], share].join(",");
+      const place = isOfHeads ? [site] : [site, names[site]];
+      return [layers[layer], ...place, values[layer][site], share];
     }),
   );
-  return `${[`layer,${isOfHeads ? "head" : "position,token"},value,recovered`, ...lines].join("\n")}\n`;
+  return csvOf([["layer", ...(isOfHeads ? ["head"] : ["position", "token"]), "value", "recovered"], ...rows]);
 }
 
 /** What each part writes, and adds to the logit of a token. @param {App} app @param {ResidualStream} stream */
 function streamCsv(app, { position, text, embeddings, bias, logit, layers }) {
   const { tokens, layers: ofRun } = app.shownRun();
   const adds = text === null ? "" : `adds to the logit of ${text}`;
-  const row = (/** @type {(string | number | null | undefined)[]} */ ...cells) =>
-    cells.map((cell) => csvField(String(cell ?? ""), typeof cell === "number")).join(",");
   const ends = (/** @type {string} */ name, /** @type {number | null | undefined} */ value) =>
-    value === undefined ? [] : [text === null ? row("", name, value, "") : row("", name, "", value)];
-  const lines = layers.flatMap(({ attn, mlp, output, adds: added }, n) => {
+    value === undefined ? [] : [text === null ? ["", name, value, ""] : ["", name, "", value]];
+  const rows = layers.flatMap(({ attn, mlp, output, adds: added }, n) => {
     const { number } = ofRun[n];
     return [
-      row(number, "attention", attn, added?.attn),
-      ...(added?.heads ?? []).map((value, head) => row(number, `head ${head}`, "", value)),
-      row(number, "MLP", mlp, added?.mlp),
-      row(number, "residual stream after", output, ""),
+      [number, "attention", attn, added?.attn],
+      ...(added?.heads ?? []).map((value, head) => [number, `head ${head}`, "", value]),
+      [number, "MLP", mlp, added?.mlp],
+      [number, "residual stream after", output, ""],
     ];
   });
-  const heading = row("layer", `part, at ${tokenName(tokens, position)}`, "length", adds);
-  return `${[heading, ...ends("embedding", embeddings), ...lines, ...ends("bias", bias), ...ends("logit", logit)].join("\n")}\n`;
+  const heading = ["layer", `part, at ${tokenName(tokens, position)}`, "length", adds];
+  return csvOf([heading, ...ends("embedding", embeddings), ...rows, ...ends("bias", bias), ...ends("logit", logit)]);
 }
 
 /** The visible cells of the map, of the level that is drawn. @param {App} app @param {Maps} maps */

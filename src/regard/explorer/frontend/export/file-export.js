@@ -6,21 +6,21 @@ export function csvField(text, isNumeric = false) {
   return /[",\n\r]/.test(escaped) ? `"${escaped.replace(/"/g, '""')}"` : escaped;
 }
 
+/** Rows as CSV: numbers as they are, and nothing for null. @param {unknown[][]} rows */
+export function csvOf(rows) {
+  const cell = (/** @type {unknown} */ x) => csvField(String(x ?? ""), typeof x === "number");
+  return rows.map((row) => `${row.map(cell).join(",")}\n`).join("");
+}
+
 /**
  * A table with row and column names.
  * @param {string} corner @param {string[]} rows @param {string[]} cols @param {(row: number, col: number) => number | null} valueAt
  * @param {number} decimals
  */
 export function toCsv(corner, rows, cols, valueAt, decimals) {
-  const lines = [[corner, ...cols].map((name) => csvField(name)).join(",")];
-  rows.forEach((name, row) => {
-    const numbers = cols.map((_, col) => {
-      const value = valueAt(row, col);
-      return value === null ? "" : String(Number(value.toFixed(decimals)));
-    });
-    lines.push([csvField(name), ...numbers].join(","));
-  });
-  return `${lines.join("\n")}\n`;
+  const rounded = (/** @type {number | null} */ value) => (value === null ? null : Number(value.toFixed(decimals)));
+  const lines = rows.map((name, row) => [name, ...cols.map((_, col) => rounded(valueAt(row, col)))]);
+  return csvOf([[corner, ...cols], ...lines]);
 }
 
 /** Text with U+FFFD for each character that XML does not allow. @param {string} text */
@@ -46,11 +46,9 @@ export async function rasterize(source, ratio) {
 
 /** A record, one line for each number, text or list. @param {Record<string, unknown>} record */
 export function toRecordCsv(record) {
-  const field = (/** @type {unknown} */ x) =>
-    typeof x === "number" ? csvField(String(x), true) : csvField(String(x ?? ""));
   const isFlat = (/** @type {unknown} */ x) => x === null || typeof x !== "object" || Array.isArray(x);
   const fields = Object.entries(record).filter(([, value]) => isFlat(value));
-  return fields.map(([name, value]) => `${[name, value].flat().map(field).join(",")}\n`).join("");
+  return csvOf(fields.map((field) => field.flat()));
 }
 
 /** A file name from parts, each shortened. @param {string[]} parts */

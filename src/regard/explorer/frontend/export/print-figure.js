@@ -49,7 +49,8 @@ export function listenToFigures(
     const isDrawn = view === "head" || view === "heads"; // else it would be the map of the head, whatever is shown
     const { rows, cols } = app.axes();
     const fits = Math.max(rows.length, cols.length) <= MAX_TOKENS;
-    const isPatched = view === "patching" && app.manifest.can.figures && app.queries.data("patching") !== null;
+    const patched = /** @type {Patching | null} */ (app.queries.data("patching"));
+    const isPatched = view === "patching" && app.manifest.can.figures && patched !== null && !patched.sender;
     figureNote.hidden = isPatched || (app.manifest.can.figures && mode === "raw" && isDrawn && fits);
     figure.hidden = !figureNote.hidden;
     if (saveMenu.open && !figure.hidden) use("py", (text) => (figureCode.value = new TextDecoder().decode(text)));

@@ -48,9 +48,20 @@ export function bidi(text, props = {}) {
   return el("bdi", { dir: "auto", ...props }, text);
 }
 
-/** @param {string} text @param {(event: MouseEvent) => void} action @param {Props} [props] */
-export function button(text, action, props = {}) {
-  return el("button", { type: "button", class: "rg-button", on: { click: action }, ...props }, text);
+/** @param {string | (Node | string)[]} content @param {(event: MouseEvent) => void} action @param {Props} [props] */
+export function button(content, action, props = {}) {
+  return el("button", { type: "button", class: "rg-button", on: { click: action }, ...props }, ...[content].flat());
+}
+
+/** Text beside what matters more. @param {...(Node | string)} content */
+export function muted(...content) {
+  return el("span", { class: "rg-muted" }, ...content);
+}
+
+/** The content of a table. @param {string[]} names of the columns @param {HTMLTableRowElement[]} rows */
+export function tableOf(names, rows) {
+  const heads = names.map((name) => el("th", { scope: "col" }, name));
+  return [el("thead", {}, el("tr", {}, ...heads)), el("tbody", {}, ...rows)];
 }
 
 /** A row of a table, its first cell a heading. @param {string | Node} heading @param {...(string | Node)} cells */
@@ -89,8 +100,11 @@ export function showSegment(node, selected, allowed = () => true) {
 
 /** Fill a list, if its options differ. @param {HTMLSelectElement} list @param {{ key: string, title: string }[]} choices */
 export function setOptions(list, choices) {
-  const isSame = list.options.length === choices.length && choices.every(({ key }, n) => list.options[n].value === key);
-  if (!isSame) list.replaceChildren(...choices.map(({ key, title }) => el("option", { value: key }, title)));
+  const isSame = choices.every(
+    ({ key, title }, n) => list.options[n]?.value === key && list.options[n].textContent === title,
+  );
+  if (!isSame || list.options.length !== choices.length)
+    list.replaceChildren(...choices.map(({ key, title }) => el("option", { value: key }, title)));
 }
 
 /**

@@ -55,6 +55,6 @@ export function formatTick(value) {
 
 /** A share; one that is not 0 does not read as if it were. @param {number} share */
 export function formatPercent(share) {
-  if (share > 0 && share < 0.0005) return "< 0.1 %";
+  if (share > 0 && share < 0.0005) return "under 0.1 %";
   return `${(100 * share).toFixed(share < 0.0995 ? 1 : 0)} %`;
 }

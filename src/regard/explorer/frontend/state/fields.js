@@ -211,7 +211,10 @@ export const FIELDS = {
   /** the text that the paths are compared with; empty: that of B, or the means over the tokens */
   corrupted: field("pc", "", text(2000)),
   /** the step of A that is put into the run of B */
-  patchOver: field("po", "output", oneOf("output", "attn", "mlp", "head")),
+  patchOver: field("po", "output", oneOf("output", "attn", "mlp", "head", "path")),
+  /** the heads of a path; null: those that recover most */
+  patchSender: field("ps", null, layerAndHead),
+  patchReceiver: field("pr", null, layerAndHead),
   /** the ids of the next tokens whose logits are compared; null: the likeliest */
   patchToken: field("px", null, count),
   patchVersus: field("py", null, count),

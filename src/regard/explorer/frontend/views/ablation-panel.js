@@ -3,7 +3,7 @@
 import { ablateHeads, showAblatedRun, undoFailedAblation } from "../app/actions.js";
 import { NOTHING } from "../data/query.js";
 import { escapeInvisible, label, textDirection } from "../data/tokens.js";
-import { bidi, button, el, setText, tableRow } from "../platform/dom.js";
+import { bidi, button, el, setText, tableOf, tableRow } from "../platform/dom.js";
 import { formatFixed, formatPercent, formatWeight } from "../render/format.js";
 import { withSelection } from "../state/sides.js";
 import { toggled } from "../state/state.js";
@@ -105,15 +105,8 @@ function turnedWord(text, cosine, minCosine, theme) {
 /** Fill a table with the next tokens before and after, or hide it. @param {HTMLTableElement} table @param {ChangedToken[] | null} tokens */
 export function showChangedTokens(table, tokens) {
   table.hidden = !tokens;
-  const names = ["token", "before", "after"].map((name) => el("th", { scope: "col" }, name));
-  table.replaceChildren(
-    el("caption", {}, "Next token"),
-    el("thead", {}, el("tr", {}, ...names)),
-    el("tbody", {}, ...(tokens ?? []).map(nextTokenRow)),
+  const rows = (tokens ?? []).map(({ token, before, after }) =>
+    tableRow(bidi(label(token)), formatPercent(before), formatPercent(after)),
   );
-}
-
-/** @param {ChangedToken} token */
-function nextTokenRow({ token, before, after }) {
-  return tableRow(bidi(label(token)), formatPercent(before), formatPercent(after));
+  table.replaceChildren(el("caption", {}, "Next token"), ...tableOf(["token", "before", "after"], rows));
 }

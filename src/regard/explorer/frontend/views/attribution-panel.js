@@ -5,7 +5,7 @@ import { attributionQuery, formatContribution, sentence, strongestMessage, wordM
 import { maxAbs } from "../data/matrix.js";
 import { NOTHING } from "../data/query.js";
 import { escapeInvisible, groupTokens, label, tokenName, truncate } from "../data/tokens.js";
-import { activeElementOf, bidi, button, el, setText } from "../platform/dom.js";
+import { activeElementOf, bidi, button, el, muted, setText } from "../platform/dom.js";
 import { formatPercent, formatSignificant, formatWeight } from "../render/format.js";
 import { Legend } from "./legend.js";
 import { attendedMessage, headingMessage, quantityOf } from "./messages.js";
@@ -159,13 +159,12 @@ export function showAttribution(app) {
 
 /** @param {App} app @param {PredictedToken} each @param {boolean} isTarget */
 function likelyButton(app, { token, text, probability }, isTarget) {
-  const node = button("", () => app.set({ target: "", targetToken: token }), {
+  const content = [bidi(label(text, 14)), " ", muted(formatPercent(probability))];
+  return button(content, () => app.set({ target: "", targetToken: token }), {
     class: "rg-button rg-likely-token",
     title: `“${escapeInvisible(truncate(text, 60))}”`,
     "aria-pressed": isTarget,
   });
-  node.append(bidi(label(text, 14)), " ", el("span", { class: "rg-muted" }, formatPercent(probability)));
-  return node;
 }
 
 /**

@@ -3,7 +3,7 @@
 import { closeCalculation } from "../app/actions.js";
 import { cellFacts, rolloutTable, rowTable } from "../data/cell-facts.js";
 import { label } from "../data/tokens.js";
-import { bidi, button, el, setText, svg, tableRow } from "../platform/dom.js";
+import { bidi, button, el, muted, setText, svg, tableRow } from "../platform/dom.js";
 import { formatSignificant, formatWeight } from "../render/format.js";
 import { layerName } from "./messages.js";
 
@@ -142,6 +142,10 @@ export class CellView {
       /** @type {NodeListOf<HTMLElement>} */ (content.querySelectorAll(selector));
     for (const node of all("[data-if]")) if (!node.dataset.if?.split(" ").every((name) => facts[name])) node.remove();
     for (const node of all("[data-fact]")) setText(node, facts[node.dataset.fact ?? ""] ?? "");
+    for (const node of all("button.rg-value")) {
+      node.setAttribute("aria-expanded", "false");
+      node.title = "Where it comes from";
+    }
     for (const node of all("[data-bars]")) {
       const { bars: path = "", name = "", kind } = node.dataset;
       const vector = path.split(".").reduce((part, key) => part?.[key], /** @type {any} */ (cell));
@@ -177,5 +181,5 @@ export class CellView {
 function titleOf({ from, to, layer, head }) {
   const of = `${layerName(layer).toLowerCase()} · ${head === "mean" ? "mean of heads" : `head ${head}`}`;
   const name = { class: "rg-name" };
-  return [bidi(from, name), " attends to ", bidi(to, name), el("span", { class: "rg-muted" }, ` ${of}`)];
+  return [bidi(from, name), " attends to ", bidi(to, name), muted(` ${of}`)];
 }

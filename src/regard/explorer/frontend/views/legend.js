@@ -1,17 +1,19 @@
 // The legend: what the colours mean.
 
-import { el } from "../platform/dom.js";
+import { el, muted } from "../platform/dom.js";
 import { colorAt, toCss } from "../render/colormap.js";
 import { formatTick } from "../render/format.js";
 import { scalePosition, ticks } from "../render/scale.js";
 
 export class Legend {
-  /** @param {HTMLElement} node */
+  /** @param {HTMLElement} node  empty */
   constructor(node) {
     this.node = node;
-    this.canvas = /** @type {HTMLCanvasElement} */ (node.querySelector("canvas"));
-    this.tickLabels = /** @type {Element} */ (node.querySelector(".rg-legend-ticks"));
-    this.description = /** @type {Element} */ (node.lastElementChild);
+    this.canvas = el("canvas", { class: "rg-legend-bar", "aria-hidden": "true" });
+    [this.canvas.width, this.canvas.height] = [256, 1];
+    this.tickLabels = el("div", { class: "rg-legend-ticks" });
+    this.description = muted();
+    node.append(el("div", { class: "rg-legend-scale" }, this.canvas, this.tickLabels), this.description);
   }
 
   /** @param {Scale} scale @param {Theme} theme @param {string} description */

@@ -3,8 +3,8 @@
 import { togglePin } from "../app/actions.js";
 import { axesOf, loadMap } from "../data/map-data.js";
 import { maxAbs, topK } from "../data/matrix.js";
-import { groupIndices, indicesOf } from "../data/tokens.js";
-import { activeElementOf, bidi, button, el, onArrows, setTabStop, setText, svg } from "../platform/dom.js";
+import { groupIndices, indicesOf, isolate } from "../data/tokens.js";
+import { activeElementOf, bidi, button, el, muted, onArrows, setTabStop, setText, svg } from "../platform/dom.js";
 import { formatWeight } from "../render/format.js";
 import { LINES_WIDTH, linePaths } from "../render/lines.js";
 import { toggled } from "../state/state.js";
@@ -58,7 +58,7 @@ export function linesOf(app) {
 
 /** @param {App} app @returns {View} */
 export function showLines(app) {
-  const { refs, queries, manifest, parts, source } = app;
+  const { refs, queries, manifest, source } = app;
   const { lines: node, linesNote, linesReadout } = refs;
   let drawLines = (/** @type {LineWord | null} */ _) => {}; // of a word that is pointed at, else of the pinned ones, else all
   let before = "";
@@ -69,7 +69,7 @@ export function showLines(app) {
   for (const type of ["pointerleave", "focusout"]) node.addEventListener(type, () => point(null));
   onArrows(node, ".rg-line-word", nextWord);
 
-  const nodes = [node, linesNote, linesReadout, parts.sideSwitches.lines.names];
+  const nodes = [node, linesNote, linesReadout];
   const showMessage = (/** @type {string} */ message) => ({
     nodes,
     draw: () => {
@@ -117,7 +117,6 @@ export function showLines(app) {
       const pinned = columns.map((axis) => indicesOf(groupIndices(axis, tokens.length), state.pins));
       const isKey = state.direction === "in";
       const hasPins = pinned.some(({ size }) => size > 0);
-      parts.sideSwitches.lines.name(state, manifest, app.sides());
       const focused = activeElementOf(node)?.getAttribute("data-place");
       const viewBox = `0 0 ${LINES_WIDTH} ${most}`;
       const drawings = numbers.map(() => svg("svg", { viewBox, preserveAspectRatio: "none", "aria-hidden": "true" }));
@@ -171,20 +170,18 @@ function toggles(app, { layer, name, drawn }, numHeads) {
     });
   });
   const group = { class: "rg-line-toggles", role: "group", "aria-label": `Heads of ${name}` };
-  return el("div", group, el("span", { class: "rg-muted" }, name), ...buttons);
+  return el("div", group, muted(name), ...buttons);
 }
 
 /** @param {App} app @param {Group} word @param {number} column @param {number} index @param {boolean} isPinned */
 function wordButton(app, word, column, index, isPinned) {
-  const node = button("", () => pinLines(app, word, column === 0), {
+  return button([bidi(word.label)], () => pinLines(app, word, column === 0), {
     class: word.special ? "rg-line-word rg-special" : "rg-line-word",
     "aria-pressed": isPinned,
     tabIndex: -1,
     data: { place: `${column}.${index}` },
     "aria-label": word.name,
   });
-  node.append(bidi(word.label));
-  return node;
 }
 
 /** What a word attends to; of a word on the left, what attends to it. @param {LinesProps} props @param {LineWord} word */
@@ -196,11 +193,11 @@ function told({ columns, layers }, { column, index }) {
     const weights = isKey
       ? Float32Array.from({ length: rows }, (_, row) => values[row * cols + index])
       : values.subarray(index * cols, (index + 1) * cols);
-    const told = topK(weights, NUM_TOLD).map((n) => `\u2068${others[n].name}\u2069 ${formatWeight(weights[n])}`);
+    const told = topK(weights, NUM_TOLD).map((n) => `${isolate(others[n].name)} ${formatWeight(weights[n])}`);
     return `${head === "mean" ? "mean" : `head ${head}`}: ${told.join(", ")}`;
   });
   const verb = isKey ? "is attended to by" : "attends to";
-  return `\u2068${columns[column][index].name}\u2069 ${verb}, ${name.toLowerCase()}, ${ofHeads.join(" · ")}`;
+  return `${isolate(columns[column][index].name)} ${verb}, ${name.toLowerCase()}, ${ofHeads.join(" · ")}`;
 }
 
 /** @param {EventTarget | null} target @returns {LineWord | null} */

@@ -67,9 +67,8 @@ export class RecentRuns {
   add(shown) {
     this.all = [shown, ...this.all.filter((each) => !isSameRun(each, shown))].slice(0, MAX_RECENT);
     const others = this.all.slice(1).map((each) => {
-      const node = button("", () => this.run(each), { class: "rg-button rg-item", title: each.model });
-      node.append(bidi(label(each.text, 48)));
-      return node;
+      const props = { class: "rg-button rg-item", title: each.model };
+      return button([bidi(label(each.text, 48))], () => this.run(each), props);
     });
     const { liveMenu, liveRecent } = this.refs;
     liveMenu.open = false;

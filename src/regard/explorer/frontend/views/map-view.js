@@ -16,7 +16,7 @@ const LABEL_ANGLE = Math.PI / 3;
 export class MapView extends ZoomView {
   /** @param {App} app */
   constructor(app) {
-    super(app.refs.map);
+    super(app.refs.map, "Show the whole map");
     this.stage.setAttribute("aria-describedby", app.refs.liveRegion.id);
     this.app = app;
     this.props = /** @type {MapProps | null} */ (null);

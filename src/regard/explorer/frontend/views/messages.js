@@ -1,5 +1,6 @@
 // Messages of the page about its values. Pure functions.
 
+import { isolate } from "../data/tokens.js";
 import { decimalsOfSum, formatFixed, formatSignificant, formatWeight } from "../render/format.js";
 
 /** A layer by its number, or by its name. @param {number | string} layer */
@@ -90,7 +91,7 @@ export function quantityOf(mode) {
 /** What some words attend to, and in which head. @param {string} mode @param {string[]} labels @param {string} heading */
 export function attendedMessage(mode, labels, heading) {
   const [one, several, preposition] = (VERBS[mode] ?? VERBS.raw).out;
-  const names = labels.slice(0, 3).map((label) => `\u2068${label}\u2069`);
+  const names = labels.slice(0, 3).map((label) => isolate(label));
   const all = [...names, ...(labels.length > 3 ? ["…"] : [])].join(" + ");
   return `${all} ${labels.length > 1 ? several : one} ${preposition}, ${heading}`;
 }
@@ -116,5 +117,5 @@ export function cellMessage({ mode }, { rows, cols, hiddenMass }, isDifference, 
   const hidden = hiddenMass ? `; ${formatWeight(hiddenMass[row], 3)} of ${whole} is hidden` : "";
   const number = inFull ? formatFixed : formatWeight;
   const difference = isDifference ? ", A − B" : "";
-  return `\u2068${from.name}\u2069 ${verb} ${preposition} \u2068${to.name}\u2069${difference}: ${value === null ? "…" : number(value, decimals)}${hidden}`;
+  return `${isolate(from.name)} ${verb} ${preposition} ${isolate(to.name)}${difference}: ${value === null ? "…" : number(value, decimals)}${hidden}`;
 }

@@ -2,7 +2,17 @@
 
 import { positionOf } from "../app/predictions.js";
 import { label, tokenName } from "../data/tokens.js";
-import { activeElementOf, bidi, button, el, onArrows, setAttribute, setTabStop, setText } from "../platform/dom.js";
+import {
+  activeElementOf,
+  bidi,
+  button,
+  el,
+  muted,
+  onArrows,
+  setAttribute,
+  setTabStop,
+  setText,
+} from "../platform/dom.js";
 import { formatSignificant } from "../render/format.js";
 import { scalePosition } from "../render/scale.js";
 import { withSelection } from "../state/sides.js";
@@ -13,24 +23,21 @@ const BROAD = 20; // a bar so many times as long as the median turns the others 
 
 /** @param {App} app @returns {View} */
 export function showModel(app) {
-  const { refs, parts, manifest } = app;
+  const { refs } = app;
   onArrows(refs.stream, "button", nextInRows);
   return (ask) => {
-    const { state, theme } = app;
-    if (state.view !== "model") return null;
+    const { theme } = app;
+    if (app.state.view !== "model") return null;
     const at = { run: app.shownHead().run, position: positionOf(app) };
     const answer = ask("residual_stream", at);
-    const side = parts.sideSwitches.model;
     const run = app.shownRun();
     const drawStream = () => {
       if (answer.data) return draw(app, answer.data, run, theme);
       setText(refs.modelHeading, answer.error?.message ?? "");
       refs.stream.replaceChildren();
     };
-    return [
-      { nodes: [side.names], answers: [answer], draw: () => side.name(state, manifest, app.sides()) },
-      { nodes: [refs.stream, refs.modelHeading], answers: [answer], of: [answer, run, theme], draw: drawStream },
-    ];
+    const nodes = [refs.stream, refs.modelHeading];
+    return { nodes, answers: [answer], of: [answer, run, theme], draw: drawStream };
   };
 }
 
@@ -109,12 +116,10 @@ function rowOf(app, { attn, mlp, output, adds }, n, run, scale) {
 
 /** @param {App} app @param {string} text @param {number | null} [logit] */
 function outputOf(app, text, logit) {
-  const node = button("", () => app.set({ nextTokens: true, view: "head" }), {
-    class: "rg-button",
-    title: "What comes next",
-  });
-  node.append("Logit of ", bidi(label(text)), ` ${formatSignificant(logit ?? NaN)}`);
-  return el("div", { class: "rg-stream-row rg-stream-output" }, el("span", { class: "rg-muted" }, "="), node);
+  const content = ["Logit of ", bidi(label(text)), ` ${formatSignificant(logit ?? NaN)}`];
+  const open = () => app.set({ nextTokens: true, view: "head" });
+  const node = button(content, open, { title: "What comes next" });
+  return el("div", { class: "rg-stream-row rg-stream-output" }, muted("="), node);
 }
 
 /** A bar from the middle, to the right for what adds, and its number. @param {number | null | undefined} value @param {Scale} scale */
@@ -130,5 +135,5 @@ function signedBar(value, scale) {
 /** @param {string} name @param {number | null | undefined} value @param {Scale} scale */
 function total(name, value, scale) {
   const part = el("div", { class: "rg-stream-part" }, signedBar(value, scale));
-  return el("div", { class: "rg-stream-row" }, el("span", { class: "rg-muted" }, name), part);
+  return el("div", { class: "rg-stream-row" }, muted(name), part);
 }

@@ -2,11 +2,16 @@
 
 import { appendToken, positionOf } from "../app/predictions.js";
 import { escapeInvisible, label, tokenName } from "../data/tokens.js";
-import { bidi, button, el, setText, tableRow } from "../platform/dom.js";
+import { bidi, button, el, muted, setText, tableRow } from "../platform/dom.js";
 import { formatFixed, formatPercent } from "../render/format.js";
 
 const SHOWN = 8;
 const SHOWN_IN_LINE = 5; // which every view has
+
+/** A token of a list to choose from. @param {PredictedToken} each */
+export function tokenChoice({ token, text, probability }) {
+  return { key: String(token), title: `${label(text)} · ${formatPercent(probability)}` };
+}
 
 /** The next token after the chosen one, and before an ablation; with the layers, if the panel is open. @param {App} app @returns {View} */
 export const showNextTokens = (app) => (ask) => {
@@ -51,10 +56,7 @@ function draw(app, { data, error }, run, position) {
   nextHeading.replaceChildren("After ", bidi(after), `${changed}: entropy ${formatFixed(now.entropy, 2)} nats`);
   const rows = (/** @type {number} */ most, hasBar = true) =>
     now.tokens.slice(0, most).map((each) => rowOf(app, each, before, canContinue, hasBar));
-  nextLine.replaceChildren(
-    el("span", { class: "rg-muted" }, "Next after ", bidi(after)),
-    ...rows(SHOWN_IN_LINE, false),
-  );
+  nextLine.replaceChildren(muted("Next after ", bidi(after)), ...rows(SHOWN_IN_LINE, false));
   nextList.replaceChildren(...rows(SHOWN));
   setText(lensToken, `“${label(lens?.text ?? "", 14)}”`);
   lensRows.replaceChildren(...(lens?.layers ?? []).map(lensRow));
@@ -63,19 +65,17 @@ function draw(app, { data, error }, run, position) {
 /** @param {App} app @param {PredictedToken} each @param {NextTokens | null} before @param {boolean} canContinue @param {boolean} hasBar */
 function rowOf(app, { token, text, probability }, before, canContinue, hasBar) {
   const was = before?.tokens.find((other) => other.token === token)?.probability;
-  const change = before
-    ? ` (${was === undefined ? "< " + formatPercent(before.tokens.at(-1)?.probability ?? 0) : formatPercent(was)})`
-    : "";
+  const known = formatPercent(was ?? before?.tokens.at(-1)?.probability ?? 0); // the least of those that are listed
+  const change = before ? ` (${was === undefined ? known.replace(/^(under )?/, "under ") : known})` : "";
   const isWhole = !text.includes("\ufffd");
   const title = canContinue && isWhole ? "Take this one and continue" : "";
-  const node = button("", () => appendToken(app, text), {
+  const bar = hasBar ? el("span", { class: "rg-share", style: { "--rg-share": String(probability) } }) : " ";
+  const amount = el("span", { class: "rg-number" }, formatPercent(probability) + change);
+  return button([bidi(label(text, 18)), bar, amount], () => appendToken(app, text), {
     class: hasBar ? "rg-next-token" : "rg-button",
     disabled: !canContinue || !isWhole,
     title: `“${escapeInvisible(text.slice(0, 60))}” ${title}`.trim(),
   });
-  const bar = hasBar ? el("span", { class: "rg-share", style: { "--rg-share": String(probability) } }) : " ";
-  node.append(bidi(label(text, 18)), bar, el("span", { class: "rg-number" }, formatPercent(probability) + change));
-  return node;
 }
 
 /** The likeliest token after a layer, and the share and rank of the last prediction. @param {Lens["layers"][0]} layer */

@@ -4,13 +4,26 @@
 import { openRow } from "../app/actions.js";
 import { sentence } from "../data/attribution.js";
 import { NOTHING } from "../data/query.js";
-import { label, tokenName } from "../data/tokens.js";
-import { bidi, button, el, onArrows, setTabStop, setText } from "../platform/dom.js";
+import { tokenName } from "../data/tokens.js";
+import {
+  bidi,
+  button,
+  el,
+  muted,
+  onArrows,
+  setOptions,
+  setTabStop,
+  setText,
+  tableOf,
+  tableRow,
+} from "../platform/dom.js";
 import { colorAt, textColorOn, toCss } from "../render/colormap.js";
-import { formatFixed, formatPercent, formatSignificant } from "../render/format.js";
+import { formatFixed, formatSigned, formatSignificant } from "../render/format.js";
 import { runsOf } from "../state/sides.js";
 import { nextInRows } from "./head-grid.js";
 import { Legend } from "./legend.js";
+import { tokenChoice } from "./next-tokens-panel.js";
+import { shade } from "./word-strip.js";
 
 const MAX_WITH_NUMBERS = 16; // layers
 const STEPS = /** @type {Record<string, string>} */ ({
@@ -19,14 +32,17 @@ const STEPS = /** @type {Record<string, string>} */ ({
   mlp: "MLP",
   head: "head",
 });
+const INPUTS = ["query", "key", "value"];
 
 /** What is asked for; a text where nothing can be. @param {App} app */
 export function patchingQuestion({ state, manifest }) {
   const [a, b] = sidesOfTexts(state, manifest);
   if (b === undefined)
     return "Patching needs a text B with the same number of tokens as A: it puts steps of A into the run of B.";
-  const { patchOver: over, patchToken: token, patchVersus: versus } = state;
-  return { run: a, other: b, over, ...(token !== null && { token }), ...(versus !== null && { versus }) };
+  const { patchOver: over, patchToken: token, patchVersus: versus, patchSender, patchReceiver } = state;
+  const [sender, receiver] = over === "path" ? [patchSender, patchReceiver] : [null, null];
+  const chosen = Object.entries({ token, versus, sender, receiver }).filter(([, choice]) => choice !== null);
+  return { run: a, other: b, over, ...Object.fromEntries(chosen) };
 }
 
 /** The runs of A and B, without ablations. @param {State} state @param {Manifest} manifest */
@@ -37,10 +53,19 @@ export function sidesOfTexts(state, manifest) {
 /** @param {App} app @returns {View} */
 export function showPatching(app) {
   const { refs, manifest } = app;
-  const { patchToken, patchVersus, patchingGrid, patchingCode, patchingReadout } = refs;
+  const { patchToken, patchVersus, patchSender, patchReceiver, patchingGrid, patchingCode, patchingReadout } = refs;
   const legend = new Legend(refs.patchingLegend);
   patchToken.addEventListener("change", () => app.set({ patchToken: Number(patchToken.value) }));
   patchVersus.addEventListener("change", () => app.set({ patchVersus: Number(patchVersus.value) }));
+  const setPath = (/** @type {HTMLSelectElement} */ changed) => () => {
+    const headOf = (/** @type {HTMLSelectElement} */ { value }) =>
+      /** @type {[number, number]} */ (value.split(",").map(Number));
+    const [sender, receiver] = [headOf(patchSender), headOf(patchReceiver)];
+    const isPath = sender[0] < receiver[0]; // else the other one is that which recovers most
+    const isSender = changed === patchSender;
+    app.set({ patchSender: isPath || isSender ? sender : null, patchReceiver: isPath || !isSender ? receiver : null });
+  };
+  for (const list of [patchSender, patchReceiver]) list.addEventListener("change", setPath(list));
   patchingCode.addEventListener("focus", () => patchingCode.select());
   refs.startPatching.addEventListener("click", () => app.set({ cancelledPatching: "" }));
   refs.cancelPatching.addEventListener("click", () => {
@@ -62,6 +87,9 @@ export function showPatching(app) {
     const isCancelled = state.cancelledPatching === JSON.stringify(question);
     const answer = typeof question === "string" || isCancelled ? NOTHING : ask("patching", question);
     const drawFrame = () => {
+      refs.patchPath.hidden = a.layers.length < 2 || !a.predicts_tokens;
+      refs.patchHeads.hidden = state.patchOver !== "path";
+      showHeads(refs, a);
       refs.cancelPatching.hidden = !answer.isPending;
       refs.startPatching.hidden = !isCancelled;
       const waits = answer.isPending ? "Running B again with each step of A …" : "";
@@ -80,14 +108,17 @@ export function showPatching(app) {
       if (!patching) return patchingGrid.replaceChildren();
       showTokens(refs, patching);
       patchingCode.value = patching.code;
+      if (patching.sender) [patchSender.value, patchReceiver.value] = [patching.sender, patching.receiver].map(String);
       const max = scaleEnd(patching.recovered.flat());
-      patchingGrid.replaceChildren(...rowsOf(app, patching, a, b, max));
+      patchingGrid.replaceChildren(
+        ...(patching.sender ? [pathTable(app, patching, max)] : rowsOf(app, patching, a, b, max)),
+      );
       const cells = patchingGrid.querySelectorAll("button");
       setTabStop(cells, cells[0]);
       const means = "of the way from the number of B, 0, to that of A, 1: blue towards A, brown away from it";
       legend.update({ kind: "linear", max, signed: true }, theme, means);
     };
-    const nodes = [refs.patchingSummary, patchingGrid, patchingReadout, refs.patchingLegend];
+    const nodes = [refs.patchingSummary, patchingGrid, patchingReadout, refs.patchingLegend, refs.patchHeads];
     return [{ draw: drawFrame }, { nodes, answers: [answer], of: [answer, a, b, theme], draw: drawGrid }];
   };
 }
@@ -118,7 +149,7 @@ function rowsOf(app, { recovered, values, over }, a, b, max) {
   };
   const row = (/** @type {(Node | string)[]} */ cells, kind = "") =>
     el("div", { class: `rg-patching-row ${kind}`, style: { "--rg-cols": layers.length } }, ...cells);
-  const heading = ["layer", ...layers].map((name) => el("span", { class: "rg-muted" }, String(name)));
+  const heading = ["layer", ...layers].map((name) => muted(String(name)));
   const rows = recovered[0].map((_, site) => {
     const name = isOfHeads ? `head ${site}` : names[site];
     const isChanged = !isOfHeads && b.tokens[site]?.text !== a.tokens[site].text;
@@ -130,15 +161,32 @@ function rowsOf(app, { recovered, values, over }, a, b, max) {
 
 /** @param {Refs} refs @param {Patching} patching */
 function showTokens({ patchToken, patchVersus }, { likely, token, versus }) {
-  const options = (/** @type {number | null} */ other) =>
-    likely
-      .filter((one) => one.token !== other)
-      .map((one) =>
-        el("option", { value: String(one.token) }, `${label(one.text)} · ${formatPercent(one.probability)}`),
-      );
-  patchToken.replaceChildren(...options(versus));
-  patchVersus.replaceChildren(...options(token));
+  const choices = likely.map(tokenChoice);
+  const but = (/** @type {number | null} */ other) => choices.filter(({ key }) => key !== String(other));
+  setOptions(patchToken, but(versus));
+  setOptions(patchVersus, but(token));
   [patchToken.value, patchVersus.value] = [String(token), String(versus)];
+}
+
+/** Any head may send but those of the last layer, and receive but those of the first. @param {Refs} refs @param {Run} run */
+function showHeads({ patchSender, patchReceiver }, { layers }) {
+  const all = layers.map(({ number, heads }, layer) =>
+    Array.from({ length: heads }, (_, head) => ({ key: `${layer},${head}`, title: `L${number}H${head}` })),
+  );
+  setOptions(patchSender, all.slice(0, -1).flat());
+  setOptions(patchReceiver, all.slice(1).flat());
+}
+
+/** What reaches each input of the receiver from the sender. @param {App} app @param {Patching} patching @param {number} max */
+function pathTable({ theme }, { recovered: [shares], values: [values], corrupted }, max) {
+  const rows = shares.map((share, n) => {
+    const value = values[n] ?? NaN;
+    const amount = el("span", { class: "rg-patching-cell" }, formatFixed(share ?? NaN, 2));
+    shade(amount, theme, (share ?? 0) / max);
+    return tableRow(INPUTS[n], formatSignificant(value), formatSigned(value - corrupted), amount);
+  });
+  const names = ["reaches the", "number", "change", "of the way to A"];
+  return el("table", { class: "rg-path-table" }, ...tableOf(names, rows));
 }
 
 /** Show the head, or what the position attends to in its layer. @param {App} app @param {boolean} isOfHeads @param {number} layer @param {number} site */
@@ -149,9 +197,12 @@ function openSite(app, isOfHeads, layer, site) {
 }
 
 /** @param {Patching} patching */
-function summary({ metric, clean, corrupted, recovered }) {
+function summary({ metric, clean, corrupted, recovered, sender, receiver }) {
+  const named = (/** @type {[number, number]} */ [layer, head]) => `L${layer}H${head}`;
   const runs = `${metric}: ${formatSignificant(clean)} in A, ${formatSignificant(corrupted)} in B`;
   if (recovered.flat().some((value) => value === null)) return `${runs}: nothing is there to recover.`;
+  if (sender && receiver)
+    return `${runs}. Each row is the run of B in which what ${named(sender)} writes in A reaches one input of ${named(receiver)}, and nothing else.`;
   return `${runs}. Each square is the run of B with this one step of A.`;
 }
 

@@ -4,10 +4,11 @@ import { openRow } from "../app/actions.js";
 import { positionOf } from "../app/predictions.js";
 import { sentence } from "../data/attribution.js";
 import { NOTHING } from "../data/query.js";
-import { escapeInvisible, label, tokenName, truncate } from "../data/tokens.js";
-import { bidi, button, el, onArrows, setTabStop, setText, svg } from "../platform/dom.js";
-import { formatPercent, formatSigned } from "../render/format.js";
+import { escapeInvisible, isolate, tokenName, truncate } from "../data/tokens.js";
+import { bidi, button, el, onArrows, setOptions, setTabStop, setText, svg } from "../platform/dom.js";
+import { formatSigned } from "../render/format.js";
 import { nextInRows } from "./head-grid.js";
+import { tokenChoice } from "./next-tokens-panel.js";
 
 const WIDEST = 6; // pixels
 const VAGUE = 0.5; // so far is the share that a graph keeps from 1
@@ -15,7 +16,7 @@ const MAX_NAME = 16;
 
 /** @param {App} app @returns {View} */
 export function showPaths(app) {
-  const { refs, source, parts, manifest } = app;
+  const { refs, source } = app;
   const { pathsToken, pathsVersus, pathsGraph, pathsTree } = refs;
   pathsToken.addEventListener("change", () => app.set({ pathsToken: Number(pathsToken.value) }));
   pathsVersus.addEventListener("change", () =>
@@ -45,7 +46,6 @@ export function showPaths(app) {
     const answer = chosen ? ask("paths", question) : NOTHING;
     const error = next.error ?? answer.error;
     const isPending = next.isPending || answer.isPending;
-    const { names } = parts.sideSwitches.paths;
     const drawPaths = () => {
       if (answer.data) return draw(app, answer.data, run);
       setText(refs.pathsSummary, error ? sentence(error.message) : "");
@@ -63,11 +63,6 @@ export function showPaths(app) {
         draw: () => showChoice(refs, tokens, chosen, versus),
       },
       {
-        nodes: [names],
-        answers: [next, answer],
-        draw: () => parts.sideSwitches.paths.name(state, manifest, app.sides()),
-      },
-      {
         nodes: [refs.pathsSummary, pathsGraph, pathsTree],
         answers: [next, answer],
         of: [answer, error, run],
@@ -79,11 +74,9 @@ export function showPaths(app) {
 
 /** @param {Refs} refs @param {PredictedToken[]} tokens @param {PredictedToken} [chosen] @param {PredictedToken} [versus] */
 function showChoice({ pathsToken, pathsVersus }, tokens, chosen, versus) {
-  const option = (/** @type {PredictedToken} */ { token, text, probability }) =>
-    el("option", { value: String(token) }, `${label(text)} · ${formatPercent(probability)}`);
-  pathsToken.replaceChildren(...tokens.map(option));
-  const others = tokens.filter((one) => one !== chosen);
-  pathsVersus.replaceChildren(el("option", { value: "" }, "no other"), ...others.map(option));
+  setOptions(pathsToken, tokens.map(tokenChoice));
+  const others = tokens.filter((one) => one !== chosen).map(tokenChoice);
+  setOptions(pathsVersus, [{ key: "", title: "no other" }, ...others]);
   pathsToken.value = String(chosen?.token);
   pathsVersus.value = String(versus?.token ?? "");
 }
@@ -128,7 +121,7 @@ function draw(app, paths, run) {
 function opening(app, { label: title, layer, head }, token, name, props = {}) {
   if (layer === null || head === null) return null;
   const open = () => openRow(app, { layer, head }, token);
-  const says = `${title} at \u2068${name(token)}\u2069`;
+  const says = `${title} at ${isolate(name(token))}`;
   return button(title, open, { class: "rg-token", title: `Open ${says}`, "aria-label": says, ...props });
 }
 

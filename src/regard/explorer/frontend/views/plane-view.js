@@ -13,7 +13,7 @@ const EMPTY = { left: -1, right: 1, top: -1, bottom: 1 };
 export class PlaneView extends ZoomView {
   /** @param {App} app */
   constructor(app) {
-    super(app.refs.plane);
+    super(app.refs.plane, "Show all tokens");
     this.app = app;
     this.list = app.refs.planeTokens;
     this.buttons = /** @type {HTMLButtonElement[]} */ ([]); // of the list, one for each dot

@@ -30,22 +30,14 @@ export class SideSwitch {
     onSegment(this.buttons, select);
   }
 
-  /** What is chosen. @param {State} state @param {HeadRef[]} sides @param {string | null} blockedBy  why there is no A − B */
-  update(state, sides, blockedBy) {
+  /** What is chosen. @param {State} state @param {Manifest} manifest @param {HeadRef[]} sides @param {string | null} blockedBy  why there is no A − B */
+  update(state, manifest, sides, blockedBy) {
     this.node.hidden = sides.length < 2;
     if (sides.length < 2) return;
-    showSegment(this.buttons, this.sideOf(state), (key) => key !== "diff" || blockedBy === null);
+    const side = state.side === "diff" && !this.hasDifference ? "A" : state.side;
+    const [a, b] = sideNames(state, manifest, sides);
+    showSegment(this.buttons, side, (key) => key !== "diff" || blockedBy === null);
+    setText(this.names, { A: a, B: b, diff: `${a} − ${b}` }[side]);
     setText(this.reason, blockedBy === null || !this.hasDifference ? "" : `No A − B: ${blockedBy}.`);
-  }
-
-  /** Name what is shown. @param {State} state @param {Manifest} manifest @param {HeadRef[]} sides */
-  name(state, manifest, sides) {
-    const [a, b] = sides.length < 2 ? ["", ""] : sideNames(state, manifest, sides);
-    setText(this.names, { A: a, B: b, diff: `${a} − ${b}` }[sides.length < 2 ? "A" : this.sideOf(state)]);
-  }
-
-  /** @param {State} state @returns {Side} */
-  sideOf({ side }) {
-    return side === "diff" && !this.hasDifference ? "A" : side;
   }
 }

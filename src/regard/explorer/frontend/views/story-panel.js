@@ -17,11 +17,9 @@ export class StoryPanel {
     this.part = 0;
     this.told = /** @type {Set<string>} */ (new Set()); // the steps whose answer is shown
     refs.stories.hidden = stories.length === 0;
-    const items = stories.map(({ key, title }) => {
-      const node = button("", () => this.start(key), { class: "rg-item" });
-      node.append(bidi(escapeInvisible(title)));
-      return node;
-    });
+    const items = stories.map(({ key, title }) =>
+      button([bidi(escapeInvisible(title))], () => this.start(key), { class: "rg-item" }),
+    );
     refs.storyList.append(...items);
     refs.closeStory.addEventListener("click", () => this.close());
     refs.storyBack.addEventListener("click", () => this.step(-1));
@@ -131,10 +129,9 @@ export class StoryPanel {
   choice(choice) {
     const { isTold } = this;
     const say = () => this.tell(choice.is_right ? "Yes, as the model has it." : "The model has it otherwise.");
-    const node = button("", say, { class: "rg-button rg-choice", disabled: isTold });
-    node.classList.toggle("rg-right", isTold && choice.is_right);
-    node.append(...this.spans(choice.spans), isTold && choice.is_right ? " ✓" : "");
-    return node;
+    const isShown = isTold && choice.is_right;
+    const props = { class: `rg-button rg-choice ${isShown ? "rg-right" : ""}`, disabled: isTold };
+    return button([...this.spans(choice.spans), isShown ? " ✓" : ""], say, props);
   }
 
   /** @param {StoryBlock[]} blocks */

@@ -144,12 +144,12 @@ function arcsOf({ wordNodes, node }, selected, weights, isSigned) {
 
 /** @param {number} length @param {number} numSelected @param {number} numPinned @param {{ start: number, end: number }} range of words on the page */
 function noteMessage(length, numSelected, numPinned, { start, end }) {
+  const hasShift = !matchMedia("(pointer: coarse)").matches;
   return [
     length > end - start && `Words ${start + 1} to ${end} of ${length.toLocaleString("en")}.`,
     numSelected > 1 && `Shaded by the sum over ${numSelected} words.`,
-    numSelected === 0 &&
-      "Click a word to see what it attends to; Shift-click pins several, and their weights are summed.",
-    numSelected === 1 && numPinned === 0 && "Shift-click another word to add it.",
+    numSelected === 0 && "Press a word to see what it attends to.",
+    hasShift && numSelected === 1 && numPinned === 0 && "Shift-click another word to add it.",
   ]
     .filter(Boolean)
     .join(" ");

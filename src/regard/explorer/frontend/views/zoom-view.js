@@ -13,18 +13,29 @@ const CLICK_TOLERANCE_PX = 5;
 const WHEEL_SPEED = 0.01; // of a pixel; a pinch on a trackpad is a wheel with Ctrl to the browser, in steps of few pixels
 const MAX_WHEEL_PX = 40;
 const HINT_MS = 1500;
+const ZOOMS = [
+  ["+", "+", "Zoom in"],
+  ["-", "−", "Zoom out"],
+  ["0", "⤢", ""],
+];
 /** The key that zooms with the wheel. */
 export const WHEEL_KEY = /Mac|iPad|iPhone/.test(globalThis.navigator?.platform ?? "") ? "⌘" : "Ctrl";
 
 export class ZoomView {
-  /** @param {HTMLElement} node  its stage, with a canvas, a tip and a hint, and its buttons */
-  constructor(node) {
+  /** @param {HTMLElement} node  with its stage @param {string} whole  what is seen when nothing is zoomed */
+  constructor(node, whole) {
     this.node = node;
     this.stage = /** @type {HTMLElement} */ (node.children[0]);
-    this.canvas = /** @type {HTMLCanvasElement} */ (this.stage.children[0]);
-    this.tip = /** @type {HTMLElement} */ (this.stage.children[1]);
-    this.hint = /** @type {HTMLElement} */ (this.stage.children[2]);
-    this.hint.textContent = `${WHEEL_KEY} + wheel zooms`;
+    this.canvas = el("canvas", { class: "rg-canvas", "aria-hidden": "true" });
+    this.tip = el("div", { class: "rg-tip", "aria-hidden": "true", hidden: true });
+    const hint = `${WHEEL_KEY} + wheel zooms`;
+    this.hint = el("p", { class: "rg-wheel-hint", "aria-hidden": "true", hidden: true }, hint);
+    this.stage.prepend(this.canvas, this.tip, this.hint);
+    const buttons = ZOOMS.map(([key, sign, does]) => {
+      const title = `${does || whole} (${sign === "⤢" ? key : sign})`;
+      return el("button", { type: "button", class: "rg-icon", title, "aria-label": title, data: { zoom: key } }, sign);
+    });
+    node.append(el("div", { class: "rg-zoom", role: "group", "aria-label": "Zoom" }, ...buttons));
     node.addEventListener("click", ({ target }) => this.zoomByKey(/** @type {HTMLElement} */ (target).dataset.zoom));
     this.viewport = /** @type {Viewport} */ ({ x: 0, y: 0, k: 1 });
     this.target = /** @type {Viewport | null} */ (null); // of an animation
