@@ -396,7 +396,7 @@ _QWEN3_MOE_CASES = {
     "long": {"num_experts_per_tok": 3, "max_position_embeddings": 140},
 }
 _QWEN3_NEXT = _LLAMA | {"num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 10, "pad_token_id": 0}
-_QWEN3_NEXT |= {"shared_expert_intermediate_size": 9, "full_attention_interval": 2}
+_QWEN3_NEXT |= {"shared_expert_intermediate_size": 9, "layer_types": ["linear_attention", "full_attention"]}
 _QWEN3_NEXT |= {"linear_key_head_dim": 6, "linear_value_head_dim": 5, "linear_num_key_heads": 2}
 _QWEN3_NEXT |= {"linear_num_value_heads": 4, "num_attention_heads": 4, "num_key_value_heads": 2}
 _QWEN3_NEXT_CASES = {

@@ -134,7 +134,7 @@ def missing_layer(layers: Sequence[LayerMap], model: Any = None) -> int | None:
     for number, block in enumerate(getattr(model, "blocks", ())):
         if not getattr(block, "has_map", True):
             return number
-    numbers = {int(found[1]) for layer in layers if (found := re.search(r"blocks\.(\d+)\.", layer.name))}
+    numbers = {int(match[1]) for layer in layers if (match := re.search(r"blocks\.(\d+)\.", layer.name))}
     return next((number for number in range(max(numbers, default=0)) if number not in numbers), None)
 
 
