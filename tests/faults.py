@@ -131,7 +131,7 @@ FAULTS = (
         "read_rope(reader, sizes, base=1000.0)": "read_rope(reader, sizes)",
     }),
     *faults_of("src/regard/models/gpt2.py", "models/test_decoder.py models/test_golden.py", {
-        'tied=reader.flag("tie_word_embeddings", True)': 'tied=reader.flag("tie_word_embeddings", False)',
+        '"tied": reader.flag("tie_word_embeddings", True)': '"tied": reader.flag("tie_word_embeddings", False)',
     }),
     *faults_of("src/regard/functional/positions/embeddings.py", "functional/test_equations.py", {
         "np.arange(1, 2 * (num_heads - below), 2) / (2 * below)": "np.arange(1, num_heads - below + 1) / (2 * below)",
