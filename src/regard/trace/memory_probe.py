@@ -52,8 +52,8 @@ class Tap:
 
 def _block_of(name: str) -> str:
     """Return the scope of the block in which a step is; that of a step outside of all blocks is empty."""
-    found = re.match(r"(.*?\.)?\d+\.", name)
-    return found[0] if found else ""
+    scope = re.match(r"(.*?\.)?\d+\.", name)
+    return scope[0] if scope else ""
 
 
 class TapList(StepList):

@@ -58,8 +58,8 @@ def test_a_vector_has_the_same_bits_in_any_batch_order_padding_and_on_any_thread
     texts = encodings(model, count)
     threads(1)
     alone = [bits([text])[0] for text in texts]
-    for i, found, how in in_batches(texts, bits, threads):
-        assert found == alone[i], (i, how)
+    for i, result, how in in_batches(texts, bits, threads):
+        assert result == alone[i], (i, how)
 
 
 @pytest.mark.parametrize("count", sweep_after(1, [5, 1000]))
@@ -71,8 +71,8 @@ def test_a_sentence_vector_has_the_same_bits_in_any_batch_and_on_any_threads(thr
     alone = [model.embed([text])[0].tobytes() for text in texts[:count]]
     for number, size in ((1, 5), (2, 2), (3, 5), (4, 4)):
         threads(number)
-        found = [vector.tobytes() for vector in model.embed(texts[:count], batch_size=size)]
-        assert found == alone, (number, size)
+        vectors = [vector.tobytes() for vector in model.embed(texts[:count], batch_size=size)]
+        assert vectors == alone, (number, size)
 
 
 @pytest.mark.parametrize("count", sweep_after(1, [5, 50]))
@@ -87,5 +87,5 @@ def test_a_text_continues_in_any_batch_order_and_on_any_threads_as_alone(tmp_pat
     threads(1)
     alone = [continued([text])[0] for text in texts]
     assert len(set(alone)) > 1
-    for i, found, how in in_batches(texts, continued, threads):
-        assert found == alone[i], (i, how)
+    for i, result, how in in_batches(texts, continued, threads):
+        assert result == alone[i], (i, how)
