@@ -228,7 +228,7 @@ class _Sublayer(RecordedSublayer):
         kind = scope.rpartition(".")[2]
         recorder.count((kind,), x)
         kept = recorder.kept([Reader(kind, recorder.layer)])
-        output = super().__call__(x, **options)
+        output: Parts = super().__call__(x, **options)
         if kept.any():
             recorder.store(f"{scope}.output", np.asarray(self._layer(recorder.read(x, kept), trace=NULL_RECORDER))[0])
         else:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self, TypeAlias
+from typing import Any, ClassVar, Self, TypeAlias, cast
 
 import numpy as np
 
@@ -135,7 +135,7 @@ class Decoder(LanguageModel):
         """
         rotations = rotation if isinstance(rotation, list) else [rotation] * len(self.blocks)
         if trace is NULL_RECORDER and mask is None and isinstance(rotation, tuple):
-            stepped = decode_step(self, self.blocks, x, caches, rotation)
+            stepped = decode_step(self, self.blocks, x, cast("Sequence[KVCache | None]", caches), rotation)
             if stepped is not None:
                 return stepped
         caches = list(caches)
@@ -192,7 +192,7 @@ class Decoder(LanguageModel):
         if trace is not NULL_RECORDER:
             trace.set_layout(state.layout(len(ids)))
         hidden, caches = self.forward_with_cache(ids, positions, state.caches, mask=mask, trace=trace)
-        return hidden, replace(state, caches=tuple(caches))  # type: ignore[arg-type]
+        return hidden, replace(state, caches=tuple(caches))
 
     def head(self, hidden: np.ndarray) -> np.ndarray:
         """Return the logits, ``... V``, of contextual vectors ``... E``.

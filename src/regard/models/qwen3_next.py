@@ -48,8 +48,7 @@ class Qwen3NextConfig(LlamaConfig):
     conv_size: int  # tokens that the convolution reads
 
     @classmethod
-    def read(cls, reader: ConfigReader) -> Self:
-        """Read a Hugging Face config.json; an unknown field or value is an error."""
+    def _read(cls, reader: ConfigReader) -> Self:
         reader.only(model_type="qwen3_next")
         sizes = read_sizes(reader, head_dim=256, num_kv_heads=2)
         bias = reader.flag("attention_bias", False)
@@ -58,13 +57,11 @@ class Qwen3NextConfig(LlamaConfig):
             heads % key_heads == 0,
             f"linear_num_value_heads {heads} do not share linear_num_key_heads {key_heads} evenly",
         )
-        return cls._finish(
+        return cls._rest(
             reader,
             sizes,
-            windows=(None,) * sizes["num_layers"],
             partial=0.25,
-            qkv_bias=bias,
-            output_bias=bias,
+            bias=bias,
             qk_norm=True,
             **read_experts(reader, 512, 10, "num_experts"),
             expert_dim=reader.count("moe_intermediate_size", 512),
@@ -215,7 +212,8 @@ class GatedSharedExperts(MixtureOfExperts):
     shared_gate: Linear = field(default=REQUIRED, kw_only=True)
 
     def _mixed(self, x: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        return super()._mixed(x, weights) + sigmoid(self.shared_gate(x)) * self.shared(x)
+        y: np.ndarray = super()._mixed(x, weights) + sigmoid(self.shared_gate(x)) * self.shared(x)
+        return y
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -236,7 +234,7 @@ class Qwen3Next(Llama):
             return super().block(source, config, layer)
         return DecoderBlock(
             cls.norm(source, "input_layernorm", config.embed_dim, config),
-            None,
+            None,  # type: ignore[arg-type]
             cls.norm(source, "post_attention_layernorm", config.embed_dim, config),
             cls.mlp(source, config, layer),
             linear_attn=_linear_attention(source.at("linear_attn"), config),
@@ -287,9 +285,15 @@ def _linear_attention(source: TensorSource, config: Qwen3NextConfig) -> GatedDel
             for start, size in zip(starts, widths, strict=False)
         ]
 
+    q, k, v, gate = parts("in_proj_qkvz", D, D, shared * Dv, shared * Dv)
+    beta, decay = parts("in_proj_ba", shared, shared)
     return GatedDeltaNet(
-        *parts("in_proj_qkvz", D, D, shared * Dv, shared * Dv),
-        *parts("in_proj_ba", shared, shared),
+        q,
+        k,
+        v,
+        gate,
+        beta,
+        decay,
         source.array("conv1d.weight", (C, 1, K), (C, K)),
         source.array("A_log", (H,)),
         source.array("dt_bias", (H,)),

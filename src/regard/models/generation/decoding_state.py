@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from regard.nn.kv_cache import KVCache
-from regard.nn.linear_state import LinearState
 from regard.trace.text_layout import TextLayout
 
 
@@ -33,7 +33,7 @@ class DecodingState:
         The index of each sequence in the batch that was given; all by default.
     """
 
-    caches: tuple[KVCache | LinearState, ...]
+    caches: tuple[Any, ...]
     padding: np.ndarray | None = None
     memory: tuple[KVCache, ...] = ()
     memory_mask: np.ndarray | None = None
@@ -43,7 +43,8 @@ class DecodingState:
     @property
     def end(self) -> int:
         """The number of positions so far, padding included."""
-        return self.caches[0].end
+        end: int = self.caches[0].end
+        return end
 
     def layout(self, batch: int) -> TextLayout:
         """Return where the texts stand in the values of the next call."""
