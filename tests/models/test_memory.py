@@ -22,7 +22,7 @@ from regard.trace.gradient_trace import GradientTrace
 
 CASES = sorted({case.split("/")[0]: case for case in sorted(golden.cases(TextModel))}.values())
 RECORDINGS = [{}, {"maps": True}, {"only": "*attn.weights"}, {"only": "*attn.weights", "maps": True}, {"only": ()}]
-EDITED = {"edit": {"blocks.0.attn.weights": np.copy}, "only": ()}
+COPIED = {"edit": {"blocks.0.attn.weights": np.copy}, "only": ()}
 
 
 @functools.cache  # for each recording
@@ -132,7 +132,7 @@ def test_a_batch_that_does_not_fit_is_refused(decoder, monkeypatch):
 
 
 @pytest.mark.skipif(native.kernel() is None, reason="NumPy's steps take more")
-@pytest.mark.parametrize("options", [*RECORDINGS, EDITED], ids=[*map(str, RECORDINGS), "edit"])
+@pytest.mark.parametrize("options", [*RECORDINGS, COPIED], ids=[*map(str, RECORDINGS), "edit"])
 def test_the_estimate_is_what_a_run_takes(tmp_path, options):
     sizes = {"hidden_size": 96, "intermediate_size": 512, "head_dim": 16, "num_hidden_layers": 4}
     model = regard.load(
