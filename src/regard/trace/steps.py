@@ -42,9 +42,7 @@ def formula(name: str) -> str:
     *scope, last = name.split(".")
     if last == "output":
         return _OUTPUTS.get(scope[-1] if scope else "", "the output of the block")
-    if scope[-1:] == ["cross_attn"] and last in ("k", "v"):
-        return _FORMULAS[last].replace("x", "(encoder output)", 1)
-    return _FORMULAS.get(last, "")
+    return _FORMULAS.get(".".join([*scope[-1:], last]), _FORMULAS.get(last, ""))
 
 
 _FORMULAS = {
@@ -76,7 +74,13 @@ _FORMULAS = {
     "biased": "scores + bias, −∞ where masked",
     "weights": "softmax(scores), each row sums to 1",
     "dropped": "weights after dropout: some 0, the others × 1 / (1 − dropout)",
-    "context": "weights · v; in linear attention what a head has read of its state, normed, × SiLU(x · W_gate)",
+    "context": "weights · v",
+    "cross_attn.k": "(encoder output) · W_k (+ b_k), split into heads",
+    "cross_attn.v": "(encoder output) · W_v (+ b_v), split into heads",
+    "linear_attn.q": "x · W_q mixed over the last tokens, split into heads, of length 1",
+    "linear_attn.k": "x · W_k mixed over the last tokens, split into heads, of length 1",
+    "linear_attn.v": "x · W_v mixed over the last tokens, split into heads",
+    "linear_attn.context": "norm of what q reads of the state, × SiLU(x · W_gate)",
     "output_gate": "sigmoid(x · W_gate), by which the context is multiplied before W_o",
     "decay": "−exp(log_rate) · softplus(x · W + b): the logarithm of what the state keeps",
     "beta": "sigmoid(x · W): how much of what the state has for a key is replaced by the value",
