@@ -18,7 +18,8 @@ import regard
 from regard import RegardError
 from regard.functional import native
 from regard.models import FAMILIES, families
-from regard.nn import fast_paths
+from regard.models.decoder import Decoder
+from regard.nn import QuantizedWeight, fast_paths
 from regard.nn.fast_paths import Packed
 from regard.nn.layer import Layer
 
@@ -28,6 +29,13 @@ from regard.nn.layer import Layer
 def test_the_numbers_of_transformers(case, dtype, tolerance):
     # What greedy decoding appends in float64: test_decoder.py, by `generate`.
     golden.check(golden.FOLDER / case, dtype=dtype, tolerance=tolerance, greedy=dtype is np.float32)
+
+
+@pytest.mark.parametrize("case", golden.one_of_each(golden.cases(Decoder)))
+def test_the_table_of_embeddings_of_a_decoder_stays_in_half_precision(case):
+    table = regard.load(golden.FOLDER / case).token_embedding.weight
+    assert isinstance(table, QuantizedWeight)
+    assert table.nbytes == 2 * table.size
 
 
 def whole_numbers(fields, path=()):

@@ -116,7 +116,7 @@ class GPT2(Decoder):
         """Return the fields that are layers, except the head."""
         E = config.embed_dim
         return {
-            "token_embedding": embedding(source, cls.embedding, config.vocab_size, E),
+            "token_embedding": embedding(source, cls.embedding, config.vocab_size, E, in_blocks=True),
             "position_embedding": embedding(source, "wpe", config.max_positions, E),
             "blocks": tuple(cls.block(source.at(f"h.{i}"), config, i) for i in range(config.num_layers)),
             "final_norm": layer_norm(source, "ln_f", E, config.norm_eps),

@@ -59,7 +59,7 @@ class OPT(GPT2):
         E, decoder = config.embed_dim, source.at("decoder")
         size, rows = config.max_positions, slice(_OFFSET, None)
         return {
-            "token_embedding": embedding(source, cls.embedding, config.vocab_size, E),
+            "token_embedding": embedding(source, cls.embedding, config.vocab_size, E, in_blocks=True),
             "position_embedding": Embedding(
                 decoder.array("embed_positions.weight", (_OFFSET + size, E), (size, E), rows=rows)
             ),

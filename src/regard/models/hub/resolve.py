@@ -106,10 +106,10 @@ def pull(
     progress: Progress | None = None,
     check_config: ConfigCheck | None = None,
 ) -> Path:
-    """Return the folder with the files of a named model, and fetch them if they are not on this machine.
+    """Return the folder or the one file of a named model, which is fetched if it is not on this machine.
 
-    With `force` they are fetched again and replace those that were downloaded before. Otherwise as `find`, except that
-    the hub is always asked for ``org/name``, whose revision may have changed, and no folder is looked for.
+    With `force` its files are fetched again and replace those that were downloaded before. Otherwise as `find`, except
+    that the hub is always asked for ``org/name``, whose revision may have changed, and no folder is looked for.
     """
     if hub_name := parse_hub_name(name, revision):
         return pull_hub_model(hub_name, force=force, progress=progress, check_config=check_config)
@@ -214,7 +214,8 @@ def _fetch(model: KnownModel, rejected: list[str], *, replace: bool, progress: P
     problems: list[str] = []
     if model.hub and importable("huggingface_hub"):
         try:
-            path = fetch_hub_model(model.hub, force=replace, progress=progress, settings=_SETTINGS)
+            anew = replace or bool(rejected)  # the library takes a file of its cache for whole
+            path = fetch_hub_model(model.hub, force=anew, progress=progress, settings=_SETTINGS)
             snapshot = path if path.is_dir() else path.parent
             if not (result := verify(snapshot, model.files, _stamps())):
                 if replace:

@@ -200,6 +200,13 @@ def test_by_force_it_takes_the_place_of_what_was_downloaded_before(hub, home, is
     assert (home / "far").exists() is is_link
 
 
+def test_a_file_that_is_damaged_in_the_cache_is_fetched_again(hub, home):
+    hub.revisions["main"] = CONTENTS
+    weights = resolve.find("tiny") / "model.safetensors"
+    weights.write_bytes(bytes(weights.stat().st_size))
+    assert contents(resolve.find("tiny")) == CONTENTS
+
+
 def test_a_model_of_one_file_is_that_file_whatever_lies_beside_it(hub, home, monkeypatch):
     content = b"GGUF" + bytes(100)
     files = (PinnedFile("tiny-Q4_1.gguf", len(content), hashlib.sha256(content).hexdigest()),)
