@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from explorations import explored
 
 import golden
 import regard
@@ -80,6 +81,41 @@ def test_layers_with_maps_keep_their_numbers(model, trace):
     run = make_run(trace, model, 0)
     assert [layer["number"] for layer in run.layer_descriptions] == [0, 2]
     assert run.modes == ("raw",)
+
+
+def test_the_explorer_names_the_layers_that_it_patches(model):
+    exploration = explored(model, "w4 w8 w10 w12 w6 w3", "w4 w8 w10 w12 w6 w5")
+    for over, layers in (("output", [0, 1, 2, 3]), ("mlp", [0, 1, 2, 3]), ("attn", [0, 1, 2, 3]), ("head", [0, 2])):
+        answer = exploration.patching(0, 1, over=over)
+        assert answer["layers"] == layers
+        assert len(answer["recovered"]) == len(layers)
+    path = exploration.patching(0, 1, over="path")
+    assert (path["sender"][0], path["receiver"][0]) == (0, 2)
+
+
+def test_the_attention_of_a_block_that_is_patched_may_be_linear(model):
+    grid = metrics.patch_grid(model, IDS, OTHERS, 5, over="attn")
+    assert grid.steps[:2] == ("blocks.0.attn.output", "blocks.1.linear_attn.output")
+    clean = recorded(model, IDS)
+    edit = regard.edits.patch(clean, "blocks.1.linear_attn.output", positions=-1)
+    value = model(OTHERS, edit=edit).logits[0, -1, 5]
+    assert grid.values[1, -1] == pytest.approx(value, rel=1e-12)
+
+
+def test_a_path_passes_a_linear_layer_and_no_other_gate(model):
+    """What the sender writes more in the clean run is all that is added to what the receiver reads."""
+    clean, corrupted = recorded(model, IDS), recorded(model, OTHERS)
+    context, gate, v = "blocks.0.attn.context", "blocks.0.attn.output_gate", "blocks.2.attn.v"
+    rows = parameters(model)["blocks.0.attn.o_proj.weight"].reshape(4, 4, -1)[1]
+    written = [(trace[context] * trace[gate])[:, 1] @ rows for trace in (clean, corrupted)]
+    edit = regard.edits.add(written[0] - written[1], "blocks.1.output")
+    read = Trace(only=v, edit=edit, stop=v)
+    model(OTHERS, trace=read)
+    last = regard.edits.patch(read, v) | regard.edits.freeze(corrupted, "blocks.2.attn.context", but=[(2, 3)])
+    value = model(OTHERS, edit=last).logits[0, -1, 5]
+    effect = metrics.path_patching(model, IDS, OTHERS, 5, sender=(0, 1), receiver=(2, 3), into="v", freeze_mlps=True)
+    assert effect.value == pytest.approx(value, rel=1e-12)
+    assert abs(effect.value - effect.corrupted) > 1e-6
 
 
 def test_what_heads_carry_through_their_gate_is_what_the_layer_writes(model, trace):
