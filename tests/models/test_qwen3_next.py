@@ -13,6 +13,7 @@ from regard import RegardError, Trace, metrics
 from regard.explorer.run import make_run
 from regard.nn import parameters
 from regard.nn.linear_state import LinearState
+from regard.terminal import heads_rows
 from regard.trace.memory_probe import MemoryProbe, list_taps
 
 IDS, OTHERS = [3, 7, 9, 11, 5, 2], [3, 7, 9, 11, 5, 4]
@@ -76,7 +77,12 @@ def test_a_rollout_of_a_record_from_a_file_misses_the_layer(model, tmp_path):
 
 
 def test_layers_with_maps_keep_their_numbers(model, trace):
-    assert metrics.head_metrics(trace).layers == ("blocks.0.attn", "blocks.2.attn")
+    found = metrics.head_metrics(trace)
+    assert found.layers == ("blocks.0.attn", "blocks.2.attn")
+    assert found.to_columns()["layer"].tolist() == [row["layer"] for row in heads_rows(found)] == [0] * 4 + [2] * 4
+    assert metrics.corpus_head_metrics(model, [IDS]).to_columns()["layer"].tolist() == [0] * 4 + [2] * 4
+    assert "L2H" in found._repr_html_()
+    assert "L1H" not in found._repr_html_()
     assert metrics.patch_grid(model, IDS, OTHERS, number, over="head").layers == (0, 2)
     run = make_run(trace, model, 0)
     assert [layer["number"] for layer in run.layer_descriptions] == [0, 2]
