@@ -7,8 +7,9 @@ import re
 import numpy as np
 import pytest
 from acts import choose, click, press, reach
-from pages import SEQUENCE, check_access, expect, explored, hold, number, plain, saved, settled
+from pages import GOLDEN, SEQUENCE, check_access, expect, explored, hold, number, plain, saved, settled
 
+import regard
 from regard.explorer import write_page
 
 OTHER = "qzxfbdqzx"
@@ -135,6 +136,25 @@ def test_a_comparison_that_is_ended_while_it_runs_leaves_nothing(open_page, sequ
     click(page.get_by_role("button", name="Compare with…"))
     expect(page.get_by_role("button", name="Run B")).to_be_enabled()
     assert page.locator("[data-ref=liveStatusB]").inner_text() == ""
+
+
+def test_a_layer_without_a_map_has_squares_of_its_own(open_page, serve):
+    model = regard.load(GOLDEN / "qwen3_next" / "mixed", dtype=np.float64)  # layers 0 and 2 attend
+    both = explored(model, "w4 w8 w6", "w4 w9 w6", layer=0, head=0)
+    page = open_page(f"{serve(both)}#v=patching&po=mlp", selector=".rg-patching-cell")
+    np.testing.assert_allclose(recovered(page), both.patching(0, 1, over="mlp")["recovered"], atol=0.0051)
+    last = page.locator(".rg-patching-row").last.locator("button")
+    click(last.nth(1))
+    assert "v=patching" in page.url
+    click(last.nth(2))
+    reach(page, re.compile("v=head&l=1&h=mean&i=2"))
+    page.go_back()
+    reach(page, re.compile("v=patching"))
+    page.get_by_label("What is put into B").get_by_text("Path").focus()
+    press(page, "Enter")
+    answer = both.patching(0, 1, over="path")
+    np.testing.assert_allclose(path_numbers(page)[:, 2], answer["recovered"][0], atol=0.0051)
+    assert page.get_by_label("Head to which the path goes").input_value() == f"2,{answer['receiver'][1]}"
 
 
 def test_a_square_has_the_name_of_its_token(open_page, serve, minilm):

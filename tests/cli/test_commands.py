@@ -398,6 +398,12 @@ def test_of_an_encoder_decoder_the_encoder_is_shown(run):
     assert run("compare", "w5 w6", "w6 w7", "--word", "w6", "--model", folder)[0] == 0
 
 
+def test_the_layers_to_show_are_those_with_a_map(run):
+    words = ("w5 w6 w7", "--model", str(golden.FOLDER / "qwen3_next/mixed"))  # layers 1 and 3 have none
+    assert json.loads(run(*words, "--json")[1])["layer"] == 2
+    assert json.loads(run("explain", *words, "--json")[1])["layer"] == 0
+
+
 def test_a_long_file_is_cut_and_drawn_without_a_word(run, write_bert, tmp_path):
     folder, page = str(write_bert()), tmp_path / "page.txt"
     page.write_text("the cat sat on the mats " * 40)

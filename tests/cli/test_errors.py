@@ -39,6 +39,7 @@ MISTAKES = [
     ("explore --trace x --ignore y", "leave out --ignore"),
     ("'a b' --toy --layer 4", "layer"),
     ("'a b' --toy --head 4", "head"),
+    ("w5 --model {next} --layer 1", "is linear attention, which has no map: choose from 0, 2"),
     ("'a b' --toy --head x", "argument --head: expected a head such as 7 or L3H7, got 'x'"),
     ("'a b' --toy --layer x", "argument --layer: expected a whole number, got 'x'; see regard show --help"),
     ("'a b' --toy --top 0", "expected a whole number of at least 1, got '0'"),
@@ -232,7 +233,8 @@ class Given(dict):
     """Models and files in a folder, each written when a command first names it."""
 
     def __init__(self, folder):
-        super().__init__(here=__file__, vit=golden.FOLDER / "vit/plain", clip=golden.FOLDER / "clip/plain")
+        families = {"vit": "vit/plain", "clip": "clip/plain", "next": "qwen3_next/mixed"}
+        super().__init__(here=__file__, **{name: golden.FOLDER / at for name, at in families.items()})
         self._folder = folder
 
     def __missing__(self, name):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from explorations import explored
 
 import golden
 import regard
@@ -12,6 +13,7 @@ from regard import RegardError, Trace, metrics
 from regard.explorer.run import make_run
 from regard.nn import parameters
 from regard.nn.linear_state import LinearState
+from regard.terminal import heads_rows
 from regard.trace.memory_probe import MemoryProbe, list_taps
 
 IDS, OTHERS = [3, 7, 9, 11, 5, 2], [3, 7, 9, 11, 5, 4]
@@ -75,11 +77,51 @@ def test_a_rollout_of_a_record_from_a_file_misses_the_layer(model, tmp_path):
 
 
 def test_layers_with_maps_keep_their_numbers(model, trace):
-    assert metrics.head_metrics(trace).layers == ("blocks.0.attn", "blocks.2.attn")
+    found = metrics.head_metrics(trace)
+    assert found.layers == ("blocks.0.attn", "blocks.2.attn")
+    assert found.to_columns()["layer"].tolist() == [row["layer"] for row in heads_rows(found)] == [0] * 4 + [2] * 4
+    assert metrics.corpus_head_metrics(model, [IDS]).to_columns()["layer"].tolist() == [0] * 4 + [2] * 4
+    assert "L2H" in found._repr_html_()
+    assert "L1H" not in found._repr_html_()
     assert metrics.patch_grid(model, IDS, OTHERS, number, over="head").layers == (0, 2)
     run = make_run(trace, model, 0)
     assert [layer["number"] for layer in run.layer_descriptions] == [0, 2]
     assert run.modes == ("raw",)
+
+
+def test_the_explorer_names_the_layers_that_it_patches(model):
+    exploration = explored(model, "w4 w8 w10 w12 w6 w3", "w4 w8 w10 w12 w6 w5")
+    for over, layers in (("output", [0, 1, 2, 3]), ("mlp", [0, 1, 2, 3]), ("attn", [0, 1, 2, 3]), ("head", [0, 2])):
+        answer = exploration.patching(0, 1, over=over)
+        assert answer["layers"] == layers
+        assert len(answer["recovered"]) == len(layers)
+    path = exploration.patching(0, 1, over="path")
+    assert (path["sender"][0], path["receiver"][0]) == (0, 2)
+
+
+def test_the_attention_of_a_block_that_is_patched_may_be_linear(model):
+    grid = metrics.patch_grid(model, IDS, OTHERS, 5, over="attn")
+    assert grid.steps[:2] == ("blocks.0.attn.output", "blocks.1.linear_attn.output")
+    clean = recorded(model, IDS)
+    edit = regard.edits.patch(clean, "blocks.1.linear_attn.output", positions=-1)
+    value = model(OTHERS, edit=edit).logits[0, -1, 5]
+    assert grid.values[1, -1] == pytest.approx(value, rel=1e-12)
+
+
+def test_a_path_passes_a_linear_layer_and_no_other_gate(model):
+    """What the sender writes more in the clean run is all that is added to what the receiver reads."""
+    clean, corrupted = recorded(model, IDS), recorded(model, OTHERS)
+    context, gate, v = "blocks.0.attn.context", "blocks.0.attn.output_gate", "blocks.2.attn.v"
+    rows = parameters(model)["blocks.0.attn.o_proj.weight"].reshape(4, 4, -1)[1]
+    written = [(trace[context] * trace[gate])[:, 1] @ rows for trace in (clean, corrupted)]
+    edit = regard.edits.add(written[0] - written[1], "blocks.1.output")
+    read = Trace(only=v, edit=edit, stop=v)
+    model(OTHERS, trace=read)
+    last = regard.edits.patch(read, v) | regard.edits.freeze(corrupted, "blocks.2.attn.context", but=[(2, 3)])
+    value = model(OTHERS, edit=last).logits[0, -1, 5]
+    effect = metrics.path_patching(model, IDS, OTHERS, 5, sender=(0, 1), receiver=(2, 3), into="v", freeze_mlps=True)
+    assert effect.value == pytest.approx(value, rel=1e-12)
+    assert abs(effect.value - effect.corrupted) > 1e-6
 
 
 def test_what_heads_carry_through_their_gate_is_what_the_layer_writes(model, trace):
@@ -125,9 +167,10 @@ def test_keys_and_values_of_layers_that_attend_are_those_that_stay(model):
     assert probe.cache == sum(trace[f"blocks.{i}.attn.{letter}"].nbytes for i in (0, 2) for letter in "kv")
 
 
-def test_layers_that_predict_further_tokens_are_not_read(changed):
+def test_what_a_published_checkpoint_has_besides_is_not_read(changed):
     extra = {"mtp.fc.weight": np.zeros((12, 24), np.float32)}
+    published = {"use_sliding_window": False}
     np.testing.assert_array_equal(
-        regard.load(changed("qwen3_next/plain", extra=extra))(IDS).hidden,
+        regard.load(changed("qwen3_next/plain", published, extra=extra))(IDS).hidden,
         regard.load(golden.FOLDER / "qwen3_next/plain")(IDS).hidden,
     )

@@ -23,7 +23,7 @@ from regard.text.words import join_names
 from regard.trace import Trace
 from regard.views import escape
 from regard.views.axis import make_axis, rows_of_word
-from regard.views.trace_access import resolve_index
+from regard.views.trace_access import format_range, resolve_index
 
 _SMALL_MAP = 1 << 16  # weights, of a text whose run is not worth an estimate
 _LARGE = 1_000_000_000  # bytes
@@ -82,13 +82,27 @@ def resolve_map(choice: MapChoice, model: Model | ImageModel) -> MapChoice:
     Raises
     ------
     RegardError
-        There is no such layer or head; the message lists what is.
+        There is no such layer or head, or the layer has no map; the message lists what is.
     """
-    layers, heads = range(model.config.num_layers), range(model.config.num_heads)
+    layers, heads = layers_with_maps(model), range(model.config.num_heads)
+    if choice.layer in range(model.config.num_layers) and choice.layer not in layers:
+        raise RegardError(
+            f"layer {choice.layer} of {escape(model.name)} is linear attention, which has no map: choose from "
+            f"{format_range(layers, ' to ')}"
+        )
     return MapChoice(
         layer=None if choice.layer is None else resolve_index("layer", choice.layer, layers),
         head=None if choice.head is None else resolve_index("head", choice.head, heads),
     )
+
+
+def layers_with_maps(model: Model | ImageModel) -> list[int]:
+    """Return the numbers of the layers that have a map, not linear attention; an error if there is none."""
+    blocks = getattr(model, "blocks", ())
+    layers = [i for i in range(model.config.num_layers) if i >= len(blocks) or getattr(blocks[i], "has_map", True)]
+    if not layers:
+        raise RegardError(f"{escape(model.name)} has linear attention in every layer, and so no map")
+    return layers
 
 
 def run_model(

@@ -153,8 +153,8 @@ def patch_grid(
         output for one text: ``lambda o: o.logits[0, -1, a] - o.logits[0, -1, b]``, which is slower where it computes
         the logits of all positions.
     over : ("layer", "position"), "attn", "mlp" or "head"
-        The output of each block, of its attention, or of its feed-forward layer, at each position; or the context of
-        each head, at all positions.
+        The output of each block, of its attention, linear or not, or of its feed-forward layer, at each position; or
+        the context of each head, at all positions.
     layers, positions : iterable of int, optional
         Those to patch, all by default; negative ones count from the end. `positions` is not for heads.
     batch_size : int
@@ -195,7 +195,7 @@ def patch_grid(
         layers = [i for i, block in enumerate(model.blocks) if getattr(block, "has_map", True)]
     rows = _chosen("layer", layers, len(model.blocks))
     sites = _chosen("position", positions, model.config.num_heads if by_head else len(texts[0]))
-    steps = tuple(f"blocks.{i}.{_STEPS[over]}" for i in rows)
+    steps = tuple(f"{_scope(model, i)}.output" if over == "attn" else f"blocks.{i}.{_STEPS[over]}" for i in rows)
     clean_run, clean_trace = recorded_run(model, runs[0], steps)
     corrupted_run, corrupted_trace = recorded_run(model, runs[1], "blocks.*.output")
     measured = measured_runs(model, runs[1], clean_run, corrupted_run, metric)
@@ -212,6 +212,15 @@ def patch_grid(
     labels = columns if by_head else tuple(token_labels(texts[0])[i] for i in sites)
     numbers = (tuple(rows.tolist()), tuple(sites.tolist()))
     return PatchGrid(measured.name, values, *measured.baselines, steps, columns, axes, *numbers, labels)
+
+
+def _scope(model: Any, layer: int) -> str:
+    """Return the name of what mixes the tokens of a block: its attention, or its linear attention."""
+    return f"blocks.{layer}.{'attn' if getattr(model.blocks[layer], 'has_map', True) else 'linear_attn'}"
+
+
+def _has_gate(model: Any, layer: int) -> bool:
+    return getattr(model.blocks[layer].attn, "gate_proj", None) is not None
 
 
 def check_has_blocks(model: Any) -> None:
@@ -296,9 +305,10 @@ def path_patching(
 ) -> PathEffect:
     """Return what the path from one head to another does to a number.
 
-    The run on `corrupted` is run again, the sender with its context in the run on `clean`, all other heads of the
-    layers before the receiver frozen: so the receiver's query, key or value changes by what reaches it from the sender
-    directly, or through feed-forward layers. In a last run only that input of that receiver is changed.
+    The run on `corrupted` is run again, the sender with its context, and its output gate if it has one, in the run on
+    `clean`, all other heads of the layers before the receiver frozen, those of linear attention too: so the receiver's
+    query, key or value changes by what reaches it from the sender directly, or through feed-forward layers. In a last
+    run only that input of that receiver is changed.
 
     Parameters
     ----------
@@ -337,12 +347,15 @@ def path_patching(
         raise RegardError(f"the receiver must be in a later layer than the sender, got {sender!r} to {receiver!r}")
     runs = [input_of(model, source, metric) for source in (clean, corrupted)]
     _check_lengths(*(run.encoding for run in runs))
-    frozen = [f"blocks.{i}.attn.context" for i in range(sends, receives)]
+    frozen = [f"{_scope(model, i)}.context" for i in range(sends, receives)]
+    gates = {i: f"blocks.{i}.attn.output_gate" for i in range(sends, receives) if _has_gate(model, i)}
+    frozen += gates.values()
     frozen += [f"blocks.{i}.mlp.output" for i in range(sends, receives)] if freeze_mlps else []
     context = f"blocks.{receives}.attn.context"
-    clean_run, clean_trace = recorded_run(model, runs[0], f"blocks.{sends}.attn.context")
+    sent = [frozen[0], *([gates[sends]] if sends in gates else [])]
+    clean_run, clean_trace = recorded_run(model, runs[0], sent)
     corrupted_run, corrupted_trace = recorded_run(model, runs[1], [*frozen, context, "blocks.*.output"])
-    edit = freeze(corrupted_trace, *frozen, but=[(sends, head)]) | patch(clean_trace, (sends, head))
+    edit = freeze(corrupted_trace, *frozen) | patch(clean_trace, *sent, heads=head)
     entering = f"blocks.{receives}.attn.{into}"
     reached = Trace(only=entering, edit=edit, start=_start(model, corrupted_trace, sends), stop=entering)
     model(runs[1].model_input, trace=reached)

@@ -14,6 +14,7 @@ from regard._utils.errors import RegardError
 from regard._utils.frames import Tabular, make_dataset
 from regard._utils.validation import finite_number, one_of
 from regard.metrics.heads import HeadMetrics, count_texts, described, head_metrics, metric_functions, metrics_html
+from regard.metrics.layer_maps import layer_numbers
 from regard.metrics.registry import MetricFunction
 from regard.metrics.running_sums import Sums, SumsFile, remove_sums, run_identity
 from regard.models.base import TextModel
@@ -75,7 +76,7 @@ class CorpusHeadMetrics(Tabular):
     def to_columns(self) -> dict[str, np.ndarray]:
         """Return a row for each head: ``layer``, ``head``, and of each metric mean, 95% interval, number of texts."""
         layers, heads = np.indices(self.means["entropy"].shape)
-        columns = {"layer": layers.ravel(), "head": heads.ravel()}
+        columns = {"layer": np.array(layer_numbers(self.layers))[layers.ravel()], "head": heads.ravel()}
         for name, mean in self.means.items():
             low, high = self.interval(name)
             columns |= {name: mean.ravel(), f"{name}_low": low.ravel(), f"{name}_high": high.ravel()}

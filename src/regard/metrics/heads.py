@@ -12,7 +12,7 @@ import numpy as np
 from regard._utils.errors import RegardError
 from regard._utils.frames import Tabular, make_dataset
 from regard._utils.validation import truncate
-from regard.metrics.layer_maps import encoding_of, entries_of, layers_of
+from regard.metrics.layer_maps import encoding_of, entries_of, layer_numbers, layers_of
 from regard.metrics.registry import METRICS as METRICS, MetricFunction, RowBlock, Rows, listed_metrics, metric
 from regard.text.encoding import Encoding
 from regard.text.words import join_names
@@ -171,7 +171,7 @@ class HeadMetrics(Tabular):
     Parameters
     ----------
     layers : tuple of str, L
-        ``blocks.3.attn``.
+        ``blocks.3.attn``: those that have a map.
     values : mapping of str to array
         By name, as in `METRICS`, which has their papers; each is an attribute too: ``metrics.induction``.
     """
@@ -189,6 +189,11 @@ class HeadMetrics(Tabular):
             return np.asarray(values[name])
         raise AttributeError(f"{type(self).__name__} has no {name!r}; the metrics are {', '.join(values)}")
 
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """The number of each layer in its model, ``L``: 3 of ``blocks.3.attn``."""
+        return layer_numbers(self.layers)
+
     def _repr_html_(self) -> str:
         """Return the HTML that a notebook shows: each metric of the first text as a map of layers and heads."""
         return metrics_html(self, f"HeadMetrics of {count_texts(len(self.entropy))}")
@@ -197,6 +202,7 @@ class HeadMetrics(Tabular):
         """Return a row for each head of each text: ``text``, ``layer``, ``head``, each metric, and ``label``."""
         shape = self.values["entropy"].shape
         places = dict(zip(("text", "layer", "head"), (each.ravel() for each in np.indices(shape)), strict=True))
+        places["layer"] = np.array(self.numbers)[places["layer"]]
         labels = np.array([self.label(*at) for at in np.ndindex(shape)])
         return places | {name: value.ravel() for name, value in self.values.items()} | {"label": labels}
 
@@ -239,7 +245,8 @@ def metrics_html(metrics: HeadMetrics, title: str) -> str:
         if not np.isfinite(values).any():
             continue
         largest = np.nanmax(values, initial=0)
-        heads = ", ".join(f"L{i}H{j} {values[i, j]:{entry.format}}" for i, j in strongest_heads(entry.name, values))
+        strongest = [(metrics.numbers[i], j, values[i, j]) for i, j in strongest_heads(entry.name, values)]
+        heads = ", ".join(f"L{layer}H{head} {value:{entry.format}}" for layer, head, value in strongest)
         scaled = values / largest if largest else values
         parts.append(picture([np.nan_to_num(scaled)], f"{entry.title} ({entry.unit}): {heads}", cell=10))
     _, layers, heads = metrics.entropy.shape

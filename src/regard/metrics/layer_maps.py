@@ -138,6 +138,12 @@ def missing_layer(layers: Sequence[LayerMap], model: Any = None) -> int | None:
     return next((number for number in range(max(numbers, default=0)) if number not in numbers), None)
 
 
+def layer_numbers(names: Sequence[str]) -> tuple[int, ...]:
+    """Return the number of each layer in its model, by its name, ``blocks.3.attn``; its place here if it has none."""
+    found = [re.search(r"blocks\.(\d+)\.", name) for name in names]
+    return tuple(place if match is None else int(match[1]) for place, match in enumerate(found))
+
+
 def entries_of(trace: Trace) -> int:
     """Return the batch size of a trace."""
     return next((_entries(trace, name) for name in _names(trace)), 0)

@@ -49,7 +49,7 @@ class Qwen3NextConfig(LlamaConfig):
 
     @classmethod
     def _read(cls, reader: ConfigReader) -> Self:
-        reader.only(model_type="qwen3_next")
+        reader.only(model_type="qwen3_next", use_sliding_window=False)  # the second in files of other Qwens too
         sizes = read_sizes(reader, head_dim=256, num_kv_heads=2)
         bias = reader.flag("attention_bias", False)
         heads, key_heads = reader.count("linear_num_value_heads", 32), reader.count("linear_num_key_heads", 16)

@@ -104,5 +104,7 @@ def heads_rows(metrics: HeadMetrics, *, sort: str = "layer", batch: int = 0) -> 
     for layer, head in order:
         numbers = {name: float(metrics.values[name][batch, layer, head]) for name in names}
         shown = {name: None if math.isnan(value) else value for name, value in numbers.items()}
-        rows.append({"layer": layer, "head": head, **shown, "label": metrics.label(batch, layer, head)})
+        rows.append(
+            {"layer": metrics.numbers[layer], "head": head, **shown, "label": metrics.label(batch, layer, head)}
+        )
     return rows

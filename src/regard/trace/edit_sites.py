@@ -23,7 +23,10 @@ Positions: TypeAlias = "int | Sequence[int] | np.ndarray | None"
 """Of tokens, from the first of each text, or from its end if negative; None: all."""
 
 # Steps with an axis of heads, ... H T D.
-_WITH_HEADS = ("projected_q", "projected_k", "q", "k", "v", *QUADRATIC_STEPS, "context", "head_outputs")
+_WITH_HEADS = (
+    *("projected_q", "projected_k", "q", "k", "v", "output_gate"),
+    *(*QUADRATIC_STEPS, "context", "head_outputs"),
+)
 
 
 class Edits(dict[str, Edit]):

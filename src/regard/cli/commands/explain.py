@@ -10,7 +10,7 @@ from regard.cli.output_files import TRACE, OutputFiles, output_files
 with deferred_imports():
     from regard._utils.errors import RegardError
     from regard.cli.console import make_console, print_header
-    from regard.cli.input import check_word, read_input, resolve_map, run_model
+    from regard.cli.input import check_word, layers_with_maps, read_input, resolve_map, run_model
     from regard.cli.output import write_json
     from regard.terminal import explain, explain_row
     from regard.views.head_steps import head_steps
@@ -54,7 +54,8 @@ def run(options: Options) -> None:
             f"explain prints every number: at most {_MAX_TOKENS:,} tokens, this text has {len(encoding):,}"
         )
     options.files.check_length(model, len(encoding))
-    console, layer = make_console(options.color), choice.layer or 0
+    console = make_console(options.color)
+    layer = layers_with_maps(model)[0] if choice.layer is None else choice.layer
     settings = {"layer": layer, "head": choice.head or 0}
     rows = None if options.word is None else check_word(options.word, encoding, show_special_tokens=True)
     before = f"blocks.{layer - 1}.output"  # of layer 0 there is none

@@ -28,7 +28,7 @@ with deferred_imports():
 
     from regard._utils.errors import RegardError
     from regard.cli.console import has_color, open_page
-    from regard.cli.input import check_word, load_model, resolve_map, run_model, tokenize
+    from regard.cli.input import check_word, layers_with_maps, load_model, resolve_map, run_model, tokenize
     from regard.cli.output import write_json
     from regard.cli.show_picture import show_picture
     from regard.cli.tables import write_map
@@ -114,7 +114,7 @@ def run(options: Options) -> None:
             f"--json prints every weight of at most {_MAX_JSON_TOKENS:,} tokens, this text has {len(encoding):,}: "
             "--word WORD prints those of one word"
         )
-    layers = range(model.config.num_layers)
+    layers = layers_with_maps(model)
     layer = layers[-1] if choice.layer is None else choice.layer
     size = _BYTES_PER_WEIGHT * len(encoding) ** 2
     weights = f"blocks.{layer}.attn.weights"

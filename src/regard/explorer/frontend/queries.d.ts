@@ -411,6 +411,7 @@ interface Patching {
   versus: number | null;
   is_default: boolean;
   likely: PredictedToken[];
+  layers: number[];
   sender: [number, number] | null;
   receiver: [number, number] | null;
   metric: string;

@@ -47,6 +47,7 @@ class Patching(TypedDict):
     versus: int | None
     is_default: bool
     likely: list[PredictedToken]  # after A or B, with the probability after one of them
+    layers: list[int]  # the number of the layer of each row, none of a path
     sender: PathHead | None  # of a path
     receiver: PathHead | None
     metric: str
@@ -149,7 +150,7 @@ def _patched(exploration: Exploration, key: PatchingKey, check: CancelCheck) -> 
     if key[2] == "path" and (sender is None or receiver is None):
         heads = _patched(exploration, (*key[:2], "head", *key[3:5], None, None), check).grid
         assert heads is not None
-        key = (*key[:5], *_strongest_path(heads.recovered, sender, receiver))
+        key = (*key[:5], *_strongest_path(heads, sender, receiver))
     return exploration.grids_kept.compute(key, lambda: _patch(exploration, key, check))
 
 
@@ -225,6 +226,7 @@ def _patch(exploration: Exploration, key: PatchingKey, check: CancelCheck) -> Pa
         "versus": versus,
         "is_default": (token, versus) == default,
         "likely": likely,
+        "layers": [] if grid is None else list(grid.layers),
         "sender": sender,
         "receiver": receiver,
         "metric": number.metric,
@@ -237,20 +239,23 @@ def _patch(exploration: Exploration, key: PatchingKey, check: CancelCheck) -> Pa
     return Patched(grid, answer)
 
 
-def _strongest_path(
-    recovered: np.ndarray, sender: PathHead | None, receiver: PathHead | None
-) -> tuple[PathHead, PathHead]:
+def _strongest_path(heads: PatchGrid, sender: PathHead | None, receiver: PathHead | None) -> tuple[PathHead, PathHead]:
     """Return a sender and a receiver, of a later layer: what is not given is the head that recovers most, ``L H``."""
-    num_layers, num_heads = recovered.shape
-    if num_layers < 2:
-        raise RegardError("a path goes from a head to one of a later layer: this model has one layer")
+    layers, recovered = heads.layers, np.abs(np.nan_to_num(heads.recovered))
+    if len(layers) < 2:
+        raise RegardError("a path goes from a head to one of a later layer: this model has one layer of heads")
 
-    def strongest(first: int, end: int) -> PathHead:
-        best = int(np.abs(np.nan_to_num(recovered[first:end])).argmax())
-        return first + best // num_heads, best % num_heads
+    def strongest(rows: list[int]) -> PathHead:
+        best = max(rows, key=lambda row: recovered[row].max())
+        return layers[best], int(recovered[best].argmax())
 
-    receiver = receiver or strongest(sender[0] + 1 if sender and sender[0] < num_layers - 1 else 1, num_layers)
-    return sender or strongest(0, max(1, min(receiver[0], num_layers - 1))), receiver
+    rows = range(len(layers))
+    if receiver is None:
+        later = [row for row in rows if row and (sender is None or layers[row] > sender[0])]
+        receiver = strongest(later or [*rows[1:]])
+    if sender is None:
+        sender = strongest([row for row in rows[:-1] if layers[row] < receiver[0]] or [0])
+    return sender, receiver
 
 
 def _python(

@@ -136,7 +136,7 @@ function pathsCsv(app, { graph: { nodes, edges } }) {
 }
 
 /** The sites. @param {App} app @param {Patching} patching */
-function patchingCsv({ state, manifest }, { over, values, recovered, sender, receiver }) {
+function patchingCsv({ state, manifest }, { over, values, recovered, layers, sender, receiver }) {
   if (sender && receiver) {
     const ends = [...sender, ...receiver];
     const names = ["sender layer", "sender head", "receiver layer", "receiver head", "input", "value", "recovered"];
@@ -144,7 +144,6 @@ function patchingCsv({ state, manifest }, { over, values, recovered, sender, rec
   }
   const [a, b] = sidesOfTexts(state, manifest).map((run) => manifest.runs[run]);
   const names = positionNames(a, b);
-  const layers = a.layers.map(({ number }) => number);
   const isOfHeads = over === "head";
   const rows = recovered.flatMap((row, layer) =>
     row.map((share, site) => {

@@ -1,6 +1,7 @@
 // The whole model at one position: what each part writes into the residual stream, and adds to the prediction.
 
 import { positionOf } from "../app/predictions.js";
+import { sentence } from "../data/attribution.js";
 import { label, tokenName } from "../data/tokens.js";
 import {
   activeElementOf,
@@ -33,7 +34,7 @@ export function showModel(app) {
     const run = app.shownRun();
     const drawStream = () => {
       if (answer.data) return draw(app, answer.data, run, theme);
-      setText(refs.modelHeading, answer.error?.message ?? "");
+      setText(refs.modelHeading, answer.error ? sentence(answer.error.message) : "");
       refs.stream.replaceChildren();
     };
     const nodes = [refs.stream, refs.modelHeading];

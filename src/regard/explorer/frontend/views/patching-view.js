@@ -132,8 +132,7 @@ export function positionNames({ tokens }, b) {
 }
 
 /** A row for each site, below the names of the layers. @param {App} app @param {Patching} patching @param {Run} a @param {Run} b @param {number} max */
-function rowsOf(app, { recovered, values, over }, a, b, max) {
-  const layers = a.layers.map(({ number }) => number);
+function rowsOf(app, { recovered, values, over, layers }, a, b, max) {
   const names = positionNames(a, b);
   const isOfHeads = over === "head";
   const hasNumbers = layers.length <= MAX_WITH_NUMBERS;
@@ -145,7 +144,7 @@ function rowsOf(app, { recovered, values, over }, a, b, max) {
     const style = { "background-color": toCss(color), color: textColorOn(color) };
     const data = { label: says };
     const props = { class: "rg-patching-cell", style, data, title: says, "aria-label": says };
-    return button(hasNumbers ? formatFixed(share, 2) : "", () => openSite(app, isOfHeads, layer, site), props);
+    return button(hasNumbers ? formatFixed(share, 2) : "", () => openSite(app, isOfHeads, layers[layer], site), props);
   };
   const row = (/** @type {(Node | string)[]} */ cells, kind = "") =>
     el("div", { class: `rg-patching-row ${kind}`, style: { "--rg-cols": layers.length } }, ...cells);
@@ -170,8 +169,8 @@ function showTokens({ patchToken, patchVersus }, { likely, token, versus }) {
 
 /** Any head may send but those of the last layer, and receive but those of the first. @param {Refs} refs @param {Run} run */
 function showHeads({ patchSender, patchReceiver }, { layers }) {
-  const all = layers.map(({ number, heads }, layer) =>
-    Array.from({ length: heads }, (_, head) => ({ key: `${layer},${head}`, title: `L${number}H${head}` })),
+  const all = layers.map(({ number, heads }) =>
+    Array.from({ length: heads }, (_, head) => ({ key: `${number},${head}`, title: `L${number}H${head}` })),
   );
   setOptions(patchSender, all.slice(0, -1).flat());
   setOptions(patchReceiver, all.slice(1).flat());
@@ -189,9 +188,12 @@ function pathTable({ theme }, { recovered: [shares], values: [values], corrupted
   return el("table", { class: "rg-path-table" }, ...tableOf(names, rows));
 }
 
-/** Show the head, or what the position attends to in its layer. @param {App} app @param {boolean} isOfHeads @param {number} layer @param {number} site */
-function openSite(app, isOfHeads, layer, site) {
-  const last = app.shownRun().tokens.length - 1;
+/** Show the head, or what the position attends to in its layer, if that has a map. @param {App} app @param {boolean} isOfHeads @param {number} number of the layer @param {number} site */
+function openSite(app, isOfHeads, number, site) {
+  const { tokens, layers } = app.shownRun();
+  const layer = layers.findIndex((one) => one.number === number);
+  if (layer < 0) return;
+  const last = tokens.length - 1;
   app.set({ side: "A" });
   openRow(app, { layer, head: isOfHeads ? site : "mean" }, isOfHeads ? (app.state.row ?? last) : site);
 }
