@@ -71,6 +71,8 @@ def test_a_path_is_that_of_the_metric_and_by_default_of_the_heads_that_recover_m
             compared.patching(0, 1, over="path", **wrong)
     with pytest.raises(RegardError, match="three numbers"):
         compared.patching_figure(0, 1, over="path")
+    with pytest.raises(RegardError, match="those of a path, not of 'head'"):
+        compared.patching(0, 1, over="head", receiver=(1, 3))
 
 
 def test_an_encoder_has_the_similarity_with_the_vector_of_a(bert):

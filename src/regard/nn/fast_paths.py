@@ -329,7 +329,7 @@ def _pack_quantized(weights: Sequence[QuantizedWeight], kind: str) -> np.ndarray
 def fused(
     owner: object, name: str, prepare: Callable[[], T | None], trace: Recorder, compute: Callable[[Recorder], object]
 ) -> T | None:
-    """Return what a fused call was prepared from, where it applies: the one place where that is asked.
+    """Return what a fused call was prepared from, where it applies; `encode`, which can return weights, asks itself.
 
     Parameters
     ----------

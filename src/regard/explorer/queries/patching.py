@@ -99,8 +99,10 @@ def patching(
     another: see `regard.metrics.path_patching`. The last 8 are kept. `check` is called after each layer.
 
     An error if the runs are not of one model of texts with all its heads, differ in their number of tokens, or have
-    more than 256; or there is no such token, step or path.
+    more than 256; or there is no such token, step or path; or a sender or receiver is given of no path.
     """
+    if over != "path" and (sender or receiver):
+        raise RegardError(f"a sender and a receiver are those of a path, not of {over[:40]!r}: leave them out")
     return _patched(exploration, (run, other, over, token, versus, _head(sender), _head(receiver)), check).answer
 
 
@@ -120,9 +122,10 @@ def patching_figure(
 ) -> bytes:
     """Return a figure for print of `patching`, as `regard.explorer.queries.figures.figure` does."""
     check_format(format)
-    grid, answer = _patched(exploration, (run, other, over, token, versus, None, None), check)
-    if grid is None:
+    if over == "path":
         raise RegardError("figures are of grids: a path is three numbers")
+    grid, answer = _patched(exploration, (run, other, over, token, versus, None, None), check)
+    assert grid is not None  # it is one of a path alone
     if format == "py":
         return "\n".join([
             *answer["code"].splitlines()[:-1],
