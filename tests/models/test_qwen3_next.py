@@ -15,6 +15,7 @@ from regard.nn import parameters
 from regard.nn.linear_state import LinearState
 from regard.terminal import heads_rows
 from regard.trace.memory_probe import MemoryProbe, list_taps
+from regard.views.head_steps import head_steps
 
 IDS, OTHERS = [3, 7, 9, 11, 5, 2], [3, 7, 9, 11, 5, 4]
 
@@ -131,6 +132,11 @@ def test_what_heads_carry_through_their_gate_is_what_the_layer_writes(model, tra
             total += trace.carried(2, head, len(IDS) - 1, key).outputs.sum(0)
     bias = parameters(model)["blocks.2.attn.o_proj.bias"]
     np.testing.assert_allclose(total + bias, trace["blocks.2.attn.output"][0, -1], rtol=0, atol=1e-10)
+
+
+def test_the_steps_of_a_head_have_its_gate(trace):
+    steps = {step.name: step.values for step in head_steps(trace, layer=2, head=1)}
+    np.testing.assert_array_equal(steps["blocks.2.attn.output_gate"], trace["blocks.2.attn.output_gate"][0, 1])
 
 
 def test_what_heads_add_is_their_context_times_their_gate(model):

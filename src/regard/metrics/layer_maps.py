@@ -140,8 +140,8 @@ def missing_layer(layers: Sequence[LayerMap], model: Any = None) -> int | None:
 
 def layer_numbers(names: Sequence[str]) -> tuple[int, ...]:
     """Return the number of each layer in its model, by its name, ``blocks.3.attn``; its place here if it has none."""
-    found = [re.search(r"blocks\.(\d+)\.", name) for name in names]
-    return tuple(place if match is None else int(match[1]) for place, match in enumerate(found))
+    matches = [re.search(r"blocks\.(\d+)\.", name) for name in names]
+    return tuple(place if match is None else int(match[1]) for place, match in enumerate(matches))
 
 
 def entries_of(trace: Trace) -> int:

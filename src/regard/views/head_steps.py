@@ -46,6 +46,7 @@ class HeadSteps:
     later_scores: tuple[tuple[str, np.ndarray], ...]
     weights: np.ndarray
     context: np.ndarray
+    output_gate: np.ndarray | None  # of the head
     output: np.ndarray
 
     @property
@@ -104,6 +105,8 @@ class HeadSteps:
         how = f"softmax({last}): each row sums to 1{minus}"
         yield HeadStep(f"{at}.weights", "", how, self.weights, is_map=True)
         yield HeadStep(f"{at}.context", "", "weights · v: the weighted sum of the values", self.context)
+        if self.output_gate is not None:
+            yield HeadStep(f"{at}.output_gate", "", formula(f"{at}.output_gate"), self.output_gate)
         yield HeadStep(f"{at}.output", "", formula(f"{at}.output"), self.output)
 
 
@@ -148,7 +151,7 @@ def head_steps(trace: Trace, *, layer: int | None = None, head: int | str = 0, b
         before = f"blocks.{shown_layer - 1}.output"
         inputs.append((before, rows(before)))
     recorded = trace.names()
-    norm, q = f"blocks.{shown_layer}.attn_norm", f"blocks.{shown_layer}.attn.q"
+    norm, q, gate = (f"blocks.{shown_layer}.{name}" for name in ("attn_norm", "attn.q", "attn.output_gate"))
     if norm in recorded and recorded.index(norm) < recorded.index(q):  # else it comes after attention
         inputs.append((norm, rows(norm)))
 
@@ -179,6 +182,7 @@ def head_steps(trace: Trace, *, layer: int | None = None, head: int | str = 0, b
         later_scores=tuple(later_scores),
         weights=cells("weights"),
         context=attn("context")[head_index, :length],
+        output_gate=attn("output_gate")[head_index, :length] if gate in recorded else None,
         output=attn("output")[:length],
     )
 
