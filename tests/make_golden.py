@@ -62,6 +62,10 @@ class Family:
     sizes: dict[str, Any]
     cases: dict[str, dict[str, Any]] = field(default_factory=lambda: {"plain": {}})
 
+    def __post_init__(self) -> None:
+        """Keep a copy: transformers writes into the rope_parameters that it is given, which families share."""
+        object.__setattr__(self, "cases", copy.deepcopy(self.cases))
+
     @property
     def nested(self) -> dict[str, Any]:
         """The configurations of the halves of a model, if it has halves."""
