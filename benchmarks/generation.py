@@ -84,7 +84,8 @@ def regard_model() -> Any:
     import regard
 
     regard.set_num_threads(THREADS)
-    return replace(regard.load(gguf()), end_ids=())
+    model: Any = regard.load(gguf())
+    return replace(model, end_ids=())
 
 
 def regard_calls(model: Any) -> Calls:
