@@ -63,13 +63,13 @@ def estimate_memory(
 
 
 def _taps(model: Any, length: int, trace: Trace) -> tuple[Tap, ...]:
-    def listed(*, asks: bool) -> tuple[Tap, ...]:
+    def run_taps(*, asks: bool) -> tuple[Tap, ...]:
         return list_taps(lambda recorder: _run(model, length, recorder), asks=asks)
 
-    every = instance_cache(model, "_taps", lambda: listed(asks=True))
+    every = instance_cache(model, "_taps", lambda: run_taps(asks=True))
     if trace.asks_for_values:
         return every
-    return instance_cache(model, "_unrecorded_taps", lambda: with_hidden(listed(asks=False), every))
+    return instance_cache(model, "_unrecorded_taps", lambda: with_hidden(run_taps(asks=False), every))
 
 
 def _run(model: Any, length: int, trace: TapList) -> None:
