@@ -8,8 +8,9 @@ from urllib.parse import parse_qsl, urlencode
 
 import pytest
 from acts import go
-from pages import settled
+from pages import SEQUENCE, explored, settled
 
+from regard.explorer.story import parse_story
 from sweeps import sweep_after
 
 # The views of the page: what names the numbers, and the numbers.
@@ -28,7 +29,9 @@ VIEWS = {
     "model": ["[data-ref=modelHeading]", "[data-ref=stream]"],
     "lines": ["[data-ref=lines]", "[data-ref=linesNote]"],
     "paths": ["[data-ref=pathsSummary]", "[data-ref=pathsGraph]", "[data-ref=pathsTree]"],
-    "patching": ["[data-ref=patchingSummary]", "[data-ref=patchingLegend]", "[data-ref=patchingGrid]"],
+    "patching": ["[data-ref=patchHeads]", "[data-ref=patchingSummary]", "[data-ref=patchingLegend]",
+                 "[data-ref=patchingGrid]"],
+    "story": ["[data-ref=storyName]", "[data-ref=storyTitle]", "[data-ref=storyProse]"],
     "aligned": ["[data-ref=aligned]"],
     "changes": ["[data-ref=changes]"],
 }  # fmt: skip
@@ -49,7 +52,8 @@ WATCH = """
     [node, ...node.querySelectorAll(":not(canvas)")].map((one) => {
       const said = attributes.map((name) => one.getAttribute(name)).filter(Boolean);
       const text = [...one.childNodes].filter((child) => child instanceof Text).map((child) => child.data.trim());
-      return [...said, ...text].filter(Boolean).join(" ");
+      const chosen = one instanceof HTMLSelectElement ? [one.value] : [];
+      return [...said, ...chosen, ...text].filter(Boolean).join(" ");
     }).filter(Boolean).join("\\n");
   const drawn = (node) =>
     [...node.querySelectorAll("canvas")].map((canvas) => [canvas.width, canvas.height, canvas.toDataURL()]);
@@ -80,7 +84,8 @@ KEYS = ["]", "[", "}", "{", "m", "t", "p", "w", "s", "l", "n", "v", "c", "a", "g
 PLACES = [".rg-text-panel .rg-word", ".rg-head", ".rg-segment", ".rg-line-toggle", "[data-field=nextTokens]",
           "[data-ref=ablateButton]", "[data-ref=undoButton]", ".rg-likely-token", ".rg-stream-head",
           "[data-field=why]", "[data-field=whatIf]", "[data-ref=knobs] input[type=checkbox]",
-          "[data-ref=pathsTree] button"]  # fmt: skip
+          "[data-ref=pathsTree] button", "[data-field=patchOver] .rg-segment", ".rg-patching-cell",
+          "[data-ref=story] button", ".rg-item"]  # fmt: skip
 PRESS = """
 ([selector, n]) => {
   const nodes = [...document.querySelectorAll(selector)].filter((node) => !node.disabled && node.checkVisibility());
@@ -89,8 +94,11 @@ PRESS = """
 """
 CHOOSE = """
 (n) => {
-  const list = document.querySelector("[data-ref=metric]");
-  list.selectedIndex = n % list.options.length;
+  const lists = [...document.querySelectorAll("main select")].filter((list) => list.checkVisibility());
+  const list = lists[n % lists.length];
+  const options = [...(list?.options ?? [])].filter((option) => !option.disabled);
+  if (!options.length) return;
+  list.value = options[Math.floor(n / lists.length) % options.length].value;
   list.dispatchEvent(new Event("change"));
 }
 """
@@ -100,7 +108,29 @@ document.querySelector("[data-ref=liveRun]")?.disabled
 """
 
 
-REFUSED = "400 (Bad Request)"  # the effect of ablations in a run that has one, which the page says
+REFUSED = "400 (Bad Request)"  # the effect of ablations in a run that has one, a path that cannot be: the page says it
+
+STORY = """# What follows
+
+## Look
+
+Press [a letter](#v=head&l=1&h=0&i=2&j=1), or [what is put into B](#v=patching&po=path&ps=0.0&pr=1.1).
+
+- [x] f
+- [ ] q
+
+---
+
+It is the [first head](#v=heads&l=1&h=0).
+
+## Change
+
+Set [a score](#v=cell&l=1&h=0&i=8&j=4&wi=1&ws=1.0.8_4.m).
+
+## Compare
+
+See [A − B](#v=head&l=1&h=0&i=8&j=3&s=diff).
+"""
 
 
 def act(page, draw):
@@ -137,15 +167,17 @@ def difference(text, complete):
 
 
 @pytest.mark.parametrize("number", sweep_after(1, range(2)))
-@pytest.mark.parametrize("kind", ["two texts", "patching", "decoder"])
+@pytest.mark.parametrize("kind", ["two texts", "paths", "decoder"])
 def test_each_view_agrees_with_its_caption_in_every_frame(
-    open_page, address_of_two, sequence_address, request, kind, number
+    open_page, address_of_two, sequence_address, serve, induction, request, kind, number
 ):
     options = request.config.option
     draw = random.Random(f"{kind} {number} {options.seed if options.sweep == 1 else ''}")  # the night draws others
+    pair = explored(induction, SEQUENCE, "qzxfbdqzx", layer=1, head=0)
+    pair.story = parse_story(STORY, "own-file")
     base, opening = {
         "two texts": (address_of_two, "v=head&l=2&h=3&i=8&j=2"),
-        "patching": (address_of_two, "v=patching&l=2&h=3&i=8&j=2"),
+        "paths": (serve(pair), "v=patching&po=path&l=1&h=0&i=8&j=4&story=own-file"),
         "decoder": (sequence_address, "v=head&l=1&h=0&i=8&j=4&nt=1&wi=1&ws=1.0.8_4.m"),
     }[kind]
     page = open_page(f"{base}#{opening}", reduced_motion="reduce", allow=REFUSED)

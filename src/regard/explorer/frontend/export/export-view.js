@@ -9,7 +9,14 @@ import { positionNames, sidesOfTexts } from "../views/patching-view.js";
 import { csvOf, fileName, rasterize, toCsv, toRecordCsv } from "./file-export.js";
 import { composeSheet } from "./svg-snapshot.js";
 
-const HAVE_OTHER_NUMBERS = ["movement", "lines", "paths", "patching", "model"]; // than those of the map
+/** What has other numbers than those of the map: its question, and its table. @type {Record<string, [string, (app: App, data: any) => string]>} */
+const TABLES = {
+  movement: ["movement", movementCsv],
+  lines: ["lines", (app) => linesCsv(/** @type {LinesProps} */ (linesOf(app)))],
+  paths: ["paths", pathsCsv],
+  patching: ["patching", patchingCsv],
+  model: ["residual_stream", streamCsv],
+};
 
 /** Download the current view. @param {App} app @param {"svg" | "png" | "csv"} kind */
 export async function exportView(app, kind) {
@@ -74,8 +81,6 @@ function composeCsv(app) {
     const heads = values[0].map((_, head) => `head ${head}`);
     return toCsv(state.metric, layers, heads, (layer, head) => values[layer][head], 6);
   }
-  const movements = queries.data("movement");
-  if (state.view === "movement" && movements) return movementCsv(app, movements);
   const cell = queries.data("cell");
   if (state.view === "cell" && cell?.source && state.row !== null && state.col !== null) {
     const { layer, head } = app.shownHead();
@@ -85,16 +90,10 @@ function composeCsv(app) {
     const names = { model, layer: layers[layer].number, head, row, query, column: col, key };
     return toRecordCsv({ ...names, ...cell, row });
   }
-  const lines = state.view === "lines" ? linesOf(app) : null;
-  if (lines) return linesCsv(lines);
-  const [paths, patching, stream] = ["paths", "patching", "residual_stream"].map((name) => queries.data(name));
-  if (state.view === "paths" && paths) return pathsCsv(app, paths);
-  if (state.view === "patching" && patching) return patchingCsv(app, patching);
-  if (state.view === "model" && stream) return streamCsv(app, stream);
-  if (HAVE_OTHER_NUMBERS.includes(state.view)) throw new Error("This view has no numbers to save.");
-  const maps = queries.data("maps");
-  if (!maps) throw new Error("There is no map to save.");
-  return mapCsv(app, maps);
+  const [question, toTable] = TABLES[state.view] ?? ["maps", mapCsv];
+  const data = queries.data(question);
+  if (data) return toTable(app, data);
+  throw new Error(question === "maps" ? "There is no map to save." : "This view has no numbers to save.");
 }
 
 /** @param {App} app @param {Map<number, Movement>} movements by run */

@@ -8,9 +8,11 @@ import { tokenName } from "../data/tokens.js";
 import {
   bidi,
   button,
+  closest,
   el,
   muted,
   onArrows,
+  onPoint,
   setOptions,
   setTabStop,
   setText,
@@ -72,11 +74,10 @@ export function showPatching(app) {
     app.set({ cancelledPatching: JSON.stringify(patchingQuestion(app)) });
     refs.startPatching.focus();
   });
-  for (const type of ["pointerover", "focusin"])
-    patchingGrid.addEventListener(type, ({ target }) => {
-      const { label: says } = /** @type {HTMLElement} */ (target).dataset;
-      if (says) setText(patchingReadout, says);
-    });
+  onPoint(patchingGrid, (target) => {
+    const site = closest(target, "[data-label]");
+    if (site) setText(patchingReadout, site.dataset.label ?? "");
+  });
   onArrows(patchingGrid, "button", nextInRows);
 
   return (ask) => {
@@ -95,7 +96,6 @@ export function showPatching(app) {
       const waits = answer.isPending ? "Running B again with each step of A …" : "";
       const says = typeof question === "string" ? question : isCancelled ? "Cancelled." : answer.error?.message;
       setText(refs.patchingStatus, waits || (says ? sentence(says) : ""));
-      if (!answer.isPending) setText(refs.patchingProgress, "");
     };
     const drawGrid = () => {
       const { data: patching, error } = answer;
@@ -173,16 +173,16 @@ function showTokens({ patchToken, patchVersus }, { likely, token, versus }) {
 
 /** Any head may send but those of the last layer, and receive but those of the first; what is chosen is among them, even if it is refused. @param {Refs} refs @param {Run} run @param {State} chosen @param {Answer<Patching>} answer */
 function showHeads({ patchSender, patchReceiver }, { layers }, chosen, { data, isPending }) {
-  const all = layers.map(({ number, heads }) => Array.from({ length: heads }, (_, head) => [number, head]));
+  const all = layers.map(({ number, heads }) => Array.from({ length: heads }, (_, head) => `${number},${head}`));
   const show = (
     /** @type {HTMLSelectElement} */ list,
-    /** @type {number[][]} */ heads,
+    /** @type {string[]} */ heads,
     /** @type {number[] | null | undefined} */ shown,
   ) => {
-    const others = shown && !heads.some((head) => String(head) === String(shown)) ? [shown] : [];
+    const keys = shown ? [...new Set([...heads, String(shown)])] : heads;
     setOptions(
       list,
-      [...heads, ...others].map(([layer, head]) => ({ key: `${layer},${head}`, title: `L${layer}H${head}` })),
+      keys.map((key) => ({ key, title: `L${key.replace(",", "H")}` })),
     );
     if (shown || !isPending) list.value = String(shown);
   };
