@@ -66,7 +66,9 @@ def test_a_word_is_varied_and_its_run_is_patched(open_page, serve, induction):
     table = [line.split(",") for line in saved(page, "CSV").decode().splitlines()]
     assert table[0] == ["layer", "head", "value", "recovered"]
     assert [float(row[3]) for row in table[1:]] == pytest.approx(np.ravel(answer["recovered"]))
-    assert saved(page, "SVG").decode().count("<rect") > answer["recovered"][0].__len__()
+    svg = saved(page, "SVG").decode()
+    assert f"induction  ·  A: {SEQUENCE}  ·  B: {OTHER}" in svg
+    assert len(re.findall('<rect [^>]*stroke="rgb', svg)) == np.size(answer["recovered"])
     assert saved(page, "PNG").startswith(b"\x89PNG")
     page.get_by_text("Save", exact=True).click()
     expect(page.get_by_label("The Python that draws it again")).to_have_value(re.compile("regard.plot.patching"))

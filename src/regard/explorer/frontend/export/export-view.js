@@ -21,15 +21,19 @@ const TABLES = {
 /** Download the current view. @param {App} app @param {"svg" | "png" | "csv"} kind */
 export async function exportView(app, kind) {
   await app.queries.client.idle();
-  const { state, manifest, refs } = app;
-  const view = state.view === "head" ? "" : state.view;
-  const name = `${fileName(manifest.title, refs.title.textContent ?? "", view)}.${kind}`;
+  const name = `${savedName(app)}.${kind}`;
   if (kind === "csv") return downloadFile(name, new Blob([composeCsv(app)], { type: "text/csv" }));
   const drawing = composeDrawing(app);
   if (kind === "svg") return downloadFile(name, new Blob([drawing], { type: "image/svg+xml" }));
   const blob = await rasterize(drawing, 2).catch(() => null);
   if (!blob) throw new Error("The browser cannot create this PNG: save the picture as SVG.");
   downloadFile(name, blob);
+}
+
+/** The name of a file: the text, and what is shown of it; the head, where one is. @param {App} app */
+export function savedName({ state: { view }, manifest, refs }) {
+  const ofHead = ["head", "cell", "text"].includes(view) ? (refs.title.textContent ?? "") : "";
+  return fileName(manifest.title, ofHead, view === "head" ? "" : view);
 }
 
 /** @param {App} app */
@@ -66,7 +70,10 @@ function composeDrawing(app) {
     movement: [[sideSwitches.movement.names, movementLegend, stageText, movement.plane.node, movementText]],
   }[state.view];
   const { model, text } = app.shownRun();
-  const subtitle = [model, text.replace(/\s+/g, " ")].filter(Boolean).join("  ·  ");
+  const texts =
+    state.view === "patching" ? sidesOfTexts(state, manifest).map((run) => manifest.runs[run].text) : [text];
+  const named = texts.map((one, n) => (texts.length > 1 ? `${"AB"[n]}: ` : "") + one.replace(/\s+/g, " "));
+  const subtitle = [model, ...named].filter(Boolean).join("  ·  ");
   const drawCanvas = (/** @type {HTMLCanvasElement} */ canvas) =>
     [map, movement.plane].find((view) => view.canvas === canvas)?.toSvg() ?? null;
   return composeSheet(title, subtitle, columns, themeColors(refs.main), drawCanvas);

@@ -3,7 +3,7 @@
 import { tokenSelection } from "../data/map-data.js";
 import { downloadFile, setText } from "../platform/dom.js";
 import { patchingQuestion } from "../views/patching-view.js";
-import { fileName } from "./file-export.js";
+import { savedName } from "./export-view.js";
 
 const MAX_TOKENS = 2048; // of a figure
 
@@ -45,7 +45,7 @@ export function listenToFigures(app, refs) {
   figure.addEventListener("change", showCode);
   figureCode.addEventListener("focus", () => figureCode.select());
   figureSave.addEventListener("click", () => {
-    const name = fileName(app.manifest.title, refs.title.textContent ?? "", "figure");
-    use(figureFormat.value, (bytes) => downloadFile(`${name}.${figureFormat.value}`, new Blob([bytes])));
+    const name = `${savedName(app)}-figure.${figureFormat.value}`;
+    use(figureFormat.value, (bytes) => downloadFile(name, new Blob([bytes])));
   });
 }
