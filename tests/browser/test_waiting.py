@@ -216,7 +216,7 @@ def test_each_view_agrees_with_its_caption_in_every_frame(
         expected[address] = there.evaluate("look(true)")
     for address, views in rests:
         for name, view in views.items():
-            assert view["isCounting"] or not view["isTorn"], (name, address)  # a part that waits, beside one that does not
+            assert view["isCounting"] or not view["isTorn"], (name, address)  # a part waits beside one that does not
             if view["isVisible"] and not view["waits"]:
                 reference = expected[address][name]
                 assert view["text"] == reference["text"], (name, address, difference(view["text"], {reference["text"]}))
