@@ -182,10 +182,11 @@ class DecoderBlock(Layer):
         cache: Any = None,
         mask: np.ndarray | None = None,
         trace: Recorder = NULL_RECORDER,
+        **options: Any,
     ) -> tuple[np.ndarray, Any]:
         """Return ``... T E`` for x ``... T E``, and the cache, as `CausalAttention` does.
 
-        Taps ``attn.*`` (of linear attention ``linear_attn.*``), ``attn_post_norm`` if there is one, ``attn_residual``
+        The options are those of `after_sublayers`. Taps ``attn.*`` (of linear attention ``linear_attn.*``), ``attn_post_norm`` if there is one, ``attn_residual``
         (not of a parallel block), ``mlp.*``, ``mlp_post_norm`` if there is one, and ``output``; optionally those of
         `normed`.
         """
@@ -203,9 +204,14 @@ class DecoderBlock(Layer):
         with trace.scope("mlp"):
             z = self.mlp(z, trace=trace)
         z = self._added("mlp", z, trace)
-        return trace("output", add(add(x, y) if self.parallel else read, z), "... T E"), cache
+        after = self.after_sublayers(add(add(x, y) if self.parallel else read, z), trace, **options)
+        return trace("output", after, "... T E"), cache
 
     forward = __call__
+
+    def after_sublayers(self, x: np.ndarray, trace: Recorder, **_: Any) -> np.ndarray:  # noqa: ARG002
+        """Return what a block makes of the stream after attention and feed-forward: nothing else."""
+        return x
 
     def before_residual(self, part: str) -> tuple[Any, Any]:
         """Return the norm of an output, if there is one, and the factor after it."""
