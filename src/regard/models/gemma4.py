@@ -155,25 +155,27 @@ class Gemma4Attention(CausalAttention):
     ----------
     v_norm : RMSNorm
         Of the ``D`` features of each value.
-    shared_heads : int, optional
-        If another layer makes keys and values, how many heads they have; `k_proj`, `v_proj` and `k_norm` are then None.
+    kv_layer, kv_heads : int, optional
+        The layer that makes its keys and values, if another does, and how many heads these have; `k_proj`, `v_proj` and
+        `k_norm` are then None.
     """
 
     v_norm: RMSNorm = field(default=REQUIRED, kw_only=True)
-    shared_heads: int | None = field(default=None, kw_only=True)
+    kv_layer: int | None = field(default=None, kw_only=True)
+    kv_heads: int = field(default=1, kw_only=True)
 
     def __post_init__(self) -> None:
-        if self.shared_heads is None:
+        if self.kv_layer is None:
             super().__post_init__()
 
     @property
     def num_kv_heads(self) -> int:
         """``G``."""
-        return super().num_kv_heads if self.shared_heads is None else self.shared_heads
+        return super().num_kv_heads if self.kv_layer is None else self.kv_heads
 
     def packed_together(self) -> tuple[Linear, ...]:
         """Return what makes queries, keys and values, each once."""
-        return () if self.shared_heads is not None or self.k_proj is self.v_proj else super().packed_together()
+        return () if self.kv_layer is not None or self.k_proj is self.v_proj else super().packed_together()
 
     def __call__(
         self,
@@ -189,7 +191,7 @@ class Gemma4Attention(CausalAttention):
         No keys are dropped, for other layers may read them. A layer without keys of its own reads those of a cache
         that has them. Taps what `CausalAttention` does, and optionally those of the norm of values.
         """
-        has_keys, axes = self.shared_heads is None, ("... G S D", "... G S Dv")
+        has_keys, axes = self.kv_layer is None, ("... G S D", "... G S Dv")
         q, k, v = self._project_qkv(x) if has_keys else (F.split_heads(self.q_proj(x), self.num_heads), None, None)
         q = self._placed(optional_tap(trace, "projected_q", q, "... H T D"), self.q_norm, rotation, trace, "q_norm")
         q = trace("q", q, "... H T D")
@@ -341,6 +343,11 @@ class Gemma4Block(DecoderBlock):
     layer_input_post_norm: RMSNorm | None = field(default=None, kw_only=True)
     stream_scale: np.ndarray = field(default=REQUIRED, kw_only=True)
 
+    @property
+    def is_sum(self) -> bool:
+        """False: its output is multiplied."""
+        return False
+
     def after_sublayers(
         self, x: np.ndarray, trace: Recorder, *, embeddings: Any = None, rows: Any = None
     ) -> np.ndarray:
@@ -454,8 +461,8 @@ class Gemma4(Gemma3):
         E, H, window, bias = config.embed_dim, config.num_heads, config.windows[layer], config.qkv_bias
         full = window is None
         D, G = (config.full_head_dim, config.full_kv_heads) if full else (config.head_dim, config.num_kv_heads)
-        k, v, k_norm, is_shared = None, None, None, config.kv_layers[layer] != layer
-        if not is_shared:
+        k, v, k_norm, kv_layer = None, None, None, config.kv_layers[layer]
+        if kv_layer == layer:
             k, k_norm = linear(source, "k_proj", E, G * D, bias=bias), cls.norm(source, "k_norm", D, config)
             v = k if full and config.keys_are_values else linear(source, "v_proj", E, G * D, bias=bias)
         return Gemma4Attention(
@@ -469,7 +476,8 @@ class Gemma4(Gemma3):
             q_norm=cls.norm(source, "q_norm", D, config),
             k_norm=k_norm,
             v_norm=UnitRMSNorm(eps=config.norm_eps, dim=D),
-            shared_heads=G if is_shared else None,
+            kv_layer=None if kv_layer == layer else kv_layer,
+            kv_heads=G,
         )
 
     @classmethod

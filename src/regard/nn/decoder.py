@@ -170,6 +170,11 @@ class DecoderBlock(Layer):
         """Whether it attends, by weights of pairs of tokens; linear attention has none."""
         return self.linear_attn is None
 
+    @property
+    def is_sum(self) -> bool:
+        """Whether its output is its input with what attention and feed-forward add."""
+        return True
+
     def new_cache(self) -> KVCache | LinearState:
         """Return what it keeps before the first token."""
         return KVCache() if self.has_map else LinearState()
@@ -222,6 +227,16 @@ class DecoderBlock(Layer):
         if norm is not None:
             y = trace(f"{part}_post_norm", traced_norm(norm, y, trace, f"{part}_post_norm"), "... T E")
         return y if np.all(factor == 1) else y * y.dtype.type(factor)
+
+
+def require_sums(model: Any, what: str) -> None:
+    """Raise `RegardError` if a block of a decoder makes something else of the stream than a sum."""
+    for i, block in enumerate(model.blocks):
+        if not block.is_sum:
+            raise RegardError(
+                f"{what} needs a stream to which attention and feed-forward layers add, and nothing else, but blocks.{i} "
+                f"of {model.name} ({type(block).__name__}) changes it after them"
+            )
 
 
 def require_maps(model: Any, what: str) -> None:
