@@ -120,8 +120,10 @@ def _read_full_sizes(
     full = dim, (kv_heads if keys_are_values else None) or own[1]
     by_layer = reader.take("per_layer_config")
     if by_layer is not None:
-        entries = [by_layer.get(str(i), {}) if isinstance(by_layer, dict) else None for i in range(len(windows))]
-        fits = all(isinstance(entry, dict) and entry.keys() <= {*names} for entry in entries)
+        by_layer = by_layer if isinstance(by_layer, dict) else {"": None}
+        by_number = {int(key) if key.isdecimal() else key: entry for key, entry in by_layer.items()}
+        entries = [by_number.pop(i, {}) for i in range(len(windows))]
+        fits = not by_number and all(isinstance(entry, dict) and entry.keys() <= {*names} for entry in entries)
         found = [tuple(entry.get(n, each) for n, each in zip(names, own, strict=True)) for entry in entries if fits]
         of_full = {found[i] for i, window in enumerate(windows) if fits and window is None}
         of_others = {found[i] for i, window in enumerate(windows) if fits and window is not None}
