@@ -304,7 +304,12 @@ _GEMMA4_CASES = {
         "rms_norm_eps": 1e-3,
         "rope_parameters": {
             "sliding_attention": {"rope_type": "linear", "rope_theta": 500.0, "factor": 2.0},
-            "full_attention": {"rope_type": "proportional", "rope_theta": 1e4, "partial_rotary_factor": 0.5, "factor": 3.0},
+            "full_attention": {
+                "rope_type": "proportional",
+                "rope_theta": 1e4,
+                "partial_rotary_factor": 0.5,
+                "factor": 3.0,
+            },
         },
     },
     "inputs": _GEMMA4_SHARED,

@@ -146,7 +146,8 @@ class Decoder(LanguageModel):
             raise RegardError(f"start= names blocks.{first - 1}, but {self.name} has {len(self.blocks)} blocks")
         if first > self.last_start:
             raise RegardError(
-                f"start= names blocks.{first - 1}, but later blocks of {self.name} read keys of blocks.{self.last_start}"
+                f"start= names blocks.{first - 1}, but later blocks of {self.name} read keys of "
+                f"blocks.{self.last_start}"
             )
         for i in range(first, len(self.blocks)):
             with trace.scope(f"blocks.{i}"):

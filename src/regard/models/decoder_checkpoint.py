@@ -17,14 +17,17 @@ from regard.models.rope import MAX_HEAD_DIM, MAX_POSITIONS, Rope
 
 _TASK_HEADS = ("score.", "classifier.", "qa_outputs.")
 _QUESTION_PREFIX = "transformer"  # of all names, in models of some families that answer questions
-# Of the part that reads texts, in models that look at pictures or hear too: as published, and as transformers 5 has them.
+# Of the part that reads texts, in models that look or hear too: as published, and as transformers 5 has them.
 _TEXT_PREFIXES = ("language_model.model", "model.language_model", "language_model")
 _FURTHER = ("mtp.",)  # layers that predict further tokens, beside the model
-_PICTURES = ("vision_tower.", "vision_model.", "multi_modal_projector.", "embed_vision.", "audio_tower.", "embed_audio.")
-_OF_PICTURES = ("vision_config", "audio_config", "mm_tokens_per_image") + tuple(
-    f"{token}_token_{ending}"
-    for token in ("boi", "eoi", "image", "video", "boa", "eoa", "audio")
-    for ending in ("id", "index")
+_PICTURES = (
+    *("vision_tower.", "vision_model.", "multi_modal_projector."),
+    *("embed_vision.", "audio_tower.", "embed_audio."),
+)
+_MARKS = ("boi", "eoi", "image", "video", "boa", "eoa", "audio")
+_OF_PICTURES = (
+    *("vision_config", "audio_config", "mm_tokens_per_image"),
+    *(f"{mark}_token_{ending}" for mark in _MARKS for ending in ("id", "index")),
 )
 
 

@@ -194,7 +194,12 @@ class Gemma4Attention(CausalAttention):
         that has them. Taps what `CausalAttention` does, and optionally those of the norm of values.
         """
         has_keys, axes = self.kv_layer is None, ("... G S D", "... G S Dv")
-        q, k, v = self._project_qkv(x) if has_keys else (F.split_heads(self.q_proj(x), self.num_heads), None, None)
+        k: Any = None
+        v: Any = None
+        if has_keys:
+            q, k, v = self._project_qkv(x)
+        else:
+            q = F.split_heads(self.q_proj(x), self.num_heads)
         q = self._placed(optional_tap(trace, "projected_q", q, "... H T D"), self.q_norm, rotation, trace, "q_norm")
         q = trace("q", q, "... H T D")
         if has_keys:
@@ -283,15 +288,11 @@ class Gemma4Experts(MixtureOfExperts):
     down_weight: np.ndarray = field(default=REQUIRED, kw_only=True)
     activation: str = field(default="gelu_new", kw_only=True)
 
-    def __call__(  # type: ignore[override]
-        self, x: np.ndarray, stream: np.ndarray, *, trace: Recorder = NULL_RECORDER
-    ) -> np.ndarray:
+    def routed(self, x: np.ndarray, stream: np.ndarray, trace: Recorder) -> np.ndarray:
         """Return ``... T E`` for x ``... T E``, routed by the stream; taps ``experts``, ``... T X``."""
         logits = self.router(self.router_norm(stream) * x.dtype.type(x.shape[-1] ** -0.5))
         weights = F.top_k_softmax(logits, self.experts_per_token) * self.factors
         return self._mixed(x, trace("experts", weights, "... T X"))
-
-    forward = __call__
 
     def _expert(self, i: int, x: np.ndarray, weights: np.ndarray) -> np.ndarray:
         gate_up, width = x @ self.gate_up_weight[i].T, self.down_weight.shape[-1]
@@ -322,7 +323,7 @@ class WithExperts(Layer):
         """Return ``... T E`` for x ``... T E``, the stream; taps ``dense.*``, ``experts`` and ``output``."""
         with trace.scope("dense"):
             dense = self.mlp(normed(self.norm, x, trace, "norm"), trace=trace)
-        mixed = self.mixture(self.expert_norm(x), x, trace=trace)
+        mixed = self.mixture.routed(self.expert_norm(x), x, trace)
         return trace("output", self.post_norm(dense) + self.expert_post_norm(mixed), "... T E")
 
     forward = __call__
@@ -350,20 +351,20 @@ class Gemma4Block(DecoderBlock):
         """False: its output is multiplied."""
         return False
 
-    def after_sublayers(
-        self, x: np.ndarray, trace: Recorder, *, embeddings: Any = None, rows: Any = None
-    ) -> np.ndarray:
+    def after_sublayers(self, x: np.ndarray, trace: Recorder, **inputs: Any) -> np.ndarray:
         """Return what the stream is after attention and feed-forward, ``... T E``, with the input of the layer added.
 
-        Taps ``mlp_residual``, ``layer_input.*`` and ``layer_input_post_norm``, if there is one.
+        `inputs` are those of `LayerInput`, if there is one: then it taps ``mlp_residual``, ``layer_input.*`` and
+        ``layer_input_post_norm``.
         """
         if self.layer_input is not None:
             trace.note("layer_input_post_norm")
             x = trace("mlp_residual", x, "... T E")
             with trace.scope("layer_input"):
-                y = self.layer_input(x, embeddings=embeddings, rows=rows, trace=trace)
+                y = self.layer_input(x, **inputs, trace=trace)
             x = add(x, self._added("layer_input", y, trace))
-        return x * self.stream_scale
+        scaled: np.ndarray = x * self.stream_scale
+        return scaled
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -393,8 +394,11 @@ class Gemma4(Gemma3):
     def run_blocks(self, x: np.ndarray, caches: Caches, **options: Any) -> tuple[np.ndarray, Caches]:
         """Return the output of all blocks, and the caches without the keys that leave a window."""
         x, longer = super().run_blocks(x, caches, **options)
-        windows = [None if before is None else window for before, window in zip(caches, self.config.windows)]
-        return x, [cache if size is None else cache.slide(size - 1) for cache, size in zip(longer, windows)]
+        kept: list[Any] = list(longer)
+        for i, window in enumerate(self.config.windows):
+            if window is not None and caches[i] is not None:
+                kept[i] = kept[i].slide(window - 1)
+        return x, kept
 
     def run_block(self, i: int, x: np.ndarray, caches: Caches, **options: Any) -> tuple[np.ndarray, Any]:
         """Run a block on its own cache, or on that of the layer whose keys and values it reads."""
@@ -417,7 +421,8 @@ class Gemma4(Gemma3):
     def unused(cls, config: Gemma4Config) -> tuple[str, ...]:
         """Return the names of keys and values that published files have of layers that read those of another."""
         layers = [i for i, source in enumerate(config.kv_layers) if source != i]
-        return tuple(f"layers.{i}.self_attn.{part}_{kind}." for i in layers for part in "kv" for kind in ("proj", "norm"))
+        names = ("k_proj", "v_proj", "k_norm", "v_norm")
+        return tuple(f"layers.{i}.self_attn.{name}." for i in layers for name in names)
 
     @classmethod
     def layers(cls, source: TensorSource, config: Gemma4Config) -> dict[str, Any]:
@@ -425,7 +430,7 @@ class Gemma4(Gemma3):
         layers, P, L = super().layers(source, config), config.layer_input_dim, config.num_layers
         if not P:
             return layers
-        norm, blocks = cls.norm(source, "per_layer_projection_norm", P, config), []
+        norm, blocks = rms_norm(source, "per_layer_projection_norm", P, config.norm_eps), []
         for i, block in enumerate(layers["blocks"]):
             at, rows = source.at(f"layers.{i}"), slice(i * P, (i + 1) * P)
             layer_input = LayerInput(
@@ -444,8 +449,9 @@ class Gemma4(Gemma3):
     def block(cls, source: TensorSource, config: Any, layer: int) -> Gemma4Block:
         """Return the block of a layer, without its input."""
         names = cls.block_norms(config)
+        norms: dict[str, Any] = {each: cls.norm(source, name, config.embed_dim, config) for each, name in names.items()}
         return Gemma4Block(
-            **{"attn_norm": None} | {field: cls.norm(source, name, config.embed_dim, config) for field, name in names.items()},
+            **norms,
             attn=cls.attention(source.at(cls.attention_name), config, layer),
             mlp=cls.mlp(source, config, layer),
             stream_scale=source.array("layer_scalar", (1,), buffer=True),
@@ -455,7 +461,7 @@ class Gemma4(Gemma3):
     def block_norms(cls, config: Any) -> dict[str, str]:
         """Return the norms of a block; with experts, the feed-forward layer has the one before it."""
         norms = super().block_norms(config)
-        return {field: name for field, name in norms.items() if field != "mlp_norm" or not config.num_experts}
+        return {each: name for each, name in norms.items() if each != "mlp_norm" or not config.num_experts}
 
     @classmethod
     def attention(cls, source: TensorSource, config: Any, layer: int) -> Gemma4Attention:
@@ -463,7 +469,9 @@ class Gemma4(Gemma3):
         E, H, window, bias = config.embed_dim, config.num_heads, config.windows[layer], config.qkv_bias
         full = window is None
         D, G = (config.full_head_dim, config.full_kv_heads) if full else (config.head_dim, config.num_kv_heads)
-        k, v, k_norm, kv_layer = None, None, None, config.kv_layers[layer]
+        k: Any = None
+        v: Any = None
+        k_norm, kv_layer = None, config.kv_layers[layer]
         if kv_layer == layer:
             k, k_norm = linear(source, "k_proj", E, G * D, bias=bias), cls.norm(source, "k_norm", D, config)
             v = k if full and config.keys_are_values else linear(source, "v_proj", E, G * D, bias=bias)
@@ -477,7 +485,7 @@ class Gemma4(Gemma3):
             scale=config.score_scale,
             q_norm=cls.norm(source, "q_norm", D, config),
             k_norm=k_norm,
-            v_norm=UnitRMSNorm(eps=config.norm_eps, dim=D),
+            v_norm=UnitRMSNorm(eps=config.norm_eps, dim=D),  # type: ignore[call-arg]
             kv_layer=None if kv_layer == layer else kv_layer,
             kv_heads=G,
         )
@@ -490,10 +498,9 @@ class Gemma4(Gemma3):
         mlp = gated_feed_forward(source.at("mlp"), GATED, E, width, config.activation)
         if not X:
             return mlp
-        norms = [
-            cls.norm(source, name, E, config)
-            for name in ("pre_feedforward_layernorm", "post_feedforward_layernorm_1", "pre_feedforward_layernorm_2")
-        ]
+        of_mlp = ("pre_feedforward_layernorm", "post_feedforward_layernorm_1")
+        names = (*of_mlp, "pre_feedforward_layernorm_2", "post_feedforward_layernorm_2")
+        norm, post_norm, expert_norm, expert_post_norm = (rms_norm(source, n, E, config.norm_eps) for n in names)
         mixture = Gemma4Experts(
             linear(source, "router.proj", E, X, bias=False),
             router_norm=RMSNorm(source.array("router.scale", (E,)), config.norm_eps),
@@ -503,5 +510,4 @@ class Gemma4(Gemma3):
             experts_per_token=config.experts_per_token,
             activation=config.activation,
         )
-        last = cls.norm(source, "post_feedforward_layernorm_2", E, config)
-        return WithExperts(norms[0], mlp, norms[1], norms[2], mixture, last)
+        return WithExperts(norm, mlp, post_norm, expert_norm, mixture, expert_post_norm)

@@ -191,9 +191,9 @@ class DecoderBlock(Layer):
     ) -> tuple[np.ndarray, Any]:
         """Return ``... T E`` for x ``... T E``, and the cache, as `CausalAttention` does.
 
-        The options are those of `after_sublayers`. Taps ``attn.*`` (of linear attention ``linear_attn.*``), ``attn_post_norm`` if there is one, ``attn_residual``
-        (not of a parallel block), ``mlp.*``, ``mlp_post_norm`` if there is one, and ``output``; optionally those of
-        `normed`.
+        The options are those of `after_sublayers`. Taps ``attn.*`` (of linear attention ``linear_attn.*``),
+        ``attn_post_norm`` if there is one, ``attn_residual`` (not of a parallel block), ``mlp.*``, ``mlp_post_norm`` if
+        there is one, and ``output``; optionally those of `normed`.
         """
         if self.attn_post_norm is not None:
             trace.note("attn_post_norm")
@@ -234,8 +234,8 @@ def require_sums(model: Any, what: str) -> None:
     for i, block in enumerate(model.blocks):
         if not block.is_sum:
             raise RegardError(
-                f"{what} needs a stream to which attention and feed-forward layers add, and nothing else, but blocks.{i} "
-                f"of {model.name} ({type(block).__name__}) changes it after them"
+                f"{what} needs a stream to which attention and feed-forward layers add, and nothing else, but "
+                f"blocks.{i} of {model.name} ({type(block).__name__}) changes it after them"
             )
 
 
