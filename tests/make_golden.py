@@ -313,7 +313,7 @@ _GEMMA4_CASES = {
         },
     },
     "inputs": _GEMMA4_SHARED,
-    "long": {**_GEMMA4_SHARED, "sliding_window": 9, "tie_word_embeddings": False},
+    "long": {**_GEMMA4_SHARED, "sliding_window": 9, "tie_word_embeddings": False, "max_position_embeddings": 140},
 }
 _EXPERTS = {"num_local_experts": 5, "num_experts_per_tok": 2, "sliding_window": 3}
 _GPT_OSS_CASES = {
