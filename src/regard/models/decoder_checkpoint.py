@@ -24,11 +24,7 @@ _PICTURES = (
     *("vision_tower.", "vision_model.", "multi_modal_projector."),
     *("embed_vision.", "audio_tower.", "embed_audio."),
 )
-_MARKS = ("boi", "eoi", "image", "video", "boa", "eoa", "audio")
-_OF_PICTURES = (
-    *("vision_config", "audio_config", "mm_tokens_per_image"),
-    *(f"{mark}_token_{ending}" for mark in _MARKS for ending in ("id", "index")),
-)
+_OF_PICTURES = ("vision_config", "mm_tokens_per_image", *(f"{x}_token_index" for x in ("boi", "eoi", "image")))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,17 +124,23 @@ def read_windows(
 
 
 def text_part(
-    reader: ConfigReader, model_type: str, defaults: Mapping[str, Any], *, tied: bool | None = True
+    reader: ConfigReader,
+    model_type: str,
+    defaults: Mapping[str, Any],
+    *,
+    tied: bool | None = True,
+    others: Sequence[str] = _OF_PICTURES,
 ) -> ConfigReader:
     """Return the reader of the part that reads texts of a model that looks at pictures too, of type `model_type`.
 
     `defaults` are those of sizes that its configuration may leave out, `tied` that of ``tie_word_embeddings`` of the
-    whole; with None that of the part counts. Another reader is returned as it is.
+    whole; with None that of the part counts; `others` are fields of parts that are not run. Another reader is returned
+    as it is.
     """
     if reader.peek("model_type") != model_type and reader.peek("text_config") is None:
         return reader
     reader.only(model_type=model_type, is_encoder_decoder=False)
-    reader.leave_out(*_OF_PICTURES)
+    reader.leave_out(*others)
     fields, of_whole = reader.take("text_config"), reader.flag("tie_word_embeddings", bool(tied))
     reader.require(isinstance(fields, dict), f"text_config must be an object, got {fields!r}")
     fields = fields if isinstance(fields, dict) else {}

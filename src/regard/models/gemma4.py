@@ -37,6 +37,10 @@ from regard.nn.layers import normed
 # What published text_configs leave out.
 _SIZES = {"vocab_size": 262_144, "hidden_size": 2304, "intermediate_size": 9216}
 _SIZES |= {"num_hidden_layers": 30, "num_attention_heads": 8}
+_NOT_OF_TEXTS = (
+    *("vision_config", "audio_config", "eoa_token_index"),
+    *(f"{mark}_token_id" for mark in ("boi", "eoi", "image", "video", "boa", "eoa", "audio")),
+)
 _ROPES = {
     "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
     "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1e6},
@@ -60,7 +64,7 @@ class Gemma4Config(Gemma3Config):
     @classmethod
     def read(cls, reader: ConfigReader) -> Self:
         """Read a Hugging Face config.json; an unknown field or value is an error."""
-        return super(Gemma3Config, cls).read(shared.text_part(reader, "gemma4", _SIZES))
+        return super(Gemma3Config, cls).read(shared.text_part(reader, "gemma4", _SIZES, others=_NOT_OF_TEXTS))
 
     @classmethod
     def _read(cls, reader: ConfigReader) -> Self:
@@ -124,9 +128,9 @@ def _read_full_sizes(
         by_number = {int(key) if key.isdecimal() else key: entry for key, entry in by_layer.items()}
         entries = [by_number.pop(i, {}) for i in range(len(windows))]
         fits = not by_number and all(isinstance(entry, dict) and entry.keys() <= {*names} for entry in entries)
-        found = [tuple(entry.get(n, each) for n, each in zip(names, own, strict=True)) for entry in entries if fits]
-        of_full = {found[i] for i, window in enumerate(windows) if fits and window is None}
-        of_others = {found[i] for i, window in enumerate(windows) if fits and window is not None}
+        sizes_of = [tuple(entry.get(n, each) for n, each in zip(names, own, strict=True)) for entry in entries if fits]
+        of_full = {sizes_of[i] for i, window in enumerate(windows) if fits and window is None}
+        of_others = {sizes_of[i] for i, window in enumerate(windows) if fits and window is not None}
         fits = fits and of_others <= {own} and len(of_full) == 1
         reader.require(fits, "per_layer_config must give head_dim and num_key_value_heads, the same of all full layers")
         full = of_full.pop() if fits else own

@@ -39,13 +39,13 @@ def read_experts(
     num_experts: int | None,
     per_token: int | None,
     name: str = "num_local_experts",
-    chosen: str = "num_experts_per_tok",
+    per_token_name: str = "num_experts_per_tok",
 ) -> dict[str, Any]:
-    """Read how many experts there are, a field `name`, and how many are `chosen`; the numbers are the defaults."""
+    """Read how many experts there are, a field `name`, and how many for each token; the numbers are the defaults."""
     reader.without_effect("router_aux_loss_coef", "router_jitter_noise", "output_router_logits")  # for training
-    experts, top_k = reader.count(name, num_experts), reader.count(chosen, per_token)
+    experts, top_k = reader.count(name, num_experts), reader.count(per_token_name, per_token)
     reader.require(experts <= MAX_EXPERTS, f"{name} {experts} is more than the maximum of {MAX_EXPERTS}")
-    reader.require(top_k <= experts, f"{chosen} {top_k} is more than the {experts} experts")
+    reader.require(top_k <= experts, f"{per_token_name} {top_k} is more than the {experts} experts")
     return {"num_experts": experts, "experts_per_token": top_k}
 
 
