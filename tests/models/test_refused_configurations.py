@@ -220,6 +220,10 @@ REFUSED = {  # by the model whose configuration is changed
         ({"vocab_size_per_layer_input": 30}, "vocab_size_per_layer_input 30 must be vocab_size 23"),
         ({"per_layer_config": {"0": {"head_dim": 8}}}, "per_layer_config must give head_dim and num_key_value_heads"),
         ({"per_layer_config": {"0": {"window": 8}}}, "per_layer_config must give head_dim and num_key_value_heads"),
+        (
+            {"per_layer_config": {i: {"head_dim": [8]} for i in "024"}},
+            r"cannot have 3 key/value heads of \[8\] features",
+        ),
         ({"per_layer_config": None, "global_head_dim": 7}, "full layers cannot have 3 key/value heads of 7 features"),
         (
             {"rope_parameters": {"full_attention": {"rope_type": "proportional", "partial_rotary_factor": 2.0}}},

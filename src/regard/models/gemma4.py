@@ -125,15 +125,14 @@ def _read_full_sizes(
     by_layer = reader.take("per_layer_config")
     if by_layer is not None:
         by_layer = by_layer if isinstance(by_layer, dict) else {"": None}
-        by_number = {int(key) if key.isdecimal() else key: entry for key, entry in by_layer.items()}
+        by_number = {int(key) if len(key) < 9 and key.isdecimal() else key: each for key, each in by_layer.items()}
         entries = [by_number.pop(i, {}) for i in range(len(windows))]
         fits = not by_number and all(isinstance(entry, dict) and entry.keys() <= {*names} for entry in entries)
         sizes_of = [tuple(entry.get(n, each) for n, each in zip(names, own, strict=True)) for entry in entries if fits]
-        of_full = {sizes_of[i] for i, window in enumerate(windows) if fits and window is None}
-        of_others = {sizes_of[i] for i, window in enumerate(windows) if fits and window is not None}
-        fits = fits and of_others <= {own} and len(of_full) == 1
+        expected = [own if window is not None else sizes_of[-1] for window in windows] if fits else []
+        fits = fits and sizes_of == expected
         reader.require(fits, "per_layer_config must give head_dim and num_key_value_heads, the same of all full layers")
-        full = of_full.pop() if fits else own
+        full = sizes_of[-1] if fits else own
     dim, kv_heads = full
     fits = all(type(size) is int and 0 < size < 2**16 for size in full) and dim % 2 == 0
     fits = fits and sizes["num_heads"] % kv_heads == 0
