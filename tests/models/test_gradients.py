@@ -19,6 +19,8 @@ CASES = (
     "mixtral/plain",
     "qwen3_moe/plain",
     "qwen3_next/mixed",
+    "gemma4_text/experts",
+    "gemma4_text/inputs",
     "deepseek_v3/plain",
     "deepseek_v3/biased",
     "modernbert/plain",

@@ -214,6 +214,22 @@ REFUSED = {  # by the model whose configuration is changed
         ({"attn_logit_softcapping": 50.0}, "attn_logit_softcapping=50.0 is not supported"),
         ({"rope_parameters": {"rope_theta": 1e4}}, "rope_parameters must have entries for"),
     ],
+    "gemma4_text/inputs": [
+        ({"use_bidirectional_attention": "all"}, "use_bidirectional_attention='all' is not supported"),
+        ({"num_kv_shared_layers": 4}, "the last num_kv_shared_layers=4 layers need one of their kind before them"),
+        ({"vocab_size_per_layer_input": 30}, "vocab_size_per_layer_input 30 must be vocab_size 23"),
+        ({"per_layer_config": {"0": {"head_dim": 8}}}, "per_layer_config must give head_dim and num_key_value_heads"),
+        ({"per_layer_config": {"0": {"window": 8}}}, "per_layer_config must give head_dim and num_key_value_heads"),
+        (
+            {"per_layer_config": {i: {"head_dim": [8]} for i in "024"}},
+            r"cannot have 3 key/value heads of \[8\] features",
+        ),
+        ({"per_layer_config": None, "global_head_dim": 7}, "full layers cannot have 3 key/value heads of 7 features"),
+        (
+            {"rope_parameters": {"full_attention": {"rope_type": "proportional", "partial_rotary_factor": 2.0}}},
+            "partial_rotary_factor must be at most 1",
+        ),
+    ],
     "llama4_text/plain": [
         ({"layer_types": ["chunked_attention"]}, "layer_types must name full_attention or chunked_attention for each"),
         ({"attention_chunk_size": None, "layer_types": ["chunked_attention"] * 2}, "chunked_attention without a size"),

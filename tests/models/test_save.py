@@ -33,6 +33,8 @@ ALWAYS = [
     "gpt2/plain",
     "gpt_neox/plain",
     "qwen3_next/mixed",
+    "gemma4/plain",
+    "gemma4_text/experts",
 ]
 IDS = [5, 6, 7, 8]
 

@@ -15,6 +15,7 @@ from sweeps import sweep_after
 KINDS = {
     "gemma3": "Gemma3ForConditionalGeneration",
     "gemma3_text": "Gemma3ForCausalLM",
+    "gemma4_text": "Gemma4ForCausalLM",
     "bert": "BertForMaskedLM",
     "gpt2": "GPT2LMHeadModel",
     "qwen3_moe": "Qwen3MoeForCausalLM",
