@@ -1,7 +1,5 @@
 """A user error is one line on standard error and status 2, without a traceback or a partial file."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import sys

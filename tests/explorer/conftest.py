@@ -1,7 +1,5 @@
 """Small runs to explore: a toy, a BERT and a Llama of a few numbers."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Encoder–decoders in the explorer: every attention in its block, with rows and columns of its own."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

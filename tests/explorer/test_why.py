@@ -1,7 +1,5 @@
 """Why a token attends to another, as the page asks: the pairs of `regard.metrics.why`, and the maps of their heads."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

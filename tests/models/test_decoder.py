@@ -1,7 +1,5 @@
 """The decoders on tiny checkpoints: what they accept, what they refuse, and what a run and a batch of texts are."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import json

@@ -1,7 +1,5 @@
 """The encoder-decoders on tiny checkpoints: what is read, what is written, and what is kept between tokens."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

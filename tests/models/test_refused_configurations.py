@@ -1,7 +1,5 @@
 """Configurations that no family reads: each is refused in a sentence that names the field."""
 
-from __future__ import annotations
-
 import pytest
 
 import regard

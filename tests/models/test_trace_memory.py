@@ -1,7 +1,5 @@
 """A run of a model stores its large values in a trace without copies, and nothing else can change them."""
 
-from __future__ import annotations
-
 import gc
 import itertools
 import sys

@@ -1,7 +1,5 @@
 """What a file says is shortened in messages."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Going on with a text: which token comes next, when to end, what the tokens spell; alone and side by side."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, fields
 
 import numpy as np

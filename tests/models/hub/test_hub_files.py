@@ -1,7 +1,5 @@
 """Which files of a repository are downloaded, and what is said where there are no weights."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The GGUF files of a repository, by their quantisation."""
 
-from __future__ import annotations
-
 import pytest
 from hub_helpers import LLAMA, error_of, snapshot
 

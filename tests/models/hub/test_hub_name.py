@@ -1,7 +1,5 @@
 """Which texts are names of models of the hub."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 
