@@ -6,7 +6,6 @@ the target and the columns of the text. The page shows the block alone.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -15,7 +14,7 @@ import numpy as np
 from regard._utils.errors import RegardError
 from regard.explorer.run import ARROW, MAX_PAIR_TOKENS, Run, make_run
 from regard.functional.biases.base import Bias
-from regard.metrics.layer_maps import LayerMap
+from regard.metrics.layer_maps import LayerMap, layer_numbers
 from regard.text.encoding import Encoding
 from regard.trace import AttentionMap, Trace
 
@@ -58,7 +57,7 @@ class PairRun(Run):
     def label(self, layer: int) -> str:
         """Return the name of a layer, with its number in the encoder or the decoder."""
         name = self.layers[layer].name
-        (number,) = re.findall(r"blocks\.(\d+)\.", name) or [layer]
+        number = layer_numbers([each.name for each in self.layers])[layer]
         return f"{'Cross' if 'cross_attn' in name else name.split('.')[0].capitalize()} {number}"
 
     def block(self, layer: int) -> Block:

@@ -115,7 +115,8 @@ def dispatch(
     declared = QUERIES[name]
     cancel = {"check": check} if declared.takes_check else {}
     declared.check(params)
-    answer = getattr(exploration, name)(**params, **cancel)
+    arguments = {each: _as_declared(declared.types[each], value) for each, value in params.items()}
+    answer = getattr(exploration, name)(**arguments, **cancel)
     return answer.astype("<f4", copy=False) if isinstance(answer, np.ndarray) else answer
 
 
@@ -139,6 +140,16 @@ def _fits(annotation: Any, value: Any) -> bool:
     if annotation is int:
         return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 53
     return isinstance(value, annotation)
+
+
+def _as_declared(annotation: Any, value: Any) -> Any:
+    """Return a value that fits, its lists as tuples where they are declared so: JSON has no tuples."""
+    kind, parts = get_origin(annotation), get_args(annotation)
+    if kind in (Union, types.UnionType):
+        return _as_declared(next(part for part in parts if _fits(part, value)), value)
+    if kind is tuple:
+        return tuple(map(_as_declared, parts, value))
+    return [_as_declared(parts[0], each) for each in value] if kind is Sequence else value
 
 
 def _in_words(annotation: Any) -> str:

@@ -19,7 +19,7 @@ from regard.explorer.stages import MAX_MOVEMENT_TOKENS, stages_of
 from regard.explorer.validation import check_index
 from regard.functional.biases.base import Bias
 from regard.metrics import WHY_STEPS
-from regard.metrics.layer_maps import LayerMap, layers_of, missing_layer
+from regard.metrics.layer_maps import LayerMap, layer_numbers, layers_of, missing_layer
 from regard.models.batch import remove_padding
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.models.output import run_traced
@@ -160,8 +160,7 @@ class Run:
 
     def number(self, layer: int) -> int:
         """Return the number of a layer in its model; a trace may hold only some layers."""
-        named = re.search(r"(?:^|\.)blocks\.(\d+)\.", self.layers[layer].name)
-        return int(named[1]) if named else layer
+        return layer_numbers([each.name for each in self.layers])[layer]
 
     def recorded_at(self, layer: int) -> tuple[Trace, int, range, range]:  # noqa: ARG002
         """Return the trace that a layer was recorded in, which text of it, and the tokens of its rows and columns."""

@@ -21,7 +21,7 @@ def stages_of(trace: Trace) -> list[str]:
 
 def embeddings_of(trace: Trace) -> str | None:
     """Return the name of the input of the first layer; None where it was not recorded."""
-    names = (_encoder_prefix(trace) + step for step in ("embeddings", "token_embeddings"))
+    names = (_encoder_prefix(trace) + step for step in ("projected_embeddings", "embeddings", "token_embeddings"))
     return next((name for name in names if name in trace), None)
 
 

@@ -28,6 +28,7 @@ from regard.models.images.model import ImageModel, Pictures
 from regard.models.images.patches import patch_encoding
 from regard.models.images.read import label_of, pictures_of
 from regard.models.output import Output
+from regard.nn.decoder import linear_layers
 from regard.text.encoding import Encoding
 from regard.text.token_labels import token_labels
 from regard.trace import Edit, Trace
@@ -192,7 +193,7 @@ def patch_grid(
     if by_head and positions is not None:
         raise RegardError("positions is not for heads: leave it out, or choose another over")
     if by_head and layers is None:
-        layers = [i for i, block in enumerate(model.blocks) if getattr(block, "has_map", True)]
+        layers = sorted(set(range(len(model.blocks))) - set(linear_layers(model)))
     rows = _chosen("layer", layers, len(model.blocks))
     sites = _chosen("position", positions, model.config.num_heads if by_head else len(texts[0]))
     steps = tuple(f"{_scope(model, i)}.output" if over == "attn" else f"blocks.{i}.{_STEPS[over]}" for i in rows)
@@ -216,11 +217,7 @@ def patch_grid(
 
 def _scope(model: Any, layer: int) -> str:
     """Return the name of what mixes the tokens of a block: its attention, or its linear attention."""
-    return f"blocks.{layer}.{'attn' if getattr(model.blocks[layer], 'has_map', True) else 'linear_attn'}"
-
-
-def _has_gate(model: Any, layer: int) -> bool:
-    return getattr(model.blocks[layer].attn, "gate_proj", None) is not None
+    return f"blocks.{layer}.{'linear_attn' if layer in linear_layers(model) else 'attn'}"
 
 
 def check_has_blocks(model: Any) -> None:
@@ -348,7 +345,8 @@ def path_patching(
     runs = [input_of(model, source, metric) for source in (clean, corrupted)]
     _check_lengths(*(run.encoding for run in runs))
     frozen = [f"{_scope(model, i)}.context" for i in range(sends, receives)]
-    gates = {i: f"blocks.{i}.attn.output_gate" for i in range(sends, receives) if _has_gate(model, i)}
+    attentions = {i: model.blocks[i].attn for i in range(sends, receives)}  # of linear layers None
+    gates = {i: f"blocks.{i}.attn.output_gate" for i, attn in attentions.items() if attn and attn.has_output_gate}
     frozen += gates.values()
     frozen += [f"blocks.{i}.mlp.output" for i in range(sends, receives)] if freeze_mlps else []
     context = f"blocks.{receives}.attn.context"
@@ -517,6 +515,6 @@ def _checked_head(model: Any, head: Any) -> tuple[int, int]:
         raise RegardError(
             f"there is no head {head!r}: {model.name} has {len(model.blocks)} layers of {model.config.num_heads}"
         )
-    if not getattr(model.blocks[layer], "has_map", True):
+    if layer in linear_layers(model):
         raise RegardError(f"there is no head {head!r}: blocks.{layer} of {model.name} is linear attention")
     return layer, number

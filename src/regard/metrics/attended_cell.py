@@ -131,7 +131,7 @@ class AttendedCell:
 
     def output_gate(self, projected: Projected) -> np.ndarray | float:
         """Return by what the layer multiplies what the head has read for the query, ``Dv``; 1 without a gate."""
-        if getattr(projected.layer, "gate_proj", None) is None:
+        if not projected.layer.has_output_gate:
             return 1.0
         return np.asarray(self.reader.array(f"{self.name}.output_gate")[self.head, self.query], np.float64)
 

@@ -440,7 +440,7 @@ class RecordedAttention:
         def read() -> Values:
             context = recorder.recorded(f"{scope}.context")  # H P Dv
             gate: Any = 1  # of what a head has read, H P Dv
-            if getattr(self._attn, "gate_proj", None) is not None:
+            if self._attn.has_output_gate:
                 gate = np.broadcast_to(recorder.recorded(f"{scope}.output_gate"), context.shape)
             count, width = len(context), context.shape[-1]
             weight: Any = np.eye(count * width) if projection is None else np.asarray(projection.weight)

@@ -24,6 +24,7 @@ from regard.models.decoder_checkpoint import read_sizes
 from regard.models.llama import Llama, LlamaConfig
 from regard.models.mixtral import MixtureOfExperts, experts
 from regard.nn import CausalAttention, CosSin, GatedFeedForward, Linear, RMSNorm
+from regard.nn.decoder import sigmoid
 from regard.nn.kv_cache import KVCache
 from regard.nn.layer import REQUIRED
 
@@ -234,8 +235,7 @@ class SharedAndRoutedExperts(MixtureOfExperts):
 
     def __call__(self, x: np.ndarray, *, trace: Recorder = NULL_RECORDER) -> np.ndarray:
         """Return ``... T E`` for x ``... T E``; taps ``experts``, the routing weights ``... T X``, and ``output``."""
-        with np.errstate(over="ignore"):
-            shares = 1 / (1 + np.exp(-self.router(x)))
+        shares = sigmoid(self.router(x))
         weights = shares * self._chosen(plain(shares))
         if self.normalized:
             weights = weights / (weights.sum(-1, keepdims=True) + 1e-20)

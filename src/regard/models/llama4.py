@@ -27,6 +27,7 @@ from regard.models.mixtral import MixtureOfExperts, read_experts
 from regard.models.rope import peek_kind
 from regard.models.smollm3 import read_rotated
 from regard.nn import CausalAttention, CosSin, GatedFeedForward, RMSNorm
+from regard.nn.decoder import sigmoid
 from regard.nn.layer import REQUIRED
 
 _COMMUTING = ("default", "linear", "dynamic", "llama3")  # rotations that change no length, so may follow the norm
@@ -166,8 +167,7 @@ class Llama4Experts(MixtureOfExperts):
     def __call__(self, x: np.ndarray, *, trace: Recorder = NULL_RECORDER) -> np.ndarray:
         """Return ``... T E`` for x ``... T E``; taps ``experts``, the routing weights ``... T X``, and ``output``."""
         logits = self.router(x)
-        with np.errstate(over="ignore"):
-            weights = 1 / (1 + np.exp(-logits)) * largest(plain(logits), self.experts_per_token)
+        weights = sigmoid(logits) * largest(plain(logits), self.experts_per_token)
         weights = trace("experts", weights, "... T X")
         return trace("output", self._mixed(x, weights) + self.shared(x), "... T E")
 

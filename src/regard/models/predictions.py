@@ -9,6 +9,7 @@ import numpy as np
 
 from regard import functional as F
 from regard._utils.validation import whole_number
+from regard.nn.decoder import sigmoid
 
 
 class Prediction(NamedTuple):
@@ -34,6 +35,6 @@ def likeliest(
     Where they are `independent`, each has a probability of its own, sigmoid(logit).
     """
     x = np.asarray(logits, np.float64)
-    probabilities = 1 / (1 + np.exp(-x)) if independent else F.softmax(x)
+    probabilities = sigmoid(x) if independent else F.softmax(x)
     order = np.argsort(-probabilities, kind="stable")[: whole_number("k", k, 1)].tolist()
     return tuple(Prediction(name(i), i, float(probabilities[i])) for i in order)

@@ -71,6 +71,11 @@ class MultiHeadAttention(Layer):
             )
 
     @property
+    def has_output_gate(self) -> bool:
+        """Whether what each head has read is multiplied by a gate of the query."""
+        return False
+
+    @property
     def head_dim(self) -> int:
         """``D``, the number of features of one query or key."""
         return int(self.q_proj.weight.shape[1]) // self.num_heads

@@ -50,6 +50,11 @@ class CausalAttention(MultiHeadAttention):
     sinks: np.ndarray | None = field(default=None, kw_only=True)
     gate_proj: Linear | None = field(default=None, kw_only=True)
 
+    @property
+    def has_output_gate(self) -> bool:
+        """Whether what each head has read is multiplied by a gate of the query."""
+        return self.gate_proj is not None
+
     def __call__(
         self,
         x: np.ndarray,
@@ -218,14 +223,18 @@ class DecoderBlock(Layer):
         return y if np.all(factor == 1) else y * y.dtype.type(factor)
 
 
+def linear_layers(model: Any) -> list[int]:
+    """Return the numbers of the blocks of a model, a decoder or another, whose attention is linear: without a map."""
+    return [i for i, block in enumerate(getattr(model, "blocks", ())) if not getattr(block, "has_map", True)]
+
+
 def require_maps(model: Any, what: str) -> None:
     """Raise `RegardError` if a block of a model, a decoder or another, has no map."""
-    for i, block in enumerate(getattr(model, "blocks", ())):
-        if not getattr(block, "has_map", True):
-            raise RegardError(
-                f"{what} needs heads with a map in every layer, but blocks.{i} of {model.name} is linear attention "
-                f"({type(block.linear_attn).__name__}), which has none"
-            )
+    for i in linear_layers(model):
+        raise RegardError(
+            f"{what} needs heads with a map in every layer, but blocks.{i} of {model.name} is linear attention "
+            f"({type(model.blocks[i].linear_attn).__name__}), which has none"
+        )
 
 
 def sigmoid(x: np.ndarray) -> np.ndarray:

@@ -126,7 +126,7 @@ def _prepare_block(kernel: Any, block: DecoderBlock) -> Any:
         or any(type(norm) is not RMSNorm for norm in (block.attn_norm, block.mlp_norm, *head_norms))
         or any(norm.weight.shape != (attn.head_dim,) for norm in head_norms)
         or attn.o_proj is None
-        or attn.gate_proj is not None
+        or attn.has_output_gate
         or not attn.packed_together()
     ):
         return None

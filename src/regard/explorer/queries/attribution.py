@@ -10,12 +10,13 @@ from regard import metrics
 from regard._utils.errors import RegardError
 from regard.explorer import answers
 from regard.explorer.codec import short
-from regard.explorer.queries.next_tokens import PredictedToken
+from regard.explorer.queries.next_tokens import PredictedToken, logits_of
 from regard.explorer.query import Exploration, query
 from regard.explorer.run import Run
 from regard.metrics.attribution_methods import ATTRIBUTION_METHODS, DEFAULT_STEPS, default_method
 from regard.metrics.attribution_target import next_token_id, predicts_at_each_token, predicts_tokens
 from regard.metrics.layer_maps import CancelCheck
+from regard.models.base import TextModel
 from regard.text.encoding import Encoding
 from regard.views.next_tokens import likely_tokens
 
@@ -168,6 +169,8 @@ def _blocked_by(run: Run) -> str | None:
     """Return why there is no attribution for a run; None if there is."""
     if run.model is None or run.encoding is None:
         return "What mattered takes the gradients of a model: explore a text with a model, not a saved trace."
+    if not isinstance(run.model, TextModel):
+        return "What mattered is computed of texts, not of pictures."
     if run.ablated:
         return "What mattered is computed of the model with all its heads: choose A."
     if run.length > MAX_ATTRIBUTED_TOKENS:
@@ -199,9 +202,7 @@ def _check_memory(run: Run, method: str) -> None:
 
 def _likely_tokens(run: Run, position: int) -> list[PredictedToken]:
     """Return the most likely next tokens after a position, the most likely first."""
-    output = run.unedited
-    logits = np.asarray(output.head(output.hidden[:, [position]]))[0, -1]
-    tokens = likely_tokens(logits, run.model.tokenizer, top=_NUM_LIKELY)
+    tokens = likely_tokens(logits_of(run, run.unedited, position)[0], run.model.tokenizer, top=_NUM_LIKELY)
     return [{"token": each.id, "text": each.text, "probability": round(each.probability, 6)} for each in tokens]
 
 

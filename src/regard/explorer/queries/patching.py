@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Literal, NamedTuple, TypeAlias, TypedDict
 
@@ -103,7 +102,7 @@ def patching(
     """
     if over != "path" and (sender or receiver):
         raise RegardError(f"a sender and a receiver are those of a path, not of {over[:40]!r}: leave them out")
-    return _patched(exploration, (run, other, over, token, versus, _head(sender), _head(receiver)), check).answer
+    return _patched(exploration, (run, other, over, token, versus, sender, receiver), check).answer
 
 
 @query(slow=True)
@@ -155,11 +154,6 @@ def _patched(exploration: Exploration, key: PatchingKey, check: CancelCheck) -> 
         assert heads is not None
         key = (*key[:5], *_strongest_path(heads, sender, receiver))
     return exploration.grids_kept.compute(key, lambda: _patch(exploration, key, check))
-
-
-def _head(head: Sequence[int] | None) -> PathHead | None:
-    """Return a layer and a head, which JSON has as a list."""
-    return None if head is None else (head[0], head[1])
 
 
 def _patch(exploration: Exploration, key: PatchingKey, check: CancelCheck) -> Patched:
