@@ -3,8 +3,6 @@
 A call takes a function that makes an array of the library from one of NumPy, and returns arrays, as many as it likes.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np
