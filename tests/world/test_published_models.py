@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from texts import TEXTS, varied_strings
 
+import golden
 import regard
 from regard.text import SubwordTokenizer
 
@@ -42,6 +43,47 @@ def test_the_hidden_states_of_transformers(published):
         with torch.no_grad():
             wanted = theirs(**tokenizer(text, return_tensors="pt")).last_hidden_state.numpy()
         np.testing.assert_allclose(ours(text).hidden, wanted, rtol=1e-4, atol=2e-5 * np.abs(wanted).max())
+
+
+def test_the_numbers_of_an_onnx_graph(paraphrase_published):
+    from onnx.reference import ReferenceEvaluator
+
+    graph = ReferenceEvaluator(str(next(paraphrase_published.glob("*.onnx"))))
+    ours = regard.load(paraphrase_published)
+    for text in [*TEXTS[:10], LONG[:400]]:
+        ids = np.array([ours.tokenizer(text).ids])
+        outputs = graph.run(None, {"input_ids": ids, "attention_mask": np.ones_like(ids)})
+        (hidden,), (vector,) = ([x for x in outputs if x.shape == shape] for shape in ((*ids.shape, 384), (1, 384)))
+        np.testing.assert_allclose(ours(text).hidden, hidden, atol=2e-5 * np.abs(hidden).max())
+        np.testing.assert_allclose(ours(text).hidden.mean(1), vector, atol=2e-5 * np.abs(vector).max())
+
+
+@pytest.mark.parametrize("name", ["gemma_published", "qwen_published"])
+def test_a_quantised_file_as_transformers_widens_it(name, request):
+    import torch
+    import transformers
+
+    file = request.getfixturevalue(name)
+    of_file = {"pretrained_model_name_or_path": file.parent, "gguf_file": file.name}
+    tokenizer, ours = transformers.AutoTokenizer.from_pretrained(**of_file), regard.load(file)
+    for text in varied_strings(300):
+        assert list(ours.tokenizer(text).ids) == tokenizer(text)["input_ids"], text
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(
+        **of_file, dtype=torch.float32, attn_implementation="eager"
+    ).eval()
+    for text in (*TEXTS[:3], LONG[:1500]):
+        ids, trace = ours.tokenizer(text).ids, regard.Trace(only=("*.weights", "*.output"))
+        with torch.no_grad():
+            wanted = theirs(torch.tensor([ids]), output_hidden_states=True, output_attentions=True)
+        logits = ours(text, trace=trace).logits
+        np.testing.assert_allclose(logits, wanted.logits, atol=2e-5 * wanted.logits.abs().max())
+        assert (logits.argmax(-1) == wanted.logits.numpy().argmax(-1)).all()
+        for layer, weights in enumerate(wanted.attentions):
+            np.testing.assert_allclose(trace[f"blocks.{layer}.attn.weights"], weights, atol=2e-5)
+        for layer, hidden in enumerate(wanted.hidden_states[1:-1]):  # the last is after the final norm
+            np.testing.assert_allclose(trace[f"blocks.{layer}.output"], hidden, atol=2e-5 * hidden.abs().max())
+        greedy = theirs.generate(torch.tensor([ids]), max_new_tokens=32, do_sample=False)[0, len(ids) :]
+        assert golden.continued(ours, ids, 32) == greedy.tolist()
 
 
 def test_the_vectors_of_sentence_transformers(sentence_model):
