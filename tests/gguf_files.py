@@ -1,7 +1,5 @@
 """Writing small GGUF files as llama.cpp's converter would: the other side of what regard reads."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

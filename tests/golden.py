@@ -4,8 +4,6 @@
 what it was computed: the kernel and NumPy round differently.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

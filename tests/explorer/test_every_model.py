@@ -1,7 +1,5 @@
 """Every query of a model of every family: an answer, or one sentence that says why there is none."""
 
-from __future__ import annotations
-
 import contextlib
 
 import numpy as np

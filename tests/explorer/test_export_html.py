@@ -1,7 +1,5 @@
 """An exported page is small, complete and inert, and has the numbers of the API."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

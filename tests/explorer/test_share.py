@@ -1,7 +1,5 @@
 """The page for a class: a code, limits for each client, and nothing but looking."""
 
-from __future__ import annotations
-
 import asyncio
 import http.client
 import json

@@ -1,7 +1,5 @@
 """The paths behind a prediction: runs with cut edges beside edits of real runs, estimates, and the graph."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Circuits of a decoder, against products that are multiplied out, and what they say of the model `induction`."""
 
-from __future__ import annotations
-
 import copy
 import gc
 import pickle

@@ -1,7 +1,5 @@
 """`model.gradients`: every step against differences of edited runs, and what it refuses."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

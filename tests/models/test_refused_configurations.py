@@ -1,6 +1,6 @@
 """Configurations that no family reads: each is refused in a sentence that names the field."""
 
-from __future__ import annotations
+import re
 
 import pytest
 
@@ -80,8 +80,10 @@ REFUSED = {  # by the model whose configuration is changed
         ({"layer_norm_epsilon": -1}, "layer_norm_epsilon must be a number above 0"),
         ({"num_layers": 10**9}, "num_layers 1000000000 is more than the maximum of 10000"),
         ({"rope_theta": 1.0}, "unknown field rope_theta=1.0"),
+        ({"tie_word_embeddings": False}, r"missing lm_head\.weight"),
     ],
     "bart/tied": [
+        ({"tie_word_embeddings": False}, r"missing lm_head\.weight"),
         ({"activation_function": "mish"}, "activation_function='mish' is not supported"),
         ({"normalize_before": True}, "normalize_before=True is not supported"),
         ({"static_position_embeddings": True}, "static_position_embeddings=True is not supported"),
@@ -150,6 +152,11 @@ REFUSED = {  # by the model whose configuration is changed
         ({"model_type": "qwen2", "layer_types": "full_attention"}, r"layer_types must name"),
         ({"model_type": "gemma2", "use_bidirectional_attention": True}, r"use_bidirectional_attention=True is not su"),
         ({"model_type": "gemma2", "attn_logit_softcapping": 0}, r"attn_logit_softcapping must be a number above 0"),
+        *(
+            ({"model_type": "gemma2", name: cap}, re.escape(f"{name} must be a number from 1e-30 to 1e+30, got {cap}"))
+            for name in ("final_logit_softcapping", "attn_logit_softcapping")
+            for cap in (1e308, 1e-320)
+        ),
         ({"model_type": "gemma2", "sliding_window_size": 9}, r"sliding_window_size=9 is not supported"),
         ({"is_decoder": 1}, r"is_decoder must be true or false, got 1"),
         ({"model_type": "gemma2", "hidden_act": "silu"}, r"hidden_act='silu' is not supported"),
@@ -166,7 +173,12 @@ REFUSED = {  # by the model whose configuration is changed
         ({"model_type": "gpt2", "add_cross_attention": True}, r"add_cross_attention=True is not supported"),
     ],
     "gpt_neox/plain": [
-        ({"num_key_value_heads": 1, "transformers_version": "99.0"}, "unknown field num_key_value_heads=1")
+        ({"num_key_value_heads": 1, "transformers_version": "99.0"}, "unknown field num_key_value_heads=1"),
+        (
+            {"rope_parameters": None, "rotary_pct": 1.5},
+            "partial_rotary_factor .*a number above 0 and at most 1",
+        ),
+        ({"rope_parameters": None, "rotary_pct": 0.1}, "partial_rotary_factor .*is 0, too few"),
     ],
     "gpt_neo/plain": [({"attention_types": [[["global"], 3]]}, "attention_types must make global or local of each")],
     "opt/plain": [

@@ -1,7 +1,5 @@
 """A model is written as the folder that it was loaded from, with the arrays that it has."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import tracemalloc

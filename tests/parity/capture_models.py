@@ -1,7 +1,5 @@
 """Tiny models of transformers whose captures are tested, their inputs, and comparisons."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from transformers_models import make_model

@@ -5,8 +5,6 @@ operations: in a product of two such tensors half of each is detached; so are a 
 factor of an activation.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Every family against transformers, live: tiny random models with each option that the family reads."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np

@@ -1,7 +1,5 @@
 """GGUF files beside transformers' own reading of them, and beside the checkpoints that they were made from."""
 
-from __future__ import annotations
-
 import functools
 import json
 

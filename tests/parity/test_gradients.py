@@ -1,7 +1,5 @@
 """Gradients of every family with respect to all of its arrays and steps, against PyTorch's autograd of transformers."""
 
-from __future__ import annotations
-
 import copy
 import sys
 from contextlib import ExitStack

@@ -1,7 +1,5 @@
 """config.json as save_pretrained of transformers writes it, for every family: regard reads it, and means the same."""
 
-from __future__ import annotations
-
 import json
 import shutil
 

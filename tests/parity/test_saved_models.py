@@ -1,7 +1,5 @@
 """Saved models, read by transformers: edited ones, in float32 and bfloat16, in one file and in several."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

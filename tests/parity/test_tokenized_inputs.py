@@ -1,7 +1,5 @@
 """The mapping that a tokenizer of transformers returns, in regard and in transformers."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Random models of transformers whose config.json is edited when it is written, and comparisons of their numbers."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

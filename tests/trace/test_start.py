@@ -1,7 +1,5 @@
 """A run that starts from the output of a block has the bits of a whole run, and computes nothing earlier."""
 
-from __future__ import annotations
-
 import functools
 
 import numpy as np

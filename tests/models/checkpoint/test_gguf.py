@@ -1,7 +1,5 @@
 """Models in GGUF files: what is made of their metadata, and what is refused. tests/parity holds the numbers."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from contextlib import suppress
