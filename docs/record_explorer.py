@@ -21,6 +21,14 @@ SHOWN = (960, 600)  # pixels
 FRAME = 120  # milliseconds
 COLORS = 128
 OTHER = "wide"
+FILM = 36  # frames from the first stage to the last
+MOVE = """
+async (slider, share) => {
+  slider.value = share * slider.max;
+  slider.dispatchEvent(new Event("input"));
+  for (let n = 0; n < 2; n++) await new Promise(requestAnimationFrame);
+}
+"""
 
 
 class Recorder:
@@ -85,8 +93,8 @@ def record(page: Any) -> Recorder:
         page.get_by_role("button", name=view, exact=True).first.click()
         recorder.settle(2000)
     page.wait_for_selector(".rg-plane[data-drawn]")
-    page.get_by_role("button", name="Play").first.click()
-    for _ in range(24):
+    for frame in range(FILM + 1):  # not played, since pictures take longer on a busy machine
+        page.locator("[data-ref=stage]").evaluate(MOVE, frame / FILM)
         recorder.hold()
     recorder.hold(1500)
     return recorder

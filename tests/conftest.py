@@ -1,7 +1,5 @@
 """What many tests share: a seeded generator, the real models, which cases of the sweep run, and progress."""
 
-from __future__ import annotations
-
 import gc
 import os
 from collections.abc import Callable

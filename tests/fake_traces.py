@@ -1,7 +1,5 @@
 """Made-up texts and traces."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -8,8 +8,6 @@ The mistakes are such as a change makes by chance: a bound off by one, an argume
 sign, the last part of a loop. A fault that needs another text after a change of its file says so when the script runs.
 """
 
-from __future__ import annotations
-
 import argparse
 import filecmp
 import importlib.util

@@ -1,7 +1,5 @@
 """What a drawn figure shows: the rectangles that texts take, rotated ones included, and the colours of a part."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

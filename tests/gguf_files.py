@@ -1,7 +1,5 @@
 """Writing small GGUF files as llama.cpp's converter would: the other side of what regard reads."""
 
-from __future__ import annotations
-
 import json
 import math
 import re
@@ -223,6 +221,14 @@ _DEEPSEEK = {
     "kv_lora_rank ": "attention.value_length",
     "v_head_dim": "attention.value_length_mla",
 }
+_QWEN3_NEXT = {
+    "num_experts": "expert_count",
+    "shared_expert_intermediate_size": "expert_shared_feed_forward_length",
+    "linear_conv_kernel_dim": "ssm.conv_kernel",
+    "linear_key_head_dim": "ssm.state_size",
+    "linear_num_key_heads": "ssm.group_count",
+    "linear_num_value_heads": "ssm.time_step_rank",
+}
 _T5 = {
     "d_model": "embedding_length",
     "d_ff": "feed_forward_length",
@@ -248,7 +254,13 @@ def fields_from(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the metadata that say what a config.json of Hugging Face says."""
     model_type = config["model_type"]
     config = {_DISTILBERT.get(name, name): value for name, value in config.items()}
-    names = _FIELDS | {"modernbert": _MODERN_BERT, "deepseek_v3": _DEEPSEEK, "t5": _T5, "mt5": _T5}.get(model_type, {})
+    names = _FIELDS | {
+        "modernbert": _MODERN_BERT,
+        "deepseek_v3": _DEEPSEEK,
+        "qwen3_next": _QWEN3_NEXT,
+        "t5": _T5,
+        "mt5": _T5,
+    }.get(model_type, {})
     fields = {key: config[name.strip()] for name, key in names.items() if config.get(name.strip()) is not None}
     rope = config.get("rope_parameters") or {}
     if (local := rope.get("sliding_attention")) and model_type != "gemma3_text":  # whose base is fixed
@@ -269,7 +281,10 @@ def fields_from(config: Mapping[str, Any]) -> dict[str, Any]:
         fields["rope.scaling.type"] = "none"
         fields["attention.layer_norm_rms_epsilon"] = config["norm_eps"]
         fields["attention.sliding_window_pattern"] = 3
-    if model_type in ("glm4", "gpt_neox", "phi3"):
+    if model_type == "qwen3_next":
+        fields["full_attention_interval"] = config["layer_types"].index("full_attention") + 1
+        fields["ssm.inner_size"] = config["linear_value_head_dim"] * config["linear_num_value_heads"]
+    if model_type in ("glm4", "gpt_neox", "phi3", "qwen3_next"):
         width = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
         fields["rope.dimension_count"] = int(rope["partial_rotary_factor"] * width)
     if model_type == "phi3":
@@ -291,7 +306,7 @@ def fields_from(config: Mapping[str, Any]) -> dict[str, Any]:
 
 _ARCHITECTURES = {
     **{"mixtral": "llama", "qwen3_moe": "qwen3moe", "deepseek_v3": "deepseek2", "gpt_neox": "gptneox"},
-    **{"gemma3_text": "gemma3", "cohere": "command-r"},
+    **{"gemma3_text": "gemma3", "cohere": "command-r", "qwen3_next": "qwen3next"},
     **{"roberta": "bert", "xlm-roberta": "bert", "distilbert": "bert", "modernbert": "modern-bert"},
 }
 
@@ -336,14 +351,14 @@ def from_hugging_face(
             array = permuted(array, config["num_attention_heads"])
         elif architecture in ("granite", "llama", "smollm3") and ".attn_k" in name:
             array = permuted(array, config["num_key_value_heads"])
-        elif architecture in ("gemma2", "gemma3") and hf_name.endswith("norm.weight"):
-            array = array + np.float32(1)
+        elif architecture in ("gemma2", "gemma3", "qwen3next") and hf_name.endswith("norm.weight"):
+            array = array + np.float32(not hf_name.endswith("linear_attn.norm.weight"))
         elif architecture == "gpt2" and array.ndim == 2 and name.startswith("blk"):
             array = array.T
         elif architecture == "gptneox" and "attn_qkv" in name:
             by_head = array.reshape(config["num_attention_heads"], 3, -1, *array.shape[1:])
             array = by_head.swapaxes(0, 1).reshape(array.shape)
-        tensors[f"{name}.{ending}"] = np.ascontiguousarray(array)
+        tensors[name if name.endswith(".ssm_a") else f"{name}.{ending}"] = np.ascontiguousarray(array)
     return tensors
 
 
@@ -355,6 +370,8 @@ def _as_converted(state: Mapping[str, np.ndarray], config: Mapping[str, Any]) ->
             yield from _split_experts(name, array)
         elif match := re.fullmatch(r"(.*\.experts)\.\d+(\..*)", name):
             experts.setdefault(match[1] + match[2], []).append(array)
+        elif ".linear_attn." in name:
+            yield from _of_linear_attention(name, array, config)
         elif name.endswith("kv_b_proj.weight"):
             heads = array.reshape(config["num_attention_heads"], -1, array.shape[1])
             k, v = np.split(heads, [config["qk_nope_head_dim"]], axis=1)
@@ -366,6 +383,22 @@ def _as_converted(state: Mapping[str, np.ndarray], config: Mapping[str, Any]) ->
             yield name.replace("e_score_correction_bias", "e_score_correction.bias"), array
     for name, arrays in experts.items():
         yield name, np.stack(arrays)
+
+
+def _of_linear_attention(name: str, array: np.ndarray, config: Mapping[str, Any]) -> Iterable[tuple[str, np.ndarray]]:
+    start, _, last = name.rpartition("linear_attn.")
+    start += "linear_attn."
+    if last == "in_proj_qkvz.weight":
+        groups, dim = config["linear_num_key_heads"], config["linear_key_head_dim"]
+        values = config["linear_num_value_heads"] // groups * config["linear_value_head_dim"]
+        ends = np.cumsum([dim, dim, values])
+        parts = np.split(array.reshape(groups, -1, array.shape[1]), ends, axis=1)
+        *qkv, z = (part.reshape(-1, array.shape[1]) for part in parts)
+        yield from ((f"{start}in_proj_qkv.weight", np.concatenate(qkv)), (f"{start}in_proj_z.weight", z))
+    elif last == "A_log":
+        yield name, -np.exp(array.astype(np.float32))
+    else:
+        yield name.replace("dt_bias", "dt_proj.bias"), array.squeeze()
 
 
 def _split_experts(name: str, array: np.ndarray) -> Iterable[tuple[str, np.ndarray]]:

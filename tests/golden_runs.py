@@ -1,7 +1,5 @@
 """Calls of models in the golden files, of the batches that are kept with them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

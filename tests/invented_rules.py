@@ -1,7 +1,5 @@
 """A mask and a bias that no part of the package knows: what they declare is all that the rest has of them."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import numpy as np

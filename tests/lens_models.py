@@ -1,7 +1,5 @@
 """Tiny random models in TransformerLens and in regard, for `tests/lens`."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 import transformers

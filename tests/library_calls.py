@@ -3,8 +3,6 @@
 A call takes a function that makes an array of the library from one of NumPy, and returns arrays, as many as it likes.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np
@@ -55,7 +53,8 @@ Q, K, V = draw(0, BATCH, HEADS, QUERIES, DIM), draw(1, BATCH, GROUPS, KEYS, DIM)
 MASK = np.random.default_rng(3).random((HEADS, QUERIES, KEYS)) < 0.6
 MASK[:, 1] = False  # a query that attends to no key
 BIAS = np.where(np.random.default_rng(4).random((QUERIES, KEYS)) < 0.2, -np.inf, draw(5, QUERIES, KEYS))
-IDS_OF_QUERIES, IDS_OF_KEYS = np.array([0, 0, 1, 1, 2]), np.array([0, 0, 0, 1, 1, 2, 2])
+SINKS, TABLE, NUMBERS = draw(6, HEADS), draw(7, 8, HEADS), draw(9, HEADS, 17)  # of heads, buckets and distances
+SEGMENTS = np.array([0, 0, 1, 1, 2]), np.array([0, 0, 0, 1, 1, 2, 2])  # of queries and keys
 BLOCK_MASK = create_block_mask(lambda b, h, q_idx, kv_idx: MASK[h, q_idx, kv_idx], None, HEADS, QUERIES, KEYS)
 
 # Options of attention, given the function that makes arrays.
@@ -68,29 +67,29 @@ OPTIONS = {
     "an offset for each entry": lambda to: {"causal": True, "query_offset": to(np.array([2, -2]))},
     "key lengths": lambda to: {"key_lengths": to(np.array([0, 5]))},
     "rules": lambda to: {
-        "mask": (Causal() | PrefixLM(to(np.array([2, 3])))) & SegmentMask(to(IDS_OF_QUERIES), to(IDS_OF_KEYS))
+        "mask": (Causal() | PrefixLM(to(np.array([2, 3])))) & SegmentMask(*map(to, SEGMENTS))
         & DenseMask(to(MASK)) & KeyLengths(6) & SlidingWindow(4, 4),
     },
-    "softcap, sinks and scale": lambda to: {"softcap": 0.8, "sinks": to(draw(6, HEADS)), "scale": 0.5, "causal": True},
+    "softcap, sinks and scale": lambda to: {"softcap": 0.8, "sinks": to(SINKS), "scale": 0.5, "causal": True},
     "ALiBi": lambda to: {"bias": ALiBi(to(alibi_slopes(HEADS)))},
-    "relative positions": lambda to: {"bias": RelativePositionBias(to(draw(7, 8, HEADS)), max_distance=6)},
+    "relative positions": lambda to: {"bias": RelativePositionBias(to(TABLE), max_distance=6)},
     "spans": lambda to: {"mask": KeyRangeMask(to(np.array([0, 3, 2, 2, 0])), to(np.array([7, 3, 5, 6, 1])))},
-    "numbers of distances": lambda to: {"bias": DistanceBias(to(draw(9, HEADS, 17)), -7)},
+    "numbers of distances": lambda to: {"bias": DistanceBias(to(NUMBERS), -7)},
     "numbers of distances for each entry": lambda to: {
-        "bias": DistanceBias(to(draw(9, HEADS, 17)), -7), "causal": True, "query_offset": to(np.array([2, -2])),
+        "bias": DistanceBias(to(NUMBERS), -7), "causal": True, "query_offset": to(np.array([2, -2])),
     },
     "all at once": lambda to: {
-        "mask": DenseMask(to(MASK)) & SegmentMask(to(IDS_OF_QUERIES), to(IDS_OF_KEYS)),
+        "mask": DenseMask(to(MASK)) & SegmentMask(*map(to, SEGMENTS)),
         "bias": ALiBi(to(alibi_slopes(HEADS))), "causal": True, "window": (4, 0), "query_offset": to(np.array([2, 3])),
-        "softcap": 2.0, "sinks": to(draw(6, HEADS)), "key_lengths": to(np.array([5, 7])),
+        "softcap": 2.0, "sinks": to(SINKS), "key_lengths": to(np.array([5, 7])),
     },
     # What a rule or an option is made from may stay in NumPy.
     "arrays of NumPy": lambda to: {
-        "mask": MASK & SegmentMask(IDS_OF_QUERIES, IDS_OF_KEYS), "bias": BIAS, "key_lengths": np.array([5, 7]),
-        "causal": True, "query_offset": np.array([2, 3]), "sinks": draw(6, HEADS),
+        "mask": MASK & SegmentMask(*SEGMENTS), "bias": BIAS, "key_lengths": np.array([5, 7]),
+        "causal": True, "query_offset": np.array([2, 3]), "sinks": SINKS,
     },
     "slopes of NumPy": lambda to: {"bias": ALiBi(alibi_slopes(HEADS))},
-    "a table of NumPy": lambda to: {"bias": RelativePositionBias(draw(7, 8, HEADS), max_distance=6)},
+    "a table of NumPy": lambda to: {"bias": RelativePositionBias(TABLE, max_distance=6)},
     "a function": lambda to: {"mask": lambda b, h, q_idx, kv_idx: (q_idx + kv_idx + b + h) % 3 != 1},
     "a mask in blocks": lambda to: {"mask": BLOCK_MASK, "key_lengths": to(np.array([5, 7]))},
     "dropout": lambda to: {"dropout": 0.3, "rng": np.random.default_rng(8)},
@@ -135,7 +134,7 @@ def gradients(options, to):
 def sequences(to):
     q, k, v = (to(x.reshape(-1, *x.shape[2:])) for x in (Q.swapaxes(1, 2), K.swapaxes(1, 2), V.swapaxes(1, 2)))
     starts = [0, 2, BATCH * QUERIES], [0, 6, BATCH * KEYS]
-    options = {"causal": True, "attention_chunk": 3, "sinks": to(draw(6, HEADS)), "alibi_slopes": alibi_slopes(HEADS)}
+    options = {"causal": True, "attention_chunk": 3, "sinks": to(SINKS), "alibi_slopes": alibi_slopes(HEADS)}
     output, pullback = attention_varlen_vjp(q, k, v, *starts, **options)
     gradients = (g for g in pullback(to(draw(9, *output.shape))) if g is not None)
     return [output, *gradients, *attention_varlen(q, k, v, *starts, **options, return_lse=True)]
@@ -215,7 +214,7 @@ ONE_HEAD = {
     "plain": lambda to: {},
     "mask and bias": lambda to: {"mask": to(MASK[0]), "bias": to(BIAS)},
     "rules and sinks": lambda to: {
-        "mask": Causal() & SegmentMask(to(IDS_OF_QUERIES), to(IDS_OF_KEYS)), "bias": ALiBi(to(alibi_slopes(1))),
+        "mask": Causal() & SegmentMask(*map(to, SEGMENTS)), "bias": ALiBi(to(alibi_slopes(1))),
         "sinks": to(draw(6, 1)),
     },
     "relative positions": lambda to: {"bias": RelativePositionBias(to(draw(7, 8, 1)), max_distance=6)},

@@ -3,8 +3,6 @@
 It needs peft, which no session has: run it in an environment of its own with `pip install peft`.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -39,7 +39,7 @@ LENGTHS = (6, 4)
 TARGET_LENGTHS = (5, 3)
 LONG = 60
 NEW_TOKENS = 64
-TEXT_PART_ONLY = ("gemma3", "llama4")
+TEXT_PART_ONLY = ("gemma3", "gemma4", "llama4")
 """Types of models that look at pictures too, of which regard runs what reads texts."""
 
 
@@ -280,6 +280,40 @@ _GEMMA2_CASES = {
         "layer_types": ["full_attention", "full_attention"],
     },
     "long": {"sliding_window": 11, "max_position_embeddings": 140},
+}
+_GEMMA4 = _LLAMA | {"sliding_window": 3, "global_head_dim": 8, "hidden_size_per_layer_input": 0, "pad_token_id": 0}
+_GEMMA4 |= {"vocab_size_per_layer_input": 23, "layer_types": ["sliding_attention", "full_attention"]}
+_GEMMA4_SHARED = {
+    "num_hidden_layers": 5,
+    "num_kv_shared_layers": 2,
+    "layer_types": ["full_attention", "sliding_attention", "full_attention", "sliding_attention", "full_attention"],
+    "hidden_size_per_layer_input": 5,
+    "use_double_wide_mlp": True,
+}
+_GEMMA4_CASES = {
+    "plain": {"attention_k_eq_v": True, "num_global_key_value_heads": 2, "final_logit_softcapping": 1.5},
+    "experts": {
+        "enable_moe_block": True,
+        "num_experts": 5,
+        "top_k_experts": 2,
+        "moe_intermediate_size": 7,
+        "attention_k_eq_v": True,
+        "hidden_activation": "silu",
+        "attention_bias": True,
+        "use_bidirectional_attention": "vision",
+        "rms_norm_eps": 1e-3,
+        "rope_parameters": {
+            "sliding_attention": {"rope_type": "linear", "rope_theta": 500.0, "factor": 2.0},
+            "full_attention": {
+                "rope_type": "proportional",
+                "rope_theta": 1e4,
+                "partial_rotary_factor": 0.5,
+                "factor": 3.0,
+            },
+        },
+    },
+    "inputs": _GEMMA4_SHARED,
+    "long": {**_GEMMA4_SHARED, "sliding_window": 9, "tie_word_embeddings": False, "max_position_embeddings": 140},
 }
 _EXPERTS = {"num_local_experts": 5, "num_experts_per_tok": 2, "sliding_window": 3}
 _GPT_OSS_CASES = {
@@ -682,6 +716,10 @@ CASES = {
         _GEMMA3_WHOLE_CASES,
     ),
     "gemma3_text": Family("Gemma3TextConfig", "Gemma3ForCausalLM", _LLAMA, _GEMMA3_CASES),
+    "gemma4": Family(
+        "Gemma4Config", "Gemma4ForConditionalGeneration", {}, {"plain": {"text_config": _GEMMA4 | _GEMMA4_SHARED}}
+    ),
+    "gemma4_text": Family("Gemma4TextConfig", "Gemma4ForCausalLM", _GEMMA4, _GEMMA4_CASES),
     "mixtral": Family("MixtralConfig", "MixtralForCausalLM", _LLAMA | _FEW_EXPERTS, _MIXTRAL_CASES),
     "olmo2": Family("Olmo2Config", "Olmo2ForCausalLM", _LLAMA, _OLMO2_CASES),
     "phi3": Family("Phi3Config", "Phi3ForCausalLM", _PHI3, _PHI3_CASES),
@@ -796,7 +834,8 @@ def drawn(model: Any, seed: int) -> Any:
     with torch.no_grad():
         for name, tensor in model.state_dict().items():
             if tensor.ndim < 2:
-                drawn = 0.5 + torch.rand(tensor.shape) if name.endswith("weight") else 0.2 * torch.randn(tensor.shape)
+                is_factor = name.endswith(("weight", "scale", "scalar"))
+                drawn = 0.5 + torch.rand(tensor.shape) if is_factor else 0.2 * torch.randn(tensor.shape)
             elif "position" in name:
                 drawn = 2.0 * torch.randn(tensor.shape)
             else:

@@ -7,8 +7,6 @@ share reads it; the class and its bases read fields of themselves, and get the r
 get as arguments (`from_pretrained`) is not a field, nor is a method of a configuration.
 """
 
-from __future__ import annotations
-
 import ast
 import importlib
 import inspect

@@ -5,8 +5,6 @@
 `tests/explorer/test_query.py` compares the file with what this would write.
 """
 
-from __future__ import annotations
-
 import re
 import textwrap
 import types

@@ -5,8 +5,6 @@
 On a free-threaded Python the threads run at the same time; that importing regard turned its lock on is an error.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import threading

@@ -1,7 +1,5 @@
 """What pytest shows while it runs: the file that runs, each failure at once, and how far it is."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

@@ -4,8 +4,6 @@
 differently, so a number may differ by one in its last digit, and a colour slightly.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import io

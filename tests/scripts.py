@@ -1,7 +1,5 @@
 """Python files outside the package, as modules."""
 
-from __future__ import annotations
-
 import importlib.util
 from pathlib import Path
 

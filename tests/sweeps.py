@@ -1,7 +1,5 @@
 """Which cases of a long product run: a few always, of the others a share (`--sweep`), chosen by a seed (`--seed`)."""
 
-from __future__ import annotations
-
 import itertools
 import zlib
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """Links out of the repository have the form of addresses at their hosts, and those into it name its files."""
 
-from __future__ import annotations
-
 import pytest
 
 from scripts import ROOT, script

@@ -1,7 +1,5 @@
 """The checks themselves: what the guard leaves out and draws, pinned versions, times, and comparisons of pages."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

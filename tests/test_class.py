@@ -1,7 +1,5 @@
 """What a class gets: pages, slides and notebooks that need no network, and a folder that is whole or not there."""
 
-from __future__ import annotations
-
 import hashlib
 import html
 import re

@@ -1,7 +1,5 @@
 """The examples run from anywhere, say what their lesson says, and leave nothing behind."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

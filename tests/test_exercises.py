@@ -1,7 +1,5 @@
 """The checks of exercises tell what is wrong; that they accept the solutions is on the pages, which run."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import re

@@ -1,7 +1,5 @@
 """Retired names do not come back: one word for one thing, as in ``docs/glossary.md``."""
 
-from __future__ import annotations
-
 import functools
 import re
 from pathlib import Path

@@ -4,8 +4,6 @@ In sections 000 to 004, like `examples/`. The numbers come from NumPy's old gene
 ``np.random.seed``: `np.random.RandomState` draws the same.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """What is said to somebody who types what another library has: what to do instead."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

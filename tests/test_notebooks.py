@@ -1,7 +1,5 @@
 """The notebooks are those of the pages, and their code is what the pages run."""
 
-from __future__ import annotations
-
 import json
 import re
 

@@ -1,7 +1,5 @@
 """regard where NumPy is the only other package, and no kernel is compiled: what runs, and what each refusal says."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -9,8 +9,6 @@ matplotlib, which a reader would do in some way of their own. No analysis may hi
 anything of `regard.metrics`, `regard.edits` or `model.circuits`, generate a text, run texts, or make a trace.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from pathlib import Path

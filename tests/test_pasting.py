@@ -4,8 +4,6 @@ The prompt ends a compound statement at its first blank line and nowhere else: a
 statement right after one, is a syntax error there, though not in a file.
 """
 
-from __future__ import annotations
-
 import ast
 import codeop
 import os

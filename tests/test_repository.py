@@ -1,7 +1,5 @@
 """What the files around the code promise of one another."""
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import re

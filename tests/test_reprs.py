@@ -1,7 +1,5 @@
 """What a person sees who types the name of a result: shapes and beginnings, never a page of numbers."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Tests are stable by construction: rules for the kinds of tests that once failed where nothing was wrong."""
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`regard.torch.register` where transformers is missing, does not import, or is too old."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from types import SimpleNamespace

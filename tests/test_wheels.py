@@ -1,7 +1,5 @@
 """A wheel with a kernel is the one of pure Python, with that file, its own tag and a true list of its files."""
 
-from __future__ import annotations
-
 import base64
 import csv
 import hashlib

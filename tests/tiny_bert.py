@@ -1,7 +1,5 @@
 """A BERT small enough to be written by a test: its configuration, vocabulary and random weights."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A Llama small enough to be written by a test, with a tokenizer of single bytes."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

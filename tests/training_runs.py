@@ -1,7 +1,5 @@
 """A training run of a few steps in a folder, as figures and the explorer show it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import regard

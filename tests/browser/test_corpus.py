@@ -75,7 +75,7 @@ def test_a_search_shows_how_far_it_is_and_is_given_up(open_page, serve, minilm, 
     exploration.corpus = Corpus(file)
     page = open_page(f"{serve(exploration)}#v=head&l=2&h=3", allow="aborted")
     page.get_by_role("button", name="In other sentences").click()
-    expect(page.locator("[data-ref=rowsProgress]")).to_contain_text("%")
+    expect(page.locator("[data-progress=strongest_rows]")).to_contain_text("%")
     page.get_by_role("button", name="Cancel").click()
     page.wait_for_selector(":root:not(:has(.regard[aria-busy]))", state="attached")
     assert exploration.progress().get("strongest_rows") is None or page.wait_for_function(

@@ -57,6 +57,7 @@ def test_a_figure_is_downloaded_and_drawn_again(open_page, address_of_two, tmp_p
     expect(code).to_have_value(re.compile(re.escape(said)))
     name, file = downloaded(page)
     assert name.endswith(f"figure.{format}")
+    assert ("layer-2-head-3" in name) == (view != HEADS)
     assert file.startswith(BEGINNINGS[format])
     assert file == written_by(code.input_value(), tmp_path, format)
 

@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 import pytest
-from acts import choose, click, press, reach
+from acts import choose, click, go, press, reach
 from pages import GOLDEN, SEQUENCE, check_access, expect, explored, hold, number, plain, saved, settled
 
 import regard
@@ -66,7 +66,9 @@ def test_a_word_is_varied_and_its_run_is_patched(open_page, serve, induction):
     table = [line.split(",") for line in saved(page, "CSV").decode().splitlines()]
     assert table[0] == ["layer", "head", "value", "recovered"]
     assert [float(row[3]) for row in table[1:]] == pytest.approx(np.ravel(answer["recovered"]))
-    assert saved(page, "SVG").decode().count("<rect") > answer["recovered"][0].__len__()
+    svg = saved(page, "SVG").decode()
+    assert f"induction  ·  A: {SEQUENCE}  ·  B: {OTHER}" in svg
+    assert len(re.findall('<rect [^>]*stroke="rgb', svg)) == np.size(answer["recovered"])
     assert saved(page, "PNG").startswith(b"\x89PNG")
     page.get_by_text("Save", exact=True).click()
     expect(page.get_by_label("The Python that draws it again")).to_have_value(re.compile("regard.plot.patching"))
@@ -123,6 +125,25 @@ def check_path(page, both, token):
     np.testing.assert_allclose(path_numbers(page)[:, 2], answer["recovered"][0], atol=0.0051)
 
 
+def test_a_path_that_cannot_be_is_shown_beside_why(open_page, serve, induction):
+    both = explored(induction, SEQUENCE, OTHER, layer=1, head=0)
+    address = f"{serve(both)}#v=patching&po=path&l=1&h=0"
+    page = open_page(address, selector=".rg-path-table", allow="400 (Bad Request)")
+    sender, receiver = (page.get_by_label(f"Head {way} which the path goes") for way in ("from", "to"))
+    for refused, shown, message in (
+        ("ps=1.2&pr=0.3", ["1,2", "0,3"], "must be in a later layer than the sender"),
+        ("ps=0.3&pr=7.9", ["0,3", "7,9"], "There is no head (7, 9)"),
+        ("ps=1.2", ["1,2", ""], "must be in a later layer than the sender"),
+    ):
+        go(page, f"{address}&{refused}")
+        assert message in page.locator("[data-ref=patchingStatus]").inner_text()
+        assert [sender.input_value(), receiver.input_value()] == shown
+    choose(receiver, "1,1")  # what cannot go there is left out
+    answer = both.patching(0, 1, over="path", receiver=(1, 1))
+    assert [sender.input_value(), receiver.input_value()] == [f"0,{answer['sender'][1]}", "1,1"]
+    np.testing.assert_allclose(path_numbers(page)[:, 2], answer["recovered"][0], atol=0.0051)
+
+
 def test_a_comparison_that_is_ended_while_it_runs_leaves_nothing(open_page, sequence_address):
     page = open_page(f"{sequence_address}#v=head&l=1&h=0&i=8&j=3")
     click(page.get_by_role("button", name="Compare with…"))
@@ -144,8 +165,18 @@ def test_a_layer_without_a_map_has_squares_of_its_own(open_page, serve):
     page = open_page(f"{serve(both)}#v=patching&po=mlp", selector=".rg-patching-cell")
     np.testing.assert_allclose(recovered(page), both.patching(0, 1, over="mlp")["recovered"], atol=0.0051)
     last = page.locator(".rg-patching-row").last.locator("button")
-    click(last.nth(1))
+    linear = re.compile("^Layer 1, MLP at w6: .*; this layer is linear attention, which has no map to open$")
+    readout = page.locator("[data-ref=patchingReadout]")
+    assert linear.match(last.nth(1).get_attribute("aria-label"))
+    assert last.nth(1).is_disabled()
+    last.nth(0).hover()
+    assert re.match("^Layer 0, MLP at w6: [^;]*$", readout.inner_text())
+    click(last.nth(1), force=True)  # it says what it is, and stays a place for keys
+    assert linear.match(readout.inner_text())
     assert "v=patching" in page.url
+    press(page, "ArrowRight")
+    expect(last.nth(2)).to_be_focused()
+    check_access(page, 1440)
     click(last.nth(2))
     reach(page, re.compile("v=head&l=1&h=mean&i=2"))
     page.go_back()

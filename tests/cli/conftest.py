@@ -1,7 +1,5 @@
 """A plain terminal, a function that runs a command, and small models to give it."""
 
-from __future__ import annotations
-
 import signal
 
 import pytest

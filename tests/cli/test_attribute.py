@@ -1,7 +1,5 @@
 """regard attribute, against the Python API."""
 
-from __future__ import annotations
-
 import csv
 import json
 

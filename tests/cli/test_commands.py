@@ -1,7 +1,5 @@
 """The output of each command, against the Python API."""
 
-from __future__ import annotations
-
 import contextlib
 import csv
 import io

@@ -1,8 +1,5 @@
 """A user error is one line on standard error and status 2, without a traceback or a partial file."""
 
-from __future__ import annotations
-
-import re
 import shlex
 import sys
 
@@ -314,29 +311,6 @@ def test_a_folder_is_not_replaced(run, tmp_path, argv):
     status, _, err = run(*argv, "--toy")
     assert (status, "it is a folder" in err) == (2, True)
     assert list(tmp_path.iterdir()) == [tmp_path / argv[-1]]
-
-
-BROKEN = {
-    "a pickle": ("pytorch_model.bin", None, r"pickles \(pytorch_model.bin\).*save_pretrained"),
-    "wrong configuration": ("config.json", b'{"model_type": "bert", "hidden_act": "odd"}', "hidden_act='odd'"),
-    "unknown family": ("config.json", b'{"model_type": "mamba"}', "'mamba'; regard can run: albert, bart, bert, "),
-    "corrupt header": ("model.safetensors", b"\xff" * 100, "model.safetensors"),
-    "truncated weights": ("model.safetensors", None, "are missing; fetch it again"),
-    "corrupt tokenizer": ("tokenizer.json", b"{}", "is not a tokenizer.json"),
-}
-
-
-@pytest.mark.parametrize(("name", "content", "message"), BROKEN.values(), ids=BROKEN)
-def test_damaged_models_are_one_line(run, write_bert, name, content, message):
-    folder = write_bert()
-    path = folder / name
-    if name == "pytorch_model.bin":
-        (folder / "model.safetensors").rename(path)
-    else:
-        path.write_bytes(path.read_bytes()[:-1000] if content is None else content)
-    status, _, err = run("hi", "--model", str(folder))
-    assert (status, err.count("\n")) == (2, 1)
-    assert re.search(message, err)
 
 
 @pytest.mark.parametrize("is_as_long", [True, False])

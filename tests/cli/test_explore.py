@@ -1,7 +1,5 @@
 """``regard explore``: the served or written page matches the options."""
 
-from __future__ import annotations
-
 import pytest
 from decode_page import read_page
 from PIL import Image

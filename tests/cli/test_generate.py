@@ -1,7 +1,5 @@
 """``regard generate``: streaming, saved traces, interrupts and errors."""
 
-from __future__ import annotations
-
 import json
 import signal
 import sys

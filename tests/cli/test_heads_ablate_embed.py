@@ -1,7 +1,5 @@
 """regard heads, ablate and embed, against the Python API."""
 
-from __future__ import annotations
-
 import io
 import json
 import re

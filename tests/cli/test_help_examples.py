@@ -1,7 +1,5 @@
 """Every example of every ``--help`` runs with what ``pip install .`` installs: other packages cannot be imported."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

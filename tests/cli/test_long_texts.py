@@ -1,7 +1,5 @@
 """Long texts: a command takes memory linear in the text and the layers, or says before the run that it cannot."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

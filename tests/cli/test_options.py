@@ -1,7 +1,5 @@
 """A command is one module: its options as a frozen dataclass, its place in the help, and imports that wait for it."""
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 import importlib

@@ -1,7 +1,5 @@
 """``regard paths``: the graph behind a prediction as a picture and JSON; its tree is a screen."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Commands on a picture: what one token attends to, printed, drawn and saved."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What commands print is what was looked at: the screens in `tests/cli/screens`, which ``tests/screens.py`` writes."""
 
-from __future__ import annotations
-
 import pkgutil
 import re
 

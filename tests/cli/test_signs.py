@@ -1,7 +1,5 @@
 """What is printed to a terminal whose encoding lacks the signs."""
 
-from __future__ import annotations
-
 import io
 import sys
 

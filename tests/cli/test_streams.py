@@ -1,7 +1,5 @@
 """Streams that are closed or full, files that cannot be written, and signals: what the process says, and its status."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

@@ -1,7 +1,5 @@
 """``regard train``: what it prints and writes, and how it ends."""
 
-from __future__ import annotations
-
 import csv
 import http.client
 import json

@@ -1,7 +1,5 @@
 """``regard why``: the pairs of parts that made one token attend to another."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

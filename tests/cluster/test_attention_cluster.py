@@ -1,7 +1,5 @@
 """Attention of one text on a real cluster of two processes with 1 GB each."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

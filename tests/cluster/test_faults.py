@@ -1,7 +1,5 @@
 """Faults of a real cluster of processes: the same files in the end, and nothing computed twice that was written."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import random

@@ -3,8 +3,6 @@
 The functions take what a node has, by the names that the standard gives them, and return its outputs by name.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from regard import Trace, attention, attention_weights, linear_attention

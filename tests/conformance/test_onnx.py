@@ -1,7 +1,5 @@
 """All test cases of the ONNX operators that regard has, at the tolerances they come with."""
 
-from __future__ import annotations
-
 import warnings
 
 import ml_dtypes

@@ -1,7 +1,5 @@
 """The scheduler of Dask that computes here and now."""
 
-from __future__ import annotations
-
 import pytest
 
 

@@ -1,7 +1,5 @@
 """Shared by the tests of Dask: arrays in chunks, texts, their files, and what must hold of a folder at the end."""
 
-from __future__ import annotations
-
 import random
 import threading
 import time

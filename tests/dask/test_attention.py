@@ -1,7 +1,5 @@
 """`regard.dask.attention` equals `regard.attention`, whatever the chunks."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from corpora import chunked

@@ -1,7 +1,5 @@
 """Statistics and overviews of `regard.dask.AttentionMap` are those of `regard.AttentionMap`, lazily and on disk."""
 
-from __future__ import annotations
-
 import functools
 import json
 import os

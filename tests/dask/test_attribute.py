@@ -1,7 +1,5 @@
 """Attribution over a corpus: the bits of one call for each text, however it is divided."""
 
-from __future__ import annotations
-
 import dask.dataframe as dd
 import numpy as np
 import pandas

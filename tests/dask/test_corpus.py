@@ -1,7 +1,5 @@
 """Runs over a corpus in this process: what is read, cut, written, continued and refused."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import json

@@ -1,7 +1,5 @@
 """Dask dataframes in and out."""
 
-from __future__ import annotations
-
 import dask.dataframe as dd
 import numpy as np
 import pandas

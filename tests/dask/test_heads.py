@@ -1,7 +1,5 @@
 """Metrics of heads over a corpus: the bits of one process, however it is divided."""
 
-from __future__ import annotations
-
 import dask.dataframe as dd
 import numpy as np
 import pandas

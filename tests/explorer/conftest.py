@@ -1,17 +1,11 @@
 """Small runs to explore: a toy, a BERT and a Llama of a few numbers."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 from explorations import explored
 
+import golden
 import regard
 import tiny_bert
-
-BART = Path(__file__).parent.parent / "models" / "golden" / "bart" / "tied"
-CAUSAL = Path(__file__).parent.parent / "models" / "golden" / "qwen2" / "plain"
 
 
 @pytest.fixture(scope="session")
@@ -23,13 +17,13 @@ def bert(tmp_path_factory):
 @pytest.fixture(scope="session")
 def causal():
     """Return a causal model with grouped key/value heads and rotary embeddings."""
-    return regard.load(CAUSAL)
+    return regard.load(golden.FOLDER / "qwen2/plain")
 
 
 @pytest.fixture(scope="session")
 def bart():
     """Return a model whose encoder reads the text."""
-    return regard.load(BART)
+    return regard.load(golden.FOLDER / "bart/tied")
 
 
 @pytest.fixture

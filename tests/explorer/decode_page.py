@@ -1,7 +1,5 @@
 """Read an exported page, and decode what `regard.explorer.codec` encodes, as the page does."""
 
-from __future__ import annotations
-
 import base64
 import json
 import re

@@ -1,7 +1,5 @@
 """Explorations to test, a whole map of one, pages that ask at once, and a page that is left."""
 
-from __future__ import annotations
-
 import threading
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Runs of which some heads are switched off."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from explorations import explored, recorded, whole

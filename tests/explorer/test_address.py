@@ -1,7 +1,5 @@
 """An address says what a page shows; of an address nothing but the part after # is read."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from html import unescape
 from urllib.parse import parse_qsl

@@ -1,7 +1,5 @@
 """What mattered, for the page: the answers are those of `regard.metrics.attribute`, and refusals are sentences."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

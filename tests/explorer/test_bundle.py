@@ -1,7 +1,5 @@
 """Modules become one script with the same behaviour; an unsupported module is an error."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Arrays that are kept up to a number of bytes."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from regard.explorer.cache import Cache, Kept

@@ -1,7 +1,5 @@
 """The steps of a cell add up to what the map shows, and agree with the model, computed independently here."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

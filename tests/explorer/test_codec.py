@@ -1,7 +1,5 @@
 """Blobs decode to what was encoded, weights exactly to their decimals, and cannot end a script."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from decode_page import decode_blob, unpack_weights

@@ -1,7 +1,5 @@
 """Connections that send nothing, too slowly, or are too many, with a clock that stands still."""
 
-from __future__ import annotations
-
 import errno
 import logging
 

@@ -1,7 +1,5 @@
 """A corpus beside the page: the rows in which a head attends most strongly, with progress, and what is refused."""
 
-from __future__ import annotations
-
 import pytest
 from explorations import Left, explored
 

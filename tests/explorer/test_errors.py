@@ -1,7 +1,5 @@
 """What is wrong is said in one sentence: of a query wherever it is asked, of Python where it is called."""
 
-from __future__ import annotations
-
 import functools
 import json
 from contextlib import ExitStack

@@ -1,7 +1,5 @@
 """Every query of a model of every family: an answer, or one sentence that says why there is none."""
 
-from __future__ import annotations
-
 import contextlib
 
 import numpy as np
@@ -83,7 +81,7 @@ def requests(rng, query, count):
 CASES = [case for case in golden.KEPT if case.split("/")[0] != "clip"]  # of which a page shows one half
 ALWAYS = (  # other widths of embeddings, pairs, pictures, latents, layers without a map
     *("albert/groups", "bart/tied", "t5/relu", "dinov2/plain", "clip_vision_model/plain"),
-    *("deepseek_v3/plain", "qwen3_next/plain", "gemma2/capped"),
+    *("deepseek_v3/plain", "qwen3_next/plain", "gemma2/capped", "gemma4_text/inputs"),
 )
 
 

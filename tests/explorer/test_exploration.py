@@ -1,7 +1,5 @@
 """Every answer about the maps of an exploration agrees with the trace, computed independently here."""
 
-from __future__ import annotations
-
 import base64
 import json
 

@@ -1,7 +1,5 @@
 """An exported page is small, complete and inert, and has the numbers of the API."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json
@@ -23,6 +21,7 @@ from regard.explorer import Exploration, export_html, write_page
 from regard.explorer.export_html import render_page
 from regard.explorer.queries.attribution import default_attributions
 from regard.explorer.queries.cell import cell_inputs
+from regard.explorer.story import MAX_CHARACTERS, parse_story
 
 HOSTILE = [
     "</script><script>alert(1)</script>",
@@ -266,11 +265,16 @@ def test_the_steps_of_the_opening_head_come_before_a_fourth_digit_and_after_a_th
     assert kept(sizes[3] - 5_000) == (2, True)
 
 
-def test_a_page_of_144_heads_and_128_tokens_has_at_most_2_mb():
+@pytest.mark.parametrize("has_story", [False, True])
+def test_a_page_of_144_heads_and_128_tokens_has_at_most_2_mb(has_story):
     exploration = large(128)
+    if has_story:
+        steps = "# Long\n\n## Step\n\n" + "It attends, `w`, to [that](#v=head&l=1). " * MAX_CHARACTERS
+        exploration.story = parse_story(steps[:MAX_CHARACTERS], "long-file")
     page = render_page(exploration)
     assert len(page) <= 2_000_000
     manifest, blob = read_page(page)
+    assert len(manifest["stories"]) == has_story
     decimals = manifest["decimals"]
     assert decimals >= 2  # a text's are easier to pack: it keeps three, as is tested below
     found = unpack_weights(blob("weights/0/11/11"), (128, 128), decimals)

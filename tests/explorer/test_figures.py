@@ -1,7 +1,5 @@
 """Figures of what the page shows: files over the API, and Python that writes the same files."""
 
-from __future__ import annotations
-
 import pytest
 from explorations import at_once, explored, long_exploration, recorded
 from test_server import served

@@ -1,7 +1,5 @@
 """The numbers of MiniLM in docs/explorer.md are those of the page."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

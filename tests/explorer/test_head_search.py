@@ -1,7 +1,5 @@
 """Which heads matter: each head ablated once, and heads found by the cells that were chosen."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from explorations import explored

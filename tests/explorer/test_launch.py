@@ -1,7 +1,5 @@
 """What is explored: texts with their models, and traces, as far as they were recorded."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

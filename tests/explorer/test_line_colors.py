@@ -1,7 +1,5 @@
 """The colours of the heads whose lines are drawn stay apart for every kind of colour vision, and from the page."""
 
-from __future__ import annotations
-
 import re
 from itertools import combinations
 

@@ -1,7 +1,5 @@
 """Texts that the page runs itself, and what the models predict for them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from explorations import explored, recorded, whole

@@ -1,7 +1,5 @@
 """The page's markup and the modules that fill it agree."""
 
-from __future__ import annotations
-
 import re
 
 from regard.explorer.bundle import frontend_file, page_markup

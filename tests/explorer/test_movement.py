@@ -1,7 +1,5 @@
 """Vectors on their way through the layers, on one plane."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from explorations import explored

@@ -1,7 +1,5 @@
 """Messages of a notebook get the responses of HTTP."""
 
-from __future__ import annotations
-
 import gc
 import subprocess
 import sys

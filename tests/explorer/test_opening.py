@@ -1,7 +1,5 @@
 """What the page opens with: the head and the word whose attention tells something of the text."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np

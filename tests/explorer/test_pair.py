@@ -1,13 +1,10 @@
 """Encoder–decoders in the explorer: every attention in its block, with rows and columns of its own."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import numpy as np
 import pytest
 from explorations import thumbnails_of
 
+import golden
 import regard
 from regard import RegardError
 from regard.explorer import Exploration
@@ -15,14 +12,13 @@ from regard.explorer.launch import exploration_of
 from regard.explorer.run import MAX_PAIR_TOKENS
 from regard.metrics import head_metrics
 
-GOLDEN = Path(__file__).parents[1] / "models" / "golden"
 MODELS = ("bart/tied", "bart/untied", "bart/scaled", "t5/relu", "t5/gated")
 TEXT, TARGET = "w5 w6 w7 w8 w10 w9", "w8 w6 w9"
 
 
 @pytest.fixture(scope="module", params=MODELS)
 def model(request):
-    return regard.load(GOLDEN / request.param)
+    return regard.load(golden.FOLDER / request.param)
 
 
 def traced(model, *args, **options):
@@ -160,7 +156,7 @@ def test_a_trace_keeps_the_tokens_of_its_targets(bart, tmp_path):
 
 
 def test_a_long_text_is_shown_by_the_encoder_alone():
-    t5 = regard.load(GOLDEN / "t5" / "gated")
+    t5 = regard.load(golden.FOLDER / "t5/gated")
     exploration = exploration_of([" ".join(["w5 w6 w7 w8"] * 250)], t5)
     (run,) = exploration.manifest()["runs"]
     assert len(run["tokens"]) >= 1000

@@ -1,7 +1,5 @@
 """Patching between two compared runs: the numbers of `patch_grid`, its Python, and what a file holds."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The paths behind the next token, as the page asks: those of `model.paths`, laid out as the figure of them."""
 
-from __future__ import annotations
-
 import json
 import re
 

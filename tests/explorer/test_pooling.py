@@ -1,7 +1,5 @@
 """Pooled regions of a map, against each cell reduced by itself."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np

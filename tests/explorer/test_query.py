@@ -1,7 +1,5 @@
 """What the signature of a query says, and the types that the page has of all of them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """The page and its API over a real connection: nothing without the token, nothing for another origin."""
 
-from __future__ import annotations
-
 import asyncio
 import http.client
 import json

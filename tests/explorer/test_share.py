@@ -1,7 +1,5 @@
 """The page for a class: a code, limits for each client, and nothing but looking."""
 
-from __future__ import annotations
-
 import asyncio
 import http.client
 import json
@@ -119,8 +117,10 @@ def test_a_code_can_be_read_aloud_and_typed():
 def test_the_door_asks_for_the_code_and_the_right_one_opens_the_page(door):
     status, headers, content = door.ask("/")
     assert (status, headers["content-type"]) == (200, "text/html; charset=utf-8")
-    for name in re.findall(rb'(?:src|href)="(/static/[^"]+)"', content):
-        assert door.status(name.decode()) == 200
+    names = re.findall(rb'(?:src|href)="([^"]*static[^"]*)"', content)
+    assert names == [b"/static/enter.css", b"/static/enter.js"]
+    assert all(door.status(name.decode()) == 200 for name in names)
+    assert (content.count(b"<main"), content.count(b"<template"), content.count(b'id="regard"')) == (1, 0, 0)
     status, _, page = door.ask(f"/{door.code.lower()}/")
     assert status == 200
     for name in re.findall(rb'(?:src|href)="(static/[^"]+)"', page):

@@ -1,7 +1,5 @@
 """The explorer on an attention map that is on disk."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Stories: Markdown becomes plain data; those of the package are true of their models."""
 
-from __future__ import annotations
-
 import json
 import re
 from functools import cache

@@ -1,7 +1,5 @@
 """A training run as runs of one text: what the page is told of it, also while checkpoints are written."""
 
-from __future__ import annotations
-
 import json
 import shutil
 

@@ -1,7 +1,5 @@
 """Other scores of a row, as the page asks: the softmax of these, and a run of the model with its weights."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from explorations import explored

@@ -1,15 +1,13 @@
 """Why a token attends to another, as the page asks: the pairs of `regard.metrics.why`, and the maps of their heads."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
 from decode_page import read_page
 from explorations import explored
 
+import golden
 import regard
 from regard.explorer import Exploration, export_html
 from regard.explorer.export_html import render_page
@@ -17,7 +15,6 @@ from regard.explorer.opening import strongest_cell
 from regard.explorer.run import recorded
 from regard.metrics import why
 
-GOLDEN = Path(__file__).parents[1] / "models" / "golden"
 TEXT = "some text that is not short"
 
 
@@ -101,7 +98,7 @@ def test_what_a_cap_or_a_bias_adds_is_apart():
         ("gemma2/capped", "softcap", ("scaled", "capped")),
         ("mpnet/plain", "bias", ("capped", "biased")),
     ):
-        exploration = explored(regard.load(f"{GOLDEN}/{case}"), TEXT)
+        exploration = explored(regard.load(golden.FOLDER / case), TEXT)
         cell = exploration.cell(0, 1, 1, 3, 2)
         assert exploration.why(0, 1, 1, 3, 2)["terms"][name] == pytest.approx(cell[steps[1]] - cell[steps[0]], rel=1e-3)
 

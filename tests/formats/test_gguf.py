@@ -1,7 +1,5 @@
 """The GGUF reader: what blocks mean, written out by hand, and files that are damaged or hostile."""
 
-from __future__ import annotations
-
 import os
 import struct
 import subprocess

@@ -1,7 +1,5 @@
 """Attention in 50 digits, written with loops over mpmath numbers: an oracle that shares no code with regard."""
 
-from __future__ import annotations
-
 import mpmath
 import numpy as np
 

@@ -1,7 +1,5 @@
 """Activation functions, against exact arithmetic, by NumPy and with each instruction set of the kernel."""
 
-from __future__ import annotations
-
 import functools
 
 import mpmath

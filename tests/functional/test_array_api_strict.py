@@ -1,7 +1,5 @@
 """Only the array API standard is required of an array library, on any device."""
 
-from __future__ import annotations
-
 import array_api_strict as xp
 import numpy as np
 import pytest

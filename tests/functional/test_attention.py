@@ -1,7 +1,5 @@
 """`attention` and `attention_weights`: axes of any size, positions, and what they leave alone."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

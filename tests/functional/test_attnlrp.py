@@ -1,7 +1,5 @@
 """The rules of AttnLRP: worked by hand, against compositions of other rules, and what keeps the sum of relevance."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """The gradients of `attention_vjp` against central differences of the equation in float64."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Masks by a function: the same numbers as the boolean array that the function makes, on every path."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 

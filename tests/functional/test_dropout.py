@@ -1,7 +1,5 @@
 """Dropout of weights: from an explicit generator, the same for every way of computing."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """The equations beside attention: softmax, norms, linear maps, heads, positions, experts, and sums through them."""
 
-from __future__ import annotations
-
 import math
 
 import ml_dtypes

@@ -1,7 +1,5 @@
 """What the functions refuse: an error of one sentence that says what was given, or what to do."""
 
-from __future__ import annotations
-
 import functools
 
 import ml_dtypes

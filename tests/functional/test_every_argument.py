@@ -1,7 +1,5 @@
 """Every argument of attention together, on every path, against the textbook formula with n² arrays in float64."""
 
-from __future__ import annotations
-
 import inspect
 
 import numpy as np

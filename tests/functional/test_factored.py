@@ -1,7 +1,5 @@
 """Products that are not multiplied out have the numbers of those that are."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

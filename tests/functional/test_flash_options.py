@@ -4,8 +4,6 @@ The definitions are those of the masks in FlashAttention's own tests (hopper/tes
 table.
 """
 
-from __future__ import annotations
-
 import math
 import re
 

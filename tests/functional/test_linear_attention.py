@@ -1,7 +1,5 @@
 """Linear attention beside its recurrence, token by token in float64."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st

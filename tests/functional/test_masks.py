@@ -1,7 +1,5 @@
 """Masks: how they combine, which blocks they rule out, what fits the scores."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Attention over parts of the keys, and their merge."""
 
-from __future__ import annotations
-
 import itertools
 
 import ml_dtypes

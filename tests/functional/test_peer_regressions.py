@@ -1,7 +1,5 @@
 """What other libraries got wrong and `test_every_argument` does not draw: none of it may happen here."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """How far from exact: never more than twice the naive formula in the same precision, both against float64."""
 
-from __future__ import annotations
-
 import functools
 
 import ml_dtypes

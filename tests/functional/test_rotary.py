@@ -1,7 +1,5 @@
 """Rotary positions: which features rotate, by which angle, and the effect on scores."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

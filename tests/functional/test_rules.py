@@ -1,7 +1,5 @@
 """Masks and biases that declare their fields: what follows from the declaration, for rules that nothing else knows."""
 
-from __future__ import annotations
-
 import pickle
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """Functions of the scores beside the textbook formula with the same function."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st

@@ -1,7 +1,5 @@
 """Attention over sequences of different lengths, against the formula in float64, one sequence after the other."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import dataclass, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """The vector-Jacobian product of every equation, and of NumPy's functions, against central differences in float64."""
 
-from __future__ import annotations
-
 import inspect
 
 import numpy as np

@@ -6,8 +6,6 @@ line; no case may take long or much memory, or end the process, for which each r
 seed and its number, so that a failure can be repeated alone (``--first N --cases 1``).
 """
 
-from __future__ import annotations
-
 import argparse
 import base64
 import gzip

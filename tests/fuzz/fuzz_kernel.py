@@ -4,8 +4,6 @@ A case is drawn from a seed and its number, so that a failure can be repeated al
 result may differ by is not chosen but derived, cell by cell, from the roundings that the formula needs: `allowed`.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import time

@@ -1,7 +1,5 @@
 """Some thousands of damaged files; ``python tests/fuzz/fuzz_formats.py --cases 200000`` asks for more."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

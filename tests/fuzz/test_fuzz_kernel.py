@@ -1,7 +1,5 @@
 """Some hundred random calls; more: ``python tests/fuzz/fuzz_kernel.py --cases 100000``."""
 
-from __future__ import annotations
-
 import itertools
 
 import fuzz_kernel

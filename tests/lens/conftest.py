@@ -1,7 +1,5 @@
 """Tiny models in TransformerLens and in regard."""
 
-from __future__ import annotations
-
 import pytest
 
 

@@ -1,7 +1,5 @@
 """Patching grids, path patching and started runs beside TransformerLens."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Steps, lenses, attribution and circuits beside TransformerLens, with the same tiny random models."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A sweep against one run with `ablate` for each head of each text."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

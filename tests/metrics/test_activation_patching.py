@@ -1,7 +1,5 @@
 """Grids of patched runs against one run for each site; paths against the arithmetic of the residual stream."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np

@@ -1,7 +1,5 @@
 """AttnLRP of every family: where relevance is kept, and where it is not."""
 
-from __future__ import annotations
-
 import heapq
 import itertools
 

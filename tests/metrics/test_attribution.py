@@ -1,7 +1,5 @@
 """Attribution: sums and symmetries that hold by definition, errors, and estimates beside exact patching."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Metrics over many texts against NumPy over the stack of all."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

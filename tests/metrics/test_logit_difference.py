@@ -1,7 +1,5 @@
 """The logit difference of many texts against one run for each."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

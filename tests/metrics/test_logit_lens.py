@@ -1,7 +1,5 @@
 """The logit lens and direct logit attribution, against formulas in float64."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Metrics against the definitions of the papers, written out on whole maps."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

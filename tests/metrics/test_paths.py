@@ -1,7 +1,5 @@
 """The paths behind a prediction: runs with cut edges beside edits of real runs, estimates, and the graph."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 
@@ -21,7 +19,7 @@ from regard.models.decoder import Decoder
 from sweeps import sweep_except
 
 TEXT, CORRUPTED = "qzkfqz", "qxkfqz"
-CASES = [case for case in golden.cases(Decoder) if not case.startswith(golden.WITHOUT_MAPS)]
+CASES = [case for case in golden.cases(Decoder) if not case.startswith(golden.WITHOUT_SUMS)]
 SHORT = [case for case in CASES if not case.endswith("long")]
 TOGETHER = [case for case in SHORT if case.startswith("olmo2/")]  # a norm of all heads: a gradient is of one alone
 SCALED_BIAS = ["gemma2/uncapped", "gemma3_text/pattern"]  # biases of heads, which a norm after them scales by the run

@@ -1,7 +1,5 @@
 """A run over a corpus that was interrupted or killed continues, and ends with the bits of one that was not."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal

@@ -1,7 +1,5 @@
 """Scores and values as sums over writers: complete for every family, and true to the circuits that are known."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 import re

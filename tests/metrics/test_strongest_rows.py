@@ -1,7 +1,5 @@
 """The strongest rows of a head over many texts, held against every pair of every text."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

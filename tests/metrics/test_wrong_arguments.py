@@ -1,7 +1,5 @@
 """Whatever is given in place of an argument works, or is said in one sentence: never an error of Python itself."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What the tests of families share."""
 
-from __future__ import annotations
-
 import json
 import shutil
 

@@ -1,7 +1,5 @@
 """LoRA adapters that peft wrote, merged into a model: the logits that peft computes (`tests/make_adapters.py`)."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

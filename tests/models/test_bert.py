@@ -1,7 +1,5 @@
 """The bert family on tiny checkpoints: what it accepts, what it refuses, and that it says all of it at once."""
 
-from __future__ import annotations
-
 import os
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Many texts, one trace each: the runs of each text alone, in the order of length, whatever the batches."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -1,11 +1,8 @@
 """The decoders on tiny checkpoints: what they accept, what they refuse, and what a run and a batch of texts are."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import json
-import re
 
 import numpy as np
 import pytest
@@ -70,10 +67,12 @@ def test_a_batch_goes_on_as_each_text_alone(case):
 @pytest.mark.parametrize("case", sweep_except(golden.one_of_each(WRITING), WRITING))
 def test_a_text_that_ends_leaves_the_batch(case):
     model, texts, alone = texts_alone(case)
-    stop = alone[1][3]
-    batch = model.generate(texts, max_new_tokens=16, stop=stop)
+    stops = {alone[1][3], alone[2][7]}
+    batch = model.generate(texts, max_new_tokens=16, stop=[*stops])
     for one, ids in zip(batch, alone, strict=True):
-        assert one.ids == ids[: ids.index(stop) + 1 if stop in ids else None]
+        end = next((at for at, token in enumerate(ids) if token in stops), None)
+        assert one.ids == ids[: None if end is None else end + 1]
+        assert one.finish_reason == ("length" if end is None else "stop")
 
 
 def test_a_run_names_every_step(write_decoder):
@@ -279,13 +278,6 @@ def test_only_a_field_that_is_there_and_is_not_read_can_be_ignored(changed, igno
         regard.load(changed("llama/plain", {}), ignore=ignore)
 
 
-@pytest.mark.parametrize("cap", [1e308, 1e-320])
-@pytest.mark.parametrize("name", ["final_logit_softcapping", "attn_logit_softcapping"])
-def test_a_cap_is_a_number_of_either_precision(changed, name, cap):
-    with pytest.raises(RegardError, match=re.escape(f"{name} must be a number from 1e-30 to 1e+30, got {cap}")):
-        regard.load(changed("gemma2/plain", {name: cap}))
-
-
 @pytest.mark.parametrize("cap", [1e30, 1e-30])
 def test_a_cap_at_the_edge_gives_scores(changed, cap):
     model = regard.load(changed("gemma2/plain", {"final_logit_softcapping": cap, "attn_logit_softcapping": cap}))
@@ -325,14 +317,6 @@ def test_dynamic_rotation_depends_on_the_length_of_each_text_alone(write_decoder
     both = model(["y" * 8, "x" * 25, "z" * 14]).hidden
     for row, text in enumerate(["y" * 8, "x" * 25, "z" * 14]):
         np.testing.assert_allclose(both[row, : len(text)], model(text).hidden[0], rtol=1e-11, atol=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("share", "problem"), [(1.5, "must be a number above 0 and at most 1"), (0.1, "is 0, too few")]
-)
-def test_a_part_that_cannot_be_rotated(changed, share, problem):
-    with pytest.raises(RegardError, match=rf"partial_rotary_factor .*{problem}"):
-        regard.load(changed("gpt_neox/plain", {"rope_parameters": None, "rotary_pct": share}))
 
 
 @pytest.mark.parametrize("edit", [None, regard.edits.ablate((1, 0), (1, 1), (1, 2), (1, 3))])

@@ -1,7 +1,5 @@
 """Latent attention: what the cache holds, and that a step from it is that of a whole run."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

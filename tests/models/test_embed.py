@@ -1,7 +1,5 @@
 """One vector for each text: pooling as configured, in the order given, whatever runs together."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The relatives of BERT on tiny checkpoints: what they accept, what they refuse, and where their tokens stand."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Every family against numbers of transformers that are kept here, so that no transformers is needed."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import functools

@@ -1,7 +1,5 @@
 """`model.gradients`: every step against differences of edited runs, and what it refuses."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -19,6 +17,8 @@ CASES = (
     "mixtral/plain",
     "qwen3_moe/plain",
     "qwen3_next/mixed",
+    "gemma4_text/experts",
+    "gemma4_text/inputs",
     "deepseek_v3/plain",
     "deepseek_v3/biased",
     "modernbert/plain",

@@ -1,7 +1,5 @@
 """The memory of a run is estimated before it, and refused where it does not fit."""
 
-from __future__ import annotations
-
 import functools
 import io
 import pickle

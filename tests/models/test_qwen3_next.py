@@ -1,7 +1,5 @@
 """Qwen3-Next: layers of linear attention among layers with maps, and what is said where there is none."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from explorations import explored

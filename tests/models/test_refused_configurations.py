@@ -1,6 +1,6 @@
 """Configurations that no family reads: each is refused in a sentence that names the field."""
 
-from __future__ import annotations
+import re
 
 import pytest
 
@@ -80,8 +80,10 @@ REFUSED = {  # by the model whose configuration is changed
         ({"layer_norm_epsilon": -1}, "layer_norm_epsilon must be a number above 0"),
         ({"num_layers": 10**9}, "num_layers 1000000000 is more than the maximum of 10000"),
         ({"rope_theta": 1.0}, "unknown field rope_theta=1.0"),
+        ({"tie_word_embeddings": False}, r"missing lm_head\.weight"),
     ],
     "bart/tied": [
+        ({"tie_word_embeddings": False}, r"missing lm_head\.weight"),
         ({"activation_function": "mish"}, "activation_function='mish' is not supported"),
         ({"normalize_before": True}, "normalize_before=True is not supported"),
         ({"static_position_embeddings": True}, "static_position_embeddings=True is not supported"),
@@ -150,6 +152,11 @@ REFUSED = {  # by the model whose configuration is changed
         ({"model_type": "qwen2", "layer_types": "full_attention"}, r"layer_types must name"),
         ({"model_type": "gemma2", "use_bidirectional_attention": True}, r"use_bidirectional_attention=True is not su"),
         ({"model_type": "gemma2", "attn_logit_softcapping": 0}, r"attn_logit_softcapping must be a number above 0"),
+        *(
+            ({"model_type": "gemma2", name: cap}, re.escape(f"{name} must be a number from 1e-30 to 1e+30, got {cap}"))
+            for name in ("final_logit_softcapping", "attn_logit_softcapping")
+            for cap in (1e308, 1e-320)
+        ),
         ({"model_type": "gemma2", "sliding_window_size": 9}, r"sliding_window_size=9 is not supported"),
         ({"is_decoder": 1}, r"is_decoder must be true or false, got 1"),
         ({"model_type": "gemma2", "hidden_act": "silu"}, r"hidden_act='silu' is not supported"),
@@ -166,7 +173,12 @@ REFUSED = {  # by the model whose configuration is changed
         ({"model_type": "gpt2", "add_cross_attention": True}, r"add_cross_attention=True is not supported"),
     ],
     "gpt_neox/plain": [
-        ({"num_key_value_heads": 1, "transformers_version": "99.0"}, "unknown field num_key_value_heads=1")
+        ({"num_key_value_heads": 1, "transformers_version": "99.0"}, "unknown field num_key_value_heads=1"),
+        (
+            {"rope_parameters": None, "rotary_pct": 1.5},
+            "partial_rotary_factor .*a number above 0 and at most 1",
+        ),
+        ({"rope_parameters": None, "rotary_pct": 0.1}, "partial_rotary_factor .*is 0, too few"),
     ],
     "gpt_neo/plain": [({"attention_types": [[["global"], 3]]}, "attention_types must make global or local of each")],
     "opt/plain": [
@@ -213,6 +225,22 @@ REFUSED = {  # by the model whose configuration is changed
     "gemma3_text/plain": [
         ({"attn_logit_softcapping": 50.0}, "attn_logit_softcapping=50.0 is not supported"),
         ({"rope_parameters": {"rope_theta": 1e4}}, "rope_parameters must have entries for"),
+    ],
+    "gemma4_text/inputs": [
+        ({"use_bidirectional_attention": "all"}, "use_bidirectional_attention='all' is not supported"),
+        ({"num_kv_shared_layers": 4}, "the last num_kv_shared_layers=4 layers need one of their kind before them"),
+        ({"vocab_size_per_layer_input": 30}, "vocab_size_per_layer_input 30 must be vocab_size 23"),
+        ({"per_layer_config": {"0": {"head_dim": 8}}}, "per_layer_config must give head_dim and num_key_value_heads"),
+        ({"per_layer_config": {"0": {"window": 8}}}, "per_layer_config must give head_dim and num_key_value_heads"),
+        (
+            {"per_layer_config": {i: {"head_dim": [8]} for i in "024"}},
+            r"cannot have 3 key/value heads of \[8\] features",
+        ),
+        ({"per_layer_config": None, "global_head_dim": 7}, "full layers cannot have 3 key/value heads of 7 features"),
+        (
+            {"rope_parameters": {"full_attention": {"rope_type": "proportional", "partial_rotary_factor": 2.0}}},
+            "partial_rotary_factor must be at most 1",
+        ),
     ],
     "llama4_text/plain": [
         ({"layer_types": ["chunked_attention"]}, "layer_types must name full_attention or chunked_attention for each"),

@@ -1,7 +1,5 @@
 """Families that are defined outside regard."""
 
-from __future__ import annotations
-
 import ast
 import typing
 from importlib.metadata import EntryPoint

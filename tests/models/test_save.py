@@ -1,7 +1,5 @@
 """A model is written as the folder that it was loaded from, with the arrays that it has."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import tracemalloc
@@ -33,6 +31,8 @@ ALWAYS = [
     "gpt2/plain",
     "gpt_neox/plain",
     "qwen3_next/mixed",
+    "gemma4/plain",
+    "gemma4_text/experts",
 ]
 IDS = [5, 6, 7, 8]
 

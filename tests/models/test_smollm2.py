@@ -1,7 +1,5 @@
 """The pretrained SmolLM2, found by its name. tests/parity holds its numbers against transformers."""
 
-from __future__ import annotations
-
 import pytest
 
 pytestmark = pytest.mark.smollm2

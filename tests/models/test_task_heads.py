@@ -1,7 +1,5 @@
 """Task heads of encoders: which place they predict, and what they say where they cannot."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Model inputs as a tokenizer of transformers returns them: a mapping with input_ids."""
 
-from __future__ import annotations
-
 import re
 from collections import UserDict
 

@@ -1,7 +1,5 @@
 """The lessons' layer on any text."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

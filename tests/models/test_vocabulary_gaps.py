@@ -1,7 +1,5 @@
 """A vocabulary whose ids have gaps, such as that of a vocab.txt with a line twice: its size is not its last id."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A model whose folder or file has no tokenizer reads ids, and of a text says what to do."""
 
-from __future__ import annotations
-
 import shutil
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The layers of decoders: what they compute, that a cache changes nothing, and what they refuse."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np

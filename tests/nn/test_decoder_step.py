@@ -1,7 +1,5 @@
 """One call for all blocks gives the bits of the blocks one by one."""
 
-from __future__ import annotations
-
 import mmap
 import os
 import signal

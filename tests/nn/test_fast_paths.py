@@ -1,7 +1,5 @@
 """Weights of a mapped file are packed once; arrays that the user owns are read again at each call."""
 
-from __future__ import annotations
-
 import copy
 import mmap
 import pickle

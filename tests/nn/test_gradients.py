@@ -1,7 +1,5 @@
 """Gradients with respect to the arrays of layers: names, tied and stored weights, fast paths, memory."""
 
-from __future__ import annotations
-
 import tracemalloc
 from dataclasses import dataclass
 

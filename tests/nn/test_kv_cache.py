@@ -1,7 +1,5 @@
 """The cache of keys and values: a value that grows without copying its past."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Layers: what they compute, that they are values, and how they are drawn."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 

@@ -1,7 +1,5 @@
 """A weight in quantised blocks behaves as the array that it stands for."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 

@@ -1,7 +1,5 @@
 """Whether other packages have the names and keywords that the package uses, in the versions of this environment."""
 
-from __future__ import annotations
-
 import ast
 import functools
 import importlib

@@ -1,7 +1,5 @@
 """Tiny models in transformers and in regard, and the number that is attributed."""
 
-from __future__ import annotations
-
 import numpy as np
 
 import make_golden

@@ -1,7 +1,5 @@
 """Tiny models of transformers whose captures are tested, their inputs, and comparisons."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from transformers_models import make_model
@@ -32,7 +30,7 @@ SEQ2SEQ = ("bart", "t5")
 ALONE_IN_EAGER = ("gemma2", "gpt_oss")  # transformers has no other attention on a processor with softcap or sinks
 LENGTH = 13
 _PICTURES = ("clip", "clip_vision_model", "dinov2", "vit", *make_golden.TEXT_PART_ONLY)  # the last: other names
-TEXT_FAMILIES = [family for family in make_golden.CASES if family not in (*_PICTURES, *golden.WITHOUT_MAPS)]
+TEXT_FAMILIES = [family for family in make_golden.CASES if family not in (*_PICTURES, *golden.WITHOUT_SUMS)]
 
 
 def make_pair(transformers, kind, implementation=None):

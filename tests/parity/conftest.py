@@ -1,7 +1,5 @@
 """The peers, loaded once."""
 
-from __future__ import annotations
-
 import functools
 import warnings
 

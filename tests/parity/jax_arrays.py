@@ -1,7 +1,5 @@
 """JAX without the warnings of its import, and its setting for numbers of 64 bits, wherever a version has it."""
 
-from __future__ import annotations
-
 import warnings
 
 with warnings.catch_warnings():

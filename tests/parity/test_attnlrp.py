@@ -5,8 +5,6 @@ operations: in a product of two such tensors half of each is detached; so are a 
 factor of an activation.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -32,9 +30,9 @@ PRODUCTS = {torch.matmul, torch.bmm, torch.einsum, torch.mul}
 PRODUCTS |= {Tensor.matmul, Tensor.__matmul__, Tensor.mul, Tensor.__mul__, Tensor.__rmul__}
 QUOTIENTS = {torch.div, Tensor.div, Tensor.__truediv__, Tensor.div_}
 ACTIVATIONS = {F.gelu, F.relu, F.silu, torch.tanh, Tensor.tanh, Tensor.clamp}
-SCALES = {torch.rsqrt}
+SCALES = {torch.rsqrt, torch.pow}  # of a norm; Gemma 4 writes a power
 GATES = {torch.sigmoid}  # of gpt-oss, which writes its activation as a product with one
-SOFTMAX_ROUTERS = ("mixtral", "qwen3_moe")  # in which a quotient makes a softmax of the largest logits
+SOFTMAX_ROUTERS = ("gemma4_text", "mixtral", "qwen3_moe")  # in which a quotient makes a softmax of the largest logits
 
 
 def depends(x):

@@ -1,7 +1,5 @@
 """Every method of attribution, against the formulas of its paper in PyTorch."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Beginning and end of captures: what is put back, several at once, threads, and mistakes."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
 

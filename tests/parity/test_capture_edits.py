@@ -1,7 +1,5 @@
 """Edits of attention in a running PyTorch model, and the gradients that go through them."""
 
-from __future__ import annotations
-
 import contextlib
 
 import numpy as np

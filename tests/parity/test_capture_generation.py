@@ -1,7 +1,5 @@
 """Captures and generation: caches, ends of runs, and texts that are looked into when they are written."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Memory of a capture: linear in the length of the text."""
 
-from __future__ import annotations
-
 import ctypes
 import gc
 import sys

@@ -1,7 +1,5 @@
 """Captures of torch.nn.MultiheadAttention, and of models of plain PyTorch that contain it."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

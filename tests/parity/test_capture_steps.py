@@ -1,7 +1,5 @@
 """Steps of running PyTorch models, against those that regard's own models have for the same weights."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

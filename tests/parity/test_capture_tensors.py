@@ -1,7 +1,5 @@
 """Tensors of running PyTorch models, and the gradients at them: against regard's own, and PyTorch's by hooks."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

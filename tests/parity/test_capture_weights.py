@@ -1,7 +1,5 @@
 """Weights of PyTorch models that run as they always do, against those of eager."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

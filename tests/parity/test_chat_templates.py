@@ -1,7 +1,5 @@
 """Chats as transformers' apply_chat_template writes them: random messages by templates that read each variable."""
 
-from __future__ import annotations
-
 import json
 import random
 

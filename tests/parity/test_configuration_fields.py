@@ -1,7 +1,5 @@
 """Fields that transformers reads in code of all families, second names and defaults: the numbers of transformers."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

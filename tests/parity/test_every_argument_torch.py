@@ -4,8 +4,6 @@ The equation is written here once more, from the arrays `attends` and `added` of
 PyTorch's own attention functions are compared for the arguments that they support.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

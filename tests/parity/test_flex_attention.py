@@ -1,7 +1,5 @@
 """Functions of indices and scores, block masks: PyTorch's FlexAttention; linear attention by its autograd."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

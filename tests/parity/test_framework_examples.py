@@ -1,7 +1,5 @@
 """The examples with JAX, PyTorch and transformers run anywhere, say what they should, and leave nothing behind."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """The gated delta rule against the two functions of transformers, by chunks and token by token."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Tokenizers in GGUF files, as llama.cpp's converter writes them, beside transformers' own of the same model."""
 
-from __future__ import annotations
-
 import json
 
 import gguf

@@ -1,7 +1,5 @@
 """Models with the head of any task, without one, and with one that differs, as transformers has them."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Pictures beside transformers: its preprocessing bit for bit, classes, and maps over a picture, live."""
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np

@@ -1,7 +1,5 @@
 """MiniLM in NumPy against transformers on PyTorch: ids equal, vectors and every map within 2e-5."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """The kernel on PyTorch's threads: none beside them, the same bits, and a fork, an interrupt and an exit as before."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,7 +1,5 @@
 """Grids of patched runs, and paths between two heads, beside hooks of PyTorch on models of transformers."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

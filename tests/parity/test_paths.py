@@ -1,7 +1,5 @@
 """The estimates of edges beside a plain computation with PyTorch: every reader has a copy of the residual stream."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from transformers import AutoModelForCausalLM

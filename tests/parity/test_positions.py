@@ -1,7 +1,5 @@
 """Rotary positions, T5's buckets and ALiBi's slopes are those of the models in transformers."""
 
-from __future__ import annotations
-
 import importlib
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Checkpoints with what published ones have and transformers' own do not: the hidden states of transformers."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

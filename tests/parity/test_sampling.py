@@ -1,7 +1,5 @@
 """Among which tokens the next is drawn, and how likely each is: as transformers cuts and scales the scores."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

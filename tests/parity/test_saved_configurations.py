@@ -1,7 +1,5 @@
 """config.json as save_pretrained of transformers writes it, for every family: regard reads it, and means the same."""
 
-from __future__ import annotations
-
 import json
 import shutil
 
@@ -70,6 +68,18 @@ OLDER = {
     "gemma3_text": {
         "rope_theta": 2e6, "rope_local_base_freq": 500, "rope_scaling": {"factor": 8.0, "rope_type": "linear"},
         "sliding_window_pattern": 2, "cache_implementation": "hybrid",
+    },
+    "gemma4": {  # as published of E2B
+        "text_config": {
+            "model_type": "gemma4_text", "hidden_size": 1536, "intermediate_size": 6144, "num_hidden_layers": 35,
+            "num_attention_heads": 8, "num_key_value_heads": 1, "head_dim": 256, "global_head_dim": 512,
+            "num_global_key_value_heads": None, "attention_k_eq_v": False, "num_kv_shared_layers": 20,
+            "use_double_wide_mlp": True, "hidden_size_per_layer_input": 256, "vocab_size_per_layer_input": 262144,
+            "layer_types": [*["sliding_attention"] * 4, "full_attention"] * 7, "final_logit_softcapping": 30.0,
+            "enable_moe_block": False, "sliding_window": 512, "use_bidirectional_attention": None,
+        },
+        "audio_token_id": 258881, "boa_token_id": 256000, "boi_token_id": 255999, "eoa_token_id": 258883,
+        "image_token_id": 258880, "video_token_id": 258884,
     },
     "llama4": {  # as published of 17B-16E
         "text_config": {

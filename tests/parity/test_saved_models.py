@@ -1,7 +1,5 @@
 """Saved models, read by transformers: edited ones, in float32 and bfloat16, in one file and in several."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -15,6 +13,7 @@ from sweeps import sweep_after
 KINDS = {
     "gemma3": "Gemma3ForConditionalGeneration",
     "gemma3_text": "Gemma3ForCausalLM",
+    "gemma4_text": "Gemma4ForCausalLM",
     "bert": "BertForMaskedLM",
     "gpt2": "GPT2LMHeadModel",
     "qwen3_moe": "Qwen3MoeForCausalLM",

@@ -1,7 +1,5 @@
 """Scores as sums over pairs beside a plain computation with PyTorch: hooks, and sums that are written out."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Sentence models as they are published: `embed` against sentence-transformers, on the same folder."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Task heads of encoders against transformers, live: masked words, classes of texts and of tokens."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

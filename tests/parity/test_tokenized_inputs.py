@@ -1,7 +1,5 @@
 """The mapping that a tokenizer of transformers returns, in regard and in transformers."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -42,7 +40,8 @@ def test_padding_means_what_it_means_in_transformers(transformers, tmp_path, fam
             expected = out.last_hidden_state.numpy()
         ours = model(given, **target).hidden
         assert ours.shape == expected.shape
-        np.testing.assert_allclose(ours[mask > 0], expected[mask > 0], rtol=1e-4, atol=2e-5, err_msg=side)
+        rtol = 1e-3 if family == "gemma4" else 1e-4  # theirs is 1.4e-4 from float64, ours 3e-6
+        np.testing.assert_allclose(ours[mask > 0], expected[mask > 0], rtol=rtol, atol=2e-5, err_msg=side)
 
 
 @pytest.mark.parametrize("kind", ["np", "pt", None])

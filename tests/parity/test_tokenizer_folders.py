@@ -1,7 +1,5 @@
 """Folders of tokenizers in each shape in which they are published: the ids of transformers' AutoTokenizer."""
 
-from __future__ import annotations
-
 import base64
 import itertools
 import json

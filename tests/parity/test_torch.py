@@ -1,8 +1,5 @@
-"""regard.torch: compiled, exported, differentiated and mapped by PyTorch; its errors; the drop-in for PyTorch's own."""
+"""regard.torch: what PyTorch does with its operator and its derivatives, and what of tensors the kernel reads."""
 
-from __future__ import annotations
-
-import functools
 import logging
 import subprocess
 import sys
@@ -10,79 +7,48 @@ import sys
 import numpy as np
 import pytest
 import torch
+from attention_matrix import compiled
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils.flop_counter import FlopCounterMode
-from torch_cases import CASES, MASK, QKV, B, D, Dv, G, H, S, T, close, compiled, gradients, tensor
 
 import regard
-from regard import RegardError
-from regard.functional import Mask
-from regard.torch import attention
+from invented_rules import TwiceBias
+from regard import RegardError, Trace, attention_weights, explain_plan
+from regard.functional import ALiBi, Bias, Causal, Mask, SlidingWindow, native
+from regard.functional.biases.base import DenseBias
+from regard.torch import attention, scaled_dot_product_attention, use_regard
+from regard.torch.rule_codec import Encoder, bias_axes
+
+B, H, G, T, S, D, Dv = 2, 6, 3, 5, 7, 4, 3
+DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
-@pytest.fixture(params=CASES)
-def case(request):
-    """Return a function of tensors, those to differentiate with respect to, and the others."""
-    shape, others, options = CASES[request.param]
-    learned = [] if shape is None else [tensor(*shape, seed=4)]
-    count = 3 + len(learned)
-
-    def function(*given, call=attention):
-        (q, k, v), parameter = given[:3], given[3] if learned else None
-        return call(q, k, v, **options(parameter, *given[count:]))
-
-    return function, (*QKV, *learned), others
+def tensor(*shape, dtype=torch.float64, seed=0):
+    generator = torch.Generator().manual_seed(seed + sum(shape))
+    return torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype)
 
 
-def test_gradcheck(case):
-    function, given, others = case
-    given = [x.clone().requires_grad_() for x in given]
-    assert function(*given, *others, call=regard.explain_plan).implementation == "native"
-    assert torch.equal(function(*given, *others), function(*given, *others, call=regard.attention))
-    whole = functools.partial(function, call=regard.attention)
-    assert torch.autograd.gradcheck(lambda *x: whole(*x, *others), given, fast_mode=True)  # along one direction of each
+QKV = tensor(B, H, T, D), tensor(B, G, S, D, seed=1), tensor(B, G, S, Dv, seed=2)
 
 
-def test_it_compiles_whole(case):
-    function, given, others = case
-    ours, theirs = (gradients(f, given, others) for f in (compiled(function), function))
-    close(ours, theirs)
-    with torch.no_grad():
-        close(compiled(function)(*given, *others), function(*given, *others))
+@pytest.fixture
+def qkv():
+    return tuple(x.clone().requires_grad_() for x in QKV)
 
 
-def test_torch_func_differentiates_it(case):
-    function, given, others = case
-    which = tuple(range(len(given)))
-    found = torch.func.grad(lambda *x: function(*x, *others).square().sum(), argnums=which)(*given)
-    close(found, gradients(function, given, others)[1])
+def gradients(function, given):
+    """Return the output and the gradients of its squares."""
+    given = [x.detach().clone().requires_grad_() for x in given]
+    output = function(*given)
+    return output, torch.autograd.grad(output.square().sum(), given)
 
 
-def test_vmap(case):
-    """Of every tensor, of one at a time, and of the gradients."""
-    function, given, others = case
-    every = (*given, *others)
-    batches = [torch.stack([x, x.flip(-1) if x.dtype != torch.int64 else x]) for x in every]
+def close(ours, theirs):
+    torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
 
-    def expected(dims, call):
-        parts = [call(*(x if d is None else x.select(d, i) for x, d in zip(at, dims, strict=True))) for i in range(2)]
-        return tuple(torch.stack(part) for part in zip(*parts, strict=True))
 
-    def derivative(*x):
-        which = tuple(range(len(given)))
-        return torch.func.grad(lambda *y: function(*y, *x[len(given) :]).square().sum(), argnums=which)(
-            *x[: len(given)]
-        )
-
-    ways = [
-        tuple(0 for _ in every),
-        *(tuple(0 if i == j else None for j in range(len(every))) for i in range(len(every))),
-    ]
-    for dims in ways:
-        at = [batch if d == 0 else x for batch, x, d in zip(batches, every, dims, strict=True)]
-        for call in (lambda *x: (function(*x),), derivative):
-            close(torch.func.vmap(call, dims)(*at), expected(dims, call))
+# Compiled, traced, mapped and counted
 
 
 def test_vmap_of_a_single_head_along_any_axis():
@@ -92,49 +58,37 @@ def test_vmap_of_a_single_head_along_any_axis():
     close(ours, torch.stack([attention(q[:, i], k[i], v[..., i], mask=mask) for i in range(2)], 2))
 
 
-def test_it_is_exported_saved_and_loaded(case, tmp_path):
-    function, given, others = case
-
-    class Module(torch.nn.Module):
-        def forward(self, *x):
-            return function(*x)
-
-    program = torch.export.export(Module(), (*given, *others))
-    assert "torch.ops.regard.attention" in program.graph_module.code
-    torch.export.save(program, tmp_path / "program.pt2")
-    close(torch.export.load(tmp_path / "program.pt2").module()(*given, *others), function(*given, *others))
-
-
-def test_the_operator_keeps_the_promises_of_operators():
-    q, k, v = (x.clone().requires_grad_() for x in QKV)
-    arguments = (q, k, v, None, tensor(H).requires_grad_(), [MASK], [2], "t0 n n F w i n n", 0.5, None, 0.0, None)
+def test_the_operator_keeps_the_promises_of_operators(qkv):
+    mask = tensor(B, 1, T, S, seed=3) > -0.5
+    arguments = (*qkv, None, tensor(H).requires_grad_(), [mask], [2], "t0 n n F w i n n", 0.5, None, 0.0, None)
     for wants_stats in (True, False):
         torch.library.opcheck(torch.ops.regard.attention.default, (*arguments, wants_stats))
 
 
-@pytest.mark.parametrize(
-    "name", ["weights", "tile", "partial", "varlen", "weights by keyword", "partial by keyword", "varlen by keyword"]
-)
-def test_other_functions_run_between_graphs(name):
+BETWEEN_GRAPHS = {
+    "weights": (lambda *a, **b: attention_weights(*a, **b, causal=True), ("q", "k")),
+    "tile": (lambda *a, **b: attention_weights(*a, **b, rows=[0, 1]), ("q", "k")),
+    "partial": (lambda *a, **b: regard.attention_partial(*a, **b).lse, ("q", "k", "v")),
+    "varlen": (regard.attention_varlen, ("q", "k", "v", "cu_seqlens_q", "cu_seqlens_k")),
+}
+
+
+@pytest.mark.parametrize("by_keyword", [False, True])
+@pytest.mark.parametrize("name", BETWEEN_GRAPHS)
+def test_other_functions_run_between_graphs(name, by_keyword):
     """Without a warning, which is an error here."""
     torch._dynamo.reset()
-    q, k, v = QKV
-    flat = q[0, 0][:, None]  # T 1 D
-    lengths = torch.tensor([0, 2, len(flat)], dtype=torch.int32)
-    functions = {
-        "weights": lambda: regard.attention_weights(q, k, causal=True),
-        "tile": lambda: regard.attention_weights(q, k, rows=[0, 1]),
-        "partial": lambda: regard.attention_partial(q, k, v).lse,
-        "varlen": lambda: regard.attention_varlen(flat, flat, flat, lengths, lengths),
-        "weights by keyword": lambda: regard.attention_weights(q=q, k=k, causal=True),
-        "partial by keyword": lambda: regard.attention_partial(q=q, k=k, v=v).lse,
-        "varlen by keyword": lambda: regard.attention_varlen(
-            q=flat, k=flat, v=flat, cu_seqlens_q=lengths, cu_seqlens_k=lengths
-        ),
-    }
-    function = functions[name]
-    found = torch.compile(lambda: 2 * function(), backend="eager")()
-    torch.testing.assert_close(found, 2 * function(), rtol=0, atol=0)
+    function, names = BETWEEN_GRAPHS[name]
+    given, flat = dict(zip("qkv", QKV, strict=True)), QKV[0][0, 0][:, None]  # T 1 D
+    if name == "varlen":
+        lengths = torch.tensor([0, 2, len(flat)], dtype=torch.int32)
+        given = dict.fromkeys("qkv", flat) | dict.fromkeys(names[3:], lengths)
+
+    def call():
+        return function(**{n: given[n] for n in names}) if by_keyword else function(*(given[n] for n in names))
+
+    found = torch.compile(lambda: 2 * call(), backend="eager")()
+    torch.testing.assert_close(found, 2 * call(), rtol=0, atol=0)
 
 
 def test_lengths_that_the_compiler_leaves_open():
@@ -159,18 +113,6 @@ def test_compiled_by_inductor():
     torch._dynamo.reset()
     given = tensor(2, 9, 16), tensor(16, 96, seed=1)
     close(gradients(torch.compile(block, fullgraph=True), given), gradients(block, given))
-
-
-def test_a_first_derivative_inside_another_one_is_right():
-    def outer(a, **options):
-        inner = torch.func.grad(lambda b: attention(a * QKV[0], *QKV[1:], **options).square().sum() * b**2)
-        return inner(torch.tensor(2.0, dtype=torch.float64))
-
-    at = torch.tensor(1.3, dtype=torch.float64)
-    close(torch.func.grad(outer)(at), torch.func.grad(lambda a: outer(a, implementation="reference"))(at))
-
-
-# Of the output in float16 and bfloat16 half a unit in the last place of numbers up to 4; else what sums of so few give.
 
 
 @pytest.mark.parametrize("how", ["plain", "compiled"])
@@ -204,28 +146,32 @@ class Even(Mask):
     ids=["mask of a class", "mask_mod", "score_mod"],
 )
 def test_what_the_operator_does_not_take_is_run_between_two_graphs(function, options, caplog, recwarn):
+    def block(q, k, v, **more):
+        return 2 * function(q, k, v, **options, **more).sin()
+
     torch._dynamo.reset()
-
-    def block(q, k, v):
-        return 2 * function(q, k, v, **options).sin()
-
-    counter = CompileCounterWithBackend("eager")
-    close(gradients(torch.compile(block, backend=counter), QKV), gradients(block, QKV))
-    assert not [*recwarn, *(record for record in caplog.records if record.levelno >= logging.WARNING)]
+    counter, dropped = CompileCounterWithBackend("eager"), []
+    program = torch.compile(block, backend=counter)
+    close(gradients(program, QKV), gradients(block, QKV))
     assert 0 < counter.frame_count <= 2
+    for each in (program, block) if function is attention and "mask" in options else ():
+        torch.manual_seed(3)
+        dropped.append(each(*QKV, dropout=0.5))
+    assert not dropped or torch.equal(*dropped)
+    assert not [*recwarn, *(record for record in caplog.records if record.levelno >= logging.WARNING)]
     torch._dynamo.reset()
     with pytest.raises(torch._dynamo.exc.Unsupported, match="regard's operator is attention without a mask or"):
         torch.compile(block, backend="eager", fullgraph=True)(*QKV)
 
 
-def test_dropout_beside_what_the_operator_does_not_take(caplog, recwarn):
-    torch._dynamo.reset()
-    outputs = []
-    for function in (attention, torch.compile(attention, backend="eager")):
-        torch.manual_seed(3)
-        outputs.append(function(*QKV, mask=Even(), dropout=0.5))
-    close(*outputs)
-    assert not [*recwarn, *(record for record in caplog.records if record.levelno >= logging.WARNING)]
+def test_a_bias_of_a_bias_is_computed_the_general_way():
+    slopes, factors = torch.tensor([0.5, 0.25]), torch.tensor([1.0, 2.0])
+    assert not Encoder().add_options({"bias": TwiceBias(factors, ALiBi(slopes))})
+    q = tensor(2, 5, 4)
+    close(attention(q, q, q, bias=TwiceBias(factors, ALiBi(slopes))), attention(q, q, q, bias=ALiBi(slopes * factors)))
+    encoder = Encoder()
+    assert encoder.add_options({"mask": Causal(), "bias": DenseBias(torch.zeros(2, 5, 5))})
+    assert bias_axes(" ".join(encoder.words)) == 0
 
 
 @pytest.mark.filterwarnings("ignore")  # of steps that depend on numbers, which a trace cannot hold
@@ -238,10 +184,140 @@ def test_a_trace_holds_the_operator_for_other_numbers(function, trace):
     torch.testing.assert_close(traced(2 * q, k, v), attention(2 * q, k, v, implementation="native"))
 
 
-def test_an_operation_counter_sees_the_operator():
-    with FlopCounterMode(display=False) as counter:
-        attention(*QKV)
-    assert counter.get_total_flops() == 2 * B * H * T * S * (D + Dv)
+@pytest.mark.parametrize("is_compiled", [False, True])
+def test_nobody_has_to_import_regard_torch_before_the_first_call(is_compiled):
+    code = f"""
+import sys, torch, regard
+from regard import attention
+q = torch.randn(2, 5, 8)
+call = lambda q: attention(q, q, q, causal=True)
+assert "regard.torch" not in sys.modules
+first = torch.compile(call, fullgraph=True, backend="eager")(q) if {is_compiled} else call(q)
+assert "regard.torch.operator" in sys.modules and torch.equal(first, call(q))
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# Derivatives
+
+
+@pytest.mark.parametrize("name", ["q", "k", "v", "bias", "sinks"])
+def test_one_tensor_that_is_learned_is_enough(name):
+    given = dict(zip("qkv", (x.clone() for x in QKV), strict=True))
+    given |= {"bias": tensor(T, S), "sinks": tensor(H)} if name in ("bias", "sinks") else {}
+    learned = given[name].requires_grad_()
+    ours, wanted = (
+        torch.autograd.grad(regard.attention(**given, implementation=each).square().sum(), learned)[0]
+        for each in ("auto", "reference")
+    )
+    assert ours.abs().max() > 0
+    torch.testing.assert_close(ours, wanted)
+
+
+def test_tensors_of_two_dtypes_have_gradients_of_their_own():
+    q, k = (tensor(3, 5, 4, dtype=dtype).requires_grad_() for dtype in (torch.float32, torch.bfloat16))
+    regard.attention(q, k, k, implementation="native").sum().backward()
+    assert (q.grad.dtype, k.grad.dtype) == (torch.float32, torch.bfloat16)
+
+
+@pytest.mark.parametrize(
+    ("function", "options"),
+    [
+        (regard.attention, {}),
+        (attention, {}),
+        (attention, {"sinks": torch.zeros(H)}),
+        (attention, {"dropout": 0.1}),
+    ],
+    ids=["regard", "regard.torch", "sinks", "dropout"],
+)
+def test_a_second_derivative_is_refused_in_a_sentence(qkv, function, options):
+    """An error of PyTorch too, for what falls back on its own; the formula has one."""
+    q, k, v = qkv
+    (first,) = torch.autograd.grad(function(q, k, v, **options).square().sum(), q, create_graph=True)
+    for inputs in (q, k):
+        with pytest.raises(RuntimeError, match=r"cannot be differentiated again.*implementation='reference'") as error:
+            torch.autograd.grad(first.sum(), inputs, retain_graph=True)
+        assert isinstance(error.value, RegardError)
+    if function is regard.attention:
+        assert torch.autograd.gradgradcheck(lambda q: function(q, k, v, implementation="reference"), q)
+
+
+def test_a_first_derivative_inside_another_one_is_right():
+    def outer(a, **options):
+        inner = torch.func.grad(lambda b: attention(a * QKV[0], *QKV[1:], **options).square().sum() * b**2)
+        return inner(torch.tensor(2.0, dtype=torch.float64))
+
+    at = torch.tensor(1.3, dtype=torch.float64)
+    close(torch.func.grad(outer)(at), torch.func.grad(lambda a: outer(a, implementation="reference"))(at))
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # PyTorch's own
+def test_forward_derivatives_are_right():
+    q, k, v = (tensor(2, 3, 70, 8, seed=i) for i in range(3))
+    direction = torch.ones_like(q)
+    ours = torch.func.jvp(lambda q: regard.attention(q, k, v), (q,), (direction,))
+    theirs = torch.func.jvp(lambda q: torch.softmax(q @ k.mT / 8**0.5, -1) @ v, (q,), (direction,))
+    torch.testing.assert_close(ours, theirs)
+
+
+def test_the_graph_is_walked_twice_if_kept_in_checkpoints_and_hooks_and_by_more_threads(qkv):
+    """Each time with the same bits."""
+
+    def output():
+        return regard.attention(*qkv, causal=True).square().sum()
+
+    before, kept = regard.num_threads(), output()
+    found = [torch.autograd.grad(kept, qkv, retain_graph=True), torch.autograd.grad(kept, qkv)]
+    with pytest.raises(RuntimeError, match="second time"):
+        torch.autograd.grad(kept, qkv)
+    found.append(torch.autograd.grad(torch.utils.checkpoint.checkpoint(output, use_reentrant=False), qkv))
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: x.clone(), lambda x: x):
+        hooked = output()
+    found.append(torch.autograd.grad(hooked, qkv))
+    for threads in (1, 2):
+        regard.set_num_threads(threads)
+        found.append(torch.autograd.grad(output(), qkv))
+    regard.set_num_threads(before)
+    for each in found[1:]:
+        assert all(map(torch.equal, each, found[0]))
+
+
+def test_a_tensor_that_is_changed_in_between_is_noticed():
+    used = tensor(3, 4).requires_grad_() * 1
+    output = regard.attention(used, used, used)
+    used.data.add_(0)
+    output.sum().backward(retain_graph=True)
+    with torch.no_grad():
+        used.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        output.sum().backward()
+
+
+def test_numbers_near_the_largest_have_gradients_too():
+    q, k, v = (tensor(4, 6, dtype=torch.float32, seed=i) for i in range(3))
+    huge, exact = ((v * 1e38).to(dtype).requires_grad_() for dtype in (torch.float32, torch.float64))
+    regard.attention(q, k, huge).sum().backward()
+    regard.attention(q.double(), k.double(), exact).sum().backward()
+    torch.testing.assert_close(huge.grad.double(), exact.grad, rtol=1e-5, atol=1e-5)
+
+
+def test_weights_are_differentiated_by_their_formula(qkv):
+    q, k, _ = qkv
+    assert torch.autograd.gradcheck(attention_weights, (q, k))
+    with pytest.raises(RegardError, match="differentiates"):
+        attention_weights(q, k, implementation="native")
+
+
+def test_a_bias_of_ones_own_without_a_gradient_goes_by_the_formula(qkv):
+    learned = tensor(1).requires_grad_()
+
+    class Mine(Bias):
+        def values(self, layout, rows, cols):
+            return learned * layout.xp.ones((len(layout.query_indices(rows)), len(layout.key_indices(cols))))
+
+    assert explain_plan(*qkv, bias=Mine()).implementation == "reference"
+    regard.attention(*qkv, bias=Mine()).square().sum().backward()
+    assert torch.isfinite(learned.grad).all()
 
 
 @pytest.mark.parametrize("bad", [torch.inf, torch.nan])
@@ -261,49 +337,194 @@ def test_what_is_not_finite_stays_where_it_is(shape, dtype, bad, where):
         np.testing.assert_allclose(one.double().numpy(), other.astype(np.float64), **error)
 
 
-def test_a_default_device_is_not_that_of_the_call():
-    x = tensor(1, 2, 11, 4, dtype=torch.float32)
-    with torch.device("meta"):
-        inside = attention(x, x, x, causal=True)
-    torch.testing.assert_close(inside, attention(x, x, x, causal=True, implementation="blockwise"))
-    assert torch.equal(inside, attention(x, x, x, causal=True))
+# Many gradients at once, against one at a time
+
+STARTS = torch.tensor([0, 2, 4]), torch.tensor([0, 2, 5])  # two sequences
 
 
-UNUSUAL = {
-    "sparse": (lambda x: x.to_sparse(), r"in the layout sparse_coo: give to_dense\(\) of it"),
-    "rows": (lambda x: x[0].to_sparse_csr(), r"in the layout sparse_csr: give to_dense\(\) of it"),
-    "nested": (lambda x: torch.nested.nested_tensor([x[0], x[1, :3]]), "is a nested tensor: pad it"),
-    "jagged": (lambda x: torch.nested.nested_tensor([x[0], x[1, :3]], layout=torch.jagged), "is a nested tensor"),
-    "quantized": (lambda x: torch.quantize_per_tensor(x, 0.1, 0, torch.qint8), r"give dequantize\(\) of it"),
-    "float8": (lambda x: x.to(torch.float8_e4m3fn), "got torch.float8_e4m3fn; convert it first"),
-    "float8 of gradients": (lambda x: x.to(torch.float8_e5m2), "got torch.float8_e5m2; convert it first"),
+def sequences(q, k, v, _):
+    q, k, v = (x[0].transpose(0, 1) for x in (q, k, v))
+    return regard.attention_varlen(q, k, v, cu_seqlens_q=STARTS[0], cu_seqlens_k=STARTS[1])
+
+
+def in_a_block(q, k, v, _):
+    with use_regard():
+        return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
+CALLS = {  # of q, k, v and one more tensor
+    "causal": lambda q, k, v, _: regard.attention(q, k, v, causal=True),
+    "half": lambda q, k, v, _: regard.attention(q.float(), k.bfloat16(), v.bfloat16(), window=(2, 1)),
+    "overflow": lambda q, k, v, _: regard.attention(q.half() * 1e4, k.half(), v.half() * 1e4),
+    "drop-in": lambda q, k, v, b: scaled_dot_product_attention(q, k, v, b, scale=0.3),
+    "block": in_a_block,
+    "bias": lambda q, k, v, b: regard.attention(q, k, v, bias=b, softcap=2.0),
+    "slopes": lambda q, k, v, b: regard.attention(q, k, v, bias=ALiBi(b[0, :3].exp())),
+    "sinks": lambda q, k, v, b: regard.attention(q, k, v, sinks=b[0, :3]),
+    "function": lambda q, k, v, _: regard.attention(q, k, v, mask=lambda b, h, i, j: (i + j) % 3 != 1),
+    "rule": lambda q, k, v, b: regard.attention(q, k, v, mask=SlidingWindow(1, 2), bias=b),
+    "dropout": lambda q, k, v, _: attention(q, k, v, dropout=0.3, rng=torch.Generator().manual_seed(1)),
+    "sequences": sequences,
 }
+OPTIONS = {"retain_graph": True, "allow_unused": True}
 
 
-@pytest.mark.filterwarnings("ignore:.*(prototype|beta state|quantize)")
-@pytest.mark.parametrize("kind", UNUSUAL)
-@pytest.mark.parametrize("name", ["q", "k", "v", "bias", "mask", "sinks"])
-def test_a_tensor_that_is_no_plain_array_is_one_sentence(name, kind):
-    x = torch.randn(2, 4, 8, generator=torch.Generator().manual_seed(0))
-    make, message = UNUSUAL[kind]
-    arguments = dict.fromkeys("qkv", x) | {name: make(x)}
-    with pytest.raises(RegardError, match=f"^{name} .*{message}"):
-        regard.attention(**arguments)
+def four():
+    return tuple(tensor(*x).requires_grad_() for x in ((2, 3, 4, 6), (2, 3, 5, 6), (2, 3, 5, 2), (4, 5)))
 
 
-@pytest.mark.filterwarnings("ignore:.*(prototype|beta state|quantize)")
-@pytest.mark.parametrize("kind", UNUSUAL)
-def test_a_map_or_softmax_of_such_a_tensor_is_one_sentence(kind):
-    make, message = UNUSUAL[kind]
-    x = make(torch.ones(2, 4, 8))
-    for call in (lambda: regard.AttentionMap(x, x), lambda: regard.functional.softmax(x)):
-        with pytest.raises(RegardError, match=message):
-            call()
+def used(gradients):
+    return [x for x in gradients if x is not None]
 
 
-def test_a_window_of_arrays_is_an_error_like_any_other():
-    with pytest.raises(RegardError, match="window"):
-        attention(*QKV, window=(np.array([1]), 0))
+def one_at_a_time(output, given, directions):
+    each = [used(torch.autograd.grad(output, given, d, **OPTIONS)) for d in directions]
+    return [torch.stack(x) for x in zip(*each, strict=True)]
+
+
+def batched(output, given, directions, **options):
+    return used(torch.autograd.grad(output, given, directions, is_grads_batched=True, **OPTIONS, **options))
+
+
+def mapped(output, given, directions, times=1, **options):
+    def gradients(d):
+        return tuple(used(torch.autograd.grad(output, given, d, **OPTIONS, **options)))
+
+    for _ in range(times):
+        gradients = torch.vmap(gradients)
+    return list(gradients(directions))
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_gradients_of_many_directions_are_those_of_each(name):
+    """In any memory, none at all, and in maps of maps; they have no second derivative."""
+    given = four()
+    output = CALLS[name](*given)
+    directions = tensor(6, *output.shape).to(output.dtype)
+    wanted = one_at_a_time(output, given, directions)
+    for way in (batched, mapped):
+        for same in (directions, directions.movedim(0, -1).contiguous().movedim(-1, 0)):
+            torch.testing.assert_close(way(output, given, same), wanted, equal_nan=True)
+        found = way(output, given[:3], directions, create_graph=True)
+        torch.testing.assert_close(found, wanted[:3], equal_nan=True)
+        with pytest.raises(RegardError, match="cannot be differentiated again"):
+            torch.autograd.grad(sum(x.sum() for x in found), given[:3], retain_graph=True)
+    twice = mapped(output, given, directions.unflatten(0, (2, 3)), times=2)
+    torch.testing.assert_close([x.flatten(0, 1) for x in twice], wanted, equal_nan=True)
+    assert [x.shape for x in mapped(output, given, directions[:0])] == [(0, *x.shape[1:]) for x in wanted]
+
+
+@pytest.mark.parametrize("name", sorted(CALLS.keys() - {"half", "overflow"}))
+def test_the_jacobian_and_gradcheck_are_vectorised(name):
+    given = four()
+    plain, vectorised = (
+        torch.autograd.functional.jacobian(CALLS[name], given, vectorize=vectorize) for vectorize in (False, True)
+    )
+    torch.testing.assert_close(vectorised, plain)
+    assert torch.autograd.gradcheck(lambda *x: CALLS[name](*x) + 0 * x[3].sum(), given, check_batched_grad=True)
+
+
+def test_maps_of_gradients_go_along_other_axes():
+    given = four()
+    output = CALLS["causal"](*given)
+    directions = tensor(2, 3, *output.shape)
+
+    def gradients(d):
+        return torch.autograd.grad(output, given[:3], d, retain_graph=True)
+
+    across = torch.vmap(torch.vmap(gradients), in_dims=1, out_dims=1)(directions)
+    torch.testing.assert_close(list(across), mapped(output, given[:3], directions, times=2))
+
+
+# A trace keeps arrays; edits get and hand back what was there.
+
+
+@pytest.mark.parametrize("maps", [False, True])
+def test_a_trace_records_beside_it(qkv, maps):
+    trace = Trace(maps=maps, only="*")
+    output, found = gradients(lambda *x: regard.attention(*x, trace=trace), qkv)
+    np.testing.assert_allclose(trace["weights"], attention_weights(*QKV[:2]).numpy(), atol=1e-15)
+    torch.testing.assert_close((output, found), gradients(regard.attention, qkv))
+
+
+def without_first_key(weights):
+    weights[..., 0] = 0
+    return weights
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16"])
+def test_tensors_with_gradients_are_kept_and_edited(dtype):
+    x = torch.randn(5, 3, dtype=getattr(torch, dtype), requires_grad=True)
+    plain, trace = Trace(), Trace(edit={"weights": without_first_key})
+    regard.attention(x, x, x, trace=plain)
+    edited = regard.attention(x, x, x, trace=trace)
+    assert (type(edited), edited.dtype) == (torch.Tensor, x.dtype)
+    rounding = 8 * np.finfo(trace["weights"].dtype).eps  # an edit is computed by the equation, not by the kernel
+    np.testing.assert_allclose(trace["weights"], without_first_key(plain["weights"]), rtol=rounding)
+    want = torch.from_numpy(trace["weights"]) @ x.detach().to(torch.from_numpy(trace["weights"]).dtype)
+    torch.testing.assert_close(edited.detach(), want.to(x.dtype))
+
+
+def test_an_edit_may_return_a_tensor_and_a_tap_goes_back_in_its_dtype():
+    value, short = torch.ones(3), torch.ones(3, dtype=torch.bfloat16)
+    assert Trace(edit={"a": lambda v: torch.from_numpy(v) * 2})("a", value, "E").tolist() == [2, 2, 2]
+    with pytest.raises(RegardError, match="complex64 instead of float32"):
+        Trace(edit={"a": lambda v: v + 1j})("a", value, "E")
+    trace = Trace(edit={"a": lambda values: values * 2})
+    went_on = trace("a", short, "E")
+    assert (went_on.dtype, went_on.tolist(), short.tolist()) == (torch.bfloat16, [2, 2, 2], [1, 1, 1])
+    assert trace["a"].dtype == np.float32
+
+
+# The kernel on tensors: their memory, dtypes and devices
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_the_kernel_reads_and_writes_the_memory_of_tensors(dtype, monkeypatch):
+    """And its bits are those of the same numbers in NumPy."""
+    import ml_dtypes
+
+    given = [tensor(2, 3, 70, 8, seed=i).to(dtype) for i in range(3)]
+    q, k, v = (x.transpose(1, 2).contiguous().transpose(1, 2)[..., ::2, :] for x in given)
+    attends, kernel = [], native.kernel()
+
+    class Spy:
+        def __getattr__(self, name):
+            return getattr(kernel, name)
+
+        def AttentionCall(self, *arguments, **options):
+            attends.extend(arguments[2:5])
+            return kernel.AttentionCall(*arguments, **options)
+
+        def forward(self, call, output, *sums):
+            attends.append(output)
+            return kernel.forward(call, output, *sums)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(native, "kernel", Spy)
+        output = regard.attention(q, k, v, implementation="native")
+    assert [x.ctypes.data for x in attends] == [x.data_ptr() for x in (q, k, v, output)]
+    short = dtype == torch.bfloat16
+    same = [x.double().numpy().astype(ml_dtypes.bfloat16) if short else x.numpy() for x in given]
+    ours, theirs = (regard.attention(*x, causal=True, implementation="native") for x in (given, same))
+    np.testing.assert_array_equal(ours.double().numpy(), theirs.astype(np.float64))
+
+
+def test_integers_parameters_other_devices_and_a_default_device():
+    with pytest.raises(RegardError, match="native"):
+        regard.attention(*(x.to("meta") for x in QKV), implementation="native")
+    integers = [(3 * x).to(torch.int64) for x in QKV]  # integers count as float64
+    close(regard.attention(*integers, implementation="native"), regard.attention(*(x.double() for x in integers)))
+    with torch.no_grad():  # a parameter is read like any tensor
+        parameters = [torch.nn.Parameter(x) for x in QKV]
+        assert explain_plan(*parameters).implementation == "native"
+        ours = regard.attention(*parameters)
+    assert not ours.requires_grad
+    with torch.inference_mode():
+        close(regard.attention(*QKV), ours)
+    with torch.device("meta"):  # which is not that of the call
+        assert torch.equal(attention(*QKV), ours)
+    close(ours, attention(*QKV, implementation="blockwise"))
 
 
 def one_query(dtype):
@@ -357,30 +578,46 @@ def test_one_new_token_is_seen_by_what_intercepts_calls():
     expected = attention(q, k, v)
     mapped = torch.func.vmap(attention, (0, None, None))(q[:, None], k, v)
     torch.testing.assert_close(mapped[0, 0], expected[0])
-    with FlopCounterMode(display=False) as counter:
-        attention(q, k, v)
-    assert counter.get_total_flops() > 0
+    for given, queries in ((QKV, T), ((q, k, v), 1)):
+        with FlopCounterMode(display=False) as counter:
+            attention(*given)
+        assert counter.get_total_flops() == 2 * B * H * queries * S * (D + Dv)
     with torch.autocast("cpu", torch.bfloat16):
         assert attention(q, k, v).dtype == torch.bfloat16
     with torch.autograd.forward_ad.dual_level():
         dual = torch.autograd.forward_ad.make_dual(q, torch.ones_like(q))
         assert torch.autograd.forward_ad.unpack_dual(attention(dual, k, v)).tangent is not None
-    compiled = torch.compile(attention, fullgraph=True, backend="aot_eager", dynamic=True)
-    torch.testing.assert_close(compiled(q, k, v), expected)
+    torch.testing.assert_close(compiled(attention, dynamic=True)(q, k, v), expected)
     for scale in (float("inf"), float("nan")):
         with pytest.raises(RegardError, match="scale"):
             attention(q, k, v, scale=scale)
 
 
-@pytest.mark.parametrize("compiled", [False, True])
-def test_nobody_has_to_import_regard_torch_before_the_first_call(compiled):
-    code = f"""
-import sys, torch, regard
-from regard import attention
-q = torch.randn(2, 5, 8)
-call = lambda q: attention(q, q, q, causal=True)
-assert "regard.torch" not in sys.modules
-first = torch.compile(call, fullgraph=True, backend="eager")(q) if {compiled} else call(q)
-assert "regard.torch.operator" in sys.modules and torch.equal(first, call(q))
-"""
-    subprocess.run([sys.executable, "-c", code], check=True)
+# Errors
+
+UNUSUAL = {
+    "sparse": (lambda x: x.to_sparse(), r"in the layout sparse_coo: give to_dense\(\) of it"),
+    "rows": (lambda x: x[0].to_sparse_csr(), r"in the layout sparse_csr: give to_dense\(\) of it"),
+    "nested": (lambda x: torch.nested.nested_tensor([x[0], x[1, :3]]), "is a nested tensor: pad it"),
+    "jagged": (lambda x: torch.nested.nested_tensor([x[0], x[1, :3]], layout=torch.jagged), "is a nested tensor"),
+    "quantized": (lambda x: torch.quantize_per_tensor(x, 0.1, 0, torch.qint8), r"give dequantize\(\) of it"),
+    "float8": (lambda x: x.to(torch.float8_e4m3fn), "got torch.float8_e4m3fn; convert it first"),
+    "float8 of gradients": (lambda x: x.to(torch.float8_e5m2), "got torch.float8_e5m2; convert it first"),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*(prototype|beta state|quantize)")
+@pytest.mark.parametrize("kind", UNUSUAL)
+def test_a_tensor_that_is_no_plain_array_is_one_sentence(kind):
+    plain, (make, message) = tensor(2, 4, 8, dtype=torch.float32), UNUSUAL[kind]
+    for name in ("q", "k", "v", "bias", "mask", "sinks"):
+        with pytest.raises(RegardError, match=f"^{name} .*{message}"):
+            regard.attention(**(dict.fromkeys("qkv", plain) | {name: make(plain)}))
+    for function in (lambda x: regard.AttentionMap(x, x), regard.functional.softmax):
+        with pytest.raises(RegardError, match=message):
+            function(make(plain))
+
+
+def test_a_window_of_arrays_is_an_error_like_any_other():
+    with pytest.raises(RegardError, match="window"):
+        attention(*QKV, window=(np.array([1]), 0))

@@ -1,12 +1,11 @@
 """Tensors of other classes than PyTorch's plain one: what they mean is honoured, PyTorch's affair, or refused."""
 
-from __future__ import annotations
-
 import itertools
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
+from attention_matrix import compiled
 from torch.nn import functional as F
 from torch.nn.attention.bias import causal_lower_right, causal_upper_left
 
@@ -24,9 +23,8 @@ def in_a_block(*given, **options):
         return F.scaled_dot_product_attention(*given, **options)
 
 
-def compiled(*given, **options):
-    torch._dynamo.reset()
-    return torch.compile(scaled_dot_product_attention, fullgraph=True, backend="aot_eager")(*given, **options)
+def in_a_program(*given, **options):
+    return compiled(scaled_dot_product_attention)(*given, **options)
 
 
 def compiled_in_a_block(*given, **options):
@@ -35,7 +33,7 @@ def compiled_in_a_block(*given, **options):
         return torch.compile(F.scaled_dot_product_attention, backend="aot_eager")(*given, **options)
 
 
-WAYS = {f.__name__: f for f in (scaled_dot_product_attention, in_a_block, compiled, compiled_in_a_block)}
+WAYS = {f.__name__: f for f in (scaled_dot_product_attention, in_a_block, in_a_program, compiled_in_a_block)}
 
 
 def draw(queries, keys, *, heads=2, groups=2):
@@ -142,8 +140,6 @@ DIRECT = {
     "attention_vjp": regard.attention_vjp,
     "attention_partial": regard.attention_partial,
 }
-
-
 # Classes that are no arguments of attention: the tensor of such a class, the arguments tried, what the error says.
 REFUSED = {
     "CausalBias": (lambda _: causal_upper_left(5, 5), ("mask", "bias", "sinks"), "; give causal=True"),
@@ -156,26 +152,26 @@ REFUSED = {
         ("q", "k", "mask", "bias"), r"; give get_data\(\) of it",
     ),
 }  # fmt: skip
-TRIED = [(kind, name, way) for kind, (_, names, _) in REFUSED.items() for name in names for way in DIRECT]
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of MaskedTensors is in prototype stage")
-@pytest.mark.parametrize(
-    ("kind", "name", "way"),
-    [each for each in TRIED if each[0] != "MaskedTensor" or each[2] != "compiled"],  # PyTorch compiles none
-)
-def test_tensors_of_other_classes_are_no_arguments_of_attention(kind, name, way):
-    torch._dynamo.reset()
+@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, (_, names, _) in REFUSED.items() for name in names])
+def test_tensors_of_other_classes_are_no_arguments_of_attention(kind, name):
     make, _, message = REFUSED[kind]
     arrays = [x.detach() if kind == "MaskedTensor" else x for x in draw(5, 5)]
     given = dict(zip("qkv", arrays, strict=True)) | {
         "mask": torch.ones(5, 5, dtype=torch.bool), "bias": torch.zeros(5, 5), "sinks": torch.zeros(2),
         "key_lengths": torch.tensor([3, 5]),
     }  # fmt: skip
-    given = {each: x for each, x in given.items() if each in ("q", "k", "v", name)}
-    given[name] = make(given[name].detach())
-    with pytest.raises(RegardError, match=f"^{name}.* is of the class {kind}, .*{message.format(name=name)}"):
-        DIRECT[way](given.pop("q"), given.pop("k"), given.pop("v"), **given)
+    given = {
+        each: make(x.detach()) if each == name else x for each, x in given.items() if each in ("q", "k", "v", name)
+    }
+    q, k, v = (given.pop(x) for x in "qkv")
+    for way, function in DIRECT.items():
+        if (kind, way) != ("MaskedTensor", "compiled"):  # PyTorch compiles none
+            torch._dynamo.reset()
+            with pytest.raises(RegardError, match=f"^{name}.* is of the class {kind}, .*{message.format(name=name)}"):
+                function(q, k, v, **given)
 
 
 def test_distributed_tensors_are_no_arguments_of_attention(tmp_path):

@@ -1,7 +1,5 @@
 """TorchScript in a block that uses regard: an error of one sentence, after which all is as before."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest

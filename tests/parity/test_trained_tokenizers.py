@@ -1,7 +1,5 @@
 """Tokenizers in the shape in which families ship theirs: the ids, texts and chats of transformers' AutoTokenizer."""
 
-from __future__ import annotations
-
 import pytest
 from texts import varied_strings
 from trained_tokenizers import CHATS, FAMILIES, write_family

@@ -1,7 +1,5 @@
 """Training beside PyTorch's own loop: the same start, batches, optimizer, clipping and schedule."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

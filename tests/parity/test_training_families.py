@@ -1,7 +1,5 @@
 """A few steps of training of every family and configuration, against transformers with PyTorch's AdamW."""
 
-from __future__ import annotations
-
 import copy
 import json
 

@@ -1,7 +1,5 @@
 """transformers with attn_implementation="regard" beside its own "eager", model type by model type."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

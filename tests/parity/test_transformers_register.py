@@ -1,7 +1,5 @@
 """attn_implementation="regard" in use: masks, caches, dropout, edits in place, capture, and what is refused."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest

@@ -1,7 +1,5 @@
 """Sequences of different lengths and paged caches in PyTorch: numbers and gradients of a formula there."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

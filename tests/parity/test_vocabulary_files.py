@@ -1,7 +1,5 @@
 """Vocabularies of a few tokens with unusual lines, settings and gaps: the ids of transformers' AutoTokenizer."""
 
-from __future__ import annotations
-
 import json
 import random
 

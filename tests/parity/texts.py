@@ -1,7 +1,5 @@
 """Varied texts: every script, odd spaces, hostile characters, long words, and lengths up to a model's limit."""
 
-from __future__ import annotations
-
 import numpy as np
 
 TEXTS = [

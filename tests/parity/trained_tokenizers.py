@@ -3,8 +3,6 @@
 Vocabularies are trained on the texts of `texts`; everything else is as in the checkpoints named beside each family.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Tiny models of transformers, one of each type: what `attn_implementation="regard"` is held against."""
 
-from __future__ import annotations
-
 import copy
 
 import torch

@@ -1,7 +1,5 @@
 """Random models of transformers whose config.json is edited when it is written, and comparisons of their numbers."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np
@@ -13,6 +11,7 @@ from regard.models.encoder_decoder import EncoderDecoder
 
 IDS = [[(7 * i) % 43 + 5 for i in range(30)]]
 SEQ2SEQ = ("bart", "mt5", "t5")
+GEMMA4 = {**LAYERS, "head_dim": 8, "vocab_size_per_layer_input": 50, "hidden_size_per_layer_input": 4}
 FIELDS = {  # of a class, besides its sizes
     "cohere": {"use_qk_norm": True},
     "cohere2": LAYERS,
@@ -23,6 +22,8 @@ FIELDS = {  # of a class, besides its sizes
         "vision_config": {"model_type": "siglip_vision_model", **IMAGES},
     },
     "gemma3_text": {**LAYERS, "head_dim": 8},
+    "gemma4": {"text_config": {**SIZES, **GEMMA4}},
+    "gemma4_text": GEMMA4,
     "gpt_neo": {"attention_types": [[["global", "local"], 1]], "window_size": 5, "num_layers": 2, "num_heads": 4},
     "gpt_oss": {**EXPERTS, **LAYERS, "head_dim": 8},
     "llama4_text": {**EXPERTS, "head_dim": 8, "attention_chunk_size": 5},

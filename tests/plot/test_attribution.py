@@ -1,7 +1,5 @@
 """The figure of an attribution: labels inside and apart, bars in proportion, both themes."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from matplotlib.patches import Rectangle

@@ -1,7 +1,5 @@
 """Plots on existing axes stay inside the space of the axes, with every layout engine."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from matplotlib.figure import Figure

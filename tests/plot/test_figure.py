@@ -1,7 +1,5 @@
 """Figures for print: their size in millimetres, fonts in the file, colours of weights, and words that stay words."""
 
-from __future__ import annotations
-
 import io
 import re
 import xml.etree.ElementTree as ElementTree

@@ -1,7 +1,5 @@
 """Font fallback: missing characters come from other fonts or become code points, never an empty box."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from matplotlib import font_manager

@@ -1,7 +1,5 @@
 """The grid of heads: every head in its panel, on one scale, with the share of special tokens."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The heat map: the position of every part, without overlap or clipping."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from matplotlib.colors import to_rgba

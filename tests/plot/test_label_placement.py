@@ -1,7 +1,5 @@
 """Label placement: inside the page, without overlap of labels or points."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st

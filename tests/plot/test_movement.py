@@ -1,7 +1,5 @@
 """The movement plot: points of `project`, arrows between them, and labels without overlap."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from matplotlib.figure import Figure

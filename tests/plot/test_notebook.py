@@ -1,7 +1,5 @@
 """Figures and axes that end a cell of a notebook are shown as pictures, whether pyplot is in use or not."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from IPython.core.formatters import DisplayFormatter

@@ -1,7 +1,5 @@
 """The figure of a patching grid: cells of what is recovered, and text that fits."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """The figure of paths: labels inside and apart, edges in proportion, both themes."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 

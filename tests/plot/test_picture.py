@@ -1,7 +1,5 @@
 """The map over a picture: what is drawn where, and that no text covers another."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from matplotlib.figure import Figure

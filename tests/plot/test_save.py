@@ -1,7 +1,5 @@
 """Saving figures: kind by suffix, equal bytes, atomic writes, and markup in labels stays text."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree

@@ -1,7 +1,5 @@
 """Themes: even steps of lightness, contrast, and no change of matplotlib's settings."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

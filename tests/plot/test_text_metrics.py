@@ -1,7 +1,5 @@
 """Wrapped text stays inside its width, whatever its words."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, strategies as st
 

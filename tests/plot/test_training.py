@@ -1,7 +1,5 @@
 """The figure of a training run: its numbers are those of the run, nothing covers another, and what lacks is said."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np

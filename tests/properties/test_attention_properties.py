@@ -1,7 +1,5 @@
 """Laws that attention obeys, whatever the numbers."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st

@@ -1,7 +1,5 @@
 """Numbers near the largest float: where the exact result is finite, every path gives it."""
 
-from __future__ import annotations
-
 import ml_dtypes
 import numpy as np
 import pytest

@@ -5,8 +5,6 @@ import. Those of exports are left out, those of generation are ours. ``$REGARD_C
 plugin puts regard in the place of ``"sdpa"``, the default.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import types

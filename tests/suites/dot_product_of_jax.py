@@ -3,8 +3,6 @@
 The plugin puts regard in the place of JAX's function.
 """
 
-from __future__ import annotations
-
 import functools
 
 import jax

@@ -3,8 +3,6 @@
 It knows nothing of the project's own tests, which it never meets.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import json

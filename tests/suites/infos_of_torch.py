@@ -4,8 +4,6 @@ The plugin puts regard in the place of PyTorch's function. A bound is twice the 
 same dtype, against it in float64, and the rounding of a sum of as many terms as there are.
 """
 
-from __future__ import annotations
-
 import contextvars
 import functools
 

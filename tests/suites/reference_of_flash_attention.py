@@ -5,8 +5,6 @@ product of parameters is covered pair by pair; what `left_out` names is not a pa
 the folder of the source distribution.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import sys

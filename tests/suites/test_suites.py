@@ -4,8 +4,6 @@ Each runs in a process of its own, by `in_place`. What came of it is a row of th
 or in which the peer computes itself, is as red as one that fails.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The table and the heat map in the terminal: aligned lines of the right width for any text."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The step-by-step pages, and the similarity of a word in two texts."""
 
-from __future__ import annotations
-
 import json
 import re
 

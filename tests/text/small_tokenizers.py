@@ -1,7 +1,5 @@
 """Tokenizers small enough to be made in a test, as the files that a model would bring."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

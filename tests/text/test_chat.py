@@ -1,7 +1,5 @@
 """Templates of chats: what they write, and what they may not do."""
 
-from __future__ import annotations
-
 import json
 import tomllib
 from pathlib import Path

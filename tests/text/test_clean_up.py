@@ -1,7 +1,5 @@
 """Spaces before punctuation, removed from a text at once and as it comes."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, strategies as st
 

@@ -1,7 +1,5 @@
 """Tokenizers built from the metadata of GGUF files."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

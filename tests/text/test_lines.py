@@ -1,7 +1,5 @@
 """Lines of a file of texts, the same for every command."""
 
-from __future__ import annotations
-
 import io
 
 import pytest

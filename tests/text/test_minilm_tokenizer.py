@@ -1,7 +1,5 @@
 """The real files of MiniLM: what a ``vocab.txt`` rebuilds is what its ``tokenizer.json`` says."""
 
-from __future__ import annotations
-
 import json
 import random
 import shutil

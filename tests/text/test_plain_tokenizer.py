@@ -1,7 +1,5 @@
 """The tokenizer in Python gives what the `tokenizers` library gives."""
 
-from __future__ import annotations
-
 import json
 import random
 import sys

@@ -1,7 +1,5 @@
 """Columns of tables, which both readers of the command line take: against pandas, which writes and reads the files."""
 
-from __future__ import annotations
-
 import csv
 import io
 

@@ -1,7 +1,5 @@
 """Ids of byte-level vocabularies: their text, its words, and the labels of the tokens."""
 
-from __future__ import annotations
-
 import pytest
 
 from regard.text.token_bytes import encode_spelled, spelling

@@ -1,7 +1,5 @@
 """Tokens as they are read."""
 
-from __future__ import annotations
-
 import unicodedata
 
 import pytest

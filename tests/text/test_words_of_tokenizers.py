@@ -1,7 +1,5 @@
 """Words and labels are those of the text, whatever a vocabulary spells a space or a byte with."""
 
-from __future__ import annotations
-
 import functools
 
 import hypothesis.strategies as st

@@ -1,7 +1,5 @@
 """Words of byte-level tokenizers are those that were typed, with the marks above and below their letters."""
 
-from __future__ import annotations
-
 import json
 from unicodedata import normalize
 

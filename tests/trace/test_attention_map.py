@@ -1,7 +1,5 @@
 """An attention map equals the array of weights, which it never holds."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 import tracemalloc

@@ -3,8 +3,6 @@
 The oracles are runs of each text alone, and of the whole text without a cache, with edits that index arrays.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Ready-made edits, against what the arrays say."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """A statistic is one definition, of a block of weights, for every map: with the kernel, without it, and on dask."""
 
-from __future__ import annotations
-
 import inspect
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The HTML of results: a picture of the weights, sizes, and hostile tokens as text."""
 
-from __future__ import annotations
-
 import base64
 import io
 import re

@@ -1,7 +1,5 @@
 """Steps that are recorded if asked for by name: what each head adds, the steps of norms, queries before rotation."""
 
-from __future__ import annotations
-
 import functools
 from contextlib import nullcontext
 

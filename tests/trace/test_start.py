@@ -1,7 +1,5 @@
 """A run that starts from the output of a block has the bits of a whole run, and computes nothing earlier."""
 
-from __future__ import annotations
-
 import functools
 
 import numpy as np
@@ -43,7 +41,7 @@ def test_the_steps_from_there_are_those_of_a_whole_run(case, maps):
     model = load(case)
     whole = Trace(maps=maps, only="*")
     hidden = model(IDS, trace=whole).hidden
-    for i in range(len(model.blocks)):
+    for i in range(min(len(model.blocks), model.last_start)):
         name = f"blocks.{i}.output"
         trace = Trace(maps=maps, only="*", start={name: whole[name]})
         np.testing.assert_array_equal(model(IDS, trace=trace).hidden, hidden)

@@ -1,7 +1,5 @@
 """A run that ends after a step: what was recorded until then is that of a whole run, and nothing later was computed."""
 
-from __future__ import annotations
-
 import functools
 import re
 

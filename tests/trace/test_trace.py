@@ -1,7 +1,5 @@
 """Contract 2: recording, selecting, editing, keeping."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

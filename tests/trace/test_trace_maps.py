@@ -1,7 +1,5 @@
 """A trace that stores queries and keys instead of n² weights, which it computes when they are read."""
 
-from __future__ import annotations
-
 import copy
 import functools
 import json

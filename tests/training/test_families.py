@@ -1,7 +1,5 @@
 """Every family can be trained: decoders on the next token, encoders on masked words, encoder-decoders on pairs."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The model `induction`, which is a part of the package: its heads, its loss, and that it needs no network."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

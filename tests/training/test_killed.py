@@ -1,7 +1,5 @@
 """A run killed at random moments always has a checkpoint that loads, and in the end the bits of one that was not."""
 
-from __future__ import annotations
-
 import random
 import subprocess
 import sys

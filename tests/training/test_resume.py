@@ -1,7 +1,5 @@
 """A resumed run is the same run, and there is one in a folder at a time."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

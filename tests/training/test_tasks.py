@@ -1,7 +1,5 @@
 """The tasks: what a batch asks, and that held-out batches are none that is trained on."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

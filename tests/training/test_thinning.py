@@ -1,7 +1,5 @@
 """Fewer points that still begin and end where all do."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """The loop: what accumulation, dropout, masks and checkpoints do, and that a resumed run has the same bits."""
 
-from __future__ import annotations
-
 import json
 import signal
 import threading

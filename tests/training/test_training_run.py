@@ -1,7 +1,5 @@
 """The folder of a run: the loss of every step whatever ended it, and the text to look at its checkpoints with."""
 
-from __future__ import annotations
-
 import csv
 import re
 

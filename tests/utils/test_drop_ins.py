@@ -1,7 +1,5 @@
 """Errors of functions that stand in for a framework's."""
 
-from __future__ import annotations
-
 import pickle
 import traceback
 

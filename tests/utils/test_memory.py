@@ -1,7 +1,5 @@
 """The memory that a process can still take."""
 
-from __future__ import annotations
-
 import pytest
 
 from regard._utils.memory import available_memory

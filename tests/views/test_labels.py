@@ -1,7 +1,5 @@
 """Labels: visible, without control characters, and unchanged for letters of every script."""
 
-from __future__ import annotations
-
 import unicodedata
 
 import pytest

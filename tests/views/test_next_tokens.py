@@ -1,7 +1,5 @@
 """The most likely next tokens are those of a softmax, in order."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """What one token attends to, over the patches of a picture."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from tiny_images import picture

@@ -1,7 +1,5 @@
 """Projection: principal components of the standardized vectors, deterministic and finite."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st

@@ -1,7 +1,5 @@
 """Selecting one map: layer, head, labels, sums of rows, and errors that list what is available."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st

@@ -53,6 +53,13 @@ def bundle_page() -> str:
     return re.sub(r"\s*\n\s*", "\n", tags)
 
 
+def door_page() -> str:
+    """Return the page at which a class enters: the head of the page, with a form in place of its body."""
+    content, files = re.compile(r'<div id="regard".*</template>', re.DOTALL), re.compile(r"static/(app/main|style)\.")
+    page = content.sub(lambda _: frontend_file("enter.html"), frontend_file("index.html"))
+    return files.sub("/static/enter.", page)
+
+
 def page_markup() -> str:
     """Return the ``<template>`` of the page's markup."""
     return re.search(r"<template.*</template>", bundle_page(), re.DOTALL)[0]  # type: ignore[index]

@@ -30,7 +30,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from regard._utils.errors import RegardError
-from regard.explorer.bundle import bundle_module, bundle_styles, frontend_file, frontend_files
+from regard.explorer.bundle import bundle_module, bundle_styles, door_page, frontend_file, frontend_files
 from regard.explorer.exploration import Exploration
 from regard.explorer.query import QUERIES, dispatch
 from regard.explorer.responses import (
@@ -312,4 +312,6 @@ def page_file(name: str, status: int = 200, headers: dict[str, str] | None = Non
 def _file_bytes(name: str) -> bytes:
     if name == _ENTRY:
         return bundle_module(name).encode("utf-8")
+    if name == "enter.html":
+        return door_page().encode("utf-8")
     return (bundle_styles(name) if name.endswith(".css") else frontend_file(name)).encode("utf-8")

@@ -480,9 +480,10 @@ def _number(value: Any) -> float:
 
 
 def _start(model: Any, corrupted: Trace, layer: int) -> dict[str, np.ndarray] | None:
-    """Return the state before a layer, from which a decoder starts."""
-    name = f"blocks.{layer - 1}.output"
-    return {name: corrupted[name]} if layer and isinstance(model, Decoder) else None
+    """Return the state before a layer, or before the last one from which a decoder can start."""
+    first = min(layer, model.last_start) if isinstance(model, Decoder) else 0
+    name = f"blocks.{first - 1}.output"
+    return {name: corrupted[name]} if first else None
 
 
 def sites_from(clean: np.ndarray, indices: np.ndarray) -> Edit:

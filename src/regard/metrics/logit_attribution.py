@@ -16,7 +16,7 @@ from regard.metrics.lens import streams
 from regard.metrics.token_places import TokenPlaces
 from regard.models.decoder import Decoder
 from regard.nn import LayerNorm, Linear
-from regard.nn.decoder import require_maps
+from regard.nn.decoder import require_maps, require_sums
 from regard.text.encoding import Encoding
 from regard.trace import Trace
 from regard.trace.notebook_html import page, sizes_picture, table, tokens_line
@@ -176,6 +176,7 @@ def logit_attribution(model: Any, trace: Trace, token: Any, versus: Any = None) 
     """
     names = streams(model, trace)
     require_maps(model, "logit attribution")
+    require_sums(model, "logit attribution")
     states = [np.asarray(trace[name], np.float64) for name in names]
     shape = states[0].shape[:2]
     ids = [next_token_ids(model, trace.encodings, each, shape) for each in (token, versus)[: 1 + (versus is not None)]]

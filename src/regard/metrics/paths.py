@@ -21,7 +21,7 @@ from regard.metrics.layer_maps import CancelCheck
 from regard.metrics.path_search import Edges, PathSearch
 from regard.metrics.writers import Writer
 from regard.models.batch import OneText
-from regard.nn.decoder import require_maps
+from regard.nn.decoder import require_maps, require_sums
 from regard.text.encoding import Encoding
 from regard.text.token_labels import numbered_labels, token_labels
 from regard.trace import Trace
@@ -292,6 +292,7 @@ def require_paths(model: Any) -> None:
     """Raise RegardError unless a model is a decoder whose heads read its residual stream."""
     require_decoder(model)
     require_maps(model, "a graph of paths")
+    require_sums(model, "a graph of paths")
     if any(hasattr(block.attn, "kv_latent") for block in model.blocks):
         raise RegardError(
             f"{model.name} has no such paths: its heads read latents, with a norm between, not the stream"

@@ -22,6 +22,7 @@ from regard.functional.recorder import Recorder, RecordingPlan, Scoped
 from regard.metrics.writers import Parts, Values, Writer
 from regard.nn import CausalAttention, Embedding, Layer, LayerNorm, Linear, MultiHeadAttention, RMSNorm
 from regard.nn.fast_paths import CACHES
+from regard.nn.kv_cache import KVCache
 from regard.text.words import join_names
 from regard.trace.gradient_trace import GradientTrace
 from regard.trace.recorded_steps import RecordedSteps
@@ -29,6 +30,7 @@ from regard.trace.recorded_steps import RecordedSteps
 WHY_STEPS = (
     *("*embeddings", "*attn.context", "*attn.v", "*mlp.output", "*mlp.experts"),
     *("*attn.scores", "*attn.capped", "*attn.biased", "*attn.weights", "*attn.output_gate", "*linear_attn.output"),
+    "*layer_input.output",
 )
 """The steps that a trace must have for `why` and `carried`, ``Trace(optional=WHY_STEPS)``; all are by default."""
 
@@ -101,6 +103,7 @@ class Replay(Scoped, Recorder):
         self.trace, self.batch, self._columns = trace, batch, columns
         self.target, self.head, self.split = target, head, split
         self.attentions: list[str] = []  # the names of those that were passed
+        self.passed: dict[str, tuple[RecordedAttention, Any]] = {}  # by name, with what each read
         self.boxes: dict[str, str] = {}  # the classes of other layers that were passed, by name
         tables = [name for name in trace.names() if name.endswith("token_embeddings")]
         self.dtype = trace[tables[0]].dtype if tables else np.dtype(np.float64)  # of the run
@@ -366,9 +369,23 @@ class RecordedAttention:
         if self._is_target():
             self._read = dict.fromkeys("qk", x)
             kept = {"scale": options["scale"]} if "scale" in options else {}
-            self._frozen()(_stacked(x), **kept, **({} if rotation is None else {"rotation": _at(rotation, recorder)}))
+            kept |= {} if rotation is None else {"rotation": _at(rotation, recorder)}
+            if (source := getattr(self._attn, "kv_layer", None)) is not None:
+                kept["cache"] = self._keys_of(f"blocks.{source}.attn", kept)
+            self._frozen()(_stacked(x), **kept)
+        recorder.passed[recorder.scope_name] = self, x
         output = self._written()
         return (output, cache) if isinstance(self._attn, CausalAttention) else output
+
+    def _keys_of(self, name: str, options: Any) -> KVCache:
+        """Return the keys and values that another layer makes of the parts that it read."""
+        other, read = self._recorder.passed[name]
+        self._read["k"] = other._read["q"] = other._read["k"] = read
+        try:
+            other._frozen()(_stacked(read), **options)
+        except _Captured as captured:
+            return KVCache().append(captured.projected.k[:, None], captured.projected.v[:, None])
+        raise AssertionError
 
     def project_q(self, x: Any, **_: Any) -> Any:
         """Return the queries, at the target those of its parts."""

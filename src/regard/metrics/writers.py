@@ -17,6 +17,7 @@ _NAMES = {
     "patch_embeddings": "patch embedding",
     "mlp": "MLP",
     "linear_attn": "linear attention",
+    "layer_input": "input of the layer",
     "shared_expert": "shared expert",
 }
 

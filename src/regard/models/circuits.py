@@ -17,7 +17,7 @@ from regard._utils.errors import RegardError
 from regard._utils.validation import whole_number
 from regard.functional.factored import FactoredMatrix
 from regard.nn import DecoderBlock, LayerNorm
-from regard.nn.decoder import require_maps
+from regard.nn.decoder import require_maps, require_sums
 
 Composition = Literal["q", "k", "v"]
 
@@ -130,6 +130,7 @@ class Circuits:
         if not blocks or not all(isinstance(block, DecoderBlock) for block in blocks):
             raise RegardError(f"{getattr(model, 'name', model)!r} has no circuits: they are those of a decoder")
         require_maps(model, "reading circuits")
+        require_sums(model, "reading circuits")
         if any(block.attn.o_proj is None for block in blocks):
             raise RegardError(f"{model.name} has no circuits: a head without o_proj writes nothing of its own")
         if any(block.attn.k_proj.weight.shape[0] != block.attn.o_proj.weight.shape[1] for block in blocks):

@@ -127,10 +127,12 @@ class Decoder(LanguageModel):
         rotation: CosSin | list[CosSin | None] | None = None,
         mask: np.ndarray | None = None,
         trace: Recorder = NULL_RECORDER,
+        **options: Any,
     ) -> tuple[np.ndarray, Caches]:
         """Return the output of all blocks, ``B T E``, for x ``B T E``, and the caches; arguments of a `DecoderBlock`.
 
-        `rotation` is that of all blocks, or a list of those of each block, with None for a block without positions.
+        `rotation` is that of all blocks, or a list of those of each block, with None for a block without positions;
+        `options` are those of `run_block`.
         The new tokens of each text are computed in one call of the kernel where no recorder wants a step.
         """
         rotations = rotation if isinstance(rotation, list) else [rotation] * len(self.blocks)
@@ -142,10 +144,24 @@ class Decoder(LanguageModel):
         first, x = trace.resume(x)
         if first > len(self.blocks):
             raise RegardError(f"start= names blocks.{first - 1}, but {self.name} has {len(self.blocks)} blocks")
-        for i, block in enumerate(self.blocks[first:], first):
+        if first > self.last_start:
+            raise RegardError(
+                f"start= names blocks.{first - 1}, but later blocks of {self.name} read keys of "
+                f"blocks.{self.last_start}"
+            )
+        for i in range(first, len(self.blocks)):
             with trace.scope(f"blocks.{i}"):
-                x, caches[i] = block(x, rotation=rotations[i], cache=caches[i], mask=mask, trace=trace)
+                x, caches[i] = self.run_block(i, x, caches, rotation=rotations[i], mask=mask, trace=trace, **options)
         return x, caches
+
+    def run_block(self, i: int, x: np.ndarray, caches: Caches, **options: Any) -> tuple[np.ndarray, Any]:
+        """Return the output of a block, ``B T E``, and its cache; the options are those of the block."""
+        return self.blocks[i](x, cache=caches[i], **options)
+
+    @property
+    def last_start(self) -> int:
+        """The last block from whose input a run can start."""
+        return len(self.blocks)
 
     def forward(
         self, ids: np.ndarray, *, mask: np.ndarray | None = None, trace: Recorder = NULL_RECORDER

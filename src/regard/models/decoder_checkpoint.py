@@ -17,10 +17,13 @@ from regard.models.rope import MAX_HEAD_DIM, MAX_POSITIONS, Rope
 
 _TASK_HEADS = ("score.", "classifier.", "qa_outputs.")
 _QUESTION_PREFIX = "transformer"  # of all names, in models of some families that answer questions
-# Of the part that reads texts, in models that look at pictures too: as published, and as transformers 5 has them.
+# Of the part that reads texts, in models that look or hear too: as published, and as transformers 5 has them.
 _TEXT_PREFIXES = ("language_model.model", "model.language_model", "language_model")
 _FURTHER = ("mtp.",)  # layers that predict further tokens, beside the model
-_PICTURES = ("vision_tower.", "vision_model.", "multi_modal_projector.")
+_PICTURES = (
+    *("vision_tower.", "vision_model.", "multi_modal_projector."),
+    *("embed_vision.", "audio_tower.", "embed_audio."),
+)
 _OF_PICTURES = ("vision_config", "mm_tokens_per_image", *(f"{x}_token_index" for x in ("boi", "eoi", "image")))
 
 
@@ -121,17 +124,23 @@ def read_windows(
 
 
 def text_part(
-    reader: ConfigReader, model_type: str, defaults: Mapping[str, Any], *, tied: bool | None = True
+    reader: ConfigReader,
+    model_type: str,
+    defaults: Mapping[str, Any],
+    *,
+    tied: bool | None = True,
+    others: Sequence[str] = _OF_PICTURES,
 ) -> ConfigReader:
     """Return the reader of the part that reads texts of a model that looks at pictures too, of type `model_type`.
 
     `defaults` are those of sizes that its configuration may leave out, `tied` that of ``tie_word_embeddings`` of the
-    whole; with None that of the part counts. Another reader is returned as it is.
+    whole; with None that of the part counts; `others` are fields of parts that are not run. Another reader is returned
+    as it is.
     """
     if reader.peek("model_type") != model_type and reader.peek("text_config") is None:
         return reader
     reader.only(model_type=model_type, is_encoder_decoder=False)
-    reader.leave_out(*_OF_PICTURES)
+    reader.leave_out(*others)
     fields, of_whole = reader.take("text_config"), reader.flag("tie_word_embeddings", bool(tied))
     reader.require(isinstance(fields, dict), f"text_config must be an object, got {fields!r}")
     fields = fields if isinstance(fields, dict) else {}

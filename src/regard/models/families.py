@@ -46,6 +46,8 @@ _FAMILIES: dict[str, str | type[PretrainedModel]] = {
     "gemma2": "gemma2.Gemma2",
     "gemma3": "gemma3.Gemma3",
     "gemma3_text": "gemma3.Gemma3",
+    "gemma4": "gemma4.Gemma4",
+    "gemma4_text": "gemma4.Gemma4",
     "glm": "glm.Glm",
     "glm4": "glm.Glm",
     "gpt2": "gpt2.GPT2",

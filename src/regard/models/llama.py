@@ -115,8 +115,13 @@ class Llama(Decoder):
         x = trace("token_embeddings", self.token_embedding(ids), "B T E")
         x = trace("embeddings", x if self.embedding_scale == 1 else x * x.dtype.type(self.embedding_scale), "B T E")
         rotation = self.rotation(positions, x.dtype)
-        x, caches = self.run_blocks(x, caches, rotation=rotation, mask=mask, trace=trace)
+        options = self.block_options(ids, x)
+        x, caches = self.run_blocks(x, caches, rotation=rotation, mask=mask, trace=trace, **options)
         return trace("final_norm", traced_norm(self.final_norm, x, trace, "final_norm"), "B T E"), caches
+
+    def block_options(self, ids: np.ndarray, embeddings: np.ndarray) -> dict[str, Any]:  # noqa: ARG002
+        """Return further arguments of `run_block`."""
+        return {}
 
     def rotation(self, positions: np.ndarray, dtype: Any) -> CosSin | list[CosSin | None]:
         """Return the rotation of queries and keys at some positions, of all blocks or of each."""

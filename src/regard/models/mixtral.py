@@ -35,13 +35,17 @@ class MixtralConfig(LlamaConfig):
 
 
 def read_experts(
-    reader: ConfigReader, num_experts: int, per_token: int, name: str = "num_local_experts"
+    reader: ConfigReader,
+    num_experts: int | None,
+    per_token: int | None,
+    name: str = "num_local_experts",
+    per_token_name: str = "num_experts_per_tok",
 ) -> dict[str, Any]:
-    """Read the number of experts, a field `name`, and of those for each token; the numbers given are the defaults."""
+    """Read how many experts there are, a field `name`, and how many for each token; the numbers are the defaults."""
     reader.without_effect("router_aux_loss_coef", "router_jitter_noise", "output_router_logits")  # for training
-    experts, top_k = reader.count(name, num_experts), reader.count("num_experts_per_tok", per_token)
+    experts, top_k = reader.count(name, num_experts), reader.count(per_token_name, per_token)
     reader.require(experts <= MAX_EXPERTS, f"{name} {experts} is more than the maximum of {MAX_EXPERTS}")
-    reader.require(top_k <= experts, f"num_experts_per_tok {top_k} is more than the {experts} experts")
+    reader.require(top_k <= experts, f"{per_token_name} {top_k} is more than the {experts} experts")
     return {"num_experts": experts, "experts_per_token": top_k}
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -98,14 +99,19 @@ def read_rope(
 
 
 def read_ropes_by_type(
-    reader: ConfigReader, sizes: Mapping[str, Any], bases: Mapping[str, tuple[str, float]], *, scaled: Collection[str]
+    reader: ConfigReader,
+    sizes: Mapping[str, Any],
+    bases: Mapping[str, tuple[str | None, float]],
+    *,
+    scaled: Collection[str],
+    head_dims: Mapping[str, int] = MappingProxyType({}),
 ) -> dict[str, Rope]:
     """Read ``rope_parameters`` with an entry for each type of layer.
 
-    `bases` has for each type the name of its base in older files and the default; the ``rope_scaling`` of older files
-    is that of the types in `scaled`.
+    `bases` has for each type the name of its base in older files, if there were any, and the default; the
+    ``rope_scaling`` of older files is that of the types in `scaled`; `head_dims` are those of types with other heads.
     """
-    newer, older = reader.take(_NEWER), reader.take(_OLDER) or None
+    newer, older = reader.take(_NEWER), (reader.take(_OLDER) or None) if scaled else None
     is_by_type = newer is None or (isinstance(newer, dict) and newer.keys() <= bases.keys())
     reader.require(is_by_type, f"rope_parameters must have entries for {', '.join(bases)}, got {newer!r}")
     if newer is None and isinstance(older, dict) and "rope_type" not in older:
@@ -116,10 +122,12 @@ def read_ropes_by_type(
         )
     ropes = {}
     for kind, (name, default) in bases.items():
-        base, of_newer = reader.positive(name, default), newer.get(kind) if newer and is_by_type else None
+        base = default if name is None else reader.positive(name, default)
+        of_newer = newer.get(kind) if newer and is_by_type else None
+        of_kind = {**sizes, "head_dim": head_dims.get(kind, sizes["head_dim"])}
         named = {f"{_NEWER}.{kind}": of_newer, _OLDER: older if kind in scaled else None}
         scalings = {key: fields for key, fields in named.items() if fields is not None} or {_NEWER: None}
-        each = [_rope(reader, sizes, key, fields, base, None) for key, fields in scalings.items()]
+        each = [_rope(reader, of_kind, key, fields, base, None) for key, fields in scalings.items()]
         reader.require(each[0] == each[-1], _DIFFERENT)
         ropes[kind] = each[0]
     return ropes

@@ -175,6 +175,11 @@ class DecoderBlock(Layer):
         """Whether it attends, by weights of pairs of tokens; linear attention has none."""
         return self.linear_attn is None
 
+    @property
+    def is_sum(self) -> bool:
+        """Whether its output is its input with what attention and feed-forward add."""
+        return True
+
     def new_cache(self) -> KVCache | LinearState:
         """Return what it keeps before the first token."""
         return KVCache() if self.has_map else LinearState()
@@ -187,12 +192,13 @@ class DecoderBlock(Layer):
         cache: Any = None,
         mask: np.ndarray | None = None,
         trace: Recorder = NULL_RECORDER,
+        **options: Any,
     ) -> tuple[np.ndarray, Any]:
         """Return ``... T E`` for x ``... T E``, and the cache, as `CausalAttention` does.
 
-        Taps ``attn.*`` (of linear attention ``linear_attn.*``), ``attn_post_norm`` if there is one, ``attn_residual``
-        (not of a parallel block), ``mlp.*``, ``mlp_post_norm`` if there is one, and ``output``; optionally those of
-        `normed`.
+        The options are those of `after_sublayers`. Taps ``attn.*`` (of linear attention ``linear_attn.*``),
+        ``attn_post_norm`` if there is one, ``attn_residual`` (not of a parallel block), ``mlp.*``, ``mlp_post_norm`` if
+        there is one, and ``output``; optionally those of `normed`.
         """
         if self.attn_post_norm is not None:
             trace.note("attn_post_norm")
@@ -208,9 +214,14 @@ class DecoderBlock(Layer):
         with trace.scope("mlp"):
             z = self.mlp(z, trace=trace)
         z = self._added("mlp", z, trace)
-        return trace("output", add(add(x, y) if self.parallel else read, z), "... T E"), cache
+        after = self.after_sublayers(add(add(x, y) if self.parallel else read, z), trace, **options)
+        return trace("output", after, "... T E"), cache
 
     forward = __call__
+
+    def after_sublayers(self, x: np.ndarray, trace: Recorder, **_: Any) -> np.ndarray:  # noqa: ARG002
+        """Return what a block makes of the stream after attention and feed-forward: nothing else."""
+        return x
 
     def before_residual(self, part: str) -> tuple[Any, Any]:
         """Return the norm of an output, if there is one, and the factor after it."""
@@ -221,6 +232,16 @@ class DecoderBlock(Layer):
         if norm is not None:
             y = trace(f"{part}_post_norm", traced_norm(norm, y, trace, f"{part}_post_norm"), "... T E")
         return y if np.all(factor == 1) else y * y.dtype.type(factor)
+
+
+def require_sums(model: Any, what: str) -> None:
+    """Raise `RegardError` if a block of a decoder makes something else of the stream than a sum."""
+    for i, block in enumerate(model.blocks):
+        if not block.is_sum:
+            raise RegardError(
+                f"{what} needs a stream to which attention and feed-forward layers add, and nothing else, but "
+                f"blocks.{i} of {model.name} ({type(block).__name__}) changes it after them"
+            )
 
 
 def linear_layers(model: Any) -> list[int]:

@@ -37,7 +37,7 @@ _OF_MODEL_TYPE = {
     "xlm-roberta": "XLMRobertaTokenizer",
 }  # fmt: skip
 # Types that have none of their own.
-_ANY_CLASS = ("deepseek_v3", "gpt_oss", "llama", "llama4", "llama4_text", "smollm3")
+_ANY_CLASS = ("deepseek_v3", "gemma4", "gemma4_text", "gpt_oss", "llama", "llama4", "llama4_text", "smollm3")
 _WRONG_CLASSES = ("modernbert", "phi3", "qwen2")  # types whose published files name another class than they mean
 _OTHER_RULES = frozenset((
     "Barthez", "Bartpho", "BertGeneration", "BertJapanese", "Bertweet", "BigBird", "BioGpt", "Blenderbot",

@@ -167,13 +167,13 @@ test("the table of colours has 0 in the middle", () => {
 const size = { width: 500, height: 500 };
 const extent = { rows: 1000, cols: 1000 };
 test("zoom keeps the cell under the pointer", () => {
-    const before = viewport.fitWhole(extent, size);
+    const before = { x: 0, y: 0, k: viewport.minCellSize(extent, size) };
     const after = viewport.zoomAt(before, 8, 200, 100, (one) => viewport.clampViewport(one, extent, size));
     assert.equal(before.x + 200 / before.k, after.x + 200 / after.k);
     assert.equal(before.y + 100 / before.k, after.y + 100 / after.k);
 });
 test("a cell that is zoomed about stays all the way", () => {
-    const from = viewport.fitWhole(extent, size);
+    const from = { x: 0, y: 0, k: viewport.minCellSize(extent, size) };
     const to = viewport.zoomAt(from, 16, 120, 40, (one) => viewport.clampViewport(one, extent, size));
     for (const share of [0, 0.3, 0.9, 1]) {
         const { x, k } = viewport.interpolate(from, to, share);

@@ -1,7 +1,5 @@
 """Fixtures of the kernel's tests. REGARD_PURE=1 marks a run of the package without the kernel."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

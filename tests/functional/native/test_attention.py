@@ -1,7 +1,5 @@
 """The kernel's forward pass, on every path, compared with the formula in higher precision (bounds: fuzz_kernel.py)."""
 
-from __future__ import annotations
-
 import itertools
 import subprocess
 import sys

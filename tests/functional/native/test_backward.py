@@ -1,7 +1,5 @@
 """Gradients of the kernel: compared with the reference in float64, at block borders, for any number of threads."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 
 import ml_dtypes

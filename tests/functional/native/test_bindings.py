@@ -1,7 +1,5 @@
 """What the bindings refuse, though the package never asks for it: memory that would be read or written outside."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

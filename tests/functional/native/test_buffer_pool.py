@@ -1,7 +1,5 @@
 """The pool of buffers for results."""
 
-from __future__ import annotations
-
 import gc
 import os
 import threading

@@ -1,7 +1,5 @@
 """The kernel is present, unless REGARD_PURE=1 marks a run of the package built without a compiler."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

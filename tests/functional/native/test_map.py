@@ -1,7 +1,5 @@
 """Parts and statistics of a map agree with NumPy in float64, for every instruction set and number of threads."""
 
-from __future__ import annotations
-
 import copy
 
 import ml_dtypes

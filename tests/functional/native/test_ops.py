@@ -1,7 +1,5 @@
 """The kernel's other operations: compared with the formulas and exact arithmetic, for each instruction set."""
 
-from __future__ import annotations
-
 import functools
 import math
 

@@ -1,7 +1,5 @@
 """Weights in quantised blocks: the kernel's products beside those of the weights as `gguf` dequantises them."""
 
-from __future__ import annotations
-
 import functools
 
 import gguf

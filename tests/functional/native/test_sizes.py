@@ -1,7 +1,5 @@
 """Sizes that no memory holds: arrays that broadcast to them take a few bytes. Each is an error of one line."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import textwrap

@@ -1,7 +1,5 @@
 """Threads: their number, concurrent Python threads, fork, and Ctrl-C."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

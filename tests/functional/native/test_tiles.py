@@ -1,7 +1,5 @@
 """bfloat16 multiplied as bfloat16: where, and what stays true. Sizes and arguments are in test_attention.py."""
 
-from __future__ import annotations
-
 import ml_dtypes
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """The kernel's attention of many sequences: the same bits in any batch, in pages or not, and nothing read outside."""
 
-from __future__ import annotations
-
 import ml_dtypes
 import numpy as np
 import pytest

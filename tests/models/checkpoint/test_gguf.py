@@ -1,7 +1,5 @@
 """Models in GGUF files: what is made of their metadata, and what is refused. tests/parity holds the numbers."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from contextlib import suppress
@@ -230,6 +228,7 @@ OWN_DEFAULTS = {
     "gemma3": {"attention.sliding_window": 0, "rope.freq_base_swa": 1e4},
     "granite": {"embedding_scale": 1.0, "residual_scale": 1.0, "attention.scale": 0.5},
     "phi3": {"attention.sliding_window": 0},
+    "qwen3next": {"full_attention_interval": 4},
     "starcoder2": {"attention.sliding_window": 0},
     "modern-bert": {"attention.sliding_window_pattern": 3, "hidden_activation": "gelu"},
 }
@@ -272,7 +271,7 @@ WITH_EVERY_KEY = (
         "gpt2/plain",
     ),
     *("gpt_neox/plain", "gpt_oss/plain", "deepseek_v3/plain", "deepseek_v3/yarn", "bert/gelu", "nomic_bert/plain"),
-    *("modernbert/plain", "t5/relu", "t5encoder"),
+    *("modernbert/plain", "t5/relu", "t5encoder", "qwen3_next/plain"),
 )
 
 
@@ -315,6 +314,8 @@ def with_even_heads(fields, tensors):
     if not {"attention.key_length", "attention.head_count_kv"} <= fields.keys() or "attention.key_length_mla" in fields:
         return None
     head_dim, kv_heads = width // heads, fields["attention.head_count_kv"]
+    if head_dim % 2:  # of which no pairs rotate
+        return None
     rows = {"attn_q": width, "attn_k": kv_heads * head_dim, "attn_v": kv_heads * head_dim}
     resized = dict(tensors)
     for name, array in tensors.items():

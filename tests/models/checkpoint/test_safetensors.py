@@ -1,7 +1,5 @@
 """Weights in several safetensors files, and pickles."""
 
-from __future__ import annotations
-
 import json
 import tracemalloc
 

@@ -1,7 +1,5 @@
 """What the code that builds layers asks for: names, shapes and order, without numbers."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Going on with a text: which token comes next, when to end, what the tokens spell; alone and side by side."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -83,18 +81,6 @@ def test_the_cache_changes_nothing_and_neither_does_the_batch(tiny, options):
         one = tiny.generate(prompt, max_new_tokens=20, **options)
         assert list(one.ids) == ids
         assert one.prompt.text == prompt
-
-
-def test_a_text_that_ends_leaves_the_others_to_go_on(tiny):
-    """Each text of a batch ends at a token of its own; none changes what follows in another."""
-    ids = {prompt: tiny.generate(prompt, max_new_tokens=20).ids for prompt in PROMPTS}
-    stops = [ids[PROMPTS[0]][2], ids[PROMPTS[2]][9]]
-    batch = tiny.generate(PROMPTS, max_new_tokens=20, stop=stops)
-    assert [one.ids for one in batch] == [
-        tiny.generate(prompt, max_new_tokens=20, stop=stops).ids for prompt in PROMPTS
-    ]
-    assert len(batch[0].ids) <= 3
-    assert batch[0].finish_reason == "stop"
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """A stand-in for the hub, with caches of its own for each test."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import sys

@@ -1,7 +1,5 @@
 """What the tests of models of the hub share: a tiny model, and where it is served and kept."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

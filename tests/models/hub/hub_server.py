@@ -4,8 +4,6 @@ It answers the requests that huggingface_hub makes to find and download files: `
 and ``HEAD``/``GET /ORG/NAME/resolve/REV/FILE``, with the headers that the hub sends.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

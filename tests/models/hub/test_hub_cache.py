@@ -1,7 +1,5 @@
 """Revisions, and what is on this machine already."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

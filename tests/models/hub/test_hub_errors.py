@@ -1,7 +1,5 @@
 """One sentence for each failure."""
 
-from __future__ import annotations
-
 import errno
 import os
 

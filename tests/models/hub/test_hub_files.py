@@ -1,7 +1,5 @@
 """Which files of a repository are downloaded, and what is said where there are no weights."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path
@@ -25,23 +23,15 @@ def test_a_model_is_what_its_folder_is(hub):
     assert model.tokenizer("w5 w6").ids == folder.tokenizer("w5 w6").ids
 
 
-def test_the_files_that_are_read_are_fetched_weights_last(hub, home):
+def test_the_files_that_are_read_are_fetched_once_weights_last_and_the_library_finds_them(hub, home):
+    from huggingface_hub import try_to_load_from_cache
+
     assert resolve.find("org/tiny") == snapshot(home)
     assert hub.downloaded == ["config.json", "tokenizer.json", "model.safetensors"]
     assert names_in(snapshot(home)) == sorted(LLAMA)
-
-
-def test_what_was_fetched_is_loaded_without_a_request(hub, home):
-    resolve.find("org/tiny")
     hub.requests.clear()
     assert resolve.find("org/tiny") == resolve.find("org/tiny", revision=COMMIT) == snapshot(home)
     assert hub.requests == []
-
-
-def test_the_library_finds_what_was_fetched(hub, home):
-    from huggingface_hub import try_to_load_from_cache
-
-    resolve.find("org/tiny")
     path = try_to_load_from_cache("org/tiny", "model.safetensors", cache_dir=home / "hf" / "hub")
     assert path == str(snapshot(home) / "model.safetensors")
 

@@ -1,7 +1,5 @@
 """The GGUF files of a repository, by their quantisation."""
 
-from __future__ import annotations
-
 import pytest
 from hub_helpers import LLAMA, error_of, snapshot
 
@@ -29,29 +27,37 @@ SAME = {  # of one quantisation
 }
 
 
-@pytest.mark.parametrize(
-    ("quantization", "file"),
-    [
-        ("Q4_K_M", "tiny-Q4_K_M.gguf"),
-        ("q4_k_m", "tiny-Q4_K_M.gguf"),
-        ("Q8_0", "tiny.q8_0.gguf"),
-        ("UD-Q4_K_XL", "UD/tiny-UD-Q4_K_XL.gguf"),
-        ("tiny-ud-q4_k_xl", "UD/tiny-UD-Q4_K_XL.gguf"),
-        ("UD/tiny-UD-Q4_K_XL.gguf", "UD/tiny-UD-Q4_K_XL.gguf"),
-    ],
+OTHERS = (  # of GGUF, but no models
+    *("mmproj-tiny-f16.gguf", "tiny-mmproj-f16.gguf", "tiny.mmproj-Q8_0.gguf", "MMPROJ.gguf"),
+    *("tiny.imatrix.gguf", "imatrix_unsloth.gguf", "ggml-vocab-llama-bpe.gguf", "tiny-F16-vocab.gguf"),
+    *("tiny-F16-LoRA.gguf", "mtp-tiny-Q8_0.gguf", "tiny-eagle3-Q8_0.gguf"),
 )
-def test_a_quantisation_is_one_file(hub, home, quantization, file):
-    hub.revisions["main"] |= QUANTIZED  # beside safetensors
-    assert resolve.find(f"org/tiny:{quantization}") == snapshot(home) / file
-    assert hub.downloaded == [file]
+Q4, XL, PARTS = "tiny-Q4_K_M.gguf", "UD/tiny-UD-Q4_K_XL.gguf", [f"tiny-F16-0000{i}-of-00002.gguf" for i in (1, 2)]
+WHOLE = [*QUANTIZED, "tiny-F16.gguf", "tiny-F16-00001-of-00001.gguf"]
+FOUND = [  # the files, what is asked for, and the files that it names
+    *((["config.json", "model.safetensors", *QUANTIZED], key, [Q4]) for key in ("Q4_K_M", "q4_k_m")),
+    *((QUANTIZED, key, [XL]) for key in ("UD-Q4_K_XL", "tiny-ud-q4_k_xl", XL)),
+    (QUANTIZED, "Q8_0", ["tiny.q8_0.gguf"]),
+    *((QUANTIZED, key, PARTS) for key in ("F16", *PARTS)),
+    (WHOLE, "F16", ["tiny-F16.gguf"]),  # not in parts, where it is there whole
+    ([Q4, "config.json", "README.md"], "", [Q4]),  # the only one
+    *(([file, Q4, "tiny.imatrix", "imatrix.dat"], "", [Q4]) for file in OTHERS),
+    (SAME, "small-q4_0", ["small-q4_0.gguf"]),
+    (SAME, "LARGE-q4_0", ["large-Q4_0.gguf"]),
+    *((SAME, file, [file]) for file in ("a/deep-Q8_0.gguf", "b/deep-Q8_0.gguf", "my model.gguf")),
+    *((SAME, key, ["tiny-fp16.gguf"]) for key in ("f16", "F16", "fp16", "FP16", "tiny-fp16.gguf")),
+]
+
+
+@pytest.mark.parametrize(("files", "key", "expected"), FOUND, ids=[f"{key} in {len(files)}" for files, key, _ in FOUND])
+def test_what_is_asked_for_names_one_model_whose_files_alone_are_fetched(hub, home, files, key, expected):
+    hub.revisions["main"] = {file: file.encode() for file in files}
+    name = f"org/tiny:{key}" if key else "org/tiny"
+    assert resolve.find(name) == snapshot(home) / expected[0]
+    assert hub.downloaded == expected
     hub.requests.clear()
-    assert resolve.find(f"org/tiny:{quantization}") == snapshot(home) / file
+    assert resolve.find(name) == snapshot(home) / expected[0]
     assert hub.requests == []
-
-
-def test_the_only_gguf_file_needs_no_quantisation(hub, home):
-    hub.revisions["main"] = {"tiny-Q4_K_M.gguf": b"GGUF", "config.json": b"{}", "README.md": b""}
-    assert resolve.find("org/tiny") == snapshot(home) / "tiny-Q4_K_M.gguf"
 
 
 REFUSED = [  # the files, the name, and the error
@@ -84,23 +90,11 @@ def test_what_names_no_file_or_several_is_told_with_the_choice(hub, files, name,
     assert str(error_of(resolve.find, name)) == message
 
 
-def test_of_a_quantisation_in_parts_all_are_fetched(hub, home):
-    parts = ["tiny-F16-00001-of-00002.gguf", "tiny-F16-00002-of-00002.gguf"]
-    hub.revisions["main"] = QUANTIZED | {parts[1]: b"GGUF, the second"}
-    assert resolve.find("org/tiny:F16") == snapshot(home) / parts[0]
-    assert hub.downloaded == parts
-    (snapshot(home) / parts[1]).unlink()
-    hub.downloaded.clear()
-    assert resolve.find("org/tiny:F16") == snapshot(home) / parts[0]
-    assert (snapshot(home) / parts[1]).is_file()
-
-
-@pytest.mark.parametrize("part", [1, 2])
-def test_any_part_of_a_model_names_it(hub, home, part):
-    hub.revisions["main"] = QUANTIZED
-    path = resolve.find(f"org/tiny:tiny-F16-0000{part}-of-00002.gguf")
-    assert path == snapshot(home) / "tiny-F16-00001-of-00002.gguf"
-    assert (snapshot(home) / "tiny-F16-00002-of-00002.gguf").is_file()
+def test_a_part_that_is_lost_is_fetched_again(hub, home):
+    hub.revisions["main"] = QUANTIZED | {PARTS[1]: b"GGUF, the second"}
+    for _ in range(2):
+        assert resolve.find("org/tiny:F16") == snapshot(home) / PARTS[0]
+        (snapshot(home) / PARTS[1]).unlink()  # an error if it is not there
 
 
 @pytest.mark.parametrize(
@@ -117,11 +111,6 @@ def test_only_parts_of_one_model_are_together(names, num_files):
     models = gguf_models(names)
     assert [len(each.files) for each in models] == num_files
     assert len({each.key for each in models}) == len(models)
-
-
-def test_a_model_in_parts_and_whole_is_the_whole_one(hub, home):
-    hub.revisions["main"] = QUANTIZED | {"tiny-F16.gguf": b"GGUF", "tiny-F16-00001-of-00001.gguf": b"GGUF"}
-    assert resolve.find("org/tiny:F16") == snapshot(home) / "tiny-F16.gguf"
 
 
 @pytest.mark.parametrize(
@@ -148,35 +137,6 @@ def test_a_model_in_parts_and_whole_is_the_whole_one(hub, home):
 )
 def test_the_key_of_a_file_is_its_quantisation(file, key):
     assert [each.key for each in gguf_models([file])] == [key]
-
-
-@pytest.mark.parametrize(
-    "file",
-    [
-        *("mmproj-tiny-f16.gguf", "tiny-mmproj-f16.gguf", "tiny.mmproj-Q8_0.gguf", "MMPROJ.gguf"),
-        *("tiny.imatrix.gguf", "imatrix_unsloth.gguf", "ggml-vocab-llama-bpe.gguf", "tiny-F16-vocab.gguf"),
-        *("tiny-F16-LoRA.gguf", "mtp-tiny-Q8_0.gguf", "tiny-eagle3-Q8_0.gguf"),
-    ],
-)
-def test_other_gguf_files_are_not_models(hub, home, file):
-    hub.revisions["main"] = {file: b"GGUF", "tiny-Q4_K_M.gguf": b"GGUF", "tiny.imatrix": b"", "imatrix.dat": b""}
-    assert resolve.find("org/tiny") == snapshot(home) / "tiny-Q4_K_M.gguf"
-
-
-@pytest.mark.parametrize(
-    ("key", "file"),
-    [
-        ("small-q4_0", "small-q4_0.gguf"),
-        ("LARGE-q4_0", "large-Q4_0.gguf"),
-        ("a/deep-Q8_0.gguf", "a/deep-Q8_0.gguf"),
-        ("b/deep-Q8_0.gguf", "b/deep-Q8_0.gguf"),
-        ("my model.gguf", "my model.gguf"),
-        *((key, "tiny-fp16.gguf") for key in ("f16", "F16", "fp16", "FP16", "tiny-fp16.gguf")),
-    ],
-)
-def test_models_of_one_quantisation_are_told_apart(hub, home, key, file):
-    hub.revisions["main"] = SAME
-    assert resolve.find(f"org/tiny:{key}") == snapshot(home) / file
 
 
 def test_each_of_the_choices_is_found(hub):

@@ -1,7 +1,5 @@
 """`regard models` lists the models of the hub on this machine."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """Which texts are names of models of the hub."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 
@@ -79,11 +77,6 @@ def test_what_the_hub_does_not_allow_is_said_without_a_request(hub, text, reason
     )
     assert str(error_of(resolve.pull, text)) == f"{text} is not a name of the Hugging Face hub: {reason}"
     assert hub.requests == []
-
-
-@pytest.mark.parametrize("path", ["./tiny", "a/b/c", "org/m.gguf", Path("org/x-")])
-def test_of_a_path_only_the_folder_is_said_to_be_missing(path):
-    assert str(error_of(regard.load, path)) == f"there is no folder {path!s}"
 
 
 def test_names_are_those_that_the_library_takes():

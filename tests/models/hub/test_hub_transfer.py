@@ -1,7 +1,5 @@
 """What breaks on the way, and the child process that downloads."""
 
-from __future__ import annotations
-
 import json
 import re
 import signal

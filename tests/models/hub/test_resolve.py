@@ -67,7 +67,7 @@ def test_a_folder_that_is_there_comes_before_a_known_name(home, monkeypatch):
     assert resolve.find("tiny") == Path("tiny")
 
 
-@pytest.mark.parametrize("path", ["no/such/folder", "./tiny", Path("nowhere")])
+@pytest.mark.parametrize("path", ["no/such/folder", "./tiny", Path("nowhere"), "org/m.gguf", Path("org/x-")])
 def test_a_path_to_nowhere_is_refused(path):
     with pytest.raises(RegardError, match=f"there is no folder {re.escape(str(path))}$"):
         resolve.find(path)

@@ -1,7 +1,5 @@
 """ViT and the halves of CLIP on tiny checkpoints: from a picture to vectors, classes, traces and gradients."""
 
-from __future__ import annotations
-
 import json
 import pickle
 import shutil

@@ -1,7 +1,5 @@
 """The preprocessing of pictures: worked examples, what a file may say, and what is refused."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Pictures from files, Pillow images and arrays: what is read, and what is refused in a sentence."""
 
-from __future__ import annotations
-
 import io
 import os
 import struct

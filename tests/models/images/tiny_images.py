@@ -1,7 +1,5 @@
 """Tiny models of pictures with their preprocessing, and pictures for them."""
 
-from __future__ import annotations
-
 import json
 import shutil
 

@@ -36,8 +36,8 @@ type Movement = {
   note: string;
 };
 
-/** without its format */
-type FigureQuery = Omit<Parameters<Source["figure"]>[0], "format">;
+/** what is drawn, without how */
+type FigureQuery = Omit<Parameters<Source["figure"]>[0], "format" | "width" | "caption">;
 
 /** What a page in a file answers; null for what it cannot know. */
 type HeldAnswers = {
@@ -394,13 +394,6 @@ type LinesProps = { columns: Group[][]; layers: LineLayer[] };
 type LiveRun = { text: string; model: string };
 
 /** the elements of a text that can be run, of A or of B */
-type LiveRefs = {
-  input: HTMLTextAreaElement;
-  model: HTMLSelectElement;
-  run: HTMLButtonElement;
-  status: HTMLElement;
-};
-
 // views/map-view.js
 
 /** `cellMax` ends the scale of single cells; the viewport is null for the whole map. */

@@ -144,8 +144,9 @@ def _without_each(run: Run, layer: int, heads: np.ndarray) -> Any:
         context[np.arange(len(heads)), heads] = 0
         return context
 
-    before = f"blocks.{run.number(layer) - 1}.output"
-    starts = isinstance(run.model, Decoder) and before in run.trace
+    starts = isinstance(run.model, Decoder)
+    before = f"blocks.{min(run.number(layer), run.model.last_start) - 1}.output" if starts else ""
+    starts = before in run.trace
     start = {before: run.trace[before][run.batch : run.batch + 1]} if starts else None
     trace = Trace(only=(), edit={run.layers[layer].step("context"): edit}, start=start)
     with np.errstate(all="ignore"):

@@ -187,6 +187,8 @@ def rotary_frequencies(
         * ``yarn``: low frequencies are divided by ``factor``, high ones kept, with a ramp between ``beta_fast`` and
           ``beta_slow`` rotations over the original length; cosine and sine are multiplied by ``attention_factor``.
         * ``llama3``: as yarn, with the ramp between ``low_freq_factor`` and ``high_freq_factor`` rotations.
+        * ``proportional``: all angles divided by ``factor`` (1), and those after the first ``partial_rotary_factor``
+          of them 0.
     length : int, optional
         Positions of the whole sequence, for ``dynamic``.
 
@@ -203,7 +205,7 @@ def rotary_frequencies(
     References
     ----------
     Chen et al. (2023), "Extending context window", https://arxiv.org/abs/2306.15595 (linear); Peng et al. (2023),
-    "YaRN", https://arxiv.org/abs/2309.00071 (dynamic and yarn); Llama 3.1 (llama3).
+    "YaRN", https://arxiv.org/abs/2309.00071 (dynamic and yarn); Llama 3.1 (llama3); Gemma 4 (proportional).
     """
     _check_even(rotary_dim)
     if finite_number("base", base) <= 1:
@@ -320,12 +322,27 @@ def _llama3(
     return plain / factor * (1 - ramp) + plain * ramp, 1.0
 
 
+def _proportional(
+    plain: np.ndarray,
+    base: float,  # noqa: ARG001
+    length: int | None,  # noqa: ARG001
+    *,
+    partial_rotary_factor: float = 1.0,
+    factor: float = 1.0,
+) -> tuple[np.ndarray, float]:
+    if partial_rotary_factor > 1:
+        raise RegardError(f"partial_rotary_factor must be at most 1, got {partial_rotary_factor}")
+    is_turned = np.arange(len(plain)) < int(partial_rotary_factor * 2 * len(plain) // 2)
+    return np.where(is_turned, plain / factor, 0.0), 1.0
+
+
 _SCALINGS: dict[str, Callable[..., tuple[np.ndarray, float]]] = {
     "default": _default,
     "linear": _linear,
     "dynamic": _dynamic,
     "yarn": _yarn,
     "llama3": _llama3,
+    "proportional": _proportional,
 }
 
 

@@ -27,7 +27,7 @@ from regard.models.sentence import SentenceSettings
 from regard.text import SubwordTokenizer
 from regard.text.gguf_tokenizer import special_id
 
-_WITHOUT_ENDING = (".sinks", ".e_score_correction_bias")  # names of the checkpoint without .weight or .bias
+_WITHOUT_ENDING = (".sinks", ".e_score_correction_bias", ".dt_bias")  # names of the checkpoint without .weight or .bias
 _POOLINGS = {1: "mean", 2: "cls", 3: "lasttoken"}  # of llama.cpp; 4 ranks pairs of texts
 
 

@@ -23,7 +23,9 @@ from regard.models.checkpoint.gguf_layout import (
     Step,
     alternating,
     by_head,
+    computed,
     deinterleaved,
+    grouped,
     keys_and_values,
     minus_one,
     read_rotation,
@@ -344,6 +346,59 @@ def _llama(file: GgufFile) -> Architecture:
     return _llama_like("mixtral", fields=_EXPERTS, tensors=tensors, conversions=_INTERLEAVED)
 
 
+def _qwen3_next(file: GgufFile) -> Architecture:
+    """Return the entry of Qwen3-Next, the rows of whose linear attention alternate by the heads of keys."""
+    groups = file.metadata.get("qwen3next.ssm.group_count")
+    tensors = {name: hf_name for name, hf_name in _TENSORS.items() if name != "ffn_norm"}
+    tensors |= {"post_attention_norm": "post_attention_layernorm"} | _QK_NORMS
+    stored_plus_one = [name for name in tensors if name.endswith("_norm")]
+    tensors |= {f"ffn_{part}_shexp": f"mlp.shared_expert.{part}_proj" for part in ("gate", "up", "down")}
+    tensors |= {"ssm_in": "linear_attn.in_proj_qkvz", "ssm_ba": "linear_attn.in_proj_ba"}  # the first in older files
+    tensors |= {"ssm_dt": "linear_attn.dt_bias", "ssm_norm": "linear_attn.norm", "ssm_out": "linear_attn.out_proj"}
+    return Architecture(
+        "qwen3_next",
+        {
+            **_FIELDS,
+            "expert_count": "num_experts",
+            "expert_used_count": "num_experts_per_tok",
+            "expert_feed_forward_length": "moe_intermediate_size",
+            "expert_shared_feed_forward_length": "shared_expert_intermediate_size",
+            "full_attention_interval": "full_attention_interval",
+            "ssm.conv_kernel": "linear_conv_kernel_dim",
+            "ssm.state_size": "linear_key_head_dim",
+            "ssm.group_count": "linear_num_key_heads",
+            "ssm.time_step_rank": "linear_num_value_heads",
+            "ssm.inner_size": "linear_value_head_dim",  # of all heads, see `_width_of_values`
+        },
+        tensors | _EXPERT_TENSORS,
+        {
+            **{"hidden_act": "silu", "rope_theta": _ROPE_BASE, "partial_rotary_factor": 1.0, "attention_bias": False},
+            **{"norm_topk_prob": True, "decoder_sparse_step": 1, "full_attention_interval": 4},
+        },
+        (_heads(partial="partial_rotary_factor", with_head_dim=True), _width_of_values),
+        conversions={f"{name}.weight": minus_one for name in stored_plus_one},
+        joined={
+            "linear_attn.in_proj_qkvz.weight": grouped(
+                groups if type(groups) is int else 0, "attn_qkv.weight", "attn_gate.weight"
+            ),
+            "linear_attn.conv1d.weight": computed(
+                "ssm_conv1d.weight", lambda shape: (*shape[:1], 1, *shape[1:]), lambda x: x[:, None]
+            ),
+            "linear_attn.A_log": computed("ssm_a", lambda shape: shape, lambda x: np.log(-x)),
+            "mlp.shared_expert_gate.weight": computed(
+                "ffn_gate_inp_shexp.weight", lambda shape: (1, *shape[-1:]), lambda x: x.reshape(1, -1)
+            ),
+        },
+    )
+
+
+def _width_of_values(draft: Draft) -> None:
+    """Divide the width of the values of all heads of linear attention, which the file has."""
+    width, heads = (draft.fields.get(name) for name in ("linear_value_head_dim", "linear_num_value_heads"))
+    if isinstance(width, int) and isinstance(heads, int) and heads > 0 and width % heads == 0:
+        draft.fields["linear_value_head_dim"] = width // heads
+
+
 def _bert_like(
     model_type: str, tensors: Mapping[str, str], *steps: Step, fields: dict[str, str], **more: Any
 ) -> Architecture:
@@ -407,6 +462,7 @@ ARCHITECTURES: Mapping[str, Architecture | Callable[[GgufFile], Architecture]] =
             tensors=_QK_NORMS | _EXPERT_TENSORS,
             constants={"norm_topk_prob": True, "decoder_sparse_step": 1},
         ),
+        "qwen3next": _qwen3_next,
         "gemma2": _gemma(
             "gemma2",
             _gemma_scale(46),

@@ -181,6 +181,31 @@ def keys_and_values(keys: str, values: str) -> Joined:
     return Joined((keys, values), shape, join)
 
 
+def grouped(groups: int, *names: str) -> Joined:
+    """Return a linear map whose rows alternate by group: some of q, of k and of v, stored as one, and of another."""
+
+    def shape(shapes: Sequence[Shape]) -> Shape | None:
+        (rows, *inputs), (others, *also) = shapes
+        fits = (
+            groups > 0 and inputs == also and rows > others and not (others % groups or (rows - others) % (2 * groups))
+        )
+        return (rows + others, *inputs) if fits else None
+
+    def join(arrays: Sequence[np.ndarray]) -> np.ndarray:
+        qkv, other = arrays
+        keys = (len(qkv) - len(other)) // 2
+        parts = (qkv[:keys], qkv[keys : 2 * keys], qkv[2 * keys :], other)
+        by_group = [part.reshape(groups, -1, *part.shape[1:]) for part in parts]
+        return np.concatenate(by_group, axis=1, dtype=np.float32).reshape(-1, *qkv.shape[1:])
+
+    return Joined(names, shape, join)
+
+
+def computed(name: str, shape: Callable[[Shape], Shape], compute: Callable[[np.ndarray], np.ndarray]) -> Joined:
+    """Return a tensor that is computed from another one."""
+    return Joined((name,), lambda shapes: shape(shapes[0]), lambda arrays: compute(arrays[0]))
+
+
 # Rotary positions.
 
 

@@ -110,6 +110,27 @@ FIELDS = {
         query_pre_attn_scalar rope_local_base_freq sliding_window_pattern text_config
         use_bidirectional_attention use_cache
     """,
+    "gemma4": """
+        attention_bias attention_context_left attention_context_right attention_invalid_logits_value
+        attention_k_eq_v attention_logit_cap audio_config audio_token_id boa_token_id boi_token_id
+        conv_kernel_size enable_moe_block eoa_token_index eoi_token_id final_logit_softcapping gradient_clipping
+        hidden_act hidden_activation hidden_size_per_layer_input image_token_id intermediate_size
+        moe_intermediate_size num_experts num_kv_shared_layers output_proj_dims patch_size pooling_kernel_size
+        position_embedding_size residual_weight standardize subsampling_conv_channels text_config top_k_experts
+        use_bidirectional_attention use_clipped_linears use_double_wide_mlp video_token_id
+        vocab_size_per_layer_input
+    """,
+    "gemma4_text": """
+        _rope_type_labels attention_bias attention_context_left attention_context_right
+        attention_invalid_logits_value attention_k_eq_v attention_logit_cap audio_config audio_token_id
+        conv_kernel_size default_rope_type enable_moe_block final_logit_softcapping global_head_dim
+        gradient_clipping hidden_act hidden_activation hidden_size_per_layer_input
+        ignore_keys_at_rope_validation image_token_id intermediate_size moe_intermediate_size num_experts
+        num_global_key_value_heads num_kv_shared_layers original_max_position_embeddings output_proj_dims
+        partial_rotary_factor patch_size pooling_kernel_size position_embedding_size residual_weight standardize
+        subsampling_conv_channels text_config top_k_experts use_bidirectional_attention use_cache
+        use_clipped_linears use_double_wide_mlp video_token_id vocab_size_per_layer_input
+    """,
     "glm": """
         _rope_type_labels attention_bias default_rope_type hidden_act ignore_keys_at_rope_validation
         intermediate_size original_max_position_embeddings partial_rotary_factor use_cache
@@ -314,6 +335,7 @@ DEFAULTS: dict[str, dict[str, int]] = {
     "electra": {"max_position_embeddings": 512, "type_vocab_size": 2},
     "gemma2": {"max_position_embeddings": 8192},
     "gemma3_text": {"max_position_embeddings": 131072},
+    "gemma4_text": {"max_position_embeddings": 131072},
     "glm": {"max_position_embeddings": 131072},
     "glm4": {"max_position_embeddings": 131072},
     "gpt2": {"n_positions": 1024},

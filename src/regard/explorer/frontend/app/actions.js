@@ -2,7 +2,7 @@
 
 import { search } from "../data/tokens.js";
 import { activeElementOf } from "../platform/dom.js";
-import { checkpointIndex, selectionOf, withSelection } from "../state/sides.js";
+import { selectionOf, withSelection } from "../state/sides.js";
 
 /** @param {App} app @param {number[]} step rows, columns */
 export function moveCell(app, [down, right]) {
@@ -116,12 +116,6 @@ export function showCheckpoint(app, index) {
   const last = training.checkpoints.length - 1;
   const { step } = training.checkpoints[Math.max(0, Math.min(last, index))];
   app.set({ checkpoint: index >= last ? null : step, side: app.state.ablated.length ? app.state.side : "A" });
-}
-
-/** @param {App} app @param {number} by */
-export function stepCheckpoint(app, by) {
-  const { training } = app.manifest;
-  if (training) showCheckpoint(app, checkpointIndex(app.state, training) + by);
 }
 
 /** @param {App} app */

@@ -16,7 +16,7 @@ import { showProgress } from "./page.js";
 import { placeOf } from "./places.js";
 import { Presenter } from "./presenter.js";
 import { Queries } from "./queries.js";
-import { storyView } from "./story.js";
+import { storyView } from "../views/story-panel.js";
 
 const PROGRESS_MS = 700; // between questions how far a long computation is
 const FOLLOW_MS = 1000; // between questions for new checkpoints
@@ -86,7 +86,7 @@ export class App {
     document.addEventListener("keydown", (event) => event.target === document.body && this.onKeydown(event), {
       signal,
     });
-    window.addEventListener("hashchange", () => this.readUrl(), { signal });
+    window.addEventListener("hashchange", () => this.open(decode(location.hash), true), { signal });
   }
 
   close() {
@@ -170,10 +170,6 @@ export class App {
       found = { ...found, textB: "", modelB: "" };
     if (place === 1 && !models?.length) return { side: "B", ...found, text: "", model: "" };
     return place === 0 || !models?.length ? { ...found, text: "", model: "" } : found;
-  }
-
-  readUrl() {
-    this.open(decode(location.hash), true);
   }
 
   /** Show what an address says; one that the browser has gone to has its entry of the history. @param {Partial<State>} found @param {boolean} [isThere] */

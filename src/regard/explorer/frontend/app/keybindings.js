@@ -1,7 +1,7 @@
 // Keyboard shortcuts: what each key does. The markup of the page lists them for its reader.
 
 import { VIEW_NAMES } from "../state/fields.js";
-import { selectionOf } from "../state/sides.js";
+import { checkpointIndex, selectionOf } from "../state/sides.js";
 import { toggleChosenCell } from "./head-search.js";
 import * as actions from "./actions.js";
 import { isOffered } from "./places.js";
@@ -23,13 +23,15 @@ export function keybindingsOf(app) {
   const zoomed = state.view === "movement" ? app.parts.movement.plane : app.parts.map;
   const ofView = (/** @type {ViewName} */ view, /** @type {number} */ n) =>
     /** @type {[string, () => void, boolean]} */ ([String(n + 1), set({ view }), !isOffered(app, view)]);
+  const step = (/** @type {number} */ by) =>
+    training && actions.showCheckpoint(app, checkpointIndex(state, training) + by);
   /** @type {[string, (key: string) => void, boolean?][]} */
   const table = [
     ["ArrowUp ArrowDown ArrowLeft ArrowRight", (key) => actions.moveCell(app, ARROWS[key]), disabled],
     ["ArrowUp ArrowDown ArrowLeft ArrowRight", (key) => actions.moveWord(app, ARROWS[key]), !disabled],
     ["Enter", set({ view: "cell" })],
     ["[ ] { }", (key) => actions.selectHead(app, actions.headBeside(app, key))],
-    [", .", (key) => actions.stepCheckpoint(app, key === "." ? 1 : -1), !training],
+    [", .", (key) => step(key === "." ? 1 : -1), !training],
     ["k", () => app.parts.training?.player.toggle(), !training],
     ["m", () => actions.selectHead(app, { head })],
     ...VIEW_NAMES.map(ofView), // by their numbers

@@ -7,21 +7,18 @@ import { MAX_TEXT } from "../state/fields.js";
 import { CellView } from "../views/cell-view.js";
 import { HeadGrid } from "../views/head-grid.js";
 import { Legend } from "../views/legend.js";
-import { LiveText, RecentRuns } from "../views/live-text.js";
 import { MapView } from "../views/map-view.js";
 import { listenToMemory } from "../views/memory-panel.js";
 import { MovementView } from "../views/movement-view.js";
 import { SideSwitch } from "../views/side-switch.js";
-import { StoryPanel } from "../views/story-panel.js";
 import { TrainingPanel } from "../views/training-panel.js";
-import { WordStrip } from "../views/word-strip.js";
 import { WHEEL_KEY } from "../views/zoom-view.js";
 import * as actions from "./actions.js";
 import { createClassroom } from "./classroom.js";
 import { bindControls } from "./controls.js";
 import { findHeads, toggleChosenCell, writeCells } from "./head-search.js";
 import { openPlace } from "./places.js";
-import { closeTextB, compareText, runText, runTextB, sampleToken } from "./predictions.js";
+import { closeTextB, compareText, sampleToken } from "./predictions.js";
 
 /**
  * @typedef {ReturnType<typeof createParts>} Parts
@@ -45,7 +42,7 @@ export function fillMarkup(root, markup) {
 /** Create what fills the markup, and listen to its controls. @param {App} app */
 export function createLayout(app) {
   const { manifest, refs } = app;
-  for (const node of manifest.live_models?.length ? [refs.text] : [refs.live, refs.liveB]) node.remove();
+  for (const node of manifest.live_models.length ? [refs.text] : [refs.live, refs.liveB]) node.remove();
   if (!manifest.can.ablate) refs.ablation.remove();
   refs.corpus.hidden = !manifest.pairs?.length;
   if (!manifest.training) for (const node of app.root.querySelectorAll("[data-training]")) node.remove();
@@ -70,13 +67,11 @@ export function createLayout(app) {
 /** @param {App} app @param {Refs} refs */
 function createParts(app, refs) {
   const { manifest } = app;
-  const set = (/** @type {Partial<State>} */ change) => app.set(change);
   const sideSwitch = (/** @type {HTMLElement} */ node, hasDifference = false) =>
-    new SideSwitch(node, hasDifference, (side) => set({ side }));
+    new SideSwitch(node, hasDifference, (side) => app.set({ side }));
   return {
     grid: new HeadGrid(app),
     map: new MapView(app),
-    wordBar: wordBar(app, refs),
     cellView: new CellView(app),
     movement: new MovementView(app),
     legend: new Legend(refs.legend),
@@ -88,32 +83,8 @@ function createParts(app, refs) {
       lines: sideSwitch(refs.linesSides),
       paths: sideSwitch(refs.pathsSides),
     },
-    live: new LiveText(
-      { input: refs.liveInput, model: refs.liveModel, run: refs.liveRun, status: refs.liveStatus },
-      manifest.live_models,
-      (run) => runText(app, run),
-    ),
-    liveB: new LiveText(
-      { input: refs.liveInputB, model: refs.liveModelB, run: refs.liveRunB, status: refs.liveStatusB },
-      manifest.live_models,
-      (run) => runTextB(app, run),
-    ),
-    recentRuns: new RecentRuns(refs, (run) => runText(app, run)),
-    story: new StoryPanel(app),
     training: manifest.training ? new TrainingPanel(app, manifest.training.measures) : null,
   };
-}
-
-/** The words above a view, to choose and pin. @param {App} app @param {Refs} refs */
-function wordBar(app, refs) {
-  const strip = new WordStrip("The words", {
-    select: (group, event) =>
-      event.shiftKey || event.altKey
-        ? actions.togglePin(app, group.members)
-        : app.set({ row: group.members[0], pins: [] }),
-  });
-  refs.wordBar.append(strip.node);
-  return strip;
 }
 
 /** @param {App} app @param {Refs} refs */

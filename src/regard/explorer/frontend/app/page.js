@@ -5,8 +5,8 @@ import { escapeInvisible, groupIndices, indicesOf, label, search, truncate } fro
 import { bidi, el, setOptions, setText } from "../platform/dom.js";
 import { checkpointIndex, differenceBlockedBy, selectionOf } from "../state/sides.js";
 import { progressMessage } from "../views/messages.js";
-import { visibleRange } from "../views/word-strip.js";
-import { isPresenting } from "./actions.js";
+import { visibleRange, WordStrip } from "../views/word-strip.js";
+import { isPresenting, togglePin } from "./actions.js";
 import { showControls } from "./controls.js";
 import { showPlaces } from "./places.js";
 
@@ -52,13 +52,12 @@ export function showDisplayOptions(app) {
   displayNote.hidden = inMemory;
 }
 
-/** How far long computations are. @param {App} app @param {Record<string, Share>} progress */
-export function showProgress({ refs }, { heads, ablate, strongest_rows: rows, patching }) {
-  const { headProgress, ablationProgress, rowsProgress, patchingProgress } = refs;
-  setText(patchingProgress, patching ? progressMessage(patching) : "");
-  setText(rowsProgress, rows ? progressMessage(rows) : "");
-  setText(headProgress, heads ? `Measuring the heads … ${progressMessage(heads)}` : "");
-  setText(ablationProgress, ablate ? progressMessage(ablate) : "");
+/** How far long computations are, each where it is shown. @param {App} app @param {Record<string, Share>} progress by query */
+export function showProgress({ root }, progress) {
+  for (const node of /** @type {NodeListOf<HTMLElement>} */ (root.querySelectorAll("[data-progress]"))) {
+    const share = progress[node.dataset.progress ?? ""];
+    setText(node, share ? `${node.dataset.does ?? ""}${progressMessage(share)}` : "");
+  }
 }
 
 /** What is chosen by lists and fields. @param {App} app */
@@ -89,23 +88,30 @@ export const showTraining = (app) => () => ({
   },
 });
 
-/** The words above the view: the chosen one, and those that are pinned. @param {App} app @returns {View} */
-export const showWordBar = (app) => () => {
-  const { state, parts, theme } = app;
-  if (state.view === "head" || state.view === "text") return null; // they have the text itself
-  const { text, tokens } = app.shownRun();
-  const { rows: groups } = app.axes();
-  const indices = groupIndices(groups, tokens.length);
-  const row = state.row ?? (state.view === "model" ? tokens.length - 1 : null); // as the view has it
-  const selected = indicesOf(indices, [...(row === null ? [] : [row]), ...state.pins]);
-  const [first = 0] = selected;
-  const scale = /** @type {Scale} */ ({ kind: "linear", max: 1, signed: false });
-  const range = visibleRange(groups.length, first);
-  const pinned = indicesOf(indices, state.pins);
-  return {
-    draw: () => {
-      parts.wordBar.show({ groups, ...range, text, values: null, scale, theme, selected, format: String });
-      parts.wordBar.mark("rg-pinned", (index) => pinned.has(index));
-    },
+/** The words above the view, to choose and pin. @param {App} app @returns {View} */
+export function showWordBar(app) {
+  const strip = new WordStrip("The words", {
+    select: ({ members }, event) =>
+      event.shiftKey || event.altKey ? togglePin(app, members) : app.set({ row: members[0], pins: [] }),
+  });
+  app.refs.wordBar.append(strip.node);
+  return () => {
+    const { state, theme } = app;
+    if (state.view === "head" || state.view === "text") return null; // they have the text itself
+    const { text, tokens } = app.shownRun();
+    const { rows: groups } = app.axes();
+    const indices = groupIndices(groups, tokens.length);
+    const row = state.row ?? (state.view === "model" ? tokens.length - 1 : null); // as the view has it
+    const selected = indicesOf(indices, [...(row === null ? [] : [row]), ...state.pins]);
+    const [first = 0] = selected;
+    const scale = /** @type {Scale} */ ({ kind: "linear", max: 1, signed: false });
+    const range = visibleRange(groups.length, first);
+    const pinned = indicesOf(indices, state.pins);
+    return {
+      draw: () => {
+        strip.show({ groups, ...range, text, values: null, scale, theme, selected, format: String });
+        strip.mark("rg-pinned", (index) => pinned.has(index));
+      },
+    };
   };
-};
+}

@@ -27,16 +27,11 @@ export function isOffered(app, view) {
   return true;
 }
 
-/** The views that a key or a button opens; the shown one is among them. @param {App} app */
-function offered(app) {
-  return VIEW_NAMES.filter((view) => view === app.state.view || isOffered(app, view));
-}
-
 /** @param {App} app */
 export function showPlaces(app) {
   const { refs, state } = app;
   const place = placeOf(state.view);
-  const views = offered(app);
+  const views = VIEW_NAMES.filter((view) => view === state.view || isOffered(app, view));
   const choices = PLACES[place].filter((view) => views.includes(view));
   for (const button of buttonsOf(refs.places))
     button.hidden = !PLACES[button.dataset.key ?? ""].some((view) => views.includes(view));

@@ -9,20 +9,31 @@ import { positionNames, sidesOfTexts } from "../views/patching-view.js";
 import { csvOf, fileName, rasterize, toCsv, toRecordCsv } from "./file-export.js";
 import { composeSheet } from "./svg-snapshot.js";
 
-const HAVE_OTHER_NUMBERS = ["movement", "lines", "paths", "patching", "model"]; // than those of the map
+/** What has other numbers than those of the map: its question, and its table. @type {Record<string, [string, (app: App, data: any) => string]>} */
+const TABLES = {
+  movement: ["movement", movementCsv],
+  lines: ["lines", (app) => linesCsv(/** @type {LinesProps} */ (linesOf(app)))],
+  paths: ["paths", pathsCsv],
+  patching: ["patching", patchingCsv],
+  model: ["residual_stream", streamCsv],
+};
 
 /** Download the current view. @param {App} app @param {"svg" | "png" | "csv"} kind */
 export async function exportView(app, kind) {
   await app.queries.client.idle();
-  const { state, manifest, refs } = app;
-  const view = state.view === "head" ? "" : state.view;
-  const name = `${fileName(manifest.title, refs.title.textContent ?? "", view)}.${kind}`;
+  const name = `${savedName(app)}.${kind}`;
   if (kind === "csv") return downloadFile(name, new Blob([composeCsv(app)], { type: "text/csv" }));
   const drawing = composeDrawing(app);
   if (kind === "svg") return downloadFile(name, new Blob([drawing], { type: "image/svg+xml" }));
   const blob = await rasterize(drawing, 2).catch(() => null);
   if (!blob) throw new Error("The browser cannot create this PNG: save the picture as SVG.");
   downloadFile(name, blob);
+}
+
+/** The name of a file: the text, and what is shown of it; the head, where one is. @param {App} app */
+export function savedName({ state: { view }, manifest, refs }) {
+  const ofHead = ["head", "cell", "text"].includes(view) ? (refs.title.textContent ?? "") : "";
+  return fileName(manifest.title, ofHead, view === "head" ? "" : view);
 }
 
 /** @param {App} app */
@@ -59,7 +70,10 @@ function composeDrawing(app) {
     movement: [[sideSwitches.movement.names, movementLegend, stageText, movement.plane.node, movementText]],
   }[state.view];
   const { model, text } = app.shownRun();
-  const subtitle = [model, text.replace(/\s+/g, " ")].filter(Boolean).join("  ·  ");
+  const texts =
+    state.view === "patching" ? sidesOfTexts(state, manifest).map((run) => manifest.runs[run].text) : [text];
+  const named = texts.map((one, n) => (texts.length > 1 ? `${"AB"[n]}: ` : "") + one.replace(/\s+/g, " "));
+  const subtitle = [model, ...named].filter(Boolean).join("  ·  ");
   const drawCanvas = (/** @type {HTMLCanvasElement} */ canvas) =>
     [map, movement.plane].find((view) => view.canvas === canvas)?.toSvg() ?? null;
   return composeSheet(title, subtitle, columns, themeColors(refs.main), drawCanvas);
@@ -74,8 +88,6 @@ function composeCsv(app) {
     const heads = values[0].map((_, head) => `head ${head}`);
     return toCsv(state.metric, layers, heads, (layer, head) => values[layer][head], 6);
   }
-  const movements = queries.data("movement");
-  if (state.view === "movement" && movements) return movementCsv(app, movements);
   const cell = queries.data("cell");
   if (state.view === "cell" && cell?.source && state.row !== null && state.col !== null) {
     const { layer, head } = app.shownHead();
@@ -85,16 +97,10 @@ function composeCsv(app) {
     const names = { model, layer: layers[layer].number, head, row, query, column: col, key };
     return toRecordCsv({ ...names, ...cell, row });
   }
-  const lines = state.view === "lines" ? linesOf(app) : null;
-  if (lines) return linesCsv(lines);
-  const [paths, patching, stream] = ["paths", "patching", "residual_stream"].map((name) => queries.data(name));
-  if (state.view === "paths" && paths) return pathsCsv(app, paths);
-  if (state.view === "patching" && patching) return patchingCsv(app, patching);
-  if (state.view === "model" && stream) return streamCsv(app, stream);
-  if (HAVE_OTHER_NUMBERS.includes(state.view)) throw new Error("This view has no numbers to save.");
-  const maps = queries.data("maps");
-  if (!maps) throw new Error("There is no map to save.");
-  return mapCsv(app, maps);
+  const [question, toTable] = TABLES[state.view] ?? ["maps", mapCsv];
+  const data = queries.data(question);
+  if (data) return toTable(app, data);
+  throw new Error(question === "maps" ? "There is no map to save." : "This view has no numbers to save.");
 }
 
 /** @param {App} app @param {Map<number, Movement>} movements by run */

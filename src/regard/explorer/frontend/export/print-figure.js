@@ -3,7 +3,7 @@
 import { tokenSelection } from "../data/map-data.js";
 import { downloadFile, setText } from "../platform/dom.js";
 import { patchingQuestion } from "../views/patching-view.js";
-import { fileName } from "./file-export.js";
+import { savedName } from "./export-view.js";
 
 const MAX_TOKENS = 2048; // of a figure
 
@@ -13,35 +13,21 @@ function figureQuery(app) {
   const shown = side === "diff" ? app.sides() : [app.shownHead()];
   const sideOf = (/** @type {typeof shown[0]} */ { run, layer, head }) =>
     /** @type {[number, number, Head | "all"]} */ (view === "heads" ? [run, 0, "all"] : [run, layer, head]);
-  const { figureWidth: width, figureCaption: caption } = app.refs;
   const { from, to, ...tokens } = tokenSelection(app.state, app.shownRun().layers[app.shownHead().layer]);
-  return {
-    sides: shown.map(sideOf),
-    mode,
-    ...tokens,
-    first: from,
-    end: to,
-    width: width.value,
-    caption: caption.checked,
-  };
+  return { sides: shown.map(sideOf), mode, ...tokens, first: from, end: to };
 }
 
 /** @param {App} app @param {Refs} refs */
-export function listenToFigures(
-  app,
-  { saveMenu, saveStatus, figure, figureNote, figureFormat, figureSave, figureCode },
-) {
+export function listenToFigures(app, refs) {
+  const { saveMenu, saveStatus, figure, figureNote, figureFormat, figureSave, figureCode } = refs;
   const use = (/** @type {string} */ format, /** @type {(bytes: Uint8Array<ArrayBuffer>) => void} */ take) => {
     setText(saveStatus, "");
-    const { figureWidth: width, figureCaption: caption } = app.refs;
+    const look = { format, width: refs.figureWidth.value, caption: refs.figureCaption.checked };
     const patching = app.state.view === "patching" ? patchingQuestion(app) : "";
     const drawn =
       typeof patching === "string"
-        ? app.source.figure({ ...figureQuery(app), format }, app.controller.signal)
-        : app.source.patching_figure(
-            { ...patching, format, width: width.value, caption: caption.checked },
-            app.controller.signal,
-          );
+        ? app.source.figure({ ...figureQuery(app), ...look }, app.controller.signal)
+        : app.source.patching_figure({ ...patching, ...look }, app.controller.signal);
     app.queries.client.track(drawn).then(take, ({ message }) => setText(saveStatus, message));
   };
   const showCode = () => {
@@ -59,7 +45,7 @@ export function listenToFigures(
   figure.addEventListener("change", showCode);
   figureCode.addEventListener("focus", () => figureCode.select());
   figureSave.addEventListener("click", () => {
-    const name = fileName(app.manifest.title, app.refs.title.textContent ?? "", "figure");
-    use(figureFormat.value, (bytes) => downloadFile(`${name}.${figureFormat.value}`, new Blob([bytes])));
+    const name = `${savedName(app)}-figure.${figureFormat.value}`;
+    use(figureFormat.value, (bytes) => downloadFile(name, new Blob([bytes])));
   });
 }

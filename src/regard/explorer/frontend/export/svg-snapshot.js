@@ -7,6 +7,7 @@ import { toXmlText } from "./file-export.js";
 
 const EXCLUDED =
   "button:not(.rg-head, .rg-heading button, .rg-value, .rg-token, .rg-line-word, .rg-line-toggle, .rg-stream button, .rg-paths-view button, .rg-patching-cell), input, select, label, .rg-zoom, .rg-tip, .rg-corner, .rg-visually-hidden";
+const BORDERED = ".rg-patching-cell"; // that are there even where they have the color of the ground
 const STYLE_PROPERTIES = "fill stroke stroke-width stroke-dasharray opacity font-size font-weight font-family".split(
   " ",
 );
@@ -30,10 +31,11 @@ export function snapshot(root, drawCanvas) {
     if (node instanceof SVGSVGElement) return parent.append(inlineStyles(node, frame));
     if (style.opacity !== "1") parent.append((parent = svg("g", { opacity: style.opacity })));
     if (node instanceof HTMLCanvasElement) return parent.append(...snapshotCanvas(node, frame, drawCanvas(node)));
-    if (!/^rgba\(.*, 0\)$/.test(style.backgroundColor))
-      parent.append(
-        svg("rect", { ...frame, rx: Number.parseFloat(style.borderRadius) || 0, fill: style.backgroundColor }),
-      );
+    if (!/^rgba\(.*, 0\)$/.test(style.backgroundColor)) {
+      const stroke = node.matches(BORDERED) ? style.borderColor : "none";
+      const rx = Number.parseFloat(style.borderRadius) || 0;
+      parent.append(svg("rect", { ...frame, rx, fill: style.backgroundColor, stroke }));
+    }
     for (const child of node.childNodes) {
       if (child instanceof Text) parent.append(...textLines(child, style, x0, y0));
       else if (child instanceof Element) copyNode(child, parent);

@@ -84,7 +84,7 @@ export function refsOf(root) {
 /** Listen to the buttons of a segmented control. @param {HTMLElement} node @param {(key: any) => void} onSelect */
 export function onSegment(node, onSelect) {
   node.addEventListener("click", ({ target }) => {
-    const segment = /** @type {HTMLElement | null} */ (/** @type {Element} */ (target).closest("[data-key]"));
+    const segment = closest(target, "[data-key]");
     if (segment) onSelect(segment.dataset.key);
   });
 }
@@ -126,6 +126,17 @@ export function onArrows(node, selector, choose = nextOf) {
   });
 }
 
+/** Listen to what of a node is pointed at or focused; null: nothing any more. @param {Element} node @param {(target: EventTarget | null) => void} point */
+export function onPoint(node, point) {
+  for (const type of ["pointerover", "focusin"]) node.addEventListener(type, ({ target }) => point(target));
+  for (const type of ["pointerleave", "focusout"]) node.addEventListener(type, () => point(null));
+}
+
+/** The element of a kind that a target is, or is in. @param {EventTarget | null} target @param {string} selector @returns {HTMLElement | null} */
+export function closest(target, selector) {
+  return target instanceof Element ? target.closest(selector) : null;
+}
+
 /** @template E @param {E[]} all @param {E} from @param {string} key */
 export function nextOf(all, from, key) {
   const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[key];
@@ -156,19 +167,6 @@ export function setAttribute(node, name, value) {
 /** @param {Element} node @param {string} text */
 export function setText(node, text) {
   if (node.textContent !== text) node.textContent = text;
-}
-
-/** Run an action once in the next animation frame. @param {() => void} action */
-export function oncePerFrame(action) {
-  let isScheduled = false;
-  return () => {
-    if (isScheduled) return;
-    isScheduled = true;
-    requestAnimationFrame(() => {
-      isScheduled = false;
-      action();
-    });
-  };
 }
 
 /** Download a file. @param {string} name @param {Blob} blob */

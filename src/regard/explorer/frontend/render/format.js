@@ -26,7 +26,8 @@ export function formatSignificant(value, digits = 4, maxDecimals = MAX_DECIMALS)
   if (magnitude === 0) return "0";
   if (magnitude >= 1e5 || (magnitude < 1e-4 && maxDecimals >= MAX_DECIMALS)) {
     const [mantissa, exponent] = magnitude.toExponential(2).split("e");
-    return `${value < 0 ? "−" : ""}${mantissa}·10${toSuperscript(Number(exponent))}`;
+    const raised = String(Number(exponent)).replace(/[-0-9]/g, (x) => (x === "-" ? "⁻" : "⁰¹²³⁴⁵⁶⁷⁸⁹"[Number(x)]));
+    return `${value < 0 ? "−" : ""}${mantissa}·10${raised}`;
   }
   return formatFixed(value, Math.max(0, Math.min(maxDecimals, digits - 1 - Math.floor(Math.log10(magnitude)))));
 }
@@ -39,11 +40,6 @@ export function formatWeight(value, decimals) {
 /** A number with its sign. @param {number} value */
 export function formatSigned(value) {
   return `${value < 0 ? "" : "+"}${formatWeight(value)}`;
-}
-
-/** @param {number} exponent */
-function toSuperscript(exponent) {
-  return String(exponent).replace(/[-0-9]/g, (digit) => (digit === "-" ? "⁻" : "⁰¹²³⁴⁵⁶⁷⁸⁹"[Number(digit)]));
 }
 
 /** The label of a tick: two significant digits, no trailing zeros. @param {number} value */

@@ -5,17 +5,7 @@ import { colorAt, tableIndex, textColorOn, toCss } from "./colormap.js";
 import { formatCompact } from "./format.js";
 import { drawCursor, drawHidden, drawLabels } from "./map-annotations.js";
 import { scalePosition } from "./scale.js";
-import {
-  decimalsFor,
-  FONT,
-  isLoaded,
-  LABEL_PX,
-  levelOf,
-  MIN_CELL_GAP_PX,
-  MIN_VALUE_PX,
-  valueAt,
-  visibleCells,
-} from "./scene.js";
+import { FONT, isLoaded, LABEL_PX, levelOf, MIN_CELL_GAP_PX, MIN_VALUE_PX, valueAt, visibleCells } from "./scene.js";
 import { TILE, visibleTiles } from "./viewport.js";
 
 /** @type {WeakMap<Float32Array, { imageKey: string, canvas: HTMLCanvasElement }>} */
@@ -129,7 +119,7 @@ function drawCells(ctx, scene, visible) {
   for (const { i, j } of tiles) visible.add(tileKey(0, i, j));
   if (tiles.filter(({ i, j }) => !mapData.pyramid.tile(0, i, j)).length) drawTiles(ctx, scene, visible); // coarser tiles until they arrive
   const gap = viewport.k >= 22 ? 1 : 0.5;
-  const decimals = decimalsFor(viewport.k, scene.decimals);
+  const decimals = Math.min(scene.decimals, viewport.k >= 46 ? 3 : 2); // that fit into a cell
   const larger = scene.labelSize / LABEL_PX;
   const showsValues = viewport.k >= MIN_VALUE_PX * larger;
   ctx.font = `${Math.min(13 * larger, Math.max(9.5, viewport.k / 3.6))}px ${FONT}`;

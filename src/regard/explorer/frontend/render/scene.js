@@ -60,8 +60,3 @@ export function visibleCells({ viewport, plotArea, mapData }) {
 export function levelOf({ viewport, mapData }) {
   return levelFor(viewport.k * devicePixelRatio, mapData.pyramid.levels);
 }
-
-/** How many decimals fit into a cell. @param {number} k @param {number} exact */
-export function decimalsFor(k, exact) {
-  return Math.min(exact, k >= 46 ? 3 : 2);
-}

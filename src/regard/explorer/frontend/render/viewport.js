@@ -3,12 +3,7 @@
 export const MAX_CELL_SIZE = 96;
 export const TILE = 256; // cells of a level on each side of a tile
 
-/** The viewport of the whole map. @param {Extent} extent @param {Size} size @returns {Viewport} */
-export function fitWhole(extent, size) {
-  return { x: 0, y: 0, k: minCellSize(extent, size) };
-}
-
-/** @param {Extent} extent @param {Size} size */
+/** The size of a cell of the whole map. @param {Extent} extent @param {Size} size */
 export function minCellSize(extent, size) {
   return Math.min(MAX_CELL_SIZE, size.width / Math.max(1, extent.cols), size.height / Math.max(1, extent.rows));
 }

@@ -8,7 +8,7 @@ import { escapeInvisible, groupTokens, label, tokenName, truncate } from "../dat
 import { activeElementOf, bidi, button, el, muted, setText } from "../platform/dom.js";
 import { formatPercent, formatSignificant, formatWeight } from "../render/format.js";
 import { Legend } from "./legend.js";
-import { attendedMessage, headingMessage, quantityOf } from "./messages.js";
+import { attendedMessage, headingMessage, wordsFor } from "./messages.js";
 import { visibleRange, WordStrip } from "./word-strip.js";
 
 /** @param {App} app @returns {View} */
@@ -181,5 +181,5 @@ function attendedOf(app, groups, chosen, mean, weights) {
   const { layer, head } = app.shownHead();
   const heading = headingMessage({ layer: app.shownRun().layers[layer].number, head });
   const labels = chosen.map((index) => groups[index].name);
-  return { name: attendedMessage(mode, labels, heading), quantity: quantityOf(mode), weights };
+  return { name: attendedMessage(mode, labels, heading), quantity: wordsFor(mode).quantity, weights };
 }

@@ -1,8 +1,10 @@
 // One weight, step by step: each formula of the lesson, as the markup has it, with the numbers of this cell.
 
 import { closeCalculation } from "../app/actions.js";
+import { sentence } from "../data/attribution.js";
 import { cellFacts, rolloutTable, rowTable } from "../data/cell-facts.js";
-import { label } from "../data/tokens.js";
+import { NOTHING } from "../data/query.js";
+import { label, tokenName } from "../data/tokens.js";
 import { bidi, button, el, muted, setText, svg, tableRow } from "../platform/dom.js";
 import { formatSignificant, formatWeight } from "../render/format.js";
 import { layerName } from "./messages.js";
@@ -78,17 +80,10 @@ function dials({ rotation }) {
 export class CellView {
   /** @param {App} app */
   constructor(app) {
-    const { refs } = app;
-    const { cell, cellHead, cellTitle, cellSide, steps, cellSource, closeCell, stepTemplate } = refs;
-    this.columns = { titleA: refs.titleA, node: refs.columnB, title: refs.titleB, list: refs.stepsB };
+    const { cell, cellHead, closeCell } = (this.refs = app.refs);
     this.app = app;
     this.node = cell;
-    this.title = cellTitle;
-    this.side = cellSide;
-    this.list = steps;
-    this.source = cellSource;
-    this.template = stepTemplate;
-    this.shownKey = "";
+    this.isShown = false; // steps are
     let start = 0;
     cellHead.addEventListener("pointerdown", (event) => (start = event.clientY));
     cellHead.addEventListener("pointerup", (event) => event.clientY - start > SWIPE_PX && closeCalculation(app));
@@ -109,27 +104,25 @@ export class CellView {
 
   /** @param {Cell} cell @param {CellNames} names @param {CellBeside | null} [b] */
   show(cell, names, b = null) {
-    const key = JSON.stringify([cell, names, b]);
-    if (this.shownKey === key) return;
-    const isFirst = this.shownKey === "";
-    this.shownKey = key;
-    this.title.replaceChildren(...(b ? ["A and B"] : titleOf(names)));
-    this.columns.titleA.replaceChildren(...(b ? ["A: ", ...titleOf(names)] : []));
-    this.side.textContent = names.side;
-    this.list.replaceChildren(this.steps(cell, names));
-    this.source.textContent = cell.source ? `From ${cell.source}.` : "";
+    const { cellTitle, titleA, cellSide, steps, cellSource } = this.refs;
+    cellTitle.replaceChildren(...(b ? ["A and B"] : titleOf(names)));
+    titleA.replaceChildren(...(b ? ["A: ", ...titleOf(names)] : []));
+    cellSide.textContent = names.side;
+    steps.replaceChildren(this.steps(cell, names));
+    cellSource.textContent = cell.source ? `From ${cell.source}.` : "";
     this.showColumnB(b);
-    if (isFirst) this.app.showAboveSheet();
+    if (!this.isShown) this.app.showAboveSheet();
+    this.isShown = true;
   }
 
   /** @param {CellBeside | null} b  its steps, or why there are none */
   showColumnB(b) {
-    const { titleA, node, title, list } = this.columns;
-    node.hidden = titleA.hidden = b === null;
+    const { titleA, columnB, titleB, stepsB } = this.refs;
+    columnB.hidden = titleA.hidden = b === null;
     this.node.classList.toggle("rg-of-two", b !== null);
-    title.replaceChildren(...(b?.cell ? ["B: ", ...titleOf(b.names)] : ["B"]));
+    titleB.replaceChildren(...(b?.cell ? ["B: ", ...titleOf(b.names)] : ["B"]));
     const content = b && (b.cell ? this.steps(b.cell, b.names) : el("li", { class: "rg-description" }, b.message));
-    list.replaceChildren(...(content ? [content] : []));
+    stepsB.replaceChildren(...(content ? [content] : []));
   }
 
   /** The markup of the steps that this cell has, with its numbers. @param {Cell} cell @param {CellNames} names */
@@ -137,7 +130,7 @@ export class CellView {
     const facts = cellFacts(cell, names);
     const tables = { rowTerms: rowTable(cell), rolloutTerms: rolloutTable(cell) };
     const rowLabels = (cell.row?.columns ?? []).map((column) => names.labels[column]);
-    const content = /** @type {DocumentFragment} */ (this.template.content.cloneNode(true));
+    const content = /** @type {DocumentFragment} */ (this.refs.stepTemplate.content.cloneNode(true));
     const all = (/** @type {string} */ selector) =>
       /** @type {NodeListOf<HTMLElement>} */ (content.querySelectorAll(selector));
     for (const node of all("[data-if]")) if (!node.dataset.if?.split(" ").every((name) => facts[name])) node.remove();
@@ -168,12 +161,13 @@ export class CellView {
 
   /** @param {string} message  instead of steps */
   showMessage(message) {
-    this.shownKey = "";
-    this.title.textContent = "Calculation";
-    this.side.textContent = "";
-    this.list.replaceChildren();
+    const { cellTitle, cellSide, steps, cellSource } = this.refs;
+    this.isShown = false;
+    cellTitle.textContent = "Calculation";
+    cellSide.textContent = "";
+    steps.replaceChildren();
     this.showColumnB(null);
-    this.source.textContent = message;
+    cellSource.textContent = message;
   }
 }
 
@@ -182,4 +176,50 @@ function titleOf({ from, to, layer, head }) {
   const of = `${layerName(layer).toLowerCase()} · ${head === "mean" ? "mean of heads" : `head ${head}`}`;
   const name = { class: "rg-name" };
   return [bidi(from, name), " attends to ", bidi(to, name), muted(` ${of}`)];
+}
+
+/** @param {App} app @returns {View} */
+export const showCell = (app) => (ask) => {
+  const { state, queries, parts } = app;
+  if (state.view !== "cell") return null;
+  const { row, col } = state;
+  const cell = app.shownCell();
+  const answer = cell ? queries.cell(ask, cell) : NOTHING;
+  const cellB = state.side === "diff" ? app.cellOfB() : null;
+  const answerB = cellB ? queries.cell(ask, cellB, "cellB") : NOTHING;
+  const isOfTwo = state.side === "diff" && app.sides().length > 1;
+  const side = sideMessage(app);
+  const none =
+    row === null || col === null
+      ? "Choose a cell of the map to see its weight step by step."
+      : "This text is shorter: it has no such cell.";
+  const message = answer.error?.message ?? none;
+  const why = answerB.error ? sentence(answerB.error.message) : "B has no such words.";
+  return {
+    nodes: [parts.cellView.node],
+    answers: [answer, answerB],
+    of: [answer.data, answerB.data, message, why, isOfTwo, side, app.shownRun()],
+    draw: () => {
+      if (!cell || !answer.data) return parts.cellView.showMessage(message);
+      const b = cellB && answerB.data ? { cell: answerB.data, names: namesOf(app, cellB) } : { message: why };
+      parts.cellView.show(answer.data, { ...namesOf(app, cell), side }, isOfTwo ? b : null);
+    },
+  };
+};
+
+/** @param {App} app @param {HeadRef & { i: number, j: number }} cell @returns {CellNames} */
+function namesOf({ manifest, state }, { run, layer, head, i, j }) {
+  const { tokens, layers } = manifest.runs[run];
+  const { number, heads, kv_heads: kvHeads } = layers[layer];
+  const labels = tokens.map((_, n) => tokenName(tokens, n));
+  const names = { from: labels[i], to: labels[j], layer: number, head, heads, kvHeads, labels };
+  return { side: "", mode: state.mode, ...names };
+}
+
+/** Of which side the steps are, of two. @param {App} app */
+function sideMessage(app) {
+  const { side, words } = app.state;
+  if (words) return "The map shows whole words; these are the steps of their first tokens.";
+  if (app.sides().length < 2) return "";
+  return side === "diff" ? "Why and What if are of A; choose B for its own." : `These are the steps of ${side}.`;
 }

@@ -1,5 +1,7 @@
 // All heads: a grid of thumbnails, by layer or by a metric; rows and columns collapse to their means.
 
+import { liveMetric } from "../app/head-search.js";
+import { NOTHING } from "../data/query.js";
 import {
   activeElementOf,
   button,
@@ -13,9 +15,9 @@ import {
 } from "../platform/dom.js";
 import { colorTable, tableIndex } from "../render/colormap.js";
 import { formatFixed } from "../render/format.js";
-import { layerName } from "./messages.js";
 import { selectionOf, withSelection } from "../state/sides.js";
 import { toggled } from "../state/state.js";
+import { layerName } from "./messages.js";
 
 /**
  * Heads in descending order of a metric, those without a value last.
@@ -27,12 +29,6 @@ export function rankHeads(values) {
   return all.sort((a, b) => (b.value ?? -Infinity) - (a.value ?? -Infinity));
 }
 
-/** The smallest and the largest value. @param {(number | null)[][]} values */
-export function extentOf(values) {
-  const known = values.flat().filter((x) => x !== null);
-  return known.length ? { min: Math.min(...known), max: Math.max(...known) } : { min: 0, max: 0 };
-}
-
 /** The mean of thumbnails, whose bytes are square roots, with a sign. @param {(Uint8Array | Int8Array)[]} thumbnails */
 export function meanThumbnail(thumbnails) {
   if (thumbnails.length === 1) return thumbnails[0];
@@ -42,18 +38,12 @@ export function meanThumbnail(thumbnails) {
   });
 }
 
-/** @param {string} text in base64 */
-function signedBytes(text) {
-  return Int8Array.from(atob(text), (letter) => letter.charCodeAt(0));
-}
-
 export class HeadGrid {
   /** @param {App} app */
   constructor(app) {
-    const { refs, manifest } = app;
+    const { refs } = app;
     this.app = app;
     this.refs = refs;
-    this.manifest = manifest;
     /** @type {{ run: number, metrics: HeadMetrics["metrics"] | null, thumbnails: Uint8Array | null, difference: HeadDifferences | null }} */
     this.data = { run: -1, metrics: null, thumbnails: null, difference: null };
     this.body = refs.grid;
@@ -71,7 +61,7 @@ export class HeadGrid {
   }
 
   layers() {
-    return this.manifest.runs[Math.max(0, this.data.run)].layers;
+    return this.app.manifest.runs[Math.max(0, this.data.run)].layers;
   }
 
   /** The numbers of the heads of the widest layer. */
@@ -79,38 +69,29 @@ export class HeadGrid {
     return [...Array(Math.max(...this.layers().map((layer) => layer.heads))).keys()];
   }
 
-  /**
-   * @param {number} run @param {HeadMetrics | null} heads @param {Uint8Array | null} thumbnails
-   * @param {HeadDifferences | null} difference  A − B of every head, shown in place of the heads of the run
-   */
-  setData(run, heads, thumbnails, difference) {
+  /** @param {HeadGrid["data"]} data of a run; A − B of every head, if there is one, is shown in place of its heads @param {LiveMetric | null} live */
+  show(data, live) {
+    const { state, theme } = this.app;
     const before = Object.values(this.data);
-    this.data = { run, metrics: heads?.metrics ?? null, thumbnails, difference };
-    if (Object.values(this.data).some((part, n) => part !== before[n])) this.layoutKey = "";
-  }
-
-  /**
-   * @param {State} state @param {Theme} theme @param {HeadRef[]} sides A and B, or one @param {LiveMetric | null} live
-   * @param {State["ablated"]} ablatedHeads  in what is shown
-   */
-  update(state, theme, sides, live, ablatedHeads) {
-    if (this.data.run < 0) return;
+    const isOther = Object.values(data).some((part, n) => part !== before[n]);
+    this.data = data;
     const held = this.data.difference?.largest ?? this.data.metrics?.[state.metric];
     const values = (this.values = held ?? live?.values ?? null);
     setText(this.refs.liveMessage, live?.message ?? "");
-    const { min, max } = extentOf(values ?? []);
+    const known = (values ?? []).flat().filter((x) => x !== null);
+    const [min, max] = known.length ? [Math.min(...known), Math.max(...known)] : [0, 0];
     const least = min + state.threshold * (max - min);
     const { order, collapsedLayers, collapsedHeads, metric } = state;
     this.updateControls(state, values, least);
     const ranked = order === "metric" && (live ? live.values : metric);
     const layoutKey = JSON.stringify([order, collapsedLayers, collapsedHeads, ranked, theme]);
-    if (layoutKey !== this.layoutKey) {
+    if (isOther || layoutKey !== this.layoutKey) {
       this.layoutKey = layoutKey;
       this.layout(state, theme, values);
     }
     const selected = selectionOf(state);
-    const compared = sides.length > 1 && sides[0].run === sides[1].run ? sides : []; // two heads of one run
-    const ablated = new Set(ablatedHeads.map((at) => at.join(".")));
+    const compared = this.app.comparesHeads ? this.app.sides() : [];
+    const ablated = new Set(this.app.ablatedHeads().map((at) => at.join(".")));
     for (const cell of this.cells) {
       const { layer, head, node } = cell;
       const isMean = layer === "mean" || head === "mean";
@@ -165,7 +146,9 @@ export class HeadGrid {
 
   /** What the values of the heads are. */
   explanation() {
-    return this.data.difference?.explanation ?? this.manifest.metrics.find(({ key }) => key === this.refs.metric.value);
+    return (
+      this.data.difference?.explanation ?? this.app.manifest.metrics.find(({ key }) => key === this.refs.metric.value)
+    );
   }
 
   /** @param {State} state @param {Theme} theme @param {HeadValues | null} values */
@@ -174,7 +157,8 @@ export class HeadGrid {
     const focusedName = this.body.contains(active) ? active?.getAttribute("aria-label") : null;
     this.cells = [];
     this.table = colorTable(theme);
-    this.signedThumbnails = this.data.difference && signedBytes(this.data.difference.thumbnails);
+    const { difference } = this.data;
+    this.signedThumbnails = difference && Int8Array.from(atob(difference.thumbnails), (byte) => byte.charCodeAt(0));
     const layers = this.layers();
     const columns = this.columns();
     const isWrapped = layers.length === 1 && columns.length > 16 && !collapsedLayers.length; // one long row
@@ -271,7 +255,7 @@ export class HeadGrid {
   }
 
   thumbnailSize() {
-    return this.manifest.runs[this.data.run].thumbnail_size;
+    return this.app.manifest.runs[this.data.run].thumbnail_size;
   }
 
   /** @param {number | "mean"} layer @param {Head} head */
@@ -339,3 +323,35 @@ function nearestInRow(from, all, direction) {
 function unitOf(explanation) {
   return explanation?.unit && explanation.unit !== "share" ? explanation.unit : "";
 }
+
+/** The heads, after the map, which a reader waits for. @param {App} app @returns {View} */
+export const showHeads = (app) => (ask) => {
+  const { state, queries, parts, refs, manifest, source } = app;
+  const { signal } = app.controller;
+  const { run } = app.shownHead();
+  const sides = app.sides();
+  const isDifference = state.side === "diff" && sides.length > 1 && !app.comparesHeads;
+  const mayStart = state.view === "heads" || !queries.maps(ask).isPending;
+  /** @template T @param {string} name @param {unknown} of @param {() => Promise<T>} queryFn @returns {Answer<T>} */
+  const held = (name, of, queryFn) =>
+    ask(name, of, () => queries.cached(`${name} ${of}`, queryFn), { mayStart, inBar: true });
+  // Pictures first, for the metrics of a long text take ten times as long
+  const thumbnails = held("thumbnails", run, () => source.thumbnails({ run }, signal));
+  const heads = held("heads", run, () => source.heads({ run }, signal));
+  const runs = sides.map((side) => side.run);
+  const differences = isDifference
+    ? held("differences", runs, () => source.differences({ runs }, signal))
+    : /** @type {Answer<HeadDifferences>} */ (NOTHING);
+  const live = liveMetric(app, ask, mayStart);
+  const isOther = parts.grid.data.run >= 0 && parts.grid.data.run !== run; // else pictures are shown before metrics
+  const shown = isDifference ? [differences] : isOther || manifest.training ? [thumbnails, heads] : [thumbnails];
+  return {
+    nodes: [refs.grid, refs.metricDescription, refs.headCount],
+    answers: [...shown, live?.answer ?? NOTHING],
+    draw: () => {
+      const metrics = heads.data?.metrics ?? null;
+      const data = { run, metrics, thumbnails: thumbnails.data, difference: differences.data };
+      parts.grid.show(data, live?.metric ?? null);
+    },
+  };
+};

@@ -4,7 +4,19 @@ import { togglePin } from "../app/actions.js";
 import { axesOf, loadMap } from "../data/map-data.js";
 import { maxAbs, topK } from "../data/matrix.js";
 import { groupIndices, indicesOf, isolate } from "../data/tokens.js";
-import { activeElementOf, bidi, button, el, muted, onArrows, setTabStop, setText, svg } from "../platform/dom.js";
+import {
+  activeElementOf,
+  bidi,
+  button,
+  closest,
+  el,
+  muted,
+  onArrows,
+  onPoint,
+  setTabStop,
+  setText,
+  svg,
+} from "../platform/dom.js";
 import { formatWeight } from "../render/format.js";
 import { LINES_WIDTH, linePaths } from "../render/lines.js";
 import { toggled } from "../state/state.js";
@@ -65,8 +77,7 @@ export function showLines(app) {
   const point = (/** @type {LineWord | null} */ word) => {
     if (before !== (before = JSON.stringify(word))) drawLines(word);
   };
-  for (const type of ["pointerover", "focusin"]) node.addEventListener(type, ({ target }) => point(wordAt(target)));
-  for (const type of ["pointerleave", "focusout"]) node.addEventListener(type, () => point(null));
+  onPoint(node, (target) => point(wordAt(target)));
   onArrows(node, ".rg-line-word", nextWord);
 
   const nodes = [node, linesNote, linesReadout];
@@ -202,8 +213,7 @@ function told({ columns, layers }, { column, index }) {
 
 /** @param {EventTarget | null} target @returns {LineWord | null} */
 function wordAt(target) {
-  const node = /** @type {HTMLElement | null} */ (target)?.closest?.(".rg-line-word");
-  const [column, index] = node?.getAttribute("data-place")?.split(".").map(Number) ?? [];
+  const [column, index] = closest(target, ".rg-line-word")?.dataset.place?.split(".").map(Number) ?? [];
   return index === undefined ? null : { column, index };
 }
 

@@ -48,11 +48,20 @@ export function knownDecimals(decimals, { words, side, mode }, maps, max, terms 
   return decimalsOfSum(decimals, terms * tokensInWord * (side === "diff" ? 2 : 1) * factor);
 }
 
-const QUANTITIES = /** @type {Record<string, string>} */ ({
-  raw: "weight",
-  rollout: "share of the vector",
-  norms: "length of weight · value",
+// By display mode: the quantity, and by direction the verb of one word, of several, and its preposition.
+const raw = { quantity: "weight", out: ["attends", "attend", "to"], in: ["is attended to", "are attended to", "by"] };
+const MODES = /** @type {Record<string, typeof raw>} */ ({
+  raw,
+  rollout: {
+    quantity: "share of the vector",
+    out: ["consists", "consist", "of"],
+    in: ["contributes", "contribute", "to"],
+  },
+  norms: { quantity: "length of weight · value", out: ["receives", "receive", "from"], in: ["gives", "give", "to"] },
 });
+
+/** The words for a display mode. @param {string} mode */
+export const wordsFor = (mode) => MODES[mode] ?? raw;
 
 /**
  * What the colours mean.
@@ -61,7 +70,7 @@ const QUANTITIES = /** @type {Record<string, string>} */ ({
  *   may exceed the scale; whether the difference is taken before pooling
  */
 export function legendMessage({ byRow, mode, log, pool }, isDifference, max, { binSize, clipped, inMemory }) {
-  const quantity = quantityOf(mode);
+  const { quantity } = wordsFor(mode);
   if (isDifference && max === 0) return `${quantity} in A minus ${quantity} in B: they are equal`;
   const pooled = binSize > 1 ? `${pool === "max" ? "the largest" : "the mean"} of ${binSize} × ${binSize}` : "";
   const isOfLargest = isDifference && pooled !== "" && pool === "max" && !inMemory;
@@ -76,21 +85,9 @@ export function legendMessage({ byRow, mode, log, pool }, isDifference, max, { b
   return parts.join(", ");
 }
 
-// By display mode and direction: the verb of one word, of several, and its preposition.
-const VERBS = /** @type {Record<string, { out: string[], in: string[] }>} */ ({
-  raw: { out: ["attends", "attend", "to"], in: ["is attended to", "are attended to", "by"] },
-  rollout: { out: ["consists", "consist", "of"], in: ["contributes", "contribute", "to"] },
-  norms: { out: ["receives", "receive", "from"], in: ["gives", "give", "to"] },
-});
-
-/** @param {string} mode */
-export function quantityOf(mode) {
-  return QUANTITIES[mode] ?? QUANTITIES.raw;
-}
-
 /** What some words attend to, and in which head. @param {string} mode @param {string[]} labels @param {string} heading */
 export function attendedMessage(mode, labels, heading) {
-  const [one, several, preposition] = (VERBS[mode] ?? VERBS.raw).out;
+  const [one, several, preposition] = wordsFor(mode).out;
   const names = labels.slice(0, 3).map((label) => isolate(label));
   const all = [...names, ...(labels.length > 3 ? ["…"] : [])].join(" + ");
   return `${all} ${labels.length > 1 ? several : one} ${preposition}, ${heading}`;
@@ -98,7 +95,7 @@ export function attendedMessage(mode, labels, heading) {
 
 /** The heading of the list of words. @param {State} state @param {boolean} isDifference @param {number} numSelected */
 export function topWordsMessage({ mode, direction }, isDifference, numSelected) {
-  const [one, several, preposition] = (VERBS[mode] ?? VERBS.raw)[direction];
+  const [one, several, preposition] = wordsFor(mode)[direction];
   const verb = numSelected > 1 ? several : one;
   return isDifference ? `${verb} ${preposition}, A − B` : `${verb} most ${preposition}`;
 }
@@ -112,7 +109,7 @@ export function cellMessage({ mode }, { rows, cols, hiddenMass }, isDifference, 
   const isOfKey = mode === "rollout"; // which contributes to the query
   const [from, to] = isOfKey ? [cols[col], rows[row]] : [rows[row], cols[col]];
   if (!from || !to) return "";
-  const [verb, , preposition] = (VERBS[mode] ?? VERBS.raw)[isOfKey ? "in" : "out"];
+  const [verb, , preposition] = wordsFor(mode)[isOfKey ? "in" : "out"];
   const whole = mode === "norms" ? "the lengths in this row" : "this row";
   const hidden = hiddenMass ? `; ${formatWeight(hiddenMass[row], 3)} of ${whole} is hidden` : "";
   const number = inFull ? formatFixed : formatWeight;

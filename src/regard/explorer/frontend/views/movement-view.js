@@ -1,9 +1,13 @@
 // Movement: the vector of each token at every stage, projected onto one plane.
 
+import { NOTHING } from "../data/query.js";
+import { groupTokens } from "../data/tokens.js";
 import { bidi, el, setAttribute, setText } from "../platform/dom.js";
 import { MANY_DOTS } from "../render/plane.js";
+import { runsOnPlane } from "../state/sides.js";
 import { PlaneView } from "./plane-view.js";
 import { Player, prefersReducedMotion } from "./player.js";
+import { sideNames } from "./side-switch.js";
 
 const RUN_CLASSES = ["rg-run-a", "rg-run-b"];
 const STAGE_MS = 900; // of the animation
@@ -33,13 +37,9 @@ export function dotsOf({ movement: { points, left_out: leftOut }, axis, side }, 
 export class MovementView {
   /** @param {App} app */
   constructor(app) {
-    const { refs } = app;
+    const { stage: slider } = (this.refs = app.refs);
     this.setStage = (/** @type {number} */ stage) => app.set({ stage });
-    this.slider = refs.stage;
-    this.stageText = refs.stageText;
-    this.bar = refs.movementBar;
-    this.legend = refs.movementLegend;
-    this.explanation = refs.movementText;
+    this.slider = slider;
     this.slider.addEventListener("input", () => this.moveTo(Number(this.slider.value)));
     this.slider.addEventListener("change", () => this.setStage(Math.round(Number(this.slider.value))));
     this.slider.addEventListener("keydown", (event) => this.onSliderKey(event));
@@ -54,7 +54,7 @@ export class MovementView {
       onStop: () => this.setStage(Math.round(100 * this.position) / 100), // as the slider has it
     });
     this.plane = new PlaneView(app);
-    this.bar.prepend(this.player.button);
+    this.refs.movementBar.prepend(this.player.button);
     this.stages = /** @type {string[]} */ ([]);
     this.position = 0; // a stage, or between two
     this.showMessage("");
@@ -67,24 +67,24 @@ export class MovementView {
   /** @param {string} message  instead of the plane */
   showMessage(message) {
     this.player.stop(false);
-    this.bar.hidden = this.legend.hidden = this.plane.node.hidden = true;
-    setText(this.explanation, message);
+    this.refs.movementBar.hidden = this.refs.movementLegend.hidden = this.plane.node.hidden = true;
+    setText(this.refs.movementText, message);
   }
 
   /** The data is being computed: what is shown, if anything, is of before. @param {boolean} isPending */
   setPending(isPending) {
     this.player.button.disabled = this.slider.disabled = isPending;
-    if (isPending && this.plane.node.hidden) this.explanation.textContent = "Computing the plane of all stages …";
+    if (isPending && this.plane.node.hidden) this.refs.movementText.textContent = "Computing the plane of all stages …";
     if (isPending) this.player.stop(false);
   }
 
   /** @param {Path[]} paths @param {number} stage @param {Set<number>} selected tokens @param {boolean} hasOtherPlane  of a run that is compared */
   show(paths, stage, selected, hasOtherPlane) {
-    this.bar.hidden = this.plane.node.hidden = false;
-    this.legend.hidden = paths.length < 2;
+    this.refs.movementBar.hidden = this.plane.node.hidden = false;
+    this.refs.movementLegend.hidden = paths.length < 2;
     const entry = (/** @type {Path} */ { side, title }) =>
       el("li", { class: RUN_CLASSES[side] }, el("span", { class: "rg-dot" }), `${"AB"[side]} · `, bidi(title));
-    this.legend.replaceChildren(...paths.map(entry));
+    this.refs.movementLegend.replaceChildren(...paths.map(entry));
     const [{ movement }] = paths;
     this.stages = movement.stages;
     this.slider.max = String(this.lastStage);
@@ -100,7 +100,7 @@ export class MovementView {
         ? " The other run is of another model, or has other stages, and has its own plane: choose A or B."
         : "",
     ];
-    setText(this.explanation, message.join(""));
+    setText(this.refs.movementText, message.join(""));
   }
 
   /** Show a stage, or a position between two, without a change of the state. @param {number} position */
@@ -110,7 +110,7 @@ export class MovementView {
     if (Number(this.slider.value) !== position) this.slider.value = String(position);
     setAttribute(this.slider, "aria-valuetext", name);
     setAttribute(this.plane.list, "aria-label", `Tokens on a plane, ${name}`);
-    setText(this.stageText, name);
+    setText(this.refs.stageText, name);
     this.plane.setStage(position);
   }
 
@@ -122,3 +122,38 @@ export class MovementView {
     event.preventDefault();
   }
 }
+
+/** @param {App} app @returns {View} */
+export const showMovement = (app) => (ask) => {
+  const { state, parts, refs, source } = app;
+  const { runs } = app.manifest;
+  if (state.view !== "movement") return null;
+  const sides = app.sides();
+  const together = runsOnPlane(sides, app.shownHead(), app.manifest);
+  const load = async (/** @type {AbortSignal} */ signal) => {
+    const { points, left_out, ...plane } = await source.movement({ runs: together }, signal);
+    return new Map(together.map((run, n) => [run, { ...plane, points: points[n], left_out: left_out[n] }]));
+  };
+  const answer = together.length ? ask("movement", together, load, { inBar: true }) : NOTHING;
+  const draw = () => {
+    if (!answer.data)
+      return parts.movement.showMessage(
+        answer.error ? "The plane could not be computed." : "This trace has no token vectors: record them too.",
+      );
+    const names = sides.length > 1 ? sideNames(state, app.manifest, sides) : [""];
+    const selection = { words: state.words, special: state.special, from: state.from ?? 0, to: state.to ?? Infinity };
+    const paths = [...answer.data].map(([run, movement]) => {
+      const side = sides.findIndex((ref) => ref.run === run);
+      const { tokens, text } = runs[run];
+      return { movement, side, title: names[side], axis: groupTokens(tokens, text, selection) };
+    });
+    const hasOtherPlane = sides.some(({ run }) => runs[run].projection_key && !together.includes(run));
+    parts.sideSwitches.movement.node.hidden = !hasOtherPlane;
+    const selected = new Set([...state.pins, ...(state.row === null ? [] : [state.row])]);
+    parts.movement.show(paths, state.stage, selected, hasOtherPlane);
+  };
+  return [
+    { draw: () => parts.movement.setPending(answer.isPending) },
+    { nodes: [parts.movement.plane.node, refs.movementLegend, refs.movementText], answers: [answer], draw },
+  ];
+};

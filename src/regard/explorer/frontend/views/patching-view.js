@@ -8,9 +8,11 @@ import { tokenName } from "../data/tokens.js";
 import {
   bidi,
   button,
+  closest,
   el,
   muted,
   onArrows,
+  onPoint,
   setOptions,
   setTabStop,
   setText,
@@ -58,10 +60,10 @@ export function showPatching(app) {
   patchToken.addEventListener("change", () => app.set({ patchToken: Number(patchToken.value) }));
   patchVersus.addEventListener("change", () => app.set({ patchVersus: Number(patchVersus.value) }));
   const setPath = (/** @type {HTMLSelectElement} */ changed) => () => {
-    const headOf = (/** @type {HTMLSelectElement} */ { value }) =>
-      /** @type {[number, number]} */ (value.split(",").map(Number));
-    const [sender, receiver] = [headOf(patchSender), headOf(patchReceiver)];
-    const isPath = sender[0] < receiver[0]; // else the other one is that which recovers most
+    const [sender, receiver] = [patchSender, patchReceiver].map(({ value }) =>
+      value ? /** @type {[number, number]} */ (value.split(",").map(Number)) : null,
+    );
+    const isPath = sender && receiver && sender[0] < receiver[0]; // else the other one is that which recovers most
     const isSender = changed === patchSender;
     app.set({ patchSender: isPath || isSender ? sender : null, patchReceiver: isPath || !isSender ? receiver : null });
   };
@@ -72,11 +74,10 @@ export function showPatching(app) {
     app.set({ cancelledPatching: JSON.stringify(patchingQuestion(app)) });
     refs.startPatching.focus();
   });
-  for (const type of ["pointerover", "focusin"])
-    patchingGrid.addEventListener(type, ({ target }) => {
-      const { label: says } = /** @type {HTMLElement} */ (target).dataset;
-      if (says) setText(patchingReadout, says);
-    });
+  onPoint(patchingGrid, (target) => {
+    const site = closest(target, "[data-label]");
+    if (site) setText(patchingReadout, site.dataset.label ?? "");
+  });
   onArrows(patchingGrid, "button", nextInRows);
 
   return (ask) => {
@@ -89,13 +90,12 @@ export function showPatching(app) {
     const drawFrame = () => {
       refs.patchPath.hidden = a.layers.length < 2 || !a.predicts_tokens;
       refs.patchHeads.hidden = state.patchOver !== "path";
-      showHeads(refs, a);
+      showHeads(refs, a, state, answer);
       refs.cancelPatching.hidden = !answer.isPending;
       refs.startPatching.hidden = !isCancelled;
       const waits = answer.isPending ? "Running B again with each step of A …" : "";
       const says = typeof question === "string" ? question : isCancelled ? "Cancelled." : answer.error?.message;
       setText(refs.patchingStatus, waits || (says ? sentence(says) : ""));
-      if (!answer.isPending) setText(refs.patchingProgress, "");
     };
     const drawGrid = () => {
       const { data: patching, error } = answer;
@@ -108,7 +108,6 @@ export function showPatching(app) {
       if (!patching) return patchingGrid.replaceChildren();
       showTokens(refs, patching);
       patchingCode.value = patching.code;
-      if (patching.sender) [patchSender.value, patchReceiver.value] = [patching.sender, patching.receiver].map(String);
       const max = scaleEnd(patching.recovered.flat());
       patchingGrid.replaceChildren(
         ...(patching.sender ? [pathTable(app, patching, max)] : rowsOf(app, patching, a, b, max)),
@@ -140,11 +139,16 @@ function rowsOf(app, { recovered, values, over, layers }, a, b, max) {
     const share = recovered[layer][site] ?? 0;
     const color = colorAt(app.theme, share / max);
     const place = isOfHeads ? String(site) : "at " + names[site];
-    const says = `Layer ${layers[layer]}, ${STEPS[over]} ${place}: ${formatFixed(share, 2)}, the number is ${formatSignificant(values[layer][site] ?? NaN)}`;
+    const hasMap = a.layers.some(({ number }) => number === layers[layer]);
+    const mapless = hasMap ? "" : "; this layer is linear attention, which has no map to open";
+    const says = `Layer ${layers[layer]}, ${STEPS[over]} ${place}: ${formatFixed(share, 2)}, the number is ${formatSignificant(values[layer][site] ?? NaN)}${mapless}`;
     const style = { "background-color": toCss(color), color: textColorOn(color) };
     const data = { label: says };
-    const props = { class: "rg-patching-cell", style, data, title: says, "aria-label": says };
-    return button(hasNumbers ? formatFixed(share, 2) : "", () => openSite(app, isOfHeads, layers[layer], site), props);
+    const disabled = hasMap ? {} : { "aria-disabled": "true" };
+    const props = { class: "rg-patching-cell", style, data, title: says, "aria-label": says, ...disabled };
+    const open = () =>
+      hasMap ? openSite(app, isOfHeads, layers[layer], site) : setText(app.refs.patchingReadout, says);
+    return button(hasNumbers ? formatFixed(share, 2) : "", open, props);
   };
   const row = (/** @type {(Node | string)[]} */ cells, kind = "") =>
     el("div", { class: `rg-patching-row ${kind}`, style: { "--rg-cols": layers.length } }, ...cells);
@@ -167,13 +171,23 @@ function showTokens({ patchToken, patchVersus }, { likely, token, versus }) {
   [patchToken.value, patchVersus.value] = [String(token), String(versus)];
 }
 
-/** Any head may send but those of the last layer, and receive but those of the first. @param {Refs} refs @param {Run} run */
-function showHeads({ patchSender, patchReceiver }, { layers }) {
-  const all = layers.map(({ number, heads }) =>
-    Array.from({ length: heads }, (_, head) => ({ key: `${number},${head}`, title: `L${number}H${head}` })),
-  );
-  setOptions(patchSender, all.slice(0, -1).flat());
-  setOptions(patchReceiver, all.slice(1).flat());
+/** Any head may send but those of the last layer, and receive but those of the first; what is chosen is among them, even if it is refused. @param {Refs} refs @param {Run} run @param {State} chosen @param {Answer<Patching>} answer */
+function showHeads({ patchSender, patchReceiver }, { layers }, chosen, { data, isPending }) {
+  const all = layers.map(({ number, heads }) => Array.from({ length: heads }, (_, head) => `${number},${head}`));
+  const show = (
+    /** @type {HTMLSelectElement} */ list,
+    /** @type {string[]} */ heads,
+    /** @type {number[] | null | undefined} */ shown,
+  ) => {
+    const keys = shown ? [...new Set([...heads, String(shown)])] : heads;
+    setOptions(
+      list,
+      keys.map((key) => ({ key, title: `L${key.replace(",", "H")}` })),
+    );
+    if (shown || !isPending) list.value = String(shown);
+  };
+  show(patchSender, all.slice(0, -1).flat(), chosen.patchSender ?? data?.sender);
+  show(patchReceiver, all.slice(1).flat(), chosen.patchReceiver ?? data?.receiver);
 }
 
 /** What reaches each input of the receiver from the sender. @param {App} app @param {Patching} patching @param {number} max */
@@ -188,11 +202,10 @@ function pathTable({ theme }, { recovered: [shares], values: [values], corrupted
   return el("table", { class: "rg-path-table" }, ...tableOf(names, rows));
 }
 
-/** Show the head, or what the position attends to in its layer, if that has a map. @param {App} app @param {boolean} isOfHeads @param {number} number of the layer @param {number} site */
+/** Show the head, or what the position attends to in its layer. @param {App} app @param {boolean} isOfHeads @param {number} number of the layer @param {number} site */
 function openSite(app, isOfHeads, number, site) {
   const { tokens, layers } = app.shownRun();
   const layer = layers.findIndex((one) => one.number === number);
-  if (layer < 0) return;
   const last = tokens.length - 1;
   app.set({ side: "A" });
   openRow(app, { layer, head: isOfHeads ? site : "mean" }, isOfHeads ? (app.state.row ?? last) : site);

@@ -5,7 +5,7 @@ import { positionOf } from "../app/predictions.js";
 import { sentence } from "../data/attribution.js";
 import { NOTHING } from "../data/query.js";
 import { escapeInvisible, isolate, tokenName, truncate } from "../data/tokens.js";
-import { bidi, button, el, onArrows, setOptions, setTabStop, setText, svg } from "../platform/dom.js";
+import { bidi, button, closest, el, onArrows, onPoint, setOptions, setTabStop, setText, svg } from "../platform/dom.js";
 import { formatSigned } from "../render/format.js";
 import { nextInRows } from "./head-grid.js";
 import { tokenChoice } from "./next-tokens-panel.js";
@@ -23,8 +23,7 @@ export function showPaths(app) {
     app.set({ pathsVersus: pathsVersus.value ? Number(pathsVersus.value) : null }),
   );
   for (const node of [pathsGraph, pathsTree]) {
-    for (const type of ["pointerover", "focusin"]) node.addEventListener(type, ({ target }) => point(app, target));
-    for (const type of ["pointerleave", "focusout"]) node.addEventListener(type, () => point(app, null));
+    onPoint(node, (target) => point(app, target));
     onArrows(node, "button", nextInRows);
   }
 
@@ -127,8 +126,8 @@ function opening(app, { label: title, layer, head }, token, name, props = {}) {
 
 /** Mark the edges of the node or the row that is pointed at. @param {App} app @param {EventTarget | null} target */
 function point({ refs, queries }, target) {
-  const at = /** @type {HTMLElement | null} */ (target)?.closest("[data-node], [data-edge]");
-  const { node, edge } = /** @type {HTMLElement | null} */ (at)?.dataset ?? {};
+  const at = closest(target, "[data-node], [data-edge]");
+  const { node, edge } = at?.dataset ?? {};
   const { edges } = /** @type {Paths} */ (queries.data("paths"))?.graph ?? { edges: [] };
   const isMarked = edges.map(
     ({ writer, reader }, n) => String(n) === edge || [writer, reader].map(String).includes(node ?? ""),

@@ -1,12 +1,12 @@
 // A story: prose beside the views, step by step. It asks, and shows what is so after the answer.
 
-import { chosenWords, goToStep, openAddress } from "../app/story.js";
-import { escapeInvisible } from "../data/tokens.js";
+import { escapeInvisible, tokenName } from "../data/tokens.js";
 import { activeElementOf, bidi, button, el, setText } from "../platform/dom.js";
+import { decode } from "../state/url.js";
 
 const TAGS = /** @type {const} */ ({ em: "em", strong: "strong", code: "code" });
 
-export class StoryPanel {
+class StoryPanel {
   /** @param {App} app */
   constructor(app) {
     const { refs } = app;
@@ -17,8 +17,8 @@ export class StoryPanel {
     this.part = 0;
     this.told = /** @type {Set<string>} */ (new Set()); // the steps whose answer is shown
     refs.stories.hidden = stories.length === 0;
-    const items = stories.map(({ key, title }) =>
-      button([bidi(escapeInvisible(title))], () => this.start(key), { class: "rg-item" }),
+    const items = stories.map((story) =>
+      button([bidi(escapeInvisible(story.title))], () => this.start(story), { class: "rg-item" }),
     );
     refs.storyList.append(...items);
     refs.closeStory.addEventListener("click", () => this.close());
@@ -35,12 +35,12 @@ export class StoryPanel {
     return this.story?.steps[this.part] ?? null;
   }
 
-  /** From its beginning, with nothing told. @param {string} key */
-  start(key) {
+  /** From its beginning, with nothing told. @param {Story} story */
+  start(story) {
     this.told.clear();
     this.story = null; // drawn again, also where it is at its first step
     this.refs.stories.open = false;
-    goToStep(this.app, key, 0);
+    goToStep(this.app, story, 0);
     if (this.story === null) this.app.refresh(); // nothing else has changed
     this.refs.storyTitle.focus();
   }
@@ -54,7 +54,7 @@ export class StoryPanel {
     if (!this.story) return;
     const next = this.part + by;
     if (next === this.story.steps.length) this.close();
-    else goToStep(this.app, this.story.key, next);
+    else goToStep(this.app, this.story, next);
     this.refs.storyTitle.focus();
   }
 
@@ -156,4 +156,49 @@ function isChosen(question, chosen) {
   const plain = (/** @type {string} */ word) => word.toLowerCase();
   const words = question?.words ?? [];
   return words.length > 0 && words.every((word, n) => plain(word) === plain(chosen[n] ?? ""));
+}
+
+/** What a step of a story shows first. @param {Story} story @param {number} part @returns {Partial<State>} */
+export function storyView({ key, steps }, part) {
+  return { ...decode(steps[part].view ?? ""), story: key, part };
+}
+
+/** Begin a story, or go to a step of it. @param {App} app @param {Story} story @param {number} part */
+function goToStep(app, story, part) {
+  if (story.steps[part].view === null) app.set({ story: story.key, part });
+  else openView(app, storyView(story, part));
+}
+
+/** Open an address of a story, which goes on. @param {App} app @param {string} address */
+function openAddress(app, address) {
+  const { story, part } = app.state;
+  openView(app, { ...decode(address), story, part });
+}
+
+/** @param {App} app @param {Partial<State>} found */
+function openView(app, found) {
+  app.open({ theme: app.state.theme, ...found });
+}
+
+/** The words of the chosen query and key. @param {App} app */
+function chosenWords(app) {
+  const { tokens } = app.shownRun();
+  const { row, col } = app.state;
+  return [row, col].flatMap((token) => (token === null || !tokens[token] ? [] : [tokenName(tokens, token)]));
+}
+
+/** @param {App} app @returns {View} */
+export function showStory(app) {
+  const { manifest, refs } = app;
+  const panel = new StoryPanel(app);
+  const draw = () => {
+    const { state } = app;
+    const story = manifest.stories.find(({ key }) => key === state.story);
+    if (story) app.root.dataset.story = "";
+    else delete app.root.dataset.story;
+    const covered = panel.show(story, state.part);
+    refs.main.classList.toggle("rg-covered", covered.views);
+    refs.nextLine.classList.toggle("rg-covered", covered.nextTokens);
+  };
+  return () => ({ draw });
 }

@@ -27,18 +27,14 @@ const CLASSES = ["rg-run-a", "rg-run-b"]; // the heads that stand out in each me
 export class TrainingPanel {
   /** @param {App} app @param {Measure[]} measures */
   constructor(app, measures) {
-    const { refs, queries } = app;
+    const { queries } = app;
+    const { checkpoint: slider, newest } = (this.refs = app.refs);
     this.app = app;
     this.shown = /** @type {Shown | null} */ (null);
     this.isReachable = true;
-    this.node = refs.training;
-    this.slider = refs.checkpoint;
-    this.message = refs.checkpointText;
-    this.newest = refs.newest;
-    this.status = refs.trainingStatus;
     this.charts = [this.chart("rg-loss", MARGIN.right), ...measures.map(() => this.chart("rg-measure", MARGIN.labels))];
-    this.slider.addEventListener("input", () => this.choose(Number(this.slider.value)));
-    this.newest.addEventListener("click", () => this.choose(Infinity));
+    slider.addEventListener("input", () => this.choose(Number(slider.value)));
+    newest.addEventListener("click", () => this.choose(Infinity));
     const last = () => (this.shown?.training.checkpoints.length ?? 1) - 1;
     const index = () => this.shown?.index ?? 0;
     this.player = new Player({
@@ -52,8 +48,8 @@ export class TrainingPanel {
           ? REDUCED_STEP_MS
           : Math.max(MIN_STEP_MS, Math.min(MAX_STEP_MS, PLAY_MS / Math.max(1, last()))),
     });
-    refs.trainingBar.prepend(this.player.button);
-    refs.curves.append(...this.charts.map(({ node }) => node));
+    this.refs.trainingBar.prepend(this.player.button);
+    this.refs.curves.append(...this.charts.map(({ node }) => node));
   }
 
   /** @param {string} className @param {number} right @returns {Chart} */
@@ -80,16 +76,17 @@ export class TrainingPanel {
   /** @param {Training} training @param {number} index of the checkpoint @param {State} state */
   show(training, index, state) {
     const { checkpoints, is_live, num_left_out } = training;
+    const { checkpoint: slider, checkpointText, newest, trainingStatus } = this.refs;
     this.shown = { training, index, selection: selectionOf(state) };
-    this.slider.max = String(checkpoints.length - 1);
-    if (Number(this.slider.value) !== index) this.slider.value = String(index);
-    const message = training.checkpoints[index].message;
-    this.slider.setAttribute("aria-valuetext", message);
-    setText(this.message, message);
-    this.newest.hidden = !is_live || state.checkpoint === null;
+    slider.max = String(checkpoints.length - 1);
+    if (Number(slider.value) !== index) slider.value = String(index);
+    const { message } = checkpoints[index];
+    slider.setAttribute("aria-valuetext", message);
+    setText(checkpointText, message);
+    newest.hidden = !is_live || state.checkpoint === null;
     const leftOut = num_left_out ? `${checkpoints.length} of ${checkpoints.length + num_left_out} checkpoints` : "";
     const live = this.isReachable ? "training continues" : UNREACHABLE;
-    setText(this.status, [is_live ? live : "", leftOut].filter(Boolean).join(" · "));
+    setText(trainingStatus, [is_live ? live : "", leftOut].filter(Boolean).join(" · "));
     this.draw();
   }
 
@@ -97,17 +94,17 @@ export class TrainingPanel {
   setReachable(isReachable) {
     if (this.isReachable === isReachable) return;
     this.isReachable = isReachable;
-    if (!isReachable) setText(this.status, UNREACHABLE);
+    if (!isReachable) setText(this.refs.trainingStatus, UNREACHABLE);
   }
 
   draw() {
     if (!this.shown) return;
     const { training } = this.shown;
     const [lossChart, ...measureCharts] = this.charts;
-    const focused = activeElementOf(this.node)?.closest?.("[data-head]")?.getAttribute("data-key");
+    const focused = activeElementOf(this.refs.training)?.closest?.("[data-head]")?.getAttribute("data-key");
     drawLoss(lossChart, this.shown);
     measureCharts.forEach((chart, n) => drawMeasure(chart, /** @type {Shown} */ (this.shown), training.measures[n]));
-    const again = focused && this.node.querySelector(`[data-key="${CSS.escape(focused)}"]`);
+    const again = focused && this.refs.training.querySelector(`[data-key="${CSS.escape(focused)}"]`);
     if (again) /** @type {SVGElement} */ (again).focus();
   }
 

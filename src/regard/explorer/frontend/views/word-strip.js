@@ -1,7 +1,18 @@
 // A text, its words shaded by a number each. The arrow keys move between words.
 
 import { escapeInvisible, textDirection } from "../data/tokens.js";
-import { activeElementOf, bidi, consume, el, onArrows, nextOf, setAttribute, setTabStop } from "../platform/dom.js";
+import {
+  activeElementOf,
+  bidi,
+  closest,
+  consume,
+  el,
+  nextOf,
+  onArrows,
+  onPoint,
+  setAttribute,
+  setTabStop,
+} from "../platform/dom.js";
 import { colorAt, textColorOn, toCss } from "../render/colormap.js";
 import { scalePosition } from "../render/scale.js";
 
@@ -35,12 +46,9 @@ export class WordStrip {
     this.wordNodes = /** @type {Map<number, HTMLElement>} */ (new Map());
     this.groups = /** @type {Group[]} */ ([]);
     this.layoutKey = "";
+    onPoint(this.node, (target) => point(indexAt(target)));
     const on = (/** @type {string} */ type, /** @type {(index: number | null, event: any) => void} */ listener) =>
       this.node.addEventListener(type, (event) => listener(indexAt(event.target), event));
-    on("pointerover", (index) => point(index));
-    on("pointerleave", () => point(null));
-    on("focusin", (index) => point(index));
-    on("focusout", () => point(null));
     on("click", (index, event) => index !== null && select(this.groups[index], event));
     on("keydown", (index, event) => {
       if (index === null || event.ctrlKey || event.metaKey || event.altKey) return;
@@ -132,6 +140,6 @@ function overPicture({ rows, cols, height, width, pixels }, words) {
 
 /** The index of the word that an event is on. @param {EventTarget | null} target @returns {number | null} */
 function indexAt(target) {
-  const wordNode = /** @type {HTMLElement | null} */ (target)?.closest?.("[data-index]");
-  return wordNode instanceof HTMLElement ? Number(wordNode.dataset.index) : null;
+  const wordNode = closest(target, "[data-index]");
+  return wordNode && Number(wordNode.dataset.index);
 }

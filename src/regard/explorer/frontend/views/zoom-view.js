@@ -1,7 +1,7 @@
 // A canvas that zooms and pans, by Ctrl and the wheel, drag, pinch, keys and buttons: the base of the map and of the
 // plane. The wheel alone scrolls the page.
 
-import { el, oncePerFrame } from "../platform/dom.js";
+import { el } from "../platform/dom.js";
 import { themeColors } from "../render/scene.js";
 import { SvgContext } from "../render/svg-context.js";
 import { interpolate, zoomAt } from "../render/viewport.js";
@@ -43,7 +43,7 @@ export class ZoomView {
     this.plotArea = { left: 0, top: 0, width: 100, height: 100, strip: 0 };
     this.colors = themeColors(this.node);
     this.isWhole = true;
-    this.draw = oncePerFrame(() => this.drawNow());
+    this.frame = 0; // in which it is drawn next, or 0
     this.listenToWheel();
     this.listenToPointers();
     new ResizeObserver(() => this.onResize()).observe(this.stage);
@@ -87,6 +87,14 @@ export class ZoomView {
     this.measure();
     this.viewport = this.isWhole ? this.whole() : this.clamp(this.viewport);
     this.drawNow();
+  }
+
+  /** In the next frame. */
+  draw() {
+    this.frame ||= requestAnimationFrame(() => {
+      this.frame = 0;
+      this.drawNow();
+    });
   }
 
   drawNow() {

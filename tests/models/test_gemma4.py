@@ -1,0 +1,84 @@
+"""Gemma 4: what its layers share, what published files say otherwise, and what is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import golden
+import regard
+from fake_traces import recorded
+from regard import RegardError, metrics
+
+IDS = [5, 6, 7, 8, 9, 4]
+SHARED = "gemma4_text/inputs"
+
+
+@pytest.fixture(scope="module")
+def model():
+    """Block 3 reads the keys and values of block 1, block 4 those of block 2."""
+    return regard.load(golden.FOLDER / SHARED, dtype=np.float64)
+
+
+@pytest.mark.parametrize("step", ["k", "v"])
+def test_an_edit_of_keys_reaches_the_layers_that_read_them_and_one_there_only_that_layer(model, step):
+    plain, names = recorded(model, IDS), [f"blocks.{i}.attn.{step}" for i in (1, 3)]
+    np.testing.assert_array_equal(plain[names[0]], plain[names[1]])
+    whole, part = (recorded(model, IDS, edit={name: lambda x: x * 1.5}) for name in names)
+    np.testing.assert_array_equal(whole[names[1]], whole[names[0]])
+    assert not np.array_equal(whole[names[1]], plain[names[1]])
+    np.testing.assert_array_equal(part[names[0]], plain[names[0]])
+    assert not np.array_equal(part["blocks.3.output"], plain["blocks.3.output"])
+
+
+def test_layers_without_keys_of_their_own_keep_none(model):
+    _, state = model.prefill(np.array([IDS]))
+    assert [len(cache) for cache in state.caches] == [6, 2, 6, 0, 0]  # a window of 3: the token itself, and 2 before it
+
+
+def test_the_keys_of_a_score_are_those_that_another_layer_makes(model):
+    trace = recorded(model, IDS)
+    found = metrics.why(trace, "blocks.3.attn", 2, 5, 4)
+    assert found.score == pytest.approx(trace["blocks.3.attn.scores"][0, 2, 5, 4], rel=1e-9)
+    assert found.pairs.sum() == pytest.approx(found.score, rel=1e-9)
+    assert {writer.layer for writer in found.key_writers} == {-1, 0}
+    assert {writer.layer for writer in found.query_writers} == {-1, 0, 1, 2}
+
+
+def test_what_needs_a_stream_that_is_a_sum_is_refused(model):
+    sentence = "needs a stream to which attention and feed-forward layers add, and nothing else, but blocks.0 of"
+    with pytest.raises(RegardError, match=f"reading circuits {sentence}"):
+        _ = model.circuits
+    with pytest.raises(RegardError, match=f"logit attribution {sentence}"):
+        metrics.logit_attribution(model, recorded(model, IDS), 5)
+    with pytest.raises(RegardError, match=f"a graph of paths {sentence}"):
+        model.paths(IDS, 5, baseline="mean")
+
+
+def test_a_run_cannot_start_after_a_layer_whose_keys_are_read_later(model):
+    start = {"blocks.2.output": recorded(model, IDS)["blocks.2.output"]}
+    with pytest.raises(RegardError, match=r"start= names blocks\.2, but later blocks of .* read keys of blocks\.1"):
+        recorded(model, IDS, start=start)
+
+
+def test_heads_are_patched_in_layers_from_which_no_run_can_start(model):
+    other = [4, 6, 7, 8, 9, 4]
+    grid = metrics.patch_grid(model, IDS, other, (5, 6), over="head")
+    context = recorded(model, IDS)["blocks.4.attn.context"]
+
+    def edit(x):
+        x[:, 2] = context[:, 2]
+        return x
+
+    logits = model(other, edit={"blocks.4.attn.context": edit}).logits[0, -1]
+    assert grid.values[4, 2] == pytest.approx(logits[5] - logits[6], rel=1e-9)
+
+
+def test_what_published_files_have_besides_is_not_read(changed):
+    """Sizes of heads as transformers wrote them first, and keys of layers that read those of another."""
+    extra = {f"model.layers.3.self_attn.{name}_norm.weight": np.ones(4, np.float32) for name in "kv"}
+    extra |= {f"model.layers.4.self_attn.{name}_proj.weight": np.ones((24, 12), np.float32) for name in "kv"}
+    fields = {"per_layer_config": None, "global_head_dim": 8, "num_global_key_value_heads": None}
+    published = regard.load(changed(SHARED, fields, extra=extra))
+    np.testing.assert_array_equal(published(IDS).hidden, regard.load(golden.FOLDER / SHARED)(IDS).hidden)
+    assert published.config == regard.load(golden.FOLDER / SHARED).config
