@@ -10,6 +10,7 @@ own quantiser made of it in Q4_0, its quickest kind, in Q8_0 and in F16.
 
     python benchmarks/generation.py            the tables in benchmarks/results/generation.md
     python benchmarks/generation.py --smoke    short texts, transformers with random weights, no llama.cpp; no file
+    python benchmarks/generation.py --model FILE.gguf ...    each file beside llama.cpp: generation_files.md there
 """
 
 from __future__ import annotations
@@ -48,24 +49,27 @@ from _measure import (
     write_results,
 )
 
-SMOKE = "--smoke" in sys.argv
+SMOKE, OF_FILES = "--smoke" in sys.argv, "--model" in sys.argv
 PROMPT = "The cat sat on the mat, and the dog"
-TOKENS = 8 if SMOKE else 32
-LENGTHS = (64,) if SMOKE else (512, 2048)
+TOKENS = 8 if SMOKE else 16 if OF_FILES else 32
+LENGTHS = (64,) if SMOKE else (512,) if OF_FILES else (512, 2048)
+FILE_ROUNDS = 1 if SMOKE else 3
 THREADS = 2
 SECONDS = 0.1 if SMOKE else 0.5  # of a round, at least one run
 CALLS = {"token": f"a token, of {TOKENS}"} | {str(n): f"a text of {n:,} tokens" for n in LENGTHS}
 LLAMA_FILES = "LLAMA_FILES"  # names the folder of llama.cpp's own files
 LLAMA_KINDS = {"Q4_0": 2, "Q8_0": 7, "F16": 1}  # made by its quantiser, and their numbers there
 
+OURS, THEIRS = "regard", "llama.cpp Q4_1"  # the second reads the file itself
+
 Calls = Mapping[str, Callable[[], object]]
 
 
 def gguf() -> Path:
-    """Return the file of the model."""
+    """Return the file of the model: the first one that is given, by default SmolLM2."""
     from regard.models.hub import resolve
 
-    return resolve.find("smollm2")
+    return Path(sys.argv[sys.argv.index("--model") + 1]) if OF_FILES else resolve.find("smollm2")
 
 
 def ids_of_a_text(length: int) -> np.ndarray:
@@ -80,7 +84,8 @@ def regard_model() -> Any:
     import regard
 
     regard.set_num_threads(THREADS)
-    return replace(regard.load("smollm2"), end_ids=())
+    model: Any = regard.load(gguf())
+    return replace(model, end_ids=())
 
 
 def regard_calls(model: Any) -> Calls:
@@ -124,7 +129,7 @@ def transformers_calls(model: Any) -> Calls:
 def llama_model(kind: str) -> Any:
     from llama_cpp import Llama
 
-    path = gguf() if kind == "Q4_1" else Path(os.environ[LLAMA_FILES], f"{kind}.gguf")
+    path = gguf() if kind == "Q4_1" or OF_FILES else Path(os.environ[LLAMA_FILES], f"{kind}.gguf")
     context = max(LENGTHS) + 1
     return Llama(str(path), n_ctx=context, n_threads=THREADS, n_threads_batch=THREADS, verbose=False)
 
@@ -299,19 +304,53 @@ def page(times: dict[str, dict[str, Times]], cold: dict[str, Times], sizes: dict
     )
 
 
+def measure_file(file: str) -> list[str]:
+    """Return the row of a file: regard and llama.cpp read it, in processes that take turns."""
+    size, options = Path(file).stat().st_size, ["--model", file, *(["--smoke"] if SMOKE else [])]
+    ours, theirs = alternate_processes(
+        *(__file__, (OURS, THEIRS), list(CALLS)), rounds=FILE_ROUNDS, threads=THREADS, rest=BLAS_REST, options=options
+    ).values()
+    row = [Path(file).name, f"{size / 1e9:.2f}"]
+    for call in CALLS:
+        share = TOKENS if call == "token" else 1
+        row += [f"{1e3 * times[call].median / share:.1f}" for times in (ours, theirs)]
+        row.append(str(faster(ours[call], theirs[call])))
+    return [*row, f"{TOKENS * size / ours['token'].median / 1e9:.1f}"]
+
+
+def files_page(files: Sequence[str]) -> str:
+    """Return the measurement of files as Markdown."""
+    calls = [f"{what}, {unit}" for what in CALLS.values() for unit in ("regard, ms", "llama.cpp, ms", "times")]
+    table = markdown(["", "GB", *calls, "regard reads, GB/s"], [measure_file(file) for file in files])
+    return (
+        f"# Files of several sizes, beside llama.cpp\n\n{machine()}; {THREADS} threads each; "
+        f"{date.today().isoformat()}. {versions('numpy', 'llama_cpp_python')}. {kernel_in_words()}. Greedy; medians of "
+        f"{FILE_ROUNDS} rounds that alternate; times: llama.cpp's ÷ regard's; reads: its size ÷ the time of "
+        f"a token. llama.cpp (without AMX) computes with activations of 8 bits.\n\n{table}\n"
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="SmolLM2 beside transformers and llama.cpp.")
+    parser.add_argument("--model", nargs="+", metavar="FILE.gguf", help="measure these beside llama.cpp alone")
     parser.add_argument("--smoke", action="store_true", help="short and without llama.cpp; write nothing")
     parser.add_argument("--work", choices=RUNS, help=argparse.SUPPRESS)
     parser.add_argument("--footprint", choices=RUNS, help=argparse.SUPPRESS)
     parser.add_argument("--first-token", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.work:
-        return answer(RUNS[arguments.work](LOADS[arguments.work]()), SECONDS)
+        calls = RUNS[arguments.work](LOADS[arguments.work]())
+        if OF_FILES:
+            calls["token"]()  # the pages of the file are read
+        return answer(calls, SECONDS, warm_up=not OF_FILES)
     if arguments.footprint:
         return footprint(arguments.footprint)
     if arguments.first_token:
         return first_token()
+    if OF_FILES:
+        text = files_page(arguments.model)
+        print(text)
+        return None if SMOKE else write_results("generation_files.md", text)
     names = ("regard", "transformers") if SMOKE else tuple(RUNS)
     rounds, starts, read = (1, 1, ("regard",)) if SMOKE else (7, 3, names)  # transformers takes long to read the file
     with tempfile.TemporaryDirectory() as folder:

@@ -5,7 +5,7 @@ And the memory that a run takes in addition to the model, beside the estimate of
 Each number is of a process of its own, with the file in the page cache; the medians of several are shown.
 
     python benchmarks/large_model.py FILE.gguf    the table in benchmarks/results/large_model.md
-    python benchmarks/large_model.py FILE.gguf --only-memory    its second half, printed
+    python benchmarks/large_model.py --only-memory MODEL ...    its second half of each model, in memory.md there
     python benchmarks/large_model.py --smoke      SmolLM2 once, nothing written
 """
 
@@ -60,16 +60,16 @@ def first_map(model: str) -> list[float]:
     return [time.perf_counter() - start]
 
 
-def memory(model: str, record: str, tokens: int) -> list[float]:
-    """Return the estimate for a run with a record, and what the run took, in MB."""
+def memory(model: str, record: str, tokens: int, batch: int) -> list[float]:
+    """Return the estimate for a run of some texts with a record, and what the run took, in MB."""
     import regard
     from regard.models.memory import estimate_memory
 
     regard.set_num_threads(THREADS)
     loaded: Any = regard.load(model)
-    ids, trace = np.random.default_rng(0).integers(1, 1000, (1, tokens)), regard.Trace(**RECORDS[record])
+    ids, trace = np.random.default_rng(0).integers(1, 1000, (batch, tokens)), regard.Trace(**RECORDS[record])
     loaded(ids[:, :TOKENS])
-    estimate = estimate_memory(loaded, 1, tokens, trace).total
+    estimate = estimate_memory(loaded, batch, tokens, trace).total
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the peak is that from here on
     before = status("VmRSS")
     loaded(ids, trace=trace)
@@ -130,40 +130,51 @@ def measure(model: str, rounds: int) -> str:
     return markdown(["", "median", "peak memory of the process"], rows)
 
 
-def measure_memory(model: str, tokens: int) -> str:
-    """Return the table of what runs take in addition to a model, each in a process of its own."""
+def measure_memory(models: list[str], batch: int, tokens: int) -> str:
+    """Return the table of what runs take in addition to models, each in a process of its own."""
     rows = []
-    for record in RECORDS:
-        options = ["--work", "memory", "--record", record, "--tokens", str(tokens)]
-        estimate, taken, *_ = of_process([sys.executable, __file__, model, *options])
-        rows.append([record, f"{estimate:.0f} MB", f"{taken:.0f} MB", f"{estimate / taken:.2f}"])
-    return markdown([f"a run of {tokens} tokens that records", "estimate", "peak", "estimate ÷ peak"], rows)
+    for model in models:
+        for record in RECORDS:
+            options = ["--work", "memory", "--record", record, "--batch", str(batch), "--tokens", str(tokens)]
+            estimate, taken, *_ = of_process([sys.executable, __file__, model, *options])
+            row = [record, f"{estimate:.0f} MB", f"{taken:.0f} MB", f"{estimate / taken:.2f}"]
+            rows.append([Path(model).name, *row] if len(models) > 1 else row)
+    names = ["model"] if len(models) > 1 else []
+    texts = f"{batch} × {tokens}" if batch > 1 else f"{tokens}"
+    return markdown([*names, f"a run of {texts} tokens that records", "estimate", "peak", "estimate ÷ peak"], rows)
+
+
+def where() -> str:
+    """Return the machine and the versions in words."""
+    return f"{machine()}; {THREADS} threads; {date.today().isoformat()}. {versions('numpy')}. {kernel_in_words()}."
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
-    parser.add_argument("model", nargs="?", default="smollm2", help="a GGUF file, a folder or a name (smollm2)")
+    parser.add_argument("models", nargs="*", default=["smollm2"], help="a GGUF file, a folder or a name (smollm2)")
     parser.add_argument("--smoke", action="store_true", help="one round; writes nothing")
     parser.add_argument("--work", choices=WORK, help=argparse.SUPPRESS)
-    parser.add_argument("--only-memory", action="store_true", help="the memory of runs alone; writes nothing")
+    parser.add_argument("--only-memory", action="store_true", help="the memory of runs alone, of several models")
     parser.add_argument("--tokens", type=int, default=LONG, help=f"of the runs whose memory is measured ({LONG})")
+    parser.add_argument("--batch", type=int, default=1, help="texts of the runs whose memory is measured (1)")
     parser.add_argument("--record", choices=RECORDS, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    models: list[str] = arguments.models
     if arguments.work:
-        more = (arguments.record, arguments.tokens) if arguments.record else ()
-        print(*WORK[arguments.work](arguments.model, *more))
+        more = (arguments.record, arguments.tokens, arguments.batch) if arguments.record else ()
+        print(*WORK[arguments.work](models[0], *more))
         return
-    taken = measure_memory(arguments.model, arguments.tokens)
+    taken = measure_memory(models, arguments.batch, arguments.tokens)
     if arguments.only_memory:
-        print(taken)
+        page = f"# The memory of a run, and its estimate\n\n{where()}\n\n{taken}\n"
+        print(page)
+        if not arguments.smoke:
+            write_results("memory.md", page)
         return
-    table = f"{measure(arguments.model, 1 if arguments.smoke else ROUNDS)}\n\n{taken}"
-    size = f", {Path(arguments.model).stat().st_size / 1e9:.2f} GB" if Path(arguments.model).is_file() else ""
-    page = (
-        f"# A large model\n\n{Path(arguments.model).name}{size}. {machine()}; {THREADS} threads; "
-        f"{date.today().isoformat()}. {versions('numpy')}. {kernel_in_words()}. Medians of {ROUNDS} rounds."
-        f"\n\n{table}\n"
-    )
+    (model,) = models
+    table = f"{measure(model, 1 if arguments.smoke else ROUNDS)}\n\n{taken}"
+    size = f", {Path(model).stat().st_size / 1e9:.2f} GB" if Path(model).is_file() else ""
+    page = f"# A large model\n\n{Path(model).name}{size}. {where()} Medians of {ROUNDS} rounds.\n\n{table}\n"
     print(page)
     if not arguments.smoke:
         write_results("large_model.md", page)

@@ -4,6 +4,7 @@ import functools
 import io
 import pickle
 import tracemalloc
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from regard import RegardError, Trace
 from regard.functional import native
 from regard.models import TextModel, toy
 from regard.models.memory import estimate_memory
+from regard.trace import memory_probe
 from regard.trace.edits import force_pattern
 from regard.trace.gradient_trace import GradientTrace
 
@@ -145,6 +147,28 @@ def test_the_estimate_is_what_a_run_takes(tmp_path, options):
     finally:
         tracemalloc.stop()
     assert estimate.total == pytest.approx(peak, rel=0.15)  # of which a tenth is what the pool of buffers keeps
+
+
+@pytest.mark.skipif(native.kernel() is None, reason="there is no such call")
+def test_a_call_of_all_blocks_takes_the_values_of_one_for_a_few_texts(minilm):
+    vector = 4 * minilm.config.embed_dim
+    for texts, at_once in ((2, 2), (32, 3), (64, 3)):  # of 384 tokens
+        inside = 11 * vector * at_once * 128  # q, k, v, context, 4 of the feed-forward layer, 3 outputs
+        total = estimate_memory(minilm, texts, 128, Trace(only=())).total
+        assert total == pytest.approx(inside + 2 * vector * texts * 128, rel=0.01)  # its input and its result
+
+
+@pytest.mark.parametrize(
+    ("file", "constant", "value"),
+    [
+        ("bindings/encoder.cpp", "ROWS_AT_ONCE = 384", memory_probe._ROWS_AT_ONCE == 384),
+        ("runtime/buffer_pool.cpp", "LARGE_UNIT = size_t(512) << 10", memory_probe._UNIT == 512 << 10),
+        ("runtime/buffer_pool.cpp", "HUGE_PAGE = size_t(2) << 20", memory_probe._LARGE == 2 << 20),
+    ],
+)
+def test_constants_are_those_of_the_kernel(file, constant, value):
+    assert value
+    assert constant in (Path(__file__).parents[2] / "csrc" / file).read_text(encoding="utf-8")
 
 
 def test_runs_that_record_alike_are_estimated_once(decoder, monkeypatch):

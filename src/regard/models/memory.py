@@ -11,7 +11,7 @@ from regard._utils.errors import RegardError
 from regard._utils.memory import available_memory, gigabytes
 from regard.nn.fast_paths import instance_cache
 from regard.trace import Trace
-from regard.trace.memory_probe import MemoryProbe, Tap, TapList, list_taps
+from regard.trace.memory_probe import MemoryProbe, Tap, TapList, list_taps, with_hidden
 
 _SMALL, _SMALL_UNRECORDED = 64, 4096  # tokens of a run that is not worth an estimate, with and without a trace
 _NEGLIGIBLE = 1 << 27  # bytes that are not worth asking the system how many there are
@@ -63,8 +63,13 @@ def estimate_memory(
 
 
 def _taps(model: Any, length: int, trace: Trace) -> tuple[Tap, ...]:
-    name, asks = ("_taps", True) if trace.asks_for_values else ("_unrecorded_taps", False)
-    return instance_cache(model, name, lambda: list_taps(lambda recorder: _run(model, length, recorder), asks=asks))
+    def run_taps(*, asks: bool) -> tuple[Tap, ...]:
+        return list_taps(lambda recorder: _run(model, length, recorder), asks=asks)
+
+    every = instance_cache(model, "_taps", lambda: run_taps(asks=True))
+    if trace.asks_for_values:
+        return every
+    return instance_cache(model, "_unrecorded_taps", lambda: with_hidden(run_taps(asks=False), every))
 
 
 def _run(model: Any, length: int, trace: TapList) -> None:

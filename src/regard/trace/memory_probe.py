@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from regard.functional.arrays import Array
@@ -19,6 +19,8 @@ from regard.trace.trace_file import fitted_axes
 
 _GROWING = ("B", "T", "S")
 _EDITED_COPIES = 5  # arrays of n², which NumPy computes where one is edited
+_ROWS_AT_ONCE = 384  # tokens, of whole texts: those of csrc/bindings/encoder.cpp
+_LARGE, _UNIT = 1 << 21, 1 << 19  # bytes; csrc/runtime/buffer_pool.cpp rounds up what is large
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,7 @@ class Tap:
     parts: tuple[tuple[int, str], ...]  # bytes where every axis that grows has length 1, and those axes: B, T, S
     is_map: bool = False
     is_optional: bool = False  # whether a run makes it only where it is asked for
+    in_parts: bool = False  # whether it is of a call of all blocks, which computes a few texts at a time
 
     @classmethod
     def from_value(cls, name: str, value: Array, axes: str, *, is_optional: bool = False) -> Tap:
@@ -47,6 +50,8 @@ class Tap:
 
     def nbytes(self, lengths: dict[str, int]) -> int:
         """Return the bytes in a run with these lengths of B, T and S."""
+        if self.in_parts:
+            lengths = lengths | {"B": min(lengths["B"], max(1, _ROWS_AT_ONCE // lengths["T"]))}
         return sum([fixed * math.prod([lengths[letter] for letter in growing]) for fixed, growing in self.parts])
 
 
@@ -92,6 +97,18 @@ def list_taps(run: Callable[[TapList], object], *, asks: bool) -> tuple[Tap, ...
     return tuple(taps.taps)
 
 
+def with_hidden(taps: Iterable[Tap], every: Iterable[Tap]) -> tuple[Tap, ...]:
+    """Return the taps of a run, and of the steps of its blocks that fused calls hide, out of those of all steps."""
+    taps = tuple(taps)
+    names = {tap.name for tap in taps}
+    hidden = [
+        replace(tap, in_parts=(output := f"{block}output") not in names and tap.name != output)
+        for tap in every
+        if tap.name not in names and not tap.is_optional and not tap.is_map and (block := _block_of(tap.name))
+    ]
+    return (*taps, *hidden)
+
+
 class MemoryProbe(Trace):
     """Adds up what `trace` would hold of a run.
 
@@ -123,6 +140,7 @@ class MemoryProbe(Trace):
         self._to_folder = trace.folder is not None
         self._unheld: Counter[str] = Counter()  # bytes by the block of which they are
         self._outside = 0  # bytes of the largest outside of all blocks
+        self._rounding = 0  # bytes that the pool of buffers adds to recorded values
         self.recorded = self.cache = self.copies = 0
 
     @property
@@ -131,7 +149,7 @@ class MemoryProbe(Trace):
 
         Fewer are live at once, but the pool of buffers keeps what a block has freed for the next one.
         """
-        return self._outside + max(0, max(self._unheld.values(), default=self._outside))
+        return self._rounding + self._outside + max(0, max(self._unheld.values(), default=self._outside))
 
     def add(self, taps: Iterable[Tap]) -> None:
         """Add the taps of a run, up to the step after which it ends."""
@@ -154,6 +172,7 @@ class MemoryProbe(Trace):
             return  # its map gives it
         if plan.asked and not self._to_folder and self._step_plan(tap.name).is_recorded:
             self.recorded += size
+            self._rounding += -size % _UNIT if size >= _LARGE else 0
         elif plan.asked or is_linear:
             if block := _block_of(tap.name):
                 self._unheld[block] += size
