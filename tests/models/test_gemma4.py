@@ -9,6 +9,7 @@ import golden
 import regard
 from fake_traces import recorded
 from regard import RegardError, metrics
+from regard.trace.edits import freeze, patch
 
 IDS = [5, 6, 7, 8, 9, 4]
 SHARED = "gemma4_text/inputs"
@@ -72,6 +73,32 @@ def test_heads_are_patched_in_layers_from_which_no_run_can_start(model):
 
     logits = model(other, edit={"blocks.4.attn.context": edit}).logits[0, -1]
     assert grid.values[4, 2] == pytest.approx(logits[5] - logits[6], rel=1e-9)
+
+
+@pytest.mark.parametrize("into", ["k", "v"])
+def test_a_path_changes_keys_of_its_receiver_and_not_of_the_layers_that_read_them_too(model, into):
+    other = [4, 6, 7, 8, 9, 4]
+    clean, corrupted = recorded(model, IDS), recorded(model, other)
+    sent = freeze(corrupted, "blocks.0.attn.context") | patch(clean, (0, 1))
+    name, receiver = f"blocks.1.attn.{into}", (1, 2)
+    entered = recorded(model, other, edit=sent)
+    read = recorded(model, other, edit=patch(entered, name, heads=1))
+    logits = model(other, edit=patch(read, receiver)).logits[0, -1]
+    found = metrics.path_patching(model, IDS, other, (5, 6), sender=(0, 1), receiver=receiver, into=into)
+    assert found.value == pytest.approx(logits[5] - logits[6], rel=1e-9)
+    assert found.value != pytest.approx(found.corrupted, rel=1e-6)
+
+
+def test_a_direct_path_passes_no_input_of_a_layer(model):
+    other = [4, 6, 7, 8, 9, 4]
+    clean, corrupted = recorded(model, IDS), recorded(model, other)
+    steps = [f"blocks.0.{part}" for part in ("attn.context", "mlp.output", "layer_input.output")]
+    entered = recorded(model, other, edit=freeze(corrupted, *steps) | patch(clean, (0, 1)))
+    read = recorded(model, other, edit=patch(entered, "blocks.1.attn.q", heads=2))
+    logits = model(other, edit=patch(read, (1, 2))).logits[0, -1]
+    options = {"sender": (0, 1), "receiver": (1, 2), "freeze_mlps": True}
+    found = metrics.path_patching(model, IDS, other, (5, 6), **options)
+    assert found.value == pytest.approx(logits[5] - logits[6], rel=1e-9)
 
 
 def test_what_published_files_have_besides_is_not_read(changed):
