@@ -32,6 +32,19 @@ def test_an_edit_of_keys_reaches_the_layers_that_read_them_and_one_there_only_th
     assert not np.array_equal(part["blocks.3.output"], plain["blocks.3.output"])
 
 
+@pytest.mark.parametrize("names", [["blocks.3.attn.k"], ["blocks.4.attn.v", "blocks.1.attn.k"]])
+def test_an_edit_of_keys_is_kept_while_a_text_is_continued(model, names):
+    """Block 3 has a window of 3, so that keys leave it."""
+    edit, ids = {name: lambda x: x * -1.5 for name in names}, np.array([[*IDS, 7, 8, 5]])
+    hidden, state = model.prefill(ids[:, :2], trace=regard.Trace(only=(), edit=edit))
+    steps = [hidden]
+    for i in range(2, ids.shape[1]):
+        hidden, state = model.decode_step(ids[:, i : i + 1], state, trace=regard.Trace(only=(), edit=edit))
+        steps.append(hidden)
+    whole = model(ids, edit=edit).hidden
+    np.testing.assert_allclose(np.concatenate(steps, axis=1), whole, rtol=0, atol=1e-12 * np.abs(whole).max())
+
+
 def test_layers_without_keys_of_their_own_keep_none(model):
     _, state = model.prefill(np.array([IDS]))
     assert [len(cache) for cache in state.caches] == [6, 2, 6, 0, 0]  # a window of 3: the token itself, and 2 before it
