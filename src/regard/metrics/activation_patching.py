@@ -228,7 +228,8 @@ def _feed_forwards(model: Any, layers: Iterable[int]) -> list[str]:
 
 def _readers(model: Any, layer: int) -> list[int]:
     """Return the numbers of the layers that read the keys and values of another."""
-    return [i for i, block in enumerate(model.blocks) if getattr(block.attn, "kv_layer", None) == layer]
+    attentions = [getattr(block, "attn", None) for block in model.blocks]
+    return [i for i, attn in enumerate(attentions) if getattr(attn, "kv_layer", None) == layer]
 
 
 def check_has_blocks(model: Any) -> None:
