@@ -98,3 +98,9 @@ def test_a_query_is_answered_or_refused_in_one_sentence(case):
                 except Exception as error:
                     error.add_note(f"asked: {name} {params}")
                     raise
+
+
+def test_the_whole_model_says_what_it_needs_before_it_runs():
+    exploration = explored(golden.FOLDER / "gemma4_text/plain")
+    with pytest.raises(RegardError, match="the whole model needs a stream to which attention and feed-forward layers"):
+        exploration.residual_stream(0)

@@ -9,6 +9,7 @@ import golden
 import regard
 from fake_traces import recorded
 from regard import RegardError, metrics
+from regard.trace.edits import freeze, patch
 
 IDS = [5, 6, 7, 8, 9, 4]
 SHARED = "gemma4_text/inputs"
@@ -29,6 +30,19 @@ def test_an_edit_of_keys_reaches_the_layers_that_read_them_and_one_there_only_th
     assert not np.array_equal(whole[names[1]], plain[names[1]])
     np.testing.assert_array_equal(part[names[0]], plain[names[0]])
     assert not np.array_equal(part["blocks.3.output"], plain["blocks.3.output"])
+
+
+@pytest.mark.parametrize("names", [["blocks.3.attn.k"], ["blocks.4.attn.v", "blocks.1.attn.k"]])
+def test_an_edit_of_keys_is_kept_while_a_text_is_continued(model, names):
+    """Block 3 has a window of 3, so that keys leave it."""
+    edit, ids = {name: lambda x: x * -1.5 for name in names}, np.array([[*IDS, 7, 8, 5]])
+    hidden, state = model.prefill(ids[:, :2], trace=regard.Trace(only=(), edit=edit))
+    steps = [hidden]
+    for i in range(2, ids.shape[1]):
+        hidden, state = model.decode_step(ids[:, i : i + 1], state, trace=regard.Trace(only=(), edit=edit))
+        steps.append(hidden)
+    whole = model(ids, edit=edit).hidden
+    np.testing.assert_allclose(np.concatenate(steps, axis=1), whole, rtol=0, atol=1e-12 * np.abs(whole).max())
 
 
 def test_layers_without_keys_of_their_own_keep_none(model):
@@ -72,6 +86,32 @@ def test_heads_are_patched_in_layers_from_which_no_run_can_start(model):
 
     logits = model(other, edit={"blocks.4.attn.context": edit}).logits[0, -1]
     assert grid.values[4, 2] == pytest.approx(logits[5] - logits[6], rel=1e-9)
+
+
+@pytest.mark.parametrize("into", ["k", "v"])
+def test_a_path_changes_keys_of_its_receiver_and_not_of_the_layers_that_read_them_too(model, into):
+    other = [4, 6, 7, 8, 9, 4]
+    clean, corrupted = recorded(model, IDS), recorded(model, other)
+    sent = freeze(corrupted, "blocks.0.attn.context") | patch(clean, (0, 1))
+    name, receiver = f"blocks.1.attn.{into}", (1, 2)
+    entered = recorded(model, other, edit=sent)
+    read = recorded(model, other, edit=patch(entered, name, heads=1))
+    logits = model(other, edit=patch(read, receiver)).logits[0, -1]
+    found = metrics.path_patching(model, IDS, other, (5, 6), sender=(0, 1), receiver=receiver, into=into)
+    assert found.value == pytest.approx(logits[5] - logits[6], rel=1e-9)
+    assert found.value != pytest.approx(found.corrupted, rel=1e-6)
+
+
+def test_a_direct_path_passes_no_input_of_a_layer(model):
+    other = [4, 6, 7, 8, 9, 4]
+    clean, corrupted = recorded(model, IDS), recorded(model, other)
+    steps = [f"blocks.0.{part}" for part in ("attn.context", "mlp.output", "layer_input.output")]
+    entered = recorded(model, other, edit=freeze(corrupted, *steps) | patch(clean, (0, 1)))
+    read = recorded(model, other, edit=patch(entered, "blocks.1.attn.q", heads=2))
+    logits = model(other, edit=patch(read, (1, 2))).logits[0, -1]
+    options = {"sender": (0, 1), "receiver": (1, 2), "freeze_mlps": True}
+    found = metrics.path_patching(model, IDS, other, (5, 6), **options)
+    assert found.value == pytest.approx(logits[5] - logits[6], rel=1e-9)
 
 
 def test_what_published_files_have_besides_is_not_read(changed):

@@ -77,6 +77,14 @@ def test_bfloat16_is_rounded_to_nearest(tmp_path):
     )
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_infinite_bounds_of_a_part_that_is_not_run_are_kept(tmp_path, changed, dtype):
+    name = "model.audio_tower.layers.0.input_max"
+    model = regard.load(changed("gemma4/plain", extra={name: np.array(np.inf, np.float32)}))
+    model.save(tmp_path / "saved", dtype=dtype)
+    assert SafetensorsFile(tmp_path / "saved" / "model.safetensors")[name] == np.inf
+
+
 def test_what_the_files_have_besides_is_kept_and_copies_are_not(tmp_path):
     model = regard.load(GOLDEN / "bert/gelu")
     model.save(tmp_path / "saved")

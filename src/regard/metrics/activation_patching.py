@@ -220,6 +220,18 @@ def _scope(model: Any, layer: int) -> str:
     return f"blocks.{layer}.{'linear_attn' if layer in linear_layers(model) else 'attn'}"
 
 
+def _feed_forwards(model: Any, layers: Iterable[int]) -> list[str]:
+    """Return the names of what layers write that is no attention: of feed-forward layers, and inputs of layers."""
+    parts = [(i, part) for i in layers for part in ("mlp", "layer_input")]
+    return [f"blocks.{i}.{part}.output" for i, part in parts if getattr(model.blocks[i], part, None) is not None]
+
+
+def _readers(model: Any, layer: int) -> list[int]:
+    """Return the numbers of the layers that read the keys and values of another."""
+    attentions = [getattr(block, "attn", None) for block in model.blocks]
+    return [i for i, attn in enumerate(attentions) if getattr(attn, "kv_layer", None) == layer]
+
+
 def check_has_blocks(model: Any) -> None:
     """Raise `RegardError` for what has no numbered layers of heads."""
     if not isinstance(model, PretrainedModel):
@@ -319,7 +331,7 @@ def path_patching(
     into : {"q", "k", "v"}
         Which input of the receiver changes. A key or a value that several heads share changes for the receiver alone.
     freeze_mlps : bool
-        Freeze the feed-forward layers between too: only the direct path is left.
+        Freeze the feed-forward layers between too, and the inputs of layers: only the direct path is left.
 
     Raises
     ------
@@ -348,11 +360,12 @@ def path_patching(
     attentions = {i: model.blocks[i].attn for i in range(sends, receives)}  # of linear layers None
     gates = {i: f"blocks.{i}.attn.output_gate" for i, attn in attentions.items() if attn and attn.has_output_gate}
     frozen += gates.values()
-    frozen += [f"blocks.{i}.mlp.output" for i in range(sends, receives)] if freeze_mlps else []
+    frozen += _feed_forwards(model, range(sends, receives)) if freeze_mlps else []
     context = f"blocks.{receives}.attn.context"
+    others = [] if into == "q" else [f"blocks.{i}.attn.{into}" for i in _readers(model, receives)]
     sent = [frozen[0], *([gates[sends]] if sends in gates else [])]
     clean_run, clean_trace = recorded_run(model, runs[0], sent)
-    corrupted_run, corrupted_trace = recorded_run(model, runs[1], [*frozen, context, "blocks.*.output"])
+    corrupted_run, corrupted_trace = recorded_run(model, runs[1], [*frozen, context, *others, "blocks.*.output"])
     edit = freeze(corrupted_trace, *frozen) | patch(clean_trace, *sent, heads=head)
     entering = f"blocks.{receives}.attn.{into}"
     reached = Trace(only=entering, edit=edit, start=_start(model, corrupted_trace, sends), stop=entering)
@@ -360,6 +373,7 @@ def path_patching(
     attn = model.blocks[receives].attn
     input_head = to_head if into == "q" else to_head * attn.num_kv_heads // attn.num_heads
     last = patch(reached, entering, heads=input_head) | freeze(corrupted_trace, context, but=[(receives, to_head)])
+    last |= freeze(corrupted_trace, *others) if others else {}
     measured = measured_runs(model, runs[1], clean_run, corrupted_run, metric)
     (value,) = measured.compute(measured.run(corrupted_trace, receives, 1, last))
     path = f"L{sends}H{head} → L{receives}H{to_head} ({into})"

@@ -194,7 +194,8 @@ class Gemma4Attention(CausalAttention):
         """Return the contextual vectors of x, ``... T E``, and the cache, as `CausalAttention` does.
 
         No keys are dropped, for other layers may read them. A layer without keys of its own reads those of a cache
-        that has them. Taps what `CausalAttention` does, and optionally those of the norm of values.
+        that has them, and returns that one, or where an edit changes them another. Taps what `CausalAttention` does,
+        and optionally those of the norm of values.
         """
         has_keys, axes = self.kv_layer is None, ("... G S D", "... G S Dv")
         k: Any = None
@@ -215,11 +216,11 @@ class Gemma4Attention(CausalAttention):
             raise RegardError("an attention without keys of its own needs those of another layer, in a cache")
         else:
             k, v, before = cache.k, cache.v, len(cache) - x.shape[-2]
-            if trace is not NULL_RECORDER:  # an edit here does not reach the layer whose they are
-                k, v = (
-                    np.concatenate([y[..., :before, :], trace(name, y[..., before:, :], of)], axis=-2)
-                    for name, y, of in zip("kv", (k, v), axes, strict=True)
-                )
+            own = [y[..., before:, :] for y in (k, v)]
+            edited = [trace(name, y, of) for name, y, of in zip("kv", own, axes, strict=True)]
+            if any(y is not given for y, given in zip(edited, own, strict=True)):  # for this layer alone
+                k, v = (np.concatenate([y[..., :before, :], e], axis=-2) for y, e in zip((k, v), edited, strict=True))
+                cache = KVCache(cache.start).append(k, v)
         mask = mask if mask is None or cache is None else mask[..., cache.start :]
         output = self.attend(
             q, k, v, mask=mask, causal=True, window=self.window, scale=self.scale, trace=trace
@@ -404,15 +405,22 @@ class Gemma4(Gemma3):
         return x, kept
 
     def run_block(self, i: int, x: np.ndarray, caches: Caches, **options: Any) -> tuple[np.ndarray, Any]:
-        """Run a block on its own cache, or on that of the layer whose keys and values it reads."""
+        """Run a block on its own cache, or on that of the layer whose keys and values it reads.
+
+        A block that reads those of another has a cache of its own once an edit has changed them for it.
+        """
         source, kv_layers = self.config.kv_layers[i], self.config.kv_layers
+        kept: Any = caches[i]
         if "rows" in options:
             options["rows"] = options["rows"][..., i, :]
         cache: Any = caches[source]
         if cache is None and i in kv_layers[i + 1 :]:
             cache = KVCache()  # for the layers that read it in this run
+        if source != i and kept is not None and len(kept):
+            cache = kept.append(*(y[..., -x.shape[-2] :, :] for y in (cache.k, cache.v)))
         x, after = self.blocks[i](x, cache=cache, **options)
-        return x, after if source == i else caches[i]
+        is_own = source == i or (kept is not None and (len(kept) or after is not cache))
+        return x, after if is_own else kept
 
     @property
     def last_start(self) -> int:

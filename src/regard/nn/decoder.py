@@ -237,7 +237,7 @@ class DecoderBlock(Layer):
 def require_sums(model: Any, what: str) -> None:
     """Raise `RegardError` if a block of a decoder makes something else of the stream than a sum."""
     for i, block in enumerate(model.blocks):
-        if not block.is_sum:
+        if not getattr(block, "is_sum", True):  # of a new family
             raise RegardError(
                 f"{what} needs a stream to which attention and feed-forward layers add, and nothing else, but "
                 f"blocks.{i} of {model.name} ({type(block).__name__}) changes it after them"

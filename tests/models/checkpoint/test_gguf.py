@@ -394,6 +394,22 @@ def test_experts_that_do_not_fit_are_named(tmp_path):
         regard.load(write_gguf(tmp_path / "m.gguf", "llama", EXPERTS, stored))
 
 
+@pytest.mark.parametrize(
+    ("name", "factors", "message"),
+    [
+        ("ffn_gate_inp_shexp.weight", [[1], [1]], r"shared_expert_gate\.weight has shape \(2, 12\), the configuration"),
+        ("ssm_a", [-1, 1, 1, 1], r"A_log of .* has numbers that are not finite"),
+        ("ssm_a", [0, 1, 1, 1], r"A_log of .* has numbers that are not finite"),
+    ],
+)
+def test_what_is_computed_of_a_tensor_that_does_not_fit_is_named(tmp_path, name, factors, message):
+    architecture, fields, tensors, others = kept("qwen3_next/plain", tmp_path)
+    tensors[f"blk.0.{name}"] = np.asarray(tensors[f"blk.0.{name}"]) * np.array(factors, np.float32)
+    path = write_gguf(tmp_path / "m.gguf", architecture, fields, tensors, metadata=others)
+    with pytest.raises(RegardError, match=message):
+        regard.load(path)
+
+
 def test_a_deepseek_of_before_2025_is_the_same(tmp_path):
     """Its map from latents is one tensor, and its metadata say how the model has its heads."""
     _, fields, tensors, metadata = kept("deepseek_v3/plain", tmp_path)

@@ -16,7 +16,7 @@ from regard.explorer.stages import MAX_MOVEMENT_TOKENS
 from regard.explorer.validation import check_index
 from regard.metrics.logit_attribution import STEPS, logit_attribution
 from regard.models.decoder import Decoder
-from regard.nn.decoder import require_maps
+from regard.nn.decoder import require_maps, require_sums
 from regard.nn.layer import before_residual
 from regard.trace import Trace
 from regard.views.next_tokens import token_name
@@ -66,7 +66,8 @@ def residual_stream(run: Run, *, position: int | None = None, token: int | None 
     check_whole_model(run.can_ablate, run.length, "the whole model")
     require_maps(run.model, "the whole model")
     position = run.position(position)
-    is_decoder = isinstance(run.model, Decoder)
+    if is_decoder := isinstance(run.model, Decoder):
+        require_sums(run.model, "the whole model")
     prefixes = [layer.name.removesuffix("attn") for layer in run.layers]
     steps = (f"{prefix}{part}" for prefix in prefixes for part in _STEPS)
     only = ["embeddings", *steps, *(STEPS if is_decoder else ())]

@@ -386,7 +386,7 @@ def _qwen3_next(file: GgufFile) -> Architecture:
             ),
             "linear_attn.A_log": computed("ssm_a", lambda shape: shape, lambda x: np.log(-x)),
             "mlp.shared_expert_gate.weight": computed(
-                "ffn_gate_inp_shexp.weight", lambda shape: (1, *shape[-1:]), lambda x: x.reshape(1, -1)
+                "ffn_gate_inp_shexp.weight", lambda shape: (1, *shape) if len(shape) == 1 else shape, np.atleast_2d
             ),
         },
     )

@@ -203,7 +203,12 @@ def grouped(groups: int, *names: str) -> Joined:
 
 def computed(name: str, shape: Callable[[Shape], Shape], compute: Callable[[np.ndarray], np.ndarray]) -> Joined:
     """Return a tensor that is computed from another one."""
-    return Joined((name,), lambda shapes: shape(shapes[0]), lambda arrays: compute(arrays[0]))
+
+    def join(arrays: Sequence[np.ndarray]) -> np.ndarray:
+        with np.errstate(all="ignore"):  # what is not finite is refused when it is read
+            return compute(arrays[0])
+
+    return Joined((name,), lambda shapes: shape(shapes[0]), join)
 
 
 # Rotary positions.

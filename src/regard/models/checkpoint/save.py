@@ -177,7 +177,8 @@ def _streamed(stored: StoredPlaces, kind: str, model: Any) -> dict[str, Streamed
             continue  # a second copy of a table or of its bias, which may have been edited
         x = source[name]
         if x.dtype.kind == "f":
-            tensors[name] = StreamedTensor(kind, shape, partial(_converted, partial(_stored, source, name), kind, name))
+            part = partial(_converted, partial(_stored, source, name), kind, name, may_be_infinite=True)
+            tensors[name] = StreamedTensor(kind, shape, part)
     return tensors
 
 
@@ -213,16 +214,17 @@ def _stored(source: Tensors, name: str) -> Iterator[np.ndarray]:
     yield source[name]
 
 
-def _converted(compute: Any, kind: str, name: str) -> Iterator[np.ndarray]:
-    """Yield parts of a tensor as they are written."""
+def _converted(compute: Any, kind: str, name: str, *, may_be_infinite: bool = False) -> Iterator[np.ndarray]:
+    """Yield parts of a tensor as they are written; one that is not run may be infinite, as a bound that is none."""
     for part in compute():
         with np.errstate(over="ignore"):
             x = np.asarray(part, np.float64 if kind == "F64" else np.float32)
-        is_finite = np.isfinite(x).all()
+        bounds = np.isinf(part) if may_be_infinite else False
+        is_finite = (np.isfinite(x) | bounds).all()
         if kind == "BF16":
             bits: Any = np.ascontiguousarray(x).view(np.uint32)
             x = ((bits + (0x7FFF + ((bits >> 16) & 1))) >> 16).astype(np.uint16)  # to nearest, ties to even
-            is_finite &= ((x & 0x7F80) != 0x7F80).all()
+            is_finite &= (((x & 0x7F80) != 0x7F80) | bounds).all()
         if not is_finite:
             raise RegardError(f"{name} has numbers that are not finite in the dtype in which it is to be saved")
         yield x
