@@ -591,39 +591,38 @@ interface Source {
 /** by their `data-ref` */
 // prettier-ignore
 type Refs =
-  Record<"ablation" | "ablationProgress" | "ablationStatus" | "afterRow" | "aligned" | "attended" | "attendedLegend" |
+  Record<"ablation" | "ablationStatus" | "afterRow" | "aligned" | "attended" | "attendedLegend" |
   "attributionControls" | "attributionDescription" | "attributionReadout" | "attributionResult" | "attributionStatus"
   | "cell" | "cellHead" | "cellSearch" | "cellSide" | "cellSource" | "cellTitle" | "cells" | "cellsStatus" |
   "changedContext" | "changedHeads" | "changes" | "changesNote" | "changesSides" | "changesTitle" | "classAddress" |
   "classCode" | "classQr" | "classStatus" | "collapse" | "columnB" | "contrast" | "corpus" | "curves" | "displayNote"
   | "drawings" | "errorBar" | "errorText" | "figureNote" | "followStatus" | "followSwitch" | "grid" | "headCount" |
-  "headProgress" | "headSides" | "headsName" | "headsSides" | "intro" | "introExamples" | "introText" | "legend" |
-  "lensRows" | "lensToken" | "likely" | "lines" | "linesNote" | "linesReadout" | "linesSides" | "live" | "liveB" |
-  "liveMessage" | "liveRecent" | "liveRegion" | "liveStatus" | "liveStatusB" | "main" | "map" | "matchCount" |
-  "mattered" | "matteredLegend" | "memoryText" | "metricDescription" | "metricField" | "minCosine" | "modeDescription"
-  | "model" | "modelHeading" | "modelSides" | "movementBar" | "movementLegend" | "movementSides" | "movementText" |
-  "nextControls" | "nextHeading" | "nextLine" | "nextList" | "nextTokens" | "patchHeads" | "patchTokens" |
-  "patchingGrid" | "patchingLegend" | "patchingProgress" | "patchingReadout" | "patchingStatus" | "patchingSummary" |
-  "pathsGraph" | "pathsSides" | "pathsStatus" | "pathsSummary" | "pathsTree" | "places" | "plane" | "planeTokens" |
-  "provenance" | "readout" | "rowsProgress" | "rowsStatus" | "saveStatus" | "steps" | "stepsB" | "story" |
-  "storyChoices" | "storyList" | "storyName" | "storyProse" | "storyReveal" | "storyTitle" | "storyVerdict" | "stream"
-  | "streamNames" | "strongRows" | "targetName" | "temperatureText" | "text" | "textContainer" | "textNote" |
-  "thresholdText" | "title" | "titleA" | "titleB" | "top" | "topHeading" | "training" | "trainingBar" |
-  "trainingStatus" | "turnedWords" | "views" | "whatFollows" | "whatIf" | "whatIfOutputs" | "wheelKey" | "why" |
-  "whyPairs" | "whySum" | "wordBar", HTMLElement> & Record<"ablateButton" | "addCell" | "allTokens" |
-  "calculateButton" | "cancelPatching" | "cancelRows" | "clearLines" | "closeB" | "closeCell" | "closeHelp" |
-  "closeIntro" | "closeStory" | "compareButton" | "compareText" | "figureSave" | "findHeads" | "helpButton" |
-  "liveRun" | "liveRunB" | "newest" | "patchPath" | "presentButton" | "redoButton" | "restoreButton" | "restoreScores"
-  | "retry" | "sample" | "startPatching" | "storyBack" | "storyNext" | "storyShow" | "themeButton" | "undoButton" |
-  "unpin", HTMLElementTagNameMap["button"]> & Record<"classMenu" | "lensTable" | "liveMenu" | "memory" | "more" |
-  "saveMenu" | "stories", HTMLElementTagNameMap["details"]> & Record<"help", HTMLElementTagNameMap["dialog"]> &
-  Record<"figure", HTMLElementTagNameMap["fieldset"]> & Record<"storyForm", HTMLElementTagNameMap["form"]> &
-  Record<"byRow" | "characterKeys" | "checkpoint" | "corrupted" | "figureCaption" | "firstToken" | "follow" |
-  "lastToken" | "openCommand" | "searchInput" | "showIntro" | "special" | "stage" | "storyNumber" | "target" | "words"
-  | "writtenCells", HTMLElementTagNameMap["input"]> & Record<"checkpointText" | "stageText",
-  HTMLElementTagNameMap["output"]> & Record<"figureFormat" | "figureWidth" | "head" | "layer" | "liveModel" |
-  "liveModelB" | "method" | "metric" | "modes" | "pair" | "patchReceiver" | "patchSender" | "patchToken" |
-  "patchVersus" | "pathsToken" | "pathsVersus", HTMLElementTagNameMap["select"]> & Record<"changedTokens" | "knobs" |
-  "whatIfTokens", HTMLElementTagNameMap["table"]> & Record<"knobRow" | "liveBox" | "stepTemplate" | "streamRow",
-  HTMLElementTagNameMap["template"]> & Record<"figureCode" | "liveInput" | "liveInputB" | "patchingCode",
-  HTMLElementTagNameMap["textarea"]>;
+  "headSides" | "headsName" | "headsSides" | "intro" | "introExamples" | "introText" | "legend" | "lensRows" |
+  "lensToken" | "likely" | "lines" | "linesNote" | "linesReadout" | "linesSides" | "live" | "liveB" | "liveMessage" |
+  "liveRecent" | "liveRegion" | "liveStatus" | "liveStatusB" | "main" | "map" | "matchCount" | "mattered" |
+  "matteredLegend" | "memoryText" | "metricDescription" | "metricField" | "minCosine" | "modeDescription" | "model" |
+  "modelHeading" | "modelSides" | "movementBar" | "movementLegend" | "movementSides" | "movementText" | "nextControls"
+  | "nextHeading" | "nextLine" | "nextList" | "nextTokens" | "patchHeads" | "patchTokens" | "patchingGrid" |
+  "patchingLegend" | "patchingReadout" | "patchingStatus" | "patchingSummary" | "pathsGraph" | "pathsSides" |
+  "pathsStatus" | "pathsSummary" | "pathsTree" | "places" | "plane" | "planeTokens" | "provenance" | "readout" |
+  "rowsStatus" | "saveStatus" | "steps" | "stepsB" | "story" | "storyChoices" | "storyList" | "storyName" |
+  "storyProse" | "storyReveal" | "storyTitle" | "storyVerdict" | "stream" | "streamNames" | "strongRows" |
+  "targetName" | "temperatureText" | "text" | "textContainer" | "textNote" | "thresholdText" | "title" | "titleA" |
+  "titleB" | "top" | "topHeading" | "training" | "trainingBar" | "trainingStatus" | "turnedWords" | "views" |
+  "whatFollows" | "whatIf" | "whatIfOutputs" | "wheelKey" | "why" | "whyPairs" | "whySum" | "wordBar", HTMLElement> &
+  Record<"ablateButton" | "addCell" | "allTokens" | "calculateButton" | "cancelPatching" | "cancelRows" | "clearLines"
+  | "closeB" | "closeCell" | "closeHelp" | "closeIntro" | "closeStory" | "compareButton" | "compareText" |
+  "figureSave" | "findHeads" | "helpButton" | "liveRun" | "liveRunB" | "newest" | "patchPath" | "presentButton" |
+  "redoButton" | "restoreButton" | "restoreScores" | "retry" | "sample" | "startPatching" | "storyBack" | "storyNext"
+  | "storyShow" | "themeButton" | "undoButton" | "unpin", HTMLElementTagNameMap["button"]> & Record<"classMenu" |
+  "lensTable" | "liveMenu" | "memory" | "more" | "saveMenu" | "stories", HTMLElementTagNameMap["details"]> &
+  Record<"help", HTMLElementTagNameMap["dialog"]> & Record<"figure", HTMLElementTagNameMap["fieldset"]> &
+  Record<"storyForm", HTMLElementTagNameMap["form"]> & Record<"byRow" | "characterKeys" | "checkpoint" | "corrupted" |
+  "figureCaption" | "firstToken" | "follow" | "lastToken" | "openCommand" | "searchInput" | "showIntro" | "special" |
+  "stage" | "storyNumber" | "target" | "words" | "writtenCells", HTMLElementTagNameMap["input"]> &
+  Record<"checkpointText" | "stageText", HTMLElementTagNameMap["output"]> & Record<"figureFormat" | "figureWidth" |
+  "head" | "layer" | "liveModel" | "liveModelB" | "method" | "metric" | "modes" | "pair" | "patchReceiver" |
+  "patchSender" | "patchToken" | "patchVersus" | "pathsToken" | "pathsVersus", HTMLElementTagNameMap["select"]> &
+  Record<"changedTokens" | "knobs" | "whatIfTokens", HTMLElementTagNameMap["table"]> & Record<"knobRow" | "liveBox" |
+  "stepTemplate" | "streamRow", HTMLElementTagNameMap["template"]> & Record<"figureCode" | "liveInput" | "liveInputB"
+  | "patchingCode", HTMLElementTagNameMap["textarea"]>;
