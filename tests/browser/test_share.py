@@ -45,7 +45,10 @@ def test_two_pupils_enter_follow_look_by_themselves_and_come_back(classroom, ope
 
     one = open_page(f"{room.address}{room.code}/")  # as the QR code has it
     two = open_page(room.address, selector="#code", allow=REFUSED)
+    button = two.get_by_role("button", name="Enter")
+    width = button.bounding_box()["width"]
     for code in ("AAAAAA", f" {room.code[:3].lower()} {room.code[3:].lower()}"):
+        assert button.bounding_box()["width"] == width  # beside a long message too
         check_access(two, 420, note="the door", themes=())
         with two.expect_navigation():
             two.locator("#code").fill(code)

@@ -454,7 +454,7 @@ def without_first_key(weights):
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16"])
 def test_tensors_with_gradients_are_kept_and_edited(dtype):
-    x = torch.randn(5, 3, dtype=getattr(torch, dtype), requires_grad=True)
+    x = tensor(5, 3, dtype=getattr(torch, dtype)).requires_grad_()
     plain, trace = Trace(), Trace(edit={"weights": without_first_key})
     regard.attention(x, x, x, trace=plain)
     edited = regard.attention(x, x, x, trace=trace)

@@ -393,7 +393,6 @@ type LinesProps = { columns: Group[][]; layers: LineLayer[] };
 
 type LiveRun = { text: string; model: string };
 
-/** the elements of a text that can be run, of A or of B */
 // views/map-view.js
 
 /** `cellMax` ends the scale of single cells; the viewport is null for the whole map. */
