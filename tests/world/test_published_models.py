@@ -85,12 +85,12 @@ def test_a_quantised_file_as_transformers_widens_it(name, written, request):
         with torch.no_grad():
             wanted = theirs(torch.tensor([ids]), output_hidden_states=True, output_attentions=True)
         logits = ours(text, trace=trace).logits
-        np.testing.assert_allclose(logits, wanted.logits, atol=5e-5 * wanted.logits.abs().max())
+        np.testing.assert_allclose(logits, wanted.logits, atol=1e-4 * wanted.logits.abs().max())
         assert (logits.argmax(-1) == wanted.logits.numpy().argmax(-1)).all()
         for layer, weights in enumerate(wanted.attentions):
-            np.testing.assert_allclose(trace[f"blocks.{layer}.attn.weights"], weights, atol=1e-4)
+            np.testing.assert_allclose(trace[f"blocks.{layer}.attn.weights"], weights, atol=2e-3)
         for layer, hidden in enumerate(wanted.hidden_states[1:-1]):  # the last is after the final norm
-            np.testing.assert_allclose(trace[f"blocks.{layer}.output"], hidden, atol=5e-5 * hidden.abs().max())
+            np.testing.assert_allclose(trace[f"blocks.{layer}.output"], hidden, atol=2e-4 * hidden.abs().max())
         greedy = theirs.generate(torch.tensor([ids]), max_new_tokens=32, do_sample=False)[0, len(ids) :]
         assert golden.continued(ours, ids, 32) == greedy.tolist()
 
