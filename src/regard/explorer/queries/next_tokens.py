@@ -118,9 +118,7 @@ def lens(run: Run, *, position: int | None = None, token: int | None = None) -> 
         raise RegardError(
             "the logit lens needs the outputs of blocks, which are recorded of texts of up to 4,096 tokens"
         )
-    with np.errstate(all="ignore"):
-        streams = np.stack([np.asarray(run.trace[name][run.batch, position]) for name in names])
-        logits = np.asarray(model.head(model.final_norm(streams)), np.float64)
+    logits = _predictions(model, np.stack([np.asarray(run.trace[name][run.batch, position]) for name in names]))
     if not np.isfinite(logits).all():
         raise RegardError("predictions are NaN or infinite: the model overflows for this text")
     target = int(logits[-1].argmax()) if token is None else token
@@ -143,10 +141,20 @@ def logits_at(run: Run, position: int) -> np.ndarray:
         raise RegardError("predictions need a model: explore a text with one, not a saved trace")
     if not predicts_tokens(run.model):
         raise RegardError(f"{run.model.name} predicts no next token: choose a language model")
-    logits: np.ndarray = logits_of(run, run.output, position)[0]
+    last = f"blocks.{run.model.config.num_layers - 1}.output"
+    if isinstance(run.model, Decoder) and last in run.trace:  # so that a long text is not run again
+        logits = _predictions(run.model, run.trace[last][run.batch, position])
+    else:
+        logits = logits_of(run, run.output, position)[0]
     if not np.isfinite(logits).all():
         raise RegardError("predictions are NaN or infinite: the model overflows for this text")
     return logits
+
+
+def _predictions(model: Decoder, stream: np.ndarray) -> np.ndarray:
+    """Return the logits of the next token for vectors of the residual stream, ``... E``: ``... V`` in float64."""
+    with np.errstate(all="ignore"):
+        return np.asarray(model.head(model.final_norm(stream)), np.float64)
 
 
 def logits_of(run: Run, output: Any, position: int) -> np.ndarray:
