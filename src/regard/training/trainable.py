@@ -286,10 +286,11 @@ def new_model(
 
 
 def _drawn(spec: TensorSpec, rng: np.random.Generator, std: float) -> np.ndarray:
-    """Return a new tensor: a matrix or table from a normal distribution, a bias of 0, a norm of 1."""
+    """Return a new tensor: a matrix or table from a normal distribution, a bias of 0, a norm or another factor of 1."""
     if len(spec.shape) > 1 and not spec.hf_name.endswith("bias"):
         return rng.normal(0, std, spec.shape)
-    return np.full(spec.shape, 1 - spec.offset) if spec.hf_name.endswith("weight") else np.zeros(spec.shape)
+    is_factor = spec.hf_name.endswith(("weight", "scale", "scalar"))
+    return np.full(spec.shape, 1 - spec.offset if is_factor else 0.0)
 
 
 def _family_of(checkpoint: Any) -> type[TextModel]:
