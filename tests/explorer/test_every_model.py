@@ -54,9 +54,10 @@ REQUESTS = {  # of each parameter some values, right and wrong
 }  # fmt: skip
 
 
-def explored(folder):
+def explored(case):
     """Return the exploration of a model on two texts, or of a text and its target, or on two pictures."""
-    model = regard.load(folder)
+    folder = golden.FOLDER / case
+    model = regard.models.toy([TEXT, OTHER]) if case == "toy" else regard.load(folder)
     if isinstance(model, ImageModel):
         pictures = SafetensorsFile(folder / "expected.safetensors")["pixel_values"]
         sources = [({"pixel_values": picture[None]},) for picture in (pictures[0], pictures[-1])]
@@ -84,9 +85,9 @@ ALWAYS = (  # other widths of embeddings, pairs, pictures, latents, layers witho
 )
 
 
-@pytest.mark.parametrize("case", sweep_except(ALWAYS, CASES))
+@pytest.mark.parametrize("case", ["toy", *sweep_except(ALWAYS, CASES)])
 def test_a_query_is_answered_or_refused_in_one_sentence(case):
-    exploration = explored(golden.FOLDER / case)
+    exploration = explored(case)
     exploration.manifest()
     rng, refused = np.random.default_rng(len(case)), []
     for name, query in QUERIES.items():
@@ -104,6 +105,6 @@ def test_a_query_is_answered_or_refused_in_one_sentence(case):
 
 
 def test_the_whole_model_says_what_it_needs_before_it_runs():
-    exploration = explored(golden.FOLDER / "gemma4_text/plain")
+    exploration = explored("gemma4_text/plain")
     with pytest.raises(RegardError, match="the whole model needs a stream to which attention and feed-forward layers"):
         exploration.residual_stream(0)

@@ -16,7 +16,7 @@ from regard.explorer.run import Run
 from regard.metrics.attribution_methods import ATTRIBUTION_METHODS, DEFAULT_STEPS, default_method
 from regard.metrics.attribution_target import next_token_id, predicts_at_each_token, predicts_tokens
 from regard.metrics.layer_maps import CancelCheck
-from regard.models.base import TextModel
+from regard.models.images.model import ImageModel
 from regard.text.encoding import Encoding
 from regard.views.next_tokens import likely_tokens
 
@@ -169,7 +169,7 @@ def _blocked_by(run: Run) -> str | None:
     """Return why there is no attribution for a run; None if there is."""
     if run.model is None or run.encoding is None:
         return "What mattered takes the gradients of a model: explore a text with a model, not a saved trace."
-    if not isinstance(run.model, TextModel):
+    if isinstance(run.model, ImageModel):
         return "What mattered is computed of texts, not of pictures."
     if run.ablated:
         return "What mattered is computed of the model with all its heads: choose A."
