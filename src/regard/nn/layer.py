@@ -51,9 +51,12 @@ def _short(value: Any) -> str:
 def before_residual(model: Any, sublayer: str) -> tuple[Any, Any]:
     """Return `Layer.before_residual` of a sublayer by its path, ``blocks.3.attn``; of one in no block nothing."""
     *path, part = sublayer.split(".")
+    if not path or not hasattr(model, path[0]):
+        return None, 1.0
     for each in path:
         model = model[int(each)] if each.isdigit() else getattr(model, each)
-    return model.before_residual(part) if path else (None, 1.0)
+    block: Layer = model
+    return block.before_residual(part)
 
 
 def parameters(layer: Any) -> dict[str, np.ndarray | QuantizedWeight]:

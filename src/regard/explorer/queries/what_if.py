@@ -13,7 +13,7 @@ from regard.explorer.query import query
 from regard.explorer.run import Run
 from regard.explorer.validation import check_index
 from regard.metrics.layer_maps import LayerMap
-from regard.trace import AttentionMap
+from regard.trace import AttentionMap, Trace
 
 
 class WhatIf(ChangedOutputs):
@@ -44,7 +44,7 @@ def what_if(run: Run, layer: int, head: int, i: int, scores: Sequence[tuple[int,
 
     edits = {**run.edits, layer_map.step("weights"): change}
     with np.errstate(all="ignore"):
-        after = run.again(edit=edits)
+        after = run.again(trace=Trace(only=(), edit=edits))
     return {"weights": [round(float(x), 6) for x in weights], **changed_outputs(run.output, after, run)}
 
 
