@@ -148,22 +148,25 @@ def try_wheels(artifacts: Path, pythons: list[str], *, pure: bool, platform: str
     A test fails if that wheel has no kernel, or, with `pure`, if it has one. With a `platform` this interpreter runs
     pip for the others, which are commands such as ``qemu-aarch64 -L TREE python3``; of the tests they run some.
     """
-    needed = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["dependency-groups"]["kernel"]
-    packages = (*_from(artifacts), *needed)
+    lists = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    others = [*lists["project"]["dependencies"], *lists["dependency-groups"]["kernel"]]
     for name in pythons:
         with tempfile.TemporaryDirectory() as folder:
             env, tests = {"REGARD_PURE": str(int(pure))}, TESTS
             python: list[object] = [*name.split()]
+            lacking: list[str] = []
             if platform:
                 version = _output(*python, "-c", "import platform; print(platform.python_version())")
                 older = platform.replace("_2_28", "2014").replace("_1_2", "_1_1")  # whose wheels it takes too
                 options = ("--target", folder, "--python-version", version, "--platform", platform, "--platform", older)
-                _run(sys.executable, "-m", "pip", "install", "--quiet", *options, *packages, "--only-binary", ":all:")
+                _run(sys.executable, "-m", "pip", "install", "--quiet", *options, *_from(artifacts), *others)
                 env, tests = {**env, "PYTHONPATH": folder}, SOME_TESTS
             else:
-                python = [_environment(Path(folder), *packages, python=name) / "python"]
+                programs = _environment(Path(folder), python=name)
+                python, lacking = [programs / "python"], _install_wheels(programs, _from(artifacts), others)
             marked = ("-m", "not minilm and not smollm2")  # whose files it lacks
             tried = _output(*python, "-c", _TRIED, env=env) + (f" ({Path(name.split()[0]).name})" if platform else "")
+            tried += f" without {', '.join(lacking)}" if lacking else ""
             results = artifacts / REPORT / f"{tried}.xml"
             _run(*python, "-m", "pytest", "-q", *marked, f"--junitxml={results}", *tests, folder=ROOT, env=env)
             if not pure and not platform:  # they call the kernel by name
@@ -204,7 +207,7 @@ def _passed(results: Path) -> str:
 def _from(artifacts: Path) -> tuple[str, ...]:
     """Return what makes pip install the wheel for the interpreter."""
     (version,) = {path.name.split("-")[1] for path in artifacts.glob("*.whl")}
-    return ("--find-links", str(artifacts), "--only-binary", "regard", f"regard=={version}")
+    return ("--find-links", str(artifacts), "--only-binary", ":all:", f"regard=={version}")
 
 
 def _check_libraries(wheel: Path) -> str:
@@ -303,6 +306,22 @@ def _environment(folder: Path, *packages: str, python: str = sys.executable) -> 
 
 def _install(programs: Path, *packages: str) -> None:
     _run(programs / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *packages)
+
+
+def _install_wheels(programs: Path, own: tuple[str, ...], others: list[str]) -> list[str]:
+    """Install `own` and the others; return the names of the others of which this interpreter has no wheel yet."""
+    try:
+        _install(programs, *own, *others)
+        return []
+    except subprocess.CalledProcessError:
+        _install(programs, "--no-deps", *own)
+    lacking = []
+    for package in others:
+        try:
+            _install(programs, "--only-binary", ":all:", package)
+        except subprocess.CalledProcessError:
+            lacking.append(re.split(r"[<>=\[]", package)[0])
+    return lacking
 
 
 def _bytes_in(folder: Path) -> int:
