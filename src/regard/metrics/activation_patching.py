@@ -28,7 +28,7 @@ from regard.models.images.model import ImageModel, Pictures
 from regard.models.images.patches import patch_encoding
 from regard.models.images.read import label_of, pictures_of
 from regard.models.output import Output
-from regard.nn.decoder import linear_layers
+from regard.nn.decoder import linear_layers, why_no_map
 from regard.text.encoding import Encoding
 from regard.text.token_labels import token_labels
 from regard.trace import Edit, Trace
@@ -216,8 +216,12 @@ def patch_grid(
 
 
 def _scope(model: Any, layer: int) -> str:
-    """Return the name of what mixes the tokens of a block: its attention, or its linear attention."""
-    return f"blocks.{layer}.{'linear_attn' if layer in linear_layers(model) else 'attn'}"
+    """Return the name of what mixes the tokens of a block: attention or linear attention; an error for none."""
+    block = model.blocks[layer]
+    for name in ("attn", "linear_attn"):
+        if getattr(block, name, None) is not None:
+            return f"blocks.{layer}.{name}"
+    raise RegardError(f"attention is patched or held in each of these layers, but {why_no_map(model, layer)}")
 
 
 def _feed_forwards(model: Any, layers: Iterable[int]) -> list[str]:
@@ -357,7 +361,7 @@ def path_patching(
     runs = [input_of(model, source, metric) for source in (clean, corrupted)]
     _check_lengths(*(run.encoding for run in runs))
     frozen = [f"{_scope(model, i)}.context" for i in range(sends, receives)]
-    attentions = {i: model.blocks[i].attn for i in range(sends, receives)}  # of linear layers None
+    attentions = {i: getattr(model.blocks[i], "attn", None) for i in range(sends, receives)}
     gates = {i: f"blocks.{i}.attn.output_gate" for i, attn in attentions.items() if attn and attn.has_output_gate}
     frozen += gates.values()
     frozen += _feed_forwards(model, range(sends, receives)) if freeze_mlps else []
@@ -531,5 +535,5 @@ def _checked_head(model: Any, head: Any) -> tuple[int, int]:
             f"there is no head {head!r}: {model.name} has {len(model.blocks)} layers of {model.config.num_heads}"
         )
     if layer in linear_layers(model):
-        raise RegardError(f"there is no head {head!r}: blocks.{layer} of {model.name} is linear attention")
+        raise RegardError(f"there is no head {head!r}: {why_no_map(model, layer)}")
     return layer, number
