@@ -15,6 +15,7 @@ from regard._utils.errors import RegardError
 from regard._utils.validation import short_name, truncate
 from regard.formats.quantized import are_finite
 from regard.nn import parameters
+from regard.nn.fast_paths import is_mapped
 from regard.nn.quantized import QuantizedWeight
 from regard.text.words import join_names
 
@@ -405,7 +406,8 @@ def _read(tensors: Tensors, stored: str, spec: TensorSpec, dtype: np.dtype[Any],
     array = array[rows] if array.ndim else array
     if spec.offset:
         array = array + array.dtype.type(spec.offset)
-    if not isinstance(rows, slice):  # read-only, so that it can be packed as those of a file
+    widened = array.ndim == 1 and dtype == np.float32 and not is_mapped(array)  # such as a bias in half precision
+    if widened or not isinstance(rows, slice):  # read-only, so that it can be packed as those of a file
         array = np.frombuffer(array.tobytes(), array.dtype).reshape(array.shape)
     array = array.T if spec.transposed else array
     return array if array.shape == spec.array_shape else array.reshape(spec.array_shape)
