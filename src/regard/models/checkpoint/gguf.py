@@ -63,7 +63,7 @@ class GgufCheckpoint:
         """Return the tokenizer that the metadata describes."""
         return SubwordTokenizer.from_gguf(self._file.metadata, self.path)
 
-    def sentence_settings(self, _: Mapping[str, str]) -> SentenceSettings:
+    def sentence_settings(self) -> SentenceSettings:
         """Return the pooling of an embedding model, whose vectors llama.cpp scales to length 1."""
         kind = self._file.metadata.get(f"{self._name}.pooling_type", 0)
         if type(kind) is int and kind == 0:
