@@ -79,9 +79,9 @@ class CausalAttention(MultiHeadAttention):
             True: the query attends to the key, if the causal order allows it too. ``S`` counts all positions, those
             that were dropped from the cache included.
         trace : Recorder
-            Records ``q``, ``k`` (both after norm and rotary embedding), ``v``, with an output gate ``output_gate``, the
-            taps of `regard.attention`, and ``output``; optionally ``projected_q`` and ``projected_k``, before both, and
-            ``head_outputs``.
+            Records ``q``, ``k`` (both after norm and rotary embedding), ``v``, the taps of `regard.attention`, with an
+            output gate ``output_gate`` before and ``gated_context`` after these, and ``output``; optionally
+            ``projected_q`` and ``projected_k``, before both, and ``head_outputs``.
         """
         q, k, v = self._project_qkv(x)
         if rotation is not None or self.q_norm is not None:
