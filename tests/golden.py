@@ -32,6 +32,11 @@ def cases(kind: type[Model], without: type[Model] | None = None) -> list[str]:
     return found
 
 
+def load(case):
+    """Return the model of a case in float64."""
+    return regard.load(FOLDER / case, dtype=np.float64)
+
+
 def one_of_each(cases: list[str]) -> list[str]:
     """Return the first case of each family."""
     return list({case.split("/")[0]: case for case in reversed(cases)}.values())

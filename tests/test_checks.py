@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
-from scripts import script
+from scripts import fetched, script
 from sweeps import is_drawn, pairwise_cover
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -191,3 +191,19 @@ def test_a_picture_that_two_pages_write_is_the_same_in_both(tmp_path, same):
     else:
         with pytest.raises(SystemExit, match=r"docs/lesson.md: another page writes docs/images/heads.png"):
             collect(tmp_path, pages)
+
+
+@pytest.mark.parametrize(
+    ("session", "folder", "there"),
+    [("world", None, "the variable is not set"), ("suites", "", r"0 of a-\*\.whl in .*")],
+)
+def test_what_is_not_fetched_is_said_with_the_session_that_does(monkeypatch, tmp_path, session, folder, there):
+    variable = f"REGARD_{session.upper()}"
+    monkeypatch.delenv(variable, raising=False)
+    if folder is not None:
+        monkeypatch.setenv(variable, str(tmp_path))
+    with pytest.raises(pytest.fail.Exception, match=rf"\({there}\): run `nox -s {session}`"):
+        fetched(session, "a-*.whl")
+    (tmp_path / "a-1.whl").touch()
+    monkeypatch.setenv(variable, str(tmp_path))
+    assert fetched(session, "a-*.whl") == tmp_path / "a-1.whl"

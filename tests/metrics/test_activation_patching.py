@@ -8,8 +8,8 @@ import pytest
 import golden
 import regard
 from fake_traces import recorded
-from regard import RegardError, Trace, edits
-from regard.metrics import PathEffect, patch_grid, path_patching
+from regard import RegardError, Trace, edits, nn
+from regard.metrics import PathEffect, logit_attribution, patch_grid, path_patching
 
 CLEAN, CORRUPTED = [5, 9, 4, 9, 11, 6, 5], [5, 8, 4, 9, 7, 6, 5]
 A, B = 7, 3
@@ -196,6 +196,37 @@ def test_mistakes(llama, function, change, message):
     given |= {name: llama.tokenizer.from_ids(given[name]) for name in ("clean", "corrupted")}
     with pytest.raises(RegardError, match=message):
         function(llama, **given)
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class WithoutAttention(nn.Layer):
+    """A block of a family that is defined elsewhere: a feed-forward layer alone."""
+
+    mlp_norm: nn.RMSNorm
+    mlp: nn.GatedFeedForward
+
+    def __call__(self, x, *, cache=None, trace=regard.trace.NULL_RECORDER, **_):
+        with trace.scope("mlp"):
+            y = self.mlp(self.mlp_norm(x), trace=trace)
+        return trace("output", x + y, "... T E"), cache
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda model, pair: path_patching(model, *pair, (A, B), sender=(0, 0), receiver=(2, 0)),
+        lambda model, pair: path_patching(model, *pair, (A, B), sender=(1, 0), receiver=(2, 0)),
+        lambda model, pair: patch_grid(model, *pair, (A, B), over="attn"),
+        lambda model, pair: model.paths(pair[0], to=A, versus=B),
+        lambda model, pair: logit_attribution(model, recorded(model, [pair[0]]), A),
+    ],
+)
+def test_a_block_without_attention_is_named(llama, ask):
+    first, last = llama.blocks[0], llama.blocks[-1]
+    model = dataclasses.replace(llama, blocks=(first, WithoutAttention(first.mlp_norm, first.mlp), last))
+    with pytest.raises(RegardError, match=r"blocks\.1 of .* has no attention \(WithoutAttention\)"):
+        ask(model, texts(model))
+    np.testing.assert_allclose(model(texts(model)[0]).hidden, model(texts(model)[0], trace=Trace()).hidden)
 
 
 def test_paths_are_of_decoders(minilm_like):

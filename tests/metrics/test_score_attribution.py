@@ -456,7 +456,7 @@ def test_a_new_block_is_read_by_its_own_code_and_a_layer_without_scores_refused(
     for layer in (0, "blocks.0.mixer"):
         with pytest.raises(RegardError, match=r"blocks\.0\.mixer is a Shift, which has no scores between tokens"):
             trace.why(layer, 0, 5, 2)
-    with pytest.raises(RegardError, match=r"the trace has no 'blocks\.0\.attn\.context'"):
+    with pytest.raises(RegardError, match=r"blocks\.0 of induction has no attention \(ShiftBlock\)"):
         logit_attribution(model, trace, "b")
 
 

@@ -10,6 +10,7 @@ import pytest
 import golden
 import regard
 import tiny_decoder
+from golden import load
 from regard import RegardError, Trace
 from regard.formats.safetensors import SafetensorsFile
 from regard.models import LanguageModel
@@ -32,10 +33,6 @@ def write_decoder(tmp_path):
         return tiny_decoder.write(tmp_path / folder, config, changed, drop)
 
     return write
-
-
-def load(case):
-    return regard.load(golden.FOLDER / case, dtype=np.float64)
 
 
 @pytest.mark.parametrize("case", sweep_except(golden.one_of_each(WRITING), WRITING))  # all: test_golden.py

@@ -7,16 +7,13 @@ import pytest
 
 import golden
 import regard
+from golden import load
 from regard import RegardError, Trace
 from regard.models import LanguageModel
 from regard.models.encoder_decoder import EncoderDecoder
 
 CASES = golden.cases(EncoderDecoder)
 TEXT, TARGET = [7, 20, 3, 11, 15, 9], [0, 6, 19, 8, 12]
-
-
-def load(case):
-    return regard.load(golden.FOLDER / case, dtype=np.float64)
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -5,16 +5,13 @@ import pytest
 
 import golden
 import regard
+from golden import load
 from regard import RegardError, Trace, nn
 from regard.formats.safetensors import SafetensorsFile
 from regard.models import LanguageModel, TextModel
 
 CASES = golden.cases(TextModel, without=LanguageModel)
 LONG, SHORT = [7, 20, 3, 11, 15, 9], [12, 6, 19]
-
-
-def load(case):
-    return regard.load(golden.FOLDER / case, dtype=np.float64)
 
 
 NAMES = {  # of some arrays, with their shapes

@@ -7,8 +7,8 @@ import numpy as np
 import pandas
 import pytest
 
-import golden
 import regard
+from golden import load
 from regard import RegardError, Trace, metrics
 from regard.models import toy
 
@@ -17,10 +17,6 @@ RIGHT = {"input_ids": [LONG, [*SHORT, 0, 0, 0]], "attention_mask": [[1] * 6, [1,
 LEFT = {"input_ids": [LONG, [0, 0, 0, *SHORT]], "attention_mask": [[1] * 6, [0, 0, 0, 1, 1, 1]]}
 TABLE = pandas.DataFrame({"text": ["the cat", "a dog"], "label": [0, 1]})
 CASES = ("bert/gelu", "llama/plain", "t5/relu")
-
-
-def load(case):
-    return regard.load(golden.FOLDER / case, dtype=np.float64)
 
 
 def as_lists(fields):

@@ -48,7 +48,41 @@ def close(ours, theirs):
     torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
 
 
+def exact(q, k, v):
+    """Return attention by the formula in float64, as PyTorch computes it."""
+    q, k, v = (x.double() for x in (q, k, v))
+    k, v = (x.repeat_interleave(H // G, 1) for x in (k, v))
+    return torch.softmax(q @ k.mT / D**0.5, -1) @ v
+
+
 # Compiled, traced, mapped and counted
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("is_huge", [False, True])
+@pytest.mark.parametrize("with_gradient", [False, True])
+def test_the_operator_rounds_once_and_sums_that_overflow_are_wider(dtype, is_huge, with_gradient):
+    """In half precision the gradient starts from the context before it is rounded."""
+    info = torch.finfo(dtype)
+    q, k, v = (x.to(dtype) for x in QKV)
+    v = ((0.8 + v.double().sigmoid() / 5) * info.max).to(dtype) if is_huge else v
+    d_output = (tensor(B, H, T, Dv, seed=3) * (1 / info.max if is_huge else 1)).to(dtype)
+    given = [x.requires_grad_(with_gradient) for x in (q, k, v)]
+    output, wanted = compiled(attention)(*given), exact(*given)
+    assert output.dtype is dtype
+    single = 8 * torch.finfo(torch.float32).eps  # of sums of 7 numbers in float32
+    half = 0.5 * info.eps if dtype != torch.float32 else 0
+    has_rounded_weights = dtype == torch.bfloat16 and not with_gradient  # where the kernel multiplies bfloat16
+    atol = (single + half * has_rounded_weights) * v.double().abs().max().item()
+    torch.testing.assert_close(output.double(), wanted, rtol=half + single, atol=atol)
+    if not with_gradient:
+        return
+    found = torch.autograd.grad(output, given, d_output)
+    for ours, theirs in zip(found, torch.autograd.grad(wanted, given, d_output.double()), strict=True):
+        assert ours.dtype is dtype
+        # Both are rounded to the dtype, at most a unit in the last place apart; sums cancel in float32.
+        largest = theirs.double().abs().max().item()
+        torch.testing.assert_close(ours.double(), theirs.double(), rtol=info.eps, atol=8 * single * largest)
 
 
 def test_vmap_of_a_single_head_along_any_axis():

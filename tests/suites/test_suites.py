@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from scripts import fetched
+
 HERE = Path(__file__).resolve().parent
-ARCHIVES = Path(os.environ.get("REGARD_SUITES", "."))
 # Where the suites find what they share: the plugin, and which cases of a product are drawn.
 MODULES = (HERE, HERE.parent)
 # JAX compiles each operation; several threads of small operations would only wait for one another.
@@ -79,7 +80,7 @@ def unpacked(tmp_path_factory):
     """Return a function that unpacks the tests, and what they import, of a source distribution."""
 
     def unpack(name, *folders):
-        (path,) = ARCHIVES.glob(f"{name}-*.tar.gz")
+        path = fetched("suites", f"{name}-*.tar.gz")
         root = path.name.removesuffix(".tar.gz")
         target = tmp_path_factory.mktemp(name)
         with tarfile.open(path) as archive:

@@ -10,6 +10,7 @@ import golden
 import golden_runs
 import regard
 from fake_traces import recorded
+from golden import load
 from regard import RegardError, Trace, edits, nn
 from regard.functional.recorder import RunStopped
 from regard.models.encoder_decoder import EncoderDecoder
@@ -21,10 +22,6 @@ NORMS = tuple(f"*.{name}_norm" for name in ("attn", "cross", "mlp", "attn_post",
 
 
 @functools.cache  # for two tests
-def load(case):
-    return regard.load(golden.FOLDER / case, dtype=np.float64)
-
-
 def run(case, **options):
     model, arguments = next(golden_runs.calls(case, np.float64))
     one_text = [x if isinstance(x, dict) else x[:1] for x in arguments]  # without padding

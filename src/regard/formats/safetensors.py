@@ -128,16 +128,16 @@ class SafetensorsFile(TensorFile):
         array.flags.writeable = False
         return array
 
-    def quantized(self, name: str) -> tuple[NDArray[np.uint8], str] | None:
-        """Return the bytes of a matrix in half precision, ``rows bytes``, a view of the file, and "F16" or "BF16".
+    def quantized(self, name: str, rows: slice | NDArray[Any] = slice(None)) -> tuple[NDArray[np.uint8], str] | None:
+        """Return the bytes of rows of a matrix in half precision, ``rows bytes``, and "F16" or "BF16".
 
-        None for other dtypes and other shapes.
+        Those of a slice are a view of the file. None for other dtypes and other shapes.
         """
         tensor = self._tensors[name]
         if tensor.kind not in ("F16", "BF16") or len(tensor.shape) != 2 or tensor.start == tensor.stop:
             return None
         flat = np.frombuffer(self._bytes, np.uint8, tensor.stop - tensor.start, self._data + tensor.start)
-        return flat.reshape(tensor.shape[0], -1), tensor.kind
+        return flat.reshape(tensor.shape[0], -1)[rows], tensor.kind
 
     @property
     def dtypes(self) -> dict[str, str]:

@@ -28,7 +28,7 @@ from regard.models.images.model import ImageModel, Pictures
 from regard.models.images.patches import patch_encoding
 from regard.models.images.read import label_of, pictures_of
 from regard.models.output import Output
-from regard.nn.decoder import linear_layers
+from regard.nn.decoder import linear_layers, why_no_map
 from regard.text.encoding import Encoding
 from regard.text.token_labels import token_labels
 from regard.trace import Edit, Trace
@@ -45,7 +45,7 @@ _STEPS: dict[Any, str] = {
     ("layer", "position"): "output",
     "attn": "attn.output",
     "mlp": "mlp.output",
-    "head": "attn.context",
+    "head": "attn.context",  # or `MultiHeadAttention.head_step`
 }
 _Rows: TypeAlias = Callable[[np.ndarray], np.ndarray]
 _VECTORS = 128  # whose logits are computed at a time
@@ -155,7 +155,7 @@ def patch_grid(
         the logits of all positions.
     over : ("layer", "position"), "attn", "mlp" or "head"
         The output of each block, of its attention, linear or not, or of its feed-forward layer, at each position; or
-        the context of each head, at all positions.
+        the context of each head, times its output gate if it has one, at all positions.
     layers, positions : iterable of int, optional
         Those to patch, all by default; negative ones count from the end. `positions` is not for heads.
     batch_size : int
@@ -196,7 +196,7 @@ def patch_grid(
         layers = sorted(set(range(len(model.blocks))) - set(linear_layers(model)))
     rows = _chosen("layer", layers, len(model.blocks))
     sites = _chosen("position", positions, model.config.num_heads if by_head else len(texts[0]))
-    steps = tuple(f"{_scope(model, i)}.output" if over == "attn" else f"blocks.{i}.{_STEPS[over]}" for i in rows)
+    steps = tuple(_step(model, i, over) for i in rows)
     clean_run, clean_trace = recorded_run(model, runs[0], steps)
     corrupted_run, corrupted_trace = recorded_run(model, runs[1], "blocks.*.output")
     measured = measured_runs(model, runs[1], clean_run, corrupted_run, metric)
@@ -215,9 +215,26 @@ def patch_grid(
     return PatchGrid(measured.name, values, *measured.baselines, steps, columns, axes, *numbers, labels)
 
 
+def _step(model: Any, layer: int, over: Over) -> str:
+    """Return the step of a layer that is patched."""
+    if over == "attn":
+        return f"{_scope(model, layer)}.output"
+    return _heads_step(model, layer) if over == "head" else f"blocks.{layer}.{_STEPS[over]}"
+
+
+def _heads_step(model: Any, layer: int) -> str:
+    """Return the step of what the heads of a layer add, before the output projection."""
+    attn = getattr(model.blocks[layer], "attn", None)
+    return f"{_scope(model, layer)}.{'context' if attn is None else attn.head_step}"
+
+
 def _scope(model: Any, layer: int) -> str:
-    """Return the name of what mixes the tokens of a block: its attention, or its linear attention."""
-    return f"blocks.{layer}.{'linear_attn' if layer in linear_layers(model) else 'attn'}"
+    """Return the name of what mixes the tokens of a block: attention or linear attention; an error for none."""
+    block = model.blocks[layer]
+    for name in ("attn", "linear_attn"):
+        if getattr(block, name, None) is not None:
+            return f"blocks.{layer}.{name}"
+    raise RegardError(f"attention is patched or held in each of these layers, but {why_no_map(model, layer)}")
 
 
 def _feed_forwards(model: Any, layers: Iterable[int]) -> list[str]:
@@ -314,7 +331,7 @@ def path_patching(
 ) -> PathEffect:
     """Return what the path from one head to another does to a number.
 
-    The run on `corrupted` is run again, the sender with its context, and its output gate if it has one, in the run on
+    The run on `corrupted` is run again, the sender with its context, times its output gate if it has one, in the run on
     `clean`, all other heads of the layers before the receiver frozen, those of linear attention too: so the receiver's
     query, key or value changes by what reaches it from the sender directly, or through feed-forward layers. In a last
     run only that input of that receiver is changed.
@@ -356,17 +373,13 @@ def path_patching(
         raise RegardError(f"the receiver must be in a later layer than the sender, got {sender!r} to {receiver!r}")
     runs = [input_of(model, source, metric) for source in (clean, corrupted)]
     _check_lengths(*(run.encoding for run in runs))
-    frozen = [f"{_scope(model, i)}.context" for i in range(sends, receives)]
-    attentions = {i: model.blocks[i].attn for i in range(sends, receives)}  # of linear layers None
-    gates = {i: f"blocks.{i}.attn.output_gate" for i, attn in attentions.items() if attn and attn.has_output_gate}
-    frozen += gates.values()
+    frozen = [_heads_step(model, i) for i in range(sends, receives)]
     frozen += _feed_forwards(model, range(sends, receives)) if freeze_mlps else []
-    context = f"blocks.{receives}.attn.context"
+    context = _heads_step(model, receives)
     others = [] if into == "q" else [f"blocks.{i}.attn.{into}" for i in _readers(model, receives)]
-    sent = [frozen[0], *([gates[sends]] if sends in gates else [])]
-    clean_run, clean_trace = recorded_run(model, runs[0], sent)
+    clean_run, clean_trace = recorded_run(model, runs[0], frozen[0])
     corrupted_run, corrupted_trace = recorded_run(model, runs[1], [*frozen, context, *others, "blocks.*.output"])
-    edit = freeze(corrupted_trace, *frozen) | patch(clean_trace, *sent, heads=head)
+    edit = freeze(corrupted_trace, *frozen) | patch(clean_trace, frozen[0], heads=head)
     entering = f"blocks.{receives}.attn.{into}"
     reached = Trace(only=entering, edit=edit, start=_start(model, corrupted_trace, sends), stop=entering)
     model(runs[1].model_input, trace=reached)
@@ -531,5 +544,5 @@ def _checked_head(model: Any, head: Any) -> tuple[int, int]:
             f"there is no head {head!r}: {model.name} has {len(model.blocks)} layers of {model.config.num_heads}"
         )
     if layer in linear_layers(model):
-        raise RegardError(f"there is no head {head!r}: blocks.{layer} of {model.name} is linear attention")
+        raise RegardError(f"there is no head {head!r}: {why_no_map(model, layer)}")
     return layer, number

@@ -41,12 +41,17 @@ class PatchingEffects(Tabular):
     effects: Trace
 
     def heads(self) -> np.ndarray:
-        """Return the change for each whole head, ``L H``: the sum over positions of ``blocks.*.attn.context``."""
-        return np.stack([x[0].sum(-1) for x in self._of(".attn.context")])
+        """Return the change for each whole head, ``L H``: the sum over positions of ``blocks.*.attn.context``.
+
+        Where heads have an output gate it is that of ``gated_context``.
+        """
+        steps = self._of(".attn.context", ".attn.gated_context")
+        before_gates = {name.replace(".gated_", ".") for name in steps if ".gated_" in name}
+        return np.stack([x[0].sum(-1) for name, x in steps.items() if name not in before_gates])
 
     def positions(self) -> np.ndarray:
         """Return the change for each position after each block, ``L T``: ``blocks.*.output``."""
-        return np.stack([x[0] for x in self._of(".output") if x.ndim == 2])
+        return np.stack([x[0] for x in self._of(".output").values() if x.ndim == 2])
 
     def to_columns(self) -> dict[str, np.ndarray]:
         """Return a row for each position, and head, of each step: ``step``, ``head`` (−1: none), ``token``, ``effect``.
@@ -86,12 +91,12 @@ class PatchingEffects(Tabular):
             try_next=("found.heads()", "found.positions()", "found.to_frame()"),
         )
 
-    def _of(self, suffix: str) -> list[np.ndarray]:
-        names = [name for name in self.effects.names() if name.endswith(suffix)]
-        names = [name for name in names if suffix != ".output" or name.split(".")[-2].isdigit()]
+    def _of(self, *suffixes: str) -> dict[str, np.ndarray]:
+        names = [name for name in self.effects.names() if name.endswith(suffixes)]
+        names = [name for name in names if suffixes != (".output",) or name.split(".")[-2].isdigit()]
         if not names:
-            raise RegardError(f"no step that ends with {suffix} was asked for: give it in at=")
-        return [self.effects[name] for name in names]
+            raise RegardError(f"no step that ends with {suffixes[0]} was asked for: give it in at=")
+        return {name: self.effects[name] for name in names}
 
 
 def attribution_patching(
@@ -102,7 +107,7 @@ def attribution_patching(
     *,
     versus: str | int | None = None,
     score: Score | None = None,
-    at: str | Iterable[str] = ("blocks.*.attn.context", "blocks.*.output"),
+    at: str | Iterable[str] = ("blocks.*.attn.*context", "blocks.*.output"),
     checkpoint: bool = False,
 ) -> PatchingEffects:
     """Return by how much a number would change if values of a run were replaced by those of the run on another text.

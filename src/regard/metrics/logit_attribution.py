@@ -22,7 +22,7 @@ from regard.trace import Trace
 from regard.trace.notebook_html import page, sizes_picture, table, tokens_line
 
 STEPS = (
-    *("*embeddings", "blocks.*.attn.context", "blocks.*.attn.output", "blocks.*.mlp.output", "blocks.*.output"),
+    *("*embeddings", "blocks.*.attn.*context", "blocks.*.attn.output", "blocks.*.mlp.output", "blocks.*.output"),
     "final_norm",
 )
 """What a trace must hold; ``final_norm`` only if an edit of the run changed it."""
@@ -186,7 +186,7 @@ def logit_attribution(model: Any, trace: Trace, token: Any, versus: Any = None) 
     head_bias, bias = bias, bias + (direction @ norm.bias if getattr(norm, "bias", None) is not None else 0)
     heads, attn_biases, mlps, edits = [], [], [], []
     for i, block in enumerate(model.blocks):
-        contexts = np.asarray(trace[f"blocks.{i}.attn.context"], np.float64)  # B H T D
+        contexts = np.asarray(trace[f"blocks.{i}.attn.{block.attn.head_step}"], np.float64)  # B H T D
         written = np.asarray(trace[f"blocks.{i}.attn.output"], np.float64)
         read = _through(block.before_residual("attn"), written, along)
         projection = block.attn.o_proj

@@ -297,6 +297,11 @@ def require_paths(model: Any) -> None:
         raise RegardError(
             f"{model.name} has no such paths: its heads read latents, with a norm between, not the stream"
         )
+    for i, block in enumerate(model.blocks):
+        if block.attn.has_output_gate:
+            raise RegardError(
+                f"{model.name} has no such paths: the output gates of blocks.{i}.attn read the stream too"
+            )
 
 
 def _four_digits(value: float) -> str:

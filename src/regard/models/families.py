@@ -216,7 +216,7 @@ def load_unpacked(
         unread = checkpoint.ignored if isinstance(checkpoint, FolderCheckpoint) else ()
         model = replace(model, config=replace(model.config, ignored=tuple(dict.fromkeys([*unread, *ignore]))))
     if isinstance(model, TextModel):
-        model = replace(model, sentence=checkpoint.sentence_settings(resolve.known_settings(name_or_path)))
+        model = replace(model, sentence=checkpoint.sentence_settings())
     return model
 
 

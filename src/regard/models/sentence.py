@@ -166,7 +166,7 @@ def sentence_reader(
 def transformer_folder(folder: Path) -> Path:
     """Return the folder of the Transformer of a sentence model, which in the first versions is one inside `folder`."""
     try:
-        modules = _modules(_Files(folder, {})) or [("", "")]
+        modules = _modules(folder) or [("", "")]
     except RegardError:
         return folder  # `read_sentence_settings` tells
     kind, inner = modules[0]
@@ -174,24 +174,23 @@ def transformer_folder(folder: Path) -> Path:
     return folder / inner if is_one and (folder / inner / "config.json").is_file() else folder
 
 
-def read_sentence_settings(folder: Path, contents: Mapping[str, str] | None = None) -> SentenceSettings:
+def read_sentence_settings(folder: Path) -> SentenceSettings:
     """Return what the files of a sentence model in `folder` say; empty settings for another model.
 
     ``modules.json`` lists the steps: Transformer, Pooling, any number of Dense, and Normalize if vectors are scaled to
     length 1. With ``1_Pooling/config.json`` alone, as in packages with a part of the files, vectors are scaled to
     length 1, as most sentence models do; cosine similarities are the same either way. Next to the Transformer
-    ``sentence_bert_config.json`` has the most tokens, ``config_sentence_transformers.json`` the prompts. `contents` has
-    the contents of files that may be missing. What cannot be computed or read is the `problem` of the settings.
+    ``sentence_bert_config.json`` has the most tokens, ``config_sentence_transformers.json`` the prompts. What
+    cannot be computed or read is the `problem` of the settings.
 
     References
     ----------
     Reimers and Gurevych (2019), "Sentence-BERT", https://arxiv.org/abs/1908.10084, and the library of the authors.
     """
-    files = _Files(folder, contents or {})
     try:
-        steps, inner = _steps(files)
-        settings = SentenceSettings(pooling=_pooling(files, steps))
-        return _with_texts(_with_transformer(settings, files, inner), files)
+        steps, inner = _steps(folder)
+        settings = SentenceSettings(pooling=_pooling(folder, steps))
+        return _with_texts(_with_transformer(settings, folder, inner), folder)
     except RegardError as error:
         return SentenceSettings(problem=f"the vectors of the model in {folder} cannot be computed: {error}")
 
@@ -201,10 +200,9 @@ def sentence_files(folder: Path) -> dict[str, bytes]:
 
     They are those of a folder that has the Transformer itself.
     """
-    files = _Files(folder, {})
     names = {name: name for name in (_POOLING, _TEXTS)}
     try:
-        (steps, inner), modules = _steps(files), json.loads(files.read(_MODULES) or b"null")
+        (steps, inner), modules = _steps(folder), json.loads(read_file(folder / _MODULES) or b"null")
     except RegardError:
         steps, inner, modules = [], "", None  # what cannot be computed is not copied
     names |= {f"{at}/{file}": f"{at}/{file}" for _, at in steps if at for file in ("config.json", "model.safetensors")}
@@ -216,33 +214,16 @@ def sentence_files(folder: Path) -> dict[str, bytes]:
     return contents
 
 
-class _Files:
-    """The files of a folder, and contents for those that may be missing."""
-
-    def __init__(self, folder: Path, contents: Mapping[str, str]) -> None:
-        self.folder, self._contents = folder, contents
-
-    def read(self, name: str) -> bytes | None:
-        content = read_file(self.folder / name)
-        return self._contents[name].encode() if content is None and name in self._contents else content
-
-    def object(self, name: str) -> dict[str, Any] | None:
-        fields = read_json_object(self.folder / name)
-        return json.loads(self._contents[name]) if fields is None and name in self._contents else fields
-
-
-def _modules(files: _Files) -> list[tuple[str, str]] | None:
+def _modules(folder: Path) -> list[tuple[str, str]] | None:
     """Return the kind and the folder of each module; the kind of one that is not the library's is its whole name."""
-    content = files.read(_MODULES)
+    content = read_file(folder / _MODULES)
     if content is None:
         return None
     try:
         modules = json.loads(content.decode())
         names = [(str(module["type"]), str(module["path"])) for module in modules]
     except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise RegardError(
-            f"{files.folder / _MODULES} is not a list of modules: {truncate(error)}; fetch it again"
-        ) from error
+        raise RegardError(f"{folder / _MODULES} is not a list of modules: {truncate(error)}; fetch it again") from error
     return [(kind.rpartition(".")[2] if kind.startswith(_LIBRARY) else kind, folder) for kind, folder in names]
 
 
@@ -251,11 +232,11 @@ def _is_folder_name(name: str) -> bool:
     return Path(name).name == name != ".."
 
 
-def _steps(files: _Files) -> tuple[list[tuple[str, str]], str]:
+def _steps(folder: Path) -> tuple[list[tuple[str, str]], str]:
     """Return the modules after the Transformer, kind and folder of each, and the folder of the Transformer."""
-    steps, path = _modules(files), files.folder / _MODULES
+    steps, path = _modules(folder), folder / _MODULES
     if steps is None:
-        there = files.read(_POOLING) is not None
+        there = read_file(folder / _POOLING) is not None
         return ([("Pooling", "1_Pooling"), ("Normalize", "")] if there else []), ""
     steps = [step for step in steps if step[0] != "Dropout"]  # which drops nothing when a model is used
     kinds = [kind for kind, _ in steps]
@@ -271,18 +252,18 @@ def _steps(files: _Files) -> tuple[list[tuple[str, str]], str]:
                 f"{path} gives {truncate(name)} as the folder of its {kind}; it must be a folder next to it"
             )
     inner = steps[0][1]
-    if inner and not (files.folder / inner / "config.json").is_file():
+    if inner and not (folder / inner / "config.json").is_file():
         raise RegardError(
             f"{path} gives {short_name(inner)} as the folder of its Transformer, which has no config.json"
         )
     return steps[1:], inner
 
 
-def _pooling(files: _Files, steps: list[tuple[str, str]]) -> Pooling | None:
+def _pooling(folder: Path, steps: list[tuple[str, str]]) -> Pooling | None:
     if not steps:
         return None
-    pooling = _read_pooling(files.folder / steps[0][1] / "config.json")
-    dense = tuple(_read_dense(files.folder / name) for kind, name in steps if kind == "Dense")
+    pooling = _read_pooling(folder / steps[0][1] / "config.json")
+    dense = tuple(_read_dense(folder / name) for kind, name in steps if kind == "Dense")
     return replace(pooling, normalize=steps[-1][0] == "Normalize", dense=dense)
 
 
@@ -325,11 +306,11 @@ def _read_dense(folder: Path) -> DenseLayer:
     return DenseLayer(file["linear.weight"].T, file["linear.bias"] if has_bias else None, activation)
 
 
-def _with_transformer(settings: SentenceSettings, files: _Files, inner: str) -> SentenceSettings:
+def _with_transformer(settings: SentenceSettings, folder: Path, inner: str) -> SentenceSettings:
     """Add what the file beside the Transformer says: the most tokens, and whether texts are lower-cased."""
-    names = (f"{inner}/{name}".lstrip("/") for name in SETTINGS_FILES)
-    name, fields = next(((name, content) for name in names if (content := files.object(name)) is not None), ("", {}))
-    reader = ConfigReader(fields, files.folder / name)
+    paths = (folder / inner / name for name in SETTINGS_FILES)
+    path, fields = next(((path, each) for path in paths if (each := read_json_object(path)) is not None), (folder, {}))
+    reader = ConfigReader(fields, path)
     max_length = reader.optional_count("max_seq_length")
     lowercase = reader.flag("do_lower_case", False)
     reader.choice("transformer_task", None, [None, "feature-extraction"])
@@ -340,7 +321,7 @@ def _with_transformer(settings: SentenceSettings, files: _Files, inner: str) -> 
         options = reader.take(kind) or {}
         changing = set(options) - {*harmless, *_LOADING} if isinstance(options, dict) else {kind}
         reader.require(not changing, f"{kind} with {join_names(map(short_name, sorted(changing)))} is not supported")
-    tokenizer = TokenizerFiles(files.folder / inner).settings
+    tokenizer = TokenizerFiles(folder / inner).settings
     side = tokenizer.get("truncation_side")
     reader.require(side in (None, "right"), f"truncation_side={truncate(side)} is not supported")
     reader.finish()
@@ -356,10 +337,10 @@ def _tokenizer_limit(settings: Mapping[str, Any]) -> int | None:
     return limit if is_one else None
 
 
-def _with_texts(settings: SentenceSettings, files: _Files) -> SentenceSettings:
+def _with_texts(settings: SentenceSettings, folder: Path) -> SentenceSettings:
     """Add what config_sentence_transformers.json says: prompts, and how vectors are compared."""
-    path = files.folder / _TEXTS
-    reader = ConfigReader(files.object(_TEXTS) or {}, path)
+    path = folder / _TEXTS
+    reader = ConfigReader(read_json_object(path) or {}, path)
     reader.without_effect("__version__", "model_type")
     prompts, default = reader.take("prompts") or {}, reader.take("default_prompt_name")
     similarity = reader.choice("similarity_fn_name", None, [None, *_SIMILARITIES]) or "cosine"

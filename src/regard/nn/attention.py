@@ -76,6 +76,11 @@ class MultiHeadAttention(Layer):
         return False
 
     @property
+    def head_step(self) -> str:
+        """The step of what enters the output projection: the context of each head, times its gate if there is one."""
+        return "gated_context" if self.has_output_gate else "context"
+
+    @property
     def head_dim(self) -> int:
         """``D``, the number of features of one query or key."""
         return int(self.q_proj.weight.shape[1]) // self.num_heads
@@ -225,13 +230,14 @@ class MultiHeadAttention(Layer):
     ) -> np.ndarray:
         """Return ``... T E``: attention of the queries to keys and values, times `gate`, merged and projected.
 
-        Taps what `regard.attention` does, and ``output``.
+        Taps what `regard.attention` does, with a gate ``gated_context``, and ``output``.
         """
         plan = trace.plan("weights")
         if plan.dropout:
             options = {**options, "dropout": plan.dropout, "rng": np.random.default_rng(plan.seed)}
         context = F.attention(q, k, v, trace=trace, **options)
-        return self.project_out(F.merge_heads(context if gate is None else context * gate), trace=trace)
+        context = context if gate is None else trace(self.head_step, context * gate, "... H T Dv")
+        return self.project_out(F.merge_heads(context), trace=trace)
 
     def project_out(self, context: np.ndarray, *, trace: Recorder = NULL_RECORDER) -> np.ndarray:
         """Return ``... T E`` for the concatenated context of the heads, ``... T (H Dv)``.

@@ -79,9 +79,9 @@ class CausalAttention(MultiHeadAttention):
             True: the query attends to the key, if the causal order allows it too. ``S`` counts all positions, those
             that were dropped from the cache included.
         trace : Recorder
-            Records ``q``, ``k`` (both after norm and rotary embedding), ``v``, with an output gate ``output_gate``, the
-            taps of `regard.attention`, and ``output``; optionally ``projected_q`` and ``projected_k``, before both, and
-            ``head_outputs``.
+            Records ``q``, ``k`` (both after norm and rotary embedding), ``v``, the taps of `regard.attention`, with an
+            output gate ``output_gate`` before and ``gated_context`` after these, and ``output``; optionally
+            ``projected_q`` and ``projected_k``, before both, and ``head_outputs``.
         """
         q, k, v = self._project_qkv(x)
         if rotation is not None or self.q_norm is not None:
@@ -245,17 +245,22 @@ def require_sums(model: Any, what: str) -> None:
 
 
 def linear_layers(model: Any) -> list[int]:
-    """Return the numbers of the blocks of a model, a decoder or another, whose attention is linear: without a map."""
-    return [i for i, block in enumerate(getattr(model, "blocks", ())) if not getattr(block, "has_map", True)]
+    """Return the numbers of the blocks of a model, a decoder or another, without a map: of linear attention or none."""
+    return [i for i, block in enumerate(getattr(model, "blocks", ())) if getattr(block, "attn", None) is None]
+
+
+def why_no_map(model: Any, layer: int) -> str:
+    """Return in words what a block is that has no map."""
+    block = model.blocks[layer]
+    linear_attn = getattr(block, "linear_attn", None)
+    what = "has no attention" if linear_attn is None else "is linear attention"
+    return f"blocks.{layer} of {model.name} {what} ({type(block if linear_attn is None else linear_attn).__name__})"
 
 
 def require_maps(model: Any, what: str) -> None:
     """Raise `RegardError` if a block of a model, a decoder or another, has no map."""
     for i in linear_layers(model):
-        raise RegardError(
-            f"{what} needs heads with a map in every layer, but blocks.{i} of {model.name} is linear attention "
-            f"({type(model.blocks[i].linear_attn).__name__}), which has none"
-        )
+        raise RegardError(f"{what} needs heads with a map in every layer, but {why_no_map(model, i)}")
 
 
 def sigmoid(x: np.ndarray) -> np.ndarray:

@@ -96,7 +96,7 @@ def _empty_cache(cache: KVCache | None, layout: tuple[Any, ...]) -> KVCache:
 
 
 def _prepare(blocks: Sequence[DecoderBlock]) -> Any:
-    if not all(block.has_map for block in blocks):
+    if not all(type(block) is DecoderBlock and block.has_map for block in blocks):
         return None
     kernel = native.kernel()
     options = {_options(block) for block in blocks}
@@ -115,7 +115,7 @@ def _options(block: DecoderBlock) -> tuple[Any, ...]:
 def _prepare_block(kernel: Any, block: DecoderBlock) -> Any:
     """Return the kernel's block; None where it has other parts."""
     attn, mlp = block.attn, block.mlp
-    if type(block) is not DecoderBlock or type(attn) is not CausalAttention or type(mlp) is not GatedFeedForward:
+    if type(attn) is not CausalAttention or type(mlp) is not GatedFeedForward:
         return None
     head_norms = [norm for norm in (attn.q_norm, attn.k_norm) if norm is not None]
     absent = [block.attn_post_norm, block.mlp_post_norm]

@@ -262,7 +262,7 @@ class Packed:
         weights: list[Any] = [linear.weight for linear in maps]
         biases = [linear.bias for linear in maps]
         arrays = [x for x in (*weights, *biases) if x is not None and not isinstance(x, QuantizedWeight)]
-        if not all(map(_is_mapped, arrays)):
+        if not all(map(is_mapped, arrays)):
             return None
         kinds = {weight.kind if isinstance(weight, QuantizedWeight) else None for weight in weights}
         if len(kinds) > 1:
@@ -402,7 +402,7 @@ def are_ours(*layers: object) -> bool:
     return all(type(layer).__module__.startswith("regard.nn.") for layer in layers)
 
 
-def _is_mapped(x: np.ndarray) -> bool:
+def is_mapped(x: np.ndarray) -> bool:
     """Whether an array is a view of a file that is mapped read-only, or of bytes."""
     base: object = x
     while isinstance(base, np.ndarray):

@@ -18,14 +18,14 @@ from regard.trace.trace import Edit, Trace
 Head: TypeAlias = "tuple[int | str, int] | str"
 """Layer and head, both from 0, or its short name, ``"L3H7"``."""
 Site: TypeAlias = "str | Head"
-"""The name of a step, or a head: its context."""
+"""The name of a step, or a head: its context; of another run, what it adds, with its output gate if it has one."""
 Positions: TypeAlias = "int | Sequence[int] | np.ndarray | None"
 """Of tokens, from the first of each text, or from its end if negative; None: all."""
 
 # Steps with an axis of heads, ... H T D.
 _WITH_HEADS = (
     *("projected_q", "projected_k", "q", "k", "v", "output_gate"),
-    *(*QUADRATIC_STEPS, "context", "head_outputs"),
+    *(*QUADRATIC_STEPS, "context", "gated_context", "head_outputs"),
 )
 
 
@@ -71,7 +71,9 @@ def parts_of(sites: Sequence[Site], heads: Positions, trace: Trace | None = None
         if not isinstance(site, str) or parse_head(site) is not None:
             if heads is not None:
                 raise RegardError(f"heads= is for names of steps, got the head {site!r} too")
-            for name, numbers in steps_of_heads([site], "context").items():
+            for context, numbers in steps_of_heads([site], "context").items():
+                gated = f"{context.removesuffix('context')}gated_context"
+                name = gated if trace is not None and gated in trace.tapped() else context
                 others = parts.setdefault(name, [])
                 if others is not None:
                     others.extend(numbers)

@@ -3,6 +3,8 @@
 Each function returns `Edits`, from names of steps to functions, as `Trace` and the models take them; ``one | other``
 has both. A *site* is the name of a step, ``"blocks.3.mlp.output"``, or a head, ``(3, 7)``: its ``context``, which
 enters the output projection. A layer is its number, or the name of its attention, ``"decoder.blocks.3.cross_attn"``.
+Where an output gate multiplies the context before the projection, what a head has in another run (`patch`, `freeze`,
+`mean_ablate`, `resample_ablate`) is the product, ``gated_context``; `ablate`, `add` and `scale` change the context.
 
 `positions` are those of tokens (of queries, where the value is a map), counted from the first of each text, or from its
 end if negative: the padding of a batch has none. While a text is generated they are those of the whole text, prompt and
@@ -162,21 +164,29 @@ def freeze(trace: Trace, *sites: Site, but: Iterable[Site] = ()) -> Edits:
     https://transformer-circuits.pub/2021/framework.
     """
     frozen, but = parts_of(sites, None, _checked_trace(trace)), _sites_of(but)
-    free = parts_of(but, None, trace) if but else {}
+    free: dict[str, list[int] | None] = {}
     for site in but:
         for name, heads in parts_of([site], None, trace).items():
-            if name not in frozen or not set(heads or ()) <= set(frozen[name] or range(trace[name].shape[-3])):
+            names = {name, name.replace(".gated_", ".")} & frozen.keys()  # a head is free before its gate too
+            if not names or not all(set(heads or ()) <= set(frozen[each] or _heads_of(trace, each)) for each in names):
                 raise RegardError(f"but= leaves {site!r} free, which is not among what is frozen")
+            for each in names:
+                others = free.get(each, [])
+                free[each] = None if heads is None or others is None else [*others, *heads]
     kept: dict[str, list[int] | None] = {}
     for name, heads in frozen.items():
         if name in free:
             released = free[name]
             if released is None:
                 continue
-            kept[name] = sorted(set(range(trace[name].shape[-3]) if heads is None else heads) - set(released))
+            kept[name] = sorted(set(_heads_of(trace, name) if heads is None else heads) - set(released))
         else:
             kept[name] = heads
     return _replacing(trace, {name: heads for name, heads in kept.items() if heads != []}, None)
+
+
+def _heads_of(trace: Trace, name: str) -> range:
+    return range(trace[name].shape[-3])
 
 
 def mean_ablate(reference: Reference, *sites: Site, positions: Positions = None, by_position: bool = False) -> Edits:

@@ -83,6 +83,7 @@ _FORMULAS = {
     "linear_attn.v": "x · W_v mixed over the last tokens, split into heads",
     "linear_attn.context": "norm of what q reads of the state, × SiLU(x · W_gate)",
     "output_gate": "sigmoid(x · W_gate), by which the context is multiplied before W_o",
+    "gated_context": "context × output_gate: what each head adds, before W_o",
     "decay": "−exp(log_rate) · softplus(x · W + b): the logarithm of what the state keeps",
     "beta": "sigmoid(x · W): how much of what the state has for a key is replaced by the value",
     "head_outputs": "context of each head · its rows of W_o",

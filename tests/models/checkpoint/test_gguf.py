@@ -5,6 +5,7 @@ import shutil
 from contextlib import suppress
 from pathlib import Path
 
+import gguf
 import numpy as np
 import pytest
 
@@ -16,6 +17,7 @@ from gguf_files import (
     TOKENS,
     architecture_of,
     llama_tensors,
+    quantised,
     write_gguf,
     write_kept,
 )
@@ -408,6 +410,23 @@ def test_what_is_computed_of_a_tensor_that_does_not_fit_is_named(tmp_path, name,
     path = write_gguf(tmp_path / "m.gguf", architecture, fields, tensors, metadata=others)
     with pytest.raises(RegardError, match=message):
         regard.load(path)
+
+
+@pytest.mark.parametrize("gate_kind", ["F16", "BF16"])
+def test_linear_attention_stays_as_it_is_stored(tmp_path, gate_kind):
+    """Its rows stand in another order, and those of the gate in a tensor of their own."""
+    architecture, fields, tensors, others = kept("qwen3_next/plain", tmp_path)
+    tensors = {name: np.asarray(x, np.float32) for name, x in tensors.items()}
+    kinds = {"blk.0.attn_gate.weight": gate_kind}
+    path = write_gguf(tmp_path / "m.gguf", architecture, fields, tensors, metadata=others, kind="F16", kinds=kinds)
+    layer, wanted = (regard.load(each).blocks[0].linear_attn for each in (path, golden.FOLDER / "qwen3_next/plain"))
+    for name, kind in {"q_proj": "F16", "k_proj": "F16", "v_proj": "F16", "gate_proj": gate_kind}.items():
+        weight, stored = getattr(layer, name).weight, np.asarray(getattr(wanted, name).weight)
+        assert isinstance(weight, QuantizedWeight)
+        assert weight.kind == kind
+        assert weight.blocks.base is not None  # a view of the file
+        expected = gguf.quants.dequantize(quantised(stored.T, kind), gguf.GGMLQuantizationType[kind])
+        np.testing.assert_array_equal(np.asarray(weight), expected.T)
 
 
 def test_a_deepseek_of_before_2025_is_the_same(tmp_path):

@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -14,6 +15,7 @@ from tiny_model import CONTENTS, MODEL, SNAPSHOT, put
 
 from regard._utils.errors import RegardError
 from regard.models.hub import paths, registry, resolve
+from regard.models.hub.hub_files import needed_files
 from regard.models.hub.registry import KNOWN
 from regard.models.hub.verify import verify
 
@@ -379,6 +381,27 @@ def test_the_real_files_are_the_pinned_ones(minilm_dir):
     assert not verify(minilm_dir, KNOWN["minilm"].files)
 
 
+@pytest.mark.minilm
+def test_every_file_that_is_read_is_pinned(minilm_dir, home, monkeypatch):
+    """Those that say what a vector is among them: one that is changed is another model."""
+    monkeypatch.setattr(registry, "KNOWN", KNOWN)
+    (home / "models").mkdir()
+    own = Path(shutil.copytree(minilm_dir, home / "models" / "minilm", copy_function=os.link))
+    names = [path.relative_to(own).as_posix() for path in own.rglob("*")]
+    pinned = {file.name for file in KNOWN["minilm"].files}
+    unread = "vocab.txt"  # beside a tokenizer.json
+    assert pinned == {*needed_files(registry._MINILM.hub, names, own.joinpath)} - {unread}
+    for name in sorted(pinned - {"model.safetensors"}):
+        content = (own / name).read_bytes()
+        (own / name).unlink()
+        (own / name).write_bytes(content.replace(b"e", b"E", 1))
+        with pytest.raises(RegardError, match="are not the expected ones") as caught:
+            resolve.find("minilm")
+        assert name in caught.value.__notes__[0]
+        (own / name).write_bytes(content)
+    assert resolve.find("minilm") == own
+
+
 # Places that cannot be.
 
 
@@ -415,34 +438,3 @@ def test_what_a_model_requires_is_checked_before_a_download(home, monkeypatch):
     for fetch in (resolve.find, resolve.pull):
         with pytest.raises(RegardError, match="reading a GGUF file needs the gguf library: pip install gguf"):
             fetch("smollm2")
-
-
-# The small files that a source may lack.
-
-
-def test_the_own_folder_gets_them(home, package, monkeypatch):
-    settings = (("modules.json", "[]"), ("sentence_bert_config.json", '{"max_seq_length": 256}'))
-    monkeypatch.setattr(registry, "KNOWN", {"tiny": replace(MODEL, settings=settings)})
-    own = put(home / "models" / "tiny")
-    (own / "modules.json").write_text("[1]")  # of the user
-    assert resolve.find("tiny") == own
-    assert (own / "modules.json").read_text() == "[1]"
-    assert json.loads((own / "sentence_bert_config.json").read_text()) == {"max_seq_length": 256}
-    assert resolve.known_settings("tiny") == dict(settings)
-    assert resolve.known_settings(own) == {}
-
-
-def test_another_place_stays_as_it_is(home, package, monkeypatch):
-    settings = (("modules.json", "[]"),)
-    monkeypatch.setattr(registry, "KNOWN", {"tiny": replace(MODEL, settings=settings)})
-    put(package)
-    assert resolve.find("tiny") == package
-    assert not (package / "modules.json").exists()
-
-
-def test_those_of_minilm_are_the_published_ones():
-    sums = {name: hashlib.sha256(content.encode()).hexdigest() for name, content in KNOWN["minilm"].settings}
-    assert sums == {
-        "modules.json": "84e40c8e006c9b1d6c122e02cba9b02458120b5fb0c87b746c41e0207cf642cf",
-        "sentence_bert_config.json": "fc1993fde0a95c24ec6c022539d41cf6e2f7c9721e5415d6fb6897472a9cd4b7",
-    }

@@ -7,6 +7,7 @@ that a family reads one kind of checkpoint.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,6 +23,7 @@ from regard.formats.gguf import MAX_TENSORS, GgufFile
 from regard.models.checkpoint.config import MAX_EXPERTS, ConfigReader
 from regard.models.checkpoint.gguf_architectures import ARCHITECTURES
 from regard.models.checkpoint.gguf_layout import ROPE_FREQS, Architecture, Conversion, Draft, Fields, transposed
+from regard.models.checkpoint.tensors import ALL_ROWS
 from regard.models.pooling import Pooling
 from regard.models.sentence import SentenceSettings
 from regard.text import SubwordTokenizer
@@ -63,7 +65,7 @@ class GgufCheckpoint:
         """Return the tokenizer that the metadata describes."""
         return SubwordTokenizer.from_gguf(self._file.metadata, self.path)
 
-    def sentence_settings(self, _: Mapping[str, str]) -> SentenceSettings:
+    def sentence_settings(self) -> SentenceSettings:
         """Return the pooling of an embedding model, whose vectors llama.cpp scales to length 1."""
         kind = self._file.metadata.get(f"{self._name}.pooling_type", 0)
         if type(kind) is int and kind == 0:
@@ -99,6 +101,7 @@ class _Source:
     expert: int | None = None  # its place in the first axis, if the file has those of all experts as one
     convert: Conversion | None = None
     join: Callable[[Sequence[np.ndarray]], np.ndarray] | None = None
+    of_rows: bool = False  # as in `Joined`
 
 
 class GgufTensors:
@@ -137,15 +140,34 @@ class GgufTensors:
             return source.join(arrays)
         return arrays[0] if source.convert is None else self._converted(source, arrays[0])
 
-    def quantized(self, name: str) -> tuple[np.ndarray, str] | None:
-        """Return the blocks of a matrix and their kind; None where the layout of the checkpoint divides blocks."""
+    def quantized(self, name: str, rows: slice | np.ndarray = ALL_ROWS) -> tuple[np.ndarray, str] | None:
+        """Return the blocks of rows of a matrix and their kind; None where the layout of the checkpoint divides blocks.
+
+        Or where the rows are of several tensors of the file.
+        """
         source = self._sources.get(name)
-        if source is None or source.join is not None or source.convert is transposed:
+        if source is None or source.convert is transposed or (source.join is not None and not source.of_rows):
             return None
-        blocks_and_kind = self._file.quantized(source.parts[0], source.expert)
-        if blocks_and_kind is None or source.convert is None:
-            return blocks_and_kind
-        return self._converted(source, blocks_and_kind[0]), blocks_and_kind[1]
+        part, rows = self._rows_of(source, rows)
+        blocks_and_kind = None if part is None else self._file.quantized(part, source.expert)
+        if blocks_and_kind is None:
+            return None
+        blocks, kind = blocks_and_kind
+        return (blocks if source.convert is None else self._converted(source, blocks))[rows], kind
+
+    def _rows_of(self, source: _Source, rows: slice | np.ndarray) -> tuple[str | None, slice | np.ndarray]:
+        """Return the tensor of the file that has some rows of another, and their numbers there; None for several."""
+        if source.join is None:
+            return source.parts[0], rows
+        counts = [self._file.shapes[part][0] for part in source.parts]
+        starts = np.cumsum([0, *counts])
+        stored = source.join([np.arange(start, stop) for start, stop in itertools.pairwise(starts)])[rows]
+        for part, start, stop in zip(source.parts, starts, starts[1:], strict=False):
+            if len(stored) and start <= stored.min() and stored.max() < stop:
+                first = int(stored[0] - start)
+                is_run = bool((np.diff(stored) == 1).all())  # then a view of the file
+                return part, slice(first, first + len(stored)) if is_run else stored - start
+        return None, rows
 
     def _converted(self, source: _Source, array: np.ndarray) -> np.ndarray:
         assert source.convert is not None
@@ -182,7 +204,10 @@ class GgufTensors:
             parts = tuple(stored.removesuffix(inner) + part for part in joined.parts)
             shape = joined.shape([shapes[part] for part in parts]) if all(part in shapes for part in parts) else None
             if shape is not None:
-                yield self._architecture.layer.format(i=number) + firsts[inner], _Source(shape, parts, join=joined.join)
+                yield (
+                    self._architecture.layer.format(i=number) + firsts[inner],
+                    _Source(shape, parts, join=joined.join, of_rows=joined.of_rows),
+                )
 
 
 def _inner(stored: str) -> tuple[int | None, str]:

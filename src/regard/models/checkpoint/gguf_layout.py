@@ -66,11 +66,14 @@ class Joined:
         From their shapes to that of the tensor; None if they do not fit.
     join : function
         From the parts to the tensor.
+    of_rows : bool
+        Whether it puts the rows of the parts into another order, and does nothing else: rows of blocks stay as stored.
     """
 
     parts: tuple[str, ...]
     shape: Callable[[Sequence[Shape]], Shape | None]
     join: Callable[[Sequence[np.ndarray]], np.ndarray]
+    of_rows: bool = False
 
 
 @dataclass(frozen=True)
@@ -196,9 +199,9 @@ def grouped(groups: int, *names: str) -> Joined:
         keys = (len(qkv) - len(other)) // 2
         parts = (qkv[:keys], qkv[keys : 2 * keys], qkv[2 * keys :], other)
         by_group = [part.reshape(groups, -1, *part.shape[1:]) for part in parts]
-        return np.concatenate(by_group, axis=1, dtype=np.float32).reshape(-1, *qkv.shape[1:])
+        return np.concatenate(by_group, axis=1).reshape(-1, *qkv.shape[1:])
 
-    return Joined(names, shape, join)
+    return Joined(names, shape, join, of_rows=True)
 
 
 def computed(name: str, shape: Callable[[Shape], Shape], compute: Callable[[np.ndarray], np.ndarray]) -> Joined:

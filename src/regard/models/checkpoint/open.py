@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
@@ -44,9 +44,9 @@ class FolderCheckpoint:
         """Return the tokenizer of the folder."""
         return SubwordTokenizer.from_folder(self.path)
 
-    def sentence_settings(self, contents: Mapping[str, str]) -> SentenceSettings:
-        """Return how it embeds texts; `contents` has those of files that may be missing."""
-        return read_sentence_settings(self.outer, contents)
+    def sentence_settings(self) -> SentenceSettings:
+        """Return how it embeds texts."""
+        return read_sentence_settings(self.outer)
 
 
 Checkpoint: TypeAlias = FolderCheckpoint | GgufCheckpoint

@@ -11,7 +11,7 @@ from regard._utils.errors import RegardError
 from regard._utils.files import read_json_object
 from regard._utils.validation import truncate
 from regard.formats.safetensors import SafetensorsFile
-from regard.models.checkpoint.tensors import Tensors
+from regard.models.checkpoint.tensors import ALL_ROWS, Tensors
 from regard.models.checkpoint.weight_files import INDEX, weight_map, why_no_weights
 from regard.text.words import join_names
 
@@ -74,9 +74,9 @@ class ShardedTensors:
         """Return a tensor, memory-mapped."""
         return self._files[self._file_of[name]][name]
 
-    def quantized(self, name: str) -> tuple[np.ndarray, str] | None:
+    def quantized(self, name: str, rows: slice | np.ndarray = ALL_ROWS) -> tuple[np.ndarray, str] | None:
         """Return a matrix in half precision as its file does."""
-        return self._files[self._file_of[name]].quantized(name)
+        return self._files[self._file_of[name]].quantized(name, rows)
 
     def __len__(self) -> int:
         """Return how many there are."""

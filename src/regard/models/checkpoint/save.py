@@ -97,7 +97,7 @@ class StoredPlaces:
         """Raise RegardError if what is copied from the files, of vectors of texts and of generation, was replaced."""
         stored = {"forced": getattr(self.skeleton, "forced", None), "sentence": None}
         if hasattr(model, "sentence"):
-            stored["sentence"] = self.checkpoint.sentence_settings(resolve.known_settings(model.name))
+            stored["sentence"] = self.checkpoint.sentence_settings()
         _refuse_settings(model, (name for name in stored if not _is_same(getattr(model, name, None), stored[name])))
 
 

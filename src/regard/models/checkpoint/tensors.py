@@ -15,6 +15,7 @@ from regard._utils.errors import RegardError
 from regard._utils.validation import short_name, truncate
 from regard.formats.quantized import are_finite
 from regard.nn import parameters
+from regard.nn.fast_paths import is_mapped
 from regard.nn.quantized import QuantizedWeight
 from regard.text.words import join_names
 
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 
 OLD_NORM_SUFFIXES = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
 """Suffixes of names in the oldest checkpoints, and what they are called now."""
+
+ALL_ROWS = slice(None)
+"""Of a matrix that is stored in blocks."""
 
 _MAX_NAMES = 50  # in a message
 _MAX_SIZE = 1 << 62  # numbers in half precision that NumPy can address
@@ -142,8 +146,8 @@ class Tensors(Protocol):
     def __getitem__(self, name: str, /) -> np.ndarray:
         """Return a tensor, memory-mapped where its dtype is one of NumPy's."""
 
-    def quantized(self, name: str, /) -> tuple[np.ndarray, str] | None:
-        """Return the blocks of a matrix and their kind, if it is stored in blocks."""
+    def quantized(self, name: str, rows: slice | np.ndarray = ALL_ROWS, /) -> tuple[np.ndarray, str] | None:
+        """Return the blocks of rows of a matrix, by default of all, and their kind, if they are stored in blocks."""
 
     def __len__(self) -> int:
         """Return how many there are."""
@@ -243,9 +247,9 @@ class TensorPlaces:
         """Return a tensor of the checkpoint."""
         return self._source[name]
 
-    def quantized(self, name: str) -> tuple[np.ndarray, str] | None:
+    def quantized(self, name: str, rows: slice | np.ndarray = ALL_ROWS) -> tuple[np.ndarray, str] | None:
         """Return the blocks of a matrix, if it is stored in blocks."""
-        return None if isinstance(self._source, Mapping) else self._source.quantized(name)
+        return None if isinstance(self._source, Mapping) else self._source.quantized(name, rows)
 
     def __len__(self) -> int:
         """Return how many there are."""
@@ -279,7 +283,7 @@ class NewTensors:
         """Return a tensor."""
         return self.arrays[name]
 
-    def quantized(self, name: str) -> tuple[np.ndarray, str] | None:  # noqa: ARG002
+    def quantized(self, name: str, rows: slice | np.ndarray = ALL_ROWS) -> tuple[np.ndarray, str] | None:  # noqa: ARG002
         """Return None: none is stored in blocks."""
         return None
 
@@ -395,17 +399,18 @@ def _match(
 
 def _read(tensors: Tensors, stored: str, spec: TensorSpec, dtype: np.dtype[Any], *, name: str, path: Path) -> Any:
     """Return the array of the tensor `stored`, which is called `name` now."""
-    quantized = tensors.quantized(stored) if spec.transposed or spec.table else None
+    quantized = tensors.quantized(stored, spec.index) if spec.transposed or spec.table else None
     if quantized is not None and dtype == np.float32:
         if not are_finite(*quantized):
             raise RegardError(f"{name} of {path} has numbers that are not finite; fetch it again")
-        weight = QuantizedWeight(*(quantized if spec.rows is None else (quantized[0][spec.index], quantized[1])))
+        weight = QuantizedWeight(*quantized)
         return weight.T if spec.transposed else weight
     array, rows = as_finite(tensors[stored], dtype, name, path), spec.index
     array = array[rows] if array.ndim else array
     if spec.offset:
         array = array + array.dtype.type(spec.offset)
-    if not isinstance(rows, slice):  # read-only, so that it can be packed as those of a file
+    widened = array.ndim == 1 and dtype == np.float32 and not is_mapped(array)  # such as a bias in half precision
+    if widened or not isinstance(rows, slice):  # read-only, so that it can be packed as those of a file
         array = np.frombuffer(array.tobytes(), array.dtype).reshape(array.shape)
     array = array.T if spec.transposed else array
     return array if array.shape == spec.array_shape else array.reshape(spec.array_shape)

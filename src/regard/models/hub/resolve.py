@@ -5,13 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from regard._utils.errors import RegardError
-from regard._utils.files import atomic_write
 from regard.formats.gguf import is_gguf
 from regard.formats.quantized import require_gguf
 from regard.models.hub import registry
@@ -142,13 +140,6 @@ def _find_on_hub(name: HubName, download: bool, progress: Progress | None, check
         ) from error
 
 
-def known_settings(name_or_path: str | os.PathLike[str]) -> dict[str, str]:
-    """Return the contents of the small files of a named model that its folder may lack; {} for a path."""
-    text = os.fspath(name_or_path)
-    is_name = text in registry.KNOWN and not os.path.isdir(text)  # noqa: PTH112
-    return dict(registry.KNOWN[text].settings) if is_name else {}
-
-
 def installed() -> list[tuple[KnownModel, Path | str | None]]:
     """Return every known model with the folder of its files, None if there is none, or the problem with it."""
     return [(model, _found_or_problem(model)) for model in registry.KNOWN.values()]
@@ -169,8 +160,6 @@ def _search(model: KnownModel, rejected: list[str]) -> Path | None:
     for folder in chain([own], _other_places(model)):
         result = verify(folder, model.files, _stamps())
         if not result:
-            if folder == own:
-                _complete(own, model)
             return _path(model, folder)
         if folder == own and os.path.isdir(own):  # noqa: PTH112
             error = RegardError(
@@ -189,14 +178,6 @@ def _path(model: KnownModel, folder: Path) -> Path:
 
 def _stamps() -> Path:
     return cache_folder() / "verified.json"
-
-
-def _complete(folder: Path, model: KnownModel) -> None:
-    """Write the small files that a source may lack, so that other libraries load the folder as it is published."""
-    for name, content in model.settings:
-        if not (folder / name).exists():
-            with suppress(OSError, RegardError), atomic_write(folder / name) as stream:
-                stream.write(content.encode())
 
 
 def _other_places(model: KnownModel) -> Iterator[Path]:
