@@ -164,7 +164,7 @@ def test_a_state_is_of_one_size_and_continues(model):
 
 
 def test_keys_and_values_of_layers_that_attend_are_those_that_stay(model):
-    taps = list_taps(lambda recorder: model.forward(np.zeros((1, 2), int), trace=recorder), asks=True)
+    taps = list_taps(lambda recorder: model.forward(np.zeros((1, 2), int), trace=recorder), "values")
     probe = MemoryProbe(Trace(), 1, 2)
     probe.add(taps)
     trace = recorded(model, [3, 7])

@@ -155,10 +155,7 @@ class GatedDeltaNet(Layer):
         count = x.shape[-2]
         if mask is not None:
             x = np.where(mask[:, 0, 0, -count:, None], x, 0)
-        features = np.concatenate([self.q_proj(x), self.k_proj(x), self.v_proj(x)], axis=-1)
-        features, inputs = self._convolved(features, None if cache is None else cache.inputs)
-        width = self.q_proj.weight.shape[1]
-        q, k, v = features[..., :width], features[..., width : 2 * width], features[..., 2 * width :]
+        (q, k, v), inputs = self._convolved(x, None if cache is None else cache.inputs)
         q, k = trace("q", self._unit(q), "... H T D"), trace("k", self._unit(k), "... H T D")
         v = trace("v", F.split_heads(v, self.num_heads), "... H T Dv")
         rate = _softplus(self.decay_proj(x) + self.decay_bias) * -np.exp(self.log_rate)
@@ -173,16 +170,22 @@ class GatedDeltaNet(Layer):
 
     forward = __call__
 
-    def _convolved(self, x: np.ndarray, before: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-        """Return each feature mixed over the last K tokens, ``B T C``, and the last K − 1 inputs, ``B K−1 C``."""
+    def _convolved(self, x: np.ndarray, before: np.ndarray | None) -> tuple[list[np.ndarray], np.ndarray]:
+        """Return queries, keys and values, ``B T C``, mixed over the last K tokens, and their last K − 1, ``B K−1 C``."""
         count, size = x.shape[-2], self.conv.shape[1]
-        if before is None:
-            before = np.zeros((*x.shape[:-2], size - 1, x.shape[-1]), x.dtype)
-        x = np.concatenate([before, x], axis=-2)
-        mixed = x[..., :count, :] * self.conv[:, 0]
-        for i in range(1, size):
-            mixed = mixed + x[..., i : i + count, :] * self.conv[:, i]
-        return F.activation(self.activation)(mixed), x[..., count:, :]
+        parts, kept, start = [], [], 0
+        for projection in (self.q_proj, self.k_proj, self.v_proj):  # one after the other: three of them take less memory
+            y = projection(x)
+            features = slice(start, start + y.shape[-1])
+            old = np.zeros((*y.shape[:-2], size - 1, y.shape[-1]), y.dtype) if before is None else before[..., features]
+            y = np.concatenate([old, y], axis=-2)
+            mixed = y[..., :count, :] * self.conv[features, 0]
+            for i in range(1, size):
+                mixed = mixed + y[..., i : i + count, :] * self.conv[features, i]
+            parts.append(F.activation(self.activation)(mixed))
+            kept.append(y[..., count:, :])
+            start = features.stop
+        return parts, np.concatenate(kept, axis=-1)
 
     def _unit(self, x: np.ndarray) -> np.ndarray:
         """Return queries or keys of length 1 for each head, ``B H T D``."""
