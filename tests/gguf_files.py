@@ -73,6 +73,16 @@ SENTENCEPIECE = {
 """The metadata of a small tokenizer as SentencePiece makes them; pieces that are longer score higher."""
 
 
+_MERGES = {"tokenizer.ggml.merges": ["t h", "h e", "▁ t", "▁t he", "\n \n", "▁ c", "a t", "▁c at"]}
+GEMMA4 = {name: value for name, value in SENTENCEPIECE.items() if not name.endswith("scores")} | _MERGES
+GEMMA4 |= {
+    "tokenizer.ggml.model": "gemma4",
+    "tokenizer.ggml.tokens": [*_SPM_TOKENS, "<user>", "\n", "\n\n", "th"],
+    "tokenizer.ggml.token_type": [*SENTENCEPIECE["tokenizer.ggml.token_type"], 1, 1, 1],
+}
+"""The metadata of a small tokenizer of Gemma 4, whose merges are in the file."""
+
+
 _WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "▁cat", "▁the", "▁[", "s", "[", "▁caf", "e", "é", "▁é", "▁."]
 WORDPIECE = {
     "tokenizer.ggml.model": "bert",
