@@ -73,6 +73,16 @@ SENTENCEPIECE = {
 """The metadata of a small tokenizer as SentencePiece makes them; pieces that are longer score higher."""
 
 
+_MERGES = {"tokenizer.ggml.merges": ["t h", "h e", "▁ t", "▁t he", "\n \n", "▁ c", "a t", "▁c at"]}
+GEMMA4 = {name: value for name, value in SENTENCEPIECE.items() if not name.endswith("scores")} | _MERGES
+GEMMA4 |= {
+    "tokenizer.ggml.model": "gemma4",
+    "tokenizer.ggml.tokens": [*_SPM_TOKENS, "<user>", "\n", "\n\n", "th"],
+    "tokenizer.ggml.token_type": [*SENTENCEPIECE["tokenizer.ggml.token_type"], 1, 1, 1],
+}
+"""The metadata of a small tokenizer of Gemma 4, whose merges are in the file."""
+
+
 _WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "▁cat", "▁the", "▁[", "s", "[", "▁caf", "e", "é", "▁é", "▁."]
 WORDPIECE = {
     "tokenizer.ggml.model": "bert",
@@ -229,6 +239,13 @@ _QWEN3_NEXT = {
     "linear_num_key_heads": "ssm.group_count",
     "linear_num_value_heads": "ssm.time_step_rank",
 }
+_GEMMA4 = {
+    "num_experts": "expert_count",
+    "top_k_experts": "expert_used_count",
+    "hidden_size_per_layer_input": "embedding_length_per_layer_input",
+    "num_kv_shared_layers": "attention.shared_kv_layers",
+    "head_dim": "attention.key_length_swa",
+}
 _T5 = {
     "d_model": "embedding_length",
     "d_ff": "feed_forward_length",
@@ -258,6 +275,7 @@ def fields_from(config: Mapping[str, Any]) -> dict[str, Any]:
         "modernbert": _MODERN_BERT,
         "deepseek_v3": _DEEPSEEK,
         "qwen3_next": _QWEN3_NEXT,
+        "gemma4_text": _GEMMA4,
         "t5": _T5,
         "mt5": _T5,
     }.get(model_type, {})
@@ -284,6 +302,8 @@ def fields_from(config: Mapping[str, Any]) -> dict[str, Any]:
     if model_type == "qwen3_next":
         fields["full_attention_interval"] = config["layer_types"].index("full_attention") + 1
         fields["ssm.inner_size"] = config["linear_value_head_dim"] * config["linear_num_value_heads"]
+    if model_type == "gemma4_text":
+        fields = {name: x for name, x in fields.items() if name != "rope.scaling.type"} | _of_gemma4(config)
     if model_type in ("glm4", "gpt_neox", "phi3", "qwen3_next"):
         width = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
         fields["rope.dimension_count"] = int(rope["partial_rotary_factor"] * width)
@@ -304,9 +324,28 @@ def fields_from(config: Mapping[str, Any]) -> dict[str, Any]:
     return fields
 
 
+def _of_gemma4(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what llama.cpp's converter says of layers with and without a window."""
+    windows = [kind == "sliding_attention" for kind in config["layer_types"]]
+    full = {int(i): each for i, each in config["per_layer_config"].items()}[windows.index(False)]
+    dims = {"": full["head_dim"], "_swa": config["head_dim"]}
+    names = ("attention.key_length", "attention.value_length", "rope.dimension_count")
+    fields = {name + suffix: dim for suffix, dim in dims.items() for name in names}
+    own = len(windows) - config["num_kv_shared_layers"]
+    doubled = [config["intermediate_size"] * (1 + (i >= own)) for i in range(len(windows))]
+    kv_heads = [full.get("num_key_value_heads") if not each else config["num_key_value_heads"] for each in windows]
+    return {
+        **fields,
+        "final_logit_softcapping": config["final_logit_softcapping"] or 0.0,
+        "attention.sliding_window_pattern": windows,
+        **({"feed_forward_length": doubled} if config["use_double_wide_mlp"] else {}),
+        **({"attention.head_count_kv": kv_heads} if all(kv_heads) else {}),
+    }
+
+
 _ARCHITECTURES = {
     **{"mixtral": "llama", "qwen3_moe": "qwen3moe", "deepseek_v3": "deepseek2", "gpt_neox": "gptneox"},
-    **{"gemma3_text": "gemma3", "cohere": "command-r", "qwen3_next": "qwen3next"},
+    **{"gemma3_text": "gemma3", "gemma4_text": "gemma4", "cohere": "command-r", "qwen3_next": "qwen3next"},
     **{"roberta": "bert", "xlm-roberta": "bert", "distilbert": "bert", "modernbert": "modern-bert"},
 }
 
@@ -340,10 +379,18 @@ def from_hugging_face(
     layers = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "num_decoder_layers")
     names = gguf.get_tensor_name_map(number, max(config.get(name) or 0 for name in layers))
     tensors = {}
+    if architecture == "gemma4":
+        factor = config["rope_parameters"]["full_attention"]["partial_rotary_factor"]
+        half = fields_from(config)["attention.key_length"] // 2
+        tensors["rope_freqs.weight"] = np.where(np.arange(half) < int(factor * half), 1, 1e30).astype(np.float32)
     for hf_name, given in _as_converted(state, config):
         if hf_name in ("lm_head.weight", "embed_out.weight") and config["tie_word_embeddings"]:
             continue
         base, _, ending = hf_name.rpartition(".")
+        if hf_name.endswith(("router.scale", "per_expert_scale")):
+            name = hf_name.replace("model.layers", "blk").replace("router.per_expert", "ffn_down_exps.")
+            tensors[name.replace("router.", "ffn_gate_inp.").replace("exps._", "exps.")] = given
+            continue
         name = names.get_name(hf_name if ending not in ("weight", "bias") else base)
         assert name is not None, hf_name
         array, ending = given, "weight" if ending not in ("weight", "bias") else ending

@@ -95,7 +95,7 @@ def test_the_estimate_ends_with_the_run(decoder, options, step):
     assert estimate.recorded == pytest.approx(held(trace), rel=0.02)
 
 
-def test_the_model_runs_once_for_estimates_of_many_traces(decoder, monkeypatch):
+def test_the_model_runs_twice_for_estimates_of_many_traces(decoder, monkeypatch):
     runs = []
     forward = type(decoder).forward
     monkeypatch.setattr(
@@ -104,7 +104,7 @@ def test_the_model_runs_once_for_estimates_of_many_traces(decoder, monkeypatch):
     for length in (100, 200):
         for trace in (Trace(), Trace(maps=True), Trace(only="*.output", stop="blocks.0.output")):
             estimate_memory(decoder, 1, length, trace)
-    assert len(runs) == 1
+    assert len(runs) == 2  # asked for nothing, and for everything
 
 
 def test_an_estimate_calls_no_edit_and_records_nothing(decoder):
@@ -136,9 +136,9 @@ def test_a_batch_that_does_not_fit_is_refused(decoder, monkeypatch):
 def test_the_estimate_is_what_a_run_takes(tmp_path, options):
     sizes = {"hidden_size": 96, "intermediate_size": 512, "head_dim": 16, "num_hidden_layers": 4}
     model = regard.load(
-        tiny_decoder.write(tmp_path / "model", {**sizes, "max_position_embeddings": 300}, tiny_decoder.tensors(**sizes))
+        tiny_decoder.write(tmp_path / "model", {**sizes, "max_position_embeddings": 512}, tiny_decoder.tensors(**sizes))
     )
-    trace, ids = Trace(**options), np.full((2, 300), 3)
+    trace, ids = Trace(**options), np.full((2, 512), 3)  # whose maps fill whole units of the pool
     estimate = estimate_memory(model, *ids.shape, trace)
     tracemalloc.start()
     try:
@@ -149,11 +149,43 @@ def test_the_estimate_is_what_a_run_takes(tmp_path, options):
     assert estimate.total == pytest.approx(peak, rel=0.15)  # of which a tenth is what the pool of buffers keeps
 
 
+def pooled(size):
+    """Return the bytes of the buffer of the pool for an array of this size."""
+    return size if size < 2 << 20 else -(-size // (1 << 19)) << 19
+
+
+@pytest.mark.skipif(native.kernel() is None, reason="there is no such call")
+def test_a_call_of_all_blocks_returns_weights(minilm):
+    """As it computes no more than without a record, all that they take is their own size."""
+    nothing, weights = (estimate_memory(minilm, 32, 128, Trace(only=only)) for only in ((), "*.weights"))
+    assert weights.recorded == 6 * 32 * 12 * 128**2 * 4
+    assert weights.working == nothing.working
+    for also in ({"maps": True}, {"edit": {"blocks.0.attn.weights": np.copy}}, {"stop": "blocks.5.attn.weights"}):
+        other = estimate_memory(minilm, 32, 128, Trace(only="*.weights", **also))
+        assert other.working > 3 * nothing.working
+
+
+@pytest.mark.skipif(native.kernel() is None, reason="there is no such call")
+@pytest.mark.parametrize(("texts", "kept"), [(1, 3), (2, 3), (32, 2)])
+def test_a_short_map_keeps_the_product_that_its_queries_and_keys_are_views_of(minilm, texts, kept):
+    """A copy of those of long texts leaves out the values."""
+    trace, vectors = Trace(maps=True), 4 * minilm.config.embed_dim * texts * 128
+    estimate = estimate_memory(minilm, texts, 128, trace)
+    minilm(np.full((texts, 128), 1000), trace=trace)
+    buffers = _Buffers()
+    buffers.dump([each._inputs.q for each in trace._maps.values()] + [each._inputs.k for each in trace._maps.values()])
+    assert sum(buffers.sizes.values()) == 6 * kept * vectors
+    working = estimate.working - 6 * (kept - 2) * vectors  # of which the maps keep the rest
+    inside = (5 if kept == 3 else 8) * vectors + pooled(4 * vectors)  # with q, k and v that no map keeps
+    assert working == pytest.approx(inside + vectors, rel=0.05)  # and its input
+
+
 @pytest.mark.skipif(native.kernel() is None, reason="there is no such call")
 def test_a_call_of_all_blocks_takes_the_values_of_one_for_a_few_texts(minilm):
     vector = 4 * minilm.config.embed_dim
     for texts, at_once in ((2, 2), (32, 3), (64, 3)):  # of 384 tokens
-        inside = 11 * vector * at_once * 128  # q, k, v, context, 4 of the feed-forward layer, 3 outputs
+        rows = at_once * 128
+        inside = 7 * vector * rows + pooled(4 * vector * rows)  # q, k, v, context, 3 outputs, the feed-forward layer
         total = estimate_memory(minilm, texts, 128, Trace(only=())).total
         assert total == pytest.approx(inside + 2 * vector * texts * 128, rel=0.01)  # its input and its result
 

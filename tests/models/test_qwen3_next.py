@@ -1,5 +1,7 @@
 """Qwen3-Next: layers of linear attention among layers with maps, and what is said where there is none."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from explorations import explored
@@ -9,7 +11,8 @@ import regard
 from fake_traces import recorded
 from regard import RegardError, Trace, metrics
 from regard.explorer.run import make_run
-from regard.nn import parameters
+from regard.models.qwen3_next import GatedDeltaNet
+from regard.nn import Linear, RMSNorm, parameters
 from regard.nn.linear_state import LinearState
 from regard.terminal import heads_rows
 from regard.trace.memory_probe import MemoryProbe, list_taps
@@ -164,7 +167,7 @@ def test_a_state_is_of_one_size_and_continues(model):
 
 
 def test_keys_and_values_of_layers_that_attend_are_those_that_stay(model):
-    taps = list_taps(lambda recorder: model.forward(np.zeros((1, 2), int), trace=recorder), asks=True)
+    taps = list_taps(lambda recorder: model.forward(np.zeros((1, 2), int), trace=recorder), "values")
     probe = MemoryProbe(Trace(), 1, 2)
     probe.add(taps)
     trace = recorded(model, [3, 7])
@@ -178,3 +181,23 @@ def test_what_a_published_checkpoint_has_besides_is_not_read(changed):
         regard.load(changed("qwen3_next/plain", published, extra=extra))(IDS).hidden,
         regard.load(golden.FOLDER / "qwen3_next/plain")(IDS).hidden,
     )
+
+
+def test_a_layer_takes_the_memory_of_its_steps():
+    """What it computes between them takes no more than what an estimate counts: all of them at once."""
+    rng, E, G, H, D, T = np.random.default_rng(3), 512, 4, 8, 64, 2000
+    maps = [Linear.init(rng, E, width, bias=False) for width in (G * D, G * D, H * D, H * D, H, H)]
+    conv = rng.standard_normal((2 * G * D + H * D, 4), np.float32)
+    zeros, norm, o_proj = np.zeros(H, np.float32), RMSNorm.init(D), Linear.init(rng, H * D, E, bias=False)
+    net = GatedDeltaNet(*maps, conv, zeros, zeros, norm, o_proj, num_heads=H, num_key_heads=G)
+    x = rng.standard_normal((1, T, E), np.float32)
+    counted = sum(
+        tap.nbytes({"B": 1, "T": T}) for tap in list_taps(lambda recorder: net(x[:, :2], trace=recorder), None)
+    )
+    tracemalloc.start()
+    try:
+        net(x)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert counted == pytest.approx(peak, rel=0.1)

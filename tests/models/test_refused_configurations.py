@@ -7,6 +7,7 @@ import pytest
 import regard
 from regard import RegardError
 
+FULL = {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1e6}  # of Gemma 4
 REFUSED = {  # by the model whose configuration is changed
     "bert/gelu": [
         ({"model_type": "gpt5"}, r"model of type 'gpt5'; regard can run: .*bert"),
@@ -228,7 +229,26 @@ REFUSED = {  # by the model whose configuration is changed
     ],
     "gemma4_text/inputs": [
         ({"use_bidirectional_attention": "all"}, "use_bidirectional_attention='all' is not supported"),
-        ({"num_kv_shared_layers": 4}, "the last num_kv_shared_layers=4 layers need one of their kind before them"),
+        (
+            {"num_kv_shared_layers": 4},
+            "the last 4 layers .num_kv_shared_layers. read the keys and values of an earlier",
+        ),
+        ({"num_kv_shared_layers": 5}, "num_kv_shared_layers must be less than the 5 layers, got 5"),
+        ({"num_kv_shared_layers": 99}, "num_kv_shared_layers must be less than the 5 layers, got 99"),
+        ({"num_kv_shared_layers": -1}, "num_kv_shared_layers must be a whole number of at least 0, got -1"),
+        (
+            {"hidden_size_per_layer_input": -1},
+            "hidden_size_per_layer_input must be a whole number of at least 0, got -1",
+        ),
+        ({"rope_parameters": {}}, "rope_parameters must have the rope_theta of full_attention, got {}"),
+        (
+            {"rope_parameters": {"full_attention": FULL}},
+            "rope_parameters must have the rope_theta of sliding_attention",
+        ),
+        (
+            {"rope_parameters": {"full_attention": FULL, "sliding_attention": {"rope_type": "default"}}},
+            "rope_parameters must have the rope_theta of sliding_attention",
+        ),
         ({"vocab_size_per_layer_input": 30}, "vocab_size_per_layer_input 30 must be vocab_size 23"),
         ({"per_layer_config": {"0": {"head_dim": 8}}}, "per_layer_config must give head_dim and num_key_value_heads"),
         ({"per_layer_config": {"0": {"window": 8}}}, "per_layer_config must give head_dim and num_key_value_heads"),

@@ -22,6 +22,11 @@ SIZES = {
     "vocab_size": len(TOKENS), "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
     "num_key_value_heads": 2, "intermediate_size": 64, "max_position_embeddings": 19,
 }  # fmt: skip
+_GEMMA4 = {
+    "head_dim": 8, "global_head_dim": 16, "num_hidden_layers": 6, "sliding_window": 5, "pad_token_id": 0,
+    "layer_types": ["sliding_attention", "sliding_attention", "full_attention"] * 2,
+    "hidden_size_per_layer_input": 0, "vocab_size_per_layer_input": len(TOKENS),
+}  # fmt: skip
 # Whatever the file says, transformers takes heads of qwen3 to be 128 wide, and gpt2 to have 1024 positions and a
 # feed-forward of four times the embeddings: so they are here.
 CASES = {
@@ -48,6 +53,15 @@ CASES = {
     "gemma3": (
         "gemma3", "Gemma3TextConfig",
         {"head_dim": 16, "query_pre_attn_scalar": 16, "sliding_window": 5, "num_hidden_layers": 7},
+    ),
+    "gemma4, keys of others": (
+        "gemma4", "Gemma4TextConfig",
+        _GEMMA4 | {"num_kv_shared_layers": 3, "use_double_wide_mlp": True, "hidden_size_per_layer_input": 8},
+    ),
+    "gemma4, experts, keys that are values": (
+        "gemma4", "Gemma4TextConfig",
+        _GEMMA4 | {"enable_moe_block": True, "num_experts": 3, "top_k_experts": 2, "moe_intermediate_size": 20}
+        | {"attention_k_eq_v": True, "num_global_key_value_heads": 1, "final_logit_softcapping": 30.0},
     ),
     "smollm3": ("smollm3", "SmolLM3Config", {"num_hidden_layers": 5, "pad_token_id": 0}),
     "olmo2": ("olmo2", "Olmo2Config", {"tie_word_embeddings": False}),
@@ -198,6 +212,10 @@ def check_fields(ours, config):
     theirs |= dict.fromkeys(("partial_rotary_factor", "rotary_pct"), full.get("partial_rotary_factor"))
     theirs |= {"n_positions": config.get("n_positions", 512), "global_attn_every_n_layers": 3}
     theirs["full_attention_interval"] = 4
+    if config["model_type"] == "gemma4_text":
+        of_full = {int(i): each for i, each in config["per_layer_config"].items()}[config["num_hidden_layers"] - 1]
+        heads = of_full.get("num_key_value_heads", config["num_key_value_heads"])
+        theirs |= {"global_head_dim": of_full["head_dim"], "num_global_key_value_heads": heads}
     theirs |= {"rotary_emb_base": full.get("rope_theta"), "num_nextn_predict_layers": 0}
     theirs["sliding_window_pattern"] = 4 if config["model_type"] == "cohere2" else 6
     theirs["head_dim"] = config.get("head_dim") or config.get("hidden_size", 0) // config.get("num_attention_heads", 1)

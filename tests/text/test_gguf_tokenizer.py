@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gguf_files import SENTENCEPIECE, TOKENIZER, TOKENS, UNIGRAM, WORDPIECE, as_read
+from gguf_files import GEMMA4, SENTENCEPIECE, TOKENIZER, TOKENS, UNIGRAM, WORDPIECE, as_read
 from regard._utils.errors import RegardError
 from regard.text import SubwordTokenizer
 from regard.text.gguf_pre_tokenizers import PRE_TOKENIZERS
@@ -67,12 +67,18 @@ ENCODED = [  # a file, what is changed in it, a text and its tokens
     (SENTENCEPIECE, {"add_space_prefix": False}, "a<user>a", "<s> a <user> a"),
     (SENTENCEPIECE, {**UNNAMED, "token_type": SENTENCEPIECE["tokenizer.ggml.token_type"], "add_eos_token": True}, "the",
      "<s> ▁the </s>"),
+    # Gemma 4, as llama.cpp splits it: at the breaks of lines alone, by its merges and not by scores.
+    (GEMMA4, {}, "the cat", "<s> th e ▁cat"),
+    (GEMMA4, {}, "at\n\n\nat  é", "<s> at \n\n \n at ▁ ▁ é"),
+    (GEMMA4, {}, "a<user>猫", "<s> a <user> <0xE7> <0x8C> <0xAB>"),
+    (GEMMA4, {"add_bos_token": False}, " the", "▁ th e"),
 ]  # fmt: skip
 RETURNED = [  # the text of the tokens of a text, without special ones
     (TOKENIZER, {}, "".join(map(chr, range(300))) + "猫 😀\u200d"),
     (WORDPIECE, {}, "the cats."),
     (SENTENCEPIECE, {}, "the  cat\n\té 猫 😀."),
     (SENTENCEPIECE, {"add_space_prefix": False}, "a<user>a"),
+    (GEMMA4, {}, "the  cat\n\n\n\té 猫 😀."),
     # llama.cpp reads add_space_prefix with SentencePiece alone; a space before every piece would be worse.
     *(
         (TOKENIZER, {"pre": pre, "add_bos_token": False, "add_space_prefix": True}, "the cat, 12!")
@@ -141,7 +147,7 @@ LONGER |= {"tokens": [*SENTENCEPIECE["tokenizer.ggml.tokens"], "a" * 10_000]}
 @pytest.mark.parametrize(
     ("base", "changes", "message"),
     [
-        (TOKENIZER, {"model": "rwkv"}, "its tokenizer has kind 'rwkv'; supported: 'gpt2', 'llama', 't5', 'bert'"),
+        (TOKENIZER, {"model": "rwkv"}, "its tokenizer has kind 'rwkv'; supported: 'gpt2', 'llama', 'gemma4', "),
         (TOKENIZER, {"model": 5}, r"tokenizer\.ggml\.model must be a str, got 5"),
         (TOKENIZER, {"pre": "llama-4"}, r"\(tokenizer\.ggml\.pre\) is 'llama-4', .*; the nearest known are 'llama4', "),
         (TOKENIZER, {"pre": "chameleon"}, r"is 'chameleon', .*; known are default, gpt-2, "),  # falcon is not near

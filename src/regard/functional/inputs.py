@@ -59,6 +59,9 @@ class Options(TypedDict, total=False):
 _OPTION_NAMES = frozenset(Options.__annotations__)
 
 
+MOST_ALIASED = 1 << 22  # bytes of queries that a recorder keeps as views of a product, values included
+
+
 @dataclass(frozen=True, eq=False)
 class AttentionInputs:
     """Validated arguments of `attention`."""

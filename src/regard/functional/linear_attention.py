@@ -138,8 +138,8 @@ def linear_attention(
     if is_recorded(q, k, v, decay, beta, state):
         return _recorded(q, k, v, decay, beta, state, scale=scale, chunk_size=chunk_size)
     p = _validated(q, k, v, decay, beta, state, scale, chunk_size)
-    output, states = _forward(p)
-    return _result(p, output, states[-1])
+    output, (state,) = _forward(p, every_state=False)
+    return _result(p, output, state)
 
 
 def linear_attention_vjp(
@@ -173,7 +173,7 @@ def linear_attention_vjp(
     array([2., 1.])
     """
     p = _validated(q, k, v, decay, beta, state, scale, chunk_size)
-    output, states = _forward(p)
+    output, states = _forward(p, every_state=True)
     result = _result(p, output, states[-1])
     inputs = {"q": q, "k": k, "v": v, "decay": decay, "beta": beta, "state": state}
 
@@ -409,13 +409,15 @@ class _Chunk:
         return tuple(self.xp.broadcast_to(x, (*lead, *x.shape[-2:])) for x in (system, right))
 
 
-def _forward(p: _Inputs) -> tuple[Array, list[Array]]:
-    """Return the output, ``... G R T Dv``, and the states before each chunk and after the last one."""
+def _forward(p: _Inputs, *, every_state: bool) -> tuple[Array, list[Array]]:
+    """Return the output, ``... G R T Dv``, and the states before each chunk and after the last one, or that alone."""
     states, outputs = [p.start], []
     for span in p.spans():
         chunk = _Chunk(p, span, states[-1])
         outputs.append(chunk.output())
         states.append(chunk.next_state())
+        if not every_state:
+            del states[:-1]
     empty = p.xp.zeros((*p.start.shape[:-3], p.q.shape[-3], 0, p.v.shape[-1]), dtype=p.v.dtype, device=device(p.q))
     return concat(outputs, -2) if outputs else empty, states
 

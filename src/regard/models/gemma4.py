@@ -144,9 +144,14 @@ def _read_kv_layers(reader: ConfigReader, windows: Sequence[int | None]) -> tupl
     """Read how many last layers share keys and values: those of the last layer of their kind that has its own."""
     count = reader.width("num_kv_shared_layers", 0)
     first, kinds = len(windows) - count, [window is None for window in windows]
-    fits = first > 0 and {*kinds[first:]} <= {*kinds[:first]}
-    reader.require(fits, f"the last num_kv_shared_layers={count} layers need one of their kind before them")
-    if not fits:
+    reader.require(first > 0, f"num_kv_shared_layers must be less than the {len(windows)} layers, got {count}")
+    fits = first <= 0 or {*kinds[first:]} <= {*kinds[:first]}
+    reader.require(
+        fits,
+        f"the last {count} layers (num_kv_shared_layers) read the keys and values of an earlier one that has a window "
+        "as they do, or has none as they do, but there is none",
+    )
+    if first <= 0 or not fits:
         return tuple(range(len(windows)))
     last = {kind: i for i, kind in enumerate(kinds[:first])}
     return (*range(first), *(last[kind] for kind in kinds[first:]))

@@ -11,7 +11,7 @@ from regard._utils.errors import RegardError
 from regard._utils.memory import available_memory, gigabytes
 from regard.nn.fast_paths import instance_cache
 from regard.trace import Trace
-from regard.trace.memory_probe import MemoryProbe, Tap, TapList, list_taps, with_hidden
+from regard.trace.memory_probe import MemoryProbe, Tap, TapList, has_fused_calls, list_taps, with_hidden
 
 _SMALL, _SMALL_UNRECORDED = 64, 4096  # tokens of a run that is not worth an estimate, with and without a trace
 _NEGLIGIBLE = 1 << 27  # bytes that are not worth asking the system how many there are
@@ -34,9 +34,10 @@ class MemoryEstimate:
 def estimate_memory(
     model: Any, batch: int, length: int, trace: Trace, *, target_length: int = 1, cached: bool = False
 ) -> MemoryEstimate:
-    """Return an estimate for a batch of `batch` texts of `length` tokens, from the taps of a run of two tokens.
+    """Return an estimate for a batch of `batch` texts of `length` tokens, from the taps of runs of two tokens.
 
-    The taps are stored in the model, and so is the estimate.
+    There are up to three: of a run that asks for nothing, one for maps, and one for all values, as fused calls do not
+    apply to each. They are stored in the model, and so is the estimate.
 
     Parameters
     ----------
@@ -53,7 +54,7 @@ def estimate_memory(
     key = (trace._plan, trace.folder is None, batch, length, target_length, cached)
     if key not in estimates:
         probe = MemoryProbe(trace, batch, length, target_length)
-        probe.add(_taps(model, length, trace))
+        probe.add(_taps(model, length, probe))
         # A growing cache is copied into one of twice the size.
         working = probe.working + probe.copies + 3 * probe.cache * cached
         if len(estimates) >= _MOST_ESTIMATES:
@@ -62,14 +63,23 @@ def estimate_memory(
     return estimates[key]
 
 
-def _taps(model: Any, length: int, trace: Trace) -> tuple[Tap, ...]:
-    def run_taps(*, asks: bool) -> tuple[Tap, ...]:
-        return list_taps(lambda recorder: _run(model, length, recorder), asks=asks)
+def _taps(model: Any, length: int, probe: MemoryProbe) -> tuple[Tap, ...]:
+    """Return the taps of the run that a trace makes: that with the most fused calls which it lets apply."""
 
-    every = instance_cache(model, "_taps", lambda: run_taps(asks=True))
-    if trace.asks_for_values:
-        return every
-    return instance_cache(model, "_unrecorded_taps", lambda: with_hidden(run_taps(asks=False), every))
+    def listed(asks: str | None) -> tuple[Tap, ...]:
+        return list_taps(lambda recorder: _run(model, length, recorder), asks)
+
+    def every() -> tuple[Tap, ...]:
+        return instance_cache(model, "_taps", lambda: listed("values"))
+
+    unrecorded = instance_cache(model, "_unrecorded_taps", lambda: with_hidden(listed(None), every()))
+    if probe.fits(unrecorded):
+        return unrecorded
+    if has_fused_calls(unrecorded):
+        mapped = instance_cache(model, "_map_taps", lambda: with_hidden(listed("maps"), every()))
+        if probe.fits(mapped):
+            return mapped
+    return every()
 
 
 def _run(model: Any, length: int, trace: TapList) -> None:

@@ -152,13 +152,18 @@ class GatedDeltaNet(Layer):
             Records ``q`` and ``k`` (``... H T D``, of length 1), ``v``, ``decay`` (its logarithm) and ``beta``,
             ``... H T``, ``context``, ``... H T Dv``, after norm and gate, and ``output``.
         """
-        count = x.shape[-2]
         if mask is not None:
-            x = np.where(mask[:, 0, 0, -count:, None], x, 0)
-        features = np.concatenate([self.q_proj(x), self.k_proj(x), self.v_proj(x)], axis=-1)
-        features, inputs = self._convolved(features, None if cache is None else cache.inputs)
-        width = self.q_proj.weight.shape[1]
-        q, k, v = features[..., :width], features[..., width : 2 * width], features[..., 2 * width :]
+            x = np.where(mask[:, 0, 0, -x.shape[-2] :, None], x, 0)
+        context, after = self._read(x, cache, trace)
+        gate = F.silu(F.split_heads(self.gate_proj(x), self.num_heads))
+        context = trace("context", self.norm(context) * gate, "... H T Dv")
+        return trace("output", self.o_proj(F.merge_heads(context)), "... T E"), after
+
+    forward = __call__
+
+    def _read(self, x: np.ndarray, cache: LinearState | None, trace: Recorder) -> tuple[np.ndarray, LinearState | None]:
+        """Return what the heads have read, ``B H T Dv``, and the state; queries, keys and values are freed with it."""
+        (q, k, v), inputs = self._convolved(x, cache)
         q, k = trace("q", self._unit(q), "... H T D"), trace("k", self._unit(k), "... H T D")
         v = trace("v", F.split_heads(v, self.num_heads), "... H T Dv")
         rate = _softplus(self.decay_proj(x) + self.decay_bias) * -np.exp(self.log_rate)
@@ -166,23 +171,30 @@ class GatedDeltaNet(Layer):
         beta = trace("beta", np.swapaxes(sigmoid(self.beta_proj(x)), -1, -2), "... H T")
         state = None if cache is None else cache.state
         context, state = F.linear_attention(q, k, v, decay=decay[..., None], beta=beta, state=state)
-        gate = F.silu(F.split_heads(self.gate_proj(x), self.num_heads))
-        context = trace("context", self.norm(context) * gate, "... H T Dv")
-        output = trace("output", self.o_proj(F.merge_heads(context)), "... T E")
-        return output, None if cache is None else LinearState(cache.end + count, state, inputs)
+        return context, None if cache is None else LinearState(cache.end + x.shape[-2], state, inputs)
 
-    forward = __call__
+    def _convolved(self, x: np.ndarray, cache: LinearState | None) -> tuple[list[np.ndarray], np.ndarray | None]:
+        """Return queries, keys and values, ``B T C``, mixed over the last K tokens, and the last K − 1 for a state.
 
-    def _convolved(self, x: np.ndarray, before: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-        """Return each feature mixed over the last K tokens, ``B T C``, and the last K − 1 inputs, ``B K−1 C``."""
-        count, size = x.shape[-2], self.conv.shape[1]
-        if before is None:
-            before = np.zeros((*x.shape[:-2], size - 1, x.shape[-1]), x.dtype)
-        x = np.concatenate([before, x], axis=-2)
-        mixed = x[..., :count, :] * self.conv[:, 0]
-        for i in range(1, size):
-            mixed = mixed + x[..., i : i + count, :] * self.conv[:, i]
-        return F.activation(self.activation)(mixed), x[..., count:, :]
+        One is computed after the other: together they would take more memory.
+        """
+        count, size, start = x.shape[-2], self.conv.shape[1], 0
+        mixed, inputs = [], []
+        for projection in (self.q_proj, self.k_proj, self.v_proj):
+            y = projection(x)
+            features = slice(start, start := start + y.shape[-1])
+            if cache is None or cache.inputs is None:
+                before = np.zeros((*y.shape[:-2], size - 1, y.shape[-1]), y.dtype)
+            else:
+                before = cache.inputs[..., features]
+            y = np.concatenate([before, y], axis=-2)
+            total = y[..., :count, :] * self.conv[features, 0]
+            for i in range(1, size):
+                total = total + y[..., i : i + count, :] * self.conv[features, i]
+            mixed.append(F.activation(self.activation)(total))
+            if cache is not None:
+                inputs.append(y[..., count:, :].copy())
+        return mixed, np.concatenate(inputs, axis=-1) if inputs else None
 
     def _unit(self, x: np.ndarray) -> np.ndarray:
         """Return queries or keys of length 1 for each head, ``B H T D``."""

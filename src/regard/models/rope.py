@@ -108,7 +108,8 @@ def read_ropes_by_type(
 ) -> dict[str, Rope]:
     """Read ``rope_parameters`` with an entry for each type of layer.
 
-    `bases` has for each type the name of its base in older files, if there were any, and the default; the
+    `bases` has for each type the name of its base in older files and the default; without a name there were none, and
+    the base must stand in the entry: transformers has no default for it. The
     ``rope_scaling`` of older files is that of the types in `scaled`; `head_dims` are those of types with other heads.
     """
     newer, older = reader.take(_NEWER), (reader.take(_OLDER) or None) if scaled else None
@@ -124,6 +125,8 @@ def read_ropes_by_type(
     for kind, (name, default) in bases.items():
         base = default if name is None else reader.positive(name, default)
         of_newer = newer.get(kind) if newer and is_by_type else None
+        has_base = not is_by_type or name is not None or (isinstance(of_newer, dict) and "rope_theta" in of_newer)
+        reader.require(has_base, f"{_NEWER} must have the rope_theta of {kind}, got {newer!r}")
         of_kind = {**sizes, "head_dim": head_dims.get(kind, sizes["head_dim"])}
         named = {f"{_NEWER}.{kind}": of_newer, _OLDER: older if kind in scaled else None}
         scalings = {key: fields for key, fields in named.items() if fields is not None} or {_NEWER: None}

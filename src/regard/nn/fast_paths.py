@@ -19,7 +19,7 @@ from regard import functional as F
 from regard.functional import native
 from regard.functional.activation import kernel_activation
 from regard.functional.attention import compute_attention
-from regard.functional.inputs import validate_inputs
+from regard.functional.inputs import MOST_ALIASED, validate_inputs
 from regard.functional.native import ops
 from regard.functional.recorder import NULL_RECORDER, Recorder, StepList, Steps
 from regard.functional.variable import Pullback, is_recorded, record_vjp
@@ -35,8 +35,6 @@ T = TypeVar("T")
 
 CACHES = ("_packed", "_fused_tail", "_encoder_blocks", "_decoder_step")
 """The names under which prepared calls are stored in a layer; one whose value is None has no such fast path."""
-
-_SMALL = 1 << 22  # bytes of queries
 
 
 def linear(layer: Linear, x: np.ndarray, activation: str | None) -> np.ndarray | None:
@@ -232,7 +230,7 @@ def _context(attn: SelfAttention, x: np.ndarray, trace: Recorder, options: F.Opt
     """Return the concatenated context of the heads, ``... T (H Dv)``; taps all but ``output``."""
     q, k, v = attn.project_qkv(x, trace=trace)
     p = validate_inputs(q, k, v, **options)
-    if trace is not NULL_RECORDER and q.nbytes <= _SMALL:
+    if trace is not NULL_RECORDER and q.nbytes <= MOST_ALIASED:
         # q and k are new and no tap exposes them, so a map may store them without a copy. They are views of one
         # product with v, which stays in memory with them: hence the limit.
         p = p.replace(may_alias=not trace.plan("q", "k").asked)

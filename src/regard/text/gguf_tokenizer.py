@@ -1,9 +1,9 @@
 """The tokenizer that the metadata of a GGUF file describes, built with the `tokenizers` library.
 
-There are four kinds: ``gpt2``, byte-level BPE with its merges and a named pre-tokenizer; ``llama``, the BPE of
-SentencePiece, whose merges follow from the scores of its pieces; ``t5``, its unigram model; and ``bert``, WordPiece, in
-which the first piece of a word is marked rather than the others. The kinds are defined by llama.cpp's
-`llama-vocab.cpp`, and what they do by the `tokenizer.json` of the models.
+There are five kinds: ``gpt2``, byte-level BPE with its merges and a named pre-tokenizer; ``llama``, the BPE of
+SentencePiece, whose merges follow from the scores of its pieces; ``gemma4``, the same with merges of its own; ``t5``,
+its unigram model; and ``bert``, WordPiece, in which the first piece of a word is marked rather than the others. The
+kinds are defined by llama.cpp's `llama-vocab.cpp`, and what they do by the `tokenizer.json` of the models.
 """
 
 from __future__ import annotations
@@ -97,6 +97,16 @@ class _Metadata:
             raise RegardError(f"tokenizer.ggml.{key} must be bytes, got {ascii(value)[:80]}")
         return b"" if value is None else value.tobytes()
 
+    def merges(self) -> list[tuple[str, str]]:
+        """Return the pairs that merge, in this order."""
+        merges = []
+        for merge in self.strings("merges"):
+            left, _, right = merge.partition(" ")
+            if not left or not right:
+                raise RegardError(f"{ascii(merge)[:80]} of its merges is not a pair of pieces")
+            merges.append((left, right))
+        return merges
+
     def types(self) -> list[int]:
         """Return the type of each token, by default normal."""
         if "tokenizer.ggml.token_type" not in self._metadata:
@@ -129,12 +139,7 @@ def _byte_level(fields: _Metadata) -> tuple[Tokenizer, _Ends]:
     from tokenizers.models import BPE
 
     pre_tokenizer = gguf_pre_tokenizers.find(fields.value("pre", str, ""))
-    merges = []
-    for merge in fields.strings("merges"):
-        left, _, right = merge.partition(" ")
-        if not left or not right:
-            raise RegardError(f"{ascii(merge)[:80]} of its merges is not a pair of pieces")
-        merges.append((left, right))
+    merges = fields.merges()
     vocabulary = {token: index for index, token in enumerate(fields.tokens)}
     tokenizer = Tokenizer(BPE(vocabulary, merges, ignore_merges=pre_tokenizer.ignore_merges))
     if pre_tokenizer.composed:
@@ -145,16 +150,34 @@ def _byte_level(fields: _Metadata) -> tuple[Tokenizer, _Ends]:
 
 
 def _sentencepiece(fields: _Metadata) -> tuple[Tokenizer, _Ends]:
+    vocabulary = {token: index for index, token in enumerate(fields.tokens)}
+    normal = [token for token, kind in zip(fields.tokens, fields.types(), strict=True) if kind == _NORMAL]
+    scores = dict(zip(fields.tokens, fields.numbers("scores").tolist(), strict=True))
+    return _of_characters(fields, _merges(normal, scores, vocabulary), has_prefix=True), (True, False)
+
+
+def _gemma4(fields: _Metadata) -> tuple[Tokenizer, _Ends]:
+    """Return the BPE of Gemma 4: that of SentencePiece, with its merges; lines are apart from the breaks between."""
+    from tokenizers import Regex, pre_tokenizers
+
+    tokenizer = _of_characters(fields, fields.merges(), has_prefix=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"\n+"), "isolated")
+    return tokenizer, (True, False)
+
+
+def _of_characters(fields: _Metadata, merges: list[tuple[str, str]], *, has_prefix: bool) -> Tokenizer:
+    """Return a BPE of characters, and of bytes for those that it does not have, with a mark for each space.
+
+    `has_prefix` is whether a text begins with one where the file does not say.
+    """
     from tokenizers import Tokenizer, decoders, normalizers
     from tokenizers.models import BPE
 
-    vocabulary = {token: index for index, token in enumerate(fields.tokens)}
-    normal = [token for token, kind in zip(fields.tokens, fields.types(), strict=True) if kind == _NORMAL]
     unknown = fields.special("unknown")
     tokenizer = Tokenizer(
         BPE(
-            vocabulary,
-            _merges(normal, dict(zip(fields.tokens, fields.numbers("scores").tolist(), strict=True)), vocabulary),
+            {token: index for index, token in enumerate(fields.tokens)},
+            merges,
             unk_token=unknown[1] if unknown else None,
             fuse_unk=True,
             byte_fallback=True,
@@ -162,12 +185,12 @@ def _sentencepiece(fields: _Metadata) -> tuple[Tokenizer, _Ends]:
     )
     steps: list[Any] = [normalizers.Replace(" ", SPACE)]
     decoding: list[Any] = [decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
-    if fields.value("add_space_prefix", bool, True):
+    if fields.value("add_space_prefix", bool, has_prefix):
         steps.insert(0, normalizers.Prepend(SPACE))
         decoding.append(decoders.Strip(" ", left=1))
     tokenizer.normalizer = normalizers.Sequence(steps)
     tokenizer.decoder = decoders.Sequence(decoding)
-    return tokenizer, (True, False)
+    return tokenizer
 
 
 def _unigram(fields: _Metadata) -> tuple[Tokenizer, _Ends]:
@@ -236,6 +259,7 @@ _Ends: TypeAlias = tuple[bool, bool]  # whether a text begins and ends with a to
 _KINDS: dict[str, Callable[[_Metadata], tuple[Tokenizer, _Ends]]] = {
     "gpt2": _byte_level,
     "llama": _sentencepiece,
+    "gemma4": _gemma4,
     "t5": _unigram,
 }
 

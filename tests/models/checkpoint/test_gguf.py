@@ -1,5 +1,6 @@
 """Models in GGUF files: what is made of their metadata, and what is refused. tests/parity holds the numbers."""
 
+import json
 import re
 import shutil
 from contextlib import suppress
@@ -36,7 +37,11 @@ def kept(case, folder):
     """Return the architecture, fields, tensors and further metadata of the file of a stored checkpoint."""
     file = GgufFile(write_kept(golden.FOLDER / case, folder / "kept.gguf"))
     start = f"{file.metadata['general.architecture']}."
-    fields = {key.removeprefix(start): x for key, x in file.metadata.items() if key.startswith(start)}
+    fields = {
+        key.removeprefix(start): x.tolist() if isinstance(x, np.ndarray) else x
+        for key, x in file.metadata.items()
+        if key.startswith(start)
+    }
     others = {key: x for key, x in file.metadata.items() if key.startswith("tokenizer.")}
     return start[:-1], fields, dict(file), others
 
@@ -203,7 +208,7 @@ KEPT = (
     *("llama/plain", "llama/tied", "llama/linear", "llama/yarn", "qwen2/plain", "qwen3/plain", "gpt2/plain"),
     *("gpt_neox/plain", "phi3/plain", "phi3/partial", "mixtral/plain", "gpt_oss/plain", "deepseek_v3/plain"),
     *("bert/gelu", "distilbert/gelu", "nomic_bert/plain", "nomic_bert/scaled", "modernbert/plain"),
-    "t5/relu",
+    *("t5/relu", "gemma4_text/plain", "gemma4_text/inputs", "gemma4_text/long"),
 )
 
 
@@ -228,6 +233,7 @@ DEFAULTS = {
 OWN_DEFAULTS = {
     "gemma2": {"attention.sliding_window": 4096, "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0},
     "gemma3": {"attention.sliding_window": 0, "rope.freq_base_swa": 1e4},
+    "gemma4": {"attention.shared_kv_layers": 0, "final_logit_softcapping": 30.0},
     "granite": {"embedding_scale": 1.0, "residual_scale": 1.0, "attention.scale": 0.5},
     "phi3": {"attention.sliding_window": 0},
     "qwen3next": {"full_attention_interval": 4},
@@ -235,6 +241,9 @@ OWN_DEFAULTS = {
     "modern-bert": {"attention.sliding_window_pattern": 3, "hidden_activation": "gelu"},
 }
 WITHOUT_EFFECT = {
+    "gemma4": tuple(
+        f"{name}{end}" for name in ("attention.value_length", "rope.dimension_count") for end in ("", "_swa")
+    ),
     "gpt-oss": ("feed_forward_length", "expert_feed_forward_length"),
     "modern-bert": ("attention.layer_norm_rms_epsilon", "rope.scaling.type"),
     "t5": ("attention.layer_norm_epsilon", "attention.value_length", "context_length"),
@@ -273,7 +282,7 @@ WITH_EVERY_KEY = (
         "gpt2/plain",
     ),
     *("gpt_neox/plain", "gpt_oss/plain", "deepseek_v3/plain", "deepseek_v3/yarn", "bert/gelu", "nomic_bert/plain"),
-    *("modernbert/plain", "t5/relu", "t5encoder", "qwen3_next/plain"),
+    *("modernbert/plain", "t5/relu", "t5encoder", "qwen3_next/plain", "gemma4_text/plain", "gemma4_text/inputs"),
 )
 
 
@@ -313,7 +322,8 @@ def with_even_heads(fields, tensors):
     What the tensors hold does not matter.
     """
     width, heads = fields["embedding_length"], fields["attention.head_count"]
-    if not {"attention.key_length", "attention.head_count_kv"} <= fields.keys() or "attention.key_length_mla" in fields:
+    others = {"attention.key_length_mla", "attention.key_length_swa"}
+    if not {"attention.key_length", "attention.head_count_kv"} <= fields.keys() or others & fields.keys():
         return None
     head_dim, kv_heads = width // heads, fields["attention.head_count_kv"]
     if head_dim % 2:  # of which no pairs rotate
@@ -500,3 +510,36 @@ def test_the_page_names_every_architecture():
     page = (Path(__file__).parents[3] / "docs" / "formats.md").read_text()
     (names,) = re.findall(r"^Architectures: (.*)\.$", page, re.MULTILINE)
     assert set(re.findall("`([^`]+)`", names)) == ARCHITECTURES.keys()
+
+
+def test_experts_of_gemma4_are_those_of_the_folder(changed, tmp_path):
+    """With the activation and the rotations that a file can have; the kept model has others."""
+    rope = json.loads((golden.FOLDER / "gemma4_text/plain/config.json").read_text())["rope_parameters"]
+    config = {"hidden_activation": "gelu_pytorch_tanh", "rope_parameters": rope, "attention_bias": False}
+    biases = [f"model.layers.{i}.self_attn.{name}_proj.bias" for i in range(2) for name in "qkvo"]
+    folder = changed("gemma4_text/experts", config, without=biases)
+    found, expected = (regard.load(x, dtype=float) for x in (write_kept(folder, tmp_path / "m.gguf"), folder))
+    assert found.config.num_experts == 5
+    np.testing.assert_array_equal(found([3, 4, 5, 9]).logits, expected([3, 4, 5, 9]).logits)
+
+
+@pytest.mark.parametrize(
+    ("fields", "factors", "message"),
+    [
+        ({"attention.sliding_window_pattern": None}, None, "must say which layers have a window"),
+        ({"attention.sliding_window_pattern": [True, False]}, None, "must have a value for each of 5 layers"),
+        ({"attention.head_count_kv": [3, 3, 2, 3, 3]}, None, "layers of one kind with different sizes"),
+        ({"feed_forward_length": [20, 20, 20, 30, 30]}, None, "the last may be doubled"),
+        ({}, [1, 1e30, 1, 1e30], "must be those of full layers of Gemma 4"),
+        ({}, [1, 2, 4, 8], "must be those of full layers of Gemma 4"),
+        ({}, [1, 1e30], "must be those of full layers of Gemma 4"),
+    ],
+)
+def test_what_a_file_of_gemma4_must_say(tmp_path, fields, factors, message):
+    architecture, known, tensors, others = kept("gemma4_text/inputs", tmp_path)
+    if factors is not None:
+        tensors = tensors | {"rope_freqs.weight": np.array(factors, np.float32)}
+    known = {name: value for name, value in (known | fields).items() if value is not None}
+    path = write_gguf(tmp_path / "m.gguf", architecture, known, tensors, metadata=others)
+    with pytest.raises(RegardError, match=message):
+        regard.load(path)

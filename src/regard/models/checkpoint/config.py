@@ -131,13 +131,16 @@ class ConfigReader:
 
     def count(self, name: str, default: int | None = None) -> int:
         """Read a whole number of at least 1, which fits into 32 bits: a few of them multiplied fit into 64."""
+        return self._whole(name, default, 1)
+
+    def _whole(self, name: str, default: int | None, least: int) -> int:
         value = self._pop(name, default)
-        if type(value) is not int or value < 1:
-            self._report(f"{self._label(name)} must be a whole number of at least 1, got {truncate(value)}")
-            return 1
+        if type(value) is not int or value < least:
+            self._report(f"{self._label(name)} must be a whole number of at least {least}, got {truncate(value)}")
+            return least
         if value > _MAX_COUNT:
             self._report(f"{name} must be at most {_MAX_COUNT}, got {truncate(value)}")
-            return 1
+            return least
         return value
 
     def num_layers(self, name: str, default: int | None = None) -> int:
@@ -150,10 +153,7 @@ class ConfigReader:
         """Read a whole number of at least 0; with a default, None is absent."""
         if default is not None and self._fields.get(name) is None:
             self._fields.pop(name, None)
-            return int(self._pop(name, default))
-        if type(self._fields.get(name)) is int and self._fields[name] == 0:
-            return int(self._fields.pop(name))
-        return self.count(name)
+        return self._whole(name, default, 0)
 
     def integer(self, name: str, default: int) -> int:
         """Read a whole number."""

@@ -17,6 +17,7 @@ from regard._utils.errors import RegardError
 from regard._utils.validation import truncate
 from regard.formats.gguf import GgufFile
 from regard.models.checkpoint.gguf_layout import (
+    ROPE_FREQS,
     Architecture,
     Draft,
     Fields,
@@ -29,6 +30,7 @@ from regard.models.checkpoint.gguf_layout import (
     keys_and_values,
     minus_one,
     read_rotation,
+    renamed,
     transposed,
 )
 
@@ -47,6 +49,7 @@ _FIELDS = {
     "rope.freq_base": "rope_theta",
 }
 _ROPE_BASE = 10_000.0  # without a key
+_UNROTATED = 1e29  # by which a frequency is divided that is meant to be 0
 _EXPERTS = {"expert_count": "num_local_experts", "expert_used_count": "num_experts_per_tok"}
 _TENSORS = {
     "token_embd": "model.embed_tokens",
@@ -106,6 +109,77 @@ def _gemma_scale(largest: int) -> Step:
 def _gemma3_windows(draft: Draft) -> None:
     """Let every sixth layer attend to all tokens; without windows, where the converter leaves their key out, all do."""
     draft.fields["sliding_window_pattern"] = 6 if "sliding_window" in draft.fields else 1
+
+
+def _gemma4(draft: Draft) -> None:
+    """Read what differs between layers, of which a file has lists, and the rotation of full layers, by its factors."""
+    fields, stored, file = draft.fields, draft.stored, draft.file
+    layers, shared = fields.get("num_hidden_layers"), fields.get("num_kv_shared_layers")
+    windows = _of_layers(draft, stored.pop("attention.sliding_window_pattern", None))
+    if not all(isinstance(each, bool) for each in windows) or type(shared) is not int or type(layers) is not int:
+        raise RegardError(
+            f"{file.path} must say which layers have a window (gemma4.attention.sliding_window_pattern), and how many "
+            "read keys of others (gemma4.attention.shared_kv_layers)"
+        )
+    fields["layer_types"] = ["sliding_attention" if each else "full_attention" for each in windows]
+    kv_heads = _of_layers(draft, fields.pop("num_key_value_heads", fields.get("num_attention_heads")))
+    widths = _of_layers(draft, fields.pop("intermediate_size", None))
+    own = max(layers - shared, 0)
+    kinds = {kind: {n for n, each in zip(kv_heads, windows, strict=True) if each is kind} for kind in (True, False)}
+    halves = {*widths[:own]}, {*widths[own:]}
+    if any(len(each) > 1 for each in (*kinds.values(), *halves)):
+        raise RegardError(
+            f"{file.path} has layers of one kind with different sizes: gemma4.attention.head_count_kv "
+            f"{truncate(kv_heads)}, gemma4.feed_forward_length {truncate(widths)}"
+        )
+    full, local = (next(iter(kinds[kind] or kinds[not kind])) for kind in (False, True))
+    fields |= {"num_key_value_heads": local, "num_global_key_value_heads": full}
+    if widths[0] is not None:
+        fields["intermediate_size"] = widths[0]
+    fields["use_double_wide_mlp"] = widths[-1] != widths[0]
+    if fields["use_double_wide_mlp"] and (type(widths[0]) is not int or widths[-1] != 2 * widths[0]):
+        raise RegardError(f"{file.path} has feed-forward layers of widths {truncate(widths)}; the last may be doubled")
+    fields.setdefault("global_head_dim", _even(fields))
+    for suffix, dim in (("", fields["global_head_dim"]), ("_swa", fields.get("head_dim"))):
+        for name in ("attention.value_length", "rope.dimension_count"):
+            if stored.get(name + suffix) == dim:
+                del stored[name + suffix]
+    fields["attention_k_eq_v"] = any(
+        f"blk.{i}.attn_v.weight" not in file for i, has_window in enumerate(windows[:own]) if not has_window
+    )
+    fields["enable_moe_block"] = "num_experts" in fields
+    fields["vocab_size_per_layer_input"] = fields["vocab_size"]
+    fields["rope_parameters"] = {
+        "sliding_attention": {"rope_type": "default", "rope_theta": fields.pop("rope_local_base_freq", None)},
+        "full_attention": {
+            "rope_type": "proportional",
+            "rope_theta": fields.pop("rope_theta"),
+            "partial_rotary_factor": _rotated_share(file, fields["global_head_dim"]),
+        },
+    }
+
+
+def _of_layers(draft: Draft, value: Any) -> list[Any]:
+    """Return a value for each layer: of a list, or the same for all."""
+    layers = draft.fields.get("num_hidden_layers")
+    count = layers if type(layers) is int and 0 < layers < 100 else 1
+    values = value if isinstance(value, list) else [value] * count
+    if len(values) != count:
+        raise RegardError(f"{draft.file.path} must have a value for each of {count} layers, got {truncate(value)}")
+    return values
+
+
+def _rotated_share(file: GgufFile, head_dim: Any) -> float:
+    """Return the share of a head that is rotated: the frequencies of the other pairs are divided by a huge factor."""
+    factors = file[ROPE_FREQS] if ROPE_FREQS in file else np.zeros(0)
+    rotated = int((factors == 1).sum())
+    is_share = bool((factors[:rotated] == 1).all() and (factors[rotated:] >= _UNROTATED).all())
+    if not is_share or not rotated or not isinstance(head_dim, int) or 2 * len(factors) != head_dim:
+        raise RegardError(
+            f"the frequencies of {file.path} ({ROPE_FREQS}) must be those of full layers of Gemma 4: for each of "
+            f"{truncate(head_dim)} / 2 pairs the factor 1, and for the last ones, which are not rotated, 1e30"
+        )
+    return 2 * rotated / head_dim
 
 
 def _gpt_oss_rotation(draft: Draft) -> None:
@@ -478,6 +552,50 @@ ARCHITECTURES: Mapping[str, Architecture | Callable[[GgufFile], Architecture]] =
             fields={"rope.freq_base_swa": "rope_local_base_freq"},
             constants={"rope_local_base_freq": _ROPE_BASE},
             norms=_QK_NORMS,
+        ),
+        "gemma4": Architecture(
+            "gemma4_text",
+            {
+                **_FIELDS,
+                "attention.key_length": "global_head_dim",
+                "attention.key_length_swa": "head_dim",
+                "attention.shared_kv_layers": "num_kv_shared_layers",
+                "attention.sliding_window": "sliding_window",
+                "embedding_length_per_layer_input": "hidden_size_per_layer_input",
+                "expert_count": "num_experts",
+                "expert_used_count": "top_k_experts",
+                "expert_feed_forward_length": "moe_intermediate_size",
+                "final_logit_softcapping": "final_logit_softcapping",
+                "rope.freq_base_swa": "rope_local_base_freq",
+            },
+            {
+                **_TENSORS,
+                **_QK_NORMS,
+                **_POST_NORMS,
+                "ffn_norm": "pre_feedforward_layernorm",
+                "ffn_gate_inp": "router.proj",
+                "pre_ffw_norm_2": "pre_feedforward_layernorm_2",
+                "post_ffw_norm_1": "post_feedforward_layernorm_1",
+                "post_ffw_norm_2": "post_feedforward_layernorm_2",
+                "per_layer_token_embd": "model.embed_tokens_per_layer",
+                "per_layer_model_proj": "model.per_layer_model_projection",
+                "per_layer_proj_norm": "model.per_layer_projection_norm",
+                "inp_gate": "per_layer_input_gate",
+                "proj": "per_layer_projection",
+                "post_norm": "post_per_layer_input_norm",
+            },
+            {
+                **{"hidden_activation": "gelu_pytorch_tanh", "attention_bias": False, "num_kv_shared_layers": 0},
+                **{"rope_theta": _ROPE_BASE, "final_logit_softcapping": 30.0},
+            },
+            (_none_at_0("num_experts", "top_k_experts", "final_logit_softcapping"), _gemma4),
+            joined={
+                "layer_scalar": renamed("layer_output_scale.weight"),
+                "router.scale": renamed("ffn_gate_inp.scale"),
+                "router.per_expert_scale": renamed("ffn_down_exps.scale"),
+                "experts.gate_up_proj": renamed("ffn_gate_up_exps.weight"),
+                "experts.down_proj": renamed("ffn_down_exps.weight"),
+            },
         ),
         "olmo2": _llama_like("olmo2", _ATTENTION_BIAS, tensors=_QK_NORMS | _POST_NORMS),
         "granite": _llama_like(

@@ -214,6 +214,11 @@ def computed(name: str, shape: Callable[[Shape], Shape], compute: Callable[[np.n
     return Joined((name,), lambda shapes: shape(shapes[0]), join)
 
 
+def renamed(name: str) -> Joined:
+    """Return a tensor that stands under another name, without ``.weight`` or ``.bias``."""
+    return computed(name, lambda shape: shape, lambda x: x)
+
+
 # Rotary positions.
 
 
