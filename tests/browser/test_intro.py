@@ -22,7 +22,7 @@ def test_the_page_says_why_this_head_and_what_to_try(open_page, serve, animal):
     (first, other, *_) = animal.manifest()["runs"][0]["distinctive"]
     tokens = [token["text"] for token in animal.manifest()["runs"][0]["tokens"]]
     page = open_page(serve(animal))
-    said = plain(intro(page).locator("p"))
+    said = plain(intro(page).locator("p").first)
     assert "of 72 heads" in said
     assert f"layer {first['layer']}, head {first['head']}" in said
     assert f"{tokens[first['row']]} → {tokens[first['col']]} {weight_text(first['weight'])}" in said
@@ -46,6 +46,13 @@ def test_the_page_says_why_this_head_and_what_to_try(open_page, serve, animal):
     page.get_by_text("Display", exact=True).click()
     click(page.get_by_text("What to try", exact=True))
     assert intro(page).is_visible()
+
+
+def test_the_words_of_the_page_are_explained_where_they_first_stand(open_page, address, sequence_address):
+    told = plain(intro(open_page(address)).locator("p").nth(1))
+    assert intro(open_page(address)).locator("em").all_inner_texts() == ["layer", "heads", "sink"]
+    assert "[CLS] and [SEP] are marks that the model adds." in told
+    assert "mark" not in plain(intro(open_page(sequence_address)))  # a model that adds none
 
 
 def test_a_file_says_it_too_and_a_head_that_is_asked_for_changes_no_claim(open_page, animal, tmp_path):

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 
 import pytest
-from acts import reach
+from acts import click, press, reach
 from pages import TEXT, check_access, explored, plain, readout, served, settled
 
+from regard.explorer.launch import exploration_of
 from regard.explorer.share import sharing
+from regard.explorer.story import load_story, opening_texts
 
 REFUSED = "404 (Not Found)"  # of a code, which the page says
 
@@ -90,6 +92,46 @@ def test_two_pupils_enter_follow_look_by_themselves_and_come_back(classroom, ope
         one.evaluate("(address) => { location.hash = address; }", address)
         settled(one)
         assert not one.locator("[data-ref=errorBar]").is_visible(), address
+
+
+@pytest.fixture
+def story_classroom(minilm):
+    """Return a class that is told the story of the animal, and the address of its teacher's page."""
+    story = load_story("animal")
+    exploration = exploration_of(opening_texts(story)[0], minilm)
+    exploration.story = story
+    with sharing(exploration, "127.0.0.1", 0) as classroom, served(exploration) as address:
+        yield classroom, address
+
+
+def test_a_pupil_who_follows_finds_the_cell_of_a_story_alone(story_classroom, open_page):
+    room, address = story_classroom
+    teacher = open_page(address, selector=".rg-story")
+    pupil = open_page(f"{room.address}{room.code}/", selector=".rg-story")
+
+    def answer(page, name):
+        click(page.locator(".rg-story").get_by_role("button", name=name, exact=True))
+
+    for name in ("Next", "animal", "Next"):
+        answer(teacher, name)
+    reach(pupil, re.compile("part=2"))
+    teacher.locator(".rg-stage").focus()
+    press(teacher, *["ArrowDown"] * 10, *["ArrowRight"] * 7)
+    assert teacher.locator(".rg-verdict").inner_text() == "Yes."
+    press(teacher, "]")
+    heads(pupil, "Layer 3 · Head 2")
+    assert "Right" not in pupil.locator(".rg-story").inner_text()
+    assert not re.search("[&#][ij]=", pupil.url)
+    pupil.locator(".rg-stage").focus()
+    press(pupil, *["ArrowDown"] * 10, *["ArrowRight"] * 7)
+    assert pupil.locator(".rg-verdict").inner_text() == "Yes."
+    answer(teacher, "Next")
+    reach(pupil, re.compile("part=3"))
+    answer(teacher, "about half")
+    reach(pupil, re.compile("s=B"))
+    assert pupil.locator("main").is_hidden()  # until the pupil has answered too
+    answer(pupil, "nothing")
+    assert "it attends to animal: 0.300" in readout(pupil)
 
 
 def test_words_and_map_are_large_for_a_projector(open_page, address):

@@ -50,7 +50,8 @@ def test_a_reader_predicts_finds_and_goes_back(open_page, serve, animal):
     address = page.url
     press(page, "Tab")
     press(page, "Enter")  # the first answer is wrong
-    assert "The model has it otherwise" in story.inner_text()
+    assert page.locator(".rg-verdict").inner_text() == "You chose street. The model has it otherwise."
+    assert page.locator(".rg-choice").all_inner_texts() == ["street ✗ your choice", "animal ✓", "tired"]
     assert "0.65" in story.inner_text()
     expect(main).to_be_visible()
     assert "it attends to animal: 0.653" in plain(page.locator(".rg-readout"))
@@ -74,6 +75,43 @@ def test_a_reader_predicts_finds_and_goes_back(open_page, serve, animal):
     settled(page)
     assert "2 of 4" in story.inner_text()
     expect(main).not_to_be_visible()
+
+
+def test_only_a_cell_that_is_chosen_in_the_step_answers_and_a_wrong_one_is_said(open_page, serve, animal):
+    view = load_story("animal")["steps"][2]["view"]
+    page = open_page(f"{serve(animal)}#{view}&i=9&j=7&story=animal&part=2", selector=".rg-story")  # as after a reload
+    verdict, reveal = page.locator(".rg-verdict"), page.locator("[data-ref=storyReveal]")
+    assert (verdict.inner_text(), reveal.inner_text()) == ("", "")
+    page.locator(".rg-stage").focus()
+    press(page, "ArrowRight")
+    assert plain(verdict) == "Not it → because: try again, or show the answer."
+    assert verdict.get_attribute("role") == "status"
+    assert reveal.inner_text() == ""
+    press(page, "ArrowLeft")
+    assert verdict.inner_text() == "Yes."
+    assert "Right" in reveal.inner_text()
+
+
+@pytest.mark.parametrize("has_both", [True, False])
+def test_a_step_whose_text_is_b_shows_b_and_a_stays(open_page, serve, animal, minilm, has_both):
+    texts, _ = opening_texts(load_story("animal"))
+    both = exploration_of(texts, minilm)
+    both.story = animal.story
+    address = serve(both if has_both else animal)
+    here = "" if has_both else f"&text_b={texts[1]}"
+    page = open_page(f"{address}#v=head&l=3&h=1&story=animal&part=3{here}", selector=".rg-story")
+    asked = []
+    page.on("request", lambda request: asked.append(request.url.rpartition("/")[2]))
+    answer(page, "about half")
+    assert "it attends to animal: 0.300" in plain(page.locator(".rg-readout"))
+    fields = [page.get_by_role("textbox", name=name, exact=True) for name in ("Text", "Text of B")]
+    assert [field.input_value() for field in fields] == texts
+    answer(page, "Back")
+    answer(page, "Show the answer")
+    click(story_of(page).get_by_role("button", name="Here is the map"))
+    press(page, "Escape")
+    assert [field.input_value() for field in fields] == texts
+    assert "run_text" not in asked
 
 
 def test_a_file_tells_a_story_of_numbers_which_begins_again_at_its_first_step(open_page, tmp_path):

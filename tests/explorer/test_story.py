@@ -4,6 +4,7 @@ import json
 import re
 from functools import cache
 from inspect import getsource
+from pathlib import Path
 from urllib.parse import parse_qs
 
 import pytest
@@ -11,7 +12,10 @@ from decode_page import read_page
 
 import regard
 from regard import RegardError
+from regard.cli import main
 from regard.cli.commands import explore as command
+from regard.explorer import share
+from regard.explorer.classroom import Classroom
 from regard.explorer.export_html import render_page
 from regard.explorer.launch import exploration_of
 from regard.explorer.story import MAX_CHARACTERS, load_story, opening_texts, parse_story, shipped
@@ -126,6 +130,33 @@ def test_a_file_has_the_stories_whose_texts_it_has(tmp_path):
         render_page(other)
 
 
+def test_a_class_has_the_story_with_all_of_its_texts(monkeypatch):
+    shared = []
+    monkeypatch.setattr(share, "serve_with_class", lambda exploration, **_: shared.append(exploration))
+    assert main(["explore", "--story", "indirect-object", "--share", "--model", "induction", "--no-browser"]) == 0
+    (exploration,) = shared
+    texts, _ = opening_texts(load_story("indirect-object"))
+    assert [run["text"] for run in exploration.manifest()["runs"]] == texts
+
+
+@pytest.mark.parametrize(
+    ("told", "text", "said"),
+    [
+        (None, "aba", "A class runs no text, so stories of others are on your page alone: "),
+        ("softmax", "aba", None),
+        ("softmax", "ab", "The class does not have the story The softmax by hand: a class runs no text, and these are"
+                          " not on the page, which has two at most: 'aba'."),
+    ],
+)  # fmt: skip
+def test_the_teacher_reads_which_story_a_class_lacks_and_why(told, text, said):
+    exploration = exploration_of([text], "induction")
+    exploration.story = load_story(told) if told else None
+    classroom = Classroom(exploration, "http://10.0.0.1:8766/")
+    assert (said or "") in share.notice(classroom)
+    assert ("stor" in share.notice(classroom)) == (said is not None)
+    assert classroom.manifest()["story"] == (told if text == "aba" else None)
+
+
 @cache
 def runs_of(text, model):
     return exploration_of([text], model)
@@ -178,6 +209,20 @@ def test_induction_is_as_told():
     assert weight(second["answer_view"]) > 0.9
     row = at(third["view"])[0].whole(0, 0, 0)[3]
     assert words(exploration)[int(row.argmax())] == "k"
+    before = exploration.whole(0, 0, 0)
+    assert [int(row.argmax()) for row in before] == [0, *range(8)]
+
+
+LEADS = {"animal": ("lesson", "12."), "softmax": ("lesson", "6."), "induction": ("training", "Watching")}
+
+
+@pytest.mark.parametrize(("name", "page", "begin"), [(name, *at) for name, at in LEADS.items()])
+def test_the_section_that_a_story_leads_to_is_there(name, page, begin):
+    pages = Path(__file__).parents[2] / "docs"
+    told = [span["text"] for block in load_story(name)["steps"][-1]["prose"] for span in block["spans"]]
+    told += [span["text"] for block in load_story(name)["steps"][-1]["reveal"] for span in block["spans"]]
+    (section,) = [text for text in told if text.startswith(begin)]
+    assert f"\n## {section}\n" in (pages / f"{page}.md").read_text("utf-8")
 
 
 @pytest.mark.minilm
@@ -187,6 +232,11 @@ def test_the_animal_is_as_told():
     assert round(weight(second["answer_view"], 7), 2) == 0.06
     assert round(weight(last["answer_view"]), 2) == 0.30
     assert round(weight(last["answer_view"], 7), 2) == 0.16
+    assert weight(second["answer_view"], 0) / (1 - weight(second["answer_view"])) == pytest.approx(1 / 3, abs=0.03)
+    row = {n: weight(last["answer_view"], n) for n in range(14)}
+    assert sorted(row, key=row.get)[-2:] == [2, 0]  # [CLS] leads, and of the words *animal*
+    assert "[CLS] has a little more, 0.32" in shown(last["reveal"])[0]
+    assert round(row[0], 2) == 0.32
     assert words(at(second["answer_view"])[0])[9] == third["question"]["words"][0]
 
 
@@ -202,6 +252,7 @@ def test_the_indirect_object_is_as_told():
     }
     assert max(to_mary, key=to_mary.get) == (24, 4)
     assert round(weight(second["answer_view"]), 2) == 0.81
+    assert round(weight(second["answer_view"], 9), 2) == 0.07
     assert round(weight(third["answer_view"]), 2) == 0.83
     assert round(weight(third["answer_view"], 1), 2) == 0.03
     adds = exploration.residual_stream(0, position=13)["layers"][24]["adds"]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from regard._utils.errors import RegardError
 from regard.explorer import answers
 from regard.explorer.query import QUERIES, dispatch
-from regard.explorer.story import fits_runs
+from regard.explorer.story import lacking_texts
 
 if TYPE_CHECKING:
     from regard.explorer.exploration import Exploration
@@ -92,8 +92,7 @@ class Classroom:
     def manifest(self) -> answers.Manifest:
         """Return what a pupil's page loads first: that of the teacher, without what it cannot ask for."""
         manifest = self._exploration.manifest()
-        has = [(run["text"], run["model"]) for run in manifest["runs"]]
-        stories = [story for story in manifest["stories"] if fits_runs(story, has)]
+        stories = [story for story in manifest["stories"] if not _lacks(story, manifest)]
         return {
             **manifest,
             "title": self.without_folders(manifest["title"]),
@@ -107,6 +106,19 @@ class Classroom:
             "attribution_methods": [],
             "classroom": {"role": "pupil", "address": "", "code": "", "qr": []},
         }
+
+    def lacking(self) -> str:
+        """Return which stories of the teacher's page the class does not have, and why; empty if it has the one told."""
+        manifest = self._exploration.manifest()
+        lacking = {story["key"]: story for story in manifest["stories"] if _lacks(story, manifest)}
+        if manifest["story"] is None and lacking:
+            names = ", ".join(lacking)
+            return f"A class runs no text, so stories of others are on your page alone: {names} (--story NAME --share)."
+        if (told := lacking.get(manifest["story"] or "")) is None:
+            return ""
+        texts = ", ".join(repr(text[:60]) for text in _lacks(told, manifest))
+        reason = f"a class runs no text, and these are not on the page, which has two at most: {texts}"
+        return f"The class does not have the story {told['title']}: {reason}."
 
     def publish(self, address: str, run: int | None) -> None:
         """Show the class a view, and the text of a run if it is not a given one; see `Exploration.publish`."""
@@ -159,6 +171,11 @@ class Classroom:
         if run in self._exploration.numbers:
             return True
         return run in self._runs and self._exploration.store.holds(run)  # else it would be run again
+
+
+def _lacks(story: answers.Story, manifest: answers.Manifest) -> list[str]:
+    """Return the texts of a story that are not on a page."""
+    return lacking_texts(story, [(run["text"], run["model"]) for run in manifest["runs"]])
 
 
 def _qr_rows(address: str) -> list[str]:

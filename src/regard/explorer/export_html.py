@@ -49,7 +49,7 @@ from regard.explorer.queries.next_tokens import all_next_tokens
 from regard.explorer.queries.patching import file_patching
 from regard.explorer.queries.paths import kept_paths
 from regard.explorer.queries.why import Why
-from regard.explorer.story import fits_runs, texts_of
+from regard.explorer.story import lacking_texts
 
 _SMALL_PAGE_WEIGHTS = 144 * 128**2  # at most, for the first limit
 _LIMITS = (2_000_000, 16_000_000)  # bytes of a small page, and of any
@@ -113,10 +113,10 @@ def _render(exploration: Exploration) -> bytes | None:
     manifest["classroom"] = None
     manifest["blobs"], manifest["cell_inputs"], manifest["heads_with_steps"] = {}, {}, " " * 40
     has = [(run["text"], run["model"]) for run in manifest["runs"]]
-    if exploration.story is not None and not fits_runs(exploration.story, has):
-        named = ", ".join(repr(text[:60]) for text, _ in texts_of(exploration.story))
+    if exploration.story is not None and (lacking := lacking_texts(exploration.story, has)):
+        named = ", ".join(repr(text[:60]) for text in lacking)
         raise RegardError(f"a file has no model, and the story needs more texts than are in it: {named}")
-    manifest["stories"] = [story for story in manifest["stories"] if fits_runs(story, has)]
+    manifest["stories"] = [story for story in manifest["stories"] if not lacking_texts(story, has)]
     manifest["metrics"] = [metric for metric in manifest["metrics"] if not metric.get("live")]
     blobs = [blob for run in exploration.numbers for blob in _auxiliary_blobs(exploration, run)]
     if patching := file_patching(exploration):

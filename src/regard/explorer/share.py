@@ -303,6 +303,7 @@ def notice(classroom: Classroom, *, in_terminal: bool = False) -> str:
         f"    code {classroom.code}",
         "",
         *([_qr_text(classroom.page()["qr"])] if in_terminal else []),
+        *([lacking] if (lacking := classroom.lacking()) else []),
         "Everybody in this network who has the code can read the text and the model's numbers.",
         "What is sent is not encrypted. Your own page, on this machine only:",
         "",

@@ -107,9 +107,9 @@ def opening_texts(story: answers.Story) -> tuple[list[str], str | None]:
     return [text for text, of in texts if of == model], model
 
 
-def fits_runs(story: answers.Story, runs: Sequence[tuple[str, str]]) -> bool:
-    """Tell whether a page without a model has all texts of a story; `runs` are text and model of each."""
-    return all(any(text == has and model in (None, of) for has, of in runs) for text, model in texts_of(story))
+def lacking_texts(story: answers.Story, runs: Sequence[tuple[str, str]]) -> list[str]:
+    """Return the texts of a story that a page without a model does not have; `runs` are text and model of each."""
+    return [text for text, model in texts_of(story) if not any(text == has and model in (None, of) for has, of in runs)]
 
 
 class _Part(NamedTuple):

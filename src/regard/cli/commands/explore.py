@@ -155,13 +155,14 @@ def _write_page(path: str, explored: _Explored, story: Story | None, has_paths: 
 
 
 def _with_texts_of(options: Options, story: Story) -> Options:
-    """Return options with the text and model of a story where none are given; a file has up to two texts."""
+    """Return options with the texts and model of a story where none are given: two of a page that runs no others."""
     if options.open is not None or options.trace or options.toy:
         raise RegardError("--story says what is shown: leave out --open, --trace and --toy")
     if options.source.text or options.source.file is not None:
         return options
     texts, model = opening_texts(story)
-    return replace(options, model=options.model or model).with_text(*texts[: 2 if options.files else 1])
+    count = 2 if options.files or options.share else 1
+    return replace(options, model=options.model or model).with_text(*texts[:count])
 
 
 def _draw(path: str, explored: _Explored, theme: str) -> None:

@@ -597,16 +597,16 @@ type Refs =
   "changedContext" | "changedHeads" | "changes" | "changesNote" | "changesSides" | "changesTitle" | "classAddress" |
   "classCode" | "classQr" | "classStatus" | "collapse" | "columnB" | "contrast" | "corpus" | "curves" | "displayNote"
   | "drawings" | "errorBar" | "errorText" | "figureNote" | "followStatus" | "followSwitch" | "grid" | "headCount" |
-  "headSides" | "headsName" | "headsSides" | "intro" | "introExamples" | "introText" | "legend" | "lensRows" |
-  "lensToken" | "likely" | "lines" | "linesNote" | "linesReadout" | "linesSides" | "live" | "liveB" | "liveMessage" |
-  "liveRecent" | "liveRegion" | "liveStatus" | "liveStatusB" | "main" | "map" | "matchCount" | "mattered" |
-  "matteredLegend" | "memoryText" | "metricDescription" | "metricField" | "minCosine" | "modeDescription" | "model" |
-  "modelHeading" | "modelSides" | "movementBar" | "movementLegend" | "movementSides" | "movementText" | "nextControls"
-  | "nextHeading" | "nextLine" | "nextList" | "nextTokens" | "patchHeads" | "patchTokens" | "patchingGrid" |
-  "patchingLegend" | "patchingReadout" | "patchingStatus" | "patchingSummary" | "pathsGraph" | "pathsSides" |
-  "pathsStatus" | "pathsSummary" | "pathsTree" | "places" | "plane" | "planeTokens" | "provenance" | "readout" |
-  "rowsStatus" | "saveStatus" | "steps" | "stepsB" | "story" | "storyChoices" | "storyList" | "storyName" |
-  "storyProse" | "storyReveal" | "storyTitle" | "storyVerdict" | "stream" | "streamNames" | "strongRows" |
+  "headSides" | "headsName" | "headsSides" | "intro" | "introExamples" | "introTerms" | "introText" | "legend" |
+  "lensRows" | "lensToken" | "likely" | "lines" | "linesNote" | "linesReadout" | "linesSides" | "live" | "liveB" |
+  "liveMessage" | "liveRecent" | "liveRegion" | "liveStatus" | "liveStatusB" | "main" | "map" | "matchCount" |
+  "mattered" | "matteredLegend" | "memoryText" | "metricDescription" | "metricField" | "minCosine" | "modeDescription"
+  | "model" | "modelHeading" | "modelSides" | "movementBar" | "movementLegend" | "movementSides" | "movementText" |
+  "nextControls" | "nextHeading" | "nextLine" | "nextList" | "nextTokens" | "patchHeads" | "patchTokens" |
+  "patchingGrid" | "patchingLegend" | "patchingReadout" | "patchingStatus" | "patchingSummary" | "pathsGraph" |
+  "pathsSides" | "pathsStatus" | "pathsSummary" | "pathsTree" | "places" | "plane" | "planeTokens" | "provenance" |
+  "readout" | "rowsStatus" | "saveStatus" | "steps" | "stepsB" | "story" | "storyChoices" | "storyList" | "storyName"
+  | "storyProse" | "storyReveal" | "storyTitle" | "storyVerdict" | "stream" | "streamNames" | "strongRows" |
   "targetName" | "temperatureText" | "text" | "textContainer" | "textNote" | "thresholdText" | "title" | "titleA" |
   "titleB" | "top" | "topHeading" | "training" | "trainingBar" | "trainingStatus" | "turnedWords" | "views" |
   "whatFollows" | "whatIf" | "whatIfOutputs" | "wheelKey" | "why" | "whyPairs" | "whySum" | "wordBar", HTMLElement> &

@@ -4,7 +4,7 @@ import { activeElementOf, setAttribute, setText } from "../platform/dom.js";
 import { axesOf, pairAxes } from "../data/map-data.js";
 import { MAX_IN_MEMORY_SIDE } from "../data/tile-source.js";
 import { sameToken, search } from "../data/tokens.js";
-import { differenceBlockedBy, isRunOf, liveTexts, sidesOf } from "../state/sides.js";
+import { comparedTexts, differenceBlockedBy, isRunOf, liveTexts, sidesOf } from "../state/sides.js";
 import { INITIAL_STATE, normalize } from "../state/state.js";
 import { decode, encode } from "../state/url.js";
 import { knownDecimals } from "../views/messages.js";
@@ -31,6 +31,10 @@ const RESETS = {
   target: { targetToken: null },
   order: { collapsedLayers: [], collapsedHeads: [] },
   view: { cancelledPatching: "" },
+  row: { chosenHere: true },
+  col: { chosenHere: true },
+  text: { chosenHere: false },
+  part: { chosenHere: false },
 };
 
 export class App {
@@ -56,6 +60,7 @@ export class App {
     const opening = "layer" in fromUrl || "head" in fromUrl ? {} : { row, col };
     this.state = normalize({ ...this.initialState, ...opening, ...fromUrl }, this.manifest);
     this.queries = new Queries(this);
+    this.told = /** @type {Map<string, StoryChoice | null>} */ (new Map()); // the steps whose answer is shown, each with the one chosen
     this.opening = /** @type {((run: Run) => Partial<State>) | null} */ (null); // of the next text that has run; null: the address
     this.lastViews = /** @type {Record<string, ViewName>} */ ({ [placeOf(this.state.view)]: this.state.view });
     this.urlWrittenAt = -Infinity;
@@ -194,9 +199,7 @@ export class App {
   address() {
     const { state, manifest, initialState } = this;
     if (!manifest.live_models?.includes(manifest.runs[0].model)) return encode(state, initialState);
-    const [given, b] = manifest.runs.slice(0, manifest.numGivenRuns);
-    const a = state.text ? state : { text: given.text, model: given.model };
-    const other = state.textB ? { text: state.textB, model: state.modelB || a.model } : b;
+    const [a, other] = comparedTexts(state, manifest);
     const side = [state.liveRun, state.liveRunB].indexOf(state.ablatedRun); // A or B, whichever number it has
     const ablatedRun = side < 0 ? state.ablatedRun : side;
     const textB = other && other.text !== a.text ? other.text : "";

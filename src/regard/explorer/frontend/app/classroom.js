@@ -3,6 +3,7 @@
 import { setText, svg } from "../platform/dom.js";
 import { looksOnly, normalize } from "../state/state.js";
 import { decode, encode } from "../state/url.js";
+import { stepKey } from "../views/story-panel.js";
 
 const FOLLOW_MS = 500; // between questions for what the teacher shows
 const PUBLISH_MS = 100; // what changes within is told at once
@@ -81,10 +82,15 @@ export function followTeacher(app) {
 function showView(app, { address, run }) {
   if (!address) return; // the teacher's page has not opened yet
   const { manifest, initialState } = app;
-  const { theme, presenter } = app.state;
+  const { theme, presenter, story, part, row, col } = app.state;
   if (run) manifest.runs[run.number] = run.metadata;
   const ofText = run
     ? { text: run.metadata.text, model: run.metadata.model, liveRun: run.number }
     : { text: "", model: "", liveRun: null };
-  app.show(normalize({ ...initialState, ...decode(address), ...ofText, theme, presenter }, manifest));
+  const wanted = { ...initialState, ...decode(address), ...ofText, theme, presenter };
+  const step = manifest.stories.find(({ key }) => key === wanted.story)?.steps[wanted.part];
+  const isAsked = step?.question?.words.length && !app.told.has(stepKey(wanted)); // for a cell, which each finds alone
+  const isSame = stepKey(wanted) === stepKey({ story, part });
+  const own = isAsked ? { row: isSame ? row : null, col: isSame ? col : null } : {};
+  app.show(normalize({ ...wanted, ...own }, manifest));
 }

@@ -1,7 +1,7 @@
 // The first minute: what the page shows, why it opens with this head, and what to try.
 
-import { tokenName } from "../data/tokens.js";
-import { bidi, button, muted } from "../platform/dom.js";
+import { label, tokenName } from "../data/tokens.js";
+import { bidi, button, el, muted } from "../platform/dom.js";
 import { formatWeight } from "../render/format.js";
 import { layerName } from "../views/messages.js";
 
@@ -32,6 +32,7 @@ function draw(app, run) {
     : ["."];
   const shown = `These maps show how much every ${unit} (row) attends to every other (column)`;
   refs.introText.replaceChildren(shown, ...why);
+  refs.introTerms.replaceChildren(...terms(run));
   const rests = manifest.metrics.some(({ key }) => key === "sink");
   refs.introExamples.replaceChildren(
     muted("Try"),
@@ -39,6 +40,21 @@ function draw(app, run) {
     rests ? button("Where attention rests", () => app.set({ view: "heads", order: "metric", metric: "sink" })) : "",
     first ? button("How a weight is computed", () => app.set({ ...placeOf(first), view: "cell" })) : "",
   );
+}
+
+/** What the words mean that the page uses, and the marks of the text. @param {Run} run */
+function terms({ tokens, picture }) {
+  const term = (/** @type {string} */ name) => el("em", {}, name);
+  const marks = [...new Set(tokens.flatMap(({ text, special }) => (special ? [text] : [])))];
+  const are = marks.length > 1 ? "are marks" : "is a mark";
+  const unit = picture ? "patches" : "words";
+  return [
+    ...["A ", term("layer"), " is a step of the model; in each step several ", term("heads"), " weigh the ", unit],
+    ", each in its own way. ",
+    ...marks.flatMap((mark, n) => [n ? " and " : "", bidi(label(mark))]),
+    marks.length ? ` ${are} that the model adds. ` : "",
+    ...["A token on which much attention rests, whatever it stands for, is a ", term("sink"), "."],
+  ];
 }
 
 /** @param {Run} run @param {DistinctiveCell} cell */

@@ -224,6 +224,8 @@ export const FIELDS = {
   story: field("story", "", text()),
   /** its step, from 0 */
   part: field("part", 0, count),
+  /** the cell was chosen on this page since the step or text was shown: not by an address, nor by the teacher */
+  chosenHere: unwritten(/** @type {boolean} */ (false)),
   /** large type, words and map only, where one head is shown */
   presenter: field("big", false, flag),
 };

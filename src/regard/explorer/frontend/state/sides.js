@@ -30,6 +30,14 @@ export function liveTexts({ text, model, textB, modelB }, { live_models: models,
   ];
 }
 
+/** What A and B are of, whether it was given or is run; A alone without a comparison. @param {State} state @param {Manifest} manifest @returns {LiveRun[]} */
+export function comparedTexts({ text, model, textB, modelB }, { runs, numGivenRuns }) {
+  const [given, givenB] = runs.slice(0, numGivenRuns);
+  const a = text ? { text, model } : given;
+  const b = textB ? { text: textB, model: modelB || a.model } : givenB;
+  return b ? [a, b] : [a];
+}
+
 /** Whether a run is there, and is that of a text. @param {Manifest} manifest @param {number | null} number @param {LiveRun} run */
 export function isRunOf({ runs }, number, { text, model }) {
   return number !== null && runs[number].text === text && runs[number].model === model;

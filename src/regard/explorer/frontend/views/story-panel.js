@@ -1,7 +1,8 @@
 // A story: prose beside the views, step by step. It asks, and shows what is so after the answer.
 
-import { escapeInvisible, tokenName } from "../data/tokens.js";
+import { escapeInvisible, isolate, tokenName } from "../data/tokens.js";
 import { activeElementOf, bidi, button, el, setText } from "../platform/dom.js";
+import { comparedTexts } from "../state/sides.js";
 import { decode } from "../state/url.js";
 
 const TAGS = /** @type {const} */ ({ em: "em", strong: "strong", code: "code" });
@@ -15,7 +16,6 @@ class StoryPanel {
     this.app = app;
     this.story = /** @type {Story | null} */ (null);
     this.part = 0;
-    this.told = /** @type {Set<string>} */ (new Set()); // the steps whose answer is shown
     refs.stories.hidden = stories.length === 0;
     const items = stories.map((story) =>
       button([bidi(escapeInvisible(story.title))], () => this.start(story), { class: "rg-item" }),
@@ -37,7 +37,7 @@ class StoryPanel {
 
   /** From its beginning, with nothing told. @param {Story} story */
   start(story) {
-    this.told.clear();
+    this.app.told.clear();
     this.story = null; // drawn again, also where it is at its first step
     this.refs.stories.open = false;
     goToStep(this.app, story, 0);
@@ -69,7 +69,7 @@ class StoryPanel {
       this.refs.story.scrollTop = 0;
     }
     const step = this.current;
-    if (step && !this.isTold && isChosen(step.question, chosenWords(this.app))) this.tellSoon();
+    if (step && !this.isTold && this.app.state.chosenHere) this.checkWords(step.question?.words ?? []);
     const waits = step !== null && step.reveal.length > 0 && !this.isTold;
     return { nextTokens: waits, views: this.isCovered };
   }
@@ -79,7 +79,20 @@ class StoryPanel {
   }
 
   get isTold() {
-    return this.told.has(`${this.story?.key} ${this.part}`);
+    return this.app.told.has(this.key);
+  }
+
+  get key() {
+    return stepKey({ story: this.story?.key ?? "", part: this.part });
+  }
+
+  /** Tell when the words that a question is for are those chosen, else that they are not. @param {string[]} words */
+  checkWords(words) {
+    const plain = (/** @type {string} */ word) => word.toLowerCase();
+    const chosen = chosenWords(this.app).slice(0, words.length);
+    if (words.length === 0 || chosen.length < words.length) return;
+    if (words.every((word, n) => plain(word) === plain(chosen[n]))) this.tellSoon();
+    else setText(this.refs.storyVerdict, `Not ${chosen.map(isolate).join(" → ")}: try again, or show the answer.`);
   }
 
   /** After what the page shows now. */
@@ -88,15 +101,15 @@ class StoryPanel {
     queueMicrotask(() => current === this.current && !this.isTold && this.tell("Yes."));
   }
 
-  /** Show what is so. @param {string} verdict */
-  tell(verdict) {
+  /** Show what is so. @param {string} verdict @param {StoryChoice | null} [chosen] */
+  tell(verdict, chosen = null) {
     const isInside = this.refs.story.contains(activeElementOf(this.refs.story)); // on what goes now
-    this.told.add(`${this.story?.key} ${this.part}`);
+    this.app.told.set(this.key, chosen);
     this.draw(verdict);
     if (isInside) this.refs.storyNext.focus();
     const address = this.current?.answer_view;
     if (address) openAddress(this.app, address);
-    else this.app.refresh();
+    this.app.refresh(); // what was covered, also where the teacher has opened that address already
   }
 
   checkNumber() {
@@ -128,10 +141,16 @@ class StoryPanel {
   /** @param {StoryChoice} choice */
   choice(choice) {
     const { isTold } = this;
-    const say = () => this.tell(choice.is_right ? "Yes, as the model has it." : "The model has it otherwise.");
+    const words = escapeInvisible(choice.spans.map(({ text }) => text).join(""));
+    const verdict = choice.is_right ? "Yes, as the model has it." : `You chose ${words}. The model has it otherwise.`;
     const isShown = isTold && choice.is_right;
-    const props = { class: `rg-button rg-choice ${isShown ? "rg-right" : ""}`, disabled: isTold };
-    return button([...this.spans(choice.spans), isShown ? " ✓" : ""], say, props);
+    const isWrong = !choice.is_right && this.app.told.get(this.key) === choice;
+    const props = {
+      class: `rg-button rg-choice ${isShown ? "rg-right" : isWrong ? "rg-wrong" : ""}`,
+      disabled: isTold,
+    };
+    const mark = isShown ? " ✓" : isWrong ? " ✗ your choice" : "";
+    return button([...this.spans(choice.spans), mark], () => this.tell(verdict, choice), props);
   }
 
   /** @param {StoryBlock[]} blocks */
@@ -151,12 +170,8 @@ class StoryPanel {
   }
 }
 
-/** Whether the words that a question is for are those chosen. @param {StoryQuestion | null} question @param {string[]} chosen */
-function isChosen(question, chosen) {
-  const plain = (/** @type {string} */ word) => word.toLowerCase();
-  const words = question?.words ?? [];
-  return words.length > 0 && words.every((word, n) => plain(word) === plain(chosen[n] ?? ""));
-}
+/** A step, as it is known to be told. @param {Pick<State, "story" | "part">} state */
+export const stepKey = ({ story, part }) => `${story} ${part}`;
 
 /** What a step of a story shows first. @param {Story} story @param {number} part @returns {Partial<State>} */
 export function storyView({ key, steps }, part) {
@@ -175,9 +190,15 @@ function openAddress(app, address) {
   openView(app, { ...decode(address), story, part });
 }
 
-/** @param {App} app @param {Partial<State>} found */
+/** A text that is A or B already is shown on its side, and both stay. @param {App} app @param {Partial<State>} found */
 function openView(app, found) {
-  app.open({ theme: app.state.theme, ...found });
+  const { state, manifest } = app;
+  const { theme, text, model, textB, modelB } = state;
+  const isOf = (/** @type {LiveRun} */ run) => found.text === run.text && (found.model ?? run.model) === run.model;
+  const place = found.textB ? -1 : comparedTexts(state, manifest).findIndex(isOf);
+  /** @type {Partial<State>} */
+  const stays = { text, model, textB, modelB, side: place === 1 ? "B" : (found.side ?? "A") };
+  app.open({ theme, ...found, ...(place < 0 ? {} : stays) });
 }
 
 /** The words of the chosen query and key. @param {App} app */
