@@ -17,6 +17,7 @@ from pages import (
     hostile,
     intercept,
     number,
+    plain,
     readout,
     saved,
     settled,
@@ -255,7 +256,13 @@ def test_a_head_that_is_chosen_after_back_leaves_the_way_forward(open_page, addr
 
 
 def test_what_an_address_says_wrongly_is_not_taken(open_page, address):
-    page = open_page(f"{address}#v=nothing&l=999&h=-1&i=1e9&z=a_b_c&w=<script>")
+    page = open_page(f"{address}#v=nothing&l=999&h=-1&i=1e9&z=a_b_c&w=<script>&ps=1")
+    said = page.get_by_role("alert")
+    assert plain(said).startswith("Left out, since it means nothing in an address: v=nothing, h=-1, i=1e9, z=a_b_c …")
+    assert not said.get_by_role("button").is_visible()
+    press(page, "]")
+    assert not said.is_visible()
+    press(page, "[")
     assert page.locator("h2").first.inner_text() == "Layer 5 · Head 3"
     go(page, f"{address}#v=heads&n=0&sl=20.21.22.23.24.25&sh=0.0.0.0.0.0.0.0.0.0.0.0")
     page.get_by_text("More", exact=True).click()

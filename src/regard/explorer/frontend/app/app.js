@@ -6,8 +6,8 @@ import { MAX_IN_MEMORY_SIDE } from "../data/tile-source.js";
 import { sameToken, search } from "../data/tokens.js";
 import { differenceBlockedBy, isRunOf, liveTexts, sidesOf } from "../state/sides.js";
 import { INITIAL_STATE, normalize } from "../state/state.js";
-import { decode, encode } from "../state/url.js";
-import { knownDecimals } from "../views/messages.js";
+import { decode, encode, unread } from "../state/url.js";
+import { knownDecimals, unreadMessage } from "../views/messages.js";
 import { choiceOf, focusMainView } from "./actions.js";
 import { followTeacher, publish } from "./classroom.js";
 import { findBinding, keybindingsOf } from "./keybindings.js";
@@ -56,6 +56,7 @@ export class App {
     const opening = "layer" in fromUrl || "head" in fromUrl ? {} : { row, col };
     this.state = normalize({ ...this.initialState, ...opening, ...fromUrl }, this.manifest);
     this.queries = new Queries(this);
+    this.unread = syncUrl ? unread(location.hash) : []; // of the address, until something is chosen
     this.opening = /** @type {((run: Run) => Partial<State>) | null} */ (null); // of the next text that has run; null: the address
     this.lastViews = /** @type {Record<string, ViewName>} */ ({ [placeOf(this.state.view)]: this.state.view });
     this.urlWrittenAt = -Infinity;
@@ -86,7 +87,13 @@ export class App {
     document.addEventListener("keydown", (event) => event.target === document.body && this.onKeydown(event), {
       signal,
     });
-    window.addEventListener("hashchange", () => this.open(decode(location.hash), true), { signal });
+    const onHash = () => {
+      const parts = unread(location.hash); // of what is written later nothing is
+      this.open(decode(location.hash), true);
+      this.unread = parts;
+      this.refresh();
+    };
+    window.addEventListener("hashchange", onHash, { signal });
   }
 
   close() {
@@ -125,6 +132,7 @@ export class App {
   /** @param {Partial<State>} change */
   set(change) {
     if (change.view && change.view !== "movement") this.parts.movement.player.stop(); // the state has where it is
+    this.unread = [];
     const resets = Object.keys(change).map((name) => RESETS[name]);
     this.show(normalize(Object.assign({}, this.state, ...resets, change), this.manifest));
   }
@@ -268,8 +276,11 @@ export class App {
   /** @param {Error[]} errors all current ones */
   showErrors(errors) {
     if (this.controller.signal.aborted) return;
-    this.refs.errorBar.hidden = errors.length === 0;
-    setText(this.refs.errorText, [...new Set(errors.map(({ message }) => message))].join(" "));
+    const messages = [...new Set(errors.map(({ message }) => message))];
+    if (this.unread.length) messages.push(unreadMessage(this.unread));
+    this.refs.errorBar.hidden = messages.length === 0;
+    this.refs.retry.hidden = errors.length === 0;
+    setText(this.refs.errorText, messages.join(" "));
   }
 
   // Selectors
