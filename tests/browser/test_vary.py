@@ -130,9 +130,9 @@ def test_a_path_that_cannot_be_is_shown_beside_why(open_page, serve, induction):
     page = open_page(address, selector=".rg-path-table", allow="400 (Bad Request)")
     sender, receiver = (page.get_by_label(f"Head {way} which the path goes") for way in ("from", "to"))
     for refused, shown, message in (
-        ("ps=1.2&pr=0.3", ["1,2", "0,3"], "A path goes to a head of a later layer: the sender, (1, 2), is one of the last"),
+        ("ps=1.2&pr=0.3", ["1,2", "0,3"], "must be in a later layer than the sender"),
         ("ps=0.3&pr=7.9", ["0,3", "7,9"], "There is no head (7, 9)"),
-        ("ps=1.2", ["1,2", ""], "A path goes to a head of a later layer: the sender, (1, 2), is one of the last"),
+        ("ps=1.2", ["1,2", ""], "the sender, (1, 2), is one of the last"),
     ):
         go(page, f"{address}&{refused}")
         assert message in page.locator("[data-ref=patchingStatus]").inner_text()

@@ -27,7 +27,8 @@ class Address(NamedTuple):
 def read_address(address: str) -> Address:
     """Return what an address names, or one in a file: ``http://127.0.0.1:8765/…/#v=head&text=…``, or what follows #.
 
-    Only the part after # is read: nothing is requested. An error if it names no view, a model of B alone or an unknown one, or says the same twice.
+    Only the part after # is read: nothing is requested. An error if it names no view, a model of B
+    alone or an unknown one, or says the same twice.
     """
     if "#" not in address and _is_file(address):
         address = _read(Path(address))

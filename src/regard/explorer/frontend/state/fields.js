@@ -6,7 +6,10 @@ export const MAX_TEXT = 4000; // characters of a text in an address
 const count = { read: (text) => (/^\d{1,9}$/.test(text) ? Number(text) : undefined), write: String };
 /** @type {Codec<number | "mean">} */
 const head = { read: (text) => (text === "mean" ? text : count.read(text)), write: String };
-const flag = /** @type {Codec<boolean>} */ ({ read: (text) => ({ 1: true, 0: false })[text], write: (on) => (on ? "1" : "0") });
+const flag = /** @type {Codec<boolean>} */ ({
+  read: (text) => ({ 1: true, 0: false })[text],
+  write: (on) => (on ? "1" : "0"),
+});
 
 /** @template {string} T @param {...T} choices @returns {Codec<T>} */
 const oneOf = (...choices) => ({ read: (text) => choices.find((choice) => choice === text), write: String });
