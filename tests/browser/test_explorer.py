@@ -17,6 +17,7 @@ from pages import (
     hostile,
     intercept,
     number,
+    plain,
     readout,
     saved,
     settled,
@@ -231,11 +232,29 @@ def test_the_address_brings_a_view_back_and_the_way_to_it(open_page, address):
     page.get_by_role("gridcell", name=re.compile("layer 4, head 7")).dblclick()
     press(page, "]")
     press(page, "4")
-    for view in ("head", "heads"):
+    for view, head in (("head", "l=4&h=8"), ("head", "l=4&h=7"), ("heads", "l=4&h=7"), ("heads", "l=2&h=3")):
         page.go_back()
         settled(page)
         assert page.locator("main").get_attribute("data-view") == view
-        assert view == "heads" or page.locator("h2").first.inner_text() == "Layer 4 · Head 8"
+        assert head in page.url
+
+
+def test_what_is_clicked_has_an_entry_of_the_history_each_and_keys_one_for_all(open_page, address):
+    page = open_page(f"{address}#v=head&l=4&h=7&i=8&j=2")
+    before = page.evaluate("history.length")
+    for head in (5, 6):
+        page.locator(".rg-heads .rg-head").nth(4 * 12 + head).click()
+    click(page.locator(".rg-text-panel .rg-word").nth(3))
+    press(page, "]", "]", "[", "ArrowDown")
+    click(page.locator(".rg-head").nth(12 * 4))
+    chosen = [page.url]
+    for _ in range(5):
+        page.go_back()
+        settled(page)
+        chosen.append(page.url)
+    at = [re.search("l=4&h=([0-9]+)&i=([0-9]+)", url).groups() for url in chosen]
+    assert at == [("0", "4"), ("7", "4"), ("6", "3"), ("6", "8"), ("5", "8"), ("7", "8")]
+    assert page.evaluate("history.length") == before + 5
 
 
 def test_a_head_that_is_chosen_after_back_leaves_the_way_forward(open_page, address):
@@ -255,7 +274,13 @@ def test_a_head_that_is_chosen_after_back_leaves_the_way_forward(open_page, addr
 
 
 def test_what_an_address_says_wrongly_is_not_taken(open_page, address):
-    page = open_page(f"{address}#v=nothing&l=999&h=-1&i=1e9&z=a_b_c&w=<script>")
+    page = open_page(f"{address}#v=nothing&l=999&h=-1&i=1e9&z=a_b_c&w=<script>&ps=1")
+    said = page.get_by_role("alert")
+    assert plain(said).startswith("Left out, since it means nothing in an address: v=nothing, h=-1, i=1e9, z=a_b_c …")
+    assert not said.get_by_role("button").is_visible()
+    press(page, "]")
+    assert not said.is_visible()
+    press(page, "[")
     assert page.locator("h2").first.inner_text() == "Layer 5 · Head 3"
     go(page, f"{address}#v=heads&n=0&sl=20.21.22.23.24.25&sh=0.0.0.0.0.0.0.0.0.0.0.0")
     page.get_by_text("More", exact=True).click()

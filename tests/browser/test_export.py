@@ -253,6 +253,47 @@ def test_the_whole_model_is_saved_with_its_bars_heads_and_logit(open_page, seque
     assert total == pytest.approx(float(rows[-1][3]), rel=1e-4)
 
 
+@pytest.mark.parametrize(
+    ("view", "says"),
+    [
+        ("paths&i=8&pc=qz", "the same number of tokens"),
+        ("patching", "Patching needs a text B"),
+        ("movement", "This trace has no token vectors"),
+        ("model", "The whole model needs a model"),
+        ("lines", "Lines are drawn between 128 words at most"),
+    ],
+)
+def test_nothing_is_saved_where_a_sentence_stands_in_place_of_a_drawing(open_page, serve, sequence_address, view, says):
+    bare = serve(Exploration(traced([f"w{i}" for i in range(130)]))) if view in ("movement", "model", "lines") else None
+    page = open_page(f"{bare or sequence_address}#v={view}", allow="400")
+    assert says in page.locator("main").inner_text()
+    click(page.get_by_text("Save", exact=True))
+    assert page.locator("[data-ref=saveStatus]").inner_text() == "There is nothing to save: the view says why."
+    assert all(button.is_disabled() for button in page.locator("[data-save]").all())
+    press(page, "2")
+    assert saved(page, "SVG").count(b"<rect") > 2  # the map is saved as ever
+
+
+@pytest.mark.parametrize("view", ["head", "lines", "movement"])
+def test_words_that_repeat_are_numbered_wherever_they_stand_alone(open_page, address, view):
+    page = open_page(f"{address}#v={view}&l=2&h=3&i=8")
+    shown = texts(drawn(page))
+    for name in ("the:1", "the:2", "the:3", "it:2"):
+        assert shown.count(name) == 2 or view == "movement", name  # which has no room for all
+    assert {"the:1", "the:2", "the:3"} & set(shown)
+    assert "the" not in shown
+
+
+def test_what_is_offered_to_be_saved_is_of_what_is_shown(open_page, sequence_address):
+    page = open_page(f"{sequence_address}#v=head&l=1&h=0&i=8")
+    for key in ("7", "2"):
+        click(page.get_by_text("Save", exact=True))
+        assert page.get_by_text("Figure for print").is_visible() == (key == "7")
+        press(page, key)
+        assert not page.get_by_text("Figure for print").is_visible()
+    assert "v=head" in page.url
+
+
 @pytest.mark.parametrize("view", ["cell", "movement", "model", "lines"])
 def test_figures_for_print_are_offered_of_what_they_draw(open_page, address, view):
     page = open_page(f"{address}#{HEAD}")

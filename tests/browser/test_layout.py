@@ -183,6 +183,30 @@ def test_the_last_row_of_a_map_is_in_a_small_window(open_page, address):
     assert stage["height"] > 400
 
 
+@pytest.mark.parametrize(("view", "width", "height"), [("head", 1024, 768), ("cell", 1024, 768), ("head", 390, 844)])
+def test_what_is_said_of_a_map_is_in_the_window_whatever_stands_above_it(
+    open_page, address_of_two, view, width, height
+):
+    page = open_page(f"{address_of_two}#{HEAD.replace('head', view)}&s=diff")
+    resize(page, width, height)
+    window = {"x": 0, "y": 0, "width": width, "height": height}
+    for part in (".rg-readout", *([".rg-legend"] if width > 760 else [])):
+        assert is_inside(box(page, part), window), part
+    page.locator(".rg-mode-description").scroll_into_view_if_needed()
+    legend, said = box(page, ".rg-legend"), box(page, ".rg-mode-description")
+    assert legend["y"] + legend["height"] <= said["y"]  # its place is below the map
+
+
+def test_heads_in_the_order_of_a_measure_are_a_list_on_a_phone(open_page, address):
+    page = open_page(f"{address}#v=heads&l=2&h=3&o=metric&m=sink")
+    resize(page, 390, 844)
+    assert box(page, ".rg-grid")["height"] <= 1.5 * 844  # of 72 heads
+    captions = page.locator(".rg-caption")
+    assert captions.evaluate_all("(all) => all.every((one) => one.scrollWidth <= one.clientWidth)")
+    assert box(page, ".rg-head")["height"] >= 24
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
 def test_names_of_keys_and_of_panels_stand_in_line(open_page, sequence_address):
     page = open_page(f"{sequence_address}#v=head&l=1&h=0&i=8")
     starts = page.evaluate(

@@ -1,6 +1,7 @@
 """What mattered, for the page: the answers are those of `regard.metrics.attribute`, and refusals are sentences."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -131,3 +132,24 @@ def test_a_page_holds_the_answers_for_the_default_target(decoder, bert, monkeypa
     assert "as similar to itself" in own["gradient"]["error"]
     monkeypatch.setattr(attribution_module, "_MAX_FILE_GRADIENTS", 5 * 31)  # of a longer text, what is quick
     assert list(default_attributions(explored(bert, "the cat sat"), 0)) == ["gradient", "relevance", "attnlrp"]
+
+
+def test_the_likely_tokens_are_read_from_the_record_and_not_computed_again(induction):
+    exploration = explored(induction, TEXT)
+    assert exploration.attribution(0)["likely"] == exploration.next_tokens(0)["tokens"][:8]
+    assert "unedited" not in vars(exploration.run(0))
+
+
+def overflowing(model):
+    """Return a model whose last norm multiplies by infinity."""
+    norm = model.final_norm
+    return replace(model, final_norm=replace(norm, weight=np.full_like(norm.weight, np.inf)))
+
+
+def test_what_is_not_finite_is_said(induction):
+    exploration = explored(overflowing(induction), TEXT)
+    with pytest.raises(RegardError, match=r"^predictions are NaN or infinite: the model overflows for this text"):
+        exploration.attribution(0)
+    assert {each["error"] for each in default_attributions(exploration, 0).values()} == {
+        "predictions are NaN or infinite: the model overflows for this text"
+    }

@@ -1,6 +1,7 @@
 """Arrays that are kept up to a number of bytes."""
 
 import numpy as np
+import pytest
 
 from regard.explorer.cache import Cache, Kept
 
@@ -15,6 +16,15 @@ def test_the_arrays_that_were_read_last_stay():
         get(key)
     assert made == ["a", "b", "c"]
     assert cache.nbytes == 20
+
+
+def test_of_what_fails_or_makes_room_nothing_is_left():
+    cache = Cache(limit=20)
+    for key in range(100):
+        with pytest.raises(ZeroDivisionError):
+            cache.get(key, lambda: 1 // 0)
+        cache.get(-key, lambda: np.zeros(10, np.uint8))
+    assert len(cache._arrays) == len(cache._key_locks) == 2
 
 
 def test_the_last_eight_answers_are_kept_and_computed_once():

@@ -2,6 +2,8 @@
 
 import errno
 import logging
+import select
+import socket
 
 import h11
 import pytest
@@ -15,6 +17,7 @@ from regard.explorer.connections import (
     ClassProtocol,
     log_once,
 )
+from regard.explorer.server import listen
 
 
 class Timer:
@@ -65,6 +68,9 @@ class Transport:
 
     def is_closing(self):
         return self.aborted or self.closing
+
+    def pause_reading(self):
+        pass
 
     def get_write_buffer_size(self):
         return self.queued
@@ -200,6 +206,31 @@ def test_a_pupil_takes_an_answer_in_time(connect):
     connect.loop.timers[-1].call()
     assert protocol.transport.aborted
     assert not connect.state.connections
+
+
+def test_a_pupil_that_takes_an_answer_slowly_gets_the_next_one_that_it_asked_for_ahead(connect):
+    protocol = connect(ClassProtocol, "10.0.0.7")
+    protocol.data_received(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" * 2)
+    for protocol.transport.queued in (2_000_000, 1_999_999, 1):
+        connect.loop.timers[-1].call()
+        assert not protocol.transport.aborted
+    connect.loop.timers[-1].call()
+    assert protocol.transport.aborted
+
+
+def test_that_an_answer_is_taken_is_seen_after_a_few_kilobytes():
+    with listen(0) as listening, socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 15)
+        client.connect(listening.getsockname())
+        connection, _ = listening.accept()
+        with connection:
+            connection.setblocking(False)
+            while select.select([], [connection], [], 0)[1]:
+                connection.send(bytes(1 << 20))
+            taken = 0
+            while not select.select([], [connection], [], 0)[1]:
+                taken += len(client.recv(4096))
+    assert taken <= 1 << 16  # of answers of some megabytes
 
 
 def test_that_no_file_can_be_opened_is_logged_once(caplog):

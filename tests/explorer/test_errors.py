@@ -157,6 +157,9 @@ ADDRESSES = [
     (f"#{'&'.join(f'k{n}=1' for n in range(100))}", NO_ADDRESS),
     ("#v=head&model=/etc/passwd", "give it with --model"),
     ("#v=head&model=nobody/model", "give it with --model"),
+    ("#ps=1.2", NO_ADDRESS),
+    ("#v=head&model_b=minilm&text=a", "the model of B and not that of A"),
+    ("#v=head&l=1&l=2", "says the same twice"),
     (f"#text={'a' * 30_000}", "at most 20,000 characters"),
 ]
 ADDRESSES_OF_NO_CLASS = (

@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
-from contextlib import closing
+from contextlib import closing, suppress
 
 import numpy as np
 import pytest
@@ -307,6 +307,29 @@ def test_what_is_kept_is_bounded(door):
         return answers.nbytes
 
     assert 2_000 < door.runner.run(rows()) <= 4_000
+
+
+def test_a_class_that_asks_without_end_leaves_as_many_entries_as_one_that_asks_for_a_while(door, exploration):
+    answers = Answers(door.classroom, limit=40_000)
+
+    async def ask(clients):
+        for client in clients:
+            for i in range(7):  # of 5 tokens
+                for layer in range(2):
+                    for mode in ("raw", "rollout"):
+                        at = {**HEAD, "layer": layer, "mode": mode, "i": i}
+                        questions = [("row", at), ("column", {**HEAD, "layer": layer, "mode": mode, "j": i})]
+                        for name, params in questions + [("cell", {**at, "j": j}) for j in range(7)]:
+                            with suppress(RegardError):
+                                await answers.get(Asking(f"10.0.{client}.7"), name, params)
+        locks = exploration.cache._key_locks.keys()
+        assert locks == exploration.cache._arrays.keys()
+        return len(answers._kept), len(answers._coming), len(answers._turns), len(answers._waiting), len(locks)
+
+    first = door.runner.run(ask(range(2)))
+    assert first[1:4] == (0, 0, 0)
+    assert 2 < first[0] < 80
+    assert door.runner.run(ask(range(2, 5))) == first
 
 
 def test_a_client_computes_one_at_a_time_and_nothing_that_it_left(door, exploration, monkeypatch):

@@ -27,7 +27,8 @@ class Address(NamedTuple):
 def read_address(address: str) -> Address:
     """Return what an address names, or one in a file: ``http://127.0.0.1:8765/…/#v=head&text=…``, or what follows #.
 
-    Only the part after # is read: nothing is requested. An error if it names no view, or an unknown model.
+    Only the part after # is read: nothing is requested. An error if it names no view, a model of B
+    alone or an unknown one, or says the same twice.
     """
     if "#" not in address and _is_file(address):
         address = _read(Path(address))
@@ -35,13 +36,18 @@ def read_address(address: str) -> Address:
     if len(address) > _MAX_CHARACTERS:
         raise RegardError(f"an address has at most {_MAX_CHARACTERS:,} characters, this one {len(address):,}")
     try:
-        parts = dict(parse_qsl(fragment, keep_blank_values=True, max_num_fields=_MAX_PARTS))
+        pairs = parse_qsl(fragment, keep_blank_values=True, max_num_fields=_MAX_PARTS)
     except ValueError:
-        parts = {}
-    if not separator or not parts:
+        pairs = []
+    parts = dict(pairs)
+    if not separator or "v" not in parts:
         raise RegardError(
             f"{address[:60]!r} is not an address of the explorer: copy it from the page, with all after its #"
         )
+    if len(parts) < len(pairs):
+        raise RegardError("the address says the same twice: copy it from the page again")
+    if "model_b" in parts and "model" not in parts:
+        raise RegardError("the address names the model of B and not that of A: copy it from the page again")
     text, text_b = parts.pop("text", None), parts.pop("text_b", None)
     models = tuple(parts.pop(key) for key in _MODELS if key in parts)
     if unknown := [name for name in models if name not in KNOWN]:

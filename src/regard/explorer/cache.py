@@ -41,7 +41,12 @@ class Cache:
                 if key in self._arrays:
                     self._arrays.move_to_end(key)
                     return self._arrays[key]
-            array = compute()
+            try:
+                array = compute()
+            except BaseException:
+                with self._lock:
+                    self._key_locks.pop(key, None)
+                raise
             array.setflags(write=False)
             with self._lock:
                 self._arrays[key] = array

@@ -85,16 +85,16 @@ class BoundedProtocol(H11Protocol):
         if self.conn.their_state not in (h11.IDLE, h11.SEND_BODY) and not self.transport.is_closing():
             self._stop()
         elif self._timer is None:
-            self._wait(math.inf)
+            self._wait()
 
-    def _wait(self, queued: float) -> None:
-        self._timer = self.loop.call_later(REQUEST_SECONDS, self._expire, queued)
+    def _wait(self, queued: float = math.inf) -> None:
+        self._timer = self.loop.call_later(REQUEST_SECONDS, self._expire, queued, self._wait)
 
-    def _expire(self, before: float) -> None:
+    def _expire(self, before: float, wait: Callable[[float], None]) -> None:
         """Close the connection, unless some of the `before` bytes that waited to be sent have been taken since."""
         queued = self.transport.get_write_buffer_size()
         if 0 < queued < before:
-            self._wait(queued)
+            wait(queued)
         else:
             self.close()
 
@@ -128,7 +128,10 @@ class ClassProtocol(BoundedProtocol):
     def _watch(self) -> None:
         super()._watch()
         if self._timer is None and self._answering is None and not self.transport.is_closing():
-            self._answering = self.loop.call_later(_ANSWER_SECONDS, self.close)
+            self._wait_for_answer()
+
+    def _wait_for_answer(self, queued: float = math.inf) -> None:
+        self._answering = self.loop.call_later(_ANSWER_SECONDS, self._expire, queued, self._wait_for_answer)
 
     def _stop(self) -> None:
         super()._stop()

@@ -46,6 +46,7 @@ from regard.explorer.responses import (
 
 PORT = 8765
 _MAX_PORTS = 100  # tried
+_SEND_BYTES = 1 << 15  # that the system keeps of an answer: it takes more where a third of them has been read
 # Requests computed at the same time; the others wait, and may be cancelled meanwhile. Slow queries have their own
 # limit, so that tiles never wait for them.
 _MAX_CONCURRENT = 2
@@ -240,6 +241,7 @@ def listen(port: int, host: str = "127.0.0.1") -> socket.socket:
         # asyncio sends small packets without delay only if the protocol is named.
         listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         try:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BYTES)  # of its connections
             listening.bind((host, candidate))
             listening.listen()
         except OSError:

@@ -10,7 +10,7 @@ from regard import metrics
 from regard._utils.errors import RegardError
 from regard.explorer import answers
 from regard.explorer.codec import short
-from regard.explorer.queries.next_tokens import PredictedToken, logits_of
+from regard.explorer.queries.next_tokens import PredictedToken, next_tokens
 from regard.explorer.query import Exploration, query
 from regard.explorer.run import Run
 from regard.metrics.attribution_methods import ATTRIBUTION_METHODS, DEFAULT_STEPS, default_method
@@ -18,7 +18,6 @@ from regard.metrics.attribution_target import next_token_id, predicts_at_each_to
 from regard.metrics.layer_maps import CancelCheck
 from regard.models.images.model import ImageModel
 from regard.text.encoding import Encoding
-from regard.views.next_tokens import likely_tokens
 
 MAX_ATTRIBUTED_TOKENS = 1024
 """Gradients of longer texts take minutes."""
@@ -104,10 +103,10 @@ def attribution(
     model, encoding = recorded.model, _encoding(recorded)
     method = method or default_method(model)
     _check_memory(recorded, method)
-    position = -1 if position is None else recorded.position(position)
+    at = -1 if position is None else recorded.position(position)
     check()
     with np.errstate(all="ignore"):
-        likely = _likely_tokens(recorded, position) if predicts_tokens(model) else None
+        likely = next_tokens(recorded, position=position)["tokens"][:_NUM_LIKELY] if predicts_tokens(model) else None
         if to is not None and token is not None:
             raise RegardError("give a target as text or as a token's id, not both")
         target: Any = token if to is None else to
@@ -116,9 +115,9 @@ def attribution(
             is_text = isinstance(target, str) and target.split()
             compared = model.tokenizer(target) if is_text else target  # both texts as the page shows them
         else:
-            target = likely[0]["token"] if target is None else next_token_id(model, encoding, target, position)
+            target = likely[0]["token"] if target is None else next_token_id(model, encoding, target, at)
             compared = target
-        attributed = metrics.attribute(model, encoding, compared, position=position, method=method, check=check)
+        attributed = metrics.attribute(model, encoding, compared, position=at, method=method, check=check)
     if not np.isfinite([attributed.value, *attributed.scores]).all():
         raise RegardError("contributions are NaN or infinite: the model overflows for this text")
     return {
@@ -198,12 +197,6 @@ def _check_memory(run: Run, method: str) -> None:
             f"{title} holds the weights of all heads and their gradients: for this text {needed / 1e9:.1f} GB, more "
             f"than {_MAX_MAP_BYTES / 1e9:.1f} GB; choose another method, or a shorter text"
         )
-
-
-def _likely_tokens(run: Run, position: int) -> list[PredictedToken]:
-    """Return the most likely next tokens after a position, the most likely first."""
-    tokens = likely_tokens(logits_of(run, run.unedited, position)[0], run.model.tokenizer, top=_NUM_LIKELY)
-    return [{"token": each.id, "text": each.text, "probability": round(each.probability, 6)} for each in tokens]
 
 
 def _rounded(answer: Attribution) -> Attribution:

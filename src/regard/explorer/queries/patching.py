@@ -247,6 +247,12 @@ def _strongest_path(heads: PatchGrid, sender: PathHead | None, receiver: PathHea
         return layers[best], int(recovered[best].argmax())
 
     rows = range(len(layers))
+    if receiver is None and sender is not None and sender[0] == layers[-1]:
+        raise RegardError(f"a path goes to a head of a later layer: the sender, {sender}, is one of the last")
+    if sender is None and receiver is not None and receiver[0] == layers[0]:
+        raise RegardError(
+            f"a path comes from a head of an earlier layer: the receiver, {receiver}, is one of the first"
+        )
     if receiver is None:
         later = [row for row in rows if row and (sender is None or layers[row] > sender[0])]
         receiver = strongest(later or [*rows[1:]])

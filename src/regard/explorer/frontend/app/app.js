@@ -6,8 +6,8 @@ import { MAX_IN_MEMORY_SIDE } from "../data/tile-source.js";
 import { sameToken, search } from "../data/tokens.js";
 import { comparedTexts, differenceBlockedBy, isRunOf, liveTexts, sidesOf } from "../state/sides.js";
 import { INITIAL_STATE, normalize } from "../state/state.js";
-import { decode, encode } from "../state/url.js";
-import { knownDecimals } from "../views/messages.js";
+import { decode, encode, unread } from "../state/url.js";
+import { knownDecimals, unreadMessage } from "../views/messages.js";
 import { choiceOf, focusMainView } from "./actions.js";
 import { followTeacher, publish } from "./classroom.js";
 import { findBinding, keybindingsOf } from "./keybindings.js";
@@ -61,11 +61,15 @@ export class App {
     this.state = normalize({ ...this.initialState, ...opening, ...fromUrl }, this.manifest);
     this.queries = new Queries(this);
     this.told = /** @type {Map<string, StoryChoice | null>} */ (new Map()); // the steps whose answer is shown, each with the one chosen
+    this.unread = syncUrl ? unread(location.hash) : []; // of the address, until something is chosen
     this.opening = /** @type {((run: Run) => Partial<State>) | null} */ (null); // of the next text that has run; null: the address
     this.lastViews = /** @type {Record<string, ViewName>} */ ({ [placeOf(this.state.view)]: this.state.view });
     this.urlWrittenAt = -Infinity;
+    this.writeNow = /** @type {(() => void) | undefined} */ (undefined); // what waits to be written
     this.classTimer = this.publishTimer = /** @type {ReturnType<typeof setTimeout> | undefined} */ (undefined);
-    this.historyKey = historyKeyOf(this.state);
+    this.entry = entryOf(this.state); // of the history
+    this.lastAct = ""; // the kind of event
+    this.isFresh = false; // nothing has been chosen by what a person did last
     this.refs = fillMarkup(root, markup);
     this.parts = createLayout(this);
     this.presenter = new Presenter(this);
@@ -91,7 +95,19 @@ export class App {
     document.addEventListener("keydown", (event) => event.target === document.body && this.onKeydown(event), {
       signal,
     });
-    window.addEventListener("hashchange", () => this.open(decode(location.hash), true), { signal });
+    const onHash = () => {
+      const parts = unread(location.hash); // of what is written later nothing is
+      this.open(decode(location.hash), true);
+      this.unread = parts;
+      this.refresh();
+    };
+    window.addEventListener("hashchange", onHash, { signal });
+    const onAct = (/** @type {Event} */ { type }) => {
+      this.isFresh = type !== "keydown" || this.lastAct !== "keydown"; // keys that follow each other are one act
+      this.lastAct = type;
+    };
+    for (const type of ["pointerdown", "click", "keydown"])
+      document.addEventListener(type, onAct, { signal, capture: true });
   }
 
   close() {
@@ -130,6 +146,7 @@ export class App {
   /** @param {Partial<State>} change */
   set(change) {
     if (change.view && change.view !== "movement") this.parts.movement.player.stop(); // the state has where it is
+    this.unread = [];
     const resets = Object.keys(change).map((name) => RESETS[name]);
     this.show(normalize(Object.assign({}, this.state, ...resets, change), this.manifest));
   }
@@ -139,6 +156,7 @@ export class App {
     if (this.presenter.isDrawing) throw new Error("the state is set while it is drawn");
     if (JSON.stringify(next) === JSON.stringify(this.state)) return;
     this.state = next;
+    this.refs.saveMenu.open = false; // what it offers is of the state before
     this.lastViews[placeOf(next.view)] = next.view;
     if (this.syncUrl) this.writeUrl();
     publish(this);
@@ -191,7 +209,10 @@ export class App {
     if (!isSame || String(state.ablated) !== String(this.state.ablated))
       state.edits = { ...edits, past: isSame ? [...edits.past, choiceOf(this.state)] : [], future: [], error: "" }; // Back is undone too
     this.opening = isSame || isShown || !wanted.text ? null : () => this.wanted(found); // the run may have more heads and words
-    if (isThere) this.historyKey = historyKeyOf(state);
+    if (isThere) {
+      this.entry = entryOf(state);
+      this.lastAct = "keydown"; // a key that follows leaves the way forward
+    }
     this.show(state);
   }
 
@@ -207,20 +228,24 @@ export class App {
     return encode({ ...state, text: a.text, model: a.model, textB, modelB, ablatedRun }, initialState);
   }
 
-  /** Write the state into the URL, with a history entry for each view and ablation. */
+  /** Write the state into the URL, with a history entry for each view and ablation, and for each head and word that an act chooses. */
   writeUrl() {
+    const hash = `#${this.address()}`;
+    const entry = entryOf(this.state);
+    const isEntry = entry.view !== this.entry.view || (this.isFresh && entry.choice !== this.entry.choice);
+    if (isEntry) this.writeNow?.(); // the entry of before
     clearTimeout(this.urlTimer);
-    const write = () => {
+    this.entry = entry;
+    this.writeNow = () => {
       this.urlWrittenAt = performance.now();
-      const hash = `#${this.address()}`;
+      this.writeNow = undefined;
       if (location.hash === hash) return;
-      if (this.historyKey === historyKeyOf(this.state)) history.replaceState(null, "", hash);
-      else history.pushState(null, "", hash);
-      this.historyKey = historyKeyOf(this.state);
+      if (isEntry) history.pushState(null, "", hash);
+      else history.replaceState(null, "", hash);
     };
-    const isDue = performance.now() - this.urlWrittenAt > URL_INTERVAL_MS;
-    if (this.historyKey !== historyKeyOf(this.state) || isDue) write();
-    else this.urlTimer = setTimeout(write, URL_INTERVAL_MS);
+    if (isEntry) this.isFresh = false;
+    if (isEntry || performance.now() - this.urlWrittenAt > URL_INTERVAL_MS) this.writeNow();
+    else this.urlTimer = setTimeout(() => this.writeNow?.(), URL_INTERVAL_MS);
   }
 
   /** @param {ViewName} view */
@@ -271,8 +296,11 @@ export class App {
   /** @param {Error[]} errors all current ones */
   showErrors(errors) {
     if (this.controller.signal.aborted) return;
-    this.refs.errorBar.hidden = errors.length === 0;
-    setText(this.refs.errorText, [...new Set(errors.map(({ message }) => message))].join(" "));
+    const messages = [...new Set(errors.map(({ message }) => message))];
+    if (this.unread.length) messages.push(unreadMessage(this.unread));
+    this.refs.errorBar.hidden = messages.length === 0;
+    this.refs.retry.hidden = errors.length === 0;
+    setText(this.refs.errorText, messages.join(" "));
   }
 
   // Selectors
@@ -383,7 +411,11 @@ export class App {
   }
 }
 
-/** What has an entry of the history: each view, ablation and text. @param {State} state */
-function historyKeyOf({ view, ablated, ablatedRun, text, model, textB, modelB, story, part }) {
-  return JSON.stringify([view, ablated, ablatedRun, text, model, textB, modelB, story, part]);
+/** What has an entry of the history: each view, ablation and text, and each head and word where one chooses it. @param {State} state */
+function entryOf({ view, ablated, ablatedRun, text, model, textB, modelB, story, part, ...chosen }) {
+  const { layer, head, selectionB, row, col } = chosen;
+  return {
+    view: JSON.stringify([view, ablated, ablatedRun, text, model, textB, modelB, story, part]),
+    choice: JSON.stringify([layer, head, selectionB, row, col]),
+  };
 }

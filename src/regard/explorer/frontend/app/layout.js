@@ -1,6 +1,6 @@
 // The parts of the page: what fills its markup, and what its buttons do.
 
-import { exportView } from "../export/export-view.js";
+import { exportView, isDrawn, NOTHING_DRAWN } from "../export/export-view.js";
 import { listenToFigures } from "../export/print-figure.js";
 import { onSegment, refsOf, setOptions, setText } from "../platform/dom.js";
 import { MAX_TEXT } from "../state/fields.js";
@@ -155,6 +155,10 @@ function listenToMenus(app, { saveMenu, saveStatus, openCommand }) {
   openCommand.addEventListener("focus", () => openCommand.select());
   saveMenu.addEventListener("toggle", () => {
     const isLong = (app.state.text || app.manifest.runs[0].text).length > MAX_TEXT; // the address has no text
+    const isEmpty = app.queries.client.fetching.size === 0 && !isDrawn(app); // else it may come
+    for (const node of /** @type {NodeListOf<HTMLButtonElement>} */ (saveMenu.querySelectorAll("[data-save]")))
+      node.disabled = isEmpty;
+    setText(saveStatus, isEmpty ? NOTHING_DRAWN : "");
     openCommand.value = `regard explore ${isLong ? "--file FILE " : ""}--open '#${app.address()}'`;
   });
   saveMenu.addEventListener("click", ({ target }) => {

@@ -18,9 +18,17 @@ const TABLES = {
   model: ["residual_stream", streamCsv],
 };
 
+export const NOTHING_DRAWN = "There is nothing to save: the view says why.";
+
+/** Whether the view has a drawing, and not only a sentence. @param {App} app */
+export function isDrawn({ state: { view }, parts: { grid }, queries }) {
+  return view === "heads" ? grid.cells.length > 0 : Boolean(queries.data(TABLES[view]?.[0] ?? "maps"));
+}
+
 /** Download the current view. @param {App} app @param {"svg" | "png" | "csv"} kind */
 export async function exportView(app, kind) {
   await app.queries.client.idle();
+  if (!isDrawn(app)) throw new Error(NOTHING_DRAWN);
   const name = `${savedName(app)}.${kind}`;
   if (kind === "csv") return downloadFile(name, new Blob([composeCsv(app)], { type: "text/csv" }));
   const drawing = composeDrawing(app);
@@ -99,8 +107,7 @@ function composeCsv(app) {
   }
   const [question, toTable] = TABLES[state.view] ?? ["maps", mapCsv];
   const data = queries.data(question);
-  if (data) return toTable(app, data);
-  throw new Error(question === "maps" ? "There is no map to save." : "This view has no numbers to save.");
+  return toTable(app, data);
 }
 
 /** @param {App} app @param {Map<number, Movement>} movements by run */

@@ -87,12 +87,12 @@ function drawLabel(ctx, { colors, labelSize }, group, x, y, selected, found) {
   ctx.font = `${selected ? "600 " : ""}${group.special ? "italic " : ""}${labelSize}px ${FONT}`;
   ctx.direction = "ltr"; // keeps the anchor; characters within keep their own direction
   if (found) {
-    const { width } = ctx.measureText(group.label);
+    const { width } = ctx.measureText(group.name);
     ctx.fillStyle = colors.found;
     ctx.fillRect(ctx.textAlign === "right" ? x - width - 3 : x - 3, y - labelSize / 2 - 2, width + 6, labelSize + 4);
   }
   ctx.fillStyle = selected ? colors.mark : group.special ? colors.muted : colors.text;
-  ctx.fillText(group.label, x, y);
+  ctx.fillText(group.name, x, y);
 }
 
 /** The width of the longest label, of a sample. @param {Context2D} ctx @param {Group[]} axis @param {number} labelSize */
@@ -100,7 +100,7 @@ export function widestLabel(ctx, axis, labelSize) {
   ctx.font = `600 ${labelSize}px ${FONT}`;
   const stride = Math.max(1, Math.floor(axis.length / 300));
   return axis.reduce(
-    (widest, group, n) => (n % stride ? widest : Math.max(widest, ctx.measureText(group.label).width)),
+    (widest, group, n) => (n % stride ? widest : Math.max(widest, ctx.measureText(group.name).width)),
     20,
   );
 }

@@ -6,38 +6,41 @@ export const MAX_TEXT = 4000; // characters of a text in an address
 const count = { read: (text) => (/^\d{1,9}$/.test(text) ? Number(text) : undefined), write: String };
 /** @type {Codec<number | "mean">} */
 const head = { read: (text) => (text === "mean" ? text : count.read(text)), write: String };
-const flag = /** @type {Codec<boolean>} */ ({ read: (text) => text === "1", write: (on) => (on ? "1" : "0") });
+const flag = /** @type {Codec<boolean>} */ ({
+  read: (text) => ({ 1: true, 0: false })[text],
+  write: (on) => (on ? "1" : "0"),
+});
 
 /** @template {string} T @param {...T} choices @returns {Codec<T>} */
 const oneOf = (...choices) => ({ read: (text) => choices.find((choice) => choice === text), write: String });
 
-/** @param {number} [maxLength] @returns {Codec<string>} */
-const text = (maxLength = 200) => ({ read: (value) => value.slice(0, maxLength), write: String });
-
-/** A text that is whole or not at all. @type {Codec<string>} */
-const wholeText = { read: (value) => (value.length <= MAX_TEXT ? value : undefined), write: String };
+/** A text that is whole or not at all. @param {number} [maxLength] @returns {Codec<string>} */
+const text = (maxLength = 200) => ({
+  read: (value) => (value.length <= maxLength ? value : undefined),
+  write: String,
+});
 
 /** A number from 0, with three decimals. @param {number} [max] @returns {Codec<number>} */
 const decimal = (max = Infinity) => ({
-  read: (value) => (Number(value) >= 0 && Number(value) <= max ? Number(value) : undefined),
+  read: (value) => (/^[\d.]+$/.test(value) && Number(value) <= max ? Number(value) : undefined),
   write: (value) => String(Number(value.toFixed(3))),
 });
 
-/** @template T @param {Codec<T>} item @param {string} [separator] @returns {Codec<T[]>} */
+/** All of a list, or nothing: a part of it says something else. @template T @param {Codec<T>} item @param {string} [separator] @returns {Codec<T[]>} */
 const list = (item, separator = ".") => ({
-  read: (all) =>
-    all
-      .split(separator)
-      .map(item.read)
-      .filter((one) => one !== undefined),
+  read: (all) => {
+    const found = all === "" ? [] : all.split(separator).map(item.read);
+    return found.includes(undefined) ? undefined : /** @type {any[]} */ (found);
+  },
   write: (all) => all.map(item.write).join(separator),
 });
 
 /** @type {Codec<HeadChoice>} */
 const selection = {
   read: (value) => {
-    const [layer, ofLayer] = [count.read(value.split(".")[0]), head.read(value.split(".")[1] ?? "")];
-    return layer === undefined || ofLayer === undefined ? undefined : { layer, head: ofLayer };
+    const [first, second = "", ...others] = value.split(".");
+    const [layer, ofLayer] = [count.read(first), head.read(second)];
+    return layer === undefined || ofLayer === undefined || others.length ? undefined : { layer, head: ofLayer };
   },
   write: (at) => `${at.layer}.${at.head}`,
 };
@@ -54,8 +57,8 @@ const layerAndHead = {
 /** @type {Codec<Viewport>} */
 const viewport = {
   read: (value) => {
-    const [x, y, k] = value.split("_").map(Number);
-    return [x, y, k].every(Number.isFinite) && k > 0 ? { x, y, k } : undefined;
+    const [x, y, k, ...others] = value.split("_").map((part) => Number(part || NaN));
+    return [x, y, k].every(Number.isFinite) && k > 0 && !others.length ? { x, y, k } : undefined;
   },
   write: ({ x, y, k }) => [x.toFixed(3), y.toFixed(3), k.toPrecision(6)].map(Number).join("_"),
 };
@@ -64,8 +67,8 @@ const viewport = {
 const changedScores = {
   read: (value) => {
     const [place, ...all] = value.split("_");
-    const [layer, head, row] = place.split(".").map(count.read);
-    const scores = all.slice(0, 64).map((one) => {
+    const [layer, head, row, ...others] = place.split(".").map(count.read);
+    const scores = all.map((one) => {
       const [key, ...rest] = one.split(".");
       const score = rest.join(".");
       return /** @type {[number | undefined, number | null]} */ ([
@@ -74,7 +77,8 @@ const changedScores = {
       ]);
     });
     const isValid = scores.every(([key, score]) => key !== undefined && (score === null || Math.abs(score) < 1e6));
-    if (layer === undefined || head === undefined || row === undefined || !isValid) return undefined;
+    if (layer === undefined || head === undefined || row === undefined || others.length) return undefined;
+    if (!isValid || all.length > 64) return undefined;
     return { layer, head, row, scores: /** @type {ChangedScore[]} */ (scores) };
   },
   write: ({ layer, head, row, scores }) =>
@@ -170,13 +174,13 @@ export const FIELDS = {
   /** the ablations before and after this one, which run, and what went wrong */
   edits: unwritten(/** @type {Edits} */ ({ past: [], future: [], applied: { ablated: [], ablatedRun: 0 }, error: "" })),
   /** a text that the page runs itself; empty: that of the given runs */
-  text: field("text", "", wholeText),
+  text: field("text", "", text(MAX_TEXT)),
   /** the name of what runs it */
   model: field("model", "", text()),
   /** its run, which is then A; null until it has run */
   liveRun: unwritten(/** @type {number | null} */ (null)),
   /** a text that the page runs itself and compares with; empty: that of the second given run, if there is one */
-  textB: field("text_b", "", wholeText),
+  textB: field("text_b", "", text(MAX_TEXT)),
   modelB: field("model_b", "", text()),
   /** its run, which is then B; null until it has run */
   liveRunB: unwritten(/** @type {number | null} */ (null)),

@@ -26,3 +26,10 @@ export function decode(hash) {
   });
   return Object.fromEntries(found.filter(([, value]) => value !== undefined));
 }
+
+/** What a fragment says that means nothing to the page. @param {string} hash */
+export function unread(hash) {
+  const found = decode(hash);
+  const isRead = (/** @type {string} */ key) => ALL.some(([name, [own]]) => own === key && name in found);
+  return [...new URLSearchParams(hash.replace(/^#/, ""))].filter(([key]) => !isRead(key)).map((part) => part.join("="));
+}

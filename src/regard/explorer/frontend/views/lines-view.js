@@ -186,7 +186,7 @@ function toggles(app, { layer, name, drawn }, numHeads) {
 
 /** @param {App} app @param {Group} word @param {number} column @param {number} index @param {boolean} isPinned */
 function wordButton(app, word, column, index, isPinned) {
-  return button([bidi(word.label)], () => pinLines(app, word, column === 0), {
+  return button([bidi(word.name)], () => pinLines(app, word, column === 0), {
     class: word.special ? "rg-line-word rg-special" : "rg-line-word",
     "aria-pressed": isPinned,
     tabIndex: -1,

@@ -1,6 +1,6 @@
 // Messages of the page about its values. Pure functions.
 
-import { isolate } from "../data/tokens.js";
+import { escapeInvisible, isolate, truncate } from "../data/tokens.js";
 import { decimalsOfSum, formatFixed, formatSignificant, formatWeight } from "../render/format.js";
 
 /** A layer by its number, or by its name. @param {number | string} layer */
@@ -12,6 +12,12 @@ export function headingMessage(a, b = a) {
   const inFull = (/** @type {HeadName} */ at) => `${layerName(at.layer)} · ${nameOf(at)}`;
   if (b.layer === a.layer) return b.head === a.head ? inFull(a) : `${inFull(a)} − ${nameOf(b)}`;
   return `${inFull(a)} − ${inFull(b)}`;
+}
+
+/** What of an address is left out. @param {string[]} parts */
+export function unreadMessage(parts) {
+  const named = parts.slice(0, 4).map((part) => isolate(escapeInvisible(truncate(part, 40))));
+  return `Left out, since it means nothing in an address: ${named.join(", ")}${parts.length > 4 ? " …" : ""}.`;
 }
 
 /** How much is done, and how long the rest takes. @param {Share} progress */

@@ -21,7 +21,7 @@ export function stageName(name) {
 /** The tokens or words of a run as dots, at the mean of their tokens. @param {Path} path @param {Set<number>} selected tokens */
 export function dotsOf({ movement: { points, left_out: leftOut }, axis, side }, selected) {
   const outside = new Set(leftOut);
-  return axis.map(({ members, label: name }) => ({
+  return axis.map(({ members, name }) => ({
     token: members[0],
     side: /** @type {0 | 1} */ (side),
     label: name,
