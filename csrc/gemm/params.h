@@ -16,9 +16,9 @@ constexpr ptrdiff_t NR = 48;
 // Quantized weights are packed as groups of GROUP columns (gemm/quantized.h); the last group is padded with zeros.
 constexpr ptrdiff_t GROUP = 16;
 // f(name, inputs of a block, its 16-bit fields, its 32-bit words)
-#define REGARD_QUANTIZATIONS(f)                                                                                     \
-  f(q4_0, 32, 1, 4) f(q4_1, 32, 2, 4) f(q8_0, 32, 1, 8) f(q4_k, 256, 2, 35) f(q5_k, 256, 2, 43) f(q6_k, 256, 1, 52) \
-      f(f16, 1, 1, 0) f(bf16, 1, 1, 0)
+#define REGARD_QUANTIZATIONS(f)                                                                                 \
+  f(q4_0, 32, 1, 4) f(q4_1, 32, 2, 4) f(q5_0, 32, 1, 5) f(q5_1, 32, 2, 5) f(q8_0, 32, 1, 8) f(q4_k, 256, 2, 35) \
+      f(q5_k, 256, 2, 43) f(q6_k, 256, 1, 52) f(f16, 1, 1, 0) f(bf16, 1, 1, 0)
 #define REGARD_QUANTIZATION_NAME(name, inputs, halves, words) name,
 enum class Quantization : int { none, REGARD_QUANTIZATIONS(REGARD_QUANTIZATION_NAME) };
 #undef REGARD_QUANTIZATION_NAME

@@ -75,6 +75,32 @@ struct Q4_1 {
   static REGARD_INLINE V<float> offset(BlockCursor block, int) { return block.half(1); }
 };
 
+// The fifth bits of all inputs are one word, before those of the other four.
+REGARD_INLINE Ints five_bits(BlockCursor block, int i) {
+  const Ints low = bits_at(block.word(1 + i % 16 / 4), i % 4 * 8 + i / 16 * 4, 15);
+  return low | bits_at(block.word(0), i, 1) << 4;
+}
+
+struct Q5_0 {
+  static constexpr int INPUTS = 32, PART = 32, HALVES = 1, WORDS = 5, FIRST_HALF = 0, FIRST_WORD = 2, CENTER = 0;
+  static constexpr bool HAS_SCALE = true, HAS_OFFSET = false;
+  template <int> static REGARD_INLINE V<float> code(BlockCursor block, int, int i) {
+    return to_float(five_bits(block, i) - 16);
+  }
+  static REGARD_INLINE V<float> scale(BlockCursor block, int) { return block.half(0); }
+  static REGARD_INLINE V<float> offset(BlockCursor, int) { return V<float>{}; }
+};
+
+struct Q5_1 {
+  static constexpr int INPUTS = 32, PART = 32, HALVES = 2, WORDS = 5, FIRST_HALF = 0, FIRST_WORD = 4, CENTER = 16;
+  static constexpr bool HAS_SCALE = true, HAS_OFFSET = true;
+  template <int center> static REGARD_INLINE V<float> code(BlockCursor block, int, int i) {
+    return to_float(five_bits(block, i) - center);
+  }
+  static REGARD_INLINE V<float> scale(BlockCursor block, int) { return block.half(0); }
+  static REGARD_INLINE V<float> offset(BlockCursor block, int) { return block.half(1); }
+};
+
 struct Q8_0 {
   static constexpr int INPUTS = 32, PART = 32, HALVES = 1, WORDS = 8, FIRST_HALF = 0, FIRST_WORD = 2, CENTER = 0;
   static constexpr bool HAS_SCALE = true, HAS_OFFSET = false;
@@ -273,6 +299,8 @@ template <class F> REGARD_INLINE auto with_format(Quantization quantization, F f
   switch (quantization) {
     case Quantization::q4_0: return f(Q4_0{});
     case Quantization::q4_1: return f(Q4_1{});
+    case Quantization::q5_0: return f(Q5_0{});
+    case Quantization::q5_1: return f(Q5_1{});
     case Quantization::q8_0: return f(Q8_0{});
     case Quantization::q4_k: return f(Q4_K{});
     case Quantization::q5_k: return f(Q5_K{});

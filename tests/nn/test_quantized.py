@@ -9,12 +9,12 @@ import pytest
 
 from gguf_files import quantised
 from regard import RegardError
-from regard.formats.quantized import dequantize
+from regard.formats.quantized import BLOCKS, dequantize
 from regard.functional import native
 from regard.functional.variable import Variable, gradients
 from regard.nn import Embedding, Linear, QuantizedWeight, parameters
 
-KINDS = ("Q4_0", "Q4_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K", "F16", "BF16")
+KINDS = tuple(BLOCKS)
 
 
 @pytest.fixture(params=KINDS)

@@ -39,7 +39,10 @@ _NUMBERS: dict[int, np.dtype[Any]] = {
     12: np.dtype("<f8"),
 }  # fmt: skip
 # The numbers of the kinds that need no import of the library, which takes longer than reading a header.
-_KINDS = {0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 8: "Q8_0", 12: "Q4_K", 13: "Q5_K", 14: "Q6_K", 30: "BF16"}
+_KINDS = {
+    0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 6: "Q5_0", 7: "Q5_1", 8: "Q8_0", 12: "Q4_K", 13: "Q5_K", 14: "Q6_K",
+    30: "BF16",
+}  # fmt: skip
 _PLAIN: dict[str, np.dtype[Any]] = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "F64": np.dtype("<f8")}
 
 

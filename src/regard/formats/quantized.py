@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 BLOCKS = MappingProxyType(
     {
-        "Q4_0": (32, 18), "Q4_1": (32, 20), "Q8_0": (32, 34), "Q4_K": (256, 144), "Q5_K": (256, 176),
-        "Q6_K": (256, 210), "F16": (1, 2), "BF16": (1, 2),
+        "Q4_0": (32, 18), "Q4_1": (32, 20), "Q5_0": (32, 22), "Q5_1": (32, 24), "Q8_0": (32, 34),
+        "Q4_K": (256, 144), "Q5_K": (256, 176), "Q6_K": (256, 210), "F16": (1, 2), "BF16": (1, 2),
     }
 )  # fmt: skip
 """The kinds of blocks that models compute with: the numbers of a block, and its bytes."""
 
 _SCALES = MappingProxyType(
-    {"Q4_1": (0, 2), "Q4_K": (0, 2), "Q5_K": (0, 2), "Q6_K": (208,)}
+    {"Q4_1": (0, 2), "Q5_1": (0, 2), "Q4_K": (0, 2), "Q5_K": (0, 2), "Q6_K": (208,)}
 )  # of float16; the others: 0
 _CHUNK = 1 << 17  # numbers dequantised at a time, so that intermediate arrays stay in the cache
 

@@ -8,13 +8,14 @@ import pytest
 
 from gguf_files import quantised
 from regard import functional as F
+from regard.formats.quantized import BLOCKS
 from regard.functional import native
 from regard.functional.native import ops
 
 kernel = native.kernel()
 pytestmark = pytest.mark.skipif(kernel is None, reason="there is no compiled kernel")
 
-KINDS = ("Q4_0", "Q4_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K", "F16", "BF16")
+KINDS = tuple(BLOCKS)
 
 
 def drawn(rng, kind, outputs, inputs):
