@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import sysconfig
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from regard.cli import main
 from regard.functional import native
 
 PURE = os.environ.get("REGARD_PURE") == "1"
+FREE_THREADED = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
 ONES = np.ones((3, 2))
 
 
@@ -39,6 +41,7 @@ def test_without_it_native_raises_with_the_reason_and_auto_computes():
 
 
 @pytest.mark.skipif(PURE, reason="there is no kernel")
+@pytest.mark.skipif(FREE_THREADED, reason="NumPy loads in no subinterpreter of a free-threaded Python")
 def test_a_subinterpreter_computes_without_the_kernel():
     """The kernel refuses in one sentence and NumPy computes. (NumPy itself loads in one interpreter of a process.)"""
     inner = (
