@@ -277,6 +277,15 @@ def test_errors_say_what_is_wrong(rng):
     assert repr(look) == "<AttentionMap 2 × 5 × 7 in 0.0 MB>"
 
 
+def test_a_notebook_shows_which_heads_of_how_many(rng):
+    look = AttentionMap(rng.standard_normal((12, 5, 4)), rng.standard_normal((12, 7, 4)))
+    html = look._repr_html_()
+    assert "AttentionMap 12 × 5 × 7 in 0.0 MB<" in html  # without the brackets
+    assert f"heads 0 to {len(look.small_tiles()) - 1} of 12" in html
+    assert "one head" in look.select(0)._repr_html_()
+    assert look.select(3).score_terms(1, 2).kv_head == 0  # of the one head that is left
+
+
 # As an array, and across processes
 
 
