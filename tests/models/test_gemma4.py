@@ -146,4 +146,4 @@ def test_integrated_gradients_of_a_deep_model_are_those_of_float64_and_say_that_
     single, double = found
     np.testing.assert_allclose(single.scores, double.scores, rtol=0, atol=1e-3 * np.abs(double.scores).max())
     assert single.is_complete is double.is_complete is False
-    assert "not exact, the scores sum to" in single._repr_html_()
+    assert "not exact: the sum of the scores is off by" in single._repr_html_()

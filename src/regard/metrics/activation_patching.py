@@ -28,7 +28,7 @@ from regard.models.images.model import ImageModel, Pictures
 from regard.models.images.patches import patch_encoding
 from regard.models.images.read import label_of, pictures_of
 from regard.models.output import Output
-from regard.nn.decoder import linear_layers, why_no_map
+from regard.nn.decoder import layers_without_map, why_no_map
 from regard.text.encoding import Encoding
 from regard.text.token_labels import token_labels
 from regard.trace import Edit, Trace
@@ -193,7 +193,7 @@ def patch_grid(
     if by_head and positions is not None:
         raise RegardError("positions is not for heads: leave it out, or choose another over")
     if by_head and layers is None:
-        layers = sorted(set(range(len(model.blocks))) - set(linear_layers(model)))
+        layers = sorted(set(range(len(model.blocks))) - set(layers_without_map(model)))
     rows = _chosen("layer", layers, len(model.blocks))
     sites = _chosen("position", positions, model.config.num_heads if by_head else len(texts[0]))
     steps = tuple(_step(model, i, over) for i in rows)
@@ -543,6 +543,6 @@ def _checked_head(model: Any, head: Any) -> tuple[int, int]:
         raise RegardError(
             f"there is no head {head!r}: {model.name} has {len(model.blocks)} layers of {model.config.num_heads}"
         )
-    if layer in linear_layers(model):
+    if layer in layers_without_map(model):
         raise RegardError(f"there is no head {head!r}: {why_no_map(model, layer)}")
     return layer, number

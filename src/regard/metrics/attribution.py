@@ -103,7 +103,11 @@ class Attribution(Tabular):
         labels = token_labels(self.encoding)
         largest = np.argsort(-np.abs(self.scores), kind="stable")[:_ROWS].tolist()
         rows = [(labels[i], f"{self.scores[i]:+.4g}", f"{self.attended[i]:.1%}") for i in largest]
-        gap = f"; not exact, the scores sum to {self.completeness_gap:+.2g} more" if self.is_complete is False else ""
+        gap = (
+            f"; not exact: the sum of the scores is off by {self.completeness_gap:+.2g}"
+            if self.is_complete is False
+            else ""
+        )
         return page(
             f"Attribution by {self.method}: {self.metric} is {self.value:.4g}{gap}",
             tokens_line(labels),

@@ -13,7 +13,7 @@ import numpy as np
 from regard._utils.errors import RegardError
 from regard._utils.validation import truncate
 from regard.functional.scores.stages import Stage
-from regard.nn.decoder import linear_layers, require_maps
+from regard.nn.decoder import layers_without_map, require_maps
 from regard.text.encoding import Encoding
 from regard.trace import AttentionMap, Trace
 
@@ -132,7 +132,7 @@ def every_layer_of(trace: Trace, batch: int, what: str) -> list[LayerMap]:
 def missing_layer(layers: Sequence[LayerMap], model: Any = None) -> int | None:
     """Return the first layer of a model, or before the last of some, that has no map among them; None for none."""
     numbers = layer_numbers([layer.name for layer in layers])
-    without = linear_layers(model) or sorted(set(range(max(numbers, default=0))) - set(numbers))
+    without = layers_without_map(model) or sorted(set(range(max(numbers, default=0))) - set(numbers))
     return without[0] if without else None
 
 

@@ -66,17 +66,17 @@ def estimate_memory(
 def _taps(model: Any, length: int, probe: MemoryProbe) -> tuple[Tap, ...]:
     """Return the taps of the run that a trace makes: that with the most fused calls which it lets apply."""
 
-    def listed(asks: str | None) -> tuple[Tap, ...]:
+    def taps_of_run(asks: str | None) -> tuple[Tap, ...]:
         return list_taps(lambda recorder: _run(model, length, recorder), asks)
 
     def every() -> tuple[Tap, ...]:
-        return instance_cache(model, "_taps", lambda: listed("values"))
+        return instance_cache(model, "_taps", lambda: taps_of_run("values"))
 
-    unrecorded = instance_cache(model, "_unrecorded_taps", lambda: with_hidden(listed(None), every()))
+    unrecorded = instance_cache(model, "_unrecorded_taps", lambda: with_hidden(taps_of_run(None), every()))
     if probe.fits(unrecorded):
         return unrecorded
     if has_fused_calls(unrecorded):
-        mapped = instance_cache(model, "_map_taps", lambda: with_hidden(listed("maps"), every()))
+        mapped = instance_cache(model, "_map_taps", lambda: with_hidden(taps_of_run("maps"), every()))
         if probe.fits(mapped):
             return mapped
     return every()

@@ -244,7 +244,7 @@ def require_sums(model: Any, what: str) -> None:
             )
 
 
-def linear_layers(model: Any) -> list[int]:
+def layers_without_map(model: Any) -> list[int]:
     """Return the numbers of the blocks of a model, a decoder or another, without a map: of linear attention or none."""
     return [i for i, block in enumerate(getattr(model, "blocks", ())) if getattr(block, "attn", None) is None]
 
@@ -259,7 +259,7 @@ def why_no_map(model: Any, layer: int) -> str:
 
 def require_maps(model: Any, what: str) -> None:
     """Raise `RegardError` if a block of a model, a decoder or another, has no map."""
-    for i in linear_layers(model):
+    for i in layers_without_map(model):
         raise RegardError(f"{what} needs heads with a map in every layer, but {why_no_map(model, i)}")
 
 

@@ -56,11 +56,6 @@ class RunPlan:
         self._steps: tuple[dict[str, StepPlan], ...] = ({}, {})  # of steps, and of those that are optional in a run
         self._plans: dict[tuple[str, tuple[str, ...], tuple[str, ...]], RecordingPlan] = {}
 
-    @property
-    def asks_for_values(self) -> bool:
-        """Whether there may be steps that are recorded or edited, or after which the run ends."""
-        return self.only is None or bool(self.asked)
-
     def step(self, full: str, means: Means, *, is_optional: bool = False) -> StepPlan:
         """Return what the run does at a step, by its full name; `means` is for a name that stands for several steps.
 

@@ -239,11 +239,6 @@ class Trace(Scoped, RecordedSteps):
         return self, again, ()
 
     @property
-    def asks_for_values(self) -> bool:
-        """Whether there may be steps that it records or edits, or after which a run ends."""
-        return self._plan.asks_for_values
-
-    @property
     def has_start(self) -> bool:
         """Whether a run starts from the output of a block."""
         return self._start is not None

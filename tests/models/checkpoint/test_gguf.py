@@ -528,6 +528,7 @@ def test_experts_of_gemma4_are_those_of_the_folder(changed, tmp_path):
     [
         ({"attention.sliding_window_pattern": None}, None, "must say which layers have a window"),
         ({"attention.sliding_window_pattern": [True, False]}, None, "must have a value for each of 5 layers"),
+        ({"block_count": 100}, None, "must have a value for each of 100 layers"),
         ({"attention.head_count_kv": [3, 3, 2, 3, 3]}, None, "layers of one kind with different sizes"),
         ({"feed_forward_length": [20, 20, 20, 30, 30]}, None, "the last may be doubled"),
         ({}, [1, 1e30, 1, 1e30], "must be those of full layers of Gemma 4"),

@@ -160,9 +160,9 @@ class GgufTensors:
         if source.join is None:
             return source.parts[0], rows
         counts = [self._file.shapes[part][0] for part in source.parts]
-        starts = np.cumsum([0, *counts])
-        stored = source.join([np.arange(start, stop) for start, stop in itertools.pairwise(starts)])[rows]
-        for part, start, stop in zip(source.parts, starts, starts[1:], strict=False):
+        ranges = list(itertools.pairwise(itertools.accumulate(counts, initial=0)))
+        stored = source.join([np.arange(*each) for each in ranges])[rows]
+        for part, (start, stop) in zip(source.parts, ranges, strict=True):
             if len(stored) and start <= stored.min() and stored.max() < stop:
                 first = int(stored[0] - start)
                 is_run = bool((np.diff(stored) == 1).all())  # then a view of the file

@@ -16,6 +16,7 @@ import numpy as np
 from regard._utils.errors import RegardError
 from regard._utils.validation import truncate
 from regard.formats.gguf import GgufFile
+from regard.models.checkpoint.config import MAX_LAYERS
 from regard.models.checkpoint.gguf_layout import (
     ROPE_FREQS,
     Architecture,
@@ -162,7 +163,7 @@ def _gemma4(draft: Draft) -> None:
 def _of_layers(draft: Draft, value: Any) -> list[Any]:
     """Return a value for each layer: of a list, or the same for all."""
     layers = draft.fields.get("num_hidden_layers")
-    count = layers if type(layers) is int and 0 < layers < 100 else 1
+    count = layers if type(layers) is int and 0 < layers <= MAX_LAYERS else 1
     values = value if isinstance(value, list) else [value] * count
     if len(values) != count:
         raise RegardError(f"{draft.file.path} must have a value for each of {count} layers, got {truncate(value)}")
