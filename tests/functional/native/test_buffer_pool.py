@@ -133,6 +133,7 @@ def test_axes_are_ordered_as_in_another_array(rng, order):
     assert like.transpose(back).flags.c_contiguous
 
 
+@pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")  # it is meant
 def test_a_forked_child_has_its_own_pool():
     array = native.empty(LARGE, FLOAT32)
     array[...] = 1
