@@ -292,6 +292,10 @@ def test_what_is_offered_to_be_saved_is_of_what_is_shown(open_page, sequence_add
         press(page, key)
         assert not page.get_by_text("Figure for print").is_visible()
     assert "v=head" in page.url
+    click(page.get_by_text("Save", exact=True))
+    page.locator("[data-save=svg]").focus()
+    press(page, "]")
+    assert page.evaluate("document.activeElement.innerText") == "Save"  # and not nowhere
 
 
 @pytest.mark.parametrize("view", ["cell", "movement", "model", "lines"])

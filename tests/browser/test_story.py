@@ -87,7 +87,11 @@ def test_only_a_cell_that_is_chosen_in_the_step_answers_and_a_wrong_one_is_said(
     assert plain(verdict) == "Not it → because: try again, or show the answer."
     assert verdict.get_attribute("role") == "status"
     assert reveal.inner_text() == ""
-    press(page, "ArrowLeft")
+    page.go_back()
+    settled(page)
+    assert verdict.inner_text() == ""  # what it was said of is chosen no more
+    page.locator(".rg-stage").focus()
+    press(page, "ArrowRight", "ArrowLeft")
     assert verdict.inner_text() == "Yes."
     assert "Right" in reveal.inner_text()
 

@@ -142,7 +142,7 @@ def test_a_class_has_the_story_with_all_of_its_texts(monkeypatch):
 @pytest.mark.parametrize(
     ("told", "text", "said"),
     [
-        (None, "aba", "A class runs no text, so stories of others are on your page alone: "),
+        (None, "aba", "A class runs no text, so stories of other texts are on your page alone (--story NAME): "),
         ("softmax", "aba", None),
         ("softmax", "ab", "The class does not have the story The softmax by hand: a class runs no text, and these are"
                           " not on the page, which has two at most: 'aba'."),

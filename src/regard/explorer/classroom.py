@@ -113,7 +113,7 @@ class Classroom:
         lacking = {story["key"]: story for story in manifest["stories"] if _lacks(story, manifest)}
         if manifest["story"] is None and lacking:
             names = ", ".join(lacking)
-            return f"A class runs no text, so stories of others are on your page alone: {names} (--story NAME --share)."
+            return f"A class runs no text, so stories of other texts are on your page alone (--story NAME): {names}."
         if (told := lacking.get(manifest["story"] or "")) is None:
             return ""
         texts = ", ".join(repr(text[:60]) for text in _lacks(told, manifest))

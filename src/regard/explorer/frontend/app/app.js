@@ -8,7 +8,7 @@ import { comparedTexts, differenceBlockedBy, isRunOf, liveTexts, sidesOf } from 
 import { INITIAL_STATE, normalize } from "../state/state.js";
 import { decode, encode, unread } from "../state/url.js";
 import { knownDecimals, unreadMessage } from "../views/messages.js";
-import { choiceOf, focusMainView } from "./actions.js";
+import { choiceOf, closeMenu, focusMainView } from "./actions.js";
 import { followTeacher, publish } from "./classroom.js";
 import { findBinding, keybindingsOf } from "./keybindings.js";
 import { createLayout, fillMarkup } from "./layout.js";
@@ -156,11 +156,17 @@ export class App {
     if (this.presenter.isDrawing) throw new Error("the state is set while it is drawn");
     if (JSON.stringify(next) === JSON.stringify(this.state)) return;
     this.state = next;
-    this.refs.saveMenu.open = false; // what it offers is of the state before
+    this.closeSaveMenu(); // what it offers is of the state before
     this.lastViews[placeOf(next.view)] = next.view;
     if (this.syncUrl) this.writeUrl();
     publish(this);
     this.retry();
+  }
+
+  closeSaveMenu() {
+    const { saveMenu } = this.refs;
+    if (saveMenu.contains(activeElementOf(saveMenu))) closeMenu(saveMenu);
+    else saveMenu.open = false;
   }
 
   /** Show the state, and ask again for what failed. */

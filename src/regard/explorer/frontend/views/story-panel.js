@@ -69,7 +69,7 @@ class StoryPanel {
       this.refs.story.scrollTop = 0;
     }
     const step = this.current;
-    if (step && !this.isTold && this.app.state.chosenHere) this.checkWords(step.question?.words ?? []);
+    if (step && !this.isTold) this.checkWords(step.question?.words ?? []);
     const waits = step !== null && step.reveal.length > 0 && !this.isTold;
     return { nextTokens: waits, views: this.isCovered };
   }
@@ -89,9 +89,10 @@ class StoryPanel {
   /** Tell when the words that a question is for are those chosen, else that they are not. @param {string[]} words */
   checkWords(words) {
     const plain = (/** @type {string} */ word) => word.toLowerCase();
-    const chosen = chosenWords(this.app).slice(0, words.length);
-    if (words.length === 0 || chosen.length < words.length) return;
-    if (words.every((word, n) => plain(word) === plain(chosen[n]))) this.tellSoon();
+    const chosen = this.app.state.chosenHere ? chosenWords(this.app).slice(0, words.length) : [];
+    if (words.length === 0) return;
+    if (chosen.length < words.length) setText(this.refs.storyVerdict, "");
+    else if (words.every((word, n) => plain(word) === plain(chosen[n]))) this.tellSoon();
     else setText(this.refs.storyVerdict, `Not ${chosen.map(isolate).join(" → ")}: try again, or show the answer.`);
   }
 
