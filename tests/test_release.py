@@ -4,6 +4,7 @@ import itertools
 import json
 import re
 import shutil
+import subprocess
 import tarfile
 import tomllib
 from pathlib import Path
@@ -206,13 +207,28 @@ def test_a_wheel_is_tried_with_the_kernel_or_without(monkeypatch, tmp_path, pure
     ran = []
     monkeypatch.setattr(release, "_environment", lambda *_, **__: Path("bin"))
     monkeypatch.setattr(release, "_output", lambda *_, **__: "py3-none-any CPython 3.13.0")
-    monkeypatch.setattr(release, "_run", lambda *command, folder, env=None: ran.append((command[1:], env)))
+    monkeypatch.setattr(release, "_run", lambda *command, folder=None, env=None: ran.append((command[1:], env)))
     monkeypatch.setattr(release.sys, "argv", ["release.py", "try", str(tmp_path), *(["--pure"] if pure else [])])
     release.main()
-    (tests, env), *others = ran
+    (pip, _), (tests, env), *others = ran
+    assert {"--only-binary", ":all:", "regard==0.1.0", "pytest>=8"} <= set(pip)
     assert f"--junitxml={tmp_path / release.REPORT / 'py3-none-any CPython 3.13.0.xml'}" in tests
     assert env == {"REGARD_PURE": "1" if pure else "0"}
     assert [command[0] for command, _ in others] == ([] if pure else ["tests/mixed_calls.py"])
+
+
+def test_what_an_interpreter_has_no_wheel_of_is_left_out_and_said(monkeypatch):
+    def install(programs, *options):
+        if any(option.startswith("tokenizers") for option in options):
+            raise subprocess.CalledProcessError(1, "pip")
+        ran.append(options)
+
+    ran = []
+    monkeypatch.setattr(release, "_install", install)
+    lacking = release._install_wheels(Path("bin"), ("regard==0.1.0",), ["numpy>=2", "tokenizers>=0.22", "dask[array]"])
+    assert lacking == ["tokenizers"]
+    assert ran[0] == ("--no-deps", "regard==0.1.0")
+    assert [options[-1] for options in ran[1:]] == ["numpy>=2", "dask[array]"]
 
 
 def test_a_command_tries_the_wheel_of_its_platform_with_what_this_pip_brings(monkeypatch, tmp_path):
@@ -222,7 +238,7 @@ def test_a_command_tries_the_wheel_of_its_platform_with_what_this_pip_brings(mon
     monkeypatch.setattr(release, "_run", lambda *command, **_: ran.append(command))
     release.try_wheels(tmp_path, ["/bin/qemu -L tree python3"], pure=False, platform="manylinux_2_28_aarch64")
     pip, tests = ran
-    assert pip[-2:] == ("--only-binary", ":all:")  # the last word on it
+    assert {"--only-binary", ":all:", "pytest>=8"} <= set(pip)
     assert {"manylinux_2_28_aarch64", "manylinux2014_aarch64"} <= set(pip)
     assert tests[:4] == ("/bin/qemu", "-L", "tree", "python3")
     assert f"--junitxml={tmp_path / release.REPORT / '3.13.0 (qemu).xml'}" in tests

@@ -71,7 +71,7 @@ def test_what_was_switched_off_stays_so(causal):
     ablated = regard.edits.ablate((0, 1))
     before, (after, _) = causal(TEXT, edit=ablated), of_the_model(causal, TEXT, 1, 2, 4, answer["weights"], ablated)
     probabilities = [regard.functional.softmax(x.logits[0, -1].astype(np.float64)) for x in (before, after)]
-    names = [causal.tokenizer.decode([n]) for n in range(len(probabilities[0]))]
+    names = [causal.tokenizer.decode([n], skip_special_tokens=False) for n in range(len(probabilities[0]))]
     for each in answer["next_tokens"]:
         at = names.index(each["token"])
         assert [each["before"], each["after"]] == pytest.approx([p[at] for p in probabilities], abs=1e-5)

@@ -369,7 +369,7 @@ def test_queries_that_may_be_aliased_are_stored_without_a_copy(rng, mapped, monk
     own = Trace(maps=True, only="attn.weights")
     block(x, trace=own)
     np.testing.assert_array_equal(own["attn.weights"], expected)
-    monkeypatch.setattr("regard.nn.fast_paths._SMALL", 0)
+    monkeypatch.setattr("regard.nn.fast_paths.MOST_ALIASED", 0)
     with pytest.raises(TypeError):  # large ones are copied, because v stays in memory with them
         block(x, trace=Trace(maps=True, only="attn.weights"))
 

@@ -209,7 +209,8 @@ def test_what_does_not_fit_into_memory_is_refused(vit, monkeypatch):
 
 
 def test_a_model_is_copied_and_pickled(vit):
-    np.testing.assert_array_equal(pickle.loads(pickle.dumps(vit))(picture()).hidden, vit(picture()).hidden)
+    copied = pickle.loads(pickle.dumps(vit))  # its arrays can be written to, so they are not packed
+    np.testing.assert_allclose(copied(picture()).hidden, vit(picture()).hidden, rtol=0, atol=5e-6)
 
 
 @pytest.mark.parametrize(
