@@ -25,6 +25,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import date
 from functools import partial
@@ -50,13 +51,15 @@ from _measure import (
 )
 
 SMOKE, OF_FILES = "--smoke" in sys.argv, "--model" in sys.argv
-PROMPT = "The cat sat on the mat, and the dog"
+PROMPT = "The" if OF_FILES else "The cat sat on the mat, and the dog"
 TOKENS = 8 if SMOKE else 16 if OF_FILES else 32
 LENGTHS = (64,) if SMOKE else (512,) if OF_FILES else (512, 2048)
 FILE_ROUNDS = 1 if SMOKE else 3
 THREADS = 2
+MEMORY = 1 << 22 if SMOKE else 400_000_000  # bytes
 SECONDS = 0.1 if SMOKE else 0.5  # of a round, at least one run
 CALLS = {"token": f"a token, of {TOKENS}"} | {str(n): f"a text of {n:,} tokens" for n in LENGTHS}
+FILE_CALLS = {"memory": "all of a large array"} | CALLS
 LLAMA_FILES = "LLAMA_FILES"  # names the folder of llama.cpp's own files
 LLAMA_KINDS = {"Q4_0": 2, "Q8_0": 7, "F16": 1}  # made by its quantiser, and their numbers there
 
@@ -304,29 +307,46 @@ def page(times: dict[str, dict[str, Times]], cold: dict[str, Times], sizes: dict
     )
 
 
+def read_memory() -> Callable[[], object]:
+    """Return a call that reads more than the caches hold, in all threads."""
+    parts = np.ones((THREADS, MEMORY // THREADS // 4), np.float32)
+    pool = ThreadPoolExecutor(THREADS)
+    return lambda: list(pool.map(np.max, parts))
+
+
 def measure_file(file: str) -> list[str]:
     """Return the row of a file: regard and llama.cpp read it, in processes that take turns."""
+    import regard
+
+    config, peak = regard.load(file).config, multiply_add_peak(THREADS)
     size, options = Path(file).stat().st_size, ["--model", file, *(["--smoke"] if SMOKE else [])]
     ours, theirs = alternate_processes(
-        *(__file__, (OURS, THEIRS), list(CALLS)), rounds=FILE_ROUNDS, threads=THREADS, rest=BLAS_REST, options=options
+        __file__, (OURS, THEIRS), list(FILE_CALLS), rounds=FILE_ROUNDS, threads=THREADS, rest=BLAS_REST, options=options
     ).values()
+    peak = max(peak, multiply_add_peak(THREADS))
     row = [Path(file).name, f"{size / 1e9:.2f}"]
     for call in CALLS:
         share = TOKENS if call == "token" else 1
         row += [f"{1e3 * times[call].median / share:.1f}" for times in (ours, theirs)]
         row.append(str(faster(ours[call], theirs[call])))
-    return [*row, f"{TOKENS * size / ours['token'].median / 1e9:.1f}"]
+    speed = multiply_adds(config, LENGTHS[0]) / ours[str(LENGTHS[0])].median
+    memory = MEMORY / min(ours["memory"].median, theirs["memory"].median)
+    row += [f"{TOKENS * size / ours['token'].median / 1e9:.1f}", f"{memory / 1e9:.1f}"]
+    return [*row, f"{speed / 1e9:.0f}", f"{peak / 1e9:.0f}"]
 
 
 def files_page(files: Sequence[str]) -> str:
     """Return the measurement of files as Markdown."""
     calls = [f"{what}, {unit}" for what in CALLS.values() for unit in ("regard, ms", "llama.cpp, ms", "times")]
-    table = markdown(["", "GB", *calls, "regard reads, GB/s"], [measure_file(file) for file in files])
+    limits = ["regard reads, GB/s", "memory gives, GB/s", "multiply-adds, G/s", "float32 peak, G/s"]
+    table = markdown(["", "GB", *calls, *limits], [measure_file(file) for file in files])
     return (
         f"# Files of several sizes, beside llama.cpp\n\n{machine()}; {THREADS} threads each; "
         f"{date.today().isoformat()}. {versions('numpy', 'llama_cpp_python')}. {kernel_in_words()}. Greedy; medians of "
-        f"{FILE_ROUNDS} rounds that alternate; times: llama.cpp's ÷ regard's; reads: its size ÷ the time of "
-        f"a token. llama.cpp (without AMX) computes with activations of 8 bits.\n\n{table}\n"
+        f"{FILE_ROUNDS} rounds that alternate; times: llama.cpp's ÷ regard's. Tokens follow one. Reads: the size ÷ the "
+        f"time of a token, beside an array of {MEMORY / 1e6:.0f} MB that all threads read in the same rounds. "
+        f"Multiply-adds: of regard's text, beside those in float32 registers. llama.cpp (without AMX) computes with "
+        f"activations of 8 bits.\n\n{table}\n"
     )
 
 
@@ -342,6 +362,7 @@ def main() -> None:
         calls = RUNS[arguments.work](LOADS[arguments.work]())
         if OF_FILES:
             calls["token"]()  # the pages of the file are read
+            calls["memory"] = read_memory()
         return answer(calls, SECONDS, warm_up=not OF_FILES)
     if arguments.footprint:
         return footprint(arguments.footprint)

@@ -12,6 +12,17 @@ namespace regard {
 // parameters alone, so that results are bit-identical for any number of threads. X_scratch() returns the bytes of
 // scratch memory that a thread needs for X.
 // clang-format off
+#define REGARD_LINEAR_FUNCTIONS(f)                                                               \
+  f(ptrdiff_t, linear_tasks, (const LinearParams&))                                              \
+  f(size_t, linear_scratch, (const LinearParams&))                                               \
+  /* whether `linear` can be gated */                                                            \
+  f(bool, supports_swiglu, (const LinearParams&))                                                \
+  /* bytes of a row of x in fixed point, 0 where it is not used; and what computes a row, before `linear` */ \
+  f(size_t, fixed_point_bytes, (const LinearParams&))                                            \
+  f(void, to_fixed_point, (const LinearParams&, ptrdiff_t row))                                  \
+  f(void, linear, (const LinearParams&, ptrdiff_t task, void* scratch))                          \
+  f(void, pack, (const PackParams&, ptrdiff_t panel))                                            \
+  f(void, pack_group, (const QuantizedPackParams&, ptrdiff_t group))
 #define REGARD_FUNCTIONS(f)                                                                      \
   f(ptrdiff_t, forward_tasks, (const AttentionParams&))                                          \
   f(size_t, forward_scratch, (const AttentionParams&))                                           \
@@ -38,13 +49,7 @@ namespace regard {
   f(void, adamw, (const AdamWParams&, ptrdiff_t task))                                           \
   /* of the numbers of a task, of flat_tasks(size) */                                            \
   f(double, square_sum, (const char* x, DType, ptrdiff_t size, ptrdiff_t task))                  \
-  f(ptrdiff_t, linear_tasks, (const LinearParams&))                                              \
-  f(size_t, linear_scratch, (const LinearParams&))                                               \
-  /* whether `linear` can be gated */                                                            \
-  f(bool, supports_swiglu, (const LinearParams&))                                                \
-  f(void, linear, (const LinearParams&, ptrdiff_t task, void* scratch))                          \
-  f(void, pack, (const PackParams&, ptrdiff_t panel))                                            \
-  f(void, pack_group, (const QuantizedPackParams&, ptrdiff_t group))                             \
+  REGARD_LINEAR_FUNCTIONS(f)                                                                     \
   f(double, run_fmas, (ptrdiff_t rounds))
 // clang-format on
 
@@ -59,6 +64,7 @@ struct KernelTable {
 // clang-format off
 #define REGARD_DECLARATION(returned, name, arguments) returned name arguments;
 namespace avx512 { REGARD_FUNCTIONS(REGARD_DECLARATION) }
+namespace avx512vnni { using namespace avx512; REGARD_LINEAR_FUNCTIONS(REGARD_DECLARATION) }
 namespace avx2 { REGARD_FUNCTIONS(REGARD_DECLARATION) }
 namespace generic { REGARD_FUNCTIONS(REGARD_DECLARATION) }
 #undef REGARD_DECLARATION

@@ -1,7 +1,8 @@
-// The linear map of few rows of x: dot products along the inputs, with weights whose inputs are contiguous (GEMV), and
-// with quantized weights, which are dequantized in registers.
+// The linear map by dot products along the inputs: of few rows of x with weights whose inputs are contiguous (GEMV),
+// and with quantized weights; of any rows in fixed point with these.
 #pragma once
 
+#include "gemm/fixed_point.h"
 #include "gemm/params.h"
 #include "gemm/quantized.h"
 #include "ops/strided_rows.h"
@@ -10,6 +11,7 @@
 namespace regard::REGARD_ISA {
 
 constexpr ptrdiff_t PREFETCH_BYTES = 16384;  // prefetch distance, at least
+constexpr ptrdiff_t UNPACKED_INPUTS = 512;   // of a vector of outputs, which stay in L1
 
 // A tile of dot products has as many sums as a vector has lanes: `rows` rows of x by LANES / rows outputs.
 template <class T> constexpr int GEMV_ROWS = LANES<T> < 4 ? LANES<T> : 4;
@@ -104,26 +106,21 @@ template <class T, int rows> void gemv(const LinearParams& params, ptrdiff_t sta
   }
 }
 
-// Dot products of `rows` rows of x with a vector of outputs, from `column` on, of which `width` exist.
-template <class Format, int rows>
-void quantized_dot(const LinearParams& params, const float* x_sums, ptrdiff_t first, ptrdiff_t column,
-                   ptrdiff_t width) {
-  const BlockCursor block = first_block(params, column / GROUP, int(column % GROUP));
-  const char* ahead = group_at(params, column / GROUP) + PREFETCH_GROUP_BYTES;
-  const float *x_rows[rows], *sum_rows[rows];
+// Products of rows of x with vectors of outputs: f<count>(first) for the rows from `first` on, four at a time.
+template <class F> REGARD_INLINE void for_few_rows(ptrdiff_t rows, F f) {
+  ptrdiff_t m = 0;
+  for (; m + 4 <= rows; m += 4) f.template operator()<4>(m);
+  for (; m + 2 <= rows; m += 2) f.template operator()<2>(m);
+  for (; m < rows; ++m) f.template operator()<1>(m);
+}
+
+// Add the bias to totals of rows of x and `width` outputs, from `column` on, and store them.
+template <int rows>
+REGARD_INLINE void store_totals(const char* bias, V<float> (&totals)[rows], ptrdiff_t column, ptrdiff_t width,
+                                float* out, ptrdiff_t out_row) {
   for (int r = 0; r < rows; ++r) {
-    x_rows[r] = reinterpret_cast<const float*>(params.x) + (first + r) * params.x_row_stride;
-    sum_rows[r] = x_sums + (first + r) * (params.depth / Format::PART);
-  }
-  V<float> totals[rows] = {};
-  if constexpr (Format::HAS_SCALE)
-    dot_blocks<Format, rows>(block, ahead, params.depth, x_rows, sum_rows, totals);
-  else
-    dot_halves<Format, rows>(block, ahead, params.depth, x_rows, totals);
-  const float* bias = reinterpret_cast<const float*>(params.bias);
-  for (int r = 0; r < rows; ++r) {
-    if (bias) totals[r] += load_n<float>(bias + column, width);
-    store_n<float>(reinterpret_cast<float*>(params.output) + (first + r) * params.columns + column, totals[r], width);
+    if (bias) totals[r] += load_n<float>(reinterpret_cast<const float*>(bias) + column, width);
+    store_n<float>(out + r * out_row, totals[r], width);
   }
 }
 
@@ -142,15 +139,62 @@ template <int part> void sum_parts(const LinearParams& params, float* x_sums) {
     }
 }
 
+// Products of few rows with quantized weights, as floats.
 template <class Format>
 void quantized_gemv(const LinearParams& params, ptrdiff_t start, ptrdiff_t count, float* x_sums) {
-  if (Format::HAS_OFFSET) sum_parts<Format::PART>(params, x_sums);
+  if constexpr (!IS_HALF<Format>)
+    if constexpr (Format::HAS_OFFSET) sum_parts<Format::PART>(params, x_sums);
   for (ptrdiff_t n = start; n < start + count; n += LANES<float>) {
-    const ptrdiff_t width = min_of<ptrdiff_t>(LANES<float>, start + count - n);
-    ptrdiff_t m = 0;
-    for (; m + 4 <= params.rows; m += 4) quantized_dot<Format, 4>(params, x_sums, m, n, width);
-    for (; m + 2 <= params.rows; m += 2) quantized_dot<Format, 2>(params, x_sums, m, n, width);
-    for (; m < params.rows; ++m) quantized_dot<Format, 1>(params, x_sums, m, n, width);
+    const BlockCursor block = first_block(params, n / GROUP, int(n % GROUP));
+    const char* ahead = group_at(params, n / GROUP) + PREFETCH_GROUP_BYTES;
+    for_few_rows(params.rows, [&]<int rows>(ptrdiff_t m) __attribute__((always_inline)) {
+      const float *x_rows[rows], *sum_rows[rows];
+      for (int r = 0; r < rows; ++r) {
+        x_rows[r] = reinterpret_cast<const float*>(params.x) + (m + r) * params.x_row_stride;
+        sum_rows[r] = x_sums + (m + r) * (params.depth / Format::PART);
+      }
+      V<float> totals[rows] = {};
+      if constexpr (IS_HALF<Format>)
+        dot_halves<Format, rows>(block, ahead, params.depth, x_rows, totals);
+      else
+        dot_floats<Format, rows>(block, ahead, params.depth, x_rows, sum_rows, totals);
+      store_totals<rows>(params.bias, totals, n, min_of<ptrdiff_t>(LANES<float>, start + count - n),
+                         reinterpret_cast<float*>(params.output) + m * params.columns + n, params.columns);
+    });
+  }
+}
+
+// Products of x in fixed point with `count` columns. Those of a few rows read the weights once, as they are stored; for
+// more, runs of inputs are unpacked.
+template <class Format>
+void multiply_fixed_point(const LinearParams& params, ptrdiff_t start, ptrdiff_t count, float* out, ptrdiff_t out_row,
+                          uint32_t* unpacked) {
+  typedef FixedPart<Format::PART> Part;
+  const Part* x = reinterpret_cast<const Part*>(params.fixed_x);
+  const ptrdiff_t parts = params.depth / Format::PART, run = unpacked ? UNPACKED_INPUTS : params.depth;
+  for (ptrdiff_t n = 0; n < count; n += LANES<float>) {
+    const ptrdiff_t group = (start + n) / GROUP, width = min_of<ptrdiff_t>(LANES<float>, count - n);
+    const BlockCursor first = first_block(params, group, int((start + n) % GROUP));
+    ptrdiff_t t = 0;
+    do {
+      const ptrdiff_t depth = min_of(run, params.depth - t);
+      if (unpacked) unpack<Format>(first.next<Format>(t / Format::INPUTS), depth, unpacked);
+      for_few_rows(params.rows, [&]<int rows>(ptrdiff_t m) __attribute__((always_inline)) {
+        const Part* x_rows[rows];
+        V<float> totals[rows] = {};
+        float* to = out + m * out_row + n;
+        for (int r = 0; r < rows; ++r) {
+          x_rows[r] = x + (m + r) * parts + t / Format::PART;
+          if (t) totals[r] = load_n<float>(to + r * out_row, width);
+        }
+        if (unpacked)
+          dot_codes<Unpacked<Format>, rows>({nullptr, unpacked}, nullptr, depth, x_rows, totals);
+        else
+          dot_codes<Format, rows>(first, group_at(params, group) + PREFETCH_GROUP_BYTES, depth, x_rows, totals);
+        store_totals<rows>(t + depth < params.depth ? nullptr : params.bias, totals, start + n, width, to, out_row);
+      });
+      t += depth;
+    } while (t < params.depth);
   }
 }
 

@@ -4,9 +4,9 @@
 // With few rows of x, reading the weights dominates. If the weights of an output are contiguous, they are read once, in
 // memory order, by dot products along the inputs (GEMV). Otherwise a panel of NR columns is packed and multiplied by
 // all rows (GEMM). Weights packed in advance take the GEMM path with any number of rows. Quantized weights are
-// dequantized in registers for the dot products of few rows, and panel by panel for more; the product with their
-// transpose, which gradients need, has panels of inputs in the place of outputs. SwiGLU is applied to sums that are
-// still in the caches.
+// multiplied in fixed point (fixed_point.h), by many rows where the processor multiplies bytes; else, and in half
+// precision, they are dequantized panel by panel. The product with their transpose, which gradients need, has panels of
+// inputs in the place of outputs. SwiGLU is applied to sums that are still in the caches.
 #include "gemm/gemm.h"
 #include "gemm/gemv.h"
 #include "gemm/quantized.h"
@@ -20,15 +20,30 @@ namespace {
 
 constexpr ptrdiff_t GEMV_MAX_ROWS = 48;  // rows of x up to which dot products are faster
 constexpr ptrdiff_t QUANTIZED_GEMV_MAX_ROWS = VECTOR_BYTES == 64 ? 16 : 8;  // wide registers dequantize faster
-constexpr ptrdiff_t GEMV_TASK_COLUMNS = 96;                                 // outputs of a task of dot products
-constexpr ptrdiff_t KC = 384;            // inputs of a panel, which then stays in L2; shorter sums also round less
-constexpr ptrdiff_t QUANTIZED_KC = 192;  // a panel then stays in L1
-constexpr ptrdiff_t MC = 256;            // rows of x of a task
+constexpr ptrdiff_t STORED_MAX_ROWS = 4;     // in fixed point, for which blocks are not unpacked
+constexpr ptrdiff_t GEMV_TASK_COLUMNS = 96;  // outputs of a task of dot products
+constexpr ptrdiff_t KC = 384;                // inputs of a panel, which then stays in L2; shorter sums also round less
+constexpr ptrdiff_t QUANTIZED_KC = 192;      // a panel then stays in L1
+constexpr ptrdiff_t MC = 256;                // rows of x of a task
 constexpr ptrdiff_t TRANSPOSED_INPUTS = 256, TRANSPOSED_OUTPUTS = 64;  // of a panel of W^T, at most
 
 bool is_quantized(const LinearParams& params) { return params.quantization != Quantization::none; }
+// Call f(format) for a kind that may be multiplied in fixed point.
+template <class F> REGARD_INLINE void with_fixed_point(const LinearParams& params, F f) {
+  if (is_quantized(params))
+    with_format(params.quantization, [&](auto format) {
+      if constexpr (!IS_HALF<decltype(format)>)
+        if constexpr (FIXED_POINT_MAX_ROWS<decltype(format)> > 0) f(format);
+    });
+}
+bool uses_fixed_point(const LinearParams& params) {
+  ptrdiff_t most = 0;
+  with_fixed_point(params, [&](auto format) { most = FIXED_POINT_MAX_ROWS<decltype(format)>; });
+  return params.rows <= most && !params.is_transposed;
+}
 bool uses_gemv(const LinearParams& params) {
   if (params.x_col_stride != 1 || params.is_transposed) return false;
+  if (uses_fixed_point(params)) return params.rows <= STORED_MAX_ROWS;
   if (is_quantized(params)) return params.rows <= QUANTIZED_GEMV_MAX_ROWS;
   return !params.is_packed && params.weight_row_stride == 1 && params.rows <= GEMV_MAX_ROWS;
 }
@@ -54,7 +69,9 @@ ptrdiff_t panel_depth(const LinearParams& params) {
   return round_up(ceil_div(params.depth, max_of<ptrdiff_t>(1, ceil_div(params.depth, QUANTIZED_KC))), inputs);
 }
 
-ptrdiff_t row_blocks(const LinearParams& params) { return uses_gemv(params) ? 1 : ceil_div(params.rows, MC); }
+ptrdiff_t row_blocks(const LinearParams& params) {
+  return uses_gemv(params) || uses_fixed_point(params) ? 1 : ceil_div(params.rows, MC);
+}
 
 ptrdiff_t columns_per_task(const LinearParams& params) {
   return uses_gemv(params) ? GEMV_TASK_COLUMNS : params.panels_per_task * NR;
@@ -75,6 +92,17 @@ struct GemvScratch {
 
   GemvScratch(const LinearParams& params, Scratch& scratch)
       : x_sums(scratch.allocate<float>(is_quantized(params) ? params.rows : 0, ceil_div(params.depth, 16))) {}
+};
+
+struct FixedPointScratch {
+  uint32_t* unpacked = nullptr;
+  float* gates;
+
+  FixedPointScratch(const LinearParams& params, Scratch& scratch) {
+    if (uses_gemv(params)) return;
+    unpacked = scratch.allocate<uint32_t>(UNPACKED_INPUTS / 16, UNPACKED_WORDS);
+    gates = scratch.allocate<float>(params.is_gated ? columns_per_task(params) : 0, params.rows);
+  }
 };
 
 // Copy `count` columns into rows of `width` elements, one for each of `depth` inputs.
@@ -292,6 +320,23 @@ void transposed_block(const LinearParams& params, ptrdiff_t first, ptrdiff_t row
                      buffers.sums + i * width, size_t(count) * sizeof(float));
 }
 
+// The activation, or the gates, of `count` columns in fixed point, from `start` on.
+void fixed_point_columns(const LinearParams& params, ptrdiff_t start, ptrdiff_t count, void* memory) {
+  Scratch scratch(memory);
+  const FixedPointScratch buffers(params, scratch);
+  const ptrdiff_t columns = params.output_columns();
+  float* out = reinterpret_cast<float*>(params.output) + start;
+  with_fixed_point(params, [&](auto format) {
+    const auto multiply = [&](ptrdiff_t first, float* to, ptrdiff_t to_row) {
+      multiply_fixed_point<decltype(format)>(params, first, count, to, to_row, buffers.unpacked);
+    };
+    if (params.is_gated) multiply(start, buffers.gates, count);
+    multiply(start + (params.is_gated ? columns : 0), out, columns);
+  });
+  if (params.is_gated) return gate_rows<float>(buffers.gates, count, params.rows, count, out, columns);
+  activate_rows<float>(params.activation, out, columns, params.rows, count, out, columns);
+}
+
 // Add what a task has computed to the residual while it is in the caches.
 template <class T>
 void add_to_residual(const LinearParams& params, ptrdiff_t first, ptrdiff_t rows, ptrdiff_t start, ptrdiff_t count) {
@@ -320,6 +365,10 @@ template <class T> void run_task(const LinearParams& params, ptrdiff_t task, voi
     start = runs.begin(task) * GROUP, stop = runs.begin(task + 1) * GROUP;
   }
   const ptrdiff_t count = min_of(stop, params.output_columns()) - start;
+  if (uses_fixed_point(params)) {
+    fixed_point_columns(params, start, count, memory);
+    return add_to_residual<float>(params, 0, params.rows, start, count);
+  }
   if (uses_gemv(params)) {
     if (is_quantized(params)) {
       Scratch scratch(memory);
@@ -360,6 +409,8 @@ size_t linear_scratch(const LinearParams& params) {
   Scratch scratch(nullptr);
   if (params.is_transposed)
     TransposedScratch{scratch};
+  else if (uses_fixed_point(params))
+    FixedPointScratch(params, scratch);
   else if (uses_gemv(params))
     GemvScratch(params, scratch);
   else if (params.dtype == DType::float64)
@@ -367,6 +418,26 @@ size_t linear_scratch(const LinearParams& params) {
   else
     PanelScratch<float>(params, scratch);
   return scratch.used();
+}
+
+size_t fixed_point_bytes(const LinearParams& params) {
+  size_t bytes = 0;
+  if (uses_fixed_point(params))
+    with_fixed_point(params, [&](auto format) {
+      constexpr int PART = decltype(format)::PART;
+      bytes = size_t(params.depth / PART) * sizeof(FixedPart<PART>);
+    });
+  return bytes;
+}
+
+void to_fixed_point(const LinearParams& params, ptrdiff_t row) {
+  with_fixed_point(params, [&](auto format) {
+    typedef decltype(format) Format;
+    const float* x = reinterpret_cast<const float*>(params.x) + row * params.x_row_stride;
+    const ptrdiff_t parts = params.depth / Format::PART;
+    auto* to = reinterpret_cast<FixedPart<Format::PART>*>(params.fixed_x) + row * parts;
+    for (ptrdiff_t p = 0; p < parts; ++p) to_fixed_point<Format>(x + p * Format::PART, to + p);
+  });
 }
 
 void pack(const PackParams& params, ptrdiff_t panel) {

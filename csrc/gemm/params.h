@@ -60,6 +60,7 @@ struct LinearParams {
   bool is_gated = false;  // SwiGLU: silu(first half of the columns) * (second half), without activation and residual
   bool is_transposed = false;  // x W^T, of quantized weights alone: x has `columns` features, the output `depth`
   Quantization quantization = Quantization::none;
+  char* fixed_x = nullptr;  // x in fixed point, where it is multiplied so: fixed_point_bytes(params) for each row
   // Without effect on the result:
   ptrdiff_t panels_per_task = 1;  // of NR output columns, for which a block of x is read once
   ptrdiff_t threads = 1;          // that share the tasks

@@ -1,9 +1,9 @@
-// Weights that stay in the blocks in which GGUF stores them, and are dequantized in registers.
+// Weights that stay in the blocks in which GGUF stores them, and are read in registers.
 //
-// A weight of a block is scale * code + offset, with a small integer code. Blocks of GROUP outputs are interleaved
-// (pack_group): each 16-bit field and each 32-bit word of a block is followed by that of the next output, so that one
-// load reads the same inputs of as many outputs as a vector has lanes. A group has first the 16-bit fields of all
-// blocks, then their words, as many bytes as the blocks have.
+// A weight of a block is scale * code + offset, with a code of at most eight bits. Blocks of GROUP outputs are
+// interleaved (pack_group): each 16-bit field and each 32-bit word of a block is followed by that of the next output,
+// so that one load reads the same inputs of as many outputs as a vector has lanes. A group has first the 16-bit fields
+// of all blocks, then their words, as many bytes as the blocks have.
 //
 // The blocks are those of ggml (https://github.com/ggml-org/ggml/blob/master/src/ggml-common.h).
 #pragma once
@@ -38,83 +38,68 @@ struct BlockCursor {
 REGARD_INLINE V<float> to_float(Ints x) { return __builtin_convertvector(x, V<float>); }
 REGARD_INLINE Ints bits_at(Words x, int shift, uint32_t mask) { return Ints((x >> shift) & mask); }
 
-// Four bits from `shift` on, less `center`.
-template <int center> REGARD_INLINE V<float> nibble(Words x, int shift) {
-#if defined(__AVX512F__)
-  constexpr float c = center;
-  const __m512 table = _mm512_setr_ps(-c, 1 - c, 2 - c, 3 - c, 4 - c, 5 - c, 6 - c, 7 - c, 8 - c, 9 - c, 10 - c, 11 - c,
-                                      12 - c, 13 - c, 14 - c, 15 - c);
-  return V<float>(_mm512_permutexvar_ps(_mm512_srli_epi32(__m512i(x), unsigned(shift)), table));
-#else
-  return to_float(bits_at(x, shift, 15) - center);
-#endif
+// The low `bits` bits of each byte of x, from `shift` on.
+REGARD_INLINE Words byte_fields(Words x, int shift, int bits) {
+  return x >> shift & (0x01010101u * ((1u << bits) - 1));
 }
 
-// Each kind has INPUTS weights in a block, in parts of PART inputs with one scale and one offset. code<center>(block,
-// part, i) is the code of input i of a part, less `center` if the kind has offsets; scale(block, part) and
-// offset(block, part) are those of codes without center. Sums of codes less CENTER are smaller, and round less.
-// A stored block has HALVES 16-bit fields and WORDS words, which begin at bytes FIRST_HALF and FIRST_WORD.
+// Each kind has INPUTS weights in a block, in parts of PART inputs with one scale and one offset. Byte k of
+// codes(block, part, w) is the code of input 4 w + k of a part, at most MAX_CODE; scale(block, part) and offset(block,
+// part) are those of codes less ZERO. Sums of codes less CENTER are smaller, and round less. A stored block has HALVES
+// 16-bit fields and WORDS words, which begin at bytes FIRST_HALF and FIRST_WORD.
 
-struct Q4_0 {
-  static constexpr int INPUTS = 32, PART = 32, HALVES = 1, WORDS = 4, FIRST_HALF = 0, FIRST_WORD = 2, CENTER = 0;
-  static constexpr bool HAS_SCALE = true, HAS_OFFSET = false;
-  template <int> static REGARD_INLINE V<float> code(BlockCursor block, int, int i) {
-    return nibble<8>(block.word(i % 16 / 4), i % 4 * 8 + i / 16 * 4);
-  }
+// With one scale: codes less their middle.
+template <int max_code> struct ScaledBlock {
+  static constexpr int INPUTS = 32, PART = 32, HALVES = 1, FIRST_HALF = 0, FIRST_WORD = 2;
+  static constexpr int MAX_CODE = max_code, ZERO = (max_code + 1) / 2, CENTER = ZERO;
+  static constexpr bool HAS_OFFSET = false;
   static REGARD_INLINE V<float> scale(BlockCursor block, int) { return block.half(0); }
   static REGARD_INLINE V<float> offset(BlockCursor, int) { return V<float>{}; }
 };
 
-struct Q4_1 {
-  static constexpr int INPUTS = 32, PART = 32, HALVES = 2, WORDS = 4, FIRST_HALF = 0, FIRST_WORD = 4, CENTER = 8;
-  static constexpr bool HAS_SCALE = true, HAS_OFFSET = true;
-  template <int center> static REGARD_INLINE V<float> code(BlockCursor block, int, int i) {
-    return nibble<center>(block.word(i % 16 / 4), i % 4 * 8 + i / 16 * 4);
-  }
+// With a scale and an offset.
+template <int max_code> struct OffsetBlock {
+  static constexpr int INPUTS = 32, PART = 32, HALVES = 2, FIRST_HALF = 0, FIRST_WORD = 4;
+  static constexpr int MAX_CODE = max_code, ZERO = 0, CENTER = (max_code + 1) / 2;
+  static constexpr bool HAS_OFFSET = true;
   static REGARD_INLINE V<float> scale(BlockCursor block, int) { return block.half(0); }
   static REGARD_INLINE V<float> offset(BlockCursor block, int) { return block.half(1); }
 };
 
-// The fifth bits of all inputs are one word, before those of the other four.
-REGARD_INLINE Ints five_bits(BlockCursor block, int i) {
-  const Ints low = bits_at(block.word(1 + i % 16 / 4), i % 4 * 8 + i / 16 * 4, 15);
-  return low | bits_at(block.word(0), i, 1) << 4;
-}
-
-struct Q5_0 {
-  static constexpr int INPUTS = 32, PART = 32, HALVES = 1, WORDS = 5, FIRST_HALF = 0, FIRST_WORD = 2, CENTER = 0;
-  static constexpr bool HAS_SCALE = true, HAS_OFFSET = false;
-  template <int> static REGARD_INLINE V<float> code(BlockCursor block, int, int i) {
-    return to_float(five_bits(block, i) - 16);
+// The second half of 32 inputs is in the upper four bits of the bytes that have the first.
+template <class Block> struct FourBits : Block {
+  static constexpr int WORDS = 4;
+  static REGARD_INLINE Words codes(BlockCursor block, int, int w) {
+    return byte_fields(block.word(w % 4), w / 4 * 4, 4);
   }
-  static REGARD_INLINE V<float> scale(BlockCursor block, int) { return block.half(0); }
-  static REGARD_INLINE V<float> offset(BlockCursor, int) { return V<float>{}; }
 };
+typedef FourBits<ScaledBlock<15>> Q4_0;
+typedef FourBits<OffsetBlock<15>> Q4_1;
 
-struct Q5_1 {
-  static constexpr int INPUTS = 32, PART = 32, HALVES = 2, WORDS = 5, FIRST_HALF = 0, FIRST_WORD = 4, CENTER = 16;
-  static constexpr bool HAS_SCALE = true, HAS_OFFSET = true;
-  template <int center> static REGARD_INLINE V<float> code(BlockCursor block, int, int i) {
-    return to_float(five_bits(block, i) - center);
+// The fifth bits of all inputs are one word, before those of the other four. The product puts four of them into as many
+// bytes.
+template <class Block> struct FiveBits : Block {
+  static constexpr int WORDS = 5;
+  static REGARD_INLINE Words codes(BlockCursor block, int, int w) {
+    const Words fifth = (block.word(0) >> 4 * w & 15) * 0x02040810 & 0x10101010;
+    return byte_fields(block.word(1 + w % 4), w / 4 * 4, 4) | fifth;
   }
-  static REGARD_INLINE V<float> scale(BlockCursor block, int) { return block.half(0); }
-  static REGARD_INLINE V<float> offset(BlockCursor block, int) { return block.half(1); }
 };
+typedef FiveBits<ScaledBlock<31>> Q5_0;
+typedef FiveBits<OffsetBlock<31>> Q5_1;
 
-struct Q8_0 {
-  static constexpr int INPUTS = 32, PART = 32, HALVES = 1, WORDS = 8, FIRST_HALF = 0, FIRST_WORD = 2, CENTER = 0;
-  static constexpr bool HAS_SCALE = true, HAS_OFFSET = false;
-  template <int> static REGARD_INLINE V<float> code(BlockCursor block, int, int i) {
-    return to_float(Ints(block.word(i / 4) << (24 - i % 4 * 8)) >> 24);
-  }
-  static REGARD_INLINE V<float> scale(BlockCursor block, int) { return block.half(0); }
-  static REGARD_INLINE V<float> offset(BlockCursor, int) { return V<float>{}; }
+struct Q8_0 : ScaledBlock<255> {
+  static constexpr int WORDS = 8;
+  static REGARD_INLINE Words codes(BlockCursor block, int, int w) { return block.word(w) ^ 0x80808080; }
 };
 
 // The K kinds have 256 inputs, and a scale of the scales. The scales and minima of Q4_K and Q5_K have six bits each, in
 // three words: bytes 0 to 3 have the scales of parts 0 to 3, bytes 4 to 7 their minima, bytes 8 to 11 the low four bits
 // of both for parts 4 to 7, whose upper bits are on top of bytes 0 to 7.
-struct SixBitScales {
+template <int max_code> struct SixBitScales {
+  static constexpr int INPUTS = 256, PART = 32, HALVES = 2, FIRST_HALF = 0, FIRST_WORD = 4;
+  static constexpr int MAX_CODE = max_code, ZERO = 0, CENTER = (max_code + 1) / 2;
+  static constexpr bool HAS_OFFSET = true;
   static REGARD_INLINE V<float> scale(BlockCursor block, int part) {
     return block.half(0) * to_float(part < 4 ? bits_at(block.word(0), part * 8, 63)
                                              : bits_at(block.word(2), part % 4 * 8, 15) |
@@ -127,46 +112,39 @@ struct SixBitScales {
   }
 };
 
-struct Q4_K : SixBitScales {
-  static constexpr int INPUTS = 256, PART = 32, HALVES = 2, WORDS = 35, FIRST_HALF = 0, FIRST_WORD = 4, CENTER = 8;
-  static constexpr bool HAS_SCALE = true, HAS_OFFSET = true;
-  template <int center> static REGARD_INLINE V<float> code(BlockCursor block, int part, int i) {
-    return nibble<center>(block.word(3 + part / 2 * 8 + i / 4), i % 4 * 8 + part % 2 * 4);
+struct Q4_K : SixBitScales<15> {
+  static constexpr int WORDS = 35;
+  static REGARD_INLINE Words codes(BlockCursor block, int part, int w) {
+    return byte_fields(block.word(3 + part / 2 * 8 + w), part % 2 * 4, 4);
   }
 };
 
-struct Q5_K : SixBitScales {
-  static constexpr int INPUTS = 256, PART = 32, HALVES = 2, WORDS = 43, FIRST_HALF = 0, FIRST_WORD = 4, CENTER = 16;
-  static constexpr bool HAS_SCALE = true, HAS_OFFSET = true;
-  template <int center> static REGARD_INLINE V<float> code(BlockCursor block, int part, int i) {
-    const Ints low = bits_at(block.word(11 + part / 2 * 8 + i / 4), i % 4 * 8 + part % 2 * 4, 15);
-    return to_float((low | bits_at(block.word(3 + i / 4), i % 4 * 8 + part, 1) << 4) - center);
+struct Q5_K : SixBitScales<31> {
+  static constexpr int WORDS = 43;
+  static REGARD_INLINE Words codes(BlockCursor block, int part, int w) {
+    return byte_fields(block.word(11 + part / 2 * 8 + w), part % 2 * 4, 4) | byte_fields(block.word(3 + w), part, 1)
+                                                                                 << 4;
   }
 };
 
-struct Q6_K {
-  static constexpr int INPUTS = 256, PART = 16, HALVES = 1, WORDS = 52, FIRST_HALF = 208, FIRST_WORD = 0, CENTER = 0;
-  static constexpr bool HAS_SCALE = true, HAS_OFFSET = false;
-  template <int> static REGARD_INLINE V<float> code(BlockCursor block, int part, int i) {
-    const int half = part / 8, quarter = part % 8 / 2, at = part % 2 * 16 + i;  // 128 inputs, 32 of these, and one
-    const Words low = block.word(half * 16 + quarter % 2 * 8 + at / 4), high = block.word(32 + half * 8 + at / 4);
-    const int shift = at % 4 * 8;
-    return to_float((bits_at(low, shift + quarter / 2 * 4, 15) | bits_at(high, shift + quarter * 2, 3) << 4) - 32);
+struct Q6_K : ScaledBlock<63> {
+  static constexpr int INPUTS = 256, PART = 16, WORDS = 52, FIRST_HALF = 208, FIRST_WORD = 0;
+  static REGARD_INLINE Words codes(BlockCursor block, int part, int w) {
+    const int half = part / 8, quarter = part % 8 / 2, at = part % 2 * 4 + w;  // 128 inputs, 32 of these, and four
+    return byte_fields(block.word(half * 16 + quarter % 2 * 8 + at), quarter / 2 * 4, 4) |
+           byte_fields(block.word(32 + half * 8 + at), quarter * 2, 2) << 4;
   }
   static REGARD_INLINE V<float> scale(BlockCursor block, int part) {
     return block.half(0) * to_float(Ints(block.word(48 + part / 4) << (24 - part % 4 * 8)) >> 24);
   }
-  static REGARD_INLINE V<float> offset(BlockCursor, int) { return V<float>{}; }
 };
 
-// Half precision: a block is one weight, which is its own code.
+// Half precision: a block is one weight.
 template <DType dtype> struct Half {
-  static constexpr int INPUTS = 1, PART = 1, HALVES = 1, WORDS = 0, FIRST_HALF = 0, FIRST_WORD = 2, CENTER = 0;
-  static constexpr bool HAS_SCALE = false, HAS_OFFSET = false;
-  template <int> static REGARD_INLINE V<float> code(BlockCursor block, int, int) { return block.half(0, dtype); }
-  static REGARD_INLINE V<float> scale(BlockCursor, int) { return splat(1.0f); }
-  static REGARD_INLINE V<float> offset(BlockCursor, int) { return V<float>{}; }
+  static constexpr int INPUTS = 1, PART = 1, HALVES = 1, WORDS = 0, FIRST_HALF = 0, FIRST_WORD = 2;
+  static REGARD_INLINE V<float> weight(BlockCursor block) { return block.half(0, dtype); }
 };
+template <class Format> constexpr bool IS_HALF = Format::PART == 1;
 
 // Groups lie one after the other; what comes this many bytes later is fetched while a part is multiplied, and displaces
 // nothing else in the caches, such as what the interpreter needs between two calls.
@@ -183,13 +161,27 @@ REGARD_INLINE BlockCursor first_block(const LinearParams& params, ptrdiff_t grou
           reinterpret_cast<const uint32_t*>(at + group_halves_bytes(params.quantization, params.depth)) + lane};
 }
 
-// Input i of a part, for a vector of outputs.
-template <class Format>
-REGARD_INLINE V<float> dequantized(BlockCursor block, int part, int i, V<float> scale, V<float> offset) {
-  const V<float> code = Format::template code<0>(block, part, i);
-  if constexpr (Format::HAS_OFFSET) return fma<float>(code, scale, offset);
-  if constexpr (Format::HAS_SCALE) return code * scale;
-  return code;
+// Code i of a part, less `center`, and the offset of codes less CENTER.
+template <class Format> REGARD_INLINE V<float> code_at(BlockCursor block, int part, int i, int center) {
+  return to_float(bits_at(Format::codes(block, part, i / 4), i % 4 * 8, 255) - center);
+}
+template <class Format> REGARD_INLINE V<float> centered_offset(BlockCursor block, int part, V<float> scale) {
+  if constexpr (!Format::HAS_OFFSET) return V<float>{};
+  return fma<float>(scale, splat(float(Format::CENTER)), Format::offset(block, part));
+}
+
+// Call f(i, weights) for each input i of a part of a vector of outputs.
+template <class Format, class F> REGARD_INLINE void for_each_weight(BlockCursor block, int part, F f) {
+  if constexpr (IS_HALF<Format>) {
+    f(0, Format::weight(block));
+  } else {
+    const V<float> scale = Format::scale(block, part), offset = Format::offset(block, part);
+#pragma GCC unroll 32
+    for (int i = 0; i < Format::PART; ++i) {
+      const V<float> code = code_at<Format>(block, part, i, Format::ZERO);
+      f(i, Format::HAS_OFFSET ? fma<float>(code, scale, offset) : code * scale);
+    }
+  }
 }
 
 // Dequantize `depth` inputs, from `start` on, of a vector of outputs: row t of `to` has those of one input.
@@ -197,12 +189,10 @@ template <class Format>
 void dequantize(BlockCursor block, ptrdiff_t start, ptrdiff_t depth, float* to, ptrdiff_t to_stride) {
   block = block.next<Format>(ceil_div(start, Format::INPUTS));
   for (ptrdiff_t t = 0; t < depth; t += Format::INPUTS, block = block.next<Format>())
-    for (int part = 0; part < Format::INPUTS / Format::PART; ++part) {
-      const V<float> scale = Format::scale(block, part), offset = Format::offset(block, part);
-#pragma GCC unroll 32
-      for (int i = 0; i < Format::PART; ++i, to += to_stride)
-        store<float>(to, dequantized<Format>(block, part, i, scale, offset));
-    }
+    for (int part = 0; part < Format::INPUTS / Format::PART; ++part, to += Format::PART * to_stride)
+      for_each_weight<Format>(block, part, [&](int i, V<float> weights) __attribute__((always_inline)) {
+        store<float>(to + i * to_stride, weights);
+      });
 }
 
 // The same transposed: row n of `to` has the inputs of output n. `start` and `count` are those of whole parts; of half
@@ -211,21 +201,18 @@ template <class Format>
 void dequantize_transposed(BlockCursor first, ptrdiff_t start, ptrdiff_t count, float* to, ptrdiff_t to_stride) {
   constexpr int N = LANES<float>, PART = Format::PART < N ? N : Format::PART;
   for (ptrdiff_t t = 0; t < count; t += PART) {
-    const BlockCursor block = first.next<Format>((start + t) / Format::INPUTS);
-    const int part = int((start + t) % Format::INPUTS) / Format::PART;
-    const V<float> scale = Format::scale(block, part), offset = Format::offset(block, part);
-#pragma GCC unroll 1
+    V<float> x[PART] = {};
+    for (int i = 0; i < PART && t + i < count; i += Format::PART) {
+      const BlockCursor block = first.next<Format>((start + t + i) / Format::INPUTS);
+      const int part = int((start + t + i) % Format::INPUTS) / Format::PART;
+      for_each_weight<Format>(block, part,
+                              [&](int j, V<float> weights) __attribute__((always_inline)) { x[i + j] = weights; });
+    }
     for (int i = 0; i < PART; i += N) {
-      V<float> x[N] = {};
-      if constexpr (Format::PART == 1) {
-        for (int j = 0; j < N && t + j < count; ++j) x[j] = Format::template code<0>(block.next<Format>(j), 0, 0);
-      } else {
+      V<float>(&tile)[N] = reinterpret_cast<V<float>(&)[N]>(x[i]);
+      transpose<N>(tile);
 #pragma GCC unroll 32
-        for (int j = 0; j < N; ++j) x[j] = dequantized<Format>(block, part, i + j, scale, offset);
-      }
-      transpose<N>(x);
-#pragma GCC unroll 32
-      for (int j = 0; j < N; ++j) store<float>(to + j * to_stride + t + i, x[j]);
+      for (int j = 0; j < N; ++j) store<float>(to + j * to_stride + t + i, tile[j]);
     }
   }
 }
@@ -241,7 +228,7 @@ template <class Format> REGARD_INLINE void prefetch_inputs(const char*& at, int 
 // Dot products of rows of x with a vector of outputs. x_sums has the sum of x over each part, if there are offsets;
 // `ahead` is fetched for later. Independent chains of sums hide the latency of additions.
 template <class Format, int rows>
-REGARD_INLINE void dot_blocks(BlockCursor block, const char* ahead, ptrdiff_t depth, const float* const (&x)[rows],
+REGARD_INLINE void dot_floats(BlockCursor block, const char* ahead, ptrdiff_t depth, const float* const (&x)[rows],
                               const float* const (&x_sums)[rows], V<float> (&totals)[rows]) {
   constexpr int CHAINS = rows == 1 ? 4 : 2;
   ptrdiff_t part_index = 0;
@@ -253,13 +240,11 @@ REGARD_INLINE void dot_blocks(BlockCursor block, const char* ahead, ptrdiff_t de
       const ptrdiff_t at = t + part * Format::PART;
 #pragma GCC unroll 32
       for (int i = 0; i < Format::PART; ++i) {
-        const V<float> code = Format::template code<Format::CENTER>(block, part, i);
+        const V<float> code = code_at<Format>(block, part, i, Format::CENTER);
 #pragma GCC unroll 8
         for (int r = 0; r < rows; ++r) sums[r][i % CHAINS] = fma<float>(code, splat(x[r][at + i]), sums[r][i % CHAINS]);
       }
-      const V<float> scale = Format::scale(block, part);
-      V<float> offset = {};
-      if (Format::HAS_OFFSET) offset = fma<float>(scale, splat(float(Format::CENTER)), Format::offset(block, part));
+      const V<float> scale = Format::scale(block, part), offset = centered_offset<Format>(block, part, scale);
 #pragma GCC unroll 8
       for (int r = 0; r < rows; ++r) {
         V<float> sum = sums[r][0];
@@ -282,14 +267,13 @@ REGARD_INLINE void dot_halves(BlockCursor block, const char* ahead, ptrdiff_t de
     prefetch_inputs<HalfFormat>(ahead, CHAINS);
 #pragma GCC unroll 4
     for (int chain = 0; chain < CHAINS; ++chain, block = block.next<HalfFormat>()) {
-      const V<float> weight = HalfFormat::template code<0>(block, 0, 0);
+      const V<float> weight = HalfFormat::weight(block);
 #pragma GCC unroll 8
       for (int r = 0; r < rows; ++r) sums[r][chain] = fma<float>(weight, splat(x[r][t + chain]), sums[r][chain]);
     }
   }
   for (; t < depth; ++t, block = block.next<HalfFormat>())
-    for (int r = 0; r < rows; ++r)
-      sums[r][0] = fma<float>(HalfFormat::template code<0>(block, 0, 0), splat(x[r][t]), sums[r][0]);
+    for (int r = 0; r < rows; ++r) sums[r][0] = fma<float>(HalfFormat::weight(block), splat(x[r][t]), sums[r][0]);
   for (int r = 0; r < rows; ++r)
     for (int chain = 0; chain < CHAINS; ++chain) totals[r] += sums[r][chain];
 }

@@ -7,6 +7,7 @@
 namespace regard {
 namespace {
 
+#define REGARD_ENTRY_AVX512VNNI(returned, name, arguments) , avx512vnni::name
 #define REGARD_ENTRY_AVX512(returned, name, arguments) , avx512::name
 #define REGARD_ENTRY_AVX2(returned, name, arguments) , avx2::name
 #define REGARD_ENTRY_GENERIC(returned, name, arguments) , generic::name
@@ -14,6 +15,8 @@ namespace {
 const std::vector<KernelTable>& available = *[] {  // never destroyed: a daemon thread may call while the process exits
   auto& tables = *new std::vector<KernelTable>;
 #if defined(REGARD_X86)
+  if (processor().avx512vnni)
+    tables.push_back(KernelTable{"AVX-512 VNNI", 16 REGARD_FUNCTIONS(REGARD_ENTRY_AVX512VNNI)});
   if (processor().avx512) tables.push_back(KernelTable{"AVX-512", 16 REGARD_FUNCTIONS(REGARD_ENTRY_AVX512)});
   if (processor().avx2) tables.push_back(KernelTable{"AVX2", 8 REGARD_FUNCTIONS(REGARD_ENTRY_AVX2)});
 #endif

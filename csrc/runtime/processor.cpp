@@ -28,6 +28,7 @@ Processor detect() {
   constexpr unsigned FMA = 1u << 12, OSXSAVE = 1u << 27, AVX = 1u << 28, F16C = 1u << 29;  // 1, c
   constexpr unsigned AVX2 = 1u << 5;                                                       // 7, b
   constexpr unsigned AVX512 = 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31;
+  constexpr unsigned AVX512_VNNI = 1u << 11;                    // 7, c
   constexpr unsigned AMX_BF16 = 1u << 22, AMX_TILE = 1u << 24;  // 7, d
   constexpr unsigned AVX512_BF16 = 1u << 5;                     // 7, 1, a
   constexpr uint64_t AVX_STATE = 6, TILE_STATE = uint64_t(3) << 17;
@@ -43,6 +44,7 @@ Processor detect() {
   const uint64_t saved = saved_state();
   found.avx2 = has(basic.c, FMA | AVX | F16C) && has(extended.b, AVX2) && (saved & AVX_STATE) == AVX_STATE;
   found.avx512 = found.avx2 && has(extended.b, AVX512) && (saved & AVX512_STATE) == AVX512_STATE;
+  found.avx512vnni = found.avx512 && has(extended.c, AVX512_VNNI);
   found.avx512bf16 = found.avx512 && has(more.a, AVX512_BF16);
   const Leaf palette(0x1d, 1);
   found.amx = found.avx512bf16 && has(extended.d, AMX_BF16 | AMX_TILE) && (saved & TILE_STATE) == TILE_STATE &&

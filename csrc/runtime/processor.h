@@ -7,6 +7,7 @@ namespace regard {
 struct Processor {
   bool avx2 = false;    // with FMA and F16C
   bool avx512 = false;  // F, BW, DQ and VL
+  bool avx512vnni = false;
   bool avx512bf16 = false;
   bool amx = false;  // with bfloat16, and the tiles that simd/bfloat16_tiles.h configures: 8 of 16 rows of 64 bytes
   bool is_amd = false;

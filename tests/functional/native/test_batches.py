@@ -5,22 +5,34 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import gguf_files
 import regard
 from sweeps import sweep_after
 
 tiny_decoder = pytest.importorskip("tiny_decoder")  # writes a tokenizer, of whose library 3.15t has no wheel
 
 BATCHES = ((1, 8, 1), (2, 3, -1), (3, 8, -1), (4, 5, 1), (4, 1, 1))  # threads, texts in a batch, order
-DECODERS = ["induction", "llama"]
+DECODERS = ["induction", "llama", "quantised"]
 
 
 @pytest.fixture(autouse=True)
 def promised(instruction_set):
-    if instruction_set not in ("AVX-512", "AVX2"):
+    if instruction_set in ("NEON", "generic"):
         pytest.skip("not promised")
 
 
-def load(name, folder):
+def load(name, folder, instruction_set):
+    if name == "quantised":
+        if instruction_set != "AVX-512 VNNI":
+            pytest.skip("promised where the processor multiplies bytes")
+        words = len(gguf_files.SENTENCEPIECE["tokenizer.ggml.tokens"])
+        embedding = np.random.default_rng(1).standard_normal((words, 32)).astype(np.float32)
+        fields = gguf_files.LLAMA | {"context_length": 64, "vocab_size": words}
+        tensors = gguf_files.llama_tensors() | {"token_embd.weight": embedding}
+        file = gguf_files.write_gguf(
+            folder / "llama.gguf", "llama", fields, tensors, metadata=gguf_files.SENTENCEPIECE, kind="Q4_0"
+        )
+        return regard.load(file)
     if name != "llama":
         return regard.load(name)
     sizes = {"hidden_size": 96, "intermediate_size": 256, "head_dim": 16, "num_hidden_layers": 3}
@@ -48,8 +60,8 @@ def in_batches(texts, compute, threads):
 
 @pytest.mark.parametrize("count", sweep_after(1, [8, 1000]))
 @pytest.mark.parametrize("name", ["minilm", *DECODERS])
-def test_a_vector_has_the_same_bits_in_any_batch_order_padding_and_on_any_threads(tmp_path, threads, name, count):
-    model = load(name, tmp_path)
+def test_a_vector_has_the_same_bits_in_any_batch_order_padding_and_on_any_threads(tmp_path, threads, instruction_set, name, count):
+    model = load(name, tmp_path, instruction_set)
 
     def bits(batch):
         output = model(batch)
@@ -78,8 +90,8 @@ def test_a_sentence_vector_has_the_same_bits_in_any_batch_and_on_any_threads(thr
 
 @pytest.mark.parametrize("count", sweep_after(1, [5, 50]))
 @pytest.mark.parametrize("name", DECODERS)
-def test_a_text_continues_in_any_batch_order_and_on_any_threads_as_alone(tmp_path, threads, name, count):
-    model = load(name, tmp_path)
+def test_a_text_continues_in_any_batch_order_and_on_any_threads_as_alone(tmp_path, threads, instruction_set, name, count):
+    model = load(name, tmp_path, instruction_set)
 
     def continued(batch):
         return [generated.ids for generated in model.generate(batch, max_new_tokens=8)]

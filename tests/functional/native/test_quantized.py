@@ -16,6 +16,7 @@ kernel = native.kernel()
 pytestmark = pytest.mark.skipif(kernel is None, reason="there is no compiled kernel")
 
 KINDS = tuple(BLOCKS)
+BLOCK_KINDS = tuple(kind for kind in KINDS if kind not in ("F16", "BF16"))
 
 
 def drawn(rng, kind, outputs, inputs):
@@ -46,9 +47,53 @@ def test_products_are_those_of_the_dequantised_weights(rng, instruction_set, kin
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_weights_are_dequantised_to_the_last_bit(rng, instruction_set, kind):
+def test_products_with_one_number_are_the_dequantised_weights(rng, instruction_set, kind):
     blocks, weight = drawn(rng, kind, 35, 512)
-    np.testing.assert_array_equal(product(np.eye(512, dtype=np.float32), blocks, kind), weight.T)
+    found = product(np.eye(512, dtype=np.float32), blocks, kind).T
+    if instruction_set != "AVX-512 VNNI" or kind not in BLOCK_KINDS:
+        np.testing.assert_array_equal(found, weight)
+    else:  # x is rounded, and the scale and the offset of a block are added
+        largest = np.abs(weight).reshape(35, -1, 32).max(axis=-1).repeat(32, axis=-1)
+        assert (np.abs(found - weight) <= 3e-7 * largest).all()
+
+
+@pytest.mark.parametrize("kind", BLOCK_KINDS)
+def test_in_fixed_point_a_row_has_the_same_bits_in_any_batch(rng, instruction_set, kind):
+    if instruction_set != "AVX-512 VNNI":
+        pytest.skip("few rows are multiplied otherwise than many")
+    blocks, _ = drawn(rng, kind, 83, 1024)
+    x = rng.standard_normal((300, 1024)).astype(np.float32)
+    whole = product(x, blocks, kind)
+    for start, stop in ((0, 1), (1, 3), (5, 9), (7, 14), (40, 56), (99, 227), (150, 300)):
+        np.testing.assert_array_equal(product(x[start:stop], blocks, kind), whole[start:stop])
+
+
+@pytest.mark.parametrize("kind", BLOCK_KINDS)
+@pytest.mark.parametrize("rows", [1, 6])
+def test_numbers_of_all_sizes_are_as_exact_as_floats(rng, instruction_set, kind, rows):
+    blocks, weight = drawn(rng, kind, 40, 512)
+    for sizes in (10 ** rng.uniform(-6, 6, 512), 10 ** rng.uniform(-1, 1, 512) * 1e25, np.full(512, 1e-28), np.zeros(512)):
+        x = (rng.standard_normal((rows, 512)) * sizes).astype(np.float32)
+        wanted = x.astype(np.float64) @ weight.T.astype(np.float64)
+        # Of a float32 dot product whose numbers are rounded to those of the largest of each part of 32.
+        largest = np.abs(x).reshape(rows, -1, 32).max(axis=-1).astype(np.float64)
+        bound = np.abs(x).astype(np.float64) @ np.abs(weight.T)
+        rounded = largest @ np.abs(weight).reshape(40, -1, 32).sum(axis=-1).T
+        assert (np.abs(product(x, blocks, kind) - wanted) <= 4e-7 * bound + 2**-24 * rounded).all()
+
+
+@pytest.mark.parametrize("kind", BLOCK_KINDS)
+def test_what_is_not_finite_stays_in_its_row(rng, instruction_set, kind):
+    blocks, _ = drawn(rng, kind, 40, 512)
+    for rows in (1, 6, 40):
+        x = rng.standard_normal((rows, 512)).astype(np.float32)
+        expected = product(x, blocks, kind)
+        for value in (np.nan, np.inf, -np.inf):
+            x[0, 77] = value
+            found = product(x, blocks, kind)
+            assert not np.isfinite(found[0]).any()
+            assert np.isnan(found[0]).all() or np.isinf(value)
+            np.testing.assert_array_equal(found[1:], expected[1:])
 
 
 @pytest.mark.parametrize("kind", ["F16", "BF16"])
