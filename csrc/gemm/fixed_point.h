@@ -55,12 +55,10 @@ constexpr float FIXED_POINT_UNITS = 0x7f7f00;
 
 template <class Format> void to_fixed_point(const float* x, FixedPart<Format::PART>* to) {
   constexpr int N = LANES<float>, VECTORS = Format::PART / N;
-  Ints largest = {};
-  for (int i = 0; i < VECTORS; ++i) {
-    const Ints magnitude = Ints(load<float>(x + i * N)) & 0x7fffffff;  // those of infinity and NaN are the largest
-    largest = magnitude > largest ? magnitude : largest;
-  }
-  const float most = float_of(uint32_t(reduce_max<int32_t>(largest)));
+  const auto larger = [](Ints a, Ints b) __attribute__((always_inline)) { return a > b ? a : b; };
+  Ints largest = {};  // as bits: those of infinity and NaN are the largest
+  for (int i = 0; i < VECTORS; ++i) largest = larger(largest, Ints(load<float>(x + i * N)) & 0x7fffffff);
+  const float most = float_of(uint32_t(reduce_lanes<int32_t>(largest, larger)));
   const float bounded = min_of(max_of(0x1p-100f, most), MAX_FINITE<float>), factor = FIXED_POINT_UNITS / bounded;
   Ints sums[2] = {};
   for (int i = 0; i < VECTORS; ++i) {

@@ -11,7 +11,7 @@
 namespace regard::REGARD_ISA {
 
 constexpr ptrdiff_t PREFETCH_BYTES = 16384;  // prefetch distance, at least
-constexpr ptrdiff_t UNPACKED_INPUTS = 512;   // of a vector of outputs, which stay in L1
+constexpr ptrdiff_t UNPACKED_INPUTS = 1024;  // of a vector of outputs, which stay in L1
 
 // A tile of dot products has as many sums as a vector has lanes: `rows` rows of x by LANES / rows outputs.
 template <class T> constexpr int GEMV_ROWS = LANES<T> < 4 ? LANES<T> : 4;
@@ -172,13 +172,14 @@ void multiply_fixed_point(const LinearParams& params, ptrdiff_t start, ptrdiff_t
   typedef FixedPart<Format::PART> Part;
   const Part* x = reinterpret_cast<const Part*>(params.fixed_x);
   const ptrdiff_t parts = params.depth / Format::PART, run = unpacked ? UNPACKED_INPUTS : params.depth;
-  for (ptrdiff_t n = 0; n < count; n += LANES<float>) {
-    const ptrdiff_t group = (start + n) / GROUP, width = min_of<ptrdiff_t>(LANES<float>, count - n);
-    const BlockCursor first = first_block(params, group, int((start + n) % GROUP));
-    ptrdiff_t t = 0;
-    do {
-      const ptrdiff_t depth = min_of(run, params.depth - t);
-      if (unpacked) unpack<Format>(first.next<Format>(t / Format::INPUTS), depth, unpacked);
+  ptrdiff_t t = 0;
+  do {
+    const ptrdiff_t depth = min_of(run, params.depth - t);
+    for (ptrdiff_t n = 0; n < count; n += LANES<float>) {
+      const ptrdiff_t group = (start + n) / GROUP, width = min_of<ptrdiff_t>(LANES<float>, count - n);
+      const BlockCursor first =
+          first_block(params, group, int((start + n) % GROUP)).template next<Format>(t / Format::INPUTS);
+      if (unpacked) unpack<Format>(first, depth, unpacked);
       for_few_rows(params.rows, [&]<int rows>(ptrdiff_t m) __attribute__((always_inline)) {
         const Part* x_rows[rows];
         V<float> totals[rows] = {};
@@ -193,9 +194,9 @@ void multiply_fixed_point(const LinearParams& params, ptrdiff_t start, ptrdiff_t
           dot_codes<Format, rows>(first, group_at(params, group) + PREFETCH_GROUP_BYTES, depth, x_rows, totals);
         store_totals<rows>(t + depth < params.depth ? nullptr : params.bias, totals, start + n, width, to, out_row);
       });
-      t += depth;
-    } while (t < params.depth);
-  }
+    }
+    t += depth;
+  } while (t < params.depth);
 }
 
 }  // namespace regard::REGARD_ISA
