@@ -132,7 +132,7 @@ def test_a_path_that_cannot_be_is_shown_beside_why(open_page, serve, induction):
     for refused, shown, message in (
         ("ps=1.2&pr=0.3", ["1,2", "0,3"], "must be in a later layer than the sender"),
         ("ps=0.3&pr=7.9", ["0,3", "7,9"], "There is no head (7, 9)"),
-        ("ps=1.2", ["1,2", ""], "the sender, (1, 2), is one of the last"),
+        ("ps=1.2", ["1,2", ""], "the sender, L1H2, is one of the last"),
     ):
         go(page, f"{address}&{refused}")
         assert message in page.locator("[data-ref=patchingStatus]").inner_text()

@@ -60,9 +60,9 @@ def test_a_path_is_that_of_the_metric_and_by_default_of_the_heads_that_recover_m
     assert [each.value for each in told] == [each.value for each in expected]
     assert compared.patching(0, 1, over="path", receiver=(1, 3))["sender"] == (0, heads[0].argmax())
     for wrong, said in (
-        ({"sender": (1, 0)}, "later layer: the sender, \\(1, 0\\), is one of the last"),
+        ({"sender": (1, 0)}, "later layer: the sender, L1H0, is one of the last"),
         ({"sender": (0, 9)}, "no head"),
-        ({"receiver": (0, 1)}, "earlier layer: the receiver, \\(0, 1\\), is one of the first"),
+        ({"receiver": (0, 1)}, "earlier layer: the receiver, L0H1, is one of the first"),
         ({"receiver": (7, 0)}, "no head"),
     ):
         with pytest.raises(RegardError, match=said):

@@ -18,7 +18,7 @@ from regard.models.base import as_text_model
 from regard.models.batch import too_long
 from regard.models.memory import MemoryEstimate, estimate_memory, require_memory
 from regard.models.output import run_traced
-from regard.nn.decoder import layers_without_map
+from regard.nn.decoder import layers_without_map, why_no_map
 from regard.text.encoding import Encoding
 from regard.text.words import join_names
 from regard.trace import Trace
@@ -98,10 +98,10 @@ def resolve_map(choice: MapChoice, model: Model | ImageModel) -> MapChoice:
 
 
 def layers_with_maps(model: Model | ImageModel) -> list[int]:
-    """Return the numbers of the layers that have a map, not linear attention; an error if there is none."""
+    """Return the numbers of the layers that have a map; an error if there is none."""
     layers = sorted(set(range(model.config.num_layers)) - set(layers_without_map(model)))
     if not layers:
-        raise RegardError(f"{escape(model.name)} has linear attention in every layer, and so no map")
+        raise RegardError(f"{escape(model.name)} has no map: {escape(why_no_map(model, 0))}")
     return layers
 
 

@@ -224,7 +224,7 @@ def _modules(folder: Path) -> list[tuple[str, str]] | None:
         names = [(str(module["type"]), str(module["path"])) for module in modules]
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise RegardError(f"{folder / _MODULES} is not a list of modules: {truncate(error)}; fetch it again") from error
-    return [(kind.rpartition(".")[2] if kind.startswith(_LIBRARY) else kind, folder) for kind, folder in names]
+    return [(kind.rpartition(".")[2] if kind.startswith(_LIBRARY) else kind, inner) for kind, inner in names]
 
 
 def _is_folder_name(name: str) -> bool:

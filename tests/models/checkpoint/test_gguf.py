@@ -527,6 +527,7 @@ def test_experts_of_gemma4_are_those_of_the_folder(changed, tmp_path):
     ("fields", "factors", "message"),
     [
         ({"attention.sliding_window_pattern": None}, None, "must say which layers have a window"),
+        ({"attention.shared_kv_layers": 5}, None, "how many, not all, read keys of others"),
         ({"attention.sliding_window_pattern": [True, False]}, None, "must have a value for each of 5 layers"),
         ({"block_count": 100}, None, "must have a value for each of 100 layers"),
         ({"attention.head_count_kv": [3, 3, 2, 3, 3]}, None, "layers of one kind with different sizes"),

@@ -21,6 +21,7 @@ from regard.metrics.attribution_target import next_token_id, predicts_at_each_to
 from regard.metrics.layer_maps import CancelCheck
 from regard.models.base import TextModel
 from regard.models.encoder_decoder import EncoderDecoder
+from regard.views.labels import head_label
 from regard.views.next_tokens import token_name
 
 PathHead: TypeAlias = tuple[int, int]  # layer and head
@@ -248,11 +249,10 @@ def _strongest_path(heads: PatchGrid, sender: PathHead | None, receiver: PathHea
 
     rows = range(len(layers))
     if receiver is None and sender is not None and sender[0] == layers[-1]:
-        raise RegardError(f"a path goes to a head of a later layer: the sender, {sender}, is one of the last")
+        raise RegardError(f"a path goes to a head of a later layer: the sender, {head_label(*sender)}, is one of the last")
     if sender is None and receiver is not None and receiver[0] == layers[0]:
-        raise RegardError(
-            f"a path comes from a head of an earlier layer: the receiver, {receiver}, is one of the first"
-        )
+        first = head_label(*receiver)
+        raise RegardError(f"a path comes from a head of an earlier layer: the receiver, {first}, is one of the first")
     if receiver is None:
         later = [row for row in rows if row and (sender is None or layers[row] > sender[0])]
         receiver = strongest(later or [*rows[1:]])

@@ -117,15 +117,16 @@ def _gemma4(draft: Draft) -> None:
     fields, stored, file = draft.fields, draft.stored, draft.file
     layers, shared = fields.get("num_hidden_layers"), fields.get("num_kv_shared_layers")
     windows = _of_layers(draft, stored.pop("attention.sliding_window_pattern", None))
-    if not all(isinstance(each, bool) for each in windows) or type(shared) is not int or type(layers) is not int:
+    numbers = type(shared) is int and type(layers) is int and shared < layers
+    if not numbers or not all(isinstance(each, bool) for each in windows):
         raise RegardError(
-            f"{file.path} must say which layers have a window (gemma4.attention.sliding_window_pattern), and how many "
-            "read keys of others (gemma4.attention.shared_kv_layers)"
+            f"{file.path} must say which layers have a window (gemma4.attention.sliding_window_pattern), and how many, "
+            "not all, read keys of others (gemma4.attention.shared_kv_layers)"
         )
     fields["layer_types"] = ["sliding_attention" if each else "full_attention" for each in windows]
     kv_heads = _of_layers(draft, fields.pop("num_key_value_heads", fields.get("num_attention_heads")))
     widths = _of_layers(draft, fields.pop("intermediate_size", None))
-    own = max(layers - shared, 0)
+    own = layers - shared
     kinds = {kind: {n for n, each in zip(kv_heads, windows, strict=True) if each is kind} for kind in (True, False)}
     halves = {*widths[:own]}, {*widths[own:]}
     if any(len(each) > 1 for each in (*kinds.values(), *halves)):
