@@ -46,6 +46,7 @@ ptrdiff_t panels_per_task(const LinearParams& params, ptrdiff_t single_tasks) {
   return std::clamp<ptrdiff_t>(single_tasks / (TASKS_PER_THREAD * num_threads()), 1, most);
 }
 
+// Run a linear map whose x is set, and is in fixed point where it is multiplied so.
 void run_rows(LinearParams params) {
   const KernelTable& isa = kernels();
   params.panels_per_task = panels_per_task(params, isa.linear_tasks(params));
@@ -58,19 +59,19 @@ void run_rows(LinearParams params) {
 void run_strided(LinearParams params, ptrdiff_t rows, const char* x, char* output) {
   params.rows = rows, params.x = x, params.output = output, params.threads = num_threads();
   const KernelTable& isa = kernels();
-  const size_t row_bytes = isa.fixed_point_bytes(params);
-  if (!row_bytes) return run_rows(params);
-  constexpr ptrdiff_t MOST_ROWS = 128;  // in fixed point at a time
-  const ptrdiff_t height = ceil_div(rows, ceil_div(rows, MOST_ROWS)), bytes = params.output_columns() * 4;
-  const TemporaryBuffer fixed(height, ptrdiff_t(row_bytes / 4), DType::float32);
+  const size_t fixed_row = isa.fixed_point_bytes(params);
+  if (!fixed_row || !rows) return run_rows(params);
+  constexpr ptrdiff_t MOST_ROWS = 128;  // at a time: more in fixed point would take memory, and not stay in the caches
+  const ptrdiff_t chunks = ceil_div(rows, MOST_ROWS), output_row = params.output_columns() * 4;
+  const TemporaryBuffer fixed(ceil_div(rows, chunks), ptrdiff_t(fixed_row / 4), DType::float32);
   params.fixed_x = fixed;
-  for (ptrdiff_t first = 0; first < rows; first += height) {
-    params.rows = std::min(height, rows - first);
-    params.x = x + first * params.x_row_stride * 4, params.output = output + first * bytes;
+  for (ptrdiff_t chunk = 0, first = 0; chunk < chunks; ++chunk, first += params.rows) {  // of equal size
+    params.rows = (rows - first) / (chunks - chunk);
+    params.x = x + first * params.x_row_stride * 4, params.output = output + first * output_row;
     run_tasks(params.rows, 2 * double(params.rows) * double(params.depth), 0,
               [&](ptrdiff_t row, void*) { isa.to_fixed_point(params, row); });
     run_rows(params);
-    if (params.residual) params.residual += params.rows * bytes;
+    if (params.residual) params.residual += params.rows * output_row;
   }
 }
 

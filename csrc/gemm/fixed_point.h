@@ -2,8 +2,8 @@
 //
 // The numbers of a part of x become integers of three signed bytes, times a factor of the part. Processors multiply
 // bytes four at a time and add them as integers, without rounding: whatever the order, and the number of rows, a part
-// has the same bits. What is rounded is x, to 2^-24 of the largest number of its part, and the sum of the parts, in
-// floats.
+// has the same bits. What is rounded is x, by at most 3 * 2^-24 of the largest number of its part, and the sum of the
+// parts, in floats.
 #pragma once
 
 #include "gemm/quantized.h"
@@ -12,7 +12,7 @@ namespace regard::REGARD_ISA {
 
 // Rows of x for which this is faster than multiply-adds of floats.
 #if defined(__AVX512VNNI__)
-template <class Format> constexpr ptrdiff_t FIXED_POINT_MAX_ROWS = PTRDIFF_MAX;
+template <class Format> constexpr ptrdiff_t FIXED_POINT_MAX_ROWS = IS_HALF<Format> ? 0 : PTRDIFF_MAX;
 #elif defined(__AVX2__)
 template <class Format> constexpr ptrdiff_t FIXED_POINT_MAX_ROWS = Format::MAX_CODE < 128 ? 1 : 0;
 #else
@@ -50,8 +50,9 @@ template <int part> struct FixedPart {
   float scale, sum;    // of the numbers
 };
 
-// The number of units of the largest number of a part: that of the largest digits, less what rounding may add.
+// The units of the largest number of a part: with digits of 127, up to the rounding of the lowest.
 constexpr float FIXED_POINT_UNITS = 0x7f7f00;
+constexpr float FIXED_POINT_MIN = 0x1p-100f;  // smaller numbers have units of this one, so that their number is finite
 
 template <class Format> void to_fixed_point(const float* x, FixedPart<Format::PART>* to) {
   constexpr int N = LANES<float>, VECTORS = Format::PART / N;
@@ -59,7 +60,7 @@ template <class Format> void to_fixed_point(const float* x, FixedPart<Format::PA
   Ints largest = {};  // as bits: those of infinity and NaN are the largest
   for (int i = 0; i < VECTORS; ++i) largest = larger(largest, Ints(load<float>(x + i * N)) & 0x7fffffff);
   const float most = float_of(uint32_t(reduce_lanes<int32_t>(largest, larger)));
-  const float bounded = min_of(max_of(0x1p-100f, most), MAX_FINITE<float>), factor = FIXED_POINT_UNITS / bounded;
+  const float bounded = min_of(max_of(FIXED_POINT_MIN, most), MAX_FINITE<float>), factor = FIXED_POINT_UNITS / bounded;
   Ints sums[2] = {};
   for (int i = 0; i < VECTORS; ++i) {
     const V<float> limit = splat(FIXED_POINT_UNITS);  // for infinity and NaN, which the scale has
@@ -103,7 +104,7 @@ REGARD_INLINE void dot_codes(BlockCursor block, const char* ahead, ptrdiff_t dep
       for (int r = 0; r < rows; ++r) {
         const Ints upper = (sums[r][0] << 8) + sums[r][1];
         V<float> sum;
-        if constexpr (Format::MAX_CODE < 16)  // all digits of a sum fit into an integer
+        if constexpr (double(Format::CENTER) * Format::PART * FIXED_POINT_UNITS < 0x1p31)  // all digits fit
           sum = to_float((upper << 8) + sums[r][2]);
         else
           sum = fma<float>(to_float(upper), splat(256.0f), to_float(sums[r][2]));
@@ -114,6 +115,8 @@ REGARD_INLINE void dot_codes(BlockCursor block, const char* ahead, ptrdiff_t dep
   }
 }
 
+constexpr ptrdiff_t UNPACKED_INPUTS = 1024;  // at a time, of a vector of outputs
+
 // Blocks whose parts were unpacked: a word for each four inputs, and the scale and the offset as floats.
 template <class Format> struct Unpacked {
   static constexpr int PART = Format::PART, INPUTS = PART, HALVES = 0, WORDS = PART / 4 + 1 + Format::HAS_OFFSET;
@@ -123,11 +126,11 @@ template <class Format> struct Unpacked {
   static REGARD_INLINE V<float> scale(BlockCursor block, int) { return V<float>(block.word(PART / 4)); }
   static REGARD_INLINE V<float> offset(BlockCursor block, int) { return V<float>(block.word(PART / 4 + 1)); }
 };
-constexpr ptrdiff_t UNPACKED_WORDS = 5 * GROUP;  // of 16 inputs, at most
+template <class Format>
+constexpr ptrdiff_t UNPACKED_WORDS = UNPACKED_INPUTS / Format::PART * Unpacked<Format>::WORDS * GROUP;
 
 // Unpack `depth` inputs of a vector of outputs.
 template <class Format> void unpack(BlockCursor block, ptrdiff_t depth, uint32_t* to) {
-  static_assert(Unpacked<Format>::WORDS * GROUP * 16 <= UNPACKED_WORDS * Format::PART);
   const auto put = [](uint32_t* at, auto x) { __builtin_memcpy(at, &x, sizeof x); };
   for (ptrdiff_t t = 0; t < depth; t += Format::INPUTS, block = block.next<Format>())
     for (int part = 0; part < Format::INPUTS / Format::PART; ++part, to += Unpacked<Format>::WORDS * GROUP) {

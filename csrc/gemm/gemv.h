@@ -1,5 +1,5 @@
-// The linear map by dot products along the inputs: of few rows of x with weights whose inputs are contiguous (GEMV),
-// and with quantized weights; of any rows in fixed point with these.
+// The linear map by dot products along the inputs: of few rows with weights whose inputs are contiguous (GEMV) or that
+// are quantized, as floats; of any number of rows with quantized weights, in fixed point.
 #pragma once
 
 #include "gemm/fixed_point.h"
@@ -11,7 +11,6 @@
 namespace regard::REGARD_ISA {
 
 constexpr ptrdiff_t PREFETCH_BYTES = 16384;  // prefetch distance, at least
-constexpr ptrdiff_t UNPACKED_INPUTS = 1024;  // of a vector of outputs, which stay in L1
 
 // A tile of dot products has as many sums as a vector has lanes: `rows` rows of x by LANES / rows outputs.
 template <class T> constexpr int GEMV_ROWS = LANES<T> < 4 ? LANES<T> : 4;
@@ -142,8 +141,7 @@ template <int part> void sum_parts(const LinearParams& params, float* x_sums) {
 // Products of few rows with quantized weights, as floats.
 template <class Format>
 void quantized_gemv(const LinearParams& params, ptrdiff_t start, ptrdiff_t count, float* x_sums) {
-  if constexpr (!IS_HALF<Format>)
-    if constexpr (Format::HAS_OFFSET) sum_parts<Format::PART>(params, x_sums);
+  if constexpr (Format::HAS_OFFSET) sum_parts<Format::PART>(params, x_sums);
   for (ptrdiff_t n = start; n < start + count; n += LANES<float>) {
     const BlockCursor block = first_block(params, n / GROUP, int(n % GROUP));
     const char* ahead = group_at(params, n / GROUP) + PREFETCH_GROUP_BYTES;

@@ -4,9 +4,9 @@
 // With few rows of x, reading the weights dominates. If the weights of an output are contiguous, they are read once, in
 // memory order, by dot products along the inputs (GEMV). Otherwise a panel of NR columns is packed and multiplied by
 // all rows (GEMM). Weights packed in advance take the GEMM path with any number of rows. Quantized weights are
-// multiplied in fixed point (fixed_point.h), by many rows where the processor multiplies bytes; else, and in half
-// precision, they are dequantized panel by panel. The product with their transpose, which gradients need, has panels of
-// inputs in the place of outputs. SwiGLU is applied to sums that are still in the caches.
+// multiplied in fixed point (fixed_point.h), with VNNI by any number of rows; else by few rows as floats, and by more,
+// and in half precision, panel by panel. The product with their transpose, which gradients need, has panels of inputs
+// in the place of outputs. SwiGLU is applied to sums that are still in the caches.
 #include "gemm/gemm.h"
 #include "gemm/gemv.h"
 #include "gemm/quantized.h"
@@ -32,14 +32,13 @@ bool is_quantized(const LinearParams& params) { return params.quantization != Qu
 template <class F> REGARD_INLINE void with_fixed_point(const LinearParams& params, F f) {
   if (is_quantized(params))
     with_format(params.quantization, [&](auto format) {
-      if constexpr (!IS_HALF<decltype(format)>)
-        if constexpr (FIXED_POINT_MAX_ROWS<decltype(format)> > 0) f(format);
+      if constexpr (FIXED_POINT_MAX_ROWS<decltype(format)> > 0) f(format);
     });
 }
 bool uses_fixed_point(const LinearParams& params) {
-  ptrdiff_t most = 0;
-  with_fixed_point(params, [&](auto format) { most = FIXED_POINT_MAX_ROWS<decltype(format)>; });
-  return params.rows <= most && !params.is_transposed;
+  bool uses = false;
+  with_fixed_point(params, [&](auto format) { uses = params.rows <= FIXED_POINT_MAX_ROWS<decltype(format)>; });
+  return uses && !params.is_transposed;
 }
 bool uses_gemv(const LinearParams& params) {
   if (params.x_col_stride != 1 || params.is_transposed) return false;
@@ -96,11 +95,12 @@ struct GemvScratch {
 
 struct FixedPointScratch {
   uint32_t* unpacked = nullptr;
-  float* gates;
+  float* gates = nullptr;
 
   FixedPointScratch(const LinearParams& params, Scratch& scratch) {
     if (uses_gemv(params)) return;
-    unpacked = scratch.allocate<uint32_t>(UNPACKED_INPUTS / 16, UNPACKED_WORDS);
+    with_fixed_point(params,
+                     [&](auto format) { unpacked = scratch.allocate<uint32_t>(UNPACKED_WORDS<decltype(format)>); });
     gates = scratch.allocate<float>(params.is_gated ? columns_per_task(params) : 0, params.rows);
   }
 };

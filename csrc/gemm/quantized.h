@@ -141,7 +141,8 @@ struct Q6_K : ScaledBlock<63> {
 
 // Half precision: a block is one weight.
 template <DType dtype> struct Half {
-  static constexpr int INPUTS = 1, PART = 1, HALVES = 1, WORDS = 0, FIRST_HALF = 0, FIRST_WORD = 2;
+  static constexpr int INPUTS = 1, PART = 1, HALVES = 1, WORDS = 0, FIRST_HALF = 0, FIRST_WORD = 2, MAX_CODE = 0xffff;
+  static constexpr bool HAS_OFFSET = false;
   static REGARD_INLINE V<float> weight(BlockCursor block) { return block.half(0, dtype); }
 };
 template <class Format> constexpr bool IS_HALF = Format::PART == 1;

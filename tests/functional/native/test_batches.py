@@ -24,7 +24,7 @@ def promised(instruction_set):
 def load(name, folder, instruction_set):
     if name == "quantised":
         if instruction_set != "AVX-512 VNNI":
-            pytest.skip("promised where the processor multiplies bytes")
+            pytest.skip("promised with VNNI")
         words = len(gguf_files.SENTENCEPIECE["tokenizer.ggml.tokens"])
         embedding = np.random.default_rng(1).standard_normal((words, 32)).astype(np.float32)
         fields = gguf_files.LLAMA | {"context_length": 64, "vocab_size": words}
@@ -73,6 +73,15 @@ def test_a_vector_has_the_same_bits_in_any_batch_order_padding_and_on_any_thread
     alone = [bits([text])[0] for text in texts]
     for i, result, how in in_batches(texts, bits, threads):
         assert result == alone[i], (i, how)
+
+
+@pytest.mark.parametrize("count", [129, 300])
+def test_in_fixed_point_a_token_has_the_same_bits_beside_many(tmp_path, instruction_set, count):
+    model = load("quantised", tmp_path, instruction_set)
+    ids = np.arange(count)[:, None] % 40
+    whole = model.forward(ids)
+    for i in (0, 63, 64, 100, 127, 128, count - 1):
+        np.testing.assert_array_equal(model.forward(ids[i : i + 1])[0], whole[i])
 
 
 @pytest.mark.parametrize("count", sweep_after(1, [5, 1000]))
