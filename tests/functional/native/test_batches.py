@@ -60,7 +60,9 @@ def in_batches(texts, compute, threads):
 
 @pytest.mark.parametrize("count", sweep_after(1, [8, 1000]))
 @pytest.mark.parametrize("name", ["minilm", *DECODERS])
-def test_a_vector_has_the_same_bits_in_any_batch_order_padding_and_on_any_threads(tmp_path, threads, instruction_set, name, count):
+def test_a_vector_has_the_same_bits_in_any_batch_order_padding_and_on_any_threads(
+    tmp_path, threads, instruction_set, name, count
+):
     model = load(name, tmp_path, instruction_set)
 
     def bits(batch):
@@ -99,7 +101,9 @@ def test_a_sentence_vector_has_the_same_bits_in_any_batch_and_on_any_threads(thr
 
 @pytest.mark.parametrize("count", sweep_after(1, [5, 50]))
 @pytest.mark.parametrize("name", DECODERS)
-def test_a_text_continues_in_any_batch_order_and_on_any_threads_as_alone(tmp_path, threads, instruction_set, name, count):
+def test_a_text_continues_in_any_batch_order_and_on_any_threads_as_alone(
+    tmp_path, threads, instruction_set, name, count
+):
     model = load(name, tmp_path, instruction_set)
 
     def continued(batch):

@@ -72,7 +72,8 @@ def test_in_fixed_point_a_row_has_the_same_bits_in_any_batch(rng, instruction_se
 @pytest.mark.parametrize("rows", [1, 6])
 def test_numbers_are_rounded_to_the_largest_that_meets_their_block(rng, instruction_set, kind, rows):
     blocks, weight = drawn(rng, kind, 40, 512)
-    for sizes in (10 ** rng.uniform(-6, 6, 512), 10 ** rng.uniform(-1, 1, 512) * 1e25, np.full(512, 1e-28), np.zeros(512)):
+    wide, large = 10 ** rng.uniform(-6, 6, 512), 1e25 * 10 ** rng.uniform(-1, 1, 512)
+    for sizes in (wide, large, np.full(512, 1e-28), np.zeros(512)):
         x = (rng.standard_normal((rows, 512)) * sizes).astype(np.float32)
         wanted = x.astype(np.float64) @ weight.T.astype(np.float64)
         # Of a float32 dot product, and of numbers rounded to the largest of each part of 32.

@@ -249,7 +249,9 @@ def _strongest_path(heads: PatchGrid, sender: PathHead | None, receiver: PathHea
 
     rows = range(len(layers))
     if receiver is None and sender is not None and sender[0] == layers[-1]:
-        raise RegardError(f"a path goes to a head of a later layer: the sender, {head_label(*sender)}, is one of the last")
+        raise RegardError(
+            f"a path goes to a head of a later layer: the sender, {head_label(*sender)}, is one of the last"
+        )
     if sender is None and receiver is not None and receiver[0] == layers[0]:
         first = head_label(*receiver)
         raise RegardError(f"a path comes from a head of an earlier layer: the receiver, {first}, is one of the first")

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 MAX_AXES = 8  # of an array in the kernel
 COMPUTE_DTYPES = {np.dtype(np.float32): np.float32, np.dtype(np.float64): np.float64}
 _LARGE = 1 << 15  # numbers that two threads add faster than one
-_FAST_GEMM = frozenset({"AVX-512 VNNI", "AVX-512", "AVX2"})  # instruction sets with which the kernel's GEMM is at least as fast as BLAS
+# Instruction sets with which the kernel's GEMM is at least as fast as BLAS.
+_FAST_GEMM = frozenset({"AVX-512 VNNI", "AVX-512", "AVX2"})
 
 Map: TypeAlias = tuple[np.ndarray, np.ndarray | None]
 Norm: TypeAlias = tuple[np.ndarray, np.ndarray, float]
