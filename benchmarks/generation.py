@@ -362,7 +362,7 @@ def main() -> None:
         calls = RUNS[arguments.work](LOADS[arguments.work]())
         if OF_FILES:
             calls["token"]()  # the pages of the file are read
-            calls["memory"] = read_memory()
+            calls = {**calls, "memory": read_memory()}
         return answer(calls, SECONDS, warm_up=not OF_FILES)
     if arguments.footprint:
         return footprint(arguments.footprint)

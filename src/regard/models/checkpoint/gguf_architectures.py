@@ -117,8 +117,8 @@ def _gemma4(draft: Draft) -> None:
     fields, stored, file = draft.fields, draft.stored, draft.file
     layers, shared = fields.get("num_hidden_layers"), fields.get("num_kv_shared_layers")
     windows = _of_layers(draft, stored.pop("attention.sliding_window_pattern", None))
-    numbers = type(shared) is int and type(layers) is int and shared < layers
-    if not numbers or not all(isinstance(each, bool) for each in windows):
+    windowed = all(isinstance(each, bool) for each in windows)
+    if not windowed or type(shared) is not int or type(layers) is not int or shared >= layers:
         raise RegardError(
             f"{file.path} must say which layers have a window (gemma4.attention.sliding_window_pattern), and how many, "
             "not all, read keys of others (gemma4.attention.shared_kv_layers)"
