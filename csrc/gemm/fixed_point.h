@@ -2,7 +2,7 @@
 //
 // The numbers of a part of x become integers of three signed bytes, times a factor of the part. Processors multiply
 // bytes four at a time and add them as integers, without rounding: whatever the order, and the number of rows, a part
-// has the same bits. What is rounded is x, by at most 3 * 2^-24 of the largest number of its part, and the sum of the
+// has the same bits. x is rounded, by at most 3 * 2^-24 of the largest number of its part, and so is the sum of the
 // parts, in floats.
 #pragma once
 

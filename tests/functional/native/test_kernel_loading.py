@@ -28,7 +28,7 @@ def test_info_says_what_computes_attention(capsys):
     if PURE:
         assert f"attention NumPy: {native.unavailable_reason()}" in said
     else:
-        assert f"attention compiled kernel, {native.kernel().instruction_set()}, {num_threads()} thread" in said
+        assert f"attention compiled: {native.kernel().instruction_set()}, {num_threads()} thread" in said
 
 
 @pytest.mark.skipif(not PURE, reason="the kernel is there")

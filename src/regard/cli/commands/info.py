@@ -120,7 +120,7 @@ def _attention() -> str:
         return f"NumPy: {native.unavailable_reason()}"
     threads = native.num_threads()
     by = f"{kernel.instruction_set()}, {threads} thread{'s' * (threads != 1)}"
-    return f"compiled kernel, {by}; bfloat16 in {kernel.tiles()}"
+    return f"compiled: {by}; bfloat16 in {kernel.tiles()}"
 
 
 def _blas() -> str:
