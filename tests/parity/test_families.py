@@ -15,13 +15,15 @@ WIDE = [(family, case, "float64") for family, kind in make_golden.CASES.items() 
 NARROW = [(family, case, "float32") for family, case, _ in WIDE]
 FIRST = [(family, next(iter(kind.cases)), "float32") for family, kind in make_golden.CASES.items()]
 TOLERANCES = {"float64": 1e-10, "float32": 1e-5}
+SUMS_OVER_A_TEXT = 3e-5  # of Qwen3-Next in float32: on a long text transformers is 0.8e-5 from its float64, we 0.6e-5
 
 
 @pytest.mark.parametrize("case", sweep_except(WIDE + FIRST, WIDE + NARROW), ids="-".join)
 def test_the_numbers_of_transformers(transformers, tmp_path, case):
     family, case, dtype = case
     make_golden.write(family, case, tmp_path, dtype=dtype)
-    golden.check(tmp_path, dtype=np.dtype(dtype).type, tolerance=TOLERANCES[dtype])
+    tolerance = SUMS_OVER_A_TEXT if (family, dtype) == ("qwen3_next", "float32") else TOLERANCES[dtype]
+    golden.check(tmp_path, dtype=np.dtype(dtype).type, tolerance=tolerance)
 
 
 @pytest.mark.parametrize("family", make_golden.CASES)
